@@ -1,0 +1,196 @@
+/* cli.c - main of `loco`: finds the command that the first words name. */
+#include "daemon/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/nearest.h"
+#include "proto/base/err.h"
+#ifdef LOCO_NETWORK
+#include "proto/sign.h"
+#endif
+
+#define EXIT_CODES                                                             \
+    "exit codes: 0 ok, 1 failure, 2 usage, 3 configuration or manifest,\n"     \
+    "  4 state directory, 5 identity, 6 network, 7 incompatible run,\n"        \
+    "  8 device, 9 out of memory or disk\n"
+
+/* clang-format off */
+static const struct cli_command commands[] = {
+#ifdef LOCO_NETWORK
+    {"quickstart", "[OPTIONS OF deploy/quickstart.sh]",
+     "Train a first model with four peers on this machine",
+     "loco quickstart --peers 4 --compare", cli_quickstart},
+    {"data pack", "INPUT... --out DIR", "Make token shards from text files",
+     "loco data pack book.txt --out data --val-bytes 131072", cli_data_pack},
+    {"run create", "--name NAME --model NAME|FILE --data DIR --sync PRESET",
+     "Write a signed run.yaml and print the run id",
+     "loco run create --name first --model quickstart-1m --data data"
+     " --sync opendiloco --set stop.rounds=24 --out data/run.yaml",
+     cli_run_create},
+    {"run show", "FILE", "Check a run.yaml and show what it says",
+     "loco run show data/run.yaml", cli_run_show},
+    {"status", "[--state DIR | --control ADDRESS]",
+     "Show what a daemon is doing", "loco status --state ~/a --json",
+     cli_status},
+    {"top", "STATE...", "Watch one or more daemons live",
+     "loco top ~/a ~/b", cli_top},
+    {"pause", "[--state DIR | --control ADDRESS]",
+     "Stop training until resumed; the peer stays a member",
+     "loco pause --state ~/a", cli_pause},
+    {"resume", "[--state DIR | --control ADDRESS]",
+     "Train on after a pause", "loco resume --state ~/a", cli_resume},
+    {"drain", "[--state DIR | --control ADDRESS]",
+     "Finish the round in flight, say goodbye and exit",
+     "loco drain --state ~/a", cli_drain},
+    {"export", "--state DIR --out DIR",
+     "Write the model for Hugging Face transformers",
+     "loco export --state ~/a --format hf --out model", cli_export},
+    {"eval", "(--state DIR | --model DIR) --text FILE",
+     "Bits per byte of a model on a text",
+     "loco eval --model model --text held-out.txt --json", cli_eval},
+    {"generate", "--model DIR --prompt TEXT",
+     "Sample text from an exported model",
+     "loco generate --model model --prompt 'The LORD' --max-tokens 200",
+     cli_generate},
+    {"verify", "(FILE | --state DIR)",
+     "Check a run.yaml with its shards, or a state directory",
+     "loco verify data/run.yaml", cli_verify},
+    {"keys", "[--state DIR]", "Show the identity of a state directory",
+     "loco keys --state ~/a", cli_keys},
+    {"config show", "[OPTIONS OF locod]", "Show the daemon's settings",
+     "loco config show --threads 4", cli_config_show},
+    {"config sources", "[OPTIONS OF locod]",
+     "Show the settings and where each one comes from",
+     "loco config sources", cli_config_sources},
+    {"config validate", "[OPTIONS OF locod]",
+     "Check the settings and say nothing when they are right",
+     "loco config validate --config locod.yaml", cli_config_validate},
+#endif
+    {"bench train", "--config NAME|FILE", "Measure training speed",
+     "loco bench train --config quickstart-1m --batch 4 --threads 2",
+     cli_bench_train},
+};
+/* clang-format on */
+
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+/* Words of the row's name that argv starts with; 0: not this command. */
+static int words_match(const char *name, int argc, char **argv)
+{
+    const char *space = strchr(name, ' ');
+
+    if (argc < 1) {
+        return 0;
+    }
+    if (space == NULL) {
+        return strcmp(name, argv[0]) == 0 ? 1 : 0;
+    }
+    return argc >= 2 && strlen(argv[0]) == (size_t)(space - name) &&
+                   strncmp(name, argv[0], strlen(argv[0])) == 0 &&
+                   strcmp(space + 1, argv[1]) == 0
+               ? 2
+               : 0;
+}
+
+/* Whether some command's first word of two is `word`. */
+static int is_group(const char *word)
+{
+    size_t len = strlen(word);
+
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strncmp(commands[i].name, word, len) == 0 &&
+            commands[i].name[len] == ' ') {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void print_overview(FILE *to, const char *group)
+{
+    size_t len = group == NULL ? 0 : strlen(group);
+
+    (void)fprintf(to,
+                  "loco %s - train one language model together\n\n"
+                  "use: loco COMMAND [--help]\n\n",
+                  LOCO_VERSION);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (group == NULL || (strncmp(commands[i].name, group, len) == 0 &&
+                              commands[i].name[len] == ' ')) {
+            (void)fprintf(to, "  %-16s %s\n", commands[i].name,
+                          commands[i].summary);
+        }
+    }
+    (void)fprintf(to, "\n" EXIT_CODES);
+}
+
+static int unknown(int argc, char **argv)
+{
+    const char *names[N_COMMANDS];
+    const char *near;
+    char word[2 * NEAREST_WORD_MAX];
+    int n = argc >= 2 && (is_group(argv[0]) || argv[1][0] != '-') ? 2 : 1;
+
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+    }
+    (void)snprintf(word, sizeof word, "%s", argv[0]);
+    near = nearest_word(word, names, N_COMMANDS);
+    if (n == 2) {
+        const char *two;
+        char words[2 * NEAREST_WORD_MAX];
+
+        (void)snprintf(words, sizeof words, "%.46s %.46s", argv[0], argv[1]);
+        two = nearest_word(words, names, N_COMMANDS);
+        if (two != NULL || near == NULL) {
+            near = two;
+            memcpy(word, words, sizeof word);
+        }
+    }
+    if (near != NULL) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "unknown command '%s'; did you mean 'loco %s'?", word,
+                        near);
+    }
+    return cli_fail(LOCO_EXIT_USAGE,
+                    "unknown command '%s'; loco --help lists them all", word);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_overview(stderr, NULL);
+        return LOCO_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_overview(stdout, NULL);
+        return LOCO_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)printf("loco %s\n", LOCO_VERSION);
+        return LOCO_EXIT_OK;
+    }
+#ifdef LOCO_NETWORK
+    if (sign_start() != 0) {
+        return cli_fail(LOCO_EXIT_FAILURE,
+                        "this system gives no random numbers");
+    }
+#endif
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        int n = words_match(commands[i].name, argc - 1, argv + 1);
+
+        if (n > 0) {
+            struct cli_call call = {&commands[i], argc - 1 - n, argv + 1 + n};
+
+            return commands[i].run(&call);
+        }
+    }
+    if (is_group(argv[1]) && (argc == 2 || strcmp(argv[2], "--help") == 0 ||
+                              strcmp(argv[2], "-h") == 0)) {
+        print_overview(argc == 2 ? stderr : stdout, argv[1]);
+        return argc == 2 ? LOCO_EXIT_USAGE : LOCO_EXIT_OK;
+    }
+    return unknown(argc - 1, argv + 1);
+}

@@ -1,0 +1,101 @@
+/* cli.h - the `loco` command: one row per command, one way to read options.
+ *
+ * A *command* is one or two words ("status", "run create") and a function that
+ * returns the exit code of the process (proto/base/err.h). It declares its
+ * options as a table; cli_parse fills them in and answers --help from the
+ * same table, so that help and parser cannot disagree.
+ *
+ * Results go to stdout and nothing else does; sentences for people go to
+ * stderr. One thread; the process ends with the command.
+ */
+#ifndef LOCO_DAEMON_CLI_H
+#define LOCO_DAEMON_CLI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CLI_LIST_MAX 64
+
+/* What cli_parse returns when the command should run. */
+#define CLI_GO (-1)
+
+enum cli_kind {
+    CLI_FLAG,  /* bool: true when given */
+    CLI_TEXT,  /* const char *: borrowed from argv */
+    CLI_COUNT, /* uint64_t: digits */
+    CLI_REAL,  /* double: finite */
+    CLI_LIST   /* struct cli_list: may be given many times */
+};
+
+struct cli_list {
+    size_t n;
+    const char *item[CLI_LIST_MAX];
+};
+
+struct cli_option {
+    const char *name; /* with the dashes */
+    enum cli_kind kind;
+    void *to;
+    const char *argument; /* its name in --help; NULL for flags */
+    const char *help;
+};
+
+struct cli_call;
+
+struct cli_command {
+    const char *name;
+    const char *arguments; /* beside the options, for --help; may be "" */
+    const char *summary;   /* one sentence, no full stop */
+    const char *example;
+    int (*run)(const struct cli_call *call);
+};
+
+struct cli_call {
+    const struct cli_command *command;
+    int argc; /* what follows the command's words */
+    char **argv;
+};
+
+/* Fill in the options; words that are none go to `words`, of which there must
+ * be between least and most (`words` may be NULL with most 0). CLI_GO, or the
+ * exit code after help or a sentence. */
+int cli_parse(const struct cli_call *call,
+              const struct cli_option *options,
+              size_t n_options,
+              struct cli_list *words,
+              size_t least,
+              size_t most);
+
+/* "loco: sentence" to stderr; returns `code`. */
+int cli_fail(int code, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The exit code for an error of proto/base/err.h. */
+int cli_exit_of(int err);
+
+/* cli_parse over an option array. */
+#define CLI_PARSE(call, options, words, least, most)                           \
+    cli_parse((call), (options), sizeof(options) / sizeof((options)[0]),       \
+              (words), (least), (most))
+
+/* The commands, each in the file that its group names. */
+int cli_bench_train(const struct cli_call *call);
+int cli_config_show(const struct cli_call *call);
+int cli_config_sources(const struct cli_call *call);
+int cli_config_validate(const struct cli_call *call);
+int cli_data_pack(const struct cli_call *call);
+int cli_drain(const struct cli_call *call);
+int cli_eval(const struct cli_call *call);
+int cli_export(const struct cli_call *call);
+int cli_generate(const struct cli_call *call);
+int cli_keys(const struct cli_call *call);
+int cli_pause(const struct cli_call *call);
+int cli_quickstart(const struct cli_call *call);
+int cli_resume(const struct cli_call *call);
+int cli_run_create(const struct cli_call *call);
+int cli_run_show(const struct cli_call *call);
+int cli_status(const struct cli_call *call);
+int cli_top(const struct cli_call *call);
+int cli_verify(const struct cli_call *call);
+
+#endif

@@ -1,0 +1,120 @@
+/* cli_bench.c - loco bench train. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "daemon/cli.h"
+#include "daemon/model_file.h"
+#include "proto/base/err.h"
+#include "train/bench.h"
+
+struct arguments {
+    const char *config, *device, *dtype;
+    uint64_t batch, seq, threads;
+    bool dry_run, json;
+};
+
+static void print_text(const struct arguments *a,
+                       const struct bench_train_result *r)
+{
+    (void)printf("%s: %lld parameters, %.1f MB of state, %.1f MB workspace\n",
+                 a->config, (long long)r->parameters,
+                 (double)r->state_bytes / 1e6,
+                 (double)r->workspace_bytes / 1e6);
+    if (a->dry_run) {
+        return;
+    }
+    (void)printf("%.0f tokens/s, %.2f ms a step, %.1f GFLOP/s "
+                 "(%d steps, %llu threads, %s, %s)\npeak memory %.1f MB\n",
+                 r->tokens_per_s, r->ms_per_step, r->flops_per_s / 1e9,
+                 r->steps, (unsigned long long)a->threads, r->isa, r->gemm,
+                 (double)r->max_rss_bytes / 1e6);
+}
+
+/* `mfu` is null: what a processor could do is not known here. */
+static int print_json(const struct arguments *a,
+                      const struct bench_train_result *r)
+{
+    json_t *o =
+        json_pack("{s:s, s:s, s:I, s:I, s:I}", "config", a->config, "device",
+                  a->device, "parameters", (json_int_t)r->parameters,
+                  "state_bytes", (json_int_t)r->state_bytes, "workspace_bytes",
+                  (json_int_t)r->workspace_bytes);
+
+    if (o == NULL) {
+        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    json_object_set_new(o, "mfu", json_null());
+    if (!a->dry_run) {
+        json_object_set_new(o, "tokens_per_s", json_real(r->tokens_per_s));
+        json_object_set_new(o, "ms_per_step", json_real(r->ms_per_step));
+        json_object_set_new(o, "flops_per_s", json_real(r->flops_per_s));
+        json_object_set_new(o, "steps", json_integer(r->steps));
+        json_object_set_new(o, "max_rss_bytes",
+                            json_integer((json_int_t)r->max_rss_bytes));
+        json_object_set_new(o, "isa", json_string(r->isa));
+        json_object_set_new(o, "gemm", json_string(r->gemm));
+    }
+    (void)json_dumpf(o, stdout, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
+    (void)putchar('\n');
+    json_decref(o);
+    return LOCO_EXIT_OK;
+}
+
+int cli_bench_train(const struct cli_call *call)
+{
+    struct arguments a = {
+        .device = "cpu", .dtype = "fp32", .batch = 4, .threads = 1};
+    const struct cli_option options[] = {
+        {"--config", CLI_TEXT, &a.config, "NAME|FILE", "the model"},
+        {"--batch", CLI_COUNT, &a.batch, "B", "sequences a step (4)"},
+        {"--seq", CLI_COUNT, &a.seq, "T", "tokens a sequence (the model's)"},
+        {"--threads", CLI_COUNT, &a.threads, "K", "processor threads (1)"},
+        {"--device", CLI_TEXT, &a.device, "cpu|cuda", "where (cpu)"},
+        {"--dtype", CLI_TEXT, &a.dtype, "fp32|bf16", "arithmetic (fp32)"},
+        {"--dry-run", CLI_FLAG, &a.dry_run, NULL, "only count bytes"},
+        {"--json", CLI_FLAG, &a.json, NULL, "print one JSON object"},
+    };
+    struct bench_train_options bench = {.steps = 0};
+    struct bench_train_result result;
+    char errmsg[ERRMSG_SIZE];
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (a.config == NULL) {
+        return cli_fail(LOCO_EXIT_USAGE, "bench train: --config is missing");
+    }
+    if (strcmp(a.device, "cpu") != 0 || strcmp(a.dtype, "fp32") != 0) {
+        return cli_fail(LOCO_EXIT_DEVICE,
+                        "this build trains on the CPU in fp32 only, not %s %s",
+                        a.device, a.dtype);
+    }
+    rv = model_find(a.config, &bench.config, errmsg);
+    if (rv != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+    }
+    if (a.batch == 0 || a.batch > 4096 || a.seq > bench.config.seq ||
+        a.threads == 0 || a.threads > 1024) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "batch is 1 to 4096, seq at most the model's %u, "
+                        "threads 1 to 1024",
+                        bench.config.seq);
+    }
+    bench.batch = (uint32_t)a.batch;
+    bench.seq = (uint32_t)a.seq;
+    bench.threads = (int)a.threads;
+    bench.dry_run = a.dry_run;
+    rv = bench_train(&bench, &result);
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
+    }
+    if (a.json) {
+        return print_json(&a, &result);
+    }
+    print_text(&a, &result);
+    return LOCO_EXIT_OK;
+}

@@ -1,0 +1,579 @@
+/* node.c - a peer as one core: open, step, dispatch. See node_internal.h. */
+#include "daemon/node.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/node_internal.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/base/rng.h"
+#include "proto/hash.h"
+
+/* Longer without a step: the process slept, and silence proves nothing. */
+#define GAP_MS 1000
+
+static const struct node_timing timing_default = {
+    .heartbeat_ms = 400,
+    .suspect_ms = 1200,
+    .dead_ms = 2400,
+    .redial_ms = 1000,
+    .ballot_ms = 2000,
+    .plan_ms = 2000,
+    .vote_ms = 3000,
+    .hop_ms = 2000,
+    .fetch_ms = 5000,
+    .tick_ms = 250,
+};
+
+size_t node_bytes(void)
+{
+    struct dht_options opt = dht_options_default();
+
+    return sizeof(struct node) + message_struct_max() + dht_bytes(&opt) +
+           MANIFEST_BYTES_MAX;
+}
+
+static struct node_timing timing_of(const struct node_options *opt)
+{
+    struct node_timing t = opt->timing;
+    uint32_t scale = opt->time_scale > 0 ? opt->time_scale : 1;
+
+#define TAKE(field)                                                            \
+    t.field = (t.field != 0 ? t.field : timing_default.field) * scale
+    TAKE(heartbeat_ms);
+    TAKE(suspect_ms);
+    TAKE(dead_ms);
+    TAKE(redial_ms);
+    TAKE(ballot_ms);
+    TAKE(plan_ms);
+    TAKE(vote_ms);
+    TAKE(hop_ms);
+    TAKE(fetch_ms);
+#undef TAKE
+    t.tick_ms = t.tick_ms != 0 ? t.tick_ms : timing_default.tick_ms;
+    return t;
+}
+
+static void open_members(struct node *n)
+{
+    struct members_options mo = {
+        .self = n->opt.self,
+        .seed = rng_next(&n->rng),
+        .heartbeat_ms = n->t.heartbeat_ms,
+        .suspect_ms = n->t.suspect_ms,
+        .dead_ms = n->t.dead_ms,
+        .redial_ms = n->t.redial_ms,
+        .links_wanted = 8, /* the active view: HyParView's 5 to 8 */
+    };
+    static const struct peer_id none;
+
+    members_init(&n->members, &mo, n->now);
+    n->members.observed.port = n->opt.dialable ? n->opt.listen_port : 0;
+    n->members.pin = n->opt.pin;
+    n->members.has_pin = !id_eq(&n->opt.pin, &none);
+    for (unsigned i = 0; i < n->opt.n_bootstrap; i++) {
+        members_bootstrap_add(&n->members, &n->opt.bootstrap[i]);
+    }
+}
+
+static void open_cores(struct node *n)
+{
+    struct ballot_options bo = {
+        .self = n->opt.self,
+        .signer = n->opt.signer,
+        .run = n->opt.run_id,
+        .ballot_ms = n->t.ballot_ms,
+        .fork_after_ms = 30000U * n->opt.time_scale,
+        .seed = rng_next(&n->rng),
+    };
+    struct round_options ro = {
+        .self = n->opt.self,
+        .signer = n->opt.signer,
+        .plan_ms = n->t.plan_ms,
+        .vote_ms = n->t.vote_ms,
+        .hop_ms = n->t.hop_ms,
+    };
+
+    memcpy(bo.public_key, n->opt.public_key, sizeof bo.public_key);
+    open_members(n);
+    ballot_init(&n->ballot, &bo, &n->members, n->now);
+    round_init(&n->round, &ro, &n->members, &n->ballot);
+    /* Attempts must not repeat those of an earlier life of this process. */
+    transfer_init(&n->transfer, &n->members, n->t.fetch_ms,
+                  (rng_next(&n->rng) >> 24) << 20);
+}
+
+static int open_record(struct node *n)
+{
+    struct ballot_record *record;
+    int rv;
+
+    if (n->opt.record == NULL) {
+        return 0;
+    }
+    record = malloc(sizeof *record);
+    if (record == NULL) {
+        return LOCO_ENOMEM;
+    }
+    rv = msg_decode(&ballot_record_schema, n->opt.record, n->opt.record_len,
+                    record);
+    if (rv == 0) {
+        ballot_restore(&n->ballot, record);
+    }
+    free(record);
+    return rv == 0 ? 0 : LOCO_EFORMAT;
+}
+
+int node_open(struct node **node,
+              const struct node_options *opt,
+              uint64_t now_ms)
+{
+    struct node *n = calloc(1, sizeof *n);
+    int rv;
+
+    if (n == NULL) {
+        return LOCO_ENOMEM;
+    }
+    n->opt = *opt;
+    n->opt.time_scale = opt->time_scale > 0 ? opt->time_scale : 1;
+    n->t = timing_of(opt);
+    n->now = n->started_ms = n->wake_ms = now_ms;
+    n->rng = opt->seed;
+    n->life = rng_next(&n->rng) | 1;
+    n->scratch = malloc(message_struct_max());
+    n->manifest = malloc(MANIFEST_BYTES_MAX);
+    if (n->scratch == NULL || n->manifest == NULL) {
+        node_close(n);
+        return LOCO_ENOMEM;
+    }
+    open_cores(n);
+    rv = node_dht_open(n);
+    rv = rv == 0 ? open_record(n) : rv;
+    if (rv != 0) {
+        node_close(n);
+        return rv;
+    }
+    if (opt->manifest != NULL && opt->manifest_len <= MANIFEST_BYTES_MAX) {
+        memcpy(n->manifest, opt->manifest, opt->manifest_len);
+        n->manifest_len = n->manifest_got = (uint32_t)opt->manifest_len;
+    }
+    *node = n;
+    return 0;
+}
+
+void node_close(struct node *n)
+{
+    if (n == NULL) {
+        return;
+    }
+    free(n->dht_memory);
+    free(n->manifest);
+    free(n->scratch);
+    free(n);
+}
+
+struct hash32 node_state_hash(const struct hash32 *params,
+                              const struct hash32 *momentum)
+{
+    struct hash32 pair[2] = {*params, *momentum}, out;
+
+    hash_bytes("loco-state-1", pair, sizeof pair, &out);
+    return out;
+}
+
+bool node_point_eq(const struct node_point *a, const struct node_point *b)
+{
+    return a->round == b->round && hash32_eq(&a->commit, &b->commit);
+}
+
+struct ballot_context node_context(struct node *n)
+{
+    struct ballot_context c = {
+        .now_ms = n->now,
+        .out = n->out,
+        .in_flight = n->round.has_plan && n->round.phase != ROUND_COMMITTED,
+        .may_found = !n->ballot.have && n->loaded && !n->applying &&
+                     n->data_ready && !n->draining &&
+                     node_best_peer(n) == MEMBERS_NONE,
+    };
+
+    c.closing.round = n->known.round;
+    c.closing.tokens = n->known.tokens;
+    c.closing.commit = n->known.commit;
+    if (n->ballot.have) {
+        round_closing(&n->round, &c.closing);
+    }
+    return c;
+}
+
+struct heartbeat node_heartbeat(struct node *n)
+{
+    struct node_status s;
+    struct heartbeat h = {
+        .life = n->life,
+        .configured = n->configured,
+        .ready = n->loaded && n->data_ready && !n->draining,
+        .has_view = n->ballot.have,
+        .epoch = n->ballot.have || n->ballot.restored
+                     ? n->ballot.cert.body.epoch
+                     : 0,
+        .round = n->applied.round,
+        .tokens = n->applied.tokens,
+        .commit = n->applied.commit,
+        .params = n->params_hash,
+        .state_hash = n->state_hash,
+        .inner_step = n->inner_step,
+        .own_tokens = n->own_tokens,
+        .tokens_per_s = (uint32_t)n->tokens_per_s,
+    };
+
+    node_status(n, &s);
+    h.state = (uint8_t)s.state;
+    if (n->ballot.have) {
+        h.view = n->ballot.hash;
+        h.fork = n->ballot.cert.body.fork;
+    }
+    return h;
+}
+
+void node_local_action(struct node *n, enum action_type type, uint64_t round)
+{
+    struct action *a = out_add(n->out, type);
+
+    if (a != NULL) {
+        a->round = round;
+    }
+}
+
+/* ---- events ----------------------------------------------------------- */
+
+static void on_link_up(struct node *n, const struct event *ev)
+{
+    struct hello h = {.life = n->life};
+    int peer;
+
+    if (!members_link_up(&n->members, ev, n->out)) {
+        return;
+    }
+    peer = members_find(&n->members, &ev->peer);
+    memcpy(h.observed.ip, ev->address.ip, sizeof h.observed.ip);
+    h.observed.port = ev->address.port;
+    (void)members_send(&n->members, n->out, peer, MESSAGE_HELLO, &h);
+    n->members.beat_at_ms = n->now; /* tell it at once who we are */
+    node_dht_link_up(n, peer);
+}
+
+static void on_link_down(struct node *n, const struct event *ev)
+{
+    int peer = members_heard(&n->members, ev->link, n->now);
+
+    members_link_down(&n->members, ev->link, n->now);
+    if (peer != MEMBERS_NONE && !members_linked(&n->members, peer)) {
+        node_dht_unreachable(n, peer);
+    }
+}
+
+static void on_dial_failed(struct node *n, const struct event *ev)
+{
+    members_dial_failed(&n->members, ev);
+    if (ev->request < n->members.n_peers) {
+        node_dht_unreachable(n, (int)ev->request);
+    }
+}
+
+static void on_message(struct node *n, int peer, const struct event *ev)
+{
+    struct ballot_context c;
+    const void *m = n->scratch;
+
+    switch ((enum message_type)ev->message) {
+    case MESSAGE_HELLO:
+        node_on_hello(n, peer, m);
+        return;
+    case MESSAGE_HEARTBEAT:
+        node_on_beat(n, peer, m);
+        return;
+    case MESSAGE_PEERS:
+        return;
+    case MESSAGE_GOODBYE:
+        node_on_goodbye(n, peer, m);
+        return;
+    case MESSAGE_GET_MANIFEST:
+        node_on_get_manifest(n, peer, m);
+        return;
+    case MESSAGE_MANIFEST:
+        node_on_manifest(n, peer, m);
+        return;
+    case MESSAGE_VIEW:
+        node_on_view(n, peer, m);
+        return;
+    case MESSAGE_SUSPECT:
+    case MESSAGE_PREPARE:
+    case MESSAGE_PROMISE:
+    case MESSAGE_ACCEPT:
+    case MESSAGE_ACCEPTED:
+        if (!n->finished) {
+            c = node_context(n);
+            ballot_recv(&n->ballot, &c, peer, (enum message_type)ev->message,
+                        m);
+            if (n->ballot.frozen) {
+                round_freeze(&n->round, n->out);
+            }
+        }
+        return;
+    case MESSAGE_GET_VIEW:
+        node_on_get_view(n, peer, m);
+        return;
+    case MESSAGE_LINEAGE:
+        node_on_lineage(n, peer, m);
+        return;
+    case MESSAGE_JOIN:
+        node_on_join(n, peer, m);
+        return;
+    case MESSAGE_READY:
+    case MESSAGE_PLAN:
+    case MESSAGE_VOTE:
+        round_recv(&n->round, peer, (enum message_type)ev->message, m, n->now,
+                   n->out);
+        return;
+    case MESSAGE_COMMIT:
+        node_on_commit_record(n, m);
+        return;
+    case MESSAGE_GET_COMMIT:
+        if (n->round.has_last && n->round.last.plan.body.round ==
+                                     ((const struct get_commit *)m)->round) {
+            (void)members_send(&n->members, n->out, peer, MESSAGE_COMMIT,
+                               &n->round.last);
+        }
+        return;
+    case MESSAGE_EVALUATED:
+        node_on_evaluated(n, peer, m);
+        return;
+    case MESSAGE_FETCH:
+        node_on_fetch(n, peer, m);
+        return;
+    case MESSAGE_FETCH_NO:
+        transfer_refused(&n->transfer, peer, m, n->out);
+        return;
+    }
+}
+
+static void on_recv(struct node *n, const struct event *ev)
+{
+    const struct msg_schema *schema = message_schema(ev->message);
+    int peer = members_heard(&n->members, ev->link, n->now);
+
+    if (peer == MEMBERS_NONE) {
+        return;
+    }
+    if (schema == NULL) {
+        node_dht_recv(n, peer, ev);
+        return;
+    }
+    if (msg_decode(schema, ev->bytes, ev->len, n->scratch) != 0) {
+        struct action *a = out_add(n->out, ACTION_HANG_UP);
+
+        n->malformed++;
+        if (a != NULL) {
+            a->link = ev->link;
+        }
+        return;
+    }
+    on_message(n, peer, ev);
+}
+
+static void on_seg_done(struct node *n, const struct event *ev)
+{
+    if (ev->rc == 0 && !ev->sent) {
+        members_alive(&n->members, &ev->segment.peer, n->now);
+    }
+    if (ev->segment.stream == STREAM_RING) {
+        round_seg_done(&n->round, ev, n->out);
+    } else if (!ev->sent) {
+        transfer_seg_done(&n->transfer, ev, n->out);
+    } else if (ev->rc != 0) {
+        node_on_sent_failed(n, ev);
+    }
+}
+
+static void on_local(struct node *n, const struct local_event *e)
+{
+    switch (e->type) {
+    case LOCAL_CONFIGURED:
+        node_on_configured(n, e);
+        return;
+    case LOCAL_LOADED:
+        node_on_loaded(n, e);
+        return;
+    case LOCAL_PROGRESS:
+        n->inner_step = e->inner_step;
+        n->own_tokens = e->tokens;
+        n->loss = e->loss;
+        n->tokens_per_s = e->tokens_per_s;
+        return;
+    case LOCAL_TRAINED:
+        node_on_trained(n, e);
+        return;
+    case LOCAL_APPLIED:
+        node_on_applied(n, e);
+        return;
+    case LOCAL_EVALUATED:
+        node_on_evaluated_own(n, e);
+        return;
+    case LOCAL_HASHED:
+        if (e->buffer == BUFFER_RING) {
+            round_hashed(&n->round, e->request, e->rc, &e->hash, n->now,
+                         n->out);
+        } else {
+            node_on_hashed(n, e);
+        }
+        return;
+    case LOCAL_PAUSE:
+    case LOCAL_RESUME:
+        n->paused = e->type == LOCAL_PAUSE;
+        node_local_action(n, n->paused ? ACTION_PAUSE : ACTION_RESUME,
+                          n->applied.round);
+        return;
+    case LOCAL_DRAIN:
+        n->draining = true;
+        n->drain_ms = n->now;
+        return;
+    case LOCAL_TYPE_COUNT:
+        return;
+    }
+}
+
+static void on_gap(struct node *n)
+{
+    members_gap(&n->members, n->now);
+    n->ballot.doubt_since_ms = n->now;
+    n->round.progress_ms = n->now;
+    n->transfer.progress_ms = n->now;
+}
+
+/* Everything that follows from the state as it is now. A view adopted or a
+ * commit made on the way starts the next turn; three turns always suffice for
+ * one event, and what is left has a deadline. */
+static void advance(struct node *n)
+{
+    for (int turn = 0; turn < 3; turn++) {
+        struct ballot_context c;
+        struct members_lost lost;
+
+        while (members_next_lost(&n->members, &lost)) {
+            node_on_lost(n, &lost);
+        }
+        node_sync_advance(n);
+        node_view_advance(n);
+        node_round_advance(n);
+        round_tick(&n->round, n->now, n->out);
+        if (n->round.want_change) {
+            n->round.want_change = false;
+            if (n->ballot.have && n->ballot.want != BALLOT_WANT_CHANGE) {
+                out_log(n->out, LOG_WARN,
+                        "round %llu: %s; asking for a new view",
+                        (unsigned long long)n->round.round, n->round.why);
+            }
+            ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
+        }
+        if (!n->finished) {
+            c = node_context(n);
+            ballot_tick(&n->ballot, &c);
+        }
+        if (n->ballot.frozen) {
+            round_freeze(&n->round, n->out);
+        }
+        if (!n->ballot.adopted && !n->round.committed) {
+            break;
+        }
+        if (n->round.committed) {
+            n->round.committed = false;
+            node_on_committed(n);
+        }
+        if (n->ballot.adopted) {
+            n->ballot.adopted = false;
+            node_on_adopted(n);
+        }
+    }
+}
+
+void node_step(void *node, const struct event *event, struct out *out)
+{
+    struct node *n = node;
+    struct heartbeat beat;
+
+    out->n = out->n_bytes = out->dropped = 0;
+    n->out = out;
+    if (n->stopped) {
+        n->out = NULL;
+        return;
+    }
+    n->now = event->now_ms;
+    n->wall_s = event->wall_s;
+    n->wake_ms = n->now + n->t.tick_ms;
+    if (n->last_step_ms != 0 &&
+        n->now - n->last_step_ms > GAP_MS * (uint64_t)n->opt.time_scale) {
+        on_gap(n);
+    }
+    n->last_step_ms = n->now;
+    switch (event->type) {
+    case EVENT_TICK:
+        break;
+    case EVENT_LINK_UP:
+        on_link_up(n, event);
+        break;
+    case EVENT_LINK_DOWN:
+        on_link_down(n, event);
+        break;
+    case EVENT_DIAL_FAILED:
+        on_dial_failed(n, event);
+        break;
+    case EVENT_RECV:
+        on_recv(n, event);
+        break;
+    case EVENT_SEG_DONE:
+        on_seg_done(n, event);
+        break;
+    case EVENT_SAVE_FAILED:
+        n->reason = "cannot write the state directory";
+        break;
+    case EVENT_LOCAL:
+        on_local(n, &event->local);
+        break;
+    case EVENT_TYPE_COUNT:
+        break;
+    }
+    advance(n);
+    transfer_tick(&n->transfer, n->now, out);
+    node_dht_advance(n);
+    beat = node_heartbeat(n);
+    members_tick(&n->members, n->now, &beat, out);
+    if (out->dropped > 0) {
+        n->wake_ms = n->now + 1;
+    }
+    n->out = NULL;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t node_deadline(const void *node)
+{
+    const struct node *n = node;
+    uint64_t due = n->wake_ms;
+
+    if (n->stopped) {
+        return CORE_NEVER;
+    }
+    due = earlier(due, members_deadline(&n->members));
+    if (!n->finished) {
+        due = earlier(due, ballot_deadline(&n->ballot));
+    }
+    due = earlier(due, round_deadline(&n->round));
+    due = earlier(due, transfer_deadline(&n->transfer));
+    return earlier(due, node_dht_deadline(n));
+}

@@ -1,0 +1,134 @@
+/* node.h - one whole peer as a pure core.
+ *
+ * It composes discovery (p2p/dht), membership (p2p/membership), views
+ * (p2p/view), rounds (p2p/round over p2p/ring) and transfers (p2p/fetch),
+ * routes events between them and walks a peer through the life of a run:
+ *
+ *   starting -> joining -> syncing -> waiting -> training <-> averaging
+ *            -> finished, or draining -> stopped at any time
+ *
+ * The daemon drives it with p2p/uv, the simulator with tests/sim; both run
+ * exactly this code. No allocation after node_open.
+ */
+#ifndef LOCO_DAEMON_NODE_H
+#define LOCO_DAEMON_NODE_H
+
+#include "p2p/core.h"
+#include "p2p/limits.h"
+#include "p2p/terms.h"
+#include "proto/sign.h"
+
+#define NODE_BOOTSTRAP_MAX 8
+#define NODE_LOST_MAX      16 /* remembered lost peers, newest first */
+
+enum node_state {
+    NODE_STARTING,
+    NODE_WAITING,
+    NODE_JOINING,
+    NODE_SYNCING,
+    NODE_TRAINING,
+    NODE_AVERAGING,
+    NODE_PAUSED,
+    NODE_DRAINING,
+    NODE_FINISHED,
+    NODE_STATE_COUNT
+};
+
+/* Every time limit, in milliseconds before scaling. */
+struct node_timing {
+    uint32_t heartbeat_ms; /* between two heartbeats on one link */
+    uint32_t suspect_ms;   /* silence after which a peer is suspected */
+    uint32_t dead_ms;      /* silence after which it is lost */
+    uint32_t redial_ms;    /* a lost link must be back within this */
+    uint32_t ballot_ms;    /* one ballot of a view change */
+    uint32_t plan_ms;      /* a coordinator must plan within this */
+    uint32_t vote_ms;      /* votes must arrive within this of one's own */
+    uint32_t hop_ms;       /* a ring hop without progress is broken */
+    uint32_t fetch_ms;     /* a fetched piece must arrive within this */
+    uint32_t tick_ms;      /* slow housekeeping */
+};
+
+struct node_options {
+    struct peer_id self;
+    uint8_t public_key[32];
+    struct signer signer; /* borrowed for the node's life */
+    struct hash32 run_id;
+    bool dialable; /* it listens: others may dial it */
+    uint16_t listen_port;
+    uint64_t seed;           /* of the node's own random choices */
+    uint64_t rounds;         /* drain after this round; 0: no limit */
+    const uint8_t *manifest; /* wire form, borrowed for node_open; or NULL */
+    size_t manifest_len;
+    struct address bootstrap[NODE_BOOTSTRAP_MAX];
+    unsigned n_bootstrap;  /* 0: a first peer */
+    struct peer_id pin;    /* the bootstrap's expected id; zero: any */
+    const uint8_t *record; /* last SAVEd bytes of an earlier life, or NULL */
+    size_t record_len;
+    uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
+    struct node_timing timing; /* zero fields take the defaults */
+};
+
+struct node_lost {
+    struct peer_id peer;
+    uint64_t round;
+    uint32_t detected_ms; /* last sign of life to detection */
+    const char *reason;   /* static text */
+};
+
+/* What `loco status` shows; a plain copy, safe to hand to another thread. */
+struct node_status {
+    enum node_state state;
+    bool fork, replicas_equal;
+    uint64_t epoch, round, inner_step, tokens, tokens_dropped;
+    uint64_t run_tokens; /* committed in this branch */
+    struct hash32 view_hash, params_hash, commit_hash;
+    float loss, tokens_per_s;
+    double bits_per_byte, bits_per_byte_before;
+    uint32_t peers_alive; /* this peer included */
+    uint32_t peers_in_round;
+    uint64_t rounds_committed, rounds_aborted;
+    uint64_t last_round_ms;
+    uint32_t n_lost;
+    struct node_lost lost[NODE_LOST_MAX];
+    uint64_t fetched_bytes, fetch_total_bytes; /* while syncing */
+    uint64_t stop_rounds;
+    char reason[CORE_TEXT_MAX];
+    uint32_t malformed; /* messages dropped as malformed or forged */
+};
+
+/* The contributions that the last committed round averaged, in ring order. */
+struct node_commit {
+    uint64_t round, epoch;
+    struct hash32 plan_hash, result_hash;
+    uint32_t n;
+    struct peer_id member[VIEW_MEMBERS_MAX];
+    uint64_t weight[VIEW_MEMBERS_MAX];     /* tokens */
+    uint64_t first_step[VIEW_MEMBERS_MAX]; /* of the contribution */
+    uint64_t last_step[VIEW_MEMBERS_MAX];
+};
+
+struct node;
+
+/* Bytes of one node: for budgets. */
+size_t node_bytes(void);
+
+/* Allocate and start at `now_ms`. The first step is due at once.
+ * LOCO_ENOMEM; LOCO_EFORMAT when `record` is damaged. */
+int node_open(struct node **node,
+              const struct node_options *opt,
+              uint64_t now_ms);
+
+void node_close(struct node *node);
+
+void node_step(void *node, const struct event *event, struct out *out);
+
+uint64_t node_deadline(const void *node);
+
+void node_status(const struct node *node, struct node_status *status);
+
+/* NULL before the first commit that this peer saw. */
+const struct node_commit *node_last_commit(const struct node *node);
+
+const char *node_state_name(enum node_state state);
+
+#endif

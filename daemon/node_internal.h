@@ -1,0 +1,199 @@
+/* node_internal.h - the inside of a node, shared by the node_*.c files only.
+ *
+ *   node.c        open, step, dispatch of events, deadline
+ *   node_sync.c   manifest, shards, state: getting what a member must hold
+ *   node_view.c   branches, founding, joining, losses, leaving
+ *   node_round.c  training, commits, evaluation, the end of a run
+ *   node_dht.c    the DHT's messages over our links
+ *   node_status.c what a person may see
+ *
+ * Everything is driven by node_advance(): it looks at the state and starts
+ * what is missing, so that a lost message or a failed step is simply tried
+ * again; event handlers only note what happened.
+ */
+#ifndef LOCO_DAEMON_NODE_INTERNAL_H
+#define LOCO_DAEMON_NODE_INTERNAL_H
+
+#include "daemon/node.h"
+#include "p2p/ballot.h"
+#include "p2p/dht.h"
+#include "p2p/members.h"
+#include "p2p/round.h"
+#include "p2p/transfer.h"
+
+#define NODE_PENDING_MAX 32 /* DHT messages that wait for a dial */
+
+/* One committed point of a branch. */
+struct node_point {
+    uint64_t round, tokens;
+    struct hash32 commit;
+};
+
+enum node_sync_phase {
+    SYNC_IDLE,
+    SYNC_COMMIT,  /* asked for the record of the next commit */
+    SYNC_REDUCED, /* fetching its reduced bytes */
+    SYNC_REDUCED_HASH,
+    SYNC_STATE, /* fetching parameters and momentum */
+    SYNC_STATE_HASH,
+    SYNC_LOAD /* LOAD or APPLY under way */
+};
+
+struct node_pending {
+    bool used;
+    int peer;
+    uint16_t message;
+    uint32_t len;
+    uint8_t bytes[1500]; /* a STORE request is below that */
+};
+
+struct node {
+    struct node_options opt;
+    struct node_timing t; /* scaled */
+    struct members members;
+    struct ballot ballot;
+    struct round round;
+    struct transfer transfer;
+    struct dht dht;
+    struct dht_out dht_out;
+    void *dht_memory;
+    void *scratch; /* any decoded message */
+
+    /* Valid during a step. */
+    struct out *out;
+    uint64_t now, wall_s;
+
+    uint64_t rng, life;
+    uint64_t started_ms, last_step_ms, wake_ms;
+    bool stopped;
+
+    /* What the run is. */
+    uint8_t *manifest;
+    uint32_t manifest_len, manifest_got; /* len 0: unknown */
+    uint64_t manifest_ask_ms;
+    bool configuring, configured;
+    struct run_terms terms;
+
+    /* Data. */
+    bool data_ready;
+    uint32_t shard; /* being fetched */
+    bool shard_hashing;
+
+    /* The state that is in place, and the newest commit we are bound by. */
+    bool loaded, loading;
+    struct node_point applied, known;
+    struct hash32 params_hash, momentum_hash, state_hash;
+    bool known_from_ring;     /* its bytes are in BUFFER_RING */
+    bool applying;            /* APPLY or LOAD under way */
+    struct node_point target; /* of the APPLY or LOAD under way */
+    bool target_in_plan;      /* our contribution is in it */
+
+    /* Synchronising. */
+    enum node_sync_phase sync;
+    uint64_t sync_since_ms;
+    bool delta_failed; /* take the whole state */
+    bool rebase;       /* keep our displacement over the next LOAD */
+    struct commit delta;
+    struct hash32 expect; /* state hash or result hash */
+
+    /* Training. */
+    bool training, paused, packed;
+    uint64_t inner_step, first_step, own_tokens, accounted_tokens;
+    uint64_t pack_tokens;
+    float loss, tokens_per_s;
+    uint64_t commit_ms, round_ms; /* of the last commit; its duration */
+    uint64_t n_committed, tokens_dropped;
+    struct node_commit last_commit;
+    bool has_commit;
+
+    /* Evaluation. */
+    bool evaluating;
+    struct node_point eval_point;
+    double bits, bits_before;
+    uint64_t bits_round;
+    bool has_bits, has_before;
+
+    /* Views. */
+    uint64_t found_stable_ms;
+    struct hash32 found_set;
+    uint64_t join_ms, view_ask_ms, commit_ask_ms;
+    bool has_other; /* a view of others that may be another branch */
+    struct view_body other;
+    struct hash32 other_hash;
+    int other_peer;
+    uint64_t doubt_ms;
+
+    bool draining;
+    uint64_t drain_ms;
+    bool finished;
+
+    /* DHT. */
+    bool published;
+    uint64_t dht_get_ms;
+    struct node_pending pending[NODE_PENDING_MAX];
+
+    uint32_t n_lost;
+    struct node_lost lost[NODE_LOST_MAX];
+    const char *reason;
+    char reason_text[CORE_TEXT_MAX];
+    uint32_t malformed;
+};
+
+/* node.c */
+struct ballot_context node_context(struct node *n);
+struct heartbeat node_heartbeat(struct node *n);
+void node_local_action(struct node *n, enum action_type type, uint64_t round);
+struct hash32 node_state_hash(const struct hash32 *params,
+                              const struct hash32 *momentum);
+bool node_point_eq(const struct node_point *a, const struct node_point *b);
+
+/* node_sync.c */
+void node_sync_advance(struct node *n);
+void node_sync_reset(struct node *n);
+void node_on_get_manifest(struct node *n,
+                          int peer,
+                          const struct get_manifest *m);
+void node_on_manifest(struct node *n, int peer, const struct manifest_part *m);
+void node_on_configured(struct node *n, const struct local_event *e);
+void node_on_hashed(struct node *n, const struct local_event *e);
+void node_on_loaded(struct node *n, const struct local_event *e);
+void node_on_commit_record(struct node *n, const struct commit *c);
+void node_on_fetch(struct node *n, int peer, const struct fetch *f);
+void node_on_sent_failed(struct node *n, const struct event *ev);
+
+/* node_view.c */
+void node_view_advance(struct node *n);
+void node_on_adopted(struct node *n);
+void node_on_lost(struct node *n, const struct members_lost *lost);
+void node_on_hello(struct node *n, int peer, const struct hello *m);
+void node_on_beat(struct node *n, int peer, const struct heartbeat *m);
+void node_on_get_view(struct node *n, int peer, const struct get_view *m);
+void node_on_view(struct node *n, int peer, const struct view_cert *m);
+void node_on_lineage(struct node *n, int peer, const struct lineage *m);
+void node_on_join(struct node *n, int peer, const struct join *m);
+void node_on_goodbye(struct node *n, int peer, const struct goodbye *m);
+/* Linked peer with the best branch; MEMBERS_NONE: nobody has a view. */
+int node_best_peer(const struct node *n);
+
+/* node_round.c */
+void node_round_advance(struct node *n);
+void node_on_committed(struct node *n);
+void node_apply(struct node *n, enum buffer_kind buffer, bool in_plan);
+void node_on_applied(struct node *n, const struct local_event *e);
+void node_on_trained(struct node *n, const struct local_event *e);
+void node_on_evaluated_own(struct node *n, const struct local_event *e);
+void node_on_evaluated(struct node *n, int peer, const struct evaluated *m);
+void node_in_step(struct node *n); /* the applied state is the known one */
+void node_drain(struct node *n);
+bool node_run_over(const struct node *n);
+void node_drop_contribution(struct node *n);
+
+/* node_dht.c */
+int node_dht_open(struct node *n);
+void node_dht_link_up(struct node *n, int peer);
+void node_dht_unreachable(struct node *n, int peer);
+void node_dht_recv(struct node *n, int peer, const struct event *ev);
+void node_dht_advance(struct node *n);
+uint64_t node_dht_deadline(const struct node *n);
+
+#endif

@@ -1,0 +1,249 @@
+/* node_round.c - training, commits, evaluation, and the end of a run.
+ *
+ * TRAIN(period) -> TRAINED -> round_contribute .. committed -> APPLY ->
+ * APPLIED -> next. A peer that was late finds the round committed without it:
+ * it fetches the reduced bytes, applies them under its live parameters
+ * (rebase) and its contribution, still open, enters the next round.
+ */
+#include "daemon/node_internal.h"
+
+#include <string.h>
+
+#include "proto/base/log.h"
+
+bool node_run_over(const struct node *n)
+{
+    return n->configured && n->loaded &&
+           ((n->terms.stop_rounds > 0 &&
+             n->applied.round >= n->terms.stop_rounds) ||
+            (n->terms.stop_tokens > 0 &&
+             n->applied.tokens >= n->terms.stop_tokens));
+}
+
+/* Work that reaches no commit is counted, never dropped in silence. */
+void node_drop_contribution(struct node *n)
+{
+    if (n->own_tokens > n->accounted_tokens) {
+        n->tokens_dropped += n->own_tokens - n->accounted_tokens;
+        n->accounted_tokens = n->own_tokens;
+    }
+    n->packed = false;
+    round_contribution_clear(&n->round);
+}
+
+static void note_commit(struct node *n)
+{
+    const struct round *r = &n->round;
+    const struct plan_body *p = &r->last.plan.body;
+    struct node_commit *c = &n->last_commit;
+
+    memset(c, 0, sizeof *c);
+    c->round = p->round;
+    c->epoch = p->epoch;
+    c->plan_hash = r->plan_hash;
+    c->result_hash = r->last.result;
+    c->n = p->n_members;
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        c->member[k] = id_of_public(r->plan_keys[k]);
+        c->weight[k] = p->members[k].tokens;
+        c->first_step[k] = p->members[k].first_step;
+        c->last_step[k] = p->members[k].last_step;
+    }
+    n->has_commit = true;
+    n->round_ms = n->commit_ms != 0 ? n->now - n->commit_ms : 0;
+    n->commit_ms = n->now;
+}
+
+/* Start APPLY of the commit in `target` (or, from the ring, `known`). */
+void node_apply(struct node *n, enum buffer_kind buffer, bool in_plan)
+{
+    struct action *a = out_add(n->out, ACTION_APPLY);
+
+    if (a == NULL) {
+        return;
+    }
+    if (buffer == BUFFER_RING) {
+        n->target = n->known;
+    }
+    n->target_in_plan = in_plan;
+    a->round = n->target.round;
+    a->buffer = buffer;
+    a->rebase = !in_plan;
+    n->rebase = !in_plan;
+    n->applying = true;
+    n->sync = SYNC_LOAD;
+}
+
+void node_on_committed(struct node *n)
+{
+    struct round *r = &n->round;
+    const struct plan_body *p = &r->last.plan.body;
+
+    if (p->round != n->known.round + 1) {
+        return; /* the view that decided it said so before */
+    }
+    n->known.round = p->round;
+    n->known.commit = r->last_hash;
+    n->known.tokens = p->tokens_before;
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        n->known.tokens += p->members[k].tokens;
+    }
+    note_commit(n);
+    out_log(n->out, LOG_INFO,
+            "round %llu committed: %u of %u peers, %llu tokens",
+            (unsigned long long)p->round, p->n_members,
+            n->ballot.cert.body.n_members,
+            (unsigned long long)(n->known.tokens - p->tokens_before));
+    node_sync_reset(n);
+    if (r->in_plan) {
+        n->n_committed++;
+        node_apply(n, BUFFER_RING, true);
+    }
+    round_begin(r, n->known.round + 1, &n->known.commit, NULL, n->known.tokens,
+                n->now, n->out);
+}
+
+static bool our_turn_to_evaluate(const struct node *n)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    uint64_t every = n->terms.eval_every;
+
+    if (!n->ballot.have || every == 0 ||
+        (n->applied.round % every != 0 && !node_run_over(n))) {
+        return false;
+    }
+    return (n->applied.round / every) % v->n_members ==
+           (uint64_t)n->ballot.self_index;
+}
+
+static void evaluate(struct node *n)
+{
+    if (!n->evaluating && !n->draining && our_turn_to_evaluate(n)) {
+        n->evaluating = true;
+        n->eval_point = n->applied;
+        node_local_action(n, ACTION_EVAL, n->applied.round);
+    }
+}
+
+/* The state in place has changed; if it is the newest we know of, the next
+ * attempt starts from it. */
+void node_in_step(struct node *n)
+{
+    if (n->known.round <= n->applied.round || !n->ballot.have) {
+        n->known = n->applied;
+        if (n->ballot.have) {
+            round_begin(&n->round, n->known.round + 1, &n->known.commit,
+                        &n->state_hash, n->known.tokens, n->now, n->out);
+        }
+    }
+}
+
+void node_on_applied(struct node *n, const struct local_event *e)
+{
+    uint64_t spent;
+
+    n->applying = false;
+    n->sync = SYNC_IDLE;
+    if (e->rc != 0) {
+        n->reason = "cannot apply a committed round";
+        n->delta_failed = true;
+        return;
+    }
+    if (n->target_in_plan) {
+        spent = n->round.mine.tokens;
+        n->accounted_tokens += spent;
+        n->packed = false;
+        n->first_step = n->inner_step;
+        round_contribution_clear(&n->round);
+    }
+    n->applied = n->target;
+    n->delta_failed = false;
+    n->params_hash = e->params_hash;
+    n->momentum_hash = e->momentum_hash;
+    n->state_hash = node_state_hash(&e->params_hash, &e->momentum_hash);
+    node_in_step(n);
+    evaluate(n);
+    node_local_action(n, ACTION_CHECKPOINT, n->applied.round);
+    if (n->opt.rounds > 0 && n->applied.round >= n->opt.rounds &&
+        !n->draining) {
+        n->draining = true;
+        n->drain_ms = n->now;
+    }
+}
+
+void node_on_trained(struct node *n, const struct local_event *e)
+{
+    n->training = false;
+    n->inner_step = e->inner_step;
+    if (e->rc != 0) {
+        n->reason = "the trainer failed";
+        return;
+    }
+    n->packed = true;
+    n->pack_tokens = e->tokens;
+    round_contribute(&n->round, e->tokens, n->first_step, n->inner_step, n->now,
+                     n->out);
+}
+
+void node_on_evaluated_own(struct node *n, const struct local_event *e)
+{
+    struct evaluated msg = {0};
+
+    n->evaluating = false;
+    if (e->rc != 0 || !(e->bits_per_byte >= 0 && e->bits_per_byte < 1e6)) {
+        return;
+    }
+    msg.body.commit = n->eval_point.commit;
+    msg.body.round = n->eval_point.round;
+    msg.body.microbits = (uint64_t)(e->bits_per_byte * 1e6);
+    node_on_evaluated(n, MEMBERS_NONE, &msg);
+    if (message_sign(&n->opt.signer, &evaluated_body_schema, &msg.body,
+                     msg.sig) == 0) {
+        for (uint32_t i = 0; i < n->members.n_peers; i++) {
+            (void)members_send(&n->members, n->out, (int)i, MESSAGE_EVALUATED,
+                               &msg);
+        }
+    }
+}
+
+void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
+{
+    if (peer != MEMBERS_NONE &&
+        !message_verify(&n->opt.signer, n->members.peers[peer].public_key,
+                        &evaluated_body_schema, &m->body, m->sig)) {
+        n->malformed++;
+        return;
+    }
+    if (m->body.round == 0) {
+        n->bits_before = (double)m->body.microbits / 1e6;
+        n->has_before = true;
+    }
+    if (!n->has_bits || m->body.round >= n->bits_round) {
+        n->bits = (double)m->body.microbits / 1e6;
+        n->bits_round = m->body.round;
+        n->has_bits = true;
+    }
+}
+
+void node_round_advance(struct node *n)
+{
+    struct action *a;
+
+    if (n->stopped) {
+        return;
+    }
+    n->finished = node_run_over(n) && !n->draining;
+    if (n->finished || n->draining || n->paused || !n->ballot.have ||
+        n->applying || n->training || n->packed || !n->loaded ||
+        !node_point_eq(&n->applied, &n->known)) {
+        return;
+    }
+    if (!n->has_before && n->applied.round == 0) {
+        evaluate(n);
+    }
+    a = out_add(n->out, ACTION_TRAIN);
+    if (a != NULL) {
+        a->steps = n->terms.period;
+        n->training = true;
+    }
+}

@@ -1,0 +1,117 @@
+/* node_status.c - what a person may see of a node. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/node_internal.h"
+
+static const char *const state_names[NODE_STATE_COUNT] = {
+    [NODE_STARTING] = "starting", [NODE_WAITING] = "waiting",
+    [NODE_JOINING] = "joining",   [NODE_SYNCING] = "syncing",
+    [NODE_TRAINING] = "training", [NODE_AVERAGING] = "averaging",
+    [NODE_PAUSED] = "paused",     [NODE_DRAINING] = "draining",
+    [NODE_FINISHED] = "finished",
+};
+
+const char *node_state_name(enum node_state state)
+{
+    return state < NODE_STATE_COUNT ? state_names[state] : "?";
+}
+
+static enum node_state state_of(const struct node *n)
+{
+    if (n->draining) {
+        return NODE_DRAINING;
+    }
+    if (n->finished) {
+        return NODE_FINISHED;
+    }
+    if (n->paused) {
+        return NODE_PAUSED;
+    }
+    if (!n->configured) {
+        return n->opt.n_bootstrap > 0 ? NODE_JOINING : NODE_STARTING;
+    }
+    if (!n->data_ready || !n->loaded || n->sync == SYNC_STATE ||
+        n->sync == SYNC_STATE_HASH) {
+        return n->loaded || n->transfer.active ? NODE_SYNCING : NODE_STARTING;
+    }
+    if (!n->ballot.have) {
+        return node_best_peer(n) == MEMBERS_NONE ? NODE_WAITING : NODE_JOINING;
+    }
+    return n->round.phase == ROUND_TRAINING && !n->applying ? NODE_TRAINING
+                                                            : NODE_AVERAGING;
+}
+
+static void reason_of(const struct node *n, struct node_status *s)
+{
+    const char *text = n->reason;
+
+    if (text == NULL && s->state == NODE_WAITING) {
+        (void)snprintf(s->reason, sizeof s->reason,
+                       "waiting for peers: %u of %u are here", s->peers_alive,
+                       n->terms.min_peers);
+        return;
+    }
+    if (text == NULL && n->ballot.have && !ballot_sees_majority(&n->ballot) &&
+        !n->finished) {
+        text = "less than half of the view can be reached: in doubt until "
+               "round.fork_after_ms";
+    } else if (text == NULL && s->state == NODE_JOINING && !n->configured) {
+        text = "looking for a peer of the run";
+    } else if (text == NULL && s->state == NODE_JOINING) {
+        text = "asking to be let in at the next boundary";
+    } else if (text == NULL && s->state == NODE_SYNCING) {
+        text = "fetching data and state from peers";
+    }
+    (void)snprintf(s->reason, sizeof s->reason, "%s", text == NULL ? "" : text);
+}
+
+static void progress_of(const struct node *n, struct node_status *s)
+{
+    const struct transfer *t = &n->transfer;
+    uint64_t unit = t->buffer == BUFFER_REDUCED ? 2 : 1;
+
+    if (t->active) {
+        s->fetched_bytes = t->done * t->piece * unit;
+        s->fetch_total_bytes = t->total * unit;
+    }
+}
+
+void node_status(const struct node *n, struct node_status *s)
+{
+    memset(s, 0, sizeof *s);
+    s->state = state_of(n);
+    s->fork = n->ballot.have && n->ballot.cert.body.fork;
+    s->replicas_equal = true;
+    s->epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
+    s->round = n->applied.round;
+    s->inner_step = n->inner_step;
+    s->tokens = n->own_tokens;
+    s->tokens_dropped = n->tokens_dropped;
+    s->run_tokens = n->applied.tokens;
+    if (n->ballot.have) {
+        s->view_hash = n->ballot.hash;
+    }
+    s->params_hash = n->params_hash;
+    s->commit_hash = n->applied.commit;
+    s->loss = n->loss;
+    s->tokens_per_s = n->tokens_per_s;
+    s->bits_per_byte = n->has_bits ? n->bits : 0;
+    s->bits_per_byte_before = n->has_before ? n->bits_before : 0;
+    s->peers_alive = members_n_linked(&n->members) + 1;
+    s->peers_in_round = n->ballot.have ? n->ballot.cert.body.n_members : 0;
+    s->rounds_committed = n->n_committed;
+    s->rounds_aborted = n->round.n_aborted;
+    s->last_round_ms = n->round_ms;
+    s->n_lost = n->n_lost;
+    memcpy(s->lost, n->lost, sizeof s->lost);
+    s->stop_rounds = n->terms.stop_rounds;
+    s->malformed = n->malformed + n->ballot.malformed + n->round.malformed;
+    progress_of(n, s);
+    reason_of(n, s);
+}
+
+const struct node_commit *node_last_commit(const struct node *n)
+{
+    return n->has_commit ? &n->last_commit : NULL;
+}

@@ -1,0 +1,23 @@
+/* state_dir.h - the names of the files in a daemon's state directory.
+ *
+ *   identity.key     this peer's Ed25519 key, mode 0600
+ *   lock             held by the daemon that runs on this directory
+ *   control          where that daemon listens for commands: "HOST:PORT" or
+ *                    "unix:PATH" and a newline; removed at a clean exit
+ *   run.manifest     the run, in wire form (manifest_pack), verified
+ *   shards/          the data, named as in the manifest, verified
+ *   checkpoints/     train/checkpoint.h
+ *
+ * `locod` writes them, `loco` reads them; both through these names only.
+ */
+#ifndef LOCO_DAEMON_STATE_DIR_H
+#define LOCO_DAEMON_STATE_DIR_H
+
+#define STATE_DIR_KEY         "identity.key"
+#define STATE_DIR_LOCK        "lock"
+#define STATE_DIR_CONTROL     "control"
+#define STATE_DIR_MANIFEST    "run.manifest"
+#define STATE_DIR_SHARDS      "shards"
+#define STATE_DIR_CHECKPOINTS "checkpoints"
+
+#endif

@@ -1,0 +1,294 @@
+/* status_json.c - see status_json.h. */
+#include "daemon/status_json.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Enough digits for a double to read back the same. */
+#define JSON_DIGITS 17
+
+double status_progress(const struct node_status *s, uint64_t stop_tokens)
+{
+    double rounds = -1, tokens = -1;
+    double most;
+
+    if (s->state == NODE_FINISHED) {
+        return 1;
+    }
+    if (s->state == NODE_SYNCING && s->fetch_total_bytes > 0) {
+        most = (double)s->fetched_bytes / (double)s->fetch_total_bytes;
+        return most > 1 ? 1 : most;
+    }
+    if (s->stop_rounds > 0) {
+        rounds = (double)s->round / (double)s->stop_rounds;
+    }
+    if (stop_tokens > 0) {
+        tokens = (double)s->run_tokens / (double)stop_tokens;
+    }
+    /* The run ends at the first of its two limits. */
+    most = rounds > tokens ? rounds : tokens;
+    return most > 1 ? 1 : most;
+}
+
+double
+status_eta_update(struct status_eta *eta, double progress, uint64_t now_ms)
+{
+    double gained, passed_s;
+
+    if (progress < 0) {
+        eta->started = false;
+        return -1;
+    }
+    if (!eta->started || progress < eta->progress) {
+        eta->started = true;
+        eta->progress = progress;
+        eta->at_ms = now_ms;
+    }
+    if (progress >= 1) {
+        return 0;
+    }
+    gained = progress - eta->progress;
+    passed_s = (double)(now_ms - eta->at_ms) / 1000.0;
+    if (gained <= 0) {
+        return -1;
+    }
+    return (1 - progress) * passed_s / gained;
+}
+
+static json_t *real_or_null(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static json_t *count(uint64_t v)
+{
+    return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v);
+}
+
+static json_t *hash_text(const struct hash32 *hash)
+{
+    char hex[ID_HEX_MAX];
+
+    if (hash32_is_zero(hash)) {
+        return json_null();
+    }
+    hash32_hex(hash, hex);
+    return json_string(hex);
+}
+
+static json_t *id_text(const struct peer_id *id)
+{
+    char hex[ID_HEX_MAX];
+
+    id_hex(id, hex);
+    return json_string(hex);
+}
+
+static json_t *lost_list(const struct node_status *s)
+{
+    json_t *list = json_array();
+    uint32_t n = s->n_lost < NODE_LOST_MAX ? s->n_lost : NODE_LOST_MAX;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct node_lost *lost = &s->lost[i];
+        json_t *one = json_object();
+        const char *reason = lost->reason == NULL ? "" : lost->reason;
+
+        json_object_set_new(one, "peer_id", id_text(&lost->peer));
+        json_object_set_new(one, "round", count(lost->round));
+        json_object_set_new(one, "reason", json_string(reason));
+        json_object_set_new(one, "detected_ms", count(lost->detected_ms));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static json_t *caps_object(const struct status_extra *x)
+{
+    json_t *caps = json_object();
+
+    json_object_set_new(caps, "threads", count(x->cap_threads));
+    json_object_set_new(caps, "rounds",
+                        x->cap_rounds == 0 ? json_null()
+                                           : count(x->cap_rounds));
+    return caps;
+}
+
+static void
+add_who(json_t *o, const struct node_status *s, const struct status_extra *x)
+{
+    json_object_set_new(o, "version", json_string(x->version));
+    json_object_set_new(o, "peer_id", id_text(&x->peer_id));
+    json_object_set_new(o, "run_id", hash_text(&x->run_id));
+    json_object_set_new(o, "run_name",
+                        x->run_name == NULL ? json_null()
+                                            : json_string(x->run_name));
+    json_object_set_new(o, "state", json_string(node_state_name(s->state)));
+    json_object_set_new(o, "fork", json_boolean(s->fork));
+}
+
+static void add_training(json_t *o, const struct node_status *s)
+{
+    /* A bits per byte of exactly 0 means that nothing was evaluated: no model
+     * of text reaches it. */
+    double after = s->bits_per_byte > 0 ? s->bits_per_byte : (double)NAN;
+    double before =
+        s->bits_per_byte_before > 0 ? s->bits_per_byte_before : (double)NAN;
+
+    json_object_set_new(o, "round", count(s->round));
+    json_object_set_new(o, "inner_step", count(s->inner_step));
+    json_object_set_new(o, "tokens", count(s->tokens));
+    json_object_set_new(o, "tokens_per_s",
+                        real_or_null((double)s->tokens_per_s));
+    json_object_set_new(o, "loss",
+                        s->inner_step == 0 ? json_null()
+                                           : real_or_null((double)s->loss));
+    json_object_set_new(o, "bits_per_byte", real_or_null(after));
+    json_object_set_new(o, "bits_per_byte_before", real_or_null(before));
+}
+
+static void
+add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
+{
+    json_object_set_new(o, "peers_alive", count(s->peers_alive));
+    json_object_set_new(o, "peers_in_round", count(s->peers_in_round));
+    json_object_set_new(o, "params_hash", hash_text(&s->params_hash));
+    json_object_set_new(o, "replicas_equal", json_boolean(s->replicas_equal));
+    json_object_set_new(o, "bytes_sent", count(x->bytes_sent));
+    json_object_set_new(o, "bytes_received", count(x->bytes_received));
+    json_object_set_new(o, "last_round_ms", count(s->last_round_ms));
+    json_object_set_new(o, "rounds_committed", count(s->rounds_committed));
+    json_object_set_new(o, "rounds_aborted", count(s->rounds_aborted));
+    json_object_set_new(o, "tokens_dropped", count(s->tokens_dropped));
+    json_object_set_new(o, "peers_lost", lost_list(s));
+    json_object_set_new(
+        o, "reachability",
+        json_string(x->reachability == NULL ? "unknown" : x->reachability));
+    json_object_set_new(o, "reason", json_string(s->reason));
+}
+
+char *status_json(const struct node_status *s, const struct status_extra *x)
+{
+    double progress = status_progress(s, x->stop_tokens);
+    json_t *o = json_object();
+    char *text;
+
+    if (o == NULL) {
+        return NULL;
+    }
+    add_who(o, s, x);
+    add_training(o, s);
+    add_swarm(o, s, x);
+    json_object_set_new(o, "progress",
+                        progress < 0 ? json_null() : real_or_null(progress));
+    json_object_set_new(o, "eta_s",
+                        x->eta_s < 0 ? json_null() : real_or_null(x->eta_s));
+    json_object_set_new(o, "caps", caps_object(x));
+    text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER |
+                             JSON_REAL_PRECISION(JSON_DIGITS));
+    json_decref(o);
+    return text;
+}
+
+/* ---- Prometheus --------------------------------------------------------- */
+
+static const struct {
+    const char *field;  /* of the status */
+    const char *metric; /* naming: prometheus.io/docs/practices/naming */
+    const char *type;
+    const char *help;
+} metrics[] = {
+    {"round", "loco_round", "gauge", "Last committed round of the run"},
+    {"inner_step", "loco_inner_steps_total", "counter", "Inner steps taken"},
+    {"tokens", "loco_tokens_total", "counter", "Tokens trained on"},
+    {"tokens_per_s", "loco_tokens_per_second", "gauge", "Training speed"},
+    {"loss", "loco_loss", "gauge", "Training loss, nats per token"},
+    {"bits_per_byte", "loco_bits_per_byte", "gauge",
+     "Held-out bits per byte of the shared model"},
+    {"peers_alive", "loco_peers_alive", "gauge", "Live peers, this one too"},
+    {"peers_in_round", "loco_peers_in_round", "gauge", "Members of the round"},
+    {"bytes_sent", "loco_sent_bytes_total", "counter", "Bytes sent"},
+    {"bytes_received", "loco_received_bytes_total", "counter",
+     "Bytes received"},
+    {"last_round_ms", "loco_last_round_ms", "gauge", "Time of the last round"},
+    {"rounds_committed", "loco_rounds_committed_total", "counter",
+     "Rounds committed with this peer"},
+    {"rounds_aborted", "loco_rounds_aborted_total", "counter",
+     "Attempts of rounds that were given up"},
+    {"tokens_dropped", "loco_tokens_dropped_total", "counter",
+     "Tokens whose training was thrown away"},
+    {"progress", "loco_progress", "gauge", "0 to 1"},
+};
+
+static void print_lost(FILE *to, const json_t *status)
+{
+    const json_t *list = json_object_get(status, "peers_lost");
+
+    (void)fprintf(to, "# HELP loco_peer_lost_detected_ms Silence after which a "
+                      "lost peer was declared lost\n"
+                      "# TYPE loco_peer_lost_detected_ms gauge\n");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *peer = json_string_value(json_object_get(one, "peer_id"));
+
+        (void)fprintf(
+            to, "loco_peer_lost_detected_ms{peer=\"%s\",round=\"%lld\"} %lld\n",
+            peer == NULL ? "" : peer,
+            (long long)json_integer_value(json_object_get(one, "round")),
+            (long long)json_integer_value(json_object_get(one, "detected_ms")));
+    }
+}
+
+static void print_metrics(FILE *to, const json_t *status)
+{
+    const char *state = json_string_value(json_object_get(status, "state"));
+    const char *version = json_string_value(json_object_get(status, "version"));
+
+    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
+        const json_t *value = json_object_get(status, metrics[i].field);
+
+        if (!json_is_number(value)) {
+            continue;
+        }
+        (void)fprintf(to, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n",
+                      metrics[i].metric, metrics[i].help, metrics[i].metric,
+                      metrics[i].type, metrics[i].metric,
+                      json_number_value(value));
+    }
+    (void)fprintf(to,
+                  "# HELP loco_info State and version\n"
+                  "# TYPE loco_info gauge\n"
+                  "loco_info{state=\"%s\",version=\"%s\"} 1\n"
+                  "# HELP loco_fork Whether the view is marked as a fork\n"
+                  "# TYPE loco_fork gauge\n"
+                  "loco_fork %d\n",
+                  state == NULL ? "" : state, version == NULL ? "" : version,
+                  json_is_true(json_object_get(status, "fork")) ? 1 : 0);
+    print_lost(to, status);
+}
+
+char *status_metrics(const char *json)
+{
+    json_t *status = json_loads(json, 0, NULL);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to;
+
+    if (!json_is_object(status)) {
+        json_decref(status);
+        return NULL;
+    }
+    to = open_memstream(&text, &size);
+    if (to != NULL) {
+        print_metrics(to, status);
+        if (fclose(to) != 0) {
+            free(text);
+            text = NULL;
+        }
+    }
+    json_decref(status);
+    return text;
+}

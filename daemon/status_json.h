@@ -1,0 +1,58 @@
+/* status_json.h - what one peer says about itself, as one JSON object.
+ *
+ * The field names are a contract (README, "status"): `loco status --json`, the
+ * HTTP path /api/v1/status and every script see exactly this object. Numbers
+ * that are not known yet (loss before the first step, bits per byte before
+ * the first evaluation, eta) are null.
+ *
+ * *progress* goes from 0 to 1: of the run towards its stop, while `syncing` of
+ * the state that is fetched. *eta* extrapolates the speed since this process
+ * first saw the run move.
+ *
+ * Pure apart from allocation. How it fails: NULL when memory is out.
+ */
+#ifndef LOCO_DAEMON_STATUS_JSON_H
+#define LOCO_DAEMON_STATUS_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/node.h"
+
+/* What the daemon knows beside its node. Strings are borrowed for the call. */
+struct status_extra {
+    const char *version;
+    struct peer_id peer_id;
+    struct hash32 run_id;     /* zero: no run yet */
+    const char *run_name;     /* NULL: not known yet */
+    const char *reachability; /* "public", "private", "unknown"; NULL: that */
+    uint64_t bytes_sent, bytes_received; /* on all sockets, since the start */
+    uint64_t stop_tokens;                /* of the run; 0: no limit */
+    double eta_s; /* from status_eta; negative: unknown */
+    uint64_t cap_threads;
+    uint64_t cap_rounds; /* 0: none */
+};
+
+/* Where the estimate of the time left begins. All zero at first. */
+struct status_eta {
+    bool started;
+    double progress; /* when first seen */
+    uint64_t at_ms;
+};
+
+/* 0..1, or negative when the run has no stop. */
+double status_progress(const struct node_status *s, uint64_t stop_tokens);
+
+/* Seconds left at `now_ms`, negative while unknown. Call it at every publish;
+ * a progress that went back (syncing ended) starts the estimate anew. */
+double
+status_eta_update(struct status_eta *eta, double progress, uint64_t now_ms);
+
+/* Returned: caller frees with free(). One line, no newline at the end. */
+char *status_json(const struct node_status *s, const struct status_extra *x);
+
+/* The same status as Prometheus text, from the object's bytes; NULL for bytes
+ * that are not a status. Returned: caller frees with free(). */
+char *status_metrics(const char *json);
+
+#endif

@@ -1,0 +1,89 @@
+# packages.sh - the one list of Debian packages, and how to get them.
+#
+# Sourced by quickstart.sh, join.sh and tests/run.sh:
+#     . deploy/packages.sh
+#     packages_need build text     (groups, see below; any number)
+# It asks dpkg what is missing and installs only that, with apt-get, as root
+# or through sudo. Returns 1 after one sentence when it cannot; a machine
+# that has everything is not touched and needs no root.
+#
+# Groups: build  to compile and run loco
+#         text   the English prose of the quick start (public domain)
+#         test   to run every test
+
+packages_list() {
+    case $1 in
+    build)
+        echo gcc libc6-dev cmake ninja-build pkg-config \
+            libuv1-dev libsodium-dev libmsgpack-dev libcurl4-openssl-dev \
+            libdnnl-dev libcyaml-dev libyaml-dev libjansson-dev \
+            libmicrohttpd-dev
+        ;;
+    text) echo sword-comm-tdavid libsword-utils ;;
+    test)
+        echo libcmocka-dev python3 clang libclang-rt-14-dev clang-format
+        ;;
+    *)
+        echo "packages: no group is called '$1'" >&2
+        return 1
+        ;;
+    esac
+}
+
+# The packages of the given groups that are not installed.
+packages_missing() {
+    for packages_group; do
+        for package in $(packages_list "$packages_group"); do
+            dpkg -s "$package" 2>/dev/null |
+                grep -q '^Status: install ok installed' || echo "$package"
+        done
+    done
+}
+
+packages_need() {
+    for packages_group; do
+        packages_list "$packages_group" >/dev/null || return 1
+    done
+    if ! command -v dpkg >/dev/null 2>&1; then
+        echo "packages: this is not Debian; install what" \
+            "deploy/packages.sh lists by hand" >&2
+        return 0
+    fi
+    packages_wanted=$(packages_missing "$@")
+    [ -n "$packages_wanted" ] || return 0
+    # shellcheck disable=SC2086,SC2116 # one name a line becomes one line
+    packages_wanted=$(echo $packages_wanted)
+    packages_root=
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            echo "packages: missing $packages_wanted; run this once as root:" \
+                "apt-get install --no-install-recommends $packages_wanted" >&2
+            return 1
+        fi
+        packages_root=sudo
+    fi
+    echo "installing from Debian: $packages_wanted" >&2
+    # shellcheck disable=SC2086 # a list of names
+    packages_apt install -y -qq --no-install-recommends $packages_wanted &&
+        return 0
+    # An old or empty package index is the usual reason: refresh it once.
+    # shellcheck disable=SC2086
+    packages_apt update -qq &&
+        packages_apt install -y -qq --no-install-recommends \
+            $packages_wanted && return 0
+    echo "packages: apt-get could not install: $packages_wanted;" \
+        "check the network and /etc/apt/sources.list, then try again" >&2
+    return 1
+}
+
+# Quiet while all is well; the end of apt-get's output when it fails.
+packages_apt() {
+    packages_log=$(mktemp) || return 1
+    packages_status=0
+    $packages_root env DEBIAN_FRONTEND=noninteractive apt-get \
+        -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120 "$@" \
+        >"$packages_log" 2>&1 </dev/null || packages_status=$?
+    [ "$packages_status" -eq 0 ] || tail -n 5 "$packages_log" >&2
+    rm -f "$packages_log"
+    return "$packages_status"
+}

@@ -1,0 +1,207 @@
+/* backend.h - the table of kernels that the model is written against.
+ *
+ * One struct per operation carries its shapes and buffers; one function
+ * pointer per operation runs it. backend_cpu_ref() fills the table with plain
+ * loops, which are the specification; backend_cpu() with the fast ones for
+ * this processor. All fp32, row-major.
+ *
+ * Letters: B batch, T time, N = B*T rows, C channels, H heads, KV key/value
+ * heads, D head size, F ffn, V vocabulary. `x (N, C)` is a row-major array.
+ * Every output says `=` (overwritten) or `+=` (accumulated) beside it.
+ *
+ * Kernels cannot fail: shapes are the caller's promise, no kernel allocates.
+ * NaN and infinity travel through to the loss, where the model reports them.
+ * Results of every kernel but matmul are the same bits for any thread count.
+ *
+ * Threads: a backend belongs to one thread at a time. With `threads` > 1 it
+ * owns threads - 1 helpers until backend_close().
+ */
+#ifndef LOCO_KERNELS_BACKEND_H
+#define LOCO_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Rows of queries that one attention tile holds. */
+#define ATTENTION_TILE 64
+
+#define BACKEND_THREADS_MAX 256
+
+/* Elements of one partial sum of sumsq: fixed, so that the sum has the same
+ * bits for every thread count. */
+#define SUMSQ_CHUNK 65536
+
+/* A target with this value carries no loss and no gradient. */
+#define XENT_IGNORE UINT32_MAX
+
+/* c = alpha * op(a) op(b) + beta * c; op transposes where ta/tb say so.
+ * op(a) (m, k), op(b) (k, n), c (m, n); ld = stored row length. beta 0 never
+ * reads c. */
+struct matmul {
+    int64_t m, n, k;
+    const float *a;
+    const float *b;
+    float *c;
+    int64_t lda, ldb, ldc;
+    float alpha, beta;
+    bool ta, tb;
+};
+
+/* Token embedding. fwd: x (N, C) = table[token]; bwd: dtable[token] += dx.
+ * bwd is split over channels, so that no two threads meet in a row. */
+struct embed {
+    const uint32_t *tokens; /* (N), each below V */
+    const float *table;     /* (V, C) */
+    float *x;               /* (N, C) */
+    const float *dx;        /* (N, C) */
+    float *dtable;          /* (V, C) */
+    int64_t n, c;
+};
+
+/* y = x * rrms * w with rrms = 1 / sqrt(mean(x^2) + eps), per row
+ * (Zhang & Sennrich 2019, eq. 4). Where `add` is given, x += add first: the
+ * residual connection, fused because both passes are bound by memory.
+ * bwd: dx += d(loss)/dx; dw: dw += d(loss)/dw. */
+struct rmsnorm {
+    float *x;         /* (N, C); fwd writes it only where add is given */
+    const float *add; /* (N, C) or NULL */
+    const float *w;   /* (C) */
+    float *y;         /* (N, C) */
+    float *rrms;      /* (N); written by fwd, read by bwd and dw */
+    const float *dy;  /* (N, C) */
+    float *dx;        /* (N, C) */
+    float *dw;        /* (C) */
+    int64_t n, c;
+    float eps;
+};
+
+/* Rotary position embedding in place, Hugging Face's half rotation: channel j
+ * of a head pairs with j + D/2 (Su et al. 2021). sign +1 rotates forward,
+ * -1 back, which is also the gradient. Row n is at time n mod T. */
+struct rope {
+    float *x;         /* (N, ld): `heads` heads of D floats first in a row */
+    const float *cos; /* (T, D/2) */
+    const float *sin; /* (T, D/2) */
+    int64_t n, t, ld, heads, d;
+    float sign;
+};
+
+/* Causal attention with grouped heads: query head h reads key/value head
+ * h / (H/KV) (Ainslie et al. 2023). No T x T matrix outlives a tile: bwd
+ * makes the probabilities again from lse (Dao et al. 2022). */
+struct attention {
+    const float *qkv;  /* (N, (H + 2 KV) D): all q, all k, all v of a row */
+    float *out;        /* (N, H D) = */
+    float *lse;        /* (B, H, T) = log of the sum of exponents, for bwd */
+    const float *dout; /* (N, H D) */
+    float *dqkv;       /* (N, (H + 2 KV) D) = */
+    float *scratch;    /* backend_scratch_floats() */
+    int64_t b, t, heads, kv_heads, d;
+};
+
+/* h = silu(gate) * up; bwd: dgu = gradient of both. Shazeer 2020. */
+struct swiglu {
+    const float *gu; /* (N, 2F): gate, then up, in each row */
+    float *h;        /* (N, F) = */
+    const float *dh; /* (N, F) */
+    float *dgu;      /* (N, 2F) = */
+    int64_t n, f;
+};
+
+/* Softmax and cross-entropy per row: loss = -log softmax(logits)[target].
+ * With `grad` the logits become d(sum of losses)/dlogits in place. A row with
+ * the target XENT_IGNORE has loss 0 and gradient 0. */
+struct xent {
+    float *logits;           /* (N, V) */
+    const uint32_t *targets; /* (N) */
+    float *loss;             /* (N) = */
+    int64_t n, v;
+    bool grad;
+};
+
+/* One AdamW step on n elements (algorithms page 0.3), g = grad * grad_scale.
+ * The operations and their order are specified, each one IEEE: peers that
+ * start equal and see the same gradient stay bit-equal. */
+struct adamw_op {
+    float *theta;      /* (n) += */
+    float *u;          /* (n) first moment, += */
+    float *v;          /* (n) second moment, += */
+    const float *grad; /* (n) */
+    int64_t n;
+    float grad_scale;
+    float beta1, beta2;
+    float one_minus_beta1, one_minus_beta2;
+    float decay;       /* lr * weight decay; 0: none */
+    float step;        /* lr / (1 - beta1^t) */
+    float rsqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
+    float eps;
+};
+
+/* partial[i] = sum of x^2 over chunk i, in double; the caller adds them in
+ * order. */
+struct sumsq {
+    const float *x;
+    double *partial; /* (sumsq_chunks(n)) */
+    int64_t n;
+};
+
+/* clang-format off */
+/* name, struct, how many units of work `op` has; one row per kernel. */
+#define BACKEND_KERNELS(X)                                                     \
+    X(matmul, matmul, op->m)                                                   \
+    X(embed_fwd, embed, op->n)                                                 \
+    X(embed_bwd, embed, op->c)                                                 \
+    X(rmsnorm_fwd, rmsnorm, op->n)                                             \
+    X(rmsnorm_bwd, rmsnorm, op->n)                                             \
+    X(rmsnorm_dw, rmsnorm, op->c)                                              \
+    X(rope, rope, op->n)                                                       \
+    X(attention_fwd, attention, op->b * op->kv_heads)                          \
+    X(attention_bwd, attention, op->b * op->kv_heads)                          \
+    X(swiglu_fwd, swiglu, op->n)                                               \
+    X(swiglu_bwd, swiglu, op->n)                                               \
+    X(xent, xent, op->n)                                                       \
+    X(adamw, adamw_op, op->n)                                                  \
+    X(sumsq, sumsq, sumsq_chunks(op->n))
+/* clang-format on */
+
+struct cpu_kernels;
+struct pool;
+
+struct backend {
+    const char *name; /* "cpu-ref", "cpu", ... */
+    const char *isa;  /* "baseline", "avx2", "avx512" */
+    const char *gemm; /* "reference", "own" or "own+oneDNN" */
+    int threads;
+    const struct cpu_kernels *cpu;
+    struct pool *pool; /* NULL with one thread */
+#define X(kernel, type, units)                                                 \
+    void (*kernel)(const struct backend *b, const struct type *op);
+    BACKEND_KERNELS(X)
+#undef X
+};
+
+/* Fill `b` with the reference kernels, one thread. */
+void backend_cpu_ref(struct backend *b);
+
+/* Fill `b` with the fastest kernels this processor has. LOCO_ERANGE unless
+ * 1 <= threads <= BACKEND_THREADS_MAX, LOCO_ENOMEM when a thread cannot
+ * start. Environment variables such as OMP_NUM_THREADS have no effect. */
+int backend_cpu(struct backend *b, int threads);
+
+/* The same with one named instruction set: "baseline", "avx2" or "avx512".
+ * LOCO_EDEVICE when this processor or build does not have it. */
+int backend_cpu_isa(struct backend *b, int threads, const char *isa);
+
+/* Stop the helper threads. */
+void backend_close(struct backend *b);
+
+/* Floats of scratch that attention over at most t steps needs. */
+int64_t backend_scratch_floats(const struct backend *b, int64_t t);
+
+static inline int64_t sumsq_chunks(int64_t n)
+{
+    return (n + SUMSQ_CHUNK - 1) / SUMSQ_CHUNK;
+}
+
+#endif

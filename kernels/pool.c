@@ -1,0 +1,158 @@
+#include "kernels/pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "proto/base/err.h"
+
+/* Some microseconds of looking before a helper sleeps: enough between the
+ * kernels of one layer, little when other processes want the core. */
+#define POOL_SPINS 500
+
+struct helper {
+    struct pool *pool;
+    pthread_t thread;
+    int worker;
+};
+
+struct pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* round grew or stop was set */
+    pthread_cond_t done; /* busy reached 0 */
+    atomic_uint round;   /* jobs handed out; written under lock */
+    atomic_int busy;     /* helpers still inside the job */
+    bool stop;           /* under lock */
+    pool_job job;        /* published by round */
+    void *arg;
+    int n_helpers;
+    struct helper helpers[];
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Wait until the round is not `seen`; false: stop. */
+static bool wait_for_round(struct pool *p, unsigned seen)
+{
+    bool stop;
+
+    for (int i = 0; i < POOL_SPINS; i++) {
+        if (atomic_load(&p->round) != seen) {
+            return true;
+        }
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(&p->round) == seen && !p->stop) {
+        pthread_cond_wait(&p->work, &p->lock);
+    }
+    stop = p->stop;
+    pthread_mutex_unlock(&p->lock);
+    return !stop;
+}
+
+static void *helper_main(void *arg)
+{
+    struct helper *h = arg;
+    struct pool *p = h->pool;
+    unsigned seen = 0;
+
+    while (wait_for_round(p, seen)) {
+        seen++;
+        p->job(p->arg, h->worker);
+        if (atomic_fetch_sub(&p->busy, 1) == 1) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->done);
+            pthread_mutex_unlock(&p->lock);
+        }
+    }
+    return NULL;
+}
+
+void pool_run(struct pool *p, pool_job job, void *arg)
+{
+    p->job = job;
+    p->arg = arg;
+    atomic_store(&p->busy, p->n_helpers);
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->round, 1);
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    job(arg, 0);
+    for (int i = 0; i < POOL_SPINS; i++) {
+        if (atomic_load(&p->busy) == 0) {
+            return;
+        }
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(&p->busy) != 0) {
+        pthread_cond_wait(&p->done, &p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Helpers take no signals: those belong to the process's main thread. */
+static int start_helper(struct helper *h)
+{
+    sigset_t all;
+    sigset_t old;
+    int rv;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rv = pthread_create(&h->thread, NULL, helper_main, h);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rv == 0 ? 0 : LOCO_ENOMEM;
+}
+
+int pool_open(struct pool **out, int threads)
+{
+    size_t n = (size_t)threads - 1;
+    struct pool *p = calloc(1, sizeof *p + n * sizeof p->helpers[0]);
+
+    if (p == NULL) {
+        return LOCO_ENOMEM;
+    }
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->done, NULL);
+    for (size_t i = 0; i < n; i++) {
+        struct helper *h = &p->helpers[i];
+
+        h->pool = p;
+        h->worker = (int)i + 1;
+        if (start_helper(h) != 0) {
+            pool_close(p);
+            return LOCO_ENOMEM;
+        }
+        p->n_helpers++;
+    }
+    *out = p;
+    return 0;
+}
+
+void pool_close(struct pool *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->n_helpers; i++) {
+        pthread_join(p->helpers[i].thread, NULL);
+    }
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}

@@ -1,0 +1,24 @@
+/* pool.h - a few threads that do one job together and meet at its end.
+ *
+ * pool_run() calls the job once on every worker, the caller being worker 0,
+ * and returns when all are done. Handing out a job costs some microseconds:
+ * helpers spin briefly for the next one, then sleep.
+ *
+ * Threads: one thread at a time may call pool_run().
+ */
+#ifndef LOCO_KERNELS_POOL_H
+#define LOCO_KERNELS_POOL_H
+
+typedef void (*pool_job)(void *arg, int worker);
+
+struct pool;
+
+/* Start threads - 1 helpers; LOCO_ENOMEM when one cannot start. */
+int pool_open(struct pool **out, int threads);
+
+/* NULL is allowed. */
+void pool_close(struct pool *p);
+
+void pool_run(struct pool *p, pool_job job, void *arg);
+
+#endif

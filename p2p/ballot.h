@@ -1,0 +1,170 @@
+/* ballot.h - how a view is replaced: single-decree Paxos per epoch.
+ *
+ * The members of the current view are the acceptors. Ballot b belongs to the
+ * member at hash(epoch, b) mod n, so the role passes on by itself. Its owner
+ * asks everybody (PREPARE); each answers once per ballot with a signed
+ * PROMISE: never to accept a lower ballot, and its closing statement about the
+ * round in flight. From then on it takes no part in rounds of this epoch
+ * (*frozen*), so what the statement says stays true. With promises of more
+ * than half of the view the owner proposes the next view (ACCEPT): the value
+ * of the highest ballot already accepted by one of them, or a new one made of
+ * everybody who answered, with the fate of the round in flight:
+ *     somebody committed it, or all left members of its plan voted the same
+ *     -> committed; else -> aborted, and tried again in the new epoch.
+ * Signatures of more than half on one ballot are the certificate (view.h).
+ * Lamport 2001, "Paxos made simple"; the closing statements are ours.
+ *
+ * Two more uses of the same messages: a side of a cut without a majority may,
+ * after fork_after_ms in doubt, found a view that all its members sign (FORK);
+ * peers without any view found the first one (FOUND).
+ *
+ * What must survive a restart goes out as SAVE before the message it allows.
+ *
+ * Pure: messages through members.h, time in the context.
+ */
+#ifndef LOCO_P2P_BALLOT_H
+#define LOCO_P2P_BALLOT_H
+
+#include "p2p/members.h"
+#include "p2p/view.h"
+
+#define BALLOT_JOINERS_MAX 16
+
+struct ballot_options {
+    struct peer_id self;
+    uint8_t public_key[32];
+    struct signer signer;
+    struct hash32 run;
+    uint32_t ballot_ms;
+    uint32_t fork_after_ms;
+    uint64_t seed;
+};
+
+enum ballot_phase { BALLOT_IDLE, BALLOT_GATHER, BALLOT_SIGN };
+
+enum ballot_want {
+    BALLOT_WANT_NOTHING,
+    BALLOT_WANT_JOIN,  /* only between two rounds */
+    BALLOT_WANT_CHANGE /* at once */
+};
+
+struct ballot_joiner {
+    bool used;
+    int peer;
+    struct join_body body;
+    struct msg_address address;
+    uint8_t public_key[32];
+};
+
+struct ballot {
+    struct ballot_options opt;
+    struct members *members; /* borrowed */
+    uint64_t rng;
+
+    /* The view that we are in (have), or were in before a restart. */
+    bool have, restored;
+    struct view_cert cert;
+    struct hash32 hash; /* of cert.body */
+    int self_index;     /* in the view; -1 when !have */
+    struct peer_id ids[VIEW_MEMBERS_MAX];
+    int rows[VIEW_MEMBERS_MAX]; /* in members; MEMBERS_NONE for oneself */
+    uint64_t departed;          /* members that said goodbye */
+    uint64_t lost;              /* members that are not left: lost, restarted */
+
+    /* Acceptor of the next view. */
+    bool frozen, has_promised, fork_bound;
+    uint64_t promised, accepted_ballot;
+    bool has_accepted;
+    struct view_body accepted;
+    uint64_t found_ballot, found_until_ms; /* bound to a founder until then */
+
+    /* Proposer. */
+    enum ballot_phase phase;
+    enum view_mode mode;
+    uint64_t current, deadline_ms;
+    uint32_t n_electors;
+    uint8_t elector_keys[VIEW_MEMBERS_MAX][32];
+    int elector_rows[VIEW_MEMBERS_MAX];
+    uint64_t answered; /* bit i: promises[i] is in */
+    struct promise_body promises[VIEW_MEMBERS_MAX];
+    bool has_value;
+    uint64_t value_ballot;
+    struct view_body value;
+    struct hash32 value_hash;
+    uint32_t n_sigs;
+    struct view_signature sigs[VIEW_MEMBERS_MAX];
+
+    enum ballot_want want;
+    uint64_t try_at_ms, next_ballot, doubt_since_ms;
+    uint64_t found_epoch;
+    uint32_t found_min;
+    struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
+
+    /* For the owner: set by a step, cleared by it. */
+    bool adopted;
+    uint32_t malformed;
+
+    uint32_t n_lineage;
+    struct {
+        uint64_t epoch;
+        struct hash32 hash;
+    } lineage[LINEAGE_MAX];
+};
+
+/* What the owner knows at the moment of a call. */
+struct ballot_context {
+    uint64_t now_ms;
+    struct out *out;
+    struct promise_body closing; /* round.. broken; the rest is filled in */
+    bool in_flight;              /* a plan is known in this epoch */
+    bool may_found;              /* viewless, and ready to train */
+};
+
+void ballot_init(struct ballot *b,
+                 const struct ballot_options *opt,
+                 struct members *members,
+                 uint64_t now_ms);
+
+/* Take back what an earlier life saved. */
+void ballot_restore(struct ballot *b, const struct ballot_record *record);
+
+/* Ask for a change of view; an earlier, stronger wish stays. */
+void ballot_want(struct ballot *b, enum ballot_want want, uint64_t now_ms);
+
+/* Found a first view with these linked peers (rows) and oneself, of at least
+ * n_min members. */
+void ballot_found(struct ballot *b,
+                  const struct ballot_context *ctx,
+                  const int *rows,
+                  uint32_t n,
+                  uint32_t n_min,
+                  uint64_t epoch);
+
+/* SUSPECT, PREPARE, PROMISE, ACCEPT, ACCEPTED or VIEW from a peer (row). */
+void ballot_recv(struct ballot *b,
+                 const struct ballot_context *ctx,
+                 int peer,
+                 enum message_type type,
+                 const void *msg);
+
+/* A peer that holds the newest commit wants in. */
+void ballot_joiner_add(struct ballot *b, int peer, const struct join *join);
+
+/* A member said goodbye / is lost / was restarted. */
+void ballot_departed(struct ballot *b, const struct peer_id *id);
+void ballot_lost(struct ballot *b, const struct peer_id *id);
+
+void ballot_tick(struct ballot *b, const struct ballot_context *ctx);
+
+uint64_t ballot_deadline(const struct ballot *b);
+
+/* Leave the current view: a joiner from now on. */
+void ballot_drop_view(struct ballot *b, uint64_t now_ms);
+
+/* Whether a view hash is a recent ancestor of ours, or ours. */
+bool ballot_descends_from(const struct ballot *b, const struct hash32 *hash);
+
+/* Whether more than half of the view can be reached now. */
+bool ballot_sees_majority(const struct ballot *b);
+
+#endif

@@ -1,0 +1,245 @@
+/* core.h - the contract between the protocol cores and what runs them.
+ *
+ * A core is a struct with x_init, x_step(event, out) and x_deadline. Bytes,
+ * time and randomness come in with events; actions go out. A core owns no
+ * socket, clock, thread, file or tensor byte and allocates nothing after init.
+ * Two shells execute the actions: p2p/uv (the daemon) and tests/sim (virtual
+ * time). They do so after the step returned, in order; nothing re-enters.
+ *
+ * Words
+ *   link     an authenticated control connection to one peer; messages only
+ *   bulk     the data connection(s) to one peer; segments only
+ *   segment  a named piece of a buffer that travels or is awaited; the core
+ *            names it, the shell moves the bytes
+ *   attempt  a 64-bit tag that all segments of one exchange carry. On one
+ *            stream it only grows, so a late frame of a dead attempt is known
+ *
+ * Rules for a shell
+ *   - every DIAL ends in one LINK_UP or one DIAL_FAILED with its request;
+ *   - every POST_RECV and SEND_SEG ends in exactly one SEG_DONE unless its
+ *     attempt was cancelled, after which none is reported;
+ *   - received bytes reach the buffer only when their tag verified;
+ *   - CANCEL ends all attempts of a stream up to the named one; with attempt 0
+ *     it forgets that bound (another branch counts from elsewhere) and closes
+ *     bulk connections that wait with a frame of this stream;
+ *   - a bulk frame whose attempt is at or below the last CANCEL of its stream
+ *     is read and dropped; one that is not posted yet waits (the connection is
+ *     not read: that is the back-pressure), one that contradicts its posting
+ *     closes the connection;
+ *   - SAVE is a barrier: what follows it in the same `out` runs only when the
+ *     bytes are on disk; if that fails, the rest is discarded and SAVE_FAILED
+ *     is reported.
+ */
+#ifndef LOCO_P2P_CORE_H
+#define LOCO_P2P_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "p2p/terms.h"
+#include "proto/id.h"
+
+#define CORE_OUT_MAX       2048        /* actions one step may emit */
+#define CORE_OUT_BYTES_MAX (512 << 10) /* message bytes one step may emit */
+#define CORE_NEVER         UINT64_MAX  /* deadline of a core that waits */
+#define CORE_TEXT_MAX      200         /* bytes of a log line, NUL included */
+
+/* IPv4 addresses are mapped (::ffff:a.b.c.d). Port in host order. */
+struct address {
+    uint8_t ip[16];
+    uint16_t port;
+};
+
+/* What a segment does to the buffer it names. */
+enum segment_op {
+    SEGMENT_COPY,   /* receive: bytes replace the piece; send: bytes as held */
+    SEGMENT_ADD,    /* receive: piece = enc(dec(bytes) + own contribution) */
+    SEGMENT_ENCODE, /* send: first encode the own contribution, then send it */
+    SEGMENT_OP_COUNT
+};
+
+/* Buffers that segments can name. The owner of the shell resolves them. */
+enum buffer_kind {
+    BUFFER_RING,    /* wire bytes of the round in flight */
+    BUFFER_REDUCED, /* wire bytes of the last committed round; `index` round */
+    BUFFER_STATE,   /* parameters and outer momentum; `index` round */
+    BUFFER_SHARD,   /* data shard `index` of the manifest */
+    BUFFER_KIND_COUNT
+};
+
+struct segment {
+    struct peer_id peer;
+    uint64_t attempt;
+    uint32_t stream; /* one counter space of attempts: STREAM_RING, ... */
+    uint32_t seg;    /* number within the attempt and direction */
+    enum buffer_kind buffer;
+    uint64_t index;  /* which round or shard, see buffer_kind */
+    uint64_t offset; /* RING, REDUCED: elements; others: bytes */
+    uint32_t len;    /* RING, REDUCED: elements; others: bytes */
+    enum segment_op op;
+    double scale; /* factor of the own contribution for ADD and ENCODE */
+};
+
+enum { STREAM_RING, STREAM_FETCH, STREAM_COUNT };
+
+/* ---- into the core ---------------------------------------------------- */
+
+enum event_type {
+    EVENT_TICK,        /* deadline has passed */
+    EVENT_LINK_UP,     /* link, peer, address, inbound, request */
+    EVENT_LINK_DOWN,   /* link, rc */
+    EVENT_DIAL_FAILED, /* request, address, rc */
+    EVENT_RECV,        /* link, message type, bytes */
+    EVENT_SEG_DONE,    /* segment (as posted), sent, rc */
+    EVENT_SAVE_FAILED, /* rc */
+    EVENT_LOCAL,       /* from this machine's trainer, workers or operator */
+    EVENT_TYPE_COUNT
+};
+
+/* What arrives from the own machine; `local` of an event. */
+enum local_type {
+    LOCAL_CONFIGURED, /* manifest accepted and memory ready (or rc) */
+    LOCAL_LOADED,     /* LOAD done: parameters in place (or rc); hashes,
+                         inner_step */
+    LOCAL_PROGRESS,   /* while training: inner_step, tokens, loss, speed */
+    LOCAL_TRAINED,    /* TRAIN done: contribution packed; inner_step, tokens */
+    LOCAL_APPLIED,    /* APPLY done: hashes of the new state */
+    LOCAL_EVALUATED,  /* EVAL done: bits_per_byte */
+    LOCAL_HASHED,     /* HASH done: hash of the named buffer (or rc) */
+    LOCAL_PAUSE,
+    LOCAL_RESUME,
+    LOCAL_DRAIN, /* finish the commit in flight, say goodbye, stop */
+    LOCAL_TYPE_COUNT
+};
+
+struct local_event {
+    enum local_type type;
+    int rc;
+    uint64_t round;
+    uint64_t inner_step;
+    uint64_t tokens; /* TRAINED: in this contribution; PROGRESS: ever */
+    float loss;
+    float tokens_per_s;
+    double bits_per_byte;
+    enum buffer_kind buffer;
+    uint64_t index;
+    uint64_t request;              /* HASHED: that of the action */
+    struct hash32 hash;            /* HASHED (of STATE: the two below) */
+    struct hash32 params_hash;     /* LOADED, APPLIED */
+    struct hash32 momentum_hash;   /* LOADED, APPLIED */
+    const struct run_terms *terms; /* CONFIGURED: borrowed for the call */
+};
+
+struct event {
+    enum event_type type;
+    uint64_t now_ms; /* monotonic; never goes back */
+    uint64_t wall_s; /* seconds since 1970, only for expiry of records */
+    int rc;
+    uint32_t link;
+    uint64_t request;
+    bool inbound;
+    bool sent;              /* SEG_DONE: it was a SEND_SEG */
+    struct peer_id peer;    /* LINK_UP: authenticated */
+    uint8_t public_key[32]; /* LINK_UP: authenticated */
+    struct address address; /* LINK_UP: where the peer listens (port 0: does
+                               not); DIAL_FAILED: what was dialled */
+    uint16_t message;       /* RECV: type */
+    const uint8_t *bytes;   /* RECV: borrowed for the call */
+    size_t len;
+    struct segment segment; /* SEG_DONE */
+    struct local_event local;
+};
+
+/* ---- out of the core -------------------------------------------------- */
+
+enum action_type {
+    /* network, executed by the shell */
+    ACTION_SEND,      /* link, message, bytes */
+    ACTION_DIAL,      /* request, address, peer (zero: anyone) */
+    ACTION_HANG_UP,   /* link; LINK_DOWN follows with LOCO_ECLOSED */
+    ACTION_BULK_OPEN, /* peer, address: make sure a bulk connection exists */
+    ACTION_POST_RECV, /* segment */
+    ACTION_SEND_SEG,  /* segment */
+    ACTION_CANCEL,    /* stream, attempt: all attempts <= this one end */
+    ACTION_SAVE,      /* bytes: replaces the durable record (barrier) */
+    /* this machine, executed by the owner of the shell */
+    ACTION_CONFIGURE,  /* bytes: a manifest in wire form, hash verified */
+    ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
+                          terms), else BUFFER_STATE; rebase */
+    ACTION_TRAIN,      /* steps: that many inner steps, then pack */
+    ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase. The bytes stay
+                          readable as BUFFER_REDUCED `round` afterwards */
+    ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
+    ACTION_HASH,       /* buffer, index; of STATE: both hashes */
+    ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
+    ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
+    ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
+    ACTION_RESUME,
+    ACTION_STOP, /* the node is drained; rc is the exit code */
+    ACTION_LOG,  /* level, bytes: text */
+    ACTION_TYPE_COUNT
+};
+
+struct action {
+    enum action_type type;
+    uint32_t link;
+    uint64_t request;
+    struct peer_id peer;
+    struct address address;
+    uint16_t message;
+    uint32_t bytes; /* offset in out->bytes */
+    uint32_t len;
+    struct segment segment;
+    uint32_t stream;
+    uint64_t attempt;
+    uint64_t round;
+    uint32_t steps;
+    enum buffer_kind buffer;
+    uint64_t index;
+    bool from_seed; /* LOAD: derive from the manifest's seed */
+    bool from_disk;
+    bool rebase; /* APPLY, LOAD: keep live progress made since the anchor */
+    bool encode; /* HASH of RING: first encode the own contribution over
+                    the whole vector (a round of one member) */
+    int level;   /* LOG */
+    int rc;      /* STOP */
+};
+
+/* Filled by a step. What does not fit is lost like a message on the wire and
+ * counted: every protocol here survives a lost message. */
+struct out {
+    uint32_t n, n_bytes;
+    uint32_t dropped;
+    struct action action[CORE_OUT_MAX];
+    uint8_t bytes[CORE_OUT_BYTES_MAX];
+};
+
+/* Any core that a shell can drive. `step` overwrites `out`. */
+struct core {
+    void *self;
+    void (*step)(void *self, const struct event *event, struct out *out);
+    uint64_t (*deadline)(const void *self);
+};
+
+/* Append an action; NULL when full (counted in out->dropped). */
+struct action *out_add(struct out *out, enum action_type type);
+
+/* Copy `len` bytes behind the action's arena; returns the offset, or
+ * UINT32_MAX when they do not fit. */
+uint32_t out_bytes(struct out *out, const void *bytes, size_t len);
+
+/* Queue one message; false when it did not fit. */
+bool out_send(struct out *out,
+              uint32_t link,
+              uint16_t message,
+              const void *bytes,
+              size_t len);
+
+/* Queue one log line (cut at CORE_TEXT_MAX). Level as in proto/base/log.h. */
+void out_log(struct out *out, int level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+bool address_eq(const struct address *a, const struct address *b);
+
+#endif

@@ -1,0 +1,16 @@
+/* limits.h - the bounds of the protocol cores, each with its reason. */
+#ifndef LOCO_P2P_LIMITS_H
+#define LOCO_P2P_LIMITS_H
+
+#include "proto/limits.h"
+
+/* Peers of the run that a node remembers. Rumours about more are dropped. */
+#define PEERS_MAX 1024
+
+/* Control links held at once: the group, the active view, DHT traffic. */
+#define LINKS_MAX 256
+
+/* Recent views kept to recognise an ancestor. */
+#define LINEAGE_MAX 256
+
+#endif

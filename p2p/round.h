@@ -1,0 +1,159 @@
+/* round.h - one averaging round: ready, plan, reduce, vote, commit.
+ *
+ * Everybody says READY with the weight of its contribution. The coordinator,
+ * a different member every round, names who takes part in which ring order
+ * (PLAN): all, or after grace_ms those in time if they are more than half of
+ * the view. Each member takes part in one plan per (epoch, round). The ring
+ * runs; whoever holds all reduced bytes votes for their hash. With the votes
+ * of every member of the plan the round is committed. That is all: no member
+ * can commit while another member of the plan has not voted, and what happens
+ * when one never does is decided by the next view (ballot.h).
+ *
+ * Until the commit nothing but the wire buffer was touched; an attempt that
+ * fails costs its transfer, and the contribution stands.
+ *
+ * Deadlines: a plan is due plan_ms after it became possible, a hop of the ring
+ * hop_ms plus a segment's time at the floor rate after the last one, votes
+ * vote_ms after one's own. A missed one asks for a change of view.
+ *
+ * Pure: messages through members.h, segments through ring.h.
+ */
+#ifndef LOCO_P2P_ROUND_H
+#define LOCO_P2P_ROUND_H
+
+#include "p2p/ballot.h"
+#include "p2p/members.h"
+#include "p2p/ring.h"
+#include "p2p/terms.h"
+
+struct round_options {
+    struct peer_id self;
+    struct signer signer;
+    uint32_t plan_ms, vote_ms, hop_ms;
+};
+
+enum round_phase {
+    ROUND_TRAINING,  /* no contribution yet */
+    ROUND_READY,     /* contributed, no plan or not in it */
+    ROUND_REDUCING,  /* in the ring */
+    ROUND_HASHING,   /* all bytes here, hash not yet */
+    ROUND_VOTED,     /* own vote is out */
+    ROUND_COMMITTED, /* decided; the owner applies it and starts the next */
+    ROUND_PHASE_COUNT
+};
+
+struct round {
+    struct round_options opt;
+    struct run_terms terms;  /* times already scaled */
+    struct members *members; /* borrowed */
+    struct ballot *ballot;   /* borrowed: the view */
+
+    uint64_t epoch, round; /* the attempt; round = last committed + 1 */
+    struct hash32 view;    /* in which it is made */
+    struct hash32 base;    /* commit that it builds on */
+    struct hash32 state;   /* hash of the state that it starts from */
+    uint64_t tokens_before;
+    bool has_state; /* the base is applied here */
+    enum round_phase phase;
+    bool frozen; /* gave a closing statement: votes no more */
+
+    bool contributed;
+    struct ready_body mine;
+
+    uint64_t ready; /* bit i: member i of the view */
+    struct ready_body readies[VIEW_MEMBERS_MAX];
+    uint64_t possible_ms;   /* since when a plan is possible; 0: not yet */
+    uint64_t half_ready_ms; /* since when more than half is ready; 0: no */
+
+    bool has_plan, in_plan;
+    struct plan plan;
+    struct hash32 plan_hash;
+    uint8_t plan_keys[VIEW_MEMBERS_MAX][32]; /* of its members, in order */
+    uint64_t plan_mask;
+    uint32_t rank;
+
+    struct ring ring;
+    uint64_t ring_progress, progress_ms;
+    struct hash32 result, commit_hash;
+    uint64_t voted; /* bit i: votes[i] is in */
+    struct vote votes[VIEW_MEMBERS_MAX];
+    uint64_t vote_due_ms, resend_ms, started_ms;
+
+    bool has_last;
+    struct commit last; /* newest commit record held */
+    struct hash32 last_hash;
+
+    int broken; /* row whose data link failed, MEMBERS_NONE */
+    uint32_t n_broken;
+
+    /* For the owner: set by a step, cleared by it. */
+    bool committed;
+    bool want_change;
+    const char *why; /* static text for want_change */
+    uint32_t malformed;
+    uint64_t n_aborted;
+};
+
+void round_init(struct round *r,
+                const struct round_options *opt,
+                struct members *members,
+                struct ballot *ballot);
+
+/* The run is known. */
+void round_configure(struct round *r, const struct run_terms *terms);
+
+/* Start attempt `round` in the view just adopted or after a commit. `state` is
+ * NULL while the base is not applied here (catching up). The contribution, if
+ * there is one, is offered at once. */
+void round_begin(struct round *r,
+                 uint64_t round,
+                 const struct hash32 *base,
+                 const struct hash32 *state,
+                 uint64_t tokens_before,
+                 uint64_t now_ms,
+                 struct out *out);
+
+/* The local contribution is packed: weight in tokens, its inner steps. */
+void round_contribute(struct round *r,
+                      uint64_t tokens,
+                      uint64_t first_step,
+                      uint64_t last_step,
+                      uint64_t now_ms,
+                      struct out *out);
+
+/* The contribution is spent or thrown away. */
+void round_contribution_clear(struct round *r);
+
+/* READY, PLAN, VOTE from a peer (row). */
+void round_recv(struct round *r,
+                int peer,
+                enum message_type type,
+                const void *msg,
+                uint64_t now_ms,
+                struct out *out);
+
+void round_seg_done(struct round *r, const struct event *ev, struct out *out);
+
+/* Hash of the reduced bytes; `request` is the attempt that asked. */
+void round_hashed(struct round *r,
+                  uint64_t request,
+                  int rc,
+                  const struct hash32 *hash,
+                  uint64_t now_ms,
+                  struct out *out);
+
+/* A closing statement was given: leave the ring, vote no more. */
+void round_freeze(struct round *r, struct out *out);
+
+/* The statement, as of now, into a promise. */
+void round_closing(const struct round *r, struct promise_body *closing);
+
+/* Whether this record proves a commit of `round` to us: votes of all members
+ * of its plan in the current view, or the view itself names it. */
+bool round_commit_valid(const struct round *r, const struct commit *c);
+
+void round_tick(struct round *r, uint64_t now_ms, struct out *out);
+
+uint64_t round_deadline(const struct round *r);
+
+#endif

@@ -1,0 +1,105 @@
+/* shortlist.c - see shortlist.h. */
+#include "p2p/shortlist.h"
+
+#include <assert.h>
+#include <string.h>
+
+void shortlist_init(struct shortlist *s, const struct peer_id *target)
+{
+    s->target = *target;
+    s->n = 0;
+}
+
+/* The farthest entry that may be dropped: one that did not answer if there is
+ * any, else one that did; never one that is being asked. s->n if none. */
+static uint32_t droppable(const struct shortlist *s)
+{
+    uint32_t answered = s->n;
+
+    for (uint32_t i = s->n; i > 0; i--) {
+        uint8_t state = s->entry[i - 1].state;
+
+        if (state == SHORTLIST_NEW || state == SHORTLIST_FAILED) {
+            return i - 1;
+        }
+        if (state == SHORTLIST_ANSWERED && answered == s->n) {
+            answered = i - 1;
+        }
+    }
+    return answered;
+}
+
+/* Free a place for `id` by dropping a farther entry. */
+static bool make_room(struct shortlist *s, const struct peer_id *id)
+{
+    uint32_t i = droppable(s);
+
+    if (i == s->n || id_xor_cmp(&s->target, id, &s->entry[i].id) >= 0) {
+        return false;
+    }
+    memmove(&s->entry[i], &s->entry[i + 1],
+            (s->n - i - 1) * sizeof s->entry[0]);
+    s->n--;
+    return true;
+}
+
+bool shortlist_add(struct shortlist *s,
+                   const struct peer_id *id,
+                   const struct address *address,
+                   uint32_t depth)
+{
+    uint32_t at;
+
+    if (shortlist_find(s, id) != NULL) {
+        return false;
+    }
+    if (s->n == SHORTLIST_MAX && !make_room(s, id)) {
+        return false;
+    }
+    assert(s->n < SHORTLIST_MAX);
+    for (at = s->n; at > 0; at--) {
+        if (id_xor_cmp(&s->target, &s->entry[at - 1].id, id) < 0) {
+            break;
+        }
+        s->entry[at] = s->entry[at - 1];
+    }
+    s->entry[at] = (struct shortlist_entry){
+        .id = *id,
+        .address = *address,
+        .state = SHORTLIST_NEW,
+        .depth = (uint8_t)(depth < UINT8_MAX ? depth : UINT8_MAX)};
+    s->n++;
+    return true;
+}
+
+struct shortlist_entry *shortlist_find(struct shortlist *s,
+                                       const struct peer_id *id)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (id_eq(&s->entry[i].id, id)) {
+            return &s->entry[i];
+        }
+    }
+    return NULL;
+}
+
+struct shortlist_entry *
+shortlist_next(struct shortlist *s, uint32_t k, bool *settled)
+{
+    *settled = true;
+    for (uint32_t i = 0, live = 0; i < s->n && live < k; i++) {
+        struct shortlist_entry *e = &s->entry[i];
+
+        if (e->state == SHORTLIST_FAILED) {
+            continue;
+        }
+        live++;
+        if (e->state != SHORTLIST_ANSWERED) {
+            *settled = false;
+        }
+        if (e->state == SHORTLIST_NEW) {
+            return e;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,66 @@
+/* shortlist.h - what an iterative lookup knows: peers by distance to a target.
+ *
+ * Sorted by XOR distance, closest first, each id once. The lookup asks the
+ * closest that nobody asked yet and is over when the k closest that did not
+ * fail have answered (Maymounkov & Mazieres 2002, section 2.3). Failed peers
+ * stay listed so that another answer cannot bring them back. When full, the
+ * farthest that did not answer makes room for a closer one: a liar who makes up
+ * ever closer peers cannot push out those who answered.
+ * Cost: insertion O(SHORTLIST_MAX); 3.2 KB.
+ *
+ * *Depth* of an entry: 1 for a peer from our own table, one more than that of
+ * the peer that told us for the others: the hops of the lookup.
+ *
+ * Pure, cannot fail, fixed size.
+ */
+#ifndef LOCO_P2P_SHORTLIST_H
+#define LOCO_P2P_SHORTLIST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "p2p/core.h"
+#include "proto/id.h"
+
+/* 3k for k = 20: the k closest, and two thirds for failed and farther ones. */
+#define SHORTLIST_MAX 60
+
+enum shortlist_state {
+    SHORTLIST_NEW,
+    SHORTLIST_ASKED,
+    SHORTLIST_ANSWERED,
+    SHORTLIST_FAILED,
+    SHORTLIST_STATE_COUNT
+};
+
+struct shortlist_entry {
+    struct peer_id id;
+    struct address address;
+    uint8_t state; /* enum shortlist_state */
+    uint8_t depth;
+};
+
+struct shortlist {
+    struct peer_id target;
+    uint32_t n;
+    struct shortlist_entry entry[SHORTLIST_MAX];
+};
+
+void shortlist_init(struct shortlist *s, const struct peer_id *target);
+
+/* False: already listed, or too far for a full list. */
+bool shortlist_add(struct shortlist *s,
+                   const struct peer_id *id,
+                   const struct address *address,
+                   uint32_t depth);
+
+/* The entry or NULL; valid until the next shortlist_add(). */
+struct shortlist_entry *shortlist_find(struct shortlist *s,
+                                       const struct peer_id *id);
+
+/* The closest entry in state NEW among the k closest that did not fail, or
+ * NULL. *settled: all of these k have answered, so the lookup is over. */
+struct shortlist_entry *
+shortlist_next(struct shortlist *s, uint32_t k, bool *settled);
+
+#endif

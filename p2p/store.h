@@ -1,0 +1,67 @@
+/* store.h - the records that a DHT node keeps for others.
+ *
+ * A record is named by {key, publisher}: several publishers share a key (the
+ * run id), each has at most one record under it. Only a higher sequence of the
+ * same publisher replaces; every record is verified before it is kept, after
+ * the cheap checks, so that a flood costs no signatures.
+ *
+ * Caps: per key (a full key refuses newcomers, so that a flood of ids cannot
+ * push out who was there first), per publisher, total. A full store drops the
+ * record whose key is farthest from us for one whose key is closer: that is
+ * the record that others hold better than we. Records leave at their expiry.
+ * Cost: one scan of the table; records_max * about 700 bytes.
+ *
+ * Wall seconds come in with each call and decide expiry only; a clock that is
+ * wrong by hours loses records early or late and breaks nothing.
+ *
+ * Pure; fails with the codes of store_put(); memory is borrowed.
+ */
+#ifndef LOCO_P2P_STORE_H
+#define LOCO_P2P_STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/id.h"
+#include "proto/record.h"
+#include "proto/sign.h"
+
+struct store_options {
+    struct peer_id self;
+    uint32_t records_max;
+    uint32_t per_key_max;
+    uint32_t per_publisher_max;
+};
+
+struct store {
+    struct store_options opt;
+    struct record *record; /* [n], borrowed for the store's life */
+    uint32_t n;
+};
+
+size_t store_bytes(const struct store_options *opt);
+
+/* `memory`: store_bytes(), aligned for any type. */
+void store_init(struct store *s, const struct store_options *opt, void *memory);
+
+/* Keep a copy. 0: kept, or the very same was there. LOCO_ESTALE: not newer
+ * than what we hold, or expired. LOCO_ERANGE: expires too far ahead.
+ * LOCO_EFULL: a cap. LOCO_ESIG: does not verify. Nothing changes on failure. */
+int store_put(struct store *s,
+              const struct record *record,
+              const struct signer *signer,
+              uint64_t wall_s);
+
+/* At most `max` unexpired records of `key` into out[]; where there are more,
+ * which ones is drawn from *rng. Valid until the store changes. */
+size_t store_get(const struct store *s,
+                 const struct hash32 *key,
+                 uint64_t wall_s,
+                 uint64_t *rng,
+                 const struct record **out,
+                 size_t max);
+
+/* Drop what expired; returns how many. */
+uint32_t store_expire(struct store *s, uint64_t wall_s);
+
+#endif

@@ -1,0 +1,46 @@
+/* terms.h - what the protocol cores need to know of a run.
+ *
+ * The owner of a node derives it from the manifest (and from what it holds on
+ * disk) and hands it over with LOCAL_CONFIGURED. Cores never see a model.
+ */
+#ifndef LOCO_P2P_TERMS_H
+#define LOCO_P2P_TERMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/id.h"
+#include "proto/limits.h"
+
+struct terms_shard {
+    uint64_t bytes;
+    struct hash32 hash; /* tree hash of the file */
+    bool held;          /* already on this machine and verified */
+};
+
+struct run_terms {
+    uint64_t n_params;
+    uint32_t block;            /* codec block: chunks are cut at multiples */
+    uint32_t segment_elements; /* elements of one ring segment, block-aligned */
+    uint32_t period;           /* inner steps between two rounds */
+    uint32_t min_peers;        /* of the first view */
+    uint32_t grace_ms; /* how long late members are waited for in a round */
+    uint32_t fork_after_ms;
+    uint32_t progress_floor_bytes_per_s;
+    uint32_t segment_wire_bytes; /* of a full segment, for the floor */
+    uint64_t stop_rounds;        /* 0: no limit */
+    uint64_t stop_tokens;        /* 0: no limit */
+    uint32_t eval_every;         /* rounds; 0: never */
+    uint64_t state_bytes;        /* of BUFFER_STATE: parameters and momentum */
+    uint32_t n_shards;
+    struct terms_shard shards[MANIFEST_SHARDS_MAX];
+    /* The newest state that this machine holds (a checkpoint), if any. */
+    bool holds_state;
+    uint64_t held_round;
+    uint64_t held_tokens; /* committed by the run up to that round */
+    uint64_t held_inner_step;
+    struct hash32 held_params_hash, held_momentum_hash;
+    struct hash32 held_commit; /* hash of that round's commit record */
+};
+
+#endif

@@ -1,0 +1,155 @@
+/* conn.h - one encrypted TCP connection: handshake, then records.
+ *
+ * A *record* is a u32 length (little-endian) and that many bytes: a handshake
+ * message until both sides are known, a sealed Noise message of at most 65535
+ * bytes after it. What records mean is the owner's business: link.h (control)
+ * and bulk.h (segments) take a connection over by setting `ops`.
+ *
+ * Lifetime: conn_dial() or conn_accept() -> [on_up -> on_record*] -> on_fail or
+ * the owner's wish -> conn_close() -> on_closed; freed after that. Every
+ * connection has one deadline timer for connect and handshake together, and
+ * again for the flushing of conn_hang_up().
+ *
+ * Happy path: on_connect -> say (message 1) -> on_read (2) -> say (3) -> up;
+ * accepted: on_read (1) -> say (2) -> on_read (3) -> up. What can go wrong:
+ * connect fails; deadline; end of stream; a length that is not the expected
+ * one; a tag that does not verify. Each is one on_fail(rc), never from inside
+ * a call of the owner's, except from conn_resume().
+ *
+ * Memory: a half-open connection reads exactly the bytes of the message that
+ * is due into its own struct (2 KB); the read buffer comes with on_up.
+ * Internal to p2p/uv; loop thread only.
+ */
+#ifndef LOCO_P2P_UV_CONN_H
+#define LOCO_P2P_UV_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "p2p/core.h"
+#include "p2p/handshake.h"
+
+#define RECORD_HEAD_BYTES 4
+#define RECORD_MAX        (RECORD_HEAD_BYTES + NOISE_MESSAGE_MAX)
+
+struct conn;
+struct peer;
+struct shell;
+
+struct conn_ops {
+    /* Both sides are known. The owner sets `owner` and `ops`. */
+    void (*on_up)(struct conn *c);
+    /* Where the next `len` plain bytes go; NULL: wherever. Optional. */
+    uint8_t *(*on_place)(struct conn *c, size_t len);
+    void (*on_record)(struct conn *c, const uint8_t *plain, size_t len);
+    /* It is dead; the owner calls conn_close(). */
+    void (*on_fail)(struct conn *c, int rc);
+    /* Last call; the connection is freed after it. */
+    void (*on_closed)(struct conn *c);
+};
+
+enum conn_state {
+    CONN_CONNECTING,
+    CONN_SHAKING,
+    CONN_UP,
+    CONN_LINGERING, /* flushing; what arrives is thrown away */
+    CONN_CLOSING,
+    CONN_STATE_COUNT
+};
+
+/* One uv_write of bytes that live until `done`. */
+struct conn_write {
+    uv_write_t req;
+    struct conn *conn;
+    void (*done)(struct conn_write *w, int status);
+    size_t len;
+};
+
+struct conn {
+    struct shell *shell;
+    const struct conn_ops *ops;
+    void *owner; /* struct link or struct bulk */
+    struct conn *prev, *next; /* the shell's list */
+    bool inbound;
+    enum connection_kind kind; /* inbound: known once up */
+    uint64_t request;          /* of the DIAL */
+    struct peer_id expected;   /* outbound; zero: anyone */
+    struct address address;    /* outbound: dialled; inbound: the remote end */
+    struct hello remote;       /* once up */
+    struct peer *peer;         /* once up: whose bytes these are */
+    enum conn_state state;
+    bool paused;
+    /* private */
+    uv_tcp_t tcp;
+    uv_timer_t timer;
+    uv_connect_t connect;
+    uv_shutdown_t shutdown;
+    unsigned n_handles;
+    bool reading;
+    bool parsing;
+    struct handshake shake; /* wiped once up */
+    struct noise_cipher send, recv;
+    uint8_t head[RECORD_HEAD_BYTES + HANDSHAKE_MESSAGE_MAX];
+    size_t n_head;
+    uint8_t *buf; /* unread bytes are buf[pos..fill) */
+    size_t cap, pos, fill;
+};
+
+/* Connect and shake hands. 0: on_up or on_fail follows. Else nothing was made.
+ * `expected` zero: anyone. */
+int conn_dial(struct shell *s,
+              const struct conn_ops *ops,
+              enum connection_kind kind,
+              const struct address *address,
+              const struct peer_id *expected,
+              struct conn **out);
+
+/* Take over an accepted socket; closes it on failure. */
+int conn_accept(struct shell *s, const struct conn_ops *ops, int fd);
+
+/* Called by the owner in on_up: the receive buffer. */
+void conn_buffer(struct conn *c, size_t cap);
+
+/* Seal len <= NOISE_PLAIN_MAX bytes into one record at dst, which has room for
+ * RECORD_HEAD_BYTES + len + NOISE_TAG_BYTES; dst + RECORD_HEAD_BYTES may be
+ * src. Returns the record's bytes or a negative code. */
+int conn_seal(struct conn *c, const uint8_t *src, size_t len, uint8_t *dst);
+
+/* Queue bytes[len]; w and bytes are borrowed until w->done, which fires once
+ * if 0 is returned. Sealed bytes must be written in the order of sealing. */
+int conn_write(struct conn *c,
+               struct conn_write *w,
+               const uint8_t *bytes,
+               size_t len,
+               void (*done)(struct conn_write *w, int status));
+
+/* Seal and queue a copy of head[n_head] || body[len]. */
+int conn_send(struct conn *c,
+              const uint8_t *head,
+              size_t n_head,
+              const uint8_t *body,
+              size_t len);
+
+/* Bytes that the kernel has not taken yet. */
+size_t conn_unsent(const struct conn *c);
+
+/* Stop after the current record; go on with what is buffered. The latter calls
+ * on_record and on_fail. */
+void conn_pause(struct conn *c);
+void conn_resume(struct conn *c);
+
+/* Stop delivering, flush what is queued, then close (linger_ms at most). */
+void conn_hang_up(struct conn *c);
+
+/* At once; idempotent. Queued writes end with UV_ECANCELED. */
+void conn_close(struct conn *c);
+
+static inline bool conn_is_open(const struct conn *c)
+{
+    return c->state < CONN_LINGERING;
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* link.c - see link.h. */
+#include "p2p/uv/link.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "p2p/uv/shell.h"
+#include "proto/base/err.h"
+
+/* ---- the table -------------------------------------------------------- */
+
+int link_table_init(struct link_table *t, uint32_t n_slots)
+{
+    assert(n_slots > 0 && n_slots <= LINK_SLOTS_MAX);
+    *t = (struct link_table){.n_slots = n_slots};
+    t->slots = calloc(n_slots, sizeof *t->slots);
+    t->generations = calloc(n_slots, sizeof *t->generations);
+    if (t->slots == NULL || t->generations == NULL) {
+        link_table_free(t);
+        return LOCO_ENOMEM;
+    }
+    return 0;
+}
+
+void link_table_free(struct link_table *t)
+{
+    free(t->slots);
+    free(t->generations);
+    *t = (struct link_table){0};
+}
+
+static struct link *find(const struct shell *s, uint32_t id)
+{
+    uint32_t slot = id & (LINK_SLOTS_MAX - 1);
+    struct link *l = slot < s->links.n_slots ? s->links.slots[slot] : NULL;
+
+    return l != NULL && l->id == id ? l : NULL;
+}
+
+/* A slot and a number for `l`; there are as many slots as connections. */
+static void enter(struct link_table *t, struct link *l)
+{
+    const uint32_t generation_max = UINT32_MAX >> LINK_SLOT_BITS;
+    uint32_t slot = t->next;
+
+    while (t->slots[slot] != NULL) {
+        slot = (slot + 1) % t->n_slots;
+        assert(slot != t->next);
+    }
+    t->next = (slot + 1) % t->n_slots;
+    t->slots[slot] = l;
+    t->generations[slot] = t->generations[slot] % generation_max + 1;
+    l->id = t->generations[slot] << LINK_SLOT_BITS | slot;
+}
+
+/* ---- life ------------------------------------------------------------- */
+
+/* Out of the table and LINK_DOWN to the core; the connection lives on. */
+static void leave(struct link *l, int rc)
+{
+    struct conn *c = l->conn;
+    struct shell *s = c->shell;
+    struct event e = {.type = EVENT_LINK_DOWN, .link = l->id, .rc = rc};
+
+    e.peer = c->remote.id;
+    s->links.slots[l->id & (LINK_SLOTS_MAX - 1)] = NULL;
+    s->stats.links--;
+    c->owner = NULL;
+    free(l->frame);
+    free(l);
+    shell_note(s, &e);
+}
+
+static void on_fail(struct conn *c, int rc)
+{
+    if (c->owner != NULL) {
+        leave(c->owner, rc);
+    }
+    conn_close(c);
+}
+
+static void on_closed(struct conn *c)
+{
+    assert(c->owner == NULL);
+    (void)c;
+}
+
+static void receive(struct link *l, const struct frame_event *f)
+{
+    struct event e = {.type = EVENT_RECV, .link = l->id};
+
+    e.peer = l->conn->remote.id;
+    e.message = f->header.type;
+    e.bytes = f->bytes;
+    e.len = f->len;
+    shell_step(l->conn->shell, &e);
+}
+
+static void on_record(struct conn *c, const uint8_t *plain, size_t len)
+{
+    struct frame_event f;
+    size_t used;
+    int rv;
+
+    do {
+        struct link *l = c->owner;
+
+        rv = frame_feed(&l->decoder, plain, len, &used, &f);
+        if (rv != 0) {
+            c->shell->stats.frames_refused++;
+            on_fail(c, rv);
+            return;
+        }
+        plain += used;
+        len -= used;
+        if (f.kind == FRAME_READY) {
+            receive(l, &f);
+        }
+        /* The step may have ended the link. */
+    } while (f.kind != FRAME_NONE && c->owner != NULL);
+}
+
+static const struct conn_ops link_ops = {
+    .on_record = on_record,
+    .on_fail = on_fail,
+    .on_closed = on_closed,
+};
+
+void link_adopt(struct conn *c)
+{
+    struct shell *s = c->shell;
+    size_t cap = frame_buffer_bytes(s->opt.rules, s->opt.n_rules);
+    struct link *l = shell_alloc(sizeof *l);
+    struct event e = {.type = EVENT_LINK_UP};
+
+    *l = (struct link){.conn = c};
+    l->frame = shell_alloc(cap > 0 ? cap : 1);
+    frame_decoder_init(
+        &l->decoder, s->opt.rules, s->opt.n_rules, l->frame, cap);
+    enter(&s->links, l);
+    c->owner = l;
+    c->ops = &link_ops;
+    conn_buffer(c, RECORD_MAX);
+    s->stats.links++;
+    e.link = l->id;
+    e.inbound = c->inbound;
+    e.request = c->request;
+    e.peer = c->remote.id;
+    memcpy(e.public_key, c->remote.public_key, sizeof e.public_key);
+    e.address = c->address;
+    e.address.port = c->remote.listen_port;
+    shell_step(s, &e);
+}
+
+/* ---- dialling --------------------------------------------------------- */
+
+static void dial_failed(struct shell *s,
+                        uint64_t request,
+                        const struct address *address,
+                        int rc)
+{
+    struct event e = {.type = EVENT_DIAL_FAILED, .request = request};
+
+    e.address = *address;
+    e.rc = rc;
+    shell_note(s, &e);
+}
+
+static void on_dial_fail(struct conn *c, int rc)
+{
+    dial_failed(c->shell, c->request, &c->address, rc);
+    conn_close(c);
+}
+
+static const struct conn_ops dial_ops = {
+    .on_up = link_adopt,
+    .on_fail = on_dial_fail,
+    .on_closed = on_closed,
+};
+
+void link_dial(struct shell *s, const struct action *a)
+{
+    struct conn *c;
+    int rv;
+
+    rv = conn_dial(
+        s, &dial_ops, CONNECTION_CONTROL, &a->address, &a->peer, &c);
+    if (rv != 0) {
+        dial_failed(s, a->request, &a->address, rv);
+        return;
+    }
+    c->request = a->request;
+}
+
+/* ---- sending ---------------------------------------------------------- */
+
+static bool allowed(const struct shell *s, const struct action *a)
+{
+    const struct frame_rule *rule;
+
+    if (a->message >= s->opt.n_rules || a->message > UINT8_MAX) {
+        return false;
+    }
+    rule = &s->opt.rules[a->message];
+    return rule->delivery == FRAME_WHOLE && a->len <= rule->bytes_max;
+}
+
+void link_send(struct shell *s, const struct action *a, const uint8_t *bytes)
+{
+    struct link *l = find(s, a->link);
+    struct frame_header h = {.len = a->len, .type = (uint8_t)a->message};
+    uint8_t head[FRAME_HEADER_BYTES];
+    int rv;
+
+    if (l == NULL) {
+        return; /* LINK_DOWN is on its way */
+    }
+    if (!allowed(s, a)) {
+        s->stats.sends_refused++;
+        return;
+    }
+    if (conn_unsent(l->conn) + a->len > s->opt.link_queue_bytes_max) {
+        s->stats.links_full++;
+        on_fail(l->conn, LOCO_EBUSY);
+        return;
+    }
+    frame_header_encode(&h, head);
+    rv = conn_send(l->conn, head, sizeof head, bytes, a->len);
+    if (rv != 0) {
+        on_fail(l->conn, rv);
+    }
+}
+
+void link_hang_up(struct shell *s, uint32_t id)
+{
+    struct link *l = find(s, id);
+    struct conn *c;
+
+    if (l == NULL) {
+        return;
+    }
+    c = l->conn;
+    leave(l, LOCO_ECLOSED);
+    conn_hang_up(c);
+}

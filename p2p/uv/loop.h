@@ -1,0 +1,153 @@
+/* loop.h - the shell: sockets and one timer around a pure core.
+ *
+ * A *shell* turns what happens on a libuv loop into events of one core
+ * (p2p/core.h) and executes the actions that come back, in order, after each
+ * step. It knows nothing of rounds, views or peers' roles; what it decides is
+ * named in its options. Actions for this machine (CONFIGURE to LOG) go to the
+ * owner's `local` callback untouched.
+ *
+ * Words: a *link* is an authenticated control connection, a *bulk* connection
+ * carries segments, a *post* is a POST_RECV that waits, a *slab* is a staging
+ * buffer of one segment, to *pause* is to stop reading a connection.
+ *
+ * Cost: one system call per control message and per 64 KiB of bulk; memory is
+ * 1 MB + 130 KB per link + 260 KB per bulk connection + the slabs, bounded by
+ * the options. Latency: an event is stepped in the callback that saw it; what
+ * a step causes is reported within the same loop iteration.
+ *
+ * What can go wrong: a peer that breaks the protocol loses its connection and
+ * is counted in the statistics; too many of anything (connections, posts,
+ * queued bytes) is refused with LOCO_EFULL or LOCO_EBUSY; nothing is retried
+ * here, the core decides.
+ *
+ * Threads: the one that called shell_open() runs the loop and calls everything
+ * here, except shell_post(), which any thread may call until shell_close().
+ * The buffer callbacks run on the loop thread; sealing and codecs are cheap
+ * enough for that at loopback speed, and moving them to workers changes
+ * nothing in this interface.
+ */
+#ifndef LOCO_P2P_UV_LOOP_H
+#define LOCO_P2P_UV_LOOP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "p2p/core.h"
+#include "proto/frame.h"
+#include "proto/sign.h"
+
+#define SHELL_LISTEN_MAX 4 /* listening sockets: IPv4 and IPv6, two ports */
+
+struct shell;
+
+struct shell_options {
+    const struct signer *signer; /* borrowed for the shell's life */
+    struct hash32 run_id;
+    uint16_t version;
+    uint64_t features;
+    /* What control messages exist and how long they may be, by type; borrowed
+     * for the shell's life. Only FRAME_WHOLE rows count. */
+    const struct frame_rule *rules;
+    size_t n_rules;
+    uint32_t segment_bytes_max;
+    uint32_t slabs; /* staging buffers, for sending and receiving each */
+    uint32_t handshake_ms; /* from connect or accept to authenticated */
+    uint32_t linger_ms;    /* to flush what was sent before a HANG_UP */
+    uint32_t accept_retry_ms; /* pause when descriptors ran out */
+    uint32_t accepts_per_s;   /* also the burst */
+    uint32_t conns_max;       /* connections of all kinds, any state */
+    uint32_t half_open_max;   /* accepted and not yet authenticated */
+    uint32_t bulks_per_peer_max;
+    uint32_t sends_max;           /* SEND_SEG that wait, per peer and stream */
+    uint32_t posts_max;           /* POST_RECV that wait, in all */
+    uint32_t link_queue_bytes_max; /* unsent bytes; beyond: LOCO_EBUSY */
+};
+
+/* Sizes and times for a home connection. signer, run_id and rules are left
+ * for the caller to set. */
+void shell_options_default(struct shell_options *opt);
+
+/* What the owner provides. A segment's bytes on the wire are `wire_len` long;
+ * they may change with the codec, but not between POST/SEND and SEG_DONE. */
+struct shell_calls {
+    void *self;
+    size_t (*wire_len)(void *self, const struct segment *segment);
+    /* Write wire_len bytes: 0, or a negative code that ends the segment. The
+     * buffer is read at any time until SEG_DONE or CANCEL. */
+    int (*fill)(void *self, const struct segment *segment, uint8_t *dst);
+    /* All bytes of a segment, verified. A negative code becomes SEG_DONE's. */
+    int (*take)(void *self,
+                const struct segment *segment,
+                const uint8_t *src,
+                size_t len);
+    /* Replace the durable record; back when it is on disk. */
+    int (*save)(void *self, const uint8_t *bytes, size_t len);
+    /* CONFIGURE to LOG; both borrowed for the call. */
+    void (*local)(void *self,
+                  const struct action *action,
+                  const struct out *out);
+};
+
+struct shell_stats {
+    uint64_t bytes_sent; /* on sockets, all overhead of ours included */
+    uint64_t bytes_received;
+    uint64_t handshakes_failed;
+    uint64_t frames_refused;   /* control: unknown type, oversize, garbage */
+    uint64_t segments_refused; /* bulk: bad header, contradicts its post */
+    uint64_t segments_skipped; /* bulk: of a cancelled attempt */
+    uint64_t accepts_refused;  /* over conns_max or half_open_max */
+    uint64_t accept_pauses;    /* rate limit or out of descriptors */
+    uint64_t links_full;       /* closed because their queue was full */
+    uint64_t sends_refused;    /* messages of the core that no rule allows */
+    uint64_t actions_dropped;  /* what a step could not emit */
+    uint32_t conns, half_open, links, bulks;
+    uint32_t posts, sends; /* segments that wait */
+    uint32_t paused;       /* bulk connections that wait for a post */
+};
+
+struct shell_peer_stats {
+    uint64_t bytes_sent;
+    uint64_t bytes_received;
+};
+
+typedef void (*shell_close_cb)(void *data);
+
+/* Make a shell on `loop`. The core must be ready to step before the loop runs;
+ * options and calls are copied. Returned: freed by shell_close(). */
+int shell_open(struct shell **shell,
+               uv_loop_t *loop,
+               const struct core *core,
+               const struct shell_options *opt,
+               const struct shell_calls *calls);
+
+/* Listen on a numeric address; "::" also takes IPv4. Port 0 lets the system
+ * choose; *bound (may be NULL) is the port. UV_EADDRINUSE when anybody, even
+ * of the same user, listens there already. The first port is the one that
+ * peers are told. */
+int shell_listen(struct shell *s,
+                 const char *host,
+                 uint16_t port,
+                 uint16_t *bound);
+
+/* Any thread: `event` is copied and reaches the core as EVENT_LOCAL on the
+ * loop. LOCO_ECLOSED after shell_close(), LOCO_EFULL when 64 Ki wait. */
+int shell_post(struct shell *s, const struct local_event *event);
+
+/* Milliseconds of the clock that events carry. */
+uint64_t shell_now_ms(void);
+
+void shell_stats(const struct shell *s, struct shell_stats *out);
+
+/* Bytes exchanged with one peer; zero for an unknown or long forgotten one. */
+void shell_peer_stats(const struct shell *s,
+                      const struct peer_id *peer,
+                      struct shell_peer_stats *out);
+
+/* Flush links (at most linger_ms), close everything, then `cb` (may be NULL)
+ * after the shell's memory is gone. The core is not stepped again. Nobody may
+ * be inside shell_post() when cb fires. Idempotent. */
+void shell_close(struct shell *s, shell_close_cb cb, void *data);
+
+#endif

@@ -1,0 +1,90 @@
+/* shell.h - what the files of p2p/uv share: the shell's own state.
+ *
+ * Internal to p2p/uv; the interface is loop.h. One struct, because a shell is
+ * one thing; each part below names the file that writes it. A *note* is an
+ * event that waits for the core: steps never nest, so what an action causes is
+ * noted and stepped after the current `out` has been executed.
+ *
+ * shell_release() counts everything that must be gone before the shell's
+ * memory may go: handles of its own, connections, listeners.
+ */
+#ifndef LOCO_P2P_UV_SHELL_H
+#define LOCO_P2P_UV_SHELL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uthash.h>
+#include <uv.h>
+
+#include "p2p/handshake.h"
+#include "p2p/uv/bulk.h"
+#include "p2p/uv/conn.h"
+#include "p2p/uv/link.h"
+#include "p2p/uv/listen.h"
+#include "p2p/uv/loop.h"
+#include "p2p/uv/mailbox.h"
+#include "p2p/uv/peer.h"
+
+struct note {
+    struct event event;
+    struct note *next;
+};
+
+struct shell {
+    uv_loop_t *loop;
+    uv_thread_t thread;
+    struct core core;
+    struct shell_options opt;
+    struct shell_calls calls;
+    struct shell_stats stats;
+    unsigned n_refs;
+    bool closing;
+    shell_close_cb close_cb;
+    void *close_data;
+    /* loop.c */
+    uv_timer_t timer;     /* the core's deadline */
+    uv_prepare_t prepare; /* step notes before the loop sleeps ... */
+    uv_check_t check;     /* ... and after it read its sockets */
+    uv_idle_t idle;       /* runs while work was left for the next turn */
+    struct mailbox mailbox;
+    struct note *notes, **notes_end;
+    bool stepping;
+    uint64_t armed_ms; /* what the timer waits for */
+    struct out *out;
+    /* listen.c */
+    struct listener listeners[SHELL_LISTEN_MAX];
+    unsigned n_listeners;
+    uint16_t listen_port; /* told to peers */
+    /* conn.c */
+    uint8_t static_secret[NOISE_KEY_BYTES];
+    struct conn *conns;
+    /* link.c */
+    struct link_table links;
+    /* bulk.c */
+    struct bulk_state bulk;
+    /* peer.c */
+    struct peer *peers; /* uthash, oldest first */
+};
+
+/* Aborts with a message where memory ran out: small control-plane structs
+ * only, whose number the options bound. */
+void *shell_alloc(size_t bytes);
+
+/* Queue an event for the core; taken. Ends with the next pump. */
+void shell_note(struct shell *s, const struct event *event);
+void shell_note_taken(struct shell *s, struct note *note);
+
+/* Step the core now and execute what it says. Never from inside a step. */
+void shell_step(struct shell *s, struct event *event);
+
+void shell_add_conn(struct shell *s, struct conn *c);
+void shell_remove_conn(struct shell *s, struct conn *c);
+void shell_retain(struct shell *s);
+void shell_release(struct shell *s);
+
+/* For connections that are not owned by anybody (yet). */
+extern const struct conn_ops conn_ops_none;
+extern const struct conn_ops conn_ops_inbound;
+
+#endif

@@ -1,0 +1,188 @@
+/* view.c - see view.h. */
+#include "p2p/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+
+void view_hash(const struct view_body *view, struct hash32 *out)
+{
+    message_hash(&view_body_schema, "loco-view-1", view, out);
+}
+
+struct peer_id view_member_id(const struct view_member *member)
+{
+    return id_of_public(member->public_key);
+}
+
+int view_index(const struct view_body *view, const struct peer_id *id)
+{
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        struct peer_id at = view_member_id(&view->members[i]);
+
+        if (id_eq(&at, id)) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+int view_index_key(const struct view_body *view, const uint8_t key[32])
+{
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        if (memcmp(view->members[i].public_key, key, 32) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+bool view_quorum(const struct view_body *view, uint64_t mask, uint64_t departed)
+{
+    uint32_t n = 0, have = 0;
+    int lowest = -1;
+
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        if (departed >> i & 1) {
+            continue;
+        }
+        lowest = lowest < 0 ? (int)i : lowest;
+        n++;
+        have += (uint32_t)(mask >> i & 1);
+    }
+    if (n == 0) {
+        return true;
+    }
+    return 2 * have > n || (2 * have == n && (mask >> lowest & 1));
+}
+
+bool view_holds_half(const struct view_body *view,
+                     const struct peer_id *roots,
+                     uint32_t n)
+{
+    uint32_t have = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        have += view_index(view, &roots[i]) >= 0;
+    }
+    return 2 * have > n;
+}
+
+static int member_order(const void *a, const void *b)
+{
+    struct peer_id ia = view_member_id(a), ib = view_member_id(b);
+
+    return id_cmp(&ia, &ib);
+}
+
+int view_sort(struct view_body *view)
+{
+    qsort(view->members, view->n_members, sizeof view->members[0],
+          member_order);
+    for (uint32_t i = 1; i < view->n_members; i++) {
+        if (member_order(&view->members[i - 1], &view->members[i]) == 0) {
+            return LOCO_EPROTO;
+        }
+    }
+    return 0;
+}
+
+bool view_well_formed(const struct view_body *view)
+{
+    if (view->n_members == 0 || view->mode >= VIEW_MODE_COUNT ||
+        view->epoch == 0) {
+        return false;
+    }
+    for (uint32_t i = 1; i < view->n_members; i++) {
+        if (member_order(&view->members[i - 1], &view->members[i]) >= 0) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < view->n_edges; i++) {
+        if ((view->edges[i] & 0xff) >= view->n_members ||
+            (view->edges[i] >> 8) >= view->n_members) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Bits of the members of `view` with a good signature in the certificate. */
+static int signed_mask(const struct view_cert *cert,
+                       const struct view_body *view,
+                       const struct signer *signer,
+                       uint64_t *mask)
+{
+    struct ballot_body ballot = {.ballot = cert->ballot};
+
+    view_hash(&cert->body, &ballot.view);
+    *mask = 0;
+    for (uint32_t i = 0; i < cert->n_sigs; i++) {
+        int at = view_index_key(view, cert->sigs[i].public_key);
+
+        if (at < 0 || *mask >> at & 1) {
+            continue;
+        }
+        if (!message_verify(signer, cert->sigs[i].public_key,
+                            &ballot_body_schema, &ballot, cert->sigs[i].sig)) {
+            return LOCO_ESIG;
+        }
+        *mask |= 1ULL << at;
+    }
+    return 0;
+}
+
+static uint64_t all_of(const struct view_body *view)
+{
+    return view->n_members == 64 ? UINT64_MAX : (1ULL << view->n_members) - 1;
+}
+
+int view_cert_check(const struct view_cert *cert,
+                    const struct view_body *prev,
+                    const struct signer *signer)
+{
+    const struct view_body *body = &cert->body;
+    uint64_t mask, fresh = 0;
+    int rv;
+
+    if (!view_well_formed(body)) {
+        return LOCO_EPROTO;
+    }
+    if (body->mode == VIEW_MAJORITY && prev != NULL) {
+        rv = signed_mask(cert, prev, signer, &mask);
+        if (rv != 0) {
+            return rv;
+        }
+        return view_quorum(prev, mask, body->departed) ? 0 : LOCO_ESIG;
+    }
+    rv = signed_mask(cert, body, signer, &mask);
+    if (rv != 0) {
+        return rv;
+    }
+    if (body->mode != VIEW_MAJORITY) {
+        return mask == all_of(body) ? 0 : LOCO_ESIG;
+    }
+    for (uint32_t i = 0; i < body->n_members; i++) {
+        if (body->members[i].joined == body->epoch) {
+            fresh |= 1ULL << i;
+        }
+    }
+    return view_quorum(body, mask, fresh) && (mask & ~fresh) != 0 ? 0
+                                                                  : LOCO_ESIG;
+}
+
+uint32_t view_ballot_owner(const struct view_body *view, uint64_t ballot)
+{
+    uint64_t words[] = {hash32_u64(&view->run), view->epoch, ballot, 1};
+
+    return (uint32_t)(rng_mix(words, 4) % view->n_members);
+}
+
+uint32_t view_coordinator(const struct view_body *view, uint64_t round)
+{
+    uint64_t words[] = {hash32_u64(&view->run), view->epoch, round, 2};
+
+    return (uint32_t)(rng_mix(words, 4) % view->n_members);
+}

@@ -1,0 +1,56 @@
+/* limits.h - every bound of the protocol, each with its derivation.
+ *
+ * A bound is checked before memory is taken or a loop is entered. Sizes are
+ * bytes on the wire unless the name says otherwise. Changing one of these is a
+ * change of the protocol version where the comment says "wire".
+ */
+#ifndef LOCO_PROTO_LIMITS_H
+#define LOCO_PROTO_LIMITS_H
+
+/* Spoken in the handshake prologue; peers of another version are refused. */
+#define PROTO_VERSION 1
+
+/* Sentences for people: callers pass buffers of exactly this size. */
+#define LOCO_ERRMSG_MAX 256
+
+/* Wire. One control frame: the largest message is a view of 64 members with
+ * addresses and signatures (64 * ~500 bytes), with room to spare. */
+#define FRAME_CONTROL_MAX (64U << 10)
+
+/* Wire. One bulk frame: a segment of 1 MiB (design 3) with its header words
+ * and scales, rounded up. */
+#define FRAME_BULK_MAX ((1U << 20) + (64U << 10))
+
+/* Nesting of structs in one message: deeper tables are a local bug. */
+#define MSG_DEPTH_MAX 8
+
+/* Wire. Members of one averaging group and therefore of one view: "tens of
+ * peers" (design 6); all of it stays below FRAME_CONTROL_MAX. */
+#define VIEW_MEMBERS_MAX 64
+
+/* Wire. "[" IPv6 text (45) "]:" port (5) and the final zero, or a DNS name of
+ * 253 characters with its port. */
+#define ADDR_TEXT_MAX 272
+
+/* Hosts in one invitation: enough for several operators, short enough for one
+ * line of a chat message. */
+#define URI_HOSTS_MAX 8
+#define URI_HOST_MAX  254 /* DNS name, RFC 1035 2.3.4, and the final zero */
+#define URI_TEXT_MAX  2400
+
+/* Wire. DHT record values carry addresses and one hash, never bulk. */
+#define RECORD_VALUE_MAX 512
+
+/* A record dies with its publisher within a day; half of Kademlia's customary
+ * 24 h republishing would be lost to clocks that are wrong by hours. */
+#define RECORD_LIFETIME_MAX_S 86400U
+
+/* Wire. 512 shards of 1 GiB are more text than any run here will read. */
+#define MANIFEST_SHARDS_MAX 512
+#define MANIFEST_URLS_MAX   4
+#define MANIFEST_URL_MAX    256
+#define MANIFEST_NAME_MAX   64
+/* MANIFEST_SHARDS_MAX * (4 URLs + name + hash + numbers) = 0.6 MB, rounded. */
+#define MANIFEST_BYTES_MAX (1U << 20)
+
+#endif

@@ -1,0 +1,322 @@
+/* manifest.c - see manifest.h. Checks, then bytes. */
+#include "proto/manifest.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/hash.h"
+#include "proto/mp.h"
+
+#define DOMAIN_RUN  "loco-run-1"
+#define DOMAIN_SIGN "loco-manifest-1"
+
+__attribute__((format(printf, 2, 3))) static int
+invalid(char *errmsg, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (errmsg != NULL) {
+        va_start(ap, fmt);
+        (void)vsnprintf(errmsg, LOCO_ERRMSG_MAX, fmt, ap);
+        va_end(ap);
+    }
+    return LOCO_EINVAL;
+}
+
+/* Names become file names on every member: nothing that leaves a folder. */
+static bool name_safe(const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789._-";
+
+    return name[0] != '\0' && name[0] != '.' && name[0] != '-' &&
+           name[strspn(name, allowed)] == '\0';
+}
+
+static int check_model(const struct manifest_model *c, char *errmsg)
+{
+    if (c->dim % c->heads != 0) {
+        return invalid(errmsg, "model.heads: %u does not divide model.dim %u",
+                       c->heads, c->dim);
+    }
+    if (c->dim / c->heads % 2 != 0) {
+        return invalid(errmsg,
+                       "model.heads: the head size %u is odd; rotary "
+                       "angles need pairs",
+                       c->dim / c->heads);
+    }
+    if (c->heads % c->kv_heads != 0) {
+        return invalid(errmsg,
+                       "model.kv_heads: %u does not divide model.heads %u",
+                       c->kv_heads, c->heads);
+    }
+    return 0;
+}
+
+static int check_inner(const struct manifest *m, char *errmsg)
+{
+    const struct manifest_inner *c = &m->inner;
+
+    if (c->seq > m->model.seq) {
+        return invalid(errmsg, "inner.seq: %u is longer than model.seq %u",
+                       c->seq, m->model.seq);
+    }
+    if (c->batch % c->micro_batch != 0) {
+        return invalid(errmsg,
+                       "inner.micro_batch: %u does not divide inner.batch "
+                       "%u",
+                       c->micro_batch, c->batch);
+    }
+    if (!(c->lr > 0)) {
+        return invalid(errmsg, "inner.lr: must be above 0");
+    }
+    if (c->lr_min > c->lr) {
+        return invalid(errmsg, "inner.lr_min: %g is above inner.lr %g",
+                       c->lr_min, c->lr);
+    }
+    if (c->warmup > c->steps) {
+        return invalid(errmsg, "inner.warmup: longer than inner.steps %llu",
+                       (unsigned long long)c->steps);
+    }
+    if (strcmp(c->schedule, "wsd") == 0 && c->decay > c->steps - c->warmup) {
+        return invalid(errmsg, "inner.decay: longer than the steps after "
+                               "inner.warmup");
+    }
+    return 0;
+}
+
+static int
+check_shard(const struct manifest_data *data, uint32_t i, char *errmsg)
+{
+    const struct manifest_shard *s = &data->shards[i];
+
+    if (!name_safe(s->name)) {
+        return invalid(errmsg,
+                       "data.shards[%u].name: must be letters, digits and "
+                       "'._-', not starting with '.' or '-'",
+                       i);
+    }
+    for (uint32_t j = 0; j < i; j++) {
+        if (strcmp(data->shards[j].name, s->name) == 0) {
+            return invalid(errmsg,
+                           "data.shards[%u].name: '%s' is also shard %u", i,
+                           s->name, j);
+        }
+    }
+    for (uint32_t j = 0; j < s->n_urls; j++) {
+        if (strncmp(s->urls[j], "https://", 8) != 0 &&
+            strncmp(s->urls[j], "http://", 7) != 0) {
+            return invalid(errmsg,
+                           "data.shards[%u].urls[%u]: must begin with "
+                           "https:// or http://",
+                           i, j);
+        }
+    }
+    return 0;
+}
+
+static int check_data(const struct manifest *m, char *errmsg)
+{
+    const struct manifest_data *data = &m->data;
+    bool byte = strcmp(data->tokenizer, "byte") == 0;
+    uint32_t n_train = 0;
+
+    for (uint32_t i = 0; i < data->n_shards; i++) {
+        int rv = check_shard(data, i, errmsg);
+
+        if (rv != 0) {
+            return rv;
+        }
+        n_train += !data->shards[i].val;
+    }
+    if (n_train == 0) {
+        return invalid(errmsg, "data.shards: there is nothing to train on");
+    }
+    if (!name_safe(data->tokenizer)) {
+        return invalid(errmsg,
+                       "data.tokenizer: must be 'byte' or a plain file name");
+    }
+    if (byte && m->model.vocab < 256) {
+        return invalid(errmsg,
+                       "model.vocab: %u is less than the 256 bytes of the "
+                       "byte tokenizer",
+                       m->model.vocab);
+    }
+    if (byte != hash32_is_zero(&data->tokenizer_blake2b)) {
+        return invalid(errmsg,
+                       "data.tokenizer_blake2b: must be zeros for the byte "
+                       "tokenizer and the file's hash for any other");
+    }
+    return 0;
+}
+
+int manifest_validate(const struct manifest *m, char *errmsg)
+{
+    int rv = doc_check(manifest_schema(), m, errmsg);
+
+    if (rv == 0 && m->name[0] == '\0') {
+        rv = invalid(errmsg, "name: is empty");
+    }
+    if (rv == 0) {
+        rv = check_model(&m->model, errmsg);
+    }
+    if (rv == 0) {
+        rv = check_inner(m, errmsg);
+    }
+    if (rv == 0) {
+        rv = check_data(m, errmsg);
+    }
+    if (rv == 0 && m->stages > m->model.layers) {
+        rv = invalid(errmsg,
+                     "stages: %u is more than the %u layers of the model",
+                     m->stages, m->model.layers);
+    }
+    return rv;
+}
+
+int manifest_encode(const struct manifest *m, uint8_t *out, size_t cap)
+{
+    return doc_encode(manifest_schema(), m, out, cap);
+}
+
+int manifest_decode(const uint8_t *in, size_t len, struct manifest *m)
+{
+    if (len > MANIFEST_BYTES_MAX) {
+        memset(m, 0, sizeof *m);
+        return LOCO_EPROTO;
+    }
+    return doc_decode(manifest_schema(), in, len, m);
+}
+
+void manifest_hash(const uint8_t *bytes, size_t len, struct hash32 *run)
+{
+    hash_bytes(DOMAIN_RUN, bytes, len, run);
+}
+
+/* Canonical bytes in memory of their own: the caller frees *bytes. */
+static int encode_alloc(const struct manifest *m, uint8_t **bytes)
+{
+    int n;
+
+    *bytes = malloc(MANIFEST_BYTES_MAX);
+    if (*bytes == NULL) {
+        return LOCO_ENOMEM;
+    }
+    n = manifest_encode(m, *bytes, MANIFEST_BYTES_MAX);
+    if (n < 0) {
+        free(*bytes);
+        *bytes = NULL;
+    }
+    return n;
+}
+
+int manifest_run_id(const struct manifest *m, struct hash32 *run)
+{
+    uint8_t *bytes;
+    int n = encode_alloc(m, &bytes);
+
+    if (n < 0) {
+        return n;
+    }
+    manifest_hash(bytes, (size_t)n, run);
+    free(bytes);
+    return 0;
+}
+
+int manifest_sign(struct manifest *m,
+                  const struct signer *signer,
+                  uint8_t sig[SIGN_BYTES])
+{
+    uint8_t *bytes;
+    int n;
+
+    if (signer->public == NULL) {
+        return LOCO_EINVAL;
+    }
+    memcpy(m->author, signer->public, sizeof m->author);
+    n = encode_alloc(m, &bytes);
+    if (n < 0) {
+        return n;
+    }
+    n = signer->sign(signer->self, DOMAIN_SIGN, bytes, (size_t)n, sig);
+    free(bytes);
+    return n;
+}
+
+int manifest_verify(const struct manifest *m,
+                    const struct signer *signer,
+                    const uint8_t sig[SIGN_BYTES])
+{
+    uint8_t *bytes;
+    bool good;
+    int n = encode_alloc(m, &bytes);
+
+    if (n < 0) {
+        return n;
+    }
+    good = signer->verify(signer->self, m->author, DOMAIN_SIGN, bytes,
+                          (size_t)n, sig);
+    free(bytes);
+    return good ? 0 : LOCO_ESIG;
+}
+
+int manifest_pack(const struct manifest *m,
+                  const uint8_t sig[SIGN_BYTES],
+                  uint8_t *out,
+                  size_t cap)
+{
+    struct mp_writer w;
+    uint8_t *bytes;
+    int n = encode_alloc(m, &bytes);
+
+    if (n < 0) {
+        return n;
+    }
+    mp_write_init(&w, out, cap);
+    mp_write_array(&w, 3);
+    mp_write_bin(&w, bytes, (size_t)n);
+    mp_write_bin(&w, m->author, sizeof m->author);
+    mp_write_bin(&w, sig, SIGN_BYTES);
+    free(bytes);
+    return w.full ? LOCO_ERANGE : (int)w.len;
+}
+
+int manifest_unpack(const uint8_t *in,
+                    size_t len,
+                    const struct signer *signer,
+                    struct manifest *m,
+                    uint8_t sig[SIGN_BYTES],
+                    struct hash32 *run,
+                    char *errmsg)
+{
+    const uint8_t *bytes, *public, *sign;
+    uint32_t n, n_bytes, n_public, n_sign;
+    struct mp_reader r;
+    int rv = LOCO_EPROTO;
+
+    mp_read_init(&r, in, len);
+    if (mp_read_array(&r, &n) != 0 || n != 3 ||
+        mp_read_bin(&r, &bytes, &n_bytes) != 0 ||
+        mp_read_bin(&r, &public, &n_public) != 0 ||
+        mp_read_bin(&r, &sign, &n_sign) != 0 || mp_read_end(&r) != 0 ||
+        n_public != SIGN_PUBLIC_BYTES || n_sign != SIGN_BYTES ||
+        manifest_decode(bytes, n_bytes, m) != 0) {
+        (void)invalid(errmsg, "manifest: the bytes are malformed");
+        return rv;
+    }
+    if (memcmp(public, m->author, n_public) != 0 ||
+        !signer->verify(signer->self, public, DOMAIN_SIGN, bytes, n_bytes,
+                        sign)) {
+        (void)invalid(errmsg, "manifest: the author's signature is wrong");
+        return LOCO_ESIG;
+    }
+    if (sig != NULL) {
+        memcpy(sig, sign, SIGN_BYTES);
+    }
+    manifest_hash(bytes, n_bytes, run);
+    return manifest_validate(m, errmsg);
+}

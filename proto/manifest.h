@@ -1,0 +1,193 @@
+/* manifest.h - the run manifest: everything the peers of a run agree on.
+ *
+ * Written once by the *author*, signed, and never changed: the hash of its
+ * canonical bytes (doc.h) is the *run id*, which is in every invitation and in
+ * every handshake. The signature stands outside the hashed bytes. It says what
+ * is trained (model, data), how (inner, sync, round), until when (stop), and
+ * what a member must be able to give (limits); it can never widen a limit that
+ * the member's own configuration sets.
+ *
+ * Bytes: canonical map M. Run id = hash_bytes("loco-run-1", M). Signature =
+ * sign(author, "loco-manifest-1", M). Wire = msgpack [bin M, bin public,
+ * bin signature]. Size: at most MANIFEST_BYTES_MAX; the struct is about
+ * 0.6 MB, so it lives on the heap, once per process.
+ *
+ * Bytes from peers that are wrong: LOCO_EPROTO, LOCO_ESIG. A value that makes
+ * no sense: LOCO_EINVAL with a sentence.
+ */
+#ifndef LOCO_PROTO_MANIFEST_H
+#define LOCO_PROTO_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/doc.h"
+#include "proto/id.h"
+#include "proto/limits.h"
+#include "proto/sign.h"
+
+#define MANIFEST_VERSION 1
+
+struct manifest_shard {
+    struct hash32 blake2b; /* tree hash of the file (hash.h) */
+    uint64_t bytes;
+    char name[MANIFEST_NAME_MAX]; /* safe as a file name */
+    uint64_t tokens;
+    uint32_t n_urls; /* 0: only from peers */
+    char urls[MANIFEST_URLS_MAX][MANIFEST_URL_MAX];
+    bool val; /* held out: evaluated, never trained on */
+};
+
+struct manifest_data {
+    char licence[MANIFEST_NAME_MAX];
+    uint32_t n_shards;
+    struct manifest_shard shards[MANIFEST_SHARDS_MAX];
+    char tokenizer[MANIFEST_NAME_MAX]; /* "byte" or a file name */
+    struct hash32 tokenizer_blake2b;   /* zero for "byte" */
+};
+
+struct manifest_model {
+    uint32_t dim;
+    uint32_t ffn;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t layers;
+    double norm_eps;
+    double rope_theta;
+    uint32_t seq; /* longest context, tokens */
+    bool tied;    /* head shares the embedding */
+    uint32_t vocab;
+};
+
+struct manifest_inner {
+    uint32_t batch; /* sequences per optimizer step and peer */
+    double beta1;
+    double beta2;
+    double clip;    /* global gradient norm; 0: off */
+    uint32_t decay; /* last steps of schedule wsd */
+    double eps;
+    double lr;
+    double lr_min;
+    uint32_t micro_batch; /* sequences per forward pass */
+    char optimizer[16];
+    char schedule[16];
+    uint32_t seq;   /* tokens per sequence */
+    uint64_t steps; /* length of the schedule */
+    uint64_t warmup;
+    double weight_decay;
+};
+
+struct manifest_sync {
+    bool error_feedback;
+    uint32_t fragments;
+    double gamma; /* pull to the partner (rule H) */
+    double mix;   /* share of the live value that stays; 0: overwrite */
+    double outer_lr;
+    double outer_momentum;
+    uint32_t overlap;  /* inner steps a round may run beside compute */
+    uint32_t period;   /* inner steps between averages of the parameters */
+    uint32_t period_u; /* of the first moment; 0: never */
+    uint32_t period_v; /* of the second moment; 0: never */
+    char preset[16];
+    char wire[8];
+};
+
+struct manifest_round {
+    uint32_t fork_after_ms;
+    uint32_t grace_ms;
+    uint32_t min_peers;
+    uint64_t progress_floor_bytes_per_s;
+};
+
+struct manifest_stop {
+    uint64_t rounds; /* 0: no limit */
+    uint64_t tokens; /* 0: no limit */
+};
+
+struct manifest_eval {
+    uint32_t every_rounds; /* 0: never */
+    uint64_t tokens;       /* of the held-out text; 0: all */
+};
+
+/* What the run asks of a member, shown before it joins; 0: not stated. */
+struct manifest_limits {
+    uint64_t disk_bytes;
+    uint64_t memory_bytes;
+    uint64_t traffic_bytes_per_day;
+};
+
+struct manifest_transport {
+    char encryption[8]; /* on, off */
+};
+
+struct manifest {
+    uint8_t author[SIGN_PUBLIC_BYTES];
+    struct manifest_data data;
+    struct manifest_eval eval;
+    struct manifest_inner inner;
+    struct manifest_limits limits;
+    struct manifest_model model;
+    char name[MANIFEST_NAME_MAX];
+    struct manifest_round round;
+    uint64_t seed;
+    uint32_t sites;  /* 0: flat; else members per site at most */
+    uint32_t stages; /* pipeline stages; 1: none */
+    struct manifest_stop stop;
+    struct manifest_sync sync;
+    struct manifest_transport transport;
+    uint32_t version;
+};
+
+/* The keys, for doc_set(), doc_get() and YAML. */
+const struct doc_schema *manifest_schema(void);
+
+/* The values that a new run starts from: model and data are empty. */
+void manifest_default(struct manifest *m);
+
+/* Every value alone and against the others; LOCO_EINVAL and a sentence. */
+int manifest_validate(const struct manifest *m, char *errmsg);
+
+/* Canonical bytes M: their number, at most MANIFEST_BYTES_MAX, or negative. */
+int manifest_encode(const struct manifest *m, uint8_t *out, size_t cap);
+
+/* Canonical bytes back, not validated: 0 or LOCO_EPROTO. */
+int manifest_decode(const uint8_t *in, size_t len, struct manifest *m);
+
+/* Run id of canonical bytes. */
+void manifest_hash(const uint8_t *bytes, size_t len, struct hash32 *run);
+
+/* Run id of a manifest; encodes into memory of its own: LOCO_ENOMEM. */
+int manifest_run_id(const struct manifest *m, struct hash32 *run);
+
+/* Set the author, then sign. Encodes into memory of its own. */
+int manifest_sign(struct manifest *m,
+                  const struct signer *signer,
+                  uint8_t sig[SIGN_BYTES]);
+
+/* 0 or LOCO_ESIG: whether `sig` is the author's. */
+int manifest_verify(const struct manifest *m,
+                    const struct signer *signer,
+                    const uint8_t sig[SIGN_BYTES]);
+
+/* Wire form into out[cap]: bytes, or negative. */
+int manifest_pack(const struct manifest *m,
+                  const uint8_t sig[SIGN_BYTES],
+                  uint8_t *out,
+                  size_t cap);
+
+/* Wire form from a peer: signature, canonical form, validity. `sig` may be
+ * NULL. *run is the id of what was received; comparing it with the invitation
+ * is the caller's. */
+int manifest_unpack(const uint8_t *in,
+                    size_t len,
+                    const struct signer *signer,
+                    struct manifest *m,
+                    uint8_t sig[SIGN_BYTES],
+                    struct hash32 *run,
+                    char *errmsg);
+
+/* Longest wire form. */
+#define MANIFEST_WIRE_MAX (MANIFEST_BYTES_MAX + 128U)
+
+#endif

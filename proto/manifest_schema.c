@@ -1,0 +1,240 @@
+/* manifest_schema.c - the keys of the run manifest: ranges, words, help. */
+#include <string.h>
+
+#include "proto/manifest.h"
+
+#define BETA_MAX  0.99999999 /* an average must forget */
+#define COUNT_MAX 1e18       /* tokens, bytes: far below 2^64 */
+
+/* clang-format off */
+static const char *const optimizers[] = {"sgd", "sgdm", "adamw", "adopt", NULL};
+static const char *const schedules[] = {"constant", "cosine", "wsd", NULL};
+static const char *const wires[] = {"fp32", "bf16", "fp16", "int8", "e3m0",
+                                    NULL};
+static const char *const encryptions[] = {"on", "off", NULL};
+static const char *const presets[] = {
+    "ddp", "localsgd", "diloco", "opendiloco", "streaming", "eager",
+    "async-naive", "async-dn", "noloco", "local-adam", "desloc", "favg-keep",
+    "favg-reset", "adloco", NULL};
+
+static const struct doc_field shard_fields[] = {
+    DOC_FIELD_HEX(struct manifest_shard, blake2b, "tree hash of the file"),
+    DOC_FIELD_U64(struct manifest_shard, bytes, 1, COUNT_MAX, "file size"),
+    DOC_FIELD_STR(struct manifest_shard, name, NULL, "file name"),
+    DOC_FIELD_U64(struct manifest_shard, tokens, 1, COUNT_MAX,
+                  "tokens in it"),
+    DOC_LIST_STR(struct manifest_shard, urls, n_urls,
+                 "where it can be fetched beside peers"),
+    DOC_FIELD_BOOL(struct manifest_shard, val, "held out for evaluation"),
+};
+static const struct doc_schema shard_schema =
+    DOC_SCHEMA(struct manifest_shard, shard_fields);
+
+static const struct doc_field data_fields[] = {
+    DOC_FIELD_STR(struct manifest_data, licence, NULL,
+                  "terms of use of the text"),
+    DOC_LIST_MAP(struct manifest_data, shards, n_shards, shard_schema,
+                 "files of tokens"),
+    DOC_FIELD_STR(struct manifest_data, tokenizer, NULL,
+                  "byte, or the file name of a tokenizer"),
+    DOC_FIELD_HEX(struct manifest_data, tokenizer_blake2b,
+                  "tree hash of that file; zeros for byte"),
+};
+static const struct doc_schema data_schema =
+    DOC_SCHEMA(struct manifest_data, data_fields);
+
+static const struct doc_field eval_fields[] = {
+    DOC_FIELD_U32(struct manifest_eval, every_rounds, 0, UINT32_MAX,
+                  "rounds between evaluations; 0: never"),
+    DOC_FIELD_U64(struct manifest_eval, tokens, 0, COUNT_MAX,
+                  "held-out tokens per evaluation; 0: all"),
+};
+static const struct doc_schema eval_schema =
+    DOC_SCHEMA(struct manifest_eval, eval_fields);
+
+static const struct doc_field inner_fields[] = {
+    DOC_FIELD_U32(struct manifest_inner, batch, 1, 1 << 20,
+                  "sequences per optimizer step of one peer"),
+    DOC_FIELD_F64(struct manifest_inner, beta1, 0, BETA_MAX,
+                  "decay of the first moment"),
+    DOC_FIELD_F64(struct manifest_inner, beta2, 0, BETA_MAX,
+                  "decay of the second moment"),
+    DOC_FIELD_F64(struct manifest_inner, clip, 0, 1e9,
+                  "global gradient norm; 0: off"),
+    DOC_FIELD_U32(struct manifest_inner, decay, 0, UINT32_MAX,
+                  "last steps, in which schedule wsd decays"),
+    DOC_FIELD_F64(struct manifest_inner, eps, 0, 1, "of the optimizer"),
+    DOC_FIELD_F64(struct manifest_inner, lr, 0, 100, "peak learning rate"),
+    DOC_FIELD_F64(struct manifest_inner, lr_min, 0, 100,
+                  "learning rate at the end of the schedule"),
+    DOC_FIELD_U32(struct manifest_inner, micro_batch, 1, 1 << 20,
+                  "sequences per forward pass"),
+    DOC_FIELD_STR(struct manifest_inner, optimizer, optimizers, "update rule"),
+    DOC_FIELD_STR(struct manifest_inner, schedule, schedules,
+                  "of the learning rate"),
+    DOC_FIELD_U32(struct manifest_inner, seq, 1, 1 << 20,
+                  "tokens per sequence"),
+    DOC_FIELD_U64(struct manifest_inner, steps, 1, COUNT_MAX,
+                  "length of the schedule, inner steps"),
+    DOC_FIELD_U64(struct manifest_inner, warmup, 0, COUNT_MAX,
+                  "first steps, in which the learning rate rises"),
+    DOC_FIELD_F64(struct manifest_inner, weight_decay, 0, 100, "decoupled"),
+};
+static const struct doc_schema inner_schema =
+    DOC_SCHEMA(struct manifest_inner, inner_fields);
+
+static const struct doc_field limits_fields[] = {
+    DOC_FIELD_U64(struct manifest_limits, disk_bytes, 0, COUNT_MAX,
+                  "disk that a member needs; 0: not stated"),
+    DOC_FIELD_U64(struct manifest_limits, memory_bytes, 0, COUNT_MAX,
+                  "memory that a member needs; 0: not stated"),
+    DOC_FIELD_U64(struct manifest_limits, traffic_bytes_per_day, 0, COUNT_MAX,
+                  "traffic that a member needs; 0: not stated"),
+};
+static const struct doc_schema limits_schema =
+    DOC_SCHEMA(struct manifest_limits, limits_fields);
+
+static const struct doc_field model_fields[] = {
+    DOC_FIELD_U32(struct manifest_model, dim, 1, 1 << 16, "channels"),
+    DOC_FIELD_U32(struct manifest_model, ffn, 1, 1 << 20, "hidden size"),
+    DOC_FIELD_U32(struct manifest_model, heads, 1, 1024, "query heads"),
+    DOC_FIELD_U32(struct manifest_model, kv_heads, 1, 1024,
+                  "key and value heads"),
+    DOC_FIELD_U32(struct manifest_model, layers, 1, 1024, "blocks"),
+    DOC_FIELD_F64(struct manifest_model, norm_eps, 1e-12, 1, "of RMSNorm"),
+    DOC_FIELD_F64(struct manifest_model, rope_theta, 1, 1e12,
+                  "base of the rotary angles"),
+    DOC_FIELD_U32(struct manifest_model, seq, 1, 1 << 20, "longest context"),
+    DOC_FIELD_BOOL(struct manifest_model, tied, "head shares the embedding"),
+    DOC_FIELD_U32(struct manifest_model, vocab, 2, 1 << 24, "tokens known"),
+};
+static const struct doc_schema model_schema =
+    DOC_SCHEMA(struct manifest_model, model_fields);
+
+static const struct doc_field round_fields[] = {
+    DOC_FIELD_U32(struct manifest_round, fork_after_ms, 1000, 86400000,
+                  "a side without majority goes on alone after this"),
+    DOC_FIELD_U32(struct manifest_round, grace_ms, 0, 86400000,
+                  "wait for late members"),
+    DOC_FIELD_U32(struct manifest_round, min_peers, 1, VIEW_MEMBERS_MAX,
+                  "peers that the first round waits for"),
+    DOC_FIELD_U64(struct manifest_round, progress_floor_bytes_per_s, 0,
+                  COUNT_MAX, "slower than this counts as gone"),
+};
+static const struct doc_schema round_schema =
+    DOC_SCHEMA(struct manifest_round, round_fields);
+
+static const struct doc_field stop_fields[] = {
+    DOC_FIELD_U64(struct manifest_stop, rounds, 0, COUNT_MAX,
+                  "rounds; 0: no limit"),
+    DOC_FIELD_U64(struct manifest_stop, tokens, 0, COUNT_MAX,
+                  "tokens over all peers; 0: no limit"),
+};
+static const struct doc_schema stop_schema =
+    DOC_SCHEMA(struct manifest_stop, stop_fields);
+
+static const struct doc_field sync_fields[] = {
+    DOC_FIELD_BOOL(struct manifest_sync, error_feedback,
+                   "carry rounding errors of the wire into the next round"),
+    DOC_FIELD_U32(struct manifest_sync, fragments, 1, 1024,
+                  "parts that are averaged in turn"),
+    DOC_FIELD_F64(struct manifest_sync, gamma, 0, 2, "pull to the partner"),
+    DOC_FIELD_F64(struct manifest_sync, mix, 0, 1,
+                  "share of the live value that stays; 0: overwrite"),
+    DOC_FIELD_F64(struct manifest_sync, outer_lr, 0, 100,
+                  "outer learning rate"),
+    DOC_FIELD_F64(struct manifest_sync, outer_momentum, 0, BETA_MAX,
+                  "outer momentum"),
+    DOC_FIELD_U32(struct manifest_sync, overlap, 0, UINT32_MAX,
+                  "inner steps a round may run beside compute"),
+    DOC_FIELD_U32(struct manifest_sync, period, 1, UINT32_MAX,
+                  "inner steps between averages"),
+    DOC_FIELD_U32(struct manifest_sync, period_u, 0, UINT32_MAX,
+                  "same for the first moment; 0: never"),
+    DOC_FIELD_U32(struct manifest_sync, period_v, 0, UINT32_MAX,
+                  "same for the second moment; 0: never"),
+    DOC_FIELD_STR(struct manifest_sync, preset, presets, "named method"),
+    DOC_FIELD_STR(struct manifest_sync, wire, wires, "type on the wire"),
+};
+static const struct doc_schema sync_schema =
+    DOC_SCHEMA(struct manifest_sync, sync_fields);
+
+static const struct doc_field transport_fields[] = {
+    DOC_FIELD_STR(struct manifest_transport, encryption, encryptions,
+                  "of the connections between peers"),
+};
+static const struct doc_schema transport_schema =
+    DOC_SCHEMA(struct manifest_transport, transport_fields);
+
+static const struct doc_field manifest_fields[] = {
+    DOC_FIELD_HEX(struct manifest, author, "public key of who made the run"),
+    DOC_FIELD_MAP(struct manifest, data, data_schema, "the text"),
+    DOC_FIELD_MAP(struct manifest, eval, eval_schema, "evaluation"),
+    DOC_FIELD_MAP(struct manifest, inner, inner_schema, "inner optimizer"),
+    DOC_FIELD_MAP(struct manifest, limits, limits_schema,
+                  "what a member must be able to give"),
+    DOC_FIELD_MAP(struct manifest, model, model_schema, "the model"),
+    DOC_FIELD_STR(struct manifest, name, NULL, "for people"),
+    DOC_FIELD_MAP(struct manifest, round, round_schema, "outer rounds"),
+    DOC_FIELD_U64(struct manifest, seed, 0, 0, "of weights and data order"),
+    DOC_FIELD_U32(struct manifest, sites, 0, VIEW_MEMBERS_MAX,
+                  "members per site at most; 0: no sites"),
+    DOC_FIELD_U32(struct manifest, stages, 1, 1024, "pipeline stages"),
+    DOC_FIELD_MAP(struct manifest, stop, stop_schema, "when the run ends"),
+    DOC_FIELD_MAP(struct manifest, sync, sync_schema,
+                  "how replicas are averaged"),
+    DOC_FIELD_MAP(struct manifest, transport, transport_schema,
+                  "connections"),
+    DOC_FIELD_U32(struct manifest, version, MANIFEST_VERSION, MANIFEST_VERSION,
+                  "of this format"),
+};
+static const struct doc_schema schema =
+    DOC_SCHEMA(struct manifest, manifest_fields);
+/* clang-format on */
+
+const struct doc_schema *manifest_schema(void)
+{
+    return &schema;
+}
+
+void manifest_default(struct manifest *m)
+{
+    memset(m, 0, sizeof *m);
+    m->version = MANIFEST_VERSION;
+    m->stages = 1;
+    (void)strcpy(m->data.tokenizer, "byte");
+    m->eval.every_rounds = 1;
+    m->inner = (struct manifest_inner){
+        .batch = 8,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .clip = 1.0,
+        .eps = 1e-8,
+        .lr = 4e-4,
+        .lr_min = 4e-5,
+        .micro_batch = 8,
+        .optimizer = "adamw",
+        .schedule = "cosine",
+        .seq = 256,
+        .steps = 10000,
+        .warmup = 100,
+        .weight_decay = 0.1,
+    };
+    m->model.norm_eps = 1e-5;
+    m->model.rope_theta = 10000;
+    m->round = (struct manifest_round){
+        .fork_after_ms = 30000,
+        .grace_ms = 10000,
+        .min_peers = 2,
+        .progress_floor_bytes_per_s = 1024,
+    };
+    m->sync = (struct manifest_sync){
+        .fragments = 1,
+        .outer_lr = 0.7,
+        .outer_momentum = 0.9,
+        .period = 50,
+        .preset = "opendiloco",
+        .wire = "fp16",
+    };
+    (void)strcpy(m->transport.encryption, "on");
+}

@@ -1,0 +1,409 @@
+/* messages.c - the tables of messages.h. Field order is wire order. */
+#include "proto/messages.h"
+
+#include <string.h>
+
+#include "proto/hash.h"
+
+#define SCHEMA(name)                                                           \
+    const struct msg_schema name##_schema =                                    \
+        MSG_SCHEMA(struct name, name##_fields)
+
+static const struct msg_field address_fields[] = {
+    MSG_FIELD_FIXED(struct msg_address, ip),
+    MSG_FIELD_U16(struct msg_address, port),
+};
+static const struct msg_schema address_schema =
+    MSG_SCHEMA(struct msg_address, address_fields);
+
+static const struct msg_field peer_info_fields[] = {
+    MSG_FIELD_FIXED(struct peer_info, id),
+    MSG_FIELD_STRUCT(struct peer_info, address, address_schema),
+};
+static const struct msg_schema peer_info_schema =
+    MSG_SCHEMA(struct peer_info, peer_info_fields);
+
+static const struct msg_field hello_fields[] = {
+    MSG_FIELD_U64(struct hello, life),
+    MSG_FIELD_STRUCT(struct hello, observed, address_schema),
+    MSG_FIELD_U32(struct hello, features),
+};
+SCHEMA(hello);
+
+static const struct msg_field heartbeat_fields[] = {
+    MSG_FIELD_U64(struct heartbeat, life),
+    MSG_FIELD_U8(struct heartbeat, state),
+    MSG_FIELD_BOOL(struct heartbeat, configured),
+    MSG_FIELD_BOOL(struct heartbeat, ready),
+    MSG_FIELD_BOOL(struct heartbeat, has_view),
+    MSG_FIELD_BOOL(struct heartbeat, fork),
+    MSG_FIELD_U64(struct heartbeat, epoch),
+    MSG_FIELD_FIXED(struct heartbeat, view),
+    MSG_FIELD_U64(struct heartbeat, round),
+    MSG_FIELD_U64(struct heartbeat, tokens),
+    MSG_FIELD_FIXED(struct heartbeat, commit),
+    MSG_FIELD_FIXED(struct heartbeat, params),
+    MSG_FIELD_FIXED(struct heartbeat, state_hash),
+    MSG_FIELD_U64(struct heartbeat, inner_step),
+    MSG_FIELD_U64(struct heartbeat, own_tokens),
+    MSG_FIELD_U32(struct heartbeat, tokens_per_s),
+    MSG_ARRAY_STRUCT(struct heartbeat, rumours, n_rumours, peer_info_schema),
+};
+SCHEMA(heartbeat);
+
+static const struct msg_field peers_fields[] = {
+    MSG_ARRAY_STRUCT(struct peers, peers, n_peers, peer_info_schema),
+};
+SCHEMA(peers);
+
+static const struct msg_field goodbye_body_fields[] = {
+    MSG_FIELD_FIXED(struct goodbye_body, run),
+    MSG_FIELD_FIXED(struct goodbye_body, peer),
+    MSG_FIELD_U64(struct goodbye_body, epoch),
+};
+SCHEMA(goodbye_body);
+
+static const struct msg_field goodbye_fields[] = {
+    MSG_FIELD_STRUCT(struct goodbye, body, goodbye_body_schema),
+    MSG_FIELD_FIXED(struct goodbye, sig),
+};
+SCHEMA(goodbye);
+
+static const struct msg_field get_manifest_fields[] = {
+    MSG_FIELD_U32(struct get_manifest, offset),
+};
+SCHEMA(get_manifest);
+
+static const struct msg_field manifest_part_fields[] = {
+    MSG_FIELD_U32(struct manifest_part, offset),
+    MSG_FIELD_U32(struct manifest_part, total),
+    MSG_FIELD_BYTES(struct manifest_part, bytes, n_bytes),
+};
+SCHEMA(manifest_part);
+
+static const struct msg_field view_member_fields[] = {
+    MSG_FIELD_FIXED(struct view_member, public_key),
+    MSG_FIELD_STRUCT(struct view_member, address, address_schema),
+    MSG_FIELD_U64(struct view_member, joined),
+};
+static const struct msg_schema view_member_schema =
+    MSG_SCHEMA(struct view_member, view_member_fields);
+
+static const struct msg_field view_body_fields[] = {
+    MSG_FIELD_FIXED(struct view_body, run),
+    MSG_FIELD_U64(struct view_body, epoch),
+    MSG_FIELD_FIXED(struct view_body, prev),
+    MSG_FIELD_U8(struct view_body, mode),
+    MSG_FIELD_BOOL(struct view_body, fork),
+    MSG_FIELD_U64(struct view_body, departed),
+    MSG_FIELD_U64(struct view_body, round),
+    MSG_FIELD_U64(struct view_body, tokens),
+    MSG_FIELD_FIXED(struct view_body, commit),
+    MSG_ARRAY_STRUCT(struct view_body, members, n_members, view_member_schema),
+    MSG_ARRAY_FIXED(struct view_body, roots, n_roots),
+    MSG_ARRAY_U16(struct view_body, edges, n_edges),
+};
+SCHEMA(view_body);
+
+static const struct msg_field view_signature_fields[] = {
+    MSG_FIELD_FIXED(struct view_signature, public_key),
+    MSG_FIELD_FIXED(struct view_signature, sig),
+};
+static const struct msg_schema view_signature_schema =
+    MSG_SCHEMA(struct view_signature, view_signature_fields);
+
+static const struct msg_field ballot_body_fields[] = {
+    MSG_FIELD_U64(struct ballot_body, ballot),
+    MSG_FIELD_FIXED(struct ballot_body, view),
+};
+SCHEMA(ballot_body);
+
+static const struct msg_field view_cert_fields[] = {
+    MSG_FIELD_STRUCT(struct view_cert, body, view_body_schema),
+    MSG_FIELD_U64(struct view_cert, ballot),
+    MSG_ARRAY_STRUCT(struct view_cert, sigs, n_sigs, view_signature_schema),
+};
+SCHEMA(view_cert);
+
+static const struct msg_field suspect_fields[] = {
+    MSG_FIELD_U64(struct suspect, epoch),
+    MSG_FIELD_FIXED(struct suspect, view),
+    MSG_FIELD_U64(struct suspect, ballot),
+};
+SCHEMA(suspect);
+
+static const struct msg_field prepare_fields[] = {
+    MSG_FIELD_U64(struct prepare, epoch),
+    MSG_FIELD_FIXED(struct prepare, view),
+    MSG_FIELD_U8(struct prepare, mode),
+    MSG_FIELD_BOOL(struct prepare, urgent),
+    MSG_FIELD_U64(struct prepare, ballot),
+};
+SCHEMA(prepare);
+
+static const struct msg_field promise_body_fields[] = {
+    MSG_FIELD_U64(struct promise_body, epoch),
+    MSG_FIELD_FIXED(struct promise_body, view),
+    MSG_FIELD_U8(struct promise_body, mode),
+    MSG_FIELD_U64(struct promise_body, ballot),
+    MSG_FIELD_BOOL(struct promise_body, restarted),
+    MSG_FIELD_U64(struct promise_body, round),
+    MSG_FIELD_U64(struct promise_body, tokens),
+    MSG_FIELD_FIXED(struct promise_body, commit),
+    MSG_FIELD_U8(struct promise_body, closing),
+    MSG_FIELD_U64(struct promise_body, plan_members),
+    MSG_FIELD_U64(struct promise_body, plan_tokens),
+    MSG_FIELD_FIXED(struct promise_body, voted),
+    MSG_FIELD_BOOL(struct promise_body, has_broken),
+    MSG_FIELD_FIXED(struct promise_body, broken),
+    MSG_FIELD_BOOL(struct promise_body, has_accepted),
+    MSG_FIELD_U64(struct promise_body, accepted_ballot),
+};
+SCHEMA(promise_body);
+
+static const struct msg_field promise_fields[] = {
+    MSG_FIELD_STRUCT(struct promise, body, promise_body_schema),
+    MSG_FIELD_FIXED(struct promise, sig),
+    MSG_ARRAY_STRUCT(struct promise, accepted, n_accepted, view_body_schema),
+};
+SCHEMA(promise);
+
+static const struct msg_field accept_fields[] = {
+    MSG_FIELD_U64(struct accept, epoch),
+    MSG_FIELD_FIXED(struct accept, view),
+    MSG_FIELD_U8(struct accept, mode),
+    MSG_FIELD_U64(struct accept, ballot),
+    MSG_FIELD_STRUCT(struct accept, value, view_body_schema),
+};
+SCHEMA(accept);
+
+static const struct msg_field accepted_fields[] = {
+    MSG_FIELD_U64(struct accepted, epoch),
+    MSG_FIELD_FIXED(struct accepted, view),
+    MSG_FIELD_STRUCT(struct accepted, body, ballot_body_schema),
+    MSG_FIELD_FIXED(struct accepted, sig),
+};
+SCHEMA(accepted);
+
+static const struct msg_field get_view_fields[] = {
+    MSG_FIELD_BOOL(struct get_view, lineage),
+};
+SCHEMA(get_view);
+
+static const struct msg_field lineage_fields[] = {
+    MSG_FIELD_U64(struct lineage, first_epoch),
+    MSG_ARRAY_FIXED(struct lineage, hashes, n_hashes),
+};
+SCHEMA(lineage);
+
+static const struct msg_field join_body_fields[] = {
+    MSG_FIELD_FIXED(struct join_body, run),
+    MSG_FIELD_FIXED(struct join_body, view),
+    MSG_FIELD_U64(struct join_body, round),
+    MSG_FIELD_FIXED(struct join_body, commit),
+    MSG_FIELD_FIXED(struct join_body, state),
+};
+SCHEMA(join_body);
+
+static const struct msg_field join_fields[] = {
+    MSG_FIELD_STRUCT(struct join, body, join_body_schema),
+    MSG_FIELD_STRUCT(struct join, address, address_schema),
+    MSG_FIELD_FIXED(struct join, sig),
+};
+SCHEMA(join);
+
+static const struct msg_field ready_body_fields[] = {
+    MSG_FIELD_U64(struct ready_body, epoch),
+    MSG_FIELD_FIXED(struct ready_body, view),
+    MSG_FIELD_U64(struct ready_body, round),
+    MSG_FIELD_U64(struct ready_body, tokens),
+    MSG_FIELD_U64(struct ready_body, first_step),
+    MSG_FIELD_U64(struct ready_body, last_step),
+    MSG_FIELD_FIXED(struct ready_body, state),
+};
+SCHEMA(ready_body);
+
+static const struct msg_field ready_fields[] = {
+    MSG_FIELD_STRUCT(struct ready, body, ready_body_schema),
+    MSG_FIELD_FIXED(struct ready, sig),
+};
+SCHEMA(ready);
+
+static const struct msg_field plan_member_fields[] = {
+    MSG_FIELD_U8(struct plan_member, index),
+    MSG_FIELD_U64(struct plan_member, tokens),
+    MSG_FIELD_U64(struct plan_member, first_step),
+    MSG_FIELD_U64(struct plan_member, last_step),
+};
+static const struct msg_schema plan_member_schema =
+    MSG_SCHEMA(struct plan_member, plan_member_fields);
+
+static const struct msg_field plan_body_fields[] = {
+    MSG_FIELD_U64(struct plan_body, epoch),
+    MSG_FIELD_FIXED(struct plan_body, view),
+    MSG_FIELD_U64(struct plan_body, round),
+    MSG_FIELD_FIXED(struct plan_body, base),
+    MSG_FIELD_FIXED(struct plan_body, state),
+    MSG_FIELD_U64(struct plan_body, tokens_before),
+    MSG_ARRAY_STRUCT(struct plan_body, members, n_members, plan_member_schema),
+};
+SCHEMA(plan_body);
+
+static const struct msg_field plan_fields[] = {
+    MSG_FIELD_STRUCT(struct plan, body, plan_body_schema),
+    MSG_FIELD_FIXED(struct plan, sig),
+};
+SCHEMA(plan);
+
+static const struct msg_field vote_body_fields[] = {
+    MSG_FIELD_U64(struct vote_body, epoch),
+    MSG_FIELD_FIXED(struct vote_body, view),
+    MSG_FIELD_U64(struct vote_body, round),
+    MSG_FIELD_FIXED(struct vote_body, plan),
+    MSG_FIELD_FIXED(struct vote_body, result),
+};
+SCHEMA(vote_body);
+
+static const struct msg_field vote_fields[] = {
+    MSG_FIELD_STRUCT(struct vote, body, vote_body_schema),
+    MSG_FIELD_FIXED(struct vote, sig),
+};
+SCHEMA(vote);
+
+static const struct msg_field commit_fields[] = {
+    MSG_FIELD_STRUCT(struct commit, plan, plan_schema),
+    MSG_FIELD_FIXED(struct commit, result),
+    MSG_ARRAY_STRUCT(struct commit, votes, n_votes, view_signature_schema),
+};
+SCHEMA(commit);
+
+static const struct msg_field get_commit_fields[] = {
+    MSG_FIELD_U64(struct get_commit, round),
+};
+SCHEMA(get_commit);
+
+static const struct msg_field evaluated_body_fields[] = {
+    MSG_FIELD_FIXED(struct evaluated_body, commit),
+    MSG_FIELD_U64(struct evaluated_body, round),
+    MSG_FIELD_U64(struct evaluated_body, microbits),
+};
+SCHEMA(evaluated_body);
+
+static const struct msg_field evaluated_fields[] = {
+    MSG_FIELD_STRUCT(struct evaluated, body, evaluated_body_schema),
+    MSG_FIELD_FIXED(struct evaluated, sig),
+};
+SCHEMA(evaluated);
+
+static const struct msg_field fetch_fields[] = {
+    MSG_FIELD_U8(struct fetch, buffer),   MSG_FIELD_U64(struct fetch, index),
+    MSG_FIELD_U64(struct fetch, offset),  MSG_FIELD_U32(struct fetch, len),
+    MSG_FIELD_U64(struct fetch, attempt), MSG_FIELD_U32(struct fetch, seg),
+};
+SCHEMA(fetch);
+
+static const struct msg_field fetch_no_fields[] = {
+    MSG_FIELD_U64(struct fetch_no, attempt),
+    MSG_FIELD_U32(struct fetch_no, seg),
+};
+SCHEMA(fetch_no);
+
+static const struct msg_field ballot_record_fields[] = {
+    MSG_FIELD_U64(struct ballot_record, round),
+    MSG_ARRAY_STRUCT(struct ballot_record, certs, n_certs, view_cert_schema),
+    MSG_FIELD_BOOL(struct ballot_record, has_promised),
+    MSG_FIELD_BOOL(struct ballot_record, fork_bound),
+    MSG_FIELD_U64(struct ballot_record, promised),
+    MSG_FIELD_U64(struct ballot_record, accepted_ballot),
+    MSG_ARRAY_STRUCT(
+        struct ballot_record, accepted, n_accepted, view_body_schema),
+};
+SCHEMA(ballot_record);
+
+const struct msg_schema *message_schema(uint16_t type)
+{
+    switch (type) {
+#define X(name, value, schema)                                                 \
+    case value:                                                                \
+        return &schema##_schema;
+        MESSAGE_MAP(X)
+#undef X
+    default:
+        return NULL;
+    }
+}
+
+const char *message_name(uint16_t type)
+{
+    switch (type) {
+#define X(name, value, schema)                                                 \
+    case value:                                                                \
+        return #name;
+        MESSAGE_MAP(X)
+#undef X
+    default:
+        return "?";
+    }
+}
+
+size_t message_struct_max(void)
+{
+    size_t max = 0;
+
+#define X(name, value, schema)                                                 \
+    max = sizeof(struct schema) > max ? sizeof(struct schema) : max;
+    MESSAGE_MAP(X)
+#undef X
+    return max;
+}
+
+void message_hash(const struct msg_schema *schema,
+                  const char *domain,
+                  const void *obj,
+                  struct hash32 *out)
+{
+    uint8_t bytes[FRAME_CONTROL_MAX];
+    int n = msg_encode(schema, obj, bytes, sizeof bytes);
+
+    hash_bytes(domain, bytes, n < 0 ? 0 : (size_t)n, out);
+}
+
+int message_sign(const struct signer *signer,
+                 const struct msg_schema *schema,
+                 const void *body,
+                 uint8_t sig[SIGN_BYTES])
+{
+    uint8_t bytes[FRAME_CONTROL_MAX];
+    int n = msg_encode(schema, body, bytes, sizeof bytes);
+
+    if (n < 0) {
+        return n;
+    }
+    return signer->sign(signer->self, schema->name, bytes, (size_t)n, sig);
+}
+
+bool message_verify(const struct signer *signer,
+                    const uint8_t public_key[SIGN_PUBLIC_BYTES],
+                    const struct msg_schema *schema,
+                    const void *body,
+                    const uint8_t sig[SIGN_BYTES])
+{
+    uint8_t bytes[FRAME_CONTROL_MAX];
+    int n = msg_encode(schema, body, bytes, sizeof bytes);
+
+    return n >= 0 && signer->verify(signer->self, public_key, schema->name,
+                                    bytes, (size_t)n, sig);
+}
+
+void message_commit_hash(const struct plan_body *plan,
+                         const struct hash32 *result,
+                         struct hash32 *out)
+{
+    struct {
+        struct hash32 plan, result;
+    } pair;
+
+    message_hash(&plan_body_schema, "loco-plan-1", plan, &pair.plan);
+    pair.result = *result;
+    hash_bytes("loco-commit-1", &pair, sizeof pair, out);
+}

@@ -1,0 +1,418 @@
+/* messages.h - every control message between two nodes, as plain structs.
+ *
+ * One list of types, one struct and one schema each (proto/msg.h); the DHT's
+ * are in proto/dht_msg.h. PROTOCOL.md says what each is for and when it is
+ * sent. What a third party must be able to check is signed: the signature
+ * covers the encoding of the struct named `*_body` under the domain of the
+ * same name.
+ *
+ * Words: an *epoch* numbers the views of a branch; a *ballot* numbers the
+ * attempts to decide the next view; an *attempt* of round r is (epoch, r):
+ * a round that fails in one epoch is tried again in the next.
+ */
+#ifndef LOCO_PROTO_MESSAGES_H
+#define LOCO_PROTO_MESSAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/id.h"
+#include "proto/limits.h"
+#include "proto/msg.h"
+#include "proto/sign.h"
+
+/* clang-format off */
+#define MESSAGE_MAP(X)                                                         \
+    X(HELLO,        0x01, hello)                                               \
+    X(HEARTBEAT,    0x02, heartbeat)                                           \
+    X(PEERS,        0x03, peers)                                               \
+    X(GOODBYE,      0x04, goodbye)                                             \
+    X(GET_MANIFEST, 0x08, get_manifest)                                        \
+    X(MANIFEST,     0x09, manifest_part)                                       \
+    X(SUSPECT,      0x10, suspect)                                             \
+    X(PREPARE,      0x11, prepare)                                             \
+    X(PROMISE,      0x12, promise)                                             \
+    X(ACCEPT,       0x13, accept)                                              \
+    X(ACCEPTED,     0x14, accepted)                                            \
+    X(VIEW,         0x15, view_cert)                                           \
+    X(GET_VIEW,     0x16, get_view)                                            \
+    X(LINEAGE,      0x17, lineage)                                             \
+    X(JOIN,         0x18, join)                                                \
+    X(READY,        0x30, ready)                                               \
+    X(PLAN,         0x31, plan)                                                \
+    X(VOTE,         0x32, vote)                                                \
+    X(COMMIT,       0x33, commit)                                              \
+    X(GET_COMMIT,   0x34, get_commit)                                          \
+    X(EVALUATED,    0x35, evaluated)                                           \
+    X(FETCH,        0x38, fetch)                                               \
+    X(FETCH_NO,     0x39, fetch_no)
+/* clang-format on */
+
+enum message_type {
+#define X(name, value, schema) MESSAGE_##name = value,
+    MESSAGE_MAP(X)
+#undef X
+};
+
+#define MESSAGE_PEERS_MAX    16
+#define MESSAGE_MANIFEST_MAX (32 << 10)
+#define MESSAGE_LINEAGE_MAX  64
+
+/* Where a peer listens. Port 0: it cannot be dialled. */
+struct msg_address {
+    uint8_t ip[16]; /* IPv4 mapped */
+    uint16_t port;
+};
+
+struct peer_info {
+    struct peer_id id;
+    struct msg_address address;
+};
+
+/* First message on every control link. */
+struct hello {
+    uint64_t life;               /* random, new at every start of a process */
+    struct msg_address observed; /* how the sender sees the receiver */
+    uint32_t features;
+};
+
+/* What everybody should know of everybody; also a sign of life. */
+struct heartbeat {
+    uint64_t life;
+    uint8_t state; /* enum node_state */
+    bool configured;
+    bool ready; /* holds manifest, data and some state: may form a view */
+    bool has_view;
+    bool fork;
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t round;
+    uint64_t tokens; /* committed in the sender's branch */
+    struct hash32 commit;
+    struct hash32 params;
+    struct hash32 state_hash; /* parameters and outer momentum */
+    uint64_t inner_step;
+    uint64_t own_tokens;
+    uint32_t tokens_per_s;
+    uint32_t n_rumours;
+    struct peer_info rumours[MESSAGE_PEERS_MAX];
+};
+
+struct peers {
+    uint32_t n_peers;
+    struct peer_info peers[MESSAGE_PEERS_MAX];
+};
+
+struct goodbye_body {
+    struct hash32 run;
+    struct peer_id peer;
+    uint64_t epoch;
+};
+
+struct goodbye {
+    struct goodbye_body body;
+    uint8_t sig[SIGN_BYTES];
+};
+
+struct get_manifest {
+    uint32_t offset;
+};
+
+struct manifest_part {
+    uint32_t offset, total;
+    uint32_t n_bytes;
+    uint8_t bytes[MESSAGE_MANIFEST_MAX];
+};
+
+/* ---- views ------------------------------------------------------------ */
+
+enum view_mode {
+    VIEW_MAJORITY, /* more than half of the previous view signs */
+    VIEW_FORK,     /* every member of one side of a cut signs */
+    VIEW_FOUND,    /* nobody has a view: every member signs the first one */
+    VIEW_MODE_COUNT
+};
+
+struct view_member {
+    uint8_t public_key[SIGN_PUBLIC_BYTES];
+    struct msg_address address;
+    uint64_t joined; /* epoch of the first view that named it */
+};
+
+/* Members are sorted by id. `round`, `tokens`, `commit` name the newest
+ * commit of the branch as the new view starts. */
+struct view_body {
+    struct hash32 run;
+    uint64_t epoch;
+    struct hash32 prev; /* hash of the view before; the run id at first */
+    uint8_t mode;
+    bool fork;
+    uint64_t departed; /* bit i: member i of the view before said goodbye */
+    uint64_t round;
+    uint64_t tokens;
+    struct hash32 commit;
+    uint32_t n_members;
+    struct view_member members[VIEW_MEMBERS_MAX];
+    /* Members of the last unmarked view: a fork ends when a view holds more
+     * than half of them. */
+    uint32_t n_roots;
+    struct peer_id roots[VIEW_MEMBERS_MAX];
+    /* Pairs of members (indices) that failed to exchange data twice: rings
+     * avoid these edges. */
+    uint32_t n_edges;
+    uint16_t edges[16]; /* low byte, high byte: two indices */
+};
+
+struct view_signature {
+    uint8_t public_key[SIGN_PUBLIC_BYTES];
+    uint8_t sig[SIGN_BYTES];
+};
+
+/* Signed: {ballot, hash of body}. */
+struct ballot_body {
+    uint64_t ballot;
+    struct hash32 view;
+};
+
+struct view_cert {
+    struct view_body body;
+    uint64_t ballot;
+    uint32_t n_sigs;
+    struct view_signature sigs[VIEW_MEMBERS_MAX];
+};
+
+struct suspect {
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t ballot; /* the receiver's, whose earlier owners are lost */
+};
+
+struct prepare {
+    uint64_t epoch;     /* of the view to be replaced; 0: none */
+    struct hash32 view; /* its hash */
+    uint8_t mode;
+    bool urgent; /* false: only if no round is in flight (a join) */
+    uint64_t ballot;
+};
+
+/* What the sender did in the attempt of its view: the closing statement. */
+enum closing_status { CLOSING_NONE, CLOSING_VOTED, CLOSING_STATUS_COUNT };
+
+struct promise_body {
+    uint64_t epoch;
+    struct hash32 view;
+    uint8_t mode;
+    uint64_t ballot;
+    bool restarted; /* counts for the majority, is not left in the view */
+    uint64_t round; /* last commit held or known */
+    uint64_t tokens;
+    struct hash32 commit;
+    uint8_t closing;       /* enum closing_status, of round + 1 */
+    uint64_t plan_members; /* bit i: member i of the view is in that plan */
+    uint64_t plan_tokens;  /* committed tokens after that plan */
+    struct hash32 voted;   /* hash of the commit that it voted for */
+    bool has_broken;       /* its data link to `broken` failed twice */
+    struct peer_id broken;
+    bool has_accepted;
+    uint64_t accepted_ballot;
+};
+
+struct promise {
+    struct promise_body body;
+    uint8_t sig[SIGN_BYTES];
+    uint32_t n_accepted; /* 0 or 1 */
+    struct view_body accepted[1];
+};
+
+struct accept {
+    uint64_t epoch;
+    struct hash32 view;
+    uint8_t mode;
+    uint64_t ballot;
+    struct view_body value;
+};
+
+struct accepted {
+    uint64_t epoch;
+    struct hash32 view; /* the one replaced */
+    struct ballot_body body;
+    uint8_t sig[SIGN_BYTES];
+};
+
+struct get_view {
+    bool lineage; /* also send the recent ancestors */
+};
+
+struct lineage {
+    uint64_t first_epoch;
+    uint32_t n_hashes;
+    struct hash32 hashes[MESSAGE_LINEAGE_MAX]; /* consecutive epochs */
+};
+
+struct join_body {
+    struct hash32 run;
+    struct hash32 view; /* of the view to be joined */
+    uint64_t round;     /* "I hold commit `round`" */
+    struct hash32 commit;
+    struct hash32 state;
+};
+
+struct join {
+    struct join_body body;
+    struct msg_address address;
+    uint8_t sig[SIGN_BYTES];
+};
+
+/* ---- rounds ----------------------------------------------------------- */
+
+struct ready_body {
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t round;
+    uint64_t tokens; /* weight of the contribution */
+    uint64_t first_step, last_step;
+    struct hash32 state; /* parameters and momentum that it starts from */
+};
+
+struct ready {
+    struct ready_body body;
+    uint8_t sig[SIGN_BYTES];
+};
+
+struct plan_member {
+    uint8_t index; /* in the view */
+    uint64_t tokens;
+    uint64_t first_step, last_step;
+};
+
+/* Members stand in ring order: each sends to the next, the last to the first.
+ */
+struct plan_body {
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t round;
+    struct hash32 base;     /* commit that it builds on */
+    struct hash32 state;    /* state that all members start from */
+    uint64_t tokens_before; /* committed in the branch */
+    uint32_t n_members;
+    struct plan_member members[VIEW_MEMBERS_MAX];
+};
+
+struct plan {
+    struct plan_body body;
+    uint8_t sig[SIGN_BYTES]; /* of the coordinator */
+};
+
+struct vote_body {
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t round;
+    struct hash32 plan;
+    struct hash32 result; /* tree hash of the reduced wire bytes */
+};
+
+struct vote {
+    struct vote_body body;
+    uint8_t sig[SIGN_BYTES];
+};
+
+/* The record of a committed round: a link of the run's chain. */
+struct commit {
+    struct plan plan;
+    struct hash32 result;
+    uint32_t n_votes; /* in plan order; 0 where a view decided it */
+    struct view_signature votes[VIEW_MEMBERS_MAX];
+};
+
+struct get_commit {
+    uint64_t round;
+};
+
+struct evaluated_body {
+    struct hash32 commit;
+    uint64_t round;
+    uint64_t microbits; /* per byte */
+};
+
+struct evaluated {
+    struct evaluated_body body;
+    uint8_t sig[SIGN_BYTES];
+};
+
+/* ---- transfers -------------------------------------------------------- */
+
+struct fetch {
+    uint8_t buffer; /* enum buffer_kind */
+    uint64_t index;
+    uint64_t offset;
+    uint32_t len;
+    uint64_t attempt;
+    uint32_t seg;
+};
+
+struct fetch_no {
+    uint64_t attempt;
+    uint32_t seg;
+};
+
+/* What an acceptor must remember over a restart (never sent). */
+struct ballot_record {
+    uint64_t round;   /* last commit applied */
+    uint32_t n_certs; /* 0 or 1: the view it was in */
+    struct view_cert certs[1];
+    bool has_promised;
+    bool fork_bound;
+    uint64_t promised;
+    uint64_t accepted_ballot;
+    uint32_t n_accepted; /* 0 or 1 */
+    struct view_body accepted[1];
+};
+
+#define X(name, value, schema) extern const struct msg_schema schema##_schema;
+MESSAGE_MAP(X)
+X(, , ballot_record)
+X(, , view_body)
+X(, , ballot_body)
+X(, , promise_body)
+X(, , join_body)
+X(, , ready_body)
+X(, , plan_body)
+X(, , vote_body)
+X(, , goodbye_body)
+X(, , evaluated_body)
+#undef X
+
+/* Schema of a message type, NULL for an unknown one. */
+const struct msg_schema *message_schema(uint16_t type);
+
+/* "READY", for logs; "?" for an unknown type. */
+const char *message_name(uint16_t type);
+
+/* Largest decoded message: buffers that must hold any of them. */
+size_t message_struct_max(void);
+
+/* Hash of a struct's encoding under a domain: how views, plans and commits
+ * are named. */
+void message_hash(const struct msg_schema *schema,
+                  const char *domain,
+                  const void *obj,
+                  struct hash32 *out);
+
+/* Sign and check the encoding of a body. */
+int message_sign(const struct signer *signer,
+                 const struct msg_schema *schema,
+                 const void *body,
+                 uint8_t sig[SIGN_BYTES]);
+
+bool message_verify(const struct signer *signer,
+                    const uint8_t public_key[SIGN_PUBLIC_BYTES],
+                    const struct msg_schema *schema,
+                    const void *body,
+                    const uint8_t sig[SIGN_BYTES]);
+
+/* Name of the commit of `plan` with `result`. */
+void message_commit_hash(const struct plan_body *plan,
+                         const struct hash32 *result,
+                         struct hash32 *out);
+
+#endif

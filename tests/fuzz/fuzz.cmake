@@ -1,0 +1,90 @@
+# Every tests/fuzz/NAME_fuzz.c is one decoder under attack.
+#
+# With -DLOCO_SANITIZE=fuzzer (clang) it becomes a libFuzzer program, and its
+# ctest "fuzz/NAME" runs it for LOCO_FUZZ_SECONDS over the saved corpus. In any
+# other build the same file is linked with replay.c: the corpus and some
+# thousand seeded mutations of it, the same in every run, so that each target is
+# exercised wherever the tests are.
+#
+# Libraries follow from the folders that the file includes.
+set(LOCO_FUZZ_SECONDS 10 CACHE STRING "Seconds per fuzz target in ctest")
+set(LOCO_FUZZ_DIR ${CMAKE_CURRENT_LIST_DIR})
+
+# The libraries that FILE needs; sets OUT to "missing" where one is not built.
+function(loco_fuzz_libs file out)
+  set(libs)
+  foreach(pair proto:loco_proto p2p:loco_p2p train:loco_train
+      kernels:loco_kernels)
+    string(REPLACE ":" ";" pair ${pair})
+    list(GET pair 0 folder)
+    list(GET pair 1 lib)
+    file(STRINGS ${file} hits REGEX "^#include \"${folder}/")
+    # What needs only proto/base builds without the network, too.
+    list(FILTER hits EXCLUDE REGEX "proto/base/")
+    if(hits AND NOT TARGET ${lib})
+      set(${out} missing PARENT_SCOPE)
+      return()
+    elseif(hits)
+      list(APPEND libs ${lib})
+    endif()
+  endforeach()
+  file(STRINGS ${file} hits REGEX "^#include \"daemon/run_yaml.h")
+  if(hits)
+    if(NOT LOCO_NETWORK)
+      set(${out} missing PARENT_SCOPE)
+      return()
+    endif()
+    list(APPEND libs PkgConfig::CYAML)
+  endif()
+  set(${out} ${libs} loco_base PARENT_SCOPE)
+endfunction()
+
+function(loco_fuzz name file)
+  loco_fuzz_libs(${file} libs)
+  if(libs STREQUAL "missing")
+    return()
+  endif()
+  set(target fuzz_${name})
+  set(corpus ${LOCO_FUZZ_DIR}/corpus/${name})
+  add_executable(${target} ${file})
+  if(name STREQUAL "run_yaml")
+    target_sources(${target} PRIVATE
+      ${LOCO_FUZZ_DIR}/../../daemon/run_yaml.c)
+  endif()
+  target_link_libraries(${target} PRIVATE ${libs} m)
+  set_target_properties(${target} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(LOCO_SANITIZE STREQUAL "fuzzer")
+    set(found ${CMAKE_BINARY_DIR}/fuzz/${name})
+    file(MAKE_DIRECTORY ${found})
+    target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+    if(EXISTS ${corpus})
+      set(seeds ${corpus})
+    endif()
+    add_test(NAME fuzz/${name} COMMAND ${target}
+      -max_total_time=${LOCO_FUZZ_SECONDS} -rss_limit_mb=1024 -timeout=10
+      -artifact_prefix=${found}/crash- -print_final_stats=1 ${found} ${seeds})
+    math(EXPR limit "${LOCO_FUZZ_SECONDS} + 120")
+  else()
+    target_sources(${target} PRIVATE ${LOCO_FUZZ_DIR}/replay.c)
+    add_test(NAME fuzz/${name} COMMAND ${target} ${corpus})
+    set(limit 120)
+  endif()
+  set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT ${limit})
+endfunction()
+
+file(GLOB targets CONFIGURE_DEPENDS ${LOCO_FUZZ_DIR}/*_fuzz.c)
+foreach(file ${targets})
+  get_filename_component(name ${file} NAME_WE)
+  string(REGEX REPLACE "_fuzz$" "" name ${name})
+  loco_fuzz(${name} ${file})
+endforeach()
+
+# Writes the seeds of proto's targets: fuzz_corpus tests/fuzz/corpus
+if(TARGET loco_proto AND NOT LOCO_SANITIZE STREQUAL "fuzzer")
+  add_executable(fuzz_corpus ${LOCO_FUZZ_DIR}/make_corpus.c
+    ${LOCO_FUZZ_DIR}/../../daemon/run_yaml.c)
+  target_link_libraries(fuzz_corpus PRIVATE loco_proto PkgConfig::CYAML m)
+  set_target_properties(fuzz_corpus PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()

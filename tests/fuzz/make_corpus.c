@@ -1,0 +1,206 @@
+/* make_corpus.c - write the seeds of proto's fuzz targets.
+ *
+ * Usage: fuzz_corpus FOLDER. FOLDER/TARGET must exist for every target below.
+ * The same seeds in every run; they are small valid inputs, from which the
+ * fuzzer finds its way into each branch.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/run_yaml.h"
+#include "proto/dht_msg.h"
+#include "proto/frame.h"
+#include "proto/manifest.h"
+#include "proto/messages.h"
+#include "proto/mp.h"
+#include "proto/record.h"
+#include "proto/uri.h"
+#include "tests/unit/proto/example.h"
+
+static const char *folder;
+static uint8_t buf[MANIFEST_WIRE_MAX];
+
+static void save(const char *name, const void *bytes, int len)
+{
+    char path[4096];
+    FILE *f;
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    f = fopen(path, "wb");
+    if (len < 0 || f == NULL ||
+        fwrite(bytes, 1, (size_t)len, f) != (size_t)len || fclose(f) != 0) {
+        (void)fprintf(stderr, "cannot write %s\n", path);
+        exit(1);
+    }
+}
+
+static void save_frames(void)
+{
+    struct frame_header h[3] = {
+        {.type = 1, .len = 5},
+        {.type = 3, .len = 40},
+        {.type = 2, .flags = 1},
+    };
+    int n = 1;
+
+    memset(buf, 'p', 200);
+    buf[0] = 2; /* cut */
+    for (int i = 0; i < 3; i++) {
+        frame_header_encode(&h[i], buf + n);
+        n += FRAME_HEADER_BYTES + (int)h[i].len;
+    }
+    save("frame/three", buf, n);
+    save("frame/one", buf, 1 + FRAME_HEADER_BYTES + 5);
+    save("frame/cut", buf, 30);
+}
+
+/* The object of msg_fuzz.c, written by hand. */
+static void save_msg(void)
+{
+    struct mp_writer w;
+
+    mp_write_init(&w, buf, sizeof buf);
+    mp_write_array(&w, 9);
+    mp_write_uint(&w, 255);
+    mp_write_uint(&w, 256);
+    mp_write_uint(&w, 70000);
+    mp_write_uint(&w, UINT64_MAX);
+    mp_write_int(&w, -129);
+    mp_write_bool(&w, true);
+    mp_write_array(&w, 1);
+    mp_write_array(&w, 3);
+    mp_write_bin(&w, "0123456789abcdef0123456789abcdef", 32);
+    mp_write_str(&w, "127.0.0.1:4001", 14);
+    mp_write_bin(&w, "data", 4);
+    mp_write_array(&w, 16);
+    for (uint64_t i = 0; i < 16; i++) {
+        mp_write_uint(&w, (uint64_t)1 << (4 * i));
+    }
+    mp_write_array(&w, 1);
+    mp_write_str(&w, "name", 4);
+    save("msg/full", buf, (int)w.len);
+    save("msg/empty", "\x99\0\0\0\0\0\xc2\x90\x90\x90", 10);
+}
+
+static void save_record(const struct identity *id)
+{
+    struct signer s = signer_keyed(id);
+    struct record r = {.value_len = 5,
+                       .value = "value",
+                       .sequence = 7,
+                       .expiry_s = 1800003600};
+
+    (void)record_sign(&r, &s);
+    save("record/short", buf, record_encode(&r, buf, sizeof buf));
+    r.value_len = RECORD_VALUE_MAX;
+    (void)record_sign(&r, &s);
+    save("record/long", buf, record_encode(&r, buf, sizeof buf));
+}
+
+static void save_manifest(const struct identity *id)
+{
+    static struct run_yaml run;
+    static char text[1 << 16];
+    char path[4096], errmsg[LOCO_ERRMSG_MAX];
+    FILE *f;
+
+    example_manifest(&run.manifest);
+    (void)run_yaml_sign(&run, id);
+    save("manifest/bytes", buf,
+         manifest_encode(&run.manifest, buf, sizeof buf));
+    save("manifest/wire", buf,
+         manifest_pack(&run.manifest, run.signature, buf, sizeof buf));
+    (void)snprintf(path, sizeof path, "%s/run_yaml/signed", folder);
+    if (run_yaml_save(&run, path, errmsg) != 0) {
+        (void)fprintf(stderr, "%s\n", errmsg);
+        exit(1);
+    }
+    f = fopen(path, "rb");
+    if (f != NULL) {
+        size_t n = fread(text, 1, sizeof text / 4, f);
+
+        (void)fclose(f);
+        save("run_yaml/half", text, (int)(n / 2));
+    }
+    save("run_yaml/flow", "{name: x, stop: {rounds: 1}}", 28);
+}
+
+/* Every control message once, all zero, with one element in each list. */
+static void save_messages(void)
+{
+    char name[32];
+
+    for (unsigned type = 0; type < 256; type++) {
+        const struct msg_schema *s = message_schema((uint16_t)type);
+        uint8_t *obj;
+        int n;
+
+        s = s != NULL ? s : dht_msg_schema((uint16_t)type);
+        if (s == NULL) {
+            continue;
+        }
+        obj = calloc(1, s->size);
+        if (obj == NULL) {
+            exit(1);
+        }
+        for (size_t i = 0; i < s->n_fields; i++) {
+            const struct msg_field *f = &s->fields[i];
+            const uint16_t half = 1;
+            const uint32_t word = 1;
+
+            if (f->count_size == 1) {
+                obj[f->count_offset] = 1;
+            } else if (f->count_size == 2) {
+                memcpy(obj + f->count_offset, &half, sizeof half);
+            } else if (f->count_size == 4) {
+                memcpy(obj + f->count_offset, &word, sizeof word);
+            }
+        }
+        buf[0] = (uint8_t)type;
+        n = msg_encode(s, obj, buf + 1, sizeof buf - 1);
+        (void)snprintf(name, sizeof name, "messages/type-%02x", type);
+        save(name, buf, n < 0 ? n : n + 1);
+        free(obj);
+    }
+}
+
+static void save_text(void)
+{
+    static const char uri[] =
+        "loco://[2001:db8::1]:4001,host.example:2/"
+        "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+        "?peer="
+        "ff112233445566778899aabbccddeeff00112233445566778899aabbccddee00";
+    static const char *const sets[] = {
+        "inner.lr=4e-4", "data.shards[0].urls[0]=https://x", "model.tied=true",
+        "sync.wire=fp16", "seed=18446744073709551615"};
+    char name[32];
+
+    save("uri/long", uri, (int)strlen(uri));
+    save("uri/host", "127.0.0.1:4001", 14);
+    save("uri/short", "0123-4567-89", 12);
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        (void)snprintf(name, sizeof name, "doc/set-%zu", i);
+        save(name, sets[i], (int)strlen(sets[i]));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
+    struct identity id;
+
+    if (argc != 2 || identity_generate(&id, seed) != 0) {
+        (void)fprintf(stderr, "usage: fuzz_corpus FOLDER\n");
+        return 2;
+    }
+    folder = argv[1];
+    save_frames();
+    save_msg();
+    save_messages();
+    save_record(&id);
+    save_manifest(&id);
+    save_text();
+    return 0;
+}

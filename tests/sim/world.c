@@ -1,0 +1,626 @@
+/* world.c - see world.h. */
+#include "tests/sim/world.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+#include "tests/sim/world_internal.h"
+
+void *world_alloc(size_t bytes)
+{
+    void *p = calloc(1, bytes > 0 ? bytes : 1);
+
+    if (p == NULL) {
+        fprintf(stderr, "sim: out of memory\n");
+        abort();
+    }
+    return p;
+}
+
+static void *grow(void *p, uint32_t *cap, size_t size)
+{
+    *cap = *cap == 0 ? 64 : *cap * 2;
+    p = realloc(p, *cap * size);
+    if (p == NULL) {
+        fprintf(stderr, "sim: out of memory\n");
+        abort();
+    }
+    return p;
+}
+
+/* ---- the heap --------------------------------------------------------- */
+
+static bool before(const struct entry *a, const struct entry *b)
+{
+    return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->seq < b->seq;
+}
+
+/* With its old seq: what waited goes before what came later. */
+void world_push_again(struct world *w, struct entry e)
+{
+    uint32_t i = w->n_heap;
+
+    if (w->n_heap == w->cap_heap) {
+        w->heap = grow(w->heap, &w->cap_heap, sizeof *w->heap);
+    }
+    w->n_heap++;
+    for (; i > 0 && before(&e, &w->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        w->heap[i] = w->heap[(i - 1) / 2];
+    }
+    w->heap[i] = e;
+}
+
+void world_push(struct world *w, struct entry e)
+{
+    e.seq = w->seq++;
+    world_push_again(w, e);
+}
+
+static struct entry pop(struct world *w)
+{
+    struct entry top = w->heap[0], last = w->heap[--w->n_heap];
+    uint32_t i = 0, c;
+
+    while ((c = 2 * i + 1) < w->n_heap) {
+        if (c + 1 < w->n_heap && before(&w->heap[c + 1], &w->heap[c])) {
+            c++;
+        }
+        if (!before(&w->heap[c], &last)) {
+            break;
+        }
+        w->heap[i] = w->heap[c];
+        i = c;
+    }
+    w->heap[i] = last;
+    return top;
+}
+
+void entry_list_add(struct entry_list *list, const struct entry *entry)
+{
+    if (list->n == list->cap) {
+        list->at = grow(list->at, &list->cap, sizeof *list->at);
+    }
+    list->at[list->n++] = *entry;
+}
+
+/* Channels and data connections are owned elsewhere. */
+void entry_free(struct entry *e)
+{
+    if (e->kind == ENTRY_EVENT || e->kind == ENTRY_CALL ||
+        e->kind == ENTRY_DIAL || e->kind == ENTRY_LINK_UP ||
+        e->kind == ENTRY_MESSAGE) {
+        free(e->ptr);
+    }
+    e->ptr = NULL;
+}
+
+/* ---- open, close, who is who ------------------------------------------ */
+
+static void name_peers(struct world *w)
+{
+    for (uint32_t i = 0; i < w->opt.n_peers; i++) {
+        struct world_peer *p = &w->peers[i];
+        uint64_t words[] = {w->opt.seed, 0x70656572, i};
+        uint32_t at = i;
+
+        identity_fake(&p->identity, rng_mix(words, 3));
+        p->address.ip[10] = p->address.ip[11] = 0xff;
+        p->address.ip[12] = 10;
+        p->address.ip[13] = (uint8_t)(i >> 16);
+        p->address.ip[14] = (uint8_t)(i >> 8);
+        p->address.ip[15] = (uint8_t)i;
+        p->address.port = 4000;
+        p->armed_ms = CORE_NEVER;
+        for (; at > 0 && id_cmp(&w->peers[w->by_id[at - 1]].identity.id,
+                                &p->identity.id) > 0;
+             at--) {
+            w->by_id[at] = w->by_id[at - 1];
+        }
+        w->by_id[at] = i;
+    }
+}
+
+int world_open(struct world **world,
+               const struct world_options *opt,
+               const struct world_calls *calls)
+{
+    struct world *w = calloc(1, sizeof *w);
+
+    assert(opt->n_peers > 0 && opt->latency_max_ms >= opt->latency_min_ms);
+    if (w == NULL) {
+        return LOCO_ENOMEM;
+    }
+    w->opt = *opt;
+    w->calls = *calls;
+    w->rng = opt->seed ^ 0x776f726c64;
+    w->trace = 0xCBF29CE484222325U;
+    w->now_ms = 1000;
+    w->peers = world_alloc(opt->n_peers * sizeof *w->peers);
+    w->by_id = world_alloc(opt->n_peers * sizeof *w->by_id);
+    w->bulks = world_alloc((size_t)opt->n_peers * opt->n_peers *
+                           sizeof *w->bulks);
+    w->out = world_alloc(sizeof *w->out);
+    name_peers(w);
+    *world = w;
+    return 0;
+}
+
+void world_close(struct world *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < w->opt.n_peers; i++) {
+        struct world_peer *p = &w->peers[i];
+
+        for (uint32_t k = 0; k < p->deferred.n; k++) {
+            entry_free(&p->deferred.at[k]);
+        }
+        free(p->deferred.at);
+        free(p->record);
+    }
+    for (uint32_t i = 0; i < w->n_heap; i++) {
+        entry_free(&w->heap[i]);
+    }
+    link_free(w);
+    bulk_free(w);
+    free(w->heap);
+    free(w->peers);
+    free(w->by_id);
+    free(w->bulks);
+    free(w->out);
+    free(w);
+}
+
+uint64_t world_now(const struct world *w)
+{
+    return w->now_ms;
+}
+
+uint64_t world_trace_hash(const struct world *w)
+{
+    return w->trace;
+}
+
+const struct world_stats *world_stats(const struct world *w)
+{
+    return &w->stats;
+}
+
+const struct identity *world_identity(const struct world *w, uint32_t peer)
+{
+    return &w->peers[peer].identity;
+}
+
+struct address world_address(const struct world *w, uint32_t peer)
+{
+    return w->peers[peer].address;
+}
+
+uint32_t world_find(const struct world *w, const struct peer_id *id)
+{
+    uint32_t lo = 0, hi = w->opt.n_peers;
+
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+
+        if (id_cmp(&w->peers[w->by_id[mid]].identity.id, id) < 0) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo < w->opt.n_peers &&
+                   id_eq(&w->peers[w->by_id[lo]].identity.id, id)
+               ? w->by_id[lo]
+               : w->opt.n_peers;
+}
+
+bool world_alive(const struct world *w, uint32_t peer)
+{
+    return w->peers[peer].alive;
+}
+
+bool world_frozen(const struct world *w, uint32_t peer)
+{
+    return w->peers[peer].frozen;
+}
+
+bool world_cut(const struct world *w, uint32_t a, uint32_t b)
+{
+    return w->peers[a].group != w->peers[b].group;
+}
+
+/* The base of a directed pair is a function of the seed: no table. */
+uint32_t world_latency(struct world *w, uint32_t from, uint32_t to)
+{
+    uint64_t words[] = {w->opt.seed, 0x6c6174, from, to};
+    uint32_t span = w->opt.latency_max_ms - w->opt.latency_min_ms + 1;
+    uint32_t ms = w->opt.latency_min_ms + (uint32_t)(rng_mix(words, 4) % span);
+
+    if (w->opt.jitter_ms > 0) {
+        ms += (uint32_t)rng_below(&w->rng, w->opt.jitter_ms + 1);
+    }
+    return ms;
+}
+
+/* ---- steps ------------------------------------------------------------ */
+
+static void arm(struct world *w, uint32_t peer)
+{
+    struct world_peer *p = &w->peers[peer];
+    uint64_t at = p->core.deadline(p->core.self);
+
+    if (at == CORE_NEVER || at >= p->armed_ms) {
+        return;
+    }
+    at = at > w->now_ms ? at : w->now_ms;
+    p->armed_ms = at;
+    world_push(w, (struct entry){.at_ms = at,
+                                 .kind = ENTRY_TICK,
+                                 .peer = peer,
+                                 .life = p->life});
+}
+
+void world_start(struct world *w, uint32_t peer, const struct core *core)
+{
+    struct world_peer *p = &w->peers[peer];
+
+    assert(!p->alive);
+    p->core = *core;
+    p->alive = true;
+    p->frozen = false;
+    p->life++;
+    p->armed_ms = CORE_NEVER;
+    memset(p->cancelled_any, 0, sizeof p->cancelled_any);
+    world_note(w, peer, "start");
+    arm(w, peer);
+}
+
+const uint8_t *world_record(const struct world *w, uint32_t peer, size_t *len)
+{
+    *len = w->peers[peer].record_len;
+    return w->peers[peer].record;
+}
+
+void world_event(struct world *w,
+                 uint32_t peer,
+                 uint64_t at_ms,
+                 const struct event *event)
+{
+    struct event *copy = world_alloc(sizeof *copy);
+
+    *copy = *event;
+    world_push(w, (struct entry){.at_ms = at_ms,
+                                 .kind = ENTRY_EVENT,
+                                 .peer = peer,
+                                 .life = w->peers[peer].life,
+                                 .ptr = copy});
+}
+
+void world_post(struct world *w, uint32_t peer, const struct event *event)
+{
+    if (w->peers[peer].alive) {
+        world_event(w, peer, w->now_ms, event);
+    }
+}
+
+void world_timer(struct world *w,
+                 uint32_t peer,
+                 uint32_t delay_ms,
+                 uint64_t token)
+{
+    world_push(w, (struct entry){.at_ms = w->now_ms + delay_ms,
+                                 .kind = ENTRY_TIMER,
+                                 .peer = peer,
+                                 .life = w->peers[peer].life,
+                                 .a = token});
+}
+
+void world_call(struct world *w,
+                uint64_t at_ms,
+                world_fn fn,
+                void *data,
+                uint64_t arg)
+{
+    struct call *call = world_alloc(sizeof *call);
+
+    *call = (struct call){fn, data, arg};
+    world_push(w, (struct entry){.at_ms = at_ms > w->now_ms ? at_ms : w->now_ms,
+                                 .kind = ENTRY_CALL,
+                                 .peer = NOBODY,
+                                 .ptr = call});
+}
+
+/* SAVE is a barrier: false when what follows it must not happen. */
+static bool save(struct world *w, uint32_t peer, const struct action *a)
+{
+    struct world_peer *p = &w->peers[peer];
+
+    if (p->fail_save) {
+        struct event e = {.type = EVENT_SAVE_FAILED, .rc = LOCO_EDISK};
+
+        p->fail_save = false;
+        world_event(w, peer, w->now_ms, &e);
+        return false;
+    }
+    free(p->record);
+    p->record = world_alloc(a->len);
+    memcpy(p->record, w->out->bytes + a->bytes, a->len);
+    p->record_len = a->len;
+    return true;
+}
+
+/* False: the rest of this `out` is void. */
+static bool execute(struct world *w, uint32_t peer, const struct action *a)
+{
+    switch (a->type) {
+    case ACTION_SEND:
+        link_send(w, peer, a);
+        break;
+    case ACTION_DIAL:
+        link_dial(w, peer, a);
+        break;
+    case ACTION_HANG_UP:
+        link_hang_up(w, peer, a->link);
+        break;
+    case ACTION_BULK_OPEN:
+        bulk_open(w, peer, a);
+        break;
+    case ACTION_POST_RECV:
+        bulk_post(w, peer, &a->segment);
+        break;
+    case ACTION_SEND_SEG:
+        bulk_send(w, peer, &a->segment);
+        break;
+    case ACTION_CANCEL:
+        bulk_cancel(w, peer, a->stream, a->attempt);
+        break;
+    case ACTION_SAVE:
+        return save(w, peer, a);
+    default:
+        w->calls.local(w->calls.self, peer, a, w->out);
+        break;
+    }
+    return true;
+}
+
+static void note_spin(struct world *w, uint32_t peer)
+{
+    struct world_peer *p = &w->peers[peer];
+
+    if (p->spin_ms != w->now_ms) {
+        p->spin_ms = w->now_ms;
+        p->spin = 0;
+    }
+    p->spin++;
+    if (p->spin == WORLD_SPIN_MAX) {
+        world_note(w, peer, "SPINS: its deadline never moves on");
+        w->stats.broke_rules++;
+        world_kill(w, peer);
+    }
+}
+
+void world_deliver(struct world *w, uint32_t peer, struct event *event)
+{
+    struct world_peer *p = &w->peers[peer];
+    struct out *out = w->out;
+    uint32_t life = p->life;
+
+    assert(p->alive && !p->frozen);
+    event->now_ms = w->now_ms;
+    w->stats.steps++;
+    trace_event(w, peer, event);
+    out->n = out->n_bytes = out->dropped = 0;
+    p->core.step(p->core.self, event, out);
+    w->stats.dropped += out->dropped;
+    for (uint32_t k = 0; k < out->n; k++) {
+        p->actions++;
+        if (p->die_at != 0 && p->actions >= p->die_at) {
+            world_note(w, peer, "dies before an action");
+            p->die_at = 0;
+            world_kill(w, peer);
+        }
+        if (!p->alive || p->life != life || !execute(w, peer, &out->action[k])) {
+            break;
+        }
+    }
+    w->calls.after(w->calls.self, peer, event, out);
+    if (p->alive && p->life == life) {
+        note_spin(w, peer);
+    }
+    if (p->alive && p->life == life && !p->frozen) {
+        arm(w, peer);
+    }
+}
+
+static void tick(struct world *w, const struct entry *e)
+{
+    struct world_peer *p = &w->peers[e->peer];
+    struct event event = {.type = EVENT_TICK};
+
+    if (e->at_ms != p->armed_ms) {
+        return; /* An earlier one was armed since. */
+    }
+    p->armed_ms = CORE_NEVER;
+    if (p->core.deadline(p->core.self) <= w->now_ms) {
+        world_deliver(w, e->peer, &event);
+    } else {
+        arm(w, e->peer);
+    }
+}
+
+static void on_event(struct world *w, struct entry *e)
+{
+    struct event *event = e->ptr;
+
+    if (event->type == EVENT_SEG_DONE &&
+        bulk_cancelled(&w->peers[e->peer], &event->segment)) {
+        return;
+    }
+    world_deliver(w, e->peer, event);
+}
+
+static void dispatch(struct world *w, struct entry *e)
+{
+    struct call *call;
+
+    switch (e->kind) {
+    case ENTRY_TICK:
+        tick(w, e);
+        break;
+    case ENTRY_EVENT:
+        on_event(w, e);
+        break;
+    case ENTRY_TIMER:
+        w->calls.timer(w->calls.self, e->peer, e->a);
+        break;
+    case ENTRY_CALL:
+        call = e->ptr;
+        call->fn(call->data, call->arg);
+        break;
+    case ENTRY_DIAL:
+    case ENTRY_LINK_UP:
+    case ENTRY_MESSAGE:
+    case ENTRY_LINK_DOWN:
+        link_on_entry(w, e);
+        return; /* It may have kept what the entry points to. */
+    case ENTRY_BULK_UP:
+    case ENTRY_BULK_SENT:
+    case ENTRY_BULK_HERE:
+    case ENTRY_BULK_BREAK:
+        bulk_on_entry(w, e);
+        break;
+    }
+    entry_free(e);
+}
+
+bool world_step(struct world *w, uint64_t end_ms)
+{
+    struct entry e;
+    struct world_peer *p;
+
+    if (w->n_heap == 0 || w->heap[0].at_ms > end_ms) {
+        return false;
+    }
+    e = pop(w);
+    assert(e.at_ms >= w->now_ms);
+    w->now_ms = e.at_ms;
+    if (e.peer == NOBODY) {
+        dispatch(w, &e);
+        return true;
+    }
+    p = &w->peers[e.peer];
+    if (!p->alive || p->life != e.life) {
+        entry_free(&e);
+    } else if (p->frozen && e.kind == ENTRY_TICK) {
+        entry_free(&e); /* The thaw arms again. */
+    } else if (p->frozen) {
+        entry_list_add(&p->deferred, &e);
+    } else {
+        dispatch(w, &e);
+    }
+    return true;
+}
+
+/* ---- faults ----------------------------------------------------------- */
+
+void world_kill(struct world *w, uint32_t peer)
+{
+    struct world_peer *p = &w->peers[peer];
+
+    if (!p->alive) {
+        return;
+    }
+    world_note(w, peer, "kill");
+    p->alive = false;
+    p->frozen = false;
+    p->die_at = 0;
+    p->fail_save = false;
+    for (uint32_t k = 0; k < p->deferred.n; k++) {
+        entry_free(&p->deferred.at[k]);
+    }
+    p->deferred.n = 0;
+    link_peer_died(w, peer);
+    bulk_peer_died(w, peer);
+    w->calls.died(w->calls.self, peer);
+}
+
+void world_kill_at_action(struct world *w, uint32_t peer, uint64_t k)
+{
+    w->peers[peer].die_at = k == 0 ? 0 : w->peers[peer].actions + k;
+}
+
+uint64_t world_actions(const struct world *w, uint32_t peer)
+{
+    return w->peers[peer].actions;
+}
+
+void world_freeze(struct world *w, uint32_t peer)
+{
+    if (w->peers[peer].alive) {
+        w->peers[peer].frozen = true;
+        world_note(w, peer, "freeze");
+    }
+}
+
+void world_thaw(struct world *w, uint32_t peer)
+{
+    struct world_peer *p = &w->peers[peer];
+
+    if (!p->alive || !p->frozen) {
+        return;
+    }
+    world_note(w, peer, "thaw");
+    p->frozen = false;
+    for (uint32_t k = 0; k < p->deferred.n; k++) {
+        p->deferred.at[k].at_ms = w->now_ms;
+        world_push_again(w, p->deferred.at[k]);
+    }
+    p->deferred.n = 0;
+    p->armed_ms = CORE_NEVER;
+    arm(w, peer);
+    bulk_on_thaw(w, peer);
+}
+
+void world_partition(struct world *w, const uint32_t *group)
+{
+    for (uint32_t i = 0; i < w->opt.n_peers; i++) {
+        w->peers[i].group = group[i];
+    }
+    w->cut_serial++;
+    world_note(w, 0, "partition");
+    link_on_cut(w);
+    bulk_on_cut(w);
+}
+
+void world_heal(struct world *w)
+{
+    for (uint32_t i = 0; i < w->opt.n_peers; i++) {
+        w->peers[i].group = 0;
+    }
+    w->cut_serial++;
+    world_note(w, 0, "heal");
+    link_on_heal(w);
+    bulk_on_heal(w);
+}
+
+void world_lossy(struct world *w, uint32_t lose_per_million)
+{
+    w->opt.lose_per_million = lose_per_million;
+}
+
+void world_spiky(struct world *w, uint32_t per_million, uint32_t spike_ms)
+{
+    w->opt.spike_per_million = per_million;
+    w->opt.spike_ms = spike_ms;
+}
+
+void world_fail_save(struct world *w, uint32_t peer)
+{
+    w->peers[peer].fail_save = true;
+}

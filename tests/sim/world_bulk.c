@@ -1,0 +1,617 @@
+/* world_bulk.c - data connections: segments wait, travel, are taken.
+ *
+ * One connection per pair of peers. Each stream and direction is a channel:
+ * `queued` segments wait at the sender, `wire` holds at most WIRE_WINDOW that
+ * were written and not yet taken. The receiver takes the head of the wire when
+ * it is posted; until then everything behind it waits: the back-pressure.
+ */
+#include "tests/sim/world_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+
+#define WIRE_WINDOW 4
+
+/* ---- queues ----------------------------------------------------------- */
+
+static void queue_add(struct frame_queue *q, struct frame *f)
+{
+    f->next = NULL;
+    *(q->head == NULL ? &q->head : q->tail) = f;
+    q->tail = &f->next;
+    q->n++;
+}
+
+static struct frame *queue_take(struct frame_queue *q)
+{
+    struct frame *f = q->head;
+
+    q->head = f->next;
+    q->n--;
+    return f;
+}
+
+static void frame_free(struct frame *f)
+{
+    free(f->bytes);
+    free(f);
+}
+
+static void queue_clear(struct frame_queue *q)
+{
+    while (q->head != NULL) {
+        frame_free(queue_take(q));
+    }
+}
+
+static struct bulk *bulk_of(struct world *w, uint32_t a, uint32_t b)
+{
+    uint32_t lo = a < b ? a : b, hi = a < b ? b : a;
+    struct bulk **at = &w->bulks[(size_t)lo * w->opt.n_peers + hi];
+    struct bulk *k;
+
+    if (*at == NULL) {
+        k = world_alloc(sizeof *k);
+        k->peer[0] = lo;
+        k->peer[1] = hi;
+        for (uint32_t side = 0; side < 2; side++) {
+            for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+                k->channels[side][s].bulk = k;
+                k->channels[side][s].side = side;
+            }
+        }
+        k->next = w->all_bulks;
+        w->all_bulks = k;
+        *at = k;
+    }
+    return *at;
+}
+
+bool bulk_cancelled(const struct world_peer *p, const struct segment *seg)
+{
+    return p->cancelled_any[seg->stream] &&
+           seg->attempt <= p->cancelled[seg->stream];
+}
+
+static void done(struct world *w,
+                 uint32_t peer,
+                 uint64_t at_ms,
+                 const struct segment *seg,
+                 bool sent,
+                 int rc)
+{
+    struct event e = {
+        .type = EVENT_SEG_DONE, .sent = sent, .rc = rc, .segment = *seg};
+
+    if (w->peers[peer].alive) {
+        world_event(w, peer, at_ms, &e);
+    }
+}
+
+/* ---- a connection ends ------------------------------------------------ */
+
+static void fail_posts(struct world *w, uint32_t peer, uint32_t other, int rc)
+{
+    struct world_peer *p = &w->peers[peer];
+    const struct peer_id *id = &w->peers[other].identity.id;
+    struct post **at = &p->posts;
+
+    while (*at != NULL) {
+        struct post *post = *at;
+
+        if (id_eq(&post->segment.peer, id)) {
+            done(w, peer, w->now_ms, &post->segment, false, rc);
+            *at = post->next;
+            free(post);
+            p->n_posts--;
+        } else {
+            at = &post->next;
+        }
+    }
+}
+
+static void fail_sends(struct world *w, struct channel *c, int rc)
+{
+    uint32_t peer = c->bulk->peer[c->side];
+    bool same = w->peers[peer].life == c->bulk->life[c->side];
+    struct frame *f;
+
+    for (f = c->wire.head; f != NULL; f = f->next) {
+        if (!f->sent && same) {
+            done(w, peer, w->now_ms, &f->segment, true, rc);
+        }
+    }
+    for (f = c->queued.head; f != NULL; f = f->next) {
+        if (same) {
+            done(w, peer, w->now_ms, &f->segment, true, rc);
+        }
+    }
+    queue_clear(&c->wire);
+    queue_clear(&c->queued);
+    c->busy_until_ms = c->last_ms = 0;
+}
+
+static void bulk_break(struct world *w, struct bulk *k, int rc)
+{
+    k->generation++;
+    k->break_on_heal = false;
+    for (uint32_t side = 0; side < 2; side++) {
+        for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+            fail_sends(w, &k->channels[side][s], rc);
+        }
+    }
+    for (uint32_t side = 0; side < 2; side++) {
+        if (k->state == BULK_UP && w->peers[k->peer[side]].alive &&
+            w->peers[k->peer[side]].life == k->life[side]) {
+            fail_posts(w, k->peer[side], k->peer[!side], rc);
+        }
+    }
+    k->state = BULK_NONE;
+}
+
+static void break_at(struct world *w, struct bulk *k, uint64_t at, bool forced)
+{
+    world_push(w, (struct entry){.at_ms = at,
+                                 .kind = ENTRY_BULK_BREAK,
+                                 .peer = NOBODY,
+                                 .life = (uint32_t)w->cut_serial,
+                                 .a = k->generation,
+                                 .b = forced,
+                                 .ptr = k});
+}
+
+/* A process at one end is not the one that opened it. */
+static bool outlived(const struct world *w, const struct bulk *k)
+{
+    return k->state != BULK_NONE &&
+           (k->life[0] != w->peers[k->peer[0]].life ||
+            k->life[1] != w->peers[k->peer[1]].life);
+}
+
+/* ---- bytes move ------------------------------------------------------- */
+
+static void pump_sender(struct world *w, struct channel *c)
+{
+    struct bulk *k = c->bulk;
+    uint32_t peer = k->peer[c->side], to = k->peer[!c->side];
+
+    while (k->state == BULK_UP && c->queued.n > 0 && c->wire.n < WIRE_WINDOW &&
+           w->peers[peer].alive && !w->peers[peer].frozen) {
+        struct frame *f = queue_take(&c->queued);
+        uint64_t start = c->busy_until_ms > w->now_ms ? c->busy_until_ms
+                                                      : w->now_ms;
+        uint64_t here;
+        int rc;
+
+        f->len = w->calls.wire_len(w->calls.self, peer, &f->segment);
+        f->bytes = world_alloc(f->len);
+        rc = w->calls.fill(w->calls.self, peer, &f->segment, f->bytes);
+        if (rc != 0) {
+            done(w, peer, w->now_ms, &f->segment, true, rc);
+            frame_free(f);
+            continue;
+        }
+        c->busy_until_ms = start + 1 + f->len * 1000 / w->opt.bytes_per_s;
+        here = c->busy_until_ms + world_latency(w, peer, to);
+        here = here > c->last_ms ? here : c->last_ms;
+        c->last_ms = here;
+        w->stats.segments++;
+        w->stats.bytes += f->len;
+        queue_add(&c->wire, f);
+        world_push(w, (struct entry){.at_ms = c->busy_until_ms,
+                                     .kind = ENTRY_BULK_SENT,
+                                     .peer = NOBODY,
+                                     .a = k->generation,
+                                     .ptr = c});
+        world_push(w, (struct entry){.at_ms = here,
+                                     .kind = ENTRY_BULK_HERE,
+                                     .peer = NOBODY,
+                                     .a = k->generation,
+                                     .ptr = c});
+    }
+}
+
+static struct post **find_post(struct world_peer *p,
+                               const struct peer_id *from,
+                               const struct segment *seg)
+{
+    for (struct post **at = &p->posts; *at != NULL; at = &(*at)->next) {
+        const struct segment *s = &(*at)->segment;
+
+        if (s->stream == seg->stream && s->attempt == seg->attempt &&
+            s->seg == seg->seg && id_eq(&s->peer, from)) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static bool fits(const struct segment *post, const struct segment *frame)
+{
+    return post->buffer == frame->buffer && post->index == frame->index &&
+           post->offset == frame->offset && post->len == frame->len;
+}
+
+/* Take the head of the wire; false when it must wait. */
+static bool take_head(struct world *w, struct channel *c)
+{
+    struct bulk *k = c->bulk;
+    uint32_t from = k->peer[c->side], to = k->peer[!c->side];
+    struct world_peer *p = &w->peers[to];
+    struct frame *f = c->wire.head;
+    struct post **at, *post;
+    int rc;
+
+    if (bulk_cancelled(p, &f->segment)) {
+        frame_free(queue_take(&c->wire));
+        return true;
+    }
+    at = find_post(p, &w->peers[from].identity.id, &f->segment);
+    if (at == NULL) {
+        return false;
+    }
+    if (!fits(&(*at)->segment, &f->segment)) {
+        world_note(w, to, "a frame contradicts its posting");
+        w->stats.broke_rules++;
+        bulk_break(w, k, LOCO_EPROTO);
+        return false;
+    }
+    post = *at;
+    *at = post->next;
+    p->n_posts--;
+    rc = w->calls.take(w->calls.self, to, &post->segment, f->bytes, f->len);
+    done(w, to, w->now_ms, &post->segment, false, rc);
+    free(post);
+    frame_free(queue_take(&c->wire));
+    return true;
+}
+
+static void pump_receiver(struct world *w, struct channel *c)
+{
+    struct bulk *k = c->bulk;
+    uint32_t to = k->peer[!c->side];
+
+    while (k->state == BULK_UP && c->wire.n > 0 && c->wire.head->here &&
+           w->peers[to].alive && !w->peers[to].frozen && !outlived(w, k) &&
+           !world_cut(w, k->peer[0], k->peer[1])) {
+        if (!take_head(w, c)) {
+            return;
+        }
+        pump_sender(w, c);
+    }
+}
+
+static void pump_bulk(struct world *w, struct bulk *k)
+{
+    for (uint32_t side = 0; side < 2; side++) {
+        for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+            pump_sender(w, &k->channels[side][s]);
+            pump_receiver(w, &k->channels[side][s]);
+        }
+    }
+}
+
+/* ---- actions ---------------------------------------------------------- */
+
+void bulk_open(struct world *w, uint32_t peer, const struct action *a)
+{
+    uint32_t to = world_find(w, &a->peer);
+    struct bulk *k;
+
+    if (to == w->opt.n_peers || to == peer) {
+        w->stats.broke_rules++;
+        return;
+    }
+    k = bulk_of(w, peer, to);
+    if (outlived(w, k)) {
+        bulk_break(w, k, LOCO_ECLOSED);
+    }
+    if (k->state != BULK_NONE) {
+        return;
+    }
+    k->state = BULK_DIALLING;
+    k->started_ms = w->now_ms;
+    k->life[0] = w->peers[k->peer[0]].life;
+    k->life[1] = w->peers[k->peer[1]].life;
+    world_push(w, (struct entry){.at_ms = w->now_ms +
+                                          2 * world_latency(w, peer, to),
+                                 .kind = ENTRY_BULK_UP,
+                                 .peer = NOBODY,
+                                 .a = k->generation,
+                                 .ptr = k});
+}
+
+void bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
+{
+    struct world_peer *p = &w->peers[peer];
+    uint32_t from = world_find(w, &seg->peer);
+    struct post *post = world_alloc(sizeof *post);
+    struct bulk *k;
+
+    assert(seg->stream < STREAM_COUNT);
+    if (from == w->opt.n_peers || from == peer || bulk_cancelled(p, seg)) {
+        w->stats.broke_rules++;
+        free(post);
+        return;
+    }
+    post->segment = *seg;
+    post->next = p->posts;
+    p->posts = post;
+    p->n_posts++;
+    if (p->n_posts > w->stats.queue_max) {
+        w->stats.queue_max = p->n_posts;
+    }
+    k = bulk_of(w, peer, from);
+    pump_receiver(w, &k->channels[k->peer[0] == from ? 0 : 1][seg->stream]);
+}
+
+/* Without a connection it waits for one: either end may open it. */
+void bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
+{
+    uint32_t to = world_find(w, &seg->peer);
+    struct frame *f;
+    struct channel *c;
+    struct bulk *k;
+
+    assert(seg->stream < STREAM_COUNT);
+    if (to == w->opt.n_peers || to == peer) {
+        w->stats.broke_rules++;
+        return;
+    }
+    k = bulk_of(w, peer, to);
+    if (outlived(w, k)) {
+        bulk_break(w, k, LOCO_ECLOSED);
+    }
+    if (k->state == BULK_NONE) {
+        k->life[0] = w->peers[k->peer[0]].life;
+        k->life[1] = w->peers[k->peer[1]].life;
+    }
+    f = world_alloc(sizeof *f);
+    f->segment = *seg;
+    c = &k->channels[k->peer[0] == peer ? 0 : 1][seg->stream];
+    queue_add(&c->queued, f);
+    if (c->queued.n > w->stats.queue_max) {
+        w->stats.queue_max = c->queued.n;
+    }
+    pump_sender(w, c);
+}
+
+/* Sends that were queued before and posts end without a report. */
+static void cancel_channel(struct channel *c, uint64_t attempt)
+{
+    struct frame_queue rest = {0};
+
+    while (c->queued.head != NULL) {
+        struct frame *f = queue_take(&c->queued);
+
+        if (f->segment.attempt <= attempt) {
+            frame_free(f);
+        } else {
+            queue_add(&rest, f);
+        }
+    }
+    c->queued = rest;
+    if (rest.head == NULL) {
+        c->queued.tail = NULL;
+    }
+    for (struct frame *f = c->wire.head; f != NULL; f = f->next) {
+        if (f->segment.attempt <= attempt) {
+            f->sent = true; /* It travels on; nothing is reported. */
+        }
+    }
+}
+
+void bulk_cancel(struct world *w,
+                 uint32_t peer,
+                 uint32_t stream,
+                 uint64_t attempt)
+{
+    struct world_peer *p = &w->peers[peer];
+
+    assert(stream < STREAM_COUNT);
+    if (!p->cancelled_any[stream] || p->cancelled[stream] < attempt) {
+        p->cancelled_any[stream] = true;
+        p->cancelled[stream] = attempt;
+    }
+    for (struct post **at = &p->posts; *at != NULL;) {
+        struct post *post = *at;
+
+        if (post->segment.stream == stream && post->segment.attempt <= attempt) {
+            *at = post->next;
+            free(post);
+            p->n_posts--;
+        } else {
+            at = &post->next;
+        }
+    }
+    for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
+        for (uint32_t side = 0; side < 2; side++) {
+            if (k->peer[side] == peer) {
+                cancel_channel(&k->channels[side][stream], attempt);
+                pump_receiver(w, &k->channels[!side][stream]);
+            }
+        }
+    }
+}
+
+/* ---- entries ---------------------------------------------------------- */
+
+static void on_bulk_up(struct world *w, struct bulk *k, bool late)
+{
+    const struct world_peer *a = &w->peers[k->peer[0]];
+    const struct world_peer *b = &w->peers[k->peer[1]];
+
+    if (outlived(w, k) || !a->alive || !b->alive) {
+        bulk_break(w, k, WORLD_EREFUSED);
+    } else if (world_cut(w, k->peer[0], k->peer[1]) || a->frozen || b->frozen) {
+        if (late) {
+            bulk_break(w, k, LOCO_ETIMEOUT);
+            return;
+        }
+        world_push(w, (struct entry){.at_ms = k->started_ms +
+                                              w->opt.dial_timeout_ms,
+                                     .kind = ENTRY_BULK_UP,
+                                     .peer = NOBODY,
+                                     .a = k->generation,
+                                     .b = 1,
+                                     .ptr = k});
+    } else {
+        k->state = BULK_UP;
+        pump_bulk(w, k);
+    }
+}
+
+static void on_sent(struct world *w, struct channel *c)
+{
+    struct frame *f = c->wire.head;
+
+    while (f != NULL && f->sent) {
+        f = f->next;
+    }
+    if (f != NULL) {
+        f->sent = true;
+        done(w, c->bulk->peer[c->side], w->now_ms, &f->segment, true, 0);
+    }
+}
+
+static void on_here(struct world *w, struct channel *c)
+{
+    struct frame *f = c->wire.head;
+
+    while (f != NULL && f->here) {
+        f = f->next;
+    }
+    if (f != NULL) {
+        f->here = true;
+    }
+    pump_receiver(w, c);
+}
+
+static void on_break(struct world *w, struct bulk *k, const struct entry *e)
+{
+    bool cut = world_cut(w, k->peer[0], k->peer[1]);
+
+    if (e->b != 0) {
+        if (cut && e->life == (uint32_t)w->cut_serial) {
+            bulk_break(w, k, LOCO_ETIMEOUT);
+        }
+    } else if (cut) {
+        k->break_on_heal = true;
+    } else {
+        bulk_break(w, k, LOCO_ECLOSED);
+    }
+}
+
+void bulk_on_entry(struct world *w, struct entry *e)
+{
+    struct channel *c;
+    struct bulk *k;
+
+    if (e->kind == ENTRY_BULK_SENT || e->kind == ENTRY_BULK_HERE) {
+        c = e->ptr;
+        if (c->bulk->generation != e->a) {
+            return;
+        }
+        if (e->kind == ENTRY_BULK_SENT) {
+            on_sent(w, c);
+        } else {
+            on_here(w, c);
+        }
+        return;
+    }
+    k = e->ptr;
+    if (k->generation != e->a) {
+        return;
+    }
+    if (e->kind == ENTRY_BULK_UP) {
+        on_bulk_up(w, k, e->b != 0);
+    } else {
+        on_break(w, k, e);
+    }
+}
+
+/* ---- faults ----------------------------------------------------------- */
+
+void bulk_peer_died(struct world *w, uint32_t peer)
+{
+    struct world_peer *p = &w->peers[peer];
+
+    while (p->posts != NULL) {
+        struct post *next = p->posts->next;
+
+        free(p->posts);
+        p->posts = next;
+    }
+    p->n_posts = 0;
+    for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
+        if (k->peer[0] == peer || k->peer[1] == peer) {
+            break_at(w, k, w->now_ms + world_latency(w, k->peer[0], k->peer[1]),
+                     false);
+        }
+    }
+}
+
+void bulk_on_cut(struct world *w)
+{
+    for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
+        if (w->opt.transport_timeout_ms > 0 && k->state == BULK_UP &&
+            world_cut(w, k->peer[0], k->peer[1])) {
+            break_at(w, k, w->now_ms + w->opt.transport_timeout_ms, true);
+        }
+    }
+}
+
+void bulk_on_heal(struct world *w)
+{
+    for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
+        if (k->break_on_heal) {
+            bulk_break(w, k, LOCO_ECLOSED);
+        }
+        pump_bulk(w, k);
+    }
+}
+
+void bulk_on_thaw(struct world *w, uint32_t peer)
+{
+    for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
+        if (k->peer[0] == peer || k->peer[1] == peer) {
+            pump_bulk(w, k);
+        }
+    }
+}
+
+void world_drop_bulk(struct world *w, uint32_t a, uint32_t b)
+{
+    struct bulk *k = bulk_of(w, a, b);
+
+    if (k->state != BULK_NONE) {
+        bulk_break(w, k, LOCO_ECLOSED);
+    }
+}
+
+void bulk_free(struct world *w)
+{
+    while (w->all_bulks != NULL) {
+        struct bulk *k = w->all_bulks;
+
+        w->all_bulks = k->next;
+        for (uint32_t side = 0; side < 2; side++) {
+            for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+                queue_clear(&k->channels[side][s].wire);
+                queue_clear(&k->channels[side][s].queued);
+            }
+        }
+        free(k);
+    }
+    for (uint32_t i = 0; i < w->opt.n_peers; i++) {
+        while (w->peers[i].posts != NULL) {
+            struct post *next = w->peers[i].posts->next;
+
+            free(w->peers[i].posts);
+            w->peers[i].posts = next;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+/* world_internal.h - what the files of the world share. See world.h.
+ *
+ * world.c: heap, peers, steps, faults; world_link.c: control links;
+ * world_bulk.c: data connections; world_trace.c: hash and last lines.
+ */
+#ifndef LOCO_TESTS_SIM_WORLD_INTERNAL_H
+#define LOCO_TESTS_SIM_WORLD_INTERNAL_H
+
+#include "tests/sim/world.h"
+
+enum entry_kind {
+    ENTRY_TICK,
+    ENTRY_EVENT,     /* ptr: struct event */
+    ENTRY_TIMER,     /* a: token */
+    ENTRY_CALL,      /* ptr: struct call */
+    ENTRY_DIAL,      /* ptr: struct dial */
+    ENTRY_LINK_UP,   /* a: link, b: side; ptr: struct dial (dialler) */
+    ENTRY_MESSAGE,   /* a: link, b: side; ptr: struct packet */
+    ENTRY_LINK_DOWN, /* a: link, b: side | forced << 1 */
+    ENTRY_BULK_UP,   /* ptr: bulk, a: generation, b: 1 = answer is known */
+    ENTRY_BULK_SENT, /* ptr: channel, a: generation */
+    ENTRY_BULK_HERE, /* ptr: channel, a: generation */
+    ENTRY_BULK_BREAK /* ptr: bulk, a: generation, b: forced */
+};
+
+#define NOBODY UINT32_MAX /* `peer` of an entry that has none */
+
+struct entry {
+    uint64_t at_ms, seq; /* order: time, then insertion */
+    enum entry_kind kind;
+    uint32_t peer, life; /* whose process it needs */
+    uint64_t a, b;
+    void *ptr;
+};
+
+struct packet {
+    uint16_t type;
+    uint32_t len;
+    uint8_t bytes[];
+};
+
+struct call {
+    world_fn fn;
+    void *data;
+    uint64_t arg;
+};
+
+struct dial {
+    uint32_t from, life, to; /* to: NOBODY where nothing listens */
+    uint64_t request, started_ms;
+    struct address address;
+    struct peer_id expected;
+};
+
+struct entry_list {
+    struct entry *at;
+    uint32_t n, cap;
+};
+
+enum end_state { END_OPENING, END_UP, END_DOWN };
+
+struct link {
+    uint32_t peer[2], life[2];
+    enum end_state end[2];
+    uint64_t last_ms[2]; /* last arrival planned at that side: FIFO */
+    struct entry_list held; /* arrived while cut */
+};
+
+struct frame {
+    struct segment segment; /* as the sender named it */
+    uint8_t *bytes;         /* NULL until written */
+    size_t len;
+    bool sent, here;
+    struct frame *next;
+};
+
+struct frame_queue {
+    struct frame *head, **tail;
+    uint32_t n;
+};
+
+/* One stream in one direction of one data connection. */
+struct channel {
+    struct bulk *bulk;
+    uint32_t side; /* the sender's */
+    uint64_t busy_until_ms, last_ms;
+    struct frame_queue queued, wire;
+};
+
+enum bulk_state { BULK_NONE, BULK_DIALLING, BULK_UP };
+
+/* The data connection between two peers. */
+struct bulk {
+    uint32_t peer[2], life[2];
+    enum bulk_state state;
+    uint64_t generation, started_ms;
+    bool break_on_heal;
+    struct channel channels[2][STREAM_COUNT]; /* by sender's side */
+    struct bulk *next;                        /* all of them */
+};
+
+struct post {
+    struct segment segment;
+    struct post *next;
+};
+
+struct world_peer {
+    struct identity identity;
+    struct address address;
+    struct core core;
+    bool alive, frozen, fail_save;
+    uint32_t life, group;
+    uint64_t armed_ms;
+    struct entry_list deferred; /* while frozen */
+    uint8_t *record;
+    size_t record_len;
+    bool cancelled_any[STREAM_COUNT];
+    uint64_t cancelled[STREAM_COUNT];
+    struct post *posts;
+    uint32_t n_posts;
+    uint64_t actions, die_at;
+    uint64_t spin_ms;
+    uint32_t spin;
+};
+
+struct trace_line {
+    uint64_t at_ms, step;
+    uint32_t peer;
+    char text[96];
+};
+
+struct world {
+    struct world_options opt;
+    struct world_calls calls;
+    uint64_t now_ms, seq, rng, trace, cut_serial;
+    struct entry *heap;
+    uint32_t n_heap, cap_heap;
+    struct world_peer *peers;
+    uint32_t *by_id; /* peers sorted by id */
+    struct link *links;
+    uint32_t n_links, cap_links;
+    struct bulk **bulks; /* n_peers * n_peers, lower number first */
+    struct bulk *all_bulks;
+    struct out *out;
+    struct world_stats stats;
+    struct trace_line lines[WORLD_TRACE_LINES];
+    uint64_t n_lines;
+};
+
+void *world_alloc(size_t bytes);
+void world_push(struct world *w, struct entry entry);
+void world_push_again(struct world *w, struct entry entry);
+void entry_list_add(struct entry_list *list, const struct entry *entry);
+void entry_free(struct entry *entry);
+uint32_t world_latency(struct world *w, uint32_t from, uint32_t to);
+/* Queue an event as an entry: it is delivered after what is due before. */
+void world_event(struct world *w,
+                 uint32_t peer,
+                 uint64_t at_ms,
+                 const struct event *event);
+/* Step a core now. */
+void world_deliver(struct world *w, uint32_t peer, struct event *event);
+
+/* world_link.c */
+void link_dial(struct world *w, uint32_t peer, const struct action *a);
+void link_send(struct world *w, uint32_t peer, const struct action *a);
+void link_hang_up(struct world *w, uint32_t peer, uint32_t link);
+void link_on_entry(struct world *w, struct entry *e);
+void link_peer_died(struct world *w, uint32_t peer);
+void link_on_cut(struct world *w);
+void link_on_heal(struct world *w);
+void link_free(struct world *w);
+
+/* world_bulk.c */
+void bulk_open(struct world *w, uint32_t peer, const struct action *a);
+void bulk_post(struct world *w, uint32_t peer, const struct segment *seg);
+void bulk_send(struct world *w, uint32_t peer, const struct segment *seg);
+void bulk_cancel(struct world *w, uint32_t peer, uint32_t stream, uint64_t at);
+void bulk_on_entry(struct world *w, struct entry *e);
+void bulk_peer_died(struct world *w, uint32_t peer);
+void bulk_on_cut(struct world *w);
+void bulk_on_heal(struct world *w);
+void bulk_on_thaw(struct world *w, uint32_t peer);
+bool bulk_cancelled(const struct world_peer *p, const struct segment *seg);
+void bulk_free(struct world *w);
+
+/* world_trace.c */
+void trace_mix(struct world *w, uint64_t x);
+void trace_event(struct world *w, uint32_t peer, const struct event *e);
+
+#endif

@@ -1,0 +1,2 @@
+loco_unit(kernels pool loco_kernels)
+loco_unit(kernels cpu loco_kernels)

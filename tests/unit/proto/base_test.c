@@ -1,0 +1,183 @@
+/* base_test.c - errors, little-endian words, randomness, log lines. */
+#include "tests/unit/proto/suite.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/base/bytes.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/base/rng.h"
+
+static void every_code_is_its_own_and_has_a_text(void **state)
+{
+    static const int codes[] = {
+#define X(name, code, text) name,
+        LOCO_ERR_MAP(X)
+#undef X
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(codes); i++) {
+        assert_true(codes[i] <= -30001);
+        assert_string_not_equal(loco_strerror(codes[i]), "unknown error");
+        for (size_t j = 0; j < i; j++) {
+            assert_int_not_equal(codes[i], codes[j]);
+            assert_string_not_equal(loco_strerror(codes[i]),
+                                    loco_strerror(codes[j]));
+        }
+    }
+    assert_string_equal(loco_strerror(0), "ok");
+    assert_string_equal(loco_strerror(-4095), "unknown error");
+}
+
+static void words_are_little_endian_on_every_host(void **state)
+{
+    static const uint8_t want[8] = {8, 7, 6, 5, 4, 3, 2, 0xf1};
+    uint8_t bytes[8];
+
+    (void)state;
+    put_u64(bytes, 0xf102030405060708U);
+    assert_memory_equal(bytes, want, 8);
+    assert_true(get_u64(want) == 0xf102030405060708U);
+    assert_int_equal(get_u32(want), 0x05060708);
+    assert_int_equal(get_u16(want), 0x0708);
+    put_u32(bytes, 0xf1020304U);
+    assert_int_equal(get_u32(bytes), 0xf1020304U);
+    put_u16(bytes, 0xfedcU);
+    assert_int_equal(get_u16(bytes), 0xfedcU);
+}
+
+static void randomness_equals_the_published_vectors(void **state)
+{
+    static const uint64_t zero[3] = {0xe220a8397b1dcdafU, 0x6e789e6aa1b965f4U,
+                                     0x06c45d188009454fU};
+    static const uint64_t other[3] = {0x599ed017fb08fc85U, 0x2c73f08458540fa5U,
+                                      0x883ebce5a3f27c77U};
+    static const uint64_t words[3] = {42, 1, 0};
+    uint64_t a = 0, b = 1234567;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_true(rng_next(&a) == zero[i]);
+        assert_true(rng_next(&b) == other[i]);
+    }
+    assert_true(rng_mix(words, 3) == 0x7747f4ced3bb64edU);
+}
+
+static void permutations_equal_the_published_vectors(void **state)
+{
+    static const uint32_t want8[8] = {1, 4, 5, 2, 6, 0, 3, 7};
+    static const uint32_t want5[5] = {4, 1, 3, 0, 2};
+    uint32_t p[8];
+
+    (void)state;
+    rng_perm(p, 8, 7);
+    assert_memory_equal(p, want8, sizeof want8);
+    rng_perm(p, 5, 7);
+    assert_memory_equal(p, want5, sizeof want5);
+    rng_perm(p, 1, 7);
+    assert_int_equal(p[0], 0);
+    rng_perm(p, 0, 7); /* touches nothing */
+    assert_int_equal(p[0], 0);
+}
+
+static void below_n_every_value_comes_about_equally_often(void **state)
+{
+    unsigned counts[7] = {0};
+    uint64_t s = 1;
+
+    (void)state;
+    for (int i = 0; i < 70000; i++) {
+        uint64_t x = rng_below(&s, 7);
+
+        assert_true(x < 7);
+        counts[x]++;
+    }
+    for (int i = 0; i < 7; i++) {
+        /* 6 standard deviations of a binomial: 6 * sqrt(70000 / 7 * 6/7) */
+        assert_in_range(counts[i], 10000 - 556, 10000 + 556);
+    }
+    assert_true(rng_below(&s, 1) == 0);
+    for (int i = 0; i < 1000; i++) {
+        float f = rng_float(&s);
+
+        assert_true(f >= 0.0f && f < 1.0f);
+    }
+}
+
+/* What log_write() put on stderr. */
+static void capture(char *out, size_t cap, enum log_level level, const char *t)
+{
+    int saved = dup(STDERR_FILENO), fds[2];
+    ssize_t n;
+
+    assert_int_equal(pipe(fds), 0);
+    assert_true(dup2(fds[1], STDERR_FILENO) >= 0);
+    log_write(level, "test", "%s", t);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    (void)close(fds[1]);
+    n = read(fds[0], out, cap - 1);
+    out[n > 0 ? n : 0] = '\0';
+    (void)close(fds[0]);
+    (void)close(saved);
+}
+
+static void log_lines_below_the_level_are_not_written(void **state)
+{
+    char line[256];
+
+    (void)state;
+    log_set_level(LOG_WARN);
+    capture(line, sizeof line, LOG_INFO, "quiet");
+    assert_string_equal(line, "");
+    capture(line, sizeof line, LOG_ERROR, "loud");
+    assert_non_null(strstr(line, "Z error test   loud\n"));
+    log_set_level(LOG_INFO);
+    assert_int_equal(log_level_parse("debug"), LOG_DEBUG);
+    assert_int_equal(log_level_parse("loud"), -1);
+    assert_true(log_enabled(LOG_INFO));
+    assert_false(log_enabled(LOG_DEBUG));
+}
+
+static void json_lines_escape_quotes_and_drop_control_bytes(void **state)
+{
+    char line[256];
+
+    (void)state;
+    log_set_json(true);
+    capture(line, sizeof line, LOG_INFO, "a \"b\" \\ c\nd");
+    log_set_json(false);
+    assert_non_null(strstr(line, "\"text\":\"a \\\"b\\\" \\\\ cd\"}\n"));
+}
+
+static void a_log_line_too_long_is_cut_and_still_json(void **state)
+{
+    char text[3000], line[4096];
+
+    (void)state;
+    memset(text, '"', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    log_set_json(true);
+    capture(line, sizeof line, LOG_INFO, text);
+    log_set_json(false);
+    assert_in_range(strlen(line), 900, 1200);
+    assert_string_equal(line + strlen(line) - 3, "\"}\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_code_is_its_own_and_has_a_text),
+        cmocka_unit_test(words_are_little_endian_on_every_host),
+        cmocka_unit_test(randomness_equals_the_published_vectors),
+        cmocka_unit_test(permutations_equal_the_published_vectors),
+        cmocka_unit_test(below_n_every_value_comes_about_equally_often),
+        cmocka_unit_test(log_lines_below_the_level_are_not_written),
+        cmocka_unit_test(json_lines_escape_quotes_and_drop_control_bytes),
+        cmocka_unit_test(a_log_line_too_long_is_cut_and_still_json),
+    };
+
+    return cmocka_run_group_tests_name("proto/base", tests, NULL, NULL);
+}

@@ -1,0 +1,42 @@
+/* example.h - one small valid manifest that several tests start from. */
+#ifndef LOCO_TESTS_UNIT_PROTO_EXAMPLE_H
+#define LOCO_TESTS_UNIT_PROTO_EXAMPLE_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/manifest.h"
+
+/* The quickstart model on two training shards and one held-out shard. */
+static inline void example_manifest(struct manifest *m)
+{
+    static const char *const names[3] = {"a.bin", "b.bin", "val.bin"};
+
+    manifest_default(m);
+    (void)strcpy(m->name, "example");
+    m->seed = 42;
+    m->model.dim = 128;
+    m->model.layers = 5;
+    m->model.heads = 4;
+    m->model.kv_heads = 4;
+    m->model.ffn = 344;
+    m->model.vocab = 256;
+    m->model.seq = 256;
+    m->model.tied = true;
+    m->data.n_shards = 3;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct manifest_shard *s = &m->data.shards[i];
+
+        (void)strcpy(s->name, names[i]);
+        memset(s->blake2b.b, (int)i + 1, ID_BYTES);
+        s->bytes = 1000000 + i;
+        s->tokens = 1000000;
+        s->val = i == 2;
+    }
+    m->data.shards[0].n_urls = 1;
+    (void)strcpy(m->data.shards[0].urls[0], "https://example.org/a.bin");
+    (void)strcpy(m->data.licence, "CC0");
+    m->stop.rounds = 100;
+}
+
+#endif

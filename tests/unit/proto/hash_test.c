@@ -1,0 +1,210 @@
+/* hash_test.c - domains, the tree, Merkle paths. The expected values come from
+ * Python's hashlib.blake2b(digest_size=32), an implementation of its own. */
+#include "tests/unit/proto/suite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+#include "proto/hash.h"
+
+#define MIB ((size_t)HASH_PIECE_BYTES)
+
+static void assert_hex(const struct hash32 *h, const char *want)
+{
+    char hex[ID_HEX_MAX];
+
+    hash32_hex(h, hex);
+    assert_string_equal(hex, want);
+}
+
+/* The file that the Python side hashed: byte i is (i * 31 + i / 251) & 255. */
+static uint8_t *pattern(size_t len)
+{
+    uint8_t *p = malloc(len + 1);
+
+    assert_non_null(p);
+    for (size_t i = 0; i < len; i++) {
+        p[i] = (uint8_t)(i * 31 + i / 251);
+    }
+    return p;
+}
+
+static void a_domain_is_a_prefix_with_its_zero(void **state)
+{
+    struct hash32 a, b;
+    struct hash_state s;
+
+    (void)state;
+    hash_bytes(NULL, "abc", 3, &a);
+    assert_hex(
+        &a, "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+    hash_bytes("loco-test", "abc", 3, &a);
+    assert_hex(
+        &a, "1ce6332bbb410e726f5eebf86a6bdb1f84f46a4606b0add8c14d96df89345143");
+    hash_init(&s, "loco-test");
+    hash_update(&s, "a", 1);
+    hash_update(&s, "", 0);
+    hash_update(&s, "bc", 2);
+    hash_final(&s, &b);
+    assert_true(hash32_eq(&a, &b));
+    hash_bytes("loco-tes", "tabc", 4, &b);
+    assert_false(hash32_eq(&a, &b));
+}
+
+static void the_tree_equals_an_independent_implementation(void **state)
+{
+    static const struct {
+        size_t len;
+        const char *want;
+    } rows[] = {
+        {0, "ca44a5bebe5187f941e272b3de93f82b5d5e7053f2df58e2e8634cc2e779d566"},
+        {1, "c4f0dc1a035670dea21c26bf720475e4eeeccff980b79afda991388ffdb93e47"},
+        {MIB - 1,
+         "6d61949f9dc10fca26b6b2b526e99cd2282b1dab347e14f20b17cac8f8619c16"},
+        {MIB,
+         "7435f64cf7a743f9bc601b45aac4ee3e67849deca1554f1ac0869dfa851b38ca"},
+        {MIB + 1,
+         "948b7f1a451cd6000b71694572ffc73028164b6d363cdb7855c42ff289696aef"},
+        {3 * MIB,
+         "3f4a719bcbd8f350caae857f674b3de77d959a8190a94297289f962a2cc18ea6"},
+        {5 * MIB + 12345,
+         "4633db01b744e3c323ef9fed426a1bf4ee02fdf36defa6c8c35c83d3516790f8"},
+        {7 * MIB,
+         "566c83c10a0657648b914338f019895ddace10ee7dd5737dd1b02f1e471f218b"},
+    };
+    uint8_t *data = pattern(7 * MIB);
+    struct hash32 h;
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        hash_tree(data, rows[i].len, &h);
+        assert_hex(&h, rows[i].want);
+    }
+    free(data);
+}
+
+static void the_tree_does_not_depend_on_how_data_arrives(void **state)
+{
+    const size_t len = 5 * MIB + 12345;
+    uint8_t *data = pattern(len);
+    struct hash_tree_state s;
+    struct hash32 want, got;
+    uint64_t rng = 7;
+
+    (void)state;
+    hash_tree(data, len, &want);
+    for (int round = 0; round < 4; round++) {
+        size_t at = 0;
+
+        hash_tree_init(&s);
+        while (at < len) {
+            size_t n = (size_t)rng_below(&rng, 700000);
+
+            n = n > len - at ? len - at : n;
+            hash_tree_update(&s, data + at, n);
+            at += n;
+        }
+        hash_tree_final(&s, &got);
+        assert_true(hash32_eq(&want, &got));
+    }
+    free(data);
+}
+
+/* Distinct leaves without hashing megabytes. */
+static void make_leaves(struct hash32 *leaves, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        hash_tree_leaf(&i, sizeof i, &leaves[i]);
+    }
+}
+
+static void every_leaf_of_every_tree_verifies_by_its_path(void **state)
+{
+    struct hash32 leaves[40], copy[40], path[HASH_PATH_MAX], root;
+
+    (void)state;
+    make_leaves(leaves, 40);
+    for (size_t n = 1; n <= 40; n++) {
+        memcpy(copy, leaves, sizeof copy);
+        hash_tree_root(copy, n, &root);
+        for (size_t i = 0; i < n; i++) {
+            size_t n_path;
+
+            memcpy(copy, leaves, sizeof copy);
+            n_path = hash_tree_path(copy, n, i, path);
+            assert_int_equal(
+                hash_tree_check(&root, &leaves[i], i, n, path, n_path), 0);
+            if (n > 1) {
+                assert_int_equal(hash_tree_check(&root, &leaves[(i + 1) % n], i,
+                                                 n, path, n_path),
+                                 LOCO_EHASH);
+                path[n_path - 1].b[5] ^= 1;
+                assert_int_equal(
+                    hash_tree_check(&root, &leaves[i], i, n, path, n_path),
+                    LOCO_EHASH);
+            }
+        }
+    }
+}
+
+static void a_path_of_the_wrong_length_or_place_is_refused(void **state)
+{
+    struct hash32 leaves[5], copy[5], path[HASH_PATH_MAX], root;
+    size_t n_path;
+
+    (void)state;
+    make_leaves(leaves, 5);
+    memcpy(copy, leaves, sizeof copy);
+    hash_tree_root(copy, 5, &root);
+    memcpy(copy, leaves, sizeof copy);
+    n_path = hash_tree_path(copy, 5, 2, path);
+    assert_int_equal(n_path, 3);
+    assert_int_equal(hash_tree_check(&root, &leaves[2], 2, 5, path, 2),
+                     LOCO_EHASH);
+    path[3] = path[2];
+    assert_int_equal(hash_tree_check(&root, &leaves[2], 2, 5, path, 4),
+                     LOCO_EHASH);
+    assert_int_equal(hash_tree_check(&root, &leaves[2], 3, 5, path, 3),
+                     LOCO_EHASH);
+    assert_int_equal(hash_tree_check(&root, &leaves[2], 5, 5, path, 3),
+                     LOCO_EHASH);
+}
+
+static void leaves_made_apart_give_the_same_root(void **state)
+{
+    const size_t len = 3 * MIB + 1;
+    uint8_t *data = pattern(len);
+    struct hash32 leaves[4], want, got;
+
+    (void)state;
+    assert_true(hash_tree_pieces(len) == 4);
+    assert_true(hash_tree_pieces(0) == 1);
+    assert_true(hash_tree_pieces(MIB) == 1);
+    assert_true(hash_tree_pieces(UINT64_MAX) == (uint64_t)1 << 44);
+    for (size_t i = 0; i < 4; i++) {
+        hash_tree_leaf(data + i * MIB, i < 3 ? MIB : 1, &leaves[i]);
+    }
+    hash_tree_root(leaves, 4, &got);
+    hash_tree(data, len, &want);
+    assert_true(hash32_eq(&want, &got));
+    hash_tree_root(NULL, 0, &got);
+    hash_tree(NULL, 0, &want);
+    assert_true(hash32_eq(&want, &got));
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_domain_is_a_prefix_with_its_zero),
+        cmocka_unit_test(the_tree_equals_an_independent_implementation),
+        cmocka_unit_test(the_tree_does_not_depend_on_how_data_arrives),
+        cmocka_unit_test(every_leaf_of_every_tree_verifies_by_its_path),
+        cmocka_unit_test(a_path_of_the_wrong_length_or_place_is_refused),
+        cmocka_unit_test(leaves_made_apart_give_the_same_root),
+    };
+
+    return cmocka_run_group_tests_name("proto/hash", tests, NULL, NULL);
+}

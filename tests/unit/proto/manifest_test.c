@@ -1,0 +1,301 @@
+/* manifest_test.c - run manifests: bytes, run id, signature, validity. */
+#include "tests/unit/proto/suite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/hash.h"
+#include "tests/unit/proto/example.h"
+
+/* 0.6 MB each: too large for the stack of a thread, so not on ours. */
+static struct manifest m, back;
+static uint8_t bytes[MANIFEST_BYTES_MAX], wire[MANIFEST_WIRE_MAX];
+static char errmsg[LOCO_ERRMSG_MAX];
+static struct identity author;
+
+static int make_author(void **state)
+{
+    static const uint8_t seed[32] = {1, 2, 3};
+
+    (void)state;
+    return identity_generate(&author, seed);
+}
+
+static void the_tables_are_sorted_and_the_bound_holds(void **state)
+{
+    (void)state;
+    assert_true(doc_schema_ok(manifest_schema()));
+    assert_true(doc_bytes_max(manifest_schema()) <= MANIFEST_BYTES_MAX);
+}
+
+static void a_manifest_is_read_back_bit_for_bit(void **state)
+{
+    struct hash32 a, b;
+    int n;
+
+    (void)state;
+    example_manifest(&m);
+    assert_int_equal(manifest_validate(&m, errmsg), 0);
+    n = manifest_encode(&m, bytes, sizeof bytes);
+    assert_true(n > 0);
+    assert_int_equal(manifest_decode(bytes, (size_t)n, &back), 0);
+    assert_memory_equal(&m, &back, sizeof m);
+    manifest_hash(bytes, (size_t)n, &a);
+    assert_int_equal(manifest_run_id(&back, &b), 0);
+    assert_true(hash32_eq(&a, &b));
+    hash_bytes("loco-run-1", bytes, (size_t)n, &b);
+    assert_true(hash32_eq(&a, &b));
+}
+
+static void every_value_changes_the_run_id(void **state)
+{
+    static const struct {
+        const char *path, *text;
+    } rows[] = {
+        {"author", "0000000000000000000000000000000000000000000000000000"
+                   "000000000001"},
+        {"name", "other"},
+        {"seed", "43"},
+        {"model.rope_theta", "10001"},
+        {"model.tied", "false"},
+        {"data.shards[2].val", "false"},
+        {"data.shards[0].urls[1]", "https://example.org/c"},
+        {"inner.lr", "0.00040000000000000007"},
+        {"sync.period", "51"},
+        {"round.grace_ms", "10001"},
+        {"stop.tokens", "1"},
+        {"transport.encryption", "off"},
+    };
+    struct hash32 first, id;
+
+    (void)state;
+    example_manifest(&m);
+    assert_int_equal(manifest_run_id(&m, &first), 0);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        example_manifest(&m);
+        assert_int_equal(
+            doc_set(manifest_schema(), &m, rows[i].path, rows[i].text, errmsg),
+            0);
+        assert_int_equal(manifest_run_id(&m, &id), 0);
+        assert_false(hash32_eq(&first, &id));
+    }
+}
+
+static void a_signed_manifest_passes_and_any_changed_byte_does_not(void **state)
+{
+    struct signer s = signer_sodium(&author);
+    uint8_t sig[SIGN_BYTES], got[SIGN_BYTES];
+    struct hash32 run, want;
+    int n;
+
+    (void)state;
+    example_manifest(&m);
+    assert_int_equal(manifest_sign(&m, &s, sig), 0);
+    assert_int_equal(manifest_verify(&m, &s, sig), 0);
+    n = manifest_pack(&m, sig, wire, sizeof wire);
+    assert_true(n > 0);
+    assert_int_equal(
+        manifest_unpack(wire, (size_t)n, &s, &back, got, &run, errmsg), 0);
+    assert_memory_equal(&m, &back, sizeof m);
+    assert_memory_equal(sig, got, sizeof sig);
+    assert_int_equal(manifest_run_id(&m, &want), 0);
+    assert_true(hash32_eq(&run, &want));
+    for (int i = 0; i < n; i++) {
+        int rv;
+
+        wire[i] ^= 1;
+        rv = manifest_unpack(wire, (size_t)n, &s, &back, NULL, &run, errmsg);
+        assert_true(rv == LOCO_EPROTO || rv == LOCO_ESIG);
+        wire[i] ^= 1;
+    }
+    for (int len = 0; len < n; len += 7) {
+        assert_int_equal(
+            manifest_unpack(wire, (size_t)len, &s, &back, NULL, &run, errmsg),
+            LOCO_EPROTO);
+    }
+}
+
+static void nobody_else_can_sign_for_the_author(void **state)
+{
+    static const uint8_t seed[32] = {9};
+    struct signer s = signer_sodium(&author), evil;
+    struct identity other;
+    uint8_t sig[SIGN_BYTES];
+    struct hash32 run;
+    int n;
+
+    (void)state;
+    assert_int_equal(identity_generate(&other, seed), 0);
+    evil = signer_sodium(&other);
+    example_manifest(&m);
+    assert_int_equal(manifest_sign(&m, &evil, sig), 0);
+    memcpy(m.author, author.public, sizeof m.author);
+    assert_int_equal(manifest_verify(&m, &s, sig), LOCO_ESIG);
+    n = manifest_pack(&m, sig, wire, sizeof wire);
+    assert_int_equal(
+        manifest_unpack(wire, (size_t)n, &s, &back, NULL, &run, errmsg),
+        LOCO_ESIG);
+    /* The public key beside the bytes is not what decides. */
+    memcpy(wire + n - 66 - 32, other.public, 32);
+    assert_int_equal(
+        manifest_unpack(wire, (size_t)n, &s, &back, NULL, &run, errmsg),
+        LOCO_ESIG);
+}
+
+static void a_signed_manifest_with_senseless_values_is_refused(void **state)
+{
+    struct signer s = signer_keyed(&author);
+    uint8_t sig[SIGN_BYTES];
+    struct hash32 run;
+    int n;
+
+    (void)state;
+    example_manifest(&m);
+    (void)strcpy(m.data.shards[1].name, "../../x");
+    assert_int_equal(manifest_sign(&m, &s, sig), 0);
+    n = manifest_pack(&m, sig, wire, sizeof wire);
+    assert_int_equal(
+        manifest_unpack(wire, (size_t)n, &s, &back, NULL, &run, errmsg),
+        LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "data.shards[1].name"));
+}
+
+static void the_largest_manifest_fits(void **state)
+{
+    struct signer s = signer_keyed(&author);
+    uint8_t sig[SIGN_BYTES];
+    struct hash32 run;
+    int n;
+
+    (void)state;
+    example_manifest(&m);
+    m.data.n_shards = MANIFEST_SHARDS_MAX;
+    for (uint32_t i = 0; i < MANIFEST_SHARDS_MAX; i++) {
+        struct manifest_shard *shard = &m.data.shards[i];
+
+        *shard = m.data.shards[0];
+        memset(shard->name, 'a', MANIFEST_NAME_MAX - 1);
+        shard->name[0] = (char)('a' + i % 26);
+        shard->name[1] = (char)('a' + i / 26);
+        shard->bytes = shard->tokens = 1000000000000000000U;
+        shard->n_urls = MANIFEST_URLS_MAX;
+        for (int j = 0; j < MANIFEST_URLS_MAX; j++) {
+            memset(shard->urls[j], 'u', MANIFEST_URL_MAX - 1);
+            memcpy(shard->urls[j], "https://", 8);
+        }
+    }
+    assert_int_equal(manifest_validate(&m, errmsg), 0);
+    assert_int_equal(manifest_sign(&m, &s, sig), 0);
+    n = manifest_pack(&m, sig, wire, sizeof wire);
+    assert_true(n > 500000);
+    assert_int_equal(
+        manifest_unpack(wire, (size_t)n, &s, &back, NULL, &run, errmsg), 0);
+    assert_memory_equal(&m, &back, sizeof m);
+}
+
+static void each_senseless_value_has_its_sentence(void **state)
+{
+    static const struct {
+        const char *path, *text, *reason;
+    } rows[] = {
+        {"name", "", "name: is empty"},
+        {"model.heads", "3", "model.heads: 3 does not divide"},
+        {"model.dim", "132", "head size 33 is odd"},
+        {"model.kv_heads", "3", "model.kv_heads: 3 does not divide"},
+        {"inner.seq", "257", "inner.seq: 257 is longer than model.seq 256"},
+        {"inner.micro_batch", "3", "inner.micro_batch: 3 does not divide"},
+        {"inner.lr", "0", "inner.lr: must be above 0"},
+        {"inner.lr_min", "1", "inner.lr_min: 1 is above inner.lr"},
+        {"inner.warmup", "10001", "inner.warmup: longer than inner.steps"},
+        {"data.shards[0].name", "a/b", "data.shards[0].name: must be"},
+        {"data.shards[0].name", "..", "data.shards[0].name: must be"},
+        {"data.shards[0].name", "", "data.shards[0].name: must be"},
+        {"data.shards[1].name", "a.bin", "is also shard 0"},
+        {"data.shards[0].urls[0]", "file:///etc/x", "must begin with http"},
+        {"data.tokenizer", "../t", "data.tokenizer: must be"},
+        {"data.tokenizer", "t.json", "data.tokenizer_blake2b: must be"},
+        {"model.vocab", "255", "256 bytes of the byte tokenizer"},
+        {"stages", "6", "stages: 6 is more than the 5 layers"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        example_manifest(&m);
+        assert_int_equal(
+            doc_set(manifest_schema(), &m, rows[i].path, rows[i].text, errmsg),
+            0);
+        assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+        if (strstr(errmsg, rows[i].reason) == NULL) {
+            fail_msg("%s: %s", rows[i].path, errmsg);
+        }
+    }
+}
+
+static void words_and_ranges_are_checked_where_they_are_set(void **state)
+{
+    static const char *const rows[][2] = {{"inner.optimizer", "adam"},
+                                          {"inner.schedule", "linear"},
+                                          {"sync.preset", "fedavg"},
+                                          {"sync.wire", "fp8"},
+                                          {"transport.encryption", ""},
+                                          {"round.min_peers", "0"},
+                                          {"round.min_peers", "65"},
+                                          {"round.fork_after_ms", "0"},
+                                          {"sync.period", "0"},
+                                          {"sync.fragments", "0"},
+                                          {"inner.beta1", "1"},
+                                          {"model.layers", "0"},
+                                          {"model.layers", "1025"},
+                                          {"inner.batch", "0"},
+                                          {"version", "2"},
+                                          {"stages", "0"},
+                                          {"data.shards[0].bytes", "0"}};
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        example_manifest(&m);
+        assert_int_equal(
+            doc_set(manifest_schema(), &m, rows[i][0], rows[i][1], errmsg),
+            LOCO_EINVAL);
+        assert_memory_equal(errmsg, rows[i][0], strlen(rows[i][0]));
+    }
+}
+
+static void a_run_needs_something_to_train_on(void **state)
+{
+    (void)state;
+    example_manifest(&m);
+    m.data.shards[0].val = m.data.shards[1].val = true;
+    assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "nothing to train on"));
+    m.data.n_shards = 0;
+    assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+    (void)strcpy(m.inner.schedule, "wsd");
+    example_manifest(&m);
+    (void)strcpy(m.inner.schedule, "wsd");
+    m.inner.decay = 9901; /* steps 10000, warmup 100 */
+    assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+    m.inner.decay = 9900;
+    assert_int_equal(manifest_validate(&m, errmsg), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tables_are_sorted_and_the_bound_holds),
+        cmocka_unit_test(a_manifest_is_read_back_bit_for_bit),
+        cmocka_unit_test(every_value_changes_the_run_id),
+        cmocka_unit_test(
+            a_signed_manifest_passes_and_any_changed_byte_does_not),
+        cmocka_unit_test(nobody_else_can_sign_for_the_author),
+        cmocka_unit_test(a_signed_manifest_with_senseless_values_is_refused),
+        cmocka_unit_test(the_largest_manifest_fits),
+        cmocka_unit_test(each_senseless_value_has_its_sentence),
+        cmocka_unit_test(words_and_ranges_are_checked_where_they_are_set),
+        cmocka_unit_test(a_run_needs_something_to_train_on),
+    };
+
+    return cmocka_run_group_tests_name("proto/manifest", tests, make_author,
+                                       NULL);
+}

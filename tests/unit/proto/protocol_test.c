@@ -1,0 +1,295 @@
+/* protocol_test.c - the examples of PROTOCOL.md are what this code does.
+ *
+ * Each example below is made by the code and must stand in the document line
+ * by line. `test_proto_protocol --print` prints them all, for the document.
+ */
+#include "tests/unit/proto/suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/frame.h"
+#include "proto/hash.h"
+#include "proto/record.h"
+#include "proto/uri.h"
+#include "tests/unit/proto/example.h"
+
+#define TEXT_MAX 16384
+
+static char text[TEXT_MAX];
+static size_t n_text;
+static struct identity alice;
+static struct manifest m;
+static uint8_t bytes[MANIFEST_WIRE_MAX];
+
+/* One line "label  value" of the example in `text`. */
+static void say(const char *label, const char *value)
+{
+    n_text += (size_t)snprintf(text + n_text, sizeof text - n_text, "%-12s%s\n",
+                               label, value);
+}
+
+static void say_hex(const char *label, const uint8_t *p, size_t n)
+{
+    char hex[2 * 64 + 1];
+
+    assert_true(n <= 64);
+    hex_encode(p, n, hex);
+    say(label, hex);
+}
+
+/* Sixteen bytes a line, with their offset. */
+static void dump(const uint8_t *p, size_t n)
+{
+    for (size_t at = 0; at < n; at += 16) {
+        char line[64] = "", label[24];
+        size_t k = 0;
+
+        for (size_t i = at; i < n && i < at + 16; i++) {
+            k += (size_t)snprintf(line + k, sizeof line - k, "%02x ", p[i]);
+        }
+        line[k - 1] = '\0';
+        (void)snprintf(label, sizeof label, "%04zx", at);
+        say(label, line);
+    }
+}
+
+static void make_identity(void)
+{
+    char id[ID_SHORT_MAX];
+
+    say_hex("seed", alice.secret, 32);
+    say_hex("public", alice.public, 32);
+    say_hex("peer id", alice.id.b, 32);
+    id_short(&alice.id, id);
+    say("short form", id);
+}
+
+static void make_signature(void)
+{
+    uint8_t sig[SIGN_BYTES];
+    struct hash32 h;
+
+    assert_int_equal(sign_detached(&alice, "loco-example", "abc", 3, sig), 0);
+    hash_bytes("loco-example", "abc", 3, &h);
+    say_hex("signed", h.b, 32);
+    say_hex("signature", sig, SIGN_BYTES);
+}
+
+static void make_tree(void)
+{
+    const size_t len = 2 * (size_t)HASH_PIECE_BYTES + 1;
+    uint8_t *zeros = calloc(1, len);
+    struct hash32 h;
+
+    assert_non_null(zeros);
+    hash_tree(NULL, 0, &h);
+    say_hex("no bytes", h.b, 32);
+    hash_tree("abc", 3, &h);
+    say_hex("\"abc\"", h.b, 32);
+    hash_tree(zeros, len, &h);
+    say_hex("2 MiB + 1", h.b, 32);
+    free(zeros);
+}
+
+static void make_frame(void)
+{
+    struct frame_header h = {.len = 5, .type = 2};
+    uint8_t out[FRAME_HEADER_BYTES + 5];
+
+    frame_header_encode(&h, out);
+    memcpy(out + FRAME_HEADER_BYTES, "hello", 5);
+    dump(out, sizeof out);
+}
+
+struct point {
+    uint64_t epoch;
+    int64_t shift;
+    bool last;
+    char addr[24];
+    uint32_t n_words;
+    uint16_t words[4];
+};
+
+static void make_message(void)
+{
+    static const struct msg_field fields[] = {
+        MSG_FIELD_U64(struct point, epoch),
+        MSG_FIELD_I64(struct point, shift),
+        MSG_FIELD_BOOL(struct point, last),
+        MSG_FIELD_STR(struct point, addr),
+        MSG_ARRAY_U16(struct point, words, n_words),
+    };
+    static const struct msg_schema schema = MSG_SCHEMA(struct point, fields);
+    struct point p = {.epoch = 300,
+                      .shift = -2,
+                      .last = true,
+                      .addr = "[::1]:4001",
+                      .n_words = 2,
+                      .words = {7, 128}};
+    int n = msg_encode(&schema, &p, bytes, sizeof bytes);
+
+    assert_true(n > 0);
+    dump(bytes, (size_t)n);
+}
+
+static void make_record(void)
+{
+    struct signer s = signer_sodium(&alice);
+    struct record r = {
+        .value_len = 3, .value = "abc", .sequence = 7, .expiry_s = 1800003600};
+    int n;
+
+    memset(r.key.b, 0x11, ID_BYTES);
+    assert_int_equal(record_sign(&r, &s), 0);
+    n = record_encode(&r, bytes, sizeof bytes);
+    assert_true(n > 0);
+    dump(bytes, (size_t)n);
+}
+
+static void make_manifest(void)
+{
+    struct signer s = signer_sodium(&alice);
+    uint8_t sig[SIGN_BYTES];
+    struct hash32 run;
+    int n;
+
+    example_manifest(&m);
+    m.data.n_shards = 1;
+    assert_int_equal(manifest_sign(&m, &s, sig), 0);
+    n = manifest_encode(&m, bytes, sizeof bytes);
+    assert_true(n > 0);
+    manifest_hash(bytes, (size_t)n, &run);
+    dump(bytes, (size_t)n);
+    say_hex("run id", run.b, 32);
+    say_hex("signature", sig, SIGN_BYTES);
+}
+
+static void make_uri(void)
+{
+    struct uri u = {.n_hosts = 2,
+                    .hosts = {{.host = "::1", .port = 4001, .ipv6 = true},
+                              {.host = "host.example", .port = 4002}},
+                    .has_peer = true};
+    char out[URI_TEXT_MAX];
+
+    memset(u.run.b, 0x22, ID_BYTES);
+    u.peer = alice.id;
+    assert_true(uri_format(&u, out, sizeof out) > 0);
+    n_text += (size_t)snprintf(text, sizeof text, "%s\n", out);
+}
+
+/* The rows of one map and of the maps in it. */
+static void make_rows(const struct doc_schema *s, const char *prefix)
+{
+    static const char *const kinds[] = {"u32",  "u64",  "float",
+                                        "bool", "text", "bytes"};
+    char path[DOC_PATH_MAX], inner[DOC_PATH_MAX + 1];
+
+    for (size_t i = 0; i < s->n_fields; i++) {
+        const struct doc_field *f = &s->fields[i];
+        const char *list = f->list ? "[]" : "";
+        size_t n = n_text;
+
+        (void)snprintf(path, sizeof path, "%s%s%s", prefix, f->key, list);
+        if (f->kind == DOC_MAP) {
+            (void)snprintf(inner, sizeof inner, "%s.", path);
+            make_rows(f->sub, inner);
+            continue;
+        }
+        n += (size_t)snprintf(text + n, sizeof text - n, "| `%s` | %s", path,
+                              kinds[f->kind]);
+        if (f->kind == DOC_STR || f->kind == DOC_HEX) {
+            n += (size_t)snprintf(text + n, sizeof text - n,
+                                  f->kind == DOC_STR ? ", < %zu" : " %zu",
+                                  f->size);
+        }
+        n += (size_t)snprintf(text + n, sizeof text - n, " | ");
+        for (size_t w = 0; f->words != NULL && f->words[w] != NULL; w++) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s",
+                                  w > 0 ? ", " : "", f->words[w]);
+        }
+        if (f->least != 0 || f->most != 0) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "%.10g to %.10g",
+                                  f->least, f->most);
+        }
+        if (f->list) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "at most %zu",
+                                  f->max);
+        }
+        n_text = n + (size_t)snprintf(text + n, sizeof text - n, " | %s |\n",
+                                      f->help);
+        assert_true(n_text < sizeof text / 2);
+    }
+}
+
+static void make_keys(void)
+{
+    make_rows(manifest_schema(), "");
+}
+
+static const struct {
+    const char *name;
+    void (*make)(void);
+} examples[] = {
+    {"manifest keys", make_keys},  {"identity", make_identity},
+    {"signature", make_signature}, {"tree hash", make_tree},
+    {"frame", make_frame},         {"message", make_message},
+    {"record", make_record},       {"manifest", make_manifest},
+    {"invitation", make_uri},
+};
+
+static void start(size_t i)
+{
+    n_text = 0;
+    text[0] = '\0';
+    examples[i].make();
+    assert_true(n_text > 0 && n_text < sizeof text);
+}
+
+static char *load_document(void)
+{
+    FILE *f = fopen(PROTOCOL_MD, "rb");
+    char *all = calloc(1, 1 << 20);
+
+    assert_non_null(f);
+    assert_non_null(all);
+    assert_true(fread(all, 1, (1 << 20) - 1, f) > 1000);
+    assert_int_equal(fclose(f), 0);
+    return all;
+}
+
+static void every_example_of_the_document_is_what_the_code_does(void **state)
+{
+    char *document = load_document();
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(examples); i++) {
+        start(i);
+        if (strstr(document, text) == NULL) {
+            fail_msg("PROTOCOL.md lacks the %s:\n%s", examples[i].name, text);
+        }
+    }
+    free(document);
+}
+
+int main(int argc, char **argv)
+{
+    static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_example_of_the_document_is_what_the_code_does),
+    };
+
+    if (identity_generate(&alice, seed) != 0) {
+        return 1;
+    }
+    if (argc == 2 && strcmp(argv[1], "--print") == 0) {
+        for (size_t i = 0; i < N_OF(examples); i++) {
+            start(i);
+            (void)printf("## %s\n%s\n", examples[i].name, text);
+        }
+        return 0;
+    }
+    return cmocka_run_group_tests_name("proto/protocol", tests, NULL, NULL);
+}

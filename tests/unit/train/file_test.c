@@ -1,0 +1,181 @@
+/* file_test.c - a file is there whole or not at all. */
+#include "train/file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/err.h"
+#include "tests/unit/train/disk_fault.h"
+#include "tests/unit/train/tmpdir.h"
+#include "train/errmsg.h"
+
+static struct tmpdir dir;
+static char errmsg[ERRMSG_SIZE];
+
+static int setup(void **state)
+{
+    (void)state;
+    tmpdir_make(&dir);
+    errmsg[0] = '\0';
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tmpdir_remove(&dir);
+    return 0;
+}
+
+/* A few writes around the buffer's size; the file's bytes are 0,1,2,... */
+static int write_pattern(const char *path, size_t size)
+{
+    struct file_out f;
+    uint8_t *data = malloc(size);
+    size_t at = 0;
+    size_t step = 1;
+    int rv = file_out_open(&f, path, errmsg);
+
+    for (size_t i = 0; i < size; i++) {
+        data[i] = (uint8_t)(i * 7);
+    }
+    while (rv == 0 && at < size) {
+        size_t n = step < size - at ? step : size - at;
+
+        rv = file_out_write(&f, data + at, n, errmsg);
+        at += n;
+        step = step * 3 + 1;
+    }
+    free(data);
+    if (rv != 0) {
+        file_out_abort(&f);
+        return rv;
+    }
+    return file_out_commit(&f, errmsg);
+}
+
+static void what_was_written_in_pieces_is_read_back_whole(void **state)
+{
+    static const size_t sizes[] = {0, 1, FILE_BUF_SIZE - 1, FILE_BUF_SIZE,
+                                   3 * FILE_BUF_SIZE + 5};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct file_map m;
+
+        assert_int_equal(write_pattern(tmpdir_file(&dir, "a"), sizes[i]), 0);
+        assert_int_equal(file_map_open(&m, tmpdir_file(&dir, "a"), errmsg), 0);
+        assert_int_equal(m.size, sizes[i]);
+        for (size_t k = 0; k < m.size; k++) {
+            assert_true(m.data[k] == (uint8_t)(k * 7));
+        }
+        file_map_close(&m);
+        file_map_close(&m);
+        assert_int_equal(tmpdir_count(&dir), 1);
+    }
+}
+
+static void nothing_is_at_the_path_before_the_commit(void **state)
+{
+    struct file_out f;
+
+    (void)state;
+    tmpdir_put(&dir, "a", "old", 3);
+    assert_int_equal(file_out_open(&f, tmpdir_file(&dir, "a"), errmsg), 0);
+    assert_int_equal(file_out_write(&f, "new", 3, errmsg), 0);
+    size_t len;
+    char *text = tmpdir_get(&dir, "a", &len);
+    assert_string_equal(text, "old");
+    free(text);
+    file_out_abort(&f);
+    text = tmpdir_get(&dir, "a", &len);
+    assert_string_equal(text, "old");
+    free(text);
+    assert_int_equal(tmpdir_count(&dir), 1);
+}
+
+static void any_failing_call_leaves_the_old_file_or_the_new_one(void **state)
+{
+    bool hit = true;
+    unsigned n_faults = 0;
+
+    (void)state;
+    for (unsigned nth = 0; hit; nth++) {
+        size_t len;
+        char *text;
+        int rv;
+
+        tmpdir_put(&dir, "a", "old", 3);
+        disk_fault_arm(nth, ENOSPC);
+        rv = file_write_whole(tmpdir_file(&dir, "a"), "fresh", 5, errmsg);
+        hit = disk_fault_disarm();
+        text = tmpdir_get(&dir, "a", &len);
+        if (!hit) {
+            assert_int_equal(rv, 0);
+            assert_string_equal(text, "fresh");
+        } else {
+            assert_int_equal(rv, LOCO_EDISK);
+            assert_non_null(strstr(errmsg, "No space left on device"));
+            /* The last call flushes the directory, after the rename. */
+            assert_string_equal(text, nth < 3 ? "old" : "fresh");
+            n_faults++;
+        }
+        free(text);
+        assert_int_equal(tmpdir_count(&dir), 1);
+    }
+    assert_int_equal(n_faults, 4); /* write, fsync, rename, fsync */
+}
+
+static void an_interrupted_attempt_does_not_stop_the_next(void **state)
+{
+    size_t len;
+    char *text;
+
+    (void)state;
+    tmpdir_put(&dir, "a.tmp", "half of some earlier attempt", 28);
+    assert_int_equal(file_write_whole(tmpdir_file(&dir, "a"), "x", 1, errmsg),
+                     0);
+    text = tmpdir_get(&dir, "a", &len);
+    assert_string_equal(text, "x");
+    free(text);
+    assert_int_equal(tmpdir_count(&dir), 1);
+}
+
+static void errors_have_their_code_and_name_the_file(void **state)
+{
+    struct file_map m;
+    char name[FILE_PATH_MAX + 10];
+    char joined[FILE_PATH_MAX];
+    struct file_out f;
+
+    (void)state;
+    assert_int_equal(file_map_open(&m, tmpdir_file(&dir, "none"), errmsg),
+                     LOCO_ENOENT);
+    assert_non_null(strstr(errmsg, "/none: No such file"));
+    assert_int_equal(file_map_open(&m, dir.path, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "not a regular file"));
+    assert_int_equal(
+        file_write_whole(tmpdir_file(&dir, "no/such"), "x", 1, errmsg),
+        LOCO_ENOENT);
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(file_out_open(&f, name, errmsg), LOCO_ERANGE);
+    assert_int_equal(file_path_join(joined, dir.path, name, NULL), LOCO_ERANGE);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(what_was_written_in_pieces_is_read_back_whole),
+        CASE(nothing_is_at_the_path_before_the_commit),
+        CASE(any_failing_call_leaves_the_old_file_or_the_new_one),
+        CASE(an_interrupted_attempt_does_not_stop_the_next),
+        CASE(errors_have_their_code_and_name_the_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+/* golden_test.c - the same bits everywhere.
+ *
+ * The whole way from contributions to committed parameters, displacement,
+ * encode, two hops, decode, rule N, twice, on a fixed vector that has
+ * ordinary, sub-normal and huge blocks. The hash of the resulting bits is a
+ * constant: every compiler, optimisation level and instruction set must give
+ * it. golden_bits.sh compiles this file many ways. The constants were computed
+ * a second time with NumPy's float32 and float16, from the texts of codec.h
+ * and rule.h alone.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/rng.h"
+#include "train/sync/codec.h"
+#include "train/sync/rule.h"
+
+#define N         10001
+#define N_MEMBERS 3
+
+static float phi[N];
+static float m[N];
+static float theta[N];
+static float g[N];
+static uint8_t wire[4 * N];
+
+/* FNV-1a over the bits, low byte first. */
+static uint64_t hash_floats(const float *x, size_t n, uint64_t h)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[i], sizeof bits);
+        for (unsigned k = 0; k < 32; k += 8) {
+            h = (h ^ (bits >> k & 0xffU)) * 0x100000001B3U;
+        }
+    }
+    return h;
+}
+
+/* One block near 1, one of sub-normal displacements, one near 2^90. */
+static int magnitude_at(size_t i)
+{
+    return i < 4096 ? 0 : i < 8192 ? -136 : 90;
+}
+
+static void fill_phi(void)
+{
+    uint64_t seed = 2024;
+
+    for (size_t i = 0; i < N; i++) {
+        phi[i] = ldexpf(rng_float(&seed) - 0.5F, magnitude_at(i));
+        m[i] = ldexpf(rng_float(&seed) - 0.5F, magnitude_at(i) - 6);
+    }
+}
+
+static void train_member(unsigned round, unsigned member)
+{
+    const uint64_t words[2] = {round, member};
+    uint64_t seed = rng_mix(words, 2);
+
+    for (size_t i = 0; i < N; i++) {
+        float u = rng_float(&seed) - 0.5F;
+        int tail = (int)rng_below(&seed, 16);
+        float step = ldexpf(u, magnitude_at(i) - 4 - tail);
+
+        theta[i] = phi[i] + step;
+    }
+}
+
+static uint64_t run_two_rounds(const struct codec *c)
+{
+    static const float weights[N_MEMBERS] = {0.5F, 0.3F, 0.2F};
+    const struct rule rule = {.lr = 0.7F, .mu = 0.9F};
+    struct outer_state s = {phi, m};
+    uint64_t h = 0xcbf29ce484222325U;
+
+    fill_phi();
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < N_MEMBERS; i++) {
+            train_member(round, i);
+            assert_int_equal(rule_displacement(g, phi, theta, N), 0);
+            assert_int_equal(i == 0 ? c->encode(wire, g, N, weights[i])
+                                    : c->add(wire, wire, g, N, weights[i]),
+                             0);
+        }
+        assert_int_equal(c->decode(g, wire, N), 0);
+        assert_int_equal(rule_apply(&rule, &s, &s, g, N), 0);
+        h = hash_floats(g, N, h);
+        h = hash_floats(phi, N, h);
+        h = hash_floats(m, N, h);
+    }
+    return h;
+}
+
+static void check(unsigned id, uint64_t want)
+{
+    uint64_t spec = run_two_rounds(codec_get_portable(id));
+    uint64_t fast = run_two_rounds(codec_get(id));
+
+    if (spec != want || fast != want) {
+        print_error("%s: portable %016llx, fast %016llx, stored %016llx\n",
+                    codec_get(id)->name, (unsigned long long)spec,
+                    (unsigned long long)fast, (unsigned long long)want);
+    }
+    assert_true(spec == want);
+    assert_true(fast == want);
+}
+
+static void two_rounds_in_fp32_give_the_stored_bits(void **state)
+{
+    (void)state;
+    check(CODEC_FP32, 0x24f99f1f6d524438U);
+}
+
+static void two_rounds_in_bf16_give_the_stored_bits(void **state)
+{
+    (void)state;
+    check(CODEC_BF16, 0x2da7b3420fbfabd5U);
+}
+
+static void two_rounds_in_fp16_give_the_stored_bits(void **state)
+{
+    (void)state;
+    check(CODEC_FP16, 0x18671ce700da56afU);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_rounds_in_fp32_give_the_stored_bits),
+        cmocka_unit_test(two_rounds_in_bf16_give_the_stored_bits),
+        cmocka_unit_test(two_rounds_in_fp16_give_the_stored_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+#include "train/adamw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+
+struct adamw_options adamw_defaults(void)
+{
+    return (struct adamw_options){
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .weight_decay = 0.1,
+        .clip_norm = 1,
+    };
+}
+
+int adamw_check(const struct adamw_options *opt, const char **reason)
+{
+    const char *fault = NULL;
+
+    if (!(opt->beta1 >= 0 && opt->beta1 < 1) ||
+        !(opt->beta2 >= 0 && opt->beta2 < 1)) {
+        fault = "betas must be at least 0 and below 1";
+    } else if (!(opt->eps > 0 && opt->eps <= 1)) {
+        fault = "eps must be above 0, at most 1";
+    } else if (!(opt->weight_decay >= 0 && opt->weight_decay <= 100)) {
+        fault = "weight decay must be 0 to 100";
+    } else if (!(opt->clip_norm >= 0 && isfinite(opt->clip_norm))) {
+        fault = "clip must be 0 (none) or a positive number";
+    }
+    if (reason != NULL) {
+        *reason = fault;
+    }
+    return fault == NULL ? 0 : LOCO_EINVAL;
+}
+
+/* Total of adjoining spans, or -1. */
+static int64_t spans_numel(const struct adamw_span *spans, int n_spans)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < n_spans; i++) {
+        if (spans[i].offset != n || spans[i].numel < 1) {
+            return -1;
+        }
+        n += spans[i].numel;
+    }
+    return n;
+}
+
+/* Neighbours with one decay rule become one span: fewer, longer passes. */
+static int
+join_spans(struct adamw_span *out, const struct adamw_span *spans, int n_spans)
+{
+    int n = 0;
+
+    for (int i = 0; i < n_spans; i++) {
+        if (n > 0 && out[n - 1].decay == spans[i].decay) {
+            out[n - 1].numel += spans[i].numel;
+        } else {
+            out[n++] = spans[i];
+        }
+    }
+    return n;
+}
+
+int adamw_open(struct adamw *a,
+               const struct adamw_options *opt,
+               const struct adamw_span *spans,
+               int n_spans)
+{
+    int64_t n = spans_numel(spans, n_spans);
+
+    memset(a, 0, sizeof *a);
+    if (n < 1 || adamw_check(opt, NULL) != 0) {
+        return LOCO_EINVAL;
+    }
+    a->opt = *opt;
+    a->n = n;
+    a->u = calloc((size_t)n, sizeof *a->u);
+    a->v = calloc((size_t)n, sizeof *a->v);
+    a->spans = malloc((size_t)n_spans * sizeof *spans);
+    a->partial = malloc((size_t)sumsq_chunks(n) * sizeof *a->partial);
+    if (a->u == NULL || a->v == NULL || a->spans == NULL ||
+        a->partial == NULL) {
+        adamw_close(a);
+        return LOCO_ENOMEM;
+    }
+    a->n_spans = join_spans(a->spans, spans, n_spans);
+    return 0;
+}
+
+int adamw_open_llama(struct adamw *a,
+                     const struct adamw_options *opt,
+                     const struct llama_config *c)
+{
+    int n = llama_tensor_count(c);
+    struct adamw_span *spans = malloc((size_t)n * sizeof *spans);
+    int rv;
+
+    memset(a, 0, sizeof *a);
+    if (spans == NULL) {
+        return LOCO_ENOMEM;
+    }
+    for (int i = 0; i < n; i++) {
+        struct llama_view v;
+
+        llama_tensor(c, i, &v);
+        spans[i] = (struct adamw_span){v.offset, v.numel, v.decay};
+    }
+    rv = adamw_open(a, opt, spans, n);
+    free(spans);
+    return rv;
+}
+
+void adamw_close(struct adamw *a)
+{
+    free(a->u);
+    free(a->v);
+    free(a->spans);
+    free(a->partial);
+    memset(a, 0, sizeof *a);
+}
+
+double
+adamw_norm(const struct backend *be, const float *x, int64_t n, double *partial)
+{
+    int64_t chunks = sumsq_chunks(n);
+    double sum = 0;
+
+    be->sumsq(be, &(struct sumsq){.x = x, .partial = partial, .n = n});
+    for (int64_t i = 0; i < chunks; i++) {
+        sum += partial[i];
+    }
+    return sqrt(sum);
+}
+
+/* beta^t by squaring: libm's pow may differ between machines. */
+static double power(double beta, uint64_t t)
+{
+    double result = 1;
+
+    for (; t > 0; t >>= 1) {
+        if ((t & 1) != 0) {
+            result *= beta;
+        }
+        beta *= beta;
+    }
+    return result;
+}
+
+/* The scalars of step t, everything but the buffers. */
+static struct adamw_op
+step_op(const struct adamw *a, const struct adamw_rate *rate, double grad_scale)
+{
+    const struct adamw_options *o = &a->opt;
+    double bias1 = 1 - power(o->beta1, a->t);
+    double bias2 = 1 - power(o->beta2, a->t);
+
+    return (struct adamw_op){
+        .grad_scale = (float)grad_scale,
+        .beta1 = (float)o->beta1,
+        .beta2 = (float)o->beta2,
+        .one_minus_beta1 = (float)(1 - o->beta1),
+        .one_minus_beta2 = (float)(1 - o->beta2),
+        .step = (float)(rate->lr / bias1),
+        .rsqrt_bias2 = (float)(1 / sqrt(bias2)),
+        .eps = (float)o->eps,
+    };
+}
+
+int adamw_step(struct adamw *a,
+               const struct backend *be,
+               float *theta,
+               const float *grad,
+               const struct adamw_rate *rate,
+               double *norm)
+{
+    double scale = rate->grad_scale;
+    double gnorm = adamw_norm(be, grad, a->n, a->partial) * scale;
+
+    if (norm != NULL) {
+        *norm = gnorm;
+    }
+    if (!isfinite(gnorm) || !isfinite(rate->lr)) {
+        return LOCO_ENUMERIC;
+    }
+    if (a->opt.clip_norm > 0 && gnorm > a->opt.clip_norm) {
+        scale *= a->opt.clip_norm / gnorm;
+    }
+    a->t++;
+    for (int i = 0; i < a->n_spans; i++) {
+        const struct adamw_span *s = &a->spans[i];
+        struct adamw_op op = step_op(a, rate, scale);
+
+        op.theta = theta + s->offset;
+        op.grad = grad + s->offset;
+        op.u = a->u + s->offset;
+        op.v = a->v + s->offset;
+        op.n = s->numel;
+        op.decay = s->decay ? (float)(rate->lr * a->opt.weight_decay) : 0;
+        be->adamw(be, &op);
+    }
+    return 0;
+}

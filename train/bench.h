@@ -1,0 +1,42 @@
+/* bench.h - how fast this machine trains a model: `loco bench train`.
+ *
+ * Times whole steps (forward, backward, clip, AdamW) on random tokens after
+ * two that warm caches and JIT. The figure is that of the median step.
+ */
+#ifndef LOCO_TRAIN_BENCH_H
+#define LOCO_TRAIN_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "train/llama_config.h"
+
+struct bench_train_options {
+    struct llama_config config;
+    uint32_t batch; /* sequences of a step, all in one micro-batch */
+    uint32_t seq;   /* 0: the model's */
+    int threads;
+    int steps;      /* timed ones; 0: as many as fit into 5 s, at least 3 */
+    bool reference; /* reference kernels instead of the fast ones */
+    bool dry_run;   /* only count parameters and bytes */
+};
+
+struct bench_train_result {
+    int64_t parameters;
+    int64_t workspace_bytes; /* activations and scratch */
+    int64_t state_bytes;     /* theta, gradient, two moments */
+    int steps;
+    double tokens_per_s;
+    double ms_per_step;
+    double flops_per_s; /* by llama_flops_per_token() */
+    int64_t max_rss_bytes;
+    double loss;      /* mean of the last step, nats per token */
+    const char *isa;  /* static text */
+    const char *gemm; /* static text */
+};
+
+/* LOCO_EINVAL for options out of range, LOCO_ENOMEM, LOCO_ENUMERIC. */
+int bench_train(const struct bench_train_options *opt,
+                struct bench_train_result *result);
+
+#endif

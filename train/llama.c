@@ -1,0 +1,252 @@
+#include "train/llama_pass.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+
+/* Logits are made for this many floats at a time (32 MB): the whole of
+ * (N, 32000) would be the largest buffer of all. */
+#define HEAD_FLOATS   (8 << 20)
+#define HEAD_ROWS_MIN 64
+
+/* Hands out slices of one allocation; with base NULL it only counts. Slices
+ * start on cache lines. */
+struct arena {
+    float *base;
+    size_t used;
+};
+
+static float *take(struct arena *a, int64_t n)
+{
+    size_t at = a->used;
+
+    a->used += ((size_t)n + 15) / 16 * 16;
+    return a->base == NULL ? NULL : a->base + at;
+}
+
+static void plan_layer(const struct llama *m, struct layer *l, struct arena *a)
+{
+    int64_t n = m->rows_max;
+
+    l->x1 = take(a, n * m->dim);
+    l->x2 = take(a, n * m->dim);
+    l->rrms1 = take(a, n);
+    l->rrms2 = take(a, n);
+    l->qkv = take(a, n * m->qkv_dim);
+    l->att = take(a, n * m->dim);
+    l->lse = take(a, n * m->c.heads);
+    l->mid = take(a, n * m->dim);
+    l->gu = take(a, n * 2 * m->ffn);
+    l->h = take(a, n * m->ffn);
+    l->out = take(a, n * m->dim);
+}
+
+static void plan(struct llama *m, struct arena *a)
+{
+    int64_t n = m->rows_max;
+    int64_t half = m->dim / m->c.heads / 2;
+    struct layer unused;
+
+    for (uint32_t i = 0; i < m->c.layers; i++) {
+        plan_layer(m, m->layers == NULL ? &unused : &m->layers[i], a);
+    }
+    m->cos = take(a, m->c.seq * half);
+    m->sin = take(a, m->c.seq * half);
+    m->embed = take(a, n * m->dim);
+    m->final = take(a, n * m->dim);
+    m->rrms = take(a, n);
+    m->logits = take(a, m->head_rows * m->vocab);
+    m->loss = take(a, n);
+    m->dx = take(a, n * m->dim);
+    m->dnorm = take(a, n * m->dim);
+    m->datt = take(a, n * m->dim);
+    m->dqkv = take(a, n * m->qkv_dim);
+    m->dgu = take(a, n * 2 * m->ffn);
+    m->dh = take(a, n * m->ffn);
+    m->scratch = take(a, backend_scratch_floats(m->be, m->c.seq));
+}
+
+static void shape(struct llama *m,
+                  const struct llama_config *c,
+                  const struct backend *be,
+                  uint32_t micro_batch)
+{
+    int64_t rows = HEAD_FLOATS / (int64_t)c->vocab;
+
+    memset(m, 0, sizeof *m);
+    m->c = *c;
+    m->be = be;
+    m->rows_max = (int64_t)micro_batch * c->seq;
+    rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows;
+    m->head_rows = rows < m->rows_max ? rows : m->rows_max;
+    m->dim = c->dim;
+    m->ffn = c->ffn;
+    m->vocab = c->vocab;
+    m->qkv_dim = (int64_t)c->dim / c->heads * (c->heads + 2 * c->kv_heads);
+}
+
+/* Angles in double, rounded once. */
+static void fill_rope(struct llama *m)
+{
+    int64_t d = m->dim / m->c.heads;
+
+    for (int64_t t = 0; t < m->c.seq; t++) {
+        for (int64_t j = 0; j < d / 2; j++) {
+            double inv =
+                pow((double)m->c.rope_theta, -2.0 * (double)j / (double)d);
+
+            m->cos[t * (d / 2) + j] = (float)cos((double)t * inv);
+            m->sin[t * (d / 2) + j] = (float)sin((double)t * inv);
+        }
+    }
+}
+
+size_t llama_workspace_bytes(const struct llama_config *c,
+                             const struct backend *backend,
+                             uint32_t micro_batch)
+{
+    struct llama m;
+    struct arena a = {0};
+
+    shape(&m, c, backend, micro_batch);
+    plan(&m, &a);
+    return a.used * sizeof(float) + sizeof m + c->layers * sizeof *m.layers;
+}
+
+int llama_open(struct llama **out,
+               const struct llama_config *c,
+               const struct backend *backend,
+               uint32_t micro_batch)
+{
+    struct llama *m;
+    struct arena a = {0};
+
+    if (llama_config_check(c, NULL) != 0 || micro_batch == 0 ||
+        micro_batch > LLAMA_MICRO_BATCH_MAX) {
+        return LOCO_EINVAL;
+    }
+    m = malloc(sizeof *m);
+    if (m == NULL) {
+        return LOCO_ENOMEM;
+    }
+    shape(m, c, backend, micro_batch);
+    plan(m, &a);
+    m->layers = calloc(c->layers, sizeof *m->layers);
+    if (m->layers == NULL) {
+        goto err_after_model;
+    }
+    m->arena = aligned_alloc(64, a.used * sizeof(float));
+    if (m->arena == NULL) {
+        goto err_after_layers;
+    }
+    a = (struct arena){.base = m->arena};
+    plan(m, &a);
+    fill_rope(m);
+    *out = m;
+    return 0;
+
+err_after_layers:
+    free(m->layers);
+err_after_model:
+    free(m);
+    return LOCO_ENOMEM;
+}
+
+void llama_close(struct llama *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    free(m->arena);
+    free(m->layers);
+    free(m);
+}
+
+const struct llama_config *llama_get_config(const struct llama *m)
+{
+    return &m->c;
+}
+
+double llama_flops_per_token(const struct llama_config *c, int64_t t)
+{
+    double matrices = 0;
+    int n = llama_tensor_count(c);
+
+    for (int i = 0; i < n; i++) {
+        struct llama_view v;
+
+        llama_tensor(c, i, &v);
+        if (v.ndim == 2 && (v.offset != 0 || c->tied)) {
+            matrices += (double)v.numel;
+        }
+    }
+    return 6 * matrices + 6.0 * c->layers * c->dim * (double)t;
+}
+
+static int check_batch(const struct llama *m, const struct llama_batch *batch)
+{
+    if (batch->t < 1 || batch->t > m->c.seq || batch->b < 1) {
+        return LOCO_EINVAL;
+    }
+    for (int64_t n = 0; n < batch->b * batch->t; n++) {
+        uint32_t target = batch->targets[n];
+
+        if (batch->tokens[n] >= m->c.vocab ||
+            (target >= m->c.vocab && target != LLAMA_IGNORE)) {
+            return LOCO_ERANGE;
+        }
+    }
+    return 0;
+}
+
+int llama_loss(struct llama *m,
+               const float *theta,
+               const struct llama_batch *batch,
+               float *grad,
+               double *loss_sum)
+{
+    int64_t b_max;
+    int rv = check_batch(m, batch);
+
+    *loss_sum = 0;
+    if (rv != 0) {
+        return rv;
+    }
+    b_max = m->rows_max / batch->t;
+    for (int64_t b = 0; b < batch->b; b += b_max) {
+        int64_t left = batch->b - b;
+        struct llama_batch part = {
+            .tokens = batch->tokens + b * batch->t,
+            .targets = batch->targets + b * batch->t,
+            .b = left < b_max ? left : b_max,
+            .t = batch->t,
+        };
+
+        *loss_sum += pass_loss(m, theta, &part, grad);
+    }
+    return isfinite(*loss_sum) ? 0 : LOCO_ENUMERIC;
+}
+
+int llama_logits(struct llama *m,
+                 const float *theta,
+                 const uint32_t *tokens,
+                 int64_t t,
+                 float *logits)
+{
+    struct llama_batch batch = {tokens, tokens, 1, t};
+    int rv = check_batch(m, &batch);
+
+    if (rv != 0) {
+        return rv;
+    }
+    pass_forward(m, theta, &batch);
+    pass_logits(m, theta, t - 1, 1, logits);
+    for (int64_t v = 0; v < m->vocab; v++) {
+        if (!isfinite(logits[v])) {
+            return LOCO_ENUMERIC;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,79 @@
+/* llama.h - forward and backward of the model: theta and tokens in, loss and
+ * gradient out.
+ *
+ * Written against kernels/backend.h alone; the same code runs on references
+ * and on fast kernels. About 6 flops per matrix parameter and token and
+ * 6 L T C more for causal attention, see llama_flops_per_token(). All
+ * activations of one micro-batch are kept for the backward pass:
+ * llama_workspace_bytes() says how much that is before anything is allocated.
+ *
+ * Losses and gradients are SUMS over tokens, not means: micro-batches of any
+ * size add up, and the optimizer divides once (grad_scale in adamw.h).
+ *
+ * A loss that is not finite is LOCO_ENUMERIC; the gradient is then rubbish and
+ * must be thrown away. Token ids are checked: LOCO_ERANGE, nothing touched.
+ *
+ * One thread at a time, the one that owns the backend.
+ */
+#ifndef LOCO_TRAIN_LLAMA_H
+#define LOCO_TRAIN_LLAMA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "train/llama_config.h"
+
+/* As a target: this position is not scored. */
+#define LLAMA_IGNORE XENT_IGNORE
+
+/* Sequences in a micro-batch: keeps every size within 64 bits. */
+#define LLAMA_MICRO_BATCH_MAX 4096
+
+struct llama;
+
+/* Prepare for micro-batches of at most micro_batch * seq tokens. The backend
+ * is borrowed until llama_close. LOCO_EINVAL for a bad config or a micro_batch
+ * outside 1..LLAMA_MICRO_BATCH_MAX, LOCO_ENOMEM. */
+int llama_open(struct llama **out,
+               const struct llama_config *c,
+               const struct backend *backend,
+               uint32_t micro_batch);
+
+/* NULL is allowed. */
+void llama_close(struct llama *m);
+
+/* Bytes that llama_open would allocate. */
+size_t llama_workspace_bytes(const struct llama_config *c,
+                             const struct backend *backend,
+                             uint32_t micro_batch);
+
+const struct llama_config *llama_get_config(const struct llama *m);
+
+struct llama_batch {
+    const uint32_t *tokens;  /* (B, T), each below V */
+    const uint32_t *targets; /* (B, T), each below V or LLAMA_IGNORE */
+    int64_t b;               /* any: cut into micro-batches */
+    int64_t t;               /* 1 to seq */
+};
+
+/* *loss_sum = sum of -log p(target) in nats over the scored positions.
+ * With `grad` (numel): grad += d(loss sum)/d theta. */
+int llama_loss(struct llama *m,
+               const float *theta,
+               const struct llama_batch *batch,
+               float *grad,
+               double *loss_sum);
+
+/* logits (V) = scores of the token after tokens[0 .. t), t <= seq. */
+int llama_logits(struct llama *m,
+                 const float *theta,
+                 const uint32_t *tokens,
+                 int64_t t,
+                 float *logits);
+
+/* Forward and backward, the convention of trainer figures: 6 per matrix
+ * parameter (the embedding counts only as a tied head) + 6 L T C. */
+double llama_flops_per_token(const struct llama_config *c, int64_t t);
+
+#endif

@@ -1,0 +1,349 @@
+/* llama_pass.c - one layer, forward:
+ *
+ *   x1 = norm(x) ; qkv = x1 Wqkv' ; rope ; a = attention ; y = a Wo' ; x += y
+ *   x2 = norm(x) ; gu = x2 Wgu'   ; h = swiglu(gu) ; y = h Wd' ; x += y
+ *
+ * The additions happen inside the next norm, which reads both anyway. The
+ * backward pass goes the same way up; dx is the gradient of the residual
+ * stream, to which every branch adds.
+ */
+#include "train/llama_pass.h"
+
+#include <string.h>
+
+/* y (N, out) = x (N, in) W' */
+static void project(const struct llama *m,
+                    float *y,
+                    const float *x,
+                    const float *w,
+                    int64_t in,
+                    int64_t out)
+{
+    m->be->matmul(m->be, &(struct matmul){.m = m->n,
+                                          .n = out,
+                                          .k = in,
+                                          .a = x,
+                                          .lda = in,
+                                          .b = w,
+                                          .ldb = in,
+                                          .tb = true,
+                                          .c = y,
+                                          .ldc = out,
+                                          .alpha = 1});
+}
+
+/* One matrix in the backward pass. */
+struct back {
+    const float *dy; /* (N, out) */
+    const float *x;  /* (N, in) the forward input */
+    const float *w;  /* (out, in) */
+    float *dx;       /* (N, in) = */
+    float *dw;       /* (out, in) += */
+    int64_t n, in, out;
+};
+
+static void project_back(const struct llama *m, const struct back *p)
+{
+    m->be->matmul(m->be, &(struct matmul){.m = p->n,
+                                          .n = p->in,
+                                          .k = p->out,
+                                          .a = p->dy,
+                                          .lda = p->out,
+                                          .b = p->w,
+                                          .ldb = p->in,
+                                          .c = p->dx,
+                                          .ldc = p->in,
+                                          .alpha = 1});
+    m->be->matmul(m->be, &(struct matmul){.m = p->out,
+                                          .n = p->in,
+                                          .k = p->n,
+                                          .a = p->dy,
+                                          .lda = p->out,
+                                          .ta = true,
+                                          .b = p->x,
+                                          .ldb = p->in,
+                                          .c = p->dw,
+                                          .ldc = p->in,
+                                          .alpha = 1,
+                                          .beta = 1});
+}
+
+static struct rope rope_of(const struct llama *m, float *x, float sign)
+{
+    return (struct rope){.x = x,
+                         .cos = m->cos,
+                         .sin = m->sin,
+                         .n = m->n,
+                         .t = m->t,
+                         .ld = m->qkv_dim,
+                         .heads = m->c.heads + m->c.kv_heads,
+                         .d = m->dim / m->c.heads,
+                         .sign = sign};
+}
+
+static struct attention attention_of(const struct llama *m,
+                                     const struct layer *l)
+{
+    return (struct attention){.qkv = l->qkv,
+                              .out = l->att,
+                              .lse = l->lse,
+                              .dout = m->datt,
+                              .dqkv = m->dqkv,
+                              .scratch = m->scratch,
+                              .b = m->b,
+                              .t = m->t,
+                              .heads = m->c.heads,
+                              .kv_heads = m->c.kv_heads,
+                              .d = m->dim / m->c.heads};
+}
+
+static const float *at(const struct llama *m,
+                       const float *theta,
+                       enum llama_param id,
+                       int64_t layer)
+{
+    return theta + llama_offset(&m->c, id, layer);
+}
+
+/* x += add, then y = norm(x) */
+static void norm(const struct llama *m,
+                 float *x,
+                 const float *add,
+                 const float *w,
+                 float *y,
+                 float *rrms)
+{
+    m->be->rmsnorm_fwd(m->be, &(struct rmsnorm){.x = x,
+                                                .add = add,
+                                                .w = w,
+                                                .y = y,
+                                                .rrms = rrms,
+                                                .n = m->n,
+                                                .c = m->dim,
+                                                .eps = m->c.norm_eps});
+}
+
+/* The stream before this layer is x + add: a stream buffer first holds only
+ * its branch's output, and the norm that reads it adds the stream before. */
+static void layer_forward(const struct llama *m,
+                          const float *theta,
+                          int64_t i,
+                          float *x,
+                          const float *add)
+{
+    const struct layer *l = &m->layers[i];
+    const struct backend *be = m->be;
+    struct rope rope = rope_of(m, l->qkv, 1);
+    struct attention attention = attention_of(m, l);
+
+    norm(m, x, add, at(m, theta, LLAMA_ATTN_NORM, i), l->x1, l->rrms1);
+    project(m, l->qkv, l->x1, at(m, theta, LLAMA_Q, i), m->dim, m->qkv_dim);
+    be->rope(be, &rope);
+    be->attention_fwd(be, &attention);
+    project(m, l->mid, l->att, at(m, theta, LLAMA_O, i), m->dim, m->dim);
+    norm(m, l->mid, x, at(m, theta, LLAMA_FFN_NORM, i), l->x2, l->rrms2);
+    project(m, l->gu, l->x2, at(m, theta, LLAMA_GATE, i), m->dim, 2 * m->ffn);
+    be->swiglu_fwd(
+        be, &(struct swiglu){.gu = l->gu, .h = l->h, .n = m->n, .f = m->ffn});
+    project(m, l->out, l->h, at(m, theta, LLAMA_DOWN, i), m->ffn, m->dim);
+}
+
+void pass_forward(struct llama *m,
+                  const float *theta,
+                  const struct llama_batch *batch)
+{
+    float *x = m->embed;
+    const float *add = NULL;
+
+    m->b = batch->b;
+    m->t = batch->t;
+    m->n = batch->b * batch->t;
+    m->be->embed_fwd(m->be, &(struct embed){.tokens = batch->tokens,
+                                            .table = theta,
+                                            .x = x,
+                                            .n = m->n,
+                                            .c = m->dim});
+    for (int64_t i = 0; i < m->c.layers; i++) {
+        layer_forward(m, theta, i, x, add);
+        x = m->layers[i].out;
+        add = m->layers[i].mid;
+    }
+    norm(m, x, add, at(m, theta, LLAMA_NORM, 0), m->final, m->rrms);
+}
+
+void pass_logits(const struct llama *m,
+                 const float *theta,
+                 int64_t from,
+                 int64_t rows,
+                 float *logits)
+{
+    m->be->matmul(m->be, &(struct matmul){.m = rows,
+                                          .n = m->vocab,
+                                          .k = m->dim,
+                                          .a = m->final + from * m->dim,
+                                          .lda = m->dim,
+                                          .b = at(m, theta, LLAMA_HEAD, 0),
+                                          .ldb = m->dim,
+                                          .tb = true,
+                                          .c = logits,
+                                          .ldc = m->vocab,
+                                          .alpha = 1});
+}
+
+/* Logits and loss of `rows` rows from `from`; with grad also their backward
+ * pass into dnorm and the head. */
+static void head_rows(struct llama *m,
+                      const float *theta,
+                      const uint32_t *targets,
+                      float *grad,
+                      int64_t from,
+                      int64_t rows)
+{
+    const struct backend *be = m->be;
+    const float *x = m->final + from * m->dim;
+    int64_t head = llama_offset(&m->c, LLAMA_HEAD, 0);
+
+    pass_logits(m, theta, from, rows, m->logits);
+    be->xent(be, &(struct xent){.logits = m->logits,
+                                .targets = targets + from,
+                                .loss = m->loss + from,
+                                .n = rows,
+                                .v = m->vocab,
+                                .grad = grad != NULL});
+    if (grad != NULL) {
+        project_back(m, &(struct back){.dy = m->logits,
+                                       .x = x,
+                                       .w = theta + head,
+                                       .dx = m->dnorm + from * m->dim,
+                                       .dw = grad + head,
+                                       .n = rows,
+                                       .in = m->dim,
+                                       .out = m->vocab});
+    }
+}
+
+/* dx += gradient of norm(x) with dy = dnorm; the weight's goes to grad */
+static void norm_back(
+    const struct llama *m, float *x, float *rrms, const float *w, float *dw)
+{
+    struct rmsnorm op = {.x = x,
+                         .w = w,
+                         .rrms = rrms,
+                         .dy = m->dnorm,
+                         .dx = m->dx,
+                         .dw = dw,
+                         .n = m->n,
+                         .c = m->dim,
+                         .eps = m->c.norm_eps};
+
+    m->be->rmsnorm_bwd(m->be, &op);
+    m->be->rmsnorm_dw(m->be, &op);
+}
+
+static void
+ffn_back(const struct llama *m, const float *theta, float *grad, int64_t i)
+{
+    const struct layer *l = &m->layers[i];
+    int64_t down = llama_offset(&m->c, LLAMA_DOWN, i);
+    int64_t gate = llama_offset(&m->c, LLAMA_GATE, i);
+    int64_t w = llama_offset(&m->c, LLAMA_FFN_NORM, i);
+
+    project_back(m, &(struct back){.dy = m->dx,
+                                   .x = l->h,
+                                   .w = theta + down,
+                                   .dx = m->dh,
+                                   .dw = grad + down,
+                                   .n = m->n,
+                                   .in = m->ffn,
+                                   .out = m->dim});
+    m->be->swiglu_bwd(
+        m->be,
+        &(struct swiglu){
+            .gu = l->gu, .dh = m->dh, .dgu = m->dgu, .n = m->n, .f = m->ffn});
+    project_back(m, &(struct back){.dy = m->dgu,
+                                   .x = l->x2,
+                                   .w = theta + gate,
+                                   .dx = m->dnorm,
+                                   .dw = grad + gate,
+                                   .n = m->n,
+                                   .in = m->dim,
+                                   .out = 2 * m->ffn});
+    norm_back(m, l->mid, l->rrms2, theta + w, grad + w);
+}
+
+static void attention_back(const struct llama *m,
+                           const float *theta,
+                           float *grad,
+                           int64_t i)
+{
+    const struct layer *l = &m->layers[i];
+    int64_t o = llama_offset(&m->c, LLAMA_O, i);
+    int64_t q = llama_offset(&m->c, LLAMA_Q, i);
+    int64_t w = llama_offset(&m->c, LLAMA_ATTN_NORM, i);
+    struct rope rope = rope_of(m, m->dqkv, -1);
+    struct attention attention = attention_of(m, l);
+
+    project_back(m, &(struct back){.dy = m->dx,
+                                   .x = l->att,
+                                   .w = theta + o,
+                                   .dx = m->datt,
+                                   .dw = grad + o,
+                                   .n = m->n,
+                                   .in = m->dim,
+                                   .out = m->dim});
+    m->be->attention_bwd(m->be, &attention);
+    m->be->rope(m->be, &rope);
+    project_back(m, &(struct back){.dy = m->dqkv,
+                                   .x = l->x1,
+                                   .w = theta + q,
+                                   .dx = m->dnorm,
+                                   .dw = grad + q,
+                                   .n = m->n,
+                                   .in = m->dim,
+                                   .out = m->qkv_dim});
+    norm_back(m, i == 0 ? m->embed : m->layers[i - 1].out, l->rrms1, theta + w,
+              grad + w);
+}
+
+static void backward(struct llama *m,
+                     const float *theta,
+                     const uint32_t *tokens,
+                     float *grad)
+{
+    int64_t w = llama_offset(&m->c, LLAMA_NORM, 0);
+
+    memset(m->dx, 0, (size_t)(m->n * m->dim) * sizeof *m->dx);
+    norm_back(m, m->layers[m->c.layers - 1].out, m->rrms, theta + w, grad + w);
+    for (int64_t i = (int64_t)m->c.layers - 1; i >= 0; i--) {
+        ffn_back(m, theta, grad, i);
+        attention_back(m, theta, grad, i);
+    }
+    m->be->embed_bwd(m->be, &(struct embed){.tokens = tokens,
+                                            .dx = m->dx,
+                                            .dtable = grad,
+                                            .n = m->n,
+                                            .c = m->dim});
+}
+
+double pass_loss(struct llama *m,
+                 const float *theta,
+                 const struct llama_batch *batch,
+                 float *grad)
+{
+    double sum = 0;
+
+    pass_forward(m, theta, batch);
+    for (int64_t from = 0; from < m->n; from += m->head_rows) {
+        int64_t left = m->n - from;
+
+        head_rows(m, theta, batch->targets, grad, from,
+                  left < m->head_rows ? left : m->head_rows);
+    }
+    if (grad != NULL) {
+        backward(m, theta, batch->tokens, grad);
+    }
+    for (int64_t n = 0; n < m->n; n++) {
+        sum += m->loss[n];
+    }
+    return sum;
+}
