@@ -267,12 +267,7 @@ static void on_link_up(struct node *n, const struct event *ev)
 
 static void on_link_down(struct node *n, const struct event *ev)
 {
-    int peer = members_heard(&n->members, ev->link, n->now);
-
     members_link_down(&n->members, ev->link, n->now);
-    if (peer != MEMBERS_NONE && !members_linked(&n->members, peer)) {
-        node_dht_unreachable(n, peer);
-    }
 }
 
 static void on_dial_failed(struct node *n, const struct event *ev)

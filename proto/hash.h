@@ -10,7 +10,7 @@
  *     leaf = H("leaf" || piece)     node = H("node" || left || right)
  * level by level, a node without partner moves up unchanged. Empty data is one
  * empty piece. A piece can be verified alone by its Merkle path.
- * Cost: about 1 ns per byte; memory: one state of 2 KB whatever the length.
+ * Cost: about 1.4 ns per byte on one core; memory: one state of 2 KB.
  *
  * Pure, no failure, no allocation. Process-wide: call sign_start() first, or
  * the slower portable code is used.

@@ -277,6 +277,7 @@ void world_start(struct world *w, uint32_t peer, const struct core *core)
     p->life++;
     p->armed_ms = CORE_NEVER;
     memset(p->cancelled_any, 0, sizeof p->cancelled_any);
+    memset(p->cancel_seq, 0, sizeof p->cancel_seq);
     world_note(w, peer, "start");
     arm(w, peer);
 }
@@ -459,6 +460,7 @@ static void on_event(struct world *w, struct entry *e)
     struct event *event = e->ptr;
 
     if (event->type == EVENT_SEG_DONE &&
+        e->seq < w->peers[e->peer].cancel_seq[event->segment.stream] &&
         bulk_cancelled(&w->peers[e->peer], &event->segment)) {
         return;
     }

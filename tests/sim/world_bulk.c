@@ -120,7 +120,7 @@ static void fail_sends(struct world *w, struct channel *c, int rc)
     struct frame *f;
 
     for (f = c->wire.head; f != NULL; f = f->next) {
-        if (!f->sent && same) {
+        if (!f->sent && !f->silent && same) {
             done(w, peer, w->now_ms, &f->segment, true, rc);
         }
     }
@@ -166,9 +166,18 @@ static void break_at(struct world *w, struct bulk *k, uint64_t at, bool forced)
 /* A process at one end is not the one that opened it. */
 static bool outlived(const struct world *w, const struct bulk *k)
 {
-    return k->state != BULK_NONE &&
-           (k->life[0] != w->peers[k->peer[0]].life ||
-            k->life[1] != w->peers[k->peer[1]].life);
+    return k->life[0] != w->peers[k->peer[0]].life ||
+           k->life[1] != w->peers[k->peer[1]].life;
+}
+
+/* Nothing of an earlier life is left on it. */
+static void refresh(struct world *w, struct bulk *k)
+{
+    if (outlived(w, k)) {
+        bulk_break(w, k, LOCO_ECLOSED);
+        k->life[0] = w->peers[k->peer[0]].life;
+        k->life[1] = w->peers[k->peer[1]].life;
+    }
 }
 
 /* ---- bytes move ------------------------------------------------------- */
@@ -306,16 +315,12 @@ void bulk_open(struct world *w, uint32_t peer, const struct action *a)
         return;
     }
     k = bulk_of(w, peer, to);
-    if (outlived(w, k)) {
-        bulk_break(w, k, LOCO_ECLOSED);
-    }
+    refresh(w, k);
     if (k->state != BULK_NONE) {
         return;
     }
     k->state = BULK_DIALLING;
     k->started_ms = w->now_ms;
-    k->life[0] = w->peers[k->peer[0]].life;
-    k->life[1] = w->peers[k->peer[1]].life;
     world_push(w, (struct entry){.at_ms = w->now_ms +
                                           2 * world_latency(w, peer, to),
                                  .kind = ENTRY_BULK_UP,
@@ -362,13 +367,7 @@ void bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
         return;
     }
     k = bulk_of(w, peer, to);
-    if (outlived(w, k)) {
-        bulk_break(w, k, LOCO_ECLOSED);
-    }
-    if (k->state == BULK_NONE) {
-        k->life[0] = w->peers[k->peer[0]].life;
-        k->life[1] = w->peers[k->peer[1]].life;
-    }
+    refresh(w, k);
     f = world_alloc(sizeof *f);
     f->segment = *seg;
     c = &k->channels[k->peer[0] == peer ? 0 : 1][seg->stream];
@@ -399,7 +398,7 @@ static void cancel_channel(struct channel *c, uint64_t attempt)
     }
     for (struct frame *f = c->wire.head; f != NULL; f = f->next) {
         if (f->segment.attempt <= attempt) {
-            f->sent = true; /* It travels on; nothing is reported. */
+            f->silent = true; /* It travels on; nothing is reported. */
         }
     }
 }
@@ -415,6 +414,7 @@ void bulk_cancel(struct world *w,
     if (!p->cancelled_any[stream] || p->cancelled[stream] < attempt) {
         p->cancelled_any[stream] = true;
         p->cancelled[stream] = attempt;
+        p->cancel_seq[stream] = w->seq;
     }
     for (struct post **at = &p->posts; *at != NULL;) {
         struct post *post = *at;
@@ -473,7 +473,9 @@ static void on_sent(struct world *w, struct channel *c)
     }
     if (f != NULL) {
         f->sent = true;
-        done(w, c->bulk->peer[c->side], w->now_ms, &f->segment, true, 0);
+        if (!f->silent) {
+            done(w, c->bulk->peer[c->side], w->now_ms, &f->segment, true, 0);
+        }
     }
 }
 

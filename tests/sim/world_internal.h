@@ -71,6 +71,7 @@ struct frame {
     uint8_t *bytes;         /* NULL until written */
     size_t len;
     bool sent, here;
+    bool silent; /* cancelled: it travels, nothing is reported */
     struct frame *next;
 };
 
@@ -116,6 +117,7 @@ struct world_peer {
     size_t record_len;
     bool cancelled_any[STREAM_COUNT];
     uint64_t cancelled[STREAM_COUNT];
+    uint64_t cancel_seq[STREAM_COUNT]; /* entries before it are void */
     struct post *posts;
     uint32_t n_posts;
     uint64_t actions, die_at;

@@ -217,6 +217,9 @@ static void only_utf8_without_zero_is_text(void **state)
         assert_false(mp_utf8_ok(bad[k], strlen(bad[k])));
     }
     assert_false(mp_utf8_ok("a\0b", 3));
+    /* The end counts, not what lies behind it. */
+    assert_false(mp_utf8_ok("\xe2\x82\xac", 2));
+    assert_false(mp_utf8_ok("\xf0\x9f\x9a\x82", 3));
 }
 
 static void booleans_nil_and_ext_are_told_apart(void **state)

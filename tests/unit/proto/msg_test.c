@@ -252,6 +252,32 @@ static void hostile_bytes_are_refused(void **state)
     assert_int_equal(p.values[1], 256);
 }
 
+struct label {
+    char text[4];
+};
+
+static const struct msg_field label_fields[] = {
+    MSG_FIELD_STR(struct label, text),
+};
+static const struct msg_schema label_schema =
+    MSG_SCHEMA(struct label, label_fields);
+
+static void a_text_leaves_room_for_its_end(void **state)
+{
+    static const uint8_t fits[] = {0x91, 0xa3, 'a', 'b', 'c'};
+    static const uint8_t full[] = {0x91, 0xa4, 'a', 'b', 'c', 'd'};
+    static const uint8_t zero[] = {0x91, 0xa3, 'a', 0, 'c'};
+    struct label l;
+
+    (void)state;
+    assert_int_equal(msg_decode(&label_schema, fits, sizeof fits, &l), 0);
+    assert_string_equal(l.text, "abc");
+    assert_int_equal(msg_decode(&label_schema, full, sizeof full, &l),
+                     LOCO_EPROTO);
+    assert_int_equal(msg_decode(&label_schema, zero, sizeof zero, &l),
+                     LOCO_EPROTO);
+}
+
 static void deep_nesting_is_refused_without_recursion(void **state)
 {
     struct tree back;
@@ -319,6 +345,7 @@ int main(void)
         cmocka_unit_test(every_truncation_and_any_tail_is_refused),
         cmocka_unit_test(a_changed_byte_is_refused_or_another_object),
         cmocka_unit_test(hostile_bytes_are_refused),
+        cmocka_unit_test(a_text_leaves_room_for_its_end),
         cmocka_unit_test(deep_nesting_is_refused_without_recursion),
         cmocka_unit_test(objects_that_break_their_bounds_are_not_sent),
         cmocka_unit_test(wrong_tables_are_found),

@@ -1,0 +1,77 @@
+/* trainer.h - the thread that owns the model.
+ *
+ * The loop thread posts commands; the trainer works on one at a time, in
+ * order, and answers each with exactly one event (trainer_options.post, which
+ * any thread may call). A LOAD or APPLY that arrives during a TRAIN is done
+ * between two inner steps; the rest of the steps follow.
+ *
+ * Ownership: pointers in a command are borrowed until its answer. A *snapshot*
+ * (parameters and momentum of one committed round, for joiners; with inner
+ * moments, for the checkpoint) is made by the trainer after LOAD and APPLY and
+ * handed to `take_snapshot`, which owns it from then on.
+ *
+ * The messages are plain structs, so that a trainer in another process could
+ * stand here.
+ */
+#ifndef LOCO_DAEMON_TRAINER_H
+#define LOCO_DAEMON_TRAINER_H
+
+#include "p2p/core.h"
+#include "train/replica.h"
+
+struct snapshot {
+    uint64_t round, inner_step, tokens;
+    uint64_t n;
+    float *state;   /* (2n) phi, then m */
+    float *moments; /* (2n) u, then v */
+};
+
+void snapshot_free(struct snapshot *s);
+
+enum trainer_command_type {
+    TRAINER_INIT,    /* round 0 from the seed -> LOADED */
+    TRAINER_RESTORE, /* state, moments, round, counts -> LOADED */
+    TRAINER_LOAD,    /* state, round, rebase -> LOADED */
+    TRAINER_TRAIN,   /* steps -> PROGRESS*, TRAINED */
+    TRAINER_APPLY,   /* wire, round, rebase -> APPLIED */
+    TRAINER_EVAL     /* -> EVALUATED */
+};
+
+struct trainer_command {
+    enum trainer_command_type type;
+    uint64_t round, inner_step, tokens;
+    uint32_t steps;
+    bool rebase;
+    const float *state;   /* (2n) */
+    const float *moments; /* (2n) or NULL */
+    const uint8_t *wire;
+};
+
+struct trainer_options {
+    struct replica_options replica;
+    void *self;
+    void (*post)(void *self, const struct local_event *event);
+    /* Called on the trainer thread, before the event that goes with it. */
+    void (*take_snapshot)(void *self, struct snapshot *s);
+};
+
+struct trainer;
+
+/* Start the thread; the model's memory is taken here. errmsg as in train/. */
+int trainer_open(struct trainer **trainer,
+                 const struct trainer_options *opt,
+                 char *errmsg);
+
+/* False when TRAINER_QUEUE_MAX commands wait. */
+bool trainer_post(struct trainer *t, const struct trainer_command *command);
+
+/* Stop and go on between two inner steps. Any thread. */
+void trainer_pause(struct trainer *t, bool paused);
+
+/* The packed contribution: stable from TRAINED to the next TRAIN. */
+const float *trainer_contribution(const struct trainer *t);
+
+/* Ends after the current inner step and joins the thread. */
+void trainer_close(struct trainer *t);
+
+#endif

@@ -1,0 +1,118 @@
+/* local.h - the fake machine below each simulated node.
+ *
+ * It executes what a trainer thread and its workers would: CONFIGURE, LOAD,
+ * TRAIN, APPLY, EVAL, HASH, KEEP, CHECKPOINT, PAUSE, RESUME and STOP, with
+ * virtual durations and real arithmetic on a small model: anchor phi, outer
+ * momentum m, live parameters theta. An inner step moves theta by a
+ * pseudo-random displacement of (seed, peer, life, step); a contribution is
+ * phi - theta; wire bytes go through train/sync/codec.h and the outer step is
+ * rule N of train/sync/rule.h. So every hash that peers compare is the hash of
+ * bytes that really took the way through their segments.
+ *
+ * Words: a *machine* is one peer's; its *disk* (checkpoint, shards) survives
+ * local_died(), everything else does not. The *base step* is the last inner
+ * step that the anchor contains.
+ *
+ * Fails where a daemon would: LOCO_ENOENT for a buffer that it does not hold,
+ * codes of the codec and the rule pass through.
+ */
+#ifndef LOCO_TESTS_SIM_LOCAL_H
+#define LOCO_TESTS_SIM_LOCAL_H
+
+#include "p2p/core.h"
+#include "tests/sim/world.h"
+
+#define LOCAL_REDUCED 4 /* wire bytes of that many rounds are kept */
+#define LOCAL_STATES  3 /* states of that many rounds are kept */
+#define LOCAL_OPS     32
+#define LOCAL_SHARDS  4
+
+struct local_options {
+    uint64_t seed;
+    uint32_t n_peers, n_params;
+    unsigned codec; /* enum codec_id */
+    uint32_t segment_elements, block;
+    uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
+    uint64_t stop_rounds;
+    uint32_t n_shards, shard_bytes;
+    bool shards_everywhere; /* else only peer 0 starts with them */
+    uint32_t step_ms, work_ms; /* an inner step; any other job */
+    uint32_t tokens_per_step;
+    float lr, mu;
+};
+
+/* What a peer offers for averaging. */
+struct local_contribution {
+    uint32_t peer, life;
+    uint64_t first_step, last_step, tokens;
+    const float *values; /* (n_params) borrowed for the call */
+};
+
+/* An outer step. */
+struct local_applied {
+    uint64_t round;
+    bool from_ring, rebase;
+    const uint8_t *bytes; /* wire bytes, borrowed for the call */
+    size_t len;
+    struct hash32 before, after; /* of the anchor */
+    struct hash32 momentum;
+};
+
+struct local_calls {
+    void *self;
+    void (*contributed)(void *self, const struct local_contribution *c);
+    void (*applied)(void *self, uint32_t peer, const struct local_applied *a);
+    /* A state came in from seed, disk or a peer. */
+    void (*loaded)(void *self,
+                   uint32_t peer,
+                   uint64_t round,
+                   const struct hash32 *params);
+    /* What a checkpoint of the node's last commit should name. */
+    void (*describe)(void *self,
+                     uint32_t peer,
+                     uint64_t *tokens,
+                     struct hash32 *commit);
+    void (*stopped)(void *self, uint32_t peer, int rc);
+    void (*logged)(void *self, uint32_t peer, int level, const char *text);
+};
+
+struct local;
+
+/* LOCO_ENOMEM. Borrows the world. */
+int local_open(struct local **local,
+               struct world *world,
+               const struct local_options *opt,
+               const struct local_calls *calls);
+void local_close(struct local *l);
+
+/* The callbacks of struct world_calls, with self = struct local. */
+size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg);
+int local_fill(void *self,
+               uint32_t peer,
+               const struct segment *seg,
+               uint8_t *dst);
+int local_take(void *self,
+               uint32_t peer,
+               const struct segment *seg,
+               const uint8_t *src,
+               size_t len);
+void local_action(void *self,
+                  uint32_t peer,
+                  const struct action *action,
+                  const struct out *out);
+void local_timer(void *self, uint32_t peer, uint64_t token);
+void local_died(void *self, uint32_t peer);
+
+/* Compute takes k times as long from now on. */
+void local_slow(struct local *l, uint32_t peer, uint32_t k);
+
+/* Hash of the anchor now. */
+void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash);
+
+/* Inner steps made in this life. */
+uint64_t local_inner_step(const struct local *l, uint32_t peer);
+
+/* Bytes of a whole encoded vector. */
+size_t local_vector_bytes(const struct local *l);
+
+#endif

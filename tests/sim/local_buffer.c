@@ -1,0 +1,289 @@
+/* local_buffer.c - the bytes that segments name. See local.h. */
+#include "tests/sim/local_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/hash.h"
+#include "tests/sim/world_internal.h"
+
+/* Slot of a round's wire bytes; `make` evicts the oldest. */
+struct local_reduced *
+local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make)
+{
+    struct local_reduced *oldest = &m->reduced[0];
+
+    for (uint32_t k = 0; k < LOCAL_REDUCED; k++) {
+        struct local_reduced *r = &m->reduced[k];
+
+        if (r->used && r->index == index) {
+            return r;
+        }
+        if (!r->used || (oldest->used && r->index < oldest->index)) {
+            oldest = r;
+        }
+    }
+    if (!make) {
+        return NULL;
+    }
+    if (oldest->bytes == NULL) {
+        oldest->bytes = world_alloc(l->vector_bytes);
+    }
+    memset(oldest->bytes, 0, l->vector_bytes);
+    oldest->used = true;
+    oldest->complete = false;
+    oldest->index = index;
+    return oldest;
+}
+
+const uint8_t *local_state_at(const struct local *l,
+                              const struct machine *m,
+                              uint64_t round)
+{
+    (void)l;
+    for (uint32_t k = 0; k < LOCAL_STATES; k++) {
+        if (m->states[k].used && m->states[k].round == round) {
+            return m->states[k].bytes;
+        }
+    }
+    return m->disk.state.used && m->disk.state.round == round
+               ? m->disk.state.bytes
+               : NULL;
+}
+
+/* Keep the anchor and momentum of now as the state of `round`. */
+void local_state_keep(struct local *l, struct machine *m, uint64_t round)
+{
+    struct local_state *at = &m->states[0];
+    size_t half = l->state_bytes / 2;
+
+    for (uint32_t k = 0; k < LOCAL_STATES; k++) {
+        struct local_state *s = &m->states[k];
+
+        if (s->used && s->round == round) {
+            at = s;
+            break;
+        }
+        if (!s->used || (at->used && s->round < at->round)) {
+            at = s;
+        }
+    }
+    if (at->bytes == NULL) {
+        at->bytes = world_alloc(l->state_bytes);
+    }
+    at->used = true;
+    at->round = round;
+    memcpy(at->bytes, m->phi, half);
+    memcpy(at->bytes + half, m->m, half);
+}
+
+void local_hash_state(const struct local *l,
+                      const uint8_t *state,
+                      struct hash32 *params,
+                      struct hash32 *momentum)
+{
+    size_t half = l->state_bytes / 2;
+
+    hash_tree(state, half, params);
+    hash_tree(state + half, half, momentum);
+}
+
+int local_hash_buffer(struct local *l,
+                      struct machine *m,
+                      const struct action *a,
+                      struct local_event *e)
+{
+    struct local_reduced *r;
+    const uint8_t *state;
+    int rc = 0;
+
+    switch (a->buffer) {
+    case BUFFER_RING:
+        if (a->encode) {
+            rc = l->codec->encode(m->ring, m->contribution, l->opt.n_params, 1);
+        }
+        hash_tree(m->ring, l->vector_bytes, &e->hash);
+        return rc;
+    case BUFFER_REDUCED:
+        r = local_reduced_at(l, m, a->index, false);
+        if (r == NULL) {
+            return LOCO_ENOENT;
+        }
+        hash_tree(r->bytes, l->vector_bytes, &e->hash);
+        return 0;
+    case BUFFER_STATE:
+        state = m->incoming.used && m->incoming.round == a->index
+                    ? m->incoming.bytes
+                    : local_state_at(l, m, a->index);
+        if (state == NULL) {
+            return LOCO_ENOENT;
+        }
+        local_hash_state(l, state, &e->params_hash, &e->momentum_hash);
+        return 0;
+    case BUFFER_SHARD:
+        if (a->index >= l->opt.n_shards || m->shard_in[a->index] == NULL) {
+            return LOCO_ENOENT;
+        }
+        hash_tree(m->shard_in[a->index], l->opt.shard_bytes, &e->hash);
+        return 0;
+    case BUFFER_KIND_COUNT:
+        break;
+    }
+    return LOCO_EINVAL;
+}
+
+static bool in_elements(const struct segment *seg)
+{
+    return seg->buffer == BUFFER_RING || seg->buffer == BUFFER_REDUCED;
+}
+
+size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg)
+{
+    const struct local *l = self;
+
+    (void)peer;
+    return in_elements(seg) ? l->codec->bytes(seg->len) : seg->len;
+}
+
+/* Where a segment lies in its buffer, in bytes; LOCO_ERANGE outside of it. */
+static int place(const struct local *l, const struct segment *seg, size_t *at)
+{
+    uint64_t total = seg->buffer == BUFFER_STATE   ? l->state_bytes
+                     : seg->buffer == BUFFER_SHARD ? l->opt.shard_bytes
+                                                   : l->opt.n_params;
+
+    if (seg->offset > total || seg->len > total - seg->offset ||
+        (in_elements(seg) && seg->offset % l->codec->block != 0)) {
+        return LOCO_ERANGE;
+    }
+    *at = in_elements(seg) ? l->codec->bytes(seg->offset) : seg->offset;
+    return 0;
+}
+
+/* The bytes of a buffer to be sent, from its start; NULL: not held. */
+static const uint8_t *
+source(struct local *l, struct machine *m, const struct segment *seg)
+{
+    struct local_reduced *r;
+
+    switch (seg->buffer) {
+    case BUFFER_RING:
+        return m->ring;
+    case BUFFER_REDUCED:
+        r = local_reduced_at(l, m, seg->index, false);
+        return r != NULL && r->complete ? r->bytes : NULL;
+    case BUFFER_STATE:
+        return local_state_at(l, m, seg->index);
+    case BUFFER_SHARD:
+        return seg->index < l->opt.n_shards && m->held[seg->index]
+                   ? l->shards[seg->index]
+                   : NULL;
+    case BUFFER_KIND_COUNT:
+        break;
+    }
+    return NULL;
+}
+
+int local_fill(void *self,
+               uint32_t peer,
+               const struct segment *seg,
+               uint8_t *dst)
+{
+    struct local *l = self;
+    struct machine *m = &l->machines[peer];
+    const uint8_t *from;
+    size_t at;
+    int rc = place(l, seg, &at);
+
+    if (rc != 0 || m->terms == NULL) {
+        return rc != 0 ? rc : LOCO_ENOENT;
+    }
+    if (seg->op == SEGMENT_ENCODE) {
+        assert(seg->buffer == BUFFER_RING);
+        rc = l->codec->encode(m->ring + at, m->contribution + seg->offset,
+                              seg->len, (float)seg->scale);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    from = source(l, m, seg);
+    if (from == NULL) {
+        return LOCO_ENOENT;
+    }
+    memcpy(dst, from + at, local_wire_len(l, peer, seg));
+    return 0;
+}
+
+/* The buffer that takes received bytes, from its start. */
+static uint8_t *
+target(struct local *l, struct machine *m, const struct segment *seg)
+{
+    struct local_reduced *r;
+
+    switch (seg->buffer) {
+    case BUFFER_RING:
+        return m->ring;
+    case BUFFER_REDUCED:
+        r = local_reduced_at(l, m, seg->index, true);
+        return r->complete ? NULL : r->bytes;
+    case BUFFER_STATE:
+        if (m->incoming.bytes == NULL) {
+            m->incoming.bytes = world_alloc(l->state_bytes);
+        }
+        if (!m->incoming.used || m->incoming.round != seg->index) {
+            memset(m->incoming.bytes, 0, l->state_bytes);
+        }
+        m->incoming.used = true;
+        m->incoming.round = seg->index;
+        return m->incoming.bytes;
+    case BUFFER_SHARD:
+        if (seg->index >= l->opt.n_shards) {
+            return NULL;
+        }
+        if (m->shard_in[seg->index] == NULL) {
+            m->shard_in[seg->index] = world_alloc(l->opt.shard_bytes);
+        }
+        return m->shard_in[seg->index];
+    case BUFFER_KIND_COUNT:
+        break;
+    }
+    return NULL;
+}
+
+int local_take(void *self,
+               uint32_t peer,
+               const struct segment *seg,
+               const uint8_t *src,
+               size_t len)
+{
+    struct local *l = self;
+    struct machine *m = &l->machines[peer];
+    uint8_t *to;
+    size_t at;
+    int rc = place(l, seg, &at);
+
+    if (rc != 0 || m->terms == NULL) {
+        return rc != 0 ? rc : LOCO_ENOENT;
+    }
+    if (len != local_wire_len(l, peer, seg)) {
+        return LOCO_EPROTO;
+    }
+    to = target(l, m, seg);
+    if (to == NULL) {
+        return LOCO_EINVAL;
+    }
+    if (seg->op == SEGMENT_ADD) {
+        assert(seg->buffer == BUFFER_RING);
+        return l->codec->add(to + at, src, m->contribution + seg->offset,
+                             seg->len, (float)seg->scale);
+    }
+    memcpy(to + at, src, len);
+    return 0;
+}
+
+size_t local_vector_bytes(const struct local *l)
+{
+    return l->vector_bytes;
+}

@@ -1,0 +1,120 @@
+/* replica.h - one peer's copy of the model and all that training changes.
+ *
+ * Words: *theta* are the live parameters, *phi* the anchor (the parameters of
+ * the last commit), *m* the outer momentum, the *contribution* is phi - theta,
+ * the pseudo-gradient. DiLoCo (arXiv:2311.08105), algorithm 1:
+ *     replica_step     one inner AdamW step on theta            (lines 5 to 8)
+ *     replica_pack     contribution = phi - theta               (line 10)
+ *     replica_apply    phi, m = rule(phi, m, average); theta = phi  (line 12)
+ * or, for a commit that this peer was not part of, *rebase*: theta keeps its
+ * displacement, theta = phi_new + (theta - phi_old), and the contribution
+ * stays what it was.
+ *
+ * Learning rates follow the run (round * period + steps since the anchor), the
+ * data follows the peer (its own step count), so that a joiner neither warms
+ * up again nor repeats another's data.
+ *
+ * Memory: 4 (theta, phi, m, u, v, grad, contribution) = 28 bytes a parameter
+ * and the workspace of llama.h. One thread (the trainer). Errors: codes with a
+ * sentence in errmsg; LOCO_ENUMERIC when the loss is not finite any more.
+ */
+#ifndef LOCO_TRAIN_REPLICA_H
+#define LOCO_TRAIN_REPLICA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "train/adamw.h"
+#include "train/llama.h"
+#include "train/loader.h"
+#include "train/schedule.h"
+#include "train/shard.h"
+#include "train/sync/codec.h"
+#include "train/sync/rule.h"
+
+struct replica_options {
+    struct llama_config model;
+    struct adamw_options adamw;
+    struct schedule schedule;
+    struct rule rule;
+    const struct codec *codec;
+    uint32_t batch, micro_batch, seq;
+    uint32_t period;
+    uint64_t seed; /* of the run: initial weights and data */
+    uint64_t peer; /* of this peer: its own order of the data */
+    const struct shard *train; /* borrowed for the replica's life */
+    size_t n_train;
+    const struct shard *val; /* borrowed; NULL: none */
+    uint64_t eval_tokens;    /* of the held-out text; 0: all */
+    int threads;
+    bool reference; /* plain C kernels: for sanitizers and comparisons */
+};
+
+struct replica {
+    struct replica_options opt;
+    uint64_t n; /* parameters */
+    float *theta, *phi, *m, *grad, *contribution, *average;
+    struct backend backend;
+    struct llama *llama;
+    struct adamw adamw;
+    struct loader loader;
+    uint32_t *tokens, *targets; /* (batch, seq) */
+    uint64_t round;             /* whose anchor phi is */
+    uint64_t inner_step;        /* steps ever made by this peer */
+    uint64_t since;             /* steps since the contribution began */
+    uint64_t tokens_seen;       /* ever */
+    uint64_t tokens_pending;    /* in the contribution */
+    bool have_backend, have_adamw, have_loader;
+};
+
+/* Bytes that replica_open would take, for a plan before it is done. */
+size_t replica_bytes(const struct replica_options *opt);
+
+/* replica_close afterwards, whatever the result. */
+int replica_open(struct replica *r,
+                 const struct replica_options *opt,
+                 char *errmsg);
+void replica_close(struct replica *r);
+
+/* Round 0: weights that the run's seed names, no momentum. */
+void replica_init(struct replica *r);
+
+/* Parameters and momentum of `round`, as others hold them. With rebase theta
+ * keeps its displacement and the contribution stands. */
+void replica_load(struct replica *r,
+                  uint64_t round,
+                  const float *phi,
+                  const float *m,
+                  bool rebase);
+
+/* Take back an own checkpoint: also inner moments (u, v may be NULL) and
+ * counts. */
+void replica_restore(struct replica *r,
+                     uint64_t round,
+                     const float *phi,
+                     const float *m,
+                     const float *u,
+                     const float *v,
+                     uint64_t inner_step,
+                     uint64_t tokens_seen);
+
+/* One inner step; mean loss in nats per token. */
+int replica_step(struct replica *r, float *loss);
+
+/* LOCO_ENUMERIC when training has diverged. */
+int replica_pack(struct replica *r);
+
+/* The outer step of `round` from reduced wire bytes. Nothing is changed on
+ * failure. */
+int replica_apply(struct replica *r,
+                  uint64_t round,
+                  const uint8_t *wire,
+                  bool rebase);
+
+/* Held-out bits per byte of phi (byte tokens: bits per token). LOCO_ENOENT
+ * without held-out text. */
+int replica_eval(struct replica *r, double *bits_per_byte);
+
+#endif
