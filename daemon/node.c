@@ -174,6 +174,12 @@ void node_close(struct node *n)
     free(n);
 }
 
+void node_set_port(struct node *n, uint16_t port)
+{
+    n->opt.listen_port = port;
+    n->members.observed.port = n->opt.dialable ? port : 0;
+}
+
 struct hash32 node_state_hash(const struct hash32 *params,
                               const struct hash32 *momentum)
 {

@@ -120,6 +120,9 @@ int node_open(struct node **node,
 
 void node_close(struct node *node);
 
+/* The port that others can dial, once it is bound. */
+void node_set_port(struct node *node, uint16_t port);
+
 void node_step(void *node, const struct event *event, struct out *out);
 
 uint64_t node_deadline(const void *node);

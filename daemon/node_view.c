@@ -20,9 +20,10 @@
 #include "proto/base/log.h"
 #include "proto/hash.h"
 
-#define ASK_MS    500
-#define STABLE_MS 600 /* candidates must not change for this before founding   \
-                       */
+#define ASK_MS 500
+#define STABLE_MS                                                              \
+    600 /* candidates must not change for this before founding                 \
+         */
 
 int node_best_peer(const struct node *n)
 {

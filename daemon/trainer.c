@@ -33,7 +33,7 @@ struct trainer {
 
 void snapshot_free(struct snapshot *s)
 {
-    if (s != NULL) {
+    if (s != NULL && --s->refs == 0) {
         free(s->state);
         free(s->moments);
         free(s);
@@ -49,6 +49,7 @@ static struct snapshot *snapshot_make(const struct replica *r)
     if (s == NULL) {
         return NULL;
     }
+    s->refs = 1;
     s->round = r->round;
     s->inner_step = r->inner_step;
     s->tokens = r->tokens_seen;
@@ -119,9 +120,8 @@ static void step(struct trainer *t)
     if (took > 0) {
         double rate = (double)(t->replica.tokens_seen - before) / took;
 
-        t->tokens_per_s = t->tokens_per_s > 0
-                              ? 0.9 * t->tokens_per_s + 0.1 * rate
-                              : rate;
+        t->tokens_per_s =
+            t->tokens_per_s > 0 ? 0.9 * t->tokens_per_s + 0.1 * rate : rate;
     }
     t->steps_left--;
     ev.inner_step = t->replica.inner_step;
@@ -149,14 +149,9 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         publish(t, &ev);
         break;
     case TRAINER_RESTORE:
-        replica_restore(r,
-                        c->round,
-                        c->state,
-                        c->state + r->n,
-                        c->moments,
+        replica_restore(r, c->round, c->state, c->state + r->n, c->moments,
                         c->moments == NULL ? NULL : c->moments + r->n,
-                        c->inner_step,
-                        c->tokens);
+                        c->inner_step, c->tokens);
         publish(t, &ev);
         break;
     case TRAINER_LOAD:
@@ -212,8 +207,7 @@ static void *trainer_run(void *arg)
     struct trainer *t = arg;
     struct trainer_command c;
 
-    (void)setpriority(
-        PRIO_PROCESS, (id_t)syscall(SYS_gettid), TRAINER_NICE);
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TRAINER_NICE);
     while (!is_closing(t)) {
         if (next_command(t, &c)) {
             run_command(t, &c);

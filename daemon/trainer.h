@@ -24,8 +24,10 @@ struct snapshot {
     uint64_t n;
     float *state;   /* (2n) phi, then m */
     float *moments; /* (2n) u, then v */
+    unsigned refs;  /* owners, all on one thread; 1 when made */
 };
 
+/* One owner less; the last one frees it. NULL is allowed. */
 void snapshot_free(struct snapshot *s);
 
 enum trainer_command_type {

@@ -43,8 +43,7 @@ static int take_memory(struct replica *r)
     r->targets = calloc(positions, sizeof *r->targets);
     return r->theta == NULL || r->phi == NULL || r->m == NULL ||
                    r->grad == NULL || r->contribution == NULL ||
-                   r->average == NULL || r->tokens == NULL ||
-                   r->targets == NULL
+                   r->average == NULL || r->tokens == NULL || r->targets == NULL
                ? LOCO_ENOMEM
                : 0;
 }
@@ -68,10 +67,8 @@ int replica_open(struct replica *r,
     r->n = (uint64_t)llama_numel(&opt->model);
     rv = take_memory(r);
     if (rv != 0) {
-        return errmsg_fail(errmsg,
-                          rv,
-                          "out of memory for %llu parameters",
-                          (unsigned long long)r->n);
+        return errmsg_fail(errmsg, rv, "out of memory for %llu parameters",
+                           (unsigned long long)r->n);
     }
     if (opt->reference) {
         backend_cpu_ref(&r->backend);
@@ -79,8 +76,7 @@ int replica_open(struct replica *r,
         rv = backend_cpu(&r->backend, opt->threads);
     }
     if (rv != 0) {
-        return errmsg_fail(
-            errmsg, rv, "cannot start %d threads", opt->threads);
+        return errmsg_fail(errmsg, rv, "cannot start %d threads", opt->threads);
     }
     r->have_backend = true;
     rv = llama_open(&r->llama, &opt->model, &r->backend, opt->micro_batch);
@@ -188,8 +184,8 @@ int replica_step(struct replica *r, float *loss)
     };
     uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
     struct adamw_rate rate = {
-        .lr = schedule_lr(&r->opt.schedule,
-                          r->round * r->opt.period + r->since),
+        .lr =
+            schedule_lr(&r->opt.schedule, r->round * r->opt.period + r->since),
         .grad_scale = 1.0 / (double)positions,
     };
     double sum = 0;
@@ -271,8 +267,8 @@ int replica_eval(struct replica *r, double *bits_per_byte)
         windows = windows > 0 ? windows : 1;
     }
     while (done < windows) {
-        uint32_t rows = (uint32_t)(windows - done < EVAL_ROWS ? windows - done
-                                                              : EVAL_ROWS);
+        uint32_t rows =
+            (uint32_t)(windows - done < EVAL_ROWS ? windows - done : EVAL_ROWS);
         struct llama_batch batch = {
             .tokens = r->tokens,
             .targets = r->targets,
@@ -280,15 +276,9 @@ int replica_eval(struct replica *r, double *bits_per_byte)
             .t = r->opt.seq,
         };
 
-        rv = eval_rows(r->opt.val,
-                       r->opt.seq,
-                       done,
-                       rows,
-                       r->tokens,
-                       r->targets,
-                       &scored);
-        rv = rv != 0 ? rv
-                     : llama_loss(r->llama, r->phi, &batch, NULL, &sum);
+        rv = eval_rows(r->opt.val, r->opt.seq, done, rows, r->tokens,
+                       r->targets, &scored);
+        rv = rv != 0 ? rv : llama_loss(r->llama, r->phi, &batch, NULL, &sum);
         if (rv != 0) {
             return rv;
         }

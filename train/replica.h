@@ -42,8 +42,8 @@ struct replica_options {
     const struct codec *codec;
     uint32_t batch, micro_batch, seq;
     uint32_t period;
-    uint64_t seed; /* of the run: initial weights and data */
-    uint64_t peer; /* of this peer: its own order of the data */
+    uint64_t seed;             /* of the run: initial weights and data */
+    uint64_t peer;             /* of this peer: its own order of the data */
     const struct shard *train; /* borrowed for the replica's life */
     size_t n_train;
     const struct shard *val; /* borrowed; NULL: none */

@@ -179,12 +179,16 @@ static void fill_terms(struct local *l, struct machine *m)
     }
 }
 
-static void configure(struct local *l, uint32_t peer)
+static void configure(struct local *l, uint32_t peer, int rc)
 {
     struct machine *m = &l->machines[peer];
     size_t bytes = l->opt.n_params * sizeof(float);
-    struct local_event e = {.type = LOCAL_CONFIGURED};
+    struct local_event e = {.type = LOCAL_CONFIGURED, .rc = rc};
 
+    if (rc != 0) {
+        tell(l, peer, &e);
+        return;
+    }
     if (m->terms == NULL) {
         m->terms = world_alloc(sizeof *m->terms);
         m->phi = world_alloc(bytes);
@@ -344,7 +348,7 @@ static void pack(struct local *l, uint32_t peer)
     struct local_contribution c = {
         .peer = peer,
         .life = m->life,
-        .first_step = m->base_step + 1,
+        .first_step = m->base_step,
         .last_step = m->inner_step,
         .tokens = steps * l->opt.tokens_per_step,
         .values = m->contribution,
@@ -499,7 +503,7 @@ static void finish(struct local *l, uint32_t peer, struct local_op *op)
 
     switch (a.type) {
     case ACTION_CONFIGURE:
-        configure(l, peer);
+        configure(l, peer, a.rc);
         break;
     case ACTION_LOAD:
         load(l, peer, &a);
@@ -588,6 +592,7 @@ void local_action(void *self,
 {
     struct local *l = self;
     struct machine *m = &l->machines[peer];
+    struct action copy;
 
     switch (a->type) {
     case ACTION_TRAIN:
@@ -606,6 +611,15 @@ void local_action(void *self,
     case ACTION_LOG:
         l->calls.logged(l->calls.self, peer, a->level,
                         (const char *)out->bytes + a->bytes);
+        break;
+    case ACTION_CONFIGURE:
+        copy = *a;
+        copy.rc = a->len == l->opt.manifest_len &&
+                          memcmp(out->bytes + a->bytes, l->opt.manifest,
+                                 a->len) == 0
+                      ? 0
+                      : LOCO_EHASH;
+        begin(l, peer, &copy);
         break;
     default:
         begin(l, peer, a);

@@ -39,9 +39,12 @@ struct local_options {
     uint32_t step_ms, work_ms; /* an inner step; any other job */
     uint32_t tokens_per_step;
     float lr, mu;
+    const uint8_t *manifest; /* what CONFIGURE must name; borrowed */
+    size_t manifest_len;
 };
 
-/* What a peer offers for averaging. */
+/* What a peer offers for averaging: the inner steps [first_step, last_step),
+ * counted from 0, that is steps made before and after it. */
 struct local_contribution {
     uint32_t peer, life;
     uint64_t first_step, last_step, tokens;

@@ -35,7 +35,7 @@
 
 #define WORLD_TRACE_LINES 200
 #define WORLD_EREFUSED    (-111) /* as libuv says it on Linux */
-#define WORLD_SPIN_MAX    20000  /* steps of one peer in one millisecond */
+#define WORLD_SPIN_MAX    100 /* ticks in a row of one peer in one ms */
 
 struct world;
 
@@ -88,6 +88,7 @@ struct world_stats {
     uint64_t steps, messages, messages_lost, segments, bytes;
     uint64_t dropped;     /* actions that did not fit an `out` */
     uint64_t broke_rules; /* contradicting frames, sends on unknown links */
+    uint64_t spins;       /* a core asked for ticks without end */
     uint32_t queue_max;   /* longest queue of sends or posts of one peer */
 };
 

@@ -1,0 +1,82 @@
+/* cli_data.c - loco data pack. */
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "daemon/cli.h"
+#include "daemon/file_hash.h"
+#include "proto/base/err.h"
+#include "train/pack.h"
+
+static int hash_hex(void *data, const char *path, char hex_out[PACK_HEX_SIZE])
+{
+    struct hash32 hash;
+    int rv = file_hash(path, &hash, NULL);
+
+    (void)data;
+    if (rv == 0) {
+        hash32_hex(&hash, hex_out);
+    }
+    return rv;
+}
+
+static void
+print_result(const struct pack_result *r, const char *out, bool json)
+{
+    json_t *o;
+
+    if (!json) {
+        (void)printf("%s: %u shards, %llu tokens to train on, %llu held out\n",
+                     out, r->shards, (unsigned long long)r->train_tokens,
+                     (unsigned long long)r->val_tokens);
+        return;
+    }
+    o = json_pack("{s:s, s:i, s:I, s:I, s:I}", "out", out, "shards",
+                  (int)r->shards, "train_tokens", (json_int_t)r->train_tokens,
+                  "val_tokens", (json_int_t)r->val_tokens, "text_bytes",
+                  (json_int_t)r->text_bytes);
+    (void)json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
+    (void)putchar('\n');
+    json_decref(o);
+}
+
+int cli_data_pack(const struct cli_call *call)
+{
+    struct cli_list inputs = {0};
+    struct pack_options pack = {.tokenizer = "byte", .hash = hash_hex};
+    uint64_t shards = 1, val_bytes = PACK_VAL_DEFAULT;
+    const char *out = NULL;
+    bool json = false;
+    const struct cli_option options[] = {
+        {"--out", CLI_TEXT, &out, "DIR", "where shards and data.json go"},
+        {"--val-bytes", CLI_COUNT, &val_bytes, "N",
+         "held-out bytes at the end (a tenth, at most 131072)"},
+        {"--shards", CLI_COUNT, &shards, "N", "files of equal size (1)"},
+        {"--tokenizer", CLI_TEXT, &pack.tokenizer, "byte", "id = byte (byte)"},
+        {"--source", CLI_TEXT, &pack.source, "TEXT", "where it is from"},
+        {"--licence", CLI_TEXT, &pack.licence, "TEXT", "its terms of use"},
+        {"--json", CLI_FLAG, &json, NULL, "print one JSON object"},
+    };
+    struct pack_result result = {0};
+    int rv = CLI_PARSE(call, options, &inputs, 1, CLI_LIST_MAX);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (out == NULL) {
+        return cli_fail(LOCO_EXIT_USAGE, "data pack: --out DIR is missing");
+    }
+    if (shards == 0 || shards > PACK_SHARDS_MAX) {
+        return cli_fail(LOCO_EXIT_USAGE, "data pack: 1 to %d shards",
+                        PACK_SHARDS_MAX);
+    }
+    pack.shards = (uint32_t)shards;
+    pack.val_bytes = val_bytes;
+    rv = pack_text(inputs.item, inputs.n, out, &pack, &result);
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "data pack: %s", result.errmsg);
+    }
+    print_result(&result, out, json);
+    return LOCO_EXIT_OK;
+}

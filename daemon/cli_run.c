@@ -1,0 +1,417 @@
+/* cli_run.c - loco run create, run show. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+#include <sodium.h>
+
+#include "daemon/cli.h"
+#include "daemon/model_file.h"
+#include "daemon/run_yaml.h"
+#include "proto/base/err.h"
+#include "train/file.h"
+#include "train/sync/preset.h"
+
+#define AUTHOR_KEY "author.key"
+
+struct arguments {
+    const char *name, *model, *data, *sync, *key, *out;
+    struct cli_list set;
+};
+
+/* ---- create ------------------------------------------------------------- */
+
+/* The same decimal number as a double: 0.7F would become 0.699999988. */
+static double widen(float v)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof text, "%.6g", (double)v);
+    return strtod(text, NULL);
+}
+
+static int fill_preset(struct manifest *m, const char *name)
+{
+    const struct preset *preset;
+    char errmsg[ERRMSG_SIZE];
+
+    if (preset_find(name, &preset, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+    }
+    (void)snprintf(m->sync.preset, sizeof m->sync.preset, "%s", preset->name);
+    (void)snprintf(m->sync.wire, sizeof m->sync.wire, "%s",
+                   codec_get(preset->wire)->name);
+    m->sync.period = preset->period;
+    m->sync.outer_lr = widen(preset->rule.lr);
+    m->sync.outer_momentum = widen(preset->rule.mu);
+    return 0;
+}
+
+static int fill_model(struct manifest *m, const char *name)
+{
+    struct llama_config c;
+    char errmsg[ERRMSG_SIZE];
+
+    if (model_find(name, &c, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+    }
+    m->model = (struct manifest_model){
+        .dim = c.dim,
+        .ffn = c.ffn,
+        .heads = c.heads,
+        .kv_heads = c.kv_heads,
+        .layers = c.layers,
+        .norm_eps = widen(c.norm_eps),
+        .rope_theta = widen(c.rope_theta),
+        .seq = c.seq,
+        .tied = c.tied,
+        .vocab = c.vocab,
+    };
+    m->inner.seq = c.seq;
+    return 0;
+}
+
+static int add_shard(struct manifest_data *data, const json_t *entry, bool val)
+{
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    const char *hash = json_string_value(json_object_get(entry, "blake2b"));
+    json_int_t bytes = json_integer_value(json_object_get(entry, "bytes"));
+    json_int_t tokens = json_integer_value(json_object_get(entry, "tokens"));
+    struct manifest_shard *s;
+
+    if (data->n_shards == MANIFEST_SHARDS_MAX) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: more than %d shards; pack fewer",
+                        MANIFEST_SHARDS_MAX);
+    }
+    s = &data->shards[data->n_shards];
+    if (name == NULL || strlen(name) >= sizeof s->name || hash == NULL ||
+        hash32_parse_hex(hash, &s->blake2b) != 0 || bytes <= 0 || tokens <= 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: data.json names a shard without name, "
+                        "size or hash; run loco data pack again");
+    }
+    memcpy(s->name, name, strlen(name) + 1);
+    s->bytes = (uint64_t)bytes;
+    s->tokens = (uint64_t)tokens;
+    s->val = val;
+    data->n_shards++;
+    return 0;
+}
+
+static int add_shards(struct manifest_data *data, const json_t *root)
+{
+    const json_t *train = json_object_get(root, "train");
+    const json_t *val = json_object_get(root, "val");
+    const char *licence = json_string_value(json_object_get(root, "licence"));
+    const char *tok = json_string_value(json_object_get(root, "tokenizer"));
+    int rv = 0;
+
+    for (size_t i = 0; rv == 0 && i < json_array_size(train); i++) {
+        rv = add_shard(data, json_array_get(train, i), false);
+    }
+    if (rv == 0 && json_is_object(val)) {
+        rv = add_shard(data, val, true);
+    }
+    (void)snprintf(data->licence, sizeof data->licence, "%s",
+                   licence == NULL ? "" : licence);
+    (void)snprintf(data->tokenizer, sizeof data->tokenizer, "%s",
+                   tok == NULL ? "byte" : tok);
+    return rv;
+}
+
+static int fill_data(struct manifest *m, const char *dir)
+{
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    json_error_t where;
+    json_t *root;
+    int rv;
+
+    if (file_path_join(path, dir, "data.json", errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+    }
+    root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+    if (root == NULL) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: %s: %s; loco data pack writes it", path,
+                        where.text);
+    }
+    rv = add_shards(&m->data, root);
+    json_decref(root);
+    return rv;
+}
+
+static int apply_settings(struct manifest *m, const struct cli_list *set)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        const char *equals = strchr(set->item[i], '=');
+        char path[DOC_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
+
+        if (equals == NULL || (size_t)(equals - set->item[i]) >= sizeof path) {
+            return cli_fail(LOCO_EXIT_USAGE,
+                            "run create: --set %.80s: write path=value, as in "
+                            "sync.period=20",
+                            set->item[i]);
+        }
+        memcpy(path, set->item[i], (size_t)(equals - set->item[i]));
+        path[equals - set->item[i]] = '\0';
+        if (doc_set(manifest_schema(), m, path, equals + 1, errmsg) != 0) {
+            return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+        }
+    }
+    return 0;
+}
+
+/* A batch that was set alone takes its micro-batches along. */
+static void fit_micro_batch(struct manifest_inner *inner)
+{
+    if (inner->batch % inner->micro_batch != 0) {
+        inner->micro_batch =
+            inner->batch < inner->micro_batch ? inner->batch : 1;
+    }
+}
+
+static int author_load(const struct arguments *a, struct identity *author)
+{
+    char beside[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
+    const char *slash = strrchr(a->out, '/');
+    const char *path = a->key;
+    int rv;
+
+    if (path == NULL) {
+        (void)snprintf(beside, sizeof beside, "%.*s" AUTHOR_KEY,
+                       slash == NULL ? 0 : (int)(slash - a->out) + 1, a->out);
+        path = beside;
+    }
+    rv = identity_load(author, path, errmsg);
+    if (rv == LOCO_ENOENT) {
+        rv = identity_generate(author, NULL);
+        if (rv == 0) {
+            rv = identity_save(author, path, errmsg);
+        }
+        if (rv == 0) {
+            (void)fprintf(stderr, "new author key: %s\n", path);
+        }
+    }
+    if (rv != 0) {
+        return cli_fail(LOCO_EXIT_IDENTITY, "run create: %s", errmsg);
+    }
+    return 0;
+}
+
+static int fill(struct manifest *m, const struct arguments *a)
+{
+    int rv;
+
+    manifest_default(m);
+    if (strlen(a->name) >= sizeof m->name) {
+        return cli_fail(LOCO_EXIT_USAGE, "run create: --name is too long");
+    }
+    memcpy(m->name, a->name, strlen(a->name) + 1);
+    /* Two runs with the same settings are two runs. 53 bits: every reader of
+     * JSON or YAML holds the number exactly. */
+    randombytes_buf(&m->seed, sizeof m->seed);
+    m->seed >>= 11;
+    rv = fill_model(m, a->model);
+    if (rv == 0) {
+        rv = fill_data(m, a->data);
+    }
+    if (rv == 0) {
+        rv = fill_preset(m, a->sync);
+    }
+    if (rv == 0) {
+        rv = apply_settings(m, &a->set);
+    }
+    fit_micro_batch(&m->inner);
+    return rv;
+}
+
+static int create(struct run_yaml *r, const struct arguments *a)
+{
+    struct identity author;
+    char errmsg[LOCO_ERRMSG_MAX], hex[ID_HEX_MAX];
+    int rv = fill(&r->manifest, a);
+
+    if (rv != 0) {
+        return rv;
+    }
+    rv = author_load(a, &author);
+    if (rv != 0) {
+        return rv;
+    }
+    memcpy(r->manifest.author, author.public, sizeof r->manifest.author);
+    rv = manifest_validate(&r->manifest, errmsg);
+    if (rv == 0) {
+        rv = run_yaml_sign(r, &author);
+        (void)snprintf(errmsg, sizeof errmsg, "sign: %s", loco_strerror(rv));
+    }
+    identity_wipe(&author);
+    if (rv == 0) {
+        rv = run_yaml_save(r, a->out, errmsg);
+    }
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "run create: %s", errmsg);
+    }
+    hash32_hex(&r->run_id, hex);
+    (void)printf("%s\n", hex);
+    return LOCO_EXIT_OK;
+}
+
+int cli_run_create(const struct cli_call *call)
+{
+    struct arguments a = {.sync = "opendiloco", .out = "run.yaml"};
+    const struct cli_option options[] = {
+        {"--name", CLI_TEXT, &a.name, "NAME", "of the run, for people"},
+        {"--model", CLI_TEXT, &a.model, "NAME|FILE", "shape of the model"},
+        {"--data", CLI_TEXT, &a.data, "DIR", "what loco data pack wrote"},
+        {"--sync", CLI_TEXT, &a.sync, "PRESET", "method (opendiloco)"},
+        {"--set", CLI_LIST, &a.set, "PATH=VALUE", "any key; many times"},
+        {"--key", CLI_TEXT, &a.key, "FILE",
+         "author's key, made on first use (author.key beside run.yaml)"},
+        {"--out", CLI_TEXT, &a.out, "FILE", "what to write (run.yaml)"},
+    };
+    struct run_yaml *r;
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (a.name == NULL || a.model == NULL || a.data == NULL) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "run create: --name, --model and --data are needed");
+    }
+    r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    rv = create(r, &a);
+    free(r);
+    return rv;
+}
+
+/* ---- show --------------------------------------------------------------- */
+
+static json_t *map_json(const struct doc_schema *s, const void *obj);
+
+static json_t *value_json(const struct doc_field *f, const void *p)
+{
+    char text[DOC_TEXT_MAX];
+
+    switch (f->kind) {
+    case DOC_U32:
+        return json_integer(*(const uint32_t *)p);
+    case DOC_U64:
+        return json_integer((json_int_t) * (const uint64_t *)p);
+    case DOC_F64:
+        return json_real(*(const double *)p);
+    case DOC_BOOL:
+        return json_boolean(*(const bool *)p);
+    case DOC_MAP:
+        return map_json(f->sub, p);
+    case DOC_STR:
+    case DOC_HEX:
+    case DOC_KIND_COUNT:
+        break;
+    }
+    doc_format_value(f, p, text);
+    return json_string(text);
+}
+
+/* Recursion is bounded by the schema's depth, DOC_DEPTH_MAX. */
+static json_t *map_json(const struct doc_schema *s, const void *obj)
+{
+    json_t *map = json_object();
+
+    for (size_t i = 0; i < s->n_fields; i++) {
+        const struct doc_field *f = &s->fields[i];
+        const char *p = (const char *)obj + f->offset;
+        json_t *list;
+
+        if (!f->list) {
+            json_object_set_new(map, f->key, value_json(f, p));
+            continue;
+        }
+        list = json_array();
+        for (uint32_t j = 0; j < doc_count(f, obj); j++) {
+            json_array_append_new(list, value_json(f, p + j * f->size));
+        }
+        json_object_set_new(map, f->key, list);
+    }
+    return map;
+}
+
+static void print_text(const struct run_yaml *r, const char *hex)
+{
+    const struct manifest *m = &r->manifest;
+    char author[ID_HEX_MAX];
+    uint64_t tokens = 0, bytes = 0;
+
+    hex_encode(m->author, sizeof m->author, author);
+    for (uint32_t i = 0; i < m->data.n_shards; i++) {
+        bytes += m->data.shards[i].bytes;
+        tokens += m->data.shards[i].val ? 0 : m->data.shards[i].tokens;
+    }
+    (void)printf("run        %s\nname       %s\nauthor     %s\n", hex, m->name,
+                 author);
+    (void)printf("model      dim %u, %u layers, %u heads, ffn %u, vocab %u, "
+                 "context %u\n",
+                 m->model.dim, m->model.layers, m->model.heads, m->model.ffn,
+                 m->model.vocab, m->model.seq);
+    (void)printf("data       %u shards, %.1f MB, %llu tokens, licence: %s\n",
+                 m->data.n_shards, (double)bytes / 1e6,
+                 (unsigned long long)tokens,
+                 m->data.licence[0] == '\0' ? "not stated" : m->data.licence);
+    (void)printf("method     %s, every %u inner steps, %s on the wire, outer "
+                 "%g / %g\n",
+                 m->sync.preset, m->sync.period, m->sync.wire, m->sync.outer_lr,
+                 m->sync.outer_momentum);
+    (void)printf("inner      %s, lr %g %s, batch %u x %u tokens\n",
+                 m->inner.optimizer, m->inner.lr, m->inner.schedule,
+                 m->inner.batch, m->inner.seq);
+    (void)printf("starts at  %u peers\nstops at   round %llu, token %llu "
+                 "(0: never)\n",
+                 m->round.min_peers, (unsigned long long)m->stop.rounds,
+                 (unsigned long long)m->stop.tokens);
+}
+
+int cli_run_show(const struct cli_call *call)
+{
+    struct cli_list words = {0};
+    bool json = false;
+    const struct cli_option options[] = {
+        {"--json", CLI_FLAG, &json, NULL, "every value, as one JSON object"},
+    };
+    char errmsg[LOCO_ERRMSG_MAX], hex[ID_HEX_MAX];
+    struct run_yaml *r;
+    json_t *o;
+    int rv = CLI_PARSE(call, options, &words, 1, 1);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    rv = run_yaml_load(words.item[0], RUN_YAML_SIGNED, r, errmsg);
+    if (rv != 0) {
+        free(r);
+        return cli_fail(rv == LOCO_EIO ? LOCO_EXIT_FAILURE : LOCO_EXIT_CONFIG,
+                        "%s", errmsg);
+    }
+    hash32_hex(&r->run_id, hex);
+    if (json) {
+        o = map_json(manifest_schema(), &r->manifest);
+        json_object_set_new(o, "run_id", json_string(hex));
+        (void)json_dumpf(o, stdout, JSON_PRESERVE_ORDER | JSON_INDENT(1));
+        (void)putchar('\n');
+        json_decref(o);
+    } else {
+        print_text(r, hex);
+    }
+    free(r);
+    return LOCO_EXIT_OK;
+}

@@ -1,0 +1,516 @@
+/* machine.c - see machine.h. */
+#include "daemon/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/machine_internal.h"
+#include "daemon/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "train/errmsg.h"
+#include "train/file.h"
+
+#define CHECKPOINTS_KEPT 2
+#define WORKERS          1
+
+void machine_stop(struct machine *m, int exit_code)
+{
+    if (!m->stopped) {
+        m->stopped = true;
+        m->on_stop(m->data, exit_code);
+    }
+}
+
+static void post(struct machine *m, enum local_type type, int rc)
+{
+    struct local_event ev = {.type = type, .rc = rc};
+
+    (void)shell_post(m->shell, &ev);
+}
+
+/* ---- worker jobs ------------------------------------------------------ */
+
+struct machine_job *machine_job_new(struct machine *m, int kind)
+{
+    struct machine_job *j = calloc(1, sizeof *j);
+
+    if (j != NULL) {
+        j->m = m;
+        j->kind = kind;
+    }
+    return j;
+}
+
+static void checkpoint_run(struct machine_job *j)
+{
+    struct machine *m = j->m;
+    const struct snapshot *s = j->snapshot;
+    char run[ID_HEX_MAX];
+    struct st_meta extra[2] = {{.key = "commit", .value = j->extra_commit},
+                               {.key = "run_tokens", .value = j->extra_tokens}};
+    struct checkpoint_state state = {
+        .n = s->n,
+        .phi = s->state,
+        .m = s->state + s->n,
+        .adam_u = s->moments,
+        .adam_v = s->moments + s->n,
+        .round = s->round,
+        .inner_step = s->inner_step,
+        .tokens = s->tokens,
+        .run_id = run,
+    };
+
+    hash32_hex(&m->opt.run_id, run);
+    j->rc = checkpoint_save(m->checkpoints, &state, extra, 2, CHECKPOINTS_KEPT,
+                            j->errmsg);
+}
+
+static void job_run(struct worker_job *w)
+{
+    struct machine_job *j = w->data;
+
+    if (j->kind == JOB_CONFIGURE) {
+        machine_configure_run(j);
+    } else if (j->kind == JOB_HASH) {
+        machine_hash_run(j);
+    } else {
+        checkpoint_run(j);
+    }
+}
+
+static void close_workers(struct machine *m);
+
+static void checkpoint_done(struct machine *m, struct machine_job *j)
+{
+    m->saving = false;
+    if (j->rc == 0) {
+        m->saved_round = j->snapshot->round;
+        return;
+    }
+    log_error("state",
+              "the checkpoint of round %llu was not written: %s; the one "
+              "before is intact",
+              (unsigned long long)j->snapshot->round, j->errmsg);
+    if (j->rc == LOCO_EDISK) {
+        machine_stop(m, LOCO_EXIT_RESOURCES);
+    }
+}
+
+static void job_done(struct worker_job *w, int status)
+{
+    struct machine_job *j = w->data;
+    struct machine *m = j->m;
+    struct local_event ev = {
+        .type = LOCAL_HASHED,
+        .rc = j->rc,
+        .buffer = j->buffer,
+        .index = j->index,
+        .request = j->request,
+        .hash = j->hash,
+        .params_hash = j->params_hash,
+        .momentum_hash = j->momentum_hash,
+    };
+
+    if (j->slot != NULL) {
+        j->slot->pins--;
+    }
+    if (status == 0 && j->kind == JOB_CONFIGURE) {
+        machine_configured(m, j);
+    } else if (status == 0 && j->kind == JOB_HASH) {
+        (void)shell_post(m->shell, &ev);
+    } else if (status == 0 && j->kind == JOB_CHECKPOINT) {
+        checkpoint_done(m, j);
+    }
+    snapshot_free(j->snapshot);
+    if (j->kind == JOB_CHECKPOINT && m->closing) {
+        close_workers(m);
+    }
+    free(j->bytes);
+    free(j);
+}
+
+void machine_job_submit(struct machine *m, struct machine_job *j)
+{
+    j->job.data = j;
+    if (worker_submit(&m->workers, &j->job, job_run, job_done) != 0) {
+        j->job.data = j;
+        job_done(&j->job, LOCO_ECLOSED);
+    }
+}
+
+/* ---- actions ---------------------------------------------------------- */
+
+static void
+configure(struct machine *m, const struct action *a, const struct out *out)
+{
+    struct machine_job *j = machine_job_new(m, JOB_CONFIGURE);
+
+    if (j != NULL) {
+        j->bytes = malloc(a->len);
+    }
+    if (j == NULL || j->bytes == NULL) {
+        free(j);
+        post(m, LOCAL_CONFIGURED, LOCO_ENOMEM);
+        return;
+    }
+    memcpy(j->bytes, out->bytes + a->bytes, a->len);
+    j->len = a->len;
+    machine_job_submit(m, j);
+}
+
+static void trainer_event(void *self, const struct local_event *event)
+{
+    struct machine *m = self;
+
+    (void)shell_post(m->shell, event);
+}
+
+/* On the trainer thread. */
+static void take_snapshot(void *self, struct snapshot *s)
+{
+    struct machine *m = self;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    snapshot_free(m->incoming[0]);
+    m->incoming[0] = m->incoming[1];
+    m->incoming[1] = s;
+    (void)pthread_mutex_unlock(&m->mutex);
+}
+
+static int start_trainer(struct machine *m)
+{
+    struct trainer_options opt = {
+        .self = m,
+        .post = trainer_event,
+        .take_snapshot = take_snapshot,
+    };
+    char errmsg[ERRMSG_SIZE] = "out of memory";
+    int rv;
+
+    if (m->trainer != NULL) {
+        return 0;
+    }
+    rv = machine_open_data(m, errmsg);
+    if (rv == 0) {
+        opt.replica = m->replica;
+        rv = trainer_open(&m->trainer, &opt, errmsg);
+    }
+    if (rv != 0) {
+        log_error("train", "cannot start the trainer: %s", errmsg);
+        machine_stop(m, rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
+                                          : LOCO_EXIT_CONFIG);
+    }
+    return rv;
+}
+
+/* The checkpoint's vectors, contiguous as the trainer wants them. */
+static int copy_checkpoint(struct machine *m)
+{
+    const struct checkpoint_state *s = &m->restore.state;
+    size_t bytes = m->n * sizeof(float);
+
+    m->restore_state = malloc(2 * bytes);
+    m->restore_moments = malloc(2 * bytes);
+    if (m->restore_state == NULL || m->restore_moments == NULL) {
+        return LOCO_ENOMEM;
+    }
+    memcpy(m->restore_state, s->phi, bytes);
+    memcpy(m->restore_state + m->n, s->m, bytes);
+    if (s->adam_u != NULL && s->adam_v != NULL) {
+        memcpy(m->restore_moments, s->adam_u, bytes);
+        memcpy(m->restore_moments + m->n, s->adam_v, bytes);
+    } else {
+        memset(m->restore_moments, 0, 2 * bytes);
+    }
+    return 0;
+}
+
+static void load(struct machine *m, const struct action *a)
+{
+    struct trainer_command c = {
+        .type = TRAINER_LOAD,
+        .round = a->round,
+        .rebase = a->rebase,
+        .state = m->state_in,
+    };
+
+    if (start_trainer(m) != 0) {
+        return;
+    }
+    if (a->from_seed) {
+        c.type = TRAINER_INIT;
+    } else if (a->from_disk) {
+        if (copy_checkpoint(m) != 0) {
+            post(m, LOCAL_LOADED, LOCO_ENOMEM);
+            return;
+        }
+        c.type = TRAINER_RESTORE;
+        c.state = m->restore_state;
+        c.moments = m->restore_moments;
+        c.inner_step = m->restore.state.inner_step;
+        c.tokens = m->restore.state.tokens;
+    }
+    if (c.type == TRAINER_LOAD && c.state == NULL) {
+        post(m, LOCAL_LOADED, LOCO_ENOENT);
+        return;
+    }
+    (void)trainer_post(m->trainer, &c);
+}
+
+static void apply(struct machine *m, const struct action *a)
+{
+    struct wire_slot *slot = machine_slot_applied(m, a->buffer, a->round);
+    struct trainer_command c = {
+        .type = TRAINER_APPLY,
+        .round = a->round,
+        .rebase = a->rebase,
+    };
+
+    if (slot == NULL || m->trainer == NULL) {
+        post(m, LOCAL_APPLIED, LOCO_ENOENT);
+        return;
+    }
+    c.wire = slot->bytes;
+    (void)trainer_post(m->trainer, &c);
+}
+
+/* The newest state that the trainer published, if nothing is being saved. A
+ * busy disk skips rounds; the last one is always written (machine_close). */
+static void save_checkpoint(struct machine *m)
+{
+    struct machine_job *j;
+    struct node_status *s;
+    struct snapshot *snap;
+
+    machine_snapshots_collect(m);
+    snap = m->snapshots[0];
+    s = malloc(sizeof *s);
+    if (s == NULL || snap == NULL || m->saving) {
+        free(s);
+        return;
+    }
+    node_status(m->node, s);
+    j = s->round == snap->round ? machine_job_new(m, JOB_CHECKPOINT) : NULL;
+    if (j != NULL) {
+        (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
+                       (unsigned long long)s->run_tokens);
+        hash32_hex(&s->commit_hash, j->extra_commit);
+        j->snapshot = snap;
+        snap->refs++;
+        m->saving = true;
+        machine_job_submit(m, j);
+    }
+    free(s);
+}
+
+static void train(struct machine *m, const struct action *a)
+{
+    struct trainer_command c = {.type = TRAINER_TRAIN, .steps = a->steps};
+
+    if (m->trainer != NULL) {
+        (void)trainer_post(m->trainer, &c);
+    }
+}
+
+static void evaluate(struct machine *m, const struct action *a)
+{
+    struct trainer_command c = {.type = TRAINER_EVAL, .round = a->round};
+
+    if (m->trainer != NULL) {
+        (void)trainer_post(m->trainer, &c);
+    }
+}
+
+static void
+machine_local(void *self, const struct action *a, const struct out *out)
+{
+    struct machine *m = self;
+
+    switch (a->type) {
+    case ACTION_CONFIGURE:
+        configure(m, a, out);
+        return;
+    case ACTION_LOAD:
+        load(m, a);
+        return;
+    case ACTION_TRAIN:
+        train(m, a);
+        return;
+    case ACTION_APPLY:
+        apply(m, a);
+        return;
+    case ACTION_EVAL:
+        evaluate(m, a);
+        return;
+    case ACTION_HASH:
+        machine_hash(m, a);
+        return;
+    case ACTION_KEEP:
+        machine_keep(m, a->index);
+        return;
+    case ACTION_CHECKPOINT:
+        save_checkpoint(m);
+        return;
+    case ACTION_PAUSE:
+    case ACTION_RESUME:
+        if (m->trainer != NULL) {
+            trainer_pause(m->trainer, a->type == ACTION_PAUSE);
+        }
+        return;
+    case ACTION_STOP:
+        machine_stop(m, a->rc);
+        return;
+    case ACTION_LOG:
+        log_write((enum log_level)a->level, "node", "%s",
+                  (const char *)out->bytes + a->bytes);
+        return;
+    case ACTION_SEND:
+    case ACTION_DIAL:
+    case ACTION_HANG_UP:
+    case ACTION_BULK_OPEN:
+    case ACTION_POST_RECV:
+    case ACTION_SEND_SEG:
+    case ACTION_CANCEL:
+    case ACTION_SAVE:
+    case ACTION_TYPE_COUNT:
+        return; /* the shell's */
+    }
+}
+
+static int machine_save(void *self, const uint8_t *bytes, size_t len)
+{
+    struct machine *m = self;
+    char path[MACHINE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    int rv = file_path_join(path, m->opt.state_dir, STATE_DIR_RECORD, errmsg);
+
+    rv = rv != 0 ? rv : file_write_whole(path, bytes, len, errmsg);
+    if (rv != 0) {
+        log_error("state", "%s", errmsg);
+    }
+    return rv;
+}
+
+/* ---- life ------------------------------------------------------------- */
+
+struct shell_calls machine_calls(struct machine *m)
+{
+    return (struct shell_calls){
+        .self = m,
+        .wire_len = machine_wire_len,
+        .fill = machine_fill,
+        .take = machine_take,
+        .save = machine_save,
+        .local = machine_local,
+    };
+}
+
+int machine_open(struct machine **machine,
+                 uv_loop_t *loop,
+                 const struct machine_options *opt,
+                 machine_stop_cb on_stop,
+                 void *data)
+{
+    struct machine *m = calloc(1, sizeof *m);
+    int rv;
+
+    if (m == NULL) {
+        return LOCO_ENOMEM;
+    }
+    m->opt = *opt;
+    m->loop = loop;
+    m->on_stop = on_stop;
+    m->data = data;
+    rv = worker_open(&m->workers, loop, WORKERS);
+    if (rv != 0) {
+        free(m);
+        return rv;
+    }
+    m->workers_open = true;
+    (void)pthread_mutex_init(&m->mutex, NULL);
+    *machine = m;
+    return 0;
+}
+
+void machine_connect(struct machine *m,
+                     struct shell *shell,
+                     const struct node *node)
+{
+    m->shell = shell;
+    m->node = node;
+}
+
+const struct manifest *machine_manifest(const struct machine *m)
+{
+    return m->configured ? m->manifest : NULL;
+}
+
+static void free_all(struct machine *m)
+{
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        free(m->wire[i].bytes);
+    }
+    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
+        snapshot_free(m->snapshots[i]);
+        snapshot_free(m->incoming[i]);
+    }
+    for (uint32_t i = 0; m->files != NULL && i < m->terms.n_shards; i++) {
+        if (m->files[i].fd >= 0) {
+            (void)close(m->files[i].fd);
+        }
+        shard_close(&m->files[i].shard);
+    }
+    if (m->restoring) {
+        checkpoint_close(&m->restore);
+    }
+    free(m->restore_state);
+    free(m->restore_moments);
+    free(m->state_in);
+    free(m->files);
+    free(m->train);
+    free(m->checkpoints);
+    free(m->manifest);
+    (void)pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+static void workers_closed(struct worker_pool *pool)
+{
+    struct machine *m = pool->data;
+    void (*done)(void *data) = m->close_done;
+    void *data = m->close_data;
+
+    free_all(m);
+    done(data);
+}
+
+/* Workers end when the newest state is on disk, or could not be written. */
+static void close_workers(struct machine *m)
+{
+    if (m->saving) {
+        return; /* its end calls again */
+    }
+    if (!m->final_save && m->snapshots[0] != NULL &&
+        m->snapshots[0]->round > m->saved_round) {
+        m->final_save = true;
+        save_checkpoint(m);
+        if (m->saving) {
+            return;
+        }
+    }
+    m->workers.data = m;
+    worker_close(&m->workers, workers_closed);
+}
+
+void machine_close(struct machine *m, void (*done)(void *data), void *data)
+{
+    m->stopped = m->closing = true;
+    m->close_done = done;
+    m->close_data = data;
+    trainer_close(m->trainer);
+    m->trainer = NULL;
+    machine_snapshots_collect(m);
+    close_workers(m);
+}

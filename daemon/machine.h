@@ -1,0 +1,64 @@
+/* machine.h - this machine below a node: model, buffers, files.
+ *
+ * Executes the actions that the network shell hands on (p2p/core.h, "this
+ * machine"): the manifest becomes a configured trainer, segments find their
+ * bytes, hashes are computed on workers, states are saved. Protocol decisions
+ * are the node's; what is here is where the bytes are.
+ *
+ * Threads: everything runs on the loop thread except the trainer and the
+ * worker's jobs; both answer with shell_post(). Buffers and who writes them:
+ *   wire slots   loop thread; read by a hash job or the trainer's APPLY while
+ *                `pins` > 0 or until the next APPLY
+ *   state_in     loop thread; read by a hash job, then by the trainer's LOAD;
+ *                the node starts no other transfer before the answer
+ *   snapshots    made by the trainer, owned by the loop once taken over
+ */
+#ifndef LOCO_DAEMON_MACHINE_H
+#define LOCO_DAEMON_MACHINE_H
+
+#include "daemon/node.h"
+#include "daemon/trainer.h"
+#include "p2p/uv/loop.h"
+#include "p2p/uv/worker.h"
+#include "proto/manifest.h"
+
+#define MACHINE_PATH_MAX 4096
+
+struct machine_options {
+    const char *state_dir; /* borrowed */
+    struct peer_id self;
+    struct hash32 run_id;
+    int threads;
+    bool use_file_urls; /* shards may come from file:// URLs (--run) */
+    bool reference;     /* plain C kernels */
+    uint32_t time_scale;
+};
+
+struct machine;
+
+/* STOP was asked for, or the machine cannot go on: the exit code. Called once,
+ * on the loop thread. */
+typedef void (*machine_stop_cb)(void *data, int exit_code);
+
+int machine_open(struct machine **machine,
+                 uv_loop_t *loop,
+                 const struct machine_options *opt,
+                 machine_stop_cb on_stop,
+                 void *data);
+
+/* What the shell calls. */
+struct shell_calls machine_calls(struct machine *m);
+
+/* Before the loop runs. The node is asked for figures of checkpoints. */
+void machine_connect(struct machine *m,
+                     struct shell *shell,
+                     const struct node *node);
+
+/* NULL until CONFIGURED. */
+const struct manifest *machine_manifest(const struct machine *m);
+
+/* Stop the trainer, write the last checkpoint, end the workers; `done` when
+ * the loop has nothing of ours any more. */
+void machine_close(struct machine *m, void (*done)(void *data), void *data);
+
+#endif

@@ -1,0 +1,348 @@
+/* machine_config.c - from a manifest to a machine that can train.
+ *
+ * machine_configure_run is on a worker and touches only what nobody else has
+ * yet: the manifest, the shards on disk, the newest checkpoint.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+
+#include "daemon/machine_internal.h"
+#include "daemon/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/hash.h"
+#include "train/errmsg.h"
+#include "train/file.h"
+
+#define SEGMENT_BYTES (256U << 10) /* wire bytes of a ring segment, at most */
+
+static int fail(struct machine_job *j, int rc, const char *what)
+{
+    if (what != NULL) {
+        (void)snprintf(j->errmsg, sizeof j->errmsg, "%s", what);
+    }
+    return rc;
+}
+
+static struct llama_config model_of(const struct manifest *f)
+{
+    return (struct llama_config){
+        .dim = f->model.dim,
+        .layers = f->model.layers,
+        .heads = f->model.heads,
+        .kv_heads = f->model.kv_heads,
+        .ffn = f->model.ffn,
+        .vocab = f->model.vocab,
+        .seq = f->model.seq,
+        .tied = f->model.tied,
+        .rope_theta = (float)f->model.rope_theta,
+        .norm_eps = (float)f->model.norm_eps,
+    };
+}
+
+/* What the manifest asks for, in the trainer's words. */
+static int read_replica(struct machine *m, struct machine_job *j)
+{
+    const struct manifest *f = m->manifest;
+    struct replica_options *r = &m->replica;
+    const char *reason = NULL;
+    const struct preset *preset;
+    int rv;
+
+    r->model = model_of(f);
+    rv = llama_config_check(&r->model, &reason);
+    if (rv != 0) {
+        return fail(j, rv, reason);
+    }
+    rv = preset_find(f->sync.preset, &preset, j->errmsg);
+    if (rv != 0) {
+        return rv;
+    }
+    m->codec = codec_find(f->sync.wire);
+    if (m->codec == NULL) {
+        return fail(j, LOCO_EINVAL, "sync.wire names no codec of this build");
+    }
+    if (strcmp(f->inner.optimizer, "adamw") != 0) {
+        return fail(j, LOCO_EINVAL, "inner.optimizer must be adamw");
+    }
+    if (strcmp(f->data.tokenizer, "byte") != 0 || f->stages > 1) {
+        return fail(j, LOCO_EINVAL,
+                    "this build has the byte tokenizer and no stages");
+    }
+    r->codec = m->codec;
+    r->rule.lr = (float)f->sync.outer_lr;
+    r->rule.mu = (float)f->sync.outer_momentum;
+    r->adamw = (struct adamw_options){
+        .beta1 = f->inner.beta1,
+        .beta2 = f->inner.beta2,
+        .eps = f->inner.eps,
+        .weight_decay = f->inner.weight_decay,
+        .clip_norm = f->inner.clip,
+    };
+    rv = adamw_check(&r->adamw, &reason);
+    r->schedule.peak = f->inner.lr;
+    r->schedule.lowest = f->inner.lr_min;
+    r->schedule.warmup_steps = f->inner.warmup;
+    r->schedule.total_steps = f->inner.steps;
+    r->schedule.decay_steps = f->inner.decay;
+    rv = rv != 0 ? rv
+                 : schedule_kind_named(f->inner.schedule, &r->schedule.kind);
+    rv = rv != 0 ? rv : schedule_check(&r->schedule, &reason);
+    if (rv != 0) {
+        return fail(j, rv, reason == NULL ? "inner.schedule" : reason);
+    }
+    r->batch = f->inner.batch;
+    r->micro_batch =
+        f->inner.micro_batch > 0 ? f->inner.micro_batch : f->inner.batch;
+    r->seq = f->inner.seq;
+    r->period = f->sync.period;
+    r->seed = f->seed;
+    r->peer = id_u64(&m->opt.self);
+    r->eval_tokens = f->eval.tokens;
+    r->threads = m->opt.threads;
+    r->reference = m->opt.reference;
+    m->n = (uint64_t)llama_numel(&r->model);
+    return 0;
+}
+
+static void read_terms(struct machine *m)
+{
+    const struct manifest *f = m->manifest;
+    struct run_terms *t = &m->terms;
+    size_t block_bytes = m->codec->bytes(m->codec->block);
+    uint64_t blocks = SEGMENT_BYTES / block_bytes;
+
+    blocks = blocks > 0 ? blocks : 1;
+    t->n_params = m->n;
+    t->block = m->codec->block;
+    t->segment_elements = (uint32_t)blocks * m->codec->block;
+    t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
+    t->period = f->sync.period;
+    t->min_peers = f->round.min_peers;
+    t->grace_ms = f->round.grace_ms;
+    t->fork_after_ms = f->round.fork_after_ms;
+    t->progress_floor_bytes_per_s =
+        (uint32_t)f->round.progress_floor_bytes_per_s;
+    t->stop_rounds = f->stop.rounds;
+    t->stop_tokens = f->stop.tokens;
+    t->eval_every = f->eval.every_rounds;
+    t->state_bytes = 2 * m->n * sizeof(float);
+    t->n_shards = f->data.n_shards;
+    for (uint32_t i = 0; i < t->n_shards; i++) {
+        t->shards[i].bytes = f->data.shards[i].bytes;
+        t->shards[i].hash = f->data.shards[i].blake2b;
+    }
+}
+
+static int check_memory(struct machine *m, struct machine_job *j)
+{
+    struct sysinfo info;
+    uint64_t need = replica_bytes(&m->replica) +
+                    (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n) +
+                    4 * m->terms.state_bytes;
+
+    if (sysinfo(&info) == 0 && need > (uint64_t)info.totalram * info.mem_unit) {
+        (void)snprintf(
+            j->errmsg, sizeof j->errmsg,
+            "the run needs %llu MB of memory on this machine, which "
+            "has %llu MB; choose a smaller inner.micro_batch or "
+            "another machine",
+            (unsigned long long)(need >> 20),
+            (unsigned long long)((uint64_t)info.totalram * info.mem_unit >>
+                                 20));
+        return LOCO_ENOMEM;
+    }
+    return 0;
+}
+
+/* Does the file at `path` hold shard i? 0, LOCO_ENOENT, LOCO_EHASH or EIO. */
+static int try_shard(struct machine *m, uint32_t i, const char *path)
+{
+    struct shard_file *f = &m->files[i];
+    struct hash32 hash;
+    char errmsg[ERRMSG_SIZE];
+    struct stat st;
+    int rv;
+
+    if (stat(path, &st) != 0) {
+        return LOCO_ENOENT;
+    }
+    if ((uint64_t)st.st_size != m->terms.shards[i].bytes) {
+        return LOCO_EHASH;
+    }
+    rv = shard_open(&f->shard, path, errmsg);
+    if (rv == 0) {
+        hash_tree(f->shard.map.data, f->shard.map.size, &hash);
+        rv = hash32_eq(&hash, &m->terms.shards[i].hash) ? 0 : LOCO_EHASH;
+    } else {
+        rv = LOCO_EHASH;
+    }
+    if (rv != 0) {
+        shard_close(&f->shard);
+        return rv;
+    }
+    f->held = m->terms.shards[i].held = true;
+    return 0;
+}
+
+static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
+{
+    const struct manifest_shard *s = &m->manifest->data.shards[i];
+    struct shard_file *f = &m->files[i];
+    int n, rv;
+
+    f->fd = -1;
+    n = snprintf(f->path, sizeof f->path, "%s/" STATE_DIR_SHARDS "/%s",
+                 m->opt.state_dir, s->name);
+    if (n < 0 || (size_t)n >= sizeof f->path) {
+        return fail(j, LOCO_ERANGE, "the state directory's path is too long");
+    }
+    rv = try_shard(m, i, f->path);
+    for (uint32_t u = 0; rv != 0 && m->opt.use_file_urls && u < s->n_urls;
+         u++) {
+        if (strncmp(s->urls[u], "file://", 7) != 0) {
+            continue;
+        }
+        rv = try_shard(m, i, s->urls[u] + 7);
+        if (rv == LOCO_EHASH) {
+            (void)snprintf(j->errmsg, sizeof j->errmsg,
+                           "shard %.150s does not have the hash that the "
+                           "manifest names: pack the data again, or restore "
+                           "the file",
+                           s->urls[u] + 7);
+            return LOCO_EINVAL;
+        }
+    }
+    return 0; /* what is missing comes from peers */
+}
+
+static void find_checkpoint(struct machine *m)
+{
+    char errmsg[ERRMSG_SIZE], run[ID_HEX_MAX];
+    struct checkpoint *c = &m->restore;
+    struct run_terms *t = &m->terms;
+    const char *text;
+
+    hash32_hex(&m->opt.run_id, run);
+    if (checkpoint_open_newest(c, m->checkpoints, errmsg) != 0) {
+        checkpoint_close(c);
+        return;
+    }
+    text = checkpoint_text(c, "commit");
+    if (c->state.n != m->n || c->state.m == NULL || c->state.run_id == NULL ||
+        strcmp(c->state.run_id, run) != 0 || text == NULL ||
+        hash32_parse_hex(text, &t->held_commit) != 0) {
+        log_warn("state", "the checkpoint is of another run and is not used");
+        checkpoint_close(c);
+        return;
+    }
+    text = checkpoint_text(c, "run_tokens");
+    t->holds_state = true;
+    t->held_round = c->state.round;
+    t->held_tokens = text == NULL ? 0 : strtoull(text, NULL, 10);
+    t->held_inner_step = c->state.inner_step;
+    m->restoring = true;
+}
+
+static int make_directories(struct machine *m, struct machine_job *j)
+{
+    char path[MACHINE_PATH_MAX];
+    const char *names[] = {STATE_DIR_SHARDS, STATE_DIR_CHECKPOINTS};
+
+    for (size_t i = 0; i < 2; i++) {
+        if (file_path_join(path, m->opt.state_dir, names[i], j->errmsg) != 0 ||
+            (mkdir(path, 0755) != 0 && errno != EEXIST)) {
+            (void)snprintf(j->errmsg, sizeof j->errmsg,
+                           "cannot make %.180s: %s", path, strerror(errno));
+            return LOCO_EIO;
+        }
+    }
+    m->checkpoints = strdup(path);
+    return m->checkpoints == NULL ? LOCO_ENOMEM : 0;
+}
+
+void machine_configure_run(struct machine_job *j)
+{
+    struct machine *m = j->m;
+    struct signer verifier = signer_sodium(NULL);
+    struct hash32 run;
+
+    m->manifest =
+        m->manifest == NULL ? malloc(sizeof *m->manifest) : m->manifest;
+    if (m->manifest == NULL) {
+        j->rc = LOCO_ENOMEM;
+        return;
+    }
+    j->rc = manifest_unpack(j->bytes, j->len, &verifier, m->manifest, NULL,
+                            &run, j->errmsg);
+    if (j->rc == LOCO_EPROTO) {
+        j->rc = LOCO_ESIG; /* from a peer: ask another one */
+    }
+    if (j->rc == 0 && !hash32_eq(&run, &m->opt.run_id)) {
+        j->rc = fail(j, LOCO_EHASH, "that is the manifest of another run");
+    }
+    j->rc = j->rc != 0 ? j->rc : read_replica(m, j);
+    j->rc = j->rc != 0 ? j->rc : make_directories(m, j);
+    if (j->rc != 0) {
+        return;
+    }
+    read_terms(m);
+    j->rc = check_memory(m, j);
+    m->files = calloc(m->terms.n_shards, sizeof *m->files);
+    m->train = calloc(m->terms.n_shards, sizeof *m->train);
+    if (j->rc == 0 && (m->files == NULL || m->train == NULL)) {
+        j->rc = LOCO_ENOMEM;
+    }
+    for (uint32_t i = 0; j->rc == 0 && i < m->terms.n_shards; i++) {
+        j->rc = find_shard(m, j, i);
+    }
+    if (j->rc == 0) {
+        find_checkpoint(m);
+    }
+}
+
+void machine_configured(struct machine *m, struct machine_job *j)
+{
+    struct local_event ev = {.type = LOCAL_CONFIGURED, .rc = j->rc};
+    char path[MACHINE_PATH_MAX], errmsg[ERRMSG_SIZE];
+
+    if (j->rc != 0) {
+        log_error("run", "cannot join the run: %s", j->errmsg);
+    } else {
+        m->configured = true;
+        ev.terms = &m->terms;
+        if (file_path_join(path, m->opt.state_dir, STATE_DIR_MANIFEST,
+                           errmsg) != 0 ||
+            file_write_whole(path, j->bytes, j->len, errmsg) != 0) {
+            log_error("state", "%s", errmsg);
+        }
+    }
+    (void)shell_post(m->shell, &ev);
+}
+
+/* All shards are here: hand them to the trainer's options. */
+int machine_open_data(struct machine *m, char *errmsg)
+{
+    const struct manifest *f = m->manifest;
+    size_t n = 0;
+
+    m->replica.val = NULL;
+    for (uint32_t i = 0; i < f->data.n_shards; i++) {
+        if (!m->files[i].held) {
+            return errmsg_fail(errmsg, LOCO_ENOENT, "shard %s is missing",
+                               m->files[i].path);
+        }
+        if (f->data.shards[i].val) {
+            m->replica.val = &m->files[i].shard;
+        } else {
+            m->train[n++] = m->files[i].shard;
+        }
+    }
+    m->replica.train = m->train;
+    m->replica.n_train = n;
+    return 0;
+}

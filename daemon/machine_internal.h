@@ -1,0 +1,124 @@
+/* machine_internal.h - the inside of machine.h, for the machine_*.c files.
+ *
+ *   machine.c          actions, the trainer, stopping
+ *   machine_config.c   CONFIGURE: manifest, shards on disk, newest checkpoint
+ *   machine_buffers.c  where the bytes of segments are; hashing
+ */
+#ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
+#define LOCO_DAEMON_MACHINE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "daemon/machine.h"
+#include "train/checkpoint.h"
+#include "train/sync/preset.h"
+
+#define WIRE_SLOTS    4 /* in flight, being hashed, last commit, fetched */
+#define SNAPSHOTS_MAX 2 /* rounds whose state joiners can fetch */
+
+enum wire_use { WIRE_FREE, WIRE_RING, WIRE_REDUCED, WIRE_FETCHED };
+
+struct wire_slot {
+    enum wire_use use;
+    uint8_t *bytes;
+    uint64_t attempt; /* RING */
+    uint64_t round;   /* REDUCED, FETCHED */
+    uint64_t made;    /* order of use: the oldest is taken first */
+    uint64_t hashed;  /* order of HASH actions; 0: not hashed */
+    unsigned pins;    /* hash jobs reading it */
+};
+
+struct shard_file {
+    bool held;
+    int fd; /* of the part being received; -1 */
+    struct shard shard;
+    char path[MACHINE_PATH_MAX];
+};
+
+/* A worker's task; what is read and written is named by its kind. */
+struct machine_job {
+    struct worker_job job;
+    struct machine *m;
+    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT } kind;
+    int rc;
+    /* HASH */
+    enum buffer_kind buffer;
+    uint64_t index, request;
+    struct wire_slot *slot;
+    bool encode;
+    struct hash32 hash, params_hash, momentum_hash;
+    /* CONFIGURE */
+    uint8_t *bytes;
+    size_t len;
+    /* CHECKPOINT */
+    struct snapshot *snapshot;
+    char extra_tokens[24], extra_commit[ID_HEX_MAX];
+    char errmsg[LOCO_ERRMSG_MAX];
+};
+
+struct machine {
+    struct machine_options opt;
+    uv_loop_t *loop;
+    struct worker_pool workers;
+    bool workers_open;
+    struct shell *shell;
+    const struct node *node;
+    machine_stop_cb on_stop;
+    void *data;
+    bool stopped;
+    void (*close_done)(void *data);
+    void *close_data;
+
+    bool configured;
+    struct manifest *manifest;
+    struct run_terms terms;
+    const struct codec *codec;
+    struct replica_options replica; /* shards filled in when they are there */
+    uint64_t n;                     /* parameters */
+    struct shard_file *files;       /* per shard of the manifest */
+    struct shard *train;            /* views for the loader */
+    char *checkpoints;              /* directory */
+
+    struct trainer *trainer;
+    struct checkpoint restore; /* mapped while a RESTORE runs */
+    bool restoring;
+    float *restore_state, *restore_moments;
+
+    struct wire_slot wire[WIRE_SLOTS];
+    uint64_t n_hashes, n_made;
+    float *state_in; /* (2n), while a state is fetched */
+    uint64_t state_round;
+
+    struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
+    pthread_mutex_t mutex;                     /* guards `incoming` */
+    struct snapshot *incoming[SNAPSHOTS_MAX];
+    bool saving, closing, final_save;
+    uint64_t saved_round;
+};
+
+/* machine_config.c: runs on a worker, then machine_configured on the loop. */
+void machine_configure_run(struct machine_job *j);
+void machine_configured(struct machine *m, struct machine_job *j);
+int machine_open_data(struct machine *m, char *errmsg);
+
+/* machine_buffers.c */
+size_t machine_wire_len(void *self, const struct segment *s);
+int machine_fill(void *self, const struct segment *s, uint8_t *dst);
+int machine_take(void *self,
+                 const struct segment *s,
+                 const uint8_t *src,
+                 size_t len);
+void machine_hash(struct machine *m, const struct action *a);
+void machine_hash_run(struct machine_job *j);
+struct wire_slot *machine_slot_applied(struct machine *m,
+                                       enum buffer_kind buffer,
+                                       uint64_t round);
+void machine_snapshots_collect(struct machine *m);
+void machine_keep(struct machine *m, uint64_t index);
+
+/* machine.c */
+struct machine_job *machine_job_new(struct machine *m, int kind);
+void machine_job_submit(struct machine *m, struct machine_job *j);
+void machine_stop(struct machine *m, int exit_code);
+
+#endif

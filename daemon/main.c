@@ -1,0 +1,623 @@
+/* main.c - locod: argv, files, signals, exit codes around one node.
+ *
+ * Happy path: config -> state directory (lock, key) -> run (run.yaml or URI)
+ * -> node + machine + shell + control -> loop -> drain -> exit.
+ * SIGTERM and SIGINT drain; the second one stops at once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <uv.h>
+
+#include "daemon/config.h"
+#include "daemon/control.h"
+#include "daemon/machine.h"
+#include "daemon/node.h"
+#include "daemon/run_yaml.h"
+#include "daemon/state_dir.h"
+#include "daemon/status_json.h"
+#include "p2p/uv/addr.h"
+#include "p2p/uv/loop.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/dht_msg.h"
+#include "proto/messages.h"
+#include "proto/uri.h"
+#include "train/errmsg.h"
+#include "train/file.h"
+
+#define PUBLISH_MS 250
+#define RULES_MAX  256
+
+struct daemon {
+    struct config config;
+    int exit_code;
+    bool stopping;
+    unsigned n_signals;
+
+    int lock_fd;
+    struct identity identity;
+    struct signer signer;
+    struct hash32 run_id;
+    uint8_t *manifest;
+    size_t manifest_len;
+    uint8_t *record;
+    size_t record_len;
+    struct node_options node_options;
+
+    uv_loop_t loop;
+    uv_signal_t sigterm, sigint;
+    uv_timer_t publish;
+    struct frame_rule rules[RULES_MAX];
+    struct node *node;
+    struct core core;
+    struct machine *machine;
+    struct shell *shell;
+    struct control *control;
+    struct status_eta eta;
+    unsigned n_open; /* machine and shell, while closing */
+    char errmsg[CONFIG_ERRMSG_MAX];
+};
+
+static int complain(int exit_code, const char *what)
+{
+    (void)fprintf(stderr, "locod: %s\n", what);
+    return exit_code;
+}
+
+/* ---- state directory -------------------------------------------------- */
+
+static int state_path(const struct daemon *d, const char *name, char *out)
+{
+    char errmsg[ERRMSG_SIZE];
+
+    return file_path_join(out, d->config.state, name, errmsg);
+}
+
+/* mkdir -p, mode 0700 for what is new. */
+static int make_state_dir(struct daemon *d)
+{
+    char path[CONFIG_TEXT_MAX];
+
+    (void)snprintf(path, sizeof path, "%s", d->config.state);
+    for (char *p = path + 1;; p++) {
+        if (*p == '/' || *p == '\0') {
+            char was = *p;
+
+            *p = '\0';
+            if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+                (void)fprintf(stderr,
+                              "locod: cannot make the state directory %s: "
+                              "%s; choose another with --state\n",
+                              path, strerror(errno));
+                return LOCO_EXIT_STATE;
+            }
+            if (was == '\0') {
+                return 0;
+            }
+            *p = was;
+        }
+    }
+}
+
+static int lock_state(struct daemon *d)
+{
+    char path[FILE_PATH_MAX];
+
+    if (make_state_dir(d) != 0 || state_path(d, STATE_DIR_LOCK, path) != 0) {
+        return LOCO_EXIT_STATE;
+    }
+    d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (d->lock_fd < 0 || flock(d->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        (void)fprintf(stderr,
+                      "locod: the state directory %s is in use by another "
+                      "locod: stop that one, or give this one its own with "
+                      "--state\n",
+                      d->config.state);
+        return LOCO_EXIT_STATE;
+    }
+    return 0;
+}
+
+static int load_identity(struct daemon *d)
+{
+    char path[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
+    int rv = state_path(d, STATE_DIR_KEY, path);
+
+    if (rv != 0) {
+        return complain(LOCO_EXIT_STATE, "the state directory's path is long");
+    }
+    rv = identity_load(&d->identity, path, errmsg);
+    if (rv == LOCO_ENOENT) {
+        rv = identity_generate(&d->identity, NULL);
+        rv = rv == 0 ? identity_save(&d->identity, path, errmsg) : rv;
+    }
+    if (rv != 0) {
+        return complain(LOCO_EXIT_IDENTITY, errmsg);
+    }
+    d->signer = signer_sodium(&d->identity);
+    return 0;
+}
+
+/* A whole small file into memory; NULL where there is none. */
+static uint8_t *read_file(const struct daemon *d, const char *name, size_t *len)
+{
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    struct file_map map;
+    uint8_t *bytes = NULL;
+
+    if (state_path(d, name, path) != 0 ||
+        file_map_open(&map, path, errmsg) != 0) {
+        return NULL;
+    }
+    if (map.size > 0) {
+        bytes = malloc(map.size);
+    }
+    if (bytes != NULL) {
+        memcpy(bytes, map.data, map.size);
+        *len = map.size;
+    }
+    file_map_close(&map);
+    return bytes;
+}
+
+/* ---- the run ---------------------------------------------------------- */
+
+static int run_from_file(struct daemon *d)
+{
+    struct run_yaml *r = malloc(sizeof *r);
+    char errmsg[LOCO_ERRMSG_MAX];
+    int n;
+
+    d->manifest = malloc(MANIFEST_WIRE_MAX);
+    if (r == NULL || d->manifest == NULL) {
+        free(r);
+        return complain(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    if (run_yaml_load(d->config.run, RUN_YAML_SIGNED, r, errmsg) != 0) {
+        free(r);
+        return complain(LOCO_EXIT_CONFIG, errmsg);
+    }
+    d->run_id = r->run_id;
+    n = manifest_pack(&r->manifest, r->signature, d->manifest,
+                      MANIFEST_WIRE_MAX);
+    free(r);
+    if (n < 0) {
+        return complain(LOCO_EXIT_CONFIG, loco_strerror(n));
+    }
+    d->manifest_len = (size_t)n;
+    return 0;
+}
+
+static int resolve(const struct uri_host *h, struct address *out)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    char port[8];
+    int rv;
+
+    (void)snprintf(port, sizeof port, "%u", h->port);
+    if (getaddrinfo(h->host, port, &hints, &list) != 0) {
+        return LOCO_ENOENT;
+    }
+    rv = address_from_sockaddr(list->ai_addr, out);
+    freeaddrinfo(list);
+    return rv;
+}
+
+static int run_from_uri(struct daemon *d)
+{
+    struct node_options *o = &d->node_options;
+    char errmsg[LOCO_ERRMSG_MAX];
+    struct uri *u = malloc(sizeof *u);
+
+    if (u == NULL || uri_parse(d->config.join, u, errmsg) != 0) {
+        free(u);
+        return complain(LOCO_EXIT_USAGE, errmsg);
+    }
+    d->run_id = u->run;
+    o->pin = u->peer;
+    for (uint32_t i = 0; i < u->n_hosts; i++) {
+        if (o->n_bootstrap == NODE_BOOTSTRAP_MAX) {
+            break;
+        }
+        if (resolve(&u->hosts[i], &o->bootstrap[o->n_bootstrap]) == 0) {
+            o->n_bootstrap++;
+        } else {
+            (void)fprintf(stderr, "locod: cannot resolve the bootstrap %s\n",
+                          u->hosts[i].host);
+        }
+    }
+    free(u);
+    if (o->n_bootstrap == 0) {
+        return complain(LOCO_EXIT_NETWORK,
+                        "no bootstrap address can be resolved: check the name "
+                        "in the URI and this machine's DNS");
+    }
+    d->manifest = read_file(d, STATE_DIR_MANIFEST, &d->manifest_len);
+    return 0;
+}
+
+/* ---- composition ------------------------------------------------------ */
+
+static void set_rules(struct daemon *d)
+{
+    for (uint16_t type = 0; type < RULES_MAX; type++) {
+        const struct msg_schema *s = message_schema(type);
+        size_t max = 0;
+
+        s = s != NULL ? s : dht_msg_schema(type);
+        if (s != NULL) {
+            max = msg_bytes_max(s);
+            d->rules[type].delivery = FRAME_WHOLE;
+            d->rules[type].bytes_max =
+                (uint32_t)(max < FRAME_CONTROL_MAX ? max : FRAME_CONTROL_MAX);
+        }
+    }
+}
+
+static uint32_t time_scale(void)
+{
+    const char *text = getenv("LOCO_TIME_SCALE");
+    long n = text == NULL ? 1 : strtol(text, NULL, 10);
+
+    return n >= 1 && n <= 1000 ? (uint32_t)n : 1;
+}
+
+static void begin_stop(struct daemon *d);
+
+static void on_machine_stop(void *data, int exit_code)
+{
+    struct daemon *d = data;
+
+    d->exit_code = exit_code;
+    begin_stop(d);
+}
+
+static int open_machine(struct daemon *d)
+{
+    struct machine_options mo = {
+        .state_dir = d->config.state,
+        .self = d->identity.id,
+        .run_id = d->run_id,
+        .threads = (int)d->config.threads,
+        .use_file_urls = d->config.run[0] != '\0',
+        .reference = getenv("LOCO_REFERENCE_KERNELS") != NULL,
+        .time_scale = time_scale(),
+    };
+
+    return machine_open(&d->machine, &d->loop, &mo, on_machine_stop, d);
+}
+
+static int open_shell(struct daemon *d)
+{
+    struct shell_options so;
+    struct shell_calls calls = machine_calls(d->machine);
+    uint32_t scale = time_scale();
+
+    shell_options_default(&so);
+    set_rules(d);
+    so.signer = &d->signer;
+    so.run_id = d->run_id;
+    so.version = PROTO_VERSION;
+    so.rules = d->rules;
+    so.n_rules = RULES_MAX;
+    so.handshake_ms *= scale;
+    so.linger_ms *= scale;
+    d->core = (struct core){
+        .self = d->node,
+        .step = node_step,
+        .deadline = node_deadline,
+    };
+    return shell_open(&d->shell, &d->loop, &d->core, &so, &calls);
+}
+
+static int listen_on(struct daemon *d, uint16_t *bound)
+{
+    struct uri_host h;
+    char errmsg[LOCO_ERRMSG_MAX];
+    int rv = uri_host_parse(d->config.listen, true, &h, errmsg);
+
+    if (rv != 0) {
+        return complain(LOCO_EXIT_USAGE, errmsg);
+    }
+    rv = shell_listen(d->shell, h.host, h.port, bound);
+    if (rv == UV_EADDRINUSE) {
+        (void)fprintf(stderr,
+                      "locod: port %u is in use: stop what listens there, or "
+                      "choose another with --listen HOST:PORT\n",
+                      h.port);
+        return LOCO_EXIT_NETWORK;
+    }
+    if (rv != 0) {
+        (void)fprintf(stderr, "locod: cannot listen on %s: %s\n",
+                      d->config.listen,
+                      rv > -30000 ? uv_strerror(rv) : loco_strerror(rv));
+        return LOCO_EXIT_NETWORK;
+    }
+    return 0;
+}
+
+static int open_node(struct daemon *d, uint16_t port)
+{
+    struct node_options *o = &d->node_options;
+    int rv;
+
+    o->self = d->identity.id;
+    memcpy(o->public_key, d->identity.public, sizeof o->public_key);
+    o->signer = d->signer;
+    o->run_id = d->run_id;
+    o->dialable = true;
+    o->listen_port = port;
+    o->rounds = d->config.rounds;
+    o->manifest = d->manifest;
+    o->manifest_len = d->manifest_len;
+    o->record = d->record;
+    o->record_len = d->record_len;
+    o->time_scale = time_scale();
+    if (uv_random(NULL, NULL, &o->seed, sizeof o->seed, 0, NULL) != 0) {
+        return complain(LOCO_EXIT_FAILURE, "this machine has no randomness");
+    }
+    rv = node_open(&d->node, o, shell_now_ms());
+    if (rv == LOCO_EFORMAT) {
+        return complain(LOCO_EXIT_STATE,
+                        "view.record in the state directory is damaged: "
+                        "remove it to join as a newcomer");
+    }
+    return rv == 0 ? 0 : complain(LOCO_EXIT_RESOURCES, loco_strerror(rv));
+}
+
+/* ---- control and status ----------------------------------------------- */
+
+static void on_command(void *data, enum control_command command)
+{
+    static const enum local_type types[] = {
+        [CONTROL_PAUSE] = LOCAL_PAUSE,
+        [CONTROL_RESUME] = LOCAL_RESUME,
+        [CONTROL_DRAIN] = LOCAL_DRAIN,
+    };
+    struct daemon *d = data;
+    struct local_event ev = {.type = types[command]};
+
+    (void)shell_post(d->shell, &ev);
+}
+
+static void on_publish(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    const struct manifest *run = machine_manifest(d->machine);
+    struct node_status s;
+    struct shell_stats net;
+    struct status_extra x = {
+        .version = LOCO_VERSION,
+        .peer_id = d->identity.id,
+        .run_id = d->run_id,
+        .run_name = run == NULL ? NULL : run->name,
+        .reachability = "unknown",
+        .stop_tokens = run == NULL ? 0 : run->stop.tokens,
+        .cap_threads = d->config.threads,
+        .cap_rounds = d->config.rounds,
+    };
+    char *json;
+
+    node_status(d->node, &s);
+    shell_stats(d->shell, &net);
+    x.bytes_sent = net.bytes_sent;
+    x.bytes_received = net.bytes_received;
+    x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
+                                shell_now_ms());
+    json = status_json(&s, &x);
+    if (json != NULL) {
+        control_publish(d->control, json);
+    }
+}
+
+static int open_control(struct daemon *d)
+{
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE],
+        line[CONTROL_ADDRESS_MAX + 2];
+    int n, rv;
+
+    rv = control_open(&d->control, d->config.control, on_command, d, d->errmsg);
+    if (rv != 0) {
+        return complain(rv == LOCO_EINVAL ? LOCO_EXIT_CONFIG
+                                          : LOCO_EXIT_NETWORK,
+                        d->errmsg);
+    }
+    n = snprintf(line, sizeof line, "%s\n", control_address(d->control));
+    if (state_path(d, STATE_DIR_CONTROL, path) != 0 ||
+        file_write_whole(path, line, (size_t)n, errmsg) != 0) {
+        return complain(LOCO_EXIT_STATE, errmsg);
+    }
+    return 0;
+}
+
+/* ---- life ------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct daemon *d = handle->data;
+    struct local_event ev = {.type = LOCAL_DRAIN};
+
+    if (d->n_signals++ > 0) {
+        log_warn("main", "second signal: stopping at once");
+        d->exit_code = LOCO_EXIT_OK;
+        begin_stop(d);
+        return;
+    }
+    log_info("main", "%s: draining; a second one stops at once",
+             signum == SIGTERM ? "SIGTERM" : "SIGINT");
+    (void)shell_post(d->shell, &ev);
+}
+
+static void on_closed(void *data)
+{
+    struct daemon *d = data;
+
+    d->n_open--;
+}
+
+static void begin_stop(struct daemon *d)
+{
+    char path[FILE_PATH_MAX];
+
+    if (d->stopping) {
+        return;
+    }
+    d->stopping = true;
+    if (state_path(d, STATE_DIR_CONTROL, path) == 0) {
+        (void)unlink(path);
+    }
+    uv_stop(&d->loop); /* the rest happens outside of callbacks */
+}
+
+/* Close in the reverse order of opening, running the loop until it is empty. */
+static void close_all(struct daemon *d)
+{
+    if (d->control != NULL) {
+        control_close(d->control);
+    }
+    uv_close((uv_handle_t *)&d->sigterm, NULL);
+    uv_close((uv_handle_t *)&d->sigint, NULL);
+    uv_close((uv_handle_t *)&d->publish, NULL);
+    if (d->machine != NULL) {
+        d->n_open++;
+        machine_close(d->machine, on_closed, d);
+        while (d->n_open > 0 && uv_run(&d->loop, UV_RUN_ONCE) != 0) {
+        }
+    }
+    if (d->shell != NULL) {
+        d->n_open++;
+        shell_close(d->shell, on_closed, d);
+    }
+    (void)uv_run(&d->loop, UV_RUN_DEFAULT);
+    node_close(d->node);
+    if (uv_loop_close(&d->loop) != 0) {
+        log_error("main", "handles were left open");
+    }
+}
+
+static int open_loop(struct daemon *d)
+{
+    if (uv_loop_init(&d->loop) != 0 ||
+        uv_signal_init(&d->loop, &d->sigterm) != 0 ||
+        uv_signal_init(&d->loop, &d->sigint) != 0 ||
+        uv_timer_init(&d->loop, &d->publish) != 0) {
+        return complain(LOCO_EXIT_FAILURE, "cannot make an event loop");
+    }
+    d->sigterm.data = d->sigint.data = d->publish.data = d;
+    (void)signal(SIGPIPE, SIG_IGN);
+    return 0;
+}
+
+static int serve(struct daemon *d)
+{
+    char id[ID_HEX_MAX];
+    uint16_t port = 0;
+    int rv;
+
+    rv = open_machine(d);
+    if (rv != 0) {
+        return complain(LOCO_EXIT_RESOURCES, loco_strerror(rv));
+    }
+    /* The node is told its port, so the shell comes first; the core's self is
+     * filled in before the loop runs. */
+    rv = open_node(d, 0);
+    rv = rv != 0 ? rv : open_shell(d);
+    if (rv != 0) {
+        return rv;
+    }
+    machine_connect(d->machine, d->shell, d->node);
+    rv = listen_on(d, &port);
+    rv = rv != 0 ? rv : open_control(d);
+    if (rv != 0) {
+        return rv;
+    }
+    node_set_port(d->node, port);
+    id_hex(&d->identity.id, id);
+    log_info("main", "locod %s, peer %s, port %u, status at %s", LOCO_VERSION,
+             id, port, control_address(d->control));
+    on_publish(&d->publish);
+    (void)uv_timer_start(&d->publish, on_publish, PUBLISH_MS, PUBLISH_MS);
+    (void)uv_signal_start(&d->sigterm, on_signal, SIGTERM);
+    (void)uv_signal_start(&d->sigint, on_signal, SIGINT);
+    if (!d->stopping) {
+        (void)uv_run(&d->loop, UV_RUN_DEFAULT);
+    }
+    return d->exit_code;
+}
+
+static int usage(const struct daemon *d)
+{
+    (void)printf(
+        "usage: locod --state DIR --listen HOST:PORT (--run FILE | --join "
+        "URI)\n\nTrains a language model together with the other peers of a "
+        "run.\n\n");
+    config_print_options(stdout);
+    (void)d;
+    return LOCO_EXIT_OK;
+}
+
+static int configure(struct daemon *d, int argc, char **argv)
+{
+    if (config_parse(argc, argv, &d->config, d->errmsg) != 0) {
+        return complain(d->config.exit_code, d->errmsg);
+    }
+    if (d->config.help || d->config.version) {
+        return 0;
+    }
+    if ((d->config.run[0] == '\0') == (d->config.join[0] == '\0')) {
+        return complain(LOCO_EXIT_USAGE,
+                        "give one of --run FILE (start a run) and --join URI "
+                        "(join one)");
+    }
+    if (strcmp(d->config.device, "cpu") != 0) {
+        return complain(LOCO_EXIT_DEVICE,
+                        "this build trains on the CPU: use --device cpu");
+    }
+    log_set_level((enum log_level)log_level_parse(d->config.log));
+    log_set_json(d->config.log_json);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon *d = calloc(1, sizeof *d);
+    int rv;
+
+    if (d == NULL || sign_start() != 0) {
+        return LOCO_EXIT_RESOURCES;
+    }
+    d->lock_fd = -1;
+    rv = configure(d, argc, argv);
+    if (rv == 0 && (d->config.help || d->config.version)) {
+        rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);
+        free(d);
+        return rv;
+    }
+    rv = rv != 0 ? rv : lock_state(d);
+    rv = rv != 0 ? rv : load_identity(d);
+    if (rv == 0) {
+        rv = d->config.run[0] != '\0' ? run_from_file(d) : run_from_uri(d);
+    }
+    if (rv == 0) {
+        d->record = read_file(d, STATE_DIR_RECORD, &d->record_len);
+        rv = open_loop(d);
+    }
+    if (rv == 0) {
+        rv = serve(d);
+        close_all(d);
+    }
+    identity_wipe(&d->identity);
+    free(d->record);
+    free(d->manifest);
+    free(d);
+    return rv;
+}

@@ -1,0 +1,79 @@
+/* check.h - what must hold, checked while the simulation runs.
+ *
+ * The *state tree*: every (round, parameters) that some anchor ever was, its
+ * parent and the commit that led there. It is built from what the machines
+ * really computed, not from what nodes say. Invariants (design 6):
+ *
+ *   A  a state has at most one successor while there was no cut; live members
+ *      of one view that train hold the same parameters for the same round
+ *   B  what is applied is named by a commit, and its bytes equal the replay of
+ *      the ring's roundings over the contributions that the commit names
+ *   C  a contribution is in a branch at most once, and its first step is the
+ *      one after the last step that its anchor contained
+ *   D  between two outer steps anchor and momentum are untouched
+ *   E  after the faults every live peer gets to the last round, in one view
+ *      that is no fork, in time (check_finished, asked by the owner)
+ *   F  nothing fell out of an `out`, no queue is long, no rule was broken
+ *   G  a fork flag appears only after a cut or the loss of a majority
+ *
+ * The first violation is kept; the owner stops and prints. Cost: B is one
+ * replay of the vector per commit; the rest is a table look-up per step.
+ */
+#ifndef LOCO_TESTS_SIM_CHECK_H
+#define LOCO_TESTS_SIM_CHECK_H
+
+#include "daemon/node.h"
+#include "tests/sim/local.h"
+#include "tests/sim/world.h"
+
+#define CHECK_TEXT_MAX  400
+#define CHECK_QUEUE_MAX 256
+
+struct check;
+
+struct check_options {
+    struct world *world;
+    uint32_t n_peers, n_params, block;
+    unsigned codec;
+    struct node **nodes; /* by peer, NULL while dead; borrowed */
+};
+
+/* LOCO_ENOMEM. */
+int check_open(struct check **check, const struct check_options *opt);
+void check_close(struct check *c);
+
+void check_set_local(struct check *c, struct local *local);
+
+/* From now on two branches are lawful. */
+void check_allow_forks(struct check *c);
+
+/* The callbacks of struct local_calls, with self = struct check. */
+void check_contributed(void *self, const struct local_contribution *k);
+void check_applied(void *self, uint32_t peer, const struct local_applied *a);
+void check_loaded(void *self,
+                  uint32_t peer,
+                  uint64_t round,
+                  const struct hash32 *params);
+
+void check_died(struct check *c, uint32_t peer);
+
+/* After a step of `peer`. */
+void check_step(struct check *c, uint32_t peer);
+
+/* Report a violation found by the owner. */
+void check_fail(struct check *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* NULL: everything holds so far. */
+const char *check_violation(const struct check *c);
+
+uint64_t check_count(const struct check *c);
+
+/* Distinct commits applied by somebody. */
+uint64_t check_commits(const struct check *c);
+
+/* Whether every live peer is in one view without fork (unless fork_fine) and
+ * has applied `round`; says in `why` (CHECK_TEXT_MAX) who is not. */
+bool check_finished(struct check *c, uint64_t round, bool fork_fine, char *why);
+
+#endif

@@ -1,0 +1,372 @@
+/* scenarios.c - the table of scenarios: what happens to the peers, and when.
+ * See sim.h; what must hold all the while is in check.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "tests/sim/sim_internal.h"
+
+/* Time of one round without faults, about: 5 steps and the ring. */
+#define ROUND_MS 1500
+
+static uint64_t after_rounds(struct sim *s, uint64_t lo, uint64_t hi)
+{
+    return SIM_START_MS + 4000 + sim_draw(s, lo * ROUND_MS, hi * ROUND_MS);
+}
+
+/* ---- one victim ---------------------------------------------------------- */
+
+static void arm_victim(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    (void)arg;
+    world_kill_at_action(s->world, s->victim, s->at);
+}
+
+static void setup_kill(struct sim *s)
+{
+    world_call(s->world, SIM_START_MS, arm_victim, s, 0);
+    s->calm_ms = SIM_START_MS + 10000;
+    s->fork_fine = s->n <= 2;
+    if (s->n <= 2) {
+        check_allow_forks(s->check);
+    }
+}
+
+static void setup_restart(struct sim *s)
+{
+    uint64_t lo = 100, hi = 20000;
+
+    setup_kill(s);
+    s->fork_fine = false;
+    s->restart_after_ms = sim_draw(s, lo, hi);
+}
+
+static void setup_freeze(struct sim *s)
+{
+    s->freeze_ms = 20000;
+    s->calm_ms = SIM_START_MS + 10000;
+    if (s->n <= 2) {
+        check_allow_forks(s->check);
+    }
+}
+
+/* A founder of the run may die before the run exists: let it found with the
+ * others that are left. */
+static void options_victim(struct sim *s)
+{
+    if (s->n > 2) {
+        s->local_opt.min_peers = s->n - 1;
+    } else {
+        s->local_opt.min_peers = 1;
+    }
+}
+
+static void setup_slow(struct sim *s)
+{
+    local_slow(s->local, s->victim, 20);
+}
+
+static void options_join(struct sim *s)
+{
+    s->local_opt.min_peers = s->n > 2 ? s->n - 1 : 1;
+    s->local_opt.shards_everywhere = false;
+    s->starters = s->n - 1;
+}
+
+static void setup_join(struct sim *s)
+{
+    uint64_t at = after_rounds(s, s->rounds / 3, s->rounds / 2);
+
+    world_call(s->world, at, sim_start_call, s, s->n - 1);
+    s->calm_ms = at;
+}
+
+/* ---- cuts ------------------------------------------------------------------*/
+
+/* The side that may go on: more than half, or half with the lowest id. */
+static uint32_t majority_group(const struct sim *s)
+{
+    uint32_t lowest = 0, n[2] = {0, 0};
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        n[s->group[i]]++;
+        if (id_cmp(&world_identity(s->world, i)->id,
+                   &world_identity(s->world, lowest)->id) < 0) {
+            lowest = i;
+        }
+    }
+    return n[0] == n[1] ? s->group[lowest] : n[1] > n[0];
+}
+
+static void heal_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    uint64_t cut_ms = world_now(s->world) - s->split_ms;
+    uint32_t major = majority_group(s);
+    struct node_status t;
+
+    (void)arg;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!world_alive(s->world, i)) {
+            continue;
+        }
+        node_status(s->nodes[i], &t);
+        if (s->group[i] == major && t.fork) {
+            check_fail(s->check, "G: peer %u of the majority says fork", i);
+        }
+        if (s->group[i] != major && !t.fork &&
+            cut_ms > s->local_opt.fork_after_ms + 30000) {
+            check_fail(s->check,
+                       "G: peer %u has been cut off for %" PRIu64
+                       " ms and does not say fork",
+                       i, cut_ms);
+        }
+    }
+    world_heal(s->world);
+    sim_fault(s);
+}
+
+static void split_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    (void)arg;
+    check_allow_forks(s->check);
+    s->split_ms = world_now(s->world);
+    world_partition(s->world, s->group);
+}
+
+/* Odd seeds heal before round.fork_after_ms, even ones long after. */
+static void split(struct sim *s, uint32_t n_minor)
+{
+    uint64_t at = after_rounds(s, 1, s->rounds / 2);
+    uint64_t cut_ms = s->opt.seed % 2 == 1 ? sim_draw(s, 1000, 25000)
+                                           : sim_draw(s, 62000, 90000);
+
+    for (uint32_t i = 0; i < n_minor; i++) {
+        uint32_t k;
+
+        do {
+            k = (uint32_t)sim_draw(s, 0, s->n - 1);
+        } while (s->group[k] != 0);
+        s->group[k] = 1;
+    }
+    world_call(s->world, at, split_call, s, 0);
+    world_call(s->world, at + cut_ms, heal_call, s, 0);
+    s->calm_ms = at + cut_ms;
+}
+
+static void setup_split_half(struct sim *s)
+{
+    split(s, s->n / 2);
+}
+
+static void setup_split_one(struct sim *s)
+{
+    split(s, s->n > 1 ? 1 : 0);
+}
+
+/* ---- the others die --------------------------------------------------------*/
+
+static void massacre_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    check_allow_forks(s->check);
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (i != (uint32_t)arg) {
+            world_kill(s->world, i);
+        }
+    }
+    sim_fault(s);
+}
+
+static void setup_lone(struct sim *s)
+{
+    uint64_t at = after_rounds(s, 1, s->rounds / 2);
+
+    world_call(s->world, at, massacre_call, s, s->victim);
+    s->calm_ms = at;
+    s->fork_fine = true;
+}
+
+static void setup_all_restart(struct sim *s)
+{
+    setup_lone(s);
+    s->fork_fine = false;
+    s->restart_after_ms = sim_draw(s, 1000, 60000);
+    s->calm_ms += s->restart_after_ms;
+}
+
+/* ---- noise -----------------------------------------------------------------*/
+
+static void calm_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    (void)arg;
+    world_lossy(s->world, 0);
+    world_spiky(s->world, 0, 0);
+    world_heal(s->world);
+    for (uint32_t i = 0; i < s->n; i++) {
+        local_slow(s->local, i, 1);
+        world_kill_at_action(s->world, i, 0);
+        if (world_frozen(s->world, i)) {
+            world_thaw(s->world, i);
+        }
+        if (!world_alive(s->world, i)) {
+            sim_start(s, i);
+        }
+    }
+    sim_fault(s);
+    s->restart_after_ms = 0;
+}
+
+static void setup_lossy(struct sim *s)
+{
+    world_lossy(s->world, 10000);
+    world_spiky(s->world, 20000, 1500);
+    s->calm_ms = SIM_START_MS + 40000;
+    world_call(s->world, s->calm_ms, calm_call, s, 0);
+}
+
+static void cut_some(struct sim *s)
+{
+    check_allow_forks(s->check);
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->group[i] = (uint32_t)sim_draw(s, 0, 1);
+    }
+    s->split_ms = world_now(s->world);
+    world_partition(s->world, s->group);
+}
+
+/* One random fault. */
+static void trouble(struct sim *s)
+{
+    uint32_t a = (uint32_t)sim_draw(s, 0, s->n - 1);
+    uint32_t b = (uint32_t)sim_draw(s, 0, s->n - 1);
+
+    switch (sim_draw(s, 0, 9)) {
+    case 0:
+        world_kill(s->world, a);
+        break;
+    case 1:
+        world_kill_at_action(s->world, a, sim_draw(s, 1, 50));
+        break;
+    case 2:
+        world_freeze(s->world, a);
+        break;
+    case 3:
+        world_thaw(s->world, a);
+        break;
+    case 4:
+        cut_some(s);
+        break;
+    case 5:
+        world_heal(s->world);
+        break;
+    case 6:
+        world_drop_links(s->world, a, b);
+        break;
+    case 7:
+        if (a != b) {
+            world_drop_bulk(s->world, a, b);
+        }
+        break;
+    case 8:
+        local_slow(s->local, a, (uint32_t)sim_draw(s, 1, 8));
+        break;
+    default:
+        world_fail_save(s->world, a);
+        break;
+    }
+}
+
+#define CHURN_MS 120000
+
+static void churn_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    (void)arg;
+    if (world_now(s->world) >= SIM_START_MS + CHURN_MS) {
+        return;
+    }
+    trouble(s);
+    world_call(s->world, world_now(s->world) + sim_draw(s, 200, 8000),
+               churn_call, s, 0);
+}
+
+static void setup_churn(struct sim *s)
+{
+    check_allow_forks(s->check);
+    s->restart_after_ms = 7000;
+    s->calm_ms = SIM_START_MS + CHURN_MS + 1;
+    world_spiky(s->world, 5000, 1000);
+    world_call(s->world, SIM_START_MS + 5000, churn_call, s, 0);
+    world_call(s->world, s->calm_ms, calm_call, s, 0);
+}
+
+static void drops_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    uint32_t a = (uint32_t)sim_draw(s, 0, s->n - 1);
+    uint32_t b = (a + 1 + (uint32_t)sim_draw(s, 0, s->n - 2)) % s->n;
+
+    if (sim_draw(s, 0, 1) == 0) {
+        world_drop_links(s->world, a, b);
+    } else {
+        world_drop_bulk(s->world, a, b);
+    }
+    sim_fault(s);
+    if (arg > 1) {
+        world_call(s->world, world_now(s->world) + sim_draw(s, 100, 4000),
+                   drops_call, s, arg - 1);
+    }
+}
+
+static void setup_drops(struct sim *s)
+{
+    s->calm_ms = after_rounds(s, 1, 3);
+    world_call(s->world, s->calm_ms, drops_call, s, 8);
+}
+
+static void options_thousand(struct sim *s)
+{
+    s->local_opt.min_peers = 8;
+    s->world_opt.latency_max_ms = 120;
+    s->need = s->n < 8 ? s->n : 8;
+}
+
+const struct scenario scenarios[] = {
+    {"plain", "nothing happens", 4, 8, NULL, NULL, false},
+    {"kill-each", "one peer dies before its k-th action", 5, 6, options_victim,
+     setup_kill, true},
+    {"freeze", "one peer is stopped for 20 s at its k-th action", 4, 12,
+     options_victim, setup_freeze, true},
+    {"restart", "one peer dies and comes back with its disk", 4, 12,
+     options_victim, setup_restart, true},
+    {"join", "one more peer comes half way, with an empty disk", 4, 12,
+     options_join, setup_join, false},
+    {"split-2-2", "two halves are cut and healed", 4, 30, NULL,
+     setup_split_half, false},
+    {"split-3-1", "one peer is cut off and healed", 4, 30, NULL,
+     setup_split_one, false},
+    {"lone-survivor", "all die but one", 4, 12, NULL, setup_lone, false},
+    {"all-restart", "all die but one and come back", 4, 12, NULL,
+     setup_all_restart, false},
+    {"two-peers", "one of two dies before its k-th action", 2, 8,
+     options_victim, setup_kill, true},
+    {"slow", "one peer computes 20 times slower", 4, 8, NULL, setup_slow,
+     false},
+    {"drops", "connections break now and then", 4, 12, NULL, setup_drops,
+     false},
+    {"lossy", "1% of the messages are lost, 2% late, for 40 s", 4, 20, NULL,
+     setup_lossy, false},
+    {"churn", "everything at once for two minutes, then calm", 6, 60, NULL,
+     setup_churn, false},
+    {"thousand", "a large swarm of which some train", 1000, 3,
+     options_thousand, NULL, false},
+    {NULL, NULL, 0, 0, NULL, NULL, false},
+};

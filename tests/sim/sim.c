@@ -1,0 +1,524 @@
+/* sim.c - see sim.h. */
+#include "tests/sim/sim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+#include "proto/hash.h"
+#include "tests/sim/sim_internal.h"
+#include "tests/sim/world_internal.h"
+#include "train/sync/codec.h"
+
+#define POLL_MS 500 /* between two looks whether all is done */
+
+uint64_t sim_draw(struct sim *s, uint64_t lo, uint64_t hi)
+{
+    return lo + rng_below(&s->rng, hi - lo + 1);
+}
+
+void sim_fault(struct sim *s)
+{
+    uint64_t now = world_now(s->world);
+
+    s->calm_ms = s->calm_ms > now ? s->calm_ms : now;
+}
+
+/* ---- processes ------------------------------------------------------------*/
+
+static void bootstrap(struct sim *s, uint32_t peer, struct node_options *o)
+{
+    uint32_t first = peer == 0 ? 1 : 0, second = peer <= 1 ? 2 : 1;
+
+    /* The first peer of a run knows nobody; later it has a peers cache. */
+    if (peer == 0 && s->lives[0] == 1) {
+        return;
+    }
+    if (first < s->n) {
+        o->bootstrap[o->n_bootstrap++] = world_address(s->world, first);
+    }
+    if (second < s->n) {
+        o->bootstrap[o->n_bootstrap++] = world_address(s->world, second);
+    }
+}
+
+void sim_start(struct sim *s, uint32_t peer)
+{
+    const struct identity *id = world_identity(s->world, peer);
+    uint64_t words[] = {s->opt.seed, 0x6e6f6465, peer, ++s->lives[peer]};
+    struct node_options o = {
+        .self = id->id,
+        .signer = signer_keyed(id),
+        .run_id = s->run_id,
+        .dialable = true,
+        .listen_port = world_address(s->world, peer).port,
+        .seed = rng_mix(words, 4),
+        .time_scale = 1,
+    };
+    struct core core = {.step = node_step, .deadline = node_deadline};
+    int rc;
+
+    memcpy(o.public_key, id->public, sizeof o.public_key);
+    if (peer == 0 || s->lives[peer] > 1) {
+        o.manifest = s->manifest;
+        o.manifest_len = sizeof s->manifest;
+    }
+    bootstrap(s, peer, &o);
+    o.record = world_record(s->world, peer, &o.record_len);
+    rc = node_open(&s->nodes[peer], &o, world_now(s->world));
+    if (rc != 0) {
+        check_fail(s->check, "E: node_open of peer %u: %s", peer,
+                   loco_strerror(rc));
+        return;
+    }
+    core.self = s->nodes[peer];
+    world_start(s->world, peer, &core);
+}
+
+void sim_start_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    if (!world_alive(s->world, (uint32_t)arg)) {
+        sim_start(s, (uint32_t)arg);
+        sim_fault(s);
+    }
+}
+
+static void kill_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    world_kill(s->world, (uint32_t)arg);
+}
+
+static void on_died(void *self, uint32_t peer)
+{
+    struct sim *s = self;
+
+    local_died(s->local, peer);
+    check_died(s->check, peer);
+    node_close(s->nodes[peer]);
+    s->nodes[peer] = NULL;
+    sim_fault(s);
+    if (s->restart_after_ms > 0) {
+        world_call(s->world, world_now(s->world) + s->restart_after_ms,
+                   sim_start_call, s, peer);
+    }
+}
+
+static void thaw_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    world_thaw(s->world, (uint32_t)arg);
+    sim_fault(s);
+}
+
+static void on_after(void *self,
+                     uint32_t peer,
+                     const struct event *event,
+                     const struct out *out)
+{
+    struct sim *s = self;
+
+    (void)event;
+    (void)out;
+    check_step(s->check, peer);
+    if (s->freeze_ms > 0 && peer == s->victim && !s->frozen_once &&
+        world_actions(s->world, peer) >= s->at) {
+        s->frozen_once = true;
+        world_freeze(s->world, peer);
+        world_call(s->world, world_now(s->world) + s->freeze_ms, thaw_call, s,
+                   peer);
+        s->calm_ms = world_now(s->world) + s->freeze_ms;
+    }
+}
+
+/* ---- what machines report --------------------------------------------------*/
+
+static void on_local(void *self,
+                     uint32_t peer,
+                     const struct action *action,
+                     const struct out *out)
+{
+    struct sim *s = self;
+
+    local_action(s->local, peer, action, out);
+}
+
+static void on_timer(void *self, uint32_t peer, uint64_t token)
+{
+    struct sim *s = self;
+
+    local_timer(s->local, peer, token);
+}
+
+static size_t on_wire_len(void *self, uint32_t peer, const struct segment *seg)
+{
+    return local_wire_len(((struct sim *)self)->local, peer, seg);
+}
+
+static int
+on_fill(void *self, uint32_t peer, const struct segment *seg, uint8_t *dst)
+{
+    return local_fill(((struct sim *)self)->local, peer, seg, dst);
+}
+
+static int on_take(void *self,
+                   uint32_t peer,
+                   const struct segment *seg,
+                   const uint8_t *src,
+                   size_t len)
+{
+    return local_take(((struct sim *)self)->local, peer, seg, src, len);
+}
+
+static void on_contributed(void *self, const struct local_contribution *k)
+{
+    check_contributed(((struct sim *)self)->check, k);
+}
+
+static void
+on_applied(void *self, uint32_t peer, const struct local_applied *a)
+{
+    check_applied(((struct sim *)self)->check, peer, a);
+}
+
+static void on_loaded(void *self,
+                      uint32_t peer,
+                      uint64_t round,
+                      const struct hash32 *params)
+{
+    check_loaded(((struct sim *)self)->check, peer, round, params);
+}
+
+static void on_describe(void *self,
+                        uint32_t peer,
+                        uint64_t *tokens,
+                        struct hash32 *commit)
+{
+    struct sim *s = self;
+    struct node_status status;
+
+    node_status(s->nodes[peer], &status);
+    *tokens = status.run_tokens;
+    *commit = status.commit_hash;
+}
+
+static void on_stopped(void *self, uint32_t peer, int rc)
+{
+    struct sim *s = self;
+
+    if (rc != 0) {
+        check_fail(s->check, "E: peer %u stops with code %d", peer, rc);
+    }
+    world_call(s->world, world_now(s->world), kill_call, s, peer);
+}
+
+static void on_logged(void *self, uint32_t peer, int level, const char *text)
+{
+    struct sim *s = self;
+
+    if (level > 0 || s->opt.print_trace) {
+        world_note(s->world, peer, text);
+    }
+}
+
+/* ---- one run ---------------------------------------------------------------*/
+
+static const struct scenario *find_scenario(const char *name)
+{
+    for (unsigned k = 0; scenarios[k].name != NULL; k++) {
+        if (name != NULL && strcmp(scenarios[k].name, name) == 0) {
+            return &scenarios[k];
+        }
+    }
+    return NULL;
+}
+
+const char *sim_scenario_name(unsigned k, const char **help)
+{
+    *help = scenarios[k].help;
+    return scenarios[k].name;
+}
+
+static void set_defaults(struct sim *s, const struct codec *codec)
+{
+    s->world_opt = (struct world_options){
+        .seed = s->opt.seed,
+        .n_peers = s->n,
+        .latency_min_ms = 5,
+        .latency_max_ms = 60,
+        .jitter_ms = 10,
+        .bytes_per_s = 2 << 20,
+        .dial_timeout_ms = 5000,
+        .transport_timeout_ms = 20000,
+        .print_trace = s->opt.print_trace,
+    };
+    s->local_opt = (struct local_options){
+        .seed = s->opt.seed,
+        .n_peers = s->n,
+        .n_params = codec->block > 1 ? 5 * codec->block + 100 : 1003,
+        .codec = codec->id,
+        .block = codec->block > 1 ? codec->block : 8,
+        .segment_elements = codec->block > 1 ? codec->block : 64,
+        .period = 5,
+        .min_peers = s->n,
+        .grace_ms = 3000,
+        .fork_after_ms = 30000,
+        .eval_every = 1,
+        .stop_rounds = s->rounds,
+        .n_shards = 2,
+        .shard_bytes = 3000,
+        .shards_everywhere = true,
+        .step_ms = 100,
+        .work_ms = 5,
+        .tokens_per_step = 64,
+        .lr = 0.7f,
+        .mu = 0.9f,
+        .manifest = s->manifest,
+        .manifest_len = sizeof s->manifest,
+    };
+    s->starters = s->n;
+    s->limit_ms = 240000 + s->rounds * 10000;
+}
+
+static int make(struct sim *s, const struct scenario *sc)
+{
+    const struct codec *codec =
+        codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
+    struct world_calls wc = {s,       on_wire_len, on_fill, on_take,
+                             on_local, on_timer,   on_died, on_after};
+    struct local_calls lc = {s,           on_contributed, on_applied, on_loaded,
+                             on_describe, on_stopped,     on_logged};
+    struct check_options co;
+    uint64_t rng = s->opt.seed ^ 0x6d616e;
+    int rc;
+
+    if (codec == NULL) {
+        return LOCO_EINVAL;
+    }
+    s->nodes = world_alloc(s->n * sizeof(struct node *));
+    s->lives = world_alloc(s->n * sizeof *s->lives);
+    s->group = world_alloc(s->n * sizeof *s->group);
+    for (uint32_t i = 0; i < sizeof s->manifest; i++) {
+        s->manifest[i] = (uint8_t)rng_next(&rng);
+    }
+    hash_bytes("loco-run-1", s->manifest, sizeof s->manifest, &s->run_id);
+    set_defaults(s, codec);
+    if (sc->options != NULL) {
+        sc->options(s);
+    }
+    rc = world_open(&s->world, &s->world_opt, &wc);
+    co = (struct check_options){.world = s->world,
+                                .n_peers = s->n,
+                                .n_params = s->local_opt.n_params,
+                                .block = s->local_opt.block,
+                                .codec = codec->id,
+                                .nodes = s->nodes};
+    rc = rc == 0 ? check_open(&s->check, &co) : rc;
+    rc = rc == 0 ? local_open(&s->local, s->world, &s->local_opt, &lc) : rc;
+    if (rc == 0) {
+        check_set_local(s->check, s->local);
+    }
+    return rc;
+}
+
+static uint32_t n_finished(struct sim *s)
+{
+    struct node_status status;
+    uint32_t n = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (world_alive(s->world, q)) {
+            node_status(s->nodes[q], &status);
+            n += status.round >= s->rounds;
+        }
+    }
+    return n;
+}
+
+static void poll_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    (void)arg;
+    if (world_now(s->world) >= s->calm_ms) {
+        s->done = s->need > 0 ? n_finished(s) >= s->need
+                              : check_finished(s->check, s->rounds,
+                                               s->fork_fine, s->why);
+    }
+    world_call(s->world, world_now(s->world) + POLL_MS, poll_call, s, 0);
+}
+
+static void collect(struct sim *s, struct sim_result *r)
+{
+    const struct world_stats *stats = world_stats(s->world);
+    struct node_status status;
+
+    r->trace_hash = world_trace_hash(s->world);
+    r->invariants_checked = check_count(s->check);
+    r->commits = check_commits(s->check);
+    r->virtual_ms = world_now(s->world) - SIM_START_MS;
+    r->steps = stats->steps;
+    r->messages = stats->messages;
+    r->segments = stats->segments;
+    r->bytes = stats->bytes;
+    r->at = s->at;
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (!world_alive(s->world, q)) {
+            continue;
+        }
+        node_status(s->nodes[q], &status);
+        r->rounds = status.round > r->rounds ? status.round : r->rounds;
+        r->aborted += status.rounds_aborted;
+        r->malformed += status.malformed;
+        for (uint32_t k = 0; k < status.n_lost && k < NODE_LOST_MAX; k++) {
+            if (status.lost[k].detected_ms > r->detected_ms_max) {
+                r->detected_ms_max = status.lost[k].detected_ms;
+            }
+        }
+    }
+}
+
+static void print_peers(struct sim *s)
+{
+    struct node_status t;
+
+    for (uint32_t q = 0; q < s->n && q < 64; q++) {
+        if (!world_alive(s->world, q)) {
+            fprintf(stderr, "  peer %2u dead\n", q);
+            continue;
+        }
+        node_status(s->nodes[q], &t);
+        fprintf(stderr,
+                "  peer %2u%s %-9s round %" PRIu64 " epoch %" PRIu64
+                " view %016" PRIx64 "%s params %016" PRIx64
+                " members %u alive %u aborted %" PRIu64 " %s\n",
+                q, world_frozen(s->world, q) ? " frozen" : "",
+                node_state_name(t.state), t.round, t.epoch,
+                hash32_u64(&t.view_hash), t.fork ? " FORK" : "",
+                hash32_u64(&t.params_hash), t.peers_in_round, t.peers_alive,
+                t.rounds_aborted, t.reason);
+    }
+}
+
+static void report(struct sim *s, struct sim_result *r)
+{
+    const char *what = check_violation(s->check);
+
+    r->violations = 1;
+    (void)snprintf(r->violation, sizeof r->violation, "%s", what);
+    if (s->opt.quiet_failure) {
+        return;
+    }
+    world_print_trace(s->world);
+    print_peers(s);
+    fprintf(stderr,
+            "sim: VIOLATION %s\n"
+            "sim: scenario %s, --peers %u --rounds %" PRIu64 " --seed %" PRIu64
+            " --at %" PRIu64 ", at %" PRIu64 " ms, step %" PRIu64 "\n",
+            what, s->opt.scenario, s->n, s->rounds, s->opt.seed, s->at,
+            world_now(s->world), world_stats(s->world)->steps);
+}
+
+static void run(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->starters; i++) {
+        world_call(s->world, SIM_START_MS + 20 * i, sim_start_call, s, i);
+    }
+    world_call(s->world, SIM_START_MS + POLL_MS, poll_call, s, 0);
+    while (!s->done && check_violation(s->check) == NULL) {
+        if (!world_step(s->world, s->calm_ms + s->limit_ms)) {
+            check_fail(s->check,
+                       "E: not done %" PRIu64 " ms after the last fault: %s",
+                       s->limit_ms, s->why);
+        }
+    }
+}
+
+/* A core that spins still does its work, so this is looked at last. */
+static void check_spins(struct sim *s)
+{
+    if (world_stats(s->world)->spins > 0) {
+        check_fail(s->check,
+                   "F: %" PRIu64 " times a deadline in the past did not move "
+                   "on after a tick: a shell would burn a core",
+                   world_stats(s->world)->spins);
+    }
+}
+
+static void destroy(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->n && s->nodes != NULL; i++) {
+        node_close(s->nodes[i]);
+    }
+    local_close(s->local);
+    check_close(s->check);
+    world_close(s->world);
+    free(s->nodes);
+    free(s->lives);
+    free(s->group);
+    free(s);
+}
+
+/* actions: in the run without faults, by victim; NULL: this is that run. */
+static int run_once(const struct sim_options *opt,
+                    const struct scenario *sc,
+                    uint64_t base_actions,
+                    bool base,
+                    struct sim_result *result)
+{
+    struct sim *s = world_alloc(sizeof *s);
+    int rc;
+
+    memset(result, 0, sizeof *result);
+    s->opt = *opt;
+    s->n = opt->peers > 0 ? opt->peers : sc->peers;
+    s->rounds = opt->rounds > 0 ? opt->rounds : sc->rounds;
+    s->rng = opt->seed ^ 0x73696d;
+    s->victim = (uint32_t)(opt->seed % s->n);
+    rc = make(s, sc);
+    if (rc == 0) {
+        if (sc->needs_base && !base) {
+            s->at = opt->at > 0 ? opt->at : sim_draw(s, 1, base_actions);
+        }
+        if (sc->setup != NULL && !base) {
+            sc->setup(s);
+        }
+        run(s);
+        check_spins(s);
+        collect(s, result);
+        result->victim_actions =
+            base ? world_actions(s->world, s->victim) : base_actions;
+        if (check_violation(s->check) != NULL) {
+            report(s, result);
+            rc = 1;
+        }
+    }
+    destroy(s);
+    return rc;
+}
+
+int sim_run(const struct sim_options *opt, struct sim_result *result)
+{
+    const struct scenario *sc = find_scenario(opt->scenario);
+    uint64_t actions = 0;
+    int rc;
+
+    if (sc == NULL || opt->peers > 4096) {
+        return LOCO_EINVAL;
+    }
+    if (sc->needs_base && opt->at == 0) {
+        rc = run_once(opt, sc, 0, true, result);
+        if (rc != 0) {
+            return rc;
+        }
+        actions = result->victim_actions;
+    }
+    return run_once(opt, sc, actions, false, result);
+}

@@ -1,0 +1,71 @@
+/* sim_internal.h - a running simulation, as scenarios see it. See sim.h. */
+#ifndef LOCO_TESTS_SIM_SIM_INTERNAL_H
+#define LOCO_TESTS_SIM_SIM_INTERNAL_H
+
+#include "daemon/node.h"
+#include "tests/sim/check.h"
+#include "tests/sim/local.h"
+#include "tests/sim/sim.h"
+#include "tests/sim/world.h"
+
+#define SIM_MANIFEST_BYTES 40000 /* two parts on the wire */
+#define SIM_START_MS       1000
+
+struct sim;
+
+struct scenario {
+    const char *name, *help;
+    uint32_t peers;
+    uint64_t rounds;
+    void (*options)(struct sim *s); /* before anything is made; may be NULL */
+    void (*setup)(struct sim *s);   /* schedule; may be NULL */
+    bool needs_base; /* first run without faults: counts victim_actions */
+};
+
+struct sim {
+    struct sim_options opt;
+    struct world_options world_opt;
+    struct local_options local_opt;
+    struct world *world;
+    struct local *local;
+    struct check *check;
+    struct node **nodes;
+    uint32_t n, *lives;
+    uint64_t rng, rounds;
+    uint8_t manifest[SIM_MANIFEST_BYTES];
+    struct hash32 run_id;
+
+    /* Set by scenarios. */
+    uint64_t calm_ms;  /* no faults after this */
+    uint64_t limit_ms; /* from calm to the end */
+    bool fork_fine;    /* a majority is gone for good */
+    uint32_t starters; /* peers that start by themselves */
+    uint32_t need;     /* peers that must finish; 0: all live */
+    uint64_t restart_after_ms; /* a killed peer comes back; 0: never */
+    uint32_t victim;
+    uint64_t at;        /* the victim's action */
+    uint64_t freeze_ms; /* freeze the victim at `at` instead */
+    bool frozen_once;
+    uint32_t *group;
+    uint64_t split_ms;
+
+    bool done;
+    char why[CHECK_TEXT_MAX];
+    uint64_t malformed;
+};
+
+extern const struct scenario scenarios[];
+
+/* Begin a process of this peer, with its durable state. */
+void sim_start(struct sim *s, uint32_t peer);
+
+/* The same as a world_fn: data = sim, arg = peer. */
+void sim_start_call(void *data, uint64_t arg);
+
+/* A time between lo and hi, from the seed. */
+uint64_t sim_draw(struct sim *s, uint64_t lo, uint64_t hi);
+
+/* Faults end now at the earliest. */
+void sim_fault(struct sim *s);
+
+#endif
