@@ -454,15 +454,51 @@ static void on_gap(struct node *n)
     n->transfer.progress_ms = n->now;
 }
 
+/* Take in a commit and a view as soon as they are made: whoever speaks next
+ * for this node (ballot.c with our closing statement) must know of them. */
+static bool settle(struct node *n)
+{
+    bool any = n->round.committed || n->ballot.adopted;
+
+    if (n->round.committed) {
+        n->round.committed = false;
+        node_on_committed(n);
+    }
+    if (n->ballot.adopted) {
+        n->ballot.adopted = false;
+        node_on_adopted(n);
+    }
+    return any;
+}
+
+static void ask_for_change(struct node *n)
+{
+    if (!n->round.want_change) {
+        return;
+    }
+    n->round.want_change = false;
+    if (n->ballot.have && n->ballot.want != BALLOT_WANT_CHANGE) {
+        out_log(n->out,
+                LOG_WARN,
+                "round %llu: %s; asking for a new view",
+                (unsigned long long)n->round.round,
+                n->round.why);
+    }
+    ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
+}
+
 /* Everything that follows from the state as it is now. A view adopted or a
  * commit made on the way starts the next turn; three turns always suffice for
  * one event, and what is left has a deadline. */
 static void advance(struct node *n)
 {
-    for (int turn = 0; turn < 3; turn++) {
+    bool again = true;
+
+    for (int turn = 0; turn < 3 && again; turn++) {
         struct ballot_context c;
         struct members_lost lost;
 
+        (void)settle(n);
         while (members_next_lost(&n->members, &lost)) {
             node_on_lost(n, &lost);
         }
@@ -470,15 +506,8 @@ static void advance(struct node *n)
         node_view_advance(n);
         node_round_advance(n);
         round_tick(&n->round, n->now, n->out);
-        if (n->round.want_change) {
-            n->round.want_change = false;
-            if (n->ballot.have && n->ballot.want != BALLOT_WANT_CHANGE) {
-                out_log(n->out, LOG_WARN,
-                        "round %llu: %s; asking for a new view",
-                        (unsigned long long)n->round.round, n->round.why);
-            }
-            ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
-        }
+        ask_for_change(n);
+        again = settle(n);
         if (!n->finished) {
             c = node_context(n);
             ballot_tick(&n->ballot, &c);
@@ -486,17 +515,7 @@ static void advance(struct node *n)
         if (n->ballot.frozen) {
             round_freeze(&n->round, n->out);
         }
-        if (!n->ballot.adopted && !n->round.committed) {
-            break;
-        }
-        if (n->round.committed) {
-            n->round.committed = false;
-            node_on_committed(n);
-        }
-        if (n->ballot.adopted) {
-            n->ballot.adopted = false;
-            node_on_adopted(n);
-        }
+        again = settle(n) || again;
     }
 }
 

@@ -77,11 +77,33 @@ static void progress_of(const struct node *n, struct node_status *s)
     }
 }
 
+/* A run that ended in a fork is whole again when more than half of the last
+ * unmarked view holds the same end. */
+static bool still_forked(const struct node *n)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    uint32_t same = 0;
+
+    if (!n->ballot.have || !v->fork) {
+        return false;
+    }
+    for (uint32_t i = 0; i < v->n_roots; i++) {
+        int row = members_find(&n->members, &v->roots[i]);
+        bool linked = row != MEMBERS_NONE && n->members.peers[row].has_beat &&
+                      members_linked(&n->members, row);
+
+        same += id_eq(&v->roots[i], &n->opt.self) ||
+                (linked && hash32_eq(&n->members.peers[row].beat.commit,
+                                     &n->applied.commit));
+    }
+    return !n->finished || 2 * same <= v->n_roots;
+}
+
 void node_status(const struct node *n, struct node_status *s)
 {
     memset(s, 0, sizeof *s);
     s->state = state_of(n);
-    s->fork = n->ballot.have && n->ballot.cert.body.fork;
+    s->fork = still_forked(n);
     s->replicas_equal = true;
     s->epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
     s->round = n->applied.round;

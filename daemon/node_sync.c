@@ -415,10 +415,16 @@ static bool named_in(const struct node *n, const struct commit *c)
 static void learn_commit(struct node *n, const struct commit *c)
 {
     const struct plan_body *p = &c->plan.body;
+    struct hash32 hash;
 
     if (!n->ballot.have || p->round != n->known.round + 1 ||
         !hash32_eq(&p->base, &n->known.commit) ||
         !round_commit_valid(&n->round, c)) {
+        return;
+    }
+    message_commit_hash(p, &c->result, &hash);
+    if (round_decided(&n->round, &hash)) {
+        node_on_committed(n); /* we hold its bytes, only votes were lost */
         return;
     }
     n->known.round = p->round;
@@ -426,9 +432,9 @@ static void learn_commit(struct node *n, const struct commit *c)
     for (uint32_t k = 0; k < p->n_members; k++) {
         n->known.tokens += p->members[k].tokens;
     }
-    message_commit_hash(p, &c->result, &n->known.commit);
+    n->known.commit = hash;
     n->round.last = *c;
-    n->round.last_hash = n->known.commit;
+    n->round.last_hash = hash;
     n->round.has_last = true;
     round_begin(&n->round, n->known.round + 1, &n->known.commit, NULL,
                 n->known.tokens, n->now, n->out);
@@ -451,8 +457,7 @@ void node_on_commit_record(struct node *n, const struct commit *c)
     }
     n->delta = *c;
     n->expect = c->result;
-    n->target_in_plan =
-        !n->ballot.have && n->round.contributed && named_in(n, c);
+    n->target_in_plan = n->round.contributed && named_in(n, c);
     n->sync = SYNC_REDUCED;
     transfer_start(&n->transfer, BUFFER_REDUCED, n->target.round,
                    n->terms.n_params, n->terms.segment_elements, n->out);

@@ -370,20 +370,8 @@ void node_on_adopted(struct node *n)
             (unsigned long long)v->epoch, v->n_members,
             (unsigned long long)v->round, v->fork ? ", fork" : "");
     node_sync_reset(n);
-    if (r->phase == ROUND_VOTED && r->round == v->round &&
-        hash32_eq(&r->commit_hash, &v->commit)) {
-        /* The view decided our round: it is committed. */
-        memset(&r->last, 0, sizeof r->last);
-        r->last.plan = r->plan;
-        r->last.result = r->result;
-        r->last.n_votes = r->plan.body.n_members;
-        r->last_hash = r->commit_hash;
-        r->has_last = true;
-        for (uint32_t k = 0; k < r->last.n_votes; k++) {
-            memcpy(r->last.votes[k].public_key, r->plan_keys[k], 32);
-        }
-        r->phase = ROUND_COMMITTED;
-        node_on_committed(n);
+    if (r->round == v->round && round_decided(r, &v->commit)) {
+        node_on_committed(n); /* the view decided our round */
         return;
     }
     if (v->round > n->known.round ||

@@ -74,7 +74,7 @@ static int index_of_peer(const struct round *r, int peer)
 
 static void change(struct round *r, const char *why)
 {
-    r->want_change = true;
+    r->want_change = r->overdue = true;
     r->why = why;
 }
 
@@ -154,7 +154,7 @@ void round_begin(struct round *r,
     r->frozen = r->has_plan = r->in_plan = false;
     r->ready = r->voted = r->plan_mask = 0;
     r->possible_ms = r->half_ready_ms = 0;
-    r->committed = r->want_change = false;
+    r->committed = r->want_change = r->overdue = false;
     if (r->contributed && r->has_state) {
         offer(r, now_ms, out);
     }
@@ -623,6 +623,24 @@ void round_closing(const struct round *r, struct promise_body *closing)
     closing->voted = r->commit_hash;
 }
 
+bool round_decided(struct round *r, const struct hash32 *commit)
+{
+    if (r->phase != ROUND_VOTED || !hash32_eq(&r->commit_hash, commit)) {
+        return false;
+    }
+    memset(&r->last, 0, sizeof r->last);
+    r->last.plan = r->plan;
+    r->last.result = r->result;
+    r->last.n_votes = r->plan.body.n_members;
+    for (uint32_t k = 0; k < r->last.n_votes; k++) {
+        memcpy(r->last.votes[k].public_key, r->plan_keys[k], 32);
+    }
+    r->last_hash = r->commit_hash;
+    r->has_last = true;
+    r->phase = ROUND_COMMITTED;
+    return true;
+}
+
 bool round_commit_valid(const struct round *r, const struct commit *c)
 {
     const struct view_body *v = view_of(r);
@@ -690,8 +708,8 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
         return;
     }
     resend(r, now_ms, out);
-    if (r->frozen) {
-        return;
+    if (r->frozen || r->overdue) {
+        return; /* the next view ends this attempt */
     }
     watch_ready(r, now_ms);
     if (r->possible_ms != 0 && !r->has_plan) {
@@ -727,6 +745,9 @@ uint64_t round_deadline(const struct round *r)
     if (r->phase == ROUND_READY || r->phase == ROUND_REDUCING ||
         r->phase == ROUND_VOTED) {
         due = r->resend_ms;
+    }
+    if (r->overdue) {
+        return due;
     }
     if (!r->has_plan && r->possible_ms != 0) {
         at = r->possible_ms + r->opt.plan_ms;

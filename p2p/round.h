@@ -89,6 +89,7 @@ struct round {
     /* For the owner: set by a step, cleared by it. */
     bool committed;
     bool want_change;
+    bool overdue;    /* a change was asked for: no more deadlines */
     const char *why; /* static text for want_change */
     uint32_t malformed;
     uint64_t n_aborted;
@@ -147,6 +148,10 @@ void round_freeze(struct round *r, struct out *out);
 
 /* The statement, as of now, into a promise. */
 void round_closing(const struct round *r, struct promise_body *closing);
+
+/* The attempt that we voted in was committed under this hash, as a view or a
+ * record says: make the record of it. False: that was not our vote. */
+bool round_decided(struct round *r, const struct hash32 *commit);
 
 /* Whether this record proves a commit of `round` to us: votes of all members
  * of its plan in the current view, or the view itself names it. */

@@ -244,10 +244,9 @@ static void replay_chunk(struct check *c,
         uint32_t k = (chunk + hop) % m->n;
         float scale = (float)((double)m->weight[k] / total);
         uint8_t *at = c->oracle + c->codec->bytes(begin);
-        int rc = hop == 0 ? c->codec->encode(at, in[k] + begin, end - begin,
-                                             scale)
-                          : c->codec->add(at, at, in[k] + begin, end - begin,
-                                          scale);
+        int rc = hop == 0
+                     ? c->codec->encode(at, in[k] + begin, end - begin, scale)
+                     : c->codec->add(at, at, in[k] + begin, end - begin, scale);
 
         if (rc != 0) {
             check_fail(c, "B: the replay of round %" PRIu64 " fails with %d",
@@ -363,8 +362,7 @@ static bool is_ancestor(const struct check *c, int old, int state)
 static void check_siblings(struct check *c, uint32_t peer, int state)
 {
     for (uint32_t s = 0; s < c->n_states && !c->forks_allowed; s++) {
-        if ((int)s == state ||
-            c->states[s].parent != c->states[state].parent ||
+        if ((int)s == state || c->states[s].parent != c->states[state].parent ||
             c->states[s].commit < 0) {
             continue;
         }
@@ -506,8 +504,7 @@ check_view(struct check *c, uint32_t peer, const struct node_status *s)
             return;
         }
     }
-    c->views =
-        reserve(c->views, c->n_views, &c->cap_views, sizeof *c->views);
+    c->views = reserve(c->views, c->n_views, &c->cap_views, sizeof *c->views);
     c->views[c->n_views++] =
         (struct view_seen){s->view_hash, now->round, now->params};
 }
@@ -555,10 +552,35 @@ void check_step(struct check *c, uint32_t peer)
     }
 }
 
+/* Why a peer is not done; NULL: it is. The first live peer sets the pattern. A
+ * finished peer needs no view: a late joiner of a finished run has none. */
+static const char *not_done(const struct node_status *s,
+                            const struct node_status *first,
+                            uint64_t round,
+                            bool fork_fine)
+{
+    if (s->round < round) {
+        return "behind";
+    }
+    if (s->fork && !fork_fine) {
+        return "still marked fork";
+    }
+    if (!hash32_eq(&s->params_hash, &first->params_hash) ||
+        !hash32_eq(&s->commit_hash, &first->commit_hash)) {
+        return "on another branch than the first live peer";
+    }
+    if (s->state != NODE_FINISHED &&
+        (hash32_is_zero(&s->view_hash) ||
+         !hash32_eq(&s->view_hash, &first->view_hash))) {
+        return "in another view than the first live peer";
+    }
+    return NULL;
+}
+
 bool check_finished(struct check *c, uint64_t round, bool fork_fine, char *why)
 {
-    struct hash32 view = {{0}};
-    struct node_status s;
+    struct node_status s, first;
+    const char *what = NULL;
     bool any = false;
 
     for (uint32_t q = 0; q < c->opt.n_peers; q++) {
@@ -566,22 +588,21 @@ bool check_finished(struct check *c, uint64_t round, bool fork_fine, char *why)
             continue;
         }
         node_status(c->opt.nodes[q], &s);
-        if ((s.fork && !fork_fine) || s.round < round || hash32_is_zero(&s.view_hash) ||
-            (any && !hash32_eq(&view, &s.view_hash)) ||
-            world_frozen(c->opt.world, q)) {
+        if (!any) {
+            first = s;
+        }
+        any = true;
+        what = world_frozen(c->opt.world, q)
+                   ? "frozen"
+                   : not_done(&s, &first, round, fork_fine);
+        if (what != NULL) {
             (void)snprintf(why, CHECK_TEXT_MAX,
-                           "peer %u is %s at round %" PRIu64 " of %" PRIu64
-                           ", epoch %" PRIu64 "%s%s: %s",
-                           q, node_state_name(s.state), s.round, round, s.epoch,
-                           s.fork ? ", fork" : "",
-                           any && !hash32_eq(&view, &s.view_hash)
-                               ? ", another view than the first peer's"
-                               : "",
-                           s.reason);
+                           "peer %u is %s: %s at round %" PRIu64 " of %" PRIu64
+                           ", epoch %" PRIu64 "; %s",
+                           q, what, node_state_name(s.state), s.round, round,
+                           s.epoch, s.reason);
             return false;
         }
-        view = s.view_hash;
-        any = true;
     }
     (void)snprintf(why, CHECK_TEXT_MAX, any ? "all is well" : "nobody lives");
     return true;

@@ -11,7 +11,7 @@
  *   C  a contribution is in a branch at most once, and its first step is the
  *      one after the last step that its anchor contained
  *   D  between two outer steps anchor and momentum are untouched
- *   E  after the faults every live peer gets to the last round, in one view
+ *   E  after the faults every live peer gets to the last round, on one branch
  *      that is no fork, in time (check_finished, asked by the owner)
  *   F  nothing fell out of an `out`, no queue is long, no rule was broken
  *   G  a fork flag appears only after a cut or the loss of a majority
@@ -72,8 +72,9 @@ uint64_t check_count(const struct check *c);
 /* Distinct commits applied by somebody. */
 uint64_t check_commits(const struct check *c);
 
-/* Whether every live peer is in one view without fork (unless fork_fine) and
- * has applied `round`; says in `why` (CHECK_TEXT_MAX) who is not. */
+/* Whether every live peer has applied `round` on one branch, in one view unless
+ * it has finished, without fork unless fork_fine; says in `why`
+ * (CHECK_TEXT_MAX) who is not. */
 bool check_finished(struct check *c, uint64_t round, bool fork_fine, char *why);
 
 #endif

@@ -214,20 +214,20 @@ static void initial(const struct local *l, struct machine *m)
 }
 
 /* theta = phi, or phi + (theta - old phi, which is in scratch). */
-static void
-set_live(const struct local *l, struct machine *m, const float *old, bool rebase)
+static void set_live(const struct local *l,
+                     struct machine *m,
+                     const float *old,
+                     bool rebase)
 {
     for (uint32_t i = 0; i < l->opt.n_params; i++) {
-        m->theta[i] =
-            rebase ? m->phi[i] + (m->theta[i] - old[i]) : m->phi[i];
+        m->theta[i] = rebase ? m->phi[i] + (m->theta[i] - old[i]) : m->phi[i];
     }
     if (!rebase) {
         m->base_step = m->inner_step;
     }
 }
 
-static int
-load_from(struct local *l, struct machine *m, const struct action *a)
+static int load_from(struct local *l, struct machine *m, const struct action *a)
 {
     const uint8_t *from = NULL;
     size_t half = l->state_bytes / 2;
@@ -361,8 +361,8 @@ static void pack(struct local *l, uint32_t peer)
         .round = m->round,
     };
 
-    e.rc = rule_displacement(m->contribution, m->phi, m->theta,
-                             l->opt.n_params);
+    e.rc =
+        rule_displacement(m->contribution, m->phi, m->theta, l->opt.n_params);
     m->training = false;
     l->calls.contributed(l->calls.self, &c);
     tell(l, peer, &e);
@@ -427,8 +427,8 @@ static void train(struct local *l, uint32_t peer, uint32_t steps)
 
 /* ---- other jobs -------------------------------------------------------- */
 
-static void write_checkpoint(struct local *l, struct machine *m,
-                             struct local_op *op)
+static void
+write_checkpoint(struct local *l, struct machine *m, struct local_op *op)
 {
     struct local_disk *d = &m->disk;
 
@@ -446,8 +446,8 @@ static void write_checkpoint(struct local *l, struct machine *m,
     op->snapshot = NULL;
 }
 
-static void begin_checkpoint(struct local *l, uint32_t peer,
-                             struct local_op *op)
+static void
+begin_checkpoint(struct local *l, uint32_t peer, struct local_op *op)
 {
     struct machine *m = &l->machines[peer];
     size_t half = l->state_bytes / 2;
@@ -550,8 +550,8 @@ void local_timer(void *self, uint32_t peer, uint64_t token)
 }
 
 /* The trainer does one thing at a time; hashing and disk have workers. */
-static uint32_t delay_of(struct local *l, struct machine *m,
-                         const struct action *a)
+static uint32_t
+delay_of(struct local *l, struct machine *m, const struct action *a)
 {
     uint64_t now = world_now(l->world);
     uint32_t work = l->opt.work_ms * m->slow;
@@ -614,11 +614,11 @@ void local_action(void *self,
         break;
     case ACTION_CONFIGURE:
         copy = *a;
-        copy.rc = a->len == l->opt.manifest_len &&
-                          memcmp(out->bytes + a->bytes, l->opt.manifest,
-                                 a->len) == 0
-                      ? 0
-                      : LOCO_EHASH;
+        copy.rc =
+            a->len == l->opt.manifest_len &&
+                    memcmp(out->bytes + a->bytes, l->opt.manifest, a->len) == 0
+                ? 0
+                : LOCO_EHASH;
         begin(l, peer, &copy);
         break;
     default:

@@ -35,7 +35,7 @@ struct local_options {
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
-    bool shards_everywhere; /* else only peer 0 starts with them */
+    bool shards_everywhere;    /* else only peer 0 starts with them */
     uint32_t step_ms, work_ms; /* an inner step; any other job */
     uint32_t tokens_per_step;
     float lr, mu;

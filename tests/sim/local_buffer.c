@@ -38,9 +38,8 @@ local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make)
     return oldest;
 }
 
-const uint8_t *local_state_at(const struct local *l,
-                              const struct machine *m,
-                              uint64_t round)
+const uint8_t *
+local_state_at(const struct local *l, const struct machine *m, uint64_t round)
 {
     (void)l;
     for (uint32_t k = 0; k < LOCAL_STATES; k++) {

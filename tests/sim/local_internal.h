@@ -68,9 +68,8 @@ struct local {
 /* local_buffer.c */
 struct local_reduced *
 local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make);
-const uint8_t *local_state_at(const struct local *l,
-                              const struct machine *m,
-                              uint64_t round);
+const uint8_t *
+local_state_at(const struct local *l, const struct machine *m, uint64_t round);
 void local_state_keep(struct local *l, struct machine *m, uint64_t round);
 int local_hash_buffer(struct local *l,
                       struct machine *m,

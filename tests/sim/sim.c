@@ -138,7 +138,8 @@ static void on_after(void *self,
     }
 }
 
-/* ---- what machines report --------------------------------------------------*/
+/* ---- what machines report
+ * --------------------------------------------------*/
 
 static void on_local(void *self,
                      uint32_t peer,
@@ -182,8 +183,7 @@ static void on_contributed(void *self, const struct local_contribution *k)
     check_contributed(((struct sim *)self)->check, k);
 }
 
-static void
-on_applied(void *self, uint32_t peer, const struct local_applied *a)
+static void on_applied(void *self, uint32_t peer, const struct local_applied *a)
 {
     check_applied(((struct sim *)self)->check, peer, a);
 }
@@ -196,10 +196,8 @@ static void on_loaded(void *self,
     check_loaded(((struct sim *)self)->check, peer, round, params);
 }
 
-static void on_describe(void *self,
-                        uint32_t peer,
-                        uint64_t *tokens,
-                        struct hash32 *commit)
+static void
+on_describe(void *self, uint32_t peer, uint64_t *tokens, struct hash32 *commit)
 {
     struct sim *s = self;
     struct node_status status;
@@ -228,7 +226,8 @@ static void on_logged(void *self, uint32_t peer, int level, const char *text)
     }
 }
 
-/* ---- one run ---------------------------------------------------------------*/
+/* ---- one run
+ * ---------------------------------------------------------------*/
 
 static const struct scenario *find_scenario(const char *name)
 {
@@ -291,8 +290,8 @@ static int make(struct sim *s, const struct scenario *sc)
 {
     const struct codec *codec =
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
-    struct world_calls wc = {s,       on_wire_len, on_fill, on_take,
-                             on_local, on_timer,   on_died, on_after};
+    struct world_calls wc = {s,        on_wire_len, on_fill, on_take,
+                             on_local, on_timer,    on_died, on_after};
     struct local_calls lc = {s,           on_contributed, on_applied, on_loaded,
                              on_describe, on_stopped,     on_logged};
     struct check_options co;

@@ -36,11 +36,11 @@ struct sim {
     struct hash32 run_id;
 
     /* Set by scenarios. */
-    uint64_t calm_ms;  /* no faults after this */
-    uint64_t limit_ms; /* from calm to the end */
-    bool fork_fine;    /* a majority is gone for good */
-    uint32_t starters; /* peers that start by themselves */
-    uint32_t need;     /* peers that must finish; 0: all live */
+    uint64_t calm_ms;          /* no faults after this */
+    uint64_t limit_ms;         /* from calm to the end */
+    bool fork_fine;            /* a majority is gone for good */
+    uint32_t starters;         /* peers that start by themselves */
+    uint32_t need;             /* peers that must finish; 0: all live */
     uint64_t restart_after_ms; /* a killed peer comes back; 0: never */
     uint32_t victim;
     uint64_t at;        /* the victim's action */

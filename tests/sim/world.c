@@ -141,8 +141,8 @@ int world_open(struct world **world,
     w->now_ms = 1000;
     w->peers = world_alloc(opt->n_peers * sizeof *w->peers);
     w->by_id = world_alloc(opt->n_peers * sizeof *w->by_id);
-    w->bulks = world_alloc((size_t)opt->n_peers * opt->n_peers *
-                           sizeof *w->bulks);
+    w->bulks =
+        world_alloc((size_t)opt->n_peers * opt->n_peers * sizeof *w->bulks);
     w->out = world_alloc(sizeof *w->out);
     name_peers(w);
     *world = w;
@@ -214,8 +214,7 @@ uint32_t world_find(const struct world *w, const struct peer_id *id)
             hi = mid;
         }
     }
-    return lo < w->opt.n_peers &&
-                   id_eq(&w->peers[w->by_id[lo]].identity.id, id)
+    return lo < w->opt.n_peers && id_eq(&w->peers[w->by_id[lo]].identity.id, id)
                ? w->by_id[lo]
                : w->opt.n_peers;
 }
@@ -275,10 +274,9 @@ static void arm(struct world *w, uint32_t peer)
         at++;
     }
     p->armed_ms = at;
-    world_push(w, (struct entry){.at_ms = at,
-                                 .kind = ENTRY_TICK,
-                                 .peer = peer,
-                                 .life = p->life});
+    world_push(
+        w, (struct entry){
+               .at_ms = at, .kind = ENTRY_TICK, .peer = peer, .life = p->life});
 }
 
 void world_start(struct world *w, uint32_t peer, const struct core *core)
@@ -337,11 +335,8 @@ void world_timer(struct world *w,
                                  .a = token});
 }
 
-void world_call(struct world *w,
-                uint64_t at_ms,
-                world_fn fn,
-                void *data,
-                uint64_t arg)
+void world_call(
+    struct world *w, uint64_t at_ms, world_fn fn, void *data, uint64_t arg)
 {
     struct call *call = world_alloc(sizeof *call);
 
@@ -425,7 +420,8 @@ void world_deliver(struct world *w, uint32_t peer, struct event *event)
             p->die_at = 0;
             world_kill(w, peer);
         }
-        if (!p->alive || p->life != life || !execute(w, peer, &out->action[k])) {
+        if (!p->alive || p->life != life ||
+            !execute(w, peer, &out->action[k])) {
             break;
         }
     }

@@ -35,7 +35,7 @@
 
 #define WORLD_TRACE_LINES 200
 #define WORLD_EREFUSED    (-111) /* as libuv says it on Linux */
-#define WORLD_SPIN_MAX    100 /* ticks in a row of one peer in one ms */
+#define WORLD_SPIN_MAX    100    /* ticks in a row of one peer in one ms */
 
 struct world;
 
@@ -124,11 +124,8 @@ void world_timer(struct world *w,
                  uint32_t delay_ms,
                  uint64_t token);
 /* Call fn at a time, whatever lives: for scenarios. */
-void world_call(struct world *w,
-                uint64_t at_ms,
-                world_fn fn,
-                void *data,
-                uint64_t arg);
+void world_call(
+    struct world *w, uint64_t at_ms, world_fn fn, void *data, uint64_t arg);
 
 /* One entry of the heap; false: nothing before end_ms is left. */
 bool world_step(struct world *w, uint64_t end_ms);

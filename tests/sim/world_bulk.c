@@ -190,8 +190,8 @@ static void pump_sender(struct world *w, struct channel *c)
     while (k->state == BULK_UP && c->queued.n > 0 && c->wire.n < WIRE_WINDOW &&
            w->peers[peer].alive && !w->peers[peer].frozen) {
         struct frame *f = queue_take(&c->queued);
-        uint64_t start = c->busy_until_ms > w->now_ms ? c->busy_until_ms
-                                                      : w->now_ms;
+        uint64_t start =
+            c->busy_until_ms > w->now_ms ? c->busy_until_ms : w->now_ms;
         uint64_t here;
         int rc;
 
@@ -321,12 +321,12 @@ void bulk_open(struct world *w, uint32_t peer, const struct action *a)
     }
     k->state = BULK_DIALLING;
     k->started_ms = w->now_ms;
-    world_push(w, (struct entry){.at_ms = w->now_ms +
-                                          2 * world_latency(w, peer, to),
-                                 .kind = ENTRY_BULK_UP,
-                                 .peer = NOBODY,
-                                 .a = k->generation,
-                                 .ptr = k});
+    world_push(
+        w, (struct entry){.at_ms = w->now_ms + 2 * world_latency(w, peer, to),
+                          .kind = ENTRY_BULK_UP,
+                          .peer = NOBODY,
+                          .a = k->generation,
+                          .ptr = k});
 }
 
 void bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
@@ -419,7 +419,8 @@ void bulk_cancel(struct world *w,
     for (struct post **at = &p->posts; *at != NULL;) {
         struct post *post = *at;
 
-        if (post->segment.stream == stream && post->segment.attempt <= attempt) {
+        if (post->segment.stream == stream &&
+            post->segment.attempt <= attempt) {
             *at = post->next;
             free(post);
             p->n_posts--;
@@ -451,13 +452,13 @@ static void on_bulk_up(struct world *w, struct bulk *k, bool late)
             bulk_break(w, k, LOCO_ETIMEOUT);
             return;
         }
-        world_push(w, (struct entry){.at_ms = k->started_ms +
-                                              w->opt.dial_timeout_ms,
-                                     .kind = ENTRY_BULK_UP,
-                                     .peer = NOBODY,
-                                     .a = k->generation,
-                                     .b = 1,
-                                     .ptr = k});
+        world_push(
+            w, (struct entry){.at_ms = k->started_ms + w->opt.dial_timeout_ms,
+                              .kind = ENTRY_BULK_UP,
+                              .peer = NOBODY,
+                              .a = k->generation,
+                              .b = 1,
+                              .ptr = k});
     } else {
         k->state = BULK_UP;
         pump_bulk(w, k);

@@ -62,7 +62,7 @@ enum end_state { END_OPENING, END_UP, END_DOWN };
 struct link {
     uint32_t peer[2], life[2];
     enum end_state end[2];
-    uint64_t last_ms[2]; /* last arrival planned at that side: FIFO */
+    uint64_t last_ms[2];    /* last arrival planned at that side: FIFO */
     struct entry_list held; /* arrived while cut */
 };
 

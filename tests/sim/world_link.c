@@ -30,13 +30,13 @@ void link_dial(struct world *w, uint32_t peer, const struct action *a)
                        .started_ms = w->now_ms,
                        .address = a->address,
                        .expected = a->peer};
-    world_push(w, (struct entry){.at_ms = w->now_ms +
-                                          (to == NOBODY
-                                               ? w->opt.latency_max_ms
-                                               : world_latency(w, peer, to)),
-                                 .kind = ENTRY_DIAL,
-                                 .peer = NOBODY,
-                                 .ptr = d});
+    world_push(
+        w, (struct entry){.at_ms = w->now_ms +
+                                   (to == NOBODY ? w->opt.latency_max_ms
+                                                 : world_latency(w, peer, to)),
+                          .kind = ENTRY_DIAL,
+                          .peer = NOBODY,
+                          .ptr = d});
 }
 
 static void
@@ -52,11 +52,8 @@ dial_failed(struct world *w, const struct dial *d, uint64_t at, int rc)
     }
 }
 
-static void link_up_at(struct world *w,
-                       uint32_t link,
-                       uint32_t side,
-                       uint64_t at,
-                       struct dial *d)
+static void link_up_at(
+    struct world *w, uint32_t link, uint32_t side, uint64_t at, struct dial *d)
 {
     struct link *l = &w->links[link];
 
@@ -168,11 +165,8 @@ static void on_message(struct world *w, const struct entry *e)
     }
 }
 
-static void link_down_at(struct world *w,
-                         uint32_t link,
-                         uint32_t side,
-                         uint64_t at,
-                         bool forced)
+static void link_down_at(
+    struct world *w, uint32_t link, uint32_t side, uint64_t at, bool forced)
 {
     struct link *l = &w->links[link];
 

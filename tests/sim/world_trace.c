@@ -147,7 +147,8 @@ void trace_event(struct world *w, uint32_t peer, const struct event *e)
 
 void world_print_trace(const struct world *w)
 {
-    uint64_t n = w->n_lines < WORLD_TRACE_LINES ? w->n_lines : WORLD_TRACE_LINES;
+    uint64_t n =
+        w->n_lines < WORLD_TRACE_LINES ? w->n_lines : WORLD_TRACE_LINES;
 
     for (uint64_t k = w->n_lines - n; k < w->n_lines; k++) {
         line_print(&w->lines[k % WORLD_TRACE_LINES], stderr);

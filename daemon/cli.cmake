@@ -1,0 +1,17 @@
+# The `loco` command. Without the network it has `bench train` only.
+add_executable(loco cli.c cli_args.c cli_bench.c model_file.c nearest.c)
+target_link_libraries(loco PRIVATE loco_train)
+
+if(LOCO_NETWORK)
+  pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+
+  # Models and files on this machine.
+  add_library(loco_model STATIC file_hash.c model.c model_export.c)
+  target_link_libraries(loco_model PUBLIC loco_train loco_proto)
+
+  target_sources(loco PRIVATE cli_data.c cli_http.c cli_local.c cli_model.c
+    cli_run.c cli_status.c cli_top.c config.c)
+  target_compile_definitions(loco PRIVATE LOCO_NETWORK)
+  target_link_libraries(loco PRIVATE loco_run_yaml loco_model PkgConfig::CURL
+    PkgConfig::JANSSON PkgConfig::SODIUM PkgConfig::YAML)
+endif()

@@ -1,0 +1,243 @@
+/* cli_local.c - loco verify, keys, config, quickstart: this machine's files. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "daemon/cli.h"
+#include "daemon/config.h"
+#include "daemon/file_hash.h"
+#include "daemon/model.h"
+#include "daemon/run_yaml.h"
+#include "daemon/state_dir.h"
+#include "proto/base/err.h"
+#include "train/file.h"
+
+/* ---- verify ------------------------------------------------------------- */
+
+/* One shard against the manifest; 0, or an exit code after a sentence. */
+static int verify_shard(const struct manifest_shard *s, const char *dir)
+{
+    char path[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
+    struct hash32 hash;
+
+    if (file_path_join(path, dir, s->name, errmsg) != 0 ||
+        file_hash(path, &hash, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+    }
+    if (!hash32_eq(&hash, &s->blake2b)) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "%s: its hash is not the one that the run names; "
+                        "pack the data again or fetch the file anew",
+                        path);
+    }
+    return 0;
+}
+
+static int verify_run(const char *path)
+{
+    struct run_yaml *r = calloc(1, sizeof *r);
+    char errmsg[LOCO_ERRMSG_MAX], dir[FILE_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int rv;
+
+    if (r == NULL) {
+        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    (void)snprintf(dir, sizeof dir, "%.*s",
+                   slash == NULL ? 1 : (int)(slash - path) + (slash == path),
+                   slash == NULL ? "." : path);
+    rv = run_yaml_load(path, RUN_YAML_SIGNED, r, errmsg);
+    if (rv != 0) {
+        rv = cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+    }
+    for (uint32_t i = 0; rv == 0 && i < r->manifest.data.n_shards; i++) {
+        rv = verify_shard(&r->manifest.data.shards[i], dir);
+    }
+    if (rv == 0) {
+        (void)printf("%s: signature and %u shards are right\n", path,
+                     r->manifest.data.n_shards);
+    }
+    free(r);
+    return rv;
+}
+
+/* The newest checkpoint's checksum, and the manifest's signature. */
+static int verify_state(const char *dir)
+{
+    char errmsg[ERRMSG_SIZE];
+    struct model m;
+    int rv = model_open_state(&m, dir, errmsg);
+
+    if (rv != 0) {
+        rv = cli_fail(rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES : LOCO_EXIT_STATE,
+                      "%s", errmsg);
+    } else {
+        (void)printf("%s: manifest and checkpoint of round %llu are right\n",
+                     dir, (unsigned long long)m.round);
+    }
+    model_close(&m);
+    return rv;
+}
+
+int cli_verify(const struct cli_call *call)
+{
+    struct cli_list files = {0};
+    const char *state = NULL;
+    const struct cli_option options[] = {
+        {"--state", CLI_TEXT, &state, "DIR", "a stopped daemon's directory"},
+    };
+    int rv = CLI_PARSE(call, options, &files, 0, CLI_LIST_MAX);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (files.n == 0 && state == NULL) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "verify: name a run.yaml, or --state DIR");
+    }
+    rv = 0;
+    for (size_t i = 0; rv == 0 && i < files.n; i++) {
+        rv = verify_run(files.item[i]);
+    }
+    return rv == 0 && state != NULL ? verify_state(state) : rv;
+}
+
+/* ---- keys --------------------------------------------------------------- */
+
+int cli_keys(const struct cli_call *call)
+{
+    const char *state = NULL;
+    bool json = false;
+    const struct cli_option options[] = {
+        {"--state", CLI_TEXT, &state, "DIR", "the daemon's state directory"},
+        {"--json", CLI_FLAG, &json, NULL, "print one JSON object"},
+    };
+    char path[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
+    char hex[ID_HEX_MAX], brief[ID_SHORT_MAX];
+    struct config config;
+    struct identity id;
+    char *no_arguments[] = {NULL};
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (state == NULL && config_parse(0, no_arguments, &config, errmsg) != 0) {
+        return cli_fail(config.exit_code, "%s", errmsg);
+    }
+    if (file_path_join(path, state == NULL ? config.state : state,
+                       STATE_DIR_KEY, errmsg) != 0 ||
+        identity_load(&id, path, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_IDENTITY, "%s", errmsg);
+    }
+    id_hex(&id.id, hex);
+    id_short(&id.id, brief);
+    identity_wipe(&id);
+    (void)printf(json ? "{\"peer_id\":\"%s\",\"short\":\"%s\"}\n" : "%s  %s\n",
+                 hex, brief);
+    return LOCO_EXIT_OK;
+}
+
+/* ---- config ------------------------------------------------------------- */
+
+/* The settings that `locod` would run with, given the same arguments. */
+static int settings(const struct cli_call *call, struct config *config)
+{
+    char errmsg[CONFIG_ERRMSG_MAX];
+    char *argv[CLI_LIST_MAX + 1] = {call->argv[0]};
+    static const struct cli_option none[] = {{"", CLI_FLAG, NULL, NULL, ""}};
+
+    if (call->argc > CLI_LIST_MAX) {
+        return cli_fail(LOCO_EXIT_USAGE, "too many arguments");
+    }
+    memcpy(argv + 1, call->argv, (size_t)call->argc * sizeof *argv);
+    if (config_parse(call->argc + 1, argv, config, errmsg) != 0) {
+        return cli_fail(config->exit_code, "%s", errmsg);
+    }
+    if (config->help) {
+        (void)cli_parse(call, none, 0, NULL, 0, 0);
+        (void)printf("\noptions of locod:\n");
+        config_print_options(stdout);
+        return LOCO_EXIT_OK;
+    }
+    return CLI_GO;
+}
+
+static int print_settings(const struct cli_call *call, bool sources)
+{
+    struct config config;
+    char text[CONFIG_TEXT_MAX];
+    int rv = settings(call, &config);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        config_text(&config, (enum config_option)i, text);
+        /* Quoted: an address reads as a mapping otherwise. */
+        (void)printf("%s: \"%s\"", config_name((enum config_option)i), text);
+        (void)printf(sources ? "  # %s\n" : "\n",
+                     config_source_name(config.source[i]));
+    }
+    if (sources && config.file[0] != '\0') {
+        (void)printf("# file: %s\n", config.file);
+    }
+    return LOCO_EXIT_OK;
+}
+
+int cli_config_show(const struct cli_call *call)
+{
+    return print_settings(call, false);
+}
+
+int cli_config_sources(const struct cli_call *call)
+{
+    return print_settings(call, true);
+}
+
+int cli_config_validate(const struct cli_call *call)
+{
+    struct config config;
+    int rv = settings(call, &config);
+
+    return rv == CLI_GO ? LOCO_EXIT_OK : rv;
+}
+
+/* ---- quickstart --------------------------------------------------------- */
+
+/* The script belongs to the source tree that this program was built in:
+ * build/loco -> deploy/quickstart.sh. */
+int cli_quickstart(const struct cli_call *call)
+{
+    char path[FILE_PATH_MAX];
+    char *argv[CLI_LIST_MAX + 3] = {"sh", path};
+    ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
+    char *slash;
+
+    if (len < 0 || call->argc > CLI_LIST_MAX) {
+        return cli_fail(LOCO_EXIT_FAILURE, "quickstart: where am I?");
+    }
+    path[len] = '\0';
+    for (int up = 0; up < 2; up++) {
+        slash = strrchr(path, '/');
+        if (slash != NULL) {
+            *slash = '\0';
+        }
+    }
+    (void)snprintf(path + strlen(path), sizeof path - strlen(path),
+                   "/deploy/quickstart.sh");
+    if (access(path, R_OK) != 0) {
+        return cli_fail(LOCO_EXIT_FAILURE,
+                        "quickstart: %s is not there; it runs from a source "
+                        "tree only",
+                        path);
+    }
+    memcpy(argv + 2, call->argv, (size_t)call->argc * sizeof *argv);
+    (void)execvp("sh", argv);
+    return cli_fail(LOCO_EXIT_FAILURE, "quickstart: sh: %s", strerror(errno));
+}

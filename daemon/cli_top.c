@@ -1,0 +1,314 @@
+/* cli_top.c - loco top: watch daemons live.
+ *
+ * Polls the status of every state directory each TOP_PERIOD_MS. On a terminal
+ * the view is drawn in place; elsewhere one line is printed when something
+ * changed, at most one in TOP_LINE_MS. With --until-finished it ends with 0
+ * when every daemon reports `finished`, and with 1 when one of them does not
+ * answer for --patience seconds.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "daemon/cli.h"
+#include "daemon/cli_http.h"
+#include "proto/base/err.h"
+
+#define TOP_PERIOD_MS 500
+#define TOP_LINE_MS   10000
+#define BAR_WIDTH     40
+
+struct row {
+    const char *state_dir;
+    json_t *status; /* the last one that arrived, or NULL */
+    uint64_t heard_ms;
+    bool finished;
+};
+
+struct top {
+    struct row row[CLI_LIST_MAX];
+    size_t n;
+    uint64_t started_ms;
+    bool terminal;
+    uint64_t line_ms; /* when the last line was printed */
+    size_t n_drawn;   /* lines on the terminal */
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000U + (uint64_t)ts.tv_nsec / 1000000U;
+}
+
+static double number(const json_t *o, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+static const char *text(const json_t *o, const char *key)
+{
+    const char *v = json_string_value(json_object_get(o, key));
+
+    return v == NULL ? "-" : v;
+}
+
+static void poll_row(struct row *row)
+{
+    char address[HTTP_ADDRESS_MAX], errmsg[HTTP_ERRMSG_MAX];
+    char *body = NULL;
+    json_t *status;
+
+    if (http_address_of_state(row->state_dir, address, errmsg) != 0 ||
+        http_get(address, "/api/v1/status", &body, errmsg) != 0) {
+        return;
+    }
+    status = json_loads(body, 0, NULL);
+    free(body);
+    if (!json_is_object(status)) {
+        json_decref(status);
+        return;
+    }
+    json_decref(row->status);
+    row->status = status;
+    row->heard_ms = now_ms();
+    row->finished = strcmp(text(status, "state"), "finished") == 0;
+}
+
+/* ---- what the daemons say together --------------------------------------- */
+
+struct sum {
+    double progress, eta_s, loss, bits, round, speed, sent;
+    unsigned n_loss, n_up;
+};
+
+static void sum_rows(const struct top *t, struct sum *s)
+{
+    *s = (struct sum){.eta_s = -1, .progress = -1};
+    for (size_t i = 0; i < t->n; i++) {
+        const json_t *o = t->row[i].status;
+        double loss = number(o, "loss", -1), bits;
+
+        if (o == NULL) {
+            continue;
+        }
+        s->n_up++;
+        s->speed += number(o, "tokens_per_s", 0);
+        s->sent += number(o, "bytes_sent", 0);
+        if (loss >= 0) {
+            s->loss += loss;
+            s->n_loss++;
+        }
+        /* The furthest speaks for the run: the others follow at the commit. */
+        if (number(o, "round", 0) >= s->round) {
+            s->round = number(o, "round", 0);
+            bits = number(o, "bits_per_byte", -1);
+            s->bits = bits > 0 ? bits : s->bits;
+        }
+        if (strcmp(text(o, "state"), "syncing") != 0 &&
+            number(o, "progress", -1) >= s->progress) {
+            s->progress = number(o, "progress", -1);
+            s->eta_s = number(o, "eta_s", -1);
+        }
+    }
+    if (s->n_loss > 0) {
+        s->loss /= s->n_loss;
+    }
+}
+
+static void format_time(double s, char out[16])
+{
+    if (s < 0 || s > 359999) {
+        (void)snprintf(out, 16, "--:--");
+    } else {
+        unsigned whole = (unsigned)(s + 0.5);
+
+        (void)snprintf(out, 16, "%02u:%02u", whole / 60, whole % 60);
+    }
+}
+
+static void format_bytes(double bytes, char out[16])
+{
+    static const char units[] = {' ', 'k', 'M', 'G', 'T'};
+    size_t u = 0;
+
+    while (bytes >= 1000 && u + 1 < sizeof units) {
+        bytes /= 1000;
+        u++;
+    }
+    (void)snprintf(out, 16, u == 0 ? "%.0f %cB" : "%.1f %cB", bytes, units[u]);
+}
+
+static void bar(double progress, char out[BAR_WIDTH + 1])
+{
+    int full = (int)(progress * BAR_WIDTH + 0.5);
+
+    for (int i = 0; i < BAR_WIDTH; i++) {
+        out[i] = i < full ? '#' : '.';
+    }
+    out[BAR_WIDTH] = '\0';
+}
+
+/* ---- drawing ------------------------------------------------------------- */
+
+static void print_summary(const struct top *t, const struct sum *s)
+{
+    char eta[16], passed[16], bytes[16], figures[48] = "";
+    double progress = s->progress < 0 ? 0 : s->progress;
+
+    format_time(s->eta_s, eta);
+    format_time((double)(now_ms() - t->started_ms) / 1000.0, passed);
+    format_bytes(s->sent, bytes);
+    if (t->terminal) {
+        char drawn[BAR_WIDTH + 1];
+
+        bar(progress, drawn);
+        (void)printf("[%s] %3.0f%%  %s, %s left\n", drawn, 100 * progress,
+                     passed, eta);
+    } else {
+        (void)printf("%3.0f%%  %s, %s left  ", 100 * progress, passed, eta);
+    }
+    if (s->n_loss > 0) {
+        (void)snprintf(figures, sizeof figures, "loss %.3f  ", s->loss);
+    }
+    (void)printf("round %.0f  %s", s->round, figures);
+    if (s->bits > 0) {
+        (void)printf("held-out bits/byte %.3f  ", s->bits);
+    }
+    (void)printf("%u peers  %.0f tokens/s  %s sent\n", s->n_up, s->speed,
+                 bytes);
+}
+
+static void print_rows(const struct top *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const json_t *o = t->row[i].status;
+        char bytes[16];
+
+        if (o == NULL) {
+            (void)printf("  %.40s: starting\n", t->row[i].state_dir);
+            continue;
+        }
+        format_bytes(number(o, "bytes_sent", 0), bytes);
+        (void)printf("  %.8s  %-9s step %-7.0f loss %-7.3f %6.0f tokens/s  "
+                     "%s\n",
+                     text(o, "peer_id"), text(o, "state"),
+                     number(o, "inner_step", 0), number(o, "loss", 0),
+                     number(o, "tokens_per_s", 0), bytes);
+    }
+}
+
+static void draw(struct top *t, bool last)
+{
+    struct sum s;
+    uint64_t now = now_ms();
+
+    sum_rows(t, &s);
+    if (t->terminal) {
+        if (t->n_drawn > 0) {
+            (void)printf("\033[%zuA\033[J", t->n_drawn); /* up, clear below */
+        }
+        print_summary(t, &s);
+        print_rows(t);
+        t->n_drawn = 2 + t->n;
+    } else if (last || t->line_ms == 0 || now >= t->line_ms + TOP_LINE_MS) {
+        print_summary(t, &s);
+        t->line_ms = now;
+    }
+    (void)fflush(stdout);
+}
+
+/* ---- loop ---------------------------------------------------------------- */
+
+/* NULL, or the daemon that was silent for too long. */
+static const struct row *silent(const struct top *t, uint64_t patience_ms)
+{
+    uint64_t now = now_ms();
+
+    for (size_t i = 0; i < t->n; i++) {
+        if (now >= t->row[i].heard_ms + patience_ms) {
+            return &t->row[i];
+        }
+    }
+    return NULL;
+}
+
+static bool all_finished(const struct top *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        if (!t->row[i].finished) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int watch(struct top *t, bool until_finished, uint64_t patience_ms)
+{
+    const struct timespec period = {TOP_PERIOD_MS / 1000,
+                                    TOP_PERIOD_MS % 1000 * 1000000L};
+
+    for (;;) {
+        const struct row *lost;
+        bool done;
+
+        for (size_t i = 0; i < t->n; i++) {
+            poll_row(&t->row[i]);
+        }
+        done = until_finished && all_finished(t);
+        draw(t, done);
+        if (done) {
+            return LOCO_EXIT_OK;
+        }
+        lost = silent(t, patience_ms);
+        if (lost != NULL) {
+            return cli_fail(LOCO_EXIT_NETWORK,
+                            "top: the daemon of %s has not answered for %llu "
+                            "s",
+                            lost->state_dir,
+                            (unsigned long long)(patience_ms / 1000));
+        }
+        (void)nanosleep(&period, NULL);
+    }
+}
+
+int cli_top(const struct cli_call *call)
+{
+    struct cli_list dirs = {0};
+    bool until_finished = false;
+    uint64_t patience_s = 30;
+    const struct cli_option options[] = {
+        {"--until-finished", CLI_FLAG, &until_finished, NULL,
+         "end with 0 once all report `finished`"},
+        {"--patience", CLI_COUNT, &patience_s, "SECONDS",
+         "give up on a silent daemon after this (30)"},
+    };
+    struct top t = {.started_ms = now_ms(), .terminal = isatty(1) == 1};
+    int rv = CLI_PARSE(call, options, &dirs, 1, CLI_LIST_MAX);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (patience_s == 0 || patience_s > 86400) {
+        return cli_fail(LOCO_EXIT_USAGE, "top: --patience is 1 to 86400");
+    }
+    t.n = dirs.n;
+    for (size_t i = 0; i < t.n; i++) {
+        t.row[i] =
+            (struct row){.state_dir = dirs.item[i], .heard_ms = t.started_ms};
+    }
+    rv = watch(&t, until_finished, patience_s * 1000);
+    for (size_t i = 0; i < t.n; i++) {
+        json_decref(t.row[i].status);
+    }
+    return rv;
+}

@@ -1,0 +1,293 @@
+/* bulk.c - see bulk.h: connections, slabs, ops; sending and receiving have
+ * files of their own. */
+#include "p2p/uv/bulk.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <utlist.h>
+
+#include "p2p/uv/bulk_internal.h"
+#include "proto/base/err.h"
+
+/* ---- slabs ------------------------------------------------------------ */
+
+size_t slab_bytes(uint32_t segment_bytes)
+{
+    size_t n_records =
+        1 + (segment_bytes + NOISE_PLAIN_MAX - 1) / NOISE_PLAIN_MAX;
+
+    return BULK_HEADER_BYTES + segment_bytes +
+           n_records * (RECORD_HEAD_BYTES + NOISE_TAG_BYTES);
+}
+
+struct slab *slab_take(struct shell *s, struct slab_pool *pool)
+{
+    struct slab *slab = pool->free;
+
+    if (slab != NULL) {
+        pool->free = slab->next;
+        return slab;
+    }
+    if (pool->n_made == pool->n_max) {
+        return NULL;
+    }
+    slab = malloc(sizeof *slab + slab_bytes(s->opt.segment_bytes_max));
+    if (slab != NULL) {
+        pool->n_made++;
+    }
+    return slab;
+}
+
+void slab_give(struct shell *s, struct slab_pool *pool, struct slab *slab)
+{
+    slab->next = pool->free;
+    slab->bulk = NULL;
+    slab->op = NULL;
+    pool->free = slab;
+    s->bulk.dirty = true;
+}
+
+static void pool_free(struct slab_pool *pool)
+{
+    struct slab *slab, *tmp;
+
+    LL_FOREACH_SAFE(pool->free, slab, tmp)
+    {
+        free(slab);
+        pool->n_made--;
+    }
+    assert(pool->n_made == 0);
+}
+
+/* ---- ops -------------------------------------------------------------- */
+
+struct bulk_op *op_new(struct shell *s, const struct segment *segment, bool sent)
+{
+    struct bulk_op *op = shell_alloc(sizeof *op);
+
+    memset(op, 0, sizeof *op);
+    op->note.event.type = EVENT_SEG_DONE;
+    op->note.event.segment = *segment;
+    op->note.event.sent = sent;
+    op->note.event.peer = segment->peer;
+    op->key.peer = segment->peer;
+    op->key.attempt = segment->attempt;
+    op->key.stream = segment->stream;
+    op->key.seg = segment->seg;
+    op->peer = peer_acquire(s, &segment->peer);
+    return op;
+}
+
+void op_finish(struct shell *s, struct bulk_op *op, int rc)
+{
+    static_assert(offsetof(struct bulk_op, note) == 0, "freed as a note");
+    peer_release(s, op->peer);
+    op->note.event.rc = rc;
+    shell_note_taken(s, &op->note);
+}
+
+void op_drop(struct shell *s, struct bulk_op *op)
+{
+    peer_release(s, op->peer);
+    free(op);
+}
+
+bool bulk_is_cancelled(const struct shell *s, uint32_t stream, uint64_t attempt)
+{
+    return s->bulk.fenced[stream] && attempt <= s->bulk.fence[stream];
+}
+
+/* ---- connections ------------------------------------------------------ */
+
+static void on_fail(struct conn *c, int rc)
+{
+    bulk_end(c->owner, rc);
+}
+
+static void on_closed(struct conn *c)
+{
+    struct bulk *b = c->owner;
+
+    if (b == NULL) {
+        return;
+    }
+    bulk_end(b, LOCO_ECLOSED);
+    assert(b->n_writing == 0);
+    peer_release(c->shell, b->peer);
+    free(b);
+}
+
+static const struct conn_ops bulk_ops = {
+    .on_place = bulk_on_place,
+    .on_record = bulk_on_record,
+    .on_fail = on_fail,
+    .on_closed = on_closed,
+};
+
+void bulk_adopt(struct conn *c)
+{
+    struct shell *s = c->shell;
+    struct peer *p = peer_acquire(s, &c->remote.id);
+    struct bulk *b = shell_alloc(sizeof *b);
+
+    memset(b, 0, sizeof *b);
+    b->conn = c;
+    b->peer = p;
+    c->owner = b;
+    c->ops = &bulk_ops;
+    conn_buffer(c, BULK_READ_BYTES);
+    if (p->n_bulks >= s->opt.bulks_per_peer_max) {
+        /* It opened a new one, so it has no use for the oldest. */
+        bulk_end(p->bulks->prev, LOCO_ECLOSED);
+    }
+    DL_PREPEND(p->bulks, b);
+    DL_APPEND2(s->bulk.all, b, all_prev, all_next);
+    p->n_bulks++;
+    p->bulk_seen = true;
+    s->stats.bulks++;
+    s->bulk.dirty = true;
+}
+
+void bulk_end(struct bulk *b, int rc)
+{
+    struct peer *p = b->peer;
+    struct shell *s = b->conn->shell;
+
+    if (b->ended) {
+        return;
+    }
+    b->ended = true;
+    b->rc = rc;
+    DL_DELETE(p->bulks, b);
+    DL_DELETE2(s->bulk.all, b, all_prev, all_next);
+    p->n_bulks--;
+    s->stats.bulks--;
+    s->bulk.dirty = true;
+    bulk_recv_stop(b, rc);
+    bulk_recv_fail(s, p, b, rc);
+    bulk_send_fail(s, p, b, rc);
+    conn_close(b->conn);
+}
+
+/* ---- dialling --------------------------------------------------------- */
+
+static void dial_over(struct shell *s, const struct peer_id *id, int rc)
+{
+    struct peer *p = peer_find(s, id);
+
+    assert(p != NULL && p->dialling);
+    p->dialling = false;
+    if (rc != 0 && p->n_bulks == 0) {
+        bulk_send_fail(s, p, NULL, rc);
+        if (p->bulk_seen) {
+            bulk_recv_fail(s, p, NULL, rc);
+        }
+    }
+    peer_release(s, p);
+}
+
+static void on_dial_up(struct conn *c)
+{
+    bulk_adopt(c);
+    dial_over(c->shell, &c->expected, 0);
+}
+
+static void on_dial_fail(struct conn *c, int rc)
+{
+    dial_over(c->shell, &c->expected, rc);
+    conn_close(c);
+}
+
+static const struct conn_ops dial_ops = {
+    .on_up = on_dial_up,
+    .on_fail = on_dial_fail,
+    .on_closed = on_closed,
+};
+
+void bulk_open(struct shell *s, const struct action *a)
+{
+    struct peer *p = peer_acquire(s, &a->peer);
+    struct conn *c;
+    int rv;
+
+    assert(!id_is_zero(&a->peer));
+    if (p->n_bulks > 0 || p->dialling) {
+        peer_release(s, p);
+        return;
+    }
+    p->dialling = true;
+    rv = conn_dial(s, &dial_ops, CONNECTION_BULK, &a->address, &a->peer, &c);
+    if (rv != 0) {
+        dial_over(s, &a->peer, rv);
+    }
+}
+
+/* ---- the rest --------------------------------------------------------- */
+
+void bulk_cancel(struct shell *s, uint32_t stream, uint64_t attempt)
+{
+    struct bulk *b, *tmp;
+
+    assert(stream < STREAM_COUNT);
+    bulk_recv_cancel(s, stream, attempt);
+    bulk_send_cancel(s, stream, attempt);
+    s->bulk.dirty = true;
+    if (attempt > 0) {
+        if (!bulk_is_cancelled(s, stream, attempt)) {
+            s->bulk.fenced[stream] = true;
+            s->bulk.fence[stream] = attempt;
+        }
+        return;
+    }
+    s->bulk.fenced[stream] = false;
+    DL_FOREACH_SAFE2(s->bulk.all, b, tmp, all_next)
+    {
+        if (b->state == BULK_WAIT && b->header.stream == stream) {
+            bulk_end(b, LOCO_ECANCELED);
+        }
+    }
+}
+
+bool bulk_pump(struct shell *s)
+{
+    struct bulk *b, *tmp;
+
+    if (!s->bulk.dirty) {
+        return false;
+    }
+    s->bulk.dirty = false;
+    DL_FOREACH_SAFE2(s->bulk.all, b, tmp, all_next)
+    {
+        if (b->state == BULK_WAIT) {
+            bulk_recv_retry(b);
+        }
+        bulk_send_next(b);
+    }
+    return true;
+}
+
+void bulk_init(struct shell *s)
+{
+    s->bulk = (struct bulk_state){
+        .in.n_max = s->opt.slabs,
+        .out.n_max = s->opt.slabs,
+        .scratch = shell_alloc(s->opt.segment_bytes_max),
+    };
+}
+
+void bulk_free(struct shell *s)
+{
+    struct peer *p;
+
+    assert(s->bulk.all == NULL);
+    for (p = s->peers; p != NULL; p = p->hh.next) {
+        bulk_send_fail(s, p, NULL, LOCO_ECLOSED);
+        bulk_recv_fail(s, p, NULL, LOCO_ECLOSED);
+    }
+    assert(s->bulk.posts == NULL);
+    pool_free(&s->bulk.in);
+    pool_free(&s->bulk.out);
+    free(s->bulk.scratch);
+}

@@ -1,0 +1,107 @@
+/* bulk.h - segments over bulk connections: queues, posts, staging slabs.
+ *
+ * On the wire a segment is one record with a header of 20 bytes,
+ *     u32 payload bytes, u8 type (1: segment), u8 flags (0), u16 stream,
+ *     u64 attempt, u32 segment number,                      little-endian
+ * and then its payload in records of at most 65519 bytes. Payload is opened
+ * straight into a slab and given to `take` when it is complete; `fill` writes
+ * into one scratch buffer, from which it is sealed into a slab: one pass of
+ * memory each way beside the cipher's.
+ *
+ * Sending: SEND_SEG waits in its peer's queue for a connection (a stream's
+ * attempt stays on the one it began on, a new attempt takes the most recently
+ * opened), at most BULK_WRITES_MAX segments are with the kernel at a time, and
+ * a segment is done when the kernel has all of it.
+ * Receiving: a frame meets its post, or waits for it with the connection
+ * paused, or is skipped when its attempt was cancelled. One that contradicts
+ * its post ends the connection.
+ *
+ * When a connection ends, what was bound to it ends with its code: segments
+ * written or queued for it, the attempt it was carrying here; and everything
+ * of that peer when it was the last one. A failed dial ends the queue, and the
+ * posts too when the peer had been connected before.
+ * Internal to p2p/uv; loop thread only. Nothing here steps the core.
+ */
+#ifndef LOCO_P2P_UV_BULK_H
+#define LOCO_P2P_UV_BULK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "p2p/core.h"
+#include "p2p/uv/conn.h"
+
+#define BULK_HEADER_BYTES 20
+#define BULK_TYPE_SEGMENT 1
+#define BULK_WRITES_MAX   2 /* one in the socket, one ready behind it */
+#define BULK_READ_BYTES   (256U << 10) /* four records for one system call */
+
+struct bulk_op;
+struct slab;
+
+struct bulk_header {
+    uint32_t len;
+    uint32_t stream;
+    uint64_t attempt;
+    uint32_t seg;
+};
+
+enum bulk_state_kind {
+    BULK_HEAD, /* a header record is due */
+    BULK_WAIT, /* paused: no post or no slab yet */
+    BULK_BODY, /* payload goes to the slab */
+    BULK_SKIP  /* payload is dropped */
+};
+
+struct bulk {
+    struct conn *conn;
+    struct peer *peer;
+    struct bulk *prev, *next;         /* the peer's, youngest first */
+    struct bulk *all_prev, *all_next; /* the shell's */
+    int rc;     /* why it ended */
+    bool ended; /* out of all lists */
+    enum bulk_state_kind state;
+    struct bulk_header header; /* of the frame that is arriving */
+    uint32_t got;
+    struct slab *slab;  /* BODY */
+    struct bulk_op *op; /* BODY */
+    bool carried[STREAM_COUNT];
+    uint64_t carried_attempt[STREAM_COUNT]; /* the last that arrived here */
+    struct slab *writing[BULK_WRITES_MAX];
+    unsigned n_writing;
+};
+
+struct slab_pool {
+    struct slab *free;
+    uint32_t n_made, n_max;
+};
+
+/* The shell's part. */
+struct bulk_state {
+    struct bulk *all;
+    struct bulk_op *posts; /* uthash */
+    struct slab_pool in, out;
+    uint8_t *scratch; /* one segment in plain */
+    bool fenced[STREAM_COUNT];
+    uint64_t fence[STREAM_COUNT]; /* highest cancelled attempt */
+    bool dirty; /* something may go on that could not before */
+};
+
+void bulk_init(struct shell *s);
+
+/* After the last connection is gone. */
+void bulk_free(struct shell *s);
+
+/* The actions of these names. */
+void bulk_open(struct shell *s, const struct action *a);
+void bulk_post(struct shell *s, const struct segment *segment);
+void bulk_send(struct shell *s, const struct segment *segment);
+void bulk_cancel(struct shell *s, uint32_t stream, uint64_t attempt);
+
+/* Move on whatever became possible; false when there was nothing. */
+bool bulk_pump(struct shell *s);
+
+/* A connection with a known peer turned out to be for bulk. */
+void bulk_adopt(struct conn *c);
+
+#endif

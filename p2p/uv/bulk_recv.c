@@ -1,0 +1,265 @@
+/* bulk_recv.c - see bulk.h: frames meet their posts. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include <utlist.h>
+
+#include "p2p/uv/bulk_internal.h"
+#include "proto/base/bytes.h"
+#include "proto/base/err.h"
+
+static struct bulk_op *find_post(struct shell *s, const struct bulk_key *key)
+{
+    struct bulk_op *op;
+
+    HASH_FIND(hh, s->bulk.posts, key, sizeof *key, op);
+    return op;
+}
+
+static void unpost(struct shell *s, struct bulk_op *op)
+{
+    HASH_DEL(s->bulk.posts, op);
+    s->stats.posts--;
+}
+
+void bulk_post(struct shell *s, const struct segment *segment)
+{
+    struct bulk_op *op;
+
+    assert(segment->stream < STREAM_COUNT);
+    if (bulk_is_cancelled(s, segment->stream, segment->attempt)) {
+        return;
+    }
+    op = op_new(s, segment, false);
+    if (find_post(s, &op->key) != NULL) {
+        op_finish(s, op, LOCO_EINVAL); /* posted twice: the core's mistake */
+        return;
+    }
+    if (s->stats.posts >= s->opt.posts_max) {
+        op_finish(s, op, LOCO_EFULL);
+        return;
+    }
+    HASH_ADD(hh, s->bulk.posts, key, sizeof op->key, op);
+    s->stats.posts++;
+    s->bulk.dirty = true;
+}
+
+/* ---- one frame -------------------------------------------------------- */
+
+static void refuse(struct bulk *b)
+{
+    b->conn->shell->stats.segments_refused++;
+    bulk_end(b, LOCO_EPROTO);
+}
+
+/* The slab of BODY back to the pool; the op is the caller's again. */
+static struct bulk_op *detach(struct bulk *b)
+{
+    struct shell *s = b->conn->shell;
+    struct bulk_op *op = b->op;
+
+    if (b->slab != NULL) {
+        slab_give(s, &s->bulk.in, b->slab);
+    }
+    b->slab = NULL;
+    b->op = NULL;
+    if (op != NULL) {
+        op->bulk = NULL;
+    }
+    return op;
+}
+
+static void complete(struct bulk *b)
+{
+    struct shell *s = b->conn->shell;
+    struct bulk_op *op = b->op;
+    int rv = s->calls.take(s->calls.self,
+                           &op->note.event.segment,
+                           b->slab->bytes,
+                           b->header.len);
+
+    detach(b);
+    b->state = BULK_HEAD;
+    unpost(s, op);
+    op_finish(s, op, rv < 0 ? rv : 0);
+}
+
+static void skip(struct bulk *b)
+{
+    b->conn->shell->stats.segments_skipped++;
+    b->state = b->got < b->header.len ? BULK_SKIP : BULK_HEAD;
+}
+
+static void wait_for_post(struct bulk *b)
+{
+    b->state = BULK_WAIT;
+    b->conn->shell->stats.paused++;
+    conn_pause(b->conn);
+}
+
+/* What to do with the frame whose header has arrived. */
+static void meet(struct bulk *b)
+{
+    struct shell *s = b->conn->shell;
+    const struct bulk_header *h = &b->header;
+    struct bulk_key key = {.peer = b->peer->id,
+                           .attempt = h->attempt,
+                           .stream = h->stream,
+                           .seg = h->seg};
+    struct bulk_op *op;
+
+    if (bulk_is_cancelled(s, h->stream, h->attempt)) {
+        skip(b);
+        return;
+    }
+    op = find_post(s, &key);
+    if (op != NULL &&
+        (op->bulk != NULL ||
+         s->calls.wire_len(s->calls.self, &op->note.event.segment) !=
+             h->len)) {
+        refuse(b); /* a second copy, or another length */
+        return;
+    }
+    b->slab = op != NULL ? slab_take(s, &s->bulk.in) : NULL;
+    if (b->slab == NULL) {
+        wait_for_post(b);
+        return;
+    }
+    b->op = op;
+    op->bulk = b;
+    b->state = BULK_BODY;
+    if (h->len == 0) {
+        complete(b);
+    }
+}
+
+/* A header record: where a frame begins. */
+static void begin(struct bulk *b, const uint8_t *in, size_t len)
+{
+    struct shell *s = b->conn->shell;
+    struct bulk_header *h = &b->header;
+
+    if (len != BULK_HEADER_BYTES) {
+        refuse(b);
+        return;
+    }
+    *h = (struct bulk_header){.len = get_u32(in),
+                              .stream = get_u16(in + 6),
+                              .attempt = get_u64(in + 8),
+                              .seg = get_u32(in + 16)};
+    b->got = 0;
+    if (in[4] != BULK_TYPE_SEGMENT || in[5] != 0 ||
+        h->stream >= STREAM_COUNT || h->len > s->opt.segment_bytes_max) {
+        refuse(b);
+        return;
+    }
+    b->carried[h->stream] = true;
+    b->carried_attempt[h->stream] = h->attempt;
+    meet(b);
+}
+
+uint8_t *bulk_on_place(struct conn *c, size_t len)
+{
+    struct bulk *b = c->owner;
+
+    if (b->state != BULK_BODY || len > b->header.len - b->got) {
+        return NULL;
+    }
+    return b->slab->bytes + b->got;
+}
+
+void bulk_on_record(struct conn *c, const uint8_t *plain, size_t len)
+{
+    struct bulk *b = c->owner;
+
+    (void)plain;
+    if (b->state == BULK_HEAD) {
+        begin(b, plain, len);
+        return;
+    }
+    assert(b->state != BULK_WAIT); /* it is paused */
+    if (len == 0 || len > b->header.len - b->got) {
+        refuse(b);
+        return;
+    }
+    b->got += (uint32_t)len;
+    if (b->got < b->header.len) {
+        return;
+    }
+    if (b->state == BULK_BODY) {
+        complete(b);
+    } else {
+        b->state = BULK_HEAD;
+    }
+}
+
+static void stop_waiting(struct bulk *b)
+{
+    assert(b->state == BULK_WAIT);
+    b->state = BULK_HEAD;
+    b->conn->shell->stats.paused--;
+}
+
+void bulk_recv_retry(struct bulk *b)
+{
+    stop_waiting(b);
+    meet(b);
+    if (!b->ended && b->state != BULK_WAIT) {
+        conn_resume(b->conn);
+    }
+}
+
+/* ---- endings ---------------------------------------------------------- */
+
+void bulk_recv_stop(struct bulk *b, int rc)
+{
+    struct bulk_op *op;
+
+    if (b->state == BULK_WAIT) {
+        stop_waiting(b);
+    }
+    op = detach(b);
+    if (op != NULL) {
+        unpost(b->conn->shell, op);
+        op_finish(b->conn->shell, op, rc);
+    }
+}
+
+/* `b` ended, or a dial did (NULL): the posts that will not be met. */
+void bulk_recv_fail(struct shell *s, struct peer *p, const struct bulk *b, int rc)
+{
+    bool last = p->n_bulks == 0;
+    struct bulk_op *op, *tmp;
+
+    HASH_ITER(hh, s->bulk.posts, op, tmp)
+    {
+        uint32_t stream = op->key.stream;
+        bool carried = b != NULL && b->carried[stream] &&
+                       b->carried_attempt[stream] == op->key.attempt;
+
+        if (op->peer == p && op->bulk == NULL && (last || carried)) {
+            unpost(s, op);
+            op_finish(s, op, rc);
+        }
+    }
+}
+
+void bulk_recv_cancel(struct shell *s, uint32_t stream, uint64_t attempt)
+{
+    struct bulk_op *op, *tmp;
+
+    HASH_ITER(hh, s->bulk.posts, op, tmp)
+    {
+        if (op->key.stream != stream || op->key.attempt > attempt) {
+            continue;
+        }
+        if (op->bulk != NULL) {
+            struct bulk *b = op->bulk;
+
+            detach(b);
+            skip(b);
+        }
+        unpost(s, op);
+        op_drop(s, op);
+    }
+}

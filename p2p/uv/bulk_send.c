@@ -1,0 +1,247 @@
+/* bulk_send.c - see bulk.h: the queues of a peer and the way to the kernel. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include <utlist.h>
+
+#include "p2p/uv/bulk_internal.h"
+#include "proto/base/bytes.h"
+#include "proto/base/err.h"
+
+#define CONTAINER_OF(p, type, field)                                           \
+    ((type *)(void *)((char *)(p)-offsetof(type, field)))
+
+static void dequeue(struct shell *s, struct peer_stream *q, struct bulk_op *op)
+{
+    DL_DELETE(q->sends, op);
+    q->n_sends--;
+    s->stats.sends--;
+}
+
+/* ---- writing ---------------------------------------------------------- */
+
+static void forget_writing(struct bulk *b, const struct slab *slab)
+{
+    for (unsigned i = 0; i < b->n_writing; i++) {
+        if (b->writing[i] == slab) {
+            b->writing[i] = b->writing[--b->n_writing];
+            return;
+        }
+    }
+    assert(false);
+}
+
+static void on_written(struct conn_write *w, int status)
+{
+    struct slab *slab = CONTAINER_OF(w, struct slab, w);
+    struct bulk *b = slab->bulk;
+    struct shell *s = b->conn->shell;
+    struct bulk_op *op = slab->op;
+
+    forget_writing(b, slab);
+    slab_give(s, &s->bulk.out, slab);
+    if (op != NULL) {
+        op_finish(s, op, status != 0 && b->rc != 0 ? b->rc : status);
+    }
+}
+
+static void put_header(uint8_t out[BULK_HEADER_BYTES],
+                       const struct bulk_key *key,
+                       size_t len)
+{
+    put_u32(out, (uint32_t)len);
+    out[4] = BULK_TYPE_SEGMENT;
+    out[5] = 0;
+    put_u16(out + 6, (uint16_t)key->stream);
+    put_u64(out + 8, key->attempt);
+    put_u32(out + 16, key->seg);
+}
+
+/* Header and scratch[len] sealed into the slab: bytes, or a negative code. */
+static int seal(struct bulk *b, const struct bulk_key *key, size_t len,
+                struct slab *slab)
+{
+    const uint8_t *plain = b->conn->shell->bulk.scratch;
+    uint8_t header[BULK_HEADER_BYTES];
+    size_t used, n;
+    int rv;
+
+    put_header(header, key, len);
+    rv = conn_seal(b->conn, header, sizeof header, slab->bytes);
+    if (rv < 0) {
+        return rv;
+    }
+    used = (size_t)rv;
+    for (size_t at = 0; at < len; at += n) {
+        n = len - at < NOISE_PLAIN_MAX ? len - at : NOISE_PLAIN_MAX;
+        rv = conn_seal(b->conn, plain + at, n, slab->bytes + used);
+        if (rv < 0) {
+            return rv;
+        }
+        used += (size_t)rv;
+    }
+    return (int)used;
+}
+
+/* The op's bytes into scratch: how many, or a negative code. */
+static int fill(struct shell *s, struct bulk_op *op)
+{
+    const struct segment *segment = &op->note.event.segment;
+    size_t len = s->calls.wire_len(s->calls.self, segment);
+    int rv;
+
+    if (len > s->opt.segment_bytes_max) {
+        return LOCO_ERANGE;
+    }
+    rv = s->calls.fill(s->calls.self, segment, s->bulk.scratch);
+    return rv < 0 ? rv : (int)len;
+}
+
+/* Write one op that was taken off its queue. */
+static void write_op(struct bulk *b, struct bulk_op *op, struct slab *slab)
+{
+    struct shell *s = b->conn->shell;
+    int len = fill(s, op), rv;
+
+    if (len < 0) {
+        slab_give(s, &s->bulk.out, slab);
+        op_finish(s, op, len);
+        return;
+    }
+    rv = seal(b, &op->key, (size_t)len, slab);
+    slab->bulk = b;
+    slab->op = op;
+    if (rv > 0) {
+        rv = conn_write(b->conn, &slab->w, slab->bytes, (size_t)rv, on_written);
+    }
+    if (rv != 0) {
+        slab_give(s, &s->bulk.out, slab);
+        op_finish(s, op, rv);
+        bulk_end(b, rv); /* nonces were used: the stream is broken */
+        return;
+    }
+    b->writing[b->n_writing++] = slab;
+}
+
+/* The next op that must go over `b`, off its queue. Streams in order: the
+ * ring is waited for by everybody, a fetch by one. */
+static struct bulk_op *next_op(struct bulk *b)
+{
+    struct peer *p = b->peer;
+
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        struct peer_stream *q = &p->streams[i];
+        struct bulk_op *op = q->sends;
+
+        if (op == NULL) {
+            continue;
+        }
+        if (q->bound == NULL || q->bound_attempt != op->key.attempt) {
+            q->bound = p->bulks; /* the most recently opened */
+            q->bound_attempt = op->key.attempt;
+        }
+        if (q->bound == b) {
+            dequeue(b->conn->shell, q, op);
+            return op;
+        }
+    }
+    return NULL;
+}
+
+void bulk_send_next(struct bulk *b)
+{
+    struct shell *s = b->conn->shell;
+    struct slab *slab;
+    struct bulk_op *op;
+
+    while (!b->ended && b->n_writing < BULK_WRITES_MAX) {
+        slab = slab_take(s, &s->bulk.out);
+        if (slab == NULL) {
+            return; /* slab_give() will set `dirty` */
+        }
+        op = next_op(b);
+        if (op == NULL) {
+            slab->next = s->bulk.out.free;
+            s->bulk.out.free = slab;
+            return;
+        }
+        write_op(b, op, slab);
+    }
+}
+
+/* ---- queueing --------------------------------------------------------- */
+
+void bulk_send(struct shell *s, const struct segment *segment)
+{
+    struct peer_stream *q;
+    struct bulk_op *op;
+
+    assert(segment->stream < STREAM_COUNT);
+    if (bulk_is_cancelled(s, segment->stream, segment->attempt)) {
+        return;
+    }
+    op = op_new(s, segment, true);
+    q = &op->peer->streams[segment->stream];
+    if (q->n_sends >= s->opt.sends_max) {
+        op_finish(s, op, LOCO_EFULL);
+        return;
+    }
+    DL_APPEND(q->sends, op);
+    q->n_sends++;
+    s->stats.sends++;
+    s->bulk.dirty = true;
+}
+
+/* `b` ended, or a dial did (NULL). */
+void bulk_send_fail(struct shell *s, struct peer *p, const struct bulk *b, int rc)
+{
+    bool last = p->n_bulks == 0 && !p->dialling;
+
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        struct peer_stream *q = &p->streams[i];
+        bool bound = b != NULL && q->bound == b;
+        struct bulk_op *op, *tmp;
+
+        DL_FOREACH_SAFE(q->sends, op, tmp)
+        {
+            if (last || (bound && op->key.attempt == q->bound_attempt)) {
+                dequeue(s, q, op);
+                op_finish(s, op, rc);
+            }
+        }
+        if (bound) {
+            q->bound = NULL;
+        }
+    }
+}
+
+void bulk_send_cancel(struct shell *s, uint32_t stream, uint64_t attempt)
+{
+    struct peer *p;
+    struct bulk *b;
+
+    for (p = s->peers; p != NULL; p = p->hh.next) {
+        struct peer_stream *q = &p->streams[stream];
+        struct bulk_op *op, *tmp;
+
+        DL_FOREACH_SAFE(q->sends, op, tmp)
+        {
+            if (op->key.attempt <= attempt) {
+                dequeue(s, q, op);
+                op_drop(s, op);
+            }
+        }
+    }
+    DL_FOREACH2(s->bulk.all, b, all_next)
+    {
+        for (unsigned i = 0; i < b->n_writing; i++) {
+            struct slab *slab = b->writing[i];
+
+            if (slab->op != NULL && slab->op->key.stream == stream &&
+                slab->op->key.attempt <= attempt) {
+                op_drop(s, slab->op); /* its bytes go on, nobody is told */
+                slab->op = NULL;
+            }
+        }
+    }
+}
