@@ -30,6 +30,8 @@ static const struct cli_command commands[] = {
      cli_run_create},
     {"run show", "FILE", "Check a run.yaml and show what it says",
      "loco run show data/run.yaml", cli_run_show},
+    {"run sign", "FILE", "Sign a run.yaml whose values were changed: a new run",
+     "loco run sign data/run.yaml", cli_run_sign},
     {"status", "[--state DIR | --control ADDRESS]",
      "Show what a daemon is doing", "loco status --state ~/a --json",
      cli_status},

@@ -1,9 +1,11 @@
-/* cli_run.c - loco run create, run show. */
-#include <math.h>
+/* cli_run.c - loco run create, run sign, run show. */
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 #include <sodium.h>
@@ -174,16 +176,17 @@ static void fit_micro_batch(struct manifest_inner *inner)
     }
 }
 
-static int author_load(const struct arguments *a, struct identity *author)
+static int
+author_load(const char *key, const char *out, struct identity *author)
 {
     char beside[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
-    const char *slash = strrchr(a->out, '/');
-    const char *path = a->key;
+    const char *slash = strrchr(out, '/');
+    const char *path = key;
     int rv;
 
     if (path == NULL) {
         (void)snprintf(beside, sizeof beside, "%.*s" AUTHOR_KEY,
-                       slash == NULL ? 0 : (int)(slash - a->out) + 1, a->out);
+                       slash == NULL ? 0 : (int)(slash - out) + 1, out);
         path = beside;
     }
     rv = identity_load(author, path, errmsg);
@@ -197,7 +200,7 @@ static int author_load(const struct arguments *a, struct identity *author)
         }
     }
     if (rv != 0) {
-        return cli_fail(LOCO_EXIT_IDENTITY, "run create: %s", errmsg);
+        return cli_fail(LOCO_EXIT_IDENTITY, "author: %s", errmsg);
     }
     return 0;
 }
@@ -229,6 +232,59 @@ static int fill(struct manifest *m, const struct arguments *a)
     return rv;
 }
 
+/* The daemon that starts the run looks for shards beside run.yaml: put links
+ * there where the data lies elsewhere. */
+static int link_shard(const char *dir, const char *name, const char *from)
+{
+    char path[FILE_PATH_MAX], target[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    struct stat here, there;
+
+    if (file_path_join(path, dir, name, errmsg) != 0 ||
+        file_path_join(target, from, name, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+    }
+    if (stat(target, &there) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: %s: %s; run loco data pack again", target,
+                        strerror(errno));
+    }
+    if (stat(path, &here) == 0) {
+        return here.st_dev == there.st_dev && here.st_ino == there.st_ino
+                   ? 0
+                   : cli_fail(LOCO_EXIT_CONFIG,
+                              "run create: %s is another file; write run.yaml "
+                              "into the data directory or into an empty one",
+                              path);
+    }
+    if (symlink(target, path) != 0) {
+        return cli_fail(LOCO_EXIT_FAILURE, "run create: link %s: %s", path,
+                        strerror(errno));
+    }
+    return 0;
+}
+
+static int link_shards(const struct manifest_data *data,
+                       const struct arguments *a)
+{
+    const char *slash = strrchr(a->out, '/');
+    char dir[FILE_PATH_MAX];
+    char *from = realpath(a->data, NULL);
+    int rv = 0;
+
+    if (from == NULL) {
+        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s: %s", a->data,
+                        strerror(errno));
+    }
+    (void)snprintf(dir, sizeof dir, "%.*s",
+                   slash == NULL ? 1 : (int)(slash - a->out) + 1,
+                   slash == NULL ? "." : a->out);
+    for (uint32_t i = 0; rv == 0 && i < data->n_shards; i++) {
+        rv = link_shard(dir, data->shards[i].name, from);
+    }
+    free(from);
+    return rv;
+}
+
 static int create(struct run_yaml *r, const struct arguments *a)
 {
     struct identity author;
@@ -238,7 +294,7 @@ static int create(struct run_yaml *r, const struct arguments *a)
     if (rv != 0) {
         return rv;
     }
-    rv = author_load(a, &author);
+    rv = author_load(a->key, a->out, &author);
     if (rv != 0) {
         return rv;
     }
@@ -254,6 +310,10 @@ static int create(struct run_yaml *r, const struct arguments *a)
     }
     if (rv != 0) {
         return cli_fail(cli_exit_of(rv), "run create: %s", errmsg);
+    }
+    rv = link_shards(&r->manifest.data, a);
+    if (rv != 0) {
+        return rv;
     }
     hash32_hex(&r->run_id, hex);
     (void)printf("%s\n", hex);
@@ -288,6 +348,59 @@ int cli_run_create(const struct cli_call *call)
         return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
     }
     rv = create(r, &a);
+    free(r);
+    return rv;
+}
+
+/* ---- sign --------------------------------------------------------------- */
+
+static int sign(struct run_yaml *r, const char *path, const char *key)
+{
+    char errmsg[LOCO_ERRMSG_MAX], hex[ID_HEX_MAX];
+    struct identity author;
+    int rv = run_yaml_load(path, RUN_YAML_ANY, r, errmsg);
+
+    if (rv != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+    }
+    rv = author_load(key, path, &author);
+    if (rv != 0) {
+        return rv;
+    }
+    memcpy(r->manifest.author, author.public, sizeof r->manifest.author);
+    rv = run_yaml_sign(r, &author);
+    identity_wipe(&author);
+    (void)snprintf(errmsg, sizeof errmsg, "%s", loco_strerror(rv));
+    if (rv == 0) {
+        rv = run_yaml_save(r, path, errmsg);
+    }
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "run sign: %s", errmsg);
+    }
+    hash32_hex(&r->run_id, hex);
+    (void)printf("%s\n", hex);
+    return LOCO_EXIT_OK;
+}
+
+int cli_run_sign(const struct cli_call *call)
+{
+    struct cli_list words = {0};
+    const char *key = NULL;
+    const struct cli_option options[] = {
+        {"--key", CLI_TEXT, &key, "FILE",
+         "author's key, made on first use (author.key beside the file)"},
+    };
+    struct run_yaml *r;
+    int rv = CLI_PARSE(call, options, &words, 1, 1);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    rv = sign(r, words.item[0], key);
     free(r);
     return rv;
 }

@@ -172,7 +172,7 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m);
 void node_on_lineage(struct node *n, int peer, const struct lineage *m);
 void node_on_join(struct node *n, int peer, const struct join *m);
 void node_on_goodbye(struct node *n, int peer, const struct goodbye *m);
-/* Linked peer with the best branch; MEMBERS_NONE: nobody has a view. */
+/* Linked peer with the best branch (in a view, or finished); MEMBERS_NONE. */
 int node_best_peer(const struct node *n);
 
 /* node_round.c */

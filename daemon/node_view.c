@@ -33,7 +33,8 @@ int node_best_peer(const struct node *n)
         const struct member *p = &n->members.peers[i];
         const struct heartbeat *b;
 
-        if (!p->used || !p->has_beat || !p->beat.has_view || p->lost ||
+        if (!p->used || !p->has_beat || p->lost ||
+            (!p->beat.has_view && p->beat.state != NODE_FINISHED) ||
             !members_linked(&n->members, (int)i)) {
             continue;
         }
@@ -136,9 +137,28 @@ static void ask_view(struct node *n, int peer)
     }
 }
 
+/* A member that says it has no view has left ours (or restarted): it will not
+ * take part. Right after a change it may only not have heard of it yet. */
+static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
+{
+    const struct peer_id *id = &n->members.peers[peer].id;
+    int at = view_index(&n->ballot.cert.body, id);
+
+    if (at < 0 || m->has_view || (n->ballot.lost >> at & 1) ||
+        n->now - n->ballot.adopted_ms < n->t.dead_ms) {
+        return;
+    }
+    note_lost(n, id, 0, "left the view");
+    ballot_lost(&n->ballot, id);
+    ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
+}
+
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
 {
     members_beat(&n->members, peer, m, n->now);
+    if (n->ballot.have) {
+        check_still_in(n, peer, m);
+    }
     if (!n->ballot.have || !m->has_view) {
         return;
     }

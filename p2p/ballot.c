@@ -165,6 +165,7 @@ static void adopt(struct ballot *b,
     b->lineage[b->n_lineage].epoch = cert->body.epoch;
     b->lineage[b->n_lineage++].hash = b->hash;
     b->adopted = true;
+    b->adopted_ms = ctx->now_ms;
     save(b, ctx);
     if (b->lost != 0) {
         ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
@@ -174,9 +175,14 @@ static void adopt(struct ballot *b,
 void ballot_drop_view(struct ballot *b, uint64_t now_ms)
 {
     watch(b, false);
-    acceptor_reset(b, now_ms);
-    b->have = b->restored = false;
+    /* What was promised stays promised: like after a restart we still count
+     * for the majority of this view, but are not left in it. */
+    b->have = false;
+    b->restored = true;
     b->self_index = -1;
+    b->phase = BALLOT_IDLE;
+    b->want = BALLOT_WANT_NOTHING;
+    b->doubt_since_ms = now_ms;
     b->n_lineage = 0;
 }
 
@@ -911,7 +917,8 @@ static uint64_t reachable(const struct ballot *b)
 
 bool ballot_sees_majority(const struct ballot *b)
 {
-    return b->have && view_quorum(&b->cert.body, reachable(b), b->departed);
+    return b->have &&
+           view_quorum(&b->cert.body, reachable(b) & ~b->lost, b->departed);
 }
 
 /* Propose the next ballot where it is ours, else ask its owner to. */
@@ -967,7 +974,7 @@ void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
     if (!b->have) {
         return;
     }
-    if (view_quorum(&b->cert.body, reachable(b), b->departed)) {
+    if (ballot_sees_majority(b)) {
         b->doubt_since_ms = ctx->now_ms;
     }
     if (b->frozen) {

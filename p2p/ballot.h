@@ -102,6 +102,7 @@ struct ballot {
 
     /* For the owner: set by a step, cleared by it. */
     bool adopted;
+    uint64_t adopted_ms;
     uint32_t malformed;
 
     uint32_t n_lineage;
@@ -158,7 +159,8 @@ void ballot_tick(struct ballot *b, const struct ballot_context *ctx);
 
 uint64_t ballot_deadline(const struct ballot *b);
 
-/* Leave the current view: a joiner from now on. */
+/* Leave the current view: a joiner from now on, who still votes on the view
+ * that follows the one it left. */
 void ballot_drop_view(struct ballot *b, uint64_t now_ms);
 
 /* Whether a view hash is a recent ancestor of ours, or ours. */

@@ -26,9 +26,9 @@
  *     is read and dropped; one that is not posted yet waits (the connection is
  *     not read: that is the back-pressure), one that contradicts its posting
  *     closes the connection;
- *   - SAVE is a barrier: what follows it in the same `out` runs only when the
- *     bytes are on disk; if that fails, the rest is discarded and SAVE_FAILED
- *     is reported.
+ *   - SAVE is a barrier for speech: a SEND that follows it in the same `out`
+ *     goes out only when the bytes are on disk. If that fails these SENDs are
+ *     discarded, everything else is executed, and SAVE_FAILED is reported.
  */
 #ifndef LOCO_P2P_CORE_H
 #define LOCO_P2P_CORE_H

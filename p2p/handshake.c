@@ -156,3 +156,8 @@ bool handshake_done(const struct handshake *h)
 {
     return noise_done(&h->noise);
 }
+
+void handshake_wipe(struct handshake *h)
+{
+    noise_wipe(&h->noise);
+}

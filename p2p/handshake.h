@@ -100,4 +100,7 @@ int handshake_read(struct handshake *h, const uint8_t *in, size_t len);
 /* All messages are through and the peer is who it says. */
 bool handshake_done(const struct handshake *h);
 
+/* Forget every secret of the session. */
+void handshake_wipe(struct handshake *h);
+
 #endif

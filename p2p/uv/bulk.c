@@ -63,7 +63,8 @@ static void pool_free(struct slab_pool *pool)
 
 /* ---- ops -------------------------------------------------------------- */
 
-struct bulk_op *op_new(struct shell *s, const struct segment *segment, bool sent)
+struct bulk_op *
+op_new(struct shell *s, const struct segment *segment, bool sent)
 {
     struct bulk_op *op = shell_alloc(sizeof *op);
 

@@ -58,8 +58,8 @@ struct bulk {
     struct peer *peer;
     struct bulk *prev, *next;         /* the peer's, youngest first */
     struct bulk *all_prev, *all_next; /* the shell's */
-    int rc;     /* why it ended */
-    bool ended; /* out of all lists */
+    int rc;                           /* why it ended */
+    bool ended;                       /* out of all lists */
     enum bulk_state_kind state;
     struct bulk_header header; /* of the frame that is arriving */
     uint32_t got;

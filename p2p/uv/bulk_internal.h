@@ -49,19 +49,27 @@ void op_finish(struct shell *s, struct bulk_op *op, int rc);
 /* Forget it without a word; taken. */
 void op_drop(struct shell *s, struct bulk_op *op);
 
-bool bulk_is_cancelled(const struct shell *s, uint32_t stream, uint64_t attempt);
+bool bulk_is_cancelled(const struct shell *s,
+                       uint32_t stream,
+                       uint64_t attempt);
 
 /* The connection is over for reason rc; idempotent. */
 void bulk_end(struct bulk *b, int rc);
 
 /* Sending. */
 void bulk_send_next(struct bulk *b);
-void bulk_send_fail(struct shell *s, struct peer *p, const struct bulk *b, int rc);
+void bulk_send_fail(struct shell *s,
+                    struct peer *p,
+                    const struct bulk *b,
+                    int rc);
 void bulk_send_cancel(struct shell *s, uint32_t stream, uint64_t attempt);
 
 /* Receiving. */
 void bulk_recv_retry(struct bulk *b);
-void bulk_recv_fail(struct shell *s, struct peer *p, const struct bulk *b, int rc);
+void bulk_recv_fail(struct shell *s,
+                    struct peer *p,
+                    const struct bulk *b,
+                    int rc);
 void bulk_recv_cancel(struct shell *s, uint32_t stream, uint64_t attempt);
 void bulk_recv_stop(struct bulk *b, int rc);
 uint8_t *bulk_on_place(struct conn *c, size_t len);

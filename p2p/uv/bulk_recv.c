@@ -73,10 +73,8 @@ static void complete(struct bulk *b)
 {
     struct shell *s = b->conn->shell;
     struct bulk_op *op = b->op;
-    int rv = s->calls.take(s->calls.self,
-                           &op->note.event.segment,
-                           b->slab->bytes,
-                           b->header.len);
+    int rv = s->calls.take(s->calls.self, &op->note.event.segment,
+                           b->slab->bytes, b->header.len);
 
     detach(b);
     b->state = BULK_HEAD;
@@ -115,8 +113,7 @@ static void meet(struct bulk *b)
     op = find_post(s, &key);
     if (op != NULL &&
         (op->bulk != NULL ||
-         s->calls.wire_len(s->calls.self, &op->note.event.segment) !=
-             h->len)) {
+         s->calls.wire_len(s->calls.self, &op->note.event.segment) != h->len)) {
         refuse(b); /* a second copy, or another length */
         return;
     }
@@ -148,8 +145,8 @@ static void begin(struct bulk *b, const uint8_t *in, size_t len)
                               .attempt = get_u64(in + 8),
                               .seg = get_u32(in + 16)};
     b->got = 0;
-    if (in[4] != BULK_TYPE_SEGMENT || in[5] != 0 ||
-        h->stream >= STREAM_COUNT || h->len > s->opt.segment_bytes_max) {
+    if (in[4] != BULK_TYPE_SEGMENT || in[5] != 0 || h->stream >= STREAM_COUNT ||
+        h->len > s->opt.segment_bytes_max) {
         refuse(b);
         return;
     }
@@ -226,7 +223,10 @@ void bulk_recv_stop(struct bulk *b, int rc)
 }
 
 /* `b` ended, or a dial did (NULL): the posts that will not be met. */
-void bulk_recv_fail(struct shell *s, struct peer *p, const struct bulk *b, int rc)
+void bulk_recv_fail(struct shell *s,
+                    struct peer *p,
+                    const struct bulk *b,
+                    int rc)
 {
     bool last = p->n_bulks == 0;
     struct bulk_op *op, *tmp;

@@ -58,8 +58,8 @@ static void put_header(uint8_t out[BULK_HEADER_BYTES],
 }
 
 /* Header and scratch[len] sealed into the slab: bytes, or a negative code. */
-static int seal(struct bulk *b, const struct bulk_key *key, size_t len,
-                struct slab *slab)
+static int
+seal(struct bulk *b, const struct bulk_key *key, size_t len, struct slab *slab)
 {
     const uint8_t *plain = b->conn->shell->bulk.scratch;
     uint8_t header[BULK_HEADER_BYTES];
@@ -193,7 +193,10 @@ void bulk_send(struct shell *s, const struct segment *segment)
 }
 
 /* `b` ended, or a dial did (NULL). */
-void bulk_send_fail(struct shell *s, struct peer *p, const struct bulk *b, int rc)
+void bulk_send_fail(struct shell *s,
+                    struct peer *p,
+                    const struct bulk *b,
+                    int rc)
 {
     bool last = p->n_bulks == 0 && !p->dialling;
 

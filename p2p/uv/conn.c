@@ -145,9 +145,12 @@ int conn_seal(struct conn *c, const uint8_t *src, size_t len, uint8_t *dst)
 }
 
 /* Bytes [at, at + len) of head || body. */
-static void
-gather(uint8_t *dst, const uint8_t *head, size_t n_head, const uint8_t *body,
-       size_t at, size_t len)
+static void gather(uint8_t *dst,
+                   const uint8_t *head,
+                   size_t n_head,
+                   const uint8_t *body,
+                   size_t at,
+                   size_t len)
 {
     size_t n = 0;
 
@@ -213,10 +216,7 @@ static int say(struct conn *c)
     w = shell_alloc(sizeof *w + RECORD_HEAD_BYTES + (size_t)n);
     put_u32(w->bytes, (uint32_t)n);
     memcpy(w->bytes + RECORD_HEAD_BYTES, message, (size_t)n);
-    rv = conn_write(c,
-                    &w->w,
-                    w->bytes,
-                    RECORD_HEAD_BYTES + (size_t)n,
+    rv = conn_write(c, &w->w, w->bytes, RECORD_HEAD_BYTES + (size_t)n,
                     on_copy_written);
     if (rv != 0) {
         free(w);
@@ -243,8 +243,7 @@ static void up(struct conn *c)
 /* head[] holds a whole handshake record. */
 static void heard(struct conn *c)
 {
-    int rv = handshake_read(&c->shake,
-                            c->head + RECORD_HEAD_BYTES,
+    int rv = handshake_read(&c->shake, c->head + RECORD_HEAD_BYTES,
                             c->n_head - RECORD_HEAD_BYTES);
 
     c->n_head = 0;
@@ -292,8 +291,7 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
         *buf = uv_buf_init((char *)c->head, sizeof c->head);
         return;
     }
-    *buf =
-        uv_buf_init((char *)c->buf + c->fill, (unsigned)(c->cap - c->fill));
+    *buf = uv_buf_init((char *)c->buf + c->fill, (unsigned)(c->cap - c->fill));
 }
 
 /* Deliver one record of `len` sealed bytes at `in`: 0 or a negative code. */
@@ -533,8 +531,8 @@ int conn_dial(struct shell *s,
     shake_init(c);
     address_to_sockaddr(address, &ss);
     uv_timer_start(&c->timer, on_deadline, s->opt.handshake_ms, 0);
-    rv = uv_tcp_connect(
-        &c->connect, &c->tcp, (const struct sockaddr *)&ss, on_connect);
+    rv = uv_tcp_connect(&c->connect, &c->tcp, (const struct sockaddr *)&ss,
+                        on_connect);
     if (rv != 0) {
         c->ops = &conn_ops_none;
         conn_close(c);

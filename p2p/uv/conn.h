@@ -71,7 +71,7 @@ struct conn_write {
 struct conn {
     struct shell *shell;
     const struct conn_ops *ops;
-    void *owner; /* struct link or struct bulk */
+    void *owner;              /* struct link or struct bulk */
     struct conn *prev, *next; /* the shell's list */
     bool inbound;
     enum connection_kind kind; /* inbound: known once up */

@@ -136,8 +136,8 @@ void link_adopt(struct conn *c)
 
     *l = (struct link){.conn = c};
     l->frame = shell_alloc(cap > 0 ? cap : 1);
-    frame_decoder_init(
-        &l->decoder, s->opt.rules, s->opt.n_rules, l->frame, cap);
+    frame_decoder_init(&l->decoder, s->opt.rules, s->opt.n_rules, l->frame,
+                       cap);
     enter(&s->links, l);
     c->owner = l;
     c->ops = &link_ops;
@@ -184,8 +184,7 @@ void link_dial(struct shell *s, const struct action *a)
     struct conn *c;
     int rv;
 
-    rv = conn_dial(
-        s, &dial_ops, CONNECTION_CONTROL, &a->address, &a->peer, &c);
+    rv = conn_dial(s, &dial_ops, CONNECTION_CONTROL, &a->address, &a->peer, &c);
     if (rv != 0) {
         dial_failed(s, a->request, &a->address, rv);
         return;

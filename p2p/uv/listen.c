@@ -108,8 +108,8 @@ static void start_polling(struct listener *l)
     int rv = uv_poll_start(&l->poll, UV_READABLE, on_poll);
 
     if (rv != 0) {
-        uv_timer_start(
-            &l->timer, on_pause_over, l->shell->opt.accept_retry_ms, 0);
+        uv_timer_start(&l->timer, on_pause_over, l->shell->opt.accept_retry_ms,
+                       0);
     }
 }
 
@@ -120,8 +120,8 @@ static int make_socket(const struct address *address, bool reuse_port)
     struct sockaddr_storage ss;
     socklen_t len = address_to_sockaddr(address, &ss);
     int one = 1, zero = 0, rv;
-    int fd = socket(
-        ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd =
+        socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0) {
         return uv_translate_sys_error(errno);

@@ -52,7 +52,7 @@ struct shell_options {
     const struct frame_rule *rules;
     size_t n_rules;
     uint32_t segment_bytes_max;
-    uint32_t slabs; /* staging buffers, for sending and receiving each */
+    uint32_t slabs;        /* staging buffers, for sending and receiving each */
     uint32_t handshake_ms; /* from connect or accept to authenticated */
     uint32_t linger_ms;    /* to flush what was sent before a HANG_UP */
     uint32_t accept_retry_ms; /* pause when descriptors ran out */
@@ -60,8 +60,8 @@ struct shell_options {
     uint32_t conns_max;       /* connections of all kinds, any state */
     uint32_t half_open_max;   /* accepted and not yet authenticated */
     uint32_t bulks_per_peer_max;
-    uint32_t sends_max;           /* SEND_SEG that wait, per peer and stream */
-    uint32_t posts_max;           /* POST_RECV that wait, in all */
+    uint32_t sends_max;            /* SEND_SEG that wait, per peer and stream */
+    uint32_t posts_max;            /* POST_RECV that wait, in all */
     uint32_t link_queue_bytes_max; /* unsent bytes; beyond: LOCO_EBUSY */
 };
 

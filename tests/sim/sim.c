@@ -95,18 +95,38 @@ static void kill_call(void *data, uint64_t arg)
     world_kill(s->world, (uint32_t)arg);
 }
 
+/* Whether a live peer has a view: otherwise the run itself died. */
+static bool run_lives(struct sim *s)
+{
+    struct node_status status;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (world_alive(s->world, q)) {
+            node_status(s->nodes[q], &status);
+            if (!hash32_is_zero(&status.view_hash)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 static void on_died(void *self, uint32_t peer)
 {
     struct sim *s = self;
+    uint64_t back_ms = s->restart_after_ms;
 
     local_died(s->local, peer);
     check_died(s->check, peer);
     node_close(s->nodes[peer]);
     s->nodes[peer] = NULL;
     sim_fault(s);
-    if (s->restart_after_ms > 0) {
-        world_call(s->world, world_now(s->world) + s->restart_after_ms,
-                   sim_start_call, s, peer);
+    if (back_ms == 0 && !run_lives(s)) {
+        back_ms = 3000;
+    }
+    if (back_ms > 0) {
+        world_call(s->world, world_now(s->world) + back_ms, sim_start_call, s,
+                   peer);
     }
 }
 

@@ -41,3 +41,11 @@ foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
 endforeach()
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 loco_sim_test(churn churn --seeds 30)
+
+# The world alone.
+add_executable(test_sim_world sim/world_test.c)
+target_link_libraries(test_sim_world PRIVATE loco_simulator PkgConfig::CMOCKA)
+set_target_properties(test_sim_world PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_test(NAME sim/world COMMAND test_sim_world)
+set_tests_properties(sim/world PROPERTIES TIMEOUT 60)

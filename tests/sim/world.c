@@ -347,7 +347,7 @@ void world_call(
                                  .ptr = call});
 }
 
-/* SAVE is a barrier: false when what follows it must not happen. */
+/* SAVE is a barrier: false when what follows it must not be said. */
 static bool save(struct world *w, uint32_t peer, const struct action *a)
 {
     struct world_peer *p = &w->peers[peer];
@@ -366,7 +366,7 @@ static bool save(struct world *w, uint32_t peer, const struct action *a)
     return true;
 }
 
-/* False: the rest of this `out` is void. */
+/* False: a SAVE failed. */
 static bool execute(struct world *w, uint32_t peer, const struct action *a)
 {
     switch (a->type) {
@@ -405,9 +405,11 @@ void world_deliver(struct world *w, uint32_t peer, struct event *event)
     struct world_peer *p = &w->peers[peer];
     struct out *out = w->out;
     uint32_t life = p->life;
+    bool silent = false; /* a SAVE failed: nothing that rests on it is said */
 
     assert(p->alive && !p->frozen);
     event->now_ms = w->now_ms;
+    event->wall_s = 1800000000U + w->now_ms / 1000;
     w->stats.steps++;
     trace_event(w, peer, event);
     out->n = out->n_bytes = out->dropped = 0;
@@ -420,9 +422,12 @@ void world_deliver(struct world *w, uint32_t peer, struct event *event)
             p->die_at = 0;
             world_kill(w, peer);
         }
-        if (!p->alive || p->life != life ||
-            !execute(w, peer, &out->action[k])) {
+        if (!p->alive || p->life != life) {
             break;
+        }
+        if (!(silent && out->action[k].type == ACTION_SEND) &&
+            !execute(w, peer, &out->action[k])) {
+            silent = true;
         }
     }
     w->calls.after(w->calls.self, peer, event, out);
@@ -504,6 +509,7 @@ bool world_step(struct world *w, uint64_t end_ms)
     struct world_peer *p;
 
     if (w->n_heap == 0 || w->heap[0].at_ms > end_ms) {
+        w->now_ms = end_ms > w->now_ms ? end_ms : w->now_ms;
         return false;
     }
     e = pop(w);

@@ -127,7 +127,8 @@ void world_timer(struct world *w,
 void world_call(
     struct world *w, uint64_t at_ms, world_fn fn, void *data, uint64_t arg);
 
-/* One entry of the heap; false: nothing before end_ms is left. */
+/* One entry of the heap; false: nothing before end_ms is left, and the clock
+ * stands there. */
 bool world_step(struct world *w, uint64_t end_ms);
 
 /* Note a line in the trace (a short copy is kept). */
