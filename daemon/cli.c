@@ -28,7 +28,8 @@ static const struct cli_command commands[] = {
      "loco run create --name first --model quickstart-1m --data data"
      " --sync opendiloco --set stop.rounds=24 --out data/run.yaml",
      cli_run_create},
-    {"run show", "FILE", "Check a run.yaml and show what it says",
+    {"run show", "(FILE | --state DIR)",
+     "Check a run's manifest and show what it says and asks for",
      "loco run show data/run.yaml", cli_run_show},
     {"run sign", "FILE", "Sign a run.yaml whose values were changed: a new run",
      "loco run sign data/run.yaml", cli_run_sign},

@@ -478,11 +478,8 @@ static void ask_for_change(struct node *n)
     }
     n->round.want_change = false;
     if (n->ballot.have && n->ballot.want != BALLOT_WANT_CHANGE) {
-        out_log(n->out,
-                LOG_WARN,
-                "round %llu: %s; asking for a new view",
-                (unsigned long long)n->round.round,
-                n->round.why);
+        out_log(n->out, LOG_WARN, "round %llu: %s; asking for a new view",
+                (unsigned long long)n->round.round, n->round.why);
     }
     ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
 }

@@ -174,6 +174,9 @@ void node_on_join(struct node *n, int peer, const struct join *m);
 void node_on_goodbye(struct node *n, int peer, const struct goodbye *m);
 /* Linked peer with the best branch (in a view, or finished); MEMBERS_NONE. */
 int node_best_peer(const struct node *n);
+/* Whether that branch wins over ours: more committed tokens, then the lower
+ * commit hash. */
+bool node_beat_ahead(const struct node *n, const struct heartbeat *b);
 
 /* node_round.c */
 void node_round_advance(struct node *n);

@@ -283,6 +283,9 @@ static bool find_target(const struct node *n, struct node_point *target)
         int peer = node_best_peer(n);
 
         best = peer == MEMBERS_NONE ? NULL : &n->members.peers[peer].beat;
+        if (best != NULL && n->finished && !node_beat_ahead(n, best)) {
+            best = NULL; /* our end of the run is the better one */
+        }
     } else {
         *target = n->known;
         for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {

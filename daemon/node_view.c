@@ -52,6 +52,13 @@ int node_best_peer(const struct node *n)
     return best;
 }
 
+bool node_beat_ahead(const struct node *n, const struct heartbeat *b)
+{
+    return b->tokens > n->applied.tokens ||
+           (b->tokens == n->applied.tokens &&
+            hash32_cmp(&b->commit, &n->applied.commit) < 0);
+}
+
 /* ---- losses ----------------------------------------------------------- */
 
 static void note_lost(struct node *n,
@@ -137,6 +144,32 @@ static void ask_view(struct node *n, int peer)
     }
 }
 
+/* Leave our view for that of others. Our displacement since the last commit is
+ * kept over the reload unless we voted in a round whose fate we do not know. */
+static void leave_view(struct node *n, const char *why)
+{
+    struct action *a;
+
+    out_log(n->out, LOG_WARN, "leaving view %llu at round %llu: %s",
+            (unsigned long long)n->ballot.cert.body.epoch,
+            (unsigned long long)n->known.round, why);
+    n->rebase = n->round.phase != ROUND_VOTED;
+    round_freeze(&n->round, n->out);
+    ballot_drop_view(&n->ballot, n->now);
+    n->round.has_plan = false;
+    n->round.phase = ROUND_TRAINING;
+    n->known = n->applied;
+    n->has_other = false;
+    node_sync_reset(n);
+    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+        a = out_add(n->out, ACTION_CANCEL);
+        if (a != NULL) {
+            a->stream = s;
+            a->attempt = 0;
+        }
+    }
+}
+
 /* A member that says it has no view has left ours (or restarted): it will not
  * take part. Right after a change it may only not have heard of it yet. */
 static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
@@ -156,6 +189,11 @@ static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
 {
     members_beat(&n->members, peer, m, n->now);
+    if (n->ballot.have && n->finished && m->state == NODE_FINISHED &&
+        node_beat_ahead(n, m)) {
+        leave_view(n, "another branch of the run ended ahead of ours");
+        return;
+    }
     if (n->ballot.have) {
         check_still_in(n, peer, m);
     }
@@ -214,32 +252,6 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m)
     n->other = m->body;
     n->other_peer = peer;
     view_hash(&m->body, &n->other_hash);
-}
-
-/* Leave our view for that of others. Our displacement since the last commit is
- * kept over the reload unless we voted in a round whose fate we do not know. */
-static void leave_view(struct node *n, const char *why)
-{
-    struct action *a;
-
-    out_log(n->out, LOG_WARN, "leaving view %llu at round %llu: %s",
-            (unsigned long long)n->ballot.cert.body.epoch,
-            (unsigned long long)n->known.round, why);
-    n->rebase = n->round.phase != ROUND_VOTED;
-    round_freeze(&n->round, n->out);
-    ballot_drop_view(&n->ballot, n->now);
-    n->round.has_plan = false;
-    n->round.phase = ROUND_TRAINING;
-    n->known = n->applied;
-    n->has_other = false;
-    node_sync_reset(n);
-    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-        a = out_add(n->out, ACTION_CANCEL);
-        if (a != NULL) {
-            a->stream = s;
-            a->attempt = 0;
-        }
-    }
 }
 
 void node_on_lineage(struct node *n, int peer, const struct lineage *m)

@@ -251,7 +251,10 @@ static void bind(struct ballot *b,
 static void
 note_value(struct ballot *b, uint64_t ballot, const struct view_body *value)
 {
-    if (!b->has_value || ballot > b->value_ballot) {
+    /* Only a majority is bound by what was accepted before: founders have no
+     * past, and a fork leaves it. */
+    if (b->mode == VIEW_MAJORITY &&
+        (!b->has_value || ballot > b->value_ballot)) {
         b->has_value = true;
         b->value_ballot = ballot;
         b->value = *value;
@@ -287,7 +290,7 @@ static void propose(struct ballot *b,
             b->answered |= BIT(i);
         }
     }
-    if (b->has_accepted && mode != VIEW_FOUND) {
+    if (b->has_accepted) {
         note_value(b, b->accepted_ballot, &b->accepted);
     }
     bind(b, ctx, &p);
@@ -927,7 +930,7 @@ static void try_next(struct ballot *b, const struct ballot_context *ctx)
     struct suspect s = {.epoch = b->cert.body.epoch, .view = b->hash};
     uint64_t alive = reachable(b) & ~b->lost;
     bool fork = b->fork_bound ||
-                (!view_quorum(&b->cert.body, reachable(b), b->departed) &&
+                (!ballot_sees_majority(b) &&
                  ctx->now_ms - b->doubt_since_ms >= b->opt.fork_after_ms);
     uint32_t owner = 0;
 

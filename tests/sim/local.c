@@ -520,11 +520,10 @@ static void finish(struct local *l, uint32_t peer, struct local_op *op)
     case ACTION_KEEP:
         keep(l, &l->machines[peer], a.index);
         break;
-    case ACTION_CHECKPOINT:
+    default:
+        assert(a.type == ACTION_CHECKPOINT);
         write_checkpoint(l, &l->machines[peer], op);
         break;
-    default:
-        assert(!"an action without a job");
     }
     free(op->snapshot);
     op->snapshot = NULL;

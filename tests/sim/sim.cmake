@@ -41,6 +41,7 @@ foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
 endforeach()
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 loco_sim_test(churn churn --seeds 30)
+loco_sim_test(swarm_of_twenty thousand --peers 20 --seeds 2)
 
 # The world alone.
 add_executable(test_sim_world sim/world_test.c)

@@ -1,0 +1,1 @@
+loco_unit(uv shell loco_uv)
