@@ -29,8 +29,8 @@ struct machine_options {
     struct peer_id self;
     struct hash32 run_id;
     int threads;
-    bool use_file_urls; /* shards may come from file:// URLs (--run) */
-    bool reference;     /* plain C kernels */
+    const char *data_dir; /* where shards may lie already; NULL: nowhere */
+    bool reference;       /* plain C kernels */
     uint32_t time_scale;
 };
 

@@ -193,6 +193,7 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
 {
     const struct manifest_shard *s = &m->manifest->data.shards[i];
     struct shard_file *f = &m->files[i];
+    char beside[MACHINE_PATH_MAX];
     int n, rv;
 
     f->fd = -1;
@@ -202,22 +203,19 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
         return fail(j, LOCO_ERANGE, "the state directory's path is too long");
     }
     rv = try_shard(m, i, f->path);
-    for (uint32_t u = 0; rv != 0 && m->opt.use_file_urls && u < s->n_urls;
-         u++) {
-        if (strncmp(s->urls[u], "file://", 7) != 0) {
-            continue;
-        }
-        rv = try_shard(m, i, s->urls[u] + 7);
-        if (rv == LOCO_EHASH) {
-            (void)snprintf(j->errmsg, sizeof j->errmsg,
-                           "shard %.150s does not have the hash that the "
-                           "manifest names: pack the data again, or restore "
-                           "the file",
-                           s->urls[u] + 7);
-            return LOCO_EINVAL;
-        }
+    if (rv == 0 || m->opt.data_dir == NULL) {
+        return 0; /* what is missing or damaged comes from peers */
     }
-    return 0; /* what is missing comes from peers */
+    rv = file_path_join(beside, m->opt.data_dir, s->name, j->errmsg);
+    rv = rv == 0 ? try_shard(m, i, beside) : rv;
+    if (rv == LOCO_EHASH) {
+        (void)snprintf(j->errmsg, sizeof j->errmsg,
+                       "shard %.150s does not have the hash that the manifest "
+                       "names: pack the data again, or restore the file",
+                       beside);
+        return LOCO_EINVAL;
+    }
+    return 0;
 }
 
 static void find_checkpoint(struct machine *m)

@@ -47,6 +47,7 @@ struct daemon {
     struct identity identity;
     struct signer signer;
     struct hash32 run_id;
+    char data_dir[FILE_PATH_MAX]; /* where run.yaml is */
     uint8_t *manifest;
     size_t manifest_len;
     uint8_t *record;
@@ -175,6 +176,7 @@ static int run_from_file(struct daemon *d)
 {
     struct run_yaml *r = malloc(sizeof *r);
     char errmsg[LOCO_ERRMSG_MAX];
+    const char *slash;
     int n;
 
     d->manifest = malloc(MANIFEST_WIRE_MAX);
@@ -187,6 +189,10 @@ static int run_from_file(struct daemon *d)
         return complain(LOCO_EXIT_CONFIG, errmsg);
     }
     d->run_id = r->run_id;
+    slash = strrchr(d->config.run, '/');
+    (void)snprintf(d->data_dir, sizeof d->data_dir, "%.*s",
+                   slash == NULL ? 1 : (int)(slash - d->config.run) + 1,
+                   slash == NULL ? "." : d->config.run);
     n = manifest_pack(&r->manifest, r->signature, d->manifest,
                       MANIFEST_WIRE_MAX);
     free(r);
@@ -288,7 +294,7 @@ static int open_machine(struct daemon *d)
         .self = d->identity.id,
         .run_id = d->run_id,
         .threads = (int)d->config.threads,
-        .use_file_urls = d->config.run[0] != '\0',
+        .data_dir = d->config.run[0] != '\0' ? d->data_dir : NULL,
         .reference = getenv("LOCO_REFERENCE_KERNELS") != NULL,
         .time_scale = time_scale(),
     };

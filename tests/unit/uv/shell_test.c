@@ -549,28 +549,37 @@ static void running_out_of_descriptors_does_not_spin(void **state)
     loop_end(&loop);
 }
 
-static void a_failed_save_discards_the_rest_of_the_step(void **state)
+static void what_rests_on_a_failed_save_is_not_said(void **state)
 {
     uv_loop_t loop;
-    struct node a;
+    struct node a, b;
+    uint32_t link;
 
     (void)state;
     uv_loop_init(&loop);
     node_start(&a, &loop, 1);
+    node_start(&b, &loop, 2);
+    link = connect_nodes(&a, &b, &loop);
     node_act(&a, ACTION_SAVE)->len = 5;
-    node_act(&a, ACTION_TRAIN);
-    RUN_UNTIL(&loop, a.n_local == 1);
+    send_message(&a, link, 1, 1, 4);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] == 1);
     assert_int_equal(a.toy.counts[EVENT_SAVE_FAILED], 0);
     a.save_rc = LOCO_EDISK;
-    node_act(&a, ACTION_TRAIN);
+    send_message(&a, link, 1, 2, 4);
     node_act(&a, ACTION_SAVE)->len = 5;
+    send_message(&a, link, 1, 3, 4);
     node_act(&a, ACTION_TRAIN);
     RUN_UNTIL(&loop, a.toy.counts[EVENT_SAVE_FAILED] == 1);
     assert_int_equal(node_event(&a, EVENT_SAVE_FAILED, 0)->event.rc,
                      LOCO_EDISK);
-    assert_int_equal(a.n_local, 2);
+    assert_int_equal(a.n_local, 1); /* the rest of the step happens */
     assert_int_equal(a.n_saved, 2);
+    send_message(&a, link, 1, 4, 4); /* the next step speaks again */
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] == 3);
+    assert_int_equal(node_event(&b, EVENT_RECV, 1)->first, 2);
+    assert_int_equal(node_event(&b, EVENT_RECV, 2)->first, 4);
     node_close(&a, &loop);
+    node_close(&b, &loop);
     loop_end(&loop);
 }
 
@@ -745,7 +754,7 @@ int main(void)
         cmocka_unit_test(connections_over_the_limits_are_refused),
         cmocka_unit_test(a_flood_of_connections_is_slowed_down),
         cmocka_unit_test(running_out_of_descriptors_does_not_spin),
-        cmocka_unit_test(a_failed_save_discards_the_rest_of_the_step),
+        cmocka_unit_test(what_rests_on_a_failed_save_is_not_said),
         cmocka_unit_test(a_core_that_is_always_due_leaves_sockets_their_turn),
         cmocka_unit_test(posts_of_any_thread_arrive_in_order),
         cmocka_unit_test(shells_in_two_threads_do_not_share_anything),

@@ -1,0 +1,632 @@
+/* bulk_test.c - segments: every one arrives whole or ends in one report. */
+#include "tests/unit/uv/toy.h"
+
+#define PIECE (256U << 10)
+
+/* Two nodes, a bulk connection dialled by `a` once asked for. */
+struct pair {
+    uv_loop_t loop;
+    struct node a, b;
+};
+
+static void bulk_open_act(struct node *from, const struct node *to)
+{
+    struct action *act = node_act(from, ACTION_BULK_OPEN);
+
+    act->peer = to->id.id;
+    act->address = loopback(to->port);
+}
+
+static void pair_open(struct pair *p)
+{
+    uv_loop_init(&p->loop);
+    node_start(&p->a, &p->loop, 1);
+    node_start(&p->b, &p->loop, 2);
+    bulk_open_act(&p->a, &p->b);
+    RUN_UNTIL(&p->loop,
+              node_stats(&p->a).bulks == 1 && node_stats(&p->b).bulks == 1);
+}
+
+static void pair_close(struct pair *p)
+{
+    node_close(&p->a, &p->loop);
+    node_close(&p->b, &p->loop);
+    loop_end(&p->loop);
+}
+
+/* Where segment `seg` lies: pieces side by side, wrapped. */
+static uint64_t place(uint32_t seg)
+{
+    return (uint64_t)(seg % 12) * PIECE;
+}
+
+static void paint(struct node *n)
+{
+    for (size_t i = 0; i < TOY_MEMORY; i++) {
+        n->memory[i] = (uint8_t)(i * 2654435761U >> 13);
+    }
+}
+
+static void post(struct node *n,
+                 const struct node *peer,
+                 uint64_t attempt,
+                 uint32_t seg,
+                 uint32_t len)
+{
+    segment_act(n, ACTION_POST_RECV, peer, attempt, seg, place(seg), len);
+}
+
+static void give(struct node *n,
+                 const struct node *peer,
+                 uint64_t attempt,
+                 uint32_t seg,
+                 uint32_t len)
+{
+    segment_act(n, ACTION_SEND_SEG, peer, attempt, seg, place(seg), len);
+}
+
+static void cancel(struct node *n, uint64_t attempt)
+{
+    node_act(n, ACTION_CANCEL)->attempt = attempt;
+}
+
+/* How many SEG_DONE with this code. */
+static uint32_t done(const struct node *n, int rc)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < n->toy.n_log; i++) {
+        const struct event *e = &n->toy.log[i].event;
+
+        count += e->type == EVENT_SEG_DONE && e->rc == rc;
+    }
+    return count;
+}
+
+/* Every segment number in the reports of `n` is there once. */
+static void assert_once(const struct node *n, uint32_t n_segs)
+{
+    uint32_t seen[64] = {0};
+
+    assert_true(n_segs <= 64);
+    for (uint32_t i = 0; i < n->toy.n_log; i++) {
+        const struct event *e = &n->toy.log[i].event;
+
+        if (e->type == EVENT_SEG_DONE) {
+            assert_true(e->segment.seg < n_segs);
+            seen[e->segment.seg]++;
+        }
+    }
+    for (uint32_t i = 0; i < n_segs; i++) {
+        assert_int_equal(seen[i], 1);
+    }
+}
+
+static void three_megabytes_arrive_intact(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    for (uint32_t i = 0; i < 12; i++) {
+        post(&p.b, &p.a, 5, i, PIECE);
+        give(&p.a, &p.b, 5, i, PIECE);
+    }
+    RUN_UNTIL(&p.loop, done(&p.a, 0) == 12 && done(&p.b, 0) == 12);
+    assert_memory_equal(p.a.memory, p.b.memory, 12 * PIECE);
+    assert_once(&p.a, 12);
+    assert_once(&p.b, 12);
+    for (uint32_t i = 0; i < 12; i++) {
+        const struct event *e = &node_event(&p.b, EVENT_SEG_DONE, i)->event;
+
+        assert_int_equal(e->segment.seg, i); /* in order */
+        assert_true(!e->sent && e->segment.offset == (uint64_t)i * PIECE);
+        assert_true(node_event(&p.a, EVENT_SEG_DONE, i)->event.sent);
+    }
+    struct shell_peer_stats stats;
+    shell_peer_stats(p.b.shell, &p.a.id.id, &stats);
+    assert_true(stats.bytes_received > 12 * PIECE);
+    assert_true(stats.bytes_received < 12 * PIECE + 12 * 200 + 1000);
+    pair_close(&p);
+}
+
+static void both_directions_share_a_connection(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    for (uint32_t i = 0; i < 8; i++) {
+        post(&p.b, &p.a, 5, i, PIECE);
+        give(&p.a, &p.b, 5, i, PIECE);
+    }
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 8);
+    memset(p.a.memory, 0, TOY_MEMORY);
+    for (uint32_t i = 0; i < 8; i++) {
+        post(&p.a, &p.b, 5, i, PIECE);
+        give(&p.b, &p.a, 5, i, PIECE);
+    }
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 16 && done(&p.a, 0) == 16);
+    assert_memory_equal(p.a.memory, p.b.memory, 8 * PIECE);
+    assert_int_equal(node_stats(&p.a).bulks, 1);
+    pair_close(&p);
+}
+
+static void odd_lengths_arrive(void **state)
+{
+    static const uint32_t lens[] = {0,     1,      15,     65518,         65519,
+                                    65520, 131038, 131039, FRAME_BULK_MAX};
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    for (uint32_t i = 0; i < sizeof lens / sizeof lens[0]; i++) {
+        memset(p.b.memory, 0, TOY_MEMORY);
+        segment_act(&p.b, ACTION_POST_RECV, &p.a, 1, i, 7, lens[i]);
+        segment_act(&p.a, ACTION_SEND_SEG, &p.b, 1, i, 7, lens[i]);
+        RUN_UNTIL(&p.loop, done(&p.b, 0) == i + 1 && done(&p.a, 0) == i + 1);
+        assert_memory_equal(p.a.memory + 7, p.b.memory + 7, lens[i]);
+        assert_int_equal(p.b.memory[7 + lens[i]], 0);
+    }
+    segment_act(&p.a, ACTION_SEND_SEG, &p.b, 1, 9, 0, FRAME_BULK_MAX + 1);
+    RUN_UNTIL(&p.loop, done(&p.a, LOCO_ERANGE) == 1);
+    pair_close(&p);
+}
+
+static void segments_wait_for_the_connection(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    uv_loop_init(&p.loop);
+    node_start(&p.a, &p.loop, 1);
+    node_start(&p.b, &p.loop, 2);
+    paint(&p.a);
+    for (uint32_t i = 0; i < 4; i++) {
+        give(&p.a, &p.b, 5, i, PIECE);
+        post(&p.b, &p.a, 5, i, PIECE);
+    }
+    RUN_UNTIL(&p.loop, node_stats(&p.a).sends == 4);
+    run_quiet(&p.loop);
+    assert_int_equal(p.a.toy.counts[EVENT_SEG_DONE], 0);
+    bulk_open_act(&p.b, &p.a); /* the other side dials */
+    bulk_open_act(&p.b, &p.a); /* one is enough */
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 4);
+    assert_int_equal(node_stats(&p.a).bulks, 1);
+    bulk_open_act(&p.a, &p.b);
+    RUN_UNTIL(&p.loop, p.a.toy.at == p.a.toy.n_queue);
+    run_quiet(&p.loop);
+    assert_int_equal(node_stats(&p.a).bulks, 1);
+    pair_close(&p);
+}
+
+static void too_many_waiting_segments_are_refused(void **state)
+{
+    struct shell_options opt;
+    struct pair p;
+
+    (void)state;
+    uv_loop_init(&p.loop);
+    opt = node_init(&p.a, 1);
+    opt.sends_max = 3;
+    opt.posts_max = 2;
+    node_open(&p.a, &p.loop, &opt);
+    node_start(&p.b, &p.loop, 2);
+    for (uint32_t i = 0; i < 5; i++) {
+        give(&p.a, &p.b, 5, i, PIECE);
+        post(&p.a, &p.b, 5, i, PIECE);
+    }
+    RUN_UNTIL(&p.loop, done(&p.a, LOCO_EFULL) == 5);
+    assert_int_equal(node_stats(&p.a).sends, 3);
+    assert_int_equal(node_stats(&p.a).posts, 2);
+    post(&p.a, &p.b, 5, 0, PIECE); /* the same once more */
+    RUN_UNTIL(&p.loop, done(&p.a, LOCO_EINVAL) == 1);
+    pair_close(&p);
+}
+
+static void an_unposted_segment_holds_the_sender_until_posted(void **state)
+{
+    uint64_t received;
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    /* More than socket buffers hold: 50 MB of the same megabyte. */
+    for (uint32_t i = 0; i < 50; i++) {
+        segment_act(&p.a, ACTION_SEND_SEG, &p.b, 5, i, 0, 1 << 20);
+    }
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    run_quiet(&p.loop);
+    received = node_stats(&p.b).bytes_received;
+    uint32_t sent = done(&p.a, 0);
+    assert_true(sent < 50);
+    run_quiet(&p.loop);
+    /* Not read: the receiver's counter stands, and so does the sender. */
+    assert_true(node_stats(&p.b).bytes_received == received);
+    assert_true(received < 1 << 20);
+    assert_int_equal(done(&p.a, 0), sent);
+    assert_int_equal(p.b.n_taken, 0);
+    for (uint32_t i = 0; i < 50; i++) {
+        segment_act(&p.b, ACTION_POST_RECV, &p.a, 5, i, 0, 1 << 20);
+    }
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 50 && done(&p.a, 0) == 50);
+    assert_memory_equal(p.a.memory, p.b.memory, 1 << 20);
+    assert_int_equal(node_stats(&p.b).paused, 0);
+    assert_once(&p.b, 50);
+    pair_close(&p);
+}
+
+static void control_passes_while_bulk_is_held(void **state)
+{
+    struct pair p;
+    uint32_t link;
+
+    (void)state;
+    pair_open(&p);
+    link = connect_nodes(&p.a, &p.b, &p.loop);
+    give(&p.a, &p.b, 5, 0, PIECE);
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    send_message(&p.a, link, 1, 42, 8);
+    RUN_UNTIL(&p.loop, p.b.toy.counts[EVENT_RECV] == 1);
+    assert_int_equal(node_stats(&p.b).paused, 1);
+    pair_close(&p);
+}
+
+static void frames_of_a_cancelled_attempt_are_skipped(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    cancel(&p.b, 5);
+    post(&p.b, &p.a, 5, 0, PIECE); /* too late: nothing is reported */
+    for (uint32_t i = 0; i < 4; i++) {
+        give(&p.a, &p.b, 4 + i % 2, i, PIECE);
+    }
+    give(&p.a, &p.b, 6, 4, PIECE);
+    post(&p.b, &p.a, 6, 4, PIECE);
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 1 && done(&p.a, 0) == 5);
+    assert_int_equal(node_stats(&p.b).segments_skipped, 4);
+    assert_int_equal(p.b.n_taken, 1);
+    assert_int_equal(p.b.toy.counts[EVENT_SEG_DONE], 1);
+    assert_memory_equal(p.a.memory + 4 * PIECE, p.b.memory + 4 * PIECE, PIECE);
+    for (size_t i = 0; i < 4 * PIECE; i++) {
+        assert_int_equal(p.b.memory[i], 0);
+    }
+    pair_close(&p);
+}
+
+static void cancel_frees_a_held_connection(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    for (uint32_t i = 0; i < 8; i++) {
+        give(&p.a, &p.b, 5, i, 1 << 20);
+    }
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    run_quiet(&p.loop);
+    cancel(&p.b, 5);
+    give(&p.a, &p.b, 6, 9, PIECE);
+    post(&p.b, &p.a, 6, 9, PIECE);
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 1);
+    assert_int_equal(node_stats(&p.b).segments_skipped, 8);
+    assert_int_equal(p.b.toy.counts[EVENT_SEG_DONE], 1);
+    pair_close(&p);
+}
+
+static void nothing_is_reported_of_a_cancelled_attempt(void **state)
+{
+    uint32_t reported;
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (uint32_t i = 0; i < 40; i++) {
+        give(&p.a, &p.b, 5, i, 1 << 20); /* some written, some queued */
+        post(&p.a, &p.b, 5, i, PIECE);
+    }
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    run_quiet(&p.loop);
+    reported = p.a.toy.counts[EVENT_SEG_DONE];
+    assert_true(reported < 40);
+    cancel(&p.a, 5);
+    RUN_UNTIL(&p.loop, p.a.toy.at == p.a.toy.n_queue);
+    assert_int_equal(node_stats(&p.a).sends, 0);
+    assert_int_equal(node_stats(&p.a).posts, 0);
+    cancel(&p.b, 5); /* lets the written bytes through */
+    run_quiet(&p.loop);
+    node_close(&p.b, &p.loop); /* and the connection end */
+    RUN_UNTIL(&p.loop, node_stats(&p.a).bulks == 0);
+    run_quiet(&p.loop);
+    assert_int_equal(p.a.toy.counts[EVENT_SEG_DONE], reported);
+    node_close(&p.a, &p.loop);
+    loop_end(&p.loop);
+}
+
+static void cancel_zero_forgets_the_bound_and_ends_what_waits(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    cancel(&p.b, 100);
+    give(&p.a, &p.b, 100, 0, PIECE); /* skipped */
+    give(&p.a, &p.b, 101, 1, PIECE); /* waits */
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    assert_int_equal(node_stats(&p.b).segments_skipped, 1);
+    cancel(&p.b, 0);
+    RUN_UNTIL(&p.loop,
+              node_stats(&p.b).bulks == 0 && node_stats(&p.a).bulks == 0);
+    assert_int_equal(node_stats(&p.b).paused, 0);
+    bulk_open_act(&p.a, &p.b);
+    give(&p.a, &p.b, 1, 2, PIECE); /* far below the old bound */
+    post(&p.b, &p.a, 1, 2, PIECE);
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 1);
+    pair_close(&p);
+}
+
+static void the_death_of_a_peer_is_reported_once_for_each(void **state)
+{
+    uint32_t sent_before;
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    for (uint32_t i = 0; i < 20; i++) {
+        give(&p.a, &p.b, 5, i, 1 << 20);    /* written, half written, queued */
+        post(&p.a, &p.b, 7, 20 + i, PIECE); /* nothing of it has come */
+    }
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    run_quiet(&p.loop);
+    sent_before = done(&p.a, 0);
+    assert_true(sent_before < 20);
+    node_close(&p.b, &p.loop);
+    RUN_UNTIL(&p.loop, p.a.toy.counts[EVENT_SEG_DONE] == 40);
+    run_quiet(&p.loop);
+    assert_int_equal(p.a.toy.counts[EVENT_SEG_DONE], 40);
+    assert_once(&p.a, 40);
+    assert_true(done(&p.a, 0) < 20);
+    assert_int_equal(node_stats(&p.a).posts, 0);
+    assert_int_equal(node_stats(&p.a).sends, 0);
+    node_close(&p.a, &p.loop);
+    loop_end(&p.loop);
+}
+
+static void a_receiver_learns_of_death_in_the_middle_of_a_segment(void **state)
+{
+    uint8_t plain[1000] = {0}, wire[2048];
+    struct node a, b;
+    uv_loop_t loop;
+    struct raw r;
+    size_t len;
+
+    (void)state;
+    uv_loop_init(&loop);
+    node_init(&a, 1);
+    node_start(&b, &loop, 2);
+    raw_connect(&r, b.port);
+    raw_shake(&r, &loop, &a.signer, CONNECTION_BULK);
+    post(&b, &a, 9, 0, 5000);
+    post(&b, &a, 9, 1, 5000);
+    put_u32(plain, 5000);
+    plain[4] = 1;
+    put_u64(plain + 8, 9);
+    len = raw_seal(&r, plain, 20, wire);
+    len += raw_seal(&r, plain, sizeof plain, wire + len);
+    raw_write(&r, &loop, wire, len);
+    RUN_UNTIL(&loop, node_stats(&b).bytes_received ==
+                         len + 8 + HANDSHAKE_1_BYTES + HANDSHAKE_3_BYTES);
+    assert_int_equal(b.toy.counts[EVENT_SEG_DONE], 0);
+    close(r.fd);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_SEG_DONE] == 2);
+    assert_int_equal(done(&b, LOCO_ECLOSED), 2);
+    assert_once(&b, 2);
+    assert_int_equal(b.n_taken, 0);
+    assert_int_equal(b.memory[0], 0);
+    node_close(&b, &loop);
+    loop_end(&loop);
+    free(a.toy.queue);
+    free(a.toy.log);
+    free(a.memory);
+}
+
+static void a_failed_dial_ends_the_queue_but_not_the_posts(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    uv_loop_init(&p.loop);
+    node_start(&p.a, &p.loop, 1);
+    node_start(&p.b, &p.loop, 2);
+    give(&p.a, &p.b, 5, 0, PIECE);
+    post(&p.a, &p.b, 5, 1, PIECE); /* that peer may still dial us */
+    bulk_open_act(&p.a, &p.b);
+    p.a.toy.queue[p.a.toy.n_queue - 1].address.port = 1; /* nobody */
+    RUN_UNTIL(&p.loop, done(&p.a, UV_ECONNREFUSED) == 1);
+    run_quiet(&p.loop);
+    assert_int_equal(node_stats(&p.a).posts, 1);
+    assert_int_equal(p.a.toy.counts[EVENT_SEG_DONE], 1);
+    /* Seen once, a dial that fails says that it is gone. */
+    bulk_open_act(&p.b, &p.a);
+    give(&p.b, &p.a, 5, 1, PIECE);
+    RUN_UNTIL(&p.loop, done(&p.a, 0) == 1);
+    node_close(&p.b, &p.loop);
+    RUN_UNTIL(&p.loop, node_stats(&p.a).bulks == 0);
+    post(&p.a, &p.b, 6, 2, PIECE);
+    bulk_open_act(&p.a, &p.b);
+    RUN_UNTIL(&p.loop, done(&p.a, UV_ECONNREFUSED) == 2);
+    node_close(&p.a, &p.loop);
+    loop_end(&p.loop);
+}
+
+static void
+a_segment_that_contradicts_its_post_ends_the_connection(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    post(&p.b, &p.a, 5, 0, PIECE);
+    post(&p.b, &p.a, 5, 1, PIECE);
+    give(&p.a, &p.b, 5, 0, PIECE - 1);
+    RUN_UNTIL(&p.loop, done(&p.b, LOCO_EPROTO) == 2);
+    assert_int_equal(node_stats(&p.b).segments_refused, 1);
+    assert_int_equal(node_stats(&p.b).bulks, 0);
+    assert_int_equal(p.b.n_taken, 0);
+    RUN_UNTIL(&p.loop, node_stats(&p.a).bulks == 0);
+    pair_close(&p);
+}
+
+static void malformed_bulk_frames_end_the_connection(void **state)
+{
+    uint8_t plain[64], wire[128];
+    struct node a, b;
+    uv_loop_t loop;
+    struct raw r;
+
+    (void)state;
+    uv_loop_init(&loop);
+    node_init(&a, 1);
+    node_start(&b, &loop, 2);
+    post(&b, &a, 9, 77, 10);
+    for (uint32_t i = 0; i < 7; i++) {
+        size_t len;
+
+        memset(plain, 0, sizeof plain);
+        put_u32(plain, i == 0 ? FRAME_BULK_MAX + 1 : 10);
+        plain[4] = i == 1 ? 2 : 1;          /* type */
+        plain[5] = i == 2;                  /* flags */
+        put_u16(plain + 6, i == 3 ? 2 : 0); /* stream */
+        put_u64(plain + 8, 9);
+        put_u32(plain + 16, 77);
+        raw_connect(&r, b.port);
+        raw_shake(&r, &loop, &a.signer, CONNECTION_BULK);
+        len = raw_seal(&r, plain, i == 4 ? 19 : 20, wire);
+        if (i >= 5) { /* payload longer than said, or empty */
+            len += raw_seal(&r, plain, i == 5 ? 11 : 0, wire + len);
+            post(&b, &a, 9, 77, 10);
+        }
+        raw_write(&r, &loop, wire, len);
+        assert_true(raw_is_closed(&r, &loop));
+        close(r.fd);
+        assert_int_equal(node_stats(&b).segments_refused, i + 1);
+    }
+    assert_int_equal(node_stats(&b).conns, 0);
+    assert_int_equal(b.n_taken, 0);
+    node_close(&b, &loop);
+    loop_end(&loop);
+    free(a.toy.queue);
+    free(a.toy.log);
+    free(a.memory);
+}
+
+static void the_code_of_take_is_reported(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    p.b.take_rc = LOCO_ENUMERIC;
+    post(&p.b, &p.a, 5, 0, PIECE);
+    post(&p.b, &p.a, 5, 1, PIECE);
+    give(&p.a, &p.b, 5, 0, PIECE);
+    give(&p.a, &p.b, 5, 1, PIECE);
+    RUN_UNTIL(&p.loop, done(&p.b, LOCO_ENUMERIC) == 2);
+    assert_int_equal(node_stats(&p.b).bulks, 1); /* the connection goes on */
+    pair_close(&p);
+}
+
+static void few_slabs_are_enough_for_many_peers(void **state)
+{
+    struct shell_options opt;
+    struct node hub, leaf[5];
+    uv_loop_t loop;
+
+    (void)state;
+    uv_loop_init(&loop);
+    opt = node_init(&hub, 9);
+    opt.slabs = 1;
+    node_open(&hub, &loop, &opt);
+    for (uint8_t i = 0; i < 5; i++) {
+        node_start(&leaf[i], &loop, i + 1);
+        bulk_open_act(&leaf[i], &hub);
+        for (uint32_t seg = 0; seg < 4; seg++) {
+            give(&leaf[i], &hub, 5, seg, PIECE);
+            post(&hub, &leaf[i], 5, seg, PIECE);
+            give(&hub, &leaf[i], 5, seg, PIECE);
+            post(&leaf[i], &hub, 5, seg, PIECE);
+        }
+    }
+    RUN_UNTIL(&loop, done(&hub, 0) == 40);
+    for (int i = 0; i < 5; i++) {
+        RUN_UNTIL(&loop, done(&leaf[i], 0) == 8);
+        node_close(&leaf[i], &loop);
+    }
+    node_close(&hub, &loop);
+    loop_end(&loop);
+}
+
+static void a_new_attempt_takes_the_newest_connection(void **state)
+{
+    struct pair p;
+    struct raw r;
+
+    (void)state;
+    pair_open(&p);
+    /* The same peer connects again, as after a restart that we have not
+     * noticed: what we send from now on goes there. */
+    raw_connect(&r, p.b.port);
+    raw_shake(&r, &p.loop, &p.a.signer, CONNECTION_BULK);
+    RUN_UNTIL(&p.loop, node_stats(&p.b).bulks == 2);
+    give(&p.b, &p.a, 5, 0, 100);
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 1);
+    uint8_t wire[256];
+    assert_true(raw_read(&r, &p.loop, wire, 40));
+    assert_int_equal(get_u32(wire), 36);
+    assert_int_equal(noise_open(&r.recv, wire + 4, 36, wire), 20);
+    assert_int_equal(get_u32(wire), 100);
+    assert_true(get_u64(wire + 8) == 5);
+    close(r.fd);
+    RUN_UNTIL(&p.loop, node_stats(&p.b).bulks == 1);
+    pair_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(three_megabytes_arrive_intact),
+        cmocka_unit_test(both_directions_share_a_connection),
+        cmocka_unit_test(odd_lengths_arrive),
+        cmocka_unit_test(segments_wait_for_the_connection),
+        cmocka_unit_test(too_many_waiting_segments_are_refused),
+        cmocka_unit_test(an_unposted_segment_holds_the_sender_until_posted),
+        cmocka_unit_test(control_passes_while_bulk_is_held),
+        cmocka_unit_test(frames_of_a_cancelled_attempt_are_skipped),
+        cmocka_unit_test(cancel_frees_a_held_connection),
+        cmocka_unit_test(nothing_is_reported_of_a_cancelled_attempt),
+        cmocka_unit_test(cancel_zero_forgets_the_bound_and_ends_what_waits),
+        cmocka_unit_test(the_death_of_a_peer_is_reported_once_for_each),
+        cmocka_unit_test(a_receiver_learns_of_death_in_the_middle_of_a_segment),
+        cmocka_unit_test(a_failed_dial_ends_the_queue_but_not_the_posts),
+        cmocka_unit_test(
+            a_segment_that_contradicts_its_post_ends_the_connection),
+        cmocka_unit_test(malformed_bulk_frames_end_the_connection),
+        cmocka_unit_test(the_code_of_take_is_reported),
+        cmocka_unit_test(few_slabs_are_enough_for_many_peers),
+        cmocka_unit_test(a_new_attempt_takes_the_newest_connection),
+    };
+
+    if (sign_start() != 0) {
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
