@@ -10,10 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <uthash.h>
-
 #include "p2p/core.h"
 #include "p2p/uv/loop.h"
+#include "p2p/uv/table.h"
 
 #define PEERS_IDLE_MAX 1024 /* 300 bytes each */
 

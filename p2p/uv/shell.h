@@ -14,7 +14,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <uthash.h>
 #include <uv.h>
 
 #include "p2p/handshake.h"
@@ -25,6 +24,7 @@
 #include "p2p/uv/loop.h"
 #include "p2p/uv/mailbox.h"
 #include "p2p/uv/peer.h"
+#include "p2p/uv/table.h"
 
 struct note {
     struct event event;

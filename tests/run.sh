@@ -1,0 +1,245 @@
+#!/bin/sh
+# run.sh - every test, with small budgets.
+#
+# use: sh tests/run.sh [--full] [GROUP...]
+#
+# Installs what is missing (Debian), builds and runs the groups in order:
+#   build   gcc, warnings are errors      unit    cmocka, through ctest
+#   tidy    the house style               fuzz    saved corpora and mutations
+#   sim     whole nodes in virtual time   e2e     real daemons on loopback
+#   clang   the same with clang, unit     local   without the network, unit
+#   asan    AddressSanitizer and UBSan: unit, fuzz, sim
+#   tsan    ThreadSanitizer: what has threads
+#   libfuzzer  each decoder under attack for some seconds
+# --full takes the long forms: hours, and a repeated call on the same commit
+# goes on after the last group that passed.
+#
+# Each group has a time limit. The last line is "N passed, N failed, N
+# skipped"; exit 0 only when none failed. Logs: build/test-logs/GROUP.log
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+all="build tidy unit fuzz sim e2e clang local asan tsan libfuzzer"
+full=no
+chosen=
+for word; do
+    case $word in
+    --full) full=yes ;;
+    --help | -h)
+        sed -n '2,/^set -u/{/^#/!d;s/^# \{0,1\}//;p;}' "$0"
+        exit 0
+        ;;
+    -*)
+        echo "run.sh: unknown option $word; see --help" >&2
+        exit 2
+        ;;
+    *)
+        case " $all " in
+        *" $word "*) chosen="$chosen $word" ;;
+        *)
+            echo "run.sh: no group is called '$word'; there are: $all" >&2
+            exit 2
+            ;;
+        esac
+        ;;
+    esac
+done
+[ -n "$chosen" ] || chosen=$all
+
+# shellcheck source=deploy/packages.sh
+. deploy/packages.sh
+packages_need build test || exit 1
+
+logs=build/test-logs
+mkdir -p "$logs"
+jobs=$(nproc 2>/dev/null || echo 2)
+passed=0
+failed=0
+skipped=0
+summary=
+# Seconds a group may take; --full takes this many times longer.
+stretch=1
+fuzz_s=10
+[ $full = no ] || { stretch=60 fuzz_s=1800; }
+
+# What --full has behind it, for this commit with no local changes.
+stamps=
+if [ $full = yes ] && commit=$(git rev-parse HEAD 2>/dev/null) &&
+    [ -z "$(git status --porcelain 2>/dev/null)" ]; then
+    stamps=build/full-passed/$commit
+    mkdir -p "$stamps"
+fi
+
+# count GROUP STATUS: read the group's log for what the tool counted; a tool
+# that counts nothing is one test.
+count() {
+    n_failed=$(sed -n 's/^.*% tests passed, \([0-9]*\) tests\{0,1\} failed out of [0-9]*$/\1/p' \
+        "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
+    n_total=$(sed -n 's/^.*% tests passed, [0-9]* tests\{0,1\} failed out of \([0-9]*\)$/\1/p' \
+        "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
+    n_skipped=$(grep -c '\*\*\*Skipped' "$logs/$1.log")
+    e2e=$(sed -n 's/^e2e: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' \
+        "$logs/$1.log" | awk '{ p += $1; f += $2; s += $3 }
+            END { print p + 0, f + 0, s + 0 }')
+    # shellcheck disable=SC2086 # three numbers
+    set -- "$2" $e2e
+    n_passed=$((n_total - n_failed - n_skipped + $2))
+    n_failed=$((n_failed + $3))
+    n_skipped=$((n_skipped + $4))
+    # A failure outside the counted tests (a build, a time limit), or a tool
+    # that passed without a count.
+    if [ "$1" -ne 0 ] && [ "$n_failed" -eq 0 ]; then
+        n_failed=1
+    elif [ $((n_passed + n_failed + n_skipped)) -eq 0 ]; then
+        n_passed=1
+    fi
+}
+
+# group NAME LIMIT_S FUNCTION
+group() {
+    case " $chosen " in *" $1 "*) ;; *) return 0 ;; esac
+    if [ -n "$stamps" ] && [ -f "$stamps/$1" ]; then
+        echo "== $1: passed before on this commit"
+        passed=$((passed + $(cat "$stamps/$1")))
+        return 0
+    fi
+    echo "== $1"
+    began=$(date +%s)
+    status=0
+    # `timeout` cannot run a shell function: this script runs itself for one.
+    RUN_ONE=$3 FUZZ_S=$fuzz_s FULL=$full JOBS=$jobs \
+        timeout -k 20 $(($2 * stretch)) sh tests/run.sh \
+        >"$logs/$1.log" 2>&1 || status=$?
+    took=$(($(date +%s) - began))
+    count "$1" $status
+    passed=$((passed + n_passed))
+    failed=$((failed + n_failed))
+    skipped=$((skipped + n_skipped))
+    why=
+    [ $status -ne 124 ] || why=" (time limit of $(($2 * stretch)) s)"
+    if [ "$n_failed" -gt 0 ]; then
+        tail -n 40 "$logs/$1.log"
+    elif [ -n "$stamps" ]; then
+        echo "$n_passed" >"$stamps/$1"
+    fi
+    grep '\*\*\*Skipped' "$logs/$1.log"
+    line=$(printf '%-10s %4d passed %3d failed %3d skipped %5d s%s' "$1" \
+        "$n_passed" "$n_failed" "$n_skipped" "$took" "$why")
+    echo "$line"
+    summary="$summary$line
+"
+}
+
+# ---- what the groups do -----------------------------------------------------
+
+configure() {
+    preset=$1
+    shift
+    dir=build
+    [ "$preset" = ci ] || dir=build-$preset
+    generator=
+    [ -f "$dir/CMakeCache.txt" ] || generator='-G Ninja'
+    # shellcheck disable=SC2086 # two words or none
+    cmake --preset "$preset" $generator -DLOCO_TESTS=ON "$@" &&
+        cmake --build "$dir"
+}
+
+tests() {
+    dir=$1
+    pattern=$2
+    shift 2
+    ctest --test-dir "$dir" -R "$pattern" -j "$JOBS" --output-on-failure \
+        --no-tests=error "$@"
+}
+
+do_build() { configure ci; }
+do_tidy() { python3 tests/tidy.py --self-test && python3 tests/tidy.py; }
+do_unit() { tests build '^unit/'; }
+do_fuzz() { tests build '^fuzz/'; }
+
+do_sim() {
+    tests build '^sim/' || return 1
+    [ "$FULL" = yes ] || return 0
+    for scenario in plain kill-each freeze restart join split-2-2 split-3-1 \
+        lone-survivor two-peers lossy churn; do
+        build/tests/loco_sim $scenario --seeds 20000 || return 1
+    done
+}
+
+do_e2e() {
+    python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
+    [ "$FULL" = yes ] || return 0
+    n=0
+    while [ $n -lt 20 ]; do
+        python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
+        n=$((n + 1))
+    done
+    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 \
+        python3 tests/e2e/e2e.py --jobs "$JOBS"
+}
+
+do_clang() {
+    generator=
+    [ -f build-clang/CMakeCache.txt ] || generator='-G Ninja'
+    # shellcheck disable=SC2086 # two words or none
+    cmake -S . -B build-clang $generator -DCMAKE_C_COMPILER=clang \
+        -DCMAKE_BUILD_TYPE=Release -DLOCO_WERROR=ON -DLOCO_TESTS=ON &&
+        cmake --build build-clang && tests build-clang '^unit/'
+}
+
+do_local() {
+    configure local -DLOCO_WERROR=ON && tests build-local '^unit/' || return 1
+    build-local/loco bench train --config quickstart-1m --dry-run || return 1
+    # No other command exists there.
+    ! build-local/loco status --json
+}
+
+do_asan() {
+    export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1
+    export UBSAN_OPTIONS=print_stacktrace=1
+    export LOCO_TIME_SCALE=10
+    configure asan -DLOCO_WERROR=ON && tests build-asan '^(unit|fuzz|sim)/'
+}
+
+do_tsan() {
+    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+    export LOCO_TIME_SCALE=10
+    configure tsan -DLOCO_WERROR=ON &&
+        tests build-tsan '^unit/(uv|daemon|kernels)/'
+}
+
+do_libfuzzer() {
+    configure fuzz -DLOCO_FUZZ_SECONDS="$FUZZ_S" && tests build-fuzz '^fuzz/'
+}
+
+if [ -n "${RUN_ONE:-}" ]; then
+    one=$RUN_ONE
+    unset RUN_ONE
+    "$one"
+    exit
+fi
+
+trap 'echo; echo "interrupted"; exit 130' INT TERM
+
+# What needs build/ and finds none builds it first.
+case " $chosen " in
+*" build "*) ;;
+*" unit "* | *" fuzz "* | *" sim "* | *" e2e "*) chosen="build $chosen" ;;
+esac
+
+group build 300 do_build
+group tidy 60 do_tidy
+group unit 240 do_unit
+group fuzz 120 do_fuzz
+group sim 300 do_sim
+group e2e 600 do_e2e
+group clang 300 do_clang
+group local 200 do_local
+group asan 600 do_asan
+group tsan 400 do_tsan
+group libfuzzer 400 do_libfuzzer
+
+echo
+printf '%s' "$summary"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]

@@ -1,0 +1,257 @@
+/* config_test.c - settings from file, environment and command line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/nearest.h"
+#include "proto/base/err.h"
+
+#define ARGS_MAX 16
+
+static struct config config;
+static char errmsg[CONFIG_ERRMSG_MAX];
+
+/* config_parse over words that end with NULL. */
+static int parse(const char *first, ...)
+{
+    char *argv[ARGS_MAX] = {(char *)(uintptr_t) "locod"};
+    const char *word = first;
+    int argc = 1;
+    va_list args;
+
+    va_start(args, first);
+    while (word != NULL) {
+        assert_true(argc < ARGS_MAX);
+        argv[argc++] = (char *)(uintptr_t)word;
+        word = va_arg(args, const char *);
+    }
+    va_end(args);
+    errmsg[0] = '\0';
+    return config_parse(argc, argv, &config, errmsg);
+}
+
+static int yaml(const char *text)
+{
+    errmsg[0] = '\0';
+    config_init(&config);
+    return config_read_yaml(&config, text, strlen(text), "locod.yaml", errmsg);
+}
+
+static void assert_says(const char *part)
+{
+    if (strstr(errmsg, part) == NULL) {
+        fail_msg("'%s' does not say '%s'", errmsg, part);
+    }
+}
+
+/* A world without settings: no HOME, no XDG, no LOCO_*. */
+static int clean_environment(void **state)
+{
+    (void)state;
+    assert_int_equal(clearenv(), 0);
+    assert_int_equal(setenv("XDG_CONFIG_HOME", "/nonexistent", 1), 0);
+    assert_int_equal(setenv("XDG_STATE_HOME", "/nonexistent", 1), 0);
+    return 0;
+}
+
+static void defaults_hold_without_any_setting(void **state)
+{
+    (void)state;
+    assert_int_equal(parse(NULL), 0);
+    assert_int_equal(config.exit_code, LOCO_EXIT_OK);
+    assert_string_equal(config.listen, "0.0.0.0:7700");
+    assert_string_equal(config.state, "/nonexistent/loco");
+    assert_string_equal(config.device, "cpu");
+    assert_int_equal(config.threads, 1);
+    assert_int_equal(config.rounds, 0);
+    assert_false(config.log_json);
+    assert_int_equal(config.source[CONFIG_listen], CONFIG_DEFAULT);
+}
+
+static void flags_take_both_forms_and_dashes(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        parse("--threads", "4", "--rounds=7", "--log-json", NULL), 0);
+    assert_int_equal(config.threads, 4);
+    assert_int_equal(config.rounds, 7);
+    assert_true(config.log_json);
+    assert_int_equal(parse("--log-json=off", NULL), 0);
+    assert_false(config.log_json);
+}
+
+static void flags_override_environment_overrides_file(void **state)
+{
+    char path[] = "/tmp/loco-config-XXXXXX";
+    int fd = mkstemp(path);
+    static const char text[] = "threads: 2\nlog: warn\nrounds: 5\n";
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(setenv("LOCO_LOG", "error", 1), 0);
+    assert_int_equal(setenv("LOCO_ROUNDS", "6", 1), 0);
+    assert_int_equal(parse("--config", path, "--rounds", "7", NULL), 0);
+    assert_int_equal(config.threads, 2);
+    assert_string_equal(config.log, "error");
+    assert_int_equal(config.rounds, 7);
+    assert_int_equal(config.source[CONFIG_threads], CONFIG_FILE);
+    assert_int_equal(config.source[CONFIG_log], CONFIG_ENVIRONMENT);
+    assert_int_equal(config.source[CONFIG_rounds], CONFIG_FLAG);
+    assert_string_equal(config.file, path);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void unknown_flag_is_usage_and_names_the_nearest(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--lsiten", "x", NULL), LOCO_EINVAL);
+    assert_int_equal(config.exit_code, LOCO_EXIT_USAGE);
+    assert_says("lsiten");
+    assert_says("'listen'");
+    assert_int_equal(parse("stray", NULL), LOCO_EINVAL);
+    assert_int_equal(config.exit_code, LOCO_EXIT_USAGE);
+    assert_int_equal(parse("--threads", NULL), LOCO_EINVAL);
+    assert_says("value");
+}
+
+static void unknown_key_names_line_and_nearest(void **state)
+{
+    (void)state;
+    assert_int_equal(yaml("threads: 1\n\nthraeds: 2\n"), LOCO_EINVAL);
+    assert_says("locod.yaml:3:");
+    assert_says("'threads'");
+    assert_int_equal(yaml("zzzzzzzz: 2\n"), LOCO_EINVAL);
+    assert_null(strstr(errmsg, "did you mean"));
+}
+
+static void wrong_file_is_a_configuration_error(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--config", "/nonexistent/x.yaml", NULL),
+                     LOCO_ENOENT);
+    assert_int_equal(config.exit_code, LOCO_EXIT_CONFIG);
+    assert_int_equal(setenv("LOCO_THREADS", "none", 1), 0);
+    assert_int_equal(parse(NULL), LOCO_EINVAL);
+    assert_int_equal(config.exit_code, LOCO_EXIT_CONFIG);
+    assert_says("LOCO_THREADS");
+}
+
+static void values_out_of_range_are_refused(void **state)
+{
+    static const char *const bad[] = {
+        "threads: 0\n",     "threads: 1025\n",  "threads: -1\n",
+        "threads: 1.5\n",   "threads: ' 1'\n",  "threads: ''\n",
+        "rounds: 99999999999999999999999\n",    "device: tpu\n",
+        "device: ''\n",     "log: warning\n",   "log_json: maybe\n",
+        "threads: [1, 2]\n", "- threads\n",     "threads: 1\nthreads: 2\n",
+        "threads: {\n",     "threads: 1: 2\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (yaml(bad[i]) != LOCO_EINVAL) {
+            fail_msg("accepted: %s", bad[i]);
+        }
+        assert_says("locod.yaml");
+        assert_int_equal(config.threads, 1 + (i == 13));
+    }
+    assert_int_equal(yaml(""), 0);
+    assert_int_equal(yaml("# nothing\n"), 0);
+    assert_int_equal(yaml("threads: 1024\nlog_json: true\n"), 0);
+    assert_true(config.log_json);
+}
+
+static void a_mistake_in_the_file_shows_though_a_flag_hides_it(void **state)
+{
+    (void)state;
+    config_init(&config);
+    assert_int_equal(
+        config_set(&config, "threads", "8", CONFIG_FLAG, errmsg), 0);
+    assert_int_equal(
+        config_set(&config, "threads", "many", CONFIG_FILE, errmsg),
+        LOCO_EINVAL);
+    assert_int_equal(
+        config_set(&config, "threads", "2", CONFIG_FILE, errmsg), 0);
+    assert_int_equal(config.threads, 8);
+}
+
+static void run_and_join_exclude_each_other(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--run", "a", "--join", "b", NULL), LOCO_EINVAL);
+    assert_says("join");
+}
+
+static void help_wins_over_mistakes(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--bogus", "--help", NULL), 0);
+    assert_true(config.help);
+    assert_int_equal(parse("--version", NULL), 0);
+    assert_true(config.version);
+}
+
+static void text_of_every_option_reads_back(void **state)
+{
+    char text[CONFIG_TEXT_MAX];
+
+    (void)state;
+    config_init(&config);
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        enum config_option option = (enum config_option)i;
+
+        config_text(&config, option, text);
+        assert_int_equal(
+            config_set(
+                &config, config_name(option), text, CONFIG_FLAG, errmsg),
+            0);
+    }
+}
+
+static void nearest_word_finds_slips_and_nothing_else(void **state)
+{
+    static const char *const words[] = {"status", "start", "stop"};
+
+    (void)state;
+    assert_string_equal(nearest_word("stauts", words, 3), "status");
+    assert_string_equal(nearest_word("stop", words, 3), "stop");
+    assert_string_equal(nearest_word("sotp", words, 3), "stop");
+    assert_null(nearest_word("xyzzy", words, 3));
+    assert_null(nearest_word("", words, 3));
+    assert_int_equal(nearest_distance("", "abc"), 3);
+    assert_int_equal(nearest_distance("ab", "ba"), 1);
+    assert_int_equal(nearest_distance("kitten", "sitting"), 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup(name, clean_environment)
+        TEST(defaults_hold_without_any_setting),
+        TEST(flags_take_both_forms_and_dashes),
+        TEST(flags_override_environment_overrides_file),
+        TEST(unknown_flag_is_usage_and_names_the_nearest),
+        TEST(unknown_key_names_line_and_nearest),
+        TEST(wrong_file_is_a_configuration_error),
+        TEST(values_out_of_range_are_refused),
+        TEST(a_mistake_in_the_file_shows_though_a_flag_hides_it),
+        TEST(run_and_join_exclude_each_other),
+        TEST(help_wins_over_mistakes),
+        TEST(text_of_every_option_reads_back),
+        TEST(nearest_word_finds_slips_and_nothing_else),
+#undef TEST
+    };
+
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/* status_json_test.c - the status object and what is made from it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/status_json.h"
+
+static struct node_status status_example(void)
+{
+    struct node_status s = {
+        .state = NODE_TRAINING,
+        .round = 7,
+        .inner_step = 140,
+        .tokens = 1000,
+        .run_tokens = 4000,
+        .loss = 2.5F,
+        .tokens_per_s = 123.0F,
+        .bits_per_byte = 2.25,
+        .peers_alive = 4,
+        .peers_in_round = 3,
+        .rounds_committed = 6,
+        .stop_rounds = 28,
+        .n_lost = 1,
+        .replicas_equal = true,
+    };
+
+    memset(s.params_hash.b, 0xab, sizeof s.params_hash.b);
+    s.lost[0].round = 5;
+    s.lost[0].detected_ms = 900;
+    s.lost[0].reason = "silent";
+    memset(s.lost[0].peer.b, 0xcd, sizeof s.lost[0].peer.b);
+    return s;
+}
+
+static json_t *
+object_of(const struct node_status *s, const struct status_extra *x)
+{
+    char *text = status_json(s, x);
+    json_t *o;
+
+    assert_non_null(text);
+    assert_null(strchr(text, '\n'));
+    o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    free(text);
+    assert_true(json_is_object(o));
+    return o;
+}
+
+static void every_field_of_the_contract_is_there(void **state)
+{
+    static const char *const fields[] = {
+        "version",         "peer_id",          "run_id",
+        "run_name",        "state",            "fork",
+        "round",           "inner_step",       "tokens",
+        "tokens_per_s",    "loss",             "bits_per_byte",
+        "peers_alive",     "peers_in_round",   "params_hash",
+        "replicas_equal",  "bytes_sent",       "bytes_received",
+        "last_round_ms",   "rounds_committed", "rounds_aborted",
+        "tokens_dropped",  "peers_lost",       "reachability",
+        "reason",          "progress",         "eta_s",
+        "caps",            "bits_per_byte_before",
+    };
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1", .eta_s = -1};
+    json_t *o = object_of(&s, &x);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (json_object_get(o, fields[i]) == NULL) {
+            fail_msg("no field %s", fields[i]);
+        }
+    }
+    assert_int_equal(json_object_size(o), sizeof fields / sizeof fields[0]);
+    json_decref(o);
+}
+
+static void values_are_those_of_the_node(void **state)
+{
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1",
+                             .run_name = "a \"name\"",
+                             .bytes_sent = 1U << 31,
+                             .eta_s = 12.5,
+                             .cap_threads = 2};
+    json_t *o = object_of(&s, &x);
+    const json_t *lost = json_array_get(json_object_get(o, "peers_lost"), 0);
+    const char *hash = json_string_value(json_object_get(o, "params_hash"));
+
+    (void)state;
+    assert_string_equal(json_string_value(json_object_get(o, "state")),
+                        "training");
+    assert_string_equal(json_string_value(json_object_get(o, "run_name")),
+                        "a \"name\"");
+    assert_int_equal(json_integer_value(json_object_get(o, "round")), 7);
+    assert_int_equal(json_integer_value(json_object_get(o, "bytes_sent")),
+                     INT64_C(1) << 31);
+    assert_true(json_is_true(json_object_get(o, "replicas_equal")));
+    assert_true(json_is_false(json_object_get(o, "fork")));
+    assert_int_equal(strlen(hash), 64);
+    assert_memory_equal(hash, "abab", 4);
+    assert_int_equal(json_integer_value(json_object_get(lost, "detected_ms")),
+                     900);
+    assert_string_equal(json_string_value(json_object_get(lost, "reason")),
+                        "silent");
+    assert_memory_equal(
+        json_string_value(json_object_get(lost, "peer_id")), "cdcd", 4);
+    assert_true(json_number_value(json_object_get(o, "progress")) == 0.25);
+    assert_true(json_number_value(json_object_get(o, "eta_s")) == 12.5);
+    json_decref(o);
+}
+
+static void what_is_not_known_is_null(void **state)
+{
+    static const char *const fields[] = {
+        "loss", "bits_per_byte", "bits_per_byte_before", "params_hash",
+        "run_id", "run_name", "progress", "eta_s"};
+    struct node_status s = {.state = NODE_STARTING};
+    struct status_extra x = {.version = "1", .eta_s = -1};
+    json_t *o;
+
+    (void)state;
+    s.tokens_per_s = (float)NAN;
+    o = object_of(&s, &x);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (!json_is_null(json_object_get(o, fields[i]))) {
+            fail_msg("%s is not null", fields[i]);
+        }
+    }
+    assert_true(json_is_null(json_object_get(o, "tokens_per_s")));
+    json_decref(o);
+}
+
+static void text_that_is_not_utf8_leaves_the_object_whole(void **state)
+{
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1", .run_name = "\xff\xfe"};
+    json_t *o;
+
+    (void)state;
+    s.reason[0] = (char)0xff;
+    o = object_of(&s, &x);
+    assert_int_equal(json_integer_value(json_object_get(o, "round")), 7);
+    assert_non_null(json_object_get(o, "reason"));
+    assert_non_null(json_object_get(o, "run_name"));
+    json_decref(o);
+}
+
+static void progress_is_of_the_nearer_limit(void **state)
+{
+    struct node_status s = status_example();
+
+    (void)state;
+    assert_true(status_progress(&s, 0) == 0.25);
+    assert_true(status_progress(&s, 8000) == 0.5);
+    assert_true(status_progress(&s, 3000) == 1);
+    s.stop_rounds = 0;
+    assert_true(status_progress(&s, 0) < 0);
+    s.state = NODE_SYNCING;
+    s.fetched_bytes = 30;
+    s.fetch_total_bytes = 40;
+    assert_true(status_progress(&s, 0) == 0.75);
+    s.state = NODE_FINISHED;
+    assert_true(status_progress(&s, 0) == 1);
+}
+
+static void eta_extrapolates_and_starts_anew_when_progress_falls(void **state)
+{
+    struct status_eta eta = {0};
+
+    (void)state;
+    assert_true(status_eta_update(&eta, -1, 0) < 0);
+    assert_true(status_eta_update(&eta, 0.2, 1000) < 0);
+    assert_true(fabs(status_eta_update(&eta, 0.4, 3000) - 6) < 1e-9);
+    assert_true(status_eta_update(&eta, 0.1, 4000) < 0);
+    assert_true(fabs(status_eta_update(&eta, 0.55, 5000) - 1) < 1e-9);
+    assert_true(status_eta_update(&eta, 1, 9000) == 0);
+}
+
+static void metrics_name_figures_and_lost_peers(void **state)
+{
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1", .eta_s = -1};
+    char *json = status_json(&s, &x);
+    char *text = status_metrics(json);
+
+    (void)state;
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\nloco_round 7\n"));
+    assert_non_null(strstr(text, "\nloco_bits_per_byte 2.25\n"));
+    assert_non_null(strstr(text, "loco_info{state=\"training\""));
+    assert_non_null(strstr(text, "loco_peer_lost_detected_ms{peer=\"cdcd"));
+    free(text);
+    free(json);
+    assert_null(status_metrics("not json"));
+    assert_null(status_metrics("[1]"));
+}
+
+static void metrics_leave_out_what_is_null(void **state)
+{
+    struct node_status s = {.state = NODE_STARTING};
+    struct status_extra x = {.version = "1", .eta_s = -1};
+    char *json = status_json(&s, &x);
+    char *text = status_metrics(json);
+
+    (void)state;
+    assert_non_null(text);
+    assert_null(strstr(text, "loco_loss"));
+    free(text);
+    free(json);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_field_of_the_contract_is_there),
+        cmocka_unit_test(values_are_those_of_the_node),
+        cmocka_unit_test(what_is_not_known_is_null),
+        cmocka_unit_test(text_that_is_not_utf8_leaves_the_object_whole),
+        cmocka_unit_test(progress_is_of_the_nearer_limit),
+        cmocka_unit_test(eta_extrapolates_and_starts_anew_when_progress_falls),
+        cmocka_unit_test(metrics_name_figures_and_lost_peers),
+        cmocka_unit_test(metrics_leave_out_what_is_null),
+    };
+
+    return cmocka_run_group_tests_name("status_json", tests, NULL, NULL);
+}

@@ -1,0 +1,1 @@
+loco_unit(daemon trainer loco_daemon)

@@ -1,0 +1,218 @@
+/* trainer_test.c - commands in, one answer each; run under ThreadSanitizer. */
+#include "daemon/trainer.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/err.h"
+#include "proto/hash.h"
+#include "train/errmsg.h"
+
+#define EVENTS_MAX 256
+
+struct inbox {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    unsigned n;
+    struct local_event events[EVENTS_MAX];
+    struct snapshot *snapshot;
+};
+
+static uint8_t text[4000];
+static struct shard shard;
+static struct inbox inbox = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                             .wake = PTHREAD_COND_INITIALIZER};
+
+static void post(void *self, const struct local_event *event)
+{
+    struct inbox *in = self;
+
+    (void)pthread_mutex_lock(&in->mutex);
+    if (in->n < EVENTS_MAX) {
+        in->events[in->n++] = *event;
+    }
+    (void)pthread_cond_signal(&in->wake);
+    (void)pthread_mutex_unlock(&in->mutex);
+}
+
+static void take_snapshot(void *self, struct snapshot *s)
+{
+    struct inbox *in = self;
+
+    (void)pthread_mutex_lock(&in->mutex);
+    snapshot_free(in->snapshot);
+    in->snapshot = s;
+    (void)pthread_mutex_unlock(&in->mutex);
+}
+
+/* The next event of this type; others before it are dropped. */
+static struct local_event wait_for(enum local_type type)
+{
+    struct local_event found = {0};
+    bool got = false;
+
+    (void)pthread_mutex_lock(&inbox.mutex);
+    while (!got) {
+        while (inbox.n == 0) {
+            (void)pthread_cond_wait(&inbox.wake, &inbox.mutex);
+        }
+        got = inbox.events[0].type == type;
+        found = inbox.events[0];
+        memmove(inbox.events, inbox.events + 1,
+                --inbox.n * sizeof inbox.events[0]);
+    }
+    (void)pthread_mutex_unlock(&inbox.mutex);
+    return found;
+}
+
+static struct trainer *open_trainer(void)
+{
+    struct trainer_options opt = {
+        .replica =
+            {
+                .model = {.dim = 16,
+                          .layers = 1,
+                          .heads = 2,
+                          .kv_heads = 2,
+                          .ffn = 16,
+                          .vocab = 256,
+                          .seq = 16,
+                          .tied = true,
+                          .rope_theta = 10000,
+                          .norm_eps = 1e-5f},
+                .adamw = adamw_defaults(),
+                .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+                .rule = {.lr = 1, .mu = 0},
+                .codec = codec_find("fp16"),
+                .batch = 2,
+                .micro_batch = 2,
+                .seq = 16,
+                .period = 4,
+                .seed = 3,
+                .peer = 9,
+                .train = &shard,
+                .n_train = 1,
+                .val = &shard,
+                .eval_tokens = 64,
+                .threads = 1,
+                .reference = true,
+            },
+        .self = &inbox,
+        .post = post,
+        .take_snapshot = take_snapshot,
+    };
+    struct trainer *t = NULL;
+    char errmsg[ERRMSG_SIZE];
+
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = (uint8_t)('a' + i % 23);
+    }
+    shard_from_text(&shard, text, sizeof text);
+    inbox.n = 0;
+    assert_int_equal(trainer_open(&t, &opt, errmsg), 0);
+    return t;
+}
+
+static void close_trainer(struct trainer *t)
+{
+    trainer_close(t);
+    snapshot_free(inbox.snapshot);
+    inbox.snapshot = NULL;
+}
+
+static void command(struct trainer *t, enum trainer_command_type type)
+{
+    struct trainer_command c = {.type = type, .steps = 4, .round = 1};
+
+    assert_true(trainer_post(t, &c));
+}
+
+static void every_command_has_one_answer(void **state)
+{
+    struct trainer *t = open_trainer();
+    struct local_event e;
+    struct hash32 hash;
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    e = wait_for(LOCAL_LOADED);
+    assert_int_equal(e.rc, 0);
+    (void)pthread_mutex_lock(&inbox.mutex);
+    assert_non_null(inbox.snapshot);
+    hash_tree(inbox.snapshot->state, inbox.snapshot->n * sizeof(float), &hash);
+    (void)pthread_mutex_unlock(&inbox.mutex);
+    assert_true(hash32_eq(&hash, &e.params_hash));
+    command(t, TRAINER_TRAIN);
+    e = wait_for(LOCAL_TRAINED);
+    assert_int_equal(e.rc, 0);
+    assert_int_equal(e.inner_step, 4);
+    assert_int_equal(e.tokens, 4 * 2 * 16);
+    command(t, TRAINER_EVAL);
+    e = wait_for(LOCAL_EVALUATED);
+    assert_int_equal(e.rc, 0);
+    assert_true(e.bits_per_byte > 0);
+    close_trainer(t);
+}
+
+static void a_commit_is_applied_between_two_steps_of_a_training(void **state)
+{
+    struct trainer *t = open_trainer();
+    const struct codec *codec = codec_find("fp16");
+    struct trainer_command c = {.type = TRAINER_APPLY, .round = 1};
+    struct local_event e;
+    uint64_t n;
+    uint8_t *wire;
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    n = inbox.snapshot->n;
+    command(t, TRAINER_TRAIN);
+    (void)wait_for(LOCAL_TRAINED);
+    wire = malloc(codec->bytes(n));
+    assert_non_null(wire);
+    assert_int_equal(codec->encode(wire, trainer_contribution(t), n, 1.0f), 0);
+    command(t, TRAINER_TRAIN);
+    c.wire = wire;
+    c.rebase = true;
+    assert_true(trainer_post(t, &c));
+    e = wait_for(LOCAL_APPLIED);
+    assert_int_equal(e.rc, 0);
+    assert_int_equal(e.round, 1);
+    e = wait_for(LOCAL_TRAINED);
+    assert_int_equal(e.rc, 0);
+    assert_int_equal(e.inner_step, 8);
+    close_trainer(t);
+    free(wire);
+}
+
+static void it_ends_in_the_middle_of_a_training(void **state)
+{
+    struct trainer *t = open_trainer();
+    struct trainer_command c = {.type = TRAINER_TRAIN, .steps = 1000000};
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    assert_true(trainer_post(t, &c));
+    (void)wait_for(LOCAL_PROGRESS);
+    trainer_pause(t, true);
+    close_trainer(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_command_has_one_answer),
+        cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
+        cmocka_unit_test(it_ends_in_the_middle_of_a_training),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

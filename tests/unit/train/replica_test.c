@@ -1,0 +1,252 @@
+/* replica_test.c - one DiLoCo worker: pack, apply, rebase, restore, evaluate.
+ */
+#include "train/replica.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+#include "train/errmsg.h"
+
+#define TEXT 6000
+
+static uint8_t text[TEXT];
+static struct shard shard;
+static char errmsg[ERRMSG_SIZE];
+
+/* Text with structure: a few words in pseudo-random order. */
+static int setup(void **state)
+{
+    static const char *words[] = {"alpha ", "beta ", "gamma ", "delta\n"};
+    uint64_t rng = 5;
+    size_t n = 0;
+
+    (void)state;
+    while (n + 8 < TEXT) {
+        const char *w = words[rng_below(&rng, 4)];
+
+        memcpy(text + n, w, strlen(w));
+        n += strlen(w);
+    }
+    shard_from_text(&shard, text, n);
+    return 0;
+}
+
+static struct replica_options options(uint64_t peer)
+{
+    return (struct replica_options){
+        .model = {.dim = 16,
+                  .layers = 2,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .ffn = 32,
+                  .vocab = 256,
+                  .seq = 16,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5f},
+        .adamw = adamw_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 2, 0, 0},
+        .rule = {.lr = 0.7f, .mu = 0.9f},
+        .codec = codec_find("fp32"),
+        .batch = 2,
+        .micro_batch = 2,
+        .seq = 16,
+        .period = 3,
+        .seed = 11,
+        .peer = peer,
+        .train = &shard,
+        .n_train = 1,
+        .val = &shard,
+        .eval_tokens = 512,
+        .threads = 1,
+    };
+}
+
+static void open_replica(struct replica *r, uint64_t peer)
+{
+    struct replica_options o = options(peer);
+
+    assert_int_equal(replica_open(r, &o, errmsg), 0);
+    replica_init(r);
+}
+
+static void steps(struct replica *r, int n)
+{
+    float loss;
+
+    while (n-- > 0) {
+        assert_int_equal(replica_step(r, &loss), 0);
+    }
+}
+
+static uint8_t *wire_of(const struct replica *a, const struct replica *b)
+{
+    const struct codec *c = a->opt.codec;
+    uint8_t *wire = malloc(c->bytes(a->n));
+
+    assert_non_null(wire);
+    assert_int_equal(c->encode(wire, a->contribution, a->n, 0.5f), 0);
+    assert_int_equal(c->add(wire, wire, b->contribution, b->n, 0.5f), 0);
+    return wire;
+}
+
+static void two_workers_take_the_outer_step_of_algorithm_1(void **state)
+{
+    struct replica a, b;
+    float *phi, *m;
+    uint8_t *wire;
+
+    (void)state;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    assert_memory_equal(a.phi, b.phi, a.n * sizeof(float));
+    phi = calloc(a.n, sizeof(float));
+    m = calloc(a.n, sizeof(float));
+    assert_true(phi != NULL && m != NULL);
+    memcpy(phi, a.phi, a.n * sizeof(float));
+    for (uint64_t round = 1; round <= 3; round++) {
+        steps(&a, 3);
+        steps(&b, 3);
+        assert_int_equal(replica_pack(&a), 0);
+        assert_int_equal(replica_pack(&b), 0);
+        for (uint64_t i = 0; i < a.n; i++) {
+            double g = 0.5 * ((double)a.phi[i] - a.theta[i]) +
+                       0.5 * ((double)b.phi[i] - b.theta[i]);
+
+            m[i] = (float)(0.9 * m[i] + g);
+            phi[i] -= (float)(0.7 * (g + 0.9 * m[i]));
+        }
+        wire = wire_of(&a, &b);
+        assert_int_equal(replica_apply(&a, round, wire, false), 0);
+        assert_int_equal(replica_apply(&b, round, wire, false), 0);
+        free(wire);
+        assert_memory_equal(a.phi, b.phi, a.n * sizeof(float));
+        assert_memory_equal(a.m, b.m, a.n * sizeof(float));
+        assert_memory_equal(a.theta, a.phi, a.n * sizeof(float));
+        for (uint64_t i = 0; i < a.n; i++) {
+            assert_true(phi[i] - a.phi[i] <= 1e-6 && a.phi[i] - phi[i] <= 1e-6);
+        }
+    }
+    free(phi);
+    free(m);
+    replica_close(&a);
+    replica_close(&b);
+}
+
+static void a_late_worker_keeps_its_displacement_and_contribution(void **state)
+{
+    struct replica a, b;
+    float *before, *contribution;
+    uint8_t *wire;
+
+    (void)state;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    steps(&a, 3);
+    steps(&b, 3);
+    assert_int_equal(replica_pack(&a), 0);
+    assert_int_equal(replica_pack(&b), 0);
+    wire = wire_of(&a, &a); /* a round that b is not part of */
+    before = malloc(b.n * sizeof(float));
+    contribution = malloc(b.n * sizeof(float));
+    assert_true(before != NULL && contribution != NULL);
+    memcpy(contribution, b.contribution, b.n * sizeof(float));
+    assert_int_equal(replica_apply(&b, 1, wire, true), 0);
+    assert_int_equal(b.tokens_pending, 3 * 2 * 16);
+    assert_memory_equal(b.contribution, contribution, b.n * sizeof(float));
+    assert_int_equal(replica_pack(&b), 0);
+    for (uint64_t i = 0; i < b.n; i++) { /* up to the rounding of two sums */
+        assert_true(b.contribution[i] - contribution[i] <= 1e-6f &&
+                    contribution[i] - b.contribution[i] <= 1e-6f);
+    }
+    free(wire);
+    free(before);
+    free(contribution);
+    replica_close(&a);
+    replica_close(&b);
+}
+
+static void a_restored_worker_continues_with_the_same_bits(void **state)
+{
+    struct replica a, b;
+
+    (void)state;
+    open_replica(&a, 1);
+    steps(&a, 3);
+    assert_int_equal(replica_pack(&a), 0);
+    {
+        uint8_t *wire = wire_of(&a, &a);
+
+        assert_int_equal(replica_apply(&a, 1, wire, false), 0);
+        free(wire);
+    }
+    open_replica(&b, 1);
+    replica_restore(&b, a.round, a.phi, a.m, a.adamw.u, a.adamw.v, a.inner_step,
+                    a.tokens_seen);
+    steps(&a, 5);
+    steps(&b, 5);
+    assert_memory_equal(a.theta, b.theta, a.n * sizeof(float));
+    assert_memory_equal(a.adamw.v, b.adamw.v, a.n * sizeof(float));
+    assert_int_equal(a.tokens_seen, b.tokens_seen);
+    replica_close(&a);
+    replica_close(&b);
+}
+
+static void damaged_wire_bytes_change_nothing(void **state)
+{
+    struct replica a;
+    float *phi;
+    uint8_t *wire;
+
+    (void)state;
+    open_replica(&a, 1);
+    steps(&a, 3);
+    assert_int_equal(replica_pack(&a), 0);
+    wire = wire_of(&a, &a);
+    memset(wire + 4 * 7, 0xff, 4); /* a NaN in element 7 */
+    phi = malloc(a.n * sizeof(float));
+    assert_non_null(phi);
+    memcpy(phi, a.phi, a.n * sizeof(float));
+    assert_true(replica_apply(&a, 1, wire, false) < 0);
+    assert_memory_equal(a.phi, phi, a.n * sizeof(float));
+    assert_int_equal(a.round, 0);
+    free(phi);
+    free(wire);
+    replica_close(&a);
+}
+
+static void training_lowers_the_held_out_bits(void **state)
+{
+    struct replica a;
+    double before, after;
+
+    (void)state;
+    open_replica(&a, 1);
+    assert_int_equal(replica_eval(&a, &before), 0);
+    assert_true(before > 7.5 && before < 8.5); /* a uniform guess is 8 */
+    steps(&a, 60);
+    memcpy(a.phi, a.theta, a.n * sizeof(float)); /* eval looks at phi */
+    assert_int_equal(replica_eval(&a, &after), 0);
+    assert_true(after < before - 1.5);
+    replica_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_workers_take_the_outer_step_of_algorithm_1),
+        cmocka_unit_test(a_late_worker_keeps_its_displacement_and_contribution),
+        cmocka_unit_test(a_restored_worker_continues_with_the_same_bits),
+        cmocka_unit_test(damaged_wire_bytes_change_nothing),
+        cmocka_unit_test(training_lowers_the_held_out_bits),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
