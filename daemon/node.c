@@ -284,19 +284,38 @@ static void on_dial_failed(struct node *n, const struct event *ev)
     }
 }
 
-static void on_message(struct node *n, int peer, const struct event *ev)
+static void
+to_ballot(struct node *n, int peer, enum message_type type, const void *m)
 {
     struct ballot_context c;
-    const void *m = n->scratch;
 
-    switch ((enum message_type)ev->message) {
+    if (n->finished) {
+        return; /* nothing is left to be decided */
+    }
+    c = node_context(n);
+    ballot_recv(&n->ballot, &c, peer, type, m);
+    if (n->ballot.frozen) {
+        round_freeze(&n->round, n->out);
+    }
+}
+
+static void on_get_commit(struct node *n, int peer, const struct get_commit *m)
+{
+    if (n->round.has_last && n->round.last.plan.body.round == m->round) {
+        (void)members_send(&n->members, n->out, peer, MESSAGE_COMMIT,
+                           &n->round.last);
+    }
+}
+
+static void
+on_message(struct node *n, int peer, enum message_type type, const void *m)
+{
+    switch (type) {
     case MESSAGE_HELLO:
         node_on_hello(n, peer, m);
         return;
     case MESSAGE_HEARTBEAT:
         node_on_beat(n, peer, m);
-        return;
-    case MESSAGE_PEERS:
         return;
     case MESSAGE_GOODBYE:
         node_on_goodbye(n, peer, m);
@@ -307,22 +326,15 @@ static void on_message(struct node *n, int peer, const struct event *ev)
     case MESSAGE_MANIFEST:
         node_on_manifest(n, peer, m);
         return;
-    case MESSAGE_VIEW:
-        node_on_view(n, peer, m);
-        return;
     case MESSAGE_SUSPECT:
     case MESSAGE_PREPARE:
     case MESSAGE_PROMISE:
     case MESSAGE_ACCEPT:
     case MESSAGE_ACCEPTED:
-        if (!n->finished) {
-            c = node_context(n);
-            ballot_recv(&n->ballot, &c, peer, (enum message_type)ev->message,
-                        m);
-            if (n->ballot.frozen) {
-                round_freeze(&n->round, n->out);
-            }
-        }
+        to_ballot(n, peer, type, m);
+        return;
+    case MESSAGE_VIEW:
+        node_on_view(n, peer, m);
         return;
     case MESSAGE_GET_VIEW:
         node_on_get_view(n, peer, m);
@@ -336,18 +348,13 @@ static void on_message(struct node *n, int peer, const struct event *ev)
     case MESSAGE_READY:
     case MESSAGE_PLAN:
     case MESSAGE_VOTE:
-        round_recv(&n->round, peer, (enum message_type)ev->message, m, n->now,
-                   n->out);
+        round_recv(&n->round, peer, type, m, n->now, n->out);
         return;
     case MESSAGE_COMMIT:
         node_on_commit_record(n, m);
         return;
     case MESSAGE_GET_COMMIT:
-        if (n->round.has_last && n->round.last.plan.body.round ==
-                                     ((const struct get_commit *)m)->round) {
-            (void)members_send(&n->members, n->out, peer, MESSAGE_COMMIT,
-                               &n->round.last);
-        }
+        on_get_commit(n, peer, m);
         return;
     case MESSAGE_EVALUATED:
         node_on_evaluated(n, peer, m);
@@ -382,7 +389,7 @@ static void on_recv(struct node *n, const struct event *ev)
         }
         return;
     }
-    on_message(n, peer, ev);
+    on_message(n, peer, (enum message_type)ev->message, n->scratch);
 }
 
 static void on_seg_done(struct node *n, const struct event *ev)

@@ -68,6 +68,25 @@ static json_t *count(uint64_t v)
     return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v);
 }
 
+/* Text from elsewhere may not be UTF-8, which JSON cannot hold: bytes outside
+ * ASCII then become '?'. */
+static json_t *safe_text(const char *text)
+{
+    json_t *o = json_string(text);
+    char *copy;
+
+    if (o != NULL || text == NULL) {
+        return o;
+    }
+    copy = strdup(text);
+    for (char *c = copy; c != NULL && *c != '\0'; c++) {
+        *c = (unsigned char)*c < 0x80 ? *c : '?';
+    }
+    o = json_string(copy);
+    free(copy);
+    return o;
+}
+
 static json_t *hash_text(const struct hash32 *hash)
 {
     char hex[ID_HEX_MAX];
@@ -125,7 +144,7 @@ add_who(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(o, "run_id", hash_text(&x->run_id));
     json_object_set_new(o, "run_name",
                         x->run_name == NULL ? json_null()
-                                            : json_string(x->run_name));
+                                            : safe_text(x->run_name));
     json_object_set_new(o, "state", json_string(node_state_name(s->state)));
     json_object_set_new(o, "fork", json_boolean(s->fork));
 }
@@ -167,7 +186,7 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(
         o, "reachability",
         json_string(x->reachability == NULL ? "unknown" : x->reachability));
-    json_object_set_new(o, "reason", json_string(s->reason));
+    json_object_set_new(o, "reason", safe_text(s->reason));
 }
 
 char *status_json(const struct node_status *s, const struct status_extra *x)

@@ -1,3 +1,4 @@
+/* pool.c - see pool.h. */
 #include "kernels/pool.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* manifest_schema.c - the keys of the run manifest: ranges, words, help. */
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/manifest.h"
@@ -202,7 +203,7 @@ void manifest_default(struct manifest *m)
     memset(m, 0, sizeof *m);
     m->version = MANIFEST_VERSION;
     m->stages = 1;
-    (void)strcpy(m->data.tokenizer, "byte");
+    (void)snprintf(m->data.tokenizer, sizeof m->data.tokenizer, "%s", "byte");
     m->eval.every_rounds = 1;
     m->inner = (struct manifest_inner){
         .batch = 8,
@@ -236,5 +237,6 @@ void manifest_default(struct manifest *m)
         .preset = "opendiloco",
         .wire = "fp16",
     };
-    (void)strcpy(m->transport.encryption, "on");
+    (void)snprintf(m->transport.encryption, sizeof m->transport.encryption,
+                   "%s", "on");
 }

@@ -51,11 +51,6 @@ static const struct msg_field heartbeat_fields[] = {
 };
 SCHEMA(heartbeat);
 
-static const struct msg_field peers_fields[] = {
-    MSG_ARRAY_STRUCT(struct peers, peers, n_peers, peer_info_schema),
-};
-SCHEMA(peers);
-
 static const struct msg_field goodbye_body_fields[] = {
     MSG_FIELD_FIXED(struct goodbye_body, run),
     MSG_FIELD_FIXED(struct goodbye_body, peer),

@@ -25,7 +25,6 @@
 #define MESSAGE_MAP(X)                                                         \
     X(HELLO,        0x01, hello)                                               \
     X(HEARTBEAT,    0x02, heartbeat)                                           \
-    X(PEERS,        0x03, peers)                                               \
     X(GOODBYE,      0x04, goodbye)                                             \
     X(GET_MANIFEST, 0x08, get_manifest)                                        \
     X(MANIFEST,     0x09, manifest_part)                                       \
@@ -96,11 +95,6 @@ struct heartbeat {
     uint32_t tokens_per_s;
     uint32_t n_rumours;
     struct peer_info rumours[MESSAGE_PEERS_MAX];
-};
-
-struct peers {
-    uint32_t n_peers;
-    struct peer_info peers[MESSAGE_PEERS_MAX];
 };
 
 struct goodbye_body {

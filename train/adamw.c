@@ -1,3 +1,4 @@
+/* adamw.c - see adamw.h. */
 #include "train/adamw.h"
 
 #include <math.h>

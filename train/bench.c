@@ -1,3 +1,4 @@
+/* bench.c - see bench.h. */
 #include "train/bench.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* generate.c - see generate.h. */
 #include "train/generate.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* llama.c - see llama.h. */
 #include "train/llama_pass.h"
 
 #include <math.h>

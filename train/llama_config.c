@@ -1,3 +1,4 @@
+/* llama_config.c - see llama_config.h. */
 #include "train/llama_config.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* schedule.c - see schedule.h. */
 #include "train/schedule.h"
 
 #include <math.h>

@@ -83,24 +83,14 @@ void log_write(enum log_level level, const char *module, const char *fmt, ...)
     (void)strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &tm);
     if (atomic_load(&as_json)) {
         (void)json_escape(escaped, sizeof escaped, text);
-        n = snprintf(line,
-                     sizeof line,
+        n = snprintf(line, sizeof line,
                      "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\","
                      "\"module\":\"%s\",\"text\":\"%s\"}\n",
-                     stamp,
-                     ts.tv_nsec / 1000000,
-                     level_names[level],
-                     module,
+                     stamp, ts.tv_nsec / 1000000, level_names[level], module,
                      escaped);
     } else {
-        n = snprintf(line,
-                     sizeof line,
-                     "%s.%03ldZ %-5s %-6s %s\n",
-                     stamp,
-                     ts.tv_nsec / 1000000,
-                     level_names[level],
-                     module,
-                     text);
+        n = snprintf(line, sizeof line, "%s.%03ldZ %-5s %-6s %s\n", stamp,
+                     ts.tv_nsec / 1000000, level_names[level], module, text);
     }
     if (n > 0) {
         size_t len = (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;

@@ -40,8 +40,8 @@ static struct node_status status_example(void)
     return s;
 }
 
-static json_t *
-object_of(const struct node_status *s, const struct status_extra *x)
+static json_t *object_of(const struct node_status *s,
+                         const struct status_extra *x)
 {
     char *text = status_json(s, x);
     json_t *o;
@@ -57,16 +57,35 @@ object_of(const struct node_status *s, const struct status_extra *x)
 static void every_field_of_the_contract_is_there(void **state)
 {
     static const char *const fields[] = {
-        "version",         "peer_id",          "run_id",
-        "run_name",        "state",            "fork",
-        "round",           "inner_step",       "tokens",
-        "tokens_per_s",    "loss",             "bits_per_byte",
-        "peers_alive",     "peers_in_round",   "params_hash",
-        "replicas_equal",  "bytes_sent",       "bytes_received",
-        "last_round_ms",   "rounds_committed", "rounds_aborted",
-        "tokens_dropped",  "peers_lost",       "reachability",
-        "reason",          "progress",         "eta_s",
-        "caps",            "bits_per_byte_before",
+        "version",
+        "peer_id",
+        "run_id",
+        "run_name",
+        "state",
+        "fork",
+        "round",
+        "inner_step",
+        "tokens",
+        "tokens_per_s",
+        "loss",
+        "bits_per_byte",
+        "peers_alive",
+        "peers_in_round",
+        "params_hash",
+        "replicas_equal",
+        "bytes_sent",
+        "bytes_received",
+        "last_round_ms",
+        "rounds_committed",
+        "rounds_aborted",
+        "tokens_dropped",
+        "peers_lost",
+        "reachability",
+        "reason",
+        "progress",
+        "eta_s",
+        "caps",
+        "bits_per_byte_before",
     };
     struct node_status s = status_example();
     struct status_extra x = {.version = "1", .eta_s = -1};
@@ -110,8 +129,8 @@ static void values_are_those_of_the_node(void **state)
                      900);
     assert_string_equal(json_string_value(json_object_get(lost, "reason")),
                         "silent");
-    assert_memory_equal(
-        json_string_value(json_object_get(lost, "peer_id")), "cdcd", 4);
+    assert_memory_equal(json_string_value(json_object_get(lost, "peer_id")),
+                        "cdcd", 4);
     assert_true(json_number_value(json_object_get(o, "progress")) == 0.25);
     assert_true(json_number_value(json_object_get(o, "eta_s")) == 12.5);
     json_decref(o);
@@ -120,8 +139,9 @@ static void values_are_those_of_the_node(void **state)
 static void what_is_not_known_is_null(void **state)
 {
     static const char *const fields[] = {
-        "loss", "bits_per_byte", "bits_per_byte_before", "params_hash",
-        "run_id", "run_name", "progress", "eta_s"};
+        "loss",        "bits_per_byte", "bits_per_byte_before",
+        "params_hash", "run_id",        "run_name",
+        "progress",    "eta_s"};
     struct node_status s = {.state = NODE_STARTING};
     struct status_extra x = {.version = "1", .eta_s = -1};
     json_t *o;

@@ -13,7 +13,7 @@ static inline void example_manifest(struct manifest *m)
     static const char *const names[3] = {"a.bin", "b.bin", "val.bin"};
 
     manifest_default(m);
-    (void)strcpy(m->name, "example");
+    (void)snprintf(m->name, sizeof m->name, "%s", "example");
     m->seed = 42;
     m->model.dim = 128;
     m->model.layers = 5;
@@ -27,15 +27,16 @@ static inline void example_manifest(struct manifest *m)
     for (uint32_t i = 0; i < 3; i++) {
         struct manifest_shard *s = &m->data.shards[i];
 
-        (void)strcpy(s->name, names[i]);
+        (void)snprintf(s->name, sizeof s->name, "%s", names[i]);
         memset(s->blake2b.b, (int)i + 1, ID_BYTES);
         s->bytes = 1000000 + i;
         s->tokens = 1000000;
         s->val = i == 2;
     }
     m->data.shards[0].n_urls = 1;
-    (void)strcpy(m->data.shards[0].urls[0], "https://example.org/a.bin");
-    (void)strcpy(m->data.licence, "CC0");
+    (void)snprintf(m->data.shards[0].urls[0], sizeof m->data.shards[0].urls[0],
+                   "%s", "https://example.org/a.bin");
+    (void)snprintf(m->data.licence, sizeof m->data.licence, "%s", "CC0");
     m->stop.rounds = 100;
 }
 

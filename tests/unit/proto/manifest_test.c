@@ -1,6 +1,7 @@
 /* manifest_test.c - run manifests: bytes, run id, signature, validity. */
 #include "tests/unit/proto/suite.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -157,7 +158,8 @@ static void a_signed_manifest_with_senseless_values_is_refused(void **state)
 
     (void)state;
     example_manifest(&m);
-    (void)strcpy(m.data.shards[1].name, "../../x");
+    (void)snprintf(m.data.shards[1].name, sizeof m.data.shards[1].name, "%s",
+                   "../../x");
     assert_int_equal(manifest_sign(&m, &s, sig), 0);
     n = manifest_pack(&m, sig, wire, sizeof wire);
     assert_int_equal(
@@ -276,9 +278,9 @@ static void a_run_needs_something_to_train_on(void **state)
     assert_non_null(strstr(errmsg, "nothing to train on"));
     m.data.n_shards = 0;
     assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
-    (void)strcpy(m.inner.schedule, "wsd");
+    (void)snprintf(m.inner.schedule, sizeof m.inner.schedule, "%s", "wsd");
     example_manifest(&m);
-    (void)strcpy(m.inner.schedule, "wsd");
+    (void)snprintf(m.inner.schedule, sizeof m.inner.schedule, "%s", "wsd");
     m.inner.decay = 9901; /* steps 10000, warmup 100 */
     assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
     m.inner.decay = 9900;

@@ -9,13 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/dht_msg.h"
 #include "proto/frame.h"
 #include "proto/hash.h"
+#include "proto/messages.h"
 #include "proto/record.h"
 #include "proto/uri.h"
 #include "tests/unit/proto/example.h"
 
-#define TEXT_MAX 16384
+#define TEXT_MAX    16384
+#define LINE_MAX    96 /* columns of the field tables */
+#define STRUCTS_MAX 32
 
 static char text[TEXT_MAX];
 static size_t n_text;
@@ -229,6 +233,165 @@ static void make_keys(void)
     make_rows(manifest_schema(), "");
 }
 
+/* ---- control messages --------------------------------------------------- */
+
+/* A whole frame, and what its signature is over. */
+static void make_vote(void)
+{
+    struct signer s = signer_sodium(&alice);
+    struct vote v = {.body = {.epoch = 3, .round = 7}};
+    uint8_t frame[FRAME_HEADER_BYTES + 512], want[SIGN_BYTES];
+    struct frame_header h = {.type = MESSAGE_VOTE};
+    int n;
+
+    memset(v.body.view.b, 0x33, ID_BYTES);
+    memset(v.body.plan.b, 0x44, ID_BYTES);
+    memset(v.body.result.b, 0x55, ID_BYTES);
+    n = msg_encode(&vote_body_schema, &v.body, bytes, sizeof bytes);
+    assert_true(n > 0);
+    /* The domain is written out here, so that renaming a struct is seen. */
+    assert_int_equal(
+        sign_detached(&alice, "struct vote_body", bytes, (size_t)n, want), 0);
+    assert_int_equal(message_sign(&s, &vote_body_schema, &v.body, v.sig), 0);
+    assert_memory_equal(v.sig, want, SIGN_BYTES);
+    n = msg_encode(message_schema(MESSAGE_VOTE), &v, frame + FRAME_HEADER_BYTES,
+                   sizeof frame - FRAME_HEADER_BYTES);
+    assert_true(n > 0);
+    h.len = (uint32_t)n;
+    frame_header_encode(&h, frame);
+    dump(frame, FRAME_HEADER_BYTES + (size_t)n);
+}
+
+/* How a commit is named: plan of one member, then the result. */
+static void make_commit_name(void)
+{
+    struct plan_body p = {.epoch = 3, .round = 7, .n_members = 1};
+    struct hash32 plan, result, commit;
+
+    p.members[0] = (struct plan_member){
+        .index = 2, .tokens = 4096, .first_step = 60, .last_step = 80};
+    memset(result.b, 0x55, ID_BYTES);
+    message_hash(&plan_body_schema, "loco-plan-1", &p, &plan);
+    message_commit_hash(&p, &result, &commit);
+    say_hex("plan", plan.b, 32);
+    say_hex("commit", commit.b, 32);
+}
+
+static const char *struct_name(const struct msg_schema *s)
+{
+    return strncmp(s->name, "struct ", 7) == 0 ? s->name + 7 : s->name;
+}
+
+/* "members [64] view_member" */
+static void field_text(const struct msg_field *f, char *out, size_t cap)
+{
+    static const char *const kinds[] = {"u8",  "u16", "u32",
+                                        "u64", "i64", "bool"};
+    char list[16] = "", kind[64];
+
+    if (f->array) {
+        (void)snprintf(list, sizeof list, "[%zu] ", f->max);
+    }
+    if (f->kind == MSG_STRUCT) {
+        (void)snprintf(kind, sizeof kind, "%s", struct_name(f->sub));
+    } else if (f->kind == MSG_FIXED || f->kind == MSG_BYTES) {
+        (void)snprintf(kind, sizeof kind, "%s %zu",
+                       f->kind == MSG_FIXED ? "bin" : "bytes", f->size);
+    } else {
+        assert_true(f->kind <= MSG_BOOL);
+        (void)snprintf(kind, sizeof kind, "%s", kinds[f->kind]);
+    }
+    (void)snprintf(out, cap, "%s %s%s", f->name, list, kind);
+}
+
+/* `head`, then the fields of `s`, wrapped. */
+static void say_fields(const char *head, const struct msg_schema *s)
+{
+    int indent = 27;
+    size_t column;
+    char one[128];
+
+    column = (size_t)snprintf(text + n_text, sizeof text - n_text, "%-*s",
+                              indent, head);
+    n_text += column;
+    for (size_t i = 0; i < s->n_fields; i++) {
+        const char *end = i + 1 < s->n_fields ? "," : "";
+        size_t len;
+
+        field_text(&s->fields[i], one, sizeof one);
+        len = strlen(one) + strlen(end) + (i > 0);
+        if (i > 0 && column + len > LINE_MAX) {
+            n_text += (size_t)snprintf(text + n_text, sizeof text - n_text,
+                                       "\n%-*s%s%s", indent, "", one, end);
+            column = (size_t)indent + len - 1;
+        } else {
+            n_text += (size_t)snprintf(text + n_text, sizeof text - n_text,
+                                       "%s%s%s", i > 0 ? " " : "", one, end);
+            column += len;
+        }
+        assert_true(n_text < sizeof text / 2);
+    }
+    n_text += (size_t)snprintf(text + n_text, sizeof text - n_text, "\n");
+}
+
+static const struct {
+    uint8_t type;
+    const char *name;
+    const struct msg_schema *schema;
+} messages[] = {
+#define X(name, value, schema) {value, #name, &schema##_schema},
+    MESSAGE_MAP(X) DHT_MSG_MAP(X)
+#undef X
+};
+
+/* The structs inside `s`, inner ones first, each once over all calls. */
+static void say_structs(const struct msg_schema *s,
+                        const struct msg_schema *seen[STRUCTS_MAX],
+                        size_t *n_seen)
+{
+    for (size_t i = 0; i < s->n_fields; i++) {
+        const struct msg_schema *sub = s->fields[i].sub;
+        bool is_new = sub != NULL;
+
+        for (size_t k = 0; k < *n_seen && is_new; k++) {
+            is_new = seen[k] != sub;
+        }
+        for (size_t k = 0; k < N_OF(messages) && is_new; k++) {
+            is_new = messages[k].schema != sub;
+        }
+        if (is_new) {
+            say_structs(sub, seen, n_seen);
+            assert_true(*n_seen < STRUCTS_MAX);
+            seen[(*n_seen)++] = sub;
+            say_fields(struct_name(sub), sub);
+        }
+    }
+}
+
+static void make_structs(void)
+{
+    const struct msg_schema *seen[STRUCTS_MAX];
+    size_t n_seen = 0;
+
+    for (size_t i = 0; i < N_OF(messages); i++) {
+        say_structs(messages[i].schema, seen, &n_seen);
+    }
+}
+
+/* Type, name and frame limit: what the daemon's rules allow. */
+static void make_messages(void)
+{
+    for (size_t i = 0; i < N_OF(messages); i++) {
+        size_t most = msg_bytes_max(messages[i].schema);
+        char head[64];
+
+        most = most < FRAME_CONTROL_MAX ? most : FRAME_CONTROL_MAX;
+        (void)snprintf(head, sizeof head, "0x%02x %-13s%7zu ", messages[i].type,
+                       messages[i].name, most);
+        say_fields(head, messages[i].schema);
+    }
+}
+
 static const struct {
     const char *name;
     void (*make)(void);
@@ -237,7 +400,9 @@ static const struct {
     {"signature", make_signature}, {"tree hash", make_tree},
     {"frame", make_frame},         {"message", make_message},
     {"record", make_record},       {"manifest", make_manifest},
-    {"invitation", make_uri},
+    {"invitation", make_uri},      {"vote", make_vote},
+    {"structs", make_structs},     {"messages", make_messages},
+    {"commit", make_commit_name},
 };
 
 static void start(size_t i)

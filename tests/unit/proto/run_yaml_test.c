@@ -87,8 +87,9 @@ static void strange_strings_survive_the_quotes(void **state)
 
     (void)state;
     example_manifest(&run.manifest);
-    (void)strcpy(run.manifest.name, strange);
-    (void)strcpy(run.manifest.data.licence, "12e5"); /* looks like a number */
+    (void)snprintf(run.manifest.name, sizeof run.manifest.name, "%s", strange);
+    (void)snprintf(run.manifest.data.licence, sizeof run.manifest.data.licence,
+                   "%s", "12e5"); /* looks like a number */
     assert_int_equal(run_yaml_sign(&run, &author), 0);
     assert_int_equal(run_yaml_save(&run, path, errmsg), 0);
     assert_int_equal(run_yaml_load(path, RUN_YAML_SIGNED, &back, errmsg), 0);
@@ -103,7 +104,8 @@ static void comments_and_order_are_free(void **state)
     assert_int_equal(parse(other), 0);
     assert_true(hash32_eq(&back.run_id, &run.run_id));
     edit("seed: 42\n", "");
-    (void)strcat(other, "seed: 42\n");
+    (void)snprintf(other + strlen(other), sizeof other - strlen(other),
+                   "seed: 42\n");
     assert_int_equal(parse(other), 0);
 }
 
@@ -134,7 +136,7 @@ static void a_new_run_id_without_a_new_signature_is_found(void **state)
                                     RUN_YAML_ANY, &back, errmsg),
                      0);
     hash32_hex(&back.run_id, to);
-    (void)strcpy(text, other);
+    (void)snprintf(text, sizeof text, "%s", other);
     edit(from, to);
     assert_int_equal(parse(other), LOCO_EINVAL);
     assert_non_null(strstr(errmsg, "was altered: the signature"));

@@ -1,3 +1,4 @@
+/* bench_test.c - the benchmark measures what it says. */
 #include "train/bench.h"
 
 #include <math.h>
