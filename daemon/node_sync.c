@@ -574,6 +574,7 @@ static void unreachable_advance(struct node *n)
 {
     uint64_t patience_ms = 10000ULL * n->opt.time_scale;
     bool all_foreign = n->members.n_bootstrap > 0;
+    char where[ADDRESS_TEXT_MAX];
     struct action *a;
 
     if (n->members.reached || n->members.n_bootstrap == 0 ||
@@ -589,12 +590,13 @@ static void unreachable_advance(struct node *n)
         }
         all_foreign = all_foreign && b->rc == LOCO_ERUN;
     }
-    out_log(n->out, LOG_ERROR,
+    address_text(&n->members.bootstrap[0].address, where);
+    out_log(n->out, LOG_ERROR, "bootstrap %s %s", where,
             all_foreign
-                ? "the bootstrap answers, but not for this run or protocol: "
-                  "check the run id in the URI"
-                : "no bootstrap can be reached: check the address and that "
-                  "its port is open");
+                ? "answers, but not for this run or protocol: check the run "
+                  "id in the URI"
+                : "cannot be reached: check the address, and that its peer "
+                  "runs and its port is open");
     a = out_add(n->out, ACTION_STOP);
     if (a != NULL) {
         a->rc = all_foreign ? LOCO_EXIT_INCOMPATIBLE : LOCO_EXIT_NETWORK;

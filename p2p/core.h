@@ -240,6 +240,10 @@ bool out_send(struct out *out,
 void out_log(struct out *out, int level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* "192.0.2.1:7700" or "[2001:db8:0:0:0:0:0:1]:7700", for logs. */
+#define ADDRESS_TEXT_MAX 48
+void address_text(const struct address *a, char out[ADDRESS_TEXT_MAX]);
+
 bool address_eq(const struct address *a, const struct address *b);
 
 #endif
