@@ -88,7 +88,8 @@ static void poll_row(struct row *row)
 
 struct sum {
     double progress, eta_s, loss, bits, round, speed, sent;
-    unsigned n_loss, n_up;
+    double alive;
+    unsigned n_loss;
 };
 
 static void sum_rows(const struct top *t, struct sum *s)
@@ -101,7 +102,9 @@ static void sum_rows(const struct top *t, struct sum *s)
         if (o == NULL) {
             continue;
         }
-        s->n_up++;
+        if (number(o, "peers_alive", 0) > s->alive) {
+            s->alive = number(o, "peers_alive", 0);
+        }
         s->speed += number(o, "tokens_per_s", 0);
         s->sent += number(o, "bytes_sent", 0);
         if (loss >= 0) {
@@ -184,7 +187,7 @@ static void print_summary(const struct top *t, const struct sum *s)
     if (s->bits > 0) {
         (void)printf("held-out bits/byte %.3f  ", s->bits);
     }
-    (void)printf("%u peers  %.0f tokens/s  %s sent\n", s->n_up, s->speed,
+    (void)printf("%.0f peers  %.0f tokens/s  %s sent\n", s->alive, s->speed,
                  bytes);
 }
 

@@ -44,6 +44,41 @@ static struct llama_config model_of(const struct manifest *f)
     };
 }
 
+/* Settings that the manifest knows and this build cannot honour. To train on
+ * as if they were not there would be another run than its author meant. */
+static int check_supported(struct machine_job *j, const struct manifest *f)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {f->sync.gamma != 0, "sync.gamma must be 0"},
+        {f->sync.mix != 0, "sync.mix must be 0"},
+        {f->sync.overlap != 0, "sync.overlap must be 0"},
+        {f->sync.fragments > 1, "sync.fragments must be 1"},
+        {f->sync.error_feedback, "sync.error_feedback must be off"},
+        {f->sync.period_u != 0, "sync.period_u must be 0"},
+        {f->sync.period_v != 0, "sync.period_v must be 0"},
+        {f->sites > 1, "sites must be 0"},
+        {f->stages > 1, "stages must be 1"},
+        {strcmp(f->transport.encryption, "on") != 0,
+         "transport.encryption must be on"},
+        {strcmp(f->inner.optimizer, "adamw") != 0,
+         "inner.optimizer must be adamw"},
+        {strcmp(f->data.tokenizer, "byte") != 0, "data.tokenizer must be byte"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].asked) {
+            (void)snprintf(j->errmsg, sizeof j->errmsg,
+                           "this build cannot train that run: %s",
+                           rows[i].what);
+            return LOCO_EINVAL;
+        }
+    }
+    return 0;
+}
+
 /* What the manifest asks for, in the trainer's words. */
 static int read_replica(struct machine *m, struct machine_job *j)
 {
@@ -58,6 +93,10 @@ static int read_replica(struct machine *m, struct machine_job *j)
     if (rv != 0) {
         return fail(j, rv, reason);
     }
+    rv = check_supported(j, f);
+    if (rv != 0) {
+        return rv;
+    }
     rv = preset_find(f->sync.preset, &preset, j->errmsg);
     if (rv != 0) {
         return rv;
@@ -65,13 +104,6 @@ static int read_replica(struct machine *m, struct machine_job *j)
     m->codec = codec_find(f->sync.wire);
     if (m->codec == NULL) {
         return fail(j, LOCO_EINVAL, "sync.wire names no codec of this build");
-    }
-    if (strcmp(f->inner.optimizer, "adamw") != 0) {
-        return fail(j, LOCO_EINVAL, "inner.optimizer must be adamw");
-    }
-    if (strcmp(f->data.tokenizer, "byte") != 0 || f->stages > 1) {
-        return fail(j, LOCO_EINVAL,
-                    "this build has the byte tokenizer and no stages");
     }
     r->codec = m->codec;
     r->rule.lr = (float)f->sync.outer_lr;

@@ -457,6 +457,7 @@ static void on_gap(struct node *n)
 {
     members_gap(&n->members, n->now);
     n->ballot.doubt_since_ms = n->now;
+    n->gone_ms = 0;
     n->round.progress_ms = n->now;
     n->transfer.progress_ms = n->now;
 }

@@ -1,7 +1,7 @@
 /* node.h - one whole peer as a pure core.
  *
- * It composes discovery (p2p/dht), membership (p2p/membership), views
- * (p2p/view), rounds (p2p/round over p2p/ring) and transfers (p2p/fetch),
+ * It composes discovery (p2p/dht), membership (p2p/members), views
+ * (p2p/view), rounds (p2p/round over p2p/ring) and transfers (p2p/transfer),
  * routes events between them and walks a peer through the life of a run:
  *
  *   starting -> joining -> syncing -> waiting -> training <-> averaging

@@ -91,8 +91,9 @@ struct node {
     /* Synchronising. */
     enum node_sync_phase sync;
     uint64_t sync_since_ms;
-    bool delta_failed; /* take the whole state */
-    bool rebase;       /* keep our displacement over the next LOAD */
+    uint32_t sync_sources; /* that this transfer has used */
+    bool delta_failed;     /* take the whole state */
+    bool rebase;           /* keep our displacement over the next LOAD */
     struct commit delta;
     struct hash32 expect; /* state hash or result hash */
 
@@ -122,6 +123,7 @@ struct node {
     struct hash32 other_hash;
     int other_peer;
     uint64_t doubt_ms;
+    uint64_t gone_ms; /* since when nobody holds `known`; 0: somebody does */
 
     bool draining;
     uint64_t drain_ms;

@@ -199,10 +199,7 @@ void node_on_evaluated_own(struct node *n, const struct local_event *e)
     node_on_evaluated(n, MEMBERS_NONE, &msg);
     if (message_sign(&n->opt.signer, &evaluated_body_schema, &msg.body,
                      msg.sig) == 0) {
-        for (uint32_t i = 0; i < n->members.n_peers; i++) {
-            (void)members_send(&n->members, n->out, (int)i, MESSAGE_EVALUATED,
-                               &msg);
-        }
+        members_tell_all(&n->members, n->out, MESSAGE_EVALUATED, &msg);
     }
 }
 
@@ -213,6 +210,9 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
                         &evaluated_body_schema, &m->body, m->sig)) {
         n->malformed++;
         return;
+    }
+    if (n->ballot.have && m->body.round > n->known.round + 1) {
+        return; /* no such round yet */
     }
     if (m->body.round == 0) {
         n->bits_before = (double)m->body.microbits / 1e6;

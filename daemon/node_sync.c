@@ -19,7 +19,8 @@
 #include "proto/base/rng.h"
 #include "proto/hash.h"
 
-#define ASK_MS 1000 /* a small question is asked again after this */
+#define SYNC_SOURCES_MAX 6    /* sources of one transfer, then start over */
+#define ASK_MS           1000 /* a small question is asked again after this */
 
 /* A linked peer that satisfies `want`, chosen at random; MEMBERS_NONE. */
 static int pick(struct node *n,
@@ -462,6 +463,7 @@ void node_on_commit_record(struct node *n, const struct commit *c)
     n->expect = c->result;
     n->target_in_plan = n->round.contributed && named_in(n, c);
     n->sync = SYNC_REDUCED;
+    n->sync_sources = 0;
     transfer_start(&n->transfer, BUFFER_REDUCED, n->target.round,
                    n->terms.n_params, n->terms.segment_elements, n->out);
 }
@@ -472,6 +474,7 @@ static void start_state(struct node *n)
         return;
     }
     n->sync = SYNC_STATE;
+    n->sync_sources = 0;
     n->target_in_plan = false;
     transfer_start(&n->transfer, BUFFER_STATE, n->target.round,
                    n->terms.state_bytes, TRANSFER_PIECE, n->out);
@@ -497,7 +500,7 @@ static void transfer_advance(struct node *n)
             pick(n, n->sync == SYNC_STATE ? holds_target : is_past_target,
                  MEMBERS_NONE);
 
-        if (peer == MEMBERS_NONE) {
+        if (peer == MEMBERS_NONE || n->sync_sources++ >= SYNC_SOURCES_MAX) {
             n->delta_failed = n->sync == SYNC_REDUCED;
             transfer_stop(t, n->out);
             n->sync = SYNC_IDLE; /* the target has moved on */

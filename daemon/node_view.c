@@ -21,6 +21,8 @@
 #include "proto/hash.h"
 
 #define ASK_MS 500
+/* A higher epoch is a lie: some hundred years of views. */
+#define EPOCH_HEARD_MAX (UINT32_MAX / 2)
 #define STABLE_MS                                                              \
     600 /* candidates must not change for this before founding                 \
          */
@@ -239,13 +241,15 @@ void node_on_get_view(struct node *n, int peer, const struct get_view *m)
 void node_on_view(struct node *n, int peer, const struct view_cert *m)
 {
     struct ballot_context c = node_context(n);
+    bool next = n->ballot.have && hash32_eq(&m->body.prev, &n->ballot.hash);
 
     if (!n->finished) {
         ballot_recv(&n->ballot, &c, peer, MESSAGE_VIEW, m);
     }
     if (n->ballot.adopted || !n->ballot.have ||
         view_index_key(&m->body, n->opt.public_key) >= 0 ||
-        view_cert_check(m, NULL, &n->opt.signer) != 0) {
+        view_cert_check(m, next ? &n->ballot.cert.body : NULL,
+                        &n->opt.signer) != 0) {
         return;
     }
     n->has_other = true;
@@ -318,7 +322,9 @@ static void found_advance(struct node *n)
             hash_update(&h, p->id.b, sizeof p->id.b);
         }
         lowest = lowest && id_cmp(&n->opt.self, &p->id) < 0;
-        epoch = p->beat.epoch > epoch ? p->beat.epoch : epoch;
+        if (p->beat.epoch > epoch && p->beat.epoch <= EPOCH_HEARD_MAX) {
+            epoch = p->beat.epoch;
+        }
     }
     hash_final(&h, &set);
     if (!hash32_eq(&set, &n->found_set) || n->found_stable_ms == 0) {
@@ -347,6 +353,8 @@ static void found_advance(struct node *n)
 static void join_advance(struct node *n, int best)
 {
     struct join msg = {0};
+    int rows[LINKS_MAX];
+    uint32_t n_rows = 0;
 
     if (n->now < n->join_ms ||
         !hash32_eq(&n->members.peers[best].beat.commit, &n->applied.commit)) {
@@ -364,13 +372,14 @@ static void join_advance(struct node *n, int best)
         0) {
         return;
     }
-    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+    for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
         const struct member *p = &n->members.peers[i];
 
         if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0) {
-            (void)members_send(&n->members, n->out, (int)i, MESSAGE_JOIN, &msg);
+            rows[n_rows++] = (int)i;
         }
     }
+    members_broadcast(&n->members, n->out, rows, n_rows, MESSAGE_JOIN, &msg);
 }
 
 void node_on_join(struct node *n, int peer, const struct join *m)
@@ -453,15 +462,62 @@ static void drain_advance(struct node *n)
     bye.body.epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
     if (message_sign(&n->opt.signer, &goodbye_body_schema, &bye.body,
                      bye.sig) == 0) {
-        for (uint32_t i = 0; i < n->members.n_peers; i++) {
-            (void)members_send(&n->members, n->out, (int)i, MESSAGE_GOODBYE,
-                               &bye);
-        }
+        members_tell_all(&n->members, n->out, MESSAGE_GOODBYE, &bye);
     }
     out_log(n->out, LOG_INFO, "drained after round %llu",
             (unsigned long long)n->applied.round);
     node_local_action(n, ACTION_STOP, n->applied.round);
     n->stopped = true;
+}
+
+static bool holds_known(const struct node *n, const struct heartbeat *b)
+{
+    return (b->round == n->known.round &&
+            hash32_eq(&b->commit, &n->known.commit)) ||
+           (b->round > n->known.round && b->has_view &&
+            hash32_eq(&b->view, &n->ballot.hash));
+}
+
+/* Whether all members of our view are here and nobody holds the commit that
+ * binds us: those who had applied it stopped before they wrote it down. */
+static bool commit_is_gone(const struct node *n)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+
+    if (n->applying || n->known.round <= n->applied.round) {
+        return false;
+    }
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        int row = n->ballot.rows[i];
+
+        if ((int)i != n->ballot.self_index &&
+            (!members_linked(&n->members, row) ||
+             !n->members.peers[row].has_beat)) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (p->used && p->has_beat && p->n_links > 0 &&
+            holds_known(n, &p->beat)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The newest round that somebody wrote wins: begin anew from there. */
+static void watch_commit(struct node *n)
+{
+    if (!commit_is_gone(n)) {
+        n->gone_ms = 0;
+    } else if (n->gone_ms == 0) {
+        n->gone_ms = n->now;
+    } else if (n->now - n->gone_ms >= n->terms.fork_after_ms) {
+        n->gone_ms = 0;
+        leave_view(n, "nobody holds the commit that binds it");
+    }
 }
 
 void node_view_advance(struct node *n)
@@ -474,6 +530,9 @@ void node_view_advance(struct node *n)
     if (n->draining) {
         drain_advance(n);
         return;
+    }
+    if (n->ballot.have && n->loaded && !n->finished) {
+        watch_commit(n);
     }
     if (n->ballot.have || !n->loaded || n->applying || n->finished) {
         return;

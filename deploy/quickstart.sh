@@ -32,6 +32,7 @@ batch=4
 lr=0.003
 lr_min=0.0003
 warmup=20
+eval_every=4
 val_bytes=131072
 seed=1
 prompt="The LORD is my"
@@ -243,7 +244,7 @@ create() {
         --set sync.outer_momentum="$7" --set inner.batch=$batch \
         --set inner.micro_batch=$batch --set inner.lr=$lr \
         --set inner.lr_min=$lr_min --set inner.warmup="$warmup" \
-        --set inner.steps="$steps" 2>"$text/create.log" ||
+        --set inner.steps="$steps" --set eval.every_rounds=$eval_every 2>"$text/create.log" ||
         die "$(cat "$text/create.log")"
 }
 

@@ -20,6 +20,10 @@
 
 #define FORK_BALLOT (1ULL << 40) /* above every majority ballot */
 #define BIT(i)      (1ULL << (i))
+/* Nobody is that far ahead by trying; who names a higher ballot wants to use
+ * the numbers up. */
+#define BALLOT_LEAP (1ULL << 20)
+#define FOUND_LEAP  (1ULL << 32) /* their low 16 bits name the founder */
 
 static void save(struct ballot *b, const struct ballot_context *ctx)
 {
@@ -109,15 +113,6 @@ void ballot_want(struct ballot *b, enum ballot_want want, uint64_t now_ms)
     }
 }
 
-static void watch(struct ballot *b, bool on)
-{
-    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        if (b->rows[i] != MEMBERS_NONE) {
-            b->members->peers[b->rows[i]].watched = on;
-        }
-    }
-}
-
 static void acceptor_reset(struct ballot *b, uint64_t now_ms)
 {
     b->frozen = b->has_promised = b->fork_bound = b->has_accepted = false;
@@ -133,16 +128,13 @@ static void adopt(struct ballot *b,
                   const struct ballot_context *ctx,
                   const struct view_cert *cert)
 {
-    if (b->have || b->restored) {
-        watch(b, false);
-    }
     acceptor_reset(b, ctx->now_ms);
     b->cert = *cert;
     b->have = true;
     b->restored = false;
     index_view(b, ctx->now_ms);
     assert(b->self_index >= 0);
-    watch(b, true);
+    members_watch(b->members, b->rows, cert->body.n_members, ctx->now_ms);
     for (uint32_t i = 0; i < cert->body.n_members; i++) {
         int row = b->rows[i];
 
@@ -174,7 +166,7 @@ static void adopt(struct ballot *b,
 
 void ballot_drop_view(struct ballot *b, uint64_t now_ms)
 {
-    watch(b, false);
+    members_watch(b->members, NULL, 0, now_ms);
     /* What was promised stays promised: like after a restart we still count
      * for the majority of this view, but are not left in it. */
     b->have = false;
@@ -209,12 +201,8 @@ static void broadcast(struct ballot *b,
                       enum message_type type,
                       const void *msg)
 {
-    for (uint32_t i = 0; i < b->n_electors; i++) {
-        if (b->elector_rows[i] != MEMBERS_NONE) {
-            (void)members_send(b->members, ctx->out, b->elector_rows[i], type,
-                               msg);
-        }
-    }
+    members_broadcast(b->members, ctx->out, b->elector_rows, b->n_electors,
+                      type, msg);
 }
 
 static struct promise_body own_promise(struct ballot *b,
@@ -235,10 +223,12 @@ static struct promise_body own_promise(struct ballot *b,
 
 static void bind(struct ballot *b,
                  const struct ballot_context *ctx,
+                 const struct peer_id *by,
                  const struct prepare *p)
 {
     if (p->mode == VIEW_FOUND) {
         b->found_ballot = p->ballot;
+        b->found_by = *by;
         b->found_until_ms = ctx->now_ms + 2 * b->opt.ballot_ms;
         return; /* nothing of an older view is given away */
     }
@@ -293,7 +283,7 @@ static void propose(struct ballot *b,
     if (b->has_accepted) {
         note_value(b, b->accepted_ballot, &b->accepted);
     }
-    bind(b, ctx, &p);
+    bind(b, ctx, &b->opt.self, &p);
     broadcast(b, ctx, MESSAGE_PREPARE, &p);
 }
 
@@ -373,13 +363,20 @@ static struct msg_address address_of(const struct ballot *b, int row)
     return out;
 }
 
+/* A joiner that went away frees its place. */
+static bool joiner_here(const struct ballot *b, const struct ballot_joiner *j)
+{
+    return j->used && members_linked(b->members, j->peer) &&
+           memcmp(b->members->peers[j->peer].public_key, j->public_key,
+                  sizeof j->public_key) == 0;
+}
+
 static void add_joiners(struct ballot *b, struct view_body *v)
 {
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         struct ballot_joiner *j = &b->joiners[k];
 
-        if (j->used && members_linked(b->members, j->peer) &&
-            j->body.round == v->round &&
+        if (joiner_here(b, j) && j->body.round == v->round &&
             hash32_eq(&j->body.commit, &v->commit)) {
             member_add(v, j->public_key, &j->address, v->epoch);
         }
@@ -523,7 +520,7 @@ static void conclude(struct ballot *b, const struct ballot_context *ctx)
 static void certify(struct ballot *b, const struct ballot_context *ctx)
 {
     struct view_cert cert = {.body = b->value, .ballot = b->current};
-    int rows[VIEW_MEMBERS_MAX];
+    int rows[2 * VIEW_MEMBERS_MAX];
     uint32_t n_rows = b->n_electors;
     uint64_t mask = 0;
 
@@ -541,23 +538,17 @@ static void certify(struct ballot *b, const struct ballot_context *ctx)
     }
     cert.n_sigs = b->n_sigs;
     memcpy(cert.sigs, b->sigs, sizeof cert.sigs);
-    memcpy(rows, b->elector_rows, sizeof rows);
+    memcpy(rows, b->elector_rows, n_rows * sizeof rows[0]);
     b->phase = BALLOT_IDLE;
     if (view_index_key(&cert.body, b->opt.public_key) >= 0) {
         adopt(b, ctx, &cert);
         for (uint32_t i = 0; i < cert.body.n_members; i++) {
             if (elector_of_row(b, b->rows[i]) < 0) {
-                (void)members_send(b->members, ctx->out, b->rows[i],
-                                   MESSAGE_VIEW, &cert);
+                rows[n_rows++] = b->rows[i];
             }
         }
     }
-    for (uint32_t i = 0; i < n_rows; i++) {
-        if (rows[i] != MEMBERS_NONE) {
-            (void)members_send(b->members, ctx->out, rows[i], MESSAGE_VIEW,
-                               &cert);
-        }
-    }
+    members_broadcast(b->members, ctx->out, rows, n_rows, MESSAGE_VIEW, &cert);
 }
 
 static void
@@ -613,30 +604,66 @@ static bool names_our_view(const struct ballot *b,
            hash32_eq(view, &b->hash);
 }
 
+/* Whether this ballot for the view after ours is that peer's. */
+static bool owns_ballot(const struct ballot *b,
+                        int peer,
+                        enum view_mode mode,
+                        uint64_t ballot)
+{
+    const struct peer_id *id = &b->members->peers[peer].id;
+    int at = view_index(&b->cert.body, id);
+
+    if (mode == VIEW_FOUND) {
+        return (ballot & 0xffff) == (id_u64(id) & 0xffff);
+    }
+    if (at < 0) {
+        return false;
+    }
+    return mode == VIEW_FORK
+               ? ballot >= FORK_BALLOT && (ballot & 0xff) == (uint64_t)at
+               : ballot < FORK_BALLOT &&
+                     view_ballot_owner(&b->cert.body, ballot) == (uint32_t)at;
+}
+
+/* Highest ballot that is answered now. */
+static uint64_t ballot_limit(const struct ballot *b, enum view_mode mode)
+{
+    uint64_t from = mode == VIEW_FORK ? FORK_BALLOT : b->next_ballot;
+
+    if (b->has_promised && b->promised > from &&
+        (mode == VIEW_FORK || b->promised < FORK_BALLOT)) {
+        from = b->promised;
+    }
+    return from + (mode == VIEW_FORK ? BALLOT_LEAP << 8 : BALLOT_LEAP);
+}
+
 static bool may_promise(const struct ballot *b,
                         const struct ballot_context *ctx,
                         int peer,
                         const struct prepare *p)
 {
-    int at = view_index(&b->cert.body, &b->members->peers[peer].id);
-
-    if (p->mode == VIEW_FOUND) {
-        return ctx->may_found && !b->have && p->ballot > b->found_ballot &&
-               ctx->now_ms >= b->found_until_ms;
+    if (!owns_ballot(b, peer, p->mode, p->ballot)) {
+        return false;
     }
-    if (!names_our_view(b, p->epoch, &p->view) || at < 0 ||
-        (b->has_promised && p->ballot < b->promised)) {
+    if (p->mode == VIEW_FOUND) {
+        /* The founder we are bound to has given up what it asked before. */
+        return ctx->may_found && !b->have && p->ballot > b->found_ballot &&
+               p->ballot - b->found_ballot <= FOUND_LEAP &&
+               (ctx->now_ms >= b->found_until_ms ||
+                id_eq(&b->found_by, &b->members->peers[peer].id));
+    }
+    if (!names_our_view(b, p->epoch, &p->view) ||
+        (b->has_promised && p->ballot < b->promised) ||
+        p->ballot > ballot_limit(b, p->mode)) {
         return false;
     }
     if (p->mode == VIEW_FORK) {
-        return b->have && p->ballot >= FORK_BALLOT &&
+        return b->have &&
                (b->fork_bound ||
                 ctx->now_ms - b->doubt_since_ms >=
                     b->opt.fork_after_ms - b->opt.fork_after_ms / 4);
     }
-    return !b->fork_bound && p->ballot < FORK_BALLOT &&
-           view_ballot_owner(&b->cert.body, p->ballot) == (uint32_t)at &&
-           (p->urgent || !ctx->in_flight || b->frozen);
+    return !b->fork_bound && (p->urgent || !ctx->in_flight || b->frozen);
 }
 
 static void on_prepare(struct ballot *b,
@@ -657,7 +684,7 @@ static void on_prepare(struct ballot *b,
         msg.n_accepted = 1;
         msg.accepted[0] = b->accepted;
     }
-    bind(b, ctx, p);
+    bind(b, ctx, &b->members->peers[peer].id, p);
     if (b->phase != BALLOT_IDLE && p->ballot != b->current) {
         b->phase = BALLOT_IDLE; /* ours can no longer win */
     }
@@ -671,6 +698,19 @@ static void on_prepare(struct ballot *b,
     }
 }
 
+/* Whether it could have been accepted in this epoch, before this ballot. */
+static bool was_acceptable(const struct ballot *b, const struct promise *p)
+{
+    const struct view_body *v = &p->accepted[0];
+
+    if (p->n_accepted == 0 || !p->body.has_accepted) {
+        return p->n_accepted == 0 && !p->body.has_accepted;
+    }
+    return view_well_formed(v) && p->body.accepted_ballot < b->current &&
+           hash32_eq(&v->run, &b->opt.run) &&
+           v->epoch == b->cert.body.epoch + 1 && hash32_eq(&v->prev, &b->hash);
+}
+
 static void on_promise(struct ballot *b,
                        const struct ballot_context *ctx,
                        int peer,
@@ -679,12 +719,14 @@ static void on_promise(struct ballot *b,
     int at = elector_of_row(b, peer);
 
     if (b->phase != BALLOT_GATHER || at < 0 || p->body.ballot != b->current ||
-        p->body.mode != b->mode || (b->answered >> at & 1)) {
+        p->body.mode != b->mode || (b->answered >> at & 1) ||
+        (b->mode != VIEW_FOUND &&
+         !names_our_view(b, p->body.epoch, &p->body.view))) {
         return;
     }
     if (!message_verify(&b->opt.signer, b->elector_keys[at],
                         &promise_body_schema, &p->body, p->sig) ||
-        (p->n_accepted > 0 && !view_well_formed(&p->accepted[0]))) {
+        !was_acceptable(b, p)) {
         b->malformed++;
         return;
     }
@@ -730,8 +772,13 @@ static void on_accept(struct ballot *b,
 {
     struct accepted msg = {.epoch = a->epoch, .view = a->view};
 
-    if ((a->mode != VIEW_FOUND &&
-         (!b->has_promised || a->ballot < b->promised)) ||
+    if (a->mode >= VIEW_MODE_COUNT ||
+        !owns_ballot(b, peer, a->mode, a->ballot) ||
+        (a->mode == VIEW_FOUND
+             ? !id_eq(&b->found_by, &b->members->peers[peer].id)
+             : !b->has_promised || a->ballot < b->promised ||
+                   b->fork_bound != (a->mode == VIEW_FORK) ||
+                   a->ballot > ballot_limit(b, a->mode)) ||
         !value_acceptable(b, ctx, a)) {
         return;
     }
@@ -739,6 +786,35 @@ static void on_accept(struct ballot *b,
     if (sign_value(b, ctx, a->ballot, &a->value, &msg) == 0) {
         (void)members_send(b->members, ctx->out, peer, MESSAGE_ACCEPTED, &msg);
     }
+}
+
+/* A signature on the view that we are in already. Peers of another branch know
+ * only the members that the certificate names, not those of the view before:
+ * the more of these signed, the better they can check it. */
+static void
+late_signature(struct ballot *b, int peer, const struct accepted *a)
+{
+    const uint8_t *key = b->members->peers[peer].public_key;
+    struct view_cert *cert = &b->cert;
+
+    if (!b->have || a->body.ballot != cert->ballot ||
+        !hash32_eq(&a->body.view, &b->hash) ||
+        cert->n_sigs == VIEW_MEMBERS_MAX ||
+        view_index_key(&cert->body, key) < 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < cert->n_sigs; i++) {
+        if (memcmp(cert->sigs[i].public_key, key, 32) == 0) {
+            return;
+        }
+    }
+    if (!message_verify(&b->opt.signer, key, &ballot_body_schema, &a->body,
+                        a->sig)) {
+        b->malformed++;
+        return;
+    }
+    memcpy(cert->sigs[cert->n_sigs].public_key, key, 32);
+    memcpy(cert->sigs[cert->n_sigs++].sig, a->sig, SIGN_BYTES);
 }
 
 static void on_accepted(struct ballot *b,
@@ -750,6 +826,7 @@ static void on_accepted(struct ballot *b,
 
     if (b->phase != BALLOT_SIGN || at < 0 || a->body.ballot != b->current ||
         !hash32_eq(&a->body.view, &b->value_hash)) {
+        late_signature(b, peer, a);
         return;
     }
     if (!message_verify(&b->opt.signer, b->elector_keys[at],
@@ -761,6 +838,22 @@ static void on_accepted(struct ballot *b,
     certify(b, ctx);
 }
 
+/* Whether a restarted member had left that view behind: the one it was in, or
+ * one before. What it voted and promised there is not known any more, so it
+ * comes back as a joiner only. */
+static bool is_past(const struct ballot *b, const struct view_cert *cert)
+{
+    const struct view_body *v = &cert->body;
+    int at = view_index_key(v, b->opt.public_key);
+    struct hash32 hash;
+
+    view_hash(v, &hash);
+    return hash32_eq(&hash, &b->hash) ||
+           hash32_eq(&hash, &b->cert.body.prev) ||
+           (v->mode == VIEW_MAJORITY && v->epoch <= b->cert.body.epoch &&
+            v->members[at].joined != v->epoch);
+}
+
 static void on_view(struct ballot *b,
                     const struct ballot_context *ctx,
                     const struct view_cert *cert)
@@ -770,7 +863,8 @@ static void on_view(struct ballot *b,
 
     if ((b->have && cert->body.epoch <= b->cert.body.epoch) ||
         !hash32_eq(&cert->body.run, &b->opt.run) ||
-        view_index_key(&cert->body, b->opt.public_key) < 0) {
+        view_index_key(&cert->body, b->opt.public_key) < 0 ||
+        (b->restored && is_past(b, cert))) {
         return;
     }
     if (view_cert_check(cert, known ? &b->cert.body : NULL, &b->opt.signer) !=
@@ -789,7 +883,9 @@ static void on_suspect(struct ballot *b,
     if (b->have && names_our_view(b, s->epoch, &s->view) &&
         view_index(&b->cert.body, &b->members->peers[peer].id) >= 0) {
         ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
-        if (s->ballot > b->next_ballot && s->ballot < FORK_BALLOT &&
+        if (s->ballot > b->next_ballot &&
+            s->ballot <= ballot_limit(b, VIEW_MAJORITY) &&
+            s->ballot < FORK_BALLOT &&
             view_ballot_owner(&b->cert.body, s->ballot) ==
                 (uint32_t)b->self_index) {
             b->next_ballot = s->ballot; /* the owners before us are lost */
@@ -857,7 +953,7 @@ void ballot_joiner_add(struct ballot *b, int peer, const struct join *join)
             slot = j;
             break;
         }
-        if (!j->used && slot == NULL) {
+        if (!joiner_here(b, j) && slot == NULL) {
             slot = j;
         }
     }
@@ -879,8 +975,7 @@ static bool joiner_waits(const struct ballot *b,
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         const struct ballot_joiner *j = &b->joiners[k];
 
-        if (j->used && j->body.round == ctx->closing.round &&
-            members_linked(b->members, j->peer)) {
+        if (joiner_here(b, j) && j->body.round == ctx->closing.round) {
             return true;
         }
     }

@@ -77,6 +77,7 @@ struct ballot {
     bool has_accepted;
     struct view_body accepted;
     uint64_t found_ballot, found_until_ms; /* bound to a founder until then */
+    struct peer_id found_by;
 
     /* Proposer. */
     enum ballot_phase phase;

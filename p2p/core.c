@@ -41,12 +41,18 @@ bool out_send(struct out *out,
               size_t len)
 {
     uint32_t at = out_bytes(out, bytes, len);
-    struct action *a;
 
-    if (at == UINT32_MAX) {
-        return false;
-    }
-    a = out_add(out, ACTION_SEND);
+    return at != UINT32_MAX && out_send_again(out, link, message, at, len);
+}
+
+bool out_send_again(struct out *out,
+                    uint32_t link,
+                    uint16_t message,
+                    uint32_t at,
+                    size_t len)
+{
+    struct action *a = out_add(out, ACTION_SEND);
+
     if (a == NULL) {
         return false;
     }

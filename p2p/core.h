@@ -19,9 +19,11 @@
  *   - every POST_RECV and SEND_SEG ends in exactly one SEG_DONE unless its
  *     attempt was cancelled, after which none is reported;
  *   - received bytes reach the buffer only when their tag verified;
- *   - CANCEL ends all attempts of a stream up to the named one; with attempt 0
- *     it forgets that bound (another branch counts from elsewhere) and closes
- *     bulk connections that wait with a frame of this stream;
+ *   - CANCEL ends the posted receives of a stream up to the named attempt, and
+ *     the sends not yet done that carry exactly this attempt: a send may carry
+ *     the attempt of the peer that asked for it, which counts for itself. With
+ *     attempt 0 it forgets that bound (another branch counts from elsewhere)
+ *     and closes bulk connections that wait with a frame of this stream;
  *   - a bulk frame whose attempt is at or below the last CANCEL of its stream
  *     is read and dropped; one that is not posted yet waits (the connection is
  *     not read: that is the back-pressure), one that contradicts its posting
@@ -161,7 +163,7 @@ enum action_type {
     ACTION_BULK_OPEN, /* peer, address: make sure a bulk connection exists */
     ACTION_POST_RECV, /* segment */
     ACTION_SEND_SEG,  /* segment */
-    ACTION_CANCEL,    /* stream, attempt: all attempts <= this one end */
+    ACTION_CANCEL,    /* stream, attempt: receives <= it, sends = it end */
     ACTION_SAVE,      /* bytes: replaces the durable record (barrier) */
     /* this machine, executed by the owner of the shell */
     ACTION_CONFIGURE,  /* bytes: a manifest in wire form, hash verified */
@@ -235,6 +237,14 @@ bool out_send(struct out *out,
               uint16_t message,
               const void *bytes,
               size_t len);
+
+/* Queue the same bytes for one more link: `at`, `len` name what out_bytes()
+ * took before. */
+bool out_send_again(struct out *out,
+                    uint32_t link,
+                    uint16_t message,
+                    uint32_t at,
+                    size_t len);
 
 /* Queue one log line (cut at CORE_TEXT_MAX). Level as in proto/base/log.h. */
 void out_log(struct out *out, int level, const char *fmt, ...)

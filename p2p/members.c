@@ -10,8 +10,11 @@
 #define DIAL_BACKOFF_MAX_MS 5000
 /* The peer with the higher id dials first; the other one only if that did not
  * help, so that two peers rarely open two links at once. */
-#define DIAL_POLITE_MS    400
-#define REQUEST_BOOTSTRAP (1ULL << 32) /* requests above name a bootstrap */
+#define DIAL_POLITE_MS 400
+/* Two for a moment when both sides dial; more only when one side does not close
+ * the older. */
+#define LINKS_PER_PEER_MAX 4
+#define REQUEST_BOOTSTRAP  (1ULL << 32) /* requests above name a bootstrap */
 
 void members_init(struct members *m,
                   const struct members_options *opt,
@@ -51,6 +54,14 @@ static int row_take(struct members *m)
 
         if (p->n_links == 0 && !p->watched && !p->dialing &&
             p->backoff_ms >= DIAL_BACKOFF_MAX_MS) {
+            return i;
+        }
+    }
+    /* Hearsay must not keep out who is here. */
+    for (int i = 0; i < PEERS_MAX; i++) {
+        struct member *p = &m->peers[i];
+
+        if (p->n_links == 0 && !p->watched && !p->dialing && !p->has_key) {
             return i;
         }
     }
@@ -161,7 +172,8 @@ bool members_link_up(struct members *m,
     for (int k = 0; k < LINKS_MAX && slot == NULL; k++) {
         slot = m->links[k].used ? NULL : &m->links[k];
     }
-    if (i == MEMBERS_NONE || slot == NULL) {
+    if (i == MEMBERS_NONE || slot == NULL ||
+        m->peers[i].n_links >= LINKS_PER_PEER_MAX) {
         return refuse(out, event->link);
     }
     p = &m->peers[i];
@@ -274,6 +286,39 @@ void members_beat(struct members *m,
     }
 }
 
+static void watch_begin(struct members *m, struct member *p, uint64_t now_ms)
+{
+    uint64_t due =
+        now_ms + (id_cmp(&m->opt.self, &p->id) > 0 ? 0 : DIAL_POLITE_MS);
+
+    p->watched = true;
+    if (p->n_links == 0 && !p->lost) {
+        p->down_ms = now_ms;
+        p->refused = false;
+        p->dial_at_ms = due < p->dial_at_ms ? due : p->dial_at_ms;
+    }
+}
+
+void members_watch(struct members *m,
+                   const int *rows,
+                   uint32_t n,
+                   uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < m->n_peers; i++) {
+        struct member *p = &m->peers[i];
+        bool in = false;
+
+        for (uint32_t k = 0; k < n && !in; k++) {
+            in = rows[k] == (int)i;
+        }
+        if (!in) {
+            p->watched = false;
+        } else if (!p->watched) {
+            watch_begin(m, p, now_ms);
+        }
+    }
+}
+
 void members_gap(struct members *m, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < m->n_peers; i++) {
@@ -314,6 +359,71 @@ bool members_send(struct members *m,
     n = msg_encode(message_schema((uint16_t)type), obj, bytes, sizeof bytes);
     assert(n >= 0); /* our own struct: a failure is a local bug */
     return n >= 0 && out_send(out, l->link, (uint16_t)type, bytes, (size_t)n);
+}
+
+/* A message on its way to several links: encoded when the first one needs it.
+ */
+struct shared {
+    struct out *out;
+    enum message_type type;
+    const void *obj;
+    bool encoded;
+    uint32_t at;
+    size_t len;
+};
+
+static void shared_send(struct shared *s, const struct members_link *l)
+{
+    uint8_t bytes[FRAME_CONTROL_MAX];
+    int n;
+
+    if (!s->encoded) {
+        n = msg_encode(message_schema((uint16_t)s->type), s->obj, bytes,
+                       sizeof bytes);
+        assert(n >= 0); /* our own struct: a failure is a local bug */
+        s->encoded = true;
+        s->len = n < 0 ? 0 : (size_t)n;
+        s->at = n < 0 ? UINT32_MAX : out_bytes(s->out, bytes, s->len);
+    }
+    if (s->at != UINT32_MAX) {
+        (void)out_send_again(s->out, l->link, (uint16_t)s->type, s->at, s->len);
+    }
+}
+
+void members_broadcast(struct members *m,
+                       struct out *out,
+                       const int *rows,
+                       uint32_t n,
+                       enum message_type type,
+                       const void *obj)
+{
+    struct shared s = {.out = out, .type = type, .obj = obj};
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct members_link *l =
+            rows[i] == MEMBERS_NONE ? NULL : link_of_peer(m, rows[i]);
+
+        if (l != NULL) {
+            shared_send(&s, l);
+        }
+    }
+}
+
+void members_tell_all(struct members *m,
+                      struct out *out,
+                      enum message_type type,
+                      const void *obj)
+{
+    struct shared s = {.out = out, .type = type, .obj = obj};
+
+    for (uint32_t i = 0; i < m->n_peers; i++) {
+        const struct members_link *l =
+            m->peers[i].n_links == 0 ? NULL : link_of_peer(m, (int)i);
+
+        if (l != NULL) {
+            shared_send(&s, l);
+        }
+    }
 }
 
 bool members_send_raw(struct members *m,
@@ -365,16 +475,12 @@ static void rumours_fill(struct members *m, struct heartbeat *beat)
 static void
 beats_send(struct members *m, struct heartbeat *beat, struct out *out)
 {
-    uint8_t bytes[FRAME_CONTROL_MAX];
-    int n;
+    struct shared s = {.out = out, .type = MESSAGE_HEARTBEAT, .obj = beat};
 
     rumours_fill(m, beat);
-    n = msg_encode(&heartbeat_schema, beat, bytes, sizeof bytes);
-    assert(n >= 0);
     for (int i = 0; i < LINKS_MAX; i++) {
         if (m->links[i].used && !m->links[i].closing) {
-            (void)out_send(out, m->links[i].link, MESSAGE_HEARTBEAT, bytes,
-                           (size_t)n);
+            shared_send(&s, &m->links[i]);
         }
     }
 }

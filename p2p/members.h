@@ -132,6 +132,14 @@ void members_beat(struct members *m,
                   const struct heartbeat *beat,
                   uint64_t now_ms);
 
+/* From now on exactly these peers (rows, MEMBERS_NONE passed over) are watched.
+ * One that was not watched before and has no link gets redial_ms to be linked:
+ * it was not missed until now. */
+void members_watch(struct members *m,
+                   const int *rows,
+                   uint32_t n,
+                   uint64_t now_ms);
+
 /* Silence so far proves nothing: the own process has not been running. */
 void members_gap(struct members *m, uint64_t now_ms);
 
@@ -145,7 +153,22 @@ bool members_send(struct members *m,
                   enum message_type type,
                   const void *obj);
 
-/* The same for bytes that are encoded already. */
+/* One message to many peers (rows): encoded once, its bytes shared by all
+ * sends. Rows that are MEMBERS_NONE or not linked are passed over. */
+void members_broadcast(struct members *m,
+                       struct out *out,
+                       const int *rows,
+                       uint32_t n,
+                       enum message_type type,
+                       const void *obj);
+
+/* To every linked peer. */
+void members_tell_all(struct members *m,
+                      struct out *out,
+                      enum message_type type,
+                      const void *obj);
+
+/* The same as members_send for bytes that are encoded already. */
 bool members_send_raw(struct members *m,
                       struct out *out,
                       int peer,

@@ -55,11 +55,12 @@ static void broadcast(struct round *r,
                       enum message_type type,
                       const void *msg)
 {
+    int rows[VIEW_MEMBERS_MAX];
+
     for (uint32_t i = 0; i < view_of(r)->n_members; i++) {
-        if ((mask >> i & 1) && r->ballot->rows[i] != MEMBERS_NONE) {
-            (void)members_send(r->members, out, r->ballot->rows[i], type, msg);
-        }
+        rows[i] = mask >> i & 1 ? r->ballot->rows[i] : MEMBERS_NONE;
     }
+    members_broadcast(r->members, out, rows, view_of(r)->n_members, type, msg);
 }
 
 static int index_of_peer(const struct round *r, int peer)
@@ -320,7 +321,8 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
     for (uint32_t k = 0; k < p->n_members; k++) {
         const struct plan_member *m = &p->members[k];
 
-        if (m->index >= view_of(r)->n_members || (mask >> m->index & 1)) {
+        if (m->index >= view_of(r)->n_members || (mask >> m->index & 1) ||
+            m->tokens > ROUND_TOKENS_MAX) {
             return false;
         }
         mask |= BIT(m->index);
@@ -528,6 +530,10 @@ on_ready(struct round *r, int index, const struct ready *m, uint64_t now_ms)
     }
     if (!message_verify(&r->opt.signer, view_of(r)->members[index].public_key,
                         &ready_body_schema, &m->body, m->sig)) {
+        r->malformed++;
+        return;
+    }
+    if (m->body.tokens > ROUND_TOKENS_MAX) {
         r->malformed++;
         return;
     }

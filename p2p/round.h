@@ -26,6 +26,10 @@
 #include "p2p/ring.h"
 #include "p2p/terms.h"
 
+/* Tokens that one contribution can weigh: no machine makes more in a round, and
+ * the sum over a view cannot overflow. */
+#define ROUND_TOKENS_MAX (1ULL << 48)
+
 struct round_options {
     struct peer_id self;
     struct signer signer;

@@ -91,8 +91,9 @@ int view_sort(struct view_body *view)
 
 bool view_well_formed(const struct view_body *view)
 {
+    /* The upper half of an attempt's number is the epoch. */
     if (view->n_members == 0 || view->mode >= VIEW_MODE_COUNT ||
-        view->epoch == 0) {
+        view->epoch == 0 || view->epoch > UINT32_MAX) {
         return false;
     }
     for (uint32_t i = 1; i < view->n_members; i++) {

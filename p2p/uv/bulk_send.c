@@ -177,9 +177,6 @@ void bulk_send(struct shell *s, const struct segment *segment)
     struct bulk_op *op;
 
     assert(segment->stream < STREAM_COUNT);
-    if (bulk_is_cancelled(s, segment->stream, segment->attempt)) {
-        return;
-    }
     op = op_new(s, segment, true);
     q = &op->peer->streams[segment->stream];
     if (q->n_sends >= s->opt.sends_max) {
@@ -229,7 +226,7 @@ void bulk_send_cancel(struct shell *s, uint32_t stream, uint64_t attempt)
 
         DL_FOREACH_SAFE(q->sends, op, tmp)
         {
-            if (op->key.attempt <= attempt) {
+            if (op->key.attempt == attempt) {
                 dequeue(s, q, op);
                 op_drop(s, op);
             }
@@ -241,7 +238,7 @@ void bulk_send_cancel(struct shell *s, uint32_t stream, uint64_t attempt)
             struct slab *slab = b->writing[i];
 
             if (slab->op != NULL && slab->op->key.stream == stream &&
-                slab->op->key.attempt <= attempt) {
+                slab->op->key.attempt == attempt) {
                 op_drop(s, slab->op); /* its bytes go on, nobody is told */
                 slab->op = NULL;
             }

@@ -105,7 +105,8 @@ static void purge_notes(struct shell *s, uint32_t stream, uint64_t attempt)
         const struct event *e = &note->event;
 
         if (e->type == EVENT_SEG_DONE && e->segment.stream == stream &&
-            e->segment.attempt <= attempt) {
+            (e->sent ? e->segment.attempt == attempt
+                     : e->segment.attempt <= attempt)) {
             *at = note->next;
             free(note);
         } else {

@@ -250,7 +250,8 @@ def lone_survivor():
         check(status["round"] == 40, f"round {status['round']}")
 
 
-@test("a killed peer that starts again on its state ends with the same hash")
+@test("a killed peer that starts again on its state ends with the same hash",
+      240)
 def restart():
     with Swarm(rounds=150) as s:
         s.start()
@@ -265,7 +266,8 @@ def restart():
               "it took part in no round after its return")
 
 
-@test("the first peer, killed and started again, ends with the same hash")
+@test("the first peer, killed and started again, ends with the same hash",
+      240)
 def restart_first():
     with Swarm(rounds=150) as s:
         s.start()
@@ -278,7 +280,7 @@ def restart_first():
         s.wait_finished()
 
 
-@test("a fifth peer that joins half way ends with the same hash")
+@test("a fifth peer that joins half way ends with the same hash", 240)
 def fifth():
     with Swarm(rounds=150) as s:
         s.start()
@@ -396,7 +398,8 @@ def wrong_shard():
                 words=["train-0000.ltk"])
 
 
-@test("a full disk during a checkpoint is exit code 9 and damages nothing")
+@test("a full disk during a checkpoint is exit code 9 and damages nothing",
+      240)
 def full_disk():
     def small_files():
         # Checkpoints of 30,000 parameters are larger, all else is smaller.
@@ -519,9 +522,12 @@ def run_one(sentence):
     try:
         output, _ = process.communicate(timeout=seconds * SCALE)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        output += f"\nno end after {seconds * SCALE} s\n"
+        process.terminate()  # it fails, shows the logs and cleans up
+        try:
+            output, _ = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
     return sentence, process.returncode, output, time.monotonic() - began
 
 
@@ -533,6 +539,10 @@ def main():
     parser.add_argument("words", nargs="*")
     a = parser.parse_args()
     if a.one:
+        def too_late(number, frame):
+            raise Failed(f"no end after {TESTS[a.one][1] * SCALE} s")
+
+        signal.signal(signal.SIGTERM, too_late)
         try:
             TESTS[a.one][0]()
         except Failed as why:

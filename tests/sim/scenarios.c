@@ -117,7 +117,7 @@ static void heal_call(void *data, uint64_t arg)
         if (s->group[i] == major && t.fork) {
             check_fail(s->check, "G: peer %u of the majority says fork", i);
         }
-        if (s->group[i] != major && !t.fork &&
+        if (s->group[i] != major && !t.fork && t.state != NODE_FINISHED &&
             cut_ms > s->local_opt.fork_after_ms + 30000) {
             check_fail(s->check,
                        "G: peer %u has been cut off for %" PRIu64

@@ -463,7 +463,7 @@ static void on_event(struct world *w, struct entry *e)
 
     if (event->type == EVENT_SEG_DONE &&
         e->seq < w->peers[e->peer].cancel_seq[event->segment.stream] &&
-        bulk_cancelled(&w->peers[e->peer], &event->segment)) {
+        bulk_cancelled(&w->peers[e->peer], &event->segment, event->sent)) {
         return;
     }
     world_deliver(w, e->peer, event);

@@ -70,10 +70,14 @@ static struct bulk *bulk_of(struct world *w, uint32_t a, uint32_t b)
     return *at;
 }
 
-bool bulk_cancelled(const struct world_peer *p, const struct segment *seg)
+bool bulk_cancelled(const struct world_peer *p,
+                    const struct segment *seg,
+                    bool sent)
 {
+    uint64_t bound = p->cancelled[seg->stream];
+
     return p->cancelled_any[seg->stream] &&
-           seg->attempt <= p->cancelled[seg->stream];
+           (sent ? seg->attempt == bound : seg->attempt <= bound);
 }
 
 static void done(struct world *w,
@@ -254,7 +258,7 @@ static bool take_head(struct world *w, struct channel *c)
     struct post **at, *post;
     int rc;
 
-    if (bulk_cancelled(p, &f->segment)) {
+    if (bulk_cancelled(p, &f->segment, false)) {
         frame_free(queue_take(&c->wire));
         return true;
     }
@@ -337,7 +341,7 @@ void bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
     struct bulk *k;
 
     assert(seg->stream < STREAM_COUNT);
-    if (from == w->opt.n_peers || from == peer || bulk_cancelled(p, seg)) {
+    if (from == w->opt.n_peers || from == peer || bulk_cancelled(p, seg, false)) {
         w->stats.broke_rules++;
         free(post);
         return;
@@ -386,7 +390,7 @@ static void cancel_channel(struct channel *c, uint64_t attempt)
     while (c->queued.head != NULL) {
         struct frame *f = queue_take(&c->queued);
 
-        if (f->segment.attempt <= attempt) {
+        if (f->segment.attempt == attempt) {
             frame_free(f);
         } else {
             queue_add(&rest, f);
@@ -397,8 +401,26 @@ static void cancel_channel(struct channel *c, uint64_t attempt)
         c->queued.tail = NULL;
     }
     for (struct frame *f = c->wire.head; f != NULL; f = f->next) {
-        if (f->segment.attempt <= attempt) {
+        if (f->segment.attempt == attempt) {
             f->silent = true; /* It travels on; nothing is reported. */
+        }
+    }
+}
+
+/* CANCEL 0: attempts count from elsewhere now. A connection on which a frame
+ * of the stream waits unposted ends with it. */
+static void forget_bound(struct world *w, uint32_t peer, uint32_t stream)
+{
+    w->peers[peer].cancelled_any[stream] = false;
+    w->peers[peer].cancelled[stream] = 0;
+    for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
+        for (uint32_t side = 0; side < 2; side++) {
+            const struct frame *f = k->channels[!side][stream].wire.head;
+
+            if (k->peer[side] == peer && k->state == BULK_UP && f != NULL &&
+                f->here) {
+                bulk_break(w, k, LOCO_ECANCELED);
+            }
         }
     }
 }
@@ -411,6 +433,10 @@ void bulk_cancel(struct world *w,
     struct world_peer *p = &w->peers[peer];
 
     assert(stream < STREAM_COUNT);
+    if (attempt == 0) {
+        forget_bound(w, peer, stream);
+        return;
+    }
     if (!p->cancelled_any[stream] || p->cancelled[stream] < attempt) {
         p->cancelled_any[stream] = true;
         p->cancelled[stream] = attempt;

@@ -183,7 +183,9 @@ void bulk_peer_died(struct world *w, uint32_t peer);
 void bulk_on_cut(struct world *w);
 void bulk_on_heal(struct world *w);
 void bulk_on_thaw(struct world *w, uint32_t peer);
-bool bulk_cancelled(const struct world_peer *p, const struct segment *seg);
+bool bulk_cancelled(const struct world_peer *p,
+                    const struct segment *seg,
+                    bool sent);
 void bulk_free(struct world *w);
 
 /* world_trace.c */
