@@ -484,25 +484,36 @@ static void begin_stop(struct daemon *d)
     uv_stop(&d->loop); /* the rest happens outside of callbacks */
 }
 
-/* Close in the reverse order of opening, running the loop until it is empty. */
+/* Close in the reverse order of opening, running the loop until it is empty.
+ * Signals keep their handlers to the end: by default they would kill us. */
 static void close_all(struct daemon *d)
 {
+    sigset_t both;
+
     if (d->control != NULL) {
         control_close(d->control);
     }
-    uv_close((uv_handle_t *)&d->sigterm, NULL);
-    uv_close((uv_handle_t *)&d->sigint, NULL);
     uv_close((uv_handle_t *)&d->publish, NULL);
     if (d->machine != NULL) {
         d->n_open++;
         machine_close(d->machine, on_closed, d);
-        while (d->n_open > 0 && uv_run(&d->loop, UV_RUN_ONCE) != 0) {
-        }
+    }
+    while (d->n_open > 0) {
+        (void)uv_run(&d->loop, UV_RUN_ONCE);
     }
     if (d->shell != NULL) {
         d->n_open++;
         shell_close(d->shell, on_closed, d);
     }
+    while (d->n_open > 0) {
+        (void)uv_run(&d->loop, UV_RUN_ONCE);
+    }
+    (void)sigemptyset(&both);
+    (void)sigaddset(&both, SIGTERM);
+    (void)sigaddset(&both, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &both, NULL);
+    uv_close((uv_handle_t *)&d->sigterm, NULL);
+    uv_close((uv_handle_t *)&d->sigint, NULL);
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     node_close(d->node);
     if (uv_loop_close(&d->loop) != 0) {
