@@ -9,8 +9,9 @@
  *   its ancestors hold ours   -> we were left out: join it
  *   our ancestors hold it     -> that peer was left out; it will see
  *   neither                   -> two branches: more committed tokens win, then
- *                                the lower commit hash, then the lower view
- *                                hash; the losers join the winner
+ *                                the lower commit hash, then the higher epoch,
+ *                                then the lower view hash; the losers join the
+ *                                winner
  */
 #include "daemon/node_internal.h"
 
@@ -285,6 +286,11 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
         struct hash32 commit = b->has_view ? b->commit : theirs->commit;
         int order = hash32_cmp(&n->known.commit, &commit);
 
+        /* A joiner knows few ancestors: an older view of the same commit is
+         * more likely one of them than another branch. */
+        if (order == 0 && ours->epoch != theirs->epoch) {
+            order = ours->epoch < theirs->epoch ? 1 : -1;
+        }
         lose = tokens > n->known.tokens ||
                (tokens == n->known.tokens &&
                 (order > 0 || (order == 0 && hash32_cmp(&n->ballot.hash,
@@ -399,6 +405,9 @@ void node_on_join(struct node *n, int peer, const struct join *m)
     }
     if (view_index(&n->ballot.cert.body, &n->members.peers[peer].id) < 0) {
         ballot_joiner_add(&n->ballot, peer, m);
+    } else { /* it is in already: the VIEW that says so was lost */
+        (void)members_send(&n->members, n->out, peer, MESSAGE_VIEW,
+                           &n->ballot.cert);
     }
 }
 

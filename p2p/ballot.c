@@ -124,6 +124,18 @@ static void acceptor_reset(struct ballot *b, uint64_t now_ms)
     b->found_until_ms = 0;
 }
 
+static void
+lineage_add(struct ballot *b, uint64_t epoch, const struct hash32 *hash)
+{
+    if (b->n_lineage == LINEAGE_MAX) {
+        memmove(b->lineage, b->lineage + 1,
+                (LINEAGE_MAX - 1) * sizeof b->lineage[0]);
+        b->n_lineage--;
+    }
+    b->lineage[b->n_lineage].epoch = epoch;
+    b->lineage[b->n_lineage++].hash = *hash;
+}
+
 static void adopt(struct ballot *b,
                   const struct ballot_context *ctx,
                   const struct view_cert *cert)
@@ -149,13 +161,10 @@ static void adopt(struct ballot *b,
             }
         }
     }
-    if (b->n_lineage == LINEAGE_MAX) {
-        memmove(b->lineage, b->lineage + 1,
-                (LINEAGE_MAX - 1) * sizeof b->lineage[0]);
-        b->n_lineage--;
+    if (b->n_lineage == 0 && cert->body.mode != VIEW_FOUND) {
+        lineage_add(b, cert->body.epoch - 1, &cert->body.prev);
     }
-    b->lineage[b->n_lineage].epoch = cert->body.epoch;
-    b->lineage[b->n_lineage++].hash = b->hash;
+    lineage_add(b, cert->body.epoch, &b->hash);
     b->adopted = true;
     b->adopted_ms = ctx->now_ms;
     save(b, ctx);

@@ -106,6 +106,19 @@ void transfer_source(struct transfer *t,
     ask(t, out);
 }
 
+/* Nothing came. What a source sends to an earlier life of this process would
+ * stand unposted at the head of its connection for ever: end that connection.
+ * The bound is set again by what follows. */
+static void unblock(struct out *out)
+{
+    struct action *a = out_add(out, ACTION_CANCEL);
+
+    if (a != NULL) {
+        a->stream = STREAM_FETCH;
+        a->attempt = 0;
+    }
+}
+
 static void source_lost(struct transfer *t, struct out *out)
 {
     cancel(t, out);
@@ -147,9 +160,13 @@ void transfer_refused(struct transfer *t,
 
 void transfer_tick(struct transfer *t, uint64_t now_ms, struct out *out)
 {
+    bool silent = now_ms - t->progress_ms >= t->fetch_ms;
+
     if (t->active && !t->finished && t->source != MEMBERS_NONE &&
-        (now_ms - t->progress_ms >= t->fetch_ms ||
-         !members_linked(t->members, t->source))) {
+        (silent || !members_linked(t->members, t->source))) {
+        if (silent) {
+            unblock(out);
+        }
         source_lost(t, out);
     }
 }
