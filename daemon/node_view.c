@@ -148,7 +148,8 @@ static void ask_view(struct node *n, int peer)
 }
 
 /* Leave our view for that of others. Our displacement since the last commit is
- * kept over the reload unless we voted in a round whose fate we do not know. */
+ * kept over the reload unless it is in a ring whose fate we do not know: the
+ * others may have committed it without our vote. */
 static void leave_view(struct node *n, const char *why)
 {
     struct action *a;
@@ -156,7 +157,8 @@ static void leave_view(struct node *n, const char *why)
     out_log(n->out, LOG_WARN, "leaving view %llu at round %llu: %s",
             (unsigned long long)n->ballot.cert.body.epoch,
             (unsigned long long)n->known.round, why);
-    n->rebase = n->round.phase != ROUND_VOTED;
+    n->rebase = !(n->round.has_plan && n->round.in_plan &&
+                  n->round.phase != ROUND_COMMITTED);
     round_freeze(&n->round, n->out);
     ballot_drop_view(&n->ballot, n->now);
     n->round.has_plan = false;
@@ -189,9 +191,37 @@ static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
     ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
 }
 
+/* A view that follows one we do not know is entered when at least half of its
+ * other members say, each over its own link, that they are in it. */
+static void confirm_view(struct node *n)
+{
+    const struct view_body *v = &n->ballot.pending.body;
+    struct ballot_context c;
+    uint32_t there = 0;
+
+    if (!n->ballot.has_pending || n->finished) {
+        return;
+    }
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        struct peer_id id = view_member_id(&v->members[i]);
+        int row = members_find(&n->members, &id);
+
+        there += row != MEMBERS_NONE && members_linked(&n->members, row) &&
+                 n->members.peers[row].has_beat &&
+                 n->members.peers[row].beat.has_view &&
+                 hash32_eq(&n->members.peers[row].beat.view,
+                           &n->ballot.pending_hash);
+    }
+    if (there > 0 && 2 * there >= v->n_members - 1) {
+        c = node_context(n);
+        ballot_confirm(&n->ballot, &c);
+    }
+}
+
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
 {
     members_beat(&n->members, peer, m, n->now);
+    confirm_view(n);
     if (n->ballot.have && n->finished && m->state == NODE_FINISHED &&
         node_beat_ahead(n, m)) {
         leave_view(n, "another branch of the run ended ahead of ours");
@@ -246,6 +276,7 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m)
 
     if (!n->finished) {
         ballot_recv(&n->ballot, &c, peer, MESSAGE_VIEW, m);
+        confirm_view(n);
     }
     if (n->ballot.adopted || !n->ballot.have ||
         view_index_key(&m->body, n->opt.public_key) >= 0 ||
@@ -419,6 +450,7 @@ void node_on_adopted(struct node *n)
     out_log(n->out, LOG_INFO, "view %llu: %u peers, round %llu%s",
             (unsigned long long)v->epoch, v->n_members,
             (unsigned long long)v->round, v->fork ? ", fork" : "");
+    n->members.beat_at_ms = n->now; /* who joins waits to hear it */
     node_sync_reset(n);
     if (r->round == v->round && round_decided(r, &v->commit)) {
         node_on_committed(n); /* the view decided our round */

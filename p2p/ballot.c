@@ -141,6 +141,7 @@ static void adopt(struct ballot *b,
                   const struct view_cert *cert)
 {
     acceptor_reset(b, ctx->now_ms);
+    b->has_pending = false;
     b->cert = *cert;
     b->have = true;
     b->restored = false;
@@ -667,10 +668,9 @@ static bool may_promise(const struct ballot *b,
         return false;
     }
     if (p->mode == VIEW_FORK) {
-        return b->have &&
-               (b->fork_bound ||
-                ctx->now_ms - b->doubt_since_ms >=
-                    b->opt.fork_after_ms - b->opt.fork_after_ms / 4);
+        return b->have && (b->fork_bound ||
+                           ctx->now_ms - b->doubt_since_ms >=
+                               b->opt.fork_after_ms - b->opt.fork_after_ms / 4);
     }
     return !b->fork_bound && (p->urgent || !ctx->in_flight || b->frozen);
 }
@@ -800,8 +800,7 @@ static void on_accept(struct ballot *b,
 /* A signature on the view that we are in already. Peers of another branch know
  * only the members that the certificate names, not those of the view before:
  * the more of these signed, the better they can check it. */
-static void
-late_signature(struct ballot *b, int peer, const struct accepted *a)
+static void late_signature(struct ballot *b, int peer, const struct accepted *a)
 {
     const uint8_t *key = b->members->peers[peer].public_key;
     struct view_cert *cert = &b->cert;
@@ -857,8 +856,7 @@ static bool is_past(const struct ballot *b, const struct view_cert *cert)
     struct hash32 hash;
 
     view_hash(v, &hash);
-    return hash32_eq(&hash, &b->hash) ||
-           hash32_eq(&hash, &b->cert.body.prev) ||
+    return hash32_eq(&hash, &b->hash) || hash32_eq(&hash, &b->cert.body.prev) ||
            (v->mode == VIEW_MAJORITY && v->epoch <= b->cert.body.epoch &&
             v->members[at].joined != v->epoch);
 }
@@ -881,7 +879,24 @@ static void on_view(struct ballot *b,
         b->malformed++;
         return;
     }
-    adopt(b, ctx, cert);
+    if (cert->body.mode == VIEW_MAJORITY && !known) {
+        b->has_pending = true;
+        b->pending = *cert;
+        view_hash(&cert->body, &b->pending_hash);
+    } else if (cert->body.mode != VIEW_FOUND || !b->have) {
+        adopt(b, ctx, cert); /* the others carry our own signature */
+    }
+}
+
+void ballot_confirm(struct ballot *b, const struct ballot_context *ctx)
+{
+    if (b->has_pending &&
+        (!b->have || b->pending.body.epoch > b->cert.body.epoch)) {
+        struct view_cert cert = b->pending;
+
+        adopt(b, ctx, &cert);
+    }
+    b->has_pending = false;
 }
 
 static void on_suspect(struct ballot *b,

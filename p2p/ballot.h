@@ -101,6 +101,13 @@ struct ballot {
     uint32_t found_min;
     struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
 
+    /* A view that names us and follows one that we do not know: its signers
+     * mean nothing to us. The owner confirms it when enough of its other
+     * members say that they are in it. */
+    bool has_pending;
+    struct view_cert pending;
+    struct hash32 pending_hash;
+
     /* For the owner: set by a step, cleared by it. */
     bool adopted;
     uint64_t adopted_ms;
@@ -159,6 +166,9 @@ void ballot_lost(struct ballot *b, const struct peer_id *id);
 void ballot_tick(struct ballot *b, const struct ballot_context *ctx);
 
 uint64_t ballot_deadline(const struct ballot *b);
+
+/* Enter the pending view. */
+void ballot_confirm(struct ballot *b, const struct ballot_context *ctx);
 
 /* Leave the current view: a joiner from now on, who still votes on the view
  * that follows the one it left. */

@@ -42,9 +42,12 @@ int view_sort(struct view_body *view);
  * edges in range. */
 bool view_well_formed(const struct view_body *view);
 
-/* Check a certificate. `prev` is the view it replaces where we know it, else
- * NULL: then only signatures of members that are not new are counted, against
- * half of those. LOCO_EPROTO or LOCO_ESIG. */
+/* Check a certificate. `prev` is the view it replaces where we know it. Where
+ * we do not (NULL), who may sign is not known either: members that the view
+ * left out do. Then all signatures must verify, at least half as many as there
+ * are members that are not new, one of these among them. That finds damage; it
+ * does not stop a liar, who can make up such a view. LOCO_EPROTO or LOCO_ESIG.
+ */
 int view_cert_check(const struct view_cert *cert,
                     const struct view_body *prev,
                     const struct signer *signer);

@@ -198,6 +198,30 @@ static void forks_and_first_views_need_every_member(void **state)
     }
 }
 
+/* View 2 has left peer `out` of the three out; it signed all the same. */
+static void without_the_view_before_any_signer_of_it_counts(void **state)
+{
+    struct view_body prev = view_of(3, 1, VIEW_MAJORITY);
+    struct view_body next = view_of(2, 2, VIEW_MAJORITY);
+    struct view_cert c = {.body = next, .ballot = 5};
+
+    (void)state;
+    sign_as(&c, 1, 5);
+    sign_as(&c, 2, 5);
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), 0);
+    assert_int_equal(view_cert_check(&c, NULL, &pen[0]), 0);
+    c.sigs[1].sig[0] ^= 1;
+    assert_int_equal(view_cert_check(&c, NULL, &pen[0]), LOCO_ESIG);
+    c = (struct view_cert){.body = next, .ballot = 5};
+    sign_as(&c, 2, 5); /* nobody of the view itself */
+    assert_int_equal(view_cert_check(&c, NULL, &pen[0]), LOCO_ESIG);
+    c = (struct view_cert){.body = view_of(5, 2, VIEW_MAJORITY), .ballot = 5};
+    sign_as(&c, 1, 5);
+    sign_as(&c, 1, 5);
+    sign_as(&c, 1, 5); /* one of five, three times */
+    assert_int_equal(view_cert_check(&c, NULL, &pen[0]), LOCO_ESIG);
+}
+
 static void bodies_from_outside_must_be_well_formed(void **state)
 {
     struct view_body v = view_of(3, 2, VIEW_MAJORITY), bad = v;
@@ -264,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_changed_body_invalidates_its_signatures),
         cmocka_unit_test(strangers_do_not_count),
         cmocka_unit_test(forks_and_first_views_need_every_member),
+        cmocka_unit_test(without_the_view_before_any_signer_of_it_counts),
         cmocka_unit_test(bodies_from_outside_must_be_well_formed),
         cmocka_unit_test(a_member_cannot_stand_twice),
         cmocka_unit_test(roles_pass_to_every_member),
