@@ -109,11 +109,26 @@ static struct members_link *link_find(struct members *m, uint32_t link)
     return NULL;
 }
 
+static bool link_usable(const struct members_link *l, int peer)
+{
+    return l->used && l->peer == peer && !l->closing;
+}
+
+/* Where to speak to a peer. The other side may have given up one of two links
+ * without our knowing (half-open): not one that is silent while another is
+ * not. */
 static struct members_link *link_of_peer(struct members *m, int peer)
 {
+    uint64_t newest = 0;
+
     for (int i = 0; i < LINKS_MAX; i++) {
-        if (m->links[i].used && m->links[i].peer == peer &&
-            !m->links[i].closing) {
+        if (link_usable(&m->links[i], peer) && m->links[i].heard_ms > newest) {
+            newest = m->links[i].heard_ms;
+        }
+    }
+    for (int i = 0; i < LINKS_MAX; i++) {
+        if (link_usable(&m->links[i], peer) &&
+            m->links[i].heard_ms + m->opt.suspect_ms >= newest) {
             return &m->links[i];
         }
     }
@@ -127,6 +142,20 @@ static void hang_up(struct members_link *l, struct out *out)
     if (a != NULL) {
         a->link = l->link;
         l->closing = true;
+    }
+}
+
+/* Close what has been silent for long while another link to it was not. */
+static void half_open_close(struct members *m, uint64_t now_ms, struct out *out)
+{
+    for (int i = 0; i < LINKS_MAX; i++) {
+        struct members_link *l = &m->links[i];
+
+        if (l->used && !l->closing && m->peers[l->peer].n_links > 1 &&
+            now_ms - l->heard_ms > m->opt.dead_ms &&
+            link_of_peer(m, l->peer) != l) {
+            hang_up(l, out);
+        }
     }
 }
 
@@ -178,7 +207,10 @@ bool members_link_up(struct members *m,
     }
     p = &m->peers[i];
     old = link_of_peer(m, i);
-    *slot = (struct members_link){.used = true, .link = event->link, .peer = i};
+    *slot = (struct members_link){.used = true,
+                                  .link = event->link,
+                                  .peer = i,
+                                  .heard_ms = event->now_ms};
     p->n_links++;
     p->address = event->address;
     memcpy(p->public_key, event->public_key, sizeof p->public_key);
@@ -249,6 +281,7 @@ int members_heard(struct members *m, uint32_t link, uint64_t now_ms)
     if (l == NULL) {
         return MEMBERS_NONE;
     }
+    l->heard_ms = now_ms;
     m->peers[l->peer].heard_ms = now_ms;
     m->peers[l->peer].suspected = false;
     return l->peer;
@@ -325,6 +358,9 @@ void members_gap(struct members *m, uint64_t now_ms)
         m->peers[i].heard_ms = now_ms;
         m->peers[i].down_ms = now_ms;
         m->peers[i].refused = false;
+    }
+    for (int i = 0; i < LINKS_MAX; i++) {
+        m->links[i].heard_ms = now_ms;
     }
 }
 
@@ -590,6 +626,7 @@ void members_tick(struct members *m,
             }
         }
     }
+    half_open_close(m, now_ms, out);
     dial_due(m, now_ms, out);
     if (now_ms >= m->beat_at_ms) {
         beats_send(m, beat, out);

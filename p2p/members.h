@@ -60,6 +60,7 @@ struct members_link {
     bool closing;
     uint32_t link;
     int peer;
+    uint64_t heard_ms;
 };
 
 struct members_bootstrap {
