@@ -173,9 +173,12 @@ void node_on_applied(struct node *n, const struct local_event *e)
 
 void node_on_trained(struct node *n, const struct local_event *e)
 {
+    if (!n->training) {
+        return; /* not asked for */
+    }
     n->training = false;
     n->inner_step = e->inner_step;
-    if (e->rc != 0) {
+    if (e->rc != 0 || e->tokens > ROUND_TOKENS_MAX) {
         n->reason = "the trainer failed";
         return;
     }

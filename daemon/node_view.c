@@ -192,12 +192,13 @@ static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
 }
 
 /* A view that follows one we do not know is entered when at least half of its
- * other members say, each over its own link, that they are in it. */
+ * other members say, each over its own link, that they are in it. Those who
+ * join with it do not count: they wait for the same as we. */
 static void confirm_view(struct node *n)
 {
     const struct view_body *v = &n->ballot.pending.body;
     struct ballot_context c;
-    uint32_t there = 0;
+    uint32_t there = 0, others = 0;
 
     if (!n->ballot.has_pending || n->finished) {
         return;
@@ -206,13 +207,17 @@ static void confirm_view(struct node *n)
         struct peer_id id = view_member_id(&v->members[i]);
         int row = members_find(&n->members, &id);
 
+        if (v->members[i].joined == v->epoch || id_eq(&id, &n->opt.self)) {
+            continue;
+        }
+        others++;
         there += row != MEMBERS_NONE && members_linked(&n->members, row) &&
                  n->members.peers[row].has_beat &&
                  n->members.peers[row].beat.has_view &&
                  hash32_eq(&n->members.peers[row].beat.view,
                            &n->ballot.pending_hash);
     }
-    if (there > 0 && 2 * there >= v->n_members - 1) {
+    if (there > 0 && 2 * there >= others) {
         c = node_context(n);
         ballot_confirm(&n->ballot, &c);
     }

@@ -45,11 +45,8 @@ bool out_send(struct out *out,
     return at != UINT32_MAX && out_send_again(out, link, message, at, len);
 }
 
-bool out_send_again(struct out *out,
-                    uint32_t link,
-                    uint16_t message,
-                    uint32_t at,
-                    size_t len)
+bool out_send_again(
+    struct out *out, uint32_t link, uint16_t message, uint32_t at, size_t len)
 {
     struct action *a = out_add(out, ACTION_SEND);
 

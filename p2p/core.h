@@ -240,11 +240,8 @@ bool out_send(struct out *out,
 
 /* Queue the same bytes for one more link: `at`, `len` name what out_bytes()
  * took before. */
-bool out_send_again(struct out *out,
-                    uint32_t link,
-                    uint16_t message,
-                    uint32_t at,
-                    size_t len);
+bool out_send_again(
+    struct out *out, uint32_t link, uint16_t message, uint32_t at, size_t len);
 
 /* Queue one log line (cut at CORE_TEXT_MAX). Level as in proto/base/log.h. */
 void out_log(struct out *out, int level, const char *fmt, ...)

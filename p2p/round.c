@@ -269,6 +269,7 @@ static void watch_ready(struct round *r, uint64_t now_ms)
         tokens += mask >> i & 1 ? r->readies[i].tokens : 0;
     }
     if (tokens == 0 || !view_quorum(view_of(r), mask, r->ballot->departed)) {
+        r->half_ready_ms = r->possible_ms = 0; /* a READY was replaced */
         return;
     }
     if (r->half_ready_ms == 0) {
@@ -302,8 +303,12 @@ static void make_plan(struct round *r, uint64_t now_ms, struct out *out)
         0) {
         return;
     }
-    broadcast(r, out, UINT64_MAX, MESSAGE_PLAN, &msg);
     on_plan(r, (int)self_of(r), &msg, now_ms, out);
+    if (!r->has_plan) {
+        change(r, "no plan of these contributions is possible");
+        return;
+    }
+    broadcast(r, out, UINT64_MAX, MESSAGE_PLAN, &msg);
 }
 
 /* A plan that we may follow: of this attempt, of distinct members that are

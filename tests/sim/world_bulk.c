@@ -341,7 +341,8 @@ void bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
     struct bulk *k;
 
     assert(seg->stream < STREAM_COUNT);
-    if (from == w->opt.n_peers || from == peer || bulk_cancelled(p, seg, false)) {
+    if (from == w->opt.n_peers || from == peer ||
+        bulk_cancelled(p, seg, false)) {
         w->stats.broke_rules++;
         free(post);
         return;

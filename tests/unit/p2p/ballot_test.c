@@ -206,8 +206,7 @@ proposes(struct cast *c, uint32_t n, uint64_t *ballot, struct prepare *p)
     assert_int_equal(c->a[0]->ballot.phase, BALLOT_GATHER);
 }
 
-static struct promise
-promise_of(struct cast *c, int i, const struct prepare *p)
+static struct promise promise_of(struct cast *c, int i, const struct prepare *p)
 {
     struct promise m = {.body = {.epoch = p->epoch,
                                  .view = p->view,
@@ -218,12 +217,11 @@ promise_of(struct cast *c, int i, const struct prepare *p)
     return m;
 }
 
-static void
-answer(struct cast *c, int i, struct promise *m)
+static void answer(struct cast *c, int i, struct promise *m)
 {
-    assert_int_equal(message_sign(&c->a[i]->signer, &promise_body_schema,
-                                  &m->body, m->sig),
-                     0);
+    assert_int_equal(
+        message_sign(&c->a[i]->signer, &promise_body_schema, &m->body, m->sig),
+        0);
     say(c, i, 0, MESSAGE_PROMISE, m);
 }
 
@@ -253,7 +251,8 @@ static void promises_of_another_epoch_do_not_count(void **state)
     cast_close(c);
 }
 
-static void an_accepted_value_that_no_ballot_could_carry_is_refused(void **state)
+static void
+an_accepted_value_that_no_ballot_could_carry_is_refused(void **state)
 {
     struct cast *c = cast_open(3);
     struct prepare p;
@@ -428,7 +427,11 @@ static void joiners_come_in_at_a_boundary_only(void **state)
     }
     cast_wait(c, 10000);
     assert_int_equal(c->a[0]->ballot.cert.body.n_members, 4);
+    assert_false(c->a[CAST_STRANGE]->ballot.have); /* not on one word alone */
+    confirm(c, CAST_STRANGE);
     assert_true(c->a[CAST_STRANGE]->ballot.have);
+    assert_true(
+        hash32_eq(&c->a[CAST_STRANGE]->ballot.hash, &c->a[0]->ballot.hash));
     cast_close(c);
 }
 
@@ -455,9 +458,8 @@ static void joiners_that_went_away_free_their_places(void **state)
 
     (void)state;
     for (uint64_t k = 0; k < 3 * BALLOT_JOINERS_MAX; k++) {
-        struct event e = {.type = EVENT_LINK_UP,
-                          .link = 100 + (uint32_t)k,
-                          .inbound = true};
+        struct event e = {
+            .type = EVENT_LINK_UP, .link = 100 + (uint32_t)k, .inbound = true};
         struct identity id;
 
         identity_fake(&id, 1000 + k);

@@ -56,8 +56,8 @@ struct cast {
     void *scratch;
     uint32_t head, tail;
     struct letter queue[CAST_QUEUE];
-    bool deaf[CAST_MAX];                     /* neither sends nor receives */
-    bool (*drop)(const struct letter *l);    /* true: the message is lost */
+    bool deaf[CAST_MAX];                  /* neither sends nor receives */
+    bool (*drop)(const struct letter *l); /* true: the message is lost */
 };
 
 static inline int row_of(const struct cast *c, int at, int whom)
@@ -71,8 +71,7 @@ static inline struct ballot_context context(struct cast *c, int i)
     struct ballot_context ctx = {
         .now_ms = c->now_ms,
         .out = c->out,
-        .in_flight =
-            a->round.has_plan && a->round.phase != ROUND_COMMITTED,
+        .in_flight = a->round.has_plan && a->round.phase != ROUND_COMMITTED,
         .may_found = !a->ballot.have,
     };
 
@@ -154,9 +153,8 @@ static inline void deliver(struct cast *c, const struct letter *l)
     int peer = row_of(c, l->to, l->from);
     struct ballot_context ctx;
 
-    assert_int_equal(msg_decode(message_schema(l->type), l->bytes, l->len,
-                                c->scratch),
-                     0);
+    assert_int_equal(
+        msg_decode(message_schema(l->type), l->bytes, l->len, c->scratch), 0);
     ctx = context(c, l->to);
     if (l->type >= MESSAGE_READY && l->type <= MESSAGE_VOTE) {
         round_recv(&a->round, peer, (enum message_type)l->type, c->scratch,
@@ -167,6 +165,17 @@ static inline void deliver(struct cast *c, const struct letter *l)
     }
     mail(c, l->to);
     settle(c, l->to);
+}
+
+/* A joiner knows nobody of the view before and waits for the members' own word
+ * (node_view.c): here they always give it. */
+static inline void confirm(struct cast *c, int i)
+{
+    struct ballot_context ctx = context(c, i);
+
+    ballot_confirm(&c->a[i]->ballot, &ctx);
+    mail(c, i);
+    settle(c, i);
 }
 
 /* Deliver until nobody has anything to say. */
@@ -249,7 +258,8 @@ static inline void actor_open(struct cast *c, int i)
     struct ballot_options bo = {.ballot_ms = BALLOT_MS,
                                 .fork_after_ms = FORK_MS,
                                 .seed = (uint64_t)i + 1};
-    struct round_options ro = {.plan_ms = 2000, .vote_ms = 3000, .hop_ms = 2000};
+    struct round_options ro = {
+        .plan_ms = 2000, .vote_ms = 3000, .hop_ms = 2000};
     struct run_terms *terms = calloc(1, sizeof *terms);
 
     assert_non_null(terms);

@@ -12,7 +12,7 @@
 #include "proto/base/rng.h"
 #include "proto/sign.h"
 
-#define DEAD_MS  2400
+#define DEAD_MS   2400
 #define REDIAL_MS 1000
 
 struct fixture {
@@ -309,7 +309,8 @@ static void a_message_to_many_is_encoded_once(void **state)
     }
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+#define T(name)                                                                \
+    cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
 int main(void)
 {

@@ -206,13 +206,16 @@ static void every_member_ends_with_the_sum_of_all(void **state)
 {
     (void)state;
     for (uint32_t n = 2; n <= MEMBERS_MAX; n++) {
-        const uint64_t sizes[] = {0,         1,         BLOCK - 1,
-                                  BLOCK,     n * BLOCK, n * BLOCK + 1,
+        const uint64_t sizes[] = {0,
+                                  1,
+                                  BLOCK - 1,
+                                  BLOCK,
+                                  n * BLOCK,
+                                  n * BLOCK + 1,
                                   n * 5 * BLOCK + 3};
 
         for (unsigned k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-            for (uint32_t segment = BLOCK; segment <= 4 * BLOCK;
-                 segment *= 2) {
+            for (uint32_t segment = BLOCK; segment <= 4 * BLOCK; segment *= 2) {
                 struct rig *g = rig_new(n, sizes[k], segment);
 
                 run(g, 1000 * n + k);

@@ -32,7 +32,8 @@ static int open_fixture(void **state)
     opt.self = f->self.id;
     members_init(&f->m, &opt, 0);
     for (uint32_t i = 0; i < 2; i++) {
-        struct event e = {.type = EVENT_LINK_UP, .link = i + 1, .inbound = true};
+        struct event e = {
+            .type = EVENT_LINK_UP, .link = i + 1, .inbound = true};
 
         identity_fake(&f->peer[i], i);
         e.peer = f->peer[i].id;
@@ -220,7 +221,8 @@ static void an_empty_object_is_finished_at_once(void **state)
     assert_true(f->t.finished);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+#define T(name)                                                                \
+    cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
 int main(void)
 {

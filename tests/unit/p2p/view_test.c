@@ -50,17 +50,15 @@ static uint32_t person(const struct view_body *v, uint32_t member)
     return 0;
 }
 
-static void
-sign_as(struct view_cert *c, uint32_t person_index, uint64_t ballot)
+static void sign_as(struct view_cert *c, uint32_t person_index, uint64_t ballot)
 {
     struct ballot_body b = {.ballot = ballot};
     struct view_signature *s = &c->sigs[c->n_sigs++];
 
     view_hash(&c->body, &b.view);
     memcpy(s->public_key, who[person_index].public, 32);
-    assert_int_equal(message_sign(&pen[person_index], &ballot_body_schema, &b,
-                                  s->sig),
-                     0);
+    assert_int_equal(
+        message_sign(&pen[person_index], &ballot_body_schema, &b, s->sig), 0);
 }
 
 /* Members `mask` of `prev` sign the view that follows it. */
@@ -129,8 +127,7 @@ static void a_majority_of_the_view_before_makes_a_certificate(void **state)
 static void a_doubled_signature_counts_once(void **state)
 {
     struct view_body prev = view_of(5, 1, VIEW_MAJORITY);
-    struct view_cert c =
-        cert_of(&prev, view_of(4, 2, VIEW_MAJORITY), 0x3);
+    struct view_cert c = cert_of(&prev, view_of(4, 2, VIEW_MAJORITY), 0x3);
 
     (void)state;
     c.sigs[c.n_sigs++] = c.sigs[0];
@@ -141,8 +138,7 @@ static void a_doubled_signature_counts_once(void **state)
 static void a_forged_signature_spoils_the_certificate(void **state)
 {
     struct view_body prev = view_of(5, 1, VIEW_MAJORITY);
-    struct view_cert c =
-        cert_of(&prev, view_of(4, 2, VIEW_MAJORITY), 0x1f);
+    struct view_cert c = cert_of(&prev, view_of(4, 2, VIEW_MAJORITY), 0x1f);
 
     (void)state;
     c.sigs[1].sig[7] ^= 1;
@@ -152,8 +148,7 @@ static void a_forged_signature_spoils_the_certificate(void **state)
 static void a_signature_of_another_ballot_does_not_count(void **state)
 {
     struct view_body prev = view_of(3, 1, VIEW_MAJORITY);
-    struct view_cert c =
-        cert_of(&prev, view_of(3, 2, VIEW_MAJORITY), 0x1);
+    struct view_cert c = cert_of(&prev, view_of(3, 2, VIEW_MAJORITY), 0x1);
 
     (void)state;
     sign_as(&c, person(&prev, 1), 6);
@@ -164,8 +159,7 @@ static void a_signature_of_another_ballot_does_not_count(void **state)
 static void a_changed_body_invalidates_its_signatures(void **state)
 {
     struct view_body prev = view_of(3, 1, VIEW_MAJORITY);
-    struct view_cert c =
-        cert_of(&prev, view_of(3, 2, VIEW_MAJORITY), 0x7);
+    struct view_cert c = cert_of(&prev, view_of(3, 2, VIEW_MAJORITY), 0x7);
 
     (void)state;
     c.body.round++;
@@ -175,8 +169,7 @@ static void a_changed_body_invalidates_its_signatures(void **state)
 static void strangers_do_not_count(void **state)
 {
     struct view_body prev = view_of(3, 1, VIEW_MAJORITY);
-    struct view_cert c =
-        cert_of(&prev, view_of(3, 2, VIEW_MAJORITY), 0x1);
+    struct view_cert c = cert_of(&prev, view_of(3, 2, VIEW_MAJORITY), 0x1);
 
     (void)state;
     sign_as(&c, 5, 5);

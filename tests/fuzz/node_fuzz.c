@@ -1,0 +1,199 @@
+/* node_fuzz.c - arbitrary events into a whole node that is a member of a view
+ * of three: it never crashes, never asserts, never ticks without end, and says
+ * no more than fits.
+ *
+ * The input is a program. Besides raw bytes as messages, the node's own
+ * messages come back to it changed and properly signed by a member: what a
+ * liar inside the view can say.
+ */
+#include "tests/unit/daemon/hand.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define STEPS_MAX 20000
+
+struct input {
+    const uint8_t *at, *end;
+};
+
+static uint8_t u8(struct input *in)
+{
+    return in->at < in->end ? *in->at++ : 0;
+}
+
+static uint64_t number(struct input *in)
+{
+    uint64_t x = 0;
+
+    for (uint8_t n = u8(in) % 9; n > 0; n--) {
+        x = x << 8 | u8(in);
+    }
+    return x;
+}
+
+/* Where the signature of a message stands, and what it covers. */
+static void sign_again(struct hand *h, uint32_t p, uint16_t type, void *obj)
+{
+    switch (type) {
+#define SIGNED(NAME, name)                                                     \
+    case MESSAGE_##NAME: {                                                     \
+        struct name *m = obj;                                                  \
+                                                                               \
+        hand_sign(h, p, &name##_body_schema, &m->body, m->sig);                \
+        return;                                                                \
+    }
+        SIGNED(GOODBYE, goodbye)
+        SIGNED(PROMISE, promise)
+        SIGNED(JOIN, join)
+        SIGNED(READY, ready)
+        SIGNED(PLAN, plan)
+        SIGNED(VOTE, vote)
+        SIGNED(EVALUATED, evaluated)
+#undef SIGNED
+    case MESSAGE_ACCEPTED: {
+        struct accepted *m = obj;
+
+        hand_sign(h, p, &ballot_body_schema, &m->body, m->sig);
+        return;
+    }
+    default:
+        return;
+    }
+}
+
+/* The last message of this type that the node sent, with some bytes changed,
+ * as its own word of puppet p. */
+static void echo(struct hand *h, struct input *in)
+{
+    uint32_t p = u8(in) % h->n_puppets;
+    uint16_t type = u8(in), changes = u8(in) % 8;
+    const struct hand_message *m = &h->last[type];
+    const struct msg_schema *schema = message_schema(type);
+    uint8_t *bytes;
+
+    if (m->len == 0 || schema == NULL) {
+        return;
+    }
+    bytes = malloc(m->len);
+    hand_check(bytes != NULL);
+    memcpy(bytes, m->bytes, m->len);
+    while (changes-- > 0) {
+        uint32_t at = (uint32_t)u8(in) << 8 | u8(in);
+
+        bytes[at % m->len] = u8(in);
+    }
+    if (msg_decode(schema, bytes, m->len, h->scratch) == 0) {
+        sign_again(h, p, type, h->scratch);
+        hand_say(h, p, (enum message_type)type, h->scratch);
+    }
+    free(bytes);
+}
+
+static void raw(struct hand *h, struct input *in)
+{
+    uint32_t p = u8(in) % h->n_puppets;
+    uint16_t type = u8(in);
+    size_t n = u8(in), left = (size_t)(in->end - in->at);
+
+    n = n > left ? left : n;
+    hand_say_bytes(h, p, type, in->at, n);
+    in->at += n;
+}
+
+static void segment_done(struct hand *h, struct input *in)
+{
+    struct event e = {.type = EVENT_SEG_DONE, .sent = u8(in) % 2};
+
+    e.rc = u8(in) % 3 == 0 ? -30013 : 0;
+    e.segment.peer = h->puppet[u8(in) % h->n_puppets].id;
+    e.segment.stream = u8(in) % STREAM_COUNT;
+    e.segment.attempt = u8(in) % 2 == 0 ? h->node->round.ring.attempt
+                                        : h->node->transfer.attempt;
+    e.segment.seg = (uint32_t)number(in);
+    hand_post(h, &e);
+}
+
+/* What the machine could report, in any order. */
+static void local_event(struct hand *h, struct input *in)
+{
+    struct local_event l = {.type =
+                                (enum local_type)(u8(in) % LOCAL_TYPE_COUNT)};
+
+    if (l.type == LOCAL_CONFIGURED || l.type == LOCAL_DRAIN) {
+        return; /* once at the start; the end */
+    }
+    l.rc = u8(in) % 4 == 0 ? -30007 : 0;
+    l.round = number(in);
+    l.inner_step = number(in);
+    l.tokens = number(in);
+    l.buffer = (enum buffer_kind)(u8(in) % BUFFER_KIND_COUNT);
+    l.index = number(in);
+    l.request = number(in);
+    hand_local(h, &l);
+}
+
+static void link_event(struct hand *h, struct input *in)
+{
+    uint32_t p = u8(in) % h->n_puppets;
+    struct event e = {.type = EVENT_LINK_DOWN, .link = h->link[p]};
+
+    if (u8(in) % 2 == 0) {
+        hand_link(h, p);
+    } else if (h->link[p] != 0) {
+        h->link[p] = 0;
+        hand_post(h, &e);
+    }
+}
+
+static void one(struct hand *h, struct input *in)
+{
+    struct event e = {.type = EVENT_SAVE_FAILED, .rc = -30008};
+
+    switch (u8(in) % 9) {
+    case 0:
+        hand_wait(h, u8(in) * 4U);
+        break;
+    case 1:
+        raw(h, in);
+        break;
+    case 2:
+    case 3:
+        echo(h, in);
+        break;
+    case 4:
+        segment_done(h, in);
+        break;
+    case 5:
+        local_event(h, in);
+        break;
+    case 6:
+        link_event(h, in);
+        break;
+    case 7:
+        h->obedient = u8(in) % 2 == 0;
+        break;
+    default:
+        if (u8(in) % 2 == 0) {
+            hand_post(h, &e);
+        } else {
+            h->now_ms += number(in) % 100000; /* it slept */
+        }
+        break;
+    }
+    hand_drain(h, 64);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = {.at = data, .end = data + size};
+    struct hand *h = hand_open(2);
+
+    hand_wait(h, 4000);
+    hand_check(h->node->ballot.have);
+    while (in.at < in.end && h->steps < STEPS_MAX) {
+        one(h, &in);
+    }
+    hand_wait(h, 3000);
+    hand_close(h);
+    return 0;
+}

@@ -1,0 +1,230 @@
+/* node_test.c - a whole node among peers that do their part, and among liars.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/daemon/hand.h"
+
+static struct node_status status(const struct hand *h)
+{
+    struct node_status s;
+
+    node_status(h->node, &s);
+    return s;
+}
+
+static struct hand *in_a_view(uint32_t n_puppets)
+{
+    struct hand *h = hand_open(n_puppets);
+
+    h->terms.stop_rounds = 1000000;
+    hand_wait(h, 5000);
+    assert_true(h->node->ballot.have);
+    assert_int_equal(h->node->ballot.cert.body.n_members, n_puppets + 1);
+    return h;
+}
+
+static void a_node_founds_a_view_with_peers_that_are_ready(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= HAND_PUPPETS; n++) {
+        hand_close(in_a_view(n));
+    }
+}
+
+static void rounds_commit_while_everybody_does_their_part(void **state)
+{
+    struct hand *h = in_a_view(2);
+
+    (void)state;
+    hand_wait(h, 20000);
+    assert_true(status(h).round > 5);
+    assert_int_equal(status(h).rounds_aborted, 0);
+    assert_int_equal(status(h).malformed, 0);
+    assert_int_equal(h->n_applied, status(h).round);
+    assert_int_equal(h->overflow, 0);
+    hand_close(h);
+}
+
+static void a_silent_member_is_lost_and_the_others_go_on(void **state)
+{
+    struct hand *h = in_a_view(3);
+    uint64_t before;
+
+    (void)state;
+    h->link[1] = 0; /* its link stays up at the node, and says nothing */
+    hand_wait(h, 3000);
+    assert_true(status(h).n_lost >= 1);
+    assert_true(id_eq(&status(h).lost[0].peer, &h->puppet[1].id));
+    hand_wait(h, 10000);
+    assert_int_equal(h->node->ballot.cert.body.n_members, 3);
+    assert_false(status(h).fork);
+    before = status(h).round;
+    hand_wait(h, 5000);
+    assert_true(status(h).round > before);
+    hand_close(h);
+}
+
+static void bytes_that_are_no_message_close_their_link(void **state)
+{
+    struct hand *h = in_a_view(2);
+    static const uint8_t junk[] = {0xc1, 0xff, 0x00};
+    uint32_t before = h->n_hang_ups;
+
+    (void)state;
+    hand_say_bytes(h, 0, MESSAGE_READY, junk, sizeof junk);
+    hand_drain(h, 1);
+    assert_int_equal(h->n_hang_ups, before + 1);
+    assert_int_equal(status(h).malformed, 1);
+    hand_close(h);
+}
+
+static void epochs_that_nobody_reached_do_not_stop_the_founding(void **state)
+{
+    struct hand *h = hand_open(2);
+    struct heartbeat b = hand_beat(h);
+
+    (void)state;
+    b.epoch = UINT64_MAX;
+    for (int i = 0; i < 100 && !h->node->ballot.have; i++) {
+        hand_say(h, 0, MESSAGE_HEARTBEAT, &b);
+        hand_wait(h, 100);
+    }
+    assert_true(h->node->ballot.have);
+    assert_int_equal(h->node->ballot.cert.body.epoch, 1);
+    hand_close(h);
+}
+
+/* A view that a liar made up: itself as the old member, the node as the new
+ * one, signed by itself alone. */
+static void a_view_that_one_peer_made_up_is_not_entered(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct view_cert c = {.ballot = 3, .n_sigs = 1};
+    struct ballot_body body = {.ballot = 3};
+    struct hash32 hash = h->node->ballot.hash;
+
+    (void)state;
+    h->obedient = false;
+    c.body.epoch = 9;
+    c.body.prev.b[0] = 77;
+    c.body.n_members = 3;
+    memcpy(c.body.members[0].public_key, h->puppet[0].public, 32);
+    memcpy(c.body.members[1].public_key, h->self.public, 32);
+    memcpy(c.body.members[2].public_key, h->puppet[1].public, 32);
+    c.body.members[0].joined = c.body.members[2].joined = 1;
+    c.body.members[1].joined = 9;
+    assert_int_equal(view_sort(&c.body), 0);
+    view_hash(&c.body, &body.view);
+    memcpy(c.sigs[0].public_key, h->puppet[0].public, 32);
+    hand_sign(h, 0, &ballot_body_schema, &body, c.sigs[0].sig);
+    hand_say(h, 0, MESSAGE_VIEW, &c);
+    hand_wait(h, 300);
+    assert_true(hash32_eq(&h->node->ballot.hash, &hash));
+    /* A forged signature is not even considered. */
+    c.sigs[0].sig[0] ^= 1;
+    hand_say(h, 0, MESSAGE_VIEW, &c);
+    hand_wait(h, 10);
+    assert_int_equal(status(h).malformed, 1);
+    hand_close(h);
+}
+
+static void an_evaluation_of_a_round_to_come_is_not_shown(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct evaluated m = {.body = {.round = 1ULL << 62, .microbits = 1}};
+
+    (void)state;
+    hand_sign(h, 0, &evaluated_body_schema, &m.body, m.sig);
+    hand_say(h, 0, MESSAGE_EVALUATED, &m);
+    hand_wait(h, 3000);
+    assert_true(status(h).bits_per_byte > 2.9);
+    hand_close(h);
+}
+
+static void only_what_is_held_is_served(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct fetch bad[] = {
+        {.buffer = 200, .len = 10},
+        {.buffer = BUFFER_RING, .len = 10},
+        {.buffer = BUFFER_SHARD, .index = 1, .len = 10},
+        {.buffer = BUFFER_SHARD, .index = UINT64_MAX, .len = 10},
+        {.buffer = BUFFER_SHARD, .offset = 1000, .len = 10},
+        {.buffer = BUFFER_SHARD, .len = 0},
+        {.buffer = BUFFER_SHARD, .len = UINT32_MAX},
+        {.buffer = BUFFER_STATE, .index = UINT64_MAX, .len = 10},
+    };
+    struct fetch good = {.buffer = BUFFER_SHARD, .len = 1000};
+    uint32_t segs, no;
+
+    (void)state;
+    h->obedient = false;
+    segs = h->n_send_segs;
+    no = h->n_sent[MESSAGE_FETCH_NO];
+    for (unsigned k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+        hand_say(h, 0, MESSAGE_FETCH, &bad[k]);
+        hand_drain(h, 1);
+    }
+    assert_int_equal(h->n_send_segs, segs);
+    assert_int_equal(h->n_sent[MESSAGE_FETCH_NO],
+                     no + sizeof bad / sizeof bad[0]);
+    hand_say(h, 0, MESSAGE_FETCH, &good);
+    hand_drain(h, 1);
+    assert_int_equal(h->n_send_segs, segs + 1);
+    hand_close(h);
+}
+
+static void a_member_that_missed_its_view_is_sent_it_again(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct join m = {0};
+    uint32_t before = h->n_sent[MESSAGE_VIEW];
+
+    (void)state;
+    m.body.round = h->node->known.round;
+    m.body.commit = h->node->known.commit;
+    m.body.state = h->node->state_hash;
+    hand_sign(h, 0, &join_body_schema, &m.body, m.sig);
+    hand_say(h, 0, MESSAGE_JOIN, &m);
+    hand_drain(h, 1);
+    assert_int_equal(h->n_sent[MESSAGE_VIEW], before + 1);
+    hand_close(h);
+}
+
+static void a_finished_run_rests(void **state)
+{
+    struct hand *h = hand_open(2);
+    uint64_t steps;
+
+    (void)state;
+    h->terms.stop_rounds = 3;
+    hand_wait(h, 30000);
+    assert_int_equal(status(h).state, NODE_FINISHED);
+    assert_int_equal(status(h).round, 3);
+    steps = h->steps;
+    hand_wait(h, 10000);
+    assert_true(h->steps - steps < 1000); /* heartbeats and little else */
+    hand_close(h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_founds_a_view_with_peers_that_are_ready),
+        cmocka_unit_test(rounds_commit_while_everybody_does_their_part),
+        cmocka_unit_test(a_silent_member_is_lost_and_the_others_go_on),
+        cmocka_unit_test(bytes_that_are_no_message_close_their_link),
+        cmocka_unit_test(epochs_that_nobody_reached_do_not_stop_the_founding),
+        cmocka_unit_test(a_view_that_one_peer_made_up_is_not_entered),
+        cmocka_unit_test(an_evaluation_of_a_round_to_come_is_not_shown),
+        cmocka_unit_test(only_what_is_held_is_served),
+        cmocka_unit_test(a_member_that_missed_its_view_is_sent_it_again),
+        cmocka_unit_test(a_finished_run_rests),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

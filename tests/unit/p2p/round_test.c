@@ -1,0 +1,461 @@
+/* round_test.c - plans, votes and the commit, among a few members. The ring is
+ * not run here: a test says that its bytes are there. */
+#include "tests/unit/p2p/cast.h"
+
+#include "p2p/view.h"
+
+/* A view of n, and everybody's round 1 begun. */
+static struct cast *begin(uint32_t n)
+{
+    return cast_open(n); /* settle() begins the round with the view */
+}
+
+static int coordinator(const struct cast *c)
+{
+    const struct round *r = &c->a[0]->round;
+
+    return actor_of(c, view_coordinator(&c->a[0]->ballot.cert.body, r->round));
+}
+
+/* An actor that is not `a`, nor `b`. */
+static int other_than(int a, int b)
+{
+    for (int i = 0; i < 4; i++) {
+        if (i != a && i != b) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void all_contribute(struct cast *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        contribute(c, (int)i, 100 + i);
+    }
+    cast_run(c);
+    cast_tick(c, 0);
+}
+
+/* The ring of actor i is done and its bytes hash to `h`. */
+static void reduced(struct cast *c, int i, uint8_t h)
+{
+    struct round *r = &c->a[i]->round;
+    struct hash32 hash = {.b = {h}};
+
+    assert_int_equal(r->phase, ROUND_REDUCING);
+    r->phase = ROUND_HASHING;
+    c->out->n = c->out->n_bytes = 0;
+    round_hashed(r, r->ring.attempt, 0, &hash, c->now_ms, c->out);
+    mail(c, i);
+    settle(c, i);
+}
+
+static void a_round_commits_when_every_member_of_the_plan_voted(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 6; n++) {
+        struct cast *c = begin(n);
+
+        all_contribute(c);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_true(c->a[i]->round.has_plan);
+            assert_int_equal(c->a[i]->round.plan.body.n_members, n);
+            assert_true(hash32_eq(&c->a[i]->round.plan_hash,
+                                  &c->a[0]->round.plan_hash));
+        }
+        for (uint32_t i = 0; i + 1 < n; i++) {
+            reduced(c, (int)i, 9);
+            cast_run(c);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(c->a[i]->n_committed, 0); /* one is missing */
+        }
+        reduced(c, (int)n - 1, 9);
+        cast_run(c);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(c->a[i]->n_committed, 1);
+            assert_true(hash32_eq(&c->a[i]->commit, &c->a[0]->commit));
+            assert_true(
+                round_commit_valid(&c->a[i]->round, &c->a[0]->round.last));
+        }
+        cast_close(c);
+    }
+}
+
+static void different_results_commit_nowhere(void **state)
+{
+    struct cast *c = begin(3);
+
+    (void)state;
+    all_contribute(c);
+    for (int i = 0; i < 3; i++) {
+        reduced(c, i, i == 1 ? 8 : 9);
+    }
+    cast_run(c);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(c->a[i]->n_committed, 0);
+        assert_true(c->a[i]->round.want_change);
+    }
+    cast_close(c);
+}
+
+static void a_late_member_is_left_out_after_grace_and_bound(void **state)
+{
+    struct cast *c = begin(4);
+    int late = other_than(coordinator(c), -1);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        if (i != late) {
+            contribute(c, i, 100);
+        }
+    }
+    cast_run(c);
+    cast_tick(c, 0);
+    cast_tick(c, GRACE_MS - 1);
+    assert_false(c->a[late]->round.has_plan);
+    cast_tick(c, 1);
+    cast_tick(c, 0);
+    assert_true(c->a[late]->round.has_plan);
+    assert_false(c->a[late]->round.in_plan);
+    assert_int_equal(c->a[late]->round.plan.body.n_members, 3);
+    contribute(c, late, 100); /* too late for this one */
+    cast_run(c);
+    for (int i = 0; i < 4; i++) {
+        if (i != late) {
+            reduced(c, i, 9);
+        }
+    }
+    cast_run(c);
+    assert_int_equal(c->a[late]->n_committed, 1);
+    assert_true(hash32_eq(&c->a[late]->commit, &c->a[coordinator(c)]->commit));
+    assert_true(c->a[late]->round.contributed); /* it enters the next one */
+    cast_close(c);
+}
+
+static void half_of_a_view_makes_no_plan(void **state)
+{
+    struct cast *c = begin(4);
+    int boss = coordinator(c);
+
+    (void)state;
+    contribute(c, boss, 100);
+    cast_run(c);
+    cast_wait(c, 2 * GRACE_MS);
+    for (int i = 0; i < 4; i++) {
+        assert_false(c->a[i]->round.has_plan);
+    }
+    cast_close(c);
+}
+
+static void a_round_of_no_weight_is_not_started(void **state)
+{
+    struct cast *c = begin(3);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        contribute(c, i, 0);
+    }
+    cast_run(c);
+    cast_tick(c, 0);
+    cast_tick(c, GRACE_MS);
+    assert_false(c->a[0]->round.has_plan);
+    cast_close(c);
+}
+
+/* The coordinator's plan as it would be, not sent yet. */
+static struct plan plan_of(struct cast *c)
+{
+    int boss = coordinator(c);
+    struct plan p;
+
+    all_contribute(c);
+    p = c->a[boss]->round.plan;
+    assert_true(c->a[boss]->round.has_plan);
+    return p;
+}
+
+static bool lose_all(const struct letter *l)
+{
+    (void)l;
+    return true;
+}
+
+static bool lose_plans(const struct letter *l)
+{
+    return l->type == MESSAGE_PLAN;
+}
+
+static void
+try_plan(struct cast *c, int from, int to, struct plan *p, bool follows)
+{
+    assert_int_equal(
+        message_sign(&c->a[from]->signer, &plan_body_schema, &p->body, p->sig),
+        0);
+    c->drop = NULL;
+    say(c, from, to, MESSAGE_PLAN, p);
+    c->drop = lose_plans;
+    assert_int_equal(c->a[to]->round.has_plan, follows);
+}
+
+static void wrong_plans_are_ignored(void **state)
+{
+    struct cast *c = begin(4);
+    int boss = coordinator(c), victim = other_than(boss, -1);
+    int liar = other_than(boss, victim);
+    struct plan good, p;
+    uint32_t own = 0;
+
+    (void)state;
+    c->drop = lose_plans;
+    good = plan_of(c);
+    assert_false(c->a[victim]->round.has_plan);
+    while (actor_of(c, good.body.members[own].index) != victim) {
+        own++;
+    }
+    p = good;
+    try_plan(c, liar, victim, &p, false); /* not the coordinator */
+    p.body.members[own].tokens++;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.members[own].first_step++;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.n_members = 2; /* half of the view, or less */
+    p.body.members[0] = good.body.members[(own + 1) % 4];
+    p.body.members[1] = good.body.members[(own + 1) % 4];
+    try_plan(c, boss, victim, &p, false);
+    p.body.n_members = 1;
+    try_plan(c, boss, victim, &p, false);
+    p.body.n_members = 0;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.members[(own + 1) % 4].index = 63;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.members[(own + 1) % 4].tokens = ROUND_TOKENS_MAX + 1;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.epoch++;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.round++;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.base.b[0] ^= 1;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.tokens_before = 1ULL << 63;
+    try_plan(c, boss, victim, &p, false);
+    try_plan(c, boss, victim, &good, true);
+    cast_close(c);
+}
+
+static void there_is_one_plan_in_an_attempt(void **state)
+{
+    struct cast *c = begin(4);
+    int boss = coordinator(c), victim = other_than(boss, -1);
+    struct plan good, second;
+    struct hash32 hash;
+
+    (void)state;
+    c->drop = lose_plans;
+    good = plan_of(c);
+    try_plan(c, boss, victim, &good, true);
+    hash = c->a[victim]->round.plan_hash;
+    second = good;
+    second.body.members[0] = good.body.members[3];
+    second.body.members[3] = good.body.members[0];
+    try_plan(c, boss, victim, &second, true);
+    assert_true(hash32_eq(&hash, &c->a[victim]->round.plan_hash));
+    cast_close(c);
+}
+
+static void who_gave_a_closing_statement_never_votes(void **state)
+{
+    struct cast *c = begin(3);
+    struct promise_body closing = {.round = 0};
+    uint32_t mail_before;
+
+    (void)state;
+    all_contribute(c);
+    cast_run(c);
+    c->out->n = 0;
+    round_freeze(&c->a[1]->round, c->out);
+    round_closing(&c->a[1]->round, &closing);
+    assert_int_equal(closing.closing, CLOSING_NONE);
+    mail_before = c->tail;
+    c->a[1]->round.phase = ROUND_HASHING;
+    {
+        struct hash32 hash = {.b = {9}};
+
+        c->out->n = 0;
+        round_hashed(&c->a[1]->round, c->a[1]->round.ring.attempt, 0, &hash,
+                     c->now_ms, c->out);
+        mail(c, 1);
+    }
+    assert_int_equal(c->tail, mail_before);
+    assert_int_equal(c->a[1]->round.phase, ROUND_HASHING);
+    reduced(c, 0, 9);
+    reduced(c, 2, 9);
+    cast_run(c);
+    assert_int_equal(c->a[0]->n_committed, 0);
+    cast_close(c);
+}
+
+static void a_vote_is_in_the_closing_statement(void **state)
+{
+    struct cast *c = begin(3);
+    struct promise_body closing = {.round = 0};
+
+    (void)state;
+    all_contribute(c);
+    reduced(c, 1, 9);
+    round_closing(&c->a[1]->round, &closing);
+    assert_int_equal(closing.closing, CLOSING_VOTED);
+    assert_int_equal(closing.plan_members, 7);
+    assert_int_equal(closing.plan_tokens, 303);
+    assert_true(hash32_eq(&closing.voted, &c->a[1]->round.commit_hash));
+    cast_close(c);
+}
+
+static void absurd_weights_stop_nobody(void **state)
+{
+    struct cast *c = begin(3);
+    int boss = coordinator(c), liar = other_than(boss, -1);
+    struct ready m = {.body = c->a[liar]->round.mine};
+
+    (void)state;
+    m.body.epoch = 1;
+    m.body.view = c->a[0]->ballot.hash;
+    m.body.round = 1;
+    m.body.tokens = UINT64_MAX - 100; /* with 101 the sum would be 0 */
+    assert_int_equal(
+        message_sign(&c->a[liar]->signer, &ready_body_schema, &m.body, m.sig),
+        0);
+    say(c, liar, boss, MESSAGE_READY, &m);
+    assert_int_equal(c->a[boss]->round.malformed, 1);
+    for (int i = 0; i < 3; i++) {
+        if (i != liar) {
+            contribute(c, i, 101);
+        }
+    }
+    cast_run(c);
+    cast_tick(c, 0);
+    cast_tick(c, GRACE_MS);
+    cast_tick(c, 0);
+    assert_true(c->a[boss]->round.has_plan);
+    assert_int_equal(c->a[boss]->round.plan.body.n_members, 2);
+    cast_close(c);
+}
+
+/* A READY that is replaced by a worse one leaves no deadline in the past. */
+static void a_ready_taken_back_leaves_nothing_due(void **state)
+{
+    struct cast *c = begin(3);
+    int boss = coordinator(c), fickle = other_than(boss, -1);
+    struct ready m = {{0}, {0}};
+
+    (void)state;
+    contribute(c, boss, 100);
+    contribute(c, fickle, 100);
+    cast_run(c);
+    cast_tick(c, 0);
+    assert_true(c->a[boss]->round.half_ready_ms > 0);
+    m.body = c->a[fickle]->round.mine;
+    m.body.state.b[0] ^= 1;
+    assert_int_equal(
+        message_sign(&c->a[fickle]->signer, &ready_body_schema, &m.body, m.sig),
+        0);
+    say(c, fickle, boss, MESSAGE_READY, &m);
+    c->drop = lose_all;
+    cast_tick(c, GRACE_MS + 1);
+    assert_false(c->a[boss]->round.has_plan);
+    assert_true(round_deadline(&c->a[boss]->round) > c->now_ms);
+    cast_close(c);
+}
+
+static void forged_and_doubled_votes_do_not_commit(void **state)
+{
+    struct cast *c = begin(3);
+    struct vote v;
+
+    (void)state;
+    all_contribute(c);
+    reduced(c, 0, 9);
+    v = c->a[0]->round.votes[c->a[0]->ballot.self_index];
+    cast_run(c);
+    say(c, 1, 2, MESSAGE_VOTE, &v); /* 0's signature in 1's mouth */
+    assert_int_equal(c->a[2]->round.malformed, 1);
+    say(c, 0, 2, MESSAGE_VOTE, &v);
+    say(c, 0, 2, MESSAGE_VOTE, &v);
+    assert_int_equal(__builtin_popcountll(c->a[2]->round.voted), 1);
+    assert_int_equal(c->a[2]->n_committed, 0);
+    cast_close(c);
+}
+
+static void a_commit_record_without_all_votes_proves_nothing(void **state)
+{
+    struct cast *c = begin(3);
+    struct commit record;
+
+    (void)state;
+    all_contribute(c);
+    for (int i = 0; i < 3; i++) {
+        reduced(c, i, 9);
+    }
+    cast_run(c);
+    record = c->a[0]->round.last;
+    assert_true(round_commit_valid(&c->a[1]->round, &record));
+    record.votes[1].sig[0] ^= 1;
+    assert_false(round_commit_valid(&c->a[1]->round, &record));
+    record = c->a[0]->round.last;
+    record.n_votes = 2;
+    assert_false(round_commit_valid(&c->a[1]->round, &record));
+    record = c->a[0]->round.last;
+    record.result.b[0] ^= 1;
+    assert_false(round_commit_valid(&c->a[1]->round, &record));
+    record = c->a[0]->round.last;
+    record.plan.body.members[0].index = 63;
+    assert_false(round_commit_valid(&c->a[1]->round, &record));
+    cast_close(c);
+}
+
+static void missing_votes_ask_for_another_view(void **state)
+{
+    struct cast *c = begin(3);
+
+    (void)state;
+    all_contribute(c);
+    reduced(c, 0, 9);
+    reduced(c, 1, 9);
+    cast_run(c);
+    c->now_ms += 3000;
+    c->out->n = 0;
+    round_tick(&c->a[0]->round, c->now_ms, c->out);
+    assert_true(c->a[0]->round.want_change);
+    cast_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_round_commits_when_every_member_of_the_plan_voted),
+        cmocka_unit_test(different_results_commit_nowhere),
+        cmocka_unit_test(a_late_member_is_left_out_after_grace_and_bound),
+        cmocka_unit_test(half_of_a_view_makes_no_plan),
+        cmocka_unit_test(a_round_of_no_weight_is_not_started),
+        cmocka_unit_test(wrong_plans_are_ignored),
+        cmocka_unit_test(there_is_one_plan_in_an_attempt),
+        cmocka_unit_test(who_gave_a_closing_statement_never_votes),
+        cmocka_unit_test(a_vote_is_in_the_closing_statement),
+        cmocka_unit_test(absurd_weights_stop_nobody),
+        cmocka_unit_test(a_ready_taken_back_leaves_nothing_due),
+        cmocka_unit_test(forged_and_doubled_votes_do_not_commit),
+        cmocka_unit_test(a_commit_record_without_all_votes_proves_nothing),
+        cmocka_unit_test(missing_votes_ask_for_another_view),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
