@@ -299,7 +299,7 @@ void machine_configure_run(struct machine_job *j)
 {
     struct machine *m = j->m;
     struct signer verifier = signer_sodium(NULL);
-    struct hash32 run;
+    struct hash32 run = {{0}};
 
     m->manifest =
         m->manifest == NULL ? malloc(sizeof *m->manifest) : m->manifest;
@@ -309,10 +309,11 @@ void machine_configure_run(struct machine_job *j)
     }
     j->rc = manifest_unpack(j->bytes, j->len, &verifier, m->manifest, NULL,
                             &run, j->errmsg);
+    /* The run id first: what a peer sends in place of our run's manifest must
+     * not stop us, however invalid it is. Both codes ask another peer. */
     if (j->rc == LOCO_EPROTO) {
-        j->rc = LOCO_ESIG; /* from a peer: ask another one */
-    }
-    if (j->rc == 0 && !hash32_eq(&run, &m->opt.run_id)) {
+        j->rc = LOCO_ESIG;
+    } else if (j->rc != LOCO_ENOMEM && !hash32_eq(&run, &m->opt.run_id)) {
         j->rc = fail(j, LOCO_EHASH, "that is the manifest of another run");
     }
     j->rc = j->rc != 0 ? j->rc : read_replica(m, j);

@@ -96,14 +96,15 @@ struct node_status {
     uint32_t malformed; /* messages dropped as malformed or forged */
 };
 
-/* The contributions that the last committed round averaged, in ring order. */
+/* The contributions that the last committed round averaged, in ring order.
+ * Steps are counted from 0 and half-open: [first_step, last_step). */
 struct node_commit {
     uint64_t round, epoch;
     struct hash32 plan_hash, result_hash;
     uint32_t n;
     struct peer_id member[VIEW_MEMBERS_MAX];
-    uint64_t weight[VIEW_MEMBERS_MAX];     /* tokens */
-    uint64_t first_step[VIEW_MEMBERS_MAX]; /* of the contribution */
+    uint64_t weight[VIEW_MEMBERS_MAX]; /* tokens */
+    uint64_t first_step[VIEW_MEMBERS_MAX];
     uint64_t last_step[VIEW_MEMBERS_MAX];
 };
 

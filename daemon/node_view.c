@@ -24,9 +24,8 @@
 #define ASK_MS 500
 /* A higher epoch is a lie: some hundred years of views. */
 #define EPOCH_HEARD_MAX (UINT32_MAX / 2)
-#define STABLE_MS                                                              \
-    600 /* candidates must not change for this before founding                 \
-         */
+/* Candidates must not change for this before founding. */
+#define STABLE_MS 600
 
 int node_best_peer(const struct node *n)
 {
@@ -295,6 +294,31 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m)
     view_hash(&m->body, &n->other_hash);
 }
 
+/* Whether our branch gives way to the other one that we were shown; `b` is the
+ * last heartbeat of the peer that showed it. */
+static bool loses_to(const struct node *n, const struct heartbeat *b)
+{
+    const struct view_body *ours = &n->ballot.cert.body;
+    const struct view_body *theirs = &n->other;
+    bool newer = b->has_view && b->tokens > theirs->tokens;
+    uint64_t tokens = newer ? b->tokens : theirs->tokens;
+    const struct hash32 *commit = b->has_view ? &b->commit : &theirs->commit;
+    int order = hash32_cmp(&n->known.commit, commit);
+
+    if (tokens != n->known.tokens) {
+        return tokens > n->known.tokens;
+    }
+    if (order != 0) {
+        return order > 0;
+    }
+    /* A joiner knows few ancestors: an older view of the same commit is more
+     * likely one of them than another branch. */
+    if (ours->epoch != theirs->epoch) {
+        return ours->epoch < theirs->epoch;
+    }
+    return hash32_cmp(&n->ballot.hash, &n->other_hash) > 0;
+}
+
 void node_on_lineage(struct node *n, int peer, const struct lineage *m)
 {
     const struct view_body *ours = &n->ballot.cert.body;
@@ -314,24 +338,7 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     if (ballot_descends_from(&n->ballot, &n->other_hash)) {
         return;
     }
-    {
-        const struct heartbeat *b = &n->members.peers[peer].beat;
-        uint64_t tokens = b->has_view && b->tokens > theirs->tokens
-                              ? b->tokens
-                              : theirs->tokens;
-        struct hash32 commit = b->has_view ? b->commit : theirs->commit;
-        int order = hash32_cmp(&n->known.commit, &commit);
-
-        /* A joiner knows few ancestors: an older view of the same commit is
-         * more likely one of them than another branch. */
-        if (order == 0 && ours->epoch != theirs->epoch) {
-            order = ours->epoch < theirs->epoch ? 1 : -1;
-        }
-        lose = tokens > n->known.tokens ||
-               (tokens == n->known.tokens &&
-                (order > 0 || (order == 0 && hash32_cmp(&n->ballot.hash,
-                                                        &n->other_hash) > 0)));
-    }
+    lose = loses_to(n, &n->members.peers[peer].beat);
     if (lose) {
         leave_view(n, ours->fork || theirs->fork
                           ? "the cut has healed and the other branch is ahead"

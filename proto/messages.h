@@ -257,7 +257,9 @@ struct join {
     uint8_t sig[SIGN_BYTES];
 };
 
-/* ---- rounds ----------------------------------------------------------- */
+/* ---- rounds -----------------------------------------------------------
+ * A contribution is the inner steps [first_step, last_step) of its maker,
+ * counted from 0: last_step is not in it. */
 
 struct ready_body {
     uint64_t epoch;

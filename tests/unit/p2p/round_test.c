@@ -70,6 +70,7 @@ static void a_round_commits_when_every_member_of_the_plan_voted(void **state)
         }
         for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(c->a[i]->n_committed, 0); /* one is missing */
+            assert_false(c->a[i]->round.overdue);      /* but not late */
         }
         reduced(c, (int)n - 1, 9);
         cast_run(c);
