@@ -79,13 +79,19 @@ static void change(struct round *r, const char *why)
     r->why = why;
 }
 
-static void cancel(struct round *r, struct out *out)
+static uint64_t attempt_of(uint64_t epoch, uint64_t round)
+{
+    return epoch << 32 | (round & 0xffffffff);
+}
+
+/* End all attempts up to this one. */
+static void cancel(uint64_t attempt, struct out *out)
 {
     struct action *a = out_add(out, ACTION_CANCEL);
 
     if (a != NULL) {
         a->stream = STREAM_RING;
-        a->attempt = r->ring.attempt;
+        a->attempt = attempt;
     }
 }
 
@@ -138,10 +144,13 @@ void round_begin(struct round *r,
     }
     if (r->has_plan && r->phase != ROUND_COMMITTED) {
         r->n_aborted++;
-        if (r->in_plan && r->phase == ROUND_REDUCING) {
-            cancel(r, out);
+        if (r->phase == ROUND_REDUCING && !r->frozen) {
+            cancel(r->ring.attempt, out); /* our own sends, too */
         }
     }
+    /* Every earlier attempt is over, also those that we took no part in: a
+     * frame of one of them must not block a data connection for ever. */
+    cancel(attempt_of(view_of(r)->epoch, round) - 1, out);
     r->epoch = view_of(r)->epoch;
     r->view = r->ballot->hash;
     r->round = round;
@@ -356,7 +365,7 @@ static void ring_start(struct round *r, uint64_t now_ms, struct out *out)
     r->phase = ROUND_REDUCING;
     r->progress_ms = now_ms;
     r->ring_progress = 0;
-    r->ring.attempt = r->epoch << 32 | (r->round & 0xffffffff);
+    r->ring.attempt = attempt_of(r->epoch, r->round);
     if (n == 1) {
         r->phase = ROUND_HASHING;
         a = out_add(out, ACTION_HASH);
@@ -370,7 +379,7 @@ static void ring_start(struct round *r, uint64_t now_ms, struct out *out)
     }
     ring_init(&r->ring, r->terms.n_params, r->terms.block,
               r->terms.segment_elements, n, r->rank);
-    r->ring.attempt = r->epoch << 32 | (r->round & 0xffffffff);
+    r->ring.attempt = attempt_of(r->epoch, r->round);
     r->ring.scale = (double)r->mine.tokens / (double)total;
     r->ring.next = r->ballot->ids[p->members[(r->rank + 1) % n].index];
     r->ring.prev = r->ballot->ids[p->members[(r->rank + n - 1) % n].index];
@@ -592,7 +601,8 @@ void round_seg_done(struct round *r, const struct event *ev, struct out *out)
         return;
     }
     r->phase = ROUND_HASHING;
-    cancel(r, out); /* late duplicates of this attempt are dropped */
+    cancel(r->ring.attempt,
+           out); /* late duplicates of this attempt are dropped */
     a = out_add(out, ACTION_HASH);
     if (a != NULL) {
         a->buffer = BUFFER_RING;
@@ -608,7 +618,7 @@ void round_freeze(struct round *r, struct out *out)
     }
     r->frozen = true;
     if (r->phase == ROUND_REDUCING) {
-        cancel(r, out);
+        cancel(r->ring.attempt, out);
     }
 }
 

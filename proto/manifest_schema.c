@@ -227,7 +227,7 @@ void manifest_default(struct manifest *m)
         .fork_after_ms = 30000,
         .grace_ms = 10000,
         .min_peers = 2,
-        .progress_floor_bytes_per_s = 1024,
+        .progress_floor_bytes_per_s = 32768,
     };
     m->sync = (struct manifest_sync){
         .fragments = 1,
