@@ -93,6 +93,7 @@ struct node {
     uint64_t sync_since_ms;
     uint32_t sync_sources; /* that this transfer has used */
     bool delta_failed;     /* take the whole state */
+    bool load_rebase;      /* the LOAD under way was asked for with rebase */
     bool rebase;           /* keep our displacement over the next LOAD */
     struct commit delta;
     struct hash32 expect; /* state hash or result hash */

@@ -361,6 +361,7 @@ static void load(struct node *n, bool from_seed, bool from_disk)
         a->from_seed = from_seed;
         a->from_disk = from_disk;
         a->rebase = n->rebase && !from_seed && !from_disk;
+        n->load_rebase = a->rebase;
         n->applying = true;
         n->sync = SYNC_LOAD;
     }
@@ -559,7 +560,12 @@ void node_on_loaded(struct node *n, const struct local_event *e)
         n->reason = "cannot load the state";
         return;
     }
-    if (!n->rebase) {
+    if (!n->load_rebase) {
+        /* A TRAINED that was under way when we asked for the state is of the
+         * displacement that the state has just replaced. */
+        if (n->loaded) {
+            node_drop_contribution(n);
+        }
         n->first_step = n->inner_step = e->inner_step;
     }
     n->loaded = true;
