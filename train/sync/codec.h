@@ -7,40 +7,65 @@
  * decode the same bits. Weights of a mean go in as `scale` (w_i / sum w): the
  * sum of the scaled contributions is the mean.
  *
- * Layouts, all little-endian, no padding; a *segment* is encoded on its own:
+ * Layouts, all little-endian, no padding; a *segment* is encoded on its own
+ * and begins at a multiple of codec.block:
  *
  *   fp32  n * 4 bytes        the bits
  *   bf16  n * 2 bytes        the upper 16 bits, rounded to nearest even
  *   fp16  blocks of CODEC_FP16_BLOCK elements, the last one may be short:
  *           int16   e        one power-of-two exponent for the block
  *           uint16  h[]      IEEE binary16; the value is h * 2^e
+ *   int8  blocks of CODEC_LOW_BLOCK elements:
+ *           float   s        the largest magnitude / 127
+ *           int8    q[]      -127 to 127; the value is q * s
+ *   e3m0  blocks of CODEC_LOW_BLOCK elements:
+ *           float   s        the largest magnitude
+ *           uint4   c[]      low nibble first, 0 behind an odd end: sign << 3
+ *                            | k; k = 0 is 0, k = 1 to 7 is s * 2^(k - 7)
  *
- * e = max(floor(log2(max |x|)) - 14, CODEC_FP16_EXP_MIN): the largest element
- * of a block lands in [2^14, 2^15), one binade below overflow, so an element
- * keeps 11 significant bits down to 2^-28 of the block's largest and the
- * absolute error of a smaller one is at most 2^-39 of it. This is what makes
- * fp16 lossless in practice for pseudo-gradients (plain fp16 flushes them to
- * zero below 6e-8). With e >= -126 every fp32 number, sub-normals included,
- * is inside the range, and h * 2^e is one fp32 product.
+ * The exact rules are those of the reference in codec_TYPE.c, one file each.
+ *
+ * int8 and E3M0 never travel as partial sums. Their rows have no `add`: a ring
+ * takes a codec only when codec_adds() says so. They are for a butterfly,
+ * where the owner of a slice decodes all contributions, sums them in fp32 and
+ * encodes once.
+ *
+ * Error feedback. What rounding took from a member's contribution can go into
+ * its next one: it sends enc(x), x = scale * own + residual, and keeps
+ * residual' = x - dec(enc(x)). The residual is a vector of the caller's that
+ * nobody may change before the round commits. So no call writes it unless
+ * `next` says where, and there are two ways to use that:
+ *
+ *   recompute  encode with next = NULL; when the round has committed, call
+ *              encode_op again with the same inputs and next = residual, over
+ *              the ranges that the commit took. Encoding is a pure function:
+ *              the bytes, and that it succeeds, are the same. No memory.
+ *   candidate  encode or add with next = a second vector; at the commit copy
+ *              or swap it. Needed where the input is gone by then: a ring's
+ *              incoming bytes (add_op), the owner's sum in a butterfly.
  *
  * Same bits everywhere: only IEEE fp32 products, sums and roundings to nearest
  * even in the order written here; no libm, no contraction to FMA (the build
- * sets -ffp-contract=off), no flush to zero (callers leave MXCSR alone). The
- * *_portable table is the specification; the one that codec_get returns may
- * use AVX2 and F16C and gives the same bits.
+ * sets -ffp-contract=off). On x86 a call sets the rounding mode and turns off
+ * flush-to-zero and traps for its own duration when the caller has other ones
+ * (MXCSR); on other processors the caller leaves them at their defaults. The
+ * portable form is the specification; codec_get's may use AVX2 and F16C or
+ * AVX-512 and gives the same bits.
  *
  * How it fails: encode and add return LOCO_ENUMERIC for a value that is not
- * finite or that the type cannot hold, decode and add for one that decodes so;
- * an exponent outside its bounds is LOCO_EPROTO. The destination's contents
- * are then unspecified (in-place add: the source's too), never written beyond
- * bytes(n) or n.
+ * finite or that the type cannot hold; decode and add return it for one that
+ * decodes so. What no encoder writes is LOCO_EPROTO: an fp16 exponent outside
+ * its bounds; a scale of int8 or e3m0 that is negative, not finite, too small
+ * or too large; the codes -128 and 8 (minus zero); a code that is not 0 under
+ * a scale of 0 or behind an odd end. Every output is then unspecified (in-place
+ * add: the source's too), never written beyond bytes(n) or n.
  *
- * Threads: all functions are pure. int8 and E3M0 are further rows: they have
- * no `add` (they never travel as partial sums).
+ * Threads: all functions are pure. They use 16 KiB of stack.
  */
 #ifndef LOCO_TRAIN_SYNC_CODEC_H
 #define LOCO_TRAIN_SYNC_CODEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,13 +73,38 @@
 #define CODEC_FP16_EXP_MIN (-126)
 #define CODEC_FP16_EXP_MAX 113 /* floor(log2(FLT_MAX)) - 14 */
 
+/* Of int8 and e3m0. */
+#define CODEC_LOW_BLOCK 1024
+/* A block of int8 or e3m0 whose largest magnitude is below this is sent as
+ * zeros, so that no scale and no step is sub-normal. */
+#define CODEC_LOW_MIN 0x1p-119F
+
 /* The number on the wire and in manifests; never renumbered. */
-enum codec_id { CODEC_FP32, CODEC_BF16, CODEC_FP16, CODEC_COUNT };
+enum codec_id {
+    CODEC_FP32,
+    CODEC_BF16,
+    CODEC_FP16,
+    CODEC_INT8,
+    CODEC_E3M0,
+    CODEC_COUNT
+};
+
+/* One encoding with everything that may go with it. Pointers are to n floats
+ * each; NULL where a thing is not wanted. x is the sum that is encoded. */
+struct codec_op {
+    const float *own;
+    size_t n;
+    float scale;
+    const float *residual; /* x = [dec(src) +] (scale * own + residual) */
+    float *next;           /* = x - dec(dst); may be residual itself */
+    float *result;         /* = dec(dst): what the last hop keeps */
+};
 
 struct codec {
     const char *name; /* as in --wire and sync.wire */
+    const char *isa;  /* "portable", "avx2" or "avx512" */
     enum codec_id id;
-    uint32_t block; /* segments cut at multiples of it waste no bytes */
+    uint32_t block; /* segments begin at multiples of it */
     /* Size of n encoded elements. */
     size_t (*bytes)(size_t n);
     /* dst = enc(scale * src) */
@@ -62,12 +112,15 @@ struct codec {
     /* dst = dec(src) */
     int (*decode)(float *dst, const uint8_t *src, size_t n);
     /* dst = enc(dec(src) + scale * contrib); dst == src is allowed, any other
-     * overlap is not. */
+     * overlap is not. NULL: this type is never summed on the wire. */
     int (*add)(uint8_t *dst,
                const uint8_t *src,
                const float *contrib,
                size_t n,
                float scale);
+    /* The same two with residuals and the decoded result. */
+    int (*encode_op)(uint8_t *dst, const struct codec_op *op);
+    int (*add_op)(uint8_t *dst, const uint8_t *src, const struct codec_op *op);
 };
 
 /* The fastest form for this CPU; NULL for an unknown id. Look it up once, not
@@ -77,7 +130,16 @@ const struct codec *codec_get(unsigned id);
 /* The specification: the same bits, plain C. */
 const struct codec *codec_get_portable(unsigned id);
 
-/* By name ("fp32", "bf16", "fp16"); NULL when there is none. */
+/* One form by name; NULL when it is unknown or this CPU or build lacks it. */
+const struct codec *codec_get_isa(unsigned id, const char *isa);
+
+/* By name ("fp32", "bf16", "fp16", "int8", "e3m0"); NULL when there is none. */
 const struct codec *codec_find(const char *name);
+
+/* Whether partial sums may travel in this type: what a ring needs. */
+static inline bool codec_adds(const struct codec *c)
+{
+    return c->add != NULL;
+}
 
 #endif

@@ -28,6 +28,12 @@ static inline float float_from_bits(uint32_t bits)
     return x;
 }
 
+/* 2^e for the exponents of normal floats. */
+static inline float float_power_of_two(int e)
+{
+    return float_from_bits((uint32_t)(e + 127) << 23);
+}
+
 static inline uint16_t half_from_float(float x)
 {
     uint32_t bits = float_bits(x);

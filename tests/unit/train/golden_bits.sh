@@ -1,6 +1,6 @@
 #!/bin/sh
-# golden_bits.sh COMPILER FLAGS... - compile golden_test.c and what it tests
-# with other settings than the build's and run it.
+# golden_bits.sh COMPILER FLAGS... - compile golden_test.c, codec_isa_test.c and
+# what they test with other settings than the build's and run them.
 # Exit 77 (skipped) where the compiler is missing or the CPU lacks what an -m
 # flag asks for.
 set -eu
@@ -23,7 +23,32 @@ for flag in "$@"; do
 done
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-"$cc" -std=c11 -D_GNU_SOURCE -ffp-contract=off -I"$root" "$@" \
-    "$root/tests/unit/train/golden_test.c" "$root/train/sync/codec.c" \
-    "$root/train/sync/rule.c" -o "$dir/golden" -lcmocka -lm
-"$dir/golden"
+flags="-std=c11 -D_GNU_SOURCE -ffp-contract=off -I$root $*"
+isas=
+case $(uname -m) in
+x86_64 | amd64)
+    flags="$flags -DLOCO_ISA_X86"
+    isas="avx2 avx512"
+    ;;
+esac
+# shellcheck disable=SC2086 # flags are words
+for isa in $isas; do
+    more="-mavx2 -mf16c"
+    [ "$isa" = avx2 ] ||
+        more="$more -mavx512f -mavx512bw -mavx512dq -mavx512vl"
+    # The AVX2 set must stay one when the build as a whole has AVX-512.
+    [ "$isa" = avx512 ] || more="$more -mno-avx512f"
+    for source in "$root"/train/sync/codec_fast*.c; do
+        "$cc" $flags $more -DLOCO_ISA="$isa" -c "$source" \
+            -o "$dir/$isa-$(basename "$source" .c).o"
+    done
+done
+# The reference and the tests: every other codec*.c, and the rules.
+sources=$(find "$root/train/sync" -name 'codec*.c' ! -name 'codec_fast*')
+for test in golden codec_isa; do
+    # shellcheck disable=SC2046,SC2086 # lists of names
+    "$cc" $flags "$root/tests/unit/train/${test}_test.c" $sources \
+        "$root/train/sync/rule.c" $(find "$dir" -name '*.o') \
+        -o "$dir/$test" -lcmocka -lm
+    "$dir/$test"
+done
