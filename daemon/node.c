@@ -200,6 +200,7 @@ struct ballot_context node_context(struct node *n)
         .now_ms = n->now,
         .out = n->out,
         .in_flight = n->round.has_plan && n->round.phase != ROUND_COMMITTED,
+        .coordinates = round_coordinates(&n->round),
         .may_found = !n->ballot.have && n->loaded && !n->applying &&
                      n->data_ready && !n->draining &&
                      node_best_peer(n) == MEMBERS_NONE,
@@ -438,6 +439,9 @@ static void on_local(struct node *n, const struct local_event *e)
             node_on_hashed(n, e);
         }
         return;
+    case LOCAL_INHERITED:
+        round_disinherited(&n->round);
+        return;
     case LOCAL_PAUSE:
     case LOCAL_RESUME:
         n->paused = e->type == LOCAL_PAUSE;
@@ -538,6 +542,9 @@ void node_step(void *node, const struct event *event, struct out *out)
     n->now = event->now_ms;
     n->wall_s = event->wall_s;
     n->wake_ms = n->now + n->t.tick_ms;
+    if (n->last_step_ms == 0 && n->ballot.restored) {
+        round_bar(&n->round, n->ballot.cert.body.epoch, out);
+    }
     if (n->last_step_ms != 0 &&
         n->now - n->last_step_ms > GAP_MS * (uint64_t)n->opt.time_scale) {
         on_gap(n);

@@ -16,6 +16,7 @@
 #include "p2p/core.h"
 #include "p2p/limits.h"
 #include "p2p/terms.h"
+#include "proto/messages.h"
 #include "proto/sign.h"
 
 #define NODE_BOOTSTRAP_MAX 8
@@ -87,6 +88,7 @@ struct node_status {
     uint32_t peers_alive; /* this peer included */
     uint32_t peers_in_round;
     uint64_t rounds_committed, rounds_aborted;
+    uint64_t elements_inherited; /* not reduced again after a failed attempt */
     uint64_t last_round_ms;
     uint32_t n_lost;
     struct node_lost lost[NODE_LOST_MAX];
@@ -106,6 +108,9 @@ struct node_commit {
     uint64_t weight[VIEW_MEMBERS_MAX]; /* tokens */
     uint64_t first_step[VIEW_MEMBERS_MAX];
     uint64_t last_step[VIEW_MEMBERS_MAX];
+    /* Elements before the last `upto` were reduced by these plans, in turn. */
+    uint32_t n_ranges;
+    struct plan_range ranges[ROUND_RANGES_MAX];
 };
 
 struct node;

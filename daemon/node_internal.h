@@ -1,8 +1,10 @@
 /* node_internal.h - the inside of a node, shared by the node_*.c files only.
  *
  *   node.c        open, step, dispatch of events, deadline
- *   node_sync.c   manifest, shards, state: getting what a member must hold
- *   node_view.c   branches, founding, joining, losses, leaving
+ *   node_data.c   manifest and shards: getting and serving them
+ *   node_sync.c   the state: getting what a member must hold
+ *   node_view.c   founding, joining, losses, leaving
+ *   node_branch.c other views of the run, which of them wins
  *   node_round.c  training, commits, evaluation, the end of a run
  *   node_dht.c    the DHT's messages over our links
  *   node_status.c what a person may see
@@ -47,6 +49,10 @@ struct node_pending {
     uint8_t bytes[1500]; /* a STORE request is below that */
 };
 
+/* How much of our contribution is in the commit that is being applied. Of a
+ * part the rest is given up: who knows which elements to keep is gone. */
+enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };
+
 struct node {
     struct node_options opt;
     struct node_timing t; /* scaled */
@@ -86,7 +92,7 @@ struct node {
     bool known_from_ring;     /* its bytes are in BUFFER_RING */
     bool applying;            /* APPLY or LOAD under way */
     struct node_point target; /* of the APPLY or LOAD under way */
-    bool target_in_plan;      /* our contribution is in it */
+    enum node_spent target_spent;
 
     /* Synchronising. */
     enum node_sync_phase sync;
@@ -100,8 +106,7 @@ struct node {
 
     /* Training. */
     bool training, paused, packed;
-    uint64_t inner_step, first_step, own_tokens, accounted_tokens;
-    uint64_t pack_tokens;
+    uint64_t inner_step, first_step, own_tokens;
     float loss, tokens_per_s;
     uint64_t commit_ms, round_ms; /* of the last commit; its duration */
     uint64_t n_committed, tokens_dropped;
@@ -150,31 +155,50 @@ struct hash32 node_state_hash(const struct hash32 *params,
                               const struct hash32 *momentum);
 bool node_point_eq(const struct node_point *a, const struct node_point *b);
 
-/* node_sync.c */
-void node_sync_advance(struct node *n);
-void node_sync_reset(struct node *n);
+/* node_data.c */
+/* Get the manifest, then the shards, until data_ready. */
+void node_data_advance(struct node *n);
+/* A linked peer that satisfies `want`, chosen at random, not `except` where
+ * there is another; MEMBERS_NONE. */
+int node_pick(struct node *n,
+              bool (*want)(const struct node *n, const struct member *p),
+              int except);
 void node_on_get_manifest(struct node *n,
                           int peer,
                           const struct get_manifest *m);
 void node_on_manifest(struct node *n, int peer, const struct manifest_part *m);
 void node_on_configured(struct node *n, const struct local_event *e);
+void node_on_shard_hashed(struct node *n, const struct local_event *e);
+void node_on_fetch(struct node *n, int peer, const struct fetch *f);
+void node_on_sent_failed(struct node *n, const struct event *ev);
+
+/* node_sync.c */
+void node_sync_advance(struct node *n);
+void node_sync_reset(struct node *n);
 void node_on_hashed(struct node *n, const struct local_event *e);
 void node_on_loaded(struct node *n, const struct local_event *e);
 void node_on_commit_record(struct node *n, const struct commit *c);
-void node_on_fetch(struct node *n, int peer, const struct fetch *f);
-void node_on_sent_failed(struct node *n, const struct event *ev);
 
 /* node_view.c */
 void node_view_advance(struct node *n);
 void node_on_adopted(struct node *n);
 void node_on_lost(struct node *n, const struct members_lost *lost);
 void node_on_hello(struct node *n, int peer, const struct hello *m);
+void node_on_join(struct node *n, int peer, const struct join *m);
+void node_on_goodbye(struct node *n, int peer, const struct goodbye *m);
+/* Note the loss of a member for the status and the log. */
+void node_note_lost(struct node *n,
+                    const struct peer_id *id,
+                    uint32_t silent_ms,
+                    const char *reason);
+
+/* node_branch.c */
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m);
 void node_on_get_view(struct node *n, int peer, const struct get_view *m);
 void node_on_view(struct node *n, int peer, const struct view_cert *m);
 void node_on_lineage(struct node *n, int peer, const struct lineage *m);
-void node_on_join(struct node *n, int peer, const struct join *m);
-void node_on_goodbye(struct node *n, int peer, const struct goodbye *m);
+/* Leave our view when nobody who is here holds the commit that binds it. */
+void node_watch_commit(struct node *n);
 /* Linked peer with the best branch (in a view, or finished); MEMBERS_NONE. */
 int node_best_peer(const struct node *n);
 /* Whether that branch wins over ours: more committed tokens, then the lower
@@ -184,7 +208,7 @@ bool node_beat_ahead(const struct node *n, const struct heartbeat *b);
 /* node_round.c */
 void node_round_advance(struct node *n);
 void node_on_committed(struct node *n);
-void node_apply(struct node *n, enum buffer_kind buffer, bool in_plan);
+void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent);
 void node_on_applied(struct node *n, const struct local_event *e);
 void node_on_trained(struct node *n, const struct local_event *e);
 void node_on_evaluated_own(struct node *n, const struct local_event *e);
@@ -192,7 +216,7 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m);
 void node_in_step(struct node *n); /* the applied state is the known one */
 void node_drain(struct node *n);
 bool node_run_over(const struct node *n);
-void node_drop_contribution(struct node *n);
+void node_forget_contribution(struct node *n);
 
 /* node_dht.c */
 int node_dht_open(struct node *n);

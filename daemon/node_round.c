@@ -20,13 +20,10 @@ bool node_run_over(const struct node *n)
              n->applied.tokens >= n->terms.stop_tokens));
 }
 
-/* Work that reaches no commit is counted, never dropped in silence. */
-void node_drop_contribution(struct node *n)
+/* Offer it no more. Its tokens are counted by whom it is lost to: the event
+ * that says which state came in its place. */
+void node_forget_contribution(struct node *n)
 {
-    if (n->own_tokens > n->accounted_tokens) {
-        n->tokens_dropped += n->own_tokens - n->accounted_tokens;
-        n->accounted_tokens = n->own_tokens;
-    }
     n->packed = false;
     round_contribution_clear(&n->round);
 }
@@ -49,13 +46,15 @@ static void note_commit(struct node *n)
         c->first_step[k] = p->members[k].first_step;
         c->last_step[k] = p->members[k].last_step;
     }
+    c->n_ranges = p->n_ranges;
+    memcpy(c->ranges, p->ranges, sizeof c->ranges);
     n->has_commit = true;
     n->round_ms = n->commit_ms != 0 ? n->now - n->commit_ms : 0;
     n->commit_ms = n->now;
 }
 
 /* Start APPLY of the commit in `target` (or, from the ring, `known`). */
-void node_apply(struct node *n, enum buffer_kind buffer, bool in_plan)
+void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
 {
     struct action *a = out_add(n->out, ACTION_APPLY);
 
@@ -65,11 +64,11 @@ void node_apply(struct node *n, enum buffer_kind buffer, bool in_plan)
     if (buffer == BUFFER_RING) {
         n->target = n->known;
     }
-    n->target_in_plan = in_plan;
+    n->target_spent = spent;
     a->round = n->target.round;
     a->buffer = buffer;
-    a->rebase = !in_plan;
-    n->rebase = !in_plan;
+    a->rebase = spent == SPENT_NOT;
+    n->rebase = a->rebase;
     n->applying = true;
     n->sync = SYNC_LOAD;
 }
@@ -84,10 +83,7 @@ void node_on_committed(struct node *n)
     }
     n->known.round = p->round;
     n->known.commit = r->last_hash;
-    n->known.tokens = p->tokens_before;
-    for (uint32_t k = 0; k < p->n_members; k++) {
-        n->known.tokens += p->members[k].tokens;
-    }
+    n->known.tokens = p->tokens_before + plan_tokens(p);
     note_commit(n);
     out_log(n->out, LOG_INFO,
             "round %llu committed: %u of %u peers, %llu tokens",
@@ -97,7 +93,7 @@ void node_on_committed(struct node *n)
     node_sync_reset(n);
     if (r->in_plan) {
         n->n_committed++;
-        node_apply(n, BUFFER_RING, true);
+        node_apply(n, BUFFER_RING, SPENT_WHOLLY);
     }
     round_begin(r, n->known.round + 1, &n->known.commit, NULL, n->known.tokens,
                 n->now, n->out);
@@ -140,8 +136,6 @@ void node_in_step(struct node *n)
 
 void node_on_applied(struct node *n, const struct local_event *e)
 {
-    uint64_t spent;
-
     n->applying = false;
     n->sync = SYNC_IDLE;
     if (e->rc != 0) {
@@ -149,12 +143,17 @@ void node_on_applied(struct node *n, const struct local_event *e)
         n->delta_failed = true;
         return;
     }
-    if (n->target_in_plan) {
-        spent = n->round.mine.tokens;
-        n->accounted_tokens += spent;
-        n->packed = false;
+    if (n->target_spent == SPENT_WHOLLY) {
+        /* What was done after the packing is in no commit. */
+        if (e->tokens > n->round.mine.tokens) {
+            n->tokens_dropped += e->tokens - n->round.mine.tokens;
+        }
         n->first_step = n->inner_step;
-        round_contribution_clear(&n->round);
+        node_forget_contribution(n);
+    } else if (n->target_spent == SPENT_PARTLY) {
+        n->tokens_dropped += e->tokens;
+        n->first_step = n->inner_step;
+        node_forget_contribution(n);
     }
     n->applied = n->target;
     n->delta_failed = false;
@@ -183,7 +182,6 @@ void node_on_trained(struct node *n, const struct local_event *e)
         return;
     }
     n->packed = true;
-    n->pack_tokens = e->tokens;
     round_contribute(&n->round, e->tokens, n->first_step, n->inner_step, n->now,
                      n->out);
 }

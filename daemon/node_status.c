@@ -124,6 +124,8 @@ void node_status(const struct node *n, struct node_status *s)
     s->peers_in_round = n->ballot.have ? n->ballot.cert.body.n_members : 0;
     s->rounds_committed = n->n_committed;
     s->rounds_aborted = n->round.n_aborted;
+    s->elements_inherited = n->round.n_inherited;
+    s->elements_inherited = n->round.n_inherited;
     s->last_round_ms = n->round_ms;
     s->n_lost = n->n_lost;
     memcpy(s->lost, n->lost, sizeof s->lost);

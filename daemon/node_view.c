@@ -1,72 +1,29 @@
-/* node_view.c - which view we are in: founding, joining, losing, leaving.
+/* node_view.c - coming into a view and going: founding, joining, losses,
+ * leaving. Other views of the run are node_branch.c's.
  *
  * Without a view: if some linked peer has one, hold its newest commit
  * (node_sync.c) and ask to be let in (JOIN); if nobody has, the peer with the
  * lowest id founds one when enough of them are ready.
- *
- * With a view, heartbeats of others may name another one:
- *   newer and with us in it   -> GET_VIEW, ballot.c adopts it
- *   its ancestors hold ours   -> we were left out: join it
- *   our ancestors hold it     -> that peer was left out; it will see
- *   neither                   -> two branches: more committed tokens win, then
- *                                the lower commit hash, then the higher epoch,
- *                                then the lower view hash; the losers join the
- *                                winner
  */
 #include "daemon/node_internal.h"
 
 #include <string.h>
 
-#include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "proto/hash.h"
 
-#define ASK_MS 500
+#define ASK_MS 500 /* JOIN is said again after this */
 /* A higher epoch is a lie: some hundred years of views. */
 #define EPOCH_HEARD_MAX (UINT32_MAX / 2)
 /* Candidates must not change for this before founding. */
 #define STABLE_MS 600
 
-int node_best_peer(const struct node *n)
-{
-    int best = MEMBERS_NONE;
-
-    for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        const struct member *p = &n->members.peers[i];
-        const struct heartbeat *b;
-
-        if (!p->used || !p->has_beat || p->lost ||
-            (!p->beat.has_view && p->beat.state != NODE_FINISHED) ||
-            !members_linked(&n->members, (int)i)) {
-            continue;
-        }
-        if (best == MEMBERS_NONE) {
-            best = (int)i;
-            continue;
-        }
-        b = &n->members.peers[best].beat;
-        if (p->beat.tokens > b->tokens ||
-            (p->beat.tokens == b->tokens &&
-             hash32_cmp(&p->beat.commit, &b->commit) < 0)) {
-            best = (int)i;
-        }
-    }
-    return best;
-}
-
-bool node_beat_ahead(const struct node *n, const struct heartbeat *b)
-{
-    return b->tokens > n->applied.tokens ||
-           (b->tokens == n->applied.tokens &&
-            hash32_cmp(&b->commit, &n->applied.commit) < 0);
-}
-
 /* ---- losses ----------------------------------------------------------- */
 
-static void note_lost(struct node *n,
-                      const struct peer_id *id,
-                      uint32_t silent_ms,
-                      const char *reason)
+void node_note_lost(struct node *n,
+                    const struct peer_id *id,
+                    uint32_t silent_ms,
+                    const char *reason)
 {
     char text[ID_SHORT_MAX];
 
@@ -93,7 +50,7 @@ void node_on_lost(struct node *n, const struct members_lost *lost)
     if (at < 0 || (n->ballot.lost >> at & 1)) {
         return;
     }
-    note_lost(n, id, lost->silent_ms, lost->reason);
+    node_note_lost(n, id, lost->silent_ms, lost->reason);
     ballot_lost(&n->ballot, id);
     ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
 }
@@ -107,7 +64,7 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     if (p->life != 0 && p->life != m->life) {
         p->has_beat = false;
         if (at >= 0 && !(n->ballot.lost >> at & 1)) {
-            note_lost(n, &p->id, 0, "restarted");
+            node_note_lost(n, &p->id, 0, "restarted");
             ballot_lost(&n->ballot, &p->id);
             ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
         }
@@ -131,218 +88,6 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
     ballot_departed(&n->ballot, &p->id);
     if (n->ballot.have && view_index(&n->ballot.cert.body, &p->id) >= 0) {
         ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
-    }
-}
-
-/* ---- other views ------------------------------------------------------ */
-
-static void ask_view(struct node *n, int peer)
-{
-    struct get_view ask = {.lineage = true};
-
-    if (n->now >= n->view_ask_ms) {
-        n->view_ask_ms = n->now + ASK_MS;
-        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_VIEW, &ask);
-    }
-}
-
-/* Leave our view for that of others. Our displacement since the last commit is
- * kept over the reload unless it is in a ring whose fate we do not know: the
- * others may have committed it without our vote. */
-static void leave_view(struct node *n, const char *why)
-{
-    struct action *a;
-
-    out_log(n->out, LOG_WARN, "leaving view %llu at round %llu: %s",
-            (unsigned long long)n->ballot.cert.body.epoch,
-            (unsigned long long)n->known.round, why);
-    n->rebase = !(n->round.has_plan && n->round.in_plan &&
-                  n->round.phase != ROUND_COMMITTED);
-    round_freeze(&n->round, n->out);
-    ballot_drop_view(&n->ballot, n->now);
-    n->round.has_plan = false;
-    n->round.phase = ROUND_TRAINING;
-    n->known = n->applied;
-    n->has_other = false;
-    node_sync_reset(n);
-    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-        a = out_add(n->out, ACTION_CANCEL);
-        if (a != NULL) {
-            a->stream = s;
-            a->attempt = 0;
-        }
-    }
-}
-
-/* A member that says it has no view has left ours (or restarted): it will not
- * take part. Right after a change it may only not have heard of it yet. */
-static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
-{
-    const struct peer_id *id = &n->members.peers[peer].id;
-    int at = view_index(&n->ballot.cert.body, id);
-
-    if (at < 0 || m->has_view || (n->ballot.lost >> at & 1) ||
-        n->now - n->ballot.adopted_ms < n->t.dead_ms) {
-        return;
-    }
-    note_lost(n, id, 0, "left the view");
-    ballot_lost(&n->ballot, id);
-    ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
-}
-
-/* A view that follows one we do not know is entered when at least half of its
- * other members say, each over its own link, that they are in it. Those who
- * join with it do not count: they wait for the same as we. */
-static void confirm_view(struct node *n)
-{
-    const struct view_body *v = &n->ballot.pending.body;
-    struct ballot_context c;
-    uint32_t there = 0, others = 0;
-
-    if (!n->ballot.has_pending || n->finished) {
-        return;
-    }
-    for (uint32_t i = 0; i < v->n_members; i++) {
-        struct peer_id id = view_member_id(&v->members[i]);
-        int row = members_find(&n->members, &id);
-
-        if (v->members[i].joined == v->epoch || id_eq(&id, &n->opt.self)) {
-            continue;
-        }
-        others++;
-        there += row != MEMBERS_NONE && members_linked(&n->members, row) &&
-                 n->members.peers[row].has_beat &&
-                 n->members.peers[row].beat.has_view &&
-                 hash32_eq(&n->members.peers[row].beat.view,
-                           &n->ballot.pending_hash);
-    }
-    if (there > 0 && 2 * there >= others) {
-        c = node_context(n);
-        ballot_confirm(&n->ballot, &c);
-    }
-}
-
-void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
-{
-    members_beat(&n->members, peer, m, n->now);
-    confirm_view(n);
-    if (n->ballot.have && n->finished && m->state == NODE_FINISHED &&
-        node_beat_ahead(n, m)) {
-        leave_view(n, "another branch of the run ended ahead of ours");
-        return;
-    }
-    if (n->ballot.have) {
-        check_still_in(n, peer, m);
-    }
-    if (!n->ballot.have || !m->has_view) {
-        return;
-    }
-    if (hash32_eq(&m->view, &n->ballot.hash)) {
-        if (m->round > n->known.round && n->now >= n->commit_ask_ms) {
-            struct get_commit ask = {.round = n->known.round + 1};
-
-            n->commit_ask_ms = n->now + ASK_MS;
-            (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT,
-                               &ask);
-        }
-    } else if (!ballot_descends_from(&n->ballot, &m->view)) {
-        ask_view(n, peer);
-    }
-}
-
-void node_on_get_view(struct node *n, int peer, const struct get_view *m)
-{
-    struct lineage msg = {0};
-    uint32_t from;
-
-    if (!n->ballot.have) {
-        return;
-    }
-    (void)members_send(&n->members, n->out, peer, MESSAGE_VIEW,
-                       &n->ballot.cert);
-    if (!m->lineage) {
-        return;
-    }
-    from = n->ballot.n_lineage > MESSAGE_LINEAGE_MAX
-               ? n->ballot.n_lineage - MESSAGE_LINEAGE_MAX
-               : 0;
-    msg.first_epoch = n->ballot.lineage[from].epoch;
-    while (from < n->ballot.n_lineage) {
-        msg.hashes[msg.n_hashes++] = n->ballot.lineage[from++].hash;
-    }
-    (void)members_send(&n->members, n->out, peer, MESSAGE_LINEAGE, &msg);
-}
-
-void node_on_view(struct node *n, int peer, const struct view_cert *m)
-{
-    struct ballot_context c = node_context(n);
-    bool next = n->ballot.have && hash32_eq(&m->body.prev, &n->ballot.hash);
-
-    if (!n->finished) {
-        ballot_recv(&n->ballot, &c, peer, MESSAGE_VIEW, m);
-        confirm_view(n);
-    }
-    if (n->ballot.adopted || !n->ballot.have ||
-        view_index_key(&m->body, n->opt.public_key) >= 0 ||
-        view_cert_check(m, next ? &n->ballot.cert.body : NULL,
-                        &n->opt.signer) != 0) {
-        return;
-    }
-    n->has_other = true;
-    n->other = m->body;
-    n->other_peer = peer;
-    view_hash(&m->body, &n->other_hash);
-}
-
-/* Whether our branch gives way to the other one that we were shown; `b` is the
- * last heartbeat of the peer that showed it. */
-static bool loses_to(const struct node *n, const struct heartbeat *b)
-{
-    const struct view_body *ours = &n->ballot.cert.body;
-    const struct view_body *theirs = &n->other;
-    bool newer = b->has_view && b->tokens > theirs->tokens;
-    uint64_t tokens = newer ? b->tokens : theirs->tokens;
-    const struct hash32 *commit = b->has_view ? &b->commit : &theirs->commit;
-    int order = hash32_cmp(&n->known.commit, commit);
-
-    if (tokens != n->known.tokens) {
-        return tokens > n->known.tokens;
-    }
-    if (order != 0) {
-        return order > 0;
-    }
-    /* A joiner knows few ancestors: an older view of the same commit is more
-     * likely one of them than another branch. */
-    if (ours->epoch != theirs->epoch) {
-        return ours->epoch < theirs->epoch;
-    }
-    return hash32_cmp(&n->ballot.hash, &n->other_hash) > 0;
-}
-
-void node_on_lineage(struct node *n, int peer, const struct lineage *m)
-{
-    const struct view_body *ours = &n->ballot.cert.body;
-    const struct view_body *theirs = &n->other;
-    bool lose;
-
-    if (!n->has_other || peer != n->other_peer || !n->ballot.have) {
-        return;
-    }
-    n->has_other = false;
-    for (uint32_t i = 0; i < m->n_hashes; i++) {
-        if (hash32_eq(&m->hashes[i], &n->ballot.hash)) {
-            leave_view(n, "the others went on without this peer");
-            return;
-        }
-    }
-    if (ballot_descends_from(&n->ballot, &n->other_hash)) {
-        return;
-    }
-    lose = loses_to(n, &n->members.peers[peer].beat);
-    if (lose) {
-        leave_view(n, ours->fork || theirs->fork
-                          ? "the cut has healed and the other branch is ahead"
-                          : "another branch of the run is ahead");
     }
 }
 
@@ -523,56 +268,6 @@ static void drain_advance(struct node *n)
     n->stopped = true;
 }
 
-static bool holds_known(const struct node *n, const struct heartbeat *b)
-{
-    return (b->round == n->known.round &&
-            hash32_eq(&b->commit, &n->known.commit)) ||
-           (b->round > n->known.round && b->has_view &&
-            hash32_eq(&b->view, &n->ballot.hash));
-}
-
-/* Whether all members of our view are here and nobody holds the commit that
- * binds us: those who had applied it stopped before they wrote it down. */
-static bool commit_is_gone(const struct node *n)
-{
-    const struct view_body *v = &n->ballot.cert.body;
-
-    if (n->applying || n->known.round <= n->applied.round) {
-        return false;
-    }
-    for (uint32_t i = 0; i < v->n_members; i++) {
-        int row = n->ballot.rows[i];
-
-        if ((int)i != n->ballot.self_index &&
-            (!members_linked(&n->members, row) ||
-             !n->members.peers[row].has_beat)) {
-            return false;
-        }
-    }
-    for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        const struct member *p = &n->members.peers[i];
-
-        if (p->used && p->has_beat && p->n_links > 0 &&
-            holds_known(n, &p->beat)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The newest round that somebody wrote wins: begin anew from there. */
-static void watch_commit(struct node *n)
-{
-    if (!commit_is_gone(n)) {
-        n->gone_ms = 0;
-    } else if (n->gone_ms == 0) {
-        n->gone_ms = n->now;
-    } else if (n->now - n->gone_ms >= n->terms.fork_after_ms) {
-        n->gone_ms = 0;
-        leave_view(n, "nobody holds the commit that binds it");
-    }
-}
-
 void node_view_advance(struct node *n)
 {
     int best;
@@ -585,7 +280,7 @@ void node_view_advance(struct node *n)
         return;
     }
     if (n->ballot.have && n->loaded && !n->finished) {
-        watch_commit(n);
+        node_watch_commit(n);
     }
     if (n->ballot.have || !n->loaded || n->applying || n->finished) {
         return;

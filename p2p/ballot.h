@@ -44,12 +44,14 @@ enum ballot_phase { BALLOT_IDLE, BALLOT_GATHER, BALLOT_SIGN };
 
 enum ballot_want {
     BALLOT_WANT_NOTHING,
-    BALLOT_WANT_JOIN,  /* only between two rounds */
+    BALLOT_WANT_JOIN,  /* by who makes the next plan, before it */
     BALLOT_WANT_CHANGE /* at once */
 };
 
 struct ballot_joiner {
     bool used;
+    bool tried; /* a view made at `tried_round` left it out */
+    uint64_t tried_round;
     int peer;
     struct join_body body;
     struct msg_address address;
@@ -126,6 +128,7 @@ struct ballot_context {
     struct out *out;
     struct promise_body closing; /* round.. broken; the rest is filled in */
     bool in_flight;              /* a plan is known in this epoch */
+    bool coordinates;            /* the next plan is ours to make */
     bool may_found;              /* viewless, and ready to train */
 };
 

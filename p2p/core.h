@@ -26,8 +26,10 @@
  *     and closes bulk connections that wait with a frame of this stream;
  *   - a bulk frame whose attempt is at or below the last CANCEL of its stream
  *     is read and dropped; one that is not posted yet waits (the connection is
- *     not read: that is the back-pressure), one that contradicts its posting
- *     closes the connection;
+ *     not read: that is the back-pressure), but no longer than UNPOSTED_MS,
+ *     then the connection is closed: whatever is wrong, what is behind the
+ *     frame gets through on a new one. One that contradicts its posting closes
+ *     the connection at once;
  *   - SAVE is a barrier for speech: a SEND that follows it in the same `out`
  *     goes out only when the bytes are on disk. If that fails these SENDs are
  *     discarded, everything else is executed, and SAVE_FAILED is reported.
@@ -45,7 +47,10 @@
 #define CORE_OUT_MAX       2048        /* actions one step may emit */
 #define CORE_OUT_BYTES_MAX (512 << 10) /* message bytes one step may emit */
 #define CORE_NEVER         UINT64_MAX  /* deadline of a core that waits */
-#define CORE_TEXT_MAX      200         /* bytes of a log line, NUL included */
+/* How long a frame may wait for its posting: longer than any attempt that it
+ * could belong to goes on without progress. */
+#define UNPOSTED_MS   30000
+#define CORE_TEXT_MAX 200 /* bytes of a log line, NUL included */
 
 /* IPv4 addresses are mapped (::ffff:a.b.c.d). Port in host order. */
 struct address {
@@ -81,6 +86,7 @@ struct segment {
     uint32_t len;    /* RING, REDUCED: elements; others: bytes */
     enum segment_op op;
     double scale; /* factor of the own contribution for ADD and ENCODE */
+    bool final;   /* RING, receive: what the piece then holds is the result */
 };
 
 enum { STREAM_RING, STREAM_FETCH, STREAM_COUNT };
@@ -91,7 +97,8 @@ enum event_type {
     EVENT_TICK,        /* deadline has passed */
     EVENT_LINK_UP,     /* link, peer, address, inbound, request */
     EVENT_LINK_DOWN,   /* link, rc */
-    EVENT_DIAL_FAILED, /* request, address, rc */
+    EVENT_DIAL_FAILED, /* request, address, rc: -ECONNREFUSED only where a live
+                          host refused */
     EVENT_RECV,        /* link, message type, bytes */
     EVENT_SEG_DONE,    /* segment (as posted), sent, rc */
     EVENT_SAVE_FAILED, /* rc */
@@ -109,6 +116,7 @@ enum local_type {
     LOCAL_APPLIED,    /* APPLY done: hashes of the new state */
     LOCAL_EVALUATED,  /* EVAL done: bits_per_byte */
     LOCAL_HASHED,     /* HASH done: hash of the named buffer (or rc) */
+    LOCAL_INHERITED,  /* INHERIT failed: that buffer is gone (rc) */
     LOCAL_PAUSE,
     LOCAL_RESUME,
     LOCAL_DRAIN, /* finish the commit in flight, say goodbye, stop */
@@ -120,7 +128,9 @@ struct local_event {
     int rc;
     uint64_t round;
     uint64_t inner_step;
-    uint64_t tokens; /* TRAINED: in this contribution; PROGRESS: ever */
+    uint64_t tokens; /* TRAINED: in this contribution; PROGRESS: ever; LOADED,
+                        APPLIED: of the steps since the state that the new one
+                        replaced them with, 0 where they were kept (rebase) */
     float loss;
     float tokens_per_s;
     double bits_per_byte;
@@ -174,6 +184,8 @@ enum action_type {
                           readable as BUFFER_REDUCED `round` afterwards */
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
     ACTION_HASH,       /* buffer, index; of STATE: both hashes */
+    ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
+                          `request`; LOCAL_INHERITED only when it cannot */
     ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
@@ -202,8 +214,8 @@ struct action {
     bool from_seed; /* LOAD: derive from the manifest's seed */
     bool from_disk;
     bool rebase; /* APPLY, LOAD: keep live progress made since the anchor */
-    bool encode; /* HASH of RING: first encode the own contribution over
-                    the whole vector (a round of one member) */
+    bool encode; /* HASH of RING: first encode the own contribution from
+                    segment.offset to the end (a round of one member) */
     int level;   /* LOG */
     int rc;      /* STOP */
 };

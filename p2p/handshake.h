@@ -41,6 +41,10 @@
 #define HANDSHAKE_MESSAGE_MAX    HANDSHAKE_2_BYTES
 #define HANDSHAKE_PROLOGUE_BYTES (4 + 2 + 32)
 
+/* Feature bits. PLAIN_BULK: this side agrees to segments without encryption
+ * and tags on bulk connections; they go so where both sides say it. */
+#define HANDSHAKE_PLAIN_BULK 1ULL
+
 /* Wire values of a hello's kind. */
 enum connection_kind {
     CONNECTION_NONE, /* responder's hello */

@@ -1,20 +1,13 @@
-/* members.c - see members.h. */
-#include "p2p/members.h"
+/* members.c - the table of peers and who of them is lost; see members.h.
+ *
+ * A row is taken for whoever is heard of and kept until the table is full;
+ * then rows of unlinked peers that were long dialled in vain, or never
+ * authenticated, are given to new ones. members_tick() is where time passes:
+ * losses, half-open links, dials, heartbeats.
+ */
+#include "p2p/members_internal.h"
 
-#include <assert.h>
 #include <string.h>
-
-#include "proto/base/rng.h"
-
-#define DIAL_BACKOFF_MIN_MS 300
-#define DIAL_BACKOFF_MAX_MS 5000
-/* The peer with the higher id dials first; the other one only if that did not
- * help, so that two peers rarely open two links at once. */
-#define DIAL_POLITE_MS 400
-/* Two for a moment when both sides dial; more only when one side does not close
- * the older. */
-#define LINKS_PER_PEER_MAX 4
-#define REQUEST_BOOTSTRAP  (1ULL << 32) /* requests above name a bootstrap */
 
 void members_init(struct members *m,
                   const struct members_options *opt,
@@ -26,12 +19,7 @@ void members_init(struct members *m,
     m->beat_at_ms = now_ms;
 }
 
-void members_bootstrap_add(struct members *m, const struct address *address)
-{
-    if (m->n_bootstrap < MEMBERS_BOOTSTRAP_MAX) {
-        m->bootstrap[m->n_bootstrap++].address = *address;
-    }
-}
+/* ---- peers ------------------------------------------------------------ */
 
 int members_find(const struct members *m, const struct peer_id *id)
 {
@@ -89,202 +77,13 @@ int members_learn(struct members *m,
         p->used = true;
         p->id = *id;
         p->heard_ms = p->down_ms = now_ms;
-        p->dial_at_ms =
-            now_ms + (id_cmp(&m->opt.self, id) > 0 ? 0 : DIAL_POLITE_MS);
+        p->dial_at_ms = members_dial_turn(m, id, now_ms);
     }
     p = &m->peers[i];
     if (p->n_links == 0 && address->port != 0) {
         p->address = *address;
     }
     return i;
-}
-
-static struct members_link *link_find(struct members *m, uint32_t link)
-{
-    for (int i = 0; i < LINKS_MAX; i++) {
-        if (m->links[i].used && m->links[i].link == link) {
-            return &m->links[i];
-        }
-    }
-    return NULL;
-}
-
-static bool link_usable(const struct members_link *l, int peer)
-{
-    return l->used && l->peer == peer && !l->closing;
-}
-
-/* Where to speak to a peer. The other side may have given up one of two links
- * without our knowing (half-open): not one that is silent while another is
- * not. */
-static struct members_link *link_of_peer(struct members *m, int peer)
-{
-    uint64_t newest = 0;
-
-    for (int i = 0; i < LINKS_MAX; i++) {
-        if (link_usable(&m->links[i], peer) && m->links[i].heard_ms > newest) {
-            newest = m->links[i].heard_ms;
-        }
-    }
-    for (int i = 0; i < LINKS_MAX; i++) {
-        if (link_usable(&m->links[i], peer) &&
-            m->links[i].heard_ms + m->opt.suspect_ms >= newest) {
-            return &m->links[i];
-        }
-    }
-    return NULL;
-}
-
-static void hang_up(struct members_link *l, struct out *out)
-{
-    struct action *a = out_add(out, ACTION_HANG_UP);
-
-    if (a != NULL) {
-        a->link = l->link;
-        l->closing = true;
-    }
-}
-
-/* Close what has been silent for long while another link to it was not. */
-static void half_open_close(struct members *m, uint64_t now_ms, struct out *out)
-{
-    for (int i = 0; i < LINKS_MAX; i++) {
-        struct members_link *l = &m->links[i];
-
-        if (l->used && !l->closing && m->peers[l->peer].n_links > 1 &&
-            now_ms - l->heard_ms > m->opt.dead_ms &&
-            link_of_peer(m, l->peer) != l) {
-            hang_up(l, out);
-        }
-    }
-}
-
-static void request_done(struct members *m, uint64_t request)
-{
-    if (request >= REQUEST_BOOTSTRAP) {
-        uint64_t b = request - REQUEST_BOOTSTRAP;
-
-        if (b < m->n_bootstrap) {
-            m->bootstrap[b].dialing = false;
-        }
-    } else if (request < m->n_peers) {
-        m->peers[request].dialing = false;
-    }
-}
-
-static bool refuse(struct out *out, uint32_t link)
-{
-    struct action *a = out_add(out, ACTION_HANG_UP);
-
-    if (a != NULL) {
-        a->link = link;
-    }
-    return false;
-}
-
-bool members_link_up(struct members *m,
-                     const struct event *event,
-                     struct out *out)
-{
-    struct members_link *old, *slot = NULL;
-    struct member *p;
-    int i;
-
-    if (!event->inbound) {
-        request_done(m, event->request);
-        if (event->request >= REQUEST_BOOTSTRAP &&
-            event->request - REQUEST_BOOTSTRAP < m->n_bootstrap) {
-            m->bootstrap[event->request - REQUEST_BOOTSTRAP].reached = true;
-        }
-    }
-    i = members_learn(m, &event->peer, &event->address, event->now_ms);
-    for (int k = 0; k < LINKS_MAX && slot == NULL; k++) {
-        slot = m->links[k].used ? NULL : &m->links[k];
-    }
-    if (i == MEMBERS_NONE || slot == NULL ||
-        m->peers[i].n_links >= LINKS_PER_PEER_MAX) {
-        return refuse(out, event->link);
-    }
-    p = &m->peers[i];
-    old = link_of_peer(m, i);
-    *slot = (struct members_link){.used = true,
-                                  .link = event->link,
-                                  .peer = i,
-                                  .heard_ms = event->now_ms};
-    p->n_links++;
-    p->address = event->address;
-    memcpy(p->public_key, event->public_key, sizeof p->public_key);
-    p->has_key = true;
-    p->heard_ms = event->now_ms;
-    p->lost = p->suspected = p->refused = false;
-    p->backoff_ms = 0;
-    m->reached = true;
-    /* Of two links to one peer the side with the lower id closes the older:
-     * it may be one that the other side has already given up. */
-    if (old != NULL && id_cmp(&m->opt.self, &p->id) < 0) {
-        hang_up(old, out);
-    }
-    return true;
-}
-
-void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
-{
-    struct members_link *l = link_find(m, link);
-    struct member *p;
-
-    if (l == NULL) {
-        return;
-    }
-    p = &m->peers[l->peer];
-    l->used = false;
-    assert(p->n_links > 0);
-    p->n_links--;
-    if (p->n_links == 0) {
-        p->down_ms = now_ms;
-        p->refused = false;
-        p->dial_at_ms = now_ms;
-    }
-}
-
-void members_dial_failed(struct members *m, const struct event *event)
-{
-    request_done(m, event->request);
-    if (event->request >= REQUEST_BOOTSTRAP) {
-        uint64_t k = event->request - REQUEST_BOOTSTRAP;
-
-        if (k < m->n_bootstrap) {
-            m->bootstrap[k].rc = event->rc;
-            m->bootstrap[k].failures++;
-            m->bootstrap[k].dial_at_ms =
-                event->now_ms + 200 * (1U << (m->bootstrap[k].failures < 5
-                                                  ? m->bootstrap[k].failures
-                                                  : 5));
-        }
-    } else if (event->request < m->n_peers) {
-        struct member *p = &m->peers[event->request];
-
-        p->refused = p->n_links == 0;
-        p->backoff_ms =
-            p->backoff_ms == 0 ? DIAL_BACKOFF_MIN_MS : p->backoff_ms * 2;
-        if (p->backoff_ms > DIAL_BACKOFF_MAX_MS) {
-            p->backoff_ms = DIAL_BACKOFF_MAX_MS;
-        }
-        p->dial_at_ms = event->now_ms + p->backoff_ms +
-                        rng_below(&m->rng, p->backoff_ms / 4 + 1);
-    }
-}
-
-int members_heard(struct members *m, uint32_t link, uint64_t now_ms)
-{
-    struct members_link *l = link_find(m, link);
-
-    if (l == NULL) {
-        return MEMBERS_NONE;
-    }
-    l->heard_ms = now_ms;
-    m->peers[l->peer].heard_ms = now_ms;
-    m->peers[l->peer].suspected = false;
-    return l->peer;
 }
 
 void members_alive(struct members *m, const struct peer_id *id, uint64_t now)
@@ -319,15 +118,16 @@ void members_beat(struct members *m,
     }
 }
 
+/* ---- losses ----------------------------------------------------------- */
+
 static void watch_begin(struct members *m, struct member *p, uint64_t now_ms)
 {
-    uint64_t due =
-        now_ms + (id_cmp(&m->opt.self, &p->id) > 0 ? 0 : DIAL_POLITE_MS);
+    uint64_t due = members_dial_turn(m, &p->id, now_ms);
 
     p->watched = true;
     if (p->n_links == 0 && !p->lost) {
         p->down_ms = now_ms;
-        p->refused = false;
+        p->dial_rc = 0;
         p->dial_at_ms = due < p->dial_at_ms ? due : p->dial_at_ms;
     }
 }
@@ -357,167 +157,10 @@ void members_gap(struct members *m, uint64_t now_ms)
     for (uint32_t i = 0; i < m->n_peers; i++) {
         m->peers[i].heard_ms = now_ms;
         m->peers[i].down_ms = now_ms;
-        m->peers[i].refused = false;
+        m->peers[i].dial_rc = 0;
     }
     for (int i = 0; i < LINKS_MAX; i++) {
         m->links[i].heard_ms = now_ms;
-    }
-}
-
-bool members_linked(const struct members *m, int peer)
-{
-    if (peer == MEMBERS_NONE || m->peers[peer].n_links == 0) {
-        return false;
-    }
-    for (int i = 0; i < LINKS_MAX; i++) {
-        if (m->links[i].used && !m->links[i].closing &&
-            m->links[i].peer == peer) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool members_send(struct members *m,
-                  struct out *out,
-                  int peer,
-                  enum message_type type,
-                  const void *obj)
-{
-    uint8_t bytes[FRAME_CONTROL_MAX];
-    struct members_link *l;
-    int n;
-
-    l = peer == MEMBERS_NONE ? NULL : link_of_peer(m, peer);
-    if (l == NULL) {
-        return false;
-    }
-    n = msg_encode(message_schema((uint16_t)type), obj, bytes, sizeof bytes);
-    assert(n >= 0); /* our own struct: a failure is a local bug */
-    return n >= 0 && out_send(out, l->link, (uint16_t)type, bytes, (size_t)n);
-}
-
-/* A message on its way to several links: encoded when the first one needs it.
- */
-struct shared {
-    struct out *out;
-    enum message_type type;
-    const void *obj;
-    bool encoded;
-    uint32_t at;
-    size_t len;
-};
-
-static void shared_send(struct shared *s, const struct members_link *l)
-{
-    uint8_t bytes[FRAME_CONTROL_MAX];
-    int n;
-
-    if (!s->encoded) {
-        n = msg_encode(message_schema((uint16_t)s->type), s->obj, bytes,
-                       sizeof bytes);
-        assert(n >= 0); /* our own struct: a failure is a local bug */
-        s->encoded = true;
-        s->len = n < 0 ? 0 : (size_t)n;
-        s->at = n < 0 ? UINT32_MAX : out_bytes(s->out, bytes, s->len);
-    }
-    if (s->at != UINT32_MAX) {
-        (void)out_send_again(s->out, l->link, (uint16_t)s->type, s->at, s->len);
-    }
-}
-
-void members_broadcast(struct members *m,
-                       struct out *out,
-                       const int *rows,
-                       uint32_t n,
-                       enum message_type type,
-                       const void *obj)
-{
-    struct shared s = {.out = out, .type = type, .obj = obj};
-
-    for (uint32_t i = 0; i < n; i++) {
-        const struct members_link *l =
-            rows[i] == MEMBERS_NONE ? NULL : link_of_peer(m, rows[i]);
-
-        if (l != NULL) {
-            shared_send(&s, l);
-        }
-    }
-}
-
-void members_tell_all(struct members *m,
-                      struct out *out,
-                      enum message_type type,
-                      const void *obj)
-{
-    struct shared s = {.out = out, .type = type, .obj = obj};
-
-    for (uint32_t i = 0; i < m->n_peers; i++) {
-        const struct members_link *l =
-            m->peers[i].n_links == 0 ? NULL : link_of_peer(m, (int)i);
-
-        if (l != NULL) {
-            shared_send(&s, l);
-        }
-    }
-}
-
-bool members_send_raw(struct members *m,
-                      struct out *out,
-                      int peer,
-                      uint16_t type,
-                      const void *bytes,
-                      size_t len)
-{
-    struct members_link *l =
-        peer == MEMBERS_NONE ? NULL : link_of_peer(m, peer);
-
-    return l != NULL && out_send(out, l->link, type, bytes, len);
-}
-
-uint32_t members_n_linked(const struct members *m)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < m->n_peers; i++) {
-        n += m->peers[i].n_links > 0;
-    }
-    return n;
-}
-
-/* Up to MESSAGE_PEERS_MAX linked, dialable peers, a different window each
- * time: what we know first-hand. */
-static void rumours_fill(struct members *m, struct heartbeat *beat)
-{
-    uint32_t looked = 0;
-
-    beat->n_rumours = 0;
-    while (looked < m->n_peers && beat->n_rumours < MESSAGE_PEERS_MAX) {
-        const struct member *p;
-
-        m->rumour_next = (m->rumour_next + 1) % m->n_peers;
-        p = &m->peers[m->rumour_next];
-        looked++;
-        if (p->used && p->n_links > 0 && p->address.port != 0) {
-            struct peer_info *info = &beat->rumours[beat->n_rumours++];
-
-            info->id = p->id;
-            memcpy(info->address.ip, p->address.ip, sizeof p->address.ip);
-            info->address.port = p->address.port;
-        }
-    }
-}
-
-static void
-beats_send(struct members *m, struct heartbeat *beat, struct out *out)
-{
-    struct shared s = {.out = out, .type = MESSAGE_HEARTBEAT, .obj = beat};
-
-    rumours_fill(m, beat);
-    for (int i = 0; i < LINKS_MAX; i++) {
-        if (m->links[i].used && !m->links[i].closing) {
-            shared_send(&s, &m->links[i]);
-        }
     }
 }
 
@@ -531,8 +174,8 @@ static void lose(struct members *m,
     struct members_link *l;
 
     p->lost = true;
-    while ((l = link_of_peer(m, peer)) != NULL) {
-        hang_up(l, out);
+    while ((l = members_link_of_peer(m, peer)) != NULL) {
+        members_hang_up(l, out);
         if (!l->closing) {
             break;
         }
@@ -557,55 +200,23 @@ detect(struct members *m, int peer, uint64_t now_ms, struct out *out)
         if (silent_ms > m->opt.dead_ms) {
             lose(m, peer, now_ms, "no sign of life", out);
         }
-    } else if (p->refused) {
-        lose(m, peer, now_ms, "connection closed and refused", out);
+    } else if (members_dial_refused(p->dial_rc)) {
+        lose(m, peer, now_ms, members_dial_lost(p->dial_rc), out);
     } else if (now_ms - p->down_ms > m->opt.redial_ms) {
-        lose(m, peer, now_ms, "connection lost", out);
+        lose(m, peer, now_ms, members_dial_lost(p->dial_rc), out);
     }
 }
 
-static void dial(struct members *m,
-                 uint64_t request,
-                 const struct address *address,
-                 const struct peer_id *peer,
-                 struct out *out)
+bool members_next_lost(struct members *m, struct members_lost *lost)
 {
-    struct action *a = out_add(out, ACTION_DIAL);
-
-    (void)m;
-    if (a != NULL) {
-        a->request = request;
-        a->address = *address;
-        a->peer = *peer;
+    if (m->n_lost == 0) {
+        return false;
     }
+    *lost = m->lost[--m->n_lost];
+    return true;
 }
 
-static void dial_due(struct members *m, uint64_t now_ms, struct out *out)
-{
-    static const struct peer_id anyone;
-    uint32_t linked = members_n_linked(m);
-
-    for (unsigned i = 0; i < m->n_bootstrap; i++) {
-        struct members_bootstrap *b = &m->bootstrap[i];
-
-        if (!b->dialing && now_ms >= b->dial_at_ms &&
-            (linked == 0 || (!b->reached && b->failures < 4))) {
-            b->dialing = true;
-            dial(m, REQUEST_BOOTSTRAP + i, &b->address,
-                 m->has_pin ? &m->pin : &anyone, out);
-        }
-    }
-    for (uint32_t i = 0; i < m->n_peers; i++) {
-        struct member *p = &m->peers[i];
-
-        if (p->used && p->n_links == 0 && !p->dialing && p->address.port != 0 &&
-            now_ms >= p->dial_at_ms &&
-            (p->watched || p->wanted || linked < m->opt.links_wanted)) {
-            p->dialing = true;
-            dial(m, i, &p->address, &p->id, out);
-        }
-    }
-}
+/* ---- time ------------------------------------------------------------- */
 
 void members_tick(struct members *m,
                   uint64_t now_ms,
@@ -619,28 +230,19 @@ void members_tick(struct members *m,
             detect(m, (int)i, now_ms, out);
         } else if (p->used && p->n_links > 0 && !p->watched &&
                    now_ms - p->heard_ms > m->opt.dead_ms) {
-            struct members_link *l = link_of_peer(m, (int)i);
+            struct members_link *l = members_link_of_peer(m, (int)i);
 
             if (l != NULL) {
-                hang_up(l, out); /* half-open: the other side is gone */
+                members_hang_up(l, out); /* half-open: the other side is gone */
             }
         }
     }
-    half_open_close(m, now_ms, out);
-    dial_due(m, now_ms, out);
+    members_half_open_close(m, now_ms, out);
+    members_dial_due(m, now_ms, out);
     if (now_ms >= m->beat_at_ms) {
-        beats_send(m, beat, out);
+        members_beats_send(m, beat, out);
         m->beat_at_ms = now_ms + m->opt.heartbeat_ms;
     }
-}
-
-bool members_next_lost(struct members *m, struct members_lost *lost)
-{
-    if (m->n_lost == 0) {
-        return false;
-    }
-    *lost = m->lost[--m->n_lost];
-    return true;
 }
 
 uint64_t members_deadline(const struct members *m)

@@ -6,8 +6,9 @@
  * on the size of the swarm.
  *
  * A *watched* peer (a member of one's view) is *lost* when it has been silent
- * for dead_ms, when its link broke and dialling it is refused, or when the
- * link is not back within redial_ms. The caller collects losses with
+ * for dead_ms, when its link broke and dialling it is refused (its host
+ * is there, the process is not), or when the link is not back within
+ * redial_ms. The caller collects losses with
  * members_next_lost(). A lost peer stays known and is dialled with back-off,
  * which is how two halves of a cut swarm meet again.
  *
@@ -40,7 +41,6 @@ struct member {
     bool wanted;  /* dial it although there are enough links */
     bool lost;    /* reported; cleared by a new link */
     bool suspected;
-    bool refused; /* last dial was refused by a live host */
     bool dialing;
     bool has_beat;
     struct peer_id id;
@@ -51,6 +51,7 @@ struct member {
     uint64_t heard_ms; /* last sign of life */
     uint64_t down_ms;  /* when the last link went */
     uint64_t dial_at_ms;
+    int dial_rc; /* of the last dial that failed without a link; 0: none did */
     uint32_t backoff_ms;
     struct heartbeat beat; /* last one; rumours not kept */
 };
@@ -120,6 +121,9 @@ bool members_link_up(struct members *m,
 void members_link_down(struct members *m, uint32_t link, uint64_t now_ms);
 
 void members_dial_failed(struct members *m, const struct event *event);
+
+/* What a code of DIAL_FAILED says, for a person. Static string. */
+const char *members_dial_text(int rc);
 
 /* Row behind a link or MEMBERS_NONE; also notes a sign of life. */
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms);

@@ -105,6 +105,21 @@ static void ready_send(struct round *r, uint64_t mask, struct out *out)
     }
 }
 
+/* The attempt that ends here failed: what of it is final stays. */
+static void keep(struct round *r)
+{
+    struct peer_id ids[VIEW_MEMBERS_MAX];
+
+    if (!r->in_plan || r->plan.body.n_members < 2) {
+        return; /* the buffer is as the attempt before left it */
+    }
+    for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
+        ids[k] = id_of_public(r->plan_keys[k]);
+    }
+    inherit_keep(&r->kept, &r->plan.body, &r->plan_hash, ids,
+                 ring_final(&r->ring), r->ring.attempt);
+}
+
 /* Offer the contribution to this attempt. */
 static void offer(struct round *r, uint64_t now_ms, struct out *out)
 {
@@ -112,11 +127,18 @@ static void offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.view = r->ballot->hash;
     r->mine.round = r->round;
     r->mine.state = r->state;
+    inherit_claims(&r->kept, &r->mine);
     r->phase = ROUND_READY;
     r->ready |= BIT(self_of(r));
     r->readies[self_of(r)] = r->mine;
     r->resend_ms = now_ms + RESEND_MS;
     ready_send(r, UINT64_MAX, out);
+}
+
+void round_bar(struct round *r, uint64_t epoch, struct out *out)
+{
+    r->barred = attempt_of(epoch, UINT32_MAX);
+    cancel(r->barred, out);
 }
 
 void round_begin(struct round *r,
@@ -144,12 +166,21 @@ void round_begin(struct round *r,
     }
     if (r->has_plan && r->phase != ROUND_COMMITTED) {
         r->n_aborted++;
+        keep(r);
         if (r->phase == ROUND_REDUCING && !r->frozen) {
             cancel(r->ring.attempt, out); /* our own sends, too */
         }
     }
+    if (r->phase == ROUND_COMMITTED || r->round != round ||
+        !hash32_eq(&r->base, base)) {
+        r->kept.n = 0; /* of another round */
+    }
     /* Every earlier attempt is over, also those that we took no part in: a
      * frame of one of them must not block a data connection for ever. */
+    if (attempt_of(view_of(r)->epoch, round) <= r->barred) {
+        cancel(0, out); /* another branch counts its epochs from lower */
+        r->barred = 0;
+    }
     cancel(attempt_of(view_of(r)->epoch, round) - 1, out);
     r->epoch = view_of(r)->epoch;
     r->view = r->ballot->hash;
@@ -190,7 +221,16 @@ void round_contribute(struct round *r,
 void round_contribution_clear(struct round *r)
 {
     r->contributed = false;
+    r->exposed = false;
     memset(&r->mine, 0, sizeof r->mine);
+}
+
+void round_disinherited(struct round *r)
+{
+    r->kept.n = 0;
+    if (r->phase == ROUND_REDUCING || r->phase == ROUND_HASHING) {
+        change(r, "what earlier attempts had finished is gone here");
+    }
 }
 
 /* ---- the plan --------------------------------------------------------- */
@@ -297,9 +337,17 @@ static void on_plan(struct round *r,
                     uint64_t now_ms,
                     struct out *out);
 
+bool round_coordinates(const struct round *r)
+{
+    return r->ballot->have && r->round > 0 && !r->has_plan && !r->frozen &&
+           r->epoch == view_of(r)->epoch &&
+           view_coordinator(view_of(r), r->round) == self_of(r);
+}
+
 static void make_plan(struct round *r, uint64_t now_ms, struct out *out)
 {
     struct plan msg = {0};
+    uint64_t mask;
 
     msg.body.epoch = r->epoch;
     msg.body.view = r->ballot->hash;
@@ -307,7 +355,14 @@ static void make_plan(struct round *r, uint64_t now_ms, struct out *out)
     msg.body.base = r->base;
     msg.body.state = r->state;
     msg.body.tokens_before = r->tokens_before;
-    ring_order(r, ready_mask(r), &msg.body);
+    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids, ready_mask(r),
+                          &msg.body);
+    if (!view_quorum(view_of(r), mask, r->ballot->departed)) {
+        mask = ready_mask(r); /* too few were in it: all begin again */
+        msg.body.n_ranges = 0;
+    }
+    ring_order(r, mask, &msg.body);
+    inherit_holds(r->readies, &msg.body);
     if (message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
         0) {
         return;
@@ -325,6 +380,7 @@ static void make_plan(struct round *r, uint64_t now_ms, struct out *out)
 static bool plan_valid(const struct round *r, const struct plan_body *p)
 {
     uint64_t mask = 0, tokens = 0;
+    uint32_t rank = UINT32_MAX;
 
     if (p->epoch != r->epoch || p->round != r->round ||
         !hash32_eq(&p->view, &r->ballot->hash) ||
@@ -348,47 +404,111 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
              !hash32_eq(&p->state, &r->state))) {
             return false;
         }
+        rank = m->index == self_of(r) ? k : rank;
     }
-    return tokens > 0 && view_quorum(view_of(r), mask, r->ballot->departed);
+    return inherit_fits(&r->kept, p, &r->opt.self, rank, r->terms.n_params,
+                        r->terms.block) &&
+           tokens > 0 && view_quorum(view_of(r), mask, r->ballot->departed);
+}
+
+/* All bytes are here: hash them. */
+static void reduced(struct round *r, struct out *out)
+{
+    struct action *a;
+
+    r->phase = ROUND_HASHING;
+    cancel(r->ring.attempt, out); /* late duplicates are dropped */
+    a = out_add(out, ACTION_HASH);
+    if (a != NULL) {
+        a->buffer = BUFFER_RING;
+        a->index = r->round;
+        a->request = r->ring.attempt;
+    }
+}
+
+uint64_t plan_tokens(const struct plan_body *plan)
+{
+    uint64_t tokens = 0;
+
+    for (uint32_t k = 0; k < plan->n_members; k++) {
+        tokens += plan->members[k].tokens;
+    }
+    return tokens;
+}
+
+/* The wire buffer of the attempt before is this one's. */
+static void take_over(struct round *r, struct out *out)
+{
+    uint64_t holds = r->plan.body.members[r->rank].holds;
+    struct action *a;
+
+    if (holds > 0) {
+        a = out_add(out, ACTION_INHERIT);
+        if (a != NULL) {
+            a->attempt = r->kept.attempt;
+            a->request = r->ring.attempt;
+        }
+        inherit_move(&r->kept, holds, r->ring.attempt);
+    }
+}
+
+/* Nobody to exchange with: encode the rest, then hash. */
+static void alone(struct round *r, struct out *out)
+{
+    struct action *a;
+
+    r->phase = ROUND_HASHING;
+    take_over(r, out);
+    a = out_add(out, ACTION_HASH);
+    if (a != NULL) {
+        a->buffer = BUFFER_RING;
+        a->index = r->round;
+        a->request = r->ring.attempt;
+        a->encode = true;
+        a->segment.offset = inherit_total(&r->plan.body);
+    }
 }
 
 static void ring_start(struct round *r, uint64_t now_ms, struct out *out)
 {
     const struct plan_body *p = &r->plan.body;
+    uint32_t n = p->n_members, next = (r->rank + 1) % n;
+    struct ring_shape shape = {
+        .elements = r->terms.n_params,
+        .from = inherit_total(p),
+        .block = r->terms.block,
+        .segment_elements = r->terms.segment_elements,
+        .chunk_segments = r->terms.chunk_segments,
+        .n = n,
+    };
     struct action *a;
-    uint64_t total = 0;
-    uint32_t n = p->n_members;
 
-    for (uint32_t k = 0; k < n; k++) {
-        total += p->members[k].tokens;
-    }
     r->phase = ROUND_REDUCING;
     r->progress_ms = now_ms;
     r->ring_progress = 0;
+    r->exposed = true;
     r->ring.attempt = attempt_of(r->epoch, r->round);
     if (n == 1) {
-        r->phase = ROUND_HASHING;
-        a = out_add(out, ACTION_HASH);
-        if (a != NULL) {
-            a->buffer = BUFFER_RING;
-            a->index = r->round;
-            a->request = r->ring.attempt;
-            a->encode = true;
-        }
+        alone(r, out);
         return;
     }
-    ring_init(&r->ring, r->terms.n_params, r->terms.block,
-              r->terms.segment_elements, n, r->rank);
+    ring_init(&r->ring, &shape, r->rank, p->members[r->rank].holds,
+              p->members[next].holds);
     r->ring.attempt = attempt_of(r->epoch, r->round);
-    r->ring.scale = (double)r->mine.tokens / (double)total;
-    r->ring.next = r->ballot->ids[p->members[(r->rank + 1) % n].index];
+    r->ring.scale = (double)r->mine.tokens / (double)plan_tokens(p);
+    r->ring.next = r->ballot->ids[p->members[next].index];
     r->ring.prev = r->ballot->ids[p->members[(r->rank + n - 1) % n].index];
     a = out_add(out, ACTION_BULK_OPEN);
     if (a != NULL) {
-        int row = r->ballot->rows[p->members[(r->rank + 1) % n].index];
+        int row = r->ballot->rows[p->members[next].index];
 
         a->peer = r->ring.next;
         a->address = r->members->peers[row].address;
+    }
+    take_over(r, out);
+    if (ring_finished(&r->ring)) {
+        reduced(r, out); /* all of it was inherited, and is here */
+        return;
     }
     ring_pump(&r->ring, out);
 }
@@ -473,6 +593,7 @@ static void try_commit(struct round *r)
     r->has_last = true;
     r->phase = ROUND_COMMITTED;
     r->committed = true;
+    r->n_inherited += r->in_plan ? inherit_total(&r->plan.body) : 0;
     r->n_broken = 0;
     r->broken = MEMBERS_NONE;
 }
@@ -547,7 +668,8 @@ on_ready(struct round *r, int index, const struct ready *m, uint64_t now_ms)
         r->malformed++;
         return;
     }
-    if (m->body.tokens > ROUND_TOKENS_MAX) {
+    if (m->body.tokens > ROUND_TOKENS_MAX ||
+        !inherit_claims_valid(&m->body, r->terms.n_params, r->terms.block)) {
         r->malformed++;
         return;
     }
@@ -581,7 +703,6 @@ void round_recv(struct round *r,
 
 void round_seg_done(struct round *r, const struct event *ev, struct out *out)
 {
-    struct action *a;
     int peer;
 
     if (r->phase != ROUND_REDUCING || r->frozen ||
@@ -600,15 +721,7 @@ void round_seg_done(struct round *r, const struct event *ev, struct out *out)
         ring_pump(&r->ring, out);
         return;
     }
-    r->phase = ROUND_HASHING;
-    cancel(r->ring.attempt,
-           out); /* late duplicates of this attempt are dropped */
-    a = out_add(out, ACTION_HASH);
-    if (a != NULL) {
-        a->buffer = BUFFER_RING;
-        a->index = r->round;
-        a->request = r->ring.attempt;
-    }
+    reduced(r, out);
 }
 
 void round_freeze(struct round *r, struct out *out)
@@ -637,10 +750,7 @@ void round_closing(const struct round *r, struct promise_body *closing)
     }
     closing->closing = CLOSING_VOTED;
     closing->plan_members = r->plan_mask;
-    closing->plan_tokens = p->tokens_before;
-    for (uint32_t k = 0; k < p->n_members; k++) {
-        closing->plan_tokens += p->members[k].tokens;
-    }
+    closing->plan_tokens = p->tokens_before + plan_tokens(p);
     closing->voted = r->commit_hash;
 }
 

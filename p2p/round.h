@@ -10,7 +10,16 @@
  * when one never does is decided by the next view (ballot.h).
  *
  * Until the commit nothing but the wire buffer was touched; an attempt that
- * fails costs its transfer, and the contribution stands.
+ * fails leaves the contribution as it was.
+ *
+ * What a failed attempt had finished is not done again. READY of the next
+ * attempt claims the elements of the wire buffer that are final here (whole
+ * stripes, ring.h) and names the plan that made them. The coordinator inherits
+ * the longest claim among those who take part: these elements stay the mean of
+ * the members of the plan that made them, a dead one's contribution with them;
+ * who lacks some gets them from its neighbour first; only the rest is reduced
+ * anew. A contribution is *exposed* once it entered a ring: from then on parts
+ * of it may be in the result although its maker is out.
  *
  * Deadlines: a plan is due plan_ms after it became possible, a hop of the ring
  * hop_ms plus a segment's time at the floor rate after the last one, votes
@@ -22,6 +31,7 @@
 #define LOCO_P2P_ROUND_H
 
 #include "p2p/ballot.h"
+#include "p2p/inherit.h"
 #include "p2p/members.h"
 #include "p2p/ring.h"
 #include "p2p/terms.h"
@@ -59,7 +69,8 @@ struct round {
     uint64_t tokens_before;
     bool has_state; /* the base is applied here */
     enum round_phase phase;
-    bool frozen; /* gave a closing statement: votes no more */
+    bool frozen;     /* gave a closing statement: votes no more */
+    uint64_t barred; /* frames of attempts up to this one are dropped */
 
     bool contributed;
     struct ready_body mine;
@@ -78,6 +89,10 @@ struct round {
 
     struct ring ring;
     uint64_t ring_progress, progress_ms;
+
+    struct inherit kept;  /* of failed attempts at this round */
+    bool exposed;         /* `mine` was in a ring */
+    uint64_t n_inherited; /* elements, of all commits we were in */
     struct hash32 result, commit_hash;
     uint64_t voted; /* bit i: votes[i] is in */
     struct vote votes[VIEW_MEMBERS_MAX];
@@ -106,6 +121,10 @@ void round_init(struct round *r,
 
 /* The run is known. */
 void round_configure(struct round *r, const struct run_terms *terms);
+
+/* An earlier life of this process was in that epoch: what is still on its way
+ * for it is dropped, or it would hold up a data connection for ever. */
+void round_bar(struct round *r, uint64_t epoch, struct out *out);
 
 /* Start attempt `round` in the view just adopted or after a commit. `state` is
  * NULL while the base is not applied here (catching up). The contribution, if
@@ -139,6 +158,13 @@ void round_recv(struct round *r,
 
 void round_seg_done(struct round *r, const struct event *ev, struct out *out);
 
+/* The wire buffer of the earlier attempts is gone (INHERIT failed). */
+void round_disinherited(struct round *r);
+
+/* Tokens that a plan adds to the run: those of its members. Who is only in
+ * inherited ranges has left, and its count with it. */
+uint64_t plan_tokens(const struct plan_body *plan);
+
 /* Hash of the reduced bytes; `request` is the attempt that asked. */
 void round_hashed(struct round *r,
                   uint64_t request,
@@ -160,6 +186,9 @@ bool round_decided(struct round *r, const struct hash32 *commit);
 /* Whether this record proves a commit of `round` to us: votes of all members
  * of its plan in the current view, or the view itself names it. */
 bool round_commit_valid(const struct round *r, const struct commit *c);
+
+/* Whether the plan of the attempt that waits for one is ours to make. */
+bool round_coordinates(const struct round *r);
 
 void round_tick(struct round *r, uint64_t now_ms, struct out *out);
 

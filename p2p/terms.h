@@ -22,6 +22,7 @@ struct run_terms {
     uint64_t n_params;
     uint32_t block;            /* codec block: chunks are cut at multiples */
     uint32_t segment_elements; /* elements of one ring segment, block-aligned */
+    uint32_t chunk_segments;   /* ring: segments in a chunk, at least */
     uint32_t period;           /* inner steps between two rounds */
     uint32_t min_peers;        /* of the first view */
     uint32_t grace_ms; /* how long late members are waited for in a round */

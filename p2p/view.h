@@ -42,6 +42,11 @@ int view_sort(struct view_body *view);
  * edges in range. */
 bool view_well_formed(const struct view_body *view);
 
+/* Whether the signers of a majority's certificate say enough to a peer that
+ * does not know the view before: one of those who stay has signed, and as many
+ * as half of them. Signatures are not looked at. */
+bool view_convinces(const struct view_cert *cert);
+
 /* Check a certificate. `prev` is the view it replaces where we know it. Where
  * we do not (NULL), who may sign is not known either: members that the view
  * left out do. Then all signatures must verify, at least half as many as there

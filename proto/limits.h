@@ -28,6 +28,10 @@
  * peers" (design 6); all of it stays below FRAME_CONTROL_MAX. */
 #define VIEW_MEMBERS_MAX 64
 
+/* Wire. Attempts at one round whose finished parts a plan can inherit: what a
+ * fourth failure in a row leaves is done again. */
+#define ROUND_RANGES_MAX 3
+
 /* Wire. "[" IPv6 text (45) "]:" port (5) and the final zero, or a DNS name of
  * 253 characters with its port. */
 #define ADDR_TEXT_MAX 272

@@ -207,6 +207,13 @@ static const struct msg_field join_fields[] = {
 };
 SCHEMA(join);
 
+static const struct msg_field reduced_claim_fields[] = {
+    MSG_FIELD_U64(struct reduced_claim, upto),
+    MSG_FIELD_FIXED(struct reduced_claim, plan),
+};
+static const struct msg_schema reduced_claim_schema =
+    MSG_SCHEMA(struct reduced_claim, reduced_claim_fields);
+
 static const struct msg_field ready_body_fields[] = {
     MSG_FIELD_U64(struct ready_body, epoch),
     MSG_FIELD_FIXED(struct ready_body, view),
@@ -215,6 +222,7 @@ static const struct msg_field ready_body_fields[] = {
     MSG_FIELD_U64(struct ready_body, first_step),
     MSG_FIELD_U64(struct ready_body, last_step),
     MSG_FIELD_FIXED(struct ready_body, state),
+    MSG_ARRAY_STRUCT(struct ready_body, claims, n_claims, reduced_claim_schema),
 };
 SCHEMA(ready_body);
 
@@ -229,9 +237,28 @@ static const struct msg_field plan_member_fields[] = {
     MSG_FIELD_U64(struct plan_member, tokens),
     MSG_FIELD_U64(struct plan_member, first_step),
     MSG_FIELD_U64(struct plan_member, last_step),
+    MSG_FIELD_U64(struct plan_member, holds),
 };
 static const struct msg_schema plan_member_schema =
     MSG_SCHEMA(struct plan_member, plan_member_fields);
+
+static const struct msg_field contributor_fields[] = {
+    MSG_FIELD_FIXED(struct contributor, peer),
+    MSG_FIELD_U64(struct contributor, tokens),
+    MSG_FIELD_U64(struct contributor, first_step),
+    MSG_FIELD_U64(struct contributor, last_step),
+};
+static const struct msg_schema contributor_schema =
+    MSG_SCHEMA(struct contributor, contributor_fields);
+
+static const struct msg_field plan_range_fields[] = {
+    MSG_FIELD_U64(struct plan_range, upto),
+    MSG_FIELD_FIXED(struct plan_range, plan),
+    MSG_ARRAY_STRUCT(
+        struct plan_range, contributors, n_contributors, contributor_schema),
+};
+static const struct msg_schema plan_range_schema =
+    MSG_SCHEMA(struct plan_range, plan_range_fields);
 
 static const struct msg_field plan_body_fields[] = {
     MSG_FIELD_U64(struct plan_body, epoch),
@@ -241,6 +268,7 @@ static const struct msg_field plan_body_fields[] = {
     MSG_FIELD_FIXED(struct plan_body, state),
     MSG_FIELD_U64(struct plan_body, tokens_before),
     MSG_ARRAY_STRUCT(struct plan_body, members, n_members, plan_member_schema),
+    MSG_ARRAY_STRUCT(struct plan_body, ranges, n_ranges, plan_range_schema),
 };
 SCHEMA(plan_body);
 

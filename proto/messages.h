@@ -261,6 +261,13 @@ struct join {
  * A contribution is the inner steps [first_step, last_step) of its maker,
  * counted from 0: last_step is not in it. */
 
+/* "I hold the reduced elements up to `upto`, from where the claim before this
+ * one ends, as the ring of that plan made them." */
+struct reduced_claim {
+    uint64_t upto;
+    struct hash32 plan;
+};
+
 struct ready_body {
     uint64_t epoch;
     struct hash32 view;
@@ -268,6 +275,8 @@ struct ready_body {
     uint64_t tokens; /* weight of the contribution */
     uint64_t first_step, last_step;
     struct hash32 state; /* parameters and momentum that it starts from */
+    uint32_t n_claims;   /* of attempts at this round that failed */
+    struct reduced_claim claims[ROUND_RANGES_MAX];
 };
 
 struct ready {
@@ -279,6 +288,23 @@ struct plan_member {
     uint8_t index; /* in the view */
     uint64_t tokens;
     uint64_t first_step, last_step;
+    uint64_t holds; /* inherited elements that it has, from 0 on */
+};
+
+struct contributor {
+    struct peer_id peer;
+    uint64_t tokens;
+    uint64_t first_step, last_step;
+};
+
+/* Reduced elements that a plan inherits from one that failed: from where the
+ * range before ends up to `upto`. They stay the mean of these contributors, in
+ * the ring order of that plan. */
+struct plan_range {
+    uint64_t upto;
+    struct hash32 plan;
+    uint32_t n_contributors;
+    struct contributor contributors[VIEW_MEMBERS_MAX];
 };
 
 /* Members stand in ring order: each sends to the next, the last to the first.
@@ -292,6 +318,8 @@ struct plan_body {
     uint64_t tokens_before; /* committed in the branch */
     uint32_t n_members;
     struct plan_member members[VIEW_MEMBERS_MAX];
+    uint32_t n_ranges;
+    struct plan_range ranges[ROUND_RANGES_MAX];
 };
 
 struct plan {

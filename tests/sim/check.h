@@ -15,6 +15,8 @@
  *      that is no fork, in time (check_finished, asked by the owner)
  *   F  nothing fell out of an `out`, no queue is long, no rule was broken
  *   G  a fork flag appears only after a cut or the loss of a majority
+ *   I  what a process trained is in a commit that it followed, or open, or
+ *      counted in tokens_dropped
  *
  * The first violation is kept; the owner stops and prints. Cost: B is one
  * replay of the vector per commit; the rest is a table look-up per step.
@@ -33,7 +35,7 @@ struct check;
 
 struct check_options {
     struct world *world;
-    uint32_t n_peers, n_params, block;
+    uint32_t n_peers, n_params, block, segment_elements;
     unsigned codec;
     struct node **nodes; /* by peer, NULL while dead; borrowed */
 };
@@ -56,6 +58,10 @@ void check_loaded(void *self,
                   const struct hash32 *params);
 
 void check_died(struct check *c, uint32_t peer);
+
+/* The node of this peer is being told of a state that the machine reported to
+ * check_applied or check_loaded. */
+void check_told(struct check *c, uint32_t peer);
 
 /* After a step of `peer`. */
 void check_step(struct check *c, uint32_t peer);

@@ -22,6 +22,7 @@
 #include "p2p/core.h"
 #include "tests/sim/world.h"
 
+#define LOCAL_RINGS   3 /* wire bytes of that many attempts are kept */
 #define LOCAL_REDUCED 4 /* wire bytes of that many rounds are kept */
 #define LOCAL_STATES  3 /* states of that many rounds are kept */
 #define LOCAL_OPS     32
@@ -114,6 +115,15 @@ void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash);
 
 /* Inner steps made in this life. */
 uint64_t local_inner_step(const struct local *l, uint32_t peer);
+
+/* Processes of this peer before this one. */
+uint32_t local_life(const struct local *l, uint32_t peer);
+
+/* Tokens trained in this life, and those of them since the state in place. */
+void local_tokens(const struct local *l,
+                  uint32_t peer,
+                  uint64_t *trained,
+                  uint64_t *open);
 
 /* Bytes of a whole encoded vector. */
 size_t local_vector_bytes(const struct local *l);

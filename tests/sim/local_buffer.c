@@ -38,6 +38,37 @@ local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make)
     return oldest;
 }
 
+/* Wire bytes of that attempt; the oldest give way, with bytes that no codec
+ * wrote: who relies on what was there before shows. */
+uint8_t *local_ring_at(struct local *l, struct machine *m, uint64_t attempt)
+{
+    struct local_ring *at = &m->rings[0];
+
+    for (uint32_t k = 0; k < LOCAL_RINGS; k++) {
+        if (m->rings[k].attempt == attempt) {
+            return m->rings[k].bytes;
+        }
+        at = m->rings[k].attempt < at->attempt ? &m->rings[k] : at;
+    }
+    if (at->bytes == NULL) {
+        at->bytes = world_alloc(l->vector_bytes);
+    }
+    memset(at->bytes, 0xa5, l->vector_bytes);
+    at->attempt = attempt;
+    return at->bytes;
+}
+
+bool local_inherit(struct machine *m, uint64_t from, uint64_t to)
+{
+    for (uint32_t k = 0; k < LOCAL_RINGS; k++) {
+        if (m->rings[k].attempt == from) {
+            m->rings[k].attempt = to;
+            return true;
+        }
+    }
+    return false;
+}
+
 const uint8_t *
 local_state_at(const struct local *l, const struct machine *m, uint64_t round)
 {
@@ -96,14 +127,21 @@ int local_hash_buffer(struct local *l,
 {
     struct local_reduced *r;
     const uint8_t *state;
+    uint8_t *ring;
     int rc = 0;
 
     switch (a->buffer) {
     case BUFFER_RING:
-        if (a->encode) {
-            rc = l->codec->encode(m->ring, m->contribution, l->opt.n_params, 1);
+        ring = local_ring_at(l, m, a->request);
+        m->ring_hashed = a->request;
+        if (a->encode && a->segment.offset < l->opt.n_params) {
+            uint64_t at = a->segment.offset;
+
+            rc =
+                l->codec->encode(ring + l->codec->bytes(at),
+                                 m->contribution + at, l->opt.n_params - at, 1);
         }
-        hash_tree(m->ring, l->vector_bytes, &e->hash);
+        hash_tree(ring, l->vector_bytes, &e->hash);
         return rc;
     case BUFFER_REDUCED:
         r = local_reduced_at(l, m, a->index, false);
@@ -169,7 +207,7 @@ source(struct local *l, struct machine *m, const struct segment *seg)
 
     switch (seg->buffer) {
     case BUFFER_RING:
-        return m->ring;
+        return local_ring_at(l, m, seg->attempt);
     case BUFFER_REDUCED:
         r = local_reduced_at(l, m, seg->index, false);
         return r != NULL && r->complete ? r->bytes : NULL;
@@ -201,8 +239,9 @@ int local_fill(void *self,
     }
     if (seg->op == SEGMENT_ENCODE) {
         assert(seg->buffer == BUFFER_RING);
-        rc = l->codec->encode(m->ring + at, m->contribution + seg->offset,
-                              seg->len, (float)seg->scale);
+        rc = l->codec->encode(local_ring_at(l, m, seg->attempt) + at,
+                              m->contribution + seg->offset, seg->len,
+                              (float)seg->scale);
         if (rc != 0) {
             return rc;
         }
@@ -223,7 +262,7 @@ target(struct local *l, struct machine *m, const struct segment *seg)
 
     switch (seg->buffer) {
     case BUFFER_RING:
-        return m->ring;
+        return local_ring_at(l, m, seg->attempt);
     case BUFFER_REDUCED:
         r = local_reduced_at(l, m, seg->index, true);
         return r->complete ? NULL : r->bytes;

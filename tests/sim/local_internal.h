@@ -1,5 +1,6 @@
-/* local_internal.h - one machine; shared by local.c (jobs) and
- * local_buffer.c (bytes of segments). See local.h. */
+/* local_internal.h - one machine; shared by local.c (jobs), local_state.c (the
+ * model's state), local_train.c (inner steps) and local_buffer.c (bytes of
+ * segments). See local.h. */
 #ifndef LOCO_TESTS_SIM_LOCAL_INTERNAL_H
 #define LOCO_TESTS_SIM_LOCAL_INTERNAL_H
 
@@ -7,12 +8,14 @@
 #include "tests/sim/local.h"
 #include "train/sync/codec.h"
 
+#define STEP_TOKEN (1ULL << 63) /* timers of inner steps; others name a job */
+
 struct local_op {
     bool used;
     struct action action;
     uint64_t serial;
     uint8_t *snapshot; /* CHECKPOINT: the state as of the action */
-    uint64_t snapshot_step, snapshot_tokens;
+    uint64_t snapshot_step, snapshot_tokens, snapshot_trained;
     struct hash32 snapshot_commit;
 };
 
@@ -30,21 +33,29 @@ struct local_state {
 
 struct local_disk {
     struct local_state state;
-    uint64_t inner_step, tokens;
+    uint64_t inner_step, tokens, trained;
     struct hash32 commit;
     bool shards[LOCAL_SHARDS];
+};
+
+/* Wire bytes of an attempt. */
+struct local_ring {
+    uint64_t attempt; /* 0: none */
+    uint8_t *bytes;
 };
 
 struct machine {
     struct run_terms *terms;
     float *phi, *m, *theta, *contribution; /* (n_params) */
-    uint8_t *ring;
+    struct local_ring rings[LOCAL_RINGS];
+    uint64_t ring_hashed; /* the attempt that was hashed last: to be applied */
     struct local_reduced reduced[LOCAL_REDUCED];
     struct local_state states[LOCAL_STATES];
     struct local_state incoming;
     uint8_t *shard_in[LOCAL_SHARDS];
     bool held[LOCAL_SHARDS]; /* readable: on disk or kept */
-    uint64_t inner_step, base_step, tokens, round;
+    uint64_t inner_step, base_step, round;
+    uint64_t tokens, tokens_before; /* ever; of them in earlier lives */
     uint32_t steps_left, train_gen, slow, life;
     bool training;
     uint64_t busy_until_ms;
@@ -70,6 +81,8 @@ struct local_reduced *
 local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make);
 const uint8_t *
 local_state_at(const struct local *l, const struct machine *m, uint64_t round);
+uint8_t *local_ring_at(struct local *l, struct machine *m, uint64_t attempt);
+bool local_inherit(struct machine *m, uint64_t from, uint64_t to);
 void local_state_keep(struct local *l, struct machine *m, uint64_t round);
 int local_hash_buffer(struct local *l,
                       struct machine *m,
@@ -79,5 +92,21 @@ void local_hash_state(const struct local *l,
                       const uint8_t *state,
                       struct hash32 *params,
                       struct hash32 *momentum);
+
+/* local.c */
+void local_tell(struct local *l, uint32_t peer, const struct local_event *e);
+
+/* local_state.c: what CONFIGURE, LOAD and APPLY do when their time has come. */
+void local_configure(struct local *l, uint32_t peer, int rc);
+void local_load(struct local *l, uint32_t peer, const struct action *a);
+void local_apply(struct local *l, uint32_t peer, const struct action *a);
+
+/* local_train.c */
+/* Begin `steps` inner steps, instead of those under way. */
+void local_train(struct local *l, uint32_t peer, uint32_t steps);
+/* The timer of a step: STEP_TOKEN | gen. */
+void local_on_step(struct local *l, uint32_t peer, uint64_t gen);
+/* Tokens of the steps since the state in place. */
+uint64_t local_open_tokens(const struct local *l, const struct machine *m);
 
 #endif

@@ -65,7 +65,13 @@ static void options_victim(struct sim *s)
 
 static void setup_slow(struct sim *s)
 {
+    s->quiet = true;
     local_slow(s->local, s->victim, 20);
+}
+
+static void setup_plain(struct sim *s)
+{
+    s->quiet = true;
 }
 
 static void options_join(struct sim *s)
@@ -79,7 +85,35 @@ static void setup_join(struct sim *s)
 {
     uint64_t at = after_rounds(s, s->rounds / 3, s->rounds / 2);
 
+    s->quiet = true;
     world_call(s->world, at, sim_start_call, s, s->n - 1);
+    s->calm_ms = at;
+}
+
+/* Rounds of one short step, and newcomers one after another: a ballot for a
+ * view and a plan for a round are nearly always in flight together. */
+static void options_fast_join(struct sim *s)
+{
+    options_join(s);
+    s->starters = s->n > 3 ? 2 : 1;
+    s->local_opt.min_peers = s->starters;
+    s->local_opt.period = 1;
+    s->local_opt.step_ms = 20;
+    s->local_opt.work_ms = 1;
+    s->world_opt.latency_min_ms = 1;
+    s->world_opt.latency_max_ms = 12;
+    s->world_opt.jitter_ms = 4;
+}
+
+static void setup_fast_join(struct sim *s)
+{
+    uint64_t at = SIM_START_MS + 4000;
+
+    s->quiet = true;
+    for (uint32_t i = s->starters; i < s->n; i++) {
+        at += sim_draw(s, 0, 2000);
+        world_call(s->world, at, sim_start_call, s, i);
+    }
     s->calm_ms = at;
 }
 
@@ -344,7 +378,7 @@ static void options_thousand(struct sim *s)
 }
 
 const struct scenario scenarios[] = {
-    {"plain", "nothing happens", 4, 8, NULL, NULL, false},
+    {"plain", "nothing happens", 4, 8, NULL, setup_plain, false},
     {"kill-each", "one peer dies before its k-th action", 5, 6, options_victim,
      setup_kill, true},
     {"freeze", "one peer is stopped for 20 s at its k-th action", 4, 12,
@@ -353,6 +387,8 @@ const struct scenario scenarios[] = {
      options_victim, setup_restart, true},
     {"join", "one more peer comes half way, with an empty disk", 4, 12,
      options_join, setup_join, false},
+    {"fast-join", "newcomers one after another while rounds are short", 6, 200,
+     options_fast_join, setup_fast_join, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,
      setup_split_half, false},
     {"split-3-1", "one peer is cut off and healed", 4, 30, NULL,

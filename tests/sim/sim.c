@@ -145,9 +145,17 @@ static void on_after(void *self,
 {
     struct sim *s = self;
 
-    (void)event;
     (void)out;
+    if (event->type == EVENT_LOCAL && event->local.rc == 0 &&
+        (event->local.type == LOCAL_APPLIED ||
+         event->local.type == LOCAL_LOADED)) {
+        check_told(s->check, peer);
+    }
     check_step(s->check, peer);
+    if (event->type == EVENT_LINK_UP && s->heard_at == 0 &&
+        id_eq(&event->peer, &world_identity(s->world, s->victim)->id)) {
+        s->heard_at = world_actions(s->world, s->victim);
+    }
     if (s->freeze_ms > 0 && peer == s->victim && !s->frozen_once &&
         world_actions(s->world, peer) >= s->at) {
         s->frozen_once = true;
@@ -318,7 +326,7 @@ static int make(struct sim *s, const struct scenario *sc)
     uint64_t rng = s->opt.seed ^ 0x6d616e;
     int rc;
 
-    if (codec == NULL) {
+    if (codec == NULL || !codec_adds(codec)) {
         return LOCO_EINVAL;
     }
     s->nodes = world_alloc(s->n * sizeof(struct node *));
@@ -337,6 +345,8 @@ static int make(struct sim *s, const struct scenario *sc)
                                 .n_peers = s->n,
                                 .n_params = s->local_opt.n_params,
                                 .block = s->local_opt.block,
+                                .segment_elements =
+                                    s->local_opt.segment_elements,
                                 .codec = codec->id,
                                 .nodes = s->nodes};
     rc = rc == 0 ? check_open(&s->check, &co) : rc;
@@ -396,6 +406,7 @@ static void collect(struct sim *s, struct sim_result *r)
         r->rounds = status.round > r->rounds ? status.round : r->rounds;
         r->aborted += status.rounds_aborted;
         r->malformed += status.malformed;
+        r->inherited += status.elements_inherited;
         for (uint32_t k = 0; k < status.n_lost && k < NODE_LOST_MAX; k++) {
             if (status.lost[k].detected_ms > r->detected_ms_max) {
                 r->detected_ms_max = status.lost[k].detected_ms;
@@ -471,6 +482,27 @@ static void check_spins(struct sim *s)
     }
 }
 
+/* Where nothing breaks, no attempt at a round may fail. */
+static void check_quiet(struct sim *s)
+{
+    struct node_status t;
+
+    for (uint32_t q = 0; q < s->n && s->quiet; q++) {
+        if (world_alive(s->world, q)) {
+            node_status(s->nodes[q], &t);
+            if (t.rounds_aborted > 0) {
+                check_fail(s->check,
+                           "H: peer %u aborted %" PRIu64
+                           " attempts and nothing had failed",
+                           q, t.rounds_aborted);
+            }
+        }
+    }
+    if (s->quiet && world_stats(s->world)->unposted > 0) {
+        check_fail(s->check, "H: a frame was never posted");
+    }
+}
+
 static void destroy(struct sim *s)
 {
     for (uint32_t i = 0; i < s->n && s->nodes != NULL; i++) {
@@ -485,10 +517,24 @@ static void destroy(struct sim *s)
     free(s);
 }
 
-/* actions: in the run without faults, by victim; NULL: this is that run. */
+/* The victim's action: of its own stream of draws, so that a run with `--at` is
+ * the same run. Struck before anybody has a link to it, an only bootstrap that
+ * comes back leaves the other peer to give up, and rightly so: not that early.
+ */
+static uint64_t draw_at(const struct sim *s, const struct sim_result *before)
+{
+    bool back = s->restart_after_ms > 0 || s->freeze_ms > 0;
+    bool only_bootstrap = s->n == 2 && s->victim == 0;
+    uint64_t from = back && only_bootstrap ? before->victim_heard : 0;
+    uint64_t rng = s->opt.seed ^ 0x6174;
+
+    return from + 1 + rng_below(&rng, before->victim_actions - from);
+}
+
+/* before: of the run without faults, which this is if `base`. */
 static int run_once(const struct sim_options *opt,
                     const struct scenario *sc,
-                    uint64_t base_actions,
+                    const struct sim_result *before,
                     bool base,
                     struct sim_result *result)
 {
@@ -503,17 +549,19 @@ static int run_once(const struct sim_options *opt,
     s->victim = (uint32_t)(opt->seed % s->n);
     rc = make(s, sc);
     if (rc == 0) {
-        if (sc->needs_base && !base) {
-            s->at = opt->at > 0 ? opt->at : sim_draw(s, 1, base_actions);
-        }
         if (sc->setup != NULL && !base) {
             sc->setup(s);
         }
+        if (sc->needs_base && !base) {
+            s->at = opt->at > 0 ? opt->at : draw_at(s, before);
+        }
         run(s);
         check_spins(s);
+        check_quiet(s);
         collect(s, result);
         result->victim_actions =
-            base ? world_actions(s->world, s->victim) : base_actions;
+            base ? world_actions(s->world, s->victim) : before->victim_actions;
+        result->victim_heard = base ? s->heard_at : before->victim_heard;
         if (check_violation(s->check) != NULL) {
             report(s, result);
             rc = 1;
@@ -526,18 +574,18 @@ static int run_once(const struct sim_options *opt,
 int sim_run(const struct sim_options *opt, struct sim_result *result)
 {
     const struct scenario *sc = find_scenario(opt->scenario);
-    uint64_t actions = 0;
+    struct sim_result before = {0};
     int rc;
 
     if (sc == NULL || opt->peers > 4096) {
         return LOCO_EINVAL;
     }
     if (sc->needs_base && opt->at == 0) {
-        rc = run_once(opt, sc, 0, true, result);
+        rc = run_once(opt, sc, &before, true, result);
         if (rc != 0) {
             return rc;
         }
-        actions = result->victim_actions;
+        before = *result;
     }
-    return run_once(opt, sc, actions, false, result);
+    return run_once(opt, sc, &before, false, result);
 }

@@ -1,8 +1,13 @@
 # The simulator: whole nodes in virtual time (tests/sim/README.md).
 add_library(loco_simulator STATIC
   sim/check.c
+  sim/check_replay.c
+  sim/check_tokens.c
+  sim/check_tree.c
   sim/local.c
   sim/local_buffer.c
+  sim/local_state.c
+  sim/local_train.c
   sim/scenarios.c
   sim/sim.c
   sim/world.c
@@ -41,6 +46,7 @@ foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
 endforeach()
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 loco_sim_test(churn churn --seeds 30)
+loco_sim_test(fast_join fast-join --seeds 20)
 loco_sim_test(swarm_of_twenty thousand --peers 20 --seeds 2)
 
 # The world alone.

@@ -31,12 +31,14 @@ struct sim_options {
 
 struct sim_result {
     uint64_t trace_hash, invariants_checked, violations;
-    uint64_t rounds;  /* highest applied by a live peer */
-    uint64_t commits; /* distinct ones, all branches */
-    uint64_t aborted; /* attempts, summed over the live peers */
+    uint64_t rounds;    /* highest applied by a live peer */
+    uint64_t commits;   /* distinct ones, all branches */
+    uint64_t inherited; /* elements, summed over the live peers */
+    uint64_t aborted;   /* attempts, summed over the live peers */
     uint64_t virtual_ms, steps, messages, segments, bytes;
     uint64_t at;              /* the victim's action that was used */
     uint64_t victim_actions;  /* in the run without fault, if there was one */
+    uint64_t victim_heard;    /* of these, until a peer had a link to it */
     uint32_t detected_ms_max; /* slowest detection of a lost peer */
     uint64_t malformed;       /* messages that nodes called so */
     char violation[SIM_TEXT_MAX];

@@ -39,6 +39,7 @@ struct sim {
     uint64_t calm_ms;          /* no faults after this */
     uint64_t limit_ms;         /* from calm to the end */
     bool fork_fine;            /* a majority is gone for good */
+    bool quiet;                /* no fault: no attempt may fail */
     uint32_t starters;         /* peers that start by themselves */
     uint32_t need;             /* peers that must finish; 0: all live */
     uint64_t restart_after_ms; /* a killed peer comes back; 0: never */
@@ -46,6 +47,7 @@ struct sim {
     uint64_t at;        /* the victim's action */
     uint64_t freeze_ms; /* freeze the victim at `at` instead */
     bool frozen_once;
+    uint64_t heard_at; /* the victim's actions when another linked it */
     uint32_t *group;
     uint64_t split_ms;
 

@@ -102,15 +102,16 @@ static void print(const struct args *a, const struct sim_result *r)
                   ", \"trace_hash\": \"%016" PRIx64
                   "\", \"invariants_checked\": %" PRIu64
                   ", \"violations\": %" PRIu64 ", \"rounds\": %" PRIu64
-                  ", \"commits\": %" PRIu64 ", \"aborted\": %" PRIu64
-                  ", \"virtual_ms\": %" PRIu64 ", \"steps\": %" PRIu64
-                  ", \"messages\": %" PRIu64 ", \"segments\": %" PRIu64
+                  ", \"commits\": %" PRIu64 ", \"inherited\": %" PRIu64
+                  ", \"aborted\": %" PRIu64 ", \"virtual_ms\": %" PRIu64
+                  ", \"steps\": %" PRIu64 ", \"messages\": %" PRIu64
+                  ", \"segments\": %" PRIu64
                   ", \"detected_ms_max\": %u, \"malformed\": %" PRIu64
                   ", \"at\": %" PRIu64 "}\n"
                 : "%s seed %" PRIu64 " trace %016" PRIx64 " checked %" PRIu64
                   " violations %" PRIu64 " rounds %" PRIu64 " commits %" PRIu64
-                  " aborted %" PRIu64 " virtual %" PRIu64 " ms steps %" PRIu64
-                  " messages %" PRIu64 " segments %" PRIu64
+                  " inherited %" PRIu64 " aborted %" PRIu64 " virtual %" PRIu64
+                  " ms steps %" PRIu64 " messages %" PRIu64 " segments %" PRIu64
                   " detected %u ms malformed %" PRIu64 " at %" PRIu64 "\n";
 
     /* Both forms are literals above. */
@@ -118,8 +119,8 @@ static void print(const struct args *a, const struct sim_result *r)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     printf(form, a->sim.scenario, a->sim.seed, r->trace_hash,
            r->invariants_checked, r->violations, r->rounds, r->commits,
-           r->aborted, r->virtual_ms, r->steps, r->messages, r->segments,
-           r->detected_ms_max, r->malformed, r->at);
+           r->inherited, r->aborted, r->virtual_ms, r->steps, r->messages,
+           r->segments, r->detected_ms_max, r->malformed, r->at);
 #pragma GCC diagnostic pop
     fflush(stdout);
 }

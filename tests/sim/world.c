@@ -496,6 +496,7 @@ static void dispatch(struct world *w, struct entry *e)
     case ENTRY_BULK_UP:
     case ENTRY_BULK_SENT:
     case ENTRY_BULK_HERE:
+    case ENTRY_BULK_STALE:
     case ENTRY_BULK_BREAK:
         bulk_on_entry(w, e);
         break;

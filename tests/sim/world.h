@@ -88,6 +88,7 @@ struct world_stats {
     uint64_t steps, messages, messages_lost, segments, bytes;
     uint64_t dropped;     /* actions that did not fit an `out` */
     uint64_t broke_rules; /* contradicting frames, sends on unknown links */
+    uint64_t unposted;    /* connections closed for a frame never posted */
     uint64_t spins;       /* a core asked for ticks without end */
     uint32_t queue_max;   /* longest queue of sends or posts of one peer */
 };

@@ -1,9 +1,10 @@
 /* world_bulk.c - data connections: segments wait, travel, are taken.
  *
- * One connection per pair of peers. Each stream and direction is a channel:
- * `queued` segments wait at the sender, `wire` holds at most WIRE_WINDOW that
+ * One connection per pair of peers. Each direction is a channel: `queued`
+ * segments wait at the sender by stream, `wire` holds at most WIRE_WINDOW that
  * were written and not yet taken. The receiver takes the head of the wire when
- * it is posted; until then everything behind it waits: the back-pressure.
+ * it is posted; until then everything behind it waits, of other streams too,
+ * as on a socket that is not read: the back-pressure.
  */
 #include "tests/sim/world_internal.h"
 
@@ -58,10 +59,8 @@ static struct bulk *bulk_of(struct world *w, uint32_t a, uint32_t b)
         k->peer[0] = lo;
         k->peer[1] = hi;
         for (uint32_t side = 0; side < 2; side++) {
-            for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-                k->channels[side][s].bulk = k;
-                k->channels[side][s].side = side;
-            }
+            k->channels[side].bulk = k;
+            k->channels[side].side = side;
         }
         k->next = w->all_bulks;
         w->all_bulks = k;
@@ -128,13 +127,13 @@ static void fail_sends(struct world *w, struct channel *c, int rc)
             done(w, peer, w->now_ms, &f->segment, true, rc);
         }
     }
-    for (f = c->queued.head; f != NULL; f = f->next) {
-        if (same) {
+    queue_clear(&c->wire);
+    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+        for (f = c->queued[s].head; f != NULL && same; f = f->next) {
             done(w, peer, w->now_ms, &f->segment, true, rc);
         }
+        queue_clear(&c->queued[s]);
     }
-    queue_clear(&c->wire);
-    queue_clear(&c->queued);
     c->busy_until_ms = c->last_ms = 0;
 }
 
@@ -143,9 +142,7 @@ static void bulk_break(struct world *w, struct bulk *k, int rc)
     k->generation++;
     k->break_on_heal = false;
     for (uint32_t side = 0; side < 2; side++) {
-        for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-            fail_sends(w, &k->channels[side][s], rc);
-        }
+        fail_sends(w, &k->channels[side], rc);
     }
     for (uint32_t side = 0; side < 2; side++) {
         if (k->state == BULK_UP && w->peers[k->peer[side]].alive &&
@@ -186,14 +183,26 @@ static void refresh(struct world *w, struct bulk *k)
 
 /* ---- bytes move ------------------------------------------------------- */
 
+/* The next to write: streams in order, as p2p/uv has it. */
+static struct frame *next_frame(struct channel *c)
+{
+    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+        if (c->queued[s].n > 0) {
+            return queue_take(&c->queued[s]);
+        }
+    }
+    return NULL;
+}
+
 static void pump_sender(struct world *w, struct channel *c)
 {
     struct bulk *k = c->bulk;
     uint32_t peer = k->peer[c->side], to = k->peer[!c->side];
+    struct frame *f;
 
-    while (k->state == BULK_UP && c->queued.n > 0 && c->wire.n < WIRE_WINDOW &&
-           w->peers[peer].alive && !w->peers[peer].frozen) {
-        struct frame *f = queue_take(&c->queued);
+    while (k->state == BULK_UP && c->wire.n < WIRE_WINDOW &&
+           w->peers[peer].alive && !w->peers[peer].frozen &&
+           (f = next_frame(c)) != NULL) {
         uint64_t start =
             c->busy_until_ms > w->now_ms ? c->busy_until_ms : w->now_ms;
         uint64_t here;
@@ -248,6 +257,19 @@ static bool fits(const struct segment *post, const struct segment *frame)
            post->offset == frame->offset && post->len == frame->len;
 }
 
+static void wait_for_post(struct world *w, struct channel *c, struct frame *f)
+{
+    if (f->waiting == 0) {
+        f->waiting = ++w->n_waits;
+        world_push(w, (struct entry){.at_ms = w->now_ms + UNPOSTED_MS,
+                                     .kind = ENTRY_BULK_STALE,
+                                     .peer = NOBODY,
+                                     .a = c->bulk->generation,
+                                     .b = f->waiting,
+                                     .ptr = c});
+    }
+}
+
 /* Take the head of the wire; false when it must wait. */
 static bool take_head(struct world *w, struct channel *c)
 {
@@ -264,6 +286,7 @@ static bool take_head(struct world *w, struct channel *c)
     }
     at = find_post(p, &w->peers[from].identity.id, &f->segment);
     if (at == NULL) {
+        wait_for_post(w, c, f);
         return false;
     }
     if (!fits(&(*at)->segment, &f->segment)) {
@@ -300,10 +323,8 @@ static void pump_receiver(struct world *w, struct channel *c)
 static void pump_bulk(struct world *w, struct bulk *k)
 {
     for (uint32_t side = 0; side < 2; side++) {
-        for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-            pump_sender(w, &k->channels[side][s]);
-            pump_receiver(w, &k->channels[side][s]);
-        }
+        pump_sender(w, &k->channels[side]);
+        pump_receiver(w, &k->channels[side]);
     }
 }
 
@@ -355,13 +376,14 @@ void bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
         w->stats.queue_max = p->n_posts;
     }
     k = bulk_of(w, peer, from);
-    pump_receiver(w, &k->channels[k->peer[0] == from ? 0 : 1][seg->stream]);
+    pump_receiver(w, &k->channels[k->peer[0] == from ? 0 : 1]);
 }
 
 /* Without a connection it waits for one: either end may open it. */
 void bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
 {
     uint32_t to = world_find(w, &seg->peer);
+    struct frame_queue *q;
     struct frame *f;
     struct channel *c;
     struct bulk *k;
@@ -375,21 +397,22 @@ void bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
     refresh(w, k);
     f = world_alloc(sizeof *f);
     f->segment = *seg;
-    c = &k->channels[k->peer[0] == peer ? 0 : 1][seg->stream];
-    queue_add(&c->queued, f);
-    if (c->queued.n > w->stats.queue_max) {
-        w->stats.queue_max = c->queued.n;
+    c = &k->channels[k->peer[0] == peer ? 0 : 1];
+    q = &c->queued[seg->stream];
+    queue_add(q, f);
+    if (q->n > w->stats.queue_max) {
+        w->stats.queue_max = q->n;
     }
     pump_sender(w, c);
 }
 
 /* Sends that were queued before and posts end without a report. */
-static void cancel_channel(struct channel *c, uint64_t attempt)
+static void cancel_sends(struct channel *c, uint32_t stream, uint64_t attempt)
 {
-    struct frame_queue rest = {0};
+    struct frame_queue *queued = &c->queued[stream], rest = {0};
 
-    while (c->queued.head != NULL) {
-        struct frame *f = queue_take(&c->queued);
+    while (queued->head != NULL) {
+        struct frame *f = queue_take(queued);
 
         if (f->segment.attempt == attempt) {
             frame_free(f);
@@ -397,12 +420,12 @@ static void cancel_channel(struct channel *c, uint64_t attempt)
             queue_add(&rest, f);
         }
     }
-    c->queued = rest;
+    *queued = rest;
     if (rest.head == NULL) {
-        c->queued.tail = NULL;
+        queued->tail = NULL;
     }
     for (struct frame *f = c->wire.head; f != NULL; f = f->next) {
-        if (f->segment.attempt == attempt) {
+        if (f->segment.stream == stream && f->segment.attempt == attempt) {
             f->silent = true; /* It travels on; nothing is reported. */
         }
     }
@@ -416,10 +439,10 @@ static void forget_bound(struct world *w, uint32_t peer, uint32_t stream)
     w->peers[peer].cancelled[stream] = 0;
     for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
         for (uint32_t side = 0; side < 2; side++) {
-            const struct frame *f = k->channels[!side][stream].wire.head;
+            const struct frame *f = k->channels[!side].wire.head;
 
             if (k->peer[side] == peer && k->state == BULK_UP && f != NULL &&
-                f->here) {
+                f->here && f->segment.stream == stream) {
                 bulk_break(w, k, LOCO_ECANCELED);
             }
         }
@@ -458,8 +481,8 @@ void bulk_cancel(struct world *w,
     for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
         for (uint32_t side = 0; side < 2; side++) {
             if (k->peer[side] == peer) {
-                cancel_channel(&k->channels[side][stream], attempt);
-                pump_receiver(w, &k->channels[!side][stream]);
+                cancel_sends(&k->channels[side], stream, attempt);
+                pump_receiver(w, &k->channels[!side]);
             }
         }
     }
@@ -520,6 +543,19 @@ static void on_here(struct world *w, struct channel *c)
     pump_receiver(w, c);
 }
 
+static void on_stale(struct world *w, struct channel *c, uint64_t waiting)
+{
+    const struct frame *f = c->wire.head;
+
+    if (f != NULL && f->waiting == waiting &&
+        !w->peers[c->bulk->peer[!c->side]].frozen) {
+        world_note(w, c->bulk->peer[!c->side],
+                   "a frame was never posted: its connection is closed");
+        w->stats.unposted++;
+        bulk_break(w, c->bulk, LOCO_ETIMEOUT);
+    }
+}
+
 static void on_break(struct world *w, struct bulk *k, const struct entry *e)
 {
     bool cut = world_cut(w, k->peer[0], k->peer[1]);
@@ -540,15 +576,18 @@ void bulk_on_entry(struct world *w, struct entry *e)
     struct channel *c;
     struct bulk *k;
 
-    if (e->kind == ENTRY_BULK_SENT || e->kind == ENTRY_BULK_HERE) {
+    if (e->kind == ENTRY_BULK_SENT || e->kind == ENTRY_BULK_HERE ||
+        e->kind == ENTRY_BULK_STALE) {
         c = e->ptr;
         if (c->bulk->generation != e->a) {
             return;
         }
         if (e->kind == ENTRY_BULK_SENT) {
             on_sent(w, c);
-        } else {
+        } else if (e->kind == ENTRY_BULK_HERE) {
             on_here(w, c);
+        } else {
+            on_stale(w, c, e->b);
         }
         return;
     }
@@ -629,9 +668,9 @@ void bulk_free(struct world *w)
 
         w->all_bulks = k->next;
         for (uint32_t side = 0; side < 2; side++) {
+            queue_clear(&k->channels[side].wire);
             for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-                queue_clear(&k->channels[side][s].wire);
-                queue_clear(&k->channels[side][s].queued);
+                queue_clear(&k->channels[side].queued[s]);
             }
         }
         free(k);

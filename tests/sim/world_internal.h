@@ -10,17 +10,18 @@
 
 enum entry_kind {
     ENTRY_TICK,
-    ENTRY_EVENT,     /* ptr: struct event */
-    ENTRY_TIMER,     /* a: token */
-    ENTRY_CALL,      /* ptr: struct call */
-    ENTRY_DIAL,      /* ptr: struct dial */
-    ENTRY_LINK_UP,   /* a: link, b: side; ptr: struct dial (dialler) */
-    ENTRY_MESSAGE,   /* a: link, b: side; ptr: struct packet */
-    ENTRY_LINK_DOWN, /* a: link, b: side | forced << 1 */
-    ENTRY_BULK_UP,   /* ptr: bulk, a: generation, b: 1 = answer is known */
-    ENTRY_BULK_SENT, /* ptr: channel, a: generation */
-    ENTRY_BULK_HERE, /* ptr: channel, a: generation */
-    ENTRY_BULK_BREAK /* ptr: bulk, a: generation, b: forced */
+    ENTRY_EVENT,      /* ptr: struct event */
+    ENTRY_TIMER,      /* a: token */
+    ENTRY_CALL,       /* ptr: struct call */
+    ENTRY_DIAL,       /* ptr: struct dial */
+    ENTRY_LINK_UP,    /* a: link, b: side; ptr: struct dial (dialler) */
+    ENTRY_MESSAGE,    /* a: link, b: side; ptr: struct packet */
+    ENTRY_LINK_DOWN,  /* a: link, b: side | forced << 1 */
+    ENTRY_BULK_UP,    /* ptr: bulk, a: generation, b: 1 = answer is known */
+    ENTRY_BULK_SENT,  /* ptr: channel, a: generation */
+    ENTRY_BULK_HERE,  /* ptr: channel, a: generation */
+    ENTRY_BULK_STALE, /* ptr: channel, a: generation, b: frame */
+    ENTRY_BULK_BREAK  /* ptr: bulk, a: generation, b: forced */
 };
 
 #define NOBODY UINT32_MAX /* `peer` of an entry that has none */
@@ -71,7 +72,8 @@ struct frame {
     uint8_t *bytes;         /* NULL until written */
     size_t len;
     bool sent, here;
-    bool silent; /* cancelled: it travels, nothing is reported */
+    uint64_t waiting; /* number of its wait for a posting; 0: none */
+    bool silent;      /* cancelled: it travels, nothing is reported */
     struct frame *next;
 };
 
@@ -80,12 +82,13 @@ struct frame_queue {
     uint32_t n;
 };
 
-/* One stream in one direction of one data connection. */
+/* One direction of one data connection. */
 struct channel {
     struct bulk *bulk;
     uint32_t side; /* the sender's */
     uint64_t busy_until_ms, last_ms;
-    struct frame_queue queued, wire;
+    struct frame_queue queued[STREAM_COUNT];
+    struct frame_queue wire; /* of all streams, in order */
 };
 
 enum bulk_state { BULK_NONE, BULK_DIALLING, BULK_UP };
@@ -96,8 +99,8 @@ struct bulk {
     enum bulk_state state;
     uint64_t generation, started_ms;
     bool break_on_heal;
-    struct channel channels[2][STREAM_COUNT]; /* by sender's side */
-    struct bulk *next;                        /* all of them */
+    struct channel channels[2]; /* by sender's side */
+    struct bulk *next;          /* all of them */
 };
 
 struct post {
@@ -134,7 +137,7 @@ struct trace_line {
 struct world {
     struct world_options opt;
     struct world_calls calls;
-    uint64_t now_ms, seq, rng, trace, cut_serial;
+    uint64_t now_ms, seq, rng, trace, cut_serial, n_waits;
     struct entry *heap;
     uint32_t n_heap, cap_heap;
     struct world_peer *peers;

@@ -195,6 +195,25 @@ static void a_member_that_missed_its_view_is_sent_it_again(void **state)
     hand_close(h);
 }
 
+/* Tokens of PROGRESS are those of earlier lives too: after a restart from a
+ * checkpoint nothing has been thrown away yet. */
+static void only_work_that_a_state_replaced_counts_as_dropped(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct local_event e = {.type = LOCAL_PROGRESS, .tokens = 1000000};
+
+    (void)state;
+    hand_wait(h, 5000);
+    assert_true(status(h).round > 0);
+    hand_local(h, &e);
+    e = (struct local_event){.type = LOCAL_LOADED, .tokens = 128};
+    hand_local(h, &e);
+    hand_drain(h, UINT32_MAX);
+    assert_int_equal(status(h).tokens, 1000000);
+    assert_int_equal(status(h).tokens_dropped, 128);
+    hand_close(h);
+}
+
 static void a_finished_run_rests(void **state)
 {
     struct hand *h = hand_open(2);
@@ -223,6 +242,7 @@ int main(void)
         cmocka_unit_test(an_evaluation_of_a_round_to_come_is_not_shown),
         cmocka_unit_test(only_what_is_held_is_served),
         cmocka_unit_test(a_member_that_missed_its_view_is_sent_it_again),
+        cmocka_unit_test(only_work_that_a_state_replaced_counts_as_dropped),
         cmocka_unit_test(a_finished_run_rests),
     };
 

@@ -435,6 +435,32 @@ static void joiners_come_in_at_a_boundary_only(void **state)
     cast_close(c);
 }
 
+/* A plan of the coordinator and a ballot of another member that cross would
+ * freeze each other: a lost attempt for every newcomer. */
+static void only_the_next_coordinator_asks_for_a_joiners_view(void **state)
+{
+    struct cast *c = cast_open(5);
+    struct join j = join_of(c, 0);
+    const struct ballot *b = &c->a[0]->ballot;
+    int boss =
+        actor_of(c, view_coordinator(&b->cert.body, c->a[0]->round.round));
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j);
+    }
+    for (int i = 0; i < 5; i++) {
+        struct ballot_context ctx = context(c, i);
+
+        c->a[i]->ballot.try_at_ms = 0;
+        ballot_tick(&c->a[i]->ballot, &ctx);
+        assert_int_equal(c->a[i]->ballot.phase,
+                         i == boss ? BALLOT_GATHER : BALLOT_IDLE);
+        assert_int_equal(c->a[i]->ballot.frozen, i == boss);
+    }
+    cast_close(c);
+}
+
 static void who_holds_an_older_commit_is_not_let_in(void **state)
 {
     struct cast *c = cast_open(3);
@@ -533,6 +559,7 @@ int main(void)
         cmocka_unit_test(restarted_members_count_but_are_not_left),
         cmocka_unit_test(a_lone_survivor_forks_only_after_its_time),
         cmocka_unit_test(a_majority_never_forks),
+        cmocka_unit_test(only_the_next_coordinator_asks_for_a_joiners_view),
         cmocka_unit_test(joiners_come_in_at_a_boundary_only),
         cmocka_unit_test(who_holds_an_older_commit_is_not_let_in),
         cmocka_unit_test(joiners_that_went_away_free_their_places),

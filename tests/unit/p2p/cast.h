@@ -72,6 +72,7 @@ static inline struct ballot_context context(struct cast *c, int i)
         .now_ms = c->now_ms,
         .out = c->out,
         .in_flight = a->round.has_plan && a->round.phase != ROUND_COMMITTED,
+        .coordinates = round_coordinates(&a->round),
         .may_found = !a->ballot.have,
     };
 
@@ -168,7 +169,7 @@ static inline void deliver(struct cast *c, const struct letter *l)
 }
 
 /* A joiner knows nobody of the view before and waits for the members' own word
- * (node_view.c): here they always give it. */
+ * (node_branch.c): here they always give it. */
 static inline void confirm(struct cast *c, int i)
 {
     struct ballot_context ctx = context(c, i);

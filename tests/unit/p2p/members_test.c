@@ -1,4 +1,5 @@
 /* members_test.c - who is there: links, silence, hearsay. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -169,10 +170,10 @@ static void a_gap_of_the_own_process_loses_nobody(void **state)
     expect_lost(f, 1, "connection lost");
 }
 
-static void a_refused_dial_after_a_lost_link_loses_at_once(void **state)
+/* The link of a watched peer breaks and dialling it ends with `rc`. */
+static void fail_redial(struct fixture *f, int rc)
 {
-    struct fixture *f = *state;
-    struct event e = {.type = EVENT_DIAL_FAILED, .rc = LOCO_ECLOSED};
+    struct event e = {.type = EVENT_DIAL_FAILED, .rc = rc};
 
     assert_true(up(f, 0, 1));
     watch(f, 0);
@@ -184,7 +185,109 @@ static void a_refused_dial_after_a_lost_link_loses_at_once(void **state)
     e.now_ms = f->now_ms;
     members_dial_failed(&f->m, &e);
     tick(f, 1);
+}
+
+static void a_refused_dial_after_a_lost_link_loses_at_once(void **state)
+{
+    struct fixture *f = *state;
+
+    fail_redial(f, -ECONNREFUSED);
     expect_lost(f, 0, "connection closed and refused");
+}
+
+static void another_failed_dial_is_no_refusal(void **state)
+{
+    static const struct {
+        int rc;
+        const char *reason;
+    } cases[] = {
+        {LOCO_ETIMEOUT, "connection lost, dialling times out"},
+        {-ETIMEDOUT, "connection lost, dialling times out"},
+        {-ENETUNREACH, "connection lost, no route to it"},
+        {-EHOSTUNREACH, "connection lost, no route to it"},
+        {LOCO_EPROTO, "connection lost, handshake failed"},
+        {LOCO_ERUN, "connection lost, it left for another run"},
+        {LOCO_ECLOSED, "connection lost, dialling fails"},
+        {-ECONNRESET, "connection lost, dialling fails"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture *f;
+
+        if (i > 0) {
+            (void)close_fixture(state);
+            (void)open_fixture(state);
+        }
+        f = *state;
+        fail_redial(f, cases[i].rc);
+        tick(f, REDIAL_MS - 12);
+        expect_nobody_lost(f);
+        tick(f, 2);
+        expect_lost(f, 0, cases[i].reason);
+    }
+}
+
+static void an_old_refusal_says_nothing_about_the_next_loss(void **state)
+{
+    struct fixture *f = *state;
+
+    fail_redial(f, -ECONNREFUSED);
+    expect_lost(f, 0, "connection closed and refused");
+    assert_true(up(f, 0, 2));
+    members_link_down(&f->m, 2, f->now_ms);
+    tick(f, REDIAL_MS);
+    expect_nobody_lost(f);
+    tick(f, 1);
+    expect_lost(f, 0, "connection lost");
+}
+
+/* The only dial of this step. */
+static const struct action *dialled(const struct fixture *f)
+{
+    assert_int_equal(count(f, ACTION_DIAL), 1);
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        if (f->out.action[i].type == ACTION_DIAL) {
+            return &f->out.action[i];
+        }
+    }
+    return NULL;
+}
+
+static void an_unreached_bootstrap_is_never_given_up(void **state)
+{
+    struct fixture *f = *state;
+    struct address a = {.port = 4009};
+
+    members_bootstrap_add(&f->m, &a);
+    assert_true(up(f, 0, 1)); /* somebody, who may know as little as we do */
+    for (int i = 0; i < 12; i++) {
+        struct event e = {.type = EVENT_DIAL_FAILED, .rc = LOCO_ETIMEOUT};
+        uint64_t from_ms = f->now_ms;
+
+        do {
+            tick(f, 100);
+            assert_true(f->now_ms - from_ms <= 60000);
+        } while (count(f, ACTION_DIAL) == 0);
+        assert_true(address_eq(&dialled(f)->address, &a));
+        e.request = dialled(f)->request;
+        e.now_ms = f->now_ms;
+        members_dial_failed(&f->m, &e);
+    }
+    {
+        struct event e = {.type = EVENT_LINK_UP,
+                          .link = 2,
+                          .peer = f->peer[1].id,
+                          .address = a};
+
+        tick(f, 60000);
+        e.request = dialled(f)->request;
+        e.now_ms = f->now_ms;
+        clear(f);
+        assert_true(members_link_up(&f->m, &e, &f->out));
+    }
+    assert_false(f->m.bootstrap[0].dialing);
+    tick(f, 120000);
+    assert_int_equal(count(f, ACTION_DIAL), 0);
 }
 
 static void a_link_that_comes_back_in_time_loses_nobody(void **state)
@@ -319,6 +422,9 @@ int main(void)
         T(any_byte_is_a_sign_of_life),
         T(a_gap_of_the_own_process_loses_nobody),
         T(a_refused_dial_after_a_lost_link_loses_at_once),
+        T(another_failed_dial_is_no_refusal),
+        T(an_old_refusal_says_nothing_about_the_next_loss),
+        T(an_unreached_bootstrap_is_never_given_up),
         T(a_link_that_comes_back_in_time_loses_nobody),
         T(who_was_never_missed_gets_time_to_be_linked),
         T(of_two_links_the_lower_id_closes_the_older),

@@ -273,6 +273,31 @@ static void there_is_one_plan_in_an_attempt(void **state)
     cast_close(c);
 }
 
+/* A frame of an attempt that we saw nothing of waits unposted at the head of a
+ * data connection and holds up all behind it, until a CANCEL covers it. */
+static void a_new_attempt_cancels_all_earlier_ones_unseen_ones_too(void **state)
+{
+    struct cast *c = begin(3);
+    struct round *r = &c->a[1]->round;
+    uint64_t covered = 0;
+
+    (void)state;
+    assert_false(r->has_plan);
+    r->ballot->cert.body.epoch++;
+    c->out->n = 0;
+    round_begin(r, 1, &r->base, NULL, 0, c->now_ms, c->out);
+    for (uint32_t k = 0; k < c->out->n; k++) {
+        const struct action *a = &c->out->action[k];
+
+        if (a->type == ACTION_CANCEL && a->stream == STREAM_RING) {
+            covered = a->attempt;
+        }
+    }
+    assert_true(covered >= (1ULL << 32 | 1)); /* epoch 1, round 1 */
+    assert_true(covered < (2ULL << 32 | 1));  /* and not the new one */
+    cast_close(c);
+}
+
 static void who_gave_a_closing_statement_never_votes(void **state)
 {
     struct cast *c = begin(3);
@@ -449,6 +474,8 @@ int main(void)
         cmocka_unit_test(a_round_of_no_weight_is_not_started),
         cmocka_unit_test(wrong_plans_are_ignored),
         cmocka_unit_test(there_is_one_plan_in_an_attempt),
+        cmocka_unit_test(
+            a_new_attempt_cancels_all_earlier_ones_unseen_ones_too),
         cmocka_unit_test(who_gave_a_closing_statement_never_votes),
         cmocka_unit_test(a_vote_is_in_the_closing_statement),
         cmocka_unit_test(absurd_weights_stop_nobody),

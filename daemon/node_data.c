@@ -1,0 +1,305 @@
+/* node_data.c - what a run is and learns from: manifest and shards.
+ *
+ * Both come first and once, from any peer that has them: the manifest part by
+ * part, then the machine is configured with it; each shard piece by piece, kept
+ * when its hash is the manifest's. Whatever fails is started again from
+ * node_data_advance(). Who holds something serves it (FETCH), also states and
+ * reduced bytes for node_sync.c of others.
+ */
+#include "daemon/node_internal.h"
+
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/base/rng.h"
+
+#define ASK_MS 1000 /* a small question is asked again after this */
+
+int node_pick(struct node *n,
+              bool (*want)(const struct node *n, const struct member *p),
+              int except)
+{
+    int at = MEMBERS_NONE;
+    uint32_t seen = 0;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (p->used && p->has_beat && (int)i != except &&
+            members_linked(&n->members, (int)i) && want(n, p) &&
+            rng_below(&n->rng, ++seen) == 0) {
+            at = (int)i;
+        }
+    }
+    return at == MEMBERS_NONE && except != MEMBERS_NONE
+               ? node_pick(n, want, MEMBERS_NONE)
+               : at;
+}
+
+/* ---- manifest --------------------------------------------------------- */
+
+static bool has_manifest(const struct node *n, const struct member *p)
+{
+    (void)n;
+    return p->beat.configured;
+}
+
+void node_on_get_manifest(struct node *n,
+                          int peer,
+                          const struct get_manifest *m)
+{
+    struct manifest_part part = {.offset = m->offset};
+
+    if (!n->configured || m->offset >= n->manifest_len) {
+        return;
+    }
+    part.total = n->manifest_len;
+    part.n_bytes = n->manifest_len - m->offset;
+    if (part.n_bytes > MESSAGE_MANIFEST_MAX) {
+        part.n_bytes = MESSAGE_MANIFEST_MAX;
+    }
+    memcpy(part.bytes, n->manifest + m->offset, part.n_bytes);
+    (void)members_send(&n->members, n->out, peer, MESSAGE_MANIFEST, &part);
+}
+
+void node_on_manifest(struct node *n, int peer, const struct manifest_part *m)
+{
+    if (n->configured || n->configuring || m->offset != n->manifest_got ||
+        m->total > MANIFEST_BYTES_MAX || m->total < m->offset ||
+        m->n_bytes > m->total - m->offset || m->n_bytes == 0 ||
+        (m->offset > 0 && m->total != n->manifest_len)) {
+        return;
+    }
+    memcpy(n->manifest + m->offset, m->bytes, m->n_bytes);
+    n->manifest_len = m->total;
+    n->manifest_got += m->n_bytes;
+    n->manifest_ask_ms = n->now;
+    if (n->manifest_got < n->manifest_len) {
+        struct get_manifest next = {.offset = n->manifest_got};
+
+        n->manifest_ask_ms = n->now + ASK_MS;
+        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_MANIFEST,
+                           &next);
+    }
+}
+
+static void manifest_advance(struct node *n)
+{
+    struct get_manifest ask = {0};
+    struct action *a;
+    int peer;
+
+    if (n->configuring) {
+        return;
+    }
+    if (n->manifest_len > 0 && n->manifest_got == n->manifest_len) {
+        uint32_t at = out_bytes(n->out, n->manifest, n->manifest_len);
+
+        a = at == UINT32_MAX ? NULL : out_add(n->out, ACTION_CONFIGURE);
+        if (a != NULL) {
+            a->bytes = at;
+            a->len = n->manifest_len;
+            n->configuring = true;
+        }
+        return;
+    }
+    peer = node_pick(n, has_manifest, MEMBERS_NONE);
+    if (peer == MEMBERS_NONE || n->now < n->manifest_ask_ms) {
+        return;
+    }
+    n->manifest_ask_ms = n->now + ASK_MS;
+    n->manifest_got = n->manifest_len = 0;
+    (void)members_send(&n->members, n->out, peer, MESSAGE_GET_MANIFEST, &ask);
+}
+
+void node_on_configured(struct node *n, const struct local_event *e)
+{
+    n->configuring = false;
+    if (e->rc == LOCO_EHASH || e->rc == LOCO_ESIG) {
+        n->malformed++; /* that peer lied: ask another one */
+        n->manifest_got = n->manifest_len = 0;
+        return;
+    }
+    if (e->rc != 0 || e->terms == NULL) {
+        struct action *a = out_add(n->out, ACTION_STOP);
+
+        if (a != NULL) {
+            a->rc =
+                e->rc == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES : LOCO_EXIT_CONFIG;
+        }
+        n->stopped = true;
+        return;
+    }
+    n->terms = *e->terms;
+    n->terms.grace_ms *= n->opt.time_scale;
+    n->terms.fork_after_ms *= n->opt.time_scale;
+    n->ballot.opt.fork_after_ms = n->terms.fork_after_ms;
+    round_configure(&n->round, &n->terms);
+    n->configured = true;
+}
+
+/* Reached nobody: say why and stop, as scripts expect. Once a peer of the run
+ * was reached, or an earlier life knew some, we keep trying. */
+static void unreachable_advance(struct node *n)
+{
+    uint64_t patience_ms = 10000ULL * n->opt.time_scale;
+    bool all_foreign = n->members.n_bootstrap > 0;
+    char where[ADDRESS_TEXT_MAX];
+    struct action *a;
+
+    if (n->members.reached || n->members.n_bootstrap == 0 ||
+        n->members.n_peers > 0) {
+        return;
+    }
+    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
+        const struct members_bootstrap *b = &n->members.bootstrap[i];
+
+        if (b->failures == 0 ||
+            (n->now - n->started_ms < patience_ms && b->rc != LOCO_ERUN)) {
+            return;
+        }
+        all_foreign = all_foreign && b->rc == LOCO_ERUN;
+    }
+    address_text(&n->members.bootstrap[0].address, where);
+    out_log(n->out, LOG_ERROR, "bootstrap %s (%s) %s", where,
+            members_dial_text(n->members.bootstrap[0].rc),
+            all_foreign
+                ? "answers, but not for this run or protocol: check the run "
+                  "id in the URI"
+                : "cannot be reached: check the address, and that its peer "
+                  "runs and its port is open");
+    a = out_add(n->out, ACTION_STOP);
+    if (a != NULL) {
+        a->rc = all_foreign ? LOCO_EXIT_INCOMPATIBLE : LOCO_EXIT_NETWORK;
+        n->stopped = true;
+    }
+}
+
+/* ---- shards ----------------------------------------------------------- */
+
+static bool is_ready(const struct node *n, const struct member *p)
+{
+    (void)n;
+    return p->beat.ready;
+}
+
+static void shards_advance(struct node *n)
+{
+    struct transfer *t = &n->transfer;
+    int peer;
+
+    while (n->shard < n->terms.n_shards && n->terms.shards[n->shard].held) {
+        n->shard++;
+    }
+    if (n->shard == n->terms.n_shards) {
+        n->data_ready = true;
+        return;
+    }
+    if (n->shard_hashing) {
+        return;
+    }
+    if (!t->active || t->buffer != BUFFER_SHARD || t->index != n->shard) {
+        transfer_start(t, BUFFER_SHARD, n->shard,
+                       n->terms.shards[n->shard].bytes, TRANSFER_PIECE, n->out);
+    }
+    if (t->finished) {
+        struct action *a = out_add(n->out, ACTION_HASH);
+
+        if (a != NULL) {
+            a->buffer = BUFFER_SHARD;
+            a->index = n->shard;
+            n->shard_hashing = true;
+        }
+    } else if (t->want_source) {
+        peer = node_pick(n, is_ready, MEMBERS_NONE);
+        if (peer != MEMBERS_NONE) {
+            transfer_source(t, peer, n->now, n->out);
+        }
+    }
+}
+
+void node_on_shard_hashed(struct node *n, const struct local_event *e)
+{
+    struct terms_shard *s = &n->terms.shards[n->shard];
+
+    n->shard_hashing = false;
+    transfer_stop(&n->transfer, n->out);
+    if (e->index != n->shard || e->rc != 0 || !hash32_eq(&e->hash, &s->hash)) {
+        out_log(n->out, LOG_WARN,
+                "shard %u does not have the manifest's hash; fetching it again",
+                n->shard);
+        n->malformed++;
+        return;
+    }
+    s->held = true;
+    {
+        struct action *a = out_add(n->out, ACTION_KEEP);
+
+        if (a != NULL) {
+            a->buffer = BUFFER_SHARD;
+            a->index = n->shard;
+        }
+    }
+}
+
+void node_data_advance(struct node *n)
+{
+    if (!n->configured) {
+        manifest_advance(n);
+        unreachable_advance(n);
+    } else {
+        shards_advance(n);
+    }
+}
+
+/* ---- serving ---------------------------------------------------------- */
+
+static void refuse(struct node *n, int peer, const struct fetch *f)
+{
+    struct fetch_no no = {.attempt = f->attempt, .seg = f->seg};
+
+    (void)members_send(&n->members, n->out, peer, MESSAGE_FETCH_NO, &no);
+}
+
+void node_on_fetch(struct node *n, int peer, const struct fetch *f)
+{
+    struct action *a;
+    bool have = false;
+
+    if (f->buffer == BUFFER_SHARD) {
+        have = n->configured && f->index < n->terms.n_shards &&
+               n->terms.shards[f->index].held &&
+               f->offset < n->terms.shards[f->index].bytes;
+    } else if (f->buffer == BUFFER_STATE || f->buffer == BUFFER_REDUCED) {
+        have = n->loaded && f->index <= n->applied.round;
+    }
+    if (!have || f->len == 0 || f->len > TRANSFER_PIECE) {
+        refuse(n, peer, f);
+        return;
+    }
+    a = out_add(n->out, ACTION_SEND_SEG);
+    if (a != NULL) {
+        a->segment = (struct segment){
+            .peer = n->members.peers[peer].id,
+            .attempt = f->attempt,
+            .stream = STREAM_FETCH,
+            .seg = f->seg,
+            .buffer = (enum buffer_kind)f->buffer,
+            .index = f->index,
+            .offset = f->offset,
+            .len = f->len,
+            .op = SEGMENT_COPY,
+        };
+    }
+}
+
+void node_on_sent_failed(struct node *n, const struct event *ev)
+{
+    struct fetch f = {.attempt = ev->segment.attempt, .seg = ev->segment.seg};
+    int peer = members_find(&n->members, &ev->segment.peer);
+
+    if (peer != MEMBERS_NONE) {
+        refuse(n, peer, &f);
+    }
+}

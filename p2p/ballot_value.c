@@ -1,0 +1,193 @@
+/* ballot_value.c - the next view, made of closing statements.
+ *
+ * A function of the promises that were gathered and of the view before: who
+ * stays, who comes in, which edges rings avoid, whether it is a fork, and the
+ * fate of the round in flight, which is the only place where a round can be
+ * decided without all its voters.
+ */
+#include "p2p/ballot_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* The fate of the round in flight, from the closing statements of those who
+ * are left (`left`: electors); the rule is in ballot.h. */
+static void
+decide_round(const struct ballot *b, uint64_t left, struct view_body *v)
+{
+    const struct promise_body *best = NULL;
+    bool found = false;
+
+    for (uint32_t i = 0; i < b->n_electors; i++) {
+        const struct promise_body *p = &b->promises[i];
+
+        if ((left >> i & 1) &&
+            (best == NULL || p->round > best->round ||
+             (p->round == best->round &&
+              (p->tokens > best->tokens ||
+               (p->tokens == best->tokens &&
+                hash32_cmp(&p->commit, &best->commit) < 0))))) {
+            best = p;
+        }
+    }
+    assert(best != NULL);
+    v->round = best->round;
+    v->tokens = best->tokens;
+    v->commit = best->commit;
+    for (uint32_t i = 0; i < b->n_electors && !found; i++) {
+        const struct promise_body *p = &b->promises[i];
+
+        if (!(left >> i & 1) || p->round != best->round ||
+            p->closing != CLOSING_VOTED) {
+            continue;
+        }
+        found = true;
+        for (uint32_t k = 0; k < b->n_electors; k++) {
+            const struct promise_body *q = &b->promises[k];
+
+            if ((left >> k & 1) && (p->plan_members >> k & 1) &&
+                (q->closing != CLOSING_VOTED ||
+                 !hash32_eq(&q->voted, &p->voted))) {
+                found = false;
+            }
+        }
+        if (found) {
+            v->round = best->round + 1;
+            v->tokens = p->plan_tokens;
+            v->commit = p->voted;
+        }
+    }
+}
+
+/* ---- members ---------------------------------------------------------- */
+
+static void member_add(struct view_body *v,
+                       const uint8_t key[32],
+                       const struct msg_address *address,
+                       uint64_t joined)
+{
+    struct view_member *m;
+
+    if (v->n_members == VIEW_MEMBERS_MAX || view_index_key(v, key) >= 0) {
+        return;
+    }
+    m = &v->members[v->n_members++];
+    memcpy(m->public_key, key, 32);
+    m->address = *address;
+    m->joined = joined;
+}
+
+static struct msg_address address_of(const struct ballot *b, int row)
+{
+    const struct address *a = row == MEMBERS_NONE
+                                  ? &b->members->observed
+                                  : &b->members->peers[row].address;
+    struct msg_address out = {.port = a->port};
+
+    memcpy(out.ip, a->ip, sizeof out.ip);
+    return out;
+}
+
+static void add_joiners(struct ballot *b, struct view_body *v)
+{
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        struct ballot_joiner *j = &b->joiners[k];
+
+        if (ballot_joiner_here(b, j) && j->body.round == v->round &&
+            hash32_eq(&j->body.commit, &v->commit)) {
+            member_add(v, j->public_key, &j->address, v->epoch);
+        }
+    }
+}
+
+/* Edges that two live members could not use twice. With at most three members
+ * no ring avoids an edge: the later joined of the two, then the higher id,
+ * leaves. Else the edge is named and rings go around it. */
+static void
+avoid_edges(const struct ballot *b, uint64_t left, struct view_body *v)
+{
+    for (uint32_t i = 0; i < b->n_electors; i++) {
+        const struct promise_body *p = &b->promises[i];
+        int x, y;
+
+        if (!(left >> i & 1) || !p->has_broken) {
+            continue;
+        }
+        x = view_index_key(v, b->elector_keys[i]);
+        y = view_index(v, &p->broken);
+        if (x < 0 || y < 0 || x == y) {
+            continue;
+        }
+        if (v->n_members > 3 && v->n_edges < 16) {
+            v->edges[v->n_edges++] = (uint16_t)(x | y << 8);
+        } else if (v->n_members <= 3 && v->n_members > 1) {
+            int out = v->members[x].joined > v->members[y].joined   ? x
+                      : v->members[x].joined < v->members[y].joined ? y
+                      : x > y                                       ? x
+                                                                    : y;
+
+            v->members[out] = v->members[--v->n_members];
+            (void)view_sort(v);
+        }
+    }
+}
+
+static void mark_fork(const struct ballot *b, struct view_body *v)
+{
+    const struct view_body *old = &b->cert.body;
+
+    if (b->mode == VIEW_FOUND || (b->mode == VIEW_MAJORITY && !old->fork)) {
+        return; /* unmarked: its roots are its own members */
+    }
+    if (old->fork) {
+        v->n_roots = old->n_roots;
+        memcpy(v->roots, old->roots, sizeof v->roots);
+    } else {
+        v->n_roots = old->n_members;
+        memcpy(v->roots, b->ids, sizeof v->roots[0] * old->n_members);
+    }
+    v->fork = !view_holds_half(v, v->roots, v->n_roots);
+    if (!v->fork) {
+        v->n_roots = 0;
+    }
+}
+
+bool ballot_make_value(struct ballot *b, struct view_body *v)
+{
+    const struct view_body *old = &b->cert.body;
+    uint64_t left = 0;
+
+    memset(v, 0, sizeof *v);
+    v->run = b->opt.run;
+    v->mode = (uint8_t)b->mode;
+    v->epoch = b->mode == VIEW_FOUND ? b->found_epoch : old->epoch + 1;
+    v->prev = b->mode == VIEW_FOUND ? b->opt.run : b->hash;
+    v->departed = b->mode == VIEW_FOUND ? 0 : b->departed;
+    for (uint32_t i = 0; i < b->n_electors; i++) {
+        if ((b->answered >> i & 1) && !b->promises[i].restarted &&
+            !(v->departed >> i & 1)) {
+            struct msg_address a = address_of(b, b->elector_rows[i]);
+            uint64_t joined =
+                b->mode == VIEW_FOUND ? v->epoch : old->members[i].joined;
+
+            if (b->mode != VIEW_FOUND && a.port == 0) {
+                a = old->members[i].address;
+            }
+            left |= BIT(i);
+            member_add(v, b->elector_keys[i], &a, joined);
+        }
+    }
+    if (left == 0) {
+        return false;
+    }
+    decide_round(b, left, v);
+    if (b->mode == VIEW_MAJORITY) {
+        add_joiners(b, v);
+    }
+    (void)view_sort(v);
+    if (b->mode != VIEW_FOUND) {
+        avoid_edges(b, left, v);
+    }
+    mark_fork(b, v);
+    return true;
+}

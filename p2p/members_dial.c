@@ -1,0 +1,174 @@
+/* members_dial.c - whom to dial, and when again.
+ *
+ * Watched and wanted peers are dialled whenever they have no link, any known
+ * peer while there are fewer links than wanted, bootstrap addresses while
+ * nobody is linked or until each was reached once. A dial is named by its row;
+ * above REQUEST_BOOTSTRAP by the number of the bootstrap address. A failed one
+ * is tried again with back-off.
+ *
+ * Codes: the system's pass through as libuv gives them, -errno; the deadline of
+ * a dial and what the handshake found are ours.
+ */
+#include "p2p/members_internal.h"
+
+#include <errno.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+
+#define DIAL_BACKOFF_MIN_MS 300
+/* The peer with the higher id dials first; the other one only if that did not
+ * help, so that two peers rarely open two links at once. */
+#define DIAL_POLITE_MS    400
+#define REQUEST_BOOTSTRAP (1ULL << 32) /* requests above name a bootstrap */
+
+struct dial_code {
+    int rc;
+    const char *text, *lost;
+};
+
+static const struct dial_code dial_codes[] = {
+    {0, "not tried yet", "connection lost"},
+    {-ECONNREFUSED, "refused", "connection closed and refused"},
+    {LOCO_ETIMEOUT, "timed out", "connection lost, dialling times out"},
+    {-ETIMEDOUT, "timed out", "connection lost, dialling times out"},
+    {-EHOSTUNREACH, "no route to it", "connection lost, no route to it"},
+    {-ENETUNREACH, "no route to it", "connection lost, no route to it"},
+    {LOCO_EPROTO, "handshake failed", "connection lost, handshake failed"},
+    {LOCO_ESIG, "handshake failed", "connection lost, handshake failed"},
+    {LOCO_ERUN, "another run", "connection lost, it left for another run"},
+};
+
+static const struct dial_code *dial_code(int rc)
+{
+    static const struct dial_code other = {0, "failed",
+                                           "connection lost, dialling fails"};
+
+    for (size_t i = 0; i < sizeof dial_codes / sizeof dial_codes[0]; i++) {
+        if (dial_codes[i].rc == rc) {
+            return &dial_codes[i];
+        }
+    }
+    return &other;
+}
+
+const char *members_dial_text(int rc)
+{
+    return dial_code(rc)->text;
+}
+
+const char *members_dial_lost(int rc)
+{
+    return dial_code(rc)->lost;
+}
+
+bool members_dial_refused(int rc)
+{
+    return rc == -ECONNREFUSED;
+}
+
+void members_bootstrap_add(struct members *m, const struct address *address)
+{
+    if (m->n_bootstrap < MEMBERS_BOOTSTRAP_MAX) {
+        m->bootstrap[m->n_bootstrap++].address = *address;
+    }
+}
+
+uint64_t members_dial_turn(const struct members *m,
+                           const struct peer_id *id,
+                           uint64_t now_ms)
+{
+    return now_ms + (id_cmp(&m->opt.self, id) > 0 ? 0 : DIAL_POLITE_MS);
+}
+
+void members_dial_done(struct members *m, uint64_t request, bool up)
+{
+    if (request >= REQUEST_BOOTSTRAP) {
+        uint64_t b = request - REQUEST_BOOTSTRAP;
+
+        if (b < m->n_bootstrap) {
+            m->bootstrap[b].dialing = false;
+            m->bootstrap[b].reached = m->bootstrap[b].reached || up;
+        }
+    } else if (request < m->n_peers) {
+        m->peers[request].dialing = false;
+    }
+}
+
+/* While nobody is linked, every 6.4 s at last. With others here it is no hurry,
+ * but never given up: they may know as little of the run as we do. */
+static void bootstrap_failed(const struct members *m,
+                             struct members_bootstrap *b,
+                             const struct event *event)
+{
+    uint32_t most = members_n_linked(m) == 0 ? 5 : 8;
+
+    b->rc = event->rc;
+    b->failures++;
+    b->dial_at_ms = event->now_ms +
+                    200 * (1ULL << (b->failures < most ? b->failures : most));
+}
+
+void members_dial_failed(struct members *m, const struct event *event)
+{
+    members_dial_done(m, event->request, false);
+    if (event->request >= REQUEST_BOOTSTRAP) {
+        uint64_t k = event->request - REQUEST_BOOTSTRAP;
+
+        if (k < m->n_bootstrap) {
+            bootstrap_failed(m, &m->bootstrap[k], event);
+        }
+    } else if (event->request < m->n_peers) {
+        struct member *p = &m->peers[event->request];
+
+        p->dial_rc = p->n_links == 0 ? event->rc : 0;
+        p->backoff_ms =
+            p->backoff_ms == 0 ? DIAL_BACKOFF_MIN_MS : p->backoff_ms * 2;
+        if (p->backoff_ms > DIAL_BACKOFF_MAX_MS) {
+            p->backoff_ms = DIAL_BACKOFF_MAX_MS;
+        }
+        p->dial_at_ms = event->now_ms + p->backoff_ms +
+                        rng_below(&m->rng, p->backoff_ms / 4 + 1);
+    }
+}
+
+static void dial(uint64_t request,
+                 const struct address *address,
+                 const struct peer_id *peer,
+                 struct out *out)
+{
+    struct action *a = out_add(out, ACTION_DIAL);
+
+    if (a != NULL) {
+        a->request = request;
+        a->address = *address;
+        a->peer = *peer;
+    }
+}
+
+void members_dial_due(struct members *m, uint64_t now_ms, struct out *out)
+{
+    static const struct peer_id anyone;
+    uint32_t linked = members_n_linked(m);
+
+    for (unsigned i = 0; i < m->n_bootstrap; i++) {
+        struct members_bootstrap *b = &m->bootstrap[i];
+
+        if (!b->dialing && now_ms >= b->dial_at_ms &&
+            (linked == 0 || !b->reached)) {
+            b->dialing = true;
+            dial(REQUEST_BOOTSTRAP + i, &b->address,
+                 m->has_pin ? &m->pin : &anyone, out);
+        }
+    }
+    for (uint32_t i = 0; i < m->n_peers; i++) {
+        struct member *p = &m->peers[i];
+
+        if (p->used && p->n_links == 0 && !p->dialing && p->address.port != 0 &&
+            now_ms >= p->dial_at_ms &&
+            (p->watched || p->wanted || linked < m->opt.links_wanted)) {
+            p->dialing = true;
+            dial(i, &p->address, &p->id, out);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+/* check_replay.c - the ring of a commit again, from what its members packed.
+ *
+ * Every contribution is kept as it was packed. The first time that somebody
+ * applies a commit, its wire bytes must be those of the same roundings in the
+ * same order over the contributions that it names, part by part where it
+ * inherited ranges of attempts that failed. See check.h, B.
+ */
+#include "tests/sim/check_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "p2p/ring.h"
+#include "tests/sim/world_internal.h"
+
+void check_contributed(void *self, const struct local_contribution *k)
+{
+    struct check *c = self;
+    struct checked_peer *p = &c->peers[k->peer];
+    struct contribution *at = &p->kept[p->n_kept++ % CONTRIBUTIONS_KEPT];
+    size_t bytes = c->opt.n_params * sizeof *at->values;
+
+    if (at->values == NULL) {
+        at->values = world_alloc(bytes);
+    }
+    memcpy(at->values, k->values, bytes);
+    at->used = true;
+    at->life = k->life;
+    at->first = k->first_step;
+    at->last = k->last_step;
+    at->tokens = k->tokens;
+}
+
+const struct contribution *check_contribution(const struct check *c,
+                                              uint32_t peer,
+                                              uint64_t last,
+                                              uint32_t older)
+{
+    const struct checked_peer *p = &c->peers[peer];
+
+    for (uint32_t k = 1; k <= CONTRIBUTIONS_KEPT && k <= p->n_kept; k++) {
+        const struct contribution *at =
+            &p->kept[(p->n_kept - k) % CONTRIBUTIONS_KEPT];
+
+        if (at->used && at->last == last && older-- == 0) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* The parts of a commit: inherited ranges, then its own ring. */
+static void split_parts(const struct check *c, struct commit_seen *s)
+{
+    const struct node_commit *m = &s->commit;
+    struct part *p = s->parts;
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < m->n_ranges; i++, p++) {
+        p->from = at;
+        p->upto = at = m->ranges[i].upto;
+        p->n = m->ranges[i].n_contributors;
+        memcpy(p->in, m->ranges[i].contributors, sizeof p->in);
+    }
+    p->from = at;
+    p->upto = c->opt.n_params;
+    p->n = m->n;
+    for (uint32_t k = 0; k < m->n; k++) {
+        p->in[k] = (struct contributor){.peer = m->member[k],
+                                        .tokens = m->weight[k],
+                                        .first_step = m->first_step[k],
+                                        .last_step = m->last_step[k]};
+    }
+    s->n_parts = m->n_ranges + 1;
+}
+
+/* What contributor k of a part put in. NULL: nothing, with weight 0. */
+static const float *
+input_of(struct check *c, uint64_t round, struct part *p, uint32_t k)
+{
+    const struct contributor *x = &p->in[k];
+    uint32_t peer = world_find(c->opt.world, &x->peer);
+    const struct contribution *in;
+
+    if (peer == c->opt.n_peers) {
+        check_fail(c, "B: a commit of round %" PRIu64 " names a stranger",
+                   round);
+        return NULL;
+    }
+    in = check_contribution(c, peer, x->last_step, 0);
+    if (in == NULL || x->tokens == 0) {
+        if (x->tokens != 0) {
+            check_fail(c,
+                       "B: the commit of round %" PRIu64 " names a "
+                       "contribution of peer %u up to step %" PRIu64
+                       " that it never made",
+                       round, peer, x->last_step);
+        }
+        return NULL;
+    }
+    p->life[k] = in->life;
+    if (in->first != x->first_step) {
+        check_fail(c,
+                   "C: the commit of round %" PRIu64 " names steps %" PRIu64
+                   "..%" PRIu64 " of peer %u; they were %" PRIu64 "..%" PRIu64,
+                   round, x->first_step, x->last_step, peer, in->first,
+                   in->last);
+    }
+    if (in->tokens != x->tokens) {
+        check_fail(c,
+                   "B: the commit of round %" PRIu64 " weighs peer %u with "
+                   "%" PRIu64 " tokens; they were %" PRIu64,
+                   round, peer, x->tokens, in->tokens);
+    }
+    return in->values;
+}
+
+static void replay_chunk(struct check *c,
+                         const struct part *p,
+                         const float *const *in,
+                         const struct ring_shape *shape,
+                         uint32_t stripe,
+                         uint32_t chunk,
+                         double total)
+{
+    uint64_t begin, end;
+
+    ring_chunk(shape, stripe, chunk, &begin, &end);
+    end = end < p->upto ? end : p->upto; /* the rest was reduced again */
+    for (uint32_t hop = 0; hop < p->n && begin < end; hop++) {
+        uint32_t k = (chunk + hop) % p->n;
+        float scale = (float)((double)p->in[k].tokens / total);
+        uint8_t *at = c->oracle + c->codec->bytes(begin);
+        int rc = hop == 0
+                     ? c->codec->encode(at, in[k] + begin, end - begin, scale)
+                     : c->codec->add(at, at, in[k] + begin, end - begin, scale);
+
+        if (rc != 0) {
+            check_fail(c, "B: a replay fails with %d", rc);
+        }
+    }
+}
+
+/* Replay the ring that made this part, as far as it is in the result. */
+static bool replay_is(struct check *c,
+                      const struct part *p,
+                      const float *const *in,
+                      const uint8_t *bytes)
+{
+    struct ring_shape shape = {.elements = c->opt.n_params,
+                               .from = p->from,
+                               .block = c->opt.block,
+                               .segment_elements = c->opt.segment_elements,
+                               .chunk_segments = 1,
+                               .n = p->n};
+    size_t begin = c->codec->bytes(p->from), end = c->codec->bytes(p->upto);
+    double total = 0;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        total += (double)p->in[k].tokens;
+    }
+    for (uint32_t stripe = 0;
+         p->from + stripe * ring_stripe_elements(&shape) < p->upto; stripe++) {
+        for (uint32_t chunk = 0; chunk < p->n; chunk++) {
+            replay_chunk(c, p, in, &shape, stripe, chunk, total);
+        }
+    }
+    return memcmp(c->oracle + begin, bytes + begin, end - begin) == 0;
+}
+
+/* The second newest contribution with the step numbers of this one. */
+static const struct contribution *older_of(const struct check *c,
+                                           const struct contributor *x)
+{
+    uint32_t peer = world_find(c->opt.world, &x->peer);
+    const struct contribution *in = NULL;
+
+    if (peer != c->opt.n_peers) {
+        in = check_contribution(c, peer, x->last_step, 1);
+    }
+    return in != NULL && in->first == x->first_step && in->tokens == x->tokens
+               ? in
+               : NULL;
+}
+
+/* A commit that waited in a cut may name steps that a restarted process made
+ * again since: try the older of the two, in every combination. */
+static bool replay_is_older(struct check *c,
+                            struct part *p,
+                            const float *const *in,
+                            const uint8_t *bytes)
+{
+    for (uint32_t pick = 1; pick < 256 && pick >> p->n == 0; pick++) {
+        const float *other[VIEW_MEMBERS_MAX];
+        uint32_t life[VIEW_MEMBERS_MAX];
+
+        memcpy(other, in, sizeof other);
+        memcpy(life, p->life, sizeof life);
+        for (uint32_t k = 0; k < 8 && k < p->n; k++) {
+            const struct contribution *older =
+                pick >> k & 1 ? older_of(c, &p->in[k]) : NULL;
+
+            if (older != NULL) {
+                other[k] = older->values;
+                life[k] = older->life;
+            }
+        }
+        if (replay_is(c, p, other, bytes)) {
+            memcpy(p->life, life, sizeof life);
+            return true;
+        }
+    }
+    return false;
+}
+
+void check_replay(struct check *c, struct commit_seen *s, const uint8_t *bytes)
+{
+    float *zeros = world_alloc(c->opt.n_params * sizeof *zeros);
+
+    split_parts(c, s);
+    for (uint32_t i = 0; i < s->n_parts; i++) {
+        struct part *p = &s->parts[i];
+        const float *in[VIEW_MEMBERS_MAX] = {NULL};
+
+        for (uint32_t k = 0; k < p->n; k++) {
+            in[k] = input_of(c, s->commit.round, p, k);
+            in[k] = in[k] == NULL ? zeros : in[k];
+        }
+        if (!replay_is(c, p, in, bytes) && !replay_is_older(c, p, in, bytes)) {
+            check_fail(c,
+                       "B: elements %" PRIu64 "..%" PRIu64 " of round %" PRIu64
+                       " (epoch %" PRIu64 ") are not the replay of the ring "
+                       "of their %u contributors",
+                       p->from, p->upto, s->commit.round, s->commit.epoch,
+                       p->n);
+        }
+    }
+    free(zeros);
+    s->verified = true;
+}

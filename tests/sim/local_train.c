@@ -1,0 +1,106 @@
+/* local_train.c - the fake machine's inner steps, one timer each.
+ *
+ * A step moves the live parameters by a pseudo-random displacement; the last
+ * one of a TRAIN packs the contribution. See local.h.
+ */
+#include "tests/sim/local_internal.h"
+
+#include "proto/base/rng.h"
+#include "tests/sim/world_internal.h"
+#include "train/sync/rule.h"
+
+uint64_t local_open_tokens(const struct local *l, const struct machine *m)
+{
+    return (m->inner_step - m->base_step) * l->opt.tokens_per_step;
+}
+
+static void arm_step(struct local *l, uint32_t peer)
+{
+    struct machine *m = &l->machines[peer];
+
+    world_timer(l->world, peer, l->opt.step_ms * m->slow,
+                STEP_TOKEN | m->train_gen);
+}
+
+static void pack(struct local *l, uint32_t peer)
+{
+    struct machine *m = &l->machines[peer];
+    struct local_contribution c = {
+        .peer = peer,
+        .life = m->life,
+        .first_step = m->base_step,
+        .last_step = m->inner_step,
+        .tokens = local_open_tokens(l, m),
+        .values = m->contribution,
+    };
+    struct local_event e = {
+        .type = LOCAL_TRAINED,
+        .inner_step = m->inner_step,
+        .tokens = c.tokens,
+        .loss = 5.0f / (float)(m->inner_step + 1),
+        .round = m->round,
+    };
+
+    e.rc =
+        rule_displacement(m->contribution, m->phi, m->theta, l->opt.n_params);
+    m->training = false;
+    l->calls.contributed(l->calls.self, &c);
+    local_tell(l, peer, &e);
+}
+
+static void inner_step(struct local *l, uint32_t peer)
+{
+    struct machine *m = &l->machines[peer];
+    uint64_t words[] = {l->opt.seed, peer, m->life, m->inner_step};
+    uint64_t rng = rng_mix(words, 4);
+    struct local_event e = {.type = LOCAL_PROGRESS};
+
+    for (uint32_t i = 0; i < l->opt.n_params; i++) {
+        m->theta[i] += 0.01f * (rng_float(&rng) - 0.5f);
+    }
+    m->inner_step++;
+    m->tokens += l->opt.tokens_per_step;
+    m->steps_left--;
+    if (m->inner_step % 4 == 0) {
+        e.inner_step = m->inner_step;
+        e.tokens = m->tokens;
+        e.loss = 5.0f / (float)(m->inner_step + 1);
+        e.tokens_per_s = (float)l->opt.tokens_per_step * 1000.0f /
+                         (float)(l->opt.step_ms * m->slow);
+        local_tell(l, peer, &e);
+    }
+    if (m->steps_left == 0) {
+        pack(l, peer);
+    } else {
+        arm_step(l, peer);
+    }
+}
+
+void local_on_step(struct local *l, uint32_t peer, uint64_t gen)
+{
+    struct machine *m = &l->machines[peer];
+    uint64_t now = world_now(l->world);
+
+    if (!m->training || gen != m->train_gen) {
+        return;
+    }
+    if (m->busy_until_ms > now) { /* The trainer loads or applies first. */
+        world_timer(l->world, peer,
+                    (uint32_t)(m->busy_until_ms - now) + l->opt.step_ms,
+                    STEP_TOKEN | m->train_gen);
+        return;
+    }
+    inner_step(l, peer);
+}
+
+void local_train(struct local *l, uint32_t peer, uint32_t steps)
+{
+    struct machine *m = &l->machines[peer];
+
+    m->train_gen++;
+    m->steps_left = steps;
+    m->training = steps > 0 && m->terms != NULL;
+    if (m->training) {
+        arm_step(l, peer);
+    }
+}
