@@ -10,19 +10,22 @@
 # Groups: build  to compile and run loco
 #         text   the English prose of the quick start (public domain)
 #         test   to run every test
+#         bench  what tests/bench/allreduce.sh measures beside us
 
 packages_list() {
     case $1 in
     build)
         echo gcc libc6-dev cmake ninja-build pkg-config \
             libuv1-dev libsodium-dev libmsgpack-dev libcurl4-openssl-dev \
-            libdnnl-dev libcyaml-dev libyaml-dev libjansson-dev \
+            libcyaml-dev libyaml-dev libjansson-dev \
             libmicrohttpd-dev uthash-dev
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
-        echo libcmocka-dev python3 clang libclang-rt-14-dev clang-format
+        echo libcmocka-dev python3 clang libclang-rt-14-dev clang-format \
+            iproute2 nftables miniupnpd-nftables
         ;;
+    bench) echo openmpi-bin libopenmpi-dev python3-torch ;;
     *)
         echo "packages: no group is called '$1'" >&2
         return 1

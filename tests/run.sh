@@ -7,6 +7,7 @@
 #   build   gcc, warnings are errors      unit    cmocka, through ctest
 #   tidy    the house style               fuzz    saved corpora and mutations
 #   sim     whole nodes in virtual time   e2e     real daemons on loopback
+#   netlab  real daemons over slow, cut and NATed links (needs root)
 #   clang   the same with clang, unit     local   without the network, unit
 #   asan    AddressSanitizer and UBSan: unit, fuzz, sim
 #   tsan    ThreadSanitizer: what has threads
@@ -19,7 +20,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-all="build tidy unit fuzz sim e2e clang local asan tsan libfuzzer"
+all="build tidy unit fuzz sim e2e netlab clang local asan tsan libfuzzer"
 full=no
 chosen=
 for word; do
@@ -78,11 +79,11 @@ count() {
     n_total=$(sed -n 's/^.*% tests passed, [0-9]* tests\{0,1\} failed out of \([0-9]*\)$/\1/p' \
         "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
     n_skipped=$(grep -c '\*\*\*Skipped' "$logs/$1.log")
-    e2e=$(sed -n 's/^e2e: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' \
+    own=$(sed -n 's/^\(e2e\|netlab\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
         "$logs/$1.log" | awk '{ p += $1; f += $2; s += $3 }
             END { print p + 0, f + 0, s + 0 }')
     # shellcheck disable=SC2086 # three numbers
-    set -- "$2" $e2e
+    set -- "$2" $own
     n_passed=$((n_total - n_failed - n_skipped + $2))
     n_failed=$((n_failed + $3))
     n_skipped=$((n_skipped + $4))
@@ -122,7 +123,7 @@ group() {
     elif [ -n "$stamps" ]; then
         echo "$n_passed" >"$stamps/$1"
     fi
-    grep '\*\*\*Skipped' "$logs/$1.log"
+    grep -e '\*\*\*Skipped' -e '^skip  ' "$logs/$1.log"
     line=$(printf '%-10s %4d passed %3d failed %3d skipped %5d s%s' "$1" \
         "$n_passed" "$n_failed" "$n_skipped" "$took" "$why")
     echo "$line"
@@ -178,6 +179,8 @@ do_e2e() {
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 
+do_netlab() { python3 tests/netlab/netlab.py; }
+
 do_clang() {
     generator=
     [ -f build-clang/CMakeCache.txt ] || generator='-G Ninja'
@@ -224,7 +227,7 @@ trap 'echo; echo "interrupted"; exit 130' INT TERM
 # What needs build/ and finds none builds it first.
 case " $chosen " in
 *" build "*) ;;
-*" unit "* | *" fuzz "* | *" sim "* | *" e2e "*) chosen="build $chosen" ;;
+*" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" netlab "*) chosen="build $chosen" ;;
 esac
 
 group build 300 do_build
@@ -233,6 +236,7 @@ group unit 240 do_unit
 group fuzz 120 do_fuzz
 group sim 300 do_sim
 group e2e 600 do_e2e
+group netlab 400 do_netlab
 group clang 300 do_clang
 group local 200 do_local
 group asan 600 do_asan

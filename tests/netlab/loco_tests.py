@@ -1,0 +1,136 @@
+"""loco_tests.py - what must hold of loco over real links; see netlab.py.
+
+A star is four hosts at a hub: 100 Mbit/s each way and 50 ms to each other.
+"""
+from lab import SCALE, Lab, LabSwarm, check, wait_for
+from registry import test
+
+DETECT_MS = 3000  # a peer that is cut off is known to the others by then
+ACCESS = {"rate": "100mbit", "delay": "12.5ms"}
+# A run without an end, of rounds that last longer than to fetch the state of
+# one: who comes back would stay a round behind otherwise (README).
+ENDLESS = {"rounds": 100000, "period": 300}
+
+
+def star(lab, names="abcd"):
+    lab.hub("net")
+    return [lab.host(name, "net", **ACCESS) for name in names]
+
+
+def lost_entry(status, peer_id):
+    for entry in status["peers_lost"]:
+        if entry["peer_id"] == peer_id:
+            return entry
+    return None
+
+
+@test("four peers 50 ms and 100 Mbit/s apart train and end with equal hashes")
+def main_job():
+    with Lab() as lab, LabSwarm(star(lab), rounds=8) as s:
+        s.start()
+        for status in s.wait_finished():
+            check(status["rounds_committed"] == 8, "a round was missed")
+            check(status["fork"] is False, "a fork without a cut")
+            check(status["replicas_equal"] is True, "replicas_equal is false")
+        for peer in s.peers:
+            peer.drain()
+
+
+def wait_together(s, after):
+    """Until all are in one view at one round later than `after`; their
+    parameters must be equal then."""
+    def together():
+        found = [p.status() for p in s.peers]
+        return None not in found and all(
+            x["peers_in_round"] == len(found) and not x["fork"]
+            and x["round"] == found[0]["round"] > after
+            for x in found) and found
+    found = wait_for(together, "all are together again; " + ", ".join(
+        f"{p.name} {p.brief()}" for p in s.peers), seconds=90)
+    check(len({x["params_hash"] for x in found}) == 1,
+          f"the parameters differ: {[x['params_hash'] for x in found]}")
+
+
+@test("a peer whose line is cut is named in 3 s, and catches up when it heals",
+      150)
+def cut_off():
+    with Lab() as lab, LabSwarm(star(lab), **ENDLESS) as s:
+        s.start()
+        s.wait_training()
+        victim, rest = s.peers[3], s.peers[:3]
+        victim.wait_round(1)
+        lab.link(victim.space.name, "net", cut=True)
+        who = victim.peer_id()["peer_id"]
+        for peer in rest:
+            status = peer.wait_status(lambda x: lost_entry(x, who),
+                                      "the peer that was cut off is named")
+            entry = lost_entry(status, who)
+            check(entry["detected_ms"] <= DETECT_MS * SCALE,
+                  f"{peer.name} noticed after {entry['detected_ms']} ms")
+            check(entry["reason"], f"{peer.name} gives no reason")
+        ahead = rest[0].status()["round"] + 2
+        for peer in rest:
+            peer.wait_round(ahead)
+        lab.link(victim.space.name, "net", cut=False)
+        wait_together(s, ahead)
+
+
+@test("two and two, cut apart and healed, end in one branch", 150)
+def two_two():
+    with Lab() as lab:
+        lab.hub("west")
+        lab.hub("east")
+        hosts = [lab.host(name, hub, **ACCESS) for name, hub in
+                 zip("abcd", ("west", "west", "east", "east"))]
+        lab.link("west", "east", delay="5ms")
+        with LabSwarm(hosts, settings={"round.fork_after_ms": 1500},
+                      **ENDLESS) as s:
+            s.start()
+            s.wait_training()
+            s.peers[0].wait_round(1)
+            lab.link("west", "east", cut=True)
+            # One half has the lowest id and is the run; the other half waits
+            # round.fork_after_ms and goes on as a fork.
+            halves = [[p.wait_status(lambda x: x["peers_in_round"] == 2
+                                     and x["round"] > 1,
+                                     "its half goes on by itself")
+                       for p in half] for half in (s.peers[:2], s.peers[2:])]
+            forks = [[x["fork"] for x in half] for half in halves]
+            check(forks in ([[True] * 2, [False] * 2],
+                            [[False] * 2, [True] * 2]),
+                  f"no half, or not one half, is a fork: {forks}")
+            lab.link("west", "east", cut=False)
+            wait_together(s, max(x["round"] for h in halves for x in h))
+
+
+# ---- home routers -----------------------------------------------------------
+
+
+def three_and_one_at_home(lab, nat):
+    return star(lab, "abc") + [
+        lab.site("box", "net", nat=nat, **ACCESS).host("pc")]
+
+
+@test("a peer behind a port-restricted NAT trains with peers that are not",
+      150)
+def restricted():
+    # It can be in a ring as soon as the member before it uses a connection
+    # that it made itself. Until then rounds fail (README).
+    with Lab() as lab, LabSwarm(three_and_one_at_home(lab, "restricted"),
+                                rounds=3) as s:
+        s.start()
+        s.wait_finished(seconds=140)
+        check(s.peers[3].status()["rounds_committed"] > 0,
+              "it took part in no round")
+
+
+@test("a peer behind a full-cone NAT is dialled like any other")
+def full_cone():
+    with Lab() as lab, LabSwarm(three_and_one_at_home(lab, "full-cone"),
+                                rounds=6) as s:
+        s.start()
+        for status in s.wait_finished():
+            check(status["rounds_committed"] == 6, "a round was missed")
+        for peer in s.peers:
+            check("connection failed" not in peer.log(),
+                  f"{peer.name} could not reach somebody")
