@@ -199,6 +199,21 @@ void node_on_join(struct node *n, int peer, const struct join *m)
     }
 }
 
+/* The others left somebody out before we noticed anything ourselves. */
+static void note_left_out(struct node *n)
+{
+    for (uint32_t i = 0; i < n->ballot.n_left_out; i++) {
+        const struct peer_id *id = &n->ballot.left_out[i];
+        int row = members_find(&n->members, id);
+        uint64_t silent_ms =
+            row == MEMBERS_NONE ? 0 : n->now - n->members.peers[row].heard_ms;
+
+        node_note_lost(n, id, silent_ms > UINT32_MAX ? 0 : (uint32_t)silent_ms,
+                       "left out by the other members");
+    }
+    n->ballot.n_left_out = 0;
+}
+
 void node_on_adopted(struct node *n)
 {
     const struct view_body *v = &n->ballot.cert.body;
@@ -207,6 +222,7 @@ void node_on_adopted(struct node *n)
     out_log(n->out, LOG_INFO, "view %llu: %u peers, round %llu%s",
             (unsigned long long)v->epoch, v->n_members,
             (unsigned long long)v->round, v->fork ? ", fork" : "");
+    note_left_out(n);
     n->members.beat_at_ms = n->now; /* who joins waits to hear it */
     node_sync_reset(n);
     if (r->round == v->round && round_decided(r, &v->commit)) {

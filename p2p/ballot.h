@@ -112,6 +112,9 @@ struct ballot {
 
     /* For the owner: set by a step, cleared by it. */
     bool adopted;
+    uint32_t n_left_out; /* members before it who neither stay nor said
+                            goodbye, and of whose loss we had not heard */
+    struct peer_id left_out[VIEW_MEMBERS_MAX];
     uint64_t adopted_ms;
     uint32_t malformed;
 

@@ -132,10 +132,29 @@ static void note_joiners(struct ballot *b)
     }
 }
 
+/* Others may see a member die before we do, and their view comes first. */
+static void note_left_out(struct ballot *b, const struct view_body *next)
+{
+    const struct view_body *v = &b->cert.body;
+    uint64_t gone = b->departed | b->lost;
+
+    if (hash32_eq(&next->prev, &b->hash)) {
+        gone |= next->departed;
+    }
+    b->n_left_out = 0;
+    for (uint32_t i = 0; b->have && i < v->n_members; i++) {
+        if ((int)i != b->self_index && !(gone >> i & 1) &&
+            view_index_key(next, v->members[i].public_key) < 0) {
+            b->left_out[b->n_left_out++] = b->ids[i];
+        }
+    }
+}
+
 void ballot_adopt(struct ballot *b,
                   const struct ballot_context *ctx,
                   const struct view_cert *cert)
 {
+    note_left_out(b, &cert->body);
     acceptor_reset(b, ctx->now_ms);
     b->has_pending = false;
     b->cert = *cert;

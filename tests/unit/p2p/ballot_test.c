@@ -53,6 +53,27 @@ static void a_lost_member_leaves_by_the_next_view(void **state)
     }
 }
 
+/* Whoever has not noticed the death itself still can name the dead. */
+static void who_was_left_out_by_the_others_is_known(void **state)
+{
+    struct cast *c = cast_open(4);
+    const struct peer_id *dead = &c->a[3]->identity.id;
+
+    (void)state;
+    cast_lose(c, 3);
+    c->a[0]->ballot.lost = 0;
+    c->a[0]->ballot.want = BALLOT_WANT_NOTHING;
+    cast_wait(c, 5000);
+    for (int i = 0; i < 3; i++) {
+        const struct ballot *b = &c->a[i]->ballot;
+
+        assert_int_equal(b->cert.body.epoch, 2);
+        assert_int_equal(b->n_left_out, i == 0);
+        assert_true(i > 0 || id_eq(&b->left_out[0], dead));
+    }
+    cast_close(c);
+}
+
 static void only_its_owner_is_answered_on_a_ballot(void **state)
 {
     struct cast *c = cast_open(4);
@@ -544,6 +565,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_member_leaves_by_the_next_view),
+        cmocka_unit_test(who_was_left_out_by_the_others_is_known),
         cmocka_unit_test(only_its_owner_is_answered_on_a_ballot),
         cmocka_unit_test(nobody_answers_below_a_promise),
         cmocka_unit_test(the_ballots_of_a_view_cannot_be_used_up),
