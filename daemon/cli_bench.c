@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 #include <jansson.h>
 
@@ -12,7 +13,7 @@
 
 struct arguments {
     const char *config, *device, *dtype;
-    uint64_t batch, seq, threads;
+    uint64_t batch, micro_batch, seq, threads, recompute;
     bool dry_run, json;
 };
 
@@ -26,10 +27,12 @@ static void print_text(const struct arguments *a,
     if (a->dry_run) {
         return;
     }
-    (void)printf("%.0f tokens/s, %.2f ms a step, %.1f GFLOP/s "
-                 "(%d steps, %llu threads, %s, %s)\npeak memory %.1f MB\n",
-                 r->tokens_per_s, r->ms_per_step, r->flops_per_s / 1e9,
-                 r->steps, (unsigned long long)a->threads, r->isa, r->gemm,
+    (void)printf("%.0f tokens/s, %.2f ms a step (CPU %.2f), "
+                 "%.1f GFLOP/s "
+                 "(%d steps, %llu threads, %s %s)\npeak memory %.1f MB\n",
+                 r->tokens_per_s, r->ms_per_step, r->cpu_ms_per_step,
+                 r->flops_per_s / 1e9, r->steps, (unsigned long long)a->threads,
+                 r->isa, r->bf16 ? "bf16" : "fp32",
                  (double)r->max_rss_bytes / 1e6);
 }
 
@@ -50,16 +53,71 @@ static int print_json(const struct arguments *a,
     if (!a->dry_run) {
         json_object_set_new(o, "tokens_per_s", json_real(r->tokens_per_s));
         json_object_set_new(o, "ms_per_step", json_real(r->ms_per_step));
+        json_object_set_new(o, "cpu_ms_per_step",
+                            json_real(r->cpu_ms_per_step));
         json_object_set_new(o, "flops_per_s", json_real(r->flops_per_s));
         json_object_set_new(o, "steps", json_integer(r->steps));
         json_object_set_new(o, "max_rss_bytes",
                             json_integer((json_int_t)r->max_rss_bytes));
         json_object_set_new(o, "isa", json_string(r->isa));
-        json_object_set_new(o, "gemm", json_string(r->gemm));
+        json_object_set_new(o, "dtype", json_string(r->bf16 ? "bf16" : "fp32"));
     }
     (void)json_dumpf(o, stdout, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
     (void)putchar('\n');
     json_decref(o);
+    return LOCO_EXIT_OK;
+}
+
+/* Refuse what the machine cannot hold, with the figure, before touching it. A
+ * dry run prints its plan all the same. */
+static int check_memory(const struct bench_train_options *opt,
+                        const struct arguments *a)
+{
+    struct bench_train_options plan = *opt;
+    struct bench_train_result r;
+    struct sysinfo info;
+    uint64_t need, have;
+    int rv;
+
+    plan.dry_run = true;
+    rv = bench_train(&plan, &r);
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
+    }
+    if (a->dry_run || sysinfo(&info) != 0) {
+        return LOCO_EXIT_OK;
+    }
+    need = (uint64_t)(r.state_bytes + r.workspace_bytes);
+    have = (uint64_t)info.totalram * info.mem_unit;
+    if (need > have) {
+        return cli_fail(LOCO_EXIT_RESOURCES,
+                        "bench train: %s needs %llu MB of memory, this machine "
+                        "has %llu MB; choose a smaller --micro-batch or "
+                        "--recompute 2",
+                        a->config, (unsigned long long)(need >> 20),
+                        (unsigned long long)(have >> 20));
+    }
+    return LOCO_EXIT_OK;
+}
+
+/* Numbers in range, into the options. */
+static int fill_options(struct bench_train_options *bench,
+                        const struct arguments *a)
+{
+    if (a->batch == 0 || a->batch > 4096 || a->micro_batch > a->batch ||
+        a->recompute > LLAMA_RECOMPUTE_LAYERS || a->seq > bench->config.seq ||
+        a->threads == 0 || a->threads > BACKEND_THREADS_MAX) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "batch is 1 to 4096, micro-batch at most that, seq at "
+                        "most the model's %u, threads 1 to 256, recompute 0 "
+                        "to 2",
+                        bench->config.seq);
+    }
+    bench->batch = (uint32_t)a->batch;
+    bench->seq = (uint32_t)a->seq;
+    bench->threads = (int)a->threads;
+    bench->micro_batch = (uint32_t)a->micro_batch;
+    bench->recompute = (enum llama_recompute)a->recompute;
     return LOCO_EXIT_OK;
 }
 
@@ -73,7 +131,12 @@ int cli_bench_train(const struct cli_call *call)
         {"--seq", CLI_COUNT, &a.seq, "T", "tokens a sequence (the model's)"},
         {"--threads", CLI_COUNT, &a.threads, "K", "processor threads (1)"},
         {"--device", CLI_TEXT, &a.device, "cpu|cuda", "where (cpu)"},
-        {"--dtype", CLI_TEXT, &a.dtype, "fp32|bf16", "arithmetic (fp32)"},
+        {"--dtype", CLI_TEXT, &a.dtype, "fp32|bf16|auto",
+         "operands of matrix products (fp32)"},
+        {"--micro-batch", CLI_COUNT, &a.micro_batch, "B",
+         "sequences in one pass (all of them)"},
+        {"--recompute", CLI_COUNT, &a.recompute, "LEVEL",
+         "activations made again: 0 none, 1 branches, 2 layers (0)"},
         {"--dry-run", CLI_FLAG, &a.dry_run, NULL, "only count bytes"},
         {"--json", CLI_FLAG, &a.json, NULL, "print one JSON object"},
     };
@@ -88,27 +151,33 @@ int cli_bench_train(const struct cli_call *call)
     if (a.config == NULL) {
         return cli_fail(LOCO_EXIT_USAGE, "bench train: --config is missing");
     }
-    if (strcmp(a.device, "cpu") != 0 || strcmp(a.dtype, "fp32") != 0) {
+    if (strcmp(a.device, "cpu") != 0) {
         return cli_fail(LOCO_EXIT_DEVICE,
-                        "this build trains on the CPU in fp32 only, not %s %s",
-                        a.device, a.dtype);
+                        "this build trains on the CPU only, not on %s",
+                        a.device);
+    }
+    if (!backend_dtype_named(a.dtype, &bench.dtype)) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "--dtype is fp32, bf16 or auto, not %s", a.dtype);
     }
     rv = model_find(a.config, &bench.config, errmsg);
     if (rv != 0) {
         return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
     }
-    if (a.batch == 0 || a.batch > 4096 || a.seq > bench.config.seq ||
-        a.threads == 0 || a.threads > 1024) {
-        return cli_fail(LOCO_EXIT_USAGE,
-                        "batch is 1 to 4096, seq at most the model's %u, "
-                        "threads 1 to 1024",
-                        bench.config.seq);
+    if (fill_options(&bench, &a) != LOCO_EXIT_OK) {
+        return LOCO_EXIT_USAGE;
     }
-    bench.batch = (uint32_t)a.batch;
-    bench.seq = (uint32_t)a.seq;
-    bench.threads = (int)a.threads;
+    rv = check_memory(&bench, &a);
+    if (rv != LOCO_EXIT_OK) {
+        return rv;
+    }
     bench.dry_run = a.dry_run;
     rv = bench_train(&bench, &result);
+    if (rv == LOCO_EDEVICE) {
+        return cli_fail(LOCO_EXIT_DEVICE,
+                        "bench train: this processor has no bf16 dot products; "
+                        "use --dtype fp32 or auto");
+    }
     if (rv != 0) {
         return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
     }

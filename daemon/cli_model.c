@@ -127,7 +127,8 @@ static int score_text(const struct model *m,
     if (rv != 0) {
         return rv;
     }
-    rv = llama_open(&llama, &m->config, &backend, EVAL_ROWS);
+    rv = llama_open(&llama, &m->config, &backend, EVAL_ROWS,
+                    LLAMA_RECOMPUTE_LAYERS);
     for (uint64_t i = 0; rv == 0 && i < windows; i += EVAL_ROWS) {
         uint64_t left = windows - i;
 
@@ -247,7 +248,7 @@ static int generate_text(const struct model *m,
     }
     opt->prompt = tokens;
     opt->prompt_n = (int64_t)n;
-    rv = llama_open(&llama, &m->config, &backend, 1);
+    rv = llama_open(&llama, &m->config, &backend, 1, LLAMA_RECOMPUTE_LAYERS);
     if (rv == 0) {
         (void)fputs(prompt, stdout);
         rv = generate(llama, m->theta, opt, print_token, NULL);

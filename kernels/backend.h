@@ -11,7 +11,7 @@
  *
  * Kernels cannot fail: shapes are the caller's promise, no kernel allocates.
  * NaN and infinity travel through to the loss, where the model reports them.
- * Results of every kernel but matmul are the same bits for any thread count.
+ * Results of every kernel are the same bits for any thread count.
  *
  * Threads: a backend belongs to one thread at a time. With `threads` > 1 it
  * owns threads - 1 helpers until backend_close().
@@ -27,6 +27,9 @@
 #define ATTENTION_TILE 64
 
 #define BACKEND_THREADS_MAX 256
+
+/* Rows or columns of a product that stay with one thread. */
+#define MATMUL_UNIT 32
 
 /* Elements of one partial sum of sumsq: fixed, so that the sum has the same
  * bits for every thread count. */
@@ -149,7 +152,7 @@ struct sumsq {
 /* clang-format off */
 /* name, struct, how many units of work `op` has; one row per kernel. */
 #define BACKEND_KERNELS(X)                                                     \
-    X(matmul, matmul, op->m)                                                   \
+    X(matmul, matmul, matmul_units(op))                                                   \
     X(embed_fwd, embed, op->n)                                                 \
     X(embed_bwd, embed, op->c)                                                 \
     X(rmsnorm_fwd, rmsnorm, op->n)                                             \
@@ -171,8 +174,9 @@ struct pool;
 struct backend {
     const char *name; /* "cpu-ref", "cpu", ... */
     const char *isa;  /* "baseline", "avx2", "avx512" */
-    const char *gemm; /* "reference", "own" or "own+oneDNN" */
     int threads;
+    bool bf16; /* operands of matrix products are rounded to bf16 */
+    unsigned char *scratch; /* of matrix products; NULL with references */
     const struct cpu_kernels *cpu;
     struct pool *pool; /* NULL with one thread */
 #define X(kernel, type, units)                                                 \
@@ -193,11 +197,36 @@ int backend_cpu(struct backend *b, int threads);
  * LOCO_EDEVICE when this processor or build does not have it. */
 int backend_cpu_isa(struct backend *b, int threads, const char *isa);
 
+/* How matrix products, those of attention included, read their operands. Sums
+ * are fp32 in any case. */
+enum backend_dtype {
+    BACKEND_FP32, /* as they are: what a backend opens with */
+    BACKEND_BF16, /* rounded to bf16 */
+    BACKEND_AUTO, /* bf16 if one product of each kind, timed for less than a
+                   * millisecond, shows a gain */
+};
+
+/* LOCO_EDEVICE for bf16 where the processor has no bf16 dot products,
+ * LOCO_ENOMEM. b->bf16 says what AUTO chose. */
+int backend_set_dtype(struct backend *b, enum backend_dtype dtype);
+
+/* "fp32", "bf16" or "auto"; false for another name. */
+bool backend_dtype_named(const char *name, enum backend_dtype *dtype);
+
 /* Stop the helper threads. */
 void backend_close(struct backend *b);
 
 /* Floats of scratch that attention over at most t steps needs. */
 int64_t backend_scratch_floats(const struct backend *b, int64_t t);
+
+/* Units of work of a matrix product: MATMUL_UNIT rows or columns of c,
+ * whichever are more. */
+static inline int64_t matmul_units(const struct matmul *op)
+{
+    int64_t n = op->n > op->m ? op->n : op->m;
+
+    return (n + MATMUL_UNIT - 1) / MATMUL_UNIT;
+}
 
 static inline int64_t sumsq_chunks(int64_t n)
 {

@@ -1,7 +1,10 @@
 /* backend_cpu.c - choose a kernel set and share its work out over threads. */
 #include "kernels/backend.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/pool.h"
@@ -14,13 +17,27 @@ static const struct cpu_kernels cpu_ref = {
 };
 
 /* Worker w's share of `units`, within one unit of all others. */
-static struct kernel_range share(int64_t units, int worker, int workers)
+static struct kernel_range
+share(const struct backend *b, int64_t units, int worker)
 {
     return (struct kernel_range){
-        .from = units * worker / workers,
-        .to = units * (worker + 1) / workers,
+        .from = units * worker / b->threads,
+        .to = units * (worker + 1) / b->threads,
         .worker = worker,
+        .bf16 = b->bf16,
+        .scratch = b->scratch == NULL
+                       ? NULL
+                       : b->scratch + (size_t)worker * MATMUL_SCRATCH,
     };
+}
+
+static void run(const struct backend *b, pool_job job, void *arg)
+{
+    if (b->pool == NULL) {
+        job(arg, 0);
+    } else {
+        pool_run(b->pool, job, arg);
+    }
 }
 
 /* One wrapper per kernel: a job for the pool, and the table's entry. */
@@ -33,7 +50,7 @@ static struct kernel_range share(int64_t units, int worker, int workers)
     {                                                                          \
         struct kernel##_job *job = arg;                                        \
         const struct type *op = job->op;                                       \
-        struct kernel_range r = share(units, worker, job->b->threads);         \
+        struct kernel_range r = share(job->b, units, worker);                  \
                                                                                \
         if (r.from < r.to) {                                                   \
             job->b->cpu->kernel(op, r);                                        \
@@ -43,14 +60,28 @@ static struct kernel_range share(int64_t units, int worker, int workers)
     {                                                                          \
         struct kernel##_job job = {.b = b, .op = op};                          \
                                                                                \
-        if (b->pool == NULL) {                                                 \
-            kernel##_share(&job, 0);                                           \
-        } else {                                                               \
-            pool_run(b->pool, kernel##_share, &job);                           \
-        }                                                                      \
+        run(b, kernel##_share, &job);                                          \
     }
 BACKEND_KERNELS(X)
 #undef X
+
+/* The product that backend_set_dtype() puts in the place of matmul. */
+static void matmul_bf16_share(void *arg, int worker)
+{
+    struct matmul_job *job = arg;
+    struct kernel_range r = share(job->b, matmul_units(job->op), worker);
+
+    if (r.from < r.to) {
+        job->b->cpu->matmul_bf16(job->op, r);
+    }
+}
+
+static void cpu_matmul_bf16(const struct backend *b, const struct matmul *op)
+{
+    struct matmul_job job = {.b = b, .op = op};
+
+    run(b, matmul_bf16_share, &job);
+}
 
 static void fill(struct backend *b, const struct cpu_kernels *cpu)
 {
@@ -67,7 +98,6 @@ void backend_cpu_ref(struct backend *b)
     fill(b, &cpu_ref);
     b->name = "cpu-ref";
     b->isa = "baseline";
-    b->gemm = "reference";
 }
 
 static bool has_baseline(void)
@@ -110,18 +140,18 @@ static int open_set(struct backend *b, size_t i, int threads)
     fill(b, sets[i].cpu);
     b->name = "cpu";
     b->isa = sets[i].name;
-#ifdef LOCO_HAVE_ONEDNN
-    b->gemm = "own+oneDNN";
-#else
-    b->gemm = "own";
-#endif
     if (threads < 1 || threads > BACKEND_THREADS_MAX) {
         return LOCO_ERANGE;
+    }
+    b->scratch = aligned_alloc(64, (size_t)threads * MATMUL_SCRATCH);
+    if (b->scratch == NULL) {
+        return LOCO_ENOMEM;
     }
     if (threads > 1) {
         int rv = pool_open(&b->pool, threads);
 
         if (rv != 0) {
+            backend_close(b);
             return rv;
         }
     }
@@ -150,10 +180,101 @@ int backend_cpu_isa(struct backend *b, int threads, const char *isa)
     return LOCO_EDEVICE;
 }
 
+#ifdef LOCO_ISA_X86
+static bool has_bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+#else
+static bool has_bf16(void)
+{
+    return false;
+}
+#endif
+
+static int set_bf16(struct backend *b, bool on)
+{
+    if (on && (b->cpu->matmul_bf16 == NULL || !has_bf16())) {
+        return LOCO_EDEVICE;
+    }
+    b->bf16 = on;
+    b->matmul = on ? cpu_matmul_bf16 : cpu_matmul;
+    return 0;
+}
+
+/* Best of three products of one and a half million multiplications. */
+static double matmul_seconds(const struct backend *b, float *x)
+{
+    const struct matmul op = {.m = 96,
+                              .n = 128,
+                              .k = 128,
+                              .a = x,
+                              .lda = 128,
+                              .b = x,
+                              .ldb = 128,
+                              .c = x + 128 * 128,
+                              .ldc = 128,
+                              .alpha = 1};
+    double best = INFINITY;
+
+    for (int i = 0; i < 4; i++) { /* the first warms up */
+        struct timespec from, to;
+        double s;
+
+        (void)clock_gettime(CLOCK_MONOTONIC, &from);
+        b->matmul(b, &op);
+        (void)clock_gettime(CLOCK_MONOTONIC, &to);
+        s = (double)(to.tv_sec - from.tv_sec) +
+            1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+        best = i > 0 && s < best ? s : best;
+    }
+    return best;
+}
+
+static int choose_dtype(struct backend *b)
+{
+    float *x;
+    double bf16;
+
+    if (set_bf16(b, true) != 0) {
+        return 0;
+    }
+    x = calloc(128 * 128 + 96 * 128, sizeof *x);
+    if (x == NULL) {
+        return LOCO_ENOMEM;
+    }
+    bf16 = matmul_seconds(b, x);
+    (void)set_bf16(b, false);
+    (void)set_bf16(b, bf16 < 0.9 * matmul_seconds(b, x));
+    free(x);
+    return 0;
+}
+
+int backend_set_dtype(struct backend *b, enum backend_dtype dtype)
+{
+    return dtype == BACKEND_AUTO ? choose_dtype(b)
+                                 : set_bf16(b, dtype == BACKEND_BF16);
+}
+
+bool backend_dtype_named(const char *name, enum backend_dtype *dtype)
+{
+    static const char *const names[] = {"fp32", "bf16", "auto"};
+
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *dtype = (enum backend_dtype)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 void backend_close(struct backend *b)
 {
     pool_close(b->pool);
     b->pool = NULL;
+    free(b->scratch);
+    b->scratch = NULL;
     b->threads = 1;
 }
 

@@ -42,7 +42,6 @@ LIBRARIES = {
     r"jansson\.h": {"train", "daemon", "tests"},
     r"microhttpd\.h": {"daemon", "tests"},
     r"(yaml|cyaml/.*)\.h": {"daemon", "tests"},
-    r"dnnl.*": {"kernels", "tests"},
     r"cmocka\.h": {"tests"},
 }
 # The whole peer is a pure core too: it may see p2p and proto, nothing else.

@@ -1,6 +1,7 @@
 /* bench.c - see bench.h. */
 #include "train/bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -34,6 +35,15 @@ static double now_s(void)
     struct timespec ts;
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* Of all threads of the process. */
+static double cpu_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
@@ -112,9 +122,11 @@ static int bench_run(struct bench *s,
     double total = 0;
     double loss_sum = 0;
     double median;
+    double cpu = INFINITY;
 
     for (int i = -STEPS_WARM; i < 0 || !enough(opt, i, total); i++) {
         double start = now_s();
+        double cpu_start = cpu_s();
         int rv = bench_step(s, opt, &loss_sum);
 
         if (rv != 0) {
@@ -123,6 +135,7 @@ static int bench_run(struct bench *s,
         if (i >= 0) {
             s->seconds[i] = now_s() - start;
             total += s->seconds[i];
+            cpu = fmin(cpu, cpu_s() - cpu_start);
             out->steps = i + 1;
         }
     }
@@ -130,6 +143,7 @@ static int bench_run(struct bench *s,
     median = s->seconds[out->steps / 2];
     out->loss = loss_sum / (double)s->n;
     out->ms_per_step = median * 1e3;
+    out->cpu_ms_per_step = cpu * 1e3;
     out->tokens_per_s = (double)s->n / median;
     out->flops_per_s =
         out->tokens_per_s * llama_flops_per_token(&opt->config, opt->seq);
@@ -147,7 +161,11 @@ static int bench_open(struct bench *s, const struct bench_train_options *opt)
         rv = backend_cpu(&s->be, opt->threads);
     }
     if (rv == 0) {
-        rv = llama_open(&s->m, &opt->config, &s->be, opt->batch);
+        rv = backend_set_dtype(&s->be, opt->dtype);
+    }
+    if (rv == 0) {
+        rv = llama_open(&s->m, &opt->config, &s->be, opt->micro_batch,
+                        opt->recompute);
     }
     if (rv == 0) {
         rv = adamw_open_llama(&s->adam, &adam, &opt->config);
@@ -158,9 +176,10 @@ static int bench_open(struct bench *s, const struct bench_train_options *opt)
 static int check(const struct bench_train_options *opt)
 {
     if (llama_config_check(&opt->config, NULL) != 0 || opt->batch < 1 ||
-        opt->batch > LLAMA_MICRO_BATCH_MAX || opt->seq > opt->config.seq ||
-        opt->threads < 1 || opt->threads > BACKEND_THREADS_MAX ||
-        opt->steps < 0 || opt->steps > STEPS_MAX) {
+        opt->batch > LLAMA_MICRO_BATCH_MAX || opt->micro_batch > opt->batch ||
+        opt->seq > opt->config.seq || opt->threads < 1 ||
+        opt->threads > BACKEND_THREADS_MAX || opt->steps < 0 ||
+        opt->steps > STEPS_MAX) {
         return LOCO_EINVAL;
     }
     return 0;
@@ -180,17 +199,18 @@ int bench_train(const struct bench_train_options *options,
     }
     opt.config.seq = opt.seq == 0 ? opt.config.seq : opt.seq;
     opt.seq = opt.config.seq;
+    opt.micro_batch = opt.micro_batch == 0 ? opt.batch : opt.micro_batch;
     s.n = (int64_t)opt.batch * opt.seq;
     s.be.threads = opt.threads;
     result->parameters = llama_numel(&opt.config);
     result->state_bytes = result->parameters * 4 * (int64_t)sizeof(float);
-    result->workspace_bytes =
-        (int64_t)llama_workspace_bytes(&opt.config, &s.be, opt.batch);
+    result->workspace_bytes = (int64_t)llama_workspace_bytes(
+        &opt.config, &s.be, opt.micro_batch, opt.recompute);
     if (!opt.dry_run) {
         rv = bench_open(&s, &opt);
         if (rv == 0) {
             result->isa = s.be.isa;
-            result->gemm = s.be.gemm;
+            result->bf16 = s.be.bf16;
             rv = bench_run(&s, &opt, result);
         }
         bench_close(&s);

@@ -9,14 +9,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/backend.h"
+#include "train/llama.h"
 #include "train/llama_config.h"
 
 struct bench_train_options {
     struct llama_config config;
-    uint32_t batch; /* sequences of a step, all in one micro-batch */
-    uint32_t seq;   /* 0: the model's */
+    uint32_t batch;       /* sequences of a step */
+    uint32_t micro_batch; /* of those, in one pass; 0: all */
+    uint32_t seq;         /* 0: the model's */
     int threads;
-    int steps;      /* timed ones; 0: as many as fit into 5 s, at least 3 */
+    int steps; /* timed ones; 0: as many as fit into 5 s, at least 3 */
+    enum backend_dtype dtype;
+    enum llama_recompute recompute;
     bool reference; /* reference kernels instead of the fast ones */
     bool dry_run;   /* only count parameters and bytes */
 };
@@ -28,11 +33,13 @@ struct bench_train_result {
     int steps;
     double tokens_per_s;
     double ms_per_step;
-    double flops_per_s; /* by llama_flops_per_token() */
+    double cpu_ms_per_step; /* of all threads, the cheapest step: comparable
+                             * on a machine that others use too */
+    double flops_per_s;     /* by llama_flops_per_token() */
     int64_t max_rss_bytes;
-    double loss;      /* mean of the last step, nats per token */
-    const char *isa;  /* static text */
-    const char *gemm; /* static text */
+    double loss;     /* mean of the last step, nats per token */
+    const char *isa; /* static text */
+    bool bf16;       /* what dtype came to */
 };
 
 /* LOCO_EINVAL for options out of range, LOCO_ENOMEM, LOCO_ENUMERIC. */

@@ -27,12 +27,22 @@ static float *take(struct arena *a, int64_t n)
     return a->base == NULL ? NULL : a->base + at;
 }
 
-static void plan_layer(const struct llama *m, struct layer *l, struct arena *a)
+/* What LLAMA_RECOMPUTE_BRANCHES makes again. */
+static void
+plan_branches(const struct llama *m, struct layer *l, struct arena *a)
 {
     int64_t n = m->rows_max;
 
     l->x1 = take(a, n * m->dim);
     l->x2 = take(a, n * m->dim);
+    l->h = take(a, n * m->ffn);
+}
+
+/* What LLAMA_RECOMPUTE_LAYERS makes again as well. */
+static void plan_inside(const struct llama *m, struct layer *l, struct arena *a)
+{
+    int64_t n = m->rows_max;
+
     l->rrms1 = take(a, n);
     l->rrms2 = take(a, n);
     l->qkv = take(a, n * m->qkv_dim);
@@ -40,45 +50,77 @@ static void plan_layer(const struct llama *m, struct layer *l, struct arena *a)
     l->lse = take(a, n * m->c.heads);
     l->mid = take(a, n * m->dim);
     l->gu = take(a, n * 2 * m->ffn);
-    l->h = take(a, n * m->ffn);
-    l->out = take(a, n * m->dim);
+}
+
+/* Buffers of its own for layer i; what is made again lies in those of layer
+ * 0, which all share. */
+static void plan_layer(struct llama *m, uint32_t i, struct arena *a)
+{
+    struct layer unused;
+    struct layer *l = m->layers == NULL ? &unused : &m->layers[i];
+
+    if (i > 0 && m->layers != NULL) {
+        *l = m->layers[0];
+    }
+    if (i == 0 || m->recompute < LLAMA_RECOMPUTE_BRANCHES) {
+        plan_branches(m, l, a);
+    }
+    if (i == 0 || m->recompute < LLAMA_RECOMPUTE_LAYERS) {
+        plan_inside(m, l, a);
+    }
+    l->out = take(a, m->rows_max * m->dim);
+}
+
+/* The head is done with its logits before the layers' gradients begin: one
+ * place for both. */
+static void plan_backward(struct llama *m, struct arena *a)
+{
+    int64_t n = m->rows_max;
+    size_t from = a->used;
+    size_t logits_end;
+
+    m->logits = take(a, m->head_rows * m->vocab);
+    logits_end = a->used;
+    a->used = from;
+    m->datt = take(a, n * m->dim);
+    m->dqkv = take(a, n * m->qkv_dim);
+    m->dgu = take(a, n * 2 * m->ffn);
+    m->dh = take(a, n * m->ffn);
+    a->used = a->used > logits_end ? a->used : logits_end;
 }
 
 static void plan(struct llama *m, struct arena *a)
 {
     int64_t n = m->rows_max;
     int64_t half = m->dim / m->c.heads / 2;
-    struct layer unused;
 
     for (uint32_t i = 0; i < m->c.layers; i++) {
-        plan_layer(m, m->layers == NULL ? &unused : &m->layers[i], a);
+        plan_layer(m, i, a);
     }
     m->cos = take(a, m->c.seq * half);
     m->sin = take(a, m->c.seq * half);
     m->embed = take(a, n * m->dim);
     m->final = take(a, n * m->dim);
     m->rrms = take(a, n);
-    m->logits = take(a, m->head_rows * m->vocab);
     m->loss = take(a, n);
     m->dx = take(a, n * m->dim);
     m->dnorm = take(a, n * m->dim);
-    m->datt = take(a, n * m->dim);
-    m->dqkv = take(a, n * m->qkv_dim);
-    m->dgu = take(a, n * 2 * m->ffn);
-    m->dh = take(a, n * m->ffn);
+    plan_backward(m, a);
     m->scratch = take(a, backend_scratch_floats(m->be, m->c.seq));
 }
 
 static void shape(struct llama *m,
                   const struct llama_config *c,
                   const struct backend *be,
-                  uint32_t micro_batch)
+                  uint32_t micro_batch,
+                  enum llama_recompute recompute)
 {
     int64_t rows = HEAD_FLOATS / (int64_t)c->vocab;
 
     memset(m, 0, sizeof *m);
     m->c = *c;
     m->be = be;
+    m->recompute = recompute;
     m->rows_max = (int64_t)micro_batch * c->seq;
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows;
     m->head_rows = rows < m->rows_max ? rows : m->rows_max;
@@ -106,12 +148,13 @@ static void fill_rope(struct llama *m)
 
 size_t llama_workspace_bytes(const struct llama_config *c,
                              const struct backend *backend,
-                             uint32_t micro_batch)
+                             uint32_t micro_batch,
+                             enum llama_recompute recompute)
 {
     struct llama m;
     struct arena a = {0};
 
-    shape(&m, c, backend, micro_batch);
+    shape(&m, c, backend, micro_batch, recompute);
     plan(&m, &a);
     return a.used * sizeof(float) + sizeof m + c->layers * sizeof *m.layers;
 }
@@ -119,7 +162,8 @@ size_t llama_workspace_bytes(const struct llama_config *c,
 int llama_open(struct llama **out,
                const struct llama_config *c,
                const struct backend *backend,
-               uint32_t micro_batch)
+               uint32_t micro_batch,
+               enum llama_recompute recompute)
 {
     struct llama *m;
     struct arena a = {0};
@@ -132,7 +176,7 @@ int llama_open(struct llama **out,
     if (m == NULL) {
         return LOCO_ENOMEM;
     }
-    shape(m, c, backend, micro_batch);
+    shape(m, c, backend, micro_batch, recompute);
     plan(m, &a);
     m->layers = calloc(c->layers, sizeof *m->layers);
     if (m->layers == NULL) {

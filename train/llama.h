@@ -3,9 +3,10 @@
  *
  * Written against kernels/backend.h alone; the same code runs on references
  * and on fast kernels. About 6 flops per matrix parameter and token and
- * 6 L T C more for causal attention, see llama_flops_per_token(). All
- * activations of one micro-batch are kept for the backward pass:
- * llama_workspace_bytes() says how much that is before anything is allocated.
+ * 6 L T C more for causal attention, see llama_flops_per_token(). The
+ * activations of one micro-batch are kept for the backward pass, or made again
+ * in it (enum llama_recompute); llama_workspace_bytes() says how much that is
+ * before anything is allocated.
  *
  * Losses and gradients are SUMS over tokens, not means: micro-batches of any
  * size add up, and the optimizer divides once (grad_scale in adamw.h).
@@ -30,6 +31,17 @@
 /* Sequences in a micro-batch: keeps every size within 64 bits. */
 #define LLAMA_MICRO_BATCH_MAX 4096
 
+/* What the backward pass makes again instead of keeping it: the same bits,
+ * less memory, more time. Per row and layer, in floats (KV = H, F ffn):
+ * nothing 8 C + 3 F; branches 6 C + 2 F (the normed inputs and the output of
+ * SwiGLU, which are cheap); layers C (everything but the residual stream: a
+ * forward pass more, a quarter of the time). */
+enum llama_recompute {
+    LLAMA_RECOMPUTE_NOTHING,
+    LLAMA_RECOMPUTE_BRANCHES,
+    LLAMA_RECOMPUTE_LAYERS,
+};
+
 struct llama;
 
 /* Prepare for micro-batches of at most micro_batch * seq tokens. The backend
@@ -38,7 +50,8 @@ struct llama;
 int llama_open(struct llama **out,
                const struct llama_config *c,
                const struct backend *backend,
-               uint32_t micro_batch);
+               uint32_t micro_batch,
+               enum llama_recompute recompute);
 
 /* NULL is allowed. */
 void llama_close(struct llama *m);
@@ -46,7 +59,8 @@ void llama_close(struct llama *m);
 /* Bytes that llama_open would allocate. */
 size_t llama_workspace_bytes(const struct llama_config *c,
                              const struct backend *backend,
-                             uint32_t micro_batch);
+                             uint32_t micro_batch,
+                             enum llama_recompute recompute);
 
 const struct llama_config *llama_get_config(const struct llama *m);
 

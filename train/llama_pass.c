@@ -123,13 +123,21 @@ static void norm(const struct llama *m,
                                                 .eps = m->c.norm_eps});
 }
 
-/* The stream before this layer is x + add: a stream buffer first holds only
- * its branch's output, and the norm that reads it adds the stream before. */
-static void layer_forward(const struct llama *m,
-                          const float *theta,
-                          int64_t i,
-                          float *x,
-                          const float *add)
+static void swiglu(const struct llama *m, const struct layer *l)
+{
+    m->be->swiglu_fwd(
+        m->be,
+        &(struct swiglu){.gu = l->gu, .h = l->h, .n = m->n, .f = m->ffn});
+}
+
+/* All of layer i but its last product. The stream before it is x + add: a
+ * stream buffer first holds only its branch's output, and the norm that reads
+ * it adds the stream before. */
+static void layer_inside(const struct llama *m,
+                         const float *theta,
+                         int64_t i,
+                         float *x,
+                         const float *add)
 {
     const struct layer *l = &m->layers[i];
     const struct backend *be = m->be;
@@ -143,9 +151,40 @@ static void layer_forward(const struct llama *m,
     project(m, l->mid, l->att, at(m, theta, LLAMA_O, i), m->dim, m->dim);
     norm(m, l->mid, x, at(m, theta, LLAMA_FFN_NORM, i), l->x2, l->rrms2);
     project(m, l->gu, l->x2, at(m, theta, LLAMA_GATE, i), m->dim, 2 * m->ffn);
-    be->swiglu_fwd(
-        be, &(struct swiglu){.gu = l->gu, .h = l->h, .n = m->n, .f = m->ffn});
+    swiglu(m, l);
+}
+
+static void layer_forward(const struct llama *m,
+                          const float *theta,
+                          int64_t i,
+                          float *x,
+                          const float *add)
+{
+    const struct layer *l = &m->layers[i];
+
+    layer_inside(m, theta, i, x, add);
     project(m, l->out, l->h, at(m, theta, LLAMA_DOWN, i), m->ffn, m->dim);
+}
+
+/* The residual stream that layer i reads, complete after the forward pass. */
+static float *stream_before(const struct llama *m, int64_t i)
+{
+    return i == 0 ? m->embed : m->layers[i - 1].out;
+}
+
+/* Make again what was not kept of layer i: the same calls, the same bits. */
+static void layer_again(const struct llama *m, const float *theta, int64_t i)
+{
+    const struct layer *l = &m->layers[i];
+
+    if (m->recompute == LLAMA_RECOMPUTE_LAYERS) {
+        layer_inside(m, theta, i, stream_before(m, i), NULL);
+    } else if (m->recompute == LLAMA_RECOMPUTE_BRANCHES) {
+        norm(m, stream_before(m, i), NULL, at(m, theta, LLAMA_ATTN_NORM, i),
+             l->x1, l->rrms1);
+        norm(m, l->mid, NULL, at(m, theta, LLAMA_FFN_NORM, i), l->x2, l->rrms2);
+        swiglu(m, l);
+    }
 }
 
 void pass_forward(struct llama *m,
@@ -301,8 +340,7 @@ static void attention_back(const struct llama *m,
                                    .n = m->n,
                                    .in = m->dim,
                                    .out = m->qkv_dim});
-    norm_back(m, i == 0 ? m->embed : m->layers[i - 1].out, l->rrms1, theta + w,
-              grad + w);
+    norm_back(m, stream_before(m, i), l->rrms1, theta + w, grad + w);
 }
 
 static void backward(struct llama *m,
@@ -315,6 +353,7 @@ static void backward(struct llama *m,
     memset(m->dx, 0, (size_t)(m->n * m->dim) * sizeof *m->dx);
     norm_back(m, m->layers[m->c.layers - 1].out, m->rrms, theta + w, grad + w);
     for (int64_t i = (int64_t)m->c.layers - 1; i >= 0; i--) {
+        layer_again(m, theta, i);
         ffn_back(m, theta, grad, i);
         attention_back(m, theta, grad, i);
     }

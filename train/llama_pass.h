@@ -8,7 +8,8 @@
 
 #include "train/llama.h"
 
-/* Kept per layer for the backward pass. */
+/* Kept per layer for the backward pass; what is recomputed lies in buffers
+ * that all layers share. */
 struct layer {
     float *x1, *x2;       /* (N, C) normed inputs of the two branches */
     float *rrms1, *rrms2; /* (N) */
@@ -24,6 +25,7 @@ struct layer {
 struct llama {
     struct llama_config c;
     const struct backend *be;
+    enum llama_recompute recompute;
     int64_t rows_max; /* micro_batch * seq */
     int64_t head_rows;
     int64_t dim, ffn, vocab, qkv_dim;

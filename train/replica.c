@@ -17,8 +17,9 @@ size_t replica_bytes(const struct replica_options *opt)
     size_t n = (size_t)llama_numel(&opt->model);
 
     backend_cpu_ref(&be);
-    return 9 * n * sizeof(float) +
-           llama_workspace_bytes(&opt->model, &be, opt->micro_batch);
+    return 9 * n * sizeof(float) + llama_workspace_bytes(&opt->model, &be,
+                                                         opt->micro_batch,
+                                                         opt->recompute);
 }
 
 static float *floats(uint64_t n)
@@ -79,7 +80,17 @@ int replica_open(struct replica *r,
         return errmsg_fail(errmsg, rv, "cannot start %d threads", opt->threads);
     }
     r->have_backend = true;
-    rv = llama_open(&r->llama, &opt->model, &r->backend, opt->micro_batch);
+    rv = backend_set_dtype(&r->backend, opt->dtype);
+    if (rv == LOCO_EDEVICE) {
+        return errmsg_fail(errmsg, rv,
+                           "this processor has no bf16 dot products; train "
+                           "with dtype fp32 or auto");
+    }
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "out of memory for the self-test");
+    }
+    rv = llama_open(&r->llama, &opt->model, &r->backend, opt->micro_batch,
+                    opt->recompute);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the model's work");
     }

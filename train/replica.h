@@ -49,6 +49,8 @@ struct replica_options {
     const struct shard *val; /* borrowed; NULL: none */
     uint64_t eval_tokens;    /* of the held-out text; 0: all */
     int threads;
+    enum backend_dtype dtype; /* of matrix products; theta stays fp32 */
+    enum llama_recompute recompute;
     bool reference; /* plain C kernels: for sanitizers and comparisons */
 };
 

@@ -10,6 +10,7 @@
 
 struct tile {
     const struct attention *op;
+    const struct kernel_range *r;
     int64_t ld, ldo;     /* row lengths of qkv and out */
     int64_t q, k, v, o;  /* offsets of time 0 */
     float *lse;          /* (T) of this head */
@@ -17,13 +18,24 @@ struct tile {
     int64_t keys;        /* keys that the last of them sees */
     bool first_write;    /* dk and dv are written, not added to */
     float scale;
-    float *p;  /* (rows, T) */
-    float *dp; /* (rows, T) */
+    int64_t ldp; /* row length of p and dp, at least T */
+    float *p;    /* (rows, T) */
+    float *dp;   /* (rows, T) */
 };
 
-static void multiply(struct matmul op)
+static void multiply(const struct kernel_range *r, struct matmul op)
 {
-    CPU_KERNEL(matmul)(&op, (struct kernel_range){.from = 0, .to = op.m});
+    struct kernel_range all = *r;
+
+    all.from = 0;
+    all.to = matmul_units(&op);
+#ifdef LOCO_ISA_BF16
+    if (all.bf16) {
+        CPU_KERNEL(matmul_bf16)(&op, all);
+        return;
+    }
+#endif
+    CPU_KERNEL(matmul)(&op, all);
 }
 
 static void tile_head(struct tile *s, int64_t b, int64_t h)
@@ -55,19 +67,19 @@ static void tile_rows(struct tile *s, int64_t first)
 /* p (rows, keys) = q k^T, not yet scaled */
 static void tile_scores(const struct tile *s)
 {
-    multiply((struct matmul){
-        .m = s->rows,
-        .n = s->keys,
-        .k = s->op->d,
-        .a = s->op->qkv + s->q + s->first * s->ld,
-        .lda = s->ld,
-        .b = s->op->qkv + s->k,
-        .ldb = s->ld,
-        .tb = true,
-        .c = s->p,
-        .ldc = s->op->t,
-        .alpha = 1,
-    });
+    multiply(s->r, (struct matmul){
+                       .m = s->rows,
+                       .n = s->keys,
+                       .k = s->op->d,
+                       .a = s->op->qkv + s->q + s->first * s->ld,
+                       .lda = s->ld,
+                       .b = s->op->qkv + s->k,
+                       .ldb = s->ld,
+                       .tb = true,
+                       .c = s->p,
+                       .ldc = s->ldp,
+                       .alpha = 1,
+                   });
 }
 
 static void tile_fwd(const struct tile *s)
@@ -79,7 +91,7 @@ static void tile_fwd(const struct tile *s)
     tile_scores(s);
     for (int64_t i = 0; i < s->rows; i++) {
         int64_t n = s->first + i + 1;
-        float *p = s->p + i * op->t;
+        float *p = s->p + i * s->ldp;
         float max = row_max(p, n) * s->scale;
         float sum = row_exp(p, n, s->scale, max);
 
@@ -87,18 +99,18 @@ static void tile_fwd(const struct tile *s)
         s->lse[s->first + i] = max + logf(sum);
         inverse[i] = 1 / sum;
     }
-    multiply((struct matmul){
-        .m = s->rows,
-        .n = op->d,
-        .k = s->keys,
-        .a = s->p,
-        .lda = op->t,
-        .b = op->qkv + s->v,
-        .ldb = s->ld,
-        .c = out,
-        .ldc = s->ldo,
-        .alpha = 1,
-    });
+    multiply(s->r, (struct matmul){
+                       .m = s->rows,
+                       .n = op->d,
+                       .k = s->keys,
+                       .a = s->p,
+                       .lda = s->ldp,
+                       .b = op->qkv + s->v,
+                       .ldb = s->ld,
+                       .c = out,
+                       .ldc = s->ldo,
+                       .alpha = 1,
+                   });
     for (int64_t i = 0; i < s->rows; i++) {
         row_scale(out + i * s->ldo, op->d, inverse[i]);
     }
@@ -125,13 +137,11 @@ static float row_delta(const struct tile *s, int64_t i)
 /* p becomes probabilities, dp becomes ds */
 static void tile_softmax_bwd(const struct tile *s)
 {
-    int64_t t = s->op->t;
-
     for (int64_t i = 0; i < s->rows; i++) {
         int64_t n = s->first + i + 1;
         size_t rest = (size_t)(s->keys - n) * sizeof *s->p;
-        float *restrict p = s->p + i * t;
-        float *restrict dp = s->dp + i * t;
+        float *restrict p = s->p + i * s->ldp;
+        float *restrict dp = s->dp + i * s->ldp;
         float delta = row_delta(s, i);
 
         row_exp(p, n, s->scale, s->lse[s->first + i]);
@@ -150,70 +160,73 @@ static void tile_bwd(const struct tile *s)
     float beta = s->first_write ? 0 : 1;
 
     tile_scores(s);
-    multiply((struct matmul){
-        .m = s->rows,
-        .n = s->keys,
-        .k = op->d,
-        .a = dout,
-        .lda = s->ldo,
-        .b = op->qkv + s->v,
-        .ldb = s->ld,
-        .tb = true,
-        .c = s->dp,
-        .ldc = op->t,
-        .alpha = 1,
-    });
+    multiply(s->r, (struct matmul){
+                       .m = s->rows,
+                       .n = s->keys,
+                       .k = op->d,
+                       .a = dout,
+                       .lda = s->ldo,
+                       .b = op->qkv + s->v,
+                       .ldb = s->ld,
+                       .tb = true,
+                       .c = s->dp,
+                       .ldc = s->ldp,
+                       .alpha = 1,
+                   });
     tile_softmax_bwd(s);
-    multiply((struct matmul){
-        .m = s->rows,
-        .n = op->d,
-        .k = s->keys,
-        .a = s->dp,
-        .lda = op->t,
-        .b = op->qkv + s->k,
-        .ldb = s->ld,
-        .c = op->dqkv + s->q + s->first * s->ld,
-        .ldc = s->ld,
-        .alpha = 1,
-    });
-    multiply((struct matmul){
-        .m = s->keys,
-        .n = op->d,
-        .k = s->rows,
-        .a = s->dp,
-        .lda = op->t,
-        .ta = true,
-        .b = op->qkv + s->q + s->first * s->ld,
-        .ldb = s->ld,
-        .c = op->dqkv + s->k,
-        .ldc = s->ld,
-        .alpha = 1,
-        .beta = beta,
-    });
-    multiply((struct matmul){
-        .m = s->keys,
-        .n = op->d,
-        .k = s->rows,
-        .a = s->p,
-        .lda = op->t,
-        .ta = true,
-        .b = dout,
-        .ldb = s->ldo,
-        .c = op->dqkv + s->v,
-        .ldc = s->ld,
-        .alpha = 1,
-        .beta = beta,
-    });
+    multiply(s->r, (struct matmul){
+                       .m = s->rows,
+                       .n = op->d,
+                       .k = s->keys,
+                       .a = s->dp,
+                       .lda = s->ldp,
+                       .b = op->qkv + s->k,
+                       .ldb = s->ld,
+                       .c = op->dqkv + s->q + s->first * s->ld,
+                       .ldc = s->ld,
+                       .alpha = 1,
+                   });
+    multiply(s->r, (struct matmul){
+                       .m = s->keys,
+                       .n = op->d,
+                       .k = s->rows,
+                       .a = s->dp,
+                       .lda = s->ldp,
+                       .ta = true,
+                       .b = op->qkv + s->q + s->first * s->ld,
+                       .ldb = s->ld,
+                       .c = op->dqkv + s->k,
+                       .ldc = s->ld,
+                       .alpha = 1,
+                       .beta = beta,
+                   });
+    multiply(s->r, (struct matmul){
+                       .m = s->keys,
+                       .n = op->d,
+                       .k = s->rows,
+                       .a = s->p,
+                       .lda = s->ldp,
+                       .ta = true,
+                       .b = dout,
+                       .ldb = s->ldo,
+                       .c = op->dqkv + s->v,
+                       .ldc = s->ld,
+                       .alpha = 1,
+                       .beta = beta,
+                   });
 }
 
-static struct tile tile_start(const struct attention *op, int worker)
+static struct tile tile_start(const struct attention *op,
+                              const struct kernel_range *r)
 {
-    float *scratch = op->scratch + worker * attention_scratch(op->t);
+    float *scratch = op->scratch + r->worker * attention_scratch(op->t);
 
     return (struct tile){
         .op = op,
+        .r = r,
+        .ldp = attention_ld(op->t),
         .p = scratch,
-        .dp = scratch + ATTENTION_TILE * op->t,
+        .dp = scratch + ATTENTION_TILE * attention_ld(op->t),
     };
 }
 
@@ -221,7 +234,7 @@ void CPU_KERNEL(attention_fwd)(const struct attention *op,
                                struct kernel_range r)
 {
     int64_t group = op->heads / op->kv_heads;
-    struct tile s = tile_start(op, r.worker);
+    struct tile s = tile_start(op, &r);
 
     for (int64_t u = r.from * group; u < r.to * group; u++) {
         tile_head(&s, u / op->heads, u % op->heads);
@@ -239,7 +252,7 @@ void CPU_KERNEL(attention_bwd)(const struct attention *op,
 {
     int64_t group = op->heads / op->kv_heads;
     int64_t last = (op->t - 1) / ATTENTION_TILE * ATTENTION_TILE;
-    struct tile s = tile_start(op, r.worker);
+    struct tile s = tile_start(op, &r);
 
     for (int64_t u = r.from * group; u < r.to * group; u++) {
         tile_head(&s, u / op->heads, u % op->heads);

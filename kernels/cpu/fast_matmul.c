@@ -1,174 +1,351 @@
-/* fast_matmul.c - matmul.c with its sums in registers.
+/* fast_matmul.c - matmul.c in blocks that stay in the caches.
  *
- * Where oneDNN is linked it takes the large products, see own_is_faster().
+ * For each slice of BLOCK_K products: a block of op(a), up to BLOCK_M rows, is
+ * copied so that the rows of one tile lie together (it stays in the second
+ * cache); panels of op(b), two vectors wide, are copied too (one at work stays
+ * in the first cache, up to BLOCK_N columns of them in the third) and meet
+ * every tile of the block. A tile of c, up to TILE_ROWS rows of two vectors,
+ * is summed in registers (Goto & van de Geijn 2008).
  *
- * A panel of op(b), PANEL_K by two vectors, is copied to the stack (and so
- * stays in the first cache) for each pass over the rows; ROWS rows of c are
- * summed at a time in 2 * ROWS vector registers. a is read where it lies.
- * Products are summed over k in order within a panel.
+ * Tiles of a block differ by at most one row, so that the last is not a
+ * sliver. Where op(a) meets few columns it is read in place instead.
+ *
+ * Compiled once more with LOCO_BF16: the operands are then rounded to bf16 as
+ * they are packed, see slot.h.
+ *
+ * Each element of c is one sum over k in order within a slice, the slices
+ * added in order: the same bits however rows and columns are shared out over
+ * threads.
  */
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/fast_matmul.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/transpose.h"
 
-#define PANEL_K 256
-#define PANEL_N (2 * VF_LANES)
+/* In place up to this many columns: two panels. */
+#define IN_PLACE_COLUMNS (2 * PANEL_COLUMNS)
 
-#if VF_LANES == 16
-#define ROWS 12 /* 24 sums, 2 of b, 1 of a: of 32 registers */
-#else
-#define ROWS 6 /* 12 sums, 2 of b, 1 of a: of 16 registers */
-#endif
+/* A c above this size (1 MB) is fetched before its sums are ready. */
+#define FETCH_FLOATS (1 << 18)
 
-struct panel {
-    const float *a; /* element (i, k) at a[i * row + k * step] */
-    int64_t row;
-    int64_t step;
-    int64_t k;
-    float alpha;
-    float beta; /* 0: c is not read */
-    int64_t n;  /* columns of c in this panel */
-    int64_t ldc;
-    float (*b)[PANEL_N]; /* (PANEL_K) */
+/* Rows of op(a)' that are packed together: its rows are read in order. */
+#define PACK_DEPTH 8
+
+/* One slice of k, a block of rows, all columns of this worker. */
+struct block {
+    const struct matmul *op;
+    int64_t i0, rows;
+    int64_t k0, depth;
+    int64_t slots; /* that `depth` takes */
+    float beta;
+    const float *a; /* packed or in place */
+    bool packed;
+    float *b; /* (slots, PANEL_COLUMNS) */
 };
 
-/* b[k, n] = op(b)[k0 + k, n0 + n], zero beyond the last column */
-static void
-pack(struct panel *p, const struct matmul *op, int64_t k0, int64_t n0)
+/* One tile: a's element (i, k) is a[i * row + k * step]. */
+struct tile {
+    const float *a;
+    int64_t row, step;
+    const float *b;
+    int64_t slots;
+    float *c;
+    int64_t ldc;
+    int64_t columns;
+    float alpha, beta;
+    bool fetch; /* c is too large to be in a near cache */
+};
+
+_Static_assert(sizeof(float) * (BLOCK_A + BLOCK_K * BLOCK_N) <= MATMUL_SCRATCH,
+               "the blocks fit into a worker's scratch");
+
+static int64_t at_most(int64_t x, int64_t most)
 {
-    if (!op->tb && p->n == PANEL_N) {
-        for (int64_t k = 0; k < p->k; k++) {
-            memcpy(p->b[k], op->b + (k0 + k) * op->ldb + n0, sizeof p->b[k]);
+    return x < most ? x : most;
+}
+
+/* to[s][j] = slot s of row j, j < rows; 0 up to width. Vectors of the last
+ * slot may reach past width. */
+static void pack_transposed(float *to,
+                            int64_t width,
+                            const float *from,
+                            int64_t ld,
+                            int64_t rows,
+                            int64_t depth)
+{
+    for (int64_t j = 0; j < width; j += VF_LANES) {
+        transpose(to + j, width, from + j * ld, ld, lanes(rows - j), depth);
+    }
+}
+
+/* to[s][j] = slot s of column j, j < columns; 0 up to width, as above. */
+static void pack_rows(float *to,
+                      int64_t width,
+                      const float *from,
+                      int64_t ld,
+                      int64_t columns,
+                      int64_t depth)
+{
+    for (int64_t k = 0; k < depth; k += SLOT_K) {
+        for (int64_t j = 0; j < width; j += VF_LANES) {
+            vf_store(to + k / SLOT_K * width + j,
+                     slots_of_columns(from + k * ld + j, ld, lanes(columns - j),
+                                      depth - k));
+        }
+    }
+}
+
+static int64_t tile_count(int64_t rows)
+{
+    return (rows + TILE_ROWS - 1) / TILE_ROWS;
+}
+
+/* Where tile t is packed: whole vectors may be written past its end. */
+static int64_t tile_at(const struct block *s, int64_t t)
+{
+    return s->rows * t / tile_count(s->rows) * s->slots + t * VF_LANES;
+}
+
+/* The part of every tile that rows k to k + depth of a' fill. */
+static void pack_a_rows(const struct block *s, float *to, int64_t k)
+{
+    const struct matmul *op = s->op;
+    const float *from = op->a + (s->k0 + k) * op->lda + s->i0;
+    int64_t tiles = tile_count(s->rows);
+
+    for (int64_t t = 0; t < tiles; t++) {
+        int64_t i = s->rows * t / tiles;
+        int64_t rows = s->rows * (t + 1) / tiles - i;
+
+        pack_rows(to + tile_at(s, t) + k / SLOT_K * rows, rows, from + i,
+                  op->lda, rows, at_most(s->depth - k, PACK_DEPTH));
+    }
+}
+
+static void pack_a(struct block *s, float *to)
+{
+    const struct matmul *op = s->op;
+    int64_t tiles = tile_count(s->rows);
+
+    s->a = to;
+    s->packed = true;
+    if (op->ta) {
+        for (int64_t k = 0; k < s->depth; k += PACK_DEPTH) {
+            pack_a_rows(s, to, k);
         }
         return;
     }
-    for (int64_t n = 0; n < PANEL_N; n++) {
-        const float *from = op->b;
-        int64_t stride = op->tb ? 1 : op->ldb;
+    for (int64_t t = 0; t < tiles; t++) {
+        int64_t i = s->rows * t / tiles;
+        int64_t rows = s->rows * (t + 1) / tiles - i;
 
-        if (n >= p->n) {
-            for (int64_t k = 0; k < p->k; k++) {
-                p->b[k][n] = 0;
+        pack_transposed(to + tile_at(s, t), rows,
+                        op->a + (s->i0 + i) * op->lda + s->k0, op->lda, rows,
+                        s->depth);
+    }
+}
+
+static void pack_b(struct block *s, int64_t j, int64_t columns)
+{
+    const struct matmul *op = s->op;
+
+    if (op->tb) {
+        pack_transposed(s->b, PANEL_COLUMNS, op->b + j * op->ldb + s->k0,
+                        op->ldb, columns, s->depth);
+    } else {
+        pack_rows(s->b, PANEL_COLUMNS, op->b + s->k0 * op->ldb + j, op->ldb,
+                  columns, s->depth);
+    }
+}
+
+/* c[0 .. columns) = alpha sum + beta c */
+VF_INLINE void finish_row(const struct tile *t, float *c, vf *sum, int vectors)
+{
+    int64_t n = t->columns - (vectors - 1) * VF_LANES; /* in the last vector */
+
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++) {
+        float *at = c + v * VF_LANES;
+
+        sum[v] *= t->alpha;
+        if (v < vectors - 1 || n == VF_LANES) {
+            if (t->beta != 0) {
+                sum[v] += t->beta * vf_load(at);
             }
-            continue;
-        }
-        from += op->tb ? (n0 + n) * op->ldb + k0 : k0 * op->ldb + n0 + n;
-        for (int64_t k = 0; k < p->k; k++) {
-            p->b[k][n] = from[k * stride];
+            vf_store(at, sum[v]);
+        } else {
+            if (t->beta != 0) {
+                sum[v] += t->beta * vf_load_part(at, n, 0);
+            }
+            vf_store_part(at, n, sum[v]);
         }
     }
 }
 
-/* c[0 .. n) = alpha sum + beta c */
-VF_INLINE void finish_row(const struct panel *p, float *c, vf lo, vf hi)
-{
-    float sum[PANEL_N];
-
-    lo *= p->alpha;
-    hi *= p->alpha;
-    if (p->n == PANEL_N) {
-        if (p->beta != 0) {
-            lo += p->beta * vf_load(c);
-            hi += p->beta * vf_load(c + VF_LANES);
-        }
-        vf_store(c, lo);
-        vf_store(c + VF_LANES, hi);
-        return;
-    }
-    vf_store(sum, lo);
-    vf_store(sum + VF_LANES, hi);
-    for (int64_t n = 0; n < p->n; n++) {
-        c[n] = p->beta == 0 ? sum[n] : sum[n] + p->beta * c[n];
-    }
-}
-
-/* `rows` is a constant at each call, so the sums live in registers. */
+/* `rows`, `vectors` and `row` are constants at each call (row 0: variable),
+ * so the sums live in registers. */
 VF_INLINE void
-multiply_rows(const struct panel *p, int64_t i, float *c, const int rows)
+multiply(const struct tile *t, const int rows, const int vectors, int64_t row)
 {
-    const float *a = p->a + i * p->row;
-    vf lo[ROWS] = {{0}};
-    vf hi[ROWS] = {{0}};
+    const float *a = t->a;
+    const float *b = t->b;
+    vf sum[TILE_ROWS][2] = {{{0}}};
 
-    for (int64_t k = 0; k < p->k; k++) {
-        vf b0 = vf_load(p->b[k]);
-        vf b1 = vf_load(p->b[k] + VF_LANES);
-
-#pragma GCC unroll 12
+    row = row == 0 ? t->row : row;
+    if (t->fetch) { /* there when the sums are */
+#pragma GCC unroll 14
         for (int r = 0; r < rows; r++) {
-            vf x = vf_set(a[r * p->row + k * p->step]);
-
-            lo[r] += x * b0;
-            hi[r] += x * b1;
+            __builtin_prefetch(t->c + r * t->ldc, 1);
+            __builtin_prefetch(t->c + r * t->ldc + t->columns - 1, 1);
         }
     }
-#pragma GCC unroll 12
+    for (int64_t k = 0; k < t->slots; k++) {
+        vf b0 = vf_load(b);
+        vf b1 = vectors == 2 ? vf_load(b + VF_LANES) : b0;
+
+#pragma GCC unroll 14
+        for (int r = 0; r < rows; r++) {
+            vf x = vf_set(a[r * row]);
+
+            sum[r][0] = slot_multiply_add(sum[r][0], x, b0);
+            if (vectors == 2) {
+                sum[r][1] = slot_multiply_add(sum[r][1], x, b1);
+            }
+        }
+        a += t->step;
+        b += PANEL_COLUMNS;
+    }
+#pragma GCC unroll 14
     for (int r = 0; r < rows; r++) {
-        finish_row(p, c + (i + r) * p->ldc, lo[r], hi[r]);
+        finish_row(t, t->c + r * t->ldc, sum[r], vectors);
     }
 }
 
-static void multiply_panel(const struct panel *p, float *c, int64_t m)
-{
-    int64_t i = 0;
+#define ROWS_CASE(n)                                                           \
+    case n:                                                                    \
+        if (t->row == 1 && t->columns > VF_LANES) {                            \
+            multiply(t, n, 2, 1);                                              \
+        } else if (t->row == 1) {                                              \
+            multiply(t, n, 1, 1);                                              \
+        } else if (t->columns > VF_LANES) {                                    \
+            multiply(t, n, 2, 0);                                              \
+        } else {                                                               \
+            multiply(t, n, 1, 0);                                              \
+        }                                                                      \
+        break;
 
-    for (; i + ROWS <= m; i += ROWS) {
-        multiply_rows(p, i, c, ROWS);
-    }
-    for (; i + 4 <= m; i += 4) {
-        multiply_rows(p, i, c, 4);
-    }
-    for (; i < m; i++) {
-        multiply_rows(p, i, c, 1);
+static void multiply_tile(const struct tile *t, int64_t rows)
+{
+    switch (rows) {
+        ROWS_CASE(1)
+        ROWS_CASE(2)
+        ROWS_CASE(3)
+        ROWS_CASE(4)
+#if TILE_ROWS > 4
+        ROWS_CASE(5)
+        ROWS_CASE(6)
+#endif
+#if TILE_ROWS > 6
+        ROWS_CASE(7)
+        ROWS_CASE(8)
+        ROWS_CASE(9)
+        ROWS_CASE(10)
+        ROWS_CASE(11)
+        ROWS_CASE(12)
+#endif
     }
 }
 
-static void own_matmul(const struct matmul *op, struct kernel_range r)
+/* All rows of the block times one packed panel of b. */
+static void multiply_panel(const struct block *s, int64_t j, int64_t columns)
 {
-    float b[PANEL_K][PANEL_N] __attribute__((aligned(64)));
-    struct panel p = {
-        .b = b,
-        .row = op->ta ? 1 : op->lda,
-        .step = op->ta ? op->lda : 1,
-        .alpha = op->alpha,
+    const struct matmul *op = s->op;
+    int64_t tiles = tile_count(s->rows);
+    struct tile t = {
+        .b = s->b,
+        .row = s->packed || op->ta ? 1 : op->lda,
+        .slots = s->slots,
         .ldc = op->ldc,
+        .columns = columns,
+        .alpha = op->alpha,
+        .beta = s->beta,
+        .fetch = op->m * op->n > FETCH_FLOATS,
     };
 
-    for (int64_t k0 = 0; k0 < op->k; k0 += PANEL_K) {
-        p.k = op->k - k0 < PANEL_K ? op->k - k0 : PANEL_K;
-        p.a = op->a + r.from * p.row + k0 * p.step;
-        p.beta = k0 == 0 ? op->beta : 1;
-        for (int64_t n0 = 0; n0 < op->n; n0 += PANEL_N) {
-            p.n = op->n - n0 < PANEL_N ? op->n - n0 : PANEL_N;
-            pack(&p, op, k0, n0);
-            multiply_panel(&p, op->c + r.from * op->ldc + n0, r.to - r.from);
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t from = s->rows * i / tiles;
+        int64_t rows = s->rows * (i + 1) / tiles - from;
+
+        if (s->packed) {
+            t.a = s->a + tile_at(s, i);
+            t.step = rows;
+        } else {
+            t.a = s->a + from * t.row;
+            t.step = op->ta ? op->lda : 1;
+        }
+        t.c = op->c + (s->i0 + from) * op->ldc + j;
+        multiply_tile(&t, rows);
+    }
+}
+
+static void take_a(struct block *s, float *scratch, int64_t columns)
+{
+    const struct matmul *op = s->op;
+
+    if (SLOT_K > 1 || columns > IN_PLACE_COLUMNS) {
+        pack_a(s, scratch);
+        return;
+    }
+    s->packed = false;
+    s->a = op->ta ? op->a + s->k0 * op->lda + s->i0
+                  : op->a + s->i0 * op->lda + s->k0;
+}
+
+/* One slice of k of the columns from j to j_end, all rows of the part. The
+ * panels of b are packed by the first block of rows and stay for the others. */
+static void multiply_slice(struct block *s,
+                           const struct matmul_part *p,
+                           float *scratch,
+                           int64_t j0,
+                           int64_t j_end)
+{
+    for (s->i0 = p->i; s->i0 < p->i_end; s->i0 += s->rows) {
+        s->rows = at_most(p->i_end - s->i0, BLOCK_M);
+        s->b = scratch + BLOCK_A;
+        take_a(s, scratch, j_end - j0);
+        for (int64_t j = j0; j < j_end; j += PANEL_COLUMNS) {
+            int64_t columns = at_most(j_end - j, PANEL_COLUMNS);
+
+            if (s->i0 == p->i) {
+                pack_b(s, j, columns);
+            }
+            multiply_panel(s, j, columns);
+            s->b += s->slots * PANEL_COLUMNS;
         }
     }
 }
 
-#ifdef LOCO_HAVE_ONEDNN
-/* Measured on Zen 5 with AVX-512, GFLOP/s of one core, ours / oneDNN 2.6:
- * (1024, 384, 128) NT 247/232, (64, 32, 64) NN 236/205, (64, 256, 32) NT
- * 163/212, (1024, 1024, 1024) NT 206/220. We win while op(b) stays in the
- * second cache, unless a transposed b is copied for few rows. */
-#define OWN_B_FLOATS 98304
-#define OWN_ROWS     256
-
-static bool own_is_faster(const struct matmul *op)
+/* Slices of one depth where BLOCK_K does not divide k, whole vectors each. */
+static int64_t slice_depth(int64_t k)
 {
-    return op->n * op->k <= OWN_B_FLOATS && (!op->tb || op->m >= OWN_ROWS);
+    int64_t most = BLOCK_K * SLOT_K;
+    int64_t step = VF_LANES * SLOT_K;
+    int64_t slices = (k + most - 1) / most;
+
+    return at_most((k / slices + step) / step * step, most);
 }
 
-void CPU_KERNEL(matmul)(const struct matmul *op, struct kernel_range r)
+void MATMUL_NAME(LOCO_ISA)(const struct matmul *op, struct kernel_range r)
 {
-    if (own_is_faster(op)) {
-        own_matmul(op, r);
-    } else {
-        onednn_matmul(op, r);
+    struct matmul_part p = matmul_part(op, r);
+    int64_t depth = slice_depth(op->k);
+    struct block s = {.op = op};
+
+    for (int64_t j = p.j; j < p.j_end; j += BLOCK_N) {
+        for (s.k0 = 0; s.k0 < op->k; s.k0 += depth) {
+            s.depth = at_most(op->k - s.k0, depth);
+            s.slots = (s.depth + SLOT_K - 1) / SLOT_K;
+            s.beta = s.k0 == 0 ? op->beta : 1;
+            multiply_slice(&s, &p, r.scratch, j, at_most(p.j_end, j + BLOCK_N));
+        }
     }
 }
-#else
-void CPU_KERNEL(matmul)(const struct matmul *op, struct kernel_range r)
-{
-    own_matmul(op, r);
-}
-#endif

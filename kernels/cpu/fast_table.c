@@ -1,6 +1,14 @@
 /* fast_table.c - the kernels of one instruction set (LOCO_ISA) as a table. */
+#include <stddef.h>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
+
+#ifdef LOCO_ISA_BF16
+#define MATMUL_BF16 CPU_KERNEL(matmul_bf16)
+#else
+#define MATMUL_BF16 NULL
+#endif
 
 const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
     .matmul = CPU_KERNEL(matmul),
@@ -17,4 +25,5 @@ const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
     .xent = CPU_KERNEL(xent),
     .adamw = CPU_KERNEL(adamw),
     .sumsq = CPU_KERNEL(sumsq),
+    .matmul_bf16 = MATMUL_BF16,
 };

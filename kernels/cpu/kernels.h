@@ -13,14 +13,22 @@
 struct kernel_range {
     int64_t from;
     int64_t to;
-    int worker; /* which slice of the scratch is ours */
+    int worker;    /* which slice of an operation's scratch is ours */
+    bool bf16;     /* matrix products round their operands to bf16 */
+    void *scratch; /* MATMUL_SCRATCH bytes of this worker; the references
+                    * need none */
 };
+
+/* For the packed blocks of a matrix product. */
+#define MATMUL_SCRATCH ((384 * 258 + 1024 * 256) * sizeof(float))
 
 struct cpu_kernels {
 #define X(kernel, type, units)                                                 \
     void (*kernel)(const struct type *op, struct kernel_range r);
     BACKEND_KERNELS(X)
 #undef X
+    /* matmul of operands rounded to bf16, sums in fp32; NULL: not there */
+    void (*matmul_bf16)(const struct matmul *op, struct kernel_range r);
 };
 
 /* ref_matmul, ref_embed_fwd, ... */
@@ -36,15 +44,37 @@ extern const struct cpu_kernels cpu_fast_avx2;
 extern const struct cpu_kernels cpu_fast_avx512;
 #endif
 
-#ifdef LOCO_HAVE_ONEDNN
-/* matmul by oneDNN, on the calling thread alone. */
-void onednn_matmul(const struct matmul *op, struct kernel_range r);
-#endif
+/* Rows i and columns j of c that one worker makes. */
+struct matmul_part {
+    int64_t i, i_end;
+    int64_t j, j_end;
+};
+
+/* A worker gets whole units of the longer side of c. */
+static inline struct matmul_part matmul_part(const struct matmul *op,
+                                             struct kernel_range r)
+{
+    struct matmul_part p = {0, op->m, 0, op->n};
+    int64_t *from = op->n > op->m ? &p.j : &p.i;
+    int64_t *to = op->n > op->m ? &p.j_end : &p.i_end;
+    int64_t end = r.to * MATMUL_UNIT;
+
+    *from = r.from * MATMUL_UNIT;
+    *to = end < *to ? end : *to;
+    return p;
+}
+
+/* Row length of the attention kernels' scratch: not a power of two, whose
+ * columns would meet in few lines of the first cache. */
+static inline int64_t attention_ld(int64_t t)
+{
+    return (t + 31) / 16 * 16;
+}
 
 /* Floats of scratch per worker. */
 static inline int64_t attention_scratch(int64_t t)
 {
-    return 2 * ATTENTION_TILE * t;
+    return 2 * ATTENTION_TILE * attention_ld(t);
 }
 
 #endif

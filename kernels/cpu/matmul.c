@@ -2,7 +2,7 @@
  *
  *   op(a) (m, k)  op(b) (k, n)  c (m, n)
  *
- * Blocked so that a build without oneDNN is usable: a block of op(b) is copied
+ * Blocked so that the reference is bearable in tests: a block of op(b) is copied
  * to the stack in row order, which makes the inner loop one a[i, k] times one
  * row for all four kinds of product. Sums run over k in order.
  */
@@ -16,10 +16,10 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void scale_rows(const struct matmul *op, struct kernel_range r)
+static void scale(const struct matmul *op, const struct matmul_part *p)
 {
-    for (int64_t i = r.from; i < r.to; i++) {
-        for (int64_t j = 0; j < op->n; j++) {
+    for (int64_t i = p->i; i < p->i_end; i++) {
+        for (int64_t j = p->j; j < p->j_end; j++) {
             float *c = &op->c[i * op->ldc + j];
 
             *c = op->beta == 0 ? 0 : *c * op->beta;
@@ -31,13 +31,14 @@ static void scale_rows(const struct matmul *op, struct kernel_range r)
 static void pack_b(const struct matmul *op,
                    int64_t k0,
                    int64_t n0,
+                   int64_t n_end,
                    float pack[BLOCK_K][BLOCK_N])
 {
     for (int64_t k = 0; k < BLOCK_K; k++) {
         for (int64_t n = 0; n < BLOCK_N; n++) {
             int64_t row = op->tb ? n0 + n : k0 + k;
             int64_t col = op->tb ? k0 + k : n0 + n;
-            bool inside = k0 + k < op->k && n0 + n < op->n;
+            bool inside = k0 + k < op->k && n0 + n < n_end;
 
             pack[k][n] = inside ? op->b[row * op->ldb + col] : 0;
         }
@@ -49,10 +50,11 @@ static void row_times_block(const struct matmul *op,
                             int64_t i,
                             int64_t k0,
                             int64_t n0,
+                            int64_t n_end,
                             float pack[BLOCK_K][BLOCK_N])
 {
     int64_t k_end = least(BLOCK_K, op->k - k0);
-    int64_t n_end = least(BLOCK_N, op->n - n0);
+    int64_t columns = least(BLOCK_N, n_end - n0);
     float acc[BLOCK_N] = {0};
 
     for (int64_t k = 0; k < k_end; k++) {
@@ -63,21 +65,22 @@ static void row_times_block(const struct matmul *op,
             acc[n] += a * pack[k][n];
         }
     }
-    for (int64_t n = 0; n < n_end; n++) {
+    for (int64_t n = 0; n < columns; n++) {
         op->c[i * op->ldc + n0 + n] += op->alpha * acc[n];
     }
 }
 
 void ref_matmul(const struct matmul *op, struct kernel_range r)
 {
+    struct matmul_part p = matmul_part(op, r);
     float pack[BLOCK_K][BLOCK_N];
 
-    scale_rows(op, r);
-    for (int64_t n0 = 0; n0 < op->n; n0 += BLOCK_N) {
+    scale(op, &p);
+    for (int64_t n0 = p.j; n0 < p.j_end; n0 += BLOCK_N) {
         for (int64_t k0 = 0; k0 < op->k; k0 += BLOCK_K) {
-            pack_b(op, k0, n0, pack);
-            for (int64_t i = r.from; i < r.to; i++) {
-                row_times_block(op, i, k0, n0, pack);
+            pack_b(op, k0, n0, p.j_end, pack);
+            for (int64_t i = p.i; i < p.i_end; i++) {
+                row_times_block(op, i, k0, n0, p.j_end, pack);
             }
         }
     }

@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/cpu/kernels.h"
 
 #define CPU_JOIN2(a, b) a##_##b
@@ -25,6 +29,7 @@
 #define CPU_DECLARE(kernel, type, units)                                       \
     void CPU_KERNEL(kernel)(const struct type *op, struct kernel_range r);
 BACKEND_KERNELS(CPU_DECLARE)
+CPU_DECLARE(matmul_bf16, matmul, 0)
 
 #if defined(__AVX512F__)
 #define VF_LANES 16
@@ -57,18 +62,28 @@ VF_INLINE void vf_store(float *p, vf x)
     memcpy(p, &x, sizeof x);
 }
 
-/* The first n < VF_LANES floats; the other lanes are `fill`. */
+/* The first n <= VF_LANES floats; the other lanes are `fill`. */
 VF_INLINE vf vf_load_part(const float *p, int64_t n, float fill)
 {
+#if defined(__AVX512F__)
+    __mmask16 mask = (__mmask16)((1U << n) - 1);
+
+    return (vf)_mm512_mask_loadu_ps((__m512)vf_set(fill), mask, p);
+#else
     vf x = vf_set(fill);
 
     memcpy(&x, p, (size_t)n * sizeof *p);
     return x;
+#endif
 }
 
 VF_INLINE void vf_store_part(float *p, int64_t n, vf x)
 {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(p, (__mmask16)((1U << n) - 1), (__m512)x);
+#else
     memcpy(p, &x, (size_t)n * sizeof *p);
+#endif
 }
 
 /* Lane by lane: yes where the mask is all ones, else no. */

@@ -23,6 +23,7 @@ static void figures_are_filled_and_agree_with_each_other(void **state)
                                           .seq = 5,
                                           .threads = threads,
                                           .steps = 4,
+                                          .micro_batch = threads == 1 ? 0 : 2,
                                           .reference = threads == 1};
         struct bench_train_result r;
         struct llama_config c = tiny;
@@ -32,6 +33,7 @@ static void figures_are_filled_and_agree_with_each_other(void **state)
         assert_int_equal(r.parameters, llama_numel(&tiny));
         assert_int_equal(r.steps, 4);
         assert_true(r.ms_per_step > 0);
+        assert_true(r.cpu_ms_per_step > 0);
         assert_true(fabs(r.tokens_per_s * r.ms_per_step / 15e3 - 1) < 1e-9);
         assert_true(
             fabs(r.flops_per_s / r.tokens_per_s / llama_flops_per_token(&c, 5) -
@@ -76,7 +78,7 @@ static void bad_options_are_refused(void **state)
 {
     const struct bench_train_options good = {
         .config = tiny, .batch = 1, .threads = 1, .steps = 1};
-    struct bench_train_options bad[5] = {good, good, good, good, good};
+    struct bench_train_options bad[6] = {good, good, good, good, good, good};
     struct bench_train_result r;
 
     (void)state;
@@ -85,7 +87,8 @@ static void bad_options_are_refused(void **state)
     bad[2].threads = 0;
     bad[3].config.dim = 0;
     bad[4].steps = -1;
-    for (int i = 0; i < 5; i++) {
+    bad[5].micro_batch = 2;
+    for (int i = 0; i < 6; i++) {
         assert_int_equal(bench_train(&bad[i], &r), LOCO_EINVAL);
     }
 }

@@ -126,7 +126,8 @@ struct model {
 static void open_model(struct model *s)
 {
     backend_cpu_ref(&s->be);
-    assert_int_equal(llama_open(&s->m, &tiny, &s->be, 1), 0);
+    assert_int_equal(
+        llama_open(&s->m, &tiny, &s->be, 1, LLAMA_RECOMPUTE_NOTHING), 0);
     s->theta = malloc((size_t)llama_numel(&tiny) * sizeof(float));
     assert_non_null(s->theta);
     llama_init_params(&tiny, s->theta, 4);

@@ -22,7 +22,7 @@
 
 /* Relative error allowed between the fp32 gradient and the double finite
  * difference, of the tensor's gradient norm. */
-#define GRAD_TOLERANCE 2e-5
+#define GRAD_TOLERANCE 1e-5
 
 static const struct llama_config configs[] = {
     /* dim, layers, heads, kv_heads, ffn, vocab, seq, tied, theta, eps */
@@ -86,7 +86,8 @@ static struct fixture *open_fixture(const struct llama_config *c, int threads)
     } else {
         assert_int_equal(backend_cpu(&f->be, threads), 0);
     }
-    assert_int_equal(llama_open(&f->m, c, &f->be, B), 0);
+    assert_int_equal(llama_open(&f->m, c, &f->be, B, LLAMA_RECOMPUTE_NOTHING),
+                     0);
     f->batch = (struct llama_batch){f->tokens, f->targets, B, T};
     randomise(f, 11);
     return f;
@@ -202,6 +203,92 @@ every_tensors_gradient_equals_finite_differences_in_double(void **state)
     print_message("worst relative error of a gradient: %.2g\n", worst);
 }
 
+/* ||got - want|| / ||want|| */
+static double distance(const float *got, const float *want, int64_t n)
+{
+    double diff = 0;
+    double norm = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)got[i] - (double)want[i];
+
+        diff += d * d;
+        norm += (double)want[i] * (double)want[i];
+    }
+    return sqrt(diff / norm);
+}
+
+/* To a standard deviation of 0.17: weights as training makes them. */
+static void halve_matrices(struct fixture *f)
+{
+    for (int64_t i = 0; i < f->n; i++) {
+        if (fabsf(f->theta[i]) < 0.65f) { /* not a norm's */
+            f->theta[i] *= 0.5f;
+        }
+    }
+}
+
+/* Beside the fp32 gradient, which the test above holds to the double one. */
+static void bf16_gradients_stay_within_two_percent(void **state)
+{
+    static float exact[N_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < CONFIG_COUNT; i++) {
+        struct fixture *f = open_fixture(&configs[i], 1);
+        double loss;
+        double error;
+
+        halve_matrices(f);
+        assert_int_equal(llama_loss(f->m, f->theta, &f->batch, f->grad, &loss),
+                         0);
+        memcpy(exact, f->grad, sizeof exact);
+        memset(f->grad, 0, sizeof f->grad);
+        if (backend_set_dtype(&f->be, BACKEND_BF16) != 0) {
+            close_fixture(f);
+            print_message("skipped: this processor has no bf16 products\n");
+            skip();
+        }
+        assert_int_equal(llama_loss(f->m, f->theta, &f->batch, f->grad, &loss),
+                         0);
+        error = distance(f->grad, exact, f->n);
+        print_message("bf16 gradient: relative error %.2g\n", error);
+        assert_true(error > 1e-5 && error <= 2e-2);
+        close_fixture(f);
+    }
+}
+
+static void recomputing_gives_the_same_bits_in_less_memory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CONFIG_COUNT; i++) {
+        struct fixture *f = open_fixture(&configs[i], 2);
+        static float grad[N_MAX];
+        size_t before = SIZE_MAX;
+        double loss;
+
+        assert_int_equal(llama_loss(f->m, f->theta, &f->batch, f->grad, &loss),
+                         0);
+        for (int level = 0; level <= LLAMA_RECOMPUTE_LAYERS; level++) {
+            enum llama_recompute recompute = (enum llama_recompute)level;
+            size_t bytes = llama_workspace_bytes(f->c, &f->be, B, recompute);
+            struct llama *m;
+            double again;
+
+            assert_int_equal(llama_open(&m, f->c, &f->be, B, recompute), 0);
+            memset(grad, 0, sizeof grad);
+            assert_int_equal(llama_loss(m, f->theta, &f->batch, grad, &again),
+                             0);
+            assert_true(again == loss);
+            assert_memory_equal(grad, f->grad, sizeof grad);
+            assert_true(f->c->layers > 1 ? bytes < before : bytes <= before);
+            before = bytes;
+            llama_close(m);
+        }
+        close_fixture(f);
+    }
+}
+
 static void gradients_accumulate(void **state)
 {
     struct fixture *f = open_fixture(&configs[0], 1);
@@ -234,7 +321,8 @@ static void a_batch_equals_its_parts(void **state)
         double parts;
 
         memset(grad, 0, sizeof grad);
-        assert_int_equal(llama_open(&one, f->c, &f->be, 1), 0);
+        assert_int_equal(
+            llama_open(&one, f->c, &f->be, 1, LLAMA_RECOMPUTE_NOTHING), 0);
         assert_int_equal(llama_loss(f->m, f->theta, &f->batch, f->grad, &whole),
                          0);
         assert_int_equal(llama_loss(one, f->theta, &f->batch, grad, &parts), 0);
@@ -368,13 +456,17 @@ static void opening_checks_its_arguments(void **state)
     (void)state;
     backend_cpu_ref(&be);
     bad.kv_heads = 3;
-    assert_int_equal(llama_open(&m, &bad, &be, 1), LOCO_EINVAL);
-    assert_int_equal(llama_open(&m, &configs[0], &be, 0), LOCO_EINVAL);
+    assert_int_equal(llama_open(&m, &bad, &be, 1, LLAMA_RECOMPUTE_NOTHING),
+                     LOCO_EINVAL);
     assert_int_equal(
-        llama_open(&m, &configs[0], &be, LLAMA_MICRO_BATCH_MAX + 1),
+        llama_open(&m, &configs[0], &be, 0, LLAMA_RECOMPUTE_NOTHING),
         LOCO_EINVAL);
-    assert_true(llama_workspace_bytes(&configs[0], &be, 2) >
-                llama_workspace_bytes(&configs[0], &be, 1));
+    assert_int_equal(llama_open(&m, &configs[0], &be, LLAMA_MICRO_BATCH_MAX + 1,
+                                LLAMA_RECOMPUTE_NOTHING),
+                     LOCO_EINVAL);
+    assert_true(
+        llama_workspace_bytes(&configs[0], &be, 2, LLAMA_RECOMPUTE_NOTHING) >
+        llama_workspace_bytes(&configs[0], &be, 1, LLAMA_RECOMPUTE_NOTHING));
 }
 
 int main(void)
@@ -383,6 +475,8 @@ int main(void)
         cmocka_unit_test(loss_equals_the_double_model),
         cmocka_unit_test(
             every_tensors_gradient_equals_finite_differences_in_double),
+        cmocka_unit_test(bf16_gradients_stay_within_two_percent),
+        cmocka_unit_test(recomputing_gives_the_same_bits_in_less_memory),
         cmocka_unit_test(gradients_accumulate),
         cmocka_unit_test(a_batch_equals_its_parts),
         cmocka_unit_test(a_position_sees_its_past_and_not_its_future),

@@ -1,5 +1,6 @@
 loco_unit(train adamw loco_train)
 loco_unit(train bench loco_train)
+loco_unit(train dtype loco_train)
 loco_unit(train generate loco_train)
 loco_unit(train llama loco_train)
 loco_unit(train llama_config loco_train)

@@ -1,0 +1,28 @@
+/* fast_matmul.h - block sizes of the fast matrix product, and who does what.
+ *
+ * Sizes are in floats; the bf16 product packs two operands into the room of
+ * one float, so its slices of k are twice as deep.
+ */
+#ifndef LOCO_KERNELS_CPU_FAST_MATMUL_H
+#define LOCO_KERNELS_CPU_FAST_MATMUL_H
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd.h"
+
+#define BLOCK_M       384
+#define BLOCK_K       256
+#define BLOCK_N       1024
+#define PANEL_COLUMNS (2 * VF_LANES)
+
+/* Packed rows, and a vector of room after each tile of them. */
+#define BLOCK_A (BLOCK_M * BLOCK_K + BLOCK_M * 2)
+
+#if VF_LANES == 16
+#define TILE_ROWS 12 /* 24 sums, 2 of b, 1 of a: of 32 registers */
+#elif VF_LANES == 8
+#define TILE_ROWS 6 /* 12 sums, 2 of b, 1 of a: of 16 registers */
+#else
+#define TILE_ROWS 4 /* at most VF_LANES: transpose() stores whole vectors */
+#endif
+
+#endif

@@ -1,0 +1,250 @@
+/* matmul_test.c - the packed product where blocks, slices and panels end, with
+ * bf16 operands, and the same bits for any number of threads. Sums in double
+ * are the judge; everything around the matrices is NaN. */
+#include "kernels/backend.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+
+#define ISA_COUNT 3
+#define PAD       5
+
+static const char *const isas[ISA_COUNT] = {"baseline", "avx2", "avx512"};
+
+struct product {
+    struct matmul op;
+    float *a, *b, *c, *start;
+    int64_t c_floats;
+};
+
+/* (rows, columns) random, PAD of NaN after each row. */
+static float *matrix(int64_t rows, int64_t columns, uint64_t *rng)
+{
+    int64_t ld = columns + PAD;
+    float *x = malloc((size_t)(rows * ld) * sizeof *x);
+
+    assert_non_null(x);
+    for (int64_t i = 0; i < rows * ld; i++) {
+        x[i] = i % ld < columns ? rng_float(rng) * 2 - 1 : NAN;
+    }
+    return x;
+}
+
+/* kind: bit 0 ta, bit 1 tb, bit 2 c is added to. */
+static void open_product(struct product *p, const int64_t *mnk, int kind)
+{
+    uint64_t rng = 3;
+    int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+    bool ta = (kind & 1) != 0, tb = (kind & 2) != 0;
+
+    p->a = ta ? matrix(k, m, &rng) : matrix(m, k, &rng);
+    p->b = tb ? matrix(n, k, &rng) : matrix(k, n, &rng);
+    p->start = matrix(m, n, &rng);
+    p->c = matrix(m, n, &rng);
+    p->c_floats = m * (n + PAD);
+    p->op = (struct matmul){.m = m,
+                            .n = n,
+                            .k = k,
+                            .a = p->a,
+                            .b = p->b,
+                            .c = p->c,
+                            .lda = (ta ? m : k) + PAD,
+                            .ldb = (tb ? k : n) + PAD,
+                            .ldc = n + PAD,
+                            .alpha = 0.5f,
+                            .beta = (kind & 4) != 0 ? 1.0f : 0.0f,
+                            .ta = ta,
+                            .tb = tb};
+}
+
+static void close_product(struct product *p)
+{
+    free(p->a);
+    free(p->b);
+    free(p->c);
+    free(p->start);
+}
+
+/* c starts as what is added to, or as NaN. */
+static void run(struct product *p, const struct backend *be)
+{
+    for (int64_t i = 0; i < p->c_floats; i++) {
+        p->c[i] = p->op.beta == 0 ? NAN : p->start[i];
+    }
+    be->matmul(be, &p->op);
+}
+
+/* Nearest bf16, ties to even. */
+static float bf16(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static double
+element(const float *x, int64_t ld, bool t, int64_t i, int64_t k, bool rounded)
+{
+    float v = t ? x[k * ld + i] : x[i * ld + k];
+
+    return (double)(rounded ? bf16(v) : v);
+}
+
+static void check(const struct product *p, const struct backend *be)
+{
+    const struct matmul *op = &p->op;
+
+    for (int64_t at = 0; at < p->c_floats; at++) {
+        int64_t i = at / op->ldc, j = at % op->ldc;
+        double sum = 0;
+
+        if (j >= op->n) { /* nothing is written beside c */
+            assert_true(isnan(p->c[at]));
+            continue;
+        }
+        for (int64_t k = 0; k < op->k; k++) {
+            sum += element(op->a, op->lda, op->ta, i, k, be->bf16) *
+                   element(op->b, op->ldb, op->tb, k, j, be->bf16);
+        }
+        sum *= (double)op->alpha;
+        sum += op->beta == 0 ? 0 : (double)p->start[at];
+        if (!(fabs((double)p->c[at] - sum) <= 2e-7 * (double)(op->k + 8))) {
+            fail_msg("%s %s kind %d%d: c[%lld, %lld] is %.9g, not %.9g",
+                     be->isa, be->bf16 ? "bf16" : "fp32", op->ta, op->tb,
+                     (long long)i, (long long)j, (double)p->c[at], sum);
+        }
+    }
+}
+
+/* Around the tile, the panel, the slice and the blocks of every set. */
+static const int64_t sizes[][3] = {
+    {1, 1, 1},     {13, 33, 17},   {12, 32, 16},   {64, 31, 32},  {65, 257, 5},
+    {385, 7, 257}, {400, 65, 513}, {20, 1030, 30}, {31, 64, 1025}};
+
+#define SIZE_COUNT ((int)(sizeof sizes / sizeof sizes[0]))
+
+static void try_all(struct backend *be)
+{
+    for (int i = 0; i < SIZE_COUNT * 8; i++) {
+        struct product p;
+
+        open_product(&p, sizes[i / 8], i % 8);
+        run(&p, be);
+        check(&p, be);
+        close_product(&p);
+    }
+}
+
+static void products_are_right_where_blocks_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ISA_COUNT; i++) {
+        struct backend be;
+
+        if (backend_cpu_isa(&be, 1 + i % 2, isas[i]) == 0) {
+            try_all(&be);
+            backend_close(&be);
+        }
+    }
+}
+
+static void bf16_products_are_those_of_rounded_operands(void **state)
+{
+    struct backend be;
+
+    (void)state;
+    assert_int_equal(backend_cpu(&be, 1), 0);
+    if (backend_set_dtype(&be, BACKEND_BF16) != 0) {
+        backend_close(&be);
+        print_message("skipped: this processor has no bf16 dot products\n");
+        skip();
+    }
+    assert_true(be.bf16);
+    try_all(&be);
+    backend_close(&be);
+}
+
+static void same_bits(enum backend_dtype dtype)
+{
+    for (int i = 0; i < SIZE_COUNT * 4; i++) {
+        struct product p;
+        float *one;
+
+        open_product(&p, sizes[i / 4], i % 4);
+        one = malloc((size_t)p.c_floats * sizeof *one);
+        assert_non_null(one);
+        for (int threads = 1; threads <= 5; threads += 2) {
+            struct backend be;
+
+            assert_int_equal(backend_cpu(&be, threads), 0);
+            if (backend_set_dtype(&be, dtype) == 0) {
+                run(&p, &be);
+                if (threads == 1) {
+                    memcpy(one, p.c, (size_t)p.c_floats * sizeof *one);
+                }
+                assert_memory_equal(one, p.c, (size_t)p.c_floats * sizeof *one);
+            }
+            backend_close(&be);
+        }
+        free(one);
+        close_product(&p);
+    }
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+    same_bits(BACKEND_FP32);
+    same_bits(BACKEND_BF16);
+}
+
+static void auto_chooses_a_dtype_that_works(void **state)
+{
+    struct backend be;
+    enum backend_dtype dtype;
+
+    (void)state;
+    assert_true(backend_dtype_named("auto", &dtype));
+    assert_int_equal(dtype, BACKEND_AUTO);
+    assert_true(backend_dtype_named("fp32", &dtype));
+    assert_int_equal(dtype, BACKEND_FP32);
+    assert_false(backend_dtype_named("fp64", &dtype));
+    for (int i = 0; i < ISA_COUNT; i++) {
+        if (backend_cpu_isa(&be, 1, isas[i]) == 0) {
+            assert_int_equal(backend_set_dtype(&be, BACKEND_AUTO), 0);
+            assert_true(!be.bf16 || i == ISA_COUNT - 1);
+            try_all(&be);
+            assert_int_equal(backend_set_dtype(&be, BACKEND_FP32), 0);
+            assert_false(be.bf16);
+            backend_close(&be);
+        }
+    }
+    backend_cpu_ref(&be);
+    assert_int_equal(backend_set_dtype(&be, BACKEND_BF16), LOCO_EDEVICE);
+    assert_int_equal(backend_set_dtype(&be, BACKEND_AUTO), 0);
+    assert_false(be.bf16);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_right_where_blocks_end),
+        cmocka_unit_test(bf16_products_are_those_of_rounded_operands),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(auto_chooses_a_dtype_that_works),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
