@@ -69,6 +69,10 @@ static const struct cli_command commands[] = {
     {"config validate", "[OPTIONS OF locod]",
      "Check the settings and say nothing when they are right",
      "loco config validate --config locod.yaml", cli_config_validate},
+    {"bench allreduce", "--peers N --elements E --wire NAME",
+     "Measure the averaging of a vector over the network",
+     "loco bench allreduce --peers 4 --elements 16777216 --wire fp16",
+     cli_bench_allreduce},
 #endif
     {"bench train", "--config NAME|FILE", "Measure training speed",
      "loco bench train --config quickstart-1m --batch 4 --threads 2",

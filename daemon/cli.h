@@ -79,6 +79,7 @@ int cli_exit_of(int err);
               (words), (least), (most))
 
 /* The commands, each in the file that its group names. */
+int cli_bench_allreduce(const struct cli_call *call);
 int cli_bench_train(const struct cli_call *call);
 int cli_config_show(const struct cli_call *call);
 int cli_config_sources(const struct cli_call *call);

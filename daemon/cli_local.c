@@ -170,7 +170,7 @@ static int settings(const struct cli_call *call, struct config *config)
 
 static int print_settings(const struct cli_call *call, bool sources)
 {
-    struct config config;
+    struct config config = {0};
     char text[CONFIG_TEXT_MAX];
     int rv = settings(call, &config);
 

@@ -5,34 +5,23 @@
  */
 #include "daemon/control.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/control_listen.h"
 #include "daemon/status_json.h"
 #include "proto/base/err.h"
 
-#define UNIX_PREFIX "unix:"
-
 struct control {
     struct MHD_Daemon *http;
-    int fd;
-    char address[CONTROL_ADDRESS_MAX];
-    char socket_path[128]; /* sun_path; to unlink, or empty */
-    unsigned port;         /* 0: a Unix socket */
+    struct control_socket socket;
     control_command_cb on_command;
     void *data;
     pthread_mutex_t lock; /* of the three below */
@@ -40,17 +29,6 @@ struct control {
     char *json; /* the bytes of `status`, owned by it */
     uint64_t published_ms;
 };
-
-__attribute__((format(printf, 3, 4))) static int
-fail(char errmsg[CONTROL_ERRMSG_MAX], int code, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    (void)vsnprintf(errmsg, CONTROL_ERRMSG_MAX, fmt, args);
-    va_end(args);
-    return code;
-}
 
 static uint64_t monotonic_ms(void)
 {
@@ -220,14 +198,14 @@ static bool host_ok(const struct control *c, const char *host)
     if (host == NULL) {
         return false;
     }
-    if (c->port == 0) {
+    if (c->socket.port == 0) {
         return true; /* no browser speaks to a Unix socket */
     }
-    if (strcasecmp(host, c->address) == 0) {
+    if (strcasecmp(host, c->socket.address) == 0) {
         return true;
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        (void)snprintf(want, sizeof want, "%s:%u", names[i], c->port);
+        (void)snprintf(want, sizeof want, "%s:%u", names[i], c->socket.port);
         if (strcasecmp(host, want) == 0) {
             return true;
         }
@@ -302,160 +280,6 @@ static enum MHD_Result on_request(void *data,
     return route(data, connection, path, method);
 }
 
-/* ---- listening ---------------------------------------------------------- */
-
-static int listen_unix(struct control *c, const char *path, char *errmsg)
-{
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    mode_t mask;
-    int fd, rc;
-
-    if (path[0] == '\0' || strlen(path) >= sizeof at.sun_path) {
-        return fail(errmsg, LOCO_EINVAL,
-                    "control unix:%.100s: a socket path has 1 to %zu bytes",
-                    path, sizeof at.sun_path - 1);
-    }
-    memcpy(at.sun_path, path, strlen(path) + 1);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return fail(errmsg, LOCO_EIO, "control: socket: %s", strerror(errno));
-    }
-    if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0) {
-        (void)close(fd);
-        return fail(errmsg, LOCO_EBUSY,
-                    "control unix:%.100s: another process serves it", path);
-    }
-    if (errno == ECONNREFUSED) {
-        (void)unlink(path); /* left by a process that is gone */
-    }
-    mask = umask(077);
-    rc = bind(fd, (struct sockaddr *)&at, sizeof at);
-    (void)umask(mask);
-    if (rc != 0 || listen(fd, CONTROL_CONNECTIONS_MAX) != 0) {
-        rc = fail(errmsg, errno == EADDRINUSE ? LOCO_EBUSY : LOCO_EIO,
-                  "control unix:%.100s: %s", path, strerror(errno));
-        (void)close(fd);
-        return rc;
-    }
-    (void)snprintf(c->socket_path, sizeof c->socket_path, "%s", path);
-    (void)snprintf(c->address, sizeof c->address, UNIX_PREFIX "%s",
-                   c->socket_path);
-    c->fd = fd;
-    return 0;
-}
-
-static bool is_loopback(const struct sockaddr *a)
-{
-    if (a->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const void *)a;
-
-        return ntohl(in->sin_addr.s_addr) >> 24 == 127;
-    }
-    if (a->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const void *)a;
-
-        return IN6_IS_ADDR_LOOPBACK(&in->sin6_addr);
-    }
-    return false;
-}
-
-/* "[::1]:80" or "127.0.0.1:80" into host and port. */
-static bool address_split(const char *address, char host[128], char port[8])
-{
-    const char *colon = strrchr(address, ':');
-    const char *from = address;
-    size_t len;
-
-    if (colon == NULL || strlen(colon + 1) == 0 || strlen(colon + 1) > 5 ||
-        strspn(colon + 1, "0123456789") != strlen(colon + 1)) {
-        return false;
-    }
-    len = (size_t)(colon - address);
-    if (len >= 2 && from[0] == '[' && colon[-1] == ']') {
-        from++;
-        len -= 2;
-    }
-    if (len == 0 || len >= 128) {
-        return false;
-    }
-    memcpy(host, from, len);
-    host[len] = '\0';
-    memcpy(port, colon + 1, strlen(colon + 1) + 1);
-    return true;
-}
-
-static void address_write(struct control *c)
-{
-    struct sockaddr_storage at;
-    socklen_t len = sizeof at;
-    char host[INET6_ADDRSTRLEN];
-
-    memset(&at, 0, sizeof at);
-    (void)getsockname(c->fd, (struct sockaddr *)&at, &len);
-    if (at.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const void *)&at;
-
-        (void)inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
-        c->port = ntohs(in->sin6_port);
-        (void)snprintf(c->address, sizeof c->address, "[%s]:%u", host, c->port);
-    } else {
-        const struct sockaddr_in *in = (const void *)&at;
-
-        (void)inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        c->port = ntohs(in->sin_port);
-        (void)snprintf(c->address, sizeof c->address, "%s:%u", host, c->port);
-    }
-}
-
-static int bind_tcp(struct control *c, const struct addrinfo *at)
-{
-    const int on = 1;
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd < 0) {
-        return -1;
-    }
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 ||
-        listen(fd, CONTROL_CONNECTIONS_MAX) != 0) {
-        int why = errno;
-
-        (void)close(fd);
-        errno = why;
-        return -1;
-    }
-    c->fd = fd;
-    address_write(c);
-    return 0;
-}
-
-static int listen_tcp(struct control *c, const char *address, char *errmsg)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    char host[128], port[8];
-    int rv = 0;
-
-    if (!address_split(address, host, port) ||
-        getaddrinfo(host, port, &hints, &found) != 0 || found == NULL) {
-        return fail(errmsg, LOCO_EINVAL,
-                    "control '%.120s' is not HOST:PORT or unix:PATH", address);
-    }
-    if (!is_loopback(found->ai_addr)) {
-        rv = fail(errmsg, LOCO_EINVAL,
-                  "control '%.120s' can be reached from other machines and "
-                  "has no password: use 127.0.0.1:PORT or unix:PATH",
-                  address);
-    } else if (bind_tcp(c, found) != 0) {
-        rv = fail(errmsg, errno == EADDRINUSE ? LOCO_EBUSY : LOCO_EIO,
-                  "control %.120s: %s%s", address, strerror(errno),
-                  errno == EADDRINUSE ? "; choose another port or 0" : "");
-    }
-    freeaddrinfo(found);
-    return rv;
-}
-
 /* ---- life --------------------------------------------------------------- */
 
 int control_open(struct control **control,
@@ -464,39 +288,37 @@ int control_open(struct control **control,
                  void *data,
                  char errmsg[CONTROL_ERRMSG_MAX])
 {
-    static const size_t n_prefix = sizeof UNIX_PREFIX - 1;
     struct control *c = calloc(1, sizeof *c);
     int rv;
 
     if (c == NULL) {
-        return fail(errmsg, LOCO_ENOMEM, "control: out of memory");
+        (void)snprintf(errmsg, CONTROL_ERRMSG_MAX, "control: out of memory");
+        return LOCO_ENOMEM;
     }
     c->on_command = on_command;
     c->data = data;
     (void)pthread_mutex_init(&c->lock, NULL);
-    rv = strncmp(address, UNIX_PREFIX, n_prefix) == 0
-             ? listen_unix(c, address + n_prefix, errmsg)
-             : listen_tcp(c, address, errmsg);
+    rv = control_listen(&c->socket, address, errmsg);
     if (rv != 0) {
         goto err_after_lock;
     }
     c->http = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, on_request, c,
-        MHD_OPTION_LISTEN_SOCKET, c->fd, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_OPTION_LISTEN_SOCKET, c->socket.fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)CONTROL_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)CONTROL_IDLE_S, MHD_OPTION_END);
     if (c->http == NULL) {
-        rv = fail(errmsg, LOCO_EIO, "control: the HTTP thread did not start");
+        rv = LOCO_EIO;
+        (void)snprintf(errmsg, CONTROL_ERRMSG_MAX,
+                       "control: the HTTP thread did not start");
         goto err_after_listen;
     }
     *control = c;
     return 0;
 
 err_after_listen:
-    (void)close(c->fd);
-    if (c->socket_path[0] != '\0') {
-        (void)unlink(c->socket_path);
-    }
+    (void)close(c->socket.fd);
+    control_unlink(&c->socket);
 err_after_lock:
     (void)pthread_mutex_destroy(&c->lock);
     free(c);
@@ -505,7 +327,7 @@ err_after_lock:
 
 const char *control_address(const struct control *control)
 {
-    return control->address;
+    return control->socket.address;
 }
 
 void control_publish(struct control *control, char *json)
@@ -537,9 +359,7 @@ void control_close(struct control *control)
         return;
     }
     MHD_stop_daemon(control->http); /* closes the listening socket too */
-    if (control->socket_path[0] != '\0') {
-        (void)unlink(control->socket_path);
-    }
+    control_unlink(&control->socket);
     if (control->status != NULL) {
         MHD_destroy_response(control->status);
     }

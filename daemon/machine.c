@@ -348,6 +348,9 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_HASH:
         machine_hash(m, a);
         return;
+    case ACTION_INHERIT:
+        machine_inherit(m, a);
+        return;
     case ACTION_KEEP:
         machine_keep(m, a->index);
         return;
@@ -401,6 +404,8 @@ struct shell_calls machine_calls(struct machine *m)
         .self = m,
         .wire_len = machine_wire_len,
         .fill = machine_fill,
+        .lend = machine_lend,
+        .place = machine_place,
         .take = machine_take,
         .save = machine_save,
         .local = machine_local,

@@ -29,9 +29,11 @@ struct machine_options {
     struct peer_id self;
     struct hash32 run_id;
     int threads;
-    const char *data_dir; /* where shards may lie already; NULL: nowhere */
-    bool reference;       /* plain C kernels */
+    enum backend_dtype dtype; /* of matrix products */
+    const char *data_dir;     /* where shards may lie already; NULL: nowhere */
+    bool reference;           /* plain C kernels */
     uint32_t time_scale;
+    bool encryption; /* of tensor data, as this machine's settings say */
 };
 
 struct machine;

@@ -100,6 +100,30 @@ machine_slot_applied(struct machine *m, enum buffer_kind buffer, uint64_t round)
     return best;
 }
 
+/* The bytes of a failed attempt are the start of the next one's. */
+void machine_inherit(struct machine *m, const struct action *a)
+{
+    struct local_event ev = {.type = LOCAL_INHERITED, .rc = LOCO_ENOENT};
+    struct wire_slot *from = slot_find(m, WIRE_RING, a->attempt);
+    struct wire_slot *to = from;
+
+    if (from != NULL && from->pins > 0) { /* a worker still hashes it */
+        from->pins++;                     /* not to be taken for `to` */
+        to = slot_make(m, WIRE_RING, a->request);
+        from->pins--;
+        if (to != NULL) {
+            memcpy(to->bytes, from->bytes, m->codec->bytes(m->n));
+        }
+    }
+    if (to == NULL) {
+        (void)shell_post(m->shell, &ev);
+        return;
+    }
+    to->attempt = a->request;
+    to->hashed = 0;
+    to->made = ++m->n_made;
+}
+
 /* ---- snapshots -------------------------------------------------------- */
 
 /* Take over what the trainer made since the last look. */
@@ -115,7 +139,7 @@ void machine_snapshots_collect(struct machine *m)
         if (in[i] != NULL) {
             snapshot_free(m->snapshots[SNAPSHOTS_MAX - 1]);
             memmove(m->snapshots + 1, m->snapshots,
-                    (SNAPSHOTS_MAX - 1) * sizeof m->snapshots[0]);
+                    sizeof m->snapshots - sizeof m->snapshots[0]);
             m->snapshots[0] = in[i];
         }
     }
@@ -170,22 +194,47 @@ static bool in_bounds(const struct machine *m, const struct segment *s)
     return s->offset <= size && s->len <= size - s->offset;
 }
 
-static int fill_ring(struct machine *m, const struct segment *s, uint8_t *dst)
+/* Where a piece of the round in flight lies; NULL: no slot or no model yet. */
+static uint8_t *ring_at(struct machine *m, const struct segment *s)
 {
     struct wire_slot *slot = slot_for(m, WIRE_RING, s->attempt);
-    uint8_t *at;
-    int rv;
 
-    if (slot == NULL || m->trainer == NULL) {
+    return slot == NULL || m->trainer == NULL
+               ? NULL
+               : slot->bytes + m->codec->bytes(s->offset);
+}
+
+static bool is_ring_copy(const struct machine *m, const struct segment *s)
+{
+    return s->buffer == BUFFER_RING && s->op == SEGMENT_COPY && in_bounds(m, s);
+}
+
+/* Sealed at once; without encryption the bytes would have to outlive us. */
+const uint8_t *machine_lend(void *self, const struct segment *s)
+{
+    struct machine *m = self;
+
+    return m->opt.encryption && is_ring_copy(m, s) ? ring_at(m, s) : NULL;
+}
+
+uint8_t *machine_place(void *self, const struct segment *s)
+{
+    struct machine *m = self;
+
+    return is_ring_copy(m, s) ? ring_at(m, s) : NULL;
+}
+
+static int fill_ring(struct machine *m, const struct segment *s, uint8_t *dst)
+{
+    uint8_t *at = ring_at(m, s);
+
+    if (at == NULL) {
         return LOCO_EBUSY;
     }
-    at = slot->bytes + m->codec->bytes(s->offset);
-    if (s->op == SEGMENT_ENCODE) {
-        rv = m->codec->encode(at, trainer_contribution(m->trainer) + s->offset,
-                              s->len, (float)s->scale);
-        if (rv != 0) {
-            return rv;
-        }
+    if (s->op == SEGMENT_ENCODE) { /* its final bytes will come back */
+        return m->codec->encode(dst,
+                                trainer_contribution(m->trainer) + s->offset,
+                                s->len, (float)s->scale);
     }
     memcpy(dst, at, m->codec->bytes(s->len));
     return 0;
@@ -240,19 +289,20 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
 static int
 take_ring(struct machine *m, const struct segment *s, const uint8_t *src)
 {
-    struct wire_slot *slot = slot_for(m, WIRE_RING, s->attempt);
-    uint8_t *at;
+    uint8_t *at = ring_at(m, s);
 
-    if (slot == NULL || m->trainer == NULL) {
+    if (at == NULL) {
         return LOCO_EBUSY;
     }
-    at = slot->bytes + m->codec->bytes(s->offset);
-    if (s->op == SEGMENT_COPY) {
-        memcpy(at, src, m->codec->bytes(s->len));
-        return 0;
+    if (s->op == SEGMENT_ADD) {
+        return m->codec->add(at, src,
+                             trainer_contribution(m->trainer) + s->offset,
+                             s->len, (float)s->scale);
     }
-    return m->codec->add(at, src, trainer_contribution(m->trainer) + s->offset,
-                         s->len, (float)s->scale);
+    if (src != at) {
+        memcpy(at, src, m->codec->bytes(s->len));
+    }
+    return 0;
 }
 
 static int
@@ -376,9 +426,10 @@ void machine_hash_run(struct machine_job *j)
     switch (j->buffer) {
     case BUFFER_RING:
     case BUFFER_REDUCED:
-        if (j->encode) {
-            j->rc = m->codec->encode(
-                j->slot->bytes, trainer_contribution(m->trainer), m->n, 1.0f);
+        if (j->encode && j->from < m->n) {
+            j->rc = m->codec->encode(j->slot->bytes + m->codec->bytes(j->from),
+                                     trainer_contribution(m->trainer) + j->from,
+                                     m->n - j->from, 1.0f);
         }
         if (j->rc == 0) {
             hash_tree(j->slot->bytes, m->codec->bytes(m->n), &j->hash);
@@ -437,6 +488,7 @@ void machine_hash(struct machine *m, const struct action *a)
     j->index = a->index;
     j->request = a->request;
     j->encode = a->encode;
+    j->from = a->segment.offset;
     j->slot = slot;
     if (slot != NULL) {
         slot->pins++;

@@ -12,6 +12,7 @@
 
 #include "daemon/machine_internal.h"
 #include "daemon/state_dir.h"
+#include "p2p/ring.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "proto/hash.h"
@@ -61,8 +62,6 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
         {f->sync.period_v != 0, "sync.period_v must be 0"},
         {f->sites > 1, "sites must be 0"},
         {f->stages > 1, "stages must be 1"},
-        {strcmp(f->transport.encryption, "on") != 0,
-         "transport.encryption must be on"},
         {strcmp(f->inner.optimizer, "adamw") != 0,
          "inner.optimizer must be adamw"},
         {strcmp(f->data.tokenizer, "byte") != 0, "data.tokenizer must be byte"},
@@ -77,6 +76,24 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
         }
     }
     return 0;
+}
+
+/* Tensor data travels without encryption only where the run and this machine
+ * both say so. Either alone is a misunderstanding that a person must clear. */
+static int check_encryption(struct machine *m, struct machine_job *j)
+{
+    bool run = strcmp(m->manifest->transport.encryption, "off") != 0;
+
+    if (run == m->opt.encryption) {
+        return 0;
+    }
+    return fail(j, LOCO_EINVAL,
+                run ? "this run encrypts tensor data (transport.encryption: "
+                      "on) and this machine's settings say encryption: off; "
+                      "remove that setting"
+                    : "this run sends tensor data without encryption "
+                      "(transport.encryption: off): join only inside a VPN, "
+                      "and agree with encryption: off in locod.yaml");
 }
 
 /* What the manifest asks for, in the trainer's words. */
@@ -94,6 +111,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
         return fail(j, rv, reason);
     }
     rv = check_supported(j, f);
+    rv = rv == 0 ? check_encryption(m, j) : rv;
     if (rv != 0) {
         return rv;
     }
@@ -104,6 +122,11 @@ static int read_replica(struct machine *m, struct machine_job *j)
     m->codec = codec_find(f->sync.wire);
     if (m->codec == NULL) {
         return fail(j, LOCO_EINVAL, "sync.wire names no codec of this build");
+    }
+    if (!codec_adds(m->codec)) {
+        return fail(j, LOCO_EINVAL,
+                    "a ring cannot carry sync.wire int8 or e3m0: they are "
+                    "never summed in low bits; take fp32, bf16 or fp16");
     }
     r->codec = m->codec;
     r->rule.lr = (float)f->sync.outer_lr;
@@ -136,6 +159,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->peer = id_u64(&m->opt.self);
     r->eval_tokens = f->eval.tokens;
     r->threads = m->opt.threads;
+    r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
     m->n = (uint64_t)llama_numel(&r->model);
     return 0;
@@ -152,6 +176,7 @@ static void read_terms(struct machine *m)
     t->n_params = m->n;
     t->block = m->codec->block;
     t->segment_elements = (uint32_t)blocks * m->codec->block;
+    t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
     t->period = f->sync.period;
     t->min_peers = f->round.min_peers;

@@ -45,7 +45,8 @@ struct machine_job {
     enum buffer_kind buffer;
     uint64_t index, request;
     struct wire_slot *slot;
-    bool encode;
+    bool encode; /* elements from `from` on */
+    uint64_t from;
     struct hash32 hash, params_hash, momentum_hash;
     /* CONFIGURE */
     uint8_t *bytes;
@@ -104,11 +105,14 @@ int machine_open_data(struct machine *m, char *errmsg);
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);
 int machine_fill(void *self, const struct segment *s, uint8_t *dst);
+const uint8_t *machine_lend(void *self, const struct segment *s);
+uint8_t *machine_place(void *self, const struct segment *s);
 int machine_take(void *self,
                  const struct segment *s,
                  const uint8_t *src,
                  size_t len);
 void machine_hash(struct machine *m, const struct action *a);
+void machine_inherit(struct machine *m, const struct action *a);
 void machine_hash_run(struct machine_job *j);
 struct wire_slot *machine_slot_applied(struct machine *m,
                                        enum buffer_kind buffer,

@@ -297,8 +297,10 @@ static int open_machine(struct daemon *d)
         .data_dir = d->config.run[0] != '\0' ? d->data_dir : NULL,
         .reference = getenv("LOCO_REFERENCE_KERNELS") != NULL,
         .time_scale = time_scale(),
+        .encryption = d->config.encryption,
     };
 
+    (void)backend_dtype_named(d->config.dtype, &mo.dtype); /* checked */
     return machine_open(&d->machine, &d->loop, &mo, on_machine_stop, d);
 }
 
@@ -317,6 +319,8 @@ static int open_shell(struct daemon *d)
     so.n_rules = RULES_MAX;
     so.handshake_ms *= scale;
     so.linger_ms *= scale;
+    so.unposted_ms *= scale;
+    so.plain_bulk = !d->config.encryption; /* machine_config.c checks the run */
     d->core = (struct core){
         .self = d->node,
         .step = node_step,
@@ -610,7 +614,10 @@ int main(int argc, char **argv)
     int rv;
 
     if (d == NULL || sign_start() != 0) {
-        return LOCO_EXIT_RESOURCES;
+        free(d);
+        return complain(LOCO_EXIT_RESOURCES,
+                        "cannot start: out of memory, or the system "
+                        "gives no random numbers");
     }
     d->lock_fd = -1;
     rv = configure(d, argc, argv);

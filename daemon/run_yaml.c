@@ -264,7 +264,7 @@ int run_yaml_parse(const char *text,
                    struct run_yaml *out,
                    char *errmsg)
 {
-    static const uint8_t unsigned_[SIGN_BYTES];
+    static const uint8_t no_signature[SIGN_BYTES];
     char sentence[LOCO_ERRMSG_MAX];
     struct reader r = {.name = name, .errmsg = errmsg};
     struct hash32 named;
@@ -287,7 +287,8 @@ int run_yaml_parse(const char *text,
                        sentence);
         return LOCO_EINVAL;
     }
-    out->is_signed = memcmp(out->signature, unsigned_, sizeof unsigned_) != 0;
+    out->is_signed =
+        memcmp(out->signature, no_signature, sizeof no_signature) != 0;
     named = out->run_id;
     rv = manifest_run_id(&out->manifest, &out->run_id);
     if (rv != 0 || trust == RUN_YAML_ANY) {

@@ -181,6 +181,7 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(o, "last_round_ms", count(s->last_round_ms));
     json_object_set_new(o, "rounds_committed", count(s->rounds_committed));
     json_object_set_new(o, "rounds_aborted", count(s->rounds_aborted));
+    json_object_set_new(o, "elements_inherited", count(s->elements_inherited));
     json_object_set_new(o, "tokens_dropped", count(s->tokens_dropped));
     json_object_set_new(o, "peers_lost", lost_list(s));
     json_object_set_new(
@@ -237,6 +238,8 @@ static const struct {
      "Rounds committed with this peer"},
     {"rounds_aborted", "loco_rounds_aborted_total", "counter",
      "Attempts of rounds that were given up"},
+    {"elements_inherited", "loco_elements_inherited_total", "counter",
+     "Parameters that failed attempts had finished for the next one"},
     {"tokens_dropped", "loco_tokens_dropped_total", "counter",
      "Tokens whose training was thrown away"},
     {"progress", "loco_progress", "gauge", "0 to 1"},

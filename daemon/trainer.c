@@ -155,11 +155,13 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         publish(t, &ev);
         break;
     case TRAINER_LOAD:
+        ev.tokens = c->rebase ? 0 : r->tokens_pending;
         replica_load(r, c->round, c->state, c->state + r->n, c->rebase);
         publish(t, &ev);
         break;
     case TRAINER_APPLY:
         ev.type = LOCAL_APPLIED;
+        ev.tokens = c->rebase ? 0 : r->tokens_pending;
         ev.rc = replica_apply(r, c->round, c->wire, c->rebase);
         if (ev.rc == 0) {
             publish(t, &ev);

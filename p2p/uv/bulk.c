@@ -123,6 +123,8 @@ static void on_closed(struct conn *c)
 static const struct conn_ops bulk_ops = {
     .on_place = bulk_on_place,
     .on_record = bulk_on_record,
+    .on_room = bulk_on_room,
+    .on_bytes = bulk_on_bytes,
     .on_fail = on_fail,
     .on_closed = on_closed,
 };
@@ -138,7 +140,9 @@ void bulk_adopt(struct conn *c)
     b->peer = p;
     c->owner = b;
     c->ops = &bulk_ops;
-    conn_buffer(c, BULK_READ_BYTES);
+    if (!c->plain) {
+        conn_buffer(c, BULK_READ_BYTES);
+    }
     if (p->n_bulks >= s->opt.bulks_per_peer_max) {
         /* It opened a new one, so it has no use for the oldest. */
         bulk_end(p->bulks->prev, LOCO_ECLOSED);

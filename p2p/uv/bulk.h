@@ -3,10 +3,13 @@
  * On the wire a segment is one record with a header of 20 bytes,
  *     u32 payload bytes, u8 type (1: segment), u8 flags (0), u16 stream,
  *     u64 attempt, u32 segment number,                      little-endian
- * and then its payload in records of at most 65519 bytes. Payload is opened
- * straight into a slab and given to `take` when it is complete; `fill` writes
- * into one scratch buffer, from which it is sealed into a slab: one pass of
- * memory each way beside the cipher's.
+ * and then its payload in records of at most 65519 bytes; on a plain connection
+ * the same 20 bytes and the payload, without records.
+ * Received payload is opened (plain: read from the socket) straight into where
+ * the owner has a place for it, else into a slab, and given to `take` when it
+ * is complete. Payload to send is sealed into a slab from where the owner lends
+ * it, else from one scratch buffer that `fill` wrote; a plain one goes to the
+ * kernel from where it is lent, or from the slab.
  *
  * Sending: SEND_SEG waits in its peer's queue for a connection (a stream's
  * attempt stays on the one it began on, a new attempt takes the most recently
@@ -49,7 +52,7 @@ struct bulk_header {
 enum bulk_state_kind {
     BULK_HEAD, /* a header record is due */
     BULK_WAIT, /* paused: no post or no slab yet */
-    BULK_BODY, /* payload goes to the slab */
+    BULK_BODY, /* payload goes to its destination */
     BULK_SKIP  /* payload is dropped */
 };
 
@@ -61,9 +64,12 @@ struct bulk {
     int rc;                           /* why it ended */
     bool ended;                       /* out of all lists */
     enum bulk_state_kind state;
+    uint8_t head[BULK_HEADER_BYTES]; /* plain: of the header so far */
+    uint32_t n_head;
     struct bulk_header header; /* of the frame that is arriving */
     uint32_t got;
-    struct slab *slab;  /* BODY */
+    uint8_t *dst;       /* BODY: where payload goes */
+    struct slab *slab;  /* BODY, unless the owner has a place */
     struct bulk_op *op; /* BODY */
     bool carried[STREAM_COUNT];
     uint64_t carried_attempt[STREAM_COUNT]; /* the last that arrived here */

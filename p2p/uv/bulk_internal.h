@@ -29,7 +29,8 @@ struct bulk_op {
 /* Bytes of one segment, sealed (sending) or plain (receiving). */
 struct slab {
     struct conn_write w;
-    struct slab *next; /* pool */
+    uint8_t head[BULK_HEADER_BYTES]; /* of a plain frame */
+    struct slab *next;               /* pool */
     struct bulk *bulk;
     struct bulk_op *op; /* NULL: cancelled */
     uint8_t bytes[];
@@ -74,5 +75,7 @@ void bulk_recv_cancel(struct shell *s, uint32_t stream, uint64_t attempt);
 void bulk_recv_stop(struct bulk *b, int rc);
 uint8_t *bulk_on_place(struct conn *c, size_t len);
 void bulk_on_record(struct conn *c, const uint8_t *plain, size_t len);
+uint8_t *bulk_on_room(struct conn *c, size_t *len);
+void bulk_on_bytes(struct conn *c, size_t len);
 
 #endif

@@ -52,7 +52,8 @@ static void refuse(struct bulk *b)
     bulk_end(b, LOCO_EPROTO);
 }
 
-/* The slab of BODY back to the pool; the op is the caller's again. */
+/* The slab of BODY back to the pool, if it has one; the op is the caller's
+ * again. */
 static struct bulk_op *detach(struct bulk *b)
 {
     struct shell *s = b->conn->shell;
@@ -62,6 +63,7 @@ static struct bulk_op *detach(struct bulk *b)
         slab_give(s, &s->bulk.in, b->slab);
     }
     b->slab = NULL;
+    b->dst = NULL;
     b->op = NULL;
     if (op != NULL) {
         op->bulk = NULL;
@@ -73,8 +75,8 @@ static void complete(struct bulk *b)
 {
     struct shell *s = b->conn->shell;
     struct bulk_op *op = b->op;
-    int rv = s->calls.take(s->calls.self, &op->note.event.segment,
-                           b->slab->bytes, b->header.len);
+    int rv = s->calls.take(s->calls.self, &op->note.event.segment, b->dst,
+                           b->header.len);
 
     detach(b);
     b->state = BULK_HEAD;
@@ -92,7 +94,22 @@ static void wait_for_post(struct bulk *b)
 {
     b->state = BULK_WAIT;
     b->conn->shell->stats.paused++;
-    conn_pause(b->conn);
+    conn_pause(b->conn, b->conn->shell->opt.unposted_ms);
+}
+
+/* Where the payload of a posted frame goes; false: nowhere yet. */
+static bool find_place(struct bulk *b, const struct segment *segment)
+{
+    struct shell *s = b->conn->shell;
+
+    if (s->calls.place != NULL) {
+        b->dst = s->calls.place(s->calls.self, segment);
+    }
+    if (b->dst == NULL) {
+        b->slab = slab_take(s, &s->bulk.in);
+        b->dst = b->slab != NULL ? b->slab->bytes : NULL;
+    }
+    return b->dst != NULL;
 }
 
 /* What to do with the frame whose header has arrived. */
@@ -117,8 +134,7 @@ static void meet(struct bulk *b)
         refuse(b); /* a second copy, or another length */
         return;
     }
-    b->slab = op != NULL ? slab_take(s, &s->bulk.in) : NULL;
-    if (b->slab == NULL) {
+    if (op == NULL || !find_place(b, &op->note.event.segment)) {
         wait_for_post(b);
         return;
     }
@@ -130,16 +146,12 @@ static void meet(struct bulk *b)
     }
 }
 
-/* A header record: where a frame begins. */
-static void begin(struct bulk *b, const uint8_t *in, size_t len)
+/* A header: where a frame begins. */
+static void begin(struct bulk *b, const uint8_t in[BULK_HEADER_BYTES])
 {
     struct shell *s = b->conn->shell;
     struct bulk_header *h = &b->header;
 
-    if (len != BULK_HEADER_BYTES) {
-        refuse(b);
-        return;
-    }
     *h = (struct bulk_header){.len = get_u32(in),
                               .stream = get_u16(in + 6),
                               .attempt = get_u64(in + 8),
@@ -155,30 +167,9 @@ static void begin(struct bulk *b, const uint8_t *in, size_t len)
     meet(b);
 }
 
-uint8_t *bulk_on_place(struct conn *c, size_t len)
+/* `len` more bytes of payload are where they belong. */
+static void advance(struct bulk *b, size_t len)
 {
-    struct bulk *b = c->owner;
-
-    if (b->state != BULK_BODY || len > b->header.len - b->got) {
-        return NULL;
-    }
-    return b->slab->bytes + b->got;
-}
-
-void bulk_on_record(struct conn *c, const uint8_t *plain, size_t len)
-{
-    struct bulk *b = c->owner;
-
-    (void)plain;
-    if (b->state == BULK_HEAD) {
-        begin(b, plain, len);
-        return;
-    }
-    assert(b->state != BULK_WAIT); /* it is paused */
-    if (len == 0 || len > b->header.len - b->got) {
-        refuse(b);
-        return;
-    }
     b->got += (uint32_t)len;
     if (b->got < b->header.len) {
         return;
@@ -187,6 +178,62 @@ void bulk_on_record(struct conn *c, const uint8_t *plain, size_t len)
         complete(b);
     } else {
         b->state = BULK_HEAD;
+    }
+}
+
+uint8_t *bulk_on_place(struct conn *c, size_t len)
+{
+    struct bulk *b = c->owner;
+
+    if (b->state != BULK_BODY || len > b->header.len - b->got) {
+        return NULL;
+    }
+    return b->dst + b->got;
+}
+
+void bulk_on_record(struct conn *c, const uint8_t *plain, size_t len)
+{
+    struct bulk *b = c->owner;
+
+    assert(b->state != BULK_WAIT); /* it is paused */
+    if (b->state == BULK_HEAD) {
+        if (len == BULK_HEADER_BYTES) {
+            begin(b, plain);
+        } else {
+            refuse(b);
+        }
+    } else if (len == 0 || len > b->header.len - b->got) {
+        refuse(b);
+    } else {
+        advance(b, len);
+    }
+}
+
+uint8_t *bulk_on_room(struct conn *c, size_t *len)
+{
+    struct bulk *b = c->owner;
+
+    assert(b->state != BULK_WAIT);
+    if (b->state == BULK_HEAD) {
+        *len = BULK_HEADER_BYTES - b->n_head;
+        return b->head + b->n_head;
+    }
+    *len = b->header.len - b->got;
+    return b->state == BULK_BODY ? b->dst + b->got : c->shell->bulk.scratch;
+}
+
+void bulk_on_bytes(struct conn *c, size_t len)
+{
+    struct bulk *b = c->owner;
+
+    if (b->state != BULK_HEAD) {
+        advance(b, len);
+        return;
+    }
+    b->n_head += (uint32_t)len;
+    if (b->n_head == BULK_HEADER_BYTES) {
+        b->n_head = 0;
+        begin(b, b->head);
     }
 }
 

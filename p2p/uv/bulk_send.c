@@ -57,17 +57,18 @@ static void put_header(uint8_t out[BULK_HEADER_BYTES],
     put_u32(out + 16, key->seg);
 }
 
-/* Header and scratch[len] sealed into the slab: bytes, or a negative code. */
-static int
-seal(struct bulk *b, const struct bulk_key *key, size_t len, struct slab *slab)
+/* Header and plain[len] sealed into the slab: bytes, or a negative code. */
+static int seal(struct bulk *b,
+                const struct bulk_key *key,
+                const uint8_t *plain,
+                size_t len,
+                struct slab *slab)
 {
-    const uint8_t *plain = b->conn->shell->bulk.scratch;
-    uint8_t header[BULK_HEADER_BYTES];
     size_t used, n;
     int rv;
 
-    put_header(header, key, len);
-    rv = conn_seal(b->conn, header, sizeof header, slab->bytes);
+    put_header(slab->head, key, len);
+    rv = conn_seal(b->conn, slab->head, sizeof slab->head, slab->bytes);
     if (rv < 0) {
         return rv;
     }
@@ -83,37 +84,82 @@ seal(struct bulk *b, const struct bulk_key *key, size_t len, struct slab *slab)
     return (int)used;
 }
 
-/* The op's bytes into scratch: how many, or a negative code. */
-static int fill(struct shell *s, struct bulk_op *op)
+/* Find the op's payload, if need be in `room`: its length, or a negative
+ * code. */
+static int find_payload(struct shell *s,
+                        struct bulk_op *op,
+                        uint8_t *room,
+                        const uint8_t **payload)
 {
     const struct segment *segment = &op->note.event.segment;
     size_t len = s->calls.wire_len(s->calls.self, segment);
     int rv;
 
+    *payload = NULL;
     if (len > s->opt.segment_bytes_max) {
         return LOCO_ERANGE;
     }
-    rv = s->calls.fill(s->calls.self, segment, s->bulk.scratch);
-    return rv < 0 ? rv : (int)len;
+    if (s->calls.lend != NULL) {
+        *payload = s->calls.lend(s->calls.self, segment);
+    }
+    if (*payload == NULL) {
+        *payload = room;
+        rv = s->calls.fill(s->calls.self, segment, room);
+        if (rv < 0) {
+            return rv;
+        }
+    }
+    return (int)len;
+}
+
+static int write_sealed(struct bulk *b,
+                        const struct bulk_key *key,
+                        const uint8_t *payload,
+                        size_t len,
+                        struct slab *slab)
+{
+    int n = seal(b, key, payload, len, slab);
+    uv_buf_t buf;
+
+    if (n < 0) {
+        return n;
+    }
+    buf = conn_bytes(slab->bytes, (size_t)n);
+    return conn_write(b->conn, &slab->w, &buf, 1, on_written);
+}
+
+static int write_plain(struct bulk *b,
+                       const struct bulk_key *key,
+                       const uint8_t *payload,
+                       size_t len,
+                       struct slab *slab)
+{
+    uv_buf_t bufs[2];
+
+    put_header(slab->head, key, len);
+    bufs[0] = conn_bytes(slab->head, sizeof slab->head);
+    bufs[1] = conn_bytes(payload, len);
+    return conn_write(b->conn, &slab->w, bufs, len > 0 ? 2 : 1, on_written);
 }
 
 /* Write one op that was taken off its queue. */
 static void write_op(struct bulk *b, struct bulk_op *op, struct slab *slab)
 {
     struct shell *s = b->conn->shell;
-    int len = fill(s, op), rv;
+    bool plain = b->conn->plain;
+    const uint8_t *payload;
+    int rv, len = find_payload(s, op, plain ? slab->bytes : s->bulk.scratch,
+                               &payload);
 
     if (len < 0) {
         slab_give(s, &s->bulk.out, slab);
         op_finish(s, op, len);
         return;
     }
-    rv = seal(b, &op->key, (size_t)len, slab);
     slab->bulk = b;
     slab->op = op;
-    if (rv > 0) {
-        rv = conn_write(b->conn, &slab->w, slab->bytes, (size_t)rv, on_written);
-    }
+    rv = plain ? write_plain(b, &op->key, payload, (size_t)len, slab)
+               : write_sealed(b, &op->key, payload, (size_t)len, slab);
     if (rv != 0) {
         slab_give(s, &s->bulk.out, slab);
         op_finish(s, op, rv);

@@ -1,9 +1,13 @@
-/* conn.h - one encrypted TCP connection: handshake, then records.
+/* conn.h - one authenticated TCP connection: handshake, then records or bytes.
  *
  * A *record* is a u32 length (little-endian) and that many bytes: a handshake
  * message until both sides are known, a sealed Noise message of at most 65535
  * bytes after it. What records mean is the owner's business: link.h (control)
  * and bulk.h (segments) take a connection over by setting `ops`.
+ *
+ * A bulk connection whose both ends offer HANDSHAKE_PLAIN_BULK is *plain*: no
+ * records after the handshake, bytes as they are. They are read straight to
+ * where the owner says that the next ones belong.
  *
  * Lifetime: conn_dial() or conn_accept() -> [on_up -> on_record*] -> on_fail or
  * the owner's wish -> conn_close() -> on_closed; freed after that. Every
@@ -17,7 +21,8 @@
  * a call of the owner's, except from conn_resume().
  *
  * Memory: a half-open connection reads exactly the bytes of the message that
- * is due into its own struct (2 KB); the read buffer comes with on_up.
+ * is due into its own struct (2 KB); the read buffer comes with on_up, a plain
+ * connection has none.
  * Internal to p2p/uv; loop thread only.
  */
 #ifndef LOCO_P2P_UV_CONN_H
@@ -45,6 +50,10 @@ struct conn_ops {
     /* Where the next `len` plain bytes go; NULL: wherever. Optional. */
     uint8_t *(*on_place)(struct conn *c, size_t len);
     void (*on_record)(struct conn *c, const uint8_t *plain, size_t len);
+    /* Plain connections: room for what comes next, at least one byte; then
+     * `len` bytes are there. */
+    uint8_t *(*on_room)(struct conn *c, size_t *len);
+    void (*on_bytes)(struct conn *c, size_t len);
     /* It is dead; the owner calls conn_close(). */
     void (*on_fail)(struct conn *c, int rc);
     /* Last call; the connection is freed after it. */
@@ -82,6 +91,7 @@ struct conn {
     struct peer *peer;         /* once up: whose bytes these are */
     enum conn_state state;
     bool paused;
+    bool plain; /* once up */
     /* private */
     uv_tcp_t tcp;
     uv_timer_t timer;
@@ -110,7 +120,7 @@ int conn_dial(struct shell *s,
 /* Take over an accepted socket; closes it on failure. */
 int conn_accept(struct shell *s, const struct conn_ops *ops, int fd);
 
-/* Called by the owner in on_up: the receive buffer. */
+/* Called by the owner in on_up: the receive buffer of records. */
 void conn_buffer(struct conn *c, size_t cap);
 
 /* Seal len <= NOISE_PLAIN_MAX bytes into one record at dst, which has room for
@@ -118,13 +128,16 @@ void conn_buffer(struct conn *c, size_t cap);
  * src. Returns the record's bytes or a negative code. */
 int conn_seal(struct conn *c, const uint8_t *src, size_t len, uint8_t *dst);
 
-/* Queue bytes[len]; w and bytes are borrowed until w->done, which fires once
- * if 0 is returned. Sealed bytes must be written in the order of sealing. */
+/* Queue what bufs[n] name, n <= 4; w and the bytes are borrowed until w->done,
+ * which fires once if 0 is returned. Sealed bytes must be written in the order
+ * of sealing. */
 int conn_write(struct conn *c,
                struct conn_write *w,
-               const uint8_t *bytes,
-               size_t len,
+               const uv_buf_t *bufs,
+               unsigned n,
                void (*done)(struct conn_write *w, int status));
+
+uv_buf_t conn_bytes(const void *bytes, size_t len);
 
 /* Seal and queue a copy of head[n_head] || body[len]. */
 int conn_send(struct conn *c,
@@ -137,8 +150,9 @@ int conn_send(struct conn *c,
 size_t conn_unsent(const struct conn *c);
 
 /* Stop after the current record; go on with what is buffered. The latter calls
- * on_record and on_fail. */
-void conn_pause(struct conn *c);
+ * on_record and on_fail. A pause of more than limit_ms, also one that is asked
+ * for again meanwhile, ends in on_fail(LOCO_ETIMEOUT). */
+void conn_pause(struct conn *c, uint32_t limit_ms);
 void conn_resume(struct conn *c);
 
 /* Stop delivering, flush what is queued, then close (linger_ms at most). */

@@ -10,10 +10,11 @@
  * carries segments, a *post* is a POST_RECV that waits, a *slab* is a staging
  * buffer of one segment, to *pause* is to stop reading a connection.
  *
- * Cost: one system call per control message and per 64 KiB of bulk; memory is
- * 1 MB + 130 KB per link + 260 KB per bulk connection + the slabs, bounded by
- * the options. Latency: an event is stepped in the callback that saw it; what
- * a step causes is reported within the same loop iteration.
+ * Cost: one system call per control message, one write and two or three reads
+ * per segment of bulk; memory is 1 MB + 130 KB per link + 260 KB per encrypted
+ * bulk connection + the slabs, bounded by the options. Latency: an event is
+ * stepped in the callback that saw it; what a step causes is reported within
+ * the same loop iteration.
  *
  * What can go wrong: a peer that breaks the protocol loses its connection and
  * is counted in the statistics; too many of anything (connections, posts,
@@ -47,6 +48,9 @@ struct shell_options {
     struct hash32 run_id;
     uint16_t version;
     uint64_t features;
+    /* Segments may travel without encryption and tags where the peer says so
+     * too (handshake.h). Control connections are always encrypted. */
+    bool plain_bulk;
     /* What control messages exist and how long they may be, by type; borrowed
      * for the shell's life. Only FRAME_WHOLE rows count. */
     const struct frame_rule *rules;
@@ -62,6 +66,7 @@ struct shell_options {
     uint32_t bulks_per_peer_max;
     uint32_t sends_max;            /* SEND_SEG that wait, per peer and stream */
     uint32_t posts_max;            /* POST_RECV that wait, in all */
+    uint32_t unposted_ms;          /* that a segment waits for its post */
     uint32_t link_queue_bytes_max; /* unsent bytes; beyond: LOCO_EBUSY */
 };
 
@@ -77,6 +82,15 @@ struct shell_calls {
     /* Write wire_len bytes: 0, or a negative code that ends the segment. The
      * buffer is read at any time until SEG_DONE or CANCEL. */
     int (*fill)(void *self, const struct segment *segment, uint8_t *dst);
+    /* Optional, asked before fill: where wire_len bytes to send lie that do
+     * not change before SEG_DONE or CANCEL; NULL: use fill. After a CANCEL they
+     * may change, but stay readable until the shell is closed. */
+    const uint8_t *(*lend)(void *self, const struct segment *segment);
+    /* Optional: where wire_len bytes may be received, piece by piece, each
+     * verified; NULL: the shell keeps them until they are complete. They mean
+     * nothing before `take`, which then gets this pointer as src. After CANCEL
+     * it is not written to any more. */
+    uint8_t *(*place)(void *self, const struct segment *segment);
     /* All bytes of a segment, verified. A negative code becomes SEG_DONE's. */
     int (*take)(void *self,
                 const struct segment *segment,

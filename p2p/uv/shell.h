@@ -42,12 +42,12 @@ struct shell {
     bool closing;
     shell_close_cb close_cb;
     void *close_data;
-    /* loop.c */
+    struct mailbox mailbox; /* loop.c */
+    /* turn.c */
     uv_timer_t timer;     /* the core's deadline */
     uv_prepare_t prepare; /* step notes before the loop sleeps ... */
     uv_check_t check;     /* ... and after it read its sockets */
     uv_idle_t idle;       /* runs while work was left for the next turn */
-    struct mailbox mailbox;
     struct note *notes, **notes_end;
     bool stepping;
     uint64_t armed_ms; /* what the timer waits for */
@@ -77,6 +77,10 @@ void shell_note_taken(struct shell *s, struct note *note);
 
 /* Step the core now and execute what it says. Never from inside a step. */
 void shell_step(struct shell *s, struct event *event);
+
+/* The four handles of turn.c; each releases the shell when it is closed. */
+void turn_init(struct shell *s);
+void turn_close(struct shell *s);
 
 void shell_add_conn(struct shell *s, struct conn *c);
 void shell_remove_conn(struct shell *s, struct conn *c);

@@ -75,6 +75,41 @@ def cut_off():
         wait_together(s, ahead)
 
 
+# 8.4 million parameters and next to no compute: a round is its transfer, seven
+# seconds over SLOW lines, two stripes (p2p/ring.h).
+SLOW = {"rate": "30mbit", "delay": "5ms"}
+LARGE = {"model.vocab": 65536, "model.dim": 128,
+         "model.layers": 1, "model.seq": 64,
+         "inner.seq": 64, "inner.batch": 1, "inner.micro_batch": 1,
+         "inner.warmup": 0}
+SENT = 2 * 3 / 4 * 2 * 65536 * 128  # bytes that a member sends in a round
+
+
+@test("a death late in a round costs the unfinished part of the transfer", 200)
+def inherited():
+    with Lab() as lab:
+        lab.hub("net")
+        hosts = [lab.host(name, "net", **SLOW) for name in "abcd"]
+        with LabSwarm(hosts, rounds=4, period=1, settings=LARGE) as s:
+            s.start()
+            victim, rest = s.peers[3], s.peers[:3]
+            victim.wait_round(1)
+            began = victim.status()
+
+            def late_in_a_round():
+                nonlocal began
+                now = victim.status()
+                if now["round"] != began["round"]:
+                    began = now
+                return now["state"] == "averaging" and \
+                    now["bytes_sent"] - began["bytes_sent"] > 0.9 * SENT
+            wait_for(late_in_a_round, "90 % of a round are with the kernel", 60)
+            victim.kill()
+            for status in s.wait_finished(rest):
+                check(status["elements_inherited"] > 0,
+                      "what was finished was reduced again")
+
+
 @test("two and two, cut apart and healed, end in one branch", 150)
 def two_two():
     with Lab() as lab:

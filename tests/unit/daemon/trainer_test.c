@@ -192,6 +192,34 @@ static void a_commit_is_applied_between_two_steps_of_a_training(void **state)
     free(wire);
 }
 
+static void a_loaded_state_says_what_work_it_replaced(void **state)
+{
+    struct trainer *t = open_trainer();
+    struct trainer_command c = {
+        .type = TRAINER_LOAD, .round = 1, .rebase = true};
+    uint64_t n;
+    float *zeros;
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 0);
+    n = inbox.snapshot->n;
+    zeros = calloc(2 * n, sizeof *zeros);
+    assert_non_null(zeros);
+    c.state = zeros;
+    command(t, TRAINER_TRAIN);
+    (void)wait_for(LOCAL_TRAINED);
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 0);
+    c.rebase = false;
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 4 * 2 * 16);
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 0);
+    close_trainer(t);
+    free(zeros);
+}
+
 static void it_ends_in_the_middle_of_a_training(void **state)
 {
     struct trainer *t = open_trainer();
@@ -211,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_has_one_answer),
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
+        cmocka_unit_test(a_loaded_state_says_what_work_it_replaced),
         cmocka_unit_test(it_ends_in_the_middle_of_a_training),
     };
 

@@ -1,106 +1,5 @@
 /* bulk_test.c - segments: every one arrives whole or ends in one report. */
-#include "tests/unit/uv/toy.h"
-
-#define PIECE (256U << 10)
-
-/* Two nodes, a bulk connection dialled by `a` once asked for. */
-struct pair {
-    uv_loop_t loop;
-    struct node a, b;
-};
-
-static void bulk_open_act(struct node *from, const struct node *to)
-{
-    struct action *act = node_act(from, ACTION_BULK_OPEN);
-
-    act->peer = to->id.id;
-    act->address = loopback(to->port);
-}
-
-static void pair_open(struct pair *p)
-{
-    uv_loop_init(&p->loop);
-    node_start(&p->a, &p->loop, 1);
-    node_start(&p->b, &p->loop, 2);
-    bulk_open_act(&p->a, &p->b);
-    RUN_UNTIL(&p->loop,
-              node_stats(&p->a).bulks == 1 && node_stats(&p->b).bulks == 1);
-}
-
-static void pair_close(struct pair *p)
-{
-    node_close(&p->a, &p->loop);
-    node_close(&p->b, &p->loop);
-    loop_end(&p->loop);
-}
-
-/* Where segment `seg` lies: pieces side by side, wrapped. */
-static uint64_t place(uint32_t seg)
-{
-    return (uint64_t)(seg % 12) * PIECE;
-}
-
-static void paint(struct node *n)
-{
-    for (size_t i = 0; i < TOY_MEMORY; i++) {
-        n->memory[i] = (uint8_t)(i * 2654435761U >> 13);
-    }
-}
-
-static void post(struct node *n,
-                 const struct node *peer,
-                 uint64_t attempt,
-                 uint32_t seg,
-                 uint32_t len)
-{
-    segment_act(n, ACTION_POST_RECV, peer, attempt, seg, place(seg), len);
-}
-
-static void give(struct node *n,
-                 const struct node *peer,
-                 uint64_t attempt,
-                 uint32_t seg,
-                 uint32_t len)
-{
-    segment_act(n, ACTION_SEND_SEG, peer, attempt, seg, place(seg), len);
-}
-
-static void cancel(struct node *n, uint64_t attempt)
-{
-    node_act(n, ACTION_CANCEL)->attempt = attempt;
-}
-
-/* How many SEG_DONE with this code. */
-static uint32_t done(const struct node *n, int rc)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < n->toy.n_log; i++) {
-        const struct event *e = &n->toy.log[i].event;
-
-        count += e->type == EVENT_SEG_DONE && e->rc == rc;
-    }
-    return count;
-}
-
-/* Every segment number in the reports of `n` is there once. */
-static void assert_once(const struct node *n, uint32_t n_segs)
-{
-    uint32_t seen[64] = {0};
-
-    assert_true(n_segs <= 64);
-    for (uint32_t i = 0; i < n->toy.n_log; i++) {
-        const struct event *e = &n->toy.log[i].event;
-
-        if (e->type == EVENT_SEG_DONE) {
-            assert_true(e->segment.seg < n_segs);
-            seen[e->segment.seg]++;
-        }
-    }
-    for (uint32_t i = 0; i < n_segs; i++) {
-        assert_int_equal(seen[i], 1);
-    }
-}
+#include "tests/unit/uv/pair.h"
 
 static void three_megabytes_arrive_intact(void **state)
 {
@@ -257,6 +156,39 @@ static void an_unposted_segment_holds_the_sender_until_posted(void **state)
     assert_memory_equal(p.a.memory, p.b.memory, 1 << 20);
     assert_int_equal(node_stats(&p.b).paused, 0);
     assert_once(&p.b, 50);
+    pair_close(&p);
+}
+
+static void an_unposted_segment_ends_its_connection_after_a_while(void **state)
+{
+    struct shell_options opt;
+    struct pair p;
+
+    (void)state;
+    uv_loop_init(&p.loop);
+    node_start(&p.a, &p.loop, 1);
+    opt = node_init(&p.b, 2);
+    opt.unposted_ms = 50;
+    node_open(&p.b, &p.loop, &opt);
+    bulk_open_act(&p.a, &p.b);
+    give(&p.a, &p.b, 5, 0, PIECE);
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    /* What is posted meanwhile does not give it more time. */
+    for (uint32_t i = 1; node_stats(&p.b).bulks > 0; i++) {
+        if (i < 1000) {
+            post(&p.b, &p.a, 6, i, PIECE);
+        }
+        uv_run(&p.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(node_stats(&p.b).paused, 0);
+    assert_int_equal(p.b.n_taken, 0);
+    RUN_UNTIL(&p.loop, node_stats(&p.a).bulks == 0);
+    /* One that is posted in time never ends: its time is its own. */
+    bulk_open_act(&p.a, &p.b);
+    post(&p.b, &p.a, 7, 0, PIECE);
+    give(&p.a, &p.b, 7, 0, PIECE);
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 1);
+    assert_int_equal(node_stats(&p.b).bulks, 1);
     pair_close(&p);
 }
 
@@ -609,6 +541,7 @@ int main(void)
         cmocka_unit_test(segments_wait_for_the_connection),
         cmocka_unit_test(too_many_waiting_segments_are_refused),
         cmocka_unit_test(an_unposted_segment_holds_the_sender_until_posted),
+        cmocka_unit_test(an_unposted_segment_ends_its_connection_after_a_while),
         cmocka_unit_test(control_passes_while_bulk_is_held),
         cmocka_unit_test(frames_of_a_cancelled_attempt_are_skipped),
         cmocka_unit_test(cancel_frees_a_held_connection),

@@ -3,7 +3,8 @@
  *
  * Byte 0 names what the sender is: a stranger (the rest is sent as it is), or
  * a peer with a valid handshake, for control or for bulk; then the rest is cut
- * into records, {u8 length, bytes} each, and every record is properly sealed.
+ * into records, {u8 length, bytes} each, and every record is properly sealed;
+ * or one for bulk without encryption: the rest is sent as it is again.
  * It stands with the tests of p2p/uv because it needs that library; the ctest
  * is "fuzz/frame_conn".
  */
@@ -26,6 +27,7 @@ static void start(void)
     uv_loop_init(&loop);
     opt = node_init(&hub, 1);
     opt.accepts_per_s = 1000000;
+    opt.plain_bulk = true;
     hub.toy.anybody = true;
     node_open(&hub, &loop, &opt);
     node_init(&client, 2);
@@ -72,6 +74,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     post_some();
     raw_connect(&r, hub.port);
     if (data[0] % 4 == 0) {
+        raw_write(&r, &loop, data + 1, size - 1);
+    } else if (data[0] % 4 == 3) {
+        raw_shake_features(&r, &loop, &client.signer, CONNECTION_BULK,
+                           HANDSHAKE_PLAIN_BULK);
         raw_write(&r, &loop, data + 1, size - 1);
     } else {
         raw_shake(&r, &loop, &client.signer,

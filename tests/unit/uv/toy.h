@@ -62,6 +62,8 @@ struct node {
     uint16_t port;
     uint8_t *memory;
     uint32_t n_filled, n_taken;
+    bool in_place; /* lends and takes segments where they lie */
+    uint32_t n_lent, n_placed;
     int take_rc, save_rc;
     uint32_t n_saved, n_local;
     bool closing, closed;
@@ -161,6 +163,22 @@ toy_fill(void *self, const struct segment *segment, uint8_t *dst)
     return 0;
 }
 
+static inline const uint8_t *toy_lend(void *self, const struct segment *segment)
+{
+    struct node *n = self;
+
+    n->n_lent += n->in_place;
+    return n->in_place ? n->memory + segment->offset : NULL;
+}
+
+static inline uint8_t *toy_place(void *self, const struct segment *segment)
+{
+    struct node *n = self;
+
+    n->n_placed += n->in_place;
+    return n->in_place ? n->memory + segment->offset : NULL;
+}
+
 static inline int toy_take(void *self,
                            const struct segment *segment,
                            const uint8_t *src,
@@ -170,7 +188,9 @@ static inline int toy_take(void *self,
 
     n->n_taken++;
     assert_int_equal(len, segment->len);
-    if (n->take_rc == 0) {
+    if (n->in_place) {
+        assert_ptr_equal(src, n->memory + segment->offset);
+    } else if (n->take_rc == 0) {
         memcpy(n->memory + segment->offset, src, len);
     }
     return n->take_rc;
@@ -224,8 +244,16 @@ static inline void
 node_open(struct node *n, uv_loop_t *loop, const struct shell_options *opt)
 {
     struct core core = {&n->toy, toy_step, toy_deadline};
-    struct shell_calls calls = {n,        toy_wire_len, toy_fill,
-                                toy_take, toy_save,     toy_local};
+    struct shell_calls calls = {
+        .self = n,
+        .wire_len = toy_wire_len,
+        .fill = toy_fill,
+        .lend = toy_lend,
+        .place = toy_place,
+        .take = toy_take,
+        .save = toy_save,
+        .local = toy_local,
+    };
 
     assert_int_equal(shell_open(&n->shell, loop, &core, opt, &calls), 0);
     assert_int_equal(shell_listen(n->shell, "127.0.0.1", 0, &n->port), 0);
@@ -441,13 +469,15 @@ static inline bool raw_is_closed(struct raw *r, uv_loop_t *loop)
     return !raw_read(r, loop, &byte, 1);
 }
 
-/* Shake hands as `id`. */
-static inline void raw_shake(struct raw *r,
-                             uv_loop_t *loop,
-                             const struct signer *signer,
-                             enum connection_kind kind)
+/* Shake hands as `signer` with these feature bits. */
+static inline void raw_shake_features(struct raw *r,
+                                      uv_loop_t *loop,
+                                      const struct signer *signer,
+                                      enum connection_kind kind,
+                                      uint64_t features)
 {
-    struct handshake_options opt = {.signer = signer, .version = 1};
+    struct handshake_options opt = {
+        .signer = signer, .version = 1, .features = features};
     uint8_t ephemeral[32], wire[4 + HANDSHAKE_MESSAGE_MAX];
     int n;
 
@@ -465,6 +495,14 @@ static inline void raw_shake(struct raw *r,
     assert_true(handshake_done(&r->shake));
     r->send = r->shake.noise.send;
     r->recv = r->shake.noise.recv;
+}
+
+static inline void raw_shake(struct raw *r,
+                             uv_loop_t *loop,
+                             const struct signer *signer,
+                             enum connection_kind kind)
+{
+    raw_shake_features(r, loop, signer, kind, 0);
 }
 
 /* One sealed record of plain[len] into out; returns its bytes. */

@@ -1,0 +1,39 @@
+/* bench_allreduce.h - how fast the collective engine averages a vector.
+ *
+ * Ranks are processes (bench_rank.h): all of them forked here, over loopback,
+ * or one of a given set (--rank), which prints what it saw itself. The time of
+ * a round is that of its slowest rank: from the moment the last contribution
+ * was there to the moment the last value was in place.
+ *
+ * Figures: elements_per_s is elements / seconds_median. bus_bytes_per_s is
+ * what one direction of a link carries, 2(n-1)/n * encoded bytes / seconds
+ * (the "bus bandwidth" of NCCL's tests). bytes_sent and cpu_seconds are sums
+ * over the ranks that were measured, per round.
+ */
+#ifndef LOCO_DAEMON_BENCH_ALLREDUCE_H
+#define LOCO_DAEMON_BENCH_ALLREDUCE_H
+
+#include "daemon/bench_rank.h"
+
+#define BENCH_ROUNDS_MAX 10000
+
+struct bench_result {
+    double seconds_median, seconds_min, commit_seconds_median;
+    double elements_per_s, bus_bytes_per_s;
+    double bytes_sent, cpu_seconds, max_error;
+    uint64_t max_rss_bytes, rounds_aborted;
+    char error[BENCH_ERROR_MAX];
+};
+
+/* All opt->n ranks on this machine. In the parent: 0 or a negative code with
+ * result->error set. A forked rank returns here too, with *child set: its
+ * process must end with that exit code (0 or 1) and print nothing. */
+int bench_allreduce_local(const struct bench_rank_options *opt,
+                          struct bench_result *result,
+                          bool *child);
+
+/* One rank of opt->address[]; the figures are this rank's. */
+int bench_allreduce_rank(const struct bench_rank_options *opt,
+                         struct bench_result *result);
+
+#endif

@@ -1,0 +1,65 @@
+/* bench_internal.h - the inside of bench_rank.h, for the bench_*.c files.
+ *
+ *   bench_rank.c     one peer: node, shell, meeting, parting
+ *   bench_machine.c  what stands in for the machine: segments and actions
+ *   bench_vector.c   contribution and result, and whether it is right
+ */
+#ifndef LOCO_DAEMON_BENCH_INTERNAL_H
+#define LOCO_DAEMON_BENCH_INTERNAL_H
+
+#include <uv.h>
+
+#include "daemon/bench_rank.h"
+#include "daemon/node.h"
+#include "p2p/uv/loop.h"
+#include "p2p/uv/worker.h"
+#include "proto/sign.h"
+
+#define BENCH_RULES_MAX 256
+#define BENCH_MEET_S    60 /* for all ranks to find each other */
+
+struct rank {
+    struct bench_rank_options opt;
+    struct bench_figures *figures;
+    int rc;
+    /* memory */
+    size_t vector_bytes, wire_bytes;
+    float *input, *result;
+    uint8_t *wire; /* of the attempt in flight, then of the last commit */
+    uint64_t attempt;
+    uint64_t decoded; /* elements of the attempt that are in the result */
+    struct run_terms terms;
+    /* the peer */
+    struct identity identity;
+    struct signer signer;
+    struct frame_rule rules[BENCH_RULES_MAX];
+    uv_loop_t loop;
+    uv_timer_t meet, pause;
+    struct shell *shell;
+    struct node *node;
+    struct worker_pool workers;
+    unsigned n_open;
+    /* the round */
+    struct worker_job hash_job;
+    struct local_event hashed; /* the answer that the job prepares */
+    bool hashing;
+    struct bench_sample now;
+    uint64_t round; /* of `now`; 0: none */
+};
+
+/* bench_rank.c: end the run with this sentence; the first one counts. */
+void bench_give_up(struct rank *r, int rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* bench_machine.c: what the shell calls. */
+struct shell_calls bench_calls(struct rank *r);
+
+/* bench_vector.c. All pages are touched: a round must not pay for the first
+ * use of memory. LOCO_ENOMEM with the sentence said. */
+int bench_vectors_make(struct rank *r);
+void bench_vectors_free(struct rank *r);
+
+/* Every stride-th element against the exact mean, into figures->max_error. */
+void bench_vectors_check(struct rank *r, uint64_t stride);
+
+#endif

@@ -1,0 +1,305 @@
+/* bench_machine.c - see bench_internal.h: a machine without a model.
+ *
+ * TRAIN is a pause, the contribution is always the same; finished pieces of
+ * the ring are decoded while they are in the cache; HASH runs on a worker as
+ * in the daemon; APPLY only notes the time and looks at the result.
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "daemon/bench_internal.h"
+#include "p2p/ring.h"
+#include "proto/base/err.h"
+#include "proto/hash.h"
+
+#define PAUSE_MS     20
+#define CHECK_STRIDE 4099 /* every so many elements are checked each round */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+/* ---- segments --------------------------------------------------------- */
+
+/* Another attempt starts the result anew. */
+static uint8_t *wire_of(struct rank *r, const struct segment *s)
+{
+    if (s->buffer != BUFFER_RING || r->hashing) {
+        return NULL;
+    }
+    if (s->attempt != r->attempt) {
+        r->attempt = s->attempt;
+        r->decoded = 0;
+    }
+    return r->wire + r->opt.codec->bytes(s->offset);
+}
+
+static size_t on_wire_len(void *self, const struct segment *s)
+{
+    const struct rank *r = self;
+
+    return r->opt.codec->bytes(s->len);
+}
+
+/* Partial sums and results go out from where they lie. */
+static const uint8_t *on_lend(void *self, const struct segment *s)
+{
+    return s->op == SEGMENT_COPY ? wire_of(self, s) : NULL;
+}
+
+/* Results come in where they stay. */
+static uint8_t *on_place(void *self, const struct segment *s)
+{
+    return s->op == SEGMENT_COPY ? wire_of(self, s) : NULL;
+}
+
+static int on_fill(void *self, const struct segment *s, uint8_t *dst)
+{
+    struct rank *r = self;
+
+    if (wire_of(r, s) == NULL || s->op != SEGMENT_ENCODE) {
+        return LOCO_ENOENT;
+    }
+    return r->opt.codec->encode(dst, r->input + s->offset, s->len,
+                                (float)s->scale);
+}
+
+/* What became final may complete the result. */
+static void count(struct rank *r, const struct segment *s)
+{
+    r->decoded += s->len;
+    if (r->decoded == r->opt.elements) {
+        r->now.reduced_ns = uv_hrtime();
+        r->now.cpu_ns = cpu_ns() - r->now.cpu_ns;
+    }
+}
+
+static int
+on_take(void *self, const struct segment *s, const uint8_t *src, size_t len)
+{
+    struct rank *r = self;
+    const struct codec *c = r->opt.codec;
+    uint8_t *at = wire_of(r, s);
+    struct codec_op op = {
+        .own = r->input + s->offset,
+        .n = s->len,
+        .scale = (float)s->scale,
+        .result = s->final ? r->result + s->offset : NULL,
+    };
+    int rv;
+
+    (void)len;
+    if (at == NULL) {
+        return LOCO_ENOENT;
+    }
+    rv = s->op == SEGMENT_ADD ? c->add_op(at, src, &op)
+                              : c->decode(op.result, at, s->len);
+    if (rv == 0 && s->final) {
+        count(r, s);
+    }
+    return rv;
+}
+
+static int on_save(void *self, const uint8_t *bytes, size_t len)
+{
+    (void)self; /* a benchmark is not restarted */
+    (void)bytes;
+    (void)len;
+    return 0;
+}
+
+/* ---- the machine's actions -------------------------------------------- */
+
+static void post(struct rank *r, const struct local_event *event)
+{
+    (void)shell_post(r->shell, event);
+}
+
+static void configure(struct rank *r)
+{
+    struct local_event e = {.type = LOCAL_CONFIGURED, .terms = &r->terms};
+    const struct codec *c = r->opt.codec;
+    uint64_t blocks = r->opt.segment_bytes / c->bytes(c->block);
+
+    blocks = blocks > 0 ? blocks : 1;
+    r->terms = (struct run_terms){
+        .n_params = r->opt.elements,
+        .block = c->block,
+        .segment_elements = (uint32_t)blocks * c->block,
+        .period = 1,
+        .min_peers = r->opt.n,
+        .grace_ms = BENCH_MEET_S * 1000,
+        .fork_after_ms = BENCH_MEET_S * 1000,
+        .progress_floor_bytes_per_s = 1024,
+    };
+    r->terms.chunk_segments = RING_CHUNK_SEGMENTS;
+    r->terms.segment_wire_bytes = (uint32_t)c->bytes(r->terms.segment_elements);
+    post(r, &e);
+}
+
+/* Whether all ranks of this machine are between two rounds. */
+static bool all_paused(const struct rank *r)
+{
+    for (uint32_t k = 0; r->opt.board != NULL && k < r->opt.n; k++) {
+        if (atomic_load(&r->opt.board[k].paused) < r->round) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The contribution is there. */
+static void start_round(uv_timer_t *timer)
+{
+    struct rank *r = timer->data;
+    struct local_event e = {.type = LOCAL_TRAINED, .tokens = 1};
+    struct shell_stats net;
+
+    if (!all_paused(r)) {
+        (void)uv_timer_start(timer, start_round, 1, 0);
+        return;
+    }
+    e.inner_step = r->round;
+    shell_stats(r->shell, &net);
+    r->now = (struct bench_sample){.bytes_sent = net.bytes_sent};
+    r->now.cpu_ns = cpu_ns();
+    r->now.start_ns = uv_hrtime();
+    post(r, &e);
+}
+
+/* Training is a short pause: nobody contributes while another rank has not
+ * finished the round before. */
+static void train(struct rank *r)
+{
+    r->round++;
+    if (r->opt.board != NULL) {
+        atomic_store(&r->opt.board[r->opt.rank].paused, r->round);
+    }
+    (void)uv_timer_start(&r->pause, start_round, PAUSE_MS, 0);
+}
+
+static void hash_run(struct worker_job *job)
+{
+    struct rank *r = job->data;
+
+    hash_tree(r->wire, r->wire_bytes, &r->hashed.hash);
+}
+
+static void hash_done(struct worker_job *job, int status)
+{
+    struct rank *r = job->data;
+
+    r->hashing = false;
+    if (status == 0) {
+        post(r, &r->hashed);
+    }
+}
+
+static void hash(struct rank *r, const struct action *a)
+{
+    r->hashed = (struct local_event){
+        .type = LOCAL_HASHED,
+        .buffer = a->buffer,
+        .index = a->index,
+        .request = a->request,
+    };
+    if (a->buffer != BUFFER_RING || a->encode || r->hashing ||
+        a->request != r->attempt) {
+        r->hashed.rc = LOCO_ENOENT;
+        post(r, &r->hashed);
+        return;
+    }
+    r->hashing = true;
+    r->hash_job.data = r;
+    (void)worker_submit(&r->workers, &r->hash_job, hash_run, hash_done);
+}
+
+static void apply(struct rank *r, const struct action *a)
+{
+    struct local_event e = {.type = LOCAL_APPLIED, .round = a->round};
+    struct shell_stats net;
+
+    if (a->rebase || a->buffer != BUFFER_RING || a->round != r->round ||
+        r->now.reduced_ns == 0) {
+        bench_give_up(
+            r, LOCO_ETIMEOUT,
+            "round %llu was committed without rank %u: the machine is too "
+            "busy, or the network too slow",
+            (unsigned long long)a->round, r->opt.rank);
+        return;
+    }
+    r->now.committed_ns = uv_hrtime();
+    shell_stats(r->shell, &net);
+    r->now.bytes_sent = net.bytes_sent - r->now.bytes_sent;
+    if (a->round > r->opt.warmup) {
+        r->figures->sample[a->round - r->opt.warmup - 1] = r->now;
+    }
+    bench_vectors_check(
+        r, a->round == r->opt.warmup + r->opt.rounds ? 1 : CHECK_STRIDE);
+    /* Any hash does that all ranks have in common. */
+    e.params_hash = e.momentum_hash = r->hashed.hash;
+    post(r, &e);
+}
+
+static void
+log_line(const struct rank *r, const struct action *a, const struct out *out)
+{
+    if (r->opt.verbose) {
+        (void)fprintf(stderr, "rank %u: %.*s\n", r->opt.rank, (int)a->len,
+                      (const char *)out->bytes + a->bytes);
+    }
+}
+
+static void on_local(void *self, const struct action *a, const struct out *out)
+{
+    struct rank *r = self;
+    struct local_event e = {.type = LOCAL_LOADED, .round = a->round};
+
+    switch (a->type) {
+    case ACTION_CONFIGURE:
+        configure(r);
+        return;
+    case ACTION_LOAD:
+        if (!a->from_seed) {
+            e.rc = LOCO_ENOENT;
+        }
+        post(r, &e);
+        return;
+    case ACTION_TRAIN:
+        uv_timer_stop(&r->meet);
+        train(r);
+        return;
+    case ACTION_HASH:
+        hash(r, a);
+        return;
+    case ACTION_APPLY:
+        apply(r, a);
+        return;
+    case ACTION_LOG:
+        log_line(r, a, out);
+        return;
+    case ACTION_STOP:
+        uv_stop(&r->loop);
+        return;
+    default:
+        return; /* nothing to evaluate, keep or write here */
+    }
+}
+
+struct shell_calls bench_calls(struct rank *r)
+{
+    return (struct shell_calls){
+        .self = r,
+        .wire_len = on_wire_len,
+        .fill = on_fill,
+        .lend = on_lend,
+        .place = on_place,
+        .take = on_take,
+        .save = on_save,
+        .local = on_local,
+    };
+}

@@ -1,0 +1,90 @@
+/* bench_vector.c - see bench_internal.h. */
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "daemon/bench_internal.h"
+#include "proto/base/err.h"
+
+/* Element i of a rank's contribution, in [-1, 1): fractions of 16 bits, so
+ * that sums of a few ranks are exact in double precision. */
+static float element(uint32_t rank, uint64_t i)
+{
+    uint32_t x = (uint32_t)(i * 2654435761U) ^ (rank + 1) * 0x9e3779b9U;
+
+    x ^= x >> 15;
+    x *= 0x2c1b3c6dU;
+    return (float)(x >> 16) / 32768.0F - 1.0F;
+}
+
+static double mean_of(uint32_t n, uint64_t i)
+{
+    double sum = 0;
+
+    for (uint32_t k = 0; k < n; k++) {
+        sum += (double)element(k, i);
+    }
+    return sum / n;
+}
+
+/* Compare, and spoil what was compared, so that the next round must write it
+ * again. */
+void bench_vectors_check(struct rank *r, uint64_t stride)
+{
+    for (uint64_t i = 0; i < r->opt.elements; i += stride) {
+        double error = fabs((double)r->result[i] - mean_of(r->opt.n, i));
+
+        if (!(error <= r->figures->max_error)) {
+            r->figures->max_error = error;
+        }
+        r->result[i] = NAN;
+    }
+}
+
+/* Pages of 2 MiB where the system gives them, all touched: a round must not
+ * pay for the first use of memory. */
+static void *map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED) {
+        return NULL;
+    }
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    memset(p, 0, bytes);
+    return p;
+}
+
+int bench_vectors_make(struct rank *r)
+{
+    r->vector_bytes = r->opt.elements * sizeof(float);
+    r->wire_bytes = r->opt.codec->bytes(r->opt.elements);
+    r->input = map(r->vector_bytes);
+    r->result = map(r->vector_bytes);
+    r->wire = map(r->wire_bytes);
+    if (r->input == NULL || r->result == NULL || r->wire == NULL) {
+        bench_give_up(r, LOCO_ENOMEM,
+                      "no memory for %llu elements: take fewer with --elements",
+                      (unsigned long long)r->opt.elements);
+        return LOCO_ENOMEM;
+    }
+    for (uint64_t i = 0; i < r->opt.elements; i++) {
+        r->input[i] = element(r->opt.rank, i);
+        r->result[i] = NAN;
+    }
+    return 0;
+}
+
+void bench_vectors_free(struct rank *r)
+{
+    if (r->input != NULL) {
+        (void)munmap(r->input, r->vector_bytes);
+    }
+    if (r->result != NULL) {
+        (void)munmap(r->result, r->vector_bytes);
+    }
+    if (r->wire != NULL) {
+        (void)munmap(r->wire, r->wire_bytes);
+    }
+}

@@ -1,0 +1,28 @@
+/* conn_internal.h - shared by the conn_*.c files; see conn.h. */
+#ifndef LOCO_P2P_UV_CONN_INTERNAL_H
+#define LOCO_P2P_UV_CONN_INTERNAL_H
+
+#include "p2p/uv/shell.h"
+
+#define CONTAINER_OF(p, type, field)                                           \
+    ((type *)(void *)((char *)(p)-offsetof(type, field)))
+
+/* conn.c: it is dead for reason rc; the owner is told once. */
+void conn_fail(struct conn *c, int rc);
+
+/* conn.c: conn_fail(LOCO_ETIMEOUT) then, unless the timer is stopped. */
+void conn_set_deadline(struct conn *c, uint32_t limit_ms);
+
+/* conn_shake.c: keys for a new connection; begin, once the socket is there;
+ * look at what head[] holds. */
+void conn_shake_init(struct conn *c);
+void conn_start_shaking(struct conn *c);
+void conn_read_handshake(struct conn *c);
+
+/* conn_read.c */
+int conn_start_reading(struct conn *c);
+
+/* conn_write.c: queue a copy of bytes[len] as they are. */
+int conn_write_copy(struct conn *c, const uint8_t *bytes, size_t len);
+
+#endif
