@@ -2,7 +2,7 @@
  *
  *   op(a) (m, k)  op(b) (k, n)  c (m, n)
  *
- * Blocked so that the reference is bearable in tests: a block of op(b) is copied
+ * Blocked so that tests can bear the reference: a block of op(b) is copied
  * to the stack in row order, which makes the inner loop one a[i, k] times one
  * row for all four kinds of product. Sums run over k in order.
  */
