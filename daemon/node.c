@@ -65,7 +65,7 @@ static void open_members(struct node *n)
         .suspect_ms = n->t.suspect_ms,
         .dead_ms = n->t.dead_ms,
         .redial_ms = n->t.redial_ms,
-        .links_wanted = 8, /* the active view: HyParView's 5 to 8 */
+        .links_wanted = NODE_LINKS_WANTED,
     };
     static const struct peer_id none;
 

@@ -49,6 +49,9 @@ struct node_pending {
     uint8_t bytes[1500]; /* a STORE request is below that */
 };
 
+/* Links that a node looks for: HyParView's active view of 5 to 8. */
+#define NODE_LINKS_WANTED 8
+
 /* How much of our contribution is in the commit that is being applied. Of a
  * part the rest is given up: who knows which elements to keep is gone. */
 enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };

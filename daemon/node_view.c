@@ -135,6 +135,8 @@ static void found_advance(struct node *n)
             need = 1; /* nobody else came back */
         }
     }
+    /* Whoever founds needs a link to everybody who is to sign. */
+    n->members.opt.links_wanted = NODE_LINKS_WANTED + need;
     if (!lowest || n_rows + 1 < need ||
         n->now - n->found_stable_ms < STABLE_MS * n->opt.time_scale ||
         (n->members.n_bootstrap > 0 && !n->members.reached)) {
@@ -223,6 +225,7 @@ void node_on_adopted(struct node *n)
             (unsigned long long)v->epoch, v->n_members,
             (unsigned long long)v->round, v->fork ? ", fork" : "");
     note_left_out(n);
+    n->members.opt.links_wanted = NODE_LINKS_WANTED;
     n->members.beat_at_ms = n->now; /* who joins waits to hear it */
     node_sync_reset(n);
     if (r->round == v->round && round_decided(r, &v->commit)) {

@@ -149,6 +149,8 @@ void round_begin(struct round *r,
                  uint64_t now_ms,
                  struct out *out)
 {
+    bool next; /* follows in the same view */
+
     if (r->phase != ROUND_COMMITTED && r->epoch == view_of(r)->epoch &&
         r->round == round && hash32_eq(&r->view, &r->ballot->hash) &&
         hash32_eq(&r->base, base)) {
@@ -175,6 +177,8 @@ void round_begin(struct round *r,
         !hash32_eq(&r->base, base)) {
         r->kept.n = 0; /* of another round */
     }
+    next = r->epoch == view_of(r)->epoch && r->round + 1 == round &&
+           hash32_eq(&r->view, &r->ballot->hash);
     /* Every earlier attempt is over, also those that we took no part in: a
      * frame of one of them must not block a data connection for ever. */
     if (attempt_of(view_of(r)->epoch, round) <= r->barred) {
@@ -193,7 +197,9 @@ void round_begin(struct round *r,
     r->tokens_before = tokens_before;
     r->phase = ROUND_TRAINING;
     r->frozen = r->has_plan = r->in_plan = false;
-    r->ready = r->voted = r->plan_mask = 0;
+    r->ready = next ? r->early : 0;
+    memcpy(r->readies, r->earlies, sizeof r->readies);
+    r->early = r->voted = r->plan_mask = 0;
     r->possible_ms = r->half_ready_ms = 0;
     r->committed = r->want_change = r->overdue = false;
     if (r->contributed && r->has_state) {
@@ -659,7 +665,9 @@ static void on_vote(struct round *r, int index, const struct vote *v)
 static void
 on_ready(struct round *r, int index, const struct ready *m, uint64_t now_ms)
 {
-    if (m->body.epoch != r->epoch || m->body.round != r->round ||
+    bool early = m->body.round == r->round + 1;
+
+    if (m->body.epoch != r->epoch || (m->body.round != r->round && !early) ||
         !hash32_eq(&m->body.view, &r->ballot->hash)) {
         return;
     }
@@ -671,6 +679,11 @@ on_ready(struct round *r, int index, const struct ready *m, uint64_t now_ms)
     if (m->body.tokens > ROUND_TOKENS_MAX ||
         !inherit_claims_valid(&m->body, r->terms.n_params, r->terms.block)) {
         r->malformed++;
+        return;
+    }
+    if (early) {
+        r->early |= BIT(index);
+        r->earlies[index] = m->body;
         return;
     }
     r->ready |= BIT(index);

@@ -77,6 +77,10 @@ struct round {
 
     uint64_t ready; /* bit i: member i of the view */
     struct ready_body readies[VIEW_MEMBERS_MAX];
+    /* READY of the next round, from members who knew of the commit of this one
+     * before we did; checked, and taken in when it begins. */
+    uint64_t early;
+    struct ready_body earlies[VIEW_MEMBERS_MAX];
     uint64_t possible_ms;   /* since when a plan is possible; 0: not yet */
     uint64_t half_ready_ms; /* since when more than half is ready; 0: no */
 

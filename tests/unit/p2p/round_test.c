@@ -298,6 +298,48 @@ static void a_new_attempt_cancels_all_earlier_ones_unseen_ones_too(void **state)
     cast_close(c);
 }
 
+/* Who hears the last vote first is ready first. Dropped, its READY would cost
+ * the next round the time until it is repeated. */
+static void a_ready_before_our_own_commit_is_kept(void **state)
+{
+    struct cast *c = begin(3);
+    int boss, fast;
+
+    (void)state;
+    all_contribute(c);
+    for (int i = 0; i < 3; i++) {
+        reduced(c, i, 9);
+    }
+    boss = actor_of(c, view_coordinator(&c->a[0]->ballot.cert.body, 2));
+    fast = other_than(boss, -1) % 3;
+    {
+        struct ready m = {.body = c->a[fast]->round.readies[0]};
+
+        m.body.round = 2;
+        m.body.epoch = c->a[boss]->round.epoch;
+        m.body.view = c->a[boss]->ballot.hash;
+        m.body.tokens = 77;
+        assert_int_equal(c->a[boss]->round.round, 1); /* no commit there yet */
+        assert_int_equal(message_sign(&c->a[fast]->signer, &ready_body_schema,
+                                      &m.body, m.sig),
+                         0);
+        say(c, fast, boss, MESSAGE_READY, &m);
+        assert_false(c->a[boss]->round.committed);
+        cast_run(c);
+        assert_int_equal(c->a[boss]->n_committed, 1);
+        c->out->n = 0;
+        round_begin(&c->a[boss]->round, 2, &c->a[boss]->commit, NULL, 0,
+                    c->now_ms, c->out);
+        for (uint32_t k = 0; k < 3; k++) {
+            bool is = actor_of(c, k) == fast;
+
+            assert_int_equal(c->a[boss]->round.ready >> k & 1, is);
+            assert_true(!is || c->a[boss]->round.readies[k].tokens == 77);
+        }
+    }
+    cast_close(c);
+}
+
 static void who_gave_a_closing_statement_never_votes(void **state)
 {
     struct cast *c = begin(3);
@@ -476,6 +518,7 @@ int main(void)
         cmocka_unit_test(there_is_one_plan_in_an_attempt),
         cmocka_unit_test(
             a_new_attempt_cancels_all_earlier_ones_unseen_ones_too),
+        cmocka_unit_test(a_ready_before_our_own_commit_is_kept),
         cmocka_unit_test(who_gave_a_closing_statement_never_votes),
         cmocka_unit_test(a_vote_is_in_the_closing_statement),
         cmocka_unit_test(absurd_weights_stop_nobody),
