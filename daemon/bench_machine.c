@@ -285,6 +285,12 @@ static void on_local(void *self, const struct action *a, const struct out *out)
     case ACTION_STOP:
         uv_stop(&r->loop);
         return;
+    case ACTION_INHERIT: /* every attempt is measured whole */
+        (void)shell_post(r->shell,
+                         &(struct local_event){.type = LOCAL_INHERITED,
+                                               .rc = LOCO_ENOENT,
+                                               .request = a->request});
+        return;
     default:
         return; /* nothing to evaluate, keep or write here */
     }

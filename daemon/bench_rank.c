@@ -176,8 +176,11 @@ static void close_all(struct rank *r)
 {
     bool workers = r->n_open > 0;
 
-    if (workers) {
+    if (workers) { /* a job that ends posts to the shell */
         worker_close(&r->workers, on_workers_closed);
+        while (r->n_open > (r->shell != NULL)) {
+            (void)uv_run(&r->loop, UV_RUN_ONCE);
+        }
     }
     if (r->shell != NULL) {
         shell_close(r->shell, on_closed, r);

@@ -116,8 +116,18 @@ void machine_inherit(struct machine *m, const struct action *a)
         }
     }
     if (to == NULL) {
+        /* Nothing of that attempt may be sent or hashed: it would be junk. */
+        m->refused_attempt = a->request;
+        ev.request = a->request;
         (void)shell_post(m->shell, &ev);
         return;
+    }
+    for (int i = 0; i < WIRE_SLOTS; i++) { /* of another branch */
+        struct wire_slot *s = &m->wire[i];
+
+        if (s != to && s->use == WIRE_RING && s->attempt == a->request) {
+            s->attempt = 0;
+        }
     }
     to->attempt = a->request;
     to->hashed = 0;
@@ -197,7 +207,9 @@ static bool in_bounds(const struct machine *m, const struct segment *s)
 /* Where a piece of the round in flight lies; NULL: no slot or no model yet. */
 static uint8_t *ring_at(struct machine *m, const struct segment *s)
 {
-    struct wire_slot *slot = slot_for(m, WIRE_RING, s->attempt);
+    struct wire_slot *slot = s->attempt == m->refused_attempt
+                                 ? NULL
+                                 : slot_for(m, WIRE_RING, s->attempt);
 
     return slot == NULL || m->trainer == NULL
                ? NULL
@@ -470,7 +482,8 @@ void machine_hash(struct machine *m, const struct action *a)
     if (a->buffer == BUFFER_RING) {
         slot = a->encode ? slot_for(m, WIRE_RING, a->request)
                          : slot_find(m, WIRE_RING, a->request);
-        ready = slot != NULL && m->trainer != NULL;
+        ready = slot != NULL && m->trainer != NULL &&
+                a->request != m->refused_attempt;
     } else if (a->buffer == BUFFER_REDUCED) {
         slot = slot_find(m, WIRE_FETCHED, a->index);
         ready = slot != NULL;

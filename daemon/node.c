@@ -440,7 +440,7 @@ static void on_local(struct node *n, const struct local_event *e)
         }
         return;
     case LOCAL_INHERITED:
-        round_disinherited(&n->round);
+        round_disinherited(&n->round, e->request, n->out);
         return;
     case LOCAL_PAUSE:
     case LOCAL_RESUME:

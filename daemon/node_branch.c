@@ -67,6 +67,7 @@ static void leave_view(struct node *n, const char *why)
     n->round.has_plan = false;
     n->round.phase = ROUND_TRAINING;
     n->round.barred = 0;
+    n->round.kept.n = 0;
     n->known = n->applied;
     n->has_other = false;
     node_sync_reset(n);

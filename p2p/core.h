@@ -136,7 +136,7 @@ struct local_event {
     double bits_per_byte;
     enum buffer_kind buffer;
     uint64_t index;
-    uint64_t request;              /* HASHED: that of the action */
+    uint64_t request;              /* HASHED, INHERITED: that of the action */
     struct hash32 hash;            /* HASHED (of STATE: the two below) */
     struct hash32 params_hash;     /* LOADED, APPLIED */
     struct hash32 momentum_hash;   /* LOADED, APPLIED */

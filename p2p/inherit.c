@@ -21,7 +21,8 @@ void inherit_keep(struct inherit *h,
     uint32_t n = 0;
 
     h->attempt = attempt;
-    while (n < plan->n_ranges && (n == 0 || plan->ranges[n - 1].upto < final)) {
+    while (n < plan->n_ranges &&
+           (n == 0 ? final > 0 : plan->ranges[n - 1].upto < final)) {
         h->ranges[n] = plan->ranges[n];
         h->ranges[n].upto = least(plan->ranges[n].upto, final);
         n++;
@@ -171,6 +172,26 @@ static bool contributed(const struct plan_range *r,
     return false;
 }
 
+/* Whether this member's contribution is in all that it claims: only then can it
+ * be in a plan that inherits it, and bring the bytes. */
+static bool is_in_claims(const struct inherit *h,
+                         const struct ready_body *ready,
+                         const struct peer_id *peer)
+{
+    for (uint32_t i = 0; i < ready->n_claims; i++) {
+        const struct plan_range *known = range_of(h, &ready->claims[i].plan);
+
+        if (known == NULL) {
+            break;
+        }
+        if (!contributed(known, peer, ready->tokens, ready->first_step,
+                         ready->last_step)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 uint64_t inherit_choose(const struct inherit *h,
                         const struct ready_body *readies,
                         const struct peer_id *ids,
@@ -181,8 +202,9 @@ uint64_t inherit_choose(const struct inherit *h,
 
     plan->n_ranges = 0;
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
-        if ((ready >> i & 1) && known_upto(h, &readies[i]) >
-                                    (best == NULL ? 0 : known_upto(h, best))) {
+        if ((ready >> i & 1) && is_in_claims(h, &readies[i], &ids[i]) &&
+            known_upto(h, &readies[i]) >
+                (best == NULL ? 0 : known_upto(h, best))) {
             best = &readies[i];
         }
     }
@@ -250,7 +272,7 @@ bool inherit_fits(const struct inherit *h,
 
         if (r->upto <= at || !is_cut(r->upto, elements, block) ||
             r->n_contributors == 0 ||
-            (known != NULL && !same_contributors(known, r)) ||
+            (own != NULL && known != NULL && !same_contributors(known, r)) ||
             (own != NULL && !contributed(r, self, own->tokens, own->first_step,
                                          own->last_step))) {
             return false;
@@ -276,7 +298,7 @@ uint64_t inherit_share(const struct plan_body *plan,
                        uint64_t last_step,
                        uint64_t elements)
 {
-    uint64_t share = in_members ? elements - inherit_total(plan) : 0, at = 0;
+    uint64_t share = 0, at = 0;
 
     for (uint32_t i = 0; i < plan->n_ranges; i++) {
         const struct plan_range *r = &plan->ranges[i];
@@ -289,8 +311,11 @@ uint64_t inherit_share(const struct plan_body *plan,
                 found || (id_eq(&c->peer, peer) && c->first_step < last_step &&
                           first_step < c->last_step);
         }
+        if (r->upto <= at || r->upto > elements) {
+            return 0; /* no range of such a vector */
+        }
         share += found ? r->upto - at : 0;
         at = r->upto;
     }
-    return share;
+    return share + (in_members ? elements - at : 0);
 }

@@ -105,10 +105,36 @@ static void ready_send(struct round *r, uint64_t mask, struct out *out)
     }
 }
 
-/* The attempt that ends here failed: what of it is final stays. */
+/* Whether members voted for different bytes: nobody knows whose are right. */
+static bool votes_differ(const struct round *r)
+{
+    const struct vote_body *first = NULL;
+
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        const struct vote_body *v = &r->votes[i].body;
+
+        if (!(r->voted & r->plan_mask & BIT(i)) ||
+            !hash32_eq(&v->plan, &r->plan_hash)) {
+            continue;
+        }
+        first = first == NULL ? v : first;
+        if (!hash32_eq(&v->result, &first->result)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The attempt that ends here failed: what of it is final stays, unless the next
+ * one would inherit what made this one fail. */
 static void keep(struct round *r)
 {
     struct peer_id ids[VIEW_MEMBERS_MAX];
+
+    if (r->spoiled || votes_differ(r)) {
+        r->kept.n = 0;
+        return;
+    }
 
     if (!r->in_plan || r->plan.body.n_members < 2) {
         return; /* the buffer is as the attempt before left it */
@@ -196,7 +222,7 @@ void round_begin(struct round *r,
     }
     r->tokens_before = tokens_before;
     r->phase = ROUND_TRAINING;
-    r->frozen = r->has_plan = r->in_plan = false;
+    r->frozen = r->has_plan = r->in_plan = r->spoiled = false;
     r->ready = next ? r->early : 0;
     memcpy(r->readies, r->earlies, sizeof r->readies);
     r->early = r->voted = r->plan_mask = 0;
@@ -231,12 +257,16 @@ void round_contribution_clear(struct round *r)
     memset(&r->mine, 0, sizeof r->mine);
 }
 
-void round_disinherited(struct round *r)
+void round_disinherited(struct round *r, uint64_t attempt, struct out *out)
 {
-    r->kept.n = 0;
-    if (r->phase == ROUND_REDUCING || r->phase == ROUND_HASHING) {
-        change(r, "what earlier attempts had finished is gone here");
+    if (!r->in_plan || attempt != r->ring.attempt ||
+        (r->phase != ROUND_REDUCING && r->phase != ROUND_HASHING)) {
+        return;
     }
+    r->spoiled = true;
+    r->phase = ROUND_READY; /* neither the ring nor a hash goes on */
+    cancel(attempt, out);
+    change(r, "what earlier attempts had finished is gone here");
 }
 
 /* ---- the plan --------------------------------------------------------- */
@@ -450,10 +480,12 @@ static void take_over(struct round *r, struct out *out)
 
     if (holds > 0) {
         a = out_add(out, ACTION_INHERIT);
-        if (a != NULL) {
-            a->attempt = r->kept.attempt;
-            a->request = r->ring.attempt;
+        if (a == NULL) {
+            r->spoiled = true;
+            return;
         }
+        a->attempt = r->kept.attempt;
+        a->request = r->ring.attempt;
         inherit_move(&r->kept, holds, r->ring.attempt);
     }
 }
@@ -604,6 +636,44 @@ static void try_commit(struct round *r)
     r->broken = MEMBERS_NONE;
 }
 
+/* The longest that one segment may take. */
+static uint64_t hop_limit_ms(const struct round *r)
+{
+    uint64_t floor = r->terms.progress_floor_bytes_per_s;
+
+    return r->opt.hop_ms +
+           (floor > 0 ? r->terms.segment_wire_bytes * 1000ULL / floor : 0);
+}
+
+/* Who has all votes soon while another member still gets what it lacked of the
+ * inherited part: so long that may take. */
+static uint64_t fill_limit_ms(const struct round *r)
+{
+    const struct plan_body *p = &r->plan.body;
+    uint64_t total = inherit_total(p), most = 0;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        uint64_t lacks = total - p->members[k].holds;
+
+        most = lacks > most ? lacks : most;
+    }
+    return (most + r->terms.segment_elements - 1) / r->terms.segment_elements *
+           hop_limit_ms(r);
+}
+
+/* A ring that others are in may take the whole vector twice at the floor rate;
+ * they watch it hop by hop, this is only the last resort of who does not. */
+static uint64_t ring_limit_ms(const struct round *r)
+{
+    uint64_t floor = r->terms.progress_floor_bytes_per_s;
+    uint64_t segments = r->terms.n_params / r->terms.segment_elements + 1;
+
+    return 4ULL * r->opt.vote_ms + r->terms.grace_ms +
+           (floor > 0
+                ? 2 * segments * (r->terms.segment_wire_bytes * 1000ULL / floor)
+                : 0);
+}
+
 static void vote_own(struct round *r, uint64_t now_ms, struct out *out)
 {
     struct vote msg = {0};
@@ -619,7 +689,7 @@ static void vote_own(struct round *r, uint64_t now_ms, struct out *out)
     }
     r->phase = ROUND_VOTED;
     message_commit_hash(&r->plan.body, &r->result, &r->commit_hash);
-    r->vote_due_ms = now_ms + r->opt.vote_ms;
+    r->vote_due_ms = now_ms + r->opt.vote_ms + fill_limit_ms(r);
     r->resend_ms = now_ms + RESEND_MS;
     r->voted |= BIT(self_of(r));
     r->votes[self_of(r)] = msg;
@@ -820,14 +890,6 @@ bool round_commit_valid(const struct round *r, const struct commit *c)
 
 /* ---- time ------------------------------------------------------------- */
 
-static uint64_t hop_limit_ms(const struct round *r)
-{
-    uint64_t floor = r->terms.progress_floor_bytes_per_s;
-
-    return r->opt.hop_ms +
-           (floor > 0 ? r->terms.segment_wire_bytes * 1000ULL / floor : 0);
-}
-
 static void resend(struct round *r, uint64_t now_ms, struct out *out)
 {
     if (now_ms < r->resend_ms || r->frozen) {
@@ -873,8 +935,7 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
     } else if (r->phase == ROUND_VOTED && now_ms >= r->vote_due_ms) {
         change(r, "votes are missing");
     } else if (r->has_plan && !r->in_plan && r->phase != ROUND_COMMITTED &&
-               now_ms - r->started_ms >=
-                   4ULL * r->opt.vote_ms + r->terms.grace_ms) {
+               now_ms - r->started_ms >= ring_limit_ms(r)) {
         change(r, "a round that others hold does not end");
     }
 }

@@ -94,8 +94,9 @@ struct round {
     struct ring ring;
     uint64_t ring_progress, progress_ms;
 
-    struct inherit kept;  /* of failed attempts at this round */
-    bool exposed;         /* `mine` was in a ring */
+    struct inherit kept; /* of failed attempts at this round */
+    bool spoiled;        /* the wire buffer of this attempt is not to be kept */
+    bool exposed;        /* `mine` was in a ring */
     uint64_t n_inherited; /* elements, of all commits we were in */
     struct hash32 result, commit_hash;
     uint64_t voted; /* bit i: votes[i] is in */
@@ -162,8 +163,8 @@ void round_recv(struct round *r,
 
 void round_seg_done(struct round *r, const struct event *ev, struct out *out);
 
-/* The wire buffer of the earlier attempts is gone (INHERIT failed). */
-void round_disinherited(struct round *r);
+/* INHERIT into that attempt failed: what earlier ones had finished is gone. */
+void round_disinherited(struct round *r, uint64_t attempt, struct out *out);
 
 /* Tokens that a plan adds to the run: those of its members. Who is only in
  * inherited ranges has left, and its count with it. */

@@ -338,7 +338,9 @@ void local_action(void *self,
         break;
     case ACTION_INHERIT:
         if (!local_inherit(m, a->attempt, a->request)) {
-            struct local_event e = {.type = LOCAL_INHERITED, .rc = LOCO_ENOENT};
+            struct local_event e = {.type = LOCAL_INHERITED,
+                                    .rc = LOCO_ENOENT,
+                                    .request = a->request};
 
             local_tell(l, peer, &e);
         }

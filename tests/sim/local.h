@@ -107,6 +107,9 @@ void local_action(void *self,
 void local_timer(void *self, uint32_t peer, uint64_t token);
 void local_died(void *self, uint32_t peer);
 
+/* The next INHERIT of this machine finds its bytes gone. */
+void local_forget(struct local *l, uint32_t peer);
+
 /* Compute takes k times as long from now on. */
 void local_slow(struct local *l, uint32_t peer, uint32_t k);
 

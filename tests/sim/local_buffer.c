@@ -60,13 +60,21 @@ uint8_t *local_ring_at(struct local *l, struct machine *m, uint64_t attempt)
 
 bool local_inherit(struct machine *m, uint64_t from, uint64_t to)
 {
+    struct local_ring *kept = NULL;
+
     for (uint32_t k = 0; k < LOCAL_RINGS; k++) {
-        if (m->rings[k].attempt == from) {
-            m->rings[k].attempt = to;
-            return true;
-        }
+        struct local_ring *r = &m->rings[k];
+
+        kept = r->attempt == from ? r : kept;
+        r->attempt = r->attempt == to ? 0 : r->attempt; /* another branch's */
     }
-    return false;
+    if (kept == NULL || m->forgets) {
+        m->forgets = false;
+        m->ring_refused = to;
+        return false;
+    }
+    kept->attempt = to;
+    return true;
 }
 
 const uint8_t *
@@ -132,6 +140,9 @@ int local_hash_buffer(struct local *l,
 
     switch (a->buffer) {
     case BUFFER_RING:
+        if (a->request == m->ring_refused) {
+            return LOCO_ENOENT;
+        }
         ring = local_ring_at(l, m, a->request);
         m->ring_hashed = a->request;
         if (a->encode && a->segment.offset < l->opt.n_params) {
@@ -223,6 +234,12 @@ source(struct local *l, struct machine *m, const struct segment *seg)
     return NULL;
 }
 
+static bool is_refused(const struct machine *m, const struct segment *seg)
+{
+    return seg->buffer == BUFFER_RING && seg->attempt == m->ring_refused &&
+           m->ring_refused != 0;
+}
+
 int local_fill(void *self,
                uint32_t peer,
                const struct segment *seg,
@@ -234,7 +251,7 @@ int local_fill(void *self,
     size_t at;
     int rc = place(l, seg, &at);
 
-    if (rc != 0 || m->terms == NULL) {
+    if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
         return rc != 0 ? rc : LOCO_ENOENT;
     }
     if (seg->op == SEGMENT_ENCODE) {
@@ -302,7 +319,7 @@ int local_take(void *self,
     size_t at;
     int rc = place(l, seg, &at);
 
-    if (rc != 0 || m->terms == NULL) {
+    if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
         return rc != 0 ? rc : LOCO_ENOENT;
     }
     if (len != local_wire_len(l, peer, seg)) {
@@ -319,6 +336,11 @@ int local_take(void *self,
     }
     memcpy(to + at, src, len);
     return 0;
+}
+
+void local_forget(struct local *l, uint32_t peer)
+{
+    l->machines[peer].forgets = true;
 }
 
 size_t local_vector_bytes(const struct local *l)

@@ -48,7 +48,9 @@ struct machine {
     struct run_terms *terms;
     float *phi, *m, *theta, *contribution; /* (n_params) */
     struct local_ring rings[LOCAL_RINGS];
-    uint64_t ring_hashed; /* the attempt that was hashed last: to be applied */
+    bool forgets;          /* the next INHERIT fails */
+    uint64_t ring_refused; /* INHERIT failed for this attempt */
+    uint64_t ring_hashed;  /* the attempt that was hashed last: to be applied */
     struct local_reduced reduced[LOCAL_REDUCED];
     struct local_state states[LOCAL_STATES];
     struct local_state incoming;

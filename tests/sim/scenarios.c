@@ -25,6 +25,9 @@ static void arm_victim(void *data, uint64_t arg)
 
 static void setup_kill(struct sim *s)
 {
+    if (s->opt.seed % 4 == 0) {
+        local_forget(s->local, (s->victim + 1) % s->n);
+    }
     world_call(s->world, SIM_START_MS, arm_victim, s, 0);
     s->calm_ms = SIM_START_MS + 10000;
     /* The first view of three may hold two: one of them is no majority. */
@@ -285,7 +288,7 @@ static void trouble(struct sim *s)
     uint32_t a = (uint32_t)sim_draw(s, 0, s->n - 1);
     uint32_t b = (uint32_t)sim_draw(s, 0, s->n - 1);
 
-    switch (sim_draw(s, 0, 9)) {
+    switch (sim_draw(s, 0, 10)) {
     case 0:
         world_kill(s->world, a);
         break;
@@ -314,6 +317,9 @@ static void trouble(struct sim *s)
         break;
     case 8:
         local_slow(s->local, a, (uint32_t)sim_draw(s, 1, 8));
+        break;
+    case 9:
+        local_forget(s->local, a);
         break;
     default:
         world_fail_save(s->world, a);

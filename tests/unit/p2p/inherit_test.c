@@ -131,6 +131,22 @@ static void who_was_not_in_the_ring_waits_for_the_next_round(void **state)
     assert_int_equal(choose(&h[0], r, &late), 5);
 }
 
+/* Or one liar could stop every plan: chosen for its claim, then left out for
+ * its steps, and nobody holds what the plan inherits. */
+static void a_claim_without_the_contribution_is_not_chosen(void **state)
+{
+    static struct ready_body r[VIEW_MEMBERS_MAX];
+    struct inherit h[3];
+    const uint64_t final[] = {80, 640, 320};
+    struct plan_body p = plan_of(3);
+
+    (void)state;
+    readies_of(r, h, final);
+    p.members[1].last_step = 21; /* it holds most, and packed anew */
+    assert_int_equal(choose(&h[0], r, &p), 5);
+    assert_int_equal(inherit_total(&p), 320);
+}
+
 static void claims_of_an_unknown_plan_are_not_inherited(void **state)
 {
     static struct ready_body r[VIEW_MEMBERS_MAX];
@@ -284,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_claim_is_inherited_and_holds_are_true),
         cmocka_unit_test(who_was_not_in_the_ring_waits_for_the_next_round),
+        cmocka_unit_test(a_claim_without_the_contribution_is_not_chosen),
         cmocka_unit_test(claims_of_an_unknown_plan_are_not_inherited),
         cmocka_unit_test(
             a_second_failure_adds_a_range_and_cuts_what_was_not_here),

@@ -340,6 +340,67 @@ static void a_ready_before_our_own_commit_is_kept(void **state)
     cast_close(c);
 }
 
+/* A ring that has moved everything, and what READY would claim after it. */
+static uint32_t claims_after(struct round *r)
+{
+    struct ready_body next = {0};
+
+    r->ring.received = r->ring.sent =
+        (struct ring_cursor){.filled = true, .stripe = r->ring.n_stripes};
+    r->ballot->cert.body.epoch++;
+    round_begin(r, 1, &r->base, NULL, 0, 0, &(struct out){0});
+    inherit_claims(&r->kept, &next);
+    return next.n_claims;
+}
+
+/* Inherited, they would differ again, and again. */
+static void bytes_that_were_voted_on_differently_are_not_kept(void **state)
+{
+    (void)state;
+    for (int odd = 0; odd < 3; odd++) {
+        struct cast *c = begin(3);
+
+        all_contribute(c);
+        for (int i = 0; i < 3; i++) {
+            reduced(c, i, i == odd ? 8 : 9);
+        }
+        cast_run(c);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(claims_after(&c->a[i]->round), 0);
+        }
+        cast_close(c);
+    }
+    {
+        struct cast *c = begin(3);
+
+        all_contribute(c);
+        reduced(c, 0, 9);
+        reduced(c, 1, 9);
+        cast_run(c);
+        assert_int_equal(claims_after(&c->a[0]->round), 1);
+        cast_close(c);
+    }
+}
+
+static void without_its_bytes_nobody_votes_or_claims_them(void **state)
+{
+    struct cast *c = begin(3);
+    struct round *r = &c->a[1]->round;
+    struct hash32 hash = {.b = {9}};
+
+    (void)state;
+    all_contribute(c);
+    assert_int_equal(r->phase, ROUND_REDUCING);
+    round_disinherited(r, r->ring.attempt - 1, c->out); /* of another one */
+    assert_int_equal(r->phase, ROUND_REDUCING);
+    round_disinherited(r, r->ring.attempt, c->out);
+    assert_true(r->want_change);
+    round_hashed(r, r->ring.attempt, 0, &hash, c->now_ms, c->out);
+    assert_int_not_equal(r->phase, ROUND_VOTED);
+    assert_int_equal(claims_after(r), 0);
+    cast_close(c);
+}
+
 static void who_gave_a_closing_statement_never_votes(void **state)
 {
     struct cast *c = begin(3);
@@ -519,6 +580,8 @@ int main(void)
         cmocka_unit_test(
             a_new_attempt_cancels_all_earlier_ones_unseen_ones_too),
         cmocka_unit_test(a_ready_before_our_own_commit_is_kept),
+        cmocka_unit_test(bytes_that_were_voted_on_differently_are_not_kept),
+        cmocka_unit_test(without_its_bytes_nobody_votes_or_claims_them),
         cmocka_unit_test(who_gave_a_closing_statement_never_votes),
         cmocka_unit_test(a_vote_is_in_the_closing_statement),
         cmocka_unit_test(absurd_weights_stop_nobody),
