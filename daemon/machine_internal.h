@@ -88,7 +88,7 @@ struct machine {
     struct wire_slot wire[WIRE_SLOTS];
     uint64_t n_hashes, n_made;
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
-    float *state_in; /* (2n), while a state is fetched */
+    float *state_in;          /* (2n), while a state is fetched */
     uint64_t state_round;
 
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
