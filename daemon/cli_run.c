@@ -40,15 +40,16 @@ static int fill_preset(struct manifest *m, const char *name)
     const struct preset *preset;
     char errmsg[ERRMSG_SIZE];
 
-    if (preset_find(name, &preset, errmsg) != 0) {
+    if (preset_find(name, &preset, errmsg) != 0 ||
+        preset_check_ready(preset, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
     }
     (void)snprintf(m->sync.preset, sizeof m->sync.preset, "%s", preset->name);
     (void)snprintf(m->sync.wire, sizeof m->sync.wire, "%s",
-                   codec_get(preset->wire)->name);
-    m->sync.period = preset->period;
-    m->sync.outer_lr = widen(preset->rule.lr);
-    m->sync.outer_momentum = widen(preset->rule.mu);
+                   codec_get(preset->method.wire)->name);
+    m->sync.period = preset->method.period;
+    m->sync.outer_lr = widen(preset->method.rule.lr);
+    m->sync.outer_momentum = widen(preset->method.rule.mu);
     return 0;
 }
 

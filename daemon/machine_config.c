@@ -116,6 +116,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
         return rv;
     }
     rv = preset_find(f->sync.preset, &preset, j->errmsg);
+    rv = rv == 0 ? preset_check_ready(preset, j->errmsg) : rv;
     if (rv != 0) {
         return rv;
     }

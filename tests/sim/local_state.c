@@ -158,7 +158,7 @@ void local_load(struct local *l, uint32_t peer, const struct action *a)
 
 static int outer_step(struct local *l, struct machine *m, const uint8_t *bytes)
 {
-    struct rule rule = {l->opt.lr, l->opt.mu};
+    struct rule rule = {.lr = l->opt.lr, .mu = l->opt.mu};
     struct outer_state state = {m->phi, m->m};
     float *g = world_alloc(l->opt.n_params * sizeof *g);
     int rc = l->codec->decode(g, bytes, l->opt.n_params);

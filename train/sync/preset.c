@@ -9,21 +9,11 @@
 #define NAME_MAX_COMPARED 31
 
 static const struct preset presets[] = {
-#define PRESET(NAME, WIRE, PERIOD, LR, MU, SOURCE)                             \
-    {.name = NAME,                                                             \
-     .wire = (WIRE),                                                           \
-     .period = (PERIOD),                                                       \
-     .rule = {.lr = (LR), .mu = (MU)},                                         \
-     .source = SOURCE},
+#define PRESET(NAME, READY, SOURCE, ...)                                       \
+    {.name = NAME, .source = SOURCE, .ready = (READY), .method = {__VA_ARGS__}},
 #include "train/sync/presets.def"
 };
 #define N_PRESETS (sizeof presets / sizeof presets[0])
-
-static const char *const planned[] = {
-#define PRESET_PLANNED(NAME) NAME,
-#include "train/sync/presets.def"
-};
-#define N_PLANNED (sizeof planned / sizeof planned[0])
 
 static size_t min3(size_t a, size_t b, size_t c)
 {
@@ -69,26 +59,27 @@ static const char *nearest_name(const char *name)
             best = presets[i].name;
         }
     }
-    for (size_t i = 0; i < N_PLANNED; i++) {
-        size_t d = edit_distance(name, planned[i]);
-        if (d < best_distance) {
-            best_distance = d;
-            best = planned[i];
-        }
-    }
     return best;
 }
 
-/* "a, b, c" of the rows that can run. */
-static void list_names(char *out, size_t size)
+/* "a, b, c" of the rows that the daemon runs. */
+static void list_ready(char *out, size_t size)
 {
     size_t len = 0;
 
     out[0] = '\0';
-    for (size_t i = 0; i < N_PRESETS && len < size; i++) {
-        int n = snprintf(out + len, size - len, "%s%s", i == 0 ? "" : ", ",
-                         presets[i].name);
-        len += n > 0 ? (size_t)n : 0;
+    for (size_t i = 0; i < N_PRESETS; i++) {
+        size_t name_len = strlen(presets[i].name);
+
+        if (!presets[i].ready || len + name_len + 3 > size) {
+            continue;
+        }
+        if (len > 0) {
+            memcpy(out + len, ", ", 2);
+            len += 2;
+        }
+        memcpy(out + len, presets[i].name, name_len + 1);
+        len += name_len;
     }
 }
 
@@ -101,20 +92,23 @@ int preset_find(const char *name, const struct preset **out, char *errmsg)
             return 0;
         }
     }
-    for (size_t i = 0; i < N_PLANNED; i++) {
-        if (strcmp(name, planned[i]) == 0) {
-            char names[160];
-
-            list_names(names, sizeof names);
-            return errmsg_fail(errmsg, LOCO_EINVAL,
-                               "preset \"%s\" is not built yet; this version "
-                               "runs: %s",
-                               name, names);
-        }
-    }
     return errmsg_fail(errmsg, LOCO_ENOENT,
                        "unknown preset \"%.40s\"; did you mean \"%s\"?", name,
                        nearest_name(name));
+}
+
+int preset_check_ready(const struct preset *p, char *errmsg)
+{
+    char names[160];
+
+    if (p->ready) {
+        return 0;
+    }
+    list_ready(names, sizeof names);
+    return errmsg_fail(errmsg, LOCO_EINVAL,
+                       "preset \"%s\" does not run over the network in this "
+                       "version; these do: %s",
+                       p->name, names);
 }
 
 const struct preset *preset_at(size_t i)

@@ -2,35 +2,25 @@
 #include "train/sync/rule.h"
 
 #include <assert.h>
-#include <stdint.h>
+#include <stdbool.h>
 #include <string.h>
 
-#include "proto/base/err.h"
+#include "train/sync/finite.h"
 
-/* Bits without sign: their order is the order of magnitudes, and everything
- * that is not finite is at or above those of infinity. */
-static inline uint32_t magnitude_bits(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    return bits & 0x7fffffffU;
-}
-
-static int finite_or_error(uint32_t max_bits)
-{
-    return max_bits < 0x7f800000U ? 0 : LOCO_ENUMERIC;
-}
-
-static int apply_nesterov(const struct rule *rule,
-                          const struct outer_state *out,
-                          const struct outer_state *in,
-                          const float *g,
-                          size_t n)
+/* mean_phi: NULL where nothing pulls. The branch is hoisted by the callers'
+ * constant argument. */
+static inline __attribute__((always_inline)) unsigned
+nesterov(const struct rule *rule,
+         const struct outer_state *out,
+         const struct outer_state *in,
+         const float *g,
+         const float *mean_phi,
+         size_t n)
 {
     const float lr = rule->lr;
     const float mu = rule->mu;
-    uint32_t max = 0;
+    const float gamma = rule->gamma;
+    unsigned bad = 0;
 
     for (size_t i = 0; i < n; i++) {
         float a = mu * in->m[i];
@@ -38,26 +28,61 @@ static int apply_nesterov(const struct rule *rule,
         float b = mu * m;
         float c = g[i] + b;
         float d = lr * c;
-        float phi = in->phi[i] - d;
-        uint32_t m_bits = magnitude_bits(m);
-        uint32_t phi_bits = magnitude_bits(phi);
+        float phi = in->phi[i];
 
+        if (mean_phi != NULL) {
+            float e = phi - mean_phi[i];
+            float f = gamma * e;
+            d = d + f;
+        }
+        phi = phi - d;
         out->m[i] = m;
         out->phi[i] = phi;
-        max = m_bits > max ? m_bits : max;
-        max = phi_bits > max ? phi_bits : max;
+        bad |= (unsigned)not_finite(m) | (unsigned)not_finite(phi);
     }
-    return finite_or_error(max);
+    return bad;
 }
 
-static int apply_plain(const struct rule *rule,
-                       const struct outer_state *out,
-                       const struct outer_state *in,
-                       const float *g,
-                       size_t n)
+static inline __attribute__((always_inline)) unsigned
+heavy_ball(const struct rule *rule,
+           const struct outer_state *out,
+           const struct outer_state *in,
+           const float *g,
+           const float *mean_phi,
+           size_t n)
 {
     const float lr = rule->lr;
-    uint32_t max = 0;
+    const float mu = rule->mu;
+    const float gamma = rule->gamma;
+    unsigned bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        float a = mu * in->m[i];
+        float b = lr * g[i];
+        float m = a + b;
+        float phi = in->phi[i];
+
+        if (mean_phi != NULL) {
+            float e = phi - mean_phi[i];
+            float f = gamma * e;
+            m = m + f;
+        }
+        phi = phi - m;
+        out->m[i] = m;
+        out->phi[i] = phi;
+        bad |= (unsigned)not_finite(m) | (unsigned)not_finite(phi);
+    }
+    return bad;
+}
+
+static unsigned plain(const struct rule *rule,
+                      const struct outer_state *out,
+                      const struct outer_state *in,
+                      const float *g,
+                      size_t n)
+{
+    const float lr = rule->lr;
+    unsigned bad = 0;
 
     if (out->m != NULL) {
         memmove(out->m, g, n * sizeof *g);
@@ -65,12 +90,32 @@ static int apply_plain(const struct rule *rule,
     for (size_t i = 0; i < n; i++) {
         float d = lr * g[i];
         float phi = in->phi[i] - d;
-        uint32_t bits = magnitude_bits(phi);
 
         out->phi[i] = phi;
-        max = bits > max ? bits : max;
+        bad |= (unsigned)not_finite(phi);
     }
-    return finite_or_error(max);
+    return bad;
+}
+
+int rule_apply_pulled(const struct rule *rule,
+                      const struct outer_state *out,
+                      const struct outer_state *in,
+                      const float *g,
+                      const float *mean_phi,
+                      size_t n)
+{
+    bool pulled = mean_phi != NULL && rule->gamma != 0.0F;
+
+    if (rule->form == RULE_NESTEROV && rule->mu == 0.0F && !pulled) {
+        return finite_or_error(plain(rule, out, in, g, n));
+    }
+    assert(in->m != NULL && out->m != NULL);
+    if (rule->form == RULE_NESTEROV) {
+        return finite_or_error(pulled ? nesterov(rule, out, in, g, mean_phi, n)
+                                      : nesterov(rule, out, in, g, NULL, n));
+    }
+    return finite_or_error(pulled ? heavy_ball(rule, out, in, g, mean_phi, n)
+                                  : heavy_ball(rule, out, in, g, NULL, n));
 }
 
 int rule_apply(const struct rule *rule,
@@ -79,23 +124,18 @@ int rule_apply(const struct rule *rule,
                const float *g,
                size_t n)
 {
-    if (rule->mu == 0.0F) {
-        return apply_plain(rule, out, in, g, n);
-    }
-    assert(in->m != NULL && out->m != NULL);
-    return apply_nesterov(rule, out, in, g, n);
+    return rule_apply_pulled(rule, out, in, g, NULL, n);
 }
 
 int rule_displacement(float *g, const float *phi, const float *theta, size_t n)
 {
-    uint32_t max = 0;
+    unsigned bad = 0;
 
     for (size_t i = 0; i < n; i++) {
         float d = phi[i] - theta[i];
-        uint32_t bits = magnitude_bits(d);
 
         g[i] = d;
-        max = bits > max ? bits : max;
+        bad |= (unsigned)not_finite(d);
     }
-    return finite_or_error(max);
+    return finite_or_error(bad);
 }

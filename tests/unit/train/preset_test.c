@@ -18,9 +18,10 @@ check(const char *name, enum codec_id wire, uint32_t period, float lr, float mu)
 
     assert_int_equal(preset_find(name, &p, NULL), 0);
     assert_string_equal(p->name, name);
-    assert_int_equal(p->wire, wire);
-    assert_int_equal(p->period, period);
-    assert_true(p->rule.lr == lr && p->rule.mu == mu);
+    assert_int_equal(p->method.wire, wire);
+    assert_int_equal(p->method.period, period);
+    assert_true(p->method.rule.lr == lr && p->method.rule.mu == mu);
+    assert_true(p->ready);
 }
 
 static void the_three_presets_have_the_settings_of_their_papers(void **state)
@@ -31,8 +32,13 @@ static void the_three_presets_have_the_settings_of_their_papers(void **state)
     check("localsgd", CODEC_FP32, 100, 1.0F, 0.0F);
 }
 
-static void every_listed_preset_is_found_by_its_name(void **state)
+static void every_listed_preset_is_found_and_makes_sense(void **state)
 {
+    static const char *const names[] = {
+        "ddp",    "localsgd",    "diloco",     "opendiloco", "streaming",
+        "eager",  "async-naive", "async-dn",   "noloco",     "local-adam",
+        "desloc", "favg-keep",   "favg-reset", "adloco"};
+    char errmsg[ERRMSG_SIZE];
     size_t n = 0;
 
     (void)state;
@@ -41,10 +47,17 @@ static void every_listed_preset_is_found_by_its_name(void **state)
 
         assert_int_equal(preset_find(preset_at(n)->name, &p, NULL), 0);
         assert_ptr_equal(p, preset_at(n));
-        assert_non_null(codec_get(p->wire));
-        assert_true(p->period > 0);
+        assert_non_null(codec_get(p->method.wire));
+        if (method_check(&p->method, errmsg) != 0) {
+            fail_msg("%s: %s", p->name, errmsg);
+        }
     }
-    assert_int_equal(n, 3);
+    assert_int_equal(n, sizeof names / sizeof names[0]);
+    for (size_t i = 0; i < n; i++) {
+        const struct preset *p;
+
+        assert_int_equal(preset_find(names[i], &p, NULL), 0);
+    }
 }
 
 static void an_unknown_preset_is_answered_with_the_nearest_name(void **state)
@@ -82,21 +95,86 @@ static void a_name_of_any_length_is_refused_without_harm(void **state)
     assert_int_equal(preset_find("", &p, errmsg), LOCO_ENOENT);
 }
 
-static void a_method_of_the_design_that_is_not_built_says_so(void **state)
+static void a_method_that_the_daemon_does_not_run_says_so(void **state)
 {
-    static const char *const names[] = {"ddp",         "streaming", "eager",
-                                        "async-naive", "async-dn",  "noloco",
-                                        "local-adam",  "desloc",    "favg-keep",
-                                        "favg-reset",  "adloco"};
     const struct preset *p;
     char errmsg[ERRMSG_SIZE];
 
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        assert_int_equal(preset_find(names[i], &p, errmsg), LOCO_EINVAL);
-        assert_non_null(strstr(errmsg, "not built yet"));
-        assert_non_null(strstr(errmsg, "runs: opendiloco, diloco, localsgd"));
-        assert_non_null(strstr(errmsg, names[i]));
+    for (size_t i = 0; (p = preset_at(i)) != NULL; i++) {
+        if (p->ready) {
+            assert_int_equal(preset_check_ready(p, errmsg), 0);
+            continue;
+        }
+        assert_int_equal(preset_check_ready(p, errmsg), LOCO_EINVAL);
+        assert_non_null(strstr(errmsg, p->name));
+        assert_non_null(strstr(errmsg, "opendiloco, diloco, localsgd"));
+    }
+}
+
+/* ---- what makes no sense together (algorithms page 11.4) --------------- */
+
+static struct method of(const char *name)
+{
+    const struct preset *p;
+
+    assert_int_equal(preset_find(name, &p, NULL), 0);
+    return p->method;
+}
+
+static void refused(struct method m, const char *why)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+
+    assert_int_equal(method_check(&m, errmsg), LOCO_EINVAL);
+    if (strstr(errmsg, why) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", errmsg, why);
+    }
+}
+
+#define REFUSED(NAME, CHANGE, WHY)                                             \
+    do {                                                                       \
+        struct method m = of(NAME);                                            \
+        CHANGE;                                                                \
+        refused(m, WHY);                                                       \
+    } while (0)
+
+static void
+what_makes_no_sense_is_refused_with_the_nearest_setting(void **state)
+{
+    (void)state;
+    REFUSED("noloco", m.rule.gamma = 0.0F, "nearest good value is 0.7");
+    REFUSED("noloco", m.rule.gamma = 1.3F, "at most 1.2");
+    REFUSED("noloco", m.rule.mu = 0.9F, "at most 0.304");
+    REFUSED("diloco", m.rule.gamma = 0.1F, "take noloco");
+    REFUSED("async-naive", m.baseline = false, "take async-dn");
+    REFUSED("diloco", m.delayed = true, "take diloco");
+    REFUSED("ddp", m.period = 10, "take localsgd");
+    REFUSED("desloc", m.wire = CODEC_INT8, "take sync.wire bf16 or fp32");
+    REFUSED("noloco", m.wire = CODEC_E3M0, "take sync.wire bf16 or fp32");
+    REFUSED("desloc", m.error_feedback = true, "error_feedback to false");
+    REFUSED("streaming", m.overlap = 25, "lower it");
+    REFUSED("streaming", m.fragments = 3, "choose a divisor");
+    REFUSED("streaming", m.mix = 1.0F, "0.5 is the usual value");
+    REFUSED("eager", m.group = METHOD_TRAINER, "take group all");
+    REFUSED("eager", m.overlap = 5, "set sync.overlap to 100");
+    REFUSED("diloco", m.overlap = 500, "set sync.overlap to 0");
+    REFUSED("adloco", m.overlap = 5, "set sync.overlap to 0");
+    REFUSED("diloco", m.batch = BATCH_NORM, "take adloco");
+    REFUSED("diloco", m.period = 0, "give the number of inner steps");
+    REFUSED("noloco", m.take = METHOD_REBASE, "set sync.mix to 0");
+}
+
+static void which_replicas_are_equal_is_known(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        const struct preset *p = preset_at(i);
+        bool differ = strcmp(p->name, "noloco") == 0 ||
+                      strcmp(p->name, "adloco") == 0 ||
+                      strcmp(p->name, "eager") == 0;
+
+        assert_int_equal(method_replicas_equal(&p->method), !differ);
     }
 }
 
@@ -104,10 +182,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_three_presets_have_the_settings_of_their_papers),
-        cmocka_unit_test(every_listed_preset_is_found_by_its_name),
+        cmocka_unit_test(every_listed_preset_is_found_and_makes_sense),
         cmocka_unit_test(an_unknown_preset_is_answered_with_the_nearest_name),
         cmocka_unit_test(a_name_of_any_length_is_refused_without_harm),
-        cmocka_unit_test(a_method_of_the_design_that_is_not_built_says_so),
+        cmocka_unit_test(a_method_that_the_daemon_does_not_run_says_so),
+        cmocka_unit_test(
+            what_makes_no_sense_is_refused_with_the_nearest_setting),
+        cmocka_unit_test(which_replicas_are_equal_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,348 @@
+/* engine.c - see engine.h. */
+#include "train/sync/engine.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "train/sync/mix.h"
+
+unsigned engine_needs(const struct method *m)
+{
+    unsigned bits = 0;
+
+    if (m->period > 0) {
+        bits |= ENGINE_PHI;
+    }
+    if (method_has_momentum(m)) {
+        bits |= ENGINE_M;
+    }
+    if (m->delayed) {
+        bits |= ENGINE_SUM;
+    }
+    if (m->group == METHOD_QUORUM) {
+        bits |= ENGINE_BASE;
+    }
+    if (m->eager || (m->overlap > 0 && m->take == METHOD_REBASE)) {
+        bits |= ENGINE_SENT;
+    }
+    if (m->eager) {
+        bits |= ENGINE_LATE;
+    }
+    return bits;
+}
+
+void engine_init(struct engine *e,
+                 const struct method *m,
+                 const struct engine_fragments *fragments,
+                 uint64_t n,
+                 uint32_t members)
+{
+    *e = (struct engine){.method = *m, .n = n};
+    e->n_streams = method_streams(m, e->streams);
+    if (fragments != NULL) {
+        e->fragments = *fragments;
+    }
+    e->delayed.size = e->delayed.next = members > 0 ? members : 1;
+}
+
+static void zero(float *x, uint64_t n)
+{
+    if (x != NULL) {
+        memset(x, 0, n * sizeof *x);
+    }
+}
+
+static void copy(float *to, const float *from, uint64_t n)
+{
+    if (to != NULL) {
+        memcpy(to, from, n * sizeof *to);
+    }
+}
+
+void engine_start(struct engine *e)
+{
+    copy(e->phi, e->theta, e->n);
+    copy(e->base, e->theta, e->n);
+    zero(e->m, e->n);
+    zero(e->sum, e->n);
+    zero(e->sent, e->n);
+    zero(e->late, e->n);
+    e->delayed.phi = e->phi;
+    e->delayed.m = e->m;
+    e->delayed.sum = e->sum;
+    e->delayed.count = 0;
+}
+
+void engine_step(struct engine *e)
+{
+    e->k++;
+}
+
+bool engine_begins(const struct engine *e, size_t s, struct stream_turn *turn)
+{
+    return stream_begins(&e->streams[s], e->k, turn);
+}
+
+bool engine_ends(const struct engine *e, size_t s, struct stream_turn *turn)
+{
+    return stream_ends(&e->streams[s], e->k, turn);
+}
+
+/* The spans of a turn, one at a time: from *i = 0 until false. *at is the
+ * span's place in the wire vector. */
+struct walk {
+    uint32_t i;
+    uint64_t at;
+    struct engine_span span;
+};
+
+static bool walk(const struct engine *e,
+                 size_t s,
+                 const struct stream_turn *turn,
+                 struct walk *w)
+{
+    const struct engine_fragments *f = &e->fragments;
+
+    if (f->spans == NULL || e->streams[s].tensor != STREAM_PARAMETERS ||
+        e->streams[s].fragments == 1) {
+        w->span = (struct engine_span){0, e->n};
+        return w->i++ == 0;
+    }
+    if (w->i > 0) {
+        w->at += w->span.len;
+    }
+    if (f->first[turn->fragment] + w->i >= f->first[turn->fragment + 1]) {
+        return false;
+    }
+    w->span = f->spans[f->first[turn->fragment] + w->i++];
+    return true;
+}
+
+uint64_t
+engine_len(const struct engine *e, size_t s, const struct stream_turn *turn)
+{
+    struct walk w = {0};
+    uint64_t n = 0;
+
+    while (walk(e, s, turn, &w)) {
+        n += w.span.len;
+    }
+    return n;
+}
+
+/* ---- packing ----------------------------------------------------------- */
+
+/* g~ = late + share * (g - sent), the eager mean; g where nothing came. */
+static void eager_mean(struct engine *e, const float *g, float *out)
+{
+    const float share = (float)e->late_share;
+
+    if (!e->has_late || !e->has_sent) {
+        copy(out, g, e->n);
+        return;
+    }
+    for (uint64_t i = 0; i < e->n; i++) {
+        float fresh = g[i] - e->sent[i];
+        float own = share * fresh;
+
+        out[i] = e->late[i] + own;
+    }
+}
+
+static int eager_step(struct engine *e, const float *g)
+{
+    struct outer_state state = {e->phi, e->m};
+    int rv;
+
+    eager_mean(e, g, e->late);
+    rv = rule_apply(&e->method.rule, &state, &state, e->late, e->n);
+    copy(e->theta, e->phi, e->n);
+    copy(e->sent, g, e->n);
+    e->has_sent = true;
+    e->has_late = false;
+    return rv;
+}
+
+static int pack_parameters(struct engine *e,
+                           size_t s,
+                           const struct stream_turn *turn,
+                           float *wire)
+{
+    const float *from = e->base != NULL ? e->base : e->phi;
+    struct walk w = {0};
+    int rv = 0;
+
+    while (walk(e, s, turn, &w)) {
+        int got = rule_displacement(wire + w.at, from + w.span.offset,
+                                    e->theta + w.span.offset, w.span.len);
+        rv = rv != 0 ? rv : got;
+        if (e->sent != NULL && !e->method.eager) {
+            copy(e->sent + w.span.offset, wire + w.at, w.span.len);
+        }
+    }
+    if (rv == 0 && e->method.eager) {
+        rv = eager_step(e, wire);
+    }
+    return rv;
+}
+
+int engine_pack(struct engine *e,
+                size_t s,
+                const struct stream_turn *turn,
+                float *wire)
+{
+    switch (e->streams[s].tensor) {
+    case STREAM_PARAMETERS:
+        return pack_parameters(e, s, turn, wire);
+    case STREAM_MOMENT_1:
+        copy(wire, e->u, e->n);
+        return 0;
+    case STREAM_MOMENT_2:
+        copy(wire, e->v, e->n);
+        return 0;
+    default:
+        copy(wire, e->grad, e->n);
+        return 0;
+    }
+}
+
+/* ---- applying ---------------------------------------------------------- */
+
+/* theta keeps its way since it was packed (or since the anchor, when it was
+ * not in the mean): before phi moves, theta becomes theta - start. */
+static void lift(struct engine *e, const struct walk *w, bool contributed)
+{
+    float *theta = e->theta + w->span.offset;
+    const float *phi = e->phi + w->span.offset;
+    const float *sent = contributed ? e->sent + w->span.offset : NULL;
+
+    for (uint64_t i = 0; i < w->span.len; i++) {
+        float start = sent == NULL ? phi[i] : phi[i] - sent[i];
+
+        theta[i] = theta[i] - start;
+    }
+}
+
+static void put_down(struct engine *e, const struct walk *w)
+{
+    float *theta = e->theta + w->span.offset;
+    const float *phi = e->phi + w->span.offset;
+
+    for (uint64_t i = 0; i < w->span.len; i++) {
+        theta[i] = phi[i] + theta[i];
+    }
+}
+
+static void reset_moments(struct engine *e)
+{
+    zero(e->u, e->n);
+    zero(e->v, e->n);
+    e->moments_reset = true;
+}
+
+static int apply_anchored(struct engine *e,
+                          size_t s,
+                          const struct stream_turn *turn,
+                          const struct engine_average *a)
+{
+    bool contributed = a->share > 0.0;
+    bool rebase = !contributed ||
+                  (e->method.take == METHOD_REBASE && e->method.overlap > 0);
+    struct walk w = {0};
+    int rv = 0;
+
+    while (walk(e, s, turn, &w)) {
+        uint64_t at = w.span.offset;
+        struct outer_state state = {e->phi + at,
+                                    e->m == NULL ? NULL : e->m + at};
+        int got;
+
+        if (rebase) {
+            lift(e, &w, contributed);
+        }
+        got = rule_apply_pulled(&e->method.rule, &state, &state, a->mean + w.at,
+                                a->mean_phi == NULL ? NULL : a->mean_phi + w.at,
+                                w.span.len);
+        if (rebase) {
+            put_down(e, &w);
+        } else {
+            mix_toward(e->theta + at, e->phi + at,
+                       e->method.take == METHOD_MIX ? e->method.mix : 0.0F,
+                       w.span.len);
+        }
+        rv = rv != 0 ? rv : got;
+    }
+    return rv;
+}
+
+/* A quorum of `arrivals`: all move phi; who was in it starts a new task. */
+static int apply_quorum(struct engine *e, const struct engine_average *a)
+{
+    struct outer_state state = {e->phi, e->m};
+    struct delayed rule = {e->method.rule.lr, e->method.rule.mu,
+                           e->method.delayed_c};
+    int rv = 0;
+
+    if (e->method.delayed) {
+        rv = delayed_apply(&rule, &e->delayed, &e->delayed, a->mean,
+                           a->arrivals, e->n);
+    } else {
+        for (uint32_t i = 0; i < a->arrivals && rv == 0; i++) {
+            rv = rule_apply(&e->method.rule, &state, &state, a->mean, e->n);
+        }
+    }
+    if (a->share > 0.0) {
+        copy(e->theta, e->phi, e->n);
+        copy(e->base, e->phi, e->n);
+    }
+    return rv;
+}
+
+static int apply_parameters(struct engine *e,
+                            size_t s,
+                            const struct stream_turn *turn,
+                            const struct engine_average *a)
+{
+    int rv;
+
+    if (e->method.eager) {
+        copy(e->late, a->mean, e->n);
+        e->late_share = a->share;
+        e->has_late = true;
+        return 0;
+    }
+    rv = e->method.group == METHOD_QUORUM ? apply_quorum(e, a)
+                                          : apply_anchored(e, s, turn, a);
+    if (e->method.moments == METHOD_RESET) {
+        reset_moments(e);
+    }
+    return rv;
+}
+
+int engine_apply(struct engine *e,
+                 size_t s,
+                 const struct stream_turn *turn,
+                 const struct engine_average *a)
+{
+    switch (e->streams[s].tensor) {
+    case STREAM_PARAMETERS:
+        return apply_parameters(e, s, turn, a);
+    case STREAM_MOMENT_1:
+        copy(e->u, a->mean, e->n);
+        return 0;
+    case STREAM_MOMENT_2:
+        copy(e->v, a->mean, e->n);
+        return 0;
+    default:
+        copy(e->grad, a->mean, e->n);
+        return 0;
+    }
+}
+
+void engine_fail(struct engine *e, size_t s, const struct stream_turn *turn)
+{
+    (void)turn;
+    if (e->streams[s].tensor == STREAM_PARAMETERS && e->method.eager) {
+        e->has_late = false;
+    }
+}

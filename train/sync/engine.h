@@ -1,0 +1,137 @@
+/* engine.h - one member's side of every sync method.
+ *
+ * The engine owns no vector, no thread and no message. It knows, for a method
+ * (method.h) and a count of inner steps, what leaves now, what is due now, and
+ * what to do with an average when it is there. The laboratory (`loco sim
+ * train`), the tests and the daemon's trainer drive it the same way:
+ *
+ *     for each inner step:
+ *         gradient
+ *         if the gradient stream is due: engine_pack, average, engine_apply
+ *         inner optimizer
+ *         engine_step(e)
+ *         for each stream s:
+ *             if engine_ends(e, s, &turn) and it overlapped:
+ *                 engine_apply(e, s, &turn, the average of that turn)
+ *             if engine_begins(e, s, &turn): engine_pack(e, s, &turn, wire)
+ *             if it does not overlap: wait, engine_apply
+ *
+ * Words (algorithms page 0.2): theta live parameters, phi anchor, m outer
+ * momentum, g = phi - theta pseudo-gradient. Turns, fragments: stream.h.
+ *
+ * What is packed     gradient stream    the gradient
+ *                    parameters         phi - theta of the fragment
+ *                    moments            u or v
+ * What is applied    gradient stream    replaces the gradient
+ *                    parameters         phi = rule(phi, mean); theta takes it
+ * in moments            u = mean, v = mean
+ *
+ * Pairs average anchors too: `mean_phi` of an average. A quorum's members who
+ * were not in time apply the same average to phi and keep theta and the base
+ * of their task; those who were go on from phi.
+ *
+ * The eager form (algorithms page 5.2) takes its outer step when it packs: the
+ * mean of the turn before with the own part exchanged for the fresh one. It
+ * needs the mean of the turn before first: engine_apply only keeps it.
+ *
+ * A turn that failed is engine_fail(): anchors stay, so the next displacement
+ * contains this one; moments keep their live values; theta is untouched.
+ *
+ * Vectors are borrowed for the engine's life; engine_needs() says which. All
+ * have n elements; wire vectors have engine_len() of the turn. No allocation.
+ * Errors: LOCO_ENUMERIC as in rule.h; the vectors are then useless.
+ */
+#ifndef LOCO_TRAIN_SYNC_ENGINE_H
+#define LOCO_TRAIN_SYNC_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "train/sync/delayed.h"
+#include "train/sync/method.h"
+
+/* A run of elements of the parameter vector. */
+struct engine_span {
+    uint64_t offset, len;
+};
+
+/* Which elements a fragment has: spans[first[f] .. first[f + 1]). NULL spans:
+ * one fragment, everything. Borrowed. */
+struct engine_fragments {
+    const struct engine_span *spans;
+    const uint32_t *first; /* (fragments + 1) */
+};
+
+enum engine_vector {
+    ENGINE_PHI = 1 << 0,
+    ENGINE_M = 1 << 1,
+    ENGINE_SUM = 1 << 2,  /* D of delayed Nesterov */
+    ENGINE_BASE = 1 << 3, /* phi that the task began from (quorum) */
+    ENGINE_SENT = 1 << 4, /* pseudo-gradient on its way */
+    ENGINE_LATE = 1 << 5, /* mean of the turn before (eager) */
+};
+
+struct engine {
+    struct method method;
+    struct stream streams[METHOD_STREAMS_MAX];
+    size_t n_streams;
+    struct engine_fragments fragments;
+    uint64_t n;                                /* elements */
+    uint64_t k;                                /* inner steps made */
+    float *theta, *grad, *u, *v;               /* the trainer's */
+    float *phi, *m, *sum, *base, *sent, *late; /* as engine_needs() says */
+    struct delayed_state delayed;              /* its vectors are phi, m, sum */
+    double late_share;                         /* own weight in `late` */
+    bool has_late, has_sent;
+    bool moments_reset; /* set when u, v went to 0: the inner optimizer counts
+                           from the start again; the caller clears it */
+};
+
+/* The average of one turn. */
+struct engine_average {
+    const float *mean;     /* (engine_len) */
+    const float *mean_phi; /* pairs: mean of the anchors; else NULL */
+    double share;          /* own weight in the mean, 0: was not in it */
+    uint32_t arrivals;     /* quorum: contributions in it; else 1 */
+};
+
+/* Bits of enum engine_vector that the method reads. */
+unsigned engine_needs(const struct method *m);
+
+/* The method must have passed method_check(). Vectors are set by the caller
+ * before engine_start(). */
+void engine_init(struct engine *e,
+                 const struct method *m,
+                 const struct engine_fragments *fragments,
+                 uint64_t n,
+                 uint32_t members);
+
+/* phi = theta, everything else 0. */
+void engine_start(struct engine *e);
+
+/* An inner step was made. */
+void engine_step(struct engine *e);
+
+bool engine_begins(const struct engine *e, size_t s, struct stream_turn *turn);
+bool engine_ends(const struct engine *e, size_t s, struct stream_turn *turn);
+
+/* Elements of a turn. */
+uint64_t
+engine_len(const struct engine *e, size_t s, const struct stream_turn *turn);
+
+/* wire (engine_len) = what is averaged. The eager form takes its step here. */
+int engine_pack(struct engine *e,
+                size_t s,
+                const struct stream_turn *turn,
+                float *wire);
+
+int engine_apply(struct engine *e,
+                 size_t s,
+                 const struct stream_turn *turn,
+                 const struct engine_average *a);
+
+/* The turn came to nothing. */
+void engine_fail(struct engine *e, size_t s, const struct stream_turn *turn);
+
+#endif
