@@ -73,6 +73,11 @@ static const struct cli_command commands[] = {
      "Measure the averaging of a vector over the network",
      "loco bench allreduce --peers 4 --elements 16777216 --wire fp16",
      cli_bench_allreduce},
+    {"sim train", "--sync PRESET --peers M --tokens N",
+     "Try a training method on real text before the run",
+     "loco sim train --sync diloco --peers 4 --tokens 2000000"
+     " --set sync.period=20 --plot diloco.svg",
+     cli_sim_train},
 #endif
     {"bench train", "--config NAME|FILE", "Measure training speed",
      "loco bench train --config quickstart-1m --batch 4 --threads 2",

@@ -9,15 +9,21 @@ if(LOCO_NETWORK)
   add_library(loco_model STATIC file_hash.c model.c model_export.c)
   target_link_libraries(loco_model PUBLIC loco_train loco_proto)
 
+  # What the laboratory reads and writes; a manifest's method.
+  add_library(loco_lab STATIC lab_files.c lab_plot.c lab_text.c
+    method_manifest.c)
+  target_link_libraries(loco_lab PUBLIC loco_train loco_proto
+    PkgConfig::JANSSON)
+
   # The collective engine without a trainer.
   add_library(loco_bench STATIC bench_allreduce.c bench_machine.c
     bench_rank.c bench_vector.c)
   target_link_libraries(loco_bench PUBLIC loco_node loco_uv loco_train)
 
   target_sources(loco PRIVATE cli_bench_allreduce.c cli_data.c cli_http.c
-    cli_local.c cli_model.c cli_run.c cli_run_show.c cli_status.c cli_top.c
-    config.c)
+    cli_local.c cli_model.c cli_run.c cli_run_show.c cli_sim_train.c
+    cli_status.c cli_top.c config.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
-  target_link_libraries(loco PRIVATE loco_bench loco_run_yaml loco_model
+  target_link_libraries(loco PRIVATE loco_bench loco_lab loco_run_yaml loco_model
     PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM PkgConfig::YAML)
 endif()

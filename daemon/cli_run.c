@@ -11,11 +11,11 @@
 #include <sodium.h>
 
 #include "daemon/cli.h"
+#include "daemon/method_manifest.h"
 #include "daemon/model_file.h"
 #include "daemon/run_yaml.h"
 #include "proto/base/err.h"
 #include "train/file.h"
-#include "train/sync/preset.h"
 
 #define AUTHOR_KEY "author.key"
 
@@ -26,15 +26,6 @@ struct arguments {
 
 /* ---- create ------------------------------------------------------------- */
 
-/* The same decimal number as a double: 0.7F would become 0.699999988. */
-static double widen(float v)
-{
-    char text[32];
-
-    (void)snprintf(text, sizeof text, "%.6g", (double)v);
-    return strtod(text, NULL);
-}
-
 static int fill_preset(struct manifest *m, const char *name)
 {
     const struct preset *preset;
@@ -44,12 +35,7 @@ static int fill_preset(struct manifest *m, const char *name)
         preset_check_ready(preset, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
     }
-    (void)snprintf(m->sync.preset, sizeof m->sync.preset, "%s", preset->name);
-    (void)snprintf(m->sync.wire, sizeof m->sync.wire, "%s",
-                   codec_get(preset->method.wire)->name);
-    m->sync.period = preset->method.period;
-    m->sync.outer_lr = widen(preset->method.rule.lr);
-    m->sync.outer_momentum = widen(preset->method.rule.mu);
+    manifest_from_preset(&m->sync, preset);
     return 0;
 }
 
@@ -67,8 +53,8 @@ static int fill_model(struct manifest *m, const char *name)
         .heads = c.heads,
         .kv_heads = c.kv_heads,
         .layers = c.layers,
-        .norm_eps = widen(c.norm_eps),
-        .rope_theta = widen(c.rope_theta),
+        .norm_eps = manifest_real(c.norm_eps),
+        .rope_theta = manifest_real(c.rope_theta),
         .seq = c.seq,
         .tied = c.tied,
         .vocab = c.vocab,

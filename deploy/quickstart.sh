@@ -208,26 +208,13 @@ mkdir -p "$state" || die "cannot make $state"
 made=yes
 
 # ---- text: public domain prose from a Debian package -------------------------
-# mod2imp prints "$$$reference" lines and OSIS markup. A paragraph becomes one
-# line; what is left is plain UTF-8.
-prose() {
-    LC_ALL=C sed -e '/^\$\$\$/d' -e 's/<milestone[^>]*>//g' \
-        -e 's/<div[^>]*eID=[^>]*type="x-p"[^>]*>/\n/g' \
-        -e 's/<lb[^>]*>/\n/g' -e 's/<[^>]*>//g' -e 's/&lt;/</g' \
-        -e 's/&gt;/>/g' -e 's/&quot;/"/g' -e 's/&amp;/\&/g' |
-        LC_ALL=C sed -e 's/[[:space:]][[:space:]]*/ /g' -e 's/^ //' \
-            -e 's/ $//' -e '/^$/d'
-}
-
 module=TDavid
 source="C. H. Spurgeon, The Treasury of David (1869-1885), Debian package \
 sword-comm-tdavid, module $module"
 licence="Public Domain"
 text=$state/text
 mkdir "$text" || exit 1
-mod2imp $module 2>"$text/mod2imp.log" | prose >"$text/tdavid.txt"
-[ "$(wc -c <"$text/tdavid.txt")" -gt 1000000 ] ||
-    die "mod2imp $module gave no text: $(head -n 1 "$text/mod2imp.log")"
+sh "$root/deploy/text.sh" "$text/tdavid.txt" || exit 1
 "$loco" data pack "$text/tdavid.txt" --out "$state/data" \
     --val-bytes "$val_bytes" --source "$source" --licence "$licence" || exit 1
 # The held-out part again as plain text: a shard of bytes behind its header.

@@ -9,6 +9,7 @@ line is "e2e: N passed, N failed, N skipped"; exit 0 only when none failed.
 """
 import argparse
 import concurrent.futures
+import json
 import os
 import random
 import resource
@@ -16,11 +17,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from xml.etree import ElementTree
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
-                   run, wait_for)
+                   run, text_of, wait_for)
 
 TESTS = {}
 FREEZE_S = 20
@@ -506,6 +509,53 @@ def control():
         check("405" in ask(f"GET /api/v1/drain HTTP/1.1\r\n{head}\r\n"),
               "GET of a command")
         s.wait_finished()
+
+
+@test("loco sim train runs every method and prints what the contract names")
+def sim_train():
+    presets = ("ddp localsgd diloco opendiloco streaming eager async-naive "
+               "async-dn noloco local-adam desloc favg-keep favg-reset adloco")
+    fields = ("bits_per_byte", "loss", "tokens", "bytes_sent", "virtual_hours",
+              "rounds")
+    with tempfile.TemporaryDirectory() as d:
+        text = os.path.join(d, "text")
+        with open(text, "w", encoding="ascii") as f:
+            f.write(text_of(60000))
+        run(LOCO, "data", "pack", text, "--out", d + "/data",
+            "--val-bytes", "4096")
+        with open(d + "/tiny.yaml", "w", encoding="ascii") as f:
+            f.write("dim: 16\nlayers: 4\nheads: 2\nkv_heads: 2\nffn: 32\n"
+                    "vocab: 256\nseq: 16\ntied: true\nrope_theta: 10000\n"
+                    "norm_eps: 0.00001\n")
+        with open(d + "/members", "w", encoding="ascii") as f:
+            f.write("800 die 1\n1200 join 9\n1500 speed 0 500\n")
+        for preset in presets.split():
+            period = [] if preset == "ddp" else ["--set", "sync.period=4"]
+            if preset == "streaming":
+                period += ["--set", "sync.fragments=2"]
+            if preset in ("local-adam", "desloc"):
+                period += ["--set", "sync.period_u=8",
+                           "--set", "sync.period_v=8"]
+            out = run(LOCO, "sim", "train", "--sync", preset, "--peers", "3",
+                      "--tokens", "3072", "--model", d + "/tiny.yaml",
+                      "--data", d + "/data", "--members", d + "/members",
+                      "--set", "inner.batch=2", "--set", "inner.micro_batch=2",
+                      "--csv", d + "/points.csv", "--plot", d + "/plot.svg",
+                      "--seed", "3", "--json", *period)
+            answer = json.loads(out.stdout)
+            for field in fields:
+                check(isinstance(answer[field], (int, float)),
+                      f"{preset}: {field} is missing")
+            check(answer["tokens"] >= 3072, f"{preset}: too few tokens")
+            check(answer["rounds"] > 0, f"{preset}: no round")
+            ElementTree.parse(d + "/plot.svg")
+        never = run(LOCO, "sim", "train", "--sync", "diloco", "--peers", "2",
+                    "--tokens", "1024", "--model", d + "/tiny.yaml",
+                    "--data", d + "/data", "--json")
+        check(json.loads(never.stdout)["never_synchronised"] is True,
+              "a run shorter than the period says nothing")
+        run(LOCO, "sim", "train", "--sync", "noloco", "--set", "sync.gamma=0",
+            "--data", d + "/data", code=3)
 
 
 # ---- runner -------------------------------------------------------------------

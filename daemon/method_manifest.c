@@ -1,0 +1,71 @@
+/* method_manifest.c - see method_manifest.h. */
+#include "daemon/method_manifest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "train/errmsg.h"
+
+double manifest_real(float v)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof text, "%.6g", (double)v);
+    return strtod(text, NULL);
+}
+
+void manifest_from_preset(struct manifest_sync *to, const struct preset *from)
+{
+    const struct method *m = &from->method;
+
+    (void)snprintf(to->preset, sizeof to->preset, "%s", from->name);
+    (void)snprintf(to->wire, sizeof to->wire, "%s", codec_get(m->wire)->name);
+    to->error_feedback = m->error_feedback;
+    to->fragments = m->fragments;
+    to->gamma = manifest_real(m->rule.gamma);
+    to->mix = manifest_real(m->mix);
+    to->outer_lr = manifest_real(m->rule.lr);
+    to->outer_momentum = manifest_real(m->rule.mu);
+    to->overlap = m->overlap;
+    to->period = m->period;
+    to->period_u = m->period_u;
+    to->period_v = m->period_v;
+}
+
+int method_from_manifest(struct method *to,
+                         const struct manifest_sync *from,
+                         char *errmsg)
+{
+    const struct preset *preset;
+    const struct codec *codec = codec_find(from->wire);
+    int rv = preset_find(from->preset, &preset, errmsg);
+
+    if (rv != 0) {
+        return rv;
+    }
+    if (codec == NULL) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "sync.wire \"%.16s\" names no codec of this build",
+                           from->wire);
+    }
+    *to = preset->method;
+    to->wire = codec->id;
+    to->error_feedback = from->error_feedback;
+    to->fragments = from->fragments;
+    to->rule.gamma = (float)from->gamma;
+    to->rule.lr = (float)from->outer_lr;
+    to->rule.mu = (float)from->outer_momentum;
+    to->period = from->period;
+    to->period_u = from->period_u;
+    to->period_v = from->period_v;
+    to->overlap = to->eager ? from->period : from->overlap;
+    to->mix = (float)from->mix;
+    if (from->mix > 0.0) {
+        to->take = METHOD_MIX;
+    } else if (to->take == METHOD_MIX) {
+        to->take = METHOD_OVERWRITE;
+    }
+    return method_check(to, errmsg);
+}

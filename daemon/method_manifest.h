@@ -1,0 +1,25 @@
+/* method_manifest.h - a run's sync settings as the engine's method, and back.
+ *
+ * A manifest names a preset and a few numbers; what it cannot say (group, form
+ * of the rule, DyLU...) is the preset's. proto knows manifests, train knows
+ * methods; they meet here.
+ */
+#ifndef LOCO_DAEMON_METHOD_MANIFEST_H
+#define LOCO_DAEMON_METHOD_MANIFEST_H
+
+#include "proto/manifest.h"
+#include "train/sync/preset.h"
+
+/* A setting as people wrote it: 0.7 for 0.7F, which is 0.699999988. */
+double manifest_real(float v);
+
+/* The preset's values into a manifest. */
+void manifest_from_preset(struct manifest_sync *to, const struct preset *from);
+
+/* The method that a manifest names; checked. 0 or an error with a sentence in
+ * errmsg. */
+int method_from_manifest(struct method *to,
+                         const struct manifest_sync *from,
+                         char *errmsg);
+
+#endif

@@ -1,0 +1,354 @@
+/* lab_test.c - the laboratory: every method, peers that come and go.
+ *
+ * A model of a few thousand parameters on a made text, plain C kernels. What is
+ * checked is the bookkeeping: who is equal, what was sent, how long it took,
+ * that a run ends; whether a method is good is measured on prose
+ * (tests/bench/methods.md).
+ */
+#include "train/lab/lab.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+#include "train/errmsg.h"
+#include "train/sync/preset.h"
+
+#define TEXT_BYTES 20000
+#define SEQ        16
+#define BATCH      2
+#define STEPS      12 /* of each peer */
+
+static char text[TEXT_BYTES];
+static struct shard train_shard, val_shard;
+static struct lab_machine machines[LAB_PEERS_MAX];
+
+static int make_text(void **state)
+{
+    static const char *const words[] = {"the ",      "lord ", "is ",   "my ",
+                                        "shepherd ", "and ",  "want ", "not\n"};
+    uint64_t rng = 4;
+    size_t at = 0;
+
+    (void)state;
+    while (at < sizeof text) {
+        const char *w = words[rng_below(&rng, 8)];
+        size_t len = strlen(w);
+
+        len = len < sizeof text - at ? len : sizeof text - at;
+        memcpy(text + at, w, len);
+        at += len;
+    }
+    shard_from_text(&train_shard, text, sizeof text - 2000);
+    shard_from_text(&val_shard, text + sizeof text - 2000, 2000);
+    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
+        machines[i] = (struct lab_machine){1000, 1e6, 1e6, 0.01};
+    }
+    return 0;
+}
+
+static struct lab_options options(const char *preset, uint32_t peers)
+{
+    const struct preset *p;
+    struct lab_options o = {
+        .model = {.dim = 16,
+                  .layers = 2,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .ffn = 32,
+                  .vocab = 256,
+                  .seq = SEQ,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5F},
+        .adamw = adamw_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 0.01, 0.01, 0, 0, 0},
+        .peers = peers,
+        .tokens = (uint64_t)peers * STEPS * SEQ * BATCH,
+        .batch = BATCH,
+        .micro_batch = BATCH,
+        .seq = SEQ,
+        .seed = 1,
+        .machines = machines,
+        .grace_s = 0.05,
+        .merge_every = 2,
+        .batch_most = 4,
+        .batch_rule = {BATCH_AUGMENTED, 0.8, 0.01, 0.3, 16, 2.0},
+        .train = &train_shard,
+        .n_train = 1,
+        .val = &val_shard,
+        .eval_tokens = 512,
+        .threads = 1,
+        .reference = true,
+    };
+
+    assert_int_equal(preset_find(preset, &p, NULL), 0);
+    o.method = p->method;
+    if (o.method.period > 0) { /* several turns of every stream */
+        o.method.period = 4;
+        o.method.overlap = o.method.eager ? 4 : 0;
+    }
+    if (strcmp(preset, "streaming") == 0) {
+        o.method.period = 8;
+        o.method.overlap = 1;
+    }
+    if (strcmp(preset, "async-naive") == 0) {
+        o.method.rule.lr = 0.1F; /* at 0.7 it diverges, as the page says */
+    }
+    o.method.period_u = o.method.period_u > 0 ? 8 : 0;
+    o.method.period_v = o.method.period_v > 0 ? 12 : 0;
+    return o;
+}
+
+static struct lab_result run(const struct lab_options *o)
+{
+    struct lab_result r;
+    char errmsg[ERRMSG_SIZE] = "";
+
+    if (lab_run(o, &r, errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    return r;
+}
+
+static void every_method_learns_and_ends(void **state)
+{
+    static const uint32_t peers[] = {1, 4};
+
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        for (size_t k = 0; k < sizeof peers / sizeof peers[0]; k++) {
+            struct lab_options o = options(preset_at(i)->name, peers[k]);
+            struct lab_result r = run(&o);
+
+            if (!(r.bits_per_byte < r.bits_per_byte_before - 0.5)) {
+                fail_msg("%s with %u peers: %.3f after %.3f",
+                         preset_at(i)->name, peers[k], r.bits_per_byte,
+                         r.bits_per_byte_before);
+            }
+            assert_true(r.tokens >= o.tokens);
+            assert_true(r.turns > 0);
+            assert_true(isfinite(r.loss));
+            assert_true(r.virtual_s > 0.0);
+            for (size_t s = 0; s < METHOD_STREAMS_MAX; s++) {
+                assert_false(r.never_synced[s]);
+            }
+            assert_true(peers[k] == 1 ? r.bytes_sent == 0 : r.bytes_sent > 0);
+            lab_result_free(&r);
+        }
+    }
+}
+
+/* Peer 1 dies, peer 7 joins, peer 0 becomes slow, peer 2 leaves. */
+static void every_method_goes_on_while_peers_come_and_go(void **state)
+{
+    static const uint32_t peers[] = {2, 3, 5, 8};
+
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        for (size_t k = 0; k < sizeof peers / sizeof peers[0]; k++) {
+            struct lab_options o = options(preset_at(i)->name, peers[k]);
+            const struct lab_event events[] = {
+                {o.tokens / 5, LAB_DIE, 1, 0.0},
+                {o.tokens / 3, LAB_JOIN, 17, 0.0},
+                {o.tokens / 2, LAB_SPEED, 0, 100.0},
+                {o.tokens / 2 + 1, LAB_LEAVE, 2, 0.0},
+            };
+            struct lab_result r;
+
+            o.events = events;
+            o.n_events = peers[k] > 2 ? 4 : 3;
+            r = run(&o);
+            if (!(r.bits_per_byte < r.bits_per_byte_before - 0.3)) {
+                fail_msg("%s with %u peers: %.3f after %.3f",
+                         preset_at(i)->name, peers[k], r.bits_per_byte,
+                         r.bits_per_byte_before);
+            }
+            assert_true(r.tokens >= o.tokens);
+            lab_result_free(&r);
+        }
+    }
+}
+
+static void the_same_seed_gives_the_same_run(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        struct lab_options o = options(preset_at(i)->name, 3);
+        struct lab_result a, b;
+
+        o.eval_every = o.tokens / 4;
+        a = run(&o);
+        b = run(&o);
+        assert_memory_equal(&a.bits_per_byte, &b.bits_per_byte,
+                            sizeof a.bits_per_byte);
+        assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
+        assert_int_equal(a.bytes_sent, b.bytes_sent);
+        assert_int_equal(a.n_points, b.n_points);
+        lab_result_free(&a);
+        lab_result_free(&b);
+    }
+}
+
+static void replicas_are_equal_where_the_method_says_so(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        struct lab_options o = options(preset_at(i)->name, 4);
+        struct lab_result r;
+
+        if (o.method.group == METHOD_QUORUM || o.method.overlap > 0 ||
+            o.method.group == METHOD_TRAINER) {
+            continue; /* live parameters are ahead, or all trainers merged */
+        }
+        r = run(&o);
+        assert_int_equal(r.spread == 0.0, method_replicas_equal(&o.method));
+        lab_result_free(&r);
+    }
+}
+
+/* A ring of 4 moves 2 * 3/4 of the vector each; 4 peers, 12 steps, period 4:
+ * 3 turns. fp32, 1 MB/s, 10 ms: seconds follow too. */
+static void bytes_and_seconds_are_those_of_the_model(void **state)
+{
+    struct lab_options o = options("diloco", 4);
+    uint64_t n = (uint64_t)llama_numel(&o.model);
+    double each = 2.0 * 3.0 / 4.0 * 4.0 * (double)n;
+    double turn_s = each / 1e6 + 6 * 0.01;
+    double step_s = (double)SEQ * BATCH / 1000;
+    struct lab_result r = run(&o);
+
+    (void)state;
+    assert_int_equal(r.turns, 3);
+    assert_int_equal(r.bytes_sent, 3 * 4 * (uint64_t)each);
+    assert_true(fabs(r.virtual_s - (STEPS * step_s + 3 * turn_s)) < 1e-6);
+    lab_result_free(&r);
+}
+
+static void what_overlaps_costs_only_what_is_left(void **state)
+{
+    struct lab_options o = options("diloco", 4);
+    struct lab_result blocking = run(&o), hidden, half;
+    double turn_s;
+
+    (void)state;
+    turn_s = (blocking.virtual_s - STEPS * 0.032) / 3;
+    o.method.overlap = 3;
+    o.method.take = METHOD_REBASE;
+    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
+        machines[i].tokens_per_s = 100; /* a step outlasts a turn */
+    }
+    hidden = run(&o);
+    assert_true(fabs(hidden.virtual_s - STEPS * 0.32) < 1e-6);
+    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
+        machines[i].tokens_per_s = 1e9;
+    }
+    half = run(&o);
+    assert_true(fabs(half.virtual_s - 3 * turn_s) < 1e-3);
+    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
+        machines[i].tokens_per_s = 1000;
+    }
+    lab_result_free(&blocking);
+    lab_result_free(&hidden);
+    lab_result_free(&half);
+}
+
+/* Who is ten times slower makes a tenth of the steps and is in as many quorums:
+ * all send about the same. */
+static void dylu_lets_slow_peers_arrive_as_often(void **state)
+{
+    struct lab_options o = options("async-dn", 4);
+    struct lab_result with, without;
+
+    (void)state;
+    machines[0].tokens_per_s = 100;
+    o.method.period = 10;
+    o.tokens *= 4;
+    with = run(&o);
+    o.method.dylu = false;
+    without = run(&o);
+    machines[0].tokens_per_s = 1000;
+    assert_true((double)with.bytes_most <= 1.05 * (double)with.bytes_sent / 4);
+    assert_true((double)without.bytes_most >=
+                1.2 * (double)without.bytes_sent / 4);
+    lab_result_free(&with);
+    lab_result_free(&without);
+}
+
+static void trainers_merge_until_one_is_left(void **state)
+{
+    struct lab_options o = options("adloco", 8);
+    struct lab_result r;
+
+    (void)state;
+    o.tokens *= 8;
+    o.trainers = 4;
+    r = run(&o);
+    assert_int_equal(r.trainers, 1);
+    assert_true(r.batch >= BATCH);
+    lab_result_free(&r);
+}
+
+static void a_stream_that_was_never_due_is_reported(void **state)
+{
+    struct lab_options o = options("desloc", 2);
+    struct lab_result r;
+
+    (void)state;
+    o.method.period_v = 100000;
+    r = run(&o);
+    assert_false(r.never_synced[0]);
+    assert_false(r.never_synced[1]);
+    assert_true(r.never_synced[2]);
+    lab_result_free(&r);
+}
+
+static void a_script_that_cannot_be_is_an_error(void **state)
+{
+    struct lab_options o = options("diloco", 2);
+    const struct lab_event twice = {1, LAB_JOIN, 0, 0.0};
+    const struct lab_event nobody[2] = {{1, LAB_DIE, 0, 0.0},
+                                        {2, LAB_DIE, 1, 0.0}};
+    struct lab_result r;
+    char errmsg[ERRMSG_SIZE];
+
+    (void)state;
+    o.events = &twice;
+    o.n_events = 1;
+    assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "peer 0 cannot join"));
+    lab_result_free(&r);
+    o.events = nobody;
+    o.n_events = 2;
+    assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "all peers are gone"));
+    lab_result_free(&r);
+    o.n_events = 0;
+    o.peers = LAB_PEERS_MAX + 1;
+    assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_method_learns_and_ends),
+        cmocka_unit_test(every_method_goes_on_while_peers_come_and_go),
+        cmocka_unit_test(the_same_seed_gives_the_same_run),
+        cmocka_unit_test(replicas_are_equal_where_the_method_says_so),
+        cmocka_unit_test(bytes_and_seconds_are_those_of_the_model),
+        cmocka_unit_test(what_overlaps_costs_only_what_is_left),
+        cmocka_unit_test(dylu_lets_slow_peers_arrive_as_often),
+        cmocka_unit_test(trainers_merge_until_one_is_left),
+        cmocka_unit_test(a_stream_that_was_never_due_is_reported),
+        cmocka_unit_test(a_script_that_cannot_be_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, make_text, NULL);
+}

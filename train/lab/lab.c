@@ -1,0 +1,720 @@
+/* lab.c - a laboratory's peers: open, step, measure, close. See lab.h.
+ *
+ * All peers share one model workspace: they are computed one after the other,
+ * whatever the virtual clock says of them.
+ */
+#include "train/lab/lab.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+#include "train/lab/lab_internal.h"
+
+#define EVAL_ROWS 8
+#define LN_2      0.69314718055994531
+
+static unsigned vector_count(unsigned needs)
+{
+    unsigned n = 2; /* theta, packed */
+
+    for (; needs != 0; needs &= needs - 1) {
+        n++;
+    }
+    return n;
+}
+
+size_t lab_bytes(const struct lab_options *opt)
+{
+    size_t n = (size_t)llama_numel(&opt->model);
+    size_t each = vector_count(engine_needs(&opt->method)) + 2 +
+                  opt->method.gradients + opt->method.error_feedback;
+
+    return n * sizeof(float) * (each * opt->peers + 6);
+}
+
+/* ---- peers --------------------------------------------------------------- */
+
+static int take_vectors(struct lab *lab, struct lab_peer *p)
+{
+    const struct method *m = &lab->opt.method;
+    unsigned needs = engine_needs(m);
+    size_t n = (size_t)lab->n;
+    float **to[] = {&p->e.phi,  &p->e.m,    &p->e.sum,
+                    &p->e.base, &p->e.sent, &p->e.late};
+    float *at;
+    size_t count = vector_count(needs) + m->gradients + m->error_feedback;
+
+    p->vectors = calloc(count * n, sizeof(float));
+    if (p->vectors == NULL) {
+        return LOCO_ENOMEM;
+    }
+    at = p->vectors;
+    p->e.theta = at;
+    at += n;
+    lab->packed[p->number] = at;
+    at += n;
+    for (unsigned i = 0; i < sizeof to / sizeof to[0]; i++) {
+        if ((needs & (1U << i)) != 0) {
+            *to[i] = at;
+            at += n;
+        }
+    }
+    p->e.grad = lab->grad;
+    if (m->gradients) {
+        p->e.grad = at;
+        at += n;
+    }
+    if (m->error_feedback) {
+        p->residual = at;
+    }
+    return 0;
+}
+
+static int peer_open(struct lab *lab, uint32_t number)
+{
+    struct lab_peer *p = &lab->peers[number];
+    const uint64_t words[2] = {lab->opt.seed, number};
+    const struct loader_options lo = {
+        .shards = lab->opt.train,
+        .n_shards = lab->opt.n_train,
+        .seq = lab->opt.seq,
+        .batch = 1, /* rows are taken one by one: batches may grow */
+        .seed = lab->opt.seed,
+        .peer = rng_mix(words, 2),
+    };
+    int rv;
+
+    memset(p, 0, sizeof *p);
+    p->used = true;
+    p->number = number;
+    p->machine = lab->opt.machines[number];
+    engine_init(&p->e, &lab->opt.method, NULL, lab->n, lab->opt.peers);
+    rv = take_vectors(lab, p);
+    rv = rv != 0
+             ? rv
+             : adamw_open_llama(&p->adamw, &lab->opt.adamw, &lab->opt.model);
+    if (rv != 0) {
+        return errmsg_fail(lab->errmsg, rv, "out of memory for peer %u",
+                           number);
+    }
+    p->has_adamw = true;
+    p->e.u = p->adamw.u;
+    p->e.v = p->adamw.v;
+    lab->has_loader[number] = true;
+    rv = loader_open(&lab->loaders[number], &lo, lab->errmsg);
+    p->alive = rv == 0;
+    return rv;
+}
+
+static void peer_close(struct lab *lab, struct lab_peer *p)
+{
+    if (p->has_adamw) {
+        adamw_close(&p->adamw);
+    }
+    free(p->vectors);
+    if (lab->has_loader[p->number]) {
+        loader_close(&lab->loaders[p->number]);
+        lab->has_loader[p->number] = false;
+    }
+    memset(p, 0, sizeof *p);
+}
+
+uint32_t lab_alive(const struct lab *lab, uint32_t out[LAB_PEERS_MAX])
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
+        if (lab->peers[i].used && lab->peers[i].alive) {
+            out[n++] = i;
+        }
+    }
+    return n;
+}
+
+/* ---- fragments ----------------------------------------------------------- */
+
+/* Layer l belongs to fragment l mod F, what is outside layers to the last one
+ * with the embedding (Streaming DiLoCo's strided pattern). */
+struct fragment_map {
+    struct engine_span *spans;
+    uint32_t *first;
+};
+
+static uint32_t
+fragment_of(const struct llama_config *c, int tensor, uint32_t f)
+{
+    struct llama_view v;
+    const char *at;
+
+    llama_tensor(c, tensor, &v);
+    at = strstr(v.name, "layers.");
+    return at == NULL ? f - 1
+                      : (uint32_t)strtoul(at + strlen("layers."), NULL, 10) % f;
+}
+
+static int fragments_make(const struct llama_config *c,
+                          uint32_t f,
+                          struct fragment_map *map)
+{
+    int n = llama_tensor_count(c);
+    uint32_t count = 0;
+
+    map->spans = calloc((size_t)n, sizeof *map->spans);
+    map->first = calloc((size_t)f + 1, sizeof *map->first);
+    if (map->spans == NULL || map->first == NULL) {
+        return LOCO_ENOMEM;
+    }
+    for (uint32_t k = 0; k < f; k++) {
+        map->first[k] = count;
+        for (int i = 0; i < n; i++) {
+            struct llama_view v;
+
+            if (fragment_of(c, i, f) != k) {
+                continue;
+            }
+            llama_tensor(c, i, &v);
+            map->spans[count++] =
+                (struct engine_span){(uint64_t)v.offset, (uint64_t)v.numel};
+        }
+    }
+    map->first[f] = count;
+    return 0;
+}
+
+/* ---- open and close ------------------------------------------------------ */
+
+static float *vector(struct lab *lab)
+{
+    return calloc((size_t)lab->n, sizeof(float));
+}
+
+static int take_memory(struct lab *lab)
+{
+    const struct lab_options *o = &lab->opt;
+    uint32_t rows = o->micro_batch > EVAL_ROWS ? o->micro_batch : EVAL_ROWS;
+    size_t cells = (size_t)rows * o->seq;
+
+    lab->grad = vector(lab);
+    lab->mean = vector(lab);
+    lab->mean_phi = vector(lab);
+    lab->decoded = vector(lab);
+    lab->micro = o->method.batch != BATCH_FIXED ? vector(lab) : NULL;
+    lab->wire = malloc(codec_get(CODEC_FP32)->bytes((size_t)lab->n) + 8192);
+    lab->tokens = calloc(cells, sizeof *lab->tokens);
+    lab->targets = calloc(cells, sizeof *lab->targets);
+    if (lab->grad == NULL || lab->mean == NULL || lab->mean_phi == NULL ||
+        lab->decoded == NULL || lab->wire == NULL || lab->tokens == NULL ||
+        lab->targets == NULL ||
+        (o->method.batch != BATCH_FIXED && lab->micro == NULL)) {
+        return LOCO_ENOMEM;
+    }
+    return 0;
+}
+
+static int open_model(struct lab *lab)
+{
+    const struct lab_options *o = &lab->opt;
+    int rv = 0;
+
+    if (o->reference) {
+        backend_cpu_ref(&lab->backend);
+    } else {
+        rv = backend_cpu(&lab->backend, o->threads);
+    }
+    if (rv != 0) {
+        return errmsg_fail(lab->errmsg, rv, "cannot start %d threads",
+                           o->threads);
+    }
+    lab->has_backend = true;
+    rv = backend_set_dtype(&lab->backend, o->dtype);
+    rv = rv != 0 ? rv
+                 : llama_open(&lab->llama, &o->model, &lab->backend,
+                              o->micro_batch, LLAMA_RECOMPUTE_NOTHING);
+    return rv == 0 ? 0
+                   : errmsg_fail(lab->errmsg, rv,
+                                 "cannot prepare the model's work: %s",
+                                 loco_strerror(rv));
+}
+
+static int lab_open(struct lab *lab, const struct fragment_map *map)
+{
+    const struct lab_options *o = &lab->opt;
+    const struct engine_fragments fragments = {map->spans, map->first};
+    int rv = take_memory(lab);
+
+    if (rv != 0) {
+        return errmsg_fail(lab->errmsg, rv, "out of memory for %llu parameters",
+                           (unsigned long long)lab->n);
+    }
+    rv = open_model(lab);
+    for (uint32_t i = 0; i < o->peers && rv == 0; i++) {
+        struct lab_peer *p = &lab->peers[i];
+
+        rv = peer_open(lab, i);
+        if (rv == 0) {
+            p->e.fragments = fragments;
+            llama_init_params(&o->model, p->e.theta, o->seed);
+            engine_start(&p->e);
+        }
+    }
+    return rv;
+}
+
+static void lab_close(struct lab *lab)
+{
+    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
+        if (lab->peers[i].used) {
+            peer_close(lab, &lab->peers[i]);
+        }
+    }
+    llama_close(lab->llama);
+    if (lab->has_backend) {
+        backend_close(&lab->backend);
+    }
+    free(lab->targets);
+    free(lab->tokens);
+    free(lab->wire);
+    free(lab->micro);
+    free(lab->decoded);
+    free(lab->mean_phi);
+    free(lab->mean);
+    free(lab->grad);
+}
+
+/* ---- steps --------------------------------------------------------------- */
+
+bool lab_goes_on(const struct lab *lab)
+{
+    uint32_t who[LAB_PEERS_MAX];
+
+    return !lab->stopped && lab->used_tokens < lab->opt.tokens &&
+           lab_alive(lab, who) > 0;
+}
+
+int lab_gradient(struct lab *lab, struct lab_peer *p, uint32_t rows)
+{
+    const struct lab_options *o = &lab->opt;
+    const uint64_t positions = (uint64_t)rows * o->seq;
+    double total = 0.0;
+
+    memset(p->e.grad, 0, (size_t)lab->n * sizeof(float));
+    for (uint32_t done = 0; done < rows;) {
+        uint32_t n =
+            rows - done < o->micro_batch ? rows - done : o->micro_batch;
+        struct llama_batch batch = {lab->tokens, lab->targets, n, o->seq};
+        double sum = 0.0;
+        int rv = 0;
+
+        for (uint32_t i = 0; i < n && rv == 0; i++) {
+            rv = loader_batch(&lab->loaders[p->number], p->row++,
+                              lab->tokens + (size_t)i * o->seq,
+                              lab->targets + (size_t)i * o->seq);
+        }
+        rv = rv != 0
+                 ? rv
+                 : llama_loss(lab->llama, p->e.theta, &batch, p->e.grad, &sum);
+        if (rv != 0 || !isfinite(sum)) {
+            return errmsg_fail(lab->errmsg, rv != 0 ? rv : LOCO_ENUMERIC,
+                               "peer %u: the loss is not finite after %llu "
+                               "tokens; lower inner.lr or sync.outer_lr",
+                               p->number, (unsigned long long)lab->used_tokens);
+        }
+        total += sum;
+        done += n;
+    }
+    lab->loss_sum += total;
+    lab->loss_n += positions;
+    lab->used_tokens += positions;
+    if (lab->used_tokens > o->tokens - o->tokens / 10) {
+        lab->tail_sum += total;
+        lab->tail_n += positions;
+    }
+    return 0;
+}
+
+int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows)
+{
+    const double positions = (double)rows * lab->opt.seq;
+    const struct adamw_rate rate = {
+        .lr = schedule_lr(&lab->opt.schedule,
+                          lab->used_tokens / lab->tokens_per_step),
+        .grad_scale = 1.0 / positions,
+    };
+    int rv = adamw_step(&p->adamw, &lab->backend, p->e.theta, p->e.grad, &rate,
+                        NULL);
+
+    if (rv != 0) {
+        return errmsg_fail(lab->errmsg, rv,
+                           "peer %u: the gradient is not finite", p->number);
+    }
+    p->steps++;
+    p->clock_s += positions / p->machine.tokens_per_s;
+    engine_step(&p->e);
+    return 0;
+}
+
+int lab_step(struct lab *lab, struct lab_peer *p)
+{
+    int rv = lab_gradient(lab, p, lab->opt.batch);
+
+    return rv != 0 ? rv : lab_update(lab, p, lab->opt.batch);
+}
+
+/* ---- who comes and goes ---------------------------------------------------
+ */
+
+/* The newcomer takes what others hold and its method shares: the anchor, the
+ * outer state, averaged moments. Own moments begin at 0. */
+static int join(struct lab *lab, uint32_t number)
+{
+    uint32_t who[LAB_PEERS_MAX];
+    uint32_t n = lab_alive(lab, who);
+    struct lab_peer *p = &lab->peers[number], *from;
+    size_t bytes = (size_t)lab->n * sizeof(float);
+    unsigned needs = engine_needs(&lab->opt.method);
+    double now;
+    int rv;
+
+    if (n == 0 || p->used) {
+        return errmsg_fail(lab->errmsg, LOCO_EINVAL,
+                           "peer %u cannot join: it is there, or nobody is",
+                           number);
+    }
+    from = &lab->peers[who[0]];
+    now = lab_latest(lab, who, n);
+    rv = peer_open(lab, number);
+    if (rv != 0) {
+        return rv;
+    }
+    p->e.fragments = from->e.fragments;
+    p->e.k = from->e.k;
+    p->clock_s = now;
+    if ((needs & ENGINE_PHI) != 0) {
+        memcpy(p->e.phi, from->e.phi, bytes);
+        memcpy(p->e.theta, from->e.phi, bytes);
+    } else {
+        memcpy(p->e.theta, from->e.theta, bytes);
+    }
+    if ((needs & ENGINE_M) != 0) {
+        memcpy(p->e.m, from->e.m, bytes);
+    }
+    if ((needs & ENGINE_SUM) != 0) {
+        memcpy(p->e.sum, from->e.sum, bytes);
+        p->e.delayed = from->e.delayed;
+        p->e.delayed.phi = p->e.phi;
+        p->e.delayed.m = p->e.m;
+        p->e.delayed.sum = p->e.sum;
+    }
+    if ((needs & ENGINE_BASE) != 0) {
+        memcpy(p->e.base, p->e.phi, bytes);
+    }
+    if (lab->opt.method.period_u > 0 || lab->opt.method.gradients) {
+        memcpy(p->adamw.u, from->adamw.u, bytes);
+        p->adamw.t = from->adamw.t;
+    }
+    if (lab->opt.method.period_v > 0 || lab->opt.method.gradients) {
+        memcpy(p->adamw.v, from->adamw.v, bytes);
+        p->adamw.t = from->adamw.t;
+    }
+    from->sent += (uint64_t)bytes;
+    p->trainer = from->trainer;
+    return 0;
+}
+
+int lab_events(struct lab *lab, bool at_boundary)
+{
+    while (lab->next_event < lab->opt.n_events) {
+        const struct lab_event *e = &lab->opt.events[lab->next_event];
+        struct lab_peer *p = &lab->peers[e->peer];
+        bool waits = e->kind == LAB_JOIN || e->kind == LAB_LEAVE;
+        int rv = 0;
+
+        if (e->at_tokens > lab->used_tokens || (waits && !at_boundary)) {
+            return 0;
+        }
+        switch (e->kind) {
+        case LAB_JOIN:
+            rv = join(lab, e->peer);
+            break;
+        case LAB_SPEED:
+            p->machine.tokens_per_s = e->value;
+            break;
+        default:
+            p->alive = false;
+            break;
+        }
+        if (rv != 0) {
+            return rv;
+        }
+        lab->next_event++;
+    }
+    return 0;
+}
+
+/* ---- measuring ------------------------------------------------------------
+ */
+
+int lab_eval(struct lab *lab, const float *theta, double *bits_per_byte)
+{
+    const struct lab_options *o = &lab->opt;
+    uint64_t windows = eval_window_count(o->val, o->seq);
+    uint64_t most = o->eval_tokens / o->seq, scored_all = 0;
+    double nats = 0.0;
+
+    if (o->eval_tokens > 0 && windows > most) {
+        windows = most > 0 ? most : 1;
+    }
+    for (uint64_t done = 0; done < windows;) {
+        uint32_t rows =
+            (uint32_t)(windows - done < EVAL_ROWS ? windows - done : EVAL_ROWS);
+        struct llama_batch batch = {lab->tokens, lab->targets, rows, o->seq};
+        uint64_t scored = 0;
+        double sum = 0.0;
+        int rv = eval_rows(o->val, o->seq, done, rows, lab->tokens,
+                           lab->targets, &scored);
+
+        rv = rv != 0 ? rv : llama_loss(lab->llama, theta, &batch, NULL, &sum);
+        if (rv != 0 || !isfinite(sum)) {
+            return errmsg_fail(lab->errmsg, rv != 0 ? rv : LOCO_ENUMERIC,
+                               "the model's held-out loss is not finite");
+        }
+        nats += sum;
+        scored_all += scored;
+        done += rows;
+    }
+    if (scored_all == 0) {
+        return errmsg_fail(lab->errmsg, LOCO_EINVAL,
+                           "the held-out text is shorter than two tokens");
+    }
+    *bits_per_byte = nats / (double)scored_all / LN_2;
+    return 0;
+}
+
+static uint64_t sent_by_all(const struct lab *lab, uint64_t *most)
+{
+    uint64_t sum = 0;
+
+    *most = 0;
+    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
+        uint64_t sent = lab->peers[i].used ? lab->peers[i].sent : 0;
+
+        sum += sent;
+        *most = sent > *most ? sent : *most;
+    }
+    return sum;
+}
+
+static int add_point(struct lab *lab, const struct lab_point *point)
+{
+    struct lab_result *r = lab->result;
+
+    if (r->n_points == lab->room) {
+        size_t room = lab->room == 0 ? 64 : lab->room * 2;
+        struct lab_point *grown = realloc(r->points, room * sizeof *grown);
+
+        if (grown == NULL) {
+            return errmsg_fail(lab->errmsg, LOCO_ENOMEM,
+                               "out of memory for points");
+        }
+        r->points = grown;
+        lab->room = room;
+    }
+    r->points[r->n_points++] = *point;
+    if (lab->opt.progress != NULL &&
+        !lab->opt.progress(lab->opt.progress_data, point)) {
+        lab->stopped = true;
+    }
+    return 0;
+}
+
+int lab_point(struct lab *lab, size_t s, const float *theta)
+{
+    uint32_t who[LAB_PEERS_MAX];
+    uint32_t n = lab_alive(lab, who);
+    uint64_t most;
+    struct lab_point point = {
+        .tokens = lab->used_tokens,
+        .virtual_s = lab_latest(lab, who, n),
+        .bits_per_byte = NAN,
+        .bytes_sent = sent_by_all(lab, &most),
+        .peers = n,
+    };
+    int rv = 0;
+
+    lab->stream_turns[s]++;
+    if (s != 0) {
+        return 0;
+    }
+    point.turns = ++lab->turns;
+    point.loss = lab->loss_n > 0 ? lab->loss_sum / (double)lab->loss_n : NAN;
+    lab->loss_sum = 0.0;
+    lab->loss_n = 0;
+    if (lab->opt.eval_every > 0 && lab->used_tokens >= lab->next_eval) {
+        lab->next_eval = lab->used_tokens + lab->opt.eval_every;
+        rv = lab_eval(lab, theta, &point.bits_per_byte);
+    }
+    return rv != 0 ? rv : add_point(lab, &point);
+}
+
+/* ---- the whole ------------------------------------------------------------
+ */
+
+/* mean (n) = mean of the live peers' models; returns their root mean square
+ * distance from it. */
+static double final_mean(struct lab *lab, float *mean)
+{
+    uint32_t who[LAB_PEERS_MAX];
+    uint32_t n = lab_alive(lab, who);
+    double square = 0.0;
+
+    for (uint64_t k = 0; k < lab->n; k++) {
+        double sum = 0.0;
+
+        for (uint32_t i = 0; i < n; i++) {
+            sum += (double)lab->peers[who[i]].e.theta[k];
+        }
+        mean[k] = (float)(sum / n);
+        for (uint32_t i = 0; i < n; i++) {
+            double d = (double)lab->peers[who[i]].e.theta[k] - sum / n;
+            square += d * d;
+        }
+    }
+    return n == 0 ? 0.0 : sqrt(square / ((double)lab->n * n));
+}
+
+/* The model that the run has: the common anchor; for pairs the mean of all
+ * replicas; for trainers the best one. */
+static int final_eval(struct lab *lab)
+{
+    const struct method *m = &lab->opt.method;
+    uint32_t who[LAB_PEERS_MAX];
+    uint32_t n = lab_alive(lab, who);
+    struct lab_result *r = lab->result;
+    int rv = 0;
+
+    if (n == 0) {
+        return errmsg_fail(lab->errmsg, LOCO_EINVAL,
+                           "all peers are gone; nothing is left to measure");
+    }
+    r->spread = final_mean(lab, lab->mean);
+    if (m->group == METHOD_TRAINER) {
+        r->bits_per_byte = INFINITY;
+        for (uint32_t i = 0; i < n && rv == 0; i++) {
+            double bits = INFINITY;
+
+            rv = lab_eval(lab, lab->peers[who[i]].e.phi, &bits);
+            r->bits_per_byte =
+                bits < r->bits_per_byte ? bits : r->bits_per_byte;
+        }
+        return rv;
+    }
+    if (m->group == METHOD_QUORUM) {
+        return lab_eval(lab, lab->peers[who[0]].e.phi, &r->bits_per_byte);
+    }
+    return lab_eval(lab, lab->mean, &r->bits_per_byte);
+}
+
+static int run(struct lab *lab)
+{
+    struct lab_result *r = lab->result;
+    uint32_t who[LAB_PEERS_MAX];
+    int rv = lab_eval(lab, lab->peers[0].e.theta, &r->bits_per_byte_before);
+
+    if (rv != 0) {
+        return rv;
+    }
+    switch (lab->opt.method.group) {
+    case METHOD_PAIR:
+        rv = lab_run_pairs(lab);
+        break;
+    case METHOD_QUORUM:
+        rv = lab_run_quorum(lab);
+        break;
+    case METHOD_TRAINER:
+        rv = lab_run_trainers(lab);
+        break;
+    default:
+        rv = lab_run_all(lab);
+        break;
+    }
+    rv = rv != 0 ? rv : final_eval(lab);
+    r->tokens = lab->used_tokens;
+    r->turns = lab->turns;
+    r->bytes_sent = sent_by_all(lab, &r->bytes_most);
+    r->virtual_s = lab_latest(lab, who, lab_alive(lab, who));
+    r->loss = lab->tail_n > 0 ? lab->tail_sum / (double)lab->tail_n : NAN;
+    for (size_t s = 0; s < lab->peers[0].e.n_streams; s++) {
+        r->never_synced[s] = lab->stream_turns[s] == 0;
+    }
+    return rv;
+}
+
+static int check(const struct lab_options *o, char *errmsg)
+{
+    const char *reason = NULL;
+    int rv = method_check(&o->method, errmsg);
+
+    if (rv != 0) {
+        return rv;
+    }
+    if (llama_config_check(&o->model, &reason) != 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL, "model: %s", reason);
+    }
+    if (o->peers == 0 || o->peers > LAB_PEERS_MAX || o->batch == 0 ||
+        o->micro_batch == 0 || o->seq < 2 || o->seq > o->model.seq) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "1 to %d peers, a batch, and sequences of 2 to %u "
+                           "tokens are needed",
+                           LAB_PEERS_MAX, o->model.seq);
+    }
+    for (size_t i = 0; i < o->n_events; i++) {
+        if (o->events[i].peer >= LAB_PEERS_MAX) {
+            return errmsg_fail(errmsg, LOCO_EINVAL,
+                               "the script names peer %u; the highest is %d",
+                               o->events[i].peer, LAB_PEERS_MAX - 1);
+        }
+    }
+    return 0;
+}
+
+int lab_run(const struct lab_options *opt, struct lab_result *out, char *errmsg)
+{
+    struct fragment_map map = {NULL, NULL};
+    struct lab *lab;
+    int rv;
+
+    memset(out, 0, sizeof *out);
+    rv = check(opt, errmsg);
+    if (rv != 0) {
+        return rv;
+    }
+    lab = calloc(1, sizeof *lab);
+    if (lab == NULL ||
+        fragments_make(&opt->model, opt->method.fragments, &map) != 0) {
+        rv = errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
+    } else {
+        lab->opt = *opt;
+        lab->n = (uint64_t)llama_numel(&opt->model);
+        lab->result = out;
+        lab->errmsg = errmsg;
+        lab->next_eval = opt->eval_every;
+        lab->tokens_per_step = (uint64_t)opt->peers * opt->batch * opt->seq;
+        rv = lab_open(lab, &map);
+        rv = rv != 0 ? rv : run(lab);
+        lab_close(lab);
+    }
+    free(lab);
+    free(map.spans);
+    free(map.first);
+    return rv;
+}
+
+void lab_result_free(struct lab_result *r)
+{
+    free(r->points);
+    r->points = NULL;
+    r->n_points = 0;
+}

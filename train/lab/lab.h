@@ -1,0 +1,139 @@
+/* lab.h - the laboratory: many replicas of a real model in one process.
+ *
+ * An operator chooses a method, its period and its wire before renting
+ * machines; a method's claims must be seen on real text. The laboratory trains
+ * M replicas of a real model with any method (sync/method.h) through the same
+ * engine, optimizer, codecs and data order as the daemon, and computes what
+ * the network would have cost in virtual time from links and speeds. Losses
+ * are real, seconds are not.
+ *
+ * Words
+ *   tokens      over all peers together; a run ends when so many were used
+ *   script      peers that join, leave, die or change speed at a token count
+ *   turn        one synchronisation of one stream or fragment
+ *   point       what the run looked like after a turn
+ *
+ * Virtual time. Each peer has a clock. A step takes batch * seq / speed. A ring
+ * over n members takes 2 (n - 1) / n * bytes at the slowest member's link and
+ * 2 (n - 1) times the largest delay; a pair takes its payload once and one
+ * delay. Who waits takes the later clock. What overlaps costs only what is
+ * left when it is due. Nothing else is modelled: no loss, no congestion, no
+ * time for the outer step.
+ *
+ * Learning rates follow the run: step k of the schedule is tokens used so far
+ * divided by the tokens that all first peers use in one step, so that a run
+ * whose peers are unequal, or change, ends at the end of its schedule.
+ *
+ * Memory: 4 bytes * parameters * (5 to 9 vectors of the method) per peer.
+ * One thread drives it; kernels may use more. Errors: codes with a sentence in
+ * errmsg; LOCO_ENUMERIC when a replica diverged.
+ */
+#ifndef LOCO_TRAIN_LAB_LAB_H
+#define LOCO_TRAIN_LAB_LAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "train/adamw.h"
+#include "train/llama_config.h"
+#include "train/schedule.h"
+#include "train/shard.h"
+#include "train/sync/merge.h"
+#include "train/sync/method.h"
+
+#define LAB_PEERS_MAX  64
+#define LAB_EVENTS_MAX 256
+
+/* A peer's own line and machine. */
+struct lab_machine {
+    double tokens_per_s;     /* of the inner loop */
+    double up_bytes_per_s;   /* 0: never waits for bytes */
+    double down_bytes_per_s; /* 0: never waits for bytes */
+    double delay_s;          /* one way, to anybody */
+};
+
+enum lab_event_kind {
+    LAB_JOIN,  /* the peer with this number begins from the others' state */
+    LAB_LEAVE, /* at its next turn's end */
+    LAB_DIE,   /* at once: what it learnt since its last turn is lost */
+    LAB_SPEED  /* tokens_per_s becomes `value` */
+};
+
+struct lab_event {
+    uint64_t at_tokens;
+    enum lab_event_kind kind;
+    uint32_t peer;
+    double value;
+};
+
+struct lab_point {
+    uint64_t tokens;
+    uint64_t turns;
+    double virtual_s;
+    double loss;          /* of the inner steps since the last point, nats */
+    double bits_per_byte; /* held out; NAN where it was not measured */
+    uint64_t bytes_sent;  /* by all peers together */
+    uint32_t peers;
+};
+
+struct lab_options {
+    struct method method;
+    struct llama_config model;
+    struct adamw_options adamw;
+    struct schedule schedule;
+    uint32_t peers; /* that begin */
+    uint64_t tokens;
+    uint32_t batch, micro_batch, seq;
+    uint64_t seed;
+    const struct lab_machine *machines; /* (LAB_PEERS_MAX), by peer number */
+    const struct lab_event *events;     /* sorted by at_tokens */
+    size_t n_events;
+    double grace_s;               /* of a quorum */
+    uint32_t trainers;            /* AdLoCo; 0: half of the peers, at least 1 */
+    uint32_t merge_every;         /* AdLoCo: turns between two merges */
+    uint32_t batch_most;          /* AdLoCo: sequences that fit in memory */
+    struct batch_rule batch_rule; /* AdLoCo */
+    const struct shard *train;    /* borrowed */
+    size_t n_train;
+    const struct shard *val;
+    uint64_t eval_tokens;
+    uint64_t eval_every; /* tokens; 0: only before and after */
+    int threads;
+    enum backend_dtype dtype;
+    bool reference;
+    /* After each point; may be NULL. False ends the run early. */
+    bool (*progress)(void *data, const struct lab_point *p);
+    void *progress_data;
+};
+
+struct lab_result {
+    struct lab_point *points; /* lab_result_free() */
+    size_t n_points;
+    double bits_per_byte_before;
+    double bits_per_byte; /* of the final model: the replicas' mean, or the
+                             best trainer's */
+    double loss;          /* of the last tenth of the tokens, nats */
+    uint64_t tokens;
+    uint64_t bytes_sent; /* by all peers */
+    uint64_t bytes_most; /* by the one that sent most */
+    double virtual_s;
+    uint64_t turns;    /* of the parameters, or of the gradients */
+    double spread;     /* root mean square distance of the replicas from
+                          their mean, per parameter, before the last mean */
+    double batch;      /* AdLoCo: mean request at the end, sequences */
+    uint32_t trainers; /* AdLoCo: left at the end */
+    bool never_synced[METHOD_STREAMS_MAX]; /* a stream without any turn */
+};
+
+int lab_run(const struct lab_options *opt,
+            struct lab_result *out,
+            char *errmsg);
+
+void lab_result_free(struct lab_result *r);
+
+/* Bytes that lab_run would take, without the kernels' workspace. */
+size_t lab_bytes(const struct lab_options *opt);
+
+#endif

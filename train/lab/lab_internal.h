@@ -1,0 +1,134 @@
+/* lab_internal.h - what the files of the laboratory share; see lab.h.
+ *
+ * lab.c opens, steps, evaluates and closes; lab_wire.c averages through the
+ * codecs; lab_clock.c knows what that costs; lab_all.c, lab_pair.c,
+ * lab_quorum.c and lab_trainer.c run one kind of group each.
+ */
+#ifndef LOCO_TRAIN_LAB_LAB_INTERNAL_H
+#define LOCO_TRAIN_LAB_LAB_INTERNAL_H
+
+#include "train/errmsg.h"
+#include "train/lab/lab.h"
+#include "train/llama.h"
+#include "train/loader.h"
+#include "train/sync/engine.h"
+
+struct lab_peer {
+    bool used, alive, leaving;
+    uint32_t number;
+    struct lab_machine machine;
+    struct engine e;
+    struct adamw adamw;
+    bool has_adamw;
+    float *vectors;  /* all of the engine's, one allocation */
+    float *residual; /* (n) error feedback; NULL without */
+    uint64_t row;    /* sequences taken from its own order of the data */
+    uint64_t steps;  /* inner steps ever */
+    double clock_s;
+    uint64_t sent; /* bytes */
+
+    uint32_t trainer; /* AdLoCo */
+};
+
+struct lab {
+    struct lab_options opt;
+    uint64_t n; /* parameters */
+    struct backend backend;
+    struct llama *llama;
+    bool has_backend;
+    struct loader loaders[LAB_PEERS_MAX];
+    bool has_loader[LAB_PEERS_MAX];
+    struct lab_peer peers[LAB_PEERS_MAX];
+    float *grad;            /* (n) where peers need none of their own */
+    float *micro;           /* (n) one micro-batch's gradient (AdLoCo) */
+    float *mean, *mean_phi; /* (n) */
+    float *packed[LAB_PEERS_MAX];
+    uint8_t *wire;  /* room for n encoded values */
+    float *decoded; /* (n) butterfly */
+    uint32_t *tokens, *targets;
+    uint64_t used_tokens, tokens_per_step, next_eval;
+    size_t next_event;
+    double loss_sum;
+    uint64_t loss_n;
+    double tail_sum; /* the last tenth */
+    uint64_t tail_n;
+    uint64_t turns, stream_turns[METHOD_STREAMS_MAX];
+    bool stopped;
+    struct lab_result *result;
+    size_t room; /* for points */
+    char *errmsg;
+};
+
+/* ---- lab.c -------------------------------------------------------------- */
+
+/* Live peers in order of their numbers; returns how many. */
+uint32_t lab_alive(const struct lab *lab, uint32_t out[LAB_PEERS_MAX]);
+
+bool lab_goes_on(const struct lab *lab);
+
+/* Gradient sum of `rows` sequences at the peer's theta into its grad, scaled
+ * by nothing; advances its data. */
+int lab_gradient(struct lab *lab, struct lab_peer *p, uint32_t rows);
+
+/* Inner optimizer on that gradient, a sum over `rows` sequences; its clock
+ * advances by the time of these. */
+int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows);
+
+/* Both for the usual batch. */
+int lab_step(struct lab *lab, struct lab_peer *p);
+
+/* Events that are due: deaths, leaves, speeds; joins only `at_boundary`. */
+int lab_events(struct lab *lab, bool at_boundary);
+
+/* A turn of stream s is over: count, measure, tell. `theta` (n) is what would
+ * be evaluated. */
+int lab_point(struct lab *lab, size_t s, const float *theta);
+
+/* Held-out bits per byte of theta. */
+int lab_eval(struct lab *lab, const float *theta, double *bits_per_byte);
+
+/* ---- lab_wire.c ---------------------------------------------------------- */
+
+/* What goes into one average: x (len) of member i with its weight. */
+struct lab_part {
+    const float *x;
+    float *residual; /* error feedback of these elements; NULL: none */
+    double weight;
+};
+
+/* out = weighted mean of the parts as the wire would give it: partial sums in
+ * a ring's wire type, chunk by chunk, or a butterfly for int8 and e3m0. */
+int lab_average(struct lab *lab,
+                const struct lab_part *parts,
+                uint32_t n_parts,
+                uint64_t len,
+                float *out);
+
+/* Bytes of len values on the wire. */
+uint64_t lab_wire_bytes(const struct lab *lab, uint64_t len);
+
+/* ---- lab_clock.c --------------------------------------------------------- */
+
+double lab_latest(const struct lab *lab, const uint32_t *who, uint32_t n);
+
+/* Seconds of an all-reduce among these; counts what each of them sends. */
+double
+lab_ring(struct lab *lab, const uint32_t *who, uint32_t n, uint64_t bytes);
+
+/* Seconds until a has b's payload and b has a's; counts `total` each, of which
+ * `late` bytes could not be sent early. */
+double lab_swap(
+    struct lab *lab, uint32_t a, uint32_t b, uint64_t late, uint64_t total);
+
+/* One upload of `bytes` to slices at all others and one download. */
+double
+lab_scatter(struct lab *lab, uint32_t who, uint32_t members, uint64_t bytes);
+
+/* ---- one kind of group each ---------------------------------------------- */
+
+int lab_run_all(struct lab *lab);
+int lab_run_pairs(struct lab *lab);
+int lab_run_quorum(struct lab *lab);
+int lab_run_trainers(struct lab *lab);
+
+#endif
