@@ -78,6 +78,10 @@ static const struct cli_command commands[] = {
      "loco sim train --sync diloco --peers 4 --tokens 2000000"
      " --set sync.period=20 --plot diloco.svg",
      cli_sim_train},
+    {"sim wallclock", "[--params P] [--tokens D] [--mbit RATE]",
+     "Hours of a run with every method, by arithmetic",
+     "loco sim wallclock --params 7e9 --tokens 140e9 --mbit 100",
+     cli_sim_wallclock},
 #endif
     {"bench train", "--config NAME|FILE", "Measure training speed",
      "loco bench train --config quickstart-1m --batch 4 --threads 2",

@@ -97,6 +97,7 @@ int cli_run_create(const struct cli_call *call);
 int cli_run_show(const struct cli_call *call);
 int cli_run_sign(const struct cli_call *call);
 int cli_sim_train(const struct cli_call *call);
+int cli_sim_wallclock(const struct cli_call *call);
 int cli_status(const struct cli_call *call);
 int cli_top(const struct cli_call *call);
 int cli_verify(const struct cli_call *call);
