@@ -104,7 +104,7 @@ static void leave(struct round *r, uint64_t attempt, struct out *out)
         r->n_aborted++;
         round_keep(r);
         if (r->phase == ROUND_REDUCING && !r->frozen) {
-            round_cancel(r->ring.attempt, out); /* our own sends, too */
+            round_cancel(r->exchange.attempt, out); /* our own sends, too */
         }
     }
     /* Also those that we took no part in: a frame of one of them must not
@@ -149,6 +149,7 @@ void round_begin(struct round *r,
     if (r->phase == ROUND_COMMITTED || r->round != round ||
         !hash32_eq(&r->base, base)) {
         r->kept.n = 0; /* of another round */
+        r->has_rejected = false;
     }
     next = same && r->round + 1 == round;
     r->epoch = round_view(r)->epoch;
@@ -218,6 +219,6 @@ void round_freeze(struct round *r, struct out *out)
     }
     r->frozen = true;
     if (r->phase == ROUND_REDUCING) {
-        round_cancel(r->ring.attempt, out);
+        round_cancel(r->exchange.attempt, out);
     }
 }

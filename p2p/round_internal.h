@@ -3,7 +3,7 @@
  *   round.c         the life of an attempt: begin, contribute, freeze
  *   round_ready.c   contributions offered
  *   round_plan.c    who takes part, in which order
- *   round_reduce.c  the ring, its end, and what a failed one leaves
+ *   round_reduce.c  the exchange, its end, and what a failed one leaves
  *   round_vote.c    votes and the commit
  *   round_time.c    deadlines and repetition
  */

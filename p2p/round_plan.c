@@ -56,6 +56,86 @@ ring_order(const struct round *r, uint64_t mask, struct plan_body *p)
     }
 }
 
+/* Who stays out: those whose contribution somebody could not use, as long as
+ * enough are left. One word is enough, as only the owner of a slice sees what
+ * is wrong with it; what it can do by lying is to delay a contribution by one
+ * round, and no member can name more than one. */
+static uint64_t without_rejected(const struct round *r, uint64_t mask)
+{
+    uint64_t left = mask, tokens = 0;
+
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        const struct ready_body *c = &r->readies[i];
+
+        for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
+            if ((mask >> i & 1) && c->n_rejected > 0 &&
+                id_eq(&c->rejected[0], &r->ballot->ids[k])) {
+                left &= ~BIT(k);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        tokens += left >> i & 1 ? r->readies[i].tokens : 0;
+    }
+    return tokens > 0 && view_quorum(round_view(r), left, r->ballot->departed)
+               ? left
+               : mask;
+}
+
+/* In a butterfly everybody sends to everybody: of two that cannot, the later
+ * joined stays out, then the one with the higher index, if enough are left. */
+static uint64_t without_bad_edges(const struct round *r, uint64_t mask)
+{
+    const struct view_body *v = round_view(r);
+    uint64_t left = mask;
+
+    for (uint32_t i = 0; i < v->n_edges; i++) {
+        uint32_t a = v->edges[i] & 0xff, b = v->edges[i] >> 8, out;
+
+        if (!(left >> a & 1) || !(left >> b & 1)) {
+            continue;
+        }
+        out = v->members[a].joined > v->members[b].joined ? a : b;
+        if (v->members[a].joined == v->members[b].joined) {
+            out = a > b ? a : b;
+        }
+        left &= ~BIT(out);
+    }
+    return view_quorum(v, left, r->ballot->departed) ? left : mask;
+}
+
+/* What each member owns of a stripe. */
+static void plan_shares(const struct round *r, struct plan_body *p)
+{
+    struct butterfly_rate rates[VIEW_MEMBERS_MAX];
+    uint32_t shares[VIEW_MEMBERS_MAX];
+
+    if (r->terms.exchange != EXCHANGE_BUTTERFLY) {
+        return;
+    }
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        rates[k] = r->rates[p->members[k].index];
+    }
+    butterfly_shares(rates, p->n_members, shares);
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        p->members[k].share = shares[k];
+    }
+}
+
+/* Shares mean something in a butterfly only, and somebody has one. */
+static bool shares_valid(const struct round *r, const struct plan_body *p)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        if (p->members[k].share > BUTTERFLY_SHARE_MAX) {
+            return false;
+        }
+        sum += p->members[k].share;
+    }
+    return (sum > 0) == (r->terms.exchange == EXCHANGE_BUTTERFLY);
+}
+
 bool round_coordinates(const struct round *r)
 {
     return r->ballot->have && r->round > 0 && !r->has_plan && !r->frozen &&
@@ -66,6 +146,8 @@ bool round_coordinates(const struct round *r)
 void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
 {
     struct plan msg = {0};
+    uint64_t ready = round_ready_mask(r), usable = without_rejected(r, ready);
+    bool anew = usable != ready; /* all parts with the same contributors */
     uint64_t mask;
 
     msg.body.epoch = r->epoch;
@@ -74,14 +156,18 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     msg.body.base = r->base;
     msg.body.state = r->state;
     msg.body.tokens_before = r->tokens_before;
-    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
-                          round_ready_mask(r), &msg.body);
-    if (!view_quorum(round_view(r), mask, r->ballot->departed)) {
-        mask = round_ready_mask(r); /* too few were in it: all begin again */
+    if (r->terms.exchange == EXCHANGE_BUTTERFLY) {
+        usable = without_bad_edges(r, usable);
+    }
+    mask =
+        inherit_choose(&r->kept, r->readies, r->ballot->ids, usable, &msg.body);
+    if (!view_quorum(round_view(r), mask, r->ballot->departed) || anew) {
+        mask = usable; /* too few were in it: all begin again */
         msg.body.n_ranges = 0;
     }
     ring_order(r, mask, &msg.body);
     inherit_holds(r->readies, &msg.body);
+    plan_shares(r, &msg.body);
     if (message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
         0) {
         return;
@@ -125,7 +211,8 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
         }
         rank = m->index == round_self(r) ? k : rank;
     }
-    return inherit_fits(&r->kept, p, &r->opt.self, rank, r->terms.n_params,
+    return shares_valid(r, p) &&
+           inherit_fits(&r->kept, p, &r->opt.self, rank, r->terms.n_params,
                         r->terms.block) &&
            tokens > 0 && view_quorum(round_view(r), mask, r->ballot->departed);
 }

@@ -20,6 +20,8 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.round = r->round;
     r->mine.state = r->state;
     inherit_claims(&r->kept, &r->mine);
+    r->mine.n_rejected = r->has_rejected;
+    r->mine.rejected[0] = r->rejected;
     r->phase = ROUND_READY;
     r->ready |= BIT(round_self(r));
     r->readies[round_self(r)] = r->mine;

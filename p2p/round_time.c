@@ -26,9 +26,10 @@ uint64_t round_fill_limit_ms(const struct round *r)
            hop_limit_ms(r);
 }
 
-/* A ring that others are in may take the whole vector twice at the floor rate;
- * they watch it hop by hop, this is only the last resort of who does not. */
-static uint64_t ring_limit_ms(const struct round *r)
+/* An exchange that others are in may take the whole vector twice at the floor
+ * rate; they watch it hop by hop, this is only the last resort of who does not.
+ */
+static uint64_t exchange_limit_ms(const struct round *r)
 {
     uint64_t floor = r->terms.progress_floor_bytes_per_s;
     uint64_t segments = r->terms.n_params / r->terms.segment_elements + 1;
@@ -76,16 +77,16 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
         }
     }
     if (r->phase == ROUND_REDUCING) {
-        if (ring_progress(&r->ring) != r->ring_progress) {
-            r->ring_progress = ring_progress(&r->ring);
+        if (exchange_progress(&r->exchange) != r->exchange_progress) {
+            r->exchange_progress = exchange_progress(&r->exchange);
             r->progress_ms = now_ms;
         } else if (now_ms - r->progress_ms >= hop_limit_ms(r)) {
-            round_change(r, "the ring stands still");
+            round_change(r, "the exchange stands still");
         }
     } else if (r->phase == ROUND_VOTED && now_ms >= r->vote_due_ms) {
         round_change(r, "votes are missing");
     } else if (r->has_plan && !r->in_plan && r->phase != ROUND_COMMITTED &&
-               now_ms - r->started_ms >= ring_limit_ms(r)) {
+               now_ms - r->started_ms >= exchange_limit_ms(r)) {
         round_change(r, "a round that others hold does not end");
     }
 }

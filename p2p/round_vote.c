@@ -94,7 +94,8 @@ void round_hashed(struct round *r,
                   uint64_t now_ms,
                   struct out *out)
 {
-    if (r->phase != ROUND_HASHING || r->frozen || request != r->ring.attempt) {
+    if (r->phase != ROUND_HASHING || r->frozen ||
+        request != r->exchange.attempt) {
         return;
     }
     if (rc != 0) {

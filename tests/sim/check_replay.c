@@ -1,4 +1,5 @@
-/* check_replay.c - the ring of a commit again, from what its members packed.
+/* check_replay.c - the exchange of a commit again, from what its members
+ * packed.
  *
  * Every contribution is kept as it was packed. The first time that somebody
  * applies a commit, its wire bytes must be those of the same roundings in the
@@ -50,7 +51,7 @@ const struct contribution *check_contribution(const struct check *c,
     return NULL;
 }
 
-/* The parts of a commit: inherited ranges, then its own ring. */
+/* The parts of a commit: inherited ranges, then its own exchange. */
 static void split_parts(const struct check *c, struct commit_seen *s)
 {
     const struct node_commit *m = &s->commit;
@@ -142,11 +143,18 @@ static void replay_chunk(struct check *c,
     }
 }
 
-/* Replay the ring that made this part, as far as it is in the result. */
-static bool replay_is(struct check *c,
-                      const struct part *p,
-                      const float *const *in,
-                      const uint8_t *bytes)
+static double total_of(const struct part *p)
+{
+    double total = 0;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        total += (double)p->in[k].tokens;
+    }
+    return total;
+}
+
+static void
+replay_ring(struct check *c, const struct part *p, const float *const *in)
 {
     struct ring_shape shape = {.elements = c->opt.n_params,
                                .from = p->from,
@@ -154,17 +162,64 @@ static bool replay_is(struct check *c,
                                .segment_elements = c->opt.segment_elements,
                                .chunk_segments = 1,
                                .n = p->n};
-    size_t begin = c->codec->bytes(p->from), end = c->codec->bytes(p->upto);
-    double total = 0;
+    double total = total_of(p);
 
-    for (uint32_t k = 0; k < p->n; k++) {
-        total += (double)p->in[k].tokens;
-    }
     for (uint32_t stripe = 0;
          p->from + stripe * ring_stripe_elements(&shape) < p->upto; stripe++) {
         for (uint32_t chunk = 0; chunk < p->n; chunk++) {
             replay_chunk(c, p, in, &shape, stripe, chunk, total);
         }
+    }
+}
+
+/* Block by block, whoever owned it: each contribution through the codec, the
+ * weighted sum in the order of the plan through it once more. Written with the
+ * reference's encode and decode only. */
+static void
+replay_butterfly(struct check *c, const struct part *p, const float *const *in)
+{
+    float *sum = world_alloc(c->opt.block * sizeof *sum);
+    float *one = world_alloc(c->opt.block * sizeof *one);
+    const struct codec *codec = codec_get_portable(c->opt.codec);
+    double total = total_of(p);
+
+    for (uint64_t at = p->from, n; at < p->upto; at += n) {
+        uint8_t *to = c->oracle + codec->bytes(at);
+        int rc = 0;
+
+        n = p->upto - at < c->opt.block ? p->upto - at : c->opt.block;
+        for (uint32_t k = 0; k < p->n && rc == 0; k++) {
+            float scale = (float)((double)p->in[k].tokens / total);
+
+            rc = codec->encode(to, in[k] + at, n, 1);
+            rc = rc == 0 ? codec->decode(one, to, n) : rc;
+            for (uint64_t i = 0; i < n; i++) {
+                float x = scale * one[i];
+
+                sum[i] = k == 0 ? x : x + sum[i];
+            }
+        }
+        rc = rc == 0 && p->n > 1 ? codec->encode(to, sum, n, 1) : rc;
+        if (rc != 0) {
+            check_fail(c, "B: a replay fails with %d", rc);
+        }
+    }
+    free(sum);
+    free(one);
+}
+
+/* Replay the exchange that made this part, as far as it is in the result. */
+static bool replay_is(struct check *c,
+                      const struct part *p,
+                      const float *const *in,
+                      const uint8_t *bytes)
+{
+    size_t begin = c->codec->bytes(p->from), end = c->codec->bytes(p->upto);
+
+    if (c->opt.exchange == EXCHANGE_RING || p->n == 1) {
+        replay_ring(c, p, in);
+    } else {
+        replay_butterfly(c, p, in);
     }
     return memcmp(c->oracle + begin, bytes + begin, end - begin) == 0;
 }
@@ -230,8 +285,8 @@ void check_replay(struct check *c, struct commit_seen *s, const uint8_t *bytes)
         if (!replay_is(c, p, in, bytes) && !replay_is_older(c, p, in, bytes)) {
             check_fail(c,
                        "B: elements %" PRIu64 "..%" PRIu64 " of round %" PRIu64
-                       " (epoch %" PRIu64 ") are not the replay of the ring "
-                       "of their %u contributors",
+                       " (epoch %" PRIu64 ") are not the replay of the "
+                       "exchange of their %u contributors",
                        p->from, p->upto, s->commit.round, s->commit.epoch,
                        p->n);
         }

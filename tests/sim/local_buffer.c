@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/butterfly.h"
 #include "proto/base/err.h"
 #include "proto/hash.h"
 #include "tests/sim/world_internal.h"
@@ -256,12 +257,8 @@ int local_fill(void *self,
     }
     if (seg->op == SEGMENT_ENCODE) {
         assert(seg->buffer == BUFFER_RING);
-        rc = l->codec->encode(local_ring_at(l, m, seg->attempt) + at,
-                              m->contribution + seg->offset, seg->len,
-                              (float)seg->scale);
-        if (rc != 0) {
-            return rc;
-        }
+        return l->codec->encode(dst, m->contribution + seg->offset, seg->len,
+                                (float)seg->scale);
     }
     from = source(l, m, seg);
     if (from == NULL) {
@@ -307,6 +304,49 @@ target(struct local *l, struct machine *m, const struct segment *seg)
     return NULL;
 }
 
+static int take_lane(struct local *l,
+                     struct machine *m,
+                     const struct segment *seg,
+                     const uint8_t *src,
+                     size_t len)
+{
+    int rc = lanes_fit(&m->lanes, l->codec, l->opt.segment_elements, seg->lanes,
+                       butterfly_slots(seg->lanes));
+    uint8_t *at = rc == 0 ? lanes_at(&m->lanes, seg->lane, seg->slot) : NULL;
+
+    if (at == NULL) {
+        return rc != 0 ? rc : LOCO_EINVAL;
+    }
+    memcpy(at, src, len);
+    lanes_keep(&m->lanes, seg->attempt, seg->lane, seg->slot, seg->len,
+               (float)seg->scale);
+    return 0;
+}
+
+int local_sum(void *self, uint32_t peer, struct segment *seg)
+{
+    struct local *l = self;
+    struct machine *m = &l->machines[peer];
+    struct lanes_sum s = {
+        .attempt = seg->attempt,
+        .lane = seg->lane,
+        .slot = seg->slot,
+        .n = seg->len,
+        .scale = (float)seg->scale,
+    };
+    size_t at;
+    int rc = place(l, seg, &at);
+
+    if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
+        return rc != 0 ? rc : LOCO_ENOENT;
+    }
+    s.own = m->contribution + seg->offset;
+    s.dst = local_ring_at(l, m, seg->attempt) + at;
+    rc = lanes_sum(&m->lanes, &s);
+    seg->lane = (uint8_t)s.bad;
+    return rc;
+}
+
 int local_take(void *self,
                uint32_t peer,
                const struct segment *seg,
@@ -324,6 +364,9 @@ int local_take(void *self,
     }
     if (len != local_wire_len(l, peer, seg)) {
         return LOCO_EPROTO;
+    }
+    if (seg->op == SEGMENT_LANE) {
+        return take_lane(l, m, seg, src, len);
     }
     to = target(l, m, seg);
     if (to == NULL) {

@@ -26,6 +26,7 @@ static void fill_terms(struct local *l, struct machine *m)
         .n_params = o->n_params,
         .block = o->block,
         .segment_elements = o->segment_elements,
+        .exchange = o->exchange,
         .chunk_segments = 1, /* as many stripes as can be */
         .period = o->period,
         .min_peers = o->min_peers,

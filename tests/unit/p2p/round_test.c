@@ -46,7 +46,7 @@ static void reduced(struct cast *c, int i, uint8_t h)
     assert_int_equal(r->phase, ROUND_REDUCING);
     r->phase = ROUND_HASHING;
     c->out->n = c->out->n_bytes = 0;
-    round_hashed(r, r->ring.attempt, 0, &hash, c->now_ms, c->out);
+    round_hashed(r, r->exchange.attempt, 0, &hash, c->now_ms, c->out);
     mail(c, i);
     settle(c, i);
 }
@@ -345,8 +345,8 @@ static uint32_t claims_after(struct round *r)
 {
     struct ready_body next = {0};
 
-    r->ring.received = r->ring.sent =
-        (struct ring_cursor){.filled = true, .stripe = r->ring.n_stripes};
+    r->exchange.ring.received = r->exchange.ring.sent = (struct ring_cursor){
+        .filled = true, .stripe = r->exchange.ring.n_stripes};
     r->ballot->cert.body.epoch++;
     round_begin(r, 1, &r->base, NULL, 0, 0, &(struct out){0});
     inherit_claims(&r->kept, &next);
@@ -391,11 +391,11 @@ static void without_its_bytes_nobody_votes_or_claims_them(void **state)
     (void)state;
     all_contribute(c);
     assert_int_equal(r->phase, ROUND_REDUCING);
-    round_disinherited(r, r->ring.attempt - 1, c->out); /* of another one */
+    round_disinherited(r, r->exchange.attempt - 1, c->out); /* of another one */
     assert_int_equal(r->phase, ROUND_REDUCING);
-    round_disinherited(r, r->ring.attempt, c->out);
+    round_disinherited(r, r->exchange.attempt, c->out);
     assert_true(r->want_change);
-    round_hashed(r, r->ring.attempt, 0, &hash, c->now_ms, c->out);
+    round_hashed(r, r->exchange.attempt, 0, &hash, c->now_ms, c->out);
     assert_int_not_equal(r->phase, ROUND_VOTED);
     assert_int_equal(claims_after(r), 0);
     cast_close(c);
@@ -420,7 +420,7 @@ static void who_gave_a_closing_statement_never_votes(void **state)
         struct hash32 hash = {.b = {9}};
 
         c->out->n = 0;
-        round_hashed(&c->a[1]->round, c->a[1]->round.ring.attempt, 0, &hash,
+        round_hashed(&c->a[1]->round, c->a[1]->round.exchange.attempt, 0, &hash,
                      c->now_ms, c->out);
         mail(c, 1);
     }
