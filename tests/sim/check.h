@@ -38,6 +38,7 @@ struct check_options {
     uint32_t n_peers, n_params, block, segment_elements;
     unsigned codec;
     enum exchange_kind exchange;
+    float norm_clip;
     struct node **nodes; /* by peer, NULL while dead; borrowed */
 };
 

@@ -9,6 +9,7 @@
 #include "tests/sim/check_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,40 +173,91 @@ replay_ring(struct check *c, const struct part *p, const float *const *in)
     }
 }
 
+static double norm_of(const float *x, uint64_t n)
+{
+    double sum = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    return sum;
+}
+
+/* Weights of the contributions to a block, in[k] (block elements each): those
+ * longer than norm_clip medians count less. The median by counting. */
+static void weigh(const struct check *c,
+                  const struct part *p,
+                  float *in,
+                  uint64_t n,
+                  float *w)
+{
+    double norm[VIEW_MEMBERS_MAX], median = 0, clip = c->opt.norm_clip;
+    uint32_t count = 0, below;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        w[k] = (float)((double)p->in[k].tokens / total_of(p));
+        norm[k] = norm_of(in + k * c->opt.block, n);
+        count += w[k] > 0;
+    }
+    for (uint32_t k = 0; k < p->n && clip > 0; k++) {
+        below = 0;
+        for (uint32_t i = 0; i < p->n; i++) {
+            below += w[i] > 0 &&
+                     (norm[i] < norm[k] || (norm[i] == norm[k] && i < k));
+        }
+        median = w[k] > 0 && below == (count - 1) / 2 ? norm[k] : median;
+    }
+    for (uint32_t k = 0; k < p->n && median > 0; k++) {
+        if (norm[k] > median * clip * clip) {
+            w[k] = (float)((double)w[k] * sqrt(median * clip * clip / norm[k]));
+        }
+    }
+}
+
 /* Block by block, whoever owned it: each contribution through the codec, the
  * weighted sum in the order of the plan through it once more. Written with the
  * reference's encode and decode only. */
+static void replay_block(struct check *c,
+                         const struct part *p,
+                         const float *const *in,
+                         uint64_t at,
+                         uint64_t n,
+                         float *decoded)
+{
+    const struct codec *codec = codec_get_portable(c->opt.codec);
+    uint8_t *to = c->oracle + codec->bytes(at);
+    float w[VIEW_MEMBERS_MAX] = {0}, *sum = decoded + p->n * c->opt.block;
+    int rc = 0;
+
+    for (uint32_t k = 0; k < p->n && rc == 0; k++) {
+        rc = codec->encode(to, in[k] + at, n, 1);
+        rc = rc == 0 ? codec->decode(decoded + k * c->opt.block, to, n) : rc;
+    }
+    weigh(c, p, decoded, n, w);
+    for (uint32_t k = 0; k < p->n; k++) {
+        for (uint64_t i = 0; i < n; i++) {
+            float x = w[k] * decoded[k * c->opt.block + i];
+
+            sum[i] = k == 0 ? x : x + sum[i];
+        }
+    }
+    rc = rc == 0 ? codec->encode(to, sum, n, 1) : rc;
+    if (rc != 0) {
+        check_fail(c, "B: a replay fails with %d", rc);
+    }
+}
+
 static void
 replay_butterfly(struct check *c, const struct part *p, const float *const *in)
 {
-    float *sum = world_alloc(c->opt.block * sizeof *sum);
-    float *one = world_alloc(c->opt.block * sizeof *one);
-    const struct codec *codec = codec_get_portable(c->opt.codec);
-    double total = total_of(p);
+    uint64_t block = c->opt.block;
+    float *decoded = world_alloc((p->n + 1) * block * sizeof *decoded);
 
     for (uint64_t at = p->from, n; at < p->upto; at += n) {
-        uint8_t *to = c->oracle + codec->bytes(at);
-        int rc = 0;
-
-        n = p->upto - at < c->opt.block ? p->upto - at : c->opt.block;
-        for (uint32_t k = 0; k < p->n && rc == 0; k++) {
-            float scale = (float)((double)p->in[k].tokens / total);
-
-            rc = codec->encode(to, in[k] + at, n, 1);
-            rc = rc == 0 ? codec->decode(one, to, n) : rc;
-            for (uint64_t i = 0; i < n; i++) {
-                float x = scale * one[i];
-
-                sum[i] = k == 0 ? x : x + sum[i];
-            }
-        }
-        rc = rc == 0 && p->n > 1 ? codec->encode(to, sum, n, 1) : rc;
-        if (rc != 0) {
-            check_fail(c, "B: a replay fails with %d", rc);
-        }
+        n = p->upto - at < block ? p->upto - at : block;
+        replay_block(c, p, in, at, n, decoded);
     }
-    free(sum);
-    free(one);
+    free(decoded);
 }
 
 /* Replay the exchange that made this part, as far as it is in the result. */

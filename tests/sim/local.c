@@ -67,6 +67,8 @@ static void forget(struct machine *m)
     free(m->m);
     free(m->theta);
     free(m->contribution);
+    free(m->residual);
+    free(m->error);
     for (uint32_t k = 0; k < LOCAL_RINGS; k++) {
         free(m->rings[k].bytes);
     }

@@ -35,6 +35,8 @@ struct local_options {
     unsigned codec; /* enum codec_id */
     uint32_t segment_elements, block;
     enum exchange_kind exchange;
+    bool error_feedback;
+    float norm_clip; /* butterfly; 0: none */
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
@@ -109,6 +111,10 @@ void local_action(void *self,
                   const struct out *out);
 void local_timer(void *self, uint32_t peer, uint64_t token);
 void local_died(void *self, uint32_t peer);
+
+/* What this machine sends of its contribution is no numbers any more; or is
+ * again. */
+void local_poison(struct local *l, uint32_t peer, bool on);
 
 /* The next INHERIT of this machine finds its bytes gone. */
 void local_forget(struct local *l, uint32_t peer);

@@ -47,6 +47,9 @@ struct local_ring {
 struct machine {
     struct run_terms *terms;
     float *phi, *m, *theta, *contribution; /* (n_params) */
+    /* Error feedback, as daemon/trainer.h and machine_internal.h have it. */
+    float *residual, *error;
+    bool poisoned;
     struct local_ring rings[LOCAL_RINGS];
     struct lanes lanes;    /* contributions to the own slice */
     bool forgets;          /* the next INHERIT fails */

@@ -352,6 +352,10 @@ static void set_defaults(struct sim *s,
         .manifest = s->manifest,
         .manifest_len = sizeof s->manifest,
     };
+    if (exchange == EXCHANGE_BUTTERFLY) { /* seeds take turns */
+        s->local_opt.error_feedback = s->opt.seed % 4 >= 2;
+        s->local_opt.norm_clip = s->opt.seed % 8 >= 4 ? 1.5f : 0;
+    }
     s->starters = s->n;
     s->limit_ms = 240000 + s->rounds * 10000;
 }
@@ -401,6 +405,7 @@ static int make(struct sim *s, const struct scenario *sc)
                                     s->local_opt.segment_elements,
                                 .codec = codec->id,
                                 .exchange = exchange,
+                                .norm_clip = s->local_opt.norm_clip,
                                 .nodes = s->nodes};
     rc = rc == 0 ? check_open(&s->check, &co) : rc;
     rc = rc == 0 ? local_open(&s->local, s->world, &s->local_opt, &lc) : rc;
