@@ -152,6 +152,9 @@ void round_begin(struct round *r,
         r->has_rejected = false;
     }
     next = same && r->round + 1 == round;
+    if (!same) {
+        memset(r->rates, 0, sizeof r->rates); /* of other members */
+    }
     r->epoch = round_view(r)->epoch;
     r->view = r->ballot->hash;
     r->round = round;

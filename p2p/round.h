@@ -94,7 +94,9 @@ struct round {
 
     struct exchange exchange;
     uint64_t exchange_progress, progress_ms;
-    struct butterfly_rate rates[VIEW_MEMBERS_MAX]; /* of the view's members */
+    /* Of the view's members, for the shares of a plan that we make. The owner
+     * fills it in when it knows; a new view forgets it. */
+    struct butterfly_rate rates[VIEW_MEMBERS_MAX];
     bool has_rejected; /* in this round: no usable numbers came from */
     struct peer_id rejected;
 

@@ -1,13 +1,17 @@
 /* round_time.c - deadlines and repetition. See round.h. */
 #include "p2p/round_internal.h"
 
-/* The longest that one segment may take. */
+/* The longest that one segment may take. In a butterfly a member sends to all
+ * others at a time: their segments share its line. */
 static uint64_t hop_limit_ms(const struct round *r)
 {
     uint64_t floor = r->terms.progress_floor_bytes_per_s;
+    uint64_t bytes = r->terms.segment_wire_bytes;
 
-    return r->opt.hop_ms +
-           (floor > 0 ? r->terms.segment_wire_bytes * 1000ULL / floor : 0);
+    if (r->terms.exchange == EXCHANGE_BUTTERFLY && r->plan.body.n_members > 2) {
+        bytes *= r->plan.body.n_members - 1;
+    }
+    return r->opt.hop_ms + (floor > 0 ? bytes * 1000ULL / floor : 0);
 }
 
 /* Who has all votes soon while another member still gets what it lacked of the
