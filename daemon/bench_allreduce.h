@@ -6,7 +6,7 @@
  * was there to the moment the last value was in place.
  *
  * Figures: elements_per_s is elements / seconds_median. bus_bytes_per_s is
- * what one direction of a link carries, 2(n-1)/n * encoded bytes / seconds
+ * what one direction of a rank carries, 2(n-1)/n * encoded bytes / seconds
  * (the "bus bandwidth" of NCCL's tests). bytes_sent and cpu_seconds are sums
  * over the ranks that were measured, per round.
  */

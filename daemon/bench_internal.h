@@ -14,6 +14,7 @@
 #include "p2p/uv/loop.h"
 #include "p2p/uv/worker.h"
 #include "proto/sign.h"
+#include "train/sync/lanes.h"
 
 #define BENCH_RULES_MAX 256
 #define BENCH_MEET_S    60 /* for all ranks to find each other */
@@ -27,6 +28,7 @@ struct rank {
     float *input, *result;
     uint8_t *wire; /* of the attempt in flight, then of the last commit */
     uint64_t attempt;
+    struct lanes lanes;
     uint64_t decoded; /* elements of the attempt that are in the result */
     struct run_terms terms;
     /* the peer */

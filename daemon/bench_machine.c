@@ -1,14 +1,15 @@
 /* bench_machine.c - see bench_internal.h: a machine without a model.
  *
  * TRAIN is a pause, the contribution is always the same; finished pieces of
- * the ring are decoded while they are in the cache; HASH runs on a worker as
- * in the daemon; APPLY only notes the time and looks at the result.
+ * the exchange are decoded while they are in the cache; HASH runs on a worker
+ * as in the daemon; APPLY only notes the time and looks at the result.
  */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "daemon/bench_internal.h"
-#include "p2p/ring.h"
+#include "p2p/exchange.h"
 #include "proto/base/err.h"
 #include "proto/hash.h"
 
@@ -51,9 +52,22 @@ static const uint8_t *on_lend(void *self, const struct segment *s)
     return s->op == SEGMENT_COPY ? wire_of(self, s) : NULL;
 }
 
+/* Where what arrives for the own slice waits. */
+static uint8_t *lane_of(struct rank *r, const struct segment *s)
+{
+    return wire_of(r, s) != NULL &&
+                   lanes_fit(&r->lanes, r->opt.codec, r->terms.segment_elements,
+                             s->lanes, butterfly_slots(s->lanes)) == 0
+               ? lanes_at(&r->lanes, s->lane, s->slot)
+               : NULL;
+}
+
 /* Results come in where they stay. */
 static uint8_t *on_place(void *self, const struct segment *s)
 {
+    if (s->op == SEGMENT_LANE) {
+        return lane_of(self, s);
+    }
     return s->op == SEGMENT_COPY ? wire_of(self, s) : NULL;
 }
 
@@ -79,6 +93,44 @@ static void count(struct rank *r, const struct segment *s)
 }
 
 static int
+take_lane(struct rank *r, const struct segment *s, const uint8_t *src)
+{
+    uint8_t *at = lane_of(r, s);
+
+    if (at == NULL) {
+        return LOCO_ENOENT;
+    }
+    if (src != at) {
+        memcpy(at, src, r->opt.codec->bytes(s->len));
+    }
+    lanes_keep(&r->lanes, s->attempt, s->lane, s->slot, s->len,
+               (float)s->scale);
+    return 0;
+}
+
+static int on_sum(void *self, struct segment *s)
+{
+    struct rank *r = self;
+    struct lanes_sum sum = {
+        .attempt = s->attempt,
+        .lane = s->lane,
+        .slot = s->slot,
+        .n = s->len,
+        .own = r->input + s->offset,
+        .scale = (float)s->scale,
+        .dst = wire_of(r, s),
+        .result = r->result + s->offset,
+    };
+    int rv = sum.dst == NULL ? LOCO_ENOENT : lanes_sum(&r->lanes, &sum);
+
+    s->lane = (uint8_t)sum.bad;
+    if (rv == 0) {
+        count(r, s);
+    }
+    return rv;
+}
+
+static int
 on_take(void *self, const struct segment *s, const uint8_t *src, size_t len)
 {
     struct rank *r = self;
@@ -93,6 +145,9 @@ on_take(void *self, const struct segment *s, const uint8_t *src, size_t len)
     int rv;
 
     (void)len;
+    if (s->op == SEGMENT_LANE) {
+        return take_lane(r, s, src);
+    }
     if (at == NULL) {
         return LOCO_ENOENT;
     }
@@ -123,13 +178,15 @@ static void configure(struct rank *r)
 {
     struct local_event e = {.type = LOCAL_CONFIGURED, .terms = &r->terms};
     const struct codec *c = r->opt.codec;
-    uint64_t blocks = r->opt.segment_bytes / c->bytes(c->block);
+    uint32_t block = exchange_block(r->opt.exchange, c->block);
+    uint64_t blocks = r->opt.segment_bytes / c->bytes(block);
 
     blocks = blocks > 0 ? blocks : 1;
     r->terms = (struct run_terms){
         .n_params = r->opt.elements,
-        .block = c->block,
-        .segment_elements = (uint32_t)blocks * c->block,
+        .block = block,
+        .segment_elements = (uint32_t)blocks * block,
+        .exchange = r->opt.exchange,
         .period = 1,
         .min_peers = r->opt.n,
         .grace_ms = BENCH_MEET_S * 1000,
@@ -305,6 +362,7 @@ struct shell_calls bench_calls(struct rank *r)
         .lend = on_lend,
         .place = on_place,
         .take = on_take,
+        .sum = on_sum,
         .save = on_save,
         .local = on_local,
     };

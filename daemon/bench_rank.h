@@ -2,10 +2,10 @@
  *
  * A rank is what a daemon is on the network: the node core (daemon/node.h) on
  * the shell (p2p/uv), with identities, encrypted connections, views, READY,
- * PLAN, ring, vote and commit. Only the machine behind it is a stand-in: its
- * contribution is a vector made from the rank's number, TRAIN takes no time,
- * and every finished piece of the ring is decoded into the result at once,
- * while it is in the cache.
+ * PLAN, ring or butterfly, vote and commit. Only the machine behind it is a
+ * stand-in: its contribution is a vector made from the rank's number, TRAIN
+ * takes no time, and every finished piece of it is decoded into the result at
+ * once, while it is in the cache.
  *
  * A *sample* is one round as one rank saw it, in nanoseconds of the system's
  * monotonic clock, which all processes of one machine share:
@@ -14,7 +14,8 @@
  *     committed  all votes are in: the round counts
  *
  * Memory: the contribution and the result (4 bytes an element each), the wire
- * bytes of the round (codec), and what the shell takes.
+ * bytes of the round (codec), what the shell takes, and in a butterfly what
+ * waits for the sum (at most 128 segments).
  */
 #ifndef LOCO_DAEMON_BENCH_RANK_H
 #define LOCO_DAEMON_BENCH_RANK_H
@@ -24,6 +25,7 @@
 #include <stdint.h>
 
 #include "p2p/core.h"
+#include "p2p/terms.h"
 #include "train/sync/codec.h"
 
 #define BENCH_PEERS_MAX 16
@@ -53,6 +55,7 @@ struct bench_rank_options {
     uint32_t rank, n;
     uint64_t elements;
     const struct codec *codec;
+    enum exchange_kind exchange;
     uint32_t segment_bytes;  /* wire bytes of one segment, about */
     uint32_t warmup, rounds; /* before and while samples are taken */
     bool encrypted;

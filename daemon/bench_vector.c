@@ -78,6 +78,7 @@ int bench_vectors_make(struct rank *r)
 
 void bench_vectors_free(struct rank *r)
 {
+    lanes_free(&r->lanes);
     if (r->input != NULL) {
         (void)munmap(r->input, r->vector_bytes);
     }

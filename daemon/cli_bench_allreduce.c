@@ -18,7 +18,7 @@
 #define SEGMENT_KIB  256 /* as the daemon's; 64 to 512 measure alike */
 
 struct arguments {
-    const char *wire, *encryption, *addresses, *rank;
+    const char *wire, *exchange, *encryption, *addresses, *rank;
     uint64_t peers, elements, rounds, warmup, segment_kib;
     bool verbose, json;
 };
@@ -26,18 +26,19 @@ struct arguments {
 static int print_json(const struct arguments *a, const struct bench_result *r)
 {
     json_t *o = json_pack(
-        "{s:I, s:I, s:s, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:I, "
+        "{s:I, s:I, s:s, s:s, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:f, "
+        "s:I, "
         "s:f, s:I, s:I}",
         "peers", (json_int_t)a->peers, "elements", (json_int_t)a->elements,
-        "wire", a->wire, "rounds", (json_int_t)a->rounds, "encryption",
-        a->encryption, "seconds_median", r->seconds_median, "seconds_min",
-        r->seconds_min, "commit_seconds_median", r->commit_seconds_median,
-        "elements_per_s", r->elements_per_s, "bus_bytes_per_s",
-        r->bus_bytes_per_s, "bytes_sent", (json_int_t)r->bytes_sent,
-        "cpu_seconds", r->cpu_seconds, "max_rss_bytes",
-        (json_int_t)r->max_rss_bytes, "max_error", r->max_error,
-        "rounds_aborted", (json_int_t)r->rounds_aborted, "segment_kib",
-        (json_int_t)a->segment_kib);
+        "wire", a->wire, "exchange", a->exchange, "rounds",
+        (json_int_t)a->rounds, "encryption", a->encryption, "seconds_median",
+        r->seconds_median, "seconds_min", r->seconds_min,
+        "commit_seconds_median", r->commit_seconds_median, "elements_per_s",
+        r->elements_per_s, "bus_bytes_per_s", r->bus_bytes_per_s, "bytes_sent",
+        (json_int_t)r->bytes_sent, "cpu_seconds", r->cpu_seconds,
+        "max_rss_bytes", (json_int_t)r->max_rss_bytes, "max_error",
+        r->max_error, "rounds_aborted", (json_int_t)r->rounds_aborted,
+        "segment_kib", (json_int_t)a->segment_kib);
 
     if (o == NULL) {
         return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
@@ -55,16 +56,16 @@ static int print_json(const struct arguments *a, const struct bench_result *r)
 static int print_text(const struct arguments *a, const struct bench_result *r)
 {
     (void)printf(
-        "%llu peers, %llu elements, %s, encryption %s: %.2f ms a round "
+        "%llu peers, %llu elements, %s, %s, encryption %s: %.2f ms a round "
         "(best %.2f), commit %.2f ms beside it\n"
-        "%.1f M elements/s, %.2f GB/s on the ring\n"
+        "%.1f M elements/s, %.2f GB/s each way of a rank\n"
         "a round: %.1f MB sent, %.3f CPU seconds; peak memory %.0f MB a rank; "
         "largest error %.2g\n",
         (unsigned long long)a->peers, (unsigned long long)a->elements, a->wire,
-        a->encryption, r->seconds_median * 1e3, r->seconds_min * 1e3,
-        r->commit_seconds_median * 1e3, r->elements_per_s / 1e6,
-        r->bus_bytes_per_s / 1e9, r->bytes_sent / 1e6, r->cpu_seconds,
-        (double)r->max_rss_bytes / 1e6, r->max_error);
+        a->exchange, a->encryption, r->seconds_median * 1e3,
+        r->seconds_min * 1e3, r->commit_seconds_median * 1e3,
+        r->elements_per_s / 1e6, r->bus_bytes_per_s / 1e9, r->bytes_sent / 1e6,
+        r->cpu_seconds, (double)r->max_rss_bytes / 1e6, r->max_error);
     return LOCO_EXIT_OK;
 }
 
@@ -99,20 +100,30 @@ static int read_addresses(const char *text,
     return *text == '\0' ? 0 : LOCO_EINVAL;
 }
 
-static int check(const struct arguments *a)
+static int check(struct arguments *a)
 {
     const struct codec *codec = codec_find(a->wire);
 
     if (codec == NULL) {
         return cli_fail(LOCO_EXIT_USAGE,
-                        "bench allreduce: --wire is fp32, bf16 or fp16, not "
-                        "'%s'",
+                        "bench allreduce: --wire is fp32, bf16, fp16, int8 or "
+                        "e3m0, not '%s'",
                         a->wire);
     }
-    if (!codec_adds(codec)) {
+    if (a->exchange == NULL) { /* the ring, where it can carry that */
+        a->exchange = codec_adds(codec) ? "ring" : "butterfly";
+    }
+    if (strcmp(a->exchange, "ring") != 0 &&
+        strcmp(a->exchange, "butterfly") != 0) {
         return cli_fail(LOCO_EXIT_USAGE,
-                        "bench allreduce: %s needs the butterfly, which this "
-                        "build does not have: take fp32, bf16 or fp16",
+                        "bench allreduce: --exchange is ring or butterfly, not "
+                        "'%s'",
+                        a->exchange);
+    }
+    if (strcmp(a->exchange, "ring") == 0 && !codec_adds(codec)) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "bench allreduce: a ring cannot carry %s, which is "
+                        "never summed on the way: take --exchange butterfly",
                         a->wire);
     }
     if (strcmp(a->encryption, "on") != 0 && strcmp(a->encryption, "off") != 0) {
@@ -145,6 +156,7 @@ static void name_run(const struct arguments *a, struct bench_rank_options *o)
     hash_init(&s, "loco-bench-1");
     hash_update(&s, numbers, sizeof numbers);
     hash_update(&s, a->wire, strlen(a->wire) + 1);
+    hash_update(&s, a->exchange, strlen(a->exchange) + 1);
     hash_update(&s, a->addresses, strlen(a->addresses));
     hash_final(&s, &o->run_id);
 }
@@ -184,7 +196,10 @@ int cli_bench_allreduce(const struct cli_call *call)
     const struct cli_option options[] = {
         {"--peers", CLI_COUNT, &a.peers, "N", "ranks (2)"},
         {"--elements", CLI_COUNT, &a.elements, "E", "of the vector (16 Mi)"},
-        {"--wire", CLI_TEXT, &a.wire, "fp32|bf16|fp16", "codec (fp16)"},
+        {"--wire", CLI_TEXT, &a.wire, "fp32|bf16|fp16|int8|e3m0",
+         "codec (fp16)"},
+        {"--exchange", CLI_TEXT, &a.exchange, "ring|butterfly",
+         "how (ring where the codec can be summed)"},
         {"--rounds", CLI_COUNT, &a.rounds, "R", "measured (9)"},
         {"--warmup", CLI_COUNT, &a.warmup, "W", "rounds before (2 N)"},
         {"--encryption", CLI_TEXT, &a.encryption, "on|off", "of bulk (on)"},
@@ -206,6 +221,8 @@ int cli_bench_allreduce(const struct cli_call *call)
     o.n = (uint32_t)a.peers;
     o.elements = a.elements;
     o.codec = codec_find(a.wire);
+    o.exchange = strcmp(a.exchange, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
+                                                      : EXCHANGE_RING;
     o.rounds = (uint32_t)a.rounds;
     o.warmup = a.warmup > 0 ? (uint32_t)a.warmup : 2 * o.n;
     o.segment_bytes = (uint32_t)a.segment_kib << 10;

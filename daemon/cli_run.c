@@ -154,6 +154,36 @@ static int apply_settings(struct manifest *m, const struct cli_list *set)
     return 0;
 }
 
+/* A wire type that is never summed brings the topology along that can carry
+ * it, unless one was named. */
+static void fit_topology(struct manifest_sync *sync, const struct cli_list *set)
+{
+    const char *key = "sync.topology=";
+
+    for (size_t i = 0; i < set->n; i++) {
+        if (strncmp(set->item[i], key, strlen(key)) == 0) {
+            return;
+        }
+    }
+    if (!codec_adds(codec_find(sync->wire))) {
+        (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
+    }
+}
+
+/* What no machine would train: better said to the author. */
+static int check_topology(const struct manifest_sync *sync)
+{
+    if (strcmp(sync->topology, "ring") == 0 &&
+        !codec_adds(codec_find(sync->wire))) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: sync.wire %s is never summed on the way, "
+                        "which a ring does; take sync.topology=butterfly, or "
+                        "fp32, bf16 or fp16 on the wire",
+                        sync->wire);
+    }
+    return 0;
+}
+
 /* A batch that was set alone takes its micro-batches along. */
 static void fit_micro_batch(struct manifest_inner *inner)
 {
@@ -216,7 +246,8 @@ static int fill(struct manifest *m, const struct arguments *a)
         rv = apply_settings(m, &a->set);
     }
     fit_micro_batch(&m->inner);
-    return rv;
+    fit_topology(&m->sync, &a->set);
+    return rv == 0 ? check_topology(&m->sync) : rv;
 }
 
 /* The daemon that starts the run looks for shards beside run.yaml: put links

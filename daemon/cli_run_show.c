@@ -11,6 +11,7 @@
 #include "proto/base/err.h"
 #include "train/file.h"
 #include "train/llama_config.h"
+#include "train/sync/codec.h"
 
 static json_t *map_json(const struct doc_schema *s, const void *obj);
 
@@ -87,17 +88,18 @@ static void print_need(const char *name, uint64_t stated, double own)
 
 /* What joining costs. Checkpoints hold five vectors (train/checkpoint.h) and
  * two are kept while a third is written; training holds seven
- * (train/replica.h); a ring round sends every parameter about twice. */
+ * (train/replica.h); a round sends every parameter about twice. */
 static void print_needs(const struct manifest *m, uint64_t data_bytes)
 {
     double n = (double)parameters(&m->model);
-    double wire_bytes = strcmp(m->sync.wire, "fp32") == 0 ? 4 : 2;
+    const struct codec *codec = codec_find(m->sync.wire);
+    double wire = (double)codec->bytes(parameters(&m->model));
 
     print_need("disk", m->limits.disk_bytes,
                (double)data_bytes + 3 * 5 * sizeof(float) * n);
     print_need("memory", m->limits.memory_bytes, 7 * sizeof(float) * n);
     (void)printf("traffic    %.1f MB each way every %u inner steps",
-                 2 * wire_bytes * n / 1e6, m->sync.period);
+                 2 * wire / 1e6, m->sync.period);
     if (m->limits.traffic_bytes_per_day > 0) {
         (void)printf(", %.1f GB a day",
                      (double)m->limits.traffic_bytes_per_day / 1e9);
@@ -126,10 +128,10 @@ static void print_text(const struct run_yaml *r, const char *hex)
                  m->data.n_shards, (double)bytes / 1e6,
                  (unsigned long long)tokens,
                  m->data.licence[0] == '\0' ? "not stated" : m->data.licence);
-    (void)printf("method     %s, every %u inner steps, %s on the wire, outer "
-                 "%g / %g\n",
-                 m->sync.preset, m->sync.period, m->sync.wire, m->sync.outer_lr,
-                 m->sync.outer_momentum);
+    (void)printf("method     %s, every %u inner steps, %s by %s, outer %g / "
+                 "%g\n",
+                 m->sync.preset, m->sync.period, m->sync.wire, m->sync.topology,
+                 m->sync.outer_lr, m->sync.outer_momentum);
     (void)printf("inner      %s, lr %g %s, batch %u x %u tokens\n",
                  m->inner.optimizer, m->inner.lr, m->inner.schedule,
                  m->inner.batch, m->inner.seq);

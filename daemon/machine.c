@@ -196,6 +196,7 @@ static int start_trainer(struct machine *m)
     rv = machine_open_data(m, errmsg);
     if (rv == 0) {
         opt.replica = m->replica;
+        opt.error_feedback = m->error != NULL;
         rv = trainer_open(&m->trainer, &opt, errmsg);
     }
     if (rv != 0) {
@@ -274,6 +275,9 @@ static void apply(struct machine *m, const struct action *a)
         return;
     }
     c.wire = slot->bytes;
+    if (a->buffer == BUFFER_RING) {
+        c.error = m->error; /* that of what the round has taken */
+    }
     (void)trainer_post(m->trainer, &c);
 }
 
@@ -329,6 +333,9 @@ machine_local(void *self, const struct action *a, const struct out *out)
 {
     struct machine *m = self;
 
+    if (m->closing) {
+        return; /* its worker and its trainer take no more */
+    }
     switch (a->type) {
     case ACTION_CONFIGURE:
         configure(m, a, out);
@@ -376,6 +383,7 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_BULK_OPEN:
     case ACTION_POST_RECV:
     case ACTION_SEND_SEG:
+    case ACTION_SUM:
     case ACTION_CANCEL:
     case ACTION_SAVE:
     case ACTION_TYPE_COUNT:
@@ -407,6 +415,7 @@ struct shell_calls machine_calls(struct machine *m)
         .lend = machine_lend,
         .place = machine_place,
         .take = machine_take,
+        .sum = machine_sum,
         .save = machine_save,
         .local = machine_local,
     };
@@ -435,6 +444,9 @@ int machine_open(struct machine **machine,
     }
     m->workers_open = true;
     (void)pthread_mutex_init(&m->mutex, NULL);
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        (void)pthread_mutex_init(&m->wire[i].lock, NULL);
+    }
     *machine = m;
     return 0;
 }
@@ -456,6 +468,7 @@ static void free_all(struct machine *m)
 {
     for (int i = 0; i < WIRE_SLOTS; i++) {
         free(m->wire[i].bytes);
+        (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
     for (int i = 0; i < SNAPSHOTS_MAX; i++) {
         snapshot_free(m->snapshots[i]);
@@ -470,6 +483,8 @@ static void free_all(struct machine *m)
     if (m->restoring) {
         checkpoint_close(&m->restore);
     }
+    lanes_free(&m->lanes);
+    free(m->error);
     free(m->restore_state);
     free(m->restore_moments);
     free(m->state_in);
@@ -487,6 +502,7 @@ static void workers_closed(struct worker_pool *pool)
     void (*done)(void *data) = m->close_done;
     void *data = m->close_data;
 
+    trainer_close(m->trainer); /* jobs could read its contribution until now */
     free_all(m);
     done(data);
 }
@@ -514,8 +530,7 @@ void machine_close(struct machine *m, void (*done)(void *data), void *data)
     m->stopped = m->closing = true;
     m->close_done = done;
     m->close_data = data;
-    trainer_close(m->trainer);
-    m->trainer = NULL;
+    trainer_stop(m->trainer);
     machine_snapshots_collect(m);
     close_workers(m);
 }

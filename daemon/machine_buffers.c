@@ -1,4 +1,4 @@
-/* machine_buffers.c - the bytes behind segments, and their hashes. */
+/* machine_buffers.c - the bytes behind segments. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -6,133 +6,10 @@
 #include <unistd.h>
 
 #include "daemon/machine_internal.h"
+#include "p2p/butterfly.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
-#include "proto/hash.h"
 #include "train/errmsg.h"
-
-#define HASH_READ_BYTES ((size_t)1 << 20)
-
-/* ---- wire slots ------------------------------------------------------- */
-
-static struct wire_slot *
-slot_find(struct machine *m, enum wire_use use, uint64_t key)
-{
-    for (int i = 0; i < WIRE_SLOTS; i++) {
-        struct wire_slot *s = &m->wire[i];
-
-        if (s->use == use &&
-            (use == WIRE_RING ? s->attempt : s->round) == key) {
-            return s;
-        }
-    }
-    return NULL;
-}
-
-/* A slot for new bytes: a free one, else an older attempt that nobody reads. */
-static struct wire_slot *
-slot_make(struct machine *m, enum wire_use use, uint64_t key)
-{
-    struct wire_slot *best = NULL;
-
-    for (int i = 0; i < WIRE_SLOTS; i++) {
-        struct wire_slot *s = &m->wire[i];
-
-        if (s->pins > 0 || s->use == WIRE_REDUCED) {
-            continue;
-        }
-        if (best == NULL || s->use == WIRE_FREE ||
-            (best->use != WIRE_FREE && s->made < best->made)) {
-            best = s;
-        }
-    }
-    if (best == NULL) {
-        return NULL;
-    }
-    if (best->bytes == NULL) {
-        best->bytes = malloc(m->codec->bytes(m->n));
-        if (best->bytes == NULL) {
-            return NULL;
-        }
-    }
-    best->use = use;
-    best->attempt = best->round = key;
-    best->hashed = 0;
-    best->made = ++m->n_made;
-    return best;
-}
-
-static struct wire_slot *
-slot_for(struct machine *m, enum wire_use use, uint64_t key)
-{
-    struct wire_slot *s = slot_find(m, use, key);
-
-    return s != NULL ? s : slot_make(m, use, key);
-}
-
-struct wire_slot *
-machine_slot_applied(struct machine *m, enum buffer_kind buffer, uint64_t round)
-{
-    struct wire_slot *best = NULL;
-
-    for (int i = 0; i < WIRE_SLOTS; i++) {
-        struct wire_slot *s = &m->wire[i];
-        bool match =
-            buffer == BUFFER_RING
-                ? s->use == WIRE_RING && (s->attempt & 0xffffffff) == round
-                : s->use == WIRE_FETCHED && s->round == round;
-
-        if (match && s->hashed > 0 &&
-            (best == NULL || s->hashed > best->hashed)) {
-            best = s;
-        }
-    }
-    if (best == NULL) {
-        return NULL;
-    }
-    for (int i = 0; i < WIRE_SLOTS; i++) {
-        if (m->wire[i].use == WIRE_REDUCED) {
-            m->wire[i].use = WIRE_FREE;
-        }
-    }
-    best->use = WIRE_REDUCED;
-    best->round = round;
-    return best;
-}
-
-/* The bytes of a failed attempt are the start of the next one's. */
-void machine_inherit(struct machine *m, const struct action *a)
-{
-    struct local_event ev = {.type = LOCAL_INHERITED, .rc = LOCO_ENOENT};
-    struct wire_slot *from = slot_find(m, WIRE_RING, a->attempt);
-    struct wire_slot *to = from;
-
-    if (from != NULL && from->pins > 0) { /* a worker still hashes it */
-        from->pins++;                     /* not to be taken for `to` */
-        to = slot_make(m, WIRE_RING, a->request);
-        from->pins--;
-        if (to != NULL) {
-            memcpy(to->bytes, from->bytes, m->codec->bytes(m->n));
-        }
-    }
-    if (to == NULL) {
-        /* Nothing of that attempt may be sent or hashed: it would be junk. */
-        m->refused_attempt = a->request;
-        ev.request = a->request;
-        (void)shell_post(m->shell, &ev);
-        return;
-    }
-    for (int i = 0; i < WIRE_SLOTS; i++) { /* of another branch */
-        struct wire_slot *s = &m->wire[i];
-
-        if (s != to && s->use == WIRE_RING && s->attempt == a->request) {
-            s->attempt = 0;
-        }
-    }
-    to->attempt = a->request;
-    to->hashed = 0;
-    to->made = ++m->n_made;
-}
 
 /* ---- snapshots -------------------------------------------------------- */
 
@@ -209,11 +86,26 @@ static uint8_t *ring_at(struct machine *m, const struct segment *s)
 {
     struct wire_slot *slot = s->attempt == m->refused_attempt
                                  ? NULL
-                                 : slot_for(m, WIRE_RING, s->attempt);
+                                 : machine_slot_for(m, WIRE_RING, s->attempt);
 
     return slot == NULL || m->trainer == NULL
                ? NULL
                : slot->bytes + m->codec->bytes(s->offset);
+}
+
+/* Where what arrives for the own slice waits. */
+static uint8_t *lane_at(struct machine *m, const struct segment *s)
+{
+    return lanes_fit(&m->lanes, m->codec, m->terms.segment_elements, s->lanes,
+                     butterfly_slots(s->lanes)) == 0
+               ? lanes_at(&m->lanes, s->lane, s->slot)
+               : NULL;
+}
+
+static bool is_lane(const struct machine *m, const struct segment *s)
+{
+    return s->buffer == BUFFER_RING && s->op == SEGMENT_LANE &&
+           s->len <= m->terms.segment_elements && in_bounds(m, s);
 }
 
 static bool is_ring_copy(const struct machine *m, const struct segment *s)
@@ -233,7 +125,34 @@ uint8_t *machine_place(void *self, const struct segment *s)
 {
     struct machine *m = self;
 
+    if (is_lane(m, s)) {
+        return lane_at(m, s);
+    }
     return is_ring_copy(m, s) ? ring_at(m, s) : NULL;
+}
+
+/* Where the rounding error of the own contribution goes, if it is kept. */
+static float *error_at(const struct machine *m, const struct segment *s)
+{
+    return m->error == NULL ? NULL : m->error + s->offset;
+}
+
+/* From the unit of the mean to that of the own contribution. */
+static void unscale(float *error, size_t n, float scale)
+{
+    for (size_t i = 0; error != NULL && i < n; i++) {
+        error[i] = scale > 0 ? error[i] / scale : 0;
+    }
+}
+
+static struct codec_op own_op(const struct machine *m, const struct segment *s)
+{
+    return (struct codec_op){
+        .own = trainer_contribution(m->trainer) + s->offset,
+        .n = s->len,
+        .scale = (float)s->scale,
+        .next = error_at(m, s),
+    };
 }
 
 static int fill_ring(struct machine *m, const struct segment *s, uint8_t *dst)
@@ -244,9 +163,11 @@ static int fill_ring(struct machine *m, const struct segment *s, uint8_t *dst)
         return LOCO_EBUSY;
     }
     if (s->op == SEGMENT_ENCODE) { /* its final bytes will come back */
-        return m->codec->encode(dst,
-                                trainer_contribution(m->trainer) + s->offset,
-                                s->len, (float)s->scale);
+        struct codec_op op = own_op(m, s);
+        int rv = m->codec->encode_op(dst, &op);
+
+        unscale(op.next, s->len, op.scale);
+        return rv;
     }
     memcpy(dst, at, m->codec->bytes(s->len));
     return 0;
@@ -276,7 +197,7 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
     case BUFFER_RING:
         return fill_ring(m, s, dst);
     case BUFFER_REDUCED:
-        slot = slot_find(m, WIRE_REDUCED, s->index);
+        slot = machine_slot_find(m, WIRE_REDUCED, s->index);
         if (slot == NULL) {
             return LOCO_ENOENT;
         }
@@ -299,6 +220,49 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
 }
 
 static int
+take_lane(struct machine *m, const struct segment *s, const uint8_t *src)
+{
+    uint8_t *at = is_lane(m, s) ? lane_at(m, s) : NULL;
+
+    if (at == NULL) {
+        return LOCO_EBUSY;
+    }
+    if (src != at) {
+        memcpy(at, src, m->codec->bytes(s->len));
+    }
+    lanes_keep(&m->lanes, s->attempt, s->lane, s->slot, s->len,
+               (float)s->scale);
+    return 0;
+}
+
+int machine_sum(void *self, struct segment *s)
+{
+    struct machine *m = self;
+    struct lanes_sum sum = {
+        .attempt = s->attempt,
+        .lane = s->lane,
+        .slot = s->slot,
+        .n = s->len,
+        .scale = (float)s->scale,
+        .clip = m->clip,
+        .next = error_at(m, s),
+    };
+    int rv;
+
+    if (!in_bounds(m, s) || s->buffer != BUFFER_RING) {
+        return LOCO_ERANGE;
+    }
+    sum.dst = ring_at(m, s);
+    if (sum.dst == NULL) {
+        return LOCO_EBUSY;
+    }
+    sum.own = trainer_contribution(m->trainer) + s->offset;
+    rv = lanes_sum(&m->lanes, &sum);
+    s->lane = (uint8_t)sum.bad;
+    return rv;
+}
+
+static int
 take_ring(struct machine *m, const struct segment *s, const uint8_t *src)
 {
     uint8_t *at = ring_at(m, s);
@@ -307,9 +271,11 @@ take_ring(struct machine *m, const struct segment *s, const uint8_t *src)
         return LOCO_EBUSY;
     }
     if (s->op == SEGMENT_ADD) {
-        return m->codec->add(at, src,
-                             trainer_contribution(m->trainer) + s->offset,
-                             s->len, (float)s->scale);
+        struct codec_op op = own_op(m, s);
+        int rv = m->codec->add_op(at, src, &op);
+
+        unscale(op.next, s->len, op.scale);
+        return rv;
     }
     if (src != at) {
         memcpy(at, src, m->codec->bytes(s->len));
@@ -377,9 +343,10 @@ int machine_take(void *self,
     }
     switch (s->buffer) {
     case BUFFER_RING:
-        return take_ring(m, s, src);
+        return s->op == SEGMENT_LANE ? take_lane(m, s, src)
+                                     : take_ring(m, s, src);
     case BUFFER_REDUCED:
-        slot = slot_for(m, WIRE_FETCHED, s->index);
+        slot = machine_slot_for(m, WIRE_FETCHED, s->index);
         if (slot == NULL) {
             return LOCO_EBUSY;
         }
@@ -393,121 +360,6 @@ int machine_take(void *self,
         break;
     }
     return LOCO_EINVAL;
-}
-
-/* ---- hashing ---------------------------------------------------------- */
-
-static int hash_file(int fd, uint64_t size, struct hash32 *out)
-{
-    struct hash_tree_state *s = malloc(sizeof *s);
-    uint8_t *buf = malloc(HASH_READ_BYTES);
-    uint64_t at = 0;
-    int rv = s == NULL || buf == NULL ? LOCO_ENOMEM : 0;
-
-    if (rv == 0) {
-        hash_tree_init(s);
-    }
-    while (rv == 0 && at < size) {
-        size_t want =
-            size - at < HASH_READ_BYTES ? (size_t)(size - at) : HASH_READ_BYTES;
-        ssize_t n = pread(fd, buf, want, (off_t)at);
-
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        rv = n <= 0 ? LOCO_EIO : 0;
-        if (rv == 0) {
-            hash_tree_update(s, buf, (size_t)n);
-            at += (uint64_t)n;
-        }
-    }
-    if (rv == 0) {
-        hash_tree_final(s, out);
-    }
-    free(buf);
-    free(s);
-    return rv;
-}
-
-/* On a worker. */
-void machine_hash_run(struct machine_job *j)
-{
-    struct machine *m = j->m;
-    size_t bytes = m->n * sizeof(float);
-
-    switch (j->buffer) {
-    case BUFFER_RING:
-    case BUFFER_REDUCED:
-        if (j->encode && j->from < m->n) {
-            j->rc = m->codec->encode(j->slot->bytes + m->codec->bytes(j->from),
-                                     trainer_contribution(m->trainer) + j->from,
-                                     m->n - j->from, 1.0f);
-        }
-        if (j->rc == 0) {
-            hash_tree(j->slot->bytes, m->codec->bytes(m->n), &j->hash);
-        }
-        return;
-    case BUFFER_STATE:
-        hash_tree(m->state_in, bytes, &j->params_hash);
-        hash_tree(m->state_in + m->n, bytes, &j->momentum_hash);
-        return;
-    case BUFFER_SHARD:
-        j->rc = hash_file(m->files[j->index].fd,
-                          m->terms.shards[j->index].bytes, &j->hash);
-        return;
-    case BUFFER_KIND_COUNT:
-        return;
-    }
-}
-
-static void hash_failed(struct machine *m, const struct action *a, int rc)
-{
-    struct local_event ev = {
-        .type = LOCAL_HASHED,
-        .rc = rc,
-        .buffer = a->buffer,
-        .index = a->index,
-        .request = a->request,
-    };
-
-    (void)shell_post(m->shell, &ev);
-}
-
-void machine_hash(struct machine *m, const struct action *a)
-{
-    struct machine_job *j;
-    struct wire_slot *slot = NULL;
-    bool ready = true;
-
-    if (a->buffer == BUFFER_RING) {
-        slot = a->encode ? slot_for(m, WIRE_RING, a->request)
-                         : slot_find(m, WIRE_RING, a->request);
-        ready = slot != NULL && m->trainer != NULL &&
-                a->request != m->refused_attempt;
-    } else if (a->buffer == BUFFER_REDUCED) {
-        slot = slot_find(m, WIRE_FETCHED, a->index);
-        ready = slot != NULL;
-    } else if (a->buffer == BUFFER_STATE) {
-        ready = m->state_in != NULL && m->state_round == a->index;
-    } else {
-        ready = a->index < m->terms.n_shards && m->files[a->index].fd >= 0;
-    }
-    j = ready ? machine_job_new(m, JOB_HASH) : NULL;
-    if (j == NULL) {
-        hash_failed(m, a, ready ? LOCO_ENOMEM : LOCO_ENOENT);
-        return;
-    }
-    j->buffer = a->buffer;
-    j->index = a->index;
-    j->request = a->request;
-    j->encode = a->encode;
-    j->from = a->segment.offset;
-    j->slot = slot;
-    if (slot != NULL) {
-        slot->pins++;
-        slot->hashed = ++m->n_hashes;
-    }
-    machine_job_submit(m, j);
 }
 
 /* A shard is whole and verified: make it durable under its name. */

@@ -12,7 +12,7 @@
 
 #include "daemon/machine_internal.h"
 #include "daemon/state_dir.h"
-#include "p2p/ring.h"
+#include "p2p/exchange.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "proto/hash.h"
@@ -57,7 +57,8 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
         {f->sync.mix != 0, "sync.mix must be 0"},
         {f->sync.overlap != 0, "sync.overlap must be 0"},
         {f->sync.fragments > 1, "sync.fragments must be 1"},
-        {f->sync.error_feedback, "sync.error_feedback must be off"},
+        {f->sync.norm_clip != 0 && strcmp(f->sync.topology, "butterfly") != 0,
+         "sync.norm_clip needs sync.topology butterfly"},
         {f->sync.period_u != 0, "sync.period_u must be 0"},
         {f->sync.period_v != 0, "sync.period_v must be 0"},
         {f->sites > 1, "sites must be 0"},
@@ -124,10 +125,14 @@ static int read_replica(struct machine *m, struct machine_job *j)
     if (m->codec == NULL) {
         return fail(j, LOCO_EINVAL, "sync.wire names no codec of this build");
     }
-    if (!codec_adds(m->codec)) {
+    m->exchange = strcmp(f->sync.topology, "butterfly") == 0
+                      ? EXCHANGE_BUTTERFLY
+                      : EXCHANGE_RING;
+    if (m->exchange == EXCHANGE_RING && !codec_adds(m->codec)) {
         return fail(j, LOCO_EINVAL,
                     "a ring cannot carry sync.wire int8 or e3m0: they are "
-                    "never summed in low bits; take fp32, bf16 or fp16");
+                    "never summed on the way; the run needs sync.topology "
+                    "butterfly, or fp32, bf16 or fp16 on the wire");
     }
     r->codec = m->codec;
     r->rule.lr = (float)f->sync.outer_lr;
@@ -166,17 +171,31 @@ static int read_replica(struct machine *m, struct machine_job *j)
     return 0;
 }
 
+/* What the exchange needs beside the vectors. */
+static int open_exchange(struct machine *m)
+{
+    const struct manifest_sync *s = &m->manifest->sync;
+
+    m->clip = (float)s->norm_clip;
+    if (s->error_feedback && m->error == NULL) {
+        m->error = calloc(m->n, sizeof *m->error);
+        return m->error == NULL ? LOCO_ENOMEM : 0;
+    }
+    return 0;
+}
+
 static void read_terms(struct machine *m)
 {
     const struct manifest *f = m->manifest;
     struct run_terms *t = &m->terms;
-    size_t block_bytes = m->codec->bytes(m->codec->block);
-    uint64_t blocks = SEGMENT_BYTES / block_bytes;
+    uint32_t block = exchange_block(m->exchange, m->codec->block);
+    uint64_t blocks = SEGMENT_BYTES / m->codec->bytes(block);
 
     blocks = blocks > 0 ? blocks : 1;
     t->n_params = m->n;
-    t->block = m->codec->block;
-    t->segment_elements = (uint32_t)blocks * m->codec->block;
+    t->exchange = m->exchange;
+    t->block = block;
+    t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
     t->period = f->sync.period;
@@ -202,6 +221,13 @@ static int check_memory(struct machine *m, struct machine_job *j)
     uint64_t need = replica_bytes(&m->replica) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n) +
                     4 * m->terms.state_bytes;
+
+    if (m->exchange == EXCHANGE_BUTTERFLY) {
+        need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
+    }
+    if (m->manifest->sync.error_feedback) {
+        need += m->terms.state_bytes; /* residual and its candidate */
+    }
 
     if (sysinfo(&info) == 0 && need > (uint64_t)info.totalram * info.mem_unit) {
         (void)snprintf(
@@ -349,6 +375,7 @@ void machine_configure_run(struct machine_job *j)
     }
     read_terms(m);
     j->rc = check_memory(m, j);
+    j->rc = j->rc == 0 ? open_exchange(m) : j->rc;
     m->files = calloc(m->terms.n_shards, sizeof *m->files);
     m->train = calloc(m->terms.n_shards, sizeof *m->train);
     if (j->rc == 0 && (m->files == NULL || m->train == NULL)) {

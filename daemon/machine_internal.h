@@ -2,7 +2,9 @@
  *
  *   machine.c          actions, the trainer, stopping
  *   machine_config.c   CONFIGURE: manifest, shards on disk, newest checkpoint
- *   machine_buffers.c  where the bytes of segments are; hashing
+ *   machine_buffers.c  where the bytes of segments are
+ *   machine_wire.c     encoded vectors of rounds
+ *   machine_hash.c     hashes of buffers
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
@@ -11,6 +13,7 @@
 
 #include "daemon/machine.h"
 #include "train/checkpoint.h"
+#include "train/sync/lanes.h"
 #include "train/sync/preset.h"
 
 #define WIRE_SLOTS    4 /* in flight, being hashed, last commit, fetched */
@@ -21,11 +24,13 @@ enum wire_use { WIRE_FREE, WIRE_RING, WIRE_REDUCED, WIRE_FETCHED };
 struct wire_slot {
     enum wire_use use;
     uint8_t *bytes;
-    uint64_t attempt; /* RING */
-    uint64_t round;   /* REDUCED, FETCHED */
-    uint64_t made;    /* order of use: the oldest is taken first */
-    uint64_t hashed;  /* order of HASH actions; 0: not hashed */
-    unsigned pins;    /* hash jobs reading it */
+    uint64_t attempt;     /* RING */
+    uint64_t round;       /* REDUCED, FETCHED */
+    uint64_t made;        /* order of use: the oldest is taken first */
+    uint64_t hashed;      /* order of HASH actions; 0: not hashed */
+    unsigned pins;        /* hash jobs reading it */
+    pthread_mutex_t lock; /* held for each piece that a job reads */
+    uint64_t version;     /* a job stops when it is another; under lock */
 };
 
 struct shard_file {
@@ -45,8 +50,11 @@ struct machine_job {
     enum buffer_kind buffer;
     uint64_t index, request;
     struct wire_slot *slot;
-    bool encode; /* elements from `from` on */
+    uint64_t version; /* of the slot */
+    bool encode;      /* elements from `from` on */
     uint64_t from;
+    const float *contribution; /* (n) the trainer's, alive until closed */
+    float *error;              /* machine.error */
     struct hash32 hash, params_hash, momentum_hash;
     /* CONFIGURE */
     uint8_t *bytes;
@@ -74,6 +82,7 @@ struct machine {
     struct manifest *manifest;
     struct run_terms terms;
     const struct codec *codec;
+    enum exchange_kind exchange;
     struct replica_options replica; /* shards filled in when they are there */
     uint64_t n;                     /* parameters */
     struct shard_file *files;       /* per shard of the manifest */
@@ -86,6 +95,12 @@ struct machine {
     float *restore_state, *restore_moments;
 
     struct wire_slot wire[WIRE_SLOTS];
+    struct lanes lanes; /* contributions to the own slice (butterfly) */
+    float clip;         /* sync.norm_clip */
+    /* (n) With sync.error_feedback: what rounding takes from the contribution
+     * of the attempt in flight, in the contribution's unit; the trainer takes
+     * it over when the round has committed. */
+    float *error;
     uint64_t n_hashes, n_made;
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
     float *state_in;          /* (2n), while a state is fetched */
@@ -103,6 +118,20 @@ void machine_configure_run(struct machine_job *j);
 void machine_configured(struct machine *m, struct machine_job *j);
 int machine_open_data(struct machine *m, char *errmsg);
 
+/* machine_wire.c: NULL where there is none, or no room. */
+struct wire_slot *
+machine_slot_find(struct machine *m, enum wire_use use, uint64_t key);
+struct wire_slot *
+machine_slot_for(struct machine *m, enum wire_use use, uint64_t key);
+struct wire_slot *machine_slot_applied(struct machine *m,
+                                       enum buffer_kind buffer,
+                                       uint64_t round);
+void machine_inherit(struct machine *m, const struct action *a);
+
+/* machine_hash.c */
+void machine_hash(struct machine *m, const struct action *a);
+void machine_hash_run(struct machine_job *j);
+
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);
 int machine_fill(void *self, const struct segment *s, uint8_t *dst);
@@ -112,12 +141,7 @@ int machine_take(void *self,
                  const struct segment *s,
                  const uint8_t *src,
                  size_t len);
-void machine_hash(struct machine *m, const struct action *a);
-void machine_inherit(struct machine *m, const struct action *a);
-void machine_hash_run(struct machine_job *j);
-struct wire_slot *machine_slot_applied(struct machine *m,
-                                       enum buffer_kind buffer,
-                                       uint64_t round);
+int machine_sum(void *self, struct segment *s);
 void machine_snapshots_collect(struct machine *m);
 void machine_keep(struct machine *m, uint64_t index);
 

@@ -29,6 +29,8 @@ struct trainer {
     uint32_t steps_left;
     float loss;
     double tokens_per_s;
+    float *residual; /* (n) with error feedback */
+    bool stopped;
 };
 
 void snapshot_free(struct snapshot *s)
@@ -91,6 +93,30 @@ static double now_s(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
+static void add_residual(struct trainer *t)
+{
+    float *c = t->replica.contribution;
+
+    for (uint64_t i = 0; t->residual != NULL && i < t->replica.n; i++) {
+        c[i] = c[i] + t->residual[i];
+    }
+}
+
+/* The contribution before is spent, or given up (error NULL). */
+static void set_residual(struct trainer *t, const float *error)
+{
+    size_t bytes = t->replica.n * sizeof(float);
+
+    if (t->residual == NULL) {
+        return;
+    }
+    if (error == NULL) {
+        memset(t->residual, 0, bytes);
+    } else {
+        memcpy(t->residual, error, bytes);
+    }
+}
+
 static void trained(struct trainer *t, int rc)
 {
     struct local_event ev = {.type = LOCAL_TRAINED, .rc = rc};
@@ -98,6 +124,7 @@ static void trained(struct trainer *t, int rc)
     t->training = false;
     if (rc == 0) {
         ev.rc = replica_pack(&t->replica);
+        add_residual(t);
     }
     ev.inner_step = t->replica.inner_step;
     ev.tokens = t->replica.tokens_pending;
@@ -138,6 +165,8 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
 {
     struct replica *r = &t->replica;
     struct local_event ev = {.type = LOCAL_LOADED, .round = c->round};
+    bool kept =
+        c->type == TRAINER_TRAIN || c->type == TRAINER_EVAL || c->rebase;
 
     switch (c->type) {
     case TRAINER_TRAIN:
@@ -171,6 +200,9 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         ev.type = LOCAL_EVALUATED;
         ev.rc = replica_eval(r, &ev.bits_per_byte);
         break;
+    }
+    if (!kept && ev.rc == 0) {
+        set_residual(t, c->error);
     }
     t->opt.post(t->opt.self, &ev);
 }
@@ -235,6 +267,13 @@ int trainer_open(struct trainer **trainer,
     if (rv != 0) {
         goto err_after_replica;
     }
+    if (opt->error_feedback) {
+        t->residual = calloc(t->replica.n, sizeof *t->residual);
+        if (t->residual == NULL) {
+            rv = LOCO_ENOMEM;
+            goto err_after_replica;
+        }
+    }
     (void)pthread_mutex_init(&t->mutex, NULL);
     (void)pthread_cond_init(&t->wake, NULL);
     if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {
@@ -249,6 +288,7 @@ err_after_mutex:
     (void)pthread_mutex_destroy(&t->mutex);
 err_after_replica:
     replica_close(&t->replica);
+    free(t->residual);
     free(t);
     return rv;
 }
@@ -280,9 +320,9 @@ const float *trainer_contribution(const struct trainer *t)
     return t->replica.contribution;
 }
 
-void trainer_close(struct trainer *t)
+void trainer_stop(struct trainer *t)
 {
-    if (t == NULL) {
+    if (t == NULL || t->stopped) {
         return;
     }
     (void)pthread_mutex_lock(&t->mutex);
@@ -290,8 +330,18 @@ void trainer_close(struct trainer *t)
     (void)pthread_cond_signal(&t->wake);
     (void)pthread_mutex_unlock(&t->mutex);
     (void)pthread_join(t->thread, NULL);
+    t->stopped = true;
+}
+
+void trainer_close(struct trainer *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    trainer_stop(t);
     (void)pthread_cond_destroy(&t->wake);
     (void)pthread_mutex_destroy(&t->mutex);
     replica_close(&t->replica);
+    free(t->residual);
     free(t);
 }

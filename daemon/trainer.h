@@ -10,6 +10,12 @@
  * moments, for the checkpoint) is made by the trainer after LOAD and APPLY and
  * handed to `take_snapshot`, which owns it from then on.
  *
+ * Error feedback: a contribution goes out as phi - theta + residual. The
+ * residual is what rounding took from the contribution of the last commit that
+ * this peer was in (in its own unit, whoever rounded); commits without this
+ * peer leave it as it is. It is lost, and nothing else, with the process, or
+ * when the commit's bytes came from others.
+ *
  * The messages are plain structs, so that a trainer in another process could
  * stand here.
  */
@@ -47,10 +53,14 @@ struct trainer_command {
     const float *state;   /* (2n) */
     const float *moments; /* (2n) or NULL */
     const uint8_t *wire;
+    const float *error; /* APPLY: (n) what rounding took from the contribution,
+                           for the next one; NULL: not known */
 };
 
 struct trainer_options {
     struct replica_options replica;
+    /* Add to each contribution what rounding took from the one before. */
+    bool error_feedback;
     void *self;
     void (*post)(void *self, const struct local_event *event);
     /* Called on the trainer thread, before the event that goes with it. */
@@ -73,7 +83,11 @@ void trainer_pause(struct trainer *t, bool paused);
 /* The packed contribution: stable from TRAINED to the next TRAIN. */
 const float *trainer_contribution(const struct trainer *t);
 
-/* Ends after the current inner step and joins the thread. */
+/* Ends after the current inner step and joins the thread; the contribution
+ * stays readable. NULL is allowed. */
+void trainer_stop(struct trainer *t);
+
+/* Stops it and gives its memory back. */
 void trainer_close(struct trainer *t);
 
 #endif

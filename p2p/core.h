@@ -16,9 +16,16 @@
  *
  * Rules for a shell
  *   - every DIAL ends in one LINK_UP or one DIAL_FAILED with its request;
- *   - every POST_RECV and SEND_SEG ends in exactly one SEG_DONE unless its
+ *   - every POST_RECV, SEND_SEG and SUM ends in exactly one SEG_DONE unless its
  *     attempt was cancelled, after which none is reported;
- *   - received bytes reach the buffer only when their tag verified;
+ *   - received bytes reach the buffer only when their tag verified. A shell may
+ *     receive straight into the piece that a COPY or LANE names: until SEG_DONE
+ *     it then holds anything, and where a tag was bad the part behind the last
+ *     good one is zeroed. Nobody reads a piece that is not done;
+ *   - SUM adds up one slot of all lanes, the own contribution in its own lane,
+ *     in the order of the lanes, in fp32, and encodes once. It is asked for
+ *     when every other lane of the slot is done, and before the slot is posted
+ *     again. It moves no bytes between peers and ends in order;
  *   - CANCEL ends the posted receives of a stream up to the named attempt, and
  *     the sends not yet done that carry exactly this attempt: a send may carry
  *     the attempt of the peer that asked for it, which counts for itself. With
@@ -63,6 +70,8 @@ enum segment_op {
     SEGMENT_COPY,   /* receive: bytes replace the piece; send: bytes as held */
     SEGMENT_ADD,    /* receive: piece = enc(dec(bytes) + own contribution) */
     SEGMENT_ENCODE, /* send: first encode the own contribution, then send it */
+    SEGMENT_LANE,   /* receive: bytes wait in `lane`, `slot` for a SUM */
+    SEGMENT_SUM,    /* ACTION_SUM: piece = enc(sum of scale * dec(lane)) */
     SEGMENT_OP_COUNT
 };
 
@@ -85,8 +94,13 @@ struct segment {
     uint64_t offset; /* RING, REDUCED: elements; others: bytes */
     uint32_t len;    /* RING, REDUCED: elements; others: bytes */
     enum segment_op op;
-    double scale; /* factor of the own contribution for ADD and ENCODE */
-    bool final;   /* RING, receive: what the piece then holds is the result */
+    double scale; /* factor of the own contribution for ADD, ENCODE and SUM;
+                     LANE: of what arrives, in the sum */
+    bool final;   /* RING, receive, SUM: what the piece then holds is the
+                     result */
+    uint8_t lane; /* LANE: of this contribution; SUM: the own one, and in a
+                     SEG_DONE that failed the one that could not be summed */
+    uint8_t lanes, slot; /* LANE, SUM: lanes in all; place in each of them */
 };
 
 enum { STREAM_RING, STREAM_FETCH, STREAM_COUNT };
@@ -173,6 +187,7 @@ enum action_type {
     ACTION_BULK_OPEN, /* peer, address: make sure a bulk connection exists */
     ACTION_POST_RECV, /* segment */
     ACTION_SEND_SEG,  /* segment */
+    ACTION_SUM,       /* segment, op SUM */
     ACTION_CANCEL,    /* stream, attempt: receives <= it, sends = it end */
     ACTION_SAVE,      /* bytes: replaces the durable record (barrier) */
     /* this machine, executed by the owner of the shell */

@@ -1,39 +1,40 @@
 /* round.h - one averaging round: ready, plan, reduce, vote, commit.
  *
  * Everybody says READY with the weight of its contribution. The coordinator,
- * a different member every round, names who takes part in which ring order
+ * a different member every round, names who takes part in which order
  * (PLAN): all, or after grace_ms those in time if they are more than half of
- * the view. Each member takes part in one plan per (epoch, round). The ring
- * runs; whoever holds all reduced bytes votes for their hash. With the votes
- * of every member of the plan the round is committed. That is all: no member
- * can commit while another member of the plan has not voted, and what happens
- * when one never does is decided by the next view (ballot.h).
+ * the view. Each member takes part in one plan per (epoch, round). The exchange
+ * runs (a ring, or a butterfly: exchange.h); whoever holds all reduced bytes
+ * votes for their hash. With the votes of every member of the plan the round is
+ * committed. That is all: no member can commit while another member of the plan
+ * has not voted, and what happens when one never does is decided by the next
+ * view (ballot.h).
  *
  * Until the commit nothing but the wire buffer was touched; an attempt that
  * fails leaves the contribution as it was.
  *
  * What a failed attempt had finished is not done again. READY of the next
  * attempt claims the elements of the wire buffer that are final here (whole
- * stripes, ring.h) and names the plan that made them. The coordinator inherits
- * the longest claim among those who take part: these elements stay the mean of
- * the members of the plan that made them, a dead one's contribution with them;
- * who lacks some gets them from its neighbour first; only the rest is reduced
- * anew. A contribution is *exposed* once it entered a ring: from then on parts
- * of it may be in the result although its maker is out.
+ * stripes, exchange.h) and names the plan that made them. The coordinator
+ * inherits the longest claim among those who take part: these elements stay the
+ * mean of the members of the plan that made them, a dead one's contribution
+ * with them; who lacks some gets them from its neighbour first; only the rest
+ * is reduced anew. A contribution is *exposed* once it entered an exchange:
+ * from then on parts of it may be in the result although its maker is out.
  *
- * Deadlines: a plan is due plan_ms after it became possible, a hop of the ring
- * hop_ms plus a segment's time at the floor rate after the last one, votes
- * vote_ms after one's own. A missed one asks for a change of view.
+ * Deadlines: a plan is due plan_ms after it became possible, a segment of the
+ * exchange hop_ms plus a segment's time at the floor rate after the last one,
+ * votes vote_ms after one's own. A missed one asks for a change of view.
  *
- * Pure: messages through members.h, segments through ring.h.
+ * Pure: messages through members.h, segments through exchange.h.
  */
 #ifndef LOCO_P2P_ROUND_H
 #define LOCO_P2P_ROUND_H
 
 #include "p2p/ballot.h"
+#include "p2p/exchange.h"
 #include "p2p/inherit.h"
 #include "p2p/members.h"
-#include "p2p/ring.h"
 #include "p2p/terms.h"
 
 /* Tokens that one contribution can weigh: no machine makes more in a round, and
@@ -49,7 +50,7 @@ struct round_options {
 enum round_phase {
     ROUND_TRAINING,  /* no contribution yet */
     ROUND_READY,     /* contributed, no plan or not in it */
-    ROUND_REDUCING,  /* in the ring */
+    ROUND_REDUCING,  /* in the exchange */
     ROUND_HASHING,   /* all bytes here, hash not yet */
     ROUND_VOTED,     /* own vote is out */
     ROUND_COMMITTED, /* decided; the owner applies it and starts the next */
@@ -91,12 +92,17 @@ struct round {
     uint64_t plan_mask;
     uint32_t rank;
 
-    struct ring ring;
-    uint64_t ring_progress, progress_ms;
+    struct exchange exchange;
+    uint64_t exchange_progress, progress_ms;
+    /* Of the view's members, for the shares of a plan that we make. The owner
+     * fills it in when it knows; a new view forgets it. */
+    struct butterfly_rate rates[VIEW_MEMBERS_MAX];
+    bool has_rejected; /* in this round: no usable numbers came from */
+    struct peer_id rejected;
 
     struct inherit kept; /* of failed attempts at this round */
     bool spoiled;        /* the wire buffer of this attempt is not to be kept */
-    bool exposed;        /* `mine` was in a ring */
+    bool exposed;        /* `mine` was in an exchange */
     uint64_t n_inherited; /* elements, of all commits we were in */
     struct hash32 result, commit_hash;
     uint64_t voted; /* bit i: votes[i] is in */
@@ -178,7 +184,7 @@ void round_hashed(struct round *r,
                   uint64_t now_ms,
                   struct out *out);
 
-/* A closing statement was given: leave the ring, vote no more. */
+/* A closing statement was given: leave the exchange, vote no more. */
 void round_freeze(struct round *r, struct out *out);
 
 /* The statement, as of now, into a promise. */

@@ -18,14 +18,18 @@ struct terms_shard {
     bool held;          /* already on this machine and verified */
 };
 
+/* How contributions become one vector (exchange.h). */
+enum exchange_kind { EXCHANGE_RING, EXCHANGE_BUTTERFLY };
+
 struct run_terms {
     uint64_t n_params;
     uint32_t block;            /* codec block: chunks are cut at multiples */
-    uint32_t segment_elements; /* elements of one ring segment, block-aligned */
-    uint32_t chunk_segments;   /* ring: segments in a chunk, at least */
-    uint32_t period;           /* inner steps between two rounds */
-    uint32_t min_peers;        /* of the first view */
-    uint32_t grace_ms; /* how long late members are waited for in a round */
+    uint32_t segment_elements; /* elements of one segment, block-aligned */
+    uint32_t chunk_segments; /* segments in a chunk or slice, about, at least */
+    enum exchange_kind exchange;
+    uint32_t period;    /* inner steps between two rounds */
+    uint32_t min_peers; /* of the first view */
+    uint32_t grace_ms;  /* how long late members are waited for in a round */
     uint32_t fork_after_ms;
     uint32_t progress_floor_bytes_per_s;
     uint32_t segment_wire_bytes; /* of a full segment, for the floor */

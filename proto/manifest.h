@@ -81,8 +81,9 @@ struct manifest_inner {
 struct manifest_sync {
     bool error_feedback;
     uint32_t fragments;
-    double gamma; /* pull to the partner (rule H) */
-    double mix;   /* share of the live value that stays; 0: overwrite */
+    double gamma;     /* pull to the partner (rule H) */
+    double mix;       /* share of the live value that stays; 0: overwrite */
+    double norm_clip; /* butterfly: in medians of the norms; 0: none */
     double outer_lr;
     double outer_momentum;
     uint32_t overlap;  /* inner steps a round may run beside compute */
@@ -90,6 +91,7 @@ struct manifest_sync {
     uint32_t period_u; /* of the first moment; 0: never */
     uint32_t period_v; /* of the second moment; 0: never */
     char preset[16];
+    char topology[12]; /* how contributions become one vector */
     char wire[8];
 };
 

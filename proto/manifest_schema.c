@@ -12,6 +12,7 @@ static const char *const optimizers[] = {"sgd", "sgdm", "adamw", "adopt", NULL};
 static const char *const schedules[] = {"constant", "cosine", "wsd", NULL};
 static const char *const wires[] = {"fp32", "bf16", "fp16", "int8", "e3m0",
                                     NULL};
+static const char *const topologies[] = {"ring", "butterfly", NULL};
 static const char *const encryptions[] = {"on", "off", NULL};
 static const char *const presets[] = {
     "ddp", "localsgd", "diloco", "opendiloco", "streaming", "eager",
@@ -142,6 +143,9 @@ static const struct doc_field sync_fields[] = {
     DOC_FIELD_F64(struct manifest_sync, gamma, 0, 2, "pull to the partner"),
     DOC_FIELD_F64(struct manifest_sync, mix, 0, 1,
                   "share of the live value that stays; 0: overwrite"),
+    DOC_FIELD_F64(struct manifest_sync, norm_clip, 0, 1000,
+                  "butterfly: longest contribution to a block, in medians of "
+                  "all; 0: any"),
     DOC_FIELD_F64(struct manifest_sync, outer_lr, 0, 100,
                   "outer learning rate"),
     DOC_FIELD_F64(struct manifest_sync, outer_momentum, 0, BETA_MAX,
@@ -155,6 +159,8 @@ static const struct doc_field sync_fields[] = {
     DOC_FIELD_U32(struct manifest_sync, period_v, 0, UINT32_MAX,
                   "same for the second moment; 0: never"),
     DOC_FIELD_STR(struct manifest_sync, preset, presets, "named method"),
+    DOC_FIELD_STR(struct manifest_sync, topology, topologies,
+                  "who sends what to whom to average"),
     DOC_FIELD_STR(struct manifest_sync, wire, wires, "type on the wire"),
 };
 static const struct doc_schema sync_schema =
@@ -235,6 +241,7 @@ void manifest_default(struct manifest *m)
         .outer_momentum = 0.9,
         .period = 50,
         .preset = "opendiloco",
+        .topology = "ring",
         .wire = "fp16",
     };
     (void)snprintf(m->transport.encryption, sizeof m->transport.encryption,

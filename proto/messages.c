@@ -223,6 +223,7 @@ static const struct msg_field ready_body_fields[] = {
     MSG_FIELD_U64(struct ready_body, last_step),
     MSG_FIELD_FIXED(struct ready_body, state),
     MSG_ARRAY_STRUCT(struct ready_body, claims, n_claims, reduced_claim_schema),
+    MSG_ARRAY_FIXED(struct ready_body, rejected, n_rejected),
 };
 SCHEMA(ready_body);
 
@@ -238,6 +239,7 @@ static const struct msg_field plan_member_fields[] = {
     MSG_FIELD_U64(struct plan_member, first_step),
     MSG_FIELD_U64(struct plan_member, last_step),
     MSG_FIELD_U64(struct plan_member, holds),
+    MSG_FIELD_U32(struct plan_member, share),
 };
 static const struct msg_schema plan_member_schema =
     MSG_SCHEMA(struct plan_member, plan_member_fields);

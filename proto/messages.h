@@ -277,6 +277,9 @@ struct ready_body {
     struct hash32 state; /* parameters and momentum that it starts from */
     uint32_t n_claims;   /* of attempts at this round that failed */
     struct reduced_claim claims[ROUND_RANGES_MAX];
+    /* What this member contributed to a failed attempt was no numbers. */
+    uint32_t n_rejected;
+    struct peer_id rejected[1];
 };
 
 struct ready {
@@ -289,6 +292,7 @@ struct plan_member {
     uint64_t tokens;
     uint64_t first_step, last_step;
     uint64_t holds; /* inherited elements that it has, from 0 on */
+    uint32_t share; /* butterfly: of each stripe, of the sum of all shares */
 };
 
 struct contributor {
@@ -308,7 +312,7 @@ struct plan_range {
 };
 
 /* Members stand in ring order: each sends to the next, the last to the first.
- */
+ * In a butterfly it is the order in which contributions are added. */
 struct plan_body {
     uint64_t epoch;
     struct hash32 view;

@@ -96,6 +96,9 @@ struct shell_calls {
                 const struct segment *segment,
                 const uint8_t *src,
                 size_t len);
+    /* ACTION_SUM: 0, or a negative code that becomes SEG_DONE's; `lane` then
+     * names the one at fault. NULL: no butterfly here. */
+    int (*sum)(void *self, struct segment *segment);
     /* Replace the durable record; back when it is on disk. */
     int (*save)(void *self, const uint8_t *bytes, size_t len);
     /* CONFIGURE to LOG; both borrowed for the call. */

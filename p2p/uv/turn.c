@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "p2p/uv/shell.h"
+#include "proto/base/err.h"
 
 #define TURN_STEPS_MAX 1024 /* notes stepped before sockets get their turn */
 #define TURN_TICKS_MAX 64   /* ticks, where the core is due again at once */
@@ -80,6 +81,15 @@ static void cancel(struct shell *s, const struct action *a)
     purge_notes(s, a->stream, a->attempt);
 }
 
+static void sum(struct shell *s, const struct segment *segment)
+{
+    struct event e = {.type = EVENT_SEG_DONE, .segment = *segment};
+
+    e.rc = s->calls.sum == NULL ? LOCO_EINVAL
+                                : s->calls.sum(s->calls.self, &e.segment);
+    shell_note(s, &e);
+}
+
 /* The barrier: false when what follows in `out` must not be said. */
 static bool save(struct shell *s, const struct action *a, const uint8_t *bytes)
 {
@@ -117,6 +127,9 @@ static bool execute_one(struct shell *s, const struct action *a)
         break;
     case ACTION_SEND_SEG:
         bulk_send(s, &a->segment);
+        break;
+    case ACTION_SUM:
+        sum(s, &a->segment);
         break;
     case ACTION_CANCEL:
         cancel(s, a);

@@ -205,6 +205,53 @@ def kill_fourth():
     kill_one(3, at_round)
 
 
+def butterfly_kill(wire, index, at_round, **settings):
+    """As kill_one, where the wire type needs a butterfly."""
+    values = {"sync.wire": wire,
+              **{f"sync.{k}": v for k, v in settings.items()}}
+    with Swarm(rounds=25, settings=values.items()) as s:
+        shown = run(LOCO, "run", "show", s.yaml).stdout
+        check("butterfly" in shown, f"run show does not name it:\n{shown}")
+        s.start()
+        s.wait_training()
+        s.peers[index].wait_round(at_round)
+        victim = s.peers[index]
+        victim.kill()
+        rest = [p for p in s.peers if p is not victim]
+        check_lost(rest, victim)
+        for status in s.wait_finished(rest):
+            check(status["bits_per_byte"] < 7, "nothing was learnt")
+
+
+@test("int8 takes the butterfly by itself: kill -9 of one of four, equal hashes")
+def butterfly_int8():
+    butterfly_kill("int8", 1, 3)
+
+
+@test("E3M0 with error feedback and norm clip: kill -9 of one, equal hashes")
+def butterfly_e3m0():
+    butterfly_kill("e3m0", 3, 4, error_feedback="true", norm_clip=3)
+
+
+@test("fp16 by butterfly: kill -9 of the first peer, equal hashes")
+def butterfly_fp16():
+    butterfly_kill("fp16", 0, 2, topology="butterfly")
+
+
+@test("a ring that is to carry int8 is refused with a sentence")
+def ring_refuses_int8():
+    with Swarm(peers=2) as s:
+        create = [LOCO, "run", "create", "--name", "x", "--model",
+                  s.path("model.yaml"), "--data", s.data, "--set",
+                  "sync.wire=int8", "--set", "sync.topology=ring", "--out",
+                  s.path("other.yaml")]
+        done = subprocess.run(create, text=True, capture_output=True,
+                              timeout=60)
+        check(done.returncode == 3, f"exit code {done.returncode}")
+        check("sync.topology=butterfly" in done.stderr,
+              f"the way out is not named: {done.stderr}")
+
+
 @test("a peer frozen for 20 s is named, and catches up when it wakes", 240)
 def freeze():
     with Swarm(rounds=400) as s:

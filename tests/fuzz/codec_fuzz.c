@@ -1,4 +1,4 @@
-/* codec_fuzz.c - any bytes as an encoded vector: decode and, in a ring, add.
+/* codec_fuzz.c - any bytes as an encoded vector: decode, add, sum.
  *
  * Byte 0 chooses the codec, bytes 1 and 2 how many elements at most, the rest
  * is the wire. All instruction sets must agree on the error and on every bit;
@@ -34,6 +34,33 @@ static void check(int holds)
     }
 }
 
+/* The bytes as a contribution beside an honest one of zeros. */
+static void sum_forms(const struct codec *c,
+                      const struct codec *spec,
+                      const uint8_t *wire,
+                      size_t n)
+{
+    static const float scale[] = {0.25F, 0.75F};
+    size_t bytes = c->bytes(n);
+    float *zeros = need(n * sizeof *zeros);
+    uint8_t *honest = need(bytes), *a = need(bytes), *b = need(bytes);
+    const uint8_t *const terms[] = {honest, wire};
+    struct codec_sum s = {
+        .terms = terms, .scale = scale, .n_terms = 2, .n = n, .clip = 2};
+    struct codec_sum t = s;
+    int rv;
+
+    check(spec->encode(honest, zeros, n, 1.0F) == 0);
+    rv = spec->sum(a, &s);
+    check(c->sum(b, &t) == rv && s.bad == t.bad);
+    check(rv != 0 || memcmp(a, b, bytes) == 0);
+    check(rv == 0 || s.bad == 1); /* the honest one is never blamed */
+    free(zeros);
+    free(honest);
+    free(a);
+    free(b);
+}
+
 /* An encoding of n elements by one form, against what the reference gave. */
 static void run_form(const struct codec *c,
                      const struct codec *spec,
@@ -64,6 +91,7 @@ static void run_form(const struct codec *c,
         check(c->add(b, wire, x, n, 1.0F) == rv);
         check(rv != 0 || memcmp(a, b, bytes) == 0);
     }
+    sum_forms(c, spec, wire, n);
     free(x);
     free(y);
     free(a);

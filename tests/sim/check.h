@@ -7,7 +7,7 @@
  *   A  a state has at most one successor while there was no cut; live members
  *      of one view that train hold the same parameters for the same round
  *   B  what is applied is named by a commit, and its bytes equal the replay of
- *      the ring's roundings over the contributions that the commit names
+ *      the exchange's roundings over the contributions that the commit names
  *   C  a contribution is in a branch at most once, and its first step is the
  *      one after the last step that its anchor contained
  *   D  between two outer steps anchor and momentum are untouched
@@ -37,6 +37,8 @@ struct check_options {
     struct world *world;
     uint32_t n_peers, n_params, block, segment_elements;
     unsigned codec;
+    enum exchange_kind exchange;
+    float norm_clip;
     struct node **nodes; /* by peer, NULL while dead; borrowed */
 };
 

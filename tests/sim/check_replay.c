@@ -1,4 +1,5 @@
-/* check_replay.c - the ring of a commit again, from what its members packed.
+/* check_replay.c - the exchange of a commit again, from what its members
+ * packed.
  *
  * Every contribution is kept as it was packed. The first time that somebody
  * applies a commit, its wire bytes must be those of the same roundings in the
@@ -8,6 +9,7 @@
 #include "tests/sim/check_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +52,7 @@ const struct contribution *check_contribution(const struct check *c,
     return NULL;
 }
 
-/* The parts of a commit: inherited ranges, then its own ring. */
+/* The parts of a commit: inherited ranges, then its own exchange. */
 static void split_parts(const struct check *c, struct commit_seen *s)
 {
     const struct node_commit *m = &s->commit;
@@ -142,11 +144,18 @@ static void replay_chunk(struct check *c,
     }
 }
 
-/* Replay the ring that made this part, as far as it is in the result. */
-static bool replay_is(struct check *c,
-                      const struct part *p,
-                      const float *const *in,
-                      const uint8_t *bytes)
+static double total_of(const struct part *p)
+{
+    double total = 0;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        total += (double)p->in[k].tokens;
+    }
+    return total;
+}
+
+static void
+replay_ring(struct check *c, const struct part *p, const float *const *in)
 {
     struct ring_shape shape = {.elements = c->opt.n_params,
                                .from = p->from,
@@ -154,17 +163,115 @@ static bool replay_is(struct check *c,
                                .segment_elements = c->opt.segment_elements,
                                .chunk_segments = 1,
                                .n = p->n};
-    size_t begin = c->codec->bytes(p->from), end = c->codec->bytes(p->upto);
-    double total = 0;
+    double total = total_of(p);
 
-    for (uint32_t k = 0; k < p->n; k++) {
-        total += (double)p->in[k].tokens;
-    }
     for (uint32_t stripe = 0;
          p->from + stripe * ring_stripe_elements(&shape) < p->upto; stripe++) {
         for (uint32_t chunk = 0; chunk < p->n; chunk++) {
             replay_chunk(c, p, in, &shape, stripe, chunk, total);
         }
+    }
+}
+
+static double norm_of(const float *x, uint64_t n)
+{
+    double sum = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    return sum;
+}
+
+/* Weights of the contributions to a block, in[k] (block elements each): those
+ * longer than norm_clip medians count less. The median by counting. */
+static void weigh(const struct check *c,
+                  const struct part *p,
+                  float *in,
+                  uint64_t n,
+                  float *w)
+{
+    double norm[VIEW_MEMBERS_MAX], median = 0, clip = c->opt.norm_clip;
+    uint32_t count = 0, below;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        w[k] = (float)((double)p->in[k].tokens / total_of(p));
+        norm[k] = norm_of(in + k * c->opt.block, n);
+        count += w[k] > 0;
+    }
+    for (uint32_t k = 0; k < p->n && clip > 0; k++) {
+        below = 0;
+        for (uint32_t i = 0; i < p->n; i++) {
+            below += w[i] > 0 &&
+                     (norm[i] < norm[k] || (norm[i] == norm[k] && i < k));
+        }
+        median = w[k] > 0 && below == (count - 1) / 2 ? norm[k] : median;
+    }
+    for (uint32_t k = 0; k < p->n && median > 0; k++) {
+        if (norm[k] > median * clip * clip) {
+            w[k] = (float)((double)w[k] * sqrt(median * clip * clip / norm[k]));
+        }
+    }
+}
+
+/* Block by block, whoever owned it: each contribution through the codec, the
+ * weighted sum in the order of the plan through it once more. Written with the
+ * reference's encode and decode only. */
+static void replay_block(struct check *c,
+                         const struct part *p,
+                         const float *const *in,
+                         uint64_t at,
+                         uint64_t n,
+                         float *decoded)
+{
+    const struct codec *codec = codec_get_portable(c->opt.codec);
+    uint8_t *to = c->oracle + codec->bytes(at);
+    float w[VIEW_MEMBERS_MAX] = {0}, *sum = decoded + p->n * c->opt.block;
+    int rc = 0;
+
+    for (uint32_t k = 0; k < p->n && rc == 0; k++) {
+        rc = codec->encode(to, in[k] + at, n, 1);
+        rc = rc == 0 ? codec->decode(decoded + k * c->opt.block, to, n) : rc;
+    }
+    weigh(c, p, decoded, n, w);
+    for (uint32_t k = 0; k < p->n; k++) {
+        for (uint64_t i = 0; i < n; i++) {
+            float x = w[k] * decoded[k * c->opt.block + i];
+
+            sum[i] = k == 0 ? x : x + sum[i];
+        }
+    }
+    rc = rc == 0 ? codec->encode(to, sum, n, 1) : rc;
+    if (rc != 0) {
+        check_fail(c, "B: a replay fails with %d", rc);
+    }
+}
+
+static void
+replay_butterfly(struct check *c, const struct part *p, const float *const *in)
+{
+    uint64_t block = c->opt.block;
+    float *decoded = world_alloc((p->n + 1) * block * sizeof *decoded);
+
+    for (uint64_t at = p->from, n; at < p->upto; at += n) {
+        n = p->upto - at < block ? p->upto - at : block;
+        replay_block(c, p, in, at, n, decoded);
+    }
+    free(decoded);
+}
+
+/* Replay the exchange that made this part, as far as it is in the result. */
+static bool replay_is(struct check *c,
+                      const struct part *p,
+                      const float *const *in,
+                      const uint8_t *bytes)
+{
+    size_t begin = c->codec->bytes(p->from), end = c->codec->bytes(p->upto);
+
+    if (c->opt.exchange == EXCHANGE_RING || p->n == 1) {
+        replay_ring(c, p, in);
+    } else {
+        replay_butterfly(c, p, in);
     }
     return memcmp(c->oracle + begin, bytes + begin, end - begin) == 0;
 }
@@ -230,8 +337,8 @@ void check_replay(struct check *c, struct commit_seen *s, const uint8_t *bytes)
         if (!replay_is(c, p, in, bytes) && !replay_is_older(c, p, in, bytes)) {
             check_fail(c,
                        "B: elements %" PRIu64 "..%" PRIu64 " of round %" PRIu64
-                       " (epoch %" PRIu64 ") are not the replay of the ring "
-                       "of their %u contributors",
+                       " (epoch %" PRIu64 ") are not the replay of the "
+                       "exchange of their %u contributors",
                        p->from, p->upto, s->commit.round, s->commit.epoch,
                        p->n);
         }

@@ -67,9 +67,12 @@ static void forget(struct machine *m)
     free(m->m);
     free(m->theta);
     free(m->contribution);
+    free(m->residual);
+    free(m->error);
     for (uint32_t k = 0; k < LOCAL_RINGS; k++) {
         free(m->rings[k].bytes);
     }
+    lanes_free(&m->lanes);
     free(m->incoming.bytes);
     for (uint32_t k = 0; k < LOCAL_REDUCED; k++) {
         free(m->reduced[k].bytes);

@@ -20,6 +20,7 @@
 #define LOCO_TESTS_SIM_LOCAL_H
 
 #include "p2p/core.h"
+#include "p2p/terms.h"
 #include "tests/sim/world.h"
 
 #define LOCAL_RINGS   3 /* wire bytes of that many attempts are kept */
@@ -33,6 +34,9 @@ struct local_options {
     uint32_t n_peers, n_params;
     unsigned codec; /* enum codec_id */
     uint32_t segment_elements, block;
+    enum exchange_kind exchange;
+    bool error_feedback;
+    float norm_clip; /* butterfly; 0: none */
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
@@ -100,12 +104,17 @@ int local_take(void *self,
                const struct segment *seg,
                const uint8_t *src,
                size_t len);
+int local_sum(void *self, uint32_t peer, struct segment *seg);
 void local_action(void *self,
                   uint32_t peer,
                   const struct action *action,
                   const struct out *out);
 void local_timer(void *self, uint32_t peer, uint64_t token);
 void local_died(void *self, uint32_t peer);
+
+/* What this machine sends of its contribution is no numbers any more; or is
+ * again. */
+void local_poison(struct local *l, uint32_t peer, bool on);
 
 /* The next INHERIT of this machine finds its bytes gone. */
 void local_forget(struct local *l, uint32_t peer);

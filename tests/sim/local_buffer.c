@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/butterfly.h"
 #include "proto/base/err.h"
 #include "proto/hash.h"
 #include "tests/sim/world_internal.h"
@@ -128,6 +129,31 @@ void local_hash_state(const struct local *l,
     hash_tree(state + half, half, momentum);
 }
 
+/* A rounding error, in the unit of the own contribution. */
+static void unscale(float *error, size_t n, float scale)
+{
+    for (size_t i = 0; i < n; i++) {
+        error[i] = scale > 0 ? error[i] / scale : 0;
+    }
+}
+
+static int encode_own(struct local *l,
+                      struct machine *m,
+                      uint64_t at,
+                      uint64_t n,
+                      float scale,
+                      uint8_t *dst)
+{
+    struct codec_op op = {.own = m->contribution + at,
+                          .n = n,
+                          .scale = scale,
+                          .next = m->error + at};
+    int rc = l->codec->encode_op(dst, &op);
+
+    unscale(op.next, n, scale);
+    return rc;
+}
+
 int local_hash_buffer(struct local *l,
                       struct machine *m,
                       const struct action *a,
@@ -148,9 +174,8 @@ int local_hash_buffer(struct local *l,
         if (a->encode && a->segment.offset < l->opt.n_params) {
             uint64_t at = a->segment.offset;
 
-            rc =
-                l->codec->encode(ring + l->codec->bytes(at),
-                                 m->contribution + at, l->opt.n_params - at, 1);
+            rc = encode_own(l, m, at, l->opt.n_params - at, 1,
+                            ring + l->codec->bytes(at));
         }
         hash_tree(ring, l->vector_bytes, &e->hash);
         return rc;
@@ -256,12 +281,11 @@ int local_fill(void *self,
     }
     if (seg->op == SEGMENT_ENCODE) {
         assert(seg->buffer == BUFFER_RING);
-        rc = l->codec->encode(local_ring_at(l, m, seg->attempt) + at,
-                              m->contribution + seg->offset, seg->len,
-                              (float)seg->scale);
-        if (rc != 0) {
-            return rc;
+        rc = encode_own(l, m, seg->offset, seg->len, (float)seg->scale, dst);
+        if (m->poisoned && seg->seg % 2 == 0) {
+            memset(dst, 0xff, local_wire_len(l, peer, seg));
         }
+        return rc;
     }
     from = source(l, m, seg);
     if (from == NULL) {
@@ -307,6 +331,67 @@ target(struct local *l, struct machine *m, const struct segment *seg)
     return NULL;
 }
 
+static int add_own(struct local *l,
+                   struct machine *m,
+                   const struct segment *seg,
+                   uint8_t *at,
+                   const uint8_t *src)
+{
+    struct codec_op op = {.own = m->contribution + seg->offset,
+                          .n = seg->len,
+                          .scale = (float)seg->scale,
+                          .next = m->error + seg->offset};
+    int rc = l->codec->add_op(at, src, &op);
+
+    unscale(op.next, op.n, op.scale);
+    return rc;
+}
+
+static int take_lane(struct local *l,
+                     struct machine *m,
+                     const struct segment *seg,
+                     const uint8_t *src,
+                     size_t len)
+{
+    int rc = lanes_fit(&m->lanes, l->codec, l->opt.segment_elements, seg->lanes,
+                       butterfly_slots(seg->lanes));
+    uint8_t *at = rc == 0 ? lanes_at(&m->lanes, seg->lane, seg->slot) : NULL;
+
+    if (at == NULL) {
+        return rc != 0 ? rc : LOCO_EINVAL;
+    }
+    memcpy(at, src, len);
+    lanes_keep(&m->lanes, seg->attempt, seg->lane, seg->slot, seg->len,
+               (float)seg->scale);
+    return 0;
+}
+
+int local_sum(void *self, uint32_t peer, struct segment *seg)
+{
+    struct local *l = self;
+    struct machine *m = &l->machines[peer];
+    struct lanes_sum s = {
+        .attempt = seg->attempt,
+        .lane = seg->lane,
+        .slot = seg->slot,
+        .n = seg->len,
+        .scale = (float)seg->scale,
+        .clip = l->opt.norm_clip,
+    };
+    size_t at;
+    int rc = place(l, seg, &at);
+
+    if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
+        return rc != 0 ? rc : LOCO_ENOENT;
+    }
+    s.own = m->contribution + seg->offset;
+    s.next = m->error + seg->offset;
+    s.dst = local_ring_at(l, m, seg->attempt) + at;
+    rc = lanes_sum(&m->lanes, &s);
+    seg->lane = (uint8_t)s.bad;
+    return rc;
+}
+
 int local_take(void *self,
                uint32_t peer,
                const struct segment *seg,
@@ -325,17 +410,24 @@ int local_take(void *self,
     if (len != local_wire_len(l, peer, seg)) {
         return LOCO_EPROTO;
     }
+    if (seg->op == SEGMENT_LANE) {
+        return take_lane(l, m, seg, src, len);
+    }
     to = target(l, m, seg);
     if (to == NULL) {
         return LOCO_EINVAL;
     }
     if (seg->op == SEGMENT_ADD) {
         assert(seg->buffer == BUFFER_RING);
-        return l->codec->add(to + at, src, m->contribution + seg->offset,
-                             seg->len, (float)seg->scale);
+        return add_own(l, m, seg, to + at, src);
     }
     memcpy(to + at, src, len);
     return 0;
+}
+
+void local_poison(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].poisoned = on;
 }
 
 void local_forget(struct local *l, uint32_t peer)

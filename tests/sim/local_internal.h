@@ -4,9 +4,9 @@
 #ifndef LOCO_TESTS_SIM_LOCAL_INTERNAL_H
 #define LOCO_TESTS_SIM_LOCAL_INTERNAL_H
 
-#include "p2p/terms.h"
 #include "tests/sim/local.h"
 #include "train/sync/codec.h"
+#include "train/sync/lanes.h"
 
 #define STEP_TOKEN (1ULL << 63) /* timers of inner steps; others name a job */
 
@@ -47,7 +47,11 @@ struct local_ring {
 struct machine {
     struct run_terms *terms;
     float *phi, *m, *theta, *contribution; /* (n_params) */
+    /* Error feedback, as daemon/trainer.h and machine_internal.h have it. */
+    float *residual, *error;
+    bool poisoned;
     struct local_ring rings[LOCAL_RINGS];
+    struct lanes lanes;    /* contributions to the own slice */
     bool forgets;          /* the next INHERIT fails */
     uint64_t ring_refused; /* INHERIT failed for this attempt */
     uint64_t ring_hashed;  /* the attempt that was hashed last: to be applied */

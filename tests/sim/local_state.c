@@ -26,6 +26,7 @@ static void fill_terms(struct local *l, struct machine *m)
         .n_params = o->n_params,
         .block = o->block,
         .segment_elements = o->segment_elements,
+        .exchange = o->exchange,
         .chunk_segments = 1, /* as many stripes as can be */
         .period = o->period,
         .min_peers = o->min_peers,
@@ -70,6 +71,8 @@ void local_configure(struct local *l, uint32_t peer, int rc)
         m->m = world_alloc(bytes);
         m->theta = world_alloc(bytes);
         m->contribution = world_alloc(bytes);
+        m->residual = world_alloc(bytes);
+        m->error = world_alloc(bytes);
         memcpy(m->held, m->disk.shards, sizeof m->held);
     }
     fill_terms(l, m);
@@ -100,6 +103,15 @@ static void set_live(const struct local *l,
     }
     if (!rebase) {
         m->base_step = m->inner_step;
+    }
+}
+
+/* The contribution is spent, with this rounding error, or given up (NULL). */
+static void
+set_residual(const struct local *l, struct machine *m, const float *error)
+{
+    for (uint32_t i = 0; i < l->opt.n_params; i++) {
+        m->residual[i] = error == NULL || !l->opt.error_feedback ? 0 : error[i];
     }
 }
 
@@ -144,6 +156,9 @@ void local_load(struct local *l, uint32_t peer, const struct action *a)
     e.rc = load_from(l, m, a);
     if (e.rc == 0) {
         set_live(l, m, l->scratch, a->rebase);
+        if (!a->rebase) {
+            set_residual(l, m, NULL);
+        }
         m->round = a->round;
         local_state_keep(l, m, a->round);
         hash_tree(m->phi, l->state_bytes / 2, &e.params_hash);
@@ -197,6 +212,9 @@ void local_apply(struct local *l, uint32_t peer, const struct action *a)
     e.rc = outer_step(l, m, r->bytes);
     if (e.rc == 0) {
         r->complete = true;
+        if (!a->rebase) {
+            set_residual(l, m, note.from_ring ? m->error : NULL);
+        }
         set_live(l, m, l->scratch, a->rebase);
         m->round = a->round;
         local_state_keep(l, m, a->round);

@@ -43,6 +43,9 @@ static void pack(struct local *l, uint32_t peer)
 
     e.rc =
         rule_displacement(m->contribution, m->phi, m->theta, l->opt.n_params);
+    for (uint32_t i = 0; i < l->opt.n_params; i++) {
+        m->contribution[i] = m->contribution[i] + m->residual[i];
+    }
     m->training = false;
     l->calls.contributed(l->calls.self, &c);
     local_tell(l, peer, &e);

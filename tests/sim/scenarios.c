@@ -376,6 +376,48 @@ static void setup_drops(struct sim *s)
     world_call(s->world, s->calm_ms, drops_call, s, 8);
 }
 
+/* ---- poison ---------------------------------------------------------------
+ */
+
+static void poison_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    local_poison(s->local, s->victim, arg != 0);
+    sim_fault(s);
+}
+
+/* With a butterfly the others go on without it. */
+static void poison_judge(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    struct node_status t;
+    uint64_t most = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (q != s->victim && world_alive(s->world, q)) {
+            node_status(s->nodes[q], &t);
+            most = t.round > most ? t.round : most;
+        }
+    }
+    if (s->local_opt.exchange == EXCHANGE_BUTTERFLY && most < arg) {
+        check_fail(s->check,
+                   "J: only %" PRIu64 " rounds in a minute, because of one "
+                   "peer whose contributions are no numbers",
+                   most);
+    }
+}
+
+static void setup_poison(struct sim *s)
+{
+    uint64_t at = after_rounds(s, 0, 1);
+
+    s->calm_ms = at + 60000;
+    world_call(s->world, at, poison_call, s, 1);
+    world_call(s->world, s->calm_ms, poison_judge, s, 5);
+    world_call(s->world, s->calm_ms, poison_call, s, 0);
+}
+
 static void options_thousand(struct sim *s)
 {
     s->local_opt.min_peers = 8;
@@ -410,6 +452,8 @@ const struct scenario scenarios[] = {
      false},
     {"lossy", "1% of the messages are lost, 2% late, for 40 s", 4, 20, NULL,
      setup_lossy, false},
+    {"poison", "one peer's contributions are no numbers, for a minute", 4, 20,
+     options_victim, setup_poison, false},
     {"churn", "everything at once for two minutes, then calm", 6, 60, NULL,
      setup_churn, false},
     {"thousand", "a large swarm of which some train", 1000, 3, options_thousand,

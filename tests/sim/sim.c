@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/node_internal.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "proto/hash.h"
@@ -138,6 +139,25 @@ static void thaw_call(void *data, uint64_t arg)
     sim_fault(s);
 }
 
+/* Every other seed of a butterfly has members of unequal speed: as if they had
+ * measured each other. */
+static void set_rates(struct sim *s, uint32_t peer)
+{
+    struct node *n = s->nodes[peer];
+
+    if (s->local_opt.exchange == EXCHANGE_RING || s->opt.seed % 2 == 0 ||
+        n == NULL || !n->ballot.have) {
+        return;
+    }
+    for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
+        uint64_t who = world_find(s->world, &n->ballot.ids[i]);
+        uint64_t words[] = {s->opt.seed, who};
+        uint64_t rate = (1 + rng_mix(words, 2) % 8) << 20;
+
+        n->round.rates[i] = (struct butterfly_rate){rate, rate};
+    }
+}
+
 static void on_after(void *self,
                      uint32_t peer,
                      const struct event *event,
@@ -152,6 +172,7 @@ static void on_after(void *self,
         check_told(s->check, peer);
     }
     check_step(s->check, peer);
+    set_rates(s, peer);
     if (event->type == EVENT_LINK_UP && s->heard_at == 0 &&
         id_eq(&event->peer, &world_identity(s->world, s->victim)->id)) {
         s->heard_at = world_actions(s->world, s->victim);
@@ -204,6 +225,11 @@ static int on_take(void *self,
                    size_t len)
 {
     return local_take(((struct sim *)self)->local, peer, seg, src, len);
+}
+
+static int on_sum(void *self, uint32_t peer, struct segment *seg)
+{
+    return local_sum(((struct sim *)self)->local, peer, seg);
 }
 
 static void on_contributed(void *self, const struct local_contribution *k)
@@ -273,8 +299,21 @@ const char *sim_scenario_name(unsigned k, const char **help)
     return scenarios[k].name;
 }
 
-static void set_defaults(struct sim *s, const struct codec *codec)
+/* Where the type has no blocks, small ones of the ring's; in a butterfly those
+ * in which it sums. */
+static uint32_t block_of(const struct codec *codec, enum exchange_kind exchange)
 {
+    return exchange == EXCHANGE_RING && codec->block == 1
+               ? 8
+               : exchange_block(exchange, codec->block);
+}
+
+static void set_defaults(struct sim *s,
+                         const struct codec *codec,
+                         enum exchange_kind exchange)
+{
+    uint32_t block = block_of(codec, exchange);
+
     s->world_opt = (struct world_options){
         .seed = s->opt.seed,
         .n_peers = s->n,
@@ -289,10 +328,13 @@ static void set_defaults(struct sim *s, const struct codec *codec)
     s->local_opt = (struct local_options){
         .seed = s->opt.seed,
         .n_peers = s->n,
-        .n_params = codec->block > 1 ? 5 * codec->block + 100 : 1003,
+        .n_params = exchange == EXCHANGE_BUTTERFLY ? 24 * CODEC_PIECE + 100
+                    : block > 8                    ? 5 * block + 100
+                                                   : 1003,
         .codec = codec->id,
-        .block = codec->block > 1 ? codec->block : 8,
-        .segment_elements = codec->block > 1 ? codec->block : 64,
+        .block = block,
+        .segment_elements = block > 8 ? block : 64,
+        .exchange = exchange,
         .period = 5,
         .min_peers = s->n,
         .grace_ms = 3000,
@@ -310,6 +352,10 @@ static void set_defaults(struct sim *s, const struct codec *codec)
         .manifest = s->manifest,
         .manifest_len = sizeof s->manifest,
     };
+    if (exchange == EXCHANGE_BUTTERFLY) { /* seeds take turns */
+        s->local_opt.error_feedback = s->opt.seed % 4 >= 2;
+        s->local_opt.norm_clip = s->opt.seed % 8 >= 4 ? 1.5f : 0;
+    }
     s->starters = s->n;
     s->limit_ms = 240000 + s->rounds * 10000;
 }
@@ -318,15 +364,25 @@ static int make(struct sim *s, const struct scenario *sc)
 {
     const struct codec *codec =
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
-    struct world_calls wc = {s,        on_wire_len, on_fill, on_take,
+    struct world_calls wc = {s,        on_wire_len, on_fill, on_take, on_sum,
                              on_local, on_timer,    on_died, on_after};
     struct local_calls lc = {s,           on_contributed, on_applied, on_loaded,
                              on_describe, on_stopped,     on_logged};
     struct check_options co;
+    enum exchange_kind exchange = EXCHANGE_RING;
     uint64_t rng = s->opt.seed ^ 0x6d616e;
     int rc;
 
-    if (codec == NULL || !codec_adds(codec)) {
+    if (codec == NULL ||
+        (s->opt.exchange != NULL && strcmp(s->opt.exchange, "ring") != 0 &&
+         strcmp(s->opt.exchange, "butterfly") != 0)) {
+        return LOCO_EINVAL;
+    }
+    if (s->opt.exchange == NULL ? !codec_adds(codec)
+                                : strcmp(s->opt.exchange, "butterfly") == 0) {
+        exchange = EXCHANGE_BUTTERFLY;
+    }
+    if (exchange == EXCHANGE_RING && !codec_adds(codec)) {
         return LOCO_EINVAL;
     }
     s->nodes = world_alloc(s->n * sizeof(struct node *));
@@ -336,7 +392,7 @@ static int make(struct sim *s, const struct scenario *sc)
         s->manifest[i] = (uint8_t)rng_next(&rng);
     }
     hash_bytes("loco-run-1", s->manifest, sizeof s->manifest, &s->run_id);
-    set_defaults(s, codec);
+    set_defaults(s, codec, exchange);
     if (sc->options != NULL) {
         sc->options(s);
     }
@@ -348,6 +404,8 @@ static int make(struct sim *s, const struct scenario *sc)
                                 .segment_elements =
                                     s->local_opt.segment_elements,
                                 .codec = codec->id,
+                                .exchange = exchange,
+                                .norm_clip = s->local_opt.norm_clip,
                                 .nodes = s->nodes};
     rc = rc == 0 ? check_open(&s->check, &co) : rc;
     rc = rc == 0 ? local_open(&s->local, s->world, &s->local_opt, &lc) : rc;

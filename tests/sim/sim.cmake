@@ -44,6 +44,29 @@ foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 40)
 endforeach()
+# The butterfly: seeds take turns with equal and unequal shares, error feedback
+# and norm clip.
+foreach(wire fp32 bf16 fp16 int8 e3m0)
+  loco_sim_test(butterfly_plain_${wire} plain --exchange butterfly
+    --wire ${wire} --seeds 8)
+  loco_sim_test(butterfly_kill_each_${wire} kill-each --exchange butterfly
+    --wire ${wire} --seeds 16)
+endforeach()
+loco_sim_test(butterfly_plain_sixteen plain --wire e3m0 --peers 16 --rounds 3
+  --seeds 2)
+foreach(n 2 3 4 8)
+  loco_sim_test(butterfly_kill_each_${n} kill-each --wire int8 --peers ${n}
+    --rounds 4 --seeds 16)
+endforeach()
+loco_sim_test(butterfly_kill_sweep kill-each --wire int8 --peers 3 --rounds 2
+  --sweep 5)
+foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
+    all-restart two-peers slow drops lossy poison)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 8)
+endforeach()
+loco_sim_test(butterfly_churn churn --wire e3m0 --seeds 8)
+loco_sim_test(butterfly_fast_join fast-join --wire int8 --seeds 4)
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 loco_sim_test(churn churn --seeds 30)
 loco_sim_test(fast_join fast-join --seeds 20)

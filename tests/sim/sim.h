@@ -22,11 +22,13 @@ struct sim_options {
     uint32_t peers;  /* 0: the scenario's */
     uint64_t rounds; /* 0: the scenario's */
     uint64_t seed;
-    uint64_t at;        /* kill-each and its like: the victim's action; 0: drawn
-                           from the seed */
-    const char *wire;   /* codec; NULL: bf16 */
-    bool print_trace;   /* every event, to stderr */
-    bool quiet_failure; /* do not print the last lines on a violation */
+    uint64_t at;      /* kill-each and its like: the victim's action; 0: drawn
+                         from the seed */
+    const char *wire; /* codec; NULL: bf16 */
+    const char *exchange; /* "ring" or "butterfly"; NULL: ring where the wire
+                             can be summed */
+    bool print_trace;     /* every event, to stderr */
+    bool quiet_failure;   /* do not print the last lines on a violation */
 };
 
 struct sim_result {

@@ -21,7 +21,8 @@ static int usage(void)
 
     fprintf(stderr,
             "usage: loco_sim SCENARIO [--peers N] [--seed S] [--seeds N]\n"
-            "                [--rounds R] [--wire fp32|bf16|fp16] [--at K]\n"
+            "                [--rounds R] [--wire fp32|bf16|fp16|int8|e3m0]\n"
+            "                [--exchange ring|butterfly] [--at K]\n"
             "                [--sweep STRIDE] [--twice] [--json] [--trace]\n"
             "  --seeds N   run seeds S .. S+N-1\n"
             "  --at K      the victim's action (kill-each, freeze, restart)\n"
@@ -49,6 +50,10 @@ static int value_of(struct args *a, const char *name, const char *text)
 
     if (strcmp(name, "--wire") == 0) {
         a->sim.wire = text;
+        return 0;
+    }
+    if (strcmp(name, "--exchange") == 0) {
+        a->sim.exchange = text;
         return 0;
     }
     if (number(text, &x) != 0) {

@@ -388,6 +388,9 @@ static bool execute(struct world *w, uint32_t peer, const struct action *a)
     case ACTION_SEND_SEG:
         bulk_send(w, peer, &a->segment);
         break;
+    case ACTION_SUM:
+        bulk_sum(w, peer, &a->segment);
+        break;
     case ACTION_CANCEL:
         bulk_cancel(w, peer, a->stream, a->attempt);
         break;

@@ -67,6 +67,7 @@ struct world_calls {
                 const struct segment *seg,
                 const uint8_t *src,
                 size_t len);
+    int (*sum)(void *self, uint32_t peer, struct segment *seg);
     void (*local)(void *self,
                   uint32_t peer,
                   const struct action *action,

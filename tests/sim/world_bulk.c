@@ -406,6 +406,14 @@ void bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
     pump_sender(w, c);
 }
 
+void bulk_sum(struct world *w, uint32_t peer, const struct segment *seg)
+{
+    struct segment s = *seg;
+    int rc = w->calls.sum(w->calls.self, peer, &s);
+
+    done(w, peer, w->now_ms, &s, false, rc);
+}
+
 /* Sends that were queued before and posts end without a report. */
 static void cancel_sends(struct channel *c, uint32_t stream, uint64_t attempt)
 {

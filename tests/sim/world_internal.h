@@ -180,6 +180,7 @@ void link_free(struct world *w);
 void bulk_open(struct world *w, uint32_t peer, const struct action *a);
 void bulk_post(struct world *w, uint32_t peer, const struct segment *seg);
 void bulk_send(struct world *w, uint32_t peer, const struct segment *seg);
+void bulk_sum(struct world *w, uint32_t peer, const struct segment *seg);
 void bulk_cancel(struct world *w, uint32_t peer, uint32_t stream, uint64_t at);
 void bulk_on_entry(struct world *w, struct entry *e);
 void bulk_peer_died(struct world *w, uint32_t peer);

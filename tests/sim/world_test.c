@@ -146,7 +146,7 @@ static void start(struct fixture *f, uint32_t peer)
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    struct world_calls calls = {f,        wire_len, fill,    take,
+    struct world_calls calls = {f,        wire_len, fill,    take,    NULL,
                                 on_local, on_timer, on_died, on_after};
     struct world_options opt = {.seed = 7,
                                 .n_peers = 2,

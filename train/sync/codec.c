@@ -12,6 +12,7 @@
 
 #include "proto/base/err.h"
 #include "train/sync/codec_kernels.h"
+#include "train/sync/codec_mode.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the codecs move fp32 and fp16 words as they lie in memory"
@@ -19,7 +20,6 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <xmmintrin.h>
 #endif
 
 /* ------------------------------------------------------------------ sizes */
@@ -54,50 +54,9 @@ static size_t e3m0_bytes(size_t n)
     return n / 2 + n % 2 + 4 * blocks_of(n, CODEC_LOW_BLOCK);
 }
 
-/* ------------------------------------------------------- the caller's mode */
-
-/* Rounding to nearest, no flush to zero, no traps; the low six bits are
- * flags that arithmetic sets. The kernels are other translation units, so no
- * arithmetic of theirs moves past these calls. */
-#if defined(__x86_64__)
-#define MXCSR_FLAGS   0x3fU
-#define MXCSR_DEFAULT 0x1f80U
-
-static unsigned mode_enter(void)
-{
-    unsigned mode = _mm_getcsr();
-
-    if ((mode & ~MXCSR_FLAGS) != MXCSR_DEFAULT) {
-        _mm_setcsr(MXCSR_DEFAULT);
-    }
-    return mode;
-}
-
-static void mode_leave(unsigned mode)
-{
-    if ((mode & ~MXCSR_FLAGS) != MXCSR_DEFAULT) {
-        _mm_setcsr(mode);
-    }
-}
-#else
-static unsigned mode_enter(void)
-{
-    return 0;
-}
-
-static void mode_leave(unsigned mode)
-{
-    (void)mode;
-}
-#endif
-
 /* ----------------------------------------------------------------- blocks */
 
-/* What is worked on at a time: a block, or a piece of a type without. */
-static const struct {
-    size_t n;
-    size_t bytes;
-} pieces[CODEC_COUNT] = {
+const struct codec_piece codec_pieces[CODEC_COUNT] = {
     [CODEC_FP32] = {CODEC_PIECE, 4 * (size_t)CODEC_PIECE},
     [CODEC_BF16] = {CODEC_PIECE, 2 * (size_t)CODEC_PIECE},
     [CODEC_FP16] = {CODEC_FP16_BLOCK, 2 + 2 * (size_t)CODEC_FP16_BLOCK},
@@ -171,36 +130,37 @@ run(struct form f, uint8_t *dst, const uint8_t *src, struct codec_op op)
 {
     _Alignas(64) float x[CODEC_FP16_BLOCK];
     struct block k = {.dst = dst, .src = src};
-    unsigned mode = mode_enter();
+    unsigned mode = codec_mode_enter();
     int rv = 0;
 
     for (; k.at < op.n && rv == 0; k.at += k.n) {
-        k.n = op.n - k.at < pieces[f.id].n ? op.n - k.at : pieces[f.id].n;
+        k.n = op.n - k.at < codec_pieces[f.id].n ? op.n - k.at
+                                                 : codec_pieces[f.id].n;
         rv = encode_block(&f, &k, &op, x);
         if (rv == 0 && (op.result != NULL || op.next != NULL)) {
             rv = keep_block(&f, &k, &op, x);
         }
-        k.dst += pieces[f.id].bytes;
+        k.dst += codec_pieces[f.id].bytes;
         if (src != NULL) {
-            k.src += pieces[f.id].bytes;
+            k.src += codec_pieces[f.id].bytes;
         }
     }
-    mode_leave(mode);
+    codec_mode_leave(mode);
     return rv;
 }
 
 static int run_decode(struct form f, float *dst, const uint8_t *src, size_t n)
 {
     const struct codec_blocks *b = &f.kernels->blocks[f.id];
-    unsigned mode = mode_enter();
+    unsigned mode = codec_mode_enter();
     int rv = 0;
 
     for (size_t at = 0, m; at < n && rv == 0; at += m) {
-        m = n - at < pieces[f.id].n ? n - at : pieces[f.id].n;
+        m = n - at < codec_pieces[f.id].n ? n - at : codec_pieces[f.id].n;
         rv = b->load(dst + at, src, m);
-        src += pieces[f.id].bytes;
+        src += codec_pieces[f.id].bytes;
     }
-    mode_leave(mode);
+    codec_mode_leave(mode);
     return rv;
 }
 
@@ -224,6 +184,10 @@ static int run_decode(struct form f, float *dst, const uint8_t *src, size_t n)
     static int type##_decode_##set(float *dst, const uint8_t *src, size_t n)   \
     {                                                                          \
         return run_decode(FORM(ID, set), dst, src, n);                         \
+    }                                                                          \
+    static int type##_sum_##set(uint8_t *dst, struct codec_sum *s)             \
+    {                                                                          \
+        return codec_sum_run(&codec_kernels_##set, (ID), dst, s);              \
     }
 
 #define ADDERS(ID, type, set)                                                  \
@@ -242,7 +206,8 @@ static int run_decode(struct form f, float *dst, const uint8_t *src, size_t n)
 #define ROW(ID, type, set, elements)                                           \
     .name = #type, .isa = #set, .id = (ID), .block = (elements),               \
     .bytes = type##_bytes, .encode = type##_encode_##set,                      \
-    .decode = type##_decode_##set, .encode_op = type##_encode_op_##set
+    .decode = type##_decode_##set, .encode_op = type##_encode_op_##set,        \
+    .sum = type##_sum_##set
 #define ROW_ADD(type, set)                                                     \
     .add = type##_add_##set, .add_op = type##_add_op_##set
 

@@ -28,7 +28,7 @@
  * int8 and E3M0 never travel as partial sums. Their rows have no `add`: a ring
  * takes a codec only when codec_adds() says so. They are for a butterfly,
  * where the owner of a slice decodes all contributions, sums them in fp32 and
- * encodes once.
+ * encodes once (`sum`, which every type has).
  *
  * Error feedback. What rounding took from a member's contribution can go into
  * its next one: it sends enc(x), x = scale * own + residual, and keeps
@@ -60,7 +60,7 @@
  * a scale of 0 or behind an odd end. Every output is then unspecified (in-place
  * add: the source's too), never written beyond bytes(n) or n.
  *
- * Threads: all functions are pure. They use 16 KiB of stack.
+ * Threads: all functions are pure. They use 32 KiB of stack.
  */
 #ifndef LOCO_TRAIN_SYNC_CODEC_H
 #define LOCO_TRAIN_SYNC_CODEC_H
@@ -72,6 +72,10 @@
 #define CODEC_FP16_BLOCK   4096
 #define CODEC_FP16_EXP_MIN (-126)
 #define CODEC_FP16_EXP_MAX 113 /* floor(log2(FLT_MAX)) - 14 */
+
+/* What is worked on at a time of a type without blocks: `sum` gives the same
+ * bits for segments that begin at multiples of it. */
+#define CODEC_PIECE 1024
 
 /* Of int8 and e3m0. */
 #define CODEC_LOW_BLOCK 1024
@@ -100,6 +104,27 @@ struct codec_op {
     float *result;         /* = dec(dst): what the last hop keeps */
 };
 
+/* The weighted sum of encoded vectors: what the owner of a slice does in a
+ * butterfly. Each element is ((w0 x0 + w1 x1) + w2 x2) + .., in fp32 in this
+ * order, then encoded. */
+struct codec_sum {
+    const uint8_t *const *terms; /* (n_terms) encoded vectors of n elements */
+    const float *scale;          /* (n_terms) their weights */
+    uint32_t n_terms;            /* 1 .. CODEC_TERMS_MAX */
+    size_t n;
+    /* 0, or: the norm of a block (fp32 and bf16: of 1,024 elements) of a term
+     * counts at most this many times the median of the norms that the terms of
+     * weight above 0 have in that block; the lower one of two. A median of 0
+     * clips nothing. */
+    float clip;
+    float *next; /* += (sum - dec(dst)) * next_scale; or NULL */
+    float next_scale;
+    float *result; /* = dec(dst); or NULL */
+    uint32_t bad;  /* on failure: the term at fault; n_terms: the sum itself */
+};
+
+#define CODEC_TERMS_MAX 64
+
 struct codec {
     const char *name; /* as in --wire and sync.wire */
     const char *isa;  /* "portable", "avx2" or "avx512" */
@@ -121,6 +146,8 @@ struct codec {
     /* The same two with residuals and the decoded result. */
     int (*encode_op)(uint8_t *dst, const struct codec_op *op);
     int (*add_op)(uint8_t *dst, const uint8_t *src, const struct codec_op *op);
+    /* dst = enc(sum of scale * dec(term)); dst may be one of the terms. */
+    int (*sum)(uint8_t *dst, struct codec_sum *s);
 };
 
 /* The fastest form for this CPU; NULL for an unknown id. Look it up once, not

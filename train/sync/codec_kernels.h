@@ -30,8 +30,6 @@
 #define CODEC_FP16_TOO_LARGE 0x7f7ff000U
 #define CODEC_BF16_TOO_LARGE 0x7f7f8000U
 
-#define CODEC_PIECE 1024
-
 /* What this member adds to a block: scale * own [+ residual]. */
 struct codec_term {
     const float *own;
@@ -65,6 +63,19 @@ struct codec_kernels {
     void (*subtract)(float *out, const float *x, const float *y, size_t n);
     struct codec_blocks blocks[CODEC_COUNT];
 };
+
+/* What is worked on at a time: a block, or a piece of a type without. */
+struct codec_piece {
+    size_t n;
+    size_t bytes; /* encoded */
+};
+extern const struct codec_piece codec_pieces[CODEC_COUNT];
+
+/* codec.h, `sum`, with the kernels of one set (codec_sum.c). */
+int codec_sum_run(const struct codec_kernels *kernels,
+                  enum codec_id id,
+                  uint8_t *dst,
+                  struct codec_sum *s);
 
 extern const struct codec_kernels codec_kernels_portable;
 #ifdef LOCO_ISA_X86

@@ -75,6 +75,35 @@ static void every_rank_gets_the_mean(void **state)
     }
 }
 
+/* One value lost in 127, in the contribution and in the sum; a third of the
+ * next power of two below, for E3M0, twice. Contributions are in [-1, 1]. */
+static void a_butterfly_averages_in_every_wire_type(void **state)
+{
+    static const struct {
+        const char *wire;
+        double step;
+    } rows[] = {{"fp32", 1e-6},
+                {"bf16", 0x1p-8},
+                {"fp16", 0x1p-11},
+                {"int8", 1.01 / 254},
+                {"e3m0", 0.25}};
+
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++) {
+        uint32_t n = 2 + i % 4;
+        struct bench_rank_options o = options(rows[i].wire, n, 300001);
+        struct bench_result r;
+        double bytes = 2.0 * (n - 1) * (double)o.codec->bytes(o.elements);
+
+        o.exchange = EXCHANGE_BUTTERFLY;
+        o.encrypted = i % 2 == 0;
+        assert_int_equal(run(&o, &r), 0);
+        assert_true(r.max_error <= 2 * rows[i].step);
+        assert_true(r.bytes_sent >= bytes && r.bytes_sent < 1.1 * bytes + 1e5);
+        assert_int_equal(r.rounds_aborted, 0);
+    }
+}
+
 static void without_encryption_the_result_is_the_same_and_shorter(void **state)
 {
     struct bench_rank_options o = options("fp16", 3, 200000);
@@ -113,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_the_mean),
+        cmocka_unit_test(a_butterfly_averages_in_every_wire_type),
         cmocka_unit_test(without_encryption_the_result_is_the_same_and_shorter),
         cmocka_unit_test(fewer_elements_than_ranks_work),
         cmocka_unit_test(a_rank_that_cannot_start_ends_all_with_a_sentence),

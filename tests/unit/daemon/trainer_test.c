@@ -71,9 +71,10 @@ static struct local_event wait_for(enum local_type type)
     return found;
 }
 
-static struct trainer *open_trainer(void)
+static struct trainer *open_with(bool error_feedback)
 {
     struct trainer_options opt = {
+        .error_feedback = error_feedback,
         .replica =
             {
                 .model = {.dim = 16,
@@ -117,6 +118,11 @@ static struct trainer *open_trainer(void)
     inbox.n = 0;
     assert_int_equal(trainer_open(&t, &opt, errmsg), 0);
     return t;
+}
+
+static struct trainer *open_trainer(void)
+{
+    return open_with(false);
 }
 
 static void close_trainer(struct trainer *t)
@@ -220,6 +226,85 @@ static void a_loaded_state_says_what_work_it_replaced(void **state)
     free(zeros);
 }
 
+/* Train, apply the own contribution with this rounding error (NULL: it came
+ * from others), then load if `reload`, train again: the second contribution. */
+static float *
+second_contribution(bool feedback, const float *error, bool rebase, bool reload)
+{
+    struct trainer *t = open_with(feedback);
+    const struct codec *codec = codec_find("fp16");
+    struct trainer_command c = {
+        .type = TRAINER_APPLY, .round = 1, .rebase = rebase, .error = error};
+    size_t n, bytes;
+    uint8_t *wire;
+    float *copy;
+
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    n = (size_t)inbox.snapshot->n;
+    bytes = n * sizeof(float);
+    wire = malloc(codec->bytes(n));
+    copy = malloc(bytes);
+    assert_true(wire != NULL && copy != NULL);
+    command(t, TRAINER_TRAIN);
+    (void)wait_for(LOCAL_TRAINED);
+    assert_int_equal(codec->encode(wire, trainer_contribution(t), n, 1), 0);
+    c.wire = wire;
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(wait_for(LOCAL_APPLIED).rc, 0);
+    if (reload) {
+        c = (struct trainer_command){.type = TRAINER_LOAD, .round = 1};
+        c.state = inbox.snapshot->state;
+        assert_true(trainer_post(t, &c));
+        (void)wait_for(LOCAL_LOADED);
+    }
+    command(t, TRAINER_TRAIN);
+    (void)wait_for(LOCAL_TRAINED);
+    trainer_stop(t);
+    memcpy(copy, trainer_contribution(t), bytes); /* readable until closed */
+    free(wire);
+    close_trainer(t);
+    return copy;
+}
+
+/* Whether b is a, plus `error` where that is given. */
+static bool differs_by(float *a, float *b, const float *error, size_t n)
+{
+    bool is = true;
+
+    for (size_t i = 0; i < n; i++) {
+        is = is && b[i] == (error == NULL ? a[i] : a[i] + error[i]);
+    }
+    free(a);
+    free(b);
+    return is;
+}
+
+static void what_rounding_took_goes_into_the_next_contribution(void **state)
+{
+    static float error[100000];
+    size_t n = 16 * 256; /* of the embedding: enough to look at */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof error / sizeof error[0]; i++) {
+        error[i] = (float)(i % 17) * 1e-4F;
+    }
+    assert_true(differs_by(second_contribution(false, error, false, false),
+                           second_contribution(true, error, false, false),
+                           error, n));
+    /* Not when the bytes came from others, nor after another state. */
+    assert_true(differs_by(second_contribution(false, NULL, false, false),
+                           second_contribution(true, NULL, false, false), NULL,
+                           n));
+    assert_true(differs_by(second_contribution(false, error, false, true),
+                           second_contribution(true, error, false, true), NULL,
+                           n));
+    /* A commit that this peer was not in leaves the residual alone. */
+    assert_true(differs_by(second_contribution(false, error, true, false),
+                           second_contribution(true, error, true, false), NULL,
+                           n));
+}
+
 static void it_ends_in_the_middle_of_a_training(void **state)
 {
     struct trainer *t = open_trainer();
@@ -240,6 +325,7 @@ int main(void)
         cmocka_unit_test(every_command_has_one_answer),
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
         cmocka_unit_test(a_loaded_state_says_what_work_it_replaced),
+        cmocka_unit_test(what_rounding_took_goes_into_the_next_contribution),
         cmocka_unit_test(it_ends_in_the_middle_of_a_training),
     };
 

@@ -46,7 +46,7 @@ static void reduced(struct cast *c, int i, uint8_t h)
     assert_int_equal(r->phase, ROUND_REDUCING);
     r->phase = ROUND_HASHING;
     c->out->n = c->out->n_bytes = 0;
-    round_hashed(r, r->ring.attempt, 0, &hash, c->now_ms, c->out);
+    round_hashed(r, r->exchange.attempt, 0, &hash, c->now_ms, c->out);
     mail(c, i);
     settle(c, i);
 }
@@ -345,8 +345,8 @@ static uint32_t claims_after(struct round *r)
 {
     struct ready_body next = {0};
 
-    r->ring.received = r->ring.sent =
-        (struct ring_cursor){.filled = true, .stripe = r->ring.n_stripes};
+    r->exchange.ring.received = r->exchange.ring.sent = (struct ring_cursor){
+        .filled = true, .stripe = r->exchange.ring.n_stripes};
     r->ballot->cert.body.epoch++;
     round_begin(r, 1, &r->base, NULL, 0, 0, &(struct out){0});
     inherit_claims(&r->kept, &next);
@@ -391,13 +391,164 @@ static void without_its_bytes_nobody_votes_or_claims_them(void **state)
     (void)state;
     all_contribute(c);
     assert_int_equal(r->phase, ROUND_REDUCING);
-    round_disinherited(r, r->ring.attempt - 1, c->out); /* of another one */
+    round_disinherited(r, r->exchange.attempt - 1, c->out); /* of another one */
     assert_int_equal(r->phase, ROUND_REDUCING);
-    round_disinherited(r, r->ring.attempt, c->out);
+    round_disinherited(r, r->exchange.attempt, c->out);
     assert_true(r->want_change);
-    round_hashed(r, r->ring.attempt, 0, &hash, c->now_ms, c->out);
+    round_hashed(r, r->exchange.attempt, 0, &hash, c->now_ms, c->out);
     assert_int_not_equal(r->phase, ROUND_VOTED);
     assert_int_equal(claims_after(r), 0);
+    cast_close(c);
+}
+
+/* ---- the butterfly ---------------------------------------------------- */
+
+static struct cast *begin_butterfly(uint32_t n)
+{
+    struct cast *c = begin(n);
+
+    for (uint32_t i = 0; i < n; i++) {
+        c->a[i]->round.terms.exchange = EXCHANGE_BUTTERFLY;
+    }
+    return c;
+}
+
+static void a_butterfly_plan_shares_the_vector_by_rate(void **state)
+{
+    struct cast *c = begin_butterfly(4);
+    struct round *boss = &c->a[coordinator(c)]->round;
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        boss->rates[i] = (struct butterfly_rate){i == 2 ? 10 : 40, 40};
+    }
+    all_contribute(c);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct round *r = &c->a[i]->round;
+
+        assert_true(r->in_plan);
+        assert_int_equal(r->exchange.kind, EXCHANGE_BUTTERFLY);
+        for (uint32_t k = 0; k < 4; k++) {
+            const struct plan_member *m = &r->plan.body.members[k];
+
+            assert_true(m->index == 2 ? m->share == 0 : m->share > 20000);
+        }
+    }
+    cast_close(c);
+}
+
+static void a_ring_plan_has_no_shares_and_a_butterfly_plan_some(void **state)
+{
+    (void)state;
+    for (int butterfly = 0; butterfly < 2; butterfly++) {
+        struct cast *c = butterfly ? begin_butterfly(3) : begin(3);
+        int boss = coordinator(c), victim = other_than(boss, -1);
+        struct plan good, p;
+
+        c->drop = lose_plans;
+        good = p = plan_of(c);
+        for (int k = 0; k < 3; k++) {
+            p.body.members[k].share = butterfly ? 0 : 1;
+        }
+        try_plan(c, boss, victim, &p, false);
+        p.body.members[1].share = BUTTERFLY_SHARE_MAX + 1;
+        try_plan(c, boss, victim, &p, false);
+        try_plan(c, boss, victim, &good, true);
+        cast_close(c);
+    }
+}
+
+static uint32_t rank_of(const struct round *r, uint32_t index)
+{
+    uint32_t k = 0;
+
+    while (r->plan.body.members[k].index != index) {
+        k++;
+    }
+    return k;
+}
+
+/* The owner of a slice finds no numbers in it. */
+static void
+a_contribution_that_is_no_numbers_stays_out_of_the_round(void **state)
+{
+    (void)state;
+    for (uint32_t bad = 0; bad < 4; bad++) {
+        struct cast *c = begin_butterfly(4);
+        int culprit = actor_of(c, bad), owner = other_than(culprit, -1);
+        struct round *r = &c->a[owner]->round;
+        struct event e = {.type = EVENT_SEG_DONE, .rc = LOCO_EPROTO};
+
+        all_contribute(c);
+        e.segment = (struct segment){.attempt = r->exchange.attempt,
+                                     .op = SEGMENT_SUM,
+                                     .lane = (uint8_t)rank_of(r, bad)};
+        c->out->n = c->out->n_bytes = 0;
+        round_seg_done(r, &e, c->out);
+        assert_true(r->want_change);
+        assert_true(id_eq(&r->rejected, &c->a[culprit]->identity.id));
+        cast_wait(c, 4000);
+        for (int i = 0; i < 4; i++) {
+            r = &c->a[i]->round;
+            assert_true(r->epoch > 1 && r->has_plan);
+            assert_int_equal(r->plan.body.n_members, 3);
+            assert_int_equal(r->in_plan, i != culprit);
+            assert_int_equal(r->plan.body.n_ranges, 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            if (i != culprit) {
+                reduced(c, i, 9);
+            }
+        }
+        cast_run(c);
+        assert_int_equal(c->a[culprit]->n_committed, 1);
+        assert_true(c->a[culprit]->round.contributed); /* for the next one */
+        c->out->n = 0;
+        round_begin(&c->a[owner]->round, 2, &c->a[owner]->commit, NULL, 0,
+                    c->now_ms, c->out);
+        assert_false(c->a[owner]->round.has_rejected); /* forgiven */
+        cast_close(c);
+    }
+}
+
+static void a_broken_connection_is_nobodys_bad_numbers(void **state)
+{
+    struct cast *c = begin_butterfly(3);
+    struct round *r = &c->a[0]->round;
+    struct event e = {.type = EVENT_SEG_DONE, .rc = LOCO_EPROTO};
+
+    (void)state;
+    all_contribute(c);
+    e.segment = (struct segment){.attempt = r->exchange.attempt,
+                                 .peer = c->a[1]->identity.id,
+                                 .op = SEGMENT_LANE};
+    c->out->n = c->out->n_bytes = 0;
+    round_seg_done(r, &e, c->out);
+    assert_true(r->want_change);
+    assert_false(r->has_rejected);
+    assert_int_equal(r->n_broken, 1);
+    cast_close(c);
+}
+
+static void of_two_that_cannot_reach_each_other_one_waits(void **state)
+{
+    struct cast *c = begin_butterfly(4);
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct view_body *v = &c->a[i]->ballot.cert.body;
+
+        v->n_edges = 1;
+        v->edges[0] = 1 | 3 << 8;
+    }
+    all_contribute(c);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct round *r = &c->a[i]->round;
+
+        assert_true(r->has_plan);
+        assert_int_equal(r->plan.body.n_members, 3);
+        assert_int_equal(r->plan_mask, 7); /* the same age: the higher index */
+    }
     cast_close(c);
 }
 
@@ -420,7 +571,7 @@ static void who_gave_a_closing_statement_never_votes(void **state)
         struct hash32 hash = {.b = {9}};
 
         c->out->n = 0;
-        round_hashed(&c->a[1]->round, c->a[1]->round.ring.attempt, 0, &hash,
+        round_hashed(&c->a[1]->round, c->a[1]->round.exchange.attempt, 0, &hash,
                      c->now_ms, c->out);
         mail(c, 1);
     }
@@ -582,6 +733,12 @@ int main(void)
         cmocka_unit_test(a_ready_before_our_own_commit_is_kept),
         cmocka_unit_test(bytes_that_were_voted_on_differently_are_not_kept),
         cmocka_unit_test(without_its_bytes_nobody_votes_or_claims_them),
+        cmocka_unit_test(a_butterfly_plan_shares_the_vector_by_rate),
+        cmocka_unit_test(a_ring_plan_has_no_shares_and_a_butterfly_plan_some),
+        cmocka_unit_test(
+            a_contribution_that_is_no_numbers_stays_out_of_the_round),
+        cmocka_unit_test(a_broken_connection_is_nobodys_bad_numbers),
+        cmocka_unit_test(of_two_that_cannot_reach_each_other_one_waits),
         cmocka_unit_test(who_gave_a_closing_statement_never_votes),
         cmocka_unit_test(a_vote_is_in_the_closing_statement),
         cmocka_unit_test(absurd_weights_stop_nobody),

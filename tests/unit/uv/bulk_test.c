@@ -102,6 +102,41 @@ static void segments_wait_for_the_connection(void **state)
     pair_close(&p);
 }
 
+static void sum_act(struct node *n, uint64_t attempt, uint32_t seg)
+{
+    struct action *a = node_act(n, ACTION_SUM);
+
+    a->segment = (struct segment){.attempt = attempt,
+                                  .seg = seg,
+                                  .op = SEGMENT_SUM,
+                                  .lane = 1,
+                                  .lanes = 4};
+}
+
+static void a_sum_ends_in_one_report_and_none_after_a_cancel(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    sum_act(&p.a, 5, 0);
+    RUN_UNTIL(&p.loop, done(&p.a, 0) == 1);
+    assert_int_equal(node_event(&p.a, EVENT_SEG_DONE, 0)->event.segment.lane,
+                     1);
+    p.a.sum_rc = LOCO_ENUMERIC;
+    sum_act(&p.a, 5, 1);
+    RUN_UNTIL(&p.loop, done(&p.a, LOCO_ENUMERIC) == 1);
+    assert_int_equal(node_event(&p.a, EVENT_SEG_DONE, 1)->event.segment.lane,
+                     3);
+    sum_act(&p.a, 5, 2);
+    cancel(&p.a, 5);
+    sum_act(&p.a, 6, 3);
+    RUN_UNTIL(&p.loop, done(&p.a, LOCO_ENUMERIC) == 2);
+    run_quiet(&p.loop);
+    assert_int_equal(p.a.toy.counts[EVENT_SEG_DONE], 3); /* not number 2 */
+    pair_close(&p);
+}
+
 static void too_many_waiting_segments_are_refused(void **state)
 {
     struct shell_options opt;
@@ -539,6 +574,7 @@ int main(void)
         cmocka_unit_test(both_directions_share_a_connection),
         cmocka_unit_test(odd_lengths_arrive),
         cmocka_unit_test(segments_wait_for_the_connection),
+        cmocka_unit_test(a_sum_ends_in_one_report_and_none_after_a_cancel),
         cmocka_unit_test(too_many_waiting_segments_are_refused),
         cmocka_unit_test(an_unposted_segment_holds_the_sender_until_posted),
         cmocka_unit_test(an_unposted_segment_ends_its_connection_after_a_while),

@@ -64,7 +64,7 @@ struct node {
     uint32_t n_filled, n_taken;
     bool in_place; /* lends and takes segments where they lie */
     uint32_t n_lent, n_placed;
-    int take_rc, save_rc;
+    int take_rc, save_rc, sum_rc;
     uint32_t n_saved, n_local;
     bool closing, closed;
 };
@@ -179,6 +179,14 @@ static inline uint8_t *toy_place(void *self, const struct segment *segment)
     return n->in_place ? n->memory + segment->offset : NULL;
 }
 
+static inline int toy_sum(void *self, struct segment *segment)
+{
+    struct node *n = self;
+
+    segment->lane = n->sum_rc != 0 ? 3 : segment->lane;
+    return n->sum_rc;
+}
+
 static inline int toy_take(void *self,
                            const struct segment *segment,
                            const uint8_t *src,
@@ -251,6 +259,7 @@ node_open(struct node *n, uv_loop_t *loop, const struct shell_options *opt)
         .lend = toy_lend,
         .place = toy_place,
         .take = toy_take,
+        .sum = toy_sum,
         .save = toy_save,
         .local = toy_local,
     };

@@ -1,0 +1,126 @@
+/* machine_wire.c - the encoded vectors of rounds, in a few slots.
+ *
+ * A slot is one whole encoded vector: of an attempt in flight, of the last
+ * commit, or fetched. A worker that reads one (HASH) pins it, so that it is not
+ * taken for another purpose, and reads it piece by piece under its lock; when
+ * an attempt is given up and its slot goes on as that of the next one
+ * (INHERIT), the slot's version changes and the reader stops at the next piece:
+ * nobody waits for a whole vector, and nothing is copied.
+ */
+#include <stdlib.h>
+
+#include "daemon/machine_internal.h"
+#include "proto/base/err.h"
+
+struct wire_slot *
+machine_slot_find(struct machine *m, enum wire_use use, uint64_t key)
+{
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        struct wire_slot *s = &m->wire[i];
+
+        if (s->use == use &&
+            (use == WIRE_RING ? s->attempt : s->round) == key) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* A slot for new bytes: a free one, else an older attempt that nobody reads. */
+static struct wire_slot *
+slot_make(struct machine *m, enum wire_use use, uint64_t key)
+{
+    struct wire_slot *best = NULL;
+
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        struct wire_slot *s = &m->wire[i];
+
+        if (s->pins > 0 || s->use == WIRE_REDUCED) {
+            continue;
+        }
+        if (best == NULL || s->use == WIRE_FREE ||
+            (best->use != WIRE_FREE && s->made < best->made)) {
+            best = s;
+        }
+    }
+    if (best == NULL) {
+        return NULL;
+    }
+    if (best->bytes == NULL) {
+        best->bytes = malloc(m->codec->bytes(m->n));
+        if (best->bytes == NULL) {
+            return NULL;
+        }
+    }
+    best->use = use;
+    best->attempt = best->round = key;
+    best->hashed = 0;
+    best->made = ++m->n_made;
+    return best;
+}
+
+struct wire_slot *
+machine_slot_for(struct machine *m, enum wire_use use, uint64_t key)
+{
+    struct wire_slot *s = machine_slot_find(m, use, key);
+
+    return s != NULL ? s : slot_make(m, use, key);
+}
+
+struct wire_slot *
+machine_slot_applied(struct machine *m, enum buffer_kind buffer, uint64_t round)
+{
+    struct wire_slot *best = NULL;
+
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        struct wire_slot *s = &m->wire[i];
+        bool match =
+            buffer == BUFFER_RING
+                ? s->use == WIRE_RING && (s->attempt & 0xffffffff) == round
+                : s->use == WIRE_FETCHED && s->round == round;
+
+        if (match && s->hashed > 0 &&
+            (best == NULL || s->hashed > best->hashed)) {
+            best = s;
+        }
+    }
+    if (best == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        if (m->wire[i].use == WIRE_REDUCED) {
+            m->wire[i].use = WIRE_FREE;
+        }
+    }
+    best->use = WIRE_REDUCED;
+    best->round = round;
+    return best;
+}
+
+/* The bytes of a failed attempt are the start of the next one's. */
+void machine_inherit(struct machine *m, const struct action *a)
+{
+    struct local_event ev = {.type = LOCAL_INHERITED, .rc = LOCO_ENOENT};
+    struct wire_slot *slot = machine_slot_find(m, WIRE_RING, a->attempt);
+
+    if (slot == NULL) {
+        /* Nothing of that attempt may be sent or hashed: it would be junk. */
+        m->refused_attempt = a->request;
+        ev.request = a->request;
+        (void)shell_post(m->shell, &ev);
+        return;
+    }
+    for (int i = 0; i < WIRE_SLOTS; i++) { /* of another branch */
+        struct wire_slot *s = &m->wire[i];
+
+        if (s != slot && s->use == WIRE_RING && s->attempt == a->request) {
+            s->attempt = 0;
+        }
+    }
+    (void)pthread_mutex_lock(&slot->lock);
+    slot->version++; /* a hash of the attempt before is of no use any more */
+    (void)pthread_mutex_unlock(&slot->lock);
+    slot->attempt = a->request;
+    slot->hashed = 0;
+    slot->made = ++m->n_made;
+}

@@ -1,0 +1,62 @@
+/* exchange.h - how the contributions of a plan become one vector.
+ *
+ * By ring (ring.h) or by butterfly (butterfly.h); a round does not care which.
+ * Both cut the vector into stripes, and what is final is a prefix of them.
+ *
+ *     exchange_init -> exchange_pump, exchange_done* -> exchange_finished
+ *
+ * Pure; errors as those of the two: none but a completion that is not due.
+ */
+#ifndef LOCO_P2P_EXCHANGE_H
+#define LOCO_P2P_EXCHANGE_H
+
+#include "p2p/butterfly.h"
+#include "p2p/ring.h"
+#include "p2p/terms.h"
+
+#define EXCHANGE_SUM_BLOCK 1024U /* of a type without blocks: CODEC_PIECE */
+
+#define EXCHANGE_LANES_MAX                                                     \
+    128U /* segments that wait at the owner of a slice                         \
+          */
+
+struct exchange_member {
+    struct peer_id peer;
+    double scale;   /* of its contribution */
+    uint64_t holds; /* inherited elements that it has */
+    uint32_t share; /* butterfly: of each stripe, see butterfly_shape */
+};
+
+struct exchange_plan {
+    enum exchange_kind kind;
+    uint64_t attempt;
+    struct ring_shape cut; /* n: members, >= 2 */
+    uint32_t rank;         /* ours */
+    struct exchange_member members[VIEW_MEMBERS_MAX];
+};
+
+struct exchange {
+    enum exchange_kind kind;
+    uint64_t attempt;
+    union {
+        struct ring ring;
+        struct butterfly butterfly;
+    };
+};
+
+/* Elements of a block of the cut: the codec's, or where it has none (1) those
+ * that a butterfly sums together. */
+uint32_t exchange_block(enum exchange_kind kind, uint32_t codec_block);
+
+void exchange_init(struct exchange *x, const struct exchange_plan *plan);
+
+/* Whether we send segments to member `rank` of the plan. */
+bool exchange_sends_to(const struct exchange_plan *plan, uint32_t rank);
+
+void exchange_pump(struct exchange *x, struct out *out);
+int exchange_done(struct exchange *x, const struct event *event);
+bool exchange_finished(const struct exchange *x);
+uint64_t exchange_final(const struct exchange *x);
+uint64_t exchange_progress(const struct exchange *x);
+
+#endif

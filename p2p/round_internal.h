@@ -1,0 +1,102 @@
+/* round_internal.h - what the round*.c files share; nobody else includes it.
+ *
+ *   round.c         the life of an attempt: begin, contribute, freeze
+ *   round_ready.c   contributions offered
+ *   round_plan.c    who takes part, in which order
+ *   round_reduce.c  the exchange, its end, and what a failed one leaves
+ *   round_vote.c    votes and the commit
+ *   round_time.c    deadlines and repetition
+ */
+#ifndef LOCO_P2P_ROUND_INTERNAL_H
+#define LOCO_P2P_ROUND_INTERNAL_H
+
+#include <assert.h>
+
+#include "p2p/round.h"
+
+#define BIT(i)    (1ULL << (i))
+#define RESEND_MS 1000 /* READY, PLAN and VOTE are said again after this */
+
+/* ---- round.c ---------------------------------------------------------- */
+
+static inline const struct view_body *round_view(const struct round *r)
+{
+    return &r->ballot->cert.body;
+}
+
+static inline uint32_t round_self(const struct round *r)
+{
+    assert(r->ballot->self_index >= 0);
+    return (uint32_t)r->ballot->self_index;
+}
+
+static inline uint64_t round_attempt(uint64_t epoch, uint64_t round)
+{
+    return epoch << 32 | (round & 0xffffffff);
+}
+
+/* To the members of the view in `mask`. */
+void round_broadcast(struct round *r,
+                     struct out *out,
+                     uint64_t mask,
+                     enum message_type type,
+                     const void *msg);
+
+/* Ask for a change of view; the attempt has no more deadlines. */
+void round_change(struct round *r, const char *why);
+
+/* End all attempts up to this one. */
+void round_cancel(uint64_t attempt, struct out *out);
+
+/* ---- round_ready.c ---------------------------------------------------- */
+
+void round_ready_send(struct round *r, uint64_t mask, struct out *out);
+
+/* Offer the contribution to this attempt. */
+void round_offer(struct round *r, uint64_t now_ms, struct out *out);
+
+/* Members whose READY starts from our state. */
+uint64_t round_ready_mask(const struct round *r);
+
+/* Note since when a plan is possible: everybody is ready, or more than half
+ * has been for grace_ms. */
+void round_watch_ready(struct round *r, uint64_t now_ms);
+
+void round_on_ready(struct round *r,
+                    int index,
+                    const struct ready *m,
+                    uint64_t now_ms);
+
+/* ---- round_plan.c ----------------------------------------------------- */
+
+void round_make_plan(struct round *r, uint64_t now_ms, struct out *out);
+void round_on_plan(struct round *r,
+                   int index,
+                   const struct plan *p,
+                   uint64_t now_ms,
+                   struct out *out);
+
+/* ---- round_reduce.c --------------------------------------------------- */
+
+/* Begin to reduce by the plan that we are in. */
+void round_reduce(struct round *r, uint64_t now_ms, struct out *out);
+
+/* The attempt that ends here failed: what of it is final stays, unless the next
+ * one would inherit what made this one fail. */
+void round_keep(struct round *r);
+
+/* ---- round_vote.c ----------------------------------------------------- */
+
+/* Complete? Every member of the plan voted for this plan and one result. */
+void round_try_commit(struct round *r);
+void round_on_vote(struct round *r, int index, const struct vote *v);
+
+/* Whether members voted for different bytes: nobody knows whose are right. */
+bool round_votes_differ(const struct round *r);
+
+/* ---- round_time.c ----------------------------------------------------- */
+
+/* How long members may take until all hold what is inherited. */
+uint64_t round_fill_limit_ms(const struct round *r);
+
+#endif

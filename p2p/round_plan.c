@@ -1,0 +1,269 @@
+/* round_plan.c - who takes part and in which order: made by the coordinator,
+ * checked and followed by everybody. See round.h. */
+#include <string.h>
+
+#include "p2p/round_internal.h"
+#include "proto/base/rng.h"
+
+static bool edge_is_bad(const struct view_body *v, uint32_t x, uint32_t y)
+{
+    for (uint32_t i = 0; i < v->n_edges; i++) {
+        uint32_t a = v->edges[i] & 0xff, b = v->edges[i] >> 8;
+
+        if ((a == x && b == y) || (a == y && b == x)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ring order: a permutation named by (run, epoch, round), the first of a few
+ * dozen that uses no bad edge; the last one tried if all do. */
+static void
+ring_order(const struct round *r, uint64_t mask, struct plan_body *p)
+{
+    const struct view_body *v = round_view(r);
+    uint32_t perm[VIEW_MEMBERS_MAX], at[VIEW_MEMBERS_MAX], n = 0;
+
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        if (mask >> i & 1) {
+            at[n++] = i;
+        }
+    }
+    for (uint64_t attempt = 0; attempt < 64; attempt++) {
+        uint64_t words[] = {hash32_u64(&v->run), r->epoch, r->round, 3,
+                            attempt};
+        bool bad = false;
+
+        rng_perm(perm, n, rng_mix(words, 5));
+        for (uint32_t k = 0; k < n && n > 1; k++) {
+            bad = bad || edge_is_bad(v, at[perm[k]], at[perm[(k + 1) % n]]);
+        }
+        if (!bad) {
+            break;
+        }
+    }
+    p->n_members = n;
+    for (uint32_t k = 0; k < n; k++) {
+        const struct ready_body *c = &r->readies[at[perm[k]]];
+
+        p->members[k] = (struct plan_member){
+            .index = (uint8_t)at[perm[k]],
+            .tokens = c->tokens,
+            .first_step = c->first_step,
+            .last_step = c->last_step,
+        };
+    }
+}
+
+/* Who stays out: those whose contribution somebody could not use, as long as
+ * enough are left. One word is enough, as only the owner of a slice sees what
+ * is wrong with it; what it can do by lying is to delay a contribution by one
+ * round, and no member can name more than one. */
+static uint64_t without_rejected(const struct round *r, uint64_t mask)
+{
+    uint64_t left = mask, tokens = 0;
+
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        const struct ready_body *c = &r->readies[i];
+
+        for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
+            if ((mask >> i & 1) && c->n_rejected > 0 &&
+                id_eq(&c->rejected[0], &r->ballot->ids[k])) {
+                left &= ~BIT(k);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        tokens += left >> i & 1 ? r->readies[i].tokens : 0;
+    }
+    return tokens > 0 && view_quorum(round_view(r), left, r->ballot->departed)
+               ? left
+               : mask;
+}
+
+/* In a butterfly everybody sends to everybody: of two that cannot, the later
+ * joined stays out, then the one with the higher index, if enough are left. */
+static uint64_t without_bad_edges(const struct round *r, uint64_t mask)
+{
+    const struct view_body *v = round_view(r);
+    uint64_t left = mask;
+
+    for (uint32_t i = 0; i < v->n_edges; i++) {
+        uint32_t a = v->edges[i] & 0xff, b = v->edges[i] >> 8, out;
+
+        if (!(left >> a & 1) || !(left >> b & 1)) {
+            continue;
+        }
+        out = v->members[a].joined > v->members[b].joined ? a : b;
+        if (v->members[a].joined == v->members[b].joined) {
+            out = a > b ? a : b;
+        }
+        left &= ~BIT(out);
+    }
+    return view_quorum(v, left, r->ballot->departed) ? left : mask;
+}
+
+/* What each member owns of a stripe. */
+static void plan_shares(const struct round *r, struct plan_body *p)
+{
+    struct butterfly_rate rates[VIEW_MEMBERS_MAX];
+    uint32_t shares[VIEW_MEMBERS_MAX];
+
+    if (r->terms.exchange != EXCHANGE_BUTTERFLY) {
+        return;
+    }
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        rates[k] = r->rates[p->members[k].index];
+    }
+    butterfly_shares(rates, p->n_members, shares);
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        p->members[k].share = shares[k];
+    }
+}
+
+/* Shares mean something in a butterfly only, and somebody has one. */
+static bool shares_valid(const struct round *r, const struct plan_body *p)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        if (p->members[k].share > BUTTERFLY_SHARE_MAX) {
+            return false;
+        }
+        sum += p->members[k].share;
+    }
+    return (sum > 0) == (r->terms.exchange == EXCHANGE_BUTTERFLY);
+}
+
+bool round_coordinates(const struct round *r)
+{
+    return r->ballot->have && r->round > 0 && !r->has_plan && !r->frozen &&
+           r->epoch == round_view(r)->epoch &&
+           view_coordinator(round_view(r), r->round) == round_self(r);
+}
+
+void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
+{
+    struct plan msg = {0};
+    uint64_t ready = round_ready_mask(r), usable = without_rejected(r, ready);
+    bool anew = usable != ready; /* all parts with the same contributors */
+    uint64_t mask;
+
+    msg.body.epoch = r->epoch;
+    msg.body.view = r->ballot->hash;
+    msg.body.round = r->round;
+    msg.body.base = r->base;
+    msg.body.state = r->state;
+    msg.body.tokens_before = r->tokens_before;
+    if (r->terms.exchange == EXCHANGE_BUTTERFLY) {
+        usable = without_bad_edges(r, usable);
+    }
+    mask =
+        inherit_choose(&r->kept, r->readies, r->ballot->ids, usable, &msg.body);
+    if (!view_quorum(round_view(r), mask, r->ballot->departed) || anew) {
+        mask = usable; /* too few were in it: all begin again */
+        msg.body.n_ranges = 0;
+    }
+    ring_order(r, mask, &msg.body);
+    inherit_holds(r->readies, &msg.body);
+    plan_shares(r, &msg.body);
+    if (message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
+        0) {
+        return;
+    }
+    round_on_plan(r, (int)round_self(r), &msg, now_ms, out);
+    if (!r->has_plan) {
+        round_change(r, "no plan of these contributions is possible");
+        return;
+    }
+    round_broadcast(r, out, UINT64_MAX, MESSAGE_PLAN, &msg);
+}
+
+/* A plan that we may follow: of this attempt, of distinct members that are
+ * more than half of the view, and true about ourselves. */
+static bool plan_valid(const struct round *r, const struct plan_body *p)
+{
+    uint64_t mask = 0, tokens = 0;
+    uint32_t rank = UINT32_MAX;
+
+    if (p->epoch != r->epoch || p->round != r->round ||
+        !hash32_eq(&p->view, &r->ballot->hash) ||
+        !hash32_eq(&p->base, &r->base) ||
+        p->tokens_before != r->tokens_before || p->n_members == 0) {
+        return false;
+    }
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        const struct plan_member *m = &p->members[k];
+
+        if (m->index >= round_view(r)->n_members || (mask >> m->index & 1) ||
+            m->tokens > ROUND_TOKENS_MAX) {
+            return false;
+        }
+        mask |= BIT(m->index);
+        tokens += m->tokens;
+        if (m->index == round_self(r) &&
+            (r->phase != ROUND_READY || m->tokens != r->mine.tokens ||
+             m->first_step != r->mine.first_step ||
+             m->last_step != r->mine.last_step ||
+             !hash32_eq(&p->state, &r->state))) {
+            return false;
+        }
+        rank = m->index == round_self(r) ? k : rank;
+    }
+    return shares_valid(r, p) &&
+           inherit_fits(&r->kept, p, &r->opt.self, rank, r->terms.n_params,
+                        r->terms.block) &&
+           tokens > 0 && view_quorum(round_view(r), mask, r->ballot->departed);
+}
+
+uint64_t plan_tokens(const struct plan_body *plan)
+{
+    uint64_t tokens = 0;
+
+    for (uint32_t k = 0; k < plan->n_members; k++) {
+        tokens += plan->members[k].tokens;
+    }
+    return tokens;
+}
+
+void round_on_plan(struct round *r,
+                   int index,
+                   const struct plan *p,
+                   uint64_t now_ms,
+                   struct out *out)
+{
+    if (r->has_plan || r->frozen ||
+        (uint32_t)index != view_coordinator(round_view(r), r->round) ||
+        !plan_valid(r, &p->body)) {
+        return;
+    }
+    if (index != (int)round_self(r) &&
+        !message_verify(&r->opt.signer,
+                        round_view(r)->members[index].public_key,
+                        &plan_body_schema, &p->body, p->sig)) {
+        r->malformed++;
+        return;
+    }
+    r->has_plan = true;
+    r->plan = *p;
+    r->started_ms = now_ms;
+    r->resend_ms = now_ms + RESEND_MS;
+    message_hash(&plan_body_schema, "loco-plan-1", &p->body, &r->plan_hash);
+    r->plan_mask = 0;
+    r->in_plan = false;
+    for (uint32_t k = 0; k < p->body.n_members; k++) {
+        r->plan_mask |= BIT(p->body.members[k].index);
+        memcpy(r->plan_keys[k],
+               round_view(r)->members[p->body.members[k].index].public_key, 32);
+        if (p->body.members[k].index == round_self(r)) {
+            r->in_plan = true;
+            r->rank = k;
+        }
+    }
+    if (r->in_plan) {
+        round_reduce(r, now_ms, out);
+    } else {
+        round_try_commit(r); /* votes may have come first */
+    }
+}

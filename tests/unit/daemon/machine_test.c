@@ -1,0 +1,359 @@
+/* machine_test.c - the bytes of a round: lanes, sums, hashes that go on while
+ * an attempt is given up, and closing. Also run under ThreadSanitizer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/machine_internal.h"
+#include "p2p/butterfly.h"
+#include "proto/base/err.h"
+#include "proto/hash.h"
+#include "train/errmsg.h"
+
+#define N      ((uint64_t)3 << 20) /* of the vectors here: 12 pieces of a hash */
+#define HANG_S 60                  /* only a test that hangs gets here */
+
+/* A machine on a shell whose core only writes down what it is told. */
+struct rig {
+    uv_loop_t loop;
+    struct shell *shell;
+    struct machine *m;
+    struct shell_calls calls;
+    struct identity id;
+    struct signer signer;
+    struct frame_rule rule;
+    struct local_event told[16];
+    uint32_t n_told;
+    bool shell_closed, machine_closed;
+};
+
+static void step(void *self, const struct event *event, struct out *out)
+{
+    struct rig *g = self;
+
+    (void)out;
+    if (event->type == EVENT_LOCAL && g->n_told < 16) {
+        g->told[g->n_told++] = event->local;
+    }
+}
+
+static uint64_t deadline(const void *self)
+{
+    (void)self;
+    return CORE_NEVER;
+}
+
+static void on_stop(void *data, int exit_code)
+{
+    (void)data;
+    fail_msg("the machine stops with %d", exit_code);
+}
+
+static void nothing_posted(void *self, const struct local_event *event)
+{
+    (void)self;
+    (void)event;
+}
+
+static void no_snapshot(void *self, struct snapshot *s)
+{
+    (void)self;
+    snapshot_free(s);
+}
+
+/* A trainer of some thousand parameters, so that there is a contribution. */
+static struct trainer *open_trainer(void)
+{
+    static uint8_t text[2000];
+    static struct shard shard;
+    struct trainer_options opt = {
+        .replica = {.model = {.dim = 16,
+                              .layers = 1,
+                              .heads = 2,
+                              .kv_heads = 2,
+                              .ffn = 16,
+                              .vocab = 256,
+                              .seq = 16,
+                              .tied = true,
+                              .rope_theta = 10000,
+                              .norm_eps = 1e-5f},
+                    .adamw = adamw_defaults(),
+                    .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+                    .rule = {.lr = 1},
+                    .codec = codec_find("fp32"),
+                    .batch = 1,
+                    .micro_batch = 1,
+                    .seq = 16,
+                    .period = 1,
+                    .train = &shard,
+                    .n_train = 1,
+                    .threads = 1,
+                    .reference = true},
+        .post = nothing_posted,
+        .take_snapshot = no_snapshot,
+    };
+    struct trainer *t = NULL;
+    char errmsg[ERRMSG_SIZE];
+
+    memset(text, 'x', sizeof text);
+    shard_from_text(&shard, text, sizeof text);
+    assert_int_equal(trainer_open(&t, &opt, errmsg), 0);
+    return t;
+}
+
+static struct rig *open_rig(const char *wire, uint64_t n)
+{
+    static const uint8_t seed[SIGN_SEED_BYTES] = {7};
+    struct machine_options opt = {.state_dir = ".", .encryption = true};
+    struct shell_options so;
+    struct rig *g = calloc(1, sizeof *g);
+    struct core core = {g, step, deadline};
+
+    assert_non_null(g);
+    assert_int_equal(uv_loop_init(&g->loop), 0);
+    assert_int_equal(machine_open(&g->m, &g->loop, &opt, on_stop, g), 0);
+    g->calls = machine_calls(g->m);
+    assert_int_equal(identity_generate(&g->id, seed), 0);
+    g->signer = signer_sodium(&g->id);
+    shell_options_default(&so);
+    so.signer = &g->signer;
+    so.rules = &g->rule;
+    so.n_rules = 1;
+    assert_int_equal(shell_open(&g->shell, &g->loop, &core, &so, &g->calls), 0);
+    machine_connect(g->m, g->shell, NULL);
+    g->m->codec = codec_find(wire);
+    g->m->n = g->m->terms.n_params = n;
+    g->m->terms.segment_elements = 4096;
+    g->m->configured = true;
+    g->m->trainer = open_trainer();
+    return g;
+}
+
+static void until(struct rig *g, const bool *flag, uint32_t told)
+{
+    uint64_t hang_ns = uv_hrtime() + HANG_S * 1000000000ULL;
+
+    while (flag == NULL ? g->n_told < told : !*flag) {
+        (void)uv_run(&g->loop, UV_RUN_NOWAIT);
+        assert_true(uv_hrtime() < hang_ns);
+    }
+}
+
+static void set_flag(void *data)
+{
+    *(bool *)data = true;
+}
+
+static void close_rig(struct rig *g)
+{
+    if (!g->m->closing) {
+        machine_close(g->m, set_flag, &g->machine_closed);
+    }
+    until(g, &g->machine_closed, 0);
+    shell_close(g->shell, set_flag, &g->shell_closed);
+    until(g, &g->shell_closed, 0);
+    (void)uv_run(&g->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&g->loop), 0);
+    free(g);
+}
+
+static void
+act(struct rig *g, enum action_type type, uint64_t attempt, uint64_t request)
+{
+    struct action a = {.type = type,
+                       .buffer = BUFFER_RING,
+                       .attempt = attempt,
+                       .request = request};
+
+    g->calls.local(g->calls.self, &a, NULL);
+}
+
+/* Fill the slot of an attempt through segments, as a shell does. */
+static void receive(struct rig *g, uint64_t attempt, uint8_t with)
+{
+    struct segment s = {.attempt = attempt, .len = 1 << 16};
+    size_t len = g->calls.wire_len(g->calls.self, &s);
+
+    for (; s.offset < g->m->n; s.offset += s.len) {
+        uint8_t *at = g->calls.place(g->calls.self, &s);
+
+        assert_non_null(at);
+        memset(at, with, len);
+        assert_int_equal(g->calls.take(g->calls.self, &s, at, len), 0);
+    }
+}
+
+static void a_hash_is_that_of_the_whole_vector(void **state)
+{
+    struct rig *g = open_rig("fp32", N);
+    struct hash32 want;
+    uint8_t *bytes = malloc(4 * N);
+
+    (void)state;
+    assert_non_null(bytes);
+    memset(bytes, 3, 4 * N);
+    hash_tree(bytes, 4 * N, &want);
+    receive(g, 9, 3);
+    act(g, ACTION_HASH, 0, 9);
+    until(g, NULL, 1);
+    assert_int_equal(g->told[0].type, LOCAL_HASHED);
+    assert_int_equal(g->told[0].rc, 0);
+    assert_int_equal(g->told[0].request, 9);
+    assert_true(hash32_eq(&g->told[0].hash, &want));
+    free(bytes);
+    close_rig(g);
+}
+
+/* The next attempt takes the bytes over at once and writes into them, while a
+ * worker may still read them for the attempt that failed. */
+static void inheriting_neither_waits_for_a_hash_nor_copies(void **state)
+{
+    struct rig *g = open_rig("fp32", N);
+    const struct wire_slot *before, *after;
+    struct hash32 want;
+    uint8_t *bytes = malloc(4 * N);
+
+    (void)state;
+    assert_non_null(bytes);
+    receive(g, 9, 3);
+    before = machine_slot_find(g->m, WIRE_RING, 9);
+    act(g, ACTION_HASH, 0, 9);
+    (void)uv_run(&g->loop, UV_RUN_NOWAIT);
+    act(g, ACTION_INHERIT, 9, 10);
+    after = machine_slot_find(g->m, WIRE_RING, 10);
+    assert_ptr_equal(before, after);
+    assert_null(machine_slot_find(g->m, WIRE_RING, 9));
+    receive(g, 10, 4); /* while the worker is at it, or before it began */
+    act(g, ACTION_HASH, 0, 10);
+    until(g, NULL, 2);
+    assert_int_equal(g->told[0].request, 9);
+    assert_true(g->told[0].rc == 0 || g->told[0].rc == LOCO_ECANCELED);
+    assert_int_equal(g->told[1].request, 10);
+    assert_int_equal(g->told[1].rc, 0);
+    memset(bytes, 4, 4 * N);
+    hash_tree(bytes, 4 * N, &want);
+    assert_true(hash32_eq(&g->told[1].hash, &want));
+    free(bytes);
+    close_rig(g);
+}
+
+static void what_is_gone_is_not_inherited_nor_sent(void **state)
+{
+    struct rig *g = open_rig("fp32", 1 << 16);
+    struct segment s = {.attempt = 10, .len = 1 << 16};
+
+    (void)state;
+    act(g, ACTION_INHERIT, 9, 10);
+    until(g, NULL, 1);
+    assert_int_equal(g->told[0].type, LOCAL_INHERITED);
+    assert_int_equal(g->told[0].request, 10);
+    assert_int_not_equal(g->told[0].rc, 0);
+    assert_null(g->calls.lend(g->calls.self, &s));
+    close_rig(g);
+}
+
+/* Contributions of two others and the own one, summed where they wait. */
+static void lanes_are_summed_into_the_vector(void **state)
+{
+    struct rig *g = open_rig("int8", 4096);
+    const struct codec *c = codec_find("int8");
+    static float own[4096], x[4096], got[4096];
+    uint8_t *wire = malloc(c->bytes(4096));
+    struct segment s = {.attempt = 5,
+                        .offset = 1024,
+                        .len = 1024,
+                        .op = SEGMENT_LANE,
+                        .lanes = 3,
+                        .slot = 2};
+    size_t len = c->bytes(1024);
+
+    (void)state;
+    assert_non_null(wire);
+    memcpy(own, trainer_contribution(g->m->trainer), sizeof own);
+    g->m->error = calloc(4096, sizeof(float));
+    for (s.lane = 0; s.lane < 3; s.lane += 2) {
+        uint8_t *at = g->calls.place(g->calls.self, &s);
+
+        assert_non_null(at);
+        for (size_t i = 0; i < 1024; i++) {
+            x[i] = (float)(s.lane + 1);
+        }
+        assert_int_equal(c->encode(at, x, 1024, 1), 0);
+        s.scale = 0.25;
+        assert_int_equal(g->calls.take(g->calls.self, &s, at, len), 0);
+    }
+    s.op = SEGMENT_SUM;
+    s.lane = 1;
+    s.scale = 0.5;
+    assert_int_equal(g->calls.sum(g->calls.self, &s), 0);
+    s.op = SEGMENT_COPY;
+    assert_int_equal(g->calls.fill(g->calls.self, &s, wire), 0);
+    assert_int_equal(c->decode(got, wire, 1024), 0);
+    for (size_t i = 0; i < 1024; i++) {
+        double want = 0.25 * 1 + 0.25 * 3 + 0.5 * (double)own[1024 + i];
+        double off = (double)got[i] - want;
+
+        assert_true(off < 0.01 && off > -0.01);
+        /* What the mean lacks is half of what the residual has. */
+        off = (double)got[i] + 0.5 * (double)g->m->error[1024 + i] - want;
+        assert_true(off < 1e-6 && off > -1e-6);
+    }
+    s.op = SEGMENT_SUM;
+    s.lane = 1;
+    assert_int_equal(g->calls.sum(g->calls.self, &s), LOCO_ENOENT); /* used */
+    s.offset = 4096;
+    assert_int_equal(g->calls.sum(g->calls.self, &s), LOCO_ERANGE);
+    s.op = SEGMENT_LANE;
+    s.offset = 0;
+    s.lane = 3; /* of three */
+    assert_null(g->calls.place(g->calls.self, &s));
+    free(wire);
+    close_rig(g);
+}
+
+/* The encoding of a lone member runs on a worker: it may read the contribution
+ * until it is done. */
+static void closing_while_a_contribution_is_encoded_is_safe(void **state)
+{
+    struct rig *g = open_rig("fp32", 4096);
+    struct action a = {.type = ACTION_HASH,
+                       .buffer = BUFFER_RING,
+                       .request = 9,
+                       .encode = true};
+
+    (void)state;
+    g->calls.local(g->calls.self, &a, NULL);
+    machine_close(g->m, set_flag, &g->machine_closed);
+    a.request = 10;
+    g->calls.local(g->calls.self, &a, NULL); /* nothing is begun any more */
+    until(g, &g->machine_closed, 0);
+    (void)uv_run(&g->loop, UV_RUN_NOWAIT);
+    for (uint32_t i = 0; i < g->n_told; i++) {
+        assert_int_equal(g->told[i].request, 9);
+    }
+    shell_close(g->shell, set_flag, &g->shell_closed);
+    until(g, &g->shell_closed, 0);
+    (void)uv_run(&g->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&g->loop), 0);
+    free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_hash_is_that_of_the_whole_vector),
+        cmocka_unit_test(inheriting_neither_waits_for_a_hash_nor_copies),
+        cmocka_unit_test(what_is_gone_is_not_inherited_nor_sent),
+        cmocka_unit_test(lanes_are_summed_into_the_vector),
+        cmocka_unit_test(closing_while_a_contribution_is_encoded_is_safe),
+    };
+
+    if (sign_start() != 0) {
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
