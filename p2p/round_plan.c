@@ -58,8 +58,8 @@ ring_order(const struct round *r, uint64_t mask, struct plan_body *p)
 
 /* Who stays out: those whose contribution somebody could not use, as long as
  * enough are left. One word is enough, as only the owner of a slice sees what
- * is wrong with it; what it can do by lying is to delay a contribution by one
- * round, and no member can name more than one. */
+ * is wrong with it; what it can do by lying is to keep another one out, and
+ * no member can name more than one in a round. */
 static uint64_t without_rejected(const struct round *r, uint64_t mask)
 {
     uint64_t left = mask, tokens = 0;

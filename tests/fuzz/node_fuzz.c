@@ -110,6 +110,11 @@ static void segment_done(struct hand *h, struct input *in)
     e.segment.attempt = u8(in) % 2 == 0 ? h->node->round.exchange.attempt
                                         : h->node->transfer.attempt;
     e.segment.seg = (uint32_t)number(in);
+    if (h->node->round.terms.exchange == EXCHANGE_BUTTERFLY) {
+        e.segment.op = (enum segment_op)(u8(in) % SEGMENT_OP_COUNT);
+        e.segment.lane = u8(in);
+        e.segment.seg |= u8(in) % 2 == 0 ? BUTTERFLY_FINAL : 0;
+    }
     hand_post(h, &e);
 }
 
@@ -188,6 +193,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct input in = {.at = data, .end = data + size};
     struct hand *h = hand_open(2);
 
+    /* The last byte: the rest stays the program that it was. */
+    if (size > 0 && data[size - 1] % 2 == 1) {
+        h->terms.exchange = EXCHANGE_BUTTERFLY;
+    }
     hand_wait(h, 4000);
     hand_check(h->node->ballot.have);
     while (in.at < in.end && h->steps < STEPS_MAX) {

@@ -511,6 +511,32 @@ a_contribution_that_is_no_numbers_stays_out_of_the_round(void **state)
     }
 }
 
+/* Whatever the exchange: it cannot be encoded where it was made. */
+static void who_cannot_encode_its_own_stays_out_by_itself(void **state)
+{
+    (void)state;
+    for (int butterfly = 0; butterfly < 2; butterfly++) {
+        struct cast *c = butterfly ? begin_butterfly(4) : begin(4);
+        struct round *r = &c->a[1]->round;
+        struct event e = {
+            .type = EVENT_SEG_DONE, .sent = true, .rc = LOCO_ENUMERIC};
+
+        all_contribute(c);
+        e.segment = (struct segment){.attempt = r->exchange.attempt,
+                                     .peer = c->a[2]->identity.id,
+                                     .op = SEGMENT_ENCODE};
+        c->out->n = c->out->n_bytes = 0;
+        round_seg_done(r, &e, c->out);
+        assert_true(r->has_rejected && id_eq(&r->rejected, &r->opt.self));
+        cast_wait(c, 4000);
+        for (int i = 0; i < 4; i++) {
+            assert_true(c->a[i]->round.has_plan);
+            assert_int_equal(c->a[i]->round.in_plan, i != 1);
+        }
+        cast_close(c);
+    }
+}
+
 static void a_broken_connection_is_nobodys_bad_numbers(void **state)
 {
     struct cast *c = begin_butterfly(3);
@@ -737,6 +763,7 @@ int main(void)
         cmocka_unit_test(a_ring_plan_has_no_shares_and_a_butterfly_plan_some),
         cmocka_unit_test(
             a_contribution_that_is_no_numbers_stays_out_of_the_round),
+        cmocka_unit_test(who_cannot_encode_its_own_stays_out_by_itself),
         cmocka_unit_test(a_broken_connection_is_nobodys_bad_numbers),
         cmocka_unit_test(of_two_that_cannot_reach_each_other_one_waits),
         cmocka_unit_test(who_gave_a_closing_statement_never_votes),
