@@ -4,9 +4,14 @@
 #include <assert.h>
 #include <string.h>
 
-void shortlist_init(struct shortlist *s, const struct peer_id *target)
+#include "p2p/prefix.h"
+
+void shortlist_init(struct shortlist *s,
+                    const struct peer_id *target,
+                    uint32_t prefix_max)
 {
     s->target = *target;
+    s->prefix_max = prefix_max;
     s->n = 0;
 }
 
@@ -19,7 +24,7 @@ static uint32_t droppable(const struct shortlist *s)
     for (uint32_t i = s->n; i > 0; i--) {
         uint8_t state = s->entry[i - 1].state;
 
-        if (state == SHORTLIST_NEW || state == SHORTLIST_FAILED) {
+        if (state != SHORTLIST_ASKED && state != SHORTLIST_ANSWERED) {
             return i - 1;
         }
         if (state == SHORTLIST_ANSWERED && answered == s->n) {
@@ -43,6 +48,20 @@ static bool make_room(struct shortlist *s, const struct peer_id *id)
     return true;
 }
 
+static bool crowded(const struct shortlist *s, const struct address *a)
+{
+    uint32_t n = 0;
+
+    if (s->prefix_max == 0 || prefix_is_private(a->ip)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += s->entry[i].state != SHORTLIST_FAILED &&
+             prefix_eq(s->entry[i].address.ip, a->ip);
+    }
+    return n >= s->prefix_max;
+}
+
 bool shortlist_add(struct shortlist *s,
                    const struct peer_id *id,
                    const struct address *address,
@@ -50,7 +69,7 @@ bool shortlist_add(struct shortlist *s,
 {
     uint32_t at;
 
-    if (shortlist_find(s, id) != NULL) {
+    if (shortlist_find(s, id) != NULL || crowded(s, address)) {
         return false;
     }
     if (s->n == SHORTLIST_MAX && !make_room(s, id)) {

@@ -6,18 +6,20 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
+#include "proto/dht_msg.h"
 
 #define NONE UINT32_MAX
 
 size_t store_bytes(const struct store_options *opt)
 {
-    return opt->records_max * sizeof(struct record);
+    return opt->records_max * (sizeof(struct record) + sizeof(struct peer_id));
 }
 
 void store_init(struct store *s, const struct store_options *opt, void *memory)
 {
     assert(opt->records_max >= 1);
     *s = (struct store){.opt = *opt, .record = memory};
+    s->near = (struct peer_id *)(s->record + opt->records_max);
 }
 
 static bool same_publisher(const struct record *a, const struct record *b)
@@ -25,25 +27,30 @@ static bool same_publisher(const struct record *a, const struct record *b)
     return memcmp(a->publisher, b->publisher, sizeof a->publisher) == 0;
 }
 
-static struct peer_id as_id(const struct hash32 *key)
+static struct peer_id nearest_root(const struct store *s,
+                                   const struct hash32 *key)
 {
-    struct peer_id id;
+    struct peer_id best = dht_root(key, 0);
 
-    memcpy(id.b, key->b, sizeof id.b);
-    return id;
+    for (uint32_t i = 1; i < DHT_ROOTS; i++) {
+        struct peer_id root = dht_root(key, i);
+
+        if (id_xor_cmp(&s->opt.self, &root, &best) < 0) {
+            best = root;
+        }
+    }
+    return best;
 }
 
-/* The record whose key is farthest from us, if farther than `key`. */
-static uint32_t farther_than(const struct store *s, const struct hash32 *key)
+/* The record whose nearest root is farthest from us, if farther than `near`. */
+static uint32_t farther_than(const struct store *s, const struct peer_id *near)
 {
-    struct peer_id worst = as_id(key);
+    const struct peer_id *worst = near;
     uint32_t at = NONE;
 
     for (uint32_t i = 0; i < s->n; i++) {
-        struct peer_id id = as_id(&s->record[i].key);
-
-        if (id_xor_cmp(&s->opt.self, &id, &worst) > 0) {
-            worst = id;
+        if (id_xor_cmp(&s->opt.self, &s->near[i], worst) > 0) {
+            worst = &s->near[i];
             at = i;
         }
     }
@@ -51,7 +58,10 @@ static uint32_t farther_than(const struct store *s, const struct hash32 *key)
 }
 
 /* Where `record` may go, s->n for a new place; or why not. */
-static int place(const struct store *s, const struct record *r, uint32_t *at)
+static int place(const struct store *s,
+                 const struct record *r,
+                 const struct peer_id *near,
+                 uint32_t *at)
 {
     uint32_t n_key = 0, n_publisher = 0;
 
@@ -71,7 +81,7 @@ static int place(const struct store *s, const struct record *r, uint32_t *at)
         n_publisher >= s->opt.per_publisher_max) {
         return LOCO_EFULL;
     }
-    *at = s->n < s->opt.records_max ? s->n : farther_than(s, &r->key);
+    *at = s->n < s->opt.records_max ? s->n : farther_than(s, near);
     return *at == NONE ? LOCO_EFULL : 0;
 }
 
@@ -80,11 +90,12 @@ int store_put(struct store *s,
               const struct signer *signer,
               uint64_t wall_s)
 {
+    struct peer_id near = nearest_root(s, &record->key);
     uint32_t at = NONE;
     int rv;
 
     (void)store_expire(s, wall_s);
-    rv = place(s, record, &at);
+    rv = place(s, record, &near, &at);
     if (rv == LOCO_ESTALE && s->record[at].sequence == record->sequence &&
         memcmp(s->record[at].signature, record->signature,
                sizeof record->signature) == 0) {
@@ -99,6 +110,7 @@ int store_put(struct store *s,
     }
     assert(at < s->opt.records_max);
     s->record[at] = *record;
+    s->near[at] = near;
     if (at == s->n) {
         s->n++;
     }
@@ -143,6 +155,7 @@ uint32_t store_expire(struct store *s, uint64_t wall_s)
         if (s->record[i].expiry_s > wall_s) {
             if (n != i) {
                 s->record[n] = s->record[i];
+                s->near[n] = s->near[i];
             }
             n++;
         }

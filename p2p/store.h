@@ -7,9 +7,9 @@
  *
  * Caps: per key (a full key refuses newcomers, so that a flood of ids cannot
  * push out who was there first), per publisher, total. A full store drops the
- * record whose key is farthest from us for one whose key is closer: that is
- * the record that others hold better than we. Records leave at their expiry.
- * Cost: one scan of the table; records_max * about 700 bytes.
+ * record whose roots (dht_msg.h) are farthest from us for one that has a closer
+ * one: that is the record that others hold better than we. Records leave at
+ * their expiry. Cost: one scan of the table; records_max * about 740 bytes.
  *
  * Wall seconds come in with each call and decide expiry only; a clock that is
  * wrong by hours loses records early or late and breaks nothing.
@@ -36,6 +36,7 @@ struct store_options {
 struct store {
     struct store_options opt;
     struct record *record; /* [n], borrowed for the store's life */
+    struct peer_id *near;  /* [n]: of the record's roots the closest to us */
     uint32_t n;
 };
 

@@ -365,7 +365,7 @@ static void shortlist_stays_sorted_and_never_drops_whom_it_asks(void **state)
     bool settled;
 
     (void)state;
-    shortlist_init(&s, &target);
+    shortlist_init(&s, &target, 2);
     assert_true(shortlist_add(&s, &asked, &address, 1));
     assert_false(shortlist_add(&s, &asked, &address, 1));
     assert_ptr_equal(shortlist_next(&s, 8, &settled), &s.entry[0]);
