@@ -69,6 +69,8 @@ static const struct cli_command commands[] = {
     {"config validate", "[OPTIONS OF locod]",
      "Check the settings and say nothing when they are right",
      "loco config validate --config locod.yaml", cli_config_validate},
+    {"sim", "SCENARIO", "Run a scenario of many peers in virtual time",
+     "loco sim dht --peers 10000 --seed 1", cli_sim},
     {"bench allreduce", "--peers N --elements E --wire NAME",
      "Measure the averaging of a vector over the network",
      "loco bench allreduce --peers 4 --elements 16777216 --wire fp16",

@@ -114,6 +114,7 @@ struct dht_done {
                           ETIMEOUT: ended by a bound, what is there is given */
     uint32_t hops;     /* depth of the deepest of the closest peers */
     uint32_t requests; /* sent */
+    uint32_t answers;  /* received */
     uint32_t n_stored; /* PUT: peers that hold it, ourselves included */
     uint32_t n_contacts;
     uint32_t n_records;

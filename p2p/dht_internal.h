@@ -48,7 +48,7 @@ struct dht_lookup {
     bool cut;    /* a bound ended the search */
     uint64_t handle;
     uint64_t deadline_ms;
-    uint32_t n_sent;
+    uint32_t n_sent, n_answered;
     uint32_t n_stored;
     uint32_t n_records; /* in d->results + index * results_max */
     uint32_t published; /* silent PUT: which of ours */

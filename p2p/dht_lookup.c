@@ -199,6 +199,7 @@ void dht_lookup_finish(struct dht *d, struct dht_lookup *l, struct dht_out *out)
                               .rc = rc,
                               .hops = hops,
                               .requests = l->n_sent,
+                              .answers = l->n_answered,
                               .n_stored = l->n_stored,
                               .n_contacts = list->n,
                               .n_records = l->n_records,

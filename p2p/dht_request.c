@@ -212,6 +212,7 @@ static int take_answer(struct dht *d,
     if (e == NULL) {
         return 0;
     }
+    l->n_answered++;
     if (values) {
         results_learn(d, l, &say->values, in->wall_s);
     } else if (in->message == DHT_MSG_STORED) {

@@ -1,4 +1,4 @@
-/* scenarios.c - the table of scenarios: what happens to the peers, and when.
+/* scenarios.c - faults of whole nodes: what happens to the peers, and when.
  * See sim.h; what must hold all the while is in check.h. */
 #include <inttypes.h>
 #include <string.h>
@@ -410,8 +410,8 @@ const struct scenario scenarios[] = {
      false},
     {"lossy", "1% of the messages are lost, 2% late, for 40 s", 4, 20, NULL,
      setup_lossy, false},
-    {"churn", "everything at once for two minutes, then calm", 6, 60, NULL,
-     setup_churn, false},
+    {"rounds-churn", "everything at once for two minutes, then calm", 6, 60,
+     NULL, setup_churn, false},
     {"thousand", "a large swarm of which some train", 1000, 3, options_thousand,
      NULL, false},
     {NULL, NULL, 0, 0, NULL, NULL, false},
