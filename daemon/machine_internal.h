@@ -39,7 +39,7 @@ struct shard_file {
 struct machine_job {
     struct worker_job job;
     struct machine *m;
-    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT } kind;
+    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT, JOB_PEERS } kind;
     int rc;
     /* HASH */
     enum buffer_kind buffer;
@@ -48,7 +48,7 @@ struct machine_job {
     bool encode; /* elements from `from` on */
     uint64_t from;
     struct hash32 hash, params_hash, momentum_hash;
-    /* CONFIGURE */
+    /* CONFIGURE, PEERS */
     uint8_t *bytes;
     size_t len;
     /* CHECKPOINT */

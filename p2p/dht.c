@@ -25,7 +25,8 @@ struct dht_options dht_options_default(void)
                   .table_prefix_max = 10},
         .store = {.records_max = 512,
                   .per_key_max = 128, /* of one run: 16 a reply, drawn anew */
-                  .per_publisher_max = 8},
+                  .per_publisher_max = 8,
+                  .per_prefix_max = 8},
         /* A lookup asks one peer once; 4 tokens a second and ten lookups at
          * once are more than any honest neighbour needs. */
         .limiter = {.peers_max = 256, .per_s = 20, .burst = 200},

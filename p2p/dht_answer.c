@@ -128,7 +128,8 @@ answer_store(struct dht *d, const struct dht_input *in, struct dht_out *out)
         return LOCO_EPROTO;
     }
     say.request = ask.request;
-    rv = store_put(&d->store, &ask.record, &d->opt.signer, in->wall_s);
+    rv = store_put(&d->store, &ask.record, &d->opt.signer, in->address.ip,
+                   in->wall_s);
     say.kept = rv == 0;
     if (!say.kept) {
         d->counts.refused++;

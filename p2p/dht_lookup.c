@@ -234,8 +234,8 @@ static void store_begin(struct dht *d, struct dht_lookup *l)
 
     detach(d, l);
     merge(l, l->width, SHORTLIST_NEW);
-    if (ours &&
-        store_put(&d->store, &l->record, &d->opt.signer, d->wall_s) == 0) {
+    if (ours && store_put(&d->store, &l->record, &d->opt.signer, NULL,
+                          d->wall_s) == 0) {
         l->n_stored++;
     }
     l->state = DHT_LOOKUP_STORING;

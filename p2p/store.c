@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "p2p/prefix.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "proto/dht_msg.h"
@@ -12,7 +13,8 @@
 
 size_t store_bytes(const struct store_options *opt)
 {
-    return opt->records_max * (sizeof(struct record) + sizeof(struct peer_id));
+    return opt->records_max *
+           (sizeof(struct record) + sizeof(struct peer_id) + 16);
 }
 
 void store_init(struct store *s, const struct store_options *opt, void *memory)
@@ -20,6 +22,7 @@ void store_init(struct store *s, const struct store_options *opt, void *memory)
     assert(opt->records_max >= 1);
     *s = (struct store){.opt = *opt, .record = memory};
     s->near = (struct peer_id *)(s->record + opt->records_max);
+    s->ip = (void *)(s->near + opt->records_max);
 }
 
 static bool same_publisher(const struct record *a, const struct record *b)
@@ -61,9 +64,12 @@ static uint32_t farther_than(const struct store *s, const struct peer_id *near)
 static int place(const struct store *s,
                  const struct record *r,
                  const struct peer_id *near,
+                 const uint8_t *ip,
                  uint32_t *at)
 {
-    uint32_t n_key = 0, n_publisher = 0;
+    bool priced =
+        s->opt.per_prefix_max > 0 && ip != NULL && !prefix_is_private(ip);
+    uint32_t n_key = 0, n_publisher = 0, n_prefix = 0;
 
     for (uint32_t i = 0; i < s->n; i++) {
         const struct record *held = &s->record[i];
@@ -76,9 +82,11 @@ static int place(const struct store *s,
         }
         n_key += key;
         n_publisher += publisher;
+        n_prefix += priced && key && prefix_eq(s->ip[i], ip);
     }
     if (n_key >= s->opt.per_key_max ||
-        n_publisher >= s->opt.per_publisher_max) {
+        n_publisher >= s->opt.per_publisher_max ||
+        (priced && n_prefix >= s->opt.per_prefix_max)) {
         return LOCO_EFULL;
     }
     *at = s->n < s->opt.records_max ? s->n : farther_than(s, near);
@@ -88,6 +96,7 @@ static int place(const struct store *s,
 int store_put(struct store *s,
               const struct record *record,
               const struct signer *signer,
+              const uint8_t *ip,
               uint64_t wall_s)
 {
     struct peer_id near = nearest_root(s, &record->key);
@@ -95,7 +104,7 @@ int store_put(struct store *s,
     int rv;
 
     (void)store_expire(s, wall_s);
-    rv = place(s, record, &near, &at);
+    rv = place(s, record, &near, ip, &at);
     if (rv == LOCO_ESTALE && s->record[at].sequence == record->sequence &&
         memcmp(s->record[at].signature, record->signature,
                sizeof record->signature) == 0) {
@@ -111,6 +120,10 @@ int store_put(struct store *s,
     assert(at < s->opt.records_max);
     s->record[at] = *record;
     s->near[at] = near;
+    memset(s->ip[at], 0, sizeof s->ip[at]);
+    if (ip != NULL) {
+        memcpy(s->ip[at], ip, sizeof s->ip[at]);
+    }
     if (at == s->n) {
         s->n++;
     }
@@ -156,6 +169,7 @@ uint32_t store_expire(struct store *s, uint64_t wall_s)
             if (n != i) {
                 s->record[n] = s->record[i];
                 s->near[n] = s->near[i];
+                memcpy(s->ip[n], s->ip[i], sizeof s->ip[n]);
             }
             n++;
         }

@@ -6,10 +6,12 @@
  * the cheap checks, so that a flood costs no signatures.
  *
  * Caps: per key (a full key refuses newcomers, so that a flood of ids cannot
- * push out who was there first), per publisher, total. A full store drops the
- * record whose roots (dht_msg.h) are farthest from us for one that has a closer
- * one: that is the record that others hold better than we. Records leave at
- * their expiry. Cost: one scan of the table; records_max * about 740 bytes.
+ * push out who was there first), per key and network of the peers that bring
+ * records (prefix.h: nor can one operator fill a key), per publisher, total. A
+ * full store drops the record whose roots (dht_msg.h) are farthest from us for
+ * one that has a closer one: that is the record that others hold better than
+ * we. Records leave at their expiry. Cost: one scan of the table; records_max *
+ * about 760 bytes.
  *
  * Wall seconds come in with each call and decide expiry only; a clock that is
  * wrong by hours loses records early or late and breaks nothing.
@@ -31,12 +33,14 @@ struct store_options {
     uint32_t records_max;
     uint32_t per_key_max;
     uint32_t per_publisher_max;
+    uint32_t per_prefix_max; /* of one key; 0: no cap */
 };
 
 struct store {
     struct store_options opt;
     struct record *record; /* [n], borrowed for the store's life */
     struct peer_id *near;  /* [n]: of the record's roots the closest to us */
+    uint8_t (*ip)[16];     /* [n]: of the peer that brought it */
     uint32_t n;
 };
 
@@ -45,12 +49,14 @@ size_t store_bytes(const struct store_options *opt);
 /* `memory`: store_bytes(), aligned for any type. */
 void store_init(struct store *s, const struct store_options *opt, void *memory);
 
-/* Keep a copy. 0: kept, or the very same was there. LOCO_ESTALE: not newer
- * than what we hold, or expired. LOCO_ERANGE: expires too far ahead.
- * LOCO_EFULL: a cap. LOCO_ESIG: does not verify. Nothing changes on failure. */
+/* Keep a copy of what the peer at `ip` brings (NULL: we ourselves). 0: kept, or
+ * the very same was there. LOCO_ESTALE: not newer than what we hold, or
+ * expired. LOCO_ERANGE: expires too far ahead. LOCO_EFULL: a cap. LOCO_ESIG:
+ * does not verify. Nothing changes on failure. */
 int store_put(struct store *s,
               const struct record *record,
               const struct signer *signer,
+              const uint8_t *ip,
               uint64_t wall_s);
 
 /* At most `max` unexpired records of `key` into out[]; where there are more,

@@ -68,6 +68,8 @@ void sim_start(struct sim *s, uint32_t peer)
     }
     bootstrap(s, peer, &o);
     o.record = world_record(s->world, peer, &o.record_len);
+    o.peers_len = s->peers[peer].len;
+    o.peers = o.peers_len > 0 ? s->peers[peer].bytes : NULL;
     rc = node_open(&s->nodes[peer], &o, world_now(s->world));
     if (rc != 0) {
         check_fail(s->check, "E: node_open of peer %u: %s", peer,
@@ -176,6 +178,10 @@ static void on_local(void *self,
 {
     struct sim *s = self;
 
+    if (action->type == ACTION_PEERS) {
+        s->peers[peer].len = action->len;
+        memcpy(s->peers[peer].bytes, out->bytes + action->bytes, action->len);
+    }
     local_action(s->local, peer, action, out);
 }
 
@@ -347,6 +353,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     }
     s->nodes = world_alloc(s->n * sizeof(struct node *));
     s->lives = world_alloc(s->n * sizeof *s->lives);
+    s->peers = world_alloc(s->n * sizeof *s->peers);
     s->group = world_alloc(s->n * sizeof *s->group);
     for (uint32_t i = 0; i < sizeof s->manifest; i++) {
         s->manifest[i] = (uint8_t)rng_next(&rng);
@@ -554,6 +561,7 @@ static void destroy(struct sim *s)
     free(s->nodes);
     free(s->lives);
     free(s->group);
+    free(s->peers);
     free(s);
 }
 

@@ -51,7 +51,7 @@ static int put(struct fixture *f, int who, uint8_t key, uint64_t sequence)
 {
     struct record r = make(f, who, key, sequence);
 
-    return store_put(&f->s, &r, &f->verifier, NOW_S);
+    return store_put(&f->s, &r, &f->verifier, NULL, NOW_S);
 }
 
 static size_t count(struct fixture *f, uint8_t key, uint64_t wall_s)
@@ -95,7 +95,8 @@ static void a_stale_sequence_does_not_replace(void **state)
     other = make(&f, 0, 1, 5);
     other.value[0] = 'x'; /* same number, other content */
     assert_int_equal(record_sign(&other, &f.signer[0]), 0);
-    assert_int_equal(store_put(&f.s, &other, &f.verifier, NOW_S), LOCO_ESTALE);
+    assert_int_equal(store_put(&f.s, &other, &f.verifier, NULL, NOW_S),
+                     LOCO_ESTALE);
     assert_int_equal(store_get(&f.s, &key, NOW_S, &f.rng, out, 2), 1);
     assert_int_equal(out[0]->value[0], 'a');
     assert_int_equal(put(&f, 0, 1, 6), 0);
@@ -114,16 +115,17 @@ static void forged_expired_and_endless_records_change_nothing(void **state)
     assert_int_equal(put(&f, 0, 1, 5), 0);
     r = make(&f, 0, 1, 9);
     r.sequence = 10; /* after signing */
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, NOW_S), LOCO_ESIG);
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, NOW_S), LOCO_ESIG);
     r = make(&f, 1, 1, 9);
     memcpy(r.publisher, f.identity[0].public, sizeof r.publisher);
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, NOW_S), LOCO_ESIG);
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, NOW_S), LOCO_ESIG);
     r = make(&f, 1, 1, 9);
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, r.expiry_s + 1),
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, r.expiry_s + 1),
                      LOCO_ESTALE);
     r.expiry_s = NOW_S + RECORD_LIFETIME_MAX_S + 1;
     assert_int_equal(record_sign(&r, &f.signer[1]), 0);
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, NOW_S), LOCO_ERANGE);
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, NOW_S),
+                     LOCO_ERANGE);
     assert_int_equal(f.s.n, 0); /* the clock above passed its expiry */
     free(f.memory);
 }
@@ -159,6 +161,38 @@ static void caps_hold_per_key_and_per_publisher(void **state)
     assert_int_equal(put(&f, 0, 2, 1), 0);
     assert_int_equal(put(&f, 0, 3, 1), LOCO_EFULL);
     assert_int_equal(f.s.n, 4);
+    free(f.memory);
+}
+
+static void one_network_cannot_fill_a_key(void **state)
+{
+    struct store_options opt = roomy;
+    uint8_t far[16] = {[10] = 255, [11] = 255, [12] = 93};
+    uint8_t near[16] = {[10] = 255, [11] = 255, [12] = 192, [13] = 168};
+    struct fixture f;
+
+    (void)state;
+    opt.per_prefix_max = 3;
+    setup(&f, opt);
+    for (int who = 0; who < 5; who++) {
+        struct record r = make(&f, who, 1, 1);
+
+        far[15] = (uint8_t)who; /* the same /24 */
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, far, NOW_S),
+                         who < 3 ? 0 : LOCO_EFULL);
+    }
+    for (int who = 5; who < 10; who++) { /* machines of one LAN are many */
+        struct record r = make(&f, who, 1, 1);
+
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, near, NOW_S), 0);
+    }
+    {
+        struct record newer = make(&f, 2, 1, 2), other = make(&f, 12, 2, 1);
+
+        assert_int_equal(store_put(&f.s, &newer, &f.verifier, far, NOW_S), 0);
+        assert_int_equal(store_put(&f.s, &other, &f.verifier, far, NOW_S), 0);
+    }
+    assert_int_equal(count(&f, 1, NOW_S), 8);
     free(f.memory);
 }
 
@@ -213,6 +247,7 @@ int main(void)
         cmocka_unit_test(forged_expired_and_endless_records_change_nothing),
         cmocka_unit_test(records_leave_at_their_expiry),
         cmocka_unit_test(caps_hold_per_key_and_per_publisher),
+        cmocka_unit_test(one_network_cannot_fill_a_key),
         cmocka_unit_test(a_full_store_keeps_the_keys_closest_to_it),
         cmocka_unit_test(many_records_of_a_key_are_all_drawn_in_time),
     };
