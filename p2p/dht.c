@@ -22,7 +22,8 @@ struct dht_options dht_options_default(void)
                   .cache = 8, /* 36 full buckets of 28: 2^40 peers */
                   .failures_max = 2,
                   .prefix_max = 2,
-                  .table_prefix_max = 10},
+                  .table_prefix_max = 10,
+                  .diverse_min = 2 * KBUCKET_K_MAX},
         .store = {.records_max = 512,
                   .per_key_max = 128, /* of one run: 16 a reply, drawn anew */
                   .per_publisher_max = 8,

@@ -74,39 +74,58 @@ static uint16_t list_find(const struct kbucket_table *t,
 
 /* ---- address prefixes ------------------------------------------------- */
 
-/* Whether one more member of `b` at `a` stays within its cap; `except` is not
- * counted. */
-static bool prefix_ok(const struct kbucket_table *t,
-                      const struct kbucket *b,
-                      const struct address *a,
-                      uint16_t except)
+/* Whether one more member of `b` at `a` is too many of its network; `except` is
+ * not counted. While we know few of other networks there is nobody whose place
+ * it would take: peers that all live in one net find each other. */
+static bool crowds(const struct kbucket_table *t,
+                   const struct kbucket *b,
+                   const struct address *a,
+                   uint16_t except)
 {
-    uint32_t n = 0;
+    uint32_t n_bucket = 0, n_table = 0, n_other = 0;
 
-    if (t->opt.prefix_max == 0 || prefix_is_private(a->ip)) {
-        return true;
-    }
-    for (uint16_t i = b->live.head; i != NONE; i = t->pool[i].next) {
-        n += i != except && prefix_eq(t->pool[i].address.ip, a->ip);
-    }
-    return n < t->opt.prefix_max;
-}
-
-/* The same for the whole table, cached ones included. */
-static bool prefix_table_ok(const struct kbucket_table *t,
-                            const struct address *a,
-                            uint16_t except)
-{
-    uint32_t n = 0;
-
-    if (t->opt.table_prefix_max == 0 || prefix_is_private(a->ip)) {
-        return true;
+    if ((t->opt.prefix_max == 0 && t->opt.table_prefix_max == 0) ||
+        prefix_is_private(a->ip)) {
+        return false;
     }
     for (uint16_t i = 0; i < t->opt.contacts_max; i++) {
-        n += t->pool[i].used && i != except &&
-             prefix_eq(t->pool[i].address.ip, a->ip);
+        bool same = t->pool[i].used && i != except &&
+                    prefix_eq(t->pool[i].address.ip, a->ip);
+
+        n_table += same;
+        n_other += t->pool[i].used && !same;
     }
-    return n < t->opt.table_prefix_max;
+    for (uint16_t i = b->live.head; i != NONE; i = t->pool[i].next) {
+        n_bucket += i != except && prefix_eq(t->pool[i].address.ip, a->ip);
+    }
+    return n_other >= t->opt.diverse_min &&
+           ((t->opt.prefix_max > 0 && n_bucket >= t->opt.prefix_max) ||
+            (t->opt.table_prefix_max > 0 &&
+             n_table >= t->opt.table_prefix_max));
+}
+
+/* A member beyond its network's share of the bucket, from the time when we knew
+ * few others: the one that came last. NONE: there is none. */
+static uint16_t surplus(const struct kbucket_table *t, const struct kbucket *b)
+{
+    uint16_t worst = NONE;
+
+    for (uint16_t i = b->live.head; i != NONE; i = t->pool[i].next) {
+        const struct kbucket_contact *c = &t->pool[i];
+        uint32_t n = 0;
+
+        if (t->opt.prefix_max == 0 || prefix_is_private(c->address.ip)) {
+            continue;
+        }
+        for (uint16_t k = b->live.head; k != NONE; k = t->pool[k].next) {
+            n += prefix_eq(t->pool[k].address.ip, c->address.ip);
+        }
+        if (n > t->opt.prefix_max &&
+            (worst == NONE || c->since_ms >= t->pool[worst].since_ms)) {
+            worst = i;
+        }
+    }
+    return worst;
 }
 
 /* ---- checks ----------------------------------------------------------- */
@@ -185,7 +204,7 @@ static void promote(struct kbucket_table *t, struct kbucket *b)
     while (i != NONE && b->live.n < t->opt.k) {
         uint16_t older = t->pool[i].prev;
 
-        if (prefix_ok(t, b, &t->pool[i].address, NONE)) {
+        if (!crowds(t, b, &t->pool[i].address, i)) {
             list_cut(t, &b->cache, i);
             t->n_cached--;
             t->pool[i].cached = false;
@@ -209,14 +228,21 @@ static void fill(struct kbucket_contact *c,
     c->since_ms = c->seen_ms = now_ms;
 }
 
-/* Drop the first stale member, if any, so that a live peer has its place. */
+/* Drop the first stale member, or one too many of its network, so that a live
+ * peer of another has its place. */
 static void make_room(struct kbucket_table *t, struct kbucket *b)
 {
+    uint16_t worst;
+
     for (uint16_t i = b->live.head; i != NONE; i = t->pool[i].next) {
         if (is_stale(t, i)) {
             entry_free(t, b, i);
             return;
         }
+    }
+    worst = surplus(t, b);
+    if (worst != NONE) {
+        entry_free(t, b, worst);
     }
 }
 
@@ -229,7 +255,7 @@ static enum kbucket_result add(struct kbucket_table *t,
     bool cached;
     uint16_t i;
 
-    if (!prefix_ok(t, b, address, NONE) || !prefix_table_ok(t, address, NONE)) {
+    if (crowds(t, b, address, NONE)) {
         t->n_crowded++;
         return KBUCKET_REFUSED;
     }
@@ -317,7 +343,7 @@ enum kbucket_result kbucket_seen(struct kbucket_table *t,
         /* A member that moved keeps its old address in a prefix that is
          * full: nobody walks around the cap by changing addresses. */
         if (!address_eq(&t->pool[i].address, address) &&
-            prefix_ok(t, b, address, i) && prefix_table_ok(t, address, i)) {
+            !crowds(t, b, address, i)) {
             t->pool[i].address = *address;
         }
         t->pool[i].failures = 0;

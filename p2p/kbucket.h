@@ -20,7 +20,8 @@
  * The caller must tell this table only of authenticated peers. Peers that
  * cannot be dialled (port 0) are never contacts. Against one operator with
  * many ids, at most prefix_max contacts of a bucket and table_prefix_max of the
- * table may share an IPv4 /24 or IPv6 /48 (prefix.h).
+ * table may share an IPv4 /24 or IPv6 /48 (prefix.h). Not so while fewer than
+ * diverse_min of other networks are known: one campus may be a whole run.
  *
  * Pure: no clock, no failure, no allocation; memory is borrowed from the
  * caller for the table's life.
@@ -51,6 +52,7 @@ struct kbucket_options {
     uint32_t failures_max;     /* in a row, then a contact is stale; >= 1 */
     uint32_t prefix_max;       /* per bucket and address prefix; 0: no cap */
     uint32_t table_prefix_max; /* per table and address prefix; 0: no cap */
+    uint32_t diverse_min;      /* contacts elsewhere from which they hold */
 };
 
 struct kbucket_contact {

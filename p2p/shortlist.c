@@ -15,12 +15,17 @@ void shortlist_init(struct shortlist *s,
     s->n = 0;
 }
 
-/* The farthest entry that may be dropped: one that did not answer if there is
- * any, else one that did; never one that is being asked. s->n if none. */
+/* The farthest entry that may be dropped: a reserve, else one that did not
+ * answer, else one that did; never one that is being asked. s->n if none. */
 static uint32_t droppable(const struct shortlist *s)
 {
     uint32_t answered = s->n;
 
+    for (uint32_t i = s->n; i > 0; i--) {
+        if (s->entry[i - 1].reserve && s->entry[i - 1].state == SHORTLIST_NEW) {
+            return i - 1;
+        }
+    }
     for (uint32_t i = s->n; i > 0; i--) {
         uint8_t state = s->entry[i - 1].state;
 
@@ -34,12 +39,15 @@ static uint32_t droppable(const struct shortlist *s)
     return answered;
 }
 
-/* Free a place for `id` by dropping a farther entry. */
-static bool make_room(struct shortlist *s, const struct peer_id *id)
+/* Free a place for `id` by dropping a farther entry, or a reserve for one that
+ * is none. */
+static bool
+make_room(struct shortlist *s, const struct peer_id *id, bool reserve)
 {
     uint32_t i = droppable(s);
 
-    if (i == s->n || id_xor_cmp(&s->target, id, &s->entry[i].id) >= 0) {
+    if (i == s->n || ((reserve || !s->entry[i].reserve) &&
+                      id_xor_cmp(&s->target, id, &s->entry[i].id) >= 0)) {
         return false;
     }
     memmove(&s->entry[i], &s->entry[i + 1],
@@ -68,11 +76,13 @@ bool shortlist_add(struct shortlist *s,
                    uint32_t depth)
 {
     uint32_t at;
+    bool reserve;
 
-    if (shortlist_find(s, id) != NULL || crowded(s, address)) {
+    if (shortlist_find(s, id) != NULL) {
         return false;
     }
-    if (s->n == SHORTLIST_MAX && !make_room(s, id)) {
+    reserve = crowded(s, address);
+    if (s->n == SHORTLIST_MAX && !make_room(s, id, reserve)) {
         return false;
     }
     assert(s->n < SHORTLIST_MAX);
@@ -86,6 +96,7 @@ bool shortlist_add(struct shortlist *s,
         .id = *id,
         .address = *address,
         .state = SHORTLIST_NEW,
+        .reserve = reserve,
         .depth = (uint8_t)(depth < UINT8_MAX ? depth : UINT8_MAX)};
     s->n++;
     return true;
@@ -105,11 +116,18 @@ struct shortlist_entry *shortlist_find(struct shortlist *s,
 struct shortlist_entry *
 shortlist_next(struct shortlist *s, uint32_t k, bool *settled)
 {
+    struct shortlist_entry *spare = NULL;
+    uint32_t live = 0;
+
     *settled = true;
-    for (uint32_t i = 0, live = 0; i < s->n && live < k; i++) {
+    for (uint32_t i = 0; i < s->n && live < k; i++) {
         struct shortlist_entry *e = &s->entry[i];
 
         if (e->state == SHORTLIST_FAILED) {
+            continue;
+        }
+        if (e->reserve && e->state == SHORTLIST_NEW) {
+            spare = spare == NULL ? e : spare;
             continue;
         }
         live++;
@@ -119,6 +137,10 @@ shortlist_next(struct shortlist *s, uint32_t k, bool *settled)
         if (e->state == SHORTLIST_NEW) {
             return e;
         }
+    }
+    if (live < k && spare != NULL) {
+        *settled = false;
+        return spare;
     }
     return NULL;
 }

@@ -6,8 +6,9 @@
  * stay listed so that another answer cannot bring them back. When full, the
  * farthest that did not answer makes room for a closer one: a liar who makes up
  * ever closer peers cannot push out those who answered.
- * At most prefix_max entries that did not fail may share an address prefix
- * (prefix.h): names are free for a liar, addresses are not.
+ * Of entries that share an address prefix (prefix.h) all but the first
+ * prefix_max are a *reserve*, asked only where fewer than k others live: names
+ * are free for a liar, addresses are not.
  * Cost: insertion O(SHORTLIST_MAX); 3.2 KB.
  *
  * Several lists may search side by side, no peer being asked on two of them
@@ -45,6 +46,7 @@ struct shortlist_entry {
     struct address address;
     uint8_t state; /* enum shortlist_state */
     uint8_t depth;
+    bool reserve;
 };
 
 struct shortlist {
@@ -58,7 +60,7 @@ void shortlist_init(struct shortlist *s,
                     const struct peer_id *target,
                     uint32_t prefix_max);
 
-/* False: already listed, a crowded prefix, or too far for a full list. */
+/* False: already listed, or too far for a full list. */
 bool shortlist_add(struct shortlist *s,
                    const struct peer_id *id,
                    const struct address *address,
@@ -69,7 +71,8 @@ struct shortlist_entry *shortlist_find(struct shortlist *s,
                                        const struct peer_id *id);
 
 /* The closest entry in state NEW among the k closest that did not fail, or
- * NULL. *settled: all of these k have answered, so the lookup is over. */
+ * NULL. *settled: all of these k have answered, so the lookup is over. Reserves
+ * count once they were asked. */
 struct shortlist_entry *
 shortlist_next(struct shortlist *s, uint32_t k, bool *settled);
 

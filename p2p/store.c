@@ -86,7 +86,8 @@ static int place(const struct store *s,
     }
     if (n_key >= s->opt.per_key_max ||
         n_publisher >= s->opt.per_publisher_max ||
-        (priced && n_prefix >= s->opt.per_prefix_max)) {
+        (n_prefix >= s->opt.per_prefix_max && priced &&
+         n_key >= s->opt.per_key_max / 2)) {
         return LOCO_EFULL;
     }
     *at = s->n < s->opt.records_max ? s->n : farther_than(s, near);

@@ -33,7 +33,7 @@ struct store_options {
     uint32_t records_max;
     uint32_t per_key_max;
     uint32_t per_publisher_max;
-    uint32_t per_prefix_max; /* of one key; 0: no cap */
+    uint32_t per_prefix_max; /* of one key that is half full; 0: no cap */
 };
 
 struct store {

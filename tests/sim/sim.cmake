@@ -40,6 +40,7 @@ loco_sim_test(dht_same_seed_same_trace dht --peers 60 --twice)
 loco_sim_test(dht_small dht --peers 8 --seeds 3)
 loco_sim_test(dht_slow_links dht --peers 100 --set link.loss=0.05
   --set link.reach_ms=200 --set link.uplink_bytes_per_s=20000)
+loco_sim_test(dht_one_network dht --peers 60 --set networks=1)
 loco_sim_test(churn churn --peers 100 --set churn.minutes=15)
 loco_sim_test(eclipse eclipse --peers 200)
 loco_sim_test(flood flood --peers 100)

@@ -451,13 +451,14 @@ struct swarm_options swarm_options_default(void)
 static void place(struct swarm *s, uint32_t slot)
 {
     struct swarm_node *n = &s->node[slot];
+    uint32_t net = s->opt.networks > 0 ? slot % s->opt.networks : slot;
     double gauss = -6;
 
     n->address.port = (uint16_t)(1024 + slot);
     n->address.ip[10] = n->address.ip[11] = 255;
     n->address.ip[12] = 20;
-    n->address.ip[13] = (uint8_t)(slot >> 8);
-    n->address.ip[14] = (uint8_t)slot;
+    n->address.ip[13] = (uint8_t)(net >> 8);
+    n->address.ip[14] = (uint8_t)net;
     n->address.ip[15] = 1;
     n->x = (float)swarm_unit(s);
     n->y = (float)swarm_unit(s);

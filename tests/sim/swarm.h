@@ -51,6 +51,7 @@ struct swarm_options {
     double reach_ms;             /* one way across half of the torus */
     double access_ms;            /* median of what an end adds */
     uint64_t uplink_bytes_per_s; /* 0: no limit */
+    uint32_t networks;           /* /24 nets of all slots; 0: one each */
     bool print_trace;
 };
 

@@ -28,6 +28,7 @@ static int settings(struct drill *d, struct sim_result *r)
         {"link.reach_ms", "", 0, 5000, .real = &w->reach_ms},
         {"link.access_ms", "", 0, 5000, .real = &w->access_ms},
         {"link.uplink_bytes_per_s", "", 0, 1e11, .u64 = &w->uplink_bytes_per_s},
+        {"networks", "", 0, 60000, .u32 = &w->networks},
         {"clients", "", 0, 0.95, .real = &w->clients},
         {"silent", "", 0, 1, .real = &w->silent},
         {"dht.k", "", 1, KBUCKET_K_MAX, .u32 = &h->table.k},

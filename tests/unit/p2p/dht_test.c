@@ -579,19 +579,42 @@ static void endless_lies_end_by_the_bound(void **state)
     teardown(f);
 }
 
-static void names_at_one_public_network_are_not_followed(void **state)
+static uint32_t sent_to(const struct fixture *f, uint8_t net)
 {
-    struct fixture *f = setup(options());
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < f->out.n_sends; i++) {
+        n += f->out.sends[i].address.ip[12] == net;
+    }
+    return n;
+}
+
+static void names_at_one_public_network_wait_for_all_others(void **state)
+{
+    struct dht_options opt = options();
     struct peer_id target = {{0}};
     uint64_t lookup, rng = 3;
+    struct fixture *f;
 
     (void)state;
-    meet(f, 0);
+    opt.alpha = 16;
+    f = setup(opt);
+    for (int i = 0; i < PEERS; i++) {
+        meet(f, i);
+    }
+    f->d.bootstrap_ms = CORE_NEVER;
     (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
-    lie(f, 0, 93, &rng);
-    assert_int_equal(f->out.n_sends, f->d.opt.table.prefix_max);
-    lie(f, 1, 93, &rng);
-    assert_int_equal(f->out.n_sends, 0);
+    assert_int_equal(f->out.n_sends, 8);
+    lie(f, 20, 93, &rng); /* far closer than anybody else */
+    assert_int_equal(sent_to(f, 93), f->d.opt.table.prefix_max);
+    teardown(f);
+    /* But where nobody else is known they are asked. */
+    f = setup(opt);
+    meet(f, 0);
+    f->d.bootstrap_ms = CORE_NEVER;
+    (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
+    lie(f, 20, 93, &rng);
+    assert_int_equal(sent_to(f, 93), 7);
     teardown(f);
 }
 
@@ -784,7 +807,7 @@ int main(void)
         cmocka_unit_test(lookups_and_requests_stay_within_their_bounds),
         cmocka_unit_test(what_does_not_fit_into_out_follows_at_once),
         cmocka_unit_test(endless_lies_end_by_the_bound),
-        cmocka_unit_test(names_at_one_public_network_are_not_followed),
+        cmocka_unit_test(names_at_one_public_network_wait_for_all_others),
         cmocka_unit_test(an_answer_that_names_its_sender_is_refused),
         cmocka_unit_test(paths_of_a_lookup_share_no_peer),
         cmocka_unit_test(what_is_refused_is_counted_by_its_reason),

@@ -258,6 +258,44 @@ static void one_prefix_cannot_fill_the_table(void **state)
     free(f.memory);
 }
 
+static void one_network_alone_fills_the_table_until_others_come(void **state)
+{
+    struct fixture f;
+    uint32_t n = 0;
+
+    (void)state;
+    setup(&f, 64, 2);
+    f.t.opt.table_prefix_max = 5;
+    f.t.opt.diverse_min = 10;
+    for (uint32_t i = 0; i < K; i++) {
+        struct peer_id id = id_make(0x80, i);
+        struct address public = address_make(93, 7, 4000);
+
+        assert_int_equal(kbucket_seen(&f.t, &id, &public, i), KBUCKET_ADDED);
+    }
+    for (uint32_t i = 0; i < K; i++) { /* they take all places but two */
+        struct peer_id id = id_make(0x80, 100 + i);
+        struct address other = address_make(94, (uint8_t)i, 4000);
+
+        n += kbucket_seen(&f.t, &id, &other, 100 + i) == KBUCKET_ADDED;
+    }
+    assert_int_equal(n, K - 2);
+    assert_true(has(&f, 0x80, 0)); /* who was there first stays */
+    assert_true(has(&f, 0x80, 1));
+    assert_false(has(&f, 0x80, 2));
+    for (uint32_t i = 0; i < 4; i++) {
+        (void)see(&f, 0x40, i, 200);
+    }
+    {
+        struct peer_id id = id_make(0x80, 50);
+        struct address public = address_make(93, 7, 4000);
+
+        assert_int_equal(kbucket_seen(&f.t, &id, &public, 201),
+                         KBUCKET_REFUSED);
+    }
+    free(f.memory);
+}
+
 static void an_empty_pool_takes_from_caches_then_refuses(void **state)
 {
     struct fixture f;
@@ -449,6 +487,7 @@ int main(void)
         cmocka_unit_test(closest_agrees_with_sorting_everything),
         cmocka_unit_test(one_prefix_cannot_fill_a_bucket),
         cmocka_unit_test(one_prefix_cannot_fill_the_table),
+        cmocka_unit_test(one_network_alone_fills_the_table_until_others_come),
         cmocka_unit_test(an_empty_pool_takes_from_caches_then_refuses),
         cmocka_unit_test(counts_stay_right_under_random_use),
         cmocka_unit_test(refresh_walks_every_bucket_down_to_the_closest),

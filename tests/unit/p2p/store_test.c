@@ -172,16 +172,17 @@ static void one_network_cannot_fill_a_key(void **state)
     struct fixture f;
 
     (void)state;
-    opt.per_prefix_max = 3;
+    opt.per_prefix_max = 2;
+    opt.per_key_max = 8;
     setup(&f, opt);
-    for (int who = 0; who < 5; who++) {
+    for (int who = 0; who < 6; who++) { /* half of the key is anybody's */
         struct record r = make(&f, who, 1, 1);
 
         far[15] = (uint8_t)who; /* the same /24 */
         assert_int_equal(store_put(&f.s, &r, &f.verifier, far, NOW_S),
-                         who < 3 ? 0 : LOCO_EFULL);
+                         who < 4 ? 0 : LOCO_EFULL);
     }
-    for (int who = 5; who < 10; who++) { /* machines of one LAN are many */
+    for (int who = 6; who < 10; who++) { /* machines of one LAN are many */
         struct record r = make(&f, who, 1, 1);
 
         assert_int_equal(store_put(&f.s, &r, &f.verifier, near, NOW_S), 0);
