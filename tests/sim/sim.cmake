@@ -45,6 +45,18 @@ loco_sim_test(churn churn --peers 100 --set churn.minutes=15)
 loco_sim_test(eclipse eclipse --peers 200)
 loco_sim_test(flood flood --peers 100)
 
+# Not a fault of a run but of whoever typed it: named, with the nearest name.
+add_test(NAME sim/wrong_name COMMAND loco_sim eclispe)
+set_tests_properties(sim/wrong_name PROPERTIES
+  PASS_REGULAR_EXPRESSION "did you mean 'eclipse'")
+add_test(NAME sim/wrong_setting COMMAND loco_sim dht --set link.los=1)
+set_tests_properties(sim/wrong_setting PROPERTIES
+  PASS_REGULAR_EXPRESSION "did you mean 'link.loss'")
+# A scenario that cannot reach its target must say so.
+add_test(NAME sim/eclipse_of_every_root COMMAND loco_sim eclipse --peers 200
+  --set attack.roots=3)
+set_tests_properties(sim/eclipse_of_every_root PROPERTIES WILL_FAIL TRUE)
+
 # The world alone.
 add_executable(test_sim_world sim/world_test.c)
 target_link_libraries(test_sim_world PRIVATE loco_simulator PkgConfig::CMOCKA)
