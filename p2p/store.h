@@ -10,8 +10,10 @@
  * records (prefix.h: nor can one operator fill a key), per publisher, total. A
  * full store drops the record whose roots (dht_msg.h) are farthest from us for
  * one that has a closer one: that is the record that others hold better than
- * we. Records leave at their expiry. Cost: one scan of the table; records_max *
- * about 760 bytes.
+ * we. What one network brought beyond its share, a sixteenth, goes before that,
+ * and once the store is full a network that has its share replaces only its
+ * own: who makes up keys and publishers pushes out nobody else. Records leave
+ * at their expiry. Cost: one scan of the table; records_max * about 760 bytes.
  *
  * Wall seconds come in with each call and decide expiry only; a clock that is
  * wrong by hours loses records early or late and breaks nothing.
@@ -21,6 +23,7 @@
 #ifndef LOCO_P2P_STORE_H
 #define LOCO_P2P_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,11 +39,16 @@ struct store_options {
     uint32_t per_prefix_max; /* of one key that is half full; 0: no cap */
 };
 
+struct store_about {
+    struct peer_id near; /* of the record's roots the closest to us */
+    uint8_t ip[16];      /* of the peer that brought it */
+    bool surplus;        /* its network had its share already */
+};
+
 struct store {
     struct store_options opt;
-    struct record *record; /* [n], borrowed for the store's life */
-    struct peer_id *near;  /* [n]: of the record's roots the closest to us */
-    uint8_t (*ip)[16];     /* [n]: of the peer that brought it */
+    struct record *record;     /* [n], borrowed for the store's life */
+    struct store_about *about; /* [n] */
     uint32_t n;
 };
 

@@ -37,7 +37,9 @@ swarm_push(struct swarm *s, uint64_t at_ms, enum swarm_item_type type)
         size_t cap = s->heap_cap * 2 + 1024;
         struct swarm_item *heap = world_alloc(cap * sizeof *heap);
 
-        memcpy(heap, s->heap, s->heap_cap * sizeof *heap);
+        if (s->heap_cap > 0) {
+            memcpy(heap, s->heap, s->heap_cap * sizeof *heap);
+        }
         free(s->heap);
         s->heap = heap;
         s->heap_cap = cap;

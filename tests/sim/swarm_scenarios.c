@@ -352,6 +352,8 @@ int swarm_flood_run(const struct sim_options *opt, struct sim_result *r)
     d.attack_share = 0.1;
     d.need = 0.99;
     d.minutes = 2;
+    /* Made-up publishers fill every key: the daemon's room for answers. */
+    d.world.dht.results_max = 64;
     d.lookups = opt->peers;
     rc = drill_open(&d, opt, r);
     if (rc != 0) {

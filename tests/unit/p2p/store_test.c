@@ -218,6 +218,43 @@ static void a_full_store_keeps_the_keys_closest_to_it(void **state)
     free(f.memory);
 }
 
+static void one_network_pushes_out_nobody_else(void **state)
+{
+    struct store_options opt = roomy;
+    uint8_t far[16] = {[10] = 255, [11] = 255, [12] = 93};
+    uint8_t other[16] = {[10] = 255, [11] = 255, [12] = 94};
+    struct fixture f;
+
+    (void)state;
+    opt.per_prefix_max = 16; /* of 32 a network's share is 2 */
+    setup(&f, opt);
+    for (uint8_t k = 0; k < 10; k++) { /* other networks, one record each */
+        struct record r = make(&f, k, (uint8_t)(0x80 + k), 1);
+
+        other[14] = k;
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, other, NOW_S), 0);
+    }
+    for (int k = 0; k < 100; k++) { /* one that makes up keys */
+        struct record r = make(&f, k % 20, (uint8_t)(1 + k / 20), 1);
+
+        r.key.b[1] = (uint8_t)k;
+        assert_int_equal(record_sign(&r, &f.signer[k % 20]), 0);
+        (void)store_put(&f.s, &r, &f.verifier, far, NOW_S);
+    }
+    assert_int_equal(f.s.n, 32);
+    for (uint8_t k = 0; k < 10; k++) {
+        assert_int_equal(count(&f, (uint8_t)(0x80 + k), NOW_S), 1);
+    }
+    for (uint8_t k = 10; k < 20; k++) { /* and more of others still fit */
+        struct record r = make(&f, k, (uint8_t)(0x80 + k), 1);
+
+        other[14] = k;
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, other, NOW_S), 0);
+        assert_int_equal(count(&f, (uint8_t)(0x80 + k), NOW_S), 1);
+    }
+    free(f.memory);
+}
+
 static void many_records_of_a_key_are_all_drawn_in_time(void **state)
 {
     struct hash32 key = {.b = {1}};
@@ -250,6 +287,7 @@ int main(void)
         cmocka_unit_test(caps_hold_per_key_and_per_publisher),
         cmocka_unit_test(one_network_cannot_fill_a_key),
         cmocka_unit_test(a_full_store_keeps_the_keys_closest_to_it),
+        cmocka_unit_test(one_network_pushes_out_nobody_else),
         cmocka_unit_test(many_records_of_a_key_are_all_drawn_in_time),
     };
 
