@@ -82,6 +82,8 @@ static const struct cli_command commands[] = {
      "Hours of a run with every method, by arithmetic",
      "loco sim wallclock --params 7e9 --tokens 140e9 --mbit 100",
      cli_sim_wallclock},
+    {"sim", "SCENARIO", "Run a scenario of many peers in virtual time",
+     "loco sim dht --peers 10000 --seed 1", cli_sim},
 #endif
     {"bench train", "--config NAME|FILE", "Measure training speed",
      "loco bench train --config quickstart-1m --batch 4 --threads 2",

@@ -24,6 +24,7 @@ if(LOCO_NETWORK)
     cli_local.c cli_model.c cli_run.c cli_run_show.c cli_sim_train.c
     cli_sim_wallclock.c     cli_status.c cli_top.c config.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
-  target_link_libraries(loco PRIVATE loco_bench loco_lab loco_run_yaml loco_model
+  target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_lab
+    loco_run_yaml loco_model
     PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM PkgConfig::YAML)
 endif()

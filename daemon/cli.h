@@ -96,6 +96,7 @@ int cli_resume(const struct cli_call *call);
 int cli_run_create(const struct cli_call *call);
 int cli_run_show(const struct cli_call *call);
 int cli_run_sign(const struct cli_call *call);
+int cli_sim(const struct cli_call *call); /* tests/sim/cli_sim.c */
 int cli_sim_train(const struct cli_call *call);
 int cli_sim_wallclock(const struct cli_call *call);
 int cli_status(const struct cli_call *call);

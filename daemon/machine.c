@@ -68,6 +68,17 @@ static void checkpoint_run(struct machine_job *j)
                             j->errmsg);
 }
 
+static void peers_run(struct machine_job *j)
+{
+    char path[MACHINE_PATH_MAX];
+
+    j->rc =
+        file_path_join(path, j->m->opt.state_dir, STATE_DIR_PEERS, j->errmsg);
+    if (j->rc == 0) {
+        j->rc = file_write_whole(path, j->bytes, j->len, j->errmsg);
+    }
+}
+
 static void job_run(struct worker_job *w)
 {
     struct machine_job *j = w->data;
@@ -76,6 +87,8 @@ static void job_run(struct worker_job *w)
         machine_configure_run(j);
     } else if (j->kind == JOB_HASH) {
         machine_hash_run(j);
+    } else if (j->kind == JOB_PEERS) {
+        peers_run(j);
     } else {
         checkpoint_run(j);
     }
@@ -123,6 +136,8 @@ static void job_done(struct worker_job *w, int status)
         (void)shell_post(m->shell, &ev);
     } else if (status == 0 && j->kind == JOB_CHECKPOINT) {
         checkpoint_done(m, j);
+    } else if (status == 0 && j->kind == JOB_PEERS && j->rc != 0) {
+        log_warn("state", "the peers cache was not written: %s", j->errmsg);
     }
     snapshot_free(j->snapshot);
     if (j->kind == JOB_CHECKPOINT && m->closing) {
@@ -143,22 +158,33 @@ void machine_job_submit(struct machine *m, struct machine_job *j)
 
 /* ---- actions ---------------------------------------------------------- */
 
-static void
-configure(struct machine *m, const struct action *a, const struct out *out)
+/* A job that works on a copy of the action's bytes. LOCO_ENOMEM. */
+static int job_with_bytes(struct machine *m,
+                          int kind,
+                          const struct action *a,
+                          const struct out *out)
 {
-    struct machine_job *j = machine_job_new(m, JOB_CONFIGURE);
+    struct machine_job *j = machine_job_new(m, kind);
 
     if (j != NULL) {
         j->bytes = malloc(a->len);
     }
     if (j == NULL || j->bytes == NULL) {
         free(j);
-        post(m, LOCAL_CONFIGURED, LOCO_ENOMEM);
-        return;
+        return LOCO_ENOMEM;
     }
     memcpy(j->bytes, out->bytes + a->bytes, a->len);
     j->len = a->len;
     machine_job_submit(m, j);
+    return 0;
+}
+
+static void
+configure(struct machine *m, const struct action *a, const struct out *out)
+{
+    if (job_with_bytes(m, JOB_CONFIGURE, a, out) != 0) {
+        post(m, LOCAL_CONFIGURED, LOCO_ENOMEM);
+    }
 }
 
 static void trainer_event(void *self, const struct local_event *event)
@@ -363,6 +389,9 @@ machine_local(void *self, const struct action *a, const struct out *out)
         return;
     case ACTION_CHECKPOINT:
         save_checkpoint(m);
+        return;
+    case ACTION_PEERS: /* lost for want of memory: it comes again */
+        (void)job_with_bytes(m, JOB_PEERS, a, out);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:

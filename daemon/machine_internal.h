@@ -44,7 +44,7 @@ struct shard_file {
 struct machine_job {
     struct worker_job job;
     struct machine *m;
-    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT } kind;
+    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT, JOB_PEERS } kind;
     int rc;
     /* HASH */
     enum buffer_kind buffer;
@@ -56,7 +56,7 @@ struct machine_job {
     const float *contribution; /* (n) the trainer's, alive until closed */
     float *error;              /* machine.error */
     struct hash32 hash, params_hash, momentum_hash;
-    /* CONFIGURE */
+    /* CONFIGURE, PEERS */
     uint8_t *bytes;
     size_t len;
     /* CHECKPOINT */

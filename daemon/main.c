@@ -52,6 +52,8 @@ struct daemon {
     size_t manifest_len;
     uint8_t *record;
     size_t record_len;
+    uint8_t *peers;
+    size_t peers_len;
     struct node_options node_options;
 
     uv_loop_t loop;
@@ -371,6 +373,8 @@ static int open_node(struct daemon *d, uint16_t port)
     o->manifest_len = d->manifest_len;
     o->record = d->record;
     o->record_len = d->record_len;
+    o->peers = d->peers;
+    o->peers_len = d->peers_len;
     o->time_scale = time_scale();
     if (uv_random(NULL, NULL, &o->seed, sizeof o->seed, 0, NULL) != 0) {
         return complain(LOCO_EXIT_FAILURE, "this machine has no randomness");
@@ -633,6 +637,7 @@ int main(int argc, char **argv)
     }
     if (rv == 0) {
         d->record = read_file(d, STATE_DIR_RECORD, &d->record_len);
+        d->peers = read_file(d, STATE_DIR_PEERS, &d->peers_len);
         rv = open_loop(d);
     }
     if (rv == 0) {
@@ -641,6 +646,7 @@ int main(int argc, char **argv)
     }
     identity_wipe(&d->identity);
     free(d->record);
+    free(d->peers);
     free(d->manifest);
     free(d);
     return rv;

@@ -14,6 +14,7 @@
 #define LOCO_DAEMON_NODE_H
 
 #include "p2p/core.h"
+#include "p2p/dht.h"
 #include "p2p/limits.h"
 #include "p2p/terms.h"
 #include "proto/messages.h"
@@ -65,6 +66,9 @@ struct node_options {
     struct peer_id pin;    /* the bootstrap's expected id; zero: any */
     const uint8_t *record; /* last SAVEd bytes of an earlier life, or NULL */
     size_t record_len;
+    const uint8_t *peers; /* last bytes of ACTION_PEERS, borrowed for node_open;
+                             NULL: none. Damaged ones are ignored, and said */
+    size_t peers_len;
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
 };
@@ -96,6 +100,8 @@ struct node_status {
     uint64_t stop_rounds;
     char reason[CORE_TEXT_MAX];
     uint32_t malformed; /* messages dropped as malformed or forged */
+    uint32_t dht_contacts, dht_records;
+    struct dht_counts dht;
 };
 
 /* The contributions that the last committed round averaged, in ring order.

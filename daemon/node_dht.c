@@ -3,19 +3,80 @@
  * A request to a peer without a link waits in `pending` while the peer is
  * dialled; if that fails the DHT hears of it. Our own record under the run id
  * says where we listen; peers of the run are found by a GET of that key.
+ *
+ * The peers cache (p2p/peers.h) is written from the routing table and learnt
+ * from after a restart: then no bootstrap need be up.
  */
 #include "daemon/node_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/log.h"
 #include "proto/base/rng.h"
+#include "proto/hash.h"
 
 #define GET_MS            15000
 #define RECORD_LIFETIME_S 7200
+#define PEERS_FIRST_MS    5000
+#define PEERS_MS          60000
 #define VALUE_BYTES       18 /* ip, port little-endian */
+
+/* Whom an earlier life knew. They are dialled like everybody we know of, with
+ * their ids expected, so it does no harm when a bootstrap answers as well. */
+static void learn_cache(struct node *n)
+{
+    struct peers cache;
+
+    if (n->opt.peers == NULL) {
+        return;
+    }
+    if (peers_decode(n->opt.peers, n->opt.peers_len, &cache) != 0) {
+        n->peers_damaged = true;
+        return;
+    }
+    for (uint32_t i = 0; i < cache.n; i++) {
+        struct address a = {.port = cache.contact[i].port};
+
+        memcpy(a.ip, cache.contact[i].ip, sizeof a.ip);
+        (void)members_learn(&n->members, &cache.contact[i].id, &a, n->now);
+    }
+}
+
+/* Write the cache soon after there is something in it, later now and then, and
+ * only where it changed. */
+static void save_cache(struct node *n)
+{
+    uint8_t bytes[PEERS_BYTES_MAX];
+    struct peers cache;
+    struct action *a;
+    struct hash32 hash;
+    uint32_t at;
+    int len;
+
+    n->peers_ms = n->now + PEERS_FIRST_MS;
+    peers_collect(&cache, &n->dht.table);
+    if (cache.n == 0) {
+        return; /* what is on disk is better than nothing */
+    }
+    len = peers_encode(&cache, bytes, sizeof bytes);
+    assert(len > 0);
+    hash_bytes("loco-peers-1", bytes, (size_t)len, &hash);
+    if (hash32_eq(&hash, &n->peers_saved)) {
+        return;
+    }
+    at = out_bytes(n->out, bytes, (size_t)len);
+    a = at == UINT32_MAX ? NULL : out_add(n->out, ACTION_PEERS);
+    if (a != NULL) {
+        a->bytes = at;
+        a->len = (uint32_t)len;
+        n->peers_saved = hash;
+        n->peers_ms = n->now + PEERS_MS;
+    }
+}
 
 int node_dht_open(struct node *n)
 {
@@ -31,6 +92,8 @@ int node_dht_open(struct node *n)
     }
     dht_init(&n->dht, &opt, n->dht_memory, n->now);
     n->dht_get_ms = n->now;
+    n->peers_ms = n->now + PEERS_FIRST_MS;
+    learn_cache(n);
     return 0;
 }
 
@@ -172,6 +235,15 @@ void node_dht_advance(struct node *n)
 {
     uint64_t lookup;
 
+    if (n->peers_damaged) {
+        n->peers_damaged = false;
+        out_log(n->out, LOG_WARN,
+                "the peers cache in the state directory is damaged: going on "
+                "without it");
+    }
+    if (n->now >= n->peers_ms) {
+        save_cache(n);
+    }
     publish(n);
     if (n->now >= n->dht_get_ms && n->members.reached) {
         n->dht_get_ms = n->now + GET_MS;

@@ -20,6 +20,7 @@
 #include "p2p/ballot.h"
 #include "p2p/dht.h"
 #include "p2p/members.h"
+#include "p2p/peers.h"
 #include "p2p/round.h"
 #include "p2p/transfer.h"
 
@@ -140,7 +141,9 @@ struct node {
 
     /* DHT. */
     bool published;
-    uint64_t dht_get_ms;
+    bool peers_damaged; /* the cache that we were given; not said yet */
+    struct hash32 peers_saved;
+    uint64_t dht_get_ms, peers_ms;
     struct node_pending pending[NODE_PENDING_MAX];
 
     uint32_t n_lost;

@@ -131,6 +131,9 @@ void node_status(const struct node *n, struct node_status *s)
     memcpy(s->lost, n->lost, sizeof s->lost);
     s->stop_rounds = n->terms.stop_rounds;
     s->malformed = n->malformed + n->ballot.malformed + n->round.malformed;
+    s->dht_contacts = n->dht.table.n;
+    s->dht_records = n->dht.store.n;
+    s->dht = n->dht.counts;
     progress_of(n, s);
     reason_of(n, s);
 }

@@ -5,6 +5,7 @@
  *   control          where that daemon listens for commands: "HOST:PORT" or
  *                    "unix:PATH" and a newline; removed at a clean exit
  *   run.manifest     the run, in wire form (manifest_pack), verified
+ *   peers            whom to dial after a restart (p2p/peers.h)
  *   view.record      what an acceptor must remember (p2p/ballot.h)
  *   shards/          the data, named as in the manifest, verified
  *   checkpoints/     train/checkpoint.h
@@ -18,6 +19,7 @@
 #define STATE_DIR_LOCK        "lock"
 #define STATE_DIR_CONTROL     "control"
 #define STATE_DIR_MANIFEST    "run.manifest"
+#define STATE_DIR_PEERS       "peers"
 #define STATE_DIR_RECORD      "view.record"
 #define STATE_DIR_SHARDS      "shards"
 #define STATE_DIR_CHECKPOINTS "checkpoints"

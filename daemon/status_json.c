@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/status_dht.h"
+
 /* Enough digits for a double to read back the same. */
 #define JSON_DIGITS 17
 
@@ -188,6 +190,7 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
         o, "reachability",
         json_string(x->reachability == NULL ? "unknown" : x->reachability));
     json_object_set_new(o, "reason", safe_text(s->reason));
+    json_object_set_new(o, "dht", status_dht_object(s));
 }
 
 char *status_json(const struct node_status *s, const struct status_extra *x)
@@ -290,6 +293,7 @@ static void print_metrics(FILE *to, const json_t *status)
                   state == NULL ? "" : state, version == NULL ? "" : version,
                   json_is_true(json_object_get(status, "fork")) ? 1 : 0);
     print_lost(to, status);
+    status_dht_metrics(to, json_object_get(status, "dht"));
 }
 
 char *status_metrics(const char *json)

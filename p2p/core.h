@@ -203,6 +203,7 @@ enum action_type {
                           `request`; LOCAL_INHERITED only when it cannot */
     ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
+    ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     ACTION_RESUME,
     ACTION_STOP, /* the node is drained; rc is the exit code */

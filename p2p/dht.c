@@ -21,14 +21,19 @@ struct dht_options dht_options_default(void)
                   .k = KBUCKET_K_MAX,
                   .cache = 8, /* 36 full buckets of 28: 2^40 peers */
                   .failures_max = 2,
-                  .prefix_max = 2},
+                  .prefix_max = 2,
+                  .table_prefix_max = 10,
+                  .diverse_min = 2 * KBUCKET_K_MAX},
         .store = {.records_max = 512,
                   .per_key_max = 128, /* of one run: 16 a reply, drawn anew */
-                  .per_publisher_max = 8},
+                  .per_publisher_max = 8,
+                  .per_prefix_max = 8},
         /* A lookup asks one peer once; 4 tokens a second and ten lookups at
          * once are more than any honest neighbour needs. */
         .limiter = {.peers_max = 256, .per_s = 20, .burst = 200},
-        .alpha = 3,
+        /* Six in flight: twice the published 3, for three searches. */
+        .paths = DHT_PATHS_MAX,
+        .alpha = 2,
         .lookups_max = 8,
         .requests_max = 64,
         .results_max = 64,
@@ -84,6 +89,7 @@ void dht_init(struct dht *d,
     size_t at[N_PARTS + 1];
     uint8_t *base = memory;
 
+    assert(opt->paths >= 1 && opt->paths <= DHT_PATHS_MAX);
     assert(opt->alpha >= 1 && opt->requests_max >= 1 && opt->results_max >= 1);
     assert(opt->lookups_max >= 1 && opt->lookups_max <= DHT_LOOKUPS_MAX);
     assert(opt->rpc_timeout_ms >= 4);
@@ -121,26 +127,42 @@ static void begin(struct dht *d, uint64_t now_ms, struct dht_out *out)
     }
 }
 
-/* A new contact close to a key that we publish should hold the record. */
+/* Whether `peer`, of whom we know now, is one of the closest to the root. */
+static bool is_close(const struct dht *d,
+                     const struct peer_id *root,
+                     const struct peer_id *peer)
+{
+    const struct kbucket_contact *near[KBUCKET_K_MAX];
+    uint32_t width = (d->opt.table.k + d->opt.paths - 1) / d->opt.paths;
+    size_t n = kbucket_closest(&d->table, root, width, false, near);
+
+    return n > 0 && id_xor_cmp(root, peer, &near[n - 1]->id) <= 0;
+}
+
+/* A new contact close to a root of what we publish should hold the record. */
 static void on_newcomer(struct dht *d, const struct peer_id *peer)
 {
     for (uint32_t i = 0; i < d->opt.published_max; i++) {
-        const struct kbucket_contact *near[KBUCKET_K_MAX];
         struct dht_published *p = &d->published[i];
-        struct peer_id target;
-        size_t n;
+        bool close = false;
 
         if (!p->used || p->due_ms <= d->now_ms + NEWCOMER_MS) {
             continue;
         }
-        memcpy(target.b, p->key.b, sizeof target.b);
-        n = kbucket_closest(&d->table, &target, d->opt.table.k, false, near);
-        if (n > 0 && id_xor_cmp(&target, peer, &near[n - 1]->id) <= 0) {
+        for (uint32_t k = 0; k < d->opt.paths && !close; k++) {
+            close = is_close(d, &p->root[k], peer);
+        }
+        if (close) {
             p->due_ms = d->now_ms + NEWCOMER_MS;
             d->maintain_ms =
                 d->maintain_ms < p->due_ms ? d->maintain_ms : p->due_ms;
         }
     }
+}
+
+void dht_set_server(struct dht *d, bool server)
+{
+    d->opt.server = server;
 }
 
 void dht_seen(struct dht *d,
@@ -307,6 +329,9 @@ int dht_publish(struct dht *d,
         if (!d->published[i].used) {
             p = &d->published[i];
             *p = (struct dht_published){.used = true, .key = *key};
+            for (uint32_t k = 0; k < DHT_ROOTS; k++) {
+                p->root[k] = dht_root(key, k);
+            }
         }
     }
     if (p == NULL) {
@@ -356,7 +381,7 @@ static void requests_tick(struct dht *d)
             /* Ask somebody else meanwhile, but still hear this one. */
             r->slow = true;
             if (l != NULL) {
-                l->n_flying--;
+                l->path[r->path].n_flying--;
             }
         }
     }
@@ -390,7 +415,7 @@ static void checks_tick(struct dht *d, struct dht_out *out)
         bool sent;
 
         /* A slot and half of `out` are free, so this cannot fail. */
-        sent = dht_request_send(d, out, &to, DHT_MSG_PING, &q, DHT_NO_LOOKUP);
+        sent = dht_request_send(d, out, &to, DHT_MSG_PING, &q, NULL, 0);
         assert(sent);
         (void)sent;
     }

@@ -1,17 +1,28 @@
 /* dht.h - Kademlia: find peers close to an id, keep and find signed records.
  *
- * Maymounkov & Mazieres 2002 over authenticated links: iterative lookups of
- * about log2(n) hops with `alpha` requests in flight, records at the k closest
- * peers. One pure core: bytes, monotonic milliseconds and wall seconds come
- * in with calls; messages to send and finished lookups come out in `out`.
+ * Maymounkov & Mazieres 2002 over authenticated links: iterative lookups in
+ * few hops, records at the peers closest to their key. One pure core: bytes,
+ * monotonic milliseconds and wall seconds come in with calls; messages to send
+ * and finished lookups come out in `out`.
  *
  * Words
  *   request  one message that wants one answer, named by 64 random bits. An
  *            answer counts only under the name that was given to this very
  *            peer; everything else is dropped and counted
  *   lookup   FIND (the k closest peers of an id), GET (all records of a key,
- *            from all of its k closest holders: a key has several publishers),
- *            PUT (FIND, then store one record at the k closest)
+ *            from all of its holders: a key has several publishers), PUT (find
+ *            the holders, then store one record there)
+ *   path     a lookup is several searches side by side that tell each other
+ *            nothing, no peer being asked on two of them (S/Kademlia: Baumgart
+ *            & Mies 2007): a liar misleads the one path that asked it. What
+ *            all paths found together is the result
+ *   root     where a record lives: next to each of DHT_ROOTS ids made from its
+ *            key (dht_msg.h). Path i of a GET or PUT goes to root i, so peers
+ *            that crowd around the key hide one third of the copies (replica
+ *            roots: Castro et al. 2002, section 5.2)
+ *   width    how many closest peers must have answered before a path is over:
+ *            k where all paths have one target, k / paths where each has its
+ *            own, so that a record has about k copies either way
  *   server   a peer that can be dialled. Others are clients: they ask, nobody
  *            lists them or stores at them
  *   publish  keep a record of ours alive: signed anew with a higher sequence
@@ -20,7 +31,10 @@
  * Trust: the routing table lists only peers whose links proved their id. Peers
  * named in answers are tried in that lookup and nothing more; the caller dials
  * them with the id pinned. Records are verified where they are stored and
- * again where they are read.
+ * again where they are read. Nobody is banned: what is wrong is dropped and
+ * counted by its reason, and who asks too fast is not answered.
+ * What it cannot do: peers in k different networks (prefix.h) that crowd around
+ * every root of a key can hide that key.
  *
  * Bounds: every table has its size in the options; answers carry at most
  * DHT_CONTACTS_MAX contacts and DHT_RECORDS_MAX records; a request of a peer
@@ -57,6 +71,7 @@
  * requests of 50 bytes each, and k STOREs of 700 bytes are 14 KB. What does
  * not fit waits: the deadline is then "now". */
 #define DHT_SENDS_MAX     64
+#define DHT_PATHS_MAX     DHT_ROOTS
 #define DHT_OUT_BYTES_MAX (48U << 10)
 #define DHT_LOOKUPS_MAX   64
 
@@ -67,7 +82,8 @@ struct dht_options {
     struct signer signer; /* borrowed `self`; verifies all, signs publish */
     uint64_t seed;        /* secret: request names come from it */
     bool server;          /* we can be dialled */
-    uint32_t alpha;       /* requests in flight per lookup */
+    uint32_t paths;       /* of a lookup, 1..DHT_PATHS_MAX */
+    uint32_t alpha;       /* requests in flight per path */
     uint32_t lookups_max; /* at once, our own maintenance included */
     uint32_t requests_max;
     uint32_t results_max;   /* records one GET returns */
@@ -98,6 +114,7 @@ struct dht_done {
                           ETIMEOUT: ended by a bound, what is there is given */
     uint32_t hops;     /* depth of the deepest of the closest peers */
     uint32_t requests; /* sent */
+    uint32_t answers;  /* received */
     uint32_t n_stored; /* PUT: peers that hold it, ourselves included */
     uint32_t n_contacts;
     uint32_t n_records;
@@ -112,6 +129,17 @@ struct dht_out {
     uint8_t bytes[DHT_OUT_BYTES_MAX];
 };
 
+/* Why a record was not taken, from a STORE or out of an answer. */
+enum dht_reject {
+    DHT_REJECT_FORGED, /* the signature is not its publisher's */
+    DHT_REJECT_FUTURE, /* expires too far ahead */
+    DHT_REJECT_EXPIRED,
+    DHT_REJECT_REPLAYED,  /* an older sequence than the one held */
+    DHT_REJECT_FULL,      /* a cap: per key, per publisher, in total */
+    DHT_REJECT_MISPLACED, /* not of the key that was asked for */
+    DHT_REJECT_COUNT
+};
+
 struct dht_counts {
     uint64_t requests_sent, answers_sent;
     uint64_t answers;     /* that belonged to a request of ours */
@@ -119,9 +147,12 @@ struct dht_counts {
     uint64_t malformed;   /* bytes that are no message */
     uint64_t limited;     /* requests dropped by the rate limit */
     uint64_t timeouts;    /* requests nobody answered in time */
-    uint64_t bad_records; /* in answers: wrong key, signature or time */
-    uint64_t refused;     /* records that others wanted stored */
+    uint64_t self_named;  /* answers that name who gave them as a contact */
+    uint64_t bad_records; /* in answers, all reasons */
+    uint64_t refused;     /* records that others wanted stored, all reasons */
+    uint64_t rejected[DHT_REJECT_COUNT]; /* both of these by reason */
     uint64_t lookups;
+    uint64_t lookups_cut; /* ended by a bound */
 };
 
 struct dht_request;
@@ -149,12 +180,11 @@ struct dht {
     bool more;             /* `out` was full */
 };
 
-/* The daemon's values. alpha 3, k 20: as published; the others are derived in
- * dht.c. Set `table.self`, `signer`, `seed`, `server` yourself. */
+/* The daemon's values. k 20: as published; the others are derived in dht.c. Set
+ * `table.self`, `signer`, `seed`, `server` yourself. */
 struct dht_options dht_options_default(void);
 
-/* Bytes of memory that init borrows (defaults: 795 KB; k = 8, 128 contacts,
- * 48 records, 4 lookups of 16 results: 104 KB). */
+/* Bytes of memory that init borrows (defaults: 0.9 MB). */
 size_t dht_bytes(const struct dht_options *opt);
 
 /* `memory`: dht_bytes(), aligned for any type, borrowed for the DHT's life. */
@@ -162,6 +192,12 @@ void dht_init(struct dht *d,
               const struct dht_options *opt,
               void *memory,
               uint64_t now_ms);
+
+/* Whether we can be dialled, when that becomes known or changes. */
+void dht_set_server(struct dht *d, bool server);
+
+/* "forged", ..., for metrics. Static string. */
+const char *dht_reject_name(enum dht_reject reason);
 
 /* There is an authenticated link to `peer`, which listens at `address` (port
  * 0: it does not). Work that follows from it waits for the next tick. */

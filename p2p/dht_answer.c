@@ -75,7 +75,6 @@ static int answer_find_value(struct dht *d,
     const struct record *held[DHT_RECORDS_MAX];
     struct dht_find_value ask;
     struct dht_values say;
-    struct peer_id target;
 
     if (msg_decode(&dht_find_value_schema, in->bytes, in->len, &ask) != 0) {
         return LOCO_EPROTO;
@@ -86,10 +85,36 @@ static int answer_find_value(struct dht *d,
     for (uint32_t i = 0; i < say.n_records; i++) {
         say.records[i] = *held[i];
     }
-    memcpy(target.b, ask.key.b, sizeof target.b);
-    say.n_contacts = contacts_for(d, &in->peer, &target, say.contacts);
+    say.n_contacts = contacts_for(d, &in->peer, &ask.target, say.contacts);
     (void)dht_emit(d, out, &in->peer, &in->address, DHT_MSG_VALUES, &say);
     return 0;
+}
+
+int dht_reject(struct dht *d, const struct record *r, int rv)
+{
+    enum dht_reject reason = DHT_REJECT_FULL;
+
+    if (rv == LOCO_ESTALE) {
+        reason =
+            r->expiry_s <= d->wall_s ? DHT_REJECT_EXPIRED : DHT_REJECT_REPLAYED;
+    } else if (rv == LOCO_ERANGE) {
+        reason = DHT_REJECT_FUTURE;
+    } else if (rv == LOCO_ESIG) {
+        reason = DHT_REJECT_FORGED;
+    }
+    d->counts.rejected[reason]++;
+    return rv;
+}
+
+const char *dht_reject_name(enum dht_reject reason)
+{
+    static const char *const names[DHT_REJECT_COUNT] = {
+        [DHT_REJECT_FORGED] = "forged",   [DHT_REJECT_FUTURE] = "future",
+        [DHT_REJECT_EXPIRED] = "expired", [DHT_REJECT_REPLAYED] = "replayed",
+        [DHT_REJECT_FULL] = "full",       [DHT_REJECT_MISPLACED] = "misplaced",
+    };
+
+    return reason < DHT_REJECT_COUNT ? names[reason] : "?";
 }
 
 static int
@@ -97,15 +122,18 @@ answer_store(struct dht *d, const struct dht_input *in, struct dht_out *out)
 {
     struct dht_stored say;
     struct dht_store ask;
+    int rv;
 
     if (msg_decode(&dht_store_schema, in->bytes, in->len, &ask) != 0) {
         return LOCO_EPROTO;
     }
     say.request = ask.request;
-    say.kept =
-        store_put(&d->store, &ask.record, &d->opt.signer, in->wall_s) == 0;
+    rv = store_put(&d->store, &ask.record, &d->opt.signer, in->address.ip,
+                   in->wall_s);
+    say.kept = rv == 0;
     if (!say.kept) {
         d->counts.refused++;
+        (void)dht_reject(d, &ask.record, rv);
     }
     (void)dht_emit(d, out, &in->peer, &in->address, DHT_MSG_STORED, &say);
     return 0;

@@ -20,6 +20,7 @@ struct dht_request {
     struct peer_id peer;
     uint64_t sent_ms;
     uint32_t lookup; /* index, DHT_NO_LOOKUP: a ping or a lookup that ended */
+    uint8_t path;    /* of that lookup */
     uint16_t answer; /* message type awaited */
     bool used;
     bool slow; /* no longer counts against alpha */
@@ -28,25 +29,33 @@ struct dht_request {
 enum dht_lookup_state {
     DHT_LOOKUP_FREE,
     DHT_LOOKUP_SEARCHING,
-    DHT_LOOKUP_STORING, /* PUT: entries of `list` now stand for STOREs */
+    DHT_LOOKUP_STORING, /* PUT: entries of path 0 now stand for STOREs */
     DHT_LOOKUP_DONE,    /* reported; freed by the next call */
     DHT_LOOKUP_STATE_COUNT
+};
+
+/* One of the searches of a lookup. */
+struct dht_path {
+    uint32_t n_flying; /* asked, neither answered nor slow */
+    bool refilled;     /* every contact of the table was listed */
+    struct shortlist list;
 };
 
 struct dht_lookup {
     enum dht_lookup_state state;
     enum dht_kind kind;
-    bool silent;   /* our own maintenance: not reported */
-    bool cut;      /* a bound ended the search */
-    bool refilled; /* every contact of the table was listed */
+    bool silent; /* our own maintenance: not reported */
+    bool cut;    /* a bound ended the search */
     uint64_t handle;
     uint64_t deadline_ms;
-    uint32_t n_sent;
-    uint32_t n_flying; /* asked, neither answered nor slow */
+    uint32_t n_sent, n_answered;
     uint32_t n_stored;
     uint32_t n_records; /* in d->results + index * results_max */
     uint32_t published; /* silent PUT: which of ours */
-    struct shortlist list;
+    uint32_t width;     /* answers that end a path */
+    uint32_t n_paths;
+    struct peer_id target; /* GET, PUT: the key */
+    struct dht_path path[DHT_PATHS_MAX];
     struct record record; /* PUT */
 };
 
@@ -55,6 +64,7 @@ struct dht_published {
     uint32_t len;
     uint32_t lifetime_s;
     struct hash32 key;
+    struct peer_id root[DHT_ROOTS];
     uint64_t sequence;
     uint64_t due_ms;
     uint8_t value[RECORD_VALUE_MAX];
@@ -82,13 +92,15 @@ bool dht_emit(struct dht *d,
 /* A free slot, or NULL: requests_max are waiting. */
 struct dht_request *dht_request_free(struct dht *d);
 
-/* Send `q` (named here) and wait for its answer. False: no room now. */
+/* Send `q` (named here) and wait for its answer; `lookup` (NULL: a ping) is
+ * told on `path`. False: no room now. */
 bool dht_request_send(struct dht *d,
                       struct dht_out *out,
                       const struct shortlist_entry *to,
                       uint16_t message,
                       union dht_question *q,
-                      uint32_t lookup);
+                      const struct dht_lookup *lookup,
+                      uint32_t path);
 
 /* Free the slot; the peer's entry in the lookup, if that still runs, takes
  * `state` and is returned. */
@@ -111,6 +123,10 @@ bool dht_lookup_is_running(const struct dht_lookup *l);
 struct dht_lookup *dht_lookup_start(struct dht *d,
                                     enum dht_kind kind,
                                     const struct peer_id *target);
+
+/* Count a record that was not taken; returns `rv`, a code of record_verify() or
+ * store_put(). */
+int dht_reject(struct dht *d, const struct record *r, int rv);
 
 /* Keep one verified record of a GET: the newest of each publisher. */
 void dht_result_add(struct dht *d,

@@ -57,7 +57,8 @@ bool dht_request_send(struct dht *d,
                       const struct shortlist_entry *to,
                       uint16_t message,
                       union dht_question *q,
-                      uint32_t lookup)
+                      const struct dht_lookup *lookup,
+                      uint32_t path)
 {
     struct dht_request *r = dht_request_free(d);
 
@@ -69,12 +70,14 @@ bool dht_request_send(struct dht *d,
         return false;
     }
     /* Each answer's type is its question's plus one. */
-    *r = (struct dht_request){.used = true,
-                              .name = q->request,
-                              .peer = to->id,
-                              .sent_ms = d->now_ms,
-                              .lookup = lookup,
-                              .answer = (uint16_t)(message + 1)};
+    *r = (struct dht_request){
+        .used = true,
+        .name = q->request,
+        .peer = to->id,
+        .sent_ms = d->now_ms,
+        .lookup = lookup == NULL ? DHT_NO_LOOKUP : dht_lookup_index(d, lookup),
+        .path = (uint8_t)path,
+        .answer = (uint16_t)(message + 1)};
     d->counts.requests_sent++;
     return true;
 }
@@ -96,12 +99,12 @@ struct shortlist_entry *dht_request_end(struct dht *d,
     if (l == NULL) {
         return NULL;
     }
-    assert(dht_lookup_is_running(l));
+    assert(dht_lookup_is_running(l) && r->path < l->n_paths);
     if (!r->slow) {
-        assert(l->n_flying > 0);
-        l->n_flying--;
+        assert(l->path[r->path].n_flying > 0);
+        l->path[r->path].n_flying--;
     }
-    e = shortlist_find(&l->list, &r->peer);
+    e = shortlist_find(&l->path[r->path].list, &r->peer);
     assert(e != NULL && e->state == SHORTLIST_ASKED);
     e->state = (uint8_t)state;
     return e;
@@ -121,8 +124,22 @@ request_match(struct dht *d, const struct dht_input *in, uint64_t name)
     return NULL;
 }
 
+/* Whether the sender names itself: nobody's table lists its owner, so only a
+ * liar does. */
+static bool names_itself(const struct dht_input *in,
+                         const struct dht_contact *c,
+                         uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (id_eq(&c[i].id, &in->peer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void learn(struct dht *d,
-                  struct dht_lookup *l,
+                  struct dht_path *path,
                   const struct dht_contact *c,
                   uint32_t n,
                   uint32_t depth)
@@ -134,7 +151,7 @@ static void learn(struct dht *d,
             continue;
         }
         memcpy(address.ip, c[i].ip, sizeof address.ip);
-        (void)shortlist_add(&l->list, &c[i].id, &address, depth);
+        (void)shortlist_add(&path->list, &c[i].id, &address, depth);
     }
 }
 
@@ -145,10 +162,17 @@ static void results_learn(struct dht *d,
 {
     for (uint32_t i = 0; i < say->n_records; i++) {
         const struct record *r = &say->records[i];
+        int rv = 0;
 
-        if (memcmp(r->key.b, l->list.target.b, ID_BYTES) != 0 ||
-            record_verify(r, &d->opt.signer, wall_s) != 0) {
+        if (memcmp(r->key.b, l->target.b, ID_BYTES) != 0) {
+            d->counts.rejected[DHT_REJECT_MISPLACED]++;
             d->counts.bad_records++;
+            continue;
+        }
+        rv = record_verify(r, &d->opt.signer, wall_s);
+        if (rv != 0) {
+            d->counts.bad_records++;
+            (void)dht_reject(d, r, rv);
             continue;
         }
         dht_result_add(d, l, r);
@@ -163,11 +187,44 @@ union answer {
     struct dht_stored stored;
 };
 
+/* The answer to `r`: what it names and holds goes to the path that asked. */
+static int take_answer(struct dht *d,
+                       struct dht_request *r,
+                       const struct dht_input *in,
+                       const union answer *say)
+{
+    bool values = in->message == DHT_MSG_VALUES;
+    const struct dht_contact *contacts =
+        values ? say->values.contacts : say->nodes.contacts;
+    uint32_t n = values                         ? say->values.n_contacts
+                 : in->message == DHT_MSG_NODES ? say->nodes.n_contacts
+                                                : 0;
+    struct dht_lookup *l = dht_lookup_of(d, r);
+    uint32_t path = r->path;
+    struct shortlist_entry *e;
+
+    if (names_itself(in, contacts, n)) {
+        d->counts.self_named++;
+        (void)dht_request_end(d, r, SHORTLIST_FAILED);
+        return LOCO_EINVAL;
+    }
+    e = dht_request_end(d, r, SHORTLIST_ANSWERED);
+    if (e == NULL) {
+        return 0;
+    }
+    l->n_answered++;
+    if (values) {
+        results_learn(d, l, &say->values, in->wall_s);
+    } else if (in->message == DHT_MSG_STORED) {
+        l->n_stored += say->stored.kept;
+    }
+    learn(d, &l->path[path], contacts, n, e->depth + 1U);
+    return 0;
+}
+
 int dht_on_answer(struct dht *d, const struct dht_input *in)
 {
-    struct shortlist_entry *e;
     struct dht_request *r;
-    struct dht_lookup *l;
     union answer say;
 
     if (msg_decode(dht_msg_schema(in->message), in->bytes, in->len, &say) !=
@@ -180,18 +237,5 @@ int dht_on_answer(struct dht *d, const struct dht_input *in)
         return LOCO_ESTALE;
     }
     d->counts.answers++;
-    l = dht_lookup_of(d, r);
-    e = dht_request_end(d, r, SHORTLIST_ANSWERED);
-    if (e == NULL) {
-        return 0;
-    }
-    if (in->message == DHT_MSG_NODES) {
-        learn(d, l, say.nodes.contacts, say.nodes.n_contacts, e->depth + 1U);
-    } else if (in->message == DHT_MSG_VALUES) {
-        results_learn(d, l, &say.values, in->wall_s);
-        learn(d, l, say.values.contacts, say.values.n_contacts, e->depth + 1U);
-    } else if (in->message == DHT_MSG_STORED) {
-        l->n_stored += say.stored.kept;
-    }
-    return 0;
+    return take_answer(d, r, in, &say);
 }

@@ -4,11 +4,26 @@
 #include <assert.h>
 #include <string.h>
 
+#include "p2p/prefix.h"
 #include "proto/base/rng.h"
 
 #define NONE UINT16_MAX
 
 /* ---- lists in the pool ------------------------------------------------ */
+
+/* Which buckets have members: a table of 256 mostly empty ones is walked often,
+ * and each look at one costs a cache line. */
+static void mark(struct kbucket_table *t, const struct kbucket *b)
+{
+    size_t at = (size_t)(b - t->bucket);
+    uint64_t bit = 1ULL << (at % 64);
+
+    if (b->live.n > 0) {
+        t->filled[at / 64] |= bit;
+    } else {
+        t->filled[at / 64] &= ~bit;
+    }
+}
 
 static void
 list_push(struct kbucket_table *t, struct kbucket_list *l, uint16_t i)
@@ -59,51 +74,58 @@ static uint16_t list_find(const struct kbucket_table *t,
 
 /* ---- address prefixes ------------------------------------------------- */
 
-static bool is_v4(const uint8_t ip[16])
+/* Whether one more member of `b` at `a` is too many of its network; `except` is
+ * not counted. While we know few of other networks there is nobody whose place
+ * it would take: peers that all live in one net find each other. */
+static bool crowds(const struct kbucket_table *t,
+                   const struct kbucket *b,
+                   const struct address *a,
+                   uint16_t except)
 {
-    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
+    uint32_t n_bucket = 0, n_table = 0, n_other = 0;
 
-    return memcmp(ip, mapped, sizeof mapped) == 0;
-}
-
-/* Machines in one private net share a prefix without sharing an operator's
- * cheap supply of public addresses: RFC 1918, 3927, 4193, 4291. */
-static bool is_private(const uint8_t ip[16])
-{
-    static const uint8_t loopback6[16] = {[15] = 1};
-
-    if (is_v4(ip)) {
-        return ip[12] == 10 || ip[12] == 127 ||
-               (ip[12] == 172 && (ip[13] & 0xF0) == 16) ||
-               (ip[12] == 192 && ip[13] == 168) ||
-               (ip[12] == 169 && ip[13] == 254);
+    if ((t->opt.prefix_max == 0 && t->opt.table_prefix_max == 0) ||
+        prefix_is_private(a->ip)) {
+        return false;
     }
-    return (ip[0] & 0xFE) == 0xFC ||
-           (ip[0] == 0xFE && (ip[1] & 0xC0) == 0x80) ||
-           memcmp(ip, loopback6, sizeof loopback6) == 0;
-}
+    for (uint16_t i = 0; i < t->opt.contacts_max; i++) {
+        bool same = t->pool[i].used && i != except &&
+                    prefix_eq(t->pool[i].address.ip, a->ip);
 
-static bool same_prefix(const uint8_t a[16], const uint8_t b[16])
-{
-    /* /24 of a mapped IPv4 address are the first 15 bytes, /48 are 6. */
-    return memcmp(a, b, is_v4(a) ? 15 : 6) == 0;
-}
-
-/* Whether one more contact at `a` stays within the cap; `except` not counted.*/
-static bool prefix_ok(const struct kbucket_table *t,
-                      const struct kbucket *b,
-                      const struct address *a,
-                      uint16_t except)
-{
-    uint32_t n = 0;
-
-    if (t->opt.prefix_max == 0 || is_private(a->ip)) {
-        return true;
+        n_table += same;
+        n_other += t->pool[i].used && !same;
     }
     for (uint16_t i = b->live.head; i != NONE; i = t->pool[i].next) {
-        n += i != except && same_prefix(t->pool[i].address.ip, a->ip);
+        n_bucket += i != except && prefix_eq(t->pool[i].address.ip, a->ip);
     }
-    return n < t->opt.prefix_max;
+    return n_other >= t->opt.diverse_min &&
+           ((t->opt.prefix_max > 0 && n_bucket >= t->opt.prefix_max) ||
+            (t->opt.table_prefix_max > 0 &&
+             n_table >= t->opt.table_prefix_max));
+}
+
+/* A member beyond its network's share of the bucket, from the time when we knew
+ * few others: the one that came last. NONE: there is none. */
+static uint16_t surplus(const struct kbucket_table *t, const struct kbucket *b)
+{
+    uint16_t worst = NONE;
+
+    for (uint16_t i = b->live.head; i != NONE; i = t->pool[i].next) {
+        const struct kbucket_contact *c = &t->pool[i];
+        uint32_t n = 0;
+
+        if (t->opt.prefix_max == 0 || prefix_is_private(c->address.ip)) {
+            continue;
+        }
+        for (uint16_t k = b->live.head; k != NONE; k = t->pool[k].next) {
+            n += prefix_eq(t->pool[k].address.ip, c->address.ip);
+        }
+        if (n > t->opt.prefix_max &&
+            (worst == NONE || c->since_ms >= t->pool[worst].since_ms)) {
+            worst = i;
+        }
+    }
+    return worst;
 }
 
 /* ---- checks ----------------------------------------------------------- */
@@ -146,8 +168,10 @@ static void entry_free(struct kbucket_table *t, struct kbucket *b, uint16_t i)
             check_end(t, b);
         }
         list_cut(t, &b->live, i);
+        mark(t, b);
         t->n--;
     }
+    c->used = false;
     c->next = t->free;
     t->free = i;
 }
@@ -180,11 +204,12 @@ static void promote(struct kbucket_table *t, struct kbucket *b)
     while (i != NONE && b->live.n < t->opt.k) {
         uint16_t older = t->pool[i].prev;
 
-        if (prefix_ok(t, b, &t->pool[i].address, NONE)) {
+        if (!crowds(t, b, &t->pool[i].address, i)) {
             list_cut(t, &b->cache, i);
             t->n_cached--;
             t->pool[i].cached = false;
             list_push(t, &b->live, i);
+            mark(t, b);
             t->n++;
         }
         i = older;
@@ -198,18 +223,26 @@ static void fill(struct kbucket_contact *c,
 {
     c->id = *id;
     c->address = *address;
+    c->used = true;
     c->failures = 0;
-    c->seen_ms = now_ms;
+    c->since_ms = c->seen_ms = now_ms;
 }
 
-/* Drop the first stale member, if any, so that a live peer has its place. */
+/* Drop the first stale member, or one too many of its network, so that a live
+ * peer of another has its place. */
 static void make_room(struct kbucket_table *t, struct kbucket *b)
 {
+    uint16_t worst;
+
     for (uint16_t i = b->live.head; i != NONE; i = t->pool[i].next) {
         if (is_stale(t, i)) {
             entry_free(t, b, i);
             return;
         }
+    }
+    worst = surplus(t, b);
+    if (worst != NONE) {
+        entry_free(t, b, worst);
     }
 }
 
@@ -222,7 +255,8 @@ static enum kbucket_result add(struct kbucket_table *t,
     bool cached;
     uint16_t i;
 
-    if (!prefix_ok(t, b, address, NONE)) {
+    if (crowds(t, b, address, NONE)) {
+        t->n_crowded++;
         return KBUCKET_REFUSED;
     }
     if (b->live.n == t->opt.k) {
@@ -249,6 +283,7 @@ static enum kbucket_result add(struct kbucket_table *t,
         return KBUCKET_CACHED;
     }
     list_push(t, &b->live, i);
+    mark(t, b);
     t->n++;
     return KBUCKET_ADDED;
 }
@@ -272,6 +307,7 @@ void kbucket_init(struct kbucket_table *t,
     t->opt = *opt;
     t->pool = memory;
     for (uint32_t i = 0; i < opt->contacts_max; i++) {
+        t->pool[i].used = false;
         t->pool[i].next = i + 1 < opt->contacts_max ? (uint16_t)(i + 1) : NONE;
     }
     for (int b = 0; b < KBUCKET_COUNT; b++) {
@@ -306,7 +342,8 @@ enum kbucket_result kbucket_seen(struct kbucket_table *t,
         }
         /* A member that moved keeps its old address in a prefix that is
          * full: nobody walks around the cap by changing addresses. */
-        if (prefix_ok(t, b, address, i)) {
+        if (!address_eq(&t->pool[i].address, address) &&
+            !crowds(t, b, address, i)) {
             t->pool[i].address = *address;
         }
         t->pool[i].failures = 0;
@@ -403,19 +440,68 @@ const struct kbucket_contact *kbucket_next_check(struct kbucket_table *t)
     return NULL;
 }
 
-/* Live before stale, then by distance. */
-static bool goes_before(const struct kbucket_table *t,
-                        const struct peer_id *target,
-                        const struct kbucket_contact *a,
-                        const struct kbucket_contact *b)
+/* The bucket to look at after `b`, closest to the target first, -1 behind the
+ * last; b = KBUCKET_COUNT begins. With D = self XOR target, members of bucket i
+ * are closer to the target than we are if bit i of D is set, the higher i the
+ * closer, else farther, the higher i the farther. So the order is: buckets of
+ * set bits downwards, then those of clear bits upwards. */
+static int next_bucket(const struct kbucket_table *t,
+                       const uint64_t d[4],
+                       int b,
+                       bool *down)
 {
-    bool stale_a = a->failures >= t->opt.failures_max;
-    bool stale_b = b->failures >= t->opt.failures_max;
+    while (*down && --b >= 0) {
+        uint64_t here =
+            t->filled[b / 64] & d[b / 64] & (UINT64_MAX >> (63 - b % 64));
 
-    if (stale_a != stale_b) {
-        return stale_b;
+        if (here != 0) {
+            return b / 64 * 64 + 63 - __builtin_clzll(here);
+        }
+        b = b / 64 * 64;
     }
-    return id_xor_cmp(target, &a->id, &b->id) < 0;
+    if (*down) {
+        *down = false;
+        b = -1;
+    }
+    while (++b < KBUCKET_COUNT) {
+        uint64_t here =
+            t->filled[b / 64] & ~d[b / 64] & (UINT64_MAX << (b % 64));
+
+        if (here != 0) {
+            return b / 64 * 64 + __builtin_ctzll(here);
+        }
+        b = b / 64 * 64 + 63;
+    }
+    return -1;
+}
+
+/* Insert the members of one bucket behind the first `from` of out, sorted. */
+static size_t take_bucket(const struct kbucket_table *t,
+                          int b,
+                          const struct peer_id *target,
+                          bool stale,
+                          size_t n,
+                          const struct kbucket_contact **out,
+                          size_t n_out)
+{
+    size_t from = n_out;
+
+    for (uint16_t i = t->bucket[b].live.head; i != NONE; i = t->pool[i].next) {
+        const struct kbucket_contact *c = &t->pool[i];
+        size_t at;
+
+        if (is_stale(t, i) != stale ||
+            (n_out == n && id_xor_cmp(target, &c->id, &out[n - 1]->id) >= 0)) {
+            continue;
+        }
+        at = n_out < n ? n_out++ : n - 1;
+        for (; at > from && id_xor_cmp(target, &c->id, &out[at - 1]->id) < 0;
+             at--) {
+            out[at] = out[at - 1];
+        }
+        out[at] = c;
+    }
+    return n_out;
 }
 
 size_t kbucket_closest(const struct kbucket_table *t,
@@ -424,27 +510,25 @@ size_t kbucket_closest(const struct kbucket_table *t,
                        bool stale_too,
                        const struct kbucket_contact **out)
 {
+    uint64_t d[4];
     size_t n_out = 0;
 
     assert(n <= KBUCKET_K_MAX);
-    for (int b = KBUCKET_COUNT - 1; b >= 0 && n > 0; b--) {
-        uint16_t i = t->bucket[b].live.head;
+    for (int w = 0; w < 4; w++) {
+        d[w] = 0;
+        for (int i = 0; i < 8; i++) { /* bit 0 is the last of byte 31 */
+            int byte = ID_BYTES - 1 - 8 * w - i;
 
-        for (; i != NONE; i = t->pool[i].next) {
-            const struct kbucket_contact *c = &t->pool[i];
-            size_t at;
+            d[w] |= (uint64_t)(t->opt.self.b[byte] ^ target->b[byte])
+                    << (8 * i);
+        }
+    }
+    for (int stale = 0; stale <= (stale_too ? 1 : 0); stale++) {
+        bool down = true;
+        int b = next_bucket(t, d, KBUCKET_COUNT, &down);
 
-            if (!stale_too && is_stale(t, i)) {
-                continue;
-            }
-            if (n_out == n && !goes_before(t, target, c, out[n - 1])) {
-                continue;
-            }
-            at = n_out < n ? n_out++ : n - 1;
-            for (; at > 0 && goes_before(t, target, c, out[at - 1]); at--) {
-                out[at] = out[at - 1];
-            }
-            out[at] = c;
+        for (; b >= 0 && n_out < n; b = next_bucket(t, d, b, &down)) {
+            n_out = take_bucket(t, b, target, stale == 1, n, out, n_out);
         }
     }
     return n_out;
@@ -465,12 +549,12 @@ void kbucket_touch(struct kbucket_table *t,
  * buckets are empty because nobody lives there, a refresh finds nothing. */
 static int lowest(const struct kbucket_table *t)
 {
-    int b = 0;
-
-    while (b < KBUCKET_COUNT && t->bucket[b].live.n == 0) {
-        b++;
+    for (int w = 0; w < 4; w++) {
+        if (t->filled[w] != 0) {
+            return 64 * w + __builtin_ctzll(t->filled[w]);
+        }
     }
-    return b;
+    return KBUCKET_COUNT;
 }
 
 int kbucket_refresh_next(const struct kbucket_table *t,
@@ -493,7 +577,10 @@ void kbucket_expire_refresh(struct kbucket_table *t,
                             uint64_t period_ms)
 {
     for (int b = 0; b < KBUCKET_COUNT; b++) {
-        t->bucket[b].refreshed_ms = now_ms - period_ms; /* may wrap: see next */
+        if (t->bucket[b].live.n < t->opt.k) {
+            /* May wrap: see kbucket_refresh_next(). */
+            t->bucket[b].refreshed_ms = now_ms - period_ms;
+        }
     }
 }
 

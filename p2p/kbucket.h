@@ -4,8 +4,8 @@
  * id differs from ours (bucket 255: half of all peers). A bucket lists at most
  * k contacts, the least recently seen first, and beside them a few newcomers
  * in its *cache*, which wait for a place (Maymounkov & Mazieres 2002, sections
- * 2.2 and 4.1). Lookup by id O(k), closest() one pass over all contacts.
- * Memory: 64 bytes a contact from one pool (1,024: 64 KB; buckets are lists in
+ * 2.2 and 4.1). Lookup by id O(k), closest() the buckets that it takes from.
+ * Memory: 80 bytes a contact from one pool (1,024: 80 KB; buckets are lists in
  * it, so empty ones cost nothing) and 8 KB of bucket heads.
  *
  * Words
@@ -19,8 +19,9 @@
  *
  * The caller must tell this table only of authenticated peers. Peers that
  * cannot be dialled (port 0) are never contacts. Against one operator with
- * many ids, at most prefix_max contacts of a bucket may share an IPv4 /24 or
- * IPv6 /48; private and loopback addresses are exempt.
+ * many ids, at most prefix_max contacts of a bucket and table_prefix_max of the
+ * table may share an IPv4 /24 or IPv6 /48 (prefix.h). Not so while fewer than
+ * diverse_min of other networks are known: one campus may be a whole run.
  *
  * Pure: no clock, no failure, no allocation; memory is borrowed from the
  * caller for the table's life.
@@ -45,11 +46,13 @@
 
 struct kbucket_options {
     struct peer_id self;
-    uint32_t contacts_max; /* pool; 1,024 serves millions of peers */
-    uint32_t k;            /* 1..KBUCKET_K_MAX */
-    uint32_t cache;        /* newcomers kept beside a full bucket */
-    uint32_t failures_max; /* in a row, then a contact is stale; >= 1 */
-    uint32_t prefix_max;   /* per bucket and address prefix; 0: no cap */
+    uint32_t contacts_max;     /* pool; 1,024 serves millions of peers */
+    uint32_t k;                /* 1..KBUCKET_K_MAX */
+    uint32_t cache;            /* newcomers kept beside a full bucket */
+    uint32_t failures_max;     /* in a row, then a contact is stale; >= 1 */
+    uint32_t prefix_max;       /* per bucket and address prefix; 0: no cap */
+    uint32_t table_prefix_max; /* per table and address prefix; 0: no cap */
+    uint32_t diverse_min;      /* contacts elsewhere from which they hold */
 };
 
 struct kbucket_contact {
@@ -57,8 +60,9 @@ struct kbucket_contact {
     struct address address;
     uint8_t failures; /* in a row, saturating */
     bool cached;      /* waits in the cache, not a member of the bucket */
+    bool used;        /* this entry of the pool */
     uint16_t prev, next;
-    uint64_t seen_ms;
+    uint64_t since_ms, seen_ms; /* first and last sign of life */
 };
 
 struct kbucket_list {
@@ -85,7 +89,9 @@ struct kbucket_table {
     uint16_t free;                /* list of unused pool entries */
     uint32_t n;                   /* contacts, without cached ones */
     uint32_t n_cached;
-    uint32_t n_wanted; /* buckets in KBUCKET_CHECK_WANTED */
+    uint32_t n_wanted;  /* buckets in KBUCKET_CHECK_WANTED */
+    uint64_t n_crowded; /* newcomers refused by a prefix cap */
+    uint64_t filled[4]; /* bit b: bucket b has members */
     struct kbucket bucket[KBUCKET_COUNT];
 };
 
@@ -144,7 +150,7 @@ int kbucket_refresh_next(const struct kbucket_table *t,
                          uint64_t now_ms,
                          uint64_t period_ms);
 
-/* Every bucket is due for a refresh now (after joining). */
+/* Every bucket that is not full is due for a refresh now (after joining). */
 void kbucket_expire_refresh(struct kbucket_table *t,
                             uint64_t now_ms,
                             uint64_t period_ms);

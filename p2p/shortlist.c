@@ -4,22 +4,32 @@
 #include <assert.h>
 #include <string.h>
 
-void shortlist_init(struct shortlist *s, const struct peer_id *target)
+#include "p2p/prefix.h"
+
+void shortlist_init(struct shortlist *s,
+                    const struct peer_id *target,
+                    uint32_t prefix_max)
 {
     s->target = *target;
+    s->prefix_max = prefix_max;
     s->n = 0;
 }
 
-/* The farthest entry that may be dropped: one that did not answer if there is
- * any, else one that did; never one that is being asked. s->n if none. */
+/* The farthest entry that may be dropped: a reserve, else one that did not
+ * answer, else one that did; never one that is being asked. s->n if none. */
 static uint32_t droppable(const struct shortlist *s)
 {
     uint32_t answered = s->n;
 
     for (uint32_t i = s->n; i > 0; i--) {
+        if (s->entry[i - 1].reserve && s->entry[i - 1].state == SHORTLIST_NEW) {
+            return i - 1;
+        }
+    }
+    for (uint32_t i = s->n; i > 0; i--) {
         uint8_t state = s->entry[i - 1].state;
 
-        if (state == SHORTLIST_NEW || state == SHORTLIST_FAILED) {
+        if (state != SHORTLIST_ASKED && state != SHORTLIST_ANSWERED) {
             return i - 1;
         }
         if (state == SHORTLIST_ANSWERED && answered == s->n) {
@@ -29,12 +39,15 @@ static uint32_t droppable(const struct shortlist *s)
     return answered;
 }
 
-/* Free a place for `id` by dropping a farther entry. */
-static bool make_room(struct shortlist *s, const struct peer_id *id)
+/* Free a place for `id` by dropping a farther entry, or a reserve for one that
+ * is none. */
+static bool
+make_room(struct shortlist *s, const struct peer_id *id, bool reserve)
 {
     uint32_t i = droppable(s);
 
-    if (i == s->n || id_xor_cmp(&s->target, id, &s->entry[i].id) >= 0) {
+    if (i == s->n || ((reserve || !s->entry[i].reserve) &&
+                      id_xor_cmp(&s->target, id, &s->entry[i].id) >= 0)) {
         return false;
     }
     memmove(&s->entry[i], &s->entry[i + 1],
@@ -43,17 +56,33 @@ static bool make_room(struct shortlist *s, const struct peer_id *id)
     return true;
 }
 
+static bool crowded(const struct shortlist *s, const struct address *a)
+{
+    uint32_t n = 0;
+
+    if (s->prefix_max == 0 || prefix_is_private(a->ip)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += s->entry[i].state != SHORTLIST_FAILED &&
+             prefix_eq(s->entry[i].address.ip, a->ip);
+    }
+    return n >= s->prefix_max;
+}
+
 bool shortlist_add(struct shortlist *s,
                    const struct peer_id *id,
                    const struct address *address,
                    uint32_t depth)
 {
     uint32_t at;
+    bool reserve;
 
     if (shortlist_find(s, id) != NULL) {
         return false;
     }
-    if (s->n == SHORTLIST_MAX && !make_room(s, id)) {
+    reserve = crowded(s, address);
+    if (s->n == SHORTLIST_MAX && !make_room(s, id, reserve)) {
         return false;
     }
     assert(s->n < SHORTLIST_MAX);
@@ -67,6 +96,7 @@ bool shortlist_add(struct shortlist *s,
         .id = *id,
         .address = *address,
         .state = SHORTLIST_NEW,
+        .reserve = reserve,
         .depth = (uint8_t)(depth < UINT8_MAX ? depth : UINT8_MAX)};
     s->n++;
     return true;
@@ -86,11 +116,18 @@ struct shortlist_entry *shortlist_find(struct shortlist *s,
 struct shortlist_entry *
 shortlist_next(struct shortlist *s, uint32_t k, bool *settled)
 {
+    struct shortlist_entry *spare = NULL;
+    uint32_t live = 0;
+
     *settled = true;
-    for (uint32_t i = 0, live = 0; i < s->n && live < k; i++) {
+    for (uint32_t i = 0; i < s->n && live < k; i++) {
         struct shortlist_entry *e = &s->entry[i];
 
         if (e->state == SHORTLIST_FAILED) {
+            continue;
+        }
+        if (e->reserve && e->state == SHORTLIST_NEW) {
+            spare = spare == NULL ? e : spare;
             continue;
         }
         live++;
@@ -100,6 +137,10 @@ shortlist_next(struct shortlist *s, uint32_t k, bool *settled)
         if (e->state == SHORTLIST_NEW) {
             return e;
         }
+    }
+    if (live < k && spare != NULL) {
+        *settled = false;
+        return spare;
     }
     return NULL;
 }

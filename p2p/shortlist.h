@@ -6,7 +6,14 @@
  * stay listed so that another answer cannot bring them back. When full, the
  * farthest that did not answer makes room for a closer one: a liar who makes up
  * ever closer peers cannot push out those who answered.
+ * Of entries that share an address prefix (prefix.h) all but the first
+ * prefix_max are a *reserve*, asked only where fewer than k others live: names
+ * are free for a liar, addresses are not.
  * Cost: insertion O(SHORTLIST_MAX); 3.2 KB.
+ *
+ * Several lists may search side by side, no peer being asked on two of them
+ * (dht_lookup.c): an entry that another list asked is ELSEWHERE until that
+ * answered or failed.
  *
  * *Depth* of an entry: 1 for a peer from our own table, one more than that of
  * the peer that told us for the others: the hops of the lookup.
@@ -28,6 +35,7 @@
 enum shortlist_state {
     SHORTLIST_NEW,
     SHORTLIST_ASKED,
+    SHORTLIST_ELSEWHERE, /* another list asked it, no answer yet */
     SHORTLIST_ANSWERED,
     SHORTLIST_FAILED,
     SHORTLIST_STATE_COUNT
@@ -38,15 +46,19 @@ struct shortlist_entry {
     struct address address;
     uint8_t state; /* enum shortlist_state */
     uint8_t depth;
+    bool reserve;
 };
 
 struct shortlist {
     struct peer_id target;
+    uint32_t prefix_max; /* 0: no cap */
     uint32_t n;
     struct shortlist_entry entry[SHORTLIST_MAX];
 };
 
-void shortlist_init(struct shortlist *s, const struct peer_id *target);
+void shortlist_init(struct shortlist *s,
+                    const struct peer_id *target,
+                    uint32_t prefix_max);
 
 /* False: already listed, or too far for a full list. */
 bool shortlist_add(struct shortlist *s,
@@ -59,7 +71,8 @@ struct shortlist_entry *shortlist_find(struct shortlist *s,
                                        const struct peer_id *id);
 
 /* The closest entry in state NEW among the k closest that did not fail, or
- * NULL. *settled: all of these k have answered, so the lookup is over. */
+ * NULL. *settled: all of these k have answered, so the lookup is over. Reserves
+ * count once they were asked. */
 struct shortlist_entry *
 shortlist_next(struct shortlist *s, uint32_t k, bool *settled);
 

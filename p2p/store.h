@@ -6,10 +6,14 @@
  * the cheap checks, so that a flood costs no signatures.
  *
  * Caps: per key (a full key refuses newcomers, so that a flood of ids cannot
- * push out who was there first), per publisher, total. A full store drops the
- * record whose key is farthest from us for one whose key is closer: that is
- * the record that others hold better than we. Records leave at their expiry.
- * Cost: one scan of the table; records_max * about 700 bytes.
+ * push out who was there first), per key and network of the peers that bring
+ * records (prefix.h: nor can one operator fill a key), per publisher, total. A
+ * full store drops the record whose roots (dht_msg.h) are farthest from us for
+ * one that has a closer one: that is the record that others hold better than
+ * we. What one network brought beyond its share, a sixteenth, goes before that,
+ * and once the store is full a network that has its share replaces only its
+ * own: who makes up keys and publishers pushes out nobody else. Records leave
+ * at their expiry. Cost: one scan of the table; records_max * about 760 bytes.
  *
  * Wall seconds come in with each call and decide expiry only; a clock that is
  * wrong by hours loses records early or late and breaks nothing.
@@ -19,6 +23,7 @@
 #ifndef LOCO_P2P_STORE_H
 #define LOCO_P2P_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,11 +36,19 @@ struct store_options {
     uint32_t records_max;
     uint32_t per_key_max;
     uint32_t per_publisher_max;
+    uint32_t per_prefix_max; /* of one key that is half full; 0: no cap */
+};
+
+struct store_about {
+    struct peer_id near; /* of the record's roots the closest to us */
+    uint8_t ip[16];      /* of the peer that brought it */
+    bool surplus;        /* its network had its share already */
 };
 
 struct store {
     struct store_options opt;
-    struct record *record; /* [n], borrowed for the store's life */
+    struct record *record;     /* [n], borrowed for the store's life */
+    struct store_about *about; /* [n] */
     uint32_t n;
 };
 
@@ -44,12 +57,14 @@ size_t store_bytes(const struct store_options *opt);
 /* `memory`: store_bytes(), aligned for any type. */
 void store_init(struct store *s, const struct store_options *opt, void *memory);
 
-/* Keep a copy. 0: kept, or the very same was there. LOCO_ESTALE: not newer
- * than what we hold, or expired. LOCO_ERANGE: expires too far ahead.
- * LOCO_EFULL: a cap. LOCO_ESIG: does not verify. Nothing changes on failure. */
+/* Keep a copy of what the peer at `ip` brings (NULL: we ourselves). 0: kept, or
+ * the very same was there. LOCO_ESTALE: not newer than what we hold, or
+ * expired. LOCO_ERANGE: expires too far ahead. LOCO_EFULL: a cap. LOCO_ESIG:
+ * does not verify. Nothing changes on failure. */
 int store_put(struct store *s,
               const struct record *record,
               const struct signer *signer,
+              const uint8_t *ip,
               uint64_t wall_s);
 
 /* At most `max` unexpired records of `key` into out[]; where there are more,

@@ -1,6 +1,10 @@
 /* dht_msg.c - the tables of dht_msg.h. Field order is wire order. */
 #include "proto/dht_msg.h"
 
+#include <string.h>
+
+#include "proto/hash.h"
+
 static const struct msg_field contact_fields[] = {
     MSG_FIELD_FIXED(struct dht_contact, id),
     MSG_FIELD_FIXED(struct dht_contact, ip),
@@ -30,6 +34,7 @@ static const struct msg_field dht_nodes_fields[] = {
 static const struct msg_field dht_find_value_fields[] = {
     MSG_FIELD_U64(struct dht_find_value, request),
     MSG_FIELD_FIXED(struct dht_find_value, key),
+    MSG_FIELD_FIXED(struct dht_find_value, target),
 };
 
 static const struct msg_field dht_values_fields[] = {
@@ -72,4 +77,19 @@ size_t dht_msg_bytes_max(uint16_t message)
     const struct msg_schema *s = dht_msg_schema(message);
 
     return s == NULL ? 0 : msg_bytes_max(s);
+}
+
+struct peer_id dht_root(const struct hash32 *key, uint32_t i)
+{
+    uint8_t bytes[ID_BYTES + 1];
+    struct peer_id root;
+    struct hash32 h = *key;
+
+    if (i > 0) {
+        memcpy(bytes, key->b, ID_BYTES);
+        bytes[ID_BYTES] = (uint8_t)i;
+        hash_bytes("loco-root-1", bytes, sizeof bytes, &h);
+    }
+    memcpy(root.b, h.b, sizeof root.b);
+    return root;
 }

@@ -45,6 +45,11 @@ enum dht_message {
  * where one holds more it answers with a random choice. */
 #define DHT_RECORDS_MAX 16
 
+/* A record is stored next to DHT_ROOTS places, its *roots*: whoever wants a
+ * key to be forgotten must crowd all of them. Root 0 is the key itself, root i
+ * is hash_bytes("loco-root-1", key || u8 i). */
+#define DHT_ROOTS 3
+
 struct dht_contact {
     struct peer_id id;
     uint8_t ip[16]; /* IPv4 mapped */
@@ -72,7 +77,8 @@ struct dht_nodes {
 
 struct dht_find_value {
     uint64_t request;
-    struct hash32 key;
+    struct hash32 key;     /* whose records */
+    struct peer_id target; /* whose closest contacts: a root of the key */
 };
 
 struct dht_values {
@@ -80,7 +86,7 @@ struct dht_values {
     uint32_t n_records;
     struct record records[DHT_RECORDS_MAX]; /* of the key */
     uint32_t n_contacts;
-    struct dht_contact contacts[DHT_CONTACTS_MAX]; /* closest to the key */
+    struct dht_contact contacts[DHT_CONTACTS_MAX]; /* closest to the target */
 };
 
 struct dht_store {
@@ -96,6 +102,9 @@ struct dht_stored {
 #define X(name, value, schema) extern const struct msg_schema schema##_schema;
 DHT_MSG_MAP(X)
 #undef X
+
+/* Root `i` < DHT_ROOTS of a key. */
+struct peer_id dht_root(const struct hash32 *key, uint32_t i);
 
 /* The schema of a type 0x20..0x27, NULL for any other number. */
 const struct msg_schema *dht_msg_schema(uint16_t message);

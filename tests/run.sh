@@ -162,9 +162,13 @@ do_sim() {
     tests build '^sim/' || return 1
     [ "$FULL" = yes ] || return 0
     for scenario in plain kill-each freeze restart join split-2-2 split-3-1 \
-        lone-survivor two-peers lossy churn; do
+        lone-survivor two-peers lossy rounds-churn; do
         build/tests/loco_sim $scenario --seeds 20000 || return 1
     done
+    build/tests/loco_sim dht --peers 10000 --seeds 10 &&
+        build/tests/loco_sim churn --peers 1000 --seeds 20 &&
+        build/tests/loco_sim eclipse --peers 1000 --seeds 50 &&
+        build/tests/loco_sim flood --peers 1000 --seeds 10
 }
 
 do_e2e() {

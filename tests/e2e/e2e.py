@@ -330,6 +330,41 @@ def restart_first():
         s.wait_finished()
 
 
+@test("a peer whose bootstrap is gone for good comes back by its peers cache",
+      240)
+def restart_by_cache():
+    with Swarm(rounds=150) as s:
+        s.start()
+        s.wait_training()
+        first, victim, rest = s.peers[0], s.peers[2], [s.peers[1], s.peers[3]]
+        victim.wait_round(3)
+        wait_for(lambda: os.path.exists(os.path.join(victim.state, "peers")),
+                 "the peers cache is written")
+        uri = s.uri(first)
+        first.kill()
+        check_lost([*rest, victim], first)
+        victim.kill()
+        check_lost(rest, victim)
+        victim.start("--join", uri).wait_up()
+        s.wait_finished([*rest, victim])
+        check(victim.status()["rounds_committed"] > 0,
+              "it took part in no round after its return")
+
+
+@test("loco sim prints one object, and suggests the scenario that was meant")
+def sim_command():
+    done = run(LOCO, "sim", "dht", "--peers", "20", "--seeds", "2", "--json")
+    figures = json.loads(done.stdout)
+    check(figures["violations"] == 0 and figures["success"] == 1,
+          f"figures are {figures}")
+    check(len(figures["trace_hash"]) == 16, "no trace hash")
+    wrong = run(LOCO, "sim", "eclispe", code=2)
+    check("did you mean 'eclipse'" in wrong.stderr, wrong.stderr)
+    wrong = run(LOCO, "sim", "dht", "--set", "link.los=1", code=2)
+    check("did you mean 'link.loss'" in wrong.stderr, wrong.stderr)
+    check("example:" in run(LOCO, "sim", "--help").stdout, "no example")
+
+
 @test("a fifth peer that joins half way ends with the same hash", 240)
 def fifth():
     with Swarm(rounds=150) as s:

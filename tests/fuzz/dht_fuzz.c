@@ -231,6 +231,7 @@ static void question(struct world *w, uint8_t who)
 
     store.record = record_of(w, who);
     find.key = store.record.key;
+    memcpy(find.target.b, find.key.b, ID_BYTES);
     if (message == DHT_MSG_STORE) {
         object = &store;
     }

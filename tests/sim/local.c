@@ -332,6 +332,8 @@ void local_action(void *self,
     case ACTION_TRAIN:
         local_train(l, peer, a->steps);
         break;
+    case ACTION_PEERS:
+        break; /* nodes.c keeps it */
     case ACTION_PAUSE:
         m->training = false;
         m->train_gen++;

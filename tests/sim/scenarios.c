@@ -1,4 +1,4 @@
-/* scenarios.c - the table of scenarios: what happens to the peers, and when.
+/* scenarios.c - faults of whole nodes: what happens to the peers, and when.
  * See sim.h; what must hold all the while is in check.h. */
 #include <inttypes.h>
 #include <string.h>
@@ -454,8 +454,8 @@ const struct scenario scenarios[] = {
      setup_lossy, false},
     {"poison", "one peer's contributions are no numbers, for a minute", 4, 20,
      options_victim, setup_poison, false},
-    {"churn", "everything at once for two minutes, then calm", 6, 60, NULL,
-     setup_churn, false},
+    {"rounds-churn", "everything at once for two minutes, then calm", 6, 60,
+     NULL, setup_churn, false},
     {"thousand", "a large swarm of which some train", 1000, 3, options_thousand,
      NULL, false},
     {NULL, NULL, 0, 0, NULL, NULL, false},

@@ -1,22 +1,6 @@
-# The simulator: whole nodes in virtual time (tests/sim/README.md).
-add_library(loco_simulator STATIC
-  sim/check.c
-  sim/check_replay.c
-  sim/check_tokens.c
-  sim/check_tree.c
-  sim/local.c
-  sim/local_buffer.c
-  sim/local_state.c
-  sim/local_train.c
-  sim/scenarios.c
-  sim/sim.c
-  sim/world.c
-  sim/world_bulk.c
-  sim/world_link.c
-  sim/world_trace.c)
-target_link_libraries(loco_simulator PUBLIC loco_node loco_p2p loco_train
-  loco_proto m)
-add_executable(loco_sim sim/sim_main.c)
+# Tests of the simulator; the library itself is tests/sim/CMakeLists.txt.
+add_executable(loco_sim sim/sim_main.c ../daemon/cli_args.c
+  ../daemon/nearest.c)
 target_link_libraries(loco_sim PRIVATE loco_simulator)
 set_target_properties(loco_sim PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -28,7 +12,7 @@ function(loco_sim_test name)
 endfunction()
 
 loco_sim_test(same_seed_same_trace plain --seeds 3 --twice)
-loco_sim_test(same_seed_same_trace_in_churn churn --seed 1 --twice)
+loco_sim_test(same_seed_same_trace_in_churn rounds-churn --seed 1 --twice)
 loco_sim_test(plain_bf16 plain --seeds 8)
 loco_sim_test(plain_fp16 plain --peers 3 --seeds 2 --wire fp16)
 loco_sim_test(plain_fp32 plain --peers 7 --seeds 2 --wire fp32)
@@ -65,12 +49,36 @@ foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 8)
 endforeach()
-loco_sim_test(butterfly_churn churn --wire e3m0 --seeds 8)
+loco_sim_test(butterfly_churn rounds-churn --wire e3m0 --seeds 8)
 loco_sim_test(butterfly_fast_join fast-join --wire int8 --seeds 4)
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
-loco_sim_test(churn churn --seeds 30)
+loco_sim_test(rounds_churn rounds-churn --seeds 30)
+loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)
 loco_sim_test(swarm_of_twenty thousand --peers 20 --seeds 2)
+
+# The DHT alone. Each prints its figures; the targets are in the scenarios.
+loco_sim_test(dht dht --peers 200)
+loco_sim_test(dht_same_seed_same_trace dht --peers 60 --twice)
+loco_sim_test(dht_small dht --peers 8 --seeds 3)
+loco_sim_test(dht_slow_links dht --peers 100 --set link.loss=0.05
+  --set link.reach_ms=200 --set link.uplink_bytes_per_s=20000)
+loco_sim_test(dht_one_network dht --peers 60 --set networks=1)
+loco_sim_test(churn churn --peers 100 --set churn.minutes=15)
+loco_sim_test(eclipse eclipse --peers 200)
+loco_sim_test(flood flood --peers 100)
+
+# Not a fault of a run but of whoever typed it: named, with the nearest name.
+add_test(NAME sim/wrong_name COMMAND loco_sim eclispe)
+set_tests_properties(sim/wrong_name PROPERTIES
+  PASS_REGULAR_EXPRESSION "did you mean 'eclipse'")
+add_test(NAME sim/wrong_setting COMMAND loco_sim dht --set link.los=1)
+set_tests_properties(sim/wrong_setting PROPERTIES
+  PASS_REGULAR_EXPRESSION "did you mean 'link.loss'")
+# A scenario that cannot reach its target must say so.
+add_test(NAME sim/eclipse_of_every_root COMMAND loco_sim eclipse --peers 200
+  --set attack.roots=3)
+set_tests_properties(sim/eclipse_of_every_root PROPERTIES WILL_FAIL TRUE)
 
 # The world alone.
 add_executable(test_sim_world sim/world_test.c)

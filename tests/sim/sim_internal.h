@@ -3,6 +3,7 @@
 #define LOCO_TESTS_SIM_SIM_INTERNAL_H
 
 #include "daemon/node.h"
+#include "p2p/peers.h"
 #include "tests/sim/check.h"
 #include "tests/sim/local.h"
 #include "tests/sim/sim.h"
@@ -12,6 +13,11 @@
 #define SIM_START_MS       1000
 
 struct sim;
+
+struct sim_peers {
+    uint8_t bytes[PEERS_BYTES_MAX];
+    uint32_t len;
+};
 
 struct scenario {
     const char *name, *help;
@@ -49,6 +55,7 @@ struct sim {
     bool frozen_once;
     uint64_t heard_at; /* the victim's actions when another linked it */
     uint32_t *group;
+    struct sim_peers *peers; /* caches, on the disks */
     uint64_t split_ms;
 
     bool done;

@@ -167,7 +167,7 @@ void world_close(struct world *w)
         entry_free(&w->heap[i]);
     }
     link_free(w);
-    bulk_free(w);
+    world_bulk_free(w);
     free(w->heap);
     free(w->peers);
     free(w->by_id);
@@ -371,28 +371,28 @@ static bool execute(struct world *w, uint32_t peer, const struct action *a)
 {
     switch (a->type) {
     case ACTION_SEND:
-        link_send(w, peer, a);
+        world_link_send(w, peer, a);
         break;
     case ACTION_DIAL:
-        link_dial(w, peer, a);
+        world_link_dial(w, peer, a);
         break;
     case ACTION_HANG_UP:
-        link_hang_up(w, peer, a->link);
+        world_link_hang_up(w, peer, a->link);
         break;
     case ACTION_BULK_OPEN:
-        bulk_open(w, peer, a);
+        world_bulk_open(w, peer, a);
         break;
     case ACTION_POST_RECV:
-        bulk_post(w, peer, &a->segment);
+        world_bulk_post(w, peer, &a->segment);
         break;
     case ACTION_SEND_SEG:
-        bulk_send(w, peer, &a->segment);
+        world_bulk_send(w, peer, &a->segment);
         break;
     case ACTION_SUM:
-        bulk_sum(w, peer, &a->segment);
+        world_bulk_sum(w, peer, &a->segment);
         break;
     case ACTION_CANCEL:
-        bulk_cancel(w, peer, a->stream, a->attempt);
+        world_bulk_cancel(w, peer, a->stream, a->attempt);
         break;
     case ACTION_SAVE:
         return save(w, peer, a);

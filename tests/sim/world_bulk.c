@@ -330,7 +330,7 @@ static void pump_bulk(struct world *w, struct bulk *k)
 
 /* ---- actions ---------------------------------------------------------- */
 
-void bulk_open(struct world *w, uint32_t peer, const struct action *a)
+void world_bulk_open(struct world *w, uint32_t peer, const struct action *a)
 {
     uint32_t to = world_find(w, &a->peer);
     struct bulk *k;
@@ -354,7 +354,7 @@ void bulk_open(struct world *w, uint32_t peer, const struct action *a)
                           .ptr = k});
 }
 
-void bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
+void world_bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
 {
     struct world_peer *p = &w->peers[peer];
     uint32_t from = world_find(w, &seg->peer);
@@ -380,7 +380,7 @@ void bulk_post(struct world *w, uint32_t peer, const struct segment *seg)
 }
 
 /* Without a connection it waits for one: either end may open it. */
-void bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
+void world_bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
 {
     uint32_t to = world_find(w, &seg->peer);
     struct frame_queue *q;
@@ -406,7 +406,7 @@ void bulk_send(struct world *w, uint32_t peer, const struct segment *seg)
     pump_sender(w, c);
 }
 
-void bulk_sum(struct world *w, uint32_t peer, const struct segment *seg)
+void world_bulk_sum(struct world *w, uint32_t peer, const struct segment *seg)
 {
     struct segment s = *seg;
     int rc = w->calls.sum(w->calls.self, peer, &s);
@@ -457,10 +457,10 @@ static void forget_bound(struct world *w, uint32_t peer, uint32_t stream)
     }
 }
 
-void bulk_cancel(struct world *w,
-                 uint32_t peer,
-                 uint32_t stream,
-                 uint64_t attempt)
+void world_bulk_cancel(struct world *w,
+                       uint32_t peer,
+                       uint32_t stream,
+                       uint64_t attempt)
 {
     struct world_peer *p = &w->peers[peer];
 
@@ -669,7 +669,7 @@ void world_drop_bulk(struct world *w, uint32_t a, uint32_t b)
     }
 }
 
-void bulk_free(struct world *w)
+void world_bulk_free(struct world *w)
 {
     while (w->all_bulks != NULL) {
         struct bulk *k = w->all_bulks;

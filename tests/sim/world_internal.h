@@ -167,9 +167,9 @@ void world_event(struct world *w,
 void world_deliver(struct world *w, uint32_t peer, struct event *event);
 
 /* world_link.c */
-void link_dial(struct world *w, uint32_t peer, const struct action *a);
-void link_send(struct world *w, uint32_t peer, const struct action *a);
-void link_hang_up(struct world *w, uint32_t peer, uint32_t link);
+void world_link_dial(struct world *w, uint32_t peer, const struct action *a);
+void world_link_send(struct world *w, uint32_t peer, const struct action *a);
+void world_link_hang_up(struct world *w, uint32_t peer, uint32_t link);
 void link_on_entry(struct world *w, struct entry *e);
 void link_peer_died(struct world *w, uint32_t peer);
 void link_on_cut(struct world *w);
@@ -177,11 +177,14 @@ void link_on_heal(struct world *w);
 void link_free(struct world *w);
 
 /* world_bulk.c */
-void bulk_open(struct world *w, uint32_t peer, const struct action *a);
-void bulk_post(struct world *w, uint32_t peer, const struct segment *seg);
-void bulk_send(struct world *w, uint32_t peer, const struct segment *seg);
-void bulk_sum(struct world *w, uint32_t peer, const struct segment *seg);
-void bulk_cancel(struct world *w, uint32_t peer, uint32_t stream, uint64_t at);
+void world_bulk_open(struct world *w, uint32_t peer, const struct action *a);
+void world_bulk_post(struct world *w, uint32_t peer, const struct segment *seg);
+void world_bulk_send(struct world *w, uint32_t peer, const struct segment *seg);
+void world_bulk_sum(struct world *w, uint32_t peer, const struct segment *seg);
+void world_bulk_cancel(struct world *w,
+                       uint32_t peer,
+                       uint32_t stream,
+                       uint64_t at);
 void bulk_on_entry(struct world *w, struct entry *e);
 void bulk_peer_died(struct world *w, uint32_t peer);
 void bulk_on_cut(struct world *w);
@@ -190,7 +193,7 @@ void bulk_on_thaw(struct world *w, uint32_t peer);
 bool bulk_cancelled(const struct world_peer *p,
                     const struct segment *seg,
                     bool sent);
-void bulk_free(struct world *w);
+void world_bulk_free(struct world *w);
 
 /* world_trace.c */
 void trace_mix(struct world *w, uint64_t x);

@@ -18,7 +18,7 @@ static uint32_t listener(const struct world *w, const struct address *a)
                                                                      : NOBODY;
 }
 
-void link_dial(struct world *w, uint32_t peer, const struct action *a)
+void world_link_dial(struct world *w, uint32_t peer, const struct action *a)
 {
     struct dial *d = world_alloc(sizeof *d);
     uint32_t to = listener(w, &a->address);
@@ -248,7 +248,7 @@ static int side_of(struct world *w, uint32_t peer, uint32_t link)
     return -1;
 }
 
-void link_send(struct world *w, uint32_t peer, const struct action *a)
+void world_link_send(struct world *w, uint32_t peer, const struct action *a)
 {
     int side = side_of(w, peer, a->link);
     struct link *l;
@@ -288,7 +288,7 @@ void link_send(struct world *w, uint32_t peer, const struct action *a)
                                  .ptr = m});
 }
 
-void link_hang_up(struct world *w, uint32_t peer, uint32_t link)
+void world_link_hang_up(struct world *w, uint32_t peer, uint32_t link)
 {
     int side = side_of(w, peer, link);
     struct event event = {

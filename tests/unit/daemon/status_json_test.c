@@ -57,21 +57,37 @@ static json_t *object_of(const struct node_status *s,
 static void every_field_of_the_contract_is_there(void **state)
 {
     static const char *const fields[] = {
-        "version",        "peer_id",
-        "run_id",         "run_name",
-        "state",          "fork",
-        "round",          "inner_step",
-        "tokens",         "tokens_per_s",
-        "loss",           "bits_per_byte",
-        "peers_alive",    "peers_in_round",
-        "params_hash",    "replicas_equal",
-        "bytes_sent",     "bytes_received",
-        "last_round_ms",  "rounds_committed",
-        "rounds_aborted", "elements_inherited",
-        "tokens_dropped", "peers_lost",
-        "reachability",   "reason",
-        "progress",       "eta_s",
-        "caps",           "bits_per_byte_before",
+        "version",
+        "peer_id",
+        "run_id",
+        "run_name",
+        "state",
+        "fork",
+        "round",
+        "inner_step",
+        "tokens",
+        "tokens_per_s",
+        "loss",
+        "bits_per_byte",
+        "peers_alive",
+        "peers_in_round",
+        "params_hash",
+        "replicas_equal",
+        "bytes_sent",
+        "bytes_received",
+        "last_round_ms",
+        "rounds_committed",
+        "rounds_aborted",
+        "elements_inherited",
+        "tokens_dropped",
+        "peers_lost",
+        "reachability",
+        "reason",
+        "progress",
+        "eta_s",
+        "caps",
+        "bits_per_byte_before",
+        "dht",
     };
     struct node_status s = status_example();
     struct status_extra x = {.version = "1", .eta_s = -1};
@@ -194,11 +210,19 @@ static void metrics_name_figures_and_lost_peers(void **state)
 {
     struct node_status s = status_example();
     struct status_extra x = {.version = "1", .eta_s = -1};
-    char *json = status_json(&s, &x);
-    char *text = status_metrics(json);
+    char *json, *text;
 
     (void)state;
+    s.dht_contacts = 12;
+    s.dht.self_named = 3;
+    s.dht.rejected[DHT_REJECT_REPLAYED] = 5;
+    json = status_json(&s, &x);
+    text = status_metrics(json);
     assert_non_null(text);
+    assert_non_null(strstr(text, "\nloco_dht_contacts 12\n"));
+    assert_non_null(strstr(text, "\nloco_dht_self_named_total 3\n"));
+    assert_non_null(
+        strstr(text, "\nloco_dht_rejected_total{reason=\"replayed\"} 5\n"));
     assert_non_null(strstr(text, "\nloco_round 7\n"));
     assert_non_null(strstr(text, "\nloco_bits_per_byte 2.25\n"));
     assert_non_null(strstr(text, "loco_info{state=\"training\""));

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/dht.h"
+#include "p2p/dht_internal.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -41,6 +41,8 @@ static struct dht_options options(void)
     struct dht_options opt = dht_options_default();
 
     opt.table.k = 8;
+    opt.paths = 1;
+    opt.alpha = 3;
     opt.table.contacts_max = 64;
     opt.store.records_max = 32;
     opt.limiter.peers_max = 16;
@@ -524,8 +526,9 @@ static void what_does_not_fit_into_out_follows_at_once(void **state)
 }
 
 /* The first peer that was asked answers with 20 closer ones, all made up and
- * each ready to do the same: their ids begin with ever more zero bytes. */
-static void lie(struct fixture *f, int round, uint64_t *rng)
+ * each ready to do the same: their ids begin with ever more zero bytes. They
+ * live at NET.0.0.0. */
+static void lie(struct fixture *f, int round, uint8_t net, uint64_t *rng)
 {
     struct dht_send to = f->out.sends[0];
     size_t n_zero = (size_t)round * 3 / 4;
@@ -546,6 +549,8 @@ static void lie(struct fixture *f, int round, uint64_t *rng)
             nodes.contacts[c].id.b[b] = (uint8_t)rng_next(rng);
         }
         nodes.contacts[c].port = 4000;
+        nodes.contacts[c].ip[10] = nodes.contacts[c].ip[11] = 255;
+        nodes.contacts[c].ip[12] = net;
     }
     in.len = (size_t)msg_encode(&dht_nodes_schema, &nodes, bytes, MSG_MAX);
     assert_int_equal(dht_recv(&f->d, &in, &f->out), 0);
@@ -566,11 +571,164 @@ static void endless_lies_end_by_the_bound(void **state)
     (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
     for (; f->out.n_done == 0; round++) {
         assert_true(round < 40);
-        lie(f, round, &rng);
+        lie(f, round, 10, &rng);
     }
     assert_int_equal(f->out.done[0].rc, LOCO_ETIMEOUT);
     assert_int_equal(f->out.done[0].requests, 40);
     assert_int_equal(f->out.done[0].n_contacts, 8);
+    teardown(f);
+}
+
+static uint32_t sent_to(const struct fixture *f, uint8_t net)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < f->out.n_sends; i++) {
+        n += f->out.sends[i].address.ip[12] == net;
+    }
+    return n;
+}
+
+static void names_at_one_public_network_wait_for_all_others(void **state)
+{
+    struct dht_options opt = options();
+    struct peer_id target = {{0}};
+    uint64_t lookup, rng = 3;
+    struct fixture *f;
+
+    (void)state;
+    opt.alpha = 16;
+    f = setup(opt);
+    for (int i = 0; i < PEERS; i++) {
+        meet(f, i);
+    }
+    f->d.bootstrap_ms = CORE_NEVER;
+    (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
+    assert_int_equal(f->out.n_sends, 8);
+    lie(f, 20, 93, &rng); /* far closer than anybody else */
+    assert_int_equal(sent_to(f, 93), f->d.opt.table.prefix_max);
+    teardown(f);
+    /* But where nobody else is known they are asked. */
+    f = setup(opt);
+    meet(f, 0);
+    f->d.bootstrap_ms = CORE_NEVER;
+    (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
+    lie(f, 20, 93, &rng);
+    assert_int_equal(sent_to(f, 93), 7);
+    teardown(f);
+}
+
+static void an_answer_that_names_its_sender_is_refused(void **state)
+{
+    struct fixture *f = setup(options());
+    struct dht_nodes nodes = {.n_contacts = 2};
+    struct dht_find_node ask;
+    struct peer_id target = {{9}};
+    uint64_t lookup;
+    int who;
+
+    (void)state;
+    meet(f, 0);
+    meet(f, 1);
+    (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
+    who = heard(f, DHT_MSG_FIND_NODE, 0, &ask);
+    nodes.request = ask.request;
+    nodes.contacts[0] = (struct dht_contact){.id = f->peer[5].id, .port = 4005};
+    nodes.contacts[1] =
+        (struct dht_contact){.id = f->peer[who].id, .port = 4000};
+    assert_int_equal(say(f, who, DHT_MSG_NODES, &nodes), LOCO_EINVAL);
+    assert_int_equal(f->d.counts.self_named, 1);
+    assert_int_equal(f->out.n_sends, 0); /* peer 5 is not asked */
+    assert_non_null(kbucket_find(&f->d.table, &f->peer[who].id));
+    teardown(f);
+}
+
+/* Three paths, twelve contacts: nobody is asked twice, and what one path was
+ * told is asked by that path only. */
+static void paths_of_a_lookup_share_no_peer(void **state)
+{
+    struct dht_options opt = options();
+    struct peer_id target = {{9}};
+    struct peer_id seen[64];
+    uint32_t n_seen = 0;
+    struct fixture *f;
+    uint64_t lookup;
+
+    (void)state;
+    opt.paths = 3;
+    opt.alpha = 1;
+    opt.requests_max = 64;
+    f = setup(opt);
+    for (int i = 0; i < PEERS; i++) {
+        meet(f, i);
+    }
+    f->d.bootstrap_ms = CORE_NEVER;
+    (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
+    assert_int_equal(f->out.n_sends, 3); /* one a path */
+    for (uint32_t i = 0; i < 3; i++) {
+        seen[n_seen++] = f->out.sends[i].peer;
+    }
+    for (uint32_t at = 0; f->out.n_done == 0; at++) {
+        struct dht_nodes nodes = {.n_contacts = 0};
+        int who;
+
+        assert_true(at < n_seen);
+        for (who = 0; !id_eq(&f->peer[who].id, &seen[at]); who++) {
+            assert_true(who < PEERS);
+        }
+        for (uint32_t i = 0; i < f->d.opt.requests_max; i++) {
+            const struct dht_request *r = &f->d.request[i];
+
+            if (r->used && id_eq(&r->peer, &seen[at])) {
+                nodes.request = r->name;
+            }
+        }
+        assert_int_equal(say(f, who, DHT_MSG_NODES, &nodes), 0);
+        for (uint32_t i = 0; i < f->out.n_sends; i++) {
+            for (uint32_t k = 0; k < n_seen; k++) {
+                assert_false(id_eq(&seen[k], &f->out.sends[i].peer));
+            }
+            seen[n_seen++] = f->out.sends[i].peer;
+        }
+    }
+    assert_int_equal(f->out.done[0].n_contacts, 8);
+    assert_in_range(n_seen, 8, PEERS);
+    teardown(f);
+}
+
+static void what_is_refused_is_counted_by_its_reason(void **state)
+{
+    struct fixture *f = setup(options());
+    struct dht_store store = {.request = 1, .record = make_record(f, 2, 5, 6)};
+
+    (void)state;
+    (void)say(f, 2, DHT_MSG_STORE, &store);
+    assert_int_equal(f->d.counts.refused, 0);
+    store.record = make_record(f, 2, 5, 5);
+    (void)say(f, 3, DHT_MSG_STORE, &store);
+    assert_int_equal(f->d.counts.rejected[DHT_REJECT_REPLAYED], 1);
+    store.record = make_record(f, 2, 5, 7);
+    store.record.value[0] ^= 1;
+    (void)say(f, 3, DHT_MSG_STORE, &store);
+    assert_int_equal(f->d.counts.rejected[DHT_REJECT_FORGED], 1);
+    store.record = make_record(f, 2, 5, 8);
+    store.record.expiry_s = WALL_S + RECORD_LIFETIME_MAX_S + 1;
+    assert_int_equal(record_sign(&store.record, &f->signer[2]), 0);
+    (void)say(f, 2, DHT_MSG_STORE, &store);
+    assert_int_equal(f->d.counts.rejected[DHT_REJECT_FUTURE], 1);
+    store.record.expiry_s = WALL_S - 1;
+    assert_int_equal(record_sign(&store.record, &f->signer[2]), 0);
+    (void)say(f, 2, DHT_MSG_STORE, &store);
+    assert_int_equal(f->d.counts.rejected[DHT_REJECT_EXPIRED], 1);
+    for (uint8_t key = 10; key < 18; key++) {
+        store.record = make_record(f, 2, key, 1);
+        (void)say(f, 2, DHT_MSG_STORE, &store);
+    }
+    assert_int_equal(f->d.counts.rejected[DHT_REJECT_FULL], 1);
+    assert_int_equal(f->d.counts.refused, 5);
+    for (int i = 0; i < DHT_REJECT_COUNT; i++) {
+        assert_true(strcmp(dht_reject_name((enum dht_reject)i), "?") != 0);
+    }
     teardown(f);
 }
 
@@ -649,6 +807,10 @@ int main(void)
         cmocka_unit_test(lookups_and_requests_stay_within_their_bounds),
         cmocka_unit_test(what_does_not_fit_into_out_follows_at_once),
         cmocka_unit_test(endless_lies_end_by_the_bound),
+        cmocka_unit_test(names_at_one_public_network_wait_for_all_others),
+        cmocka_unit_test(an_answer_that_names_its_sender_is_refused),
+        cmocka_unit_test(paths_of_a_lookup_share_no_peer),
+        cmocka_unit_test(what_is_refused_is_counted_by_its_reason),
         cmocka_unit_test(the_oldest_contact_is_pinged_when_a_newcomer_waits),
         cmocka_unit_test(publish_refuses_what_it_cannot_keep),
     };

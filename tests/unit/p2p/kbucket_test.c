@@ -229,6 +229,73 @@ static void one_prefix_cannot_fill_a_bucket(void **state)
     free(f.memory);
 }
 
+static void one_prefix_cannot_fill_the_table(void **state)
+{
+    struct fixture f;
+    uint32_t n = 0;
+
+    (void)state;
+    setup(&f, 64, 2);
+    f.t.opt.table_prefix_max = 5;
+    for (int b = 0; b < 8; b++) { /* two a bucket would be sixteen */
+        for (uint32_t i = 0; i < 3; i++) {
+            struct peer_id id = id_make((uint8_t)(0x80 >> b), i);
+            struct address public = address_make(93, 7, 4000);
+
+            n += kbucket_seen(&f.t, &id, &public, 1) == KBUCKET_ADDED;
+        }
+    }
+    assert_int_equal(n, 5);
+    assert_int_equal(f.t.n, 5);
+    assert_int_equal(f.t.n_crowded, 19);
+    for (uint32_t i = 0; i < 6; i++) { /* private ones are exempt */
+        struct peer_id id = id_make(0x80, 100 + i);
+        struct address carrier = address_make(100, 7, 4000);
+
+        carrier.ip[13] = 64;
+        assert_int_equal(kbucket_seen(&f.t, &id, &carrier, 2), KBUCKET_ADDED);
+    }
+    free(f.memory);
+}
+
+static void one_network_alone_fills_the_table_until_others_come(void **state)
+{
+    struct fixture f;
+    uint32_t n = 0;
+
+    (void)state;
+    setup(&f, 64, 2);
+    f.t.opt.table_prefix_max = 5;
+    f.t.opt.diverse_min = 10;
+    for (uint32_t i = 0; i < K; i++) {
+        struct peer_id id = id_make(0x80, i);
+        struct address public = address_make(93, 7, 4000);
+
+        assert_int_equal(kbucket_seen(&f.t, &id, &public, i), KBUCKET_ADDED);
+    }
+    for (uint32_t i = 0; i < K; i++) { /* they take all places but two */
+        struct peer_id id = id_make(0x80, 100 + i);
+        struct address other = address_make(94, (uint8_t)i, 4000);
+
+        n += kbucket_seen(&f.t, &id, &other, 100 + i) == KBUCKET_ADDED;
+    }
+    assert_int_equal(n, K - 2);
+    assert_true(has(&f, 0x80, 0)); /* who was there first stays */
+    assert_true(has(&f, 0x80, 1));
+    assert_false(has(&f, 0x80, 2));
+    for (uint32_t i = 0; i < 4; i++) {
+        (void)see(&f, 0x40, i, 200);
+    }
+    {
+        struct peer_id id = id_make(0x80, 50);
+        struct address public = address_make(93, 7, 4000);
+
+        assert_int_equal(kbucket_seen(&f.t, &id, &public, 201),
+                         KBUCKET_REFUSED);
+    }
+    free(f.memory);
+}
+
 static void an_empty_pool_takes_from_caches_then_refuses(void **state)
 {
     struct fixture f;
@@ -365,7 +432,7 @@ static void shortlist_stays_sorted_and_never_drops_whom_it_asks(void **state)
     bool settled;
 
     (void)state;
-    shortlist_init(&s, &target);
+    shortlist_init(&s, &target, 2);
     assert_true(shortlist_add(&s, &asked, &address, 1));
     assert_false(shortlist_add(&s, &asked, &address, 1));
     assert_ptr_equal(shortlist_next(&s, 8, &settled), &s.entry[0]);
@@ -419,6 +486,8 @@ int main(void)
         cmocka_unit_test(stale_contacts_are_kept_but_not_told),
         cmocka_unit_test(closest_agrees_with_sorting_everything),
         cmocka_unit_test(one_prefix_cannot_fill_a_bucket),
+        cmocka_unit_test(one_prefix_cannot_fill_the_table),
+        cmocka_unit_test(one_network_alone_fills_the_table_until_others_come),
         cmocka_unit_test(an_empty_pool_takes_from_caches_then_refuses),
         cmocka_unit_test(counts_stay_right_under_random_use),
         cmocka_unit_test(refresh_walks_every_bucket_down_to_the_closest),

@@ -51,7 +51,7 @@ static int put(struct fixture *f, int who, uint8_t key, uint64_t sequence)
 {
     struct record r = make(f, who, key, sequence);
 
-    return store_put(&f->s, &r, &f->verifier, NOW_S);
+    return store_put(&f->s, &r, &f->verifier, NULL, NOW_S);
 }
 
 static size_t count(struct fixture *f, uint8_t key, uint64_t wall_s)
@@ -95,7 +95,8 @@ static void a_stale_sequence_does_not_replace(void **state)
     other = make(&f, 0, 1, 5);
     other.value[0] = 'x'; /* same number, other content */
     assert_int_equal(record_sign(&other, &f.signer[0]), 0);
-    assert_int_equal(store_put(&f.s, &other, &f.verifier, NOW_S), LOCO_ESTALE);
+    assert_int_equal(store_put(&f.s, &other, &f.verifier, NULL, NOW_S),
+                     LOCO_ESTALE);
     assert_int_equal(store_get(&f.s, &key, NOW_S, &f.rng, out, 2), 1);
     assert_int_equal(out[0]->value[0], 'a');
     assert_int_equal(put(&f, 0, 1, 6), 0);
@@ -114,16 +115,17 @@ static void forged_expired_and_endless_records_change_nothing(void **state)
     assert_int_equal(put(&f, 0, 1, 5), 0);
     r = make(&f, 0, 1, 9);
     r.sequence = 10; /* after signing */
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, NOW_S), LOCO_ESIG);
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, NOW_S), LOCO_ESIG);
     r = make(&f, 1, 1, 9);
     memcpy(r.publisher, f.identity[0].public, sizeof r.publisher);
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, NOW_S), LOCO_ESIG);
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, NOW_S), LOCO_ESIG);
     r = make(&f, 1, 1, 9);
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, r.expiry_s + 1),
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, r.expiry_s + 1),
                      LOCO_ESTALE);
     r.expiry_s = NOW_S + RECORD_LIFETIME_MAX_S + 1;
     assert_int_equal(record_sign(&r, &f.signer[1]), 0);
-    assert_int_equal(store_put(&f.s, &r, &f.verifier, NOW_S), LOCO_ERANGE);
+    assert_int_equal(store_put(&f.s, &r, &f.verifier, NULL, NOW_S),
+                     LOCO_ERANGE);
     assert_int_equal(f.s.n, 0); /* the clock above passed its expiry */
     free(f.memory);
 }
@@ -162,6 +164,39 @@ static void caps_hold_per_key_and_per_publisher(void **state)
     free(f.memory);
 }
 
+static void one_network_cannot_fill_a_key(void **state)
+{
+    struct store_options opt = roomy;
+    uint8_t far[16] = {[10] = 255, [11] = 255, [12] = 93};
+    uint8_t near[16] = {[10] = 255, [11] = 255, [12] = 192, [13] = 168};
+    struct fixture f;
+
+    (void)state;
+    opt.per_prefix_max = 2;
+    opt.per_key_max = 8;
+    setup(&f, opt);
+    for (int who = 0; who < 6; who++) { /* half of the key is anybody's */
+        struct record r = make(&f, who, 1, 1);
+
+        far[15] = (uint8_t)who; /* the same /24 */
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, far, NOW_S),
+                         who < 4 ? 0 : LOCO_EFULL);
+    }
+    for (int who = 6; who < 10; who++) { /* machines of one LAN are many */
+        struct record r = make(&f, who, 1, 1);
+
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, near, NOW_S), 0);
+    }
+    {
+        struct record newer = make(&f, 2, 1, 2), other = make(&f, 12, 2, 1);
+
+        assert_int_equal(store_put(&f.s, &newer, &f.verifier, far, NOW_S), 0);
+        assert_int_equal(store_put(&f.s, &other, &f.verifier, far, NOW_S), 0);
+    }
+    assert_int_equal(count(&f, 1, NOW_S), 8);
+    free(f.memory);
+}
+
 static void a_full_store_keeps_the_keys_closest_to_it(void **state)
 {
     struct store_options opt = {
@@ -180,6 +215,43 @@ static void a_full_store_keeps_the_keys_closest_to_it(void **state)
     assert_int_equal(count(&f, 13, NOW_S), 0);
     assert_int_equal(count(&f, 5, NOW_S), 1);
     assert_int_equal(f.s.n, 4);
+    free(f.memory);
+}
+
+static void one_network_pushes_out_nobody_else(void **state)
+{
+    struct store_options opt = roomy;
+    uint8_t far[16] = {[10] = 255, [11] = 255, [12] = 93};
+    uint8_t other[16] = {[10] = 255, [11] = 255, [12] = 94};
+    struct fixture f;
+
+    (void)state;
+    opt.per_prefix_max = 16; /* of 32 a network's share is 2 */
+    setup(&f, opt);
+    for (uint8_t k = 0; k < 10; k++) { /* other networks, one record each */
+        struct record r = make(&f, k, (uint8_t)(0x80 + k), 1);
+
+        other[14] = k;
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, other, NOW_S), 0);
+    }
+    for (int k = 0; k < 100; k++) { /* one that makes up keys */
+        struct record r = make(&f, k % 20, (uint8_t)(1 + k / 20), 1);
+
+        r.key.b[1] = (uint8_t)k;
+        assert_int_equal(record_sign(&r, &f.signer[k % 20]), 0);
+        (void)store_put(&f.s, &r, &f.verifier, far, NOW_S);
+    }
+    assert_int_equal(f.s.n, 32);
+    for (uint8_t k = 0; k < 10; k++) {
+        assert_int_equal(count(&f, (uint8_t)(0x80 + k), NOW_S), 1);
+    }
+    for (uint8_t k = 10; k < 20; k++) { /* and more of others still fit */
+        struct record r = make(&f, k, (uint8_t)(0x80 + k), 1);
+
+        other[14] = k;
+        assert_int_equal(store_put(&f.s, &r, &f.verifier, other, NOW_S), 0);
+        assert_int_equal(count(&f, (uint8_t)(0x80 + k), NOW_S), 1);
+    }
     free(f.memory);
 }
 
@@ -213,7 +285,9 @@ int main(void)
         cmocka_unit_test(forged_expired_and_endless_records_change_nothing),
         cmocka_unit_test(records_leave_at_their_expiry),
         cmocka_unit_test(caps_hold_per_key_and_per_publisher),
+        cmocka_unit_test(one_network_cannot_fill_a_key),
         cmocka_unit_test(a_full_store_keeps_the_keys_closest_to_it),
+        cmocka_unit_test(one_network_pushes_out_nobody_else),
         cmocka_unit_test(many_records_of_a_key_are_all_drawn_in_time),
     };
 

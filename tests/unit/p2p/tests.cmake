@@ -1,5 +1,6 @@
 loco_unit(p2p noise loco_p2p)
 loco_unit(p2p kbucket loco_p2p)
+loco_unit(p2p peers loco_p2p)
 loco_unit(p2p store loco_p2p)
 loco_unit(p2p dht loco_p2p)
 loco_unit(p2p dht_net loco_p2p)

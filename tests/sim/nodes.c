@@ -1,4 +1,4 @@
-/* sim.c - see sim.h. */
+/* nodes.c - one run of whole nodes under a fault of scenarios.c; see sim.h. */
 #include "tests/sim/sim.h"
 
 #include <inttypes.h>
@@ -69,6 +69,8 @@ void sim_start(struct sim *s, uint32_t peer)
     }
     bootstrap(s, peer, &o);
     o.record = world_record(s->world, peer, &o.record_len);
+    o.peers_len = s->peers[peer].len;
+    o.peers = o.peers_len > 0 ? s->peers[peer].bytes : NULL;
     rc = node_open(&s->nodes[peer], &o, world_now(s->world));
     if (rc != 0) {
         check_fail(s->check, "E: node_open of peer %u: %s", peer,
@@ -197,6 +199,10 @@ static void on_local(void *self,
 {
     struct sim *s = self;
 
+    if (action->type == ACTION_PEERS) {
+        s->peers[peer].len = action->len;
+        memcpy(s->peers[peer].bytes, out->bytes + action->bytes, action->len);
+    }
     local_action(s->local, peer, action, out);
 }
 
@@ -293,12 +299,6 @@ static const struct scenario *find_scenario(const char *name)
     return NULL;
 }
 
-const char *sim_scenario_name(unsigned k, const char **help)
-{
-    *help = scenarios[k].help;
-    return scenarios[k].name;
-}
-
 /* Where the type has no blocks, small ones of the ring's; in a butterfly those
  * in which it sums. */
 static uint32_t block_of(const struct codec *codec, enum exchange_kind exchange)
@@ -360,7 +360,27 @@ static void set_defaults(struct sim *s,
     s->limit_ms = 240000 + s->rounds * 10000;
 }
 
-static int make(struct sim *s, const struct scenario *sc)
+static int settings(struct sim *s, struct sim_result *result)
+{
+    struct world_options *w = &s->world_opt;
+    struct local_options *l = &s->local_opt;
+    const struct sim_setting table[] = {
+        {"link.latency_min_ms", "", 0, 10000, .u32 = &w->latency_min_ms},
+        {"link.latency_max_ms", "", 0, 10000, .u32 = &w->latency_max_ms},
+        {"link.jitter_ms", "", 0, 10000, .u32 = &w->jitter_ms},
+        {"link.bytes_per_s", "", 1000, 1e11, .u64 = &w->bytes_per_s},
+        {"inner.step_ms", "", 1, 1e6, .u32 = &l->step_ms},
+        {"sync.period", "", 1, 1e4, .u32 = &l->period},
+        {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
+        {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
+        {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},
+    };
+
+    return sim_settings(&s->opt, table, sizeof table / sizeof table[0], result);
+}
+
+static int
+make(struct sim *s, const struct scenario *sc, struct sim_result *result)
 {
     const struct codec *codec =
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
@@ -376,6 +396,9 @@ static int make(struct sim *s, const struct scenario *sc)
     if (codec == NULL ||
         (s->opt.exchange != NULL && strcmp(s->opt.exchange, "ring") != 0 &&
          strcmp(s->opt.exchange, "butterfly") != 0)) {
+        (void)snprintf(result->violation, sizeof result->violation,
+                       "--wire wants fp32, bf16, fp16, int8 or e3m0, "
+                       "--exchange ring or butterfly");
         return LOCO_EINVAL;
     }
     if (s->opt.exchange == NULL ? !codec_adds(codec)
@@ -387,6 +410,7 @@ static int make(struct sim *s, const struct scenario *sc)
     }
     s->nodes = world_alloc(s->n * sizeof(struct node *));
     s->lives = world_alloc(s->n * sizeof *s->lives);
+    s->peers = world_alloc(s->n * sizeof *s->peers);
     s->group = world_alloc(s->n * sizeof *s->group);
     for (uint32_t i = 0; i < sizeof s->manifest; i++) {
         s->manifest[i] = (uint8_t)rng_next(&rng);
@@ -395,6 +419,10 @@ static int make(struct sim *s, const struct scenario *sc)
     set_defaults(s, codec, exchange);
     if (sc->options != NULL) {
         sc->options(s);
+    }
+    rc = settings(s, result);
+    if (rc != 0) {
+        return rc;
     }
     rc = world_open(&s->world, &s->world_opt, &wc);
     co = (struct check_options){.world = s->world,
@@ -442,35 +470,55 @@ static void poll_call(void *data, uint64_t arg)
     world_call(s->world, world_now(s->world) + POLL_MS, poll_call, s, 0);
 }
 
-static void collect(struct sim *s, struct sim_result *r)
-{
-    const struct world_stats *stats = world_stats(s->world);
-    struct node_status status;
+/* Summed over the live peers; *detected_ms: the slowest detection of a loss. */
+struct totals {
+    uint64_t rounds, aborted, malformed, inherited;
+    uint32_t detected_ms;
+};
 
-    r->trace_hash = world_trace_hash(s->world);
-    r->invariants_checked = check_count(s->check);
-    r->commits = check_commits(s->check);
-    r->virtual_ms = world_now(s->world) - SIM_START_MS;
-    r->steps = stats->steps;
-    r->messages = stats->messages;
-    r->segments = stats->segments;
-    r->bytes = stats->bytes;
-    r->at = s->at;
+static struct totals totals_of(struct sim *s)
+{
+    struct node_status status;
+    struct totals t = {0};
+
     for (uint32_t q = 0; q < s->n; q++) {
         if (!world_alive(s->world, q)) {
             continue;
         }
         node_status(s->nodes[q], &status);
-        r->rounds = status.round > r->rounds ? status.round : r->rounds;
-        r->aborted += status.rounds_aborted;
-        r->malformed += status.malformed;
-        r->inherited += status.elements_inherited;
+        t.rounds = status.round > t.rounds ? status.round : t.rounds;
+        t.aborted += status.rounds_aborted;
+        t.malformed += status.malformed;
+        t.inherited += status.elements_inherited;
         for (uint32_t k = 0; k < status.n_lost && k < NODE_LOST_MAX; k++) {
-            if (status.lost[k].detected_ms > r->detected_ms_max) {
-                r->detected_ms_max = status.lost[k].detected_ms;
+            if (status.lost[k].detected_ms > t.detected_ms) {
+                t.detected_ms = status.lost[k].detected_ms;
             }
         }
     }
+    return t;
+}
+
+static void collect(struct sim *s, struct sim_result *r)
+{
+    const struct world_stats *stats = world_stats(s->world);
+    struct totals t = totals_of(s);
+
+    r->trace_hash = world_trace_hash(s->world);
+    r->invariants_checked = check_count(s->check);
+    r->at = s->at;
+    sim_figure(r, "rounds", (double)t.rounds, SIM_MIN);
+    sim_figure(r, "commits", (double)check_commits(s->check), SIM_SUM);
+    sim_figure(r, "inherited", (double)t.inherited, SIM_SUM);
+    sim_figure(r, "aborted", (double)t.aborted, SIM_SUM);
+    sim_figure(r, "virtual_ms", (double)(world_now(s->world) - SIM_START_MS),
+               SIM_SUM);
+    sim_figure(r, "steps", (double)stats->steps, SIM_SUM);
+    sim_figure(r, "messages", (double)stats->messages, SIM_SUM);
+    sim_figure(r, "segments", (double)stats->segments, SIM_SUM);
+    sim_figure(r, "detected_ms_max", t.detected_ms, SIM_MAX);
+    sim_figure(r, "malformed", (double)t.malformed, SIM_SUM);
+    sim_figure(r, "at", (double)s->at, SIM_MAX);
 }
 
 static void print_peers(struct sim *s)
@@ -572,6 +620,7 @@ static void destroy(struct sim *s)
     free(s->nodes);
     free(s->lives);
     free(s->group);
+    free(s->peers);
     free(s);
 }
 
@@ -605,7 +654,7 @@ static int run_once(const struct sim_options *opt,
     s->rounds = opt->rounds > 0 ? opt->rounds : sc->rounds;
     s->rng = opt->seed ^ 0x73696d;
     s->victim = (uint32_t)(opt->seed % s->n);
-    rc = make(s, sc);
+    rc = make(s, sc, result);
     if (rc == 0) {
         if (sc->setup != NULL && !base) {
             sc->setup(s);
@@ -629,13 +678,15 @@ static int run_once(const struct sim_options *opt,
     return rc;
 }
 
-int sim_run(const struct sim_options *opt, struct sim_result *result)
+int sim_nodes_run(const struct sim_options *opt, struct sim_result *result)
 {
     const struct scenario *sc = find_scenario(opt->scenario);
     struct sim_result before = {0};
     int rc;
 
     if (sc == NULL || opt->peers > 4096) {
+        (void)snprintf(result->violation, sizeof result->violation,
+                       "at most 4096 peers");
         return LOCO_EINVAL;
     }
     if (sc->needs_base && opt->at == 0) {

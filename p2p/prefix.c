@@ -1,0 +1,33 @@
+/* prefix.c - see prefix.h. */
+#include "p2p/prefix.h"
+
+#include <string.h>
+
+static bool is_v4(const uint8_t ip[16])
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
+
+    return memcmp(ip, mapped, sizeof mapped) == 0;
+}
+
+bool prefix_is_private(const uint8_t ip[16])
+{
+    static const uint8_t loopback6[16] = {[15] = 1};
+
+    if (is_v4(ip)) {
+        return ip[12] == 10 || ip[12] == 127 ||
+               (ip[12] == 172 && (ip[13] & 0xF0) == 16) ||
+               (ip[12] == 192 && ip[13] == 168) ||
+               (ip[12] == 169 && ip[13] == 254) ||
+               (ip[12] == 100 && (ip[13] & 0xC0) == 64);
+    }
+    return (ip[0] & 0xFE) == 0xFC ||
+           (ip[0] == 0xFE && (ip[1] & 0xC0) == 0x80) ||
+           memcmp(ip, loopback6, sizeof loopback6) == 0;
+}
+
+bool prefix_eq(const uint8_t a[16], const uint8_t b[16])
+{
+    /* /24 of a mapped IPv4 address are the first 15 bytes, /48 are 6. */
+    return memcmp(a, b, is_v4(a) ? 15 : 6) == 0;
+}
