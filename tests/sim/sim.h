@@ -29,13 +29,13 @@ struct sim_options {
     uint32_t peers;  /* 0: the scenario's */
     uint64_t rounds; /* whole nodes; 0: the scenario's */
     uint64_t seed;
-    uint64_t at;        /* kill-each and its like: the victim's action; 0: drawn
-                           from the seed */
-    const char *wire;   /* whole nodes: codec; NULL: bf16 */
-    const char *exchange; /* whole nodes: "ring" or "butterfly"; NULL: ring
-                             where the wire can be summed */
-    bool print_trace;   /* every event, to stderr */
-    bool quiet_failure; /* do not print the last lines on a violation */
+    uint64_t at;      /* kill-each and its like: the victim's action; 0: drawn
+                         from the seed */
+    const char *wire; /* whole nodes: codec; NULL: bf16 */
+    const char *exchange;   /* whole nodes: "ring" or "butterfly"; NULL: ring
+                               where the wire can be summed */
+    bool print_trace;       /* every event, to stderr */
+    bool quiet_failure;     /* do not print the last lines on a violation */
     const char *const *set; /* "path=value", see sim_settings() */
     size_t n_set;
     /* Now and then, with the part that is done, 0..1; may be NULL. */
