@@ -85,6 +85,7 @@ int cli_config_show(const struct cli_call *call);
 int cli_config_sources(const struct cli_call *call);
 int cli_config_validate(const struct cli_call *call);
 int cli_data_pack(const struct cli_call *call);
+int cli_doctor(const struct cli_call *call);
 int cli_drain(const struct cli_call *call);
 int cli_eval(const struct cli_call *call);
 int cli_export(const struct cli_call *call);

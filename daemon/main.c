@@ -47,7 +47,8 @@ struct daemon {
     struct identity identity;
     struct signer signer;
     struct hash32 run_id;
-    char data_dir[FILE_PATH_MAX]; /* where run.yaml is */
+    char data_dir[FILE_PATH_MAX];   /* where run.yaml is */
+    char listen[URI_HOST_MAX + 16]; /* as bound */
     uint8_t *manifest;
     size_t manifest_len;
     uint8_t *record;
@@ -352,6 +353,8 @@ static int listen_on(struct daemon *d, uint16_t *bound)
                       rv > -30000 ? uv_strerror(rv) : loco_strerror(rv));
         return LOCO_EXIT_NETWORK;
     }
+    h.port = *bound;
+    (void)uri_host_format(&h, d->listen, sizeof d->listen);
     return 0;
 }
 
@@ -411,6 +414,7 @@ static void on_publish(uv_timer_t *timer)
         .run_id = d->run_id,
         .run_name = run == NULL ? NULL : run->name,
         .reachability = "unknown",
+        .listen = d->listen,
         .stop_tokens = run == NULL ? 0 : run->stop.tokens,
         .cap_threads = d->config.threads,
         .cap_rounds = d->config.rounds,

@@ -187,6 +187,8 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(
         o, "reachability",
         json_string(x->reachability == NULL ? "unknown" : x->reachability));
+    json_object_set_new(o, "listen",
+                        x->listen == NULL ? json_null() : safe_text(x->listen));
     json_object_set_new(o, "reason", safe_text(s->reason));
 }
 

@@ -4,6 +4,7 @@ if(LOCO_NETWORK)
   loco_unit(daemon config loco_daemon)
   loco_unit(daemon status_json loco_daemon)
   loco_unit(daemon control loco_daemon)
+  loco_unit(daemon doctor loco_doctor)
   loco_unit(daemon bench loco_bench)
   loco_unit(daemon model loco_model PkgConfig::JANSSON)
   target_sources(test_daemon_model PRIVATE
