@@ -94,6 +94,8 @@ int cli_keys(const struct cli_call *call);
 int cli_pause(const struct cli_call *call);
 int cli_quickstart(const struct cli_call *call);
 int cli_resume(const struct cli_call *call);
+int cli_rounds(const struct cli_call *call);
+int cli_rounds_explain(const struct cli_call *call);
 int cli_run_create(const struct cli_call *call);
 int cli_run_show(const struct cli_call *call);
 int cli_run_sign(const struct cli_call *call);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include "daemon/control.h"
 #include "daemon/machine.h"
 #include "daemon/node.h"
+#include "daemon/rounds_json.h"
 #include "daemon/run_yaml.h"
 #include "daemon/state_dir.h"
 #include "daemon/status_json.h"
@@ -35,7 +37,9 @@
 #include "train/file.h"
 
 #define PUBLISH_MS 250
-#define RULES_MAX  256
+/* Attempts at rounds that can be asked for: about 4.5 KB each, twice. */
+#define TIMELINE_ROWS 256
+#define RULES_MAX     256
 
 struct daemon {
     struct config config;
@@ -65,6 +69,9 @@ struct daemon {
     struct shell *shell;
     struct control *control;
     struct status_eta eta;
+    pthread_mutex_t shown_lock; /* of the copy that the HTTP thread reads */
+    struct timeline shown;
+    void *shown_memory;
     unsigned n_open; /* machine and shell, while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
 };
@@ -375,6 +382,7 @@ static int open_node(struct daemon *d, uint16_t port)
     o->record = d->record;
     o->record_len = d->record_len;
     o->time_scale = time_scale();
+    o->timeline = TIMELINE_ROWS;
     if (uv_random(NULL, NULL, &o->seed, sizeof o->seed, 0, NULL) != 0) {
         return complain(LOCO_EXIT_FAILURE, "this machine has no randomness");
     }
@@ -402,6 +410,27 @@ static void on_command(void *data, enum control_command command)
     (void)shell_post(d->shell, &ev);
 }
 
+/* HTTP thread. */
+static char *on_rounds(void *data, uint64_t round)
+{
+    struct daemon *d = data;
+    char *json;
+
+    (void)pthread_mutex_lock(&d->shown_lock);
+    json = rounds_json(&d->shown, round, shell_now_ms());
+    (void)pthread_mutex_unlock(&d->shown_lock);
+    return json;
+}
+
+/* A reader that is at it does not hold up the loop: it gets the next copy. */
+static void show_rounds(struct daemon *d)
+{
+    if (pthread_mutex_trylock(&d->shown_lock) == 0) {
+        timeline_copy(&d->shown, node_timeline(d->node));
+        (void)pthread_mutex_unlock(&d->shown_lock);
+    }
+}
+
 static void on_publish(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
@@ -427,6 +456,7 @@ static void on_publish(uv_timer_t *timer)
     x.bytes_received = net.bytes_received;
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
+    show_rounds(d);
     json = status_json(&s, &x);
     if (json != NULL) {
         control_publish(d->control, json);
@@ -439,12 +469,19 @@ static int open_control(struct daemon *d)
         line[CONTROL_ADDRESS_MAX + 2];
     int n, rv;
 
+    d->shown_memory = malloc(timeline_bytes(TIMELINE_ROWS));
+    if (d->shown_memory == NULL) {
+        return complain(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    timeline_init(&d->shown, d->shown_memory, TIMELINE_ROWS);
+    (void)pthread_mutex_init(&d->shown_lock, NULL);
     rv = control_open(&d->control, d->config.control, on_command, d, d->errmsg);
     if (rv != 0) {
         return complain(rv == LOCO_EINVAL ? LOCO_EXIT_CONFIG
                                           : LOCO_EXIT_NETWORK,
                         d->errmsg);
     }
+    control_serve_rounds(d->control, on_rounds);
     n = snprintf(line, sizeof line, "%s\n", control_address(d->control));
     if (state_path(d, STATE_DIR_CONTROL, path) != 0 ||
         file_write_whole(path, line, (size_t)n, errmsg) != 0) {
@@ -644,6 +681,7 @@ int main(int argc, char **argv)
         close_all(d);
     }
     identity_wipe(&d->identity);
+    free(d->shown_memory);
     free(d->record);
     free(d->manifest);
     free(d);

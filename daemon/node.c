@@ -32,7 +32,7 @@ size_t node_bytes(void)
     struct dht_options opt = dht_options_default();
 
     return sizeof(struct node) + message_struct_max() + dht_bytes(&opt) +
-           MANIFEST_BYTES_MAX;
+           MANIFEST_BYTES_MAX + timeline_bytes(NODE_TIMELINE_MIN);
 }
 
 static struct node_timing timing_of(const struct node_options *opt)
@@ -150,6 +150,7 @@ int node_open(struct node **node,
     }
     open_cores(n);
     rv = node_dht_open(n);
+    rv = rv == 0 ? node_timeline_open(n) : rv;
     rv = rv == 0 ? open_record(n) : rv;
     if (rv != 0) {
         node_close(n);
@@ -168,6 +169,7 @@ void node_close(struct node *n)
     if (n == NULL) {
         return;
     }
+    free(n->timeline_memory);
     free(n->dht_memory);
     free(n->manifest);
     free(n->scratch);
@@ -399,6 +401,7 @@ static void on_seg_done(struct node *n, const struct event *ev)
         members_alive(&n->members, &ev->segment.peer, n->now);
     }
     if (ev->segment.stream == STREAM_RING) {
+        node_timeline_segment(n, ev);
         round_seg_done(&n->round, ev, n->out);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->out);
@@ -493,6 +496,7 @@ static void ask_for_change(struct node *n)
         out_log(n->out, LOG_WARN, "round %llu: %s; asking for a new view",
                 (unsigned long long)n->round.round, n->round.why);
     }
+    node_timeline_trouble(n, n->round.why);
     ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
 }
 
@@ -578,6 +582,7 @@ void node_step(void *node, const struct event *event, struct out *out)
         break;
     }
     advance(n);
+    node_timeline_note(n);
     transfer_tick(&n->transfer, n->now, out);
     node_dht_advance(n);
     beat = node_heartbeat(n);

@@ -23,6 +23,7 @@ from e2e_registry import TESTS, Skipped, test  # noqa: E402
 from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, wait_for)
 import doctor_tests  # noqa: E402, F401 registers its tests
+import rounds_tests  # noqa: E402, F401
 
 FREEZE_S = 20
 SKIPPED = 77  # exit code of one test

@@ -503,6 +503,30 @@ static void check_quiet(struct sim *s)
     }
 }
 
+/* With one victim it alone can be known to be why an attempt failed. (What it
+ * says itself of the others after a freeze is another matter.) */
+static void check_blame(struct sim *s)
+{
+    const struct peer_id *victim = &world_identity(s->world, s->victim)->id;
+    const struct timeline_attempt *a;
+
+    for (uint32_t q = 0; q < s->n && s->at > 0; q++) {
+        for (uint32_t back = 0;
+             q != s->victim && world_alive(s->world, q) &&
+             (a = timeline_at(node_timeline(s->nodes[q]), back)) != NULL;
+             back++) {
+            const struct peer_id *who = &a->member[a->culprit].id;
+
+            if (a->guilt >= TIMELINE_LEFT && !id_eq(who, victim)) {
+                check_fail(s->check,
+                           "T: peer %u blames peer %u for round %" PRIu64, q,
+                           world_find(s->world, who), a->round);
+                return;
+            }
+        }
+    }
+}
+
 static void destroy(struct sim *s)
 {
     for (uint32_t i = 0; i < s->n && s->nodes != NULL; i++) {
@@ -558,6 +582,7 @@ static int run_once(const struct sim_options *opt,
         run(s);
         check_spins(s);
         check_quiet(s);
+        check_blame(s);
         collect(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;
