@@ -306,6 +306,8 @@ static int open_machine(struct daemon *d)
         .reference = getenv("LOCO_REFERENCE_KERNELS") != NULL,
         .time_scale = time_scale(),
         .encryption = d->config.encryption,
+        .upload_bytes_per_s = d->config.upload_bytes_per_s,
+        .download_bytes_per_s = d->config.download_bytes_per_s,
     };
 
     (void)backend_dtype_named(d->config.dtype, &mo.dtype); /* checked */
@@ -328,6 +330,8 @@ static int open_shell(struct daemon *d)
     so.handshake_ms *= scale;
     so.linger_ms *= scale;
     so.unposted_ms *= scale;
+    so.upload_bytes_per_s = d->config.upload_bytes_per_s;
+    so.download_bytes_per_s = d->config.download_bytes_per_s;
     so.plain_bulk = !d->config.encryption; /* machine_config.c checks the run */
     d->core = (struct core){
         .self = d->node,
@@ -447,6 +451,8 @@ static void on_publish(uv_timer_t *timer)
         .stop_tokens = run == NULL ? 0 : run->stop.tokens,
         .cap_threads = d->config.threads,
         .cap_rounds = d->config.rounds,
+        .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
+        .cap_download_bytes_per_s = d->config.download_bytes_per_s,
     };
     char *json;
 

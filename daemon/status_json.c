@@ -125,14 +125,21 @@ static json_t *lost_list(const struct node_status *s)
     return list;
 }
 
+static json_t *cap(uint64_t value)
+{
+    return value == 0 ? json_null() : count(value);
+}
+
 static json_t *caps_object(const struct status_extra *x)
 {
     json_t *caps = json_object();
 
     json_object_set_new(caps, "threads", count(x->cap_threads));
-    json_object_set_new(caps, "rounds",
-                        x->cap_rounds == 0 ? json_null()
-                                           : count(x->cap_rounds));
+    json_object_set_new(caps, "rounds", cap(x->cap_rounds));
+    json_object_set_new(caps, "upload_bytes_per_s",
+                        cap(x->cap_upload_bytes_per_s));
+    json_object_set_new(caps, "download_bytes_per_s",
+                        cap(x->cap_download_bytes_per_s));
     return caps;
 }
 

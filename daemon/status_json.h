@@ -31,7 +31,8 @@ struct status_extra {
     uint64_t stop_tokens;                /* of the run; 0: no limit */
     double eta_s; /* from status_eta; negative: unknown */
     uint64_t cap_threads;
-    uint64_t cap_rounds; /* 0: none */
+    uint64_t cap_rounds; /* 0: none, also below */
+    uint64_t cap_upload_bytes_per_s, cap_download_bytes_per_s;
 };
 
 /* Where the estimate of the time left begins. All zero at first. */

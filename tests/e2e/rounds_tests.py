@@ -91,3 +91,63 @@ def killed():
         # And the round went on without it.
         ahead = rest[0].status()["round"] + 2
         rest[0].wait_round(ahead)
+
+
+UPLOAD = 40_000  # bytes a second: above the floor of the run, 32 KiB
+PIECE = 4096  # at most, with that cap: the burst, too
+
+
+@test("an upload cap holds in every round, by the daemon's own times", 240)
+def upload_cap():
+    with Swarm(peers=2, rounds=3) as s:
+        s.start("--upload-bytes-per-s", str(UPLOAD))
+        s.wait_finished()
+        for peer in s.peers:
+            done = [r for r in rounds(peer) if r["outcome"] == "committed"]
+            check(len(done) == 3, f"rounds: {done}")
+            for r in done:
+                least_ms = (r["bytes_sent"] - 2 * PIECE) * 1000 / UPLOAD
+                check(r["bytes_sent"] > 10 * PIECE, "too little was sent")
+                check(r["phase_ms"]["reduce"] >= least_ms - 2,
+                      f"{r['bytes_sent']} bytes in {r['phase_ms']['reduce']} "
+                      f"ms, at least {least_ms} ms with the cap")
+            check(peer.status()["caps"]["upload_bytes_per_s"] == UPLOAD,
+                  "the status does not show the cap")
+
+
+@test("a cap below the floor of the run is exit code 3 and says which", 60)
+def cap_too_low():
+    with Swarm(peers=1) as s:
+        peer = s.peer().start("--run", s.yaml, "--download-bytes-per-s",
+                              "1000")
+        peer.wait_exit(3)
+        check("download_bytes_per_s is 1000, but in this run a peer below "
+              "32768 bytes a second" in peer.log(), peer.log())
+
+
+@test("a member killed in the ring is named with the segment it stopped at",
+      240)
+def killed_in_the_ring():
+    with Swarm(peers=3, rounds=100000) as s:
+        s.start("--upload-bytes-per-s", str(UPLOAD))
+        s.wait_training()
+        victim, rest = s.peers[1], [s.peers[0], s.peers[2]]
+        # With the cap a ring takes two seconds.
+        at = wait_for(lambda: [
+            r for r in rounds(victim) if r["outcome"] == "running"
+            and r["phase_ms"]["reduce"] is not None
+            and r["phase_ms"]["hash"] is None], "a ring runs")[0]
+        victim.kill()
+        who = victim.peer_id()
+        for peer in rest:
+            entry = wait_for(lambda p=peer: [
+                r for r in blamed(p, who["peer_id"])
+                if r["round"] == at["round"]], "the killed peer is blamed")[0]
+            check(entry["outcome"] == "aborted", f"outcome: {entry}")
+            check(f"peer {who['short']} stopped " in entry["reason"]
+                  and " at segment " in entry["reason"],
+                  f"reason: {entry['reason']}")
+            check(entry["culprit"]["segment"] < entry["culprit"]["segments"],
+                  f"segments: {entry['culprit']}")
+            check(f"round {at['round']} aborted in" in peer.log(whole=True),
+                  "no line in the log")
