@@ -124,6 +124,7 @@ struct fact_daemon {
     char peer_id[ID_HEX_MAX], run_id[ID_HEX_MAX];
     char listen[DOCTOR_PATH_MAX]; /* "HOST:PORT"; empty: it does not say */
     uint32_t peers_alive;
+    uint64_t best_in_bytes_per_s, best_out_bytes_per_s; /* 0: not known */
 };
 
 struct fact_port {

@@ -329,6 +329,30 @@ static void bandwidth_measured(const struct doctor_facts *f,
     }
 }
 
+/* What the daemon learnt from its rounds. */
+static void bandwidth_of_daemon(const struct doctor_facts *f,
+                                struct doctor_line *l)
+{
+    uint64_t in = f->daemon.best_in_bytes_per_s;
+    uint64_t out = f->daemon.best_out_bytes_per_s;
+    uint64_t floor = f->manifest.floor_bytes_per_s;
+    char a[DOCTOR_BYTES_MAX], b[DOCTOR_BYTES_MAX], c[DOCTOR_BYTES_MAX];
+
+    doctor_say(l, DOCTOR_OK,
+               "in the rounds so far the daemon received at up to %s/s and "
+               "sent at up to %s/s",
+               in == 0 ? "?" : doctor_bytes(in, a),
+               out == 0 ? "?" : doctor_bytes(out, b));
+    if ((in != 0 && in < floor) || (out != 0 && out < floor)) {
+        l->level = DOCTOR_WARNING;
+        doctor_fix(l,
+                   "The run counts a peer below %s/s as gone: stop other "
+                   "transfers, or raise upload_bytes_per_s and "
+                   "download_bytes_per_s.",
+                   doctor_bytes(floor, c));
+    }
+}
+
 void doctor_judge_bandwidth(const struct doctor_facts *f, struct doctor_line *l)
 {
     const struct fact_host *failed = NULL;
@@ -352,6 +376,11 @@ void doctor_judge_bandwidth(const struct doctor_facts *f, struct doctor_line *l)
                    loco_strerror(failed->contact.transfer_rc));
         doctor_fix(l, "It may still be fetching the data itself: try again, or "
                       "name another peer of the run.");
+        return;
+    }
+    if (f->daemon.state == FACT_FOUND &&
+        (f->daemon.best_in_bytes_per_s | f->daemon.best_out_bytes_per_s) != 0) {
+        bandwidth_of_daemon(f, l);
         return;
     }
     doctor_say(l, DOCTOR_UNCHECKED, "nothing is sent without being asked to");

@@ -145,6 +145,24 @@ static void copy_text(char *to, size_t size, const json_t *o, const char *key)
     (void)snprintf(to, size, "%s", text == NULL ? "" : text);
 }
 
+/* The fastest edges of the daemon's bandwidth map. */
+static void take_rates(struct fact_daemon *d, const json_t *o)
+{
+    const json_t *list = json_object_get(o, "bandwidth");
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *e = json_array_get(list, i);
+        const char *to = json_string_value(json_object_get(e, "to"));
+        uint64_t rate =
+            (uint64_t)json_integer_value(json_object_get(e, "bytes_per_s"));
+        uint64_t *best = to != NULL && strcmp(to, d->peer_id) == 0
+                             ? &d->best_in_bytes_per_s
+                             : &d->best_out_bytes_per_s;
+
+        *best = rate > *best ? rate : *best;
+    }
+}
+
 void probe_daemon(const struct doctor_options *opt, void *fact)
 {
     struct fact_daemon *d = fact;
@@ -174,6 +192,7 @@ void probe_daemon(const struct doctor_options *opt, void *fact)
     d->peers_alive =
         (uint32_t)json_integer_value(json_object_get(o, "peers_alive"));
     copy_text(d->listen, sizeof d->listen, o, "listen");
+    take_rates(d, o);
     json_decref(o);
 }
 

@@ -40,6 +40,8 @@
 /* Attempts at rounds that can be asked for: about 4.5 KB each, twice. */
 #define TIMELINE_ROWS 256
 #define RULES_MAX     256
+/* A view of 64 has 4032 directed edges; 100 bytes each. */
+#define MAP_EDGES 8192
 
 struct daemon {
     struct config config;
@@ -387,6 +389,7 @@ static int open_node(struct daemon *d, uint16_t port)
     o->record_len = d->record_len;
     o->time_scale = time_scale();
     o->timeline = TIMELINE_ROWS;
+    o->edges = MAP_EDGES;
     if (uv_random(NULL, NULL, &o->seed, sizeof o->seed, 0, NULL) != 0) {
         return complain(LOCO_EXIT_FAILURE, "this machine has no randomness");
     }
@@ -462,6 +465,7 @@ static void on_publish(uv_timer_t *timer)
     x.bytes_received = net.bytes_received;
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
+    status_edges(&x, node_bandwidth(d->node), &d->identity.id, shell_now_ms());
     show_rounds(d);
     json = status_json(&s, &x);
     if (json != NULL) {

@@ -9,6 +9,7 @@
  *   node_dht.c    the DHT's messages over our links
  *   node_status.c what a person may see
  *   node_timeline.c  what happened in the last rounds
+ *   node_bandwidth.c how fast bytes go between members
  *
  * Everything is driven by node_advance(): it looks at the state and starts
  * what is missing, so that a lost message or a failed step is simply tried
@@ -146,6 +147,9 @@ struct node {
 
     struct timeline timeline;
     void *timeline_memory;
+    struct bandwidth bandwidth;
+    void *bandwidth_memory;
+    uint64_t bandwidth_told_ms;
 
     uint32_t n_lost;
     struct node_lost lost[NODE_LOST_MAX];
@@ -224,6 +228,14 @@ void node_in_step(struct node *n); /* the applied state is the known one */
 void node_drain(struct node *n);
 bool node_run_over(const struct node *n);
 void node_forget_contribution(struct node *n);
+
+/* node_bandwidth.c */
+int node_bandwidth_open(struct node *n);
+void node_bandwidth_note(struct node *n, const struct event *ev);
+void node_bandwidth_advance(struct node *n);
+void node_on_bandwidth(struct node *n,
+                       int peer,
+                       const struct bandwidth_report *m);
 
 /* node_timeline.c: tells the timeline; nothing rests on it. */
 int node_timeline_open(struct node *n);

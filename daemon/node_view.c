@@ -229,6 +229,7 @@ void node_on_adopted(struct node *n)
     note_left_out(n);
     n->members.opt.links_wanted = NODE_LINKS_WANTED;
     n->members.beat_at_ms = n->now; /* who joins waits to hear it */
+    bandwidth_tell_anew(&n->bandwidth);
     node_sync_reset(n);
     if (r->round == v->round && round_decided(r, &v->commit)) {
         node_on_committed(n); /* the view decided our round */

@@ -151,3 +151,21 @@ def killed_in_the_ring():
                   f"segments: {entry['culprit']}")
             check(f"round {at['round']} aborted in" in peer.log(whole=True),
                   "no line in the log")
+
+
+@test("the bandwidth map shows what a cap lets through, at both ends", 240)
+def bandwidth_map():
+    with Swarm(peers=2, rounds=100000) as s:
+        s.start("--upload-bytes-per-s", str(UPLOAD))
+        one, two = (p.peer_id()["peer_id"] for p in s.peers)
+        for peer in s.peers:
+            for a, b in ((one, two), (two, one)):
+                status = peer.wait_status(
+                    lambda st, a=a, b=b: [e for e in st["bandwidth"]
+                                          if e["from"] == a and e["to"] == b],
+                    "both directions are known")
+                edge = [e for e in status["bandwidth"] if e["from"] == a][0]
+                # Pieces and the burst make it uneven, not another number.
+                check(UPLOAD / 2 <= edge["bytes_per_s"] <= UPLOAD * 1.5,
+                      f"{edge['bytes_per_s']} bytes a second with {UPLOAD}")
+                check(0 < edge["confidence"] <= 100, f"{edge}")

@@ -13,7 +13,8 @@
 #include "tests/sim/world_internal.h"
 #include "train/sync/codec.h"
 
-#define POLL_MS 500 /* between two looks whether all is done */
+#define LINK_BYTES_PER_S (2U << 20) /* of each bulk connection, a direction */
+#define POLL_MS          500        /* between two looks whether all is done */
 
 uint64_t sim_draw(struct sim *s, uint64_t lo, uint64_t hi)
 {
@@ -54,6 +55,7 @@ void sim_start(struct sim *s, uint32_t peer)
         .signer = signer_keyed(id),
         .run_id = s->run_id,
         .dialable = true,
+        .edge_sample_us = 2000, /* vectors are small here */
         .listen_port = world_address(s->world, peer).port,
         .seed = rng_mix(words, 4),
         .time_scale = 1,
@@ -281,7 +283,7 @@ static void set_defaults(struct sim *s, const struct codec *codec)
         .latency_min_ms = 5,
         .latency_max_ms = 60,
         .jitter_ms = 10,
-        .bytes_per_s = 2 << 20,
+        .bytes_per_s = LINK_BYTES_PER_S,
         .dial_timeout_ms = 5000,
         .transport_timeout_ms = 20000,
         .print_trace = s->opt.print_trace,
@@ -503,6 +505,33 @@ static void check_quiet(struct sim *s)
     }
 }
 
+/* What a peer has learnt of an edge is the speed of every edge here. */
+static void check_map(struct sim *s)
+{
+    for (uint32_t q = 0; q < s->n; q++) {
+        const struct bandwidth *map;
+
+        if (!world_alive(s->world, q)) {
+            continue;
+        }
+        map = node_bandwidth(s->nodes[q]);
+        for (uint32_t i = 0; i < map->cap; i++) {
+            const struct bandwidth_row *r = &map->row[i];
+            uint64_t rate = r->bytes_per_s;
+
+            if (r->used && r->confidence > 0 &&
+                (rate < LINK_BYTES_PER_S * 9 / 10 ||
+                 rate > LINK_BYTES_PER_S * 11 / 10)) {
+                check_fail(s->check,
+                           "M: peer %u takes an edge for one of %" PRIu64
+                           " bytes a second",
+                           q, rate);
+                return;
+            }
+        }
+    }
+}
+
 /* With one victim it alone can be known to be why an attempt failed. (What it
  * says itself of the others after a freeze is another matter.) */
 static void check_blame(struct sim *s)
@@ -583,6 +612,7 @@ static int run_once(const struct sim_options *opt,
         check_spins(s);
         check_quiet(s);
         check_blame(s);
+        check_map(s);
         collect(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;

@@ -305,6 +305,22 @@ static void bandwidth_is_held_against_the_runs_floor(void **state)
            "Rounds will wait");
 }
 
+static void
+without_a_transfer_the_daemons_rounds_tell_the_bandwidth(void **state)
+{
+    struct doctor_facts *f = sound();
+
+    (void)state;
+    f->daemon.state = FACT_FOUND;
+    f->daemon.best_in_bytes_per_s = 3000000;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_OK,
+           "received at up to 3.0 MB/s and sent at up to ?/s", NULL);
+    f->daemon.best_out_bytes_per_s = 20000;
+    f->manifest.floor_bytes_per_s = 32768;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_WARNING, "sent at up to 20.0 kB/s",
+           "raise upload_bytes_per_s");
+}
+
 static void every_step_towards_a_bootstrap_has_its_sentence(void **state)
 {
     static const struct {
@@ -393,6 +409,8 @@ int main(void)
         cmocka_unit_test(nat_is_seen_from_outside_and_cgnat_has_another_fix),
         cmocka_unit_test(a_port_that_cannot_be_had_says_why),
         cmocka_unit_test(bandwidth_is_held_against_the_runs_floor),
+        cmocka_unit_test(
+            without_a_transfer_the_daemons_rounds_tell_the_bandwidth),
         cmocka_unit_test(every_step_towards_a_bootstrap_has_its_sentence),
         cmocka_unit_test(a_name_server_that_is_silent_is_not_a_wrong_name),
         cmocka_unit_test(what_is_late_is_said_and_does_not_hide_the_rest),
