@@ -20,11 +20,19 @@ if(LOCO_NETWORK)
     bench_rank.c bench_vector.c)
   target_link_libraries(loco_bench PUBLIC loco_node loco_uv loco_train)
 
-  target_sources(loco PRIVATE cli_bench_allreduce.c cli_data.c cli_http.c
-    cli_local.c cli_model.c cli_run.c cli_run_show.c cli_sim_train.c
-    cli_sim_wallclock.c     cli_status.c cli_top.c config.c)
+  # What is wrong with this machine: the judge is pure, probes are not.
+  add_library(loco_doctor STATIC cli_http.c contact.c dialogue.c doctor.c
+    doctor_local.c doctor_manifest.c doctor_net.c doctor_probe.c run_needs.c)
+  target_link_libraries(loco_doctor PUBLIC loco_uv loco_run_yaml loco_model
+    PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM Threads::Threads
+    ${CMAKE_DL_LIBS})
+
+  target_sources(loco PRIVATE cli_bench_allreduce.c cli_data.c cli_doctor.c
+    cli_local.c cli_model.c cli_rounds.c cli_run.c cli_run_show.c
+    cli_sim_train.c cli_sim_wallclock.c cli_status.c cli_target.c cli_top.c
+    config.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
-  target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_lab
-    loco_run_yaml loco_model
+  target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_doctor
+    loco_lab loco_run_yaml loco_model
     PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM PkgConfig::YAML)
 endif()

@@ -22,6 +22,12 @@ int http_address_of_state(const char *state_dir,
                           char address[HTTP_ADDRESS_MAX],
                           char errmsg[HTTP_ERRMSG_MAX]);
 
+/* What `--state` and `--control` lead to (either may be NULL: the configured
+ * state directory); 0, or an exit code after a sentence. */
+int http_target(const char *state,
+                const char *control,
+                char address[HTTP_ADDRESS_MAX]);
+
 /* GET path; *body is returned: caller frees with free(). NUL-ended. */
 int http_get(const char *address,
              const char *path,

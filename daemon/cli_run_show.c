@@ -6,12 +6,11 @@
 #include <jansson.h>
 
 #include "daemon/cli.h"
+#include "daemon/run_needs.h"
 #include "daemon/run_yaml.h"
 #include "daemon/state_dir.h"
 #include "proto/base/err.h"
 #include "train/file.h"
-#include "train/llama_config.h"
-#include "train/sync/codec.h"
 
 static json_t *map_json(const struct doc_schema *s, const void *obj);
 
@@ -62,44 +61,22 @@ static json_t *map_json(const struct doc_schema *s, const void *obj)
     return map;
 }
 
-static uint64_t parameters(const struct manifest_model *m)
-{
-    struct llama_config c = {.dim = m->dim,
-                             .layers = m->layers,
-                             .heads = m->heads,
-                             .kv_heads = m->kv_heads,
-                             .ffn = m->ffn,
-                             .vocab = m->vocab,
-                             .seq = m->seq,
-                             .tied = m->tied,
-                             .rope_theta = (float)m->rope_theta,
-                             .norm_eps = (float)m->norm_eps};
-
-    return llama_config_check(&c, NULL) == 0 ? (uint64_t)llama_numel(&c) : 0;
-}
-
 /* One need: what the author states, else what follows from the model. */
-static void print_need(const char *name, uint64_t stated, double own)
+static void print_need(const char *name, uint64_t stated, uint64_t bytes)
 {
-    (void)printf("%-10s %.1f MB%s\n", name,
-                 (stated > 0 ? (double)stated : own) / 1e6,
+    (void)printf("%-10s %.1f MB%s\n", name, (double)bytes / 1e6,
                  stated > 0 ? "" : " at least");
 }
 
-/* What joining costs. Checkpoints hold five vectors (train/checkpoint.h) and
- * two are kept while a third is written; training holds seven
- * (train/replica.h); a round sends every parameter about twice. */
-static void print_needs(const struct manifest *m, uint64_t data_bytes)
+/* What joining costs. */
+static void print_needs(const struct manifest *m)
 {
-    double n = (double)parameters(&m->model);
-    const struct codec *codec = codec_find(m->sync.wire);
-    double wire = (double)codec->bytes(parameters(&m->model));
+    struct run_needs needs = run_needs(m);
 
-    print_need("disk", m->limits.disk_bytes,
-               (double)data_bytes + 3 * 5 * sizeof(float) * n);
-    print_need("memory", m->limits.memory_bytes, 7 * sizeof(float) * n);
+    print_need("disk", m->limits.disk_bytes, needs.disk_bytes);
+    print_need("memory", m->limits.memory_bytes, needs.memory_bytes);
     (void)printf("traffic    %.1f MB each way every %u inner steps",
-                 2 * wire / 1e6, m->sync.period);
+                 (double)needs.round_bytes / 1e6, m->sync.period);
     if (m->limits.traffic_bytes_per_day > 0) {
         (void)printf(", %.1f GB a day",
                      (double)m->limits.traffic_bytes_per_day / 1e9);
@@ -135,7 +112,7 @@ static void print_text(const struct run_yaml *r, const char *hex)
     (void)printf("inner      %s, lr %g %s, batch %u x %u tokens\n",
                  m->inner.optimizer, m->inner.lr, m->inner.schedule,
                  m->inner.batch, m->inner.seq);
-    print_needs(m, bytes);
+    print_needs(m);
     (void)printf("starts at  %u peers\nstops at   round %llu, token %llu "
                  "(0: never)\n",
                  m->round.min_peers, (unsigned long long)m->stop.rounds,

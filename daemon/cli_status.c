@@ -8,37 +8,11 @@
 
 #include "daemon/cli.h"
 #include "daemon/cli_http.h"
-#include "daemon/config.h"
 #include "proto/base/err.h"
 
 struct target {
     const char *state, *control;
 };
-
-/* The control address that the options, or the configured state directory,
- * lead to. */
-static int target_address(const struct target *t,
-                          char address[HTTP_ADDRESS_MAX])
-{
-    char errmsg[CONFIG_ERRMSG_MAX];
-    struct config config;
-    char *no_arguments[] = {NULL};
-    int rv;
-
-    if (t->control != NULL) {
-        if (strlen(t->control) >= HTTP_ADDRESS_MAX) {
-            return cli_fail(LOCO_EXIT_USAGE, "--control: address too long");
-        }
-        memcpy(address, t->control, strlen(t->control) + 1);
-        return 0;
-    }
-    if (t->state == NULL && config_parse(0, no_arguments, &config, errmsg)) {
-        return cli_fail(config.exit_code, "%s", errmsg);
-    }
-    rv = http_address_of_state(t->state == NULL ? config.state : t->state,
-                               address, errmsg);
-    return rv == 0 ? 0 : cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
-}
 
 /* ---- status ------------------------------------------------------------- */
 
@@ -176,7 +150,7 @@ int cli_status(const struct cli_call *call)
     if (rv != CLI_GO) {
         return rv;
     }
-    rv = target_address(&t, address);
+    rv = http_target(t.state, t.control, address);
     if (rv != 0) {
         return rv;
     }
@@ -203,7 +177,7 @@ static int send_command(const struct cli_call *call, const char *path)
     if (rv != CLI_GO) {
         return rv;
     }
-    rv = target_address(&t, address);
+    rv = http_target(t.state, t.control, address);
     if (rv != 0) {
         return rv;
     }

@@ -24,7 +24,8 @@ struct control {
     struct control_socket socket;
     control_command_cb on_command;
     void *data;
-    pthread_mutex_t lock; /* of the three below */
+    pthread_mutex_t lock; /* of the four below */
+    control_rounds_cb make_rounds;
     struct MHD_Response *status;
     char *json; /* the bytes of `status`, owned by it */
     uint64_t published_ms;
@@ -86,7 +87,8 @@ static enum MHD_Result get_page(struct control *c,
         "<title>locod</title><h1>locod</h1>"
         "<p>This is a loco daemon: it trains one language model together "
         "with other peers. This page is served to this machine only.</p>"
-        "<ul><li><a href=/api/v1/status>status</a> (JSON)</li>"
+        "<ul><li><a href=/api/v1/status>status</a>, "
+        "<a href=/api/v1/rounds>rounds</a> (JSON)</li>"
         "<li><a href=/metrics>metrics</a> (Prometheus)</li>"
         "<li><a href=/healthz>health</a></li></ul>"
         "<p>On the command line: <code>loco status</code>.</p></html>\n";
@@ -112,6 +114,36 @@ static enum MHD_Result get_status(struct control *c,
                            "starting\n");
     }
     return result;
+}
+
+static enum MHD_Result get_rounds(struct control *c,
+                                  struct MHD_Connection *connection)
+{
+    const char *round =
+        MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "round");
+    char *end = "", *json = NULL;
+    control_rounds_cb make;
+    uint64_t number = 0;
+
+    if (round != NULL) {
+        number = strtoull(round, &end, 10);
+        if (*end != '\0' || number == 0 || round[0] < '0' || round[0] > '9') {
+            return answer_text(connection, MHD_HTTP_BAD_REQUEST,
+                               "round: a number from 1\n");
+        }
+    }
+    (void)pthread_mutex_lock(&c->lock);
+    make = c->make_rounds;
+    (void)pthread_mutex_unlock(&c->lock);
+    if (make != NULL) {
+        json = make(c->data, number);
+    }
+    if (json == NULL) {
+        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                           "starting\n");
+    }
+    return answer(connection, MHD_HTTP_OK,
+                  response("application/json", json, MHD_RESPMEM_MUST_FREE));
 }
 
 static enum MHD_Result get_health(struct control *c,
@@ -181,6 +213,7 @@ static const struct {
 } routes[] = {
     {"GET", "/", get_page},
     {"GET", "/api/v1/status", get_status},
+    {"GET", "/api/v1/rounds", get_rounds},
     {"GET", "/healthz", get_health},
     {"GET", "/metrics", get_metrics},
     {"POST", "/api/v1/pause", post_pause},
@@ -351,6 +384,13 @@ void control_publish(struct control *control, char *json)
     if (last != NULL) {
         MHD_destroy_response(last); /* readers hold references of their own */
     }
+}
+
+void control_serve_rounds(struct control *control, control_rounds_cb make)
+{
+    (void)pthread_mutex_lock(&control->lock);
+    control->make_rounds = make;
+    (void)pthread_mutex_unlock(&control->lock);
 }
 
 void control_close(struct control *control)

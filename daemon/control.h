@@ -2,9 +2,10 @@
  *
  *   GET  /                 what this is, for a person's browser
  *   GET  /api/v1/status    the status object (status_json.h)
- *   GET  /healthz          200 "ok" while the loop publishes, else 503
- *   GET  /metrics          the same figures for Prometheus
- *   POST /api/v1/pause, /api/v1/resume, /api/v1/drain
+ *   GET  /api/v1/rounds    the last rounds (rounds_json.h); ?round=N one of
+ * them GET  /healthz          200 "ok" while the loop publishes, else 503 GET
+ * /metrics          the same figures for Prometheus POST /api/v1/pause,
+ * /api/v1/resume, /api/v1/drain
  *
  * One thread of libmicrohttpd, asleep in epoll while nobody asks. The loop
  * thread hands over finished JSON; requests read that snapshot and never touch
@@ -24,6 +25,7 @@
 #define LOCO_DAEMON_CONTROL_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define CONTROL_ERRMSG_MAX      256
 #define CONTROL_ADDRESS_MAX     256
@@ -38,6 +40,10 @@ enum control_command { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_DRAIN };
 
 /* Called on the HTTP thread. */
 typedef void (*control_command_cb)(void *data, enum control_command command);
+
+/* Called on the HTTP thread: the rounds as JSON from malloc, taken; `round` 0:
+ * all. NULL: not now. */
+typedef char *(*control_rounds_cb)(void *data, uint64_t round);
 
 struct control;
 
@@ -56,6 +62,10 @@ const char *control_address(const struct control *control);
 
 /* The next snapshot; `json` comes from malloc and is taken. Loop thread. */
 void control_publish(struct control *control, char *json);
+
+/* From now on /api/v1/rounds is answered by `make`, with the `data` of
+ * control_open(). */
+void control_serve_rounds(struct control *control, control_rounds_cb make);
 
 /* Stops the thread; after this the callback is not called again. */
 void control_close(struct control *control);

@@ -34,6 +34,7 @@ struct machine_options {
     bool reference;           /* plain C kernels */
     uint32_t time_scale;
     bool encryption; /* of tensor data, as this machine's settings say */
+    uint64_t upload_bytes_per_s, download_bytes_per_s; /* caps; 0: none */
 };
 
 struct machine;

@@ -97,6 +97,25 @@ static int check_encryption(struct machine *m, struct machine_job *j)
                       "and agree with encryption: off in locod.yaml");
 }
 
+/* Below the run's floor a peer counts as gone: better to say so at once. */
+static int check_caps(struct machine *m, struct machine_job *j)
+{
+    uint64_t floor = m->manifest->round.progress_floor_bytes_per_s;
+    uint64_t up = m->opt.upload_bytes_per_s, down = m->opt.download_bytes_per_s;
+
+    if ((up == 0 || up >= floor) && (down == 0 || down >= floor)) {
+        return 0;
+    }
+    (void)snprintf(j->errmsg, sizeof j->errmsg,
+                   "%s_bytes_per_s is %llu, but in this run a peer below %llu "
+                   "bytes a second counts as gone "
+                   "(round.progress_floor_bytes_per_s): raise the cap",
+                   up != 0 && up < floor ? "upload" : "download",
+                   (unsigned long long)(up != 0 && up < floor ? up : down),
+                   (unsigned long long)floor);
+    return LOCO_EINVAL;
+}
+
 /* What the manifest asks for, in the trainer's words. */
 static int read_replica(struct machine *m, struct machine_job *j)
 {
@@ -113,6 +132,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     }
     rv = check_supported(j, f);
     rv = rv == 0 ? check_encryption(m, j) : rv;
+    rv = rv == 0 ? check_caps(m, j) : rv;
     if (rv != 0) {
         return rv;
     }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include "daemon/control.h"
 #include "daemon/machine.h"
 #include "daemon/node.h"
+#include "daemon/rounds_json.h"
 #include "daemon/run_yaml.h"
 #include "daemon/state_dir.h"
 #include "daemon/status_json.h"
@@ -35,7 +37,11 @@
 #include "train/file.h"
 
 #define PUBLISH_MS 250
-#define RULES_MAX  256
+/* Attempts at rounds that can be asked for: about 4.5 KB each, twice. */
+#define TIMELINE_ROWS 256
+#define RULES_MAX     256
+/* A view of 64 has 4032 directed edges; 100 bytes each. */
+#define MAP_EDGES 8192
 
 struct daemon {
     struct config config;
@@ -47,7 +53,8 @@ struct daemon {
     struct identity identity;
     struct signer signer;
     struct hash32 run_id;
-    char data_dir[FILE_PATH_MAX]; /* where run.yaml is */
+    char data_dir[FILE_PATH_MAX];   /* where run.yaml is */
+    char listen[URI_HOST_MAX + 16]; /* as bound */
     uint8_t *manifest;
     size_t manifest_len;
     uint8_t *record;
@@ -66,6 +73,9 @@ struct daemon {
     struct shell *shell;
     struct control *control;
     struct status_eta eta;
+    pthread_mutex_t shown_lock; /* of the copy that the HTTP thread reads */
+    struct timeline shown;
+    void *shown_memory;
     unsigned n_open; /* machine and shell, while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
 };
@@ -300,6 +310,8 @@ static int open_machine(struct daemon *d)
         .reference = getenv("LOCO_REFERENCE_KERNELS") != NULL,
         .time_scale = time_scale(),
         .encryption = d->config.encryption,
+        .upload_bytes_per_s = d->config.upload_bytes_per_s,
+        .download_bytes_per_s = d->config.download_bytes_per_s,
     };
 
     (void)backend_dtype_named(d->config.dtype, &mo.dtype); /* checked */
@@ -322,6 +334,8 @@ static int open_shell(struct daemon *d)
     so.handshake_ms *= scale;
     so.linger_ms *= scale;
     so.unposted_ms *= scale;
+    so.upload_bytes_per_s = d->config.upload_bytes_per_s;
+    so.download_bytes_per_s = d->config.download_bytes_per_s;
     so.plain_bulk = !d->config.encryption; /* machine_config.c checks the run */
     d->core = (struct core){
         .self = d->node,
@@ -354,6 +368,8 @@ static int listen_on(struct daemon *d, uint16_t *bound)
                       rv > -30000 ? uv_strerror(rv) : loco_strerror(rv));
         return LOCO_EXIT_NETWORK;
     }
+    h.port = *bound;
+    (void)uri_host_format(&h, d->listen, sizeof d->listen);
     return 0;
 }
 
@@ -376,6 +392,8 @@ static int open_node(struct daemon *d, uint16_t port)
     o->peers = d->peers;
     o->peers_len = d->peers_len;
     o->time_scale = time_scale();
+    o->timeline = TIMELINE_ROWS;
+    o->edges = MAP_EDGES;
     if (uv_random(NULL, NULL, &o->seed, sizeof o->seed, 0, NULL) != 0) {
         return complain(LOCO_EXIT_FAILURE, "this machine has no randomness");
     }
@@ -403,6 +421,27 @@ static void on_command(void *data, enum control_command command)
     (void)shell_post(d->shell, &ev);
 }
 
+/* HTTP thread. */
+static char *on_rounds(void *data, uint64_t round)
+{
+    struct daemon *d = data;
+    char *json;
+
+    (void)pthread_mutex_lock(&d->shown_lock);
+    json = rounds_json(&d->shown, round, shell_now_ms());
+    (void)pthread_mutex_unlock(&d->shown_lock);
+    return json;
+}
+
+/* A reader that is at it does not hold up the loop: it gets the next copy. */
+static void show_rounds(struct daemon *d)
+{
+    if (pthread_mutex_trylock(&d->shown_lock) == 0) {
+        timeline_copy(&d->shown, node_timeline(d->node));
+        (void)pthread_mutex_unlock(&d->shown_lock);
+    }
+}
+
 static void on_publish(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
@@ -415,9 +454,12 @@ static void on_publish(uv_timer_t *timer)
         .run_id = d->run_id,
         .run_name = run == NULL ? NULL : run->name,
         .reachability = "unknown",
+        .listen = d->listen,
         .stop_tokens = run == NULL ? 0 : run->stop.tokens,
         .cap_threads = d->config.threads,
         .cap_rounds = d->config.rounds,
+        .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
+        .cap_download_bytes_per_s = d->config.download_bytes_per_s,
     };
     char *json;
 
@@ -427,6 +469,8 @@ static void on_publish(uv_timer_t *timer)
     x.bytes_received = net.bytes_received;
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
+    status_edges(&x, node_bandwidth(d->node), &d->identity.id, shell_now_ms());
+    show_rounds(d);
     json = status_json(&s, &x);
     if (json != NULL) {
         control_publish(d->control, json);
@@ -439,12 +483,19 @@ static int open_control(struct daemon *d)
         line[CONTROL_ADDRESS_MAX + 2];
     int n, rv;
 
+    d->shown_memory = malloc(timeline_bytes(TIMELINE_ROWS));
+    if (d->shown_memory == NULL) {
+        return complain(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    timeline_init(&d->shown, d->shown_memory, TIMELINE_ROWS);
+    (void)pthread_mutex_init(&d->shown_lock, NULL);
     rv = control_open(&d->control, d->config.control, on_command, d, d->errmsg);
     if (rv != 0) {
         return complain(rv == LOCO_EINVAL ? LOCO_EXIT_CONFIG
                                           : LOCO_EXIT_NETWORK,
                         d->errmsg);
     }
+    control_serve_rounds(d->control, on_rounds);
     n = snprintf(line, sizeof line, "%s\n", control_address(d->control));
     if (state_path(d, STATE_DIR_CONTROL, path) != 0 ||
         file_write_whole(path, line, (size_t)n, errmsg) != 0) {
@@ -645,6 +696,7 @@ int main(int argc, char **argv)
         close_all(d);
     }
     identity_wipe(&d->identity);
+    free(d->shown_memory);
     free(d->record);
     free(d->peers);
     free(d->manifest);

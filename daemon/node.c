@@ -32,7 +32,8 @@ size_t node_bytes(void)
     struct dht_options opt = dht_options_default();
 
     return sizeof(struct node) + message_struct_max() + dht_bytes(&opt) +
-           MANIFEST_BYTES_MAX;
+           MANIFEST_BYTES_MAX + timeline_bytes(NODE_TIMELINE_MIN) +
+           bandwidth_bytes(NODE_EDGES_MIN);
 }
 
 static struct node_timing timing_of(const struct node_options *opt)
@@ -150,6 +151,8 @@ int node_open(struct node **node,
     }
     open_cores(n);
     rv = node_dht_open(n);
+    rv = rv == 0 ? node_timeline_open(n) : rv;
+    rv = rv == 0 ? node_bandwidth_open(n) : rv;
     rv = rv == 0 ? open_record(n) : rv;
     if (rv != 0) {
         node_close(n);
@@ -168,6 +171,8 @@ void node_close(struct node *n)
     if (n == NULL) {
         return;
     }
+    free(n->bandwidth_memory);
+    free(n->timeline_memory);
     free(n->dht_memory);
     free(n->manifest);
     free(n->scratch);
@@ -360,6 +365,9 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_EVALUATED:
         node_on_evaluated(n, peer, m);
         return;
+    case MESSAGE_BANDWIDTH:
+        node_on_bandwidth(n, peer, m);
+        return;
     case MESSAGE_FETCH:
         node_on_fetch(n, peer, m);
         return;
@@ -397,8 +405,10 @@ static void on_seg_done(struct node *n, const struct event *ev)
 {
     if (ev->rc == 0 && !ev->sent) {
         members_alive(&n->members, &ev->segment.peer, n->now);
+        node_bandwidth_note(n, ev);
     }
     if (ev->segment.stream == STREAM_RING) {
+        node_timeline_segment(n, ev);
         round_seg_done(&n->round, ev, n->out);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->out);
@@ -493,6 +503,7 @@ static void ask_for_change(struct node *n)
         out_log(n->out, LOG_WARN, "round %llu: %s; asking for a new view",
                 (unsigned long long)n->round.round, n->round.why);
     }
+    node_timeline_trouble(n, n->round.why);
     ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
 }
 
@@ -578,6 +589,8 @@ void node_step(void *node, const struct event *event, struct out *out)
         break;
     }
     advance(n);
+    node_timeline_note(n);
+    node_bandwidth_advance(n);
     transfer_tick(&n->transfer, n->now, out);
     node_dht_advance(n);
     beat = node_heartbeat(n);

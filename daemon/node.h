@@ -13,15 +13,19 @@
 #ifndef LOCO_DAEMON_NODE_H
 #define LOCO_DAEMON_NODE_H
 
+#include "p2p/bandwidth.h"
 #include "p2p/core.h"
 #include "p2p/dht.h"
 #include "p2p/limits.h"
 #include "p2p/terms.h"
+#include "p2p/timeline.h"
 #include "proto/messages.h"
 #include "proto/sign.h"
 
 #define NODE_BOOTSTRAP_MAX 8
 #define NODE_LOST_MAX      16 /* remembered lost peers, newest first */
+#define NODE_TIMELINE_MIN  8  /* remembered attempts at rounds */
+#define NODE_EDGES_MIN     256
 
 enum node_state {
     NODE_STARTING,
@@ -71,6 +75,9 @@ struct node_options {
     size_t peers_len;
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
+    uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */
+    uint32_t edges;            /* of the bandwidth map; 0: NODE_EDGES_MIN */
+    uint32_t edge_sample_us;   /* bandwidth.h; 0: its default */
 };
 
 struct node_lost {
@@ -143,6 +150,12 @@ void node_status(const struct node *node, struct node_status *status);
 
 /* NULL before the first commit that this peer saw. */
 const struct node_commit *node_last_commit(const struct node *node);
+
+/* The last attempts at rounds; borrowed until the next step. */
+const struct timeline *node_timeline(const struct node *node);
+
+/* How fast bytes went between peers; borrowed until the next step. */
+const struct bandwidth *node_bandwidth(const struct node *node);
 
 const char *node_state_name(enum node_state state);
 

@@ -8,6 +8,8 @@
  *   node_round.c  training, commits, evaluation, the end of a run
  *   node_dht.c    the DHT's messages over our links
  *   node_status.c what a person may see
+ *   node_timeline.c  what happened in the last rounds
+ *   node_bandwidth.c how fast bytes go between members
  *
  * Everything is driven by node_advance(): it looks at the state and starts
  * what is missing, so that a lost message or a failed step is simply tried
@@ -146,6 +148,12 @@ struct node {
     uint64_t dht_get_ms, peers_ms;
     struct node_pending pending[NODE_PENDING_MAX];
 
+    struct timeline timeline;
+    void *timeline_memory;
+    struct bandwidth bandwidth;
+    void *bandwidth_memory;
+    uint64_t bandwidth_told_ms;
+
     uint32_t n_lost;
     struct node_lost lost[NODE_LOST_MAX];
     const char *reason;
@@ -223,6 +231,27 @@ void node_in_step(struct node *n); /* the applied state is the known one */
 void node_drain(struct node *n);
 bool node_run_over(const struct node *n);
 void node_forget_contribution(struct node *n);
+
+/* node_bandwidth.c */
+int node_bandwidth_open(struct node *n);
+void node_bandwidth_note(struct node *n, const struct event *ev);
+void node_bandwidth_advance(struct node *n);
+void node_on_bandwidth(struct node *n,
+                       int peer,
+                       const struct bandwidth_report *m);
+
+/* node_timeline.c: tells the timeline; nothing rests on it. */
+int node_timeline_open(struct node *n);
+/* After a step: what has changed since the last one? */
+void node_timeline_note(struct node *n);
+/* Before the round takes it in. */
+void node_timeline_segment(struct node *n, const struct event *ev);
+void node_timeline_committed(struct node *n);
+void node_timeline_trouble(struct node *n, const char *why);
+void node_timeline_lost(struct node *n,
+                        const struct peer_id *id,
+                        const char *reason);
+void node_timeline_left(struct node *n, const struct peer_id *id);
 
 /* node_dht.c */
 int node_dht_open(struct node *n);

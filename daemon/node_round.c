@@ -85,6 +85,7 @@ void node_on_committed(struct node *n)
     n->known.commit = r->last_hash;
     n->known.tokens = p->tokens_before + plan_tokens(p);
     note_commit(n);
+    node_timeline_committed(n);
     out_log(n->out, LOG_INFO,
             "round %llu committed: %u of %u peers, %llu tokens",
             (unsigned long long)p->round, p->n_members,
@@ -156,6 +157,7 @@ void node_on_applied(struct node *n, const struct local_event *e)
         node_forget_contribution(n);
     }
     n->applied = n->target;
+    timeline_applied(&n->timeline, n->applied.round, n->now);
     n->delta_failed = false;
     n->params_hash = e->params_hash;
     n->momentum_hash = e->momentum_hash;

@@ -35,6 +35,7 @@ void node_note_lost(struct node *n,
         .reason = reason,
     };
     n->n_lost += n->n_lost < NODE_LOST_MAX;
+    node_timeline_lost(n, id, reason);
     id_short(id, text);
     out_log(n->out, LOG_WARN,
             "lost peer %s after round %llu: %s (%u ms after its last sign)",
@@ -85,6 +86,7 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
     }
     p->watched = false;
     p->has_beat = false;
+    node_timeline_left(n, &p->id);
     ballot_departed(&n->ballot, &p->id);
     if (n->ballot.have && view_index(&n->ballot.cert.body, &p->id) >= 0) {
         ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
@@ -227,6 +229,7 @@ void node_on_adopted(struct node *n)
     note_left_out(n);
     n->members.opt.links_wanted = NODE_LINKS_WANTED;
     n->members.beat_at_ms = n->now; /* who joins waits to hear it */
+    bandwidth_tell_anew(&n->bandwidth);
     node_sync_reset(n);
     if (r->round == v->round && round_decided(r, &v->commit)) {
         node_on_committed(n); /* the view decided our round */

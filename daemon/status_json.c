@@ -127,15 +127,60 @@ static json_t *lost_list(const struct node_status *s)
     return list;
 }
 
+static json_t *cap(uint64_t value)
+{
+    return value == 0 ? json_null() : count(value);
+}
+
 static json_t *caps_object(const struct status_extra *x)
 {
     json_t *caps = json_object();
 
     json_object_set_new(caps, "threads", count(x->cap_threads));
-    json_object_set_new(caps, "rounds",
-                        x->cap_rounds == 0 ? json_null()
-                                           : count(x->cap_rounds));
+    json_object_set_new(caps, "rounds", cap(x->cap_rounds));
+    json_object_set_new(caps, "upload_bytes_per_s",
+                        cap(x->cap_upload_bytes_per_s));
+    json_object_set_new(caps, "download_bytes_per_s",
+                        cap(x->cap_download_bytes_per_s));
     return caps;
+}
+
+void status_edges(struct status_extra *x,
+                  const struct bandwidth *map,
+                  const struct peer_id *self,
+                  uint64_t now_ms)
+{
+    x->n_edges = 0;
+    for (uint32_t i = 0; i < map->cap && x->n_edges < STATUS_EDGES_MAX; i++) {
+        const struct bandwidth_row *r = &map->row[i];
+        struct bandwidth_rate rate;
+
+        if (!r->used || (!id_eq(&r->from, self) && !id_eq(&r->to, self))) {
+            continue;
+        }
+        rate = bandwidth_edge(map, &r->from, &r->to, now_ms);
+        if (rate.confidence > 0) {
+            x->edges[x->n_edges++] = (struct status_edge){r->from, r->to, rate};
+        }
+    }
+}
+
+static json_t *edge_list(const struct status_extra *x)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < x->n_edges; i++) {
+        const struct status_edge *e = &x->edges[i];
+        json_t *one = json_object();
+
+        json_object_set_new(one, "from", id_text(&e->from));
+        json_object_set_new(one, "to", id_text(&e->to));
+        json_object_set_new(one, "bytes_per_s", count(e->rate.bytes_per_s));
+        json_object_set_new(one, "confidence", count(e->rate.confidence));
+        json_object_set_new(one, "age_ms", count(e->rate.age_ms));
+        json_array_append_new(list, one);
+    }
+    return list;
 }
 
 static void
@@ -189,6 +234,8 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(
         o, "reachability",
         json_string(x->reachability == NULL ? "unknown" : x->reachability));
+    json_object_set_new(o, "listen",
+                        x->listen == NULL ? json_null() : safe_text(x->listen));
     json_object_set_new(o, "reason", safe_text(s->reason));
     json_object_set_new(o, "dht", status_dht_object(s));
 }
@@ -209,6 +256,7 @@ char *status_json(const struct node_status *s, const struct status_extra *x)
                         progress < 0 ? json_null() : real_or_null(progress));
     json_object_set_new(o, "eta_s",
                         x->eta_s < 0 ? json_null() : real_or_null(x->eta_s));
+    json_object_set_new(o, "bandwidth", edge_list(x));
     json_object_set_new(o, "caps", caps_object(x));
     text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER |
                              JSON_REAL_PRECISION(JSON_DIGITS));
@@ -267,6 +315,25 @@ static void print_lost(FILE *to, const json_t *status)
     }
 }
 
+static void print_bandwidth(FILE *to, const json_t *status)
+{
+    const json_t *list = json_object_get(status, "bandwidth");
+
+    (void)fprintf(to, "# HELP loco_bandwidth_bytes_per_second Of segments that "
+                      "really went from one peer to the other\n"
+                      "# TYPE loco_bandwidth_bytes_per_second gauge\n");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *from = json_string_value(json_object_get(one, "from"));
+        const char *into = json_string_value(json_object_get(one, "to"));
+
+        (void)fprintf(
+            to, "loco_bandwidth_bytes_per_second{from=\"%s\",to=\"%s\"} %lld\n",
+            from == NULL ? "" : from, into == NULL ? "" : into,
+            (long long)json_integer_value(json_object_get(one, "bytes_per_s")));
+    }
+}
+
 static void print_metrics(FILE *to, const json_t *status)
 {
     const char *state = json_string_value(json_object_get(status, "state"));
@@ -294,6 +361,7 @@ static void print_metrics(FILE *to, const json_t *status)
                   json_is_true(json_object_get(status, "fork")) ? 1 : 0);
     print_lost(to, status);
     status_dht_metrics(to, json_object_get(status, "dht"));
+    print_bandwidth(to, status);
 }
 
 char *status_metrics(const char *json)

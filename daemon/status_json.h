@@ -19,6 +19,14 @@
 
 #include "daemon/node.h"
 
+/* One directed edge of the bandwidth map. */
+struct status_edge {
+    struct peer_id from, to;
+    struct bandwidth_rate rate;
+};
+
+#define STATUS_EDGES_MAX 64
+
 /* What the daemon knows beside its node. Strings are borrowed for the call. */
 struct status_extra {
     const char *version;
@@ -26,12 +34,22 @@ struct status_extra {
     struct hash32 run_id;     /* zero: no run yet */
     const char *run_name;     /* NULL: not known yet */
     const char *reachability; /* "public", "private", "unknown"; NULL: that */
+    const char *listen;       /* "HOST:PORT" that is bound; NULL: none */
     uint64_t bytes_sent, bytes_received; /* on all sockets, since the start */
-    uint64_t stop_tokens;                /* of the run; 0: no limit */
-    double eta_s; /* from status_eta; negative: unknown */
+    uint32_t n_edges;                    /* of this peer, both directions */
+    struct status_edge edges[STATUS_EDGES_MAX];
+    uint64_t stop_tokens; /* of the run; 0: no limit */
+    double eta_s;         /* from status_eta; negative: unknown */
     uint64_t cap_threads;
-    uint64_t cap_rounds; /* 0: none */
+    uint64_t cap_rounds; /* 0: none, also below */
+    uint64_t cap_upload_bytes_per_s, cap_download_bytes_per_s;
 };
+
+/* The edges of `self` in a map, as of `now_ms`. */
+void status_edges(struct status_extra *x,
+                  const struct bandwidth *map,
+                  const struct peer_id *self,
+                  uint64_t now_ms);
 
 /* Where the estimate of the time left begins. All zero at first. */
 struct status_eta {

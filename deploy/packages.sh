@@ -22,7 +22,7 @@ packages_list() {
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
-        echo libcmocka-dev python3 clang libclang-rt-14-dev clang-format \
+        echo libcmocka-dev python3 python3-venv clang libclang-rt-14-dev clang-format \
             iproute2 nftables miniupnpd-nftables
         ;;
     bench) echo openmpi-bin libopenmpi-dev python3-torch ;;

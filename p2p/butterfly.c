@@ -488,3 +488,72 @@ uint64_t butterfly_progress(const struct butterfly *b)
 {
     return b->progress;
 }
+
+static uint32_t length(const struct butterfly *b, struct sequence s)
+{
+    struct butterfly_cursor c = {0};
+
+    settle(b, &c, &s);
+    while (!at_end(b, &c)) {
+        advance(b, &c, &s);
+    }
+    return c.number;
+}
+
+uint32_t butterfly_segments(const struct butterfly *b, bool sending)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < b->shape.cut.n; i++) {
+        if (i != b->rank) {
+            n += length(b, slices(b, sending ? i : b->rank));
+            n += length(b, sending ? outward(b, i) : inward(b, i));
+        }
+    }
+    return n;
+}
+
+bool butterfly_owes(const struct butterfly *b, const struct peer_id *peer)
+{
+    for (uint32_t i = 0; i < b->shape.cut.n; i++) {
+        const struct butterfly_edge *e = &b->edges[i];
+
+        if (i != b->rank && id_eq(&e->peer, peer)) {
+            return !at_end(b, &e->got) || !at_end(b, &e->heard);
+        }
+    }
+    return false;
+}
+
+const struct peer_id *butterfly_laggard(const struct butterfly *b, bool *sends)
+{
+    const struct butterfly_edge *gives = NULL, *takes = NULL, *owes = NULL;
+
+    for (uint32_t i = 0; i < b->shape.cut.n; i++) {
+        const struct butterfly_edge *e = &b->edges[i];
+
+        if (i == b->rank) {
+            continue;
+        }
+        if (e->got.number < e->want.number &&
+            (gives == NULL || e->got.number < gives->got.number)) {
+            gives = e;
+        }
+        if (e->gave.number < e->give.number &&
+            (takes == NULL || e->gave.number < takes->gave.number)) {
+            takes = e;
+        }
+        if (e->heard.number < e->hear.number &&
+            (owes == NULL || e->heard.number < owes->heard.number)) {
+            owes = e;
+        }
+    }
+    *sends = gives != NULL || takes == NULL;
+    if (gives != NULL) {
+        return &gives->peer;
+    }
+    if (takes != NULL) {
+        return &takes->peer;
+    }
+    return owes == NULL ? NULL : &owes->peer;
+}

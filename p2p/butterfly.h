@@ -118,6 +118,17 @@ bool butterfly_finished(const struct butterfly *b);
 /* Elements [0, this) are final here: inherited ones and whole stripes. */
 uint64_t butterfly_final(const struct butterfly *b);
 
+/* Segments to and from all others, all told. */
+uint32_t butterfly_segments(const struct butterfly *b, bool sending);
+
+/* Whether that peer still owes us segments. */
+bool butterfly_owes(const struct butterfly *b, const struct peer_id *peer);
+
+/* Who seems to hold us up: whose contribution is furthest behind, else who does
+ * not take ours, else who owes final bytes; NULL: nobody. *sends: whether it is
+ * to send. */
+const struct peer_id *butterfly_laggard(const struct butterfly *b, bool *sends);
+
 /* Segments completed in all directions: grows while it lives. */
 uint64_t butterfly_progress(const struct butterfly *b);
 

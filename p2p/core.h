@@ -174,6 +174,9 @@ struct event {
     const uint8_t *bytes;   /* RECV: borrowed for the call */
     size_t len;
     struct segment segment; /* SEG_DONE */
+    /* SEG_DONE, received: so many of its bytes arrived in so many microseconds
+     * while nothing else was waited for; 0: not known (bandwidth.h) */
+    uint64_t busy_bytes, busy_us;
     struct local_event local;
 };
 

@@ -87,3 +87,36 @@ uint64_t exchange_progress(const struct exchange *x)
     return x->kind == EXCHANGE_RING ? ring_progress(&x->ring)
                                     : butterfly_progress(&x->butterfly);
 }
+
+uint32_t exchange_segments(const struct exchange *x, bool sending)
+{
+    return x->kind == EXCHANGE_RING
+               ? ring_segments(&x->ring, sending)
+               : butterfly_segments(&x->butterfly, sending);
+}
+
+bool exchange_owes(const struct exchange *x,
+                   const struct peer_id *peer,
+                   bool *neighbour)
+{
+    const struct ring *r = &x->ring;
+
+    if (x->kind == EXCHANGE_BUTTERFLY) {
+        *neighbour = true;
+        return butterfly_owes(&x->butterfly, peer);
+    }
+    *neighbour = id_eq(peer, &r->prev) || id_eq(peer, &r->next);
+    return id_eq(peer, &r->prev) &&
+           r->received.number < ring_segments(r, false);
+}
+
+const struct peer_id *exchange_laggard(const struct exchange *x, bool *sends)
+{
+    const struct ring *r = &x->ring;
+
+    if (x->kind == EXCHANGE_BUTTERFLY) {
+        return butterfly_laggard(&x->butterfly, sends);
+    }
+    *sends = r->post.number > r->received.number;
+    return *sends ? &r->prev : &r->next;
+}

@@ -59,4 +59,16 @@ bool exchange_finished(const struct exchange *x);
 uint64_t exchange_final(const struct exchange *x);
 uint64_t exchange_progress(const struct exchange *x);
 
+/* Segments of one direction, all told. */
+uint32_t exchange_segments(const struct exchange *x, bool sending);
+
+/* Whether that peer still owes us segments; *neighbour: whether any go between
+ * it and us. */
+bool exchange_owes(const struct exchange *x,
+                   const struct peer_id *peer,
+                   bool *neighbour);
+
+/* Who seems to hold us up, NULL: nobody. *sends: it is to send, not to take. */
+const struct peer_id *exchange_laggard(const struct exchange *x, bool *sends);
+
 #endif

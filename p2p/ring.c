@@ -232,6 +232,18 @@ bool ring_finished(const struct ring *r)
     return at_end(r, &r->received) && at_end(r, &r->sent);
 }
 
+uint32_t ring_segments(const struct ring *r, bool sending)
+{
+    int side = sending ? NEXT : HERE;
+    struct ring_cursor c = {0};
+
+    settle(r, &c, side);
+    while (!at_end(r, &c)) {
+        advance(r, &c, side);
+    }
+    return c.number;
+}
+
 uint64_t ring_final(const struct ring *r)
 {
     if (!r->received.filled) {

@@ -93,6 +93,9 @@ int ring_done(struct ring *r, const struct event *event);
 
 bool ring_finished(const struct ring *r);
 
+/* Segments of one direction, all told: from the rank before, or to the next. */
+uint32_t ring_segments(const struct ring *r, bool sending);
+
 /* Elements [0, this) are final here: inherited ones and whole stripes. */
 uint64_t ring_final(const struct ring *r);
 

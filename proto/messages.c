@@ -320,6 +320,20 @@ static const struct msg_field evaluated_fields[] = {
 };
 SCHEMA(evaluated);
 
+static const struct msg_field bandwidth_edge_report_fields[] = {
+    MSG_FIELD_FIXED(struct bandwidth_edge_report, from),
+    MSG_FIELD_U64(struct bandwidth_edge_report, bytes_per_s),
+    MSG_FIELD_U8(struct bandwidth_edge_report, confidence),
+};
+static const struct msg_schema bandwidth_edge_report_schema =
+    MSG_SCHEMA(struct bandwidth_edge_report, bandwidth_edge_report_fields);
+
+static const struct msg_field bandwidth_report_fields[] = {
+    MSG_ARRAY_STRUCT(
+        struct bandwidth_report, edges, n_edges, bandwidth_edge_report_schema),
+};
+SCHEMA(bandwidth_report);
+
 static const struct msg_field fetch_fields[] = {
     MSG_FIELD_U8(struct fetch, buffer),   MSG_FIELD_U64(struct fetch, index),
     MSG_FIELD_U64(struct fetch, offset),  MSG_FIELD_U32(struct fetch, len),

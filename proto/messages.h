@@ -43,6 +43,7 @@
     X(COMMIT,       0x33, commit)                                              \
     X(GET_COMMIT,   0x34, get_commit)                                          \
     X(EVALUATED,    0x35, evaluated)                                           \
+    X(BANDWIDTH,    0x37, bandwidth_report)                                    \
     X(FETCH,        0x38, fetch)                                               \
     X(FETCH_NO,     0x39, fetch_no)
 /* clang-format on */
@@ -54,6 +55,7 @@ enum message_type {
 };
 
 #define MESSAGE_PEERS_MAX    16
+#define MESSAGE_EDGES_MAX    32
 #define MESSAGE_MANIFEST_MAX (32 << 10)
 #define MESSAGE_LINEAGE_MAX  64
 
@@ -368,6 +370,18 @@ struct evaluated {
 };
 
 /* ---- transfers -------------------------------------------------------- */
+
+struct bandwidth_edge_report {
+    struct peer_id from;
+    uint64_t bytes_per_s;
+    uint8_t confidence; /* 1 to 100 */
+};
+
+/* How fast the sender of this receives from others (p2p/bandwidth.h). */
+struct bandwidth_report {
+    uint32_t n_edges;
+    struct bandwidth_edge_report edges[MESSAGE_EDGES_MAX];
+};
 
 struct fetch {
     uint8_t buffer; /* enum buffer_kind */

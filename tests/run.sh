@@ -7,6 +7,7 @@
 #   build   gcc, warnings are errors      unit    cmocka, through ctest
 #   tidy    the house style               fuzz    saved corpora and mutations
 #   sim     whole nodes in virtual time   e2e     real daemons on loopback
+#   interop a peer made of other people's packages meets locod (needs PyPI)
 #   netlab  real daemons over slow, cut and NATed links (needs root)
 #   clang   the same with clang, unit     local   without the network, unit
 #   asan    AddressSanitizer and UBSan: unit, fuzz, sim
@@ -20,7 +21,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-all="build tidy unit fuzz sim e2e netlab clang local asan tsan libfuzzer"
+all="build tidy unit fuzz sim e2e interop netlab clang local asan tsan libfuzzer"
 full=no
 chosen=
 for word; do
@@ -79,7 +80,7 @@ count() {
     n_total=$(sed -n 's/^.*% tests passed, [0-9]* tests\{0,1\} failed out of \([0-9]*\)$/\1/p' \
         "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
     n_skipped=$(grep -c '\*\*\*Skipped' "$logs/$1.log")
-    own=$(sed -n 's/^\(e2e\|netlab\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
+    own=$(sed -n 's/^\(e2e\|interop\|netlab\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
         "$logs/$1.log" | awk '{ p += $1; f += $2; s += $3 }
             END { print p + 0, f + 0, s + 0 }')
     # shellcheck disable=SC2086 # three numbers
@@ -183,6 +184,7 @@ do_e2e() {
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 
+do_interop() { python3 tests/interop/interop.py; }
 do_netlab() { python3 tests/netlab/netlab.py; }
 
 do_clang() {
@@ -231,7 +233,7 @@ trap 'echo; echo "interrupted"; exit 130' INT TERM
 # What needs build/ and finds none builds it first.
 case " $chosen " in
 *" build "*) ;;
-*" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" netlab "*) chosen="build $chosen" ;;
+*" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" interop "* | *" netlab "*) chosen="build $chosen" ;;
 esac
 
 group build 300 do_build
@@ -240,6 +242,7 @@ group unit 240 do_unit
 group fuzz 120 do_fuzz
 group sim 300 do_sim
 group e2e 600 do_e2e
+group interop 300 do_interop
 group netlab 400 do_netlab
 group clang 300 do_clang
 group local 200 do_local

@@ -68,6 +68,9 @@ struct bulk {
     uint32_t n_head;
     struct bulk_header header; /* of the frame that is arriving */
     uint32_t got;
+    uint64_t began_us; /* BODY: when it began; 0: it waited for its post */
+    uint32_t buffered; /* of it, read together with its header */
+    bool waited;
     uint8_t *dst;       /* BODY: where payload goes */
     struct slab *slab;  /* BODY, unless the owner has a place */
     struct bulk_op *op; /* BODY */

@@ -71,13 +71,40 @@ static struct bulk_op *detach(struct bulk *b)
     return op;
 }
 
+/* Less than this beside what came with the header measures our own speed. */
+#define BUSY_LEAST_BYTES (16U << 10)
+
+static uint64_t now_us(void)
+{
+    return uv_hrtime() / 1000U;
+}
+
+/* Payload follows. What is in the read buffer already took no time. */
+static void clock_start(struct bulk *b)
+{
+    size_t buffered = b->conn->fill - b->conn->pos;
+
+    b->began_us = b->waited ? 0 : now_us();
+    b->buffered = buffered < b->header.len ? (uint32_t)buffered : b->header.len;
+}
+
+static void clock_stop(struct bulk *b, struct event *e)
+{
+    if (b->began_us != 0 && b->header.len >= b->buffered + BUSY_LEAST_BYTES) {
+        e->busy_bytes = b->header.len - b->buffered;
+        e->busy_us = now_us() - b->began_us;
+    }
+}
+
 static void complete(struct bulk *b)
 {
     struct shell *s = b->conn->shell;
     struct bulk_op *op = b->op;
-    int rv = s->calls.take(s->calls.self, &op->note.event.segment, b->dst,
-                           b->header.len);
+    int rv;
 
+    clock_stop(b, &op->note.event);
+    rv = s->calls.take(s->calls.self, &op->note.event.segment, b->dst,
+                       b->header.len);
     detach(b);
     b->state = BULK_HEAD;
     unpost(s, op);
@@ -93,6 +120,7 @@ static void skip(struct bulk *b)
 static void wait_for_post(struct bulk *b)
 {
     b->state = BULK_WAIT;
+    b->waited = true;
     b->conn->shell->stats.paused++;
     conn_pause(b->conn, b->conn->shell->opt.unposted_ms);
 }
@@ -141,6 +169,7 @@ static void meet(struct bulk *b)
     b->op = op;
     op->bulk = b;
     b->state = BULK_BODY;
+    clock_start(b);
     if (h->len == 0) {
         complete(b);
     }
@@ -157,6 +186,7 @@ static void begin(struct bulk *b, const uint8_t in[BULK_HEADER_BYTES])
                               .attempt = get_u64(in + 8),
                               .seg = get_u32(in + 16)};
     b->got = 0;
+    b->waited = false;
     if (in[4] != BULK_TYPE_SEGMENT || in[5] != 0 || h->stream >= STREAM_COUNT ||
         h->len > s->opt.segment_bytes_max) {
         refuse(b);

@@ -125,7 +125,7 @@ static int write_sealed(struct bulk *b,
         return n;
     }
     buf = conn_bytes(slab->bytes, (size_t)n);
-    return conn_write(b->conn, &slab->w, &buf, 1, on_written);
+    return pace_write(b->conn, &slab->w, &buf, 1, on_written);
 }
 
 static int write_plain(struct bulk *b,
@@ -139,7 +139,7 @@ static int write_plain(struct bulk *b,
     put_header(slab->head, key, len);
     bufs[0] = conn_bytes(slab->head, sizeof slab->head);
     bufs[1] = conn_bytes(payload, len);
-    return conn_write(b->conn, &slab->w, bufs, len > 0 ? 2 : 1, on_written);
+    return pace_write(b->conn, &slab->w, bufs, len > 0 ? 2 : 1, on_written);
 }
 
 /* Write one op that was taken off its queue. */

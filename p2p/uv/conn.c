@@ -22,6 +22,7 @@ static void on_handle_closed(uv_handle_t *handle)
     if (--c->n_handles > 0) {
         return;
     }
+    pace_drop(c);
     c->ops->on_closed(c);
     if (c->peer != NULL) {
         peer_release(s, c->peer);

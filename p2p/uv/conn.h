@@ -75,6 +75,10 @@ struct conn_write {
     struct conn *conn;
     void (*done)(struct conn_write *w, int status);
     size_t len;
+    /* pace.c: not yet with the kernel, and how much is of it now */
+    uv_buf_t rest[2];
+    size_t piece;
+    struct conn_write *next;
 };
 
 struct conn {
@@ -99,6 +103,10 @@ struct conn {
     uv_shutdown_t shutdown;
     unsigned n_handles;
     bool reading;
+    bool throttled; /* pace.c: not read until the bucket has something */
+    bool piece_with_kernel;   /* pace.c */
+    uint64_t served;          /* pace.c */
+    struct conn_write *paced; /* pace.c: writes in order */
     bool parsing;
     struct handshake shake; /* wiped once up */
     struct noise_cipher send, recv;

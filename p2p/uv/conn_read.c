@@ -25,14 +25,15 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
         size_t len;
         uint8_t *at = c->ops->on_room(c, &len);
 
-        *buf = uv_buf_init((char *)at, (unsigned)len);
+        *buf = uv_buf_init((char *)at, (unsigned)pace_room(c, len));
         return;
     }
     if (c->state == CONN_LINGERING || c->buf == NULL) {
         *buf = uv_buf_init((char *)c->head, sizeof c->head);
         return;
     }
-    *buf = uv_buf_init((char *)c->buf + c->fill, (unsigned)(c->cap - c->fill));
+    *buf = uv_buf_init((char *)c->buf + c->fill,
+                       (unsigned)pace_room(c, c->cap - c->fill));
 }
 
 /* Deliver one record of `len` sealed bytes at `in`: 0 or a negative code. */
@@ -108,6 +109,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (c->peer != NULL) {
         c->peer->stats.bytes_received += (uint64_t)n;
     }
+    pace_read(c, (size_t)n);
     if (c->state == CONN_SHAKING) {
         c->n_head += (size_t)n;
         conn_read_handshake(c);
@@ -123,8 +125,8 @@ int conn_start_reading(struct conn *c)
 {
     int rv;
 
-    if (c->reading) {
-        return 0;
+    if (c->reading || c->throttled) {
+        return 0; /* pace.c goes on with it */
     }
     rv = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
     c->reading = rv == 0;

@@ -18,7 +18,7 @@
 #include "proto/limits.h"
 
 #define MAILBOX_MAX (64U << 10)
-#define OWN_REFS    5 /* four handles and the mailbox */
+#define OWN_REFS    6 /* five handles and the mailbox */
 
 #define CONTAINER_OF(p, type, field)                                           \
     ((type *)(void *)((char *)(p)-offsetof(type, field)))
@@ -163,6 +163,7 @@ int shell_open(struct shell **shell,
     randombytes_buf(s->static_secret, sizeof s->static_secret);
     bulk_init(s);
     turn_init(s);
+    pace_init(s);
     s->n_refs = OWN_REFS;
     *shell = s;
     return 0;
@@ -291,6 +292,7 @@ void shell_close(struct shell *s, shell_close_cb cb, void *data)
     s->close_cb = cb;
     s->close_data = data;
     turn_close(s);
+    pace_close(s);
     close_conns(s);
     for (unsigned i = 0; i < s->n_listeners; i++) {
         listener_close(&s->listeners[i]);

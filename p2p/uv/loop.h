@@ -68,6 +68,9 @@ struct shell_options {
     uint32_t posts_max;            /* POST_RECV that wait, in all */
     uint32_t unposted_ms;          /* that a segment waits for its post */
     uint32_t link_queue_bytes_max; /* unsent bytes; beyond: LOCO_EBUSY */
+    /* Caps on bulk traffic, all peers together; 0: none. Control traffic is
+     * neither held up nor counted. */
+    uint64_t upload_bytes_per_s, download_bytes_per_s;
 };
 
 /* Sizes and times for a home connection. signer, run_id and rules are left

@@ -23,6 +23,7 @@
 #include "p2p/uv/listen.h"
 #include "p2p/uv/loop.h"
 #include "p2p/uv/mailbox.h"
+#include "p2p/uv/pace.h"
 #include "p2p/uv/peer.h"
 #include "p2p/uv/table.h"
 
@@ -65,6 +66,8 @@ struct shell {
     struct bulk_state bulk;
     /* peer.c */
     struct peer *peers; /* uthash, oldest first */
+    /* pace.c */
+    struct pace pace;
 };
 
 /* Aborts with a message where memory ran out: small control-plane structs

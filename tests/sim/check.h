@@ -17,6 +17,9 @@
  *   G  a fork flag appears only after a cut or the loss of a majority
  *   I  what a process trained is in a commit that it followed, or open, or
  *      counted in tokens_dropped
+ *   M  what is in a bandwidth map is what the links are
+ *   T  the timeline of a peer knows every commit that it saw and, where there
+ *      is one victim, knows nobody else to be why an attempt failed
  *
  * The first violation is kept; the owner stops and prints. Cost: B is one
  * replay of the vector per commit; the rest is a table look-up per step.

@@ -27,6 +27,22 @@ find_commit(const struct check *c, uint64_t round, const struct hash32 *result)
     return -1;
 }
 
+/* T: what a node tells people of this commit. */
+static void check_timeline(struct check *c, uint32_t peer, uint64_t round)
+{
+    const struct timeline *t = node_timeline(c->opt.nodes[peer]);
+    const struct timeline_attempt *a;
+
+    for (uint32_t back = 0; (a = timeline_at(t, back)) != NULL; back++) {
+        if (a->round == round && a->outcome == TIMELINE_COMMITTED) {
+            return;
+        }
+    }
+    check_fail(c,
+               "T: the timeline of peer %u knows no commit of round %" PRIu64,
+               peer, round);
+}
+
 void check_note_commit(struct check *c, uint32_t peer)
 {
     const struct node_commit *m = node_last_commit(c->opt.nodes[peer]);
@@ -35,6 +51,7 @@ void check_note_commit(struct check *c, uint32_t peer)
         return;
     }
     c->peers[peer].last_plan = m->plan_hash;
+    check_timeline(c, peer, m->round);
     if (find_commit(c, m->round, &m->result_hash) < 0) {
         c->commits = check_reserve(c->commits, c->n_commits, &c->cap_commits,
                                    sizeof *c->commits);

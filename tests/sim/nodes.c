@@ -14,7 +14,8 @@
 #include "tests/sim/world_internal.h"
 #include "train/sync/codec.h"
 
-#define POLL_MS 500 /* between two looks whether all is done */
+#define LINK_BYTES_PER_S (2U << 20) /* of each bulk connection, a direction */
+#define POLL_MS          500        /* between two looks whether all is done */
 
 uint64_t sim_draw(struct sim *s, uint64_t lo, uint64_t hi)
 {
@@ -55,6 +56,7 @@ void sim_start(struct sim *s, uint32_t peer)
         .signer = signer_keyed(id),
         .run_id = s->run_id,
         .dialable = true,
+        .edge_sample_us = 2000, /* vectors are small here */
         .listen_port = world_address(s->world, peer).port,
         .seed = rng_mix(words, 4),
         .time_scale = 1,
@@ -320,7 +322,7 @@ static void set_defaults(struct sim *s,
         .latency_min_ms = 5,
         .latency_max_ms = 60,
         .jitter_ms = 10,
-        .bytes_per_s = 2 << 20,
+        .bytes_per_s = LINK_BYTES_PER_S,
         .dial_timeout_ms = 5000,
         .transport_timeout_ms = 20000,
         .print_trace = s->opt.print_trace,
@@ -609,6 +611,57 @@ static void check_quiet(struct sim *s)
     }
 }
 
+/* What a peer has learnt of an edge is the speed of every edge here. */
+static void check_map(struct sim *s)
+{
+    for (uint32_t q = 0; q < s->n; q++) {
+        const struct bandwidth *map;
+
+        if (!world_alive(s->world, q)) {
+            continue;
+        }
+        map = node_bandwidth(s->nodes[q]);
+        for (uint32_t i = 0; i < map->cap; i++) {
+            const struct bandwidth_row *r = &map->row[i];
+            uint64_t rate = r->bytes_per_s;
+
+            if (r->used && r->confidence > 0 &&
+                (rate < LINK_BYTES_PER_S * 9 / 10 ||
+                 rate > LINK_BYTES_PER_S * 11 / 10)) {
+                check_fail(s->check,
+                           "M: peer %u takes an edge for one of %" PRIu64
+                           " bytes a second",
+                           q, rate);
+                return;
+            }
+        }
+    }
+}
+
+/* With one victim it alone can be known to be why an attempt failed. (What it
+ * says itself of the others after a freeze is another matter.) */
+static void check_blame(struct sim *s)
+{
+    const struct peer_id *victim = &world_identity(s->world, s->victim)->id;
+    const struct timeline_attempt *a;
+
+    for (uint32_t q = 0; q < s->n && s->at > 0; q++) {
+        for (uint32_t back = 0;
+             q != s->victim && world_alive(s->world, q) &&
+             (a = timeline_at(node_timeline(s->nodes[q]), back)) != NULL;
+             back++) {
+            const struct peer_id *who = &a->member[a->culprit].id;
+
+            if (a->guilt >= TIMELINE_LEFT && !id_eq(who, victim)) {
+                check_fail(s->check,
+                           "T: peer %u blames peer %u for round %" PRIu64, q,
+                           world_find(s->world, who), a->round);
+                return;
+            }
+        }
+    }
+}
+
 static void destroy(struct sim *s)
 {
     for (uint32_t i = 0; i < s->n && s->nodes != NULL; i++) {
@@ -665,6 +718,8 @@ static int run_once(const struct sim_options *opt,
         run(s);
         check_spins(s);
         check_quiet(s);
+        check_blame(s);
+        check_map(s);
         collect(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;

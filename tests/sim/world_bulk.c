@@ -94,6 +94,20 @@ static void done(struct world *w,
     }
 }
 
+/* Received, at the speed of the link. */
+static void
+done_busy(struct world *w, uint32_t peer, const struct segment *seg, size_t len)
+{
+    uint64_t rate = w->opt.bytes_per_s;
+    struct event e = {.type = EVENT_SEG_DONE, .segment = *seg};
+
+    e.busy_bytes = rate > 0 ? len : 0;
+    e.busy_us = rate > 0 ? len * 1000000U / rate : 0;
+    if (w->peers[peer].alive) {
+        world_event(w, peer, w->now_ms, &e);
+    }
+}
+
 /* ---- a connection ends ------------------------------------------------ */
 
 static void fail_posts(struct world *w, uint32_t peer, uint32_t other, int rc)
@@ -299,7 +313,11 @@ static bool take_head(struct world *w, struct channel *c)
     *at = post->next;
     p->n_posts--;
     rc = w->calls.take(w->calls.self, to, &post->segment, f->bytes, f->len);
-    done(w, to, w->now_ms, &post->segment, false, rc);
+    if (rc == 0 && f->waiting == 0) {
+        done_busy(w, to, &post->segment, f->len);
+    } else {
+        done(w, to, w->now_ms, &post->segment, false, rc);
+    }
     free(post);
     frame_free(queue_take(&c->wire));
     return true;

@@ -232,6 +232,36 @@ static int dial_unix(const char *path)
     return fd;
 }
 
+static char *make_rounds(void *data, uint64_t round)
+{
+    char text[64];
+
+    (void)data;
+    if (round == 7) {
+        return NULL; /* not now */
+    }
+    (void)snprintf(text, sizeof text, "{\"rounds\":[%llu]}",
+                   (unsigned long long)round);
+    return strdup(text);
+}
+
+static void rounds_are_asked_for_when_somebody_wants_them(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds"), 503);
+    control_serve_rounds(f->control, make_rounds);
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds"), 200);
+    assert_answers(f, "{\"rounds\":[0]}");
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=412"), 200);
+    assert_answers(f, "{\"rounds\":[412]}");
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=7"), 503);
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=0"), 400);
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=-1"), 400);
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=4x"), 400);
+    assert_int_equal(ask(f, "POST", "/api/v1/rounds"), 405);
+}
+
 static void
 a_unix_socket_is_private_replaced_when_stale_and_removed(void **state)
 {
@@ -278,6 +308,7 @@ int main(void)
         TEST(foreign_hosts_and_origins_are_refused),
         TEST(addresses_that_are_not_local_are_refused),
         TEST(an_address_in_use_is_busy),
+        TEST(rounds_are_asked_for_when_somebody_wants_them),
         TEST(a_unix_socket_is_private_replaced_when_stale_and_removed),
 #undef TEST
     };

@@ -85,6 +85,8 @@ static void every_field_of_the_contract_is_there(void **state)
         "reason",
         "progress",
         "eta_s",
+        "listen",
+        "bandwidth",
         "caps",
         "bits_per_byte_before",
         "dht",

@@ -1,9 +1,10 @@
 /* noise_test.c - the handshake against published vectors, and what must fail.
  *
- * Vectors: `cacophony` is the entry Noise_XX_25519_ChaChaPoly_BLAKE2b of the
- * vectors that the cacophony project publishes and noise-c and snow carry;
- * `snow` is the entry of that name in snow's own file (the snow repository on
- * GitHub, mcginty/snow, tests/vectors/cacophony.txt and snow.txt).
+ * Vectors: every published entry Noise_XX_25519_ChaChaPoly_BLAKE2b that we know
+ * of. `cacophony` is of the set that the cacophony project publishes and
+ * noise-c and snow carry, `snow` of snow's own (GitHub, mcginty/snow,
+ * tests/vectors/cacophony.txt and snow.txt), `noise_c` of noise-c's own
+ * (rweather/noise-c, tests/vector/noise-c-basic.txt).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,6 +104,43 @@ static const struct vector snow = {
          "3644c9b3c479a80cdb3da1e92466b8ac"},
     },
 };
+
+static const struct vector noise_c = {
+    .prologue = "50726f6c6f677565313233",
+    .init_static =
+        "e61ef9919cde45dd5f82166404bd08e38bceb5dfdfded0a34c8df7ed542214d1",
+    .init_ephemeral =
+        "893e28b9dc6ca8d611ab664754b8ceb7bac5117349a4439a6b0569da977c464a",
+    .resp_static =
+        "4a3acbfdb163dec651dfa3194dece676d437029c62a408b4c5ea9114246e4893",
+    .resp_ephemeral =
+        "bbdb4cdbd309f1a1f2e1456967fe288cadd6f712d65dc7b7793d5e63da6b375b",
+    .hash =
+        "7f6b8a1de1faf8b5e153ded74c950d09c5caf62a8e2eeb73277671d4e65ef9ca"
+        "2421a748a4af050284fa6f3eb40bb77f4ace99b7f3ea01db2953233a546a72d2",
+    .message = {
+        {"4c756477696720766f6e204d69736573",
+         "ca35def5ae56cec33dc2036731ab14896bc4c75dbb07a61f879f8e3afa4c7944"
+         "4c756477696720766f6e204d69736573"},
+        {"4d757272617920526f746862617264",
+         "95ebc60d2b1fa672c1f46a8aa265ef51bfe38e7ccb39ec5be34069f144808843"
+         "0505b6745ce64a5f33f0e8e3b83f11ce8802bca507f4f2d8b564dbe277e19661"
+         "57671ea3b8853f41ae9fb01b5198b7355056ae1319469b824a98d54bbaa82c26"
+         "4bbb329d7b104cdeeda568b40a097c"},
+        {"462e20412e20486179656b",
+         "99579e1c1ee15e422a57ddd6b16d37087b17558e8369c18991b4b2ca3a824abf"
+         "55433b8625300437ffbe733f1c6cf40b2de039eaaf156775e2d58021e5d46b9c"
+         "b99b280c73026b50f27736"},
+        {"4361726c204d656e676572",
+         "fc56eea290b3f3a21aac0c70cd5787b5ee99be37d2f4d751329b55"},
+        {"4a65616e2d426170746973746520536179",
+         "bb31c9da10d5639a4cdb88a12f5c61de41bbc7df09bf75d94f8184fe4157f5c6"
+         "8f"},
+        {"457567656e2042f6686d20766f6e2042617765726b",
+         "f6199cadb152fb27f82be0a0891ec76a33598ae92a46cab2fb5a8ed5bf48b7f2"
+         "67f8370af7"},
+    },
+};
 /* clang-format on */
 
 static size_t unhex(const char *text, uint8_t *out)
@@ -183,6 +221,12 @@ static void snow_vector_is_reproduced(void **state)
 {
     (void)state;
     run_vector(&snow);
+}
+
+static void noise_c_vector_is_reproduced(void **state)
+{
+    (void)state;
+    run_vector(&noise_c);
 }
 
 static void every_flipped_bit_of_a_handshake_is_refused(void **state)
@@ -470,6 +514,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cacophony_vector_is_reproduced),
         cmocka_unit_test(snow_vector_is_reproduced),
+        cmocka_unit_test(noise_c_vector_is_reproduced),
         cmocka_unit_test(every_flipped_bit_of_a_handshake_is_refused),
         cmocka_unit_test(every_shorter_message_is_refused),
         cmocka_unit_test(low_order_points_are_refused),

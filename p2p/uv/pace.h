@@ -1,0 +1,53 @@
+/* pace.h - the caps on bulk traffic: what may be written and read now.
+ *
+ * Two token buckets (p2p/bucket.h) for the whole shell, one a direction. With
+ * an upload cap bulk writes go to the kernel in small pieces, the connection
+ * that was served longest ago first; with a download cap a bulk connection is
+ * read in small pieces and not at all while the bucket is empty, and TCP makes
+ * the sender wait. Control connections pass by and are not counted: about 2 kB
+ * a second each, and rounds depend on them.
+ *
+ * Without a cap nothing here is in the way. Internal to p2p/uv, loop thread.
+ */
+#ifndef LOCO_P2P_UV_PACE_H
+#define LOCO_P2P_UV_PACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "p2p/bucket.h"
+
+struct conn;
+struct conn_write;
+struct shell;
+
+struct pace {
+    struct bucket up, down;
+    uv_timer_t timer;
+    uint64_t served; /* pieces written so far: who was served when */
+};
+
+/* The shell is released when the timer is closed. */
+void pace_init(struct shell *s);
+void pace_close(struct shell *s);
+
+/* As conn_write(), for a bulk connection, n <= 2. */
+int pace_write(struct conn *c,
+               struct conn_write *w,
+               const uv_buf_t *bufs,
+               unsigned n,
+               void (*done)(struct conn_write *w, int status));
+
+/* What waits ends with UV_ECANCELED: the last handle of `c` is closed. */
+void pace_drop(struct conn *c);
+
+/* Most bytes that the next read may take. */
+size_t pace_room(const struct conn *c, size_t len);
+
+/* So many were read; may stop the reading for now. */
+void pace_read(struct conn *c, size_t bytes);
+
+#endif

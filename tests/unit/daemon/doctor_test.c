@@ -1,0 +1,420 @@
+/* doctor_test.c - facts and the lines that follow from them. What real sockets
+ * and files give is in tests/e2e/doctor_tests.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/doctor.h"
+#include "proto/base/err.h"
+
+#define NOW_S 1800000000
+
+/* A machine with nothing wrong, behind no NAT, asked about no run. */
+static struct doctor_facts *sound(void)
+{
+    static struct doctor_facts f;
+    static const uint8_t v4[16] = {0, 0, 0,    0,    0,  0,   0, 0,
+                                   0, 0, 0xff, 0xff, 93, 184, 1, 2};
+
+    memset(&f, 0, sizeof f);
+    f.limit_ms = 5000;
+    f.driver.state = f.memory.state = f.disk.state = FACT_FOUND;
+    f.clock.state = f.ip.state = f.port.state = FACT_FOUND;
+    f.memory.total_bytes = 16000000000;
+    f.memory.available_bytes = 8000000000;
+    (void)snprintf(f.disk.path, sizeof f.disk.path, "/state");
+    f.disk.exists = true;
+    f.disk.free_bytes = 50000000000;
+    f.disk.free_files = UINT64_MAX;
+    f.clock.now_s = NOW_S;
+    f.clock.ntp_known = f.clock.ntp_synced = true;
+    f.clock.ntp_error_ms = 12;
+    f.ip.v4_route = true;
+    memcpy(f.ip.v4.ip, v4, 16);
+    (void)snprintf(f.port.listen, sizeof f.port.listen, "0.0.0.0:7700");
+    f.port.port = 7700;
+    return &f;
+}
+
+/* The same, with one bootstrap that was talked to. */
+static struct doctor_facts *linked(void)
+{
+    struct doctor_facts *f = sound();
+    struct fact_host *h = &f->host[0];
+
+    f->n_hosts = 1;
+    h->state = FACT_FOUND;
+    h->limit_ms = 4000;
+    (void)snprintf(h->host.host, sizeof h->host.host, "seed.example");
+    h->host.port = 7700;
+    h->is_name = true;
+    h->contact.step = CONTACT_TALKED;
+    h->contact.observed = f->ip.v4;
+    return f;
+}
+
+static void set_v4(struct address *a, const uint8_t v4[4])
+{
+    memset(a->ip, 0, 10);
+    memset(a->ip + 10, 0xff, 2);
+    memcpy(a->ip + 12, v4, 4);
+}
+
+/* The line of one check has this level, and holds these texts. */
+static void expect(const struct doctor_facts *f,
+                   enum doctor_check check,
+                   enum doctor_level level,
+                   const char *what,
+                   const char *fix)
+{
+    struct doctor_line line[DOCTOR_CHECK_COUNT];
+
+    doctor_judge(f, line);
+    if (line[check].level != level || strstr(line[check].what, what) == NULL ||
+        (fix != NULL && strstr(line[check].fix, fix) == NULL)) {
+        fail_msg("%s: %s: %s -> %s", doctor_check_name(check),
+                 doctor_level_name(line[check].level), line[check].what,
+                 line[check].fix);
+    }
+    assert_true(level == DOCTOR_OK || line[check].fix[0] != '\0');
+}
+
+static void a_sound_machine_has_no_warning(void **state)
+{
+    struct doctor_line line[DOCTOR_CHECK_COUNT];
+
+    (void)state;
+    doctor_judge(linked(), line);
+    for (int i = 0; i < DOCTOR_CHECK_COUNT; i++) {
+        assert_true(line[i].level == DOCTOR_OK ||
+                    line[i].level == DOCTOR_UNCHECKED);
+        assert_true(line[i].what[0] != '\0');
+        assert_true(line[i].level != DOCTOR_OK || line[i].fix[0] == '\0');
+    }
+    expect(linked(), DOCTOR_CHECK_nat, DOCTOR_OK,
+           "none towards seed.example, which sees our address 93.184.1.2",
+           NULL);
+}
+
+static void every_way_a_gpu_can_fail_has_its_fix(void **state)
+{
+    struct doctor_facts *f = sound();
+    struct fact_driver *d = &f->driver;
+
+    (void)state;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_OK, "no NVIDIA GPU", NULL);
+    d->n_nvidia = 1;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "module is not loaded",
+           "apt-get install nvidia-driver");
+    d->module = true;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "libcuda.so.1 cannot",
+           "libcuda1");
+    d->library = true;
+    d->cuda_rc = 803;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "cuInit fails with code 803",
+           "restart");
+    d->cuda_rc = 0;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "shows no GPU",
+           "CUDA_VISIBLE_DEVICES");
+    d->n_devices = 2;
+    d->bytes = 80000000000;
+    d->cuda_version = 12040;
+    (void)snprintf(d->name, sizeof d->name, "H100");
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_OK,
+           "2 GPUs, first H100 with 80.0 GB, CUDA 12.4; this build trains on "
+           "the CPU",
+           NULL);
+    d->wanted = true;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "H100", "use --device cpu");
+    d->built = true;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_OK, "CUDA 12.4", NULL);
+    d->n_devices = 0;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "shows no GPU",
+           "CUDA_VISIBLE_DEVICES");
+}
+
+static void memory_is_held_against_the_runs_need_and_the_cgroup(void **state)
+{
+    struct doctor_facts *f = sound();
+
+    (void)state;
+    f->memory.need_bytes = 9000000000;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM,
+           "8.0 GB of 16.0 GB can be had; the run needs 9.0 GB", "9.0 GB free");
+    f->memory.need_bytes = 4000000000;
+    f->memory.limit_bytes = 1000000000;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "the limit of this cgroup",
+           "Raise the memory limit");
+    f->daemon.state = FACT_FOUND; /* it has its memory already */
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_OK, "1.0 GB", NULL);
+    f = sound();
+    f->memory.available_bytes = 100000000;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "a run needs at least",
+           "Close other programs");
+}
+
+static void the_disk_needs_room_for_what_is_not_there_yet(void **state)
+{
+    struct doctor_facts *f = sound();
+
+    (void)state;
+    f->disk.need_bytes = 60000000000;
+    expect(f, DOCTOR_CHECK_disk, DOCTOR_PROBLEM, "50.0 GB free at /state",
+           "Free 10.0 GB there");
+    f->disk.used_bytes = 20000000000;
+    expect(f, DOCTOR_CHECK_disk, DOCTOR_OK, "the run still needs 40.0 GB",
+           NULL);
+    f->disk.free_files = 10;
+    expect(f, DOCTOR_CHECK_disk, DOCTOR_WARNING, "50.0 GB", "inodes");
+    f->disk.rc = EACCES;
+    expect(f, DOCTOR_CHECK_disk, DOCTOR_PROBLEM, "cannot be written by this",
+           "chown -R \"$USER\" '/state'");
+    f->disk.rc = EIO;
+    expect(f, DOCTOR_CHECK_disk, DOCTOR_PROBLEM, "Input/output error",
+           "another state directory");
+}
+
+static void the_clock_is_judged_by_what_knows_most(void **state)
+{
+    struct doctor_facts *f = linked();
+    struct contact *c = &f->host[0].contact;
+
+    (void)state;
+    expect(f, DOCTOR_CHECK_clock, DOCTOR_OK, "within 12 ms", NULL);
+    c->newest_expiry_s = NOW_S + 7200 - 600; /* signed ten minutes ago */
+    expect(f, DOCTOR_CHECK_clock, DOCTOR_OK, "within 12 ms", NULL);
+    c->newest_expiry_s = NOW_S + 7200 + 5000; /* signed in our future */
+    expect(f, DOCTOR_CHECK_clock, DOCTOR_PROBLEM,
+           "this clock is 5000 s behind, says what the run's peers signed",
+           "timedatectl set-ntp true");
+    c->newest_expiry_s = NOW_S + 7200 - 3000; /* and not renewed since */
+    expect(f, DOCTOR_CHECK_clock, DOCTOR_WARNING, "this clock is 2100 s ahead",
+           "timedatectl");
+    f = sound();
+    f->clock.ntp_synced = false;
+    expect(f, DOCTOR_CHECK_clock, DOCTOR_WARNING, "NTP is not synchronised",
+           "systemd-timesyncd");
+    f->clock.stepped_ms = -2000;
+    expect(f, DOCTOR_CHECK_clock, DOCTOR_WARNING, "jumped by -2000 ms",
+           "only one");
+    f->clock.now_s = 1000;
+    expect(f, DOCTOR_CHECK_clock, DOCTOR_PROBLEM, "has not been set",
+           "timedatectl");
+}
+
+static void ipv6_without_a_route_is_a_warning_no_network_a_problem(void **state)
+{
+    struct doctor_facts *f = sound();
+
+    (void)state;
+    expect(f, DOCTOR_CHECK_ipv6, DOCTOR_OK, "none here", NULL);
+    f->ip.v6_address = true;
+    expect(f, DOCTOR_CHECK_ipv6, DOCTOR_WARNING, "no route", "ip -6 route");
+    f->ip.v6_route = true;
+    f->ip.v6.ip[0] = 0x20;
+    expect(f, DOCTOR_CHECK_ipv6, DOCTOR_OK, "address", NULL);
+    f->ip = (struct fact_ip){.state = FACT_FOUND};
+    expect(f, DOCTOR_CHECK_ipv6, DOCTOR_PROBLEM, "no route to the internet",
+           "ip route");
+}
+
+static void nat_is_seen_from_outside_and_cgnat_has_another_fix(void **state)
+{
+    static const uint8_t home[4] = {192, 168, 1, 7}, cgnat[4] = {100, 70, 1, 2};
+    struct doctor_facts *f = linked();
+
+    (void)state;
+    set_v4(&f->ip.v4, home);
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING,
+           "seed.example sees 93.184.1.2, but this machine is 192.168.1.7",
+           "Forward TCP port 7700 on the router");
+    set_v4(&f->ip.v4, cgnat);
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "a NAT is between",
+           "ask the provider for a public address");
+    f->n_hosts = 0;
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "100.70.1.2 is a CGNAT address",
+           "CGNAT");
+    f->daemon.state = FACT_FOUND;
+    (void)snprintf(f->daemon.reachability, sizeof f->daemon.reachability,
+                   "unknown");
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "CGNAT address", NULL);
+    (void)snprintf(f->daemon.reachability, sizeof f->daemon.reachability,
+                   "relayed");
+    (void)snprintf(f->daemon.reachability_reason,
+                   sizeof f->daemon.reachability_reason,
+                   "three peers tried to dial back");
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING,
+           "the daemon is relayed to others: three peers tried to dial back",
+           "CGNAT");
+    (void)snprintf(f->daemon.reachability, sizeof f->daemon.reachability,
+                   "public");
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_OK, "public", NULL);
+}
+
+static void a_port_that_cannot_be_had_says_why(void **state)
+{
+    struct doctor_facts *f = sound();
+
+    (void)state;
+    f->port.rc = EACCES;
+    expect(f, DOCTOR_CHECK_port, DOCTOR_PROBLEM, "may not listen on 0.0.0.0",
+           "above 1023");
+    f->daemon.state = FACT_FOUND;
+    expect(f, DOCTOR_CHECK_port, DOCTOR_PROBLEM, "does not answer",
+           "nft list ruleset");
+    f->port.ours = true;
+    (void)snprintf(f->daemon.reachability, sizeof f->daemon.reachability,
+                   "public");
+    expect(f, DOCTOR_CHECK_port, DOCTOR_OK, "from outside: public", NULL);
+    f->port.state = FACT_NONE;
+    expect(f, DOCTOR_CHECK_port, DOCTOR_UNCHECKED, "not known where",
+           "--listen");
+}
+
+static void bandwidth_is_held_against_the_runs_floor(void **state)
+{
+    struct doctor_facts *f = linked();
+    struct fact_host *h = &f->host[0];
+
+    (void)state;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_UNCHECKED, "without being asked",
+           "--bandwidth");
+    h->wants_transfer = true;
+    h->contact.transfer_rc = LOCO_ETIMEOUT;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_WARNING, "deadline passed",
+           "try again");
+    h->contact.transfer_bytes = 8000000;
+    h->contact.transfer_us = 2000000;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_OK,
+           "4.0 MB/s from seed.example (8.0 MB in 2.00 s)", NULL);
+    f->manifest.floor_bytes_per_s = 5000000;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_PROBLEM, "4.0 MB/s",
+           "counts a peer below 5.0 MB/s as gone");
+    f->manifest.floor_bytes_per_s = 0;
+    h->contact.transfer_us = 200000000;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_WARNING, "40.0 kB/s",
+           "Rounds will wait");
+}
+
+static void
+without_a_transfer_the_daemons_rounds_tell_the_bandwidth(void **state)
+{
+    struct doctor_facts *f = sound();
+
+    (void)state;
+    f->daemon.state = FACT_FOUND;
+    f->daemon.best_in_bytes_per_s = 3000000;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_OK,
+           "received at up to 3.0 MB/s and sent at up to ?/s", NULL);
+    f->daemon.best_out_bytes_per_s = 20000;
+    f->manifest.floor_bytes_per_s = 32768;
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_WARNING, "sent at up to 20.0 kB/s",
+           "raise upload_bytes_per_s");
+}
+
+static void every_step_towards_a_bootstrap_has_its_sentence(void **state)
+{
+    static const struct {
+        enum contact_step step;
+        int rc;
+        const char *what, *fix;
+    } cases[] = {
+        {CONTACT_RESOLVE, EAI_AGAIN, "cannot be resolved", "line dns"},
+        {CONTACT_CONNECT, -ECONNREFUSED, "refuses connections", "port"},
+        {CONTACT_CONNECT, LOCO_ETIMEOUT, "does not answer within 4.0 s",
+         "firewall"},
+        {CONTACT_CONNECT, -ENETUNREACH, "Network is unreachable", "ip route"},
+        {CONTACT_HANDSHAKE, LOCO_ERUN, "of another run or protocol version",
+         "run id"},
+        {CONTACT_HANDSHAKE, LOCO_ESIG, "not the peer", "invitation"},
+        {CONTACT_HANDSHAKE, LOCO_EPROTO, "is no loco peer", "port"},
+        {CONTACT_HANDSHAKE, LOCO_ECLOSED, "during the handshake",
+         "too many connections"},
+        {CONTACT_HANDSHAKE, LOCO_ETIMEOUT, "says nothing", "hangs"},
+        {CONTACT_HANDSHAKE, -EPIPE, "Broken pipe", "Try again"},
+        {CONTACT_HELLO, LOCO_ECLOSED, "shakes hands, but", "full"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct doctor_facts *f = linked();
+
+        f->host[0].contact.step = cases[i].step;
+        f->host[0].contact.rc = cases[i].rc;
+        expect(f, DOCTOR_CHECK_bootstrap, DOCTOR_PROBLEM, cases[i].what,
+               cases[i].fix);
+        expect(f, DOCTOR_CHECK_manifest, DOCTOR_UNCHECKED, "no peer sent one",
+               "bootstrap");
+        f->host[1] = f->host[0];
+        f->n_hosts = 2;
+        expect(f, DOCTOR_CHECK_bootstrap, DOCTOR_PROBLEM,
+               "none of 2 answers: ", NULL);
+    }
+}
+
+static void a_name_server_that_is_silent_is_not_a_wrong_name(void **state)
+{
+    struct doctor_facts *f = linked();
+
+    (void)state;
+    f->host[0].contact.step = CONTACT_RESOLVE;
+    f->host[0].contact.rc = EAI_NONAME;
+    expect(f, DOCTOR_CHECK_dns, DOCTOR_PROBLEM, "cannot resolve seed.example",
+           "spelt");
+    f->host[0].contact.rc = EAI_AGAIN;
+    expect(f, DOCTOR_CHECK_dns, DOCTOR_PROBLEM, "seed.example",
+           "/etc/resolv.conf");
+    f->host[0].state = FACT_LATE;
+    expect(f, DOCTOR_CHECK_dns, DOCTOR_PROBLEM, "no answer in time",
+           "/etc/resolv.conf");
+    expect(f, DOCTOR_CHECK_bootstrap, DOCTOR_PROBLEM, "no answer within 5.0 s",
+           "another peer");
+}
+
+static void what_is_late_is_said_and_does_not_hide_the_rest(void **state)
+{
+    struct doctor_facts *f = sound();
+
+    (void)state;
+    f->disk.state = f->driver.state = f->manifest.state = FACT_LATE;
+    f->daemon.state = FACT_LATE;
+    expect(f, DOCTOR_CHECK_disk, DOCTOR_WARNING, "no answer within 5.0 s",
+           "--limit");
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "no answer", "--limit");
+    expect(f, DOCTOR_CHECK_manifest, DOCTOR_WARNING, "no answer",
+           "loco verify");
+    expect(f, DOCTOR_CHECK_daemon, DOCTOR_WARNING, "no answer", "SIGTERM");
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_OK, "8.0 GB", NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sound_machine_has_no_warning),
+        cmocka_unit_test(every_way_a_gpu_can_fail_has_its_fix),
+        cmocka_unit_test(memory_is_held_against_the_runs_need_and_the_cgroup),
+        cmocka_unit_test(the_disk_needs_room_for_what_is_not_there_yet),
+        cmocka_unit_test(the_clock_is_judged_by_what_knows_most),
+        cmocka_unit_test(
+            ipv6_without_a_route_is_a_warning_no_network_a_problem),
+        cmocka_unit_test(nat_is_seen_from_outside_and_cgnat_has_another_fix),
+        cmocka_unit_test(a_port_that_cannot_be_had_says_why),
+        cmocka_unit_test(bandwidth_is_held_against_the_runs_floor),
+        cmocka_unit_test(
+            without_a_transfer_the_daemons_rounds_tell_the_bandwidth),
+        cmocka_unit_test(every_step_towards_a_bootstrap_has_its_sentence),
+        cmocka_unit_test(a_name_server_that_is_silent_is_not_a_wrong_name),
+        cmocka_unit_test(what_is_late_is_said_and_does_not_hide_the_rest),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
