@@ -1,6 +1,7 @@
 if(LOCO_NETWORK)
   loco_unit(daemon trainer loco_daemon)
   loco_unit(daemon node loco_node)
+  loco_unit(daemon node_peers loco_node)
   loco_unit(daemon config loco_daemon)
   loco_unit(daemon status_json loco_daemon)
   loco_unit(daemon control loco_daemon)
