@@ -20,6 +20,7 @@
 #include "proto/hash.h"
 
 #define GET_MS            15000
+#define GET_MAX_MS        960000
 #define RECORD_LIFETIME_S 7200
 #define PEERS_FIRST_MS    5000
 #define PEERS_MS          60000
@@ -231,6 +232,20 @@ static void publish(struct node *n)
                                RECORD_LIFETIME_S) == 0;
 }
 
+/* Until the next look for peers of the run: soon while links are missing, ever
+ * less often once there are enough, for rumours do the rest. A GET is some 100
+ * KB in a large run. */
+static uint64_t get_gap_ms(struct node *n)
+{
+    uint64_t gap_ms = n->dht_gap_ms;
+
+    gap_ms = gap_ms == 0 || members_n_linked(&n->members) < NODE_LINKS_WANTED
+                 ? GET_MS
+                 : 2 * gap_ms;
+    n->dht_gap_ms = gap_ms < GET_MAX_MS ? gap_ms : GET_MAX_MS;
+    return n->dht_gap_ms;
+}
+
 void node_dht_advance(struct node *n)
 {
     uint64_t lookup;
@@ -246,7 +261,7 @@ void node_dht_advance(struct node *n)
     }
     publish(n);
     if (n->now >= n->dht_get_ms && n->members.reached) {
-        n->dht_get_ms = n->now + GET_MS;
+        n->dht_get_ms = n->now + get_gap_ms(n);
         out_reset(n);
         (void)dht_get(&n->dht, &n->opt.run_id, n->now, &lookup, &n->dht_out);
         flush(n);

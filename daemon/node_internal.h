@@ -145,7 +145,7 @@ struct node {
     bool published;
     bool peers_damaged; /* the cache that we were given; not said yet */
     struct hash32 peers_saved;
-    uint64_t dht_get_ms, peers_ms;
+    uint64_t dht_get_ms, dht_gap_ms, peers_ms;
     struct node_pending pending[NODE_PENDING_MAX];
 
     struct timeline timeline;
