@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 
 #include "daemon/machine_internal.h"
+#include "daemon/memory_limit.h"
 #include "daemon/state_dir.h"
 #include "p2p/ring.h"
 #include "proto/base/err.h"
@@ -62,8 +62,6 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
         {f->sync.period_v != 0, "sync.period_v must be 0"},
         {f->sites > 1, "sites must be 0"},
         {f->stages > 1, "stages must be 1"},
-        {strcmp(f->inner.optimizer, "adamw") != 0,
-         "inner.optimizer must be adamw"},
         {strcmp(f->data.tokenizer, "byte") != 0, "data.tokenizer must be byte"},
     };
 
@@ -131,14 +129,15 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->codec = m->codec;
     r->rule.lr = (float)f->sync.outer_lr;
     r->rule.mu = (float)f->sync.outer_momentum;
-    r->adamw = (struct adamw_options){
+    r->optimizer = (struct optimizer_options){
         .beta1 = f->inner.beta1,
         .beta2 = f->inner.beta2,
         .eps = f->inner.eps,
         .weight_decay = f->inner.weight_decay,
         .clip_norm = f->inner.clip,
     };
-    rv = adamw_check(&r->adamw, &reason);
+    rv = optimizer_rule_named(f->inner.optimizer, &r->optimizer.rule);
+    rv = rv != 0 ? rv : optimizer_check(&r->optimizer, &reason);
     r->schedule.peak = f->inner.lr;
     r->schedule.lowest = f->inner.lr_min;
     r->schedule.warmup_steps = f->inner.warmup;
@@ -159,6 +158,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->peer = id_u64(&m->opt.self);
     r->eval_tokens = f->eval.tokens;
     r->threads = m->opt.threads;
+    r->affinity = m->opt.affinity;
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
     m->n = (uint64_t)llama_numel(&r->model);
@@ -197,20 +197,18 @@ static void read_terms(struct machine *m)
 
 static int check_memory(struct machine *m, struct machine_job *j)
 {
-    struct sysinfo info;
+    struct memory_limit have;
     uint64_t need = replica_bytes(&m->replica) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n) +
                     4 * m->terms.state_bytes;
 
-    if (sysinfo(&info) == 0 && need > (uint64_t)info.totalram * info.mem_unit) {
-        (void)snprintf(
-            j->errmsg, sizeof j->errmsg,
-            "the run needs %llu MB of memory on this machine, which "
-            "has %llu MB; choose a smaller inner.micro_batch or "
-            "another machine",
-            (unsigned long long)(need >> 20),
-            (unsigned long long)((uint64_t)info.totalram * info.mem_unit >>
-                                 20));
+    memory_limit_read("", &have);
+    if (need > have.bytes) {
+        (void)snprintf(j->errmsg, sizeof j->errmsg,
+                       "the run needs %llu MB of memory and %s has %llu MB; "
+                       "choose a smaller inner.micro_batch or another machine",
+                       (unsigned long long)(need >> 20), have.whose,
+                       (unsigned long long)(have.bytes >> 20));
         return LOCO_ENOMEM;
     }
     return 0;

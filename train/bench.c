@@ -10,8 +10,8 @@
 #include "kernels/backend.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/adamw.h"
 #include "train/llama.h"
+#include "train/optimizer.h"
 
 #define STEPS_WARM 2
 #define STEPS_MIN  3
@@ -22,7 +22,7 @@
 struct bench {
     struct backend be;
     struct llama *m;
-    struct adamw adam;
+    struct optimizer adam;
     float *theta;
     float *grad;
     uint32_t *tokens; /* (N + 1): targets are the tokens shifted by one */
@@ -61,7 +61,7 @@ static void bench_close(struct bench *s)
     free(s->tokens);
     free(s->grad);
     free(s->theta);
-    adamw_close(&s->adam);
+    optimizer_close(&s->adam);
     llama_close(s->m);
     backend_close(&s->be);
 }
@@ -96,7 +96,7 @@ static int bench_step(struct bench *s,
         .b = opt->batch,
         .t = opt->seq,
     };
-    struct adamw_rate rate = {.lr = 1e-4, .grad_scale = 1 / (double)s->n};
+    struct optimizer_rate rate = {.lr = 1e-4, .grad_scale = 1 / (double)s->n};
     int rv;
 
     memset(s->grad, 0, (size_t)s->adam.n * sizeof *s->grad);
@@ -104,7 +104,7 @@ static int bench_step(struct bench *s,
     if (rv != 0) {
         return rv;
     }
-    return adamw_step(&s->adam, &s->be, s->theta, s->grad, &rate, NULL);
+    return optimizer_step(&s->adam, &s->be, s->theta, s->grad, &rate, NULL);
 }
 
 static bool enough(const struct bench_train_options *opt, int made, double s)
@@ -152,13 +152,16 @@ static int bench_run(struct bench *s,
 
 static int bench_open(struct bench *s, const struct bench_train_options *opt)
 {
-    struct adamw_options adam = adamw_defaults();
-    int rv = 0;
+    struct optimizer_options adam = optimizer_defaults();
+    int rv;
 
-    if (opt->reference) {
-        backend_cpu_ref(&s->be);
-    } else {
+    if (opt->isa == NULL) {
         rv = backend_cpu(&s->be, opt->threads);
+    } else {
+        rv = backend_cpu_isa(&s->be, opt->threads, opt->isa);
+    }
+    if (rv == 0 && opt->affinity.n > 0) {
+        rv = backend_set_affinity(&s->be, &opt->affinity);
     }
     if (rv == 0) {
         rv = backend_set_dtype(&s->be, opt->dtype);
@@ -168,7 +171,7 @@ static int bench_open(struct bench *s, const struct bench_train_options *opt)
                         opt->recompute);
     }
     if (rv == 0) {
-        rv = adamw_open_llama(&s->adam, &adam, &opt->config);
+        rv = optimizer_open_llama(&s->adam, &adam, &opt->config);
     }
     return rv == 0 ? bench_buffers(s, &opt->config) : rv;
 }

@@ -9,7 +9,7 @@
  * before anything is allocated.
  *
  * Losses and gradients are SUMS over tokens, not means: micro-batches of any
- * size add up, and the optimizer divides once (grad_scale in adamw.h).
+ * size add up, and the optimizer divides once (grad_scale in optimizer.h).
  *
  * A loss that is not finite is LOCO_ENUMERIC; the gradient is then rubbish and
  * must be thrown away. Token ids are checked: LOCO_ERANGE, nothing touched.

@@ -80,6 +80,12 @@ int replica_open(struct replica *r,
         return errmsg_fail(errmsg, rv, "cannot start %d threads", opt->threads);
     }
     r->have_backend = true;
+    rv = opt->affinity.n == 0
+             ? 0
+             : backend_set_affinity(&r->backend, &opt->affinity);
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "cannot pin %d threads", opt->threads);
+    }
     rv = backend_set_dtype(&r->backend, opt->dtype);
     if (rv == LOCO_EDEVICE) {
         return errmsg_fail(errmsg, rv,
@@ -94,11 +100,11 @@ int replica_open(struct replica *r,
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the model's work");
     }
-    rv = adamw_open_llama(&r->adamw, &opt->adamw, &opt->model);
+    rv = optimizer_open_llama(&r->optimizer, &opt->optimizer, &opt->model);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
     }
-    r->have_adamw = true;
+    r->have_optimizer = true;
     r->have_loader = true;
     return loader_open(&r->loader, &lo, errmsg);
 }
@@ -108,8 +114,8 @@ void replica_close(struct replica *r)
     if (r->have_loader) {
         loader_close(&r->loader);
     }
-    if (r->have_adamw) {
-        adamw_close(&r->adamw);
+    if (r->have_optimizer) {
+        optimizer_close(&r->optimizer);
     }
     llama_close(r->llama);
     if (r->have_backend) {
@@ -177,9 +183,9 @@ void replica_restore(struct replica *r,
 {
     replica_load(r, round, phi, m, false);
     if (u != NULL && v != NULL) {
-        memcpy(r->adamw.u, u, r->n * sizeof(float));
-        memcpy(r->adamw.v, v, r->n * sizeof(float));
-        r->adamw.t = inner_step;
+        memcpy(r->optimizer.u, u, r->n * sizeof(float));
+        memcpy(r->optimizer.v, v, r->n * sizeof(float));
+        r->optimizer.t = inner_step;
     }
     r->inner_step = inner_step;
     r->tokens_seen = tokens_seen;
@@ -194,7 +200,7 @@ int replica_step(struct replica *r, float *loss)
         .t = r->opt.seq,
     };
     uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
-    struct adamw_rate rate = {
+    struct optimizer_rate rate = {
         .lr =
             schedule_lr(&r->opt.schedule, r->round * r->opt.period + r->since),
         .grad_scale = 1.0 / (double)positions,
@@ -214,7 +220,8 @@ int replica_step(struct replica *r, float *loss)
     if (!isfinite(sum)) {
         return LOCO_ENUMERIC;
     }
-    rv = adamw_step(&r->adamw, &r->backend, r->theta, r->grad, &rate, NULL);
+    rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad, &rate,
+                        NULL);
     if (rv != 0) {
         return rv;
     }

@@ -102,7 +102,12 @@ static int64_t tile_count(int64_t rows)
 /* Where tile t is packed: whole vectors may be written past its end. */
 static int64_t tile_at(const struct block *s, int64_t t)
 {
-    return s->rows * t / tile_count(s->rows) * s->slots + t * VF_LANES;
+    int64_t tiles = tile_count(s->rows);
+    int64_t before = TILE_ROWS <= VF_LANES
+                         ? s->rows * t / tiles
+                         : t * TILE_WIDTH((s->rows + tiles - 1) / tiles);
+
+    return before * s->slots + t * VF_LANES;
 }
 
 /* The part of every tile that rows k to k + depth of a' fill. */
@@ -115,8 +120,9 @@ static void pack_a_rows(const struct block *s, float *to, int64_t k)
     for (int64_t t = 0; t < tiles; t++) {
         int64_t i = s->rows * t / tiles;
         int64_t rows = s->rows * (t + 1) / tiles - i;
+        int64_t width = TILE_WIDTH(rows);
 
-        pack_rows(to + tile_at(s, t) + k / SLOT_K * rows, rows, from + i,
+        pack_rows(to + tile_at(s, t) + k / SLOT_K * width, width, from + i,
                   op->lda, rows, at_most(s->depth - k, PACK_DEPTH));
     }
 }
@@ -138,7 +144,7 @@ static void pack_a(struct block *s, float *to)
         int64_t i = s->rows * t / tiles;
         int64_t rows = s->rows * (t + 1) / tiles - i;
 
-        pack_transposed(to + tile_at(s, t), rows,
+        pack_transposed(to + tile_at(s, t), TILE_WIDTH(rows),
                         op->a + (s->i0 + i) * op->lda + s->k0, op->lda, rows,
                         s->depth);
     }
@@ -277,7 +283,7 @@ static void multiply_panel(const struct block *s, int64_t j, int64_t columns)
 
         if (s->packed) {
             t.a = s->a + tile_at(s, i);
-            t.step = rows;
+            t.step = TILE_WIDTH(rows);
         } else {
             t.a = s->a + from * t.row;
             t.step = op->ta ? op->lda : 1;

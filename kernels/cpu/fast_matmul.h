@@ -14,15 +14,24 @@
 #define BLOCK_N       1024
 #define PANEL_COLUMNS (2 * VF_LANES)
 
-/* Packed rows, and a vector of room after each tile of them. */
+/* Packed rows, and a vector of room after each tile of them. TILE_ROWS divides
+ * BLOCK_M, so whole tiles are the most there can be. */
 #define BLOCK_A (BLOCK_M * BLOCK_K + BLOCK_M * 2)
 
 #if VF_LANES == 16
 #define TILE_ROWS 12 /* 24 sums, 2 of b, 1 of a: of 32 registers */
 #elif VF_LANES == 8
 #define TILE_ROWS 6 /* 12 sums, 2 of b, 1 of a: of 16 registers */
+#elif defined(__aarch64__)
+#define TILE_ROWS 12 /* of 32 registers */
 #else
-#define TILE_ROWS 4 /* at most VF_LANES: transpose() stores whole vectors */
+#define TILE_ROWS 4
 #endif
+
+/* Rows of a packed tile: whole vectors where it has more than one, since
+ * transpose() stores whole vectors and would overwrite its own work. */
+#define TILE_WIDTH(rows)                                                       \
+    (TILE_ROWS <= VF_LANES ? (rows)                                            \
+                           : ((rows) + VF_LANES - 1) / VF_LANES * VF_LANES)
 
 #endif

@@ -39,6 +39,9 @@ BACKEND_KERNELS(X)
 
 /* The fast sets. */
 extern const struct cpu_kernels cpu_fast_baseline;
+#ifdef LOCO_ISA_NEON
+extern const struct cpu_kernels cpu_fast_neon;
+#endif
 #ifdef LOCO_ISA_X86
 extern const struct cpu_kernels cpu_fast_avx2;
 extern const struct cpu_kernels cpu_fast_avx512;

@@ -151,7 +151,7 @@ static void values_out_of_range_are_refused(void **state)
 {
     static const char *const bad[] = {
         "threads: 0\n",
-        "threads: 1025\n",
+        "threads: 257\n",
         "threads: -1\n",
         "threads: 1.5\n",
         "threads: ' 1'\n",

@@ -19,9 +19,9 @@
 
 #define FLOATS_MAX 400000
 
-static const char *const isas[] = {"baseline", "avx2", "avx512"};
+static const char *const isas[] = {"baseline", "neon", "avx2", "avx512"};
 
-#define ISA_COUNT 3
+#define ISA_COUNT 4
 
 static struct backend ref;
 
@@ -476,6 +476,12 @@ static void rope_rotates_halves_and_back(void **state)
     assert_float_equal(x[2], 3, 1e-6f);
 }
 
+static void
+optimizer_kernel(const struct backend *be, const struct optimizer_op *op, int k)
+{
+    (k == 0 ? be->adamw : k == 1 ? be->adopt : be->sgdm)(be, op);
+}
+
 static void optimizer_body(struct bench *s)
 {
     const int64_t sizes[] = {1, 7, 16, SUMSQ_CHUNK, SUMSQ_CHUNK * 2 + 13};
@@ -483,7 +489,7 @@ static void optimizer_body(struct bench *s)
     for (int i = 0; i < 5; i++) {
         double pa[4] = {0};
         double pb[4] = {0};
-        struct adamw_op op = {
+        struct optimizer_op op = {
             .theta = s->a[0],
             .u = s->a[1],
             .v = s->a[2],
@@ -498,6 +504,7 @@ static void optimizer_body(struct bench *s)
             .step = 1e-2f,
             .rsqrt_bias2 = 1.1f,
             .eps = 1e-8f,
+            .limit = i % 2 == 0 ? 1.3f : 0,
         };
         struct sumsq q = {.x = s->in[0], .partial = pa, .n = sizes[i]};
 
@@ -508,13 +515,17 @@ static void optimizer_body(struct bench *s)
         for (int64_t j = 0; j < op.n; j++) {
             s->a[2][j] = s->b[2][j] = fabsf(s->a[2][j]);
         }
-        ref.adamw(&ref, &op);
+        for (int k = 0; k < 3; k++) {
+            optimizer_kernel(&ref, &op, k);
+        }
         ref.sumsq(&ref, &q);
         op.theta = s->b[0];
         op.u = s->b[1];
         op.v = s->b[2];
         q.partial = pb;
-        s->be.adamw(&s->be, &op);
+        for (int k = 0; k < 3; k++) {
+            optimizer_kernel(&s->be, &op, k);
+        }
         s->be.sumsq(&s->be, &q);
         for (int k = 0; k < 3; k++) {
             check(s, k, op.n, 0);

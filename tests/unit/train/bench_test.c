@@ -24,7 +24,8 @@ static void figures_are_filled_and_agree_with_each_other(void **state)
                                           .threads = threads,
                                           .steps = 4,
                                           .micro_batch = threads == 1 ? 0 : 2,
-                                          .reference = threads == 1};
+                                          .isa = threads == 1 ? "reference"
+                                                              : NULL};
         struct bench_train_result r;
         struct llama_config c = tiny;
 

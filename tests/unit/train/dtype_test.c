@@ -1,7 +1,7 @@
 /* dtype_test.c - training with bf16 products beside fp32, and the same bits
  * from the same seed. A small model learns a text that a rule generates. */
-#include "train/adamw.h"
 #include "train/llama.h"
+#include "train/optimizer.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static const struct llama_config model = {32, 2, 4,    2,    48,
 struct run {
     struct backend be;
     struct llama *m;
-    struct adamw adam;
+    struct optimizer adam;
     float *theta, *grad;
     int64_t n;
     uint32_t tokens[B * T + 1];
@@ -51,7 +51,7 @@ static void text(struct run *r, int step)
 static bool
 open_run(struct run *r, enum backend_dtype dtype, int threads, int recompute)
 {
-    struct adamw_options opt = adamw_defaults();
+    struct optimizer_options opt = optimizer_defaults();
 
     memset(r, 0, sizeof *r);
     assert_int_equal(backend_cpu(&r->be, threads), 0);
@@ -66,14 +66,14 @@ open_run(struct run *r, enum backend_dtype dtype, int threads, int recompute)
     assert_int_equal(
         llama_open(&r->m, &model, &r->be, 2, (enum llama_recompute)recompute),
         0);
-    assert_int_equal(adamw_open_llama(&r->adam, &opt, &model), 0);
+    assert_int_equal(optimizer_open_llama(&r->adam, &opt, &model), 0);
     llama_init_params(&model, r->theta, 9);
     return true;
 }
 
 static void close_run(struct run *r)
 {
-    adamw_close(&r->adam);
+    optimizer_close(&r->adam);
     llama_close(r->m);
     backend_close(&r->be);
     free(r->theta);
@@ -84,14 +84,15 @@ static void train(struct run *r, int steps)
 {
     for (int i = 0; i < steps; i++) {
         struct llama_batch batch = {r->tokens, r->tokens + 1, B, T};
-        struct adamw_rate rate = {.lr = 2e-3, .grad_scale = 1.0 / (B * T)};
+        struct optimizer_rate rate = {.lr = 2e-3, .grad_scale = 1.0 / (B * T)};
         double sum;
 
         text(r, i);
         memset(r->grad, 0, (size_t)r->n * sizeof(float));
         assert_int_equal(llama_loss(r->m, r->theta, &batch, r->grad, &sum), 0);
         assert_int_equal(
-            adamw_step(&r->adam, &r->be, r->theta, r->grad, &rate, NULL), 0);
+            optimizer_step(&r->adam, &r->be, r->theta, r->grad, &rate, NULL),
+            0);
         r->loss[i] = (float)(sum / (B * T));
     }
 }

@@ -51,7 +51,7 @@ static struct replica_options options(uint64_t peer)
                   .tied = true,
                   .rope_theta = 10000,
                   .norm_eps = 1e-5f},
-        .adamw = adamw_defaults(),
+        .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 2, 0, 0},
         .rule = {.lr = 0.7f, .mu = 0.9f},
         .codec = codec_find("fp32"),
@@ -188,12 +188,12 @@ static void a_restored_worker_continues_with_the_same_bits(void **state)
         free(wire);
     }
     open_replica(&b, 1);
-    replica_restore(&b, a.round, a.phi, a.m, a.adamw.u, a.adamw.v, a.inner_step,
-                    a.tokens_seen);
+    replica_restore(&b, a.round, a.phi, a.m, a.optimizer.u, a.optimizer.v,
+                    a.inner_step, a.tokens_seen);
     steps(&a, 5);
     steps(&b, 5);
     assert_memory_equal(a.theta, b.theta, a.n * sizeof(float));
-    assert_memory_equal(a.adamw.v, b.adamw.v, a.n * sizeof(float));
+    assert_memory_equal(a.optimizer.v, b.optimizer.v, a.n * sizeof(float));
     assert_int_equal(a.tokens_seen, b.tokens_seen);
     replica_close(&a);
     replica_close(&b);
