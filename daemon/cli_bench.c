@@ -28,15 +28,14 @@ static void print_text(const struct arguments *a,
         return;
     }
     (void)printf("%.0f tokens/s, %.2f ms a step (CPU %.2f), "
-                 "%.1f GFLOP/s "
+                 "%.1f GFLOP/s, %.0f %% of a large product's "
                  "(%d steps, %llu threads, %s %s)\npeak memory %.1f MB\n",
                  r->tokens_per_s, r->ms_per_step, r->cpu_ms_per_step,
-                 r->flops_per_s / 1e9, r->steps, (unsigned long long)a->threads,
-                 r->isa, r->bf16 ? "bf16" : "fp32",
-                 (double)r->max_rss_bytes / 1e6);
+                 r->flops_per_s / 1e9, r->mfu * 100, r->steps,
+                 (unsigned long long)a->threads, r->isa,
+                 r->bf16 ? "bf16" : "fp32", (double)r->max_rss_bytes / 1e6);
 }
 
-/* `mfu` is null: what a processor could do is not known here. */
 static int print_json(const struct arguments *a,
                       const struct bench_train_result *r)
 {
@@ -49,8 +48,11 @@ static int print_json(const struct arguments *a,
     if (o == NULL) {
         return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
     }
-    json_object_set_new(o, "mfu", json_null());
     if (!a->dry_run) {
+        json_object_set_new(o, "mfu", json_real(r->mfu));
+        json_object_set_new(o, "cpu_mfu", json_real(r->cpu_mfu));
+        json_object_set_new(o, "product_flops_per_s",
+                            json_real(r->product_flops_per_s));
         json_object_set_new(o, "tokens_per_s", json_real(r->tokens_per_s));
         json_object_set_new(o, "ms_per_step", json_real(r->ms_per_step));
         json_object_set_new(o, "cpu_ms_per_step",
@@ -59,6 +61,7 @@ static int print_json(const struct arguments *a,
         json_object_set_new(o, "steps", json_integer(r->steps));
         json_object_set_new(o, "max_rss_bytes",
                             json_integer((json_int_t)r->max_rss_bytes));
+        json_object_set_new(o, "threads", json_integer((json_int_t)a->threads));
         json_object_set_new(o, "isa", json_string(r->isa));
         json_object_set_new(o, "dtype", json_string(r->bf16 ? "bf16" : "fp32"));
     }

@@ -150,6 +150,67 @@ static int bench_run(struct bench *s,
     return 0;
 }
 
+/* The best of some products of PRODUCT rows and columns, in seconds of wall
+ * time and of CPU time of all threads. */
+#define PRODUCT     1024
+#define PRODUCTS    12
+#define PRODUCT_OPS (2.0 * PRODUCT * PRODUCT * PRODUCT)
+
+static int time_product(const struct bench *s, double *wall, double *cpu)
+{
+    int64_t n = PRODUCT;
+    float *x = calloc((size_t)(3 * n * n), sizeof *x);
+    struct matmul op = {.m = n,
+                        .n = n,
+                        .k = n,
+                        .a = x,
+                        .lda = n,
+                        .b = x == NULL ? NULL : x + n * n,
+                        .ldb = n,
+                        .tb = true,
+                        .c = x == NULL ? NULL : x + 2 * n * n,
+                        .ldc = n,
+                        .alpha = 1};
+
+    if (x == NULL) {
+        return LOCO_ENOMEM;
+    }
+    *wall = *cpu = INFINITY;
+    for (int i = 0; i < PRODUCTS; i++) {
+        double wall_start = now_s();
+        double cpu_start = cpu_s();
+
+        s->be.matmul(&s->be, &op);
+        *cpu = fmin(*cpu, cpu_s() - cpu_start);
+        *wall = fmin(*wall, now_s() - wall_start);
+    }
+    free(x);
+    return 0;
+}
+
+static int bench_product(const struct bench *s, struct bench_train_result *out)
+{
+    double wall, cpu;
+    double step_flops = out->flops_per_s * out->ms_per_step / 1e3;
+    int rv = time_product(s, &wall, &cpu);
+
+    if (rv == 0) {
+        out->product_flops_per_s = PRODUCT_OPS / wall;
+        out->mfu = out->flops_per_s / out->product_flops_per_s;
+        out->cpu_mfu =
+            step_flops / (out->cpu_ms_per_step / 1e3) / (PRODUCT_OPS / cpu);
+    }
+    return rv;
+}
+
+static int64_t max_rss(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss * 1024;
+}
+
 static int bench_open(struct bench *s, const struct bench_train_options *opt)
 {
     struct optimizer_options adam = optimizer_defaults();
@@ -193,7 +254,6 @@ int bench_train(const struct bench_train_options *options,
 {
     struct bench_train_options opt = *options;
     struct bench s = {0};
-    struct rusage usage;
     int rv = check(&opt);
 
     memset(result, 0, sizeof *result);
@@ -216,9 +276,14 @@ int bench_train(const struct bench_train_options *options,
             result->bf16 = s.be.bf16;
             rv = bench_run(&s, &opt, result);
         }
+        result->max_rss_bytes = max_rss();
+        if (rv == 0) {
+            rv = bench_product(&s, result);
+        }
         bench_close(&s);
     }
-    getrusage(RUSAGE_SELF, &usage);
-    result->max_rss_bytes = (int64_t)usage.ru_maxrss * 1024;
+    if (opt.dry_run) {
+        result->max_rss_bytes = max_rss();
+    }
     return rv;
 }

@@ -38,6 +38,11 @@ struct bench_train_result {
     double cpu_ms_per_step; /* of all threads, the cheapest step: comparable
                              * on a machine that others use too */
     double flops_per_s;     /* by llama_flops_per_token() */
+    /* The best large matrix product with the same kernels, dtype and threads,
+     * and what share of it whole steps reach: the median step in wall time,
+     * the cheapest in CPU time. */
+    double product_flops_per_s;
+    double mfu, cpu_mfu;
     int64_t max_rss_bytes;
     double loss;     /* mean of the last step, nats per token */
     const char *isa; /* static text */

@@ -9,14 +9,10 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
 
-#define BLOCK_M       384
+#define BLOCK_M       288
 #define BLOCK_K       256
 #define BLOCK_N       1024
 #define PANEL_COLUMNS (2 * VF_LANES)
-
-/* Packed rows, and a vector of room after each tile of them. TILE_ROWS divides
- * BLOCK_M, so whole tiles are the most there can be. */
-#define BLOCK_A (BLOCK_M * BLOCK_K + BLOCK_M * 2)
 
 #if VF_LANES == 16
 #define TILE_ROWS 12 /* 24 sums, 2 of b, 1 of a: of 32 registers */
@@ -28,10 +24,11 @@
 #define TILE_ROWS 4
 #endif
 
-/* Rows of a packed tile: whole vectors where it has more than one, since
- * transpose() stores whole vectors and would overwrite its own work. */
-#define TILE_WIDTH(rows)                                                       \
-    (TILE_ROWS <= VF_LANES ? (rows)                                            \
-                           : ((rows) + VF_LANES - 1) / VF_LANES * VF_LANES)
+/* Floats of one slot of a packed tile: whole vectors, so that a store neither
+ * crosses a cache line nor overwrites its neighbour. */
+#define TILE_WIDTH (((TILE_ROWS + VF_LANES - 1) / VF_LANES) * VF_LANES)
+
+/* The packed rows. */
+#define BLOCK_A (BLOCK_M / TILE_ROWS * TILE_WIDTH * BLOCK_K)
 
 #endif

@@ -20,7 +20,7 @@ struct kernel_range {
 };
 
 /* For the packed blocks of a matrix product. */
-#define MATMUL_SCRATCH ((384 * 258 + 1024 * 256) * sizeof(float))
+#define MATMUL_SCRATCH ((384 + 1024) * 256 * sizeof(float))
 
 struct cpu_kernels {
 #define X(kernel, type, units)                                                 \

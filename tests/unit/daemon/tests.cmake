@@ -1,4 +1,5 @@
 if(LOCO_NETWORK)
+  loco_unit(daemon memory_limit loco_daemon)
   loco_unit(daemon trainer loco_daemon)
   loco_unit(daemon node loco_node)
   loco_unit(daemon config loco_daemon)

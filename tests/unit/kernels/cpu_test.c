@@ -350,10 +350,9 @@ static void fast_xent_equals_the_reference(void **state)
     for_each_backend(xent_body);
 }
 
-static void
-try_attention(struct bench *s, int64_t t, int64_t heads, int64_t kv, int64_t d)
+static void try_attention(
+    struct bench *s, int64_t b, int64_t t, int64_t heads, int64_t kv, int64_t d)
 {
-    int64_t b = 2;
     int64_t out = b * t * heads * d;
     int64_t qkv = b * t * (heads + 2 * kv) * d;
     float *scratch = malloc((size_t)backend_scratch_floats(&s->be, t) * 4);
@@ -391,11 +390,18 @@ try_attention(struct bench *s, int64_t t, int64_t heads, int64_t kv, int64_t d)
 
 static void attention_body(struct bench *s)
 {
-    try_attention(s, 1, 1, 1, 2);
-    try_attention(s, 5, 2, 1, 6);
-    try_attention(s, 64, 2, 2, 8);
-    try_attention(s, 65, 4, 2, 10);
-    try_attention(s, 150, 3, 1, 16);
+    const int64_t shapes[][5] = {
+        /* b, t, heads, kv_heads, d: the tile has 64 rows */
+        {1, 1, 1, 1, 2},   {1, 63, 1, 1, 32},  {1, 64, 4, 4, 8},
+        {1, 65, 6, 1, 10}, {1, 257, 1, 1, 64}, {2, 5, 2, 1, 6},
+        {2, 64, 2, 2, 8},  {2, 65, 4, 2, 10},  {2, 150, 3, 1, 16},
+        {3, 129, 4, 4, 18}};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const int64_t *x = shapes[i];
+
+        try_attention(s, x[0], x[1], x[2], x[3], x[4]);
+    }
 }
 
 static void fast_attention_equals_the_reference(void **state)

@@ -1,3 +1,13 @@
 loco_unit(kernels pool loco_kernels)
 loco_unit(kernels cpu loco_kernels)
 loco_unit(kernels matmul loco_kernels)
+add_test(NAME unit/kernels/no_environment COMMAND sh
+  ${CMAKE_CURRENT_LIST_DIR}/no_environment.sh $<TARGET_FILE:loco>
+  $<TARGET_FILE:loco_kernels> $<TARGET_FILE:loco_train>)
+# The kernels of another processor, where a compiler and qemu-user for it are.
+foreach(name cpu matmul pool)
+  add_test(NAME unit/kernels/neon_${name} COMMAND sh
+    ${CMAKE_CURRENT_LIST_DIR}/neon.sh ${name})
+  set_tests_properties(unit/kernels/neon_${name} PROPERTIES TIMEOUT 300
+    SKIP_RETURN_CODE 77)
+endforeach()
