@@ -99,8 +99,7 @@ static int bench_step(struct bench *s,
     struct optimizer_rate rate = {.lr = 1e-4, .grad_scale = 1 / (double)s->n};
     int rv;
 
-    memset(s->grad, 0, (size_t)s->adam.n * sizeof *s->grad);
-    rv = llama_loss(s->m, s->theta, &batch, s->grad, loss_sum);
+    rv = llama_gradient(s->m, s->theta, &batch, s->grad, loss_sum);
     if (rv != 0) {
         return rv;
     }

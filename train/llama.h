@@ -79,6 +79,14 @@ int llama_loss(struct llama *m,
                float *grad,
                double *loss_sum);
 
+/* The same with grad = instead of +=: what grad held is never read, which
+ * spares clearing it. */
+int llama_gradient(struct llama *m,
+                   const float *theta,
+                   const struct llama_batch *batch,
+                   float *grad,
+                   double *loss_sum);
+
 /* logits (V) = scores of the token after tokens[0 .. t), t <= seq. */
 int llama_logits(struct llama *m,
                  const float *theta,

@@ -212,8 +212,7 @@ int replica_step(struct replica *r, float *loss)
     if (rv != 0) {
         return rv;
     }
-    memset(r->grad, 0, r->n * sizeof(float));
-    rv = llama_loss(r->llama, r->theta, &batch, r->grad, &sum);
+    rv = llama_gradient(r->llama, r->theta, &batch, r->grad, &sum);
     if (rv != 0) {
         return rv;
     }

@@ -88,8 +88,8 @@ static void train(struct run *r, int steps)
         double sum;
 
         text(r, i);
-        memset(r->grad, 0, (size_t)r->n * sizeof(float));
-        assert_int_equal(llama_loss(r->m, r->theta, &batch, r->grad, &sum), 0);
+        assert_int_equal(llama_gradient(r->m, r->theta, &batch, r->grad, &sum),
+                         0);
         assert_int_equal(
             optimizer_step(&r->adam, &r->be, r->theta, r->grad, &rate, NULL),
             0);
