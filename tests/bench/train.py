@@ -152,8 +152,8 @@ def ours(args, config, batch, threads, dtype):
 
 def torch(python, name, threads, dtype):
     shape, steps = SHAPES[name]
-    return [python, os.path.join(HERE, "train_torch.py"), *map(str, shape),
-            str(threads), str(steps), dtype]
+    return [python, "-W", "ignore", os.path.join(HERE, "train_torch.py"),
+            *map(str, shape), str(threads), str(steps), dtype]
 
 
 def median(runs, key):
