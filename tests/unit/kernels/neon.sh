@@ -1,7 +1,7 @@
 #!/bin/sh
 # neon.sh - the kernels for 64-bit Arm: compiled here, run by qemu-user.
 #
-# use: neon.sh TEST     (TEST_test.c beside this file)
+# use: neon.sh TEST...     (TEST_test.c beside this file)
 #
 # Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user. Exit 77, which
 # ctest calls skipped, where they are not installed.
@@ -9,7 +9,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 cc=aarch64-linux-gnu-gcc
-for tool in $cc qemu-aarch64; do
+for tool in $cc qemu-aarch64 ar; do
     command -v $tool >/dev/null || {
         echo "skipped: $tool is not installed"
         exit 77
@@ -27,7 +27,7 @@ k=$root/kernels
     $cc $flags -c $k/affinity.c $k/pool.c $k/backend_cpu.c $k/cpu/embed.c \
         $k/cpu/rmsnorm.c $k/cpu/rope.c $k/cpu/attention.c $k/cpu/swiglu.c \
         $k/cpu/matmul.c $k/cpu/xent.c $k/cpu/optimizer.c \
-        "$root/proto/base/err.c" "$here/$1_test.c"
+        "$root/proto/base/err.c"
     for file in embed rope optimizer fast_table; do
         $cc $flags $fast -c "$k/cpu/$file.c" -o "neon_$file.o"
     done
@@ -35,5 +35,10 @@ k=$root/kernels
         $cc $flags $fast -ffp-contract=fast -c "$k/cpu/fast_$file.c"
     done
 }
-$cc -static ./*.o -o kernels_test -lm -lpthread
-qemu-aarch64 ./kernels_test
+ar rc kernels.a ./*.o
+for test; do
+    # shellcheck disable=SC2086 # a list of flags
+    $cc $flags -static "$here/${test}_test.c" kernels.a -o "$test" -lm -lpthread
+    echo "== $test"
+    qemu-aarch64 "./$test"
+done

@@ -27,6 +27,7 @@ struct run {
     struct backend be;
     struct llama *m;
     struct optimizer adam;
+    double lr;
     float *theta, *grad;
     int64_t n;
     uint32_t tokens[B * T + 1];
@@ -68,6 +69,7 @@ open_run(struct run *r, enum backend_dtype dtype, int threads, int recompute)
         0);
     assert_int_equal(optimizer_open_llama(&r->adam, &opt, &model), 0);
     llama_init_params(&model, r->theta, 9);
+    r->lr = 2e-3;
     return true;
 }
 
@@ -84,7 +86,7 @@ static void train(struct run *r, int steps)
 {
     for (int i = 0; i < steps; i++) {
         struct llama_batch batch = {r->tokens, r->tokens + 1, B, T};
-        struct optimizer_rate rate = {.lr = 2e-3, .grad_scale = 1.0 / (B * T)};
+        struct optimizer_rate rate = {.lr = r->lr, .grad_scale = 1.0 / (B * T)};
         double sum;
 
         text(r, i);
@@ -133,6 +135,25 @@ static void bf16_learns_like_fp32_for_300_steps(void **state)
     close_run(&b);
 }
 
+/* Each with a rate of its own kind. */
+static void every_optimizer_learns(void **state)
+{
+    static const double lr[OPTIMIZER_RULE_COUNT] = {2e-3, 2e-3, 0.5, 0.5};
+    static struct run r;
+
+    (void)state;
+    for (int rule = 0; rule < OPTIMIZER_RULE_COUNT; rule++) {
+        assert_true(open_run(&r, BACKEND_FP32, 1, 0));
+        r.adam.opt.rule = (enum optimizer_rule)rule;
+        r.lr = lr[rule];
+        train(&r, STEPS);
+        print_message("%d: loss %.3f to %.3f\n", rule, window(&r, 0),
+                      window(&r, STEPS - WINDOW));
+        assert_true(window(&r, STEPS - WINDOW) < 0.9 * window(&r, 0));
+        close_run(&r);
+    }
+}
+
 /* Twice with each thread count; that the counts agree with one another as well
  * is more than the backend promises for future sets. */
 static void the_same_seed_gives_the_same_bits(void **state)
@@ -161,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_learns_like_fp32_for_300_steps),
+        cmocka_unit_test(every_optimizer_learns),
         cmocka_unit_test(the_same_seed_gives_the_same_bits),
     };
 
