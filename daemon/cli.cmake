@@ -1,5 +1,6 @@
 # The `loco` command. Without the network it has `bench train` only.
-add_executable(loco cli.c cli_args.c cli_bench.c model_file.c nearest.c)
+add_executable(loco cli.c cli_args.c cli_bench.c memory_limit.c model_file.c
+  nearest.c)
 target_link_libraries(loco PRIVATE loco_train)
 
 if(LOCO_NETWORK)
@@ -9,11 +10,9 @@ if(LOCO_NETWORK)
   add_library(loco_model STATIC file_hash.c model.c model_export.c)
   target_link_libraries(loco_model PUBLIC loco_train loco_proto)
 
-  # What the laboratory reads and writes; a manifest's method.
-  add_library(loco_lab STATIC lab_files.c lab_plot.c lab_text.c
-    method_manifest.c)
-  target_link_libraries(loco_lab PUBLIC loco_train loco_proto
-    PkgConfig::JANSSON)
+  # What the laboratory reads and writes.
+  add_library(loco_lab STATIC lab_files.c lab_plot.c lab_text.c)
+  target_link_libraries(loco_lab PUBLIC loco_method PkgConfig::JANSSON)
 
   # The collective engine without a trainer.
   add_library(loco_bench STATIC bench_allreduce.c bench_machine.c

@@ -2,17 +2,17 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 
 #include <jansson.h>
 
 #include "daemon/cli.h"
+#include "daemon/memory_limit.h"
 #include "daemon/model_file.h"
 #include "proto/base/err.h"
 #include "train/bench.h"
 
 struct arguments {
-    const char *config, *device, *dtype;
+    const char *config, *device, *dtype, *affinity, *isa;
     uint64_t batch, micro_batch, seq, threads, recompute;
     bool dry_run, json;
 };
@@ -28,15 +28,14 @@ static void print_text(const struct arguments *a,
         return;
     }
     (void)printf("%.0f tokens/s, %.2f ms a step (CPU %.2f), "
-                 "%.1f GFLOP/s "
+                 "%.1f GFLOP/s, %.0f %% of a large product's "
                  "(%d steps, %llu threads, %s %s)\npeak memory %.1f MB\n",
                  r->tokens_per_s, r->ms_per_step, r->cpu_ms_per_step,
-                 r->flops_per_s / 1e9, r->steps, (unsigned long long)a->threads,
-                 r->isa, r->bf16 ? "bf16" : "fp32",
-                 (double)r->max_rss_bytes / 1e6);
+                 r->flops_per_s / 1e9, r->mfu * 100, r->steps,
+                 (unsigned long long)a->threads, r->isa,
+                 r->bf16 ? "bf16" : "fp32", (double)r->max_rss_bytes / 1e6);
 }
 
-/* `mfu` is null: what a processor could do is not known here. */
 static int print_json(const struct arguments *a,
                       const struct bench_train_result *r)
 {
@@ -49,8 +48,11 @@ static int print_json(const struct arguments *a,
     if (o == NULL) {
         return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
     }
-    json_object_set_new(o, "mfu", json_null());
     if (!a->dry_run) {
+        json_object_set_new(o, "mfu", json_real(r->mfu));
+        json_object_set_new(o, "cpu_mfu", json_real(r->cpu_mfu));
+        json_object_set_new(o, "product_flops_per_s",
+                            json_real(r->product_flops_per_s));
         json_object_set_new(o, "tokens_per_s", json_real(r->tokens_per_s));
         json_object_set_new(o, "ms_per_step", json_real(r->ms_per_step));
         json_object_set_new(o, "cpu_ms_per_step",
@@ -59,6 +61,7 @@ static int print_json(const struct arguments *a,
         json_object_set_new(o, "steps", json_integer(r->steps));
         json_object_set_new(o, "max_rss_bytes",
                             json_integer((json_int_t)r->max_rss_bytes));
+        json_object_set_new(o, "threads", json_integer((json_int_t)a->threads));
         json_object_set_new(o, "isa", json_string(r->isa));
         json_object_set_new(o, "dtype", json_string(r->bf16 ? "bf16" : "fp32"));
     }
@@ -69,34 +72,45 @@ static int print_json(const struct arguments *a,
 }
 
 /* Refuse what the machine cannot hold, with the figure, before touching it. A
- * dry run prints its plan all the same. */
-static int check_memory(const struct bench_train_options *opt,
+ * dry run has printed its plan by then. */
+static int check_memory(const struct bench_train_result *plan,
                         const struct arguments *a)
 {
-    struct bench_train_options plan = *opt;
-    struct bench_train_result r;
-    struct sysinfo info;
-    uint64_t need, have;
-    int rv;
+    uint64_t need = (uint64_t)(plan->state_bytes + plan->workspace_bytes);
+    struct memory_limit have;
 
-    plan.dry_run = true;
-    rv = bench_train(&plan, &r);
-    if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
-    }
-    if (a->dry_run || sysinfo(&info) != 0) {
+    memory_limit_read("", &have);
+    if (need <= have.bytes) {
         return LOCO_EXIT_OK;
     }
-    need = (uint64_t)(r.state_bytes + r.workspace_bytes);
-    have = (uint64_t)info.totalram * info.mem_unit;
-    if (need > have) {
-        return cli_fail(LOCO_EXIT_RESOURCES,
-                        "bench train: %s needs %llu MB of memory, this machine "
-                        "has %llu MB; choose a smaller --micro-batch or "
-                        "--recompute 2",
-                        a->config, (unsigned long long)(need >> 20),
-                        (unsigned long long)(have >> 20));
+    return cli_fail(LOCO_EXIT_RESOURCES,
+                    "bench train: %s needs %llu MB of memory and %s has %llu "
+                    "MB; choose a smaller --micro-batch or --recompute 2",
+                    a->config, (unsigned long long)(need >> 20), have.whose,
+                    (unsigned long long)(have.bytes >> 20));
+}
+
+/* The words of the options. */
+static int read_words(struct bench_train_options *bench,
+                      const struct arguments *a)
+{
+    const char *reason;
+
+    if (strcmp(a->device, "cpu") != 0) {
+        return cli_fail(LOCO_EXIT_DEVICE,
+                        "this build trains on the CPU only, not on %s",
+                        a->device);
     }
+    if (!backend_dtype_named(a->dtype, &bench->dtype)) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "--dtype is fp32, bf16 or auto, not %s", a->dtype);
+    }
+    if (affinity_parse(&bench->affinity, a->affinity, bench->threads,
+                       &reason) != 0) {
+        return cli_fail(LOCO_EXIT_USAGE, "--affinity %s: %s", a->affinity,
+                        reason);
+    }
+    bench->isa = a->isa;
     return LOCO_EXIT_OK;
 }
 
@@ -121,15 +135,51 @@ static int fill_options(struct bench_train_options *bench,
     return LOCO_EXIT_OK;
 }
 
+static int print_result(const struct arguments *a,
+                        const struct bench_train_result *r)
+{
+    if (a->json) {
+        return print_json(a, r);
+    }
+    print_text(a, r);
+    return LOCO_EXIT_OK;
+}
+
+/* Count bytes; a dry run prints them. Then whether they can be had. */
+static int plan_first(const struct bench_train_options *opt,
+                      const struct arguments *a)
+{
+    struct bench_train_options plan = *opt;
+    struct bench_train_result r;
+    int rv;
+
+    plan.dry_run = true;
+    rv = bench_train(&plan, &r);
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
+    }
+    if (a->dry_run) {
+        rv = print_result(a, &r);
+    }
+    return rv == LOCO_EXIT_OK ? check_memory(&r, a) : rv;
+}
+
 int cli_bench_train(const struct cli_call *call)
 {
-    struct arguments a = {
-        .device = "cpu", .dtype = "fp32", .batch = 4, .threads = 1};
+    struct arguments a = {.device = "cpu",
+                          .dtype = "fp32",
+                          .affinity = "off",
+                          .batch = 4,
+                          .threads = 1};
     const struct cli_option options[] = {
         {"--config", CLI_TEXT, &a.config, "NAME|FILE", "the model"},
         {"--batch", CLI_COUNT, &a.batch, "B", "sequences a step (4)"},
         {"--seq", CLI_COUNT, &a.seq, "T", "tokens a sequence (the model's)"},
         {"--threads", CLI_COUNT, &a.threads, "K", "processor threads (1)"},
+        {"--affinity", CLI_TEXT, &a.affinity, "off|auto|LIST",
+         "processors that threads keep to (off)"},
+        {"--isa", CLI_TEXT, &a.isa, "NAME",
+         "avx512, avx2, neon, baseline, reference (the best there is)"},
         {"--device", CLI_TEXT, &a.device, "cpu|cuda", "where (cpu)"},
         {"--dtype", CLI_TEXT, &a.dtype, "fp32|bf16|auto",
          "operands of matrix products (fp32)"},
@@ -151,15 +201,6 @@ int cli_bench_train(const struct cli_call *call)
     if (a.config == NULL) {
         return cli_fail(LOCO_EXIT_USAGE, "bench train: --config is missing");
     }
-    if (strcmp(a.device, "cpu") != 0) {
-        return cli_fail(LOCO_EXIT_DEVICE,
-                        "this build trains on the CPU only, not on %s",
-                        a.device);
-    }
-    if (!backend_dtype_named(a.dtype, &bench.dtype)) {
-        return cli_fail(LOCO_EXIT_USAGE,
-                        "--dtype is fp32, bf16 or auto, not %s", a.dtype);
-    }
     rv = model_find(a.config, &bench.config, errmsg);
     if (rv != 0) {
         return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
@@ -167,23 +208,24 @@ int cli_bench_train(const struct cli_call *call)
     if (fill_options(&bench, &a) != LOCO_EXIT_OK) {
         return LOCO_EXIT_USAGE;
     }
-    rv = check_memory(&bench, &a);
+    rv = read_words(&bench, &a);
     if (rv != LOCO_EXIT_OK) {
         return rv;
     }
-    bench.dry_run = a.dry_run;
+    rv = plan_first(&bench, &a);
+    if (rv != LOCO_EXIT_OK || a.dry_run) {
+        return rv;
+    }
     rv = bench_train(&bench, &result);
     if (rv == LOCO_EDEVICE) {
         return cli_fail(LOCO_EXIT_DEVICE,
-                        "bench train: this processor has no bf16 dot products; "
-                        "use --dtype fp32 or auto");
+                        "bench train: this processor has no %s",
+                        a.isa != NULL && bench.dtype != BACKEND_BF16
+                            ? a.isa
+                            : "bf16 dot products; use --dtype fp32 or auto");
     }
     if (rv != 0) {
         return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
     }
-    if (a.json) {
-        return print_json(&a, &result);
-    }
-    print_text(&a, &result);
-    return LOCO_EXIT_OK;
+    return print_result(&a, &result);
 }

@@ -149,7 +149,7 @@ static int fill_inner(struct setup *s, char *errmsg)
     o->batch = inner->batch;
     o->micro_batch = inner->micro_batch;
     o->seq = inner->seq;
-    o->adamw = (struct adamw_options){
+    o->optimizer = (struct optimizer_options){
         .beta1 = inner->beta1,
         .beta2 = inner->beta2,
         .eps = inner->eps,
@@ -163,7 +163,13 @@ static int fill_inner(struct setup *s, char *errmsg)
         .total_steps = inner->steps,
         .decay_steps = inner->decay,
     };
-    if (adamw_check(&o->adamw, &reason) != 0 ||
+    if (optimizer_rule_named(inner->optimizer, &o->optimizer.rule) != 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "inner.optimizer is adamw, adopt, sgdm or sgd, not "
+                           "%.16s",
+                           inner->optimizer);
+    }
+    if (optimizer_check(&o->optimizer, &reason) != 0 ||
         schedule_kind_named(inner->schedule, &o->schedule.kind) != 0 ||
         schedule_check(&o->schedule, &reason) != 0) {
         return errmsg_fail(errmsg, LOCO_EINVAL, "inner: %s",

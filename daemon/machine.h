@@ -29,6 +29,7 @@ struct machine_options {
     struct peer_id self;
     struct hash32 run_id;
     int threads;
+    struct affinity affinity; /* of those threads */
     enum backend_dtype dtype; /* of matrix products */
     const char *data_dir;     /* where shards may lie already; NULL: nowhere */
     bool reference;           /* plain C kernels */

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 
 #include "daemon/machine_internal.h"
+#include "daemon/memory_limit.h"
+#include "daemon/method_manifest.h"
 #include "daemon/state_dir.h"
 #include "p2p/exchange.h"
 #include "proto/base/err.h"
@@ -63,8 +64,6 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
         {f->sync.period_v != 0, "sync.period_v must be 0"},
         {f->sites > 1, "sites must be 0"},
         {f->stages > 1, "stages must be 1"},
-        {strcmp(f->inner.optimizer, "adamw") != 0,
-         "inner.optimizer must be adamw"},
         {strcmp(f->data.tokenizer, "byte") != 0, "data.tokenizer must be byte"},
     };
 
@@ -116,13 +115,79 @@ static int check_caps(struct machine *m, struct machine_job *j)
     return LOCO_EINVAL;
 }
 
+/* How contributions travel and what becomes of their average. */
+static int read_sync(struct machine *m, struct machine_job *j)
+{
+    const struct manifest_sync *f = &m->manifest->sync;
+    const struct preset *preset;
+    struct method method;
+    int rv = preset_find(f->preset, &preset, j->errmsg);
+
+    rv = rv != 0 ? rv : preset_check_ready(preset, j->errmsg);
+    rv = rv != 0 ? rv : method_from_manifest(&method, f, j->errmsg);
+    if (rv != 0) {
+        return rv;
+    }
+    m->codec = codec_get(method.wire);
+    m->exchange = strcmp(f->topology, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
+                                                        : EXCHANGE_RING;
+    if (m->exchange == EXCHANGE_RING && !codec_adds(m->codec)) {
+        return fail(j, LOCO_EINVAL,
+                    "a ring cannot carry sync.wire int8 or e3m0: they are "
+                    "never summed on the way; the run needs sync.topology "
+                    "butterfly, or fp32, bf16 or fp16 on the wire");
+    }
+    m->replica.codec = m->codec;
+    m->replica.rule = method.rule;
+    m->replica.reset_moments = method.moments == METHOD_RESET;
+    m->replica.period = method.period;
+    return 0;
+}
+
+/* The inner loop. */
+static int read_inner(struct machine *m, struct machine_job *j)
+{
+    const struct manifest_inner *f = &m->manifest->inner;
+    struct replica_options *r = &m->replica;
+    const char *reason = NULL;
+    int rv;
+
+    r->optimizer = (struct optimizer_options){
+        .beta1 = f->beta1,
+        .beta2 = f->beta2,
+        .eps = f->eps,
+        .weight_decay = f->weight_decay,
+        .clip_norm = f->clip,
+    };
+    r->schedule = (struct schedule){
+        .peak = f->lr,
+        .lowest = f->lr_min,
+        .warmup_steps = f->warmup,
+        .total_steps = f->steps,
+        .decay_steps = f->decay,
+    };
+    rv = optimizer_rule_named(f->optimizer, &r->optimizer.rule);
+    rv = rv != 0 ? rv : optimizer_check(&r->optimizer, &reason);
+    rv = rv != 0 ? rv : schedule_kind_named(f->schedule, &r->schedule.kind);
+    rv = rv != 0 ? rv : schedule_check(&r->schedule, &reason);
+    if (rv != 0) {
+        return fail(j, rv,
+                    reason == NULL ? "inner.optimizer or inner.schedule names "
+                                     "nothing that this build has"
+                                   : reason);
+    }
+    r->batch = f->batch;
+    r->micro_batch = f->micro_batch > 0 ? f->micro_batch : f->batch;
+    r->seq = f->seq;
+    return 0;
+}
+
 /* What the manifest asks for, in the trainer's words. */
 static int read_replica(struct machine *m, struct machine_job *j)
 {
     const struct manifest *f = m->manifest;
     struct replica_options *r = &m->replica;
     const char *reason = NULL;
-    const struct preset *preset;
     int rv;
 
     r->model = model_of(f);
@@ -131,60 +196,18 @@ static int read_replica(struct machine *m, struct machine_job *j)
         return fail(j, rv, reason);
     }
     rv = check_supported(j, f);
-    rv = rv == 0 ? check_encryption(m, j) : rv;
-    rv = rv == 0 ? check_caps(m, j) : rv;
+    rv = rv != 0 ? rv : check_encryption(m, j);
+    rv = rv != 0 ? rv : check_caps(m, j);
+    rv = rv != 0 ? rv : read_sync(m, j);
+    rv = rv != 0 ? rv : read_inner(m, j);
     if (rv != 0) {
         return rv;
     }
-    rv = preset_find(f->sync.preset, &preset, j->errmsg);
-    rv = rv == 0 ? preset_check_ready(preset, j->errmsg) : rv;
-    if (rv != 0) {
-        return rv;
-    }
-    m->codec = codec_find(f->sync.wire);
-    if (m->codec == NULL) {
-        return fail(j, LOCO_EINVAL, "sync.wire names no codec of this build");
-    }
-    m->exchange = strcmp(f->sync.topology, "butterfly") == 0
-                      ? EXCHANGE_BUTTERFLY
-                      : EXCHANGE_RING;
-    if (m->exchange == EXCHANGE_RING && !codec_adds(m->codec)) {
-        return fail(j, LOCO_EINVAL,
-                    "a ring cannot carry sync.wire int8 or e3m0: they are "
-                    "never summed on the way; the run needs sync.topology "
-                    "butterfly, or fp32, bf16 or fp16 on the wire");
-    }
-    r->codec = m->codec;
-    r->rule.lr = (float)f->sync.outer_lr;
-    r->rule.mu = (float)f->sync.outer_momentum;
-    r->adamw = (struct adamw_options){
-        .beta1 = f->inner.beta1,
-        .beta2 = f->inner.beta2,
-        .eps = f->inner.eps,
-        .weight_decay = f->inner.weight_decay,
-        .clip_norm = f->inner.clip,
-    };
-    rv = adamw_check(&r->adamw, &reason);
-    r->schedule.peak = f->inner.lr;
-    r->schedule.lowest = f->inner.lr_min;
-    r->schedule.warmup_steps = f->inner.warmup;
-    r->schedule.total_steps = f->inner.steps;
-    r->schedule.decay_steps = f->inner.decay;
-    rv = rv != 0 ? rv
-                 : schedule_kind_named(f->inner.schedule, &r->schedule.kind);
-    rv = rv != 0 ? rv : schedule_check(&r->schedule, &reason);
-    if (rv != 0) {
-        return fail(j, rv, reason == NULL ? "inner.schedule" : reason);
-    }
-    r->batch = f->inner.batch;
-    r->micro_batch =
-        f->inner.micro_batch > 0 ? f->inner.micro_batch : f->inner.batch;
-    r->seq = f->inner.seq;
-    r->period = f->sync.period;
     r->seed = f->seed;
     r->peer = id_u64(&m->opt.self);
     r->eval_tokens = f->eval.tokens;
     r->threads = m->opt.threads;
+    r->affinity = m->opt.affinity;
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
     m->n = (uint64_t)llama_numel(&r->model);
@@ -237,7 +260,7 @@ static void read_terms(struct machine *m)
 
 static int check_memory(struct machine *m, struct machine_job *j)
 {
-    struct sysinfo info;
+    struct memory_limit have;
     uint64_t need = replica_bytes(&m->replica) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n) +
                     4 * m->terms.state_bytes;
@@ -248,16 +271,13 @@ static int check_memory(struct machine *m, struct machine_job *j)
     if (m->manifest->sync.error_feedback) {
         need += m->terms.state_bytes; /* residual and its candidate */
     }
-
-    if (sysinfo(&info) == 0 && need > (uint64_t)info.totalram * info.mem_unit) {
-        (void)snprintf(
-            j->errmsg, sizeof j->errmsg,
-            "the run needs %llu MB of memory on this machine, which "
-            "has %llu MB; choose a smaller inner.micro_batch or "
-            "another machine",
-            (unsigned long long)(need >> 20),
-            (unsigned long long)((uint64_t)info.totalram * info.mem_unit >>
-                                 20));
+    memory_limit_read("", &have);
+    if (need > have.bytes) {
+        (void)snprintf(j->errmsg, sizeof j->errmsg,
+                       "the run needs %llu MB of memory and %s has %llu MB; "
+                       "choose a smaller inner.micro_batch or another machine",
+                       (unsigned long long)(need >> 20), have.whose,
+                       (unsigned long long)(have.bytes >> 20));
         return LOCO_ENOMEM;
     }
     return 0;

@@ -313,8 +313,17 @@ static int open_machine(struct daemon *d)
         .upload_bytes_per_s = d->config.upload_bytes_per_s,
         .download_bytes_per_s = d->config.download_bytes_per_s,
     };
+    const char *reason;
 
     (void)backend_dtype_named(d->config.dtype, &mo.dtype); /* checked */
+    if (affinity_parse(&mo.affinity, d->config.affinity, mo.threads, &reason) !=
+        0) {
+        return complain(LOCO_EXIT_CONFIG, reason);
+    }
+    if (mo.reference) {
+        log_warn("train", "LOCO_REFERENCE_KERNELS is set: training with the "
+                          "slow reference kernels");
+    }
     return machine_open(&d->machine, &d->loop, &mo, on_machine_stop, d);
 }
 

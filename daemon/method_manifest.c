@@ -22,6 +22,8 @@ void manifest_from_preset(struct manifest_sync *to, const struct preset *from)
 
     (void)snprintf(to->preset, sizeof to->preset, "%s", from->name);
     (void)snprintf(to->wire, sizeof to->wire, "%s", codec_get(m->wire)->name);
+    (void)snprintf(to->topology, sizeof to->topology, "%s",
+                   codec_adds(codec_get(m->wire)) ? "ring" : "butterfly");
     to->error_feedback = m->error_feedback;
     to->fragments = m->fragments;
     to->gamma = manifest_real(m->rule.gamma);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "proto/base/err.h"
+#include "proto/base/log.h"
 #include "proto/hash.h"
 
 #define TRAINER_QUEUE_MAX 16
@@ -64,8 +65,8 @@ static struct snapshot *snapshot_make(const struct replica *r)
     }
     memcpy(s->state, r->phi, bytes);
     memcpy(s->state + r->n, r->m, bytes);
-    memcpy(s->moments, r->adamw.u, bytes);
-    memcpy(s->moments + r->n, r->adamw.v, bytes);
+    memcpy(s->moments, r->optimizer.u, bytes);
+    memcpy(s->moments + r->n, r->optimizer.v, bytes);
     return s;
 }
 
@@ -274,6 +275,10 @@ int trainer_open(struct trainer **trainer,
             goto err_after_replica;
         }
     }
+    log_info("train", "%s kernels, %s products, %d threads%s",
+             t->replica.backend.isa, t->replica.backend.bf16 ? "bf16" : "fp32",
+             t->replica.backend.threads,
+             opt->replica.affinity.n > 0 ? ", pinned" : "");
     (void)pthread_mutex_init(&t->mutex, NULL);
     (void)pthread_cond_init(&t->wake, NULL);
     if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {

@@ -10,6 +10,8 @@
 # Groups: build  to compile and run loco
 #         text   the English prose of the quick start (public domain)
 #         test   to run every test
+#         cross  to run the kernels' tests for 64-bit Arm in qemu-user;
+#                without it they are skipped
 #         bench  what tests/bench/allreduce.sh measures beside us
 
 packages_list() {
@@ -25,6 +27,7 @@ packages_list() {
         echo libcmocka-dev python3 python3-venv clang libclang-rt-14-dev clang-format \
             iproute2 nftables miniupnpd-nftables
         ;;
+    cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     bench) echo openmpi-bin libopenmpi-dev python3-torch ;;
     *)
         echo "packages: no group is called '$1'" >&2

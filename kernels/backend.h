@@ -123,22 +123,25 @@ struct xent {
     bool grad;
 };
 
-/* One AdamW step on n elements (algorithms page 0.3), g = grad * grad_scale.
- * The operations and their order are specified, each one IEEE: peers that
- * start equal and see the same gradient stay bit-equal. */
-struct adamw_op {
+/* One step of an inner optimizer on n elements, g = grad * grad_scale; the
+ * kernels adamw, adopt and sgdm (algorithms page 0.3) take from it what they
+ * need. One pass over the memory. The operations and their order are
+ * specified, each one IEEE: peers that start equal and see the same gradient
+ * stay bit-equal. */
+struct optimizer_op {
     float *theta;      /* (n) += */
     float *u;          /* (n) first moment, += */
-    float *v;          /* (n) second moment, += */
+    float *v;          /* (n) second moment, +=; not touched by sgdm */
     const float *grad; /* (n) */
     int64_t n;
     float grad_scale;
     float beta1, beta2;
     float one_minus_beta1, one_minus_beta2;
     float decay;       /* lr * weight decay; 0: none */
-    float step;        /* lr / (1 - beta1^t) */
-    float rsqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
+    float step;        /* lr; of adamw lr / (1 - beta1^t) */
+    float rsqrt_bias2; /* adamw: 1 / sqrt(1 - beta2^t) */
     float eps;
+    float limit; /* adopt: of |g / sqrt(v)|; 0: the first call, v alone moves */
 };
 
 /* partial[i] = sum of x^2 over chunk i, in double; the caller adds them in
@@ -152,7 +155,7 @@ struct sumsq {
 /* clang-format off */
 /* name, struct, how many units of work `op` has; one row per kernel. */
 #define BACKEND_KERNELS(X)                                                     \
-    X(matmul, matmul, matmul_units(op))                                                   \
+    X(matmul, matmul, matmul_units(op))                                        \
     X(embed_fwd, embed, op->n)                                                 \
     X(embed_bwd, embed, op->c)                                                 \
     X(rmsnorm_fwd, rmsnorm, op->n)                                             \
@@ -164,16 +167,19 @@ struct sumsq {
     X(swiglu_fwd, swiglu, op->n)                                               \
     X(swiglu_bwd, swiglu, op->n)                                               \
     X(xent, xent, op->n)                                                       \
-    X(adamw, adamw_op, op->n)                                                  \
+    X(adamw, optimizer_op, op->n)                                              \
+    X(adopt, optimizer_op, op->n)                                              \
+    X(sgdm, optimizer_op, op->n)                                               \
     X(sumsq, sumsq, sumsq_chunks(op->n))
 /* clang-format on */
 
+struct affinity;
 struct cpu_kernels;
 struct pool;
 
 struct backend {
     const char *name; /* "cpu-ref", "cpu", ... */
-    const char *isa;  /* "baseline", "avx2", "avx512" */
+    const char *isa;  /* "reference", "baseline", "avx2", "avx512", "neon" */
     int threads;
     bool bf16; /* operands of matrix products are rounded to bf16 */
     unsigned char *scratch; /* of matrix products; NULL with references */
@@ -193,9 +199,14 @@ void backend_cpu_ref(struct backend *b);
  * start. Environment variables such as OMP_NUM_THREADS have no effect. */
 int backend_cpu(struct backend *b, int threads);
 
-/* The same with one named instruction set: "baseline", "avx2" or "avx512".
+/* The same with one named set: "avx512", "avx2", "baseline" (SSE2, or what the
+ * compiler takes for granted), "neon", "reference" (one thread).
  * LOCO_EDEVICE when this processor or build does not have it. */
 int backend_cpu_isa(struct backend *b, int threads, const char *isa);
+
+/* Threads keep to these processors from now on; what opens pins nothing.
+ * LOCO_EINVAL for a list made for another number of threads, LOCO_ENOMEM. */
+int backend_set_affinity(struct backend *b, const struct affinity *a);
 
 /* How matrix products, those of attention included, read their operands. Sums
  * are fp32 in any case. */

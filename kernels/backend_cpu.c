@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/affinity.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/pool.h"
 #include "proto/base/err.h"
@@ -97,10 +98,10 @@ void backend_cpu_ref(struct backend *b)
 {
     fill(b, &cpu_ref);
     b->name = "cpu-ref";
-    b->isa = "baseline";
+    b->isa = "reference";
 }
 
-static bool has_baseline(void)
+static bool has_always(void)
 {
     return true;
 }
@@ -130,7 +131,11 @@ static const struct {
     {"avx512", &cpu_fast_avx512, has_avx512},
     {"avx2", &cpu_fast_avx2, has_avx2},
 #endif
-    {"baseline", &cpu_fast_baseline, has_baseline},
+#ifdef LOCO_ISA_NEON
+    {"neon", &cpu_fast_neon, has_always}, /* in every 64-bit Arm */
+#else
+    {"baseline", &cpu_fast_baseline, has_always},
+#endif
 };
 
 #define SET_COUNT (sizeof sets / sizeof sets[0])
@@ -148,7 +153,7 @@ static int open_set(struct backend *b, size_t i, int threads)
         return LOCO_ENOMEM;
     }
     if (threads > 1) {
-        int rv = pool_open(&b->pool, threads);
+        int rv = pool_open(&b->pool, threads, NULL);
 
         if (rv != 0) {
             backend_close(b);
@@ -171,6 +176,10 @@ int backend_cpu(struct backend *b, int threads)
 
 int backend_cpu_isa(struct backend *b, int threads, const char *isa)
 {
+    if (strcmp(isa, "reference") == 0 && threads == 1) {
+        backend_cpu_ref(b);
+        return 0;
+    }
     for (size_t i = 0; i < SET_COUNT; i++) {
         if (strcmp(sets[i].name, isa) == 0 && sets[i].supported()) {
             return open_set(b, i, threads);
@@ -178,6 +187,20 @@ int backend_cpu_isa(struct backend *b, int threads, const char *isa)
     }
     memset(b, 0, sizeof *b);
     return LOCO_EDEVICE;
+}
+
+int backend_set_affinity(struct backend *b, const struct affinity *a)
+{
+    struct pool *old = b->pool;
+
+    if (a->n != 0 && a->n != b->threads) {
+        return LOCO_EINVAL;
+    }
+    b->pool = NULL;
+    pool_close(old);
+    return b->threads == 1 && a->n == 0
+               ? 0
+               : pool_open(&b->pool, b->threads, a->n == 0 ? NULL : a->cpu);
 }
 
 #ifdef LOCO_ISA_X86

@@ -2,6 +2,7 @@
 #include "kernels/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,6 +18,7 @@ struct helper {
     struct pool *pool;
     pthread_t thread;
     int worker;
+    int cpu; /* -1: not pinned */
 };
 
 struct pool {
@@ -28,6 +30,12 @@ struct pool {
     bool stop;           /* under lock */
     pool_job job;        /* published by round */
     void *arg;
+    int cpu;           /* of worker 0; -1: not pinned */
+    bool caller_known; /* worker 0 is pinned: who, and where it was before */
+    pthread_t caller;
+#ifdef __linux__
+    cpu_set_t caller_set;
+#endif
     int n_helpers;
     struct helper helpers[];
 };
@@ -36,6 +44,49 @@ static void relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* A processor that went away since affinity.h looked is no reason to stop. */
+static void pin_self(int cpu)
+{
+#ifdef __linux__
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    (void)sched_setaffinity(0, sizeof set, &set);
+#else
+    (void)cpu;
+#endif
+}
+
+/* The thread that calls pool_run() need not be the one that opened. */
+static void pin_caller(struct pool *p)
+{
+    if (p->cpu < 0 ||
+        (p->caller_known && pthread_equal(p->caller, pthread_self()))) {
+        return;
+    }
+    p->caller_known = true;
+    p->caller = pthread_self();
+#ifdef __linux__
+    CPU_ZERO(&p->caller_set);
+    (void)sched_getaffinity(0, sizeof p->caller_set, &p->caller_set);
+#endif
+    pin_self(p->cpu);
+}
+
+static void unpin_caller(const struct pool *p)
+{
+#ifdef __linux__
+    if (p->caller_known && pthread_equal(p->caller, pthread_self())) {
+        (void)sched_setaffinity(0, sizeof p->caller_set, &p->caller_set);
+    }
+#else
+    (void)p;
 #endif
 }
 
@@ -65,6 +116,9 @@ static void *helper_main(void *arg)
     struct pool *p = h->pool;
     unsigned seen = 0;
 
+    if (h->cpu >= 0) {
+        pin_self(h->cpu);
+    }
     while (wait_for_round(p, seen)) {
         seen++;
         p->job(p->arg, h->worker);
@@ -79,6 +133,11 @@ static void *helper_main(void *arg)
 
 void pool_run(struct pool *p, pool_job job, void *arg)
 {
+    pin_caller(p);
+    if (p->n_helpers == 0) {
+        job(arg, 0);
+        return;
+    }
     p->job = job;
     p->arg = arg;
     atomic_store(&p->busy, p->n_helpers);
@@ -114,7 +173,7 @@ static int start_helper(struct helper *h)
     return rv == 0 ? 0 : LOCO_ENOMEM;
 }
 
-int pool_open(struct pool **out, int threads)
+int pool_open(struct pool **out, int threads, const int *cpu)
 {
     size_t n = (size_t)threads - 1;
     struct pool *p = calloc(1, sizeof *p + n * sizeof p->helpers[0]);
@@ -122,6 +181,7 @@ int pool_open(struct pool **out, int threads)
     if (p == NULL) {
         return LOCO_ENOMEM;
     }
+    p->cpu = cpu == NULL ? -1 : cpu[0];
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->done, NULL);
@@ -130,6 +190,7 @@ int pool_open(struct pool **out, int threads)
 
         h->pool = p;
         h->worker = (int)i + 1;
+        h->cpu = cpu == NULL ? -1 : cpu[i + 1];
         if (start_helper(h) != 0) {
             pool_close(p);
             return LOCO_ENOMEM;
@@ -152,6 +213,7 @@ void pool_close(struct pool *p)
     for (int i = 0; i < p->n_helpers; i++) {
         pthread_join(p->helpers[i].thread, NULL);
     }
+    unpin_caller(p);
     pthread_cond_destroy(&p->done);
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->lock);

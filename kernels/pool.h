@@ -4,7 +4,9 @@
  * and returns when all are done. Handing out a job costs some microseconds:
  * helpers spin briefly for the next one, then sleep.
  *
- * Threads: one thread at a time may call pool_run().
+ * Threads: one thread at a time may call pool_run(). Where workers are pinned,
+ * worker 0 is the thread that calls pool_run(), from its first job until
+ * pool_close() on the same thread gives it its processors back.
  */
 #ifndef LOCO_KERNELS_POOL_H
 #define LOCO_KERNELS_POOL_H
@@ -13,8 +15,9 @@ typedef void (*pool_job)(void *arg, int worker);
 
 struct pool;
 
-/* Start threads - 1 helpers; LOCO_ENOMEM when one cannot start. */
-int pool_open(struct pool **out, int threads);
+/* Start threads - 1 helpers; LOCO_ENOMEM when one cannot start. Worker i keeps
+ * to processor cpu[i], see affinity.h; cpu NULL: nobody is pinned. */
+int pool_open(struct pool **out, int threads, const int *cpu);
 
 /* NULL is allowed. */
 void pool_close(struct pool *p);

@@ -10,8 +10,8 @@
 #include "kernels/backend.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/adamw.h"
 #include "train/llama.h"
+#include "train/optimizer.h"
 
 #define STEPS_WARM 2
 #define STEPS_MIN  3
@@ -22,7 +22,7 @@
 struct bench {
     struct backend be;
     struct llama *m;
-    struct adamw adam;
+    struct optimizer adam;
     float *theta;
     float *grad;
     uint32_t *tokens; /* (N + 1): targets are the tokens shifted by one */
@@ -61,7 +61,7 @@ static void bench_close(struct bench *s)
     free(s->tokens);
     free(s->grad);
     free(s->theta);
-    adamw_close(&s->adam);
+    optimizer_close(&s->adam);
     llama_close(s->m);
     backend_close(&s->be);
 }
@@ -96,15 +96,14 @@ static int bench_step(struct bench *s,
         .b = opt->batch,
         .t = opt->seq,
     };
-    struct adamw_rate rate = {.lr = 1e-4, .grad_scale = 1 / (double)s->n};
+    struct optimizer_rate rate = {.lr = 1e-4, .grad_scale = 1 / (double)s->n};
     int rv;
 
-    memset(s->grad, 0, (size_t)s->adam.n * sizeof *s->grad);
-    rv = llama_loss(s->m, s->theta, &batch, s->grad, loss_sum);
+    rv = llama_gradient(s->m, s->theta, &batch, s->grad, loss_sum);
     if (rv != 0) {
         return rv;
     }
-    return adamw_step(&s->adam, &s->be, s->theta, s->grad, &rate, NULL);
+    return optimizer_step(&s->adam, &s->be, s->theta, s->grad, &rate, NULL);
 }
 
 static bool enough(const struct bench_train_options *opt, int made, double s)
@@ -150,15 +149,79 @@ static int bench_run(struct bench *s,
     return 0;
 }
 
+/* The best of some products of PRODUCT rows and columns, in seconds of wall
+ * time and of CPU time of all threads. */
+#define PRODUCT     1024
+#define PRODUCTS    12
+#define PRODUCT_OPS (2.0 * PRODUCT * PRODUCT * PRODUCT)
+
+static int time_product(const struct bench *s, double *wall, double *cpu)
+{
+    int64_t n = PRODUCT;
+    float *x = calloc((size_t)(3 * n * n), sizeof *x);
+    struct matmul op = {.m = n,
+                        .n = n,
+                        .k = n,
+                        .a = x,
+                        .lda = n,
+                        .b = x == NULL ? NULL : x + n * n,
+                        .ldb = n,
+                        .tb = true,
+                        .c = x == NULL ? NULL : x + 2 * n * n,
+                        .ldc = n,
+                        .alpha = 1};
+
+    if (x == NULL) {
+        return LOCO_ENOMEM;
+    }
+    *wall = *cpu = INFINITY;
+    for (int i = 0; i < PRODUCTS; i++) {
+        double wall_start = now_s();
+        double cpu_start = cpu_s();
+
+        s->be.matmul(&s->be, &op);
+        *cpu = fmin(*cpu, cpu_s() - cpu_start);
+        *wall = fmin(*wall, now_s() - wall_start);
+    }
+    free(x);
+    return 0;
+}
+
+static int bench_product(const struct bench *s, struct bench_train_result *out)
+{
+    double wall, cpu;
+    double step_flops = out->flops_per_s * out->ms_per_step / 1e3;
+    int rv = time_product(s, &wall, &cpu);
+
+    if (rv == 0) {
+        out->product_flops_per_s = PRODUCT_OPS / wall;
+        out->mfu = out->flops_per_s / out->product_flops_per_s;
+        out->cpu_mfu =
+            step_flops / (out->cpu_ms_per_step / 1e3) / (PRODUCT_OPS / cpu);
+    }
+    return rv;
+}
+
+static int64_t max_rss(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss * 1024;
+}
+
 static int bench_open(struct bench *s, const struct bench_train_options *opt)
 {
-    struct adamw_options adam = adamw_defaults();
-    int rv = 0;
+    struct optimizer_options adam = optimizer_defaults();
+    int rv;
 
-    if (opt->reference) {
-        backend_cpu_ref(&s->be);
-    } else {
+    if (opt->isa == NULL) {
         rv = backend_cpu(&s->be, opt->threads);
+    } else {
+        rv = backend_cpu_isa(&s->be, opt->threads, opt->isa);
+    }
+    if (rv == 0 && opt->affinity.n > 0) {
+        rv = backend_set_affinity(&s->be, &opt->affinity);
     }
     if (rv == 0) {
         rv = backend_set_dtype(&s->be, opt->dtype);
@@ -168,7 +231,7 @@ static int bench_open(struct bench *s, const struct bench_train_options *opt)
                         opt->recompute);
     }
     if (rv == 0) {
-        rv = adamw_open_llama(&s->adam, &adam, &opt->config);
+        rv = optimizer_open_llama(&s->adam, &adam, &opt->config);
     }
     return rv == 0 ? bench_buffers(s, &opt->config) : rv;
 }
@@ -190,7 +253,6 @@ int bench_train(const struct bench_train_options *options,
 {
     struct bench_train_options opt = *options;
     struct bench s = {0};
-    struct rusage usage;
     int rv = check(&opt);
 
     memset(result, 0, sizeof *result);
@@ -213,9 +275,14 @@ int bench_train(const struct bench_train_options *options,
             result->bf16 = s.be.bf16;
             rv = bench_run(&s, &opt, result);
         }
+        result->max_rss_bytes = max_rss();
+        if (rv == 0) {
+            rv = bench_product(&s, result);
+        }
         bench_close(&s);
     }
-    getrusage(RUSAGE_SELF, &usage);
-    result->max_rss_bytes = (int64_t)usage.ru_maxrss * 1024;
+    if (opt.dry_run) {
+        result->max_rss_bytes = max_rss();
+    }
     return rv;
 }

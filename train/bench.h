@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/affinity.h"
 #include "kernels/backend.h"
 #include "train/llama.h"
 #include "train/llama_config.h"
@@ -19,11 +20,12 @@ struct bench_train_options {
     uint32_t micro_batch; /* of those, in one pass; 0: all */
     uint32_t seq;         /* 0: the model's */
     int threads;
+    struct affinity affinity; /* of those threads; zeroes: off */
+    const char *isa;          /* as in backend_cpu_isa(); NULL: the best */
     int steps; /* timed ones; 0: as many as fit into 5 s, at least 3 */
     enum backend_dtype dtype;
     enum llama_recompute recompute;
-    bool reference; /* reference kernels instead of the fast ones */
-    bool dry_run;   /* only count parameters and bytes */
+    bool dry_run; /* only count parameters and bytes */
 };
 
 struct bench_train_result {
@@ -36,13 +38,19 @@ struct bench_train_result {
     double cpu_ms_per_step; /* of all threads, the cheapest step: comparable
                              * on a machine that others use too */
     double flops_per_s;     /* by llama_flops_per_token() */
+    /* The best large matrix product with the same kernels, dtype and threads,
+     * and what share of it whole steps reach: the median step in wall time,
+     * the cheapest in CPU time. */
+    double product_flops_per_s;
+    double mfu, cpu_mfu;
     int64_t max_rss_bytes;
     double loss;     /* mean of the last step, nats per token */
     const char *isa; /* static text */
     bool bf16;       /* what dtype came to */
 };
 
-/* LOCO_EINVAL for options out of range, LOCO_ENOMEM, LOCO_ENUMERIC. */
+/* LOCO_EINVAL for options out of range, LOCO_EDEVICE for a set of kernels or a
+ * dtype that this processor lacks, LOCO_ENOMEM, LOCO_ENUMERIC. */
 int bench_train(const struct bench_train_options *opt,
                 struct bench_train_result *result);
 

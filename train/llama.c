@@ -246,11 +246,11 @@ static int check_batch(const struct llama *m, const struct llama_batch *batch)
     return 0;
 }
 
-int llama_loss(struct llama *m,
-               const float *theta,
-               const struct llama_batch *batch,
-               float *grad,
-               double *loss_sum)
+static int run_batch(struct llama *m,
+                     const float *theta,
+                     const struct llama_batch *batch,
+                     float *grad,
+                     double *loss_sum)
 {
     int64_t b_max;
     int rv = check_batch(m, batch);
@@ -270,8 +270,29 @@ int llama_loss(struct llama *m,
         };
 
         *loss_sum += pass_loss(m, theta, &part, grad);
+        m->fresh = false;
     }
     return isfinite(*loss_sum) ? 0 : LOCO_ENUMERIC;
+}
+
+int llama_loss(struct llama *m,
+               const float *theta,
+               const struct llama_batch *batch,
+               float *grad,
+               double *loss_sum)
+{
+    m->fresh = false;
+    return run_batch(m, theta, batch, grad, loss_sum);
+}
+
+int llama_gradient(struct llama *m,
+                   const float *theta,
+                   const struct llama_batch *batch,
+                   float *grad,
+                   double *loss_sum)
+{
+    m->fresh = true;
+    return run_batch(m, theta, batch, grad, loss_sum);
 }
 
 int llama_logits(struct llama *m,

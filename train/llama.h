@@ -9,7 +9,7 @@
  * before anything is allocated.
  *
  * Losses and gradients are SUMS over tokens, not means: micro-batches of any
- * size add up, and the optimizer divides once (grad_scale in adamw.h).
+ * size add up, and the optimizer divides once (grad_scale in optimizer.h).
  *
  * A loss that is not finite is LOCO_ENUMERIC; the gradient is then rubbish and
  * must be thrown away. Token ids are checked: LOCO_ERANGE, nothing touched.
@@ -78,6 +78,14 @@ int llama_loss(struct llama *m,
                const struct llama_batch *batch,
                float *grad,
                double *loss_sum);
+
+/* The same with grad = instead of +=: what grad held is never read, which
+ * spares clearing it. */
+int llama_gradient(struct llama *m,
+                   const float *theta,
+                   const struct llama_batch *batch,
+                   float *grad,
+                   double *loss_sum);
 
 /* logits (V) = scores of the token after tokens[0 .. t), t <= seq. */
 int llama_logits(struct llama *m,

@@ -40,6 +40,7 @@ struct back {
     float *dx;       /* (N, in) = */
     float *dw;       /* (out, in) += */
     int64_t n, in, out;
+    bool fresh; /* dw is written, not added to */
 };
 
 static void project_back(const struct llama *m, const struct back *p)
@@ -65,7 +66,7 @@ static void project_back(const struct llama *m, const struct back *p)
                                           .c = p->dw,
                                           .ldc = p->in,
                                           .alpha = 1,
-                                          .beta = 1});
+                                          .beta = p->fresh ? 0 : 1});
 }
 
 static struct rope rope_of(const struct llama *m, float *x, float sign)
@@ -257,7 +258,8 @@ static void head_rows(struct llama *m,
                                        .dw = grad + head,
                                        .n = rows,
                                        .in = m->dim,
-                                       .out = m->vocab});
+                                       .out = m->vocab,
+                                       .fresh = m->fresh && from == 0});
     }
 }
 
@@ -294,7 +296,8 @@ ffn_back(const struct llama *m, const float *theta, float *grad, int64_t i)
                                    .dw = grad + down,
                                    .n = m->n,
                                    .in = m->ffn,
-                                   .out = m->dim});
+                                   .out = m->dim,
+                                   .fresh = m->fresh});
     m->be->swiglu_bwd(
         m->be,
         &(struct swiglu){
@@ -306,7 +309,8 @@ ffn_back(const struct llama *m, const float *theta, float *grad, int64_t i)
                                    .dw = grad + gate,
                                    .n = m->n,
                                    .in = m->dim,
-                                   .out = 2 * m->ffn});
+                                   .out = 2 * m->ffn,
+                                   .fresh = m->fresh});
     norm_back(m, l->mid, l->rrms2, theta + w, grad + w);
 }
 
@@ -329,7 +333,8 @@ static void attention_back(const struct llama *m,
                                    .dw = grad + o,
                                    .n = m->n,
                                    .in = m->dim,
-                                   .out = m->dim});
+                                   .out = m->dim,
+                                   .fresh = m->fresh});
     m->be->attention_bwd(m->be, &attention);
     m->be->rope(m->be, &rope);
     project_back(m, &(struct back){.dy = m->dqkv,
@@ -339,7 +344,8 @@ static void attention_back(const struct llama *m,
                                    .dw = grad + q,
                                    .n = m->n,
                                    .in = m->dim,
-                                   .out = m->qkv_dim});
+                                   .out = m->qkv_dim,
+                                   .fresh = m->fresh});
     norm_back(m, stream_before(m, i), l->rrms1, theta + w, grad + w);
 }
 
@@ -364,6 +370,22 @@ static void backward(struct llama *m,
                                             .c = m->dim});
 }
 
+/* What the backward pass only ever adds to: vectors, and an embedding that is
+ * not the head, whose product comes first. */
+static void begin_gradient(const struct llama *m, float *grad)
+{
+    int n = llama_tensor_count(&m->c);
+
+    for (int i = 0; i < n; i++) {
+        struct llama_view v;
+
+        llama_tensor(&m->c, i, &v);
+        if (v.ndim == 1 || (v.offset == 0 && !m->c.tied)) {
+            memset(grad + v.offset, 0, (size_t)v.numel * sizeof *grad);
+        }
+    }
+}
+
 double pass_loss(struct llama *m,
                  const float *theta,
                  const struct llama_batch *batch,
@@ -371,6 +393,9 @@ double pass_loss(struct llama *m,
 {
     double sum = 0;
 
+    if (grad != NULL && m->fresh) {
+        begin_gradient(m, grad);
+    }
     pass_forward(m, theta, batch);
     for (int64_t from = 0; from < m->n; from += m->head_rows) {
         int64_t left = m->n - from;

@@ -30,6 +30,7 @@ struct llama {
     int64_t head_rows;
     int64_t dim, ffn, vocab, qkv_dim;
     int64_t b, t, n; /* of the micro-batch at work */
+    bool fresh;      /* its gradient is the first: written, not added */
     struct layer *layers;
     float *cos, *sin;     /* (seq, D/2) */
     float *embed;         /* (N, C) residual stream before layer 0 */
@@ -57,7 +58,7 @@ void pass_logits(const struct llama *m,
                  float *logits);
 
 /* pass_forward, then the sum of losses. With grad (numel): grad += the
- * gradient of that sum. */
+ * gradient of that sum; = where m->fresh. */
 double pass_loss(struct llama *m,
                  const float *theta,
                  const struct llama_batch *batch,

@@ -80,6 +80,12 @@ int replica_open(struct replica *r,
         return errmsg_fail(errmsg, rv, "cannot start %d threads", opt->threads);
     }
     r->have_backend = true;
+    rv = opt->affinity.n == 0
+             ? 0
+             : backend_set_affinity(&r->backend, &opt->affinity);
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "cannot pin %d threads", opt->threads);
+    }
     rv = backend_set_dtype(&r->backend, opt->dtype);
     if (rv == LOCO_EDEVICE) {
         return errmsg_fail(errmsg, rv,
@@ -94,11 +100,11 @@ int replica_open(struct replica *r,
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the model's work");
     }
-    rv = adamw_open_llama(&r->adamw, &opt->adamw, &opt->model);
+    rv = optimizer_open_llama(&r->optimizer, &opt->optimizer, &opt->model);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
     }
-    r->have_adamw = true;
+    r->have_optimizer = true;
     r->have_loader = true;
     return loader_open(&r->loader, &lo, errmsg);
 }
@@ -108,8 +114,8 @@ void replica_close(struct replica *r)
     if (r->have_loader) {
         loader_close(&r->loader);
     }
-    if (r->have_adamw) {
-        adamw_close(&r->adamw);
+    if (r->have_optimizer) {
+        optimizer_close(&r->optimizer);
     }
     llama_close(r->llama);
     if (r->have_backend) {
@@ -130,6 +136,14 @@ static void begin_contribution(struct replica *r)
 {
     r->since = 0;
     r->tokens_pending = 0;
+}
+
+/* Where the method begins each round without (favg-reset). */
+static void reset_moments(struct replica *r)
+{
+    if (r->opt.reset_moments) {
+        optimizer_reset(&r->optimizer);
+    }
 }
 
 void replica_init(struct replica *r)
@@ -160,6 +174,7 @@ void replica_load(struct replica *r,
     } else {
         memcpy(r->theta, phi, r->n * sizeof(float));
         begin_contribution(r);
+        reset_moments(r);
     }
     memcpy(r->phi, phi, r->n * sizeof(float));
     memcpy(r->m, m, r->n * sizeof(float));
@@ -176,10 +191,10 @@ void replica_restore(struct replica *r,
                      uint64_t tokens_seen)
 {
     replica_load(r, round, phi, m, false);
-    if (u != NULL && v != NULL) {
-        memcpy(r->adamw.u, u, r->n * sizeof(float));
-        memcpy(r->adamw.v, v, r->n * sizeof(float));
-        r->adamw.t = inner_step;
+    if (!r->opt.reset_moments && u != NULL && v != NULL) {
+        memcpy(r->optimizer.u, u, r->n * sizeof(float));
+        memcpy(r->optimizer.v, v, r->n * sizeof(float));
+        r->optimizer.t = inner_step;
     }
     r->inner_step = inner_step;
     r->tokens_seen = tokens_seen;
@@ -194,7 +209,7 @@ int replica_step(struct replica *r, float *loss)
         .t = r->opt.seq,
     };
     uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
-    struct adamw_rate rate = {
+    struct optimizer_rate rate = {
         .lr =
             schedule_lr(&r->opt.schedule, r->round * r->opt.period + r->since),
         .grad_scale = 1.0 / (double)positions,
@@ -206,15 +221,15 @@ int replica_step(struct replica *r, float *loss)
     if (rv != 0) {
         return rv;
     }
-    memset(r->grad, 0, r->n * sizeof(float));
-    rv = llama_loss(r->llama, r->theta, &batch, r->grad, &sum);
+    rv = llama_gradient(r->llama, r->theta, &batch, r->grad, &sum);
     if (rv != 0) {
         return rv;
     }
     if (!isfinite(sum)) {
         return LOCO_ENUMERIC;
     }
-    rv = adamw_step(&r->adamw, &r->backend, r->theta, r->grad, &rate, NULL);
+    rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad, &rate,
+                        NULL);
     if (rv != 0) {
         return rv;
     }
@@ -256,6 +271,7 @@ int replica_apply(struct replica *r,
     } else {
         memcpy(r->theta, r->average, r->n * sizeof(float));
         begin_contribution(r);
+        reset_moments(r);
     }
     memcpy(r->phi, r->average, r->n * sizeof(float));
     memcpy(r->m, r->grad, r->n * sizeof(float));

@@ -25,10 +25,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/affinity.h"
 #include "kernels/backend.h"
-#include "train/adamw.h"
 #include "train/llama.h"
 #include "train/loader.h"
+#include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/shard.h"
 #include "train/sync/codec.h"
@@ -36,9 +37,10 @@
 
 struct replica_options {
     struct llama_config model;
-    struct adamw_options adamw;
+    struct optimizer_options optimizer;
     struct schedule schedule;
     struct rule rule;
+    bool reset_moments; /* after each outer step (favg-reset) */
     const struct codec *codec;
     uint32_t batch, micro_batch, seq;
     uint32_t period;
@@ -49,6 +51,7 @@ struct replica_options {
     const struct shard *val; /* borrowed; NULL: none */
     uint64_t eval_tokens;    /* of the held-out text; 0: all */
     int threads;
+    struct affinity affinity; /* of those threads; zeroes: off */
     enum backend_dtype dtype; /* of matrix products; theta stays fp32 */
     enum llama_recompute recompute;
     bool reference; /* plain C kernels: for sanitizers and comparisons */
@@ -60,7 +63,7 @@ struct replica {
     float *theta, *phi, *m, *grad, *contribution, *average;
     struct backend backend;
     struct llama *llama;
-    struct adamw adamw;
+    struct optimizer optimizer;
     struct loader loader;
     uint32_t *tokens, *targets; /* (batch, seq) */
     uint64_t round;             /* whose anchor phi is */
@@ -68,7 +71,7 @@ struct replica {
     uint64_t since;             /* steps since the contribution began */
     uint64_t tokens_seen;       /* ever */
     uint64_t tokens_pending;    /* in the contribution */
-    bool have_backend, have_adamw, have_loader;
+    bool have_backend, have_optimizer, have_loader;
 };
 
 /* Bytes that replica_open would take, for a plan before it is done. */

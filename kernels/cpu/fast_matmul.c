@@ -63,8 +63,7 @@ static int64_t at_most(int64_t x, int64_t most)
     return x < most ? x : most;
 }
 
-/* to[s][j] = slot s of row j, j < rows; 0 up to width. Vectors of the last
- * slot may reach past width. */
+/* to[s][j] = slot s of row j, j < rows; 0 up to width, whole vectors. */
 static void pack_transposed(float *to,
                             int64_t width,
                             const float *from,
@@ -77,7 +76,7 @@ static void pack_transposed(float *to,
     }
 }
 
-/* to[s][j] = slot s of column j, j < columns; 0 up to width, as above. */
+/* to[s][j] = slot s of column j, j < columns; 0 up to width. */
 static void pack_rows(float *to,
                       int64_t width,
                       const float *from,
@@ -99,10 +98,10 @@ static int64_t tile_count(int64_t rows)
     return (rows + TILE_ROWS - 1) / TILE_ROWS;
 }
 
-/* Where tile t is packed: whole vectors may be written past its end. */
+/* Where tile t is packed. */
 static int64_t tile_at(const struct block *s, int64_t t)
 {
-    return s->rows * t / tile_count(s->rows) * s->slots + t * VF_LANES;
+    return t * TILE_WIDTH * s->slots;
 }
 
 /* The part of every tile that rows k to k + depth of a' fill. */
@@ -116,8 +115,8 @@ static void pack_a_rows(const struct block *s, float *to, int64_t k)
         int64_t i = s->rows * t / tiles;
         int64_t rows = s->rows * (t + 1) / tiles - i;
 
-        pack_rows(to + tile_at(s, t) + k / SLOT_K * rows, rows, from + i,
-                  op->lda, rows, at_most(s->depth - k, PACK_DEPTH));
+        pack_rows(to + tile_at(s, t) + k / SLOT_K * TILE_WIDTH, TILE_WIDTH,
+                  from + i, op->lda, rows, at_most(s->depth - k, PACK_DEPTH));
     }
 }
 
@@ -138,7 +137,7 @@ static void pack_a(struct block *s, float *to)
         int64_t i = s->rows * t / tiles;
         int64_t rows = s->rows * (t + 1) / tiles - i;
 
-        pack_transposed(to + tile_at(s, t), rows,
+        pack_transposed(to + tile_at(s, t), TILE_WIDTH,
                         op->a + (s->i0 + i) * op->lda + s->k0, op->lda, rows,
                         s->depth);
     }
@@ -277,7 +276,7 @@ static void multiply_panel(const struct block *s, int64_t j, int64_t columns)
 
         if (s->packed) {
             t.a = s->a + tile_at(s, i);
-            t.step = rows;
+            t.step = TILE_WIDTH;
         } else {
             t.a = s->a + from * t.row;
             t.step = op->ta ? op->lda : 1;

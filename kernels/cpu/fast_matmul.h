@@ -9,20 +9,26 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
 
-#define BLOCK_M       384
+#define BLOCK_M       288
 #define BLOCK_K       256
 #define BLOCK_N       1024
 #define PANEL_COLUMNS (2 * VF_LANES)
-
-/* Packed rows, and a vector of room after each tile of them. */
-#define BLOCK_A (BLOCK_M * BLOCK_K + BLOCK_M * 2)
 
 #if VF_LANES == 16
 #define TILE_ROWS 12 /* 24 sums, 2 of b, 1 of a: of 32 registers */
 #elif VF_LANES == 8
 #define TILE_ROWS 6 /* 12 sums, 2 of b, 1 of a: of 16 registers */
+#elif defined(__aarch64__)
+#define TILE_ROWS 12 /* of 32 registers */
 #else
-#define TILE_ROWS 4 /* at most VF_LANES: transpose() stores whole vectors */
+#define TILE_ROWS 4
 #endif
+
+/* Floats of one slot of a packed tile: whole vectors, so that a store neither
+ * crosses a cache line nor overwrites its neighbour. */
+#define TILE_WIDTH (((TILE_ROWS + VF_LANES - 1) / VF_LANES) * VF_LANES)
+
+/* The packed rows. */
+#define BLOCK_A (BLOCK_M / TILE_ROWS * TILE_WIDTH * BLOCK_K)
 
 #endif

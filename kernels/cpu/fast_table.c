@@ -24,6 +24,8 @@ const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
     .swiglu_bwd = CPU_KERNEL(swiglu_bwd),
     .xent = CPU_KERNEL(xent),
     .adamw = CPU_KERNEL(adamw),
+    .adopt = CPU_KERNEL(adopt),
+    .sgdm = CPU_KERNEL(sgdm),
     .sumsq = CPU_KERNEL(sumsq),
     .matmul_bf16 = MATMUL_BF16,
 };

@@ -20,7 +20,7 @@ struct kernel_range {
 };
 
 /* For the packed blocks of a matrix product. */
-#define MATMUL_SCRATCH ((384 * 258 + 1024 * 256) * sizeof(float))
+#define MATMUL_SCRATCH ((384 + 1024) * 256 * sizeof(float))
 
 struct cpu_kernels {
 #define X(kernel, type, units)                                                 \
@@ -39,6 +39,9 @@ BACKEND_KERNELS(X)
 
 /* The fast sets. */
 extern const struct cpu_kernels cpu_fast_baseline;
+#ifdef LOCO_ISA_NEON
+extern const struct cpu_kernels cpu_fast_neon;
+#endif
 #ifdef LOCO_ISA_X86
 extern const struct cpu_kernels cpu_fast_avx2;
 extern const struct cpu_kernels cpu_fast_avx512;

@@ -58,9 +58,7 @@ VF_INLINE void transpose_square(vf x[VF_LANES])
 }
 
 /* to[s * to_ld + j] = slot s of row j, for j < rows <= VF_LANES and a depth of
- * `depth` floats; 0 for rows <= j < VF_LANES. Whole vectors are stored in the
- * order of s: where to_ld is below VF_LANES each is partly overwritten by the
- * next, and the last one reaches past its row. */
+ * `depth` floats; 0 for rows <= j < VF_LANES <= to_ld. */
 static inline void transpose(float *to,
                              int64_t to_ld,
                              const float *from,

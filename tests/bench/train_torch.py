@@ -22,7 +22,8 @@ BF16 = sys.argv[10] == "bf16"
 # the other library's, and no pinned core type.
 os.environ.update(OMP_NUM_THREADS=str(THREADS), OMP_WAIT_POLICY="PASSIVE",
                   OPENBLAS_NUM_THREADS=str(THREADS))
-os.environ.pop("OPENBLAS_CORETYPE", None)
+for name in "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE":
+    os.environ.pop(name, None)
 import torch  # noqa: E402  (reads the environment)
 import torch.nn.functional as F  # noqa: E402
 

@@ -432,6 +432,32 @@ def second_daemon():
         s.wait_finished()
 
 
+@test("a run that does not fit into memory is exit code 9 with the figures")
+def too_large():
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    if subprocess.run([LOCO, "--version"], stdout=subprocess.DEVNULL,
+                      stderr=subprocess.DEVNULL,
+                      preexec_fn=limit).returncode != 0:
+        print("AddressSanitizer needs a larger address space: not tried")
+        return
+    with Swarm(peers=1) as s:
+        path = os.path.join(s.data, "large.yaml")
+        done = subprocess.run(
+            [LOCO, "run", "create", "--name", "large", "--model", "llama-150m",
+             "--data", s.data, "--sync", "opendiloco", "--out", path],
+            capture_output=True, text=True, timeout=60 * SCALE)
+        check(done.returncode == 0, done.stderr)
+        refuses(9, *daemon_arguments(s), "--run", path, preexec_fn=limit,
+                words=["needs", "MB", "2048 MB"])
+    done = subprocess.run(
+        [LOCO, "bench", "train", "--config", "llama-150m", "--dry-run"],
+        capture_output=True, text=True, timeout=60 * SCALE, preexec_fn=limit)
+    check(done.returncode == 9, f"the dry run ended with {done.returncode}")
+    check("214983680 parameters" in done.stdout and "2048 MB" in done.stderr,
+          done.stdout + done.stderr)
+
+
 @test("an unknown key in locod.yaml is exit code 3 and names the nearest")
 def unknown_setting():
     with Swarm(peers=1) as s:
@@ -587,6 +613,20 @@ def control():
         check("405" in ask(f"GET /api/v1/drain HTTP/1.1\r\n{head}\r\n"),
               "GET of a command")
         s.wait_finished()
+
+
+@test("every method of the daemon survives a kill -9 in the middle", 240)
+def methods():
+    for preset in ("diloco", "localsgd", "favg-keep", "favg-reset"):
+        with Swarm(peers=3, rounds=6, sync=preset) as s:
+            s.start()
+            s.peers[0].wait_round(2)
+            s.peers[2].kill()
+            done = s.wait_finished(s.peers[:2])
+            check(done[0]["params_hash"] == done[1]["params_hash"],
+                  f"{preset}: the hashes differ")
+            check(all(d["rounds_committed"] >= 3 for d in done),
+                  f"{preset}: fewer than three rounds")
 
 
 @test("loco sim train runs every method and prints what the contract names")

@@ -204,7 +204,7 @@ class Swarm:
     """with Swarm(peers=4, rounds=60) as s: ..."""
 
     def __init__(self, peers=4, rounds=40, period=40, min_peers=None,
-                 settings=(), shards=1):
+                 settings=(), shards=1, sync="opendiloco"):
         self.dir = tempfile.mkdtemp(prefix="loco-e2e-")
         self.data = os.path.join(self.dir, "data")
         self.yaml = os.path.join(self.data, "run.yaml")
@@ -228,7 +228,7 @@ class Swarm:
         sets = [w for k, v in values.items() for w in ("--set", f"{k}={v}")]
         self.run_id = run(LOCO, "run", "create", "--name", "e2e", "--model",
                           self.path("model.yaml"), "--data", self.data,
-                          "--sync", "opendiloco", *sets,
+                          "--sync", sync, *sets,
                           "--out", self.yaml).stdout.strip()
 
     def path(self, name):

@@ -93,16 +93,16 @@ static int peer_open(struct lab *lab, uint32_t number)
     p->machine = lab->opt.machines[number];
     engine_init(&p->e, &lab->opt.method, NULL, lab->n, lab->opt.peers);
     rv = take_vectors(lab, p);
-    rv = rv != 0
-             ? rv
-             : adamw_open_llama(&p->adamw, &lab->opt.adamw, &lab->opt.model);
+    rv = rv != 0 ? rv
+                 : optimizer_open_llama(&p->optimizer, &lab->opt.optimizer,
+                                        &lab->opt.model);
     if (rv != 0) {
         return errmsg_fail(lab->errmsg, rv, "out of memory for peer %u",
                            number);
     }
-    p->has_adamw = true;
-    p->e.u = p->adamw.u;
-    p->e.v = p->adamw.v;
+    p->has_optimizer = true;
+    p->e.u = p->optimizer.u;
+    p->e.v = p->optimizer.v;
     lab->has_loader[number] = true;
     rv = loader_open(&lab->loaders[number], &lo, lab->errmsg);
     p->alive = rv == 0;
@@ -111,8 +111,8 @@ static int peer_open(struct lab *lab, uint32_t number)
 
 static void peer_close(struct lab *lab, struct lab_peer *p)
 {
-    if (p->has_adamw) {
-        adamw_close(&p->adamw);
+    if (p->has_optimizer) {
+        optimizer_close(&p->optimizer);
     }
     free(p->vectors);
     if (lab->has_loader[p->number]) {
@@ -338,13 +338,13 @@ int lab_gradient(struct lab *lab, struct lab_peer *p, uint32_t rows)
 int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows)
 {
     const double positions = (double)rows * lab->opt.seq;
-    const struct adamw_rate rate = {
+    const struct optimizer_rate rate = {
         .lr = schedule_lr(&lab->opt.schedule,
                           lab->used_tokens / lab->tokens_per_step),
         .grad_scale = 1.0 / positions,
     };
-    int rv = adamw_step(&p->adamw, &lab->backend, p->e.theta, p->e.grad, &rate,
-                        NULL);
+    int rv = optimizer_step(&p->optimizer, &lab->backend, p->e.theta, p->e.grad,
+                            &rate, NULL);
 
     if (rv != 0) {
         return errmsg_fail(lab->errmsg, rv,
@@ -412,12 +412,12 @@ static int join(struct lab *lab, uint32_t number)
         memcpy(p->e.base, p->e.phi, bytes);
     }
     if (lab->opt.method.period_u > 0 || lab->opt.method.gradients) {
-        memcpy(p->adamw.u, from->adamw.u, bytes);
-        p->adamw.t = from->adamw.t;
+        memcpy(p->optimizer.u, from->optimizer.u, bytes);
+        p->optimizer.t = from->optimizer.t;
     }
     if (lab->opt.method.period_v > 0 || lab->opt.method.gradients) {
-        memcpy(p->adamw.v, from->adamw.v, bytes);
-        p->adamw.t = from->adamw.t;
+        memcpy(p->optimizer.v, from->optimizer.v, bytes);
+        p->optimizer.t = from->optimizer.t;
     }
     from->sent += (uint64_t)bytes;
     p->trainer = from->trainer;

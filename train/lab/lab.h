@@ -36,8 +36,8 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
-#include "train/adamw.h"
 #include "train/llama_config.h"
+#include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/shard.h"
 #include "train/sync/merge.h"
@@ -81,7 +81,7 @@ struct lab_point {
 struct lab_options {
     struct method method;
     struct llama_config model;
-    struct adamw_options adamw;
+    struct optimizer_options optimizer;
     struct schedule schedule;
     uint32_t peers; /* that begin */
     uint64_t tokens;

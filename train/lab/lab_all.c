@@ -71,7 +71,7 @@ static int apply(struct lab *lab,
 
         rv = engine_apply(e, s, turn, a);
         if (e->moments_reset) {
-            lab->peers[who[i]].adamw.t = 0;
+            lab->peers[who[i]].optimizer.t = 0;
             e->moments_reset = false;
         }
     }

@@ -18,8 +18,8 @@ struct lab_peer {
     uint32_t number;
     struct lab_machine machine;
     struct engine e;
-    struct adamw adamw;
-    bool has_adamw;
+    struct optimizer optimizer;
+    bool has_optimizer;
     float *vectors;  /* all of the engine's, one allocation */
     float *residual; /* (n) error feedback; NULL without */
     uint64_t row;    /* sequences taken from its own order of the data */

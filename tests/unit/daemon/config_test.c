@@ -151,7 +151,7 @@ static void values_out_of_range_are_refused(void **state)
 {
     static const char *const bad[] = {
         "threads: 0\n",
-        "threads: 1025\n",
+        "threads: 257\n",
         "threads: -1\n",
         "threads: 1.5\n",
         "threads: ' 1'\n",
@@ -178,7 +178,7 @@ static void values_out_of_range_are_refused(void **state)
     }
     assert_int_equal(yaml(""), 0);
     assert_int_equal(yaml("# nothing\n"), 0);
-    assert_int_equal(yaml("threads: 1024\nlog_json: true\n"), 0);
+    assert_int_equal(yaml("threads: 256\nlog_json: true\n"), 0);
     assert_true(config.log_json);
 }
 

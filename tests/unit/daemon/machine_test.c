@@ -81,7 +81,7 @@ static struct trainer *open_trainer(void)
                               .tied = true,
                               .rope_theta = 10000,
                               .norm_eps = 1e-5f},
-                    .adamw = adamw_defaults(),
+                    .optimizer = optimizer_defaults(),
                     .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
                     .rule = {.lr = 1},
                     .codec = codec_find("fp32"),

@@ -19,9 +19,9 @@
 
 #define FLOATS_MAX 400000
 
-static const char *const isas[] = {"baseline", "avx2", "avx512"};
+static const char *const isas[] = {"baseline", "neon", "avx2", "avx512"};
 
-#define ISA_COUNT 3
+#define ISA_COUNT 4
 
 static struct backend ref;
 
@@ -350,10 +350,9 @@ static void fast_xent_equals_the_reference(void **state)
     for_each_backend(xent_body);
 }
 
-static void
-try_attention(struct bench *s, int64_t t, int64_t heads, int64_t kv, int64_t d)
+static void try_attention(
+    struct bench *s, int64_t b, int64_t t, int64_t heads, int64_t kv, int64_t d)
 {
-    int64_t b = 2;
     int64_t out = b * t * heads * d;
     int64_t qkv = b * t * (heads + 2 * kv) * d;
     float *scratch = malloc((size_t)backend_scratch_floats(&s->be, t) * 4);
@@ -391,11 +390,18 @@ try_attention(struct bench *s, int64_t t, int64_t heads, int64_t kv, int64_t d)
 
 static void attention_body(struct bench *s)
 {
-    try_attention(s, 1, 1, 1, 2);
-    try_attention(s, 5, 2, 1, 6);
-    try_attention(s, 64, 2, 2, 8);
-    try_attention(s, 65, 4, 2, 10);
-    try_attention(s, 150, 3, 1, 16);
+    const int64_t shapes[][5] = {
+        /* b, t, heads, kv_heads, d: the tile has 64 rows */
+        {1, 1, 1, 1, 2},   {1, 63, 1, 1, 32},  {1, 64, 4, 4, 8},
+        {1, 65, 6, 1, 10}, {1, 257, 1, 1, 64}, {2, 5, 2, 1, 6},
+        {2, 64, 2, 2, 8},  {2, 65, 4, 2, 10},  {2, 150, 3, 1, 16},
+        {3, 129, 4, 4, 18}};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const int64_t *x = shapes[i];
+
+        try_attention(s, x[0], x[1], x[2], x[3], x[4]);
+    }
 }
 
 static void fast_attention_equals_the_reference(void **state)
@@ -476,6 +482,12 @@ static void rope_rotates_halves_and_back(void **state)
     assert_float_equal(x[2], 3, 1e-6f);
 }
 
+static void
+optimizer_kernel(const struct backend *be, const struct optimizer_op *op, int k)
+{
+    (k == 0 ? be->adamw : k == 1 ? be->adopt : be->sgdm)(be, op);
+}
+
 static void optimizer_body(struct bench *s)
 {
     const int64_t sizes[] = {1, 7, 16, SUMSQ_CHUNK, SUMSQ_CHUNK * 2 + 13};
@@ -483,7 +495,7 @@ static void optimizer_body(struct bench *s)
     for (int i = 0; i < 5; i++) {
         double pa[4] = {0};
         double pb[4] = {0};
-        struct adamw_op op = {
+        struct optimizer_op op = {
             .theta = s->a[0],
             .u = s->a[1],
             .v = s->a[2],
@@ -498,6 +510,7 @@ static void optimizer_body(struct bench *s)
             .step = 1e-2f,
             .rsqrt_bias2 = 1.1f,
             .eps = 1e-8f,
+            .limit = i % 2 == 0 ? 1.3f : 0,
         };
         struct sumsq q = {.x = s->in[0], .partial = pa, .n = sizes[i]};
 
@@ -508,13 +521,17 @@ static void optimizer_body(struct bench *s)
         for (int64_t j = 0; j < op.n; j++) {
             s->a[2][j] = s->b[2][j] = fabsf(s->a[2][j]);
         }
-        ref.adamw(&ref, &op);
+        for (int k = 0; k < 3; k++) {
+            optimizer_kernel(&ref, &op, k);
+        }
         ref.sumsq(&ref, &q);
         op.theta = s->b[0];
         op.u = s->b[1];
         op.v = s->b[2];
         q.partial = pb;
-        s->be.adamw(&s->be, &op);
+        for (int k = 0; k < 3; k++) {
+            optimizer_kernel(&s->be, &op, k);
+        }
         s->be.sumsq(&s->be, &q);
         for (int k = 0; k < 3; k++) {
             check(s, k, op.n, 0);

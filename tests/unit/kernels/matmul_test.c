@@ -15,10 +15,11 @@
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
-#define ISA_COUNT 3
+#define ISA_COUNT 4
 #define PAD       5
 
-static const char *const isas[ISA_COUNT] = {"baseline", "avx2", "avx512"};
+static const char *const isas[ISA_COUNT] = {"baseline", "neon", "avx2",
+                                            "avx512"};
 
 struct product {
     struct matmul op;

@@ -1,3 +1,14 @@
 loco_unit(kernels pool loco_kernels)
 loco_unit(kernels cpu loco_kernels)
 loco_unit(kernels matmul loco_kernels)
+add_test(NAME unit/kernels/no_environment COMMAND sh
+  ${CMAKE_CURRENT_LIST_DIR}/no_environment.sh $<TARGET_FILE:loco>
+  $<TARGET_FILE:loco_kernels> $<TARGET_FILE:loco_train>)
+# The kernels of another processor, where a compiler and qemu-user for it are.
+# Once is enough: not in the builds with sanitizers or other compilers.
+if(LOCO_NETWORK AND NOT LOCO_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  add_test(NAME unit/kernels/neon COMMAND sh
+    ${CMAKE_CURRENT_LIST_DIR}/neon.sh pool matmul cpu)
+  set_tests_properties(unit/kernels/neon PROPERTIES TIMEOUT 300
+    SKIP_RETURN_CODE 77)
+endif()

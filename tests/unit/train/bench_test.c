@@ -24,7 +24,8 @@ static void figures_are_filled_and_agree_with_each_other(void **state)
                                           .threads = threads,
                                           .steps = 4,
                                           .micro_batch = threads == 1 ? 0 : 2,
-                                          .reference = threads == 1};
+                                          .isa = threads == 1 ? "reference"
+                                                              : NULL};
         struct bench_train_result r;
         struct llama_config c = tiny;
 
@@ -38,6 +39,9 @@ static void figures_are_filled_and_agree_with_each_other(void **state)
         assert_true(
             fabs(r.flops_per_s / r.tokens_per_s / llama_flops_per_token(&c, 5) -
                  1) < 1e-9);
+        assert_true(fabs(r.mfu * r.product_flops_per_s / r.flops_per_s - 1) <
+                    1e-9);
+        assert_true(r.cpu_mfu > 0 && r.product_flops_per_s > 0);
         assert_true(r.max_rss_bytes > 0);
         assert_true(fabs(r.loss - log(11)) < 0.3);
         assert_non_null(r.isa);

@@ -69,7 +69,7 @@ static struct lab_options options(const char *preset, uint32_t peers)
                   .tied = true,
                   .rope_theta = 10000,
                   .norm_eps = 1e-5F},
-        .adamw = adamw_defaults(),
+        .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 0.01, 0.01, 0, 0, 0},
         .peers = peers,
         .tokens = (uint64_t)peers * STEPS * SEQ * BATCH,

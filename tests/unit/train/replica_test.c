@@ -51,7 +51,7 @@ static struct replica_options options(uint64_t peer)
                   .tied = true,
                   .rope_theta = 10000,
                   .norm_eps = 1e-5f},
-        .adamw = adamw_defaults(),
+        .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 2, 0, 0},
         .rule = {.lr = 0.7f, .mu = 0.9f},
         .codec = codec_find("fp32"),
@@ -188,13 +188,58 @@ static void a_restored_worker_continues_with_the_same_bits(void **state)
         free(wire);
     }
     open_replica(&b, 1);
-    replica_restore(&b, a.round, a.phi, a.m, a.adamw.u, a.adamw.v, a.inner_step,
-                    a.tokens_seen);
+    replica_restore(&b, a.round, a.phi, a.m, a.optimizer.u, a.optimizer.v,
+                    a.inner_step, a.tokens_seen);
     steps(&a, 5);
     steps(&b, 5);
     assert_memory_equal(a.theta, b.theta, a.n * sizeof(float));
-    assert_memory_equal(a.adamw.v, b.adamw.v, a.n * sizeof(float));
+    assert_memory_equal(a.optimizer.v, b.optimizer.v, a.n * sizeof(float));
     assert_int_equal(a.tokens_seen, b.tokens_seen);
+    replica_close(&a);
+    replica_close(&b);
+}
+
+static float largest(const float *x, uint64_t n)
+{
+    float most = 0.0f;
+
+    for (uint64_t i = 0; i < n; i++) {
+        float a = x[i] < 0 ? -x[i] : x[i];
+
+        most = a > most ? a : most;
+    }
+    return most;
+}
+
+/* favg-reset: who was in the round begins the next one with moments of 0; who
+ * was not goes on with its own. */
+static void moments_are_reset_where_the_method_says_so(void **state)
+{
+    struct replica_options o = options(1);
+    struct replica a, b;
+    uint8_t *wire;
+
+    (void)state;
+    o.reset_moments = true;
+    assert_int_equal(replica_open(&a, &o, errmsg), 0);
+    replica_init(&a);
+    open_replica(&b, 2);
+    steps(&a, 3);
+    steps(&b, 3);
+    assert_int_equal(replica_pack(&a), 0);
+    assert_int_equal(replica_pack(&b), 0);
+    wire = wire_of(&a, &b);
+    assert_int_equal(replica_apply(&a, 1, wire, true), 0);
+    assert_true(largest(a.optimizer.u, a.n) > 0.0f);
+    assert_int_equal(a.optimizer.t, 3);
+    assert_int_equal(replica_apply(&a, 1, wire, false), 0);
+    assert_int_equal(replica_apply(&b, 1, wire, false), 0);
+    assert_true(largest(a.optimizer.u, a.n) == 0.0f);
+    assert_true(largest(a.optimizer.v, a.n) == 0.0f);
+    assert_int_equal(a.optimizer.t, 0);
+    assert_true(largest(b.optimizer.u, b.n) > 0.0f);
+    assert_int_equal(b.optimizer.t, 3);
+    free(wire);
     replica_close(&a);
     replica_close(&b);
 }
@@ -244,6 +289,7 @@ int main(void)
         cmocka_unit_test(two_workers_take_the_outer_step_of_algorithm_1),
         cmocka_unit_test(a_late_worker_keeps_its_displacement_and_contribution),
         cmocka_unit_test(a_restored_worker_continues_with_the_same_bits),
+        cmocka_unit_test(moments_are_reset_where_the_method_says_so),
         cmocka_unit_test(damaged_wire_bytes_change_nothing),
         cmocka_unit_test(training_lowers_the_held_out_bits),
     };

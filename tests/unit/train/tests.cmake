@@ -1,4 +1,4 @@
-loco_unit(train adamw loco_train)
+loco_unit(train optimizer loco_train)
 loco_unit(train bench loco_train)
 loco_unit(train dtype loco_train)
 loco_unit(train generate loco_train)

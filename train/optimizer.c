@@ -1,5 +1,5 @@
-/* adamw.c - see adamw.h. */
-#include "train/adamw.h"
+/* optimizer.c - see optimizer.h. */
+#include "train/optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,9 +7,10 @@
 
 #include "proto/base/err.h"
 
-struct adamw_options adamw_defaults(void)
+struct optimizer_options optimizer_defaults(void)
 {
-    return (struct adamw_options){
+    return (struct optimizer_options){
+        .rule = OPTIMIZER_ADAMW,
         .beta1 = 0.9,
         .beta2 = 0.95,
         .eps = 1e-8,
@@ -18,12 +19,28 @@ struct adamw_options adamw_defaults(void)
     };
 }
 
-int adamw_check(const struct adamw_options *opt, const char **reason)
+int optimizer_rule_named(const char *name, enum optimizer_rule *rule)
+{
+    static const char *const names[OPTIMIZER_RULE_COUNT] = {"adamw", "adopt",
+                                                            "sgdm", "sgd"};
+
+    for (int i = 0; i < OPTIMIZER_RULE_COUNT; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *rule = (enum optimizer_rule)i;
+            return 0;
+        }
+    }
+    return LOCO_ENOENT;
+}
+
+int optimizer_check(const struct optimizer_options *opt, const char **reason)
 {
     const char *fault = NULL;
 
-    if (!(opt->beta1 >= 0 && opt->beta1 < 1) ||
-        !(opt->beta2 >= 0 && opt->beta2 < 1)) {
+    if ((unsigned)opt->rule >= OPTIMIZER_RULE_COUNT) {
+        fault = "unknown optimizer";
+    } else if (!(opt->beta1 >= 0 && opt->beta1 < 1) ||
+               !(opt->beta2 >= 0 && opt->beta2 < 1)) {
         fault = "betas must be at least 0 and below 1";
     } else if (!(opt->eps > 0 && opt->eps <= 1)) {
         fault = "eps must be above 0, at most 1";
@@ -39,7 +56,7 @@ int adamw_check(const struct adamw_options *opt, const char **reason)
 }
 
 /* Total of adjoining spans, or -1. */
-static int64_t spans_numel(const struct adamw_span *spans, int n_spans)
+static int64_t spans_numel(const struct optimizer_span *spans, int n_spans)
 {
     int64_t n = 0;
 
@@ -53,8 +70,9 @@ static int64_t spans_numel(const struct adamw_span *spans, int n_spans)
 }
 
 /* Neighbours with one decay rule become one span: fewer, longer passes. */
-static int
-join_spans(struct adamw_span *out, const struct adamw_span *spans, int n_spans)
+static int join_spans(struct optimizer_span *out,
+                      const struct optimizer_span *spans,
+                      int n_spans)
 {
     int n = 0;
 
@@ -68,15 +86,15 @@ join_spans(struct adamw_span *out, const struct adamw_span *spans, int n_spans)
     return n;
 }
 
-int adamw_open(struct adamw *a,
-               const struct adamw_options *opt,
-               const struct adamw_span *spans,
-               int n_spans)
+int optimizer_open(struct optimizer *a,
+                   const struct optimizer_options *opt,
+                   const struct optimizer_span *spans,
+                   int n_spans)
 {
     int64_t n = spans_numel(spans, n_spans);
 
     memset(a, 0, sizeof *a);
-    if (n < 1 || adamw_check(opt, NULL) != 0) {
+    if (n < 1 || optimizer_check(opt, NULL) != 0) {
         return LOCO_EINVAL;
     }
     a->opt = *opt;
@@ -87,19 +105,19 @@ int adamw_open(struct adamw *a,
     a->partial = malloc((size_t)sumsq_chunks(n) * sizeof *a->partial);
     if (a->u == NULL || a->v == NULL || a->spans == NULL ||
         a->partial == NULL) {
-        adamw_close(a);
+        optimizer_close(a);
         return LOCO_ENOMEM;
     }
     a->n_spans = join_spans(a->spans, spans, n_spans);
     return 0;
 }
 
-int adamw_open_llama(struct adamw *a,
-                     const struct adamw_options *opt,
-                     const struct llama_config *c)
+int optimizer_open_llama(struct optimizer *a,
+                         const struct optimizer_options *opt,
+                         const struct llama_config *c)
 {
     int n = llama_tensor_count(c);
-    struct adamw_span *spans = malloc((size_t)n * sizeof *spans);
+    struct optimizer_span *spans = malloc((size_t)n * sizeof *spans);
     int rv;
 
     memset(a, 0, sizeof *a);
@@ -110,14 +128,14 @@ int adamw_open_llama(struct adamw *a,
         struct llama_view v;
 
         llama_tensor(c, i, &v);
-        spans[i] = (struct adamw_span){v.offset, v.numel, v.decay};
+        spans[i] = (struct optimizer_span){v.offset, v.numel, v.decay};
     }
-    rv = adamw_open(a, opt, spans, n);
+    rv = optimizer_open(a, opt, spans, n);
     free(spans);
     return rv;
 }
 
-void adamw_close(struct adamw *a)
+void optimizer_close(struct optimizer *a)
 {
     free(a->u);
     free(a->v);
@@ -126,8 +144,17 @@ void adamw_close(struct adamw *a)
     memset(a, 0, sizeof *a);
 }
 
-double
-adamw_norm(const struct backend *be, const float *x, int64_t n, double *partial)
+void optimizer_reset(struct optimizer *a)
+{
+    memset(a->u, 0, (size_t)a->n * sizeof *a->u);
+    memset(a->v, 0, (size_t)a->n * sizeof *a->v);
+    a->t = 0;
+}
+
+double optimizer_norm(const struct backend *be,
+                      const float *x,
+                      int64_t n,
+                      double *partial)
 {
     int64_t chunks = sumsq_chunks(n);
     double sum = 0;
@@ -154,34 +181,58 @@ static double power(double beta, uint64_t t)
 }
 
 /* The scalars of step t, everything but the buffers. */
-static struct adamw_op
-step_op(const struct adamw *a, const struct adamw_rate *rate, double grad_scale)
+static struct optimizer_op step_op(const struct optimizer *a,
+                                   const struct optimizer_rate *rate,
+                                   double grad_scale)
 {
-    const struct adamw_options *o = &a->opt;
-    double bias1 = 1 - power(o->beta1, a->t);
-    double bias2 = 1 - power(o->beta2, a->t);
+    const struct optimizer_options *o = &a->opt;
+    double beta1 = o->rule == OPTIMIZER_SGD ? 0 : o->beta1;
+    bool corrected = o->rule == OPTIMIZER_ADAMW;
+    double bias1 = corrected ? 1 - power(beta1, a->t) : 1;
+    double bias2 = corrected ? 1 - power(o->beta2, a->t) : 1;
 
-    return (struct adamw_op){
+    return (struct optimizer_op){
         .grad_scale = (float)grad_scale,
-        .beta1 = (float)o->beta1,
+        .beta1 = (float)beta1,
         .beta2 = (float)o->beta2,
-        .one_minus_beta1 = (float)(1 - o->beta1),
+        .one_minus_beta1 = (float)(1 - beta1),
         .one_minus_beta2 = (float)(1 - o->beta2),
         .step = (float)(rate->lr / bias1),
         .rsqrt_bias2 = (float)(1 / sqrt(bias2)),
         .eps = (float)o->eps,
+        .limit = (float)sqrt(sqrt((double)(a->t - 1))),
     };
 }
 
-int adamw_step(struct adamw *a,
-               const struct backend *be,
-               float *theta,
-               const float *grad,
-               const struct adamw_rate *rate,
-               double *norm)
+static void run_rule(const struct optimizer *a,
+                     const struct backend *be,
+                     const struct optimizer_op *op)
+{
+    switch (a->opt.rule) {
+    case OPTIMIZER_ADAMW:
+        be->adamw(be, op);
+        return;
+    case OPTIMIZER_ADOPT:
+        be->adopt(be, op);
+        return;
+    case OPTIMIZER_SGDM:
+    case OPTIMIZER_SGD:
+        be->sgdm(be, op);
+        return;
+    case OPTIMIZER_RULE_COUNT:
+        return;
+    }
+}
+
+int optimizer_step(struct optimizer *a,
+                   const struct backend *be,
+                   float *theta,
+                   const float *grad,
+                   const struct optimizer_rate *rate,
+                   double *norm)
 {
     double scale = rate->grad_scale;
-    double gnorm = adamw_norm(be, grad, a->n, a->partial) * scale;
+    double gnorm = optimizer_norm(be, grad, a->n, a->partial) * scale;
 
     if (norm != NULL) {
         *norm = gnorm;
@@ -194,8 +245,8 @@ int adamw_step(struct adamw *a,
     }
     a->t++;
     for (int i = 0; i < a->n_spans; i++) {
-        const struct adamw_span *s = &a->spans[i];
-        struct adamw_op op = step_op(a, rate, scale);
+        const struct optimizer_span *s = &a->spans[i];
+        struct optimizer_op op = step_op(a, rate, scale);
 
         op.theta = theta + s->offset;
         op.grad = grad + s->offset;
@@ -203,7 +254,7 @@ int adamw_step(struct adamw *a,
         op.v = a->v + s->offset;
         op.n = s->numel;
         op.decay = s->decay ? (float)(rate->lr * a->opt.weight_decay) : 0;
-        be->adamw(be, &op);
+        run_rule(a, be, &op);
     }
     return 0;
 }

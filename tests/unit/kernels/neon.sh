@@ -1,0 +1,44 @@
+#!/bin/sh
+# neon.sh - the kernels for 64-bit Arm: compiled here, run by qemu-user.
+#
+# use: neon.sh TEST...     (TEST_test.c beside this file)
+#
+# Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user. Exit 77, which
+# ctest calls skipped, where they are not installed.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+cc=aarch64-linux-gnu-gcc
+for tool in $cc qemu-aarch64 ar; do
+    command -v $tool >/dev/null || {
+        echo "skipped: $tool is not installed"
+        exit 77
+    }
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+flags="-std=c11 -O3 -Wall -Wextra -Werror -D_GNU_SOURCE -DLOCO_ISA_NEON \
+    -ffp-contract=off -I$here/cross -I$root"
+fast="-DLOCO_ISA=neon -fno-math-errno -fno-trapping-math -Wno-psabi"
+k=$root/kernels
+# shellcheck disable=SC2086 # lists of flags and files
+{
+    $cc $flags -c $k/affinity.c $k/pool.c $k/backend_cpu.c $k/cpu/embed.c \
+        $k/cpu/rmsnorm.c $k/cpu/rope.c $k/cpu/attention.c $k/cpu/swiglu.c \
+        $k/cpu/matmul.c $k/cpu/xent.c $k/cpu/optimizer.c \
+        "$root/proto/base/err.c"
+    for file in embed rope optimizer fast_table; do
+        $cc $flags $fast -c "$k/cpu/$file.c" -o "neon_$file.o"
+    done
+    for file in rmsnorm swiglu xent attention matmul; do
+        $cc $flags $fast -ffp-contract=fast -c "$k/cpu/fast_$file.c"
+    done
+}
+ar rc kernels.a ./*.o
+for test; do
+    # shellcheck disable=SC2086 # a list of flags
+    $cc $flags -static "$here/${test}_test.c" kernels.a -o "$test" -lm -lpthread
+    echo "== $test"
+    qemu-aarch64 "./$test"
+done
