@@ -151,6 +151,12 @@ static void nat_fix(const struct doctor_facts *f, struct doctor_line *l)
                       "ask the provider for a public address.");
         return;
     }
+    if (f->port.port == 0) {
+        doctor_fix(l, "Listen on a fixed port (--listen HOST:PORT) and forward "
+                      "it on the router to this machine, or switch on UPnP or "
+                      "NAT-PMP there.");
+        return;
+    }
     doctor_fix(l,
                "Forward TCP port %u on the router to this machine, or "
                "switch on UPnP or NAT-PMP there.",
@@ -390,27 +396,38 @@ void doctor_judge_bandwidth(const struct doctor_facts *f, struct doctor_line *l)
 
 /* ---- bootstrap -------------------------------------------------------- */
 
+#define HOST_TEXT_MAX (URI_HOST_MAX + 16)
+
+/* "HOST:PORT", an IPv6 address in brackets. */
+static void host_text(const struct fact_host *h, char out[HOST_TEXT_MAX])
+{
+    if (uri_host_format(&h->host, out, HOST_TEXT_MAX) < 0) {
+        (void)snprintf(out, HOST_TEXT_MAX, "%s", h->host.host);
+    }
+}
+
 static void connect_failed(const struct fact_host *h, struct doctor_line *l)
 {
-    const char *host = h->host.host;
     int rc = h->contact.rc;
+    char host[HOST_TEXT_MAX];
+
+    host_text(h, host);
 
     if (rc == -ECONNREFUSED) {
         doctor_say(l, DOCTOR_PROBLEM,
-                   "%s:%u refuses connections: nothing "
+                   "%s refuses connections: nothing "
                    "listens there",
-                   host, h->host.port);
+                   host);
         doctor_fix(l, "Check the port in the URI, and ask whether that peer is "
                       "running; another peer of the run will do as well.");
     } else if (rc == LOCO_ETIMEOUT || rc == -ETIMEDOUT) {
-        doctor_say(l, DOCTOR_PROBLEM, "%s:%u does not answer within %.1f s",
-                   host, h->host.port, (double)h->limit_ms / 1000.0);
+        doctor_say(l, DOCTOR_PROBLEM, "%s does not answer within %.1f s", host,
+                   (double)h->limit_ms / 1000.0);
         doctor_fix(l, "The host is off, the address is wrong, or a firewall "
                       "drops the connection: ask for the address of another "
                       "peer of the run.");
     } else {
-        doctor_say(l, DOCTOR_PROBLEM, "%s:%u cannot be reached: %s", host,
-                   h->host.port,
+        doctor_say(l, DOCTOR_PROBLEM, "%s cannot be reached: %s", host,
                    rc > -30000 && rc < 0 ? strerror(-rc) : loco_strerror(rc));
         doctor_fix(l, "Check this machine's network (ip route); an IPv6 "
                       "address needs IPv6 here.");
@@ -419,49 +436,48 @@ static void connect_failed(const struct fact_host *h, struct doctor_line *l)
 
 static void handshake_failed(const struct fact_host *h, struct doctor_line *l)
 {
-    const char *host = h->host.host;
-    uint16_t port = h->host.port;
+    char host[HOST_TEXT_MAX];
+
+    host_text(h, host);
 
     switch (h->contact.rc) {
     case LOCO_ERUN:
         doctor_say(l, DOCTOR_PROBLEM,
-                   "%s:%u is a loco peer, but of another run or protocol "
+                   "%s is a loco peer, but of another run or protocol "
                    "version (ours is %d)",
-                   host, port, PROTO_VERSION);
+                   host, PROTO_VERSION);
         doctor_fix(l, "Compare the run id in the URI with what loco status "
                       "shows there; if they are the same, update the older "
                       "program.");
         return;
     case LOCO_ESIG:
         doctor_say(l, DOCTOR_PROBLEM,
-                   "%s:%u is not the peer that the URI "
+                   "%s is not the peer that the URI "
                    "names",
-                   host, port);
+                   host);
         doctor_fix(l, "Somebody else answers at that address, or the peer has "
                       "a new key: ask for a new invitation.");
         return;
     case LOCO_EPROTO:
-        doctor_say(l, DOCTOR_PROBLEM, "what answers at %s:%u is no loco peer",
-                   host, port);
+        doctor_say(l, DOCTOR_PROBLEM, "what answers at %s is no loco peer",
+                   host);
         doctor_fix(l, "Check the port in the URI.");
         return;
     case LOCO_ECLOSED:
         doctor_say(l, DOCTOR_PROBLEM,
-                   "%s:%u closes the connection during the handshake", host,
-                   port);
+                   "%s closes the connection during the handshake", host);
         doctor_fix(l, "It is no loco peer, or one that has too many "
                       "connections: check the port in the URI, or try another "
                       "peer of the run.");
         return;
     case LOCO_ETIMEOUT:
         doctor_say(l, DOCTOR_PROBLEM,
-                   "%s:%u takes the connection, but says nothing", host, port);
+                   "%s takes the connection, but says nothing", host);
         doctor_fix(l, "It is no loco peer, or one that hangs: check the port "
                       "in the URI, or try another peer of the run.");
         return;
     default:
-        doctor_say(l, DOCTOR_PROBLEM, "the handshake with %s:%u fails: %s",
-                   host, port,
+        doctor_say(l, DOCTOR_PROBLEM, "the handshake with %s fails: %s", host,
                    h->contact.rc > -30000 ? strerror(-h->contact.rc)
                                           : loco_strerror(h->contact.rc));
         doctor_fix(l, "Try again, or another peer of the run.");
@@ -472,6 +488,9 @@ static void bootstrap_failed(const struct doctor_facts *f,
                              const struct fact_host *h,
                              struct doctor_line *l)
 {
+    char host[HOST_TEXT_MAX];
+
+    host_text(h, host);
     if (doctor_late(f, h->state, l)) {
         l->level = DOCTOR_PROBLEM;
         doctor_fix(l,
@@ -494,8 +513,8 @@ static void bootstrap_failed(const struct doctor_facts *f,
         return;
     case CONTACT_HELLO:
         doctor_say(l, DOCTOR_PROBLEM,
-                   "%s:%u shakes hands, but closes the link or says nothing",
-                   h->host.host, h->host.port);
+                   "%s shakes hands, but closes the link or says nothing",
+                   h->host.host);
         doctor_fix(l, "It may be full or stopping: try another peer of the "
                       "run.");
         return;
@@ -522,7 +541,7 @@ static void none_answers(const struct doctor_facts *f, struct doctor_line *l)
 void doctor_judge_bootstrap(const struct doctor_facts *f, struct doctor_line *l)
 {
     const struct fact_host *good = NULL, *bad = NULL;
-    char brief[ID_SHORT_MAX];
+    char brief[ID_SHORT_MAX], host[HOST_TEXT_MAX];
     uint32_t n_good = 0;
 
     if (f->n_hosts == 0) {
@@ -546,10 +565,10 @@ void doctor_judge_bootstrap(const struct doctor_facts *f, struct doctor_line *l)
         return;
     }
     id_short(&good->contact.peer, brief);
+    host_text(good, host);
     doctor_say(l, bad == NULL ? DOCTOR_OK : DOCTOR_WARNING,
-               "%u of %u answer; %s:%u is peer %s of this run, linked in %u ms",
-               n_good, f->n_hosts, good->host.host, good->host.port, brief,
-               good->contact.connect_ms);
+               "%u of %u answer; %s is peer %s of this run, linked in %u ms",
+               n_good, f->n_hosts, host, brief, good->contact.connect_ms);
     if (bad != NULL) {
         struct doctor_line why = {0};
 

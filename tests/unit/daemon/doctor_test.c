@@ -237,6 +237,10 @@ static void nat_is_seen_from_outside_and_cgnat_has_another_fix(void **state)
     expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING,
            "seed.example sees 93.184.1.2, but this machine is 192.168.1.7",
            "Forward TCP port 7700 on the router");
+    f->port.port = 0;
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "a NAT is between",
+           "Listen on a fixed port");
+    f->port.port = 7700;
     set_v4(&f->ip.v4, cgnat);
     expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "a NAT is between",
            "ask the provider for a public address");
@@ -361,6 +365,18 @@ static void every_step_towards_a_bootstrap_has_its_sentence(void **state)
     }
 }
 
+static void an_ipv6_host_stands_in_brackets(void **state)
+{
+    struct doctor_facts *f = linked();
+
+    (void)state;
+    (void)snprintf(f->host[0].host.host, sizeof f->host[0].host.host,
+                   "2001:db8::7");
+    f->host[0].host.ipv6 = true;
+    expect(f, DOCTOR_CHECK_bootstrap, DOCTOR_OK,
+           "1 of 1 answer; [2001:db8::7]:7700 is peer ", NULL);
+}
+
 static void a_name_server_that_is_silent_is_not_a_wrong_name(void **state)
 {
     struct doctor_facts *f = linked();
@@ -412,6 +428,7 @@ int main(void)
         cmocka_unit_test(
             without_a_transfer_the_daemons_rounds_tell_the_bandwidth),
         cmocka_unit_test(every_step_towards_a_bootstrap_has_its_sentence),
+        cmocka_unit_test(an_ipv6_host_stands_in_brackets),
         cmocka_unit_test(a_name_server_that_is_silent_is_not_a_wrong_name),
         cmocka_unit_test(what_is_late_is_said_and_does_not_hide_the_rest),
     };
