@@ -149,10 +149,10 @@ static int bench_run(struct bench *s,
     return 0;
 }
 
-/* The best of some products of PRODUCT rows and columns, in seconds of wall
- * time and of CPU time of all threads. */
-#define PRODUCT     1024
-#define PRODUCTS    12
+/* The best of some products of PRODUCT rows and columns, as many as fit into
+ * PRODUCT_S, in seconds of wall time and of CPU time of all threads. */
+#define PRODUCT     768
+#define PRODUCT_S   0.3
 #define PRODUCT_OPS (2.0 * PRODUCT * PRODUCT * PRODUCT)
 
 static int time_product(const struct bench *s, double *wall, double *cpu)
@@ -175,7 +175,8 @@ static int time_product(const struct bench *s, double *wall, double *cpu)
         return LOCO_ENOMEM;
     }
     *wall = *cpu = INFINITY;
-    for (int i = 0; i < PRODUCTS; i++) {
+    for (double end = now_s() + PRODUCT_S;
+         !(*wall < INFINITY) || now_s() < end;) {
         double wall_start = now_s();
         double cpu_start = cpu_s();
 
