@@ -23,9 +23,8 @@
 struct status_extra {
     const char *version;
     struct peer_id peer_id;
-    struct hash32 run_id;     /* zero: no run yet */
-    const char *run_name;     /* NULL: not known yet */
-    const char *reachability; /* "public", "private", "unknown"; NULL: that */
+    struct hash32 run_id;                /* zero: no run yet */
+    const char *run_name;                /* NULL: not known yet */
     uint64_t bytes_sent, bytes_received; /* on all sockets, since the start */
     uint64_t stop_tokens;                /* of the run; 0: no limit */
     double eta_s; /* from status_eta; negative: unknown */

@@ -519,7 +519,6 @@ static void ring_start(struct round *r, uint64_t now_ms, struct out *out)
         .chunk_segments = r->terms.chunk_segments,
         .n = n,
     };
-    struct action *a;
 
     r->phase = ROUND_REDUCING;
     r->progress_ms = now_ms;
@@ -536,13 +535,7 @@ static void ring_start(struct round *r, uint64_t now_ms, struct out *out)
     r->ring.scale = (double)r->mine.tokens / (double)plan_tokens(p);
     r->ring.next = r->ballot->ids[p->members[next].index];
     r->ring.prev = r->ballot->ids[p->members[(r->rank + n - 1) % n].index];
-    a = out_add(out, ACTION_BULK_OPEN);
-    if (a != NULL) {
-        int row = r->ballot->rows[p->members[next].index];
-
-        a->peer = r->ring.next;
-        a->address = r->members->peers[row].address;
-    }
+    members_bulk_open(r->members, out, r->ballot->rows[p->members[next].index]);
     take_over(r, out);
     if (ring_finished(&r->ring)) {
         reduced(r, out); /* all of it was inherited, and is here */

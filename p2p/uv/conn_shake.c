@@ -21,11 +21,14 @@ void conn_shake_init(struct conn *c)
         .features = c->shell->opt.features |
                     (c->shell->opt.plain_bulk ? HANDSHAKE_PLAIN_BULK : 0),
     };
+    bool to_relay = c->leg == LEG_ASKING;
     uint8_t ephemeral[NOISE_KEY_BYTES];
 
     memcpy(opt.static_secret, c->shell->static_secret, NOISE_KEY_BYTES);
     randombytes_buf(ephemeral, sizeof ephemeral);
-    handshake_init(&c->shake, &opt, ephemeral, c->kind, &c->expected);
+    handshake_init(&c->shake, &opt, ephemeral,
+                   to_relay ? CONNECTION_RELAY : c->kind,
+                   to_relay ? &c->relay : &c->expected);
     sodium_memzero(ephemeral, sizeof ephemeral);
     sodium_memzero(opt.static_secret, sizeof opt.static_secret);
 }
@@ -41,6 +44,28 @@ static int say(struct conn *c)
     }
     put_u32(record, (uint32_t)n);
     return conn_write_copy(c, record, RECORD_HEAD_BYTES + (size_t)n);
+}
+
+size_t conn_expects(const struct conn *c)
+{
+    switch (c->leg) {
+    case LEG_WAITING:
+        return RELAY_READY_BYTES + NOISE_TAG_BYTES;
+    case LEG_SERVING:
+        return RELAY_ASK_BYTES + NOISE_TAG_BYTES;
+    default:
+        return handshake_expects(&c->shake);
+    }
+}
+
+/* Somebody wants to be carried: it says to whom in one more record. */
+static void serve(struct conn *c)
+{
+    c->remote = c->shake.remote;
+    c->send = c->shake.noise.send;
+    c->recv = c->shake.noise.recv;
+    handshake_wipe(&c->shake);
+    c->leg = LEG_SERVING;
 }
 
 static void up(struct conn *c)
@@ -61,26 +86,63 @@ static void up(struct conn *c)
     c->ops->on_up(c);
 }
 
+/* Both sides of this leg are known. */
+static int leg_done(struct conn *c)
+{
+    enum connection_kind kind = c->shake.remote.kind;
+
+    if (c->leg == LEG_ASKING) {
+        return conn_leg_ask(c);
+    }
+    if (c->leg == LEG_THROUGH && c->inbound && kind != CONNECTION_CONTROL &&
+        kind != CONNECTION_BULK) {
+        return LOCO_EPROTO; /* one relay, no more */
+    }
+    if (c->inbound && kind == CONNECTION_RELAY) {
+        serve(c);
+        return 0;
+    }
+    up(c);
+    return 0;
+}
+
+/* head[] holds a whole record after the handshake of a leg. */
+static int after(struct conn *c)
+{
+    c->n_head = 0;
+    return c->leg == LEG_WAITING ? conn_leg_ready(c) : pipe_asked(c);
+}
+
 /* head[] holds a whole handshake record. */
 static void heard(struct conn *c)
 {
-    int rv = handshake_read(&c->shake, c->head + RECORD_HEAD_BYTES,
-                            c->n_head - RECORD_HEAD_BYTES);
+    int rv;
+
+    if (c->leg == LEG_WAITING || c->leg == LEG_SERVING) {
+        rv = after(c);
+        if (rv < 0) {
+            conn_fail(c, rv);
+        }
+        return;
+    }
+    rv = handshake_read(&c->shake, c->head + RECORD_HEAD_BYTES,
+                        c->n_head - RECORD_HEAD_BYTES);
 
     c->n_head = 0;
     if (rv >= 0) {
         rv = say(c);
     }
+    if (rv >= 0 && handshake_done(&c->shake)) {
+        rv = leg_done(c);
+    }
     if (rv < 0) {
         conn_fail(c, rv);
-    } else if (handshake_done(&c->shake)) {
-        up(c);
     }
 }
 
 void conn_read_handshake(struct conn *c)
 {
-    size_t due = handshake_expects(&c->shake);
+    size_t due = conn_expects(c);
 
     if (c->n_head >= RECORD_HEAD_BYTES && get_u32(c->head) != due) {
         conn_fail(c, LOCO_EPROTO);
@@ -100,7 +162,7 @@ void conn_start_shaking(struct conn *c)
     uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
     rv = say(c);
     if (rv == 0) {
-        rv = conn_start_reading(c);
+        rv = conn_start_reading(c); /* the second leg reads already */
     }
     if (rv != 0) {
         conn_fail(c, rv);

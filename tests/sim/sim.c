@@ -55,6 +55,7 @@ void sim_start(struct sim *s, uint32_t peer)
         .run_id = s->run_id,
         .dialable = true,
         .listen_port = world_address(s->world, peer).port,
+        .relay_bytes_per_hour = 1 << 30,
         .seed = rng_mix(words, 4),
         .time_scale = 1,
     };
@@ -503,6 +504,34 @@ static void check_quiet(struct sim *s)
     }
 }
 
+/* Everybody knows whether it can be dialled, and who cannot meets at a relay.
+ */
+static void check_nat(struct sim *s)
+{
+    struct node_status t;
+    uint32_t n_nat = 0;
+
+    for (uint32_t q = 0; q < s->n && s->nat; q++) {
+        bool nat = world_nat(s->world, q);
+
+        n_nat += nat;
+        if (!world_alive(s->world, q)) {
+            continue;
+        }
+        node_status(s->nodes[q], &t);
+        if (nat != (t.reach == REACH_RESTRICTED || t.reach == REACH_RELAYED) ||
+            nat == (t.reach == REACH_PUBLIC)) {
+            check_fail(s->check,
+                       "J: peer %u, behind NAT: %d, thinks that it "
+                       "is of class %d",
+                       q, nat, (int)t.reach);
+        }
+    }
+    if (n_nat > 1 && world_stats(s->world)->relayed == 0) {
+        check_fail(s->check, "J: two peers behind NAT and no relay");
+    }
+}
+
 static void destroy(struct sim *s)
 {
     for (uint32_t i = 0; i < s->n && s->nodes != NULL; i++) {
@@ -557,6 +586,7 @@ static int run_once(const struct sim_options *opt,
         }
         run(s);
         check_spins(s);
+        check_nat(s);
         check_quiet(s);
         collect(s, result);
         result->victim_actions =

@@ -13,6 +13,7 @@ add_library(loco_simulator STATIC
   sim/world.c
   sim/world_bulk.c
   sim/world_link.c
+  sim/world_relay.c
   sim/world_trace.c)
 target_link_libraries(loco_simulator PUBLIC loco_node loco_p2p loco_train
   loco_proto m)
@@ -47,6 +48,8 @@ endforeach()
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 loco_sim_test(churn churn --seeds 30)
 loco_sim_test(fast_join fast-join --seeds 20)
+loco_sim_test(nat nat --seeds 40)
+loco_sim_test(nat_relay_dies nat-relay-dies --seeds 20)
 loco_sim_test(swarm_of_twenty thousand --peers 20 --seeds 2)
 
 # The world alone.

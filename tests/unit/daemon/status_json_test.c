@@ -72,6 +72,8 @@ static void every_field_of_the_contract_is_there(void **state)
         "reachability",   "reason",
         "progress",       "eta_s",
         "caps",           "bits_per_byte_before",
+        "links",          "reachability_reason",
+        "bytes_relayed",
     };
     struct node_status s = status_example();
     struct status_extra x = {.version = "1", .eta_s = -1};
