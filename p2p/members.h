@@ -54,6 +54,7 @@ struct member_way {
     uint64_t dial_began_ms, call_at_ms, relay_at_ms, upgrade_at_ms;
     uint64_t bulk_called_ms; /* when it last asked us for a data connection */
     uint32_t relay_backoff_ms;
+    const char *data; /* how data went to it last: static text, for the log */
 };
 
 struct member {

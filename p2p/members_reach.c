@@ -246,11 +246,23 @@ static void bulk_open(const struct member *p,
     }
 }
 
+/* Say once how data goes to a peer. */
+static void say_way(struct member *p, const char *how, struct out *out)
+{
+    char text[ID_SHORT_MAX];
+
+    if (p->way.data != how) {
+        p->way.data = how;
+        id_short(&p->id, text);
+        out_log(out, LOG_DEBUG, "data to %s: %s", text, how);
+    }
+}
+
 void members_bulk_open(struct members *m, struct out *out, int peer)
 {
     const struct members_link *l =
         peer == MEMBERS_NONE ? NULL : members_link_of_peer(m, peer);
-    const struct member *p;
+    struct member *p;
     int relay;
 
     if (peer == MEMBERS_NONE) {
@@ -263,6 +275,7 @@ void members_bulk_open(struct members *m, struct out *out, int peer)
     }
     if (l->relayed) {
         relay = members_find(m, &l->relay);
+        say_way(p, "relayed", out);
         if (relay != MEMBERS_NONE) {
             bulk_open(p, &m->peers[relay].address, &l->relay, out);
         }
@@ -270,9 +283,11 @@ void members_bulk_open(struct members *m, struct out *out, int peer)
     }
     /* Who dialled can dial again; who was dialled may be behind a NAT. */
     if (!l->inbound || members_dialable(p)) {
+        say_way(p, "direct", out);
         bulk_open(p, &p->address, &nobody, out);
     }
     if (l->inbound && !reach_is_dialable(p->way.reach)) {
+        say_way(p, "reversed", out);
         call(m, peer, peer, true, out);
     }
 }

@@ -164,10 +164,12 @@ static void judge(struct reach *r, uint64_t now_ms)
         r->against = 0;
     }
     doubt = r->against > 0 || yes + no < 2 || (yes > 0 && no > 0);
+    r->n_few = r->n_tests < 2 ? r->n_few + 1 : 0;
     if (!doubt) {
         r->next_ms = now_ms + r->opt.retest_ms;
-    } else if (r->n_tests < 2) {
-        r->next_ms = now_ms + 6ULL * r->opt.settle_ms; /* nobody else is here */
+    } else if (r->n_few > 1) { /* nobody else is here */
+        r->next_ms =
+            now_ms + (r->n_few < 6 ? r->n_few : 6ULL) * r->opt.settle_ms;
     }
 }
 

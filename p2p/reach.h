@@ -50,6 +50,7 @@ struct reach {
     struct reach_options opt;
     uint64_t rng;
     bool known, dialable; /* the verdict, once there is one */
+    unsigned n_few;       /* rounds in a row with one tester */
     unsigned against;     /* rounds in a row that said otherwise */
     bool mapped;
     struct address mapped_at;      /* what the router said */
