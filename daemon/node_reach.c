@@ -22,7 +22,7 @@
 /* A round of tests asks once; three rounds in a row are fine. */
 #define PROBE_COST          30
 #define PROBE_BURST         90
-#define PIPES_PER_PEER      8
+#define PIPES_PER_PEER 32
 #define RELAY_WAIT_MS       4000
 #define SETTLE_MS           5000
 #define PROBE_LIMITER_PEERS 64

@@ -231,6 +231,7 @@ void reach_seen(struct reach *r, const struct address *at, uint64_t now_ms)
 void reach_dialled(struct reach *r, uint64_t now_ms)
 {
     if (r->known && !r->dialable) {
+        r->against = 1; /* one round that agrees is enough */
         again(r, now_ms);
     }
 }
@@ -244,6 +245,7 @@ void reach_mapped(struct reach *r, const struct address *at, uint64_t now_ms)
         if (mapped) {
             r->mapped_at = *at;
         }
+        r->against = mapped != r->dialable;
         again(r, now_ms);
     }
 }

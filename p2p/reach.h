@@ -9,7 +9,8 @@
  * Hysteresis: the first round decides; after that two rounds in a row must say
  * the other thing. Rounds are made every retest_ms, sooner after a doubtful
  * one, when too few were there to ask, when our outer address or the router's
- * mapping changes, or when somebody dials us who could not before.
+ * mapping changes, or when somebody dials us who could not before; after the
+ * last two, one round is enough.
  *
  * Classes are those of proto/messages.h. *mapped* is public through a port of
  * the router; *relayed* is restricted with links through a relay now.
