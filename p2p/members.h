@@ -50,6 +50,7 @@ struct member_way {
                                */
     bool relaying;            /* a dial through a relay is under way */
     bool called;              /* we asked that it dials us */
+    bool bulk_wanted;         /* a data connection, when there is a link */
     uint32_t next_via;
     uint64_t dial_began_ms, call_at_ms, relay_at_ms, upgrade_at_ms;
     uint64_t bulk_called_ms; /* when it last asked us for a data connection */
@@ -209,6 +210,10 @@ void members_on_called(struct members *m,
 void members_nearby(struct members *m,
                     const struct address *address,
                     uint64_t now_ms);
+
+/* Neither of the two (rows; MEMBERS_NONE: oneself) can be dialled, as they say:
+ * what they exchange goes through a relay. Rings go around such a pair. */
+bool members_apart(const struct members *m, int a, int b);
 
 /* Whether a dial of this peer makes sense. */
 bool members_dialable(const struct member *p);

@@ -134,6 +134,10 @@ bool members_link_up(struct members *m,
         ((old->relayed && !relayed) || id_cmp(&m->opt.self, &p->id) < 0)) {
         members_hang_up(old, out);
     }
+    if (p->way.bulk_wanted) {
+        p->way.bulk_wanted = false;
+        members_bulk_open(m, out, i);
+    }
     return true;
 }
 

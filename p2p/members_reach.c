@@ -28,6 +28,7 @@
 #define RELAY_MAX_MS   8000
 #define BULK_CALLED_MS 250 /* a peer asks for a data connection so often */
 #define NEARBY_MS      5000
+#define NEARBY_TRIES   3 /* more, until it is heard again */
 
 static const struct peer_id nobody;
 
@@ -269,8 +270,11 @@ void members_bulk_open(struct members *m, struct out *out, int peer)
         return;
     }
     p = &m->peers[peer];
-    if (l == NULL) {
-        bulk_open(p, &p->address, &nobody, out); /* nothing is known of it */
+    if (l == NULL) { /* the link will show the way */
+        p->way.bulk_wanted = true;
+        if (reach_is_dialable(p->way.reach)) {
+            bulk_open(p, &p->address, &nobody, out);
+        }
         return;
     }
     if (l->relayed) {
@@ -383,6 +387,16 @@ void members_on_called(struct members *m,
     }
 }
 
+bool members_apart(const struct members *m, int a, int b)
+{
+    unsigned of_a =
+        a == MEMBERS_NONE ? (unsigned)m->reach : m->peers[a].way.reach;
+    unsigned of_b =
+        b == MEMBERS_NONE ? (unsigned)m->reach : m->peers[b].way.reach;
+
+    return undialable(of_a) && undialable(of_b);
+}
+
 /* ---- the LAN ------------------------------------------------------------ */
 
 void members_nearby(struct members *m,
@@ -399,16 +413,23 @@ void members_nearby(struct members *m,
         struct members_nearby *b = &m->nearby[k];
 
         if (address_eq(&b->address, address)) {
-            if (b->dial_at_ms == CORE_NEVER || b->failures > 3) {
+            if (b->dial_at_ms == CORE_NEVER || b->failures > NEARBY_TRIES) {
                 b->dial_at_ms = now_ms;
                 b->failures = 0;
             }
             return;
         }
     }
-    if (m->n_nearby < MEMBERS_NEARBY_MAX) {
-        m->nearby[m->n_nearby++] =
-            (struct members_nearby){.address = *address, .dial_at_ms = now_ms};
+    for (unsigned k = 0; k < MEMBERS_NEARBY_MAX; k++) {
+        struct members_nearby *b = &m->nearby[k];
+
+        /* A free row, or one of an address where nobody was. */
+        if (k == m->n_nearby || (!b->dialing && b->failures > NEARBY_TRIES)) {
+            m->n_nearby += k == m->n_nearby;
+            *b = (struct members_nearby){.address = *address,
+                                         .dial_at_ms = now_ms};
+            return;
+        }
     }
 }
 
@@ -418,7 +439,8 @@ void members_nearby_due(struct members *m, uint64_t now_ms, struct out *out)
         struct members_nearby *b = &m->nearby[k];
         struct action *a;
 
-        if (b->dialing || now_ms < b->dial_at_ms || b->failures > 3) {
+        if (b->dialing || now_ms < b->dial_at_ms ||
+            b->failures > NEARBY_TRIES) {
             continue;
         }
         a = out_add(out, ACTION_DIAL);

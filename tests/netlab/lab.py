@@ -371,14 +371,14 @@ class Lab:
     def miniupnpd(self, site, natpmp=True):
         """A real miniupnpd on the site's box: UPnP, NAT-PMP and PCP."""
         self.dir = self.dir or tempfile.mkdtemp(prefix="loco-netlab-")
-        conf = os.path.join(self.dir, "miniupnpd.conf")
-        with open(conf, "w", encoding="ascii") as f:
+        path = os.path.join(self.dir, f"miniupnpd-{site.box.name}")
+        with open(path + ".conf", "w", encoding="ascii") as f:
             f.write(MINIUPNPD.format(wan=site.wan,
                                      natpmp="yes" if natpmp else "no"))
         site.box.run("nft", "-f", "-", input=MINIUPNPD_NFT)
-        with open(os.path.join(self.dir, "miniupnpd.log"), "wb") as log:
-            return self.start(site.box, "miniupnpd", "-d", "-f", conf, "-P",
-                              os.path.join(self.dir, "miniupnpd.pid"),
+        with open(path + ".log", "wb") as log:
+            return self.start(site.box, "miniupnpd", "-d", "-f",
+                              path + ".conf", "-P", path + ".pid",
                               stdout=log, stderr=log)
 
 

@@ -509,7 +509,7 @@ static void check_quiet(struct sim *s)
 static void check_nat(struct sim *s)
 {
     struct node_status t;
-    uint32_t n_nat = 0;
+    uint32_t n_nat = 0, relayed = 0;
 
     for (uint32_t q = 0; q < s->n && s->nat; q++) {
         bool nat = world_nat(s->world, q);
@@ -519,6 +519,7 @@ static void check_nat(struct sim *s)
             continue;
         }
         node_status(s->nodes[q], &t);
+        relayed += t.links_relayed;
         if (nat != (t.reach == REACH_RESTRICTED || t.reach == REACH_RELAYED) ||
             nat == (t.reach == REACH_PUBLIC)) {
             check_fail(s->check,
@@ -527,7 +528,10 @@ static void check_nat(struct sim *s)
                        q, nat, (int)t.reach);
         }
     }
-    if (n_nat > 1 && world_stats(s->world)->relayed == 0) {
+    if (s->direct && relayed > 0) {
+        check_fail(s->check, "J: %u links still go through a relay", relayed);
+    }
+    if ((n_nat > 1 || s->direct) && world_stats(s->world)->relayed == 0) {
         check_fail(s->check, "J: two peers behind NAT and no relay");
     }
 }

@@ -262,6 +262,22 @@ static void data_goes_the_way_of_the_link(void **state)
     }
 }
 
+static void data_waits_for_the_link(void **state)
+{
+    struct fixture *f = fixture_new(true, REACH_RESTRICTED);
+
+    (void)state;
+    f->out.n = f->out.n_bytes = 0;
+    members_bulk_open(&f->m, &f->out, f->wanted);
+    assert_null(action(f, ACTION_BULK_OPEN));
+    up(f, 1, 2, true, &f->peer[0].id);
+    assert_non_null(action(f, ACTION_BULK_OPEN));
+    assert_true(id_eq(&action(f, ACTION_BULK_OPEN)->relay, &f->peer[0].id));
+    up(f, 1, 3, true, &f->peer[0].id);
+    assert_null(action(f, ACTION_BULK_OPEN)); /* once */
+    free(f);
+}
+
 static void a_call_is_passed_on_with_the_address_that_is_seen(void **state)
 {
     struct fixture *f = fixture_new(true, REACH_RESTRICTED);
@@ -409,6 +425,20 @@ static void somebody_on_the_lan_is_dialled(void **state)
     free(f);
 }
 
+static void two_that_nobody_dials_are_apart(void **state)
+{
+    struct fixture *f = fixture_new(true, REACH_RESTRICTED);
+
+    (void)state;
+    f->m.reach = REACH_UNKNOWN;
+    assert_false(members_apart(&f->m, MEMBERS_NONE, f->wanted));
+    f->m.reach = REACH_RELAYED;
+    assert_true(members_apart(&f->m, MEMBERS_NONE, f->wanted));
+    assert_true(members_apart(&f->m, f->wanted, MEMBERS_NONE));
+    assert_false(members_apart(&f->m, f->via, f->wanted));
+    free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,11 +449,13 @@ int main(void)
         cmocka_unit_test(an_unwilling_neighbour_is_no_relay),
         cmocka_unit_test(a_dial_without_answer_is_hedged),
         cmocka_unit_test(data_goes_the_way_of_the_link),
+        cmocka_unit_test(data_waits_for_the_link),
         cmocka_unit_test(a_call_is_passed_on_with_the_address_that_is_seen),
         cmocka_unit_test(who_is_called_dials_once),
         cmocka_unit_test(who_is_called_to_a_relay_comes),
         cmocka_unit_test(a_direct_link_replaces_a_relayed_one),
         cmocka_unit_test(a_relayed_link_is_given_up_when_it_can_be),
+        cmocka_unit_test(two_that_nobody_dials_are_apart),
         cmocka_unit_test(somebody_on_the_lan_is_dialled),
     };
 

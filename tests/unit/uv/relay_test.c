@@ -1,6 +1,8 @@
 /* relay_test.c - connections through a third shell, and probes. */
 #include "tests/unit/uv/pair.h"
 
+#define RELAY_ASK 48 /* plain bytes */
+
 /* `a` wants `b`; `r` carries. */
 struct trio {
     uv_loop_t loop;
@@ -268,6 +270,32 @@ static void a_relay_joins_no_strangers(void **state)
     trio_close(&t);
 }
 
+static void garbage_asked_of_a_relay_closes_the_connection(void **state)
+{
+    static const size_t lens[] = {0, RELAY_ASK - 1, RELAY_ASK, RELAY_ASK + 1,
+                                  4000};
+    struct trio t;
+
+    (void)state;
+    trio_open(&t);
+    for (size_t i = 0; i < sizeof lens / sizeof lens[0]; i++) {
+        uint8_t plain[4096] = {0}, wire[5000];
+        struct raw raw;
+
+        raw_connect(&raw, t.r.port);
+        raw_shake(&raw, &t.loop, &t.a.signer, CONNECTION_RELAY);
+        plain[RELAY_ASK - 1] = 1; /* must be zero */
+        (void)raw_write(&raw, &t.loop, wire,
+                        raw_seal(&raw, plain, lens[i], wire));
+        assert_true(raw_is_closed(&raw, &t.loop));
+        close(raw.fd);
+    }
+    assert_int_equal(t.r.toy.counts[EVENT_RELAY], 0);
+    RUN_UNTIL(&t.loop, node_stats(&t.r).conns == 0);
+    assert_int_equal(node_stats(&t.r).half_open, 0);
+    trio_close(&t);
+}
+
 /* ---- probes ------------------------------------------------------------- */
 
 static int
@@ -314,6 +342,7 @@ int main(void)
         cmocka_unit_test(both_ends_hear_that_the_relay_is_gone),
         cmocka_unit_test(a_hang_up_goes_through_and_the_relay_is_told),
         cmocka_unit_test(a_relay_joins_no_strangers),
+        cmocka_unit_test(garbage_asked_of_a_relay_closes_the_connection),
         cmocka_unit_test(a_probe_finds_who_listens_and_leaves_nothing),
     };
 
