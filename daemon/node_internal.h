@@ -158,7 +158,7 @@ struct node {
     struct relay relay;
     struct limiter probe_limiter;
     void *probe_memory;
-    uint64_t probe_name;
+    uint64_t probe_name, relay_ms;
     struct node_probe probes[NODE_PROBES_MAX];
 
     /* DHT. */

@@ -22,7 +22,7 @@
 /* A round of tests asks once; three rounds in a row are fine. */
 #define PROBE_COST          30
 #define PROBE_BURST         90
-#define PIPES_PER_PEER 32
+#define PIPES_PER_PEER      32
 #define RELAY_WAIT_MS       4000
 #define SETTLE_MS           5000
 #define PROBE_LIMITER_PEERS 64
@@ -165,17 +165,16 @@ void node_reach_advance(struct node *n)
 {
     uint64_t request;
 
-    n->reach.n_relayed = 0;
-    for (int i = 0; i < LINKS_MAX; i++) {
-        const struct members_link *l = &n->members.links[i];
-
-        n->reach.n_relayed += l->used && !l->closing && l->relayed;
-    }
+    n->reach.n_relayed = n->members.n_relayed;
     reach_tick(&n->reach, n->now);
     if (reach_due(&n->reach, n->now)) {
         test(n);
     }
     class_changed(n, n->members.reach);
+    if (n->now < n->relay_ms) {
+        return;
+    }
+    n->relay_ms = n->now + n->t.tick_ms;
     while (relay_next_over(&n->relay, n->now, &request)) {
         struct action *a = out_add(n->out, ACTION_RELAY_REFUSE);
 
@@ -295,4 +294,5 @@ void node_on_relay(struct node *n, const struct event *ev)
 void node_on_relay_moved(struct node *n, const struct event *ev)
 {
     relay_moved(&n->relay, ev->request, ev->n_bytes, ev->rc != 0, n->now);
+    n->relay_ms = n->now; /* is the budget spent? */
 }

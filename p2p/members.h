@@ -126,6 +126,7 @@ struct members {
     bool reached;            /* some peer of the run, once */
     struct address observed; /* how others see us; port is ours */
     enum reach_class reach;  /* our own class, set by the owner */
+    uint32_t n_relayed;      /* links through a relay, closing ones too */
     unsigned n_nearby;
     struct members_nearby nearby[MEMBERS_NEARBY_MAX];
     struct members_bootstrap bootstrap[MEMBERS_BOOTSTRAP_MAX];

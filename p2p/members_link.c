@@ -117,6 +117,7 @@ bool members_link_up(struct members *m,
                                   .peer = i,
                                   .heard_ms = event->now_ms};
     p->n_links++;
+    m->n_relayed += relayed;
     if (!relayed) {
         p->address = event->address;
     }
@@ -151,6 +152,7 @@ void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     }
     p = &m->peers[l->peer];
     l->used = false;
+    m->n_relayed -= l->relayed;
     assert(p->n_links > 0);
     p->n_links--;
     if (p->n_links == 0) {

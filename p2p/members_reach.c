@@ -52,7 +52,8 @@ bool members_dialable(const struct member *p)
 
 bool members_relayed(struct members *m, int peer)
 {
-    const struct members_link *l = members_link_of_peer(m, peer);
+    const struct members_link *l =
+        m->n_relayed == 0 ? NULL : members_link_of_peer(m, peer);
 
     return l != NULL && l->relayed;
 }

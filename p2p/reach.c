@@ -302,6 +302,14 @@ void reach_reason(const struct reach *r, char out[CORE_TEXT_MAX])
             (void)snprintf(out, CORE_TEXT_MAX, "this peer does not listen");
             return;
         }
+        if (r->mapped) {
+            (void)snprintf(out, CORE_TEXT_MAX,
+                           "the router maps a port, but %u of %u peers could "
+                           "not reach %s: another NAT is before it; ask the "
+                           "provider for a public address",
+                           r->n_no, n, at);
+            return;
+        }
         (void)snprintf(out, CORE_TEXT_MAX,
                        "%u of %u peers that tried could not reach %s: forward "
                        "TCP port %u on the router to this machine, switch on "

@@ -245,6 +245,19 @@ static void who_is_relayed_is_told_what_to_do(void **state)
     assert_non_null(strstr(why, "2 of 2"));
 }
 
+static void a_mapping_that_does_not_help_is_explained(void **state)
+{
+    struct fixture *f = *state;
+    struct address outer = at(100, 64, 0, 9);
+    char why[CORE_TEXT_MAX];
+
+    reach_mapped(&f->r, &outer, f->now_ms);
+    round_of(f, 0, 2);
+    assert_int_equal(reach_class(&f->r), REACH_RESTRICTED);
+    reach_reason(&f->r, why);
+    assert_non_null(strstr(why, "another NAT"));
+}
+
 static void a_lone_tester_is_asked_ever_less_often(void **state)
 {
     struct fixture *f = *state;
@@ -317,6 +330,7 @@ int main(void)
         T(what_changes_is_tested_again),
         T(a_mapped_port_counts_when_others_get_in),
         T(who_is_relayed_is_told_what_to_do),
+        T(a_mapping_that_does_not_help_is_explained),
         T(a_lone_tester_is_asked_ever_less_often),
         T(who_does_not_listen_asks_nobody),
         T(addresses_of_the_world_and_of_houses),
