@@ -1,5 +1,8 @@
 /* conn_shake.c - see conn.h: a connection until both sides are known. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <sodium.h>
 
@@ -9,7 +12,11 @@
 
 /* Seconds of silence before the kernel asks whether the other end is alive:
  * home routers forget idle mappings after a minute or more. */
-#define KEEPALIVE_S 30
+#define KEEPALIVE_S 20
+
+/* Beyond what back-pressure may take: a segment waits unposted_ms for its post,
+ * and the window is closed meanwhile. */
+#define UNACKED_MS 5000
 
 void conn_shake_init(struct conn *c)
 {
@@ -153,6 +160,19 @@ void conn_read_handshake(struct conn *c)
     }
 }
 
+/* A router that was restarted knows nothing of our connections and drops what
+ * comes on them without a word. The kernel would send again for a quarter of
+ * an hour; until it gives up no new connection is made. */
+static void limit_unacked(struct conn *c)
+{
+    unsigned ms = c->shell->opt.unposted_ms + UNACKED_MS;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    }
+}
+
 void conn_start_shaking(struct conn *c)
 {
     int rv;
@@ -160,6 +180,7 @@ void conn_start_shaking(struct conn *c)
     c->state = CONN_SHAKING;
     uv_tcp_nodelay(&c->tcp, 1);
     uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
+    limit_unacked(c);
     rv = say(c);
     if (rv == 0) {
         rv = conn_start_reading(c); /* the second leg reads already */
