@@ -86,7 +86,9 @@ static void print_text(const json_t *o)
     print_number(o, "bytes_sent", 0);
     (void)printf(" sent, ");
     print_number(o, "bytes_received", 0);
-    (void)printf(" received\nparameters %s\n", text_of(o, "params_hash"));
+    (void)printf(" received\nreached    %s: %s\nparameters %s\n",
+                 text_of(o, "reachability"), text_of(o, "reachability_reason"),
+                 text_of(o, "params_hash"));
     print_lost(o);
 }
 

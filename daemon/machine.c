@@ -410,6 +410,10 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_DIAL:
     case ACTION_HANG_UP:
     case ACTION_BULK_OPEN:
+    case ACTION_PROBE:
+    case ACTION_RELAY_COME:
+    case ACTION_RELAY_JOIN:
+    case ACTION_RELAY_REFUSE:
     case ACTION_POST_RECV:
     case ACTION_SEND_SEG:
     case ACTION_SUM:

@@ -27,7 +27,9 @@
 #include "daemon/state_dir.h"
 #include "daemon/status_json.h"
 #include "p2p/uv/addr.h"
+#include "p2p/uv/lan.h"
 #include "p2p/uv/loop.h"
+#include "p2p/uv/mapper.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "proto/dht_msg.h"
@@ -72,11 +74,13 @@ struct daemon {
     struct machine *machine;
     struct shell *shell;
     struct control *control;
+    struct mapper *mapper;
+    struct lan_socket *lan;
     struct status_eta eta;
     pthread_mutex_t shown_lock; /* of the copy that the HTTP thread reads */
     struct timeline shown;
     void *shown_memory;
-    unsigned n_open; /* machine and shell, while closing */
+    unsigned n_open; /* machine, shell, ..., while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
 };
 
@@ -345,6 +349,10 @@ static int open_shell(struct daemon *d)
     so.unposted_ms *= scale;
     so.upload_bytes_per_s = d->config.upload_bytes_per_s;
     so.download_bytes_per_s = d->config.download_bytes_per_s;
+    so.probe_ms *= scale;
+    if (d->config.relay_rate > 0) {
+        so.relay_bytes_per_s = d->config.relay_rate << 10;
+    }
     so.plain_bulk = !d->config.encryption; /* machine_config.c checks the run */
     d->core = (struct core){
         .self = d->node,
@@ -393,6 +401,7 @@ static int open_node(struct daemon *d, uint16_t port)
     o->run_id = d->run_id;
     o->dialable = true;
     o->listen_port = port;
+    o->relay_bytes_per_hour = d->config.relay << 20;
     o->rounds = d->config.rounds;
     o->manifest = d->manifest;
     o->manifest_len = d->manifest_len;
@@ -462,7 +471,6 @@ static void on_publish(uv_timer_t *timer)
         .peer_id = d->identity.id,
         .run_id = d->run_id,
         .run_name = run == NULL ? NULL : run->name,
-        .reachability = "unknown",
         .listen = d->listen,
         .stop_tokens = run == NULL ? 0 : run->stop.tokens,
         .cap_threads = d->config.threads,
@@ -511,6 +519,65 @@ static int open_control(struct daemon *d)
         return complain(LOCO_EXIT_STATE, errmsg);
     }
     return 0;
+}
+
+/* ---- the home network --------------------------------------------------- */
+
+static void on_mapping(void *data, int rc, const struct address *at)
+{
+    struct daemon *d = data;
+    struct local_event ev = {.type = LOCAL_MAPPED, .rc = rc};
+
+    if (rc == 0) {
+        ev.address = *at;
+    }
+    shell_told_port(d->shell, ev.address.port);
+    (void)shell_post(d->shell, &ev);
+}
+
+static void on_nearby(void *data, const struct address *at)
+{
+    struct daemon *d = data;
+    struct local_event ev = {.type = LOCAL_NEARBY, .address = *at};
+
+    (void)shell_post(d->shell, &ev);
+}
+
+/* Whether anybody but this machine can reach what we listen on. */
+static bool listens_on_loopback(const struct daemon *d)
+{
+    struct uri_host h;
+    char errmsg[LOCO_ERRMSG_MAX];
+    struct address a;
+    bool v4 = false;
+
+    if (uri_host_parse(d->config.listen, true, &h, errmsg) != 0 ||
+        address_parse(h.host, 1, &a) != 0) {
+        return false;
+    }
+    v4 = a.ip[10] == 0xff && a.ip[12] == 127;
+    return v4 || strcmp(h.host, "::1") == 0;
+}
+
+/* Neither holds up the start; without them the daemon does its work. */
+static void open_home(struct daemon *d, uint16_t port)
+{
+    int rv;
+
+    if (listens_on_loopback(d)) {
+        return;
+    }
+    if (strcmp(d->config.mapping, "auto") == 0 &&
+        mapper_open(&d->mapper, &d->loop, port, on_mapping, d) != 0) {
+        log_warn("net", "no thread to ask the router for a port");
+    }
+    if (d->config.lan) {
+        rv = lan_socket_open(&d->lan, &d->loop, &d->run_id, port, on_nearby, d);
+        if (rv != 0) {
+            log_warn("net", "peers on this LAN are not looked for: %s",
+                     rv > -30000 ? uv_strerror(rv) : loco_strerror(rv));
+        }
+    }
 }
 
 /* ---- life ------------------------------------------------------------- */
@@ -562,6 +629,14 @@ static void close_all(struct daemon *d)
         control_close(d->control);
     }
     uv_close((uv_handle_t *)&d->publish, NULL);
+    if (d->lan != NULL) {
+        d->n_open++;
+        lan_socket_close(d->lan, on_closed, d);
+    }
+    if (d->mapper != NULL) {
+        d->n_open++;
+        mapper_close(d->mapper, on_closed, d);
+    }
     if (d->machine != NULL) {
         d->n_open++;
         machine_close(d->machine, on_closed, d);
@@ -626,6 +701,7 @@ static int serve(struct daemon *d)
         return rv;
     }
     node_set_port(d->node, port);
+    open_home(d, port);
     id_hex(&d->identity.id, id);
     log_info("main", "locod %s, peer %s, port %u, status at %s", LOCO_VERSION,
              id, port, control_address(d->control));

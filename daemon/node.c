@@ -25,6 +25,10 @@ static const struct node_timing timing_default = {
     .hop_ms = 2000,
     .fetch_ms = 5000,
     .tick_ms = 250,
+    .hedge_ms = 700,
+    .probe_ms = 4000,
+    .retest_ms = 300000,
+    .upgrade_ms = 30000,
 };
 
 size_t node_bytes(void)
@@ -52,6 +56,10 @@ static struct node_timing timing_of(const struct node_options *opt)
     TAKE(vote_ms);
     TAKE(hop_ms);
     TAKE(fetch_ms);
+    TAKE(hedge_ms);
+    TAKE(probe_ms);
+    TAKE(retest_ms);
+    TAKE(upgrade_ms);
 #undef TAKE
     t.tick_ms = t.tick_ms != 0 ? t.tick_ms : timing_default.tick_ms;
     return t;
@@ -67,6 +75,8 @@ static void open_members(struct node *n)
         .dead_ms = n->t.dead_ms,
         .redial_ms = n->t.redial_ms,
         .links_wanted = NODE_LINKS_WANTED,
+        .hedge_ms = n->t.hedge_ms,
+        .upgrade_ms = n->t.upgrade_ms,
     };
     static const struct peer_id none;
 
@@ -153,6 +163,7 @@ int node_open(struct node **node,
     rv = node_dht_open(n);
     rv = rv == 0 ? node_timeline_open(n) : rv;
     rv = rv == 0 ? node_bandwidth_open(n) : rv;
+    rv = rv == 0 ? node_reach_open(n) : rv;
     rv = rv == 0 ? open_record(n) : rv;
     if (rv != 0) {
         node_close(n);
@@ -174,6 +185,7 @@ void node_close(struct node *n)
     free(n->bandwidth_memory);
     free(n->timeline_memory);
     free(n->dht_memory);
+    free(n->probe_memory);
     free(n->manifest);
     free(n->scratch);
     free(n);
@@ -239,10 +251,13 @@ struct heartbeat node_heartbeat(struct node *n)
         .inner_step = n->inner_step,
         .own_tokens = n->own_tokens,
         .tokens_per_s = (uint32_t)n->tokens_per_s,
+        .reach = (uint8_t)reach_class(&n->reach),
     };
 
     node_status(n, &s);
     h.state = (uint8_t)s.state;
+    h.relays = reach_is_dialable((enum reach_class)h.reach) &&
+               relay_willing(&n->relay);
     if (n->ballot.have) {
         h.view = n->ballot.hash;
         h.fork = n->ballot.cert.body.fork;
@@ -274,6 +289,7 @@ static void on_link_up(struct node *n, const struct event *ev)
     h.observed.port = ev->address.port;
     (void)members_send(&n->members, n->out, peer, MESSAGE_HELLO, &h);
     n->members.beat_at_ms = n->now; /* tell it at once who we are */
+    node_reach_link_up(n, peer, ev);
     node_dht_link_up(n, peer);
 }
 
@@ -374,6 +390,18 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_FETCH_NO:
         transfer_refused(&n->transfer, peer, m, n->out);
         return;
+    case MESSAGE_PROBE:
+        node_on_probe(n, peer, m);
+        return;
+    case MESSAGE_PROBED:
+        node_on_probed_peer(n, peer, m);
+        return;
+    case MESSAGE_CALL:
+        members_on_call(&n->members, peer, m, n->now, n->out);
+        return;
+    case MESSAGE_CALLED:
+        members_on_called(&n->members, peer, m, n->now, n->out);
+        return;
     }
 }
 
@@ -461,6 +489,12 @@ static void on_local(struct node *n, const struct local_event *e)
     case LOCAL_DRAIN:
         n->draining = true;
         n->drain_ms = n->now;
+        return;
+    case LOCAL_MAPPED:
+        node_on_mapped(n, e);
+        return;
+    case LOCAL_NEARBY:
+        members_nearby(&n->members, &e->address, n->now);
         return;
     case LOCAL_TYPE_COUNT:
         return;
@@ -582,6 +616,15 @@ void node_step(void *node, const struct event *event, struct out *out)
     case EVENT_SAVE_FAILED:
         n->reason = "cannot write the state directory";
         break;
+    case EVENT_PROBED:
+        node_on_probe_done(n, event);
+        break;
+    case EVENT_RELAY:
+        node_on_relay(n, event);
+        break;
+    case EVENT_RELAY_MOVED:
+        node_on_relay_moved(n, event);
+        break;
     case EVENT_LOCAL:
         on_local(n, &event->local);
         break;
@@ -592,6 +635,7 @@ void node_step(void *node, const struct event *event, struct out *out)
     node_timeline_note(n);
     node_bandwidth_advance(n);
     transfer_tick(&n->transfer, n->now, out);
+    node_reach_advance(n);
     node_dht_advance(n);
     beat = node_heartbeat(n);
     members_tick(&n->members, n->now, &beat, out);

@@ -51,6 +51,10 @@ struct node_timing {
     uint32_t vote_ms;      /* votes must arrive within this of one's own */
     uint32_t hop_ms;       /* a ring hop without progress is broken */
     uint32_t fetch_ms;     /* a fetched piece must arrive within this */
+    uint32_t hedge_ms;     /* a dial without answer: try other ways too */
+    uint32_t probe_ms;     /* a PROBE is answered within this */
+    uint32_t retest_ms;    /* reachability is tested again */
+    uint32_t upgrade_ms;   /* between tries to do without a relay */
     uint32_t tick_ms;      /* slow housekeeping */
 };
 
@@ -61,8 +65,9 @@ struct node_options {
     struct hash32 run_id;
     bool dialable; /* it listens: others may dial it */
     uint16_t listen_port;
-    uint64_t seed;           /* of the node's own random choices */
-    uint64_t rounds;         /* drain after this round; 0: no limit */
+    uint64_t relay_bytes_per_hour; /* carried for others; 0: nothing */
+    uint64_t seed;                 /* of the node's own random choices */
+    uint64_t rounds;               /* drain after this round; 0: no limit */
     const uint8_t *manifest; /* wire form, borrowed for node_open; or NULL */
     size_t manifest_len;
     struct address bootstrap[NODE_BOOTSTRAP_MAX];
@@ -106,7 +111,12 @@ struct node_status {
     uint64_t fetched_bytes, fetch_total_bytes; /* while syncing */
     uint64_t stop_rounds;
     char reason[CORE_TEXT_MAX];
-    uint32_t malformed; /* messages dropped as malformed or forged */
+    enum reach_class reach;
+    char reach_reason[CORE_TEXT_MAX];
+    /* Links: that we dialled, that the peer did, that a relay carries. */
+    uint32_t links_dialled, links_accepted, links_relayed;
+    uint64_t bytes_relayed; /* carried for others */
+    uint32_t malformed;     /* messages dropped as malformed or forged */
     uint32_t dht_contacts, dht_records;
     struct dht_counts dht;
 };

@@ -191,7 +191,12 @@ static void confirm_view(struct node *n)
 
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
 {
+    uint8_t was = n->members.peers[peer].way.reach;
+
     members_beat(&n->members, peer, m, n->now);
+    if (was != m->reach) {
+        node_dht_seen(n, peer);
+    }
     confirm_view(n);
     if (n->ballot.have && n->finished && m->state == NODE_FINISHED &&
         node_beat_ahead(n, m)) {

@@ -161,11 +161,30 @@ static void flush(struct node *n)
     }
 }
 
-void node_dht_link_up(struct node *n, int peer)
+/* Where a peer listens, for the routing table: a client (port 0) where nobody
+ * can dial it, as far as it says or its link shows. */
+static struct address listens_at(struct node *n, int peer)
 {
     const struct member *m = &n->members.peers[peer];
+    struct address a = m->address;
 
-    dht_seen(&n->dht, &m->id, &m->address, n->now);
+    if (members_relayed(&n->members, peer) || !members_dialable(m) ||
+        (m->way.reach == REACH_UNKNOWN && members_inbound(&n->members, peer))) {
+        a.port = 0;
+    }
+    return a;
+}
+
+void node_dht_seen(struct node *n, int peer)
+{
+    struct address a = listens_at(n, peer);
+
+    dht_seen(&n->dht, &n->members.peers[peer].id, &a, n->now);
+}
+
+void node_dht_link_up(struct node *n, int peer)
+{
+    node_dht_seen(n, peer);
     for (int i = 0; i < NODE_PENDING_MAX; i++) {
         struct node_pending *p = &n->pending[i];
 
@@ -196,7 +215,7 @@ void node_dht_recv(struct node *n, int peer, const struct event *ev)
     const struct member *m = &n->members.peers[peer];
     struct dht_input in = {
         .peer = m->id,
-        .address = m->address,
+        .address = listens_at(n, peer),
         .message = ev->message,
         .bytes = ev->bytes,
         .len = ev->len,
@@ -216,20 +235,34 @@ void node_dht_recv(struct node *n, int peer, const struct event *ev)
     flush(n);
 }
 
+/* Our own record, as long as others can dial us there. */
 static void publish(struct node *n)
 {
+    enum reach_class c = reach_class(&n->reach);
     uint8_t value[VALUE_BYTES];
-    const struct address *a = &n->members.observed;
+    struct address a = n->members.observed;
     static const uint8_t nowhere[16];
 
-    if (n->published || a->port == 0 ||
-        memcmp(a->ip, nowhere, sizeof nowhere) == 0) {
+    n->dht.opt.server =
+        n->opt.dialable && (c == REACH_UNKNOWN || reach_is_dialable(c));
+    if (!reach_is_dialable(c) || memcmp(a.ip, nowhere, sizeof nowhere) == 0) {
+        a.port = 0;
+    }
+    if (a.port == n->published.port &&
+        (a.port == 0 || address_eq(&a, &n->published))) {
         return;
     }
-    memcpy(value, a->ip, sizeof a->ip);
-    put_u16(value + 16, a->port);
-    n->published = dht_publish(&n->dht, &n->opt.run_id, value, sizeof value,
-                               RECORD_LIFETIME_S) == 0;
+    if (a.port == 0 && c != REACH_UNKNOWN) {
+        (void)dht_withdraw(&n->dht, &n->opt.run_id);
+        n->published.port = 0;
+        return;
+    }
+    memcpy(value, a.ip, sizeof a.ip);
+    put_u16(value + 16, a.port);
+    if (a.port != 0 && dht_publish(&n->dht, &n->opt.run_id, value, sizeof value,
+                                   RECORD_LIFETIME_S) == 0) {
+        n->published = a;
+    }
 }
 
 /* Until the next look for peers of the run: soon while links are missing, ever

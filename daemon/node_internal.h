@@ -7,6 +7,7 @@
  *   node_branch.c other views of the run, which of them wins
  *   node_round.c  training, commits, evaluation, the end of a run
  *   node_dht.c    the DHT's messages over our links
+ *   node_reach.c  who can dial us, and what we do for those who cannot
  *   node_status.c what a person may see
  *   node_timeline.c  what happened in the last rounds
  *   node_bandwidth.c how fast bytes go between members
@@ -21,8 +22,11 @@
 #include "daemon/node.h"
 #include "p2p/ballot.h"
 #include "p2p/dht.h"
+#include "p2p/limiter.h"
 #include "p2p/members.h"
 #include "p2p/peers.h"
+#include "p2p/reach.h"
+#include "p2p/relay.h"
 #include "p2p/round.h"
 #include "p2p/transfer.h"
 
@@ -54,6 +58,17 @@ struct node_pending {
 
 /* Links that a node looks for: HyParView's active view of 5 to 8. */
 #define NODE_LINKS_WANTED 8
+
+#define NODE_PROBES_MAX 8 /* addresses dialled for others at a time */
+
+/* An address that we dial because its owner asked. */
+struct node_probe {
+    bool used;
+    uint64_t name;       /* of ours, for the shell */
+    struct peer_id peer; /* who asked */
+    uint64_t request;    /* under this number */
+    struct address address;
+};
 
 /* How much of our contribution is in the commit that is being applied. Of a
  * part the rest is given up: who knows which elements to keep is gone. */
@@ -141,9 +156,17 @@ struct node {
     uint64_t drain_ms;
     bool finished;
 
+    /* Reachability. */
+    struct reach reach;
+    struct relay relay;
+    struct limiter probe_limiter;
+    void *probe_memory;
+    uint64_t probe_name, relay_ms;
+    struct node_probe probes[NODE_PROBES_MAX];
+
     /* DHT. */
-    bool published;
-    bool peers_damaged; /* the cache that we were given; not said yet */
+    struct address published; /* port 0: no record of ours is out */
+    bool peers_damaged;       /* the cache that we were given; not said yet */
     struct hash32 peers_saved;
     uint64_t dht_get_ms, dht_gap_ms, peers_ms;
     struct node_pending pending[NODE_PENDING_MAX];
@@ -253,9 +276,24 @@ void node_timeline_lost(struct node *n,
                         const char *reason);
 void node_timeline_left(struct node *n, const struct peer_id *id);
 
+/* node_reach.c */
+int node_reach_open(struct node *n);
+void node_reach_link_up(struct node *n, int peer, const struct event *ev);
+void node_reach_advance(struct node *n);
+void node_on_probe(struct node *n, int peer, const struct probe *m);
+void node_on_probed_peer(struct node *n, int peer, const struct probed *m);
+void node_on_probe_done(struct node *n, const struct event *ev);
+void node_on_relay(struct node *n, const struct event *ev);
+void node_on_relay_moved(struct node *n, const struct event *ev);
+/* A peer says where it sees us. */
+void node_on_observed(struct node *n, const struct msg_address *at);
+void node_on_mapped(struct node *n, const struct local_event *e);
+
 /* node_dht.c */
 int node_dht_open(struct node *n);
 void node_dht_link_up(struct node *n, int peer);
+/* What the table knows of a linked peer may have changed. */
+void node_dht_seen(struct node *n, int peer);
 void node_dht_unreachable(struct node *n, int peer);
 void node_dht_recv(struct node *n, int peer, const struct event *ev);
 void node_dht_advance(struct node *n);

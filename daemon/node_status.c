@@ -99,6 +99,22 @@ static bool still_forked(const struct node *n)
     return !n->finished || 2 * same <= v->n_roots;
 }
 
+static void reach_of(const struct node *n, struct node_status *s)
+{
+    s->reach = reach_class(&n->reach);
+    reach_reason(&n->reach, s->reach_reason);
+    s->bytes_relayed = n->relay.n_bytes;
+    for (int i = 0; i < LINKS_MAX; i++) {
+        const struct members_link *l = &n->members.links[i];
+
+        if (l->used && !l->closing) {
+            s->links_relayed += l->relayed;
+            s->links_accepted += !l->relayed && l->inbound;
+            s->links_dialled += !l->relayed && !l->inbound;
+        }
+    }
+}
+
 void node_status(const struct node *n, struct node_status *s)
 {
     memset(s, 0, sizeof *s);
@@ -125,7 +141,6 @@ void node_status(const struct node *n, struct node_status *s)
     s->rounds_committed = n->n_committed;
     s->rounds_aborted = n->round.n_aborted;
     s->elements_inherited = n->round.n_inherited;
-    s->elements_inherited = n->round.n_inherited;
     s->last_round_ms = n->round_ms;
     s->n_lost = n->n_lost;
     memcpy(s->lost, n->lost, sizeof s->lost);
@@ -134,6 +149,7 @@ void node_status(const struct node *n, struct node_status *s)
     s->dht_contacts = n->dht.table.n;
     s->dht_records = n->dht.store.n;
     s->dht = n->dht.counts;
+    reach_of(n, s);
     progress_of(n, s);
     reason_of(n, s);
 }

@@ -61,7 +61,7 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     struct member *p = &n->members.peers[peer];
     int at = n->ballot.have ? view_index(&n->ballot.cert.body, &p->id) : -1;
 
-    memcpy(n->members.observed.ip, m->observed.ip, 16);
+    node_on_observed(n, &m->observed);
     if (p->life != 0 && p->life != m->life) {
         p->has_beat = false;
         if (at >= 0 && !(n->ballot.lost >> at & 1)) {

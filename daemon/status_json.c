@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/status_dht.h"
+#include "p2p/reach.h"
 
 /* Enough digits for a double to read back the same. */
 #define JSON_DIGITS 17
@@ -132,6 +133,16 @@ static json_t *cap(uint64_t value)
     return value == 0 ? json_null() : count(value);
 }
 
+static json_t *links(const struct node_status *s)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "dialled", count(s->links_dialled));
+    json_object_set_new(o, "accepted", count(s->links_accepted));
+    json_object_set_new(o, "relayed", count(s->links_relayed));
+    return o;
+}
+
 static json_t *caps_object(const struct status_extra *x)
 {
     json_t *caps = json_object();
@@ -231,9 +242,10 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(o, "elements_inherited", count(s->elements_inherited));
     json_object_set_new(o, "tokens_dropped", count(s->tokens_dropped));
     json_object_set_new(o, "peers_lost", lost_list(s));
-    json_object_set_new(
-        o, "reachability",
-        json_string(x->reachability == NULL ? "unknown" : x->reachability));
+    json_object_set_new(o, "reachability", json_string(reach_name(s->reach)));
+    json_object_set_new(o, "reachability_reason", safe_text(s->reach_reason));
+    json_object_set_new(o, "links", links(s));
+    json_object_set_new(o, "bytes_relayed", count(s->bytes_relayed));
     json_object_set_new(o, "listen",
                         x->listen == NULL ? json_null() : safe_text(x->listen));
     json_object_set_new(o, "reason", safe_text(s->reason));

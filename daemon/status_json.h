@@ -31,10 +31,9 @@ struct status_edge {
 struct status_extra {
     const char *version;
     struct peer_id peer_id;
-    struct hash32 run_id;     /* zero: no run yet */
-    const char *run_name;     /* NULL: not known yet */
-    const char *reachability; /* "public", "private", "unknown"; NULL: that */
-    const char *listen;       /* "HOST:PORT" that is bound; NULL: none */
+    struct hash32 run_id; /* zero: no run yet */
+    const char *run_name; /* NULL: not known yet */
+    const char *listen;   /* "HOST:PORT" that is bound; NULL: none */
     uint64_t bytes_sent, bytes_received; /* on all sockets, since the start */
     uint32_t n_edges;                    /* of this peer, both directions */
     struct status_edge edges[STATUS_EDGES_MAX];

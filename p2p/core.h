@@ -11,11 +11,15 @@
  *   bulk     the data connection(s) to one peer; segments only
  *   segment  a named piece of a buffer that travels or is awaited; the core
  *            names it, the shell moves the bytes
+ *   relay    a peer that carries the bytes of a connection between two others;
+ *            it cannot read them: the handshake is between the two ends
  *   attempt  a 64-bit tag that all segments of one exchange carry. On one
  *            stream it only grows, so a late frame of a dead attempt is known
  *
  * Rules for a shell
  *   - every DIAL ends in one LINK_UP or one DIAL_FAILED with its request;
+ *   - every PROBE ends in one PROBED; every RELAY is answered with one
+ *     RELAY_JOIN or RELAY_REFUSE, or ends by itself after a time;
  *   - every POST_RECV, SEND_SEG and SUM ends in exactly one SEG_DONE unless its
  *     attempt was cancelled, after which none is reported;
  *   - received bytes reach the buffer only when their tag verified. A shell may
@@ -116,6 +120,12 @@ enum event_type {
     EVENT_RECV,        /* link, message type, bytes */
     EVENT_SEG_DONE,    /* segment (as posted), sent, rc */
     EVENT_SAVE_FAILED, /* rc */
+    EVENT_PROBED,      /* request, rc */
+    EVENT_RELAY,       /* a connection wants to be carried: request names it;
+                          peer asks for `other` (token 0), or comes because we
+                          called it with `token` */
+    EVENT_RELAY_MOVED, /* request of the first of a joined pair, n_bytes since
+                          the last report; rc not 0: it has ended */
     EVENT_LOCAL,       /* from this machine's trainer, workers or operator */
     EVENT_TYPE_COUNT
 };
@@ -133,7 +143,9 @@ enum local_type {
     LOCAL_INHERITED,  /* INHERIT failed: that buffer is gone (rc) */
     LOCAL_PAUSE,
     LOCAL_RESUME,
-    LOCAL_DRAIN, /* finish the commit in flight, say goodbye, stop */
+    LOCAL_DRAIN,  /* finish the commit in flight, say goodbye, stop */
+    LOCAL_MAPPED, /* the router maps a port to us (rc 0), or does not (rc) */
+    LOCAL_NEARBY, /* somebody of this run is heard on the LAN: address */
     LOCAL_TYPE_COUNT
 };
 
@@ -155,6 +167,7 @@ struct local_event {
     struct hash32 params_hash;     /* LOADED, APPLIED */
     struct hash32 momentum_hash;   /* LOADED, APPLIED */
     const struct run_terms *terms; /* CONFIGURED: borrowed for the call */
+    struct address address;        /* MAPPED: outer one; NEARBY */
 };
 
 struct event {
@@ -169,7 +182,12 @@ struct event {
     struct peer_id peer;    /* LINK_UP: authenticated */
     uint8_t public_key[32]; /* LINK_UP: authenticated */
     struct address address; /* LINK_UP: where the peer listens (port 0: does
-                               not); DIAL_FAILED: what was dialled */
+                               not, or a relay is between us); DIAL_FAILED:
+                               what was dialled */
+    struct peer_id relay;   /* LINK_UP: through whom; zero: directly */
+    struct peer_id other;   /* RELAY */
+    uint64_t token;         /* RELAY */
+    uint64_t n_bytes;       /* RELAY_MOVED */
     uint16_t message;       /* RECV: type */
     const uint8_t *bytes;   /* RECV: borrowed for the call */
     size_t len;
@@ -184,15 +202,23 @@ struct event {
 
 enum action_type {
     /* network, executed by the shell */
-    ACTION_SEND,      /* link, message, bytes */
-    ACTION_DIAL,      /* request, address, peer (zero: anyone) */
-    ACTION_HANG_UP,   /* link; LINK_DOWN follows with LOCO_ECLOSED */
-    ACTION_BULK_OPEN, /* peer, address: make sure a bulk connection exists */
-    ACTION_POST_RECV, /* segment */
-    ACTION_SEND_SEG,  /* segment */
-    ACTION_SUM,       /* segment, op SUM */
-    ACTION_CANCEL,    /* stream, attempt: receives <= it, sends = it end */
-    ACTION_SAVE,      /* bytes: replaces the durable record (barrier) */
+    ACTION_SEND,       /* link, message, bytes */
+    ACTION_DIAL,       /* request, address, peer (zero: anyone); through `relay`
+                          where that is not zero: address is the relay's */
+    ACTION_HANG_UP,    /* link; LINK_DOWN follows with LOCO_ECLOSED */
+    ACTION_BULK_OPEN,  /* peer, address: make sure a bulk connection exists;
+                          through `relay` as DIAL. Without one: a direct one */
+    ACTION_PROBE,      /* request, peer, address: connect, see that it is that
+                          peer, close */
+    ACTION_RELAY_COME, /* address, relay: connect there, say `token`, and let
+                          `peer`, which is at the other end, shake hands */
+    ACTION_RELAY_JOIN, /* request, other_request: carry bytes between them */
+    ACTION_RELAY_REFUSE, /* request: close it, joined or not */
+    ACTION_POST_RECV,    /* segment */
+    ACTION_SEND_SEG,     /* segment */
+    ACTION_SUM,          /* segment, op SUM */
+    ACTION_CANCEL,       /* stream, attempt: receives <= it, sends = it end */
+    ACTION_SAVE,         /* bytes: replaces the durable record (barrier) */
     /* this machine, executed by the owner of the shell */
     ACTION_CONFIGURE,  /* bytes: a manifest in wire form, hash verified */
     ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
@@ -237,6 +263,9 @@ struct action {
                     segment.offset to the end (a round of one member) */
     int level;   /* LOG */
     int rc;      /* STOP */
+    struct peer_id relay;   /* DIAL, BULK_OPEN, RELAY_COME; zero: none */
+    uint64_t token;         /* RELAY_COME */
+    uint64_t other_request; /* RELAY_JOIN */
 };
 
 /* Filled by a step. What does not fit is lost like a message on the wire and

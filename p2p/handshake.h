@@ -50,6 +50,8 @@ enum connection_kind {
     CONNECTION_NONE, /* responder's hello */
     CONNECTION_CONTROL,
     CONNECTION_BULK,
+    CONNECTION_PROBE, /* only to see who is there; closed when that is known */
+    CONNECTION_RELAY, /* to be carried on to another peer */
     CONNECTION_KIND_COUNT
 };
 

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "p2p/reach.h"
+
 void members_init(struct members *m,
                   const struct members_options *opt,
                   uint64_t now_ms)
@@ -78,6 +80,7 @@ int members_learn(struct members *m,
         p->id = *id;
         p->heard_ms = p->down_ms = now_ms;
         p->dial_at_ms = members_dial_turn(m, id, now_ms);
+        members_way_init(&p->way);
     }
     p = &m->peers[i];
     if (p->n_links == 0 && address->port != 0) {
@@ -107,13 +110,24 @@ void members_beat(struct members *m,
     p->beat.n_rumours = 0;
     p->has_beat = true;
     p->life = beat->life;
+    p->way.reach = beat->reach;
     for (uint32_t k = 0; k < beat->n_rumours; k++) {
         const struct peer_info *info = &beat->rumours[k];
         struct address a = {.port = info->address.port};
 
         memcpy(a.ip, info->address.ip, sizeof a.ip);
-        if (a.port != 0) {
-            (void)members_learn(m, &info->id, &a, now_ms);
+        if (reach_is_global(&p->address) && !reach_is_global(&a)) {
+            a.port = 0; /* of the sender's LAN: no use to us */
+        }
+        if (info->address.port != 0) {
+            int i = members_learn(m, &info->id, &a, now_ms);
+
+            if (i != MEMBERS_NONE) {
+                members_via(m, i, peer);
+            }
+            if (i != MEMBERS_NONE && m->peers[i].n_links == 0) {
+                m->peers[i].way.reach = info->reach;
+            }
         }
     }
 }
@@ -259,7 +273,8 @@ uint64_t members_deadline(const struct members *m)
             uint64_t at = p->down_ms + m->opt.redial_ms + 1;
 
             due = at < due ? at : due;
-            if (!p->dialing && p->address.port != 0 && p->dial_at_ms < due) {
+            if (!p->dialing && p->address.port != 0 && members_dialable(p) &&
+                p->dial_at_ms < due) {
                 due = p->dial_at_ms;
             }
         }

@@ -12,6 +12,11 @@
  * members_next_lost(). A lost peer stays known and is dialled with back-off,
  * which is how two halves of a cut swarm meet again.
  *
+ * How a peer is reached: directly; where it cannot be dialled, a common
+ * neighbour is asked to have it dial us (CALL); where neither can dial the
+ * other, through a relay. All of it is in members_reach.c; a link says how it
+ * came about, and data connections go the same way.
+ *
  * When the own process slept (SIGSTOP, suspend), silence proves nothing:
  * members_gap() restarts every timer.
  *
@@ -26,12 +31,31 @@
 
 #define MEMBERS_BOOTSTRAP_MAX 8
 #define MEMBERS_NONE          (-1)
+#define MEMBERS_VIA_MAX       3 /* neighbours remembered that reach a peer */
+#define MEMBERS_NEARBY_MAX    8 /* addresses heard on the LAN */
 
 struct members_options {
     struct peer_id self;
     uint64_t seed;
     uint32_t heartbeat_ms, suspect_ms, dead_ms, redial_ms;
     uint32_t links_wanted; /* dial known peers up to this many links */
+    uint32_t hedge_ms;     /* a dial without answer: try other ways too */
+    uint32_t upgrade_ms;   /* between tries to do without the relay */
+};
+
+/* How a peer is reached that is not linked, or not directly. */
+struct member_way {
+    uint8_t reach;            /* enum reach_class, last said of it */
+    int via[MEMBERS_VIA_MAX]; /* rows of neighbours linked to it, newest first
+                               */
+    bool relaying;            /* a dial through a relay is under way */
+    bool called;              /* we asked that it dials us */
+    bool bulk_wanted;         /* a data connection, when there is a link */
+    uint32_t next_via;
+    uint64_t dial_began_ms, call_at_ms, relay_at_ms, upgrade_at_ms;
+    uint64_t bulk_called_ms; /* when it last asked us for a data connection */
+    uint32_t relay_backoff_ms;
+    const char *data; /* how data went to it last: static text, for the log */
 };
 
 struct member {
@@ -53,15 +77,27 @@ struct member {
     uint64_t dial_at_ms;
     int dial_rc; /* of the last dial that failed without a link; 0: none did */
     uint32_t backoff_ms;
+    struct member_way way;
     struct heartbeat beat; /* last one; rumours not kept */
 };
 
 struct members_link {
     bool used;
     bool closing;
+    bool inbound; /* the peer dialled */
+    bool relayed;
+    struct peer_id relay;
     uint32_t link;
     int peer;
     uint64_t heard_ms;
+};
+
+/* Somebody of this run is at this address of the LAN, who is not known. */
+struct members_nearby {
+    struct address address;
+    bool dialing;
+    uint32_t failures;
+    uint64_t dial_at_ms;
 };
 
 struct members_bootstrap {
@@ -89,6 +125,10 @@ struct members {
     bool has_pin;
     bool reached;            /* some peer of the run, once */
     struct address observed; /* how others see us; port is ours */
+    enum reach_class reach;  /* our own class, set by the owner */
+    uint32_t n_relayed;      /* links through a relay, closing ones too */
+    unsigned n_nearby;
+    struct members_nearby nearby[MEMBERS_NEARBY_MAX];
     struct members_bootstrap bootstrap[MEMBERS_BOOTSTRAP_MAX];
     unsigned n_lost;
     struct members_lost lost[VIEW_MEMBERS_MAX];
@@ -150,6 +190,40 @@ void members_gap(struct members *m, uint64_t now_ms);
 
 /* Whether the peer has a usable link. */
 bool members_linked(const struct members *m, int peer);
+
+/* Make sure that there is a data connection, the way the link came about: the
+ * peer is dialled, asked to dial us, or met at the relay. */
+void members_bulk_open(struct members *m, struct out *out, int peer);
+
+/* CALL and CALLED of a linked peer. */
+void members_on_call(struct members *m,
+                     int peer,
+                     const struct call *call,
+                     uint64_t now_ms,
+                     struct out *out);
+void members_on_called(struct members *m,
+                       int peer,
+                       const struct called *called,
+                       uint64_t now_ms,
+                       struct out *out);
+
+/* Somebody of the run was heard at this address of the LAN. */
+void members_nearby(struct members *m,
+                    const struct address *address,
+                    uint64_t now_ms);
+
+/* Neither of the two (rows; MEMBERS_NONE: oneself) can be dialled, as they say:
+ * what they exchange goes through a relay. Rings go around such a pair. */
+bool members_apart(const struct members *m, int a, int b);
+
+/* Whether a dial of this peer makes sense. */
+bool members_dialable(const struct member *p);
+
+/* The link that is used goes through a relay. */
+bool members_relayed(struct members *m, int peer);
+
+/* The link that is used was dialled by the peer, directly. */
+bool members_inbound(struct members *m, int peer);
 
 /* Encode and queue one message; false when not linked or out of space. */
 bool members_send(struct members *m,

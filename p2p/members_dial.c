@@ -4,7 +4,8 @@
  * peer while there are fewer links than wanted, bootstrap addresses while
  * nobody is linked or until each was reached once. A dial is named by its row;
  * above REQUEST_BOOTSTRAP by the number of the bootstrap address. A failed one
- * is tried again with back-off.
+ * is tried again with back-off. Whoever says that it cannot be dialled is not;
+ * what is done then, and when a dial gets no answer, is in members_reach.c.
  *
  * Codes: the system's pass through as libuv gives them, -errno; the deadline of
  * a dial and what the handshake found are ours.
@@ -19,8 +20,7 @@
 #define DIAL_BACKOFF_MIN_MS 300
 /* The peer with the higher id dials first; the other one only if that did not
  * help, so that two peers rarely open two links at once. */
-#define DIAL_POLITE_MS    400
-#define REQUEST_BOOTSTRAP (1ULL << 32) /* requests above name a bootstrap */
+#define DIAL_POLITE_MS 400
 
 struct dial_code {
     int rc;
@@ -81,8 +81,14 @@ uint64_t members_dial_turn(const struct members *m,
     return now_ms + (id_cmp(&m->opt.self, id) > 0 ? 0 : DIAL_POLITE_MS);
 }
 
-void members_dial_done(struct members *m, uint64_t request, bool up)
+void members_dial_done(struct members *m,
+                       uint64_t request,
+                       bool up,
+                       uint64_t now_ms)
 {
+    if (members_way_done(m, request, up, now_ms)) {
+        return;
+    }
     if (request >= REQUEST_BOOTSTRAP) {
         uint64_t b = request - REQUEST_BOOTSTRAP;
 
@@ -111,7 +117,10 @@ static void bootstrap_failed(const struct members *m,
 
 void members_dial_failed(struct members *m, const struct event *event)
 {
-    members_dial_done(m, event->request, false);
+    members_dial_done(m, event->request, false, event->now_ms);
+    if (event->request >= REQUEST_RELAY) {
+        return;
+    }
     if (event->request >= REQUEST_BOOTSTRAP) {
         uint64_t k = event->request - REQUEST_BOOTSTRAP;
 
@@ -146,6 +155,20 @@ static void dial(uint64_t request,
     }
 }
 
+static void
+dial_peer(struct members *m, uint32_t i, uint64_t now_ms, struct out *out)
+{
+    struct member *p = &m->peers[i];
+
+    if (!p->dialing && p->address.port != 0 && now_ms >= p->dial_at_ms &&
+        members_dialable(p)) {
+        p->dialing = true;
+        p->way.dial_began_ms = now_ms;
+        dial(i, &p->address, &p->id, out);
+    }
+    members_ways_due(m, (int)i, now_ms, out);
+}
+
 void members_dial_due(struct members *m, uint64_t now_ms, struct out *out)
 {
     static const struct peer_id anyone;
@@ -161,14 +184,15 @@ void members_dial_due(struct members *m, uint64_t now_ms, struct out *out)
                  m->has_pin ? &m->pin : &anyone, out);
         }
     }
+    members_nearby_due(m, now_ms, out);
     for (uint32_t i = 0; i < m->n_peers; i++) {
         struct member *p = &m->peers[i];
 
-        if (p->used && p->n_links == 0 && !p->dialing && p->address.port != 0 &&
-            now_ms >= p->dial_at_ms &&
-            (p->watched || p->wanted || linked < m->opt.links_wanted)) {
-            p->dialing = true;
-            dial(i, &p->address, &p->id, out);
+        if (p->used && p->n_links > 0) {
+            members_upgrade_due(m, (int)i, now_ms, out);
+        } else if (p->used &&
+                   (p->watched || p->wanted || linked < m->opt.links_wanted)) {
+            dial_peer(m, i, now_ms, out);
         }
     }
 }

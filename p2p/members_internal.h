@@ -4,6 +4,7 @@
  *   members.c       the table of peers, losses, time
  *   members_link.c  links, sending, heartbeats
  *   members_dial.c  dialling
+ *   members_reach.c who cannot be dialled: calls, relays, the LAN
  */
 #ifndef LOCO_P2P_MEMBERS_INTERNAL_H
 #define LOCO_P2P_MEMBERS_INTERNAL_H
@@ -40,7 +41,10 @@ uint64_t members_dial_turn(const struct members *m,
                            uint64_t now_ms);
 
 /* A dial has ended, with a link (`up`) or without. */
-void members_dial_done(struct members *m, uint64_t request, bool up);
+void members_dial_done(struct members *m,
+                       uint64_t request,
+                       bool up,
+                       uint64_t now_ms);
 
 /* Why a peer without a link is lost, by the code of the last dial (0: none
  * failed). Static string. */
@@ -50,7 +54,39 @@ const char *members_dial_lost(int rc);
  * timeout, is also what a bad line looks like. */
 bool members_dial_refused(int rc);
 
+#define REQUEST_BOOTSTRAP (1ULL << 32) /* from here: bootstrap addresses */
+#define REQUEST_RELAY     (2ULL << 32) /* from here: rows, through a relay */
+#define REQUEST_NEARBY    (3ULL << 32) /* from here: addresses of the LAN */
+
 /* Dial everybody whose time has come. */
 void members_dial_due(struct members *m, uint64_t now_ms, struct out *out);
+
+/* ---- members_reach.c -------------------------------------------------- */
+
+/* A row is taken for somebody new. */
+void members_way_init(struct member_way *way);
+
+/* `from`, which is linked, says that it is linked to `peer`. */
+void members_via(struct members *m, int peer, int from);
+
+/* Other ways to a peer that we want and do not have. */
+void members_ways_due(struct members *m,
+                      int peer,
+                      uint64_t now_ms,
+                      struct out *out);
+
+/* Do without the relay where that has become possible. */
+void members_upgrade_due(struct members *m,
+                         int peer,
+                         uint64_t now_ms,
+                         struct out *out);
+
+void members_nearby_due(struct members *m, uint64_t now_ms, struct out *out);
+
+/* A dial of these numbers has ended; false: not one of ours. */
+bool members_way_done(struct members *m,
+                      uint64_t request,
+                      bool up,
+                      uint64_t now_ms);
 
 #endif

@@ -88,12 +88,18 @@ bool members_link_up(struct members *m,
 {
     struct members_link *old, *slot = NULL;
     struct member *p;
+    bool relayed;
     int i;
 
     if (!event->inbound) {
-        members_dial_done(m, event->request, true);
+        members_dial_done(m, event->request, true, event->now_ms);
     }
     i = members_learn(m, &event->peer, &event->address, event->now_ms);
+    relayed = !id_is_zero(&event->relay);
+    if (i != MEMBERS_NONE && relayed && m->peers[i].n_links > 0 &&
+        !members_relayed(m, i)) {
+        return refuse(out, event->link); /* a direct one came first */
+    }
     for (int k = 0; k < LINKS_MAX && slot == NULL; k++) {
         slot = m->links[k].used ? NULL : &m->links[k];
     }
@@ -104,11 +110,17 @@ bool members_link_up(struct members *m,
     p = &m->peers[i];
     old = members_link_of_peer(m, i);
     *slot = (struct members_link){.used = true,
+                                  .inbound = event->inbound,
+                                  .relayed = relayed,
+                                  .relay = event->relay,
                                   .link = event->link,
                                   .peer = i,
                                   .heard_ms = event->now_ms};
     p->n_links++;
-    p->address = event->address;
+    m->n_relayed += relayed;
+    if (!relayed) {
+        p->address = event->address;
+    }
     memcpy(p->public_key, event->public_key, sizeof p->public_key);
     p->has_key = true;
     p->heard_ms = event->now_ms;
@@ -117,9 +129,15 @@ bool members_link_up(struct members *m,
     p->backoff_ms = 0;
     m->reached = true;
     /* Of two links to one peer the side with the lower id closes the older:
-     * it may be one that the other side has already given up. */
-    if (old != NULL && id_cmp(&m->opt.self, &p->id) < 0) {
+     * it may be one that the other side has already given up. Both do without
+     * the one through a relay. */
+    if (old != NULL &&
+        ((old->relayed && !relayed) || id_cmp(&m->opt.self, &p->id) < 0)) {
         members_hang_up(old, out);
+    }
+    if (p->way.bulk_wanted) {
+        p->way.bulk_wanted = false;
+        members_bulk_open(m, out, i);
     }
     return true;
 }
@@ -134,12 +152,15 @@ void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     }
     p = &m->peers[l->peer];
     l->used = false;
+    m->n_relayed -= l->relayed;
     assert(p->n_links > 0);
     p->n_links--;
     if (p->n_links == 0) {
         p->down_ms = now_ms;
         p->dial_rc = 0;
         p->dial_at_ms = now_ms;
+        p->way.call_at_ms = p->way.relay_at_ms = now_ms;
+        p->way.called = false;
     }
 }
 
@@ -281,8 +302,8 @@ bool members_send_raw(struct members *m,
 
 /* ---- heartbeats ------------------------------------------------------- */
 
-/* Up to MESSAGE_PEERS_MAX linked, dialable peers, a different window each
- * time: what we know first-hand. */
+/* Up to MESSAGE_PEERS_MAX peers that are linked directly, a different window
+ * each time: what we know first-hand. */
 static void rumours_fill(struct members *m, struct heartbeat *beat)
 {
     uint32_t looked = 0;
@@ -294,12 +315,14 @@ static void rumours_fill(struct members *m, struct heartbeat *beat)
         m->rumour_next = (m->rumour_next + 1) % m->n_peers;
         p = &m->peers[m->rumour_next];
         looked++;
-        if (p->used && p->n_links > 0 && p->address.port != 0) {
+        if (p->used && p->n_links > 0 && p->address.port != 0 &&
+            !members_relayed(m, (int)m->rumour_next)) {
             struct peer_info *info = &beat->rumours[beat->n_rumours++];
 
             info->id = p->id;
             memcpy(info->address.ip, p->address.ip, sizeof p->address.ip);
             info->address.port = p->address.port;
+            info->reach = p->way.reach;
         }
     }
 }

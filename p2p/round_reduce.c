@@ -91,15 +91,9 @@ static void open_bulks(const struct round *r,
 {
     for (uint32_t k = 0; k < x->cut.n; k++) {
         int row = r->ballot->rows[r->plan.body.members[k].index];
-        struct action *a;
 
-        if (!exchange_sends_to(x, k)) {
-            continue;
-        }
-        a = out_add(out, ACTION_BULK_OPEN);
-        if (a != NULL) {
-            a->peer = x->members[k].peer;
-            a->address = r->members->peers[row].address;
+        if (exchange_sends_to(x, k)) {
+            members_bulk_open(r->members, out, row);
         }
     }
 }

@@ -91,13 +91,7 @@ void transfer_source(struct transfer *t,
                      uint64_t now_ms,
                      struct out *out)
 {
-    struct action *a = out_add(out, ACTION_BULK_OPEN);
-
-    if (a == NULL) {
-        return;
-    }
-    a->peer = t->members->peers[peer].id;
-    a->address = t->members->peers[peer].address;
+    members_bulk_open(t->members, out, peer);
     t->attempt++;
     t->source = peer;
     t->want_source = false;

@@ -19,6 +19,7 @@ static const struct msg_schema address_schema =
 static const struct msg_field peer_info_fields[] = {
     MSG_FIELD_FIXED(struct peer_info, id),
     MSG_FIELD_STRUCT(struct peer_info, address, address_schema),
+    MSG_FIELD_U8(struct peer_info, reach),
 };
 static const struct msg_schema peer_info_schema =
     MSG_SCHEMA(struct peer_info, peer_info_fields);
@@ -47,6 +48,8 @@ static const struct msg_field heartbeat_fields[] = {
     MSG_FIELD_U64(struct heartbeat, inner_step),
     MSG_FIELD_U64(struct heartbeat, own_tokens),
     MSG_FIELD_U32(struct heartbeat, tokens_per_s),
+    MSG_FIELD_U8(struct heartbeat, reach),
+    MSG_FIELD_BOOL(struct heartbeat, relays),
     MSG_ARRAY_STRUCT(struct heartbeat, rumours, n_rumours, peer_info_schema),
 };
 SCHEMA(heartbeat);
@@ -346,6 +349,31 @@ static const struct msg_field fetch_no_fields[] = {
     MSG_FIELD_U32(struct fetch_no, seg),
 };
 SCHEMA(fetch_no);
+
+static const struct msg_field probe_fields[] = {
+    MSG_FIELD_U64(struct probe, request),
+};
+SCHEMA(probe);
+
+static const struct msg_field probed_fields[] = {
+    MSG_FIELD_U64(struct probed, request),
+    MSG_FIELD_BOOL(struct probed, reached),
+    MSG_FIELD_STRUCT(struct probed, address, address_schema),
+};
+SCHEMA(probed);
+
+static const struct msg_field call_fields[] = {
+    MSG_FIELD_FIXED(struct call, to),
+    MSG_FIELD_BOOL(struct call, bulk),
+};
+SCHEMA(call);
+
+static const struct msg_field called_fields[] = {
+    MSG_FIELD_FIXED(struct called, from),
+    MSG_FIELD_STRUCT(struct called, address, address_schema),
+    MSG_FIELD_U64(struct called, token),
+};
+SCHEMA(called);
 
 static const struct msg_field ballot_record_fields[] = {
     MSG_FIELD_U64(struct ballot_record, round),

@@ -45,7 +45,11 @@
     X(EVALUATED,    0x35, evaluated)                                           \
     X(BANDWIDTH,    0x37, bandwidth_report)                                    \
     X(FETCH,        0x38, fetch)                                               \
-    X(FETCH_NO,     0x39, fetch_no)
+    X(FETCH_NO,     0x39, fetch_no)                                            \
+    X(PROBE,        0x40, probe)                                               \
+    X(PROBED,       0x41, probed)                                              \
+    X(CALL,         0x42, call)                                                \
+    X(CALLED,       0x43, called)
 /* clang-format on */
 
 enum message_type {
@@ -65,9 +69,20 @@ struct msg_address {
     uint16_t port;
 };
 
+/* How a peer can be reached. The numbers are on the wire. */
+enum reach_class {
+    REACH_UNKNOWN,    /* not tested yet */
+    REACH_PUBLIC,     /* others dial it */
+    REACH_MAPPED,     /* others dial it, through a port that its router maps */
+    REACH_RESTRICTED, /* nobody dials it; it dials whoever asks it to */
+    REACH_RELAYED,    /* and some of its links go through a relay */
+    REACH_CLASS_COUNT
+};
+
 struct peer_info {
     struct peer_id id;
     struct msg_address address;
+    uint8_t reach; /* enum reach_class, as that peer says */
 };
 
 /* First message on every control link. */
@@ -95,6 +110,8 @@ struct heartbeat {
     uint64_t inner_step;
     uint64_t own_tokens;
     uint32_t tokens_per_s;
+    uint8_t reach; /* enum reach_class of the sender */
+    bool relays;   /* it carries connections for others */
     uint32_t n_rumours;
     struct peer_info rumours[MESSAGE_PEERS_MAX];
 };
@@ -395,6 +412,34 @@ struct fetch {
 struct fetch_no {
     uint64_t attempt;
     uint32_t seg;
+};
+
+/* ---- who reaches whom ------------------------------------------------- */
+
+/* "Dial me where I seem to be, on a new connection, and say whether it
+ * worked." */
+struct probe {
+    uint64_t request;
+};
+
+struct probed {
+    uint64_t request;
+    bool reached;
+    struct msg_address address; /* that was dialled */
+};
+
+/* "I cannot dial `to`: make it dial me." `to` may be the receiver. */
+struct call {
+    struct peer_id to;
+    bool bulk; /* a data connection is missing, not a link */
+};
+
+/* To the one who is called. token 0: dial `from` at `address`. Else come to
+ * the sender of this, which holds a connection of `from` under that token. */
+struct called {
+    struct peer_id from;
+    struct msg_address address;
+    uint64_t token;
 };
 
 /* What an acceptor must remember over a restart (never sent). */

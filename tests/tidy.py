@@ -38,6 +38,7 @@ LIBRARIES = {
     r"uv\.h": {"p2p/uv", "daemon", "tests"},
     r"sodium\.h": {"proto", "p2p", "p2p/uv", "daemon", "tests"},
     r"msgpack.*\.h": {"proto", "tests"},
+    r"(natpmp|miniupnpc/.*)\.h": {"p2p/uv"},
     r"curl/.*": {"p2p/uv", "daemon", "tests"},
     r"jansson\.h": {"train", "daemon", "tests"},
     r"microhttpd\.h": {"daemon", "tests"},

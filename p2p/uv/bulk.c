@@ -211,19 +211,34 @@ static const struct conn_ops dial_ops = {
     .on_closed = on_closed,
 };
 
+static bool has_direct(const struct peer *p)
+{
+    const struct bulk *b;
+
+    DL_FOREACH(p->bulks, b)
+    {
+        if (!conn_is_relayed(b->conn)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void bulk_open(struct shell *s, const struct action *a)
 {
     struct peer *p = peer_acquire(s, &a->peer);
+    bool relayed = !id_is_zero(&a->relay);
     struct conn *c;
     int rv;
 
     assert(!id_is_zero(&a->peer));
-    if (p->n_bulks > 0 || p->dialling) {
+    if (p->dialling || (relayed ? p->n_bulks > 0 : has_direct(p))) {
         peer_release(s, p);
         return;
     }
     p->dialling = true;
-    rv = conn_dial(s, &dial_ops, CONNECTION_BULK, &a->address, &a->peer, &c);
+    rv = conn_dial_through(s, &dial_ops, CONNECTION_BULK, &a->address,
+                           &a->relay, &a->peer, 0, &c);
     if (rv != 0) {
         dial_over(s, &a->peer, rv);
     }

@@ -111,7 +111,6 @@ conn_new(struct shell *s, const struct conn_ops *ops, enum connection_kind kind)
     c->shell = s;
     c->ops = ops;
     c->kind = kind;
-    c->inbound = kind == CONNECTION_NONE;
     rv = uv_timer_init(s->loop, &c->timer);
     assert(rv == 0); /* Cannot fail in libuv. */
     rv = uv_tcp_init(s->loop, &c->tcp);
@@ -138,12 +137,14 @@ static void on_connect(uv_connect_t *req, int status)
     conn_start_shaking(c);
 }
 
-int conn_dial(struct shell *s,
-              const struct conn_ops *ops,
-              enum connection_kind kind,
-              const struct address *address,
-              const struct peer_id *expected,
-              struct conn **out)
+int conn_dial_through(struct shell *s,
+                      const struct conn_ops *ops,
+                      enum connection_kind kind,
+                      const struct address *address,
+                      const struct peer_id *relay,
+                      const struct peer_id *expected,
+                      uint64_t token,
+                      struct conn **out)
 {
     struct sockaddr_storage ss;
     struct conn *c;
@@ -158,6 +159,9 @@ int conn_dial(struct shell *s,
     c = conn_new(s, ops, kind);
     c->address = *address;
     c->expected = *expected;
+    c->relay = *relay;
+    c->token = token;
+    c->leg = id_is_zero(relay) ? LEG_DIRECT : LEG_ASKING;
     conn_shake_init(c);
     address_to_sockaddr(address, &ss);
     conn_set_deadline(c, s->opt.handshake_ms);
@@ -170,6 +174,18 @@ int conn_dial(struct shell *s,
     }
     *out = c;
     return 0;
+}
+
+int conn_dial(struct shell *s,
+              const struct conn_ops *ops,
+              enum connection_kind kind,
+              const struct address *address,
+              const struct peer_id *expected,
+              struct conn **out)
+{
+    static const struct peer_id nobody;
+
+    return conn_dial_through(s, ops, kind, address, &nobody, expected, 0, out);
 }
 
 static int remote_address(struct conn *c)
@@ -189,6 +205,7 @@ int conn_accept(struct shell *s, const struct conn_ops *ops, int fd)
     struct conn *c = conn_new(s, ops, CONNECTION_NONE);
     int rv;
 
+    c->inbound = true;
     c->state = CONN_SHAKING;
     s->stats.half_open++;
     rv = uv_tcp_open(&c->tcp, fd);

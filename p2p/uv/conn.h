@@ -20,6 +20,13 @@
  * one; a tag that does not verify. Each is one on_fail(rc), never from inside
  * a call of the owner's, except from conn_resume().
  *
+ * A connection to a peer that cannot be dialled goes through a *relay*. It has
+ * two legs: first we shake hands with the relay itself (kind RELAY) and say
+ * whom we want, or which call we come for; when the relay answers *ready* it
+ * carries bytes from then on (pipe.h), and the same socket begins anew, with
+ * the handshake of the two ends. Nothing above this file sees a difference.
+ * The deadline covers each leg.
+ *
  * Memory: a half-open connection reads exactly the bytes of the message that
  * is due into its own struct (2 KB); the read buffer comes with on_up, a plain
  * connection has none.
@@ -36,6 +43,11 @@
 
 #include "p2p/core.h"
 #include "p2p/handshake.h"
+
+/* Plain bytes of what is said to a relay and what it answers, section 11 of
+ * PROTOCOL.md: {id[32] of whom we want, u64 token, u64 0}, {u64 0}. */
+#define RELAY_ASK_BYTES   48
+#define RELAY_READY_BYTES 8
 
 #define RECORD_HEAD_BYTES 4
 #define RECORD_MAX        (RECORD_HEAD_BYTES + NOISE_MESSAGE_MAX)
@@ -64,9 +76,19 @@ enum conn_state {
     CONN_CONNECTING,
     CONN_SHAKING,
     CONN_UP,
+    CONN_CARRIED,   /* we are the relay: bytes go on to another connection */
     CONN_LINGERING, /* flushing; what arrives is thrown away */
     CONN_CLOSING,
     CONN_STATE_COUNT
+};
+
+/* Where a connection is on its way through a relay. */
+enum conn_leg {
+    LEG_DIRECT,  /* no relay */
+    LEG_ASKING,  /* shaking hands with the relay */
+    LEG_WAITING, /* told it what we want */
+    LEG_THROUGH, /* it carries us; the ends shake hands, or are up */
+    LEG_SERVING  /* we are the relay */
 };
 
 /* One uv_write of bytes that live until `done`. */
@@ -91,8 +113,11 @@ struct conn {
     uint64_t request;          /* of the DIAL */
     struct peer_id expected;   /* outbound; zero: anyone */
     struct address address;    /* outbound: dialled; inbound: the remote end */
-    struct hello remote;       /* once up */
-    struct peer *peer;         /* once up: whose bytes these are */
+    struct peer_id relay;      /* through whom; zero: directly */
+    uint64_t token;            /* the call that we come for; 0: none */
+    enum conn_leg leg;
+    struct hello remote; /* once up */
+    struct peer *peer;   /* once up: whose bytes these are */
     enum conn_state state;
     bool paused;
     bool plain; /* once up */
@@ -124,6 +149,23 @@ int conn_dial(struct shell *s,
               const struct address *address,
               const struct peer_id *expected,
               struct conn **out);
+
+/* The same through `relay`, which listens at `address`. A token: we were called
+ * there, and the other end (`expected`) begins; ops->on_up then finds `inbound`
+ * and the kind that it wants. */
+int conn_dial_through(struct shell *s,
+                      const struct conn_ops *ops,
+                      enum connection_kind kind,
+                      const struct address *address,
+                      const struct peer_id *relay,
+                      const struct peer_id *expected,
+                      uint64_t token,
+                      struct conn **out);
+
+static inline bool conn_is_relayed(const struct conn *c)
+{
+    return c->leg == LEG_THROUGH;
+}
 
 /* Take over an accepted socket; closes it on failure. */
 int conn_accept(struct shell *s, const struct conn_ops *ops, int fd);

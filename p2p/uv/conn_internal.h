@@ -18,9 +18,17 @@ void conn_set_deadline(struct conn *c, uint32_t limit_ms);
 void conn_shake_init(struct conn *c);
 void conn_start_shaking(struct conn *c);
 void conn_read_handshake(struct conn *c);
+/* Bytes of the record that is due before the connection is up. */
+size_t conn_expects(const struct conn *c);
+
+/* conn_leg.c: the handshake with the relay is through; the answer of the relay
+ * is here. 0 or a negative code. */
+int conn_leg_ask(struct conn *c);
+int conn_leg_ready(struct conn *c);
 
 /* conn_read.c */
 int conn_start_reading(struct conn *c);
+void conn_stop_reading(struct conn *c);
 
 /* conn_write.c: queue a copy of bytes[len] as they are. */
 int conn_write_copy(struct conn *c, const uint8_t *bytes, size_t len);

@@ -16,12 +16,12 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
          * the handshake is read into this small buffer. */
         size_t due = c->n_head < RECORD_HEAD_BYTES
                          ? RECORD_HEAD_BYTES
-                         : RECORD_HEAD_BYTES + handshake_expects(&c->shake);
+                         : RECORD_HEAD_BYTES + conn_expects(c);
         *buf = uv_buf_init((char *)c->head + c->n_head,
                            (unsigned)(due - c->n_head));
         return;
     }
-    if (c->state == CONN_UP && c->plain) {
+    if (c->state == CONN_CARRIED || (c->state == CONN_UP && c->plain)) {
         size_t len;
         uint8_t *at = c->ops->on_room(c, &len);
 
@@ -113,7 +113,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (c->state == CONN_SHAKING) {
         c->n_head += (size_t)n;
         conn_read_handshake(c);
-    } else if (c->state == CONN_UP && c->plain) {
+    } else if (c->state == CONN_CARRIED || (c->state == CONN_UP && c->plain)) {
         c->ops->on_bytes(c, (size_t)n);
     } else if (c->state == CONN_UP) {
         c->fill += (size_t)n;
@@ -133,6 +133,14 @@ int conn_start_reading(struct conn *c)
     return rv;
 }
 
+void conn_stop_reading(struct conn *c)
+{
+    if (c->reading) {
+        uv_read_stop((uv_stream_t *)&c->tcp);
+        c->reading = false;
+    }
+}
+
 void conn_buffer(struct conn *c, size_t cap)
 {
     assert(c->buf == NULL && cap >= RECORD_MAX);
@@ -146,9 +154,8 @@ void conn_pause(struct conn *c, uint32_t limit_ms)
         conn_set_deadline(c, limit_ms);
     }
     c->paused = true;
-    if (c->reading && c->state == CONN_UP) {
-        uv_read_stop((uv_stream_t *)&c->tcp);
-        c->reading = false;
+    if (c->state == CONN_UP) {
+        conn_stop_reading(c);
     }
 }
 

@@ -1,5 +1,8 @@
 /* conn_shake.c - see conn.h: a connection until both sides are known. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <sodium.h>
 
@@ -9,7 +12,11 @@
 
 /* Seconds of silence before the kernel asks whether the other end is alive:
  * home routers forget idle mappings after a minute or more. */
-#define KEEPALIVE_S 30
+#define KEEPALIVE_S 20
+
+/* Beyond what back-pressure may take: a segment waits unposted_ms for its post,
+ * and the window is closed meanwhile. */
+#define UNACKED_MS 5000
 
 void conn_shake_init(struct conn *c)
 {
@@ -21,11 +28,14 @@ void conn_shake_init(struct conn *c)
         .features = c->shell->opt.features |
                     (c->shell->opt.plain_bulk ? HANDSHAKE_PLAIN_BULK : 0),
     };
+    bool to_relay = c->leg == LEG_ASKING;
     uint8_t ephemeral[NOISE_KEY_BYTES];
 
     memcpy(opt.static_secret, c->shell->static_secret, NOISE_KEY_BYTES);
     randombytes_buf(ephemeral, sizeof ephemeral);
-    handshake_init(&c->shake, &opt, ephemeral, c->kind, &c->expected);
+    handshake_init(&c->shake, &opt, ephemeral,
+                   to_relay ? CONNECTION_RELAY : c->kind,
+                   to_relay ? &c->relay : &c->expected);
     sodium_memzero(ephemeral, sizeof ephemeral);
     sodium_memzero(opt.static_secret, sizeof opt.static_secret);
 }
@@ -41,6 +51,28 @@ static int say(struct conn *c)
     }
     put_u32(record, (uint32_t)n);
     return conn_write_copy(c, record, RECORD_HEAD_BYTES + (size_t)n);
+}
+
+size_t conn_expects(const struct conn *c)
+{
+    switch (c->leg) {
+    case LEG_WAITING:
+        return RELAY_READY_BYTES + NOISE_TAG_BYTES;
+    case LEG_SERVING:
+        return RELAY_ASK_BYTES + NOISE_TAG_BYTES;
+    default:
+        return handshake_expects(&c->shake);
+    }
+}
+
+/* Somebody wants to be carried: it says to whom in one more record. */
+static void serve(struct conn *c)
+{
+    c->remote = c->shake.remote;
+    c->send = c->shake.noise.send;
+    c->recv = c->shake.noise.recv;
+    handshake_wipe(&c->shake);
+    c->leg = LEG_SERVING;
 }
 
 static void up(struct conn *c)
@@ -61,26 +93,63 @@ static void up(struct conn *c)
     c->ops->on_up(c);
 }
 
+/* Both sides of this leg are known. */
+static int leg_done(struct conn *c)
+{
+    enum connection_kind kind = c->shake.remote.kind;
+
+    if (c->leg == LEG_ASKING) {
+        return conn_leg_ask(c);
+    }
+    if (c->leg == LEG_THROUGH && c->inbound && kind != CONNECTION_CONTROL &&
+        kind != CONNECTION_BULK) {
+        return LOCO_EPROTO; /* one relay, no more */
+    }
+    if (c->inbound && kind == CONNECTION_RELAY) {
+        serve(c);
+        return 0;
+    }
+    up(c);
+    return 0;
+}
+
+/* head[] holds a whole record after the handshake of a leg. */
+static int after(struct conn *c)
+{
+    c->n_head = 0;
+    return c->leg == LEG_WAITING ? conn_leg_ready(c) : pipe_asked(c);
+}
+
 /* head[] holds a whole handshake record. */
 static void heard(struct conn *c)
 {
-    int rv = handshake_read(&c->shake, c->head + RECORD_HEAD_BYTES,
-                            c->n_head - RECORD_HEAD_BYTES);
+    int rv;
+
+    if (c->leg == LEG_WAITING || c->leg == LEG_SERVING) {
+        rv = after(c);
+        if (rv < 0) {
+            conn_fail(c, rv);
+        }
+        return;
+    }
+    rv = handshake_read(&c->shake, c->head + RECORD_HEAD_BYTES,
+                        c->n_head - RECORD_HEAD_BYTES);
 
     c->n_head = 0;
     if (rv >= 0) {
         rv = say(c);
     }
+    if (rv >= 0 && handshake_done(&c->shake)) {
+        rv = leg_done(c);
+    }
     if (rv < 0) {
         conn_fail(c, rv);
-    } else if (handshake_done(&c->shake)) {
-        up(c);
     }
 }
 
 void conn_read_handshake(struct conn *c)
 {
-    size_t due = handshake_expects(&c->shake);
+    size_t due = conn_expects(c);
 
     if (c->n_head >= RECORD_HEAD_BYTES && get_u32(c->head) != due) {
         conn_fail(c, LOCO_EPROTO);
@@ -91,6 +160,19 @@ void conn_read_handshake(struct conn *c)
     }
 }
 
+/* A router that was restarted knows nothing of our connections and drops what
+ * comes on them without a word. The kernel would send again for a quarter of
+ * an hour; until it gives up no new connection is made. */
+static void limit_unacked(struct conn *c)
+{
+    unsigned ms = c->shell->opt.unposted_ms + UNACKED_MS;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    }
+}
+
 void conn_start_shaking(struct conn *c)
 {
     int rv;
@@ -98,9 +180,10 @@ void conn_start_shaking(struct conn *c)
     c->state = CONN_SHAKING;
     uv_tcp_nodelay(&c->tcp, 1);
     uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
+    limit_unacked(c);
     rv = say(c);
     if (rv == 0) {
-        rv = conn_start_reading(c);
+        rv = conn_start_reading(c); /* the second leg reads already */
     }
     if (rv != 0) {
         conn_fail(c, rv);

@@ -150,6 +150,10 @@ void link_adopt(struct conn *c)
     memcpy(e.public_key, c->remote.public_key, sizeof e.public_key);
     e.address = c->address;
     e.address.port = c->remote.listen_port;
+    if (conn_is_relayed(c)) {
+        e.relay = c->relay;
+        e.address = (struct address){0};
+    }
     shell_step(s, &e);
 }
 
@@ -184,12 +188,22 @@ void link_dial(struct shell *s, const struct action *a)
     struct conn *c;
     int rv;
 
-    rv = conn_dial(s, &dial_ops, CONNECTION_CONTROL, &a->address, &a->peer, &c);
+    rv = conn_dial_through(s, &dial_ops, CONNECTION_CONTROL, &a->address,
+                           &a->relay, &a->peer, 0, &c);
     if (rv != 0) {
         dial_failed(s, a->request, &a->address, rv);
         return;
     }
     c->request = a->request;
+}
+
+void link_come(struct shell *s, const struct action *a)
+{
+    struct conn *c;
+
+    /* Nobody waits for the outcome but the one who called. */
+    (void)conn_dial_through(s, &conn_ops_inbound, CONNECTION_NONE, &a->address,
+                            &a->relay, &a->peer, a->token, &c);
 }
 
 /* ---- sending ---------------------------------------------------------- */

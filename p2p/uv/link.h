@@ -43,6 +43,9 @@ void link_dial(struct shell *s, const struct action *a);
 void link_send(struct shell *s, const struct action *a, const uint8_t *bytes);
 void link_hang_up(struct shell *s, uint32_t id);
 
+/* ACTION_RELAY_COME: a connection of either kind, accepted through a relay. */
+void link_come(struct shell *s, const struct action *a);
+
 /* An accepted connection turned out to be a control link. */
 void link_adopt(struct conn *c);
 

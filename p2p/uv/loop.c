@@ -75,6 +75,8 @@ static void on_inbound_up(struct conn *c)
 {
     if (c->kind == CONNECTION_BULK) {
         bulk_adopt(c);
+    } else if (c->kind == CONNECTION_PROBE) {
+        conn_close(c); /* it only wanted to know */
     } else {
         link_adopt(c);
     }
@@ -130,6 +132,9 @@ void shell_options_default(struct shell_options *opt)
         .posts_max = 8192,
         .unposted_ms = UNPOSTED_MS,
         .link_queue_bytes_max = 4U << 20,
+        .probe_ms = 3000,
+        .relay_bytes_per_s = 2U << 20,
+        .pipe_idle_ms = 120000,
     };
 }
 
@@ -164,6 +169,7 @@ int shell_open(struct shell **shell,
     bulk_init(s);
     turn_init(s);
     pace_init(s);
+    pipe_init(s);
     s->n_refs = OWN_REFS;
     *shell = s;
     return 0;
@@ -197,12 +203,18 @@ int shell_listen(struct shell *s,
         return rv;
     }
     if (s->n_listeners++ == 0) {
-        s->listen_port = got;
+        s->bound_port = s->listen_port = got;
     }
     if (bound != NULL) {
         *bound = got;
     }
     return 0;
+}
+
+void shell_told_port(struct shell *s, uint16_t port)
+{
+    assert_loop_thread(s);
+    s->listen_port = port != 0 ? port : s->bound_port;
 }
 
 int shell_post(struct shell *s, const struct local_event *event)
@@ -293,6 +305,7 @@ void shell_close(struct shell *s, shell_close_cb cb, void *data)
     s->close_data = data;
     turn_close(s);
     pace_close(s);
+    pipe_close(s);
     close_conns(s);
     for (unsigned i = 0; i < s->n_listeners; i++) {
         listener_close(&s->listeners[i]);

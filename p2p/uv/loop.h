@@ -71,6 +71,9 @@ struct shell_options {
     /* Caps on bulk traffic, all peers together; 0: none. Control traffic is
      * neither held up nor counted. */
     uint64_t upload_bytes_per_s, download_bytes_per_s;
+    uint32_t probe_ms;          /* a PROBE ends within this */
+    uint64_t relay_bytes_per_s; /* carried for others, all pipes together */
+    uint32_t pipe_idle_ms;      /* a pipe that carries nothing is closed */
 };
 
 /* Sizes and times for a home connection. signer, run_id and rules are left
@@ -122,6 +125,8 @@ struct shell_stats {
     uint64_t links_full;       /* closed because their queue was full */
     uint64_t sends_refused;    /* messages of the core that no rule allows */
     uint64_t actions_dropped;  /* what a step could not emit */
+    uint64_t bytes_relayed;    /* carried between two others */
+    uint32_t pipes;            /* that carry now */
     uint32_t conns, half_open, links, bulks;
     uint32_t posts, sends; /* segments that wait */
     uint32_t paused;       /* bulk connections that wait for a post */
@@ -150,6 +155,10 @@ int shell_listen(struct shell *s,
                  const char *host,
                  uint16_t port,
                  uint16_t *bound);
+
+/* Tell peers another port than the one that is bound: a router maps it. 0: the
+ * bound one again. Connections that are up keep what they said. */
+void shell_told_port(struct shell *s, uint16_t port);
 
 /* Any thread: `event` is copied and reaches the core as EVENT_LOCAL on the
  * loop. LOCO_ECLOSED after shell_close(), LOCO_EFULL when 64 Ki wait. */

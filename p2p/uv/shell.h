@@ -25,6 +25,8 @@
 #include "p2p/uv/mailbox.h"
 #include "p2p/uv/pace.h"
 #include "p2p/uv/peer.h"
+#include "p2p/uv/pipe.h"
+#include "p2p/uv/probe.h"
 #include "p2p/uv/table.h"
 
 struct note {
@@ -56,6 +58,7 @@ struct shell {
     /* listen.c */
     struct listener listeners[SHELL_LISTEN_MAX];
     unsigned n_listeners;
+    uint16_t bound_port;
     uint16_t listen_port; /* told to peers */
     /* conn.c */
     uint8_t static_secret[NOISE_KEY_BYTES];
@@ -64,6 +67,8 @@ struct shell {
     struct link_table links;
     /* bulk.c */
     struct bulk_state bulk;
+    /* pipe.c */
+    struct pipe_state pipe;
     /* peer.c */
     struct peer *peers; /* uthash, oldest first */
     /* pace.c */

@@ -122,6 +122,18 @@ static bool execute_one(struct shell *s, const struct action *a)
     case ACTION_BULK_OPEN:
         bulk_open(s, a);
         break;
+    case ACTION_PROBE:
+        probe_dial(s, a);
+        break;
+    case ACTION_RELAY_COME:
+        link_come(s, a);
+        break;
+    case ACTION_RELAY_JOIN:
+        pipe_join(s, a);
+        break;
+    case ACTION_RELAY_REFUSE:
+        pipe_refuse(s, a->request);
+        break;
     case ACTION_POST_RECV:
         bulk_post(s, &a->segment);
         break;

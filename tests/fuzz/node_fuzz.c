@@ -150,11 +150,27 @@ static void link_event(struct hand *h, struct input *in)
     }
 }
 
+/* What the shell tells of probes and of connections to be carried. */
+static void relay_event(struct hand *h, struct input *in)
+{
+    static const enum event_type types[] = {EVENT_PROBED, EVENT_RELAY,
+                                            EVENT_RELAY_MOVED};
+    struct event e = {.type = types[u8(in) % 3]};
+
+    e.request = number(in);
+    e.rc = u8(in) % 2 == 0 ? 0 : -30013;
+    e.peer = h->puppet[u8(in) % h->n_puppets].id;
+    e.other = h->puppet[u8(in) % h->n_puppets].id;
+    e.token = number(in);
+    e.n_bytes = number(in);
+    hand_post(h, &e);
+}
+
 static void one(struct hand *h, struct input *in)
 {
     struct event e = {.type = EVENT_SAVE_FAILED, .rc = -30008};
 
-    switch (u8(in) % 9) {
+    switch (u8(in) % 10) {
     case 0:
         hand_wait(h, u8(in) * 4U);
         break;
@@ -176,6 +192,9 @@ static void one(struct hand *h, struct input *in)
         break;
     case 7:
         h->obedient = u8(in) % 2 == 0;
+        break;
+    case 8:
+        relay_event(h, in);
         break;
     default:
         if (u8(in) % 2 == 0) {

@@ -202,7 +202,7 @@ add rule inet nat postrouting jump postrouting_miniupnpd
 MINIUPNPD = """
 ext_ifname={wan}
 listening_ip=lan0
-enable_natpmp=yes
+enable_natpmp={natpmp}
 enable_upnp=yes
 secure_mode=yes
 uuid=00000000-0000-0000-0000-000000000001
@@ -278,6 +278,7 @@ class Lab:
         self.home = None  # the namespace that we come from
         self.numbers = 0
         self.children = []
+        self.boxes = []  # of the sites, in order
         self.dir = None  # of what a daemon in here needs
 
     def __enter__(self):
@@ -339,6 +340,7 @@ class Lab:
 
     def site(self, name, hub, nat="none", lan=None, **options):
         box = self.host(name, hub, **options)
+        self.boxes.append(box)
         return Site(box, "net0", nat, lan or (
             f"11.0.{box.number}" if nat == "none" else "192.168.1"))
 
@@ -366,16 +368,17 @@ class Lab:
         self.children.append(child)
         return child
 
-    def miniupnpd(self, site):
+    def miniupnpd(self, site, natpmp=True):
         """A real miniupnpd on the site's box: UPnP, NAT-PMP and PCP."""
         self.dir = self.dir or tempfile.mkdtemp(prefix="loco-netlab-")
-        conf = os.path.join(self.dir, "miniupnpd.conf")
-        with open(conf, "w", encoding="ascii") as f:
-            f.write(MINIUPNPD.format(wan=site.wan))
+        path = os.path.join(self.dir, f"miniupnpd-{site.box.name}")
+        with open(path + ".conf", "w", encoding="ascii") as f:
+            f.write(MINIUPNPD.format(wan=site.wan,
+                                     natpmp="yes" if natpmp else "no"))
         site.box.run("nft", "-f", "-", input=MINIUPNPD_NFT)
-        with open(os.path.join(self.dir, "miniupnpd.log"), "wb") as log:
-            return self.start(site.box, "miniupnpd", "-d", "-f", conf, "-P",
-                              os.path.join(self.dir, "miniupnpd.pid"),
+        with open(path + ".log", "wb") as log:
+            return self.start(site.box, "miniupnpd", "-d", "-f",
+                              path + ".conf", "-P", path + ".pid",
                               stdout=log, stderr=log)
 
 

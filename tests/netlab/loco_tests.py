@@ -2,7 +2,7 @@
 
 A star is four hosts at a hub: 100 Mbit/s each way and 50 ms to each other.
 """
-from lab import SCALE, Lab, LabSwarm, check, wait_for
+from lab import SCALE, Failed, Lab, LabSwarm, check, wait_for
 from registry import test
 
 DETECT_MS = 3000  # a peer that is cut off is known to the others by then
@@ -146,17 +146,32 @@ def three_and_one_at_home(lab, nat):
         lab.site("box", "net", nat=nat, **ACCESS).host("pc")]
 
 
+def check_class(peer, wanted):
+    """Until it has found out; says why otherwise."""
+    def found():
+        now = peer.status()
+        return now["reachability"] == wanted and now
+    try:
+        status = wait_for(found, wanted, 20)
+    except Failed:
+        now = peer.status()
+        raise Failed(f"{peer.name} is {now['reachability']}, not {wanted}: "
+                     f"{now['reachability_reason']}") from None
+    check(status["reachability_reason"], f"{peer.name} gives no reason")
+    return status
+
+
 @test("a peer behind a port-restricted NAT trains with peers that are not",
       150)
 def restricted():
-    # It can be in a ring as soon as the member before it uses a connection
-    # that it made itself. Until then rounds fail (README).
     with Lab() as lab, LabSwarm(three_and_one_at_home(lab, "restricted"),
                                 rounds=3) as s:
         s.start()
-        s.wait_finished(seconds=140)
-        check(s.peers[3].status()["rounds_committed"] > 0,
-              "it took part in no round")
+        for status in s.wait_finished(seconds=140):
+            check(status["rounds_committed"] == 3, "a round was missed")
+            check(status["rounds_aborted"] == 0, "a round failed at first")
+        check_class(s.peers[3], "restricted")
+        check_class(s.peers[0], "public")
 
 
 @test("a peer behind a full-cone NAT is dialled like any other")
@@ -169,3 +184,115 @@ def full_cone():
         for peer in s.peers:
             check("connection failed" not in peer.log(),
                   f"{peer.name} could not reach somebody")
+
+
+def homes(lab, *kinds):
+    """A public host, and one PC behind a box of each kind."""
+    spaces = star(lab, "a")
+    for number, kind in enumerate(kinds):
+        asked = kind in ("upnp", "nat-pmp")
+        site = lab.site(f"box{number}", "net",
+                        nat="restricted" if asked else kind, **ACCESS)
+        if asked:
+            lab.miniupnpd(site, natpmp=kind == "nat-pmp")
+        spaces.append(site.host(f"pc{number}"))
+    return spaces
+
+
+@test("two peers behind symmetric NATs train through the relay of a third")
+def symmetric_pair():
+    with Lab() as lab, LabSwarm(homes(lab, "symmetric", "symmetric"),
+                                rounds=6) as s:
+        s.start()
+        for status in s.wait_finished():
+            check(status["rounds_committed"] == 6, "a round was missed")
+        for peer in s.peers[1:]:
+            status = check_class(peer, "relayed")
+            check("forward TCP port 7700" in status["reachability_reason"],
+                  f"no advice: {status['reachability_reason']}")
+            check(status["links"]["relayed"] == 1, "the pair has no link")
+        carried = s.peers[0].status()["bytes_relayed"]
+        # A hop of the ring carries 2 * 2 / 3 of the vector, 6 times.
+        check(carried > 6 * 4 / 3 * 30000 * 2 / 2,
+              f"the relay carried {carried} bytes")
+
+
+def maps_a_port(kind):
+    with Lab() as lab:
+        spaces = homes(lab, kind, "symmetric")
+        with LabSwarm(spaces, rounds=6) as s:
+            s.start()
+            for status in s.wait_finished():
+                check(status["rounds_committed"] == 6, "a round was missed")
+            check_class(s.peers[1], "mapped")
+            check(s.peers[2].status()["links"]["relayed"] == 0,
+                  "the other one needs a relay")
+            rules = lab.boxes[0].run("nft", "list", "ruleset")
+            check("dnat ip to" in rules, "the router maps nothing")
+            s.peers[1].drain()
+            rules = lab.boxes[0].run("nft", "list", "ruleset")
+            check("dnat ip to" not in rules, "the mapping is still there")
+
+
+@test("a peer behind a router that speaks UPnP maps a port and is dialled",
+      program="miniupnpd")
+def upnp():
+    maps_a_port("upnp")
+
+
+@test("a peer behind a router that speaks NAT-PMP maps a port and is dialled",
+      program="miniupnpd")
+def nat_pmp():
+    maps_a_port("nat-pmp")
+
+
+@test("a peer without any reachable port joins a running quick start")
+def late_home():
+    with Lab() as lab:
+        lab.hub("net")
+        spaces = [lab.host(n, "net", **ACCESS) for n in "abc"]
+        inner = lab.site("carrier", "net", nat="symmetric", lan="100.64.0",
+                         **ACCESS).site("home", "symmetric").host("pc")
+        with LabSwarm(spaces, **ENDLESS) as s:
+            s.start()
+            s.wait_training()
+            s.peers[0].wait_round(1)
+            late = s.peer(inner).start("--join", s.uri())
+            late.wait_status(lambda x: x["rounds_committed"] > 0,
+                             "it contributed to a round")
+            check_class(late, "restricted")
+
+
+@test("two peers on one LAN find each other with no address at all")
+def same_lan():
+    with Lab() as lab:
+        lab.hub("net")
+        home = lab.site("box", "net", nat="restricted", **ACCESS)
+        with LabSwarm([home.host("pc"), home.host("pc2")], rounds=3) as s:
+            for _ in s.spaces:
+                s.peer().start("--run", s.yaml)
+            for peer in s.peers:
+                peer.wait_up()
+            s.wait_finished()
+
+
+@test("heartbeats keep a NAT's memory of an idle connection alive")
+def idle():
+    with Lab() as lab:
+        lab.hub("net")
+        a = lab.host("a", "net", **ACCESS)
+        site = lab.site("box", "net", nat="restricted", **ACCESS)
+        pc = site.host("pc")
+        # It forgets after 2 s what others forget after hours.
+        site.box.write("/proc/sys/net/netfilter/"
+                       "nf_conntrack_tcp_timeout_established", "2")
+        with LabSwarm([a, pc], min_peers=3) as s:
+            s.start()
+            first = s.peers[1].wait_status(lambda x: x["peers_alive"] == 2,
+                                           "the two are linked")
+            last = s.peers[1].wait_status(
+                lambda x: x["bytes_received"] > first["bytes_received"] + 8000,
+                "some twenty heartbeats have come")
+            check(last["peers_alive"] == 2, "the link was lost")
+            check("linked" not in s.peers[0].log().split("linked", 2)[-1],
+                  "it had to be made anew")

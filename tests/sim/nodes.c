@@ -58,6 +58,7 @@ void sim_start(struct sim *s, uint32_t peer)
         .dialable = true,
         .edge_sample_us = 2000, /* vectors are small here */
         .listen_port = world_address(s->world, peer).port,
+        .relay_bytes_per_hour = 1 << 30,
         .seed = rng_mix(words, 4),
         .time_scale = 1,
     };
@@ -662,6 +663,38 @@ static void check_blame(struct sim *s)
     }
 }
 
+/* Everybody knows whether it can be dialled, and who cannot meets at a relay.
+ */
+static void check_nat(struct sim *s)
+{
+    struct node_status t;
+    uint32_t n_nat = 0, relayed = 0;
+
+    for (uint32_t q = 0; q < s->n && s->nat; q++) {
+        bool nat = world_nat(s->world, q);
+
+        n_nat += nat;
+        if (!world_alive(s->world, q)) {
+            continue;
+        }
+        node_status(s->nodes[q], &t);
+        relayed += t.links_relayed;
+        if (nat != (t.reach == REACH_RESTRICTED || t.reach == REACH_RELAYED) ||
+            nat == (t.reach == REACH_PUBLIC)) {
+            check_fail(s->check,
+                       "N: peer %u, behind NAT: %d, thinks that it "
+                       "is of class %d",
+                       q, nat, (int)t.reach);
+        }
+    }
+    if (s->direct && relayed > 0) {
+        check_fail(s->check, "N: %u links still go through a relay", relayed);
+    }
+    if ((n_nat > 1 || s->direct) && world_stats(s->world)->relayed == 0) {
+        check_fail(s->check, "N: two peers behind NAT and no relay");
+    }
+}
+
 static void destroy(struct sim *s)
 {
     for (uint32_t i = 0; i < s->n && s->nodes != NULL; i++) {
@@ -717,6 +750,7 @@ static int run_once(const struct sim_options *opt,
         }
         run(s);
         check_spins(s);
+        check_nat(s);
         check_quiet(s);
         check_blame(s);
         check_map(s);

@@ -418,6 +418,57 @@ static void setup_poison(struct sim *s)
     world_call(s->world, s->calm_ms, poison_call, s, 0);
 }
 
+/* ---- home routers --------------------------------------------------------*/
+
+/* The first two can be dialled, the others cannot. */
+static void setup_nat(struct sim *s)
+{
+    for (uint32_t i = 2; i < s->n; i++) {
+        world_set_nat(s->world, i, true);
+    }
+    s->nat = s->quiet = true;
+}
+
+static void kill_first_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    world_kill(s->world, (uint32_t)arg);
+    sim_fault(s);
+}
+
+/* One of the two relays dies in the middle and comes back. */
+static void setup_nat_relay_dies(struct sim *s)
+{
+    uint64_t at = after_rounds(s, 1, s->rounds / 2);
+
+    setup_nat(s);
+    s->quiet = false;
+    s->restart_after_ms = sim_draw(s, 5000, 20000);
+    s->calm_ms = at + s->restart_after_ms;
+    world_call(s->world, at, kill_first_call, s, s->opt.seed % 2);
+}
+
+/* A router is set up, or moved: one peer can be dialled from some time on. Long
+ * enough for the next test of reachability and the next try without relay. */
+static void open_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    world_set_nat(s->world, (uint32_t)arg, false);
+    sim_fault(s);
+}
+
+static void setup_nat_opens(struct sim *s)
+{
+    uint64_t at = after_rounds(s, 2, 20);
+
+    setup_nat(s);
+    s->direct = true;
+    s->calm_ms = at;
+    world_call(s->world, at, open_call, s, 2);
+}
+
 static void options_thousand(struct sim *s)
 {
     s->local_opt.min_peers = 8;
@@ -456,6 +507,12 @@ const struct scenario scenarios[] = {
      options_victim, setup_poison, false},
     {"rounds-churn", "everything at once for two minutes, then calm", 6, 60,
      NULL, setup_churn, false},
+    {"nat", "all but two peers are behind NAT: nobody can dial them", 5, 12,
+     NULL, setup_nat, false},
+    {"nat-relay-dies", "and one of these two dies and comes back", 6, 20, NULL,
+     setup_nat_relay_dies, false},
+    {"nat-opens", "a relayed pair can do without from some time on", 4, 400,
+     NULL, setup_nat_opens, false},
     {"thousand", "a large swarm of which some train", 1000, 3, options_thousand,
      NULL, false},
     {NULL, NULL, 0, 0, NULL, NULL, false},

@@ -55,6 +55,9 @@ loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 loco_sim_test(rounds_churn rounds-churn --seeds 30)
 loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)
+loco_sim_test(nat nat --seeds 40)
+loco_sim_test(nat_opens nat-opens --seeds 3)
+loco_sim_test(nat_relay_dies nat-relay-dies --seeds 20)
 loco_sim_test(swarm_of_twenty thousand --peers 20 --seeds 2)
 
 # The DHT alone. Each prints its figures; the targets are in the scenarios.

@@ -46,6 +46,8 @@ struct sim {
     uint64_t limit_ms;         /* from calm to the end */
     bool fork_fine;            /* a majority is gone for good */
     bool quiet;                /* no fault: no attempt may fail */
+    bool nat;                  /* some cannot be dialled: see check_nat() */
+    bool direct;               /* in the end no link goes through a relay */
     uint32_t starters;         /* peers that start by themselves */
     uint32_t need;             /* peers that must finish; 0: all live */
     uint64_t restart_after_ms; /* a killed peer comes back; 0: never */

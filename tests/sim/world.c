@@ -168,6 +168,7 @@ void world_close(struct world *w)
     }
     link_free(w);
     world_bulk_free(w);
+    relay_free(w);
     free(w->heap);
     free(w->peers);
     free(w->by_id);
@@ -338,9 +339,9 @@ void world_timer(struct world *w,
 void world_call(
     struct world *w, uint64_t at_ms, world_fn fn, void *data, uint64_t arg)
 {
-    struct call *call = world_alloc(sizeof *call);
+    struct errand *call = world_alloc(sizeof *call);
 
-    *call = (struct call){fn, data, arg};
+    *call = (struct errand){fn, data, arg};
     world_push(w, (struct entry){.at_ms = at_ms > w->now_ms ? at_ms : w->now_ms,
                                  .kind = ENTRY_CALL,
                                  .peer = NOBODY,
@@ -381,6 +382,18 @@ static bool execute(struct world *w, uint32_t peer, const struct action *a)
         break;
     case ACTION_BULK_OPEN:
         world_bulk_open(w, peer, a);
+        break;
+    case ACTION_PROBE:
+        relay_probe(w, peer, a);
+        break;
+    case ACTION_RELAY_COME:
+        relay_come(w, peer, a);
+        break;
+    case ACTION_RELAY_JOIN:
+        relay_join(w, peer, a);
+        break;
+    case ACTION_RELAY_REFUSE:
+        relay_refuse(w, peer, a->request);
         break;
     case ACTION_POST_RECV:
         world_bulk_post(w, peer, &a->segment);
@@ -474,7 +487,7 @@ static void on_event(struct world *w, struct entry *e)
 
 static void dispatch(struct world *w, struct entry *e)
 {
-    struct call *call;
+    struct errand *call;
 
     switch (e->kind) {
     case ENTRY_TICK:
@@ -501,7 +514,11 @@ static void dispatch(struct world *w, struct entry *e)
     case ENTRY_BULK_HERE:
     case ENTRY_BULK_STALE:
     case ENTRY_BULK_BREAK:
+    case ENTRY_BULK_DENIED:
         bulk_on_entry(w, e);
+        break;
+    case ENTRY_CARRY:
+        relay_on_entry(w, e);
         break;
     }
     entry_free(e);
@@ -556,6 +573,7 @@ void world_kill(struct world *w, uint32_t peer)
     p->deferred.n = 0;
     link_peer_died(w, peer);
     bulk_peer_died(w, peer);
+    relay_peer_died(w, peer);
     w->calls.died(w->calls.self, peer);
 }
 

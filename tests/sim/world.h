@@ -90,6 +90,7 @@ struct world_stats {
     uint64_t dropped;     /* actions that did not fit an `out` */
     uint64_t broke_rules; /* contradicting frames, sends on unknown links */
     uint64_t unposted;    /* connections closed for a frame never posted */
+    uint64_t relayed;     /* links and data connections through a relay */
     uint64_t spins;       /* a core asked for ticks without end */
     uint32_t queue_max;   /* longest queue of sends or posts of one peer */
 };
@@ -137,6 +138,10 @@ bool world_step(struct world *w, uint64_t end_ms);
 void world_note(struct world *w, uint32_t peer, const char *text);
 /* The last WORLD_TRACE_LINES entries, to stderr. */
 void world_print_trace(const struct world *w);
+
+/* Nobody can dial a peer behind NAT; from the start, before any dial. */
+void world_set_nat(struct world *w, uint32_t peer, bool nat);
+bool world_nat(const struct world *w, uint32_t peer);
 
 /* ---- faults ---- */
 void world_kill(struct world *w, uint32_t peer);

@@ -362,6 +362,20 @@ void world_bulk_open(struct world *w, uint32_t peer, const struct action *a)
     if (k->state != BULK_NONE) {
         return;
     }
+    if (!id_is_zero(&a->relay)) {
+        relay_dial(w, peer, a);
+        return;
+    }
+    if (w->peers[to].nat) { /* in vain; the other side may dial meanwhile */
+        world_push(w,
+                   (struct entry){.at_ms = w->now_ms + w->opt.dial_timeout_ms,
+                                  .kind = ENTRY_BULK_DENIED,
+                                  .peer = NOBODY,
+                                  .a = k->generation,
+                                  .b = k->peer[1] == peer,
+                                  .ptr = k});
+        return;
+    }
     k->state = BULK_DIALLING;
     k->started_ms = w->now_ms;
     world_push(
@@ -541,6 +555,31 @@ static void on_bulk_up(struct world *w, struct bulk *k, bool late)
     }
 }
 
+static void denied(struct world *w, struct bulk *k, uint32_t side, int rc)
+{
+    if (k->state == BULK_NONE) {
+        fail_sends(w, &k->channels[side], rc);
+    }
+}
+
+void bulk_denied(struct world *w, uint32_t peer, uint32_t to, int rc)
+{
+    struct bulk *k = bulk_of(w, peer, to);
+
+    denied(w, k, k->peer[1] == peer, rc);
+}
+
+void bulk_through(struct world *w, uint32_t a, uint32_t b)
+{
+    struct bulk *k = bulk_of(w, a, b);
+
+    refresh(w, k);
+    if (k->state == BULK_NONE) {
+        k->state = BULK_UP;
+        pump_bulk(w, k);
+    }
+}
+
 static void on_sent(struct world *w, struct channel *c)
 {
     struct frame *f = c->wire.head;
@@ -621,7 +660,9 @@ void bulk_on_entry(struct world *w, struct entry *e)
     if (k->generation != e->a) {
         return;
     }
-    if (e->kind == ENTRY_BULK_UP) {
+    if (e->kind == ENTRY_BULK_DENIED) {
+        denied(w, k, (uint32_t)e->b, LOCO_ETIMEOUT);
+    } else if (e->kind == ENTRY_BULK_UP) {
         on_bulk_up(w, k, e->b != 0);
     } else {
         on_break(w, k, e);

@@ -1,7 +1,8 @@
 /* world_internal.h - what the files of the world share. See world.h.
  *
  * world.c: heap, peers, steps, faults; world_link.c: control links;
- * world_bulk.c: data connections; world_trace.c: hash and last lines.
+ * world_relay.c: NAT and relays; world_bulk.c: data connections; world_trace.c:
+ * hash and last lines.
  */
 #ifndef LOCO_TESTS_SIM_WORLD_INTERNAL_H
 #define LOCO_TESTS_SIM_WORLD_INTERNAL_H
@@ -10,18 +11,20 @@
 
 enum entry_kind {
     ENTRY_TICK,
-    ENTRY_EVENT,      /* ptr: struct event */
-    ENTRY_TIMER,      /* a: token */
-    ENTRY_CALL,       /* ptr: struct call */
-    ENTRY_DIAL,       /* ptr: struct dial */
-    ENTRY_LINK_UP,    /* a: link, b: side; ptr: struct dial (dialler) */
-    ENTRY_MESSAGE,    /* a: link, b: side; ptr: struct packet */
-    ENTRY_LINK_DOWN,  /* a: link, b: side | forced << 1 */
-    ENTRY_BULK_UP,    /* ptr: bulk, a: generation, b: 1 = answer is known */
-    ENTRY_BULK_SENT,  /* ptr: channel, a: generation */
-    ENTRY_BULK_HERE,  /* ptr: channel, a: generation */
-    ENTRY_BULK_STALE, /* ptr: channel, a: generation, b: frame */
-    ENTRY_BULK_BREAK  /* ptr: bulk, a: generation, b: forced */
+    ENTRY_EVENT,       /* ptr: struct event */
+    ENTRY_TIMER,       /* a: token */
+    ENTRY_CALL,        /* ptr: struct errand */
+    ENTRY_DIAL,        /* ptr: struct dial */
+    ENTRY_LINK_UP,     /* a: link, b: side; ptr: struct dial (dialler) */
+    ENTRY_MESSAGE,     /* a: link, b: side; ptr: struct packet */
+    ENTRY_LINK_DOWN,   /* a: link, b: side | forced << 1 */
+    ENTRY_BULK_UP,     /* ptr: bulk, a: generation, b: 1 = answer is known */
+    ENTRY_BULK_SENT,   /* ptr: channel, a: generation */
+    ENTRY_BULK_HERE,   /* ptr: channel, a: generation */
+    ENTRY_BULK_STALE,  /* ptr: channel, a: generation, b: frame */
+    ENTRY_BULK_BREAK,  /* ptr: bulk, a: generation, b: forced */
+    ENTRY_BULK_DENIED, /* ptr: bulk, a: generation, b: the dialler's side */
+    ENTRY_CARRY        /* a: name of a carry, b: its time is over */
 };
 
 #define NOBODY UINT32_MAX /* `peer` of an entry that has none */
@@ -40,7 +43,7 @@ struct packet {
     uint8_t bytes[];
 };
 
-struct call {
+struct errand {
     world_fn fn;
     void *data;
     uint64_t arg;
@@ -62,6 +65,7 @@ enum end_state { END_OPENING, END_UP, END_DOWN };
 
 struct link {
     uint32_t peer[2], life[2];
+    uint32_t via; /* the relay's number + 1; 0: direct */
     enum end_state end[2];
     uint64_t last_ms[2];    /* last arrival planned at that side: FIFO */
     struct entry_list held; /* arrived while cut */
@@ -108,11 +112,27 @@ struct post {
     struct post *next;
 };
 
+enum carry_state { CARRY_COMING, CARRY_WAITING, CARRY_JOINED, CARRY_OVER };
+
+/* A connection to a relay, see world_relay.c. */
+struct carry {
+    enum carry_state state;
+    uint64_t name; /* for the relay's core */
+    uint32_t end, life, relay, relay_life;
+    uint32_t other; /* the end that it wants, or was called by */
+    uint64_t token; /* 0: it asks */
+    bool bulk;
+    uint64_t request; /* of the DIAL */
+    struct address address;
+    uint32_t link; /* joined: its index */
+};
+
 struct world_peer {
     struct identity identity;
     struct address address;
     struct core core;
     bool alive, frozen, fail_save;
+    bool nat; /* nobody can dial it */
     uint32_t life, group;
     uint64_t armed_ms;
     struct entry_list deferred; /* while frozen */
@@ -146,6 +166,8 @@ struct world {
     uint32_t n_links, cap_links;
     struct bulk **bulks; /* n_peers * n_peers, lower number first */
     struct bulk *all_bulks;
+    struct carry **carries;
+    uint32_t n_carries, cap_carries;
     struct out *out;
     struct world_stats stats;
     struct trace_line lines[WORLD_TRACE_LINES];
@@ -176,6 +198,21 @@ void link_on_cut(struct world *w);
 void link_on_heal(struct world *w);
 void link_free(struct world *w);
 
+/* A link between the ends of a carry; both are told. */
+uint32_t link_through(struct world *w, const struct carry *c);
+void link_drop(struct world *w, uint32_t link);
+
+/* world_relay.c */
+void relay_dial(struct world *w, uint32_t peer, const struct action *a);
+void relay_come(struct world *w, uint32_t peer, const struct action *a);
+void relay_probe(struct world *w, uint32_t peer, const struct action *a);
+void relay_join(struct world *w, uint32_t peer, const struct action *a);
+void relay_refuse(struct world *w, uint32_t peer, uint64_t request);
+void relay_on_entry(struct world *w, const struct entry *e);
+void relay_link_gone(struct world *w, uint32_t link);
+void relay_peer_died(struct world *w, uint32_t peer);
+void relay_free(struct world *w);
+
 /* world_bulk.c */
 void world_bulk_open(struct world *w, uint32_t peer, const struct action *a);
 void world_bulk_post(struct world *w, uint32_t peer, const struct segment *seg);
@@ -186,6 +223,10 @@ void world_bulk_cancel(struct world *w,
                        uint32_t stream,
                        uint64_t at);
 void bulk_on_entry(struct world *w, struct entry *e);
+/* A dial of `peer` has failed; the other side may have made a connection. */
+void bulk_denied(struct world *w, uint32_t peer, uint32_t to, int rc);
+/* A relay has joined the two. */
+void bulk_through(struct world *w, uint32_t a, uint32_t b);
 void bulk_peer_died(struct world *w, uint32_t peer);
 void bulk_on_cut(struct world *w);
 void bulk_on_heal(struct world *w);

@@ -20,8 +20,14 @@ static uint32_t listener(const struct world *w, const struct address *a)
 
 void world_link_dial(struct world *w, uint32_t peer, const struct action *a)
 {
-    struct dial *d = world_alloc(sizeof *d);
     uint32_t to = listener(w, &a->address);
+    struct dial *d;
+
+    if (!id_is_zero(&a->relay)) {
+        relay_dial(w, peer, a);
+        return;
+    }
+    d = world_alloc(sizeof *d);
 
     *d = (struct dial){.from = peer,
                        .life = w->peers[peer].life,
@@ -105,7 +111,8 @@ static void on_dial(struct world *w, struct dial *d)
         return;
     }
     back = world_latency(w, d->to, d->from);
-    if (world_cut(w, d->from, d->to) || w->peers[d->to].frozen) {
+    if (world_cut(w, d->from, d->to) || w->peers[d->to].frozen ||
+        w->peers[d->to].nat) {
         dial_failed(w, d, late, LOCO_ETIMEOUT);
     } else if (!w->peers[d->to].alive) {
         dial_failed(w, d, w->now_ms + back, WORLD_EREFUSED);
@@ -135,6 +142,10 @@ static void on_link_up(struct world *w, const struct entry *e)
                           .address = other->address};
     const struct dial *d = e->ptr;
 
+    if (l->via != 0) {
+        event.relay = w->peers[l->via - 1].identity.id;
+        event.address = (struct address){0};
+    }
     if (l->end[side] != END_OPENING || world_cut(w, l->peer[0], l->peer[1])) {
         l->end[side] = END_DOWN;
         if (d != NULL) {
@@ -201,6 +212,9 @@ static void on_link_down(struct world *w, const struct entry *e)
     }
     l = &w->links[e->a];
     l->end[side] = END_DOWN;
+    if (l->via != 0) {
+        relay_link_gone(w, (uint32_t)e->a);
+    }
 }
 
 void link_on_entry(struct world *w, struct entry *e)
@@ -227,6 +241,16 @@ void link_on_entry(struct world *w, struct entry *e)
         break;
     }
     entry_free(e);
+}
+
+/* One way, from this side to the other. */
+static uint32_t latency(struct world *w, const struct link *l, uint32_t side)
+{
+    uint32_t from = l->peer[side], to = l->peer[!side];
+
+    return l->via == 0 ? world_latency(w, from, to)
+                       : world_latency(w, from, l->via - 1) +
+                             world_latency(w, l->via - 1, to);
 }
 
 /* Side of `peer` on a link it named; -1 where it is not (any more) its own. */
@@ -267,7 +291,7 @@ void world_link_send(struct world *w, uint32_t peer, const struct action *a)
     }
     l = &w->links[a->link - 1];
     other = (uint32_t)!side;
-    at = w->now_ms + world_latency(w, peer, l->peer[other]);
+    at = w->now_ms + latency(w, l, (uint32_t)side);
     if (w->opt.spike_per_million > 0 &&
         rng_below(&w->rng, 1000000) < w->opt.spike_per_million) {
         at += rng_below(&w->rng, w->opt.spike_ms + 1);
@@ -303,6 +327,34 @@ void world_link_hang_up(struct world *w, uint32_t peer, uint32_t link)
     world_event(w, peer, w->now_ms, &event);
     link_down_at(w, link - 1, (uint32_t)!side,
                  w->now_ms + world_latency(w, peer, l->peer[!side]), false);
+}
+
+uint32_t link_through(struct world *w, const struct carry *c)
+{
+    struct dial *d = world_alloc(sizeof *d);
+    uint32_t link;
+
+    *d = (struct dial){.from = c->end,
+                       .life = c->life,
+                       .to = c->other,
+                       .request = c->request,
+                       .started_ms = w->now_ms,
+                       .address = c->address};
+    link = link_new(w, d);
+    w->links[link].via = c->relay + 1;
+    link_up_at(w, link, 0, w->now_ms + world_latency(w, c->relay, c->end), d);
+    link_up_at(w, link, 1, w->now_ms + world_latency(w, c->relay, c->other),
+               NULL);
+    return link;
+}
+
+void link_drop(struct world *w, uint32_t link)
+{
+    for (uint32_t side = 0; side < 2; side++) {
+        if (w->links[link].end[side] != END_DOWN) {
+            link_down_at(w, link, side, w->now_ms, false);
+        }
+    }
 }
 
 void link_peer_died(struct world *w, uint32_t peer)

@@ -15,6 +15,9 @@ static const char *const event_names[] = {
     [EVENT_RECV] = "recv",
     [EVENT_SEG_DONE] = "seg-done",
     [EVENT_SAVE_FAILED] = "save-failed",
+    [EVENT_PROBED] = "probed",
+    [EVENT_RELAY] = "relay",
+    [EVENT_RELAY_MOVED] = "relay-moved",
     [EVENT_LOCAL] = "local",
 };
 
@@ -24,7 +27,8 @@ static const char *const local_names[] = {
     [LOCAL_APPLIED] = "applied",       [LOCAL_EVALUATED] = "evaluated",
     [LOCAL_HASHED] = "hashed",         [LOCAL_INHERITED] = "inherited",
     [LOCAL_PAUSE] = "pause",           [LOCAL_RESUME] = "resume",
-    [LOCAL_DRAIN] = "drain",
+    [LOCAL_DRAIN] = "drain",           [LOCAL_MAPPED] = "mapped",
+    [LOCAL_NEARBY] = "nearby",
 };
 
 _Static_assert(sizeof event_names / sizeof *event_names == EVENT_TYPE_COUNT,

@@ -48,6 +48,9 @@ struct hand {
     uint64_t last_round; /* of which the puppets have voted */
     uint32_t n_sent[HAND_TYPES], n_send_segs, n_hang_ups, n_applied;
     struct hand_message last[HAND_TYPES]; /* that the node sent, by type */
+    uint32_t last_to[HAND_TYPES];         /* over this link */
+    uint32_t n_actions[ACTION_TYPE_COUNT];
+    struct action last_action[ACTION_TYPE_COUNT];
     bool stopped, training;
     uint64_t trained_ms;
     struct local_event trained;
@@ -306,6 +309,7 @@ static inline void hand_keep(struct hand *h, const struct action *a)
     memcpy(bytes, h->out->bytes + a->bytes, a->len);
     m->bytes = bytes;
     m->len = a->len;
+    h->last_to[a->message % HAND_TYPES] = a->link;
     h->n_sent[a->message % HAND_TYPES]++;
 }
 
@@ -314,6 +318,8 @@ static inline void hand_action(struct hand *h, const struct action *a)
     struct event e = {0};
     uint32_t p;
 
+    h->n_actions[a->type]++;
+    h->last_action[a->type] = *a;
     switch (a->type) {
     case ACTION_SEND:
         hand_keep(h, a);
@@ -460,6 +466,7 @@ static inline struct hand *hand_open(uint32_t n_puppets)
     struct hand *h = calloc(1, sizeof *h);
     struct node_options o = {.dialable = true,
                              .listen_port = 4000,
+                             .relay_bytes_per_hour = 1 << 20,
                              .seed = 1,
                              .manifest = manifest,
                              .manifest_len = sizeof manifest,

@@ -230,6 +230,165 @@ static void a_finished_run_rests(void **state)
     hand_close(h);
 }
 
+/* ---- reachability ---------------------------------------------------------
+ */
+
+static void a_probe_goes_where_the_asker_is_and_not_often(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct event done = {.type = EVENT_PROBED};
+    struct probe ask = {.request = 4711};
+    struct probed got;
+    const struct action *a = &h->last_action[ACTION_PROBE];
+
+    (void)state;
+    hand_say(h, 1, MESSAGE_PROBE, &ask);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_actions[ACTION_PROBE], 1);
+    assert_true(id_eq(&a->peer, &h->puppet[1].id));
+    assert_int_equal(a->address.port, 4002); /* as its link says */
+    done.request = a->request;
+    hand_post(h, &done);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_sent[MESSAGE_PROBED], 1);
+    assert_int_equal(h->last_to[MESSAGE_PROBED], h->link[1]);
+    assert_int_equal(msg_decode(&probed_schema, h->last[MESSAGE_PROBED].bytes,
+                                h->last[MESSAGE_PROBED].len, &got),
+                     0);
+    assert_true(got.reached && got.request == 4711 && got.address.port == 4002);
+    hand_post(h, &done); /* once */
+    for (int i = 0; i < 200; i++) {
+        hand_say(h, 1, MESSAGE_PROBE, &ask);
+        hand_drain(h, HAND_EVENTS);
+        done.request = a->request;
+        hand_post(h, &done);
+        hand_drain(h, HAND_EVENTS);
+    }
+    assert_int_equal(h->n_actions[ACTION_PROBE], 3);
+    hand_close(h);
+}
+
+static void probe_answers(struct hand *h, bool reached)
+{
+    struct probed m = {.reached = reached};
+    struct probe asked;
+
+    hand_check(msg_decode(&probe_schema, h->last[MESSAGE_PROBE].bytes,
+                          h->last[MESSAGE_PROBE].len, &asked) == 0);
+    for (uint32_t p = 0; p < h->n_puppets; p++) {
+        for (unsigned i = 0; i < h->node->reach.n_tests; i++) {
+            m.request = h->node->reach.tests[i].request;
+            hand_say(h, p, MESSAGE_PROBED, &m);
+        }
+    }
+    hand_drain(h, HAND_EVENTS);
+}
+
+static void a_node_believes_the_peers_that_it_asked(void **state)
+{
+    struct hand *h = hand_open(2);
+    struct heartbeat beat;
+
+    (void)state;
+    hand_wait(h, 1000);
+    assert_int_equal(h->n_sent[MESSAGE_PROBE], 2);
+    assert_int_equal(status(h).reach, REACH_UNKNOWN);
+    probe_answers(h, false);
+    assert_int_equal(status(h).reach, REACH_RESTRICTED);
+    hand_wait(h, 1000);
+    assert_int_equal(msg_decode(&heartbeat_schema,
+                                h->last[MESSAGE_HEARTBEAT].bytes,
+                                h->last[MESSAGE_HEARTBEAT].len, &beat),
+                     0);
+    assert_int_equal(beat.reach, REACH_RESTRICTED);
+    assert_false(beat.relays); /* nobody could come to it */
+    assert_false(h->node->dht.opt.server);
+    hand_close(h);
+
+    h = hand_open(2);
+    hand_wait(h, 1000);
+    probe_answers(h, true);
+    hand_wait(h, 1000);
+    assert_int_equal(status(h).reach, REACH_PUBLIC);
+    assert_int_equal(msg_decode(&heartbeat_schema,
+                                h->last[MESSAGE_HEARTBEAT].bytes,
+                                h->last[MESSAGE_HEARTBEAT].len, &beat),
+                     0);
+    assert_true(beat.reach == REACH_PUBLIC && beat.relays);
+    assert_true(h->node->dht.opt.server);
+    hand_close(h);
+}
+
+static void a_relay_calls_and_joins_whom_it_knows(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct event ask = {.type = EVENT_RELAY, .request = 1};
+    struct called call;
+
+    (void)state;
+    ask.peer = h->puppet[0].id;
+    ask.other = h->puppet[1].id;
+    hand_post(h, &ask);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_sent[MESSAGE_CALLED], 1);
+    assert_int_equal(h->last_to[MESSAGE_CALLED], h->link[1]);
+    assert_int_equal(msg_decode(&called_schema, h->last[MESSAGE_CALLED].bytes,
+                                h->last[MESSAGE_CALLED].len, &call),
+                     0);
+    assert_true(id_eq(&call.from, &h->puppet[0].id) && call.token != 0);
+    ask.peer = h->puppet[1].id;
+    ask.request = 2;
+    ask.token = call.token + 2; /* a guess */
+    hand_post(h, &ask);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_actions[ACTION_RELAY_JOIN], 0);
+    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].request, 2);
+    ask.request = 3;
+    ask.token = call.token;
+    hand_post(h, &ask);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_actions[ACTION_RELAY_JOIN], 1);
+    assert_int_equal(h->last_action[ACTION_RELAY_JOIN].request, 1);
+    assert_int_equal(h->last_action[ACTION_RELAY_JOIN].other_request, 3);
+    ask.request = 4; /* for somebody who is not here */
+    ask.token = 0;
+    ask.other = h->self.id;
+    hand_post(h, &ask);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].request, 4);
+    hand_close(h);
+}
+
+static void a_spent_relay_closes_what_it_carries(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct event ask = {.type = EVENT_RELAY, .request = 1};
+    struct event moved = {.type = EVENT_RELAY_MOVED, .request = 1};
+    struct called call;
+
+    (void)state;
+    ask.peer = h->puppet[0].id;
+    ask.other = h->puppet[1].id;
+    hand_post(h, &ask);
+    hand_drain(h, HAND_EVENTS);
+    hand_check(msg_decode(&called_schema, h->last[MESSAGE_CALLED].bytes,
+                          h->last[MESSAGE_CALLED].len, &call) == 0);
+    ask.peer = h->puppet[1].id;
+    ask.request = 2;
+    ask.token = call.token;
+    hand_post(h, &ask);
+    moved.n_bytes = 1 << 19;
+    hand_post(h, &moved);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_actions[ACTION_RELAY_REFUSE], 0);
+    moved.n_bytes = 1 << 20;
+    hand_post(h, &moved);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].request, 1);
+    assert_int_equal(status(h).bytes_relayed, 3 << 19);
+    hand_close(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +403,10 @@ int main(void)
         cmocka_unit_test(a_member_that_missed_its_view_is_sent_it_again),
         cmocka_unit_test(only_work_that_a_state_replaced_counts_as_dropped),
         cmocka_unit_test(a_finished_run_rests),
+        cmocka_unit_test(a_probe_goes_where_the_asker_is_and_not_often),
+        cmocka_unit_test(a_node_believes_the_peers_that_it_asked),
+        cmocka_unit_test(a_relay_calls_and_joins_whom_it_knows),
+        cmocka_unit_test(a_spent_relay_closes_what_it_carries),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

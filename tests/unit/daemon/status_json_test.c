@@ -90,6 +90,9 @@ static void every_field_of_the_contract_is_there(void **state)
         "caps",
         "bits_per_byte_before",
         "dht",
+        "links",
+        "reachability_reason",
+        "bytes_relayed",
     };
     struct node_status s = status_example();
     struct status_extra x = {.version = "1", .eta_s = -1};

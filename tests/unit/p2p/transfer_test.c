@@ -33,7 +33,7 @@ static int open_fixture(void **state)
     members_init(&f->m, &opt, 0);
     for (uint32_t i = 0; i < 2; i++) {
         struct event e = {
-            .type = EVENT_LINK_UP, .link = i + 1, .inbound = true};
+            .type = EVENT_LINK_UP, .link = i + 1, .request = UINT32_MAX};
 
         identity_fake(&f->peer[i], i);
         e.peer = f->peer[i].id;

@@ -3,6 +3,7 @@ loco_unit(uv bulk loco_uv)
 loco_unit(uv pace loco_uv)
 loco_unit(uv plain loco_uv)
 loco_unit(uv threads loco_uv)
+loco_unit(uv relay loco_uv)
 
 # A fuzz target like those of tests/fuzz, which link no p2p/uv.
 add_executable(fuzz_frame_conn unit/uv/frame_conn_fuzz.c)

@@ -1,0 +1,62 @@
+/* conn_leg.c - see conn.h: the way of a connection through a relay.
+ *
+ * Happy path: handshake with the relay -> conn_leg_ask() says whom we want, or
+ * which call we come for -> the relay finds the other end and says ready ->
+ * conn_leg_ready(): the socket is a pipe to the other end now, and the two of
+ * us shake hands as if it had just been connected. What was agreed with the
+ * relay is forgotten: it holds no key of what follows.
+ */
+#include <string.h>
+
+#include <sodium.h>
+
+#include "p2p/uv/conn_internal.h"
+#include "proto/base/bytes.h"
+#include "proto/base/err.h"
+
+int conn_leg_ask(struct conn *c)
+{
+    uint8_t plain[RELAY_ASK_BYTES] = {0};
+    uint8_t record[RECORD_HEAD_BYTES + RELAY_ASK_BYTES + NOISE_TAG_BYTES];
+    int n;
+
+    c->send = c->shake.noise.send;
+    c->recv = c->shake.noise.recv;
+    handshake_wipe(&c->shake);
+    memcpy(plain, c->expected.b, ID_BYTES);
+    put_u64(plain + ID_BYTES, c->token);
+    n = conn_seal(c, plain, sizeof plain, record);
+    if (n < 0) {
+        return n;
+    }
+    c->leg = LEG_WAITING;
+    conn_set_deadline(c, c->shell->opt.handshake_ms);
+    return conn_write_copy(c, record, (size_t)n);
+}
+
+int conn_leg_ready(struct conn *c)
+{
+    uint8_t plain[RELAY_READY_BYTES];
+    int n = noise_open(&c->recv, c->head + RECORD_HEAD_BYTES,
+                       sizeof plain + NOISE_TAG_BYTES, plain);
+
+    if (n < 0) {
+        return n;
+    }
+    if (n != (int)sizeof plain || get_u64(plain) != 0) {
+        return LOCO_EPROTO;
+    }
+    sodium_memzero(&c->send, sizeof c->send);
+    sodium_memzero(&c->recv, sizeof c->recv);
+    c->leg = LEG_THROUGH;
+    memset(&c->address, 0, sizeof c->address); /* was the relay's */
+    if (c->token != 0) {
+        c->inbound = true;
+        c->kind = CONNECTION_NONE;
+        c->shell->stats.half_open++;
+    }
+    conn_shake_init(c);
+    conn_set_deadline(c, c->shell->opt.handshake_ms);
+    conn_start_shaking(c);
+    return 0;
+}

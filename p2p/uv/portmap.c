@@ -1,0 +1,196 @@
+/* portmap.c - see portmap.h.
+ *
+ * NAT-PMP is one datagram each way and quick to say no; UPnP is a search by
+ * multicast (2 s) and HTTP. What can go wrong: no router, one that does not
+ * answer in time, a port that another machine has (UPnP error 718: others are
+ * tried), a router that knows only leases without end (725).
+ */
+#include "p2p/uv/portmap.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <miniupnpc/miniupnpc.h>
+#include <miniupnpc/upnpcommands.h>
+#include <miniupnpc/upnperrors.h>
+#include <natpmp.h>
+
+#include "p2p/uv/addr.h"
+#include "proto/base/err.h"
+
+#define NATPMP_MS      2000 /* for each of two questions */
+#define UPNP_SEARCH_MS 2000
+#define PORT_TRIES     4
+
+static uint64_t now_ms(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- NAT-PMP ------------------------------------------------------------ */
+
+/* The answer to the question that is out, repeated until it comes. */
+static int natpmp_wait(natpmp_t *n, natpmpresp_t *answer)
+{
+    uint64_t end_ms = now_ms() + NATPMP_MS;
+    int rv = NATPMP_TRYAGAIN;
+
+    while (rv == NATPMP_TRYAGAIN && now_ms() < end_ms) {
+        struct pollfd fd = {.fd = n->s, .events = POLLIN};
+        struct timeval tv = {0};
+        uint64_t left = end_ms - now_ms(), wait;
+
+        (void)getnatpmprequesttimeout(n, &tv);
+        wait = (uint64_t)tv.tv_sec * 1000 + (uint64_t)tv.tv_usec / 1000 + 1;
+        (void)poll(&fd, 1, (int)(wait < left ? wait : left));
+        rv = readnatpmpresponseorretry(n, answer);
+    }
+    if (rv == 0) {
+        return 0;
+    }
+    return rv == NATPMP_TRYAGAIN || rv == NATPMP_ERR_NOGATEWAYSUPPORT
+               ? LOCO_ENOENT
+               : LOCO_EBUSY;
+}
+
+static int natpmp_talk(natpmp_t *n, struct portmap *p)
+{
+    natpmpresp_t answer;
+    int rv =
+        sendpublicaddressrequest(n) < 0 ? LOCO_ENOENT : natpmp_wait(n, &answer);
+
+    if (rv != 0) {
+        return rv;
+    }
+    memset(&p->at, 0, sizeof p->at);
+    p->at.ip[10] = p->at.ip[11] = 0xff;
+    memcpy(p->at.ip + 12, &answer.pnu.publicaddress.addr, 4);
+    /* RFC 6886 3.4: a removal names no outer port. */
+    if (sendnewportmappingrequest(n, NATPMP_PROTOCOL_TCP, p->inner,
+                                  p->lease_s > 0 ? p->outer : 0,
+                                  p->lease_s) < 0) {
+        return LOCO_ENOENT;
+    }
+    rv = natpmp_wait(n, &answer);
+    if (rv == 0) {
+        p->at.port = p->outer = answer.pnu.newportmapping.mappedpublicport;
+        p->lease_s = answer.pnu.newportmapping.lifetime;
+        p->how = "NAT-PMP";
+    }
+    return rv;
+}
+
+static int natpmp_ask(struct portmap *p)
+{
+    natpmp_t n;
+    int rv;
+
+    if (initnatpmp(&n, 0, 0) != 0) {
+        return LOCO_ENOENT; /* no default gateway */
+    }
+    rv = natpmp_talk(&n, p);
+    (void)closenatpmp(&n);
+    return rv;
+}
+
+/* ---- UPnP --------------------------------------------------------------- */
+
+struct router {
+    struct UPNPUrls urls;
+    struct IGDdatas data;
+    char lan[64]; /* our address there */
+};
+
+static int upnp_map(const struct router *r, struct portmap *p)
+{
+    const char *type = r->data.first.servicetype;
+    char inner[8], outer[8], lease[16];
+    int rv = 0;
+
+    (void)snprintf(inner, sizeof inner, "%u", p->inner);
+    (void)snprintf(lease, sizeof lease, "%u", p->lease_s);
+    for (unsigned i = 0; i < PORT_TRIES; i++) {
+        (void)snprintf(outer, sizeof outer, "%u", p->outer);
+        rv = UPNP_AddPortMapping(r->urls.controlURL, type, outer, inner, r->lan,
+                                 "loco", "TCP", NULL, lease);
+        if (rv == 725) {
+            (void)snprintf(lease, sizeof lease, "0");
+        } else if (rv == 718) {
+            p->outer = (uint16_t)(p->outer < 60000 ? p->outer + 1237
+                                                   : p->outer - 20000);
+        } else {
+            break;
+        }
+    }
+    return rv == UPNPCOMMAND_SUCCESS ? 0 : LOCO_EBUSY;
+}
+
+static int upnp_talk(const struct router *r, struct portmap *p)
+{
+    const char *type = r->data.first.servicetype;
+    char text[64] = "", outer[8];
+
+    if (p->lease_s == 0) {
+        (void)snprintf(outer, sizeof outer, "%u", p->outer);
+        return UPNP_DeletePortMapping(r->urls.controlURL, type, outer, "TCP",
+                                      NULL) == UPNPCOMMAND_SUCCESS
+                   ? 0
+                   : LOCO_EBUSY;
+    }
+    if (upnp_map(r, p) != 0) {
+        return LOCO_EBUSY;
+    }
+    p->how = "UPnP";
+    if (UPNP_GetExternalIPAddress(r->urls.controlURL, type, text) !=
+            UPNPCOMMAND_SUCCESS ||
+        address_parse(text, p->outer, &p->at) != 0) {
+        memset(&p->at, 0, sizeof p->at); /* the peers will tell us */
+        p->at.port = p->outer;
+    }
+    return 0;
+}
+
+static int upnp_ask(struct portmap *p)
+{
+    struct UPNPDev *found;
+    struct router r;
+    int error = 0, rv;
+
+    memset(&r, 0, sizeof r);
+    found = upnpDiscover(UPNP_SEARCH_MS, NULL, NULL, UPNP_LOCAL_PORT_ANY, 0, 2,
+                         &error);
+    if (found == NULL) {
+        return LOCO_ENOENT;
+    }
+#if MINIUPNPC_API_VERSION >= 18
+    rv =
+        UPNP_GetValidIGD(found, &r.urls, &r.data, r.lan, sizeof r.lan, NULL, 0);
+#else
+    rv = UPNP_GetValidIGD(found, &r.urls, &r.data, r.lan, sizeof r.lan);
+#endif
+    freeUPNPDevlist(found);
+    if (rv == 0) {
+        return LOCO_ENOENT;
+    }
+    /* 1: connected; 2: says it is not; 3: something else that speaks UPnP. */
+    rv = rv == 3 ? LOCO_ENOENT : upnp_talk(&r, p);
+    FreeUPNPUrls(&r.urls);
+    return rv;
+}
+
+int portmap_ask(struct portmap *p)
+{
+    int first = natpmp_ask(p), second;
+
+    if (first == 0) {
+        return 0;
+    }
+    second = upnp_ask(p);
+    return second == LOCO_ENOENT ? first : second;
+}

@@ -1,0 +1,108 @@
+/* lan_test.c - announcements on a LAN: who hears whom, how often. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "p2p/lan.h"
+
+static const struct hash32 run = {{7}}, other_run = {{8}};
+
+static void peers_of_one_run_hear_each_other(void **state)
+{
+    uint8_t bytes[LAN_BYTES];
+    struct lan a, b, stranger;
+    uint16_t port = 0;
+
+    (void)state;
+    lan_init(&a, &run, 1, 4001, 0);
+    lan_init(&b, &run, 2, 4002, 0);
+    lan_init(&stranger, &other_run, 3, 4003, 0);
+    assert_true(lan_say(&a, 0, bytes));
+    assert_true(lan_hear(&b, bytes, sizeof bytes, 0, &port));
+    assert_int_equal(port, 4001);
+    assert_false(lan_hear(&a, bytes, sizeof bytes, 0, &port)); /* itself */
+    assert_false(lan_hear(&stranger, bytes, sizeof bytes, 0, &port));
+    assert_int_equal(a.n_dropped + stranger.n_dropped, 0);
+}
+
+static void it_is_said_at_the_start_and_every_minute(void **state)
+{
+    static const uint64_t times[] = {0, 1000, 3000, 10000, 70000, 130000};
+    uint8_t bytes[LAN_BYTES];
+    struct lan a;
+
+    (void)state;
+    lan_init(&a, &run, 1, 4001, 0);
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        assert_int_equal(lan_deadline(&a), times[i]);
+        assert_false(i > 0 && lan_say(&a, times[i] - 1, bytes));
+        assert_true(lan_say(&a, times[i], bytes));
+        assert_false(lan_say(&a, times[i], bytes));
+    }
+}
+
+static void a_newcomer_is_answered_at_most_once_a_second(void **state)
+{
+    uint8_t hello[LAN_BYTES], bytes[LAN_BYTES];
+    struct lan a, b;
+    uint16_t port;
+
+    (void)state;
+    lan_init(&a, &run, 1, 4001, 100000);
+    lan_init(&b, &run, 2, 4002, 0);
+    for (uint64_t at = 0; at <= 90000; at += 10000) {
+        (void)lan_say(&b, at, bytes);
+    }
+    assert_true(lan_deadline(&b) > 100000);
+    assert_true(lan_say(&a, 100000, hello));
+    assert_true(lan_hear(&b, hello, sizeof hello, 100000, &port));
+    assert_true(lan_say(&b, 100000, bytes));
+    assert_true(lan_hear(&b, hello, sizeof hello, 100001, &port));
+    assert_false(lan_say(&b, 100001, bytes));
+    assert_int_equal(lan_deadline(&b), 101000);
+}
+
+static void bad_bytes_and_a_flood_are_dropped(void **state)
+{
+    uint8_t good[LAN_BYTES], bad[LAN_BYTES];
+    unsigned heard = 0;
+    struct lan a, b;
+    uint16_t port;
+
+    (void)state;
+    lan_init(&a, &run, 1, 4001, 0);
+    lan_init(&b, &run, 2, 4002, 0);
+    assert_true(lan_say(&a, 0, good));
+    assert_false(lan_hear(&b, good, sizeof good - 1, 0, &port));
+    memcpy(bad, good, sizeof bad);
+    bad[0] ^= 1;
+    assert_false(lan_hear(&b, bad, sizeof bad, 0, &port));
+    memcpy(bad, good, sizeof bad);
+    bad[48] = bad[49] = 0; /* port 0 */
+    assert_false(lan_hear(&b, bad, sizeof bad, 0, &port));
+    memcpy(bad, good, sizeof bad);
+    bad[51] = 0x80; /* a flag that is not known */
+    assert_false(lan_hear(&b, bad, sizeof bad, 0, &port));
+    assert_int_equal(b.n_dropped, 4);
+    for (int i = 0; i < 1000; i++) {
+        heard += lan_hear(&b, good, sizeof good, 1500, &port);
+    }
+    assert_int_equal(heard, 10);
+    assert_true(lan_hear(&b, good, sizeof good, 2500, &port));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peers_of_one_run_hear_each_other),
+        cmocka_unit_test(it_is_said_at_the_start_and_every_minute),
+        cmocka_unit_test(a_newcomer_is_answered_at_most_once_a_second),
+        cmocka_unit_test(bad_bytes_and_a_flood_are_dropped),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* relay_test.c - for whom a relay carries bytes, and how many. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "p2p/relay.h"
+#include "proto/sign.h"
+
+#define HOUR_MS 3600000U
+#define WAIT_MS 4000
+
+struct fixture {
+    struct relay r;
+    struct peer_id peer[40];
+};
+
+static int open_fixture(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct relay_options opt = {.bytes_per_hour = HOUR_MS, /* one a ms */
+                                .pipes_per_peer = 2,
+                                .wait_ms = WAIT_MS,
+                                .seed = 1};
+
+    assert_non_null(f);
+    for (uint64_t i = 0; i < 40; i++) {
+        struct identity id;
+
+        identity_fake(&id, i);
+        f->peer[i] = id.id;
+    }
+    relay_init(&f->r, &opt, 1000);
+    *state = f;
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+static uint64_t asked(struct fixture *f, uint64_t request, int from, int to)
+{
+    return relay_asked(&f->r, request, &f->peer[from], &f->peer[to], 1000);
+}
+
+static void who_was_called_is_joined_with_who_asked(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t token = asked(f, 1, 0, 1), with = 0;
+
+    assert_true(token != 0);
+    assert_false(relay_came(&f->r, 2, &f->peer[2], token, &with)); /* another */
+    assert_false(relay_came(&f->r, 2, &f->peer[1], token + 2, &with));
+    assert_true(relay_came(&f->r, 2, &f->peer[1], token, &with));
+    assert_int_equal(with, 1);
+    assert_false(relay_came(&f->r, 3, &f->peer[1], token, &with)); /* again */
+    assert_false(relay_next_over(&f->r, 1000 + 10 * WAIT_MS, &with));
+}
+
+static void who_never_comes_is_given_up(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t request = 0, token = asked(f, 7, 0, 1);
+
+    assert_false(relay_next_over(&f->r, 1000 + WAIT_MS, &request));
+    assert_true(relay_next_over(&f->r, 1001 + WAIT_MS, &request));
+    assert_int_equal(request, 7);
+    assert_false(relay_next_over(&f->r, 1001 + WAIT_MS, &request));
+    assert_false(relay_came(&f->r, 8, &f->peer[1], token, &request));
+}
+
+static void one_peer_has_so_many_pipes(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(asked(f, 1, 0, 1) != 0);
+    assert_true(asked(f, 2, 2, 0) != 0);
+    assert_true(asked(f, 3, 0, 3) == 0); /* the asker has two */
+    assert_true(asked(f, 4, 4, 0) == 0); /* the other end has */
+    assert_true(asked(f, 5, 5, 5) == 0); /* oneself */
+    relay_moved(&f->r, 2, 0, true, 1000);
+    assert_true(asked(f, 6, 0, 3) != 0);
+    assert_int_equal(f->r.n_refused, 3);
+}
+
+static void there_are_so_many_pipes_in_all(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t n = 0;
+
+    f->r.opt.pipes_per_peer = 100;
+    while (asked(f, n + 1, (int)n % 20, 20 + (int)n % 20) != 0) {
+        n++;
+        assert_true(n <= RELAY_PIPES_MAX);
+    }
+    assert_int_equal(n, RELAY_PIPES_MAX);
+    assert_false(relay_willing(&f->r));
+    relay_moved(&f->r, 5, 0, true, 1000);
+    assert_true(relay_willing(&f->r));
+}
+
+static void a_spent_budget_closes_all_and_comes_back(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t token = asked(f, 1, 0, 1), request = 0;
+
+    assert_true(relay_came(&f->r, 2, &f->peer[1], token, &request));
+    relay_moved(&f->r, 1, HOUR_MS - 1, false, 1000);
+    assert_false(relay_next_over(&f->r, 1000, &request));
+    relay_moved(&f->r, 1, 100, false, 1000);
+    assert_false(relay_willing(&f->r));
+    assert_true(relay_next_over(&f->r, 1000, &request));
+    assert_int_equal(request, 1);
+    assert_false(relay_next_over(&f->r, 1000, &request));
+    assert_int_equal(f->r.n_bytes, HOUR_MS + 99);
+    /* A sixteenth of an hour later. */
+    assert_false(relay_next_over(&f->r, 1000 + HOUR_MS / 16 - 1, &request));
+    assert_false(relay_willing(&f->r));
+    assert_false(relay_next_over(&f->r, 1000 + HOUR_MS / 16, &request));
+    assert_true(relay_willing(&f->r));
+}
+
+static void no_more_than_an_hour_is_saved_up(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t request;
+
+    assert_false(relay_next_over(&f->r, 1000 + 100ULL * HOUR_MS, &request));
+    assert_int_equal(f->r.tokens, HOUR_MS);
+}
+
+static void a_budget_of_nothing_is_unwilling(void **state)
+{
+    struct fixture *f = *state;
+    struct relay_options opt = {.pipes_per_peer = 2};
+
+    relay_init(&f->r, &opt, 1000);
+    assert_false(relay_willing(&f->r));
+    assert_true(asked(f, 1, 0, 1) == 0);
+}
+
+#define T(name)                                                                \
+    cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(who_was_called_is_joined_with_who_asked),
+        T(who_never_comes_is_given_up),
+        T(one_peer_has_so_many_pipes),
+        T(there_are_so_many_pipes_in_all),
+        T(a_spent_budget_closes_all_and_comes_back),
+        T(no_more_than_an_hour_is_saved_up),
+        T(a_budget_of_nothing_is_unwilling),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
