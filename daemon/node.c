@@ -329,6 +329,23 @@ static void on_get_commit(struct node *n, int peer, const struct get_commit *m)
     }
 }
 
+/* Who can dial whom, and who asks whom to dial. */
+static void on_reach_message(struct node *n,
+                             int peer,
+                             enum message_type type,
+                             const void *m)
+{
+    if (type == MESSAGE_PROBE) {
+        node_on_probe(n, peer, m);
+    } else if (type == MESSAGE_PROBED) {
+        node_on_probed_peer(n, peer, m);
+    } else if (type == MESSAGE_CALL) {
+        members_on_call(&n->members, peer, m, n->now, n->out);
+    } else {
+        members_on_called(&n->members, peer, m, n->now, n->out);
+    }
+}
+
 static void
 on_message(struct node *n, int peer, enum message_type type, const void *m)
 {
@@ -391,16 +408,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         transfer_refused(&n->transfer, peer, m, n->out);
         return;
     case MESSAGE_PROBE:
-        node_on_probe(n, peer, m);
-        return;
     case MESSAGE_PROBED:
-        node_on_probed_peer(n, peer, m);
-        return;
     case MESSAGE_CALL:
-        members_on_call(&n->members, peer, m, n->now, n->out);
-        return;
     case MESSAGE_CALLED:
-        members_on_called(&n->members, peer, m, n->now, n->out);
+        on_reach_message(n, peer, type, m);
         return;
     }
 }
