@@ -14,7 +14,7 @@
 #include "proto/hash.h"
 #include "train/errmsg.h"
 
-#define N      ((uint64_t)3 << 20) /* of the vectors here: 12 pieces of a hash */
+#define N      ((uint64_t)3 << 20) /* of vectors: 12 pieces of a hash */
 #define HANG_S 60                  /* only a test that hangs gets here */
 
 /* A machine on a shell whose core only writes down what it is told. */
