@@ -239,16 +239,16 @@ esac
 
 group build 300 do_build
 group tidy 60 do_tidy
-group unit 240 do_unit
+group unit 400 do_unit
 group fuzz 120 do_fuzz
-group sim 300 do_sim
+group sim 500 do_sim
 group e2e 600 do_e2e
 group interop 300 do_interop
 group netlab 400 do_netlab
-group clang 300 do_clang
+group clang 500 do_clang
 group local 200 do_local
-group asan 600 do_asan
-group tsan 400 do_tsan
+group asan 1200 do_asan
+group tsan 600 do_tsan
 group libfuzzer 400 do_libfuzzer
 
 echo
