@@ -94,40 +94,29 @@ static void add_joiners(struct ballot *b, struct view_body *v)
         struct ballot_joiner *j = &b->joiners[k];
 
         if (ballot_joiner_here(b, j) && j->body.round == v->round &&
-            hash32_eq(&j->body.commit, &v->commit)) {
+            hash32_eq(&j->body.commit, &v->commit) &&
+            !ballot_is_ousted(b, j->public_key, v->round) &&
+            ballot_joiner_fits(b, v, j)) {
             member_add(v, j->public_key, &j->address, v->epoch);
         }
     }
 }
 
-/* Edges that two live members could not use twice. With at most three members
- * no ring avoids an edge: the later joined of the two, then the higher id,
- * leaves. Else the edge is named and rings go around it. */
+/* Edges that two live members could not use twice: rings go around them. */
 static void
-avoid_edges(const struct ballot *b, uint64_t left, struct view_body *v)
+note_edges(const struct ballot *b, uint64_t left, struct view_body *v)
 {
     for (uint32_t i = 0; i < b->n_electors; i++) {
         const struct promise_body *p = &b->promises[i];
         int x, y;
 
-        if (!(left >> i & 1) || !p->has_broken) {
+        if (!(left >> i & 1) || !p->has_broken || v->n_edges == 16) {
             continue;
         }
         x = view_index_key(v, b->elector_keys[i]);
         y = view_index(v, &p->broken);
-        if (x < 0 || y < 0 || x == y) {
-            continue;
-        }
-        if (v->n_members > 3 && v->n_edges < 16) {
+        if (x >= 0 && y >= 0 && x != y) {
             v->edges[v->n_edges++] = (uint16_t)(x | y << 8);
-        } else if (v->n_members <= 3 && v->n_members > 1) {
-            int out = v->members[x].joined > v->members[y].joined   ? x
-                      : v->members[x].joined < v->members[y].joined ? y
-                      : x > y                                       ? x
-                                                                    : y;
-
-            v->members[out] = v->members[--v->n_members];
-            (void)view_sort(v);
         }
     }
 }
@@ -186,7 +175,8 @@ bool ballot_make_value(struct ballot *b, struct view_body *v)
     }
     (void)view_sort(v);
     if (b->mode != VIEW_FOUND) {
-        avoid_edges(b, left, v);
+        note_edges(b, left, v);
+        ballot_prune(b, v);
     }
     mark_fork(b, v);
     return true;

@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "p2p/order.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -271,50 +272,61 @@ void round_disinherited(struct round *r, uint64_t attempt, struct out *out)
 
 /* ---- the plan --------------------------------------------------------- */
 
-static bool edge_is_bad(const struct view_body *v, uint32_t x, uint32_t y)
+/* Which members can exchange data, as far as pulses and the view's list of
+ * broken edges tell. */
+static void graph_of(const struct round *r, struct order_graph *g)
 {
-    for (uint32_t i = 0; i < v->n_edges; i++) {
-        uint32_t a = v->edges[i] & 0xff, b = v->edges[i] >> 8;
+    const struct view_body *v = view_of(r);
 
-        if ((a == x && b == y) || (a == y && b == x)) {
-            return true;
+    order_init(g, v->n_members);
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        for (uint32_t k = i + 1; k < v->n_members; k++) {
+            if (!members_edge(r->members, i, k)) {
+                order_cut(g, i, k);
+            }
         }
     }
-    return false;
+    for (uint32_t e = 0; e < v->n_edges; e++) {
+        order_cut(g, v->edges[e] & 0xff, v->edges[e] >> 8);
+    }
 }
 
-/* Ring order: a permutation named by (run, epoch, round), the first of a few
- * dozen that uses no bad edge; the last one tried if all do. */
+static uint64_t order_seed(const struct round *r)
+{
+    uint64_t words[] = {hash32_u64(&view_of(r)->run), r->epoch, r->round, 3};
+
+    return rng_mix(words, 4);
+}
+
+/* Of those in `mask` who fit into one ring; who does not is another one in the
+ * next round. */
+static uint64_t fitting(const struct round *r, uint64_t mask)
+{
+    static const uint64_t even[VIEW_MEMBERS_MAX];
+    struct order_graph g;
+
+    graph_of(r, &g);
+    return order_largest(&g, mask, even, order_seed(r));
+}
+
+/* Ring order: one that (run, epoch, round) names. */
 static void
 ring_order(const struct round *r, uint64_t mask, struct plan_body *p)
 {
-    const struct view_body *v = view_of(r);
-    uint32_t perm[VIEW_MEMBERS_MAX], at[VIEW_MEMBERS_MAX], n = 0;
+    uint8_t ring[VIEW_MEMBERS_MAX];
+    struct order_graph g;
 
-    for (uint32_t i = 0; i < v->n_members; i++) {
-        if (mask >> i & 1) {
-            at[n++] = i;
-        }
+    graph_of(r, &g);
+    if (!order_ring(&g, mask, order_seed(r), ring)) {
+        p->n_members = 0;
+        return;
     }
-    for (uint64_t attempt = 0; attempt < 64; attempt++) {
-        uint64_t words[] = {hash32_u64(&v->run), r->epoch, r->round, 3,
-                            attempt};
-        bool bad = false;
-
-        rng_perm(perm, n, rng_mix(words, 5));
-        for (uint32_t k = 0; k < n && n > 1; k++) {
-            bad = bad || edge_is_bad(v, at[perm[k]], at[perm[(k + 1) % n]]);
-        }
-        if (!bad) {
-            break;
-        }
-    }
-    p->n_members = n;
-    for (uint32_t k = 0; k < n; k++) {
-        const struct ready_body *c = &r->readies[at[perm[k]]];
+    p->n_members = (uint32_t)__builtin_popcountll(mask);
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        const struct ready_body *c = &r->readies[ring[k]];
 
         p->members[k] = (struct plan_member){
-            .index = (uint8_t)at[perm[k]],
+            .index = ring[k],
             .tokens = c->tokens,
             .first_step = c->first_step,
             .last_step = c->last_step,
@@ -383,7 +395,7 @@ bool round_coordinates(const struct round *r)
 static void make_plan(struct round *r, uint64_t now_ms, struct out *out)
 {
     struct plan msg = {0};
-    uint64_t mask;
+    uint64_t ready = fitting(r, ready_mask(r)), mask;
 
     msg.body.epoch = r->epoch;
     msg.body.view = r->ballot->hash;
@@ -391,13 +403,13 @@ static void make_plan(struct round *r, uint64_t now_ms, struct out *out)
     msg.body.base = r->base;
     msg.body.state = r->state;
     msg.body.tokens_before = r->tokens_before;
-    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids, ready_mask(r),
-                          &msg.body);
-    if (!view_quorum(view_of(r), mask, r->ballot->departed)) {
-        mask = ready_mask(r); /* too few were in it: all begin again */
+    mask =
+        inherit_choose(&r->kept, r->readies, r->ballot->ids, ready, &msg.body);
+    if (!view_quorum(view_of(r), fitting(r, mask), r->ballot->departed)) {
+        mask = ready; /* too few were in it: all begin again */
         msg.body.n_ranges = 0;
     }
-    ring_order(r, mask, &msg.body);
+    ring_order(r, fitting(r, mask), &msg.body);
     inherit_holds(r->readies, &msg.body);
     if (message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
         0) {

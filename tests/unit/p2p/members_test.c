@@ -98,7 +98,7 @@ static void watch(struct fixture *f, int who)
 {
     int r = row(f, who);
 
-    members_watch(&f->m, &r, 1, f->now_ms);
+    members_watch(&f->m, &r, 1, NULL, f->now_ms);
 }
 
 static void expect_lost(struct fixture *f, int who, const char *reason)
@@ -159,7 +159,7 @@ static void a_gap_of_the_own_process_loses_nobody(void **state)
     {
         int rows[] = {row(f, 0), row(f, 1)};
 
-        members_watch(&f->m, rows, 2, f->now_ms);
+        members_watch(&f->m, rows, 2, NULL, f->now_ms);
     }
     members_link_down(&f->m, 2, f->now_ms);
     f->now_ms += 60000;
@@ -358,7 +358,7 @@ static void one_peer_cannot_take_all_links(void **state)
 static void hearsay_does_not_keep_out_who_is_here(void **state)
 {
     struct fixture *f = *state;
-    struct heartbeat beat = {.life = 1, .n_rumours = MESSAGE_PEERS_MAX};
+    struct gossip msg = {.n_peers = MESSAGE_PEERS_MAX};
     uint64_t rng = 9;
 
     assert_true(up(f, 0, 1));
@@ -366,10 +366,10 @@ static void hearsay_does_not_keep_out_who_is_here(void **state)
         for (uint32_t i = 0; i < MESSAGE_PEERS_MAX; i++) {
             uint64_t words[] = {rng_next(&rng)};
 
-            memcpy(beat.rumours[i].id.b, words, sizeof words);
-            beat.rumours[i].address.port = 4000;
+            memcpy(msg.peers[i].id.b, words, sizeof words);
+            msg.peers[i].address.port = 4000;
         }
-        members_beat(&f->m, row(f, 0), &beat, f->now_ms);
+        members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &msg, &f->out);
     }
     assert_int_equal(f->m.n_peers, PEERS_MAX);
     assert_true(up(f, 1, 2));

@@ -1,0 +1,142 @@
+/* members_pulse.c - HEARTBEAT when something changed, PULSE to say that nothing
+ * has.
+ *
+ * A link is worth pulses when one of its ends keeps it; the flag in the pulse
+ * says so, and the other end answers in kind. A pulse is left out (three times
+ * at most) where another byte went out on that link lately. The number in it is
+ * that of the last HEARTBEAT: who missed one asks for it.
+ */
+#include "p2p/members_internal.h"
+
+#define PULSES_SKIPPED_MAX 3
+/* Pulses are not forwarded; whole heartbeats are, at every such beat. */
+#define INDIRECT_BEATS 4
+
+bool members_keeps(const struct member *p)
+{
+    return p->active || p->watched || p->guest;
+}
+
+static struct pulse pulse_for(const struct members *m, const struct member *p)
+{
+    struct pulse out = {.number = m->beat.number};
+
+    out.flags = (uint8_t)((members_keeps(p) ? PULSE_KEEP : 0) |
+                          (p->active ? PULSE_ACTIVE : 0));
+    if (members_keeps(p) && (!p->has_beat || p->behind)) {
+        out.flags |= PULSE_ASK;
+    }
+    if (p->watched) {
+        out.view = members_view_word(m);
+        out.hears = m->hears;
+    }
+    return out;
+}
+
+static void
+pulse_send(struct members *m, struct members_link *l, struct out *out)
+{
+    struct pulse p = pulse_for(m, &m->peers[l->peer]);
+
+    if (members_send_link(m, out, l, MESSAGE_PULSE, &p)) {
+        l->skipped = 0;
+    }
+}
+
+/* The whole heartbeat to who has not got it yet. */
+static void greet(struct members *m, struct members_link *l, struct out *out)
+{
+    if (members_send_link(m, out, l, MESSAGE_HEARTBEAT, &m->beat)) {
+        m->peers[l->peer].greet = false;
+    }
+}
+
+/* Members that we cannot link hear of us over others. */
+static void greet_indirect(struct members *m, struct out *out)
+{
+    for (uint32_t i = 0; i < m->n_watch; i++) {
+        int row = m->watch[i];
+
+        if (row != MEMBERS_NONE && m->peers[row].n_links == 0 &&
+            members_via(m, row) != MEMBERS_NONE) {
+            (void)members_send(m, out, row, MESSAGE_HEARTBEAT, &m->beat);
+        }
+    }
+}
+
+void members_pulse_tick(struct members *m, uint64_t *due, struct out *out)
+{
+    bool due_now = m->now_ms >= m->beat_at_ms;
+    bool full = m->now_ms >= m->full_at_ms;
+
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        struct members_link *l = &m->links[i];
+        struct member *p = &m->peers[l->peer];
+        bool kept;
+
+        if (!l->used || l->closing) {
+            continue;
+        }
+        kept = members_keeps(p) || p->kept;
+        if (p->greet || (full && kept)) {
+            greet(m, l, out);
+        }
+        if (p->nudge || (due_now && kept &&
+                         (m->now_ms - l->sent_ms >= m->opt.heartbeat_ms / 2 ||
+                          l->skipped++ >= PULSES_SKIPPED_MAX))) {
+            pulse_send(m, l, out);
+        }
+    }
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        m->peers[m->links[i].peer].nudge = false;
+    }
+    if (full) {
+        m->full_at_ms = m->now_ms + (uint64_t)m->opt.heartbeat_ms * FULL_BEATS;
+    }
+    if (full || (due_now && ++m->n_beats % INDIRECT_BEATS == 0)) {
+        greet_indirect(m, out);
+    }
+    if (due_now) {
+        m->beat_at_ms = m->now_ms + m->opt.heartbeat_ms;
+    }
+    *due = m->beat_at_ms < *due ? m->beat_at_ms : *due;
+}
+
+void members_beat(struct members *m,
+                  int peer,
+                  const struct heartbeat *beat,
+                  uint64_t now_ms)
+{
+    struct member *p = &m->peers[peer];
+
+    m->now_ms = now_ms > m->now_ms ? now_ms : m->now_ms;
+    p->beat = *beat;
+    p->has_beat = true;
+    p->behind = false;
+    p->life = beat->life;
+    p->info.round = beat->round;
+    p->info.step = beat->inner_step;
+    p->info.tokens_per_s = beat->tokens_per_s;
+}
+
+void members_on_pulse(struct members *m,
+                      int peer,
+                      const struct pulse *msg,
+                      struct out *out)
+{
+    struct member *p = &m->peers[peer];
+    bool news = p->hears != msg->hears || p->hears_view != msg->view;
+
+    p->kept = (msg->flags & PULSE_KEEP) != 0;
+    p->hears = msg->hears;
+    p->hears_view = msg->view;
+    p->greet = p->greet || (msg->flags & PULSE_ASK) != 0;
+    if (p->has_beat && p->beat.number != msg->number && !p->behind) {
+        p->behind = p->nudge = true; /* one was lost: ask */
+        news = true;
+    }
+    members_active_agree(m, peer, (msg->flags & PULSE_ACTIVE) != 0, out);
+    if (news || p->greet) {
+        m->due_ms = 0;
+    }
+}
