@@ -184,6 +184,8 @@ struct members {
     uint64_t forward_number;
 
     uint32_t n_active, n_seeking, sweep;
+    uint32_t more_shuffles; /* that may teach nothing before we are content */
+    bool shuffled;          /* with the first neighbour */
     int active[MEMBERS_ACTIVE_MAX]; /* rows; MEMBERS_NONE: free slot */
     uint32_t n_rumours;             /* used rows of `rumours`, at most */
     int64_t gossip_bytes;           /* budget left */

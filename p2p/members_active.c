@@ -12,14 +12,21 @@
  * Every PROBE_BEATS a random row is dialled and some rows exchanged with it.
  * Half of the time it is one that is thought dead: that finds the other half of
  * a swarm that was cut. One that is thought alive and cannot be reached is
- * doubted: so rows whose neighbours died with them do not stay for ever.
+ * doubted: so rows whose neighbours died with them do not stay for ever. Now
+ * and then the target becomes a neighbour in the place of another, at once
+ * where it was thought dead: or two swarms with all the neighbours that they
+ * want would know of each other and stay two.
  */
 #include "p2p/members_internal.h"
 
+#include "proto/base/bytes.h"
 #include "proto/base/rng.h"
 
 /* Neighbours above the minimum that are accepted while not yet founding. */
-#define ROOM 3
+#define ROOM          3
+#define SWAP_ONE_IN   4 /* probes that make their target a neighbour */
+#define SHUFFLE_ROWS  8 /* of rows drawn at random */
+#define SHUFFLES_VAIN 3 /* that teach nothing, before a newcomer is content */
 
 static uint32_t most(const struct members *m)
 {
@@ -59,12 +66,15 @@ static bool add(struct members *m, int peer)
     if (slot < 0) {
         return false;
     }
+    members_keep_begins(m, p);
     m->active[slot] = peer;
     m->n_active++;
-    m->due_ms = 0;
-    p->active = p->nudge = true;
+    p->active = true;
     p->active_ms = m->now_ms;
     members_rumour_slot(m, slot);
+    if (!m->shuffled) {
+        m->probe_at_ms = m->now_ms; /* whom else is there? */
+    }
     return true;
 }
 
@@ -110,13 +120,17 @@ static void drop_one(struct members *m, struct out *out)
     }
 }
 
-static void ask(struct members *m, int peer, struct out *out)
+static void ask(struct members *m, int peer, bool urgent, struct out *out)
 {
     struct member *p = &m->peers[peer];
 
     p->asked = true;
     p->ask_at_ms = m->now_ms + (uint64_t)m->opt.heartbeat_ms * ASK_BEATS;
-    say(m, peer, m->n_active == 0 ? NEIGHBOUR_ASK_URGENT : NEIGHBOUR_ASK, out);
+    if (urgent && m->n_active >= most(m) && m->n_active > 0) {
+        drop_one(m, out); /* room for its answer */
+    }
+    say(m, peer,
+        urgent || m->n_active == 0 ? NEIGHBOUR_ASK_URGENT : NEIGHBOUR_ASK, out);
 }
 
 void members_on_neighbour(struct members *m,
@@ -213,7 +227,7 @@ static void seek(struct members *m, uint64_t *due, struct out *out)
         }
         n++;
         if (m->peers[i].n_links > 0) {
-            ask(m, i, out);
+            ask(m, i, false, out);
         } else if (members_dial_row(m, i, out)) {
             m->peers[i].sought = true;
             m->n_seeking++;
@@ -235,29 +249,97 @@ static bool is_told(const struct members *m, int i)
            p->address.port != 0;
 }
 
-static void shuffle(struct members *m, int peer, bool reply, struct out *out)
+static uint32_t part_of(const struct peer_id *id)
+{
+    return id->b[0] >> 2;
+}
+
+static void digest_of(const struct members *m, struct shuffle *msg)
+{
+    msg->n_digest = MESSAGE_DIGEST;
+    msg->digest[part_of(&m->opt.self)] = get_u16(m->opt.self.b + 2);
+    for (uint32_t i = 0; i < m->n_peers; i++) {
+        const struct member *p = &m->peers[i];
+
+        if (p->used && p->confirmed && p->state <= PEER_SUSPECT) {
+            msg->digest[part_of(&p->id)] ^= get_u16(p->id.b + 2);
+        }
+    }
+}
+
+/* A part in which the tables differ, from a random one on; MESSAGE_DIGEST:
+ * none, or the other one is not known. */
+static uint32_t differs(struct members *m,
+                        const struct shuffle *ours,
+                        const struct shuffle *theirs)
+{
+    uint32_t from = (uint32_t)rng_below(&m->rng, MESSAGE_DIGEST);
+
+    for (uint32_t k = 0; theirs != NULL && k < theirs->n_digest; k++) {
+        uint32_t i = (from + k) % MESSAGE_DIGEST;
+
+        if (i < theirs->n_digest && ours->digest[i] != theirs->digest[i]) {
+            return i;
+        }
+    }
+    return MESSAGE_DIGEST;
+}
+
+static void add_part(struct members *m, uint32_t part, struct shuffle *msg)
+{
+    uint32_t from = (uint32_t)rng_below(&m->rng, m->n_peers);
+
+    for (uint32_t k = 0; k < m->n_peers && msg->n_peers < MESSAGE_PEERS_MAX;
+         k++) {
+        int i = (int)((from + k) % m->n_peers);
+
+        if (part_of(&m->peers[i].id) == part && is_told(m, i)) {
+            msg->peers[msg->n_peers++] = members_info(m, i);
+        }
+    }
+}
+
+static void add_random(struct members *m, int except, struct shuffle *msg)
+{
+    for (int k = 0; k < SHUFFLE_ROWS && msg->n_peers < SHUFFLE_ROWS; k++) {
+        int i = members_random(m, is_told);
+        bool twice = i == MEMBERS_NONE || i == except;
+
+        for (uint32_t j = 0; j < msg->n_peers && !twice; j++) {
+            twice = id_eq(&msg->peers[j].id, &m->peers[i].id);
+        }
+        if (!twice) {
+            msg->peers[msg->n_peers++] = members_info(m, i);
+        }
+    }
+}
+
+/* Rows of a part in which `theirs` differs; where it does not, or is not known,
+ * random ones. False: our table is theirs. */
+static bool shuffle(struct members *m,
+                    int peer,
+                    bool reply,
+                    const struct shuffle *theirs,
+                    struct out *out)
 {
     struct members_link *l = members_link_of_peer(m, peer);
     struct shuffle msg = {.reply = reply};
+    uint32_t part;
 
-    if (l == NULL) {
-        return;
+    digest_of(m, &msg);
+    part = differs(m, &msg, theirs);
+    if (l == NULL || (theirs != NULL && !reply && part == MESSAGE_DIGEST)) {
+        return false;
     }
     if (m->self.address.port != 0) {
         msg.peers[msg.n_peers++] = m->self;
     }
-    for (int k = 0; k < MESSAGE_PEERS_MAX; k++) {
-        int i = members_random(m, is_told);
-        bool twice = i == MEMBERS_NONE || i == peer;
-
-        for (uint32_t j = 0; j < msg.n_peers && !twice; j++) {
-            twice = id_eq(&msg.peers[j].id, &m->peers[i].id);
-        }
-        if (!twice && msg.n_peers < MESSAGE_PEERS_MAX) {
-            msg.peers[msg.n_peers++] = members_info(m, i);
-        }
+    if (part < MESSAGE_DIGEST) {
+        add_part(m, part, &msg);
+    } else {
+        add_random(m, peer, &msg);
     }
-    (void)members_send_link(m, out, l, MESSAGE_SHUFFLE, &msg);
+    return members_send_link(m, out, l, MESSAGE_SHUFFLE, &msg);
 }
 
 void members_on_shuffle(struct members *m,
@@ -265,11 +347,21 @@ void members_on_shuffle(struct members *m,
                         const struct shuffle *msg,
                         struct out *out)
 {
+    uint32_t before = m->n_alive;
+
     if (!msg->reply) {
-        shuffle(m, peer, true, out);
+        (void)shuffle(m, peer, true, msg, out);
     }
     for (uint32_t i = 0; i < msg->n_peers; i++) {
         members_rumour(m, &msg->peers[i], PEER_ALIVE, true, peer, out);
+    }
+    /* A newcomer, or one that missed something, goes on part by part. In a
+     * swarm that is larger than the table all tables differ. */
+    if (msg->reply && m->n_peers < PEERS_MAX - PEERS_MAX / 16 &&
+        (m->n_alive > before || m->more_shuffles > 0)) {
+        m->more_shuffles =
+            m->n_alive > before ? SHUFFLES_VAIN : m->more_shuffles - 1;
+        (void)shuffle(m, peer, false, msg, out);
     }
 }
 
@@ -287,6 +379,17 @@ static bool is_cut_off(const struct members *m, int i)
 
     return p->used && p->state == PEER_DEAD && p->n_links == 0 && !p->dialing &&
            p->address.port != 0 && m->now_ms >= p->dial_at_ms;
+}
+
+/* A newcomer asks its first neighbour. */
+static void first_shuffle(struct members *m, struct out *out)
+{
+    for (int k = 0; k < MEMBERS_ACTIVE_MAX && !m->shuffled; k++) {
+        if (m->active[k] != MEMBERS_NONE) {
+            m->more_shuffles = SHUFFLES_VAIN;
+            m->shuffled = shuffle(m, m->active[k], false, NULL, out);
+        }
+    }
 }
 
 static void probe(struct members *m, struct out *out)
@@ -312,15 +415,20 @@ static void linked(struct members *m, int peer, struct out *out)
 {
     struct member *p = &m->peers[peer];
 
+    if (p->probed && !p->active && m->n_active >= MEMBERS_ACTIVE_MIN &&
+        (p->state == PEER_DEAD || rng_below(&m->rng, SWAP_ONE_IN) == 0)) {
+        ask(m, peer, true, out);
+    }
     if (p->probed) {
         p->probed = false;
-        shuffle(m, peer, false, out);
+        m->more_shuffles = SHUFFLES_VAIN;
+        (void)shuffle(m, peer, false, NULL, out);
     }
     if (p->sought) {
         p->sought = false;
         m->n_seeking--;
         if (!p->active && m->n_active < least(m)) {
-            ask(m, peer, out);
+            ask(m, peer, false, out);
         }
     }
     if (p->state != PEER_ALIVE) {
@@ -391,6 +499,7 @@ void members_active_tick(struct members *m, uint64_t *due, struct out *out)
         }
     }
     if (m->now_ms >= m->probe_at_ms) {
+        first_shuffle(m, out);
         probe(m, out);
     }
     *due = m->probe_at_ms < *due ? m->probe_at_ms : *due;

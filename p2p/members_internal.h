@@ -74,6 +74,10 @@ struct members_link *members_link_of_peer(struct members *m, int peer);
 /* Whether a link to it is worth pulses, for our part. */
 bool members_keeps(const struct member *p);
 
+/* Pulses will be wanted on its links from now on: that there were none proves
+ * nothing. Before the flag that says why is set. */
+void members_keep_begins(struct members *m, struct member *p);
+
 /* Not closing yet when `out` is full: tried again. */
 void members_hang_up(struct members_link *l, struct out *out);
 

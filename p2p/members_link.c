@@ -59,6 +59,20 @@ void members_hang_up(struct members_link *l, struct out *out)
     }
 }
 
+void members_keep_begins(struct members *m, struct member *p)
+{
+    if (!members_keeps(p)) {
+        p->heard_ms = m->now_ms;
+        for (uint32_t i = 0; i < m->n_links_used; i++) {
+            if (m->links[i].used && &m->peers[m->links[i].peer] == p) {
+                m->links[i].heard_ms = m->now_ms;
+            }
+        }
+    }
+    p->nudge = true;
+    m->due_ms = 0;
+}
+
 void members_hang_up_all(struct members *m, int peer, struct out *out)
 {
     struct members_link *l;

@@ -295,8 +295,7 @@ void members_guest(struct members *m, int peer, bool guest)
 
     if (p->guest != guest) {
         m->n_wanted += guest ? 1 : UINT32_MAX;
+        members_keep_begins(m, p);
         p->guest = guest;
-        p->nudge = true;
-        m->due_ms = 0;
     }
 }

@@ -101,8 +101,8 @@ static void watch_begin(struct members *m, struct member *p, uint64_t now_ms)
 {
     uint64_t due = members_dial_turn(m, &p->id, now_ms);
 
+    members_keep_begins(m, p);
     p->watched = true;
-    p->nudge = true;
     if (p->n_links == 0 && !p->lost) {
         p->down_ms = now_ms;
         p->dial_rc = 0;

@@ -82,6 +82,7 @@ SCHEMA(neighbour);
 
 static const struct msg_field shuffle_fields[] = {
     MSG_FIELD_BOOL(struct shuffle, reply),
+    MSG_ARRAY_U16(struct shuffle, digest, n_digest),
     MSG_ARRAY_STRUCT(struct shuffle, peers, n_peers, peer_info_schema),
 };
 SCHEMA(shuffle);

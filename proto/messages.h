@@ -58,7 +58,8 @@ enum message_type {
 #undef X
 };
 
-#define MESSAGE_PEERS_MAX    8
+#define MESSAGE_PEERS_MAX    16
+#define MESSAGE_DIGEST       64 /* parts of a table of peers */
 #define MESSAGE_RUMOURS_MAX  32
 #define MESSAGE_FORWARD_MAX  (24 << 10) /* a COMMIT is 21 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
@@ -150,8 +151,13 @@ struct neighbour {
     uint8_t kind;
 };
 
+/* Some rows of a table, and a digest of all: part i is the exclusive or of
+ * bytes 2 and 3 of the ids that begin with the six bits i, of all peers thought
+ * alive, the sender too. */
 struct shuffle {
     bool reply;
+    uint32_t n_digest;
+    uint16_t digest[MESSAGE_DIGEST];
     uint32_t n_peers;
     struct peer_info peers[MESSAGE_PEERS_MAX];
 };

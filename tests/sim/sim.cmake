@@ -8,6 +8,8 @@ add_library(loco_simulator STATIC
   sim/local_buffer.c
   sim/local_state.c
   sim/local_train.c
+  sim/membership.c
+  sim/membership_faults.c
   sim/scenarios.c
   sim/sim.c
   sim/world.c

@@ -7,6 +7,7 @@
 
 #include "proto/base/err.h"
 #include "proto/sign.h"
+#include "tests/sim/membership.h"
 #include "tests/sim/sim.h"
 
 struct args {
@@ -178,6 +179,11 @@ int main(int argc, char **argv)
     struct args a;
     int rc = 0;
 
+    if (argc > 1 && (strcmp(argv[1], "membership") == 0 ||
+                     strcmp(argv[1], "partition") == 0)) {
+        return sign_start() != 0 ? LOCO_EXIT_FAILURE
+                                 : membership_main(argc - 1, argv + 1);
+    }
     if (parse(argc, argv, &a) != 0) {
         return usage();
     }
