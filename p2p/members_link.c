@@ -350,15 +350,20 @@ static bool shared_send(struct shared *s, int peer)
     struct members_link *l =
         peer == MEMBERS_NONE ? NULL : members_link_of_peer(s->m, peer);
 
-    if (l == NULL && members_via(s->m, peer) == MEMBERS_NONE) {
+    bool indirect = peer != MEMBERS_NONE &&
+                    (l == NULL || s->m->peers[peer].suspected) &&
+                    members_via(s->m, peer) != MEMBERS_NONE;
+
+    if ((l == NULL && !indirect) || !shared_encode(s)) {
         return false;
     }
-    if (!shared_encode(s)) {
-        return false;
+    /* A link that is silent may still carry it, or may not: both ways. */
+    if (indirect) {
+        indirect = members_forward(s->m, s->out, peer, (uint16_t)s->type,
+                                   s->out->bytes + s->at, s->len);
     }
     if (l == NULL) {
-        return members_forward(s->m, s->out, peer, (uint16_t)s->type,
-                               s->out->bytes + s->at, s->len);
+        return indirect;
     }
     if (!out_send_again(s->out, l->link, (uint16_t)s->type, s->at, s->len)) {
         return false;

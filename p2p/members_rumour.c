@@ -14,8 +14,10 @@
  * suspicion and nothing after it take it for true after a while and are silent
  * about it.
  *
- * Budget: GOSSIP_BYTES_PER_S on all links together, what is bad news first.
- * What has no room waits; of a queue that is full the oldest news of life go.
+ * Budget: GOSSIP_BYTES_PER_S on all links together. Bad news and contradictions
+ * go first, and into debt if they must: a late contradiction is a false death.
+ * What has no room waits. News of others' life that waited long are given up,
+ * as are the oldest of them when the queue is full: shuffles make up for it.
  */
 #include "p2p/members_internal.h"
 
@@ -135,12 +137,18 @@ void members_announce(struct members *m)
 /* Bad news and one's own word before news of others' life. */
 static void fill(struct members *m, int slot, bool bad, struct gossip *g)
 {
+    uint64_t young_ms = (uint64_t)m->opt.heartbeat_ms * YOUNG_BEATS;
+
     for (uint32_t i = 0; i < m->n_rumours; i++) {
         struct members_rumour *r = &m->rumours[i];
         bool first = r->state != PEER_ALIVE ||
                      id_eq(&r->info.id, &m->opt.self) || !r->full;
 
         if (!r->used || !(r->mask & BIT(slot)) || first != bad) {
+            continue;
+        }
+        if (!first && m->now_ms - r->at_ms > young_ms) {
+            r->mask = 0; /* shuffles will tell */
             continue;
         }
         if (r->full && r->state == PEER_ALIVE) {
@@ -161,31 +169,32 @@ static void fill(struct members *m, int slot, bool bad, struct gossip *g)
     }
 }
 
-static bool spend(struct members *m, const struct gossip *g)
+static void spend(struct members *m, const struct gossip *g)
 {
     m->gossip_bytes -= FRAME_COST_BYTES + 3 + 42 * (int64_t)g->n_rumours +
                        90 * (int64_t)g->n_peers;
-    return m->gossip_bytes > 0;
 }
 
 static void flush(struct members *m, struct out *out)
 {
-    bool more = false, rich = m->gossip_bytes > 0;
+    bool more = false;
 
-    for (int k = 0; k < MEMBERS_ACTIVE_MAX && rich; k++) {
+    for (int k = 0; k < MEMBERS_ACTIVE_MAX; k++) {
         struct gossip g = {0};
         struct members_link *l = m->active[k] == MEMBERS_NONE
                                      ? NULL
                                      : members_link_of_peer(m, m->active[k]);
 
-        if (l == NULL) {
+        if (l == NULL || m->gossip_bytes < -GOSSIP_BURST_BYTES) {
             continue;
         }
         fill(m, k, true, &g);
-        fill(m, k, false, &g);
+        if (m->gossip_bytes > 0) {
+            fill(m, k, false, &g);
+        }
         if (g.n_rumours + g.n_peers > 0) {
             (void)members_send_link(m, out, l, MESSAGE_GOSSIP, &g);
-            rich = spend(m, &g);
+            spend(m, &g);
         }
     }
     for (uint32_t i = 0; i < m->n_rumours && !more; i++) {
@@ -210,7 +219,7 @@ void members_tell_of(struct members *m, int peer, int about, struct out *out)
         .state =
             m->peers[about].state == PEER_ALIVE ? PEER_ALIVE : PEER_SUSPECT};
     if (l != NULL && out != NULL && m->gossip_bytes > 0) {
-        (void)spend(m, &g);
+        spend(m, &g);
         (void)members_send_link(m, out, l, MESSAGE_GOSSIP, &g);
     }
 }
@@ -235,7 +244,7 @@ about_self(struct members *m, uint32_t incarnation, enum peer_state state)
         (state != PEER_ALIVE && incarnation == m->self.incarnation)) {
         m->self.incarnation = incarnation + 1;
         m->counts.refuted++;
-        members_announce(m);
+        enqueue(m, &m->self, PEER_ALIVE, false, MEMBERS_NONE);
     }
 }
 
@@ -256,24 +265,37 @@ static bool is_heard(const struct members *m, int row)
            m->now_ms - m->peers[row].heard_ms <= m->opt.suspect_ms;
 }
 
-/* It is known already, or outdone. */
+/* A row for whom a rumour tells the address of. */
+static int take_row(struct members *m, const struct peer_info *info)
+{
+    struct address a = {.port = info->address.port};
+
+    memcpy(a.ip, info->address.ip, sizeof a.ip);
+    return a.port == 0 ? MEMBERS_NONE
+                       : members_learn(m, &info->id, &a, m->now_ms);
+}
+
+/* It is known already, or outdone. `was`: the state that is known. */
 static void stale(struct members *m,
                   int row,
                   const struct peer_info *info,
-                  enum peer_state state,
-                  bool full,
+                  enum peer_state was,
                   int from,
                   struct out *out)
 {
-    const struct member *p = row == MEMBERS_NONE ? NULL : &m->peers[row];
-
-    if (p == NULL) {
+    if (row == MEMBERS_NONE || !m->peers[row].confirmed) {
+        /* Only rumours without its address came by before. */
+        row = was >= PEER_DEAD ? MEMBERS_NONE : take_row(m, info);
+        if (row != MEMBERS_NONE) {
+            members_confirm(m, row);
+            members_state(m, row, was, info->incarnation);
+            take_info(m, row, info);
+        }
         return;
     }
-    if (state == PEER_ALIVE && p->state >= PEER_DEAD && from != MEMBERS_NONE) {
+    if (m->peers[row].state >= PEER_DEAD && from != MEMBERS_NONE) {
         members_tell_of(m, from, row, out); /* let it contradict */
-    } else if (state == PEER_ALIVE && full &&
-               info->incarnation == p->info.incarnation) {
+    } else if (info->incarnation == m->peers[row].info.incarnation) {
         take_info(m, row, info);
     }
 }
@@ -308,7 +330,6 @@ void members_rumour(struct members *m,
                     int from,
                     struct out *out)
 {
-    struct address a = {.port = info->address.port};
     int row = members_find(m, &info->id);
     enum peer_state was;
     uint32_t inc;
@@ -317,14 +338,17 @@ void members_rumour(struct members *m,
         about_self(m, info->incarnation, state);
         return;
     }
-    memcpy(a.ip, info->address.ip, sizeof a.ip);
     if (known(m, row, &info->id, &inc, &was) &&
         !outdoes(info->incarnation, state, inc, was)) {
-        stale(m, row, info, state, full, from, out);
+        if (state == PEER_ALIVE && full) {
+            stale(m, row, info, was, from, out);
+        }
         return;
     }
-    if (state == PEER_ALIVE && full && a.port != 0) {
-        row = members_learn(m, &info->id, &a, m->now_ms);
+    if (state == PEER_ALIVE && full) {
+        int taken = take_row(m, info);
+
+        row = taken == MEMBERS_NONE ? row : taken;
     }
     if (row != MEMBERS_NONE) {
         bool contradicts =

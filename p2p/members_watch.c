@@ -86,7 +86,8 @@ bool members_edge(const struct members *m, uint32_t i, uint32_t k)
         int row = ri == MEMBERS_NONE ? rk : ri;
 
         return row == MEMBERS_NONE ||
-               (members_linked(m, row) && !m->peers[row].indirect);
+               (members_linked(m, row) && heard(m, row) &&
+                !m->peers[row].indirect);
     }
     /* Of whom nothing is known the best is believed. */
     return !(m->peers[ri].hears_view == word &&
@@ -103,7 +104,8 @@ static void watch_begin(struct members *m, struct member *p, uint64_t now_ms)
 
     members_keep_begins(m, p);
     p->watched = true;
-    if (p->n_links == 0 && !p->lost) {
+    p->lost = false; /* others have taken it in: they hear it, perhaps */
+    if (p->n_links == 0) {
         p->down_ms = now_ms;
         p->dial_rc = 0;
         p->dial_at_ms = due < p->dial_at_ms ? due : p->dial_at_ms;
@@ -125,9 +127,13 @@ void members_watch(struct members *m,
     }
     for (uint32_t i = 0; i < m->n_watch; i++) {
         if (m->watch[i] != MEMBERS_NONE) {
-            m->peers[m->watch[i]].watched = false;
-            m->peers[m->watch[i]].indirect = false;
-            m->peers[m->watch[i]].nudge = true;
+            struct member *p = &m->peers[m->watch[i]];
+
+            /* Nobody can vouch for it before others are in the new view. */
+            p->down_ms = p->indirect ? now_ms : p->down_ms;
+            p->dial_rc = p->indirect ? 0 : p->dial_rc;
+            p->watched = p->indirect = false;
+            p->nudge = true;
         }
     }
     for (uint32_t k = 0; k < n; k++) {
@@ -229,8 +235,14 @@ void members_watch_tick(struct members *m, uint64_t *due, struct out *out)
     for (uint32_t i = 0; i < m->n_watch; i++) {
         int row = m->watch[i];
 
-        if (row != MEMBERS_NONE && m->peers[row].watched &&
-            !m->peers[row].lost) {
+        if (row == MEMBERS_NONE || !m->peers[row].watched) {
+            continue;
+        }
+        if (m->peers[row].lost && members_vouched(m, row)) {
+            m->peers[row].lost = false; /* it is back, for others */
+            m->peers[row].indirect = true;
+        }
+        if (!m->peers[row].lost) {
             detect(m, row, due, out);
         }
     }

@@ -58,7 +58,7 @@ enum message_type {
 #undef X
 };
 
-#define MESSAGE_PEERS_MAX    16
+#define MESSAGE_PEERS_MAX    24
 #define MESSAGE_DIGEST       64 /* parts of a table of peers */
 #define MESSAGE_RUMOURS_MAX  32
 #define MESSAGE_FORWARD_MAX  (24 << 10) /* a COMMIT is 21 KB */

@@ -46,6 +46,7 @@ struct membership_result {
     uint64_t false_alarms;         /* live peers declared dead, or lost */
     double peer_days;              /* in which they happened */
     uint64_t noticed_ms, whole_ms; /* partition: after the heal */
+    double by_type[32];
     double cpu_s;
     uint64_t rss_bytes;
 };

@@ -45,6 +45,11 @@ static void false_alarm(struct crowd *s, uint32_t by, uint32_t q)
         world_now(s->world) - s->peers[q].back_ms > 5000 &&
         world_now(s->world) - s->peers[by].back_ms > 5000) {
         s->r->false_alarms++;
+        if (getenv("DBG")) {
+            int row = members_find(&s->peers[by].members, id_of(s, q));
+            const struct member *p = &s->peers[by].members.peers[row];
+            fprintf(stderr, "FALSE at %lu by %u of %u: watched %d active %d links %u silent %lu rc %d probed %d inc %u own %u statems %lu\n", world_now(s->world), by, q, p->watched, p->active, p->n_links, world_now(s->world)-p->heard_ms, p->dial_rc, p->probed, p->info.incarnation, s->peers[q].members.self.incarnation, world_now(s->world)-p->state_ms);
+        }
         if (s->opt.loss_per_million == 0) {
             crowd_fail(s, "peer %u says that %u is dead, which lives", by, q);
         }
@@ -130,6 +135,11 @@ static void close_fault(void *data, uint64_t slot)
     for (uint32_t q = 0; q < s->n; q++) {
         if ((s->peers[q].open >> slot & 1) != 0 && healthy(s, q)) {
             s->r->unknown++;
+            if (getenv("DBG")) {
+                int row = members_find(&s->peers[q].members, id_of(s, s->faults[s->slots[slot]].peer));
+                const struct member *p = &s->peers[q].members.peers[row];
+                fprintf(stderr, "UNKNOWN at %lu: %u of %u freeze %d row %d state %d inc %u nact %u back %lu links %u\n", world_now(s->world), q, s->faults[s->slots[slot]].peer, s->faults[s->slots[slot]].freeze, row, row<0?0:p->state, row<0?0:p->info.incarnation, s->peers[q].members.n_active, s->peers[q].back_ms, row<0?0:p->n_links);
+            }
             note_delay(s, OPEN_MS);
         }
         s->peers[q].open &= ~(1ULL << slot);
@@ -202,6 +212,7 @@ static void idle_begins(void *data, uint64_t arg)
     (void)arg;
     for (uint32_t q = 0; q < s->n; q++) {
         s->peers[q].mark_bytes = s->peers[q].bytes;
+        memset(s->peers[q].bytes_of, 0, sizeof s->peers[q].bytes_of);
     }
 }
 
@@ -216,6 +227,10 @@ static void idle_ends(void *data, uint64_t arg)
         double rate = (double)(p->bytes - p->mark_bytes) * 1000 / IDLE_MS;
 
         r->idle_bytes_per_s += rate / s->n;
+        for (int k = 0; k < 32; k++) {
+            r->by_type[k] +=
+                (double)p->bytes_of[k] * 1000 / IDLE_MS / s->n;
+        }
         r->idle_bytes_per_s_max =
             rate > r->idle_bytes_per_s_max ? rate : r->idle_bytes_per_s_max;
         r->links += (double)p->members.n_linked / s->n;
@@ -270,14 +285,13 @@ static bool all_known(const struct crowd *s, uint32_t *who, uint32_t *knows)
 {
     uint32_t want = n_healthy(s) - 1;
 
-    want = want < PEERS_MAX - PEERS_MAX / 8 ? want : PEERS_MAX / 2;
     for (uint32_t q = 0; q < s->n; q++) {
+        uint32_t n = members_n_alive(&s->peers[q].members);
+
         if (healthy(s, q) &&
-            (want < PEERS_MAX / 2 || s->n <= PEERS_MAX
-                 ? members_n_alive(&s->peers[q].members) != want
-                 : members_n_alive(&s->peers[q].members) < want)) {
+            (s->n <= PEERS_MAX ? n != want : n < PEERS_MAX / 2)) {
             *who = q;
-            *knows = members_n_alive(&s->peers[q].members);
+            *knows = n;
             return false;
         }
     }
