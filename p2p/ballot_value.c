@@ -10,6 +10,10 @@
 #include <assert.h>
 #include <string.h>
 
+/* Broken edges go over into the next view, but into every such one not: they
+ * may have healed. */
+#define EDGES_KEPT 4
+
 /* The fate of the round in flight, from the closing statements of those who
  * are left (`left`: electors); the rule is in ballot.h. */
 static void
@@ -102,21 +106,48 @@ static void add_joiners(struct ballot *b, struct view_body *v)
     }
 }
 
-/* Edges that two live members could not use twice: rings go around them. */
+static void
+edge_add(struct view_body *v, const struct peer_id *a, const struct peer_id *b)
+{
+    int x = view_index(v, a), y = view_index(v, b);
+
+    for (uint32_t e = 0; e < v->n_edges; e++) {
+        if (v->edges[e] == (x | y << 8) || v->edges[e] == (y | x << 8)) {
+            return;
+        }
+    }
+    if (x >= 0 && y >= 0 && x != y && v->n_edges < 16) {
+        v->edges[v->n_edges++] = (uint16_t)(x | y << 8);
+    }
+}
+
+/* Edges of which rings go around: those that failed a live member twice, and
+ * where a ring stood still: what was given out to a member to which nothing
+ * came for a while is stuck in between. */
 static void
 note_edges(const struct ballot *b, uint64_t left, struct view_body *v)
 {
-    for (uint32_t i = 0; i < b->n_electors; i++) {
-        const struct promise_body *p = &b->promises[i];
-        int x, y;
+    const struct view_body *old = &b->cert.body;
 
-        if (!(left >> i & 1) || !p->has_broken || v->n_edges == 16) {
+    for (uint32_t e = 0; e < old->n_edges && v->epoch % EDGES_KEPT != 0; e++) {
+        edge_add(v, &b->ids[old->edges[e] & 0xff], &b->ids[old->edges[e] >> 8]);
+    }
+    for (uint32_t i = 0; i < b->n_electors; i++) {
+        const struct promise_body *p = &b->promises[i], *q;
+
+        if (!(left >> i & 1)) {
             continue;
         }
-        x = view_index_key(v, b->elector_keys[i]);
-        y = view_index(v, &p->broken);
-        if (x >= 0 && y >= 0 && x != y) {
-            v->edges[v->n_edges++] = (uint16_t)(x | y << 8);
+        if (p->has_broken) {
+            edge_add(v, &b->ids[i], &p->broken);
+        }
+        if (!p->in_ring || p->ring_next >= b->n_electors ||
+            !(left >> p->ring_next & 1)) {
+            continue;
+        }
+        q = &b->promises[p->ring_next];
+        if (q->in_ring && q->ring_quiet && p->ring_sent > q->ring_got) {
+            edge_add(v, &b->ids[i], &b->ids[p->ring_next]);
         }
     }
 }

@@ -93,7 +93,8 @@ struct member {
     struct peer_info info;  /* as last heard; address and id not kept */
     uint64_t life;          /* 0: no HELLO yet */
     uint32_t n_links;
-    uint64_t heard_ms; /* last sign of life */
+    uint64_t heard_ms; /* last sign of life, or since when one is due */
+    uint64_t real_ms;  /* last sign of life */
     uint64_t down_ms;  /* when the last link went */
     uint64_t dial_at_ms;
     uint64_t ask_at_ms;    /* not a neighbour before this */

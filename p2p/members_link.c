@@ -148,7 +148,7 @@ static void note_up(struct members *m, int i, const struct event *event)
     m->n_linked += p->n_links++ == 0;
     p->address = event->address;
     members_key(m, i, event->public_key);
-    p->heard_ms = event->now_ms;
+    p->heard_ms = p->real_ms = event->now_ms;
     p->lost = p->suspected = p->indirect = false;
     p->fresh = p->greet = p->nudge = true;
     p->dial_rc = 0;
@@ -228,7 +228,7 @@ int members_heard(struct members *m, uint32_t link, uint64_t now_ms)
     }
     m->now_ms = now_ms;
     l->heard_ms = now_ms;
-    m->peers[l->peer].heard_ms = now_ms;
+    m->peers[l->peer].heard_ms = m->peers[l->peer].real_ms = now_ms;
     if (m->peers[l->peer].suspected) {
         m->peers[l->peer].suspected = false;
         m->due_ms = 0; /* say so */
@@ -257,7 +257,7 @@ void members_alive(struct members *m, const struct peer_id *id, uint64_t now)
     int i = members_find(m, id);
 
     if (i != MEMBERS_NONE) {
-        m->peers[i].heard_ms = now;
+        m->peers[i].heard_ms = m->peers[i].real_ms = now;
         m->peers[i].suspected = false;
     }
 }

@@ -21,7 +21,7 @@ static bool heard(const struct members *m, int peer)
 {
     const struct member *p = &m->peers[peer];
 
-    return p->n_links > 0 && m->now_ms - p->heard_ms <= m->opt.suspect_ms;
+    return p->n_links > 0 && m->now_ms - p->real_ms <= m->opt.suspect_ms;
 }
 
 static int number_of(const struct members *m, int peer)

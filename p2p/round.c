@@ -535,6 +535,7 @@ static void ring_start(struct round *r, uint64_t now_ms, struct out *out)
 
     r->phase = ROUND_REDUCING;
     r->progress_ms = now_ms;
+    r->quiet = false;
     r->ring_progress = 0;
     r->exposed = true;
     r->ring.attempt = attempt_of(r->epoch, r->round);
@@ -835,6 +836,14 @@ void round_closing(const struct round *r, struct promise_body *closing)
     const struct plan_body *p = &r->plan.body;
 
     closing->closing = CLOSING_NONE;
+    closing->in_ring = r->has_plan && r->in_plan && p->n_members > 2 &&
+                       r->phase >= ROUND_REDUCING;
+    if (closing->in_ring) {
+        closing->ring_quiet = r->phase == ROUND_REDUCING && r->quiet;
+        closing->ring_next = p->members[(r->rank + 1) % p->n_members].index;
+        closing->ring_sent = r->ring.send.number;
+        closing->ring_got = r->ring.received.number;
+    }
     closing->has_broken = r->n_broken >= 2 && r->broken != MEMBERS_NONE &&
                           members_linked(r->members, r->broken);
     if (closing->has_broken) {
@@ -938,9 +947,11 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
         }
     }
     if (r->phase == ROUND_REDUCING) {
+        r->quiet = now_ms - r->progress_ms >= hop_limit_ms(r) / 2;
         if (ring_progress(&r->ring) != r->ring_progress) {
             r->ring_progress = ring_progress(&r->ring);
             r->progress_ms = now_ms;
+            r->quiet = false;
         } else if (now_ms - r->progress_ms >= hop_limit_ms(r)) {
             change(r, "the ring stands still");
         }

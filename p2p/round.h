@@ -93,6 +93,7 @@ struct round {
 
     struct ring ring;
     uint64_t ring_progress, progress_ms;
+    bool quiet; /* no progress for half of what a hop may take */
 
     struct inherit kept; /* of failed attempts at this round */
     bool spoiled;        /* the wire buffer of this attempt is not to be kept */

@@ -293,6 +293,11 @@ struct promise_body {
     uint64_t plan_members; /* bit i: member i of the view is in that plan */
     uint64_t plan_tokens;  /* committed tokens after that plan */
     struct hash32 voted;   /* hash of the commit that it voted for */
+    bool in_ring;          /* it was in a ring of this epoch, */
+    uint8_t ring_next;     /* where so many segments had been given out to */
+    uint32_t ring_sent;    /* that member, */
+    uint32_t ring_got;     /* and so many had come from the one before; */
+    bool ring_quiet;       /* nothing had come for a while */
     bool has_broken;       /* its data link to `broken` failed twice */
     struct peer_id broken;
     bool has_accepted;
