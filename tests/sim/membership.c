@@ -410,13 +410,10 @@ static void print(const struct membership_options *o,
                r->faults, r->group_ms_max, r->all_ms_median, r->all_ms_p99,
                r->all_ms_max, r->unknown);
     }
-    if (getenv("DBG") != NULL) {
-        for (int k = 0; k < 32; k++) {
-            if (r->by_type[k] > 0) {
-                fprintf(stderr, "type %02x: %.0f B/s\n", k, r->by_type[k]);
-            }
-        }
-    }
+    printf(", \"heartbeat_bytes_per_s\": %.0f, \"pulse_bytes_per_s\": %.0f, "
+           "\"rumour_bytes_per_s\": %.0f, \"shuffle_bytes_per_s\": %.0f",
+           r->by_type[MESSAGE_HEARTBEAT], r->by_type[MESSAGE_PULSE],
+           r->by_type[MESSAGE_GOSSIP], r->by_type[MESSAGE_SHUFFLE]);
     printf(", \"cpu_s\": %.1f, \"rss_bytes\": %" PRIu64 "}\n", r->cpu_s,
            r->rss_bytes);
     if (r->violations > 0) {

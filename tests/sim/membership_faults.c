@@ -45,11 +45,6 @@ static void false_alarm(struct crowd *s, uint32_t by, uint32_t q)
         world_now(s->world) - s->peers[q].back_ms > 5000 &&
         world_now(s->world) - s->peers[by].back_ms > 5000) {
         s->r->false_alarms++;
-        if (getenv("DBG")) {
-            int row = members_find(&s->peers[by].members, id_of(s, q));
-            const struct member *p = &s->peers[by].members.peers[row];
-            fprintf(stderr, "FALSE at %lu by %u of %u: watched %d active %d links %u silent %lu rc %d probed %d inc %u own %u statems %lu\n", world_now(s->world), by, q, p->watched, p->active, p->n_links, world_now(s->world)-p->heard_ms, p->dial_rc, p->probed, p->info.incarnation, s->peers[q].members.self.incarnation, world_now(s->world)-p->state_ms);
-        }
         if (s->opt.loss_per_million == 0) {
             crowd_fail(s, "peer %u says that %u is dead, which lives", by, q);
         }
@@ -135,11 +130,6 @@ static void close_fault(void *data, uint64_t slot)
     for (uint32_t q = 0; q < s->n; q++) {
         if ((s->peers[q].open >> slot & 1) != 0 && healthy(s, q)) {
             s->r->unknown++;
-            if (getenv("DBG")) {
-                int row = members_find(&s->peers[q].members, id_of(s, s->faults[s->slots[slot]].peer));
-                const struct member *p = &s->peers[q].members.peers[row];
-                fprintf(stderr, "UNKNOWN at %lu: %u of %u freeze %d row %d state %d inc %u nact %u back %lu links %u\n", world_now(s->world), q, s->faults[s->slots[slot]].peer, s->faults[s->slots[slot]].freeze, row, row<0?0:p->state, row<0?0:p->info.incarnation, s->peers[q].members.n_active, s->peers[q].back_ms, row<0?0:p->n_links);
-            }
             note_delay(s, OPEN_MS);
         }
         s->peers[q].open &= ~(1ULL << slot);
@@ -228,8 +218,7 @@ static void idle_ends(void *data, uint64_t arg)
 
         r->idle_bytes_per_s += rate / s->n;
         for (int k = 0; k < 32; k++) {
-            r->by_type[k] +=
-                (double)p->bytes_of[k] * 1000 / IDLE_MS / s->n;
+            r->by_type[k] += (double)p->bytes_of[k] * 1000 / IDLE_MS / s->n;
         }
         r->idle_bytes_per_s_max =
             rate > r->idle_bytes_per_s_max ? rate : r->idle_bytes_per_s_max;
@@ -450,25 +439,6 @@ void crowd_finish(struct crowd *s)
                       (double)(world_now(s->world) - s->calm_from_ms) /
                       86400000.0;
     if (!all_known(s, &who, &knows)) {
-        if (getenv("DBG"))
-            for (uint32_t q = 0; q < s->n; q++) {
-                int row = members_find(&s->peers[who].members, id_of(s, q));
-                const struct member *p =
-                    row < 0 ? NULL : &s->peers[who].members.peers[row];
-                bool h = healthy(s, q);
-                if (q != who && (h != (p != NULL && p->confirmed &&
-                                       p->state <= PEER_SUSPECT)))
-                    fprintf(stderr,
-                            "%u sees %u healthy %d: row %d conf %d state %d "
-                            "inc %u; own inc %u life %lu back %lu announced %d "
-                            "nactive %u\n",
-                            who, q, h, row, p ? p->confirmed : 0,
-                            p ? p->state : 0, p ? p->info.incarnation : 0,
-                            s->peers[q].members.self.incarnation,
-                            s->peers[q].life, s->peers[q].back_ms,
-                            s->peers[q].members.announced,
-                            s->peers[q].members.n_active);
-            }
         crowd_fail(s, "at the end peer %u knows %u of %u others", who, knows,
                    n_healthy(s) - 1);
     }
