@@ -357,7 +357,7 @@ void members_on_shuffle(struct members *m,
     }
     /* A newcomer, or one that missed something, goes on part by part. In a
      * swarm that is larger than the table all tables differ. */
-    if (msg->reply && m->n_peers < PEERS_MAX - PEERS_MAX / 16 &&
+    if (msg->reply && m->n_peers < PEERS_MAX - PEERS_MAX / 64 &&
         (m->n_alive > before || m->more_shuffles > 0)) {
         m->more_shuffles =
             m->n_alive > before ? SHUFFLES_VAIN : m->more_shuffles - 1;

@@ -474,6 +474,11 @@ static void look_at_doubts(struct members *m, uint64_t *due, struct out *out)
                 p->info.incarnation == d->incarnation) {
                 members_state(m, d->peer, PEER_ALIVE, d->incarnation);
             }
+            if (p->n_links > 0 && p->heard_ms <= d->since_ms) {
+                /* It lives, but not for us on this link. */
+                members_hang_up_all(m, d->peer, out);
+                members_active_remove(m, d->peer);
+            }
             d->peer = MEMBERS_NONE;
         } else if (m->now_ms >= d->due_ms ||
                    (p->n_links == 0 && members_dial_refused(p->dial_rc))) {

@@ -50,6 +50,18 @@ loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 loco_sim_test(churn churn --seeds 30)
 loco_sim_test(fast_join fast-join --seeds 20)
 loco_sim_test(swarm_of_twenty thousand --peers 20 --seeds 2)
+foreach(scenario no-edge lose-edge lose-bulk)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(${name} ${scenario} --seeds 20)
+  loco_sim_test(${name}_of_three ${scenario} --peers 3 --seeds 20)
+endforeach()
+loco_sim_test(membership_small membership --peers 100 --seeds 2)
+loco_sim_test(membership_alone membership --peers 40 --group 1 --seeds 2)
+loco_sim_test(membership_with_loss membership --peers 60
+  --loss-per-million 50000 --seeds 2)
+loco_sim_test(partition_of_halves partition --peers 60)
+loco_sim_test(partition_of_thirds partition --peers 60 --parts 3)
+loco_sim_test(partition_one_way partition --peers 60 --parts 1)
 
 # The world alone.
 add_executable(test_sim_world sim/world_test.c)
