@@ -85,7 +85,8 @@ struct member {
     bool behind;   /* its pulse names a later heartbeat than the one here */
     uint8_t state; /* enum peer_state, by rumours and first hand */
     uint16_t hears_view;
-    uint64_t hears;
+    uint64_t hears;    /* whom of that view it hears, */
+    uint64_t hears_ms; /* as it said then */
     uint64_t state_ms; /* since when */
     struct peer_id id;
     uint8_t public_key[32];
@@ -95,7 +96,11 @@ struct member {
     uint32_t n_links;
     uint64_t heard_ms; /* last sign of life, or since when one is due */
     uint64_t real_ms;  /* last sign of life */
-    uint64_t down_ms;  /* when the last link went */
+    /* Of its clock against ours, in 16 ms: the least of the last pulses, two
+     * windows of them; and how late the last one came, measured by that. */
+    uint16_t clock[2];
+    uint32_t n_pulses, late_ms;
+    uint64_t down_ms; /* when the last link went */
     uint64_t dial_at_ms;
     uint64_t ask_at_ms;    /* not a neighbour before this */
     uint64_t active_ms;    /* neighbour since */

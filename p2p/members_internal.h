@@ -78,6 +78,9 @@ bool members_keeps(const struct member *p);
  * nothing. Before the flag that says why is set. */
 void members_keep_begins(struct members *m, struct member *p);
 
+/* A sign of life that is as old as the stream it came on is late. */
+void members_sign(struct members *m, struct member *p);
+
 /* Not closing yet when `out` is full: tried again. */
 void members_hang_up(struct members_link *l, struct out *out);
 

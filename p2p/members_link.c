@@ -151,6 +151,7 @@ static void note_up(struct members *m, int i, const struct event *event)
     p->heard_ms = p->real_ms = event->now_ms;
     p->lost = p->suspected = p->indirect = false;
     p->fresh = p->greet = p->nudge = true;
+    p->n_pulses = p->late_ms = 0;
     p->dial_rc = 0;
     p->backoff_ms = 0;
     m->reached = true;
@@ -219,18 +220,29 @@ void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     }
 }
 
+void members_sign(struct members *m, struct member *p)
+{
+    uint64_t at = m->now_ms - p->late_ms;
+
+    p->heard_ms = at > p->heard_ms ? at : p->heard_ms;
+    p->real_ms = at > p->real_ms ? at : p->real_ms;
+}
+
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms)
 {
     struct members_link *l = link_find(m, link);
+    struct member *p;
 
     if (l == NULL) {
         return MEMBERS_NONE;
     }
+    p = &m->peers[l->peer];
     m->now_ms = now_ms;
     l->heard_ms = now_ms;
-    m->peers[l->peer].heard_ms = m->peers[l->peer].real_ms = now_ms;
-    if (m->peers[l->peer].suspected) {
-        m->peers[l->peer].suspected = false;
+    /* Not younger than the pulse that came before it on the same stream. */
+    members_sign(m, p);
+    if (p->suspected) {
+        p->suspected = false;
         m->due_ms = 0; /* say so */
     }
     return l->peer;

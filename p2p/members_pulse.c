@@ -3,12 +3,15 @@
  *
  * A link is worth pulses when one of its ends keeps it; the flag in the pulse
  * says so, and the other end answers in kind. A pulse is left out (three times
- * at most) where another byte went out on that link lately. The number in it is
+ * at most) where another byte went out on that link lately, but not to members
+ * of the view: what it says of whom we hear must be young. The number in it is
  * that of the last HEARTBEAT: who missed one asks for it.
  */
 #include "p2p/members_internal.h"
 
 #define PULSES_SKIPPED_MAX 3
+#define TICK_MS            16 /* of the clock in a pulse */
+#define CLOCK_PULSES       16 /* in a window: 10 s */
 /* Pulses are not forwarded; whole heartbeats are, at every such beat. */
 #define INDIRECT_BEATS 4
 
@@ -19,7 +22,8 @@ bool members_keeps(const struct member *p)
 
 static struct pulse pulse_for(const struct members *m, const struct member *p)
 {
-    struct pulse out = {.number = m->beat.number};
+    struct pulse out = {.number = m->beat.number,
+                        .at = (uint16_t)(m->now_ms / TICK_MS)};
 
     out.flags = (uint8_t)((members_keeps(p) ? PULSE_KEEP : 0) |
                           (p->active ? PULSE_ACTIVE : 0));
@@ -81,9 +85,10 @@ void members_pulse_tick(struct members *m, uint64_t *due, struct out *out)
         if (p->greet || (full && kept)) {
             greet(m, l, out);
         }
-        if (p->nudge || (due_now && kept &&
-                         (m->now_ms - l->sent_ms >= m->opt.heartbeat_ms / 2 ||
-                          l->skipped++ >= PULSES_SKIPPED_MAX))) {
+        if (p->nudge ||
+            (due_now && kept &&
+             (p->watched || m->now_ms - l->sent_ms >= m->opt.heartbeat_ms / 2 ||
+              l->skipped++ >= PULSES_SKIPPED_MAX))) {
             pulse_send(m, l, out);
         }
     }
@@ -119,6 +124,32 @@ void members_beat(struct members *m,
     p->info.tokens_per_s = beat->tokens_per_s;
 }
 
+static int after(uint16_t a, uint16_t b)
+{
+    return (int16_t)(uint16_t)(a - b);
+}
+
+/* How much later than usual a pulse came: TCP sends again what is lost, and
+ * what then comes is no sign of life of now. */
+static void note_late(struct members *m, struct member *p, uint16_t at)
+{
+    uint16_t offset = (uint16_t)(m->now_ms / TICK_MS - at);
+    int late;
+
+    if (p->n_pulses++ == 0) {
+        p->clock[0] = p->clock[1] = offset;
+    } else if (p->n_pulses % CLOCK_PULSES == 0) {
+        p->clock[1] = p->clock[0];
+        p->clock[0] = offset;
+    } else if (after(offset, p->clock[0]) < 0) {
+        p->clock[0] = offset;
+    }
+    late = after(offset, after(p->clock[1], p->clock[0]) < 0 ? p->clock[1]
+                                                             : p->clock[0]);
+    p->late_ms = late > 0 ? (uint32_t)late * TICK_MS : 0;
+    members_sign(m, p);
+}
+
 void members_on_pulse(struct members *m,
                       int peer,
                       const struct pulse *msg,
@@ -127,6 +158,8 @@ void members_on_pulse(struct members *m,
     struct member *p = &m->peers[peer];
     bool news = p->hears != msg->hears || p->hears_view != msg->view;
 
+    note_late(m, p, msg->at);
+    p->hears_ms = m->now_ms - p->late_ms;
     p->kept = (msg->flags & PULSE_KEEP) != 0;
     p->hears = msg->hears;
     p->hears_view = msg->view;

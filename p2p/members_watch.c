@@ -41,6 +41,7 @@ static bool says_hears(const struct members *m, uint32_t k, int i)
 
     return row != MEMBERS_NONE && (int)k != i && heard(m, row) &&
            m->peers[row].hears_view == members_view_word(m) &&
+           m->now_ms - m->peers[row].hears_ms <= m->opt.suspect_ms &&
            (m->peers[row].hears & BIT(i)) != 0;
 }
 

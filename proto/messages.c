@@ -68,9 +68,8 @@ static const struct msg_field heartbeat_fields[] = {
 SCHEMA(heartbeat);
 
 static const struct msg_field pulse_fields[] = {
-    MSG_FIELD_U8(struct pulse, flags),
-    MSG_FIELD_U8(struct pulse, number),
-    MSG_FIELD_U16(struct pulse, view),
+    MSG_FIELD_U8(struct pulse, flags),  MSG_FIELD_U8(struct pulse, number),
+    MSG_FIELD_U16(struct pulse, at),    MSG_FIELD_U16(struct pulse, view),
     MSG_FIELD_U64(struct pulse, hears),
 };
 SCHEMA(pulse);

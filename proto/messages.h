@@ -136,6 +136,7 @@ struct pulse {
     uint8_t flags;  /* KEEP: I want pulses on this link; ACTIVE: you are in my
                        active view; ASK: send me your HEARTBEAT */
     uint8_t number; /* of the last HEARTBEAT, modulo 256 */
+    uint16_t at;    /* sender's clock in 16 ms, modulo 2^16 */
     uint16_t view;  /* first two bytes of the view's hash; 0: none */
     uint64_t hears; /* bit i: member i of that view is heard here */
 };

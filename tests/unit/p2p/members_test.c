@@ -453,7 +453,10 @@ static void in_view(struct fixture *f, uint32_t n)
 
 static void hears(struct fixture *f, int who, uint64_t mask)
 {
-    struct pulse p = {.flags = PULSE_KEEP, .view = 0x0107, .hears = mask};
+    struct pulse p = {.flags = PULSE_KEEP,
+                      .at = (uint16_t)(f->now_ms / 16),
+                      .view = 0x0107,
+                      .hears = mask};
 
     (void)members_heard(&f->m, (uint32_t)who + 1, f->now_ms);
     members_recv(&f->m, row(f, who), MESSAGE_PULSE, &p, &f->out);
