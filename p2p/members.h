@@ -100,7 +100,8 @@ struct member {
      * windows of them; and how late the last one came, measured by that. */
     uint16_t clock[2];
     uint32_t n_pulses, late_ms;
-    uint64_t down_ms; /* when the last link went */
+    uint64_t heard_before_ms, real_before_ms; /* this message */
+    uint64_t down_ms;                         /* when the last link went */
     uint64_t dial_at_ms;
     uint64_t ask_at_ms;    /* not a neighbour before this */
     uint64_t active_ms;    /* neighbour since */

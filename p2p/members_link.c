@@ -239,6 +239,8 @@ int members_heard(struct members *m, uint32_t link, uint64_t now_ms)
     p = &m->peers[l->peer];
     m->now_ms = now_ms;
     l->heard_ms = now_ms;
+    p->heard_before_ms = p->heard_ms;
+    p->real_before_ms = p->real_ms;
     /* Not younger than the pulse that came before it on the same stream. */
     members_sign(m, p);
     if (p->suspected) {

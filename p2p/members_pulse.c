@@ -147,6 +147,9 @@ static void note_late(struct members *m, struct member *p, uint16_t at)
     late = after(offset, after(p->clock[1], p->clock[0]) < 0 ? p->clock[1]
                                                              : p->clock[0]);
     p->late_ms = late > 0 ? (uint32_t)late * TICK_MS : 0;
+    /* When it came it was taken for as late as the one before. */
+    p->heard_ms = p->heard_before_ms;
+    p->real_ms = p->real_before_ms;
     members_sign(m, p);
 }
 

@@ -192,7 +192,8 @@ static void detect(struct members *m, int peer, uint64_t *due, struct out *out)
         p->indirect = p->indirect && p->suspected;
     } else {
         gone = members_dial_refused(p->dial_rc) ||
-               m->now_ms - p->down_ms > m->opt.redial_ms;
+               m->now_ms - p->down_ms > m->opt.redial_ms ||
+               (p->indirect && silent_ms > m->opt.dead_ms);
         sooner(due, p->down_ms + m->opt.redial_ms + 1);
     }
     if (!gone) {
