@@ -10,6 +10,7 @@
 #define START_MS   1000
 #define START_STEP 10    /* one peer after the other */
 #define WATCH_MS   15000 /* after the last start */
+#define REST_MS    45000 /* until tables are full and nobody is new */
 #define IDLE_MS    30000 /* then that long nothing happens: bytes are counted */
 #define FAULT_STEP 1500
 #define OPEN_MS    15000 /* a fault is followed for that long */
@@ -377,7 +378,7 @@ void crowd_schedule(struct crowd *s)
         world_call(s->world, at + crowd_draw(s, 300), crowd_watch, s, q);
     }
     s->calm_from_ms = at;
-    at += WATCH_MS;
+    at += REST_MS;
     s->idle_from_ms = at;
     world_call(s->world, at, idle_begins, s, 0);
     at += IDLE_MS;
