@@ -21,7 +21,7 @@
 
 /* In heartbeat intervals, so that a time scale moves all of it. */
 #define PROBE_BEATS 25 /* between two shuffles with a random row: 15 s */
-#define FULL_BEATS  32 /* between two HEARTBEATs that say nothing new: 19 s */
+#define FULL_BEATS  64 /* between two HEARTBEATs that say nothing new: 38 s */
 #define IDLE_BEATS  20 /* a link that nobody keeps is closed: 12 s */
 #define ASK_BEATS   8  /* who refused is asked again: 5 s */
 #define STALE_BEATS 12 /* a suspicion that nobody contradicts: 7 s */

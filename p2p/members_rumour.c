@@ -169,6 +169,17 @@ static void fill(struct members *m, int slot, bool bad, struct gossip *g)
     }
 }
 
+static void earn(struct members *m)
+{
+    uint64_t ms = m->now_ms - m->gossip_ms;
+
+    m->gossip_bytes += (int64_t)(ms * GOSSIP_BYTES_PER_S / 1000);
+    if (m->gossip_bytes > GOSSIP_BURST_BYTES) {
+        m->gossip_bytes = GOSSIP_BURST_BYTES;
+    }
+    m->gossip_ms = m->now_ms;
+}
+
 static void spend(struct members *m, const struct gossip *g)
 {
     m->gossip_bytes -= FRAME_COST_BYTES + 3 + 42 * (int64_t)g->n_rumours +
@@ -218,6 +229,7 @@ void members_tell_of(struct members *m, int peer, int about, struct out *out)
         .incarnation = m->peers[about].info.incarnation,
         .state =
             m->peers[about].state == PEER_ALIVE ? PEER_ALIVE : PEER_SUSPECT};
+    earn(m);
     if (l != NULL && out != NULL && m->gossip_bytes > 0) {
         spend(m, &g);
         (void)members_send_link(m, out, l, MESSAGE_GOSSIP, &g);
@@ -262,7 +274,7 @@ static void take_info(struct members *m, int row, const struct peer_info *info)
 static bool is_heard(const struct members *m, int row)
 {
     return row != MEMBERS_NONE && m->peers[row].n_links > 0 &&
-           m->now_ms - m->peers[row].heard_ms <= m->opt.suspect_ms;
+           m->now_ms - m->peers[row].real_ms <= m->opt.suspect_ms;
 }
 
 /* A row for whom a rumour tells the address of. */
@@ -355,18 +367,14 @@ void members_rumour(struct members *m,
             state != PEER_ALIVE && from != MEMBERS_NONE && is_heard(m, row);
 
         members_confirm(m, row);
-        members_state(m, row, contradicts ? PEER_ALIVE : state,
+        /* What we hear ourselves is at most suspect: the sweep decides. */
+        members_state(m, row, contradicts ? PEER_SUSPECT : state,
                       info->incarnation);
         if (full) {
             take_info(m, row, info);
         }
         if (contradicts) {
-            struct member *p = &m->peers[row];
-
-            /* It answers for itself. */
-            p->state = PEER_SUSPECT;
-            members_tell_of(m, row, row, out);
-            p->state = PEER_ALIVE;
+            members_tell_of(m, row, row, out); /* it answers for itself */
             return;
         }
     }
@@ -496,7 +504,8 @@ static void look_at_doubts(struct members *m, uint64_t *due, struct out *out)
 
 /* ---- time ------------------------------------------------------------- */
 
-/* A suspicion that nobody contradicted was right; who began it may be dead. */
+/* A suspicion that nobody contradicted was right, unless we hear the peer; who
+ * began it may be dead. */
 static void sweep(struct members *m)
 {
     uint64_t stale_ms = (uint64_t)m->opt.heartbeat_ms * STALE_BEATS;
@@ -513,17 +522,6 @@ static void sweep(struct members *m)
                           p->info.incarnation);
         }
     }
-}
-
-static void earn(struct members *m)
-{
-    uint64_t ms = m->now_ms - m->gossip_ms;
-
-    m->gossip_bytes += (int64_t)(ms * GOSSIP_BYTES_PER_S / 1000);
-    if (m->gossip_bytes > GOSSIP_BURST_BYTES) {
-        m->gossip_bytes = GOSSIP_BURST_BYTES;
-    }
-    m->gossip_ms = m->now_ms;
 }
 
 void members_rumour_tick(struct members *m, uint64_t *due, struct out *out)

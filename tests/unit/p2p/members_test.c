@@ -721,6 +721,13 @@ static void ill_of_a_peer_that_we_hear_is_told_to_it_alone(void **state)
     assert_true(said(f, MESSAGE_GOSSIP, &g, &to));
     assert_int_equal(to, 2);
     assert_int_equal(g.rumours[0].state, PEER_SUSPECT);
+    assert_int_equal(f->m.peers[row(f, 1)].state, PEER_SUSPECT);
+    assert_int_equal(members_n_alive(&f->m), 2);
+    for (int t = 0; t < 100; t++) { /* it is heard all the time */
+        (void)members_heard(&f->m, 1, f->now_ms);
+        (void)members_heard(&f->m, 2, f->now_ms);
+        tick(f, 100);
+    }
     assert_int_equal(f->m.peers[row(f, 1)].state, PEER_ALIVE);
 }
 
