@@ -59,6 +59,18 @@ loco_sim_test(nat nat --seeds 40)
 loco_sim_test(nat_opens nat-opens --seeds 3)
 loco_sim_test(nat_relay_dies nat-relay-dies --seeds 20)
 loco_sim_test(swarm_of_twenty thousand --peers 20 --seeds 2)
+foreach(scenario no-edge lose-edge lose-bulk)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(${name} ${scenario} --seeds 20)
+  loco_sim_test(${name}_of_three ${scenario} --peers 3 --seeds 20)
+endforeach()
+loco_sim_test(membership_small membership --peers 100 --seeds 2)
+loco_sim_test(membership_alone membership --peers 40 --set group=1 --seeds 2)
+loco_sim_test(membership_with_loss membership --peers 60
+  --set link.loss_per_million=50000 --seeds 2)
+loco_sim_test(partition_of_halves partition --peers 60)
+loco_sim_test(partition_of_thirds partition --peers 60 --set parts=3)
+loco_sim_test(partition_one_way partition --peers 60 --set parts=1)
 
 # The DHT alone. Each prints its figures; the targets are in the scenarios.
 loco_sim_test(dht dht --peers 200)

@@ -230,7 +230,7 @@ hand_answer(struct hand *h, uint32_t p, const struct action *a)
     }
     hand_check(
         msg_decode(schema, h->out->bytes + a->bytes, a->len, h->scratch) == 0);
-    if (a->message == MESSAGE_HEARTBEAT) {
+    if (a->message == MESSAGE_HEARTBEAT || a->message == MESSAGE_PULSE) {
         struct heartbeat b = hand_beat(h);
 
         hand_say(h, p, MESSAGE_HEARTBEAT, &b);
