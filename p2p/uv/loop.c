@@ -18,7 +18,7 @@
 #include "proto/limits.h"
 
 #define MAILBOX_MAX (64U << 10)
-#define OWN_REFS    6 /* five handles and the mailbox */
+#define OWN_REFS    7 /* six handles and the mailbox */
 
 #define CONTAINER_OF(p, type, field)                                           \
     ((type *)(void *)((char *)(p)-offsetof(type, field)))

@@ -123,7 +123,7 @@ static void the_cache_is_written_when_there_is_something_new(void **state)
 {
     struct event up = {.type = EVENT_LINK_UP,
                        .link = 7,
-                       .inbound = true,
+                       .inbound = false, /* we dialled it, so others can */
                        .address = address_of(1)};
     const struct action *a;
     struct fixture f;

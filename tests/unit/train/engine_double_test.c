@@ -21,6 +21,9 @@
 #include <jansson.h>
 
 #define ENGINE_TOLERANCE 1e-12
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wkeyword-macro"
+#endif
 #define float double
 
 #include "tests/unit/train/engine_test.c"
