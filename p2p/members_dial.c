@@ -201,7 +201,7 @@ static void row_due(struct members *m, int peer, uint64_t *due, struct out *out)
                p->dial_at_ms < *due) {
         *due = p->dial_at_ms;
     }
-    members_ways_due(m, peer, m->now_ms, out);
+    members_ways_due(m, peer, due, out);
 }
 
 static void bootstrap_due(struct members *m, uint64_t *due, struct out *out)

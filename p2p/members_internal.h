@@ -224,10 +224,11 @@ void members_way_init(struct member_way *way);
 /* `from`, which is linked, told of `peer`: it is linked to it, perhaps. */
 void members_way_told(struct members *m, int peer, int from);
 
-/* Other ways to a peer that we want and do not have. */
+/* Other ways to a peer that we want and do not have; *due comes down to when
+ * to look again. */
 void members_ways_due(struct members *m,
                       int peer,
-                      uint64_t now_ms,
+                      uint64_t *due,
                       struct out *out);
 
 /* Do without the relay where that has become possible. */

@@ -8,9 +8,10 @@
  *   relay  a dial through a neighbour that carries bytes for others, where a
  *          call did not help or nobody can dial us either.
  * Members of the view say in their pulses whom they hear; of others it is known
- * only who told of them, and each neighbour is tried in turn. A data connection takes the way of the link: how that came
- * about says what works, in which direction. A relayed link is given up for a
- * direct one, which is looked for every upgrade_ms.
+ * only who told of them, and each neighbour is tried in turn. A data connection
+ * takes the way of the link: how that came about says what works, in which
+ * direction. A relayed link is given up for a direct one, which is looked for
+ * every upgrade_ms.
  *
  * What can go wrong: a neighbour lies or is gone: the next one is asked. One
  * has us dial somebody who never asked: the same as a rumour, and one dial per
@@ -101,8 +102,8 @@ static bool serves(struct members *m, int row, int peer, bool relay)
     return !relay || (p->has_beat && p->beat.relays && members_dialable(p));
 }
 
-static void over_add(
-    struct members *m, struct over *o, int row, int peer, bool relay)
+static void
+over_add(struct members *m, struct over *o, int row, int peer, bool relay)
 {
     for (uint32_t i = 0; i < o->n; i++) {
         if (o->rows[i] == row) {
@@ -162,11 +163,19 @@ static void dial_relay(
     }
 }
 
+static void sooner(const struct members *m, uint64_t *due, uint64_t at)
+{
+    if (at > m->now_ms && at < *due) {
+        *due = at;
+    }
+}
+
 void members_ways_due(struct members *m,
                       int peer,
-                      uint64_t now_ms,
+                      uint64_t *due,
                       struct out *out)
 {
+    uint64_t now_ms = m->now_ms;
     struct member *p = &m->peers[peer];
     struct member_way *w = &p->way;
     bool silent = p->dialing && now_ms - w->dial_began_ms >= m->opt.hedge_ms;
@@ -175,6 +184,9 @@ void members_ways_due(struct members *m,
     int via;
 
     if (members_dialable(p) && p->address.port != 0 && !silent && !dialled) {
+        if (p->dialing) {
+            sooner(m, due, w->dial_began_ms + m->opt.hedge_ms);
+        }
         return;
     }
     if (!alone && now_ms >= w->call_at_ms) {
@@ -195,6 +207,8 @@ void members_ways_due(struct members *m,
             dial_relay(m, peer, via, now_ms, out);
         }
     }
+    sooner(m, due, w->call_at_ms);
+    sooner(m, due, w->relay_at_ms);
 }
 
 void members_upgrade_due(struct members *m,
@@ -347,6 +361,7 @@ static void called_by(
     } else if (!bulk && members_relayed(m, peer)) {
         p->way.reach = REACH_UNKNOWN; /* it thinks so */
         p->way.upgrade_at_ms = now_ms;
+        m->due_ms = 0;
     }
 }
 
@@ -440,6 +455,7 @@ void members_nearby(struct members *m,
                     const struct address *address,
                     uint64_t now_ms)
 {
+    m->due_ms = 0;
     for (uint32_t i = 0; i < m->n_peers; i++) {
         if (m->peers[i].used && m->peers[i].n_links > 0 &&
             address_eq(&m->peers[i].address, address)) {

@@ -107,6 +107,7 @@ static struct fixture *fixture_new(bool high, enum reach_class reach)
     f->via = members_find(&f->m, &f->peer[0].id);
     f->wanted = members_find(&f->m, &f->peer[1].id);
     assert_true(f->wanted != MEMBERS_NONE);
+    members_guest(&f->m, f->wanted, true);
     return f;
 }
 

@@ -191,7 +191,8 @@ static void a_clique_of_all_edges_is_everybody(void **state)
     assert_true(order_clique(&g, 5, even, 1) == 5);
 }
 
-static void of_a_pair_without_an_edge_one_leaves_the_clique_in_turn(void **state)
+static void
+of_a_pair_without_an_edge_one_leaves_the_clique_in_turn(void **state)
 {
     static const uint64_t first[VIEW_MEMBERS_MAX] = {0, 0, 7};
     uint64_t without = 0;
