@@ -347,6 +347,32 @@ static void on_reach_message(struct node *n,
         members_on_called(&n->members, peer, m, n->now, n->out);
     }
 }
+
+/* Neighbours, pulses and rumours. */
+static void
+on_membership(struct node *n, int peer, enum message_type type, const void *m)
+{
+    members_recv(&n->members, peer, type, m, n->out);
+    if (type == MESSAGE_PULSE) {
+        node_on_pulse(n, peer);
+    }
+}
+
+/* Objects in pieces. */
+static void
+on_transfer(struct node *n, int peer, enum message_type type, const void *m)
+{
+    if (type == MESSAGE_GET_MANIFEST) {
+        node_on_get_manifest(n, peer, m);
+    } else if (type == MESSAGE_MANIFEST) {
+        node_on_manifest(n, peer, m);
+    } else if (type == MESSAGE_FETCH) {
+        node_on_fetch(n, peer, m);
+    } else {
+        transfer_refused(&n->transfer, peer, m, n->out);
+    }
+}
+
 static void on_forward(struct node *n, int peer, const struct forward *f);
 
 static void
@@ -360,13 +386,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         node_on_beat(n, peer, m);
         return;
     case MESSAGE_PULSE:
-        members_recv(&n->members, peer, type, m, n->out);
-        node_on_pulse(n, peer);
-        return;
     case MESSAGE_NEIGHBOUR:
     case MESSAGE_SHUFFLE:
     case MESSAGE_GOSSIP:
-        members_recv(&n->members, peer, type, m, n->out);
+        on_membership(n, peer, type, m);
         return;
     case MESSAGE_FORWARD:
         on_forward(n, peer, m);
@@ -375,10 +398,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         node_on_goodbye(n, peer, m);
         return;
     case MESSAGE_GET_MANIFEST:
-        node_on_get_manifest(n, peer, m);
-        return;
     case MESSAGE_MANIFEST:
-        node_on_manifest(n, peer, m);
+    case MESSAGE_FETCH:
+    case MESSAGE_FETCH_NO:
+        on_transfer(n, peer, type, m);
         return;
     case MESSAGE_SUSPECT:
     case MESSAGE_PREPARE:
@@ -415,12 +438,6 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         return;
     case MESSAGE_BANDWIDTH:
         node_on_bandwidth(n, peer, m);
-        return;
-    case MESSAGE_FETCH:
-        node_on_fetch(n, peer, m);
-        return;
-    case MESSAGE_FETCH_NO:
-        transfer_refused(&n->transfer, peer, m, n->out);
         return;
     case MESSAGE_PROBE:
     case MESSAGE_PROBED:
