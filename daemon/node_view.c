@@ -16,7 +16,8 @@
 /* A higher epoch is a lie: some hundred years of views. */
 #define EPOCH_HEARD_MAX (UINT32_MAX / 2)
 /* Candidates must not change for this before founding. */
-#define STABLE_MS 600
+#define STABLE_MS   600
+#define UNLINKED_MS 4000 /* the same where two candidates have no link */
 /* Members of a view that a joiner keeps links to, beside its neighbours. */
 #define GUESTS_MAX 16
 #define MEMBERS_MS 5000 /* they are asked for again after this */
@@ -154,6 +155,20 @@ static void ask_members(struct node *n, int best)
     }
 }
 
+/* How long the candidates must have been the same ones. Some who are not
+ * linked to each other yet are given time: in the first view they would be a
+ * pair without an edge. */
+static uint32_t
+stable_ms(const struct node *n, const int *rows, uint32_t n_rows)
+{
+    for (uint32_t i = 0; i < n_rows; i++) {
+        if (n->members.peers[rows[i]].beat.muster < n_rows + 1) {
+            return UNLINKED_MS * n->opt.time_scale;
+        }
+    }
+    return STABLE_MS * n->opt.time_scale;
+}
+
 static void found_advance(struct node *n)
 {
     struct ballot_context c;
@@ -200,7 +215,7 @@ static void found_advance(struct node *n)
     /* Whoever founds needs a link to everybody who is to sign. */
     n->members.opt.links_wanted = NODE_LINKS_WANTED + need;
     if (!is_leader(n, leader) || n_rows + 1 < need ||
-        n->now - n->found_stable_ms < STABLE_MS * n->opt.time_scale ||
+        n->now - n->found_stable_ms < stable_ms(n, rows, n_rows) ||
         (n->members.n_bootstrap > 0 && !n->members.reached)) {
         return;
     }

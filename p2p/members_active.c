@@ -44,6 +44,11 @@ static uint32_t least(const struct members *m)
                                          : MEMBERS_ACTIVE_MIN;
 }
 
+bool members_seeks_many(const struct members *m)
+{
+    return least(m) > MEMBERS_ACTIVE_MIN + ROOM && m->n_active < least(m);
+}
+
 int members_slot(const struct members *m, int peer)
 {
     for (int k = 0; k < MEMBERS_ACTIVE_MAX; k++) {

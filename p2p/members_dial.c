@@ -226,6 +226,8 @@ static void bootstrap_due(struct members *m, uint64_t *due, struct out *out)
 
 void members_dial_due(struct members *m, uint64_t *due, struct out *out)
 {
+    bool many = members_seeks_many(m);
+
     bootstrap_due(m, due, out);
     members_nearby_due(m, m->now_ms, out);
     for (uint32_t i = 0; i < m->n_links_used && m->n_relayed > 0; i++) {
@@ -238,9 +240,14 @@ void members_dial_due(struct members *m, uint64_t *due, struct out *out)
             row_due(m, m->watch[i], due, out);
         }
     }
-    for (uint32_t i = 0; i < m->n_peers && m->n_wanted > 0; i++) {
-        if (m->peers[i].wanted || m->peers[i].guest) {
+    for (uint32_t i = 0; i < m->n_peers && (m->n_wanted > 0 || many); i++) {
+        const struct member *p = &m->peers[i];
+
+        if (p->wanted || p->guest) {
             row_due(m, (int)i, due, out);
+        } else if (many && p->used && p->n_links == 0 &&
+                   p->state == PEER_ALIVE) {
+            members_ways_due(m, (int)i, due, out);
         }
     }
 }

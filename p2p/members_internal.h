@@ -132,6 +132,9 @@ void members_active_agree(struct members *m,
                           bool active,
                           struct out *out);
 
+/* A view is to be founded, and there are fewer neighbours than that needs. */
+bool members_seeks_many(const struct members *m);
+
 /* Slot of the active view, or -1. */
 int members_slot(const struct members *m, int peer);
 
