@@ -129,6 +129,7 @@ static inline struct heartbeat hand_beat(const struct hand *h)
     struct heartbeat b = {.life = 7, .configured = true, .ready = true};
 
     b.state = NODE_TRAINING;
+    b.muster = (uint8_t)(h->n_puppets + 1); /* all are linked to all */
     b.has_view = n->ballot.have;
     b.epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
     b.view = n->ballot.hash;
