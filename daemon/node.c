@@ -15,8 +15,8 @@
 #define GAP_MS 1000
 
 static const struct node_timing timing_default = {
-    .heartbeat_ms = 400,
-    .suspect_ms = 1200,
+    .heartbeat_ms = 600,
+    .suspect_ms = 1400,
     .dead_ms = 2400,
     .redial_ms = 1000,
     .ballot_ms = 2000,
@@ -77,6 +77,8 @@ static void open_members(struct node *n)
         .links_wanted = NODE_LINKS_WANTED,
         .hedge_ms = n->t.hedge_ms,
         .upgrade_ms = n->t.upgrade_ms,
+        .signer = n->opt.signer,
+        .life = n->life,
     };
     static const struct peer_id none;
 
@@ -252,6 +254,7 @@ struct heartbeat node_heartbeat(struct node *n)
         .own_tokens = n->own_tokens,
         .tokens_per_s = (uint32_t)n->tokens_per_s,
         .reach = (uint8_t)reach_class(&n->reach),
+        .muster = n->muster,
     };
 
     node_status(n, &s);
@@ -288,7 +291,6 @@ static void on_link_up(struct node *n, const struct event *ev)
     memcpy(h.observed.ip, ev->address.ip, sizeof h.observed.ip);
     h.observed.port = ev->address.port;
     (void)members_send(&n->members, n->out, peer, MESSAGE_HELLO, &h);
-    n->members.beat_at_ms = n->now; /* tell it at once who we are */
     node_reach_link_up(n, peer, ev);
     node_dht_link_up(n, peer);
 }
@@ -346,6 +348,33 @@ static void on_reach_message(struct node *n,
     }
 }
 
+/* Neighbours, pulses and rumours. */
+static void
+on_membership(struct node *n, int peer, enum message_type type, const void *m)
+{
+    members_recv(&n->members, peer, type, m, n->out);
+    if (type == MESSAGE_PULSE) {
+        node_on_pulse(n, peer);
+    }
+}
+
+/* Objects in pieces. */
+static void
+on_transfer(struct node *n, int peer, enum message_type type, const void *m)
+{
+    if (type == MESSAGE_GET_MANIFEST) {
+        node_on_get_manifest(n, peer, m);
+    } else if (type == MESSAGE_MANIFEST) {
+        node_on_manifest(n, peer, m);
+    } else if (type == MESSAGE_FETCH) {
+        node_on_fetch(n, peer, m);
+    } else {
+        transfer_refused(&n->transfer, peer, m, n->out);
+    }
+}
+
+static void on_forward(struct node *n, int peer, const struct forward *f);
+
 static void
 on_message(struct node *n, int peer, enum message_type type, const void *m)
 {
@@ -356,14 +385,23 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_HEARTBEAT:
         node_on_beat(n, peer, m);
         return;
+    case MESSAGE_PULSE:
+    case MESSAGE_NEIGHBOUR:
+    case MESSAGE_SHUFFLE:
+    case MESSAGE_GOSSIP:
+        on_membership(n, peer, type, m);
+        return;
+    case MESSAGE_FORWARD:
+        on_forward(n, peer, m);
+        return;
     case MESSAGE_GOODBYE:
         node_on_goodbye(n, peer, m);
         return;
     case MESSAGE_GET_MANIFEST:
-        node_on_get_manifest(n, peer, m);
-        return;
     case MESSAGE_MANIFEST:
-        node_on_manifest(n, peer, m);
+    case MESSAGE_FETCH:
+    case MESSAGE_FETCH_NO:
+        on_transfer(n, peer, type, m);
         return;
     case MESSAGE_SUSPECT:
     case MESSAGE_PREPARE:
@@ -401,12 +439,6 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_BANDWIDTH:
         node_on_bandwidth(n, peer, m);
         return;
-    case MESSAGE_FETCH:
-        node_on_fetch(n, peer, m);
-        return;
-    case MESSAGE_FETCH_NO:
-        transfer_refused(&n->transfer, peer, m, n->out);
-        return;
     case MESSAGE_PROBE:
     case MESSAGE_PROBED:
     case MESSAGE_CALL:
@@ -414,6 +446,27 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         on_reach_message(n, peer, type, m);
         return;
     }
+}
+
+/* What a member without a link to us says over another one. The bytes stand in
+ * the scratch memory that the message in them is decoded to. */
+static void on_forward(struct node *n, int peer, const struct forward *f)
+{
+    int from = members_forwarded(&n->members, peer, f, n->out);
+    const struct msg_schema *schema = message_schema(f->body.message);
+    enum message_type type = (enum message_type)f->body.message;
+    uint8_t bytes[MESSAGE_FORWARD_MAX];
+    uint32_t len = f->n_bytes;
+
+    if (from == MEMBERS_NONE || schema == NULL) {
+        return;
+    }
+    memcpy(bytes, f->bytes, len);
+    if (msg_decode(schema, bytes, len, n->scratch) != 0) {
+        n->malformed++;
+        return;
+    }
+    on_message(n, from, type, n->scratch);
 }
 
 static void on_recv(struct node *n, const struct event *ev)
@@ -424,6 +477,7 @@ static void on_recv(struct node *n, const struct event *ev)
     if (peer == MEMBERS_NONE) {
         return;
     }
+    members_used(&n->members, ev->link, ev->message);
     if (schema == NULL) {
         node_dht_recv(n, peer, ev);
         return;

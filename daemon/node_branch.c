@@ -11,6 +11,8 @@
  */
 #include "daemon/node_internal.h"
 
+#include <string.h>
+
 #include "proto/base/log.h"
 
 #define ASK_MS 500 /* a view is asked for again after this */
@@ -189,6 +191,32 @@ static void confirm_view(struct node *n)
     }
 }
 
+void node_on_pulse(struct node *n, int peer)
+{
+    struct heartbeat last = n->members.peers[peer].beat;
+
+    if (n->members.peers[peer].has_beat && !n->members.peers[peer].behind) {
+        node_on_beat(n, peer, &last);
+    }
+}
+
+/* The members of the view that we want to be in. */
+static void learn_members(struct node *n, const struct view_body *v)
+{
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        struct peer_id id = view_member_id(&v->members[i]);
+        struct address a = {.port = v->members[i].address.port};
+        int row;
+
+        memcpy(a.ip, v->members[i].address.ip, sizeof a.ip);
+        row = members_learn(&n->members, &id, &a, n->now);
+        if (row != MEMBERS_NONE) {
+            members_guest(&n->members, row, true);
+            n->has_guests = true;
+        }
+    }
+}
+
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
 {
     uint8_t was = n->members.peers[peer].way.reach;
@@ -253,6 +281,10 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m)
     if (!n->finished) {
         ballot_recv(&n->ballot, &c, peer, MESSAGE_VIEW, m);
         confirm_view(n);
+    }
+    if (!n->ballot.have && n->loaded && !n->finished &&
+        hash32_eq(&m->body.run, &n->opt.run_id) && view_well_formed(&m->body)) {
+        learn_members(n, &m->body);
     }
     if (n->ballot.adopted || !n->ballot.have ||
         view_index_key(&m->body, n->opt.public_key) >= 0 ||

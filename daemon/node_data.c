@@ -16,22 +16,45 @@
 
 #define ASK_MS 1000 /* a small question is asked again after this */
 
+/* Whether the view says that data does not pass between that peer and us. */
+static bool is_broken(const struct node *n, int peer)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    int x = n->ballot.self_index, y = -1;
+
+    for (uint32_t i = 0; n->ballot.have && v->n_edges > 0 && i < v->n_members;
+         i++) {
+        y = n->ballot.rows[i] == peer ? (int)i : y;
+    }
+    for (uint32_t e = 0; y >= 0 && e < v->n_edges; e++) {
+        if (v->edges[e] == (x | y << 8) || v->edges[e] == (y | x << 8)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int node_pick(struct node *n,
               bool (*want)(const struct node *n, const struct member *p),
               int except)
 {
-    int at = MEMBERS_NONE;
+    int at = MEMBERS_NONE, bad = MEMBERS_NONE;
     uint32_t seen = 0;
 
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct member *p = &n->members.peers[i];
 
-        if (p->used && p->has_beat && (int)i != except &&
-            members_linked(&n->members, (int)i) && want(n, p) &&
-            rng_below(&n->rng, ++seen) == 0) {
+        if (!p->used || !p->has_beat || (int)i == except ||
+            !members_linked(&n->members, (int)i) || !want(n, p)) {
+            continue;
+        }
+        if (is_broken(n, (int)i)) {
+            bad = (int)i; /* rather than nobody */
+        } else if (rng_below(&n->rng, ++seen) == 0) {
             at = (int)i;
         }
     }
+    at = at == MEMBERS_NONE ? bad : at;
     return at == MEMBERS_NONE && except != MEMBERS_NONE
                ? node_pick(n, want, MEMBERS_NONE)
                : at;

@@ -114,7 +114,7 @@ static void keep_pending(struct node *n, const struct dht_send *send, int peer)
             p->message = send->message;
             p->len = send->len;
             memcpy(p->bytes, n->dht_out.bytes + send->bytes, send->len);
-            n->members.peers[peer].wanted = true;
+            members_want(&n->members, peer, true);
             return;
         }
     }
@@ -194,7 +194,7 @@ void node_dht_link_up(struct node *n, int peer)
                                    p->bytes, p->len);
         }
     }
-    n->members.peers[peer].wanted = false;
+    members_want(&n->members, peer, false);
 }
 
 void node_dht_unreachable(struct node *n, int peer)
@@ -204,7 +204,7 @@ void node_dht_unreachable(struct node *n, int peer)
             n->pending[i].used = false;
         }
     }
-    n->members.peers[peer].wanted = false;
+    members_want(&n->members, peer, false);
     out_reset(n);
     dht_failed(&n->dht, &n->members.peers[peer].id, n->now, &n->dht_out);
     flush(n);

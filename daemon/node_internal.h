@@ -143,6 +143,9 @@ struct node {
 
     /* Views. */
     uint64_t found_stable_ms;
+    uint8_t muster; /* candidates linked, and ourselves; 0: none */
+    uint64_t members_ask_ms;
+    bool has_guests;
     struct hash32 found_set;
     uint64_t join_ms, view_ask_ms, commit_ask_ms;
     bool has_other; /* a view of others that may be another branch */
@@ -231,6 +234,8 @@ void node_note_lost(struct node *n,
 
 /* node_branch.c */
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m);
+/* It says that its last heartbeat still holds. */
+void node_on_pulse(struct node *n, int peer);
 void node_on_get_view(struct node *n, int peer, const struct get_view *m);
 void node_on_view(struct node *n, int peer, const struct view_cert *m);
 void node_on_lineage(struct node *n, int peer, const struct lineage *m);

@@ -86,13 +86,15 @@ void node_on_observed(struct node *n, const struct msg_address *at)
 {
     static const uint8_t nowhere[16];
     struct address a = {.port = n->members.observed.port};
+    struct msg_address seen = {.port = a.port};
 
     if (memcmp(at->ip, nowhere, sizeof nowhere) == 0) {
         return; /* it sees the relay, not us */
     }
     memcpy(a.ip, at->ip, sizeof a.ip);
     reach_seen(&n->reach, &a, n->now);
-    memcpy(n->members.observed.ip, n->reach.seen.ip, 16);
+    memcpy(seen.ip, n->reach.seen.ip, sizeof seen.ip);
+    members_observed(&n->members, &seen);
 }
 
 void node_on_mapped(struct node *n, const struct local_event *e)
@@ -158,7 +160,6 @@ static void class_changed(struct node *n, enum reach_class was)
     }
     reach_reason(&n->reach, why);
     out_log(n->out, LOG_INFO, "reachability: %s: %.150s", reach_name(is), why);
-    n->members.beat_at_ms = n->now; /* the others wait to hear it */
 }
 
 void node_reach_advance(struct node *n)

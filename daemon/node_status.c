@@ -136,7 +136,7 @@ void node_status(const struct node *n, struct node_status *s)
     s->tokens_per_s = n->tokens_per_s;
     s->bits_per_byte = n->has_bits ? n->bits : 0;
     s->bits_per_byte_before = n->has_before ? n->bits_before : 0;
-    s->peers_alive = members_n_linked(&n->members) + 1;
+    s->peers_alive = members_n_alive(&n->members) + 1;
     s->peers_in_round = n->ballot.have ? n->ballot.cert.body.n_members : 0;
     s->rounds_committed = n->n_committed;
     s->rounds_aborted = n->round.n_aborted;

@@ -16,7 +16,11 @@
 /* A higher epoch is a lie: some hundred years of views. */
 #define EPOCH_HEARD_MAX (UINT32_MAX / 2)
 /* Candidates must not change for this before founding. */
-#define STABLE_MS 600
+#define STABLE_MS   600
+#define UNLINKED_MS 4000 /* the same where two candidates have no link */
+/* Members of a view that a joiner keeps links to, beside its neighbours. */
+#define GUESTS_MAX 16
+#define MEMBERS_MS 5000 /* they are asked for again after this */
 
 /* ---- losses ----------------------------------------------------------- */
 
@@ -84,8 +88,7 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
         n->malformed++;
         return;
     }
-    p->watched = false;
-    p->has_beat = false;
+    members_left(&n->members, peer);
     node_timeline_left(n, &p->id);
     ballot_departed(&n->ballot, &p->id);
     if (n->ballot.have && view_index(&n->ballot.cert.body, &p->id) >= 0) {
@@ -95,13 +98,84 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
 
 /* ---- founding and joining --------------------------------------------- */
 
+/* Who is linked to more candidates founds; of equal ones the lowest id. So
+ * two who cannot link each other still get into the first view, by one who can
+ * link both. */
+static bool leads(const struct node *n, int peer, int over)
+{
+    const struct member *p = &n->members.peers[peer];
+    const struct member *q =
+        over == MEMBERS_NONE ? NULL : &n->members.peers[over];
+
+    return q == NULL || p->beat.muster > q->beat.muster ||
+           (p->beat.muster == q->beat.muster && id_cmp(&p->id, &q->id) < 0);
+}
+
+static bool is_leader(const struct node *n, int best)
+{
+    const struct member *p =
+        best == MEMBERS_NONE ? NULL : &n->members.peers[best];
+
+    return p == NULL || n->muster > p->beat.muster ||
+           (n->muster == p->beat.muster && id_cmp(&n->opt.self, &p->id) < 0);
+}
+
+/* Those whose heartbeats matter while we have no view. */
+static void keep_guests(struct node *n)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < n->members.n_peers && kept < GUESTS_MAX; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (p->used && p->n_links > 0 && p->has_beat && p->beat.has_view) {
+            members_guest(&n->members, (int)i, true);
+            n->has_guests = true;
+            kept++;
+        }
+    }
+}
+
+static void drop_guests(struct node *n)
+{
+    for (uint32_t i = 0; i < n->members.n_peers && n->has_guests; i++) {
+        members_guest(&n->members, (int)i, false);
+    }
+    n->has_guests = false;
+}
+
+/* To be let in we must be linked to those who decide. */
+static void ask_members(struct node *n, int best)
+{
+    struct get_view ask = {.lineage = false};
+
+    if (n->now >= n->members_ask_ms) {
+        n->members_ask_ms = n->now + MEMBERS_MS;
+        (void)members_send(&n->members, n->out, best, MESSAGE_GET_VIEW, &ask);
+    }
+}
+
+/* How long the candidates must have been the same ones. Some who are not
+ * linked to each other yet are given time: in the first view they would be a
+ * pair without an edge. */
+static uint32_t
+stable_ms(const struct node *n, const int *rows, uint32_t n_rows)
+{
+    for (uint32_t i = 0; i < n_rows; i++) {
+        if (n->members.peers[rows[i]].beat.muster < n_rows + 1) {
+            return UNLINKED_MS * n->opt.time_scale;
+        }
+    }
+    return STABLE_MS * n->opt.time_scale;
+}
+
 static void found_advance(struct node *n)
 {
     struct ballot_context c;
     int rows[VIEW_MEMBERS_MAX];
     uint32_t n_rows = 0, need = n->terms.min_peers;
     uint64_t epoch = 0;
-    bool lowest = true;
+    int leader = MEMBERS_NONE; /* of the others */
     struct hash_state h;
     struct hash32 set;
 
@@ -117,12 +191,13 @@ static void found_advance(struct node *n)
             rows[n_rows++] = (int)i;
             hash_update(&h, p->id.b, sizeof p->id.b);
         }
-        lowest = lowest && id_cmp(&n->opt.self, &p->id) < 0;
+        leader = leads(n, (int)i, leader) ? (int)i : leader;
         if (p->beat.epoch > epoch && p->beat.epoch <= EPOCH_HEARD_MAX) {
             epoch = p->beat.epoch;
         }
     }
     hash_final(&h, &set);
+    n->muster = (uint8_t)(n_rows + 1);
     if (!hash32_eq(&set, &n->found_set) || n->found_stable_ms == 0) {
         n->found_set = set;
         n->found_stable_ms = n->now;
@@ -139,8 +214,8 @@ static void found_advance(struct node *n)
     }
     /* Whoever founds needs a link to everybody who is to sign. */
     n->members.opt.links_wanted = NODE_LINKS_WANTED + need;
-    if (!lowest || n_rows + 1 < need ||
-        n->now - n->found_stable_ms < STABLE_MS * n->opt.time_scale ||
+    if (!is_leader(n, leader) || n_rows + 1 < need ||
+        n->now - n->found_stable_ms < stable_ms(n, rows, n_rows) ||
         (n->members.n_bootstrap > 0 && !n->members.reached)) {
         return;
     }
@@ -154,6 +229,7 @@ static void join_advance(struct node *n, int best)
     int rows[LINKS_MAX];
     uint32_t n_rows = 0;
 
+    ask_members(n, best);
     if (n->now < n->join_ms ||
         !hash32_eq(&n->members.peers[best].beat.commit, &n->applied.commit)) {
         return;
@@ -166,16 +242,20 @@ static void join_advance(struct node *n, int best)
     msg.body.state = n->state_hash;
     memcpy(msg.address.ip, n->members.observed.ip, 16);
     msg.address.port = n->members.observed.port;
-    if (message_sign(&n->opt.signer, &join_body_schema, &msg.body, msg.sig) !=
-        0) {
-        return;
-    }
     for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
         const struct member *p = &n->members.peers[i];
 
         if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0) {
             rows[n_rows++] = (int)i;
+            if (msg.n_linked < VIEW_MEMBERS_MAX &&
+                hash32_eq(&p->beat.view, &msg.body.view)) {
+                msg.linked[msg.n_linked++] = id_u64(&p->id);
+            }
         }
+    }
+    if (message_sign(&n->opt.signer, &join_body_schema, &msg.body, msg.sig) !=
+        0) {
+        return;
     }
     members_broadcast(&n->members, n->out, rows, n_rows, MESSAGE_JOIN, &msg);
 }
@@ -228,8 +308,9 @@ void node_on_adopted(struct node *n)
             (unsigned long long)v->round, v->fork ? ", fork" : "");
     note_left_out(n);
     n->members.opt.links_wanted = NODE_LINKS_WANTED;
-    n->members.beat_at_ms = n->now; /* who joins waits to hear it */
     bandwidth_tell_anew(&n->bandwidth);
+    n->muster = 0;
+    drop_guests(n);
     node_sync_reset(n);
     if (r->round == v->round && round_decided(r, &v->commit)) {
         node_on_committed(n); /* the view decided our round */
@@ -308,6 +389,7 @@ void node_view_advance(struct node *n)
         return;
     }
     best = node_best_peer(n);
+    keep_guests(n);
     if (best == MEMBERS_NONE) {
         found_advance(n);
     } else {

@@ -76,7 +76,9 @@ void ballot_joiner_add(struct ballot *b, int peer, const struct join *join)
         .peer = peer,
         .body = join->body,
         .address = join->address,
+        .n_linked = join->n_linked,
     };
+    memcpy(slot->linked, join->linked, sizeof slot->linked);
     memcpy(slot->public_key, b->members->peers[peer].public_key, 32);
 }
 
@@ -91,7 +93,9 @@ static bool joiner_waits(const struct ballot *b,
             hash32_eq(&j->body.commit, &ctx->closing.commit) &&
             !(j->tried && j->tried_round == j->body.round) &&
             view_index_key(&b->cert.body, j->public_key) < 0 &&
-            b->cert.body.n_members < VIEW_MEMBERS_MAX) {
+            !ballot_is_ousted(b, j->public_key, ctx->closing.round) &&
+            b->cert.body.n_members < VIEW_MEMBERS_MAX &&
+            ballot_joiner_fits(b, &b->cert.body, j)) {
             return true;
         }
     }
@@ -122,7 +126,8 @@ static uint64_t reachable(const struct ballot *b)
     uint64_t mask = 0;
 
     for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        if ((int)i == b->self_index || members_linked(b->members, b->rows[i])) {
+        if ((int)i == b->self_index ||
+            members_reaches(b->members, b->rows[i])) {
             mask |= BIT(i);
         }
     }

@@ -29,6 +29,7 @@
 #include "p2p/view.h"
 
 #define BALLOT_JOINERS_MAX 16
+#define BALLOT_OUSTED_MAX  16
 
 struct ballot_options {
     struct peer_id self;
@@ -56,6 +57,15 @@ struct ballot_joiner {
     struct join_body body;
     struct msg_address address;
     uint8_t public_key[32];
+    uint32_t n_linked; /* words of members that it is linked to */
+    uint64_t linked[VIEW_MEMBERS_MAX];
+};
+
+/* Was left out because of its edges; not taken in before that round. */
+struct ballot_ousted {
+    uint8_t public_key[32];
+    uint32_t times; /* 0: free */
+    uint64_t until_round;
 };
 
 struct ballot {
@@ -102,6 +112,7 @@ struct ballot {
     uint64_t found_epoch;
     uint32_t found_min;
     struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
+    struct ballot_ousted ousted[BALLOT_OUSTED_MAX];
 
     /* A view that names us and follows one that we do not know: its signers
      * mean nothing to us. The owner confirms it when enough of its other

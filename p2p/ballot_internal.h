@@ -5,6 +5,7 @@
  *   ballot_acceptor.c  promises and signatures
  *   ballot_proposer.c  gathering them for a proposal of ours
  *   ballot_value.c     the proposal itself, from closing statements
+ *   ballot_edges.c     who can exchange data with whom, and what follows
  */
 #ifndef LOCO_P2P_BALLOT_INTERNAL_H
 #define LOCO_P2P_BALLOT_INTERNAL_H
@@ -94,6 +95,24 @@ void ballot_on_accepted(struct ballot *b,
                         const struct ballot_context *ctx,
                         int peer,
                         const struct accepted *a);
+
+/* ---- ballot_edges.c --------------------------------------------------- */
+
+/* Whether the view `v` with that joiner has a ring of more than half. */
+bool ballot_joiner_fits(const struct ballot *b,
+                        const struct view_body *v,
+                        const struct ballot_joiner *j);
+
+/* Where too few members of `v` can form a ring, only those who can stay. */
+void ballot_prune(const struct ballot *b, struct view_body *v);
+
+/* It was left out because of its edges when that round was the newest. */
+void ballot_oust(struct ballot *b, const uint8_t key[32], uint64_t round);
+
+/* Whether it has to wait still. */
+bool ballot_is_ousted(const struct ballot *b,
+                      const uint8_t key[32],
+                      uint64_t round);
 
 /* ---- ballot_value.c --------------------------------------------------- */
 

@@ -244,7 +244,7 @@ void ballot_on_promise(struct ballot *b,
     for (uint32_t i = 0; i < b->n_electors; i++) {
         /* Lost members are not waited for; restarted ones answer. */
         if (!(b->answered >> i & 1) &&
-            members_linked(b->members, b->elector_rows[i])) {
+            members_reaches(b->members, b->elector_rows[i])) {
             return;
         }
     }

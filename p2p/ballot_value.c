@@ -10,6 +10,10 @@
 #include <assert.h>
 #include <string.h>
 
+/* Broken edges go over into the next view, but into every such one not: they
+ * may have healed. */
+#define EDGES_KEPT 4
+
 /* The fate of the round in flight, from the closing statements of those who
  * are left (`left`: electors); the rule is in ballot.h. */
 static void
@@ -94,40 +98,56 @@ static void add_joiners(struct ballot *b, struct view_body *v)
         struct ballot_joiner *j = &b->joiners[k];
 
         if (ballot_joiner_here(b, j) && j->body.round == v->round &&
-            hash32_eq(&j->body.commit, &v->commit)) {
+            hash32_eq(&j->body.commit, &v->commit) &&
+            !ballot_is_ousted(b, j->public_key, v->round) &&
+            ballot_joiner_fits(b, v, j)) {
             member_add(v, j->public_key, &j->address, v->epoch);
         }
     }
 }
 
-/* Edges that two live members could not use twice. With at most three members
- * no ring avoids an edge: the later joined of the two, then the higher id,
- * leaves. Else the edge is named and rings go around it. */
 static void
-avoid_edges(const struct ballot *b, uint64_t left, struct view_body *v)
+edge_add(struct view_body *v, const struct peer_id *a, const struct peer_id *b)
 {
+    int x = view_index(v, a), y = view_index(v, b);
+
+    for (uint32_t e = 0; e < v->n_edges; e++) {
+        if (v->edges[e] == (x | y << 8) || v->edges[e] == (y | x << 8)) {
+            return;
+        }
+    }
+    if (x >= 0 && y >= 0 && x != y && v->n_edges < 16) {
+        v->edges[v->n_edges++] = (uint16_t)(x | y << 8);
+    }
+}
+
+/* Edges of which rings go around: those that failed a live member twice, and
+ * where a ring stood still: what was given out to a member to which nothing
+ * came for a while is stuck in between. */
+static void
+note_edges(const struct ballot *b, uint64_t left, struct view_body *v)
+{
+    const struct view_body *old = &b->cert.body;
+
+    for (uint32_t e = 0; e < old->n_edges && v->epoch % EDGES_KEPT != 0; e++) {
+        edge_add(v, &b->ids[old->edges[e] & 0xff], &b->ids[old->edges[e] >> 8]);
+    }
     for (uint32_t i = 0; i < b->n_electors; i++) {
-        const struct promise_body *p = &b->promises[i];
-        int x, y;
+        const struct promise_body *p = &b->promises[i], *q;
 
-        if (!(left >> i & 1) || !p->has_broken) {
+        if (!(left >> i & 1)) {
             continue;
         }
-        x = view_index_key(v, b->elector_keys[i]);
-        y = view_index(v, &p->broken);
-        if (x < 0 || y < 0 || x == y) {
+        if (p->has_broken) {
+            edge_add(v, &b->ids[i], &p->broken);
+        }
+        if (!p->in_ring || p->ring_next >= b->n_electors ||
+            !(left >> p->ring_next & 1)) {
             continue;
         }
-        if (v->n_members > 3 && v->n_edges < 16) {
-            v->edges[v->n_edges++] = (uint16_t)(x | y << 8);
-        } else if (v->n_members <= 3 && v->n_members > 1) {
-            int out = v->members[x].joined > v->members[y].joined   ? x
-                      : v->members[x].joined < v->members[y].joined ? y
-                      : x > y                                       ? x
-                                                                    : y;
-
-            v->members[out] = v->members[--v->n_members];
-            (void)view_sort(v);
+        q = &b->promises[p->ring_next];
+        if (q->in_ring && q->ring_quiet && p->ring_sent > q->ring_got) {
+            edge_add(v, &b->ids[i], &b->ids[p->ring_next]);
         }
     }
 }
@@ -186,7 +206,8 @@ bool ballot_make_value(struct ballot *b, struct view_body *v)
     }
     (void)view_sort(v);
     if (b->mode != VIEW_FOUND) {
-        avoid_edges(b, left, v);
+        note_edges(b, left, v);
+        ballot_prune(b, v);
     }
     mark_fork(b, v);
     return true;

@@ -57,6 +57,9 @@ static void index_view(struct ballot *b, uint64_t now_ms)
             b->self_index = (int)i;
         } else {
             b->rows[i] = members_learn(b->members, &b->ids[i], &a, now_ms);
+            if (b->rows[i] != MEMBERS_NONE) {
+                members_key(b->members, b->rows[i], v->members[i].public_key);
+            }
         }
     }
 }
@@ -132,6 +135,22 @@ static void note_joiners(struct ballot *b)
     }
 }
 
+/* Who is out although we can speak to it is out because of its edges. It waits
+ * for ever more rounds, or views with and without it would take turns. */
+static void note_ousted(struct ballot *b, const struct view_body *next)
+{
+    const struct view_body *v = &b->cert.body;
+    uint64_t gone = b->departed | b->lost;
+
+    for (uint32_t i = 0; b->have && i < v->n_members; i++) {
+        if ((int)i != b->self_index && !(gone >> i & 1) &&
+            view_index_key(next, v->members[i].public_key) < 0 &&
+            members_reaches(b->members, b->rows[i])) {
+            ballot_oust(b, v->members[i].public_key, next->round);
+        }
+    }
+}
+
 /* Others may see a member die before we do, and their view comes first. */
 static void note_left_out(struct ballot *b, const struct view_body *next)
 {
@@ -155,6 +174,7 @@ void ballot_adopt(struct ballot *b,
                   const struct view_cert *cert)
 {
     note_left_out(b, &cert->body);
+    note_ousted(b, &cert->body);
     acceptor_reset(b, ctx->now_ms);
     b->has_pending = false;
     b->cert = *cert;
@@ -162,7 +182,8 @@ void ballot_adopt(struct ballot *b,
     b->restored = false;
     index_view(b, ctx->now_ms);
     assert(b->self_index >= 0);
-    members_watch(b->members, b->rows, cert->body.n_members, ctx->now_ms);
+    members_watch(b->members, b->rows, cert->body.n_members, &b->hash,
+                  ctx->now_ms);
     for (uint32_t i = 0; i < cert->body.n_members; i++) {
         int row = b->rows[i];
 
@@ -187,7 +208,7 @@ void ballot_adopt(struct ballot *b,
 
 void ballot_drop_view(struct ballot *b, uint64_t now_ms)
 {
-    members_watch(b->members, NULL, 0, now_ms);
+    members_watch(b->members, NULL, 0, NULL, now_ms);
     /* What was promised stays promised: like after a restart we still count
      * for the majority of this view, but are not left in it. */
     b->have = false;

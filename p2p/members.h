@@ -1,16 +1,32 @@
 /* members.h - who is there: known peers, links to them, signs of life.
  *
- * One table of peers by id and one of links. Every authenticated byte is a
- * sign of life; heartbeats make sure that there are some. Rumours in the
- * heartbeats spread who exists, so traffic per peer depends on its links, not
- * on the size of the swarm.
+ * One table of peers by id and one of links. Traffic per peer depends on its
+ * links, not on the size of the swarm:
  *
- * A *watched* peer (a member of one's view) is *lost* when it has been silent
- * for dead_ms, when its link broke and dialling it is refused (its host
- * is there, the process is not), or when the link is not back within
- * redial_ms. The caller collects losses with
- * members_next_lost(). A lost peer stays known and is dialled with back-off,
- * which is how two halves of a cut swarm meet again.
+ *   active view   MEMBERS_ACTIVE_MIN to links_wanted peers, chosen at random,
+ *                 symmetric (HyParView: Leitao, Pereira & Rodrigues 2007). A
+ *                 neighbour that is dropped is told; one that dies is replaced
+ *   passive view  the other rows of the table: a sample of the swarm, kept
+ *                 fresh by SHUFFLE with random ones of them
+ *   pulses        every heartbeat_ms on links that one of both sides *keeps*:
+ *                 to neighbours, to members of the view (*watched*), to whom
+ *                 the owner marked *guest*. Every authenticated byte is a sign
+ *                 of life. The whole HEARTBEAT goes out when it changes
+ *   rumours       alive, suspect, dead, left, each with the incarnation of the
+ *                 peer that it is about (SWIM: Das, Gupta & Motivala 2002).
+ *                 Everybody passes a new one on once to each neighbour, within
+ *                 a budget. A peer that hears that it is suspected says
+ *                 otherwise with a higher incarnation
+ *
+ * A *watched* peer is *lost* when it is silent here for dead_ms, or its link
+ * broke and dialling it is refused (its host is there, the process is not) or
+ * the link is not back within redial_ms; and no other watched peer that we
+ * hear says that it hears it. One that others hear while we do not is
+ * *indirect*: what is said to it goes over one of those (FORWARD, signed). The
+ * caller collects losses with members_next_lost(). A neighbour outside the view
+ * is suspected first, so that it can contradict. A lost or dead peer stays
+ * known and is tried now and then, which is how two halves of a cut swarm
+ * meet again.
  *
  * How a peer is reached: directly; where it cannot be dialled, a common
  * neighbour is asked to have it dial us (CALL); where neither can dial the
@@ -20,7 +36,10 @@
  * When the own process slept (SIGSTOP, suspend), silence proves nothing:
  * members_gap() restarts every timer.
  *
- * Pure: time comes in, actions go out. Memory: PEERS_MAX rows of ~300 bytes.
+ * Rumours are hearsay: they decide what is shown and whom to dial, never who
+ * is in a view.
+ *
+ * Pure: time comes in, actions go out. Memory: PEERS_MAX rows of ~450 bytes.
  */
 #ifndef LOCO_P2P_MEMBERS_H
 #define LOCO_P2P_MEMBERS_H
@@ -34,13 +53,22 @@
 #define MEMBERS_VIA_MAX       3 /* neighbours remembered that reach a peer */
 #define MEMBERS_NEARBY_MAX    8 /* addresses heard on the LAN */
 
+#define MEMBERS_ACTIVE_MIN  5
+#define MEMBERS_ACTIVE_MAX  64 /* while many are needed to found a view */
+#define MEMBERS_RUMOURS_MAX 256
+#define MEMBERS_DOUBTS_MAX  32
+#define MEMBERS_INDEX_MAX   4096 /* a power of two, above 2 * PEERS_MAX */
+
 struct members_options {
     struct peer_id self;
     uint64_t seed;
     uint32_t heartbeat_ms, suspect_ms, dead_ms, redial_ms;
-    uint32_t links_wanted; /* dial known peers up to this many links */
+    uint32_t links_wanted; /* most neighbours; more than MEMBERS_ACTIVE_MIN + 3
+                              are looked for, too */
     uint32_t hedge_ms;     /* a dial without answer: try other ways too */
     uint32_t upgrade_ms;   /* between tries to do without the relay */
+    struct signer signer;  /* for FORWARD; sign NULL: none is sent */
+    uint64_t life;         /* of this process */
 };
 
 /* How a peer is reached that is not linked, or not directly. */
@@ -60,25 +88,55 @@ struct member_way {
 
 struct member {
     bool used;
-    bool has_key; /* authenticated once */
-    bool watched; /* its loss matters */
-    bool wanted;  /* dial it although there are enough links */
-    bool lost;    /* reported; cleared by a new link */
-    bool suspected;
+    bool has_key;   /* authenticated once, or named by a view */
+    bool confirmed; /* a link or a rumour told of it, not only hearsay */
+    bool watched;   /* its loss matters */
+    bool wanted;    /* dial it although there are enough links */
+    bool guest;     /* its heartbeats are wanted although no neighbour */
+    bool active;    /* in the active view */
+    bool kept;      /* it wants our pulses */
+    bool asked;     /* to be a neighbour */
+    bool fresh;     /* linked just now */
+    bool greet;     /* our HEARTBEAT is to be sent */
+    bool nudge;     /* a PULSE is to be sent before its time */
+    bool lost;      /* reported; cleared by a new link */
+    bool suspected; /* silent on its link */
+    bool indirect;  /* not heard here, but by others of the view */
+    bool probed;    /* the dial under way is a probe */
+    bool sought;    /* the dial under way is for a neighbour */
     bool dialing;
     bool has_beat;
+    bool behind;   /* its pulse names a later heartbeat than the one here */
+    uint8_t state; /* enum peer_state, by rumours and first hand */
+    uint16_t hears_view;
+    uint64_t hears;    /* whom of that view it hears, */
+    uint64_t hears_ms; /* as it said then */
+    uint64_t state_ms; /* since when */
     struct peer_id id;
     uint8_t public_key[32];
     struct address address; /* port 0: cannot be dialled */
+    struct peer_info info;  /* as last heard; address and id not kept */
     uint64_t life;          /* 0: no HELLO yet */
     uint32_t n_links;
-    uint64_t heard_ms; /* last sign of life */
-    uint64_t down_ms;  /* when the last link went */
+    uint64_t heard_ms; /* last sign of life, or since when one is due */
+    uint64_t real_ms;  /* last sign of life */
+    /* Of its clock against ours, in 16 ms: the least of the last pulses, two
+     * windows of them; and how late the last one came, measured by that. */
+    uint16_t clock[2];
+    uint32_t n_pulses, late_ms;
+    uint64_t heard_before_ms, real_before_ms; /* this message */
+    uint64_t down_ms;                         /* when the last link went */
     uint64_t dial_at_ms;
+    uint64_t ask_at_ms;    /* not a neighbour before this */
+    uint64_t active_ms;    /* neighbour since */
+    uint64_t forwarded;    /* highest number of its FORWARDs */
+    uint64_t forward_life; /* of the process that counted */
+    uint64_t relay_ms;     /* its budget of forwarded bytes: since when, */
+    uint32_t relay_bytes;  /* and used */
     int dial_rc; /* of the last dial that failed without a link; 0: none did */
     uint32_t backoff_ms;
     struct member_way way;
-    struct heartbeat beat; /* last one; rumours not kept */
+    struct heartbeat beat; /* last one */
 };
 
 struct members_link {
@@ -90,6 +148,9 @@ struct members_link {
     uint32_t link;
     int peer;
     uint64_t heard_ms;
+    uint64_t sent_ms; /* last byte of ours */
+    uint64_t used_ms; /* last message that was no pulse or heartbeat */
+    uint32_t skipped; /* pulses saved because something else was sent */
 };
 
 /* Somebody of this run is at this address of the LAN, who is not known. */
@@ -114,12 +175,35 @@ struct members_lost {
     const char *reason;
 };
 
+/* A rumour on its way: to the neighbours in `mask` (slots of the active view)
+ * still; kept for a while to recognise it. */
+struct members_rumour {
+    bool used, full; /* full: the whole of `info` is said */
+    uint8_t state;
+    uint64_t mask, at_ms;
+    struct peer_info info;
+};
+
+/* A peer that seems gone: dead at `due_ms` unless it contradicts. */
+struct members_doubt {
+    int peer; /* MEMBERS_NONE: free */
+    uint32_t incarnation;
+    uint64_t since_ms, due_ms;
+};
+
+struct members_counts {
+    uint64_t rumours, declared, refuted, probes, forwards, relayed, refused;
+};
+
 struct members {
     struct members_options opt;
-    uint64_t rng;
-    uint64_t beat_at_ms; /* next heartbeat */
-    uint32_t n_peers;
-    uint32_t rumour_next;
+    uint64_t rng, now_ms;
+    uint64_t due_ms;     /* nothing is to be done before */
+    uint64_t beat_at_ms; /* next pulses */
+    uint64_t full_at_ms; /* next HEARTBEAT to all, changed or not */
+    uint64_t probe_at_ms, seek_at_ms, flush_at_ms, sweep_at_ms;
+    uint32_t n_peers, n_linked, n_alive, n_wanted, n_links_used;
+    uint32_t n_dead; /* rows that are dead or left */
     unsigned n_bootstrap;
     struct peer_id pin;
     bool has_pin;
@@ -132,6 +216,31 @@ struct members {
     struct members_bootstrap bootstrap[MEMBERS_BOOTSTRAP_MAX];
     unsigned n_lost;
     struct members_lost lost[VIEW_MEMBERS_MAX];
+
+    /* What we say of ourselves. */
+    struct peer_info self;
+    struct heartbeat beat;
+    uint32_t n_beats;
+    bool has_beat, announced;
+
+    /* The view. */
+    uint32_t n_watch;
+    int watch[VIEW_MEMBERS_MAX];
+    struct hash32 watch_view;
+    uint64_t hears; /* bit i: watch[i] is heard here, or is oneself */
+    uint64_t forward_number;
+
+    uint32_t n_active, n_seeking, sweep;
+    uint32_t more_shuffles; /* that may teach nothing before we are content */
+    bool shuffled;          /* with the first neighbour */
+    int active[MEMBERS_ACTIVE_MAX]; /* rows; MEMBERS_NONE: free slot */
+    uint32_t n_rumours;             /* used rows of `rumours`, at most */
+    int64_t gossip_bytes;           /* budget left */
+    uint64_t gossip_ms;
+    struct members_rumour rumours[MEMBERS_RUMOURS_MAX];
+    struct members_doubt doubts[MEMBERS_DOUBTS_MAX];
+    struct members_counts counts;
+    uint16_t index[MEMBERS_INDEX_MAX]; /* row + 1 by id; 0: free */
     struct members_link links[LINKS_MAX];
     struct member peers[PEERS_MAX];
 };
@@ -145,13 +254,16 @@ void members_bootstrap_add(struct members *m, const struct address *address);
 /* Row of a peer, or MEMBERS_NONE. */
 int members_find(const struct members *m, const struct peer_id *id);
 
-/* Learn of a peer (rumour, DHT, view). MEMBERS_NONE for oneself, a full table
+/* Learn of a peer (DHT, view, hearsay). MEMBERS_NONE for oneself, a full table
  * or an id that is not acceptable. A known address is not overwritten while
  * the peer is linked. */
 int members_learn(struct members *m,
                   const struct peer_id *id,
                   const struct address *address,
                   uint64_t now_ms);
+
+/* The key of a peer that a view names: H(key) is its id. */
+void members_key(struct members *m, int peer, const uint8_t public_key[32]);
 
 /* LINK_UP; false: the link was refused and a HANG_UP emitted. */
 bool members_link_up(struct members *m,
@@ -168,22 +280,52 @@ const char *members_dial_text(int rc);
 /* Row behind a link or MEMBERS_NONE; also notes a sign of life. */
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms);
 
+/* What that was: links are closed when nobody keeps and nobody uses them. */
+void members_used(struct members *m, uint32_t link, uint16_t type);
+
 /* Any other authenticated byte of that peer, e.g. on its bulk connection. */
 void members_alive(struct members *m, const struct peer_id *id, uint64_t now);
 
-/* Take in a heartbeat: stored, rumours learnt. */
+/* Take in a heartbeat. */
 void members_beat(struct members *m,
                   int peer,
                   const struct heartbeat *beat,
                   uint64_t now_ms);
 
-/* From now on exactly these peers (rows, MEMBERS_NONE passed over) are watched.
- * One that was not watched before and has no link gets redial_ms to be linked:
- * it was not missed until now. */
+/* PULSE, NEIGHBOUR, SHUFFLE or GOSSIP from a linked peer. */
+void members_recv(struct members *m,
+                  int peer,
+                  enum message_type type,
+                  const void *msg,
+                  struct out *out);
+
+/* FORWARD from a linked peer: passed on, or for us. Then the row of the member
+ * that said it, with the message in *f; MEMBERS_NONE otherwise. */
+int members_forwarded(struct members *m,
+                      int peer,
+                      const struct forward *f,
+                      struct out *out);
+
+/* The peer said goodbye. */
+void members_left(struct members *m, int peer);
+
+/* HELLO told another life, or how others see us. */
+void members_observed(struct members *m, const struct msg_address *seen);
+
+/* From now on exactly these peers (rows, in the order of the view of that name;
+ * MEMBERS_NONE stands for oneself) are watched. One that was not watched before
+ * and has no link gets redial_ms to be linked: it was not missed until now. */
 void members_watch(struct members *m,
                    const int *rows,
                    uint32_t n,
+                   const struct hash32 *view,
                    uint64_t now_ms);
+
+/* Dial that peer until it is linked (or no more). */
+void members_want(struct members *m, int peer, bool wanted);
+
+/* Keep the link to that peer, and dial it: its heartbeats matter. */
+void members_guest(struct members *m, int peer, bool guest);
 
 /* Silence so far proves nothing: the own process has not been running. */
 void members_gap(struct members *m, uint64_t now_ms);
@@ -225,7 +367,15 @@ bool members_relayed(struct members *m, int peer);
 /* The link that is used was dialled by the peer, directly. */
 bool members_inbound(struct members *m, int peer);
 
-/* Encode and queue one message; false when not linked or out of space. */
+/* Whether it can be spoken to: linked, or over another member of the view. */
+bool members_reaches(const struct members *m, int peer);
+
+/* The same between two watched peers (numbers in the view), as they say; an
+ * edge that carries no control carries no data. */
+bool members_edge(const struct members *m, uint32_t i, uint32_t k);
+
+/* Encode and queue one message; false when it cannot be spoken to or `out` is
+ * full. */
 bool members_send(struct members *m,
                   struct out *out,
                   int peer,
@@ -233,7 +383,7 @@ bool members_send(struct members *m,
                   const void *obj);
 
 /* One message to many peers (rows): encoded once, its bytes shared by all
- * sends. Rows that are MEMBERS_NONE or not linked are passed over. */
+ * sends. Rows that are MEMBERS_NONE or cannot be reached are passed over. */
 void members_broadcast(struct members *m,
                        struct out *out,
                        const int *rows,
@@ -247,7 +397,8 @@ void members_tell_all(struct members *m,
                       enum message_type type,
                       const void *obj);
 
-/* The same as members_send for bytes that are encoded already. */
+/* The same as members_send for bytes that are encoded already, linked peers
+ * only. */
 bool members_send_raw(struct members *m,
                       struct out *out,
                       int peer,
@@ -255,11 +406,11 @@ bool members_send_raw(struct members *m,
                       const void *bytes,
                       size_t len);
 
-/* Heartbeats, detection of losses, dialling. `beat` is completed with rumours
- * and sent on every link when due. */
+/* Pulses, heartbeats, detection of losses, dialling, rumours. `beat` is what
+ * we are now. */
 void members_tick(struct members *m,
                   uint64_t now_ms,
-                  struct heartbeat *beat,
+                  const struct heartbeat *beat,
                   struct out *out);
 
 /* One loss at a time; false: no more. */
@@ -269,5 +420,8 @@ uint64_t members_deadline(const struct members *m);
 
 /* Linked peers. */
 uint32_t members_n_linked(const struct members *m);
+
+/* Peers that are known to be there, by link or by rumour, without oneself. */
+uint32_t members_n_alive(const struct members *m);
 
 #endif

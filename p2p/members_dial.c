@@ -1,11 +1,12 @@
 /* members_dial.c - whom to dial, and when again.
  *
- * Watched and wanted peers are dialled whenever they have no link, any known
- * peer while there are fewer links than wanted, bootstrap addresses while
- * nobody is linked or until each was reached once. A dial is named by its row;
- * above REQUEST_BOOTSTRAP by the number of the bootstrap address. A failed one
- * is tried again with back-off. Whoever says that it cannot be dialled is not;
- * what is done then, and when a dial gets no answer, is in members_reach.c.
+ * Watched, wanted and guest peers are dialled whenever they have no link,
+ * bootstrap addresses while nobody is linked or until each was reached once;
+ * possible neighbours and probes when members_active.c says so. A dial is named
+ * by its row; above REQUEST_BOOTSTRAP by the number of the bootstrap address. A
+ * failed one is tried again with back-off. Whoever says that it cannot be
+ * dialled is not; what is done then, and when a dial gets no answer, is in
+ * members_reach.c.
  *
  * Codes: the system's pass through as libuv gives them, -errno; the deadline of
  * a dial and what the handshake found are ours.
@@ -101,6 +102,21 @@ void members_dial_done(struct members *m,
     }
 }
 
+/* What the dial was for has failed, too. */
+static void dial_in_vain(struct members *m, int peer)
+{
+    struct member *p = &m->peers[peer];
+
+    if (p->sought) {
+        p->sought = false;
+        m->n_seeking--;
+    }
+    if (p->probed && p->n_links == 0 && p->state == PEER_ALIVE) {
+        members_doubt(m, peer, m->opt.dead_ms, NULL);
+    }
+    p->probed = false;
+}
+
 /* While nobody is linked, every 6.4 s at last. With others here it is no hurry,
  * but never given up: they may know as little of the run as we do. */
 static void bootstrap_failed(const struct members *m,
@@ -117,6 +133,8 @@ static void bootstrap_failed(const struct members *m,
 
 void members_dial_failed(struct members *m, const struct event *event)
 {
+    m->now_ms = event->now_ms;
+    m->due_ms = 0;
     members_dial_done(m, event->request, false, event->now_ms);
     if (event->request >= REQUEST_RELAY) {
         return;
@@ -138,6 +156,7 @@ void members_dial_failed(struct members *m, const struct event *event)
         }
         p->dial_at_ms = event->now_ms + p->backoff_ms +
                         rng_below(&m->rng, p->backoff_ms / 4 + 1);
+        dial_in_vain(m, (int)event->request);
     }
 }
 
@@ -155,44 +174,80 @@ static void dial(uint64_t request,
     }
 }
 
-static void
-dial_peer(struct members *m, uint32_t i, uint64_t now_ms, struct out *out)
+bool members_dial_row(struct members *m, int peer, struct out *out)
 {
-    struct member *p = &m->peers[i];
+    struct member *p = &m->peers[peer];
 
-    if (!p->dialing && p->address.port != 0 && now_ms >= p->dial_at_ms &&
-        members_dialable(p)) {
-        p->dialing = true;
-        p->way.dial_began_ms = now_ms;
-        dial(i, &p->address, &p->id, out);
+    if (p->dialing || p->address.port == 0 || !members_dialable(p)) {
+        return false;
     }
-    members_ways_due(m, (int)i, now_ms, out);
+    p->dialing = true;
+    p->way.dial_began_ms = m->now_ms;
+    dial((uint64_t)peer, &p->address, &p->id, out);
+    return true;
 }
 
-void members_dial_due(struct members *m, uint64_t now_ms, struct out *out)
+/* A peer that is to be linked whatever the number of links. */
+static void row_due(struct members *m, int peer, uint64_t *due, struct out *out)
+{
+    struct member *p = &m->peers[peer];
+
+    if (p->n_links > 0) {
+        return;
+    }
+    if (m->now_ms >= p->dial_at_ms) {
+        (void)members_dial_row(m, peer, out);
+    } else if (!p->dialing && p->address.port != 0 && members_dialable(p) &&
+               p->dial_at_ms < *due) {
+        *due = p->dial_at_ms;
+    }
+    members_ways_due(m, peer, due, out);
+}
+
+static void bootstrap_due(struct members *m, uint64_t *due, struct out *out)
 {
     static const struct peer_id anyone;
-    uint32_t linked = members_n_linked(m);
 
     for (unsigned i = 0; i < m->n_bootstrap; i++) {
         struct members_bootstrap *b = &m->bootstrap[i];
 
-        if (!b->dialing && now_ms >= b->dial_at_ms &&
-            (linked == 0 || !b->reached)) {
+        if (b->dialing || (m->n_linked > 0 && b->reached)) {
+            continue;
+        }
+        if (m->now_ms >= b->dial_at_ms) {
             b->dialing = true;
             dial(REQUEST_BOOTSTRAP + i, &b->address,
                  m->has_pin ? &m->pin : &anyone, out);
+        } else if (b->dial_at_ms < *due) {
+            *due = b->dial_at_ms;
         }
     }
-    members_nearby_due(m, now_ms, out);
-    for (uint32_t i = 0; i < m->n_peers; i++) {
-        struct member *p = &m->peers[i];
+}
 
-        if (p->used && p->n_links > 0) {
-            members_upgrade_due(m, (int)i, now_ms, out);
-        } else if (p->used &&
-                   (p->watched || p->wanted || linked < m->opt.links_wanted)) {
-            dial_peer(m, i, now_ms, out);
+void members_dial_due(struct members *m, uint64_t *due, struct out *out)
+{
+    bool many = members_seeks_many(m);
+
+    bootstrap_due(m, due, out);
+    members_nearby_due(m, m->now_ms, out);
+    for (uint32_t i = 0; i < m->n_links_used && m->n_relayed > 0; i++) {
+        if (m->links[i].used && m->links[i].relayed) {
+            members_upgrade_due(m, m->links[i].peer, m->now_ms, out);
+        }
+    }
+    for (uint32_t i = 0; i < m->n_watch; i++) {
+        if (m->watch[i] != MEMBERS_NONE && m->peers[m->watch[i]].watched) {
+            row_due(m, m->watch[i], due, out);
+        }
+    }
+    for (uint32_t i = 0; i < m->n_peers && (m->n_wanted > 0 || many); i++) {
+        const struct member *p = &m->peers[i];
+
+        if (p->wanted || p->guest) {
+            row_due(m, (int)i, due, out);
+        } else if (many && p->used && p->n_links == 0 &&
+                   p->state == PEER_ALIVE) {
+            members_ways_due(m, (int)i, due, out);
         }
     }
 }

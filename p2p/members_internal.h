@@ -1,10 +1,16 @@
 /* members_internal.h - what the members*.c files share; nobody else includes
  * it.
  *
- *   members.c       the table of peers, losses, time
- *   members_link.c  links, sending, heartbeats
- *   members_dial.c  dialling
- *   members_reach.c who cannot be dialled: calls, relays, the LAN
+ *   members.c          time: what is due, in which order
+ *   members_table.c    rows: find, learn, forget, what state a peer is in
+ *   members_watch.c    members of the view: silence, losses, who hears whom
+ *   members_link.c     links and sending
+ *   members_pulse.c    heartbeats and pulses
+ *   members_active.c   neighbours; shuffles and probes
+ *   members_rumour.c   rumours, doubts, contradiction
+ *   members_forward.c  between two members without a link
+ *   members_dial.c     dialling
+ *   members_reach.c    who cannot be dialled: calls, relays, the LAN
  */
 #ifndef LOCO_P2P_MEMBERS_INTERNAL_H
 #define LOCO_P2P_MEMBERS_INTERNAL_H
@@ -12,6 +18,56 @@
 #include "p2p/members.h"
 
 #define DIAL_BACKOFF_MAX_MS 5000
+#define BIT(i)              (1ULL << (i))
+
+/* In heartbeat intervals, so that a time scale moves all of it. */
+#define PROBE_BEATS 25 /* between two shuffles with a random row: 15 s */
+#define FULL_BEATS  64 /* between two HEARTBEATs that say nothing new: 38 s */
+#define IDLE_BEATS  20 /* a link that nobody keeps is closed: 12 s */
+#define ASK_BEATS   8  /* who refused is asked again: 5 s */
+#define STALE_BEATS 12 /* a suspicion that nobody contradicts: 7 s */
+
+/* At most so long is nothing looked at. */
+#define LOOK_MS 250
+
+/* ---- members_table.c -------------------------------------------------- */
+
+/* Set what is known of the peer; keeps the counts. */
+void members_state(struct members *m,
+                   int peer,
+                   enum peer_state state,
+                   uint32_t incarnation);
+
+/* As members_learn() for a peer that is here: hearsay makes room for it. */
+int members_learn_here(struct members *m,
+                       const struct peer_id *id,
+                       const struct address *address,
+                       uint64_t now_ms);
+
+/* A row that a rumour or a link has told of. */
+void members_confirm(struct members *m, int peer);
+
+/* A random row for which `want`; MEMBERS_NONE where a bounded search finds
+ * none. */
+int members_random(struct members *m,
+                   bool (*want)(const struct members *m, int peer));
+
+/* ---- members_watch.c -------------------------------------------------- */
+
+/* Losses of watched peers; *due comes down to the next moment to look. */
+void members_watch_tick(struct members *m, uint64_t *due, struct out *out);
+
+/* Whether a watched peer that we hear says that it hears this one. */
+bool members_vouched(const struct members *m, int peer);
+
+/* Whether watched peer number k, as far as we hear it, says that it hears this
+ * one. */
+bool members_says_hears(const struct members *m, uint32_t k, int peer);
+
+/* A linked member of the view over which the peer can be spoken to. */
+int members_via(const struct members *m, int peer);
+
+uint16_t members_view_word(const struct members *m);
 
 /* ---- members_link.c --------------------------------------------------- */
 
@@ -20,18 +76,118 @@
  * another is not. */
 struct members_link *members_link_of_peer(struct members *m, int peer);
 
+/* Whether a link to it is worth pulses, for our part. */
+bool members_keeps(const struct member *p);
+
+/* Pulses will be wanted on its links from now on: that there were none proves
+ * nothing. Before the flag that says why is set. */
+void members_keep_begins(struct members *m, struct member *p);
+
+/* A sign of life that is as old as the stream it came on is late. */
+void members_sign(struct members *m, struct member *p);
+
 /* Not closing yet when `out` is full: tried again. */
 void members_hang_up(struct members_link *l, struct out *out);
 
-/* Close what has been silent for long while another link to it was not. */
-void members_half_open_close(struct members *m,
-                             uint64_t now_ms,
-                             struct out *out);
+/* Hang up every link to the peer. */
+void members_hang_up_all(struct members *m, int peer, struct out *out);
 
-/* Complete the heartbeat with rumours and send it on every link. */
-void members_beats_send(struct members *m,
-                        struct heartbeat *beat,
+/* Close what has been silent for long while another link to it was not, what
+ * broke off silently, and what nobody wants. */
+void members_links_tick(struct members *m, uint64_t *due, struct out *out);
+
+/* Encoded once, queued for one link. */
+bool members_send_link(struct members *m,
+                       struct out *out,
+                       struct members_link *l,
+                       enum message_type type,
+                       const void *obj);
+
+/* ---- members_pulse.c -------------------------------------------------- */
+
+void members_pulse_tick(struct members *m, uint64_t *due, struct out *out);
+void members_on_pulse(struct members *m,
+                      int peer,
+                      const struct pulse *p,
+                      struct out *out);
+
+/* ---- members_active.c ------------------------------------------------- */
+
+void members_active_tick(struct members *m, uint64_t *due, struct out *out);
+void members_on_neighbour(struct members *m,
+                          int peer,
+                          const struct neighbour *msg,
+                          struct out *out);
+void members_on_shuffle(struct members *m,
+                        int peer,
+                        const struct shuffle *msg,
                         struct out *out);
+
+/* No neighbour any more; it is not told. */
+void members_active_remove(struct members *m, int peer);
+
+/* What its pulse says of neighbourhood. */
+void members_active_agree(struct members *m,
+                          int peer,
+                          bool active,
+                          struct out *out);
+
+/* A view is to be founded, and there are fewer neighbours than that needs. */
+bool members_seeks_many(const struct members *m);
+
+/* Slot of the active view, or -1. */
+int members_slot(const struct members *m, int peer);
+
+/* ---- members_rumour.c ------------------------------------------------- */
+
+void members_rumour_tick(struct members *m, uint64_t *due, struct out *out);
+void members_on_gossip(struct members *m,
+                       int peer,
+                       const struct gossip *msg,
+                       struct out *out);
+
+/* Take in one statement from `from` (MEMBERS_NONE: our own); `full`: all of
+ * info counts, not only id and incarnation. */
+void members_rumour(struct members *m,
+                    const struct peer_info *info,
+                    enum peer_state state,
+                    bool full,
+                    int from,
+                    struct out *out);
+
+/* Say of ourselves that we are here. */
+void members_announce(struct members *m);
+
+/* A new neighbour gets what is young. */
+void members_rumour_slot(struct members *m, int slot);
+
+/* It seems to be gone: dead in `wait_ms` unless it contradicts. */
+void members_doubt(struct members *m,
+                   int peer,
+                   uint32_t wait_ms,
+                   struct out *out);
+
+/* It is gone: tell everybody. */
+void members_declare(struct members *m,
+                     int peer,
+                     enum peer_state state,
+                     struct out *out);
+
+/* Tell this peer alone what is said of `about`. */
+void members_tell_of(struct members *m, int peer, int about, struct out *out);
+
+/* The row as it is told to others. */
+struct peer_info members_info(const struct members *m, int peer);
+
+/* ---- members_forward.c ------------------------------------------------ */
+
+/* Sign and send over a third; false: nobody is there. */
+bool members_forward(struct members *m,
+                     struct out *out,
+                     int peer,
+                     uint16_t type,
+                     const uint8_t *bytes,
+                     size_t len);
 
 /* ---- members_dial.c --------------------------------------------------- */
 
@@ -57,22 +213,25 @@ bool members_dial_refused(int rc);
 #define REQUEST_BOOTSTRAP (1ULL << 32) /* from here: bootstrap addresses */
 #define REQUEST_RELAY     (2ULL << 32) /* from here: rows, through a relay */
 #define REQUEST_NEARBY    (3ULL << 32) /* from here: addresses of the LAN */
+/* Dial this row now; false: it is being dialled, or cannot be. */
+bool members_dial_row(struct members *m, int peer, struct out *out);
 
 /* Dial everybody whose time has come. */
-void members_dial_due(struct members *m, uint64_t now_ms, struct out *out);
+void members_dial_due(struct members *m, uint64_t *due, struct out *out);
 
 /* ---- members_reach.c -------------------------------------------------- */
 
 /* A row is taken for somebody new. */
 void members_way_init(struct member_way *way);
 
-/* `from`, which is linked, says that it is linked to `peer`. */
-void members_via(struct members *m, int peer, int from);
+/* `from`, which is linked, told of `peer`: it is linked to it, perhaps. */
+void members_way_told(struct members *m, int peer, int from);
 
-/* Other ways to a peer that we want and do not have. */
+/* Other ways to a peer that we want and do not have; *due comes down to when
+ * to look again. */
 void members_ways_due(struct members *m,
                       int peer,
-                      uint64_t now_ms,
+                      uint64_t *due,
                       struct out *out);
 
 /* Do without the relay where that has become possible. */

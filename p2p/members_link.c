@@ -3,7 +3,9 @@
  * Two peers that dial each other at once get two links; the side with the lower
  * id closes the older. Either side may have given a link up without the other's
  * knowing (half-open), so what is said goes over the link that was heard of
- * last, and a link that stays silent while another is not is closed.
+ * last, and a link that stays silent while another is not is closed. So is one
+ * that is silent although we keep it, and one that nobody keeps and nobody
+ * uses.
  */
 #include "p2p/members_internal.h"
 
@@ -16,7 +18,7 @@
 
 static struct members_link *link_find(struct members *m, uint32_t link)
 {
-    for (int i = 0; i < LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
         if (m->links[i].used && m->links[i].link == link) {
             return &m->links[i];
         }
@@ -33,12 +35,12 @@ struct members_link *members_link_of_peer(struct members *m, int peer)
 {
     uint64_t newest = 0;
 
-    for (int i = 0; i < LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
         if (link_usable(&m->links[i], peer) && m->links[i].heard_ms > newest) {
             newest = m->links[i].heard_ms;
         }
     }
-    for (int i = 0; i < LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
         if (link_usable(&m->links[i], peer) &&
             m->links[i].heard_ms + m->opt.suspect_ms >= newest) {
             return &m->links[i];
@@ -57,16 +59,63 @@ void members_hang_up(struct members_link *l, struct out *out)
     }
 }
 
-void members_half_open_close(struct members *m,
-                             uint64_t now_ms,
-                             struct out *out)
+void members_keep_begins(struct members *m, struct member *p)
 {
-    for (int i = 0; i < LINKS_MAX; i++) {
+    if (!members_keeps(p)) {
+        p->heard_ms = m->now_ms;
+        for (uint32_t i = 0; i < m->n_links_used; i++) {
+            if (m->links[i].used && &m->peers[m->links[i].peer] == p) {
+                m->links[i].heard_ms = m->now_ms;
+            }
+        }
+    }
+    p->nudge = true;
+    m->due_ms = 0;
+}
+
+void members_hang_up_all(struct members *m, int peer, struct out *out)
+{
+    struct members_link *l;
+
+    while ((l = members_link_of_peer(m, peer)) != NULL) {
+        members_hang_up(l, out);
+        if (!l->closing) {
+            return;
+        }
+    }
+}
+
+/* Whether this link is to be closed; *due: when to look again. */
+static bool
+is_over(struct members *m, const struct members_link *l, uint64_t *due)
+{
+    const struct member *p = &m->peers[l->peer];
+    uint64_t silent_ms = m->now_ms - l->heard_ms;
+    uint64_t idle_ms = (uint64_t)m->opt.heartbeat_ms * IDLE_BEATS;
+    bool keeps = members_keeps(p);
+
+    if (silent_ms > m->opt.dead_ms && p->n_links > 1 &&
+        members_link_of_peer(m, l->peer) != l) {
+        return true;
+    }
+    if (keeps && !p->watched && !p->active && silent_ms > m->opt.dead_ms) {
+        return true; /* half-open: the other side is gone */
+    }
+    if (keeps || p->kept) {
+        return false;
+    }
+    if (l->used_ms + idle_ms < *due) {
+        *due = l->used_ms + idle_ms;
+    }
+    return m->now_ms - l->used_ms >= idle_ms;
+}
+
+void members_links_tick(struct members *m, uint64_t *due, struct out *out)
+{
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
         struct members_link *l = &m->links[i];
 
-        if (l->used && !l->closing && m->peers[l->peer].n_links > 1 &&
-            now_ms - l->heard_ms > m->opt.dead_ms &&
-            members_link_of_peer(m, l->peer) != l) {
+        if (l->used && !l->closing && is_over(m, l, due)) {
             members_hang_up(l, out);
         }
     }
@@ -82,29 +131,62 @@ static bool refuse(struct out *out, uint32_t link)
     return false;
 }
 
+static struct members_link *link_free(struct members *m)
+{
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        if (!m->links[i].used) {
+            return &m->links[i];
+        }
+    }
+    return m->n_links_used < LINKS_MAX ? &m->links[m->n_links_used++] : NULL;
+}
+
+static void note_up(struct members *m, int i, const struct event *event)
+{
+    struct member *p = &m->peers[i];
+
+    bool relayed = !id_is_zero(&event->relay);
+
+    m->n_linked += p->n_links++ == 0;
+    m->n_relayed += relayed;
+    if (!relayed) {
+        p->address = event->address;
+        p->way.upgrade_at_ms = 0;
+    }
+    members_key(m, i, event->public_key);
+    p->heard_ms = p->real_ms = event->now_ms;
+    p->lost = p->suspected = p->indirect = false;
+    p->fresh = p->greet = p->nudge = true;
+    p->n_pulses = p->late_ms = 0;
+    p->dial_rc = 0;
+    p->backoff_ms = 0;
+    m->reached = true;
+    m->due_ms = 0;
+}
+
 bool members_link_up(struct members *m,
                      const struct event *event,
                      struct out *out)
 {
-    struct members_link *old, *slot = NULL;
+    struct members_link *old, *slot;
     struct member *p;
     bool relayed;
     int i;
 
+    m->now_ms = event->now_ms;
     if (!event->inbound) {
         members_dial_done(m, event->request, true, event->now_ms);
     }
-    i = members_learn(m, &event->peer, &event->address, event->now_ms);
+    i = members_learn_here(m, &event->peer, &event->address, event->now_ms);
     relayed = !id_is_zero(&event->relay);
     if (i != MEMBERS_NONE && relayed && m->peers[i].n_links > 0 &&
         !members_relayed(m, i)) {
         return refuse(out, event->link); /* a direct one came first */
     }
-    for (int k = 0; k < LINKS_MAX && slot == NULL; k++) {
-        slot = m->links[k].used ? NULL : &m->links[k];
-    }
-    if (i == MEMBERS_NONE || slot == NULL ||
-        m->peers[i].n_links >= LINKS_PER_PEER_MAX) {
+    slot = i == MEMBERS_NONE || m->peers[i].n_links >= LINKS_PER_PEER_MAX
+               ? NULL
+               : link_free(m);
+    if (slot == NULL) {
         return refuse(out, event->link);
     }
     p = &m->peers[i];
@@ -115,19 +197,10 @@ bool members_link_up(struct members *m,
                                   .relay = event->relay,
                                   .link = event->link,
                                   .peer = i,
-                                  .heard_ms = event->now_ms};
-    p->n_links++;
-    m->n_relayed += relayed;
-    if (!relayed) {
-        p->address = event->address;
-    }
-    memcpy(p->public_key, event->public_key, sizeof p->public_key);
-    p->has_key = true;
-    p->heard_ms = event->now_ms;
-    p->lost = p->suspected = false;
-    p->dial_rc = 0;
-    p->backoff_ms = 0;
-    m->reached = true;
+                                  .heard_ms = event->now_ms,
+                                  .sent_ms = event->now_ms,
+                                  .used_ms = event->now_ms};
+    note_up(m, i, event);
     /* Of two links to one peer the side with the lower id closes the older:
      * it may be one that the other side has already given up. Both do without
      * the one through a relay. */
@@ -150,31 +223,81 @@ void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     if (l == NULL) {
         return;
     }
+    m->now_ms = now_ms;
+    m->due_ms = 0;
     p = &m->peers[l->peer];
     l->used = false;
     m->n_relayed -= l->relayed;
+    while (m->n_links_used > 0 && !m->links[m->n_links_used - 1].used) {
+        m->n_links_used--;
+    }
     assert(p->n_links > 0);
     p->n_links--;
     if (p->n_links == 0) {
+        m->n_linked--;
         p->down_ms = now_ms;
         p->dial_rc = 0;
         p->dial_at_ms = now_ms;
+        p->kept = p->asked = false;
         p->way.call_at_ms = p->way.relay_at_ms = now_ms;
         p->way.called = false;
     }
 }
 
+void members_sign(struct members *m, struct member *p)
+{
+    uint64_t at = m->now_ms - p->late_ms;
+
+    p->heard_ms = at > p->heard_ms ? at : p->heard_ms;
+    p->real_ms = at > p->real_ms ? at : p->real_ms;
+}
+
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms)
 {
     struct members_link *l = link_find(m, link);
+    struct member *p;
 
     if (l == NULL) {
         return MEMBERS_NONE;
     }
+    p = &m->peers[l->peer];
+    m->now_ms = now_ms;
     l->heard_ms = now_ms;
-    m->peers[l->peer].heard_ms = now_ms;
-    m->peers[l->peer].suspected = false;
+    p->heard_before_ms = p->heard_ms;
+    p->real_before_ms = p->real_ms;
+    /* Not younger than the pulse that came before it on the same stream. */
+    members_sign(m, p);
+    if (p->suspected) {
+        p->suspected = false;
+        m->due_ms = 0; /* say so */
+    }
     return l->peer;
+}
+
+/* Whether the message is more than a sign of life. */
+static bool is_use(uint16_t type)
+{
+    return type != MESSAGE_PULSE && type != MESSAGE_HEARTBEAT &&
+           type != MESSAGE_HELLO;
+}
+
+void members_used(struct members *m, uint32_t link, uint16_t type)
+{
+    struct members_link *l = link_find(m, link);
+
+    if (l != NULL && is_use(type)) {
+        l->used_ms = m->now_ms;
+    }
+}
+
+void members_alive(struct members *m, const struct peer_id *id, uint64_t now)
+{
+    int i = members_find(m, id);
+
+    if (i != MEMBERS_NONE) {
+        m->peers[i].heard_ms = m->peers[i].real_ms = now;
+        m->peers[i].suspected = false;
+    }
 }
 
 bool members_linked(const struct members *m, int peer)
@@ -182,7 +305,7 @@ bool members_linked(const struct members *m, int peer)
     if (peer == MEMBERS_NONE || m->peers[peer].n_links == 0) {
         return false;
     }
-    for (int i = 0; i < LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
         if (m->links[i].used && !m->links[i].closing &&
             m->links[i].peer == peer) {
             return true;
@@ -193,38 +316,51 @@ bool members_linked(const struct members *m, int peer)
 
 uint32_t members_n_linked(const struct members *m)
 {
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < m->n_peers; i++) {
-        n += m->peers[i].n_links > 0;
-    }
-    return n;
+    return m->n_linked;
 }
 
 /* ---- sending ---------------------------------------------------------- */
 
-bool members_send(struct members *m,
-                  struct out *out,
-                  int peer,
-                  enum message_type type,
-                  const void *obj)
+static void
+note_sent(const struct members *m, struct members_link *l, uint16_t type)
 {
-    uint8_t bytes[FRAME_CONTROL_MAX];
-    struct members_link *l;
-    int n;
-
-    l = peer == MEMBERS_NONE ? NULL : members_link_of_peer(m, peer);
-    if (l == NULL) {
-        return false;
+    l->sent_ms = m->now_ms;
+    if (is_use(type)) {
+        l->used_ms = m->now_ms;
     }
-    n = msg_encode(message_schema((uint16_t)type), obj, bytes, sizeof bytes);
-    assert(n >= 0); /* our own struct: a failure is a local bug */
-    return n >= 0 && out_send(out, l->link, (uint16_t)type, bytes, (size_t)n);
 }
 
-/* A message on its way to several links: encoded when the first one needs it.
+static int encode(enum message_type type,
+                  const void *obj,
+                  uint8_t bytes[FRAME_CONTROL_MAX])
+{
+    int n = msg_encode(message_schema((uint16_t)type), obj, bytes,
+                       FRAME_CONTROL_MAX);
+
+    assert(n >= 0); /* our own struct: a failure is a local bug */
+    return n;
+}
+
+bool members_send_link(struct members *m,
+                       struct out *out,
+                       struct members_link *l,
+                       enum message_type type,
+                       const void *obj)
+{
+    uint8_t bytes[FRAME_CONTROL_MAX];
+    int n = encode(type, obj, bytes);
+
+    if (n < 0 || !out_send(out, l->link, (uint16_t)type, bytes, (size_t)n)) {
+        return false;
+    }
+    note_sent(m, l, (uint16_t)type);
+    return true;
+}
+
+/* A message on its way to several peers: encoded when the first one needs it.
  */
 struct shared {
+    struct members *m;
     struct out *out;
     enum message_type type;
     const void *obj;
@@ -233,22 +369,56 @@ struct shared {
     size_t len;
 };
 
-static void shared_send(struct shared *s, const struct members_link *l)
+static bool shared_encode(struct shared *s)
 {
     uint8_t bytes[FRAME_CONTROL_MAX];
-    int n;
 
     if (!s->encoded) {
-        n = msg_encode(message_schema((uint16_t)s->type), s->obj, bytes,
-                       sizeof bytes);
-        assert(n >= 0); /* our own struct: a failure is a local bug */
+        int n = encode(s->type, s->obj, bytes);
+
         s->encoded = true;
         s->len = n < 0 ? 0 : (size_t)n;
         s->at = n < 0 ? UINT32_MAX : out_bytes(s->out, bytes, s->len);
     }
-    if (s->at != UINT32_MAX) {
-        (void)out_send_again(s->out, l->link, (uint16_t)s->type, s->at, s->len);
+    return s->at != UINT32_MAX;
+}
+
+static bool shared_send(struct shared *s, int peer)
+{
+    struct members_link *l =
+        peer == MEMBERS_NONE ? NULL : members_link_of_peer(s->m, peer);
+
+    bool indirect = peer != MEMBERS_NONE &&
+                    (l == NULL || s->m->peers[peer].suspected) &&
+                    members_via(s->m, peer) != MEMBERS_NONE;
+
+    if ((l == NULL && !indirect) || !shared_encode(s)) {
+        return false;
     }
+    /* A link that is silent may still carry it, or may not: both ways. */
+    if (indirect) {
+        indirect = members_forward(s->m, s->out, peer, (uint16_t)s->type,
+                                   s->out->bytes + s->at, s->len);
+    }
+    if (l == NULL) {
+        return indirect;
+    }
+    if (!out_send_again(s->out, l->link, (uint16_t)s->type, s->at, s->len)) {
+        return false;
+    }
+    note_sent(s->m, l, (uint16_t)s->type);
+    return true;
+}
+
+bool members_send(struct members *m,
+                  struct out *out,
+                  int peer,
+                  enum message_type type,
+                  const void *obj)
+{
+    struct shared s = {.m = m, .out = out, .type = type, .obj = obj};
+
+    return shared_send(&s, peer);
 }
 
 void members_broadcast(struct members *m,
@@ -258,15 +428,10 @@ void members_broadcast(struct members *m,
                        enum message_type type,
                        const void *obj)
 {
-    struct shared s = {.out = out, .type = type, .obj = obj};
+    struct shared s = {.m = m, .out = out, .type = type, .obj = obj};
 
     for (uint32_t i = 0; i < n; i++) {
-        const struct members_link *l =
-            rows[i] == MEMBERS_NONE ? NULL : members_link_of_peer(m, rows[i]);
-
-        if (l != NULL) {
-            shared_send(&s, l);
-        }
+        (void)shared_send(&s, rows[i]);
     }
 }
 
@@ -275,14 +440,13 @@ void members_tell_all(struct members *m,
                       enum message_type type,
                       const void *obj)
 {
-    struct shared s = {.out = out, .type = type, .obj = obj};
+    struct shared s = {.m = m, .out = out, .type = type, .obj = obj};
 
-    for (uint32_t i = 0; i < m->n_peers; i++) {
-        const struct members_link *l =
-            m->peers[i].n_links == 0 ? NULL : members_link_of_peer(m, (int)i);
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        struct members_link *l = &m->links[i];
 
-        if (l != NULL) {
-            shared_send(&s, l);
+        if (l->used && !l->closing && members_link_of_peer(m, l->peer) == l) {
+            (void)shared_send(&s, l->peer);
         }
     }
 }
@@ -297,46 +461,9 @@ bool members_send_raw(struct members *m,
     struct members_link *l =
         peer == MEMBERS_NONE ? NULL : members_link_of_peer(m, peer);
 
-    return l != NULL && out_send(out, l->link, type, bytes, len);
-}
-
-/* ---- heartbeats ------------------------------------------------------- */
-
-/* Up to MESSAGE_PEERS_MAX peers that are linked directly, a different window
- * each time: what we know first-hand. */
-static void rumours_fill(struct members *m, struct heartbeat *beat)
-{
-    uint32_t looked = 0;
-
-    beat->n_rumours = 0;
-    while (looked < m->n_peers && beat->n_rumours < MESSAGE_PEERS_MAX) {
-        const struct member *p;
-
-        m->rumour_next = (m->rumour_next + 1) % m->n_peers;
-        p = &m->peers[m->rumour_next];
-        looked++;
-        if (p->used && p->n_links > 0 && p->address.port != 0 &&
-            !members_relayed(m, (int)m->rumour_next)) {
-            struct peer_info *info = &beat->rumours[beat->n_rumours++];
-
-            info->id = p->id;
-            memcpy(info->address.ip, p->address.ip, sizeof p->address.ip);
-            info->address.port = p->address.port;
-            info->reach = p->way.reach;
-        }
+    if (l == NULL || !out_send(out, l->link, type, bytes, len)) {
+        return false;
     }
-}
-
-void members_beats_send(struct members *m,
-                        struct heartbeat *beat,
-                        struct out *out)
-{
-    struct shared s = {.out = out, .type = MESSAGE_HEARTBEAT, .obj = beat};
-
-    rumours_fill(m, beat);
-    for (int i = 0; i < LINKS_MAX; i++) {
-        if (m->links[i].used && !m->links[i].closing) {
-            shared_send(&s, &m->links[i]);
-        }
-    }
+    note_sent(m, l, type);
+    return true;
 }

@@ -7,10 +7,11 @@
  *          we may be dialled ourselves;
  *   relay  a dial through a neighbour that carries bytes for others, where a
  *          call did not help or nobody can dial us either.
- * Neighbours are known from rumours: they name the peers that they are linked
- * to directly. A data connection takes the way of the link: how that came
- * about says what works, in which direction. A relayed link is given up for a
- * direct one, which is looked for every upgrade_ms.
+ * Members of the view say in their pulses whom they hear; of others it is known
+ * only who told of them, and each neighbour is tried in turn. A data connection
+ * takes the way of the link: how that came about says what works, in which
+ * direction. A relayed link is given up for a direct one, which is looked for
+ * every upgrade_ms.
  *
  * What can go wrong: a neighbour lies or is gone: the next one is asked. One
  * has us dial somebody who never asked: the same as a rumour, and one dial per
@@ -65,7 +66,7 @@ bool members_inbound(struct members *m, int peer)
     return l != NULL && l->inbound && !l->relayed;
 }
 
-void members_via(struct members *m, int peer, int from)
+void members_way_told(struct members *m, int peer, int from)
 {
     struct member_way *w = &m->peers[peer].way;
     int k = 0;
@@ -79,26 +80,61 @@ void members_via(struct members *m, int peer, int from)
     w->via[0] = from;
 }
 
-/* A neighbour that can pass something on to `peer`, in turn; MEMBERS_NONE. */
+/* ---- over whom ---------------------------------------------------------- */
+
+#define OVER_MAX (VIEW_MEMBERS_MAX + MEMBERS_VIA_MAX + MEMBERS_ACTIVE_MAX)
+
+struct over {
+    uint32_t n;
+    int rows[OVER_MAX];
+};
+
+/* Whether `row` can pass something on, or (`relay`) carry bytes. */
+static bool serves(struct members *m, int row, int peer, bool relay)
+{
+    const struct member *p;
+
+    if (row == MEMBERS_NONE || row == peer || row >= (int)m->n_peers ||
+        !members_linked(m, row) || members_relayed(m, row)) {
+        return false;
+    }
+    p = &m->peers[row];
+    return !relay || (p->has_beat && p->beat.relays && members_dialable(p));
+}
+
+static void
+over_add(struct members *m, struct over *o, int row, int peer, bool relay)
+{
+    for (uint32_t i = 0; i < o->n; i++) {
+        if (o->rows[i] == row) {
+            return;
+        }
+    }
+    if (serves(m, row, peer, relay)) {
+        o->rows[o->n++] = row;
+    }
+}
+
+/* A neighbour that can pass something on to `peer`, in turn; MEMBERS_NONE.
+ * Members of the view say whom they hear. Of others only hearsay is known: who
+ * told of the peer is linked to it, perhaps, and so is any neighbour. */
 static int pick_via(struct members *m, int peer, bool relay)
 {
     struct member_way *w = &m->peers[peer].way;
+    struct over o = {0};
 
-    for (int k = 0; k < MEMBERS_VIA_MAX; k++) {
-        int row = w->via[(w->next_via + (uint32_t)k) % MEMBERS_VIA_MAX];
-        const struct member *p;
-
-        if (row == MEMBERS_NONE || row == peer || row >= (int)m->n_peers ||
-            !members_linked(m, row) || members_relayed(m, row)) {
-            continue;
-        }
-        p = &m->peers[row];
-        if (!relay || (p->has_beat && p->beat.relays && members_dialable(p))) {
-            w->next_via = (w->next_via + (uint32_t)k + 1) % MEMBERS_VIA_MAX;
-            return row;
+    for (uint32_t i = 0; i < m->n_watch; i++) {
+        if (members_says_hears(m, i, peer)) {
+            over_add(m, &o, m->watch[i], peer, relay);
         }
     }
-    return MEMBERS_NONE;
+    for (int k = 0; k < MEMBERS_VIA_MAX && o.n == 0; k++) {
+        over_add(m, &o, w->via[k], peer, relay);
+    }
+    for (int k = 0; k < MEMBERS_ACTIVE_MAX && !m->peers[peer].watched; k++) {
+        over_add(m, &o, m->active[k], peer, relay);
+    }
+    return o.n == 0 ? MEMBERS_NONE : o.rows[w->next_via++ % o.n];
 }
 
 /* ---- the ways ----------------------------------------------------------- */
@@ -127,11 +163,19 @@ static void dial_relay(
     }
 }
 
+static void sooner(const struct members *m, uint64_t *due, uint64_t at)
+{
+    if (at > m->now_ms && at < *due) {
+        *due = at;
+    }
+}
+
 void members_ways_due(struct members *m,
                       int peer,
-                      uint64_t now_ms,
+                      uint64_t *due,
                       struct out *out)
 {
+    uint64_t now_ms = m->now_ms;
     struct member *p = &m->peers[peer];
     struct member_way *w = &p->way;
     bool silent = p->dialing && now_ms - w->dial_began_ms >= m->opt.hedge_ms;
@@ -140,6 +184,9 @@ void members_ways_due(struct members *m,
     int via;
 
     if (members_dialable(p) && p->address.port != 0 && !silent && !dialled) {
+        if (p->dialing) {
+            sooner(m, due, w->dial_began_ms + m->opt.hedge_ms);
+        }
         return;
     }
     if (!alone && now_ms >= w->call_at_ms) {
@@ -160,6 +207,8 @@ void members_ways_due(struct members *m,
             dial_relay(m, peer, via, now_ms, out);
         }
     }
+    sooner(m, due, w->call_at_ms);
+    sooner(m, due, w->relay_at_ms);
 }
 
 void members_upgrade_due(struct members *m,
@@ -312,6 +361,7 @@ static void called_by(
     } else if (!bulk && members_relayed(m, peer)) {
         p->way.reach = REACH_UNKNOWN; /* it thinks so */
         p->way.upgrade_at_ms = now_ms;
+        m->due_ms = 0;
     }
 }
 
@@ -381,11 +431,12 @@ void members_on_called(struct members *m,
     if (p->n_links > 0 || p->dialing) {
         return;
     }
-    p->wanted = true;
+    members_want(m, row, true);
     p->way.reach = REACH_UNKNOWN; /* it thinks that it can be dialled */
     if (p->backoff_ms < DIAL_BACKOFF_MAX_MS) {
         p->dial_at_ms = now_ms;
     }
+    m->due_ms = 0;
 }
 
 bool members_apart(const struct members *m, int a, int b)
@@ -404,6 +455,7 @@ void members_nearby(struct members *m,
                     const struct address *address,
                     uint64_t now_ms)
 {
+    m->due_ms = 0;
     for (uint32_t i = 0; i < m->n_peers; i++) {
         if (m->peers[i].used && m->peers[i].n_links > 0 &&
             address_eq(&m->peers[i].address, address)) {

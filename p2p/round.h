@@ -94,6 +94,7 @@ struct round {
 
     struct exchange exchange;
     uint64_t exchange_progress, progress_ms;
+    bool quiet; /* no progress for half of what a hop may take */
     /* Of the view's members, for the shares of a plan that we make. The owner
      * fills it in when it knows; a new view forgets it. */
     struct butterfly_rate rates[VIEW_MEMBERS_MAX];

@@ -2,53 +2,88 @@
  * checked and followed by everybody. See round.h. */
 #include <string.h>
 
+#include "p2p/order.h"
 #include "p2p/round_internal.h"
 #include "proto/base/rng.h"
 
-static bool edge_is_bad(const struct view_body *v, uint32_t x, uint32_t y)
-{
-    for (uint32_t i = 0; i < v->n_edges; i++) {
-        uint32_t a = v->edges[i] & 0xff, b = v->edges[i] >> 8;
-
-        if ((a == x && b == y) || (a == y && b == x)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Ring order: a permutation named by (run, epoch, round), the first of a few
- * dozen that uses no bad edge; the last one tried if all do. */
-static void
-ring_order(const struct round *r, uint64_t mask, struct plan_body *p)
+/* Which members can exchange data, directly or through a relay, as far as
+ * pulses and the view's list of broken edges tell; `direct`: without those that
+ * need a relay. */
+static void graph_of(const struct round *r, bool direct, struct order_graph *g)
 {
     const struct view_body *v = round_view(r);
-    uint32_t perm[VIEW_MEMBERS_MAX], at[VIEW_MEMBERS_MAX], n = 0;
+    const int *rows = r->ballot->rows;
 
+    order_init(g, v->n_members);
     for (uint32_t i = 0; i < v->n_members; i++) {
-        if (mask >> i & 1) {
-            at[n++] = i;
+        for (uint32_t k = i + 1; k < v->n_members; k++) {
+            if (!members_edge(r->members, i, k) ||
+                (direct && members_apart(r->members, rows[i], rows[k]))) {
+                order_cut(g, i, k);
+            }
         }
     }
-    for (uint64_t attempt = 0; attempt < 64; attempt++) {
-        uint64_t words[] = {hash32_u64(&v->run), r->epoch, r->round, 3,
-                            attempt};
-        bool bad = false;
+    for (uint32_t e = 0; e < v->n_edges; e++) {
+        order_cut(g, v->edges[e] & 0xff, v->edges[e] >> 8);
+    }
+}
 
-        rng_perm(perm, n, rng_mix(words, 5));
-        for (uint32_t k = 0; k < n && n > 1; k++) {
-            bad = bad || edge_is_bad(v, at[perm[k]], at[perm[(k + 1) % n]]);
-        }
-        if (!bad) {
-            break;
-        }
+static uint64_t order_seed(const struct round *r)
+{
+    uint64_t words[] = {hash32_u64(&round_view(r)->run), r->epoch, r->round, 3};
+
+    return rng_mix(words, 4);
+}
+
+/* Of those in `mask` who fit into one ring, or into a butterfly, where
+ * everybody sends to everybody; who does not is another one in the next
+ * round. */
+static uint64_t fitting(const struct round *r, uint64_t mask)
+{
+    static const uint64_t even[VIEW_MEMBERS_MAX];
+    struct order_graph g;
+
+    graph_of(r, false, &g);
+    return r->terms.exchange == EXCHANGE_BUTTERFLY
+               ? order_clique(&g, mask, even, order_seed(r))
+               : order_largest(&g, mask, even, order_seed(r));
+}
+
+/* A ring that needs no relay where there is one. In a butterfly all are
+ * neighbours: any order. */
+static bool
+find_order(const struct round *r, uint64_t mask, uint8_t at[VIEW_MEMBERS_MAX])
+{
+    struct order_graph g;
+
+    if (r->terms.exchange == EXCHANGE_BUTTERFLY) {
+        order_init(&g, round_view(r)->n_members);
+        return order_ring(&g, mask, order_seed(r), at);
     }
-    p->n_members = n;
-    for (uint32_t k = 0; k < n; k++) {
-        const struct ready_body *c = &r->readies[at[perm[k]]];
+    graph_of(r, true, &g);
+    if (order_ring(&g, mask, order_seed(r), at)) {
+        return true;
+    }
+    graph_of(r, false, &g);
+    return order_ring(&g, mask, order_seed(r), at);
+}
+
+/* The order that (run, epoch, round) names. */
+static void
+plan_order(const struct round *r, uint64_t mask, struct plan_body *p)
+{
+    uint8_t at[VIEW_MEMBERS_MAX];
+
+    p->n_members = 0;
+    if (!find_order(r, mask, at)) {
+        return; /* no plan */
+    }
+    p->n_members = (uint32_t)__builtin_popcountll(mask);
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        const struct ready_body *c = &r->readies[at[k]];
 
         p->members[k] = (struct plan_member){
-            .index = (uint8_t)at[perm[k]],
+            .index = at[k],
             .tokens = c->tokens,
             .first_step = c->first_step,
             .last_step = c->last_step,
@@ -80,28 +115,6 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
     return tokens > 0 && view_quorum(round_view(r), left, r->ballot->departed)
                ? left
                : mask;
-}
-
-/* In a butterfly everybody sends to everybody: of two that cannot, the later
- * joined stays out, then the one with the higher index, if enough are left. */
-static uint64_t without_bad_edges(const struct round *r, uint64_t mask)
-{
-    const struct view_body *v = round_view(r);
-    uint64_t left = mask;
-
-    for (uint32_t i = 0; i < v->n_edges; i++) {
-        uint32_t a = v->edges[i] & 0xff, b = v->edges[i] >> 8, out;
-
-        if (!(left >> a & 1) || !(left >> b & 1)) {
-            continue;
-        }
-        out = v->members[a].joined > v->members[b].joined ? a : b;
-        if (v->members[a].joined == v->members[b].joined) {
-            out = a > b ? a : b;
-        }
-        left &= ~BIT(out);
-    }
-    return view_quorum(v, left, r->ballot->departed) ? left : mask;
 }
 
 /* What each member owns of a stripe. */
@@ -148,7 +161,7 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     struct plan msg = {0};
     uint64_t ready = round_ready_mask(r), usable = without_rejected(r, ready);
     bool anew = usable != ready; /* all parts with the same contributors */
-    uint64_t mask;
+    uint64_t fit, mask;
 
     msg.body.epoch = r->epoch;
     msg.body.view = r->ballot->hash;
@@ -156,16 +169,14 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     msg.body.base = r->base;
     msg.body.state = r->state;
     msg.body.tokens_before = r->tokens_before;
-    if (r->terms.exchange == EXCHANGE_BUTTERFLY) {
-        usable = without_bad_edges(r, usable);
-    }
-    mask =
-        inherit_choose(&r->kept, r->readies, r->ballot->ids, usable, &msg.body);
-    if (!view_quorum(round_view(r), mask, r->ballot->departed) || anew) {
-        mask = usable; /* too few were in it: all begin again */
+    fit = fitting(r, usable);
+    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids, fit, &msg.body);
+    if (!view_quorum(round_view(r), fitting(r, mask), r->ballot->departed) ||
+        anew) {
+        mask = fit; /* too few were in it: all begin again */
         msg.body.n_ranges = 0;
     }
-    ring_order(r, mask, &msg.body);
+    plan_order(r, fitting(r, mask), &msg.body);
     inherit_holds(r->readies, &msg.body);
     plan_shares(r, &msg.body);
     if (message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=

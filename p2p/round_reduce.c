@@ -104,6 +104,7 @@ void round_reduce(struct round *r, uint64_t now_ms, struct out *out)
 
     r->phase = ROUND_REDUCING;
     r->progress_ms = now_ms;
+    r->quiet = false;
     r->exchange_progress = 0;
     r->exposed = true;
     r->exchange.attempt = plan.attempt;

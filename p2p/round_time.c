@@ -81,9 +81,11 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
         }
     }
     if (r->phase == ROUND_REDUCING) {
+        r->quiet = now_ms - r->progress_ms >= hop_limit_ms(r) / 2;
         if (exchange_progress(&r->exchange) != r->exchange_progress) {
             r->exchange_progress = exchange_progress(&r->exchange);
             r->progress_ms = now_ms;
+            r->quiet = false;
         } else if (now_ms - r->progress_ms >= hop_limit_ms(r)) {
             round_change(r, "the exchange stands still");
         }

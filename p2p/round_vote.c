@@ -129,6 +129,17 @@ void round_closing(const struct round *r, struct promise_body *closing)
     const struct plan_body *p = &r->plan.body;
 
     closing->closing = CLOSING_NONE;
+    closing->in_ring = r->terms.exchange == EXCHANGE_RING && r->has_plan &&
+                       r->in_plan && p->n_members > 2 &&
+                       r->phase >= ROUND_REDUCING;
+    if (closing->in_ring) {
+        const struct ring *ring = &r->exchange.ring;
+
+        closing->ring_quiet = r->phase == ROUND_REDUCING && r->quiet;
+        closing->ring_next = p->members[(r->rank + 1) % p->n_members].index;
+        closing->ring_sent = ring->send.number;
+        closing->ring_got = ring->received.number;
+    }
     closing->has_broken = r->n_broken >= 2 && r->broken != MEMBERS_NONE &&
                           members_linked(r->members, r->broken);
     if (closing->has_broken) {

@@ -19,10 +19,24 @@ static const struct msg_schema address_schema =
 static const struct msg_field peer_info_fields[] = {
     MSG_FIELD_FIXED(struct peer_info, id),
     MSG_FIELD_STRUCT(struct peer_info, address, address_schema),
+    MSG_FIELD_U32(struct peer_info, incarnation),
     MSG_FIELD_U8(struct peer_info, reach),
+    MSG_FIELD_U64(struct peer_info, round),
+    MSG_FIELD_U64(struct peer_info, step),
+    MSG_FIELD_U16(struct peer_info, stage),
+    MSG_FIELD_U32(struct peer_info, tokens_per_s),
+    MSG_FIELD_U32(struct peer_info, bytes_per_s),
+    MSG_FIELD_U32(struct peer_info, features),
 };
-static const struct msg_schema peer_info_schema =
-    MSG_SCHEMA(struct peer_info, peer_info_fields);
+SCHEMA(peer_info);
+
+static const struct msg_field rumour_fields[] = {
+    MSG_FIELD_FIXED(struct rumour, id),
+    MSG_FIELD_U32(struct rumour, incarnation),
+    MSG_FIELD_U8(struct rumour, state),
+};
+static const struct msg_schema rumour_schema =
+    MSG_SCHEMA(struct rumour, rumour_fields);
 
 static const struct msg_field hello_fields[] = {
     MSG_FIELD_U64(struct hello, life),
@@ -50,9 +64,53 @@ static const struct msg_field heartbeat_fields[] = {
     MSG_FIELD_U32(struct heartbeat, tokens_per_s),
     MSG_FIELD_U8(struct heartbeat, reach),
     MSG_FIELD_BOOL(struct heartbeat, relays),
-    MSG_ARRAY_STRUCT(struct heartbeat, rumours, n_rumours, peer_info_schema),
+    MSG_FIELD_U8(struct heartbeat, muster),
+    MSG_FIELD_U8(struct heartbeat, number),
 };
 SCHEMA(heartbeat);
+
+static const struct msg_field pulse_fields[] = {
+    MSG_FIELD_U8(struct pulse, flags),  MSG_FIELD_U8(struct pulse, number),
+    MSG_FIELD_U16(struct pulse, at),    MSG_FIELD_U16(struct pulse, view),
+    MSG_FIELD_U64(struct pulse, hears),
+};
+SCHEMA(pulse);
+
+static const struct msg_field neighbour_fields[] = {
+    MSG_FIELD_U8(struct neighbour, kind),
+};
+SCHEMA(neighbour);
+
+static const struct msg_field shuffle_fields[] = {
+    MSG_FIELD_BOOL(struct shuffle, reply),
+    MSG_ARRAY_U16(struct shuffle, digest, n_digest),
+    MSG_ARRAY_STRUCT(struct shuffle, peers, n_peers, peer_info_schema),
+};
+SCHEMA(shuffle);
+
+static const struct msg_field gossip_fields[] = {
+    MSG_ARRAY_STRUCT(struct gossip, rumours, n_rumours, rumour_schema),
+    MSG_ARRAY_STRUCT(struct gossip, peers, n_peers, peer_info_schema),
+};
+SCHEMA(gossip);
+
+static const struct msg_field forward_body_fields[] = {
+    MSG_FIELD_FIXED(struct forward_body, view),
+    MSG_FIELD_FIXED(struct forward_body, from),
+    MSG_FIELD_FIXED(struct forward_body, to),
+    MSG_FIELD_U64(struct forward_body, life),
+    MSG_FIELD_U64(struct forward_body, number),
+    MSG_FIELD_U16(struct forward_body, message),
+    MSG_FIELD_FIXED(struct forward_body, digest),
+};
+SCHEMA(forward_body);
+
+static const struct msg_field forward_fields[] = {
+    MSG_FIELD_STRUCT(struct forward, body, forward_body_schema),
+    MSG_FIELD_FIXED(struct forward, sig),
+    MSG_FIELD_BYTES(struct forward, bytes, n_bytes),
+};
+SCHEMA(forward);
 
 static const struct msg_field goodbye_body_fields[] = {
     MSG_FIELD_FIXED(struct goodbye_body, run),
@@ -152,6 +210,11 @@ static const struct msg_field promise_body_fields[] = {
     MSG_FIELD_U64(struct promise_body, plan_members),
     MSG_FIELD_U64(struct promise_body, plan_tokens),
     MSG_FIELD_FIXED(struct promise_body, voted),
+    MSG_FIELD_BOOL(struct promise_body, in_ring),
+    MSG_FIELD_U8(struct promise_body, ring_next),
+    MSG_FIELD_U32(struct promise_body, ring_sent),
+    MSG_FIELD_U32(struct promise_body, ring_got),
+    MSG_FIELD_BOOL(struct promise_body, ring_quiet),
     MSG_FIELD_BOOL(struct promise_body, has_broken),
     MSG_FIELD_FIXED(struct promise_body, broken),
     MSG_FIELD_BOOL(struct promise_body, has_accepted),
@@ -207,6 +270,7 @@ static const struct msg_field join_fields[] = {
     MSG_FIELD_STRUCT(struct join, body, join_body_schema),
     MSG_FIELD_STRUCT(struct join, address, address_schema),
     MSG_FIELD_FIXED(struct join, sig),
+    MSG_ARRAY_U64(struct join, linked, n_linked),
 };
 SCHEMA(join);
 

@@ -25,9 +25,14 @@
 #define MESSAGE_MAP(X)                                                         \
     X(HELLO,        0x01, hello)                                               \
     X(HEARTBEAT,    0x02, heartbeat)                                           \
+    X(PULSE,        0x03, pulse)                                               \
     X(GOODBYE,      0x04, goodbye)                                             \
+    X(NEIGHBOUR,    0x05, neighbour)                                           \
+    X(SHUFFLE,      0x06, shuffle)                                             \
+    X(GOSSIP,       0x07, gossip)                                              \
     X(GET_MANIFEST, 0x08, get_manifest)                                        \
     X(MANIFEST,     0x09, manifest_part)                                       \
+    X(FORWARD,      0x0a, forward)                                             \
     X(SUSPECT,      0x10, suspect)                                             \
     X(PREPARE,      0x11, prepare)                                             \
     X(PROMISE,      0x12, promise)                                             \
@@ -58,8 +63,11 @@ enum message_type {
 #undef X
 };
 
-#define MESSAGE_PEERS_MAX    16
+#define MESSAGE_PEERS_MAX    24
 #define MESSAGE_EDGES_MAX    32
+#define MESSAGE_DIGEST       64 /* parts of a table of peers */
+#define MESSAGE_RUMOURS_MAX  32
+#define MESSAGE_FORWARD_MAX  (24 << 10) /* a COMMIT is 21 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
 #define MESSAGE_LINEAGE_MAX  64
 
@@ -79,10 +87,35 @@ enum reach_class {
     REACH_CLASS_COUNT
 };
 
+/* What is known of one peer, at first or second hand. */
 struct peer_info {
     struct peer_id id;
     struct msg_address address;
-    uint8_t reach; /* enum reach_class, as that peer says */
+    uint32_t incarnation; /* grows when the peer contradicts a rumour
+                             or its reach changes */
+    uint8_t reach;        /* enum reach_class, as that peer says */
+    uint64_t round;
+    uint64_t step;  /* inner step */
+    uint16_t stage; /* of a pipeline */
+    uint32_t tokens_per_s;
+    uint32_t bytes_per_s; /* bandwidth, sending; 0: unknown */
+    uint32_t features;
+};
+
+/* What rumours say of a peer; later ones outdo earlier ones of the same
+ * incarnation. */
+enum peer_state {
+    PEER_ALIVE,
+    PEER_SUSPECT,
+    PEER_DEAD,
+    PEER_LEFT,
+    PEER_STATE_COUNT
+};
+
+struct rumour {
+    struct peer_id id;
+    uint32_t incarnation;
+    uint8_t state; /* enum peer_state */
 };
 
 /* First message on every control link. */
@@ -92,7 +125,7 @@ struct hello {
     uint32_t features;
 };
 
-/* What everybody should know of everybody; also a sign of life. */
+/* What those who are linked must know of each other. */
 struct heartbeat {
     uint64_t life;
     uint8_t state; /* enum node_state */
@@ -110,10 +143,66 @@ struct heartbeat {
     uint64_t inner_step;
     uint64_t own_tokens;
     uint32_t tokens_per_s;
-    uint8_t reach; /* enum reach_class of the sender */
-    bool relays;   /* it carries connections for others */
+    uint8_t reach;  /* enum reach_class of the sender */
+    bool relays;    /* it carries connections for others */
+    uint8_t muster; /* without a view: ready candidates linked, and itself */
+    uint8_t number; /* grows with every change, modulo 256 */
+};
+
+/* The sign of life: the last HEARTBEAT still holds. */
+enum { PULSE_KEEP = 1, PULSE_ACTIVE = 2, PULSE_ASK = 4 };
+struct pulse {
+    uint8_t flags;  /* KEEP: I want pulses on this link; ACTIVE: you are in my
+                       active view; ASK: send me your HEARTBEAT */
+    uint8_t number; /* of the last HEARTBEAT, modulo 256 */
+    uint16_t at;    /* sender's clock in 16 ms, modulo 2^16 */
+    uint16_t view;  /* first two bytes of the view's hash; 0: none */
+    uint64_t hears; /* bit i: member i of that view is heard here */
+};
+
+enum neighbour_kind {
+    NEIGHBOUR_ASK,
+    NEIGHBOUR_ASK_URGENT, /* I have none */
+    NEIGHBOUR_YES,
+    NEIGHBOUR_NO, /* to an ask; or: no longer */
+    NEIGHBOUR_KIND_COUNT
+};
+struct neighbour {
+    uint8_t kind;
+};
+
+/* Some rows of a table, and a digest of all: part i is the exclusive or of
+ * bytes 2 and 3 of the ids that begin with the six bits i, of all peers thought
+ * alive, the sender too. */
+struct shuffle {
+    bool reply;
+    uint32_t n_digest;
+    uint16_t digest[MESSAGE_DIGEST];
+    uint32_t n_peers;
+    struct peer_info peers[MESSAGE_PEERS_MAX];
+};
+
+struct gossip {
     uint32_t n_rumours;
-    struct peer_info rumours[MESSAGE_PEERS_MAX];
+    struct rumour rumours[MESSAGE_RUMOURS_MAX];
+    uint32_t n_peers; /* alive; who is new to others comes with its address */
+    struct peer_info peers[MESSAGE_PEERS_MAX];
+};
+
+/* A message between two members of a view that have no link, over a third. */
+struct forward_body {
+    struct hash32 view;
+    struct peer_id from, to;
+    uint64_t life;   /* of the sender's process */
+    uint64_t number; /* grows with every one it sends */
+    uint16_t message;
+    struct hash32 digest; /* of the bytes */
+};
+struct forward {
+    struct forward_body body;
+    uint8_t sig[SIGN_BYTES];
+    uint32_t n_bytes;
+    uint8_t bytes[MESSAGE_FORWARD_MAX];
 };
 
 struct goodbye_body {
@@ -224,6 +313,11 @@ struct promise_body {
     uint64_t plan_members; /* bit i: member i of the view is in that plan */
     uint64_t plan_tokens;  /* committed tokens after that plan */
     struct hash32 voted;   /* hash of the commit that it voted for */
+    bool in_ring;          /* it was in a ring of this epoch, */
+    uint8_t ring_next;     /* where so many segments had been given out to */
+    uint32_t ring_sent;    /* that member, */
+    uint32_t ring_got;     /* and so many had come from the one before; */
+    bool ring_quiet;       /* nothing had come for a while */
     bool has_broken;       /* its data link to `broken` failed twice */
     struct peer_id broken;
     bool has_accepted;
@@ -274,6 +368,8 @@ struct join {
     struct join_body body;
     struct msg_address address;
     uint8_t sig[SIGN_BYTES];
+    uint32_t n_linked; /* first words of the ids of members it is linked to */
+    uint64_t linked[VIEW_MEMBERS_MAX];
 };
 
 /* ---- rounds -----------------------------------------------------------
@@ -466,6 +562,8 @@ X(, , ready_body)
 X(, , plan_body)
 X(, , vote_body)
 X(, , goodbye_body)
+X(, , forward_body)
+X(, , peer_info)
 X(, , evaluated_body)
 #undef X
 

@@ -49,6 +49,7 @@ static void sign_again(struct hand *h, uint32_t p, uint16_t type, void *obj)
         SIGNED(PLAN, plan)
         SIGNED(VOTE, vote)
         SIGNED(EVALUATED, evaluated)
+        SIGNED(FORWARD, forward)
 #undef SIGNED
     case MESSAGE_ACCEPTED: {
         struct accepted *m = obj;

@@ -56,7 +56,7 @@ def verify(public, domain, data, signature):
 class Connection:
     """One TCP connection of section 11: handshake, then frames."""
 
-    def __init__(self, sock, identity, run_id, version=1):
+    def __init__(self, sock, identity, run_id, version=2):
         self.sock = sock
         self.identity = identity
         self.noise = NoiseConnection.from_name(PROTOCOL)

@@ -591,6 +591,24 @@ static void check_spins(struct sim *s)
     }
 }
 
+/* A pair without an edge is no reason for one view after another. */
+static void check_churn(struct sim *s)
+{
+    struct node_status t;
+
+    for (uint32_t q = 0; q < s->n && s->epochs_max > 0; q++) {
+        if (world_alive(s->world, q)) {
+            node_status(s->nodes[q], &t);
+            if (t.epoch > s->epochs_max) {
+                check_fail(s->check,
+                           "H: peer %u is in view %" PRIu64
+                           ", more than %" PRIu64 " are churn",
+                           q, t.epoch, s->epochs_max);
+            }
+        }
+    }
+}
+
 /* Where nothing breaks, no attempt at a round may fail. */
 static void check_quiet(struct sim *s)
 {
@@ -754,6 +772,7 @@ static int run_once(const struct sim_options *opt,
         check_quiet(s);
         check_blame(s);
         check_map(s);
+        check_churn(s);
         collect(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;

@@ -206,6 +206,59 @@ static void setup_split_one(struct sim *s)
     split(s, s->n > 1 ? 1 : 0);
 }
 
+/* ---- a pair without an edge ---------------------------------------------- */
+
+static bool edge_cut(void *self, uint32_t from, uint32_t to, bool bulk)
+{
+    const struct sim *s = self;
+
+    return (bulk ? s->no_bulk : s->no_link) &&
+           ((from == s->edge[0] && to == s->edge[1]) ||
+            (from == s->edge[1] && to == s->edge[0]));
+}
+
+static void options_edge(struct sim *s)
+{
+    s->world_opt.cut = edge_cut;
+    s->world_opt.cut_self = s;
+    s->edge[0] = (uint32_t)sim_draw(s, 0, s->n - 1);
+    s->edge[1] = (s->edge[0] + 1 + (uint32_t)sim_draw(s, 0, s->n - 2)) % s->n;
+}
+
+/* They never had one: the first view has all, and no attempt fails. */
+static void setup_no_edge(struct sim *s)
+{
+    s->no_link = s->no_bulk = true;
+    s->quiet = true;
+    s->epochs_max = 2;
+}
+
+/* It breaks in the middle of the run. */
+static void edge_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    uint32_t none[64] = {0};
+
+    s->no_bulk = true;
+    s->no_link = arg != 0;
+    world_partition(s->world, none);
+    sim_fault(s);
+}
+
+static void setup_lose_edge(struct sim *s)
+{
+    s->calm_ms = after_rounds(s, 1, s->rounds / 3);
+    s->epochs_max = 6;
+    world_call(s->world, s->calm_ms, edge_call, s, 1);
+}
+
+static void setup_lose_bulk(struct sim *s)
+{
+    s->calm_ms = after_rounds(s, 1, s->rounds / 3);
+    s->epochs_max = 8;
+    world_call(s->world, s->calm_ms, edge_call, s, 0);
+}
+
 /* ---- the others die
  * --------------------------------------------------------*/
 
@@ -492,6 +545,12 @@ const struct scenario scenarios[] = {
      setup_split_half, false},
     {"split-3-1", "one peer is cut off and healed", 4, 30, NULL,
      setup_split_one, false},
+    {"no-edge", "two peers that can never connect", 4, 12, options_edge,
+     setup_no_edge, false},
+    {"lose-edge", "two peers lose sight of each other, not of the others", 4,
+     20, options_edge, setup_lose_edge, false},
+    {"lose-bulk", "two peers can no longer exchange data", 4, 20, options_edge,
+     setup_lose_bulk, false},
     {"lone-survivor", "all die but one", 4, 12, NULL, setup_lone, false},
     {"all-restart", "all die but one and come back", 4, 12, NULL,
      setup_all_restart, false},

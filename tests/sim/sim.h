@@ -1,13 +1,14 @@
 /* sim.h - run one scenario in virtual time.
  *
  * A *scenario* is a row of sim_table[] (table.c): a name, a default number of
- * peers and the function that runs it. There are two kinds so far: whole nodes
- * under faults (nodes.c over world.h; the faults are the rows of scenarios.c)
- * and the DHT alone with thousands of nodes (swarm_scenarios.c over swarm.h).
- * A run is good when no invariant broke and the scenario's own target was
- * reached. One seed names one run; everything else is an option. Several runs
- * may be made one after the other, not at once per process only because they
- * would share stderr.
+ * peers and the function that runs it. There are three kinds so far: whole
+ * nodes under faults (nodes.c over world.h; the faults are the rows of
+ * scenarios.c), membership alone (membership.c, over world.h too) and the DHT
+ * alone with thousands of nodes (swarm_scenarios.c over swarm.h). A run is good
+ * when no invariant broke and the scenario's own target was reached. One seed
+ * names one run; everything else is an option. Several runs may be made one
+ * after the other, not at once per process only because they would share
+ * stderr.
  *
  * *Figures* are what a scenario measured, by name; cli_sim.c prints them and
  * folds those of several seeds into one, each in its way.
@@ -110,5 +111,11 @@ int swarm_dht_run(const struct sim_options *opt, struct sim_result *result);
 int swarm_churn_run(const struct sim_options *opt, struct sim_result *result);
 int swarm_eclipse_run(const struct sim_options *opt, struct sim_result *result);
 int swarm_flood_run(const struct sim_options *opt, struct sim_result *result);
+
+/* Membership alone, membership.c. */
+int membership_deaths_run(const struct sim_options *opt,
+                          struct sim_result *result);
+int membership_partition_run(const struct sim_options *opt,
+                             struct sim_result *result);
 
 #endif

@@ -55,7 +55,10 @@ struct sim {
     uint64_t at;        /* the victim's action */
     uint64_t freeze_ms; /* freeze the victim at `at` instead */
     bool frozen_once;
-    uint64_t heard_at; /* the victim's actions when another linked it */
+    uint64_t heard_at;     /* the victim's actions when another linked it */
+    uint32_t edge[2];      /* these two have no connection ... */
+    bool no_link, no_bulk; /* ... of that kind */
+    uint64_t epochs_max;   /* views more than this are churn; 0: any number */
     uint32_t *group;
     struct sim_peers *peers; /* caches, on the disks */
     uint64_t split_ms;

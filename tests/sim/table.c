@@ -46,6 +46,10 @@ const struct sim_scenario sim_table[] = {
      swarm_eclipse_run},
     {"flood", "10% of the DHT's nodes flood, 5% name only themselves", 1000,
      swarm_flood_run},
+    {"membership", "membership alone: peers die and freeze; who knows when",
+     200, membership_deaths_run},
+    {"partition", "membership alone: the swarm is cut and healed", 200,
+     membership_partition_run},
     {NULL, NULL, 0, NULL},
 };
 /* clang-format on */

@@ -230,9 +230,27 @@ bool world_frozen(const struct world *w, uint32_t peer)
     return w->peers[peer].frozen;
 }
 
+bool world_blocked(const struct world *w, uint32_t from, uint32_t to, bool bulk)
+{
+    return w->peers[from].group != w->peers[to].group ||
+           (w->opt.cut != NULL && w->opt.cut(w->opt.cut_self, from, to, bulk));
+}
+
 bool world_cut(const struct world *w, uint32_t a, uint32_t b)
 {
-    return w->peers[a].group != w->peers[b].group;
+    return world_blocked(w, a, b, false) || world_blocked(w, b, a, false);
+}
+
+uint64_t world_resend_ms(struct world *w)
+{
+    uint64_t wait_ms = w->opt.resend_ms, late_ms = 0;
+
+    while (w->opt.resend_per_million > 0 && late_ms < 60000 &&
+           rng_below(&w->rng, 1000000) < w->opt.resend_per_million) {
+        late_ms += wait_ms;
+        wait_ms *= 2;
+    }
+    return late_ms;
 }
 
 /* The base of a directed pair is a function of the seed: no table. */

@@ -51,6 +51,13 @@ struct world_options {
     uint32_t lose_per_million;     /* control messages */
     uint32_t spike_per_million;    /* control messages that are late ... */
     uint32_t spike_ms;             /* ... by up to this */
+    uint32_t resend_per_million;   /* TCP: this share of packets is lost ... */
+    uint32_t resend_ms; /* ... and sent again after this, doubling each time */
+    /* Whether bytes cannot go from one peer to the other (one way; `bulk`: data
+     * connections), beside world_partition(). NULL: they can. When its answer
+     * changes, world_partition() or world_heal() is called. */
+    bool (*cut)(void *self, uint32_t from, uint32_t to, bool bulk);
+    void *cut_self;
     bool print_trace;
 };
 
@@ -117,6 +124,7 @@ void world_start(struct world *w, uint32_t peer, const struct core *core);
 const uint8_t *world_record(const struct world *w, uint32_t peer, size_t *len);
 bool world_alive(const struct world *w, uint32_t peer);
 bool world_frozen(const struct world *w, uint32_t peer);
+/* Whether control cannot pass, in one of the two directions at least. */
 bool world_cut(const struct world *w, uint32_t a, uint32_t b);
 
 /* An event for one peer, now: how LOCAL events come in. */

@@ -18,6 +18,12 @@
 
 /* ---- queues ----------------------------------------------------------- */
 
+static bool bulk_cut(const struct world *w, const struct bulk *k)
+{
+    return world_blocked(w, k->peer[0], k->peer[1], true) ||
+           world_blocked(w, k->peer[1], k->peer[0], true);
+}
+
 static void queue_add(struct frame_queue *q, struct frame *f)
 {
     f->next = NULL;
@@ -330,7 +336,7 @@ static void pump_receiver(struct world *w, struct channel *c)
 
     while (k->state == BULK_UP && c->wire.n > 0 && c->wire.head->here &&
            w->peers[to].alive && !w->peers[to].frozen && !outlived(w, k) &&
-           !world_cut(w, k->peer[0], k->peer[1])) {
+           !bulk_cut(w, k)) {
         if (!take_head(w, c)) {
             return;
         }
@@ -537,7 +543,7 @@ static void on_bulk_up(struct world *w, struct bulk *k, bool late)
 
     if (outlived(w, k) || !a->alive || !b->alive) {
         bulk_break(w, k, WORLD_EREFUSED);
-    } else if (world_cut(w, k->peer[0], k->peer[1]) || a->frozen || b->frozen) {
+    } else if (bulk_cut(w, k) || a->frozen || b->frozen) {
         if (late) {
             bulk_break(w, k, LOCO_ETIMEOUT);
             return;
@@ -623,7 +629,7 @@ static void on_stale(struct world *w, struct channel *c, uint64_t waiting)
 
 static void on_break(struct world *w, struct bulk *k, const struct entry *e)
 {
-    bool cut = world_cut(w, k->peer[0], k->peer[1]);
+    bool cut = bulk_cut(w, k);
 
     if (e->b != 0) {
         if (cut && e->life == (uint32_t)w->cut_serial) {
@@ -694,7 +700,7 @@ void bulk_on_cut(struct world *w)
 {
     for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
         if (w->opt.transport_timeout_ms > 0 && k->state == BULK_UP &&
-            world_cut(w, k->peer[0], k->peer[1])) {
+            bulk_cut(w, k)) {
             break_at(w, k, w->now_ms + w->opt.transport_timeout_ms, true);
         }
     }

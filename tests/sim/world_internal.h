@@ -180,6 +180,13 @@ void world_push_again(struct world *w, struct entry entry);
 void entry_list_add(struct entry_list *list, const struct entry *entry);
 void entry_free(struct entry *entry);
 uint32_t world_latency(struct world *w, uint32_t from, uint32_t to);
+/* One direction, one kind of connection. */
+bool world_blocked(const struct world *w,
+                   uint32_t from,
+                   uint32_t to,
+                   bool bulk);
+/* How much later a packet comes because it was lost on the way. */
+uint64_t world_resend_ms(struct world *w);
 /* Queue an event as an entry: it is delivered after what is due before. */
 void world_event(struct world *w,
                  uint32_t peer,

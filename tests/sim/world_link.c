@@ -39,7 +39,8 @@ void world_link_dial(struct world *w, uint32_t peer, const struct action *a)
     world_push(
         w, (struct entry){.at_ms = w->now_ms +
                                    (to == NOBODY ? w->opt.latency_max_ms
-                                                 : world_latency(w, peer, to)),
+                                                 : world_latency(w, peer, to)) +
+                                   world_resend_ms(w),
                           .kind = ENTRY_DIAL,
                           .peer = NOBODY,
                           .ptr = d});
@@ -222,7 +223,8 @@ void link_on_entry(struct world *w, struct entry *e)
     bool holds = (e->kind == ENTRY_MESSAGE ||
                   (e->kind == ENTRY_LINK_DOWN && (e->b & 2) == 0));
 
-    if (holds && world_cut(w, w->links[e->a].peer[0], w->links[e->a].peer[1])) {
+    if (holds && world_blocked(w, w->links[e->a].peer[!(e->b & 1)],
+                               w->links[e->a].peer[e->b & 1], false)) {
         entry_list_add(&w->links[e->a].held, e);
         return;
     }
@@ -291,7 +293,7 @@ void world_link_send(struct world *w, uint32_t peer, const struct action *a)
     }
     l = &w->links[a->link - 1];
     other = (uint32_t)!side;
-    at = w->now_ms + latency(w, l, (uint32_t)side);
+    at = w->now_ms + latency(w, l, (uint32_t)side) + world_resend_ms(w);
     if (w->opt.spike_per_million > 0 &&
         rng_below(&w->rng, 1000000) < w->opt.spike_per_million) {
         at += rng_below(&w->rng, w->opt.spike_ms + 1);

@@ -129,6 +129,7 @@ static inline struct heartbeat hand_beat(const struct hand *h)
     struct heartbeat b = {.life = 7, .configured = true, .ready = true};
 
     b.state = NODE_TRAINING;
+    b.muster = (uint8_t)(h->n_puppets + 1); /* all are linked to all */
     b.has_view = n->ballot.have;
     b.epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
     b.view = n->ballot.hash;
@@ -230,7 +231,7 @@ hand_answer(struct hand *h, uint32_t p, const struct action *a)
     }
     hand_check(
         msg_decode(schema, h->out->bytes + a->bytes, a->len, h->scratch) == 0);
-    if (a->message == MESSAGE_HEARTBEAT) {
+    if (a->message == MESSAGE_HEARTBEAT || a->message == MESSAGE_PULSE) {
         struct heartbeat b = hand_beat(h);
 
         hand_say(h, p, MESSAGE_HEARTBEAT, &b);

@@ -418,6 +418,9 @@ static struct join join_of(const struct cast *c, uint64_t round)
 
     j.body.view = c->a[0]->ballot.hash;
     j.body.commit = c->a[0]->commit;
+    for (uint32_t i = 0; i < c->n; i++) {
+        j.linked[j.n_linked++] = id_u64(&c->a[i]->identity.id);
+    }
     return j;
 }
 

@@ -255,7 +255,11 @@ static inline void link_up(struct cast *c, int at, int whom)
 static inline void actor_open(struct cast *c, int i)
 {
     struct actor *a = c->a[i];
-    struct members_options mo = {.seed = (uint64_t)i + 1, .links_wanted = 8};
+    struct members_options mo = {
+        .seed = (uint64_t)i + 1,
+        .links_wanted = 8,
+        .suspect_ms = 3600000, /* there are no pulses here */
+    };
     struct ballot_options bo = {.ballot_ms = BALLOT_MS,
                                 .fork_after_ms = FORK_MS,
                                 .seed = (uint64_t)i + 1};

@@ -68,14 +68,15 @@ static void rumour(struct fixture *f, int from, enum reach_class reach)
 {
     struct heartbeat beat = {.reach = REACH_PUBLIC, .relays = true};
     struct address a = address_of(1);
+    struct gossip g = {.n_peers = 1};
+    int row = members_find(&f->m, &f->peer[from].id);
 
-    beat.n_rumours = 1;
-    beat.rumours[0].id = f->peer[1].id;
-    memcpy(beat.rumours[0].address.ip, a.ip, 16);
-    beat.rumours[0].address.port = a.port;
-    beat.rumours[0].reach = (uint8_t)reach;
-    members_beat(&f->m, members_find(&f->m, &f->peer[from].id), &beat,
-                 f->now_ms);
+    memcpy(g.peers[0].address.ip, a.ip, 16);
+    g.peers[0].id = f->peer[1].id;
+    g.peers[0].address.port = a.port;
+    g.peers[0].reach = (uint8_t)reach;
+    members_beat(&f->m, row, &beat, f->now_ms);
+    members_recv(&f->m, row, MESSAGE_GOSSIP, &g, &f->out);
 }
 
 static struct fixture *fixture_new(bool high, enum reach_class reach)
@@ -106,6 +107,7 @@ static struct fixture *fixture_new(bool high, enum reach_class reach)
     f->via = members_find(&f->m, &f->peer[0].id);
     f->wanted = members_find(&f->m, &f->peer[1].id);
     assert_true(f->wanted != MEMBERS_NONE);
+    members_guest(&f->m, f->wanted, true);
     return f;
 }
 

@@ -1,4 +1,5 @@
-/* members_test.c - who is there: links, silence, hearsay. */
+/* members_test.c - who is there: links, silence, hearsay; neighbours, rumours,
+ * and members without a link. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include "p2p/members.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
+#include "proto/hash.h"
 #include "proto/sign.h"
 
 #define DEAD_MS   2400
@@ -39,6 +41,8 @@ static int open_fixture(void **state)
         identity_fake(&f->peer[i], i);
     }
     opt.self = f->self.id;
+    opt.signer = signer_keyed(&f->self);
+    opt.life = 9;
     f->now_ms = 10000;
     members_init(&f->m, &opt, f->now_ms);
     *state = f;
@@ -98,7 +102,7 @@ static void watch(struct fixture *f, int who)
 {
     int r = row(f, who);
 
-    members_watch(&f->m, &r, 1, f->now_ms);
+    members_watch(&f->m, &r, 1, NULL, f->now_ms);
 }
 
 static void expect_lost(struct fixture *f, int who, const char *reason)
@@ -159,7 +163,7 @@ static void a_gap_of_the_own_process_loses_nobody(void **state)
     {
         int rows[] = {row(f, 0), row(f, 1)};
 
-        members_watch(&f->m, rows, 2, f->now_ms);
+        members_watch(&f->m, rows, 2, NULL, f->now_ms);
     }
     members_link_down(&f->m, 2, f->now_ms);
     f->now_ms += 60000;
@@ -358,7 +362,7 @@ static void one_peer_cannot_take_all_links(void **state)
 static void hearsay_does_not_keep_out_who_is_here(void **state)
 {
     struct fixture *f = *state;
-    struct heartbeat beat = {.life = 1, .n_rumours = MESSAGE_PEERS_MAX};
+    struct gossip msg = {.n_peers = MESSAGE_PEERS_MAX};
     uint64_t rng = 9;
 
     assert_true(up(f, 0, 1));
@@ -366,10 +370,10 @@ static void hearsay_does_not_keep_out_who_is_here(void **state)
         for (uint32_t i = 0; i < MESSAGE_PEERS_MAX; i++) {
             uint64_t words[] = {rng_next(&rng)};
 
-            memcpy(beat.rumours[i].id.b, words, sizeof words);
-            beat.rumours[i].address.port = 4000;
+            memcpy(msg.peers[i].id.b, words, sizeof words);
+            msg.peers[i].address.port = 4000;
         }
-        members_beat(&f->m, row(f, 0), &beat, f->now_ms);
+        members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &msg, &f->out);
     }
     assert_int_equal(f->m.n_peers, PEERS_MAX);
     assert_true(up(f, 1, 2));
@@ -412,6 +416,452 @@ static void a_message_to_many_is_encoded_once(void **state)
     }
 }
 
+/* ---- pulses, neighbours, rumours, others of the view ------------------- */
+
+/* The first message of that type in the last step, decoded. */
+static bool
+said(const struct fixture *f, uint16_t type, void *obj, uint32_t *to)
+{
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        const struct action *a = &f->out.action[i];
+
+        if (a->type == ACTION_SEND && a->message == type) {
+            assert_int_equal(msg_decode(message_schema(type),
+                                        f->out.bytes + a->bytes, a->len, obj),
+                             0);
+            *to = a->link;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The first n peers are linked and the members of a view, in this order, and
+ * the fixture is member n. */
+static void in_view(struct fixture *f, uint32_t n)
+{
+    struct hash32 view = {{7, 1}};
+    int rows[6];
+
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(up(f, (int)i, i + 1));
+        rows[i] = row(f, (int)i);
+    }
+    rows[n] = MEMBERS_NONE;
+    members_watch(&f->m, rows, n + 1, &view, f->now_ms);
+}
+
+static void hears(struct fixture *f, int who, uint64_t mask)
+{
+    struct pulse p = {.flags = PULSE_KEEP,
+                      .at = (uint16_t)(f->now_ms / 16),
+                      .view = 0x0107,
+                      .hears = mask};
+
+    (void)members_heard(&f->m, (uint32_t)who + 1, f->now_ms);
+    members_recv(&f->m, row(f, who), MESSAGE_PULSE, &p, &f->out);
+}
+
+static void a_member_that_others_hear_is_not_lost(void **state)
+{
+    struct fixture *f = *state;
+
+    in_view(f, 3);
+    for (int t = 0; t < 20; t++) {
+        tick(f, 400);
+        hears(f, 1, 0xf); /* they hear 0, which is silent here */
+        hears(f, 2, 0xf);
+    }
+    expect_nobody_lost(f);
+    assert_true(f->m.peers[row(f, 0)].indirect);
+    assert_false(members_edge(&f->m, 0, 3));
+    assert_true(members_edge(&f->m, 1, 3));
+    hears(f, 1, 0xe);
+    hears(f, 2, 0xf);
+    tick(f, 1);
+    expect_nobody_lost(f); /* one is enough */
+    hears(f, 2, 0xe);
+    tick(f, 1);
+    expect_lost(f, 0, "no sign of life");
+}
+
+static void the_word_of_a_silent_member_counts_for_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct members_lost lost;
+
+    in_view(f, 2);
+    hears(f, 1, 0x7);
+    tick(f, DEAD_MS + 1); /* both died at once */
+    assert_true(members_next_lost(&f->m, &lost));
+    assert_true(members_next_lost(&f->m, &lost));
+}
+
+static void who_stops_hearing_a_member_says_so_at_once(void **state)
+{
+    struct fixture *f = *state;
+    struct pulse p;
+    uint32_t to;
+
+    in_view(f, 2);
+    tick(f, 0);
+    tick(f, 1000);
+    (void)members_heard(&f->m, 2, f->now_ms);
+    tick(f, 201); /* suspect_ms of the first one is over */
+    assert_true(said(f, MESSAGE_PULSE, &p, &to));
+    assert_int_equal(p.view, 0x0107);
+    assert_int_equal(p.hears, 0x6);
+}
+
+/* Bytes of a message that a member without a link sent us over another one. */
+static void
+forward_of(struct fixture *f, int from, uint64_t number, struct forward *w)
+{
+    struct signer s = signer_keyed(&f->peer[from]);
+
+    memset(w, 0, sizeof *w);
+    w->body = (struct forward_body){.view = {{7, 1}},
+                                    .from = f->peer[from].id,
+                                    .to = f->self.id,
+                                    .life = 5,
+                                    .number = number,
+                                    .message = MESSAGE_GET_COMMIT};
+    w->n_bytes = 2;
+    w->bytes[0] = 0x91;
+    hash_bytes("loco-forward-1", w->bytes, w->n_bytes, &w->body.digest);
+    assert_int_equal(message_sign(&s, &forward_body_schema, &w->body, w->sig),
+                     0);
+}
+
+static void
+a_forwarded_message_counts_once_and_only_as_it_was_signed(void **state)
+{
+    struct fixture *f = *state;
+    struct forward w;
+
+    in_view(f, 3);
+    forward_of(f, 0, 4, &w);
+    assert_int_equal(members_forwarded(&f->m, row(f, 1), &w, &f->out),
+                     row(f, 0));
+    assert_int_equal(members_forwarded(&f->m, row(f, 1), &w, &f->out),
+                     MEMBERS_NONE); /* a copy */
+    forward_of(f, 0, 5, &w);
+    w.bytes[1] ^= 1;
+    assert_int_equal(members_forwarded(&f->m, row(f, 1), &w, &f->out),
+                     MEMBERS_NONE);
+    forward_of(f, 0, 6, &w);
+    w.body.view.b[0]++;
+    assert_int_equal(members_forwarded(&f->m, row(f, 1), &w, &f->out),
+                     MEMBERS_NONE);
+    forward_of(f, 0, 7, &w);
+    w.sig[3] ^= 1;
+    assert_int_equal(members_forwarded(&f->m, row(f, 1), &w, &f->out),
+                     MEMBERS_NONE);
+    forward_of(f, 0, 8, &w);
+    assert_int_equal(members_forwarded(&f->m, row(f, 2), &w, &f->out),
+                     row(f, 0));
+}
+
+static void only_members_are_forwarded_to_and_from(void **state)
+{
+    struct fixture *f = *state;
+    struct forward w, got;
+    uint32_t to;
+
+    in_view(f, 2);
+    assert_true(up(f, 4, 5)); /* linked, no member */
+    forward_of(f, 0, 1, &w);
+    w.body.to = f->peer[1].id;
+    clear(f);
+    (void)members_forwarded(&f->m, row(f, 0), &w, &f->out);
+    assert_true(said(f, MESSAGE_FORWARD, &got, &to));
+    assert_int_equal(to, 2);
+    assert_memory_equal(&got.body, &w.body, sizeof w.body);
+    clear(f);
+    (void)members_forwarded(&f->m, row(f, 1), &w, &f->out);
+    assert_int_equal(f->out.n, 0); /* not from its maker: a second hop */
+    w.body.to = f->peer[4].id;
+    (void)members_forwarded(&f->m, row(f, 0), &w, &f->out);
+    assert_int_equal(f->out.n, 0);
+    w.body.to = f->peer[1].id;
+    (void)members_forwarded(&f->m, row(f, 4), &w, &f->out);
+    assert_int_equal(f->out.n, 0);
+}
+
+static void what_is_passed_on_has_a_budget(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t passed = 0;
+    struct forward w;
+
+    in_view(f, 2);
+    forward_of(f, 0, 1, &w);
+    w.body.to = f->peer[1].id;
+    w.n_bytes = MESSAGE_FORWARD_MAX;
+    for (int i = 0; i < 100; i++) {
+        clear(f);
+        (void)members_forwarded(&f->m, row(f, 0), &w, &f->out);
+        passed += f->out.n;
+    }
+    assert_in_range(passed, 1, 8);
+    f->m.now_ms += 1000;
+    clear(f);
+    (void)members_forwarded(&f->m, row(f, 0), &w, &f->out);
+    assert_int_equal(f->out.n, 1);
+}
+
+static void
+rumour(struct fixture *f, int from, int about, uint8_t state, uint32_t inc)
+{
+    struct gossip g = {.n_rumours = 1};
+
+    g.rumours[0] =
+        (struct rumour){.id = about < 0 ? f->self.id : f->peer[about].id,
+                        .incarnation = inc,
+                        .state = state};
+    members_recv(&f->m, row(f, from), MESSAGE_GOSSIP, &g, &f->out);
+}
+
+static void neighbour(struct fixture *f, int who, uint8_t kind)
+{
+    struct neighbour n = {.kind = kind};
+
+    clear(f);
+    members_recv(&f->m, row(f, who), MESSAGE_NEIGHBOUR, &n, &f->out);
+}
+
+static void who_hears_that_it_is_suspected_contradicts(void **state)
+{
+    struct fixture *f = *state;
+    struct gossip g;
+    uint32_t to;
+
+    assert_true(up(f, 0, 1));
+    neighbour(f, 0, NEIGHBOUR_ASK);
+    tick(f, 100);
+    rumour(f, 0, -1, PEER_DEAD, 6);
+    assert_int_equal(f->m.self.incarnation, 7);
+    tick(f, 100);
+    assert_true(said(f, MESSAGE_GOSSIP, &g, &to));
+    assert_int_equal(g.n_rumours, 1);
+    assert_true(id_eq(&g.rumours[0].id, &f->self.id));
+    assert_int_equal(g.rumours[0].state, PEER_ALIVE);
+    assert_int_equal(g.rumours[0].incarnation, 7);
+    rumour(f, 0, -1, PEER_DEAD, 6); /* an old one */
+    assert_int_equal(f->m.self.incarnation, 7);
+}
+
+static void later_statements_outdo_earlier_ones(void **state)
+{
+    static const struct {
+        uint8_t state;
+        uint32_t inc;
+        uint8_t want;
+    } steps[] = {
+        {PEER_ALIVE, 1, PEER_ALIVE},     {PEER_SUSPECT, 0, PEER_ALIVE},
+        {PEER_SUSPECT, 1, PEER_SUSPECT}, {PEER_ALIVE, 1, PEER_SUSPECT},
+        {PEER_ALIVE, 2, PEER_ALIVE},     {PEER_DEAD, 2, PEER_DEAD},
+        {PEER_SUSPECT, 2, PEER_DEAD},    {PEER_ALIVE, 3, PEER_ALIVE},
+        {PEER_LEFT, 3, PEER_LEFT},
+    };
+    struct fixture *f = *state;
+    struct address a = {.port = 4003};
+
+    assert_true(up(f, 0, 1));
+    assert_true(members_learn(&f->m, &f->peer[3].id, &a, f->now_ms) >= 0);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        rumour(f, 0, 3, steps[i].state, steps[i].inc);
+        assert_int_equal(f->m.peers[row(f, 3)].state, steps[i].want);
+        assert_int_equal(members_n_alive(&f->m),
+                         steps[i].want <= PEER_SUSPECT ? 1U : 0U);
+    }
+}
+
+static void a_rumour_goes_once_to_each_neighbour_but_its_source(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0;
+
+    for (int who = 0; who < 3; who++) {
+        assert_true(up(f, who, (uint32_t)who + 1));
+        neighbour(f, who, NEIGHBOUR_ASK);
+    }
+    tick(f, 100);
+    tick(f, 100); /* our own announcement is out */
+    rumour(f, 0, 5, PEER_DEAD, 0);
+    tick(f, 100);
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        if (f->out.action[i].type == ACTION_SEND &&
+            f->out.action[i].message == MESSAGE_GOSSIP) {
+            assert_int_not_equal(f->out.action[i].link, 1);
+            n++;
+        }
+    }
+    assert_int_equal(n, 2);
+    rumour(f, 1, 5, PEER_DEAD, 0); /* known */
+    tick(f, 100);
+    assert_false(count(f, ACTION_DIAL) > 0);
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        assert_int_not_equal(f->out.action[i].message, MESSAGE_GOSSIP);
+    }
+}
+
+static void ill_of_a_peer_that_we_hear_is_told_to_it_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct gossip g;
+    uint32_t to;
+
+    assert_true(up(f, 0, 1));
+    assert_true(up(f, 1, 2));
+    tick(f, 10);
+    f->m.gossip_bytes = 1000;
+    clear(f);
+    rumour(f, 0, 1, PEER_DEAD, 0);
+    assert_true(said(f, MESSAGE_GOSSIP, &g, &to));
+    assert_int_equal(to, 2);
+    assert_int_equal(g.rumours[0].state, PEER_SUSPECT);
+    assert_int_equal(f->m.peers[row(f, 1)].state, PEER_SUSPECT);
+    assert_int_equal(members_n_alive(&f->m), 2);
+    for (int t = 0; t < 100; t++) { /* it is heard all the time */
+        (void)members_heard(&f->m, 1, f->now_ms);
+        (void)members_heard(&f->m, 2, f->now_ms);
+        tick(f, 100);
+    }
+    assert_int_equal(f->m.peers[row(f, 1)].state, PEER_ALIVE);
+}
+
+static void a_silent_neighbour_is_suspected_before_it_is_dead(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(up(f, 0, 1));
+    assert_true(up(f, 1, 2));
+    neighbour(f, 0, NEIGHBOUR_ASK);
+    tick(f, 0);
+    for (int t = 0; t < 19; t++) {
+        tick(f, 100);
+        (void)members_heard(&f->m, 2, f->now_ms);
+    }
+    assert_int_equal(f->m.peers[row(f, 0)].state, PEER_SUSPECT);
+    rumour(f, 1, 0, PEER_ALIVE, 1); /* it contradicts, by others */
+    for (int t = 0; t < 10; t++) {
+        tick(f, 100);
+        (void)members_heard(&f->m, 2, f->now_ms);
+    }
+    assert_int_equal(f->m.peers[row(f, 0)].state, PEER_ALIVE);
+    assert_int_equal(f->m.counts.declared, 0);
+    assert_false(members_linked(&f->m, row(f, 0))); /* that link is no good */
+}
+
+static void a_silent_neighbour_that_says_nothing_is_dead(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(up(f, 0, 1));
+    neighbour(f, 0, NEIGHBOUR_ASK);
+    for (int t = 0; t < 28; t++) {
+        tick(f, 100);
+    }
+    assert_int_equal(f->m.peers[row(f, 0)].state, PEER_DEAD);
+    assert_int_equal(f->m.counts.declared, 1);
+    assert_int_equal(f->m.n_active, 0);
+}
+
+static void nobody_has_more_neighbours_than_it_wants(void **state)
+{
+    struct fixture *f = *state;
+    struct neighbour got;
+    uint32_t to;
+
+    f->m.opt.links_wanted = 3;
+    for (int who = 0; who < 4; who++) {
+        assert_true(up(f, who, (uint32_t)who + 1));
+        neighbour(f, who, NEIGHBOUR_ASK);
+        assert_true(said(f, MESSAGE_NEIGHBOUR, &got, &to));
+        assert_int_equal(got.kind, who < 3 ? NEIGHBOUR_YES : NEIGHBOUR_NO);
+    }
+    neighbour(f, 3, NEIGHBOUR_ASK_URGENT); /* one makes room and is told */
+    assert_int_equal(f->m.n_active, 3);
+    assert_true(f->m.peers[row(f, 3)].active);
+    assert_true(said(f, MESSAGE_NEIGHBOUR, &got, &to));
+    assert_int_equal(got.kind, NEIGHBOUR_NO);
+    assert_in_range(to, 1, 3);
+    neighbour(f, 3, NEIGHBOUR_NO);
+    assert_int_equal(f->m.n_active, 2);
+}
+
+static void a_link_that_nobody_keeps_is_closed(void **state)
+{
+    struct fixture *f = *state;
+
+    f->m.opt.links_wanted = 0;
+    assert_true(up(f, 0, 1));
+    tick(f, 7900);
+    assert_int_equal(count(f, ACTION_HANG_UP), 0);
+    members_used(&f->m, 1, 0x20); /* somebody asks the DHT */
+    tick(f, 7900);
+    assert_int_equal(count(f, ACTION_HANG_UP), 0);
+    tick(f, 200);
+    assert_int_equal(count(f, ACTION_HANG_UP), 1);
+}
+
+static void a_missed_heartbeat_is_asked_for(void **state)
+{
+    struct fixture *f = *state;
+    struct heartbeat beat = {.life = 3, .number = 4};
+    struct pulse p = {.flags = PULSE_KEEP, .number = 4};
+    uint32_t to;
+
+    assert_true(up(f, 0, 1));
+    members_guest(&f->m, row(f, 0), true);
+    members_beat(&f->m, row(f, 0), &beat, f->now_ms);
+    members_recv(&f->m, row(f, 0), MESSAGE_PULSE, &p, &f->out);
+    tick(f, 10);
+    p.number = 5;
+    members_recv(&f->m, row(f, 0), MESSAGE_PULSE, &p, &f->out);
+    tick(f, 10);
+    assert_true(said(f, MESSAGE_PULSE, &p, &to));
+    assert_true(p.flags & PULSE_ASK);
+    /* And who is asked sends it. */
+    p = (struct pulse){.flags = PULSE_ASK};
+    members_recv(&f->m, row(f, 0), MESSAGE_PULSE, &p, &f->out);
+    tick(f, 10);
+    assert_true(said(f, MESSAGE_HEARTBEAT, &beat, &to));
+}
+
+static void rows_of_the_long_dead_make_room(void **state)
+{
+    struct fixture *f = *state;
+    struct address a = {.port = 4000};
+    uint64_t rng = 3;
+    uint32_t here = 0;
+
+    assert_true(up(f, 0, 1));
+    for (int k = 0; k < 3 * PEERS_MAX; k++) {
+        struct peer_id id = {{0}};
+        uint64_t word = rng_next(&rng);
+        int r;
+
+        memcpy(id.b, &word, sizeof word);
+        r = members_learn(&f->m, &id, &a, f->now_ms);
+        if (r != MEMBERS_NONE) {
+            struct gossip g = {.n_rumours = 1};
+
+            assert_int_equal(members_find(&f->m, &id), r);
+            g.rumours[0] = (struct rumour){
+                .id = id, .state = k < PEERS_MAX ? PEER_DEAD : PEER_ALIVE};
+            members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &g, &f->out);
+        }
+    }
+    for (uint32_t i = 0; i < f->m.n_peers; i++) {
+        here += f->m.peers[i].state == PEER_ALIVE;
+        assert_int_equal(members_find(&f->m, &f->m.peers[i].id), i);
+    }
+    assert_true(here > PEERS_MAX * 7 / 8);
+    assert_true(members_linked(&f->m, row(f, 0)));
+}
+
 #define T(name)                                                                \
     cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
@@ -432,6 +882,22 @@ int main(void)
         T(hearsay_does_not_keep_out_who_is_here),
         T(oneself_and_nobody_are_not_learnt),
         T(a_message_to_many_is_encoded_once),
+        T(a_member_that_others_hear_is_not_lost),
+        T(the_word_of_a_silent_member_counts_for_nothing),
+        T(who_stops_hearing_a_member_says_so_at_once),
+        T(a_forwarded_message_counts_once_and_only_as_it_was_signed),
+        T(only_members_are_forwarded_to_and_from),
+        T(what_is_passed_on_has_a_budget),
+        T(who_hears_that_it_is_suspected_contradicts),
+        T(later_statements_outdo_earlier_ones),
+        T(a_rumour_goes_once_to_each_neighbour_but_its_source),
+        T(ill_of_a_peer_that_we_hear_is_told_to_it_alone),
+        T(a_silent_neighbour_is_suspected_before_it_is_dead),
+        T(a_silent_neighbour_that_says_nothing_is_dead),
+        T(nobody_has_more_neighbours_than_it_wants),
+        T(a_link_that_nobody_keeps_is_closed),
+        T(a_missed_heartbeat_is_asked_for),
+        T(rows_of_the_long_dead_make_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

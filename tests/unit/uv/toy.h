@@ -28,9 +28,9 @@
 #include "p2p/handshake.h"
 #include "p2p/uv/addr.h"
 #include "p2p/uv/loop.h"
-#include "proto/base/bytes.h"
 #include "proto/base/err.h"
 #include "proto/frame.h"
+#include "proto/limits.h"
 #include "proto/sign.h"
 
 #define TOY_QUEUE_MAX 16384
@@ -486,7 +486,7 @@ static inline void raw_shake_features(struct raw *r,
                                       uint64_t features)
 {
     struct handshake_options opt = {
-        .signer = signer, .version = 1, .features = features};
+        .signer = signer, .version = PROTO_VERSION, .features = features};
     uint8_t ephemeral[32], wire[4 + HANDSHAKE_MESSAGE_MAX];
     int n;
 

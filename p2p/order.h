@@ -1,0 +1,49 @@
+/* order.h - who takes part, in which order, when some pairs cannot talk.
+ *
+ * A ring is a Hamiltonian cycle of the graph of edges that carry data. First a
+ * few dozen random permutations (with few bad edges one of them fits), then a
+ * bounded search. Where none is found, members have to stay out: those of a
+ * pair without an edge take turns. A butterfly needs all edges: a clique.
+ *
+ * Pure functions on values.
+ */
+#ifndef LOCO_P2P_ORDER_H
+#define LOCO_P2P_ORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/limits.h"
+
+/* Who can send to whom: bit k of edges[i], symmetric. */
+struct order_graph {
+    uint32_t n;
+    uint64_t edges[VIEW_MEMBERS_MAX];
+};
+
+void order_init(struct order_graph *g, uint32_t n); /* all edges */
+void order_cut(struct order_graph *g, uint32_t i, uint32_t k);
+
+/* A ring of the members in `mask`, the same for the same seed; false: none was
+ * found (never for one member, or for two with an edge). */
+bool order_ring(const struct order_graph *g,
+                uint64_t mask,
+                uint64_t seed,
+                uint8_t ring[VIEW_MEMBERS_MAX]);
+
+/* The largest part of `mask` found that has a ring. Of a pair without an edge
+ * the one with more missing edges goes; of equal ones, `turn` chooses: with
+ * first[i] < first[k] member k goes, and with equal ones the seed says. */
+uint64_t order_largest(const struct order_graph *g,
+                       uint64_t mask,
+                       const uint64_t first[VIEW_MEMBERS_MAX],
+                       uint64_t seed);
+
+/* The largest part of `mask` found in which every pair has an edge; who goes
+ * first is as above. */
+uint64_t order_clique(const struct order_graph *g,
+                      uint64_t mask,
+                      const uint64_t first[VIEW_MEMBERS_MAX],
+                      uint64_t seed);
+
+#endif
