@@ -68,12 +68,13 @@ static void checkpoint_run(struct machine_job *j)
                             j->errmsg);
 }
 
-static void peers_run(struct machine_job *j)
+static void file_run(struct machine_job *j)
 {
     char path[MACHINE_PATH_MAX];
 
-    j->rc =
-        file_path_join(path, j->m->opt.state_dir, STATE_DIR_PEERS, j->errmsg);
+    j->rc = file_path_join(
+        path, j->m->opt.state_dir,
+        j->kind == JOB_PEERS ? STATE_DIR_PEERS : STATE_DIR_CHAIN, j->errmsg);
     if (j->rc == 0) {
         j->rc = file_write_whole(path, j->bytes, j->len, j->errmsg);
     }
@@ -87,8 +88,12 @@ static void job_run(struct worker_job *w)
         machine_configure_run(j);
     } else if (j->kind == JOB_HASH) {
         machine_hash_run(j);
-    } else if (j->kind == JOB_PEERS) {
-        peers_run(j);
+    } else if (j->kind == JOB_VERIFY) {
+        machine_verify_run(j);
+    } else if (j->kind == JOB_ROUND) {
+        machine_round_run(j);
+    } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN) {
+        file_run(j);
     } else {
         checkpoint_run(j);
     }
@@ -130,7 +135,12 @@ static void job_done(struct worker_job *w, int status)
     if (j->slot != NULL) {
         j->slot->pins--;
     }
-    if (status == 0 && j->kind == JOB_CONFIGURE) {
+    if (j->kind == JOB_ROUND) {
+        m->round_saving = false;
+    } else if (j->kind == JOB_VERIFY) {
+        j->rc = status != 0 ? status : j->rc;
+        machine_verified(m, j);
+    } else if (status == 0 && j->kind == JOB_CONFIGURE) {
         machine_configured(m, j);
     } else if (status == 0 && j->kind == JOB_HASH) {
         (void)shell_post(m->shell, &ev);
@@ -138,6 +148,8 @@ static void job_done(struct worker_job *w, int status)
         checkpoint_done(m, j);
     } else if (status == 0 && j->kind == JOB_PEERS && j->rc != 0) {
         log_warn("state", "the peers cache was not written: %s", j->errmsg);
+    } else if (status == 0 && j->kind == JOB_CHAIN && j->rc != 0) {
+        log_warn("state", "the chain of views was not written: %s", j->errmsg);
     }
     snapshot_free(j->snapshot);
     if (j->kind == JOB_CHECKPOINT && m->closing) {
@@ -305,6 +317,7 @@ static void apply(struct machine *m, const struct action *a)
         c.error = m->error; /* that of what the round has taken */
     }
     (void)trainer_post(m->trainer, &c);
+    machine_round_save(m, slot, a->round);
 }
 
 /* The newest state that the trainer published, if nothing is being saved. A
@@ -354,6 +367,13 @@ static void evaluate(struct machine *m, const struct action *a)
     }
 }
 
+static void pause_trainer(struct machine *m, bool paused)
+{
+    if (m->trainer != NULL) {
+        trainer_pause(m->trainer, paused);
+    }
+}
+
 static void
 machine_local(void *self, const struct action *a, const struct out *out)
 {
@@ -381,6 +401,9 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_HASH:
         machine_hash(m, a);
         return;
+    case ACTION_VERIFY:
+        machine_verify(m, a);
+        return;
     case ACTION_INHERIT:
         machine_inherit(m, a);
         return;
@@ -390,14 +413,14 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_CHECKPOINT:
         save_checkpoint(m);
         return;
-    case ACTION_PEERS: /* lost for want of memory: it comes again */
-        (void)job_with_bytes(m, JOB_PEERS, a, out);
+    case ACTION_PEERS:
+    case ACTION_CHAIN: /* lost for want of memory: it comes again */
+        (void)job_with_bytes(m, a->type == ACTION_PEERS ? JOB_PEERS : JOB_CHAIN,
+                             a, out);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:
-        if (m->trainer != NULL) {
-            trainer_pause(m->trainer, a->type == ACTION_PAUSE);
-        }
+        pause_trainer(m, a->type == ACTION_PAUSE);
         return;
     case ACTION_STOP:
         machine_stop(m, a->rc);
@@ -503,16 +526,16 @@ static void free_all(struct machine *m)
         free(m->wire[i].bytes);
         (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
-    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
-        snapshot_free(m->snapshots[i]);
-        snapshot_free(m->incoming[i]);
-    }
+    machine_snapshots_free(m);
     for (uint32_t i = 0; m->files != NULL && i < m->terms.n_shards; i++) {
         if (m->files[i].fd >= 0) {
             (void)close(m->files[i].fd);
         }
         shard_close(&m->files[i].shard);
+        free(m->files[i].leaves);
     }
+    free(m->incoming_leaves.leaves);
+    free(m->incoming_leaves.held);
     if (m->restoring) {
         checkpoint_close(&m->restore);
     }
@@ -524,6 +547,7 @@ static void free_all(struct machine *m)
     free(m->files);
     free(m->train);
     free(m->checkpoints);
+    free(m->rounds);
     free(m->manifest);
     (void)pthread_mutex_destroy(&m->mutex);
     free(m);

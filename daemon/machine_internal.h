@@ -5,6 +5,8 @@
  *   machine_buffers.c  where the bytes of segments are
  *   machine_wire.c     encoded vectors of rounds
  *   machine_hash.c     hashes of buffers
+ *   machine_pieces.c   leaf lists, and pieces checked by them
+ *   machine_past.c     states and reduced bytes of rounds that are over
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
@@ -35,16 +37,35 @@ struct wire_slot {
 
 struct shard_file {
     bool held;
-    int fd; /* of the part being received; -1 */
+    int fd;                /* of the part being received; -1 */
+    struct hash32 *leaves; /* of its pieces, once held */
     struct shard shard;
     char path[MACHINE_PATH_MAX];
+};
+
+/* The leaf list of what is being fetched. */
+struct incoming {
+    enum buffer_kind buffer; /* STATE or SHARD */
+    uint64_t index;
+    size_t n;
+    struct hash32 *leaves;
+    uint8_t *held; /* bit i: piece i was here before */
+    unsigned pins; /* jobs reading it */
 };
 
 /* A worker's task; what is read and written is named by its kind. */
 struct machine_job {
     struct worker_job job;
     struct machine *m;
-    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT, JOB_PEERS } kind;
+    enum {
+        JOB_ROUND,
+        JOB_CONFIGURE,
+        JOB_HASH,
+        JOB_VERIFY,
+        JOB_CHECKPOINT,
+        JOB_PEERS,
+        JOB_CHAIN
+    } kind;
     int rc;
     /* HASH */
     enum buffer_kind buffer;
@@ -56,7 +77,7 @@ struct machine_job {
     const float *contribution; /* (n) the trainer's, alive until closed */
     float *error;              /* machine.error */
     struct hash32 hash, params_hash, momentum_hash;
-    /* CONFIGURE, PEERS */
+    /* CONFIGURE, PEERS, CHAIN; VERIFY: pieces held (or NULL) */
     uint8_t *bytes;
     size_t len;
     /* CHECKPOINT */
@@ -88,6 +109,7 @@ struct machine {
     struct shard_file *files;       /* per shard of the manifest */
     struct shard *train;            /* views for the loader */
     char *checkpoints;              /* directory */
+    char *rounds;                   /* directory of reduced bytes */
 
     struct trainer *trainer;
     struct checkpoint restore; /* mapped while a RESTORE runs */
@@ -105,11 +127,14 @@ struct machine {
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
     float *state_in;          /* (2n), while a state is fetched */
     uint64_t state_round;
+    struct incoming incoming_leaves;
 
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
-    pthread_mutex_t mutex;                     /* guards `incoming` */
+    struct snapshot *pinned; /* an older one, while somebody fetches it */
+    uint64_t snapshots_asked_ms[SNAPSHOTS_MAX], pinned_asked_ms;
+    pthread_mutex_t mutex; /* guards `incoming` */
     struct snapshot *incoming[SNAPSHOTS_MAX];
-    bool saving, closing, final_save;
+    bool saving, closing, final_save, round_saving;
     uint64_t saved_round;
 };
 
@@ -132,6 +157,38 @@ void machine_inherit(struct machine *m, const struct action *a);
 void machine_hash(struct machine *m, const struct action *a);
 void machine_hash_run(struct machine_job *j);
 
+/* machine_pieces.c */
+/* Hashes of the pieces of these bytes, for free(); NULL: no memory. */
+struct hash32 *machine_leaves(const void *bytes, size_t len, size_t *n);
+/* Bytes of the leaf list that a segment names; 0: it names none. */
+uint64_t machine_leaves_bytes(const struct machine *m, const struct segment *s);
+int machine_fill_leaves(struct machine *m,
+                        const struct segment *s,
+                        uint8_t *dst);
+int machine_take_leaves(struct machine *m,
+                        const struct segment *s,
+                        const uint8_t *src);
+int machine_open_part(struct shard_file *f);
+void machine_verify(struct machine *m, const struct action *a);
+void machine_verify_run(struct machine_job *j);
+void machine_verified(struct machine *m, struct machine_job *j);
+void machine_keep_leaves(struct machine *m, uint64_t index);
+
+/* machine_past.c */
+/* Take over what the trainer made since the last look. */
+void machine_snapshots_collect(struct machine *m);
+const struct snapshot *machine_snapshot(struct machine *m, uint64_t round);
+void machine_snapshots_free(struct machine *m);
+/* Write the reduced bytes of a round, and forget those too long ago. */
+void machine_round_save(struct machine *m,
+                        struct wire_slot *slot,
+                        uint64_t round);
+void machine_round_run(struct machine_job *j);
+/* Some of them, from the file. */
+int machine_round_fill(struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst);
+
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);
 int machine_fill(void *self, const struct segment *s, uint8_t *dst);
@@ -142,7 +199,6 @@ int machine_take(void *self,
                  const uint8_t *src,
                  size_t len);
 int machine_sum(void *self, struct segment *s);
-void machine_snapshots_collect(struct machine *m);
 void machine_keep(struct machine *m, uint64_t index);
 
 /* machine.c */

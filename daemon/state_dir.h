@@ -6,8 +6,11 @@
  *                    "unix:PATH" and a newline; removed at a clean exit
  *   run.manifest     the run, in wire form (manifest_pack), verified
  *   peers            whom to dial after a restart (p2p/peers.h)
+ *   view.chain       proof that it is the run's (p2p/chain.h)
  *   view.record      what an acceptor must remember (p2p/ballot.h)
  *   shards/          the data, named as in the manifest, verified
+ *   rounds/          reduced bytes of the last rounds (machine_past.c); may be
+ *                    deleted at any time
  *   checkpoints/     train/checkpoint.h
  *
  * `locod` writes them, `loco` reads them; both through these names only.
@@ -21,7 +24,9 @@
 #define STATE_DIR_MANIFEST    "run.manifest"
 #define STATE_DIR_PEERS       "peers"
 #define STATE_DIR_RECORD      "view.record"
+#define STATE_DIR_CHAIN       "view.chain"
 #define STATE_DIR_SHARDS      "shards"
+#define STATE_DIR_ROUNDS      "rounds"
 #define STATE_DIR_CHECKPOINTS "checkpoints"
 
 #endif

@@ -39,6 +39,7 @@ void snapshot_free(struct snapshot *s)
     if (s != NULL && --s->refs == 0) {
         free(s->state);
         free(s->moments);
+        free(s->leaves);
         free(s);
     }
 }
@@ -70,6 +71,35 @@ static struct snapshot *snapshot_make(const struct replica *r)
     return s;
 }
 
+/* Both roots, and the leaves of both for those who fetch the state. */
+static void snapshot_hash(struct snapshot *s, struct local_event *ev)
+{
+    size_t bytes = s->n * sizeof(float);
+    size_t n = (size_t)hash_tree_pieces(bytes);
+    struct hash32 *copy = malloc(2 * n * sizeof *copy);
+
+    s->leaves = malloc(2 * n * sizeof *s->leaves);
+    if (copy == NULL || s->leaves == NULL) {
+        hash_tree(s->state, bytes, &ev->params_hash);
+        hash_tree(s->state + s->n, bytes, &ev->momentum_hash);
+        free(s->leaves);
+        s->leaves = NULL;
+        free(copy);
+        return;
+    }
+    for (size_t i = 0; i < 2 * n; i++) {
+        size_t from = i % n * HASH_PIECE_BYTES, rest = bytes - from;
+
+        hash_tree_leaf((const uint8_t *)s->state + i / n * bytes + from,
+                       rest < HASH_PIECE_BYTES ? rest : HASH_PIECE_BYTES,
+                       &s->leaves[i]);
+    }
+    memcpy(copy, s->leaves, 2 * n * sizeof *copy);
+    hash_tree_root(copy, n, &ev->params_hash);
+    hash_tree_root(copy + n, n, &ev->momentum_hash);
+    free(copy);
+}
+
 /* New parameters are in place: hashes into the event, a snapshot for others.
  */
 static void publish(struct trainer *t, struct local_event *ev)
@@ -77,8 +107,12 @@ static void publish(struct trainer *t, struct local_event *ev)
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(r);
 
-    hash_tree(r->phi, r->n * sizeof(float), &ev->params_hash);
-    hash_tree(r->m, r->n * sizeof(float), &ev->momentum_hash);
+    if (s != NULL) {
+        snapshot_hash(s, ev);
+    } else {
+        hash_tree(r->phi, r->n * sizeof(float), &ev->params_hash);
+        hash_tree(r->m, r->n * sizeof(float), &ev->momentum_hash);
+    }
     ev->round = r->round;
     ev->inner_step = r->inner_step;
     if (s != NULL) {
