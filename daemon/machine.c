@@ -14,7 +14,7 @@
 #include "train/file.h"
 
 #define CHECKPOINTS_KEPT 2
-#define WORKERS          1
+#define WORKERS          1 /* of each kind */
 
 void machine_stop(struct machine *m, int exit_code)
 {
@@ -161,8 +161,13 @@ static void job_done(struct worker_job *w, int status)
 
 void machine_job_submit(struct machine *m, struct machine_job *j)
 {
+    /* A vote waits for a hash, and a hash must not wait for the disk. */
+    bool disk = j->kind == JOB_CHECKPOINT || j->kind == JOB_ROUND ||
+                j->kind == JOB_PEERS || j->kind == JOB_CHAIN;
+
     j->job.data = j;
-    if (worker_submit(&m->workers, &j->job, job_run, job_done) != 0) {
+    if (worker_submit(disk ? &m->disk : &m->workers, &j->job, job_run,
+                      job_done) != 0) {
         j->job.data = j;
         job_done(&j->job, LOCO_ECLOSED);
     }
@@ -477,6 +482,12 @@ struct shell_calls machine_calls(struct machine *m)
     };
 }
 
+/* There was no second thread to be had. */
+static void never_opened(struct worker_pool *pool)
+{
+    free(pool->data);
+}
+
 int machine_open(struct machine **machine,
                  uv_loop_t *loop,
                  const struct machine_options *opt,
@@ -498,7 +509,12 @@ int machine_open(struct machine **machine,
         free(m);
         return rv;
     }
-    m->workers_open = true;
+    rv = worker_open(&m->disk, loop, WORKERS);
+    if (rv != 0) {
+        m->workers.data = m;
+        worker_close(&m->workers, never_opened);
+        return rv;
+    }
     (void)pthread_mutex_init(&m->mutex, NULL);
     for (int i = 0; i < WIRE_SLOTS; i++) {
         (void)pthread_mutex_init(&m->wire[i].lock, NULL);
@@ -553,7 +569,7 @@ static void free_all(struct machine *m)
     free(m);
 }
 
-static void workers_closed(struct worker_pool *pool)
+static void disk_closed(struct worker_pool *pool)
 {
     struct machine *m = pool->data;
     void (*done)(void *data) = m->close_done;
@@ -562,6 +578,14 @@ static void workers_closed(struct worker_pool *pool)
     trainer_close(m->trainer); /* jobs could read its contribution until now */
     free_all(m);
     done(data);
+}
+
+static void workers_closed(struct worker_pool *pool)
+{
+    struct machine *m = pool->data;
+
+    m->disk.data = m;
+    worker_close(&m->disk, disk_closed);
 }
 
 /* Workers end when the newest state is on disk, or could not be written. */

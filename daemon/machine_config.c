@@ -285,21 +285,15 @@ static int check_memory(struct machine *m, struct machine_job *j)
     return 0;
 }
 
-/* The root, from leaves that are kept for those who fetch it. */
+/* The root; its leaves are kept for those who fetch it. */
 static int hash_shard(struct shard_file *f, struct hash32 *root)
 {
-    size_t n;
-    struct hash32 *copy;
-
     free(f->leaves);
-    f->leaves = machine_leaves(f->shard.map.data, f->shard.map.size, &n);
-    copy = f->leaves == NULL ? NULL : malloc(n * sizeof *copy);
-    if (copy == NULL) {
+    f->leaves = calloc(hash_tree_pieces(f->shard.map.size), sizeof *f->leaves);
+    if (f->leaves == NULL) {
         return LOCO_ENOMEM;
     }
-    memcpy(copy, f->leaves, n * sizeof *copy);
-    hash_tree_root(copy, n, root);
-    free(copy);
+    hash_tree_keep(f->shard.map.data, f->shard.map.size, f->leaves, root);
     return 0;
 }
 

@@ -89,8 +89,8 @@ struct machine_job {
 struct machine {
     struct machine_options opt;
     uv_loop_t *loop;
-    struct worker_pool workers;
-    bool workers_open;
+    struct worker_pool workers; /* hashes, the manifest */
+    struct worker_pool disk;    /* writes, one after the other */
     struct shell *shell;
     const struct node *node;
     machine_stop_cb on_stop;
@@ -158,8 +158,7 @@ void machine_hash(struct machine *m, const struct action *a);
 void machine_hash_run(struct machine_job *j);
 
 /* machine_pieces.c */
-/* Hashes of the pieces of these bytes, for free(); NULL: no memory. */
-struct hash32 *machine_leaves(const void *bytes, size_t len, size_t *n);
+
 /* Bytes of the leaf list that a segment names; 0: it names none. */
 uint64_t machine_leaves_bytes(const struct machine *m, const struct segment *s);
 int machine_fill_leaves(struct machine *m,

@@ -22,24 +22,6 @@
 #include "proto/base/err.h"
 #include "proto/hash.h"
 
-struct hash32 *machine_leaves(const void *bytes, size_t len, size_t *n)
-{
-    const uint8_t *at = bytes;
-    struct hash32 *leaves;
-
-    *n = (size_t)hash_tree_pieces(len);
-    leaves = malloc(*n * sizeof *leaves);
-    for (size_t i = 0; leaves != NULL && i < *n; i++) {
-        size_t from = i * HASH_PIECE_BYTES;
-        size_t rest = len - from;
-
-        hash_tree_leaf(at + from,
-                       rest < HASH_PIECE_BYTES ? rest : HASH_PIECE_BYTES,
-                       &leaves[i]);
-    }
-    return leaves;
-}
-
 /* ---- where they are ----------------------------------------------------- */
 
 static bool is_leaves(enum buffer_kind buffer)
@@ -51,11 +33,11 @@ static bool is_leaves(enum buffer_kind buffer)
 static struct transfer_object
 object_of(const struct machine *m, enum buffer_kind buffer, uint64_t index)
 {
-    struct transfer_object o = {.piece = HASH_PIECE_BYTES, .sections = 1};
+    struct transfer_object o = {.piece = HASH_PIECE_BYTES};
 
     if (buffer == BUFFER_STATE || buffer == BUFFER_STATE_LEAVES) {
         o.total = m->terms.state_bytes;
-        o.sections = 2;
+        o.first = m->n * sizeof(float);
     } else {
         o.total = m->terms.shards[index].bytes;
     }
@@ -181,19 +163,19 @@ static int hash_piece(const struct machine *m,
     return rv;
 }
 
-static int
-roots(struct machine_job *j, const struct incoming *in, size_t sections)
+/* Of the list: of a state two, of a shard one. */
+static int roots(struct machine_job *j, const struct incoming *in)
 {
-    struct hash32 *copy = malloc(in->n * sizeof *copy);
-    size_t per = in->n / sections;
+    struct hash32 *copy = malloc((in->n + 1) * sizeof *copy);
+    size_t first = (size_t)hash_tree_pieces(j->m->n * sizeof(float));
 
     if (copy == NULL) {
         return LOCO_ENOMEM;
     }
     memcpy(copy, in->leaves, in->n * sizeof *copy);
-    if (sections == 2) {
-        hash_tree_root(copy, per, &j->params_hash);
-        hash_tree_root(copy + per, per, &j->momentum_hash);
+    if (j->buffer == BUFFER_STATE) {
+        hash_tree_root(copy, first, &j->params_hash);
+        hash_tree_root(copy + first, in->n - first, &j->momentum_hash);
     } else {
         hash_tree_root(copy, in->n, &j->hash);
     }
@@ -231,7 +213,7 @@ void machine_verify_run(struct machine_job *j)
         return;
     }
     if (piece == TRANSFER_LEAVES) {
-        j->rc = roots(j, in, j->buffer == BUFFER_STATE ? 2 : 1);
+        j->rc = roots(j, in);
         if (j->rc == 0 && j->buffer == BUFFER_SHARD) {
             j->bytes = find_held(j, buf);
         }

@@ -355,7 +355,7 @@ static void start_state(struct node *n)
                            .index = n->target.round,
                            .root = n->expect,
                            .total = n->terms.state_bytes,
-                           .sections = 2,
+                           .first = n->terms.n_params * sizeof(float),
                        })) {
         n->reason = "the state of the run is too large for this build";
         n->sync = SYNC_IDLE;

@@ -76,28 +76,12 @@ static void snapshot_hash(struct snapshot *s, struct local_event *ev)
 {
     size_t bytes = s->n * sizeof(float);
     size_t n = (size_t)hash_tree_pieces(bytes);
-    struct hash32 *copy = malloc(2 * n * sizeof *copy);
 
     s->leaves = malloc(2 * n * sizeof *s->leaves);
-    if (copy == NULL || s->leaves == NULL) {
-        hash_tree(s->state, bytes, &ev->params_hash);
-        hash_tree(s->state + s->n, bytes, &ev->momentum_hash);
-        free(s->leaves);
-        s->leaves = NULL;
-        free(copy);
-        return;
-    }
-    for (size_t i = 0; i < 2 * n; i++) {
-        size_t from = i % n * HASH_PIECE_BYTES, rest = bytes - from;
-
-        hash_tree_leaf((const uint8_t *)s->state + i / n * bytes + from,
-                       rest < HASH_PIECE_BYTES ? rest : HASH_PIECE_BYTES,
-                       &s->leaves[i]);
-    }
-    memcpy(copy, s->leaves, 2 * n * sizeof *copy);
-    hash_tree_root(copy, n, &ev->params_hash);
-    hash_tree_root(copy + n, n, &ev->momentum_hash);
-    free(copy);
+    hash_tree_keep(s->state, bytes, s->leaves, &ev->params_hash);
+    hash_tree_keep(s->state + s->n, bytes,
+                   s->leaves == NULL ? NULL : s->leaves + n,
+                   &ev->momentum_hash);
 }
 
 /* New parameters are in place: hashes into the event, a snapshot for others.

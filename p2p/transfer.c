@@ -48,28 +48,29 @@ static void bit_set(uint8_t *map, uint32_t i, bool on)
     map[i / 8] = (uint8_t)(on ? map[i / 8] | mask : map[i / 8] & ~mask);
 }
 
-static uint64_t section_units(const struct transfer_object *o)
+/* Pieces of so many units. */
+static uint64_t cut(uint64_t units, uint32_t piece)
 {
-    return o->total / (o->sections > 0 ? o->sections : 1);
+    return units / piece + (units % piece != 0);
 }
 
 uint64_t transfer_pieces(const struct transfer_object *o)
 {
-    uint64_t per = (section_units(o) + o->piece - 1) / o->piece;
-
-    return per * (o->sections > 0 ? o->sections : 1);
+    return cut(o->first, o->piece) + cut(o->total - o->first, o->piece);
 }
 
 uint64_t transfer_piece_at(const struct transfer_object *o,
                            uint32_t piece,
                            uint32_t *len)
 {
-    uint64_t units = section_units(o);
-    uint64_t per = (units + o->piece - 1) / o->piece;
-    uint64_t at = piece % per * o->piece;
+    uint64_t n_first = cut(o->first, o->piece);
+    bool behind = piece >= n_first;
+    uint64_t from = behind ? o->first : 0;
+    uint64_t end = behind || o->first == 0 ? o->total : o->first;
+    uint64_t at = from + (piece - (behind ? n_first : 0)) * o->piece;
 
-    *len = (uint32_t)(units - at < o->piece ? units - at : o->piece);
-    return piece / per * units + at;
+    *len = (uint32_t)(end - at < o->piece ? end - at : o->piece);
+    return at;
 }
 
 static bool needs_leaves(const struct transfer *t)
@@ -447,7 +448,8 @@ bool transfer_start(struct transfer *t,
     uint64_t n = transfer_pieces(object);
 
     transfer_stop(t, out);
-    if (n > TRANSFER_PIECES_MAX || object->sources > TRANSFER_SOURCES) {
+    if (object->first > object->total || n > TRANSFER_PIECES_MAX ||
+        object->sources > TRANSFER_SOURCES) {
         return false;
     }
     t->active = true;

@@ -41,7 +41,8 @@ struct transfer_object {
     uint64_t index;
     struct hash32 root; /* sources have another object where it differs */
     uint64_t total;     /* in the unit of the buffer */
-    uint32_t sections;  /* equal parts of it with a tree each; 0: 1 */
+    uint64_t first;     /* of them have a tree of their own, and the rest
+                           another; 0: all have one */
     uint32_t piece, part;
     uint32_t sources;           /* at a time, at most TRANSFER_SOURCES */
     uint32_t floor_bytes_per_s; /* slower is silent; 0: no allowance */

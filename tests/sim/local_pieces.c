@@ -15,7 +15,7 @@ static struct transfer_object object_of(const struct local *l,
 
     return (struct transfer_object){
         .piece = l->opt.piece_bytes,
-        .sections = state ? 2 : 1,
+        .first = state ? l->state_bytes / 2 : 0,
         .total = state ? l->state_bytes : l->opt.shard_bytes,
     };
 }
@@ -94,11 +94,11 @@ static void roots(const struct local *l,
                   struct local_event *e)
 {
     struct transfer_object o = object_of(l, in->buffer);
-    size_t n = (size_t)transfer_pieces(&o), per = n / o.sections;
+    size_t n = (size_t)transfer_pieces(&o), per = n / 2;
     struct hash32 *copy = world_alloc(n * sizeof *copy);
 
     memcpy(copy, in->bytes, n * sizeof *copy);
-    if (o.sections == 2) {
+    if (o.first > 0) {
         hash_tree_root(copy, per, &e->params_hash);
         hash_tree_root(copy + per, per, &e->momentum_hash);
     } else {

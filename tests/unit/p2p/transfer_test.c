@@ -92,7 +92,7 @@ static void begin(struct fixture *f, uint64_t half, uint32_t n_sources)
         .leaves = BUFFER_STATE_LEAVES,
         .index = 3,
         .total = 2 * half,
-        .sections = 2,
+        .first = half,
         .piece = PIECE,
         .part = PART,
         .sources = TRANSFER_SOURCES,
@@ -190,7 +190,7 @@ static void no_piece_is_asked_for_before_the_leaf_list_is_good(void **state)
 static void pieces_end_where_a_section_ends(void **state)
 {
     struct fixture *f = *state;
-    struct transfer_object o = {.total = 500, .sections = 2, .piece = PIECE};
+    struct transfer_object o = {.total = 500, .first = 250, .piece = PIECE};
     uint32_t len;
 
     (void)f;
