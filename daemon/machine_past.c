@@ -38,12 +38,12 @@ static void retire(struct machine *m, struct snapshot *s, uint64_t asked_ms)
 {
     uint64_t now = uv_now(m->loop);
 
-    if (m->pinned != NULL && now - m->pinned_asked_ms >= lease_ms(m)) {
+    if (m->pinned != NULL && now + 1 - m->pinned_asked_ms >= lease_ms(m)) {
         snapshot_free(m->pinned);
         m->pinned = NULL;
     }
     if (s == NULL || m->pinned != NULL || asked_ms == 0 ||
-        now - asked_ms >= lease_ms(m)) {
+        now + 1 - asked_ms >= lease_ms(m)) {
         snapshot_free(s);
         return;
     }
