@@ -208,6 +208,10 @@ static void trainer_event(void *self, const struct local_event *event)
 {
     struct machine *m = self;
 
+    if (event->type == LOCAL_LOADED) {
+        atomic_store(&m->state_loaded, true);
+    }
+
     (void)shell_post(m->shell, event);
 }
 
@@ -380,13 +384,8 @@ static void pause_trainer(struct machine *m, bool paused)
 }
 
 static void
-machine_local(void *self, const struct action *a, const struct out *out)
+execute(struct machine *m, const struct action *a, const struct out *out)
 {
-    struct machine *m = self;
-
-    if (m->closing) {
-        return; /* its worker and its trainer take no more */
-    }
     switch (a->type) {
     case ACTION_CONFIGURE:
         configure(m, a, out);
@@ -450,6 +449,20 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_TYPE_COUNT:
         return; /* the shell's */
     }
+}
+
+static void
+machine_local(void *self, const struct action *a, const struct out *out)
+{
+    struct machine *m = self;
+
+    if (m->closing) {
+        return; /* its worker and its trainer take no more */
+    }
+    if (atomic_exchange(&m->state_loaded, false)) {
+        machine_state_close(m, true);
+    }
+    execute(m, a, out);
 }
 
 static int machine_save(void *self, const uint8_t *bytes, size_t len)
@@ -559,7 +572,7 @@ static void free_all(struct machine *m)
     free(m->error);
     free(m->restore_state);
     free(m->restore_moments);
-    free(m->state_in);
+    machine_state_close(m, false);
     free(m->files);
     free(m->train);
     free(m->checkpoints);

@@ -280,23 +280,6 @@ take_shard(struct machine *m, const struct segment *s, const uint8_t *src)
     return rv;
 }
 
-static int
-take_state(struct machine *m, const struct segment *s, const uint8_t *src)
-{
-    if (m->state_in == NULL) {
-        m->state_in = malloc(m->terms.state_bytes);
-        if (m->state_in == NULL) {
-            return LOCO_ENOMEM;
-        }
-    }
-    if (m->state_round != s->index && m->incoming_leaves.pins > 0) {
-        return LOCO_EBUSY; /* a worker reads a piece of the one before */
-    }
-    m->state_round = s->index;
-    memcpy((uint8_t *)m->state_in + s->offset, src, s->len);
-    return 0;
-}
-
 int machine_take(void *self,
                  const struct segment *s,
                  const uint8_t *src,
@@ -320,7 +303,7 @@ int machine_take(void *self,
         memcpy(slot->bytes + m->codec->bytes(s->offset), src, len);
         return 0;
     case BUFFER_STATE:
-        return take_state(m, s, src);
+        return machine_take_state(m, s, src);
     case BUFFER_SHARD:
         return take_shard(m, s, src);
     case BUFFER_STATE_LEAVES:

@@ -12,6 +12,7 @@
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "daemon/machine.h"
 #include "train/checkpoint.h"
@@ -128,6 +129,7 @@ struct machine {
     float *state_in;          /* (2n), while a state is fetched */
     uint64_t state_round;
     struct incoming incoming_leaves;
+    atomic_bool state_loaded; /* the trainer has taken it over */
 
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
     struct snapshot *pinned; /* an older one, while somebody fetches it */
@@ -168,6 +170,14 @@ int machine_take_leaves(struct machine *m,
                         const struct segment *s,
                         const uint8_t *src);
 int machine_open_part(struct shard_file *f);
+/* Memory behind a state that is fetched (state_in), as an earlier life left it.
+ */
+int machine_state_open(struct machine *m);
+/* `used`: it was loaded, or is of no use. */
+void machine_state_close(struct machine *m, bool used);
+int machine_take_state(struct machine *m,
+                       const struct segment *s,
+                       const uint8_t *src);
 void machine_verify(struct machine *m, const struct action *a);
 void machine_verify_run(struct machine_job *j);
 void machine_verified(struct machine *m, struct machine_job *j);

@@ -7,20 +7,26 @@
  * checked or fetched. Who fetches one gets the list first; a worker makes the
  * roots of it, later it hashes each piece that arrived and compares.
  *
- * What of a shard was here when this process began (PATH.part) is checked with
- * the list, and not fetched again.
+ * What of it was here when this process began (a shard's PATH.part, a state's
+ * incoming.state) is checked with the list, and not fetched again. Of a state
+ * that is all or nothing: a round later every piece is another.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/machine_internal.h"
+#include "daemon/state_dir.h"
 #include "p2p/transfer.h"
 #include "proto/base/err.h"
+#include "proto/base/log.h"
 #include "proto/hash.h"
+#include "train/errmsg.h"
+#include "train/file.h"
 
 /* ---- where they are ----------------------------------------------------- */
 
@@ -109,6 +115,78 @@ int machine_take_leaves(struct machine *m,
     return 0;
 }
 
+/* ---- a state that comes in --- */
+
+/* In a file, so that what is here survives a restart; all of it is reserved
+ * first, for a full disk would be a SIGBUS later. */
+int machine_state_open(struct machine *m)
+{
+    char path[MACHINE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    off_t size = (off_t)m->terms.state_bytes;
+    void *at;
+    int fd, rv;
+
+    if (m->state_in != NULL) {
+        return 0;
+    }
+    if (file_path_join(path, m->opt.state_dir, STATE_DIR_INCOMING, errmsg) !=
+        0) {
+        return LOCO_ERANGE;
+    }
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        return LOCO_EIO;
+    }
+    rv = ftruncate(fd, size) != 0 ? errno : posix_fallocate(fd, 0, size);
+    at = rv == 0 ? mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                        fd, 0)
+                 : MAP_FAILED;
+    (void)close(fd);
+    if (at == MAP_FAILED) {
+        log_error("state", "cannot keep %lld bytes in %s: %s", (long long)size,
+                  path, strerror(rv != 0 ? rv : errno));
+        if (rv == ENOSPC || rv == EDQUOT) {
+            (void)unlink(path);
+            machine_stop(m, LOCO_EXIT_RESOURCES);
+        }
+        return rv == ENOSPC || rv == EDQUOT ? LOCO_EDISK : LOCO_EIO;
+    }
+    m->state_in = at;
+    return 0;
+}
+
+void machine_state_close(struct machine *m, bool used)
+{
+    char path[MACHINE_PATH_MAX], errmsg[ERRMSG_SIZE];
+
+    if (m->state_in == NULL) {
+        return;
+    }
+    (void)munmap(m->state_in, m->terms.state_bytes);
+    m->state_in = NULL;
+    if (used && file_path_join(path, m->opt.state_dir, STATE_DIR_INCOMING,
+                               errmsg) == 0) {
+        (void)unlink(path);
+    }
+}
+
+int machine_take_state(struct machine *m,
+                       const struct segment *s,
+                       const uint8_t *src)
+{
+    int rv;
+
+    if (m->state_round != s->index && m->incoming_leaves.pins > 0) {
+        return LOCO_EBUSY; /* a worker reads a piece of the one before */
+    }
+    rv = machine_state_open(m);
+    if (rv == 0) {
+        m->state_round = s->index;
+        memcpy((uint8_t *)m->state_in + s->offset, src, s->len);
+    }
+    return rv;
+}
+
 /* ---- what is fetched ---------------------------------------------------- */
 
 int machine_open_part(struct shard_file *f)
@@ -183,7 +261,7 @@ static int roots(struct machine_job *j, const struct incoming *in)
     return 0;
 }
 
-/* Which pieces of a shard an earlier life has left here. */
+/* Which pieces an earlier life has left here. */
 static uint8_t *find_held(const struct machine_job *j, uint8_t *buf)
 {
     const struct incoming *in = &j->m->incoming_leaves;
@@ -214,7 +292,7 @@ void machine_verify_run(struct machine_job *j)
     }
     if (piece == TRANSFER_LEAVES) {
         j->rc = roots(j, in);
-        if (j->rc == 0 && j->buffer == BUFFER_SHARD) {
+        if (j->rc == 0) {
             j->bytes = find_held(j, buf);
         }
     } else {
@@ -271,7 +349,10 @@ void machine_verify(struct machine *m, const struct action *a)
                  in->index == a->index &&
                  (piece == TRANSFER_LEAVES || piece < in->n);
 
-    if (ready && piece != TRANSFER_LEAVES && a->buffer == BUFFER_STATE) {
+    if (ready && piece == TRANSFER_LEAVES && a->buffer == BUFFER_STATE) {
+        ready = machine_state_open(m) == 0;
+        m->state_round = a->index;
+    } else if (ready && a->buffer == BUFFER_STATE) {
         ready = m->state_in != NULL && m->state_round == a->index;
     } else if (ready && a->buffer == BUFFER_SHARD) {
         ready = machine_open_part(&m->files[a->index]) == 0;

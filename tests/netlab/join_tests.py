@@ -8,7 +8,8 @@ from registry import test
 
 ACCESS = {"rate": "100mbit", "delay": "12.5ms"}  # 50 ms to each other
 MIB = 1 << 20
-# 8.4 million parameters and next to no compute: 67 MB of state.
+# 8.4 million parameters and next to no compute: 34 MB, and as much momentum,
+# which is zero before the first round: a new file has it already.
 LARGE = {"model.vocab": 65536, "model.dim": 128,
          "model.layers": 1, "model.seq": 64,
          "inner.seq": 64, "inner.batch": 1, "inner.micro_batch": 1,
@@ -83,7 +84,7 @@ def full_line():
                 now = wait_for(here, f"{megabytes} MB are here", 60)
                 return now["bytes_received"], time.monotonic()
 
-            (n0, t0), (n1, t1) = at(15), at(55)
+            (n0, t0), (n1, t1) = at(8), at(30)
             share = (n1 - n0) * 8 / (t1 - t0) / 100e6
             print(f"{share:.2f} of the line, {sources} sources")
             check(share >= 0.9, f"{share:.2f} of the line are used")

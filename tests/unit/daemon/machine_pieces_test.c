@@ -27,6 +27,7 @@ static int teardown(void **state)
     (void)state;
     (void)unlink(tmpdir_file(&dir, "4.wire"));
     (void)unlink(tmpdir_file(&dir, "a.ltk.part"));
+    (void)unlink(tmpdir_file(&dir, "incoming.state"));
     tmpdir_remove(&dir);
     return 0;
 }
@@ -119,6 +120,7 @@ verify(struct rig *g, enum buffer_kind buffer, uint64_t index, uint32_t piece)
 static void a_state_goes_over_piece_by_piece_and_a_bad_one_is_seen(void **state)
 {
     struct rig *from = open_with_state(), *to = open_with_state();
+    char here[64];
     uint8_t *buf = malloc(PIECE), leaves[4 * 32];
     float *x = pattern(2 * N, 6);
     struct transfer_object o = {.total = STATE, .first = 4 * N, .piece = PIECE};
@@ -127,6 +129,8 @@ static void a_state_goes_over_piece_by_piece_and_a_bad_one_is_seen(void **state)
 
     (void)state;
     assert_non_null(buf);
+    (void)snprintf(here, sizeof here, "%s", dir.path);
+    to->m->opt.state_dir = here;
     publish(from, 6);
     assert_int_equal(transfer_pieces(&o), 4);
     assert_int_equal(
@@ -143,7 +147,7 @@ static void a_state_goes_over_piece_by_piece_and_a_bad_one_is_seen(void **state)
     hash_tree(x + N, 4 * N, &rest);
     assert_true(hash32_eq(&e->params_hash, &params));
     assert_true(hash32_eq(&e->momentum_hash, &rest));
-    assert_int_equal(verify(to, BUFFER_STATE, 6, 0)->rc, LOCO_ENOENT);
+    assert_int_equal(verify(to, BUFFER_STATE, 6, 0)->rc, LOCO_EHASH);
     for (uint32_t piece = 0; piece < 4; piece++) {
         uint32_t len;
         uint64_t at = transfer_piece_at(&o, piece, &len);
@@ -258,6 +262,35 @@ static void what_an_earlier_life_left_of_a_shard_is_found(void **state)
     close_rig(g);
 }
 
+static void what_an_earlier_life_left_of_a_state_is_found(void **state)
+{
+    struct rig *g = open_with_state();
+    float *x = pattern(2 * N, 6);
+    const uint8_t *bytes = (const uint8_t *)x;
+    struct hash32 leaves[4], root;
+    const struct local_event *e;
+
+    (void)state;
+    g->m->opt.state_dir = dir.path;
+    hash_tree_keep(x, 4 * N, leaves, &root);
+    hash_tree_keep(x + N, 4 * N, leaves + 2, &root);
+    assert_int_equal(take(g, BUFFER_STATE, 6, 0, PIECE, bytes), 0);
+    assert_int_equal(take(g, BUFFER_STATE, 6, 4 * N, 4000, bytes + 4 * N), 0);
+    close_rig(g); /* as a SIGKILL leaves it: the file is shared memory */
+    g = open_with_state();
+    g->m->opt.state_dir = dir.path;
+    assert_int_equal(take(g, BUFFER_STATE_LEAVES, 6, 0, sizeof leaves, leaves),
+                     0);
+    e = verify(g, BUFFER_STATE, 6, TRANSFER_LEAVES);
+    assert_int_equal(e->rc, 0);
+    assert_non_null(e->held);
+    assert_int_equal(e->held[0], 1);
+    machine_state_close(g->m, true);
+    assert_int_equal(access(tmpdir_file(&dir, "incoming.state"), F_OK), -1);
+    free(x);
+    close_rig(g);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -267,6 +300,7 @@ int main(void)
         CASE(a_state_that_is_being_fetched_outlives_its_round),
         CASE(reduced_bytes_of_a_round_are_served_from_disk),
         CASE(what_an_earlier_life_left_of_a_shard_is_found),
+        CASE(what_an_earlier_life_left_of_a_state_is_found),
     };
 
     if (sign_start() != 0) {
