@@ -179,10 +179,10 @@ do_e2e() {
     [ "$FULL" = yes ] || return 0
     n=0
     while [ $n -lt 20 ]; do
-        python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
+        LOCO_SOAK_S=60 python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
         n=$((n + 1))
     done
-    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 \
+    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 LOCO_SOAK_S=60 \
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 
