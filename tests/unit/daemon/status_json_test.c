@@ -91,6 +91,8 @@ static void every_field_of_the_contract_is_there(void **state)
         "bits_per_byte_before",
         "dht",
         "links",
+        "fetch",
+        "sources_dropped",
         "reachability_reason",
         "bytes_relayed",
     };
