@@ -5,6 +5,7 @@ loco_unit(train generate loco_train)
 loco_unit(train lab loco_train)
 loco_unit(train llama loco_train)
 loco_unit(train llama_config loco_train)
+loco_unit(train llama_stage loco_train)
 loco_unit(train replica loco_train)
 loco_unit(train schedule loco_train)
 
