@@ -53,10 +53,10 @@ static void checkpoint_run(struct machine_job *j)
                                {.key = "run_tokens", .value = j->extra_tokens}};
     struct checkpoint_state state = {
         .n = s->n,
-        .phi = s->state,
-        .m = s->state + s->n,
-        .adam_u = s->moments,
-        .adam_v = s->moments + s->n,
+        .phi = s->phi,
+        .m = s->m,
+        .adam_u = s->u,
+        .adam_v = s->v,
         .round = s->round,
         .inner_step = s->inner_step,
         .tokens = s->tokens,
@@ -233,19 +233,31 @@ static int start_trainer(struct machine *m)
     return rv;
 }
 
-/* The checkpoint's vectors, contiguous as the trainer wants them. */
+/* The checkpoint's vectors, contiguous as the trainer wants them. Which ones it
+ * has was seen when it was found. */
 static int copy_checkpoint(struct machine *m)
 {
     const struct checkpoint_state *s = &m->restore.state;
+    const struct method *method = &m->replica.method;
     size_t bytes = m->n * sizeof(float);
+    float *at;
 
-    m->restore_state = malloc(2 * bytes);
+    m->restore_state = malloc(m->terms.state_bytes);
     m->restore_moments = malloc(2 * bytes);
     if (m->restore_state == NULL || m->restore_moments == NULL) {
         return LOCO_ENOMEM;
     }
-    memcpy(m->restore_state, s->phi, bytes);
-    memcpy(m->restore_state + m->n, s->m, bytes);
+    at = m->restore_state;
+    memcpy(at, s->phi, bytes);
+    if (replica_shares_m(method)) {
+        memcpy(at += m->n, s->m, bytes);
+    }
+    if (replica_shares_u(method)) {
+        memcpy(at += m->n, s->adam_u, bytes);
+    }
+    if (replica_shares_v(method)) {
+        memcpy(at += m->n, s->adam_v, bytes);
+    }
     if (s->adam_u != NULL && s->adam_v != NULL) {
         memcpy(m->restore_moments, s->adam_u, bytes);
         memcpy(m->restore_moments + m->n, s->adam_v, bytes);
@@ -293,7 +305,7 @@ static void apply(struct machine *m, const struct action *a)
     struct trainer_command c = {
         .type = TRAINER_APPLY,
         .round = a->round,
-        .rebase = a->rebase,
+        .share = a->share,
     };
 
     if (slot == NULL || m->trainer == NULL) {
@@ -338,7 +350,7 @@ static void save_checkpoint(struct machine *m)
 
 static void train(struct machine *m, const struct action *a)
 {
-    struct trainer_command c = {.type = TRAINER_TRAIN, .steps = a->steps};
+    struct trainer_command c = {.type = TRAINER_TRAIN, .round = a->round};
 
     if (m->trainer != NULL) {
         (void)trainer_post(m->trainer, &c);

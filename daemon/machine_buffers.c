@@ -70,7 +70,9 @@ static bool in_bounds(const struct machine *m, const struct segment *s)
         if (s->offset % m->codec->block != 0) {
             return false;
         }
-        size = m->n;
+        size = terms_elements(&m->terms, s->buffer == BUFFER_RING
+                                             ? machine_round_of(s->attempt)
+                                             : s->index);
     } else if (s->buffer == BUFFER_STATE) {
         size = m->terms.state_bytes;
     } else if (s->buffer == BUFFER_SHARD && s->index < m->terms.n_shards) {

@@ -53,6 +53,16 @@ static void note_commit(struct node *n)
     n->commit_ms = n->now;
 }
 
+/* Weight of the open contribution in a mean that has some of it. */
+static double own_share(const struct node *n, const struct plan_body *p)
+{
+    uint64_t all = p->round == n->target.round ? plan_tokens(p) : 0;
+
+    return all > n->round.mine.tokens && n->round.mine.tokens > 0
+               ? (double)n->round.mine.tokens / (double)all
+               : 1.0;
+}
+
 /* Start APPLY of the commit in `target` (or, from the ring, `known`). */
 void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
 {
@@ -68,6 +78,7 @@ void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
     a->round = n->target.round;
     a->buffer = buffer;
     a->rebase = spent == SPENT_NOT;
+    a->share = a->rebase ? 0.0 : own_share(n, &n->round.last.plan.body);
     n->rebase = a->rebase;
     n->applying = true;
     n->sync = SYNC_LOAD;
@@ -145,11 +156,14 @@ void node_on_applied(struct node *n, const struct local_event *e)
         return;
     }
     if (n->target_spent == SPENT_WHOLLY) {
-        /* What was done after the packing is in no commit. */
-        if (e->tokens > n->round.mine.tokens) {
+        /* What was done after the packing is in no commit, unless the method
+         * overlaps and keeps it: then it is of the next contribution. */
+        bool lost = e->tokens > n->round.mine.tokens;
+
+        if (lost) {
             n->tokens_dropped += e->tokens - n->round.mine.tokens;
         }
-        n->first_step = n->inner_step;
+        n->first_step = lost ? n->inner_step : n->round.mine.last_step;
         node_forget_contribution(n);
     } else if (n->target_spent == SPENT_PARTLY) {
         n->tokens_dropped += e->tokens;
@@ -246,7 +260,8 @@ void node_round_advance(struct node *n)
     }
     a = out_add(n->out, ACTION_TRAIN);
     if (a != NULL) {
-        a->steps = n->terms.period;
+        a->round = n->applied.round + 1;
+        a->steps = terms_steps(&n->terms, a->round);
         n->training = true;
     }
 }

@@ -163,8 +163,8 @@ do_fuzz() { tests build '^fuzz/'; }
 do_sim() {
     tests build '^sim/' || return 1
     [ "$FULL" = yes ] || return 0
-    for scenario in plain kill-each freeze restart join split-2-2 split-3-1 \
-        lone-survivor two-peers lossy rounds-churn; do
+    for scenario in plain kill-each freeze restart overlap fleeting join \
+        split-2-2 split-3-1 lone-survivor two-peers lossy rounds-churn; do
         build/tests/loco_sim $scenario --seeds 20000 || return 1
     done
     build/tests/loco_sim dht --peers 10000 --seeds 10 &&
