@@ -626,6 +626,7 @@ METHODS = {
     # Rounds of x, of u, of x, of x with u and v: 4, 6, 8, 12 steps.
     "desloc": (12, {"sync.period": 20, "sync.period_u": 30,
                     "sync.period_v": 60}),
+    "ddp": (40, {"sync.period": 1, "sync.wire": "bf16"}),
 }
 
 
@@ -658,6 +659,7 @@ def refused():
         for preset, settings, word in (
                 ("desloc", ["sync.wire=fp16"], "bf16"),
                 ("local-adam", ["sync.wire=e3m0"], "moments"),
+                ("ddp", ["sync.period=4"], "sync.period must be 1"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
             sets = [w for v in settings for w in ("--set", v)]
             done = run(LOCO, "run", "create", "--name", "e2e", "--model",
