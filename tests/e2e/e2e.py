@@ -627,6 +627,11 @@ METHODS = {
     "desloc": (12, {"sync.period": 20, "sync.period_u": 30,
                     "sync.period_v": 60}),
     "ddp": (40, {"sync.period": 1, "sync.wire": "bf16"}),
+    "streaming": (12, {"sync.period": 40, "sync.fragments": 2,
+                       "sync.overlap": 5, "sync.outer_lr": 0.7,
+                       "sync.outer_momentum": 0.9}),
+    "eager": (8, {"sync.period": 20, "sync.outer_lr": 0.7,
+                  "sync.outer_momentum": 0.9}),
 }
 
 
@@ -660,12 +665,20 @@ def refused():
                 ("desloc", ["sync.wire=fp16"], "bf16"),
                 ("local-adam", ["sync.wire=e3m0"], "moments"),
                 ("ddp", ["sync.period=4"], "sync.period must be 1"),
+                ("streaming", ["sync.fragments=3"], "divide"),
+                ("streaming", ["sync.overlap=25"], "overlap"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
             sets = [w for v in settings for w in ("--set", v)]
             done = run(LOCO, "run", "create", "--name", "e2e", "--model",
                        s.path("model.yaml"), "--data", s.data, "--sync",
                        preset, *sets, "--out", s.path("no.yaml"), code=3)
             check(word in done.stderr, f"{preset} {settings}: {done.stderr}")
+    # What only the model shows: its two layers make three fragments at most.
+    with Swarm(peers=1, rounds=1, sync="streaming",
+               settings={"sync.fragments": 4}) as s:
+        peer = s.peer().start("--run", s.yaml)
+        peer.wait_exit(3)
+        check("take at most 3" in peer.log(), peer.log())
 
 
 @test("loco sim train runs every method and prints what the contract names")
