@@ -147,10 +147,20 @@ static void unscale(float *error, size_t n, float scale)
     }
 }
 
+/* Who is in the middle of a task takes part in a round with weight 0: what its
+ * trainer may be packing meanwhile is not looked at. */
+static const float *own_at(const struct machine *m, const struct segment *s)
+{
+    return (m->zeros != NULL && s->scale == 0.0
+                ? m->zeros
+                : trainer_contribution(m->trainer)) +
+           s->offset;
+}
+
 static struct codec_op own_op(const struct machine *m, const struct segment *s)
 {
     return (struct codec_op){
-        .own = trainer_contribution(m->trainer) + s->offset,
+        .own = own_at(m, s),
         .n = s->len,
         .scale = (float)s->scale,
         .next = error_at(m, s),
@@ -258,7 +268,7 @@ int machine_sum(void *self, struct segment *s)
     if (sum.dst == NULL) {
         return LOCO_EBUSY;
     }
-    sum.own = trainer_contribution(m->trainer) + s->offset;
+    sum.own = own_at(m, s);
     rv = lanes_sum(&m->lanes, &sum);
     s->lane = (uint8_t)sum.bad;
     return rv;

@@ -136,6 +136,12 @@ static int read_sync(struct machine *m, struct machine_job *j)
                     "butterfly, or fp32, bf16 or fp16 on the wire");
     }
     m->replica.codec = m->codec;
+    if (method.group == METHOD_QUORUM && m->exchange != EXCHANGE_RING) {
+        return fail(j, LOCO_EINVAL,
+                    "in a quorum machines in the middle of a task take part "
+                    "without weight, which a butterfly cannot; the run needs "
+                    "sync.topology ring, and fp32, bf16 or fp16 on the wire");
+    }
     m->replica.method = method;
     m->replica.members = m->manifest->round.min_peers;
     return 0;
@@ -217,6 +223,12 @@ static int open_exchange(struct machine *m)
     const struct manifest_sync *s = &m->manifest->sync;
 
     m->clip = (float)s->norm_clip;
+    if (m->terms.quorum && m->zeros == NULL) {
+        m->zeros = calloc(m->n_wire, sizeof *m->zeros);
+        if (m->zeros == NULL) {
+            return LOCO_ENOMEM;
+        }
+    }
     if (s->error_feedback && m->error == NULL) {
         m->error = calloc(m->n_wire, sizeof *m->error);
         return m->error == NULL ? LOCO_ENOMEM : 0;
@@ -265,6 +277,8 @@ static void read_terms(struct machine *m)
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
     t->period = f->sync.period;
     t->fleeting = m->replica.method.gradients;
+    t->quorum = m->replica.method.group == METHOD_QUORUM;
+    t->by_speed = m->replica.method.dylu;
     t->min_peers = f->round.min_peers;
     t->grace_ms = f->round.grace_ms;
     t->fork_after_ms = f->round.fork_after_ms;
@@ -274,7 +288,7 @@ static void read_terms(struct machine *m)
     t->stop_tokens = f->stop.tokens;
     t->eval_every = f->eval.every_rounds;
     t->state_bytes =
-        replica_state_count(&m->replica.method) * m->n * sizeof(float);
+        replica_state_elements(&m->replica.method, m->n) * sizeof(float);
     t->n_shards = f->data.n_shards;
     for (uint32_t i = 0; i < t->n_shards; i++) {
         t->shards[i].bytes = f->data.shards[i].bytes;
@@ -367,10 +381,13 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
 }
 
 /* Whether everything is there that the method's members share. */
-static bool holds_state(const struct checkpoint_state *s,
-                        const struct method *m)
+static bool holds_state(const struct checkpoint *c, const struct method *m)
 {
-    return (s->m != NULL || !replica_shares_m(m)) &&
+    const struct checkpoint_state *s = &c->state;
+
+    return (!replica_shares_sum(m) ||
+            (s->sum != NULL && checkpoint_text(c, "arrivals") != NULL)) &&
+           (s->m != NULL || !replica_shares_m(m)) &&
            (s->adam_u != NULL || !replica_shares_u(m)) &&
            (s->adam_v != NULL || !replica_shares_v(m));
 }
@@ -388,7 +405,7 @@ static void find_checkpoint(struct machine *m)
         return;
     }
     text = checkpoint_text(c, "commit");
-    if (c->state.n != m->n || !holds_state(&c->state, &m->replica.method) ||
+    if (c->state.n != m->n || !holds_state(c, &m->replica.method) ||
         c->state.run_id == NULL || strcmp(c->state.run_id, run) != 0 ||
         text == NULL || hash32_parse_hex(text, &t->held_commit) != 0) {
         log_warn("state", "the checkpoint is of another run and is not used");

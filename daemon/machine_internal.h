@@ -63,7 +63,7 @@ struct machine_job {
     size_t len;
     /* CHECKPOINT */
     struct snapshot *snapshot;
-    char extra_tokens[24], extra_commit[ID_HEX_MAX];
+    char extra_tokens[24], extra_commit[ID_HEX_MAX], extra_arrivals[24];
     char errmsg[LOCO_ERRMSG_MAX];
 };
 
@@ -100,6 +100,7 @@ struct machine {
     struct wire_slot wire[WIRE_SLOTS];
     struct lanes lanes; /* contributions to the own slice (butterfly) */
     float clip;         /* sync.norm_clip */
+    float *zeros; /* (n_wire) quorum: the contribution of who has none yet */
     /* (n_wire) With sync.error_feedback: what rounding takes from the
      * contribution of the attempt in flight, in the contribution's unit; the
      * trainer takes it over when the round has committed. */

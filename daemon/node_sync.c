@@ -128,7 +128,7 @@ static enum node_spent spent_in(const struct node *n, const struct commit *c)
     }
     share = inherit_share(&c->plan.body, in_members, &n->opt.self,
                           mine->first_step, mine->last_step, all);
-    if (!n->round.contributed || share == 0) {
+    if (!n->round.contributed || share == 0 || node_quorum_idle(n)) {
         /* What it was made from is gone: of no use to any other round. */
         return n->terms.fleeting ? SPENT_PARTLY : SPENT_NOT;
     }
@@ -211,6 +211,7 @@ static void load(struct node *n, bool from_seed, bool from_disk)
 {
     struct action *a = out_add(n->out, ACTION_LOAD);
 
+    node_quorum_withdraw(n);
     if (a != NULL) {
         a->round = n->target.round;
         a->from_seed = from_seed;

@@ -32,13 +32,19 @@ static void name_vectors(struct snapshot *s, const struct method *m)
     if (replica_shares_v(m)) {
         s->v = at += s->n;
     }
+    if (replica_shares_sum(m)) {
+        s->sum = at += s->n;
+        s->arrivals = at + s->n;
+    }
 }
 
 struct snapshot *snapshot_make(const struct replica *r)
 {
     struct snapshot *s = calloc(1, sizeof *s);
     size_t bytes = r->n * sizeof(float);
-    const float *state[REPLICA_STATE_MAX];
+    struct replica_vector state[REPLICA_STATE_MAX];
+    size_t count = replica_state(r, state);
+    float *to;
 
     if (s == NULL) {
         return NULL;
@@ -48,15 +54,16 @@ struct snapshot *snapshot_make(const struct replica *r)
     s->inner_step = r->inner_step;
     s->tokens = r->tokens_seen;
     s->n = r->n;
-    s->n_state = replica_state(r, state);
-    s->state = malloc(s->n_state * bytes);
+    s->n_state = replica_state_elements(&r->opt.method, r->n);
+    s->state = to = malloc(s->n_state * sizeof(float));
     s->moments = malloc(2 * bytes);
     if (s->state == NULL || s->moments == NULL) {
         snapshot_free(s);
         return NULL;
     }
-    for (size_t i = 0; i < s->n_state; i++) {
-        memcpy(s->state + i * r->n, state[i], bytes);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to, state[i].x, state[i].n * sizeof(float));
+        to += state[i].n;
     }
     memcpy(s->moments, r->optimizer.u, bytes);
     memcpy(s->moments + r->n, r->optimizer.v, bytes);
@@ -68,14 +75,14 @@ void snapshot_hash(const struct replica *r,
                    struct hash32 *params,
                    struct hash32 *rest)
 {
-    const float *state[REPLICA_STATE_MAX];
+    struct replica_vector state[REPLICA_STATE_MAX];
     size_t n = replica_state(r, state);
     struct hash_tree_state tree;
 
-    hash_tree(state[0], r->n * sizeof(float), params);
+    hash_tree(state[0].x, state[0].n * sizeof(float), params);
     hash_tree_init(&tree);
     for (size_t i = 1; i < n; i++) {
-        hash_tree_update(&tree, state[i], r->n * sizeof(float));
+        hash_tree_update(&tree, state[i].x, state[i].n * sizeof(float));
     }
     hash_tree_final(&tree, rest);
 }

@@ -16,11 +16,11 @@
 struct snapshot {
     uint64_t round, inner_step, tokens;
     uint64_t n;
-    size_t n_state; /* vectors of n elements (replica_state_count) */
-    float *state;   /* (n_state, n) */
-    float *moments; /* (2, n) u, then v: this peer's own */
+    uint64_t n_state; /* elements (replica_state_elements) */
+    float *state;     /* (n_state) */
+    float *moments;   /* (2, n) u, then v: this peer's own */
     /* Where to find them in the two; NULL: the method has none. */
-    const float *phi, *m, *u, *v;
+    const float *phi, *m, *u, *v, *sum, *arrivals;
     unsigned refs; /* owners, all on one thread; 1 when made */
 };
 

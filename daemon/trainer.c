@@ -191,7 +191,9 @@ static void apply(struct trainer *t,
 
     ev->type = LOCAL_APPLIED;
     ev->tokens = c->share > 0 ? replica_replaced(r, false) : 0;
-    ev->rc = replica_apply(r, c->round, c->wire, c->share);
+    ev->rc =
+        replica_commit(r, &(struct replica_commit){c->round, c->wire, c->share,
+                                                   c->arrivals, c->members});
     if (ev->rc != 0) {
         return;
     }
@@ -211,6 +213,7 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
     switch (c->type) {
     case TRAINER_TRAIN:
         t->training = true;
+        r->task = c->steps > 0 ? c->steps : r->opt.method.period;
         return;
     case TRAINER_INIT:
         replica_init(r);

@@ -44,10 +44,12 @@ enum trainer_command_type {
 struct trainer_command {
     enum trainer_command_type type;
     uint64_t round, inner_step, tokens;
-    bool rebase;          /* LOAD */
-    double share;         /* APPLY: own weight in the commit; 0: rebase */
-    const float *state;   /* (replica_state_count, n) */
-    const float *moments; /* (2, n) or NULL */
+    bool rebase;    /* LOAD */
+    uint32_t steps; /* TRAIN: of a quorum's task; else the rounds know */
+    double share;   /* APPLY: own weight in the commit; 0: rebase */
+    uint32_t arrivals, members; /* APPLY: as in struct replica_commit */
+    const float *state;         /* (replica_state_elements) */
+    const float *moments;       /* (2, n) or NULL */
     const uint8_t *wire;
     const float
         *error; /* APPLY: as long as the wire, what rounding took from the

@@ -227,9 +227,10 @@ enum action_type {
     ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
                           round averages. Who makes some beside a round that
                           is under way makes fewer here */
-    ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share, after
-                          the steps made beside it. The bytes stay
-                          readable as BUFFER_REDUCED `round` afterwards */
+    ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
+                          arrivals, members; after the steps made beside it.
+                          The bytes stay readable as BUFFER_REDUCED `round`
+                          afterwards */
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
     ACTION_HASH,       /* buffer, index; of STATE: both hashes */
     ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
@@ -264,10 +265,12 @@ struct action {
     bool from_disk;
     bool rebase;  /* APPLY, LOAD: keep live progress made since the anchor */
     double share; /* APPLY: weight of the own contribution, 0 with rebase */
-    bool encode;  /* HASH of RING: first encode the own contribution from
-                     segment.offset to the end (a round of one member) */
-    int level;    /* LOG */
-    int rc;       /* STOP */
+    uint32_t arrivals, members; /* APPLY: contributions in it that weigh
+                                   anything, of so many members of the plan */
+    bool encode; /* HASH of RING: first encode the own contribution from
+                    segment.offset to the end (a round of one member) */
+    int level;   /* LOG */
+    int rc;      /* STOP */
     struct peer_id relay;   /* DIAL, BULK_OPEN, RELAY_COME; zero: none */
     uint64_t token;         /* RELAY_COME */
     uint64_t other_request; /* RELAY_JOIN */

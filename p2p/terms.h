@@ -45,6 +45,10 @@ struct run_terms {
     /* A contribution is of use only to the round that it was made for, as a
      * gradient is: a commit without it makes it worthless. */
     bool fleeting;
+    /* Rounds are of those who are ready: who is in the middle of a task takes
+     * part without weight and goes on with it. */
+    bool quorum;
+    bool by_speed;      /* quorum: tasks are as long as a machine is fast */
     uint32_t min_peers; /* of the first view */
     uint32_t grace_ms;  /* how long late members are waited for in a round */
     uint32_t fork_after_ms;

@@ -164,7 +164,7 @@ do_fuzz() { tests build '^fuzz/'; }
 do_sim() {
     tests build '^sim/' || return 1
     [ "$FULL" = yes ] || return 0
-    for scenario in plain kill-each freeze restart overlap fleeting join \
+    for scenario in plain kill-each freeze restart overlap fleeting quorum join \
         split-2-2 split-3-1 lone-survivor two-peers lossy rounds-churn; do
         build/tests/loco_sim $scenario --seeds 20000 || return 1
     done

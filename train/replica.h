@@ -23,6 +23,9 @@
  * Where rounds overlap with training, steps go on between pack and apply
  * (replica_beside); theta then takes in a part of the new phi (mix.h).
  *
+ * In a quorum (AsyncDiLoCo) a task is `task` inner steps from the anchor that
+ * it began at; commits without it move phi beside it, nothing else.
+ *
  * Learning rates follow the run (cycle.h: the step after which the anchor's
  * round packed, and those since), the data follows the peer (its own step
  * count), so that a joiner neither warms up again nor repeats another's data.
@@ -72,7 +75,24 @@ struct replica_options {
     bool reference; /* plain C kernels: for sanitizers and comparisons */
 };
 
-#define REPLICA_STATE_MAX 4 /* vectors of a state: phi, m, u, v */
+#define REPLICA_STATE_MAX                                                      \
+    5 /* vectors of a state: at most phi, m, u, v, or                          \
+         phi, m, sum, arrivals */
+
+/* One of them. */
+struct replica_vector {
+    float *x;
+    uint64_t n;
+};
+
+/* What a commit brings beside its bytes. */
+struct replica_commit {
+    uint64_t round;
+    const uint8_t *wire; /* reduced */
+    double share;        /* own weight in the mean; 0: was not in it */
+    uint32_t arrivals;   /* quorum: contributions in it, */
+    uint32_t members;    /* of so many members; 0 for both: no matter */
+};
 
 struct replica {
     struct replica_options opt;
@@ -97,18 +117,22 @@ struct replica {
     uint64_t tokens_pending;    /* since the contribution before was packed */
     bool packed;                /* a contribution is open */
     uint64_t packed_since, packed_tokens; /* of it */
+    uint32_t task;                        /* quorum: inner steps of a task */
+    float
+        arrivals[4]; /* quorum, in the state: size, next, count of delayed.h */
     bool have_backend, have_optimizer, have_loader, have_layout;
     float *vectors[16]; /* what is to be freed */
     unsigned n_vectors;
 };
 
-/* How many vectors the state has: phi and what else members share. */
-size_t replica_state_count(const struct method *m);
+/* Elements of the state: phi and what else members share. */
+uint64_t replica_state_elements(const struct method *m, uint64_t n);
 
 /* Whether the state has the outer momentum, the moments. */
 bool replica_shares_m(const struct method *m);
 bool replica_shares_u(const struct method *m);
 bool replica_shares_v(const struct method *m);
+bool replica_shares_sum(const struct method *m); /* and arrivals */
 
 /* Bytes that replica_open would take, for a plan before it is done. */
 size_t replica_bytes(const struct replica_options *opt);
@@ -125,10 +149,11 @@ void replica_init(struct replica *r);
 /* The vectors of the state, in order; returns how many. Borrowed until the next
  * call that changes them. */
 size_t replica_state(const struct replica *r,
-                     const float *out[REPLICA_STATE_MAX]);
+                     struct replica_vector out[REPLICA_STATE_MAX]);
 
 /* The state of `round` as others hold it: its vectors one behind the other.
  * With rebase theta keeps its displacement and the contribution stands. */
+/* LOCO_EPROTO: not such a state. */
 int replica_load(struct replica *r,
                  uint64_t round,
                  const float *state,
@@ -166,12 +191,8 @@ uint64_t replica_elements(const struct replica *r);
  * beside where nothing of them is kept. */
 uint64_t replica_replaced(const struct replica *r, bool loaded);
 
-/* The commit of `round` from its reduced wire bytes; `share` is the own weight
- * in it, 0: rebase. Nothing is changed on failure. */
-int replica_apply(struct replica *r,
-                  uint64_t round,
-                  const uint8_t *wire,
-                  double share);
+/* Nothing is changed on failure. */
+int replica_commit(struct replica *r, const struct replica_commit *c);
 
 /* Held-out bits per byte of phi (byte tokens: bits per token). LOCO_ENOENT
  * without held-out text. */

@@ -23,41 +23,74 @@ bool replica_shares_v(const struct method *m)
     return m->gradients || m->period_v > 0;
 }
 
-size_t replica_state_count(const struct method *m)
+bool replica_shares_sum(const struct method *m)
 {
-    return 1 + (size_t)replica_shares_m(m) + (size_t)replica_shares_u(m) +
-           (size_t)replica_shares_v(m);
+    return m->delayed;
 }
 
-/* The same, to be written. */
-static size_t state_of(const struct replica *r, float *out[REPLICA_STATE_MAX])
+#define N_ARRIVALS 4
+
+uint64_t replica_state_elements(const struct method *m, uint64_t n)
+{
+    return n * (1 + (uint64_t)replica_shares_m(m) +
+                (uint64_t)replica_shares_u(m) + (uint64_t)replica_shares_v(m) +
+                (uint64_t)replica_shares_sum(m)) +
+           (replica_shares_sum(m) ? N_ARRIVALS : 0);
+}
+
+size_t replica_state(const struct replica *r,
+                     struct replica_vector out[REPLICA_STATE_MAX])
 {
     const struct method *m = &r->opt.method;
     size_t n = 0;
 
-    out[n++] = r->phi;
+    out[n++] = (struct replica_vector){r->phi, r->n};
     if (replica_shares_m(m)) {
-        out[n++] = r->m;
+        out[n++] = (struct replica_vector){r->m, r->n};
     }
     if (replica_shares_u(m)) {
-        out[n++] = r->state_u;
+        out[n++] = (struct replica_vector){r->state_u, r->n};
     }
     if (replica_shares_v(m)) {
-        out[n++] = r->state_v;
+        out[n++] = (struct replica_vector){r->state_v, r->n};
+    }
+    if (replica_shares_sum(m)) {
+        out[n++] = (struct replica_vector){r->engine.sum, r->n};
+        out[n++] = (struct replica_vector){(float *)(uintptr_t)r->arrivals,
+                                           N_ARRIVALS};
     }
     return n;
 }
 
-size_t replica_state(const struct replica *r,
-                     const float *out[REPLICA_STATE_MAX])
+static bool is_quorum(const struct replica *r)
 {
-    float *at[REPLICA_STATE_MAX];
-    size_t n = state_of(r, at);
+    return r->opt.method.group == METHOD_QUORUM;
+}
 
-    for (size_t i = 0; i < n; i++) {
-        out[i] = at[i];
+/* Whole numbers below 2^24, exact in a float. */
+static void note_arrivals(struct replica *r)
+{
+    const struct delayed_state *d = &r->engine.delayed;
+
+    r->arrivals[0] = (float)d->size;
+    r->arrivals[1] = (float)d->next;
+    r->arrivals[2] = (float)d->count;
+}
+
+/* False: such numbers have no meaning. */
+static bool take_arrivals(struct replica *r, const float *x)
+{
+    struct delayed_state *d = &r->engine.delayed;
+
+    if (!(x[0] >= 1 && x[0] < 65536 && x[1] >= 1 && x[1] < 65536 && x[2] >= 0 &&
+          x[2] < x[0])) {
+        return false;
     }
-    return n;
+    d->size = (uint32_t)x[0];
+    d->next = (uint32_t)x[1];
+    d->count = (uint32_t)x[2];
+    note_arrivals(r);
+    return true;
 }
 
 static void copy(float *to, const float *from, uint64_t n)
@@ -71,6 +104,9 @@ static void copy(float *to, const float *from, uint64_t n)
 
 uint64_t replica_clock(const struct replica *r)
 {
+    if (is_quorum(r)) { /* rounds have no steps: a worker counts its own */
+        return r->inner_step;
+    }
     return cycle_step(&r->layout.cycle, r->round) + r->since;
 }
 
@@ -79,6 +115,9 @@ uint64_t replica_left(const struct replica *r)
     uint64_t at = cycle_step(&r->layout.cycle, r->round + 1);
     uint64_t k = replica_clock(r);
 
+    if (is_quorum(r)) {
+        return r->task > r->since ? r->task - r->since : 0;
+    }
     return at > k ? at - k : 0;
 }
 
@@ -161,6 +200,8 @@ void replica_init(struct replica *r)
     if (r->opt.method.period_v > 0) {
         memset(r->state_v, 0, r->n * sizeof(float));
     }
+    r->task = r->opt.method.period;
+    note_arrivals(r);
     r->round = 0;
     begin(r);
 }
@@ -203,19 +244,26 @@ int replica_load(struct replica *r,
                  bool rebase)
 {
     const struct method *m = &r->opt.method;
-    float *to[REPLICA_STATE_MAX];
-    size_t n;
+    struct replica_vector to[REPLICA_STATE_MAX];
+    uint64_t n = replica_state_elements(m, r->n);
+    size_t count = replica_state(r, to);
 
+    if (replica_shares_sum(m) && !take_arrivals(r, state + n - N_ARRIVALS)) {
+        return LOCO_EPROTO;
+    }
     rebase = rebase && !m->gradients;
-    if (rebase) {
+    if (rebase && !is_quorum(r)) {
         rebase_on(r, state);
-    } else {
+    } else if (!rebase) {
         memcpy(r->theta, state, r->n * sizeof(float));
         engine_start(&r->engine); /* what is only this peer's begins anew */
     }
-    n = state_of(r, to);
-    for (size_t i = 0; i < n; i++) {
-        copy(to[i], state + i * r->n, r->n);
+    for (size_t i = 0; i < count; i++) {
+        copy(to[i].x, state, to[i].n);
+        state += to[i].n;
+    }
+    if (replica_shares_sum(m)) { /* engine_start began a cycle */
+        (void)take_arrivals(r, r->arrivals);
     }
     r->round = round;
     if (rebase) {
@@ -267,21 +315,20 @@ int replica_pack(struct replica *r)
     return rv;
 }
 
-/* Of the moments' parts; those of parameters and gradients are seen by what is
- * done with them. */
-static int check_moments(const struct replica *r,
-                         const struct layout_part *parts,
-                         size_t n)
+/* Of the parts that are taken over as they are; those that go through a rule
+ * are seen by what becomes of them. */
+static int
+check_taken(const struct replica *r, const struct layout_part *parts, size_t n)
 {
     unsigned bad = 0;
 
     for (size_t i = 0; i < n; i++) {
         enum stream_tensor tensor = r->engine.streams[parts[i].s].tensor;
         const float *x = r->average + parts[i].at;
+        bool taken = tensor == STREAM_MOMENT_1 || tensor == STREAM_MOMENT_2 ||
+                     is_quorum(r); /* whose rule works in place */
 
-        for (uint64_t k = 0; k < parts[i].len && (tensor == STREAM_MOMENT_1 ||
-                                                  tensor == STREAM_MOMENT_2);
-             k++) {
+        for (uint64_t k = 0; taken && k < parts[i].len; k++) {
             bad |= (unsigned)not_finite(x[k]);
         }
     }
@@ -300,10 +347,12 @@ static int step_with_mean(struct replica *r)
                           NULL);
 }
 
-static int
-take_part(struct replica *r, const struct layout_part *p, double share)
+static int take_part(struct replica *r,
+                     const struct layout_part *p,
+                     const struct replica_commit *c)
 {
-    struct engine_average a = {r->average + p->at, NULL, share, 1};
+    struct engine_average a = {r->average + p->at, NULL, c->share,
+                               c->arrivals > 0 ? c->arrivals : 1};
     int rv = engine_apply(&r->engine, p->s, &p->turn, &a);
 
     switch (r->engine.streams[p->s].tensor) {
@@ -320,32 +369,41 @@ take_part(struct replica *r, const struct layout_part *p, double share)
     }
 }
 
-int replica_apply(struct replica *r,
-                  uint64_t round,
-                  const uint8_t *wire,
-                  double share)
+/* Cycles of delayed Nesterov have as many arrivals as the view has members. */
+static void follow_members(struct replica *r, uint32_t members)
+{
+    if (members > 0) {
+        delayed_resize(&r->engine.delayed, members);
+    }
+    note_arrivals(r);
+}
+
+int replica_commit(struct replica *r, const struct replica_commit *c)
 {
     /* The average's and, between two steps, the gradient's memory take the new
      * anchor and momentum until everything is known to be finite. Only the
      * first part, parameters or a gradient, can fail. */
     struct layout_part parts[METHOD_STREAMS_MAX];
-    size_t n = layout_parts(&r->layout, round, parts);
-    int rv = r->opt.codec->decode(r->average, wire,
-                                  layout_elements(&r->layout, round));
+    size_t n = layout_parts(&r->layout, c->round, parts);
+    int rv = r->opt.codec->decode(r->average, c->wire,
+                                  layout_elements(&r->layout, c->round));
 
-    rv = rv != 0 ? rv : check_moments(r, parts, n);
+    rv = rv != 0 ? rv : check_taken(r, parts, n);
     for (size_t i = 0; i < n && rv == 0; i++) {
-        rv = take_part(r, &parts[i], share);
+        rv = take_part(r, &parts[i], c);
     }
     if (rv != 0) {
         return rv;
     }
-    r->round = round;
+    r->round = c->round;
     if (r->engine.moments_reset) {
         r->engine.moments_reset = false;
         r->optimizer.t = 0;
     }
-    if (share > 0.0 || r->opt.method.gradients) {
+    if (is_quorum(r)) {
+        follow_members(r, c->members);
+    }
+    if (c->share > 0.0 || r->opt.method.gradients) {
         spend(r);
         return 0;
     }

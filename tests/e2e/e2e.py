@@ -632,6 +632,11 @@ METHODS = {
                        "sync.outer_momentum": 0.9}),
     "eager": (8, {"sync.period": 20, "sync.outer_lr": 0.7,
                   "sync.outer_momentum": 0.9}),
+    # A window of 50 ms: some are in the middle of a task when it closes.
+    "async-dn": (30, {"sync.period": 60, "sync.outer_lr": 0.7,
+                      "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
+    "async-naive": (30, {"sync.period": 60, "sync.outer_lr": 0.1,
+                         "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
 }
 
 

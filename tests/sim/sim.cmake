@@ -23,7 +23,7 @@ foreach(n 2 3 4 5 8)
 endforeach()
 loco_sim_test(kill_each_16 kill-each --peers 16 --rounds 2 --seeds 10)
 loco_sim_test(kill_sweep kill-each --peers 3 --rounds 2 --sweep 3)
-foreach(scenario freeze restart overlap fleeting join split-2-2 split-3-1
+foreach(scenario freeze restart overlap fleeting quorum join split-2-2 split-3-1
     lone-survivor all-restart two-peers slow drops lossy)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 40)

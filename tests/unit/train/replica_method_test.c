@@ -158,7 +158,9 @@ static void reduce(struct swarm *s, uint32_t n)
 
 static void apply(struct swarm *s, uint32_t i, double share)
 {
-    assert_int_equal(replica_apply(&s->r[i], s->round, s->wire, share), 0);
+    const struct replica_commit c = {s->round, s->wire, share, s->n, s->n};
+
+    assert_int_equal(replica_commit(&s->r[i], &c), 0);
 }
 
 /* In step, as daemons are: pack when it is time, apply when it is due. */
@@ -189,9 +191,9 @@ static void make_steps(struct swarm *s, uint64_t steps)
     }
 }
 
-static const char *const names[] = {"localsgd",   "diloco",     "favg-keep",
-                                    "favg-reset", "local-adam", "desloc",
-                                    "ddp",        "streaming",  "eager"};
+static const char *const names[] = {
+    "localsgd", "diloco", "favg-keep", "favg-reset", "local-adam",
+    "desloc",   "ddp",    "streaming", "eager",      "async-dn"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 /* ---- the laboratory -------------------------------------------------------
@@ -214,6 +216,7 @@ static double in_the_laboratory(const struct method *m)
         .seq = SEQ,
         .seed = o.seed,
         .machines = machines,
+        .grace_s = 1.0, /* equal machines are all in the quorum */
         .train = &shard,
         .n_train = 1,
         .val = &shard,
@@ -274,13 +277,13 @@ static void every_method_gives_the_bits_of_the_laboratory(void **state)
 
 static void check_equal(const char *name, struct swarm *s)
 {
-    const float *a[REPLICA_STATE_MAX], *b[REPLICA_STATE_MAX];
+    struct replica_vector a[REPLICA_STATE_MAX], b[REPLICA_STATE_MAX];
     size_t n = replica_state(&s->r[0], a);
 
     for (uint32_t i = 1; i < s->n; i++) {
         assert_int_equal(replica_state(&s->r[i], b), n);
         for (size_t v = 0; v < n; v++) {
-            if (memcmp(a[v], b[v], s->r[0].n * sizeof(float)) != 0) {
+            if (memcmp(a[v].x, b[v].x, a[v].n * sizeof(float)) != 0) {
                 fail_msg("%s: vector %zu of the state differs in round %llu",
                          name, v, (unsigned long long)s->round);
             }
@@ -290,11 +293,12 @@ static void check_equal(const char *name, struct swarm *s)
 
 static void copy_state(const struct replica *r, float *out)
 {
-    const float *at[REPLICA_STATE_MAX];
+    struct replica_vector at[REPLICA_STATE_MAX];
     size_t n = replica_state(r, at);
 
     for (size_t i = 0; i < n; i++) {
-        memcpy(out + i * r->n, at[i], r->n * sizeof(float));
+        memcpy(out, at[i].x, at[i].n * sizeof(float));
+        out += at[i].n;
     }
 }
 
@@ -386,6 +390,74 @@ static void who_was_late_packs_for_the_next_round(void **state)
     swarm_close(&s);
 }
 
+/* A quorum of others moves the anchor beside a task, and nothing else. */
+static void who_is_in_the_middle_of_a_task_goes_on(void **state)
+{
+    struct method m = method_of("async-dn");
+    struct replica_commit c = {.round = 1, .arrivals = 1, .members = 2};
+    struct swarm s;
+    float *theta;
+
+    (void)state;
+    swarm_open(&s, &m);
+    for (int k = 0; k < 4; k++) {
+        step(&s.r[0]);
+    }
+    step(&s.r[1]);
+    step(&s.r[1]);
+    assert_int_equal(replica_pack(&s.r[0]), 0);
+    reduce(&s, 1);
+    theta = malloc(s.r[1].n * sizeof *theta);
+    assert_non_null(theta);
+    memcpy(theta, s.r[1].theta, s.r[1].n * sizeof *theta);
+    c.wire = s.wire;
+    c.share = 1.0;
+    assert_int_equal(replica_commit(&s.r[0], &c), 0);
+    c.share = 0.0;
+    assert_int_equal(replica_commit(&s.r[1], &c), 0);
+    check_equal("async-dn", &s);
+    assert_true(s.r[0].arrivals[2] == 1.0F); /* one of a cycle of two */
+    assert_memory_equal(theta, s.r[1].theta, s.r[1].n * sizeof *theta);
+    assert_true(replica_left(&s.r[1]) == 2);
+    /* Its displacement is from where the task began. */
+    for (int k = 0; k < 2; k++) {
+        step(&s.r[1]);
+    }
+    assert_int_equal(replica_pack(&s.r[1]), 0);
+    for (uint64_t i = 0; i < s.r[1].n; i++) {
+        assert_true(s.r[1].contribution[i] ==
+                    s.r[1].engine.base[i] - s.r[1].theta[i]);
+    }
+    free(theta);
+    swarm_close(&s);
+}
+
+/* What comes from others is not believed. */
+static void a_state_without_meaning_is_refused(void **state)
+{
+    static const float bad[][3] = {
+        {0, 1, 0}, {2, 2, 2}, {1e9F, 1, 0}, {2, 0, 0}, {2, 2, -1}};
+    struct method m = method_of("async-dn");
+    struct swarm s;
+    uint64_t n;
+    float *at;
+
+    (void)state;
+    swarm_open(&s, &m);
+    n = replica_state_elements(&m, s.r[0].n);
+    at = calloc(n, sizeof *at);
+    assert_non_null(at);
+    copy_state(&s.r[0], at);
+    assert_int_equal(replica_load(&s.r[1], 3, at, false), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        memcpy(at + n - 4, bad[i], sizeof bad[i]);
+        assert_int_equal(replica_load(&s.r[1], 4, at, false), LOCO_EPROTO);
+        assert_true(s.r[1].round == 3);
+    }
+    free(at);
+    swarm_close(&s);
+}
+
 /* A gradient that a round did not take belongs to parameters that are gone. */
 static void a_late_gradient_is_spent_and_the_replicas_stay_equal(void **state)
 {
@@ -418,6 +490,7 @@ static void bytes_that_are_no_numbers_change_nothing(void **state)
         struct method m = method_of(names[i]);
         struct swarm s;
         struct replica *r = &s.r[0];
+        struct replica_commit c;
         float *before, *after;
         uint64_t len;
 
@@ -438,7 +511,8 @@ static void bytes_that_are_no_numbers_change_nothing(void **state)
         after = calloc(REPLICA_STATE_MAX * r->n, sizeof *after);
         assert_true(before != NULL && after != NULL);
         copy_state(r, before);
-        assert_true(replica_apply(r, s.round, s.wire, 1.0) < 0);
+        c = (struct replica_commit){s.round, s.wire, 1.0, 1, 1};
+        assert_true(replica_commit(r, &c) < 0);
         copy_state(r, after);
         assert_memory_equal(before, after,
                             REPLICA_STATE_MAX * r->n * sizeof *before);
@@ -456,6 +530,8 @@ int main(void)
         cmocka_unit_test(members_and_joiners_hold_the_same_state),
         cmocka_unit_test(who_was_late_packs_for_the_next_round),
         cmocka_unit_test(a_late_gradient_is_spent_and_the_replicas_stay_equal),
+        cmocka_unit_test(who_is_in_the_middle_of_a_task_goes_on),
+        cmocka_unit_test(a_state_without_meaning_is_refused),
         cmocka_unit_test(bytes_that_are_no_numbers_change_nothing),
     };
 

@@ -87,6 +87,14 @@ static void steps(struct replica *r, int n)
     }
 }
 
+static int
+take(struct replica *r, uint64_t round, const uint8_t *wire, double share)
+{
+    const struct replica_commit c = {round, wire, share, 0, 0};
+
+    return replica_commit(r, &c);
+}
+
 static uint8_t *wire_of(const struct replica *a, const struct replica *b)
 {
     const struct codec *c = a->opt.codec;
@@ -125,8 +133,8 @@ static void two_workers_take_the_outer_step_of_algorithm_1(void **state)
             phi[i] -= (float)(0.7 * (g + 0.9 * m[i]));
         }
         wire = wire_of(&a, &b);
-        assert_int_equal(replica_apply(&a, round, wire, 0.5), 0);
-        assert_int_equal(replica_apply(&b, round, wire, 0.5), 0);
+        assert_int_equal(take(&a, round, wire, 0.5), 0);
+        assert_int_equal(take(&b, round, wire, 0.5), 0);
         free(wire);
         assert_memory_equal(a.phi, b.phi, a.n * sizeof(float));
         assert_memory_equal(a.m, b.m, a.n * sizeof(float));
@@ -159,7 +167,7 @@ static void a_late_worker_keeps_its_displacement_and_contribution(void **state)
     contribution = malloc(b.n * sizeof(float));
     assert_true(before != NULL && contribution != NULL);
     memcpy(contribution, b.contribution, b.n * sizeof(float));
-    assert_int_equal(replica_apply(&b, 1, wire, 0.0), 0);
+    assert_int_equal(take(&b, 1, wire, 0.0), 0);
     assert_int_equal(b.tokens_pending, 3 * 2 * 16);
     assert_memory_equal(b.contribution, contribution, b.n * sizeof(float));
     assert_int_equal(replica_pack(&b), 0);
@@ -176,11 +184,12 @@ static void a_late_worker_keeps_its_displacement_and_contribution(void **state)
 
 static void state_copy(const struct replica *r, float *out)
 {
-    const float *at[REPLICA_STATE_MAX];
+    struct replica_vector at[REPLICA_STATE_MAX];
     size_t n = replica_state(r, at);
 
     for (size_t i = 0; i < n; i++) {
-        memcpy(out + i * r->n, at[i], r->n * sizeof(float));
+        memcpy(out, at[i].x, at[i].n * sizeof(float));
+        out += at[i].n;
     }
 }
 
@@ -204,7 +213,7 @@ static void a_restored_worker_continues_with_the_same_bits(void **state)
     {
         uint8_t *wire = wire_of(&a, &a);
 
-        assert_int_equal(replica_apply(&a, 1, wire, 0.5), 0);
+        assert_int_equal(take(&a, 1, wire, 0.5), 0);
         free(wire);
     }
     open_replica(&b, 1);
@@ -254,11 +263,11 @@ static void moments_are_reset_where_the_method_says_so(void **state)
     assert_int_equal(replica_pack(&a), 0);
     assert_int_equal(replica_pack(&b), 0);
     wire = wire_of(&a, &b);
-    assert_int_equal(replica_apply(&a, 1, wire, 0.0), 0);
+    assert_int_equal(take(&a, 1, wire, 0.0), 0);
     assert_true(largest(a.optimizer.u, a.n) > 0.0f);
     assert_int_equal(a.optimizer.t, 3);
-    assert_int_equal(replica_apply(&a, 1, wire, 0.5), 0);
-    assert_int_equal(replica_apply(&b, 1, wire, 0.5), 0);
+    assert_int_equal(take(&a, 1, wire, 0.5), 0);
+    assert_int_equal(take(&b, 1, wire, 0.5), 0);
     assert_true(largest(a.optimizer.u, a.n) == 0.0f);
     assert_true(largest(a.optimizer.v, a.n) == 0.0f);
     assert_int_equal(a.optimizer.t, 0);
@@ -284,7 +293,7 @@ static void damaged_wire_bytes_change_nothing(void **state)
     phi = malloc(a.n * sizeof(float));
     assert_non_null(phi);
     memcpy(phi, a.phi, a.n * sizeof(float));
-    assert_true(replica_apply(&a, 1, wire, 0.5) < 0);
+    assert_true(take(&a, 1, wire, 0.5) < 0);
     assert_memory_equal(a.phi, phi, a.n * sizeof(float));
     assert_int_equal(a.round, 0);
     free(phi);
