@@ -184,6 +184,16 @@ static int check_topology(const struct manifest_sync *sync)
     return 0;
 }
 
+static int check_method(const struct manifest_sync *sync)
+{
+    struct method method;
+    char errmsg[ERRMSG_SIZE];
+
+    return method_from_manifest(&method, sync, errmsg) == 0
+               ? 0
+               : cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+}
+
 /* A batch that was set alone takes its micro-batches along. */
 static void fit_micro_batch(struct manifest_inner *inner)
 {
@@ -247,7 +257,8 @@ static int fill(struct manifest *m, const struct arguments *a)
     }
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
-    return rv == 0 ? check_topology(&m->sync) : rv;
+    rv = rv == 0 ? check_topology(&m->sync) : rv;
+    return rv == 0 ? check_method(&m->sync) : rv;
 }
 
 /* The daemon that starts the run looks for shards beside run.yaml: put links

@@ -70,7 +70,7 @@ static int hash_piece(struct machine_job *j,
 static int hash_slot(struct machine_job *j)
 {
     struct hash_tree_state *s = malloc(sizeof *s);
-    uint64_t all = j->m->n, n;
+    uint64_t all = j->elements, n;
     int rv = s == NULL ? LOCO_ENOMEM : 0;
 
     if (rv == 0) {
@@ -105,7 +105,8 @@ void machine_hash_run(struct machine_job *j)
         return;
     case BUFFER_STATE:
         hash_tree(m->state_in, bytes, &j->params_hash);
-        hash_tree(m->state_in + m->n, bytes, &j->momentum_hash);
+        hash_tree(m->state_in + m->n, m->terms.state_bytes - bytes,
+                  &j->momentum_hash);
         return;
     case BUFFER_SHARD:
         j->rc = hash_file(m->files[j->index].fd,
@@ -159,6 +160,9 @@ void machine_hash(struct machine *m, const struct action *a)
     j->encode = a->encode;
     j->from = a->segment.offset;
     j->slot = slot;
+    j->elements = terms_elements(&m->terms, a->buffer == BUFFER_RING
+                                                ? machine_round_of(a->request)
+                                                : a->index);
     j->contribution =
         m->trainer == NULL ? NULL : trainer_contribution(m->trainer);
     j->error = m->error;

@@ -13,6 +13,7 @@
 
 #include "daemon/machine.h"
 #include "train/checkpoint.h"
+#include "train/layout.h"
 #include "train/sync/lanes.h"
 #include "train/sync/preset.h"
 
@@ -53,7 +54,8 @@ struct machine_job {
     uint64_t version; /* of the slot */
     bool encode;      /* elements from `from` on */
     uint64_t from;
-    const float *contribution; /* (n) the trainer's, alive until closed */
+    uint64_t elements;         /* of the slot's round */
+    const float *contribution; /* the trainer's, alive until closed */
     float *error;              /* machine.error */
     struct hash32 hash, params_hash, momentum_hash;
     /* CONFIGURE, PEERS */
@@ -61,7 +63,7 @@ struct machine_job {
     size_t len;
     /* CHECKPOINT */
     struct snapshot *snapshot;
-    char extra_tokens[24], extra_commit[ID_HEX_MAX];
+    char extra_tokens[24], extra_commit[ID_HEX_MAX], extra_arrivals[24];
     char errmsg[LOCO_ERRMSG_MAX];
 };
 
@@ -85,6 +87,7 @@ struct machine {
     enum exchange_kind exchange;
     struct replica_options replica; /* shards filled in when they are there */
     uint64_t n;                     /* parameters */
+    uint64_t n_wire;                /* elements of the longest round */
     struct shard_file *files;       /* per shard of the manifest */
     struct shard *train;            /* views for the loader */
     char *checkpoints;              /* directory */
@@ -97,13 +100,14 @@ struct machine {
     struct wire_slot wire[WIRE_SLOTS];
     struct lanes lanes; /* contributions to the own slice (butterfly) */
     float clip;         /* sync.norm_clip */
-    /* (n) With sync.error_feedback: what rounding takes from the contribution
-     * of the attempt in flight, in the contribution's unit; the trainer takes
-     * it over when the round has committed. */
+    float *zeros; /* (n_wire) quorum: the contribution of who has none yet */
+    /* (n_wire) With sync.error_feedback: what rounding takes from the
+     * contribution of the attempt in flight, in the contribution's unit; the
+     * trainer takes it over when the round has committed. */
     float *error;
     uint64_t n_hashes, n_made;
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
-    float *state_in;          /* (2n), while a state is fetched */
+    float *state_in;          /* terms.state_bytes, while it is fetched */
     uint64_t state_round;
 
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
@@ -117,6 +121,12 @@ struct machine {
 void machine_configure_run(struct machine_job *j);
 void machine_configured(struct machine *m, struct machine_job *j);
 int machine_open_data(struct machine *m, char *errmsg);
+
+/* The round that an attempt is at. */
+static inline uint64_t machine_round_of(uint64_t attempt)
+{
+    return attempt & 0xffffffff;
+}
 
 /* machine_wire.c: NULL where there is none, or no room. */
 struct wire_slot *

@@ -47,7 +47,7 @@ slot_make(struct machine *m, enum wire_use use, uint64_t key)
         return NULL;
     }
     if (best->bytes == NULL) {
-        best->bytes = malloc(m->codec->bytes(m->n));
+        best->bytes = malloc(m->codec->bytes(m->n_wire));
         if (best->bytes == NULL) {
             return NULL;
         }
@@ -76,7 +76,7 @@ machine_slot_applied(struct machine *m, enum buffer_kind buffer, uint64_t round)
         struct wire_slot *s = &m->wire[i];
         bool match =
             buffer == BUFFER_RING
-                ? s->use == WIRE_RING && (s->attempt & 0xffffffff) == round
+                ? s->use == WIRE_RING && machine_round_of(s->attempt) == round
                 : s->use == WIRE_FETCHED && s->round == round;
 
         if (match && s->hashed > 0 &&

@@ -729,5 +729,6 @@ uint64_t node_deadline(const void *node)
     }
     due = earlier(due, round_deadline(&n->round));
     due = earlier(due, transfer_deadline(&n->transfer));
+    due = earlier(due, node_quorum_deadline(n));
     return earlier(due, node_dht_deadline(n));
 }

@@ -6,6 +6,7 @@
  *   node_view.c   founding, joining, losses, leaving
  *   node_branch.c other views of the run, which of them wins
  *   node_round.c  training, commits, evaluation, the end of a run
+ *   node_quorum.c rounds of those who are ready
  *   node_dht.c    the DHT's messages over our links
  *   node_reach.c  who can dial us, and what we do for those who cannot
  *   node_status.c what a person may see
@@ -74,6 +75,13 @@ struct node_probe {
  * part the rest is given up: who knows which elements to keep is gone. */
 enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };
 
+/* The contribution of a task that was finished while a round was under way in
+ * which this peer had no weight. */
+struct node_task {
+    bool waits;
+    uint64_t tokens, last_step;
+};
+
 struct node {
     struct node_options opt;
     struct node_timing t; /* scaled */
@@ -127,6 +135,8 @@ struct node {
 
     /* Training. */
     bool training, paused, packed;
+    struct node_task task; /* packed, and not offered yet (quorum) */
+    uint64_t arrival_ms;   /* quorum: since when somebody is ready; 0: no */
     uint64_t inner_step, first_step, own_tokens;
     float loss, tokens_per_s;
     uint64_t commit_ms, round_ms; /* of the last commit; its duration */
@@ -259,6 +269,19 @@ void node_in_step(struct node *n); /* the applied state is the known one */
 void node_drain(struct node *n);
 bool node_run_over(const struct node *n);
 void node_forget_contribution(struct node *n);
+
+/* node_quorum.c */
+/* A task is finished: true when it has to wait for the next round. */
+bool node_quorum_defer(struct node *n, const struct local_event *e);
+/* Offer what waits, or take part without weight. */
+void node_quorum_advance(struct node *n);
+/* A commit in which we have no weight leaves the task alone. */
+bool node_quorum_idle(const struct node *n);
+/* What was offered without weight is of no use to another attempt. */
+void node_quorum_withdraw(struct node *n);
+uint64_t node_quorum_deadline(const struct node *n);
+/* Inner steps of the next task. */
+uint32_t node_quorum_steps(const struct node *n);
 
 /* node_bandwidth.c */
 int node_bandwidth_open(struct node *n);

@@ -83,7 +83,8 @@ enum segment_op {
 enum buffer_kind {
     BUFFER_RING,    /* wire bytes of the round in flight */
     BUFFER_REDUCED, /* wire bytes of the last committed round; `index` round */
-    BUFFER_STATE,   /* parameters and outer momentum; `index` round */
+    BUFFER_STATE,   /* what all members hold alike, the parameters first;
+                       `index` round */
     BUFFER_SHARD,   /* data shard `index` of the manifest */
     BUFFER_KIND_COUNT
 };
@@ -223,9 +224,13 @@ enum action_type {
     ACTION_CONFIGURE,  /* bytes: a manifest in wire form, hash verified */
     ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
                           terms), else BUFFER_STATE; rebase */
-    ACTION_TRAIN,      /* steps: that many inner steps, then pack */
-    ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase. The bytes stay
-                          readable as BUFFER_REDUCED `round` afterwards */
+    ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
+                          round averages. Who makes some beside a round that
+                          is under way makes fewer here */
+    ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
+                          arrivals, members; after the steps made beside it.
+                          The bytes stay readable as BUFFER_REDUCED `round`
+                          afterwards */
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
     ACTION_HASH,       /* buffer, index; of STATE: both hashes */
     ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
@@ -258,7 +263,10 @@ struct action {
     uint64_t index;
     bool from_seed; /* LOAD: derive from the manifest's seed */
     bool from_disk;
-    bool rebase; /* APPLY, LOAD: keep live progress made since the anchor */
+    bool rebase;  /* APPLY, LOAD: keep live progress made since the anchor */
+    double share; /* APPLY: weight of the own contribution, 0 with rebase */
+    uint32_t arrivals, members; /* APPLY: contributions in it that weigh
+                                   anything, of so many members of the plan */
     bool encode; /* HASH of RING: first encode the own contribution from
                     segment.offset to the end (a round of one member) */
     int level;   /* LOG */

@@ -223,8 +223,8 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
         rank = m->index == round_self(r) ? k : rank;
     }
     return shares_valid(r, p) &&
-           inherit_fits(&r->kept, p, &r->opt.self, rank, r->terms.n_params,
-                        r->terms.block) &&
+           inherit_fits(&r->kept, p, &r->opt.self, rank,
+                        terms_elements(&r->terms, r->round), r->terms.block) &&
            tokens > 0 && view_quorum(round_view(r), mask, r->ballot->departed);
 }
 

@@ -63,7 +63,7 @@ static struct exchange_plan exchange_plan(const struct round *r)
     struct exchange_plan x = {
         .kind = r->terms.exchange,
         .attempt = round_attempt(r->epoch, r->round),
-        .cut = {.elements = r->terms.n_params,
+        .cut = {.elements = terms_elements(&r->terms, r->round),
                 .from = inherit_total(p),
                 .block = r->terms.block,
                 .segment_elements = r->terms.segment_elements,

@@ -36,7 +36,8 @@ uint64_t round_fill_limit_ms(const struct round *r)
 static uint64_t exchange_limit_ms(const struct round *r)
 {
     uint64_t floor = r->terms.progress_floor_bytes_per_s;
-    uint64_t segments = r->terms.n_params / r->terms.segment_elements + 1;
+    uint64_t segments =
+        terms_elements(&r->terms, r->round) / r->terms.segment_elements + 1;
 
     return 4ULL * r->opt.vote_ms + r->terms.grace_ms +
            (floor > 0

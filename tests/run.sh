@@ -9,6 +9,7 @@
 #   sim     whole nodes in virtual time   e2e     real daemons on loopback
 #   interop a peer made of other people's packages meets locod (needs PyPI)
 #   netlab  real daemons over slow, cut and NATed links (needs root)
+#   methods every published method in the laboratory, short
 #   clang   the same with clang, unit     local   without the network, unit
 #   asan    AddressSanitizer and UBSan: unit, fuzz, sim
 #   tsan    ThreadSanitizer: what has threads
@@ -21,7 +22,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-all="build tidy unit fuzz sim e2e interop netlab clang local asan tsan libfuzzer"
+all="build tidy unit fuzz sim e2e interop netlab methods clang local asan tsan libfuzzer"
 full=no
 chosen=
 for word; do
@@ -81,7 +82,7 @@ count() {
     n_total=$(sed -n 's/^.*% tests passed, [0-9]* tests\{0,1\} failed out of \([0-9]*\)$/\1/p' \
         "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
     n_skipped=$(grep -c '\*\*\*Skipped' "$logs/$1.log")
-    own=$(sed -n 's/^\(e2e\|interop\|netlab\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
+    own=$(sed -n 's/^\(e2e\|interop\|netlab\|methods\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
         "$logs/$1.log" | awk '{ p += $1; f += $2; s += $3 }
             END { print p + 0, f + 0, s + 0 }')
     # shellcheck disable=SC2086 # three numbers
@@ -166,8 +167,8 @@ do_fuzz() { tests build '^fuzz/'; }
 do_sim() {
     tests build '^sim/' || return 1
     [ "$FULL" = yes ] || return 0
-    for scenario in plain kill-each freeze restart join split-2-2 split-3-1 \
-        lone-survivor two-peers lossy rounds-churn; do
+    for scenario in plain kill-each freeze restart overlap fleeting quorum join \
+        split-2-2 split-3-1 lone-survivor two-peers lossy rounds-churn; do
         build/tests/loco_sim $scenario --seeds 20000 || return 1
     done
     build/tests/loco_sim dht --peers 10000 --seeds 10 &&
@@ -190,6 +191,12 @@ do_e2e() {
 
 do_interop() { python3 tests/interop/interop.py; }
 do_netlab() { python3 tests/netlab/netlab.py; }
+
+# Afresh: what is cached was not tested.
+do_methods() {
+    rm -rf build/methods-short
+    python3 tests/bench/methods.py --short
+}
 
 do_clang() {
     generator=
@@ -240,7 +247,7 @@ trap 'echo; echo "interrupted"; exit 130' INT TERM
 # What needs build/ and finds none builds it first.
 case " $chosen " in
 *" build "*) ;;
-*" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" interop "* | *" netlab "*) chosen="build $chosen" ;;
+*" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" interop "* | *" netlab "* | *" methods "*) chosen="build $chosen" ;;
 esac
 
 group build 300 do_build
@@ -251,6 +258,7 @@ group sim 500 do_sim
 group e2e 600 do_e2e
 group interop 300 do_interop
 group netlab 400 do_netlab
+group methods 180 do_methods
 group clang 500 do_clang
 group local 200 do_local
 group asan 1200 do_asan

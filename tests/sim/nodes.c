@@ -374,6 +374,8 @@ static int settings(struct sim *s, struct sim_result *result)
         {"link.bytes_per_s", "", 1000, 1e11, .u64 = &w->bytes_per_s},
         {"inner.step_ms", "", 1, 1e6, .u32 = &l->step_ms},
         {"sync.period", "", 1, 1e4, .u32 = &l->period},
+        {"sync.fragments", "", 1, 16, .u32 = &l->fragments},
+        {"sync.overlap", "", 0, 100, .u32 = &l->overlap},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},

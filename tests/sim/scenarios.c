@@ -66,6 +66,34 @@ static void options_victim(struct sim *s)
     }
 }
 
+static void options_overlap(struct sim *s)
+{
+    options_victim(s);
+    s->local_opt.fragments = 3;
+    s->local_opt.overlap = 2;
+}
+
+static void options_fleeting(struct sim *s)
+{
+    options_victim(s);
+    s->local_opt.fleeting = true;
+    s->local_opt.period = 1;
+}
+
+static void options_quorum(struct sim *s)
+{
+    options_victim(s);
+    s->local_opt.quorum = true;
+}
+
+/* One machine is slow, so that it is in the middle of a task again and again;
+ * seeds take turns in whether it is the victim. */
+static void setup_quorum(struct sim *s)
+{
+    setup_restart(s);
+    local_slow(s->local, (s->victim + (uint32_t)(s->opt.seed % 2)) % s->n, 7);
+}
+
 static void setup_slow(struct sim *s)
 {
     s->quiet = true;
@@ -537,6 +565,16 @@ const struct scenario scenarios[] = {
      options_victim, setup_freeze, true},
     {"restart", "one peer dies and comes back with its disk", 4, 12,
      options_victim, setup_restart, true},
+    {"overlap",
+     "the same where rounds carry a third of the model each and "
+     "training goes on beside them",
+     4, 18, options_overlap, setup_restart, true},
+    {"quorum",
+     "the same where rounds are of those who are ready, with one slow "
+     "machine",
+     4, 24, options_quorum, setup_quorum, true},
+    {"fleeting", "the same where a contribution is of use to one round only", 4,
+     20, options_fleeting, setup_restart, true},
     {"join", "one more peer comes half way, with an empty disk", 4, 12,
      options_join, setup_join, false},
     {"fast-join", "newcomers one after another while rounds are short", 6, 200,

@@ -23,8 +23,8 @@ foreach(n 2 3 4 5 8)
 endforeach()
 loco_sim_test(kill_each_16 kill-each --peers 16 --rounds 2 --seeds 10)
 loco_sim_test(kill_sweep kill-each --peers 3 --rounds 2 --sweep 3)
-foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
-    all-restart two-peers slow drops lossy)
+foreach(scenario freeze restart overlap fleeting quorum join split-2-2 split-3-1
+    lone-survivor all-restart two-peers slow drops lossy)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 40)
 endforeach()
@@ -49,6 +49,11 @@ foreach(scenario freeze restart join split-2-2 split-3-1 lone-survivor
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 8)
 endforeach()
+loco_sim_test(overlap_butterfly overlap --wire e3m0 --seeds 16)
+loco_sim_test(overlap_join join --set sync.fragments=4 --set sync.overlap=3
+  --seeds 20)
+loco_sim_test(overlap_churn rounds-churn --set sync.fragments=2
+  --set sync.overlap=4 --seeds 20)
 loco_sim_test(butterfly_churn rounds-churn --wire e3m0 --seeds 8)
 loco_sim_test(butterfly_fast_join fast-join --wire int8 --seeds 4)
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
