@@ -313,8 +313,11 @@ void pipeline_on_hello(struct pipeline *p,
         return;
     }
     if (p->state == PIPELINE_FINISHED) {
-        /* The others may not know yet that the last step counts. */
-        if (h->attempt > p->attempt) {
+        /* The others may not know yet that the last step counts; or they took
+         * us for dead and make it again. */
+        if (!(common(p, h) & BIT(p->self))) {
+            p->state = PIPELINE_OUT;
+        } else if (h->attempt > p->attempt) {
             p->attempt = h->attempt;
             p->layout &= common(p, h) | BIT(p->self);
             say_hello(p, out, p->layout, 0);

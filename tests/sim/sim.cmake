@@ -108,3 +108,9 @@ set_target_properties(test_sim_world PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_test(NAME sim/world COMMAND test_sim_world)
 set_tests_properties(sim/world PROPERTIES TIMEOUT 60)
+# Stage hosts alone.
+loco_sim_test(pipeline pipeline --seeds 20)
+loco_sim_test(pipeline_same_seed_same_trace pipeline-deaths --seeds 5 --twice)
+foreach(n 3 5 8 12)
+  loco_sim_test(pipeline_deaths_${n} pipeline-deaths --peers ${n} --seeds 1000)
+endforeach()
