@@ -23,8 +23,8 @@ if(LOCO_NETWORK)
   add_library(loco_doctor STATIC cli_http.c contact.c dialogue.c doctor.c
     doctor_local.c doctor_manifest.c doctor_net.c doctor_probe.c run_needs.c)
   target_link_libraries(loco_doctor PUBLIC loco_uv loco_run_yaml loco_model
-    PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM Threads::Threads
-    ${CMAKE_DL_LIBS})
+    loco_method PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM
+    Threads::Threads ${CMAKE_DL_LIBS})
 
   target_sources(loco PRIVATE cli_bench_allreduce.c cli_data.c cli_doctor.c
     cli_local.c cli_model.c cli_rounds.c cli_run.c cli_run_show.c

@@ -161,6 +161,16 @@ void node_in_step(struct node *n)
     }
 }
 
+/* What was done after the packing is in no commit, unless the method overlaps
+ * and keeps it: then it is of the next contribution. */
+static uint64_t next_first_step(const struct node *n,
+                                const struct local_event *e)
+{
+    bool kept = n->round.contributed && e->tokens <= n->round.mine.tokens;
+
+    return kept ? n->round.mine.last_step : n->inner_step;
+}
+
 void node_on_applied(struct node *n, const struct local_event *e)
 {
     n->applying = false;
@@ -171,18 +181,14 @@ void node_on_applied(struct node *n, const struct local_event *e)
         return;
     }
     if (n->target_spent == SPENT_WHOLLY) {
-        /* What was done after the packing is in no commit, unless the method
-         * overlaps and keeps it: then it is of the next contribution. */
-        bool lost = e->tokens > n->round.mine.tokens;
-
-        if (lost) {
+        if (e->tokens > n->round.mine.tokens) {
             n->tokens_dropped += e->tokens - n->round.mine.tokens;
         }
-        n->first_step = lost ? n->inner_step : n->round.mine.last_step;
+        n->first_step = next_first_step(n, e);
         node_forget_contribution(n);
     } else if (n->target_spent == SPENT_PARTLY) {
         n->tokens_dropped += e->tokens;
-        n->first_step = n->inner_step;
+        n->first_step = next_first_step(n, e);
         node_forget_contribution(n);
     }
     n->applied = n->target;

@@ -41,6 +41,11 @@ static size_t vector_count(const struct method *m)
     return count + (m->period_u > 0) + (m->period_v > 0);
 }
 
+size_t replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire)
+{
+    return (size_t)(vector_count(m) * n + 2 * n_wire) * sizeof(float);
+}
+
 size_t replica_bytes(const struct replica_options *opt)
 {
     struct backend be;
@@ -53,7 +58,7 @@ size_t replica_bytes(const struct replica_options *opt)
     }
     layout_close(&layout);
     backend_cpu_ref(&be);
-    return (vector_count(&opt->method) * n + 2 * wire) * sizeof(float) +
+    return replica_vector_bytes(&opt->method, n, wire) +
            llama_workspace_bytes(&opt->model, &be, opt->micro_batch,
                                  opt->recompute);
 }

@@ -134,6 +134,11 @@ bool replica_shares_u(const struct method *m);
 bool replica_shares_v(const struct method *m);
 bool replica_shares_sum(const struct method *m); /* and arrivals */
 
+/* Bytes of the vectors that replica_open would take, with rounds of up to
+ * n_wire elements. */
+size_t
+replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire);
+
 /* Bytes that replica_open would take, for a plan before it is done. */
 size_t replica_bytes(const struct replica_options *opt);
 

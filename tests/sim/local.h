@@ -41,7 +41,8 @@ struct local_options {
      * steps go on beside a round, at most so many; half of what they moved in
      * that part outlives its commit. */
     uint32_t fragments, overlap;
-    bool fleeting, quorum; /* terms.fleeting, terms.quorum */
+    bool fleeting;   /* terms.fleeting */
+    uint32_t quorum; /* 1: terms.quorum */
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;

@@ -37,7 +37,7 @@ static void fill_terms(struct local *l, struct machine *m)
         .stop_rounds = o->stop_rounds,
         .eval_every = o->eval_every,
         .fleeting = o->fleeting,
-        .quorum = o->quorum,
+        .quorum = o->quorum != 0,
         .n_turns = o->fragments > 1 ? o->fragments : 0,
         .state_bytes = l->state_bytes,
         .n_shards = o->n_shards,

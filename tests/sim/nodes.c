@@ -376,6 +376,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.period", "", 1, 1e4, .u32 = &l->period},
         {"sync.fragments", "", 1, 16, .u32 = &l->fragments},
         {"sync.overlap", "", 0, 100, .u32 = &l->overlap},
+        {"sync.quorum", "", 0, 1, .u32 = &l->quorum},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},

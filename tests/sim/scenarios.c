@@ -83,7 +83,7 @@ static void options_fleeting(struct sim *s)
 static void options_quorum(struct sim *s)
 {
     options_victim(s);
-    s->local_opt.quorum = true;
+    s->local_opt.quorum = 1;
 }
 
 /* One machine is slow, so that it is in the middle of a task again and again;

@@ -52,8 +52,11 @@ endforeach()
 loco_sim_test(overlap_butterfly overlap --wire e3m0 --seeds 16)
 loco_sim_test(overlap_join join --set sync.fragments=4 --set sync.overlap=3
   --seeds 20)
-loco_sim_test(overlap_churn rounds-churn --set sync.fragments=2
-  --set sync.overlap=4 --seeds 20)
+loco_sim_test(overlap_churn rounds-churn --set sync.fragments=3
+  --set sync.overlap=4 --seeds 40)
+loco_sim_test(quorum_churn rounds-churn --set sync.quorum=1 --seeds 20)
+loco_sim_test(quorum_split split-2-2 --set sync.quorum=1 --seeds 20)
+loco_sim_test(quorum_three quorum --peers 3 --seeds 40)
 loco_sim_test(butterfly_churn rounds-churn --wire e3m0 --seeds 8)
 loco_sim_test(butterfly_fast_join fast-join --wire int8 --seeds 4)
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
