@@ -366,7 +366,7 @@ void members_on_shuffle(struct members *m,
     }
     /* A newcomer, or one that missed something, goes on part by part. In a
      * swarm that is larger than the table all tables differ. */
-    if (msg->reply && m->n_peers < PEERS_MAX - PEERS_MAX / 64 &&
+    if (msg->reply && m->n_peers < m->rows - m->rows / 64 &&
         (m->n_alive > before || m->more_shuffles > 0)) {
         m->more_shuffles =
             m->n_alive > before ? SHUFFLES_VAIN : m->more_shuffles - 1;
@@ -458,7 +458,7 @@ static void look_at(struct members *m, int peer, uint64_t *due, struct out *out)
     if (p->n_links == 0) {
         members_active_remove(m, peer);
         if (!p->watched) {
-            members_doubt(m, peer, m->opt.redial_ms + m->opt.redial_ms / 2,
+            members_doubt(m, peer, 0, m->opt.redial_ms + m->opt.redial_ms / 2,
                           out);
             (void)members_dial_row(m, peer, out);
         }
@@ -471,7 +471,8 @@ static void look_at(struct members *m, int peer, uint64_t *due, struct out *out)
         return;
     }
     if (silent_ms > doubt_ms) {
-        members_doubt(m, peer, m->opt.dead_ms - doubt_ms + doubt_ms / 8, out);
+        members_doubt(m, peer, m->opt.heartbeat_ms * 2 / 3,
+                      m->opt.dead_ms - doubt_ms + doubt_ms / 8, out);
     }
     if (silent_ms > 2ULL * m->opt.dead_ms) { /* alive, but not on this link */
         members_hang_up_all(m, peer, out);
