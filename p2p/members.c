@@ -53,6 +53,7 @@ void members_init(struct members *m,
     m->probe_at_ms = now_ms + (uint64_t)opt->heartbeat_ms * PROBE_BEATS / 4 +
                      rng_below(&m->rng, opt->heartbeat_ms * PROBE_BEATS + 1);
     m->gossip_saved = GOSSIP_SAVED_BYTES / 4;
+    m->next_part = (uint32_t)rng_below(&m->rng, MESSAGE_DIGEST);
     m->self.id = opt->self;
     for (int i = 0; i < MEMBERS_ACTIVE_MAX; i++) {
         m->active[i] = MEMBERS_NONE;
@@ -77,6 +78,8 @@ void members_gap(struct members *m, uint64_t now_ms)
     for (int i = 0; i < MEMBERS_DOUBTS_MAX; i++) {
         m->doubts[i].peer = MEMBERS_NONE;
     }
+    m->shuffled = false; /* rumours were missed: ask like a newcomer */
+    m->probe_at_ms = now_ms;
 }
 
 void members_observed(struct members *m, const struct msg_address *seen)

@@ -247,6 +247,7 @@ struct members {
 
     uint32_t n_active, n_seeking, sweep;
     uint32_t more_shuffles; /* that may teach nothing before we are content */
+    uint32_t next_part;     /* of the tables, to be compared next */
     bool shuffled;          /* with the first neighbour */
     int active[MEMBERS_ACTIVE_MAX]; /* rows; MEMBERS_NONE: free slot */
     uint32_t n_rumours;             /* used rows of `rumours`, at most */
