@@ -142,10 +142,14 @@ static void fill(struct members *m, int slot, bool bad, struct gossip *g)
 
     for (uint32_t i = 0; i < m->n_rumours; i++) {
         struct members_rumour *r = &m->rumours[i];
-        bool first = r->state != PEER_ALIVE ||
-                     id_eq(&r->info.id, &m->opt.self) || !r->full;
+        bool first;
 
-        if (!r->used || !(r->mask & BIT(slot)) || first != bad) {
+        if (!(r->mask & BIT(slot))) {
+            continue; /* most of them, mostly */
+        }
+        first = r->state != PEER_ALIVE || !r->full ||
+                id_eq(&r->info.id, &m->opt.self);
+        if (first != bad) {
             continue;
         }
         if (!first && m->now_ms - r->at_ms > young_ms) {
@@ -201,16 +205,37 @@ static void spend(struct members *m, const struct gossip *g)
     m->gossip_saved -= bytes;
 }
 
+/* The neighbours that somebody's rumour still has to go to. */
+static uint64_t waiting(const struct members *m)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < m->n_rumours; i++) {
+        mask |= m->rumours[i].mask;
+    }
+    return mask;
+}
+
+/* A neighbour is gone, and with it what was to be said to it. */
+static void unask(struct members *m, int slot)
+{
+    for (uint32_t i = 0; i < m->n_rumours; i++) {
+        m->rumours[i].mask &= ~BIT(slot);
+    }
+}
+
 static void flush(struct members *m, struct out *out)
 {
-    bool more = false;
-
-    for (int k = 0; k < MEMBERS_ACTIVE_MAX; k++) {
+    for (uint64_t left = waiting(m); left != 0; left &= left - 1) {
+        int k = __builtin_ctzll(left);
         struct gossip g = {0};
-        struct members_link *l = m->active[k] == MEMBERS_NONE
-                                     ? NULL
-                                     : members_link_of_peer(m, m->active[k]);
+        struct members_link *l;
 
+        if (m->active[k] == MEMBERS_NONE) {
+            unask(m, k);
+            continue;
+        }
+        l = members_link_of_peer(m, m->active[k]);
         if (l == NULL || budget(m) < -GOSSIP_BURST_BYTES) {
             continue;
         }
@@ -223,10 +248,7 @@ static void flush(struct members *m, struct out *out)
             spend(m, &g);
         }
     }
-    for (uint32_t i = 0; i < m->n_rumours && !more; i++) {
-        more = m->rumours[i].mask != 0;
-    }
-    if (more) {
+    if (waiting(m) != 0) {
         flush_soon(m);
     } else {
         m->flush_at_ms = 0;
@@ -359,7 +381,7 @@ static bool known(struct members *m,
         *state = (enum peer_state)m->peers[row].state;
         return true;
     }
-    r = queued(m, id);
+    r = s != NULL ? NULL : queued(m, id); /* a search */
     if (r != NULL) {
         *incarnation = r->info.incarnation;
         *state = (enum peer_state)r->state;
