@@ -594,6 +594,28 @@ static void only_members_are_forwarded_to_and_from(void **state)
     assert_int_equal(f->out.n, 0);
 }
 
+/* A goodbye must not look like a death to who has no link to its sender. */
+static void what_is_told_to_all_reaches_members_without_a_link(void **state)
+{
+    struct fixture *f = *state;
+    struct goodbye bye = {.body = {.peer = f->self.id}}, got;
+    struct forward w;
+    uint32_t to;
+
+    in_view(f, 2);
+    assert_true(up(f, 4, 5)); /* linked, no member */
+    members_link_down(&f->m, 1, f->now_ms);
+    hears(f, 1, 0x7); /* member 1 hears member 0 */
+    clear(f);
+    members_tell_all(&f->m, &f->out, MESSAGE_GOODBYE, &bye);
+    assert_int_equal(f->out.n, 3);
+    assert_true(said(f, MESSAGE_GOODBYE, &got, &to));
+    assert_true(said(f, MESSAGE_FORWARD, &w, &to));
+    assert_int_equal(to, 2);
+    assert_true(id_eq(&w.body.to, &f->peer[0].id));
+    assert_int_equal(w.body.message, MESSAGE_GOODBYE);
+}
+
 static void what_is_passed_on_has_a_budget(void **state)
 {
     struct fixture *f = *state;
@@ -1014,6 +1036,7 @@ int main(void)
         T(who_stops_hearing_a_member_says_so_at_once),
         T(a_forwarded_message_counts_once_and_only_as_it_was_signed),
         T(only_members_are_forwarded_to_and_from),
+        T(what_is_told_to_all_reaches_members_without_a_link),
         T(what_is_passed_on_has_a_budget),
         T(who_hears_that_it_is_suspected_contradicts),
         T(later_statements_outdo_earlier_ones),
