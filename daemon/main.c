@@ -484,6 +484,14 @@ static void on_publish(uv_timer_t *timer)
     shell_stats(d->shell, &net);
     x.bytes_sent = net.bytes_sent;
     x.bytes_received = net.bytes_received;
+    x.refused = (struct status_refused){
+        .connections = net.accepts_refused,
+        .pauses = net.accept_pauses,
+        .handshakes = net.handshakes_failed,
+        .frames = net.frames_refused,
+        .segments = net.segments_refused,
+        .queues = net.links_full,
+    };
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
     status_edges(&x, node_bandwidth(d->node), &d->identity.id, shell_now_ms());

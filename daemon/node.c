@@ -65,7 +65,7 @@ static struct node_timing timing_of(const struct node_options *opt)
     return t;
 }
 
-static void open_members(struct node *n)
+static int open_members(struct node *n)
 {
     struct members_options mo = {
         .self = n->opt.self,
@@ -82,16 +82,21 @@ static void open_members(struct node *n)
     };
     static const struct peer_id none;
 
-    members_init(&n->members, &mo, n->now);
+    n->members_memory = malloc(members_bytes(&mo));
+    if (n->members_memory == NULL) {
+        return LOCO_ENOMEM;
+    }
+    members_init(&n->members, &mo, n->members_memory, n->now);
     n->members.observed.port = n->opt.dialable ? n->opt.listen_port : 0;
     n->members.pin = n->opt.pin;
     n->members.has_pin = !id_eq(&n->opt.pin, &none);
     for (unsigned i = 0; i < n->opt.n_bootstrap; i++) {
         members_bootstrap_add(&n->members, &n->opt.bootstrap[i]);
     }
+    return 0;
 }
 
-static void open_cores(struct node *n)
+static int open_cores(struct node *n)
 {
     struct ballot_options bo = {
         .self = n->opt.self,
@@ -110,12 +115,15 @@ static void open_cores(struct node *n)
     };
 
     memcpy(bo.public_key, n->opt.public_key, sizeof bo.public_key);
-    open_members(n);
+    if (open_members(n) != 0) {
+        return LOCO_ENOMEM;
+    }
     ballot_init(&n->ballot, &bo, &n->members, n->now);
     round_init(&n->round, &ro, &n->members, &n->ballot);
     /* Attempts must not repeat those of an earlier life of this process. */
     transfer_init(&n->transfer, &n->members, n->t.fetch_ms,
                   (rng_next(&n->rng) >> 24) << 20);
+    return 0;
 }
 
 static int open_record(struct node *n)
@@ -161,8 +169,8 @@ int node_open(struct node **node,
         node_close(n);
         return LOCO_ENOMEM;
     }
-    open_cores(n);
-    rv = node_dht_open(n);
+    rv = open_cores(n);
+    rv = rv == 0 ? node_dht_open(n) : rv;
     rv = rv == 0 ? node_timeline_open(n) : rv;
     rv = rv == 0 ? node_bandwidth_open(n) : rv;
     rv = rv == 0 ? node_reach_open(n) : rv;
@@ -187,6 +195,7 @@ void node_close(struct node *n)
     free(n->bandwidth_memory);
     free(n->timeline_memory);
     free(n->dht_memory);
+    free(n->members_memory);
     free(n->probe_memory);
     free(n->manifest);
     free(n->scratch);
@@ -466,6 +475,7 @@ static void on_forward(struct node *n, int peer, const struct forward *f)
         n->malformed++;
         return;
     }
+    node_note_stale(n, type, n->scratch);
     on_message(n, from, type, n->scratch);
 }
 
@@ -491,6 +501,7 @@ static void on_recv(struct node *n, const struct event *ev)
         }
         return;
     }
+    node_note_stale(n, (enum message_type)ev->message, n->scratch);
     on_message(n, peer, (enum message_type)ev->message, n->scratch);
 }
 

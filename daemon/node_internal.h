@@ -9,6 +9,7 @@
  *   node_quorum.c rounds of those who are ready
  *   node_dht.c    the DHT's messages over our links
  *   node_reach.c  who can dial us, and what we do for those who cannot
+ *   node_stale.c  messages of another view, round or run, counted
  *   node_status.c what a person may see
  *   node_timeline.c  what happened in the last rounds
  *   node_bandwidth.c how fast bytes go between members
@@ -86,6 +87,7 @@ struct node {
     struct node_options opt;
     struct node_timing t; /* scaled */
     struct members members;
+    void *members_memory;
     struct ballot ballot;
     struct round round;
     struct transfer transfer;
@@ -195,6 +197,7 @@ struct node {
     const char *reason;
     char reason_text[CORE_TEXT_MAX];
     uint32_t malformed;
+    uint64_t stale, probes_refused;
 };
 
 /* node.c */
@@ -290,6 +293,9 @@ void node_bandwidth_advance(struct node *n);
 void node_on_bandwidth(struct node *n,
                        int peer,
                        const struct bandwidth_report *m);
+
+/* node_stale.c: count a message of another view, round or run. */
+void node_note_stale(struct node *n, enum message_type type, const void *m);
 
 /* node_timeline.c: tells the timeline; nothing rests on it. */
 int node_timeline_open(struct node *n);

@@ -250,6 +250,7 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
                         x->listen == NULL ? json_null() : safe_text(x->listen));
     json_object_set_new(o, "reason", safe_text(s->reason));
     json_object_set_new(o, "dht", status_dht_object(s));
+    json_object_set_new(o, "refused", status_refused_object(s, &x->refused));
 }
 
 char *status_json(const struct node_status *s, const struct status_extra *x)
@@ -373,6 +374,7 @@ static void print_metrics(FILE *to, const json_t *status)
                   json_is_true(json_object_get(status, "fork")) ? 1 : 0);
     print_lost(to, status);
     status_dht_metrics(to, json_object_get(status, "dht"));
+    status_refused_metrics(to, json_object_get(status, "refused"));
     print_bandwidth(to, status);
 }
 

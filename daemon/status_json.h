@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "daemon/node.h"
+#include "daemon/status_refused.h"
 
 /* One directed edge of the bandwidth map. */
 struct status_edge {
@@ -35,7 +36,8 @@ struct status_extra {
     const char *run_name; /* NULL: not known yet */
     const char *listen;   /* "HOST:PORT" that is bound; NULL: none */
     uint64_t bytes_sent, bytes_received; /* on all sockets, since the start */
-    uint32_t n_edges;                    /* of this peer, both directions */
+    struct status_refused refused;
+    uint32_t n_edges; /* of this peer, both directions */
     struct status_edge edges[STATUS_EDGES_MAX];
     uint64_t stop_tokens; /* of the run; 0: no limit */
     double eta_s;         /* from status_eta; negative: unknown */

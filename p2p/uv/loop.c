@@ -125,8 +125,8 @@ void shell_options_default(struct shell_options *opt)
         .linger_ms = 1000,
         .accept_retry_ms = 100,
         .accepts_per_s = 100,
-        .conns_max = 256,
-        .half_open_max = 64,
+        .conns_max = 640,     /* a relay has two for each pipe */
+        .half_open_max = 128, /* 1.3 s for a handshake in a storm */
         .bulks_per_peer_max = 4,
         .sends_max = 1024,
         .posts_max = 8192,

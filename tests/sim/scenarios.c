@@ -236,13 +236,19 @@ static void setup_split_one(struct sim *s)
 
 /* ---- a pair without an edge ---------------------------------------------- */
 
+static bool is_pair(const uint32_t *edge, uint32_t from, uint32_t to)
+{
+    return (from == edge[0] && to == edge[1]) ||
+           (from == edge[1] && to == edge[0]);
+}
+
 static bool edge_cut(void *self, uint32_t from, uint32_t to, bool bulk)
 {
     const struct sim *s = self;
 
     return (bulk ? s->no_bulk : s->no_link) &&
-           ((from == s->edge[0] && to == s->edge[1]) ||
-            (from == s->edge[1] && to == s->edge[0]));
+           (is_pair(s->edge, from, to) ||
+            (s->two_edges && is_pair(s->edge + 2, from, to)));
 }
 
 static void options_edge(struct sim *s)
@@ -251,6 +257,19 @@ static void options_edge(struct sim *s)
     s->world_opt.cut_self = s;
     s->edge[0] = (uint32_t)sim_draw(s, 0, s->n - 1);
     s->edge[1] = (s->edge[0] + 1 + (uint32_t)sim_draw(s, 0, s->n - 2)) % s->n;
+}
+
+/* Two pairs of different peers. */
+static void options_edges(struct sim *s)
+{
+    options_edge(s);
+    s->two_edges = s->n >= 4;
+    for (uint32_t k = 2; k < 4 && s->two_edges; k++) {
+        do {
+            s->edge[k] = (uint32_t)sim_draw(s, 0, s->n - 1);
+        } while (s->edge[k] == s->edge[0] || s->edge[k] == s->edge[1] ||
+                 (k == 3 && s->edge[3] == s->edge[2]));
+    }
 }
 
 /* They never had one: the first view has all, and no attempt fails. */
@@ -278,6 +297,14 @@ static void setup_lose_edge(struct sim *s)
     s->calm_ms = after_rounds(s, 1, s->rounds / 3);
     s->epochs_max = 6;
     world_call(s->world, s->calm_ms, edge_call, s, 1);
+}
+
+/* Of four in a butterfly no three can then exchange data: one has to stay out,
+ * or there is no round any more. */
+static void setup_lose_edges(struct sim *s)
+{
+    setup_lose_edge(s);
+    s->epochs_max = 16;
 }
 
 static void setup_lose_bulk(struct sim *s)
@@ -587,6 +614,8 @@ const struct scenario scenarios[] = {
      setup_no_edge, false},
     {"lose-edge", "two peers lose sight of each other, not of the others", 4,
      20, options_edge, setup_lose_edge, false},
+    {"lose-edges", "two pairs of peers lose sight of each other", 4, 20,
+     options_edges, setup_lose_edges, false},
     {"lose-bulk", "two peers can no longer exchange data", 4, 20, options_edge,
      setup_lose_bulk, false},
     {"lone-survivor", "all die but one", 4, 12, NULL, setup_lone, false},

@@ -56,7 +56,8 @@ struct sim {
     uint64_t freeze_ms; /* freeze the victim at `at` instead */
     bool frozen_once;
     uint64_t heard_at;     /* the victim's actions when another linked it */
-    uint32_t edge[2];      /* these two have no connection ... */
+    uint32_t edge[4];      /* 0 and 1 have no connection ... */
+    bool two_edges;        /* nor 2 and 3, who are others */
     bool no_link, no_bulk; /* ... of that kind */
     uint64_t epochs_max;   /* views more than this are churn; 0: any number */
     uint32_t *group;

@@ -90,6 +90,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "caps",
         "bits_per_byte_before",
         "dht",
+        "refused",
         "links",
         "reachability_reason",
         "bytes_relayed",
@@ -221,6 +222,8 @@ static void metrics_name_figures_and_lost_peers(void **state)
     s.dht_contacts = 12;
     s.dht.self_named = 3;
     s.dht.rejected[DHT_REJECT_REPLAYED] = 5;
+    s.stale = 6;
+    x.refused.connections = 940;
     json = status_json(&s, &x);
     text = status_metrics(json);
     assert_non_null(text);
@@ -228,6 +231,9 @@ static void metrics_name_figures_and_lost_peers(void **state)
     assert_non_null(strstr(text, "\nloco_dht_self_named_total 3\n"));
     assert_non_null(
         strstr(text, "\nloco_dht_rejected_total{reason=\"replayed\"} 5\n"));
+    assert_non_null(strstr(text, "\nloco_refused_total{what=\"stale\"} 6\n"));
+    assert_non_null(
+        strstr(text, "\nloco_refused_total{what=\"connections\"} 940\n"));
     assert_non_null(strstr(text, "\nloco_round 7\n"));
     assert_non_null(strstr(text, "\nloco_bits_per_byte 2.25\n"));
     assert_non_null(strstr(text, "loco_info{state=\"training\""));
