@@ -49,7 +49,8 @@ static int deliver(struct conn *c, uint8_t *in, size_t len)
         dst = c->ops->on_place(c, len - NOISE_TAG_BYTES);
     }
     dst = dst != NULL ? dst : in;
-    rv = noise_open(&c->recv, in, len, dst);
+    rv = c->opener != NULL ? cipher_open(c->opener, in, len, dst)
+                           : noise_open(&c->recv, in, len, dst);
     if (rv < 0) {
         return rv;
     }
