@@ -84,7 +84,9 @@ static int open_node(struct rank *r)
         .dialable = true,
         .manifest = manifest,
         .manifest_len = sizeof manifest,
-        .timing = timing_patient,
+        .timing = r->opt.fault != BENCH_FAULT_NONE ? (struct node_timing){0}
+                                                   : timing_patient,
+        .edges = 4 * BENCH_PEERS_MAX * BENCH_PEERS_MAX,
         .rounds = r->opt.warmup + r->opt.rounds,
         .seed = r->opt.rank + 1,
     };
@@ -114,6 +116,7 @@ static int open_shell(struct rank *r)
     so.n_rules = BENCH_RULES_MAX;
     so.handshake_ms = BENCH_MEET_S * 1000;
     so.plain_bulk = !r->opt.encrypted;
+    so.aes_bulk = so.aes_bulk && !r->opt.no_aes;
     return shell_open(&r->shell, &r->loop, &core, &so, &calls);
 }
 
