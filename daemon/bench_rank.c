@@ -7,6 +7,7 @@
  * (BENCH_MEET_S); a round that commits without this rank. Each ends the loop
  * with a sentence.
  */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,6 +228,7 @@ int bench_rank(const struct bench_rank_options *opt,
     if (r == NULL) {
         return LOCO_ENOMEM;
     }
+    (void)signal(SIGPIPE, SIG_IGN); /* a rank that dies is an error code */
     r->opt = *opt;
     r->figures = figures;
     r->workers.data = r;
