@@ -16,7 +16,7 @@ if(LOCO_NETWORK)
 
   # The collective engine without a trainer.
   add_library(loco_bench STATIC bench_allreduce.c bench_machine.c
-    bench_rank.c bench_vector.c)
+    bench_rank.c bench_vector.c leaves.c)
   target_link_libraries(loco_bench PUBLIC loco_node loco_uv loco_train)
 
   # What is wrong with this machine: the judge is pure, probes are not.

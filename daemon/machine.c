@@ -90,6 +90,8 @@ static void job_run(struct worker_job *w)
         machine_configure_run(j);
     } else if (j->kind == JOB_HASH) {
         machine_hash_run(j);
+    } else if (j->kind == JOB_LEAF) {
+        machine_leaf_run(j);
     } else if (j->kind == JOB_PEERS) {
         peers_run(j);
     } else {
@@ -396,7 +398,8 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_CONFIGURE:
         configure(m, a, out);
         return;
-    case ACTION_LOAD:
+    case ACTION_LOAD: /* maybe of another branch, which counts its own rounds */
+        machine_leaves_stop(m);
         load(m, a);
         return;
     case ACTION_TRAIN:
@@ -531,6 +534,7 @@ static void free_all(struct machine *m)
 {
     for (int i = 0; i < WIRE_SLOTS; i++) {
         free(m->wire[i].bytes);
+        leaves_free(&m->wire[i].leaves);
         (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
     for (int i = 0; i < SNAPSHOTS_MAX; i++) {

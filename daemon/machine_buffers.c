@@ -271,6 +271,9 @@ int machine_sum(void *self, struct segment *s)
     sum.own = own_at(m, s);
     rv = lanes_sum(&m->lanes, &sum);
     s->lane = (uint8_t)sum.bad;
+    if (rv == 0) {
+        machine_final(m, s);
+    }
     return rv;
 }
 
@@ -287,11 +290,15 @@ take_ring(struct machine *m, const struct segment *s, const uint8_t *src)
         int rv = m->codec->add_op(at, src, &op);
 
         unscale(op.next, s->len, op.scale);
+        if (rv == 0) {
+            machine_final(m, s);
+        }
         return rv;
     }
     if (src != at) {
         memcpy(at, src, m->codec->bytes(s->len));
     }
+    machine_final(m, s);
     return 0;
 }
 

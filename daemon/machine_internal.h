@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 
+#include "daemon/leaves.h"
 #include "daemon/machine.h"
 #include "train/checkpoint.h"
 #include "train/layout.h"
@@ -25,13 +26,15 @@ enum wire_use { WIRE_FREE, WIRE_RING, WIRE_REDUCED, WIRE_FETCHED };
 struct wire_slot {
     enum wire_use use;
     uint8_t *bytes;
-    uint64_t attempt;     /* RING */
-    uint64_t round;       /* REDUCED, FETCHED */
-    uint64_t made;        /* order of use: the oldest is taken first */
-    uint64_t hashed;      /* order of HASH actions; 0: not hashed */
-    unsigned pins;        /* hash jobs reading it */
-    pthread_mutex_t lock; /* held for each piece that a job reads */
-    uint64_t version;     /* a job stops when it is another; under lock */
+    uint64_t attempt;      /* RING */
+    uint64_t round;        /* REDUCED, FETCHED */
+    uint64_t made;         /* order of use: the oldest is taken first */
+    uint64_t hashed;       /* order of HASH actions; 0: not hashed */
+    unsigned pins;         /* jobs reading it */
+    pthread_mutex_t lock;  /* held for each piece that a job reads */
+    uint64_t version;      /* a job stops when it is another; under lock */
+    struct leaves leaves;  /* RING: of its tree hash; made under lock */
+    uint64_t leaf_version; /* leaf jobs of another one are void; under lock */
 };
 
 struct shard_file {
@@ -45,9 +48,9 @@ struct shard_file {
 struct machine_job {
     struct worker_job job;
     struct machine *m;
-    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT, JOB_PEERS } kind;
+    enum { JOB_CONFIGURE, JOB_HASH, JOB_LEAF, JOB_CHECKPOINT, JOB_PEERS } kind;
     int rc;
-    /* HASH */
+    /* HASH, LEAF (index: its piece) */
     enum buffer_kind buffer;
     uint64_t index, request;
     struct wire_slot *slot;
@@ -137,10 +140,16 @@ struct wire_slot *machine_slot_applied(struct machine *m,
                                        enum buffer_kind buffer,
                                        uint64_t round);
 void machine_inherit(struct machine *m, const struct action *a);
+/* The piece of the round in flight that `s` names will not change any more. */
+void machine_final(struct machine *m, const struct segment *s);
+/* Rounds are counted from elsewhere now: no attempt is known any more. */
+void machine_leaves_stop(struct machine *m);
 
 /* machine_hash.c */
 void machine_hash(struct machine *m, const struct action *a);
 void machine_hash_run(struct machine_job *j);
+void machine_leaf(struct machine *m, struct wire_slot *slot, uint64_t piece);
+void machine_leaf_run(struct machine_job *j);
 
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);

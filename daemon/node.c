@@ -109,6 +109,7 @@ static int open_cores(struct node *n)
     struct round_options ro = {
         .self = n->opt.self,
         .signer = n->opt.signer,
+        .bandwidth = &n->bandwidth,
         .plan_ms = n->t.plan_ms,
         .vote_ms = n->t.vote_ms,
         .hop_ms = n->t.hop_ms,
@@ -649,28 +650,8 @@ static void advance(struct node *n)
     }
 }
 
-void node_step(void *node, const struct event *event, struct out *out)
+static void dispatch(struct node *n, const struct event *event)
 {
-    struct node *n = node;
-    struct heartbeat beat;
-
-    out->n = out->n_bytes = out->dropped = 0;
-    n->out = out;
-    if (n->stopped) {
-        n->out = NULL;
-        return;
-    }
-    n->now = event->now_ms;
-    n->wall_s = event->wall_s;
-    n->wake_ms = n->now + n->t.tick_ms;
-    if (n->last_step_ms == 0 && n->ballot.restored) {
-        round_bar(&n->round, n->ballot.cert.body.epoch, out);
-    }
-    if (n->last_step_ms != 0 &&
-        n->now - n->last_step_ms > GAP_MS * (uint64_t)n->opt.time_scale) {
-        on_gap(n);
-    }
-    n->last_step_ms = n->now;
     switch (event->type) {
     case EVENT_TICK:
         break;
@@ -704,9 +685,37 @@ void node_step(void *node, const struct event *event, struct out *out)
     case EVENT_LOCAL:
         on_local(n, &event->local);
         break;
+    case EVENT_MOVED:
+        round_moved(&n->round, n->now);
+        break;
     case EVENT_TYPE_COUNT:
         break;
     }
+}
+
+void node_step(void *node, const struct event *event, struct out *out)
+{
+    struct node *n = node;
+    struct heartbeat beat;
+
+    out->n = out->n_bytes = out->dropped = 0;
+    n->out = out;
+    if (n->stopped) {
+        n->out = NULL;
+        return;
+    }
+    n->now = event->now_ms;
+    n->wall_s = event->wall_s;
+    n->wake_ms = n->now + n->t.tick_ms;
+    if (n->last_step_ms == 0 && n->ballot.restored) {
+        round_bar(&n->round, n->ballot.cert.body.epoch, out);
+    }
+    if (n->last_step_ms != 0 &&
+        n->now - n->last_step_ms > GAP_MS * (uint64_t)n->opt.time_scale) {
+        on_gap(n);
+    }
+    n->last_step_ms = n->now;
+    dispatch(n, event);
     advance(n);
     node_timeline_note(n);
     node_bandwidth_advance(n);

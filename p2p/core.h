@@ -41,6 +41,9 @@
  *     then the connection is closed: whatever is wrong, what is behind the
  *     frame gets through on a new one. One that contradicts its posting closes
  *     the connection at once;
+ *   - while segments of STREAM_RING wait and bytes of them move, in a part of
+ *     one too, MOVED says so about every second. A shell may leave it out where
+ *     no segment takes that long;
  *   - SAVE is a barrier for speech: a SEND that follows it in the same `out`
  *     goes out only when the bytes are on disk. If that fails these SENDs are
  *     discarded, everything else is executed, and SAVE_FAILED is reported.
@@ -120,6 +123,8 @@ enum event_type {
                           host refused */
     EVENT_RECV,        /* link, message type, bytes */
     EVENT_SEG_DONE,    /* segment (as posted), sent, rc */
+    EVENT_MOVED,       /* bytes of segments of STREAM_RING moved since it was
+                          said last */
     EVENT_SAVE_FAILED, /* rc */
     EVENT_PROBED,      /* request, rc */
     EVENT_RELAY,       /* a connection wants to be carried: request names it;
@@ -234,7 +239,8 @@ enum action_type {
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
     ACTION_HASH,       /* buffer, index; of STATE: both hashes */
     ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
-                          `request`; LOCAL_INHERITED only when it cannot */
+                          `request`, of which segment.offset elements are final
+                          here; LOCAL_INHERITED only when it cannot */
     ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */

@@ -35,6 +35,7 @@ static void take_over(struct round *r, struct out *out)
         }
         a->attempt = r->kept.attempt;
         a->request = r->exchange.attempt;
+        a->segment.offset = holds;
         inherit_move(&r->kept, holds, r->exchange.attempt);
     }
 }
@@ -103,7 +104,7 @@ void round_reduce(struct round *r, uint64_t now_ms, struct out *out)
     struct exchange_plan plan = exchange_plan(r);
 
     r->phase = ROUND_REDUCING;
-    r->progress_ms = now_ms;
+    r->progress_ms = r->moved_ms = now_ms;
     r->quiet = false;
     r->exchange_progress = 0;
     r->exposed = true;

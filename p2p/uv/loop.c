@@ -3,6 +3,7 @@
  * turn of the loop is in turn.c.
  */
 #include "p2p/uv/loop.h"
+#include "p2p/uv/cipher.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -119,6 +120,7 @@ void shell_options_default(struct shell_options *opt)
 {
     *opt = (struct shell_options){
         .version = PROTO_VERSION,
+        .aes_bulk = cipher_has_aes(),
         .segment_bytes_max = FRAME_BULK_MAX,
         .slabs = 16,
         .handshake_ms = 5000,

@@ -314,6 +314,69 @@ static void setup_lose_bulk(struct sim *s)
     world_call(s->world, s->calm_ms, edge_call, s, 0);
 }
 
+/* ---- a member that is alive and moves no data
+ * ------------------------------*/
+
+#define HANG_MS     60000
+#define HANG_ROUNDS 4 /* that the others must make of it meanwhile */
+
+static bool hang_cut(void *self, uint32_t from, uint32_t to, bool bulk)
+{
+    const struct sim *s = self;
+
+    return bulk && s->no_bulk && (from == s->victim || to == s->victim);
+}
+
+static void options_hang(struct sim *s)
+{
+    s->world_opt.cut = hang_cut;
+    s->world_opt.cut_self = s;
+    s->world_opt.transport_timeout_ms = 0; /* silent for ever */
+}
+
+static uint64_t newest_round(struct sim *s)
+{
+    struct node_status t;
+    uint64_t newest = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        node_status(s->nodes[q], &t);
+        newest = q != s->victim && t.round > newest ? t.round : newest;
+    }
+    return newest;
+}
+
+static void hang_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    uint32_t none[64] = {0};
+    uint64_t made;
+
+    s->no_bulk = arg != 0;
+    world_partition(s->world, none);
+    sim_fault(s);
+    if (s->no_bulk) {
+        s->heard_at = newest_round(s);
+        return;
+    }
+    made = newest_round(s) - s->heard_at;
+    if (made < HANG_ROUNDS && newest_round(s) < s->rounds) {
+        check_fail(s->check,
+                   "L: only %" PRIu64 " rounds in a minute in which one member "
+                   "moved no data",
+                   made);
+    }
+}
+
+static void setup_hang(struct sim *s)
+{
+    uint64_t at = after_rounds(s, 1, s->rounds / 4);
+
+    world_call(s->world, at, hang_call, s, 1);
+    world_call(s->world, at + HANG_MS, hang_call, s, 0);
+    s->calm_ms = at + HANG_MS;
+}
+
 /* ---- the others die
  * --------------------------------------------------------*/
 
@@ -618,6 +681,8 @@ const struct scenario scenarios[] = {
      options_edges, setup_lose_edges, false},
     {"lose-bulk", "two peers can no longer exchange data", 4, 20, options_edge,
      setup_lose_bulk, false},
+    {"hang", "a live member moves no data for a minute", 5, 60, options_hang,
+     setup_hang, false},
     {"lone-survivor", "all die but one", 4, 12, NULL, setup_lone, false},
     {"all-restart", "all die but one and come back", 4, 12, NULL,
      setup_all_restart, false},
@@ -639,6 +704,8 @@ const struct scenario scenarios[] = {
      setup_nat_relay_dies, false},
     {"nat-opens", "a relayed pair can do without from some time on", 4, 400,
      NULL, setup_nat_opens, false},
+    {"links", "some edges are eight times slower than others", 6, 30,
+     sim_links_options, sim_links_setup, false},
     {"thousand", "a large swarm of which some train", 1000, 3, options_thousand,
      NULL, false},
     {NULL, NULL, 0, 0, NULL, NULL, false},
