@@ -28,7 +28,8 @@ if(LOCO_NETWORK)
 
   target_sources(loco PRIVATE cli_bench_allreduce.c cli_data.c cli_doctor.c
     cli_local.c cli_model.c cli_rounds.c cli_run.c cli_run_show.c
-    cli_sim_train.c cli_sim_wallclock.c cli_status.c cli_target.c cli_top.c
+    cli_sim_train.c cli_sim_wallclock.c cli_status.c cli_target.c cli_tokens.c
+    cli_top.c
     config.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
   target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_doctor

@@ -41,6 +41,14 @@ int file_out_write(struct file_out *f,
                    size_t len,
                    char *errmsg);
 
+/* Write over `len` bytes that were appended at `offset`: a header whose
+ * figures are known only behind the data. */
+int file_out_patch(struct file_out *f,
+                   uint64_t offset,
+                   const void *data,
+                   size_t len,
+                   char *errmsg);
+
 /* The file is complete and safe on 0. On an error it has been aborted; only
  * when the last step, flushing the directory, failed is the new file there. */
 int file_out_commit(struct file_out *f, char *errmsg);
