@@ -92,6 +92,7 @@ int cli_drain(const struct cli_call *call);
 int cli_eval(const struct cli_call *call);
 int cli_export(const struct cli_call *call);
 int cli_generate(const struct cli_call *call);
+int cli_import(const struct cli_call *call);
 int cli_keys(const struct cli_call *call);
 int cli_pause(const struct cli_call *call);
 int cli_quickstart(const struct cli_call *call);
