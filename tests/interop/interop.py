@@ -4,9 +4,11 @@
 use: tests/interop/interop.py [--list] [--full] [WORD...]
 
 A peer made of PyPI packages (peer.py) meets a real daemon, in both roles; PyPI
-`tokenizers` and ours make the same ids (tokenizer_tests.py). The packages go
-into a virtual environment in the build directory; where they cannot be had
-every test is skipped, by name and with the reason. The last line is "interop: N passed, N failed, N skipped"; exit 0 only when none failed.
+`tokenizers` and ours make the same ids (tokenizer_tests.py); safetensors and
+transformers read our models (model_tests.py). The packages go into a virtual
+environment in the build directory; where they cannot be had every test is
+skipped, by name and with the reason. The last line is "interop: N passed, N
+failed, N skipped"; exit 0 only when none failed.
 """
 import os
 import shutil
@@ -220,7 +222,8 @@ def main(arguments):
     if "--full" in arguments:
         arguments = [a for a in arguments if a != "--full"]
         os.environ["LOCO_INTEROP_FULL"] = "1"
-    import tokenizer_tests  # noqa: F401 adds to TESTS
+    import model_tests  # noqa: F401 both add to TESTS
+    import tokenizer_tests  # noqa: F401
     if "--list" in arguments:
         print("\n".join(TESTS))
         return 0
