@@ -7,7 +7,8 @@ if(LOCO_NETWORK)
   pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 
   # Models and files on this machine.
-  add_library(loco_model STATIC file_hash.c model.c model_export.c)
+  add_library(loco_model STATIC file_hash.c model.c model_card.c
+    model_export.c model_source.c)
   target_link_libraries(loco_model PUBLIC loco_train loco_proto)
 
   # What the laboratory reads and writes.
@@ -27,8 +28,9 @@ if(LOCO_NETWORK)
     Threads::Threads ${CMAKE_DL_LIBS})
 
   target_sources(loco PRIVATE cli_bench_allreduce.c cli_data.c cli_doctor.c
-    cli_local.c cli_model.c cli_rounds.c cli_run.c cli_run_show.c
-    cli_sim_train.c cli_sim_wallclock.c cli_status.c cli_target.c cli_top.c
+    cli_eval.c cli_generate.c cli_local.c cli_model.c cli_rounds.c cli_run.c cli_run_show.c
+    cli_sim_train.c cli_sim_wallclock.c cli_source.c cli_status.c cli_target.c cli_tokens.c
+    cli_top.c
     config.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
   target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_doctor

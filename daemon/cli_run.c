@@ -99,6 +99,12 @@ static int add_shards(struct manifest_data *data, const json_t *root)
     const char *tok = json_string_value(json_object_get(root, "tokenizer"));
     int rv = 0;
 
+    if (tok != NULL && strcmp(tok, "byte") != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: this data was packed with %.80s; locod "
+                        "trains on bytes only: pack it with --tokenizer byte",
+                        tok);
+    }
     for (size_t i = 0; rv == 0 && i < json_array_size(train); i++) {
         rv = add_shard(data, json_array_get(train, i), false);
     }

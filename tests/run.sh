@@ -189,7 +189,13 @@ do_e2e() {
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 
-do_interop() { python3 tests/interop/interop.py; }
+do_interop() {
+    if [ "$FULL" = yes ]; then
+        python3 tests/interop/interop.py --full
+    else
+        python3 tests/interop/interop.py
+    fi
+}
 do_netlab() { python3 tests/netlab/netlab.py; }
 
 # Afresh: what is cached was not tested.

@@ -42,6 +42,7 @@ LIBRARIES = {
     r"(natpmp|miniupnpc/.*)\.h": {"p2p/uv"},
     r"curl/.*": {"p2p/uv", "daemon", "tests"},
     r"jansson\.h": {"train", "daemon", "tests"},
+    r"pcre2\.h": {"train"},
     r"microhttpd\.h": {"daemon", "tests"},
     r"(yaml|cyaml/.*)\.h": {"daemon", "tests"},
     r"cmocka\.h": {"tests"},
