@@ -20,7 +20,8 @@ packages_list() {
         echo gcc libc6-dev cmake ninja-build pkg-config \
             libuv1-dev libsodium-dev libmsgpack-dev libcurl4-openssl-dev \
             libcyaml-dev libyaml-dev libjansson-dev \
-            libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev
+            libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev \
+            libjs-chart.js
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
