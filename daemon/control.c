@@ -179,7 +179,9 @@ static enum MHD_Result get_health(struct control *c,
 static enum MHD_Result get_metrics(struct control *c,
                                    struct MHD_Connection *connection)
 {
-    char *json, *text;
+    struct shown *shown = shown_of(c);
+    char *json, *text, *more, *all = NULL;
+    int len = -1;
 
     (void)pthread_mutex_lock(&c->lock);
     json = c->json == NULL ? NULL : strdup(c->json);
@@ -190,10 +192,16 @@ static enum MHD_Result get_metrics(struct control *c,
         return control_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
                                    "starting\n");
     }
+    more = shown == NULL ? NULL : shown_metrics(shown);
+    len = asprintf(&all, "%s%s", text, more == NULL ? "" : more);
+    free(text);
+    free(more);
+    if (len < 0) {
+        return MHD_NO;
+    }
     return control_answer(connection, MHD_HTTP_OK,
-                          control_response("text/plain; version=0.0.4", text,
-                                           strlen(text),
-                                           MHD_RESPMEM_MUST_FREE));
+                          control_response("text/plain; version=0.0.4", all,
+                                           (size_t)len, MHD_RESPMEM_MUST_FREE));
 }
 
 static enum MHD_Result command(struct control *c,

@@ -95,6 +95,7 @@ say(struct history *h,
     struct history_event *e = &h->event[h->event_number++ % HISTORY_EVENTS];
     va_list args;
 
+    h->kinds[kind]++;
     *e = (struct history_event){
         .number = h->event_number,
         .wall_s = look->wall_s,
@@ -232,7 +233,11 @@ static void count_attempt(struct history *h,
                           const struct timeline_attempt *a)
 {
     char reason[TIMELINE_REASON_MAX];
+    uint64_t end_ms = a->at_ms[TIMELINE_DONE];
 
+    if (end_ms == TIMELINE_NEVER) {
+        end_ms = a->at_ms[TIMELINE_APPLY]; /* loaded instead of applied */
+    }
     if (a->outcome == TIMELINE_COMMITTED) {
         for (uint32_t i = 0; i < a->n; i++) {
             if (a->member[i].planned) {
@@ -241,6 +246,10 @@ static void count_attempt(struct history *h,
                 s->tokens += a->member[i].tokens;
                 s->rounds++;
             }
+        }
+        for (int i = 0; a->in_plan && i < TIMELINE_DONE; i++) {
+            h->phase_ms[i] +=
+                timeline_phase_ms(a, (enum timeline_phase)i, end_ms);
         }
     } else if (a->outcome == TIMELINE_ABORTED) {
         timeline_reason(a, reason);
@@ -262,7 +271,11 @@ static void look_at_rounds(struct history *h, const struct history_look *look)
         const struct timeline_attempt *a =
             timeline_at(t, (uint32_t)(t->serial - serial));
 
-        if (a->outcome == TIMELINE_RUNNING) {
+        /* One that was just committed is still being applied, while the next
+         * one runs. */
+        if (a->outcome == TIMELINE_RUNNING ||
+            (a->at_ms[TIMELINE_DONE] == TIMELINE_NEVER &&
+             serial + 1 >= t->serial)) {
             return;
         }
         count_attempt(h, look, a);

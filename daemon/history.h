@@ -81,6 +81,9 @@ struct history {
     uint32_t n_shares;
     struct history_share share[HISTORY_SHARES];
     uint64_t round_serial; /* attempts up to this one are counted */
+    /* Of committed rounds with this peer, each phase, since the start. */
+    uint64_t phase_ms[TIMELINE_DONE];
+    uint64_t kinds[HISTORY_KIND_COUNT]; /* events ever */
 
     /* What was seen last. */
     bool started, fork;

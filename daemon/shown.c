@@ -138,14 +138,15 @@ static char *text_of(json_t *o)
     return text;
 }
 
+static const char *const peer_states[PEER_STATE_COUNT] = {
+    [PEER_ALIVE] = "alive",
+    [PEER_SUSPECT] = "suspect",
+    [PEER_DEAD] = "lost",
+    [PEER_LEFT] = "left",
+};
+
 static json_t *peer_json(const struct shown *s, const struct node_peer *p)
 {
-    static const char *const states[] = {
-        [PEER_ALIVE] = "alive",
-        [PEER_SUSPECT] = "suspect",
-        [PEER_DEAD] = "lost",
-        [PEER_LEFT] = "left",
-    };
     const struct history_share *share = history_share_of(&s->history, &p->id);
     char brief[ID_SHORT_MAX];
     json_t *o = json_object();
@@ -156,7 +157,7 @@ static json_t *peer_json(const struct shown *s, const struct node_peer *p)
     json_object_set_new(o, "self", json_boolean(p->self));
     json_object_set_new(o, "state",
                         json_string(p->state < PEER_STATE_COUNT
-                                        ? states[p->state]
+                                        ? peer_states[p->state]
                                         : "unknown"));
     json_object_set_new(o, "in_view", json_boolean(p->in_view));
     json_object_set_new(o, "link",
@@ -339,6 +340,63 @@ char *shown_stream(struct shown *s, struct shown_cursor *cursor)
     if (sample != NULL && sample->number != cursor->sample) {
         put(to, "sample", 0, sample_json(sample));
         cursor->sample = sample->number;
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    if (fclose(to) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* ---- Prometheus --------------------------------------------------------- */
+
+static void print_peers(const struct shown *s, FILE *to)
+{
+    unsigned n[PEER_STATE_COUNT] = {0};
+
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        if (s->peer[i].state < PEER_STATE_COUNT) {
+            n[s->peer[i].state]++;
+        }
+    }
+    (void)fputs("# HELP loco_peers Peers that are known, of 64 at most\n"
+                "# TYPE loco_peers gauge\n",
+                to);
+    for (int i = 0; i < PEER_STATE_COUNT; i++) {
+        (void)fprintf(to, "loco_peers{state=\"%s\"} %u\n", peer_states[i],
+                      n[i]);
+    }
+}
+
+char *shown_metrics(struct shown *s)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+
+    if (to == NULL) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&s->lock);
+    print_peers(s, to);
+    (void)fputs("# HELP loco_round_phase_seconds_total Time in each phase of "
+                "committed rounds with this peer\n"
+                "# TYPE loco_round_phase_seconds_total counter\n",
+                to);
+    for (int i = 0; i < TIMELINE_DONE; i++) {
+        (void)fprintf(to, "loco_round_phase_seconds_total{phase=\"%s\"} %.3f\n",
+                      timeline_phase_name((enum timeline_phase)i),
+                      (double)s->history.phase_ms[i] / 1000);
+    }
+    (void)fputs("# HELP loco_events_total What happened, as the dashboard "
+                "lists it\n"
+                "# TYPE loco_events_total counter\n",
+                to);
+    for (int i = 0; i < HISTORY_KIND_COUNT; i++) {
+        (void)fprintf(to, "loco_events_total{kind=\"%s\"} %llu\n",
+                      history_kind_name((enum history_kind)i),
+                      (unsigned long long)s->history.kinds[i]);
     }
     (void)pthread_mutex_unlock(&s->lock);
     if (fclose(to) != 0) {

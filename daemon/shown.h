@@ -69,6 +69,9 @@ char *shown_rounds(struct shown *s, uint64_t round, uint64_t last);
 char *shown_peers(struct shown *s);
 char *shown_history(struct shown *s);
 
+/* What is not in the status, as Prometheus text. */
+char *shown_metrics(struct shown *s);
+
 /* Moves the cursor; "" when nothing is new. */
 char *shown_stream(struct shown *s, struct shown_cursor *cursor);
 

@@ -27,6 +27,7 @@ from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, text_of, wait_for)
 import dashboard_tests  # noqa: E402, F401 registers its tests
 import doctor_tests  # noqa: E402, F401
+import metrics_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 
 FREEZE_S = 20
