@@ -21,6 +21,7 @@
 #include "daemon/control.h"
 #include "daemon/machine.h"
 #include "daemon/node.h"
+#include "daemon/notify.h"
 #include "daemon/run_yaml.h"
 #include "daemon/shown.h"
 #include "daemon/state_dir.h"
@@ -74,6 +75,7 @@ struct daemon {
     struct mapper *mapper;
     struct lan_socket *lan;
     struct status_eta eta;
+    struct notify notify;
     struct shown *shown; /* what the HTTP thread may read */
     unsigned n_open;     /* machine, shell, ..., while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
@@ -471,6 +473,7 @@ static void on_publish(uv_timer_t *timer)
     }
     look.bytes_sent = net.bytes_sent;
     look.bytes_received = net.bytes_received;
+    notify_update(&d->notify, &s, shell_now_ms());
     if (shown_update(d->shown, d->node, &look)) {
         control_news(d->control);
     }
@@ -592,6 +595,7 @@ static void begin_stop(struct daemon *d)
         return;
     }
     d->stopping = true;
+    notify_stopping(&d->notify);
     if (state_path(d, STATE_DIR_CONTROL, path) == 0) {
         (void)unlink(path);
     }
@@ -662,6 +666,7 @@ static int serve(struct daemon *d)
     uint16_t port = 0;
     int rv;
 
+    notify_open(&d->notify);
     rv = open_machine(d);
     if (rv != 0) {
         return complain(LOCO_EXIT_RESOURCES, loco_strerror(rv));
@@ -738,7 +743,7 @@ int main(int argc, char **argv)
                         "cannot start: out of memory, or the system "
                         "gives no random numbers");
     }
-    d->lock_fd = -1;
+    d->lock_fd = d->notify.fd = -1;
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {
         rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);
@@ -761,6 +766,7 @@ int main(int argc, char **argv)
     }
     identity_wipe(&d->identity);
     shown_close(d->shown);
+    notify_close(&d->notify);
     free(d->record);
     free(d->peers);
     free(d->manifest);

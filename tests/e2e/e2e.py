@@ -29,6 +29,7 @@ import command_tests  # noqa: E402, F401 registers its tests
 import dashboard_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
+import package_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 
 FREEZE_S = 20
