@@ -52,7 +52,12 @@ static const struct cli_command commands[] = {
     {"rounds", "[--state DIR | --control ADDRESS]",
      "List the last attempts at rounds with their phases",
      "loco rounds --state ~/a --last 5", cli_rounds},
-    {"top", "STATE...", "Watch one or more daemons live",
+    {"peers", "[--state DIR | --control ADDRESS]",
+     "List the peers: state, speed, links, what each gave",
+     "loco peers --state ~/a", cli_peers},
+    {"join", "URI", "Take part in a run, with a live view",
+     "loco join loco://HOST:PORT/RUNID", cli_join},
+    {"top", "[STATE...]", "Watch one or more daemons live",
      "loco top ~/a ~/b", cli_top},
     {"pause", "[--state DIR | --control ADDRESS]",
      "Stop training until resumed; the peer stays a member",
@@ -91,6 +96,14 @@ static const struct cli_command commands[] = {
     {"config validate", "[OPTIONS OF locod]",
      "Check the settings and say nothing when they are right",
      "loco config validate --config locod.yaml", cli_config_validate},
+    {"config set", "NAME VALUE [--config FILE]",
+     "Write one setting to locod.yaml",
+     "loco config set upload_bytes_per_s 2000000", cli_config_set},
+    {"completion", "bash|zsh|fish", "Print a completion script for a shell",
+     "loco completion bash > ~/.local/share/bash-completion/completions/loco",
+     cli_completion},
+    {"manual", "1|5|8", "Print a man page: loco, locod.yaml or locod",
+     "loco manual 1 | man -l -", cli_manual},
     {"bench allreduce", "--peers N --elements E --wire NAME",
      "Measure the averaging of a vector over the network",
      "loco bench allreduce --peers 4 --elements 16777216 --wire fp16",
@@ -114,6 +127,12 @@ static const struct cli_command commands[] = {
 /* clang-format on */
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+const struct cli_command *cli_commands(size_t *n)
+{
+    *n = N_COMMANDS;
+    return commands;
+}
 
 /* Words of the row's name that argv starts with; 0: not this command. */
 static int words_match(const char *name, int argc, char **argv)
@@ -222,7 +241,8 @@ int main(int argc, char **argv)
         int n = words_match(commands[i].name, argc - 1, argv + 1);
 
         if (n > 0) {
-            struct cli_call call = {&commands[i], argc - 1 - n, argv + 1 + n};
+            struct cli_call call = {&commands[i], argc - 1 - n, argv + 1 + n,
+                                    NULL, NULL};
 
             return commands[i].run(&call);
         }

@@ -27,13 +27,31 @@ if(LOCO_NETWORK)
     loco_method PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM
     Threads::Threads ${CMAKE_DL_LIBS})
 
-  target_sources(loco PRIVATE cli_bench_allreduce.c cli_data.c cli_doctor.c
-    cli_eval.c cli_generate.c cli_local.c cli_model.c cli_rounds.c cli_run.c cli_run_show.c
-    cli_sim_train.c cli_sim_wallclock.c cli_source.c cli_status.c cli_target.c cli_tokens.c
-    cli_top.c
+  target_sources(loco PRIVATE cli_bench_allreduce.c cli_config_set.c cli_data.c
+    cli_describe.c cli_doctor.c cli_eval.c cli_generate.c cli_join.c cli_local.c
+    cli_model.c cli_peers.c cli_rounds.c cli_run.c cli_run_show.c
+    cli_sim_train.c cli_sim_wallclock.c cli_source.c cli_status.c cli_target.c
+    cli_tokens.c cli_top.c cli_top_live.c
     config.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
   target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_doctor
     loco_lab loco_run_yaml loco_model
     PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM PkgConfig::YAML)
+
+  # Man pages and completions, made by the program from its own tables.
+  if(NOT LOCO_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+    set(LOCO_PAGES ${CMAKE_BINARY_DIR}/pages)
+    file(MAKE_DIRECTORY ${LOCO_PAGES})
+    foreach(page "manual 1 loco.1" "manual 5 locod.yaml.5" "manual 8 locod.8"
+        "completion bash loco.bash" "completion zsh _loco"
+        "completion fish loco.fish")
+      separate_arguments(page)
+      list(GET page 2 file)
+      list(REMOVE_AT page 2)
+      add_custom_command(OUTPUT ${LOCO_PAGES}/${file}
+        COMMAND loco ${page} > ${LOCO_PAGES}/${file} DEPENDS loco VERBATIM)
+      list(APPEND pages ${LOCO_PAGES}/${file})
+    endforeach()
+    add_custom_target(pages ALL DEPENDS ${pages})
+  endif()
 endif()

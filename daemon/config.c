@@ -351,6 +351,16 @@ static bool xdg_path(char out[CONFIG_TEXT_MAX],
     return n > 0 && n < CONFIG_TEXT_MAX;
 }
 
+bool config_usual_file(char path[CONFIG_TEXT_MAX])
+{
+    const char *named = getenv("LOCO_CONFIG");
+
+    if (named != NULL && named[0] != '\0') {
+        return snprintf(path, CONFIG_TEXT_MAX, "%s", named) < CONFIG_TEXT_MAX;
+    }
+    return xdg_path(path, "XDG_CONFIG_HOME", ".config", "/locod.yaml");
+}
+
 static int file_load(struct config *config,
                      const char *flag,
                      char errmsg[CONFIG_ERRMSG_MAX])
@@ -521,6 +531,16 @@ int config_parse(int argc,
 const char *config_name(enum config_option option)
 {
     return options[option].name;
+}
+
+const char *config_argument(enum config_option option)
+{
+    return options[option].kind == FLAG ? "on|off" : options[option].argument;
+}
+
+const char *config_help(enum config_option option)
+{
+    return options[option].help;
 }
 
 const char *config_source_name(enum config_source source)

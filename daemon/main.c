@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +21,9 @@
 #include "daemon/control.h"
 #include "daemon/machine.h"
 #include "daemon/node.h"
-#include "daemon/rounds_json.h"
+#include "daemon/notify.h"
 #include "daemon/run_yaml.h"
+#include "daemon/shown.h"
 #include "daemon/state_dir.h"
 #include "daemon/status_json.h"
 #include "p2p/uv/addr.h"
@@ -39,9 +39,7 @@
 #include "train/file.h"
 
 #define PUBLISH_MS 250
-/* Attempts at rounds that can be asked for: about 4.5 KB each, twice. */
-#define TIMELINE_ROWS 256
-#define RULES_MAX     256
+#define RULES_MAX  256
 /* A view of 64 has 4032 directed edges; 100 bytes each. */
 #define MAP_EDGES 8192
 
@@ -77,10 +75,9 @@ struct daemon {
     struct mapper *mapper;
     struct lan_socket *lan;
     struct status_eta eta;
-    pthread_mutex_t shown_lock; /* of the copy that the HTTP thread reads */
-    struct timeline shown;
-    void *shown_memory;
-    unsigned n_open; /* machine, shell, ..., while closing */
+    struct notify notify;
+    struct shown *shown; /* what the HTTP thread may read */
+    unsigned n_open;     /* machine, shell, ..., while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
 };
 
@@ -410,7 +407,7 @@ static int open_node(struct daemon *d, uint16_t port)
     o->peers = d->peers;
     o->peers_len = d->peers_len;
     o->time_scale = time_scale();
-    o->timeline = TIMELINE_ROWS;
+    o->timeline = SHOWN_ROUNDS;
     o->edges = MAP_EDGES;
     if (uv_random(NULL, NULL, &o->seed, sizeof o->seed, 0, NULL) != 0) {
         return complain(LOCO_EXIT_FAILURE, "this machine has no randomness");
@@ -439,27 +436,6 @@ static void on_command(void *data, enum control_command command)
     (void)shell_post(d->shell, &ev);
 }
 
-/* HTTP thread. */
-static char *on_rounds(void *data, uint64_t round)
-{
-    struct daemon *d = data;
-    char *json;
-
-    (void)pthread_mutex_lock(&d->shown_lock);
-    json = rounds_json(&d->shown, round, shell_now_ms());
-    (void)pthread_mutex_unlock(&d->shown_lock);
-    return json;
-}
-
-/* A reader that is at it does not hold up the loop: it gets the next copy. */
-static void show_rounds(struct daemon *d)
-{
-    if (pthread_mutex_trylock(&d->shown_lock) == 0) {
-        timeline_copy(&d->shown, node_timeline(d->node));
-        (void)pthread_mutex_unlock(&d->shown_lock);
-    }
-}
-
 static void on_publish(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
@@ -478,6 +454,10 @@ static void on_publish(uv_timer_t *timer)
         .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
         .cap_download_bytes_per_s = d->config.download_bytes_per_s,
     };
+    struct history_look look = {
+        .status = &s,
+        .reason = s.reason,
+    };
     char *json;
 
     node_status(d->node, &s);
@@ -495,10 +475,15 @@ static void on_publish(uv_timer_t *timer)
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
     status_edges(&x, node_bandwidth(d->node), &d->identity.id, shell_now_ms());
-    show_rounds(d);
     json = status_json(&s, &x);
     if (json != NULL) {
         control_publish(d->control, json);
+    }
+    look.bytes_sent = net.bytes_sent;
+    look.bytes_received = net.bytes_received;
+    notify_update(&d->notify, &s, shell_now_ms());
+    if (shown_update(d->shown, d->node, &look)) {
+        control_news(d->control);
     }
 }
 
@@ -508,19 +493,16 @@ static int open_control(struct daemon *d)
         line[CONTROL_ADDRESS_MAX + 2];
     int n, rv;
 
-    d->shown_memory = malloc(timeline_bytes(TIMELINE_ROWS));
-    if (d->shown_memory == NULL) {
+    if (shown_open(&d->shown) != 0) {
         return complain(LOCO_EXIT_RESOURCES, "out of memory");
     }
-    timeline_init(&d->shown, d->shown_memory, TIMELINE_ROWS);
-    (void)pthread_mutex_init(&d->shown_lock, NULL);
     rv = control_open(&d->control, d->config.control, on_command, d, d->errmsg);
     if (rv != 0) {
         return complain(rv == LOCO_EINVAL ? LOCO_EXIT_CONFIG
                                           : LOCO_EXIT_NETWORK,
                         d->errmsg);
     }
-    control_serve_rounds(d->control, on_rounds);
+    control_serve(d->control, d->shown);
     n = snprintf(line, sizeof line, "%s\n", control_address(d->control));
     if (state_path(d, STATE_DIR_CONTROL, path) != 0 ||
         file_write_whole(path, line, (size_t)n, errmsg) != 0) {
@@ -621,6 +603,7 @@ static void begin_stop(struct daemon *d)
         return;
     }
     d->stopping = true;
+    notify_stopping(&d->notify);
     if (state_path(d, STATE_DIR_CONTROL, path) == 0) {
         (void)unlink(path);
     }
@@ -691,6 +674,7 @@ static int serve(struct daemon *d)
     uint16_t port = 0;
     int rv;
 
+    notify_open(&d->notify);
     rv = open_machine(d);
     if (rv != 0) {
         return complain(LOCO_EXIT_RESOURCES, loco_strerror(rv));
@@ -767,7 +751,7 @@ int main(int argc, char **argv)
                         "cannot start: out of memory, or the system "
                         "gives no random numbers");
     }
-    d->lock_fd = -1;
+    d->lock_fd = d->notify.fd = -1;
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {
         rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);
@@ -789,7 +773,8 @@ int main(int argc, char **argv)
         close_all(d);
     }
     identity_wipe(&d->identity);
-    free(d->shown_memory);
+    shown_close(d->shown);
+    notify_close(&d->notify);
     free(d->record);
     free(d->peers);
     free(d->manifest);

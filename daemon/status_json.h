@@ -9,7 +9,8 @@
  * the state that is fetched. *eta* extrapolates the speed since this process
  * first saw the run move.
  *
- * Pure apart from allocation. How it fails: NULL when memory is out.
+ * Pure apart from allocation (status_metrics also reads what this process
+ * uses). How it fails: NULL when memory is out.
  */
 #ifndef LOCO_DAEMON_STATUS_JSON_H
 #define LOCO_DAEMON_STATUS_JSON_H

@@ -21,7 +21,7 @@ packages_list() {
             libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
             libcyaml-dev libyaml-dev libjansson-dev \
             libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev \
-            libpcre2-dev
+            libpcre2-dev libjs-chart.js
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)

@@ -25,7 +25,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from e2e_registry import TESTS, Skipped, test  # noqa: E402
 from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, text_of, wait_for)
-import doctor_tests  # noqa: E402, F401 registers its tests
+import command_tests  # noqa: E402, F401 registers its tests
+import dashboard_tests  # noqa: E402, F401
+import doctor_tests  # noqa: E402, F401
+import metrics_tests  # noqa: E402, F401
+import package_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 
