@@ -668,6 +668,27 @@ for _preset in METHODS:
         lambda preset=_preset: method_survives(preset))
 
 
+@test("a lone peer goes on from its checkpoint, whatever the method", 240)
+def checkpoints():
+    """What the method's members share is in the checkpoint: the state of the
+    round that was written, with its hash."""
+    for preset in ("desloc", "ddp", "streaming", "async-dn"):
+        rounds, settings = METHODS[preset]
+        with Swarm(peers=1, rounds=2 * rounds, sync=preset,
+                   settings=settings) as s:
+            peer = s.peer().start("--run", s.yaml).wait_up()
+            peer.wait_round(4)
+            peer.drain()  # the last state is on disk
+            before = peer.log()
+            peer.start("--run", s.yaml).wait_up()
+            done = s.wait_finished()[0]
+            check("another run" not in peer.log(),
+                  f"{preset}: the checkpoint was not used")
+            check(done["rounds_committed"] < 2 * rounds - 3,
+                  f"{preset}: it began anew: {done['rounds_committed']} rounds "
+                  f"of {2 * rounds} in its second life; {before[-300:]}")
+
+
 @test("what a method cannot do is refused with a sentence")
 def refused():
     with Swarm(peers=1, rounds=1) as s:
