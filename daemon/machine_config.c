@@ -299,15 +299,17 @@ static void read_terms(struct machine *m)
 static int check_memory(struct machine *m, struct machine_job *j)
 {
     struct memory_limit have;
+    uint64_t snapshot_bytes = m->terms.state_bytes + 2 * m->n * sizeof(float);
     uint64_t need = replica_bytes(&m->replica) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n_wire) +
-                    4 * m->terms.state_bytes;
+                    SNAPSHOTS_MAX * snapshot_bytes;
 
     if (m->exchange == EXCHANGE_BUTTERFLY) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
     }
     if (m->manifest->sync.error_feedback) {
-        need += m->terms.state_bytes; /* residual and its candidate */
+        /* The residual and its candidate. */
+        need += (m->n + m->n_wire) * sizeof(float);
     }
     memory_limit_read("", &have);
     if (need > have.bytes) {
