@@ -168,7 +168,7 @@ static int put_id(struct work *w, uint64_t id, size_t place)
         return errmsg_fail(w->errmsg, LOCO_EFORMAT,
                            "id %llu, number %zu of the input, is not in the "
                            "vocabulary of %u",
-                           (unsigned long long)id, place,
+                           (unsigned long long)id, place + 1,
                            tokenizer_vocab(w->t));
     }
     return put(w, text, len);
