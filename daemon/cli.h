@@ -104,6 +104,7 @@ int cli_manual(const struct cli_call *call);
 int cli_pause(const struct cli_call *call);
 int cli_peers(const struct cli_call *call);
 int cli_quickstart(const struct cli_call *call);
+int cli_reload(const struct cli_call *call);
 int cli_resume(const struct cli_call *call);
 int cli_rounds(const struct cli_call *call);
 int cli_rounds_explain(const struct cli_call *call);
