@@ -99,6 +99,8 @@ int cli_eval(const struct cli_call *call);
 int cli_export(const struct cli_call *call);
 int cli_generate(const struct cli_call *call);
 int cli_join(const struct cli_call *call);
+int cli_keys_backup(const struct cli_call *call);
+int cli_keys_restore(const struct cli_call *call);
 int cli_keys(const struct cli_call *call);
 int cli_manual(const struct cli_call *call);
 int cli_pause(const struct cli_call *call);
