@@ -9,6 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "daemon/courtesy.h"
 #include "daemon/nearest.h"
 #include "proto/base/err.h"
 
@@ -478,10 +479,15 @@ static bool asked(int argc, char **argv, const char *a, const char *b)
 /* What no single value can tell. */
 static int config_check(struct config *config, char errmsg[CONFIG_ERRMSG_MAX])
 {
+    struct courtesy_schedule week;
+
     if (config->run[0] != '\0' && config->join[0] != '\0') {
         return fail(errmsg, LOCO_EINVAL,
                     "run and join exclude each other: a run is started from "
                     "its run.yaml or joined by its URI");
+    }
+    if (courtesy_schedule_parse(&week, config->schedule, errmsg) != 0) {
+        return LOCO_EINVAL;
     }
     if (config->state[0] == '\0' &&
         !xdg_path(config->state, "XDG_STATE_HOME", ".local/state", "")) {
@@ -569,6 +575,20 @@ void config_text(const struct config *config,
                        *(const bool *)member ? "on" : "off");
         return;
     }
+}
+
+void config_copy(struct config *to,
+                 const struct config *from,
+                 enum config_option option)
+{
+    const struct option *o = &options[option];
+    const char *source = (const char *)from + o->offset;
+    size_t size = o->kind == TEXT    ? CONFIG_TEXT_MAX
+                  : o->kind == COUNT ? sizeof(uint64_t)
+                                     : sizeof(bool);
+
+    memcpy((char *)to + o->offset, source, size);
+    to->source[option] = from->source[option];
 }
 
 void config_print_options(FILE *to)

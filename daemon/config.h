@@ -99,6 +99,11 @@ void config_text(const struct config *config,
                  enum config_option option,
                  char out[CONFIG_TEXT_MAX]);
 
+/* Take one value, and where it is from, over from another. */
+void config_copy(struct config *to,
+                 const struct config *from,
+                 enum config_option option);
+
 /* "default", "file", "environment", "flag" */
 const char *config_source_name(enum config_source source);
 

@@ -230,6 +230,12 @@ static enum MHD_Result post_drain(struct control *c,
     return command(c, connection, CONTROL_DRAIN);
 }
 
+static enum MHD_Result post_reload(struct control *c,
+                                   struct MHD_Connection *connection)
+{
+    return command(c, connection, CONTROL_RELOAD);
+}
+
 /* ---- requests ----------------------------------------------------------- */
 
 static const struct {
@@ -246,6 +252,7 @@ static const struct {
     {"POST", "/api/v1/pause", post_pause},
     {"POST", "/api/v1/resume", post_resume},
     {"POST", "/api/v1/drain", post_drain},
+    {"POST", "/api/v1/reload", post_reload},
 };
 
 /* Whether `host` ("localhost:8080", "[::1]:8080", "127.0.0.1") names this

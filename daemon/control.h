@@ -10,6 +10,7 @@
  *   GET  /healthz          200 "ok" while the loop publishes, else 503
  *   GET  /metrics          the same figures for Prometheus
  *   POST /api/v1/pause, /api/v1/resume, /api/v1/drain
+ *   POST /api/v1/reload    read the settings again, as SIGHUP
  *
  * One thread of libmicrohttpd, asleep in epoll while nobody asks. The loop
  * thread hands over finished JSON; requests read that snapshot and never touch
@@ -42,7 +43,12 @@
  * least every few seconds, changed or not. */
 #define CONTROL_STALE_MS 15000
 
-enum control_command { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_DRAIN };
+enum control_command {
+    CONTROL_PAUSE,
+    CONTROL_RESUME,
+    CONTROL_DRAIN,
+    CONTROL_RELOAD /* the settings */
+};
 
 /* Called on the HTTP thread. */
 typedef void (*control_command_cb)(void *data, enum control_command command);

@@ -19,6 +19,7 @@
 
 #include "daemon/config.h"
 #include "daemon/control.h"
+#include "daemon/guest.h"
 #include "daemon/machine.h"
 #include "daemon/node.h"
 #include "daemon/notify.h"
@@ -44,7 +45,10 @@
 #define MAP_EDGES 8192
 
 struct daemon {
-    struct config config;
+    struct config config, next; /* next: while it is read again */
+    int argc;                   /* of the process, for that */
+    char **argv;
+    struct guest guest;
     int exit_code;
     bool stopping;
     unsigned n_signals;
@@ -64,7 +68,7 @@ struct daemon {
     struct node_options node_options;
 
     uv_loop_t loop;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sighup;
     uv_timer_t publish;
     struct frame_rule rules[RULES_MAX];
     struct node *node;
@@ -425,15 +429,33 @@ static int open_node(struct daemon *d, uint16_t port)
 
 static void on_command(void *data, enum control_command command)
 {
-    static const enum local_type types[] = {
-        [CONTROL_PAUSE] = LOCAL_PAUSE,
-        [CONTROL_RESUME] = LOCAL_RESUME,
-        [CONTROL_DRAIN] = LOCAL_DRAIN,
-    };
     struct daemon *d = data;
-    struct local_event ev = {.type = types[command]};
+    struct local_event ev = {.type = LOCAL_DRAIN};
 
-    (void)shell_post(d->shell, &ev);
+    switch (command) {
+    case CONTROL_PAUSE:
+    case CONTROL_RESUME:
+        guest_by_hand(&d->guest, command == CONTROL_PAUSE);
+        return; /* on_publish() does it */
+    case CONTROL_DRAIN:
+        (void)shell_post(d->shell, &ev);
+        return;
+    case CONTROL_RELOAD:
+        (void)kill(getpid(), SIGHUP); /* to the loop's own handler */
+        return;
+    }
+}
+
+/* Pause or resume where the person or courtesy.h wants it. */
+static void obey_guest(struct daemon *d, uint64_t bytes)
+{
+    enum guest_order order = guest_update(&d->guest, bytes, shell_now_ms());
+    struct local_event ev = {.type = order == GUEST_PAUSE ? LOCAL_PAUSE
+                                                          : LOCAL_RESUME};
+
+    if (order != GUEST_NOTHING) {
+        (void)shell_post(d->shell, &ev);
+    }
 }
 
 static void on_publish(uv_timer_t *timer)
@@ -453,6 +475,11 @@ static void on_publish(uv_timer_t *timer)
         .cap_rounds = d->config.rounds,
         .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
         .cap_download_bytes_per_s = d->config.download_bytes_per_s,
+        .cap_month_bytes = d->guest.facts.quota_bytes,
+        .month_bytes = d->guest.facts.traffic.bytes,
+        .schedule = d->config.schedule,
+        .battery = d->config.battery,
+        .on_battery = d->guest.facts.on_battery,
     };
     struct history_look look = {
         .status = &s,
@@ -462,6 +489,11 @@ static void on_publish(uv_timer_t *timer)
 
     node_status(d->node, &s);
     shell_stats(d->shell, &net);
+    obey_guest(d, net.bytes_sent + net.bytes_received);
+    if (s.state == NODE_PAUSED && guest_reason(&d->guest) != NULL) {
+        (void)snprintf(s.reason, sizeof s.reason, "%s",
+                       guest_reason(&d->guest));
+    }
     x.bytes_sent = net.bytes_sent;
     x.bytes_received = net.bytes_received;
     x.refused = (struct status_refused){
@@ -588,6 +620,57 @@ static void on_signal(uv_signal_t *handle, int signum)
     (void)shell_post(d->shell, &ev);
 }
 
+/* Settings that change while it runs; the others at the next start. */
+static const enum config_option live[] = {
+    CONFIG_log,   CONFIG_log_json, CONFIG_schedule, CONFIG_battery,
+    CONFIG_quota, CONFIG_nice,     CONFIG_idle_io,
+};
+
+static bool is_live(int option)
+{
+    for (size_t i = 0; i < sizeof live / sizeof live[0]; i++) {
+        if ((int)live[i] == option) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void reload(struct daemon *d)
+{
+    char now[CONFIG_TEXT_MAX], next[CONFIG_TEXT_MAX];
+
+    if (config_parse(d->argc, d->argv, &d->next, d->errmsg) != 0) {
+        log_warn("main", "the settings stay as they are: %s", d->errmsg);
+        return;
+    }
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        enum config_option o = (enum config_option)i;
+
+        config_text(&d->config, o, now);
+        config_text(&d->next, o, next);
+        if (strcmp(now, next) == 0) {
+            continue;
+        }
+        if (is_live(i)) {
+            log_info("main", "%s is %s now", config_name(o), next);
+            config_copy(&d->config, &d->next, o);
+        } else {
+            log_warn("main", "%s will be %s at the next start", config_name(o),
+                     next);
+        }
+    }
+    log_set_level((enum log_level)log_level_parse(d->config.log));
+    log_set_json(d->config.log_json);
+    guest_configure(&d->guest, &d->config);
+}
+
+static void on_hup(uv_signal_t *handle, int signum)
+{
+    (void)signum;
+    reload(handle->data);
+}
+
 static void on_closed(void *data)
 {
     struct daemon *d = data;
@@ -645,9 +728,11 @@ static void close_all(struct daemon *d)
     (void)sigemptyset(&both);
     (void)sigaddset(&both, SIGTERM);
     (void)sigaddset(&both, SIGINT);
+    (void)sigaddset(&both, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &both, NULL);
     uv_close((uv_handle_t *)&d->sigterm, NULL);
     uv_close((uv_handle_t *)&d->sigint, NULL);
+    uv_close((uv_handle_t *)&d->sighup, NULL);
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     node_close(d->node);
     if (uv_loop_close(&d->loop) != 0) {
@@ -660,10 +745,11 @@ static int open_loop(struct daemon *d)
     if (uv_loop_init(&d->loop) != 0 ||
         uv_signal_init(&d->loop, &d->sigterm) != 0 ||
         uv_signal_init(&d->loop, &d->sigint) != 0 ||
+        uv_signal_init(&d->loop, &d->sighup) != 0 ||
         uv_timer_init(&d->loop, &d->publish) != 0) {
         return complain(LOCO_EXIT_FAILURE, "cannot make an event loop");
     }
-    d->sigterm.data = d->sigint.data = d->publish.data = d;
+    d->sigterm.data = d->sigint.data = d->sighup.data = d->publish.data = d;
     (void)signal(SIGPIPE, SIG_IGN);
     return 0;
 }
@@ -675,6 +761,7 @@ static int serve(struct daemon *d)
     int rv;
 
     notify_open(&d->notify);
+    guest_open(&d->guest, d->config.state);
     rv = open_machine(d);
     if (rv != 0) {
         return complain(LOCO_EXIT_RESOURCES, loco_strerror(rv));
@@ -694,6 +781,7 @@ static int serve(struct daemon *d)
     }
     node_set_port(d->node, port);
     open_home(d, port);
+    guest_configure(&d->guest, &d->config); /* for all threads that are */
     id_hex(&d->identity.id, id);
     log_info("main", "locod %s, peer %s, port %u, status at %s", LOCO_VERSION,
              id, port, control_address(d->control));
@@ -701,6 +789,7 @@ static int serve(struct daemon *d)
     (void)uv_timer_start(&d->publish, on_publish, PUBLISH_MS, PUBLISH_MS);
     (void)uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     (void)uv_signal_start(&d->sigint, on_signal, SIGINT);
+    (void)uv_signal_start(&d->sighup, on_hup, SIGHUP);
     if (!d->stopping) {
         (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     }
@@ -752,6 +841,8 @@ int main(int argc, char **argv)
                         "gives no random numbers");
     }
     d->lock_fd = d->notify.fd = -1;
+    d->argc = argc;
+    d->argv = argv;
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {
         rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);
@@ -771,6 +862,7 @@ int main(int argc, char **argv)
     if (rv == 0) {
         rv = serve(d);
         close_all(d);
+        guest_close(&d->guest);
     }
     identity_wipe(&d->identity);
     shown_close(d->shown);

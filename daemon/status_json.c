@@ -153,6 +153,15 @@ static json_t *caps_object(const struct status_extra *x)
                         cap(x->cap_upload_bytes_per_s));
     json_object_set_new(caps, "download_bytes_per_s",
                         cap(x->cap_download_bytes_per_s));
+    json_object_set_new(caps, "bytes_per_month", cap(x->cap_month_bytes));
+    json_object_set_new(caps, "bytes_this_month", count(x->month_bytes));
+    json_object_set_new(caps, "schedule",
+                        x->schedule == NULL ? json_null()
+                                            : safe_text(x->schedule));
+    json_object_set_new(caps, "battery",
+                        x->battery == NULL ? json_null()
+                                           : safe_text(x->battery));
+    json_object_set_new(caps, "on_battery", json_boolean(x->on_battery));
     return caps;
 }
 

@@ -57,6 +57,12 @@ static const struct {
      "Whether all peers hold the same parameters"},
     {"caps.upload_bytes_per_s", "loco_upload_cap_bytes_per_second", "gauge", 1,
      "Most tensor data sent a second; absent: no cap"},
+    {"caps.bytes_this_month", "loco_month_bytes", "gauge", 1,
+     "Bytes sent and received this calendar month"},
+    {"caps.bytes_per_month", "loco_month_cap_bytes", "gauge", 1,
+     "The month's quota; absent: none"},
+    {"caps.on_battery", "loco_on_battery", "gauge", 1,
+     "Whether this machine runs on battery"},
     {"caps.download_bytes_per_s", "loco_download_cap_bytes_per_second", "gauge",
      1, "Most tensor data received a second; absent: no cap"},
 };

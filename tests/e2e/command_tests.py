@@ -290,3 +290,37 @@ def join():
         check(s.peers[0].wait_status(lambda st: st["peers_alive"] == 2,
                                      "it left"), "it is still there")
         run(LOCO, "join", "loco://127.0.0.1:1/zz", code=2)
+
+
+@test("keys backup and restore bring an identity back, by file and by words",
+      120)
+def keys():
+    with Swarm(peers=1, rounds=2) as s, tempfile.TemporaryDirectory() as d:
+        s.start()
+        s.wait_finished()
+        peer = s.peers[0]
+        who = peer.peer_id()
+        peer.drain()
+        run(LOCO, "keys", "backup", "--state", peer.state, "--out", d + "/key")
+        check(os.stat(d + "/key").st_mode & 0o777 == 0o600, "others read it")
+        run(LOCO, "keys", "backup", "--state", peer.state, "--out", d + "/key",
+            code=5)  # never overwritten
+        words = run(LOCO, "keys", "backup", "--state", peer.state,
+                    "--words").stdout
+        check(len(words.split()) == 24, "24 words")
+        run(LOCO, "keys", "restore", d + "/key", "--state", d + "/a")
+        run(LOCO, "keys", "restore", "--words", "--state", d + "/b",
+            input=words)
+        for name in ("a", "b"):
+            got = json.loads(run(LOCO, "keys", "--state", f"{d}/{name}",
+                                 "--json").stdout)
+            check(got == who, f"{got} is not {who}")
+        said = run(LOCO, "keys", "restore", "--words", "--state", d + "/b",
+                   input=words, code=5).stderr
+        check("never overwritten" in said, said)
+        wrong = words.replace(words.split()[3], "zzz", 1)
+        said = run(LOCO, "keys", "restore", "--words", "--state", d + "/c",
+                   input=wrong, code=5).stderr
+        check("word " in said and not os.path.exists(d + "/c/identity.key"),
+              said)
+        run(LOCO, "keys", "backup", "--state", peer.state, code=2)

@@ -26,6 +26,7 @@ from e2e_registry import TESTS, Skipped, test  # noqa: E402
 from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, text_of, wait_for)
 import command_tests  # noqa: E402, F401 registers its tests
+import courtesy_tests  # noqa: E402, F401
 import dashboard_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401

@@ -25,7 +25,7 @@
 struct fixture {
     struct control *control;
     unsigned port;
-    atomic_int commands[3];
+    atomic_int commands[4];
     char answer[ANSWER_MAX];
 };
 
@@ -152,7 +152,9 @@ static void commands_reach_the_callback_once(void **state)
     assert_int_equal(ask(f, "POST", "/api/v1/drain"), 202);
     assert_int_equal(atomic_load(&f->commands[CONTROL_PAUSE]), 1);
     assert_int_equal(atomic_load(&f->commands[CONTROL_RESUME]), 1);
+    assert_int_equal(ask(f, "POST", "/api/v1/reload"), 202);
     assert_int_equal(atomic_load(&f->commands[CONTROL_DRAIN]), 2);
+    assert_int_equal(atomic_load(&f->commands[CONTROL_RELOAD]), 1);
 }
 
 static void wrong_paths_and_methods_are_refused(void **state)
