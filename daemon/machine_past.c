@@ -52,6 +52,7 @@ static void retire(struct machine *m, struct snapshot *s, uint64_t asked_ms)
     if (s->refs == 1) { /* nobody writes it to disk */
         free(s->moments);
         s->moments = NULL;
+        s->u = s->v = NULL;
     }
 }
 
@@ -117,7 +118,7 @@ round_path(const struct machine *m, uint64_t round, char path[MACHINE_PATH_MAX])
 
 static uint64_t rounds_kept(const struct machine *m)
 {
-    uint64_t bytes = m->codec->bytes(m->n);
+    uint64_t bytes = m->codec->bytes(m->n_wire);
     uint64_t n = bytes > 0 ? 2 * m->terms.state_bytes / bytes : 0;
 
     return n < ROUNDS_MAX ? n : ROUNDS_MAX;
@@ -145,6 +146,7 @@ void machine_round_run(struct machine_job *j)
 {
     const struct machine *m = j->m;
     char path[MACHINE_PATH_MAX];
+    size_t bytes = m->codec->bytes(terms_elements(&m->terms, j->index));
     uint64_t kept = rounds_kept(m);
     int fd;
 
@@ -156,8 +158,7 @@ void machine_round_run(struct machine_job *j)
     }
     (void)unlink(path); /* of a branch that was left; or of an earlier life */
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    j->rc = fd < 0 ? LOCO_EIO
-                   : write_all(fd, j->slot->bytes, m->codec->bytes(m->n));
+    j->rc = fd < 0 ? LOCO_EIO : write_all(fd, j->slot->bytes, bytes);
     if (fd >= 0) {
         (void)close(fd);
     }

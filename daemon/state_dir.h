@@ -9,6 +9,7 @@
  *   view.chain       proof that it is the run's (p2p/chain.h)
  *   incoming.state   a state that is being fetched; gone when it is loaded
  *   view.record      what an acceptor must remember (p2p/ballot.h)
+ *   traffic          bytes of this month (courtesy.h)
  *   shards/          the data, named as in the manifest, verified
  *   rounds/          reduced bytes of the last rounds (machine_past.c); may be
  *                    deleted at any time
@@ -26,6 +27,7 @@
 #define STATE_DIR_PEERS       "peers"
 #define STATE_DIR_RECORD      "view.record"
 #define STATE_DIR_CHAIN       "view.chain"
+#define STATE_DIR_TRAFFIC     "traffic"
 #define STATE_DIR_SHARDS      "shards"
 #define STATE_DIR_INCOMING    "incoming.state"
 #define STATE_DIR_ROUNDS      "rounds"

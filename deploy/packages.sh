@@ -18,9 +18,10 @@ packages_list() {
     case $1 in
     build)
         echo gcc libc6-dev cmake ninja-build pkg-config \
-            libuv1-dev libsodium-dev libmsgpack-dev libcurl4-openssl-dev \
+            libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
             libcyaml-dev libyaml-dev libjansson-dev \
-            libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev
+            libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev \
+            libpcre2-dev libjs-chart.js
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)

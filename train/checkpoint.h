@@ -7,6 +7,7 @@
  *   m         outer momentum
  *   theta     live parameters
  *   adam_u, adam_v   moments of the inner optimizer
+ *   sum       pseudo-gradients since the last flush (delayed Nesterov)
  *   any other name   of letters, digits and '_': what the caller needs beside
  *
  * and metadata: "loco" (version, "1"), "round", "inner_step", "tokens",
@@ -48,6 +49,7 @@ struct checkpoint_state {
     const float *theta;
     const float *adam_u;
     const float *adam_v;
+    const float *sum;
     const struct checkpoint_vector *more; /* [n_more] */
     size_t n_more;
     uint64_t round;      /* last committed */

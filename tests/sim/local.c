@@ -349,13 +349,14 @@ void local_action(void *self,
 
     switch (a->type) {
     case ACTION_TRAIN:
-        local_train(l, peer, a->steps);
+        local_train_round(l, peer, a->steps);
         break;
     case ACTION_PEERS:
     case ACTION_CHAIN:
         break; /* nodes.c keeps it */
     case ACTION_PAUSE:
         m->training = false;
+        m->beside_left = 0;
         m->train_gen++;
         break;
     case ACTION_RESUME:

@@ -83,12 +83,11 @@ static inline struct trainer *open_trainer(void)
                               .norm_eps = 1e-5f},
                     .optimizer = optimizer_defaults(),
                     .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-                    .rule = {.lr = 1},
+                    .method = {.period = 1, .fragments = 1, .rule = {.lr = 1}},
                     .codec = codec_find("fp32"),
                     .batch = 1,
                     .micro_batch = 1,
                     .seq = 16,
-                    .period = 1,
                     .train = &shard,
                     .n_train = 1,
                     .threads = 1,
@@ -126,7 +125,7 @@ static inline struct rig *open_rig(const char *wire, uint64_t n)
     assert_int_equal(shell_open(&g->shell, &g->loop, &core, &so, &g->calls), 0);
     machine_connect(g->m, g->shell, NULL);
     g->m->codec = codec_find(wire);
-    g->m->n = g->m->terms.n_params = n;
+    g->m->n = g->m->n_wire = g->m->terms.n_params = n;
     g->m->terms.segment_elements = 4096;
     g->m->configured = true;
     g->m->trainer = open_trainer();
