@@ -221,6 +221,39 @@ static void reduced_bytes_of_a_round_are_served_from_disk(void **state)
     close_rig(g);
 }
 
+/* Round 4 of rounds of two lengths: its file is no longer than its vector. */
+static void a_short_round_is_as_short_on_disk(void **state)
+{
+    struct rig *g = open_with_state();
+    struct segment s = {.attempt = 4, .len = 4096};
+    uint8_t *buf = calloc(4, 4096);
+    struct wire_slot *slot;
+    struct stat st;
+
+    (void)state;
+    assert_non_null(buf);
+    g->m->terms.n_turns = 2;
+    g->m->terms.turns[0].elements = N;
+    g->m->terms.turns[1].elements = 8192;
+    assert_int_equal(g->calls.take(g->calls.self, &s, buf, 4 * 4096), 0);
+    slot = machine_slot_find(g->m, WIRE_RING, 4);
+    assert_non_null(slot);
+    slot->use = WIRE_REDUCED;
+    slot->round = 4;
+    g->m->rounds = strdup(dir.path);
+    machine_round_save(g->m, slot, 4);
+    while (g->m->round_saving) {
+        (void)uv_run(&g->loop, UV_RUN_ONCE);
+    }
+    slot->use = WIRE_FREE;
+    assert_int_equal(stat(tmpdir_file(&dir, "4.wire"), &st), 0);
+    assert_int_equal(st.st_size, 4 * 8192);
+    assert_int_equal(fill(g, BUFFER_REDUCED, 4, 4096, 4096, buf), 0);
+    assert_int_equal(fill(g, BUFFER_REDUCED, 4, 8192, 1, buf), LOCO_ERANGE);
+    free(buf);
+    close_rig(g);
+}
+
 /* 2.5 pieces; an earlier life has left the first, and a part of the second. */
 static void what_an_earlier_life_left_of_a_shard_is_found(void **state)
 {
@@ -299,6 +332,7 @@ int main(void)
         CASE(a_state_goes_over_piece_by_piece_and_a_bad_one_is_seen),
         CASE(a_state_that_is_being_fetched_outlives_its_round),
         CASE(reduced_bytes_of_a_round_are_served_from_disk),
+        CASE(a_short_round_is_as_short_on_disk),
         CASE(what_an_earlier_life_left_of_a_shard_is_found),
         CASE(what_an_earlier_life_left_of_a_state_is_found),
     };

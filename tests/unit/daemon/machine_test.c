@@ -88,6 +88,44 @@ static void a_hash_is_made_while_segments_arrive(void **state)
     close_rig(g);
 }
 
+/* Rounds 1, 3 .. of N elements, rounds 2, 4 .. of a quarter: each one's hash is
+ * that of its own length, whatever its slot held before. */
+static void a_hash_is_as_long_as_the_round(void **state)
+{
+    struct rig *g = open_rig("fp32", N);
+    uint8_t *bytes = malloc(4 * N);
+
+    (void)state;
+    assert_non_null(bytes);
+    g->m->terms.n_turns = 2;
+    g->m->terms.turns[0].elements = N;
+    g->m->terms.turns[1].elements = N / 4;
+    for (uint64_t round = 1; round <= 6; round++) {
+        uint64_t n = terms_elements(&g->m->terms, round);
+        struct segment beyond = {.attempt = round, .offset = n, .len = 1 << 16};
+        struct wire_slot *slot;
+        struct hash32 want;
+
+        for (uint64_t at = 0; at < n; at += 1 << 16) {
+            receive_final(g, round, at, (uint8_t)round);
+        }
+        slot = machine_slot_find(g->m, WIRE_RING, round);
+        until_unpinned(g, slot);
+        assert_int_equal(leaves_made(slot), 4 * n / HASH_PIECE_BYTES);
+        assert_int_equal(g->calls.take(g->calls.self, &beyond, bytes, 4 << 16),
+                         LOCO_ERANGE);
+        memset(bytes, (int)round, 4 * n);
+        hash_tree(bytes, 4 * n, &want);
+        g->n_told = 0;
+        act(g, ACTION_HASH, 0, round);
+        until(g, NULL, 1);
+        assert_int_equal(g->told[0].rc, 0);
+        assert_true(hash32_eq(&g->told[0].hash, &want));
+    }
+    free(bytes);
+    close_rig(g);
+}
+
 /* What was hashed of an attempt that failed is not taken for the next one's,
  * nor what is hashed of it just now; the same after a LOAD. */
 static void what_was_hashed_of_other_bytes_is_forgotten(void **state)
@@ -260,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hash_is_that_of_the_whole_vector),
+        cmocka_unit_test(a_hash_is_as_long_as_the_round),
         cmocka_unit_test(a_hash_is_made_while_segments_arrive),
         cmocka_unit_test(what_was_hashed_of_other_bytes_is_forgotten),
         cmocka_unit_test(inheriting_neither_waits_for_a_hash_nor_copies),

@@ -203,6 +203,32 @@ static void pieces_end_where_a_section_ends(void **state)
     assert_int_equal(len, 50);
 }
 
+/* As the state of a method whose members share the parameters alone. */
+static void a_section_may_be_empty(void **state)
+{
+    struct fixture *f = *state;
+    struct transfer_object o = {
+        .buffer = BUFFER_STATE,
+        .leaves = BUFFER_STATE_LEAVES,
+        .index = 3,
+        .total = 250,
+        .first = 250,
+        .piece = PIECE,
+        .part = PART,
+        .sources = TRANSFER_SOURCES,
+    };
+    uint32_t len;
+
+    assert_int_equal(transfer_pieces(&o), 3);
+    assert_int_equal(transfer_piece_at(&o, 2, &len), 200);
+    assert_int_equal(len, 50);
+    assert_true(transfer_start(&f->t, &o, f->now_ms, &f->out));
+    transfer_source(&f->t, f->row[0], f->now_ms, &f->out);
+    collect(f);
+    get_leaves(f);
+    finish(f);
+}
+
 static void all_sources_work_and_no_piece_is_asked_of_two(void **state)
 {
     struct fixture *f = *state;
@@ -441,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(no_piece_is_asked_for_before_the_leaf_list_is_good),
         TEST(pieces_end_where_a_section_ends),
+        TEST(a_section_may_be_empty),
         TEST(all_sources_work_and_no_piece_is_asked_of_two),
         TEST(a_source_of_a_bad_piece_is_named_and_asked_no_more),
         TEST(a_check_that_could_not_be_made_blames_nobody),
