@@ -767,6 +767,8 @@ static int open_loop(struct daemon *d)
     }
     d->sigterm.data = d->sigint.data = d->sighup.data = d->publish.data = d;
     (void)signal(SIGPIPE, SIG_IGN);
+    /* Before anybody can ask for it: it would end us until then. */
+    (void)uv_signal_start(&d->sighup, on_hup, SIGHUP);
     return 0;
 }
 
@@ -805,7 +807,6 @@ static int serve(struct daemon *d)
     (void)uv_timer_start(&d->publish, on_publish, PUBLISH_MS, PUBLISH_MS);
     (void)uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     (void)uv_signal_start(&d->sigint, on_signal, SIGINT);
-    (void)uv_signal_start(&d->sighup, on_hup, SIGHUP);
     if (!d->stopping) {
         (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     }
