@@ -73,20 +73,22 @@ static ssize_t reader(void *data, uint64_t pos, char *out, size_t max)
 
     (void)pos;
     while (s->off == s->len && !make_piece(s)) {
-        bool closing;
+        bool closing, sleeps;
 
         (void)pthread_mutex_lock(&c->lock);
         closing = c->closing;
-        /* Nobody woke us since we looked: sleep. */
-        s->suspended = !closing && s->wakes == c->wakes;
-        if (s->suspended) {
+        /* Nobody woke us since we looked: sleep. Whoever wakes us may be at it
+         * before we return, so `suspended` is not looked at again. */
+        sleeps = !closing && s->wakes == c->wakes;
+        s->suspended = sleeps;
+        if (sleeps) {
             MHD_suspend_connection(s->connection);
         }
         (void)pthread_mutex_unlock(&c->lock);
         if (closing) {
             return MHD_CONTENT_READER_END_OF_STREAM;
         }
-        if (s->suspended) {
+        if (sleeps) {
             return 0;
         }
     }

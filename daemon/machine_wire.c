@@ -35,8 +35,6 @@ static struct wire_slot *
 slot_make(struct machine *m, enum wire_use use, uint64_t key)
 {
     struct wire_slot *best = NULL;
-    uint64_t round = use == WIRE_RING ? machine_round_of(key) : key;
-    size_t bytes = m->codec->bytes(terms_elements(&m->terms, round));
 
     for (int i = 0; i < WIRE_SLOTS; i++) {
         struct wire_slot *s = &m->wire[i];
@@ -58,7 +56,10 @@ slot_make(struct machine *m, enum wire_use use, uint64_t key)
             return NULL;
         }
     }
-    if (leaves_fit(&best->leaves, bytes) != 0) {
+    if (leaves_fit(&best->leaves,
+                   m->codec->bytes(terms_elements(
+                       &m->terms,
+                       use == WIRE_RING ? machine_round_of(key) : key))) != 0) {
         return NULL;
     }
     if (use == WIRE_RING) {

@@ -626,8 +626,15 @@ static void on_signal(uv_signal_t *handle, int signum)
 
 /* Settings that change while it runs; the others at the next start. */
 static const enum config_option live[] = {
-    CONFIG_log,   CONFIG_log_json, CONFIG_schedule, CONFIG_battery,
-    CONFIG_quota, CONFIG_nice,     CONFIG_idle_io,
+    CONFIG_log,
+    CONFIG_log_json,
+    CONFIG_schedule,
+    CONFIG_battery,
+    CONFIG_quota,
+    CONFIG_nice,
+    CONFIG_idle_io,
+    CONFIG_upload_bytes_per_s,
+    CONFIG_download_bytes_per_s,
 };
 
 static bool is_live(int option)
@@ -640,12 +647,27 @@ static bool is_live(int option)
     return false;
 }
 
+/* A peer below the floor of the run counts as broken (machine_config.c). */
+static bool caps_fit(const struct daemon *d, const struct config *c)
+{
+    const struct manifest *run = machine_manifest(d->machine);
+    uint64_t floor = run == NULL ? 0 : run->round.progress_floor_bytes_per_s;
+
+    return (c->upload_bytes_per_s == 0 || c->upload_bytes_per_s >= floor) &&
+           (c->download_bytes_per_s == 0 || c->download_bytes_per_s >= floor);
+}
+
 static void reload(struct daemon *d)
 {
     char now[CONFIG_TEXT_MAX], next[CONFIG_TEXT_MAX];
 
     if (config_parse(d->argc, d->argv, &d->next, d->errmsg) != 0) {
         log_warn("main", "the settings stay as they are: %s", d->errmsg);
+        return;
+    }
+    if (!caps_fit(d, &d->next)) {
+        log_warn("main", "the settings stay as they are: in this run a peer "
+                         "below round.progress_floor_bytes_per_s is given up");
         return;
     }
     for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
@@ -666,6 +688,8 @@ static void reload(struct daemon *d)
     }
     log_set_level((enum log_level)log_level_parse(d->config.log));
     log_set_json(d->config.log_json);
+    shell_set_caps(d->shell, d->config.upload_bytes_per_s,
+                   d->config.download_bytes_per_s);
     guest_configure(&d->guest, &d->config);
 }
 
@@ -755,6 +779,8 @@ static int open_loop(struct daemon *d)
     }
     d->sigterm.data = d->sigint.data = d->sighup.data = d->publish.data = d;
     (void)signal(SIGPIPE, SIG_IGN);
+    /* Before anybody can ask for it: it would end us until then. */
+    (void)uv_signal_start(&d->sighup, on_hup, SIGHUP);
     return 0;
 }
 
@@ -793,7 +819,6 @@ static int serve(struct daemon *d)
     (void)uv_timer_start(&d->publish, on_publish, PUBLISH_MS, PUBLISH_MS);
     (void)uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     (void)uv_signal_start(&d->sigint, on_signal, SIGINT);
-    (void)uv_signal_start(&d->sighup, on_hup, SIGHUP);
     if (!d->stopping) {
         (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     }

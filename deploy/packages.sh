@@ -12,6 +12,8 @@
 #         test   to run every test
 #         cross  to run the kernels' tests for 64-bit Arm in qemu-user;
 #                without it they are skipped
+#         judges other people's programs that judge what we serve and pack:
+#                a browser, Prometheus, shells, lintian; only --full gets them
 #         bench  what tests/bench/allreduce.sh measures beside us
 
 packages_list() {
@@ -27,6 +29,10 @@ packages_list() {
     test)
         echo libcmocka-dev python3 python3-venv clang libclang-rt-14-dev clang-format \
             iproute2 nftables miniupnpd-nftables
+        ;;
+    judges)
+        echo chromium-headless-shell prometheus zsh fish groff-base lintian \
+            dpkg-dev adduser
         ;;
     cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     bench) echo openmpi-bin libopenmpi-dev python3-torch ;;

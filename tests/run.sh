@@ -53,6 +53,8 @@ done
 . deploy/packages.sh
 packages_need build test || exit 1
 packages_need cross || echo "without them unit/kernels/neon is skipped"
+# Too large for a short run: a browser has 64 MB.
+[ $full = no ] || packages_need judges || echo "without them tests are skipped"
 
 logs=build/test-logs
 mkdir -p "$logs"

@@ -171,6 +171,11 @@ int shell_post(struct shell *s, const struct local_event *event);
 /* Milliseconds of the clock that events carry. */
 uint64_t shell_now_ms(void);
 
+/* Other caps from now on, on bulk of all connections; 0: none. */
+void shell_set_caps(struct shell *s,
+                    uint64_t upload_bytes_per_s,
+                    uint64_t download_bytes_per_s);
+
 void shell_stats(const struct shell *s, struct shell_stats *out);
 
 /* Bytes exchanged with one peer; zero for an unknown or long forgotten one. */

@@ -13,6 +13,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -57,7 +58,8 @@ class Page:
              "--hide-scrollbars", f"--user-data-dir={self.dir}",
              "--remote-debugging-pipe", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, preexec_fn=place, close_fds=False)
+            stderr=subprocess.DEVNULL, preexec_fn=place, close_fds=False,
+            start_new_session=True)
         for fd in ends:
             os.close(fd)
         self.buffer = b""
@@ -75,7 +77,7 @@ class Page:
         return self
 
     def __exit__(self, kind, value, trace):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)  # and its children
         self.process.wait(30)
         os.close(self.to)
         os.close(self.answers)

@@ -106,3 +106,47 @@ def nice():
         wait_for(lambda: shares() == {5}, "nice 5")
         set_live(one, path, "nice", "7")
         wait_for(lambda: shares() == {7}, "nice 7")
+
+
+@test("upload caps change live, up, down and off, and rounds go on", 240)
+def caps():
+    with Swarm(peers=2, rounds=100000) as s:
+        path = s.path("locod.yaml")
+        run(LOCO, "config", "set", "upload_bytes_per_s", "400000", "--config",
+            path)
+        s.start("--config", path)
+        s.wait_training()
+        one = s.peers[0]
+
+        def rate_of_last():
+            """Bytes a millisecond of the newest whole round."""
+            done = json.loads(run(LOCO, "rounds", "--state", one.state,
+                                  "--json").stdout)["rounds"]
+            return next((r["bytes_sent"] / max(1, r["phase_ms"]["reduce"])
+                         for r in done if r["outcome"] == "committed"
+                         and r["phase_ms"]["hash"] is not None), None)
+
+        def three_more():
+            ahead = one.status()["round"] + 3
+            one.wait_round(ahead)
+            return rate_of_last()
+
+        for cap in ("40000", "0", "80000"):
+            run(LOCO, "config", "set", "upload_bytes_per_s", cap, "--config",
+                path)
+            for peer in s.peers:
+                run(LOCO, "reload", "--state", peer.state)
+            one.wait_status(lambda st, cap=cap: st["caps"][
+                "upload_bytes_per_s"] == (int(cap) or None), f"cap {cap}")
+            rate = three_more()  # bytes a millisecond
+            if cap != "0":
+                check(rate <= 1.5 * int(cap) / 1000,
+                      f"{1000 * rate:.0f} bytes a second with {cap}")
+            else:
+                check(rate > 200, f"{1000 * rate:.0f} bytes a second, no cap")
+        run(LOCO, "config", "set", "upload_bytes_per_s", "1000", "--config",
+            path)
+        run(LOCO, "reload", "--state", one.state)
+        wait_for(lambda: "the settings stay as they are" in one.log(),
+                 "a cap below the floor of the run is refused")
+        check(one.status()["caps"]["upload_bytes_per_s"] == 80000, "taken")
