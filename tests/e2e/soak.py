@@ -18,7 +18,8 @@ PEERS = 8
 SECONDS = int(os.environ.get("LOCO_SOAK_S", "60"))
 EVERY_S = 10
 FILES = {"identity.key", "lock", "control", "run.manifest", "peers",
-         "view.chain", "view.record", "incoming.state", "shards", "rounds", "checkpoints"}
+         "view.chain", "view.record", "incoming.state", "shards", "rounds",
+         "checkpoints", "traffic"}
 
 
 class Ledger:
