@@ -65,6 +65,8 @@ struct daemon {
     size_t record_len;
     uint8_t *peers;
     size_t peers_len;
+    uint8_t *chain;
+    size_t chain_len;
     struct node_options node_options;
 
     uv_loop_t loop;
@@ -410,6 +412,8 @@ static int open_node(struct daemon *d, uint16_t port)
     o->record_len = d->record_len;
     o->peers = d->peers;
     o->peers_len = d->peers_len;
+    o->chain = d->chain;
+    o->chain_len = d->chain_len;
     o->time_scale = time_scale();
     o->timeline = SHOWN_ROUNDS;
     o->edges = MAP_EDGES;
@@ -882,6 +886,7 @@ int main(int argc, char **argv)
     if (rv == 0) {
         d->record = read_file(d, STATE_DIR_RECORD, &d->record_len);
         d->peers = read_file(d, STATE_DIR_PEERS, &d->peers_len);
+        d->chain = read_file(d, STATE_DIR_CHAIN, &d->chain_len);
         rv = open_loop(d);
     }
     if (rv == 0) {
@@ -894,6 +899,7 @@ int main(int argc, char **argv)
     notify_close(&d->notify);
     free(d->record);
     free(d->peers);
+    free(d->chain);
     free(d->manifest);
     free(d);
     return rv;

@@ -174,6 +174,7 @@ int node_open(struct node **node,
     rv = rv == 0 ? node_dht_open(n) : rv;
     rv = rv == 0 ? node_timeline_open(n) : rv;
     rv = rv == 0 ? node_bandwidth_open(n) : rv;
+    rv = rv == 0 ? node_proof_open(n) : rv;
     rv = rv == 0 ? node_reach_open(n) : rv;
     rv = rv == 0 ? open_record(n) : rv;
     if (rv != 0) {
@@ -193,6 +194,7 @@ void node_close(struct node *n)
     if (n == NULL) {
         return;
     }
+    node_proof_close(n);
     free(n->bandwidth_memory);
     free(n->timeline_memory);
     free(n->dht_memory);
@@ -231,8 +233,7 @@ struct ballot_context node_context(struct node *n)
         .in_flight = n->round.has_plan && n->round.phase != ROUND_COMMITTED,
         .coordinates = round_coordinates(&n->round),
         .may_found = !n->ballot.have && n->loaded && !n->applying &&
-                     n->data_ready && !n->draining &&
-                     node_best_peer(n) == MEMBERS_NONE,
+                     n->data_ready && !n->draining && !node_sees_view(n),
     };
 
     c.closing.round = n->known.round;
@@ -335,9 +336,10 @@ to_ballot(struct node *n, int peer, enum message_type type, const void *m)
 
 static void on_get_commit(struct node *n, int peer, const struct get_commit *m)
 {
-    if (n->round.has_last && n->round.last.plan.body.round == m->round) {
-        (void)members_send(&n->members, n->out, peer, MESSAGE_COMMIT,
-                           &n->round.last);
+    struct commit record;
+
+    if (history_get(&n->history, m->round, &record)) {
+        (void)members_send(&n->members, n->out, peer, MESSAGE_COMMIT, &record);
     }
 }
 
@@ -355,6 +357,23 @@ static void on_reach_message(struct node *n,
         members_on_call(&n->members, peer, m, n->now, n->out);
     } else {
         members_on_called(&n->members, peer, m, n->now, n->out);
+    }
+}
+
+/* Views, and what proves them. */
+static void
+on_view_message(struct node *n, int peer, enum message_type type, const void *m)
+{
+    if (type == MESSAGE_VIEW) {
+        node_on_view(n, peer, m);
+    } else if (type == MESSAGE_GET_VIEW) {
+        node_on_get_view(n, peer, m);
+    } else if (type == MESSAGE_LINEAGE) {
+        node_on_lineage(n, peer, m);
+    } else if (type == MESSAGE_GET_PROOF) {
+        node_on_get_proof(n, peer, m);
+    } else {
+        node_on_proof(n, peer, m);
     }
 }
 
@@ -379,7 +398,7 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
     } else if (type == MESSAGE_FETCH) {
         node_on_fetch(n, peer, m);
     } else {
-        transfer_refused(&n->transfer, peer, m, n->out);
+        transfer_refused(&n->transfer, peer, m, n->now, n->out);
     }
 }
 
@@ -421,13 +440,11 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         to_ballot(n, peer, type, m);
         return;
     case MESSAGE_VIEW:
-        node_on_view(n, peer, m);
-        return;
     case MESSAGE_GET_VIEW:
-        node_on_get_view(n, peer, m);
-        return;
     case MESSAGE_LINEAGE:
-        node_on_lineage(n, peer, m);
+    case MESSAGE_GET_PROOF:
+    case MESSAGE_PROOF:
+        on_view_message(n, peer, type, m);
         return;
     case MESSAGE_JOIN:
         node_on_join(n, peer, m);
@@ -554,6 +571,9 @@ static void on_local(struct node *n, const struct local_event *e)
             node_on_hashed(n, e);
         }
         return;
+    case LOCAL_VERIFIED:
+        node_on_verified(n, e);
+        return;
     case LOCAL_INHERITED:
         round_disinherited(&n->round, e->request, n->out);
         return;
@@ -584,7 +604,7 @@ static void on_gap(struct node *n)
     n->ballot.doubt_since_ms = n->now;
     n->gone_ms = 0;
     n->round.progress_ms = n->now;
-    n->transfer.progress_ms = n->now;
+    transfer_gap(&n->transfer, n->now);
 }
 
 /* Take in a commit and a view as soon as they are made: whoever speaks next
@@ -648,6 +668,7 @@ static void advance(struct node *n)
         }
         again = settle(n) || again;
     }
+    node_proof_advance(n);
 }
 
 static void dispatch(struct node *n, const struct event *event)

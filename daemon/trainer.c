@@ -40,7 +40,7 @@ static void publish(struct trainer *t, struct local_event *ev)
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(r);
 
-    snapshot_hash(r, &ev->params_hash, &ev->momentum_hash);
+    snapshot_hash(r, s, &ev->params_hash, &ev->momentum_hash);
     ev->round = r->round;
     ev->inner_step = r->inner_step;
     if (s != NULL) {

@@ -170,6 +170,7 @@ struct members_nearby {
 
 struct members_bootstrap {
     struct address address;
+    struct peer_id id; /* who answered there; zero: nobody yet */
     bool dialing, reached;
     int rc; /* of the last failure */
     uint32_t failures;

@@ -66,7 +66,8 @@ summary=
 # Seconds a group may take; --full takes this many times longer.
 stretch=1
 fuzz_s=10
-[ $full = no ] || { stretch=60 fuzz_s=1800; }
+soak_s=60
+[ $full = no ] || { stretch=60 fuzz_s=1800 soak_s=1800; }
 
 # What --full has behind it, for this commit with no local changes.
 stamps=
@@ -113,7 +114,7 @@ group() {
     began=$(date +%s)
     status=0
     # `timeout` cannot run a shell function: this script runs itself for one.
-    RUN_ONE=$3 FUZZ_S=$fuzz_s FULL=$full JOBS=$jobs \
+    RUN_ONE=$3 FUZZ_S=$fuzz_s FULL=$full JOBS=$jobs LOCO_SOAK_S=$soak_s \
         timeout -k 20 $(($2 * stretch)) sh tests/run.sh \
         >"$logs/$1.log" 2>&1 || status=$?
     took=$(($(date +%s) - began))
@@ -184,10 +185,10 @@ do_e2e() {
     [ "$FULL" = yes ] || return 0
     n=0
     while [ $n -lt 20 ]; do
-        python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
+        LOCO_SOAK_S=60 python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
         n=$((n + 1))
     done
-    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 \
+    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 LOCO_SOAK_S=60 \
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 

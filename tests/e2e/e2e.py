@@ -29,9 +29,11 @@ import command_tests  # noqa: E402, F401 registers its tests
 import courtesy_tests  # noqa: E402, F401
 import dashboard_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
+import join_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
+import soak  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 
 FREEZE_S = 20
