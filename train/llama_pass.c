@@ -9,8 +9,6 @@
  */
 #include "train/llama_pass.h"
 
-#include <string.h>
-
 /* y (N, out) = x (N, in) W' */
 static void project(const struct llama *m,
                     float *y,
@@ -66,7 +64,8 @@ static void project_back(const struct llama *m, const struct back *p)
                                           .c = p->dw,
                                           .ldc = p->in,
                                           .alpha = 1,
-                                          .beta = p->fresh ? 0 : 1});
+                                          .beta = p->fresh ? 0 : 1,
+                                          .to_weight = true});
 }
 
 static struct rope rope_of(const struct llama *m, float *x, float sign)
@@ -217,17 +216,18 @@ void pass_logits(const struct llama *m,
                  int64_t rows,
                  float *logits)
 {
-    m->be->matmul(m->be, &(struct matmul){.m = rows,
-                                          .n = m->vocab,
-                                          .k = m->dim,
-                                          .a = m->final + from * m->dim,
-                                          .lda = m->dim,
-                                          .b = at(m, theta, LLAMA_HEAD, 0),
-                                          .ldb = m->dim,
-                                          .tb = true,
-                                          .c = logits,
-                                          .ldc = m->vocab,
-                                          .alpha = 1});
+    m->be->matmul(m->be,
+                  &(struct matmul){.m = rows,
+                                   .n = m->vocab,
+                                   .k = m->dim,
+                                   .a = act_at(m->be, m->final, from * m->dim),
+                                   .lda = m->dim,
+                                   .b = at(m, theta, LLAMA_HEAD, 0),
+                                   .ldb = m->dim,
+                                   .tb = true,
+                                   .c = logits,
+                                   .ldc = m->vocab,
+                                   .alpha = 1});
 }
 
 /* Logits and loss of `rows` rows from `from`; with grad also their backward
@@ -240,7 +240,7 @@ static void head_rows(struct llama *m,
                       int64_t rows)
 {
     const struct backend *be = m->be;
-    const float *x = m->final + from * m->dim;
+    const float *x = act_at(be, m->final, from * m->dim);
     int64_t head = llama_offset(&m->c, LLAMA_HEAD, 0);
 
     pass_logits(m, theta, from, rows, m->logits);
@@ -251,15 +251,16 @@ static void head_rows(struct llama *m,
                                 .v = m->vocab,
                                 .grad = grad != NULL});
     if (grad != NULL) {
-        project_back(m, &(struct back){.dy = m->logits,
-                                       .x = x,
-                                       .w = theta + head,
-                                       .dx = m->dnorm + from * m->dim,
-                                       .dw = grad + head,
-                                       .n = rows,
-                                       .in = m->dim,
-                                       .out = m->vocab,
-                                       .fresh = m->fresh && from == 0});
+        project_back(m,
+                     &(struct back){.dy = m->logits,
+                                    .x = x,
+                                    .w = theta + head,
+                                    .dx = act_at(be, m->dnorm, from * m->dim),
+                                    .dw = grad + head,
+                                    .n = rows,
+                                    .in = m->dim,
+                                    .out = m->vocab,
+                                    .fresh = m->fresh && from == 0});
     }
 }
 
@@ -277,8 +278,7 @@ static void norm_back(
                          .c = m->dim,
                          .eps = m->c.norm_eps};
 
-    m->be->rmsnorm_bwd(m->be, &op);
-    m->be->rmsnorm_dw(m->be, &op);
+    m->be->rmsnorm_back(m->be, &op);
 }
 
 static void
@@ -356,7 +356,7 @@ static void backward(struct llama *m,
 {
     int64_t w = llama_offset(&m->c, LLAMA_NORM, 0);
 
-    memset(m->dx, 0, (size_t)(m->n * m->dim) * sizeof *m->dx);
+    m->be->clear(m->be, m->dx, (size_t)(m->n * m->dim * m->be->act_bytes));
     norm_back(m, m->layers[m->c.layers - 1].out, m->rrms, theta + w, grad + w);
     for (int64_t i = (int64_t)m->c.layers - 1; i >= 0; i--) {
         layer_again(m, theta, i);
@@ -381,7 +381,8 @@ static void begin_gradient(const struct llama *m, float *grad)
 
         llama_tensor(&m->c, i, &v);
         if (v.ndim == 1 || (v.offset == 0 && !m->c.tied)) {
-            memset(grad + v.offset, 0, (size_t)v.numel * sizeof *grad);
+            m->be->clear(m->be, grad + v.offset,
+                         (size_t)v.numel * sizeof *grad);
         }
     }
 }
@@ -406,8 +407,11 @@ double pass_loss(struct llama *m,
     if (grad != NULL) {
         backward(m, theta, batch->tokens, grad);
     }
+    if (m->losses != m->loss) {
+        m->be->get(m->be, m->losses, m->loss, (size_t)m->n * sizeof *m->losses);
+    }
     for (int64_t n = 0; n < m->n; n++) {
-        sum += m->loss[n];
+        sum += m->losses[n];
     }
     return sum;
 }

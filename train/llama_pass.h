@@ -41,7 +41,9 @@ struct llama {
     float *dqkv;          /* (N, (H + 2 KV) D) */
     float *dgu, *dh;      /* (N, 2F), (N, F) */
     float *scratch;
-    float *arena; /* all of the above */
+    float *copy;   /* backend_copy_bytes() of theta */
+    float *arena;  /* all of the above, in the backend's memory */
+    float *losses; /* (N) loss in the caller's memory */
 };
 
 /* Run the layers on a micro-batch that fits and whose ids are checked; the
