@@ -9,6 +9,7 @@
  *   view.record      what an acceptor must remember (p2p/ballot.h)
  *   shards/          the data, named as in the manifest, verified
  *   checkpoints/     train/checkpoint.h
+ *   cuda-tuning      choices of matrix products on this GPU
  *
  * `locod` writes them, `loco` reads them; both through these names only.
  */
@@ -23,5 +24,6 @@
 #define STATE_DIR_RECORD      "view.record"
 #define STATE_DIR_SHARDS      "shards"
 #define STATE_DIR_CHECKPOINTS "checkpoints"
+#define STATE_DIR_TUNING      "cuda-tuning"
 
 #endif

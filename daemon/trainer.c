@@ -12,6 +12,7 @@
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "proto/hash.h"
+#include "train/errmsg.h"
 
 #define TRAINER_QUEUE_MAX 16
 #define TRAINER_NICE      5 /* the loop thread must get its turn first */
@@ -31,6 +32,7 @@ struct trainer {
     float loss;
     double tokens_per_s;
     float *residual; /* (n) with error feedback */
+    bool gpu_lost_before;
     bool stopped;
 };
 
@@ -65,8 +67,7 @@ static struct snapshot *snapshot_make(const struct replica *r)
     }
     memcpy(s->state, r->phi, bytes);
     memcpy(s->state + r->n, r->m, bytes);
-    memcpy(s->moments, r->optimizer.u, bytes);
-    memcpy(s->moments + r->n, r->optimizer.v, bytes);
+    replica_moments(r, s->moments);
     return s;
 }
 
@@ -118,6 +119,37 @@ static void set_residual(struct trainer *t, const float *error)
     }
 }
 
+/* Whether a code says that the GPU is lost, or has no room even for one
+ * sequence. */
+static bool lost_gpu(const struct trainer *t, int rc)
+{
+    return t->replica.opt.device != NULL &&
+           (rc == LOCO_ECUDA || rc == LOCO_ETIMEOUT || rc == LOCO_ENOMEM);
+}
+
+/* Open the GPU again, once, or the processor in its place. What the steps
+ * since the last commit did is gone; training goes on from there. */
+static bool recover(struct trainer *t, int rc)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+    bool again = rc != LOCO_ENOMEM && !t->gpu_lost_before;
+    int rv = LOCO_EDEVICE;
+
+    log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
+              device_message(t->replica.backend.device));
+    t->gpu_lost_before = true;
+    if (again) {
+        rv = replica_recover(&t->replica, true, errmsg);
+        log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
+    }
+    if (rv != 0 && t->opt.cpu_fallback) {
+        rv = replica_recover(&t->replica, false, errmsg);
+        log_warn("train", "going on on the processor: %s",
+                 rv == 0 ? "done" : errmsg);
+    }
+    return rv == 0;
+}
+
 static void trained(struct trainer *t, int rc)
 {
     struct local_event ev = {.type = LOCAL_TRAINED, .rc = rc};
@@ -125,6 +157,9 @@ static void trained(struct trainer *t, int rc)
     t->training = false;
     if (rc == 0) {
         ev.rc = replica_pack(&t->replica);
+        if (lost_gpu(t, ev.rc) && recover(t, ev.rc)) {
+            ev.rc = replica_pack(&t->replica);
+        }
         add_residual(t);
     }
     ev.inner_step = t->replica.inner_step;
@@ -140,6 +175,9 @@ static void step(struct trainer *t)
     uint64_t before = t->replica.tokens_seen;
     int rc = replica_step(&t->replica, &t->loss);
 
+    if (lost_gpu(t, rc) && recover(t, rc)) {
+        return; /* the step is made again */
+    }
     if (rc != 0) {
         trained(t, rc);
         return;
@@ -171,6 +209,9 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
 
     switch (c->type) {
     case TRAINER_TRAIN:
+        if (!r->have_backend) { /* lost in an earlier round: once more */
+            (void)replica_recover(r, true, NULL);
+        }
         t->training = true;
         t->steps_left = c->steps;
         return;

@@ -15,8 +15,15 @@
  * up again nor repeats another's data.
  *
  * Memory: 4 (theta, phi, m, u, v, grad, contribution) = 28 bytes a parameter
- * and the workspace of llama.h. One thread (the trainer). Errors: codes with a
- * sentence in errmsg; LOCO_ENUMERIC when the loss is not finite any more.
+ * and the workspace of llama.h. With a GPU theta, u, v, grad and the workspace
+ * lie there; phi, m and the contribution stay in this process, so that a GPU
+ * that fails takes nothing with it but the steps since the last commit
+ * (replica_recover). Where the GPU's memory does not hold a micro-batch, half
+ * of it is tried, down to one sequence; the batch stays what it is.
+ *
+ * One thread (the trainer). Errors: codes with a sentence in errmsg;
+ * LOCO_ENUMERIC when the loss is not finite any more; LOCO_ECUDA,
+ * LOCO_ETIMEOUT when the GPU is lost.
  */
 #ifndef LOCO_TRAIN_REPLICA_H
 #define LOCO_TRAIN_REPLICA_H
@@ -27,6 +34,7 @@
 
 #include "kernels/affinity.h"
 #include "kernels/backend.h"
+#include "kernels/device.h"
 #include "train/llama.h"
 #include "train/loader.h"
 #include "train/optimizer.h"
@@ -55,12 +63,17 @@ struct replica_options {
     enum backend_dtype dtype; /* of matrix products; theta stays fp32 */
     enum llama_recompute recompute;
     bool reference; /* plain C kernels: for sanitizers and comparisons */
+    /* A GPU; NULL: this processor. Borrowed for the replica's life. */
+    const struct device_options *device;
 };
 
 struct replica {
     struct replica_options opt;
-    uint64_t n; /* parameters */
-    float *theta, *phi, *m, *grad, *contribution, *average;
+    uint64_t n;          /* parameters */
+    float *theta, *grad; /* in the backend's memory */
+    float *phi, *m, *contribution, *average;
+    float *spare; /* (n) of this process: grad, or beside a GPU its own */
+    uint32_t micro_batch; /* in use */
     struct backend backend;
     struct llama *llama;
     struct optimizer optimizer;
@@ -82,6 +95,13 @@ int replica_open(struct replica *r,
                  const struct replica_options *opt,
                  char *errmsg);
 void replica_close(struct replica *r);
+
+/* The GPU is lost: open it again, or with `device` false the processor in its
+ * place. theta = phi, no moments, nothing pending; then as before. */
+int replica_recover(struct replica *r, bool device, char *errmsg);
+
+/* Inner moments: out (2n) = u, then v. */
+void replica_moments(const struct replica *r, float *out);
 
 /* Round 0: weights that the run's seed names, no momentum. */
 void replica_init(struct replica *r);

@@ -23,7 +23,7 @@ get_filename_component(LOCO_CUDA_LIB ${LOCO_CUDART} DIRECTORY)
 
 list(GET LOCO_CUDA_ARCHS 0 first)
 set(LOCO_CUDA_FLAGS -std=c++17 -O3 -Xptxas -v -Xcompiler
-  -fPIC,-fvisibility=hidden,-Wall,-Wextra,-fno-exceptions,-fno-rtti
+  -fPIC,-fvisibility=hidden,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
   -gencode arch=compute_${first},code=compute_${first})
 foreach(arch ${LOCO_CUDA_ARCHS})
   list(APPEND LOCO_CUDA_FLAGS -gencode arch=compute_${arch},code=sm_${arch})

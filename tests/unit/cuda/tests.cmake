@@ -2,7 +2,7 @@
 # same programs the real one.
 include(emu/emu.cmake)
 if(TARGET loco_cuda_emulated)
-  foreach(name kernels)
+  foreach(name bits faults kernels model)
     loco_unit(cuda ${name} loco_train)
     add_dependencies(test_cuda_${name} loco_cuda_emulated)
     target_compile_definitions(test_cuda_${name} PRIVATE
