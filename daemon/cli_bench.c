@@ -142,13 +142,15 @@ static int fill_options(struct bench_train_options *bench,
                         const struct arguments *a)
 {
     if (a->batch == 0 || a->batch > 4096 || a->micro_batch > a->batch ||
-        a->recompute > LLAMA_RECOMPUTE_LAYERS || a->seq > bench->config.seq ||
+        a->recompute > LLAMA_RECOMPUTE_LAYERS || a->seq > LLAMA_SEQ_MAX ||
         a->threads == 0 || a->threads > BACKEND_THREADS_MAX) {
         return cli_fail(LOCO_EXIT_USAGE,
                         "batch is 1 to 4096, micro-batch at most that, seq at "
-                        "most the model's %u, threads 1 to 256, recompute 0 "
-                        "to 2",
-                        bench->config.seq);
+                        "most %d, threads 1 to 256, recompute 0 to 2",
+                        LLAMA_SEQ_MAX);
+    }
+    if (a->seq > bench->config.seq) { /* the same model with longer windows */
+        bench->config.seq = (uint32_t)a->seq;
     }
     bench->batch = (uint32_t)a->batch;
     bench->seq = (uint32_t)a->seq;
@@ -188,6 +190,36 @@ static int plan_first(const struct bench_train_options *opt,
     return rv == LOCO_EXIT_OK ? check_memory(&r, a) : rv;
 }
 
+/* The plan, then the steps themselves. */
+static int measure(const struct bench_train_options *bench,
+                   const struct arguments *a)
+{
+    struct bench_train_result result;
+    int rv;
+
+    rv = plan_first(bench, a);
+    if (rv != LOCO_EXIT_OK || a->dry_run) {
+        return rv;
+    }
+    rv = bench_train(bench, &result);
+    if (rv != 0 && bench->device != NULL) {
+        return cli_fail(cli_exit_of(rv), "bench train: %s",
+                        result.errmsg[0] != '\0' ? result.errmsg
+                                                 : loco_strerror(rv));
+    }
+    if (rv == LOCO_EDEVICE) {
+        return cli_fail(LOCO_EXIT_DEVICE,
+                        "bench train: this processor has no %s",
+                        a->isa != NULL && bench->dtype != BACKEND_BF16
+                            ? a->isa
+                            : "bf16 dot products; use --dtype fp32 or auto");
+    }
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
+    }
+    return print_result(a, &result);
+}
+
 int cli_bench_train(const struct cli_call *call)
 {
     struct arguments a = {.device = "cpu",
@@ -223,7 +255,6 @@ int cli_bench_train(const struct cli_call *call)
     };
     struct bench_train_options bench = {.steps = 0};
     struct device_options device;
-    struct bench_train_result result;
     char errmsg[ERRMSG_SIZE];
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
 
@@ -248,25 +279,5 @@ int cli_bench_train(const struct cli_call *call)
         return rv;
     }
     read_device(&device, &bench, &a);
-    rv = plan_first(&bench, &a);
-    if (rv != LOCO_EXIT_OK || a.dry_run) {
-        return rv;
-    }
-    rv = bench_train(&bench, &result);
-    if (rv != 0 && bench.device != NULL) {
-        return cli_fail(cli_exit_of(rv), "bench train: %s",
-                        result.errmsg[0] != '\0' ? result.errmsg
-                                                 : loco_strerror(rv));
-    }
-    if (rv == LOCO_EDEVICE) {
-        return cli_fail(LOCO_EXIT_DEVICE,
-                        "bench train: this processor has no %s",
-                        a.isa != NULL && bench.dtype != BACKEND_BF16
-                            ? a.isa
-                            : "bf16 dot products; use --dtype fp32 or auto");
-    }
-    if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
-    }
-    return print_result(&a, &result);
+    return measure(&bench, &a);
 }
