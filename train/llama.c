@@ -10,17 +10,24 @@
 #define HEAD_ROWS_MIN 64
 
 /* Hands out slices of one allocation; with base NULL it only counts. Slices
- * start on cache lines; `used` counts floats. */
+ * start on cache lines, on a device on 256 bytes: its products may choose
+ * another order of sums for other alignments. `used` counts floats. */
 struct arena {
     float *base;
     size_t used;
+    size_t align; /* floats */
 };
+
+static struct arena arena_of(const struct backend *be, float *base)
+{
+    return (struct arena){.base = base, .align = be->cpu == NULL ? 64 : 16};
+}
 
 static float *take(struct arena *a, int64_t n)
 {
     size_t at = a->used;
 
-    a->used += ((size_t)n + 15) / 16 * 16;
+    a->used += ((size_t)n + a->align - 1) / a->align * a->align;
     return a->base == NULL ? NULL : a->base + at;
 }
 
@@ -172,7 +179,7 @@ size_t llama_workspace_bytes(const struct llama_config *c,
                              enum llama_recompute recompute)
 {
     struct llama m;
-    struct arena a = {0};
+    struct arena a = arena_of(backend, NULL);
 
     shape(&m, c, backend, micro_batch, recompute);
     plan(&m, &a);
@@ -186,7 +193,7 @@ int llama_open(struct llama **out,
                enum llama_recompute recompute)
 {
     struct llama *m;
-    struct arena a = {0};
+    struct arena a = arena_of(backend, NULL);
     int rv = LOCO_ENOMEM;
 
     if (llama_config_check(c, NULL) != 0 || micro_batch == 0 ||
@@ -207,7 +214,7 @@ int llama_open(struct llama **out,
     if (m->arena == NULL) {
         goto err_after_layers;
     }
-    a = (struct arena){.base = m->arena};
+    a = arena_of(backend, m->arena);
     plan(m, &a);
     m->losses = m->loss;
     if (backend->device != NULL) {

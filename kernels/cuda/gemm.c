@@ -496,6 +496,11 @@ int cuda_matmul(struct gpu *g, const struct matmul *op)
         return g->broken != 0 ? g->broken : cuda_matmul_plain(g, op);
     }
     status = run_plan(g, p, &p->algo, op, b);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+        status == CUBLAS_STATUS_INVALID_VALUE) {
+        p->none = true; /* it promised too much: never again */
+        return cuda_matmul_plain(g, op);
+    }
     if (status != CUBLAS_STATUS_SUCCESS) {
         char why[64];
 

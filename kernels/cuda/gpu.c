@@ -480,8 +480,8 @@ static void release(struct gpu *g)
     }
 }
 
-/* A broken GPU's memory and streams go with the process: freeing them may wait
- * for ever. */
+/* After a hang memory and streams go with the process: freeing them, or a
+ * reset, may wait for ever. */
 static void gpu_close(struct gpu *g)
 {
     while (g->taken != NULL) {
@@ -489,6 +489,8 @@ static void gpu_close(struct gpu *g)
     }
     if (g->broken == 0 && wait_stream(g, "close") == 0) {
         release(g);
+    } else if (g->broken == LOCO_ECUDA) {
+        (void)cudaDeviceReset(); /* may give this process a new context */
     }
     free(g->host_plan);
     free(g);

@@ -112,6 +112,12 @@ cudaError_t cudaSetDevice(int device)
     return device < emu_control.devices ? sticky() : cudaErrorInvalidValue;
 }
 
+/* A broken context stays so here: the worse of what GPUs do. */
+cudaError_t cudaDeviceReset(void)
+{
+    return sticky();
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     (void)device;

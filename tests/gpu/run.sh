@@ -2,11 +2,11 @@
 # run.sh - everything that only a GPU can say about the CUDA plug-in, in one
 # command and at most nine minutes; one table at the end.
 #
-# use: sh tests/gpu/run.sh [--build DIR] [--quick]
+# use: sh tests/gpu/run.sh [--build DIR] [--prefix DIR] [--quick]
 #
 # Builds with CMake, a C and a C++ compiler, nvcc and jansson alone
-# (LOCO_NETWORK=OFF; CMAKE_PREFIX_PATH may say where jansson is) for the GPU
-# that is there, then:
+# (LOCO_NETWORK=OFF; --prefix is where jansson was unpacked, say DIR/usr) for
+# the GPU that is there, then:
 #   correctness  kernels, bits and whole model against kernels/cpu (fp32 and
 #                bf16), a curve of 200 losses, the same bits twice
 #   sanitizer    memcheck and racecheck, where compute-sanitizer works
@@ -24,6 +24,11 @@ while [ $# -gt 0 ]; do
     case $1 in
     --build)
         build=$2
+        shift
+        ;;
+    --prefix)
+        CMAKE_PREFIX_PATH=$(cd "$2" && pwd)
+        export CMAKE_PREFIX_PATH
         shift
         ;;
     --quick) quick=yes ;;
@@ -78,13 +83,30 @@ fi
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo "no git")
 line "GPU $gpu, sm_$sm; commit $commit; $(date -u +%Y-%m-%d)"
 
+# Where CUDA's parts lie apart (in Python's packages, say): the first found.
+anywhere() {
+    find /usr/local /usr/lib /usr/include /opt -name "$1" 2>/dev/null |
+        head -n 1
+}
+more=
+root=/usr/local/cuda
+if [ ! -f $root/include/cublasLt.h ] && header=$(anywhere cublasLt.h) &&
+    [ -n "$header" ]; then
+    more=-DLOCO_CUDA_INCLUDE=$(dirname "$header")
+fi
+if [ ! -f $root/lib64/libcublasLt.so.13 ] && blas=$(anywhere 'libcublasLt.so.1[23]') &&
+    [ -n "$blas" ]; then
+    LD_LIBRARY_PATH=$(dirname "$blas")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LD_LIBRARY_PATH
+fi
+
 generator=
 command -v ninja >/dev/null 2>&1 && [ ! -f "$build/CMakeCache.txt" ] &&
     generator='-G Ninja'
 jobs=$(nproc 2>/dev/null || echo 4)
 # shellcheck disable=SC2086 # two words or none
 part configure 60 cmake -S . -B "$build" $generator \
-    -DCMAKE_BUILD_TYPE=Release -DLOCO_NETWORK=OFF -DLOCO_CUDA=ON \
+    -DCMAKE_BUILD_TYPE=Release -DLOCO_NETWORK=OFF -DLOCO_CUDA=ON $more \
     -DLOCO_CUDA_ARCHS="$sm" -DLOCO_TESTS=OFF -DLOCO_GPU_TESTS=ON &&
     part build 200 cmake --build "$build" -j "$jobs" --target loco loco_cuda \
         gpu_kernels gpu_bits gpu_model gpu_speed || {

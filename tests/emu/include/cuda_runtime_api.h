@@ -46,6 +46,7 @@ struct cudaDeviceProp {
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceReset(void);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaRuntimeGetVersion(int *version);
