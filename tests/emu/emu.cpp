@@ -8,8 +8,9 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#define STACK_BYTES (512 << 10)
+#define STACK_BYTES (160 << 10)
 #else
 #define STACK_BYTES (96 << 10)
 #endif
@@ -159,6 +160,10 @@ static void fiber_begin(struct fiber *f)
     if (f->stack == NULL) {
         f->stack = (unsigned char *)aligned_alloc(64, STACK_BYTES);
     }
+#if defined(__SANITIZE_ADDRESS__)
+    /* the frames that ended with the last block's fiber */
+    ASAN_UNPOISON_MEMORY_REGION(f->stack, STACK_BYTES);
+#endif
     f->state = RUNS;
     f->exchanges = 0;
     f->open.clear();

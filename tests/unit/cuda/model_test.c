@@ -6,7 +6,7 @@
 #include "train/llama.h"
 #include "train/optimizer.h"
 
-static int steps = 12;
+static int steps = 6;
 
 static const struct llama_config configs[] = {
     /* grouped heads of 8, odd vocabulary, own head */
