@@ -171,6 +171,12 @@ static int check_wire(const struct method *m, char *errmsg)
                            "moments are states, not differences: 4 or 8 bits "
                            "ruin them; take sync.wire bf16 or fp32");
     }
+    if (m->wire == CODEC_FP16 && m->period_v > 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "the second moment spans more powers of two than "
+                           "fp16 has within a block, and what it loses becomes "
+                           "0 under a root; take sync.wire bf16 or fp32");
+    }
     if (low && m->group == METHOD_PAIR) {
         return errmsg_fail(errmsg, LOCO_EINVAL,
                            "pairs exchange anchors, which 4 or 8 bits ruin; "

@@ -28,12 +28,11 @@ static struct replica_options options(uint32_t batch)
                   .norm_eps = 1e-5f},
         .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-        .rule = {.lr = 1, .mu = 0},
+        .method = {.period = 4, .rule = {.lr = 1, .mu = 0.5f}, .fragments = 1},
         .codec = codec_find("fp16"),
         .batch = batch,
         .micro_batch = batch,
         .seq = 16,
-        .period = 4,
         .seed = 3,
         .peer = 9,
         .train = &shard,
@@ -233,13 +232,24 @@ static void a_gpu_that_does_not_answer_is_left_after_the_deadline(void **state)
     replica_close(&r);
 }
 
+/* What others would send: phi, then m. */
+static float *state_of(const struct replica *r)
+{
+    float *state = malloc(2 * r->n * sizeof *state);
+
+    assert_non_null(state);
+    memcpy(state, r->phi, r->n * sizeof *state);
+    memcpy(state + r->n, r->m, r->n * sizeof *state);
+    return state;
+}
+
 /* Where the processor would be asked to take over but nothing can be opened,
  * every call says so; none crashes. */
 static void a_replica_without_a_backend_refuses(void **state)
 {
     struct replica_options opt = options(2);
     struct replica r;
-    float loss;
+    float loss, *shared;
     double bits;
 
     (void)state;
@@ -251,7 +261,9 @@ static void a_replica_without_a_backend_refuses(void **state)
     assert_int_equal(replica_pack(&r), LOCO_EDEVICE);
     assert_true(replica_eval(&r, &bits) != 0);
     replica_init(&r);
-    replica_load(&r, 1, r.phi, r.m, false);
+    shared = state_of(&r);
+    assert_int_equal(replica_load(&r, 1, shared, false), 0);
+    free(shared);
     emu->devices = 1;
     assert_int_equal(replica_recover(&r, true, errmsg), 0);
     assert_int_equal(replica_step(&r, &loss), 0);
@@ -264,7 +276,7 @@ static void a_round_runs_on_the_gpu(void **state)
     struct replica_options opt = options(2);
     struct replica r, same;
     float loss;
-    float *moments;
+    float *moments, *shared;
     uint8_t *wire;
 
     (void)state;
@@ -274,16 +286,21 @@ static void a_round_runs_on_the_gpu(void **state)
         assert_int_equal(replica_step(&r, &loss), 0);
     }
     assert_int_equal(replica_pack(&r), 0);
-    wire = malloc(opt.codec->bytes(r.n));
+    wire = malloc(opt.codec->bytes(r.n_wire));
     moments = malloc(2 * r.n * sizeof *moments);
     assert_true(wire != NULL && moments != NULL);
-    assert_int_equal(opt.codec->encode(wire, r.contribution, r.n, 1), 0);
-    assert_int_equal(replica_apply(&r, 1, wire, false), 0);
+    assert_int_equal(
+        opt.codec->encode(wire, r.contribution, replica_elements(&r), 1), 0);
+    assert_int_equal(
+        replica_commit(&r, &(struct replica_commit){1, wire, 1, 1, 1}), 0);
     replica_moments(&r, moments);
     assert_true(norm_of(moments, NULL, (int64_t)r.n) > 0);
     assert_int_equal(replica_open(&same, &opt, errmsg), 0);
-    replica_restore(&same, 1, r.phi, r.m, moments, moments + r.n, r.inner_step,
-                    r.tokens_seen);
+    shared = state_of(&r);
+    assert_int_equal(replica_restore(&same, 1, shared, moments, moments + r.n,
+                                     r.inner_step, r.tokens_seen),
+                     0);
+    free(shared);
     for (int i = 0; i < 2; i++) { /* go on alike, bit by bit */
         float other;
 

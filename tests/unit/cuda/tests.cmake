@@ -5,7 +5,7 @@ if(NOT LOCO_SANITIZE MATCHES "thread|fuzzer")
   include(emu/emu.cmake)
 endif()
 if(TARGET loco_cuda_emulated)
-  foreach(name bits faults kernels model)
+  foreach(name bits faults kernels methods model)
     loco_unit(cuda ${name} loco_train)
     add_dependencies(test_cuda_${name} loco_cuda_emulated)
     target_compile_definitions(test_cuda_${name} PRIVATE
