@@ -249,12 +249,15 @@ static int start_trainer(struct machine *m)
     if (rv == 0) {
         opt.replica = m->replica;
         opt.error_feedback = m->error != NULL;
+        opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
     }
     if (rv != 0) {
         log_error("train", "cannot start the trainer: %s", errmsg);
         machine_stop(m, rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
-                                          : LOCO_EXIT_CONFIG);
+                        : rv == LOCO_EDEVICE || rv == LOCO_ECUDA
+                            ? LOCO_EXIT_DEVICE
+                            : LOCO_EXIT_CONFIG);
     }
     return rv;
 }

@@ -213,6 +213,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->affinity = m->opt.affinity;
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
+    r->device = m->opt.device;
     m->n = (uint64_t)llama_numel(&r->model);
     return 0;
 }

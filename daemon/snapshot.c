@@ -66,8 +66,7 @@ struct snapshot *snapshot_make(const struct replica *r)
         memcpy(to, state[i].x, state[i].n * sizeof(float));
         to += state[i].n;
     }
-    memcpy(s->moments, r->optimizer.u, bytes);
-    memcpy(s->moments + r->n, r->optimizer.v, bytes);
+    replica_moments(r, s->moments);
     name_vectors(s, &r->opt.method);
     return s;
 }

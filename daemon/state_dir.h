@@ -14,6 +14,7 @@
  *   rounds/          reduced bytes of the last rounds (machine_past.c); may be
  *                    deleted at any time
  *   checkpoints/     train/checkpoint.h
+ *   cuda-tuning      choices of matrix products on this GPU
  *
  * `locod` writes them, `loco` reads them; both through these names only.
  */
@@ -32,5 +33,6 @@
 #define STATE_DIR_INCOMING    "incoming.state"
 #define STATE_DIR_ROUNDS      "rounds"
 #define STATE_DIR_CHECKPOINTS "checkpoints"
+#define STATE_DIR_TUNING      "cuda-tuning"
 
 #endif

@@ -14,6 +14,7 @@
 #   asan    AddressSanitizer and UBSan: unit, fuzz, sim
 #   tsan    ThreadSanitizer: what has threads
 #   libfuzzer  each decoder under attack for some seconds
+#   cuda    the CUDA plug-in: compiled and linked where nvcc is
 # --full takes the long forms: hours, and a repeated call on the same commit
 # goes on after the last group that passed.
 #
@@ -22,7 +23,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-all="build tidy unit fuzz sim e2e interop netlab methods clang local asan tsan libfuzzer"
+all="build tidy unit fuzz sim e2e interop netlab methods clang local asan tsan libfuzzer cuda"
 full=no
 chosen=
 for word; do
@@ -85,7 +86,7 @@ count() {
     n_total=$(sed -n 's/^.*% tests passed, [0-9]* tests\{0,1\} failed out of \([0-9]*\)$/\1/p' \
         "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
     n_skipped=$(grep -c '\*\*\*Skipped' "$logs/$1.log")
-    own=$(sed -n 's/^\(e2e\|interop\|netlab\|methods\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
+    own=$(sed -n 's/^\(e2e\|interop\|netlab\|methods\|cuda\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
         "$logs/$1.log" | awk '{ p += $1; f += $2; s += $3 }
             END { print p + 0, f + 0, s + 0 }')
     # shellcheck disable=SC2086 # three numbers
@@ -244,6 +245,33 @@ do_libfuzzer() {
     configure fuzz -DLOCO_FUZZ_SECONDS="$FUZZ_S" && tests build-fuzz '^fuzz/'
 }
 
+# One architecture and its PTX; a machine that has a GPU runs
+# tests/gpu/run.sh. Its kernels run on the processor in unit/cuda.
+do_cuda() {
+    if ! command -v nvcc >/dev/null 2>&1 && [ ! -x /usr/local/cuda/bin/nvcc ]
+    then
+        echo "skip  cuda/plugin: there is no nvcc here"
+        echo "cuda: 0 passed, 0 failed, 1 skipped"
+        return 0
+    fi
+    archs='-DLOCO_CUDA_ARCHS=80'
+    [ "$FULL" = no ] || archs=
+    # shellcheck disable=SC2086 # a word or none
+    configure cuda -DLOCO_WERROR=ON -DLOCO_NETWORK=OFF -DLOCO_TESTS=OFF \
+        -DLOCO_GPU_TESTS=ON $archs || return 1
+    python3 tests/cuda_plugin.py build-cuda || return 1
+    # The plug-in loads and, without a GPU, is refused with a sentence.
+    if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1; then
+        echo "cuda: 1 passed, 0 failed, 0 skipped"
+        return 0
+    fi
+    status=0
+    build-cuda/loco bench train --config quickstart-1m --device cuda ||
+        status=$?
+    [ $status -eq 8 ] || return 1
+    echo "cuda: 1 passed, 0 failed, 0 skipped"
+}
+
 if [ -n "${RUN_ONE:-}" ]; then
     one=$RUN_ONE
     unset RUN_ONE
@@ -273,6 +301,7 @@ group local 200 do_local
 group asan 1200 do_asan
 group tsan 600 do_tsan
 group libfuzzer 400 do_libfuzzer
+group cuda 600 do_cuda
 
 echo
 printf '%s' "$summary"

@@ -27,6 +27,7 @@ from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, text_of, wait_for)
 import command_tests  # noqa: E402, F401 registers its tests
 import courtesy_tests  # noqa: E402, F401
+import cuda_tests  # noqa: E402, F401
 import dashboard_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
