@@ -251,6 +251,7 @@ struct members {
     uint32_t more_shuffles; /* that may teach nothing before we are content */
     uint32_t next_part;     /* of the tables, to be compared next */
     bool shuffled;          /* with the first neighbour */
+    bool probed_dead;       /* the last probe was of one thought dead */
     int active[MEMBERS_ACTIVE_MAX]; /* rows; MEMBERS_NONE: free slot */
     uint32_t n_rumours;             /* used rows of `rumours`, at most */
     int64_t gossip_bytes;           /* budget left of this moment, */

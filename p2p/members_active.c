@@ -10,9 +10,10 @@
  * (members_rumour.c); watched ones are members_watch.c's.
  *
  * Every PROBE_BEATS a random row is dialled and some rows exchanged with it.
- * Half of the time it is one that is thought dead: that finds the other half of
- * a swarm that was cut. One that is thought alive and cannot be reached is
- * doubted: so rows whose neighbours died with them do not stay for ever. Now
+ * Every other time it is one that is thought dead: that finds the other half of
+ * a swarm that was cut. Not by chance: who is dead does not answer, and tables
+ * are compared with the others. One that is thought alive and cannot be reached
+ * is doubted: so rows whose neighbours died with them do not stay for ever. Now
  * and then the target becomes a neighbour in the place of another, at once
  * where it was thought dead: or two swarms with all the neighbours that they
  * want would know of each other and stay two.
@@ -405,9 +406,10 @@ static void first_shuffle(struct members *m, struct out *out)
 static void probe(struct members *m, struct out *out)
 {
     uint64_t beats_ms = (uint64_t)m->opt.heartbeat_ms * PROBE_BEATS;
-    bool dead = m->n_dead > 0 && rng_below(&m->rng, 2) == 0;
+    bool dead = m->n_dead > 0 && !m->probed_dead;
     int i = dead ? members_random(m, is_cut_off) : MEMBERS_NONE;
 
+    m->probed_dead = i != MEMBERS_NONE;
     i = i == MEMBERS_NONE ? members_random(m, is_probed) : i;
     m->probe_at_ms =
         m->now_ms + beats_ms / 2 + rng_below(&m->rng, beats_ms + 1);

@@ -9,10 +9,12 @@
  *
  * Who hears ill of itself says ALIVE with a higher incarnation. Who hears ill
  * of a peer that it is linked to and hears tells that peer alone: it answers
- * for itself. Only who misses a peer on its own link declares it dead, after a
- * suspicion that could be contradicted (a *doubt*); others that hear a
- * suspicion and nothing after it take it for true after a while and are silent
- * about it.
+ * for itself. Who hears ill that was contradicted a while ago says so to whom
+ * it heard it from: that one slept meanwhile, or lost the link on which the
+ * contradiction was to come. Only who misses a peer on its own link declares it
+ * dead, after a suspicion that could be contradicted (a *doubt*); others that
+ * hear a suspicion and nothing after it take it for true after a while and are
+ * silent about it.
  *
  * Budget: GOSSIP_BYTES_PER_S on all links together, GOSSIP_MEAN_PER_S over a
  * minute. Bad news and contradictions
@@ -254,22 +256,33 @@ static void flush(struct members *m, struct out *out)
     }
 }
 
-void members_tell_of(struct members *m, int peer, int about, struct out *out)
+/* To this peer alone. */
+static void tell(struct members *m,
+                 int peer,
+                 const struct peer_id *about,
+                 uint32_t incarnation,
+                 enum peer_state state,
+                 struct out *out)
 {
     struct members_link *l = members_link_of_peer(m, peer);
     struct gossip g = {.n_rumours = 1};
 
-    /* As a suspicion: whoever hears the peer lets it answer. */
     g.rumours[0] = (struct rumour){
-        .id = m->peers[about].id,
-        .incarnation = m->peers[about].info.incarnation,
-        .state =
-            m->peers[about].state == PEER_ALIVE ? PEER_ALIVE : PEER_SUSPECT};
+        .id = *about, .incarnation = incarnation, .state = (uint8_t)state};
     earn(m);
     if (l != NULL && out != NULL && budget(m) > 0) {
         spend(m, &g);
         (void)members_send_link(m, out, l, MESSAGE_GOSSIP, &g);
     }
+}
+
+void members_tell_of(struct members *m, int peer, int about, struct out *out)
+{
+    const struct member *p = &m->peers[about];
+
+    /* As a suspicion: whoever hears the peer lets it answer. */
+    tell(m, peer, &p->id, p->info.incarnation,
+         p->state == PEER_ALIVE ? PEER_ALIVE : PEER_SUSPECT, out);
 }
 
 struct peer_info members_info(const struct members *m, int peer)
@@ -286,14 +299,43 @@ struct peer_info members_info(const struct members *m, int peer)
 
 /* ---- hearing ---------------------------------------------------------- */
 
-static void
-about_self(struct members *m, uint32_t incarnation, enum peer_state state)
+/* Copies of it are perhaps still on their way. */
+static bool is_young(const struct members *m, uint64_t since_ms)
 {
+    return m->now_ms - since_ms <= (uint64_t)m->opt.heartbeat_ms * YOUNG_BEATS;
+}
+
+static void about_self(struct members *m,
+                       uint32_t incarnation,
+                       enum peer_state state,
+                       int from,
+                       struct out *out)
+{
+    const struct members_rumour *r;
+
     if (incarnation > m->self.incarnation ||
         (state != PEER_ALIVE && incarnation == m->self.incarnation)) {
         m->self.incarnation = incarnation + 1;
         m->counts.refuted++;
         enqueue(m, &m->self, PEER_ALIVE, false, MEMBERS_NONE);
+    } else if (state != PEER_ALIVE && from != MEMBERS_NONE) {
+        r = queued(m, &m->self.id);
+        if (r == NULL || !is_young(m, r->at_ms)) {
+            tell(m, from, &m->self.id, m->self.incarnation, PEER_ALIVE, out);
+        }
+    }
+}
+
+/* `from` speaks ill of a peer that has contradicted this since. While the
+ * contradiction is young it is on its way there, too. */
+static void correct(
+    struct members *m, int row, uint32_t incarnation, int from, struct out *out)
+{
+    const struct member *p = &m->peers[row];
+
+    if (p->state == PEER_ALIVE && incarnation < p->info.incarnation &&
+        !is_young(m, p->state_ms)) {
+        members_tell_of(m, from, row, out);
     }
 }
 
@@ -403,13 +445,16 @@ void members_rumour(struct members *m,
     uint32_t inc;
 
     if (id_eq(&info->id, &m->opt.self)) {
-        about_self(m, info->incarnation, state);
+        about_self(m, info->incarnation, state, from, out);
         return;
     }
     if (known(m, row, &info->id, &inc, &was) &&
         !outdoes(info->incarnation, state, inc, was)) {
         if (state == PEER_ALIVE && full) {
             stale(m, row, info, was, from, out);
+        } else if (state != PEER_ALIVE && row != MEMBERS_NONE &&
+                   from != MEMBERS_NONE) {
+            correct(m, row, info->incarnation, from, out);
         }
         return;
     }

@@ -734,6 +734,46 @@ static void a_rumour_goes_once_to_each_neighbour_but_its_source(void **state)
     }
 }
 
+/* Who slept, or lost a link, holds a suspicion that was contradicted meanwhile:
+ * it is told, by the one that is meant as by any other. */
+static void old_ill_word_is_answered_to_who_says_it(void **state)
+{
+    struct fixture *f = *state;
+    struct address a = {.port = 4003};
+    struct gossip g;
+    uint32_t to;
+
+    assert_true(up(f, 0, 1));
+    assert_true(members_learn(&f->m, &f->peer[3].id, &a, f->now_ms) >= 0);
+    neighbour(f, 0, NEIGHBOUR_ASK);
+    tick(f, 100);
+    rumour(f, 0, 3, PEER_ALIVE, 1);
+    rumour(f, 0, -1, PEER_SUSPECT, 0);
+    tick(f, 100);
+    clear(f);
+    rumour(f, 0, 3, PEER_DEAD, 0);
+    rumour(f, 0, -1, PEER_DEAD, 0);
+    assert_false(said(f, MESSAGE_GOSSIP, &g, &to)); /* it is on its way */
+    for (int t = 0; t < 50; t++) {
+        (void)members_heard(&f->m, 1, f->now_ms);
+        tick(f, 100);
+    }
+    for (int about = 3; about >= -1; about -= 4) {
+        clear(f);
+        rumour(f, 0, about, PEER_DEAD, 0);
+        assert_true(said(f, MESSAGE_GOSSIP, &g, &to));
+        assert_int_equal(to, 1);
+        assert_int_equal(g.n_rumours, 1);
+        assert_true(id_eq(&g.rumours[0].id,
+                          about < 0 ? &f->self.id : &f->peer[about].id));
+        assert_int_equal(g.rumours[0].state, PEER_ALIVE);
+        assert_int_equal(g.rumours[0].incarnation, 1);
+        clear(f);
+        rumour(f, 0, about, PEER_ALIVE, 0); /* old, but no ill word */
+        assert_false(said(f, MESSAGE_GOSSIP, &g, &to));
+    }
+}
+
 static void ill_of_a_peer_that_we_hear_is_told_to_it_alone(void **state)
 {
     struct fixture *f = *state;
@@ -1011,6 +1051,67 @@ static void a_full_table_stays_a_sample_and_keeps_who_is_here(void **state)
     free(f);
 }
 
+/* Fails all dials of this step; the state of the row that was probed, or -1. */
+static int fail_dials(struct fixture *f)
+{
+    int probed = -1;
+
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        const struct action *a = &f->out.action[i];
+        struct event e = {.type = EVENT_DIAL_FAILED,
+                          .rc = LOCO_ETIMEOUT,
+                          .now_ms = f->now_ms,
+                          .request = a->request};
+
+        if (a->type == ACTION_DIAL && a->request < f->m.n_peers) {
+            const struct member *p = &f->m.peers[a->request];
+
+            probed = p->probed ? p->state : probed;
+            members_dial_failed(&f->m, &e);
+        }
+    }
+    return probed;
+}
+
+/* Who is dead does not answer, and tables are compared with the others. */
+static void of_two_probes_one_is_of_a_live_peer(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0, n_dead = 0;
+    uint64_t rng = 5;
+    int last = -1;
+
+    for (int who = 0; who < 5; who++) { /* enough: no others are dialled */
+        assert_true(up(f, who, (uint32_t)who + 1));
+        neighbour(f, who, NEIGHBOUR_ASK);
+    }
+    strangers(f, &rng, 60);
+    for (uint32_t i = 0; i < f->m.n_peers; i += 2) {
+        if (f->m.peers[i].n_links == 0) {
+            struct gossip g = {.n_rumours = 1};
+
+            g.rumours[0] =
+                (struct rumour){.id = f->m.peers[i].id, .state = PEER_DEAD};
+            members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &g, &f->out);
+        }
+    }
+    for (int t = 0; t < 6000 && n < 30; t++) {
+        int probed;
+
+        hear_links(f, 5);
+        tick(f, 100);
+        probed = fail_dials(f);
+        if (probed >= 0) {
+            assert_false(probed == PEER_DEAD && last == PEER_DEAD);
+            last = probed;
+            n_dead += probed == PEER_DEAD;
+            n++;
+        }
+    }
+    assert_int_equal(n, 30);
+    assert_in_range(n_dead, 14, 15);
+}
+
 #define T(name)                                                                \
     cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
@@ -1041,6 +1142,8 @@ int main(void)
         T(who_hears_that_it_is_suspected_contradicts),
         T(later_statements_outdo_earlier_ones),
         T(a_rumour_goes_once_to_each_neighbour_but_its_source),
+        T(old_ill_word_is_answered_to_who_says_it),
+        T(of_two_probes_one_is_of_a_live_peer),
         T(ill_of_a_peer_that_we_hear_is_told_to_it_alone),
         T(a_silent_neighbour_is_suspected_before_it_is_dead),
         T(a_silent_neighbour_that_says_nothing_is_dead),
