@@ -677,7 +677,7 @@ const struct scenario scenarios[] = {
      options_newcomer, setup_source_dies, false},
     {"joiner-restarts", "a newcomer dies while it fetches, and comes back", 5,
      16, options_newcomer, setup_joiner_restarts, false},
-    {"liar", "a member tells a newcomer of a commit that nobody made", 5, 40,
+    {"liar", "a member tells a newcomer of a commit that nobody made", 5, 80,
      options_liar, setup_liar, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,
      setup_split_half, false},

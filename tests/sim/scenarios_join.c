@@ -163,7 +163,7 @@ static void silence_call(void *data, uint64_t arg)
     (void)arg;
     if (newcomer(s) != NULL) {
         node_status(newcomer(s), &t);
-        if (t.round == 0 || t.epoch == 0) {
+        if (t.rounds_committed == 0) { /* those with this peer */
             check_fail(s->check, "L: a liar keeps the newcomer from joining");
         }
     }
