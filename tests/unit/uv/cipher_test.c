@@ -139,7 +139,7 @@ static void what_was_tampered_with_is_refused_and_wiped(void **state)
 
             memset(out, 9, 80);
             assert_int_equal(cipher_seal(seals, out, 80, out), sizeof out);
-            out[at] ^= 1U << at % 8;
+            out[at] = (uint8_t)(out[at] ^ 1U << at % 8);
             memset(to, 7, sizeof to);
             assert_int_equal(cipher_open(opens, out, sizeof out, to),
                              LOCO_ESIG);
