@@ -248,7 +248,7 @@ static int time_product(const struct bench *s, double *wall, double *cpu)
 
 static int bench_product(const struct bench *s, struct bench_train_result *out)
 {
-    double wall, cpu;
+    double wall = INFINITY, cpu = INFINITY;
     double step_flops = out->flops_per_s * out->ms_per_step / 1e3;
     double ops = 2.0 * pow((double)product_rows(s), 3);
     int rv = time_product(s, &wall, &cpu);
