@@ -287,20 +287,20 @@ case " $chosen " in
 *" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" interop "* | *" netlab "* | *" methods "*) chosen="build $chosen" ;;
 esac
 
-group build 300 do_build
+group build 600 do_build
 group tidy 60 do_tidy
-group unit 400 do_unit
+group unit 600 do_unit
 group fuzz 120 do_fuzz
 group sim 500 do_sim
-group e2e 600 do_e2e
+group e2e 900 do_e2e
 group interop 300 do_interop
-group netlab 400 do_netlab
+group netlab 700 do_netlab
 group methods 180 do_methods
-group clang 500 do_clang
-group local 200 do_local
-group asan 1200 do_asan
+group clang 700 do_clang
+group local 500 do_local
+group asan 1800 do_asan
 group tsan 600 do_tsan
-group libfuzzer 400 do_libfuzzer
+group libfuzzer 900 do_libfuzzer
 group cuda 600 do_cuda
 
 echo
