@@ -44,6 +44,16 @@ static void post_some(void)
     RUN_UNTIL(&loop, hub.toy.at == hub.toy.n_queue);
 }
 
+static void cancel_streams(uint64_t attempt)
+{
+    for (uint32_t stream = 0; stream < STREAM_COUNT; stream++) {
+        struct action *a = node_act(&hub, ACTION_CANCEL);
+
+        a->attempt = attempt;
+        a->stream = stream;
+    }
+}
+
 static void send_records(struct raw *r, const uint8_t *data, size_t size)
 {
     uint8_t wire[4 + 255 + NOISE_TAG_BYTES];
@@ -86,13 +96,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     close(r.fd);
     /* A frame that waits for its post holds its connection: end it. */
-    node_act(&hub, ACTION_CANCEL)->attempt = UINT64_MAX;
-    node_act(&hub, ACTION_CANCEL)->attempt = UINT64_MAX;
-    hub.toy.queue[hub.toy.n_queue - 1].stream = STREAM_FETCH;
+    cancel_streams(UINT64_MAX);
     RUN_UNTIL(&loop,
               hub.toy.at == hub.toy.n_queue && node_stats(&hub).conns == 0);
-    node_act(&hub, ACTION_CANCEL);
-    node_act(&hub, ACTION_CANCEL)->stream = STREAM_FETCH;
+    cancel_streams(0);
     RUN_UNTIL(&loop, hub.toy.at == hub.toy.n_queue);
     if (node_stats(&hub).posts + node_stats(&hub).links +
             node_stats(&hub).bulks + node_stats(&hub).paused !=
