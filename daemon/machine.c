@@ -130,6 +130,7 @@ static void job_done(struct worker_job *w, int status)
     if (j->slot != NULL) {
         j->slot->pins--;
     }
+    m->pair_hashing -= j->kind == JOB_HASH && j->buffer == BUFFER_STEP;
     if (status == 0 && j->kind == JOB_CONFIGURE) {
         machine_configured(m, j);
     } else if (status == 0 && j->kind == JOB_HASH) {
@@ -267,7 +268,10 @@ static void load(struct machine *m, const struct action *a)
     if (start_trainer(m) != 0) {
         return;
     }
-    if (a->from_seed) {
+    if (a->share > 0) {
+        c.type = TRAINER_MIX;
+        c.share = a->share;
+    } else if (a->from_seed) {
         c.type = TRAINER_INIT;
     } else if (a->from_disk) {
         if (copy_checkpoint(m) != 0) {
@@ -280,7 +284,7 @@ static void load(struct machine *m, const struct action *a)
         c.inner_step = m->restore.state.inner_step;
         c.tokens = m->restore.state.tokens;
     }
-    if (c.type == TRAINER_LOAD && c.state == NULL) {
+    if ((c.type == TRAINER_LOAD || c.type == TRAINER_MIX) && c.state == NULL) {
         post(m, LOCAL_LOADED, LOCO_ENOENT);
         return;
     }
@@ -296,6 +300,10 @@ static void apply(struct machine *m, const struct action *a)
         .rebase = a->rebase,
     };
 
+    if (a->buffer == BUFFER_STEP) {
+        machine_pair_apply(m, a);
+        return;
+    }
     if (slot == NULL || m->trainer == NULL) {
         post(m, LOCAL_APPLIED, LOCO_ENOENT);
         return;
@@ -518,6 +526,7 @@ static void free_all(struct machine *m)
     }
     lanes_free(&m->lanes);
     free(m->error);
+    free(m->pair_in);
     free(m->restore_state);
     free(m->restore_moments);
     free(m->state_in);

@@ -47,7 +47,8 @@ static const struct snapshot *snapshot_of(struct machine *m, uint64_t round)
 
 static bool in_elements(const struct segment *s)
 {
-    return s->buffer == BUFFER_RING || s->buffer == BUFFER_REDUCED;
+    return s->buffer == BUFFER_RING || s->buffer == BUFFER_REDUCED ||
+           machine_is_pair(s);
 }
 
 size_t machine_wire_len(void *self, const struct segment *s)
@@ -127,6 +128,9 @@ uint8_t *machine_place(void *self, const struct segment *s)
 
     if (is_lane(m, s)) {
         return lane_at(m, s);
+    }
+    if (machine_is_pair(s)) {
+        return in_bounds(m, s) ? machine_pair_at(m, s) : NULL;
     }
     return is_ring_copy(m, s) ? ring_at(m, s) : NULL;
 }
@@ -213,6 +217,9 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
         return 0;
     case BUFFER_SHARD:
         return fill_shard(m, s, dst);
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
+        return machine_pair_fill(m, s, dst);
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -330,6 +337,20 @@ take_state(struct machine *m, const struct segment *s, const uint8_t *src)
     return 0;
 }
 
+static int
+take_pair(struct machine *m, const struct segment *s, const uint8_t *src)
+{
+    uint8_t *at = machine_pair_at(m, s);
+
+    if (at == NULL) {
+        return LOCO_EBUSY;
+    }
+    if (src != at) {
+        memcpy(at, src, m->codec->bytes(s->len));
+    }
+    return 0;
+}
+
 int machine_take(void *self,
                  const struct segment *s,
                  const uint8_t *src,
@@ -356,6 +377,9 @@ int machine_take(void *self,
         return take_state(m, s, src);
     case BUFFER_SHARD:
         return take_shard(m, s, src);
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
+        return take_pair(m, s, src);
     case BUFFER_KIND_COUNT:
         break;
     }

@@ -54,7 +54,6 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
         bool asked;
         const char *what;
     } rows[] = {
-        {f->sync.gamma != 0, "sync.gamma must be 0"},
         {f->sync.mix != 0, "sync.mix must be 0"},
         {f->sync.overlap != 0, "sync.overlap must be 0"},
         {f->sync.fragments > 1, "sync.fragments must be 1"},
@@ -139,6 +138,16 @@ static int read_sync(struct machine *m, struct machine_job *j)
     }
     m->replica.codec = m->codec;
     m->replica.rule = method.rule;
+    m->pairs = method.group == METHOD_PAIR;
+    if (m->pairs && (m->manifest->stop.tokens > 0 || f->error_feedback)) {
+        return fail(j, LOCO_EINVAL,
+                    m->manifest->stop.tokens > 0
+                        ? "in a run of random pairs nobody knows the tokens of "
+                          "all peers: set stop.rounds in place of stop.tokens"
+                        : "random pairs have no sync.error_feedback: both "
+                          "partners already step with what the wire made of "
+                          "both");
+    }
     m->replica.reset_moments = method.moments == METHOD_RESET;
     m->replica.period = method.period;
     return 0;
@@ -241,6 +250,7 @@ static void read_terms(struct machine *m)
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
+    t->pairs = m->pairs;
     t->period = f->sync.period;
     t->min_peers = f->round.min_peers;
     t->grace_ms = f->round.grace_ms;
@@ -267,6 +277,9 @@ static int check_memory(struct machine *m, struct machine_job *j)
 
     if (m->exchange == EXCHANGE_BUTTERFLY) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
+    }
+    if (m->pairs) {
+        need += 2 * m->codec->bytes(m->n);
     }
     if (m->manifest->sync.error_feedback) {
         need += m->terms.state_bytes; /* residual and its candidate */

@@ -111,6 +111,10 @@ void machine_hash_run(struct machine_job *j)
         j->rc = hash_file(m->files[j->index].fd,
                           m->terms.shards[j->index].bytes, &j->hash);
         return;
+    case BUFFER_STEP:
+        machine_pair_hash_run(j);
+        return;
+    case BUFFER_ANCHOR:
     case BUFFER_KIND_COUNT:
         return;
     }
@@ -135,6 +139,10 @@ void machine_hash(struct machine *m, const struct action *a)
     struct wire_slot *slot = NULL;
     bool ready = true;
 
+    if (a->buffer == BUFFER_STEP) {
+        machine_pair_hash(m, a);
+        return;
+    }
     if (a->buffer == BUFFER_RING) {
         slot = a->encode ? machine_slot_for(m, WIRE_RING, a->request)
                          : machine_slot_find(m, WIRE_RING, a->request);

@@ -5,6 +5,7 @@
  *   machine_buffers.c  where the bytes of segments are
  *   machine_wire.c     encoded vectors of rounds
  *   machine_hash.c     hashes of buffers
+ *   machine_pair.c     the bytes of an exchange between two replicas
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
@@ -51,7 +52,7 @@ struct machine_job {
     uint64_t index, request;
     struct wire_slot *slot;
     uint64_t version; /* of the slot */
-    bool encode;      /* elements from `from` on */
+    bool encode;      /* elements from `from` on; STEP: our own first */
     uint64_t from;
     const float *contribution; /* (n) the trainer's, alive until closed */
     float *error;              /* machine.error */
@@ -83,6 +84,7 @@ struct machine {
     struct run_terms terms;
     const struct codec *codec;
     enum exchange_kind exchange;
+    bool pairs;                     /* random pairs in place of rounds */
     struct replica_options replica; /* shards filled in when they are there */
     uint64_t n;                     /* parameters */
     struct shard_file *files;       /* per shard of the manifest */
@@ -101,6 +103,8 @@ struct machine {
      * of the attempt in flight, in the contribution's unit; the trainer takes
      * it over when the round has committed. */
     float *error;
+    uint8_t *pair_in;      /* the partner's anchor, then its displacement */
+    unsigned pair_hashing; /* jobs that read it */
     uint64_t n_hashes, n_made;
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
     float *state_in;          /* (2n), while a state is fetched */
@@ -131,6 +135,14 @@ void machine_inherit(struct machine *m, const struct action *a);
 /* machine_hash.c */
 void machine_hash(struct machine *m, const struct action *a);
 void machine_hash_run(struct machine_job *j);
+
+/* machine_pair.c */
+bool machine_is_pair(const struct segment *s);
+int machine_pair_fill(struct machine *m, const struct segment *s, uint8_t *dst);
+uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
+void machine_pair_hash(struct machine *m, const struct action *a);
+void machine_pair_hash_run(struct machine_job *j);
+void machine_pair_apply(struct machine *m, const struct action *a);
 
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);

@@ -159,6 +159,7 @@ void node_on_configured(struct node *n, const struct local_event *e)
     n->terms.fork_after_ms *= n->opt.time_scale;
     n->ballot.opt.fork_after_ms = n->terms.fork_after_ms;
     round_configure(&n->round, &n->terms);
+    pair_configure(&n->pair, &n->terms);
     n->configured = true;
 }
 

@@ -35,6 +35,9 @@ static bool find_target(const struct node *n, struct node_point *target)
 {
     const struct heartbeat *best = NULL;
 
+    if (n->terms.pairs) {
+        return node_pair_target(n, target);
+    }
     if (!n->ballot.have) {
         int peer = node_best_peer(n);
 
@@ -213,6 +216,7 @@ static void load(struct node *n, bool from_seed, bool from_disk)
         a->from_seed = from_seed;
         a->from_disk = from_disk;
         a->rebase = n->rebase && !from_seed && !from_disk;
+        a->share = n->loaded ? n->merge_share : 0;
         n->load_rebase = a->rebase;
         n->applying = true;
         n->sync = SYNC_LOAD;
@@ -269,6 +273,10 @@ void node_on_loaded(struct node *n, const struct local_event *e)
     n->params_hash = e->params_hash;
     n->momentum_hash = e->momentum_hash;
     n->state_hash = node_state_hash(&e->params_hash, &e->momentum_hash);
+    if (n->terms.pairs) {
+        node_pair_loaded(n);
+        return;
+    }
     node_in_step(n);
 }
 
@@ -366,7 +374,8 @@ static void state_advance(struct node *n)
     if (n->ballot.have) {
         n->rebase = !n->round.exposed;
     }
-    if (n->loaded && target.round == n->applied.round + 1 && !n->delta_failed) {
+    if (n->loaded && target.round == n->applied.round + 1 && !n->delta_failed &&
+        !n->terms.pairs) {
         start_delta(n);
     } else {
         start_state(n);

@@ -42,6 +42,8 @@ enum trainer_command_type {
     TRAINER_LOAD,    /* state, round, rebase -> LOADED */
     TRAINER_TRAIN,   /* steps -> PROGRESS*, TRAINED */
     TRAINER_APPLY,   /* wire, round, rebase -> APPLIED */
+    TRAINER_PAIR,    /* wire (NULL: alone), first, round -> APPLIED */
+    TRAINER_MIX,     /* state, share -> LOADED */
     TRAINER_EVAL     /* -> EVALUATED */
 };
 
@@ -50,6 +52,8 @@ struct trainer_command {
     uint64_t round, inner_step, tokens;
     uint32_t steps;
     bool rebase;
+    bool first;           /* PAIR: our id is the lower one */
+    double share;         /* MIX: of the state in the mean */
     const float *state;   /* (2n) */
     const float *moments; /* (2n) or NULL */
     const uint8_t *wire;

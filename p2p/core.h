@@ -85,6 +85,9 @@ enum buffer_kind {
     BUFFER_REDUCED, /* wire bytes of the last committed round; `index` round */
     BUFFER_STATE,   /* parameters and outer momentum; `index` round */
     BUFFER_SHARD,   /* data shard `index` of the manifest */
+    BUFFER_ANCHOR,  /* pairs, turn `index`: parameters. What is sent is our own,
+                       what is received is the partner's */
+    BUFFER_STEP,    /* pairs, the same: displacement since the anchor */
     BUFFER_KIND_COUNT
 };
 
@@ -95,8 +98,8 @@ struct segment {
     uint32_t seg;    /* number within the attempt and direction */
     enum buffer_kind buffer;
     uint64_t index;  /* which round or shard, see buffer_kind */
-    uint64_t offset; /* RING, REDUCED: elements; others: bytes */
-    uint32_t len;    /* RING, REDUCED: elements; others: bytes */
+    uint64_t offset; /* STATE, SHARD: bytes; others: elements */
+    uint32_t len;    /* STATE, SHARD: bytes; others: elements */
     enum segment_op op;
     double scale; /* factor of the own contribution for ADD, ENCODE and SUM;
                      LANE: of what arrives, in the sum */
@@ -107,7 +110,7 @@ struct segment {
     uint8_t lanes, slot; /* LANE, SUM: lanes in all; place in each of them */
 };
 
-enum { STREAM_RING, STREAM_FETCH, STREAM_COUNT };
+enum { STREAM_RING, STREAM_FETCH, STREAM_PAIR, STREAM_COUNT };
 
 /* ---- into the core ---------------------------------------------------- */
 
@@ -225,9 +228,12 @@ enum action_type {
                           terms), else BUFFER_STATE; rebase */
     ACTION_TRAIN,      /* steps: that many inner steps, then pack */
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase. The bytes stay
-                          readable as BUFFER_REDUCED `round` afterwards */
+                          readable as BUFFER_REDUCED `round` afterwards. Buffer
+                          STEP: the step of turn `index`, with what came of the
+                          partner, or `alone` */
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
-    ACTION_HASH,       /* buffer, index; of STATE: both hashes */
+    ACTION_HASH,       /* buffer, index; of STATE: both hashes; of STEP: of both
+                          payloads of that turn, our own first if `first` */
     ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
                           `request`; LOCAL_INHERITED only when it cannot */
     ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
@@ -258,11 +264,15 @@ struct action {
     uint64_t index;
     bool from_seed; /* LOAD: derive from the manifest's seed */
     bool from_disk;
-    bool rebase; /* APPLY, LOAD: keep live progress made since the anchor */
-    bool encode; /* HASH of RING: first encode the own contribution from
-                    segment.offset to the end (a round of one member) */
-    int level;   /* LOG */
-    int rc;      /* STOP */
+    bool rebase;  /* APPLY, LOAD: keep live progress made since the anchor */
+    bool encode;  /* HASH of RING: first encode the own contribution from
+                     segment.offset to the end (a round of one member) */
+    bool alone;   /* APPLY of STEP: a bye */
+    bool first;   /* HASH, APPLY of STEP: our id is the lower one */
+    double share; /* LOAD: of the state, in a mean with the one in place; 0: it
+                     takes its place */
+    int level;    /* LOG */
+    int rc;       /* STOP */
     struct peer_id relay;   /* DIAL, BULK_OPEN, RELAY_COME; zero: none */
     uint64_t token;         /* RELAY_COME */
     uint64_t other_request; /* RELAY_JOIN */

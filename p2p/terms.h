@@ -27,6 +27,7 @@ struct run_terms {
     uint32_t segment_elements; /* elements of one segment, block-aligned */
     uint32_t chunk_segments; /* segments in a chunk or slice, about, at least */
     enum exchange_kind exchange;
+    bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period;    /* inner steps between two rounds */
     uint32_t min_peers; /* of the first view */
     uint32_t grace_ms;  /* how long late members are waited for in a round */

@@ -26,6 +26,7 @@ from e2e_registry import TESTS, Skipped, test  # noqa: E402
 from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, text_of, wait_for)
 import doctor_tests  # noqa: E402, F401 registers its tests
+import pairs_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 
 FREEZE_S = 20

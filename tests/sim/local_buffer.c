@@ -201,6 +201,8 @@ int local_hash_buffer(struct local *l,
         }
         hash_tree(m->shard_in[a->index], l->opt.shard_bytes, &e->hash);
         return 0;
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -253,6 +255,8 @@ source(struct local *l, struct machine *m, const struct segment *seg)
         return seg->index < l->opt.n_shards && m->held[seg->index]
                    ? l->shards[seg->index]
                    : NULL;
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -325,6 +329,8 @@ target(struct local *l, struct machine *m, const struct segment *seg)
             m->shard_in[seg->index] = world_alloc(l->opt.shard_bytes);
         }
         return m->shard_in[seg->index];
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
     case BUFFER_KIND_COUNT:
         break;
     }

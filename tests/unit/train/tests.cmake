@@ -6,6 +6,7 @@ loco_unit(train lab loco_train)
 loco_unit(train llama loco_train)
 loco_unit(train llama_config loco_train)
 loco_unit(train replica loco_train)
+loco_unit(train replica_pair loco_train)
 loco_unit(train schedule loco_train)
 
 # Data, files and the outer step.
