@@ -100,7 +100,7 @@ static void checkpoint_done(struct machine *m, struct machine_job *j)
 {
     m->saving = false;
     if (j->rc == 0) {
-        m->saved_round = j->snapshot->round;
+        m->saved_number = j->snapshot->number;
         return;
     }
     log_error("state",
@@ -201,6 +201,7 @@ static void take_snapshot(void *self, struct snapshot *s)
     struct machine *m = self;
 
     (void)pthread_mutex_lock(&m->mutex);
+    s->number = ++m->n_snapshots;
     snapshot_free(m->incoming[0]);
     m->incoming[0] = m->incoming[1];
     m->incoming[1] = s;
@@ -556,7 +557,7 @@ static void close_workers(struct machine *m)
         return; /* its end calls again */
     }
     if (!m->final_save && m->snapshots[0] != NULL &&
-        m->snapshots[0]->round > m->saved_round) {
+        m->snapshots[0]->number > m->saved_number) {
         m->final_save = true;
         save_checkpoint(m);
         if (m->saving) {

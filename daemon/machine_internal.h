@@ -114,7 +114,9 @@ struct machine {
     pthread_mutex_t mutex;                     /* guards `incoming` */
     struct snapshot *incoming[SNAPSHOTS_MAX];
     bool saving, closing, final_save;
-    uint64_t saved_round;
+    /* Of the last snapshot made (under `mutex`) and the last one written: a
+     * state can change without a new round (the mean at the end of pairs). */
+    uint64_t n_snapshots, saved_number;
 };
 
 /* machine_config.c: runs on a worker, then machine_configured on the loop. */

@@ -316,8 +316,12 @@ static void fetch_branch(struct node *n, int row)
 
     members_guest(&n->members, row, true);
     if (p->has_beat && p->n_links > 0 && p->beat.ready &&
-        p->beat.muster == FINAL_PART && p->beat.round >= n->terms.stop_rounds &&
-        all > 0) {
+        p->beat.muster == FINAL_PART && p->beat.tokens > 0 &&
+        p->beat.round >= n->terms.stop_rounds) {
+        if (hash32_eq(&p->beat.commit, &n->applied.commit)) {
+            mixed_in(n, &p->id); /* a copy of ours: it came late */
+            return;
+        }
         n->final_peer = row;
         n->merge_share = (double)p->beat.tokens / (double)all;
         n->merged = n->applied;
@@ -332,14 +336,24 @@ static void fetch_branch(struct node *n, int row)
     }
 }
 
+/* Whether the state that we want is still there, and not ours already. */
+static bool is_worth_it(const struct node *n)
+{
+    const struct member *p = &n->members.peers[n->final_peer];
+    unsigned muster = n->merge_share > 0 ? FINAL_PART : FINAL_WHOLE;
+
+    return p->used && p->has_beat && p->n_links > 0 && p->beat.ready &&
+           p->beat.muster == muster &&
+           !hash32_eq(&p->beat.commit, &n->applied.commit);
+}
+
 static void final_advance(struct node *n)
 {
     int row;
 
     if (n->final_peer != MEMBERS_NONE) {
-        if (n->members.peers[n->final_peer].n_links == 0 &&
-            n->sync == SYNC_IDLE) {
-            n->final_peer = MEMBERS_NONE; /* gone before it was here */
+        if (n->sync == SYNC_IDLE && !is_worth_it(n)) {
+            n->final_peer = MEMBERS_NONE;
             n->merge_share = 0;
         }
         return;

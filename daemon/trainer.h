@@ -28,9 +28,10 @@
 struct snapshot {
     uint64_t round, inner_step, tokens;
     uint64_t n;
-    float *state;   /* (2n) phi, then m */
-    float *moments; /* (2n) u, then v */
-    unsigned refs;  /* owners, all on one thread; 1 when made */
+    float *state;    /* (2n) phi, then m */
+    float *moments;  /* (2n) u, then v */
+    uint64_t number; /* of those that a machine was handed */
+    unsigned refs;   /* owners, all on one thread; 1 when made */
 };
 
 /* One owner less; the last one frees it. NULL is allowed. */

@@ -50,6 +50,7 @@ static void draw_anew(struct pair *p, uint64_t now_ms, struct out *out)
     }
     p->row = MEMBERS_NONE;
     p->n_offered = 0;
+    p->drawn = false;
     p->look_ms = 0;
     p->linked = false;
     p->down_ms = now_ms;
@@ -125,6 +126,7 @@ void pair_part(struct pair *p, struct out *out)
     pair_move_end(p, out);
     p->refused = (struct pair_offered){.epoch = p->epoch, .peer = p->peer};
     p->phase = PAIR_OPEN;
+    p->drawn = false; /* the list may know by now that it is gone */
     p->peer_packed = p->peer_has = p->has_hash = false;
 }
 

@@ -110,10 +110,12 @@ struct pair {
     struct members *members; /* borrowed */
     struct pair_list list;
     uint64_t now_ms;
+    uint64_t seen_epoch, seen_ms; /* of the list, and since when */
     uint64_t look_ms; /* the list is not looked at again before this */
 
     enum pair_phase phase;
     uint64_t turn, last;   /* last: of the run; 0: no limit */
+    bool drawn;            /* once in this turn */
     bool packed, moved_on; /* moved_on: to a later turn, once, while waiting */
     uint64_t packed_ms;
     uint32_t n_offered;

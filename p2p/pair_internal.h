@@ -12,6 +12,7 @@
 
 #define PAIR_RESEND_MS 1000 /* PAIR and PAIR_HAVE are said again after this */
 #define PAIR_LOOK_MS   250  /* the list is looked at again after this */
+#define PAIR_STABLE_MS 1000 /* and followed when it was the same for this */
 
 /* ---- pair.c ----------------------------------------------------------- */
 

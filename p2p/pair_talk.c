@@ -93,24 +93,34 @@ static void turn_to(struct pair *p, int row, uint64_t epoch)
     }
 }
 
+/* Offer to whom the list of now draws. */
+static void draw(struct pair *p, uint64_t now_ms, struct out *out)
+{
+    turn_to(p, pair_draw(p), p->list.epoch);
+    p->drawn = true;
+    if (p->row != MEMBERS_NONE) {
+        note_offer(p);
+        p->resend_ms = now_ms + PAIR_RESEND_MS;
+        pair_say(p, PAIR_OFFER, out);
+    }
+}
+
+/* Each draw may dial somebody: a list that keeps changing is left alone until
+ * it has been the same for a while, unless another peer names it, too. */
 void pair_seek(struct pair *p, uint64_t now_ms, struct out *out)
 {
-    uint64_t was = p->epoch;
-    bool first = p->n_offered == 0 && p->row == MEMBERS_NONE;
-
     if (p->phase != PAIR_OPEN || now_ms < p->look_ms) {
         return;
     }
     p->look_ms = now_ms + PAIR_LOOK_MS;
     pair_look_again(p);
-    if (!first && p->list.epoch == was) {
-        return;
+    if (p->list.epoch != p->seen_epoch) {
+        p->seen_epoch = p->list.epoch;
+        p->seen_ms = now_ms;
     }
-    turn_to(p, pair_draw(p), p->list.epoch);
-    if (p->row != MEMBERS_NONE) {
-        note_offer(p);
-        p->resend_ms = now_ms + PAIR_RESEND_MS;
-        pair_say(p, PAIR_OFFER, out);
+    if (!p->drawn ||
+        (p->list.epoch != p->epoch && now_ms - p->seen_ms >= PAIR_STABLE_MS)) {
+        draw(p, now_ms, out);
     }
 }
 
@@ -234,6 +244,9 @@ static void on_offer(struct pair *p,
     }
     if (m->epoch != p->epoch) {
         pair_seek(p, now_ms, out);
+        if (m->epoch != p->epoch && m->epoch == p->list.epoch) {
+            draw(p, now_ms, out);
+        }
     }
     if (is_refused(p, id)) {
         return;

@@ -201,17 +201,24 @@ int local_hash_buffer(struct local *l,
         }
         hash_tree(m->shard_in[a->index], l->opt.shard_bytes, &e->hash);
         return 0;
-    case BUFFER_ANCHOR:
     case BUFFER_STEP:
+        return local_pair_hash(l, m, a->first, &e->hash);
+    case BUFFER_ANCHOR:
     case BUFFER_KIND_COUNT:
         break;
     }
     return LOCO_EINVAL;
 }
 
+static bool is_pair(const struct segment *seg)
+{
+    return seg->buffer == BUFFER_ANCHOR || seg->buffer == BUFFER_STEP;
+}
+
 static bool in_elements(const struct segment *seg)
 {
-    return seg->buffer == BUFFER_RING || seg->buffer == BUFFER_REDUCED;
+    return seg->buffer == BUFFER_RING || seg->buffer == BUFFER_REDUCED ||
+           is_pair(seg);
 }
 
 size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg)
@@ -291,6 +298,9 @@ int local_fill(void *self,
         }
         return rc;
     }
+    if (is_pair(seg)) {
+        return local_pair_fill(l, m, seg, dst);
+    }
     from = source(l, m, seg);
     if (from == NULL) {
         return LOCO_ENOENT;
@@ -331,6 +341,7 @@ target(struct local *l, struct machine *m, const struct segment *seg)
         return m->shard_in[seg->index];
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
+        return local_pair_in(l, m, seg);
     case BUFFER_KIND_COUNT:
         break;
     }
