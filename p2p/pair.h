@@ -35,6 +35,10 @@
  * agree and to pack, hop_ms plus a segment's time at the floor rate without a
  * byte. Before that the partner is waited for, since we have work to do.
  *
+ * Its limit: any change of the list draws all pairs of an epoch anew. Where
+ * peers come and go faster than rumours get round (some seconds), lists seldom
+ * agree, and most turns are taken alone. Pairs that have agreed do not care.
+ *
  * What a liar can do: not agree, give up, or send any finite payload: that is
  * one replica's step. Nobody else waits for it.
  *
