@@ -90,24 +90,40 @@ static struct bench_sample merge(const struct board *b, uint32_t n, uint32_t i)
     return all;
 }
 
+/* What the last rank's fault cost the others. */
+static void merge_fault(const struct bench_rank_options *opt,
+                        const struct board *b,
+                        struct bench_result *r)
+{
+    struct bench_sample s = merge(b, opt->n - 1, opt->rounds - 1);
+    uint64_t struck = atomic_load(&board_places(b)[opt->n - 1].struck_ns);
+
+    r->fault_seconds = ((double)s.reduced_ns - (double)struck) / NS;
+    r->fault_commit_seconds = ((double)s.committed_ns - (double)struck) / NS;
+}
+
 static int summarize(const struct bench_rank_options *opt,
                      const struct board *b,
                      uint32_t n,
                      struct bench_result *r)
 {
-    double *seconds = calloc(2 * (size_t)opt->rounds, sizeof *seconds);
-    double *commit = seconds + opt->rounds;
+    uint32_t rounds = opt->rounds - (opt->fault != BENCH_FAULT_NONE);
+    double *seconds = calloc(2 * (size_t)rounds, sizeof *seconds);
+    double *commit = seconds + rounds;
 
     if (seconds == NULL) {
         return LOCO_ENOMEM;
     }
-    for (uint32_t i = 0; i < opt->rounds; i++) {
+    for (uint32_t i = 0; i < rounds; i++) {
         struct bench_sample s = merge(b, n, i);
 
         seconds[i] = (double)(s.reduced_ns - s.start_ns) / NS;
         commit[i] = (double)(s.committed_ns - s.reduced_ns) / NS;
-        r->bytes_sent += (double)s.bytes_sent / opt->rounds;
-        r->cpu_seconds += (double)s.cpu_ns / NS / opt->rounds;
+        r->bytes_sent += (double)s.bytes_sent / rounds;
+        r->cpu_seconds += (double)s.cpu_ns / NS / rounds;
+    }
+    if (opt->fault != BENCH_FAULT_NONE) {
+        merge_fault(opt, b, r);
     }
     for (uint32_t k = 0; k < n; k++) {
         const struct bench_figures *f = board_figures(b, k);
@@ -117,9 +133,9 @@ static int summarize(const struct bench_rank_options *opt,
         r->max_rss_bytes = later(r->max_rss_bytes, f->max_rss_bytes);
         r->rounds_aborted = later(r->rounds_aborted, f->rounds_aborted);
     }
-    r->seconds_median = median(seconds, opt->rounds);
+    r->seconds_median = median(seconds, rounds);
     r->seconds_min = seconds[0];
-    r->commit_seconds_median = median(commit, opt->rounds);
+    r->commit_seconds_median = median(commit, rounds);
     r->elements_per_s = (double)opt->elements / r->seconds_median;
     r->bus_bytes_per_s = 2.0 * (opt->n - 1) / opt->n *
                          (double)opt->codec->bytes(opt->elements) /
@@ -141,23 +157,31 @@ take_error(const struct board *b, uint32_t rank, struct bench_result *result)
     }
 }
 
-/* Until all are gone; the first that fails ends the others. */
+/* Until all are gone; the first that fails ends the others. `victim`: the last
+ * one is meant to. */
 static int wait_all(const struct board *b,
                     pid_t *pid,
                     uint32_t n,
+                    bool victim,
                     struct bench_result *result)
 {
     uint32_t left = n;
     int rv = 0, status;
 
     while (left > 0) {
-        pid_t gone = wait(&status);
+        pid_t gone;
+
+        if (victim && left == 1 && pid[n - 1] > 0) {
+            (void)kill(pid[n - 1], SIGKILL); /* it may be stopped */
+        }
+        gone = wait(&status);
 
         for (uint32_t k = 0; k < n; k++) {
             if (gone == pid[k]) {
                 pid[k] = 0;
                 left--;
-                if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+                if ((!WIFEXITED(status) || WEXITSTATUS(status) != 0) &&
+                    !(victim && k + 1 == n)) {
                     rv = LOCO_EIO;
                     take_error(b, k, result);
                 }
@@ -173,6 +197,20 @@ static int wait_all(const struct board *b,
         }
     }
     return rv;
+}
+
+static cpu_set_t may_run; /* where this process was allowed to */
+
+static void roam(void)
+{
+    (void)sched_setaffinity(0, sizeof may_run, &may_run);
+}
+
+/* Cores for `n` ranks and their workers? */
+static bool is_roomy(uint32_t n)
+{
+    return sched_getaffinity(0, sizeof may_run, &may_run) == 0 &&
+           (uint32_t)CPU_COUNT(&may_run) > n;
 }
 
 /* Each rank on a core of its own while there are enough, as on machines of
@@ -212,6 +250,8 @@ int bench_allreduce_local(const struct bench_rank_options *opt,
         return rv;
     }
     own.board = board_places(&b);
+    own.overlap = own.overlap || is_roomy(opt->n);
+    own.roam = own.overlap ? roam : NULL;
     for (; n < opt->n; n++) {
         pid[n] = fork();
         if (pid[n] == 0) {
@@ -224,7 +264,7 @@ int bench_allreduce_local(const struct bench_rank_options *opt,
             break;
         }
     }
-    rv = wait_all(&b, pid, n, result);
+    rv = wait_all(&b, pid, n, opt->fault != BENCH_FAULT_NONE, result);
     rv = rv == 0 && n < opt->n ? LOCO_ENOMEM : rv;
     rv = rv == 0 ? summarize(opt, &b, n, result) : rv;
     board_close(&b);
@@ -234,13 +274,15 @@ int bench_allreduce_local(const struct bench_rank_options *opt,
 int bench_allreduce_rank(const struct bench_rank_options *opt,
                          struct bench_result *result)
 {
+    struct bench_rank_options own = *opt;
     struct board b;
     int rv = board_open(&b, 1, opt->rounds);
 
     if (rv != 0) {
         return rv;
     }
-    rv = bench_rank(opt, board_figures(&b, 0));
+    own.overlap = own.overlap || is_roomy(1);
+    rv = bench_rank(&own, board_figures(&b, 0));
     if (rv != 0) {
         take_error(&b, 0, result);
     } else {

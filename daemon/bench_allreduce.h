@@ -22,6 +22,9 @@ struct bench_result {
     double elements_per_s, bus_bytes_per_s;
     double bytes_sent, cpu_seconds, max_error;
     uint64_t max_rss_bytes, rounds_aborted;
+    /* With a fault, whose round is in none of the medians: from it to the last
+     * value at the last survivor, and to its commit. */
+    double fault_seconds, fault_commit_seconds;
     char error[BENCH_ERROR_MAX];
 };
 

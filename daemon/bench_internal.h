@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "daemon/bench_rank.h"
+#include "daemon/leaves.h"
 #include "daemon/node.h"
 #include "p2p/uv/loop.h"
 #include "p2p/uv/worker.h"
@@ -18,6 +19,13 @@
 
 #define BENCH_RULES_MAX 256
 #define BENCH_MEET_S    60 /* for all ranks to find each other */
+
+/* One piece of the vote's hash. */
+struct bench_leaf {
+    struct worker_job job;
+    struct rank *rank;
+    uint64_t piece;
+};
 
 struct rank {
     struct bench_rank_options opt;
@@ -42,6 +50,9 @@ struct rank {
     struct worker_pool workers;
     unsigned n_open;
     /* the round */
+    struct leaves leaves; /* with opt.overlap; the worker's from begin on */
+    struct bench_leaf *leaf_jobs;
+    uint64_t n_leaf_jobs; /* that run or wait */
     struct worker_job hash_job;
     struct local_event hashed; /* the answer that the job prepares */
     bool hashing;

@@ -4,6 +4,7 @@
  * the exchange are decoded while they are in the cache; HASH runs on a worker
  * as in the daemon; APPLY only notes the time and looks at the result.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -35,6 +36,10 @@ static uint8_t *wire_of(struct rank *r, const struct segment *s)
     if (s->attempt != r->attempt) {
         r->attempt = s->attempt;
         r->decoded = 0;
+        r->leaves.on = false;
+        if (r->opt.overlap && r->n_leaf_jobs == 0) {
+            leaves_begin(&r->leaves);
+        }
     }
     return r->wire + r->opt.codec->bytes(s->offset);
 }
@@ -82,14 +87,76 @@ static int on_fill(void *self, const struct segment *s, uint8_t *dst)
                                 (float)s->scale);
 }
 
-/* What became final may complete the result. */
-static void count(struct rank *r, const struct segment *s)
+/* On the worker; jobs are done in order, so the leaves are its own. */
+static void leaf_run(struct worker_job *job)
 {
-    r->decoded += s->len;
+    struct bench_leaf *l = job->data;
+
+    if (l->rank->opt.roam != NULL) {
+        l->rank->opt.roam();
+    }
+    leaves_make(&l->rank->leaves, l->piece, l->rank->wire);
+}
+
+static void leaf_done(struct worker_job *job, int status)
+{
+    struct bench_leaf *l = job->data;
+
+    (void)status;
+    l->rank->n_leaf_jobs--;
+}
+
+/* Pieces of the hash that are complete now go to the worker. */
+static void hash_ahead(struct rank *r, const struct segment *s)
+{
+    const struct codec *c = r->opt.codec;
+    uint64_t ready[LEAVES_STEP_MAX];
+    size_t n = leaves_final(&r->leaves, c->bytes(s->offset),
+                            c->bytes(s->offset + s->len), ready);
+
+    for (size_t i = 0; i < n; i++) {
+        struct bench_leaf *l = &r->leaf_jobs[ready[i]];
+
+        *l = (struct bench_leaf){.rank = r, .piece = ready[i]};
+        l->job.data = l;
+        r->n_leaf_jobs +=
+            worker_submit(&r->workers, &l->job, leaf_run, leaf_done) == 0;
+    }
+}
+
+/* This rank is the one that something happens to, and now it does. */
+static void strike(struct rank *r)
+{
+    struct bench_place *here;
+
+    if (r->opt.fault == BENCH_FAULT_NONE || r->opt.board == NULL ||
+        r->opt.rank + 1 != r->opt.n ||
+        r->round != r->opt.warmup + r->opt.rounds ||
+        (double)r->decoded < r->opt.fault_at * (double)r->opt.elements) {
+        return;
+    }
+    here = &r->opt.board[r->opt.rank];
+    if (atomic_load(&here->struck_ns) == 0) {
+        atomic_store(&here->struck_ns, uv_hrtime());
+        (void)raise(r->opt.fault == BENCH_FAULT_KILL ? SIGKILL : SIGSTOP);
+    }
+}
+
+static void reduced(struct rank *r)
+{
     if (r->decoded == r->opt.elements) {
         r->now.reduced_ns = uv_hrtime();
         r->now.cpu_ns = cpu_ns() - r->now.cpu_ns;
     }
+}
+
+/* What became final may complete the result. */
+static void count(struct rank *r, const struct segment *s)
+{
+    hash_ahead(r, s);
+    r->decoded += s->len;
+    strike(r);
+    reduced(r);
 }
 
 static int
@@ -243,7 +310,14 @@ static void hash_run(struct worker_job *job)
 {
     struct rank *r = job->data;
 
-    hash_tree(r->wire, r->wire_bytes, &r->hashed.hash);
+    if (!r->leaves.on) { /* not asked for, or not of this attempt */
+        hash_tree(r->wire, r->wire_bytes, &r->hashed.hash);
+        return;
+    }
+    for (uint64_t p = 0; p < r->leaves.n; p++) {
+        leaves_make(&r->leaves, p, r->wire); /* those that were not ready */
+    }
+    hash_tree_root(r->leaves.leaf, (size_t)r->leaves.n, &r->hashed.hash);
 }
 
 static void hash_done(struct worker_job *job, int status)
@@ -302,6 +376,22 @@ static void apply(struct rank *r, const struct action *a)
     post(r, &e);
 }
 
+/* What the attempt before had finished stays. */
+static void inherit(struct rank *r, const struct action *a)
+{
+    struct local_event e = {
+        .type = LOCAL_INHERITED, .rc = LOCO_ENOENT, .request = a->request};
+
+    if (r->hashing || a->attempt != r->attempt) {
+        post(r, &e);
+        return;
+    }
+    r->attempt = a->request;
+    r->decoded = a->segment.offset;
+    r->leaves.on = false;
+    reduced(r);
+}
+
 static void
 log_line(const struct rank *r, const struct action *a, const struct out *out)
 {
@@ -342,11 +432,8 @@ static void on_local(void *self, const struct action *a, const struct out *out)
     case ACTION_STOP:
         uv_stop(&r->loop);
         return;
-    case ACTION_INHERIT: /* every attempt is measured whole */
-        (void)shell_post(r->shell,
-                         &(struct local_event){.type = LOCAL_INHERITED,
-                                               .rc = LOCO_ENOENT,
-                                               .request = a->request});
+    case ACTION_INHERIT:
+        inherit(r, a);
         return;
     default:
         return; /* nothing to evaluate, keep or write here */

@@ -7,6 +7,7 @@
  * (BENCH_MEET_S); a round that commits without this rank. Each ends the loop
  * with a sentence.
  */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +85,9 @@ static int open_node(struct rank *r)
         .dialable = true,
         .manifest = manifest,
         .manifest_len = sizeof manifest,
-        .timing = timing_patient,
+        .timing = r->opt.fault != BENCH_FAULT_NONE ? (struct node_timing){0}
+                                                   : timing_patient,
+        .edges = 4 * BENCH_PEERS_MAX * BENCH_PEERS_MAX,
         .rounds = r->opt.warmup + r->opt.rounds,
         .seed = r->opt.rank + 1,
     };
@@ -114,6 +117,7 @@ static int open_shell(struct rank *r)
     so.n_rules = BENCH_RULES_MAX;
     so.handshake_ms = BENCH_MEET_S * 1000;
     so.plain_bulk = !r->opt.encrypted;
+    so.aes_bulk = so.aes_bulk && !r->opt.no_aes;
     return shell_open(&r->shell, &r->loop, &core, &so, &calls);
 }
 
@@ -224,6 +228,7 @@ int bench_rank(const struct bench_rank_options *opt,
     if (r == NULL) {
         return LOCO_ENOMEM;
     }
+    (void)signal(SIGPIPE, SIG_IGN); /* a rank that dies is an error code */
     r->opt = *opt;
     r->figures = figures;
     r->workers.data = r;

@@ -45,10 +45,14 @@ struct bench_figures {
     struct bench_sample sample[]; /* one per measured round */
 };
 
+/* What happens to the last rank in the last round. */
+enum bench_fault { BENCH_FAULT_NONE, BENCH_FAULT_KILL, BENCH_FAULT_STOP };
+
 /* What the ranks of one machine tell each other beside the network. */
 struct bench_place {
     _Atomic uint32_t port;   /* 0: does not listen yet */
     _Atomic uint64_t paused; /* the round that it is about to contribute to */
+    _Atomic uint64_t struck_ns; /* when the fault struck here; 0: not yet */
 };
 
 struct bench_rank_options {
@@ -59,6 +63,16 @@ struct bench_rank_options {
     uint32_t segment_bytes;  /* wire bytes of one segment, about */
     uint32_t warmup, rounds; /* before and while samples are taken */
     bool encrypted;
+    bool no_aes; /* ChaCha20-Poly1305 whatever the processor can */
+    /* With a fault the daemon's own deadlines hold; without one nobody is lost
+     * because the machine is busy. It strikes when `fault_at` of the last
+     * round's elements are final at the victim. Ranks of one machine only. */
+    enum bench_fault fault;
+    double fault_at;
+    /* Hash pieces while others arrive, as the daemon does: where a core is left
+     * for it. `roam`, if not NULL, lets the calling thread go there. */
+    bool overlap;
+    void (*roam)(void);
     bool verbose; /* the node's log to stderr */
     struct hash32 run_id;
     const char *host; /* where to listen; port 0: any */

@@ -21,8 +21,18 @@ static const struct cli_command commands[] = {
     {"quickstart", "[OPTIONS OF deploy/quickstart.sh]",
      "Train a first model with four peers on this machine",
      "loco quickstart --peers 4 --compare", cli_quickstart},
-    {"data pack", "INPUT... --out DIR", "Make token shards from text files",
+    {"data pack", "INPUT... --out DIR",
+     "Make token shards from text, JSONL, directories or ready tokens",
      "loco data pack book.txt --out data --val-bytes 131072", cli_data_pack},
+    {"data tokenize", "[FILE] [--tokenizer byte|FILE]",
+     "Write the token ids of a text",
+     "loco data tokenize book.txt --tokenizer tokenizer.json --format u32"
+     " --out book.u32",
+     cli_data_tokenize},
+    {"data detokenize", "[FILE] [--tokenizer byte|FILE]",
+     "Write the text of token ids",
+     "loco data detokenize book.u32 --tokenizer tokenizer.json --format u32",
+     cli_data_detokenize},
     {"run create", "--name NAME --model NAME|FILE --data DIR --sync PRESET",
      "Write a signed run.yaml and print the run id",
      "loco run create --name first --model quickstart-1m --data data"
@@ -42,24 +52,35 @@ static const struct cli_command commands[] = {
     {"rounds", "[--state DIR | --control ADDRESS]",
      "List the last attempts at rounds with their phases",
      "loco rounds --state ~/a --last 5", cli_rounds},
-    {"top", "STATE...", "Watch one or more daemons live",
+    {"peers", "[--state DIR | --control ADDRESS]",
+     "List the peers: state, speed, links, what each gave",
+     "loco peers --state ~/a", cli_peers},
+    {"join", "URI", "Take part in a run, with a live view",
+     "loco join loco://HOST:PORT/RUNID", cli_join},
+    {"top", "[STATE...]", "Watch one or more daemons live",
      "loco top ~/a ~/b", cli_top},
     {"pause", "[--state DIR | --control ADDRESS]",
      "Stop training until resumed; the peer stays a member",
      "loco pause --state ~/a", cli_pause},
     {"resume", "[--state DIR | --control ADDRESS]",
      "Train on after a pause", "loco resume --state ~/a", cli_resume},
+    {"reload", "[--state DIR | --control ADDRESS]",
+     "Let a daemon read its settings again", "loco reload --state ~/a",
+     cli_reload},
     {"drain", "[--state DIR | --control ADDRESS]",
      "Finish the round in flight, say goodbye and exit",
      "loco drain --state ~/a", cli_drain},
-    {"export", "--state DIR --out DIR",
+    {"import", "DIR --out FILE",
+     "Read a Llama of Hugging Face: one file for eval and generate",
+     "loco import Llama-3.2-1B --out llama.safetensors --seq 1024", cli_import},
+    {"export", "(--state DIR | --model DIR|FILE) --out DIR",
      "Write the model for Hugging Face transformers",
      "loco export --state ~/a --format hf --out model", cli_export},
-    {"eval", "(--state DIR | --model DIR) --text FILE",
+    {"eval", "(--state DIR | --model DIR|FILE) --text FILE",
      "Bits per byte of a model on a text",
      "loco eval --model model --text held-out.txt --json", cli_eval},
-    {"generate", "--model DIR --prompt TEXT",
-     "Sample text from an exported model",
+    {"generate", "(--model DIR|FILE | --state DIR) --prompt TEXT",
+     "Let a model go on with a text",
      "loco generate --model model --prompt 'The LORD' --max-tokens 200",
      cli_generate},
     {"verify", "(FILE | --state DIR)",
@@ -68,6 +89,12 @@ static const struct cli_command commands[] = {
     {"doctor", "[--state DIR] [--join URI] [--run FILE]",
      "Say what keeps this machine from taking part, and how to repair it",
      "loco doctor --join loco://HOST:PORT/RUNID", cli_doctor},
+    {"keys backup", "(--out FILE | --words) [--state DIR]",
+     "Copy the identity to a file, or print it as 24 words",
+     "loco keys backup --state ~/a --out key.backup", cli_keys_backup},
+    {"keys restore", "(FILE | --words) [--state DIR]",
+     "Put an identity into a state directory that has none",
+     "loco keys restore key.backup --state ~/b", cli_keys_restore},
     {"keys", "[--state DIR]", "Show the identity of a state directory",
      "loco keys --state ~/a", cli_keys},
     {"config show", "[OPTIONS OF locod]", "Show the daemon's settings",
@@ -78,6 +105,14 @@ static const struct cli_command commands[] = {
     {"config validate", "[OPTIONS OF locod]",
      "Check the settings and say nothing when they are right",
      "loco config validate --config locod.yaml", cli_config_validate},
+    {"config set", "NAME VALUE [--config FILE]",
+     "Write one setting to locod.yaml",
+     "loco config set upload_bytes_per_s 2000000", cli_config_set},
+    {"completion", "bash|zsh|fish", "Print a completion script for a shell",
+     "loco completion bash > ~/.local/share/bash-completion/completions/loco",
+     cli_completion},
+    {"manual", "1|5|8", "Print a man page: loco, locod.yaml or locod",
+     "loco manual 1 | man -l -", cli_manual},
     {"bench allreduce", "--peers N --elements E --wire NAME",
      "Measure the averaging of a vector over the network",
      "loco bench allreduce --peers 4 --elements 16777216 --wire fp16",
@@ -101,6 +136,12 @@ static const struct cli_command commands[] = {
 /* clang-format on */
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+const struct cli_command *cli_commands(size_t *n)
+{
+    *n = N_COMMANDS;
+    return commands;
+}
 
 /* Words of the row's name that argv starts with; 0: not this command. */
 static int words_match(const char *name, int argc, char **argv)
@@ -209,7 +250,8 @@ int main(int argc, char **argv)
         int n = words_match(commands[i].name, argc - 1, argv + 1);
 
         if (n > 0) {
-            struct cli_call call = {&commands[i], argc - 1 - n, argv + 1 + n};
+            struct cli_call call = {&commands[i], argc - 1 - n, argv + 1 + n,
+                                    NULL, NULL};
 
             return commands[i].run(&call);
         }

@@ -54,7 +54,13 @@ struct cli_call {
     const struct cli_command *command;
     int argc; /* what follows the command's words */
     char **argv;
+    /* Not NULL: the command is not run, cli_parse only names its options. */
+    void (*on_option)(void *data, const struct cli_option *option);
+    void *data;
 };
+
+/* Every command, in the order of --help. */
+const struct cli_command *cli_commands(size_t *n);
 
 /* Fill in the options; words that are none go to `words`, of which there must
  * be between least and most (`words` may be NULL with most 0). CLI_GO, or the
@@ -81,18 +87,29 @@ int cli_exit_of(int err);
 /* The commands, each in the file that its group names. */
 int cli_bench_allreduce(const struct cli_call *call);
 int cli_bench_train(const struct cli_call *call);
+int cli_completion(const struct cli_call *call);
+int cli_config_set(const struct cli_call *call);
 int cli_config_show(const struct cli_call *call);
 int cli_config_sources(const struct cli_call *call);
 int cli_config_validate(const struct cli_call *call);
+int cli_data_detokenize(const struct cli_call *call);
 int cli_data_pack(const struct cli_call *call);
+int cli_data_tokenize(const struct cli_call *call);
 int cli_doctor(const struct cli_call *call);
 int cli_drain(const struct cli_call *call);
 int cli_eval(const struct cli_call *call);
 int cli_export(const struct cli_call *call);
 int cli_generate(const struct cli_call *call);
+int cli_import(const struct cli_call *call);
+int cli_join(const struct cli_call *call);
+int cli_keys_backup(const struct cli_call *call);
+int cli_keys_restore(const struct cli_call *call);
 int cli_keys(const struct cli_call *call);
+int cli_manual(const struct cli_call *call);
 int cli_pause(const struct cli_call *call);
+int cli_peers(const struct cli_call *call);
 int cli_quickstart(const struct cli_call *call);
+int cli_reload(const struct cli_call *call);
 int cli_resume(const struct cli_call *call);
 int cli_rounds(const struct cli_call *call);
 int cli_rounds_explain(const struct cli_call *call);

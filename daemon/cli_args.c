@@ -188,6 +188,12 @@ int cli_parse(const struct cli_call *call,
     bool only_words = false;
     size_t n = 0;
 
+    if (call->on_option != NULL) {
+        for (size_t i = 0; i < n_options; i++) {
+            call->on_option(call->data, &options[i]);
+        }
+        return LOCO_EXIT_OK;
+    }
     for (int i = 0; i < call->argc; i++) {
         if (strcmp(call->argv[i], "--help") == 0 ||
             strcmp(call->argv[i], "-h") == 0) {

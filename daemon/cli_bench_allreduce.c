@@ -18,7 +18,9 @@
 #define SEGMENT_KIB  256 /* as the daemon's; 64 to 512 measure alike */
 
 struct arguments {
-    const char *wire, *exchange, *encryption, *addresses, *rank;
+    const char *wire, *exchange, *encryption, *cipher, *addresses, *rank;
+    const char *fault;
+    uint64_t fault_percent;
     uint64_t peers, elements, rounds, warmup, segment_kib;
     bool verbose, json;
 };
@@ -43,6 +45,13 @@ static int print_json(const struct arguments *a, const struct bench_result *r)
     if (o == NULL) {
         return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
     }
+    if (a->fault != NULL) {
+        json_object_update_new(
+            o, json_pack("{s:s, s:f, s:f, s:f}", "fault", a->fault, "fault_at",
+                         (double)a->fault_percent / 100, "fault_seconds",
+                         r->fault_seconds, "fault_commit_seconds",
+                         r->fault_commit_seconds));
+    }
     if (a->rank != NULL) { /* the figures are this rank's alone */
         json_object_set_new(
             o, "rank", json_integer((json_int_t)strtoul(a->rank, NULL, 10)));
@@ -66,6 +75,13 @@ static int print_text(const struct arguments *a, const struct bench_result *r)
         r->seconds_min * 1e3, r->commit_seconds_median * 1e3,
         r->elements_per_s / 1e6, r->bus_bytes_per_s / 1e9, r->bytes_sent / 1e6,
         r->cpu_seconds, (double)r->max_rss_bytes / 1e6, r->max_error);
+    if (a->fault != NULL) {
+        (void)printf("%s of the last rank at %llu %% of the last round: the "
+                     "others had the result after %.3f s, the commit after "
+                     "%.3f s\n",
+                     a->fault, (unsigned long long)a->fault_percent,
+                     r->fault_seconds, r->fault_commit_seconds);
+    }
     return LOCO_EXIT_OK;
 }
 
@@ -140,6 +156,21 @@ static int check(struct arguments *a)
                         "2^32, rounds 1 to %d, a segment is 1 to 1024 KiB",
                         BENCH_PEERS_MAX, BENCH_ROUNDS_MAX);
     }
+    if (strcmp(a->cipher, "auto") != 0 && strcmp(a->cipher, "chacha20") != 0) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "bench allreduce: --cipher is auto or chacha20, not "
+                        "'%s'",
+                        a->cipher);
+    }
+    if (a->fault != NULL &&
+        ((strcmp(a->fault, "kill") != 0 && strcmp(a->fault, "stop") != 0) ||
+         a->fault_percent > 100 || a->rank != NULL || a->peers < 3 ||
+         a->rounds < 2)) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "bench allreduce: --fault is kill or stop, --fault-at "
+                        "0 to 100 per cent, with at least 3 ranks and 2 "
+                        "rounds on this machine");
+    }
     if ((a->rank == NULL) != (a->addresses == NULL)) {
         return cli_fail(LOCO_EXIT_USAGE,
                         "bench allreduce: --rank and --addresses go together");
@@ -185,10 +216,33 @@ static int run_rank(const struct arguments *a,
     return bench_allreduce_rank(o, result);
 }
 
+static void set_options(const struct arguments *a, struct bench_rank_options *o)
+{
+    bool butterfly = strcmp(a->exchange, "butterfly") == 0;
+
+    o->n = (uint32_t)a->peers;
+    o->elements = a->elements;
+    o->codec = codec_find(a->wire);
+    o->exchange = butterfly ? EXCHANGE_BUTTERFLY : EXCHANGE_RING;
+    o->rounds = (uint32_t)a->rounds;
+    o->warmup = a->warmup > 0 ? (uint32_t)a->warmup : 2 * o->n;
+    o->segment_bytes = (uint32_t)a->segment_kib << 10;
+    o->encrypted = strcmp(a->encryption, "on") == 0;
+    o->no_aes = strcmp(a->cipher, "auto") != 0;
+    if (a->fault != NULL) {
+        o->fault =
+            strcmp(a->fault, "kill") == 0 ? BENCH_FAULT_KILL : BENCH_FAULT_STOP;
+        o->fault_at = (double)a->fault_percent / 100;
+    }
+    o->verbose = a->verbose;
+}
+
 int cli_bench_allreduce(const struct cli_call *call)
 {
     struct arguments a = {.wire = "fp16",
                           .encryption = "on",
+                          .cipher = "auto",
+                          .fault_percent = 50,
                           .peers = 2,
                           .elements = 16U << 20,
                           .rounds = 9,
@@ -203,6 +257,12 @@ int cli_bench_allreduce(const struct cli_call *call)
         {"--rounds", CLI_COUNT, &a.rounds, "R", "measured (9)"},
         {"--warmup", CLI_COUNT, &a.warmup, "W", "rounds before (2 N)"},
         {"--encryption", CLI_TEXT, &a.encryption, "on|off", "of bulk (on)"},
+        {"--cipher", CLI_TEXT, &a.cipher, "auto|chacha20",
+         "AES where the processor has it (auto)"},
+        {"--fault", CLI_TEXT, &a.fault, "kill|stop",
+         "of the last rank, in the last round"},
+        {"--fault-at", CLI_COUNT, &a.fault_percent, "P",
+         "per cent of that round (50)"},
         {"--segment-kib", CLI_COUNT, &a.segment_kib, "K", "of a segment"},
         {"--rank", CLI_TEXT, &a.rank, "I", "be only this one"},
         {"--addresses", CLI_TEXT, &a.addresses, "A,B,...", "of all ranks"},
@@ -218,15 +278,13 @@ int cli_bench_allreduce(const struct cli_call *call)
     if (rv != CLI_GO) {
         return rv;
     }
-    o.n = (uint32_t)a.peers;
-    o.elements = a.elements;
-    o.codec = codec_find(a.wire);
-    o.exchange = strcmp(a.exchange, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
-                                                      : EXCHANGE_RING;
-    o.rounds = (uint32_t)a.rounds;
-    o.warmup = a.warmup > 0 ? (uint32_t)a.warmup : 2 * o.n;
-    o.segment_bytes = (uint32_t)a.segment_kib << 10;
-    o.encrypted = strcmp(a.encryption, "on") == 0;
+    set_options(&a, &o);
+    o.no_aes = strcmp(a.cipher, "auto") != 0;
+    if (a.fault != NULL) {
+        o.fault =
+            strcmp(a.fault, "kill") == 0 ? BENCH_FAULT_KILL : BENCH_FAULT_STOP;
+        o.fault_at = (double)a.fault_percent / 100;
+    }
     o.verbose = a.verbose;
     if (a.rank != NULL) {
         rv = run_rank(&a, &o, &result);

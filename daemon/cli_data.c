@@ -1,6 +1,7 @@
 /* cli_data.c - loco data pack. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <jansson.h>
 
@@ -32,13 +33,28 @@ print_result(const struct pack_result *r, const char *out, bool json)
                      (unsigned long long)r->val_tokens);
         return;
     }
-    o = json_pack("{s:s, s:i, s:I, s:I, s:I}", "out", out, "shards",
+    o = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "out", out, "shards",
                   (int)r->shards, "train_tokens", (json_int_t)r->train_tokens,
                   "val_tokens", (json_int_t)r->val_tokens, "text_bytes",
-                  (json_int_t)r->text_bytes);
+                  (json_int_t)r->text_bytes, "vocab", (json_int_t)r->vocab);
     (void)json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
     (void)putchar('\n');
     json_decref(o);
+}
+
+static bool format_named(const char *name, enum pack_format *format)
+{
+    static const char *const names[] = {
+        [PACK_AUTO] = "auto",  [PACK_TEXT] = "text", [PACK_JSONL] = "jsonl",
+        [PACK_LLMC] = "llm.c", [PACK_U16] = "u16",   [PACK_U32] = "u32"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *format = (enum pack_format)i;
+            return true;
+        }
+    }
+    return false;
 }
 
 int cli_data_pack(const struct cli_call *call)
@@ -46,14 +62,20 @@ int cli_data_pack(const struct cli_call *call)
     struct cli_list inputs = {0};
     struct pack_options pack = {.tokenizer = "byte", .hash = hash_hex};
     uint64_t shards = 1, val_bytes = PACK_VAL_DEFAULT;
-    const char *out = NULL;
+    const char *out = NULL, *format = "auto";
     bool json = false;
     const struct cli_option options[] = {
         {"--out", CLI_TEXT, &out, "DIR", "where shards and data.json go"},
         {"--val-bytes", CLI_COUNT, &val_bytes, "N",
          "held-out bytes at the end (a tenth, at most 131072)"},
         {"--shards", CLI_COUNT, &shards, "N", "files of equal size (1)"},
-        {"--tokenizer", CLI_TEXT, &pack.tokenizer, "byte", "id = byte (byte)"},
+        {"--tokenizer", CLI_TEXT, &pack.tokenizer, "byte|FILE",
+         "id = byte, or a tokenizer.json (byte)"},
+        {"--format", CLI_TEXT, &format, "NAME",
+         "auto, text, jsonl (field \"text\"), or ready tokens: llm.c, u16, "
+         "u32"},
+        {"--separator", CLI_TEXT, &pack.separator, "TEXT",
+         "behind each text of JSONL (a newline)"},
         {"--source", CLI_TEXT, &pack.source, "TEXT", "where it is from"},
         {"--licence", CLI_TEXT, &pack.licence, "TEXT", "its terms of use"},
         {"--json", CLI_FLAG, &json, NULL, "print one JSON object"},
@@ -70,6 +92,12 @@ int cli_data_pack(const struct cli_call *call)
     if (shards == 0 || shards > PACK_SHARDS_MAX) {
         return cli_fail(LOCO_EXIT_USAGE, "data pack: 1 to %d shards",
                         PACK_SHARDS_MAX);
+    }
+    if (!format_named(format, &pack.format)) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "data pack: --format %.40s: it is auto, text, jsonl, "
+                        "llm.c, u16 or u32",
+                        format);
     }
     pack.shards = (uint32_t)shards;
     pack.val_bytes = val_bytes;

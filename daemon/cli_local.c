@@ -152,6 +152,9 @@ static int settings(const struct cli_call *call, struct config *config)
     char *argv[CLI_LIST_MAX + 1] = {call->argv[0]};
     static const struct cli_option none[] = {{"", CLI_FLAG, NULL, NULL, ""}};
 
+    if (call->on_option != NULL) {
+        return LOCO_EXIT_OK; /* those of locod, not ours */
+    }
     if (call->argc > CLI_LIST_MAX) {
         return cli_fail(LOCO_EXIT_USAGE, "too many arguments");
     }
@@ -219,6 +222,9 @@ int cli_quickstart(const struct cli_call *call)
     ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
     char *slash;
 
+    if (call->on_option != NULL) {
+        return LOCO_EXIT_OK;
+    }
     if (len < 0 || call->argc > CLI_LIST_MAX) {
         return cli_fail(LOCO_EXIT_FAILURE, "quickstart: where am I?");
     }

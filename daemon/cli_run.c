@@ -99,6 +99,12 @@ static int add_shards(struct manifest_data *data, const json_t *root)
     const char *tok = json_string_value(json_object_get(root, "tokenizer"));
     int rv = 0;
 
+    if (tok != NULL && strcmp(tok, "byte") != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: this data was packed with %.80s; locod "
+                        "trains on bytes only: pack it with --tokenizer byte",
+                        tok);
+    }
     for (size_t i = 0; rv == 0 && i < json_array_size(train); i++) {
         rv = add_shard(data, json_array_get(train, i), false);
     }
@@ -184,6 +190,23 @@ static int check_topology(const struct manifest_sync *sync)
     return 0;
 }
 
+static int check_method(const struct manifest *m)
+{
+    struct method method;
+    char errmsg[ERRMSG_SIZE];
+
+    if (method_from_manifest(&method, &m->sync, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+    }
+    if (method.group == METHOD_PAIR && m->stop.tokens > 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: in a run of random pairs nobody knows the "
+                        "tokens of all peers; set stop.rounds in place of "
+                        "stop.tokens");
+    }
+    return 0;
+}
+
 /* A batch that was set alone takes its micro-batches along. */
 static void fit_micro_batch(struct manifest_inner *inner)
 {
@@ -247,7 +270,8 @@ static int fill(struct manifest *m, const struct arguments *a)
     }
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
-    return rv == 0 ? check_topology(&m->sync) : rv;
+    rv = rv == 0 ? check_topology(&m->sync) : rv;
+    return rv == 0 ? check_method(m) : rv;
 }
 
 /* The daemon that starts the run looks for shards beside run.yaml: put links

@@ -199,6 +199,11 @@ int cli_resume(const struct cli_call *call)
     return send_command(call, "/api/v1/resume");
 }
 
+int cli_reload(const struct cli_call *call)
+{
+    return send_command(call, "/api/v1/reload");
+}
+
 int cli_drain(const struct cli_call *call)
 {
     return send_command(call, "/api/v1/drain");

@@ -1,7 +1,8 @@
 /* cli_top.c - loco top: watch daemons live.
  *
  * Polls the status of every state directory each TOP_PERIOD_MS. On a terminal
- * the view is drawn in place; elsewhere one line is printed when something
+ * the view is drawn in place (for one daemon that of cli_top_live.h, for
+ * several a row each); elsewhere one line is printed when something
  * changed, at most one in TOP_LINE_MS. With --until-finished it ends with 0
  * when every daemon reports `finished`, and with 1 when one of them does not
  * answer for --patience seconds.
@@ -18,6 +19,8 @@
 
 #include "daemon/cli.h"
 #include "daemon/cli_http.h"
+#include "daemon/cli_top_live.h"
+#include "daemon/config.h"
 #include "proto/base/err.h"
 
 #define TOP_PERIOD_MS 500
@@ -29,6 +32,7 @@ struct row {
     json_t *status; /* the last one that arrived, or NULL */
     uint64_t heard_ms;
     bool finished;
+    char address[HTTP_ADDRESS_MAX]; /* where it answered last */
 };
 
 struct top {
@@ -64,12 +68,12 @@ static const char *text(const json_t *o, const char *key)
 
 static void poll_row(struct row *row)
 {
-    char address[HTTP_ADDRESS_MAX], errmsg[HTTP_ERRMSG_MAX];
+    char errmsg[HTTP_ERRMSG_MAX];
     char *body = NULL;
     json_t *status;
 
-    if (http_address_of_state(row->state_dir, address, errmsg) != 0 ||
-        http_get(address, "/api/v1/status", &body, errmsg) != 0) {
+    if (http_address_of_state(row->state_dir, row->address, errmsg) != 0 ||
+        http_get(row->address, "/api/v1/status", &body, errmsg) != 0) {
         return;
     }
     status = json_loads(body, 0, NULL);
@@ -220,6 +224,11 @@ static void draw(struct top *t, bool last)
         if (t->n_drawn > 0) {
             (void)printf("\033[%zuA\033[J", t->n_drawn); /* up, clear below */
         }
+        if (t->n == 1 && t->row[0].status != NULL) {
+            t->n_drawn = top_live_draw(t->row[0].address, t->row[0].status);
+            (void)fflush(stdout);
+            return;
+        }
         print_summary(t, &s);
         print_rows(t);
         t->n_drawn = 2 + t->n;
@@ -296,10 +305,18 @@ int cli_top(const struct cli_call *call)
          "give up on a silent daemon after this (30)"},
     };
     struct top t = {.started_ms = now_ms(), .terminal = isatty(1) == 1};
-    int rv = CLI_PARSE(call, options, &dirs, 1, CLI_LIST_MAX);
+    static struct config config;
+    char errmsg[CONFIG_ERRMSG_MAX], *none[] = {NULL};
+    int rv = CLI_PARSE(call, options, &dirs, 0, CLI_LIST_MAX);
 
     if (rv != CLI_GO) {
         return rv;
+    }
+    if (dirs.n == 0 && config_parse(0, none, &config, errmsg) != 0) {
+        return cli_fail(config.exit_code, "%s", errmsg);
+    }
+    if (dirs.n == 0) {
+        dirs.item[dirs.n++] = config.state;
     }
     if (patience_s == 0 || patience_s > 86400) {
         return cli_fail(LOCO_EXIT_USAGE, "top: --patience is 1 to 86400");

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "daemon/courtesy.h"
 #include "daemon/nearest.h"
 #include "proto/base/err.h"
 
@@ -351,6 +352,16 @@ static bool xdg_path(char out[CONFIG_TEXT_MAX],
     return n > 0 && n < CONFIG_TEXT_MAX;
 }
 
+bool config_usual_file(char path[CONFIG_TEXT_MAX])
+{
+    const char *named = getenv("LOCO_CONFIG");
+
+    if (named != NULL && named[0] != '\0') {
+        return snprintf(path, CONFIG_TEXT_MAX, "%s", named) < CONFIG_TEXT_MAX;
+    }
+    return xdg_path(path, "XDG_CONFIG_HOME", ".config", "/locod.yaml");
+}
+
 static int file_load(struct config *config,
                      const char *flag,
                      char errmsg[CONFIG_ERRMSG_MAX])
@@ -468,10 +479,15 @@ static bool asked(int argc, char **argv, const char *a, const char *b)
 /* What no single value can tell. */
 static int config_check(struct config *config, char errmsg[CONFIG_ERRMSG_MAX])
 {
+    struct courtesy_schedule week;
+
     if (config->run[0] != '\0' && config->join[0] != '\0') {
         return fail(errmsg, LOCO_EINVAL,
                     "run and join exclude each other: a run is started from "
                     "its run.yaml or joined by its URI");
+    }
+    if (courtesy_schedule_parse(&week, config->schedule, errmsg) != 0) {
+        return LOCO_EINVAL;
     }
     if (config->state[0] == '\0' &&
         !xdg_path(config->state, "XDG_STATE_HOME", ".local/state", "")) {
@@ -523,6 +539,16 @@ const char *config_name(enum config_option option)
     return options[option].name;
 }
 
+const char *config_argument(enum config_option option)
+{
+    return options[option].kind == FLAG ? "on|off" : options[option].argument;
+}
+
+const char *config_help(enum config_option option)
+{
+    return options[option].help;
+}
+
 const char *config_source_name(enum config_source source)
 {
     return source_names[source];
@@ -549,6 +575,20 @@ void config_text(const struct config *config,
                        *(const bool *)member ? "on" : "off");
         return;
     }
+}
+
+void config_copy(struct config *to,
+                 const struct config *from,
+                 enum config_option option)
+{
+    const struct option *o = &options[option];
+    const char *source = (const char *)from + o->offset;
+    size_t size = o->kind == TEXT    ? CONFIG_TEXT_MAX
+                  : o->kind == COUNT ? sizeof(uint64_t)
+                                     : sizeof(bool);
+
+    memcpy((char *)to + o->offset, source, size);
+    to->source[option] = from->source[option];
 }
 
 void config_print_options(FILE *to)

@@ -83,15 +83,26 @@ int config_read_yaml(struct config *config,
 /* Defaults everywhere. */
 void config_init(struct config *config);
 
+/* The file that is read when no flag names one: LOCO_CONFIG, else the XDG one,
+ * whether it is there or not. False: nothing says where. */
+bool config_usual_file(char path[CONFIG_TEXT_MAX]);
+
 /* The options as lines for --help. */
 void config_print_options(FILE *to);
 
 const char *config_name(enum config_option option);
+const char *config_argument(enum config_option option); /* "on|off" of a FLAG */
+const char *config_help(enum config_option option);
 
 /* The value as text, as locod.yaml would hold it; out[CONFIG_TEXT_MAX]. */
 void config_text(const struct config *config,
                  enum config_option option,
                  char out[CONFIG_TEXT_MAX]);
+
+/* Take one value, and where it is from, over from another. */
+void config_copy(struct config *to,
+                 const struct config *from,
+                 enum config_option option);
 
 /* "default", "file", "environment", "flag" */
 const char *config_source_name(enum config_source source);

@@ -3,10 +3,8 @@
  * A snapshot is one MHD_Response, which libmicrohttpd counts references to:
  * publishing swaps the pointer, and a slow reader keeps the old bytes alive.
  */
-#include "daemon/control.h"
+#include "daemon/control_internal.h"
 
-#include <microhttpd.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,21 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/control_listen.h"
 #include "daemon/status_json.h"
 #include "proto/base/err.h"
-
-struct control {
-    struct MHD_Daemon *http;
-    struct control_socket socket;
-    control_command_cb on_command;
-    void *data;
-    pthread_mutex_t lock; /* of the four below */
-    control_rounds_cb make_rounds;
-    struct MHD_Response *status;
-    char *json; /* the bytes of `status`, owned by it */
-    uint64_t published_ms;
-};
 
 static uint64_t monotonic_ms(void)
 {
@@ -41,8 +26,9 @@ static uint64_t monotonic_ms(void)
 
 /* ---- answers ------------------------------------------------------------ */
 
-static enum MHD_Result
-answer(struct MHD_Connection *connection, unsigned code, struct MHD_Response *r)
+enum MHD_Result control_answer(struct MHD_Connection *connection,
+                               unsigned code,
+                               struct MHD_Response *r)
 {
     enum MHD_Result result;
 
@@ -54,13 +40,15 @@ answer(struct MHD_Connection *connection, unsigned code, struct MHD_Response *r)
     return result;
 }
 
-static struct MHD_Response *
-response(const char *type, const char *text, enum MHD_ResponseMemoryMode mode)
+struct MHD_Response *control_response(const char *type,
+                                      const char *bytes,
+                                      size_t len,
+                                      enum MHD_ResponseMemoryMode mode)
 {
     /* libmicrohttpd takes a char pointer for all modes; PERSISTENT bytes are
      * only read. */
-    struct MHD_Response *r = MHD_create_response_from_buffer(
-        strlen(text), (void *)(uintptr_t)text, mode);
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(len, (void *)(uintptr_t)bytes, mode);
 
     if (r != NULL) {
         (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
@@ -71,32 +59,31 @@ response(const char *type, const char *text, enum MHD_ResponseMemoryMode mode)
     return r;
 }
 
-static enum MHD_Result
-answer_text(struct MHD_Connection *connection, unsigned code, const char *text)
+enum MHD_Result control_answer_text(struct MHD_Connection *connection,
+                                    unsigned code,
+                                    const char *text)
 {
-    return answer(
-        connection, code,
-        response("text/plain; charset=utf-8", text, MHD_RESPMEM_PERSISTENT));
+    return control_answer(connection, code,
+                          control_response("text/plain; charset=utf-8", text,
+                                           strlen(text),
+                                           MHD_RESPMEM_PERSISTENT));
 }
 
-static enum MHD_Result get_page(struct control *c,
-                                struct MHD_Connection *connection)
+enum MHD_Result control_answer_json(struct MHD_Connection *connection,
+                                    char *json)
 {
-    static const char page[] =
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        "<title>locod</title><h1>locod</h1>"
-        "<p>This is a loco daemon: it trains one language model together "
-        "with other peers. This page is served to this machine only.</p>"
-        "<ul><li><a href=/api/v1/status>status</a>, "
-        "<a href=/api/v1/rounds>rounds</a> (JSON)</li>"
-        "<li><a href=/metrics>metrics</a> (Prometheus)</li>"
-        "<li><a href=/healthz>health</a></li></ul>"
-        "<p>On the command line: <code>loco status</code>.</p></html>\n";
+    struct MHD_Response *r;
 
-    (void)c;
-    return answer(
-        connection, MHD_HTTP_OK,
-        response("text/html; charset=utf-8", page, MHD_RESPMEM_PERSISTENT));
+    if (json == NULL) {
+        return control_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                   "starting\n");
+    }
+    r = control_response("application/json", json, strlen(json),
+                         MHD_RESPMEM_MUST_FREE);
+    if (r == NULL) {
+        free(json);
+    }
+    return control_answer(connection, MHD_HTTP_OK, r);
 }
 
 static enum MHD_Result get_status(struct control *c,
@@ -110,40 +97,69 @@ static enum MHD_Result get_status(struct control *c,
     }
     (void)pthread_mutex_unlock(&c->lock);
     if (result == MHD_NO) {
-        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                           "starting\n");
+        return control_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                   "starting\n");
     }
     return result;
+}
+
+static struct shown *shown_of(struct control *c)
+{
+    struct shown *shown;
+
+    (void)pthread_mutex_lock(&c->lock);
+    shown = c->shown;
+    (void)pthread_mutex_unlock(&c->lock);
+    return shown;
+}
+
+/* ?name=N with N from 1; 0 where it is not given. False: something else. */
+static bool
+argument(struct MHD_Connection *connection, const char *name, uint64_t *number)
+{
+    const char *text =
+        MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, name);
+    char *end;
+
+    *number = 0;
+    if (text == NULL) {
+        return true;
+    }
+    *number = strtoull(text, &end, 10);
+    return *end == '\0' && *number > 0 && text[0] >= '0' && text[0] <= '9';
 }
 
 static enum MHD_Result get_rounds(struct control *c,
                                   struct MHD_Connection *connection)
 {
-    const char *round =
-        MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "round");
-    char *end = "", *json = NULL;
-    control_rounds_cb make;
-    uint64_t number = 0;
+    struct shown *shown = shown_of(c);
+    uint64_t round, last;
 
-    if (round != NULL) {
-        number = strtoull(round, &end, 10);
-        if (*end != '\0' || number == 0 || round[0] < '0' || round[0] > '9') {
-            return answer_text(connection, MHD_HTTP_BAD_REQUEST,
-                               "round: a number from 1\n");
-        }
+    if (!argument(connection, "round", &round) ||
+        !argument(connection, "last", &last)) {
+        return control_answer_text(connection, MHD_HTTP_BAD_REQUEST,
+                                   "round, last: a number from 1\n");
     }
-    (void)pthread_mutex_lock(&c->lock);
-    make = c->make_rounds;
-    (void)pthread_mutex_unlock(&c->lock);
-    if (make != NULL) {
-        json = make(c->data, number);
-    }
-    if (json == NULL) {
-        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                           "starting\n");
-    }
-    return answer(connection, MHD_HTTP_OK,
-                  response("application/json", json, MHD_RESPMEM_MUST_FREE));
+    return control_answer_json(
+        connection, shown == NULL ? NULL : shown_rounds(shown, round, last));
+}
+
+static enum MHD_Result get_peers(struct control *c,
+                                 struct MHD_Connection *connection)
+{
+    struct shown *shown = shown_of(c);
+
+    return control_answer_json(connection,
+                               shown == NULL ? NULL : shown_peers(shown));
+}
+
+static enum MHD_Result get_history(struct control *c,
+                                   struct MHD_Connection *connection)
+{
+    struct shown *shown = shown_of(c);
+
+    return control_answer_json(connection,
+                               shown == NULL ? NULL : shown_history(shown));
 }
 
 static enum MHD_Result get_health(struct control *c,
@@ -155,15 +171,17 @@ static enum MHD_Result get_health(struct control *c,
     (void)pthread_mutex_lock(&c->lock);
     fresh = c->status != NULL && now_ms < c->published_ms + CONTROL_STALE_MS;
     (void)pthread_mutex_unlock(&c->lock);
-    return fresh ? answer_text(connection, MHD_HTTP_OK, "ok\n")
-                 : answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                               "no news from the loop\n");
+    return fresh ? control_answer_text(connection, MHD_HTTP_OK, "ok\n")
+                 : control_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                       "no news from the loop\n");
 }
 
 static enum MHD_Result get_metrics(struct control *c,
                                    struct MHD_Connection *connection)
 {
-    char *json, *text;
+    struct shown *shown = shown_of(c);
+    char *json, *text, *more, *all = NULL;
+    int len = -1;
 
     (void)pthread_mutex_lock(&c->lock);
     json = c->json == NULL ? NULL : strdup(c->json);
@@ -171,12 +189,19 @@ static enum MHD_Result get_metrics(struct control *c,
     text = json == NULL ? NULL : status_metrics(json);
     free(json);
     if (text == NULL) {
-        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                           "starting\n");
+        return control_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                   "starting\n");
     }
-    return answer(
-        connection, MHD_HTTP_OK,
-        response("text/plain; version=0.0.4", text, MHD_RESPMEM_MUST_FREE));
+    more = shown == NULL ? NULL : shown_metrics(shown);
+    len = asprintf(&all, "%s%s", text, more == NULL ? "" : more);
+    free(text);
+    free(more);
+    if (len < 0) {
+        return MHD_NO;
+    }
+    return control_answer(connection, MHD_HTTP_OK,
+                          control_response("text/plain; version=0.0.4", all,
+                                           (size_t)len, MHD_RESPMEM_MUST_FREE));
 }
 
 static enum MHD_Result command(struct control *c,
@@ -184,7 +209,7 @@ static enum MHD_Result command(struct control *c,
                                enum control_command what)
 {
     c->on_command(c->data, what);
-    return answer_text(connection, MHD_HTTP_ACCEPTED, "accepted\n");
+    return control_answer_text(connection, MHD_HTTP_ACCEPTED, "accepted\n");
 }
 
 static enum MHD_Result post_pause(struct control *c,
@@ -205,20 +230,29 @@ static enum MHD_Result post_drain(struct control *c,
     return command(c, connection, CONTROL_DRAIN);
 }
 
+static enum MHD_Result post_reload(struct control *c,
+                                   struct MHD_Connection *connection)
+{
+    return command(c, connection, CONTROL_RELOAD);
+}
+
 /* ---- requests ----------------------------------------------------------- */
 
 static const struct {
     const char *method, *path;
     enum MHD_Result (*handle)(struct control *, struct MHD_Connection *);
 } routes[] = {
-    {"GET", "/", get_page},
     {"GET", "/api/v1/status", get_status},
     {"GET", "/api/v1/rounds", get_rounds},
+    {"GET", "/api/v1/peers", get_peers},
+    {"GET", "/api/v1/history", get_history},
+    {"GET", "/api/v1/events", control_get_events},
     {"GET", "/healthz", get_health},
     {"GET", "/metrics", get_metrics},
     {"POST", "/api/v1/pause", post_pause},
     {"POST", "/api/v1/resume", post_resume},
     {"POST", "/api/v1/drain", post_drain},
+    {"POST", "/api/v1/reload", post_reload},
 };
 
 /* Whether `host` ("localhost:8080", "[::1]:8080", "127.0.0.1") names this
@@ -268,11 +302,18 @@ static enum MHD_Result route(struct control *c,
     bool known = false;
 
     if (!host_ok(c, host) || !origin_ok(origin, host)) {
-        return answer_text(connection, MHD_HTTP_FORBIDDEN,
-                           "this address serves locod only\n");
+        return control_answer_text(connection, MHD_HTTP_FORBIDDEN,
+                                   "this address serves locod only\n");
     }
     if (strcmp(method, "HEAD") == 0) {
         method = "GET"; /* libmicrohttpd leaves the body out */
+    }
+    if (control_is_file(path)) {
+        return strcmp(method, "GET") == 0
+                   ? control_get_file(connection, path)
+                   : control_answer_text(connection,
+                                         MHD_HTTP_METHOD_NOT_ALLOWED,
+                                         "wrong method for this path\n");
     }
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (strcmp(routes[i].path, path) != 0) {
@@ -283,10 +324,10 @@ static enum MHD_Result route(struct control *c,
             return routes[i].handle(c, connection);
         }
     }
-    return known
-               ? answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                             "wrong method for this path\n")
-               : answer_text(connection, MHD_HTTP_NOT_FOUND, "no such path\n");
+    return known ? control_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                                       "wrong method for this path\n")
+                 : control_answer_text(connection, MHD_HTTP_NOT_FOUND,
+                                       "no such path\n");
 }
 
 /* libmicrohttpd calls this once with the headers, then per piece of a body,
@@ -336,10 +377,11 @@ int control_open(struct control **control,
         goto err_after_lock;
     }
     c->http = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, on_request, c,
-        MHD_OPTION_LISTEN_SOCKET, c->socket.fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)CONTROL_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)CONTROL_IDLE_S, MHD_OPTION_END);
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+        on_request, c, MHD_OPTION_LISTEN_SOCKET, c->socket.fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONTROL_CONNECTIONS_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONTROL_IDLE_S,
+        MHD_OPTION_END);
     if (c->http == NULL) {
         rv = LOCO_EIO;
         (void)snprintf(errmsg, CONTROL_ERRMSG_MAX,
@@ -366,11 +408,13 @@ const char *control_address(const struct control *control)
 void control_publish(struct control *control, char *json)
 {
     struct MHD_Response *next, *last;
+    bool due;
 
     if (json == NULL) {
         return; /* out of memory where it was made: keep the old snapshot */
     }
-    next = response("application/json", json, MHD_RESPMEM_MUST_FREE);
+    next = control_response("application/json", json, strlen(json),
+                            MHD_RESPMEM_MUST_FREE);
     if (next == NULL) {
         free(json);
         return;
@@ -380,16 +424,27 @@ void control_publish(struct control *control, char *json)
     control->status = next;
     control->json = json;
     control->published_ms = monotonic_ms();
+    control->serial++;
+    due = control->published_ms >= control->woken_ms + CONTROL_STREAM_MS;
+    control->woken_ms = due ? control->published_ms : control->woken_ms;
     (void)pthread_mutex_unlock(&control->lock);
     if (last != NULL) {
         MHD_destroy_response(last); /* readers hold references of their own */
     }
+    if (due) {
+        control_streams_wake(control);
+    }
 }
 
-void control_serve_rounds(struct control *control, control_rounds_cb make)
+void control_news(struct control *control)
+{
+    control_streams_wake(control);
+}
+
+void control_serve(struct control *control, struct shown *shown)
 {
     (void)pthread_mutex_lock(&control->lock);
-    control->make_rounds = make;
+    control->shown = shown;
     (void)pthread_mutex_unlock(&control->lock);
 }
 
@@ -398,6 +453,10 @@ void control_close(struct control *control)
     if (control == NULL) {
         return;
     }
+    (void)pthread_mutex_lock(&control->lock);
+    control->closing = true;
+    (void)pthread_mutex_unlock(&control->lock);
+    control_streams_wake(control);  /* none may be suspended from here on */
     MHD_stop_daemon(control->http); /* closes the listening socket too */
     control_unlink(&control->socket);
     if (control->status != NULL) {

@@ -1,11 +1,16 @@
 /* control.h - the daemon's status and commands over HTTP, for this machine.
  *
- *   GET  /                 what this is, for a person's browser
+ *   GET  /                 the dashboard (daemon/dashboard/)
  *   GET  /api/v1/status    the status object (status_json.h)
  *   GET  /api/v1/rounds    the last rounds (rounds_json.h); ?round=N one of
- * them GET  /healthz          200 "ok" while the loop publishes, else 503 GET
- * /metrics          the same figures for Prometheus POST /api/v1/pause,
- * /api/v1/resume, /api/v1/drain
+ *                          them, ?last=N so many attempts
+ *   GET  /api/v1/peers     the peers and the speed of their links (shown.h)
+ *   GET  /api/v1/history   the curves since the start, the last events
+ *   GET  /api/v1/events    all of it as it changes: server-sent events
+ *   GET  /healthz          200 "ok" while the loop publishes, else 503
+ *   GET  /metrics          the same figures for Prometheus
+ *   POST /api/v1/pause, /api/v1/resume, /api/v1/drain
+ *   POST /api/v1/reload    read the settings again, as SIGHUP
  *
  * One thread of libmicrohttpd, asleep in epoll while nobody asks. The loop
  * thread hands over finished JSON; requests read that snapshot and never touch
@@ -31,21 +36,25 @@
 #define CONTROL_ADDRESS_MAX     256
 #define CONTROL_CONNECTIONS_MAX 32
 #define CONTROL_IDLE_S          20
+#define CONTROL_STREAMS_MAX     8    /* of the connections */
+#define CONTROL_STREAM_MS       1000 /* between two states on a stream */
 
 /* /healthz turns to 503 when nothing was published for so long: publish at
  * least every few seconds, changed or not. */
 #define CONTROL_STALE_MS 15000
 
-enum control_command { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_DRAIN };
+enum control_command {
+    CONTROL_PAUSE,
+    CONTROL_RESUME,
+    CONTROL_DRAIN,
+    CONTROL_RELOAD /* the settings */
+};
 
 /* Called on the HTTP thread. */
 typedef void (*control_command_cb)(void *data, enum control_command command);
 
-/* Called on the HTTP thread: the rounds as JSON from malloc, taken; `round` 0:
- * all. NULL: not now. */
-typedef char *(*control_rounds_cb)(void *data, uint64_t round);
-
 struct control;
+struct shown;
 
 /* Listen at "HOST:PORT" (port 0: a free one) or "unix:PATH" (an old socket
  * file that nobody listens on is replaced) and serve. LOCO_EINVAL: not an
@@ -63,9 +72,12 @@ const char *control_address(const struct control *control);
 /* The next snapshot; `json` comes from malloc and is taken. Loop thread. */
 void control_publish(struct control *control, char *json);
 
-/* From now on /api/v1/rounds is answered by `make`, with the `data` of
- * control_open(). */
-void control_serve_rounds(struct control *control, control_rounds_cb make);
+/* Something happened that readers of the stream should see at once. */
+void control_news(struct control *control);
+
+/* From now on rounds, peers, history and events are answered from `shown`,
+ * which is borrowed until control_close(). */
+void control_serve(struct control *control, struct shown *shown);
 
 /* Stops the thread; after this the callback is not called again. */
 void control_close(struct control *control);

@@ -49,14 +49,16 @@ static void checkpoint_run(struct machine_job *j)
     struct machine *m = j->m;
     const struct snapshot *s = j->snapshot;
     char run[ID_HEX_MAX];
-    struct st_meta extra[2] = {{.key = "commit", .value = j->extra_commit},
-                               {.key = "run_tokens", .value = j->extra_tokens}};
+    struct st_meta extra[3] = {{.key = "commit", .value = j->extra_commit},
+                               {.key = "run_tokens", .value = j->extra_tokens},
+                               {.key = "arrivals", .value = j->extra_arrivals}};
     struct checkpoint_state state = {
         .n = s->n,
-        .phi = s->state,
-        .m = s->state + s->n,
-        .adam_u = s->moments,
-        .adam_v = s->moments + s->n,
+        .phi = s->phi,
+        .m = s->m,
+        .adam_u = s->u,
+        .adam_v = s->v,
+        .sum = s->sum,
         .round = s->round,
         .inner_step = s->inner_step,
         .tokens = s->tokens,
@@ -64,7 +66,8 @@ static void checkpoint_run(struct machine_job *j)
     };
 
     hash32_hex(&m->opt.run_id, run);
-    j->rc = checkpoint_save(m->checkpoints, &state, extra, 2, CHECKPOINTS_KEPT,
+    j->rc = checkpoint_save(m->checkpoints, &state, extra,
+                            s->arrivals == NULL ? 2 : 3, CHECKPOINTS_KEPT,
                             j->errmsg);
 }
 
@@ -87,6 +90,8 @@ static void job_run(struct worker_job *w)
         machine_configure_run(j);
     } else if (j->kind == JOB_HASH) {
         machine_hash_run(j);
+    } else if (j->kind == JOB_LEAF) {
+        machine_leaf_run(j);
     } else if (j->kind == JOB_PEERS) {
         peers_run(j);
     } else {
@@ -235,19 +240,38 @@ static int start_trainer(struct machine *m)
     return rv;
 }
 
-/* The checkpoint's vectors, contiguous as the trainer wants them. */
+/* The checkpoint's vectors, contiguous as the trainer wants them. Which ones it
+ * has was seen when it was found. */
 static int copy_checkpoint(struct machine *m)
 {
     const struct checkpoint_state *s = &m->restore.state;
+    const struct method *method = &m->replica.method;
     size_t bytes = m->n * sizeof(float);
+    float *at;
 
-    m->restore_state = malloc(2 * bytes);
+    m->restore_state = malloc(m->terms.state_bytes);
     m->restore_moments = malloc(2 * bytes);
     if (m->restore_state == NULL || m->restore_moments == NULL) {
         return LOCO_ENOMEM;
     }
-    memcpy(m->restore_state, s->phi, bytes);
-    memcpy(m->restore_state + m->n, s->m, bytes);
+    at = m->restore_state;
+    memcpy(at, s->phi, bytes);
+    if (replica_shares_m(method)) {
+        memcpy(at += m->n, s->m, bytes);
+    }
+    if (replica_shares_u(method)) {
+        memcpy(at += m->n, s->adam_u, bytes);
+    }
+    if (replica_shares_v(method)) {
+        memcpy(at += m->n, s->adam_v, bytes);
+    }
+    if (replica_shares_sum(method)) {
+        memcpy(at += m->n, s->sum, bytes);
+        at += m->n;
+        memset(at, 0, 4 * sizeof *at);
+        (void)sscanf(checkpoint_text(&m->restore, "arrivals"), "%f %f %f", at,
+                     at + 1, at + 2);
+    }
     if (s->adam_u != NULL && s->adam_v != NULL) {
         memcpy(m->restore_moments, s->adam_u, bytes);
         memcpy(m->restore_moments + m->n, s->adam_v, bytes);
@@ -294,17 +318,20 @@ static void load(struct machine *m, const struct action *a)
 
 static void apply(struct machine *m, const struct action *a)
 {
-    struct wire_slot *slot = machine_slot_applied(m, a->buffer, a->round);
+    struct wire_slot *slot;
     struct trainer_command c = {
         .type = TRAINER_APPLY,
         .round = a->round,
-        .rebase = a->rebase,
+        .share = a->share,
+        .arrivals = a->arrivals,
+        .members = a->members,
     };
 
     if (a->buffer == BUFFER_STEP) {
         machine_pair_apply(m, a);
         return;
     }
+    slot = machine_slot_applied(m, a->buffer, a->round);
     if (slot == NULL || m->trainer == NULL) {
         post(m, LOCAL_APPLIED, LOCO_ENOENT);
         return;
@@ -337,6 +364,11 @@ static void save_checkpoint(struct machine *m)
         (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
+        for (int i = 0, at = 0; snap->arrivals != NULL && i < 3; i++) {
+            at += snprintf(j->extra_arrivals + at,
+                           sizeof j->extra_arrivals - (size_t)at, "%.0f ",
+                           (double)snap->arrivals[i]);
+        }
         j->snapshot = snap;
         snap->refs++;
         m->saving = true;
@@ -347,7 +379,8 @@ static void save_checkpoint(struct machine *m)
 
 static void train(struct machine *m, const struct action *a)
 {
-    struct trainer_command c = {.type = TRAINER_TRAIN, .steps = a->steps};
+    struct trainer_command c = {
+        .type = TRAINER_TRAIN, .round = a->round, .steps = a->steps};
 
     if (m->trainer != NULL) {
         (void)trainer_post(m->trainer, &c);
@@ -375,7 +408,8 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_CONFIGURE:
         configure(m, a, out);
         return;
-    case ACTION_LOAD:
+    case ACTION_LOAD: /* maybe of another branch, which counts its own rounds */
+        machine_leaves_stop(m);
         load(m, a);
         return;
     case ACTION_TRAIN:
@@ -510,6 +544,7 @@ static void free_all(struct machine *m)
 {
     for (int i = 0; i < WIRE_SLOTS; i++) {
         free(m->wire[i].bytes);
+        leaves_free(&m->wire[i].leaves);
         (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
     for (int i = 0; i < SNAPSHOTS_MAX; i++) {
@@ -526,6 +561,7 @@ static void free_all(struct machine *m)
         checkpoint_close(&m->restore);
     }
     lanes_free(&m->lanes);
+    free(m->zeros);
     free(m->error);
     free(m->pair_in);
     free(m->restore_state);

@@ -71,7 +71,9 @@ static bool in_bounds(const struct machine *m, const struct segment *s)
         if (s->offset % m->codec->block != 0) {
             return false;
         }
-        size = m->n;
+        size = terms_elements(&m->terms, s->buffer == BUFFER_RING
+                                             ? machine_round_of(s->attempt)
+                                             : s->index);
     } else if (s->buffer == BUFFER_STATE) {
         size = m->terms.state_bytes;
     } else if (s->buffer == BUFFER_SHARD && s->index < m->terms.n_shards) {
@@ -149,10 +151,20 @@ static void unscale(float *error, size_t n, float scale)
     }
 }
 
+/* Who is in the middle of a task takes part in a round with weight 0: what its
+ * trainer may be packing meanwhile is not looked at. */
+static const float *own_at(const struct machine *m, const struct segment *s)
+{
+    return (m->zeros != NULL && s->scale == 0.0
+                ? m->zeros
+                : trainer_contribution(m->trainer)) +
+           s->offset;
+}
+
 static struct codec_op own_op(const struct machine *m, const struct segment *s)
 {
     return (struct codec_op){
-        .own = trainer_contribution(m->trainer) + s->offset,
+        .own = own_at(m, s),
         .n = s->len,
         .scale = (float)s->scale,
         .next = error_at(m, s),
@@ -263,9 +275,12 @@ int machine_sum(void *self, struct segment *s)
     if (sum.dst == NULL) {
         return LOCO_EBUSY;
     }
-    sum.own = trainer_contribution(m->trainer) + s->offset;
+    sum.own = own_at(m, s);
     rv = lanes_sum(&m->lanes, &sum);
     s->lane = (uint8_t)sum.bad;
+    if (rv == 0) {
+        machine_final(m, s);
+    }
     return rv;
 }
 
@@ -282,11 +297,15 @@ take_ring(struct machine *m, const struct segment *s, const uint8_t *src)
         int rv = m->codec->add_op(at, src, &op);
 
         unscale(op.next, s->len, op.scale);
+        if (rv == 0) {
+            machine_final(m, s);
+        }
         return rv;
     }
     if (src != at) {
         memcpy(at, src, m->codec->bytes(s->len));
     }
+    machine_final(m, s);
     return 0;
 }
 

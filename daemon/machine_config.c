@@ -54,13 +54,12 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
         bool asked;
         const char *what;
     } rows[] = {
-        {f->sync.mix != 0, "sync.mix must be 0"},
-        {f->sync.overlap != 0, "sync.overlap must be 0"},
-        {f->sync.fragments > 1, "sync.fragments must be 1"},
         {f->sync.norm_clip != 0 && strcmp(f->sync.topology, "butterfly") != 0,
          "sync.norm_clip needs sync.topology butterfly"},
-        {f->sync.period_u != 0, "sync.period_u must be 0"},
-        {f->sync.period_v != 0, "sync.period_v must be 0"},
+        {f->sync.norm_clip != 0 &&
+             (f->sync.period_u != 0 || f->sync.period_v != 0),
+         "sync.norm_clip limits differences and sync.period_u and period_v "
+         "average moments, which are none: set it to 0"},
         {f->sites > 1, "sites must be 0"},
         {f->stages > 1, "stages must be 1"},
         {strcmp(f->data.tokenizer, "byte") != 0, "data.tokenizer must be byte"},
@@ -137,19 +136,20 @@ static int read_sync(struct machine *m, struct machine_job *j)
                     "butterfly, or fp32, bf16 or fp16 on the wire");
     }
     m->replica.codec = m->codec;
-    m->replica.rule = method.rule;
+    m->replica.method = method;
+    m->replica.members = m->manifest->round.min_peers;
     m->pairs = method.group == METHOD_PAIR;
-    if (m->pairs && (m->manifest->stop.tokens > 0 || f->error_feedback)) {
+    if (m->pairs && m->manifest->stop.tokens > 0) {
         return fail(j, LOCO_EINVAL,
-                    m->manifest->stop.tokens > 0
-                        ? "in a run of random pairs nobody knows the tokens of "
-                          "all peers: set stop.rounds in place of stop.tokens"
-                        : "random pairs have no sync.error_feedback: both "
-                          "partners already step with what the wire made of "
-                          "both");
+                    "in a run of random pairs nobody knows the tokens of all "
+                    "peers: set stop.rounds in place of stop.tokens");
     }
-    m->replica.reset_moments = method.moments == METHOD_RESET;
-    m->replica.period = method.period;
+    if (method.group == METHOD_QUORUM && m->exchange != EXCHANGE_RING) {
+        return fail(j, LOCO_EINVAL,
+                    "in a quorum machines in the middle of a task take part "
+                    "without weight, which a butterfly cannot; the run needs "
+                    "sync.topology ring, and fp32, bf16 or fp16 on the wire");
+    }
     return 0;
 }
 
@@ -229,11 +229,42 @@ static int open_exchange(struct machine *m)
     const struct manifest_sync *s = &m->manifest->sync;
 
     m->clip = (float)s->norm_clip;
+    if (m->terms.quorum && m->zeros == NULL) {
+        m->zeros = calloc(m->n_wire, sizeof *m->zeros);
+        if (m->zeros == NULL) {
+            return LOCO_ENOMEM;
+        }
+    }
     if (s->error_feedback && m->error == NULL) {
-        m->error = calloc(m->n, sizeof *m->error);
+        m->error = calloc(m->n_wire, sizeof *m->error);
         return m->error == NULL ? LOCO_ENOMEM : 0;
     }
     return 0;
+}
+
+_Static_assert(TERMS_TURNS_MAX >= CYCLE_TURNS_MAX, "a cycle fits the terms");
+
+/* How long each round's vector is, and how many steps go before it. */
+static int read_turns(struct machine *m, struct machine_job *j)
+{
+    struct run_terms *t = &m->terms;
+    struct layout layout;
+    int rv = layout_open(&layout, &m->replica.method, &m->replica.model,
+                         m->codec->block, j->errmsg);
+
+    if (rv == 0) {
+        m->n_wire = layout_most(&layout);
+        t->n_turns = layout.cycle.n;
+    }
+    for (uint32_t i = 0; rv == 0 && i < t->n_turns; i++) {
+        uint64_t round = i + t->n_turns; /* the first one may begin early */
+
+        t->turns[i].elements = layout_elements(&layout, i + 1);
+        t->turns[i].steps = (uint32_t)(cycle_step(&layout.cycle, round + 1) -
+                                       cycle_step(&layout.cycle, round));
+    }
+    layout_close(&layout);
+    return rv;
 }
 
 static void read_terms(struct machine *m)
@@ -252,6 +283,9 @@ static void read_terms(struct machine *m)
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
     t->pairs = m->pairs;
     t->period = f->sync.period;
+    t->fleeting = m->replica.method.gradients;
+    t->quorum = m->replica.method.group == METHOD_QUORUM;
+    t->by_speed = m->replica.method.dylu;
     t->min_peers = f->round.min_peers;
     t->grace_ms = f->round.grace_ms;
     t->fork_after_ms = f->round.fork_after_ms;
@@ -260,7 +294,8 @@ static void read_terms(struct machine *m)
     t->stop_rounds = f->stop.rounds;
     t->stop_tokens = f->stop.tokens;
     t->eval_every = f->eval.every_rounds;
-    t->state_bytes = 2 * m->n * sizeof(float);
+    t->state_bytes =
+        replica_state_elements(&m->replica.method, m->n) * sizeof(float);
     t->n_shards = f->data.n_shards;
     for (uint32_t i = 0; i < t->n_shards; i++) {
         t->shards[i].bytes = f->data.shards[i].bytes;
@@ -271,9 +306,10 @@ static void read_terms(struct machine *m)
 static int check_memory(struct machine *m, struct machine_job *j)
 {
     struct memory_limit have;
+    uint64_t snapshot_bytes = m->terms.state_bytes + 2 * m->n * sizeof(float);
     uint64_t need = replica_bytes(&m->replica) +
-                    (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n) +
-                    4 * m->terms.state_bytes;
+                    (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n_wire) +
+                    SNAPSHOTS_MAX * snapshot_bytes;
 
     if (m->exchange == EXCHANGE_BUTTERFLY) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
@@ -282,7 +318,8 @@ static int check_memory(struct machine *m, struct machine_job *j)
         need += 2 * m->codec->bytes(m->n);
     }
     if (m->manifest->sync.error_feedback) {
-        need += m->terms.state_bytes; /* residual and its candidate */
+        /* The residual and its candidate. */
+        need += (m->n + m->n_wire) * sizeof(float);
     }
     memory_limit_read("", &have);
     if (need > have.bytes) {
@@ -355,6 +392,18 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
     return 0;
 }
 
+/* Whether everything is there that the method's members share. */
+static bool holds_state(const struct checkpoint *c, const struct method *m)
+{
+    const struct checkpoint_state *s = &c->state;
+
+    return (!replica_shares_sum(m) ||
+            (s->sum != NULL && checkpoint_text(c, "arrivals") != NULL)) &&
+           (s->m != NULL || !replica_shares_m(m)) &&
+           (s->adam_u != NULL || !replica_shares_u(m)) &&
+           (s->adam_v != NULL || !replica_shares_v(m));
+}
+
 static void find_checkpoint(struct machine *m)
 {
     char errmsg[ERRMSG_SIZE], run[ID_HEX_MAX];
@@ -368,9 +417,9 @@ static void find_checkpoint(struct machine *m)
         return;
     }
     text = checkpoint_text(c, "commit");
-    if (c->state.n != m->n || c->state.m == NULL || c->state.run_id == NULL ||
-        strcmp(c->state.run_id, run) != 0 || text == NULL ||
-        hash32_parse_hex(text, &t->held_commit) != 0) {
+    if (c->state.n != m->n || !holds_state(c, &m->replica.method) ||
+        c->state.run_id == NULL || strcmp(c->state.run_id, run) != 0 ||
+        text == NULL || hash32_parse_hex(text, &t->held_commit) != 0) {
         log_warn("state", "the checkpoint is of another run and is not used");
         checkpoint_close(c);
         return;
@@ -427,7 +476,8 @@ void machine_configure_run(struct machine_job *j)
         return;
     }
     read_terms(m);
-    j->rc = check_memory(m, j);
+    j->rc = read_turns(m, j);
+    j->rc = j->rc != 0 ? j->rc : check_memory(m, j);
     j->rc = j->rc == 0 ? open_exchange(m) : j->rc;
     m->files = calloc(m->terms.n_shards, sizeof *m->files);
     m->train = calloc(m->terms.n_shards, sizeof *m->train);

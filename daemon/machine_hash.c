@@ -44,7 +44,7 @@ static int hash_file(int fd, uint64_t size, struct hash32 *out)
     return rv;
 }
 
-/* Elements [at, at + n) of the slot: encoded where that was asked for. */
+/* Elements [at, at + n) of the slot: encoded from j->from on. */
 static int hash_piece(struct machine_job *j,
                       uint64_t at,
                       uint64_t n,
@@ -55,7 +55,7 @@ static int hash_piece(struct machine_job *j,
     struct codec_op op = {.n = n, .scale = 1};
     int rv = 0;
 
-    if (j->encode && at >= j->from) {
+    if (at >= j->from) {
         op.own = j->contribution + at;
         op.next = j->error == NULL ? NULL : j->error + at;
         rv = c->encode_op(bytes, &op);
@@ -66,18 +66,19 @@ static int hash_piece(struct machine_job *j,
     return rv;
 }
 
-/* LOCO_ECANCELED when the slot became that of another attempt. */
-static int hash_slot(struct machine_job *j)
+/* A contribution that is encoded on the way. LOCO_ECANCELED when the slot
+ * became that of another attempt. */
+static int hash_encoded(struct machine_job *j)
 {
     struct hash_tree_state *s = malloc(sizeof *s);
-    uint64_t all = j->m->n, n;
+    uint64_t all = j->elements, n;
     int rv = s == NULL ? LOCO_ENOMEM : 0;
 
     if (rv == 0) {
         hash_tree_init(s);
     }
     for (uint64_t at = 0; at < all && rv == 0; at += n) {
-        uint64_t end = j->encode && at < j->from ? j->from : all;
+        uint64_t end = at < j->from ? j->from : all;
 
         n = end - at < HASH_PIECE ? end - at : HASH_PIECE;
         (void)pthread_mutex_lock(&j->slot->lock);
@@ -92,6 +93,44 @@ static int hash_slot(struct machine_job *j)
     return rv;
 }
 
+/* The leaf of one piece: made before, or now. */
+static int leaf_of(struct machine_job *j, uint64_t p, struct hash32 *out)
+{
+    struct wire_slot *slot = j->slot;
+    const struct leaves *l = &slot->leaves;
+    uint64_t from, to;
+    int rv = 0;
+
+    (void)pthread_mutex_lock(&slot->lock);
+    if (slot->version != j->version) {
+        rv = LOCO_ECANCELED;
+    } else if (l->made[p]) {
+        *out = l->leaf[p];
+    } else {
+        leaves_piece(l, p, &from, &to);
+        hash_tree_leaf(slot->bytes + from, (size_t)(to - from), out);
+    }
+    (void)pthread_mutex_unlock(&slot->lock);
+    return rv;
+}
+
+/* The same, of bytes that are there. */
+static int hash_slot(struct machine_job *j)
+{
+    uint64_t n = j->slot->leaves.n;
+    struct hash32 *leaves = malloc(n * sizeof *leaves);
+    int rv = leaves == NULL ? LOCO_ENOMEM : 0;
+
+    for (uint64_t p = 0; p < n && rv == 0; p++) {
+        rv = leaf_of(j, p, &leaves[p]);
+    }
+    if (rv == 0) {
+        hash_tree_root(leaves, (size_t)n, &j->hash);
+    }
+    free(leaves);
+    return rv;
+}
+
 /* On a worker. */
 void machine_hash_run(struct machine_job *j)
 {
@@ -101,11 +140,12 @@ void machine_hash_run(struct machine_job *j)
     switch (j->buffer) {
     case BUFFER_RING:
     case BUFFER_REDUCED:
-        j->rc = hash_slot(j);
+        j->rc = j->encode ? hash_encoded(j) : hash_slot(j);
         return;
     case BUFFER_STATE:
         hash_tree(m->state_in, bytes, &j->params_hash);
-        hash_tree(m->state_in + m->n, bytes, &j->momentum_hash);
+        hash_tree(m->state_in + m->n, m->terms.state_bytes - bytes,
+                  &j->momentum_hash);
         return;
     case BUFFER_SHARD:
         j->rc = hash_file(m->files[j->index].fd,
@@ -118,6 +158,32 @@ void machine_hash_run(struct machine_job *j)
     case BUFFER_KIND_COUNT:
         return;
     }
+}
+
+/* On a worker: one piece of an attempt in flight is final. */
+void machine_leaf_run(struct machine_job *j)
+{
+    struct wire_slot *slot = j->slot;
+
+    (void)pthread_mutex_lock(&slot->lock);
+    if (slot->leaf_version == j->version) {
+        leaves_make(&slot->leaves, j->index, slot->bytes);
+    }
+    (void)pthread_mutex_unlock(&slot->lock);
+}
+
+void machine_leaf(struct machine *m, struct wire_slot *slot, uint64_t piece)
+{
+    struct machine_job *j = machine_job_new(m, JOB_LEAF);
+
+    if (j == NULL) {
+        return; /* HASH makes it */
+    }
+    j->index = piece;
+    j->slot = slot;
+    j->version = slot->leaf_version; /* only this thread changes it */
+    slot->pins++;
+    machine_job_submit(m, j);
 }
 
 static void hash_failed(struct machine *m, const struct action *a, int rc)
@@ -167,6 +233,9 @@ void machine_hash(struct machine *m, const struct action *a)
     j->encode = a->encode;
     j->from = a->segment.offset;
     j->slot = slot;
+    j->elements = terms_elements(&m->terms, a->buffer == BUFFER_RING
+                                                ? machine_round_of(a->request)
+                                                : a->index);
     j->contribution =
         m->trainer == NULL ? NULL : trainer_contribution(m->trainer);
     j->error = m->error;

@@ -12,8 +12,10 @@
 
 #include <pthread.h>
 
+#include "daemon/leaves.h"
 #include "daemon/machine.h"
 #include "train/checkpoint.h"
+#include "train/layout.h"
 #include "train/sync/lanes.h"
 #include "train/sync/preset.h"
 
@@ -25,13 +27,15 @@ enum wire_use { WIRE_FREE, WIRE_RING, WIRE_REDUCED, WIRE_FETCHED };
 struct wire_slot {
     enum wire_use use;
     uint8_t *bytes;
-    uint64_t attempt;     /* RING */
-    uint64_t round;       /* REDUCED, FETCHED */
-    uint64_t made;        /* order of use: the oldest is taken first */
-    uint64_t hashed;      /* order of HASH actions; 0: not hashed */
-    unsigned pins;        /* hash jobs reading it */
-    pthread_mutex_t lock; /* held for each piece that a job reads */
-    uint64_t version;     /* a job stops when it is another; under lock */
+    uint64_t attempt;      /* RING */
+    uint64_t round;        /* REDUCED, FETCHED */
+    uint64_t made;         /* order of use: the oldest is taken first */
+    uint64_t hashed;       /* order of HASH actions; 0: not hashed */
+    unsigned pins;         /* jobs reading it */
+    pthread_mutex_t lock;  /* held for each piece that a job reads */
+    uint64_t version;      /* a job stops when it is another; under lock */
+    struct leaves leaves;  /* RING: of its tree hash; made under lock */
+    uint64_t leaf_version; /* leaf jobs of another one are void; under lock */
 };
 
 struct shard_file {
@@ -45,16 +49,17 @@ struct shard_file {
 struct machine_job {
     struct worker_job job;
     struct machine *m;
-    enum { JOB_CONFIGURE, JOB_HASH, JOB_CHECKPOINT, JOB_PEERS } kind;
+    enum { JOB_CONFIGURE, JOB_HASH, JOB_LEAF, JOB_CHECKPOINT, JOB_PEERS } kind;
     int rc;
-    /* HASH */
+    /* HASH, LEAF (index: its piece) */
     enum buffer_kind buffer;
     uint64_t index, request;
     struct wire_slot *slot;
     uint64_t version; /* of the slot */
     bool encode;      /* elements from `from` on; STEP: our own first */
     uint64_t from;
-    const float *contribution; /* (n) the trainer's, alive until closed */
+    uint64_t elements;         /* of the slot's round */
+    const float *contribution; /* the trainer's, alive until closed */
     float *error;              /* machine.error */
     struct hash32 hash, params_hash, momentum_hash;
     /* CONFIGURE, PEERS */
@@ -62,7 +67,7 @@ struct machine_job {
     size_t len;
     /* CHECKPOINT */
     struct snapshot *snapshot;
-    char extra_tokens[24], extra_commit[ID_HEX_MAX];
+    char extra_tokens[24], extra_commit[ID_HEX_MAX], extra_arrivals[24];
     char errmsg[LOCO_ERRMSG_MAX];
 };
 
@@ -87,6 +92,7 @@ struct machine {
     bool pairs;                     /* random pairs in place of rounds */
     struct replica_options replica; /* shards filled in when they are there */
     uint64_t n;                     /* parameters */
+    uint64_t n_wire;                /* elements of the longest round */
     struct shard_file *files;       /* per shard of the manifest */
     struct shard *train;            /* views for the loader */
     char *checkpoints;              /* directory */
@@ -99,15 +105,16 @@ struct machine {
     struct wire_slot wire[WIRE_SLOTS];
     struct lanes lanes; /* contributions to the own slice (butterfly) */
     float clip;         /* sync.norm_clip */
-    /* (n) With sync.error_feedback: what rounding takes from the contribution
-     * of the attempt in flight, in the contribution's unit; the trainer takes
-     * it over when the round has committed. */
+    float *zeros; /* (n_wire) quorum: the contribution of who has none yet */
+    /* (n_wire) With sync.error_feedback: what rounding takes from the
+     * contribution of the attempt in flight, in the contribution's unit; the
+     * trainer takes it over when the round has committed. */
     float *error;
     uint8_t *pair_in;      /* the partner's anchor, then its displacement */
     unsigned pair_hashing; /* jobs that read it */
     uint64_t n_hashes, n_made;
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
-    float *state_in;          /* (2n), while a state is fetched */
+    float *state_in;          /* terms.state_bytes, while it is fetched */
     uint64_t state_round;
 
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
@@ -124,6 +131,12 @@ void machine_configure_run(struct machine_job *j);
 void machine_configured(struct machine *m, struct machine_job *j);
 int machine_open_data(struct machine *m, char *errmsg);
 
+/* The round that an attempt is at. */
+static inline uint64_t machine_round_of(uint64_t attempt)
+{
+    return attempt & 0xffffffff;
+}
+
 /* machine_wire.c: NULL where there is none, or no room. */
 struct wire_slot *
 machine_slot_find(struct machine *m, enum wire_use use, uint64_t key);
@@ -133,10 +146,16 @@ struct wire_slot *machine_slot_applied(struct machine *m,
                                        enum buffer_kind buffer,
                                        uint64_t round);
 void machine_inherit(struct machine *m, const struct action *a);
+/* The piece of the round in flight that `s` names will not change any more. */
+void machine_final(struct machine *m, const struct segment *s);
+/* Rounds are counted from elsewhere now: no attempt is known any more. */
+void machine_leaves_stop(struct machine *m);
 
 /* machine_hash.c */
 void machine_hash(struct machine *m, const struct action *a);
 void machine_hash_run(struct machine_job *j);
+void machine_leaf(struct machine *m, struct wire_slot *slot, uint64_t piece);
+void machine_leaf_run(struct machine_job *j);
 
 /* machine_pair.c */
 bool machine_is_pair(const struct segment *s);

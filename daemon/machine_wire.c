@@ -6,6 +6,10 @@
  * an attempt is given up and its slot goes on as that of the next one
  * (INHERIT), the slot's version changes and the reader stops at the next piece:
  * nobody waits for a whole vector, and nothing is copied.
+ *
+ * Of the attempt in flight pieces of the hash are made as they become final, in
+ * the same way, so that little is left for HASH (leaves.h). Not of one that
+ * inherited: which of its bytes are final is not said here.
  */
 #include <stdlib.h>
 
@@ -47,10 +51,16 @@ slot_make(struct machine *m, enum wire_use use, uint64_t key)
         return NULL;
     }
     if (best->bytes == NULL) {
-        best->bytes = malloc(m->codec->bytes(m->n));
+        best->bytes = malloc(m->codec->bytes(m->n_wire));
         if (best->bytes == NULL) {
             return NULL;
         }
+    }
+    if (leaves_fit(&best->leaves, m->codec->bytes(m->n)) != 0) {
+        return NULL;
+    }
+    if (use == WIRE_RING) {
+        leaves_begin(&best->leaves); /* nobody reads it: no lock */
     }
     best->use = use;
     best->attempt = best->round = key;
@@ -76,7 +86,7 @@ machine_slot_applied(struct machine *m, enum buffer_kind buffer, uint64_t round)
         struct wire_slot *s = &m->wire[i];
         bool match =
             buffer == BUFFER_RING
-                ? s->use == WIRE_RING && (s->attempt & 0xffffffff) == round
+                ? s->use == WIRE_RING && machine_round_of(s->attempt) == round
                 : s->use == WIRE_FETCHED && s->round == round;
 
         if (match && s->hashed > 0 &&
@@ -95,6 +105,15 @@ machine_slot_applied(struct machine *m, enum buffer_kind buffer, uint64_t round)
     best->use = WIRE_REDUCED;
     best->round = round;
     return best;
+}
+
+/* What was made of this slot's hash is void, and what is being made. */
+static void forget_leaves(struct wire_slot *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->leaf_version++;
+    leaves_stop(&s->leaves);
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 /* The bytes of a failed attempt are the start of the next one's. */
@@ -120,7 +139,35 @@ void machine_inherit(struct machine *m, const struct action *a)
     (void)pthread_mutex_lock(&slot->lock);
     slot->version++; /* a hash of the attempt before is of no use any more */
     (void)pthread_mutex_unlock(&slot->lock);
+    forget_leaves(slot);
     slot->attempt = a->request;
     slot->hashed = 0;
     slot->made = ++m->n_made;
+}
+
+void machine_final(struct machine *m, const struct segment *s)
+{
+    struct wire_slot *slot = machine_slot_find(m, WIRE_RING, s->attempt);
+    uint64_t ready[LEAVES_STEP_MAX];
+    size_t n;
+
+    if (slot == NULL || !s->final || !slot->leaves.on) {
+        return;
+    }
+    n = leaves_final(&slot->leaves, m->codec->bytes(s->offset),
+                     m->codec->bytes(s->offset + s->len), ready);
+    if (!slot->leaves.on) {
+        forget_leaves(slot); /* this attempt is not what it was taken for */
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        machine_leaf(m, slot, ready[i]);
+    }
+}
+
+void machine_leaves_stop(struct machine *m)
+{
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        forget_leaves(&m->wire[i]);
+    }
 }

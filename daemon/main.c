@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +19,12 @@
 
 #include "daemon/config.h"
 #include "daemon/control.h"
+#include "daemon/guest.h"
 #include "daemon/machine.h"
 #include "daemon/node.h"
-#include "daemon/rounds_json.h"
+#include "daemon/notify.h"
 #include "daemon/run_yaml.h"
+#include "daemon/shown.h"
 #include "daemon/state_dir.h"
 #include "daemon/status_json.h"
 #include "p2p/uv/addr.h"
@@ -39,14 +40,15 @@
 #include "train/file.h"
 
 #define PUBLISH_MS 250
-/* Attempts at rounds that can be asked for: about 4.5 KB each, twice. */
-#define TIMELINE_ROWS 256
-#define RULES_MAX     256
+#define RULES_MAX  256
 /* A view of 64 has 4032 directed edges; 100 bytes each. */
 #define MAP_EDGES 8192
 
 struct daemon {
-    struct config config;
+    struct config config, next; /* next: while it is read again */
+    int argc;                   /* of the process, for that */
+    char **argv;
+    struct guest guest;
     int exit_code;
     bool stopping;
     unsigned n_signals;
@@ -66,7 +68,7 @@ struct daemon {
     struct node_options node_options;
 
     uv_loop_t loop;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sighup;
     uv_timer_t publish;
     struct frame_rule rules[RULES_MAX];
     struct node *node;
@@ -77,10 +79,9 @@ struct daemon {
     struct mapper *mapper;
     struct lan_socket *lan;
     struct status_eta eta;
-    pthread_mutex_t shown_lock; /* of the copy that the HTTP thread reads */
-    struct timeline shown;
-    void *shown_memory;
-    unsigned n_open; /* machine, shell, ..., while closing */
+    struct notify notify;
+    struct shown *shown; /* what the HTTP thread may read */
+    unsigned n_open;     /* machine, shell, ..., while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
 };
 
@@ -410,7 +411,7 @@ static int open_node(struct daemon *d, uint16_t port)
     o->peers = d->peers;
     o->peers_len = d->peers_len;
     o->time_scale = time_scale();
-    o->timeline = TIMELINE_ROWS;
+    o->timeline = SHOWN_ROUNDS;
     o->edges = MAP_EDGES;
     if (uv_random(NULL, NULL, &o->seed, sizeof o->seed, 0, NULL) != 0) {
         return complain(LOCO_EXIT_FAILURE, "this machine has no randomness");
@@ -428,35 +429,32 @@ static int open_node(struct daemon *d, uint16_t port)
 
 static void on_command(void *data, enum control_command command)
 {
-    static const enum local_type types[] = {
-        [CONTROL_PAUSE] = LOCAL_PAUSE,
-        [CONTROL_RESUME] = LOCAL_RESUME,
-        [CONTROL_DRAIN] = LOCAL_DRAIN,
-    };
     struct daemon *d = data;
-    struct local_event ev = {.type = types[command]};
+    struct local_event ev = {.type = LOCAL_DRAIN};
 
-    (void)shell_post(d->shell, &ev);
+    switch (command) {
+    case CONTROL_PAUSE:
+    case CONTROL_RESUME:
+        guest_by_hand(&d->guest, command == CONTROL_PAUSE);
+        return; /* on_publish() does it */
+    case CONTROL_DRAIN:
+        (void)shell_post(d->shell, &ev);
+        return;
+    case CONTROL_RELOAD:
+        (void)kill(getpid(), SIGHUP); /* to the loop's own handler */
+        return;
+    }
 }
 
-/* HTTP thread. */
-static char *on_rounds(void *data, uint64_t round)
+/* Pause or resume where the person or courtesy.h wants it. */
+static void obey_guest(struct daemon *d, uint64_t bytes)
 {
-    struct daemon *d = data;
-    char *json;
+    enum guest_order order = guest_update(&d->guest, bytes, shell_now_ms());
+    struct local_event ev = {.type = order == GUEST_PAUSE ? LOCAL_PAUSE
+                                                          : LOCAL_RESUME};
 
-    (void)pthread_mutex_lock(&d->shown_lock);
-    json = rounds_json(&d->shown, round, shell_now_ms());
-    (void)pthread_mutex_unlock(&d->shown_lock);
-    return json;
-}
-
-/* A reader that is at it does not hold up the loop: it gets the next copy. */
-static void show_rounds(struct daemon *d)
-{
-    if (pthread_mutex_trylock(&d->shown_lock) == 0) {
-        timeline_copy(&d->shown, node_timeline(d->node));
-        (void)pthread_mutex_unlock(&d->shown_lock);
+    if (order != GUEST_NOTHING) {
+        (void)shell_post(d->shell, &ev);
     }
 }
 
@@ -477,20 +475,47 @@ static void on_publish(uv_timer_t *timer)
         .cap_rounds = d->config.rounds,
         .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
         .cap_download_bytes_per_s = d->config.download_bytes_per_s,
+        .cap_month_bytes = d->guest.facts.quota_bytes,
+        .month_bytes = d->guest.facts.traffic.bytes,
+        .schedule = d->config.schedule,
+        .battery = d->config.battery,
+        .on_battery = d->guest.facts.on_battery,
+    };
+    struct history_look look = {
+        .status = &s,
+        .reason = s.reason,
     };
     char *json;
 
     node_status(d->node, &s);
     shell_stats(d->shell, &net);
+    obey_guest(d, net.bytes_sent + net.bytes_received);
+    if (s.state == NODE_PAUSED && guest_reason(&d->guest) != NULL) {
+        (void)snprintf(s.reason, sizeof s.reason, "%s",
+                       guest_reason(&d->guest));
+    }
     x.bytes_sent = net.bytes_sent;
     x.bytes_received = net.bytes_received;
+    x.refused = (struct status_refused){
+        .connections = net.accepts_refused,
+        .pauses = net.accept_pauses,
+        .handshakes = net.handshakes_failed,
+        .frames = net.frames_refused,
+        .segments = net.segments_refused,
+        .queues = net.links_full,
+    };
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
     status_edges(&x, node_bandwidth(d->node), &d->identity.id, shell_now_ms());
-    show_rounds(d);
     json = status_json(&s, &x);
     if (json != NULL) {
         control_publish(d->control, json);
+    }
+    look.bytes_sent = net.bytes_sent;
+    look.bytes_received = net.bytes_received;
+    notify_update(&d->notify, &s, shell_now_ms());
+    if (shown_update(d->shown, d->node, &look)) {
+        control_news(d->control);
     }
 }
 
@@ -500,19 +525,16 @@ static int open_control(struct daemon *d)
         line[CONTROL_ADDRESS_MAX + 2];
     int n, rv;
 
-    d->shown_memory = malloc(timeline_bytes(TIMELINE_ROWS));
-    if (d->shown_memory == NULL) {
+    if (shown_open(&d->shown) != 0) {
         return complain(LOCO_EXIT_RESOURCES, "out of memory");
     }
-    timeline_init(&d->shown, d->shown_memory, TIMELINE_ROWS);
-    (void)pthread_mutex_init(&d->shown_lock, NULL);
     rv = control_open(&d->control, d->config.control, on_command, d, d->errmsg);
     if (rv != 0) {
         return complain(rv == LOCO_EINVAL ? LOCO_EXIT_CONFIG
                                           : LOCO_EXIT_NETWORK,
                         d->errmsg);
     }
-    control_serve_rounds(d->control, on_rounds);
+    control_serve(d->control, d->shown);
     n = snprintf(line, sizeof line, "%s\n", control_address(d->control));
     if (state_path(d, STATE_DIR_CONTROL, path) != 0 ||
         file_write_whole(path, line, (size_t)n, errmsg) != 0) {
@@ -598,6 +620,81 @@ static void on_signal(uv_signal_t *handle, int signum)
     (void)shell_post(d->shell, &ev);
 }
 
+/* Settings that change while it runs; the others at the next start. */
+static const enum config_option live[] = {
+    CONFIG_log,
+    CONFIG_log_json,
+    CONFIG_schedule,
+    CONFIG_battery,
+    CONFIG_quota,
+    CONFIG_nice,
+    CONFIG_idle_io,
+    CONFIG_upload_bytes_per_s,
+    CONFIG_download_bytes_per_s,
+};
+
+static bool is_live(int option)
+{
+    for (size_t i = 0; i < sizeof live / sizeof live[0]; i++) {
+        if ((int)live[i] == option) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A peer below the floor of the run counts as broken (machine_config.c). */
+static bool caps_fit(const struct daemon *d, const struct config *c)
+{
+    const struct manifest *run = machine_manifest(d->machine);
+    uint64_t floor = run == NULL ? 0 : run->round.progress_floor_bytes_per_s;
+
+    return (c->upload_bytes_per_s == 0 || c->upload_bytes_per_s >= floor) &&
+           (c->download_bytes_per_s == 0 || c->download_bytes_per_s >= floor);
+}
+
+static void reload(struct daemon *d)
+{
+    char now[CONFIG_TEXT_MAX], next[CONFIG_TEXT_MAX];
+
+    if (config_parse(d->argc, d->argv, &d->next, d->errmsg) != 0) {
+        log_warn("main", "the settings stay as they are: %s", d->errmsg);
+        return;
+    }
+    if (!caps_fit(d, &d->next)) {
+        log_warn("main", "the settings stay as they are: in this run a peer "
+                         "below round.progress_floor_bytes_per_s is given up");
+        return;
+    }
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        enum config_option o = (enum config_option)i;
+
+        config_text(&d->config, o, now);
+        config_text(&d->next, o, next);
+        if (strcmp(now, next) == 0) {
+            continue;
+        }
+        if (is_live(i)) {
+            log_info("main", "%s is %s now", config_name(o), next);
+            config_copy(&d->config, &d->next, o);
+        } else {
+            log_warn("main", "%s will be %s at the next start", config_name(o),
+                     next);
+        }
+    }
+    log_set_level((enum log_level)log_level_parse(d->config.log));
+    log_set_json(d->config.log_json);
+    shell_set_caps(d->shell, d->config.upload_bytes_per_s,
+                   d->config.download_bytes_per_s);
+    guest_configure(&d->guest, &d->config);
+}
+
+static void on_hup(uv_signal_t *handle, int signum)
+{
+    (void)signum;
+    reload(handle->data);
+}
+
 static void on_closed(void *data)
 {
     struct daemon *d = data;
@@ -613,6 +710,7 @@ static void begin_stop(struct daemon *d)
         return;
     }
     d->stopping = true;
+    notify_stopping(&d->notify);
     if (state_path(d, STATE_DIR_CONTROL, path) == 0) {
         (void)unlink(path);
     }
@@ -654,9 +752,11 @@ static void close_all(struct daemon *d)
     (void)sigemptyset(&both);
     (void)sigaddset(&both, SIGTERM);
     (void)sigaddset(&both, SIGINT);
+    (void)sigaddset(&both, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &both, NULL);
     uv_close((uv_handle_t *)&d->sigterm, NULL);
     uv_close((uv_handle_t *)&d->sigint, NULL);
+    uv_close((uv_handle_t *)&d->sighup, NULL);
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     node_close(d->node);
     if (uv_loop_close(&d->loop) != 0) {
@@ -669,11 +769,14 @@ static int open_loop(struct daemon *d)
     if (uv_loop_init(&d->loop) != 0 ||
         uv_signal_init(&d->loop, &d->sigterm) != 0 ||
         uv_signal_init(&d->loop, &d->sigint) != 0 ||
+        uv_signal_init(&d->loop, &d->sighup) != 0 ||
         uv_timer_init(&d->loop, &d->publish) != 0) {
         return complain(LOCO_EXIT_FAILURE, "cannot make an event loop");
     }
-    d->sigterm.data = d->sigint.data = d->publish.data = d;
+    d->sigterm.data = d->sigint.data = d->sighup.data = d->publish.data = d;
     (void)signal(SIGPIPE, SIG_IGN);
+    /* Before anybody can ask for it: it would end us until then. */
+    (void)uv_signal_start(&d->sighup, on_hup, SIGHUP);
     return 0;
 }
 
@@ -683,6 +786,8 @@ static int serve(struct daemon *d)
     uint16_t port = 0;
     int rv;
 
+    notify_open(&d->notify);
+    guest_open(&d->guest, d->config.state);
     rv = open_machine(d);
     if (rv != 0) {
         return complain(LOCO_EXIT_RESOURCES, loco_strerror(rv));
@@ -702,6 +807,7 @@ static int serve(struct daemon *d)
     }
     node_set_port(d->node, port);
     open_home(d, port);
+    guest_configure(&d->guest, &d->config); /* for all threads that are */
     id_hex(&d->identity.id, id);
     log_info("main", "locod %s, peer %s, port %u, status at %s", LOCO_VERSION,
              id, port, control_address(d->control));
@@ -759,7 +865,9 @@ int main(int argc, char **argv)
                         "cannot start: out of memory, or the system "
                         "gives no random numbers");
     }
-    d->lock_fd = -1;
+    d->lock_fd = d->notify.fd = -1;
+    d->argc = argc;
+    d->argv = argv;
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {
         rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);
@@ -779,9 +887,11 @@ int main(int argc, char **argv)
     if (rv == 0) {
         rv = serve(d);
         close_all(d);
+        guest_close(&d->guest);
     }
     identity_wipe(&d->identity);
-    free(d->shown_memory);
+    shown_close(d->shown);
+    notify_close(&d->notify);
     free(d->record);
     free(d->peers);
     free(d->manifest);

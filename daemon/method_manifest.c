@@ -31,7 +31,7 @@ void manifest_from_preset(struct manifest_sync *to, const struct preset *from)
     to->outer_lr = manifest_real(m->rule.lr);
     to->outer_momentum = manifest_real(m->rule.mu);
     to->overlap = m->overlap;
-    to->period = m->period;
+    to->period = m->gradients ? 1 : m->period;
     to->period_u = m->period_u;
     to->period_v = m->period_v;
 }
@@ -59,7 +59,14 @@ int method_from_manifest(struct method *to,
     to->rule.gamma = (float)from->gamma;
     to->rule.lr = (float)from->outer_lr;
     to->rule.mu = (float)from->outer_momentum;
-    to->period = from->period;
+    if (to->gradients && from->period != 1) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "preset \"%s\" averages the gradient of every inner "
+                           "step: sync.period must be 1; take localsgd or "
+                           "diloco to average every %u",
+                           from->preset, from->period);
+    }
+    to->period = to->gradients ? 0 : from->period;
     to->period_u = from->period_u;
     to->period_v = from->period_v;
     to->overlap = to->eager ? from->period : from->overlap;

@@ -65,7 +65,7 @@ static struct node_timing timing_of(const struct node_options *opt)
     return t;
 }
 
-static void open_members(struct node *n)
+static int open_members(struct node *n)
 {
     struct members_options mo = {
         .self = n->opt.self,
@@ -82,13 +82,18 @@ static void open_members(struct node *n)
     };
     static const struct peer_id none;
 
-    members_init(&n->members, &mo, n->now);
+    n->members_memory = malloc(members_bytes(&mo));
+    if (n->members_memory == NULL) {
+        return LOCO_ENOMEM;
+    }
+    members_init(&n->members, &mo, n->members_memory, n->now);
     n->members.observed.port = n->opt.dialable ? n->opt.listen_port : 0;
     n->members.pin = n->opt.pin;
     n->members.has_pin = !id_eq(&n->opt.pin, &none);
     for (unsigned i = 0; i < n->opt.n_bootstrap; i++) {
         members_bootstrap_add(&n->members, &n->opt.bootstrap[i]);
     }
+    return 0;
 }
 
 static void open_pair(struct node *n)
@@ -107,7 +112,7 @@ static void open_pair(struct node *n)
     n->final_peer = MEMBERS_NONE;
 }
 
-static void open_cores(struct node *n)
+static int open_cores(struct node *n)
 {
     struct ballot_options bo = {
         .self = n->opt.self,
@@ -120,19 +125,23 @@ static void open_cores(struct node *n)
     struct round_options ro = {
         .self = n->opt.self,
         .signer = n->opt.signer,
+        .bandwidth = &n->bandwidth,
         .plan_ms = n->t.plan_ms,
         .vote_ms = n->t.vote_ms,
         .hop_ms = n->t.hop_ms,
     };
 
     memcpy(bo.public_key, n->opt.public_key, sizeof bo.public_key);
-    open_members(n);
+    if (open_members(n) != 0) {
+        return LOCO_ENOMEM;
+    }
     ballot_init(&n->ballot, &bo, &n->members, n->now);
     round_init(&n->round, &ro, &n->members, &n->ballot);
     open_pair(n);
     /* Attempts must not repeat those of an earlier life of this process. */
     transfer_init(&n->transfer, &n->members, n->t.fetch_ms,
                   (rng_next(&n->rng) >> 24) << 20);
+    return 0;
 }
 
 static int open_record(struct node *n)
@@ -178,8 +187,8 @@ int node_open(struct node **node,
         node_close(n);
         return LOCO_ENOMEM;
     }
-    open_cores(n);
-    rv = node_dht_open(n);
+    rv = open_cores(n);
+    rv = rv == 0 ? node_dht_open(n) : rv;
     rv = rv == 0 ? node_timeline_open(n) : rv;
     rv = rv == 0 ? node_bandwidth_open(n) : rv;
     rv = rv == 0 ? node_reach_open(n) : rv;
@@ -204,6 +213,7 @@ void node_close(struct node *n)
     free(n->bandwidth_memory);
     free(n->timeline_memory);
     free(n->dht_memory);
+    free(n->members_memory);
     free(n->probe_memory);
     free(n->manifest);
     free(n->scratch);
@@ -498,6 +508,7 @@ static void on_forward(struct node *n, int peer, const struct forward *f)
         n->malformed++;
         return;
     }
+    node_note_stale(n, type, n->scratch);
     on_message(n, from, type, n->scratch);
 }
 
@@ -523,6 +534,7 @@ static void on_recv(struct node *n, const struct event *ev)
         }
         return;
     }
+    node_note_stale(n, (enum message_type)ev->message, n->scratch);
     on_message(n, peer, (enum message_type)ev->message, n->scratch);
 }
 
@@ -679,28 +691,8 @@ static void advance(struct node *n)
     }
 }
 
-void node_step(void *node, const struct event *event, struct out *out)
+static void dispatch(struct node *n, const struct event *event)
 {
-    struct node *n = node;
-    struct heartbeat beat;
-
-    out->n = out->n_bytes = out->dropped = 0;
-    n->out = out;
-    if (n->stopped) {
-        n->out = NULL;
-        return;
-    }
-    n->now = event->now_ms;
-    n->wall_s = event->wall_s;
-    n->wake_ms = n->now + n->t.tick_ms;
-    if (n->last_step_ms == 0 && n->ballot.restored) {
-        round_bar(&n->round, n->ballot.cert.body.epoch, out);
-    }
-    if (n->last_step_ms != 0 &&
-        n->now - n->last_step_ms > GAP_MS * (uint64_t)n->opt.time_scale) {
-        on_gap(n);
-    }
-    n->last_step_ms = n->now;
     switch (event->type) {
     case EVENT_TICK:
         break;
@@ -734,9 +726,37 @@ void node_step(void *node, const struct event *event, struct out *out)
     case EVENT_LOCAL:
         on_local(n, &event->local);
         break;
+    case EVENT_MOVED:
+        round_moved(&n->round, n->now);
+        break;
     case EVENT_TYPE_COUNT:
         break;
     }
+}
+
+void node_step(void *node, const struct event *event, struct out *out)
+{
+    struct node *n = node;
+    struct heartbeat beat;
+
+    out->n = out->n_bytes = out->dropped = 0;
+    n->out = out;
+    if (n->stopped) {
+        n->out = NULL;
+        return;
+    }
+    n->now = event->now_ms;
+    n->wall_s = event->wall_s;
+    n->wake_ms = n->now + n->t.tick_ms;
+    if (n->last_step_ms == 0 && n->ballot.restored) {
+        round_bar(&n->round, n->ballot.cert.body.epoch, out);
+    }
+    if (n->last_step_ms != 0 &&
+        n->now - n->last_step_ms > GAP_MS * (uint64_t)n->opt.time_scale) {
+        on_gap(n);
+    }
+    n->last_step_ms = n->now;
+    dispatch(n, event);
     advance(n);
     node_timeline_note(n);
     node_bandwidth_advance(n);
@@ -772,5 +792,6 @@ uint64_t node_deadline(const void *node)
     }
     due = earlier(due, round_deadline(&n->round));
     due = earlier(due, transfer_deadline(&n->transfer));
+    due = earlier(due, node_quorum_deadline(n));
     return earlier(due, node_dht_deadline(n));
 }

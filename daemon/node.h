@@ -117,6 +117,8 @@ struct node_status {
     uint32_t links_dialled, links_accepted, links_relayed;
     uint64_t bytes_relayed; /* carried for others */
     uint32_t malformed;     /* messages dropped as malformed or forged */
+    uint64_t stale;         /* of another view, round or run */
+    uint64_t forwards_refused, relays_refused, probes_refused;
     uint32_t dht_contacts, dht_records;
     struct dht_counts dht;
 };

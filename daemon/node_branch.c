@@ -209,7 +209,7 @@ static void learn_members(struct node *n, const struct view_body *v)
         int row;
 
         memcpy(a.ip, v->members[i].address.ip, sizeof a.ip);
-        row = members_learn(&n->members, &id, &a, n->now);
+        row = members_learn_here(&n->members, &id, &a, n->now);
         if (row != MEMBERS_NONE) {
             members_guest(&n->members, row, true);
             n->has_guests = true;

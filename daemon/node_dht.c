@@ -144,7 +144,8 @@ static void flush(struct node *n)
 {
     for (uint32_t i = 0; i < n->dht_out.n_sends; i++) {
         const struct dht_send *s = &n->dht_out.sends[i];
-        int peer = members_learn(&n->members, &s->peer, &s->address, n->now);
+        int peer =
+            members_learn_here(&n->members, &s->peer, &s->address, n->now);
 
         if (peer == MEMBERS_NONE) {
             continue;

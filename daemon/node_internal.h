@@ -7,8 +7,10 @@
  *   node_branch.c other views of the run, which of them wins
  *   node_round.c  training, commits, evaluation, the end of a run
  *   node_pair.c   all of that for runs whose replicas average in pairs
+ *   node_quorum.c rounds of those who are ready
  *   node_dht.c    the DHT's messages over our links
  *   node_reach.c  who can dial us, and what we do for those who cannot
+ *   node_stale.c  messages of another view, round or run, counted
  *   node_status.c what a person may see
  *   node_timeline.c  what happened in the last rounds
  *   node_bandwidth.c how fast bytes go between members
@@ -78,10 +80,18 @@ struct node_probe {
  * part the rest is given up: who knows which elements to keep is gone. */
 enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };
 
+/* The contribution of a task that was finished while a round was under way in
+ * which this peer had no weight. */
+struct node_task {
+    bool waits;
+    uint64_t tokens, last_step;
+};
+
 struct node {
     struct node_options opt;
     struct node_timing t; /* scaled */
     struct members members;
+    void *members_memory;
     struct ballot ballot;
     struct round round;
     struct pair pair;
@@ -132,6 +142,8 @@ struct node {
 
     /* Training. */
     bool training, paused, packed;
+    struct node_task task; /* packed, and not offered yet (quorum) */
+    uint64_t arrival_ms;   /* quorum: since when somebody is ready; 0: no */
     uint64_t inner_step, first_step, own_tokens;
     float loss, tokens_per_s;
     uint64_t commit_ms, round_ms; /* of the last commit; its duration */
@@ -204,6 +216,7 @@ struct node {
     const char *reason;
     char reason_text[CORE_TEXT_MAX];
     uint32_t malformed;
+    uint64_t stale, probes_refused;
 };
 
 /* node.c */
@@ -293,6 +306,19 @@ void node_pair_applied(struct node *n, const struct local_event *e);
 bool node_pair_evaluates(const struct node *n);
 bool node_pair_busy(const struct node *n);
 
+/* node_quorum.c */
+/* A task is finished: true when it has to wait for the next round. */
+bool node_quorum_defer(struct node *n, const struct local_event *e);
+/* Offer what waits, or take part without weight. */
+void node_quorum_advance(struct node *n);
+/* A commit in which we have no weight leaves the task alone. */
+bool node_quorum_idle(const struct node *n);
+/* What was offered without weight is of no use to another attempt. */
+void node_quorum_withdraw(struct node *n);
+uint64_t node_quorum_deadline(const struct node *n);
+/* Inner steps of the next task. */
+uint32_t node_quorum_steps(const struct node *n);
+
 /* node_bandwidth.c */
 int node_bandwidth_open(struct node *n);
 void node_bandwidth_note(struct node *n, const struct event *ev);
@@ -300,6 +326,9 @@ void node_bandwidth_advance(struct node *n);
 void node_on_bandwidth(struct node *n,
                        int peer,
                        const struct bandwidth_report *m);
+
+/* node_stale.c: count a message of another view, round or run. */
+void node_note_stale(struct node *n, enum message_type type, const void *m);
 
 /* node_timeline.c: tells the timeline; nothing rests on it. */
 int node_timeline_open(struct node *n);

@@ -103,6 +103,7 @@ static void begin_turn(struct node *n)
     if (a == NULL) {
         return;
     }
+    a->round = n->applied.round + 1;
     a->steps = n->terms.period;
     n->training = true;
     n->turn_ms = n->now;

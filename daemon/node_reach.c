@@ -22,7 +22,7 @@
 /* A round of tests asks once; three rounds in a row are fine. */
 #define PROBE_COST          30
 #define PROBE_BURST         90
-#define PIPES_PER_PEER      32
+#define PIPES_PER_PEER      64 /* a link and data with half of a view */
 #define RELAY_WAIT_MS       4000
 #define SETTLE_MS           5000
 #define PROBE_LIMITER_PEERS 64
@@ -176,6 +176,7 @@ void node_reach_advance(struct node *n)
         return;
     }
     n->relay_ms = n->now + n->t.tick_ms;
+    n->reach.n_apart = members_n_apart(&n->members, &n->reach.n_relays);
     while (relay_next_over(&n->relay, n->now, &request)) {
         struct action *a = out_add(n->out, ACTION_RELAY_REFUSE);
 
@@ -217,6 +218,7 @@ void node_on_probe(struct node *n, int peer, const struct probe *m)
     if (slot == NULL || p->address.port == 0 ||
         members_relayed(&n->members, peer) ||
         !limiter_take(&n->probe_limiter, &p->id, PROBE_COST, n->now)) {
+        n->probes_refused++;
         return;
     }
     a = out_add(n->out, ACTION_PROBE);

@@ -24,7 +24,7 @@ bool node_run_over(const struct node *n)
  * that says which state came in its place. */
 void node_forget_contribution(struct node *n)
 {
-    n->packed = false;
+    n->packed = n->task.waits = false;
     round_contribution_clear(&n->round);
 }
 
@@ -53,10 +53,30 @@ static void note_commit(struct node *n)
     n->commit_ms = n->now;
 }
 
+/* Weight of the open contribution in a mean that has some of it. */
+static double own_share(const struct node *n, const struct plan_body *p)
+{
+    uint64_t all = plan_tokens(p);
+
+    return all > n->round.mine.tokens && n->round.mine.tokens > 0
+               ? (double)n->round.mine.tokens / (double)all
+               : 1.0;
+}
+
+static void count_arrivals(const struct plan_body *p, struct action *a)
+{
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        a->arrivals += p->members[k].tokens > 0;
+        a->members++;
+    }
+}
+
 /* Start APPLY of the commit in `target` (or, from the ring, `known`). */
 void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
 {
     struct action *a = out_add(n->out, ACTION_APPLY);
+    const struct plan_body *plan =
+        buffer == BUFFER_RING ? &n->round.last.plan.body : &n->delta.plan.body;
 
     if (a == NULL) {
         return;
@@ -64,10 +84,16 @@ void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
     if (buffer == BUFFER_RING) {
         n->target = n->known;
     }
+    if (node_quorum_idle(n)) {
+        spent = SPENT_NOT;
+        node_quorum_withdraw(n);
+    }
     n->target_spent = spent;
+    count_arrivals(plan, a);
     a->round = n->target.round;
     a->buffer = buffer;
     a->rebase = spent == SPENT_NOT;
+    a->share = a->rebase ? 0.0 : own_share(n, plan);
     n->rebase = a->rebase;
     n->applying = true;
     n->sync = SYNC_LOAD;
@@ -154,6 +180,16 @@ void node_step_taken(struct node *n)
     }
 }
 
+/* What was done after the packing is in no commit, unless the method overlaps
+ * and keeps it: then it is of the next contribution. */
+static uint64_t next_first_step(const struct node *n,
+                                const struct local_event *e)
+{
+    bool kept = n->round.contributed && e->tokens <= n->round.mine.tokens;
+
+    return kept ? n->round.mine.last_step : n->inner_step;
+}
+
 void node_on_applied(struct node *n, const struct local_event *e)
 {
     n->applying = false;
@@ -168,15 +204,14 @@ void node_on_applied(struct node *n, const struct local_event *e)
         return;
     }
     if (n->target_spent == SPENT_WHOLLY) {
-        /* What was done after the packing is in no commit. */
         if (e->tokens > n->round.mine.tokens) {
             n->tokens_dropped += e->tokens - n->round.mine.tokens;
         }
-        n->first_step = n->inner_step;
+        n->first_step = next_first_step(n, e);
         node_forget_contribution(n);
     } else if (n->target_spent == SPENT_PARTLY) {
         n->tokens_dropped += e->tokens;
-        n->first_step = n->inner_step;
+        n->first_step = next_first_step(n, e);
         node_forget_contribution(n);
     }
     n->applied = n->target;
@@ -205,6 +240,9 @@ void node_on_trained(struct node *n, const struct local_event *e)
         return;
     }
     n->packed = true;
+    if (node_quorum_defer(n, e)) {
+        return;
+    }
     round_contribute(&n->round, e->tokens, n->first_step, n->inner_step, n->now,
                      n->out);
 }
@@ -256,6 +294,7 @@ void node_round_advance(struct node *n)
     if (n->stopped) {
         return;
     }
+    node_quorum_advance(n);
     n->finished = node_run_over(n) && !n->draining;
     if (n->finished || n->draining || n->paused || !n->ballot.have ||
         n->applying || n->training || n->packed || !n->loaded ||
@@ -267,7 +306,9 @@ void node_round_advance(struct node *n)
     }
     a = out_add(n->out, ACTION_TRAIN);
     if (a != NULL) {
-        a->steps = n->terms.period;
+        a->round = n->applied.round + 1;
+        a->steps = n->terms.quorum ? node_quorum_steps(n)
+                                   : terms_steps(&n->terms, a->round);
         n->training = true;
     }
 }

@@ -155,6 +155,10 @@ void node_status(const struct node *n, struct node_status *s)
     s->stop_rounds = n->terms.stop_rounds;
     s->malformed = n->malformed + n->ballot.malformed + n->round.malformed +
                    n->pair.malformed;
+    s->stale = n->stale;
+    s->forwards_refused = n->members.counts.refused;
+    s->relays_refused = n->relay.n_refused;
+    s->probes_refused = n->probes_refused;
     s->dht_contacts = n->dht.table.n;
     s->dht_records = n->dht.store.n;
     s->dht = n->dht.counts;

@@ -117,6 +117,7 @@ static bool agreed_state(const struct node *n, struct hash32 *hash)
 static enum node_spent spent_in(const struct node *n, const struct commit *c)
 {
     const struct ready_body *mine = &n->round.mine;
+    uint64_t all = terms_elements(&n->terms, c->plan.body.round);
     bool in_members = false;
     uint64_t share;
 
@@ -129,11 +130,12 @@ static enum node_spent spent_in(const struct node *n, const struct commit *c)
         }
     }
     share = inherit_share(&c->plan.body, in_members, &n->opt.self,
-                          mine->first_step, mine->last_step, n->terms.n_params);
-    if (!n->round.contributed || share == 0) {
-        return SPENT_NOT;
+                          mine->first_step, mine->last_step, all);
+    if (!n->round.contributed || share == 0 || node_quorum_idle(n)) {
+        /* What it was made from is gone: of no use to any other round. */
+        return n->terms.fleeting ? SPENT_PARTLY : SPENT_NOT;
     }
-    return share == n->terms.n_params ? SPENT_WHOLLY : SPENT_PARTLY;
+    return share == all ? SPENT_WHOLLY : SPENT_PARTLY;
 }
 
 /* A commit of our own view that we have not heard of. */
@@ -183,7 +185,8 @@ void node_on_commit_record(struct node *n, const struct commit *c)
     n->sync = SYNC_REDUCED;
     n->sync_sources = 0;
     transfer_start(&n->transfer, BUFFER_REDUCED, n->target.round,
-                   n->terms.n_params, n->terms.segment_elements, n->out);
+                   terms_elements(&n->terms, n->target.round),
+                   n->terms.segment_elements, n->out);
 }
 
 static void start_delta(struct node *n)
@@ -211,6 +214,7 @@ static void load(struct node *n, bool from_seed, bool from_disk)
 {
     struct action *a = out_add(n->out, ACTION_LOAD);
 
+    node_quorum_withdraw(n);
     if (a != NULL) {
         a->round = n->target.round;
         a->from_seed = from_seed;
@@ -344,8 +348,8 @@ void node_on_hashed(struct node *n, const struct local_event *e)
             n->sync = SYNC_IDLE;
             return;
         }
-        n->rebase =
-            n->loaded && n->rebase && n->target.round - n->applied.round <= 2;
+        n->rebase = n->loaded && n->rebase && !n->terms.fleeting &&
+                    n->target.round - n->applied.round <= 2;
         if (n->loaded && !n->rebase) {
             node_forget_contribution(n);
         }

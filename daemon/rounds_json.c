@@ -140,13 +140,18 @@ static json_t *attempt_json(const struct timeline_attempt *a, uint64_t now_ms)
     return o;
 }
 
-char *rounds_json(const struct timeline *t, uint64_t round, uint64_t now_ms)
+char *rounds_json(const struct timeline *t,
+                  uint64_t round,
+                  uint64_t last,
+                  uint64_t now_ms)
 {
     json_t *o = json_object(), *list = json_array();
     const struct timeline_attempt *a;
     char *text;
 
-    for (uint32_t back = 0; (a = timeline_at(t, back)) != NULL; back++) {
+    for (uint32_t back = 0; (a = timeline_at(t, back)) != NULL &&
+                            (last == 0 || json_array_size(list) < last);
+         back++) {
         json_t *one;
 
         if (round != 0 && a->round != round) {

@@ -12,7 +12,11 @@
 
 #include "p2p/timeline.h"
 
-/* `round` 0: all. Returned: caller frees with free(). */
-char *rounds_json(const struct timeline *t, uint64_t round, uint64_t now_ms);
+/* `round` 0: all; `last`: at most so many, 0: all. Returned: caller frees with
+ * free(). */
+char *rounds_json(const struct timeline *t,
+                  uint64_t round,
+                  uint64_t last,
+                  uint64_t now_ms);
 
 #endif

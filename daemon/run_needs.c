@@ -1,45 +1,67 @@
 /* run_needs.c - see run_needs.h. */
 #include "daemon/run_needs.h"
 
-#include "train/llama_config.h"
-#include "train/sync/codec.h"
+#include "daemon/method_manifest.h"
+#include "train/replica.h"
 
-static uint64_t parameters(const struct manifest_model *m)
+static struct llama_config model_of(const struct manifest_model *m)
 {
-    struct llama_config c = {.dim = m->dim,
-                             .layers = m->layers,
-                             .heads = m->heads,
-                             .kv_heads = m->kv_heads,
-                             .ffn = m->ffn,
-                             .vocab = m->vocab,
-                             .seq = m->seq,
-                             .tied = m->tied,
-                             .rope_theta = (float)m->rope_theta,
-                             .norm_eps = (float)m->norm_eps};
+    return (struct llama_config){.dim = m->dim,
+                                 .layers = m->layers,
+                                 .heads = m->heads,
+                                 .kv_heads = m->kv_heads,
+                                 .ffn = m->ffn,
+                                 .vocab = m->vocab,
+                                 .seq = m->seq,
+                                 .tied = m->tied,
+                                 .rope_theta = (float)m->rope_theta,
+                                 .norm_eps = (float)m->norm_eps};
+}
 
-    return llama_config_check(&c, NULL) == 0 ? (uint64_t)llama_numel(&c) : 0;
+/* Wire bytes of all rounds of a cycle, in sync.period steps on average. */
+static uint64_t
+wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 1; i <= l->cycle.n; i++) {
+        sum += codec->bytes((size_t)layout_elements(l, i));
+    }
+    return (uint64_t)((double)sum * period / (double)l->cycle.steps);
 }
 
 struct run_needs run_needs(const struct manifest *m)
 {
-    struct run_needs needs = {.parameters = parameters(&m->model)};
-    const struct codec *codec = codec_find(m->sync.wire);
-    uint64_t data_bytes = 0;
+    struct run_needs needs = {0};
+    const struct llama_config model = model_of(&m->model);
+    struct method method;
+    struct layout l = {0};
+    uint64_t data_bytes = 0, n;
 
+    if (llama_config_check(&model, NULL) != 0 ||
+        method_from_manifest(&method, &m->sync, NULL) != 0 ||
+        layout_open(&l, &method, &model, codec_get(method.wire)->block, NULL) !=
+            0) {
+        layout_close(&l);
+        return needs; /* not a run that this build knows */
+    }
+    needs.parameters = n = l.n;
     for (uint32_t i = 0; i < m->data.n_shards; i++) {
         data_bytes += m->data.shards[i].bytes;
     }
     needs.disk_bytes = m->limits.disk_bytes;
     if (needs.disk_bytes == 0) {
         needs.disk_bytes =
-            data_bytes + 3 * 5 * sizeof(float) * needs.parameters;
+            data_bytes +
+            3 * sizeof(float) * (replica_state_elements(&method, n) + 2 * n);
     }
     needs.memory_bytes = m->limits.memory_bytes;
     if (needs.memory_bytes == 0) {
-        needs.memory_bytes = 7 * sizeof(float) * needs.parameters;
+        needs.memory_bytes = replica_vector_bytes(&method, n, layout_most(&l));
     }
-    /* Every parameter about twice. */
+    /* Every element about twice. */
     needs.round_bytes =
-        codec == NULL ? 0 : 2 * codec->bytes((size_t)needs.parameters);
+        2 * wire_bytes(&l, codec_get(method.wire), m->sync.period);
+    layout_close(&l);
     return needs;
 }

@@ -1,9 +1,11 @@
 /* run_needs.h - what a run takes of a machine: disk, memory, traffic.
  *
  * What the author states in `limits.*` counts; where nothing is stated, what
- * follows from the model. Checkpoints hold five vectors (train/checkpoint.h)
- * and two are kept while a third is written; training holds seven
- * (train/replica.h); a ring round sends every parameter about twice. Pure.
+ * follows from the model and the method. Checkpoints hold the state and the
+ * own moments (train/checkpoint.h), and two are kept while a third is written;
+ * training holds what replica_vector_bytes() says, and the kernels' workspace;
+ * a round sends every element about twice. All 0 for a run that this build does
+ * not know. Allocates and frees.
  */
 #ifndef LOCO_DAEMON_RUN_NEEDS_H
 #define LOCO_DAEMON_RUN_NEEDS_H
@@ -13,7 +15,7 @@
 struct run_needs {
     uint64_t parameters;
     uint64_t disk_bytes, memory_bytes;
-    uint64_t round_bytes; /* each way, every sync.period inner steps */
+    uint64_t round_bytes; /* each way in sync.period inner steps */
 };
 
 struct run_needs run_needs(const struct manifest *m);

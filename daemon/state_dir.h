@@ -7,6 +7,7 @@
  *   run.manifest     the run, in wire form (manifest_pack), verified
  *   peers            whom to dial after a restart (p2p/peers.h)
  *   view.record      what an acceptor must remember (p2p/ballot.h)
+ *   traffic          bytes of this month (courtesy.h)
  *   shards/          the data, named as in the manifest, verified
  *   checkpoints/     train/checkpoint.h
  *
@@ -21,6 +22,7 @@
 #define STATE_DIR_MANIFEST    "run.manifest"
 #define STATE_DIR_PEERS       "peers"
 #define STATE_DIR_RECORD      "view.record"
+#define STATE_DIR_TRAFFIC     "traffic"
 #define STATE_DIR_SHARDS      "shards"
 #define STATE_DIR_CHECKPOINTS "checkpoints"
 

@@ -153,6 +153,15 @@ static json_t *caps_object(const struct status_extra *x)
                         cap(x->cap_upload_bytes_per_s));
     json_object_set_new(caps, "download_bytes_per_s",
                         cap(x->cap_download_bytes_per_s));
+    json_object_set_new(caps, "bytes_per_month", cap(x->cap_month_bytes));
+    json_object_set_new(caps, "bytes_this_month", count(x->month_bytes));
+    json_object_set_new(caps, "schedule",
+                        x->schedule == NULL ? json_null()
+                                            : safe_text(x->schedule));
+    json_object_set_new(caps, "battery",
+                        x->battery == NULL ? json_null()
+                                           : safe_text(x->battery));
+    json_object_set_new(caps, "on_battery", json_boolean(x->on_battery));
     return caps;
 }
 
@@ -250,6 +259,7 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
                         x->listen == NULL ? json_null() : safe_text(x->listen));
     json_object_set_new(o, "reason", safe_text(s->reason));
     json_object_set_new(o, "dht", status_dht_object(s));
+    json_object_set_new(o, "refused", status_refused_object(s, &x->refused));
 }
 
 char *status_json(const struct node_status *s, const struct status_extra *x)
@@ -273,128 +283,5 @@ char *status_json(const struct node_status *s, const struct status_extra *x)
     text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER |
                              JSON_REAL_PRECISION(JSON_DIGITS));
     json_decref(o);
-    return text;
-}
-
-/* ---- Prometheus --------------------------------------------------------- */
-
-static const struct {
-    const char *field;  /* of the status */
-    const char *metric; /* naming: prometheus.io/docs/practices/naming */
-    const char *type;
-    const char *help;
-} metrics[] = {
-    {"round", "loco_round", "gauge", "Last committed round of the run"},
-    {"inner_step", "loco_inner_steps_total", "counter", "Inner steps taken"},
-    {"tokens", "loco_tokens_total", "counter", "Tokens trained on"},
-    {"tokens_per_s", "loco_tokens_per_second", "gauge", "Training speed"},
-    {"loss", "loco_loss", "gauge", "Training loss, nats per token"},
-    {"bits_per_byte", "loco_bits_per_byte", "gauge",
-     "Held-out bits per byte of the shared model"},
-    {"peers_alive", "loco_peers_alive", "gauge", "Live peers, this one too"},
-    {"peers_in_round", "loco_peers_in_round", "gauge", "Members of the round"},
-    {"bytes_sent", "loco_sent_bytes_total", "counter", "Bytes sent"},
-    {"bytes_received", "loco_received_bytes_total", "counter",
-     "Bytes received"},
-    {"last_round_ms", "loco_last_round_ms", "gauge", "Time of the last round"},
-    {"rounds_committed", "loco_rounds_committed_total", "counter",
-     "Rounds committed with this peer"},
-    {"rounds_aborted", "loco_rounds_aborted_total", "counter",
-     "Attempts of rounds that were given up"},
-    {"elements_inherited", "loco_elements_inherited_total", "counter",
-     "Parameters that failed attempts had finished for the next one"},
-    {"tokens_dropped", "loco_tokens_dropped_total", "counter",
-     "Tokens whose training was thrown away"},
-    {"progress", "loco_progress", "gauge", "0 to 1"},
-};
-
-static void print_lost(FILE *to, const json_t *status)
-{
-    const json_t *list = json_object_get(status, "peers_lost");
-
-    (void)fprintf(to, "# HELP loco_peer_lost_detected_ms Silence after which a "
-                      "lost peer was declared lost\n"
-                      "# TYPE loco_peer_lost_detected_ms gauge\n");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *one = json_array_get(list, i);
-        const char *peer = json_string_value(json_object_get(one, "peer_id"));
-
-        (void)fprintf(
-            to, "loco_peer_lost_detected_ms{peer=\"%s\",round=\"%lld\"} %lld\n",
-            peer == NULL ? "" : peer,
-            (long long)json_integer_value(json_object_get(one, "round")),
-            (long long)json_integer_value(json_object_get(one, "detected_ms")));
-    }
-}
-
-static void print_bandwidth(FILE *to, const json_t *status)
-{
-    const json_t *list = json_object_get(status, "bandwidth");
-
-    (void)fprintf(to, "# HELP loco_bandwidth_bytes_per_second Of segments that "
-                      "really went from one peer to the other\n"
-                      "# TYPE loco_bandwidth_bytes_per_second gauge\n");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *one = json_array_get(list, i);
-        const char *from = json_string_value(json_object_get(one, "from"));
-        const char *into = json_string_value(json_object_get(one, "to"));
-
-        (void)fprintf(
-            to, "loco_bandwidth_bytes_per_second{from=\"%s\",to=\"%s\"} %lld\n",
-            from == NULL ? "" : from, into == NULL ? "" : into,
-            (long long)json_integer_value(json_object_get(one, "bytes_per_s")));
-    }
-}
-
-static void print_metrics(FILE *to, const json_t *status)
-{
-    const char *state = json_string_value(json_object_get(status, "state"));
-    const char *version = json_string_value(json_object_get(status, "version"));
-
-    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
-        const json_t *value = json_object_get(status, metrics[i].field);
-
-        if (!json_is_number(value)) {
-            continue;
-        }
-        (void)fprintf(to, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n",
-                      metrics[i].metric, metrics[i].help, metrics[i].metric,
-                      metrics[i].type, metrics[i].metric,
-                      json_number_value(value));
-    }
-    (void)fprintf(to,
-                  "# HELP loco_info State and version\n"
-                  "# TYPE loco_info gauge\n"
-                  "loco_info{state=\"%s\",version=\"%s\"} 1\n"
-                  "# HELP loco_fork Whether the view is marked as a fork\n"
-                  "# TYPE loco_fork gauge\n"
-                  "loco_fork %d\n",
-                  state == NULL ? "" : state, version == NULL ? "" : version,
-                  json_is_true(json_object_get(status, "fork")) ? 1 : 0);
-    print_lost(to, status);
-    status_dht_metrics(to, json_object_get(status, "dht"));
-    print_bandwidth(to, status);
-}
-
-char *status_metrics(const char *json)
-{
-    json_t *status = json_loads(json, 0, NULL);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *to;
-
-    if (!json_is_object(status)) {
-        json_decref(status);
-        return NULL;
-    }
-    to = open_memstream(&text, &size);
-    if (to != NULL) {
-        print_metrics(to, status);
-        if (fclose(to) != 0) {
-            free(text);
-            text = NULL;
-        }
-    }
-    json_decref(status);
     return text;
 }

@@ -9,7 +9,8 @@
  * the state that is fetched. *eta* extrapolates the speed since this process
  * first saw the run move.
  *
- * Pure apart from allocation. How it fails: NULL when memory is out.
+ * Pure apart from allocation (status_metrics also reads what this process
+ * uses). How it fails: NULL when memory is out.
  */
 #ifndef LOCO_DAEMON_STATUS_JSON_H
 #define LOCO_DAEMON_STATUS_JSON_H
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #include "daemon/node.h"
+#include "daemon/status_refused.h"
 
 /* One directed edge of the bandwidth map. */
 struct status_edge {
@@ -35,13 +37,18 @@ struct status_extra {
     const char *run_name; /* NULL: not known yet */
     const char *listen;   /* "HOST:PORT" that is bound; NULL: none */
     uint64_t bytes_sent, bytes_received; /* on all sockets, since the start */
-    uint32_t n_edges;                    /* of this peer, both directions */
+    struct status_refused refused;
+    uint32_t n_edges; /* of this peer, both directions */
     struct status_edge edges[STATUS_EDGES_MAX];
     uint64_t stop_tokens; /* of the run; 0: no limit */
     double eta_s;         /* from status_eta; negative: unknown */
     uint64_t cap_threads;
     uint64_t cap_rounds; /* 0: none, also below */
     uint64_t cap_upload_bytes_per_s, cap_download_bytes_per_s;
+    uint64_t cap_month_bytes;       /* 0: no quota */
+    uint64_t month_bytes;           /* sent and received this month */
+    const char *schedule, *battery; /* as set; NULL: not said */
+    bool on_battery;
 };
 
 /* The edges of `self` in a map, as of `now_ms`. */

@@ -11,7 +11,6 @@
 
 #include "proto/base/err.h"
 #include "proto/base/log.h"
-#include "proto/hash.h"
 #include "train/replica_pair.h"
 
 #define TRAINER_QUEUE_MAX 16
@@ -28,48 +27,12 @@ struct trainer {
     bool paused, closing;
     /* The TRAIN under way; the thread's. */
     bool training;
-    uint32_t steps_left;
+    bool beside; /* steps may go on while what was packed is under way */
     float loss;
     double tokens_per_s;
     float *residual; /* (n) with error feedback */
     bool stopped;
 };
-
-void snapshot_free(struct snapshot *s)
-{
-    if (s != NULL && --s->refs == 0) {
-        free(s->state);
-        free(s->moments);
-        free(s);
-    }
-}
-
-/* NULL when memory is out: then nothing is served or saved this round. */
-static struct snapshot *snapshot_make(const struct replica *r)
-{
-    struct snapshot *s = calloc(1, sizeof *s);
-    size_t bytes = r->n * sizeof(float);
-
-    if (s == NULL) {
-        return NULL;
-    }
-    s->refs = 1;
-    s->round = r->round;
-    s->inner_step = r->inner_step;
-    s->tokens = r->tokens_seen;
-    s->n = r->n;
-    s->state = malloc(2 * bytes);
-    s->moments = malloc(2 * bytes);
-    if (s->state == NULL || s->moments == NULL) {
-        snapshot_free(s);
-        return NULL;
-    }
-    memcpy(s->state, r->phi, bytes);
-    memcpy(s->state + r->n, r->m, bytes);
-    memcpy(s->moments, r->optimizer.u, bytes);
-    memcpy(s->moments + r->n, r->optimizer.v, bytes);
-    return s;
-}
 
 /* New parameters are in place: hashes into the event, a snapshot for others.
  */
@@ -78,8 +41,7 @@ static void publish(struct trainer *t, struct local_event *ev)
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(r);
 
-    hash_tree(r->phi, r->n * sizeof(float), &ev->params_hash);
-    hash_tree(r->m, r->n * sizeof(float), &ev->momentum_hash);
+    snapshot_hash(r, &ev->params_hash, &ev->momentum_hash);
     ev->round = r->round;
     ev->inner_step = r->inner_step;
     if (s != NULL) {
@@ -95,27 +57,54 @@ static double now_s(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
+/* The residual has the place of every parameter, one fragment behind the
+ * other. Where the first part of the vector of `round` has its own, and how
+ * long it is. */
+static float *
+residual_of(const struct trainer *t, uint64_t round, uint64_t *len)
+{
+    const struct layout *l = &t->replica.layout;
+    struct layout_part parts[METHOD_STREAMS_MAX];
+    size_t n = layout_parts(l, round, parts);
+
+    if (t->residual == NULL || n == 0) {
+        return NULL;
+    }
+    *len = parts[0].len;
+    return t->residual + layout_fragment_at(l, parts[0].turn.fragment);
+}
+
 static void add_residual(struct trainer *t)
 {
     float *c = t->replica.contribution;
+    uint64_t len = 0;
+    const float *from = residual_of(t, t->replica.round + 1, &len);
 
-    for (uint64_t i = 0; t->residual != NULL && i < t->replica.n; i++) {
-        c[i] = c[i] + t->residual[i];
+    for (uint64_t i = 0; from != NULL && i < len; i++) {
+        c[i] = c[i] + from[i];
     }
 }
 
-/* The contribution before is spent, or given up (error NULL). */
-static void set_residual(struct trainer *t, const float *error)
+/* The contribution to `round` is spent, with this error or an unknown one. */
+static void set_residual(struct trainer *t, uint64_t round, const float *error)
 {
-    size_t bytes = t->replica.n * sizeof(float);
+    uint64_t len = 0;
+    float *to = residual_of(t, round, &len);
 
-    if (t->residual == NULL) {
+    if (to == NULL) {
         return;
     }
     if (error == NULL) {
-        memset(t->residual, 0, bytes);
+        memset(to, 0, len * sizeof *to);
     } else {
-        memcpy(t->residual, error, bytes);
+        memcpy(to, error, len * sizeof *to);
+    }
+}
+
+static void drop_residual(struct trainer *t)
+{
+    if (t->residual != NULL) {
+        memset(t->residual, 0, t->replica.n * sizeof *t->residual);
     }
 }
 
@@ -127,6 +116,7 @@ static void trained(struct trainer *t, int rc)
     if (rc == 0) {
         ev.rc = replica_pack(&t->replica);
         add_residual(t);
+        t->beside = ev.rc == 0;
     }
     ev.inner_step = t->replica.inner_step;
     ev.tokens = t->replica.tokens_pending;
@@ -139,10 +129,18 @@ static void step(struct trainer *t)
     struct local_event ev = {.type = LOCAL_PROGRESS};
     double began = now_s(), took;
     uint64_t before = t->replica.tokens_seen;
-    int rc = replica_step(&t->replica, &t->loss);
+    int rc;
 
+    if (t->training && replica_left(&t->replica) == 0) {
+        trained(t, 0); /* they were made while the round before was under way */
+        return;
+    }
+    rc = replica_step(&t->replica, &t->loss);
     if (rc != 0) {
-        trained(t, rc);
+        t->beside = false;
+        if (t->training) {
+            trained(t, rc);
+        }
         return;
     }
     took = now_s() - began;
@@ -152,51 +150,89 @@ static void step(struct trainer *t)
         t->tokens_per_s =
             t->tokens_per_s > 0 ? 0.9 * t->tokens_per_s + 0.1 * rate : rate;
     }
-    t->steps_left--;
     ev.inner_step = t->replica.inner_step;
     ev.tokens = t->replica.tokens_seen;
     ev.loss = t->loss;
     ev.tokens_per_s = (float)t->tokens_per_s;
     t->opt.post(t->opt.self, &ev);
-    if (t->steps_left == 0) {
+    if (t->training && replica_left(&t->replica) == 0) {
         trained(t, 0);
     }
+}
+
+/* After a commit without this peer the replica packs anew where the next
+ * round's vector is another one; the residual is in none of it yet. */
+static void repacked(struct trainer *t)
+{
+    if (t->replica.packed && t->replica.layout.cycle.n > 1) {
+        add_residual(t);
+    }
+}
+
+static void
+load(struct trainer *t, const struct trainer_command *c, struct local_event *ev)
+{
+    struct replica *r = &t->replica;
+
+    ev->tokens = c->rebase ? 0 : replica_replaced(r, true);
+    ev->rc = replica_load(r, c->round, c->state, c->rebase);
+    if (c->rebase) {
+        repacked(t);
+    } else {
+        drop_residual(t);
+    }
+    publish(t, ev);
+}
+
+static void apply(struct trainer *t,
+                  const struct trainer_command *c,
+                  struct local_event *ev)
+{
+    struct replica *r = &t->replica;
+
+    ev->type = LOCAL_APPLIED;
+    ev->tokens = c->share > 0 ? replica_replaced(r, false) : 0;
+    ev->rc =
+        replica_commit(r, &(struct replica_commit){c->round, c->wire, c->share,
+                                                   c->arrivals, c->members});
+    if (ev->rc != 0) {
+        return;
+    }
+    if (c->share > 0) {
+        set_residual(t, c->round, c->error);
+    } else {
+        repacked(t);
+    }
+    publish(t, ev);
 }
 
 static void run_command(struct trainer *t, const struct trainer_command *c)
 {
     struct replica *r = &t->replica;
     struct local_event ev = {.type = LOCAL_LOADED, .round = c->round};
-    bool kept =
-        c->type == TRAINER_TRAIN || c->type == TRAINER_EVAL || c->rebase;
 
     switch (c->type) {
     case TRAINER_TRAIN:
         t->training = true;
-        t->steps_left = c->steps;
+        r->task = c->steps > 0 ? c->steps : r->opt.method.period;
         return;
     case TRAINER_INIT:
         replica_init(r);
+        drop_residual(t);
         publish(t, &ev);
         break;
     case TRAINER_RESTORE:
-        replica_restore(r, c->round, c->state, c->state + r->n, c->moments,
-                        c->moments == NULL ? NULL : c->moments + r->n,
-                        c->inner_step, c->tokens);
+        ev.rc = replica_restore(r, c->round, c->state, c->moments,
+                                c->moments == NULL ? NULL : c->moments + r->n,
+                                c->inner_step, c->tokens);
+        drop_residual(t);
         publish(t, &ev);
         break;
     case TRAINER_LOAD:
-        ev.tokens = c->rebase ? 0 : r->tokens_pending;
-        replica_load(r, c->round, c->state, c->state + r->n, c->rebase);
-        publish(t, &ev);
+        load(t, c, &ev);
         break;
     case TRAINER_APPLY:
-        ev.type = LOCAL_APPLIED;
-        ev.tokens = c->rebase ? 0 : r->tokens_pending;
-        ev.rc = replica_apply(r, c->round, c->wire, c->rebase);
-        if (ev.rc == 0) {
-            publish(t, &ev);
-        }
+        apply(t, c, &ev);
         break;
     case TRAINER_PAIR:
         ev.type = LOCAL_APPLIED;
@@ -214,26 +250,35 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         ev.rc = replica_eval(r, &ev.bits_per_byte);
         break;
     }
-    if (!kept && ev.rc == 0) {
-        set_residual(t, c->error);
-    }
     t->opt.post(t->opt.self, &ev);
+}
+
+static bool has_steps(const struct trainer *t)
+{
+    return t->training || (t->beside && replica_beside(&t->replica) > 0);
+}
+
+/* The average of what was packed is taken in after the steps made beside. */
+static bool must_wait(const struct trainer *t, const struct trainer_command *c)
+{
+    return c->type == TRAINER_APPLY && c->share > 0 && !t->paused &&
+           !t->training && has_steps(t);
 }
 
 /* The next command, or none while there are steps to make. */
 static bool next_command(struct trainer *t, struct trainer_command *c)
 {
-    bool got = false;
+    bool got;
 
     (void)pthread_mutex_lock(&t->mutex);
-    while (!t->closing && t->n_queue == 0 && (!t->training || t->paused)) {
+    while (!t->closing && t->n_queue == 0 && (!has_steps(t) || t->paused)) {
         (void)pthread_cond_wait(&t->wake, &t->mutex);
     }
-    if (!t->closing && t->n_queue > 0) {
+    got = !t->closing && t->n_queue > 0 && !must_wait(t, &t->queue[0]);
+    if (got) {
         *c = t->queue[0];
         t->n_queue--;
         memmove(t->queue, t->queue + 1, t->n_queue * sizeof t->queue[0]);
-        got = true;
     }
     (void)pthread_mutex_unlock(&t->mutex);
     return got;
@@ -258,7 +303,7 @@ static void *trainer_run(void *arg)
     while (!is_closing(t)) {
         if (next_command(t, &c)) {
             run_command(t, &c);
-        } else if (t->training && !is_closing(t)) {
+        } else if (has_steps(t) && !is_closing(t)) {
             step(t);
         }
     }

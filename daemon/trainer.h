@@ -5,10 +5,16 @@
  * any thread may call). A LOAD or APPLY that arrives during a TRAIN is done
  * between two inner steps; the rest of the steps follow.
  *
+ * A TRAIN makes the inner steps that are left until the next round packs. Where
+ * the method lets rounds overlap with training the trainer goes on by itself
+ * after TRAINED, as many steps as the method says, and an APPLY of what was
+ * packed waits until these are made (not while paused). Nobody else needs to
+ * know of it.
+ *
  * Ownership: pointers in a command are borrowed until its answer. A *snapshot*
- * (parameters and momentum of one committed round, for joiners; with inner
- * moments, for the checkpoint) is made by the trainer after LOAD and APPLY and
- * handed to `take_snapshot`, which owns it from then on.
+ * (the state of one committed round, for joiners; with inner moments, for the
+ * checkpoint) is made by the trainer after LOAD and APPLY and handed to
+ * `take_snapshot`, which owns it from then on.
  *
  * Error feedback: a contribution goes out as phi - theta + residual. The
  * residual is what rounding took from the contribution of the last commit that
@@ -22,27 +28,16 @@
 #ifndef LOCO_DAEMON_TRAINER_H
 #define LOCO_DAEMON_TRAINER_H
 
+#include "daemon/snapshot.h"
 #include "p2p/core.h"
 #include "train/replica.h"
-
-struct snapshot {
-    uint64_t round, inner_step, tokens;
-    uint64_t n;
-    float *state;    /* (2n) phi, then m */
-    float *moments;  /* (2n) u, then v */
-    uint64_t number; /* of those that a machine was handed */
-    unsigned refs;   /* owners, all on one thread; 1 when made */
-};
-
-/* One owner less; the last one frees it. NULL is allowed. */
-void snapshot_free(struct snapshot *s);
 
 enum trainer_command_type {
     TRAINER_INIT,    /* round 0 from the seed -> LOADED */
     TRAINER_RESTORE, /* state, moments, round, counts -> LOADED */
     TRAINER_LOAD,    /* state, round, rebase -> LOADED */
-    TRAINER_TRAIN,   /* steps -> PROGRESS*, TRAINED */
-    TRAINER_APPLY,   /* wire, round, rebase -> APPLIED */
+    TRAINER_TRAIN,   /* -> PROGRESS*, TRAINED */
+    TRAINER_APPLY,   /* wire, round, share -> APPLIED */
     TRAINER_PAIR,    /* wire (NULL: alone), first, round -> APPLIED */
     TRAINER_MIX,     /* state, share -> LOADED */
     TRAINER_EVAL     /* -> EVALUATED */
@@ -51,15 +46,18 @@ enum trainer_command_type {
 struct trainer_command {
     enum trainer_command_type type;
     uint64_t round, inner_step, tokens;
-    uint32_t steps;
-    bool rebase;
-    bool first;           /* PAIR: our id is the lower one */
-    double share;         /* MIX: of the state in the mean */
-    const float *state;   /* (2n) */
-    const float *moments; /* (2n) or NULL */
+    bool rebase;    /* LOAD */
+    bool first;     /* PAIR: our id is the lower one */
+    uint32_t steps; /* TRAIN: of a quorum's task; else the rounds know */
+    double share;   /* APPLY: own weight in the commit; 0: rebase. MIX: of the
+                       state in the mean */
+    uint32_t arrivals, members; /* APPLY: as in struct replica_commit */
+    const float *state;         /* (replica_state_elements) */
+    const float *moments;       /* (2, n) or NULL */
     const uint8_t *wire;
-    const float *error; /* APPLY: (n) what rounding took from the contribution,
-                           for the next one; NULL: not known */
+    const float
+        *error; /* APPLY: as long as the wire, what rounding took from the
+                   contribution, for the next one; NULL: not known */
 };
 
 struct trainer_options {

@@ -12,20 +12,27 @@
 #         test   to run every test
 #         cross  to run the kernels' tests for 64-bit Arm in qemu-user;
 #                without it they are skipped
+#         judges other people's programs that judge what we serve and pack:
+#                a browser, Prometheus, shells, lintian; only --full gets them
 #         bench  what tests/bench/allreduce.sh measures beside us
 
 packages_list() {
     case $1 in
     build)
         echo gcc libc6-dev cmake ninja-build pkg-config \
-            libuv1-dev libsodium-dev libmsgpack-dev libcurl4-openssl-dev \
+            libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
             libcyaml-dev libyaml-dev libjansson-dev \
-            libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev
+            libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev \
+            libpcre2-dev libjs-chart.js
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv clang libclang-rt-14-dev clang-format \
             iproute2 nftables miniupnpd-nftables
+        ;;
+    judges)
+        echo chromium-headless-shell prometheus zsh fish groff-base lintian \
+            dpkg-dev adduser
         ;;
     cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     bench) echo openmpi-bin libopenmpi-dev python3-torch ;;

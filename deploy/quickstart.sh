@@ -241,7 +241,7 @@ start() {
     name=$1
     shift
     setsid "$locod" --state "$state/$name" --listen 127.0.0.1:0 \
-        --control 127.0.0.1:0 --threads 1 "$@" >"$state/$name.log" 2>&1 &
+        --control 127.0.0.1:0 --threads 1 --battery train "$@" >"$state/$name.log" 2>&1 &
     pids="$pids $!"
     last_pid=$!
 }

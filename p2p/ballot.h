@@ -26,6 +26,7 @@
 #define LOCO_P2P_BALLOT_H
 
 #include "p2p/members.h"
+#include "p2p/terms.h"
 #include "p2p/view.h"
 
 #define BALLOT_JOINERS_MAX 16
@@ -39,6 +40,7 @@ struct ballot_options {
     uint32_t ballot_ms;
     uint32_t fork_after_ms;
     uint64_t seed;
+    enum exchange_kind exchange; /* of the run: what members must be able to */
 };
 
 enum ballot_phase { BALLOT_IDLE, BALLOT_GATHER, BALLOT_SIGN };

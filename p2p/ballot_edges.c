@@ -1,12 +1,15 @@
-/* ballot_edges.c - a view must be able to form rings.
+/* ballot_edges.c - a view must be able to exchange data.
  *
  * Control goes over a third member where two have no link; data does not. With
  * a few missing edges rings go around them, and a plan leaves out in turn who
  * does not fit (round.c). Only a view in which no ring holds more than half of
  * the members could not go on: it is cut down to the largest ring, where the
- * later joined of a pair without an edge goes first, then the higher id. Who is
- * out is not taken in while that would not change, and every time that it was
- * wrong the next try comes later.
+ * later joined of a pair without an edge goes first, then the higher id. A
+ * butterfly needs an edge between every two: what is said of a ring holds for
+ * the largest set of members that are all joined, and as many others stay as
+ * leave that set more than half of the view; they take turns with those in it.
+ * Who is out is not taken in while that would not change, and every time that
+ * it was wrong the next try comes later.
  */
 #include "p2p/ballot_internal.h"
 
@@ -67,6 +70,19 @@ static uint32_t n_of(uint64_t mask)
     return (uint32_t)__builtin_popcountll(mask);
 }
 
+/* The most members that can take part in one round. */
+static uint64_t largest(const struct ballot *b,
+                        const struct order_graph *g,
+                        const uint64_t first[VIEW_MEMBERS_MAX],
+                        uint64_t seed)
+{
+    uint64_t all = g->n >= 64 ? UINT64_MAX : BIT(g->n) - 1;
+
+    return b->opt.exchange == EXCHANGE_BUTTERFLY
+               ? order_clique(g, all, first, seed)
+               : order_largest(g, all, first, seed);
+}
+
 bool ballot_joiner_fits(const struct ballot *b,
                         const struct view_body *v,
                         const struct ballot_joiner *j)
@@ -86,8 +102,29 @@ bool ballot_joiner_fits(const struct ballot *b,
             order_cut(&g, x, n);
         }
     }
-    return g.edges[n] != 0 &&
-           2 * n_of(order_largest(&g, BIT(n + 1) - 1, even, v->epoch)) > n + 1;
+    return g.edges[n] != 0 && 2 * n_of(largest(b, &g, even, v->epoch)) > n + 1;
+}
+
+/* Who stays beside `stay`, so that these remain more than half: who joined
+ * first. */
+static uint64_t with_others(uint64_t stay, const uint64_t *first, uint32_t n)
+{
+    uint32_t most = 2 * n_of(stay) - 1;
+
+    while (n_of(stay) < most) {
+        uint32_t best = n;
+
+        for (uint32_t x = 0; x < n; x++) {
+            if ((stay >> x & 1) == 0 && (best == n || first[x] < first[best])) {
+                best = x;
+            }
+        }
+        if (best == n) {
+            break;
+        }
+        stay |= BIT(best);
+    }
+    return stay;
 }
 
 void ballot_prune(const struct ballot *b, struct view_body *v)
@@ -104,14 +141,25 @@ void ballot_prune(const struct ballot *b, struct view_body *v)
     for (uint32_t x = 0; x < n; x++) {
         first[x] = v->members[x].joined << 8 | x;
     }
-    stay = order_largest(&g, n == 64 ? UINT64_MAX : BIT(n) - 1, first, 0);
+    stay = largest(b, &g, first, 0);
     if (2 * n_of(stay) > n) {
         return;
+    }
+    if (b->opt.exchange == EXCHANGE_BUTTERFLY) {
+        stay = with_others(stay, first, n);
     }
     v->n_members = v->n_edges = 0;
     for (uint32_t x = 0; x < n; x++) {
         if (stay >> x & 1) {
             v->members[v->n_members++] = all.members[x];
+        }
+    }
+    for (uint32_t e = 0; e < all.n_edges; e++) {
+        uint32_t x = all.edges[e] & 0xff, y = all.edges[e] >> 8;
+
+        if ((stay >> x & 1) && (stay >> y & 1)) {
+            v->edges[v->n_edges++] = (uint16_t)(n_of(stay & (BIT(x) - 1)) |
+                                                n_of(stay & (BIT(y) - 1)) << 8);
         }
     }
 }

@@ -121,6 +121,21 @@ edge_add(struct view_body *v, const struct peer_id *a, const struct peer_id *b)
     }
 }
 
+/* Whether that statement's `broken` counts. Of a butterfly that stood still one
+ * says who holds it up; not so one that stopped by itself, which others wait
+ * for as well: it was not quiet. */
+static bool is_broken(const struct ballot *b, const struct promise_body *p)
+{
+    bool waits = p->ring_quiet && !p->in_ring;
+
+    for (uint32_t k = 0; k < b->n_electors && waits; k++) {
+        if (id_eq(&b->ids[k], &p->broken)) {
+            return p->has_broken && b->promises[k].ring_quiet;
+        }
+    }
+    return p->has_broken;
+}
+
 /* Edges of which rings go around: those that failed a live member twice, and
  * where a ring stood still: what was given out to a member to which nothing
  * came for a while is stuck in between. */
@@ -138,7 +153,7 @@ note_edges(const struct ballot *b, uint64_t left, struct view_body *v)
         if (!(left >> i & 1)) {
             continue;
         }
-        if (p->has_broken) {
+        if (is_broken(b, p)) {
             edge_add(v, &b->ids[i], &p->broken);
         }
         if (!p->in_ring || p->ring_next >= b->n_electors ||

@@ -56,10 +56,8 @@ static void index_view(struct ballot *b, uint64_t now_ms)
         if (id_eq(&b->ids[i], &b->opt.self)) {
             b->self_index = (int)i;
         } else {
-            b->rows[i] = members_learn(b->members, &b->ids[i], &a, now_ms);
-            if (b->rows[i] != MEMBERS_NONE) {
-                members_key(b->members, b->rows[i], v->members[i].public_key);
-            }
+            b->rows[i] = members_name(b->members, &b->ids[i], &a,
+                                      v->members[i].public_key, now_ms);
         }
     }
 }

@@ -41,6 +41,9 @@
  *     then the connection is closed: whatever is wrong, what is behind the
  *     frame gets through on a new one. One that contradicts its posting closes
  *     the connection at once;
+ *   - while segments of STREAM_RING wait and bytes of them move, in a part of
+ *     one too, MOVED says so about every second. A shell may leave it out where
+ *     no segment takes that long;
  *   - SAVE is a barrier for speech: a SEND that follows it in the same `out`
  *     goes out only when the bytes are on disk. If that fails these SENDs are
  *     discarded, everything else is executed, and SAVE_FAILED is reported.
@@ -83,7 +86,8 @@ enum segment_op {
 enum buffer_kind {
     BUFFER_RING,    /* wire bytes of the round in flight */
     BUFFER_REDUCED, /* wire bytes of the last committed round; `index` round */
-    BUFFER_STATE,   /* parameters and outer momentum; `index` round */
+    BUFFER_STATE,   /* what all members hold alike, the parameters first;
+                       `index` round */
     BUFFER_SHARD,   /* data shard `index` of the manifest */
     BUFFER_ANCHOR,  /* pairs, turn `index`: parameters. What is sent is our own,
                        what is received is the partner's */
@@ -122,6 +126,8 @@ enum event_type {
                           host refused */
     EVENT_RECV,        /* link, message type, bytes */
     EVENT_SEG_DONE,    /* segment (as posted), sent, rc */
+    EVENT_MOVED,       /* bytes of segments of STREAM_RING moved since it was
+                          said last */
     EVENT_SAVE_FAILED, /* rc */
     EVENT_PROBED,      /* request, rc */
     EVENT_RELAY,       /* a connection wants to be carried: request names it;
@@ -226,16 +232,20 @@ enum action_type {
     ACTION_CONFIGURE,  /* bytes: a manifest in wire form, hash verified */
     ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
                           terms), else BUFFER_STATE; rebase */
-    ACTION_TRAIN,      /* steps: that many inner steps, then pack */
-    ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase. The bytes stay
-                          readable as BUFFER_REDUCED `round` afterwards. Buffer
-                          STEP: the step of turn `index`, with what came of the
-                          partner, or `alone` */
+    ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
+                          round averages. Who makes some beside a round that
+                          is under way makes fewer here */
+    ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
+                          arrivals, members; after the steps made beside it.
+                          The bytes stay readable as BUFFER_REDUCED `round`
+                          afterwards. Buffer STEP: the step of turn `index`,
+                          with what came of the partner, or `alone` */
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
     ACTION_HASH,       /* buffer, index; of STATE: both hashes; of STEP: of both
                           payloads of that turn, our own first if `first` */
     ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
-                          `request`; LOCAL_INHERITED only when it cannot */
+                          `request`, of which segment.offset elements are final
+                          here; LOCAL_INHERITED only when it cannot */
     ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
@@ -265,14 +275,17 @@ struct action {
     bool from_seed; /* LOAD: derive from the manifest's seed */
     bool from_disk;
     bool rebase;  /* APPLY, LOAD: keep live progress made since the anchor */
-    bool encode;  /* HASH of RING: first encode the own contribution from
-                     segment.offset to the end (a round of one member) */
-    bool alone;   /* APPLY of STEP: a bye */
-    bool first;   /* HASH, APPLY of STEP: our id is the lower one */
-    double share; /* LOAD: of the state, in a mean with the one in place; 0: it
+    double share; /* APPLY: weight of the own contribution, 0 with rebase.
+                     LOAD: of the state, in a mean with the one in place; 0: it
                      takes its place */
-    int level;    /* LOG */
-    int rc;       /* STOP */
+    uint32_t arrivals, members; /* APPLY: contributions in it that weigh
+                                   anything, of so many members of the plan */
+    bool encode; /* HASH of RING: first encode the own contribution from
+                    segment.offset to the end (a round of one member) */
+    bool alone;  /* APPLY of STEP: a bye */
+    bool first;  /* HASH, APPLY of STEP: our id is the lower one */
+    int level;   /* LOG */
+    int rc;      /* STOP */
     struct peer_id relay;   /* DIAL, BULK_OPEN, RELAY_COME; zero: none */
     uint64_t token;         /* RELAY_COME */
     uint64_t other_request; /* RELAY_JOIN */

@@ -44,6 +44,9 @@
 /* Feature bits. PLAIN_BULK: this side agrees to segments without encryption
  * and tags on bulk connections; they go so where both sides say it. */
 #define HANDSHAKE_PLAIN_BULK 1ULL
+/* AES_BULK: this side has instructions for AES-256-GCM and takes it on bulk
+ * connections; it is used where both sides say it. */
+#define HANDSHAKE_AES_BULK 2ULL
 
 /* Wire values of a hello's kind. */
 enum connection_kind {

@@ -1,4 +1,5 @@
-/* lan.h - what peers of one run say to each other on a LAN, by multicast.
+/* lan.h - what peers of one run say to each other on a LAN, by IPv4 and IPv6
+ * multicast.
  *
  * A datagram of 52 bytes: "locolan1", hash("loco-lan-1", run id), u64 of the
  * process, u16 port, u16 flags (bit 0: answer, please), little-endian. The
@@ -23,6 +24,8 @@
 #define LAN_PORT  7701
 /* Organization-local scope (RFC 2365); the TTL of 1 keeps it on the link. */
 #define LAN_GROUP "239.255.77.1"
+/* Link-local scope, not permanently assigned (RFC 4291, 2.7). */
+#define LAN_GROUP6 "ff12::6c6f:636f"
 
 struct lan {
     struct hash32 tag;

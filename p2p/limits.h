@@ -4,7 +4,7 @@
 
 #include "proto/limits.h"
 
-/* Peers of the run that a node remembers. Rumours about more are dropped. */
+/* Peers of the run that a node remembers; in a larger run a sample of it. */
 #define PEERS_MAX 1024
 
 /* Control links held at once: the group, the active view, DHT traffic. */

@@ -11,18 +11,49 @@
 
 #include "proto/base/rng.h"
 
+static uint32_t rows_of(const struct members_options *opt)
+{
+    return opt->rows == 0 || opt->rows > PEERS_MAX ? PEERS_MAX : opt->rows;
+}
+
+/* At most half full, or searches become long. */
+static uint32_t index_size(uint32_t rows)
+{
+    uint32_t n = 16;
+
+    while (n <= 2 * rows) {
+        n *= 2;
+    }
+    return n;
+}
+
+size_t members_bytes(const struct members_options *opt)
+{
+    uint32_t rows = rows_of(opt);
+
+    return rows * sizeof(struct member) + index_size(rows) * sizeof(uint16_t);
+}
+
 void members_init(struct members *m,
                   const struct members_options *opt,
+                  void *memory,
                   uint64_t now_ms)
 {
     memset(m, 0, sizeof *m);
     m->opt = *opt;
+    m->rows = rows_of(opt);
+    m->index_mask = index_size(m->rows) - 1;
+    m->peers = memory; /* a row is cleared when it is taken */
+    m->index = (uint16_t *)(m->peers + m->rows);
+    memset(m->index, 0, (m->index_mask + 1) * sizeof m->index[0]);
     m->rng = opt->seed;
     m->now_ms = m->beat_at_ms = m->gossip_ms = now_ms;
     m->full_at_ms = now_ms;
     /* The swarm shall not shuffle in step. */
     m->probe_at_ms = now_ms + (uint64_t)opt->heartbeat_ms * PROBE_BEATS / 4 +
                      rng_below(&m->rng, opt->heartbeat_ms * PROBE_BEATS + 1);
+    m->gossip_saved = GOSSIP_SAVED_BYTES / 4;
+    m->next_part = (uint32_t)rng_below(&m->rng, MESSAGE_DIGEST);
     m->self.id = opt->self;
     for (int i = 0; i < MEMBERS_ACTIVE_MAX; i++) {
         m->active[i] = MEMBERS_NONE;
@@ -47,6 +78,8 @@ void members_gap(struct members *m, uint64_t now_ms)
     for (int i = 0; i < MEMBERS_DOUBTS_MAX; i++) {
         m->doubts[i].peer = MEMBERS_NONE;
     }
+    m->shuffled = false; /* rumours were missed: ask like a newcomer */
+    m->probe_at_ms = now_ms;
 }
 
 void members_observed(struct members *m, const struct msg_address *seen)

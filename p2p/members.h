@@ -39,7 +39,12 @@
  * Rumours are hearsay: they decide what is shown and whom to dial, never who
  * is in a view.
  *
- * Pure: time comes in, actions go out. Memory: PEERS_MAX rows of ~450 bytes.
+ * In a swarm larger than the table (`rows`) the table is a sample of it: a
+ * rumour about somebody without a row is remembered in 16 bytes, so that it is
+ * passed on once, and nothing a peer does grows with the swarm.
+ *
+ * Pure: time comes in, actions go out. Memory: `rows` of ~550 bytes, given by
+ * the owner, and ~100 KB for links, rumours and what was heard.
  */
 #ifndef LOCO_P2P_MEMBERS_H
 #define LOCO_P2P_MEMBERS_H
@@ -57,11 +62,12 @@
 #define MEMBERS_ACTIVE_MAX  64 /* while many are needed to found a view */
 #define MEMBERS_RUMOURS_MAX 256
 #define MEMBERS_DOUBTS_MAX  32
-#define MEMBERS_INDEX_MAX   4096 /* a power of two, above 2 * PEERS_MAX */
+#define MEMBERS_SEEN_MAX    512 /* a power of two */
 
 struct members_options {
     struct peer_id self;
     uint64_t seed;
+    uint32_t rows; /* peers remembered at most; 0: PEERS_MAX */
     uint32_t heartbeat_ms, suspect_ms, dead_ms, redial_ms;
     uint32_t links_wanted; /* most neighbours; more than MEMBERS_ACTIVE_MIN + 3
                               are looked for, too */
@@ -91,6 +97,7 @@ struct member {
     bool has_key;   /* authenticated once, or named by a view */
     bool confirmed; /* a link or a rumour told of it, not only hearsay */
     bool watched;   /* its loss matters */
+    bool named;     /* by a view: its row stays */
     bool wanted;    /* dial it although there are enough links */
     bool guest;     /* its heartbeats are wanted although no neighbour */
     bool active;    /* in the active view */
@@ -184,11 +191,19 @@ struct members_rumour {
     struct peer_info info;
 };
 
+/* What was last heard of a peer that has no row. */
+struct members_seen {
+    uint64_t word; /* of its id; 0: free */
+    uint32_t incarnation;
+    uint8_t state;
+};
+
 /* A peer that seems gone: dead at `due_ms` unless it contradicts. */
 struct members_doubt {
     int peer; /* MEMBERS_NONE: free */
     uint32_t incarnation;
-    uint64_t since_ms, due_ms;
+    bool told; /* others were asked */
+    uint64_t since_ms, tell_ms, due_ms;
 };
 
 struct members_counts {
@@ -203,7 +218,8 @@ struct members {
     uint64_t full_at_ms; /* next HEARTBEAT to all, changed or not */
     uint64_t probe_at_ms, seek_at_ms, flush_at_ms, sweep_at_ms;
     uint32_t n_peers, n_linked, n_alive, n_wanted, n_links_used;
-    uint32_t n_dead; /* rows that are dead or left */
+    uint32_t n_dead;    /* rows that are dead or left */
+    uint32_t n_suspect; /* rows that are suspected */
     unsigned n_bootstrap;
     struct peer_id pin;
     bool has_pin;
@@ -230,23 +246,33 @@ struct members {
     uint64_t hears; /* bit i: watch[i] is heard here, or is oneself */
     uint64_t forward_number;
 
-    uint32_t n_active, n_seeking, sweep;
+    uint32_t n_active, n_seeking;
     uint32_t more_shuffles; /* that may teach nothing before we are content */
+    uint32_t next_part;     /* of the tables, to be compared next */
     bool shuffled;          /* with the first neighbour */
     int active[MEMBERS_ACTIVE_MAX]; /* rows; MEMBERS_NONE: free slot */
     uint32_t n_rumours;             /* used rows of `rumours`, at most */
-    int64_t gossip_bytes;           /* budget left */
+    int64_t gossip_bytes;           /* budget left of this moment, */
+    int64_t gossip_saved;           /* and of the last minute */
     uint64_t gossip_ms;
     struct members_rumour rumours[MEMBERS_RUMOURS_MAX];
     struct members_doubt doubts[MEMBERS_DOUBTS_MAX];
     struct members_counts counts;
-    uint16_t index[MEMBERS_INDEX_MAX]; /* row + 1 by id; 0: free */
+    struct members_seen seen[MEMBERS_SEEN_MAX]; /* by id */
     struct members_link links[LINKS_MAX];
-    struct member peers[PEERS_MAX];
+    uint32_t rows, index_mask;
+    uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */
+    struct member *peers; /* (rows) those below n_peers are in use */
 };
 
+/* How much memory members_init() wants for these options. */
+size_t members_bytes(const struct members_options *opt);
+
+/* `memory` (members_bytes(), aligned as malloc() does) is the owner's and lives
+ * as long as *m. */
 void members_init(struct members *m,
                   const struct members_options *opt,
+                  void *memory,
                   uint64_t now_ms);
 
 void members_bootstrap_add(struct members *m, const struct address *address);
@@ -254,15 +280,30 @@ void members_bootstrap_add(struct members *m, const struct address *address);
 /* Row of a peer, or MEMBERS_NONE. */
 int members_find(const struct members *m, const struct peer_id *id);
 
-/* Learn of a peer (DHT, view, hearsay). MEMBERS_NONE for oneself, a full table
- * or an id that is not acceptable. A known address is not overwritten while
- * the peer is linked. */
+/* Learn of a peer by hearsay. MEMBERS_NONE for oneself, a full table or an id
+ * that is not acceptable. A known address is not overwritten while the peer is
+ * linked. */
 int members_learn(struct members *m,
                   const struct peer_id *id,
                   const struct address *address,
                   uint64_t now_ms);
 
-/* The key of a peer that a view names: H(key) is its id. */
+/* The same for a peer that is here, or is to be dialled now: what is only
+ * hearsay, or else any row that nobody needs, makes room for it. */
+int members_learn_here(struct members *m,
+                       const struct peer_id *id,
+                       const struct address *address,
+                       uint64_t now_ms);
+
+/* The same for a member of a view: its row stays until members_watch() names
+ * others. H(public_key) is its id. */
+int members_name(struct members *m,
+                 const struct peer_id *id,
+                 const struct address *address,
+                 const uint8_t public_key[32],
+                 uint64_t now_ms);
+
+/* The key of a peer: H(key) is its id. */
 void members_key(struct members *m, int peer, const uint8_t public_key[32]);
 
 /* LINK_UP; false: the link was refused and a HANG_UP emitted. */
@@ -358,6 +399,10 @@ void members_nearby(struct members *m,
  * what they exchange goes through a relay. Rings go around such a pair. */
 bool members_apart(const struct members *m, int a, int b);
 
+/* Members of the view and guests without a link, for neither side can be
+ * dialled; *relays: linked peers that carry connections for others now. */
+uint32_t members_n_apart(struct members *m, uint32_t *relays);
+
 /* Whether a dial of this peer makes sense. */
 bool members_dialable(const struct member *p);
 
@@ -391,7 +436,7 @@ void members_broadcast(struct members *m,
                        enum message_type type,
                        const void *obj);
 
-/* To every linked peer. */
+/* To every linked peer, and to members of the view over others. */
 void members_tell_all(struct members *m,
                       struct out *out,
                       enum message_type type,

@@ -26,7 +26,7 @@
 #define ROOM          3
 #define SWAP_ONE_IN   4 /* probes that make their target a neighbour */
 #define SHUFFLE_ROWS  8 /* of rows drawn at random */
-#define SHUFFLES_VAIN 3 /* that teach nothing, before a newcomer is content */
+#define SHUFFLES_VAIN 8 /* that teach nothing, before it is left at that */
 
 static uint32_t most(const struct members *m)
 {
@@ -276,18 +276,18 @@ static void digest_of(const struct members *m, struct shuffle *msg)
     }
 }
 
-/* A part in which the tables differ, from a random one on; MESSAGE_DIGEST:
- * none, or the other one is not known. */
+/* A part in which the tables differ, each in its turn: what one side must
+ * contradict takes a while to agree; MESSAGE_DIGEST: none, or the other one is
+ * not known. */
 static uint32_t differs(struct members *m,
                         const struct shuffle *ours,
                         const struct shuffle *theirs)
 {
-    uint32_t from = (uint32_t)rng_below(&m->rng, MESSAGE_DIGEST);
-
     for (uint32_t k = 0; theirs != NULL && k < theirs->n_digest; k++) {
-        uint32_t i = (from + k) % MESSAGE_DIGEST;
+        uint32_t i = (m->next_part + k) % MESSAGE_DIGEST;
 
         if (i < theirs->n_digest && ours->digest[i] != theirs->digest[i]) {
+            m->next_part = i + 1;
             return i;
         }
     }
@@ -364,9 +364,10 @@ void members_on_shuffle(struct members *m,
     for (uint32_t i = 0; i < msg->n_peers; i++) {
         members_rumour(m, &msg->peers[i], PEER_ALIVE, true, peer, out);
     }
-    /* A newcomer, or one that missed something, goes on part by part. In a
-     * swarm that is larger than the table all tables differ. */
-    if (msg->reply && m->n_peers < PEERS_MAX - PEERS_MAX / 64 &&
+    /* A newcomer, or one that missed something, goes on part by part until the
+     * tables are the same. In a swarm that is larger than the table all
+     * differ. */
+    if (msg->reply && m->n_peers < m->rows - m->rows / 64 &&
         (m->n_alive > before || m->more_shuffles > 0)) {
         m->more_shuffles =
             m->n_alive > before ? SHUFFLES_VAIN : m->more_shuffles - 1;
@@ -458,7 +459,7 @@ static void look_at(struct members *m, int peer, uint64_t *due, struct out *out)
     if (p->n_links == 0) {
         members_active_remove(m, peer);
         if (!p->watched) {
-            members_doubt(m, peer, m->opt.redial_ms + m->opt.redial_ms / 2,
+            members_doubt(m, peer, 0, m->opt.redial_ms + m->opt.redial_ms / 2,
                           out);
             (void)members_dial_row(m, peer, out);
         }
@@ -471,7 +472,8 @@ static void look_at(struct members *m, int peer, uint64_t *due, struct out *out)
         return;
     }
     if (silent_ms > doubt_ms) {
-        members_doubt(m, peer, m->opt.dead_ms - doubt_ms + doubt_ms / 8, out);
+        members_doubt(m, peer, m->opt.heartbeat_ms * 2 / 3,
+                      m->opt.dead_ms - doubt_ms + doubt_ms / 8, out);
     }
     if (silent_ms > 2ULL * m->opt.dead_ms) { /* alive, but not on this link */
         members_hang_up_all(m, peer, out);

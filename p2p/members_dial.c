@@ -112,7 +112,7 @@ static void dial_in_vain(struct members *m, int peer)
         m->n_seeking--;
     }
     if (p->probed && p->n_links == 0 && p->state == PEER_ALIVE) {
-        members_doubt(m, peer, m->opt.dead_ms, NULL);
+        members_doubt(m, peer, 0, m->opt.dead_ms, NULL);
     }
     p->probed = false;
 }

@@ -27,6 +27,13 @@
 #define ASK_BEATS   8  /* who refused is asked again: 5 s */
 #define STALE_BEATS 12 /* a suspicion that nobody contradicts: 7 s */
 
+/* All gossip of a peer: in any moment, and on average. A swarm that was cut and
+ * heals has a thousand contradictions to pass on at once; else it is a few. */
+#define GOSSIP_BYTES_PER_S 16384
+#define GOSSIP_BURST_BYTES 16384
+#define GOSSIP_MEAN_PER_S  4096
+#define GOSSIP_SAVED_BYTES 524288
+
 /* At most so long is nothing looked at. */
 #define LOOK_MS 250
 
@@ -38,14 +45,17 @@ void members_state(struct members *m,
                    enum peer_state state,
                    uint32_t incarnation);
 
-/* As members_learn() for a peer that is here: hearsay makes room for it. */
-int members_learn_here(struct members *m,
-                       const struct peer_id *id,
-                       const struct address *address,
-                       uint64_t now_ms);
-
 /* A row that a rumour or a link has told of. */
 void members_confirm(struct members *m, int peer);
+
+/* What was heard of a peer that has no row (any more): the last one of its slot
+ * by id; NULL. */
+void members_seen_note(struct members *m,
+                       const struct peer_id *id,
+                       uint32_t incarnation,
+                       enum peer_state state);
+const struct members_seen *members_seen_of(const struct members *m,
+                                           const struct peer_id *id);
 
 /* A random row for which `want`; MEMBERS_NONE where a bounded search finds
  * none. */
@@ -161,9 +171,12 @@ void members_announce(struct members *m);
 /* A new neighbour gets what is young. */
 void members_rumour_slot(struct members *m, int slot);
 
-/* It seems to be gone: dead in `wait_ms` unless it contradicts. */
+/* It seems to be gone. For `quiet_ms` it is dialled anew, if it can be: a new
+ * connection comes through where an old one waits for a lost packet. Then the
+ * swarm is asked, and it is dead `wait_ms` later unless it contradicts. */
 void members_doubt(struct members *m,
                    int peer,
+                   uint32_t quiet_ms,
                    uint32_t wait_ms,
                    struct out *out);
 

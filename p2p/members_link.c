@@ -449,6 +449,11 @@ void members_tell_all(struct members *m,
             (void)shared_send(&s, l->peer);
         }
     }
+    for (uint32_t i = 0; i < m->n_watch; i++) {
+        if (!members_linked(m, m->watch[i])) {
+            (void)shared_send(&s, m->watch[i]); /* over another member */
+        }
+    }
 }
 
 bool members_send_raw(struct members *m,

@@ -449,6 +449,21 @@ bool members_apart(const struct members *m, int a, int b)
     return undialable(of_a) && undialable(of_b);
 }
 
+uint32_t members_n_apart(struct members *m, uint32_t *relays)
+{
+    uint32_t n = 0;
+
+    *relays = 0;
+    for (uint32_t i = 0; i < m->n_peers; i++) {
+        const struct member *p = &m->peers[i];
+
+        n += (p->watched || p->guest) && p->n_links == 0 &&
+             members_apart(m, MEMBERS_NONE, (int)i);
+        *relays += p->n_links > 0 && serves(m, (int)i, MEMBERS_NONE, true);
+    }
+    return n;
+}
+
 /* ---- the LAN ------------------------------------------------------------ */
 
 void members_nearby(struct members *m,

@@ -14,7 +14,8 @@
  * suspicion and nothing after it take it for true after a while and are silent
  * about it.
  *
- * Budget: GOSSIP_BYTES_PER_S on all links together. Bad news and contradictions
+ * Budget: GOSSIP_BYTES_PER_S on all links together, GOSSIP_MEAN_PER_S over a
+ * minute. Bad news and contradictions
  * go first, and into debt if they must: a late contradiction is a false death.
  * What has no room waits. News of others' life that waited long are given up,
  * as are the oldest of them when the queue is full: shuffles make up for it.
@@ -25,15 +26,12 @@
 
 #include "p2p/reach.h"
 
-#define GOSSIP_BYTES_PER_S 4096
-#define GOSSIP_BURST_BYTES 16384
 /* Frame header, record length and tag around a message. */
 #define FRAME_COST_BYTES 28
 /* A neighbour that is new hears what is younger than this many beats. */
 #define YOUNG_BEATS 10
 /* Gathered for this part of a beat, so that one message carries several. */
 #define FLUSH_PARTS 16
-#define SWEEP_ROWS  64
 
 static bool outdoes(uint32_t incarnation,
                     enum peer_state state,
@@ -143,10 +141,14 @@ static void fill(struct members *m, int slot, bool bad, struct gossip *g)
 
     for (uint32_t i = 0; i < m->n_rumours; i++) {
         struct members_rumour *r = &m->rumours[i];
-        bool first = r->state != PEER_ALIVE ||
-                     id_eq(&r->info.id, &m->opt.self) || !r->full;
+        bool first;
 
-        if (!r->used || !(r->mask & BIT(slot)) || first != bad) {
+        if (!(r->mask & BIT(slot))) {
+            continue; /* most of them, mostly */
+        }
+        first = r->state != PEER_ALIVE || !r->full ||
+                id_eq(&r->info.id, &m->opt.self);
+        if (first != bad) {
             continue;
         }
         if (!first && m->now_ms - r->at_ms > young_ms) {
@@ -179,30 +181,65 @@ static void earn(struct members *m)
     if (m->gossip_bytes > GOSSIP_BURST_BYTES) {
         m->gossip_bytes = GOSSIP_BURST_BYTES;
     }
+    m->gossip_saved += (int64_t)(ms * GOSSIP_MEAN_PER_S / 1000);
+    if (m->gossip_saved > GOSSIP_SAVED_BYTES) {
+        m->gossip_saved = GOSSIP_SAVED_BYTES;
+    }
     m->gossip_ms = m->now_ms;
+}
+
+/* More than 0: what can wait may go, too. */
+static int64_t budget(const struct members *m)
+{
+    return m->gossip_bytes < m->gossip_saved ? m->gossip_bytes
+                                             : m->gossip_saved;
 }
 
 static void spend(struct members *m, const struct gossip *g)
 {
-    m->gossip_bytes -= FRAME_COST_BYTES + 3 + 42 * (int64_t)g->n_rumours +
-                       90 * (int64_t)g->n_peers;
+    int64_t bytes = FRAME_COST_BYTES + 3 + 42 * (int64_t)g->n_rumours +
+                    90 * (int64_t)g->n_peers;
+
+    m->gossip_bytes -= bytes;
+    m->gossip_saved -= bytes;
+}
+
+/* The neighbours that somebody's rumour still has to go to. */
+static uint64_t waiting(const struct members *m)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < m->n_rumours; i++) {
+        mask |= m->rumours[i].mask;
+    }
+    return mask;
+}
+
+/* A neighbour is gone, and with it what was to be said to it. */
+static void unask(struct members *m, int slot)
+{
+    for (uint32_t i = 0; i < m->n_rumours; i++) {
+        m->rumours[i].mask &= ~BIT(slot);
+    }
 }
 
 static void flush(struct members *m, struct out *out)
 {
-    bool more = false;
-
-    for (int k = 0; k < MEMBERS_ACTIVE_MAX; k++) {
+    for (uint64_t left = waiting(m); left != 0; left &= left - 1) {
+        int k = __builtin_ctzll(left);
         struct gossip g = {0};
-        struct members_link *l = m->active[k] == MEMBERS_NONE
-                                     ? NULL
-                                     : members_link_of_peer(m, m->active[k]);
+        struct members_link *l;
 
-        if (l == NULL || m->gossip_bytes < -GOSSIP_BURST_BYTES) {
+        if (m->active[k] == MEMBERS_NONE) {
+            unask(m, k);
+            continue;
+        }
+        l = members_link_of_peer(m, m->active[k]);
+        if (l == NULL || budget(m) < -GOSSIP_BURST_BYTES) {
             continue;
         }
         fill(m, k, true, &g);
-        if (m->gossip_bytes > 0) {
+        if (budget(m) > 0) {
             fill(m, k, false, &g);
         }
         if (g.n_rumours + g.n_peers > 0) {
@@ -210,10 +247,7 @@ static void flush(struct members *m, struct out *out)
             spend(m, &g);
         }
     }
-    for (uint32_t i = 0; i < m->n_rumours && !more; i++) {
-        more = m->rumours[i].mask != 0;
-    }
-    if (more) {
+    if (waiting(m) != 0) {
         flush_soon(m);
     } else {
         m->flush_at_ms = 0;
@@ -232,7 +266,7 @@ void members_tell_of(struct members *m, int peer, int about, struct out *out)
         .state =
             m->peers[about].state == PEER_ALIVE ? PEER_ALIVE : PEER_SUSPECT};
     earn(m);
-    if (l != NULL && out != NULL && m->gossip_bytes > 0) {
+    if (l != NULL && out != NULL && budget(m) > 0) {
         spend(m, &g);
         (void)members_send_link(m, out, l, MESSAGE_GOSSIP, &g);
     }
@@ -332,13 +366,15 @@ static void stale(struct members *m,
     }
 }
 
-/* What is known: of a row, or of a rumour about somebody without one. */
+/* What is known: of a row, or of a rumour about somebody without one, which may
+ * have left the queue while copies of it are still on their way. */
 static bool known(struct members *m,
                   int row,
                   const struct peer_id *id,
                   uint32_t *incarnation,
                   enum peer_state *state)
 {
+    const struct members_seen *s = members_seen_of(m, id);
     const struct members_rumour *r;
 
     if (row != MEMBERS_NONE && m->peers[row].confirmed) {
@@ -346,13 +382,15 @@ static bool known(struct members *m,
         *state = (enum peer_state)m->peers[row].state;
         return true;
     }
-    r = queued(m, id);
-    if (r == NULL) {
-        return false;
+    r = s != NULL ? NULL : queued(m, id); /* a search */
+    if (r != NULL) {
+        *incarnation = r->info.incarnation;
+        *state = (enum peer_state)r->state;
+    } else if (s != NULL) {
+        *incarnation = s->incarnation;
+        *state = (enum peer_state)s->state;
     }
-    *incarnation = r->info.incarnation;
-    *state = (enum peer_state)r->state;
-    return true;
+    return r != NULL || s != NULL;
 }
 
 void members_rumour(struct members *m,
@@ -397,6 +435,9 @@ void members_rumour(struct members *m,
             members_tell_of(m, row, row, out); /* it answers for itself */
             return;
         }
+    }
+    if (row == MEMBERS_NONE) {
+        members_seen_note(m, &info->id, info->incarnation, state);
     }
     enqueue(m, info, state, full, from);
 }
@@ -449,16 +490,28 @@ static struct members_doubt *doubt_of(struct members *m, int peer)
     return NULL;
 }
 
+/* Ask the swarm: whoever hears it lets it answer. */
+static void tell_doubt(struct members *m, struct members_doubt *d)
+{
+    struct peer_info info = members_info(m, d->peer);
+
+    d->told = true;
+    members_confirm(m, d->peer);
+    if (m->peers[d->peer].state == PEER_ALIVE) {
+        members_state(m, d->peer, PEER_SUSPECT, info.incarnation);
+    }
+    enqueue(m, &info, PEER_SUSPECT, false, MEMBERS_NONE);
+}
+
 void members_doubt(struct members *m,
                    int peer,
+                   uint32_t quiet_ms,
                    uint32_t wait_ms,
                    struct out *out)
 {
     struct member *p = &m->peers[peer];
     struct members_doubt *d = doubt_of(m, peer);
-    struct peer_info info = members_info(m, peer);
 
-    (void)out;
     if (d != NULL || p->state >= PEER_DEAD) {
         return;
     }
@@ -466,16 +519,18 @@ void members_doubt(struct members *m,
     if (d == NULL) {
         return; /* somebody else will notice, or we when there is room */
     }
-    *d = (struct members_doubt){.peer = peer,
-                                .incarnation = info.incarnation,
-                                .since_ms = m->now_ms,
-                                .due_ms = m->now_ms + wait_ms};
-    m->due_ms = 0;
-    members_confirm(m, peer);
-    if (p->state == PEER_ALIVE) {
-        members_state(m, peer, PEER_SUSPECT, info.incarnation);
+    if (quiet_ms > 0 && !members_dial_row(m, peer, out)) {
+        quiet_ms = 0;
     }
-    enqueue(m, &info, PEER_SUSPECT, false, MEMBERS_NONE);
+    *d = (struct members_doubt){.peer = peer,
+                                .incarnation = p->info.incarnation,
+                                .since_ms = m->now_ms,
+                                .tell_ms = m->now_ms + quiet_ms,
+                                .due_ms = m->now_ms + quiet_ms + wait_ms};
+    m->due_ms = 0;
+    if (quiet_ms == 0) {
+        tell_doubt(m, d);
+    }
 }
 
 /* It spoke to us, or for itself to the swarm. */
@@ -516,8 +571,14 @@ static void look_at_doubts(struct members *m, uint64_t *due, struct out *out)
             members_hang_up_all(m, peer, out);
             members_active_remove(m, peer);
             members_declare(m, peer, PEER_DEAD, out);
-        } else if (d->due_ms < *due) {
-            *due = d->due_ms;
+        } else {
+            uint64_t next = d->told ? d->due_ms : d->tell_ms;
+
+            if (!d->told && m->now_ms >= d->tell_ms) {
+                tell_doubt(m, d);
+                next = d->due_ms;
+            }
+            *due = next < *due ? next : *due;
         }
     }
 }
@@ -530,15 +591,13 @@ static void sweep(struct members *m)
 {
     uint64_t stale_ms = (uint64_t)m->opt.heartbeat_ms * STALE_BEATS;
 
-    for (uint32_t k = 0; k < SWEEP_ROWS && m->n_peers > 0; k++) {
-        struct member *p;
+    for (uint32_t i = 0; i < m->n_peers && m->n_suspect > 0; i++) {
+        const struct member *p = &m->peers[i];
 
-        m->sweep = (m->sweep + 1) % m->n_peers;
-        p = &m->peers[m->sweep];
         if (p->used && p->state == PEER_SUSPECT &&
             m->now_ms - p->state_ms > stale_ms) {
-            members_state(m, (int)m->sweep,
-                          is_heard(m, (int)m->sweep) ? PEER_ALIVE : PEER_DEAD,
+            members_state(m, (int)i,
+                          is_heard(m, (int)i) ? PEER_ALIVE : PEER_DEAD,
                           p->info.incarnation);
         }
     }

@@ -3,8 +3,8 @@
  * A row is taken for whoever is heard of and kept until the table is full. Then
  * rows without a link are given up in this order: the longest dead, beyond a
  * few that may only be cut off; hearsay that nobody confirmed; and for a peer
- * that is here (a link), any. So in a swarm larger than the table the rows are
- * a sample of it, which shuffles renew.
+ * that is here, is to be dialled now or is named by a view, any. So in a swarm
+ * larger than the table the rows are a sample of it, which shuffles renew.
  *
  * Ids are found by an index of open addressing, made anew when a row changes
  * hands, which is rare.
@@ -16,46 +16,72 @@
 #include "proto/base/rng.h"
 
 /* Dead rows that are kept when the table is full: the other half, perhaps. */
-#define DEAD_KEPT (PEERS_MAX / 16)
+#define DEAD_KEPT(m) ((m)->rows / 16)
 /* Looks at random before a search gives up. */
 #define TRIES 48
 
-static uint32_t slot_of(const struct peer_id *id)
+static uint32_t slot_of(const struct members *m, const struct peer_id *id)
 {
-    return (uint32_t)(id_u64(id) & (MEMBERS_INDEX_MAX - 1));
+    return (uint32_t)id_u64(id) & m->index_mask;
 }
 
 int members_find(const struct members *m, const struct peer_id *id)
 {
-    uint32_t at = slot_of(id);
+    uint32_t at = slot_of(m, id);
 
     while (m->index[at] != 0) {
         if (id_eq(&m->peers[m->index[at] - 1].id, id)) {
             return m->index[at] - 1;
         }
-        at = (at + 1) & (MEMBERS_INDEX_MAX - 1);
+        at = (at + 1) & m->index_mask;
     }
     return MEMBERS_NONE;
 }
 
 static void index_add(struct members *m, int row)
 {
-    uint32_t at = slot_of(&m->peers[row].id);
+    uint32_t at = slot_of(m, &m->peers[row].id);
 
     while (m->index[at] != 0) {
-        at = (at + 1) & (MEMBERS_INDEX_MAX - 1);
+        at = (at + 1) & m->index_mask;
     }
     m->index[at] = (uint16_t)(row + 1);
 }
 
 static void index_rebuild(struct members *m, int without)
 {
-    memset(m->index, 0, sizeof m->index);
+    memset(m->index, 0, (m->index_mask + 1) * sizeof m->index[0]);
     for (uint32_t i = 0; i < m->n_peers; i++) {
         if ((int)i != without) {
             index_add(m, (int)i);
         }
     }
+}
+
+/* ---- who has no row --------------------------------------------------- */
+
+void members_seen_note(struct members *m,
+                       const struct peer_id *id,
+                       uint32_t incarnation,
+                       enum peer_state state)
+{
+    uint64_t word = id_u64(id);
+
+    m->seen[word >> 32 & (MEMBERS_SEEN_MAX - 1)] = (struct members_seen){
+        .word = word,
+        .incarnation = incarnation,
+        .state = (uint8_t)state,
+    };
+}
+
+const struct members_seen *members_seen_of(const struct members *m,
+                                           const struct peer_id *id)
+{
+    uint64_t word = id_u64(id);
+    const struct members_seen *s =
+        &m->seen[word >> 32 & (MEMBERS_SEEN_MAX - 1)];
+
+    return word != 0 && s->word == word ? s : NULL;
 }
 
 /* ---- states ----------------------------------------------------------- */
@@ -70,16 +96,23 @@ static bool counts_dead(const struct member *p)
     return p->used && p->state >= PEER_DEAD;
 }
 
+static bool counts_suspect(const struct member *p)
+{
+    return p->used && p->state == PEER_SUSPECT;
+}
+
 static void uncount(struct members *m, const struct member *p)
 {
     m->n_alive -= counts_alive(p);
     m->n_dead -= counts_dead(p);
+    m->n_suspect -= counts_suspect(p);
 }
 
 static void count(struct members *m, const struct member *p)
 {
     m->n_alive += counts_alive(p);
     m->n_dead += counts_dead(p);
+    m->n_suspect += counts_suspect(p);
 }
 
 void members_state(struct members *m,
@@ -117,14 +150,14 @@ uint32_t members_n_alive(const struct members *m)
 static bool is_free(const struct member *p)
 {
     return p->n_links == 0 && !p->watched && !p->dialing && !p->active &&
-           !p->wanted && !p->guest && !p->way.relaying;
+           !p->wanted && !p->guest && !p->named && !p->way.relaying;
 }
 
 static int longest_dead(const struct members *m)
 {
     int best = MEMBERS_NONE;
 
-    for (int i = 0; i < PEERS_MAX; i++) {
+    for (int i = 0; i < (int)m->n_peers; i++) {
         const struct member *p = &m->peers[i];
 
         if (is_free(p) && p->state >= PEER_DEAD &&
@@ -179,22 +212,22 @@ static int row_give_up(struct members *m, bool here)
 {
     int row = MEMBERS_NONE;
 
-    if (m->n_dead > DEAD_KEPT || here) {
+    if (m->n_dead > DEAD_KEPT(m) || here) {
         row = longest_dead(m);
     }
     if (row == MEMBERS_NONE) {
         row = members_random(m, is_hearsay);
     }
-    for (int i = 0; row == MEMBERS_NONE && here && i < PEERS_MAX; i++) {
-        row = is_hearsay(m, i) ? i : MEMBERS_NONE;
+    for (uint32_t i = 0; row == MEMBERS_NONE && here && i < m->n_peers; i++) {
+        row = is_hearsay(m, (int)i) ? (int)i : MEMBERS_NONE;
     }
     /* One in eight newcomers of whom we only hear takes the place of another
      * of that kind: the sample stays young and does not churn. */
     if (row == MEMBERS_NONE && (here || rng_below(&m->rng, 8) == 0)) {
         row = members_random(m, is_spare);
     }
-    for (int i = 0; row == MEMBERS_NONE && here && i < PEERS_MAX; i++) {
-        row = is_spare(m, i) ? i : MEMBERS_NONE;
+    for (uint32_t i = 0; row == MEMBERS_NONE && here && i < m->n_peers; i++) {
+        row = is_spare(m, (int)i) ? (int)i : MEMBERS_NONE;
     }
     return row;
 }
@@ -207,6 +240,10 @@ static void forget(struct members *m, int row)
         }
     }
     uncount(m, &m->peers[row]);
+    if (m->peers[row].confirmed) {
+        members_seen_note(m, &m->peers[row].id, m->peers[row].info.incarnation,
+                          (enum peer_state)m->peers[row].state);
+    }
     for (uint32_t i = 0; i < m->n_peers; i++) {
         for (int k = 0; k < MEMBERS_VIA_MAX; k++) {
             if (m->peers[i].way.via[k] == row) {
@@ -221,7 +258,7 @@ static int row_take(struct members *m, bool here)
 {
     int row;
 
-    if (m->n_peers < PEERS_MAX) {
+    if (m->n_peers < m->rows) {
         return (int)m->n_peers++;
     }
     row = row_give_up(m, here);
@@ -255,6 +292,8 @@ static int learn(struct members *m,
         p->heard_ms = p->down_ms = p->state_ms = now_ms;
         p->dial_at_ms = members_dial_turn(m, id, now_ms);
         members_way_init(&p->way);
+        /* Pairs that meet at a relay do not all begin with the same one. */
+        p->way.next_via = (uint32_t)(id_u64(id) ^ id_u64(&m->opt.self));
         index_add(m, i);
     }
     p = &m->peers[i];
@@ -278,6 +317,21 @@ int members_learn_here(struct members *m,
                        uint64_t now_ms)
 {
     return learn(m, id, address, now_ms, true);
+}
+
+int members_name(struct members *m,
+                 const struct peer_id *id,
+                 const struct address *address,
+                 const uint8_t public_key[32],
+                 uint64_t now_ms)
+{
+    int row = learn(m, id, address, now_ms, true);
+
+    if (row != MEMBERS_NONE) {
+        members_key(m, row, public_key);
+        m->peers[row].named = true;
+    }
+    return row;
 }
 
 void members_key(struct members *m, int peer, const uint8_t public_key[32])

@@ -144,11 +144,15 @@ void members_watch(struct members *m,
             p->nudge = true;
         }
     }
+    for (uint32_t i = 0; i < m->n_peers; i++) {
+        m->peers[i].named = false;
+    }
     for (uint32_t k = 0; k < n; k++) {
         m->watch[k] = rows[k];
         if (rows[k] == MEMBERS_NONE) {
             continue;
         }
+        m->peers[rows[k]].named = true;
         if (was[k]) {
             m->peers[rows[k]].watched = true;
         } else {

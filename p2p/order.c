@@ -26,12 +26,17 @@ void order_cut(struct order_graph *g, uint32_t i, uint32_t k)
     g->edges[k] &= ~BIT(i);
 }
 
+void order_cut_one_way(struct order_graph *g, uint32_t i, uint32_t k)
+{
+    g->edges[i] &= ~BIT(k);
+}
+
 static bool is_edge(const struct order_graph *g, uint32_t i, uint32_t k)
 {
     return (g->edges[i] >> k & 1) != 0;
 }
 
-static bool closes(const struct order_graph *g, const uint8_t *ring, uint32_t n)
+bool order_closes(const struct order_graph *g, const uint8_t *ring, uint32_t n)
 {
     for (uint32_t k = 0; k < n && n > 1; k++) {
         if (!is_edge(g, ring[k], ring[(k + 1) % n])) {
@@ -105,7 +110,7 @@ bool order_ring(const struct order_graph *g,
         for (uint32_t i = 0; i < n; i++) {
             ring[i] = (uint8_t)at[perm[i]];
         }
-        if (closes(g, ring, n)) {
+        if (order_closes(g, ring, n)) {
             return true;
         }
     }

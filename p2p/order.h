@@ -15,7 +15,8 @@
 
 #include "proto/limits.h"
 
-/* Who can send to whom: bit k of edges[i], symmetric. */
+/* Who can send to whom: bit k of edges[i]. Symmetric but for what
+ * order_cut_one_way() took away, which only rings may have. */
 struct order_graph {
     uint32_t n;
     uint64_t edges[VIEW_MEMBERS_MAX];
@@ -23,6 +24,11 @@ struct order_graph {
 
 void order_init(struct order_graph *g, uint32_t n); /* all edges */
 void order_cut(struct order_graph *g, uint32_t i, uint32_t k);
+/* i does not send to k. */
+void order_cut_one_way(struct order_graph *g, uint32_t i, uint32_t k);
+
+/* Whether each of ring[n] can send to the next one, the last to the first. */
+bool order_closes(const struct order_graph *g, const uint8_t *ring, uint32_t n);
 
 /* A ring of the members in `mask`, the same for the same seed; false: none was
  * found (never for one member, or for two with an edge). */

@@ -91,6 +91,7 @@ enum pair_end {
 struct pair_list {
     bool made;
     uint64_t epoch;
+    uint64_t places;         /* a sum, too: which rows they have */
     uint32_t n, self;        /* peers in it; our own place */
     int rows[PEERS_MAX + 1]; /* sorted by id; MEMBERS_NONE: ourselves */
 };

@@ -51,12 +51,13 @@ static void sort(struct pair *p)
     }
 }
 
-static void make(struct pair *p, uint64_t epoch)
+static void make(struct pair *p, uint64_t epoch, uint64_t places)
 {
     struct pair_list *l = &p->list;
 
     l->made = true;
     l->epoch = epoch;
+    l->places = places;
     l->n = 0;
     l->rows[l->n++] = MEMBERS_NONE;
     for (uint32_t i = 0; i < p->members->n_peers; i++) {
@@ -72,16 +73,19 @@ static void make(struct pair *p, uint64_t epoch)
 
 void pair_look_again(struct pair *p)
 {
-    uint64_t epoch = part_of_epoch(&p->opt.self);
+    uint64_t epoch = part_of_epoch(&p->opt.self), places = 0;
 
     for (uint32_t i = 0; i < p->members->n_peers; i++) {
         if (takes_part(&p->members->peers[i])) {
-            epoch += part_of_epoch(&p->members->peers[i].id);
+            uint64_t part = part_of_epoch(&p->members->peers[i].id);
+
+            epoch += part;
+            places += part * (i + 1);
         }
     }
-    /* A row may have been given to somebody else: then the sum differs too. */
-    if (!p->list.made || p->list.epoch != epoch) {
-        make(p, epoch);
+    /* Rows are given to others, and somebody may come back to another one. */
+    if (!p->list.made || p->list.epoch != epoch || p->list.places != places) {
+        make(p, epoch, places);
     }
 }
 

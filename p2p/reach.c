@@ -302,6 +302,15 @@ void reach_reason(const struct reach *r, char out[CORE_TEXT_MAX])
             (void)snprintf(out, CORE_TEXT_MAX, "this peer does not listen");
             return;
         }
+        if (r->n_apart > 0 && r->n_relays == 0) {
+            (void)snprintf(out, CORE_TEXT_MAX,
+                           "nobody can dial this peer, nor %u others that it "
+                           "needs, and no peer here relays: forward TCP port "
+                           "%u on the router of one of them, or switch on UPnP "
+                           "there",
+                           r->n_apart, r->seen.port);
+            return;
+        }
         if (r->mapped) {
             (void)snprintf(out, CORE_TEXT_MAX,
                            "the router maps a port, but %u of %u peers could "

@@ -54,9 +54,11 @@ struct reach {
     unsigned n_few;       /* rounds in a row with one tester */
     unsigned against;     /* rounds in a row that said otherwise */
     bool mapped;
-    struct address mapped_at;      /* what the router said */
-    struct address seen;           /* where others see us; port told */
-    uint32_t n_relayed;            /* links through a relay now */
+    struct address mapped_at; /* what the router said */
+    struct address seen;      /* where others see us; port told */
+    uint32_t n_relayed;       /* links through a relay now */
+    uint32_t n_apart;  /* peers that we want and that need a relay, too */
+    uint32_t n_relays; /* who would carry them */
     unsigned n_asked, n_yes, n_no; /* of the last round */
     bool testing;
     unsigned n_tests;

@@ -11,7 +11,7 @@
  * is there again. Beside it there are limits on pipes in all and per peer; the
  * rate per second is the shell's.
  *
- * Pure: it decides, the shell moves the bytes. RELAY_PIPES_MAX rows of 100
+ * Pure: it decides, the shell moves the bytes. RELAY_PIPES_MAX rows of 110
  * bytes.
  */
 #ifndef LOCO_P2P_RELAY_H
@@ -19,7 +19,8 @@
 
 #include "p2p/core.h"
 
-#define RELAY_PIPES_MAX 96
+/* One for each pair of 20 that nobody can dial, and some for their data. */
+#define RELAY_PIPES_MAX 256
 
 struct relay_options {
     uint64_t bytes_per_hour; /* 0: not willing */

@@ -102,6 +102,7 @@ static void leave(struct round *r, uint64_t attempt, struct out *out)
 {
     if (r->has_plan && r->phase != ROUND_COMMITTED) {
         r->n_aborted++;
+        r->n_failed = r->plan.body.n_members;
         round_keep(r);
         if (r->phase == ROUND_REDUCING && !r->frozen) {
             round_cancel(r->exchange.attempt, out); /* our own sends, too */
@@ -152,9 +153,6 @@ void round_begin(struct round *r,
         r->has_rejected = false;
     }
     next = same && r->round + 1 == round;
-    if (!same) {
-        memset(r->rates, 0, sizeof r->rates); /* of other members */
-    }
     r->epoch = round_view(r)->epoch;
     r->view = r->ballot->hash;
     r->round = round;

@@ -24,7 +24,14 @@
  *
  * Deadlines: a plan is due plan_ms after it became possible, a segment of the
  * exchange hop_ms plus a segment's time at the floor rate after the last one,
- * votes vote_ms after one's own. A missed one asks for a change of view.
+ * votes vote_ms after one's own. In a butterfly segments to all others share a
+ * line: they get the time of all of them, as long as bytes move (EVENT_MOVED).
+ * A missed one asks for a change of view.
+ *
+ * Order. The coordinator's alone; the others check only that it is a valid one.
+ * That of the last commit stays, so that connections stay in use, until
+ * measured rates promise a clearly faster one (rates.h), a member goes or
+ * comes, or a plan of the same members failed: then another one is drawn.
  *
  * Pure: messages through members.h, segments through exchange.h.
  */
@@ -32,6 +39,7 @@
 #define LOCO_P2P_ROUND_H
 
 #include "p2p/ballot.h"
+#include "p2p/bandwidth.h"
 #include "p2p/exchange.h"
 #include "p2p/inherit.h"
 #include "p2p/members.h"
@@ -44,6 +52,8 @@
 struct round_options {
     struct peer_id self;
     struct signer signer;
+    /* Borrowed; for the plans that we make. NULL: nothing is known. */
+    const struct bandwidth *bandwidth;
     uint32_t plan_ms, vote_ms, hop_ms;
 };
 
@@ -94,10 +104,12 @@ struct round {
 
     struct exchange exchange;
     uint64_t exchange_progress, progress_ms;
-    bool quiet; /* no progress for half of what a hop may take */
-    /* Of the view's members, for the shares of a plan that we make. The owner
-     * fills it in when it knows; a new view forgets it. */
-    struct butterfly_rate rates[VIEW_MEMBERS_MAX];
+    uint64_t moved_ms; /* when bytes of a segment moved, not only whole ones */
+    bool quiet;        /* no progress for half of what a hop may take */
+    /* The plan of the last commit that we were in: its order is kept. */
+    struct peer_id order[VIEW_MEMBERS_MAX];
+    uint32_t n_order;
+    uint32_t n_failed; /* members of a plan that failed since; 0: none did */
     bool has_rejected; /* in this round: no usable numbers came from */
     struct peer_id rejected;
 
@@ -169,6 +181,9 @@ void round_recv(struct round *r,
                 struct out *out);
 
 void round_seg_done(struct round *r, const struct event *ev, struct out *out);
+
+/* Bytes of the exchange move. */
+void round_moved(struct round *r, uint64_t now_ms);
 
 /* INHERIT into that attempt failed: what earlier ones had finished is gone. */
 void round_disinherited(struct round *r, uint64_t attempt, struct out *out);

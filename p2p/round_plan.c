@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "p2p/order.h"
+#include "p2p/rates.h"
 #include "p2p/round_internal.h"
 #include "proto/base/rng.h"
 
@@ -49,10 +50,60 @@ static uint64_t fitting(const struct round *r, uint64_t mask)
                : order_largest(&g, mask, even, order_seed(r));
 }
 
+/* The order of the last commit, of those in `mask`, who is new at its end;
+ * false: it has none of them, or is no ring of this graph, or a plan of as many
+ * members failed since. */
+static bool last_order(const struct round *r,
+                       const struct order_graph *g,
+                       uint64_t mask,
+                       uint8_t at[VIEW_MEMBERS_MAX])
+{
+    uint32_t n = 0, all = (uint32_t)__builtin_popcountll(mask);
+    uint64_t left = mask;
+
+    for (uint32_t k = 0; k < r->n_order; k++) {
+        for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+            if ((left >> i & 1) && id_eq(&r->ballot->ids[i], &r->order[k])) {
+                at[n++] = (uint8_t)i;
+                left &= ~BIT(i);
+            }
+        }
+    }
+    if (n == 0 || (r->n_failed > 0 && all >= r->n_failed)) {
+        return false;
+    }
+    for (; left != 0; left &= left - 1) {
+        at[n++] = (uint8_t)__builtin_ctzll(left);
+    }
+    return order_closes(g, at, n);
+}
+
+/* The last order, or one that is drawn, or a faster one; false: there is no
+ * ring in this graph. */
+static bool find_ring(const struct round *r,
+                      const struct order_graph *g,
+                      uint64_t mask,
+                      uint64_t now_ms,
+                      uint8_t at[VIEW_MEMBERS_MAX])
+{
+    const struct view_body *v = round_view(r);
+    struct rates rates;
+
+    if (!last_order(r, g, mask, at) &&
+        !order_ring(g, mask, order_seed(r), at)) {
+        return false;
+    }
+    rates_init(&rates, r->opt.bandwidth, r->ballot->ids, v->n_members, now_ms);
+    (void)rates_order(&rates, g, mask, order_seed(r), at);
+    return true;
+}
+
 /* A ring that needs no relay where there is one. In a butterfly all are
  * neighbours: any order. */
-static bool
-find_order(const struct round *r, uint64_t mask, uint8_t at[VIEW_MEMBERS_MAX])
+static bool find_order(const struct round *r,
+                       uint64_t mask,
+                       uint64_t now_ms,
+                       uint8_t at[VIEW_MEMBERS_MAX])
 {
     struct order_graph g;
 
@@ -61,21 +112,22 @@ find_order(const struct round *r, uint64_t mask, uint8_t at[VIEW_MEMBERS_MAX])
         return order_ring(&g, mask, order_seed(r), at);
     }
     graph_of(r, true, &g);
-    if (order_ring(&g, mask, order_seed(r), at)) {
+    if (find_ring(r, &g, mask, now_ms, at)) {
         return true;
     }
     graph_of(r, false, &g);
-    return order_ring(&g, mask, order_seed(r), at);
+    return find_ring(r, &g, mask, now_ms, at);
 }
 
-/* The order that (run, epoch, round) names. */
-static void
-plan_order(const struct round *r, uint64_t mask, struct plan_body *p)
+static void plan_order(const struct round *r,
+                       uint64_t mask,
+                       uint64_t now_ms,
+                       struct plan_body *p)
 {
     uint8_t at[VIEW_MEMBERS_MAX];
 
     p->n_members = 0;
-    if (!find_order(r, mask, at)) {
+    if (!find_order(r, mask, now_ms, at)) {
         return; /* no plan */
     }
     p->n_members = (uint32_t)__builtin_popcountll(mask);
@@ -118,18 +170,23 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
 }
 
 /* What each member owns of a stripe. */
-static void plan_shares(const struct round *r, struct plan_body *p)
+static void
+plan_shares(const struct round *r, uint64_t now_ms, struct plan_body *p)
 {
-    struct butterfly_rate rates[VIEW_MEMBERS_MAX];
+    struct butterfly_rate lines[VIEW_MEMBERS_MAX];
+    struct peer_id ids[VIEW_MEMBERS_MAX];
     uint32_t shares[VIEW_MEMBERS_MAX];
+    struct rates rates;
 
     if (r->terms.exchange != EXCHANGE_BUTTERFLY) {
         return;
     }
     for (uint32_t k = 0; k < p->n_members; k++) {
-        rates[k] = r->rates[p->members[k].index];
+        ids[k] = r->ballot->ids[p->members[k].index];
     }
-    butterfly_shares(rates, p->n_members, shares);
+    rates_init(&rates, r->opt.bandwidth, ids, p->n_members, now_ms);
+    rates_lines(&rates, lines);
+    butterfly_shares(lines, p->n_members, shares);
     for (uint32_t k = 0; k < p->n_members; k++) {
         p->members[k].share = shares[k];
     }
@@ -176,9 +233,9 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
         mask = fit; /* too few were in it: all begin again */
         msg.body.n_ranges = 0;
     }
-    plan_order(r, fitting(r, mask), &msg.body);
+    plan_order(r, fitting(r, mask), now_ms, &msg.body);
     inherit_holds(r->readies, &msg.body);
-    plan_shares(r, &msg.body);
+    plan_shares(r, now_ms, &msg.body);
     if (message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
         0) {
         return;
@@ -223,8 +280,8 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
         rank = m->index == round_self(r) ? k : rank;
     }
     return shares_valid(r, p) &&
-           inherit_fits(&r->kept, p, &r->opt.self, rank, r->terms.n_params,
-                        r->terms.block) &&
+           inherit_fits(&r->kept, p, &r->opt.self, rank,
+                        terms_elements(&r->terms, r->round), r->terms.block) &&
            tokens > 0 && view_quorum(round_view(r), mask, r->ballot->departed);
 }
 

@@ -92,7 +92,9 @@ void round_on_ready(struct round *r,
         return;
     }
     if (m->body.tokens > ROUND_TOKENS_MAX ||
-        !inherit_claims_valid(&m->body, r->terms.n_params, r->terms.block)) {
+        !inherit_claims_valid(&m->body,
+                              terms_elements(&r->terms, m->body.round),
+                              r->terms.block)) {
         r->malformed++;
         return;
     }

@@ -35,6 +35,7 @@ static void take_over(struct round *r, struct out *out)
         }
         a->attempt = r->kept.attempt;
         a->request = r->exchange.attempt;
+        a->segment.offset = holds;
         inherit_move(&r->kept, holds, r->exchange.attempt);
     }
 }
@@ -63,7 +64,7 @@ static struct exchange_plan exchange_plan(const struct round *r)
     struct exchange_plan x = {
         .kind = r->terms.exchange,
         .attempt = round_attempt(r->epoch, r->round),
-        .cut = {.elements = r->terms.n_params,
+        .cut = {.elements = terms_elements(&r->terms, r->round),
                 .from = inherit_total(p),
                 .block = r->terms.block,
                 .segment_elements = r->terms.segment_elements,
@@ -103,7 +104,7 @@ void round_reduce(struct round *r, uint64_t now_ms, struct out *out)
     struct exchange_plan plan = exchange_plan(r);
 
     r->phase = ROUND_REDUCING;
-    r->progress_ms = now_ms;
+    r->progress_ms = r->moved_ms = now_ms;
     r->quiet = false;
     r->exchange_progress = 0;
     r->exposed = true;

@@ -1,17 +1,63 @@
 /* round_time.c - deadlines and repetition. See round.h. */
 #include "p2p/round_internal.h"
 
-/* The longest that one segment may take. In a butterfly a member sends to all
- * others at a time: their segments share its line. */
-static uint64_t hop_limit_ms(const struct round *r)
+/* hop_ms and the time of so many segments at the floor rate. */
+static uint64_t limit_ms(const struct round *r, uint64_t segments)
 {
     uint64_t floor = r->terms.progress_floor_bytes_per_s;
-    uint64_t bytes = r->terms.segment_wire_bytes;
+    uint64_t bytes = segments * r->terms.segment_wire_bytes;
 
-    if (r->terms.exchange == EXCHANGE_BUTTERFLY && r->plan.body.n_members > 2) {
-        bytes *= r->plan.body.n_members - 1;
+    return r->opt.hop_ms + (floor > 0 ? bytes * 1000U / floor : 0);
+}
+
+/* The longest that may pass until a segment is through. In a butterfly a
+ * member sends to all others at a time: their segments share its line. */
+static uint64_t hop_limit_ms(const struct round *r)
+{
+    bool shared =
+        r->terms.exchange == EXCHANGE_BUTTERFLY && r->plan.body.n_members > 2;
+
+    return limit_ms(r, shared ? r->plan.body.n_members - 1 : 1);
+}
+
+/* The longest that no byte may move: a line that several segments share is
+ * slow, but not silent. */
+static uint64_t still_limit_ms(const struct round *r)
+{
+    return limit_ms(r, 1);
+}
+
+/* When the exchange stands still, as far as is known. */
+static uint64_t still_at_ms(const struct round *r)
+{
+    uint64_t moved =
+        r->moved_ms > r->progress_ms ? r->moved_ms : r->progress_ms;
+    uint64_t hop = r->progress_ms + hop_limit_ms(r);
+    uint64_t still = moved + still_limit_ms(r);
+
+    return hop < still ? hop : still;
+}
+
+/* A byte that moved proves less than a segment that is done: a member that
+ * hangs may still take some. Only where a hop may take long does it count. */
+void round_moved(struct round *r, uint64_t now_ms)
+{
+    if (r->phase == ROUND_REDUCING) {
+        r->moved_ms = now_ms;
     }
-    return r->opt.hop_ms + (floor > 0 ? bytes * 1000ULL / floor : 0);
+}
+
+static void watch_exchange(struct round *r, uint64_t now_ms)
+{
+    if (exchange_progress(&r->exchange) != r->exchange_progress) {
+        r->exchange_progress = exchange_progress(&r->exchange);
+        r->progress_ms = now_ms;
+    }
+    r->quiet = now_ms >= r->progress_ms + still_limit_ms(r) / 2 &&
+               now_ms + still_limit_ms(r) / 2 >= still_at_ms(r);
+    if (now_ms >= still_at_ms(r)) {
+        round_change(r, "the exchange stands still");
+    }
 }
 
 /* Who has all votes soon while another member still gets what it lacked of the
@@ -36,7 +82,8 @@ uint64_t round_fill_limit_ms(const struct round *r)
 static uint64_t exchange_limit_ms(const struct round *r)
 {
     uint64_t floor = r->terms.progress_floor_bytes_per_s;
-    uint64_t segments = r->terms.n_params / r->terms.segment_elements + 1;
+    uint64_t segments =
+        terms_elements(&r->terms, r->round) / r->terms.segment_elements + 1;
 
     return 4ULL * r->opt.vote_ms + r->terms.grace_ms +
            (floor > 0
@@ -81,14 +128,7 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
         }
     }
     if (r->phase == ROUND_REDUCING) {
-        r->quiet = now_ms - r->progress_ms >= hop_limit_ms(r) / 2;
-        if (exchange_progress(&r->exchange) != r->exchange_progress) {
-            r->exchange_progress = exchange_progress(&r->exchange);
-            r->progress_ms = now_ms;
-            r->quiet = false;
-        } else if (now_ms - r->progress_ms >= hop_limit_ms(r)) {
-            round_change(r, "the exchange stands still");
-        }
+        watch_exchange(r, now_ms);
     } else if (r->phase == ROUND_VOTED && now_ms >= r->vote_due_ms) {
         round_change(r, "votes are missing");
     } else if (r->has_plan && !r->in_plan && r->phase != ROUND_COMMITTED &&
@@ -119,7 +159,7 @@ uint64_t round_deadline(const struct round *r)
     } else if (!r->has_plan && r->half_ready_ms != 0) {
         at = r->half_ready_ms + r->terms.grace_ms;
     } else if (r->phase == ROUND_REDUCING) {
-        at = r->progress_ms + hop_limit_ms(r);
+        at = still_at_ms(r);
     } else if (r->phase == ROUND_VOTED) {
         at = r->vote_due_ms;
     }

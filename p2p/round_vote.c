@@ -23,6 +23,16 @@ bool round_votes_differ(const struct round *r)
     return false;
 }
 
+/* This plan worked: the next one has its order. */
+static void keep_order(struct round *r)
+{
+    r->n_order = r->plan.body.n_members;
+    r->n_failed = 0;
+    for (uint32_t k = 0; k < r->n_order; k++) {
+        r->order[k] = id_of_public(r->plan_keys[k]);
+    }
+}
+
 /* Complete? Every member of the plan voted for this plan and one result. */
 void round_try_commit(struct round *r)
 {
@@ -59,6 +69,7 @@ void round_try_commit(struct round *r)
     r->has_last = true;
     r->phase = ROUND_COMMITTED;
     r->committed = true;
+    keep_order(r);
     r->n_inherited += r->in_plan ? inherit_total(&r->plan.body) : 0;
     r->n_broken = 0;
     r->broken = MEMBERS_NONE;
@@ -124,6 +135,37 @@ void round_on_vote(struct round *r, int index, const struct vote *v)
     round_try_commit(r);
 }
 
+/* Who holds up a butterfly that stands still: of a few who owe something the
+ * one that owes most. Where most do, the fault is on our side. MEMBERS_NONE:
+ * nobody. */
+static int laggard(const struct round *r)
+{
+    const struct butterfly *b = &r->exchange.butterfly;
+    uint32_t behind;
+    bool sends;
+
+    if (r->terms.exchange != EXCHANGE_BUTTERFLY || !r->in_plan ||
+        r->phase != ROUND_REDUCING || !r->quiet || r->plan.body.n_members < 3) {
+        return MEMBERS_NONE;
+    }
+    behind = butterfly_behind(b);
+    return behind == 0 || 2 * behind >= r->plan.body.n_members
+               ? MEMBERS_NONE
+               : members_find(r->members, butterfly_laggard(b, &sends));
+}
+
+/* With whom no data can be exchanged although it is there. */
+static void closing_broken(const struct round *r, struct promise_body *closing)
+{
+    int late = laggard(r), row = r->n_broken >= 2 ? r->broken : late;
+
+    closing->has_broken =
+        row != MEMBERS_NONE && members_linked(r->members, row);
+    if (closing->has_broken) {
+        closing->broken = r->members->peers[row].id;
+    }
+}
+
 void round_closing(const struct round *r, struct promise_body *closing)
 {
     const struct plan_body *p = &r->plan.body;
@@ -135,16 +177,14 @@ void round_closing(const struct round *r, struct promise_body *closing)
     if (closing->in_ring) {
         const struct ring *ring = &r->exchange.ring;
 
-        closing->ring_quiet = r->phase == ROUND_REDUCING && r->quiet;
         closing->ring_next = p->members[(r->rank + 1) % p->n_members].index;
         closing->ring_sent = ring->send.number;
         closing->ring_got = ring->received.number;
     }
-    closing->has_broken = r->n_broken >= 2 && r->broken != MEMBERS_NONE &&
-                          members_linked(r->members, r->broken);
-    if (closing->has_broken) {
-        closing->broken = r->members->peers[r->broken].id;
-    }
+    closing_broken(r, closing);
+    closing->ring_quiet =
+        (closing->in_ring || r->terms.exchange == EXCHANGE_BUTTERFLY) &&
+        r->phase == ROUND_REDUCING && r->quiet;
     if (r->phase != ROUND_VOTED || r->round != closing->round + 1) {
         return;
     }
@@ -169,6 +209,7 @@ bool round_decided(struct round *r, const struct hash32 *commit)
     r->last_hash = r->commit_hash;
     r->has_last = true;
     r->phase = ROUND_COMMITTED;
+    keep_order(r);
     return true;
 }
 

@@ -18,6 +18,16 @@ struct terms_shard {
     bool held;          /* already on this machine and verified */
 };
 
+/* What one round of a run's cycle is: methods that average several things, each
+ * in its own time, or one part of the parameters after the other, have rounds
+ * of different lengths. */
+struct terms_turn {
+    uint64_t elements; /* of the vector that is averaged */
+    uint32_t steps;    /* inner steps since the round before */
+};
+
+#define TERMS_TURNS_MAX 64
+
 /* How contributions become one vector (exchange.h). */
 enum exchange_kind { EXCHANGE_RING, EXCHANGE_BUTTERFLY };
 
@@ -28,7 +38,18 @@ struct run_terms {
     uint32_t chunk_segments; /* segments in a chunk or slice, about, at least */
     enum exchange_kind exchange;
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
-    uint32_t period;    /* inner steps between two rounds */
+    uint32_t period; /* inner steps between two rounds */
+    /* Rounds 1 to n_turns, and so on again; 0: all have n_params elements and
+     * `period` steps. */
+    uint32_t n_turns;
+    struct terms_turn turns[TERMS_TURNS_MAX];
+    /* A contribution is of use only to the round that it was made for, as a
+     * gradient is: a commit without it makes it worthless. */
+    bool fleeting;
+    /* Rounds are of those who are ready: who is in the middle of a task takes
+     * part without weight and goes on with it. */
+    bool quorum;
+    bool by_speed;      /* quorum: tasks are as long as a machine is fast */
     uint32_t min_peers; /* of the first view */
     uint32_t grace_ms;  /* how long late members are waited for in a round */
     uint32_t fork_after_ms;
@@ -37,7 +58,7 @@ struct run_terms {
     uint64_t stop_rounds;        /* 0: no limit */
     uint64_t stop_tokens;        /* 0: no limit */
     uint32_t eval_every;         /* rounds; 0: never */
-    uint64_t state_bytes;        /* of BUFFER_STATE: parameters and momentum */
+    uint64_t state_bytes;        /* of BUFFER_STATE */
     uint32_t n_shards;
     struct terms_shard shards[MANIFEST_SHARDS_MAX];
     /* The newest state that this machine holds (a checkpoint), if any. */
@@ -48,5 +69,19 @@ struct run_terms {
     struct hash32 held_params_hash, held_momentum_hash;
     struct hash32 held_commit; /* hash of that round's commit record */
 };
+
+/* Elements of the vector of `round` (from 1). */
+static inline uint64_t terms_elements(const struct run_terms *t, uint64_t round)
+{
+    return t->n_turns == 0 ? t->n_params
+                           : t->turns[(round - 1) % t->n_turns].elements;
+}
+
+/* Inner steps between the round before and this one. */
+static inline uint32_t terms_steps(const struct run_terms *t, uint64_t round)
+{
+    return t->n_turns == 0 ? t->period
+                           : t->turns[(round - 1) % t->n_turns].steps;
+}
 
 #endif

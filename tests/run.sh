@@ -9,6 +9,7 @@
 #   sim     whole nodes in virtual time   e2e     real daemons on loopback
 #   interop a peer made of other people's packages meets locod (needs PyPI)
 #   netlab  real daemons over slow, cut and NATed links (needs root)
+#   methods every published method in the laboratory, short
 #   clang   the same with clang, unit     local   without the network, unit
 #   asan    AddressSanitizer and UBSan: unit, fuzz, sim
 #   tsan    ThreadSanitizer: what has threads
@@ -21,7 +22,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-all="build tidy unit fuzz sim e2e interop netlab clang local asan tsan libfuzzer"
+all="build tidy unit fuzz sim e2e interop netlab methods clang local asan tsan libfuzzer"
 full=no
 chosen=
 for word; do
@@ -52,6 +53,8 @@ done
 . deploy/packages.sh
 packages_need build test || exit 1
 packages_need cross || echo "without them unit/kernels/neon is skipped"
+# Too large for a short run: a browser has 64 MB.
+[ $full = no ] || packages_need judges || echo "without them tests are skipped"
 
 logs=build/test-logs
 mkdir -p "$logs"
@@ -81,7 +84,7 @@ count() {
     n_total=$(sed -n 's/^.*% tests passed, [0-9]* tests\{0,1\} failed out of \([0-9]*\)$/\1/p' \
         "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
     n_skipped=$(grep -c '\*\*\*Skipped' "$logs/$1.log")
-    own=$(sed -n 's/^\(e2e\|interop\|netlab\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
+    own=$(sed -n 's/^\(e2e\|interop\|netlab\|methods\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
         "$logs/$1.log" | awk '{ p += $1; f += $2; s += $3 }
             END { print p + 0, f + 0, s + 0 }')
     # shellcheck disable=SC2086 # three numbers
@@ -155,6 +158,9 @@ tests() {
         --no-tests=error "$@"
 }
 
+# They compile with compilers of their own: once is enough.
+own_compilers='golden_bits|kernels/neon|no_environment'
+
 do_build() { configure ci; }
 do_tidy() { python3 tests/tidy.py --self-test && python3 tests/tidy.py; }
 do_unit() { tests build '^unit/'; }
@@ -163,8 +169,8 @@ do_fuzz() { tests build '^fuzz/'; }
 do_sim() {
     tests build '^sim/' || return 1
     [ "$FULL" = yes ] || return 0
-    for scenario in plain kill-each freeze restart join split-2-2 split-3-1 \
-        lone-survivor two-peers lossy rounds-churn; do
+    for scenario in plain kill-each freeze restart overlap fleeting quorum join \
+        split-2-2 split-3-1 lone-survivor two-peers lossy rounds-churn; do
         build/tests/loco_sim $scenario --seeds 20000 || return 1
     done
     build/tests/loco_sim pairs --seeds 5000 || return 1
@@ -188,8 +194,20 @@ do_e2e() {
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 
-do_interop() { python3 tests/interop/interop.py; }
+do_interop() {
+    if [ "$FULL" = yes ]; then
+        python3 tests/interop/interop.py --full
+    else
+        python3 tests/interop/interop.py
+    fi
+}
 do_netlab() { python3 tests/netlab/netlab.py; }
+
+# Afresh: what is cached was not tested.
+do_methods() {
+    rm -rf build/methods-short
+    python3 tests/bench/methods.py --short
+}
 
 do_clang() {
     generator=
@@ -197,11 +215,13 @@ do_clang() {
     # shellcheck disable=SC2086 # two words or none
     cmake -S . -B build-clang $generator -DCMAKE_C_COMPILER=clang \
         -DCMAKE_BUILD_TYPE=Release -DLOCO_WERROR=ON -DLOCO_TESTS=ON &&
-        cmake --build build-clang && tests build-clang '^unit/'
+        cmake --build build-clang &&
+        tests build-clang '^unit/' -E "$own_compilers"
 }
 
 do_local() {
-    configure local -DLOCO_WERROR=ON && tests build-local '^unit/' || return 1
+    configure local -DLOCO_WERROR=ON &&
+        tests build-local '^unit/' -E "$own_compilers" || return 1
     build-local/loco bench train --config quickstart-1m --dry-run || return 1
     # No other command exists there.
     ! build-local/loco status --json
@@ -211,14 +231,15 @@ do_asan() {
     export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1
     export UBSAN_OPTIONS=print_stacktrace=1
     export LOCO_TIME_SCALE=10
-    configure asan -DLOCO_WERROR=ON && tests build-asan '^(unit|fuzz|sim)/'
+    configure asan -DLOCO_WERROR=ON &&
+        tests build-asan '^(unit|fuzz|sim)/' -E "$own_compilers"
 }
 
 do_tsan() {
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     export LOCO_TIME_SCALE=10
     configure tsan -DLOCO_WERROR=ON &&
-        tests build-tsan '^unit/(uv|daemon|kernels)/'
+        tests build-tsan '^unit/(uv|daemon|kernels)/' -E "$own_compilers"
 }
 
 do_libfuzzer() {
@@ -237,7 +258,7 @@ trap 'echo; echo "interrupted"; exit 130' INT TERM
 # What needs build/ and finds none builds it first.
 case " $chosen " in
 *" build "*) ;;
-*" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" interop "* | *" netlab "*) chosen="build $chosen" ;;
+*" unit "* | *" fuzz "* | *" sim "* | *" e2e "* | *" interop "* | *" netlab "* | *" methods "*) chosen="build $chosen" ;;
 esac
 
 group build 300 do_build
@@ -248,6 +269,7 @@ group sim 500 do_sim
 group e2e 600 do_e2e
 group interop 300 do_interop
 group netlab 400 do_netlab
+group methods 180 do_methods
 group clang 500 do_clang
 group local 200 do_local
 group asan 1200 do_asan

@@ -37,10 +37,12 @@ ARROWS = {
 LIBRARIES = {
     r"uv\.h": {"p2p/uv", "daemon", "tests"},
     r"sodium\.h": {"proto", "p2p", "p2p/uv", "daemon", "tests"},
+    r"openssl/.*": {"p2p/uv", "tests"},
     r"msgpack.*\.h": {"proto", "tests"},
     r"(natpmp|miniupnpc/.*)\.h": {"p2p/uv"},
     r"curl/.*": {"p2p/uv", "daemon", "tests"},
     r"jansson\.h": {"train", "daemon", "tests"},
+    r"pcre2\.h": {"train"},
     r"microhttpd\.h": {"daemon", "tests"},
     r"(yaml|cyaml/.*)\.h": {"daemon", "tests"},
     r"cmocka\.h": {"tests"},

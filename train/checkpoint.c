@@ -18,7 +18,7 @@
 #define PREFIX        "round-"
 #define SUFFIX        ".safetensors"
 #define U64_TEXT_SIZE 21
-#define N_VECTORS     5
+#define N_VECTORS     6
 
 /* The vectors of a state, by name. */
 struct vector {
@@ -34,6 +34,7 @@ static void list_vectors(struct checkpoint_state *s,
     out[2] = (struct vector){"theta", &s->theta};
     out[3] = (struct vector){"adam_u", &s->adam_u};
     out[4] = (struct vector){"adam_v", &s->adam_v};
+    out[5] = (struct vector){"sum", &s->sum};
 }
 
 /* Hash a string with its NUL. */

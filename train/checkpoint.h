@@ -7,6 +7,7 @@
  *   m         outer momentum
  *   theta     live parameters
  *   adam_u, adam_v   moments of the inner optimizer
+ *   sum       pseudo-gradients since the last flush (delayed Nesterov)
  *
  * and metadata: "loco" (version, "1"), "round", "inner_step", "tokens",
  * "run_id", further strings of the caller, "checksum". The checksum is hash64
@@ -41,6 +42,7 @@ struct checkpoint_state {
     const float *theta;
     const float *adam_u;
     const float *adam_v;
+    const float *sum;
     uint64_t round;      /* last committed */
     uint64_t inner_step; /* inner steps this peer has made */
     uint64_t tokens;     /* tokens this peer has trained on */

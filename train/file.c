@@ -109,6 +109,30 @@ int file_out_write(struct file_out *f,
     return 0;
 }
 
+int file_out_patch(struct file_out *f,
+                   uint64_t offset,
+                   const void *data,
+                   size_t len,
+                   char *errmsg)
+{
+    const uint8_t *p = data;
+    int rv = flush_buf(f, errmsg);
+
+    while (rv == 0 && len > 0) {
+        ssize_t n = pwrite(f->fd, p, len, (off_t)offset);
+
+        if (n < 0 && errno != EINTR) {
+            return fail_errno(errmsg, "write", f->tmp_path);
+        }
+        if (n > 0) {
+            p += n;
+            offset += (uint64_t)n;
+            len -= (size_t)n;
+        }
+    }
+    return rv;
+}
+
 /* A rename is durable once its directory is. */
 static int sync_parent(const char *path, char *errmsg)
 {
@@ -240,6 +264,17 @@ void file_map_close(struct file_map *m)
     }
     m->data = NULL;
     m->size = 0;
+}
+
+void file_forget(const void *begin, uint64_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)begin + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)begin + bytes) / page * page;
+
+    if (to > from) {
+        (void)madvise((void *)from, to - from, MADV_DONTNEED);
+    }
 }
 
 int file_path_join(char *out, const char *dir, const char *name, char *errmsg)

@@ -41,6 +41,14 @@ int file_out_write(struct file_out *f,
                    size_t len,
                    char *errmsg);
 
+/* Write over `len` bytes that were appended at `offset`: a header whose
+ * figures are known only behind the data. */
+int file_out_patch(struct file_out *f,
+                   uint64_t offset,
+                   const void *data,
+                   size_t len,
+                   char *errmsg);
+
 /* The file is complete and safe on 0. On an error it has been aborted; only
  * when the last step, flushing the directory, failed is the new file there. */
 int file_out_commit(struct file_out *f, char *errmsg);
@@ -60,6 +68,11 @@ struct file_map {
 
 int file_map_open(struct file_map *m, const char *path, char *errmsg);
 void file_map_close(struct file_map *m); /* idempotent */
+
+/* Memory of a mapped file that is not needed again soon: pages that lie wholly
+ * in it are given back, and read from the disk if they are touched again. Only
+ * for memory of a file_map. */
+void file_forget(const void *begin, uint64_t bytes);
 
 /* dir + "/" + name into out[FILE_PATH_MAX]; LOCO_ERANGE when too long. */
 int file_path_join(char *out, const char *dir, const char *name, char *errmsg);

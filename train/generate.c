@@ -7,6 +7,7 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
+#include "train/decode.h"
 
 /* Most likely first; equal logits by token id, so that qsort's order is
  * fixed. */
@@ -55,13 +56,18 @@ uint32_t generate_choose(const float *logits,
     double sum = 0;
     uint32_t n;
 
+    if (opt->temperature == 0) {
+        uint32_t best = 0;
+
+        for (uint32_t i = 1; i < v; i++) {
+            best = logits[i] > logits[best] ? i : best;
+        }
+        return best;
+    }
     for (uint32_t i = 0; i < v; i++) {
         order[i] = (struct generate_rank){.logit = logits[i], .token = i};
     }
     qsort(order, v, sizeof *order, compare_ranks);
-    if (opt->temperature == 0) {
-        return order[0].token;
-    }
     n = keep(order, v, opt);
     for (uint32_t i = 0; i < n; i++) {
         sum += order[i].weight;
@@ -87,44 +93,65 @@ static int check_options(const struct generate_options *opt)
     return opt->top_p > 0 && opt->top_p <= 1 ? 0 : LOCO_EINVAL;
 }
 
-/* The window of the last tokens, and room to choose in. */
+/* What was written and fits, and room to choose in. */
 struct writer {
+    struct decoder *d;
     uint32_t *window; /* (seq) */
     int64_t n;
     int64_t seq;
-    float *logits;               /* (V) */
+    float *logits;               /* (V) of the token behind the window */
     struct generate_rank *order; /* (V) */
 };
 
-static void writer_push(struct writer *w, uint32_t token)
+static int writer_begin(struct writer *w, const struct generate_options *opt)
 {
-    if (w->n == w->seq) {
-        w->n--;
-        memmove(w->window, w->window + 1, (size_t)w->n * sizeof *w->window);
-    }
-    w->window[w->n++] = token;
+    int64_t n = opt->prompt_n < w->seq ? opt->prompt_n : w->seq;
+
+    memcpy(w->window, opt->prompt + opt->prompt_n - n,
+           (size_t)n * sizeof *w->window);
+    w->n = n;
+    return decoder_read(w->d, w->window, n, w->logits);
 }
 
-static int write_tokens(struct llama *m,
-                        const float *theta,
+static int writer_push(struct writer *w, uint32_t token)
+{
+    int64_t keep = w->seq / 2;
+
+    if (w->n < w->seq) {
+        w->window[w->n++] = token;
+        return decoder_read(w->d, &token, 1, w->logits);
+    }
+    memmove(w->window, w->window + w->seq - keep,
+            (size_t)keep * sizeof *w->window);
+    w->window[keep] = token;
+    w->n = keep + 1;
+    decoder_reset(w->d);
+    return decoder_read(w->d, w->window, w->n, w->logits);
+}
+
+static int write_tokens(struct writer *w,
+                        uint32_t vocab,
                         const struct generate_options *opt,
-                        struct writer *w,
                         generate_token_cb on_token,
                         void *data)
 {
-    uint32_t vocab = llama_get_config(m)->vocab;
     uint64_t rng = rng_mix(&opt->seed, 1);
 
     for (int64_t i = 0; i < opt->max_tokens; i++) {
         uint32_t token;
-        int rv = llama_logits(m, theta, w->window, w->n, w->logits);
+        int rv = i == 0 ? writer_begin(w, opt) : 0;
 
         if (rv != 0) {
             return rv;
         }
         token = generate_choose(w->logits, vocab, opt, &rng, w->order);
-        writer_push(w, token);
+        if (token == opt->stop) {
+            return 0;
+        }
         rv = on_token(data, token);
+        if (rv == 0 && i + 1 < opt->max_tokens) {
+            rv = writer_push(w, token);
+        }
         if (rv != 0) {
             return rv;
         }
@@ -132,14 +159,32 @@ static int write_tokens(struct llama *m,
     return 0;
 }
 
-int generate(struct llama *m,
+static int writer_open(struct writer *w,
+                       const struct llama_config *c,
+                       const struct backend *backend,
+                       const float *theta)
+{
+    int rv = decoder_open(&w->d, c, backend, theta);
+
+    w->seq = c->seq;
+    w->window = malloc(c->seq * sizeof *w->window);
+    w->logits = malloc(c->vocab * sizeof *w->logits);
+    w->order = malloc(c->vocab * sizeof *w->order);
+    if (rv == 0 &&
+        (w->window == NULL || w->logits == NULL || w->order == NULL)) {
+        rv = LOCO_ENOMEM;
+    }
+    return rv;
+}
+
+int generate(const struct llama_config *c,
+             const struct backend *backend,
              const float *theta,
              const struct generate_options *opt,
              generate_token_cb on_token,
              void *data)
 {
-    const struct llama_config *c = llama_get_config(m);
-    struct writer w = {.seq = c->seq};
+    struct writer w = {.d = NULL};
     int rv = check_options(opt);
 
     if (rv != 0) {
@@ -150,18 +195,13 @@ int generate(struct llama *m,
             return LOCO_ERANGE;
         }
     }
-    w.window = malloc(c->seq * sizeof *w.window);
-    w.logits = malloc(c->vocab * sizeof *w.logits);
-    w.order = malloc(c->vocab * sizeof *w.order);
-    rv = LOCO_ENOMEM;
-    if (w.window != NULL && w.logits != NULL && w.order != NULL) {
-        for (int64_t i = 0; i < opt->prompt_n; i++) {
-            writer_push(&w, opt->prompt[i]);
-        }
-        rv = write_tokens(m, theta, opt, &w, on_token, data);
+    rv = writer_open(&w, c, backend, theta);
+    if (rv == 0) {
+        rv = write_tokens(&w, c->vocab, opt, on_token, data);
     }
     free(w.order);
     free(w.logits);
     free(w.window);
+    decoder_close(w.d);
     return rv;
 }

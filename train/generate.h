@@ -1,8 +1,8 @@
 /* generate.h - sample tokens from a model.
  *
- * Every token runs the window of the last `seq` tokens again: O(T) model work
- * a token and no cache, which is right for short contexts and for looking at
- * what a run has learnt.
+ * Keys and values are cached (decode.h): a token costs one row of the model.
+ * When the window of `seq` positions is full its older half is forgotten and
+ * the rest read again, on average one more row a token.
  *
  * Order of the filters: temperature, then the top_k most likely, then the
  * smallest set of those whose probability reaches top_p. Equal logits rank by
@@ -13,7 +13,8 @@
 
 #include <stdint.h>
 
-#include "train/llama.h"
+#include "kernels/backend.h"
+#include "train/llama_config.h"
 
 struct generate_options {
     const uint32_t *prompt; /* at least one token, each below V */
@@ -23,6 +24,7 @@ struct generate_options {
     double temperature; /* 0: always the most likely token */
     uint32_t top_k;     /* 0: all */
     double top_p;       /* 1: all */
+    uint32_t stop;      /* ends the text, not handed over; UINT32_MAX: none */
 };
 
 /* A token and how likely it is. */
@@ -38,7 +40,8 @@ typedef int (*generate_token_cb)(void *data, uint32_t token);
 /* LOCO_EINVAL for options out of range, LOCO_ERANGE for a prompt token the
  * model does not know, LOCO_ENUMERIC, LOCO_ENOMEM, or what on_token returned.
  */
-int generate(struct llama *m,
+int generate(const struct llama_config *c,
+             const struct backend *backend,
              const float *theta,
              const struct generate_options *opt,
              generate_token_cb on_token,

@@ -52,34 +52,52 @@ static void plan_inside(const struct llama *m, struct layer *l, struct arena *a)
     l->gu = take(a, n * 2 * m->ffn);
 }
 
-/* Buffers of its own for layer i; what is made again lies in those of layer
- * 0, which all share. */
-static void plan_layer(struct llama *m, uint32_t i, struct arena *a)
+/* Buffers of its own for a slot's layer i; what is made again lies in those of
+ * the very first, which all share. */
+static void
+plan_layer(struct llama *m, uint32_t slot, uint32_t i, struct arena *a)
 {
+    size_t at = (size_t)slot * m->part.layers + i;
     struct layer unused;
-    struct layer *l = m->layers == NULL ? &unused : &m->layers[i];
+    struct layer *l = m->layers_all == NULL ? &unused : &m->layers_all[at];
 
-    if (i > 0 && m->layers != NULL) {
-        *l = m->layers[0];
+    if (at > 0 && m->layers_all != NULL) {
+        *l = m->layers_all[0];
     }
-    if (i == 0 || m->recompute < LLAMA_RECOMPUTE_BRANCHES) {
+    if (at == 0 || m->recompute < LLAMA_RECOMPUTE_BRANCHES) {
         plan_branches(m, l, a);
     }
-    if (i == 0 || m->recompute < LLAMA_RECOMPUTE_LAYERS) {
+    if (at == 0 || m->recompute < LLAMA_RECOMPUTE_LAYERS) {
         plan_inside(m, l, a);
     }
     l->out = take(a, m->rows_max * m->dim);
 }
 
-/* The head is done with its logits before the layers' gradients begin: one
- * place for both. */
+static void plan_slot(struct llama *m, uint32_t slot, struct arena *a)
+{
+    float *embed;
+
+    for (uint32_t i = 0; i < m->part.layers; i++) {
+        plan_layer(m, slot, i, a);
+    }
+    embed = take(a, m->rows_max * m->dim);
+    if (m->slots != NULL) {
+        m->slots[slot] = (struct llama_slot){
+            .layers = m->layers_all + (size_t)slot * m->part.layers,
+            .embed = embed,
+        };
+    }
+}
+
+/* The head, where there is one, is done with its logits before the layers'
+ * gradients begin: one place for both. */
 static void plan_backward(struct llama *m, struct arena *a)
 {
     int64_t n = m->rows_max;
     size_t from = a->used;
     size_t logits_end;
 
-    m->logits = take(a, m->head_rows * m->vocab);
+    m->logits = take(a, m->part.scores ? m->head_rows * m->vocab : 0);
     logits_end = a->used;
     a->used = from;
     m->datt = take(a, n * m->dim);
@@ -94,13 +112,12 @@ static void plan(struct llama *m, struct arena *a)
     int64_t n = m->rows_max;
     int64_t half = m->dim / m->c.heads / 2;
 
-    for (uint32_t i = 0; i < m->c.layers; i++) {
-        plan_layer(m, i, a);
+    for (uint32_t i = 0; i < m->n_slots; i++) {
+        plan_slot(m, i, a);
     }
     m->cos = take(a, m->c.seq * half);
     m->sin = take(a, m->c.seq * half);
-    m->embed = take(a, n * m->dim);
-    m->final = take(a, n * m->dim);
+    m->final = take(a, m->part.scores ? n * m->dim : 0);
     m->rrms = take(a, n);
     m->loss = take(a, n);
     m->dx = take(a, n * m->dim);
@@ -112,16 +129,17 @@ static void plan(struct llama *m, struct arena *a)
 static void shape(struct llama *m,
                   const struct llama_config *c,
                   const struct backend *be,
-                  uint32_t micro_batch,
-                  enum llama_recompute recompute)
+                  const struct llama_room *room)
 {
     int64_t rows = HEAD_FLOATS / (int64_t)c->vocab;
 
     memset(m, 0, sizeof *m);
     m->c = *c;
+    m->part = room->part;
+    m->n_slots = room->slots;
     m->be = be;
-    m->recompute = recompute;
-    m->rows_max = (int64_t)micro_batch * c->seq;
+    m->recompute = room->recompute;
+    m->rows_max = (int64_t)room->micro_batch * c->seq;
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows;
     m->head_rows = rows < m->rows_max ? rows : m->rows_max;
     m->dim = c->dim;
@@ -146,17 +164,83 @@ static void fill_rope(struct llama *m)
     }
 }
 
+static struct llama_room whole_room(const struct llama_config *c,
+                                    uint32_t micro_batch,
+                                    enum llama_recompute recompute)
+{
+    struct llama_room room = {
+        .micro_batch = micro_batch, .slots = 1, .recompute = recompute};
+
+    llama_part_whole(c, &room.part);
+    return room;
+}
+
+size_t llama_room_bytes(const struct llama_config *c,
+                        const struct backend *backend,
+                        const struct llama_room *room)
+{
+    struct llama m;
+    struct arena a = {0};
+
+    shape(&m, c, backend, room);
+    plan(&m, &a);
+    return a.used * sizeof(float) + sizeof m +
+           room->slots *
+               (sizeof *m.slots + room->part.layers * sizeof *m.layers);
+}
+
 size_t llama_workspace_bytes(const struct llama_config *c,
                              const struct backend *backend,
                              uint32_t micro_batch,
                              enum llama_recompute recompute)
 {
-    struct llama m;
+    struct llama_room room = whole_room(c, micro_batch, recompute);
+
+    return llama_room_bytes(c, backend, &room);
+}
+
+/* m is shaped: take its memory and lay it out. */
+static int allocate(struct llama *m)
+{
     struct arena a = {0};
 
-    shape(&m, c, backend, micro_batch, recompute);
-    plan(&m, &a);
-    return a.used * sizeof(float) + sizeof m + c->layers * sizeof *m.layers;
+    plan(m, &a);
+    m->slots = calloc(m->n_slots, sizeof *m->slots);
+    m->layers_all =
+        calloc((size_t)m->n_slots * m->part.layers, sizeof *m->layers_all);
+    m->arena = aligned_alloc(64, a.used * sizeof(float));
+    if (m->slots == NULL || m->layers_all == NULL || m->arena == NULL) {
+        return LOCO_ENOMEM;
+    }
+    a = (struct arena){.base = m->arena};
+    plan(m, &a);
+    return 0;
+}
+
+int llama_open_room(struct llama **out,
+                    const struct llama_config *c,
+                    const struct backend *backend,
+                    const struct llama_room *room)
+{
+    struct llama *m;
+
+    if (llama_config_check(c, NULL) != 0 || room->micro_batch == 0 ||
+        room->micro_batch > LLAMA_MICRO_BATCH_MAX || room->slots == 0 ||
+        room->slots > LLAMA_SLOTS_MAX) {
+        return LOCO_EINVAL;
+    }
+    m = malloc(sizeof *m);
+    if (m == NULL) {
+        return LOCO_ENOMEM;
+    }
+    shape(m, c, backend, room);
+    if (allocate(m) != 0) {
+        llama_close(m);
+        return LOCO_ENOMEM;
+    }
+    fill_rope(m);
+    *out = m;
+    return 0;
 }
 
 int llama_open(struct llama **out,
@@ -165,38 +249,13 @@ int llama_open(struct llama **out,
                uint32_t micro_batch,
                enum llama_recompute recompute)
 {
-    struct llama *m;
-    struct arena a = {0};
+    struct llama_room room;
 
-    if (llama_config_check(c, NULL) != 0 || micro_batch == 0 ||
-        micro_batch > LLAMA_MICRO_BATCH_MAX) {
+    if (llama_config_check(c, NULL) != 0) {
         return LOCO_EINVAL;
     }
-    m = malloc(sizeof *m);
-    if (m == NULL) {
-        return LOCO_ENOMEM;
-    }
-    shape(m, c, backend, micro_batch, recompute);
-    plan(m, &a);
-    m->layers = calloc(c->layers, sizeof *m->layers);
-    if (m->layers == NULL) {
-        goto err_after_model;
-    }
-    m->arena = aligned_alloc(64, a.used * sizeof(float));
-    if (m->arena == NULL) {
-        goto err_after_layers;
-    }
-    a = (struct arena){.base = m->arena};
-    plan(m, &a);
-    fill_rope(m);
-    *out = m;
-    return 0;
-
-err_after_layers:
-    free(m->layers);
-err_after_model:
-    free(m);
-    return LOCO_ENOMEM;
+    room = whole_room(c, micro_batch, recompute);
+    return llama_open_room(out, c, backend, &room);
 }
 
 void llama_close(struct llama *m)
@@ -205,7 +264,8 @@ void llama_close(struct llama *m)
         return;
     }
     free(m->arena);
-    free(m->layers);
+    free(m->layers_all);
+    free(m->slots);
     free(m);
 }
 

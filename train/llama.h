@@ -24,6 +24,7 @@
 
 #include "kernels/backend.h"
 #include "train/llama_config.h"
+#include "train/llama_part.h"
 
 /* As a target: this position is not scored. */
 #define LLAMA_IGNORE XENT_IGNORE
@@ -42,6 +43,17 @@ enum llama_recompute {
     LLAMA_RECOMPUTE_LAYERS,
 };
 
+/* Micro-batches of one part on their way at once (llama_stage.h). */
+#define LLAMA_SLOTS_MAX 64
+
+/* What a workspace is for. */
+struct llama_room {
+    struct llama_part part;
+    uint32_t micro_batch; /* sequences, 1..LLAMA_MICRO_BATCH_MAX */
+    uint32_t slots;       /* 1..LLAMA_SLOTS_MAX */
+    enum llama_recompute recompute;
+};
+
 struct llama;
 
 /* Prepare for micro-batches of at most micro_batch * seq tokens. The backend
@@ -53,6 +65,14 @@ int llama_open(struct llama **out,
                uint32_t micro_batch,
                enum llama_recompute recompute);
 
+/* The same for a part of the model and several micro-batches at once; only the
+ * functions of llama_stage.h take one whose part is not the whole. The part
+ * comes from llama_part.h. */
+int llama_open_room(struct llama **out,
+                    const struct llama_config *c,
+                    const struct backend *backend,
+                    const struct llama_room *room);
+
 /* NULL is allowed. */
 void llama_close(struct llama *m);
 
@@ -61,6 +81,10 @@ size_t llama_workspace_bytes(const struct llama_config *c,
                              const struct backend *backend,
                              uint32_t micro_batch,
                              enum llama_recompute recompute);
+
+size_t llama_room_bytes(const struct llama_config *c,
+                        const struct backend *backend,
+                        const struct llama_room *room);
 
 const struct llama_config *llama_get_config(const struct llama *m);
 

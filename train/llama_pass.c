@@ -98,12 +98,19 @@ static struct attention attention_of(const struct llama *m,
                               .d = m->dim / m->c.heads};
 }
 
+/* Of a tensor in the part's own vector; layers count from its first. */
+static int64_t
+offset_of(const struct llama *m, enum llama_param id, int64_t layer)
+{
+    return llama_offset(&m->c, id, layer + m->part.first) - m->part.offset;
+}
+
 static const float *at(const struct llama *m,
                        const float *theta,
                        enum llama_param id,
                        int64_t layer)
 {
-    return theta + llama_offset(&m->c, id, layer);
+    return theta + offset_of(m, id, layer);
 }
 
 /* x += add, then y = norm(x) */
@@ -188,27 +195,86 @@ static void layer_again(const struct llama *m, const float *theta, int64_t i)
     }
 }
 
-void pass_forward(struct llama *m,
-                  const float *theta,
-                  const struct llama_batch *batch)
+void pass_select(struct llama *m, uint32_t slot)
 {
+    const struct llama_slot *s = &m->slots[slot];
+
+    m->layers = s->layers;
+    m->embed = s->embed;
+    m->b = s->b;
+    m->t = s->t;
+    m->n = s->n;
+}
+
+static void shape_slot(struct llama *m, int64_t b, int64_t t)
+{
+    m->b = b;
+    m->t = t;
+    m->n = b * t;
+}
+
+/* The last layer's product again, onto the stream before it: nobody's norm
+ * adds that here. */
+static void close_stream(struct llama *m, const float *theta)
+{
+    const struct layer *l = &m->layers[m->part.layers - 1];
+
+    memcpy(l->out, l->mid, (size_t)(m->n * m->dim) * sizeof *l->out);
+    m->be->matmul(m->be, &(struct matmul){.m = m->n,
+                                          .n = m->dim,
+                                          .k = m->ffn,
+                                          .a = l->h,
+                                          .lda = m->ffn,
+                                          .b = at(m, theta, LLAMA_DOWN,
+                                                  (int64_t)m->part.layers - 1),
+                                          .ldb = m->ffn,
+                                          .tb = true,
+                                          .c = l->out,
+                                          .ldc = m->dim,
+                                          .alpha = 1,
+                                          .beta = 1});
+}
+
+void pass_layers(struct llama *m,
+                 const float *theta,
+                 const uint32_t *tokens,
+                 int64_t b,
+                 int64_t t)
+{
+    int64_t last = (int64_t)m->part.layers - 1;
     float *x = m->embed;
     const float *add = NULL;
 
-    m->b = batch->b;
-    m->t = batch->t;
-    m->n = batch->b * batch->t;
-    m->be->embed_fwd(m->be, &(struct embed){.tokens = batch->tokens,
-                                            .table = theta,
-                                            .x = x,
-                                            .n = m->n,
-                                            .c = m->dim});
-    for (int64_t i = 0; i < m->c.layers; i++) {
+    shape_slot(m, b, t);
+    if (m->part.embeds) {
+        m->be->embed_fwd(m->be, &(struct embed){.tokens = tokens,
+                                                .table = theta,
+                                                .x = x,
+                                                .n = m->n,
+                                                .c = m->dim});
+    }
+    for (int64_t i = 0; i < last; i++) {
         layer_forward(m, theta, i, x, add);
         x = m->layers[i].out;
         add = m->layers[i].mid;
     }
-    norm(m, x, add, at(m, theta, LLAMA_NORM, 0), m->final, m->rrms);
+    layer_inside(m, theta, last, x, add);
+    if (!m->part.scores) {
+        close_stream(m, theta);
+        return;
+    }
+    project(m, m->layers[last].out, m->layers[last].h,
+            at(m, theta, LLAMA_DOWN, last), m->ffn, m->dim);
+    norm(m, m->layers[last].out, m->layers[last].mid,
+         at(m, theta, LLAMA_NORM, 0), m->final, m->rrms);
+}
+
+void pass_forward(struct llama *m,
+                  const float *theta,
+                  const struct llama_batch *batch)
+{
+    pass_select(m, 0);
+    pass_layers(m, theta, batch->tokens, batch->b, batch->t);
 }
 
 void pass_logits(const struct llama *m,
@@ -241,7 +307,7 @@ static void head_rows(struct llama *m,
 {
     const struct backend *be = m->be;
     const float *x = m->final + from * m->dim;
-    int64_t head = llama_offset(&m->c, LLAMA_HEAD, 0);
+    int64_t head = offset_of(m, LLAMA_HEAD, 0);
 
     pass_logits(m, theta, from, rows, m->logits);
     be->xent(be, &(struct xent){.logits = m->logits,
@@ -285,9 +351,9 @@ static void
 ffn_back(const struct llama *m, const float *theta, float *grad, int64_t i)
 {
     const struct layer *l = &m->layers[i];
-    int64_t down = llama_offset(&m->c, LLAMA_DOWN, i);
-    int64_t gate = llama_offset(&m->c, LLAMA_GATE, i);
-    int64_t w = llama_offset(&m->c, LLAMA_FFN_NORM, i);
+    int64_t down = offset_of(m, LLAMA_DOWN, i);
+    int64_t gate = offset_of(m, LLAMA_GATE, i);
+    int64_t w = offset_of(m, LLAMA_FFN_NORM, i);
 
     project_back(m, &(struct back){.dy = m->dx,
                                    .x = l->h,
@@ -320,9 +386,9 @@ static void attention_back(const struct llama *m,
                            int64_t i)
 {
     const struct layer *l = &m->layers[i];
-    int64_t o = llama_offset(&m->c, LLAMA_O, i);
-    int64_t q = llama_offset(&m->c, LLAMA_Q, i);
-    int64_t w = llama_offset(&m->c, LLAMA_ATTN_NORM, i);
+    int64_t o = offset_of(m, LLAMA_O, i);
+    int64_t q = offset_of(m, LLAMA_Q, i);
+    int64_t w = offset_of(m, LLAMA_ATTN_NORM, i);
     struct rope rope = rope_of(m, m->dqkv, -1);
     struct attention attention = attention_of(m, l);
 
@@ -349,25 +415,31 @@ static void attention_back(const struct llama *m,
     norm_back(m, stream_before(m, i), l->rrms1, theta + w, grad + w);
 }
 
-static void backward(struct llama *m,
-                     const float *theta,
-                     const uint32_t *tokens,
-                     float *grad)
+void pass_backward(struct llama *m,
+                   const float *theta,
+                   const uint32_t *tokens,
+                   float *grad)
 {
-    int64_t w = llama_offset(&m->c, LLAMA_NORM, 0);
+    int64_t last = (int64_t)m->part.layers - 1;
 
-    memset(m->dx, 0, (size_t)(m->n * m->dim) * sizeof *m->dx);
-    norm_back(m, m->layers[m->c.layers - 1].out, m->rrms, theta + w, grad + w);
-    for (int64_t i = (int64_t)m->c.layers - 1; i >= 0; i--) {
+    if (m->part.scores) {
+        int64_t w = offset_of(m, LLAMA_NORM, 0);
+
+        memset(m->dx, 0, (size_t)(m->n * m->dim) * sizeof *m->dx);
+        norm_back(m, m->layers[last].out, m->rrms, theta + w, grad + w);
+    }
+    for (int64_t i = last; i >= 0; i--) {
         layer_again(m, theta, i);
         ffn_back(m, theta, grad, i);
         attention_back(m, theta, grad, i);
     }
-    m->be->embed_bwd(m->be, &(struct embed){.tokens = tokens,
-                                            .dx = m->dx,
-                                            .dtable = grad,
-                                            .n = m->n,
-                                            .c = m->dim});
+    if (m->part.embeds) {
+        m->be->embed_bwd(m->be, &(struct embed){.tokens = tokens,
+                                                .dx = m->dx,
+                                                .dtable = grad,
+                                                .n = m->n,
+                                                .c = m->dim});
+    }
 }
 
 /* What the backward pass only ever adds to: vectors, and an embedding that is
@@ -386,28 +458,39 @@ static void begin_gradient(const struct llama *m, float *grad)
     }
 }
 
+double pass_score(struct llama *m,
+                  const float *theta,
+                  const uint32_t *targets,
+                  float *grad)
+{
+    double sum = 0;
+
+    for (int64_t from = 0; from < m->n; from += m->head_rows) {
+        int64_t left = m->n - from;
+
+        head_rows(m, theta, targets, grad, from,
+                  left < m->head_rows ? left : m->head_rows);
+    }
+    for (int64_t n = 0; n < m->n; n++) {
+        sum += m->loss[n];
+    }
+    return sum;
+}
+
 double pass_loss(struct llama *m,
                  const float *theta,
                  const struct llama_batch *batch,
                  float *grad)
 {
-    double sum = 0;
+    double sum;
 
     if (grad != NULL && m->fresh) {
         begin_gradient(m, grad);
     }
     pass_forward(m, theta, batch);
-    for (int64_t from = 0; from < m->n; from += m->head_rows) {
-        int64_t left = m->n - from;
-
-        head_rows(m, theta, batch->targets, grad, from,
-                  left < m->head_rows ? left : m->head_rows);
-    }
+    sum = pass_score(m, theta, batch->targets, grad);
     if (grad != NULL) {
-        backward(m, theta, batch->tokens, grad);
-    }
-    for (int64_t n = 0; n < m->n; n++) {
-        sum += m->loss[n];
+        pass_backward(m, theta, batch->tokens, grad);
     }
     return sum;
 }

@@ -1,8 +1,8 @@
 /* pack.c - see pack.h.
  *
- * Happy path: inputs_open maps every file and adds up the sizes; split_find
- * decides where the held-out part starts; write_part copies one piece of the
- * joined text behind a header, once per shard and once for val; write_index
+ * Happy path: the tokenizer is opened, pack_inputs_open maps every file and
+ * adds up the sizes; split_find decides where the held-out part starts;
+ * pack_part writes one piece, once per shard and once for val; write_index
  * puts data.json last.
  */
 #include "train/pack.h"
@@ -17,110 +17,37 @@
 
 #include "proto/base/err.h"
 #include "train/file.h"
-#include "train/shard.h"
+#include "train/pack_part.h"
 
-#define INDEX_NAME "data.json"
-
-/* The joined text. */
-struct inputs {
-    struct file_map *files;
-    size_t n;
-    uint64_t bytes;
-};
+#define INDEX_NAME     "data.json"
+#define TOKENIZER_NAME "tokenizer.json"
 
 struct pack {
-    struct inputs in;
+    struct pack_inputs in;
+    struct pack_writer writer;
+    struct tokenizer *tokenizer;
+    struct shard_info info; /* what all shards have in common */
     const struct pack_options *opt;
     const char *dir;
     json_t *index;
+    struct pack_result *result;
     char *errmsg;
 };
 
-static void inputs_close(struct inputs *in)
-{
-    for (size_t i = 0; i < in->n; i++) {
-        file_map_close(&in->files[i]);
-    }
-    free(in->files);
-}
+/* ---- cuts ---------------------------------------------------------------- */
 
-static int
-inputs_open(struct inputs *in, const char *const *paths, size_t n, char *errmsg)
-{
-    in->n = 0;
-    in->bytes = 0;
-    in->files = calloc(n, sizeof *in->files);
-    if (in->files == NULL) {
-        return errmsg_fail(errmsg, LOCO_ENOMEM, "no memory for %zu inputs", n);
-    }
-    for (size_t i = 0; i < n; i++) {
-        int rv = file_map_open(&in->files[i], paths[i], errmsg);
-        if (rv != 0) {
-            inputs_close(in);
-            return rv;
-        }
-        in->n = i + 1;
-        in->bytes += in->files[i].size;
-    }
-    return 0;
-}
-
-/* First line start at or after `at` and before the end; 0 when none is. */
-static uint64_t line_start_after(const struct inputs *in, uint64_t at)
-{
-    uint64_t base = 0;
-
-    for (size_t i = 0; i < in->n; i++) {
-        const struct file_map *f = &in->files[i];
-        /* A line starts behind a newline: look from one byte earlier. */
-        uint64_t skip = at > base + 1 ? at - 1 - base : 0;
-
-        if (skip < f->size) {
-            const uint8_t *p = f->data + skip;
-            const uint8_t *nl = memchr(p, '\n', f->size - skip);
-            if (nl != NULL) {
-                uint64_t start = base + (uint64_t)(nl - f->data) + 1;
-                return start < in->bytes ? start : 0;
-            }
-        }
-        base += f->size;
-    }
-    return 0;
-}
-
-/* Last line start before `at`; 0 when the text has no newline there. */
-static uint64_t line_start_before(const struct inputs *in, uint64_t at)
-{
-    uint64_t base = in->bytes;
-
-    for (size_t i = in->n; i-- > 0;) {
-        const struct file_map *f = &in->files[i];
-        uint64_t n;
-
-        base -= f->size;
-        if (base + 1 >= at) {
-            continue;
-        }
-        n = at - base - 1; /* newlines before byte at - 1 start such lines */
-        n = n < f->size ? n : f->size;
-        const uint8_t *nl = n == 0 ? NULL : memrchr(f->data, '\n', n);
-        if (nl != NULL) {
-            return base + (uint64_t)(nl - f->data) + 1;
-        }
-    }
-    return 0;
-}
-
-/* Where the held-out part starts: in->bytes when there is none. */
+/* Where the held-out part starts: the end when there is none. */
 static int split_find(const struct pack *p, uint64_t *out)
 {
-    uint64_t total = p->in.bytes;
-    uint64_t want = p->opt->val_bytes;
+    uint64_t total = p->in.units;
+    uint32_t unit = p->in.tokens ? p->info.token_bytes : 1;
+    uint64_t want = p->opt->val_bytes / unit;
     uint64_t at;
 
-    if (want == PACK_VAL_DEFAULT) {
+    if (p->opt->val_bytes == PACK_VAL_DEFAULT) {
         want = total / 10;
-        want = want < PACK_VAL_BYTES_MAX ? want : PACK_VAL_BYTES_MAX;
+        want =
+            want < PACK_VAL_BYTES_MAX / unit ? want : PACK_VAL_BYTES_MAX / unit;
     }
     *out = total;
     if (want == 0) {
@@ -128,86 +55,52 @@ static int split_find(const struct pack *p, uint64_t *out)
     }
     if (want >= total) {
         return errmsg_fail(p->errmsg, LOCO_EINVAL,
-                           "a held-out part of %llu bytes leaves nothing of "
-                           "the %llu bytes of text to train on",
-                           (unsigned long long)want, (unsigned long long)total);
+                           "a held-out part of %llu %s leaves nothing of the "
+                           "%llu to train on",
+                           (unsigned long long)want,
+                           p->in.tokens ? "tokens" : "bytes of text",
+                           (unsigned long long)total);
     }
-    at = line_start_after(&p->in, total - want);
-    if (at == 0) { /* the last line is longer than that: take all of it */
-        at = line_start_before(&p->in, total - want);
+    at = p->in.tokens ? 0 : pack_line_after(&p->in, total - want);
+    if (at == 0 && !p->in.tokens) { /* the last line is longer than that */
+        at = pack_line_before(&p->in, total - want);
     }
     *out = at != 0 ? at : total - want;
     return 0;
 }
 
-/* Bytes begin..end of the joined text. */
-static int write_range(struct file_out *f,
-                       const struct inputs *in,
-                       uint64_t begin,
-                       uint64_t end,
-                       char *errmsg)
+/* Where shard i begins. */
+static uint64_t cut(const struct pack *p, uint64_t split, uint64_t i)
 {
-    uint64_t base = 0;
+    uint64_t shards = p->opt->shards;
+    /* i * split / shards without overflow */
+    uint64_t at = split / shards * i + split % shards * i / shards;
+    uint64_t line;
 
-    for (size_t i = 0; i < in->n && base < end; i++) {
-        uint64_t size = in->files[i].size;
-        uint64_t from = begin > base ? begin - base : 0;
-        uint64_t to = end - base < size ? end - base : size;
-
-        if (from < to) {
-            int rv = file_out_write(f, in->files[i].data + from,
-                                    (size_t)(to - from), errmsg);
-            if (rv != 0) {
-                return rv;
-            }
-        }
-        base += size;
+    if (i == 0 || i == shards || p->in.tokens || p->writer.encoder == NULL) {
+        return at;
     }
-    return 0;
+    line = pack_line_after(&p->in, at);
+    return line != 0 && line < split ? line : at;
 }
 
-static void copy_text(char *dst, size_t size, const char *text)
-{
-    /* One byte too long leaves no NUL: the header check refuses that. */
-    memset(dst, 0, size);
-    if (text != NULL) {
-        memcpy(dst, text, strnlen(text, size));
-    }
-}
+/* ---- files --------------------------------------------------------------- */
 
-static int write_shard(const struct pack *p,
-                       const char *path,
-                       uint64_t begin,
-                       uint64_t end)
+/* Add "key": hash of the file to a row; nothing without a callback. */
+static int
+add_hash(const struct pack *p, json_t *row, const char *key, const char *path)
 {
-    uint8_t header[SHARD_HEADER_BYTES];
-    struct file_out f;
-    struct shard_info info = {.tokens = end - begin,
-                              .text_bytes = end - begin,
-                              .vocab = 256,
-                              .token_bytes = 1};
+    char hex[PACK_HEX_SIZE];
     int rv;
 
-    copy_text(info.tokenizer, sizeof info.tokenizer, p->opt->tokenizer);
-    copy_text(info.licence, sizeof info.licence, p->opt->licence);
-    copy_text(info.source, sizeof info.source, p->opt->source);
-    rv = shard_header_encode(header, &info, p->errmsg);
-    if (rv != 0) {
-        return rv;
+    if (p->opt->hash == NULL) {
+        return 0;
     }
-    rv = file_out_open(&f, path, p->errmsg);
-    if (rv != 0) {
-        return rv;
+    rv = p->opt->hash(p->opt->hash_data, path, hex);
+    if (rv == 0 && json_object_set_new(row, key, json_string(hex)) != 0) {
+        rv = LOCO_ENOMEM;
     }
-    rv = file_out_write(&f, header, sizeof header, p->errmsg);
-    if (rv == 0) {
-        rv = write_range(&f, &p->in, begin, end, p->errmsg);
-    }
-    if (rv != 0) {
-        file_out_abort(&f);
-        return rv;
-    }
-    return file_out_commit(&f, p->errmsg);
+    return rv == 0 ? 0 : errmsg_fail(p->errmsg, rv, "hash %s: failed", path);
 }
 
 /* Write one file; its row of data.json goes to *row. */
@@ -215,58 +108,50 @@ static int write_part(const struct pack *p,
                       const char *name,
                       uint64_t begin,
                       uint64_t end,
-                      json_t **row)
+                      json_t **row,
+                      uint64_t *tokens)
 {
     char path[FILE_PATH_MAX];
-    char hex[PACK_HEX_SIZE];
-    json_int_t n = (json_int_t)(end - begin);
+    struct shard_info info = p->info;
     int rv = file_path_join(path, p->dir, name, p->errmsg);
 
     *row = NULL;
     if (rv == 0) {
-        rv = write_shard(p, path, begin, end);
+        rv = pack_part(&p->writer, path, begin, end, &info);
     }
     if (rv != 0) {
         return rv;
     }
-    *row = json_pack("{s:s, s:I, s:I, s:I}", "name", name, "bytes",
-                     n + SHARD_HEADER_BYTES, "tokens", n, "text_bytes", n);
+    *tokens += info.tokens;
+    p->result->text_bytes += info.text_bytes;
+    *row = json_pack(
+        "{s:s, s:I, s:I, s:I}", "name", name, "bytes",
+        (json_int_t)(info.tokens * info.token_bytes + SHARD_HEADER_BYTES),
+        "tokens", (json_int_t)info.tokens, "text_bytes",
+        (json_int_t)info.text_bytes);
     if (*row == NULL) {
         return errmsg_fail(p->errmsg, LOCO_ENOMEM, "no memory");
     }
-    if (p->opt->hash == NULL) {
-        return 0;
-    }
-    rv = p->opt->hash(p->opt->hash_data, path, hex);
-    if (rv == 0) {
-        rv = json_object_set_new(*row, "blake2b", json_string(hex)) == 0
-                 ? 0
-                 : LOCO_ENOMEM;
-    }
+    rv = add_hash(p, *row, "blake2b", path);
     if (rv != 0) {
         json_decref(*row);
         *row = NULL;
-        return errmsg_fail(p->errmsg, rv, "hash %s: failed", path);
     }
-    return 0;
+    return rv;
 }
 
 static int write_train(struct pack *p, uint64_t split)
 {
-    uint64_t shards = p->opt->shards;
     json_t *list = json_object_get(p->index, "train");
 
-    for (uint64_t i = 0; i < shards; i++) {
-        /* i * split / shards without overflow */
-        uint64_t begin = split / shards * i + split % shards * i / shards;
-        uint64_t end =
-            split / shards * (i + 1) + split % shards * (i + 1) / shards;
+    for (uint64_t i = 0; i < p->opt->shards; i++) {
         char name[32];
         json_t *row;
         int rv;
 
         (void)snprintf(name, sizeof name, "train-%04u.ltk", (unsigned)i);
-        rv = write_part(p, name, begin, end, &row);
+        rv = write_part(p, name, cut(p, split, i), cut(p, split, i + 1), &row,
+                        &p->result->train_tokens);
         if (rv != 0) {
             return rv;
         }
@@ -282,10 +167,11 @@ static int write_val(struct pack *p, uint64_t split)
     json_t *row;
     int rv;
 
-    if (split == p->in.bytes) {
+    if (split == p->in.units) {
         return 0;
     }
-    rv = write_part(p, "val.ltk", split, p->in.bytes, &row);
+    rv = write_part(p, "val.ltk", split, p->in.units, &row,
+                    &p->result->val_tokens);
     if (rv != 0) {
         return rv;
     }
@@ -308,6 +194,35 @@ static int write_index(const struct pack *p, const char *path)
     return rv;
 }
 
+/* The tokenizer's file goes where the shards are: who has one needs both. */
+static int write_tokenizer(struct pack *p)
+{
+    char path[FILE_PATH_MAX];
+    const char *hex;
+    struct file_map map;
+    int rv = file_path_join(path, p->dir, TOKENIZER_NAME, p->errmsg);
+
+    if (rv != 0 || tokenizer_is_bytes(p->tokenizer)) {
+        return rv;
+    }
+    rv = file_map_open(&map, p->opt->tokenizer, p->errmsg);
+    if (rv == 0) {
+        rv = file_write_whole(path, map.data, map.size, p->errmsg);
+        file_map_close(&map);
+    }
+    if (rv == 0) {
+        rv = add_hash(p, p->index, "tokenizer_blake2b", path);
+    }
+    hex = json_string_value(json_object_get(p->index, "tokenizer_blake2b"));
+    if (rv == 0 && hex != NULL) {
+        (void)snprintf(p->info.tokenizer, sizeof p->info.tokenizer,
+                       "blake2b:%.32s", hex);
+    }
+    return rv;
+}
+
+/* ---- options ------------------------------------------------------------- */
+
 static int check_options(const struct pack_options *o, size_t n, char *errmsg)
 {
     if (n == 0) {
@@ -317,12 +232,6 @@ static int check_options(const struct pack_options *o, size_t n, char *errmsg)
         return errmsg_fail(errmsg, LOCO_EINVAL,
                            "%u shards asked for; 1 to %d are possible",
                            o->shards, PACK_SHARDS_MAX);
-    }
-    if (o->tokenizer == NULL || strcmp(o->tokenizer, "byte") != 0) {
-        return errmsg_fail(errmsg, LOCO_EINVAL,
-                           "tokenizer \"%.40s\" is not built yet; this "
-                           "version knows \"byte\"",
-                           o->tokenizer == NULL ? "" : o->tokenizer);
     }
     return 0;
 }
@@ -336,16 +245,62 @@ static int make_dir(const char *dir, char *errmsg)
     return 0;
 }
 
-static json_t *index_new(const struct pack_options *o)
+static void copy_text(char *dst, size_t size, const char *text)
 {
-    return json_pack("{s:i, s:s, s:i, s:s, s:s, s:[], s:n}", "version", 1,
-                     "tokenizer", o->tokenizer, "vocab", 256, "source",
-                     o->source == NULL ? "" : o->source, "licence",
-                     o->licence == NULL ? "" : o->licence, "train", "val");
+    /* One byte too long leaves no NUL: the header check refuses that. */
+    memset(dst, 0, size);
+    if (text != NULL) {
+        memcpy(dst, text, strnlen(text, size));
+    }
 }
 
+static int open_tokenizer(struct pack *p)
+{
+    int rv = tokenizer_open_named(
+        &p->tokenizer, p->opt->tokenizer == NULL ? "byte" : p->opt->tokenizer,
+        p->errmsg);
+    bool bytes = rv == 0 && tokenizer_is_bytes(p->tokenizer);
+
+    if (rv == 0 && !bytes) {
+        rv = tokenizer_encoder_open(&p->writer.encoder, p->tokenizer);
+        if (rv != 0) {
+            return errmsg_fail(p->errmsg, rv, "no memory for a tokenizer");
+        }
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    p->writer.tokenizer = p->tokenizer;
+    p->info.vocab = tokenizer_vocab(p->tokenizer);
+    p->info.token_bytes = bytes ? 1 : p->info.vocab <= 1U << 16 ? 2 : 4;
+    p->result->vocab = p->info.vocab;
+    copy_text(p->info.tokenizer, sizeof p->info.tokenizer,
+              bytes ? "byte" : TOKENIZER_NAME);
+    copy_text(p->info.licence, sizeof p->info.licence, p->opt->licence);
+    copy_text(p->info.source, sizeof p->info.source, p->opt->source);
+    return 0;
+}
+
+static int make_index(struct pack *p)
+{
+    const struct pack_options *o = p->opt;
+
+    p->index = json_pack(
+        "{s:i, s:s, s:I, s:s, s:s, s:[], s:n}", "version", 1, "tokenizer",
+        tokenizer_is_bytes(p->tokenizer) ? "byte" : TOKENIZER_NAME, "vocab",
+        (json_int_t)p->info.vocab, "source", o->source == NULL ? "" : o->source,
+        "licence", o->licence == NULL ? "" : o->licence, "train", "val");
+    return p->index != NULL
+               ? 0 /* json_pack refuses text that is not UTF-8 */
+               : errmsg_fail(p->errmsg, LOCO_EINVAL,
+                             "source or licence is not UTF-8 text");
+}
+
+/* ---- all of it ------------------------------------------------------------
+ */
+
 /* Everything after the inputs are open. */
-static int pack_write(struct pack *p, struct pack_result *result)
+static int pack_write(struct pack *p)
 {
     char index_path[FILE_PATH_MAX];
     uint64_t split;
@@ -355,31 +310,48 @@ static int pack_write(struct pack *p, struct pack_result *result)
         return rv;
     }
     if (split / p->opt->shards < 2) {
-        return errmsg_fail(p->errmsg, LOCO_EINVAL,
-                           "%llu bytes of text are too few for %u shards",
-                           (unsigned long long)split, p->opt->shards);
+        return errmsg_fail(
+            p->errmsg, LOCO_EINVAL, "%llu %s are too few for %u shards",
+            (unsigned long long)split,
+            p->in.tokens ? "tokens" : "bytes of text", p->opt->shards);
     }
     rv = file_path_join(index_path, p->dir, INDEX_NAME, p->errmsg);
     if (rv != 0) {
         return rv;
     }
-    rv = make_dir(p->dir, p->errmsg);
-    if (rv != 0) {
-        return rv;
-    }
     (void)unlink(index_path);
-    rv = write_train(p, split);
+    rv = write_tokenizer(p);
+    if (rv == 0) {
+        rv = write_train(p, split);
+    }
     if (rv == 0) {
         rv = write_val(p, split);
     }
     if (rv == 0) {
         rv = write_index(p, index_path);
     }
-    result->train_tokens = split;
-    result->val_tokens = p->in.bytes - split;
-    result->text_bytes = p->in.bytes;
-    result->shards = p->opt->shards;
+    p->result->shards = p->opt->shards;
     return rv;
+}
+
+static int pack_all(struct pack *p, const char *const *inputs, size_t n)
+{
+    int rv = check_options(p->opt, n, p->errmsg);
+
+    if (rv == 0) {
+        rv = open_tokenizer(p);
+    }
+    if (rv == 0) {
+        rv = make_index(p);
+    }
+    if (rv == 0) {
+        rv = make_dir(p->dir, p->errmsg);
+    }
+    if (rv == 0) {
+        rv = pack_inputs_open(&p->in, inputs, n, p->opt, p->info.vocab, p->dir,
+                              p->errmsg);
+    }
+    return rv == 0 ? pack_write(p) : rv;
 }
 
 int pack_text(const char *const *inputs,
@@ -388,27 +360,19 @@ int pack_text(const char *const *inputs,
               const struct pack_options *options,
               struct pack_result *result)
 {
-    struct pack p = {.opt = options, .dir = out_dir, .errmsg = result->errmsg};
+    struct pack p = {.opt = options,
+                     .dir = out_dir,
+                     .result = result,
+                     .errmsg = result->errmsg};
     int rv;
 
     memset(result, 0, sizeof *result);
-    rv = check_options(options, n, result->errmsg);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = inputs_open(&p.in, inputs, n, result->errmsg);
-    if (rv != 0) {
-        return rv;
-    }
-    p.index = index_new(options);
-    if (p.index == NULL) { /* json_pack refuses text that is not UTF-8 */
-        rv = errmsg_fail(result->errmsg, LOCO_EINVAL,
-                         "source or licence is not UTF-8 text");
-        goto out;
-    }
-    rv = pack_write(&p, result);
+    p.writer.in = &p.in;
+    p.writer.errmsg = p.errmsg;
+    rv = pack_all(&p, inputs, n);
     json_decref(p.index);
-out:
-    inputs_close(&p.in);
+    pack_inputs_close(&p.in);
+    tokenizer_encoder_close(p.writer.encoder);
+    tokenizer_close(p.tokenizer);
     return rv;
 }

@@ -1,15 +1,23 @@
 /* pack.h - text files become token shards and a held-out part.
  *
- * The inputs are joined in the order given, byte for byte. The end of that
- * text is held out for evaluation (val.ltk), from the first line that starts
- * at or after total - val_bytes; the rest is cut into `shards` equal pieces,
- * train-0000.ltk and so on. data.json lists the files for `loco run create`:
+ * The inputs (pack_input.h: text, JSONL, directories, other people's token
+ * files) are joined in the order given. The end is held out for evaluation
+ * (val.ltk), from the first line that starts at or after total - val_bytes;
+ * the rest is cut into `shards` nearly equal pieces, train-0000.ltk and so on:
+ * anywhere with the byte tokenizer, else at a line's start, so that no word is
+ * cut; ready tokens are cut by their number. data.json lists the files for
+ * `loco run create`:
  *
  *   {"version": 1, "tokenizer": "byte", "vocab": 256, "source": "...",
  *    "licence": "...",
  *    "train": [{"name": "train-0000.ltk", "bytes": N, "tokens": N,
  *               "text_bytes": N, "blake2b": "..."}, ...],
  *    "val": {...} or null}
+ *
+ * With a tokenizer.json, "tokenizer" is "tokenizer.json", a copy of it that
+ * stands beside the shards, and "tokenizer_blake2b" its hash; tokens take two
+ * bytes where the vocabulary allows it, else four. Each input is tokenized for
+ * itself: no token reaches from one file into the next.
  *
  * The hash is the caller's: train knows no cryptography. Without a callback
  * the key is absent.
@@ -18,8 +26,8 @@
  * first and the new one written last, so one that is there describes a
  * finished set.
  *
- * How it fails: a negative code and result.errmsg. Only the byte tokenizer
- * (id = byte value) is here. Blocking; pure apart from the files.
+ * How it fails: a negative code and result.errmsg. LOCO_EFORMAT for a token
+ * outside the vocabulary. Blocking; pure apart from the files.
  */
 #ifndef LOCO_TRAIN_PACK_H
 #define LOCO_TRAIN_PACK_H
@@ -39,10 +47,22 @@ typedef int (*pack_hash_fn)(void *data,
                             const char *path,
                             char hex_out[PACK_HEX_SIZE]);
 
+enum pack_format {
+    PACK_AUTO, /* .jsonl and .ndjson; .bin that is llm.c's; else text */
+    PACK_TEXT,
+    PACK_JSONL,
+    PACK_LLMC,
+    PACK_U16,
+    PACK_U32,
+};
+
 struct pack_options {
-    uint64_t val_bytes;    /* 0: no held-out part */
+    uint64_t val_bytes;    /* 0: no held-out part; of tokens: as they lie in
+                            * the shard */
     uint32_t shards;       /* at least 1 */
-    const char *tokenizer; /* "byte" */
+    const char *tokenizer; /* "byte" or a tokenizer.json */
+    enum pack_format format;
+    const char *separator; /* behind each text of JSONL; NULL: a newline */
     const char *source;    /* NULL: empty */
     const char *licence;   /* NULL: empty */
     pack_hash_fn hash;     /* NULL: no hashes */
@@ -54,6 +74,7 @@ struct pack_result {
     uint64_t val_tokens;
     uint64_t text_bytes; /* of all inputs */
     uint32_t shards;
+    uint32_t vocab;
     char errmsg[ERRMSG_SIZE];
 };
 

@@ -1,4 +1,5 @@
-/* replica.c - see replica.h. */
+/* replica.c - memory, inner steps, evaluation; see replica.h. What goes to and
+ * comes from other peers: replica_sync.c. */
 #include "train/replica.h"
 
 #include <math.h>
@@ -11,20 +12,83 @@
 
 #define EVAL_ROWS 8 /* windows in one forward pass of the evaluation */
 
+static float *floats(struct replica *r, uint64_t n)
+{
+    float *x = calloc(n, sizeof(float));
+
+    r->vectors[r->n_vectors++] = x;
+    return x;
+}
+
+/* Where a vector of the engine goes, in the order of enum engine_vector. */
+static void engine_slots(struct engine *e, float **slots[ENGINE_VECTORS])
+{
+    float **all[ENGINE_VECTORS] = {&e->phi,  &e->m,   &e->sum,  &e->base,
+                                   &e->sent, &e->own, &e->own_m};
+
+    memcpy(slots, all, sizeof all);
+}
+
+/* Vectors of n elements, beside those of the longest round. */
+static size_t vector_count(const struct method *m)
+{
+    unsigned needs = engine_needs(m);
+    size_t count = 4; /* theta, gradient, u, v */
+
+    for (; needs != 0; needs &= needs - 1) {
+        count++;
+    }
+    return count + (m->period_u > 0) + (m->period_v > 0);
+}
+
+size_t replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire)
+{
+    return (size_t)(vector_count(m) * n + 2 * n_wire) * sizeof(float);
+}
+
 size_t replica_bytes(const struct replica_options *opt)
 {
     struct backend be;
-    size_t n = (size_t)llama_numel(&opt->model);
+    struct layout layout;
+    size_t n = (size_t)llama_numel(&opt->model), wire = n;
 
+    if (layout_open(&layout, &opt->method, &opt->model, opt->codec->block,
+                    NULL) == 0) {
+        wire = (size_t)layout_most(&layout);
+    }
+    layout_close(&layout);
     backend_cpu_ref(&be);
-    return 9 * n * sizeof(float) + llama_workspace_bytes(&opt->model, &be,
-                                                         opt->micro_batch,
-                                                         opt->recompute);
+    return replica_vector_bytes(&opt->method, n, wire) +
+           llama_workspace_bytes(&opt->model, &be, opt->micro_batch,
+                                 opt->recompute);
 }
 
-static float *floats(uint64_t n)
+static int take_vectors(struct replica *r)
 {
-    return calloc(n, sizeof(float));
+    const struct method *m = &r->opt.method;
+    unsigned needs = engine_needs(m);
+    float **slots[ENGINE_VECTORS];
+
+    r->theta = r->engine.theta = floats(r, r->n);
+    r->grad = r->engine.grad = r->engine.next_m = floats(r, r->n);
+    engine_slots(&r->engine, slots);
+    for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
+        if ((needs & (1U << i)) != 0) {
+            *slots[i] = floats(r, r->n);
+        }
+    }
+    r->phi = m->gradients ? r->theta : r->engine.phi;
+    r->m = r->engine.m;
+    r->state_u = m->period_u > 0 ? floats(r, r->n) : NULL;
+    r->state_v = m->period_v > 0 ? floats(r, r->n) : NULL;
+    r->contribution = floats(r, r->n_wire);
+    r->average = r->engine.next_phi = floats(r, r->n_wire);
+    for (unsigned i = 0; i < r->n_vectors; i++) {
+        if (r->vectors[i] == NULL) {
+            return LOCO_ENOMEM;
+        }
+    }
+    return 0;
 }
 
 static int take_memory(struct replica *r)
@@ -34,19 +98,28 @@ static int take_memory(struct replica *r)
     if (positions < (size_t)EVAL_ROWS * r->opt.seq) {
         positions = (size_t)EVAL_ROWS * r->opt.seq;
     }
-    r->theta = floats(r->n);
-    r->phi = floats(r->n);
-    r->m = floats(r->n);
-    r->grad = floats(r->n);
-    r->contribution = floats(r->n);
-    r->average = floats(r->n);
     r->tokens = calloc(positions, sizeof *r->tokens);
     r->targets = calloc(positions, sizeof *r->targets);
-    return r->theta == NULL || r->phi == NULL || r->m == NULL ||
-                   r->grad == NULL || r->contribution == NULL ||
-                   r->average == NULL || r->tokens == NULL || r->targets == NULL
-               ? LOCO_ENOMEM
-               : 0;
+    return r->tokens == NULL || r->targets == NULL ? LOCO_ENOMEM
+                                                   : take_vectors(r);
+}
+
+static int open_optimizer(struct replica *r)
+{
+    int rv =
+        optimizer_open_llama(&r->optimizer, &r->opt.optimizer, &r->opt.model);
+
+    if (rv != 0) {
+        return rv;
+    }
+    r->have_optimizer = true;
+    r->engine.u = r->optimizer.u;
+    r->engine.v = r->optimizer.v;
+    if (r->opt.method.gradients) { /* equal at every step, so in the state */
+        r->state_u = r->optimizer.u;
+        r->state_v = r->optimizer.v;
+    }
+    return 0;
 }
 
 int replica_open(struct replica *r,
@@ -66,6 +139,15 @@ int replica_open(struct replica *r,
     memset(r, 0, sizeof *r);
     r->opt = *opt;
     r->n = (uint64_t)llama_numel(&opt->model);
+    rv = layout_open(&r->layout, &opt->method, &opt->model, opt->codec->block,
+                     errmsg);
+    r->have_layout = true;
+    if (rv != 0) {
+        return rv;
+    }
+    r->n_wire = layout_most(&r->layout);
+    engine_init(&r->engine, &opt->method, &r->layout.fragments, r->n,
+                opt->members);
     rv = take_memory(r);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for %llu parameters",
@@ -100,11 +182,10 @@ int replica_open(struct replica *r,
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the model's work");
     }
-    rv = optimizer_open_llama(&r->optimizer, &opt->optimizer, &opt->model);
+    rv = open_optimizer(r);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
     }
-    r->have_optimizer = true;
     r->have_loader = true;
     return loader_open(&r->loader, &lo, errmsg);
 }
@@ -121,86 +202,19 @@ void replica_close(struct replica *r)
     if (r->have_backend) {
         backend_close(&r->backend);
     }
+    if (r->have_layout) {
+        layout_close(&r->layout);
+    }
     free(r->targets);
     free(r->tokens);
-    free(r->average);
-    free(r->contribution);
-    free(r->grad);
-    free(r->m);
-    free(r->phi);
-    free(r->theta);
+    for (unsigned i = 0; i < r->n_vectors; i++) {
+        free(r->vectors[i]);
+    }
     memset(r, 0, sizeof *r);
 }
 
-static void begin_contribution(struct replica *r)
-{
-    r->since = 0;
-    r->tokens_pending = 0;
-}
-
-/* Where the method begins each round without (favg-reset). */
-static void reset_moments(struct replica *r)
-{
-    if (r->opt.reset_moments) {
-        optimizer_reset(&r->optimizer);
-    }
-}
-
-void replica_init(struct replica *r)
-{
-    llama_init_params(&r->opt.model, r->phi, r->opt.seed);
-    memcpy(r->theta, r->phi, r->n * sizeof(float));
-    memset(r->m, 0, r->n * sizeof(float));
-    r->round = 0;
-    begin_contribution(r);
-}
-
-/* theta = phi_new + (theta - phi_old), phi = phi_new. */
-static void rebase_on(struct replica *r, const float *phi)
-{
-    for (uint64_t i = 0; i < r->n; i++) {
-        r->theta[i] = phi[i] + (r->theta[i] - r->phi[i]);
-    }
-}
-
-void replica_load(struct replica *r,
-                  uint64_t round,
-                  const float *phi,
-                  const float *m,
-                  bool rebase)
-{
-    if (rebase) {
-        rebase_on(r, phi);
-    } else {
-        memcpy(r->theta, phi, r->n * sizeof(float));
-        begin_contribution(r);
-        reset_moments(r);
-    }
-    memcpy(r->phi, phi, r->n * sizeof(float));
-    memcpy(r->m, m, r->n * sizeof(float));
-    r->round = round;
-}
-
-void replica_restore(struct replica *r,
-                     uint64_t round,
-                     const float *phi,
-                     const float *m,
-                     const float *u,
-                     const float *v,
-                     uint64_t inner_step,
-                     uint64_t tokens_seen)
-{
-    replica_load(r, round, phi, m, false);
-    if (!r->opt.reset_moments && u != NULL && v != NULL) {
-        memcpy(r->optimizer.u, u, r->n * sizeof(float));
-        memcpy(r->optimizer.v, v, r->n * sizeof(float));
-        r->optimizer.t = inner_step;
-    }
-    r->inner_step = inner_step;
-    r->tokens_seen = tokens_seen;
-}
-
-int replica_step(struct replica *r, float *loss)
+/* The gradient of the next batch at theta into grad, a sum; its loss. */
+static int gradient(struct replica *r, double *sum)
 {
     struct llama_batch batch = {
         .tokens = r->tokens,
@@ -208,28 +222,31 @@ int replica_step(struct replica *r, float *loss)
         .b = r->opt.batch,
         .t = r->opt.seq,
     };
+    int rv = loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
+
+    rv =
+        rv != 0 ? rv : llama_gradient(r->llama, r->theta, &batch, r->grad, sum);
+    return rv == 0 && !isfinite(*sum) ? LOCO_ENUMERIC : rv;
+}
+
+int replica_step(struct replica *r, float *loss)
+{
     uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
     struct optimizer_rate rate = {
-        .lr =
-            schedule_lr(&r->opt.schedule, r->round * r->opt.period + r->since),
+        .lr = schedule_lr(&r->opt.schedule, replica_clock(r)),
         .grad_scale = 1.0 / (double)positions,
     };
     double sum = 0;
-    int rv;
+    int rv = gradient(r, &sum);
 
-    rv = loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
-    if (rv != 0) {
-        return rv;
+    if (rv == 0 && r->opt.method.gradients) {
+        for (uint64_t i = 0; i < r->n; i++) {
+            r->grad[i] = r->grad[i] * (float)rate.grad_scale;
+        }
+    } else if (rv == 0) {
+        rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad,
+                            &rate, NULL);
     }
-    rv = llama_gradient(r->llama, r->theta, &batch, r->grad, &sum);
-    if (rv != 0) {
-        return rv;
-    }
-    if (!isfinite(sum)) {
-        return LOCO_ENUMERIC;
-    }
-    rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad, &rate,
-                        NULL);
     if (rv != 0) {
         return rv;
     }
@@ -238,44 +255,6 @@ int replica_step(struct replica *r, float *loss)
     r->since++;
     r->tokens_seen += positions;
     r->tokens_pending += positions;
-    return 0;
-}
-
-int replica_pack(struct replica *r)
-{
-    return rule_displacement(r->contribution, r->phi, r->theta, r->n);
-}
-
-int replica_apply(struct replica *r,
-                  uint64_t round,
-                  const uint8_t *wire,
-                  bool rebase)
-{
-    /* The gradient's memory is free between two steps. The new anchor and
-     * momentum are made beside the old ones, which stay until everything is
-     * known to be finite. */
-    struct outer_state in = {.phi = r->phi, .m = r->m};
-    struct outer_state out = {.phi = r->average, .m = r->grad};
-    int rv;
-
-    rv = r->opt.codec->decode(r->average, wire, r->n);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = rule_apply(&r->opt.rule, &out, &in, r->average, r->n);
-    if (rv != 0) {
-        return rv;
-    }
-    if (rebase) {
-        rebase_on(r, r->average);
-    } else {
-        memcpy(r->theta, r->average, r->n * sizeof(float));
-        begin_contribution(r);
-        reset_moments(r);
-    }
-    memcpy(r->phi, r->average, r->n * sizeof(float));
-    memcpy(r->m, r->grad, r->n * sizeof(float));
-    r->round = round;
     return 0;
 }
 

@@ -1,22 +1,41 @@
 /* replica.h - one peer's copy of the model and all that training changes.
  *
  * Words: *theta* are the live parameters, *phi* the anchor (the parameters of
- * the last commit), *m* the outer momentum, the *contribution* is phi - theta,
- * the pseudo-gradient. DiLoCo (arXiv:2311.08105), algorithm 1:
+ * the last commit), *m* the outer momentum, the *contribution* is the vector of
+ * the next round (layout.h): displacements phi - theta, moments, or a gradient,
+ * as the method says. DiLoCo (arXiv:2311.08105), algorithm 1:
  *     replica_step     one inner AdamW step on theta            (lines 5 to 8)
  *     replica_pack     contribution = phi - theta               (line 10)
  *     replica_apply    phi, m = rule(phi, m, average); theta = phi  (line 12)
- * or, for a commit that this peer was not part of, *rebase*: theta keeps its
- * displacement, theta = phi_new + (theta - phi_old), and the contribution
- * stays what it was.
+ * or, for a commit that this peer was not part of (share 0), *rebase*: theta
+ * keeps its displacement, theta = phi_new + (theta - phi_old), and the
+ * contribution stays what it was; where the next round's vector is another one
+ * (fragments, moments) it is packed anew. What is packed and what becomes of
+ * an average is train/sync/engine.h's.
  *
- * Learning rates follow the run (round * period + steps since the anchor), the
- * data follows the peer (its own step count), so that a joiner neither warms
- * up again nor repeats another's data.
+ * The *state* is what all members of a commit hold alike and a joiner takes:
+ * phi, then those of m, u, v that the method shares. Where moments are averaged
+ * the state has them as of the last round that had them in it; live ones go on
+ * from there. Where gradients are averaged (DDP) an inner step happens when its
+ * round commits: replica_step is only the gradient, theta and phi are the same
+ * vector, and a commit without this peer makes its gradient worthless.
  *
- * Memory: 4 (theta, phi, m, u, v, grad, contribution) = 28 bytes a parameter
- * and the workspace of llama.h. One thread (the trainer). Errors: codes with a
- * sentence in errmsg; LOCO_ENUMERIC when the loss is not finite any more.
+ * Where rounds overlap with training, steps go on between pack and apply
+ * (replica_beside); theta then takes in a part of the new phi (mix.h).
+ *
+ * In a quorum (AsyncDiLoCo) a task is `task` inner steps from the anchor that
+ * it began at; commits without it move phi beside it, nothing else.
+ *
+ * Learning rates follow the run (cycle.h: the step after which the anchor's
+ * round packed, and those since), the data follows the peer (its own step
+ * count), so that a joiner neither warms up again nor repeats another's data.
+ * Adam's count of steps follows the run where moments are shared, else the
+ * peer.
+ *
+ * Memory: theta, u, v, grad, the anchors and the state as the method needs
+ * them, two vectors of the longest round (replica_bytes), and the workspace of
+ * llama.h. One thread (the trainer). Errors: codes with a sentence in errmsg;
+ * LOCO_ENUMERIC when the loss is not finite any more.
  */
 #ifndef LOCO_TRAIN_REPLICA_H
 #define LOCO_TRAIN_REPLICA_H
@@ -27,23 +46,22 @@
 
 #include "kernels/affinity.h"
 #include "kernels/backend.h"
+#include "train/layout.h"
 #include "train/llama.h"
 #include "train/loader.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/shard.h"
 #include "train/sync/codec.h"
-#include "train/sync/rule.h"
 
 struct replica_options {
     struct llama_config model;
     struct optimizer_options optimizer;
     struct schedule schedule;
-    struct rule rule;
-    bool reset_moments; /* after each outer step (favg-reset) */
+    struct method method; /* checked */
+    uint32_t members;     /* expected in the first round, for eager; 0: 1 */
     const struct codec *codec;
     uint32_t batch, micro_batch, seq;
-    uint32_t period;
     uint64_t seed;             /* of the run: initial weights and data */
     uint64_t peer;             /* of this peer: its own order of the data */
     const struct shard *train; /* borrowed for the replica's life */
@@ -57,10 +75,36 @@ struct replica_options {
     bool reference; /* plain C kernels: for sanitizers and comparisons */
 };
 
+#define REPLICA_STATE_MAX                                                      \
+    5 /* vectors of a state: at most phi, m, u, v, or                          \
+         phi, m, sum, arrivals */
+
+/* One of them. */
+struct replica_vector {
+    float *x;
+    uint64_t n;
+};
+
+/* What a commit brings beside its bytes. */
+struct replica_commit {
+    uint64_t round;
+    const uint8_t *wire; /* reduced */
+    double share;        /* own weight in the mean; 0: was not in it */
+    uint32_t arrivals;   /* quorum: contributions in it, */
+    uint32_t members;    /* of so many members; 0 for both: no matter */
+};
+
 struct replica {
     struct replica_options opt;
-    uint64_t n; /* parameters */
-    float *theta, *phi, *m, *grad, *contribution, *average;
+    struct layout layout;
+    struct engine engine;          /* its vectors are those here */
+    uint64_t n;                    /* parameters */
+    uint64_t n_wire;               /* elements of the longest round */
+    float *theta, *phi;            /* (n); DDP: the same memory */
+    float *m;                      /* (n); NULL where the method has none */
+    float *grad;                   /* (n) */
+    float *state_u, *state_v;      /* (n) of the state; NULL: not in it */
+    float *contribution, *average; /* (n_wire) */
     struct backend backend;
     struct llama *llama;
     struct optimizer optimizer;
@@ -68,11 +112,32 @@ struct replica {
     uint32_t *tokens, *targets; /* (batch, seq) */
     uint64_t round;             /* whose anchor phi is */
     uint64_t inner_step;        /* steps ever made by this peer */
-    uint64_t since;             /* steps since the contribution began */
+    uint64_t since;             /* steps since that round packed */
     uint64_t tokens_seen;       /* ever */
-    uint64_t tokens_pending;    /* in the contribution */
-    bool have_backend, have_optimizer, have_loader;
+    uint64_t tokens_pending;    /* since the contribution before was packed */
+    bool packed;                /* a contribution is open */
+    uint64_t packed_since, packed_tokens; /* of it */
+    uint32_t task;                        /* quorum: inner steps of a task */
+    float
+        arrivals[4]; /* quorum, in the state: size, next, count of delayed.h */
+    bool have_backend, have_optimizer, have_loader, have_layout;
+    float *vectors[16]; /* what is to be freed */
+    unsigned n_vectors;
 };
+
+/* Elements of the state: phi and what else members share. */
+uint64_t replica_state_elements(const struct method *m, uint64_t n);
+
+/* Whether the state has the outer momentum, the moments. */
+bool replica_shares_m(const struct method *m);
+bool replica_shares_u(const struct method *m);
+bool replica_shares_v(const struct method *m);
+bool replica_shares_sum(const struct method *m); /* and arrivals */
+
+/* Bytes of the vectors that replica_open would take, with rounds of up to
+ * n_wire elements. */
+size_t
+replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire);
 
 /* Bytes that replica_open would take, for a plan before it is done. */
 size_t replica_bytes(const struct replica_options *opt);
@@ -86,37 +151,53 @@ void replica_close(struct replica *r);
 /* Round 0: weights that the run's seed names, no momentum. */
 void replica_init(struct replica *r);
 
-/* Parameters and momentum of `round`, as others hold them. With rebase theta
- * keeps its displacement and the contribution stands. */
-void replica_load(struct replica *r,
-                  uint64_t round,
-                  const float *phi,
-                  const float *m,
-                  bool rebase);
+/* The vectors of the state, in order; returns how many. Borrowed until the next
+ * call that changes them. */
+size_t replica_state(const struct replica *r,
+                     struct replica_vector out[REPLICA_STATE_MAX]);
 
-/* Take back an own checkpoint: also inner moments (u, v may be NULL) and
- * counts. */
-void replica_restore(struct replica *r,
-                     uint64_t round,
-                     const float *phi,
-                     const float *m,
-                     const float *u,
-                     const float *v,
-                     uint64_t inner_step,
-                     uint64_t tokens_seen);
+/* The state of `round` as others hold it: its vectors one behind the other.
+ * With rebase theta keeps its displacement and the contribution stands. */
+/* LOCO_EPROTO: not such a state. */
+int replica_load(struct replica *r,
+                 uint64_t round,
+                 const float *state,
+                 bool rebase);
 
-/* One inner step; mean loss in nats per token. */
+/* Take back an own checkpoint: also inner moments where they are not in the
+ * state (u, v may be NULL) and counts. */
+int replica_restore(struct replica *r,
+                    uint64_t round,
+                    const float *state,
+                    const float *u,
+                    const float *v,
+                    uint64_t inner_step,
+                    uint64_t tokens_seen);
+
+/* One inner step (DDP: its gradient); mean loss in nats per token. */
 int replica_step(struct replica *r, float *loss);
 
-/* LOCO_ENUMERIC when training has diverged. */
+/* The run's inner step that this peer is at: learning rates go by it. */
+uint64_t replica_clock(const struct replica *r);
+
+/* Steps to make until the next round packs; steps that may be made after it has
+ * packed and before its average is applied. */
+uint64_t replica_left(const struct replica *r);
+uint64_t replica_beside(const struct replica *r);
+
+/* The contribution to round + 1. LOCO_ENUMERIC when training has diverged. */
 int replica_pack(struct replica *r);
 
-/* The outer step of `round` from reduced wire bytes. Nothing is changed on
- * failure. */
-int replica_apply(struct replica *r,
-                  uint64_t round,
-                  const uint8_t *wire,
-                  bool rebase);
+/* Elements of the contribution to round + 1. */
+uint64_t replica_elements(const struct replica *r);
+
+/* Tokens whose work a new anchor replaces: all since the contribution before
+ * for a loaded one; for an applied average those that it has, and those made
+ * beside where nothing of them is kept. */
+uint64_t replica_replaced(const struct replica *r, bool loaded);
+
+/* Nothing is changed on failure. */
+int replica_commit(struct replica *r, const struct replica_commit *c);
 
 /* Held-out bits per byte of phi (byte tokens: bits per token). LOCO_ENOENT
  * without held-out text. */

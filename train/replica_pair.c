@@ -10,6 +10,15 @@
 /* Elements at a time: a multiple of every codec's block. */
 #define PIECE ((uint64_t)1 << 16)
 
+/* At an anchor, with nothing made since; the clock of learning rates counts a
+ * turn as a round. */
+static void begin(struct replica *r)
+{
+    r->packed = false;
+    r->since = r->packed_since = 0;
+    r->tokens_pending = r->packed_tokens = 0;
+}
+
 struct work {
     float *own, *theirs, *mean; /* (PIECE) */
     uint8_t *wire;              /* of a piece */
@@ -53,8 +62,9 @@ static int step_piece(struct replica *r,
         pair_mean_anchor(w->theirs, in.phi, w->own, w->theirs, n);
         pull = w->theirs;
     }
-    return rv != 0 ? rv
-                   : rule_apply_pulled(&r->opt.rule, &out, &in, g, pull, n);
+    return rv != 0
+               ? rv
+               : rule_apply_pulled(&r->opt.method.rule, &out, &in, g, pull, n);
 }
 
 int replica_apply_pair(struct replica *r,
@@ -89,8 +99,7 @@ int replica_apply_pair(struct replica *r,
     memcpy(r->phi, r->average, r->n * sizeof(float));
     memcpy(r->m, r->grad, r->n * sizeof(float));
     r->round = round;
-    r->since = 0;
-    r->tokens_pending = 0;
+    begin(r);
     return 0;
 }
 
@@ -109,6 +118,5 @@ void replica_mix(struct replica *r, const float *state, double share)
     mix(r->phi, state, (float)share, r->n);
     mix(r->m, state + r->n, (float)share, r->n);
     memcpy(r->theta, r->phi, r->n * sizeof(float));
-    r->since = 0;
-    r->tokens_pending = 0;
+    begin(r);
 }

@@ -159,10 +159,45 @@ static int write_header(struct file_out *f, const json_t *root, char *errmsg)
     return rv;
 }
 
+/* Where the bytes of tensors come from. */
+struct origin {
+    st_fill_fn fill; /* NULL: they lie in memory */
+    void *data;
+};
+
+static int write_tensor(struct file_out *f,
+                        const struct st_tensor *t,
+                        const struct origin *from,
+                        char *errmsg)
+{
+    uint8_t *chunk;
+    int rv = 0;
+
+    if (from->fill == NULL) {
+        return file_out_write(f, t->data, (size_t)t->bytes, errmsg);
+    }
+    chunk = malloc(SAFETENSORS_CHUNK);
+    if (chunk == NULL) {
+        return errmsg_fail(errmsg, LOCO_ENOMEM, "no memory to write with");
+    }
+    for (uint64_t at = 0; rv == 0 && at < t->bytes; at += SAFETENSORS_CHUNK) {
+        uint64_t left = t->bytes - at;
+        size_t n = left < SAFETENSORS_CHUNK ? (size_t)left : SAFETENSORS_CHUNK;
+
+        rv = from->fill(from->data, t, at, chunk, n, errmsg);
+        if (rv == 0) {
+            rv = file_out_write(f, chunk, n, errmsg);
+        }
+    }
+    free(chunk);
+    return rv;
+}
+
 static int write_file(const char *path,
                       const json_t *root,
                       const struct st_tensor *const *order,
                       size_t n,
+                      const struct origin *from,
                       char *errmsg)
 {
     struct file_out f;
@@ -173,8 +208,7 @@ static int write_file(const char *path,
     }
     rv = write_header(&f, root, errmsg);
     for (size_t i = 0; rv == 0 && i < n; i++) {
-        rv =
-            file_out_write(&f, order[i]->data, (size_t)order[i]->bytes, errmsg);
+        rv = write_tensor(&f, order[i], from, errmsg);
     }
     if (rv != 0) {
         file_out_abort(&f);
@@ -183,13 +217,16 @@ static int write_file(const char *path,
     return file_out_commit(&f, errmsg);
 }
 
-int safetensors_write(const char *path,
-                      const struct st_tensor *tensors,
-                      size_t n_tensors,
-                      const struct st_meta *meta,
-                      size_t n_meta,
-                      char *errmsg)
+int safetensors_stream(const char *path,
+                       const struct st_tensor *tensors,
+                       size_t n_tensors,
+                       const struct st_meta *meta,
+                       size_t n_meta,
+                       st_fill_fn fill,
+                       void *data,
+                       char *errmsg)
 {
+    const struct origin from = {fill, data};
     const struct st_tensor **order;
     json_t *root = json_object();
     uint64_t offset = 0;
@@ -210,12 +247,23 @@ int safetensors_write(const char *path,
         rv = add_tensor(root, order[i], &offset, errmsg);
     }
     if (rv == 0) {
-        rv = write_file(path, root, order, n_tensors, errmsg);
+        rv = write_file(path, root, order, n_tensors, &from, errmsg);
     }
 out:
     free(order);
     json_decref(root);
     return rv;
+}
+
+int safetensors_write(const char *path,
+                      const struct st_tensor *tensors,
+                      size_t n_tensors,
+                      const struct st_meta *meta,
+                      size_t n_meta,
+                      char *errmsg)
+{
+    return safetensors_stream(path, tensors, n_tensors, meta, n_meta, NULL,
+                              NULL, errmsg);
 }
 
 /* ----------------------------------------------------------------- reader */
@@ -386,7 +434,10 @@ static int parse_file(struct safetensors *st,
     header = get_u64(file);
     if (header > SAFETENSORS_HEADER_MAX || header > size - 8) {
         return errmsg_fail(errmsg, LOCO_EFORMAT,
-                           "safetensors: the header is too large");
+                           "safetensors: the header is too large: %llu bytes "
+                           "in a file of %zu, at most %u are read",
+                           (unsigned long long)header, size,
+                           SAFETENSORS_HEADER_MAX);
     }
     if (header == 0 || file[8] != '{') {
         return errmsg_fail(errmsg, LOCO_EFORMAT,

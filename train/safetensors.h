@@ -29,9 +29,12 @@
 
 #include "train/file.h"
 
-#define SAFETENSORS_HEADER_MAX 100000000 /* the format's own limit */
+/* The format allows 100 MB; parsed, that would be gigabytes, and a model of
+ * 100,000 tensors needs 12 MB. */
+#define SAFETENSORS_HEADER_MAX (16U << 20)
 #define SAFETENSORS_DIMS_MAX   8
 #define SAFETENSORS_ALIGN      64
+#define SAFETENSORS_CHUNK      ((size_t)1 << 20)
 
 /* In order of alignment, narrow to wide: the official writer's order. */
 /* clang-format off */
@@ -74,6 +77,27 @@ int safetensors_write(const char *path,
                       const struct st_meta *meta,
                       size_t n_meta,
                       char *errmsg);
+
+/* out (bytes) = what stands at `offset` in a tensor; 0 or an error with its
+ * sentence. */
+typedef int (*st_fill_fn)(void *data,
+                          const struct st_tensor *t,
+                          uint64_t offset,
+                          void *out,
+                          size_t bytes,
+                          char *errmsg);
+
+/* The same file without having the tensors in memory: `fill` is asked for
+ * each tensor's bytes in order, some SAFETENSORS_CHUNK at a time, where a
+ * tensor begins a multiple of it. What t->data points to is fill's business. */
+int safetensors_stream(const char *path,
+                       const struct st_tensor *tensors,
+                       size_t n_tensors,
+                       const struct st_meta *meta,
+                       size_t n_meta,
+                       st_fill_fn fill,
+                       void *data,
+                       char *errmsg);
 
 struct safetensors {
     struct st_tensor *tensors; /* by offset; names and data borrowed from us */

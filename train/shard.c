@@ -156,7 +156,102 @@ int shard_open_memory(struct shard *s,
     return 0;
 }
 
-int shard_open(struct shard *s, const char *path, char *errmsg)
+/* ---- other people's files ------------------------------------------------ */
+
+#define LLMC_HEADER_BYTES 1024
+
+/* Each magic number has its version and width of a token. */
+static const struct {
+    uint32_t magic, version, token_bytes;
+} llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+#define LLMC_KINDS (sizeof llmc_kinds / sizeof llmc_kinds[0])
+
+static const char *
+decode_llmc(struct shard_info *info, const uint8_t *file, size_t size)
+{
+    if (size < LLMC_HEADER_BYTES) {
+        return "it is shorter than a header of llm.c";
+    }
+    for (size_t i = 0; i < LLMC_KINDS; i++) {
+        if (get_u32(file) != llmc_kinds[i].magic) {
+            continue;
+        }
+        if (get_u32(file + 4) != llmc_kinds[i].version) {
+            return "its version is unknown";
+        }
+        info->token_bytes = llmc_kinds[i].token_bytes;
+        info->tokens = get_u32(file + 8);
+        if (size - LLMC_HEADER_BYTES != info->tokens * info->token_bytes) {
+            return "its size does not match its number of tokens";
+        }
+        return NULL;
+    }
+    return "it is not a token file of llm.c (20240520 or 20240801)";
+}
+
+bool shard_is_llmc(const char *path)
+{
+    struct file_map map;
+    bool found = false;
+
+    if (file_map_open(&map, path, NULL) != 0) {
+        return false;
+    }
+    for (size_t i = 0; map.size >= 4 && i < LLMC_KINDS; i++) {
+        found |= get_u32(map.data) == llmc_kinds[i].magic;
+    }
+    file_map_close(&map);
+    return found;
+}
+
+static const char *decode_raw(struct shard_info *info, size_t size)
+{
+    info->tokens = size / info->token_bytes;
+    return size % info->token_bytes == 0
+               ? NULL
+               : "its size is no multiple of a token's";
+}
+
+int shard_open_memory_as(struct shard *s,
+                         const uint8_t *file,
+                         size_t size,
+                         enum shard_format format,
+                         uint32_t vocab,
+                         char *errmsg)
+{
+    const char *problem = NULL;
+
+    if (format == SHARD_LTK) {
+        return shard_open_memory(s, file, size, errmsg);
+    }
+    memset(s, 0, sizeof *s);
+    if (vocab == 0 || vocab > SHARD_VOCAB_MAX) {
+        return errmsg_fail(errmsg, LOCO_EINVAL, "a vocabulary of %u", vocab);
+    }
+    s->info.vocab = vocab;
+    s->info.token_bytes = format == SHARD_U16 ? 2 : 4;
+    s->data = file;
+    if (format == SHARD_LLMC) {
+        problem = decode_llmc(&s->info, file, size);
+        s->data = problem == NULL ? file + LLMC_HEADER_BYTES : NULL;
+    } else {
+        problem = decode_raw(&s->info, size);
+    }
+    if (problem != NULL) {
+        s->info.tokens = 0;
+        return errmsg_fail(errmsg, LOCO_EFORMAT, "tokens: %s", problem);
+    }
+    return 0;
+}
+
+/* ---- files --------------------------------------------------------------- */
+
+int shard_open_as(struct shard *s,
+                  const char *path,
+                  enum shard_format format,
+                  uint32_t vocab,
+                  char *errmsg)
 {
     char problem[ERRMSG_SIZE];
     struct file_map map;
@@ -167,13 +262,18 @@ int shard_open(struct shard *s, const char *path, char *errmsg)
     if (rv != 0) {
         return rv;
     }
-    rv = shard_open_memory(s, map.data, map.size, problem);
+    rv = shard_open_memory_as(s, map.data, map.size, format, vocab, problem);
     if (rv != 0) {
         file_map_close(&map);
         return errmsg_fail(errmsg, rv, "%s: %s", path, problem);
     }
     s->map = map;
     return 0;
+}
+
+int shard_open(struct shard *s, const char *path, char *errmsg)
+{
+    return shard_open_as(s, path, SHARD_LTK, 0, errmsg);
 }
 
 void shard_from_text(struct shard *s, const void *text, size_t len)

@@ -20,6 +20,14 @@
  * the run manifest holds a BLAKE2b hash of the whole file, the daemon checks
  * it before a shard is opened.
  *
+ * The tokenizer's name is "byte", or "blake2b:" and the first 32 hex digits of
+ * the file's hash, or a file name where nobody could hash.
+ *
+ * Other people's token files are read too, where a caller says how large the
+ * vocabulary is: llm.c's (256 little-endian int32, of which the first three
+ * are 20240520 or 20240801, a version and the number of tokens; then uint16 or
+ * uint32) and bare uint16 or uint32.
+ *
  * Opening maps the file: no memory but the page cache, any size. Ids are
  * checked against the vocabulary as they are read, not at opening.
  *
@@ -30,6 +38,7 @@
 #ifndef LOCO_TRAIN_SHARD_H
 #define LOCO_TRAIN_SHARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,7 +55,7 @@ struct shard_info {
     uint64_t text_bytes;
     uint32_t vocab;
     uint32_t token_bytes;
-    char tokenizer[SHARD_TOKENIZER_SIZE]; /* "byte" or a file's hash */
+    char tokenizer[SHARD_TOKENIZER_SIZE];
     char licence[SHARD_LICENCE_SIZE];
     char source[SHARD_SOURCE_SIZE];
 };
@@ -65,6 +74,31 @@ int shard_open_memory(struct shard *s,
                       const uint8_t *file,
                       size_t size,
                       char *errmsg);
+
+enum shard_format {
+    SHARD_LTK,
+    SHARD_LLMC, /* the header says how wide a token is */
+    SHARD_U16,
+    SHARD_U32,
+};
+
+/* Map a file of another format. Its tokenizer, licence and source are not
+ * known: the texts are empty, text_bytes is 0. LOCO_EINVAL for a vocabulary
+ * outside 1..SHARD_VOCAB_MAX. */
+int shard_open_as(struct shard *s,
+                  const char *path,
+                  enum shard_format format,
+                  uint32_t vocab,
+                  char *errmsg);
+int shard_open_memory_as(struct shard *s,
+                         const uint8_t *file,
+                         size_t size,
+                         enum shard_format format,
+                         uint32_t vocab,
+                         char *errmsg);
+
+/* Whether the file begins as llm.c's do. */
+bool shard_is_llmc(const char *path);
 
 /* Text as a shard of byte tokens (id = byte value), without a header; the
  * text must outlive the shard. */

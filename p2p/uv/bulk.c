@@ -244,6 +244,55 @@ void bulk_open(struct shell *s, const struct action *a)
     }
 }
 
+/* ---- bytes move ------------------------------------------------------- */
+
+void bulk_came(const struct conn *c)
+{
+    const struct bulk *b = c->owner;
+
+    if (b->header.stream == STREAM_RING) {
+        c->shell->bulk.moved = true;
+    }
+}
+
+/* Bytes of segments of the exchange that the kernel has not taken yet. */
+static uint64_t unsent(const struct shell *s)
+{
+    bool paced = s->pace.up.rate_bytes_per_s > 0;
+    const struct bulk *b;
+    uint64_t n = 0;
+
+    DL_FOREACH2(s->bulk.all, b, all_next)
+    {
+        for (unsigned i = 0; i < b->n_writing; i++) {
+            const struct slab *slab = b->writing[i];
+
+            if (slab->op != NULL && slab->op->key.stream == STREAM_RING) {
+                n += conn_unsent(b->conn);
+                n += paced ? slab->w.rest[0].len + slab->w.rest[1].len : 0;
+            }
+        }
+    }
+    return n;
+}
+
+void bulk_tell_moved(struct shell *s)
+{
+    struct event e = {.type = EVENT_MOVED};
+    uint64_t now = shell_now_ms(), left;
+
+    if (now < s->bulk.moved_told_ms + BULK_MOVED_MS) {
+        return;
+    }
+    left = unsent(s);
+    if (s->bulk.moved || left != s->bulk.unsent) {
+        shell_note(s, &e);
+    }
+    s->bulk.moved = false;
+    s->bulk.unsent = left;
+    s->bulk.moved_told_ms = now;
+}
+
 /* ---- the rest --------------------------------------------------------- */
 
 void bulk_cancel(struct shell *s, uint32_t stream, uint64_t attempt)

@@ -38,6 +38,7 @@
 #define BULK_TYPE_SEGMENT 1
 #define BULK_WRITES_MAX   2 /* one in the socket, one ready behind it */
 #define BULK_READ_BYTES   (256U << 10) /* four records for one system call */
+#define BULK_MOVED_MS     1000         /* MOVED is said no more often */
 
 struct bulk_op;
 struct slab;
@@ -94,6 +95,8 @@ struct bulk_state {
     bool fenced[STREAM_COUNT];
     uint64_t fence[STREAM_COUNT]; /* highest cancelled attempt */
     bool dirty; /* something may go on that could not before */
+    bool moved; /* bytes of STREAM_RING came in since MOVED was said */
+    uint64_t moved_told_ms, unsent;
 };
 
 void bulk_init(struct shell *s);
@@ -106,6 +109,12 @@ void bulk_open(struct shell *s, const struct action *a);
 void bulk_post(struct shell *s, const struct segment *segment);
 void bulk_send(struct shell *s, const struct segment *segment);
 void bulk_cancel(struct shell *s, uint32_t stream, uint64_t attempt);
+
+/* Bytes came in on that connection, whose owner is a bulk. */
+void bulk_came(const struct conn *c);
+
+/* Note a MOVED, if bytes moved and it is time to say so again. */
+void bulk_tell_moved(struct shell *s);
 
 /* Move on whatever became possible; false when there was nothing. */
 bool bulk_pump(struct shell *s);

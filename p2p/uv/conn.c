@@ -29,6 +29,8 @@ static void on_handle_closed(uv_handle_t *handle)
     }
     sodium_memzero(&c->send, sizeof c->send);
     sodium_memzero(&c->recv, sizeof c->recv);
+    cipher_free(c->sealer);
+    cipher_free(c->opener);
     free(c->buf);
     free(c);
     shell_release(s); /* May free the shell: keep this the last statement. */

@@ -5,7 +5,9 @@
  * bytes after it. What records mean is the owner's business: link.h (control)
  * and bulk.h (segments) take a connection over by setting `ops`.
  *
- * A bulk connection whose both ends offer HANDSHAKE_PLAIN_BULK is *plain*: no
+ * Bulk records are sealed by cipher.h, with AES where both ends offer
+ * HANDSHAKE_AES_BULK. A bulk connection whose both ends offer
+ * HANDSHAKE_PLAIN_BULK is *plain*: no
  * records after the handshake, bytes as they are. They are read straight to
  * where the owner says that the next ones belong.
  *
@@ -52,6 +54,7 @@
 #define RECORD_HEAD_BYTES 4
 #define RECORD_MAX        (RECORD_HEAD_BYTES + NOISE_MESSAGE_MAX)
 
+struct cipher;
 struct conn;
 struct peer;
 struct shell;
@@ -133,8 +136,9 @@ struct conn {
     uint64_t served;          /* pace.c */
     struct conn_write *paced; /* pace.c: writes in order */
     bool parsing;
-    struct handshake shake; /* wiped once up */
-    struct noise_cipher send, recv;
+    struct handshake shake;         /* wiped once up */
+    struct noise_cipher send, recv; /* control, and until a leg is done */
+    struct cipher *sealer, *opener; /* bulk that is up and not plain */
     uint8_t head[RECORD_HEAD_BYTES + HANDSHAKE_MESSAGE_MAX];
     size_t n_head;
     uint8_t *buf; /* unread bytes are buf[pos..fill) */

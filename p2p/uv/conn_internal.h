@@ -2,6 +2,7 @@
 #ifndef LOCO_P2P_UV_CONN_INTERNAL_H
 #define LOCO_P2P_UV_CONN_INTERNAL_H
 
+#include "p2p/uv/cipher.h"
 #include "p2p/uv/shell.h"
 
 #define CONTAINER_OF(p, type, field)                                           \

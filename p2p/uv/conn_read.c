@@ -49,7 +49,8 @@ static int deliver(struct conn *c, uint8_t *in, size_t len)
         dst = c->ops->on_place(c, len - NOISE_TAG_BYTES);
     }
     dst = dst != NULL ? dst : in;
-    rv = noise_open(&c->recv, in, len, dst);
+    rv = c->opener != NULL ? cipher_open(c->opener, in, len, dst)
+                           : noise_open(&c->recv, in, len, dst);
     if (rv < 0) {
         return rv;
     }
@@ -110,6 +111,9 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         c->peer->stats.bytes_received += (uint64_t)n;
     }
     pace_read(c, (size_t)n);
+    if (c->state == CONN_UP && c->kind == CONNECTION_BULK) {
+        bulk_came(c);
+    }
     if (c->state == CONN_SHAKING) {
         c->n_head += (size_t)n;
         conn_read_handshake(c);

@@ -26,7 +26,8 @@ void conn_shake_init(struct conn *c)
         .version = c->shell->opt.version,
         .listen_port = c->shell->listen_port,
         .features = c->shell->opt.features |
-                    (c->shell->opt.plain_bulk ? HANDSHAKE_PLAIN_BULK : 0),
+                    (c->shell->opt.plain_bulk ? HANDSHAKE_PLAIN_BULK : 0) |
+                    (c->shell->opt.aes_bulk ? HANDSHAKE_AES_BULK : 0),
     };
     bool to_relay = c->leg == LEG_ASKING;
     uint8_t ephemeral[NOISE_KEY_BYTES];
@@ -75,8 +76,28 @@ static void serve(struct conn *c)
     c->leg = LEG_SERVING;
 }
 
-static void up(struct conn *c)
+/* Bulk is sealed by a cipher of its own from here on. */
+static int begin_bulk(struct conn *c)
 {
+    bool aes = c->shell->opt.aes_bulk &&
+               (c->remote.features & HANDSHAKE_AES_BULK) != 0;
+    enum cipher_kind kind = aes ? CIPHER_AES : CIPHER_CHACHA;
+
+    c->sealer = cipher_new(kind, &c->send, true);
+    c->opener = cipher_new(kind, &c->recv, false);
+    sodium_memzero(&c->send, sizeof c->send);
+    sodium_memzero(&c->recv, sizeof c->recv);
+    if (c->sealer == NULL || c->opener == NULL) {
+        return LOCO_ENOMEM;
+    }
+    c->shell->stats.bulks_aes += aes;
+    return 0;
+}
+
+static int up(struct conn *c)
+{
+    int rv = 0;
+
     c->remote = c->shake.remote;
     c->send = c->shake.noise.send;
     c->recv = c->shake.noise.recv;
@@ -87,10 +108,17 @@ static void up(struct conn *c)
     }
     c->plain = c->kind == CONNECTION_BULK && c->shell->opt.plain_bulk &&
                (c->remote.features & HANDSHAKE_PLAIN_BULK) != 0;
+    if (c->kind == CONNECTION_BULK && !c->plain) {
+        rv = begin_bulk(c);
+    }
+    if (rv != 0) {
+        return rv;
+    }
     c->state = CONN_UP;
     uv_timer_stop(&c->timer);
     c->peer = peer_acquire(c->shell, &c->remote.id);
     c->ops->on_up(c);
+    return 0;
 }
 
 /* Both sides of this leg are known. */
@@ -109,8 +137,7 @@ static int leg_done(struct conn *c)
         serve(c);
         return 0;
     }
-    up(c);
-    return 0;
+    return up(c);
 }
 
 /* head[] holds a whole record after the handshake of a leg. */

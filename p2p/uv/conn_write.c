@@ -83,7 +83,9 @@ int conn_write_copy(struct conn *c, const uint8_t *bytes, size_t len)
 
 int conn_seal(struct conn *c, const uint8_t *src, size_t len, uint8_t *dst)
 {
-    int rv = noise_seal(&c->send, src, len, dst + RECORD_HEAD_BYTES);
+    uint8_t *to = dst + RECORD_HEAD_BYTES;
+    int rv = c->sealer != NULL ? cipher_seal(c->sealer, src, len, to)
+                               : noise_seal(&c->send, src, len, to);
 
     if (rv < 0) {
         return rv;

@@ -1,8 +1,13 @@
 /* lan.c - see lan.h. */
 #include "p2p/uv/lan.h"
 
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <sodium.h>
 
@@ -14,7 +19,8 @@
 
 struct lan_socket {
     struct lan core;
-    uv_udp_t udp;
+    uv_udp_t udp, udp6;
+    bool has6; /* udp6 is open */
     uv_timer_t timer;
     unsigned n_handles;
     lan_cb cb;
@@ -45,6 +51,56 @@ static void say_on(struct lan_socket *l,
     }
 }
 
+static bool is_link_local(const struct sockaddr_in6 *a)
+{
+    return a->sin6_addr.s6_addr[0] == 0xfe &&
+           (a->sin6_addr.s6_addr[1] & 0xc0) == 0x80;
+}
+
+/* libuv wants an interface as an address of it, with a scope. */
+static void join6(struct lan_socket *l, const char *name)
+{
+    char where[8 + IF_NAMESIZE];
+
+    (void)snprintf(where, sizeof where, "::%%%.*s", IF_NAMESIZE, name);
+    (void)uv_udp_set_membership(&l->udp6, LAN_GROUP6, where, UV_JOIN_GROUP);
+}
+
+/* From that very address, so by a socket of its own, which is no handle of the
+ * loop: one datagram that does not wait. */
+static void say_on6(struct lan_socket *l,
+                    const char *name,
+                    const struct sockaddr_in6 *self,
+                    const uint8_t *bytes)
+{
+    struct sockaddr_in6 to, from = *self;
+    unsigned scope = if_nametoindex(name);
+    int fd, hops = 1;
+
+    if (scope == 0 || uv_ip6_addr(LAN_GROUP6, LAN_PORT, &to) != 0) {
+        return;
+    }
+    join6(l, name);
+    if (is_link_local(self)) {
+        return;
+    }
+    fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return;
+    }
+    from.sin6_port = 0;
+    to.sin6_scope_id = scope;
+    if (bind(fd, (const struct sockaddr *)&from, sizeof from) == 0 &&
+        setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &scope, sizeof scope) ==
+            0 &&
+        setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &hops, sizeof hops) ==
+            0) {
+        (void)sendto(fd, bytes, LAN_BYTES, 0, (const struct sockaddr *)&to,
+                     sizeof to);
+    }
+    close(fd);
+}
+
 static void say(struct lan_socket *l)
 {
     uint8_t bytes[LAN_BYTES];
@@ -56,9 +112,14 @@ static void say(struct lan_socket *l)
         return;
     }
     for (int i = 0; i < n; i++) {
-        if (!list[i].is_internal &&
-            list[i].address.address4.sin_family == AF_INET) {
+        if (list[i].is_internal) {
+            continue;
+        }
+        if (list[i].address.address4.sin_family == AF_INET) {
             say_on(l, &list[i].address.address4, bytes);
+        } else if (l->has6 &&
+                   list[i].address.address6.sin6_family == AF_INET6) {
+            say_on6(l, list[i].name, &list[i].address.address6, bytes);
         }
     }
     uv_free_interface_addresses(list, n);
@@ -135,6 +196,7 @@ void lan_socket_close(struct lan_socket *l, lan_close_cb done, void *data)
     l->done = done;
     l->done_data = data;
     uv_close((uv_handle_t *)&l->udp, on_closed);
+    uv_close((uv_handle_t *)&l->udp6, on_closed);
     uv_close((uv_handle_t *)&l->timer, on_closed);
 }
 
@@ -150,6 +212,17 @@ static int bind_udp(struct lan_socket *l)
     /* Other processes on this machine hear us as well. */
     rv = rv != 0 ? rv : uv_udp_set_multicast_loop(&l->udp, 1);
     return rv != 0 ? rv : uv_udp_recv_start(&l->udp, on_alloc, on_datagram);
+}
+
+/* False: this machine has no IPv6. */
+static bool bind_udp6(struct lan_socket *l)
+{
+    struct sockaddr_in6 any;
+
+    return uv_ip6_addr("::", LAN_PORT, &any) == 0 &&
+           uv_udp_bind(&l->udp6, (const struct sockaddr *)&any,
+                       UV_UDP_REUSEADDR | UV_UDP_IPV6ONLY) == 0 &&
+           uv_udp_recv_start(&l->udp6, on_alloc, on_datagram) == 0;
 }
 
 int lan_socket_open(struct lan_socket **lan,
@@ -170,12 +243,14 @@ int lan_socket_open(struct lan_socket **lan,
     lan_init(&l->core, run, instance, port, shell_now_ms());
     l->cb = cb;
     l->data = data;
-    uv_timer_init(loop, &l->timer); /* Neither can fail: no socket yet. */
+    uv_timer_init(loop, &l->timer); /* None can fail: no socket yet. */
     uv_udp_init(loop, &l->udp);
-    l->timer.data = l->udp.data = l;
-    l->n_handles = 2;
+    uv_udp_init(loop, &l->udp6);
+    l->timer.data = l->udp.data = l->udp6.data = l;
+    l->n_handles = 3;
+    l->has6 = bind_udp6(l);
     rv = bind_udp(l);
-    if (rv != 0) {
+    if (rv != 0 && !l->has6) {
         lan_socket_close(l, NULL, NULL);
         return rv;
     }

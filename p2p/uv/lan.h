@@ -1,11 +1,14 @@
 /* lan.h - hear and be heard by peers of this run on the LAN.
  *
- * One UDP socket for IPv4 multicast on every interface that has an address,
- * loopback apart; what is said and when is p2p/lan.h's. A machine without such
- * an interface, or a port that is taken, is a line in the log, not an error.
- * Interfaces are looked at again with every announcement. IPv6 is not used:
- * what is heard there comes from link-local addresses, which need a scope that
- * struct address does not have.
+ * One UDP socket for IPv4 multicast and one for IPv6, on every interface that
+ * has an address, loopback apart; what is said and when is p2p/lan.h's. A
+ * machine without such an interface, or a port that is taken, is a line in the
+ * log, not an error. Interfaces are looked at again with every announcement.
+ *
+ * By IPv6 it is said from each address of an interface but the link-local one:
+ * the sender's address is what others dial, and a link-local one would need a
+ * scope, which struct address does not have. Where there is no other address
+ * nothing is said by IPv6.
  *
  * Loop thread only.
  */

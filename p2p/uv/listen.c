@@ -45,13 +45,26 @@ static bool take_token(struct listener *l)
     return true;
 }
 
+/* The one that has been shaking hands for longest makes room. Who is honest
+ * needs a second; a storm of silent ones keeps nobody out for longer. */
+static bool make_room(struct shell *s)
+{
+    for (struct conn *c = s->conns; c != NULL; c = c->next) {
+        if (c->inbound && c->state == CONN_SHAKING) {
+            c->ops->on_fail(c, LOCO_ETIMEOUT);
+            return s->stats.half_open < s->opt.half_open_max;
+        }
+    }
+    return false;
+}
+
 static void take(struct listener *l, int fd)
 {
     struct shell *s = l->shell;
+    bool full = s->stats.half_open >= s->opt.half_open_max;
 
-    if (s->stats.conns >= s->opt.conns_max ||
-        s->stats.half_open >= s->opt.half_open_max) {
-        s->stats.accepts_refused++;
+    s->stats.accepts_refused += full || s->stats.conns >= s->opt.conns_max;
+    if ((full && !make_room(s)) || s->stats.conns >= s->opt.conns_max) {
         close(fd);
         return;
     }

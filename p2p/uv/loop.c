@@ -3,6 +3,7 @@
  * turn of the loop is in turn.c.
  */
 #include "p2p/uv/loop.h"
+#include "p2p/uv/cipher.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -119,14 +120,15 @@ void shell_options_default(struct shell_options *opt)
 {
     *opt = (struct shell_options){
         .version = PROTO_VERSION,
+        .aes_bulk = cipher_has_aes(),
         .segment_bytes_max = FRAME_BULK_MAX,
         .slabs = 16,
         .handshake_ms = 5000,
         .linger_ms = 1000,
         .accept_retry_ms = 100,
         .accepts_per_s = 100,
-        .conns_max = 256,
-        .half_open_max = 64,
+        .conns_max = 640,     /* a relay has two for each pipe */
+        .half_open_max = 128, /* 1.3 s for a handshake in a storm */
         .bulks_per_peer_max = 4,
         .sends_max = 1024,
         .posts_max = 8192,

@@ -51,6 +51,9 @@ struct shell_options {
     /* Segments may travel without encryption and tags where the peer says so
      * too (handshake.h). Control connections are always encrypted. */
     bool plain_bulk;
+    /* Seal segments with AES-256-GCM where the peer says so too; by default
+     * what this processor is good at. */
+    bool aes_bulk;
     /* What control messages exist and how long they may be, by type; borrowed
      * for the shell's life. Only FRAME_WHOLE rows count. */
     const struct frame_rule *rules;
@@ -125,6 +128,7 @@ struct shell_stats {
     uint64_t links_full;       /* closed because their queue was full */
     uint64_t sends_refused;    /* messages of the core that no rule allows */
     uint64_t actions_dropped;  /* what a step could not emit */
+    uint64_t bulks_aes;        /* bulk connections that took AES, ever */
     uint64_t bytes_relayed;    /* carried between two others */
     uint32_t pipes;            /* that carry now */
     uint32_t conns, half_open, links, bulks;
@@ -166,6 +170,11 @@ int shell_post(struct shell *s, const struct local_event *event);
 
 /* Milliseconds of the clock that events carry. */
 uint64_t shell_now_ms(void);
+
+/* Other caps from now on, on bulk of all connections; 0: none. */
+void shell_set_caps(struct shell *s,
+                    uint64_t upload_bytes_per_s,
+                    uint64_t download_bytes_per_s);
 
 void shell_stats(const struct shell *s, struct shell_stats *out);
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sodium.h>
+
 #include "p2p/mapping.h"
 #include "p2p/uv/loop.h"
 #include "p2p/uv/portmap.h"
@@ -16,7 +18,9 @@ struct mapper {
     struct mapping core;
     struct worker_pool pool;
     struct worker_job job;
-    struct portmap ask; /* the worker's while the job runs */
+    struct portmap ask;   /* the worker's while the job runs */
+    enum portmap_way way; /* of what is held */
+    uint8_t nonce[PCP_NONCE_BYTES];
     int rc;
     uv_timer_t timer;
     mapper_cb cb;
@@ -41,7 +45,8 @@ static void say(const struct mapper *m)
 
     if (m->core.held) {
         address_text(&m->core.at, at);
-        log_info("net", "the router maps %s to us (%s)", at, m->ask.how);
+        log_info("net", "the router maps %s to us (%s)", at,
+                 portmap_way_name(m->way));
     } else {
         log_info("net", "no router maps a port to us: %s",
                  m->rc == LOCO_ENOENT ? "none answers" : "it refuses");
@@ -55,6 +60,7 @@ static void on_done(struct worker_job *job, int status)
 
     changed = mapping_answer(&m->core, status != 0 ? status : m->rc, &m->ask.at,
                              m->ask.lease_s, shell_now_ms());
+    m->way = m->core.held ? m->ask.way : PORTMAP_NONE;
     if (!m->closing && (changed || first)) {
         say(m);
     }
@@ -96,8 +102,9 @@ static void go_on(struct mapper *m)
             .inner = m->core.port,
             .outer = m->core.outer,
             .lease_s = what == MAPPING_ASK ? MAPPING_LEASE_S : 0,
-            .how = "",
+            .way = m->way,
         };
+        memcpy(m->ask.nonce, m->nonce, sizeof m->nonce);
         m->rc = LOCO_ECANCELED;
         if (worker_submit(&m->pool, &m->job, run, on_done) != 0) {
             (void)mapping_answer(&m->core, LOCO_ECLOSED, &m->ask.at, 0, now_ms);
@@ -132,6 +139,7 @@ int mapper_open(struct mapper **mapper,
         return rv;
     }
     mapping_init(&m->core, port, shell_now_ms());
+    randombytes_buf(m->nonce, sizeof m->nonce);
     uv_timer_init(loop, &m->timer); /* Cannot fail. */
     m->timer.data = m->pool.data = m->job.data = m;
     m->cb = cb;

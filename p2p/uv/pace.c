@@ -132,7 +132,8 @@ int pace_write(struct conn *c,
                unsigned n,
                void (*done)(struct conn_write *w, int status))
 {
-    if (c->shell->pace.up.rate_bytes_per_s == 0) {
+    /* What waits goes first, also when the cap has just been taken off. */
+    if (c->shell->pace.up.rate_bytes_per_s == 0 && c->paced == NULL) {
         return conn_write(c, w, bufs, n, done);
     }
     w->conn = c;
@@ -208,6 +209,21 @@ void pace_init(struct shell *s)
     bucket_init(&s->pace.down, s->opt.download_bytes_per_s, shell_now_ms());
     uv_timer_init(s->loop, &s->pace.timer); /* Cannot fail in libuv. */
     s->pace.timer.data = s;
+}
+
+void shell_set_caps(struct shell *s,
+                    uint64_t upload_bytes_per_s,
+                    uint64_t download_bytes_per_s)
+{
+    if (s->opt.upload_bytes_per_s != upload_bytes_per_s) {
+        s->opt.upload_bytes_per_s = upload_bytes_per_s;
+        bucket_init(&s->pace.up, upload_bytes_per_s, shell_now_ms());
+    }
+    if (s->opt.download_bytes_per_s != download_bytes_per_s) {
+        s->opt.download_bytes_per_s = download_bytes_per_s;
+        bucket_init(&s->pace.down, download_bytes_per_s, shell_now_ms());
+    }
+    wake_in(s, 0); /* whoever waits under the old ones */
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -251,6 +251,7 @@ static void pump(struct shell *s)
 {
     unsigned steps = 0, ticks = 0;
 
+    bulk_tell_moved(s);
     while (!s->closing && steps < TURN_STEPS_MAX && ticks < TURN_TICKS_MAX) {
         if (pump_note(s) || bulk_pump(s)) {
             steps++;

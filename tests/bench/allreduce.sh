@@ -22,7 +22,7 @@ esac
 }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cc -O2 -o "$work/cipher" "$here/allreduce_cipher.c" -lsodium
+cc -O2 -o "$work/cipher" "$here/allreduce_cipher.c" -lsodium -lcrypto
 if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
     mpicc -O3 -mavx2 -mf16c -o "$work/mpi" "$here/allreduce_mpi.c" -lm
 fi

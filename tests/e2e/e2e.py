@@ -25,9 +25,15 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from e2e_registry import TESTS, Skipped, test  # noqa: E402
 from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, text_of, wait_for)
-import doctor_tests  # noqa: E402, F401 registers its tests
+import command_tests  # noqa: E402, F401 registers its tests
+import courtesy_tests  # noqa: E402, F401
+import dashboard_tests  # noqa: E402, F401
+import doctor_tests  # noqa: E402, F401
+import metrics_tests  # noqa: E402, F401
+import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
+import storm_tests  # noqa: E402, F401
 
 FREEZE_S = 20
 SKIPPED = 77  # exit code of one test
@@ -616,18 +622,96 @@ def control():
         s.wait_finished()
 
 
-@test("every method of the daemon survives a kill -9 in the middle", 240)
-def methods():
-    for preset in ("diloco", "localsgd", "favg-keep", "favg-reset"):
-        with Swarm(peers=3, rounds=6, sync=preset) as s:
-            s.start()
-            s.peers[0].wait_round(2)
-            s.peers[2].kill()
-            done = s.wait_finished(s.peers[:2])
-            check(done[0]["params_hash"] == done[1]["params_hash"],
-                  f"{preset}: the hashes differ")
-            check(all(d["rounds_committed"] >= 3 for d in done),
-                  f"{preset}: fewer than three rounds")
+# Preset -> rounds, what is set beside the swarm's usual settings.
+METHODS = {
+    "diloco": (6, {}),
+    "localsgd": (6, {}),
+    "favg-keep": (6, {}),
+    "favg-reset": (6, {}),
+    "local-adam": (8, {"sync.period": 20, "sync.period_u": 20,
+                       "sync.period_v": 20}),
+    # Rounds of x, of u, of x, of x with u and v: 4, 6, 8, 12 steps.
+    "desloc": (12, {"sync.period": 20, "sync.period_u": 30,
+                    "sync.period_v": 60}),
+    "ddp": (40, {"sync.period": 1, "sync.wire": "bf16"}),
+    "streaming": (12, {"sync.period": 40, "sync.fragments": 2,
+                       "sync.overlap": 5, "sync.outer_lr": 0.7,
+                       "sync.outer_momentum": 0.9}),
+    "eager": (8, {"sync.period": 20, "sync.outer_lr": 0.7,
+                  "sync.outer_momentum": 0.9}),
+    # A window of 50 ms: some are in the middle of a task when it closes.
+    "async-dn": (30, {"sync.period": 60, "sync.outer_lr": 0.7,
+                      "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
+    "async-naive": (30, {"sync.period": 60, "sync.outer_lr": 0.1,
+                         "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
+}
+
+
+def method_survives(preset):
+    """Kill one of three in the middle; what is left goes on, and the dead one
+    comes back for the state: parameters, and whatever else the method's
+    members hold alike."""
+    rounds, settings = METHODS[preset]
+    with Swarm(peers=3, rounds=rounds, sync=preset, settings=settings) as s:
+        s.start()
+        before = s.peers[0].wait_round(2)
+        check(before["replicas_equal"], f"{preset}: replicas_equal is false")
+        s.peers[2].kill()
+        s.peers[2].start("--join", s.uri()).wait_up()
+        done = s.wait_finished()
+        check(all(d["rounds_committed"] >= 3 for d in done[:2]),
+              f"{preset}: fewer than three rounds")
+        check(done[0]["bits_per_byte"] < 7.5,
+              f"{preset}: {done[0]['bits_per_byte']} bits per byte")
+
+
+for _preset in METHODS:
+    test(f"{_preset} survives a kill -9 in the middle", 240)(
+        lambda preset=_preset: method_survives(preset))
+
+
+@test("a lone peer goes on from its checkpoint, whatever the method", 240)
+def checkpoints():
+    """What the method's members share is in the checkpoint: the state of the
+    round that was written, with its hash."""
+    for preset in ("desloc", "ddp", "streaming", "async-dn"):
+        rounds, settings = METHODS[preset]
+        with Swarm(peers=1, rounds=2 * rounds, sync=preset,
+                   settings=settings) as s:
+            peer = s.peer().start("--run", s.yaml).wait_up()
+            peer.wait_round(4)
+            peer.drain()  # the last state is on disk
+            before = peer.log()
+            peer.start("--run", s.yaml).wait_up()
+            done = s.wait_finished()[0]
+            check("another run" not in peer.log(),
+                  f"{preset}: the checkpoint was not used")
+            check(done["rounds_committed"] < 2 * rounds - 3,
+                  f"{preset}: it began anew: {done['rounds_committed']} rounds "
+                  f"of {2 * rounds} in its second life; {before[-300:]}")
+
+
+@test("what a method cannot do is refused with a sentence")
+def refused():
+    with Swarm(peers=1, rounds=1) as s:
+        for preset, settings, word in (
+                ("desloc", ["sync.wire=fp16"], "bf16"),
+                ("local-adam", ["sync.wire=e3m0"], "moments"),
+                ("ddp", ["sync.period=4"], "sync.period must be 1"),
+                ("streaming", ["sync.fragments=3"], "divide"),
+                ("streaming", ["sync.overlap=25"], "overlap"),
+                ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
+            sets = [w for v in settings for w in ("--set", v)]
+            done = run(LOCO, "run", "create", "--name", "e2e", "--model",
+                       s.path("model.yaml"), "--data", s.data, "--sync",
+                       preset, *sets, "--out", s.path("no.yaml"), code=3)
+            check(word in done.stderr, f"{preset} {settings}: {done.stderr}")
+    # What only the model shows: its two layers make three fragments at most.
+    with Swarm(peers=1, rounds=1, sync="streaming",
+               settings={"sync.fragments": 4}) as s:
+        peer = s.peer().start("--run", s.yaml)
+        peer.wait_exit(3)
+        check("take at most 3" in peer.log(), peer.log())
 
 
 @test("loco sim train runs every method and prints what the contract names")

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""interop.py - locod against an implementation that we did not write.
+"""interop.py - loco against implementations that we did not write.
 
-use: tests/interop/interop.py [--list] [WORD...]
+use: tests/interop/interop.py [--list] [--full] [WORD...]
 
-A peer made of PyPI packages (peer.py) meets a real daemon, in both roles. The
-packages go into a virtual environment in the build directory; where they
-cannot be had every test is skipped, by name and with the reason. The last line
-is "interop: N passed, N failed, N skipped"; exit 0 only when none failed.
+A peer made of PyPI packages (peer.py) meets a real daemon, in both roles; PyPI
+`tokenizers` and ours make the same ids (tokenizer_tests.py); safetensors and
+transformers read our models (model_tests.py). The packages go into a virtual
+environment in the build directory; where they cannot be had every test is
+skipped, by name and with the reason. The last line is "interop: N passed, N
+failed, N skipped"; exit 0 only when none failed.
 """
 import os
 import shutil
@@ -18,20 +20,14 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 from swarm import BUILD, SCALE, Failed, Swarm, check  # noqa: E402
+from interop_registry import TESTS, Skipped, test  # noqa: E402
 
 VENV = os.path.join(BUILD, "interop-venv")
 PACKAGES = ("noiseprotocol==0.3.1", "cryptography", "msgpack")
+# What they would bring along beside them is for downloads from a hub.
+ALONE = ("tokenizers>=0.20", "safetensors")
 PIP_S = 180
 WAIT_S = 20 * SCALE
-
-TESTS = {}
-
-
-def test(sentence):
-    def register(function):
-        TESTS[sentence] = function
-        return function
-    return register
 
 
 # ---- the environment ----------------------------------------------------------
@@ -46,13 +42,17 @@ def short(text):
 def environment():
     """(python, None), or (None, why there is none). Made once."""
     python = os.path.join(VENV, "bin", "python")
-    if os.path.exists(os.path.join(VENV, "ready")):
-        return python, None
+    ready = os.path.join(VENV, "ready")
+    wanted = "\n".join(PACKAGES + ALONE) + "\n"
+    if os.path.exists(ready):
+        with open(ready, encoding="ascii") as f:
+            if f.read() == wanted:
+                return python, None
     shutil.rmtree(VENV, ignore_errors=True)
+    pip = [python, "-m", "pip", "install", "--quiet",
+           "--disable-pip-version-check", "--retries", "1", "--timeout", "15"]
     for command in ([sys.executable, "-m", "venv", VENV],
-                    [python, "-m", "pip", "install", "--quiet",
-                     "--disable-pip-version-check", "--retries", "1",
-                     "--timeout", "15", *PACKAGES]):
+                    [*pip, *PACKAGES], [*pip, "--no-deps", *ALONE]):
         try:
             done = subprocess.run(command, capture_output=True, text=True,
                                   timeout=PIP_S)
@@ -60,8 +60,8 @@ def environment():
             return None, f"{command[2]}: {why}"[:200]
         if done.returncode != 0:
             return None, short(done.stderr + done.stdout)
-    with open(os.path.join(VENV, "ready"), "w", encoding="ascii") as f:
-        f.write("\n".join(PACKAGES) + "\n")
+    with open(ready, "w", encoding="ascii") as f:
+        f.write(wanted)
     return python, None
 
 
@@ -199,22 +199,31 @@ def canonical():
 
 def run_tests(words):
     chosen = [t for t in TESTS if not words or any(w in t for w in words)]
-    failed = 0
+    failed = skipped = 0
     for sentence in chosen:
         try:
             TESTS[sentence]()
             print(f"ok    {sentence}", flush=True)
+        except Skipped as why:
+            skipped += 1
+            print(f"skip  {sentence}: {why}", flush=True)
         except Exception as why:  # any: the next test still runs
             failed += 1
             print(f"FAIL  {sentence}")
             print(f"    {why}" if isinstance(why, Failed) else
                   "    " + traceback.format_exc().replace("\n", "\n    "),
                   flush=True)
-    print(f"interop: {len(chosen) - failed} passed, {failed} failed, 0 skipped")
+    passed = len(chosen) - failed - skipped
+    print(f"interop: {passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not chosen else 0
 
 
 def main(arguments):
+    if "--full" in arguments:
+        arguments = [a for a in arguments if a != "--full"]
+        os.environ["LOCO_INTEROP_FULL"] = "1"
+    import model_tests  # noqa: F401 both add to TESTS
+    import tokenizer_tests  # noqa: F401
     if "--list" in arguments:
         print("\n".join(TESTS))
         return 0

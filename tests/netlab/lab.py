@@ -381,6 +381,13 @@ class Lab:
                               path + ".conf", "-P", path + ".pid",
                               stdout=log, stderr=log)
 
+    def natpmp(self, site):
+        """A router that speaks NAT-PMP alone, on the site's box."""
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                              "natpmp.py")
+        return self.start(site.box, sys.executable, script, site.wan,
+                          site.box.address)
+
 
 # ---- loco in the laboratory -------------------------------------------------
 

@@ -2,7 +2,10 @@
 
 A star is four hosts at a hub: 100 Mbit/s each way and 50 ms to each other.
 """
-from lab import SCALE, Failed, Lab, LabSwarm, check, wait_for
+import json
+import subprocess
+
+from lab import LOCO, SCALE, Failed, Lab, LabSwarm, check, wait_for
 from registry import test
 
 DETECT_MS = 3000  # a peer that is cut off is known to the others by then
@@ -186,17 +189,38 @@ def full_cone():
                   f"{peer.name} could not reach somebody")
 
 
+# Routers that map a port for whoever asks, and how a daemon names the way.
+MAPPING = {"upnp": "UPnP", "nat-pmp": "NAT-PMP", "pcp": "PCP"}
+
+
 def homes(lab, *kinds):
     """A public host, and one PC behind a box of each kind."""
     spaces = star(lab, "a")
     for number, kind in enumerate(kinds):
-        asked = kind in ("upnp", "nat-pmp")
+        asked = kind in MAPPING
         site = lab.site(f"box{number}", "net",
                         nat="restricted" if asked else kind, **ACCESS)
-        if asked:
-            lab.miniupnpd(site, natpmp=kind == "nat-pmp")
+        if kind == "nat-pmp":
+            lab.natpmp(site)
+        elif asked:
+            lab.miniupnpd(site, natpmp=kind == "pcp")
         spaces.append(site.host(f"pc{number}"))
     return spaces
+
+
+def check_doctor(peer, wanted):
+    """`loco doctor` beside a daemon that nobody can dial: why, and what to
+    do."""
+    done = subprocess.run(
+        peer.space.command(LOCO, "doctor", "--state", peer.state, "--json"),
+        capture_output=True, text=True, timeout=60 * SCALE)
+    lines = {x["check"]: x for x in json.loads(done.stdout)["checks"]}
+    nat = lines["nat"]
+    check(nat["level"] == "warning" and wanted in nat["what"]
+          and "could not reach" in nat["what"],
+          f"doctor does not say why it is {wanted}: {nat}")
+    check("Forward TCP port 7700" in nat["fix"], f"doctor has no fix: {nat}")
+    check(lines["port"]["level"] == "ok", f"the port: {lines['port']}")
 
 
 @test("two peers behind symmetric NATs train through the relay of a third")
@@ -211,10 +235,24 @@ def symmetric_pair():
             check("forward TCP port 7700" in status["reachability_reason"],
                   f"no advice: {status['reachability_reason']}")
             check(status["links"]["relayed"] == 1, "the pair has no link")
+            check_doctor(peer, "relayed")
         carried = s.peers[0].status()["bytes_relayed"]
         # A hop of the ring carries 2 * 2 / 3 of the vector, 6 times.
         check(carried > 6 * 4 / 3 * 30000 * 2 / 2,
               f"the relay carried {carried} bytes")
+
+
+@test("two that nobody can dial, and no relay, say so and what to do")
+def no_relay():
+    with Lab() as lab, LabSwarm(homes(lab, "symmetric", "symmetric"),
+                                **ENDLESS) as s:
+        s.start("--relay", "0")
+        for peer in s.peers[1:]:
+            status = peer.wait_status(
+                lambda x: "no peer here relays" in x["reachability_reason"],
+                "it says that there is no relay")
+            check("forward TCP port 7700" in status["reachability_reason"],
+                  f"no advice: {status['reachability_reason']}")
 
 
 def maps_a_port(kind):
@@ -225,6 +263,8 @@ def maps_a_port(kind):
             for status in s.wait_finished():
                 check(status["rounds_committed"] == 6, "a round was missed")
             check_class(s.peers[1], "mapped")
+            check(f"to us ({MAPPING[kind]})" in s.peers[1].log(),
+                  f"the port was not mapped by {MAPPING[kind]}")
             check(s.peers[2].status()["links"]["relayed"] == 0,
                   "the other one needs a relay")
             rules = lab.boxes[0].run("nft", "list", "ruleset")
@@ -240,10 +280,15 @@ def upnp():
     maps_a_port("upnp")
 
 
-@test("a peer behind a router that speaks NAT-PMP maps a port and is dialled",
-      program="miniupnpd")
+@test("a peer behind a router that speaks NAT-PMP maps a port and is dialled")
 def nat_pmp():
     maps_a_port("nat-pmp")
+
+
+@test("a peer behind a router that speaks PCP maps a port and is dialled",
+      program="miniupnpd")
+def pcp():
+    maps_a_port("pcp")
 
 
 @test("a peer without any reachable port joins a running quick start")
@@ -261,6 +306,7 @@ def late_home():
             late.wait_status(lambda x: x["rounds_committed"] > 0,
                              "it contributed to a round")
             check_class(late, "restricted")
+            check_doctor(late, "restricted")
 
 
 @test("two peers on one LAN find each other with no address at all")
@@ -271,6 +317,24 @@ def same_lan():
         with LabSwarm([home.host("pc"), home.host("pc2")], rounds=3) as s:
             for _ in s.spaces:
                 s.peer().start("--run", s.yaml)
+            for peer in s.peers:
+                peer.wait_up()
+            s.wait_finished()
+
+
+@test("two peers on a LAN that has IPv6 alone find each other")
+def same_lan6():
+    with Lab() as lab:
+        lab.hub("net")
+        home = lab.site("box", "net", nat="restricted", **ACCESS)
+        spaces = [home.host("pc"), home.host("pc2")]
+        for space in spaces:
+            last = space.address.rsplit(".", 1)[1]
+            space.ip(f"address del {space.address}/24 dev eth0",
+                     f"address add fd00:77::{last}/64 dev eth0 nodad")
+        with LabSwarm(spaces, rounds=3) as s:
+            for _ in s.spaces:
+                s.peer().start("--run", s.yaml, listen="[::]:7700")
             for peer in s.peers:
                 peer.wait_up()
             s.wait_finished()

@@ -15,9 +15,10 @@ import sys
 import time
 
 from lab import Failed, Lab, LabSwarm, check, missing, not_built, wait_for
-from loco_tests import homes
+from loco_tests import MAPPING, homes
 
-KINDS = ("none", "full-cone", "upnp", "nat-pmp", "restricted", "symmetric")
+KINDS = ("none", "full-cone", "upnp", "nat-pmp", "pcp", "restricted",
+         "symmetric")
 ROUNDS = 8  # enough that each of the two orders of a ring of three comes up
 
 
@@ -30,7 +31,7 @@ def settled(peers, kinds):
     """The status of each, once it has found out its class for good."""
     found = [p.status() for p in peers]
     for status, kind in zip(found, kinds):
-        mapped = kind in ("upnp", "nat-pmp")
+        mapped = kind in MAPPING
         if status["reachability"] == "unknown" or \
                 mapped and status["reachability"] != "mapped":
             return None

@@ -26,7 +26,8 @@ void check_contributed(void *self, const struct local_contribution *k)
     if (at->values == NULL) {
         at->values = world_alloc(bytes);
     }
-    memcpy(at->values, k->values, bytes);
+    memset(at->values, 0, bytes);
+    memcpy(at->values, k->values, k->n * sizeof *at->values);
     at->used = true;
     at->life = k->life;
     at->first = k->first_step;
@@ -66,7 +67,7 @@ static void split_parts(const struct check *c, struct commit_seen *s)
         memcpy(p->in, m->ranges[i].contributors, sizeof p->in);
     }
     p->from = at;
-    p->upto = c->opt.n_params;
+    p->upto = local_elements(c->local, m->round, NULL);
     p->n = m->n;
     for (uint32_t k = 0; k < m->n; k++) {
         p->in[k] = (struct contributor){.peer = m->member[k],
@@ -154,10 +155,12 @@ static double total_of(const struct part *p)
     return total;
 }
 
-static void
-replay_ring(struct check *c, const struct part *p, const float *const *in)
+static void replay_ring(struct check *c,
+                        const struct part *p,
+                        const float *const *in,
+                        uint64_t elements)
 {
-    struct ring_shape shape = {.elements = c->opt.n_params,
+    struct ring_shape shape = {.elements = elements,
                                .from = p->from,
                                .block = c->opt.block,
                                .segment_elements = c->opt.segment_elements,
@@ -264,12 +267,13 @@ replay_butterfly(struct check *c, const struct part *p, const float *const *in)
 static bool replay_is(struct check *c,
                       const struct part *p,
                       const float *const *in,
+                      uint64_t elements,
                       const uint8_t *bytes)
 {
     size_t begin = c->codec->bytes(p->from), end = c->codec->bytes(p->upto);
 
     if (c->opt.exchange == EXCHANGE_RING || p->n == 1) {
-        replay_ring(c, p, in);
+        replay_ring(c, p, in, elements);
     } else {
         replay_butterfly(c, p, in);
     }
@@ -296,6 +300,7 @@ static const struct contribution *older_of(const struct check *c,
 static bool replay_is_older(struct check *c,
                             struct part *p,
                             const float *const *in,
+                            uint64_t elements,
                             const uint8_t *bytes)
 {
     for (uint32_t pick = 1; pick < 256 && pick >> p->n == 0; pick++) {
@@ -313,7 +318,7 @@ static bool replay_is_older(struct check *c,
                 life[k] = older->life;
             }
         }
-        if (replay_is(c, p, other, bytes)) {
+        if (replay_is(c, p, other, elements, bytes)) {
             memcpy(p->life, life, sizeof life);
             return true;
         }
@@ -324,6 +329,7 @@ static bool replay_is_older(struct check *c,
 void check_replay(struct check *c, struct commit_seen *s, const uint8_t *bytes)
 {
     float *zeros = world_alloc(c->opt.n_params * sizeof *zeros);
+    uint64_t n = local_elements(c->local, s->commit.round, NULL);
 
     split_parts(c, s);
     for (uint32_t i = 0; i < s->n_parts; i++) {
@@ -334,7 +340,8 @@ void check_replay(struct check *c, struct commit_seen *s, const uint8_t *bytes)
             in[k] = input_of(c, s->commit.round, p, k);
             in[k] = in[k] == NULL ? zeros : in[k];
         }
-        if (!replay_is(c, p, in, bytes) && !replay_is_older(c, p, in, bytes)) {
+        if (!replay_is(c, p, in, n, bytes) &&
+            !replay_is_older(c, p, in, n, bytes)) {
             check_fail(c,
                        "B: elements %" PRIu64 "..%" PRIu64 " of round %" PRIu64
                        " (epoch %" PRIu64 ") are not the replay of the "

@@ -33,7 +33,8 @@ named(const struct check *c, const struct commit_seen *s, uint32_t peer)
             }
         }
     }
-    return elements == c->opt.n_params ? tokens : 0;
+    return elements == local_elements(c->local, s->commit.round, NULL) ? tokens
+                                                                       : 0;
 }
 
 void check_spent(struct check *c, uint32_t peer, int commit, bool rebase)

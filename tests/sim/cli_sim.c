@@ -276,7 +276,7 @@ int cli_sim(const struct cli_call *call)
 
     run = (struct run){.seed = 1, .seeds = 1};
     rc = CLI_PARSE(call, options, &words, 1, 1);
-    if (rc == LOCO_EXIT_OK) {
+    if (rc == LOCO_EXIT_OK && call->on_option == NULL) {
         list();
     }
     if (rc != CLI_GO) {

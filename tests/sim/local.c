@@ -331,12 +331,13 @@ void local_action(void *self,
 
     switch (a->type) {
     case ACTION_TRAIN:
-        local_train(l, peer, a->steps);
+        local_train_round(l, peer, a->steps);
         break;
     case ACTION_PEERS:
         break; /* nodes.c keeps it */
     case ACTION_PAUSE:
         m->training = false;
+        m->beside_left = 0;
         m->train_gen++;
         break;
     case ACTION_RESUME:

@@ -38,6 +38,12 @@ struct local_options {
     bool pairs; /* random pairs: rule H with a pull of 0.7 */
     bool error_feedback;
     float norm_clip; /* butterfly; 0: none */
+    /* The vector of round r is part (r - 1) mod fragments of the parameters;
+     * steps go on beside a round, at most so many; half of what they moved in
+     * that part outlives its commit. */
+    uint32_t fragments, overlap;
+    bool fleeting;   /* terms.fleeting */
+    uint32_t quorum; /* 1: terms.quorum */
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
@@ -54,7 +60,8 @@ struct local_options {
 struct local_contribution {
     uint32_t peer, life;
     uint64_t first_step, last_step, tokens;
-    const float *values; /* (n_params) borrowed for the call */
+    const float *values; /* (n) borrowed for the call */
+    uint64_t n;
 };
 
 /* An outer step. */
@@ -137,6 +144,9 @@ void local_tokens(const struct local *l,
                   uint32_t peer,
                   uint64_t *trained,
                   uint64_t *open);
+
+/* Elements of the vector of `round`, and which is its first (may be NULL). */
+uint64_t local_elements(const struct local *l, uint64_t round, uint64_t *first);
 
 /* Bytes of a whole encoded vector. */
 size_t local_vector_bytes(const struct local *l);

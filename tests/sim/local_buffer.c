@@ -162,6 +162,7 @@ int local_hash_buffer(struct local *l,
     struct local_reduced *r;
     const uint8_t *state;
     uint8_t *ring;
+    uint64_t n;
     int rc = 0;
 
     switch (a->buffer) {
@@ -171,20 +172,20 @@ int local_hash_buffer(struct local *l,
         }
         ring = local_ring_at(l, m, a->request);
         m->ring_hashed = a->request;
-        if (a->encode && a->segment.offset < l->opt.n_params) {
+        n = local_elements(l, local_round_of(a->request), NULL);
+        if (a->encode && a->segment.offset < n) {
             uint64_t at = a->segment.offset;
 
-            rc = encode_own(l, m, at, l->opt.n_params - at, 1,
-                            ring + l->codec->bytes(at));
+            rc = encode_own(l, m, at, n - at, 1, ring + l->codec->bytes(at));
         }
-        hash_tree(ring, l->vector_bytes, &e->hash);
+        hash_tree(ring, l->codec->bytes(n), &e->hash);
         return rc;
     case BUFFER_REDUCED:
         r = local_reduced_at(l, m, a->index, false);
         if (r == NULL) {
             return LOCO_ENOENT;
         }
-        hash_tree(r->bytes, l->vector_bytes, &e->hash);
+        hash_tree(r->bytes, local_round_bytes(l, a->index), &e->hash);
         return 0;
     case BUFFER_STATE:
         state = m->incoming.used && m->incoming.round == a->index
@@ -232,9 +233,12 @@ size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg)
 /* Where a segment lies in its buffer, in bytes; LOCO_ERANGE outside of it. */
 static int place(const struct local *l, const struct segment *seg, size_t *at)
 {
+    uint64_t round =
+        seg->buffer == BUFFER_RING ? local_round_of(seg->attempt) : seg->index;
     uint64_t total = seg->buffer == BUFFER_STATE   ? l->state_bytes
                      : seg->buffer == BUFFER_SHARD ? l->opt.shard_bytes
-                                                   : l->opt.n_params;
+                     : round == 0                  ? 0
+                                  : local_elements(l, round, NULL);
 
     if (seg->offset > total || seg->len > total - seg->offset ||
         (in_elements(seg) && seg->offset % l->codec->block != 0)) {
@@ -450,6 +454,19 @@ void local_poison(struct local *l, uint32_t peer, bool on)
 void local_forget(struct local *l, uint32_t peer)
 {
     l->machines[peer].forgets = true;
+}
+
+uint64_t local_elements(const struct local *l, uint64_t round, uint64_t *first)
+{
+    uint64_t n = l->opt.n_params, block = l->opt.block;
+    uint64_t f = l->opt.fragments > 1 ? l->opt.fragments : 1;
+    uint64_t per = ((n + f - 1) / f + block - 1) / block * block;
+    uint64_t at = (round - 1) % f * per;
+
+    if (first != NULL) {
+        *first = at;
+    }
+    return at >= n ? 0 : per < n - at ? per : n - at;
 }
 
 size_t local_vector_bytes(const struct local *l)

@@ -62,6 +62,9 @@ struct machine {
     uint8_t *shard_in[LOCAL_SHARDS];
     bool held[LOCAL_SHARDS]; /* readable: on disk or kept */
     uint64_t inner_step, base_step, round;
+    bool packed; /* a contribution is open: the steps up to packed_step */
+    uint64_t packed_step;
+    uint32_t beside_left;           /* steps that may go on beside its round */
     uint64_t tokens, tokens_before; /* ever; of them in earlier lives */
     uint32_t steps_left, train_gen, slow, life;
     bool training;
@@ -82,6 +85,18 @@ struct local {
     struct hash32 shard_hash[LOCAL_SHARDS];
     float *scratch; /* (n_params) */
 };
+
+/* The round of an attempt. */
+static inline uint64_t local_round_of(uint64_t attempt)
+{
+    return attempt & 0xffffffff;
+}
+
+/* Bytes of the encoded vector of `round`. */
+static inline size_t local_round_bytes(const struct local *l, uint64_t round)
+{
+    return l->codec->bytes(local_elements(l, round, NULL));
+}
 
 /* local_buffer.c */
 struct local_reduced *
@@ -128,6 +143,10 @@ void local_load(struct local *l, uint32_t peer, const struct action *a);
 void local_apply(struct local *l, uint32_t peer, const struct action *a);
 
 /* local_train.c */
+/* What is open goes into the next round, whose vector is another. */
+void local_pack_again(struct local *l, uint32_t peer);
+/* TRAIN: `steps`, less those made beside the round before. */
+void local_train_round(struct local *l, uint32_t peer, uint32_t steps);
 /* Begin `steps` inner steps, instead of those under way. */
 void local_train(struct local *l, uint32_t peer, uint32_t steps);
 /* The timer of a step: STEP_TOKEN | gen. */

@@ -110,6 +110,7 @@ void local_pair_apply(struct local *l, uint32_t peer, const struct action *a)
     }
     step(l, m, a->alone, a->first);
     m->base_step = m->inner_step;
+    m->packed = false;
     m->round = a->round;
     local_state_keep(l, m, a->round);
     local_params_hash(l, peer, &e.params_hash);

@@ -37,9 +37,16 @@ static void fill_terms(struct local *l, struct machine *m)
         .segment_wire_bytes = (uint32_t)l->codec->bytes(o->segment_elements),
         .stop_rounds = o->stop_rounds,
         .eval_every = o->eval_every,
+        .fleeting = o->fleeting,
+        .quorum = o->quorum != 0,
+        .n_turns = o->fragments > 1 ? o->fragments : 0,
         .state_bytes = l->state_bytes,
         .n_shards = o->n_shards,
     };
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        t->turns[i].elements = local_elements(l, i + 1, NULL);
+        t->turns[i].steps = o->period;
+    }
     for (uint32_t s = 0; s < o->n_shards; s++) {
         t->shards[s].bytes = o->shard_bytes;
         t->shards[s].hash = l->shard_hash[s];
@@ -93,26 +100,39 @@ static void initial(const struct local *l, struct machine *m)
     }
 }
 
-/* theta = phi, or phi + (theta - old phi, which is in scratch). */
+/* theta = phi, or phi + (theta - old phi, which is in scratch), or between the
+ * two, of elements [first, first + n). */
 static void set_live(const struct local *l,
                      struct machine *m,
-                     const float *old,
-                     bool rebase)
+                     uint64_t first,
+                     uint64_t n,
+                     bool rebase,
+                     float mix)
 {
-    for (uint32_t i = 0; i < l->opt.n_params; i++) {
-        m->theta[i] = rebase ? m->phi[i] + (m->theta[i] - old[i]) : m->phi[i];
-    }
-    if (!rebase) {
-        m->base_step = m->inner_step;
+    for (uint64_t i = first; i < first + n; i++) {
+        m->theta[i] = rebase ? m->phi[i] + (m->theta[i] - l->scratch[i])
+                             : m->phi[i] + mix * (m->theta[i] - m->phi[i]);
     }
 }
 
-/* The contribution is spent, with this rounding error, or given up (NULL). */
-static void
-set_residual(const struct local *l, struct machine *m, const float *error)
+/* Nothing is open but the steps made after `step`. */
+static void begin_at(struct machine *m, uint64_t step)
 {
-    for (uint32_t i = 0; i < l->opt.n_params; i++) {
-        m->residual[i] = error == NULL || !l->opt.error_feedback ? 0 : error[i];
+    m->base_step = step;
+    m->packed = false;
+    m->beside_left = 0;
+}
+
+/* The contribution is spent, with this rounding error, or given up (NULL). */
+static void set_residual(const struct local *l,
+                         struct machine *m,
+                         uint64_t first,
+                         uint64_t n,
+                         const float *error)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        m->residual[first + i] =
+            error == NULL || !l->opt.error_feedback ? 0 : error[i];
     }
 }
 
@@ -160,11 +180,14 @@ void local_load(struct local *l, uint32_t peer, const struct action *a)
     memcpy(l->scratch, m->phi, l->opt.n_params * sizeof(float));
     e.rc = load_from(l, m, a);
     if (e.rc == 0) {
-        set_live(l, m, l->scratch, a->rebase);
-        if (!a->rebase) {
-            set_residual(l, m, NULL);
-        }
+        set_live(l, m, 0, l->opt.n_params, a->rebase, 0);
         m->round = a->round;
+        if (a->rebase) {
+            local_pack_again(l, peer);
+        } else {
+            set_residual(l, m, 0, l->opt.n_params, NULL);
+            begin_at(m, m->inner_step);
+        }
         local_state_keep(l, m, a->round);
         hash_tree(m->phi, l->state_bytes / 2, &e.params_hash);
         hash_tree(m->m, l->state_bytes / 2, &e.momentum_hash);
@@ -176,18 +199,51 @@ void local_load(struct local *l, uint32_t peer, const struct action *a)
 
 /* ---- apply ------------------------------------------------------------- */
 
-static int outer_step(struct local *l, struct machine *m, const uint8_t *bytes)
+static int outer_step(struct local *l,
+                      struct machine *m,
+                      const uint8_t *bytes,
+                      uint64_t first,
+                      uint64_t n)
 {
     struct rule rule = {.lr = l->opt.lr, .mu = l->opt.mu};
-    struct outer_state state = {m->phi, m->m};
-    float *g = world_alloc(l->opt.n_params * sizeof *g);
-    int rc = l->codec->decode(g, bytes, l->opt.n_params);
+    struct outer_state state = {m->phi + first, m->m + first};
+    float *g = world_alloc(n * sizeof *g);
+    int rc = l->codec->decode(g, bytes, n);
 
     if (rc == 0) {
-        rc = rule_apply(&rule, &state, &state, g, l->opt.n_params);
+        rc = rule_apply(&rule, &state, &state, g, n);
     }
     free(g);
     return rc;
+}
+
+/* Tokens whose work the commit replaces, or has. */
+static uint64_t replaced(const struct local *l, const struct machine *m)
+{
+    return l->opt.overlap > 0 && m->packed
+               ? (m->packed_step - m->base_step) * l->opt.tokens_per_step
+               : local_open_tokens(l, m);
+}
+
+/* The live parameters, the open steps, what rounding took: after the commit of
+ * `round`, whose elements are [first, first + n). */
+static void take_in(struct local *l,
+                    uint32_t peer,
+                    const struct action *a,
+                    uint64_t first,
+                    uint64_t n)
+{
+    struct machine *m = &l->machines[peer];
+    bool kept = l->opt.overlap > 0 && m->packed;
+
+    set_live(l, m, first, n, a->rebase, kept ? 0.5F : 0.0F);
+    m->round = a->round;
+    if (a->rebase) {
+        local_pack_again(l, peer);
+        return;
+    }
+    set_residual(l, m, first, n, a->buffer == BUFFER_RING ? m->error : NULL);
+    begin_at(m, kept ? m->packed_step : m->inner_step);
 }
 
 void local_apply(struct local *l, uint32_t peer, const struct action *a)
@@ -197,7 +253,8 @@ void local_apply(struct local *l, uint32_t peer, const struct action *a)
     struct local_applied note = {.round = a->round,
                                  .from_ring = a->buffer == BUFFER_RING,
                                  .rebase = a->rebase,
-                                 .len = l->vector_bytes};
+                                 .len = local_round_bytes(l, a->round)};
+    uint64_t first, n = local_elements(l, a->round, &first);
     struct local_reduced *r =
         m->terms == NULL ? NULL
                          : local_reduced_at(l, m, a->round, note.from_ring);
@@ -207,25 +264,21 @@ void local_apply(struct local *l, uint32_t peer, const struct action *a)
         return;
     }
     e.inner_step = m->inner_step;
-    e.tokens = a->rebase ? 0 : local_open_tokens(l, m);
+    e.tokens = a->rebase ? 0 : replaced(l, m);
     if (r == NULL) {
         e.rc = LOCO_ENOENT;
         local_tell(l, peer, &e);
         return;
     }
     if (note.from_ring) {
-        memcpy(r->bytes, local_ring_at(l, m, m->ring_hashed), l->vector_bytes);
+        memcpy(r->bytes, local_ring_at(l, m, m->ring_hashed), note.len);
     }
     local_params_hash(l, peer, &note.before);
     memcpy(l->scratch, m->phi, l->opt.n_params * sizeof(float));
-    e.rc = outer_step(l, m, r->bytes);
+    e.rc = outer_step(l, m, r->bytes, first, n);
     if (e.rc == 0) {
         r->complete = true;
-        if (!a->rebase) {
-            set_residual(l, m, note.from_ring ? m->error : NULL);
-        }
-        set_live(l, m, l->scratch, a->rebase);
-        m->round = a->round;
+        take_in(l, peer, a, first, n);
         local_state_keep(l, m, a->round);
         local_params_hash(l, peer, &note.after);
         hash_tree(m->m, l->state_bytes / 2, &note.momentum);

@@ -22,33 +22,57 @@ static void arm_step(struct local *l, uint32_t peer)
                 STEP_TOKEN | m->train_gen);
 }
 
-static void pack(struct local *l, uint32_t peer)
+/* The vector of the next round. */
+static int fill(struct local *l, uint32_t peer)
 {
     struct machine *m = &l->machines[peer];
+    uint64_t first, n = local_elements(l, m->round + 1, &first);
     struct local_contribution c = {
         .peer = peer,
         .life = m->life,
         .first_step = m->base_step,
-        .last_step = m->inner_step,
-        .tokens = local_open_tokens(l, m),
+        .last_step = m->packed_step,
+        .tokens = (m->packed_step - m->base_step) * l->opt.tokens_per_step,
         .values = m->contribution,
+        .n = n,
     };
+    int rc =
+        rule_displacement(m->contribution, m->phi + first, m->theta + first, n);
+
+    for (uint64_t i = 0; i < n; i++) {
+        m->contribution[i] = m->contribution[i] + m->residual[first + i];
+    }
+    l->calls.contributed(l->calls.self, &c);
+    return rc;
+}
+
+void local_pack_again(struct local *l, uint32_t peer)
+{
+    if (l->machines[peer].packed && l->opt.fragments > 1) {
+        (void)fill(l, peer);
+    }
+}
+
+static void pack(struct local *l, uint32_t peer)
+{
+    struct machine *m = &l->machines[peer];
     struct local_event e = {
         .type = LOCAL_TRAINED,
         .inner_step = m->inner_step,
-        .tokens = c.tokens,
+        .tokens = local_open_tokens(l, m),
         .loss = 5.0f / (float)(m->inner_step + 1),
         .round = m->round,
     };
 
-    e.rc =
-        rule_displacement(m->contribution, m->phi, m->theta, l->opt.n_params);
-    for (uint32_t i = 0; i < l->opt.n_params; i++) {
-        m->contribution[i] = m->contribution[i] + m->residual[i];
-    }
     m->training = false;
-    l->calls.contributed(l->calls.self, &c);
+    m->packed = true;
+    m->packed_step = m->inner_step;
+    e.rc = fill(l, peer);
     local_tell(l, peer, &e);
+    m->beside_left = l->opt.overlap;
+    if (m->beside_left > 0) {
+        arm_step(l, peer);
+    }
 }
 
 static void inner_step(struct local *l, uint32_t peer)
@@ -63,7 +87,11 @@ static void inner_step(struct local *l, uint32_t peer)
     }
     m->inner_step++;
     m->tokens += l->opt.tokens_per_step;
-    m->steps_left--;
+    if (m->training) {
+        m->steps_left--;
+    } else {
+        m->beside_left--;
+    }
     if (m->inner_step % 4 == 0) {
         e.inner_step = m->inner_step;
         e.tokens = m->tokens;
@@ -72,9 +100,9 @@ static void inner_step(struct local *l, uint32_t peer)
                          (float)(l->opt.step_ms * m->slow);
         local_tell(l, peer, &e);
     }
-    if (m->steps_left == 0) {
+    if (m->training && m->steps_left == 0) {
         pack(l, peer);
-    } else {
+    } else if (m->training || m->beside_left > 0) {
         arm_step(l, peer);
     }
 }
@@ -84,7 +112,7 @@ void local_on_step(struct local *l, uint32_t peer, uint64_t gen)
     struct machine *m = &l->machines[peer];
     uint64_t now = world_now(l->world);
 
-    if (!m->training || gen != m->train_gen) {
+    if ((!m->training && m->beside_left == 0) || gen != m->train_gen) {
         return;
     }
     if (m->busy_until_ms > now) { /* The trainer loads or applies first. */
@@ -94,6 +122,19 @@ void local_on_step(struct local *l, uint32_t peer, uint64_t gen)
         return;
     }
     inner_step(l, peer);
+}
+
+void local_train_round(struct local *l, uint32_t peer, uint32_t steps)
+{
+    struct machine *m = &l->machines[peer];
+    uint64_t made = l->opt.overlap > 0 ? m->inner_step - m->base_step : 0;
+
+    m->beside_left = 0;
+    if (made < steps || m->terms == NULL) {
+        local_train(l, peer, steps - (uint32_t)made);
+    } else {
+        pack(l, peer);
+    }
 }
 
 void local_train(struct local *l, uint32_t peer, uint32_t steps)

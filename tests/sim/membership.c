@@ -135,12 +135,9 @@ static void watch_group(struct crowd *s, uint32_t number)
         uint32_t q = s->at_place[k];
         const struct identity *id = world_identity(s->world, q);
         struct address a = world_address(s->world, q);
-        int row = members_learn(&p->members, &id->id, &a, world_now(s->world));
 
-        if (row != MEMBERS_NONE) {
-            members_key(&p->members, row, id->public);
-        }
-        rows[n++] = row;
+        rows[n++] = members_name(&p->members, &id->id, &a, id->public,
+                                 world_now(s->world));
     }
     members_watch(&p->members, rows, n, &view, world_now(s->world));
 }
@@ -162,6 +159,7 @@ void crowd_start(void *data, uint64_t number)
     uint64_t words[] = {s->opt.seed, number, ++p->life};
     struct members_options opt = {.self = id->id,
                                   .seed = rng_mix(words, 3),
+                                  .rows = s->rows,
                                   .heartbeat_ms = 600,
                                   .suspect_ms = 1400,
                                   .dead_ms = 2400,
@@ -176,7 +174,12 @@ void crowd_start(void *data, uint64_t number)
     p->number = (uint32_t)number;
     p->stepped_ms = 0;
     p->beat = (struct heartbeat){.life = opt.life};
-    members_init(&p->members, &opt, world_now(s->world));
+    p->memory = p->memory == NULL ? malloc(members_bytes(&opt)) : p->memory;
+    if (p->memory == NULL) {
+        crowd_fail(s, "out of memory");
+        return;
+    }
+    members_init(&p->members, &opt, p->memory, world_now(s->world));
     p->members.observed.port = world_address(s->world, p->number).port;
     for (int k = 0; k < 2 && number > 0; k++) {
         boot = world_address(s->world, (uint32_t)crowd_draw(s, number));
@@ -321,6 +324,8 @@ int membership_run(const struct membership_options *opt,
     memset(r, 0, sizeof *r);
     s.n = opt->peers > 0 ? opt->peers : 200;
     s.group = opt->group > 0 ? opt->group : opt->partition ? 1 : 16;
+    s.rows = opt->rows > 0 ? opt->rows : s.n > 2000 ? 256 : PEERS_MAX;
+    s.start_step = s.n > 2000 ? 5 : 10;
     s.opt.parts = opt->parts > 0 ? opt->parts : 2;
     s.opt.cut_ms = opt->cut_ms > 0 ? opt->cut_ms : 60000;
     s.opt.faults = opt->faults > 0 ? opt->faults : 20;
@@ -335,6 +340,9 @@ int membership_run(const struct membership_options *opt,
         finish(&s);
     }
     world_close(s.world);
+    for (uint32_t q = 0; s.peers != NULL && q < s.n; q++) {
+        free(s.peers[q].memory);
+    }
     free(s.peers);
     free(s.place);
     free(s.at_place);
@@ -372,6 +380,9 @@ static void figures(const struct membership_result *m, struct sim_result *r)
     sim_figure(r, "pulse_bytes_per_s", m->by_type[MESSAGE_PULSE], SIM_MEAN);
     sim_figure(r, "rumour_bytes_per_s", m->by_type[MESSAGE_GOSSIP], SIM_MEAN);
     sim_figure(r, "shuffle_bytes_per_s", m->by_type[MESSAGE_SHUFFLE], SIM_MEAN);
+    sim_figure(r, "stale_share", m->stale_share, SIM_MAX);
+    sim_figure(r, "known_by_mean", m->known_by_mean, SIM_MEAN);
+    sim_figure(r, "known_by_min", m->known_by_min, SIM_MIN);
 }
 
 static int scenario(const struct sim_options *opt,
@@ -382,6 +393,7 @@ static int scenario(const struct sim_options *opt,
         .partition = partition, .peers = opt->peers, .seed = opt->seed};
     const struct sim_setting table[] = {
         {"group", "", 1, VIEW_MEMBERS_MAX, .u32 = &o.group},
+        {"rows", "", 128, PEERS_MAX, .u32 = &o.rows},
         {"faults", "", 1, 1e6, .u32 = &o.faults},
         {"link.loss_per_million", "", 0, 900000, .u32 = &o.loss_per_million},
         {"parts", "", 1, 1000, .u32 = &o.parts},

@@ -8,7 +8,6 @@
 #include "tests/sim/membership_internal.h"
 
 #define START_MS   1000
-#define START_STEP 10    /* one peer after the other */
 #define WATCH_MS   15000 /* after the last start */
 #define REST_MS    45000 /* until tables are full and nobody is new */
 #define IDLE_MS    30000 /* then that long nothing happens: bytes are counted */
@@ -17,6 +16,7 @@
 #define CALM_MS    60000
 #define GROUP_MS   3000 /* within this the group must know */
 #define POLL_MS    100
+#define STALE_MAX  0.02 /* of a sampled table's rows */
 
 static bool healthy(const struct crowd *s, uint32_t q)
 {
@@ -90,7 +90,10 @@ void crowd_look(struct crowd *s, uint32_t number)
         const struct crowd_fault *f = &s->faults[s->slots[k]];
         int row = members_find(&p->members, id_of(s, f->peer));
 
-        if (row != MEMBERS_NONE && p->members.peers[row].state >= PEER_DEAD) {
+        if (row == MEMBERS_NONE && crowd_is_sampled(s)) {
+            p->open &= ~(1ULL << k); /* somebody else has its row now */
+        } else if (row != MEMBERS_NONE &&
+                   p->members.peers[row].state >= PEER_DEAD) {
             p->open &= ~(1ULL << k);
             note_delay(s, world_now(s->world) - f->at_ms);
         }
@@ -158,6 +161,17 @@ static void come_back(void *data, uint64_t arg)
     }
 }
 
+/* Whether that peer thinks it alive, and so must learn of its end. */
+static bool knows_of(const struct crowd *s, uint32_t q, uint32_t about)
+{
+    const struct members *m = &s->peers[q].members;
+    int row = members_find(m, id_of(s, about));
+
+    return !crowd_is_sampled(s) ||
+           (row != MEMBERS_NONE && m->peers[row].confirmed &&
+            m->peers[row].state <= PEER_SUSPECT);
+}
+
 static void strike(void *data, uint64_t arg)
 {
     struct crowd *s = data;
@@ -181,7 +195,8 @@ static void strike(void *data, uint64_t arg)
         world_kill(s->world, f->peer);
     }
     for (uint32_t q = 0; q < s->n; q++) {
-        if (healthy(s, q) && s->peers[q].back_ms + 5000 < f->at_ms) {
+        if (healthy(s, q) && s->peers[q].back_ms + 5000 < f->at_ms &&
+            knows_of(s, q, f->peer)) {
             s->peers[q].open |= 1ULL << slot;
         }
     }
@@ -281,8 +296,8 @@ static bool all_known(const struct crowd *s, uint32_t *who, uint32_t *knows)
         uint32_t n = members_n_alive(&s->peers[q].members);
 
         if (healthy(s, q) &&
-            (s->n <= PEERS_MAX ? n + slack < want || n > want + slack
-                               : n < PEERS_MAX / 2)) {
+            (crowd_is_sampled(s) ? n < s->rows / 4 * 3
+                                 : n + slack < want || n > want + slack)) {
             *who = q;
             *knows = n;
             return false;
@@ -371,7 +386,7 @@ void crowd_schedule(struct crowd *s)
 
     for (uint32_t q = 0; q < s->n; q++) {
         world_call(s->world, at, crowd_start, s, q);
-        at += START_STEP;
+        at += s->start_step;
     }
     at += WATCH_MS;
     for (uint32_t q = 0; q < s->n && s->group > 1; q++) {
@@ -429,6 +444,45 @@ static void check_mutual(struct crowd *s, uint32_t q)
     }
 }
 
+/* How true the tables are, and how even. */
+static void judge_tables(struct crowd *s)
+{
+    uint32_t *known_by = calloc(s->n, sizeof *known_by);
+    uint64_t alive = 0, gone = 0;
+
+    for (uint32_t q = 0; q < s->n && known_by != NULL; q++) {
+        const struct members *m = &s->peers[q].members;
+
+        for (uint32_t i = 0; healthy(s, q) && i < m->n_peers; i++) {
+            const struct member *p = &m->peers[i];
+            uint32_t t = p->confirmed && p->state <= PEER_SUSPECT
+                             ? world_find(s->world, &p->id)
+                             : s->n;
+
+            alive += t < s->n;
+            gone += t < s->n && !healthy(s, t);
+            known_by[t < s->n ? t : q] += t < s->n;
+        }
+    }
+    s->r->stale_share = alive > 0 ? (double)gone / (double)alive : 0;
+    s->r->known_by_mean = (double)(alive - gone) / n_healthy(s);
+    s->r->known_by_min = s->n;
+    for (uint32_t q = 0; q < s->n && known_by != NULL; q++) {
+        if (healthy(s, q) && known_by[q] < s->r->known_by_min) {
+            s->r->known_by_min = known_by[q];
+        }
+    }
+    free(known_by);
+    if (crowd_is_sampled(s) && s->r->stale_share > STALE_MAX) {
+        crowd_fail(s,
+                   "at the end %.1f %% of the rows are of peers that are gone",
+                   100 * s->r->stale_share);
+    }
+    if (crowd_is_sampled(s) && s->r->known_by_min == 0) {
+        crowd_fail(s, "at the end somebody is in nobody's table");
+    }
+}
+
 void crowd_finish(struct crowd *s)
 {
     uint32_t who = 0, knows = 0;
@@ -449,6 +503,7 @@ void crowd_finish(struct crowd *s)
     if (!connected(s)) {
         crowd_fail(s, "at the end the crowd is in parts");
     }
+    judge_tables(s);
     for (uint32_t q = 0; q < s->n && s->opt.loss_per_million == 0; q++) {
         if (healthy(s, q)) {
             check_mutual(s, q);

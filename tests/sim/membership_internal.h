@@ -23,6 +23,7 @@ struct crowd_peer {
     uint64_t bytes, bytes_of[32], mark_bytes;
     uint64_t open; /* bit k: fault open_faults[k] not known here yet */
     struct heartbeat beat;
+    void *memory;
     struct members members;
 };
 
@@ -37,7 +38,8 @@ struct crowd {
     struct membership_options opt;
     struct membership_result *r;
     struct world *world;
-    uint32_t n, group;
+    uint32_t n, group, rows;
+    uint32_t start_step; /* ms from one peer's start to the next one's */
     uint64_t rng;
     struct crowd_peer *peers;
     uint32_t *place, *at_place; /* of each peer; by place: groups are runs */
@@ -58,6 +60,12 @@ struct crowd {
 uint64_t crowd_draw(struct crowd *s, uint64_t n);
 void crowd_fail(struct crowd *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* More peers than rows: each knows a part. */
+static inline bool crowd_is_sampled(const struct crowd *s)
+{
+    return s->n > s->rows;
+}
 
 /* world_fn: start this peer; let it watch its group. */
 void crowd_start(void *data, uint64_t number);

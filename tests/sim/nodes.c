@@ -57,6 +57,8 @@ void sim_start(struct sim *s, uint32_t peer)
         .run_id = s->run_id,
         .dialable = true,
         .edge_sample_us = 2000, /* vectors are small here */
+        .edges = s->n <= VIEW_MEMBERS_MAX ? 4 * s->n * s->n + 16 : 0,
+        .timeline = s->links ? (uint32_t)s->rounds + 1 : 0,
         .listen_port = world_address(s->world, peer).port,
         .relay_bytes_per_hour = 1 << 30,
         .seed = rng_mix(words, 4),
@@ -144,22 +146,29 @@ static void thaw_call(void *data, uint64_t arg)
     sim_fault(s);
 }
 
-/* Every other seed of a butterfly has members of unequal speed: as if they had
- * measured each other. */
-static void set_rates(struct sim *s, uint32_t peer)
+/* Every other seed of a butterfly has members of unequal speed, who know it
+ * from the first round on: as if they had met before. */
+static void tell_rates(struct sim *s, uint32_t peer)
 {
     struct node *n = s->nodes[peer];
+    uint64_t now = world_now(s->world), life = s->lives[peer];
 
     if (s->local_opt.exchange == EXCHANGE_RING || s->opt.seed % 2 == 0 ||
-        n == NULL || !n->ballot.have) {
+        n == NULL || !n->ballot.have ||
+        s->told[peer] == (life << 32 | n->ballot.cert.body.epoch)) {
         return;
     }
+    s->told[peer] = life << 32 | n->ballot.cert.body.epoch;
     for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
-        uint64_t who = world_find(s->world, &n->ballot.ids[i]);
-        uint64_t words[] = {s->opt.seed, who};
-        uint64_t rate = (1 + rng_mix(words, 2) % 8) << 20;
+        for (uint32_t k = 0; k < n->ballot.cert.body.n_members; k++) {
+            const struct peer_id *from = &n->ballot.ids[i];
+            const struct peer_id *to = &n->ballot.ids[k];
 
-        n->round.rates[i] = (struct butterfly_rate){rate, rate};
+            bandwidth_told(&n->bandwidth, from, to,
+                           sim_rate(s, world_find(s->world, from),
+                                    world_find(s->world, to)),
+                           BANDWIDTH_CONFIDENCE, now);
+        }
     }
 }
 
@@ -177,7 +186,7 @@ static void on_after(void *self,
         check_told(s->check, peer);
     }
     check_step(s->check, peer);
-    set_rates(s, peer);
+    tell_rates(s, peer);
     if (event->type == EVENT_LINK_UP && s->heard_at == 0 &&
         id_eq(&event->peer, &world_identity(s->world, s->victim)->id)) {
         s->heard_at = world_actions(s->world, s->victim);
@@ -324,6 +333,8 @@ static void set_defaults(struct sim *s,
         .latency_max_ms = 60,
         .jitter_ms = 10,
         .bytes_per_s = LINK_BYTES_PER_S,
+        .rate = sim_rate,
+        .rate_self = s,
         .dial_timeout_ms = 5000,
         .transport_timeout_ms = 20000,
         .print_trace = s->opt.print_trace,
@@ -374,6 +385,9 @@ static int settings(struct sim *s, struct sim_result *result)
         {"link.bytes_per_s", "", 1000, 1e11, .u64 = &w->bytes_per_s},
         {"inner.step_ms", "", 1, 1e6, .u32 = &l->step_ms},
         {"sync.period", "", 1, 1e4, .u32 = &l->period},
+        {"sync.fragments", "", 1, 16, .u32 = &l->fragments},
+        {"sync.overlap", "", 0, 100, .u32 = &l->overlap},
+        {"sync.quorum", "", 0, 1, .u32 = &l->quorum},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},
@@ -415,6 +429,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     s->lives = world_alloc(s->n * sizeof *s->lives);
     s->peers = world_alloc(s->n * sizeof *s->peers);
     s->group = world_alloc(s->n * sizeof *s->group);
+    s->told = world_alloc(s->n * sizeof *s->told);
     for (uint32_t i = 0; i < sizeof s->manifest; i++) {
         s->manifest[i] = (uint8_t)rng_next(&rng);
     }
@@ -630,7 +645,7 @@ static void check_quiet(struct sim *s)
     }
 }
 
-/* What a peer has learnt of an edge is the speed of every edge here. */
+/* What a peer has learnt of an edge is its speed. */
 static void check_map(struct sim *s)
 {
     for (uint32_t q = 0; q < s->n; q++) {
@@ -642,11 +657,14 @@ static void check_map(struct sim *s)
         map = node_bandwidth(s->nodes[q]);
         for (uint32_t i = 0; i < map->cap; i++) {
             const struct bandwidth_row *r = &map->row[i];
-            uint64_t rate = r->bytes_per_s;
+            uint64_t rate = r->bytes_per_s, truth;
 
-            if (r->used && r->confidence > 0 &&
-                (rate < LINK_BYTES_PER_S * 9 / 10 ||
-                 rate > LINK_BYTES_PER_S * 11 / 10)) {
+            if (!r->used || r->confidence == 0) {
+                continue;
+            }
+            truth = sim_rate(s, world_find(s->world, &r->from),
+                             world_find(s->world, &r->to));
+            if (rate < truth * 9 / 10 || rate > truth * 11 / 10) {
                 check_fail(s->check,
                            "M: peer %u takes an edge for one of %" PRIu64
                            " bytes a second",
@@ -724,6 +742,7 @@ static void destroy(struct sim *s)
     free(s->nodes);
     free(s->lives);
     free(s->group);
+    free(s->told);
     free(s->peers);
     free(s);
 }
@@ -774,6 +793,7 @@ static int run_once(const struct sim_options *opt,
         check_map(s);
         check_churn(s);
         collect(s, result);
+        sim_links_judge(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;
         result->victim_heard = base ? s->heard_at : before->victim_heard;

@@ -243,7 +243,14 @@ void pairs_start(void *data, uint64_t number)
     p->life = mo.life;
     p->stepped_ms = 0;
     p->beat = (struct heartbeat){.life = p->life};
-    members_init(&p->members, &mo, world_now(s->world));
+    if (p->members_memory == NULL) {
+        p->members_memory = malloc(members_bytes(&mo));
+    }
+    if (p->members_memory == NULL) {
+        pairs_fail(s, "out of memory");
+        return;
+    }
+    members_init(&p->members, &mo, p->members_memory, world_now(s->world));
     p->members.observed.port = world_address(s->world, p->number).port;
     bootstrap(s, p);
     pair_init(&p->pair, &po, &p->members);

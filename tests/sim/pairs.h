@@ -82,6 +82,7 @@ struct pairs_peer {
     uint32_t lives;
     struct heartbeat beat;
     struct members members;
+    void *members_memory;
     struct pair pair;
 
     /* The machine. */

@@ -54,6 +54,7 @@ void pairs_machine_free(struct pairs_peer *p)
     free(p->m);
     free(p->g);
     free(p->theirs);
+    free(p->members_memory);
     for (uint32_t k = 0; k < PAIRS_PAST; k++) {
         free(p->past[k].before);
         free(p->past[k].shift);

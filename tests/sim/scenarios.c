@@ -66,6 +66,34 @@ static void options_victim(struct sim *s)
     }
 }
 
+static void options_overlap(struct sim *s)
+{
+    options_victim(s);
+    s->local_opt.fragments = 3;
+    s->local_opt.overlap = 2;
+}
+
+static void options_fleeting(struct sim *s)
+{
+    options_victim(s);
+    s->local_opt.fleeting = true;
+    s->local_opt.period = 1;
+}
+
+static void options_quorum(struct sim *s)
+{
+    options_victim(s);
+    s->local_opt.quorum = 1;
+}
+
+/* One machine is slow, so that it is in the middle of a task again and again;
+ * seeds take turns in whether it is the victim. */
+static void setup_quorum(struct sim *s)
+{
+    setup_restart(s);
+    local_slow(s->local, (s->victim + (uint32_t)(s->opt.seed % 2)) % s->n, 7);
+}
+
 static void setup_slow(struct sim *s)
 {
     s->quiet = true;
@@ -208,13 +236,19 @@ static void setup_split_one(struct sim *s)
 
 /* ---- a pair without an edge ---------------------------------------------- */
 
+static bool is_pair(const uint32_t *edge, uint32_t from, uint32_t to)
+{
+    return (from == edge[0] && to == edge[1]) ||
+           (from == edge[1] && to == edge[0]);
+}
+
 static bool edge_cut(void *self, uint32_t from, uint32_t to, bool bulk)
 {
     const struct sim *s = self;
 
     return (bulk ? s->no_bulk : s->no_link) &&
-           ((from == s->edge[0] && to == s->edge[1]) ||
-            (from == s->edge[1] && to == s->edge[0]));
+           (is_pair(s->edge, from, to) ||
+            (s->two_edges && is_pair(s->edge + 2, from, to)));
 }
 
 static void options_edge(struct sim *s)
@@ -223,6 +257,19 @@ static void options_edge(struct sim *s)
     s->world_opt.cut_self = s;
     s->edge[0] = (uint32_t)sim_draw(s, 0, s->n - 1);
     s->edge[1] = (s->edge[0] + 1 + (uint32_t)sim_draw(s, 0, s->n - 2)) % s->n;
+}
+
+/* Two pairs of different peers. */
+static void options_edges(struct sim *s)
+{
+    options_edge(s);
+    s->two_edges = s->n >= 4;
+    for (uint32_t k = 2; k < 4 && s->two_edges; k++) {
+        do {
+            s->edge[k] = (uint32_t)sim_draw(s, 0, s->n - 1);
+        } while (s->edge[k] == s->edge[0] || s->edge[k] == s->edge[1] ||
+                 (k == 3 && s->edge[3] == s->edge[2]));
+    }
 }
 
 /* They never had one: the first view has all, and no attempt fails. */
@@ -252,11 +299,82 @@ static void setup_lose_edge(struct sim *s)
     world_call(s->world, s->calm_ms, edge_call, s, 1);
 }
 
+/* Of four in a butterfly no three can then exchange data: one has to stay out,
+ * or there is no round any more. */
+static void setup_lose_edges(struct sim *s)
+{
+    setup_lose_edge(s);
+    s->epochs_max = 16;
+}
+
 static void setup_lose_bulk(struct sim *s)
 {
     s->calm_ms = after_rounds(s, 1, s->rounds / 3);
     s->epochs_max = 8;
     world_call(s->world, s->calm_ms, edge_call, s, 0);
+}
+
+/* ---- a member that is alive and moves no data
+ * ------------------------------*/
+
+#define HANG_MS     60000
+#define HANG_ROUNDS 4 /* that the others must make of it meanwhile */
+
+static bool hang_cut(void *self, uint32_t from, uint32_t to, bool bulk)
+{
+    const struct sim *s = self;
+
+    return bulk && s->no_bulk && (from == s->victim || to == s->victim);
+}
+
+static void options_hang(struct sim *s)
+{
+    s->world_opt.cut = hang_cut;
+    s->world_opt.cut_self = s;
+    s->world_opt.transport_timeout_ms = 0; /* silent for ever */
+}
+
+static uint64_t newest_round(struct sim *s)
+{
+    struct node_status t;
+    uint64_t newest = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        node_status(s->nodes[q], &t);
+        newest = q != s->victim && t.round > newest ? t.round : newest;
+    }
+    return newest;
+}
+
+static void hang_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    uint32_t none[64] = {0};
+    uint64_t made;
+
+    s->no_bulk = arg != 0;
+    world_partition(s->world, none);
+    sim_fault(s);
+    if (s->no_bulk) {
+        s->heard_at = newest_round(s);
+        return;
+    }
+    made = newest_round(s) - s->heard_at;
+    if (made < HANG_ROUNDS && newest_round(s) < s->rounds) {
+        check_fail(s->check,
+                   "L: only %" PRIu64 " rounds in a minute in which one member "
+                   "moved no data",
+                   made);
+    }
+}
+
+static void setup_hang(struct sim *s)
+{
+    uint64_t at = after_rounds(s, 1, s->rounds / 4);
+
+    world_call(s->world, at, hang_call, s, 1);
+    world_call(s->world, at + HANG_MS, hang_call, s, 0);
+    s->calm_ms = at + HANG_MS;
 }
 
 /* ---- the others die
@@ -537,6 +655,16 @@ const struct scenario scenarios[] = {
      options_victim, setup_freeze, true},
     {"restart", "one peer dies and comes back with its disk", 4, 12,
      options_victim, setup_restart, true},
+    {"overlap",
+     "the same where rounds carry a third of the model each and "
+     "training goes on beside them",
+     4, 18, options_overlap, setup_restart, true},
+    {"quorum",
+     "the same where rounds are of those who are ready, with one slow "
+     "machine",
+     4, 24, options_quorum, setup_quorum, true},
+    {"fleeting", "the same where a contribution is of use to one round only", 4,
+     20, options_fleeting, setup_restart, true},
     {"join", "one more peer comes half way, with an empty disk", 4, 12,
      options_join, setup_join, false},
     {"fast-join", "newcomers one after another while rounds are short", 6, 200,
@@ -549,8 +677,12 @@ const struct scenario scenarios[] = {
      setup_no_edge, false},
     {"lose-edge", "two peers lose sight of each other, not of the others", 4,
      20, options_edge, setup_lose_edge, false},
+    {"lose-edges", "two pairs of peers lose sight of each other", 4, 20,
+     options_edges, setup_lose_edges, false},
     {"lose-bulk", "two peers can no longer exchange data", 4, 20, options_edge,
      setup_lose_bulk, false},
+    {"hang", "a live member moves no data for a minute", 5, 60, options_hang,
+     setup_hang, false},
     {"lone-survivor", "all die but one", 4, 12, NULL, setup_lone, false},
     {"all-restart", "all die but one and come back", 4, 12, NULL,
      setup_all_restart, false},
@@ -572,6 +704,8 @@ const struct scenario scenarios[] = {
      setup_nat_relay_dies, false},
     {"nat-opens", "a relayed pair can do without from some time on", 4, 400,
      NULL, setup_nat_opens, false},
+    {"links", "some edges are eight times slower than others", 6, 30,
+     sim_links_options, sim_links_setup, false},
     {"thousand", "a large swarm of which some train", 1000, 3, options_thousand,
      NULL, false},
     {NULL, NULL, 0, 0, NULL, NULL, false},

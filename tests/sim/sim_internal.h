@@ -56,9 +56,12 @@ struct sim {
     uint64_t freeze_ms; /* freeze the victim at `at` instead */
     bool frozen_once;
     uint64_t heard_at;     /* the victim's actions when another linked it */
-    uint32_t edge[2];      /* these two have no connection ... */
+    uint32_t edge[4];      /* 0 and 1 have no connection ... */
+    bool two_edges;        /* nor 2 and 3, who are others */
     bool no_link, no_bulk; /* ... of that kind */
     uint64_t epochs_max;   /* views more than this are churn; 0: any number */
+    bool links;            /* edges differ in speed: links.c */
+    uint64_t *told; /* per peer: life and view of which it knows the rates */
     uint32_t *group;
     struct sim_peers *peers; /* caches, on the disks */
     uint64_t split_ms;
@@ -78,6 +81,13 @@ void sim_start_call(void *data, uint64_t arg);
 
 /* A time between lo and hi, from the seed. */
 uint64_t sim_draw(struct sim *s, uint64_t lo, uint64_t hi);
+
+/* links.c: bytes a second from one peer to another, for world_options; the
+ * scenario, and its figures and target. */
+uint64_t sim_rate(void *self, uint32_t from, uint32_t to);
+void sim_links_options(struct sim *s);
+void sim_links_setup(struct sim *s);
+void sim_links_judge(struct sim *s, struct sim_result *r);
 
 /* Faults end now at the earliest. */
 void sim_fault(struct sim *s);

@@ -54,6 +54,10 @@ const struct sim_scenario sim_table[] = {
      200, membership_deaths_run},
     {"partition", "membership alone: the swarm is cut and healed", 200,
      membership_partition_run},
+    {"pipeline", "stage hosts alone: throughput, idle share of each stage", 6,
+     pipeline_plain_run},
+    {"pipeline-deaths", "stage hosts alone: they die, freeze, lose edges", 8,
+     pipeline_deaths_run},
     {NULL, NULL, 0, NULL},
 };
 /* clang-format on */

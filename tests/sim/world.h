@@ -45,7 +45,10 @@ struct world_options {
     uint32_t latency_min_ms; /* one way, base of a directed pair */
     uint32_t latency_max_ms;
     uint32_t jitter_ms;   /* added to each message */
-    uint64_t bytes_per_s; /* of each bulk connection and direction */
+    uint64_t bytes_per_s; /* of each bulk connection and direction ... */
+    /* ... or as this says; NULL: all are alike. */
+    uint64_t (*rate)(void *self, uint32_t from, uint32_t to);
+    void *rate_self;
     uint32_t dial_timeout_ms;
     uint32_t transport_timeout_ms; /* 0: a cut connection stays silent */
     uint32_t lose_per_million;     /* control messages */

@@ -100,11 +100,20 @@ static void done(struct world *w,
     }
 }
 
-/* Received, at the speed of the link. */
-static void
-done_busy(struct world *w, uint32_t peer, const struct segment *seg, size_t len)
+static uint64_t rate_of(const struct world *w, uint32_t from, uint32_t to)
 {
-    uint64_t rate = w->opt.bytes_per_s;
+    return w->opt.rate == NULL ? w->opt.bytes_per_s
+                               : w->opt.rate(w->opt.rate_self, from, to);
+}
+
+/* Received, at the speed of the link. */
+static void done_busy(struct world *w,
+                      uint32_t from,
+                      uint32_t peer,
+                      const struct segment *seg,
+                      size_t len)
+{
+    uint64_t rate = rate_of(w, from, peer);
     struct event e = {.type = EVENT_SEG_DONE, .segment = *seg};
 
     e.busy_bytes = rate > 0 ? len : 0;
@@ -236,7 +245,7 @@ static void pump_sender(struct world *w, struct channel *c)
             frame_free(f);
             continue;
         }
-        c->busy_until_ms = start + 1 + f->len * 1000 / w->opt.bytes_per_s;
+        c->busy_until_ms = start + 1 + f->len * 1000 / rate_of(w, peer, to);
         here = c->busy_until_ms + world_latency(w, peer, to);
         here = here > c->last_ms ? here : c->last_ms;
         c->last_ms = here;
@@ -320,7 +329,7 @@ static bool take_head(struct world *w, struct channel *c)
     p->n_posts--;
     rc = w->calls.take(w->calls.self, to, &post->segment, f->bytes, f->len);
     if (rc == 0 && f->waiting == 0) {
-        done_busy(w, to, &post->segment, f->len);
+        done_busy(w, from, to, &post->segment, f->len);
     } else {
         done(w, to, w->now_ms, &post->segment, false, rc);
     }

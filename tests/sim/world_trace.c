@@ -14,6 +14,7 @@ static const char *const event_names[] = {
     [EVENT_DIAL_FAILED] = "dial-failed",
     [EVENT_RECV] = "recv",
     [EVENT_SEG_DONE] = "seg-done",
+    [EVENT_MOVED] = "moved",
     [EVENT_SAVE_FAILED] = "save-failed",
     [EVENT_PROBED] = "probed",
     [EVENT_RELAY] = "relay",

@@ -12,6 +12,7 @@
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "train/lab/lab_internal.h"
+#include "train/layout.h"
 
 #define EVAL_ROWS 8
 #define LN_2      0.69314718055994531
@@ -42,8 +43,8 @@ static int take_vectors(struct lab *lab, struct lab_peer *p)
     const struct method *m = &lab->opt.method;
     unsigned needs = engine_needs(m);
     size_t n = (size_t)lab->n;
-    float **to[] = {&p->e.phi,  &p->e.m,    &p->e.sum,
-                    &p->e.base, &p->e.sent, &p->e.late};
+    float **to[] = {&p->e.phi,  &p->e.m,   &p->e.sum,  &p->e.base,
+                    &p->e.sent, &p->e.own, &p->e.own_m};
     float *at;
     size_t count = vector_count(needs) + m->gradients + m->error_feedback;
 
@@ -134,56 +135,6 @@ uint32_t lab_alive(const struct lab *lab, uint32_t out[LAB_PEERS_MAX])
     return n;
 }
 
-/* ---- fragments ----------------------------------------------------------- */
-
-/* Layer l belongs to fragment l mod F, what is outside layers to the last one
- * with the embedding (Streaming DiLoCo's strided pattern). */
-struct fragment_map {
-    struct engine_span *spans;
-    uint32_t *first;
-};
-
-static uint32_t
-fragment_of(const struct llama_config *c, int tensor, uint32_t f)
-{
-    struct llama_view v;
-    const char *at;
-
-    llama_tensor(c, tensor, &v);
-    at = strstr(v.name, "layers.");
-    return at == NULL ? f - 1
-                      : (uint32_t)strtoul(at + strlen("layers."), NULL, 10) % f;
-}
-
-static int fragments_make(const struct llama_config *c,
-                          uint32_t f,
-                          struct fragment_map *map)
-{
-    int n = llama_tensor_count(c);
-    uint32_t count = 0;
-
-    map->spans = calloc((size_t)n, sizeof *map->spans);
-    map->first = calloc((size_t)f + 1, sizeof *map->first);
-    if (map->spans == NULL || map->first == NULL) {
-        return LOCO_ENOMEM;
-    }
-    for (uint32_t k = 0; k < f; k++) {
-        map->first[k] = count;
-        for (int i = 0; i < n; i++) {
-            struct llama_view v;
-
-            if (fragment_of(c, i, f) != k) {
-                continue;
-            }
-            llama_tensor(c, i, &v);
-            map->spans[count++] =
-                (struct engine_span){(uint64_t)v.offset, (uint64_t)v.numel};
-        }
-    }
-    map->first[f] = count;
-    return 0;
-}
-
 /* ---- open and close ------------------------------------------------------ */
 
 static float *vector(struct lab *lab)
@@ -239,10 +190,9 @@ static int open_model(struct lab *lab)
                                  loco_strerror(rv));
 }
 
-static int lab_open(struct lab *lab, const struct fragment_map *map)
+static int lab_open(struct lab *lab, const struct engine_fragments *fragments)
 {
     const struct lab_options *o = &lab->opt;
-    const struct engine_fragments fragments = {map->spans, map->first};
     int rv = take_memory(lab);
 
     if (rv != 0) {
@@ -255,7 +205,7 @@ static int lab_open(struct lab *lab, const struct fragment_map *map)
 
         rv = peer_open(lab, i);
         if (rv == 0) {
-            p->e.fragments = fragments;
+            p->e.fragments = *fragments;
             llama_init_params(&o->model, p->e.theta, o->seed);
             engine_start(&p->e);
         }
@@ -682,7 +632,7 @@ static int check(const struct lab_options *o, char *errmsg)
 
 int lab_run(const struct lab_options *opt, struct lab_result *out, char *errmsg)
 {
-    struct fragment_map map = {NULL, NULL};
+    struct engine_fragments map = {NULL, NULL};
     struct lab *lab;
     int rv;
 
@@ -693,7 +643,7 @@ int lab_run(const struct lab_options *opt, struct lab_result *out, char *errmsg)
     }
     lab = calloc(1, sizeof *lab);
     if (lab == NULL ||
-        fragments_make(&opt->model, opt->method.fragments, &map) != 0) {
+        layout_fragments(&opt->model, opt->method.fragments, &map) != 0) {
         rv = errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
     } else {
         lab->opt = *opt;
@@ -707,8 +657,7 @@ int lab_run(const struct lab_options *opt, struct lab_result *out, char *errmsg)
         lab_close(lab);
     }
     free(lab);
-    free(map.spans);
-    free(map.first);
+    layout_fragments_free(&map);
     return rv;
 }
 

@@ -26,7 +26,10 @@ unsigned engine_needs(const struct method *m)
         bits |= ENGINE_SENT;
     }
     if (m->eager) {
-        bits |= ENGINE_LATE;
+        bits |= ENGINE_OWN;
+    }
+    if (m->eager && method_has_momentum(m)) {
+        bits |= ENGINE_OWN_M;
     }
     return bits;
 }
@@ -43,6 +46,7 @@ void engine_init(struct engine *e,
         e->fragments = *fragments;
     }
     e->delayed.size = e->delayed.next = members > 0 ? members : 1;
+    e->share = 1.0 / e->delayed.size;
 }
 
 static void zero(float *x, uint64_t n)
@@ -66,7 +70,8 @@ void engine_start(struct engine *e)
     zero(e->m, e->n);
     zero(e->sum, e->n);
     zero(e->sent, e->n);
-    zero(e->late, e->n);
+    zero(e->own, e->n);
+    zero(e->own_m, e->n);
     e->delayed.phi = e->phi;
     e->delayed.m = e->m;
     e->delayed.sum = e->sum;
@@ -132,35 +137,38 @@ engine_len(const struct engine *e, size_t s, const struct stream_turn *turn)
 
 /* ---- packing ----------------------------------------------------------- */
 
-/* g~ = late + share * (g - sent), the eager mean; g where nothing came. */
-static void eager_mean(struct engine *e, const float *g, float *out)
-{
-    const float share = (float)e->late_share;
-
-    if (!e->has_late || !e->has_sent) {
-        copy(out, g, e->n);
-        return;
-    }
-    for (uint64_t i = 0; i < e->n; i++) {
-        float fresh = g[i] - e->sent[i];
-        float own = share * fresh;
-
-        out[i] = e->late[i] + own;
-    }
-}
-
+/* The own part of a mean that is still to come, at once: own takes the rule's
+ * step with share * g, less what was put in early the last time (that has come
+ * with the others' meanwhile). theta = phi + own. */
 static int eager_step(struct engine *e, const float *g)
 {
-    struct outer_state state = {e->phi, e->m};
+    const float share = (float)e->share;
+    struct outer_state own = {e->own, e->own_m};
     int rv;
 
-    eager_mean(e, g, e->late);
-    rv = rule_apply(&e->method.rule, &state, &state, e->late, e->n);
-    copy(e->theta, e->phi, e->n);
-    copy(e->sent, g, e->n);
-    e->has_sent = true;
-    e->has_late = false;
+    for (uint64_t i = 0; i < e->n; i++) {
+        float fresh = share * g[i];
+
+        e->sent[i] = fresh - e->sent[i];
+    }
+    rv = rule_apply(&e->method.rule, &own, &own, e->sent, e->n);
+    for (uint64_t i = 0; i < e->n; i++) {
+        e->sent[i] = share * g[i];
+        e->theta[i] = e->phi[i] + e->own[i];
+    }
     return rv;
+}
+
+/* g = phi + own - theta: since the last step of its own. */
+static int pack_eager(struct engine *e, float *g)
+{
+    int rv;
+
+    for (uint64_t i = 0; i < e->n; i++) {
+        g[i] = e->phi[i] + e->own[i];
+    }
+    rv = rule_displacement(g, g, e->theta, e->n);
+    return rv != 0 ? rv : eager_step(e, g);
 }
 
 static int pack_parameters(struct engine *e,
@@ -172,16 +180,16 @@ static int pack_parameters(struct engine *e,
     struct walk w = {0};
     int rv = 0;
 
+    if (e->method.eager) {
+        return pack_eager(e, wire);
+    }
     while (walk(e, s, turn, &w)) {
         int got = rule_displacement(wire + w.at, from + w.span.offset,
                                     e->theta + w.span.offset, w.span.len);
         rv = rv != 0 ? rv : got;
-        if (e->sent != NULL && !e->method.eager) {
+        if (e->sent != NULL) {
             copy(e->sent + w.span.offset, wire + w.at, w.span.len);
         }
-    }
-    if (rv == 0 && e->method.eager) {
-        rv = eager_step(e, wire);
     }
     return rv;
 }
@@ -240,29 +248,79 @@ static void reset_moments(struct engine *e)
     e->moments_reset = true;
 }
 
+/* Where the rule's result of a span goes first. */
+static struct outer_state made_at(const struct engine *e, const struct walk *w)
+{
+    uint64_t at = e->next_phi == NULL ? w->span.offset : w->at;
+
+    return (struct outer_state){
+        (e->next_phi == NULL ? e->phi : e->next_phi) + at,
+        e->m == NULL ? NULL : (e->next_phi == NULL ? e->m : e->next_m) + at};
+}
+
+/* The new anchor and momentum of every span: in place, or beside the old. */
+static int move_anchor(struct engine *e,
+                       size_t s,
+                       const struct stream_turn *turn,
+                       const struct engine_average *a)
+{
+    struct walk w = {0};
+    int rv = 0;
+
+    while (walk(e, s, turn, &w)) {
+        uint64_t at = w.span.offset;
+        struct outer_state in = {e->phi + at, e->m == NULL ? NULL : e->m + at};
+        struct outer_state out = made_at(e, &w);
+        int got = rule_apply_pulled(
+            &e->method.rule, &out, &in, a->mean + w.at,
+            a->mean_phi == NULL ? NULL : a->mean_phi + w.at, w.span.len);
+
+        rv = rv != 0 ? rv : got;
+    }
+    return rv;
+}
+
+/* What was made beside is what counts now. */
+static void adopt(struct engine *e, const struct walk *w)
+{
+    if (e->next_phi == NULL) {
+        return;
+    }
+    copy(e->phi + w->span.offset, e->next_phi + w->at, w->span.len);
+    if (e->m != NULL) {
+        copy(e->m + w->span.offset, e->next_m + w->at, w->span.len);
+    }
+}
+
 static int apply_anchored(struct engine *e,
                           size_t s,
                           const struct stream_turn *turn,
                           const struct engine_average *a)
 {
     bool contributed = a->share > 0.0;
-    bool rebase = !contributed ||
+    bool rebase = !contributed || e->method.eager ||
                   (e->method.take == METHOD_REBASE && e->method.overlap > 0);
     struct walk w = {0};
     int rv = 0;
 
-    while (walk(e, s, turn, &w)) {
-        uint64_t at = w.span.offset;
-        struct outer_state state = {e->phi + at,
-                                    e->m == NULL ? NULL : e->m + at};
-        int got;
-
-        if (rebase) {
+    contributed = contributed && !e->method.eager;
+    if (e->next_phi == NULL) { /* theta's way is measured from the old anchor */
+        while (rebase && walk(e, s, turn, &w)) {
             lift(e, &w, contributed);
         }
-        got = rule_apply_pulled(&e->method.rule, &state, &state, a->mean + w.at,
-                                a->mean_phi == NULL ? NULL : a->mean_phi + w.at,
-                                w.span.len);
+    }
+    rv = move_anchor(e, s, turn, a);
+    if (rv != 0 && e->next_phi != NULL) {
+        return rv;
+    }
+    w = (struct walk){0};
+    while (walk(e, s, turn, &w)) {
+        uint64_t at = w.span.offset;
+
+        if (rebase && e->next_phi != NULL) {
+            lift(e, &w, contributed);
+        }
+        adopt(e, &w);
         if (rebase) {
             put_down(e, &w);
         } else {
@@ -270,7 +328,6 @@ static int apply_anchored(struct engine *e,
                        e->method.take == METHOD_MIX ? e->method.mix : 0.0F,
                        w.span.len);
         }
-        rv = rv != 0 ? rv : got;
     }
     return rv;
 }
@@ -305,15 +362,12 @@ static int apply_parameters(struct engine *e,
 {
     int rv;
 
-    if (e->method.eager) {
-        copy(e->late, a->mean, e->n);
-        e->late_share = a->share;
-        e->has_late = true;
-        return 0;
+    if (a->share > 0.0) {
+        e->share = a->share;
     }
     rv = e->method.group == METHOD_QUORUM ? apply_quorum(e, a)
                                           : apply_anchored(e, s, turn, a);
-    if (e->method.moments == METHOD_RESET) {
+    if (rv == 0 && e->method.moments == METHOD_RESET && a->share > 0.0) {
         reset_moments(e);
     }
     return rv;
@@ -336,13 +390,5 @@ int engine_apply(struct engine *e,
     default:
         copy(e->grad, a->mean, e->n);
         return 0;
-    }
-}
-
-void engine_fail(struct engine *e, size_t s, const struct stream_turn *turn)
-{
-    (void)turn;
-    if (e->streams[s].tensor == STREAM_PARAMETERS && e->method.eager) {
-        e->has_late = false;
     }
 }

@@ -30,16 +30,22 @@
  * were not in time apply the same average to phi and keep theta and the base
  * of their task; those who were go on from phi.
  *
- * The eager form (algorithms page 5.2) takes its outer step when it packs: the
- * mean of the turn before with the own part exchanged for the fresh one. It
- * needs the mean of the turn before first: engine_apply only keeps it.
+ * The eager form (algorithms page 5.2) takes the outer step twice: phi moves
+ * with the mean when that is there, one turn late and with the same bits for
+ * all; `own` moves when the turn is packed, with the own fresh part (its share
+ * of the mean times g) less the part that was put in early the turn before and
+ * is in the mean by now. theta begins at phi + own, where the paper's anchor of
+ * this worker is: the rules are linear, so this is the mean of the turn before
+ * with the own part exchanged for the fresh one. Before the first mean, and
+ * where the share changes, nothing is counted twice or left behind.
  *
- * A turn that failed is engine_fail(): anchors stay, so the next displacement
- * contains this one; moments keep their live values; theta is untouched.
+ * A turn that came to nothing needs no call: anchors stay, so the next
+ * displacement contains this one; moments keep their live values.
  *
  * Vectors are borrowed for the engine's life; engine_needs() says which. All
  * have n elements; wire vectors have engine_len() of the turn. No allocation.
- * Errors: LOCO_ENUMERIC as in rule.h; the vectors are then useless.
+ * Errors: LOCO_ENUMERIC as in rule.h; the vectors are then useless (but see
+ * next_phi).
  */
 #ifndef LOCO_TRAIN_SYNC_ENGINE_H
 #define LOCO_TRAIN_SYNC_ENGINE_H
@@ -68,22 +74,29 @@ enum engine_vector {
     ENGINE_M = 1 << 1,
     ENGINE_SUM = 1 << 2,  /* D of delayed Nesterov */
     ENGINE_BASE = 1 << 3, /* phi that the task began from (quorum) */
-    ENGINE_SENT = 1 << 4, /* pseudo-gradient on its way */
-    ENGINE_LATE = 1 << 5, /* mean of the turn before (eager) */
+    ENGINE_SENT =
+        1 << 4,          /* pseudo-gradient on its way; eager: own part of it */
+    ENGINE_OWN = 1 << 5, /* eager: own anchor less phi */
+    ENGINE_OWN_M = 1 << 6 /* its momentum */
 };
+
+#define ENGINE_VECTORS 7 /* of these */
 
 struct engine {
     struct method method;
     struct stream streams[METHOD_STREAMS_MAX];
     size_t n_streams;
     struct engine_fragments fragments;
-    uint64_t n;                                /* elements */
-    uint64_t k;                                /* inner steps made */
-    float *theta, *grad, *u, *v;               /* the trainer's */
-    float *phi, *m, *sum, *base, *sent, *late; /* as engine_needs() says */
-    struct delayed_state delayed;              /* its vectors are phi, m, sum */
-    double late_share;                         /* own weight in `late` */
-    bool has_late, has_sent;
+    uint64_t n;                                       /* elements */
+    uint64_t k;                                       /* inner steps made */
+    float *theta, *grad, *u, *v;                      /* the trainer's */
+    float *phi, *m, *sum, *base, *sent, *own, *own_m; /* engine_needs() */
+    /* Optional, of the longest fragment: a new anchor and its momentum are made
+     * here, so that a result that is not finite leaves everything as it was.
+     * next_phi may be the memory of the mean; next_m is not read without m. */
+    float *next_phi, *next_m;
+    struct delayed_state delayed; /* its vectors are phi, m, sum */
+    double share;       /* own weight in the last mean; first 1 / members */
     bool moments_reset; /* set when u, v went to 0: the inner optimizer counts
                            from the start again; the caller clears it */
 };
@@ -130,8 +143,5 @@ int engine_apply(struct engine *e,
                  size_t s,
                  const struct stream_turn *turn,
                  const struct engine_average *a);
-
-/* The turn came to nothing. */
-void engine_fail(struct engine *e, size_t s, const struct stream_turn *turn);
 
 #endif

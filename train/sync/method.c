@@ -171,6 +171,12 @@ static int check_wire(const struct method *m, char *errmsg)
                            "moments are states, not differences: 4 or 8 bits "
                            "ruin them; take sync.wire bf16 or fp32");
     }
+    if (m->wire == CODEC_FP16 && m->period_v > 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "the second moment spans more powers of two than "
+                           "fp16 has within a block, and what it loses becomes "
+                           "0 under a root; take sync.wire bf16 or fp32");
+    }
     if (low && m->group == METHOD_PAIR) {
         return errmsg_fail(errmsg, LOCO_EINVAL,
                            "pairs exchange anchors, which 4 or 8 bits ruin; "
@@ -206,6 +212,34 @@ static int check_take(const struct method *m, char *errmsg)
     return 0;
 }
 
+/* A pair's step is of two whole replicas, with nothing beside it. */
+static int check_pair(const struct method *m, char *errmsg)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {m->fragments > 1, "sync.fragments must be 1"},
+        {m->overlap > 0, "sync.overlap must be 0"},
+        {m->period_u > 0, "sync.period_u must be 0"},
+        {m->period_v > 0, "sync.period_v must be 0"},
+        {m->error_feedback,
+         "sync.error_feedback must be false, for both partners already step "
+         "with what the wire made of both"},
+        {m->moments == METHOD_RESET, "inner moments stay"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (m->group == METHOD_PAIR && rows[i].asked) {
+            return errmsg_fail(errmsg, LOCO_EINVAL,
+                               "pairs exchange whole replicas between two "
+                               "tasks: %s",
+                               rows[i].what);
+        }
+    }
+    return 0;
+}
+
 int method_check(const struct method *m, char *errmsg)
 {
     int rv = check_streams(m, errmsg);
@@ -213,5 +247,6 @@ int method_check(const struct method *m, char *errmsg)
     rv = rv != 0 ? rv : check_pull(m, errmsg);
     rv = rv != 0 ? rv : check_group(m, errmsg);
     rv = rv != 0 ? rv : check_wire(m, errmsg);
-    return rv != 0 ? rv : check_take(m, errmsg);
+    rv = rv != 0 ? rv : check_take(m, errmsg);
+    return rv != 0 ? rv : check_pair(m, errmsg);
 }

@@ -75,6 +75,19 @@ static void every_rank_gets_the_mean(void **state)
     }
 }
 
+/* The vote's hash is made of pieces while others arrive; all ranks agree. */
+static void a_round_commits_whose_hash_was_made_on_the_way(void **state)
+{
+    struct bench_rank_options o = options("fp16", 3, 1700001);
+    struct bench_result r;
+
+    (void)state;
+    o.overlap = true;
+    assert_int_equal(run(&o, &r), 0);
+    assert_true(r.max_error <= 3 * 0x1p-11);
+    assert_int_equal(r.rounds_aborted, 0);
+}
+
 /* One value lost in 127, in the contribution and in the sum; a third of the
  * next power of two below, for E3M0, twice. Contributions are in [-1, 1]. */
 static void a_butterfly_averages_in_every_wire_type(void **state)
@@ -142,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_the_mean),
+        cmocka_unit_test(a_round_commits_whose_hash_was_made_on_the_way),
         cmocka_unit_test(a_butterfly_averages_in_every_wire_type),
         cmocka_unit_test(without_encryption_the_result_is_the_same_and_shorter),
         cmocka_unit_test(fewer_elements_than_ranks_work),

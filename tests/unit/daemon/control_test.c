@@ -17,14 +17,15 @@
 #include <unistd.h>
 
 #include "daemon/control.h"
+#include "daemon/shown.h"
 #include "proto/base/err.h"
 
-#define ANSWER_MAX 65536
+#define ANSWER_MAX (1 << 20)
 
 struct fixture {
     struct control *control;
     unsigned port;
-    atomic_int commands[3];
+    atomic_int commands[4];
     char answer[ANSWER_MAX];
 };
 
@@ -151,7 +152,9 @@ static void commands_reach_the_callback_once(void **state)
     assert_int_equal(ask(f, "POST", "/api/v1/drain"), 202);
     assert_int_equal(atomic_load(&f->commands[CONTROL_PAUSE]), 1);
     assert_int_equal(atomic_load(&f->commands[CONTROL_RESUME]), 1);
+    assert_int_equal(ask(f, "POST", "/api/v1/reload"), 202);
     assert_int_equal(atomic_load(&f->commands[CONTROL_DRAIN]), 2);
+    assert_int_equal(atomic_load(&f->commands[CONTROL_RELOAD]), 1);
 }
 
 static void wrong_paths_and_methods_are_refused(void **state)
@@ -232,34 +235,181 @@ static int dial_unix(const char *path)
     return fd;
 }
 
-static char *make_rounds(void *data, uint64_t round)
-{
-    char text[64];
+/* ---- what a person looks at --------------------------------------------- */
 
-    (void)data;
-    if (round == 7) {
-        return NULL; /* not now */
-    }
-    (void)snprintf(text, sizeof text, "{\"rounds\":[%llu]}",
-                   (unsigned long long)round);
-    return strdup(text);
+/* One attempt at round 412, committed, and two peers of which one is lost. */
+static struct shown *shown_example(void)
+{
+    struct shown *s = NULL;
+    struct peer_id ids[2];
+    struct node_status status = {.state = NODE_TRAINING,
+                                 .round = 412,
+                                 .inner_step = 3,
+                                 .loss = 2.5F,
+                                 .tokens = 640,
+                                 .run_tokens = 5000};
+    struct history_look look = {.status = &status, .reason = "", .now_ms = 5};
+
+    assert_int_equal(shown_open(&s), 0);
+    memset(ids, 1, sizeof ids);
+    ids[1].b[0] = 2;
+    timeline_begin(&s->rounds, 412, 1, ids, 2, 0, 1, 1800000000);
+    s->rounds.row[s->rounds.serial % s->rounds.cap].member[1].planned = true;
+    s->rounds.row[s->rounds.serial % s->rounds.cap].member[1].tokens = 320;
+    timeline_commit(&s->rounds, 2);
+    s->n_peers = 2;
+    s->peer[0] = (struct node_peer){.id = ids[0], .self = true};
+    s->peer[1] = (struct node_peer){.id = ids[1], .linked = true};
+    s->n_edges = 1;
+    s->edge[0] = (struct shown_edge){1, 0, 12500, 80};
+    s->peers_ms = 1;
+    look.rounds = &s->rounds;
+    look.peer = s->peer;
+    look.n_peers = 2;
+    assert_true(history_update(&s->history, &look));
+    s->peer[1].state = PEER_DEAD;
+    assert_true(history_update(&s->history, &look));
+    return s;
 }
 
-static void rounds_are_asked_for_when_somebody_wants_them(void **state)
+static void
+the_dashboard_is_served_whole_and_forbids_what_is_foreign(void **state)
 {
     struct fixture *f = *state;
 
+    assert_int_equal(ask(f, "GET", "/"), 200);
+    assert_answers(f, "text/html");
+    assert_answers(f, "</html>");
+    assert_answers(f, "default-src 'none'");
+    assert_int_equal(ask(f, "GET", "/dashboard.js"), 200);
+    assert_answers(f, "text/javascript");
+    assert_answers(f, "new EventSource(");
+    assert_int_equal(ask(f, "GET", "/dashboard.css"), 200);
+    assert_answers(f, "prefers-color-scheme: dark");
+    assert_int_equal(ask(f, "GET", "/chart.js"), 200);
+    assert_int_equal(ask(f, "POST", "/"), 405);
+    assert_int_equal(ask(f, "GET", "/dashboard.html"), 404);
+}
+
+static void rounds_peers_and_history_are_asked_for(void **state)
+{
+    struct fixture *f = *state;
+    struct shown *s = shown_example();
+
     assert_int_equal(ask(f, "GET", "/api/v1/rounds"), 503);
-    control_serve_rounds(f->control, make_rounds);
-    assert_int_equal(ask(f, "GET", "/api/v1/rounds"), 200);
-    assert_answers(f, "{\"rounds\":[0]}");
+    assert_int_equal(ask(f, "GET", "/api/v1/peers"), 503);
+    assert_int_equal(ask(f, "GET", "/api/v1/history"), 503);
+    control_serve(f->control, s);
     assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=412"), 200);
-    assert_answers(f, "{\"rounds\":[412]}");
-    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=7"), 503);
+    assert_answers(f, "{\"rounds\":[{\"round\":412,");
+    assert_answers(f, "\"members\":[");
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=413"), 200);
+    assert_answers(f, "{\"rounds\":[]}");
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?last=1"), 200);
     assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=0"), 400);
     assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=-1"), 400);
-    assert_int_equal(ask(f, "GET", "/api/v1/rounds?round=4x"), 400);
+    assert_int_equal(ask(f, "GET", "/api/v1/rounds?last=4x"), 400);
     assert_int_equal(ask(f, "POST", "/api/v1/rounds"), 405);
+    assert_int_equal(ask(f, "GET", "/api/v1/peers"), 200);
+    assert_answers(f, "\"state\":\"lost\"");
+    assert_answers(f, "\"tokens\":320,\"rounds\":1");
+    assert_answers(f, "\"links\":[[1,0,12500,80]]");
+    assert_int_equal(ask(f, "GET", "/api/v1/history"), 200);
+    assert_answers(f, "\"run_tokens\":[5000]");
+    assert_answers(f, "\"kind\":\"peer_lost\"");
+    control_close(f->control);
+    f->control = NULL;
+    shown_close(s);
+}
+
+/* Open a stream, the request's further headers given. */
+static int stream_open(struct fixture *f, const char *headers)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char request[256];
+
+    at.sin_port = htons((uint16_t)f->port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    (void)snprintf(
+        request, sizeof request,
+        "GET /api/v1/events HTTP/1.1\r\nHost: localhost:%u\r\n%s\r\n", f->port,
+        headers);
+    assert_int_equal(send(fd, request, strlen(request), 0), strlen(request));
+    f->answer[0] = '\0';
+    return fd;
+}
+
+/* Read on until `part` has come; the test's own time limit is the deadline. */
+static void stream_until(struct fixture *f, int fd, const char *part)
+{
+    size_t len = strlen(f->answer);
+
+    while (strstr(f->answer, part) == NULL) {
+        ssize_t n = recv(fd, f->answer + len, ANSWER_MAX - 1 - len, 0);
+
+        if (n <= 0) {
+            fail_msg("the stream ended without '%s': %s", part, f->answer);
+        }
+        len += (size_t)n;
+        f->answer[len] = '\0';
+    }
+}
+
+static void a_stream_tells_what_is_and_then_what_changes(void **state)
+{
+    struct fixture *f = *state;
+    struct shown *s = shown_example();
+    int fd, late;
+
+    control_serve(f->control, s);
+    control_publish(f->control, strdup("{\"round\":1}"));
+    fd = stream_open(f, "");
+    stream_until(f, fd, "event: sample\n");
+    assert_answers(f, "text/event-stream");
+    assert_answers(f, "event: status\ndata: {\"round\":1}\n\n");
+    assert_answers(f, "event: peers\n");
+    assert_answers(f, "id: 1\nevent: event\n");
+    control_publish(f->control, strdup("{\"round\":2}"));
+    control_news(f->control);
+    stream_until(f, fd, "data: {\"round\":2}\n\n");
+    late = stream_open(f, "Last-Event-ID: 1\r\n");
+    stream_until(f, late, "event: sample\n");
+    assert_null(strstr(f->answer, "id: 1\n"));
+    assert_answers(f, "id: 2\nevent: event\n");
+    control_close(f->control); /* with both streams open */
+    f->control = NULL;
+    shown_close(s);
+    assert_int_equal(close(fd) + close(late), 0);
+}
+
+static void streams_are_few_and_leave_room_for_others(void **state)
+{
+    struct fixture *f = *state;
+    int fd[CONTROL_STREAMS_MAX];
+
+    control_publish(f->control, strdup("{}"));
+    for (size_t i = 0; i < CONTROL_STREAMS_MAX; i++) {
+        fd[i] = stream_open(f, "");
+        stream_until(f, fd[i], "event: status\n");
+    }
+    assert_int_equal(ask(f, "GET", "/api/v1/events"), 503);
+    assert_int_equal(ask(f, "GET", "/healthz"), 200);
+    assert_int_equal(close(fd[3]), 0);
+    do { /* it is noticed with the next news */
+        control_publish(f->control, strdup("{}"));
+        control_news(f->control);
+        fd[3] = stream_open(f, "");
+        (void)recv(fd[3], f->answer, 13, MSG_WAITALL);
+        if (strncmp(f->answer, "HTTP/1.1 200", 12) != 0) {
+            assert_int_equal(close(fd[3]), 0);
+            fd[3] = -1;
+        }
+    } while (fd[3] < 0);
+    for (size_t i = 0; i < CONTROL_STREAMS_MAX; i++) {
+        assert_int_equal(close(fd[i]), 0);
+    }
 }
 
 static void
@@ -308,7 +458,10 @@ int main(void)
         TEST(foreign_hosts_and_origins_are_refused),
         TEST(addresses_that_are_not_local_are_refused),
         TEST(an_address_in_use_is_busy),
-        TEST(rounds_are_asked_for_when_somebody_wants_them),
+        TEST(the_dashboard_is_served_whole_and_forbids_what_is_foreign),
+        TEST(rounds_peers_and_history_are_asked_for),
+        TEST(a_stream_tells_what_is_and_then_what_changes),
+        TEST(streams_are_few_and_leave_room_for_others),
         TEST(a_unix_socket_is_private_replaced_when_stale_and_removed),
 #undef TEST
     };

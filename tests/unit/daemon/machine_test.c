@@ -83,12 +83,11 @@ static struct trainer *open_trainer(void)
                               .norm_eps = 1e-5f},
                     .optimizer = optimizer_defaults(),
                     .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-                    .rule = {.lr = 1},
+                    .method = {.period = 1, .fragments = 1, .rule = {.lr = 1}},
                     .codec = codec_find("fp32"),
                     .batch = 1,
                     .micro_batch = 1,
                     .seq = 16,
-                    .period = 1,
                     .train = &shard,
                     .n_train = 1,
                     .threads = 1,
@@ -126,7 +125,7 @@ static struct rig *open_rig(const char *wire, uint64_t n)
     assert_int_equal(shell_open(&g->shell, &g->loop, &core, &so, &g->calls), 0);
     machine_connect(g->m, g->shell, NULL);
     g->m->codec = codec_find(wire);
-    g->m->n = g->m->terms.n_params = n;
+    g->m->n = g->m->n_wire = g->m->terms.n_params = n;
     g->m->terms.segment_elements = 4096;
     g->m->configured = true;
     g->m->trainer = open_trainer();
@@ -206,6 +205,101 @@ static void a_hash_is_that_of_the_whole_vector(void **state)
     assert_true(hash32_eq(&g->told[0].hash, &want));
     free(bytes);
     close_rig(g);
+}
+
+/* A segment of the vector whose bytes will not change any more. */
+static void
+receive_final(struct rig *g, uint64_t attempt, uint64_t at, uint8_t with)
+{
+    struct segment s = {
+        .attempt = attempt, .offset = at, .len = 1 << 16, .final = true};
+    size_t len = g->calls.wire_len(g->calls.self, &s);
+    uint8_t *to = g->calls.place(g->calls.self, &s);
+
+    assert_non_null(to);
+    memset(to, with, len);
+    assert_int_equal(g->calls.take(g->calls.self, &s, to, len), 0);
+}
+
+static uint32_t leaves_made(struct wire_slot *slot)
+{
+    uint32_t made = 0;
+
+    (void)pthread_mutex_lock(&slot->lock);
+    for (uint64_t p = 0; p < slot->leaves.n; p++) {
+        made += slot->leaves.made[p];
+    }
+    (void)pthread_mutex_unlock(&slot->lock);
+    return made;
+}
+
+static void until_unpinned(struct rig *g, const struct wire_slot *slot)
+{
+    uint64_t hang_ns = uv_hrtime() + HANG_S * 1000000000ULL;
+
+    while (slot->pins > 0) {
+        (void)uv_run(&g->loop, UV_RUN_NOWAIT);
+        assert_true(uv_hrtime() < hang_ns);
+    }
+}
+
+/* From the end to the beginning; all pieces are hashed before HASH is said. */
+static void a_hash_is_made_while_segments_arrive(void **state)
+{
+    struct rig *g = open_rig("fp32", N);
+    struct wire_slot *slot;
+    struct hash32 want;
+    uint8_t *bytes = malloc(4 * N);
+
+    (void)state;
+    assert_non_null(bytes);
+    for (uint64_t at = N; at > 0; at -= 1 << 16) {
+        receive_final(g, 9, at - (1 << 16), (uint8_t)(at >> 16));
+        memset(bytes + 4 * (at - (1 << 16)), (uint8_t)(at >> 16), 4 << 16);
+    }
+    slot = machine_slot_find(g->m, WIRE_RING, 9);
+    until_unpinned(g, slot);
+    assert_int_equal(leaves_made(slot), 12);
+    hash_tree(bytes, 4 * N, &want);
+    act(g, ACTION_HASH, 0, 9);
+    until(g, NULL, 1);
+    assert_true(hash32_eq(&g->told[0].hash, &want));
+    free(bytes);
+    close_rig(g);
+}
+
+/* What was hashed of an attempt that failed is not taken for the next one's,
+ * nor what is hashed of it just now; the same after a LOAD. */
+static void what_was_hashed_of_other_bytes_is_forgotten(void **state)
+{
+    (void)state;
+    for (int load = 0; load < 2; load++) {
+        struct rig *g = open_rig("fp32", N);
+        struct hash32 want;
+        uint8_t *bytes = malloc(4 * N);
+        uint64_t again = load ? 9 : 10;
+
+        assert_non_null(bytes);
+        for (uint64_t at = 0; at < N - (1 << 18); at += 1 << 16) {
+            receive_final(g, 9, at, 3);
+        }
+        if (load) {
+            machine_leaves_stop(g->m);
+        } else {
+            act(g, ACTION_INHERIT, 9, 10);
+        }
+        for (uint64_t at = 0; at < N; at += 1 << 16) {
+            receive_final(g, again, at, 4);
+        }
+        act(g, ACTION_HASH, 0, again);
+        until(g, NULL, 1);
+        memset(bytes, 4, 4 * N);
+        hash_tree(bytes, 4 * N, &want);
+        assert_int_equal(g->told[0].rc, 0);
+        assert_true(hash32_eq(&g->told[0].hash, &want));
+        free(bytes);
+        close_rig(g);
+    }
 }
 
 /* The next attempt takes the bytes over at once and writes into them, while a
@@ -346,6 +440,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hash_is_that_of_the_whole_vector),
+        cmocka_unit_test(a_hash_is_made_while_segments_arrive),
+        cmocka_unit_test(what_was_hashed_of_other_bytes_is_forgotten),
         cmocka_unit_test(inheriting_neither_waits_for_a_hash_nor_copies),
         cmocka_unit_test(what_is_gone_is_not_inherited_nor_sent),
         cmocka_unit_test(lanes_are_summed_into_the_vector),

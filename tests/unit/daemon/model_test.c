@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,10 +116,26 @@ static void assert_same_file(const char *a, const char *b, const char *name)
     file_map_close(&y);
 }
 
+static const struct model_export_options fp32 = {.dtype = ST_F32};
+
+static void export_as(const struct model *m,
+                      const char *dir,
+                      const struct model_export_options *opt)
+{
+    struct model_source s;
+
+    model_source_memory(&s, &m->config, m->theta);
+    if (model_export(&s, dir, opt, errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    model_source_close(&s);
+}
+
 static void remove_export(const char *dir)
 {
-    static const char *const names[] = {"config.json", "model.safetensors",
-                                        "tokenizer.json"};
+    static const char *const names[] = {
+        "config.json", "model.safetensors",      "tokenizer.json",
+        "README.md",   "generation_config.json", "tokenizer_config.json"};
     char path[FILE_PATH_MAX];
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -138,14 +156,19 @@ static void an_export_reads_back_bit_for_bit_and_repeats(void **state)
     assert_non_null(mkdtemp(b));
     small_model(&m);
     bytes = (size_t)llama_numel(&m.config) * sizeof *m.theta;
-    assert_int_equal(model_export(&m, a, errmsg), 0);
-    assert_int_equal(model_open_export(&back, a, errmsg), 0);
+    export_as(&m, a, &fp32);
+    assert_int_equal(model_open_files(&back, a, errmsg), 0);
     assert_memory_equal(&back.config, &m.config, sizeof m.config);
     assert_memory_equal(back.theta, m.theta, bytes);
-    assert_int_equal(model_export(&back, b, errmsg), 0);
+    export_as(&back, b, &fp32);
     assert_same_file(a, b, "config.json");
     assert_same_file(a, b, "model.safetensors");
     assert_same_file(a, b, "tokenizer.json");
+    assert_same_file(a, b, "README.md");
+    assert_same_file(a, b, "generation_config.json");
+    assert_same_file(a, b, "tokenizer_config.json");
+    assert_string_equal(back.tokenizer + strlen(back.tokenizer) - 15,
+                        "/tokenizer.json");
     model_close(&back);
     model_close(&m);
     remove_export(a);
@@ -162,7 +185,7 @@ static void config_json_has_both_rope_schemas(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     small_model(&m);
-    assert_int_equal(model_export(&m, dir, errmsg), 0);
+    export_as(&m, dir, &fp32);
     assert_int_equal(file_path_join(path, dir, "config.json", errmsg), 0);
     o = json_load_file(path, 0, NULL);
     rope = json_object_get(o, "rope_parameters");
@@ -182,13 +205,116 @@ static void config_json_has_both_rope_schemas(void **state)
     remove_export(dir);
 }
 
+static bool is_there(const char *dir, const char *name)
+{
+    char path[FILE_PATH_MAX];
+
+    assert_int_equal(file_path_join(path, dir, name, errmsg), 0);
+    return access(path, F_OK) == 0;
+}
+
+/* In parts of 20,000 bytes, read back, and once more in one file: nothing of
+ * the parts' index is left to be taken for it. */
+static void a_large_model_is_cut_into_files_with_an_index(void **state)
+{
+    static const struct model_export_options parts = {.dtype = ST_F32,
+                                                      .shard_bytes = 20000};
+    char dir[] = "/tmp/loco-model-XXXXXX", path[FILE_PATH_MAX];
+    struct model m, back;
+    json_t *index;
+    const char *name;
+    size_t bytes;
+    int n = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    small_model(&m);
+    bytes = (size_t)llama_numel(&m.config) * sizeof *m.theta;
+    export_as(&m, dir, &parts);
+    assert_false(is_there(dir, "model.safetensors"));
+    assert_int_equal(
+        file_path_join(path, dir, "model.safetensors.index.json", errmsg), 0);
+    index = json_load_file(path, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(
+                         json_object_get(index, "metadata"), "total_size")),
+                     bytes);
+    name = json_string_value(json_object_get(
+        json_object_get(index, "weight_map"), "model.norm.weight"));
+    assert_int_equal(sscanf(name, "model-%*d-of-%d.safetensors", &n), 1);
+    assert_true(n > 2);
+    assert_int_equal(model_open_files(&back, dir, errmsg), 0);
+    assert_memory_equal(back.theta, m.theta, bytes);
+    model_close(&back);
+    json_decref(index);
+
+    export_as(&m, dir, &fp32);
+    assert_false(is_there(dir, "model.safetensors.index.json"));
+    for (int i = 1; i <= n; i++) {
+        (void)snprintf(path, sizeof path, "%s/model-%05d-of-%05d.safetensors",
+                       dir, i, n);
+        assert_int_equal(unlink(path), 0);
+    }
+    model_close(&m);
+    remove_export(dir);
+}
+
+static void narrow_weights_are_rounded_to_nearest(void **state)
+{
+    char dir[] = "/tmp/loco-model-XXXXXX";
+    struct model m, back;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    small_model(&m);
+    for (int half = 0; half < 2; half++) {
+        struct model_export_options opt = {.dtype = half ? ST_F16 : ST_BF16};
+
+        export_as(&m, dir, &opt);
+        assert_int_equal(model_open_files(&back, dir, errmsg), 0);
+        for (int64_t i = 0; i < llama_numel(&m.config); i++) {
+            float unit = half ? 0x1p-11F : 0x1p-8F;
+            float a = m.theta[i], b = back.theta[i];
+
+            assert_true(fabsf(a - b) <= unit * fabsf(a) + 0x1p-25F);
+        }
+        model_close(&back);
+    }
+    model_close(&m);
+    remove_export(dir);
+}
+
+static void an_import_is_one_file_that_reads_back(void **state)
+{
+    char dir[] = "/tmp/loco-model-XXXXXX", file[64];
+    struct model_source s;
+    struct model m, back;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(file, sizeof file, "%s.safetensors", dir);
+    small_model(&m);
+    export_as(&m, dir, &fp32);
+    assert_int_equal(model_source_files(&s, dir, errmsg), 0);
+    assert_int_equal(model_import(&s, file, errmsg), 0);
+    model_source_close(&s);
+    assert_int_equal(model_open_files(&back, file, errmsg), 0);
+    assert_memory_equal(&back.config, &m.config, sizeof m.config);
+    assert_memory_equal(back.theta, m.theta,
+                        (size_t)llama_numel(&m.config) * sizeof *m.theta);
+    assert_non_null(strstr(back.tokenizer, ".safetensors.tokenizer.json"));
+    assert_int_equal(unlink(back.tokenizer), 0);
+    assert_int_equal(unlink(file), 0);
+    model_close(&back);
+    model_close(&m);
+    remove_export(dir);
+}
+
 static void a_directory_without_a_model_says_so(void **state)
 {
     struct model m;
 
     (void)state;
-    assert_int_equal(model_open_export(&m, "/nonexistent", errmsg),
-                     LOCO_ENOENT);
+    assert_int_equal(model_open_files(&m, "/nonexistent", errmsg), LOCO_ENOENT);
     assert_non_null(strstr(errmsg, "/nonexistent"));
     model_close(&m);
     assert_true(model_open_state(&m, "/nonexistent", errmsg) != 0);
@@ -204,6 +330,9 @@ int main(void)
         cmocka_unit_test(names_are_found_and_others_listed),
         cmocka_unit_test(an_export_reads_back_bit_for_bit_and_repeats),
         cmocka_unit_test(config_json_has_both_rope_schemas),
+        cmocka_unit_test(a_large_model_is_cut_into_files_with_an_index),
+        cmocka_unit_test(narrow_weights_are_rounded_to_nearest),
+        cmocka_unit_test(an_import_is_one_file_that_reads_back),
         cmocka_unit_test(a_directory_without_a_model_says_so),
     };
 

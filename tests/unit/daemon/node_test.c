@@ -132,6 +132,41 @@ static void a_view_that_one_peer_made_up_is_not_entered(void **state)
     hand_close(h);
 }
 
+/* Well signed, by a member, but said elsewhere or before. */
+static void what_belongs_to_another_view_round_or_run_is_counted(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct goodbye bye = {.body = {.peer = h->puppet[0].id, .run = {{5}}}};
+    struct join join = {.body = {.run = {{5}}}};
+    struct vote votes[3] = {0};
+    uint64_t stale, before;
+
+    (void)state;
+    hand_wait(h, 10000);
+    stale = status(h).stale;
+    before = status(h).round;
+    assert_true(before > 2);
+    for (int k = 0; k < 3; k++) {
+        votes[k].body.epoch = h->node->ballot.cert.body.epoch + (k == 0);
+        votes[k].body.view = h->node->ballot.hash;
+        votes[k].body.view.b[3] ^= k == 1;
+        votes[k].body.round = h->node->round.round - (k == 2);
+        hand_sign(h, 0, &vote_body_schema, &votes[k].body, votes[k].sig);
+        hand_say(h, 0, MESSAGE_VOTE, &votes[k]);
+    }
+    hand_sign(h, 0, &goodbye_body_schema, &bye.body, bye.sig);
+    hand_say(h, 0, MESSAGE_GOODBYE, &bye);
+    hand_sign(h, 0, &join_body_schema, &join.body, join.sig);
+    hand_say(h, 0, MESSAGE_JOIN, &join);
+    hand_drain(h, 5);
+    assert_int_equal(status(h).stale, stale + 5);
+    hand_wait(h, 10000);
+    assert_true(status(h).round > before + 2); /* and nothing came of it */
+    assert_int_equal(status(h).rounds_aborted, 0);
+    assert_int_equal(status(h).n_lost, 0);
+    hand_close(h);
+}
+
 static void an_evaluation_of_a_round_to_come_is_not_shown(void **state)
 {
     struct hand *h = in_a_view(2);
@@ -398,6 +433,7 @@ int main(void)
         cmocka_unit_test(bytes_that_are_no_message_close_their_link),
         cmocka_unit_test(epochs_that_nobody_reached_do_not_stop_the_founding),
         cmocka_unit_test(a_view_that_one_peer_made_up_is_not_entered),
+        cmocka_unit_test(what_belongs_to_another_view_round_or_run_is_counted),
         cmocka_unit_test(an_evaluation_of_a_round_to_come_is_not_shown),
         cmocka_unit_test(only_what_is_held_is_served),
         cmocka_unit_test(a_member_that_missed_its_view_is_sent_it_again),

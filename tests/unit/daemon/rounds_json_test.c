@@ -49,7 +49,7 @@ static struct timeline *story(void)
 
 static json_t *parsed(const struct timeline *t, uint64_t round)
 {
-    char *text = rounds_json(t, round, 5000);
+    char *text = rounds_json(t, round, 0, 5000);
     json_t *o = json_loads(text, 0, NULL);
 
     assert_true(json_is_object(o));

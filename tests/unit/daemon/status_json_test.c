@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "caps",
         "bits_per_byte_before",
         "dht",
+        "refused",
         "links",
         "reachability_reason",
         "bytes_relayed",
@@ -211,7 +213,7 @@ static void eta_extrapolates_and_starts_anew_when_progress_falls(void **state)
     assert_true(status_eta_update(&eta, 1, 9000) == 0);
 }
 
-static void metrics_name_figures_and_lost_peers(void **state)
+static void metrics_name_figures_in_base_units(void **state)
 {
     struct node_status s = status_example();
     struct status_extra x = {.version = "1", .eta_s = -1};
@@ -221,6 +223,8 @@ static void metrics_name_figures_and_lost_peers(void **state)
     s.dht_contacts = 12;
     s.dht.self_named = 3;
     s.dht.rejected[DHT_REJECT_REPLAYED] = 5;
+    s.stale = 6;
+    x.refused.connections = 940;
     json = status_json(&s, &x);
     text = status_metrics(json);
     assert_non_null(text);
@@ -228,14 +232,56 @@ static void metrics_name_figures_and_lost_peers(void **state)
     assert_non_null(strstr(text, "\nloco_dht_self_named_total 3\n"));
     assert_non_null(
         strstr(text, "\nloco_dht_rejected_total{reason=\"replayed\"} 5\n"));
+    assert_non_null(strstr(text, "\nloco_refused_total{what=\"stale\"} 6\n"));
+    assert_non_null(
+        strstr(text, "\nloco_refused_total{what=\"connections\"} 940\n"));
     assert_non_null(strstr(text, "\nloco_round 7\n"));
-    assert_non_null(strstr(text, "\nloco_bits_per_byte 2.25\n"));
-    assert_non_null(strstr(text, "loco_info{state=\"training\""));
-    assert_non_null(strstr(text, "loco_peer_lost_detected_ms{peer=\"cdcd"));
+    assert_non_null(strstr(text, "\nloco_held_out_bpb 2.25\n"));
+    assert_non_null(strstr(text, "\nloco_state{state=\"training\"} 1\n"));
+    assert_non_null(strstr(text, "\nloco_state{state=\"paused\"} 0\n"));
+    assert_non_null(strstr(text, "loco_build_info{version=\"1\",peer_id=\""));
+    assert_non_null(strstr(text, "\nloco_last_round_seconds 0\n"));
+    assert_non_null(strstr(text, "\nloco_replicas_equal 1\n"));
+    assert_null(strstr(text, "loco_upload_cap"));
     free(text);
     free(json);
     assert_null(status_metrics("not json"));
     assert_null(status_metrics("[1]"));
+}
+
+static void a_label_cannot_be_broken_out_of(void **state)
+{
+    char *text = status_metrics("{\"version\":\"1\\\"} 2\\nevil 3\"}");
+
+    (void)state;
+    assert_non_null(text);
+    assert_null(strstr(text, "evil"));
+    free(text);
+}
+
+static void each_link_is_named_by_its_other_end(void **state)
+{
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1", .eta_s = -1, .n_edges = 2};
+    char *json, *text, who[ID_SHORT_MAX], want[160];
+
+    (void)state;
+    x.edges[0].from = x.edges[1].to = x.peer_id;
+    x.edges[0].to.b[0] = x.edges[1].from.b[0] = 7;
+    x.edges[0].rate.bytes_per_s = 111;
+    x.edges[1].rate.bytes_per_s = 222;
+    json = status_json(&s, &x);
+    text = status_metrics(json);
+    assert_non_null(text);
+    id_short(&x.edges[0].to, who);
+    (void)snprintf(want, sizeof want, "{peer=\"%s\",direction=\"send\"} 111\n",
+                   who);
+    assert_non_null(strstr(text, want));
+    (void)snprintf(want, sizeof want,
+                   "{peer=\"%s\",direction=\"receive\"} 222\n", who);
+    assert_non_null(strstr(text, want));
+    free(text);
+    free(json);
 }
 
 static void metrics_leave_out_what_is_null(void **state)
@@ -261,8 +307,10 @@ int main(void)
         cmocka_unit_test(text_that_is_not_utf8_leaves_the_object_whole),
         cmocka_unit_test(progress_is_of_the_nearer_limit),
         cmocka_unit_test(eta_extrapolates_and_starts_anew_when_progress_falls),
-        cmocka_unit_test(metrics_name_figures_and_lost_peers),
+        cmocka_unit_test(metrics_name_figures_in_base_units),
         cmocka_unit_test(metrics_leave_out_what_is_null),
+        cmocka_unit_test(a_label_cannot_be_broken_out_of),
+        cmocka_unit_test(each_link_is_named_by_its_other_end),
     };
 
     return cmocka_run_group_tests_name("status_json", tests, NULL, NULL);

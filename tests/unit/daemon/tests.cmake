@@ -1,5 +1,6 @@
 if(LOCO_NETWORK)
   loco_unit(daemon machine loco_daemon)
+  loco_unit(daemon leaves loco_daemon)
   loco_unit(daemon memory_limit loco_daemon)
   loco_unit(daemon trainer loco_daemon)
   loco_unit(daemon node loco_node)
@@ -8,10 +9,19 @@ if(LOCO_NETWORK)
   loco_unit(daemon status_json loco_daemon)
   loco_unit(daemon control loco_daemon)
   loco_unit(daemon rounds_json loco_daemon)
+  loco_unit(daemon history loco_daemon)
+  loco_unit(daemon notify loco_daemon)
+  loco_unit(daemon courtesy loco_daemon)
+  loco_unit(daemon words loco_daemon PkgConfig::SODIUM)
+  target_sources(test_daemon_words PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/../../../daemon/words.c)
   loco_unit(daemon doctor loco_doctor)
   loco_unit(daemon bench loco_bench)
   loco_unit(daemon lab_files loco_lab)
   loco_unit(daemon model loco_model PkgConfig::JANSSON)
+  loco_unit(daemon model_golden loco_model)
+  target_compile_definitions(test_daemon_model_golden PRIVATE
+    LOCO_GOLDEN="${CMAKE_CURRENT_LIST_DIR}/golden_logits.bin")
   target_sources(test_daemon_model PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/../../../daemon/model_file.c
     ${CMAKE_CURRENT_LIST_DIR}/../../../daemon/nearest.c)

@@ -71,7 +71,15 @@ static struct local_event wait_for(enum local_type type)
     return found;
 }
 
-static struct trainer *open_with(bool error_feedback)
+/* One inner step takes so little that a period is a matter of counting. */
+static struct method diloco(uint32_t period)
+{
+    return (struct method){
+        .period = period, .fragments = 1, .rule = {.lr = 1.0F}};
+}
+
+static struct trainer *open_with(const struct method *method,
+                                 bool error_feedback)
 {
     struct trainer_options opt = {
         .error_feedback = error_feedback,
@@ -89,12 +97,11 @@ static struct trainer *open_with(bool error_feedback)
                           .norm_eps = 1e-5f},
                 .optimizer = optimizer_defaults(),
                 .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-                .rule = {.lr = 1, .mu = 0},
+                .method = *method,
                 .codec = codec_find("fp16"),
                 .batch = 2,
                 .micro_batch = 2,
                 .seq = 16,
-                .period = 4,
                 .seed = 3,
                 .peer = 9,
                 .train = &shard,
@@ -122,7 +129,9 @@ static struct trainer *open_with(bool error_feedback)
 
 static struct trainer *open_trainer(void)
 {
-    return open_with(false);
+    const struct method m = diloco(4);
+
+    return open_with(&m, false);
 }
 
 static void close_trainer(struct trainer *t)
@@ -134,7 +143,7 @@ static void close_trainer(struct trainer *t)
 
 static void command(struct trainer *t, enum trainer_command_type type)
 {
-    struct trainer_command c = {.type = type, .steps = 4, .round = 1};
+    struct trainer_command c = {.type = type, .round = 1};
 
     assert_true(trainer_post(t, &c));
 }
@@ -184,13 +193,17 @@ static void a_commit_is_applied_between_two_steps_of_a_training(void **state)
     wire = malloc(codec->bytes(n));
     assert_non_null(wire);
     assert_int_equal(codec->encode(wire, trainer_contribution(t), n, 1.0f), 0);
-    command(t, TRAINER_TRAIN);
     c.wire = wire;
-    c.rebase = true;
+    c.share = 1.0;
+    assert_true(trainer_post(t, &c));
+    (void)wait_for(LOCAL_APPLIED);
+    command(t, TRAINER_TRAIN);
+    c.round = 2; /* of others */
+    c.share = 0.0;
     assert_true(trainer_post(t, &c));
     e = wait_for(LOCAL_APPLIED);
     assert_int_equal(e.rc, 0);
-    assert_int_equal(e.round, 1);
+    assert_int_equal(e.round, 2);
     e = wait_for(LOCAL_TRAINED);
     assert_int_equal(e.rc, 0);
     assert_int_equal(e.inner_step, 8);
@@ -231,10 +244,13 @@ static void a_loaded_state_says_what_work_it_replaced(void **state)
 static float *
 second_contribution(bool feedback, const float *error, bool rebase, bool reload)
 {
-    struct trainer *t = open_with(feedback);
+    const struct method m = diloco(4);
+    struct trainer *t = open_with(&m, feedback);
     const struct codec *codec = codec_find("fp16");
-    struct trainer_command c = {
-        .type = TRAINER_APPLY, .round = 1, .rebase = rebase, .error = error};
+    struct trainer_command c = {.type = TRAINER_APPLY,
+                                .round = 1,
+                                .share = rebase ? 0.0 : 1.0,
+                                .error = error};
     size_t n, bytes;
     uint8_t *wire;
     float *copy;
@@ -305,10 +321,78 @@ static void what_rounding_took_goes_into_the_next_contribution(void **state)
                            n));
 }
 
+/* Two fragments, one of which leaves every 4 steps and is taken in 2 later. */
+static void steps_go_on_beside_a_round(void **state)
+{
+    const struct method m = {.period = 8,
+                             .fragments = 2,
+                             .overlap = 2,
+                             .take = METHOD_MIX,
+                             .mix = 0.5F,
+                             .rule = {.lr = 1.0F}};
+    struct trainer_command c = {.type = TRAINER_APPLY, .share = 1.0};
+    struct trainer *t = open_with(&m, false);
+    struct local_event e;
+    uint8_t *wire; /* a mean of zeros */
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    wire = calloc(1, codec_find("fp16")->bytes(inbox.snapshot->n));
+    assert_non_null(wire);
+    for (uint64_t round = 1; round <= 4; round++) {
+        command(t, TRAINER_TRAIN);
+        e = wait_for(LOCAL_TRAINED);
+        assert_int_equal(e.rc, 0);
+        assert_true(e.inner_step == 4 * round - 2);
+        /* Those of the steps since the one before was packed. */
+        assert_true(e.tokens == (round == 1 ? 2 : 4) * 2 * 16);
+        c.round = round;
+        c.wire = wire;
+        assert_true(trainer_post(t, &c));
+        e = wait_for(LOCAL_APPLIED);
+        assert_int_equal(e.rc, 0);
+        assert_true(e.inner_step == 4 * round); /* not before */
+        assert_true(e.tokens == (round == 1 ? 2 : 4) * 2 * 16);
+    }
+    close_trainer(t);
+    free(wire);
+}
+
+/* A paused machine does not keep the others' commit waiting, and makes the
+ * steps that are missing later. */
+static void a_pause_beside_a_round_does_not_hold_up_its_commit(void **state)
+{
+    const struct method m = {.period = 200, /* fewer than the inbox holds */
+                             .fragments = 1,
+                             .overlap = 199,
+                             .rule = {.lr = 1.0F}};
+    struct trainer_command c = {
+        .type = TRAINER_APPLY, .round = 1, .share = 1.0};
+    struct trainer *t = open_with(&m, false);
+    uint8_t *wire;
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    wire = calloc(1, codec_find("fp16")->bytes(inbox.snapshot->n));
+    assert_non_null(wire);
+    c.wire = wire;
+    command(t, TRAINER_TRAIN);
+    assert_true(wait_for(LOCAL_TRAINED).inner_step == 1);
+    (void)wait_for(LOCAL_PROGRESS); /* beside */
+    trainer_pause(t, true);
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(wait_for(LOCAL_APPLIED).rc, 0);
+    close_trainer(t);
+    free(wire);
+}
+
 static void it_ends_in_the_middle_of_a_training(void **state)
 {
-    struct trainer *t = open_trainer();
-    struct trainer_command c = {.type = TRAINER_TRAIN, .steps = 1000000};
+    const struct method m = diloco(1000000);
+    struct trainer *t = open_with(&m, false);
+    struct trainer_command c = {.type = TRAINER_TRAIN};
 
     (void)state;
     command(t, TRAINER_INIT);
@@ -326,6 +410,8 @@ int main(void)
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
         cmocka_unit_test(a_loaded_state_says_what_work_it_replaced),
         cmocka_unit_test(what_rounding_took_goes_into_the_next_contribution),
+        cmocka_unit_test(steps_go_on_beside_a_round),
+        cmocka_unit_test(a_pause_beside_a_round_does_not_hold_up_its_commit),
         cmocka_unit_test(it_ends_in_the_middle_of_a_training),
     };
 

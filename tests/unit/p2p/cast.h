@@ -34,6 +34,7 @@ struct actor {
     struct identity identity;
     struct signer signer;
     struct members members;
+    void *members_memory;
     struct ballot ballot;
     struct round round;
     uint64_t known, tokens;
@@ -273,7 +274,9 @@ static inline void actor_open(struct cast *c, int i)
     mo.self = bo.self = ro.self = a->identity.id;
     bo.signer = ro.signer = a->signer;
     memcpy(bo.public_key, a->identity.public, 32);
-    members_init(&a->members, &mo, c->now_ms);
+    a->members_memory = malloc(members_bytes(&mo));
+    assert_non_null(a->members_memory);
+    members_init(&a->members, &mo, a->members_memory, c->now_ms);
     ballot_init(&a->ballot, &bo, &a->members, c->now_ms);
     round_init(&a->round, &ro, &a->members, &a->ballot);
     terms->n_params = 64;
@@ -340,6 +343,7 @@ static inline void cast_close(struct cast *c)
         free(c->queue[c->head++ % CAST_QUEUE].bytes);
     }
     for (int i = 0; i < CAST_MAX; i++) {
+        free(c->a[i]->members_memory);
         free(c->a[i]);
     }
     free(c->out);

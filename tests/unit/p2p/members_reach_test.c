@@ -81,7 +81,6 @@ static void rumour(struct fixture *f, int from, enum reach_class reach)
 
 static struct fixture *fixture_new(bool high, enum reach_class reach)
 {
-    struct fixture *f = calloc(1, sizeof *f);
     struct members_options opt = {.seed = 1,
                                   .heartbeat_ms = 400,
                                   .suspect_ms = 1200,
@@ -90,6 +89,7 @@ static struct fixture *fixture_new(bool high, enum reach_class reach)
                                   .links_wanted = 8,
                                   .hedge_ms = 700,
                                   .upgrade_ms = 30000};
+    struct fixture *f = calloc(1, sizeof *f + members_bytes(&opt));
     uint64_t seed = 100;
 
     assert_non_null(f);
@@ -101,7 +101,7 @@ static struct fixture *fixture_new(bool high, enum reach_class reach)
     } while ((id_cmp(&f->self.id, &f->peer[1].id) > 0) != high);
     opt.self = f->self.id;
     f->now_ms = 10000;
-    members_init(&f->m, &opt, f->now_ms);
+    members_init(&f->m, &opt, f + 1, f->now_ms);
     up(f, 0, 1, false, NULL);
     rumour(f, 0, reach);
     f->via = members_find(&f->m, &f->peer[0].id);
@@ -441,6 +441,68 @@ static void two_that_nobody_dials_are_apart(void **state)
     free(f);
 }
 
+/* For the status: who is missed for want of a relay. */
+static void who_needs_a_relay_and_has_none_is_counted(void **state)
+{
+    struct fixture *f = fixture_new(true, REACH_RESTRICTED);
+    uint32_t relays;
+
+    (void)state;
+    assert_int_equal(members_n_apart(&f->m, &relays), 0); /* we may call it */
+    f->m.reach = REACH_RESTRICTED;
+    assert_int_equal(members_n_apart(&f->m, &relays), 1);
+    assert_int_equal(relays, 1);
+    f->m.peers[f->via].beat.relays = false;
+    assert_int_equal(members_n_apart(&f->m, &relays), 1);
+    assert_int_equal(relays, 0);
+    up(f, 1, 2, true, &f->peer[0].id);
+    assert_int_equal(members_n_apart(&f->m, &relays), 0);
+    free(f);
+}
+
+/* One that is linked to several relays does not begin with the same one for
+ * everybody. */
+static void pairs_are_spread_over_relays(void **state)
+{
+    struct fixture *f = fixture_new(true, REACH_RESTRICTED);
+    struct neighbour ask = {.kind = NEIGHBOUR_ASK};
+    struct heartbeat beat = f->m.peers[f->via].beat;
+    bool used[3] = {false};
+    uint64_t seed = 1000;
+    int other;
+
+    (void)state;
+    f->m.reach = REACH_RESTRICTED;
+    up(f, 2, 2, false, NULL);
+    other = members_find(&f->m, &f->peer[2].id);
+    members_beat(&f->m, other, &beat, f->now_ms);
+    members_recv(&f->m, f->via, MESSAGE_NEIGHBOUR, &ask, &f->out);
+    members_recv(&f->m, other, MESSAGE_NEIGHBOUR, &ask, &f->out);
+    for (int k = 0; k < 16; k++) {
+        struct gossip g = {.n_peers = 1};
+        struct identity id;
+
+        do {
+            identity_fake(&id, seed++);
+        } while (id_cmp(&f->self.id, &id.id) < 0);
+        g.peers[0].id = id.id;
+        g.peers[0].address.port = 4000;
+        g.peers[0].reach = REACH_RESTRICTED;
+        members_recv(&f->m, f->via, MESSAGE_GOSSIP, &g, &f->out);
+        members_guest(&f->m, members_find(&f->m, &id.id), true);
+    }
+    tick(f, 10);
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        const struct action *a = &f->out.action[i];
+
+        for (int who = 0; who < 3 && a->type == ACTION_DIAL; who++) {
+            used[who] = used[who] || id_eq(&a->relay, &f->peer[who].id);
+        }
+    }
+    assert_true(used[0] && used[2]);
+    free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +520,8 @@ int main(void)
         cmocka_unit_test(a_direct_link_replaces_a_relayed_one),
         cmocka_unit_test(a_relayed_link_is_given_up_when_it_can_be),
         cmocka_unit_test(two_that_nobody_dials_are_apart),
+        cmocka_unit_test(who_needs_a_relay_and_has_none_is_counted),
+        cmocka_unit_test(pairs_are_spread_over_relays),
         cmocka_unit_test(somebody_on_the_lan_is_dialled),
     };
 

@@ -25,15 +25,16 @@ struct fixture {
     uint64_t now_ms;
 };
 
-static int open_fixture(void **state)
+static struct fixture *fixture_of(uint32_t rows)
 {
-    struct fixture *f = calloc(1, sizeof *f);
     struct members_options opt = {.seed = 1,
+                                  .rows = rows,
                                   .heartbeat_ms = 400,
                                   .suspect_ms = 1200,
                                   .dead_ms = DEAD_MS,
                                   .redial_ms = REDIAL_MS,
                                   .links_wanted = 8};
+    struct fixture *f = calloc(1, sizeof *f + members_bytes(&opt));
 
     assert_non_null(f);
     identity_fake(&f->self, 50);
@@ -44,8 +45,13 @@ static int open_fixture(void **state)
     opt.signer = signer_keyed(&f->self);
     opt.life = 9;
     f->now_ms = 10000;
-    members_init(&f->m, &opt, f->now_ms);
-    *state = f;
+    members_init(&f->m, &opt, f + 1, f->now_ms);
+    return f;
+}
+
+static int open_fixture(void **state)
+{
+    *state = fixture_of(0);
     return 0;
 }
 
@@ -588,6 +594,28 @@ static void only_members_are_forwarded_to_and_from(void **state)
     assert_int_equal(f->out.n, 0);
 }
 
+/* A goodbye must not look like a death to who has no link to its sender. */
+static void what_is_told_to_all_reaches_members_without_a_link(void **state)
+{
+    struct fixture *f = *state;
+    struct goodbye bye = {.body = {.peer = f->self.id}}, got;
+    struct forward w;
+    uint32_t to;
+
+    in_view(f, 2);
+    assert_true(up(f, 4, 5)); /* linked, no member */
+    members_link_down(&f->m, 1, f->now_ms);
+    hears(f, 1, 0x7); /* member 1 hears member 0 */
+    clear(f);
+    members_tell_all(&f->m, &f->out, MESSAGE_GOODBYE, &bye);
+    assert_int_equal(f->out.n, 3);
+    assert_true(said(f, MESSAGE_GOODBYE, &got, &to));
+    assert_true(said(f, MESSAGE_FORWARD, &w, &to));
+    assert_int_equal(to, 2);
+    assert_true(id_eq(&w.body.to, &f->peer[0].id));
+    assert_int_equal(w.body.message, MESSAGE_GOODBYE);
+}
+
 static void what_is_passed_on_has_a_budget(void **state)
 {
     struct fixture *f = *state;
@@ -743,6 +771,12 @@ static void a_silent_neighbour_is_suspected_before_it_is_dead(void **state)
         tick(f, 100);
         (void)members_heard(&f->m, 2, f->now_ms);
     }
+    assert_true(f->m.peers[row(f, 0)].dialing); /* another connection? */
+    assert_int_equal(f->m.peers[row(f, 0)].state, PEER_ALIVE);
+    for (int t = 0; t < 3; t++) {
+        tick(f, 100);
+        (void)members_heard(&f->m, 2, f->now_ms);
+    }
     assert_int_equal(f->m.peers[row(f, 0)].state, PEER_SUSPECT);
     rumour(f, 1, 0, PEER_ALIVE, 1); /* it contradicts, by others */
     for (int t = 0; t < 10; t++) {
@@ -760,12 +794,40 @@ static void a_silent_neighbour_that_says_nothing_is_dead(void **state)
 
     assert_true(up(f, 0, 1));
     neighbour(f, 0, NEIGHBOUR_ASK);
-    for (int t = 0; t < 28; t++) {
+    for (int t = 0; t < 31; t++) {
         tick(f, 100);
     }
     assert_int_equal(f->m.peers[row(f, 0)].state, PEER_DEAD);
     assert_int_equal(f->m.counts.declared, 1);
     assert_int_equal(f->m.n_active, 0);
+}
+
+/* A lost packet holds up a connection, not the peer: nobody else hears of it.
+ */
+static void a_new_connection_settles_a_suspicion_quietly(void **state)
+{
+    struct fixture *f = *state;
+    struct gossip g;
+    uint32_t to;
+
+    assert_true(up(f, 0, 1));
+    assert_true(up(f, 1, 2));
+    neighbour(f, 0, NEIGHBOUR_ASK);
+    neighbour(f, 1, NEIGHBOUR_ASK);
+    for (int t = 0; t < 19; t++) {
+        tick(f, 100);
+        (void)members_heard(&f->m, 2, f->now_ms);
+    }
+    assert_true(f->m.peers[row(f, 0)].dialing);
+    f->now_ms += 100;
+    assert_true(up(f, 0, 3));
+    for (int t = 0; t < 12; t++) {
+        tick(f, 100);
+        (void)members_heard(&f->m, 2, f->now_ms);
+        assert_true(!said(f, MESSAGE_GOSSIP, &g, &to) ||
+                    id_eq(&g.peers[0].id, &f->m.opt.self));
+        assert_int_equal(f->m.peers[row(f, 0)].state, PEER_ALIVE);
+    }
 }
 
 static void nobody_has_more_neighbours_than_it_wants(void **state)
@@ -862,6 +924,93 @@ static void rows_of_the_long_dead_make_room(void **state)
     assert_true(members_linked(&f->m, row(f, 0)));
 }
 
+static void hear_links(struct fixture *f, uint32_t n)
+{
+    for (uint32_t link = 1; link <= n; link++) {
+        (void)members_heard(&f->m, link, f->now_ms);
+        members_used(&f->m, link, MESSAGE_FETCH);
+    }
+}
+
+/* What the queue has forgotten is not news when another copy comes: a rumour
+ * about somebody without a row would go round for ever. */
+static void a_rumour_about_a_stranger_is_passed_on_once(void **state)
+{
+    struct fixture *f = fixture_of(16);
+    uint64_t rumours;
+
+    (void)state;
+    for (int who = 0; who < 3; who++) {
+        assert_true(up(f, who, (uint32_t)who + 1));
+        neighbour(f, who, NEIGHBOUR_ASK);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        rumours = f->m.counts.rumours;
+        for (uint32_t k = 0; k < 2 * MEMBERS_RUMOURS_MAX - 100; k++) {
+            struct gossip g = {.n_rumours = 1};
+            struct peer_id id = {{1, 2, 3}}; /* each its own slot */
+
+            id.b[4] = (uint8_t)k;
+            id.b[5] = (uint8_t)(k >> 8);
+            g.rumours[0] = (struct rumour){.id = id, .state = PEER_DEAD};
+            members_recv(&f->m, row(f, pass), MESSAGE_GOSSIP, &g, &f->out);
+            tick(f, 100);
+            hear_links(f, 3);
+        }
+    }
+    assert_true(rumours > 2 * MEMBERS_RUMOURS_MAX);
+    assert_true(f->m.counts.rumours == rumours);
+    free(f);
+}
+
+/* `n` peers that nobody saw before are told to be alive. */
+static void strangers(struct fixture *f, uint64_t *rng, int n)
+{
+    for (int k = 0; k < n; k++) {
+        struct gossip g = {.n_peers = 1};
+        uint64_t word = rng_next(rng);
+
+        memcpy(g.peers[0].id.b, &word, sizeof word);
+        g.peers[0].address.port = 4000;
+        members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &g, &f->out);
+        tick(f, 100);
+        hear_links(f, 2);
+    }
+}
+
+static void a_full_table_stays_a_sample_and_keeps_who_is_here(void **state)
+{
+    struct fixture *f = fixture_of(16);
+    struct address a = {.port = 4000};
+    int rows[3] = {0};
+    uint64_t rng = 5;
+
+    (void)state;
+    assert_true(up(f, 0, 1));
+    assert_true(up(f, 1, 2));
+    strangers(f, &rng, 200);
+    /* A view needs a row for each of its members. */
+    for (int who = 2; who < 5; who++) {
+        rows[who - 2] = members_name(&f->m, &f->peer[who].id, &a,
+                                     f->peer[who].public, f->now_ms);
+        assert_true(rows[who - 2] != MEMBERS_NONE);
+    }
+    strangers(f, &rng, 200);
+    for (int who = 2; who < 5; who++) {
+        assert_int_equal(row(f, who), rows[who - 2]);
+    }
+    members_watch(&f->m, rows + 1, 2, NULL, f->now_ms);
+    strangers(f, &rng, 400);
+    assert_int_equal(f->m.n_peers, 16);
+    assert_int_equal(row(f, 2), MEMBERS_NONE); /* named no more */
+    assert_int_equal(row(f, 3), rows[1]);
+    up(f, 2, 3);
+    for (int who = 0; who < 3; who++) {
+        assert_true(members_linked(&f->m, row(f, who)));
+    }
+    free(f);
+}
+
 #define T(name)                                                                \
     cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
@@ -887,6 +1036,7 @@ int main(void)
         T(who_stops_hearing_a_member_says_so_at_once),
         T(a_forwarded_message_counts_once_and_only_as_it_was_signed),
         T(only_members_are_forwarded_to_and_from),
+        T(what_is_told_to_all_reaches_members_without_a_link),
         T(what_is_passed_on_has_a_budget),
         T(who_hears_that_it_is_suspected_contradicts),
         T(later_statements_outdo_earlier_ones),
@@ -894,10 +1044,13 @@ int main(void)
         T(ill_of_a_peer_that_we_hear_is_told_to_it_alone),
         T(a_silent_neighbour_is_suspected_before_it_is_dead),
         T(a_silent_neighbour_that_says_nothing_is_dead),
+        T(a_new_connection_settles_a_suspicion_quietly),
         T(nobody_has_more_neighbours_than_it_wants),
         T(a_link_that_nobody_keeps_is_closed),
         T(a_missed_heartbeat_is_asked_for),
         T(rows_of_the_long_dead_make_room),
+        T(a_rumour_about_a_stranger_is_passed_on_once),
+        T(a_full_table_stays_a_sample_and_keeps_who_is_here),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@
 struct actor {
     struct identity identity;
     struct members members;
+    void *members_memory;
     struct pair pair;
     bool dead;
     uint32_t n_sent, n_posts;
@@ -295,7 +296,9 @@ static int open_stage(void **state)
 
         identity_fake(&s->a[i].identity, (uint32_t)i);
         opt.self = s->a[i].identity.id;
-        members_init(&s->a[i].members, &opt, s->now_ms);
+        s->a[i].members_memory = malloc(members_bytes(&opt));
+        assert_non_null(s->a[i].members_memory);
+        members_init(&s->a[i].members, &opt, s->a[i].members_memory, s->now_ms);
         open_actor(s, i, 1);
         s->a[i].hash = 7;
     }
@@ -305,7 +308,12 @@ static int open_stage(void **state)
 
 static int close_stage(void **state)
 {
-    free(*state);
+    struct stage *s = *state;
+
+    for (int i = 0; i < ACTORS; i++) {
+        free(s->a[i].members_memory);
+    }
+    free(s);
     return 0;
 }
 

@@ -243,6 +243,15 @@ static void who_is_relayed_is_told_what_to_do(void **state)
     assert_non_null(strstr(why, "11.0.9.1:7700"));
     assert_non_null(strstr(why, "forward TCP port 7700"));
     assert_non_null(strstr(why, "2 of 2"));
+    /* And where there is nobody who relays. */
+    f->r.n_apart = 3;
+    f->r.n_relays = 1;
+    reach_reason(&f->r, why);
+    assert_null(strstr(why, "3 others"));
+    f->r.n_relays = 0;
+    reach_reason(&f->r, why);
+    assert_non_null(strstr(why, "3 others"));
+    assert_non_null(strstr(why, "forward TCP port 7700"));
 }
 
 static void a_mapping_that_does_not_help_is_explained(void **state)

@@ -413,14 +413,44 @@ static struct cast *begin_butterfly(uint32_t n)
     return c;
 }
 
+/* What the coordinator knows of edges; the members' own order. */
+struct known {
+    struct bandwidth map;
+    struct bandwidth_row rows[1024];
+};
+
+static struct known *known_open(struct round *r)
+{
+    struct known *k = calloc(1, sizeof *k);
+
+    assert_non_null(k);
+    bandwidth_init(&k->map, k->rows, 1024, 0);
+    r->opt.bandwidth = &k->map;
+    return k;
+}
+
+static void know(struct known *k,
+                 const struct round *r,
+                 uint32_t from,
+                 uint32_t to,
+                 uint64_t rate,
+                 uint64_t now_ms)
+{
+    bandwidth_told(&k->map, &r->ballot->ids[from], &r->ballot->ids[to], rate,
+                   BANDWIDTH_CONFIDENCE, now_ms);
+}
+
 static void a_butterfly_plan_shares_the_vector_by_rate(void **state)
 {
     struct cast *c = begin_butterfly(4);
     struct round *boss = &c->a[coordinator(c)]->round;
+    struct known *known = known_open(boss);
 
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
-        boss->rates[i] = (struct butterfly_rate){i == 2 ? 10 : 40, 40};
+        for (uint32_t k = 0; k < 4; k++) {
+            know(known, boss, i, k, i == 2 ? 1000 : 4000, c->now_ms);
+        }
     }
     all_contribute(c);
     for (uint32_t i = 0; i < 4; i++) {
@@ -434,6 +464,169 @@ static void a_butterfly_plan_shares_the_vector_by_rate(void **state)
             assert_true(m->index == 2 ? m->share == 0 : m->share > 20000);
         }
     }
+    cast_close(c);
+    free(known);
+}
+
+/* Whether the plan's ring sends from one of these indices to the other. */
+static bool ring_has(const struct round *r, uint32_t from, uint32_t to)
+{
+    const struct plan_body *p = &r->plan.body;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        if (p->members[k].index == from &&
+            p->members[(k + 1) % p->n_members].index == to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All members have the bytes of their plan and commit it; the next begins. */
+static void finish_round(struct cast *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        reduced(c, (int)i, 9);
+        cast_run(c);
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct actor *a = c->a[i];
+
+        assert_int_equal(a->round.phase, ROUND_COMMITTED);
+        c->out->n = c->out->n_bytes = 0;
+        round_contribution_clear(&a->round);
+        round_begin(&a->round, a->known + 1, &a->commit, &a->state, a->tokens,
+                    c->now_ms, c->out);
+        mail(c, (int)i);
+    }
+    cast_run(c);
+}
+
+static void a_ring_keeps_its_order_until_another_is_clearly_faster(void **state)
+{
+    struct cast *c = begin(5);
+    uint8_t order[5];
+    uint32_t from, to;
+
+    (void)state;
+    all_contribute(c);
+    for (uint32_t k = 0; k < 5; k++) {
+        order[k] = c->a[0]->round.plan.body.members[k].index;
+    }
+    from = order[1];
+    to = order[2];
+    finish_round(c);
+    /* Nothing is known: the same ring, whoever coordinates. */
+    all_contribute(c);
+    for (uint32_t k = 0; k < 5; k++) {
+        assert_true(ring_has(&c->a[0]->round, order[k], order[(k + 1) % 5]));
+    }
+    finish_round(c);
+    for (int slower = 0; slower < 2; slower++) {
+        uint64_t slow = slower ? 40 : 90;
+        struct round *boss = &c->a[coordinator(c)]->round;
+        struct known *known = known_open(boss);
+
+        for (uint32_t i = 0; i < 5; i++) {
+            for (uint32_t k = 0; k < 5; k++) {
+                know(known, boss, i, k, i == from && k == to ? slow : 100,
+                     c->now_ms);
+            }
+        }
+        all_contribute(c);
+        assert_true(ring_has(&c->a[0]->round, from, to) != slower);
+        finish_round(c);
+        boss->opt.bandwidth = NULL;
+        free(known);
+    }
+    /* The faster order is the one that is kept now. */
+    all_contribute(c);
+    assert_false(ring_has(&c->a[0]->round, from, to));
+    cast_close(c);
+}
+
+static void after_a_plan_that_failed_another_ring_is_drawn(void **state)
+{
+    int differ = 0;
+
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        struct cast *c = begin(6);
+        uint8_t order[6];
+
+        all_contribute(c);
+        for (uint32_t k = 0; k < 6; k++) {
+            order[k] = c->a[0]->round.plan.body.members[k].index;
+        }
+        finish_round(c);
+        for (uint32_t i = 0; i < 6 && again; i++) {
+            c->a[i]->round.n_failed = 6; /* of as many members */
+        }
+        all_contribute(c);
+        for (uint32_t k = 0; k < 6; k++) {
+            differ += !ring_has(&c->a[0]->round, order[k], order[(k + 1) % 6]);
+        }
+        assert_true(again ? differ > 0 : differ == 0);
+        cast_close(c);
+    }
+}
+
+/* The longest that members of a butterfly wait, with and without bytes. */
+static void a_butterfly_in_which_no_byte_moves_stands_still_soon(void **state)
+{
+    (void)state;
+    for (int moving = 0; moving < 2; moving++) {
+        struct cast *c = begin_butterfly(4);
+        struct round *r = &c->a[0]->round;
+        uint64_t start, waited;
+
+        for (uint32_t i = 0; i < 4; i++) {
+            c->a[i]->round.terms.segment_wire_bytes = 262144;
+            c->a[i]->round.terms.progress_floor_bytes_per_s = 32768;
+        }
+        all_contribute(c);
+        assert_int_equal(r->phase, ROUND_REDUCING);
+        start = c->now_ms;
+        do {
+            c->now_ms += 250;
+            c->out->n = c->out->n_bytes = 0;
+            if (moving) {
+                round_moved(r, c->now_ms);
+            }
+            round_tick(r, c->now_ms, c->out);
+            assert_true(r->want_change || round_deadline(r) > c->now_ms ||
+                        round_deadline(r) == r->resend_ms);
+        } while (!r->want_change && c->now_ms < start + 60000);
+        waited = c->now_ms - start;
+        /* hop_ms and one segment at the floor; three, if bytes move. */
+        assert_in_range(waited, moving ? 26000 : 10000, moving ? 26250 : 10250);
+        cast_close(c);
+    }
+}
+
+static void who_holds_up_a_butterfly_is_named_in_the_statement(void **state)
+{
+    struct cast *c = begin_butterfly(4);
+    struct round *r = &c->a[0]->round;
+    struct promise_body closing = {0};
+    struct peer_id hung;
+
+    (void)state;
+    all_contribute(c);
+    hung = r->exchange.butterfly.edges[(r->rank + 2) % 4].peer;
+    for (uint32_t k = 0; k < 4; k++) { /* all others have sent something */
+        struct butterfly_edge *e = &r->exchange.butterfly.edges[k];
+
+        e->got.number = k == (r->rank + 2) % 4 ? 0 : e->want.number;
+    }
+    round_closing(r, &closing);
+    assert_false(closing.has_broken);
+    c->now_ms += 1500;
+    round_tick(r, c->now_ms, c->out); /* hop_ms is 2000 */
+    assert_true(r->quiet && !r->want_change);
+    round_closing(r, &closing);
+    assert_true(closing.has_broken);
+    assert_true(id_eq(&closing.broken, &hung));
     cast_close(c);
 }
 
@@ -776,6 +969,11 @@ int main(void)
         cmocka_unit_test(bytes_that_were_voted_on_differently_are_not_kept),
         cmocka_unit_test(without_its_bytes_nobody_votes_or_claims_them),
         cmocka_unit_test(a_butterfly_plan_shares_the_vector_by_rate),
+        cmocka_unit_test(
+            a_ring_keeps_its_order_until_another_is_clearly_faster),
+        cmocka_unit_test(after_a_plan_that_failed_another_ring_is_drawn),
+        cmocka_unit_test(a_butterfly_in_which_no_byte_moves_stands_still_soon),
+        cmocka_unit_test(who_holds_up_a_butterfly_is_named_in_the_statement),
         cmocka_unit_test(a_ring_plan_has_no_shares_and_a_butterfly_plan_some),
         cmocka_unit_test(
             a_contribution_that_is_no_numbers_stays_out_of_the_round),

@@ -24,13 +24,13 @@ struct fixture {
 
 static int open_fixture(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
     struct members_options opt = {.seed = 1};
+    struct fixture *f = calloc(1, sizeof *f + members_bytes(&opt));
 
     assert_non_null(f);
     identity_fake(&f->self, 50);
     opt.self = f->self.id;
-    members_init(&f->m, &opt, 0);
+    members_init(&f->m, &opt, f + 1, 0);
     for (uint32_t i = 0; i < 2; i++) {
         struct event e = {
             .type = EVENT_LINK_UP, .link = i + 1, .request = UINT32_MAX};

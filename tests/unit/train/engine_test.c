@@ -31,7 +31,7 @@ enum toy_inner { TOY_SGD, TOY_ADAM, TOY_ADAMW, TOY_SGDM };
 struct worker {
     struct engine e;
     float theta[2], grad[2], u[2], v[2], phi[2], m[2], sum[2], base[2], sent[2],
-        late[2], wire[2];
+        own[2], own_m[2], wire[2];
     double count; /* of Adam's steps */
 };
 
@@ -84,7 +84,8 @@ static void toy_open(struct toy *toy, const struct method *m, uint32_t n)
         w->e.sum = needs & ENGINE_SUM ? w->sum : NULL;
         w->e.base = needs & ENGINE_BASE ? w->base : NULL;
         w->e.sent = needs & ENGINE_SENT ? w->sent : NULL;
-        w->e.late = needs & ENGINE_LATE ? w->late : NULL;
+        w->e.own = needs & ENGINE_OWN ? w->own : NULL;
+        w->e.own_m = needs & ENGINE_OWN_M ? w->own_m : NULL;
         w->theta[0] = R(0.5);
         w->theta[1] = R(-2.0);
         engine_start(&w->e);
@@ -504,9 +505,9 @@ static void eager_exchanges_the_own_part_for_the_fresh_one(void **state)
             struct worker *w = &toy.w[i];
             const struct engine_average a = {mean, NULL, 0.5, 1};
             struct stream_turn turn;
-            float before = w->phi[0];
+            float anchor = w->theta[0]; /* this worker's, as the page has it */
 
-            w->theta[0] = w->phi[0] - R(delta[i][t]);
+            w->theta[0] = anchor - R(delta[i][t]);
             engine_step(&w->e);
             assert_int_equal(engine_ends(&w->e, 0, &turn), t > 0);
             if (t > 0) {
@@ -516,9 +517,11 @@ static void eager_exchanges_the_own_part_for_the_fresh_one(void **state)
             assert_true(engine_begins(&w->e, 0, &turn));
             assert_int_equal(engine_pack(&w->e, 0, &turn, w->wire), 0);
             fresh[0] += w->wire[0] / 2;
+            assert_near((double)w->wire[0], delta[i][t]);
+            /* Before the first mean: the own share of it. */
             assert_near(
-                (double)(before - w->phi[0]),
-                t == 0 ? delta[i][0]
+                (double)(anchor - w->theta[0]),
+                t == 0 ? delta[i][0] / 2
                        : vector_number(vector_at(vector_at(want, t - 1), i)));
         }
         memcpy(mean, fresh, sizeof mean);
@@ -861,7 +864,7 @@ static void a_turn_that_failed_leaves_everything_but_goes_on(void **state)
     toy_update(&toy, &toy.w[0]);
     before = toy.w[0];
     assert_int_equal(engine_pack(&toy.w[0].e, 0, &turn, wire), 0);
-    engine_fail(&toy.w[0].e, 0, &turn);
+    /* Nothing is called: nobody applies it. */
     assert_memory_equal(before.phi, toy.w[0].phi, sizeof before.phi);
     assert_memory_equal(before.theta, toy.w[0].theta, sizeof before.theta);
     assert_memory_equal(before.m, toy.w[0].m, sizeof before.m);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "train/llama.h"
 
 #define V     5
 #define DRAWS 20000
@@ -119,15 +120,12 @@ static const struct llama_config tiny = {16, 1, 2,    1,    16,
 
 struct model {
     struct backend be;
-    struct llama *m;
     float *theta;
 };
 
 static void open_model(struct model *s)
 {
     backend_cpu_ref(&s->be);
-    assert_int_equal(
-        llama_open(&s->m, &tiny, &s->be, 1, LLAMA_RECOMPUTE_NOTHING), 0);
     s->theta = malloc((size_t)llama_numel(&tiny) * sizeof(float));
     assert_non_null(s->theta);
     llama_init_params(&tiny, s->theta, 4);
@@ -136,7 +134,12 @@ static void open_model(struct model *s)
 static void close_model(struct model *s)
 {
     free(s->theta);
-    llama_close(s->m);
+}
+
+static int
+run(struct model *s, const struct generate_options *o, struct text *t)
+{
+    return generate(&tiny, &s->be, s->theta, o, on_token, t);
 }
 
 static void one_seed_gives_one_text_even_past_the_window(void **state)
@@ -147,7 +150,8 @@ static void one_seed_gives_one_text_even_past_the_window(void **state)
                                    .max_tokens = 30,
                                    .seed = 5,
                                    .temperature = 1,
-                                   .top_p = 1};
+                                   .top_p = 1,
+                                   .stop = UINT32_MAX};
     struct text a = {.stop_at = -1};
     struct text b = {.stop_at = -1};
     struct text c = {.stop_at = -1};
@@ -155,39 +159,72 @@ static void one_seed_gives_one_text_even_past_the_window(void **state)
 
     (void)state;
     open_model(&s);
-    assert_int_equal(generate(s.m, s.theta, &opt, on_token, &a), 0);
-    assert_int_equal(generate(s.m, s.theta, &opt, on_token, &b), 0);
+    assert_int_equal(run(&s, &opt, &a), 0);
+    assert_int_equal(run(&s, &opt, &b), 0);
     opt.seed = 6;
-    assert_int_equal(generate(s.m, s.theta, &opt, on_token, &c), 0);
+    assert_int_equal(run(&s, &opt, &c), 0);
     assert_int_equal(a.n, 30);
     assert_memory_equal(a.token, b.token, sizeof a.token);
     assert_memory_not_equal(a.token, c.token, sizeof a.token);
     close_model(&s);
 }
 
-/* Greedy: each token is the best of the logits over the last seq tokens. */
+/* Greedy: each token is the best of the model's logits. The window grows to 8
+ * tokens; full, it goes on with the last 4 and the new one. */
 static void greedy_text_agrees_with_the_models_logits(void **state)
 {
-    uint32_t all[20] = {7};
-    const struct generate_options opt = {
-        .prompt = all, .prompt_n = 1, .max_tokens = 19, .top_p = 1};
+    uint32_t all[40] = {7};
+    const struct generate_options opt = {.prompt = all,
+                                         .prompt_n = 1,
+                                         .max_tokens = 39,
+                                         .top_p = 1,
+                                         .stop = UINT32_MAX};
     struct text t = {.stop_at = -1};
+    struct llama *m;
     float logits[11];
+    int n = 1;
     struct model s;
 
     (void)state;
     open_model(&s);
-    assert_int_equal(generate(s.m, s.theta, &opt, on_token, &t), 0);
-    memcpy(all + 1, t.token, 19 * sizeof *all);
-    for (int i = 1; i < 20; i++) {
-        int from = i > 8 ? i - 8 : 0;
-
-        assert_int_equal(
-            llama_logits(s.m, s.theta, all + from, i - from, logits), 0);
+    assert_int_equal(llama_open(&m, &tiny, &s.be, 1, LLAMA_RECOMPUTE_NOTHING),
+                     0);
+    assert_int_equal(run(&s, &opt, &t), 0);
+    assert_int_equal(t.n, 39);
+    memcpy(all + 1, t.token, 39 * sizeof *all);
+    for (int i = 1; i < 40; i++) {
+        assert_int_equal(llama_logits(m, s.theta, all + i - n, n, logits), 0);
         for (int v = 0; v < 11; v++) {
-            assert_true(logits[v] <= logits[all[i]]);
+            assert_true(logits[v] <= logits[all[i]] + 1e-6F);
         }
+        n = n == 8 ? 5 : n + 1;
     }
+    llama_close(m);
+    close_model(&s);
+}
+
+static void the_stop_token_ends_the_text(void **state)
+{
+    const uint32_t prompt[] = {7};
+    struct generate_options opt = {.prompt = prompt,
+                                   .prompt_n = 1,
+                                   .max_tokens = 20,
+                                   .top_p = 1,
+                                   .stop = UINT32_MAX};
+    struct text t = {.stop_at = -1};
+    int before = 0;
+    struct model s;
+
+    (void)state;
+    open_model(&s);
+    assert_int_equal(run(&s, &opt, &t), 0);
+    opt.stop = t.token[5];
+    while (t.token[before] != opt.stop) {
+        before++;
+    }
+    t.n = 0;
+    assert_int_equal(run(&s, &opt, &t), 0);
+    assert_int_equal(t.n, before);
     close_model(&s);
 }
 
@@ -198,14 +235,14 @@ static void the_callback_can_stop(void **state)
                                          .prompt_n = 1,
                                          .max_tokens = 30,
                                          .temperature = 1,
-                                         .top_p = 1};
+                                         .top_p = 1,
+                                         .stop = UINT32_MAX};
     struct text t = {.stop_at = 4};
     struct model s;
 
     (void)state;
     open_model(&s);
-    assert_int_equal(generate(s.m, s.theta, &opt, on_token, &t),
-                     LOCO_ECANCELED);
+    assert_int_equal(run(&s, &opt, &t), LOCO_ECANCELED);
     assert_int_equal(t.n, 4);
     close_model(&s);
 }
@@ -230,12 +267,10 @@ static void bad_requests_are_refused(void **state)
     bad[3].top_p = 1.5;
     bad[4].max_tokens = -1;
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(generate(s.m, s.theta, &bad[i], on_token, &t),
-                         LOCO_EINVAL);
+        assert_int_equal(run(&s, &bad[i], &t), LOCO_EINVAL);
     }
     bad[0].prompt_n = 2; /* 11 is past the vocabulary */
-    assert_int_equal(generate(s.m, s.theta, &bad[0], on_token, &t),
-                     LOCO_ERANGE);
+    assert_int_equal(run(&s, &bad[0], &t), LOCO_ERANGE);
     assert_int_equal(t.n, 0);
     close_model(&s);
 }
@@ -250,6 +285,7 @@ int main(void)
         cmocka_unit_test(top_p_keeps_the_smallest_set_that_reaches_p),
         cmocka_unit_test(one_seed_gives_one_text_even_past_the_window),
         cmocka_unit_test(greedy_text_agrees_with_the_models_logits),
+        cmocka_unit_test(the_stop_token_ends_the_text),
         cmocka_unit_test(the_callback_can_stop),
         cmocka_unit_test(bad_requests_are_refused),
     };

@@ -294,7 +294,7 @@ static void what_cannot_be_packed_is_refused_with_a_sentence(void **state)
     refuse(&o, "one\n", LOCO_EINVAL, "shards asked for");
     o = options(0, 1);
     o.tokenizer = "gpt2";
-    refuse(&o, "one\n", LOCO_EINVAL, "\"gpt2\" is not built yet");
+    refuse(&o, "one\n", LOCO_ENOENT, "gpt2");
     o = options(0, 1);
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';

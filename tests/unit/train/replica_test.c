@@ -53,12 +53,13 @@ static struct replica_options options(uint64_t peer)
                   .norm_eps = 1e-5f},
         .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 2, 0, 0},
-        .rule = {.lr = 0.7f, .mu = 0.9f},
+        .method = {.period = 3,
+                   .fragments = 1,
+                   .rule = {.lr = 0.7f, .mu = 0.9f}},
         .codec = codec_find("fp32"),
         .batch = 2,
         .micro_batch = 2,
         .seq = 16,
-        .period = 3,
         .seed = 11,
         .peer = peer,
         .train = &shard,
@@ -84,6 +85,14 @@ static void steps(struct replica *r, int n)
     while (n-- > 0) {
         assert_int_equal(replica_step(r, &loss), 0);
     }
+}
+
+static int
+take(struct replica *r, uint64_t round, const uint8_t *wire, double share)
+{
+    const struct replica_commit c = {round, wire, share, 0, 0};
+
+    return replica_commit(r, &c);
 }
 
 static uint8_t *wire_of(const struct replica *a, const struct replica *b)
@@ -124,8 +133,8 @@ static void two_workers_take_the_outer_step_of_algorithm_1(void **state)
             phi[i] -= (float)(0.7 * (g + 0.9 * m[i]));
         }
         wire = wire_of(&a, &b);
-        assert_int_equal(replica_apply(&a, round, wire, false), 0);
-        assert_int_equal(replica_apply(&b, round, wire, false), 0);
+        assert_int_equal(take(&a, round, wire, 0.5), 0);
+        assert_int_equal(take(&b, round, wire, 0.5), 0);
         free(wire);
         assert_memory_equal(a.phi, b.phi, a.n * sizeof(float));
         assert_memory_equal(a.m, b.m, a.n * sizeof(float));
@@ -158,7 +167,7 @@ static void a_late_worker_keeps_its_displacement_and_contribution(void **state)
     contribution = malloc(b.n * sizeof(float));
     assert_true(before != NULL && contribution != NULL);
     memcpy(contribution, b.contribution, b.n * sizeof(float));
-    assert_int_equal(replica_apply(&b, 1, wire, true), 0);
+    assert_int_equal(take(&b, 1, wire, 0.0), 0);
     assert_int_equal(b.tokens_pending, 3 * 2 * 16);
     assert_memory_equal(b.contribution, contribution, b.n * sizeof(float));
     assert_int_equal(replica_pack(&b), 0);
@@ -173,9 +182,29 @@ static void a_late_worker_keeps_its_displacement_and_contribution(void **state)
     replica_close(&b);
 }
 
+static void state_copy(const struct replica *r, float *out)
+{
+    struct replica_vector at[REPLICA_STATE_MAX];
+    size_t n = replica_state(r, at);
+
+    for (size_t i = 0; i < n; i++) {
+        memcpy(out, at[i].x, at[i].n * sizeof(float));
+        out += at[i].n;
+    }
+}
+
+static float *state_room(const struct replica *r)
+{
+    float *out = calloc(REPLICA_STATE_MAX * r->n, sizeof(float));
+
+    assert_non_null(out);
+    return out;
+}
+
 static void a_restored_worker_continues_with_the_same_bits(void **state)
 {
     struct replica a, b;
+    float *stored;
 
     (void)state;
     open_replica(&a, 1);
@@ -184,12 +213,17 @@ static void a_restored_worker_continues_with_the_same_bits(void **state)
     {
         uint8_t *wire = wire_of(&a, &a);
 
-        assert_int_equal(replica_apply(&a, 1, wire, false), 0);
+        assert_int_equal(take(&a, 1, wire, 0.5), 0);
         free(wire);
     }
     open_replica(&b, 1);
-    replica_restore(&b, a.round, a.phi, a.m, a.optimizer.u, a.optimizer.v,
-                    a.inner_step, a.tokens_seen);
+    stored = state_room(&a);
+    state_copy(&a, stored);
+    assert_int_equal(replica_restore(&b, a.round, stored, a.optimizer.u,
+                                     a.optimizer.v, a.inner_step,
+                                     a.tokens_seen),
+                     0);
+    free(stored);
     steps(&a, 5);
     steps(&b, 5);
     assert_memory_equal(a.theta, b.theta, a.n * sizeof(float));
@@ -220,7 +254,7 @@ static void moments_are_reset_where_the_method_says_so(void **state)
     uint8_t *wire;
 
     (void)state;
-    o.reset_moments = true;
+    o.method.moments = METHOD_RESET;
     assert_int_equal(replica_open(&a, &o, errmsg), 0);
     replica_init(&a);
     open_replica(&b, 2);
@@ -229,11 +263,11 @@ static void moments_are_reset_where_the_method_says_so(void **state)
     assert_int_equal(replica_pack(&a), 0);
     assert_int_equal(replica_pack(&b), 0);
     wire = wire_of(&a, &b);
-    assert_int_equal(replica_apply(&a, 1, wire, true), 0);
+    assert_int_equal(take(&a, 1, wire, 0.0), 0);
     assert_true(largest(a.optimizer.u, a.n) > 0.0f);
     assert_int_equal(a.optimizer.t, 3);
-    assert_int_equal(replica_apply(&a, 1, wire, false), 0);
-    assert_int_equal(replica_apply(&b, 1, wire, false), 0);
+    assert_int_equal(take(&a, 1, wire, 0.5), 0);
+    assert_int_equal(take(&b, 1, wire, 0.5), 0);
     assert_true(largest(a.optimizer.u, a.n) == 0.0f);
     assert_true(largest(a.optimizer.v, a.n) == 0.0f);
     assert_int_equal(a.optimizer.t, 0);
@@ -259,7 +293,7 @@ static void damaged_wire_bytes_change_nothing(void **state)
     phi = malloc(a.n * sizeof(float));
     assert_non_null(phi);
     memcpy(phi, a.phi, a.n * sizeof(float));
-    assert_true(replica_apply(&a, 1, wire, false) < 0);
+    assert_true(take(&a, 1, wire, 0.5) < 0);
     assert_memory_equal(a.phi, phi, a.n * sizeof(float));
     assert_int_equal(a.round, 0);
     free(phi);

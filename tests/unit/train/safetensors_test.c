@@ -263,6 +263,96 @@ static void a_header_size_beyond_the_file_or_the_limit_is_refused(void **state)
     }
 }
 
+static void deep_nesting_is_refused(void **state)
+{
+    size_t len = 500000;
+    uint8_t *file = malloc(8 + len);
+    struct safetensors st;
+
+    (void)state;
+    assert_non_null(file);
+    put_u64(file, len);
+    memset(file + 8, '[', len);
+    memcpy(file + 8, "{\"a\":", 5);
+    assert_int_equal(safetensors_open_memory(&st, file, 8 + len, errmsg),
+                     LOCO_EFORMAT);
+    assert_non_null(strstr(errmsg, "depth"));
+    free(file);
+}
+
+static void a_header_of_100_mb_is_refused_unread(void **state)
+{
+    size_t len = 100000000;
+    uint8_t *file = calloc(1, 8 + len); /* its pages are never touched */
+    struct safetensors st;
+
+    (void)state;
+    assert_non_null(file);
+    put_u64(file, len);
+    file[8] = '{';
+    assert_int_equal(safetensors_open_memory(&st, file, 8 + len, errmsg),
+                     LOCO_EFORMAT);
+    assert_non_null(strstr(errmsg, "too large: 100000000 bytes"));
+    free(file);
+}
+
+/* Byte k of tensor "b" is k * 7, of "a" k * 3. */
+static int fill_pattern(void *data,
+                        const struct st_tensor *t,
+                        uint64_t offset,
+                        void *out,
+                        size_t bytes,
+                        char *problem)
+{
+    uint64_t *next = data;
+    uint8_t *p = out;
+
+    (void)problem;
+    assert_int_equal(offset % SAFETENSORS_CHUNK, 0);
+    assert_true(bytes <= SAFETENSORS_CHUNK);
+    assert_true(offset == 0 || offset == *next);
+    *next = offset + bytes;
+    for (size_t k = 0; k < bytes; k++) {
+        p[k] = (uint8_t)((offset + k) * *(const unsigned *)t->data);
+    }
+    return 0;
+}
+
+static void a_streamed_file_is_the_one_from_memory(void **state)
+{
+    static uint8_t a[SAFETENSORS_CHUNK + 12], b[8];
+    unsigned three = 3, seven = 7;
+    uint64_t next = 0;
+    struct st_tensor tensors[] = {
+        {"b", ST_U8, 1, {sizeof b}, b, sizeof b},
+        {"a", ST_F32, 1, {sizeof a / 4}, a, sizeof a},
+    };
+    char *one, *two;
+    size_t n, m;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof a; k++) {
+        a[k] = (uint8_t)(k * three);
+    }
+    for (size_t k = 0; k < sizeof b; k++) {
+        b[k] = (uint8_t)(k * seven);
+    }
+    assert_int_equal(
+        safetensors_write(tmpdir_file(&dir, "1"), tensors, 2, NULL, 0, NULL),
+        0);
+    tensors[0].data = &seven;
+    tensors[1].data = &three;
+    assert_int_equal(safetensors_stream(tmpdir_file(&dir, "2"), tensors, 2,
+                                        NULL, 0, fill_pattern, &next, NULL),
+                     0);
+    one = tmpdir_get(&dir, "1", &n);
+    two = tmpdir_get(&dir, "2", &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(one, two, n);
+    free(one);
+    free(two);
+}
+
 static void every_truncation_of_a_file_is_refused(void **state)
 {
     size_t len;
@@ -322,6 +412,9 @@ int main(void)
         CASE(empty_files_and_empty_tensors_are_legal),
         CASE(every_breach_of_the_format_is_refused),
         CASE(a_header_size_beyond_the_file_or_the_limit_is_refused),
+        CASE(deep_nesting_is_refused),
+        CASE(a_header_of_100_mb_is_refused_unread),
+        CASE(a_streamed_file_is_the_one_from_memory),
         CASE(every_truncation_of_a_file_is_refused),
         CASE(wrong_arguments_write_nothing),
     };

@@ -218,6 +218,55 @@ static void text_is_a_shard_of_its_bytes(void **state)
     shard_close(&s);
 }
 
+static int open_as(const uint8_t *file, size_t size, enum shard_format format)
+{
+    struct shard s;
+    int rv = shard_open_memory_as(&s, file, size, format, 300, errmsg);
+
+    if (rv != 0) {
+        assert_int_equal(s.info.tokens, 0);
+    }
+    shard_close(&s);
+    return rv;
+}
+
+static void other_peoples_token_files_are_read_or_refused(void **state)
+{
+    static uint8_t file[1024 + 8];
+    uint32_t ids[4];
+    struct shard s;
+
+    (void)state;
+    put_u32(file, 20240801);
+    put_u32(file + 4, 7);
+    put_u32(file + 8, 2);
+    put_u32(file + 1024, 299);
+    put_u32(file + 1028, 300);
+    assert_int_equal(
+        shard_open_memory_as(&s, file, sizeof file, SHARD_LLMC, 300, errmsg),
+        0);
+    assert_int_equal(s.info.tokens, 2);
+    assert_int_equal(shard_read(&s, 0, 1, ids), 0);
+    assert_int_equal(ids[0], 299);
+    assert_int_equal(shard_read(&s, 1, 1, ids), LOCO_EFORMAT);
+    for (size_t n = 0; n < sizeof file; n++) {
+        assert_int_equal(open_as(file, n, SHARD_LLMC), LOCO_EFORMAT);
+    }
+    put_u32(file + 4, 8);
+    assert_int_equal(open_as(file, sizeof file, SHARD_LLMC), LOCO_EFORMAT);
+    assert_non_null(strstr(errmsg, "version"));
+    put_u32(file, 20240520); /* two bytes a token: four of them fit */
+    put_u32(file + 4, 1);
+    put_u32(file + 8, 4);
+    assert_int_equal(open_as(file, sizeof file, SHARD_LLMC), 0);
+    put_u32(file + 8, 0x80000004);
+    assert_int_equal(open_as(file, sizeof file, SHARD_LLMC), LOCO_EFORMAT);
+    assert_int_equal(open_as(file, 7, SHARD_U16), LOCO_EFORMAT);
+    assert_int_equal(open_as(file, 8, SHARD_U32), 0);
+    assert_int_equal(shard_open_memory_as(&s, file, 8, SHARD_U32, 0, errmsg),
+                     LOCO_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +276,7 @@ int main(void)
         cmocka_unit_test(every_truncation_and_extension_is_refused),
         cmocka_unit_test(every_wrong_field_is_refused_with_its_sentence),
         cmocka_unit_test(a_header_that_readers_refuse_is_not_written),
+        cmocka_unit_test(other_peoples_token_files_are_read_or_refused),
         cmocka_unit_test(a_file_on_disk_opens_and_its_name_is_in_the_errors),
         cmocka_unit_test(text_is_a_shard_of_its_bytes),
     };

@@ -30,6 +30,54 @@ static void three_megabytes_arrive_intact(void **state)
     pair_close(&p);
 }
 
+/* With either cipher, whoever has which. */
+static void segments_arrive_under_the_cipher_that_both_have(void **state)
+{
+    (void)state;
+    for (int who = 0; who < 4; who++) {
+        struct pair p;
+
+        pair_open_aes(&p, (who & 1) != 0, (who & 2) != 0);
+        paint(&p.a);
+        for (uint32_t i = 0; i < 4; i++) {
+            post(&p.b, &p.a, 5, i, PIECE);
+            give(&p.a, &p.b, 5, i, PIECE);
+        }
+        RUN_UNTIL(&p.loop, done(&p.b, 0) == 4);
+        assert_memory_equal(p.a.memory, p.b.memory, 4 * PIECE);
+        for (uint32_t i = 0; i < 4; i++) {
+            post(&p.a, &p.b, 5, i, PIECE);
+            give(&p.b, &p.a, 5, i, PIECE);
+        }
+        RUN_UNTIL(&p.loop, done(&p.a, 0) == 8); /* four sent, four taken */
+        assert_int_equal(node_stats(&p.a).bulks_aes, who == 3);
+        assert_int_equal(node_stats(&p.b).bulks_aes, who == 3);
+        pair_close(&p);
+    }
+}
+
+/* Both ends hear that a long segment is on its way before it is through. */
+static void a_slow_segment_is_seen_to_move(void **state)
+{
+    struct shell_options opt;
+    struct pair p;
+
+    (void)state;
+    uv_loop_init(&p.loop);
+    opt = node_init(&p.a, 1);
+    opt.upload_bytes_per_s = 256U << 10;
+    node_open(&p.a, &p.loop, &opt);
+    node_start(&p.b, &p.loop, 2);
+    bulk_open_act(&p.a, &p.b);
+    for (uint32_t i = 0; i < 4; i++) {
+        post(&p.b, &p.a, 5, i, PIECE);
+        give(&p.a, &p.b, 5, i, PIECE);
+    }
+    RUN_UNTIL(&p.loop, p.a.toy.counts[EVENT_MOVED] > 0 &&
+                           p.b.toy.counts[EVENT_MOVED] > 0);
+    pair_close(&p);
+}
+
 static void both_directions_share_a_connection(void **state)
 {
     struct pair p;
@@ -571,6 +619,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_megabytes_arrive_intact),
+        cmocka_unit_test(segments_arrive_under_the_cipher_that_both_have),
+        cmocka_unit_test(a_slow_segment_is_seen_to_move),
         cmocka_unit_test(both_directions_share_a_connection),
         cmocka_unit_test(odd_lengths_arrive),
         cmocka_unit_test(segments_wait_for_the_connection),

@@ -37,6 +37,23 @@ static inline void pair_open_plain(struct pair *p, bool plain_a, bool plain_b)
               node_stats(&p->a).bulks == 1 && node_stats(&p->b).bulks == 1);
 }
 
+/* `aes_*`: whether that side takes AES-256-GCM. */
+static inline void pair_open_aes(struct pair *p, bool aes_a, bool aes_b)
+{
+    struct shell_options opt;
+
+    uv_loop_init(&p->loop);
+    opt = node_init(&p->a, 1);
+    opt.aes_bulk = aes_a;
+    node_open(&p->a, &p->loop, &opt);
+    opt = node_init(&p->b, 2);
+    opt.aes_bulk = aes_b;
+    node_open(&p->b, &p->loop, &opt);
+    bulk_open_act(&p->a, &p->b);
+    RUN_UNTIL(&p->loop,
+              node_stats(&p->a).bulks == 1 && node_stats(&p->b).bulks == 1);
+}
+
 static inline void pair_open(struct pair *p)
 {
     pair_open_plain(p, false, false);

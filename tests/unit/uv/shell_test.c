@@ -491,6 +491,36 @@ static void connections_over_the_limits_are_refused(void **state)
     loop_end(&loop);
 }
 
+/* The longest silent one makes room, and who speaks keeps its place. */
+static void silent_connections_keep_nobody_out(void **state)
+{
+    struct shell_options opt;
+    struct raw r[4];
+    uv_loop_t loop;
+    struct node a, b;
+
+    (void)state;
+    uv_loop_init(&loop);
+    node_start(&a, &loop, 1);
+    opt = node_init(&b, 2);
+    opt.half_open_max = 4;
+    node_open(&b, &loop, &opt);
+    for (int i = 0; i < 4; i++) {
+        raw_connect(&r[i], b.port);
+    }
+    RUN_UNTIL(&loop, node_stats(&b).half_open == 4);
+    connect_nodes(&a, &b, &loop);
+    assert_int_equal(node_stats(&b).accepts_refused, 1);
+    assert_int_equal(node_stats(&b).half_open, 3);
+    assert_true(raw_is_closed(&r[0], &loop));
+    for (int i = 0; i < 4; i++) {
+        close(r[i].fd);
+    }
+    node_close(&a, &loop);
+    node_close(&b, &loop);
+    loop_end(&loop);
+}
+
 static void a_flood_of_connections_is_slowed_down(void **state)
 {
     struct shell_options opt;
@@ -752,6 +782,7 @@ int main(void)
         cmocka_unit_test(a_second_shell_on_the_port_is_refused),
         cmocka_unit_test(ipv6_works_where_the_machine_has_it),
         cmocka_unit_test(connections_over_the_limits_are_refused),
+        cmocka_unit_test(silent_connections_keep_nobody_out),
         cmocka_unit_test(a_flood_of_connections_is_slowed_down),
         cmocka_unit_test(running_out_of_descriptors_does_not_spin),
         cmocka_unit_test(what_rests_on_a_failed_save_is_not_said),

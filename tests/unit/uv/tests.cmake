@@ -1,5 +1,6 @@
 loco_unit(uv shell loco_uv)
 loco_unit(uv bulk loco_uv)
+loco_unit(uv cipher loco_uv)
 loco_unit(uv pace loco_uv)
 loco_unit(uv plain loco_uv)
 loco_unit(uv threads loco_uv)

@@ -1,0 +1,160 @@
+/* cli_config_set.c - loco config set: one setting in locod.yaml.
+ *
+ * Comments and order stay: the line that sets the name is replaced, else one is
+ * appended. Before the file is written the new text is read as locod would
+ * read it, so that a wrong value never reaches the disk.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/cli.h"
+#include "daemon/config.h"
+#include "proto/base/err.h"
+#include "train/file.h"
+
+/* The whole of a settings file, "" where there is none; NULL after a sentence.
+ * Caller frees. */
+static char *read_settings(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    char *text = calloc(1, CONFIG_FILE_MAX + 1);
+    size_t len;
+
+    if (f == NULL && errno != ENOENT) {
+        (void)cli_fail(LOCO_EXIT_CONFIG, "open %s: %s", path, strerror(errno));
+        free(text);
+        return NULL;
+    }
+    if (f == NULL || text == NULL) {
+        if (f != NULL) {
+            (void)fclose(f);
+        }
+        return text;
+    }
+    len = fread(text, 1, CONFIG_FILE_MAX + 1, f);
+    if (ferror(f) || len > CONFIG_FILE_MAX) {
+        (void)cli_fail(LOCO_EXIT_CONFIG, "%s: not a settings file", path);
+        free(text);
+        text = NULL;
+    }
+    (void)fclose(f);
+    return text;
+}
+
+/* Whether the line sets `name`. */
+static bool line_sets(const char *line, const char *name)
+{
+    size_t n = strlen(name);
+
+    return strncmp(line, name, n) == 0 &&
+           line[n + strspn(line + n, " \t")] == ':';
+}
+
+/* The file with the setting; caller frees. NULL: out of memory. */
+static char *
+edited(const char *text, const char *name, const char *value, size_t *size)
+{
+    char *out = NULL;
+    FILE *to = open_memstream(&out, size);
+    bool done = false;
+
+    if (to == NULL) {
+        return NULL;
+    }
+    while (*text != '\0') {
+        size_t len = strcspn(text, "\n");
+
+        if (line_sets(text, name)) {
+            (void)fprintf(to, "%s: \"%s\"\n", name, value);
+            done = true;
+        } else {
+            (void)fprintf(to, "%.*s\n", (int)len, text);
+        }
+        text += len + (text[len] == '\n');
+    }
+    if (!done) {
+        (void)fprintf(to, "%s: \"%s\"\n", name, value);
+    }
+    if (fclose(to) != 0) {
+        free(out);
+        return NULL;
+    }
+    return out;
+}
+
+/* mkdir -p of what is above a file. */
+static void make_parents(const char *path)
+{
+    char above[CONFIG_TEXT_MAX];
+
+    (void)snprintf(above, sizeof above, "%s", path);
+    for (char *p = above + 1; (p = strchr(p, '/')) != NULL; p++) {
+        *p = '\0';
+        (void)mkdir(above, 0700);
+        *p = '/';
+    }
+}
+
+static int change(const char *path, const char *name, const char *value)
+{
+    char errmsg[CONFIG_ERRMSG_MAX];
+    static struct config config;
+    char *text = read_settings(path), *next;
+    size_t size = 0;
+    int rv;
+
+    if (text == NULL) {
+        return LOCO_EXIT_CONFIG;
+    }
+    next = edited(text, name, value, &size);
+    free(text);
+    if (next == NULL) {
+        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+    }
+    config_init(&config);
+    rv = config_set(&config, name, value, CONFIG_FILE, errmsg);
+    rv = rv != 0 ? rv : config_read_yaml(&config, next, size, path, errmsg);
+    if (rv != 0) {
+        rv = cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+    } else {
+        make_parents(path);
+        rv = file_write_whole(path, next, size, errmsg);
+        rv = rv == 0 ? LOCO_EXIT_OK : cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+    }
+    free(next);
+    return rv;
+}
+
+int cli_config_set(const struct cli_call *call)
+{
+    char path[CONFIG_TEXT_MAX];
+    struct cli_list words = {0};
+    const char *file = NULL;
+    const struct cli_option options[] = {
+        {"--config", CLI_TEXT, &file, "FILE", "another file than the usual"},
+    };
+    int rv = CLI_PARSE(call, options, &words, 2, 2);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (strpbrk(words.item[1], "\"\\\n") != NULL) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "config set: quotes, backslashes and line breaks are "
+                        "for an editor");
+    }
+    if (file == NULL && !config_usual_file(path)) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "config set: neither HOME nor XDG_CONFIG_HOME is set: "
+                        "name the file with --config");
+    }
+    rv = change(file == NULL ? path : file, words.item[0], words.item[1]);
+    if (rv == LOCO_EXIT_OK) {
+        (void)fprintf(stderr, "%s: written\n", file == NULL ? path : file);
+    }
+    return rv;
+}

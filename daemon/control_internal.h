@@ -1,0 +1,63 @@
+/* control_internal.h - the inside of control.h, for the control_*.c files.
+ *
+ *   control.c         routes, snapshots, commands, life
+ *   control_stream.c  server-sent events
+ *   control_pages.c   the dashboard's files
+ */
+#ifndef LOCO_DAEMON_CONTROL_INTERNAL_H
+#define LOCO_DAEMON_CONTROL_INTERNAL_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+
+#include "daemon/control.h"
+#include "daemon/control_listen.h"
+#include "daemon/shown.h"
+
+struct stream;
+
+struct control {
+    struct MHD_Daemon *http;
+    struct control_socket socket;
+    control_command_cb on_command;
+    void *data;
+    pthread_mutex_t lock; /* of all below */
+    struct shown *shown;  /* NULL: not yet */
+    struct MHD_Response *status;
+    char *json; /* the bytes of `status`, owned by it */
+    uint64_t published_ms, serial;
+    uint64_t wakes, woken_ms; /* of the streams */
+    bool closing;
+    struct stream *streams[CONTROL_STREAMS_MAX];
+};
+
+/* control.c */
+/* Bytes in a response that is not cached; NULL: out of memory. */
+struct MHD_Response *control_response(const char *type,
+                                      const char *bytes,
+                                      size_t len,
+                                      enum MHD_ResponseMemoryMode mode);
+/* Queue it, and drop our reference. */
+enum MHD_Result control_answer(struct MHD_Connection *connection,
+                               unsigned code,
+                               struct MHD_Response *r);
+/* Static text. */
+enum MHD_Result control_answer_text(struct MHD_Connection *connection,
+                                    unsigned code,
+                                    const char *text);
+/* JSON from malloc, taken; NULL: 503. */
+enum MHD_Result control_answer_json(struct MHD_Connection *connection,
+                                    char *json);
+
+/* control_stream.c */
+enum MHD_Result control_get_events(struct control *c,
+                                   struct MHD_Connection *connection);
+/* Let every stream look for news. Any thread, without the lock. */
+void control_streams_wake(struct control *c);
+
+/* control_pages.c: `path` is one of its files. */
+enum MHD_Result control_get_file(struct MHD_Connection *connection,
+                                 const char *path);
+bool control_is_file(const char *path);
+
+#endif

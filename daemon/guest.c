@@ -1,0 +1,124 @@
+/* guest.c - see guest.h. */
+#include "daemon/guest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/state_dir.h"
+#include "proto/base/log.h"
+#include "train/errmsg.h"
+#include "train/file.h"
+
+void guest_open(struct guest *g, const char *state_dir)
+{
+    char text[64] = "", errmsg[ERRMSG_SIZE];
+    FILE *f;
+
+    memset(&g->facts, 0, sizeof g->facts);
+    atomic_init(&g->by_hand, false);
+    if (file_path_join(g->file, state_dir, STATE_DIR_TRAFFIC, errmsg) != 0) {
+        return;
+    }
+    f = fopen(g->file, "re");
+    if (f != NULL) {
+        if (fgets(text, sizeof text, f) == NULL ||
+            !courtesy_traffic_read(&g->facts.traffic, text)) {
+            log_warn("main",
+                     "%s is damaged: the month's traffic is counted "
+                     "from 0",
+                     g->file);
+        }
+        (void)fclose(f);
+    }
+}
+
+void guest_configure(struct guest *g, const struct config *config)
+{
+    char errmsg[COURTESY_ERRMSG_MAX];
+    bool idle_io = config->idle_io;
+    int nice = (int)config->nice;
+
+    /* config_check() has read it before. */
+    (void)courtesy_schedule_parse(&g->facts.schedule, config->schedule, errmsg);
+    g->facts.battery_pauses = strcmp(config->battery, "pause") == 0;
+    g->facts.quota_bytes = config->quota * 1000000000U;
+    g->looked_ms = 0;
+    if ((nice != g->nice || idle_io != g->idle_io) &&
+        courtesy_be_nice(nice, idle_io) != 0) {
+        log_warn("main",
+                 "this system does not let us change our share (nice %d, "
+                 "idle_io %s); a lower nice needs a new start",
+                 nice, idle_io ? "on" : "off");
+    }
+    g->nice = nice;
+    g->idle_io = idle_io;
+}
+
+void guest_by_hand(struct guest *g, bool paused)
+{
+    atomic_store(&g->by_hand, paused);
+}
+
+static void save(struct guest *g)
+{
+    char text[40], errmsg[ERRMSG_SIZE];
+
+    if (g->file[0] == '\0' || g->facts.traffic.year == 0) {
+        return;
+    }
+    courtesy_traffic_print(&g->facts.traffic, text);
+    if (file_write_whole(g->file, text, strlen(text), errmsg) != 0) {
+        log_warn("main", "the month's traffic is not written: %s", errmsg);
+    }
+}
+
+static void look(struct guest *g, uint64_t bytes)
+{
+    const char *sys = getenv("LOCO_SYSFS");
+    time_t now = 0;
+    struct timespec wall;
+
+    if (clock_gettime(CLOCK_REALTIME, &wall) == 0) {
+        now = wall.tv_sec;
+    }
+    (void)localtime_r(&now, &g->facts.local);
+    g->facts.on_battery = courtesy_on_battery(sys == NULL ? "/sys" : sys);
+    courtesy_traffic_count(&g->facts.traffic, bytes, &g->facts.local);
+}
+
+enum guest_order guest_update(struct guest *g, uint64_t bytes, uint64_t now_ms)
+{
+    bool by_hand = atomic_load(&g->by_hand), pause;
+
+    if (g->looked_ms == 0 || now_ms >= g->looked_ms + GUEST_LOOK_MS) {
+        g->looked_ms = now_ms;
+        look(g, bytes);
+    }
+    if (g->saved_ms == 0 || now_ms >= g->saved_ms + GUEST_SAVE_MS) {
+        g->saved_ms = now_ms;
+        save(g);
+    }
+    pause = courtesy_pauses(&g->facts, g->reason) || by_hand;
+    if (by_hand) {
+        (void)snprintf(g->reason, sizeof g->reason,
+                       "by hand, until loco resume");
+    }
+    if (pause == g->paused) {
+        return GUEST_NOTHING;
+    }
+    g->paused = pause;
+    log_info("main", "%s%s", pause ? "paused: " : "training may go on",
+             pause ? g->reason : "");
+    return pause ? GUEST_PAUSE : GUEST_RESUME;
+}
+
+const char *guest_reason(const struct guest *g)
+{
+    return g->paused ? g->reason : NULL;
+}
+
+void guest_close(struct guest *g)
+{
+    save(g);
+}

@@ -1,0 +1,205 @@
+/* model_source.c - see model_source.h. */
+#include "daemon/model_source.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/manifest.h"
+
+void model_source_close(struct model_source *s)
+{
+    checkpoint_close(&s->checkpoint);
+    weights_close(&s->weights);
+    s->phi = NULL;
+}
+
+/* ---- a state directory ----------------------------------------------------
+ */
+
+static void take_manifest(struct model_source *s, const struct manifest *f)
+{
+    const struct manifest_model *m = &f->model;
+
+    s->config.model = (struct llama_config){
+        .dim = m->dim,
+        .layers = m->layers,
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .ffn = m->ffn,
+        .vocab = m->vocab,
+        .seq = m->seq,
+        .tied = m->tied,
+        .rope_theta = (float)m->rope_theta,
+        .norm_eps = (float)m->norm_eps,
+    };
+    (void)snprintf(s->facts.run_name, sizeof s->facts.run_name, "%s", f->name);
+    (void)snprintf(s->facts.method, sizeof s->facts.method, "%s",
+                   f->sync.preset);
+    (void)snprintf(s->facts.licence, sizeof s->facts.licence, "%s",
+                   f->data.licence);
+    if (strcmp(f->data.tokenizer, "byte") == 0) {
+        (void)snprintf(s->tokenizer, sizeof s->tokenizer, "byte");
+    }
+}
+
+static int manifest_read(struct model_source *s, const char *dir, char *errmsg)
+{
+    struct signer signer = signer_sodium(NULL);
+    struct manifest *manifest = malloc(sizeof *manifest);
+    char path[FILE_PATH_MAX];
+    struct file_map map;
+    struct hash32 run;
+    int rv;
+
+    if (manifest == NULL) {
+        return errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
+    }
+    rv = file_path_join(path, dir, STATE_DIR_MANIFEST, errmsg);
+    if (rv == 0) {
+        rv = file_map_open(&map, path, errmsg);
+    }
+    if (rv == 0) {
+        rv = manifest_unpack(map.data, map.size, &signer, manifest, NULL, &run,
+                             errmsg);
+        if (rv != 0) {
+            rv = errmsg_fail(errmsg, LOCO_EFORMAT,
+                             "%.180s is not a run manifest: %s", path,
+                             loco_strerror(rv));
+        }
+        file_map_close(&map);
+    }
+    if (rv == 0) {
+        take_manifest(s, manifest);
+    }
+    free(manifest);
+    return rv;
+}
+
+static int take_checkpoint(struct model_source *s, char *errmsg)
+{
+    const struct checkpoint_state *c = &s->checkpoint.state;
+    uint64_t n = (uint64_t)llama_numel(&s->config.model);
+
+    if (c->n != n) {
+        return errmsg_fail(errmsg, LOCO_EFORMAT,
+                           "the checkpoint holds %llu parameters, the run's "
+                           "model has %llu",
+                           (unsigned long long)c->n, (unsigned long long)n);
+    }
+    s->phi = c->phi;
+    s->mapped = true;
+    s->facts.round = c->round;
+    s->facts.inner_steps = c->inner_step;
+    s->facts.tokens = c->tokens;
+    (void)snprintf(s->facts.run_id, sizeof s->facts.run_id, "%s",
+                   c->run_id == NULL ? "" : c->run_id);
+    return 0;
+}
+
+int model_source_state(struct model_source *s,
+                       const char *state_dir,
+                       char errmsg[ERRMSG_SIZE])
+{
+    char dir[FILE_PATH_MAX];
+    const char *reason = "";
+    int rv;
+
+    memset(s, 0, sizeof *s);
+    s->config.bos = s->config.eos = HF_NO_TOKEN;
+    rv = manifest_read(s, state_dir, errmsg);
+    if (rv == 0 && llama_config_check(&s->config.model, &reason) != 0) {
+        rv = errmsg_fail(errmsg, LOCO_EINVAL, "model: %.120s", reason);
+    }
+    if (rv == 0) {
+        rv = file_path_join(dir, state_dir, STATE_DIR_CHECKPOINTS, errmsg);
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    rv = checkpoint_open_newest(&s->checkpoint, dir, errmsg);
+    if (rv == LOCO_ENOENT) {
+        return errmsg_fail(errmsg, LOCO_ENOENT,
+                           "%.180s holds no checkpoint yet: the run has not "
+                           "committed a round",
+                           dir);
+    }
+    return rv == 0 ? take_checkpoint(s, errmsg) : rv;
+}
+
+/* ---- files ----------------------------------------------------------------
+ */
+
+/* A directory has tokenizer.json in it, a file FILE.tokenizer.json beside it.
+ * Without one, 256 tokens are the bytes. */
+static void find_tokenizer(struct model_source *s, const char *path)
+{
+    struct stat st;
+    bool is_dir = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    int n = snprintf(s->tokenizer, sizeof s->tokenizer, "%s%stokenizer.json",
+                     path, is_dir ? "/" : ".");
+
+    if (n < 0 || (size_t)n >= sizeof s->tokenizer ||
+        access(s->tokenizer, F_OK) != 0) {
+        (void)snprintf(s->tokenizer, sizeof s->tokenizer, "%s",
+                       s->config.model.vocab == 256 ? "byte" : "");
+    }
+}
+
+int model_source_files(struct model_source *s,
+                       const char *path,
+                       char errmsg[ERRMSG_SIZE])
+{
+    int rv;
+
+    memset(s, 0, sizeof *s);
+    rv = weights_open(&s->weights, path, errmsg);
+    if (rv == 0) {
+        s->config = s->weights.config;
+        find_tokenizer(s, path);
+    }
+    return rv;
+}
+
+void model_source_memory(struct model_source *s,
+                         const struct llama_config *config,
+                         const float *theta)
+{
+    memset(s, 0, sizeof *s);
+    s->config.model = *config;
+    s->config.bos = s->config.eos = HF_NO_TOKEN;
+    s->phi = theta;
+    (void)snprintf(s->tokenizer, sizeof s->tokenizer, "%s",
+                   config->vocab == 256 ? "byte" : "");
+}
+
+/* ---- reading --------------------------------------------------------------
+ */
+
+void model_source_read(
+    const struct model_source *s, int i, int64_t first, int64_t n, float *out)
+{
+    struct llama_view v;
+
+    if (s->phi == NULL) {
+        weights_read(&s->weights, i, first, n, out);
+        return;
+    }
+    llama_tensor(&s->config.model, i, &v);
+    memcpy(out, s->phi + v.offset + first, (size_t)n * sizeof *out);
+}
+
+void model_source_forget(const struct model_source *s, int i)
+{
+    struct llama_view v;
+
+    if (s->phi == NULL) {
+        weights_forget(&s->weights, i);
+    } else if (s->mapped) {
+        llama_tensor(&s->config.model, i, &v);
+        file_forget(s->phi + v.offset, (uint64_t)v.numel * sizeof *s->phi);
+    }
+}

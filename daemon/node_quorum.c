@@ -1,0 +1,109 @@
+/* node_quorum.c - rounds of those who are ready (AsyncDiLoCo,
+ * arXiv:2401.09135).
+ *
+ * A peer works on a task, so many inner steps; the first to finish says READY
+ * and opens a window. Who has not finished when it closes takes part in the
+ * round without weight: it is in the ring like all others, so that it has the
+ * result, and goes on with its task. A task that is finished while such a
+ * round is under way waits for the next one. So a round is as any other to
+ * p2p/round.h: each member says READY once, and all are bound by the commit.
+ *
+ * Who is dead or does not answer is left out as always, by round.grace_ms; the
+ * window is a quarter of that.
+ *
+ * With terms.by_speed a task has steps in proportion to the machine's speed
+ * beside the fastest member's (DyLU: floor(H v / max v), at least 1), so that
+ * all finish at about the same time.
+ */
+#include "daemon/node_internal.h"
+
+static uint64_t window_ms(const struct node *n)
+{
+    return n->terms.grace_ms / 4;
+}
+
+/* Whether another member offers work to the attempt that waits for a plan. */
+static bool somebody_is_ready(const struct node *n)
+{
+    const struct round *r = &n->round;
+
+    for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
+        if ((int)i != n->ballot.self_index && (r->ready >> i & 1) &&
+            r->readies[i].tokens > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool node_quorum_idle(const struct node *n)
+{
+    return n->terms.quorum && n->round.mine.tokens == 0;
+}
+
+/* Nor is what an attempt left in which we had none: who was to have some may be
+ * gone, and a task that is finished now is in no part of it. */
+void node_quorum_withdraw(struct node *n)
+{
+    if (n->round.contributed && node_quorum_idle(n)) {
+        round_contribution_clear(&n->round);
+        n->round.kept.n = 0;
+    }
+}
+
+bool node_quorum_defer(struct node *n, const struct local_event *e)
+{
+    if (!n->terms.quorum || !n->round.contributed) {
+        return false;
+    }
+    n->task = (struct node_task){true, e->tokens, e->inner_step};
+    return true;
+}
+
+void node_quorum_advance(struct node *n)
+{
+    if (!n->terms.quorum || !n->ballot.have || n->applying ||
+        !node_point_eq(&n->applied, &n->known) || n->round.contributed) {
+        n->arrival_ms = 0;
+        return;
+    }
+    if (n->task.waits) {
+        n->task.waits = false;
+        round_contribute(&n->round, n->task.tokens, n->first_step,
+                         n->task.last_step, n->now, n->out);
+        return;
+    }
+    if (!n->training || !somebody_is_ready(n)) {
+        n->arrival_ms = 0;
+        return;
+    }
+    n->arrival_ms = n->arrival_ms == 0 ? n->now : n->arrival_ms;
+    if (n->now - n->arrival_ms >= window_ms(n)) {
+        round_contribute(&n->round, 0, n->first_step, n->first_step, n->now,
+                         n->out);
+    }
+}
+
+uint64_t node_quorum_deadline(const struct node *n)
+{
+    return n->arrival_ms == 0 ? CORE_NEVER : n->arrival_ms + window_ms(n);
+}
+
+uint32_t node_quorum_steps(const struct node *n)
+{
+    double most = (double)n->tokens_per_s, steps;
+
+    for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
+        int row = n->ballot.rows[i];
+
+        if (row != MEMBERS_NONE && n->members.peers[row].has_beat &&
+            (double)n->members.peers[row].beat.tokens_per_s > most) {
+            most = (double)n->members.peers[row].beat.tokens_per_s;
+        }
+    }
+    if (!n->terms.by_speed || !(n->tokens_per_s > 0.0F)) {
+        return n->terms.period;
+    }
+    steps = (double)n->terms.period * (double)n->tokens_per_s / most;
+    return steps > 1 ? (uint32_t)steps : 1;
+}

@@ -1,0 +1,39 @@
+/* snapshot.h - a copy of what a peer holds of one committed round.
+ *
+ * The trainer makes one after each LOAD and APPLY; joiners fetch its state, the
+ * checkpoint is written from it. Which vectors a state has is the method's
+ * matter (train/replica.h): phi first, then those of m, u, v that all members
+ * hold alike.
+ *
+ * Immutable once made; counted by its owners.
+ */
+#ifndef LOCO_DAEMON_SNAPSHOT_H
+#define LOCO_DAEMON_SNAPSHOT_H
+
+#include "proto/id.h"
+#include "train/replica.h"
+
+struct snapshot {
+    uint64_t round, inner_step, tokens;
+    uint64_t n;
+    uint64_t n_state; /* elements (replica_state_elements) */
+    float *state;     /* (n_state) */
+    float *moments;   /* (2, n) u, then v: this peer's own */
+    /* Where to find them in the two; NULL: the method has none. */
+    const float *phi, *m, *u, *v, *sum, *arrivals;
+    uint64_t number; /* of those that a machine was handed */
+    unsigned refs;   /* owners, all on one thread; 1 when made */
+};
+
+/* One owner less; the last one frees it. NULL is allowed. */
+void snapshot_free(struct snapshot *s);
+
+/* NULL when memory is out: then nothing is served or saved this round. */
+struct snapshot *snapshot_make(const struct replica *r);
+
+/* What members agree on: a hash of phi, and one of all vectors behind it. */
+void snapshot_hash(const struct replica *r,
+                   struct hash32 *params,
+                   struct hash32 *rest);
+
+#endif

@@ -1,0 +1,65 @@
+# package.cmake - what `cmake --install` puts where, and `cpack -G DEB`.
+#
+# The package is made from a release build: cmake --build build && cd build &&
+# cpack. Man pages and completions come from build/pages.
+include(GNUInstallDirs)
+set(DEPLOY ${CMAKE_SOURCE_DIR}/deploy)
+set(PAGES ${CMAKE_BINARY_DIR}/pages)
+set(DOCS share/doc/loco)
+
+install(TARGETS loco locod RUNTIME DESTINATION bin)
+configure_file(${DEPLOY}/debian/changelog.in
+  ${CMAKE_BINARY_DIR}/debian/changelog @ONLY)
+# -n: no time stamps, so that the same build gives the same bytes.
+foreach(page loco.1 locod.yaml.5 locod.8)
+  add_custom_command(OUTPUT ${PAGES}/${page}.gz
+    COMMAND gzip -9nkf ${PAGES}/${page} DEPENDS ${PAGES}/${page})
+  list(APPEND LOCO_GZIPPED ${PAGES}/${page}.gz)
+  string(REGEX MATCH "[158]$" section ${page})
+  install(FILES ${PAGES}/${page}.gz DESTINATION share/man/man${section})
+endforeach()
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/debian/changelog.gz
+  COMMAND gzip -9nkf ${CMAKE_BINARY_DIR}/debian/changelog
+  DEPENDS ${CMAKE_BINARY_DIR}/debian/changelog)
+add_custom_target(package_files ALL
+  DEPENDS ${LOCO_GZIPPED} ${CMAKE_BINARY_DIR}/debian/changelog.gz)
+add_dependencies(package_files pages)
+
+install(FILES ${PAGES}/loco.bash RENAME loco
+  DESTINATION share/bash-completion/completions)
+install(FILES ${PAGES}/_loco DESTINATION share/zsh/vendor-completions)
+install(FILES ${PAGES}/loco.fish DESTINATION share/fish/vendor_completions.d)
+install(FILES ${DEPLOY}/copyright ${CMAKE_BINARY_DIR}/debian/changelog.gz
+  DESTINATION ${DOCS})
+install(FILES ${DEPLOY}/prometheus.yml ${DEPLOY}/prometheus-rules.yml
+  ${DEPLOY}/grafana.json DESTINATION ${DOCS}/examples)
+# Absolute: outside of every prefix, as Debian has them.
+install(FILES ${DEPLOY}/locod.service DESTINATION /lib/systemd/system)
+install(FILES ${DEPLOY}/locod.yaml DESTINATION /etc/loco)
+install(FILES ${DEPLOY}/locod.default RENAME locod DESTINATION /etc/default)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME loco)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_CONTACT "the loco authors <loco@example.org>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+  "train one language model together over the internet")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+  "A daemon (locod) that takes part in a training run with any number of other
+ machines, which may come and go at any time, and the command (loco) that
+ people type. No central server: any peer may vanish.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_SET_DESTDIR OFF)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS adduser)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION TRUE)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${DEPLOY}/debian/postinst
+  ${DEPLOY}/debian/prerm ${DEPLOY}/debian/postrm ${DEPLOY}/debian/conffiles)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ
+  WORLD_EXECUTE)
+include(CPack)

@@ -1,0 +1,495 @@
+/* pipeline.c - see pipeline.h: who is there, what is agreed. The way of a
+ * micro-batch through this host is in pipeline_micro.c. */
+#include "p2p/pipeline_internal.h"
+
+#include <string.h>
+
+#include "proto/base/err.h"
+
+#define BIT(k) (1ULL << (k))
+
+struct pipeline_action *pipeline_add(struct pipeline *p,
+                                     struct pipeline_out *out,
+                                     enum pipeline_action_type type)
+{
+    struct pipeline_action *a = &out->action[out->n++];
+
+    *a = (struct pipeline_action){.type = type,
+                                  .tag = pipeline_tag(p->attempt, p->step)};
+    return a;
+}
+
+uint64_t pipeline_tag(uint32_t attempt, uint32_t step)
+{
+    return (uint64_t)attempt << 32 | step;
+}
+
+uint32_t pipeline_tag_attempt(uint64_t tag)
+{
+    return (uint32_t)(tag >> 32);
+}
+
+uint32_t pipeline_tag_step(uint64_t tag)
+{
+    return (uint32_t)tag;
+}
+
+int pipeline_init(struct pipeline *p, const struct pipeline_options *opt)
+{
+    if (opt->stages == 0 || opt->stages > ROUTE_STAGES_MAX ||
+        opt->micro_batches == 0 || opt->micro_batches > PIPELINE_MICRO_MAX ||
+        opt->steps == 0 || opt->slots == 0 || opt->slots > PIPELINE_SLOTS_MAX) {
+        return LOCO_EINVAL;
+    }
+    memset(p, 0, sizeof *p);
+    p->opt = *opt;
+    return 0;
+}
+
+/* ---- gathering -------------------------------------------------------- */
+
+static bool active(const struct pipeline *p)
+{
+    return p->state == PIPELINE_GATHER || p->state == PIPELINE_RUN ||
+           p->state == PIPELINE_HELD;
+}
+
+static bool starved(const struct pipeline *p)
+{
+    uint64_t served = 0;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        if (p->layout & BIT(k)) {
+            served |= BIT(p->host[k].stage);
+        }
+    }
+    return served !=
+           (p->opt.stages == 64 ? UINT64_MAX : BIT(p->opt.stages) - 1);
+}
+
+static void say_hello(struct pipeline *p,
+                      struct pipeline_out *out,
+                      uint64_t hosts,
+                      uint64_t gone)
+{
+    struct pipeline_action *a = pipeline_add(p, out, PIPELINE_SAY_HELLO);
+
+    a->hosts = hosts & ~BIT(p->self);
+    a->gone = gone & ~BIT(p->self);
+}
+
+/* What was under way is void. A complete sum stays until all have spoken. */
+static void stop(struct pipeline *p, struct pipeline_out *out)
+{
+    if (p->state == PIPELINE_RUN || p->state == PIPELINE_HELD) {
+        (void)pipeline_add(p, out, PIPELINE_CANCEL);
+        if (!p->held) {
+            (void)pipeline_add(p, out, PIPELINE_CLEAR);
+        }
+        p->computing = false;
+        p->n_micro = 0;
+    }
+}
+
+/* Gather for `attempt` with the hosts of `layout`; those of `gone` are told. */
+static void gather(struct pipeline *p,
+                   struct pipeline_out *out,
+                   uint32_t attempt,
+                   uint64_t layout,
+                   uint64_t now_ms)
+{
+    uint64_t gone = p->layout & ~layout;
+
+    stop(p, out);
+    p->attempt = attempt;
+    p->layout = layout;
+    p->hello = 0;
+    p->next = 0;
+    p->ready = 0;
+    p->ready_next = 0;
+    p->state = PIPELINE_GATHER;
+    p->deadline_ms = now_ms + p->opt.gather_ms;
+    if (starved(p)) {
+        p->state = PIPELINE_STARVED;
+        p->held = false;
+        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+    }
+    say_hello(p, out, layout, gone);
+}
+
+static void go_out(struct pipeline *p, struct pipeline_out *out)
+{
+    stop(p, out);
+    if (p->held) {
+        p->held = false;
+        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+    }
+    p->state = PIPELINE_OUT;
+}
+
+/* Everybody counted the step: so do we. */
+static void count_step(struct pipeline *p, struct pipeline_out *out)
+{
+    struct pipeline_action *a = pipeline_add(p, out, PIPELINE_STEP);
+
+    a->count = p->held_count;
+    p->held = false;
+    p->stepping = true;
+    p->step++;
+    p->next = 0;
+    p->ready = p->ready_next;
+    p->ready_next = 0;
+}
+
+/* Where nothing is awaited any more the next step begins, or the round ends. */
+static void go_on(struct pipeline *p, struct pipeline_out *out)
+{
+    if (p->stepping) {
+        return;
+    }
+    if (p->step == p->opt.steps) {
+        p->state = PIPELINE_FINISHED;
+        (void)pipeline_add(p, out, PIPELINE_END);
+        return;
+    }
+    p->state = PIPELINE_RUN;
+    pipeline_run(p, out);
+}
+
+/* All have said the same: decide about a sum that is held, then go. */
+static void if_gathered(struct pipeline *p, struct pipeline_out *out)
+{
+    if (p->state != PIPELINE_GATHER || (p->hello | BIT(p->self)) != p->layout) {
+        return;
+    }
+    if (p->held && p->next != 0) {
+        count_step(p, out);
+    } else if (p->held) {
+        p->held = false;
+        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+    } else if (p->next != 0) {
+        /* They counted what we have not: not the same past. */
+        go_out(p, out);
+        return;
+    }
+    go_on(p, out);
+}
+
+static int position(const struct pipeline *p, const struct peer_id *id)
+{
+    for (uint32_t k = 0; k < p->n; k++) {
+        if (id_eq(&p->host[k].id, id)) {
+            return (int)k;
+        }
+    }
+    return -1;
+}
+
+/* The hosts of a HELLO that we know too, with the same stage. */
+static uint64_t common(const struct pipeline *p, const struct pipeline_hello *h)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < h->n && i < PIPELINE_HOSTS_MAX; i++) {
+        int k = position(p, &h->hosts[i].id);
+
+        if (k >= 0 && p->host[k].stage == h->hosts[i].stage) {
+            mask |= BIT(k);
+        }
+    }
+    return mask;
+}
+
+void pipeline_hello_of(const struct pipeline *p,
+                       const struct pipeline_action *a,
+                       struct pipeline_hello *h)
+{
+    memset(h, 0, sizeof *h);
+    h->round = p->round;
+    h->step = pipeline_tag_step(a->tag);
+    h->attempt = pipeline_tag_attempt(a->tag);
+    for (uint32_t k = 0; k < p->n; k++) {
+        if (p->layout & BIT(k)) {
+            h->hosts[h->n++] = p->host[k];
+        }
+    }
+}
+
+static int check_hosts(const struct pipeline *p,
+                       const struct pipeline_host *hosts,
+                       uint32_t n)
+{
+    uint32_t entering = 0;
+    bool found = false;
+
+    if (n == 0 || n > PIPELINE_HOSTS_MAX) {
+        return LOCO_EINVAL;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        if (hosts[k].stage >= p->opt.stages ||
+            (k > 0 && id_cmp(&hosts[k - 1].id, &hosts[k].id) >= 0)) {
+            return LOCO_EINVAL;
+        }
+        entering += hosts[k].stage == 0;
+        found = found || id_eq(&hosts[k].id, &p->opt.self);
+    }
+    /* All of them through one host, where a stage has only one. */
+    return found && entering * p->opt.micro_batches <= PIPELINE_MICRO_MAX
+               ? 0
+               : LOCO_EINVAL;
+}
+
+int pipeline_begin(struct pipeline *p,
+                   uint64_t round,
+                   const struct pipeline_host *hosts,
+                   uint32_t n,
+                   uint64_t now_ms,
+                   struct pipeline_out *out)
+{
+    int rv = check_hosts(p, hosts, n);
+
+    if (rv != 0) {
+        return rv;
+    }
+    stop(p, out);
+    if (p->held) {
+        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+    }
+    memcpy(p->host, hosts, n * sizeof hosts[0]);
+    p->n = n;
+    p->self = (uint32_t)position(p, &p->opt.self);
+    p->layout = n == 64 ? UINT64_MAX : BIT(n) - 1;
+    p->round = round;
+    p->step = 0;
+    p->held = false;
+    p->stepping = false;
+    p->state = PIPELINE_IDLE;
+    gather(p, out, p->attempt + 1, p->layout, now_ms);
+    if_gathered(p, out); /* a host that has all stages to itself */
+    return 0;
+}
+
+/* A HELLO of our attempt or a later one from host k, who takes part in it. */
+static void take_hello(struct pipeline *p,
+                       uint32_t k,
+                       const struct pipeline_hello *h,
+                       uint64_t now_ms,
+                       struct pipeline_out *out)
+{
+    uint64_t theirs = common(p, h);
+    uint64_t both = theirs & p->layout;
+    bool same = theirs == p->layout &&
+                h->n == (uint32_t)__builtin_popcountll(p->layout);
+    bool near = h->step + 1 >= p->step && h->step <= p->step + 1;
+
+    if (!near) {
+        both &= ~BIT(k); /* of another past */
+        same = false;
+    }
+    if (!same) {
+        gather(p, out, h->attempt + 1, both, now_ms);
+        return;
+    }
+    if (h->attempt > p->attempt) {
+        gather(p, out, h->attempt, both, now_ms);
+    }
+    p->hello |= BIT(k);
+    if (h->step == p->step + 1) {
+        p->next |= BIT(k);
+    }
+    if_gathered(p, out);
+}
+
+void pipeline_on_hello(struct pipeline *p,
+                       const struct peer_id *id,
+                       const struct pipeline_hello *h,
+                       uint64_t now_ms,
+                       struct pipeline_out *out)
+{
+    int k = position(p, id);
+
+    if (k < 0 || (uint32_t)k == p->self || h->round != p->round ||
+        !(p->layout & BIT(k))) {
+        return;
+    }
+    if (p->state == PIPELINE_FINISHED) {
+        /* The others may not know yet that the last step counts; or they took
+         * us for dead and make it again. */
+        if (!(common(p, h) & BIT(p->self))) {
+            p->state = PIPELINE_OUT;
+        } else if (h->attempt > p->attempt) {
+            p->attempt = h->attempt;
+            p->layout &= common(p, h) | BIT(p->self);
+            say_hello(p, out, p->layout, 0);
+        }
+        return;
+    }
+    if (!active(p)) {
+        return;
+    }
+    if (h->attempt < p->attempt) {
+        if (p->state == PIPELINE_GATHER) {
+            say_hello(p, out, BIT(k), 0); /* ours may have been lost */
+        }
+        return;
+    }
+    if (h->attempt == p->attempt && p->state != PIPELINE_GATHER) {
+        return; /* said twice */
+    }
+    if (!(common(p, h) & BIT(p->self))) {
+        go_out(p, out);
+        return;
+    }
+    take_hello(p, (uint32_t)k, h, now_ms, out);
+}
+
+/* ---- the end of a step ------------------------------------------------ */
+
+/* The own part may be complete, or the last READY may be there. */
+void pipeline_settle(struct pipeline *p, struct pipeline_out *out)
+{
+    if (p->state == PIPELINE_RUN && p->n_done == p->n_micro) {
+        struct pipeline_action *a = pipeline_add(p, out, PIPELINE_SAY_READY);
+
+        a->hosts = p->layout & ~BIT(p->self);
+        p->state = PIPELINE_HELD;
+        p->held = true;
+        p->held_count = p->n_micro;
+    }
+    if (p->state == PIPELINE_HELD && p->held &&
+        (p->ready | BIT(p->self)) == p->layout) {
+        count_step(p, out);
+    }
+}
+
+void pipeline_on_ready(struct pipeline *p,
+                       const struct peer_id *id,
+                       uint64_t round,
+                       uint32_t step,
+                       uint32_t attempt,
+                       uint64_t now_ms,
+                       struct pipeline_out *out)
+{
+    int k = position(p, id);
+
+    (void)now_ms;
+    if (k < 0 || !(p->layout & BIT(k)) || round != p->round ||
+        attempt != p->attempt) {
+        return;
+    }
+    if (step == p->step) {
+        p->ready |= BIT(k);
+    } else if (step == p->step + 1) {
+        p->ready_next |= BIT(k);
+    }
+    pipeline_settle(p, out);
+}
+
+void pipeline_linked(struct pipeline *p,
+                     const struct peer_id *id,
+                     struct pipeline_out *out)
+{
+    int k = position(p, id);
+
+    if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k)) ||
+        !active(p)) {
+        return;
+    }
+    say_hello(p, out, BIT(k), 0);
+    if (p->state == PIPELINE_HELD && !p->stepping) {
+        pipeline_add(p, out, PIPELINE_SAY_READY)->hosts = BIT(k);
+    }
+}
+
+/* ---- losses ----------------------------------------------------------- */
+
+void pipeline_lost(struct pipeline *p,
+                   const struct peer_id *id,
+                   uint64_t now_ms,
+                   struct pipeline_out *out)
+{
+    int k = position(p, id);
+
+    if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k))) {
+        return;
+    }
+    if (active(p)) {
+        gather(p, out, p->attempt + 1, p->layout & ~BIT(k), now_ms);
+        if_gathered(p, out);
+    } else {
+        p->layout &= ~BIT(k);
+    }
+}
+
+void pipeline_leave(struct pipeline *p, struct pipeline_out *out)
+{
+    uint64_t others = p->layout & ~BIT(p->self);
+
+    if (!active(p)) {
+        return;
+    }
+    go_out(p, out);
+    p->layout = others;
+    p->attempt++;
+    say_hello(p, out, others, 0);
+}
+
+void pipeline_cut(struct pipeline *p,
+                  const struct peer_id *id,
+                  uint64_t now_ms,
+                  struct pipeline_out *out)
+{
+    int k = position(p, id);
+
+    if (k < 0 || !(p->layout & BIT(k)) || !active(p)) {
+        return;
+    }
+    if (id_cmp(id, &p->opt.self) > 0) {
+        pipeline_lost(p, id, now_ms, out);
+    } else {
+        pipeline_leave(p, out);
+    }
+}
+
+uint64_t pipeline_deadline(const struct pipeline *p)
+{
+    return p->state == PIPELINE_GATHER && !p->stepping ? p->deadline_ms
+                                                       : UINT64_MAX;
+}
+
+void pipeline_tick(struct pipeline *p,
+                   uint64_t now_ms,
+                   struct pipeline_out *out)
+{
+    if (now_ms < pipeline_deadline(p)) {
+        return;
+    }
+    gather(p, out, p->attempt + 1, p->hello | BIT(p->self), now_ms);
+    if_gathered(p, out);
+}
+
+/* ---- what is done ----------------------------------------------------- */
+
+void pipeline_done(struct pipeline *p,
+                   enum pipeline_action_type type,
+                   uint64_t tag,
+                   uint32_t micro,
+                   uint64_t now_ms,
+                   struct pipeline_out *out)
+{
+    (void)now_ms;
+    if (type == PIPELINE_STEP) {
+        if (p->stepping) {
+            p->stepping = false;
+            if (p->state == PIPELINE_HELD) {
+                go_on(p, out);
+            } else {
+                if_gathered(p, out);
+            }
+        }
+        return;
+    }
+    if (p->state == PIPELINE_RUN && tag == pipeline_tag(p->attempt, p->step)) {
+        pipeline_micro_done(p, type, micro, out);
+    }
+}

@@ -1,0 +1,23 @@
+/* pipeline_internal.h - between pipeline.c and pipeline_micro.c. */
+#ifndef LOCO_P2P_PIPELINE_INTERNAL_H
+#define LOCO_P2P_PIPELINE_INTERNAL_H
+
+#include "p2p/pipeline.h"
+
+struct pipeline_action *pipeline_add(struct pipeline *p,
+                                     struct pipeline_out *out,
+                                     enum pipeline_action_type type);
+
+/* Find the routes of p->step through this host and begin with them. */
+void pipeline_run(struct pipeline *p, struct pipeline_out *out);
+
+/* Something of micro-batch `number` is complete. */
+void pipeline_micro_done(struct pipeline *p,
+                         enum pipeline_action_type type,
+                         uint32_t number,
+                         struct pipeline_out *out);
+
+/* Look whether the step is complete. */
+void pipeline_settle(struct pipeline *p, struct pipeline_out *out);
+
+#endif

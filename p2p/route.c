@@ -1,0 +1,217 @@
+/* route.c - see route.h; algorithms page, 7 and 8.6. */
+#include "p2p/route.h"
+
+#include <string.h>
+
+#include "proto/base/rng.h"
+
+#define ROUTE_TAG 0x524F555445U /* "ROUTE" */
+
+/* Share of a new measurement in the mean. */
+#define ROUTE_NEWEST 0.25
+
+uint32_t route_next(const struct route_draw *d,
+                    uint64_t mb,
+                    uint32_t stage,
+                    uint32_t n_from,
+                    uint32_t n_to,
+                    uint32_t from)
+{
+    const uint64_t words[6] = {d->seed, d->epoch, d->step,
+                               mb,      stage,    ROUTE_TAG};
+    uint32_t perm[ROUTE_HOSTS_MAX];
+
+    if (d->fixed) {
+        return from % n_to;
+    }
+    rng_perm(perm, n_from > n_to ? n_from : n_to, rng_mix(words, 6));
+    return perm[from] % n_to;
+}
+
+void route_path(const struct route_draw *d,
+                uint64_t mb,
+                const uint32_t *n_hosts,
+                uint32_t stages,
+                uint32_t entry,
+                uint32_t *path)
+{
+    path[0] = entry;
+    for (uint32_t s = 1; s < stages; s++) {
+        path[s] = route_next(d, mb, s, n_hosts[s - 1], n_hosts[s], path[s - 1]);
+    }
+}
+
+void route_table_init(struct route_table *t, double first_rows_per_s)
+{
+    memset(t, 0, sizeof *t);
+    t->first_rows_per_s = first_rows_per_s;
+}
+
+static bool usable(const struct route_host *h)
+{
+    return h->live && !h->banned;
+}
+
+static double smallest_load(const struct route_table *t)
+{
+    double least = 0;
+    bool any = false;
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        const struct route_host *h = &t->host[i];
+
+        if (usable(h) && (!any || h->load_s < least)) {
+            least = h->load_s;
+            any = true;
+        }
+    }
+    return least;
+}
+
+bool route_announce(struct route_table *t, uint32_t h, uint64_t wall_s)
+{
+    struct route_host *host;
+
+    if (h >= ROUTE_HOSTS_MAX) {
+        return false;
+    }
+    if (h >= t->n) {
+        t->n = h + 1;
+    }
+    host = &t->host[h];
+    if (host->banned && wall_s <= host->announced_s) {
+        return true;
+    }
+    if (!usable(host)) {
+        *host = (struct route_host){.load_s = smallest_load(t),
+                                    .rows_per_s = t->first_rows_per_s,
+                                    .live = true};
+    }
+    host->announced_s = wall_s;
+    return true;
+}
+
+void route_leave(struct route_table *t, uint32_t h)
+{
+    if (h < t->n) {
+        t->host[h].live = false;
+    }
+}
+
+void route_ban(struct route_table *t, uint32_t h)
+{
+    if (h < t->n) {
+        t->host[h].banned = true;
+    }
+}
+
+uint32_t route_pick(struct route_table *t, double work)
+{
+    uint32_t best = ROUTE_NONE;
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (usable(&t->host[i]) &&
+            (best == ROUTE_NONE || t->host[i].load_s < t->host[best].load_s)) {
+            best = i;
+        }
+    }
+    if (best != ROUTE_NONE) {
+        t->host[best].load_s += work / t->host[best].rows_per_s;
+    }
+    return best;
+}
+
+void route_measured(struct route_table *t,
+                    uint32_t h,
+                    double rows,
+                    double seconds)
+{
+    if (h < t->n && rows > 0 && seconds > 0) {
+        struct route_host *host = &t->host[h];
+
+        host->rows_per_s += ROUTE_NEWEST * (rows / seconds - host->rows_per_s);
+    }
+}
+
+/* Micro-batches waiting and hosts of each stage. */
+struct route_sums {
+    uint64_t waiting[ROUTE_STAGES_MAX];
+    uint32_t hosts[ROUTE_STAGES_MAX];
+};
+
+static void sum_up(const struct route_queue *q,
+                   uint32_t n,
+                   uint32_t stages,
+                   struct route_sums *sums)
+{
+    memset(sums, 0, sizeof *sums);
+    for (uint32_t i = 0; i < n; i++) {
+        if (q[i].stage < stages) {
+            sums->waiting[q[i].stage] += q[i].waiting;
+            sums->hosts[q[i].stage]++;
+        }
+    }
+}
+
+/* The stage that a host should go to: the first that nobody serves (whatever
+ * waits for it waits elsewhere), else the one with most waiting. */
+static uint32_t neediest(const struct route_sums *sums, uint32_t stages)
+{
+    uint32_t most = 0;
+
+    for (uint32_t s = 0; s < stages; s++) {
+        if (sums->hosts[s] == 0) {
+            return s;
+        }
+        if (sums->waiting[s] > sums->waiting[most]) {
+            most = s;
+        }
+    }
+    return most;
+}
+
+/* The stage that gives one: the one with least waiting. Where a stage starves
+ * the least of those that can spare a host; else, if it cannot, nobody does. */
+static uint32_t
+giver(const struct route_sums *sums, uint32_t stages, bool starving)
+{
+    uint32_t least = ROUTE_NONE;
+
+    for (uint32_t s = 0; s < stages; s++) {
+        if (sums->hosts[s] > (starving ? 1U : 0U) &&
+            (least == ROUTE_NONE || sums->waiting[s] < sums->waiting[least])) {
+            least = s;
+        }
+    }
+    return least == ROUTE_NONE || sums->hosts[least] < 2 ? ROUTE_NONE : least;
+}
+
+uint32_t route_moves(const struct route_queue *q,
+                     uint32_t n,
+                     uint32_t stages,
+                     uint32_t *to)
+{
+    struct route_sums sums;
+    uint32_t least, most, best = ROUTE_NONE;
+    bool starving;
+
+    if (stages == 0 || stages > ROUTE_STAGES_MAX) {
+        return ROUTE_NONE;
+    }
+    sum_up(q, n, stages, &sums);
+    most = neediest(&sums, stages);
+    starving = sums.hosts[most] == 0;
+    least = giver(&sums, stages, starving);
+    if (least == ROUTE_NONE ||
+        (!starving && sums.waiting[most] <= sums.waiting[least])) {
+        return ROUTE_NONE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (q[i].stage == least &&
+            (best == ROUTE_NONE || q[i].waiting < q[best].waiting)) {
+            best = i;
+        }
+    }
+    *to = most;
+    return best;
+}

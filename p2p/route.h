@@ -1,0 +1,124 @@
+/* route.h - which host of the next stage gets a micro-batch.
+ *
+ * A pipeline (`stages: S`) has several hosts per stage. Two ways to choose:
+ *
+ *   random   NoLoCo 3.1 (arXiv:2506.10911): each hop of a micro-batch draws a
+ *            permutation from the run's seed, so every host of a stage gets
+ *            one micro-batch per slot and everybody knows all routes without a
+ *            message. For hosts that are alike.
+ *   wired    SWARM (arXiv:2301.11913): the sender keeps for each host the work
+ *            it has given it, in seconds of that host's measured speed, and
+ *            sends to the least loaded. For hosts that are not alike.
+ *
+ * The way back is the way forth: a gradient goes to the host that sent the
+ * activations. Hosts are numbers: positions in the list of a stage's hosts,
+ * sorted by id, of one epoch.
+ *
+ * route_moves() is SWARM's rebalancing: at most one host changes its stage in
+ * a period, and all who see the same table agree which.
+ *
+ * Pure functions and a struct of values; no allocation.
+ */
+#ifndef LOCO_P2P_ROUTE_H
+#define LOCO_P2P_ROUTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/limits.h"
+
+#define ROUTE_HOSTS_MAX  VIEW_MEMBERS_MAX /* of one stage */
+#define ROUTE_STAGES_MAX 64
+#define ROUTE_NONE       UINT32_MAX
+
+/* ---- random ----------------------------------------------------------- */
+
+struct route_draw {
+    uint64_t seed; /* of the run */
+    uint64_t epoch;
+    uint64_t step; /* inner step */
+    bool fixed;    /* host h always sends to h: evaluation, comparisons */
+};
+
+/* The host of `stage` that gets micro-batch `mb` from host `from` of the stage
+ * before; n_from and n_to hosts, 1..ROUTE_HOSTS_MAX; stage >= 1. With as many
+ * hosts on both sides each gets exactly one, else the numbers differ by one at
+ * most. */
+uint32_t route_next(const struct route_draw *d,
+                    uint64_t mb,
+                    uint32_t stage,
+                    uint32_t n_from,
+                    uint32_t n_to,
+                    uint32_t from);
+
+/* path[s] for all `stages`, beginning at host `entry` of stage 0; n_hosts
+ * (stages). */
+void route_path(const struct route_draw *d,
+                uint64_t mb,
+                const uint32_t *n_hosts,
+                uint32_t stages,
+                uint32_t entry,
+                uint32_t *path);
+
+/* ---- wired ------------------------------------------------------------ */
+
+/* Work that a backward pass is, next to a forward pass of the same rows. */
+#define ROUTE_BACKWARD 2.5
+
+struct route_host {
+    double load_s;        /* given so far, in its own seconds */
+    double rows_per_s;    /* measured, mean of the last ones */
+    bool live, banned;    /* banned: until it announces itself again */
+    uint64_t announced_s; /* when it did so last; wall clock */
+};
+
+/* One stage as one sender sees it. */
+struct route_table {
+    uint32_t n;
+    double first_rows_per_s; /* taken for a host not measured yet */
+    struct route_host host[ROUTE_HOSTS_MAX];
+};
+
+/* first_rows_per_s > 0: what an unmeasured host is taken for. */
+void route_table_init(struct route_table *t, double first_rows_per_s);
+
+/* Host h announced itself at wall_s. A new one begins with the smallest load
+ * there is, so that it is tried at once; a banned one returns only with a
+ * later announcement than that of its ban. False: no room. */
+bool route_announce(struct route_table *t, uint32_t h, uint64_t wall_s);
+
+/* It is gone. */
+void route_leave(struct route_table *t, uint32_t h);
+
+/* It answered with an error (not merely late). */
+void route_ban(struct route_table *t, uint32_t h);
+
+/* The least loaded live host, the lowest number of equal ones, is given `work`
+ * rows (backward: times ROUTE_BACKWARD). ROUTE_NONE: there is none. */
+uint32_t route_pick(struct route_table *t, double work);
+
+/* Host h did `rows` of work in `seconds`. */
+void route_measured(struct route_table *t,
+                    uint32_t h,
+                    double rows,
+                    double seconds);
+
+/* ---- rebalancing ------------------------------------------------------ */
+
+/* One host of the published table, in order of ids. */
+struct route_queue {
+    uint32_t stage;
+    uint32_t waiting; /* micro-batches in its queue */
+};
+
+/* Who changes its stage now: the host with the shortest queue of the stage
+ * that has the least waiting goes to the stage that has more waiting than all
+ * others (of equal stages and hosts the lower number), unless it is its
+ * stage's last one. A stage that nobody serves comes first, and takes a host
+ * from the least busy stage that can spare one. ROUTE_NONE: nobody. */
+uint32_t route_moves(const struct route_queue *q,
+                     uint32_t n,
+                     uint32_t stages,
+                     uint32_t *to);
+
+#endif

@@ -1,0 +1,198 @@
+"""dashboard_tests.py - the daemon's page in a real browser.
+
+Skipped where no Chromium is installed: it is too large for a short run to
+fetch (Debian: chromium-headless-shell). LOCO_SHOTS=DIR keeps pictures.
+"""
+import json
+import os
+import time
+
+import browser
+from e2e_registry import Skipped, test
+from swarm import SCALE, Swarm, check, wait_for
+
+DEATH_S = 5  # a peer's death is on the page by then
+UPLOAD = 80_000  # bytes a second: so slow that the links' speed is measured
+
+
+def page_of(peer):
+    with open(os.path.join(peer.state, "control"), encoding="ascii") as f:
+        return "http://" + f.read().strip() + "/"
+
+
+def need_browser():
+    if not browser.find():
+        raise Skipped("no chromium is installed "
+                      "(apt-get install chromium-headless-shell)")
+
+
+def wait_page(page, expression, what, seconds=60):
+    def holds():
+        return page.ask(expression)
+    try:
+        return wait_for(holds, what, seconds)
+    finally:
+        check(not page.errors, f"the page complains: {page.errors}")
+
+
+def row_class(peer_id):
+    return ("document.querySelector('tr[data-peer=\"%s\"]')?.className"
+            % peer_id)
+
+
+@test("the dashboard follows the run and names a killed peer in a browser",
+      300)
+def dashboard():
+    need_browser()
+    shots = os.environ.get("LOCO_SHOTS")
+    with Swarm(peers=3, rounds=100000, period=20,
+               settings={"eval.every_rounds": 2}) as s:
+        s.start("--upload-bytes-per-s", str(UPLOAD))
+        s.wait_training()
+        watched, victim = s.peers[0], s.peers[2]
+        with browser.Page() as page:
+            page.open(page_of(watched))
+            wait_page(page, "document.readyState === 'complete' && "
+                      "document.querySelectorAll('#peers tbody tr').length "
+                      "=== 3", "three peers are in the table")
+            has_charts = page.ask("typeof Chart !== 'undefined'")
+            check(page.text("#run") == "e2e", "the run's name is not shown")
+            first = int(page.text("#round").replace(",", ""))
+            wait_page(page, "+document.getElementById('round').textContent"
+                      f".replaceAll(',', '') > {first + 1}",
+                      "the round moves without a reload")
+            wait_page(page, "now.samples.filter(p => p.bits_per_byte).length "
+                      "> 2 && now.rounds.length > 3", "the curves have points")
+            if has_charts:
+                check(page.ask("charts['chart-bits'].data.datasets[0].data"
+                               ".length > 0"), "the curve is empty")
+                check(page.ask("charts['chart-rounds'].data.labels.length"
+                               " > 3"), "the timeline is empty")
+            wait_page(page, "document.querySelectorAll('#graph text.rate')"
+                      ".length > 0", "the links have speeds")
+            wait_page(page, "now.peers.peers.every(p => p.rounds > 0)",
+                      "all have a share")
+            everything_has_a_name(page)
+            nothing_is_cut_off(page)
+            if shots:
+                pictures(page, shots)
+            who = victim.peer_id()["peer_id"]
+            check(page.ask(row_class(who)) == "alive", "not alive at first")
+            victim.kill()
+            began = time.monotonic()
+            wait_page(page, f"{row_class(who)} === 'lost'",
+                      "the dead peer is marked", DEATH_S)
+            wait_page(page, "[...document.querySelectorAll("
+                      "'#events [data-kind=peer_lost]')].some(e => "
+                      "e.textContent.includes('is lost: '))",
+                      "an event tells why", DEATH_S)
+            print(f"on the page after {time.monotonic() - began:.1f} s")
+            check(page.ask("performance.getEntriesByType('resource').every("
+                           "e => e.name.startsWith(location.origin))"),
+                  "the page asked somebody else")
+
+
+def everything_has_a_name(page):
+    """What can be operated or looked at has a name for a screen reader."""
+    tree = page.call("Accessibility.getFullAXTree")["nodes"]
+    roles = {"button", "link", "img", "table", "meter", "progressbar",
+             "DisclosureTriangle", "image"}
+    nameless = [n["role"]["value"] for n in tree if not n.get("ignored")
+                and n.get("role", {}).get("value") in roles
+                and not n.get("name", {}).get("value")]
+    check(not nameless, f"without a name: {nameless}")
+    seen = {n.get("role", {}).get("value") for n in tree}
+    check({"button", "table", "log", "status", "main"} <= seen,
+          f"roles: {sorted(r for r in seen if r)}")
+
+
+def nothing_is_cut_off(page):
+    """Also on a phone, nothing makes the page wider than the screen."""
+    for width, phone in ((1200, False), (360, True)):
+        page.resize(width, 800, phone)
+        # The charts follow some frames later.
+        wait_page(page, f"document.documentElement.scrollWidth <= {width}",
+                  f"it fits on a screen of {width} pixels; too wide are "
+                  + str(page.ask(
+                      "[...document.body.querySelectorAll('*')].filter(e => "
+                      f"e.getBoundingClientRect().right > {width} && "
+                      "!e.closest('.scroll')).map(e => e.id || e.tagName)")),
+                  10)
+    page.resize(1200, 900)
+
+
+def pictures(page, to):
+    for name, scheme, size in (("light", "light", (1100, 1000)),
+                               ("dark", "dark", (1100, 1000)),
+                               ("phone", "light", (390, 844))):
+        page.resize(*size, name == "phone")
+        page.colours(scheme)
+        page.ask("new Promise(f => requestAnimationFrame(() => "
+                 "requestAnimationFrame(f)))")
+        page.screenshot(os.path.join(to, f"dashboard-{name}.png"))
+    page.resize(1200, 900)
+    page.colours("light")
+
+
+@test("the dashboard's buttons pause, resume and drain by keyboard alone",
+      240)
+def buttons():
+    need_browser()
+    with Swarm(peers=2, rounds=100000) as s:
+        s.start()
+        s.wait_training()
+        one = s.peers[0]
+        with browser.Page(800, 900) as page:
+            page.open(page_of(one))
+            for word, state, then in (("Pause", "paused", "Resume"),
+                                      ("Resume", "training", "Pause")):
+                wait_page(page, "pause.disabled === false && "
+                          f"pause.textContent === '{word}'",
+                          f"the button says {word}")
+                page.ask("pause.focus()")
+                page.press("Enter")
+                one.wait_state(state, "averaging" if state == "training"
+                               else state)
+                wait_page(page, f"pause.textContent === '{then}'",
+                          f"the button says {then}")
+            check("paused" in page.text("#events"), "no event of the pause")
+            page.ask("drain.focus()")
+            page.press("Enter")
+            check(page.ask("sure.open"), "leaving is not asked for")
+            check(page.ask("document.activeElement.value") == "no",
+                  "the harmless answer has not the focus")
+            page.press("Enter")
+            check(not page.ask("sure.open"), "the question stays")
+            check(one.process.poll() is None, "it left although told to stay")
+            page.ask("drain.focus()")
+            page.press("Enter")
+            page.press("Tab")
+            check(page.ask("document.activeElement.value") == "yes", "focus")
+            page.press("Enter")
+            one.wait_exit(0, 60)
+            page.errors.clear()  # the connection is gone now
+            wait_for(lambda: page.ask("document.querySelector('#state')"
+                                      ".dataset.state") == "offline",
+                     "the page says that nobody answers")
+            check(json.loads(page.ask("JSON.stringify(pause.disabled)")),
+                  "a button without a daemon")
+
+
+@test("a daemon that is watched in a browser is idle all the same", 240)
+def idle():
+    need_browser()
+    with Swarm(peers=2, rounds=100000) as s:
+        s.start()
+        s.wait_training()
+        with browser.Page(800, 900) as page:
+            page.open(page_of(s.peers[0]))
+            wait_page(page, "pause.disabled === false", "it is connected")
+            page.ask("command('pause')")
+            s.peers[0].wait_state("paused")
+            got = page.ask("now.samples.length")
+            began, cpu = time.monotonic(), s.peers[0].cpu_s()
+            wait_page(page, f"now.samples.length >= {got + 8}",
+                      "eight more samples", 60)
+            share = (s.peers[0].cpu_s() - cpu) / (time.monotonic() - began)
+            print(f"{100 * share:.2f} % of a core")
+            check(share < 0.05 * SCALE, f"{100 * share:.1f} % of a core")

@@ -1,0 +1,310 @@
+/* pipeline_test.c - one host's core by hand; whole pipelines with deaths are
+ * the simulator's (sim/pipeline_*). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "p2p/pipeline.h"
+#include "proto/base/err.h"
+
+#define ROUND 5
+
+/* Hosts 0 and 2 hold stage 0, host 1 stage 1, the last. */
+static const struct pipeline_host hosts[3] = {
+    {{{1}}, 0}, {{{2}}, 1}, {{{3}}, 0}};
+
+static struct pipeline_options options(uint32_t self)
+{
+    return (struct pipeline_options){.self = hosts[self].id,
+                                     .seed = 1,
+                                     .stages = 2,
+                                     .micro_batches = 1,
+                                     .steps = 2,
+                                     .slots = 2,
+                                     .gather_ms = 100};
+}
+
+struct fixture {
+    struct pipeline p;
+    struct pipeline_out out;
+    struct pipeline_hello hello; /* as others say it */
+};
+
+/* Host `self`, who has begun and waits for the others. */
+static void begin(struct fixture *f, uint32_t self)
+{
+    struct pipeline_options opt = options(self);
+
+    memset(f, 0, sizeof *f);
+    assert_int_equal(pipeline_init(&f->p, &opt), 0);
+    assert_int_equal(pipeline_begin(&f->p, ROUND, hosts, 3, 0, &f->out), 0);
+    assert_int_equal(f->p.state, PIPELINE_GATHER);
+    f->hello = (struct pipeline_hello){.round = ROUND, .attempt = 1, .n = 3};
+    memcpy(f->hello.hosts, hosts, sizeof hosts);
+}
+
+static void hear(struct fixture *f, uint32_t from)
+{
+    f->out.n = 0;
+    pipeline_on_hello(&f->p, &hosts[from].id, &f->hello, 1, &f->out);
+}
+
+static void
+ready(struct fixture *f, uint32_t from, uint32_t step, uint32_t attempt)
+{
+    f->out.n = 0;
+    pipeline_on_ready(&f->p, &hosts[from].id, ROUND, step, attempt, 1, &f->out);
+}
+
+static const struct pipeline_action *find(const struct fixture *f,
+                                          enum pipeline_action_type type)
+{
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        if (f->out.action[i].type == type) {
+            return &f->out.action[i];
+        }
+    }
+    return NULL;
+}
+
+/* An action of the last call comes to its end. */
+static void done(struct fixture *f, enum pipeline_action_type type)
+{
+    const struct pipeline_action *a = find(f, type);
+    uint64_t tag;
+    uint32_t micro;
+
+    assert_non_null(a);
+    tag = a->tag;
+    micro = a->micro;
+    f->out.n = 0;
+    pipeline_done(&f->p, type, tag, micro, 1, &f->out);
+}
+
+/* Host 0 up to the READY of its only micro-batch. */
+static void hold(struct fixture *f)
+{
+    uint64_t tag;
+
+    begin(f, 0);
+    hear(f, 1);
+    hear(f, 2);
+    assert_int_equal(f->p.state, PIPELINE_RUN);
+    done(f, PIPELINE_FORWARD);
+    assert_int_equal(find(f, PIPELINE_GIVE)->host, 1);
+    tag = find(f, PIPELINE_GIVE)->tag;
+    f->out.n = 0;
+    /* Its gradient may be here before the send is reported. */
+    pipeline_done(&f->p, PIPELINE_TAKE_BACK, tag, 0, 1, &f->out);
+    assert_int_equal(f->out.n, 0);
+    pipeline_done(&f->p, PIPELINE_GIVE, tag, 0, 1, &f->out);
+    done(f, PIPELINE_BACKWARD);
+    assert_int_equal(f->p.state, PIPELINE_HELD);
+    assert_int_equal(find(f, PIPELINE_SAY_READY)->hosts, 6);
+}
+
+static void a_step_is_made_when_all_are_ready(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    hold(&f);
+    ready(&f, 1, 0, 1);
+    assert_null(find(&f, PIPELINE_STEP));
+    ready(&f, 1, 1, 1); /* ahead of the last READY of this step */
+    assert_null(find(&f, PIPELINE_STEP));
+    ready(&f, 2, 0, 1);
+    assert_int_equal(find(&f, PIPELINE_STEP)->count, 1);
+    done(&f, PIPELINE_STEP);
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    assert_int_equal(f.p.step, 1);
+    assert_int_equal(f.p.ready, 2);
+}
+
+static void the_last_stage_scores_and_gives_back(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 1);
+    hear(&f, 0);
+    hear(&f, 2);
+    assert_int_equal(f.p.n_micro, 2); /* all of both entries */
+    done(&f, PIPELINE_TAKE);
+    done(&f, PIPELINE_SCORE);
+    assert_non_null(find(&f, PIPELINE_GIVE_BACK));
+}
+
+static void a_held_sum_waits_for_what_the_others_say(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    hold(&f);
+    pipeline_lost(&f.p, &hosts[2].id, 1, &f.out);
+    assert_int_equal(f.p.state, PIPELINE_GATHER);
+    assert_null(find(&f, PIPELINE_CLEAR));
+    f.hello.attempt = 2;
+    f.hello.n = 2;
+    f.hello.step = 1; /* host 1 saw all READY */
+    hear(&f, 1);
+    assert_int_equal(find(&f, PIPELINE_STEP)->count, 1);
+    assert_null(find(&f, PIPELINE_CLEAR));
+
+    hold(&f);
+    f.out.n = 0;
+    pipeline_lost(&f.p, &hosts[2].id, 1, &f.out);
+    f.hello.attempt = 2;
+    f.hello.n = 2;
+    f.hello.step = 0; /* it did not */
+    hear(&f, 1);
+    assert_null(find(&f, PIPELINE_STEP));
+    assert_non_null(find(&f, PIPELINE_CLEAR));
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    assert_int_equal(f.p.step, 0);
+}
+
+static void a_ready_of_another_attempt_is_nothing(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    hold(&f);
+    ready(&f, 1, 0, 0);
+    ready(&f, 2, 0, 2);
+    ready(&f, 1, 7, 1);
+    assert_int_equal(f.p.ready, 0);
+    assert_int_equal(f.out.n, 0);
+}
+
+static void who_does_not_speak_is_left_out(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    hear(&f, 1);
+    assert_int_equal(pipeline_deadline(&f.p), 100);
+    f.out.n = 0;
+    pipeline_tick(&f.p, 99, &f.out);
+    assert_int_equal(f.out.n, 0);
+    pipeline_tick(&f.p, 100, &f.out);
+    assert_int_equal(f.p.layout, 3);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->gone, 4);
+}
+
+static void a_host_that_the_others_left_out_stops(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 2);
+    f.hello.attempt = 2;
+    f.hello.n = 2;
+    hear(&f, 0);
+    assert_int_equal(f.p.state, PIPELINE_OUT);
+    hold(&f);
+    f.hello.attempt = 2;
+    f.hello.n = 1;
+    f.hello.hosts[0] = hosts[1];
+    hear(&f, 1);
+    assert_int_equal(f.p.state, PIPELINE_OUT);
+    assert_non_null(find(&f, PIPELINE_CLEAR));
+}
+
+static void a_broken_edge_costs_the_higher_id(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    f.out.n = 0;
+    pipeline_cut(&f.p, &hosts[2].id, 1, &f.out);
+    assert_int_equal(f.p.state, PIPELINE_GATHER);
+    assert_int_equal(f.p.layout, 3);
+    begin(&f, 2);
+    f.out.n = 0;
+    pipeline_cut(&f.p, &hosts[0].id, 1, &f.out);
+    assert_int_equal(f.p.state, PIPELINE_OUT);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 3);
+}
+
+static void a_link_that_comes_back_hears_what_it_missed(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    hold(&f);
+    f.out.n = 0;
+    pipeline_linked(&f.p, &hosts[1].id, &f.out);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 2);
+    assert_int_equal(find(&f, PIPELINE_SAY_READY)->hosts, 2);
+}
+
+static void strangers_and_nonsense_change_nothing(void **state)
+{
+    static struct fixture f, before;
+    struct peer_id stranger = {{99}};
+
+    (void)state;
+    begin(&f, 0);
+    f.out.n = 0;
+    before = f;
+    pipeline_on_hello(&f.p, &stranger, &f.hello, 1, &f.out);
+    before.hello.round = f.hello.round = ROUND - 1;
+    hear(&f, 1);
+    pipeline_on_ready(&f.p, &stranger, ROUND, 0, 1, 1, &f.out);
+    pipeline_lost(&f.p, &stranger, 1, &f.out);
+    pipeline_cut(&f.p, &stranger, 1, &f.out);
+    for (int type = 0; type < PIPELINE_ACTION_COUNT; type++) {
+        pipeline_done(&f.p, (enum pipeline_action_type)type, pipeline_tag(7, 7),
+                      0, 1, &f.out);
+    }
+    assert_int_equal(f.out.n, 0);
+    assert_memory_equal(&before, &f, sizeof f);
+}
+
+static void options_out_of_range_are_refused(void **state)
+{
+    static struct pipeline p;
+    static struct pipeline_out out;
+    struct pipeline_options bad = options(0), good = options(0);
+    struct pipeline_host list[2] = {hosts[0], hosts[1]};
+
+    (void)state;
+    bad.slots = PIPELINE_SLOTS_MAX + 1;
+    assert_int_equal(pipeline_init(&p, &bad), LOCO_EINVAL);
+    bad = good;
+    bad.stages = 0;
+    assert_int_equal(pipeline_init(&p, &bad), LOCO_EINVAL);
+    assert_int_equal(pipeline_init(&p, &good), 0);
+    assert_int_equal(pipeline_begin(&p, 1, list, 2, 0, &out), 0);
+    list[1].stage = 2;
+    assert_int_equal(pipeline_begin(&p, 1, list, 2, 0, &out), LOCO_EINVAL);
+    list[1] = list[0];
+    assert_int_equal(pipeline_begin(&p, 1, list, 2, 0, &out), LOCO_EINVAL);
+    list[0].id.b[0] = 0; /* we are not among them */
+    assert_int_equal(pipeline_begin(&p, 1, list, 1, 0, &out), LOCO_EINVAL);
+    assert_int_equal(pipeline_begin(&p, 1, list, 0, 0, &out), LOCO_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_made_when_all_are_ready),
+        cmocka_unit_test(the_last_stage_scores_and_gives_back),
+        cmocka_unit_test(a_held_sum_waits_for_what_the_others_say),
+        cmocka_unit_test(a_ready_of_another_attempt_is_nothing),
+        cmocka_unit_test(who_does_not_speak_is_left_out),
+        cmocka_unit_test(a_host_that_the_others_left_out_stops),
+        cmocka_unit_test(a_broken_edge_costs_the_higher_id),
+        cmocka_unit_test(a_link_that_comes_back_hears_what_it_missed),
+        cmocka_unit_test(strangers_and_nonsense_change_nothing),
+        cmocka_unit_test(options_out_of_range_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

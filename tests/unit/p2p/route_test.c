@@ -1,0 +1,244 @@
+/* route_test.c - routes of micro-batches, and who changes its stage. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "p2p/route.h"
+
+/* Algorithms page, appendix V: R = 4, seed 42, epoch 1, step 0. */
+static void random_routes_are_those_of_the_published_vectors(void **state)
+{
+    static const uint32_t hops[2][4] = {{1, 2, 0, 3}, {1, 0, 2, 3}};
+    static const uint32_t ends[2][4] = {{0, 2, 1, 3}, {1, 2, 0, 3}};
+    const struct route_draw d = {.seed = 42, .epoch = 1};
+    const uint32_t hosts[3] = {4, 4, 4};
+
+    (void)state;
+    for (uint32_t c = 0; c < 4; c++) {
+        assert_int_equal(route_next(&d, 0, 1, 4, 4, c), hops[0][c]);
+        assert_int_equal(route_next(&d, 0, 2, 4, 4, c), hops[1][c]);
+        for (uint64_t mb = 0; mb < 2; mb++) {
+            uint32_t path[3];
+
+            route_path(&d, mb, hosts, 3, c, path);
+            assert_int_equal(path[0], c);
+            assert_int_equal(path[2], ends[mb][c]);
+        }
+    }
+}
+
+static void every_host_gets_as_many_as_the_others_or_one_more(void **state)
+{
+    (void)state;
+    for (uint32_t n_from = 1; n_from <= 9; n_from++) {
+        for (uint32_t n_to = 1; n_to <= 9; n_to++) {
+            for (uint64_t step = 0; step < 20; step++) {
+                const struct route_draw d = {7, 3, step, false};
+                uint32_t got[9] = {0}, least = 99, most = 0;
+
+                for (uint32_t h = 0; h < n_from; h++) {
+                    uint32_t to = route_next(&d, 1, 2, n_from, n_to, h);
+
+                    assert_true(to < n_to);
+                    got[to]++;
+                }
+                for (uint32_t h = 0; h < n_to; h++) {
+                    least = got[h] < least ? got[h] : least;
+                    most = got[h] > most ? got[h] : most;
+                }
+                assert_true(most - least <= 1);
+            }
+        }
+    }
+}
+
+/* All pairs of neighbours meet, also where the sides differ. */
+static void in_time_everybody_sends_to_everybody(void **state)
+{
+    (void)state;
+    for (uint32_t n_to = 1; n_to <= 5; n_to++) {
+        bool met[4][5] = {{false}};
+
+        for (uint64_t step = 0; step < 200; step++) {
+            const struct route_draw d = {1, 1, step, false};
+
+            for (uint32_t h = 0; h < 4; h++) {
+                met[h][route_next(&d, 0, 1, 4, n_to, h)] = true;
+            }
+        }
+        for (uint32_t h = 0; h < 4; h++) {
+            for (uint32_t k = 0; k < n_to; k++) {
+                assert_true(met[h][k]);
+            }
+        }
+    }
+}
+
+static void fixed_routes_stay(void **state)
+{
+    (void)state;
+    for (uint64_t step = 0; step < 10; step++) {
+        const struct route_draw d = {1, 1, step, true};
+
+        assert_int_equal(route_next(&d, step, 1, 4, 4, 3), 3);
+        assert_int_equal(route_next(&d, step, 1, 4, 3, 3), 0);
+    }
+}
+
+static void wiring_follows_measured_speed(void **state)
+{
+    static const char want[] = "abccbccabccbcc"; /* page, section 7 */
+    struct route_table t;
+    char got[15] = "";
+
+    (void)state;
+    route_table_init(&t, 1);
+    for (uint32_t h = 0; h < 3; h++) {
+        assert_true(route_announce(&t, h, 1));
+        t.host[h].rows_per_s = (double)(1U << h);
+    }
+    for (int i = 0; i < 14; i++) {
+        got[i] = (char)('a' + route_pick(&t, 1));
+    }
+    assert_string_equal(got, want);
+}
+
+static void a_measured_speed_approaches_what_is_measured(void **state)
+{
+    struct route_table t;
+
+    (void)state;
+    route_table_init(&t, 1);
+    assert_true(route_announce(&t, 0, 1));
+    for (int i = 0; i < 60; i++) {
+        route_measured(&t, 0, 512, 0.5);
+    }
+    assert_true(t.host[0].rows_per_s > 1023 && t.host[0].rows_per_s <= 1024);
+    route_measured(&t, 0, 512, 0); /* no time at all says nothing */
+    route_measured(&t, 7, 512, 1);
+    assert_true(t.host[0].rows_per_s > 1023 && t.host[0].rows_per_s <= 1024);
+}
+
+static void a_newcomer_is_tried_at_once_and_a_banned_one_not(void **state)
+{
+    struct route_table t;
+
+    (void)state;
+    route_table_init(&t, 1);
+    assert_int_equal(route_pick(&t, 1), ROUTE_NONE);
+    assert_true(route_announce(&t, 0, 10));
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(route_pick(&t, 1), 0);
+    }
+    assert_true(route_announce(&t, 1, 11));
+    assert_int_equal(route_pick(&t, 1), 0); /* equal loads: the lower one */
+    assert_int_equal(route_pick(&t, 1), 1);
+    route_ban(&t, 0);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(route_pick(&t, 1), 1);
+    }
+    assert_true(route_announce(&t, 0, 10)); /* what it said before the ban */
+    assert_int_equal(route_pick(&t, 1), 1);
+    assert_true(route_announce(&t, 0, 12));
+    assert_int_equal(route_pick(&t, 1), 0);
+    route_leave(&t, 0);
+    route_leave(&t, 1);
+    assert_int_equal(route_pick(&t, 1), ROUTE_NONE);
+    assert_false(route_announce(&t, ROUTE_HOSTS_MAX, 1));
+}
+
+static void the_idlest_host_moves_to_the_busiest_stage(void **state)
+{
+    /* Page, section 7: p2 moves to stage 1. */
+    const struct route_queue table[] = {{0, 2}, {0, 1}, {1, 9}, {1, 8}, {2, 4}};
+    uint32_t to;
+
+    (void)state;
+    assert_int_equal(route_moves(table, 5, 3, &to), 1);
+    assert_int_equal(to, 1);
+}
+
+static void nobody_moves_where_it_would_not_help(void **state)
+{
+    const struct route_queue even[] = {{0, 2}, {0, 2}, {1, 4}};
+    const struct route_queue last[] = {{0, 1}, {1, 9}, {1, 9}};
+    const struct route_queue strange[] = {{7, 1}, {9, 9}};
+    uint32_t to;
+
+    (void)state;
+    assert_int_equal(route_moves(even, 3, 2, &to), ROUTE_NONE);
+    assert_int_equal(route_moves(last, 3, 2, &to), ROUTE_NONE);
+    assert_int_equal(route_moves(strange, 2, 2, &to), ROUTE_NONE);
+    assert_int_equal(route_moves(even, 0, 2, &to), ROUTE_NONE);
+    assert_int_equal(route_moves(even, 3, 0, &to), ROUTE_NONE);
+    assert_int_equal(route_moves(even, 3, 65, &to), ROUTE_NONE);
+}
+
+static void a_stage_that_nobody_serves_gets_a_host_first(void **state)
+{
+    const struct route_queue table[] = {{0, 0}, {1, 5}, {1, 3}, {3, 50}};
+    uint32_t to;
+
+    (void)state;
+    /* Stage 0 waits least, but its only host stays. */
+    assert_int_equal(route_moves(table, 4, 4, &to), 2);
+    assert_int_equal(to, 2);
+    /* One host for all stages goes nowhere. */
+    assert_int_equal(route_moves(table, 1, 2, &to), ROUTE_NONE);
+}
+
+/* By steps of one host a period; a stage's queue is its work over its hosts. */
+static void moves_bring_hosts_to_where_the_work_is(void **state)
+{
+    static const uint32_t work[3] = {60, 30, 10};
+    struct route_queue q[20];
+    uint32_t hosts[3], to, moves = 0;
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        q[i].stage = 0;
+    }
+    for (; moves < 100; moves++) {
+        uint32_t who;
+
+        memset(hosts, 0, sizeof hosts);
+        for (int i = 0; i < 20; i++) {
+            hosts[q[i].stage]++;
+        }
+        for (int i = 0; i < 20; i++) {
+            uint32_t s = q[i].stage;
+            /* What waits per stage, shared out among its hosts. */
+            uint32_t waiting = work[s] * 20 / (hosts[s] * hosts[s]);
+
+            q[i].waiting = waiting;
+        }
+        who = route_moves(q, 20, 3, &to);
+        if (who == ROUTE_NONE) {
+            break;
+        }
+        q[who].stage = to;
+    }
+    assert_true(hosts[0] > hosts[1] && hosts[1] > hosts[2] && hosts[2] >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_routes_are_those_of_the_published_vectors),
+        cmocka_unit_test(every_host_gets_as_many_as_the_others_or_one_more),
+        cmocka_unit_test(in_time_everybody_sends_to_everybody),
+        cmocka_unit_test(fixed_routes_stay),
+        cmocka_unit_test(wiring_follows_measured_speed),
+        cmocka_unit_test(a_measured_speed_approaches_what_is_measured),
+        cmocka_unit_test(a_newcomer_is_tried_at_once_and_a_banned_one_not),
+        cmocka_unit_test(the_idlest_host_moves_to_the_busiest_stage),
+        cmocka_unit_test(nobody_moves_where_it_would_not_help),
+        cmocka_unit_test(a_stage_that_nobody_serves_gets_a_host_first),
+        cmocka_unit_test(moves_bring_hosts_to_where_the_work_is),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,539 @@
+/* replica_method_test.c - every method that averages among all members, as
+ * replicas run it: the bits of the laboratory; equal states; late members,
+ * joiners, and bytes that are no numbers. */
+#include "train/replica.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+#include "train/errmsg.h"
+#include "train/lab/lab.h"
+#include "train/sync/preset.h"
+
+#define TEXT  6000
+#define PEERS 2
+#define STEPS 24
+#define BATCH 2
+#define SEQ   16
+
+static uint8_t text[TEXT];
+static struct shard shard;
+static char errmsg[ERRMSG_SIZE];
+
+static int setup(void **state)
+{
+    static const char *words[] = {"alpha ", "beta ", "gamma ", "delta\n"};
+    uint64_t rng = 5;
+    size_t n = 0;
+
+    (void)state;
+    while (n + 8 < TEXT) {
+        const char *w = words[rng_below(&rng, 4)];
+
+        memcpy(text + n, w, strlen(w));
+        n += strlen(w);
+    }
+    shard_from_text(&shard, text, n);
+    return 0;
+}
+
+/* A preset with periods that fit into a few steps, on an exact wire. */
+static struct method method_of(const char *name)
+{
+    const struct preset *p;
+    struct method m;
+
+    assert_int_equal(preset_find(name, &p, errmsg), 0);
+    m = p->method;
+    m.wire = CODEC_FP32;
+    m.period = m.gradients ? 0 : m.fragments > 1 ? 6 : 4;
+    m.fragments = m.fragments > 1 ? 2 : 1;
+    m.overlap = m.eager ? m.period : m.overlap;
+    if (m.period_u > 0 && m.period_u != m.period_v) {
+        m.period_u = 6; /* no multiple of 4: rounds with moments only */
+        m.period_v = 12;
+    } else if (m.period_u > 0) {
+        m.period_u = m.period_v = 4;
+    }
+    assert_int_equal(method_check(&m, errmsg), 0);
+    return m;
+}
+
+static struct replica_options options(const struct method *m, uint64_t number)
+{
+    const uint64_t words[2] = {11, number};
+
+    return (struct replica_options){
+        .model = {.dim = 16,
+                  .layers = 2,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .ffn = 32,
+                  .vocab = 256,
+                  .seq = SEQ,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5f},
+        .optimizer = optimizer_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 0, 0, 0},
+        .method = *m,
+        .members = PEERS,
+        .codec = codec_find("fp32"),
+        .batch = BATCH,
+        .micro_batch = BATCH,
+        .seq = SEQ,
+        .seed = 11,
+        .peer = rng_mix(words, 2),
+        .train = &shard,
+        .n_train = 1,
+        .val = &shard,
+        .eval_tokens = 512,
+        .threads = 1,
+        .reference = true,
+    };
+}
+
+struct swarm {
+    struct replica r[PEERS + 1];
+    uint32_t n;
+    uint8_t *wire;
+    uint64_t round;
+    bool under_way;
+};
+
+static void open_one(struct swarm *s, const struct method *m)
+{
+    const struct replica_options o = options(m, s->n);
+
+    assert_int_equal(replica_open(&s->r[s->n], &o, errmsg), 0);
+    replica_init(&s->r[s->n]);
+    s->n++;
+}
+
+static void swarm_open(struct swarm *s, const struct method *m)
+{
+    *s = (struct swarm){0};
+    for (uint32_t i = 0; i < PEERS; i++) {
+        open_one(s, m);
+    }
+    s->wire = malloc(s->r[0].opt.codec->bytes(s->r[0].n_wire));
+    assert_non_null(s->wire);
+}
+
+static void swarm_close(struct swarm *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        replica_close(&s->r[i]);
+    }
+    free(s->wire);
+}
+
+static void step(struct replica *r)
+{
+    float loss;
+
+    assert_int_equal(replica_step(r, &loss), 0);
+}
+
+/* The reduced bytes of what replicas [0, n) have packed. */
+static void reduce(struct swarm *s, uint32_t n)
+{
+    const struct codec *c = s->r[0].opt.codec;
+    uint64_t len = replica_elements(&s->r[0]);
+    float weight = 1.0F / (float)n;
+
+    assert_int_equal(c->encode(s->wire, s->r[0].contribution, len, weight), 0);
+    for (uint32_t i = 1; i < n; i++) {
+        assert_int_equal(
+            c->add(s->wire, s->wire, s->r[i].contribution, len, weight), 0);
+    }
+}
+
+static void apply(struct swarm *s, uint32_t i, double share)
+{
+    const struct replica_commit c = {s->round, s->wire, share, s->n, s->n};
+
+    assert_int_equal(replica_commit(&s->r[i], &c), 0);
+}
+
+/* In step, as daemons are: pack when it is time, apply when it is due. */
+static void make_steps(struct swarm *s, uint64_t steps)
+{
+    for (;;) {
+        if (s->under_way && replica_beside(&s->r[0]) == 0) {
+            s->under_way = false;
+            for (uint32_t i = 0; i < s->n; i++) {
+                apply(s, i, 1.0 / s->n);
+            }
+        } else if (!s->under_way && replica_left(&s->r[0]) == 0) {
+            for (uint32_t i = 0; i < s->n; i++) {
+                assert_true(replica_left(&s->r[i]) == 0);
+                assert_int_equal(replica_pack(&s->r[i]), 0);
+            }
+            reduce(s, s->n);
+            s->round++;
+            s->under_way = true;
+        } else if (steps == 0) {
+            return;
+        } else {
+            for (uint32_t i = 0; i < s->n; i++) {
+                step(&s->r[i]);
+            }
+            steps--;
+        }
+    }
+}
+
+static const char *const names[] = {
+    "localsgd", "diloco", "favg-keep", "favg-reset", "local-adam",
+    "desloc",   "ddp",    "streaming", "eager",      "async-dn"};
+#define N_NAMES (sizeof names / sizeof names[0])
+
+/* ---- the laboratory -------------------------------------------------------
+ */
+
+static double in_the_laboratory(const struct method *m)
+{
+    static const struct lab_machine machines[LAB_PEERS_MAX] = {{1000, 0, 0, 0},
+                                                               {1000, 0, 0, 0}};
+    const struct replica_options o = options(m, 0);
+    const struct lab_options lab = {
+        .method = *m,
+        .model = o.model,
+        .optimizer = o.optimizer,
+        .schedule = o.schedule,
+        .peers = PEERS,
+        .tokens = (uint64_t)PEERS * STEPS * SEQ * BATCH,
+        .batch = BATCH,
+        .micro_batch = BATCH,
+        .seq = SEQ,
+        .seed = o.seed,
+        .machines = machines,
+        .grace_s = 1.0, /* equal machines are all in the quorum */
+        .train = &shard,
+        .n_train = 1,
+        .val = &shard,
+        .eval_tokens = o.eval_tokens,
+        .threads = 1,
+        .reference = true,
+    };
+    struct lab_result result;
+    double bits;
+
+    if (lab_run(&lab, &result, errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    bits = result.bits_per_byte;
+    assert_true(bits < result.bits_per_byte_before - 0.2);
+    lab_result_free(&result);
+    return bits;
+}
+
+/* Of the mean of the live models, as the laboratory measures. */
+static double bits_of_mean(struct swarm *s)
+{
+    struct replica *r = &s->r[0];
+    double bits;
+
+    for (uint64_t i = 0; i < r->n; i++) {
+        double sum = 0;
+
+        for (uint32_t k = 0; k < s->n; k++) {
+            sum += (double)s->r[k].theta[i];
+        }
+        r->phi[i] = (float)(sum / s->n);
+    }
+    assert_int_equal(replica_eval(r, &bits), 0);
+    return bits;
+}
+
+static void every_method_gives_the_bits_of_the_laboratory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct method m = method_of(names[i]);
+        double want = in_the_laboratory(&m), got;
+        struct swarm s;
+
+        swarm_open(&s, &m);
+        make_steps(&s, STEPS);
+        got = bits_of_mean(&s);
+        if (got != want) { /* exactly */
+            fail_msg("%s: %.17g, in the laboratory %.17g", names[i], got, want);
+        }
+        swarm_close(&s);
+    }
+}
+
+/* ---- equal states ---------------------------------------------------------
+ */
+
+static void check_equal(const char *name, struct swarm *s)
+{
+    struct replica_vector a[REPLICA_STATE_MAX], b[REPLICA_STATE_MAX];
+    size_t n = replica_state(&s->r[0], a);
+
+    for (uint32_t i = 1; i < s->n; i++) {
+        assert_int_equal(replica_state(&s->r[i], b), n);
+        for (size_t v = 0; v < n; v++) {
+            if (memcmp(a[v].x, b[v].x, a[v].n * sizeof(float)) != 0) {
+                fail_msg("%s: vector %zu of the state differs in round %llu",
+                         name, v, (unsigned long long)s->round);
+            }
+        }
+    }
+}
+
+static void copy_state(const struct replica *r, float *out)
+{
+    struct replica_vector at[REPLICA_STATE_MAX];
+    size_t n = replica_state(r, at);
+
+    for (size_t i = 0; i < n; i++) {
+        memcpy(out, at[i].x, at[i].n * sizeof(float));
+        out += at[i].n;
+    }
+}
+
+/* Members begin equal, one comes in the middle with the state of another, and
+ * all hold the same bits after every round. */
+static void members_and_joiners_hold_the_same_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct method m = method_of(names[i]);
+        struct swarm s;
+        float *at;
+
+        swarm_open(&s, &m);
+        make_steps(&s, 12);
+        check_equal(names[i], &s);
+        if (s.under_way) { /* it ends first: joins happen between rounds */
+            for (uint32_t k = 0; k < s.n; k++) {
+                apply(&s, k, 0.5);
+            }
+            s.under_way = false;
+        }
+        at = calloc(REPLICA_STATE_MAX * s.r[0].n, sizeof *at);
+        assert_non_null(at);
+        copy_state(&s.r[0], at);
+        open_one(&s, &m);
+        assert_int_equal(replica_load(&s.r[PEERS], s.round, at, false), 0);
+        check_equal(names[i], &s);
+        if (m.eager) { /* others have all steps of their next round behind */
+            while (replica_left(&s.r[PEERS]) > 0) {
+                step(&s.r[PEERS]);
+            }
+        }
+        make_steps(&s, 12);
+        check_equal(names[i], &s);
+        if (m.gradients || m.period_u == m.period) {
+            assert_true(s.r[0].optimizer.t == s.r[PEERS].optimizer.t);
+        }
+        free(at);
+        swarm_close(&s);
+    }
+}
+
+/* Replica 1 is not in the round after step 4 (of desloc: of x), and is back in
+ * the next, whose vector is another: its displacement is in there again. */
+static void who_was_late_packs_for_the_next_round(void **state)
+{
+    struct method m = method_of("desloc");
+    struct swarm s;
+    float *moved;
+
+    (void)state;
+    swarm_open(&s, &m);
+    for (int k = 0; k < 4; k++) {
+        step(&s.r[0]);
+        step(&s.r[1]);
+    }
+    assert_int_equal(replica_pack(&s.r[0]), 0);
+    assert_int_equal(replica_pack(&s.r[1]), 0);
+    reduce(&s, 1);
+    s.round = 1;
+    moved = malloc(s.r[1].n * sizeof *moved);
+    assert_non_null(moved);
+    memcpy(moved, s.r[1].contribution, s.r[1].n * sizeof *moved);
+    apply(&s, 0, 1.0);
+    apply(&s, 1, 0.0);
+    check_equal("desloc", &s);
+    for (uint64_t i = 0; i < s.r[1].n; i++) {
+        float is = s.r[1].phi[i] - s.r[1].theta[i], off = is - moved[i];
+
+        assert_true(off < 1e-6F && off > -1e-6F);
+        /* Round 2 averages u alone. */
+        assert_true(s.r[1].contribution[i] == s.r[1].optimizer.u[i]);
+    }
+    assert_true(replica_elements(&s.r[1]) == s.r[1].n);
+    /* The others make two steps; it enters with what it has. */
+    step(&s.r[0]);
+    step(&s.r[0]);
+    assert_true(replica_left(&s.r[0]) == 0 && replica_left(&s.r[1]) == 0);
+    assert_int_equal(replica_pack(&s.r[0]), 0);
+    reduce(&s, 2);
+    s.round = 2;
+    apply(&s, 0, 0.5);
+    apply(&s, 1, 0.5);
+    check_equal("desloc", &s);
+    assert_memory_equal(s.r[0].optimizer.u, s.r[1].optimizer.u,
+                        s.r[0].n * sizeof(float));
+    free(moved);
+    swarm_close(&s);
+}
+
+/* A quorum of others moves the anchor beside a task, and nothing else. */
+static void who_is_in_the_middle_of_a_task_goes_on(void **state)
+{
+    struct method m = method_of("async-dn");
+    struct replica_commit c = {.round = 1, .arrivals = 1, .members = 2};
+    struct swarm s;
+    float *theta;
+
+    (void)state;
+    swarm_open(&s, &m);
+    for (int k = 0; k < 4; k++) {
+        step(&s.r[0]);
+    }
+    step(&s.r[1]);
+    step(&s.r[1]);
+    assert_int_equal(replica_pack(&s.r[0]), 0);
+    reduce(&s, 1);
+    theta = malloc(s.r[1].n * sizeof *theta);
+    assert_non_null(theta);
+    memcpy(theta, s.r[1].theta, s.r[1].n * sizeof *theta);
+    c.wire = s.wire;
+    c.share = 1.0;
+    assert_int_equal(replica_commit(&s.r[0], &c), 0);
+    c.share = 0.0;
+    assert_int_equal(replica_commit(&s.r[1], &c), 0);
+    check_equal("async-dn", &s);
+    assert_true(s.r[0].arrivals[2] == 1.0F); /* one of a cycle of two */
+    assert_memory_equal(theta, s.r[1].theta, s.r[1].n * sizeof *theta);
+    assert_true(replica_left(&s.r[1]) == 2);
+    /* Its displacement is from where the task began. */
+    for (int k = 0; k < 2; k++) {
+        step(&s.r[1]);
+    }
+    assert_int_equal(replica_pack(&s.r[1]), 0);
+    for (uint64_t i = 0; i < s.r[1].n; i++) {
+        assert_true(s.r[1].contribution[i] ==
+                    s.r[1].engine.base[i] - s.r[1].theta[i]);
+    }
+    free(theta);
+    swarm_close(&s);
+}
+
+/* What comes from others is not believed. */
+static void a_state_without_meaning_is_refused(void **state)
+{
+    static const float bad[][3] = {
+        {0, 1, 0}, {2, 2, 2}, {1e9F, 1, 0}, {2, 0, 0}, {2, 2, -1}};
+    struct method m = method_of("async-dn");
+    struct swarm s;
+    uint64_t n;
+    float *at;
+
+    (void)state;
+    swarm_open(&s, &m);
+    n = replica_state_elements(&m, s.r[0].n);
+    at = calloc(n, sizeof *at);
+    assert_non_null(at);
+    copy_state(&s.r[0], at);
+    assert_int_equal(replica_load(&s.r[1], 3, at, false), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        memcpy(at + n - 4, bad[i], sizeof bad[i]);
+        assert_int_equal(replica_load(&s.r[1], 4, at, false), LOCO_EPROTO);
+        assert_true(s.r[1].round == 3);
+    }
+    free(at);
+    swarm_close(&s);
+}
+
+/* A gradient that a round did not take belongs to parameters that are gone. */
+static void a_late_gradient_is_spent_and_the_replicas_stay_equal(void **state)
+{
+    struct method m = method_of("ddp");
+    struct swarm s;
+
+    (void)state;
+    swarm_open(&s, &m);
+    step(&s.r[0]);
+    step(&s.r[1]);
+    assert_int_equal(replica_pack(&s.r[0]), 0);
+    reduce(&s, 1);
+    s.round = 1;
+    apply(&s, 0, 1.0);
+    apply(&s, 1, 0.0);
+    check_equal("ddp", &s);
+    assert_true(replica_left(&s.r[1]) == 1);
+    assert_true(s.r[1].tokens_pending == 0);
+    make_steps(&s, 3);
+    check_equal("ddp", &s);
+    assert_true(s.r[1].optimizer.t == 4);
+    swarm_close(&s);
+}
+
+/* Wherever in the vector: nothing has changed. */
+static void bytes_that_are_no_numbers_change_nothing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct method m = method_of(names[i]);
+        struct swarm s;
+        struct replica *r = &s.r[0];
+        struct replica_commit c;
+        float *before, *after;
+        uint64_t len;
+
+        swarm_open(&s, &m);
+        while (s.under_way || layout_elements(&r->layout, s.round + 1) <
+                                  layout_most(&r->layout)) {
+            make_steps(&s, 1); /* up to the first of the longest rounds */
+        }
+        while (replica_left(r) > 0) {
+            step(r);
+        }
+        assert_int_equal(replica_pack(r), 0);
+        reduce(&s, 1);
+        s.round++;
+        len = replica_elements(r);
+        memset(s.wire + 4 * (len - 1), 0xff, 4); /* a NaN at the end */
+        before = calloc(REPLICA_STATE_MAX * r->n, sizeof *before);
+        after = calloc(REPLICA_STATE_MAX * r->n, sizeof *after);
+        assert_true(before != NULL && after != NULL);
+        copy_state(r, before);
+        c = (struct replica_commit){s.round, s.wire, 1.0, 1, 1};
+        assert_true(replica_commit(r, &c) < 0);
+        copy_state(r, after);
+        assert_memory_equal(before, after,
+                            REPLICA_STATE_MAX * r->n * sizeof *before);
+        assert_true(r->round == s.round - 1);
+        free(before);
+        free(after);
+        swarm_close(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_method_gives_the_bits_of_the_laboratory),
+        cmocka_unit_test(members_and_joiners_hold_the_same_state),
+        cmocka_unit_test(who_was_late_packs_for_the_next_round),
+        cmocka_unit_test(a_late_gradient_is_spent_and_the_replicas_stay_equal),
+        cmocka_unit_test(who_is_in_the_middle_of_a_task_goes_on),
+        cmocka_unit_test(a_state_without_meaning_is_refused),
+        cmocka_unit_test(bytes_that_are_no_numbers_change_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

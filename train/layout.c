@@ -1,0 +1,163 @@
+/* layout.c - see layout.h. */
+#include "train/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "train/errmsg.h"
+
+static uint32_t
+fragment_of(const struct llama_config *c, int tensor, uint32_t f)
+{
+    struct llama_view v;
+    const char *at;
+
+    llama_tensor(c, tensor, &v);
+    at = strstr(v.name, "layers.");
+    return at == NULL ? f - 1
+                      : (uint32_t)strtoul(at + strlen("layers."), NULL, 10) % f;
+}
+
+int layout_fragments(const struct llama_config *model,
+                     uint32_t f,
+                     struct engine_fragments *out)
+{
+    int n = llama_tensor_count(model);
+    struct engine_span *spans = calloc((size_t)n, sizeof *spans);
+    uint32_t *first = calloc((size_t)f + 1, sizeof *first);
+    uint32_t count = 0;
+
+    *out = (struct engine_fragments){spans, first};
+    if (spans == NULL || first == NULL) {
+        return LOCO_ENOMEM;
+    }
+    for (uint32_t k = 0; k < f; k++) {
+        first[k] = count;
+        for (int i = 0; i < n; i++) {
+            struct llama_view v;
+
+            if (fragment_of(model, i, f) != k) {
+                continue;
+            }
+            llama_tensor(model, i, &v);
+            spans[count++] =
+                (struct engine_span){(uint64_t)v.offset, (uint64_t)v.numel};
+        }
+    }
+    first[f] = count;
+    return 0;
+}
+
+void layout_fragments_free(struct engine_fragments *f)
+{
+    free((void *)(uintptr_t)f->spans);
+    free((void *)(uintptr_t)f->first);
+    *f = (struct engine_fragments){NULL, NULL};
+}
+
+/* A fragment without a tensor would be a round without bytes. */
+static int check_fragments(const struct method *m,
+                           const struct llama_config *model,
+                           char *errmsg)
+{
+    if (m->fragments <= model->layers + 1) {
+        return 0;
+    }
+    return errmsg_fail(errmsg, LOCO_EINVAL,
+                       "sync.fragments is %u and the model has %u layers: some "
+                       "fragments would hold nothing; take at most %u",
+                       m->fragments, model->layers, model->layers + 1);
+}
+
+int layout_open(struct layout *l,
+                const struct method *method,
+                const struct llama_config *model,
+                uint32_t block,
+                char *errmsg)
+{
+    int rv;
+
+    *l = (struct layout){.n = (uint64_t)llama_numel(model), .block = block};
+    rv = cycle_init(&l->cycle, method, errmsg);
+    rv = rv != 0 ? rv : check_fragments(method, model, errmsg);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = layout_fragments(model, method->fragments, &l->fragments);
+    return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "out of memory");
+}
+
+void layout_close(struct layout *l)
+{
+    layout_fragments_free(&l->fragments);
+}
+
+static uint64_t fragment_len(const struct layout *l, uint32_t fragment)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = l->fragments.first[fragment];
+         i < l->fragments.first[fragment + 1]; i++) {
+        n += l->fragments.spans[i].len;
+    }
+    return n;
+}
+
+size_t layout_parts(const struct layout *l,
+                    uint64_t round,
+                    struct layout_part out[METHOD_STREAMS_MAX])
+{
+    uint64_t at = 0;
+    size_t n = 0;
+
+    for (size_t s = 0; s < l->cycle.n_streams; s++) {
+        struct layout_part *p = &out[n];
+
+        if (!cycle_due(&l->cycle, round, s, &p->turn)) {
+            continue;
+        }
+        p->s = s;
+        p->at = at;
+        p->len = l->cycle.streams[s].fragments > 1
+                     ? fragment_len(l, p->turn.fragment)
+                     : l->n;
+        p->room = (p->len + l->block - 1) / l->block * l->block;
+        at += p->room;
+        n++;
+    }
+    if (n > 0) { /* nothing follows the last one */
+        out[n - 1].room = out[n - 1].len;
+    }
+    return n;
+}
+
+uint64_t layout_elements(const struct layout *l, uint64_t round)
+{
+    struct layout_part parts[METHOD_STREAMS_MAX];
+    size_t n = layout_parts(l, round, parts);
+
+    return n == 0 ? 0 : parts[n - 1].at + parts[n - 1].room;
+}
+
+uint64_t layout_most(const struct layout *l)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 1; i <= l->cycle.n; i++) {
+        uint64_t n = layout_elements(l, i);
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+uint64_t layout_fragment_at(const struct layout *l, uint32_t fragment)
+{
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < fragment; i++) {
+        at += fragment_len(l, i);
+    }
+    return at;
+}

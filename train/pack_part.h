@@ -1,0 +1,24 @@
+/* pack_part.h - one piece of the inputs as a shard file; inside of pack.h. */
+#ifndef LOCO_TRAIN_PACK_PART_H
+#define LOCO_TRAIN_PACK_PART_H
+
+#include "train/pack_input.h"
+#include "train/shard.h"
+#include "train/tokenizer.h"
+
+struct pack_writer {
+    const struct pack_inputs *in;
+    const struct tokenizer *tokenizer;
+    struct tokenizer_encoder *encoder; /* NULL for bytes */
+    char *errmsg;
+};
+
+/* Write units begin .. end of the inputs to `path`. `info` holds everything
+ * but tokens and text_bytes, which are filled in. */
+int pack_part(const struct pack_writer *w,
+              const char *path,
+              uint64_t begin,
+              uint64_t end,
+              struct shard_info *info);
+
+#endif

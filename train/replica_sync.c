@@ -1,0 +1,412 @@
+/* replica_sync.c - what a replica gives to a round and takes from its commit;
+ * see replica.h. */
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "train/replica.h"
+#include "train/sync/finite.h"
+
+/* ---- the state --------------------------------------------------------- */
+
+bool replica_shares_m(const struct method *m)
+{
+    return m->period > 0 && method_has_momentum(m);
+}
+
+bool replica_shares_u(const struct method *m)
+{
+    return m->gradients || m->period_u > 0;
+}
+
+bool replica_shares_v(const struct method *m)
+{
+    return m->gradients || m->period_v > 0;
+}
+
+bool replica_shares_sum(const struct method *m)
+{
+    return m->delayed;
+}
+
+#define N_ARRIVALS 4
+
+uint64_t replica_state_elements(const struct method *m, uint64_t n)
+{
+    return n * (1 + (uint64_t)replica_shares_m(m) +
+                (uint64_t)replica_shares_u(m) + (uint64_t)replica_shares_v(m) +
+                (uint64_t)replica_shares_sum(m)) +
+           (replica_shares_sum(m) ? N_ARRIVALS : 0);
+}
+
+size_t replica_state(const struct replica *r,
+                     struct replica_vector out[REPLICA_STATE_MAX])
+{
+    const struct method *m = &r->opt.method;
+    size_t n = 0;
+
+    out[n++] = (struct replica_vector){r->phi, r->n};
+    if (replica_shares_m(m)) {
+        out[n++] = (struct replica_vector){r->m, r->n};
+    }
+    if (replica_shares_u(m)) {
+        out[n++] = (struct replica_vector){r->state_u, r->n};
+    }
+    if (replica_shares_v(m)) {
+        out[n++] = (struct replica_vector){r->state_v, r->n};
+    }
+    if (replica_shares_sum(m)) {
+        out[n++] = (struct replica_vector){r->engine.sum, r->n};
+        out[n++] = (struct replica_vector){(float *)(uintptr_t)r->arrivals,
+                                           N_ARRIVALS};
+    }
+    return n;
+}
+
+static bool is_quorum(const struct replica *r)
+{
+    return r->opt.method.group == METHOD_QUORUM;
+}
+
+/* Whole numbers below 2^24, exact in a float. */
+static void note_arrivals(struct replica *r)
+{
+    const struct delayed_state *d = &r->engine.delayed;
+
+    r->arrivals[0] = (float)d->size;
+    r->arrivals[1] = (float)d->next;
+    r->arrivals[2] = (float)d->count;
+}
+
+/* False: such numbers have no meaning. */
+static bool take_arrivals(struct replica *r, const float *x)
+{
+    struct delayed_state *d = &r->engine.delayed;
+
+    if (!(x[0] >= 1 && x[0] < 65536 && x[1] >= 1 && x[1] < 65536 && x[2] >= 0 &&
+          x[2] < x[0])) {
+        return false;
+    }
+    d->size = (uint32_t)x[0];
+    d->next = (uint32_t)x[1];
+    d->count = (uint32_t)x[2];
+    note_arrivals(r);
+    return true;
+}
+
+static void copy(float *to, const float *from, uint64_t n)
+{
+    if (to != NULL && to != from) {
+        memcpy(to, from, n * sizeof *to);
+    }
+}
+
+/* ---- counts ------------------------------------------------------------ */
+
+uint64_t replica_clock(const struct replica *r)
+{
+    if (is_quorum(r)) { /* rounds have no steps: a worker counts its own */
+        return r->inner_step;
+    }
+    return cycle_step(&r->layout.cycle, r->round) + r->since;
+}
+
+uint64_t replica_left(const struct replica *r)
+{
+    uint64_t at = cycle_step(&r->layout.cycle, r->round + 1);
+    uint64_t k = replica_clock(r);
+
+    if (is_quorum(r)) {
+        return r->task > r->since ? r->task - r->since : 0;
+    }
+    return at > k ? at - k : 0;
+}
+
+uint64_t replica_beside(const struct replica *r)
+{
+    uint64_t upto = r->packed_since + r->opt.method.overlap;
+
+    return r->packed && upto > r->since ? upto - r->since : 0;
+}
+
+uint64_t replica_elements(const struct replica *r)
+{
+    return layout_elements(&r->layout, r->round + 1);
+}
+
+/* Whether steps made while a round was under way outlive its commit. */
+static bool keeps_beside(const struct method *m)
+{
+    return m->overlap > 0 && (m->eager || m->take != METHOD_OVERWRITE);
+}
+
+uint64_t replica_replaced(const struct replica *r, bool loaded)
+{
+    return r->packed && !loaded && keeps_beside(&r->opt.method)
+               ? r->packed_tokens
+               : r->tokens_pending;
+}
+
+/* Shared moments are those of so many steps of the run. */
+static void count_steps(struct replica *r)
+{
+    if (replica_shares_u(&r->opt.method) || replica_shares_v(&r->opt.method)) {
+        r->optimizer.t = replica_clock(r);
+    }
+}
+
+/* At the anchor of r->round, with nothing made since. Others are as many steps
+ * beyond their packing as they overlap; but the eager ones pack at once. */
+static void begin(struct replica *r)
+{
+    const struct method *m = &r->opt.method;
+
+    r->packed = false;
+    r->since = r->round > 0 && !m->eager ? m->overlap : 0;
+    r->tokens_pending = r->packed_since = r->packed_tokens = 0;
+    count_steps(r);
+}
+
+/* The contribution is spent; what was made after it goes on, or is lost. */
+static void spend(struct replica *r)
+{
+    if (!r->packed || !keeps_beside(&r->opt.method)) {
+        begin(r);
+        return;
+    }
+    r->packed = false;
+    r->since -= r->packed_since;
+    r->tokens_pending -= r->packed_tokens;
+    r->packed_since = r->packed_tokens = 0;
+    count_steps(r);
+}
+
+/* ---- beginning --------------------------------------------------------- */
+
+static void reset_moments(struct replica *r)
+{
+    if (r->opt.method.moments == METHOD_RESET) {
+        optimizer_reset(&r->optimizer);
+    }
+}
+
+void replica_init(struct replica *r)
+{
+    llama_init_params(&r->opt.model, r->theta, r->opt.seed);
+    engine_start(&r->engine);
+    optimizer_reset(&r->optimizer);
+    if (r->opt.method.period_u > 0) {
+        memset(r->state_u, 0, r->n * sizeof(float));
+    }
+    if (r->opt.method.period_v > 0) {
+        memset(r->state_v, 0, r->n * sizeof(float));
+    }
+    r->task = r->opt.method.period;
+    note_arrivals(r);
+    r->round = 0;
+    begin(r);
+}
+
+/* The vector of round + 1. */
+static int pack(struct replica *r)
+{
+    struct layout_part parts[METHOD_STREAMS_MAX];
+    size_t n = layout_parts(&r->layout, r->round + 1, parts);
+    int rv = 0;
+
+    for (size_t i = 0; i < n && rv == 0; i++) {
+        const struct layout_part *p = &parts[i];
+
+        rv = engine_pack(&r->engine, p->s, &p->turn, r->contribution + p->at);
+        memset(r->contribution + p->at + p->len, 0,
+               (p->room - p->len) * sizeof(float));
+    }
+    return rv;
+}
+
+/* After a commit without this peer: the contribution that is open goes into
+ * the next round, whose vector may be another. */
+static int pack_again(struct replica *r)
+{
+    return r->packed && r->layout.cycle.n > 1 ? pack(r) : 0;
+}
+
+/* theta = phi_new + (theta - phi_old). */
+static void rebase_on(struct replica *r, const float *phi)
+{
+    for (uint64_t i = 0; i < r->n && r->theta != r->phi; i++) {
+        r->theta[i] = phi[i] + (r->theta[i] - r->phi[i]);
+    }
+}
+
+int replica_load(struct replica *r,
+                 uint64_t round,
+                 const float *state,
+                 bool rebase)
+{
+    const struct method *m = &r->opt.method;
+    struct replica_vector to[REPLICA_STATE_MAX];
+    uint64_t n = replica_state_elements(m, r->n);
+    size_t count = replica_state(r, to);
+
+    if (replica_shares_sum(m) && !take_arrivals(r, state + n - N_ARRIVALS)) {
+        return LOCO_EPROTO;
+    }
+    rebase = rebase && !m->gradients;
+    if (rebase && !is_quorum(r)) {
+        rebase_on(r, state);
+    } else if (!rebase) {
+        memcpy(r->theta, state, r->n * sizeof(float));
+        engine_start(&r->engine); /* what is only this peer's begins anew */
+    }
+    for (size_t i = 0; i < count; i++) {
+        copy(to[i].x, state, to[i].n);
+        state += to[i].n;
+    }
+    if (replica_shares_sum(m)) { /* engine_start began a cycle */
+        (void)take_arrivals(r, r->arrivals);
+    }
+    r->round = round;
+    if (rebase) {
+        return pack_again(r);
+    }
+    if (m->period_u > 0) {
+        copy(r->optimizer.u, r->state_u, r->n);
+    }
+    if (m->period_v > 0) {
+        copy(r->optimizer.v, r->state_v, r->n);
+    }
+    begin(r);
+    reset_moments(r);
+    return 0;
+}
+
+int replica_restore(struct replica *r,
+                    uint64_t round,
+                    const float *state,
+                    const float *u,
+                    const float *v,
+                    uint64_t inner_step,
+                    uint64_t tokens_seen)
+{
+    const struct method *m = &r->opt.method;
+    int rv = replica_load(r, round, state, false);
+
+    if (m->moments != METHOD_RESET && u != NULL && v != NULL) {
+        copy(replica_shares_u(m) ? NULL : r->optimizer.u, u, r->n);
+        copy(replica_shares_v(m) ? NULL : r->optimizer.v, v, r->n);
+        if (!replica_shares_u(m) && !replica_shares_v(m)) {
+            r->optimizer.t = inner_step;
+        }
+    }
+    r->inner_step = inner_step;
+    r->tokens_seen = tokens_seen;
+    return rv;
+}
+
+/* ---- rounds ------------------------------------------------------------ */
+
+int replica_pack(struct replica *r)
+{
+    int rv = pack(r);
+
+    r->packed = true;
+    r->packed_since = r->since;
+    r->packed_tokens = r->tokens_pending;
+    return rv;
+}
+
+/* Of the parts that are taken over as they are; those that go through a rule
+ * are seen by what becomes of them. */
+static int
+check_taken(const struct replica *r, const struct layout_part *parts, size_t n)
+{
+    unsigned bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        enum stream_tensor tensor = r->engine.streams[parts[i].s].tensor;
+        const float *x = r->average + parts[i].at;
+        bool taken = tensor == STREAM_MOMENT_1 || tensor == STREAM_MOMENT_2 ||
+                     is_quorum(r); /* whose rule works in place */
+
+        for (uint64_t k = 0; taken && k < parts[i].len; k++) {
+            bad |= (unsigned)not_finite(x[k]);
+        }
+    }
+    return finite_or_error(bad);
+}
+
+/* DDP: the step that the averaged gradient asks for, the same at every peer. */
+static int step_with_mean(struct replica *r)
+{
+    uint64_t k = cycle_step(&r->layout.cycle, r->round);
+    struct optimizer_rate rate = {.lr = schedule_lr(&r->opt.schedule, k),
+                                  .grad_scale = 1.0};
+
+    r->optimizer.t = k;
+    return optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad, &rate,
+                          NULL);
+}
+
+static int take_part(struct replica *r,
+                     const struct layout_part *p,
+                     const struct replica_commit *c)
+{
+    struct engine_average a = {r->average + p->at, NULL, c->share,
+                               c->arrivals > 0 ? c->arrivals : 1};
+    int rv = engine_apply(&r->engine, p->s, &p->turn, &a);
+
+    switch (r->engine.streams[p->s].tensor) {
+    case STREAM_GRADIENT:
+        return rv != 0 ? rv : step_with_mean(r);
+    case STREAM_MOMENT_1:
+        copy(r->state_u, r->optimizer.u, r->n);
+        return rv;
+    case STREAM_MOMENT_2:
+        copy(r->state_v, r->optimizer.v, r->n);
+        return rv;
+    default:
+        return rv;
+    }
+}
+
+/* Cycles of delayed Nesterov have as many arrivals as the view has members. */
+static void follow_members(struct replica *r, uint32_t members)
+{
+    if (members > 0) {
+        delayed_resize(&r->engine.delayed, members);
+    }
+    note_arrivals(r);
+}
+
+int replica_commit(struct replica *r, const struct replica_commit *c)
+{
+    /* The average's and, between two steps, the gradient's memory take the new
+     * anchor and momentum until everything is known to be finite. Only the
+     * first part, parameters or a gradient, can fail. */
+    struct layout_part parts[METHOD_STREAMS_MAX];
+    size_t n = layout_parts(&r->layout, c->round, parts);
+    int rv = r->opt.codec->decode(r->average, c->wire,
+                                  layout_elements(&r->layout, c->round));
+
+    rv = rv != 0 ? rv : check_taken(r, parts, n);
+    for (size_t i = 0; i < n && rv == 0; i++) {
+        rv = take_part(r, &parts[i], c);
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    r->round = c->round;
+    if (r->engine.moments_reset) {
+        r->engine.moments_reset = false;
+        r->optimizer.t = 0;
+    }
+    if (is_quorum(r)) {
+        follow_members(r, c->members);
+    }
+    if (c->share > 0.0 || r->opt.method.gradients) {
+        spend(r);
+        return 0;
+    }
+    count_steps(r);
+    return pack_again(r);
+}
