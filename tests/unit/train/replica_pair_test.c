@@ -145,6 +145,31 @@ static void a_step_together_keeps_the_mean_on_every_wire(void **state)
     }
 }
 
+/* Learning rates go by turns as they go by rounds, whatever was trained. */
+static void a_turn_is_a_round_of_the_clock(void **state)
+{
+    struct replica r;
+    float loss;
+
+    (void)state;
+    open_replica(&r, 1, "bf16");
+    for (int k = 0; k < 4; k++) {
+        assert_int_equal(replica_left(&r), 4 - k);
+        assert_int_equal(replica_step(&r, &loss), 0);
+    }
+    assert_int_equal(replica_left(&r), 0);
+    assert_int_equal(replica_pack(&r), 0);
+    assert_int_equal(replica_beside(&r), 0);
+    assert_int_equal(replica_apply_pair(&r, 7, NULL, true), 0);
+    assert_int_equal(replica_clock(&r), 28);
+    assert_int_equal(replica_left(&r), 4);
+    assert_int_equal(replica_replaced(&r, true), 0);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    assert_int_equal(replica_clock(&r), 29);
+    assert_int_equal(r.inner_step, 5);
+    replica_close(&r);
+}
+
 static void equal_replicas_do_not_pull_each_other_to_the_grid(void **state)
 {
     struct replica a, b, alone;
@@ -259,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_together_keeps_the_mean_on_every_wire),
+        cmocka_unit_test(a_turn_is_a_round_of_the_clock),
         cmocka_unit_test(equal_replicas_do_not_pull_each_other_to_the_grid),
         cmocka_unit_test(the_step_is_rule_h),
         cmocka_unit_test(no_numbers_from_the_partner_change_nothing),
