@@ -56,7 +56,10 @@ slot_make(struct machine *m, enum wire_use use, uint64_t key)
             return NULL;
         }
     }
-    if (leaves_fit(&best->leaves, m->codec->bytes(m->n)) != 0) {
+    if (leaves_fit(&best->leaves,
+                   m->codec->bytes(terms_elements(
+                       &m->terms,
+                       use == WIRE_RING ? machine_round_of(key) : key))) != 0) {
         return NULL;
     }
     if (use == WIRE_RING) {
