@@ -23,6 +23,8 @@ if(LOCO_NETWORK)
   # What is wrong with this machine: the judge is pure, probes are not.
   add_library(loco_doctor STATIC cli_http.c contact.c dialogue.c doctor.c
     doctor_local.c doctor_manifest.c doctor_net.c doctor_probe.c run_needs.c)
+  target_compile_definitions(loco_doctor PRIVATE
+    LOCO_HAS_CUDA=$<BOOL:${LOCO_CUDA}>)
   target_link_libraries(loco_doctor PUBLIC loco_uv loco_run_yaml loco_model
     loco_method PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM
     Threads::Threads ${CMAKE_DL_LIBS})

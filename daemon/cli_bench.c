@@ -12,8 +12,9 @@
 #include "train/bench.h"
 
 struct arguments {
-    const char *config, *device, *dtype, *affinity, *isa;
-    uint64_t batch, micro_batch, seq, threads, recompute;
+    const char *config, *device, *dtype, *affinity, *isa, *plugin, *tuning;
+    uint64_t batch, micro_batch, seq, threads, recompute, steps;
+    uint64_t gpu_memory_bytes;
     bool dry_run, json;
 };
 
@@ -62,6 +63,10 @@ static int print_json(const struct arguments *a,
         json_object_set_new(o, "max_rss_bytes",
                             json_integer((json_int_t)r->max_rss_bytes));
         json_object_set_new(o, "threads", json_integer((json_int_t)a->threads));
+        json_object_set_new(o, "micro_batch", json_integer(r->micro_batch));
+        if (r->device[0] != '\0') {
+            json_object_set_new(o, "gpu", json_string(r->device));
+        }
         json_object_set_new(o, "isa", json_string(r->isa));
         json_object_set_new(o, "dtype", json_string(r->bf16 ? "bf16" : "fp32"));
     }
@@ -80,6 +85,9 @@ static int check_memory(const struct bench_train_result *plan,
     struct memory_limit have;
 
     memory_limit_read("", &have);
+    if (strcmp(a->device, "cuda") == 0) {
+        need = (uint64_t)plan->state_bytes / 4; /* theta, on its way there */
+    }
     if (need <= have.bytes) {
         return LOCO_EXIT_OK;
     }
@@ -96,9 +104,8 @@ static int read_words(struct bench_train_options *bench,
 {
     const char *reason;
 
-    if (strcmp(a->device, "cpu") != 0) {
-        return cli_fail(LOCO_EXIT_DEVICE,
-                        "this build trains on the CPU only, not on %s",
+    if (strcmp(a->device, "cpu") != 0 && strcmp(a->device, "cuda") != 0) {
+        return cli_fail(LOCO_EXIT_USAGE, "--device is cpu or cuda, not %s",
                         a->device);
     }
     if (!backend_dtype_named(a->dtype, &bench->dtype)) {
@@ -114,24 +121,43 @@ static int read_words(struct bench_train_options *bench,
     return LOCO_EXIT_OK;
 }
 
+/* A GPU takes bf16 unless fp32 is said. */
+static void read_device(struct device_options *device,
+                        struct bench_train_options *bench,
+                        const struct arguments *a)
+{
+    if (strcmp(a->device, "cuda") == 0) {
+        *device = (struct device_options){
+            .plugin = a->plugin,
+            .gpu = {.bf16 = strcmp(a->dtype, "fp32") != 0,
+                    .memory_bytes = a->gpu_memory_bytes,
+                    .tuning_path = a->tuning},
+        };
+        bench->device = device;
+    }
+}
+
 /* Numbers in range, into the options. */
 static int fill_options(struct bench_train_options *bench,
                         const struct arguments *a)
 {
     if (a->batch == 0 || a->batch > 4096 || a->micro_batch > a->batch ||
-        a->recompute > LLAMA_RECOMPUTE_LAYERS || a->seq > bench->config.seq ||
+        a->recompute > LLAMA_RECOMPUTE_LAYERS || a->seq > LLAMA_SEQ_MAX ||
         a->threads == 0 || a->threads > BACKEND_THREADS_MAX) {
         return cli_fail(LOCO_EXIT_USAGE,
                         "batch is 1 to 4096, micro-batch at most that, seq at "
-                        "most the model's %u, threads 1 to 256, recompute 0 "
-                        "to 2",
-                        bench->config.seq);
+                        "most %d, threads 1 to 256, recompute 0 to 2",
+                        LLAMA_SEQ_MAX);
+    }
+    if (a->seq > bench->config.seq) { /* the same model with longer windows */
+        bench->config.seq = (uint32_t)a->seq;
     }
     bench->batch = (uint32_t)a->batch;
     bench->seq = (uint32_t)a->seq;
     bench->threads = (int)a->threads;
     bench->micro_batch = (uint32_t)a->micro_batch;
     bench->recompute = (enum llama_recompute)a->recompute;
+    bench->steps = (int)(a->steps < 10000 ? a->steps : 10000);
     return LOCO_EXIT_OK;
 }
 
@@ -164,10 +190,40 @@ static int plan_first(const struct bench_train_options *opt,
     return rv == LOCO_EXIT_OK ? check_memory(&r, a) : rv;
 }
 
+/* The plan, then the steps themselves. */
+static int measure(const struct bench_train_options *bench,
+                   const struct arguments *a)
+{
+    struct bench_train_result result;
+    int rv;
+
+    rv = plan_first(bench, a);
+    if (rv != LOCO_EXIT_OK || a->dry_run) {
+        return rv;
+    }
+    rv = bench_train(bench, &result);
+    if (rv != 0 && bench->device != NULL) {
+        return cli_fail(cli_exit_of(rv), "bench train: %s",
+                        result.errmsg[0] != '\0' ? result.errmsg
+                                                 : loco_strerror(rv));
+    }
+    if (rv == LOCO_EDEVICE) {
+        return cli_fail(LOCO_EXIT_DEVICE,
+                        "bench train: this processor has no %s",
+                        a->isa != NULL && bench->dtype != BACKEND_BF16
+                            ? a->isa
+                            : "bf16 dot products; use --dtype fp32 or auto");
+    }
+    if (rv != 0) {
+        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
+    }
+    return print_result(a, &result);
+}
+
 int cli_bench_train(const struct cli_call *call)
 {
     struct arguments a = {.device = "cpu",
-                          .dtype = "fp32",
+                          .dtype = NULL,
                           .affinity = "off",
                           .batch = 4,
                           .threads = 1};
@@ -181,8 +237,15 @@ int cli_bench_train(const struct cli_call *call)
         {"--isa", CLI_TEXT, &a.isa, "NAME",
          "avx512, avx2, neon, baseline, reference (the best there is)"},
         {"--device", CLI_TEXT, &a.device, "cpu|cuda", "where (cpu)"},
+        {"--plugin", CLI_TEXT, &a.plugin, "FILE",
+         "libloco_cuda.so (beside this program)"},
+        {"--tuning", CLI_TEXT, &a.tuning, "FILE",
+         "measure the GPU's products, remember them here (no measuring)"},
+        {"--gpu-memory-bytes", CLI_COUNT, &a.gpu_memory_bytes, "N",
+         "most of the GPU's memory (what it needs)"},
+        {"--steps", CLI_COUNT, &a.steps, "N", "timed steps (5 s of them)"},
         {"--dtype", CLI_TEXT, &a.dtype, "fp32|bf16|auto",
-         "operands of matrix products (fp32)"},
+         "operands of matrix products (fp32; on a GPU bf16)"},
         {"--micro-batch", CLI_COUNT, &a.micro_batch, "B",
          "sequences in one pass (all of them)"},
         {"--recompute", CLI_COUNT, &a.recompute, "LEVEL",
@@ -191,7 +254,7 @@ int cli_bench_train(const struct cli_call *call)
         {"--json", CLI_FLAG, &a.json, NULL, "print one JSON object"},
     };
     struct bench_train_options bench = {.steps = 0};
-    struct bench_train_result result;
+    struct device_options device;
     char errmsg[ERRMSG_SIZE];
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
 
@@ -208,24 +271,13 @@ int cli_bench_train(const struct cli_call *call)
     if (fill_options(&bench, &a) != LOCO_EXIT_OK) {
         return LOCO_EXIT_USAGE;
     }
+    if (a.dtype == NULL) {
+        a.dtype = strcmp(a.device, "cuda") == 0 ? "bf16" : "fp32";
+    }
     rv = read_words(&bench, &a);
     if (rv != LOCO_EXIT_OK) {
         return rv;
     }
-    rv = plan_first(&bench, &a);
-    if (rv != LOCO_EXIT_OK || a.dry_run) {
-        return rv;
-    }
-    rv = bench_train(&bench, &result);
-    if (rv == LOCO_EDEVICE) {
-        return cli_fail(LOCO_EXIT_DEVICE,
-                        "bench train: this processor has no %s",
-                        a.isa != NULL && bench.dtype != BACKEND_BF16
-                            ? a.isa
-                            : "bf16 dot products; use --dtype fp32 or auto");
-    }
-    if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
-    }
-    return print_result(&a, &result);
+    read_device(&device, &bench, &a);
+    return measure(&bench, &a);
 }

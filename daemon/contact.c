@@ -229,8 +229,11 @@ static int ask_piece(struct visit *v, uint32_t seg)
 {
     const struct manifest_shard *s = &v->c->manifest->data.shards[0];
     uint64_t n = (s->bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-    struct fetch ask = {
-        .buffer = BUFFER_SHARD, .attempt = 1, .seg = seg, .len = PIECE_BYTES};
+    struct fetch ask = {.buffer = BUFFER_SHARD,
+                        .attempt = 1,
+                        .seg = seg,
+                        .len = PIECE_BYTES,
+                        .stream = STREAM_FETCH};
 
     ask.offset = seg % n * PIECE_BYTES;
     if (s->bytes - ask.offset < ask.len) {

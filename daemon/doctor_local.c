@@ -112,7 +112,7 @@ void probe_driver(const struct doctor_options *opt, void *fact)
     int n = 0, device;
 
     d->wanted = opt->wants_cuda;
-    d->built = false; /* a build with the CUDA plug-in says so here */
+    d->built = LOCO_HAS_CUDA; /* this build made the plug-in */
     count_pci(d);
     d->module = access("/proc/driver/nvidia/version", R_OK) == 0 ||
                 access("/dev/nvidiactl", F_OK) == 0;

@@ -14,7 +14,7 @@
 #include "train/file.h"
 
 #define CHECKPOINTS_KEPT 2
-#define WORKERS          1
+#define WORKERS          1 /* of each kind */
 
 void machine_stop(struct machine *m, int exit_code)
 {
@@ -71,12 +71,13 @@ static void checkpoint_run(struct machine_job *j)
                             j->errmsg);
 }
 
-static void peers_run(struct machine_job *j)
+static void file_run(struct machine_job *j)
 {
     char path[MACHINE_PATH_MAX];
 
-    j->rc =
-        file_path_join(path, j->m->opt.state_dir, STATE_DIR_PEERS, j->errmsg);
+    j->rc = file_path_join(
+        path, j->m->opt.state_dir,
+        j->kind == JOB_PEERS ? STATE_DIR_PEERS : STATE_DIR_CHAIN, j->errmsg);
     if (j->rc == 0) {
         j->rc = file_write_whole(path, j->bytes, j->len, j->errmsg);
     }
@@ -92,8 +93,12 @@ static void job_run(struct worker_job *w)
         machine_hash_run(j);
     } else if (j->kind == JOB_LEAF) {
         machine_leaf_run(j);
-    } else if (j->kind == JOB_PEERS) {
-        peers_run(j);
+    } else if (j->kind == JOB_VERIFY) {
+        machine_verify_run(j);
+    } else if (j->kind == JOB_ROUND) {
+        machine_round_run(j);
+    } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN) {
+        file_run(j);
     } else {
         checkpoint_run(j);
     }
@@ -136,7 +141,12 @@ static void job_done(struct worker_job *w, int status)
         j->slot->pins--;
     }
     m->pair_hashing -= j->kind == JOB_HASH && j->buffer == BUFFER_STEP;
-    if (status == 0 && j->kind == JOB_CONFIGURE) {
+    if (j->kind == JOB_ROUND) {
+        m->round_saving = false;
+    } else if (j->kind == JOB_VERIFY) {
+        j->rc = status != 0 ? status : j->rc;
+        machine_verified(m, j);
+    } else if (status == 0 && j->kind == JOB_CONFIGURE) {
         machine_configured(m, j);
     } else if (status == 0 && j->kind == JOB_HASH) {
         (void)shell_post(m->shell, &ev);
@@ -144,6 +154,8 @@ static void job_done(struct worker_job *w, int status)
         checkpoint_done(m, j);
     } else if (status == 0 && j->kind == JOB_PEERS && j->rc != 0) {
         log_warn("state", "the peers cache was not written: %s", j->errmsg);
+    } else if (status == 0 && j->kind == JOB_CHAIN && j->rc != 0) {
+        log_warn("state", "the chain of views was not written: %s", j->errmsg);
     }
     snapshot_free(j->snapshot);
     if (j->kind == JOB_CHECKPOINT && m->closing) {
@@ -155,8 +167,13 @@ static void job_done(struct worker_job *w, int status)
 
 void machine_job_submit(struct machine *m, struct machine_job *j)
 {
+    /* A vote waits for a hash, and a hash must not wait for the disk. */
+    bool disk = j->kind == JOB_CHECKPOINT || j->kind == JOB_ROUND ||
+                j->kind == JOB_PEERS || j->kind == JOB_CHAIN;
+
     j->job.data = j;
-    if (worker_submit(&m->workers, &j->job, job_run, job_done) != 0) {
+    if (worker_submit(disk ? &m->disk : &m->workers, &j->job, job_run,
+                      job_done) != 0) {
         j->job.data = j;
         job_done(&j->job, LOCO_ECLOSED);
     }
@@ -197,6 +214,10 @@ static void trainer_event(void *self, const struct local_event *event)
 {
     struct machine *m = self;
 
+    if (event->type == LOCAL_LOADED) {
+        atomic_store(&m->state_loaded, true);
+    }
+
     (void)shell_post(m->shell, event);
 }
 
@@ -230,12 +251,15 @@ static int start_trainer(struct machine *m)
     if (rv == 0) {
         opt.replica = m->replica;
         opt.error_feedback = m->error != NULL;
+        opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
     }
     if (rv != 0) {
         log_error("train", "cannot start the trainer: %s", errmsg);
         machine_stop(m, rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
-                                          : LOCO_EXIT_CONFIG);
+                        : rv == LOCO_EDEVICE || rv == LOCO_ECUDA
+                            ? LOCO_EXIT_DEVICE
+                            : LOCO_EXIT_CONFIG);
     }
     return rv;
 }
@@ -341,6 +365,7 @@ static void apply(struct machine *m, const struct action *a)
         c.error = m->error; /* that of what the round has taken */
     }
     (void)trainer_post(m->trainer, &c);
+    machine_round_save(m, slot, a->round);
 }
 
 /* The newest state that the trainer published, if nothing is being saved. A
@@ -396,14 +421,16 @@ static void evaluate(struct machine *m, const struct action *a)
     }
 }
 
-static void
-machine_local(void *self, const struct action *a, const struct out *out)
+static void pause_trainer(struct machine *m, bool paused)
 {
-    struct machine *m = self;
-
-    if (m->closing) {
-        return; /* its worker and its trainer take no more */
+    if (m->trainer != NULL) {
+        trainer_pause(m->trainer, paused);
     }
+}
+
+static void
+execute(struct machine *m, const struct action *a, const struct out *out)
+{
     switch (a->type) {
     case ACTION_CONFIGURE:
         configure(m, a, out);
@@ -424,6 +451,9 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_HASH:
         machine_hash(m, a);
         return;
+    case ACTION_VERIFY:
+        machine_verify(m, a);
+        return;
     case ACTION_INHERIT:
         machine_inherit(m, a);
         return;
@@ -433,14 +463,14 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_CHECKPOINT:
         save_checkpoint(m);
         return;
-    case ACTION_PEERS: /* lost for want of memory: it comes again */
-        (void)job_with_bytes(m, JOB_PEERS, a, out);
+    case ACTION_PEERS:
+    case ACTION_CHAIN: /* lost for want of memory: it comes again */
+        (void)job_with_bytes(m, a->type == ACTION_PEERS ? JOB_PEERS : JOB_CHAIN,
+                             a, out);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:
-        if (m->trainer != NULL) {
-            trainer_pause(m->trainer, a->type == ACTION_PAUSE);
-        }
+        pause_trainer(m, a->type == ACTION_PAUSE);
         return;
     case ACTION_STOP:
         machine_stop(m, a->rc);
@@ -465,6 +495,20 @@ machine_local(void *self, const struct action *a, const struct out *out)
     case ACTION_TYPE_COUNT:
         return; /* the shell's */
     }
+}
+
+static void
+machine_local(void *self, const struct action *a, const struct out *out)
+{
+    struct machine *m = self;
+
+    if (m->closing) {
+        return; /* its worker and its trainer take no more */
+    }
+    if (atomic_exchange(&m->state_loaded, false)) {
+        machine_state_close(m, true);
+    }
+    execute(m, a, out);
 }
 
 static int machine_save(void *self, const uint8_t *bytes, size_t len)
@@ -497,6 +541,12 @@ struct shell_calls machine_calls(struct machine *m)
     };
 }
 
+/* There was no second thread to be had. */
+static void never_opened(struct worker_pool *pool)
+{
+    free(pool->data);
+}
+
 int machine_open(struct machine **machine,
                  uv_loop_t *loop,
                  const struct machine_options *opt,
@@ -518,7 +568,12 @@ int machine_open(struct machine **machine,
         free(m);
         return rv;
     }
-    m->workers_open = true;
+    rv = worker_open(&m->disk, loop, WORKERS);
+    if (rv != 0) {
+        m->workers.data = m;
+        worker_close(&m->workers, never_opened);
+        return rv;
+    }
     (void)pthread_mutex_init(&m->mutex, NULL);
     for (int i = 0; i < WIRE_SLOTS; i++) {
         (void)pthread_mutex_init(&m->wire[i].lock, NULL);
@@ -547,16 +602,16 @@ static void free_all(struct machine *m)
         leaves_free(&m->wire[i].leaves);
         (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
-    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
-        snapshot_free(m->snapshots[i]);
-        snapshot_free(m->incoming[i]);
-    }
+    machine_snapshots_free(m);
     for (uint32_t i = 0; m->files != NULL && i < m->terms.n_shards; i++) {
         if (m->files[i].fd >= 0) {
             (void)close(m->files[i].fd);
         }
         shard_close(&m->files[i].shard);
+        free(m->files[i].leaves);
     }
+    free(m->incoming_leaves.leaves);
+    free(m->incoming_leaves.held);
     if (m->restoring) {
         checkpoint_close(&m->restore);
     }
@@ -566,16 +621,17 @@ static void free_all(struct machine *m)
     free(m->pair_in);
     free(m->restore_state);
     free(m->restore_moments);
-    free(m->state_in);
+    machine_state_close(m, false);
     free(m->files);
     free(m->train);
     free(m->checkpoints);
+    free(m->rounds);
     free(m->manifest);
     (void)pthread_mutex_destroy(&m->mutex);
     free(m);
 }
 
-static void workers_closed(struct worker_pool *pool)
+static void disk_closed(struct worker_pool *pool)
 {
     struct machine *m = pool->data;
     void (*done)(void *data) = m->close_done;
@@ -584,6 +640,14 @@ static void workers_closed(struct worker_pool *pool)
     trainer_close(m->trainer); /* jobs could read its contribution until now */
     free_all(m);
     done(data);
+}
+
+static void workers_closed(struct worker_pool *pool)
+{
+    struct machine *m = pool->data;
+
+    m->disk.data = m;
+    worker_close(&m->disk, disk_closed);
 }
 
 /* Workers end when the newest state is on disk, or could not be written. */

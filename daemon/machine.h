@@ -29,10 +29,12 @@ struct machine_options {
     struct peer_id self;
     struct hash32 run_id;
     int threads;
-    struct affinity affinity; /* of those threads */
-    enum backend_dtype dtype; /* of matrix products */
-    const char *data_dir;     /* where shards may lie already; NULL: nowhere */
-    bool reference;           /* plain C kernels */
+    struct affinity affinity;            /* of those threads */
+    enum backend_dtype dtype;            /* of matrix products */
+    const struct device_options *device; /* a GPU; NULL: this processor */
+    bool cpu_fallback;                   /* when the GPU fails for good */
+    const char *data_dir; /* where shards may lie already; NULL: nowhere */
+    bool reference;       /* plain C kernels */
     uint32_t time_scale;
     bool encryption; /* of tensor data, as this machine's settings say */
     uint64_t upload_bytes_per_s, download_bytes_per_s; /* caps; 0: none */

@@ -11,38 +11,6 @@
 #include "proto/base/log.h"
 #include "train/errmsg.h"
 
-/* ---- snapshots -------------------------------------------------------- */
-
-/* Take over what the trainer made since the last look. */
-void machine_snapshots_collect(struct machine *m)
-{
-    struct snapshot *in[SNAPSHOTS_MAX] = {NULL};
-
-    (void)pthread_mutex_lock(&m->mutex);
-    memcpy(in, m->incoming, sizeof in);
-    memset(m->incoming, 0, sizeof m->incoming);
-    (void)pthread_mutex_unlock(&m->mutex);
-    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
-        if (in[i] != NULL) {
-            snapshot_free(m->snapshots[SNAPSHOTS_MAX - 1]);
-            memmove(m->snapshots + 1, m->snapshots,
-                    sizeof m->snapshots - sizeof m->snapshots[0]);
-            m->snapshots[0] = in[i];
-        }
-    }
-}
-
-static const struct snapshot *snapshot_of(struct machine *m, uint64_t round)
-{
-    machine_snapshots_collect(m);
-    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
-        if (m->snapshots[i] != NULL && m->snapshots[i]->round == round) {
-            return m->snapshots[i];
-        }
-    }
-    return NULL;
-}
-
 /* ---- segments --------------------------------------------------------- */
 
 static bool in_elements(const struct segment *s)
@@ -79,7 +47,7 @@ static bool in_bounds(const struct machine *m, const struct segment *s)
     } else if (s->buffer == BUFFER_SHARD && s->index < m->terms.n_shards) {
         size = m->terms.shards[s->index].bytes;
     } else {
-        return false;
+        size = machine_leaves_bytes(m, s);
     }
     return s->offset <= size && s->len <= size - s->offset;
 }
@@ -215,13 +183,13 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
     case BUFFER_REDUCED:
         slot = machine_slot_find(m, WIRE_REDUCED, s->index);
         if (slot == NULL) {
-            return LOCO_ENOENT;
+            return machine_round_fill(m, s, dst);
         }
         memcpy(dst, slot->bytes + m->codec->bytes(s->offset),
                m->codec->bytes(s->len));
         return 0;
     case BUFFER_STATE:
-        snap = snapshot_of(m, s->index);
+        snap = machine_snapshot(m, s->index);
         if (snap == NULL) {
             return LOCO_ENOENT;
         }
@@ -229,6 +197,9 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
         return 0;
     case BUFFER_SHARD:
         return fill_shard(m, s, dst);
+    case BUFFER_STATE_LEAVES:
+    case BUFFER_SHARD_LEAVES:
+        return machine_fill_leaves(m, s, dst);
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return machine_pair_fill(m, s, dst);
@@ -313,16 +284,9 @@ static int
 take_shard(struct machine *m, const struct segment *s, const uint8_t *src)
 {
     struct shard_file *f = &m->files[s->index];
-    char part[MACHINE_PATH_MAX + 8];
+    int rv = machine_open_part(f);
 
-    if (f->fd < 0) {
-        (void)snprintf(part, sizeof part, "%s.part", f->path);
-        f->fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        if (f->fd < 0) {
-            return LOCO_EIO;
-        }
-    }
-    for (uint32_t done = 0; done < s->len;) {
+    for (uint32_t done = 0; rv == 0 && done < s->len;) {
         ssize_t n =
             pwrite(f->fd, src + done, s->len - done, (off_t)(s->offset + done));
 
@@ -339,21 +303,7 @@ take_shard(struct machine *m, const struct segment *s, const uint8_t *src)
         }
         done += (uint32_t)n;
     }
-    return 0;
-}
-
-static int
-take_state(struct machine *m, const struct segment *s, const uint8_t *src)
-{
-    if (m->state_in == NULL) {
-        m->state_in = malloc(m->terms.state_bytes);
-        if (m->state_in == NULL) {
-            return LOCO_ENOMEM;
-        }
-    }
-    m->state_round = s->index;
-    memcpy((uint8_t *)m->state_in + s->offset, src, s->len);
-    return 0;
+    return rv;
 }
 
 static int
@@ -393,9 +343,12 @@ int machine_take(void *self,
         memcpy(slot->bytes + m->codec->bytes(s->offset), src, len);
         return 0;
     case BUFFER_STATE:
-        return take_state(m, s, src);
+        return machine_take_state(m, s, src);
     case BUFFER_SHARD:
         return take_shard(m, s, src);
+    case BUFFER_STATE_LEAVES:
+    case BUFFER_SHARD_LEAVES:
+        return machine_take_leaves(m, s, src);
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return take_pair(m, s, src);
@@ -412,7 +365,9 @@ void machine_keep(struct machine *m, uint64_t index)
     char part[MACHINE_PATH_MAX + 8], errmsg[ERRMSG_SIZE];
 
     (void)snprintf(part, sizeof part, "%s.part", f->path);
-    if (fsync(f->fd) != 0 || rename(part, f->path) != 0 ||
+    machine_keep_leaves(m, index);
+    if (ftruncate(f->fd, (off_t)m->terms.shards[index].bytes) != 0 ||
+        fsync(f->fd) != 0 || rename(part, f->path) != 0 ||
         shard_open(&f->shard, f->path, errmsg) != 0) {
         log_error("data", "cannot keep shard %s: %s; check the disk", f->path,
                   strerror(errno));

@@ -219,6 +219,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->affinity = m->opt.affinity;
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
+    r->device = m->opt.device;
     m->n = (uint64_t)llama_numel(&r->model);
     return 0;
 }
@@ -296,6 +297,7 @@ static void read_terms(struct machine *m)
     t->eval_every = f->eval.every_rounds;
     t->state_bytes =
         replica_state_elements(&m->replica.method, m->n) * sizeof(float);
+    t->piece_bytes = HASH_PIECE_BYTES;
     t->n_shards = f->data.n_shards;
     for (uint32_t i = 0; i < t->n_shards; i++) {
         t->shards[i].bytes = f->data.shards[i].bytes;
@@ -309,7 +311,8 @@ static int check_memory(struct machine *m, struct machine_job *j)
     uint64_t snapshot_bytes = m->terms.state_bytes + 2 * m->n * sizeof(float);
     uint64_t need = replica_bytes(&m->replica) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n_wire) +
-                    SNAPSHOTS_MAX * snapshot_bytes;
+                    SNAPSHOTS_MAX * snapshot_bytes +
+                    2 * m->terms.state_bytes; /* one pinned, one fetched */
 
     if (m->exchange == EXCHANGE_BUTTERFLY) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
@@ -333,6 +336,18 @@ static int check_memory(struct machine *m, struct machine_job *j)
     return 0;
 }
 
+/* The root; its leaves are kept for those who fetch it. */
+static int hash_shard(struct shard_file *f, struct hash32 *root)
+{
+    free(f->leaves);
+    f->leaves = calloc(hash_tree_pieces(f->shard.map.size), sizeof *f->leaves);
+    if (f->leaves == NULL) {
+        return LOCO_ENOMEM;
+    }
+    hash_tree_keep(f->shard.map.data, f->shard.map.size, f->leaves, root);
+    return 0;
+}
+
 /* Does the file at `path` hold shard i? 0, LOCO_ENOENT, LOCO_EHASH or EIO. */
 static int try_shard(struct machine *m, uint32_t i, const char *path)
 {
@@ -350,7 +365,9 @@ static int try_shard(struct machine *m, uint32_t i, const char *path)
     }
     rv = shard_open(&f->shard, path, errmsg);
     if (rv == 0) {
-        hash_tree(f->shard.map.data, f->shard.map.size, &hash);
+        rv = hash_shard(f, &hash);
+    }
+    if (rv == 0) {
         rv = hash32_eq(&hash, &m->terms.shards[i].hash) ? 0 : LOCO_EHASH;
     } else {
         rv = LOCO_EHASH;
@@ -435,18 +452,21 @@ static void find_checkpoint(struct machine *m)
 static int make_directories(struct machine *m, struct machine_job *j)
 {
     char path[MACHINE_PATH_MAX];
-    const char *names[] = {STATE_DIR_SHARDS, STATE_DIR_CHECKPOINTS};
+    const char *names[] = {STATE_DIR_SHARDS, STATE_DIR_ROUNDS,
+                           STATE_DIR_CHECKPOINTS};
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         if (file_path_join(path, m->opt.state_dir, names[i], j->errmsg) != 0 ||
             (mkdir(path, 0755) != 0 && errno != EEXIST)) {
             (void)snprintf(j->errmsg, sizeof j->errmsg,
                            "cannot make %.180s: %s", path, strerror(errno));
             return LOCO_EIO;
         }
+        if (i > 0) {
+            *(i == 1 ? &m->rounds : &m->checkpoints) = strdup(path);
+        }
     }
-    m->checkpoints = strdup(path);
-    return m->checkpoints == NULL ? LOCO_ENOMEM : 0;
+    return m->checkpoints == NULL || m->rounds == NULL ? LOCO_ENOMEM : 0;
 }
 
 void machine_configure_run(struct machine_job *j)

@@ -1,48 +1,13 @@
 /* machine_hash.c - hashes of buffers, on a worker. */
-#include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "daemon/machine_internal.h"
 #include "proto/base/err.h"
 #include "proto/hash.h"
 
-#define HASH_READ_BYTES ((size_t)1 << 20)
 /* Elements of a slot that are read under its lock at a time: a multiple of all
  * blocks, so that they can be encoded on the way. */
 #define HASH_PIECE ((uint64_t)1 << 18)
-
-static int hash_file(int fd, uint64_t size, struct hash32 *out)
-{
-    struct hash_tree_state *s = malloc(sizeof *s);
-    uint8_t *buf = malloc(HASH_READ_BYTES);
-    uint64_t at = 0;
-    int rv = s == NULL || buf == NULL ? LOCO_ENOMEM : 0;
-
-    if (rv == 0) {
-        hash_tree_init(s);
-    }
-    while (rv == 0 && at < size) {
-        size_t want =
-            size - at < HASH_READ_BYTES ? (size_t)(size - at) : HASH_READ_BYTES;
-        ssize_t n = pread(fd, buf, want, (off_t)at);
-
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        rv = n <= 0 ? LOCO_EIO : 0;
-        if (rv == 0) {
-            hash_tree_update(s, buf, (size_t)n);
-            at += (uint64_t)n;
-        }
-    }
-    if (rv == 0) {
-        hash_tree_final(s, out);
-    }
-    free(buf);
-    free(s);
-    return rv;
-}
 
 /* Elements [at, at + n) of the slot: encoded from j->from on. */
 static int hash_piece(struct machine_job *j,
@@ -134,30 +99,11 @@ static int hash_slot(struct machine_job *j)
 /* On a worker. */
 void machine_hash_run(struct machine_job *j)
 {
-    struct machine *m = j->m;
-    size_t bytes = m->n * sizeof(float);
-
-    switch (j->buffer) {
-    case BUFFER_RING:
-    case BUFFER_REDUCED:
-        j->rc = j->encode ? hash_encoded(j) : hash_slot(j);
-        return;
-    case BUFFER_STATE:
-        hash_tree(m->state_in, bytes, &j->params_hash);
-        hash_tree(m->state_in + m->n, m->terms.state_bytes - bytes,
-                  &j->momentum_hash);
-        return;
-    case BUFFER_SHARD:
-        j->rc = hash_file(m->files[j->index].fd,
-                          m->terms.shards[j->index].bytes, &j->hash);
-        return;
-    case BUFFER_STEP:
+    if (j->buffer == BUFFER_STEP) {
         machine_pair_hash_run(j);
         return;
-    case BUFFER_ANCHOR:
-    case BUFFER_KIND_COUNT:
-        return;
     }
+    j->rc = j->encode ? hash_encoded(j) : hash_slot(j);
 }
 
 /* On a worker: one piece of an attempt in flight is final. */
@@ -203,7 +149,7 @@ void machine_hash(struct machine *m, const struct action *a)
 {
     struct machine_job *j;
     struct wire_slot *slot = NULL;
-    bool ready = true;
+    bool ready;
 
     if (a->buffer == BUFFER_STEP) {
         machine_pair_hash(m, a);
@@ -217,10 +163,8 @@ void machine_hash(struct machine *m, const struct action *a)
     } else if (a->buffer == BUFFER_REDUCED) {
         slot = machine_slot_find(m, WIRE_FETCHED, a->index);
         ready = slot != NULL;
-    } else if (a->buffer == BUFFER_STATE) {
-        ready = m->state_in != NULL && m->state_round == a->index;
     } else {
-        ready = a->index < m->terms.n_shards && m->files[a->index].fd >= 0;
+        ready = false; /* others are checked piece by piece */
     }
     j = ready ? machine_job_new(m, JOB_HASH) : NULL;
     if (j == NULL) {

@@ -5,12 +5,15 @@
  *   machine_buffers.c  where the bytes of segments are
  *   machine_wire.c     encoded vectors of rounds
  *   machine_hash.c     hashes of buffers
+ *   machine_pieces.c   leaf lists, and pieces checked by them
+ *   machine_past.c     states and reduced bytes of rounds that are over
  *   machine_pair.c     the bytes of an exchange between two replicas
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "daemon/leaves.h"
 #include "daemon/machine.h"
@@ -40,16 +43,36 @@ struct wire_slot {
 
 struct shard_file {
     bool held;
-    int fd; /* of the part being received; -1 */
+    int fd;                /* of the part being received; -1 */
+    struct hash32 *leaves; /* of its pieces, once held */
     struct shard shard;
     char path[MACHINE_PATH_MAX];
+};
+
+/* The leaf list of what is being fetched. */
+struct incoming {
+    enum buffer_kind buffer; /* STATE or SHARD */
+    uint64_t index;
+    size_t n;
+    struct hash32 *leaves;
+    uint8_t *held; /* bit i: piece i was here before */
+    unsigned pins; /* jobs reading it */
 };
 
 /* A worker's task; what is read and written is named by its kind. */
 struct machine_job {
     struct worker_job job;
     struct machine *m;
-    enum { JOB_CONFIGURE, JOB_HASH, JOB_LEAF, JOB_CHECKPOINT, JOB_PEERS } kind;
+    enum {
+        JOB_ROUND,
+        JOB_CONFIGURE,
+        JOB_HASH,
+        JOB_LEAF,
+        JOB_VERIFY,
+        JOB_CHECKPOINT,
+        JOB_PEERS,
+        JOB_CHAIN
+    } kind;
     int rc;
     /* HASH, LEAF (index: its piece) */
     enum buffer_kind buffer;
@@ -62,7 +85,7 @@ struct machine_job {
     const float *contribution; /* the trainer's, alive until closed */
     float *error;              /* machine.error */
     struct hash32 hash, params_hash, momentum_hash;
-    /* CONFIGURE, PEERS */
+    /* CONFIGURE, PEERS, CHAIN; VERIFY: pieces held (or NULL) */
     uint8_t *bytes;
     size_t len;
     /* CHECKPOINT */
@@ -74,8 +97,8 @@ struct machine_job {
 struct machine {
     struct machine_options opt;
     uv_loop_t *loop;
-    struct worker_pool workers;
-    bool workers_open;
+    struct worker_pool workers; /* hashes, the manifest */
+    struct worker_pool disk;    /* writes, one after the other */
     struct shell *shell;
     const struct node *node;
     machine_stop_cb on_stop;
@@ -96,6 +119,7 @@ struct machine {
     struct shard_file *files;       /* per shard of the manifest */
     struct shard *train;            /* views for the loader */
     char *checkpoints;              /* directory */
+    char *rounds;                   /* directory of reduced bytes */
 
     struct trainer *trainer;
     struct checkpoint restore; /* mapped while a RESTORE runs */
@@ -116,11 +140,15 @@ struct machine {
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
     float *state_in;          /* terms.state_bytes, while it is fetched */
     uint64_t state_round;
+    struct incoming incoming_leaves;
+    atomic_bool state_loaded; /* the trainer has taken it over */
 
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
-    pthread_mutex_t mutex;                     /* guards `incoming` */
+    struct snapshot *pinned; /* an older one, while somebody fetches it */
+    uint64_t snapshots_asked_ms[SNAPSHOTS_MAX], pinned_asked_ms;
+    pthread_mutex_t mutex; /* guards `incoming` */
     struct snapshot *incoming[SNAPSHOTS_MAX];
-    bool saving, closing, final_save;
+    bool saving, closing, final_save, round_saving;
     /* Of the last snapshot made (under `mutex`) and the last one written: a
      * state can change without a new round (the mean at the end of pairs). */
     uint64_t n_snapshots, saved_number;
@@ -157,6 +185,44 @@ void machine_hash_run(struct machine_job *j);
 void machine_leaf(struct machine *m, struct wire_slot *slot, uint64_t piece);
 void machine_leaf_run(struct machine_job *j);
 
+/* machine_pieces.c */
+
+/* Bytes of the leaf list that a segment names; 0: it names none. */
+uint64_t machine_leaves_bytes(const struct machine *m, const struct segment *s);
+int machine_fill_leaves(struct machine *m,
+                        const struct segment *s,
+                        uint8_t *dst);
+int machine_take_leaves(struct machine *m,
+                        const struct segment *s,
+                        const uint8_t *src);
+int machine_open_part(struct shard_file *f);
+/* Memory behind a state that is fetched (state_in), as an earlier life left it.
+ */
+int machine_state_open(struct machine *m);
+/* `used`: it was loaded, or is of no use. */
+void machine_state_close(struct machine *m, bool used);
+int machine_take_state(struct machine *m,
+                       const struct segment *s,
+                       const uint8_t *src);
+void machine_verify(struct machine *m, const struct action *a);
+void machine_verify_run(struct machine_job *j);
+void machine_verified(struct machine *m, struct machine_job *j);
+void machine_keep_leaves(struct machine *m, uint64_t index);
+
+/* machine_past.c */
+/* Take over what the trainer made since the last look. */
+void machine_snapshots_collect(struct machine *m);
+const struct snapshot *machine_snapshot(struct machine *m, uint64_t round);
+void machine_snapshots_free(struct machine *m);
+/* Write the reduced bytes of a round, and forget those too long ago. */
+void machine_round_save(struct machine *m,
+                        struct wire_slot *slot,
+                        uint64_t round);
+void machine_round_run(struct machine_job *j);
+/* Some of them, from the file. */
+int machine_round_fill(struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst);
 /* machine_pair.c */
 bool machine_is_pair(const struct segment *s);
 int machine_pair_fill(struct machine *m, const struct segment *s, uint8_t *dst);
@@ -175,7 +241,6 @@ int machine_take(void *self,
                  const uint8_t *src,
                  size_t len);
 int machine_sum(void *self, struct segment *s);
-void machine_snapshots_collect(struct machine *m);
 void machine_keep(struct machine *m, uint64_t index);
 
 /* machine.c */

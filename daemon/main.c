@@ -59,12 +59,16 @@ struct daemon {
     struct hash32 run_id;
     char data_dir[FILE_PATH_MAX];   /* where run.yaml is */
     char listen[URI_HOST_MAX + 16]; /* as bound */
+    struct device_options device;   /* plugin NULL: the processor */
+    char tuning[FILE_PATH_MAX];     /* of the GPU's products */
     uint8_t *manifest;
     size_t manifest_len;
     uint8_t *record;
     size_t record_len;
     uint8_t *peers;
     size_t peers_len;
+    uint8_t *chain;
+    size_t chain_len;
     struct node_options node_options;
 
     uv_loop_t loop;
@@ -320,6 +324,13 @@ static int open_machine(struct daemon *d)
     };
     const char *reason;
 
+    if (d->device.plugin != NULL) {
+        mo.device = &d->device;
+        mo.cpu_fallback = strcmp(d->config.gpu_fallback, "cpu") == 0;
+        if (state_path(d, STATE_DIR_TUNING, d->tuning) == 0) {
+            d->device.gpu.tuning_path = d->tuning;
+        }
+    }
     (void)backend_dtype_named(d->config.dtype, &mo.dtype); /* checked */
     if (affinity_parse(&mo.affinity, d->config.affinity, mo.threads, &reason) !=
         0) {
@@ -410,6 +421,8 @@ static int open_node(struct daemon *d, uint16_t port)
     o->record_len = d->record_len;
     o->peers = d->peers;
     o->peers_len = d->peers_len;
+    o->chain = d->chain;
+    o->chain_len = d->chain_len;
     o->time_scale = time_scale();
     o->timeline = SHOWN_ROUNDS;
     o->edges = MAP_EDGES;
@@ -832,6 +845,30 @@ static int usage(const struct daemon *d)
     return LOCO_EXIT_OK;
 }
 
+/* Where a GPU is asked for and there is none: say so before anything else. */
+static int check_gpu(struct daemon *d)
+{
+    struct backend probe;
+    char errmsg[PLUGIN_ERRMSG];
+
+    if (strcmp(d->config.device, "cpu") == 0) {
+        return 0;
+    }
+    d->device = (struct device_options){
+        .plugin = d->config.gpu_plugin,
+        .gpu = {.bf16 = strcmp(d->config.dtype, "fp32") != 0,
+                .memory_bytes = d->config.gpu_memory_bytes},
+    };
+    if (backend_device(&probe, &d->device, errmsg) != 0) {
+        return complain(LOCO_EXIT_DEVICE, errmsg);
+    }
+    log_info("train", "%s, %s, %llu MB free", device_info(probe.device)->name,
+             device_info(probe.device)->isa,
+             (unsigned long long)device_info(probe.device)->free_bytes >> 20);
+    backend_close(&probe);
+    return 0;
+}
+
 static int configure(struct daemon *d, int argc, char **argv)
 {
     if (config_parse(argc, argv, &d->config, d->errmsg) != 0) {
@@ -845,13 +882,9 @@ static int configure(struct daemon *d, int argc, char **argv)
                         "give one of --run FILE (start a run) and --join URI "
                         "(join one)");
     }
-    if (strcmp(d->config.device, "cpu") != 0) {
-        return complain(LOCO_EXIT_DEVICE,
-                        "this build trains on the CPU: use --device cpu");
-    }
     log_set_level((enum log_level)log_level_parse(d->config.log));
     log_set_json(d->config.log_json);
-    return 0;
+    return check_gpu(d);
 }
 
 int main(int argc, char **argv)
@@ -882,6 +915,7 @@ int main(int argc, char **argv)
     if (rv == 0) {
         d->record = read_file(d, STATE_DIR_RECORD, &d->record_len);
         d->peers = read_file(d, STATE_DIR_PEERS, &d->peers_len);
+        d->chain = read_file(d, STATE_DIR_CHAIN, &d->chain_len);
         rv = open_loop(d);
     }
     if (rv == 0) {
@@ -894,6 +928,7 @@ int main(int argc, char **argv)
     notify_close(&d->notify);
     free(d->record);
     free(d->peers);
+    free(d->chain);
     free(d->manifest);
     free(d);
     return rv;

@@ -191,6 +191,7 @@ int node_open(struct node **node,
     rv = rv == 0 ? node_dht_open(n) : rv;
     rv = rv == 0 ? node_timeline_open(n) : rv;
     rv = rv == 0 ? node_bandwidth_open(n) : rv;
+    rv = rv == 0 ? node_proof_open(n) : rv;
     rv = rv == 0 ? node_reach_open(n) : rv;
     rv = rv == 0 ? open_record(n) : rv;
     if (rv != 0) {
@@ -210,6 +211,7 @@ void node_close(struct node *n)
     if (n == NULL) {
         return;
     }
+    node_proof_close(n);
     free(n->bandwidth_memory);
     free(n->timeline_memory);
     free(n->dht_memory);
@@ -248,8 +250,7 @@ struct ballot_context node_context(struct node *n)
         .in_flight = n->round.has_plan && n->round.phase != ROUND_COMMITTED,
         .coordinates = round_coordinates(&n->round),
         .may_found = !n->ballot.have && n->loaded && !n->applying &&
-                     n->data_ready && !n->draining &&
-                     node_best_peer(n) == MEMBERS_NONE,
+                     n->data_ready && !n->draining && !node_sees_view(n),
     };
 
     c.closing.round = n->known.round;
@@ -352,9 +353,10 @@ to_ballot(struct node *n, int peer, enum message_type type, const void *m)
 
 static void on_get_commit(struct node *n, int peer, const struct get_commit *m)
 {
-    if (n->round.has_last && n->round.last.plan.body.round == m->round) {
-        (void)members_send(&n->members, n->out, peer, MESSAGE_COMMIT,
-                           &n->round.last);
+    struct commit record;
+
+    if (history_get(&n->history, m->round, &record)) {
+        (void)members_send(&n->members, n->out, peer, MESSAGE_COMMIT, &record);
     }
 }
 
@@ -395,6 +397,10 @@ on_view_message(struct node *n, int peer, enum message_type type, const void *m)
         node_on_get_view(n, peer, m);
     } else if (type == MESSAGE_LINEAGE) {
         node_on_lineage(n, peer, m);
+    } else if (type == MESSAGE_GET_PROOF) {
+        node_on_get_proof(n, peer, m);
+    } else if (type == MESSAGE_PROOF) {
+        node_on_proof(n, peer, m);
     } else {
         node_on_join(n, peer, m);
     }
@@ -411,7 +417,15 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
     } else if (type == MESSAGE_FETCH) {
         node_on_fetch(n, peer, m);
     } else {
-        transfer_refused(&n->transfer, peer, m, n->out);
+        transfer_refused(&n->transfer, peer, m, n->now, n->out);
+    }
+}
+
+static void
+on_pair(struct node *n, int peer, enum message_type type, const void *m)
+{
+    if (n->terms.pairs && n->loaded) {
+        pair_recv(&n->pair, peer, type, m, n->now, n->out);
     }
 }
 
@@ -455,6 +469,8 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_VIEW:
     case MESSAGE_GET_VIEW:
     case MESSAGE_LINEAGE:
+    case MESSAGE_GET_PROOF:
+    case MESSAGE_PROOF:
     case MESSAGE_JOIN:
         on_view_message(n, peer, type, m);
         return;
@@ -474,9 +490,7 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         return;
     case MESSAGE_PAIR:
     case MESSAGE_PAIR_HAVE:
-        if (n->terms.pairs && n->loaded) {
-            pair_recv(&n->pair, peer, type, m, n->now, n->out);
-        }
+        on_pair(n, peer, type, m);
         return;
     case MESSAGE_BANDWIDTH:
         node_on_bandwidth(n, peer, m);
@@ -590,6 +604,9 @@ static void on_local(struct node *n, const struct local_event *e)
             node_on_hashed(n, e);
         }
         return;
+    case LOCAL_VERIFIED:
+        node_on_verified(n, e);
+        return;
     case LOCAL_INHERITED:
         round_disinherited(&n->round, e->request, n->out);
         return;
@@ -620,7 +637,7 @@ static void on_gap(struct node *n)
     n->ballot.doubt_since_ms = n->now;
     n->gone_ms = 0;
     n->round.progress_ms = n->now;
-    n->transfer.progress_ms = n->now;
+    transfer_gap(&n->transfer, n->now);
     pair_gap(&n->pair, n->now);
 }
 
@@ -689,6 +706,7 @@ static void advance(struct node *n)
         }
         again = settle(n) || again;
     }
+    node_proof_advance(n);
 }
 
 static void dispatch(struct node *n, const struct event *event)

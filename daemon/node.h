@@ -78,6 +78,8 @@ struct node_options {
     const uint8_t *peers; /* last bytes of ACTION_PEERS, borrowed for node_open;
                              NULL: none. Damaged ones are ignored, and said */
     size_t peers_len;
+    const uint8_t *chain; /* last bytes of ACTION_CHAIN, as `peers` */
+    size_t chain_len;
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
     uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */
@@ -109,6 +111,9 @@ struct node_status {
     uint32_t n_lost;
     struct node_lost lost[NODE_LOST_MAX];
     uint64_t fetched_bytes, fetch_total_bytes; /* while syncing */
+    uint64_t fetch_bytes_per_s;                /* since that fetch began */
+    uint32_t fetch_sources;
+    uint32_t sources_shunned; /* served something wrong */
     uint64_t stop_rounds;
     char reason[CORE_TEXT_MAX];
     enum reach_class reach;

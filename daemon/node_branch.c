@@ -17,31 +17,82 @@
 
 #define ASK_MS 500 /* a view is asked for again after this */
 
+/* It says that it has a view, or the end of the run. */
+static bool claims_view(const struct node *n, int peer)
+{
+    const struct member *p = &n->members.peers[peer];
+
+    return p->used && p->has_beat && !p->lost &&
+           (p->beat.has_view || p->beat.state == NODE_FINISHED) &&
+           members_linked(&n->members, peer);
+}
+
+bool node_sees_view(const struct node *n)
+{
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        if (claims_view(n, (int)i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool node_point_ahead(const struct node_point *a, const struct node_point *b)
+{
+    return a->tokens > b->tokens ||
+           (a->tokens == b->tokens && hash32_cmp(&a->commit, &b->commit) < 0);
+}
+
+/* What proven views stand for: what their members say together, or, until they
+ * do, what the view began with. */
+static void stand_for(const struct node *n,
+                      struct node_point at[NODE_PROVEN_MAX])
+{
+    for (uint32_t i = 0; i < NODE_PROVEN_MAX; i++) {
+        const struct node_proven *v = &n->proven[i];
+        struct hash32 state;
+
+        if (v->used && !node_tip(n, v, &at[i], &state)) {
+            at[i] = (struct node_point){.round = v->body.round,
+                                        .tokens = v->body.tokens,
+                                        .commit = v->body.commit};
+        }
+    }
+}
+
+/* Proven before not, then without weak ties, then the better branch. Of the
+ * members of one proven view one that says what most say. */
 int node_best_peer(const struct node *n)
 {
     int best = MEMBERS_NONE;
+    uint32_t best_rank = 0;
+    struct node_point best_at = {0}, stands[NODE_PROVEN_MAX];
 
+    stand_for(n, stands);
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        const struct member *p = &n->members.peers[i];
-        const struct heartbeat *b;
+        const struct heartbeat *b = &n->members.peers[i].beat;
+        const struct node_proven *v;
+        struct node_point at;
+        uint32_t rank;
 
-        if (!p->used || !p->has_beat || p->lost ||
-            (!p->beat.has_view && p->beat.state != NODE_FINISHED) ||
-            !members_linked(&n->members, (int)i)) {
+        if (!claims_view(n, (int)i)) {
             continue;
         }
-        if (best == MEMBERS_NONE) {
+        v = node_proven_of(n, (int)i);
+        at = v != NULL ? stands[v - n->proven]
+                       : (struct node_point){.round = b->round,
+                                             .tokens = b->tokens,
+                                             .commit = b->commit};
+        rank = v == NULL ? 0 : 2 + 2 * (v->n_weak == 0);
+        rank += v != NULL && hash32_eq(&b->commit, &at.commit);
+        if (best == MEMBERS_NONE || rank > best_rank ||
+            (rank == best_rank && node_point_ahead(&at, &best_at))) {
             best = (int)i;
-            continue;
-        }
-        b = &n->members.peers[best].beat;
-        if (p->beat.tokens > b->tokens ||
-            (p->beat.tokens == b->tokens &&
-             hash32_cmp(&p->beat.commit, &b->commit) < 0)) {
-            best = (int)i;
+            best_rank = rank;
+            best_at = at;
         }
     }
-    return best;
+    return best_rank == 0 && node_proof_patience(n) ? MEMBERS_NONE : best;
 }
 
 bool node_beat_ahead(const struct node *n, const struct heartbeat *b)
@@ -200,8 +251,7 @@ void node_on_pulse(struct node *n, int peer)
     }
 }
 
-/* The members of the view that we want to be in. */
-static void learn_members(struct node *n, const struct view_body *v)
+void node_learn_members(struct node *n, const struct view_body *v)
 {
     for (uint32_t i = 0; i < v->n_members; i++) {
         struct peer_id id = view_member_id(&v->members[i]);
@@ -284,7 +334,7 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m)
     }
     if (!n->ballot.have && n->loaded && !n->finished &&
         hash32_eq(&m->body.run, &n->opt.run_id) && view_well_formed(&m->body)) {
-        learn_members(n, &m->body);
+        node_learn_members(n, &m->body);
     }
     if (n->ballot.adopted || !n->ballot.have ||
         view_index_key(&m->body, n->opt.public_key) >= 0 ||
@@ -343,7 +393,7 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
         return;
     }
     lose = loses_to(n, &n->members.peers[peer].beat);
-    if (lose) {
+    if (lose && node_proof_allows(n, &n->other_hash)) {
         leave_view(n, ours->fork || theirs->fork
                           ? "the cut has healed and the other branch is ahead"
                           : "another branch of the run is ahead");

@@ -1,10 +1,9 @@
 /* node_data.c - what a run is and learns from: manifest and shards.
  *
  * Both come first and once, from any peer that has them: the manifest part by
- * part, then the machine is configured with it; each shard piece by piece, kept
- * when its hash is the manifest's. Whatever fails is started again from
- * node_data_advance(). Who holds something serves it (FETCH), also states and
- * reduced bytes for node_sync.c of others.
+ * part, then the machine is configured with it; each shard piece by piece from
+ * several peers (node_fetch.c), kept when all its pieces have the hashes under
+ * the manifest's. Whatever fails is started again from node_data_advance().
  */
 #include "daemon/node_internal.h"
 
@@ -12,53 +11,8 @@
 
 #include "proto/base/err.h"
 #include "proto/base/log.h"
-#include "proto/base/rng.h"
 
 #define ASK_MS 1000 /* a small question is asked again after this */
-
-/* Whether the view says that data does not pass between that peer and us. */
-static bool is_broken(const struct node *n, int peer)
-{
-    const struct view_body *v = &n->ballot.cert.body;
-    int x = n->ballot.self_index, y = -1;
-
-    for (uint32_t i = 0; n->ballot.have && v->n_edges > 0 && i < v->n_members;
-         i++) {
-        y = n->ballot.rows[i] == peer ? (int)i : y;
-    }
-    for (uint32_t e = 0; y >= 0 && e < v->n_edges; e++) {
-        if (v->edges[e] == (x | y << 8) || v->edges[e] == (y | x << 8)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-int node_pick(struct node *n,
-              bool (*want)(const struct node *n, const struct member *p),
-              int except)
-{
-    int at = MEMBERS_NONE, bad = MEMBERS_NONE;
-    uint32_t seen = 0;
-
-    for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        const struct member *p = &n->members.peers[i];
-
-        if (!p->used || !p->has_beat || (int)i == except ||
-            !members_linked(&n->members, (int)i) || !want(n, p)) {
-            continue;
-        }
-        if (is_broken(n, (int)i)) {
-            bad = (int)i; /* rather than nobody */
-        } else if (rng_below(&n->rng, ++seen) == 0) {
-            at = (int)i;
-        }
-    }
-    at = at == MEMBERS_NONE ? bad : at;
-    return at == MEMBERS_NONE && except != MEMBERS_NONE
-               ? node_pick(n, want, MEMBERS_NONE)
-               : at;
-}
 
 /* ---- manifest --------------------------------------------------------- */
 
@@ -127,7 +81,7 @@ static void manifest_advance(struct node *n)
         }
         return;
     }
-    peer = node_pick(n, has_manifest, MEMBERS_NONE);
+    peer = node_pick(n, has_manifest);
     if (peer == MEMBERS_NONE || n->now < n->manifest_ask_ms) {
         return;
     }
@@ -162,6 +116,7 @@ void node_on_configured(struct node *n, const struct local_event *e)
     round_configure(&n->round, &n->terms);
     pair_configure(&n->pair, &n->terms);
     n->configured = true;
+    node_proof_configured(n);
 }
 
 /* Reached nobody: say why and stop, as scripts expect. Once a peer of the run
@@ -209,10 +164,27 @@ static bool is_ready(const struct node *n, const struct member *p)
     return p->beat.ready;
 }
 
+/* Which of the shards is fetched now, as an object in pieces. */
+static void fetch_shard(struct node *n)
+{
+    const struct terms_shard *s = &n->terms.shards[n->shard];
+    struct transfer_object o = {
+        .buffer = BUFFER_SHARD,
+        .leaves = BUFFER_SHARD_LEAVES,
+        .index = n->shard,
+        .root = s->hash,
+        .total = s->bytes,
+    };
+
+    if (!node_fetch(n, &o)) {
+        n->reason = "a shard of the run is too large for this build";
+    }
+}
+
 static void shards_advance(struct node *n)
 {
     struct transfer *t = &n->transfer;
-    int peer;
+    struct action *a;
 
     while (n->shard < n->terms.n_shards && n->terms.shards[n->shard].held) {
         n->shard++;
@@ -221,50 +193,20 @@ static void shards_advance(struct node *n)
         n->data_ready = true;
         return;
     }
-    if (n->shard_hashing) {
+    if (!t->active || t->object.buffer != BUFFER_SHARD ||
+        t->object.index != n->shard) {
+        fetch_shard(n);
+    }
+    node_fetch_sources(n, is_ready);
+    if (!t->finished) {
         return;
     }
-    if (!t->active || t->buffer != BUFFER_SHARD || t->index != n->shard) {
-        transfer_start(t, BUFFER_SHARD, n->shard,
-                       n->terms.shards[n->shard].bytes, TRANSFER_PIECE, n->out);
-    }
-    if (t->finished) {
-        struct action *a = out_add(n->out, ACTION_HASH);
-
-        if (a != NULL) {
-            a->buffer = BUFFER_SHARD;
-            a->index = n->shard;
-            n->shard_hashing = true;
-        }
-    } else if (t->want_source) {
-        peer = node_pick(n, is_ready, MEMBERS_NONE);
-        if (peer != MEMBERS_NONE) {
-            transfer_source(t, peer, n->now, n->out);
-        }
-    }
-}
-
-void node_on_shard_hashed(struct node *n, const struct local_event *e)
-{
-    struct terms_shard *s = &n->terms.shards[n->shard];
-
-    n->shard_hashing = false;
-    transfer_stop(&n->transfer, n->out);
-    if (e->index != n->shard || e->rc != 0 || !hash32_eq(&e->hash, &s->hash)) {
-        out_log(n->out, LOG_WARN,
-                "shard %u does not have the manifest's hash; fetching it again",
-                n->shard);
-        n->malformed++;
-        return;
-    }
-    s->held = true;
-    {
-        struct action *a = out_add(n->out, ACTION_KEEP);
-
-        if (a != NULL) {
-            a->buffer = BUFFER_SHARD;
-            a->index = n->shard;
-        }
+    a = out_add(n->out, ACTION_KEEP); /* every piece of it was verified */
+    if (a != NULL) {
+        a->buffer = BUFFER_SHARD;
+        a->index = n->shard;
+        n->terms.shards[n->shard].held = true;
+        transfer_stop(t, n->out);
     }
 }
 
@@ -275,56 +217,5 @@ void node_data_advance(struct node *n)
         unreachable_advance(n);
     } else {
         shards_advance(n);
-    }
-}
-
-/* ---- serving ---------------------------------------------------------- */
-
-static void refuse(struct node *n, int peer, const struct fetch *f)
-{
-    struct fetch_no no = {.attempt = f->attempt, .seg = f->seg};
-
-    (void)members_send(&n->members, n->out, peer, MESSAGE_FETCH_NO, &no);
-}
-
-void node_on_fetch(struct node *n, int peer, const struct fetch *f)
-{
-    struct action *a;
-    bool have = false;
-
-    if (f->buffer == BUFFER_SHARD) {
-        have = n->configured && f->index < n->terms.n_shards &&
-               n->terms.shards[f->index].held &&
-               f->offset < n->terms.shards[f->index].bytes;
-    } else if (f->buffer == BUFFER_STATE || f->buffer == BUFFER_REDUCED) {
-        have = n->loaded && f->index <= n->applied.round;
-    }
-    if (!have || f->len == 0 || f->len > TRANSFER_PIECE) {
-        refuse(n, peer, f);
-        return;
-    }
-    a = out_add(n->out, ACTION_SEND_SEG);
-    if (a != NULL) {
-        a->segment = (struct segment){
-            .peer = n->members.peers[peer].id,
-            .attempt = f->attempt,
-            .stream = STREAM_FETCH,
-            .seg = f->seg,
-            .buffer = (enum buffer_kind)f->buffer,
-            .index = f->index,
-            .offset = f->offset,
-            .len = f->len,
-            .op = SEGMENT_COPY,
-        };
-    }
-}
-
-void node_on_sent_failed(struct node *n, const struct event *ev)
-{
-    struct fetch f = {.attempt = ev->segment.attempt, .seg = ev->segment.seg};
-    int peer = members_find(&n->members, &ev->segment.peer);
-
-    if (peer != MEMBERS_NONE) {
-        refuse(n, peer, &f);
     }
 }

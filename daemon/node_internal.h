@@ -1,10 +1,12 @@
 /* node_internal.h - the inside of a node, shared by the node_*.c files only.
  *
  *   node.c        open, step, dispatch of events, deadline
- *   node_data.c   manifest and shards: getting and serving them
+ *   node_data.c   manifest and shards: getting them
+ *   node_fetch.c  bytes in pieces: from whom, and for whom
  *   node_sync.c   the state: getting what a member must hold
  *   node_view.c   founding, joining, losses, leaving
  *   node_branch.c other views of the run, which of them wins
+ *   node_proof.c  which views are the run's: proofs asked for and given
  *   node_round.c  training, commits, evaluation, the end of a run
  *   node_pair.c   all of that for runs whose replicas average in pairs
  *   node_quorum.c rounds of those who are ready
@@ -24,7 +26,9 @@
 
 #include "daemon/node.h"
 #include "p2p/ballot.h"
+#include "p2p/chain.h"
 #include "p2p/dht.h"
+#include "p2p/history.h"
 #include "p2p/limiter.h"
 #include "p2p/members.h"
 #include "p2p/pair.h"
@@ -44,12 +48,12 @@ struct node_point {
 
 enum node_sync_phase {
     SYNC_IDLE,
+    SYNC_WALK,    /* asking for records, from the target back to what we hold */
     SYNC_COMMIT,  /* asked for the record of the next commit */
     SYNC_REDUCED, /* fetching its reduced bytes */
     SYNC_REDUCED_HASH,
     SYNC_STATE, /* fetching parameters and momentum */
-    SYNC_STATE_HASH,
-    SYNC_LOAD /* LOAD or APPLY under way */
+    SYNC_LOAD   /* LOAD or APPLY under way */
 };
 
 struct node_pending {
@@ -78,6 +82,32 @@ struct node_probe {
 
 /* How much of our contribution is in the commit that is being applied. Of a
  * part the rest is given up: who knows which elements to keep is gone. */
+/* What was in place, for those who fetch it. */
+#define NODE_PAST_MAX 16
+struct node_past {
+    uint64_t round;
+    struct hash32 state;
+    struct hash32 result; /* reduced bytes that led to it; zero: not known */
+};
+
+/* A view whose chain was verified. */
+#define NODE_PROVEN_MAX 4
+struct node_proven {
+    bool used;
+    struct hash32 view, genesis;
+    uint32_t n_weak; /* weak ties in its chain */
+    struct view_body body;
+    uint64_t at_ms;
+};
+
+/* A peer that could not prove the view that it names. */
+#define NODE_DOUBTED_MAX 16
+struct node_doubted {
+    int peer;
+    struct hash32 view;
+    uint64_t until_ms;
+};
+
 enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };
 
 /* The contribution of a task that was finished while a round was under way in
@@ -119,7 +149,6 @@ struct node {
     /* Data. */
     bool data_ready;
     uint32_t shard; /* being fetched */
-    bool shard_hashing;
 
     /* The state that is in place, and the newest commit we are bound by. */
     bool loaded, loading;
@@ -129,16 +158,22 @@ struct node {
     bool applying;            /* APPLY or LOAD under way */
     struct node_point target; /* of the APPLY or LOAD under way */
     enum node_spent target_spent;
+    struct hash32 target_result; /* reduced bytes of the APPLY under way */
 
     /* Synchronising. */
     enum node_sync_phase sync;
     uint64_t sync_since_ms;
-    uint32_t sync_sources; /* that this transfer has used */
-    bool delta_failed;     /* take the whole state */
-    bool load_rebase;      /* the LOAD under way was asked for with rebase */
-    bool rebase;           /* keep our displacement over the next LOAD */
+    struct node_past past[NODE_PAST_MAX]; /* by round */
+    uint32_t n_past, n_shunned;
+    bool delta_failed; /* take the whole state */
+    bool load_rebase;  /* the LOAD under way was asked for with rebase */
+    bool rebase;       /* keep our displacement over the next LOAD */
+    struct history history;
+    uint64_t walk_round;
+    struct hash32 walk_hash;
     struct commit delta;
     struct hash32 expect; /* state hash or result hash */
+    struct peer_id owner; /* pairs: who named the state that is fetched */
 
     /* Training. */
     bool training, paused, packed;
@@ -186,6 +221,24 @@ struct node {
     uint64_t doubt_ms;
     uint64_t gone_ms; /* since when nobody holds `known`; 0: somebody does */
 
+    /* Proofs. */
+    struct chain chain;       /* of our own view, or the last one */
+    struct chain other_chain; /* the last one that was verified */
+    uint8_t *chain_bytes, *other_chain_bytes, *proof_bytes;
+    uint32_t
+        saved_len;    /* in proof_bytes: of an earlier life, not checked yet */
+    bool chain_dirty; /* not on disk */
+    struct node_proven *proven; /* [NODE_PROVEN_MAX] */
+    struct node_doubted doubted[NODE_DOUBTED_MAX];
+    bool proof_asked; /* part by part: */
+    int proof_peer;
+    struct hash32 proof_view, wanted_view;
+    uint32_t proof_got, proof_total;
+    uint64_t proof_due_ms;
+    uint64_t claim_since_ms; /* somebody names a view; 0: nobody */
+    struct hash32 attested;  /* newest commit that signatures show */
+    uint64_t attest_ms;
+
     bool draining;
     uint64_t drain_ms;
     bool finished;
@@ -230,17 +283,26 @@ bool node_point_eq(const struct node_point *a, const struct node_point *b);
 /* node_data.c */
 /* Get the manifest, then the shards, until data_ready. */
 void node_data_advance(struct node *n);
-/* A linked peer that satisfies `want`, chosen at random, not `except` where
- * there is another; MEMBERS_NONE. */
-int node_pick(struct node *n,
-              bool (*want)(const struct node *n, const struct member *p),
-              int except);
 void node_on_get_manifest(struct node *n,
                           int peer,
                           const struct get_manifest *m);
 void node_on_manifest(struct node *n, int peer, const struct manifest_part *m);
 void node_on_configured(struct node *n, const struct local_event *e);
-void node_on_shard_hashed(struct node *n, const struct local_event *e);
+
+/* node_fetch.c */
+typedef bool node_want(const struct node *n, const struct member *p);
+/* A linked peer that satisfies `want`, chosen at random; MEMBERS_NONE. */
+int node_pick(struct node *n, node_want *want);
+/* Begin a transfer: buffer, leaves, index, root and total are given, the rest
+ * is filled in. False: too large. */
+bool node_fetch(struct node *n, struct transfer_object *o);
+/* Sources for it, as many as there can be; false: it has none. */
+bool node_fetch_sources(struct node *n, node_want *want);
+/* Served us something wrong (a row, or MEMBERS_NONE). */
+void node_name_liar(struct node *n, int peer);
+void node_on_verified(struct node *n, const struct local_event *e);
+/* The state in place has changed; `result` of the commit behind it, or NULL. */
+void node_note_state(struct node *n, const struct hash32 *result);
 void node_on_fetch(struct node *n, int peer, const struct fetch *f);
 void node_on_sent_failed(struct node *n, const struct event *ev);
 
@@ -275,9 +337,42 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m);
 void node_watch_commit(struct node *n);
 /* Linked peer with the best branch (in a view, or finished); MEMBERS_NONE. */
 int node_best_peer(const struct node *n);
+/* Whether the first is of the better branch: more committed tokens, then the
+ * lower commit hash. */
+bool node_point_ahead(const struct node_point *a, const struct node_point *b);
 /* Whether that branch wins over ours: more committed tokens, then the lower
  * commit hash. */
 bool node_beat_ahead(const struct node *n, const struct heartbeat *b);
+
+/* Dial them all, and hear them. */
+void node_learn_members(struct node *n, const struct view_body *v);
+/* Whether a linked peer names a view, proven or not. */
+bool node_sees_view(const struct node *n);
+
+/* node_proof.c */
+int node_proof_open(struct node *n);
+void node_proof_close(struct node *n);
+void node_proof_configured(struct node *n);
+void node_proof_adopted(struct node *n);
+void node_proof_advance(struct node *n);
+void node_on_get_proof(struct node *n, int peer, const struct get_proof *m);
+void node_on_proof(struct node *n, int peer, const struct proof *m);
+/* NULL: not proven. */
+const struct node_proven *node_proven_view(const struct node *n,
+                                           const struct hash32 *view);
+/* The proven view that this peer (row) is a member of and names; NULL where it
+ * names none, or one of a founding that is not ours. */
+const struct node_proven *node_proven_of(const struct node *n, int peer);
+/* Whether proofs are still waited for. */
+bool node_proof_patience(const struct node *n);
+/* What more than half of its members say is the newest commit, and its state;
+ * without patience more than half of those linked will do. */
+bool node_tip(const struct node *n,
+              const struct node_proven *v,
+              struct node_point *tip,
+              struct hash32 *state);
+/* Whether we may leave our view for that one; asks for its proof. */
+bool node_proof_allows(struct node *n, const struct hash32 *view);
 
 /* node_round.c */
 void node_round_advance(struct node *n);

@@ -79,6 +79,7 @@ void node_pair_loaded(struct node *n)
     n->final_peer = MEMBERS_NONE;
     n->applied.commit = n->state_hash;
     n->known = n->applied;
+    node_note_state(n, NULL);
     if (whole) {
         out_log(n->out, LOG_INFO, "the mean of all replicas is here");
         n->muster = FINAL_WHOLE;
@@ -183,6 +184,7 @@ void node_pair_applied(struct node *n, const struct local_event *e)
     n->applied.tokens += n->turn_tokens;
     n->applied.commit = n->state_hash;
     n->known = n->applied;
+    node_note_state(n, NULL);
     n->first_step = n->inner_step;
     n->packed = false;
     n->n_committed += with;

@@ -81,8 +81,10 @@ void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
     if (a == NULL) {
         return;
     }
+    n->target_result = n->expect;
     if (buffer == BUFFER_RING) {
         n->target = n->known;
+        n->target_result = n->round.last.result;
     }
     if (node_quorum_idle(n)) {
         spent = SPENT_NOT;
@@ -110,6 +112,7 @@ void node_on_committed(struct node *n)
     n->known.round = p->round;
     n->known.commit = r->last_hash;
     n->known.tokens = p->tokens_before + plan_tokens(p);
+    history_add(&n->history, &r->last);
     note_commit(n);
     node_timeline_committed(n);
     out_log(n->out, LOG_INFO,
@@ -220,6 +223,7 @@ void node_on_applied(struct node *n, const struct local_event *e)
     n->params_hash = e->params_hash;
     n->momentum_hash = e->momentum_hash;
     n->state_hash = node_state_hash(&e->params_hash, &e->momentum_hash);
+    node_note_state(n, &n->target_result);
     node_in_step(n);
     node_step_taken(n);
 }

@@ -31,8 +31,7 @@ static enum node_state state_of(const struct node *n)
     if (!n->configured) {
         return n->opt.n_bootstrap > 0 ? NODE_JOINING : NODE_STARTING;
     }
-    if (!n->data_ready || !n->loaded || n->sync == SYNC_STATE ||
-        n->sync == SYNC_STATE_HASH) {
+    if (!n->data_ready || !n->loaded || n->sync == SYNC_STATE) {
         return n->loaded || n->transfer.active ? NODE_SYNCING : NODE_STARTING;
     }
     if (n->terms.pairs) {
@@ -42,7 +41,7 @@ static enum node_state state_of(const struct node *n)
                              : NODE_AVERAGING;
     }
     if (!n->ballot.have) {
-        return node_best_peer(n) == MEMBERS_NONE ? NODE_WAITING : NODE_JOINING;
+        return node_sees_view(n) ? NODE_JOINING : NODE_WAITING;
     }
     return n->round.phase == ROUND_TRAINING && !n->applying ? NODE_TRAINING
                                                             : NODE_AVERAGING;
@@ -75,11 +74,19 @@ static void reason_of(const struct node *n, struct node_status *s)
 static void progress_of(const struct node *n, struct node_status *s)
 {
     const struct transfer *t = &n->transfer;
-    uint64_t unit = t->buffer == BUFFER_REDUCED ? 2 : 1;
+    uint64_t unit = t->object.buffer == BUFFER_REDUCED ? 2 : 1;
+    uint64_t ms = n->now - t->started_ms;
 
-    if (t->active) {
-        s->fetched_bytes = t->done * t->piece * unit;
-        s->fetch_total_bytes = t->total * unit;
+    s->sources_shunned = n->n_shunned;
+    if (!t->active) {
+        return;
+    }
+    s->fetched_bytes = t->done_units * unit;
+    s->fetch_total_bytes = t->object.total * unit;
+    s->fetch_sources = transfer_n_sources(t);
+    if (ms > 0) {
+        s->fetch_bytes_per_s =
+            (t->done_units - t->resumed_units) * unit * 1000 / ms;
     }
 }
 

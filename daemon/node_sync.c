@@ -1,27 +1,31 @@
 /* node_sync.c - getting the state that a member must hold.
  *
  * The state follows the *target*: the commit that our view is bound by, or the
- * newest one of the best branch while we have no view. One commit behind: its
- * reduced bytes (SYNC_COMMIT ..), the same bits the others applied. Further
- * behind, or another branch: parameters and momentum whole (SYNC_STATE ..).
- * Whatever fails is started again from node_sync_advance().
+ * newest one of the best branch while we have no view. A few commits behind:
+ * their reduced bytes one by one (SYNC_WALK, SYNC_COMMIT ..), the same bits
+ * that the others applied. Further behind, or another branch: parameters and
+ * momentum whole (SYNC_STATE ..); what was committed meanwhile follows one by
+ * one. Whatever fails is started again from node_sync_advance().
  *
- * What arrives is adopted only if its hash is the one that the peers of the
- * target commit agree on.
+ * What arrives counts only under the hash that it must have: of a commit's
+ * bytes that in its record; of records, the hash that the next one names, up to
+ * the target, whose record has the votes (or whose view starts from it); of a
+ * state, the one that the members of the proven view name (node_proof.c); in
+ * pairs, where there are no views, the one that its owner names.
  */
 #include "daemon/node_internal.h"
 
 #include <string.h>
 
-#include "proto/base/err.h"
 #include "proto/base/log.h"
 
-#define SYNC_SOURCES_MAX 6    /* sources of one transfer, then start over */
-#define ASK_MS           1000 /* a small question is asked again after this */
+#define ASK_MS 1000 /* a small question is asked again after this */
+/* Commits that are applied one by one rather than the state fetched whole. */
+#define CATCH_UP_MAX 8
 
 void node_sync_reset(struct node *n)
 {
-    if (n->transfer.active && n->transfer.buffer != BUFFER_SHARD) {
+    if (n->transfer.active && n->transfer.object.buffer != BUFFER_SHARD) {
         transfer_stop(&n->transfer, n->out);
     }
     n->sync = n->applying ? SYNC_LOAD : SYNC_IDLE;
@@ -40,7 +44,14 @@ static bool find_target(const struct node *n, struct node_point *target)
     }
     if (!n->ballot.have) {
         int peer = node_best_peer(n);
+        const struct node_proven *v =
+            peer == MEMBERS_NONE ? NULL : node_proven_of(n, peer);
+        struct hash32 state;
 
+        if (v != NULL) {
+            return node_tip(n, v, target, &state) &&
+                   (!n->finished || node_point_ahead(target, &n->applied));
+        }
         best = peer == MEMBERS_NONE ? NULL : &n->members.peers[peer].beat;
         if (best != NULL && n->finished && !node_beat_ahead(n, best)) {
             best = NULL; /* our end of the run is the better one */
@@ -76,17 +87,48 @@ static bool holds_target(const struct node *n, const struct member *p)
            hash32_eq(&p->beat.commit, &n->target.commit);
 }
 
+/* It may still have what led to the target; if not, it says so. */
 static bool is_past_target(const struct node *n, const struct member *p)
 {
-    return holds_target(n, p) ||
-           (p->beat.ready && p->beat.round == n->target.round + 1);
+    return p->beat.ready && p->beat.round >= n->target.round;
 }
 
-/* The state hash that most linked peers of the target commit name. */
+/* Who has the state that is fetched, or may: with views everybody who was
+ * there; in pairs, where every replica is another, who named it, though it may
+ * be further by now, and its copies. */
+static bool may_have(const struct node *n, const struct member *p)
+{
+    return n->terms.pairs ? holds_target(n, p) || (is_past_target(n, p) &&
+                                                   id_eq(&p->id, &n->owner))
+                          : is_past_target(n, p);
+}
+
+/* Pairs: a state's name is its hash, told by one that has it. */
+static bool named_state(struct node *n)
+{
+    int peer = node_pick(n, holds_target);
+
+    if (peer == MEMBERS_NONE) {
+        return false;
+    }
+    n->owner = n->members.peers[peer].id;
+    n->expect = n->target.commit;
+    return true;
+}
+
+/* The state hash that the members of the proven view name; where there is none,
+ * or we are in the view, most linked peers of the target commit. */
 static bool agreed_state(const struct node *n, struct hash32 *hash)
 {
+    int best = n->ballot.have ? MEMBERS_NONE : node_best_peer(n);
+    const struct node_proven *v =
+        best == MEMBERS_NONE ? NULL : node_proven_of(n, best);
+    struct node_point tip;
     uint32_t most = 0;
 
+    if (v != NULL) {
+        return node_tip(n, v, &tip, hash) && node_point_eq(&tip, &n->target);
+    }
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct member *p = &n->members.peers[i];
         uint32_t votes = 0;
@@ -108,6 +150,45 @@ static bool agreed_state(const struct node *n, struct hash32 *hash)
         }
     }
     return most > 0;
+}
+
+/* Whether signatures show that the target is a commit of the view that we want
+ * to be in: the view begins with it, or its record has the votes. */
+static bool is_attested(struct node *n)
+{
+    int best = n->ballot.have ? MEMBERS_NONE : node_best_peer(n);
+    const struct node_proven *v =
+        best == MEMBERS_NONE ? NULL : node_proven_of(n, best);
+    struct get_commit ask = {.round = n->target.round};
+    int peer;
+
+    if (v == NULL || n->target.round == 0 ||
+        hash32_eq(&v->body.commit, &n->target.commit) ||
+        hash32_eq(&n->attested, &n->target.commit)) {
+        return true;
+    }
+    peer = node_pick(n, holds_target);
+    if (n->now >= n->attest_ms && peer != MEMBERS_NONE) {
+        n->attest_ms = n->now + ASK_MS;
+        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT, &ask);
+    }
+    return false;
+}
+
+/* A record of the view that we want to be in. */
+static void attest(struct node *n, const struct commit *c)
+{
+    const struct node_proven *v = node_proven_view(n, &c->plan.body.view);
+    struct hash32 hash;
+
+    if (n->ballot.have || v == NULL) {
+        return;
+    }
+    message_commit_hash(&c->plan.body, &c->result, &hash);
+    if (!hash32_eq(&hash, &n->attested) &&
+        chain_commit_valid(&v->body, &v->view, c, &n->opt.signer)) {
+        n->attested = hash;
+    }
 }
 
 /* ---- one commit ------------------------------------------------------- */
@@ -160,51 +241,99 @@ static void learn_commit(struct node *n, const struct commit *c)
     n->round.last = *c;
     n->round.last_hash = hash;
     n->round.has_last = true;
+    history_add(&n->history, c);
     round_begin(&n->round, n->known.round + 1, &n->known.commit, NULL,
                 n->known.tokens, n->now, n->out);
+}
+
+static void ask_commit(struct node *n, uint64_t round)
+{
+    struct get_commit ask = {.round = round};
+    int peer = node_pick(n, is_past_target);
+
+    if (peer != MEMBERS_NONE) {
+        n->sync_since_ms = n->now;
+        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT, &ask);
+    }
+}
+
+/* The record of what follows our state: fetch its reduced bytes. */
+static void begin_delta(struct node *n, const struct commit *c)
+{
+    if (!hash32_eq(&c->plan.body.base, &n->applied.commit)) {
+        n->delta_failed = true; /* another branch: take the whole state */
+        n->sync = SYNC_IDLE;
+        return;
+    }
+    history_add(&n->history, c);
+    n->delta = *c;
+    n->expect = c->result;
+    n->target_spent = spent_in(n, c);
+    n->sync = SYNC_REDUCED;
+    (void)node_fetch(n, &(struct transfer_object){
+                            .buffer = BUFFER_REDUCED,
+                            .leaves = BUFFER_KIND_COUNT,
+                            .index = n->target.round,
+                            .root = c->result,
+                            .total = terms_elements(&n->terms, n->target.round),
+                        });
+}
+
+/* Several commits behind: each record names the one before by its hash, so what
+ * holds for the target holds for all on the way. */
+static void walk(struct node *n, const struct commit *c)
+{
+    const struct plan_body *p = &c->plan.body;
+
+    if (p->round > n->applied.round + 1) {
+        n->walk_round = p->round - 1;
+        n->walk_hash = p->base;
+        ask_commit(n, n->walk_round);
+        return;
+    }
+    n->target = (struct node_point){.round = p->round,
+                                    .tokens = p->tokens_before + plan_tokens(p),
+                                    .commit = n->walk_hash};
+    begin_delta(n, c);
 }
 
 void node_on_commit_record(struct node *n, const struct commit *c)
 {
     struct hash32 hash;
 
+    attest(n, c);
     learn_commit(n, c);
     message_commit_hash(&c->plan.body, &c->result, &hash);
-    if (n->sync != SYNC_COMMIT || c->plan.body.round != n->target.round ||
-        !hash32_eq(&hash, &n->target.commit)) {
-        return;
+    if (n->sync == SYNC_WALK && c->plan.body.round == n->walk_round &&
+        hash32_eq(&hash, &n->walk_hash)) {
+        walk(n, c);
+    } else if (n->sync == SYNC_COMMIT &&
+               c->plan.body.round == n->target.round &&
+               hash32_eq(&hash, &n->target.commit)) {
+        begin_delta(n, c);
     }
-    if (!hash32_eq(&c->plan.body.base, &n->applied.commit)) {
-        n->delta_failed = true; /* another branch: take the whole state */
-        n->sync = SYNC_IDLE;
-        return;
-    }
-    n->delta = *c;
-    n->expect = c->result;
-    n->target_spent = spent_in(n, c);
-    n->sync = SYNC_REDUCED;
-    n->sync_sources = 0;
-    transfer_start(&n->transfer, BUFFER_REDUCED, n->target.round,
-                   terms_elements(&n->terms, n->target.round),
-                   n->terms.segment_elements, n->out);
+}
+
+static void start_walk(struct node *n)
+{
+    n->sync = SYNC_WALK;
+    n->sync_since_ms = n->now;
+    n->walk_round = n->target.round;
+    n->walk_hash = n->target.commit;
+    ask_commit(n, n->walk_round);
 }
 
 static void start_delta(struct node *n)
 {
-    struct get_commit ask = {.round = n->target.round};
-    int peer = node_pick(n, is_past_target, MEMBERS_NONE);
-
+    n->sync = SYNC_COMMIT;
+    n->sync_since_ms = n->now;
     if (n->round.has_last && n->round.last.plan.body.round == n->target.round &&
         hash32_eq(&n->round.last_hash, &n->target.commit)) {
-        n->sync = SYNC_COMMIT;
-        n->sync_since_ms = n->now;
-        node_on_commit_record(n, &n->round.last);
-        return;
-    }
-    if (peer != MEMBERS_NONE) {
-        n->sync = SYNC_COMMIT;
-        n->sync_since_ms = n->now;
-        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT, &ask);
+        begin_delta(n, &n->round.last);
+    } else if (node_pick(n, is_past_target) == MEMBERS_NONE) {
+        n->sync = SYNC_IDLE;
+    } else {
+        ask_commit(n, n->target.round);
     }
 }
 
@@ -245,14 +374,24 @@ static void load_own(struct node *n)
 
 static void start_state(struct node *n)
 {
-    if (!agreed_state(n, &n->expect)) {
+    if (n->terms.pairs ? !named_state(n)
+                       : !is_attested(n) || !agreed_state(n, &n->expect)) {
         return;
     }
     n->sync = SYNC_STATE;
-    n->sync_sources = 0;
+    n->sync_since_ms = n->now;
     n->target_spent = SPENT_NOT;
-    transfer_start(&n->transfer, BUFFER_STATE, n->target.round,
-                   n->terms.state_bytes, TRANSFER_PIECE, n->out);
+    if (!node_fetch(n, &(struct transfer_object){
+                           .buffer = BUFFER_STATE,
+                           .leaves = BUFFER_STATE_LEAVES,
+                           .index = n->target.round,
+                           .root = n->expect,
+                           .total = n->terms.state_bytes,
+                           .first = n->terms.n_params * sizeof(float),
+                       })) {
+        n->reason = "the state of the run is too large for this build";
+        n->sync = SYNC_IDLE;
+    }
 }
 
 void node_on_loaded(struct node *n, const struct local_event *e)
@@ -281,80 +420,77 @@ void node_on_loaded(struct node *n, const struct local_event *e)
         node_pair_loaded(n);
         return;
     }
+    node_note_state(n, NULL);
     node_in_step(n);
 }
 
 /* ---- transfers -------------------------------------------------------- */
 
-static void transfer_advance(struct node *n)
+/* The state is here, and every piece of it was verified. */
+static void state_here(struct node *n)
+{
+    transfer_stop(&n->transfer, n->out);
+    n->rebase = n->loaded && n->rebase && !n->terms.fleeting &&
+                n->target.round - n->applied.round <= 2;
+    if (n->loaded && !n->rebase) {
+        node_forget_contribution(n);
+    }
+    load(n, false, false);
+}
+
+static void reduced_advance(struct node *n)
+{
+    struct transfer *t = &n->transfer;
+    struct action *a;
+
+    if (!t->finished) {
+        if (!node_fetch_sources(n, is_past_target)) {
+            n->delta_failed = true;
+            transfer_stop(t, n->out);
+            n->sync = SYNC_IDLE;
+        }
+        return;
+    }
+    a = out_add(n->out, ACTION_HASH);
+    if (a != NULL) {
+        a->buffer = BUFFER_REDUCED;
+        a->index = t->object.index;
+        n->sync = SYNC_REDUCED_HASH;
+    }
+}
+
+static void state_transfer_advance(struct node *n)
 {
     struct transfer *t = &n->transfer;
 
     if (t->finished) {
-        struct action *a = out_add(n->out, ACTION_HASH);
-
-        if (a != NULL) {
-            a->buffer = t->buffer;
-            a->index = t->index;
-            n->sync =
-                n->sync == SYNC_STATE ? SYNC_STATE_HASH : SYNC_REDUCED_HASH;
-        }
-        return;
-    }
-    if (t->want_source) {
-        int peer =
-            node_pick(n, n->sync == SYNC_STATE ? holds_target : is_past_target,
-                      MEMBERS_NONE);
-
-        if (peer == MEMBERS_NONE || n->sync_sources++ >= SYNC_SOURCES_MAX) {
-            n->delta_failed = n->sync == SYNC_REDUCED;
-            transfer_stop(t, n->out);
-            n->sync = SYNC_IDLE; /* the target has moved on */
-        } else {
-            transfer_source(t, peer, n->now, n->out);
-        }
+        state_here(n);
+    } else if (node_fetch_sources(n, may_have)) {
+        n->sync_since_ms = n->now;
+    } else if (n->now - n->sync_since_ms > 2ULL * n->t.fetch_ms ||
+               node_pick(n, may_have) == MEMBERS_NONE) {
+        transfer_stop(t, n->out);
+        n->sync = SYNC_IDLE; /* nobody has it any more: a newer one */
     }
 }
 
 void node_on_hashed(struct node *n, const struct local_event *e)
 {
-    struct hash32 state;
-
-    if (e->buffer == BUFFER_SHARD) {
-        node_on_shard_hashed(n, e);
+    if (e->index != n->target.round || n->sync != SYNC_REDUCED_HASH ||
+        e->buffer != BUFFER_REDUCED) {
         return;
     }
-    if (e->index != n->target.round) {
+    if (e->rc != 0 || !hash32_eq(&e->hash, &n->expect)) {
+        if (e->rc == 0) {
+            node_name_liar(n, transfer_spoiled(&n->transfer));
+        }
+        transfer_stop(&n->transfer, n->out);
+        n->delta_failed = true;
+        n->sync = SYNC_IDLE;
         return;
     }
-    if (n->sync == SYNC_REDUCED_HASH && e->buffer == BUFFER_REDUCED) {
-        transfer_stop(&n->transfer, n->out);
-        if (e->rc != 0 || !hash32_eq(&e->hash, &n->expect)) {
-            n->malformed++;
-            n->delta_failed = true;
-            n->sync = SYNC_IDLE;
-            return;
-        }
-        node_apply(n, BUFFER_REDUCED, n->target_spent);
-    } else if (n->sync == SYNC_STATE_HASH && e->buffer == BUFFER_STATE) {
-        transfer_stop(&n->transfer, n->out);
-        state = node_state_hash(&e->params_hash, &e->momentum_hash);
-        if (e->rc != 0 || !hash32_eq(&state, &n->expect)) {
-            out_log(n->out, LOG_WARN,
-                    "the state of round %llu does not have the hash that the "
-                    "run's peers agree on; fetching it again",
-                    (unsigned long long)n->target.round);
-            n->malformed++;
-            n->sync = SYNC_IDLE;
-            return;
-        }
-        n->rebase = n->loaded && n->rebase && !n->terms.fleeting &&
-                    n->target.round - n->applied.round <= 2;
-        if (n->loaded && !n->rebase) {
-            node_forget_contribution(n);
-        }
-        load(n, false, false);
-    }
+    transfer_stop(&n->transfer, n->out);
+    node_apply(n, BUFFER_REDUCED, n->target_spent);
 }
 
 static void state_advance(struct node *n)
@@ -366,7 +502,7 @@ static void state_advance(struct node *n)
         heard = n->members.peers[i].has_beat;
     }
     if (!find_target(n, &target)) {
-        if (!n->loaded && heard) {
+        if (!n->loaded && heard && !node_sees_view(n)) {
             load_own(n);
         }
         return;
@@ -378,11 +514,14 @@ static void state_advance(struct node *n)
     if (n->ballot.have) {
         n->rebase = !n->round.exposed;
     }
-    if (n->loaded && target.round == n->applied.round + 1 && !n->delta_failed &&
-        !n->terms.pairs) {
+    if (!n->loaded || n->delta_failed || n->terms.pairs ||
+        target.round <= n->applied.round ||
+        target.round - n->applied.round > CATCH_UP_MAX) {
+        start_state(n);
+    } else if (target.round == n->applied.round + 1) {
         start_delta(n);
     } else {
-        start_state(n);
+        start_walk(n);
     }
 }
 
@@ -392,12 +531,15 @@ void node_sync_advance(struct node *n)
         node_data_advance(n);
         return;
     }
-    if (n->sync == SYNC_COMMIT && n->now - n->sync_since_ms > ASK_MS) {
+    if ((n->sync == SYNC_COMMIT || n->sync == SYNC_WALK) &&
+        n->now - n->sync_since_ms > ASK_MS) {
         n->sync = SYNC_IDLE;
         n->delta_failed = true;
     }
-    if (n->sync == SYNC_REDUCED || n->sync == SYNC_STATE) {
-        transfer_advance(n);
+    if (n->sync == SYNC_REDUCED) {
+        reduced_advance(n);
+    } else if (n->sync == SYNC_STATE) {
+        state_transfer_advance(n);
     }
     if (n->sync == SYNC_IDLE && !n->applying) {
         state_advance(n);

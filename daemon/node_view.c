@@ -310,6 +310,7 @@ void node_on_adopted(struct node *n)
     n->members.opt.links_wanted = NODE_LINKS_WANTED;
     bandwidth_tell_anew(&n->bandwidth);
     n->muster = 0;
+    node_proof_adopted(n);
     drop_guests(n);
     node_sync_reset(n);
     if (r->round == v->round && round_decided(r, &v->commit)) {
@@ -392,9 +393,9 @@ void node_view_advance(struct node *n)
     }
     best = node_best_peer(n);
     keep_guests(n);
-    if (best == MEMBERS_NONE) {
-        found_advance(n);
-    } else {
+    if (best != MEMBERS_NONE) {
         join_advance(n, best);
+    } else if (!node_sees_view(n)) {
+        found_advance(n);
     }
 }

@@ -54,6 +54,9 @@ struct run_needs run_needs(const struct manifest *m)
         needs.disk_bytes =
             data_bytes +
             3 * sizeof(float) * (replica_state_elements(&method, n) + 2 * n);
+        /* A state that is fetched; reduced bytes of rounds that are over. */
+        needs.disk_bytes +=
+            3 * sizeof(float) * replica_state_elements(&method, n);
     }
     needs.memory_bytes = m->limits.memory_bytes;
     if (needs.memory_bytes == 0) {

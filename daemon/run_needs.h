@@ -3,9 +3,11 @@
  * What the author states in `limits.*` counts; where nothing is stated, what
  * follows from the model and the method. Checkpoints hold the state and the
  * own moments (train/checkpoint.h), and two are kept while a third is written;
- * training holds what replica_vector_bytes() says, and the kernels' workspace;
- * a round sends every element about twice. All 0 for a run that this build does
- * not know. Allocates and frees.
+ * a state while it is fetched, and twice one for reduced bytes of rounds that
+ * are over (machine_past.c) are beside them; training holds what
+ * replica_vector_bytes() says, and the kernels' workspace; a round sends every
+ * element about twice. All 0 for a run that this build does not know. Allocates
+ * and frees.
  */
 #ifndef LOCO_DAEMON_RUN_NEEDS_H
 #define LOCO_DAEMON_RUN_NEEDS_H

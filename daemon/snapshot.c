@@ -11,6 +11,7 @@ void snapshot_free(struct snapshot *s)
     if (s != NULL && --s->refs == 0) {
         free(s->state);
         free(s->moments);
+        free(s->leaves);
         free(s);
     }
 }
@@ -65,13 +66,29 @@ struct snapshot *snapshot_make(const struct replica *r)
         memcpy(to, state[i].x, state[i].n * sizeof(float));
         to += state[i].n;
     }
-    memcpy(s->moments, r->optimizer.u, bytes);
-    memcpy(s->moments + r->n, r->optimizer.v, bytes);
+    replica_moments(r, s->moments);
     name_vectors(s, &r->opt.method);
     return s;
 }
 
+/* Pieces do not lie across the end of phi: each part has its own tree. */
+static void
+hash_kept(struct snapshot *s, struct hash32 *params, struct hash32 *rest)
+{
+    size_t first = s->n * sizeof(float);
+    size_t behind = (s->n_state - s->n) * sizeof(float);
+    size_t n = (size_t)hash_tree_pieces(first);
+
+    /* Nothing behind phi is one leaf to the tree, and none to a fetch. */
+    s->leaves =
+        malloc((n + (size_t)hash_tree_pieces(behind)) * sizeof *s->leaves);
+    hash_tree_keep(s->state, first, s->leaves, params);
+    hash_tree_keep(s->state + s->n, behind,
+                   s->leaves == NULL ? NULL : s->leaves + n, rest);
+}
+
 void snapshot_hash(const struct replica *r,
+                   struct snapshot *s,
                    struct hash32 *params,
                    struct hash32 *rest)
 {
@@ -79,6 +96,10 @@ void snapshot_hash(const struct replica *r,
     size_t n = replica_state(r, state);
     struct hash_tree_state tree;
 
+    if (s != NULL) {
+        hash_kept(s, params, rest);
+        return;
+    }
     hash_tree(state[0].x, state[0].n * sizeof(float), params);
     hash_tree_init(&tree);
     for (size_t i = 1; i < n; i++) {

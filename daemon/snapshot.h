@@ -16,9 +16,10 @@
 struct snapshot {
     uint64_t round, inner_step, tokens;
     uint64_t n;
-    uint64_t n_state; /* elements (replica_state_elements) */
-    float *state;     /* (n_state) */
-    float *moments;   /* (2, n) u, then v: this peer's own */
+    uint64_t n_state;      /* elements (replica_state_elements) */
+    float *state;          /* (n_state) */
+    float *moments;        /* (2, n) u, then v: this peer's own */
+    struct hash32 *leaves; /* of the pieces of phi, then of all behind it */
     /* Where to find them in the two; NULL: the method has none. */
     const float *phi, *m, *u, *v, *sum, *arrivals;
     uint64_t number; /* of those that a machine was handed */
@@ -31,8 +32,11 @@ void snapshot_free(struct snapshot *s);
 /* NULL when memory is out: then nothing is served or saved this round. */
 struct snapshot *snapshot_make(const struct replica *r);
 
-/* What members agree on: a hash of phi, and one of all vectors behind it. */
+/* What members agree on: a hash of phi, and one of all vectors behind it. `s`,
+ * the snapshot of just that state or NULL, keeps the leaves of both for those
+ * who fetch it; without memory it has none. */
 void snapshot_hash(const struct replica *r,
+                   struct snapshot *s,
                    struct hash32 *params,
                    struct hash32 *rest);
 

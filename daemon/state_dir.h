@@ -6,10 +6,15 @@
  *                    "unix:PATH" and a newline; removed at a clean exit
  *   run.manifest     the run, in wire form (manifest_pack), verified
  *   peers            whom to dial after a restart (p2p/peers.h)
+ *   view.chain       proof that it is the run's (p2p/chain.h)
+ *   incoming.state   a state that is being fetched; gone when it is loaded
  *   view.record      what an acceptor must remember (p2p/ballot.h)
  *   traffic          bytes of this month (courtesy.h)
  *   shards/          the data, named as in the manifest, verified
+ *   rounds/          reduced bytes of the last rounds (machine_past.c); may be
+ *                    deleted at any time
  *   checkpoints/     train/checkpoint.h
+ *   cuda-tuning      choices of matrix products on this GPU
  *
  * `locod` writes them, `loco` reads them; both through these names only.
  */
@@ -22,8 +27,12 @@
 #define STATE_DIR_MANIFEST    "run.manifest"
 #define STATE_DIR_PEERS       "peers"
 #define STATE_DIR_RECORD      "view.record"
+#define STATE_DIR_CHAIN       "view.chain"
 #define STATE_DIR_TRAFFIC     "traffic"
 #define STATE_DIR_SHARDS      "shards"
+#define STATE_DIR_INCOMING    "incoming.state"
+#define STATE_DIR_ROUNDS      "rounds"
 #define STATE_DIR_CHECKPOINTS "checkpoints"
+#define STATE_DIR_TUNING      "cuda-tuning"
 
 #endif

@@ -143,6 +143,22 @@ static json_t *links(const struct node_status *s)
     return o;
 }
 
+/* What a newcomer fetches; null: nothing. */
+static json_t *fetch(const struct node_status *s)
+{
+    json_t *o;
+
+    if (s->fetch_total_bytes == 0) {
+        return json_null();
+    }
+    o = json_object();
+    json_object_set_new(o, "bytes", count(s->fetched_bytes));
+    json_object_set_new(o, "of_bytes", count(s->fetch_total_bytes));
+    json_object_set_new(o, "bytes_per_s", count(s->fetch_bytes_per_s));
+    json_object_set_new(o, "sources", count(s->fetch_sources));
+    return o;
+}
+
 static json_t *caps_object(const struct status_extra *x)
 {
     json_t *caps = json_object();
@@ -254,6 +270,8 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(o, "reachability", json_string(reach_name(s->reach)));
     json_object_set_new(o, "reachability_reason", safe_text(s->reach_reason));
     json_object_set_new(o, "links", links(s));
+    json_object_set_new(o, "fetch", fetch(s));
+    json_object_set_new(o, "sources_dropped", count(s->sources_shunned));
     json_object_set_new(o, "bytes_relayed", count(s->bytes_relayed));
     json_object_set_new(o, "listen",
                         x->listen == NULL ? json_null() : safe_text(x->listen));

@@ -11,6 +11,7 @@
 
 #include "proto/base/err.h"
 #include "proto/base/log.h"
+#include "train/errmsg.h"
 #include "train/replica_pair.h"
 
 #define TRAINER_QUEUE_MAX 16
@@ -31,6 +32,7 @@ struct trainer {
     float loss;
     double tokens_per_s;
     float *residual; /* (n) with error feedback */
+    bool gpu_lost_before;
     bool stopped;
 };
 
@@ -41,7 +43,7 @@ static void publish(struct trainer *t, struct local_event *ev)
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(r);
 
-    snapshot_hash(r, &ev->params_hash, &ev->momentum_hash);
+    snapshot_hash(r, s, &ev->params_hash, &ev->momentum_hash);
     ev->round = r->round;
     ev->inner_step = r->inner_step;
     if (s != NULL) {
@@ -108,6 +110,37 @@ static void drop_residual(struct trainer *t)
     }
 }
 
+/* Whether a code says that the GPU is lost, or has no room even for one
+ * sequence. */
+static bool lost_gpu(const struct trainer *t, int rc)
+{
+    return t->replica.opt.device != NULL &&
+           (rc == LOCO_ECUDA || rc == LOCO_ETIMEOUT || rc == LOCO_ENOMEM);
+}
+
+/* Open the GPU again, once, or the processor in its place. What the steps
+ * since the last commit did is gone; training goes on from there. */
+static bool recover(struct trainer *t, int rc)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+    bool again = rc != LOCO_ENOMEM && !t->gpu_lost_before;
+    int rv = LOCO_EDEVICE;
+
+    log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
+              device_message(t->replica.backend.device));
+    t->gpu_lost_before = true;
+    if (again) {
+        rv = replica_recover(&t->replica, true, errmsg);
+        log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
+    }
+    if (rv != 0 && t->opt.cpu_fallback) {
+        rv = replica_recover(&t->replica, false, errmsg);
+        log_warn("train", "going on on the processor: %s",
+                 rv == 0 ? "done" : errmsg);
+    }
+    return rv == 0;
+}
+
 static void trained(struct trainer *t, int rc)
 {
     struct local_event ev = {.type = LOCAL_TRAINED, .rc = rc};
@@ -115,6 +148,9 @@ static void trained(struct trainer *t, int rc)
     t->training = false;
     if (rc == 0) {
         ev.rc = replica_pack(&t->replica);
+        if (lost_gpu(t, ev.rc) && recover(t, ev.rc)) {
+            ev.rc = replica_pack(&t->replica);
+        }
         add_residual(t);
         t->beside = ev.rc == 0;
     }
@@ -136,6 +172,9 @@ static void step(struct trainer *t)
         return;
     }
     rc = replica_step(&t->replica, &t->loss);
+    if (lost_gpu(t, rc) && recover(t, rc)) {
+        return; /* the step is made again */
+    }
     if (rc != 0) {
         t->beside = false;
         if (t->training) {
@@ -176,6 +215,9 @@ load(struct trainer *t, const struct trainer_command *c, struct local_event *ev)
 
     ev->tokens = c->rebase ? 0 : replica_replaced(r, true);
     ev->rc = replica_load(r, c->round, c->state, c->rebase);
+    if (lost_gpu(t, ev->rc) && recover(t, ev->rc)) {
+        ev->rc = replica_load(r, c->round, c->state, c->rebase);
+    }
     if (c->rebase) {
         repacked(t);
     } else {
@@ -189,12 +231,15 @@ static void apply(struct trainer *t,
                   struct local_event *ev)
 {
     struct replica *r = &t->replica;
+    struct replica_commit commit = {c->round, c->wire, c->share, c->arrivals,
+                                    c->members};
 
     ev->type = LOCAL_APPLIED;
     ev->tokens = c->share > 0 ? replica_replaced(r, false) : 0;
-    ev->rc =
-        replica_commit(r, &(struct replica_commit){c->round, c->wire, c->share,
-                                                   c->arrivals, c->members});
+    ev->rc = replica_commit(r, &commit);
+    if (lost_gpu(t, ev->rc) && recover(t, ev->rc)) {
+        ev->rc = replica_commit(r, &commit);
+    }
     if (ev->rc != 0) {
         return;
     }
@@ -213,6 +258,9 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
 
     switch (c->type) {
     case TRAINER_TRAIN:
+        if (!r->have_backend) { /* lost in an earlier round: once more */
+            (void)replica_recover(r, true, NULL);
+        }
         t->training = true;
         r->task = c->steps > 0 ? c->steps : r->opt.method.period;
         return;

@@ -64,6 +64,9 @@ struct trainer_options {
     struct replica_options replica;
     /* Add to each contribution what rounding took from the one before. */
     bool error_feedback;
+    /* A GPU that fails is opened again once; then training goes on on the
+     * processor, or without this the TRAIN ends with the code. */
+    bool cpu_fallback;
     void *self;
     void (*post)(void *self, const struct local_event *event);
     /* Called on the trainer thread, before the event that goes with it. */

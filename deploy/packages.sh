@@ -27,7 +27,7 @@ packages_list() {
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
-        echo libcmocka-dev python3 python3-venv clang libclang-rt-14-dev clang-format \
+        echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \
             iproute2 nftables miniupnpd-nftables
         ;;
     judges)

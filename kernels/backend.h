@@ -9,9 +9,21 @@
  * heads, D head size, F ffn, V vocabulary. `x (N, C)` is a row-major array.
  * Every output says `=` (overwritten) or `+=` (accumulated) beside it.
  *
- * Kernels cannot fail: shapes are the caller's promise, no kernel allocates.
- * NaN and infinity travel through to the loss, where the model reports them.
- * Results of every kernel are the same bits for any thread count.
+ * Kernels of a processor cannot fail: shapes are the caller's promise, no
+ * kernel allocates. NaN and infinity travel through to the loss, where the
+ * model reports them. Results of every kernel are the same bits for any thread
+ * count.
+ *
+ * A *device* (a GPU behind kernels/plugin.h) fills the same table; three things
+ * differ, and code that keeps to them runs on both:
+ *   - theta, gradients, moments and activations lie in memory that take() gave
+ *     and only put(), get(), clear() and kernels touch; tokens, targets and
+ *     sumsq's partial sums stay with the caller;
+ *   - with bf16 an *activation* (A below) is two bytes, so its pointer is only
+ *     an address: act_at() counts its elements. Weights, their gradients, rrms,
+ *     lse and losses are fp32 everywhere;
+ *   - kernels run later and can fail: finish() waits and tells the first
+ *     failure since the last finish(). After one, kernels do nothing.
  *
  * Threads: a backend belongs to one thread at a time. With `threads` > 1 it
  * owns threads - 1 helpers until backend_close().
@@ -49,10 +61,15 @@ struct matmul {
     int64_t lda, ldb, ldc;
     float alpha, beta;
     bool ta, tb;
+    /* What a device with bf16 activations must know: a and b are activations
+     * and c a weight's gradient; otherwise b is a weight and c an activation.
+     */
+    bool to_weight;
 };
 
 /* Token embedding. fwd: x (N, C) = table[token]; bwd: dtable[token] += dx.
- * bwd is split over channels, so that no two threads meet in a row. */
+ * bwd is split over channels, so that no two threads meet in a row. Tokens are
+ * the caller's memory, of a device too. x, dx: A. */
 struct embed {
     const uint32_t *tokens; /* (N), each below V */
     const float *table;     /* (V, C) */
@@ -62,10 +79,10 @@ struct embed {
     int64_t n, c;
 };
 
-/* y = x * rrms * w with rrms = 1 / sqrt(mean(x^2) + eps), per row
- * (Zhang & Sennrich 2019, eq. 4). Where `add` is given, x += add first: the
- * residual connection, fused because both passes are bound by memory.
- * bwd: dx += d(loss)/dx; dw: dw += d(loss)/dw. */
+/* A: x, add, y, dy, dx. y = x * rrms * w with rrms = 1 / sqrt(mean(x^2) + eps),
+ * per row (Zhang & Sennrich 2019, eq. 4). Where `add` is given, x += add first:
+ * the residual connection, fused because both passes are bound by memory. bwd:
+ * dx += d(loss)/dx; dw: dw += d(loss)/dw. */
 struct rmsnorm {
     float *x;         /* (N, C); fwd writes it only where add is given */
     const float *add; /* (N, C) or NULL */
@@ -79,9 +96,9 @@ struct rmsnorm {
     float eps;
 };
 
-/* Rotary position embedding in place, Hugging Face's half rotation: channel j
- * of a head pairs with j + D/2 (Su et al. 2021). sign +1 rotates forward,
- * -1 back, which is also the gradient. Row n is at time n mod T. */
+/* A: x. Rotary position embedding in place, Hugging Face's half rotation:
+ * channel j of a head pairs with j + D/2 (Su et al. 2021). sign +1 rotates
+ * forward, -1 back, which is also the gradient. Row n is at time n mod T. */
 struct rope {
     float *x;         /* (N, ld): `heads` heads of D floats first in a row */
     const float *cos; /* (T, D/2) */
@@ -90,9 +107,9 @@ struct rope {
     float sign;
 };
 
-/* Causal attention with grouped heads: query head h reads key/value head
- * h / (H/KV) (Ainslie et al. 2023). No T x T matrix outlives a tile: bwd
- * makes the probabilities again from lse (Dao et al. 2022). */
+/* A: all but lse. Causal attention with grouped heads: query head h reads
+ * key/value head h / (H/KV) (Ainslie et al. 2023). No T x T matrix outlives a
+ * tile: bwd makes the probabilities again from lse (Dao et al. 2022). */
 struct attention {
     const float *qkv;  /* (N, (H + 2 KV) D): all q, all k, all v of a row */
     float *out;        /* (N, H D) = */
@@ -103,7 +120,7 @@ struct attention {
     int64_t b, t, heads, kv_heads, d;
 };
 
-/* h = silu(gate) * up; bwd: dgu = gradient of both. Shazeer 2020. */
+/* A: all. h = silu(gate) * up; bwd: dgu = gradient of both. Shazeer 2020. */
 struct swiglu {
     const float *gu; /* (N, 2F): gate, then up, in each row */
     float *h;        /* (N, F) = */
@@ -112,12 +129,13 @@ struct swiglu {
     int64_t n, f;
 };
 
-/* Softmax and cross-entropy per row: loss = -log softmax(logits)[target].
- * With `grad` the logits become d(sum of losses)/dlogits in place. A row with
- * the target XENT_IGNORE has loss 0 and gradient 0. */
+/* A: logits. Softmax and cross-entropy per row: loss = -log
+ * softmax(logits)[target]. With `grad` the logits become d(sum of
+ * losses)/dlogits in place. A row with the target XENT_IGNORE has loss 0 and
+ * gradient 0. */
 struct xent {
     float *logits;           /* (N, V) */
-    const uint32_t *targets; /* (N) */
+    const uint32_t *targets; /* (N), the caller's memory */
     float *loss;             /* (N) = */
     int64_t n, v;
     bool grad;
@@ -175,20 +193,51 @@ struct sumsq {
 
 struct affinity;
 struct cpu_kernels;
+struct device;
 struct pool;
 
+#ifndef __cplusplus /* members have the names of structs */
 struct backend {
-    const char *name; /* "cpu-ref", "cpu", ... */
-    const char *isa;  /* "reference", "baseline", "avx2", "avx512", "neon" */
+    const char *name; /* "cpu-ref", "cpu", "cuda" */
+    const char *isa;  /* "reference", "baseline", "avx2", "avx512", "neon",
+                       * "sm_90" */
     int threads;
-    bool bf16; /* operands of matrix products are rounded to bf16 */
+    bool bf16;           /* operands of matrix products are rounded to bf16 */
+    int act_bytes;       /* of an activation: 4, or 2 on a device with bf16 */
+    int64_t head_floats; /* logits that are worth making at a time */
     unsigned char *scratch; /* of matrix products; NULL with references */
     const struct cpu_kernels *cpu;
-    struct pool *pool; /* NULL with one thread */
+    struct pool *pool;     /* NULL with one thread */
+    struct device *device; /* NULL: this processor and its memory */
 #define X(kernel, type, units)                                                 \
     void (*kernel)(const struct backend *b, const struct type *op);
     BACKEND_KERNELS(X)
 #undef X
+    /* rmsnorm_bwd and rmsnorm_dw: a device reads x and dy once for both */
+    void (*rmsnorm_back)(const struct backend *b, const struct rmsnorm *op);
+    /* 64-byte aligned, contents unspecified; NULL when there is no more. */
+    void *(*take)(const struct backend *b, size_t bytes);
+    void (*give)(const struct backend *b, void *p);
+    /* Copies between the caller's memory and the backend's, done when they
+     * return; get() leaves NaN-free zeros after a failure. */
+    void (*put)(const struct backend *b,
+                void *to,
+                const void *from,
+                size_t bytes);
+    void (*get)(const struct backend *b,
+                void *to,
+                const void *from,
+                size_t bytes);
+    void (*clear)(const struct backend *b, void *p, size_t bytes);
+    /* Products read theta (n) from now on. `copy` (backend_copy_bytes()) is
+     * memory for it in bf16, which a device keeps up to date by itself; n = 0
+     * forgets both. */
+    void (*use_theta)(const struct backend *b,
+                      const float *theta,
+                      int64_t n,
+                      void *copy);
+    /* 0, or the first failure: LOCO_ECUDA, LOCO_ENOMEM, LOCO_ETIMEOUT. */
+    int (*finish)(const struct backend *b);
 };
 
 /* Fill `b` with the reference kernels, one thread. */
@@ -229,6 +278,20 @@ void backend_close(struct backend *b);
 
 /* Floats of scratch that attention over at most t steps needs. */
 int64_t backend_scratch_floats(const struct backend *b, int64_t t);
+
+/* Bytes that use_theta() wants beside n parameters. */
+static inline size_t backend_copy_bytes(const struct backend *b, int64_t n)
+{
+    return b->act_bytes == 2 ? 2 * (size_t)n : 0;
+}
+
+/* Element i of an activation. */
+static inline float *act_at(const struct backend *b, float *x, int64_t i)
+{
+    return (float *)(void *)((unsigned char *)x + i * b->act_bytes);
+}
+
+#endif
 
 /* Units of work of a matrix product: MATMUL_UNIT rows or columns of c,
  * whichever are more. */

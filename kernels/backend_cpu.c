@@ -8,6 +8,7 @@
 
 #include "kernels/affinity.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/device.h"
 #include "kernels/pool.h"
 #include "proto/base/err.h"
 
@@ -84,11 +85,75 @@ static void cpu_matmul_bf16(const struct backend *b, const struct matmul *op)
     run(b, matmul_bf16_share, &job);
 }
 
+static void cpu_rmsnorm_back(const struct backend *b, const struct rmsnorm *op)
+{
+    b->rmsnorm_bwd(b, op);
+    b->rmsnorm_dw(b, op);
+}
+
+/* ---- memory: the process's own ------------------------------------------ */
+
+static void *cpu_take(const struct backend *b, size_t bytes)
+{
+    (void)b;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void cpu_give(const struct backend *b, void *p)
+{
+    (void)b;
+    free(p);
+}
+
+static void
+cpu_copy(const struct backend *b, void *to, const void *from, size_t bytes)
+{
+    (void)b;
+    memcpy(to, from, bytes);
+}
+
+static void cpu_clear(const struct backend *b, void *p, size_t bytes)
+{
+    (void)b;
+    memset(p, 0, bytes);
+}
+
+static void cpu_use_theta(const struct backend *b,
+                          const float *theta,
+                          int64_t n,
+                          void *copy)
+{
+    (void)b;
+    (void)theta;
+    (void)n;
+    (void)copy;
+}
+
+static int cpu_finish(const struct backend *b)
+{
+    (void)b;
+    return 0;
+}
+
+/* Logits are made for this many floats at a time (32 MB): the whole of
+ * (N, 32000) would be the largest buffer of all. */
+#define HEAD_FLOATS (8 << 20)
+
 static void fill(struct backend *b, const struct cpu_kernels *cpu)
 {
     memset(b, 0, sizeof *b);
     b->threads = 1;
+    b->act_bytes = sizeof(float);
+    b->head_floats = HEAD_FLOATS;
     b->cpu = cpu;
+    b->rmsnorm_back = cpu_rmsnorm_back;
+    b->take = cpu_take;
+    b->give = cpu_give;
+    b->put = cpu_copy;
+    b->get = cpu_copy;
+    b->clear = cpu_clear;
+    b->use_theta = cpu_use_theta;
+    b->finish = cpu_finish;
 #define X(kernel, type, units) b->kernel = cpu_##kernel;
     BACKEND_KERNELS(X)
 #undef X
@@ -193,6 +258,9 @@ int backend_set_affinity(struct backend *b, const struct affinity *a)
 {
     struct pool *old = b->pool;
 
+    if (b->device != NULL) {
+        return 0; /* one thread, which waits most of the time */
+    }
     if (a->n != 0 && a->n != b->threads) {
         return LOCO_EINVAL;
     }
@@ -275,6 +343,9 @@ static int choose_dtype(struct backend *b)
 
 int backend_set_dtype(struct backend *b, enum backend_dtype dtype)
 {
+    if (b->device != NULL) {
+        return 0; /* chosen when it was opened */
+    }
     return dtype == BACKEND_AUTO ? choose_dtype(b)
                                  : set_bf16(b, dtype == BACKEND_BF16);
 }
@@ -294,6 +365,11 @@ bool backend_dtype_named(const char *name, enum backend_dtype *dtype)
 
 void backend_close(struct backend *b)
 {
+    if (b->device != NULL) {
+        device_close(b->device);
+        b->device = NULL;
+        return;
+    }
     pool_close(b->pool);
     b->pool = NULL;
     free(b->scratch);
@@ -303,5 +379,6 @@ void backend_close(struct backend *b)
 
 int64_t backend_scratch_floats(const struct backend *b, int64_t t)
 {
-    return b->threads * attention_scratch(t);
+    /* a device has its own */
+    return b->cpu == NULL ? 0 : b->threads * attention_scratch(t);
 }

@@ -89,9 +89,12 @@ enum buffer_kind {
     BUFFER_STATE,   /* what all members hold alike, the parameters first;
                        `index` round */
     BUFFER_SHARD,   /* data shard `index` of the manifest */
-    BUFFER_ANCHOR,  /* pairs, turn `index`: parameters. What is sent is our own,
-                       what is received is the partner's */
-    BUFFER_STEP,    /* pairs, the same: displacement since the anchor */
+    BUFFER_STATE_LEAVES, /* hashes of the pieces of that state: parameters,
+                            then momentum (proto/hash.h), 32 bytes each */
+    BUFFER_SHARD_LEAVES, /* the same of that shard */
+    BUFFER_ANCHOR, /* pairs, turn `index`: parameters. What is sent is our own,
+                      what is received is the partner's */
+    BUFFER_STEP,   /* pairs, the same: displacement since the anchor */
     BUFFER_KIND_COUNT
 };
 
@@ -114,7 +117,14 @@ struct segment {
     uint8_t lanes, slot; /* LANE, SUM: lanes in all; place in each of them */
 };
 
-enum { STREAM_RING, STREAM_FETCH, STREAM_PAIR, STREAM_COUNT };
+/* A fetch from one of several sources at a time is a stream of its own. */
+#define STREAM_FETCHES 8
+enum {
+    STREAM_RING,
+    STREAM_FETCH,
+    STREAM_PAIR = STREAM_FETCH + STREAM_FETCHES,
+    STREAM_COUNT
+};
 
 /* ---- into the core ---------------------------------------------------- */
 
@@ -150,6 +160,8 @@ enum local_type {
     LOCAL_EVALUATED,  /* EVAL done: bits_per_byte */
     LOCAL_HASHED,     /* HASH done: hash of the named buffer (or rc) */
     LOCAL_INHERITED,  /* INHERIT failed: that buffer is gone (rc) */
+    LOCAL_VERIFIED,   /* VERIFY done: rc, LOCO_EHASH where the piece is bad; of
+                         a leaf list: the roots, held */
     LOCAL_PAUSE,
     LOCAL_RESUME,
     LOCAL_DRAIN,  /* finish the commit in flight, say goodbye, stop */
@@ -171,10 +183,13 @@ struct local_event {
     double bits_per_byte;
     enum buffer_kind buffer;
     uint64_t index;
-    uint64_t request;              /* HASHED, INHERITED: that of the action */
-    struct hash32 hash;            /* HASHED (of STATE: the two below) */
-    struct hash32 params_hash;     /* LOADED, APPLIED */
-    struct hash32 momentum_hash;   /* LOADED, APPLIED */
+    uint64_t request; /* HASHED, INHERITED, VERIFIED: that of the action */
+    /* VERIFIED, of a leaf list: bit i, piece i is here already and good;
+     * borrowed for the call, NULL: none. */
+    const uint8_t *held;
+    struct hash32 hash;          /* HASHED; VERIFIED: root of a shard's list */
+    struct hash32 params_hash;   /* LOADED, APPLIED; VERIFIED: of a state's */
+    struct hash32 momentum_hash; /* LOADED, APPLIED; VERIFIED: the same */
     const struct run_terms *terms; /* CONFIGURED: borrowed for the call */
     struct address address;        /* MAPPED: outer one; NEARBY */
 };
@@ -241,14 +256,17 @@ enum action_type {
                           afterwards. Buffer STEP: the step of turn `index`,
                           with what came of the partner, or `alone` */
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
-    ACTION_HASH,       /* buffer, index; of STATE: both hashes; of STEP: of both
-                          payloads of that turn, our own first if `first` */
+    ACTION_HASH,       /* buffer RING or REDUCED, index; of STEP: both payloads
+                          of that turn, our own first if `first` */
+    ACTION_VERIFY,     /* buffer, index, request: a piece of it against its leaf
+                          list; TRANSFER_LEAVES: the roots of that list */
     ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
                           `request`, of which segment.offset elements are final
                           here; LOCAL_INHERITED only when it cannot */
     ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
+    ACTION_CHAIN,      /* bytes: replaces the chain of views (p2p/chain.h) */
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     ACTION_RESUME,
     ACTION_STOP, /* the node is drained; rc is the exit code */

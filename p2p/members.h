@@ -170,6 +170,7 @@ struct members_nearby {
 
 struct members_bootstrap {
     struct address address;
+    struct peer_id id; /* who answered there; zero: nobody yet */
     bool dialing, reached;
     int rc; /* of the last failure */
     uint32_t failures;
@@ -218,8 +219,7 @@ struct members {
     uint64_t full_at_ms; /* next HEARTBEAT to all, changed or not */
     uint64_t probe_at_ms, seek_at_ms, flush_at_ms, sweep_at_ms;
     uint32_t n_peers, n_linked, n_alive, n_wanted, n_links_used;
-    uint32_t n_dead;    /* rows that are dead or left */
-    uint32_t n_suspect; /* rows that are suspected */
+    uint32_t n_dead; /* rows that are dead or left */
     unsigned n_bootstrap;
     struct peer_id pin;
     bool has_pin;
@@ -246,7 +246,7 @@ struct members {
     uint64_t hears; /* bit i: watch[i] is heard here, or is oneself */
     uint64_t forward_number;
 
-    uint32_t n_active, n_seeking;
+    uint32_t n_active, n_seeking, sweep;
     uint32_t more_shuffles; /* that may teach nothing before we are content */
     uint32_t next_part;     /* of the tables, to be compared next */
     bool shuffled;          /* with the first neighbour */

@@ -102,6 +102,17 @@ void members_dial_done(struct members *m,
     }
 }
 
+void members_bootstrap_is(struct members *m,
+                          uint64_t request,
+                          const struct peer_id *id)
+{
+    uint64_t b = request - REQUEST_BOOTSTRAP;
+
+    if (request >= REQUEST_BOOTSTRAP && b < m->n_bootstrap) {
+        m->bootstrap[b].id = *id;
+    }
+}
+
 /* What the dial was for has failed, too. */
 static void dial_in_vain(struct members *m, int peer)
 {

@@ -214,6 +214,10 @@ void members_dial_done(struct members *m,
                        uint64_t request,
                        bool up,
                        uint64_t now_ms);
+/* Who answered a dial of a bootstrap address (other requests: nothing). */
+void members_bootstrap_is(struct members *m,
+                          uint64_t request,
+                          const struct peer_id *id);
 
 /* Why a peer without a link is lost, by the code of the last dial (0: none
  * failed). Static string. */

@@ -176,6 +176,7 @@ bool members_link_up(struct members *m,
     m->now_ms = event->now_ms;
     if (!event->inbound) {
         members_dial_done(m, event->request, true, event->now_ms);
+        members_bootstrap_is(m, event->request, &event->peer);
     }
     i = members_learn_here(m, &event->peer, &event->address, event->now_ms);
     relayed = !id_is_zero(&event->relay);

@@ -32,6 +32,7 @@
 #define YOUNG_BEATS 10
 /* Gathered for this part of a beat, so that one message carries several. */
 #define FLUSH_PARTS 16
+#define SWEEP_ROWS  64
 
 static bool outdoes(uint32_t incarnation,
                     enum peer_state state,
@@ -591,13 +592,15 @@ static void sweep(struct members *m)
 {
     uint64_t stale_ms = (uint64_t)m->opt.heartbeat_ms * STALE_BEATS;
 
-    for (uint32_t i = 0; i < m->n_peers && m->n_suspect > 0; i++) {
-        const struct member *p = &m->peers[i];
+    for (uint32_t k = 0; k < SWEEP_ROWS && m->n_peers > 0; k++) {
+        struct member *p;
 
+        m->sweep = (m->sweep + 1) % m->n_peers;
+        p = &m->peers[m->sweep];
         if (p->used && p->state == PEER_SUSPECT &&
             m->now_ms - p->state_ms > stale_ms) {
-            members_state(m, (int)i,
-                          is_heard(m, (int)i) ? PEER_ALIVE : PEER_DEAD,
+            members_state(m, (int)m->sweep,
+                          is_heard(m, (int)m->sweep) ? PEER_ALIVE : PEER_DEAD,
                           p->info.incarnation);
         }
     }

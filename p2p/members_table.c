@@ -96,23 +96,16 @@ static bool counts_dead(const struct member *p)
     return p->used && p->state >= PEER_DEAD;
 }
 
-static bool counts_suspect(const struct member *p)
-{
-    return p->used && p->state == PEER_SUSPECT;
-}
-
 static void uncount(struct members *m, const struct member *p)
 {
     m->n_alive -= counts_alive(p);
     m->n_dead -= counts_dead(p);
-    m->n_suspect -= counts_suspect(p);
 }
 
 static void count(struct members *m, const struct member *p)
 {
     m->n_alive += counts_alive(p);
     m->n_dead += counts_dead(p);
-    m->n_suspect += counts_suspect(p);
 }
 
 void members_state(struct members *m,

@@ -59,6 +59,7 @@ struct run_terms {
     uint64_t stop_tokens;        /* 0: no limit */
     uint32_t eval_every;         /* rounds; 0: never */
     uint64_t state_bytes;        /* of BUFFER_STATE */
+    uint32_t piece_bytes;        /* of a tree hash (HASH_PIECE_BYTES) */
     uint32_t n_shards;
     struct terms_shard shards[MANIFEST_SHARDS_MAX];
     /* The newest state that this machine holds (a checkpoint), if any. */

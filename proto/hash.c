@@ -166,12 +166,11 @@ void hash_tree_init(struct hash_tree_state *s)
 
 /* stack[i] holds the subtree of 2^k leaves for the i-th highest set bit k of
  * n_leaves; a new leaf merges with as many as n_leaves has low one bits. */
-static void tree_push(struct hash_tree_state *s)
+static void tree_push_leaf(struct hash_tree_state *s, const struct hash32 *leaf)
 {
-    struct hash32 node;
+    struct hash32 node = *leaf;
     unsigned top = 0;
 
-    hash_final(&s->leaf, &node);
     for (uint64_t bits = s->n_leaves; bits != 0; bits &= bits - 1) {
         top++;
     }
@@ -181,6 +180,14 @@ static void tree_push(struct hash_tree_state *s)
     assert(top < HASH_PATH_MAX);
     s->stack[top] = node;
     s->n_leaves++;
+}
+
+static void tree_push(struct hash_tree_state *s)
+{
+    struct hash32 leaf;
+
+    hash_final(&s->leaf, &leaf);
+    tree_push_leaf(s, &leaf);
     s->fill = 0;
     leaf_init(&s->leaf);
 }
@@ -219,6 +226,30 @@ void hash_tree_final(struct hash_tree_state *s, struct hash32 *out)
     while (top > 0) {
         hash_node(&s->stack[--top], out, out);
     }
+}
+
+void hash_tree_keep(const void *bytes,
+                    size_t len,
+                    struct hash32 *leaves,
+                    struct hash32 *out)
+{
+    const uint8_t *at = bytes;
+    struct hash_tree_state s;
+    struct hash32 leaf;
+
+    hash_tree_init(&s);
+    for (size_t i = 0; i < hash_tree_pieces(len); i++) {
+        size_t from = i * HASH_PIECE_BYTES, rest = len - from;
+
+        hash_tree_leaf(at == NULL ? NULL : at + from,
+                       rest < HASH_PIECE_BYTES ? rest : HASH_PIECE_BYTES,
+                       &leaf);
+        tree_push_leaf(&s, &leaf);
+        if (leaves != NULL) {
+            leaves[i] = leaf;
+        }
+    }
+    hash_tree_final(&s, out);
 }
 
 void hash_tree(const void *bytes, size_t len, struct hash32 *out)

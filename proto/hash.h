@@ -44,6 +44,12 @@ void hash_bytes(const char *domain,
 /* Tree hash of data in memory. */
 void hash_tree(const void *bytes, size_t len, struct hash32 *out);
 
+/* The same; its leaves go to leaves[hash_tree_pieces(len)], unless NULL. */
+void hash_tree_keep(const void *bytes,
+                    size_t len,
+                    struct hash32 *leaves,
+                    struct hash32 *out);
+
 /* Tree hash of data that arrives in any cuts. */
 struct hash_tree_state {
     struct hash_state leaf;

@@ -274,6 +274,20 @@ static const struct msg_field join_fields[] = {
 };
 SCHEMA(join);
 
+static const struct msg_field get_proof_fields[] = {
+    MSG_FIELD_FIXED(struct get_proof, view),
+    MSG_FIELD_U32(struct get_proof, offset),
+};
+SCHEMA(get_proof);
+
+static const struct msg_field proof_fields[] = {
+    MSG_FIELD_FIXED(struct proof, view),
+    MSG_FIELD_U32(struct proof, offset),
+    MSG_FIELD_U32(struct proof, total),
+    MSG_FIELD_BYTES(struct proof, bytes, n_bytes),
+};
+SCHEMA(proof);
+
 static const struct msg_field reduced_claim_fields[] = {
     MSG_FIELD_U64(struct reduced_claim, upto),
     MSG_FIELD_FIXED(struct reduced_claim, plan),
@@ -405,6 +419,7 @@ static const struct msg_field fetch_fields[] = {
     MSG_FIELD_U8(struct fetch, buffer),   MSG_FIELD_U64(struct fetch, index),
     MSG_FIELD_U64(struct fetch, offset),  MSG_FIELD_U32(struct fetch, len),
     MSG_FIELD_U64(struct fetch, attempt), MSG_FIELD_U32(struct fetch, seg),
+    MSG_FIELD_U8(struct fetch, stream),   MSG_FIELD_FIXED(struct fetch, root),
 };
 SCHEMA(fetch);
 

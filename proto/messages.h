@@ -42,6 +42,8 @@
     X(GET_VIEW,     0x16, get_view)                                            \
     X(LINEAGE,      0x17, lineage)                                             \
     X(JOIN,         0x18, join)                                                \
+    X(GET_PROOF,    0x19, get_proof)                                           \
+    X(PROOF,        0x1a, proof)                                               \
     X(READY,        0x30, ready)                                               \
     X(PLAN,         0x31, plan)                                                \
     X(VOTE,         0x32, vote)                                                \
@@ -72,6 +74,7 @@ enum message_type {
 #define MESSAGE_FORWARD_MAX  (24 << 10) /* a COMMIT is 21 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
 #define MESSAGE_LINEAGE_MAX  64
+#define MESSAGE_PROOF_MAX    (32 << 10)
 
 /* Where a peer listens. Port 0: it cannot be dialled. */
 struct msg_address {
@@ -377,6 +380,19 @@ struct join {
     uint64_t linked[VIEW_MEMBERS_MAX];
 };
 
+/* The chain of views that ends in that one (p2p/chain.h), in parts. */
+struct get_proof {
+    struct hash32 view;
+    uint32_t offset;
+};
+
+struct proof {
+    struct hash32 view;
+    uint32_t offset, total; /* total 0: cannot prove it */
+    uint32_t n_bytes;
+    uint8_t bytes[MESSAGE_PROOF_MAX];
+};
+
 /* ---- rounds -----------------------------------------------------------
  * A contribution is the inner steps [first_step, last_step) of its maker,
  * counted from 0: last_step is not in it. */
@@ -508,6 +524,8 @@ struct fetch {
     uint32_t len;
     uint64_t attempt;
     uint32_t seg;
+    uint8_t stream;     /* to send it on */
+    struct hash32 root; /* what it must be part of; zero: whatever is there */
 };
 
 struct fetch_no {

@@ -14,6 +14,7 @@
 #   asan    AddressSanitizer and UBSan: unit, fuzz, sim
 #   tsan    ThreadSanitizer: what has threads
 #   libfuzzer  each decoder under attack for some seconds
+#   cuda    the CUDA plug-in: compiled and linked where nvcc is
 # --full takes the long forms: hours, and a repeated call on the same commit
 # goes on after the last group that passed.
 #
@@ -22,7 +23,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-all="build tidy unit fuzz sim e2e interop netlab methods clang local asan tsan libfuzzer"
+all="build tidy unit fuzz sim e2e interop netlab methods clang local asan tsan libfuzzer cuda"
 full=no
 chosen=
 for word; do
@@ -66,7 +67,8 @@ summary=
 # Seconds a group may take; --full takes this many times longer.
 stretch=1
 fuzz_s=10
-[ $full = no ] || { stretch=60 fuzz_s=1800; }
+soak_s=60
+[ $full = no ] || { stretch=60 fuzz_s=1800 soak_s=1800; }
 
 # What --full has behind it, for this commit with no local changes.
 stamps=
@@ -84,7 +86,7 @@ count() {
     n_total=$(sed -n 's/^.*% tests passed, [0-9]* tests\{0,1\} failed out of \([0-9]*\)$/\1/p' \
         "$logs/$1.log" | awk '{ n += $1 } END { print n + 0 }')
     n_skipped=$(grep -c '\*\*\*Skipped' "$logs/$1.log")
-    own=$(sed -n 's/^\(e2e\|interop\|netlab\|methods\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
+    own=$(sed -n 's/^\(e2e\|interop\|netlab\|methods\|cuda\): \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' \
         "$logs/$1.log" | awk '{ p += $1; f += $2; s += $3 }
             END { print p + 0, f + 0, s + 0 }')
     # shellcheck disable=SC2086 # three numbers
@@ -113,7 +115,7 @@ group() {
     began=$(date +%s)
     status=0
     # `timeout` cannot run a shell function: this script runs itself for one.
-    RUN_ONE=$3 FUZZ_S=$fuzz_s FULL=$full JOBS=$jobs \
+    RUN_ONE=$3 FUZZ_S=$fuzz_s FULL=$full JOBS=$jobs LOCO_SOAK_S=$soak_s \
         timeout -k 20 $(($2 * stretch)) sh tests/run.sh \
         >"$logs/$1.log" 2>&1 || status=$?
     took=$(($(date +%s) - began))
@@ -187,10 +189,10 @@ do_e2e() {
     [ "$FULL" = yes ] || return 0
     n=0
     while [ $n -lt 20 ]; do
-        python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
+        LOCO_SOAK_S=60 python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
         n=$((n + 1))
     done
-    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 \
+    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 LOCO_SOAK_S=60 \
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 
@@ -246,6 +248,33 @@ do_libfuzzer() {
     configure fuzz -DLOCO_FUZZ_SECONDS="$FUZZ_S" && tests build-fuzz '^fuzz/'
 }
 
+# One architecture and its PTX; a machine that has a GPU runs
+# tests/gpu/run.sh. Its kernels run on the processor in unit/cuda.
+do_cuda() {
+    if ! command -v nvcc >/dev/null 2>&1 && [ ! -x /usr/local/cuda/bin/nvcc ]
+    then
+        echo "skip  cuda/plugin: there is no nvcc here"
+        echo "cuda: 0 passed, 0 failed, 1 skipped"
+        return 0
+    fi
+    archs='-DLOCO_CUDA_ARCHS=80'
+    [ "$FULL" = no ] || archs=
+    # shellcheck disable=SC2086 # a word or none
+    configure cuda -DLOCO_WERROR=ON -DLOCO_NETWORK=OFF -DLOCO_TESTS=OFF \
+        -DLOCO_GPU_TESTS=ON $archs || return 1
+    python3 tests/cuda_plugin.py build-cuda || return 1
+    # The plug-in loads and, without a GPU, is refused with a sentence.
+    if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1; then
+        echo "cuda: 1 passed, 0 failed, 0 skipped"
+        return 0
+    fi
+    status=0
+    build-cuda/loco bench train --config quickstart-1m --device cuda ||
+        status=$?
+    [ $status -eq 8 ] || return 1
+    echo "cuda: 1 passed, 0 failed, 0 skipped"
+}
+
 if [ -n "${RUN_ONE:-}" ]; then
     one=$RUN_ONE
     unset RUN_ONE
@@ -275,6 +304,7 @@ group local 200 do_local
 group asan 1200 do_asan
 group tsan 600 do_tsan
 group libfuzzer 400 do_libfuzzer
+group cuda 600 do_cuda
 
 echo
 printf '%s' "$summary"

@@ -2,6 +2,7 @@
 #include "train/bench.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -59,27 +60,42 @@ static void bench_close(struct bench *s)
 {
     free(s->seconds);
     free(s->tokens);
-    free(s->grad);
-    free(s->theta);
     optimizer_close(&s->adam);
     llama_close(s->m);
-    backend_close(&s->be);
+    if (s->be.give != NULL) {
+        s->be.give(&s->be, s->grad);
+        s->be.give(&s->be, s->theta);
+        backend_close(&s->be);
+    }
+}
+
+/* theta in the backend's memory, by way of the caller's. */
+static int bench_theta(struct bench *s, const struct llama_config *c)
+{
+    size_t bytes = (size_t)llama_numel(c) * sizeof(float);
+    float *theta = malloc(bytes);
+
+    s->theta = s->be.take(&s->be, bytes);
+    s->grad = s->be.take(&s->be, bytes);
+    if (theta == NULL || s->theta == NULL || s->grad == NULL) {
+        free(theta);
+        return LOCO_ENOMEM;
+    }
+    llama_init_params(c, theta, 1);
+    s->be.put(&s->be, s->theta, theta, bytes);
+    free(theta);
+    return s->be.finish(&s->be);
 }
 
 static int bench_buffers(struct bench *s, const struct llama_config *c)
 {
-    size_t n = (size_t)llama_numel(c);
     uint64_t rng = 1;
 
-    s->theta = malloc(n * sizeof *s->theta);
-    s->grad = malloc(n * sizeof *s->grad);
     s->tokens = malloc((size_t)(s->n + 1) * sizeof *s->tokens);
     s->seconds = malloc(STEPS_MAX * sizeof *s->seconds);
-    if (s->theta == NULL || s->grad == NULL || s->tokens == NULL ||
-        s->seconds == NULL) {
+    if (s->tokens == NULL || s->seconds == NULL) {
         return LOCO_ENOMEM;
     }
-    llama_init_params(c, s->theta, 1);
     for (int64_t i = 0; i <= s->n; i++) {
         s->tokens[i] = (uint32_t)rng_below(&rng, c->vocab);
     }
@@ -103,7 +119,8 @@ static int bench_step(struct bench *s,
     if (rv != 0) {
         return rv;
     }
-    return optimizer_step(&s->adam, &s->be, s->theta, s->grad, &rate, NULL);
+    rv = optimizer_step(&s->adam, &s->be, s->theta, s->grad, &rate, NULL);
+    return rv != 0 ? rv : s->be.finish(&s->be);
 }
 
 static bool enough(const struct bench_train_options *opt, int made, double s)
@@ -151,14 +168,48 @@ static int bench_run(struct bench *s,
 
 /* The best of some products of PRODUCT rows and columns, as many as fit into
  * PRODUCT_S, in seconds of wall time and of CPU time of all threads. */
-#define PRODUCT     768
-#define PRODUCT_S   0.3
-#define PRODUCT_OPS (2.0 * PRODUCT * PRODUCT * PRODUCT)
+#define PRODUCT        768
+#define PRODUCT_DEVICE 8192
+#define PRODUCT_S      0.3
+
+/* Rows of the product: enough to fill the backend. */
+static int64_t product_rows(const struct bench *s)
+{
+    int64_t n;
+
+    if (s->be.device == NULL) {
+        return PRODUCT;
+    }
+    n = (int64_t)device_info(s->be.device)->multiprocessors * 256;
+    return n < PRODUCT_DEVICE ? n : PRODUCT_DEVICE;
+}
+
+/* Random numbers: a GPU multiplies zeros faster than it can anything else. */
+static int fill_product(const struct bench *s, float *x, int64_t n)
+{
+    float *random = malloc((size_t)n * sizeof *random);
+    uint64_t rng = 1;
+
+    if (random == NULL) {
+        return LOCO_ENOMEM;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        /* as bf16 both halves are numbers in (-1, 1), too */
+        uint32_t half = 0x3f00U | (uint32_t)(rng_next(&rng) & 0x807fU);
+        uint32_t bits = half << 16 | half;
+
+        memcpy(&random[i], &bits, sizeof bits);
+    }
+    s->be.put(&s->be, x, random, (size_t)n * sizeof *random);
+    free(random);
+    return s->be.finish(&s->be);
+}
 
 static int time_product(const struct bench *s, double *wall, double *cpu)
 {
-    int64_t n = PRODUCT;
-    float *x = calloc((size_t)(3 * n * n), sizeof *x);
+    int64_t n = product_rows(s);
+    float *x = s->be.take(&s->be, (size_t)(3 * n * n) * sizeof *x);
+    /* to_weight: a and b are activations, so that a GPU takes bf16 for both */
     struct matmul op = {.m = n,
                         .n = n,
                         .k = n,
@@ -169,10 +220,13 @@ static int time_product(const struct bench *s, double *wall, double *cpu)
                         .tb = true,
                         .c = x == NULL ? NULL : x + 2 * n * n,
                         .ldc = n,
-                        .alpha = 1};
+                        .alpha = 1,
+                        .to_weight = true};
+    int rv = x == NULL ? LOCO_ENOMEM : fill_product(s, x, 2 * n * n);
 
-    if (x == NULL) {
-        return LOCO_ENOMEM;
+    if (rv != 0) {
+        s->be.give(&s->be, x);
+        return rv;
     }
     *wall = *cpu = INFINITY;
     for (double end = now_s() + PRODUCT_S;
@@ -181,24 +235,28 @@ static int time_product(const struct bench *s, double *wall, double *cpu)
         double cpu_start = cpu_s();
 
         s->be.matmul(&s->be, &op);
+        rv = s->be.finish(&s->be);
+        if (rv != 0) {
+            break;
+        }
         *cpu = fmin(*cpu, cpu_s() - cpu_start);
         *wall = fmin(*wall, now_s() - wall_start);
     }
-    free(x);
-    return 0;
+    s->be.give(&s->be, x);
+    return rv;
 }
 
 static int bench_product(const struct bench *s, struct bench_train_result *out)
 {
     double wall, cpu;
     double step_flops = out->flops_per_s * out->ms_per_step / 1e3;
+    double ops = 2.0 * pow((double)product_rows(s), 3);
     int rv = time_product(s, &wall, &cpu);
 
     if (rv == 0) {
-        out->product_flops_per_s = PRODUCT_OPS / wall;
+        out->product_flops_per_s = ops / wall;
         out->mfu = out->flops_per_s / out->product_flops_per_s;
-        out->cpu_mfu =
-            step_flops / (out->cpu_ms_per_step / 1e3) / (PRODUCT_OPS / cpu);
+        out->cpu_mfu = step_flops / (out->cpu_ms_per_step / 1e3) / (ops / cpu);
     }
     return rv;
 }
@@ -211,11 +269,20 @@ static int64_t max_rss(void)
     return (int64_t)usage.ru_maxrss * 1024;
 }
 
-static int bench_open(struct bench *s, const struct bench_train_options *opt)
+static int open_backend(struct bench *s,
+                        const struct bench_train_options *opt,
+                        struct bench_train_result *out)
 {
-    struct optimizer_options adam = optimizer_defaults();
     int rv;
 
+    if (opt->device != NULL) {
+        rv = backend_device(&s->be, opt->device, out->errmsg);
+        if (rv == 0) {
+            memcpy(out->device, device_info(s->be.device)->name,
+                   sizeof out->device);
+        }
+        return rv;
+    }
     if (opt->isa == NULL) {
         rv = backend_cpu(&s->be, opt->threads);
     } else {
@@ -224,17 +291,53 @@ static int bench_open(struct bench *s, const struct bench_train_options *opt)
     if (rv == 0 && opt->affinity.n > 0) {
         rv = backend_set_affinity(&s->be, &opt->affinity);
     }
-    if (rv == 0) {
-        rv = backend_set_dtype(&s->be, opt->dtype);
+    return rv == 0 ? backend_set_dtype(&s->be, opt->dtype) : rv;
+}
+
+/* Halves the micro-batch while a GPU has no room for it. */
+static int open_llama(struct bench *s,
+                      const struct bench_train_options *opt,
+                      struct bench_train_result *out)
+{
+    uint32_t b = opt->micro_batch;
+    int rv = LOCO_ENOMEM;
+
+    while (rv == LOCO_ENOMEM && b > 0) {
+        rv = llama_open(&s->m, &opt->config, &s->be, b, opt->recompute);
+        out->micro_batch = b;
+        b = opt->device == NULL ? 0 : b / 2;
     }
-    if (rv == 0) {
-        rv = llama_open(&s->m, &opt->config, &s->be, opt->micro_batch,
-                        opt->recompute);
-    }
+    return rv;
+}
+
+static int bench_open(struct bench *s,
+                      const struct bench_train_options *opt,
+                      struct bench_train_result *out)
+{
+    struct optimizer_options adam = optimizer_defaults();
+    int rv = open_backend(s, opt, out);
+
     if (rv == 0) {
         rv = optimizer_open_llama(&s->adam, &adam, &opt->config);
     }
-    return rv == 0 ? bench_buffers(s, &opt->config) : rv;
+    if (rv == 0 && opt->device != NULL) {
+        rv = optimizer_place(&s->adam, &s->be);
+    }
+    rv = rv == 0 ? bench_theta(s, &opt->config) : rv;
+    rv = rv == 0 ? bench_buffers(s, &opt->config) : rv;
+    return rv == 0 ? open_llama(s, opt, out) : rv;
+}
+
+/* What sizes depend on, before anything is opened. */
+static void plan_backend(struct backend *be,
+                         const struct bench_train_options *opt)
+{
+    if (opt->device != NULL) {
+        backend_device_plan(be, opt->device->gpu.bf16);
+    } else {
+        backend_cpu_ref(be);
+        be->threads = opt->threads;
+    }
 }
 
 static int check(const struct bench_train_options *opt)
@@ -254,6 +357,7 @@ int bench_train(const struct bench_train_options *options,
 {
     struct bench_train_options opt = *options;
     struct bench s = {0};
+    struct backend plan;
     int rv = check(&opt);
 
     memset(result, 0, sizeof *result);
@@ -264,13 +368,13 @@ int bench_train(const struct bench_train_options *options,
     opt.seq = opt.config.seq;
     opt.micro_batch = opt.micro_batch == 0 ? opt.batch : opt.micro_batch;
     s.n = (int64_t)opt.batch * opt.seq;
-    s.be.threads = opt.threads;
+    plan_backend(&plan, &opt);
     result->parameters = llama_numel(&opt.config);
     result->state_bytes = result->parameters * 4 * (int64_t)sizeof(float);
     result->workspace_bytes = (int64_t)llama_workspace_bytes(
-        &opt.config, &s.be, opt.micro_batch, opt.recompute);
+        &opt.config, &plan, opt.micro_batch, opt.recompute);
     if (!opt.dry_run) {
-        rv = bench_open(&s, &opt);
+        rv = bench_open(&s, &opt, result);
         if (rv == 0) {
             result->isa = s.be.isa;
             result->bf16 = s.be.bf16;
@@ -279,6 +383,10 @@ int bench_train(const struct bench_train_options *options,
         result->max_rss_bytes = max_rss();
         if (rv == 0) {
             rv = bench_product(&s, result);
+        }
+        if (rv != 0 && s.be.device != NULL && result->errmsg[0] == '\0') {
+            (void)snprintf(result->errmsg, sizeof result->errmsg, "%s",
+                           device_message(s.be.device));
         }
         bench_close(&s);
     }

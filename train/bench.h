@@ -11,6 +11,7 @@
 
 #include "kernels/affinity.h"
 #include "kernels/backend.h"
+#include "kernels/device.h"
 #include "train/llama.h"
 #include "train/llama_config.h"
 
@@ -25,7 +26,8 @@ struct bench_train_options {
     int steps; /* timed ones; 0: as many as fit into 5 s, at least 3 */
     enum backend_dtype dtype;
     enum llama_recompute recompute;
-    bool dry_run; /* only count parameters and bytes */
+    bool dry_run;                        /* only count parameters and bytes */
+    const struct device_options *device; /* a GPU; NULL: this processor */
 };
 
 struct bench_train_result {
@@ -44,13 +46,18 @@ struct bench_train_result {
     double product_flops_per_s;
     double mfu, cpu_mfu;
     int64_t max_rss_bytes;
-    double loss;     /* mean of the last step, nats per token */
-    const char *isa; /* static text */
-    bool bf16;       /* what dtype came to */
+    double loss;                /* mean of the last step, nats per token */
+    const char *isa;            /* static text */
+    bool bf16;                  /* what dtype came to */
+    uint32_t micro_batch;       /* in use */
+    char device[128];           /* the GPU's name; "" */
+    char errmsg[PLUGIN_ERRMSG]; /* of a GPU that failed; "" */
 };
 
-/* LOCO_EINVAL for options out of range, LOCO_EDEVICE for a set of kernels or a
- * dtype that this processor lacks, LOCO_ENOMEM, LOCO_ENUMERIC. */
+/* On a GPU the micro-batch is halved until it fits, and a step's time is that
+ * of the GPU being done. LOCO_EINVAL for options out of range, LOCO_EDEVICE for
+ * a set of kernels or a dtype that this processor lacks, LOCO_ENOMEM,
+ * LOCO_ENUMERIC. */
 int bench_train(const struct bench_train_options *opt,
                 struct bench_train_result *result);
 

@@ -19,6 +19,8 @@
 #define SUFFIX        ".safetensors"
 #define U64_TEXT_SIZE 21
 #define N_VECTORS     6
+#define N_TENSORS_MAX (N_VECTORS + CHECKPOINT_MORE_MAX)
+#define NAME_MAX_LEN  31
 
 /* The vectors of a state, by name. */
 struct vector {
@@ -60,7 +62,7 @@ static int compare_names(const void *a, const void *b)
 
 /* The tensors that are there, in file order: one dtype, so by name. */
 static size_t fill_tensors(const struct checkpoint_state *state,
-                           struct st_tensor out[N_VECTORS])
+                           struct st_tensor out[N_TENSORS_MAX])
 {
     struct checkpoint_state copy = *state;
     struct vector vectors[N_VECTORS];
@@ -76,6 +78,14 @@ static size_t fill_tensors(const struct checkpoint_state *state,
                                           .data = *vectors[i].at,
                                           .bytes = state->n * 4};
         }
+    }
+    for (size_t i = 0; i < state->n_more; i++) {
+        out[n++] = (struct st_tensor){.name = state->more[i].name,
+                                      .dtype = ST_F32,
+                                      .n_dims = 1,
+                                      .shape = {state->n},
+                                      .data = state->more[i].data,
+                                      .bytes = state->n * 4};
     }
     qsort(out, n, sizeof *out, compare_names);
     return n;
@@ -101,7 +111,7 @@ static int write_state(const char *path,
                        size_t n_extra,
                        char *errmsg)
 {
-    struct st_tensor tensors[N_VECTORS];
+    struct st_tensor tensors[N_TENSORS_MAX];
     struct st_meta meta[CHECKPOINT_META_MAX];
     char numbers[3][U64_TEXT_SIZE];
     char checksum[17];
@@ -255,6 +265,49 @@ static void prune(const char *dir, uint64_t round, unsigned keep)
     free(rounds);
 }
 
+/* Letters, digits and '_'. */
+static bool is_name(const char *name)
+{
+    size_t len = strlen(name);
+
+    return len > 0 && len <= NAME_MAX_LEN &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz"
+                        "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == len;
+}
+
+static bool is_ours(const char *name)
+{
+    struct checkpoint_state none;
+    struct vector vectors[N_VECTORS];
+
+    list_vectors(&none, vectors);
+    for (size_t i = 0; i < N_VECTORS; i++) {
+        if (strcmp(vectors[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool more_is_fine(const struct checkpoint_state *s)
+{
+    if (s->n_more > CHECKPOINT_MORE_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < s->n_more; i++) {
+        if (!is_name(s->more[i].name) || is_ours(s->more[i].name) ||
+            s->more[i].data == NULL) {
+            return false;
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(s->more[i].name, s->more[k].name) == 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 int checkpoint_save(const char *dir,
                     const struct checkpoint_state *state,
                     const struct st_meta *extra,
@@ -269,6 +322,10 @@ int checkpoint_save(const char *dir,
     if (state->phi == NULL || state->run_id == NULL || keep == 0) {
         return errmsg_fail(errmsg, LOCO_EINVAL,
                            "a checkpoint needs phi and a run id");
+    }
+    if (!more_is_fine(state)) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "too many vectors, or a name that is none or ours");
     }
     checkpoint_name(name, state->round);
     rv = file_path_join(path, dir, name, errmsg);
@@ -310,31 +367,32 @@ static int read_metadata(struct checkpoint *c, char *errmsg)
 static int read_vectors(struct checkpoint *c, char *errmsg)
 {
     struct vector vectors[N_VECTORS];
-    size_t n_found = 0;
 
-    list_vectors(&c->state, vectors);
-    for (size_t i = 0; i < N_VECTORS; i++) {
-        const struct st_tensor *t = safetensors_find(&c->file, vectors[i].name);
+    if (c->file.n_tensors > N_TENSORS_MAX) {
+        return fail_format(errmsg, "too many vectors");
+    }
+    for (size_t i = 0; i < c->file.n_tensors; i++) {
+        const struct st_tensor *t = &c->file.tensors[i];
 
-        if (t == NULL) {
-            continue;
+        if (!is_name(t->name)) {
+            return fail_format(errmsg, "a vector has a name that is none");
         }
         if (t->dtype != ST_F32 || t->n_dims != 1 ||
             (uintptr_t)t->data % sizeof(float) != 0) {
             return fail_format(errmsg, "a vector is not flat, aligned F32");
         }
-        if (n_found > 0 && t->shape[0] != c->state.n) {
+        if (i > 0 && t->shape[0] != c->state.n) {
             return fail_format(errmsg, "the vectors differ in length");
         }
         c->state.n = t->shape[0];
-        *vectors[i].at = t->data;
-        n_found++;
+    }
+    list_vectors(&c->state, vectors);
+    for (size_t i = 0; i < N_VECTORS; i++) {
+        *vectors[i].at = checkpoint_vector(c, vectors[i].name);
     }
     /* Empty vectors share one offset: their order would not be defined. */
-    if (c->state.phi == NULL || c->state.n == 0 ||
-        n_found != c->file.n_tensors) {
-        return fail_format(errmsg,
-                           "phi is missing or empty, or a vector is unknown");
+    if (c->state.phi == NULL || c->state.n == 0) {
+        return fail_format(errmsg, "phi is missing or empty");
     }
     return 0;
 }
@@ -441,6 +499,13 @@ int checkpoint_open_newest(struct checkpoint *c, const char *dir, char *errmsg)
         return errmsg_fail(errmsg, rv, "no checkpoint in %s", dir);
     }
     return rv;
+}
+
+const float *checkpoint_vector(const struct checkpoint *c, const char *name)
+{
+    const struct st_tensor *t = safetensors_find(&c->file, name);
+
+    return t == NULL ? NULL : t->data;
 }
 
 const char *checkpoint_text(const struct checkpoint *c, const char *key)

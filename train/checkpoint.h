@@ -8,6 +8,7 @@
  *   theta     live parameters
  *   adam_u, adam_v   moments of the inner optimizer
  *   sum       pseudo-gradients since the last flush (delayed Nesterov)
+ *   any other name   of letters, digits and '_': what the caller needs beside
  *
  * and metadata: "loco" (version, "1"), "round", "inner_step", "tokens",
  * "run_id", further strings of the caller, "checksum". The checksum is hash64
@@ -34,6 +35,12 @@
 #include "train/safetensors.h"
 
 #define CHECKPOINT_META_MAX 64 /* metadata pairs, ours included */
+#define CHECKPOINT_MORE_MAX 16 /* vectors of the caller's naming */
+
+struct checkpoint_vector {
+    const char *name; /* at most 31 characters */
+    const float *data;
+};
 
 struct checkpoint_state {
     uint64_t n; /* elements of every vector */
@@ -43,6 +50,8 @@ struct checkpoint_state {
     const float *adam_u;
     const float *adam_v;
     const float *sum;
+    const struct checkpoint_vector *more; /* [n_more] */
+    size_t n_more;
     uint64_t round;      /* last committed */
     uint64_t inner_step; /* inner steps this peer has made */
     uint64_t tokens;     /* tokens this peer has trained on */
@@ -76,6 +85,9 @@ int checkpoint_open_memory(struct checkpoint *c,
 /* The newest one in `dir` that is whole; damaged ones are counted, and the
  * last one's problem is left in `errmsg`. LOCO_ENOENT when there is none. */
 int checkpoint_open_newest(struct checkpoint *c, const char *dir, char *errmsg);
+
+/* A vector by its name, of state.n elements; NULL when it is not there. */
+const float *checkpoint_vector(const struct checkpoint *c, const char *name);
 
 /* A string of the caller's `extra`; NULL when it is not there. */
 const char *checkpoint_text(const struct checkpoint *c, const char *key);

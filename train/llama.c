@@ -7,24 +7,34 @@
 
 #include "proto/base/err.h"
 
-/* Logits are made for this many floats at a time (32 MB): the whole of
- * (N, 32000) would be the largest buffer of all. */
-#define HEAD_FLOATS   (8 << 20)
 #define HEAD_ROWS_MIN 64
 
 /* Hands out slices of one allocation; with base NULL it only counts. Slices
- * start on cache lines. */
+ * start on cache lines, on a device on 256 bytes: its products may choose
+ * another order of sums for other alignments. `used` counts floats. */
 struct arena {
     float *base;
     size_t used;
+    size_t align; /* floats */
 };
+
+static struct arena arena_of(const struct backend *be, float *base)
+{
+    return (struct arena){.base = base, .align = be->cpu == NULL ? 64 : 16};
+}
 
 static float *take(struct arena *a, int64_t n)
 {
     size_t at = a->used;
 
-    a->used += ((size_t)n + 15) / 16 * 16;
+    a->used += ((size_t)n + a->align - 1) / a->align * a->align;
     return a->base == NULL ? NULL : a->base + at;
+}
+
+/* n activations. */
+static float *take_act(const struct llama *m, struct arena *a, int64_t n)
+{
+    return take(a, (n * m->be->act_bytes + 3) / 4);
 }
 
 /* What LLAMA_RECOMPUTE_BRANCHES makes again. */
@@ -33,9 +43,9 @@ plan_branches(const struct llama *m, struct layer *l, struct arena *a)
 {
     int64_t n = m->rows_max;
 
-    l->x1 = take(a, n * m->dim);
-    l->x2 = take(a, n * m->dim);
-    l->h = take(a, n * m->ffn);
+    l->x1 = take_act(m, a, n * m->dim);
+    l->x2 = take_act(m, a, n * m->dim);
+    l->h = take_act(m, a, n * m->ffn);
 }
 
 /* What LLAMA_RECOMPUTE_LAYERS makes again as well. */
@@ -45,11 +55,11 @@ static void plan_inside(const struct llama *m, struct layer *l, struct arena *a)
 
     l->rrms1 = take(a, n);
     l->rrms2 = take(a, n);
-    l->qkv = take(a, n * m->qkv_dim);
-    l->att = take(a, n * m->dim);
+    l->qkv = take_act(m, a, n * m->qkv_dim);
+    l->att = take_act(m, a, n * m->dim);
     l->lse = take(a, n * m->c.heads);
-    l->mid = take(a, n * m->dim);
-    l->gu = take(a, n * 2 * m->ffn);
+    l->mid = take_act(m, a, n * m->dim);
+    l->gu = take_act(m, a, n * 2 * m->ffn);
 }
 
 /* Buffers of its own for a slot's layer i; what is made again lies in those of
@@ -70,7 +80,7 @@ plan_layer(struct llama *m, uint32_t slot, uint32_t i, struct arena *a)
     if (at == 0 || m->recompute < LLAMA_RECOMPUTE_LAYERS) {
         plan_inside(m, l, a);
     }
-    l->out = take(a, m->rows_max * m->dim);
+    l->out = take_act(m, a, m->rows_max * m->dim);
 }
 
 static void plan_slot(struct llama *m, uint32_t slot, struct arena *a)
@@ -80,7 +90,7 @@ static void plan_slot(struct llama *m, uint32_t slot, struct arena *a)
     for (uint32_t i = 0; i < m->part.layers; i++) {
         plan_layer(m, slot, i, a);
     }
-    embed = take(a, m->rows_max * m->dim);
+    embed = take_act(m, a, m->rows_max * m->dim);
     if (m->slots != NULL) {
         m->slots[slot] = (struct llama_slot){
             .layers = m->layers_all + (size_t)slot * m->part.layers,
@@ -97,13 +107,13 @@ static void plan_backward(struct llama *m, struct arena *a)
     size_t from = a->used;
     size_t logits_end;
 
-    m->logits = take(a, m->part.scores ? m->head_rows * m->vocab : 0);
+    m->logits = take_act(m, a, m->part.scores ? m->head_rows * m->vocab : 0);
     logits_end = a->used;
     a->used = from;
-    m->datt = take(a, n * m->dim);
-    m->dqkv = take(a, n * m->qkv_dim);
-    m->dgu = take(a, n * 2 * m->ffn);
-    m->dh = take(a, n * m->ffn);
+    m->datt = take_act(m, a, n * m->dim);
+    m->dqkv = take_act(m, a, n * m->qkv_dim);
+    m->dgu = take_act(m, a, n * 2 * m->ffn);
+    m->dh = take_act(m, a, n * m->ffn);
     a->used = a->used > logits_end ? a->used : logits_end;
 }
 
@@ -117,13 +127,15 @@ static void plan(struct llama *m, struct arena *a)
     }
     m->cos = take(a, m->c.seq * half);
     m->sin = take(a, m->c.seq * half);
-    m->final = take(a, m->part.scores ? n * m->dim : 0);
+    m->final = take_act(m, a, m->part.scores ? n * m->dim : 0);
     m->rrms = take(a, n);
     m->loss = take(a, n);
-    m->dx = take(a, n * m->dim);
-    m->dnorm = take(a, n * m->dim);
+    m->dx = take_act(m, a, n * m->dim);
+    m->dnorm = take_act(m, a, n * m->dim);
     plan_backward(m, a);
     m->scratch = take(a, backend_scratch_floats(m->be, m->c.seq));
+    m->copy =
+        take(a, (int64_t)backend_copy_bytes(m->be, m->part.numel) / 4 + 1);
 }
 
 static void shape(struct llama *m,
@@ -131,7 +143,7 @@ static void shape(struct llama *m,
                   const struct backend *be,
                   const struct llama_room *room)
 {
-    int64_t rows = HEAD_FLOATS / (int64_t)c->vocab;
+    int64_t rows = be->head_floats / (int64_t)c->vocab;
 
     memset(m, 0, sizeof *m);
     m->c = *c;
@@ -148,20 +160,35 @@ static void shape(struct llama *m,
     m->qkv_dim = (int64_t)c->dim / c->heads * (c->heads + 2 * c->kv_heads);
 }
 
-/* Angles in double, rounded once. */
-static void fill_rope(struct llama *m)
+/* Angles in double, rounded once; half of cs and sn each (seq, D/2). */
+static void rope_tables(const struct llama_config *c, float *cs, float *sn)
 {
-    int64_t d = m->dim / m->c.heads;
+    int64_t d = c->dim / c->heads;
 
-    for (int64_t t = 0; t < m->c.seq; t++) {
+    for (int64_t t = 0; t < c->seq; t++) {
         for (int64_t j = 0; j < d / 2; j++) {
             double inv =
-                pow((double)m->c.rope_theta, -2.0 * (double)j / (double)d);
+                pow((double)c->rope_theta, -2.0 * (double)j / (double)d);
 
-            m->cos[t * (d / 2) + j] = (float)cos((double)t * inv);
-            m->sin[t * (d / 2) + j] = (float)sin((double)t * inv);
+            cs[t * (d / 2) + j] = (float)cos((double)t * inv);
+            sn[t * (d / 2) + j] = (float)sin((double)t * inv);
         }
     }
+}
+
+static int fill_rope(struct llama *m)
+{
+    size_t n = (size_t)m->c.seq * (size_t)(m->dim / m->c.heads / 2);
+    float *table = malloc(2 * n * sizeof *table);
+
+    if (table == NULL) {
+        return LOCO_ENOMEM;
+    }
+    rope_tables(&m->c, table, table + n);
+    m->be->put(m->be, m->cos, table, n * sizeof *table);
+    m->be->put(m->be, m->sin, table + n, n * sizeof *table);
+    free(table);
+    return m->be->finish(m->be);
 }
 
 static struct llama_room whole_room(const struct llama_config *c,
@@ -180,7 +207,7 @@ size_t llama_room_bytes(const struct llama_config *c,
                         const struct llama_room *room)
 {
     struct llama m;
-    struct arena a = {0};
+    struct arena a = arena_of(backend, NULL);
 
     shape(&m, c, backend, room);
     plan(&m, &a);
@@ -202,19 +229,23 @@ size_t llama_workspace_bytes(const struct llama_config *c,
 /* m is shaped: take its memory and lay it out. */
 static int allocate(struct llama *m)
 {
-    struct arena a = {0};
+    struct arena a = arena_of(m->be, NULL);
 
     plan(m, &a);
     m->slots = calloc(m->n_slots, sizeof *m->slots);
     m->layers_all =
         calloc((size_t)m->n_slots * m->part.layers, sizeof *m->layers_all);
-    m->arena = aligned_alloc(64, a.used * sizeof(float));
+    m->arena = m->be->take(m->be, a.used * sizeof(float));
     if (m->slots == NULL || m->layers_all == NULL || m->arena == NULL) {
         return LOCO_ENOMEM;
     }
-    a = (struct arena){.base = m->arena};
+    a = arena_of(m->be, m->arena);
     plan(m, &a);
-    return 0;
+    m->losses = m->loss;
+    if (m->be->device != NULL) {
+        m->losses = malloc((size_t)m->rows_max * sizeof *m->losses);
+    }
+    return m->losses == NULL ? LOCO_ENOMEM : fill_rope(m);
 }
 
 int llama_open_room(struct llama **out,
@@ -223,6 +254,7 @@ int llama_open_room(struct llama **out,
                     const struct llama_room *room)
 {
     struct llama *m;
+    int rv;
 
     if (llama_config_check(c, NULL) != 0 || room->micro_batch == 0 ||
         room->micro_batch > LLAMA_MICRO_BATCH_MAX || room->slots == 0 ||
@@ -234,11 +266,11 @@ int llama_open_room(struct llama **out,
         return LOCO_ENOMEM;
     }
     shape(m, c, backend, room);
-    if (allocate(m) != 0) {
+    rv = allocate(m);
+    if (rv != 0) {
         llama_close(m);
-        return LOCO_ENOMEM;
+        return rv;
     }
-    fill_rope(m);
     *out = m;
     return 0;
 }
@@ -263,7 +295,11 @@ void llama_close(struct llama *m)
     if (m == NULL) {
         return;
     }
-    free(m->arena);
+    if (m->losses != m->loss) {
+        free(m->losses);
+    }
+    m->be->use_theta(m->be, NULL, 0, NULL);
+    m->be->give(m->be, m->arena);
     free(m->layers_all);
     free(m->slots);
     free(m);
@@ -320,6 +356,7 @@ static int run_batch(struct llama *m,
         return rv;
     }
     b_max = m->rows_max / batch->t;
+    m->be->use_theta(m->be, theta, llama_numel(&m->c), m->copy);
     for (int64_t b = 0; b < batch->b; b += b_max) {
         int64_t left = batch->b - b;
         struct llama_batch part = {
@@ -331,6 +368,10 @@ static int run_batch(struct llama *m,
 
         *loss_sum += pass_loss(m, theta, &part, grad);
         m->fresh = false;
+    }
+    rv = m->be->finish(m->be);
+    if (rv != 0) {
+        return rv;
     }
     return isfinite(*loss_sum) ? 0 : LOCO_ENUMERIC;
 }
@@ -355,6 +396,31 @@ int llama_gradient(struct llama *m,
     return run_batch(m, theta, batch, grad, loss_sum);
 }
 
+/* Logits of one row in the caller's memory, as fp32. */
+static int
+read_logits(struct llama *m, const float *theta, int64_t row, float *logits)
+{
+    const struct backend *be = m->be;
+    int rv;
+
+    if (be->device == NULL) {
+        pass_logits(m, theta, row, 1, logits);
+        return 0;
+    }
+    pass_logits(m, theta, row, 1, m->logits);
+    be->get(be, logits, m->logits, (size_t)(m->vocab * be->act_bytes));
+    rv = be->finish(be);
+    /* bf16 is the upper half of an fp32: spread them from the end. */
+    for (int64_t v = m->vocab - 1; v >= 0 && be->act_bytes == 2; v--) {
+        uint32_t bits = 0;
+
+        memcpy(&bits, (const unsigned char *)logits + 2 * v, 2);
+        bits = (bits & 0xffffU) << 16;
+        memcpy(&logits[v], &bits, sizeof bits);
+    }
+    return rv;
+}
+
 int llama_logits(struct llama *m,
                  const float *theta,
                  const uint32_t *tokens,
@@ -367,12 +433,13 @@ int llama_logits(struct llama *m,
     if (rv != 0) {
         return rv;
     }
+    m->be->use_theta(m->be, theta, llama_numel(&m->c), m->copy);
     pass_forward(m, theta, &batch);
-    pass_logits(m, theta, t - 1, 1, logits);
-    for (int64_t v = 0; v < m->vocab; v++) {
+    rv = read_logits(m, theta, t - 1, logits);
+    for (int64_t v = 0; rv == 0 && v < m->vocab; v++) {
         if (!isfinite(logits[v])) {
             return LOCO_ENUMERIC;
         }
     }
-    return 0;
+    return rv;
 }

@@ -66,7 +66,8 @@ static void project_back(const struct llama *m, const struct back *p)
                                           .c = p->dw,
                                           .ldc = p->in,
                                           .alpha = 1,
-                                          .beta = p->fresh ? 0 : 1});
+                                          .beta = p->fresh ? 0 : 1,
+                                          .to_weight = true});
 }
 
 static struct rope rope_of(const struct llama *m, float *x, float sign)
@@ -214,7 +215,7 @@ static void shape_slot(struct llama *m, int64_t b, int64_t t)
 }
 
 /* The last layer's product again, onto the stream before it: nobody's norm
- * adds that here. */
+ * adds that here. Of parts that do not score, which a device has none of. */
 static void close_stream(struct llama *m, const float *theta)
 {
     const struct layer *l = &m->layers[m->part.layers - 1];
@@ -283,17 +284,18 @@ void pass_logits(const struct llama *m,
                  int64_t rows,
                  float *logits)
 {
-    m->be->matmul(m->be, &(struct matmul){.m = rows,
-                                          .n = m->vocab,
-                                          .k = m->dim,
-                                          .a = m->final + from * m->dim,
-                                          .lda = m->dim,
-                                          .b = at(m, theta, LLAMA_HEAD, 0),
-                                          .ldb = m->dim,
-                                          .tb = true,
-                                          .c = logits,
-                                          .ldc = m->vocab,
-                                          .alpha = 1});
+    m->be->matmul(m->be,
+                  &(struct matmul){.m = rows,
+                                   .n = m->vocab,
+                                   .k = m->dim,
+                                   .a = act_at(m->be, m->final, from * m->dim),
+                                   .lda = m->dim,
+                                   .b = at(m, theta, LLAMA_HEAD, 0),
+                                   .ldb = m->dim,
+                                   .tb = true,
+                                   .c = logits,
+                                   .ldc = m->vocab,
+                                   .alpha = 1});
 }
 
 /* Logits and loss of `rows` rows from `from`; with grad also their backward
@@ -306,7 +308,7 @@ static void head_rows(struct llama *m,
                       int64_t rows)
 {
     const struct backend *be = m->be;
-    const float *x = m->final + from * m->dim;
+    const float *x = act_at(be, m->final, from * m->dim);
     int64_t head = offset_of(m, LLAMA_HEAD, 0);
 
     pass_logits(m, theta, from, rows, m->logits);
@@ -317,15 +319,16 @@ static void head_rows(struct llama *m,
                                 .v = m->vocab,
                                 .grad = grad != NULL});
     if (grad != NULL) {
-        project_back(m, &(struct back){.dy = m->logits,
-                                       .x = x,
-                                       .w = theta + head,
-                                       .dx = m->dnorm + from * m->dim,
-                                       .dw = grad + head,
-                                       .n = rows,
-                                       .in = m->dim,
-                                       .out = m->vocab,
-                                       .fresh = m->fresh && from == 0});
+        project_back(m,
+                     &(struct back){.dy = m->logits,
+                                    .x = x,
+                                    .w = theta + head,
+                                    .dx = act_at(be, m->dnorm, from * m->dim),
+                                    .dw = grad + head,
+                                    .n = rows,
+                                    .in = m->dim,
+                                    .out = m->vocab,
+                                    .fresh = m->fresh && from == 0});
     }
 }
 
@@ -343,8 +346,7 @@ static void norm_back(
                          .c = m->dim,
                          .eps = m->c.norm_eps};
 
-    m->be->rmsnorm_bwd(m->be, &op);
-    m->be->rmsnorm_dw(m->be, &op);
+    m->be->rmsnorm_back(m->be, &op);
 }
 
 static void
@@ -425,7 +427,7 @@ void pass_backward(struct llama *m,
     if (m->part.scores) {
         int64_t w = offset_of(m, LLAMA_NORM, 0);
 
-        memset(m->dx, 0, (size_t)(m->n * m->dim) * sizeof *m->dx);
+        m->be->clear(m->be, m->dx, (size_t)(m->n * m->dim * m->be->act_bytes));
         norm_back(m, m->layers[last].out, m->rrms, theta + w, grad + w);
     }
     for (int64_t i = last; i >= 0; i--) {
@@ -453,26 +455,34 @@ static void begin_gradient(const struct llama *m, float *grad)
 
         llama_tensor(&m->c, i, &v);
         if (v.ndim == 1 || (v.offset == 0 && !m->c.tied)) {
-            memset(grad + v.offset, 0, (size_t)v.numel * sizeof *grad);
+            m->be->clear(m->be, grad + v.offset,
+                         (size_t)v.numel * sizeof *grad);
         }
     }
 }
 
-double pass_score(struct llama *m,
-                  const float *theta,
-                  const uint32_t *targets,
-                  float *grad)
+void pass_score(struct llama *m,
+                const float *theta,
+                const uint32_t *targets,
+                float *grad)
 {
-    double sum = 0;
-
     for (int64_t from = 0; from < m->n; from += m->head_rows) {
         int64_t left = m->n - from;
 
         head_rows(m, theta, targets, grad, from,
                   left < m->head_rows ? left : m->head_rows);
     }
+}
+
+double pass_loss_sum(const struct llama *m)
+{
+    double sum = 0;
+
+    if (m->losses != m->loss) {
+        m->be->get(m->be, m->losses, m->loss, (size_t)m->n * sizeof *m->losses);
+    }
     for (int64_t n = 0; n < m->n; n++) {
-        sum += m->loss[n];
+        sum += m->losses[n];
     }
     return sum;
 }
@@ -482,15 +492,13 @@ double pass_loss(struct llama *m,
                  const struct llama_batch *batch,
                  float *grad)
 {
-    double sum;
-
     if (grad != NULL && m->fresh) {
         begin_gradient(m, grad);
     }
     pass_forward(m, theta, batch);
-    sum = pass_score(m, theta, batch->targets, grad);
+    pass_score(m, theta, batch->targets, grad);
     if (grad != NULL) {
         pass_backward(m, theta, batch->tokens, grad);
     }
-    return sum;
+    return pass_loss_sum(m);
 }

@@ -57,7 +57,9 @@ struct llama {
     float *dqkv;          /* (N, (H + 2 KV) D) */
     float *dgu, *dh;      /* (N, 2F), (N, F) */
     float *scratch;
-    float *arena;             /* all of the above */
+    float *copy;              /* backend_copy_bytes() of the part's theta */
+    float *arena;             /* all of the above, in the backend's memory */
+    float *losses;            /* (N) loss in the caller's memory */
     struct layer *layers_all; /* (n_slots, part.layers) */
 };
 
@@ -74,11 +76,14 @@ void pass_layers(struct llama *m,
                  int64_t b,
                  int64_t t);
 
-/* From m->final to the sum of losses; with grad also to m->dnorm. */
-double pass_score(struct llama *m,
-                  const float *theta,
-                  const uint32_t *targets,
-                  float *grad);
+/* From m->final to the losses; with grad also to m->dnorm. */
+void pass_score(struct llama *m,
+                const float *theta,
+                const uint32_t *targets,
+                float *grad);
+
+/* The sum of what pass_score() found: waits for a device. */
+double pass_loss_sum(const struct llama *m);
 
 /* grad += the gradient of the part's parameters. Where the part scores it
  * begins with m->dnorm, else with m->dx, the gradient of its output. m->dx

@@ -87,6 +87,9 @@ int stage_forward(struct llama *m,
 {
     int rv;
 
+    if (m->be->device != NULL) {
+        return LOCO_EDEVICE;
+    }
     if (m->part.scores) {
         return LOCO_EINVAL;
     }
@@ -108,6 +111,9 @@ int stage_score(struct llama *m,
 {
     int rv;
 
+    if (m->be->device != NULL) {
+        return LOCO_EDEVICE;
+    }
     if (!m->part.scores) {
         return LOCO_EINVAL;
     }
@@ -120,7 +126,8 @@ int stage_score(struct llama *m,
     if (!all_finite(m->final, m->n * m->dim)) {
         return LOCO_ENUMERIC;
     }
-    *loss_sum = pass_score(m, theta, batch->targets, grad);
+    pass_score(m, theta, batch->targets, grad);
+    *loss_sum = pass_loss_sum(m);
     if (!isfinite(*loss_sum)) {
         return LOCO_ENUMERIC;
     }
@@ -142,6 +149,9 @@ int stage_backward(struct llama *m,
                    float *grad,
                    const float **dx)
 {
+    if (m->be->device != NULL) {
+        return LOCO_EDEVICE;
+    }
     if (m->part.scores || slot >= m->n_slots || m->slots[slot].n == 0) {
         return LOCO_EINVAL;
     }

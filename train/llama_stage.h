@@ -20,12 +20,13 @@
  * A host that gave the slot to another one meanwhile keeps x and calls
  * stage_forward() again: the same bits, one forward pass more.
  *
- * Results point into the workspace and hold until its next call. Errors:
- * LOCO_EINVAL (a shape or slot that does not fit, a part that cannot do this),
- * LOCO_ERANGE (token or target outside the vocabulary): nothing was touched;
- * LOCO_ENUMERIC (a result is not finite): throw the micro-batch away; grad was
- * not touched by stage_score(), which looks at the loss first, and may hold
- * rubbish after stage_backward().
+ * Only on this processor: x and y are its memory, not a GPU's. Results point
+ * into the workspace and hold until its next call. Errors: LOCO_EDEVICE (the
+ * workspace is on a GPU), LOCO_EINVAL (a shape or slot that does not fit, a
+ * part that cannot do this), LOCO_ERANGE (token or target outside the
+ * vocabulary): nothing was touched; LOCO_ENUMERIC (a result is not finite):
+ * throw the micro-batch away; grad was not touched by stage_score(), which
+ * looks at the loss first, and may hold rubbish after stage_backward().
  *
  * One thread at a time, the one that owns the backend.
  */

@@ -135,10 +135,36 @@ int optimizer_open_llama(struct optimizer *a,
     return rv;
 }
 
+static void give_moments(struct optimizer *a)
+{
+    if (a->be == NULL) {
+        free(a->u);
+        free(a->v);
+    } else {
+        a->be->give(a->be, a->u);
+        a->be->give(a->be, a->v);
+    }
+    a->u = a->v = NULL;
+}
+
+int optimizer_place(struct optimizer *a, const struct backend *be)
+{
+    size_t bytes = (size_t)a->n * sizeof(float);
+
+    give_moments(a);
+    a->be = be;
+    a->u = be->take(be, bytes);
+    a->v = be->take(be, bytes);
+    if (a->u == NULL || a->v == NULL) {
+        return LOCO_ENOMEM;
+    }
+    optimizer_reset(a);
+    return be->finish(be);
+}
+
 void optimizer_close(struct optimizer *a)
 {
-    free(a->u);
-    free(a->v);
+    give_moments(a);
     free(a->spans);
     free(a->partial);
     memset(a, 0, sizeof *a);
@@ -146,8 +172,15 @@ void optimizer_close(struct optimizer *a)
 
 void optimizer_reset(struct optimizer *a)
 {
-    memset(a->u, 0, (size_t)a->n * sizeof *a->u);
-    memset(a->v, 0, (size_t)a->n * sizeof *a->v);
+    size_t bytes = (size_t)a->n * sizeof(float);
+
+    if (a->be == NULL) {
+        memset(a->u, 0, bytes);
+        memset(a->v, 0, bytes);
+    } else {
+        a->be->clear(a->be, a->u, bytes);
+        a->be->clear(a->be, a->v, bytes);
+    }
     a->t = 0;
 }
 
@@ -233,7 +266,11 @@ int optimizer_step(struct optimizer *a,
 {
     double scale = rate->grad_scale;
     double gnorm = optimizer_norm(be, grad, a->n, a->partial) * scale;
+    int rv = be->finish(be);
 
+    if (rv != 0) {
+        return rv;
+    }
     if (norm != NULL) {
         *norm = gnorm;
     }

@@ -64,7 +64,8 @@ struct optimizer {
     float *v;   /* (n) second moment */
     int n_spans;
     struct optimizer_span *spans;
-    double *partial; /* of the norm's sum */
+    double *partial;          /* of the norm's sum */
+    const struct backend *be; /* whose memory u and v are; NULL: malloc's */
 };
 
 /* "adamw", "adopt", "sgdm", "sgd"; LOCO_ENOENT for another. */
@@ -88,6 +89,10 @@ int optimizer_open(struct optimizer *a,
 int optimizer_open_llama(struct optimizer *a,
                          const struct optimizer_options *opt,
                          const struct llama_config *c);
+
+/* Right after opening: u and v into the memory of a backend, which is borrowed
+ * until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA. */
+int optimizer_place(struct optimizer *a, const struct backend *be);
 
 void optimizer_close(struct optimizer *a);
 

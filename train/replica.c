@@ -1,6 +1,6 @@
 /* replica.c - memory, inner steps, evaluation; see replica.h. What goes to and
  * comes from other peers: replica_sync.c. */
-#include "train/replica.h"
+#include "train/replica_device.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,11 +29,11 @@ static void engine_slots(struct engine *e, float **slots[ENGINE_VECTORS])
     memcpy(slots, all, sizeof all);
 }
 
-/* Vectors of n elements, beside those of the longest round. */
-static size_t vector_count(const struct method *m)
+/* Vectors of n elements, beside `work` and those of the longest round. */
+static size_t vector_count(const struct method *m, size_t work)
 {
     unsigned needs = engine_needs(m);
-    size_t count = 4; /* theta, gradient, u, v */
+    size_t count = work;
 
     for (; needs != 0; needs &= needs - 1) {
         count++;
@@ -43,7 +43,9 @@ static size_t vector_count(const struct method *m)
 
 size_t replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire)
 {
-    return (size_t)(vector_count(m) * n + 2 * n_wire) * sizeof(float);
+    size_t work = 4; /* theta, gradient, u, v */
+
+    return (size_t)(vector_count(m, work) * n + 2 * n_wire) * sizeof(float);
 }
 
 size_t replica_bytes(const struct replica_options *opt)
@@ -57,10 +59,32 @@ size_t replica_bytes(const struct replica_options *opt)
         wire = (size_t)layout_most(&layout);
     }
     layout_close(&layout);
+    if (opt->device != NULL) { /* the rest lies on the GPU */
+        size_t work = replica_mirrors(&opt->method);
+
+        return (vector_count(&opt->method, work) * n + 2 * wire) *
+               sizeof(float);
+    }
     backend_cpu_ref(&be);
     return replica_vector_bytes(&opt->method, n, wire) +
            llama_workspace_bytes(&opt->model, &be, opt->micro_batch,
                                  opt->recompute);
+}
+
+/* The engine's own copies of what lies on a GPU. */
+static void take_mirrors(struct replica *r)
+{
+    const struct method *m = &r->opt.method;
+    struct engine *e = &r->engine;
+
+    r->mirrored = true;
+    e->theta = floats(r, r->n);
+    if (m->gradients || method_has_momentum(m)) {
+        e->grad = e->next_m = floats(r, r->n);
+    }
+    e->u = replica_shares_u(m) ? floats(r, r->n) : NULL;
+    e->v = replica_shares_v(m) ? floats(r, r->n) : NULL;
+    r->spare = m->gradients ? floats(r, r->n) : NULL;
 }
 
 static int take_vectors(struct replica *r)
@@ -69,15 +93,16 @@ static int take_vectors(struct replica *r)
     unsigned needs = engine_needs(m);
     float **slots[ENGINE_VECTORS];
 
-    r->theta = r->engine.theta = floats(r, r->n);
-    r->grad = r->engine.grad = r->engine.next_m = floats(r, r->n);
+    if (r->opt.device != NULL) {
+        take_mirrors(r);
+    }
     engine_slots(&r->engine, slots);
     for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
         if ((needs & (1U << i)) != 0) {
             *slots[i] = floats(r, r->n);
         }
     }
-    r->phi = m->gradients ? r->theta : r->engine.phi;
+    r->phi = r->engine.phi;
     r->m = r->engine.m;
     r->state_u = m->period_u > 0 ? floats(r, r->n) : NULL;
     r->state_v = m->period_v > 0 ? floats(r, r->n) : NULL;
@@ -102,24 +127,6 @@ static int take_memory(struct replica *r)
     r->targets = calloc(positions, sizeof *r->targets);
     return r->tokens == NULL || r->targets == NULL ? LOCO_ENOMEM
                                                    : take_vectors(r);
-}
-
-static int open_optimizer(struct replica *r)
-{
-    int rv =
-        optimizer_open_llama(&r->optimizer, &r->opt.optimizer, &r->opt.model);
-
-    if (rv != 0) {
-        return rv;
-    }
-    r->have_optimizer = true;
-    r->engine.u = r->optimizer.u;
-    r->engine.v = r->optimizer.v;
-    if (r->opt.method.gradients) { /* equal at every step, so in the state */
-        r->state_u = r->optimizer.u;
-        r->state_v = r->optimizer.v;
-    }
-    return 0;
 }
 
 int replica_open(struct replica *r,
@@ -153,38 +160,9 @@ int replica_open(struct replica *r,
         return errmsg_fail(errmsg, rv, "out of memory for %llu parameters",
                            (unsigned long long)r->n);
     }
-    if (opt->reference) {
-        backend_cpu_ref(&r->backend);
-    } else {
-        rv = backend_cpu(&r->backend, opt->threads);
-    }
+    rv = replica_open_work(r, errmsg);
     if (rv != 0) {
-        return errmsg_fail(errmsg, rv, "cannot start %d threads", opt->threads);
-    }
-    r->have_backend = true;
-    rv = opt->affinity.n == 0
-             ? 0
-             : backend_set_affinity(&r->backend, &opt->affinity);
-    if (rv != 0) {
-        return errmsg_fail(errmsg, rv, "cannot pin %d threads", opt->threads);
-    }
-    rv = backend_set_dtype(&r->backend, opt->dtype);
-    if (rv == LOCO_EDEVICE) {
-        return errmsg_fail(errmsg, rv,
-                           "this processor has no bf16 dot products; train "
-                           "with dtype fp32 or auto");
-    }
-    if (rv != 0) {
-        return errmsg_fail(errmsg, rv, "out of memory for the self-test");
-    }
-    rv = llama_open(&r->llama, &opt->model, &r->backend, opt->micro_batch,
-                    opt->recompute);
-    if (rv != 0) {
-        return errmsg_fail(errmsg, rv, "out of memory for the model's work");
-    }
-    rv = open_optimizer(r);
-    if (rv != 0) {
-        return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
+        return rv;
     }
     r->have_loader = true;
     return loader_open(&r->loader, &lo, errmsg);
@@ -195,13 +173,7 @@ void replica_close(struct replica *r)
     if (r->have_loader) {
         loader_close(&r->loader);
     }
-    if (r->have_optimizer) {
-        optimizer_close(&r->optimizer);
-    }
-    llama_close(r->llama);
-    if (r->have_backend) {
-        backend_close(&r->backend);
-    }
+    replica_close_work(r);
     if (r->have_layout) {
         layout_close(&r->layout);
     }
@@ -224,9 +196,25 @@ static int gradient(struct replica *r, double *sum)
     };
     int rv = loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
 
-    rv =
-        rv != 0 ? rv : llama_gradient(r->llama, r->theta, &batch, r->grad, sum);
+    if (rv != 0) {
+        return rv;
+    }
+    do {
+        rv = llama_gradient(r->llama, r->theta, &batch, r->grad, sum);
+    } while (rv == LOCO_ENOMEM && replica_lower_micro_batch(r));
     return rv == 0 && !isfinite(*sum) ? LOCO_ENUMERIC : rv;
+}
+
+/* Where gradients are averaged: a token's mean, for the engine to pack. */
+static int fetch_mean(struct replica *r, float scale)
+{
+    float *grad = r->engine.grad;
+    int rv = replica_fetch_grad(r);
+
+    for (uint64_t i = 0; rv == 0 && i < r->n; i++) {
+        grad[i] = grad[i] * scale;
+    }
+    return rv;
 }
 
 int replica_step(struct replica *r, float *loss)
@@ -237,13 +225,16 @@ int replica_step(struct replica *r, float *loss)
         .grad_scale = 1.0 / (double)positions,
     };
     double sum = 0;
-    int rv = gradient(r, &sum);
+    int rv;
 
+    if (!r->have_backend || r->llama == NULL) {
+        return LOCO_EDEVICE;
+    }
+    rv = gradient(r, &sum);
     if (rv == 0 && r->opt.method.gradients) {
-        for (uint64_t i = 0; i < r->n; i++) {
-            r->grad[i] = r->grad[i] * (float)rate.grad_scale;
-        }
+        rv = fetch_mean(r, (float)rate.grad_scale);
     } else if (rv == 0) {
+        r->stale = true;
         rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad,
                             &rate, NULL);
     }
@@ -262,11 +253,16 @@ int replica_eval(struct replica *r, double *bits_per_byte)
 {
     uint64_t windows, done = 0, scored_all = 0, scored;
     double nats = 0, sum;
+    const float *phi;
     int rv;
 
     if (r->opt.val == NULL) {
         return LOCO_ENOENT;
     }
+    if (!r->have_backend || r->llama == NULL) {
+        return LOCO_EDEVICE;
+    }
+    phi = replica_phi_for_model(r);
     windows = eval_window_count(r->opt.val, r->opt.seq);
     if (r->opt.eval_tokens > 0 && windows > r->opt.eval_tokens / r->opt.seq) {
         windows = r->opt.eval_tokens / r->opt.seq;
@@ -284,7 +280,7 @@ int replica_eval(struct replica *r, double *bits_per_byte)
 
         rv = eval_rows(r->opt.val, r->opt.seq, done, rows, r->tokens,
                        r->targets, &scored);
-        rv = rv != 0 ? rv : llama_loss(r->llama, r->phi, &batch, NULL, &sum);
+        rv = rv != 0 ? rv : llama_loss(r->llama, phi, &batch, NULL, &sum);
         if (rv != 0) {
             return rv;
         }

@@ -34,8 +34,17 @@
  *
  * Memory: theta, u, v, grad, the anchors and the state as the method needs
  * them, two vectors of the longest round (replica_bytes), and the workspace of
- * llama.h. One thread (the trainer). Errors: codes with a sentence in errmsg;
- * LOCO_ENUMERIC when the loss is not finite any more.
+ * llama.h. With a GPU theta, u, v, grad and the workspace lie there, and copies
+ * of theta and what else the method reads in this process (replica_device.h);
+ * the anchors and the state are here, so that a GPU that fails takes nothing
+ * with it but the steps since the last commit (replica_recover). Where the
+ * GPU's memory does not hold a micro-batch, half of it is tried, down to one
+ * sequence; the batch stays what it is.
+ *
+ * One thread (the trainer). Errors: codes with a sentence in errmsg;
+ * LOCO_ENUMERIC when the loss is not finite any more; LOCO_ECUDA,
+ * LOCO_ETIMEOUT when the GPU is lost, LOCO_EDEVICE when nothing could be opened
+ * in its place.
  */
 #ifndef LOCO_TRAIN_REPLICA_H
 #define LOCO_TRAIN_REPLICA_H
@@ -46,6 +55,7 @@
 
 #include "kernels/affinity.h"
 #include "kernels/backend.h"
+#include "kernels/device.h"
 #include "train/layout.h"
 #include "train/llama.h"
 #include "train/loader.h"
@@ -73,6 +83,8 @@ struct replica_options {
     enum backend_dtype dtype; /* of matrix products; theta stays fp32 */
     enum llama_recompute recompute;
     bool reference; /* plain C kernels: for sanitizers and comparisons */
+    /* A GPU; NULL: this processor. Borrowed for the replica's life. */
+    const struct device_options *device;
 };
 
 #define REPLICA_STATE_MAX                                                      \
@@ -100,11 +112,15 @@ struct replica {
     struct engine engine;          /* its vectors are those here */
     uint64_t n;                    /* parameters */
     uint64_t n_wire;               /* elements of the longest round */
-    float *theta, *phi;            /* (n); DDP: the same memory */
+    float *theta, *grad;           /* (n), in the backend's memory */
+    float *phi;                    /* (n); DDP: the engine's theta */
     float *m;                      /* (n); NULL where the method has none */
-    float *grad;                   /* (n) */
     float *state_u, *state_v;      /* (n) of the state; NULL: not in it */
     float *contribution, *average; /* (n_wire) */
+    float *spare;                  /* (n) DDP beside a GPU */
+    bool mirrored;        /* the engine has copies: opened with a GPU */
+    bool stale;           /* theta, u, v moved since they were made */
+    uint32_t micro_batch; /* in use */
     struct backend backend;
     struct llama *llama;
     struct optimizer optimizer;
@@ -147,6 +163,14 @@ int replica_open(struct replica *r,
                  const struct replica_options *opt,
                  char *errmsg);
 void replica_close(struct replica *r);
+
+/* The GPU is lost: open it again, or with `device` false the processor in its
+ * place. At the anchor, with nothing pending and no moments but those of the
+ * state; then as before. LOCO_EINVAL for a replica that had no GPU. */
+int replica_recover(struct replica *r, bool device, char *errmsg);
+
+/* Inner moments: out (2n) = u, then v. */
+void replica_moments(const struct replica *r, float *out);
 
 /* Round 0: weights that the run's seed names, no momentum. */
 void replica_init(struct replica *r);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "train/replica_device.h"
 #include "train/sync/pair_mean.h"
 
 /* Elements at a time: a multiple of every codec's block. */
@@ -38,8 +39,8 @@ static int decode_both(const struct replica *r,
     return rv != 0 ? rv : c->decode(w->theirs, theirs, n);
 }
 
-/* Elements [at, at + n): the new anchor to r->average, momentum to r->grad,
- * which are free between two inner steps. */
+/* Elements [at, at + n): the new anchor to the engine's next_phi, momentum to
+ * its next_m, which are free between two inner steps. */
 static int step_piece(struct replica *r,
                       struct work *w,
                       const uint8_t *wire,
@@ -50,7 +51,8 @@ static int step_piece(struct replica *r,
     const struct codec *c = r->opt.codec;
     const float *g = r->contribution + at, *pull = NULL;
     struct outer_state in = {.phi = r->phi + at, .m = r->m + at};
-    struct outer_state out = {.phi = r->average + at, .m = r->grad + at};
+    struct outer_state out = {.phi = r->engine.next_phi + at,
+                              .m = r->engine.next_m + at};
     int rv = 0;
 
     if (wire != NULL) {
@@ -95,9 +97,10 @@ int replica_apply_pair(struct replica *r,
     if (rv != 0) {
         return rv;
     }
-    memcpy(r->theta, r->average, r->n * sizeof(float));
-    memcpy(r->phi, r->average, r->n * sizeof(float));
-    memcpy(r->m, r->grad, r->n * sizeof(float));
+    memcpy(r->engine.theta, r->engine.next_phi, r->n * sizeof(float));
+    memcpy(r->phi, r->engine.next_phi, r->n * sizeof(float));
+    memcpy(r->m, r->engine.next_m, r->n * sizeof(float));
+    replica_put_theta(r);
     r->round = round;
     begin(r);
     return 0;
@@ -117,6 +120,7 @@ void replica_mix(struct replica *r, const float *state, double share)
 {
     mix(r->phi, state, (float)share, r->n);
     mix(r->m, state + r->n, (float)share, r->n);
-    memcpy(r->theta, r->phi, r->n * sizeof(float));
+    memcpy(r->engine.theta, r->phi, r->n * sizeof(float));
+    replica_put_theta(r);
     begin(r);
 }

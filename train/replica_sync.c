@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
-#include "train/replica.h"
+#include "train/replica_device.h"
 #include "train/sync/finite.h"
 
 /* ---- the state --------------------------------------------------------- */
@@ -185,15 +185,16 @@ static void spend(struct replica *r)
 static void reset_moments(struct replica *r)
 {
     if (r->opt.method.moments == METHOD_RESET) {
-        optimizer_reset(&r->optimizer);
+        replica_clear_moments(r);
     }
 }
 
 void replica_init(struct replica *r)
 {
-    llama_init_params(&r->opt.model, r->theta, r->opt.seed);
+    llama_init_params(&r->opt.model, r->engine.theta, r->opt.seed);
+    replica_put_theta(r);
     engine_start(&r->engine);
-    optimizer_reset(&r->optimizer);
+    replica_clear_moments(r);
     if (r->opt.method.period_u > 0) {
         memset(r->state_u, 0, r->n * sizeof(float));
     }
@@ -211,7 +212,7 @@ static int pack(struct replica *r)
 {
     struct layout_part parts[METHOD_STREAMS_MAX];
     size_t n = layout_parts(&r->layout, r->round + 1, parts);
-    int rv = 0;
+    int rv = replica_fetch(r);
 
     for (size_t i = 0; i < n && rv == 0; i++) {
         const struct layout_part *p = &parts[i];
@@ -219,6 +220,9 @@ static int pack(struct replica *r)
         rv = engine_pack(&r->engine, p->s, &p->turn, r->contribution + p->at);
         memset(r->contribution + p->at + p->len, 0,
                (p->room - p->len) * sizeof(float));
+    }
+    if (r->opt.method.eager && rv == 0) {
+        replica_put_theta(r);
     }
     return rv;
 }
@@ -231,11 +235,18 @@ static int pack_again(struct replica *r)
 }
 
 /* theta = phi_new + (theta - phi_old). */
-static void rebase_on(struct replica *r, const float *phi)
+static int rebase_on(struct replica *r, const float *phi)
 {
-    for (uint64_t i = 0; i < r->n && r->theta != r->phi; i++) {
-        r->theta[i] = phi[i] + (r->theta[i] - r->phi[i]);
+    float *theta = r->engine.theta;
+    int rv = replica_fetch(r);
+
+    for (uint64_t i = 0; rv == 0 && i < r->n && theta != r->phi; i++) {
+        theta[i] = phi[i] + (theta[i] - r->phi[i]);
     }
+    if (rv == 0) {
+        replica_put_theta(r);
+    }
+    return rv;
 }
 
 int replica_load(struct replica *r,
@@ -247,16 +258,21 @@ int replica_load(struct replica *r,
     struct replica_vector to[REPLICA_STATE_MAX];
     uint64_t n = replica_state_elements(m, r->n);
     size_t count = replica_state(r, to);
+    int rv = 0;
 
     if (replica_shares_sum(m) && !take_arrivals(r, state + n - N_ARRIVALS)) {
         return LOCO_EPROTO;
     }
     rebase = rebase && !m->gradients;
     if (rebase && !is_quorum(r)) {
-        rebase_on(r, state);
+        rv = rebase_on(r, state);
     } else if (!rebase) {
-        memcpy(r->theta, state, r->n * sizeof(float));
+        memcpy(r->engine.theta, state, r->n * sizeof(float));
+        replica_put_theta(r);
         engine_start(&r->engine); /* what is only this peer's begins anew */
+    }
+    if (rv != 0) {
+        return rv;
     }
     for (size_t i = 0; i < count; i++) {
         copy(to[i].x, state, to[i].n);
@@ -269,12 +285,7 @@ int replica_load(struct replica *r,
     if (rebase) {
         return pack_again(r);
     }
-    if (m->period_u > 0) {
-        copy(r->optimizer.u, r->state_u, r->n);
-    }
-    if (m->period_v > 0) {
-        copy(r->optimizer.v, r->state_v, r->n);
-    }
+    replica_put_moments(r, r->state_u, r->state_v);
     begin(r);
     reset_moments(r);
     return 0;
@@ -292,8 +303,8 @@ int replica_restore(struct replica *r,
     int rv = replica_load(r, round, state, false);
 
     if (m->moments != METHOD_RESET && u != NULL && v != NULL) {
-        copy(replica_shares_u(m) ? NULL : r->optimizer.u, u, r->n);
-        copy(replica_shares_v(m) ? NULL : r->optimizer.v, v, r->n);
+        replica_put_moments(r, replica_shares_u(m) ? NULL : u,
+                            replica_shares_v(m) ? NULL : v);
         if (!replica_shares_u(m) && !replica_shares_v(m)) {
             r->optimizer.t = inner_step;
         }
@@ -303,12 +314,60 @@ int replica_restore(struct replica *r,
     return rv;
 }
 
+/* The anchor, and nothing on its way to others. */
+static void back_to_anchor(struct replica *r)
+{
+    struct engine *e = &r->engine;
+    size_t bytes = r->n * sizeof(float);
+
+    copy(e->theta, r->phi, r->n);
+    copy(e->base, r->phi, r->n);
+    if (e->sent != NULL) {
+        memset(e->sent, 0, bytes);
+    }
+    if (e->own != NULL) {
+        memset(e->own, 0, bytes);
+    }
+    if (e->own_m != NULL) {
+        memset(e->own_m, 0, bytes);
+    }
+    r->stale = false;
+    begin(r);
+}
+
+int replica_recover(struct replica *r, bool device, char *errmsg)
+{
+    int rv;
+
+    if (!r->mirrored) {
+        return LOCO_EINVAL;
+    }
+    replica_close_work(r);
+    if (!device) {
+        r->opt.device = NULL;
+    }
+    back_to_anchor(r);
+    rv = replica_open_work(r, errmsg);
+    if (rv != 0) {
+        replica_close_work(r);
+        return rv;
+    }
+    replica_put_theta(r);
+    replica_put_moments(r, r->state_u, r->state_v);
+    count_steps(r);
+    return 0;
+}
+
 /* ---- rounds ------------------------------------------------------------ */
 
 int replica_pack(struct replica *r)
 {
-    int rv = pack(r);
+    int rv;
 
+    if (!r->have_backend) {
+        return LOCO_EDEVICE;
+    }
+    rv = pack(r);
     r->packed = true;
     r->packed_since = r->since;
     r->packed_tokens = r->tokens_pending;
@@ -341,10 +400,16 @@ static int step_with_mean(struct replica *r)
     uint64_t k = cycle_step(&r->layout.cycle, r->round);
     struct optimizer_rate rate = {.lr = schedule_lr(&r->opt.schedule, k),
                                   .grad_scale = 1.0};
+    int rv;
 
+    if (!r->have_backend) {
+        return LOCO_EDEVICE;
+    }
+    replica_put_grad(r);
     r->optimizer.t = k;
-    return optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad, &rate,
-                          NULL);
+    rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad, &rate,
+                        NULL);
+    return rv != 0 ? rv : replica_fetch_step(r);
 }
 
 static int take_part(struct replica *r,
@@ -353,19 +418,27 @@ static int take_part(struct replica *r,
 {
     struct engine_average a = {r->average + p->at, NULL, c->share,
                                c->arrivals > 0 ? c->arrivals : 1};
-    int rv = engine_apply(&r->engine, p->s, &p->turn, &a);
+    enum stream_tensor tensor = r->engine.streams[p->s].tensor;
+    int rv = tensor == STREAM_PARAMETERS ? replica_fetch(r) : 0;
 
-    switch (r->engine.streams[p->s].tensor) {
+    rv = rv != 0 ? rv : engine_apply(&r->engine, p->s, &p->turn, &a);
+    if (rv != 0) {
+        return rv;
+    }
+    switch (tensor) {
     case STREAM_GRADIENT:
-        return rv != 0 ? rv : step_with_mean(r);
+        return step_with_mean(r);
     case STREAM_MOMENT_1:
-        copy(r->state_u, r->optimizer.u, r->n);
-        return rv;
+        copy(r->state_u, r->engine.u, r->n);
+        replica_put_moments(r, r->engine.u, NULL);
+        return 0;
     case STREAM_MOMENT_2:
-        copy(r->state_v, r->optimizer.v, r->n);
-        return rv;
+        copy(r->state_v, r->engine.v, r->n);
+        replica_put_moments(r, NULL, r->engine.v);
+        return 0;
     default:
-        return rv;
+        replica_put_theta(r);
+        return 0;
     }
 }
 
@@ -399,6 +472,9 @@ int replica_commit(struct replica *r, const struct replica_commit *c)
     if (r->engine.moments_reset) {
         r->engine.moments_reset = false;
         r->optimizer.t = 0;
+        if (r->mirrored) { /* else the engine did */
+            replica_clear_moments(r);
+        }
     }
     if (is_quorum(r)) {
         follow_members(r, c->members);

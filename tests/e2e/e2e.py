@@ -27,12 +27,15 @@ from swarm import (LOCO, LOCOD, SCALE, Failed, Swarm, check,  # noqa: E402
                    run, text_of, wait_for)
 import command_tests  # noqa: E402, F401 registers its tests
 import courtesy_tests  # noqa: E402, F401
+import cuda_tests  # noqa: E402, F401
 import dashboard_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
+import join_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
+import soak  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 
 FREEZE_S = 20

@@ -206,7 +206,8 @@ class Swarm:
     """with Swarm(peers=4, rounds=60) as s: ..."""
 
     def __init__(self, peers=4, rounds=40, period=40, min_peers=None,
-                 settings=(), shards=1, sync="opendiloco"):
+                 settings=(), shards=1, sync="opendiloco",
+                 text_bytes=100_000):
         self.dir = tempfile.mkdtemp(prefix="loco-e2e-")
         self.data = os.path.join(self.dir, "data")
         self.yaml = os.path.join(self.data, "run.yaml")
@@ -214,7 +215,7 @@ class Swarm:
         self.rounds = rounds
         self.peers = []
         with open(self.path("text.txt"), "w", encoding="ascii") as f:
-            f.write(text_of(100_000))
+            f.write(text_of(text_bytes))
         with open(self.path("model.yaml"), "w", encoding="ascii") as f:
             f.write(MODEL)
         run(LOCO, "data", "pack", self.path("text.txt"), "--out", self.data,

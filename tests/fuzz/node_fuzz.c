@@ -108,8 +108,9 @@ static void segment_done(struct hand *h, struct input *in)
     e.rc = u8(in) % 3 == 0 ? -30013 : 0;
     e.segment.peer = h->puppet[u8(in) % h->n_puppets].id;
     e.segment.stream = u8(in) % STREAM_COUNT;
-    e.segment.attempt = u8(in) % 2 == 0 ? h->node->round.exchange.attempt
-                                        : h->node->transfer.attempt;
+    e.segment.attempt =
+        u8(in) % 2 == 0 ? h->node->round.exchange.attempt
+                        : h->node->transfer.attempt; /* of the last source */
     e.segment.seg = (uint32_t)number(in);
     if (h->terms.pairs) {
         e.segment.attempt =

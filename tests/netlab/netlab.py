@@ -18,6 +18,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import join_tests  # noqa: E402,F401
 import lab_tests  # noqa: E402,F401
 import loco_tests  # noqa: E402,F401
 import shell  # noqa: E402

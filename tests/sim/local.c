@@ -21,7 +21,7 @@ static void make_shards(struct local *l)
         for (uint32_t i = 0; i < l->opt.shard_bytes; i++) {
             l->shards[s][i] = (uint8_t)rng_next(&rng);
         }
-        hash_tree(l->shards[s], l->opt.shard_bytes, &l->shard_hash[s]);
+        local_tree(l, l->shards[s], l->opt.shard_bytes, &l->shard_hash[s]);
     }
 }
 
@@ -61,6 +61,7 @@ static void forget(struct machine *m)
 {
     struct local_disk disk = m->disk;
     uint32_t slow = m->slow, life = m->life, gen = m->train_gen;
+    bool spoiled = m->spoiled;
 
     free(m->terms);
     free(m->phi);
@@ -74,6 +75,7 @@ static void forget(struct machine *m)
     }
     lanes_free(&m->lanes);
     free(m->incoming.bytes);
+    free(m->leaves.bytes);
     free(m->pair_in);
     for (uint32_t k = 0; k < LOCAL_REDUCED; k++) {
         free(m->reduced[k].bytes);
@@ -90,6 +92,7 @@ static void forget(struct machine *m)
     memset(m, 0, sizeof *m);
     m->disk = disk;
     m->slow = slow;
+    m->spoiled = spoiled;
     m->life = life + 1;
     m->train_gen = gen + 1;
 }
@@ -129,7 +132,7 @@ void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash)
 
     memset(hash, 0, sizeof *hash);
     if (m->phi != NULL) {
-        hash_tree(m->phi, l->state_bytes / 2, hash);
+        local_tree(l, m->phi, l->state_bytes / 2, hash);
     }
 }
 
@@ -204,7 +207,7 @@ static void keep(struct local *l, struct machine *m, uint64_t shard)
     struct hash32 hash;
 
     if (shard < l->opt.n_shards && m->shard_in[shard] != NULL) {
-        hash_tree(m->shard_in[shard], l->opt.shard_bytes, &hash);
+        local_tree(l, m->shard_in[shard], l->opt.shard_bytes, &hash);
         if (hash32_eq(&hash, &l->shard_hash[shard])) {
             m->held[shard] = m->disk.shards[shard] = true;
         }
@@ -233,6 +236,19 @@ static void hashed(struct local *l, uint32_t peer, const struct action *a)
     local_tell(l, peer, &e);
 }
 
+static void verified(struct local *l, uint32_t peer, const struct action *a)
+{
+    struct local_event e = {.type = LOCAL_VERIFIED,
+                            .buffer = a->buffer,
+                            .index = a->index,
+                            .request = a->request};
+
+    e.rc = l->machines[peer].terms == NULL
+               ? LOCO_EINVAL
+               : local_verify(l, &l->machines[peer], a, &e);
+    local_tell(l, peer, &e);
+}
+
 static void finish(struct local *l, uint32_t peer, struct local_op *op)
 {
     struct action a = op->action;
@@ -252,6 +268,9 @@ static void finish(struct local *l, uint32_t peer, struct local_op *op)
         break;
     case ACTION_HASH:
         hashed(l, peer, &a);
+        break;
+    case ACTION_VERIFY:
+        verified(l, peer, &a);
         break;
     case ACTION_KEEP:
         keep(l, &l->machines[peer], a.index);
@@ -334,6 +353,7 @@ void local_action(void *self,
         local_train_round(l, peer, a->steps);
         break;
     case ACTION_PEERS:
+    case ACTION_CHAIN:
         break; /* nodes.c keeps it */
     case ACTION_PAUSE:
         m->training = false;

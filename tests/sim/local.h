@@ -9,6 +9,9 @@
  * rule N of train/sync/rule.h. So every hash that peers compare is the hash of
  * bytes that really took the way through their segments.
  *
+ * States and shards have tree hashes over pieces of piece_bytes, so that even
+ * the small ones here come in several.
+ *
  * Words: a *machine* is one peer's; its *disk* (checkpoint, shards) survives
  * local_died(), everything else does not. The *base step* is the last inner
  * step that the anchor contains.
@@ -24,9 +27,9 @@
 #include "tests/sim/world.h"
 
 #define LOCAL_RINGS   3 /* wire bytes of that many attempts are kept */
-#define LOCAL_REDUCED 4 /* wire bytes of that many rounds are kept */
+#define LOCAL_REDUCED 8 /* wire bytes of that many rounds are kept */
 #define LOCAL_STATES  3 /* states of that many rounds are kept */
-#define LOCAL_OPS     32
+#define LOCAL_OPS     64
 #define LOCAL_SHARDS  4
 
 struct local_options {
@@ -47,6 +50,7 @@ struct local_options {
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
+    uint32_t piece_bytes;      /* of the tree hashes of states and shards */
     bool shards_everywhere;    /* else only peer 0 starts with them */
     uint32_t step_ms, work_ms; /* an inner step; any other job */
     uint32_t tokens_per_step;
@@ -123,6 +127,10 @@ void local_died(void *self, uint32_t peer);
 /* What this machine sends of its contribution is no numbers any more; or is
  * again. */
 void local_poison(struct local *l, uint32_t peer, bool on);
+
+/* Pieces of states and shards that this machine serves are not what they
+ * should be; or are again. */
+void local_spoil(struct local *l, uint32_t peer, bool on);
 
 /* The next INHERIT of this machine finds its bytes gone. */
 void local_forget(struct local *l, uint32_t peer);

@@ -125,8 +125,8 @@ void local_hash_state(const struct local *l,
 {
     size_t half = l->state_bytes / 2;
 
-    hash_tree(state, half, params);
-    hash_tree(state + half, half, momentum);
+    local_tree(l, state, half, params);
+    local_tree(l, state + half, half, momentum);
 }
 
 /* A rounding error, in the unit of the own contribution. */
@@ -160,7 +160,6 @@ int local_hash_buffer(struct local *l,
                       struct local_event *e)
 {
     struct local_reduced *r;
-    const uint8_t *state;
     uint8_t *ring;
     uint64_t n;
     int rc = 0;
@@ -187,25 +186,9 @@ int local_hash_buffer(struct local *l,
         }
         hash_tree(r->bytes, local_round_bytes(l, a->index), &e->hash);
         return 0;
-    case BUFFER_STATE:
-        state = m->incoming.used && m->incoming.round == a->index
-                    ? m->incoming.bytes
-                    : local_state_at(l, m, a->index);
-        if (state == NULL) {
-            return LOCO_ENOENT;
-        }
-        local_hash_state(l, state, &e->params_hash, &e->momentum_hash);
-        return 0;
-    case BUFFER_SHARD:
-        if (a->index >= l->opt.n_shards || m->shard_in[a->index] == NULL) {
-            return LOCO_ENOENT;
-        }
-        hash_tree(m->shard_in[a->index], l->opt.shard_bytes, &e->hash);
-        return 0;
     case BUFFER_STEP:
         return local_pair_hash(l, m, a->first, &e->hash);
-    case BUFFER_ANCHOR:
-    case BUFFER_KIND_COUNT:
+    default:
         break;
     }
     return LOCO_EINVAL;
@@ -237,8 +220,10 @@ static int place(const struct local *l, const struct segment *seg, size_t *at)
         seg->buffer == BUFFER_RING ? local_round_of(seg->attempt) : seg->index;
     uint64_t total = seg->buffer == BUFFER_STATE   ? l->state_bytes
                      : seg->buffer == BUFFER_SHARD ? l->opt.shard_bytes
-                     : round == 0                  ? 0
-                                  : local_elements(l, round, NULL);
+                     : in_elements(seg) && round > 0
+                         ? local_elements(l, round, NULL)
+                     : in_elements(seg) ? 0
+                                        : local_leaves_bytes(l, seg);
 
     if (seg->offset > total || seg->len > total - seg->offset ||
         (in_elements(seg) && seg->offset % l->codec->block != 0)) {
@@ -266,12 +251,32 @@ source(struct local *l, struct machine *m, const struct segment *seg)
         return seg->index < l->opt.n_shards && m->held[seg->index]
                    ? l->shards[seg->index]
                    : NULL;
-    case BUFFER_ANCHOR:
-    case BUFFER_STEP:
-    case BUFFER_KIND_COUNT:
+    default:
         break;
     }
     return NULL;
+}
+
+/* Some bytes of a leaf list. */
+static int fill_leaves(struct local *l,
+                       struct machine *m,
+                       const struct segment *seg,
+                       uint8_t *dst)
+{
+    struct segment of = *seg;
+    const uint8_t *object;
+    uint8_t *leaves;
+
+    of.buffer =
+        seg->buffer == BUFFER_STATE_LEAVES ? BUFFER_STATE : BUFFER_SHARD;
+    object = source(l, m, &of);
+    if (object == NULL) {
+        return LOCO_ENOENT;
+    }
+    leaves = local_leaves_make(l, object, of.buffer);
+    memcpy(dst, leaves + seg->offset, seg->len);
+    free(leaves);
+    return 0;
 }
 
 static bool is_refused(const struct machine *m, const struct segment *seg)
@@ -305,11 +310,18 @@ int local_fill(void *self,
     if (is_pair(seg)) {
         return local_pair_fill(l, m, seg, dst);
     }
+    if (seg->buffer == BUFFER_STATE_LEAVES ||
+        seg->buffer == BUFFER_SHARD_LEAVES) {
+        return fill_leaves(l, m, seg, dst);
+    }
     from = source(l, m, seg);
     if (from == NULL) {
         return LOCO_ENOENT;
     }
     memcpy(dst, from + at, local_wire_len(l, peer, seg));
+    if (m->spoiled && seg->buffer != BUFFER_RING) {
+        dst[seg->len / 2] ^= 1;
+    }
     return 0;
 }
 
@@ -343,6 +355,9 @@ target(struct local *l, struct machine *m, const struct segment *seg)
             m->shard_in[seg->index] = world_alloc(l->opt.shard_bytes);
         }
         return m->shard_in[seg->index];
+    case BUFFER_STATE_LEAVES:
+    case BUFFER_SHARD_LEAVES:
+        return local_leaves_in(l, m, seg);
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return local_pair_in(l, m, seg);
@@ -449,6 +464,11 @@ int local_take(void *self,
 void local_poison(struct local *l, uint32_t peer, bool on)
 {
     l->machines[peer].poisoned = on;
+}
+
+void local_spoil(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].spoiled = on;
 }
 
 void local_forget(struct local *l, uint32_t peer)

@@ -44,12 +44,20 @@ struct local_ring {
     uint8_t *bytes;
 };
 
+/* The leaf list of what is being fetched. */
+struct local_leaves {
+    enum buffer_kind buffer; /* STATE or SHARD */
+    uint64_t index;
+    uint8_t *bytes;
+};
+
 struct machine {
     struct run_terms *terms;
+    struct local_leaves leaves;
     float *phi, *m, *theta, *contribution; /* (n_params) */
     /* Error feedback, as daemon/trainer.h and machine_internal.h have it. */
     float *residual, *error;
-    bool poisoned;
+    bool poisoned, spoiled;
     struct local_ring rings[LOCAL_RINGS];
     struct lanes lanes;    /* contributions to the own slice */
     bool forgets;          /* the next INHERIT fails */
@@ -115,6 +123,24 @@ void local_hash_state(const struct local *l,
                       struct hash32 *params,
                       struct hash32 *momentum);
 
+/* local_pieces.c */
+/* Tree hash over pieces of piece_bytes. */
+void local_tree(const struct local *l,
+                const void *bytes,
+                size_t len,
+                struct hash32 *out);
+size_t local_leaves_bytes(const struct local *l, const struct segment *seg);
+/* The leaf list of a state or shard that is held, for free(); NULL: not. */
+uint8_t *local_leaves_make(const struct local *l,
+                           const uint8_t *object,
+                           enum buffer_kind buffer);
+uint8_t *local_leaves_in(const struct local *l,
+                         struct machine *m,
+                         const struct segment *seg);
+int local_verify(const struct local *l,
+                 struct machine *m,
+                 const struct action *a,
+                 struct local_event *e);
 /* local_pair.c */
 int local_pair_fill(const struct local *l,
                     const struct machine *m,

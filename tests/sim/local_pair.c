@@ -114,7 +114,7 @@ void local_pair_apply(struct local *l, uint32_t peer, const struct action *a)
     m->round = a->round;
     local_state_keep(l, m, a->round);
     local_params_hash(l, peer, &e.params_hash);
-    hash_tree(m->m, l->state_bytes / 2, &e.momentum_hash);
+    local_tree(l, m->m, l->state_bytes / 2, &e.momentum_hash);
     local_tell(l, peer, &e);
 }
 

@@ -41,6 +41,7 @@ static void fill_terms(struct local *l, struct machine *m)
         .quorum = o->quorum != 0,
         .n_turns = o->fragments > 1 ? o->fragments : 0,
         .state_bytes = l->state_bytes,
+        .piece_bytes = o->piece_bytes,
         .n_shards = o->n_shards,
     };
     for (uint32_t i = 0; i < t->n_turns; i++) {
@@ -189,8 +190,8 @@ void local_load(struct local *l, uint32_t peer, const struct action *a)
             begin_at(m, m->inner_step);
         }
         local_state_keep(l, m, a->round);
-        hash_tree(m->phi, l->state_bytes / 2, &e.params_hash);
-        hash_tree(m->m, l->state_bytes / 2, &e.momentum_hash);
+        local_tree(l, m->phi, l->state_bytes / 2, &e.params_hash);
+        local_tree(l, m->m, l->state_bytes / 2, &e.momentum_hash);
         e.inner_step = m->inner_step;
         l->calls.loaded(l->calls.self, peer, a->round, &e.params_hash);
     }
@@ -281,7 +282,7 @@ void local_apply(struct local *l, uint32_t peer, const struct action *a)
         take_in(l, peer, a, first, n);
         local_state_keep(l, m, a->round);
         local_params_hash(l, peer, &note.after);
-        hash_tree(m->m, l->state_bytes / 2, &note.momentum);
+        local_tree(l, m->m, l->state_bytes / 2, &note.momentum);
         note.bytes = r->bytes;
         e.params_hash = note.after;
         e.momentum_hash = note.momentum;

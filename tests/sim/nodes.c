@@ -76,6 +76,8 @@ void sim_start(struct sim *s, uint32_t peer)
     o.record = world_record(s->world, peer, &o.record_len);
     o.peers_len = s->peers[peer].len;
     o.peers = o.peers_len > 0 ? s->peers[peer].bytes : NULL;
+    o.chain = s->chains[peer].bytes;
+    o.chain_len = s->chains[peer].len;
     rc = node_open(&s->nodes[peer], &o, world_now(s->world));
     if (rc != 0) {
         check_fail(s->check, "E: node_open of peer %u: %s", peer,
@@ -214,6 +216,12 @@ static void on_local(void *self,
     if (action->type == ACTION_PEERS) {
         s->peers[peer].len = action->len;
         memcpy(s->peers[peer].bytes, out->bytes + action->bytes, action->len);
+    }
+    if (action->type == ACTION_CHAIN) {
+        free(s->chains[peer].bytes);
+        s->chains[peer].len = action->len;
+        s->chains[peer].bytes = world_alloc(action->len);
+        memcpy(s->chains[peer].bytes, out->bytes + action->bytes, action->len);
     }
     local_action(s->local, peer, action, out);
 }
@@ -357,6 +365,7 @@ static void set_defaults(struct sim *s,
         .stop_rounds = s->rounds,
         .n_shards = 2,
         .shard_bytes = 3000,
+        .piece_bytes = exchange == EXCHANGE_BUTTERFLY ? 8192 : 512,
         .shards_everywhere = true,
         .step_ms = 100,
         .work_ms = 5,
@@ -428,6 +437,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     s->nodes = world_alloc(s->n * sizeof(struct node *));
     s->lives = world_alloc(s->n * sizeof *s->lives);
     s->peers = world_alloc(s->n * sizeof *s->peers);
+    s->chains = world_alloc(s->n * sizeof *s->chains);
     s->group = world_alloc(s->n * sizeof *s->group);
     s->told = world_alloc(s->n * sizeof *s->told);
     for (uint32_t i = 0; i < sizeof s->manifest; i++) {
@@ -744,6 +754,10 @@ static void destroy(struct sim *s)
     free(s->group);
     free(s->told);
     free(s->peers);
+    for (uint32_t i = 0; i < s->n && s->chains != NULL; i++) {
+        free(s->chains[i].bytes);
+    }
+    free(s->chains);
     free(s);
 }
 
@@ -792,6 +806,7 @@ static int run_once(const struct sim_options *opt,
         check_blame(s);
         check_map(s);
         check_churn(s);
+        check_sources(s);
         collect(s, result);
         sim_links_judge(s, result);
         result->victim_actions =

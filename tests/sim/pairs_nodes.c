@@ -409,7 +409,8 @@ static int make(struct crew *s)
                                    .describe = on_describe,
                                    .stopped = on_stopped,
                                    .logged = on_logged};
-    const struct local_options lo = {.seed = s->opt.seed,
+    const struct local_options lo = {.piece_bytes = 512,
+                                     .seed = s->opt.seed,
                                      .n_peers = s->n,
                                      .n_params = 1003,
                                      .codec = CODEC_BF16,

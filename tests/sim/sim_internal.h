@@ -19,6 +19,11 @@ struct sim_peers {
     uint32_t len;
 };
 
+struct sim_chain {
+    uint8_t *bytes;
+    uint32_t len;
+};
+
 struct scenario {
     const char *name, *help;
     uint32_t peers;
@@ -63,8 +68,12 @@ struct sim {
     bool links;            /* edges differ in speed: links.c */
     uint64_t *told; /* per peer: life and view of which it knows the rates */
     uint32_t *group;
-    struct sim_peers *peers; /* caches, on the disks */
+    struct sim_peers *peers;  /* caches, on the disks */
+    struct sim_chain *chains; /* of views, on the disks */
     uint64_t split_ms;
+    bool spoils; /* the victim serves pieces that are wrong */
+    bool truth;  /* a liar says the truth from now on */
+    uint32_t sources_max, sources_need; /* of a newcomer, at a time */
 
     bool done;
     char why[CHECK_TEXT_MAX];
@@ -72,6 +81,17 @@ struct sim {
 };
 
 extern const struct scenario scenarios[];
+
+/* scenarios_join.c */
+void options_newcomer(struct sim *s);
+void options_liar(struct sim *s);
+void setup_many_sources(struct sim *s);
+void setup_bad_source(struct sim *s);
+void setup_source_dies(struct sim *s);
+void setup_joiner_restarts(struct sim *s);
+void setup_liar(struct sim *s);
+/* At the end: it had as many sources as it needs. */
+void check_sources(struct sim *s);
 
 /* Begin a process of this peer, with its durable state. */
 void sim_start(struct sim *s, uint32_t peer);

@@ -61,6 +61,16 @@ struct world_options {
      * changes, world_partition() or world_heal() is called. */
     bool (*cut)(void *self, uint32_t from, uint32_t to, bool bulk);
     void *cut_self;
+    /* What a peer says can be something else on its way: returns the new
+     * length, at most cap. NULL: nothing is. */
+    uint32_t (*tamper)(void *self,
+                       uint32_t from,
+                       uint32_t to,
+                       uint16_t message,
+                       uint8_t *bytes,
+                       uint32_t len,
+                       uint32_t cap);
+    void *tamper_self;
     bool print_trace;
 };
 

@@ -274,6 +274,9 @@ static int side_of(struct world *w, uint32_t peer, uint32_t link)
     return -1;
 }
 
+/* A tampered message may be longer by this. */
+#define TAMPER_BYTES 256
+
 void world_link_send(struct world *w, uint32_t peer, const struct action *a)
 {
     int side = side_of(w, peer, a->link);
@@ -300,10 +303,15 @@ void world_link_send(struct world *w, uint32_t peer, const struct action *a)
     }
     at = at > l->last_ms[other] ? at : l->last_ms[other];
     l->last_ms[other] = at;
-    m = world_alloc(sizeof *m + a->len);
+    m = world_alloc(sizeof *m + a->len + TAMPER_BYTES);
     m->type = a->message;
     m->len = a->len;
     memcpy(m->bytes, w->out->bytes + a->bytes, a->len);
+    if (w->opt.tamper != NULL) {
+        m->len =
+            w->opt.tamper(w->opt.tamper_self, peer, l->peer[other], a->message,
+                          m->bytes, a->len, a->len + TAMPER_BYTES);
+    }
     w->stats.bytes += a->len;
     world_push(w, (struct entry){.at_ms = at,
                                  .kind = ENTRY_MESSAGE,

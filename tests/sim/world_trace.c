@@ -27,9 +27,9 @@ static const char *const local_names[] = {
     [LOCAL_PROGRESS] = "progress",     [LOCAL_TRAINED] = "trained",
     [LOCAL_APPLIED] = "applied",       [LOCAL_EVALUATED] = "evaluated",
     [LOCAL_HASHED] = "hashed",         [LOCAL_INHERITED] = "inherited",
-    [LOCAL_PAUSE] = "pause",           [LOCAL_RESUME] = "resume",
-    [LOCAL_DRAIN] = "drain",           [LOCAL_MAPPED] = "mapped",
-    [LOCAL_NEARBY] = "nearby",
+    [LOCAL_VERIFIED] = "verified",     [LOCAL_PAUSE] = "pause",
+    [LOCAL_RESUME] = "resume",         [LOCAL_DRAIN] = "drain",
+    [LOCAL_MAPPED] = "mapped",         [LOCAL_NEARBY] = "nearby",
 };
 
 _Static_assert(sizeof event_names / sizeof *event_names == EVENT_TYPE_COUNT,

@@ -285,6 +285,9 @@ static inline void hand_job(struct hand *h, const struct action *a)
     case ACTION_HASH:
         l.type = LOCAL_HASHED;
         break;
+    case ACTION_VERIFY:
+        l.type = LOCAL_VERIFIED;
+        break;
     default:
         return;
     }

@@ -1,190 +1,10 @@
 /* machine_test.c - the bytes of a round: lanes, sums, hashes that go on while
  * an attempt is given up, and closing. Also run under ThreadSanitizer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "daemon/machine_internal.h"
 #include "p2p/butterfly.h"
-#include "proto/base/err.h"
 #include "proto/hash.h"
-#include "train/errmsg.h"
+#include "tests/unit/daemon/rig.h"
 
-#define N      ((uint64_t)3 << 20) /* elements: 12 pieces of a hash */
-#define HANG_S 60                  /* only a test that hangs gets here */
-
-/* A machine on a shell whose core only writes down what it is told. */
-struct rig {
-    uv_loop_t loop;
-    struct shell *shell;
-    struct machine *m;
-    struct shell_calls calls;
-    struct identity id;
-    struct signer signer;
-    struct frame_rule rule;
-    struct local_event told[16];
-    uint32_t n_told;
-    bool shell_closed, machine_closed;
-};
-
-static void step(void *self, const struct event *event, struct out *out)
-{
-    struct rig *g = self;
-
-    (void)out;
-    if (event->type == EVENT_LOCAL && g->n_told < 16) {
-        g->told[g->n_told++] = event->local;
-    }
-}
-
-static uint64_t deadline(const void *self)
-{
-    (void)self;
-    return CORE_NEVER;
-}
-
-static void on_stop(void *data, int exit_code)
-{
-    (void)data;
-    fail_msg("the machine stops with %d", exit_code);
-}
-
-static void nothing_posted(void *self, const struct local_event *event)
-{
-    (void)self;
-    (void)event;
-}
-
-static void no_snapshot(void *self, struct snapshot *s)
-{
-    (void)self;
-    snapshot_free(s);
-}
-
-/* A trainer of some thousand parameters, so that there is a contribution. */
-static struct trainer *open_trainer(void)
-{
-    static uint8_t text[2000];
-    static struct shard shard;
-    struct trainer_options opt = {
-        .replica = {.model = {.dim = 16,
-                              .layers = 1,
-                              .heads = 2,
-                              .kv_heads = 2,
-                              .ffn = 16,
-                              .vocab = 256,
-                              .seq = 16,
-                              .tied = true,
-                              .rope_theta = 10000,
-                              .norm_eps = 1e-5f},
-                    .optimizer = optimizer_defaults(),
-                    .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-                    .method = {.period = 1, .fragments = 1, .rule = {.lr = 1}},
-                    .codec = codec_find("fp32"),
-                    .batch = 1,
-                    .micro_batch = 1,
-                    .seq = 16,
-                    .train = &shard,
-                    .n_train = 1,
-                    .threads = 1,
-                    .reference = true},
-        .post = nothing_posted,
-        .take_snapshot = no_snapshot,
-    };
-    struct trainer *t = NULL;
-    char errmsg[ERRMSG_SIZE];
-
-    memset(text, 'x', sizeof text);
-    shard_from_text(&shard, text, sizeof text);
-    assert_int_equal(trainer_open(&t, &opt, errmsg), 0);
-    return t;
-}
-
-static struct rig *open_rig(const char *wire, uint64_t n)
-{
-    static const uint8_t seed[SIGN_SEED_BYTES] = {7};
-    struct machine_options opt = {.state_dir = ".", .encryption = true};
-    struct shell_options so;
-    struct rig *g = calloc(1, sizeof *g);
-    struct core core = {g, step, deadline};
-
-    assert_non_null(g);
-    assert_int_equal(uv_loop_init(&g->loop), 0);
-    assert_int_equal(machine_open(&g->m, &g->loop, &opt, on_stop, g), 0);
-    g->calls = machine_calls(g->m);
-    assert_int_equal(identity_generate(&g->id, seed), 0);
-    g->signer = signer_sodium(&g->id);
-    shell_options_default(&so);
-    so.signer = &g->signer;
-    so.rules = &g->rule;
-    so.n_rules = 1;
-    assert_int_equal(shell_open(&g->shell, &g->loop, &core, &so, &g->calls), 0);
-    machine_connect(g->m, g->shell, NULL);
-    g->m->codec = codec_find(wire);
-    g->m->n = g->m->n_wire = g->m->terms.n_params = n;
-    g->m->terms.segment_elements = 4096;
-    g->m->configured = true;
-    g->m->trainer = open_trainer();
-    return g;
-}
-
-static void until(struct rig *g, const bool *flag, uint32_t told)
-{
-    uint64_t hang_ns = uv_hrtime() + HANG_S * 1000000000ULL;
-
-    while (flag == NULL ? g->n_told < told : !*flag) {
-        (void)uv_run(&g->loop, UV_RUN_NOWAIT);
-        assert_true(uv_hrtime() < hang_ns);
-    }
-}
-
-static void set_flag(void *data)
-{
-    *(bool *)data = true;
-}
-
-static void close_rig(struct rig *g)
-{
-    if (!g->m->closing) {
-        machine_close(g->m, set_flag, &g->machine_closed);
-    }
-    until(g, &g->machine_closed, 0);
-    shell_close(g->shell, set_flag, &g->shell_closed);
-    until(g, &g->shell_closed, 0);
-    (void)uv_run(&g->loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&g->loop), 0);
-    free(g);
-}
-
-static void
-act(struct rig *g, enum action_type type, uint64_t attempt, uint64_t request)
-{
-    struct action a = {.type = type,
-                       .buffer = BUFFER_RING,
-                       .attempt = attempt,
-                       .request = request};
-
-    g->calls.local(g->calls.self, &a, NULL);
-}
-
-/* Fill the slot of an attempt through segments, as a shell does. */
-static void receive(struct rig *g, uint64_t attempt, uint8_t with)
-{
-    struct segment s = {.attempt = attempt, .len = 1 << 16};
-    size_t len = g->calls.wire_len(g->calls.self, &s);
-
-    for (; s.offset < g->m->n; s.offset += s.len) {
-        uint8_t *at = g->calls.place(g->calls.self, &s);
-
-        assert_non_null(at);
-        memset(at, with, len);
-        assert_int_equal(g->calls.take(g->calls.self, &s, at, len), 0);
-    }
-}
+#define N ((uint64_t)3 << 20) /* elements: 12 pieces of a hash */
 
 static void a_hash_is_that_of_the_whole_vector(void **state)
 {
@@ -264,6 +84,44 @@ static void a_hash_is_made_while_segments_arrive(void **state)
     act(g, ACTION_HASH, 0, 9);
     until(g, NULL, 1);
     assert_true(hash32_eq(&g->told[0].hash, &want));
+    free(bytes);
+    close_rig(g);
+}
+
+/* Rounds 1, 3 .. of N elements, rounds 2, 4 .. of a quarter: each one's hash is
+ * that of its own length, whatever its slot held before. */
+static void a_hash_is_as_long_as_the_round(void **state)
+{
+    struct rig *g = open_rig("fp32", N);
+    uint8_t *bytes = malloc(4 * N);
+
+    (void)state;
+    assert_non_null(bytes);
+    g->m->terms.n_turns = 2;
+    g->m->terms.turns[0].elements = N;
+    g->m->terms.turns[1].elements = N / 4;
+    for (uint64_t round = 1; round <= 6; round++) {
+        uint64_t n = terms_elements(&g->m->terms, round);
+        struct segment beyond = {.attempt = round, .offset = n, .len = 1 << 16};
+        struct wire_slot *slot;
+        struct hash32 want;
+
+        for (uint64_t at = 0; at < n; at += 1 << 16) {
+            receive_final(g, round, at, (uint8_t)round);
+        }
+        slot = machine_slot_find(g->m, WIRE_RING, round);
+        until_unpinned(g, slot);
+        assert_int_equal(leaves_made(slot), 4 * n / HASH_PIECE_BYTES);
+        assert_int_equal(g->calls.take(g->calls.self, &beyond, bytes, 4 << 16),
+                         LOCO_ERANGE);
+        memset(bytes, (int)round, 4 * n);
+        hash_tree(bytes, 4 * n, &want);
+        g->n_told = 0;
+        act(g, ACTION_HASH, 0, round);
+        until(g, NULL, 1);
+        assert_int_equal(g->told[0].rc, 0);
+        assert_true(hash32_eq(&g->told[0].hash, &want));
+    }
     free(bytes);
     close_rig(g);
 }
@@ -440,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hash_is_that_of_the_whole_vector),
+        cmocka_unit_test(a_hash_is_as_long_as_the_round),
         cmocka_unit_test(a_hash_is_made_while_segments_arrive),
         cmocka_unit_test(what_was_hashed_of_other_bytes_is_forgotten),
         cmocka_unit_test(inheriting_neither_waits_for_a_hash_nor_copies),

@@ -192,8 +192,14 @@ static void only_what_is_held_is_served(void **state)
         {.buffer = BUFFER_SHARD, .len = 0},
         {.buffer = BUFFER_SHARD, .len = UINT32_MAX},
         {.buffer = BUFFER_STATE, .index = UINT64_MAX, .len = 10},
+        {.buffer = BUFFER_STATE, .len = 10}, /* of another root */
+        {.buffer = BUFFER_SHARD, .len = 10, .root = {{1}}},
+        {.buffer = BUFFER_STATE_LEAVES, .len = 10},
+        {.buffer = BUFFER_SHARD, .len = 10},
+        {.buffer = BUFFER_SHARD, .len = 10},
     };
-    struct fetch good = {.buffer = BUFFER_SHARD, .len = 1000};
+    struct fetch good = {
+        .buffer = BUFFER_SHARD, .len = 1000, .stream = STREAM_FETCH};
     uint32_t segs, no;
 
     (void)state;
@@ -201,6 +207,9 @@ static void only_what_is_held_is_served(void **state)
     segs = h->n_send_segs;
     no = h->n_sent[MESSAGE_FETCH_NO];
     for (unsigned k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+        bad[k].stream = k == 11   ? STREAM_RING
+                        : k == 12 ? STREAM_COUNT
+                                  : STREAM_COUNT - 1;
         hand_say(h, 0, MESSAGE_FETCH, &bad[k]);
         hand_drain(h, 1);
     }
@@ -210,6 +219,12 @@ static void only_what_is_held_is_served(void **state)
     hand_say(h, 0, MESSAGE_FETCH, &good);
     hand_drain(h, 1);
     assert_int_equal(h->n_send_segs, segs + 1);
+    good.buffer = BUFFER_STATE;
+    good.index = h->node->applied.round;
+    good.root = h->node->state_hash;
+    hand_say(h, 0, MESSAGE_FETCH, &good);
+    hand_drain(h, 2); /* the end of the first one, too */
+    assert_int_equal(h->n_send_segs, segs + 2);
     hand_close(h);
 }
 

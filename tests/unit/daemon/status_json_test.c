@@ -93,6 +93,8 @@ static void every_field_of_the_contract_is_there(void **state)
         "dht",
         "refused",
         "links",
+        "fetch",
+        "sources_dropped",
         "reachability_reason",
         "bytes_relayed",
     };

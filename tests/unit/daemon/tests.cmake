@@ -1,6 +1,8 @@
 if(LOCO_NETWORK)
   loco_unit(daemon machine loco_daemon)
   loco_unit(daemon leaves loco_daemon)
+  loco_unit(daemon machine_pieces loco_daemon)
+  loco_unit(daemon snapshot loco_daemon)
   loco_unit(daemon memory_limit loco_daemon)
   loco_unit(daemon trainer loco_daemon)
   loco_unit(daemon node loco_node)

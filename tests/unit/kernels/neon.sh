@@ -24,9 +24,9 @@ fast="-DLOCO_ISA=neon -fno-math-errno -fno-trapping-math -Wno-psabi"
 k=$root/kernels
 # shellcheck disable=SC2086 # lists of flags and files
 {
-    $cc $flags -c $k/affinity.c $k/pool.c $k/backend_cpu.c $k/cpu/embed.c \
-        $k/cpu/rmsnorm.c $k/cpu/rope.c $k/cpu/attention.c $k/cpu/swiglu.c \
-        $k/cpu/matmul.c $k/cpu/xent.c $k/cpu/optimizer.c \
+    $cc $flags -c $k/affinity.c $k/pool.c $k/device.c $k/backend_cpu.c \
+        $k/cpu/embed.c $k/cpu/rmsnorm.c $k/cpu/rope.c $k/cpu/attention.c \
+        $k/cpu/swiglu.c $k/cpu/matmul.c $k/cpu/xent.c $k/cpu/optimizer.c \
         "$root/proto/base/err.c"
     for file in embed rope optimizer fast_table; do
         $cc $flags $fast -c "$k/cpu/$file.c" -o "neon_$file.o"

@@ -13,14 +13,45 @@
 
 #define FETCH_MS 5000
 #define PIECE    100U
+#define PART     40U
+#define PEERS    4
 
 struct fixture {
     struct members m;
     struct transfer t;
     struct out out;
-    struct identity self, peer[2];
-    int row[2];
+    struct identity self, peer[PEERS];
+    int row[PEERS];
+    struct segment asked[256]; /* posted, not arrived */
+    uint32_t n_asked;
+    uint64_t checks[64]; /* VERIFY not answered */
+    uint32_t n_checks;
+    uint64_t now_ms;
 };
+
+/* Take in what the transfer wants. */
+static void collect(struct fixture *f)
+{
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        const struct action *a = &f->out.action[i];
+        uint32_t kept = 0;
+
+        if (a->type == ACTION_POST_RECV) {
+            f->asked[f->n_asked++] = a->segment;
+        } else if (a->type == ACTION_VERIFY) {
+            f->checks[f->n_checks++] = a->request;
+        } else if (a->type == ACTION_CANCEL) {
+            for (uint32_t k = 0; k < f->n_asked; k++) {
+                if (f->asked[k].stream != a->stream ||
+                    f->asked[k].attempt > a->attempt) {
+                    f->asked[kept++] = f->asked[k];
+                }
+            }
+            f->n_asked = kept;
+        }
+    }
+    f->out.n = f->out.n_bytes = f->out.dropped = 0;
+}
 
 static int open_fixture(void **state)
 {
@@ -31,7 +62,7 @@ static int open_fixture(void **state)
     identity_fake(&f->self, 50);
     opt.self = f->self.id;
     members_init(&f->m, &opt, f + 1, 0);
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < PEERS; i++) {
         struct event e = {
             .type = EVENT_LINK_UP, .link = i + 1, .request = UINT32_MAX};
 
@@ -42,6 +73,7 @@ static int open_fixture(void **state)
         f->row[i] = members_find(&f->m, &f->peer[i].id);
     }
     transfer_init(&f->t, &f->m, FETCH_MS, 1000);
+    f->out.n = 0;
     *state = f;
     return 0;
 }
@@ -52,189 +84,402 @@ static int close_fixture(void **state)
     return 0;
 }
 
-static void clear(struct fixture *f)
+/* A state of two sections of `half` bytes, from so many of the peers. */
+static void begin(struct fixture *f, uint64_t half, uint32_t n_sources)
 {
-    f->out.n = f->out.n_bytes = f->out.dropped = 0;
-}
+    struct transfer_object o = {
+        .buffer = BUFFER_STATE,
+        .leaves = BUFFER_STATE_LEAVES,
+        .index = 3,
+        .total = 2 * half,
+        .first = half,
+        .piece = PIECE,
+        .part = PART,
+        .sources = TRANSFER_SOURCES,
+    };
 
-static uint32_t count(const struct fixture *f, enum action_type type)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < f->out.n; i++) {
-        n += f->out.action[i].type == type;
+    assert_true(transfer_start(&f->t, &o, f->now_ms, &f->out));
+    for (uint32_t i = 0; i < n_sources; i++) {
+        assert_true(transfer_wants(&f->t));
+        transfer_source(&f->t, f->row[i], f->now_ms, &f->out);
     }
-    return n;
+    collect(f);
 }
 
-static const struct segment *posted(const struct fixture *f, uint32_t k)
+static void arrive(struct fixture *f, uint32_t k, int rc)
 {
-    for (uint32_t i = 0; i < f->out.n; i++) {
-        if (f->out.action[i].type == ACTION_POST_RECV && k-- == 0) {
-            return &f->out.action[i].segment;
-        }
-    }
-    fail_msg("not posted");
-    return NULL;
-}
+    struct event e = {.type = EVENT_SEG_DONE,
+                      .rc = rc,
+                      .now_ms = f->now_ms,
+                      .segment = f->asked[k]};
 
-static void begin(struct fixture *f, uint64_t total, int source)
-{
-    clear(f);
-    transfer_start(&f->t, BUFFER_SHARD, 3, total, PIECE, &f->out);
-    assert_true(f->t.want_source || f->t.finished);
-    transfer_source(&f->t, f->row[source], 0, &f->out);
-}
-
-static void arrive(struct fixture *f, uint32_t seg, int rc)
-{
-    struct event e = {.type = EVENT_SEG_DONE, .rc = rc, .now_ms = 10};
-
-    e.segment.attempt = f->t.attempt;
-    e.segment.seg = seg;
-    clear(f);
+    memmove(f->asked + k, f->asked + k + 1,
+            (--f->n_asked - k) * sizeof f->asked[0]);
     transfer_seg_done(&f->t, &e, &f->out);
+    collect(f);
 }
 
-static void at_most_a_window_is_asked_for(void **state)
+/* The first asked of this peer arrives; false: nothing is. */
+static bool arrive_from(struct fixture *f, uint32_t peer, int rc)
 {
-    struct fixture *f = *state;
-
-    begin(f, 20 * PIECE + 1, 0);
-    assert_int_equal(count(f, ACTION_POST_RECV), TRANSFER_WINDOW);
-    assert_int_equal(count(f, ACTION_SEND), TRANSFER_WINDOW);
-    assert_int_equal(count(f, ACTION_BULK_OPEN), 1);
-    arrive(f, 0, 0);
-    assert_int_equal(count(f, ACTION_POST_RECV), 1);
-    assert_int_equal(posted(f, 0)->seg, TRANSFER_WINDOW);
-    assert_int_equal(posted(f, 0)->offset, TRANSFER_WINDOW * PIECE);
-}
-
-static void all_pieces_are_asked_for_once_and_cover_the_object(void **state)
-{
-    struct fixture *f = *state;
-    uint64_t total = 20 * PIECE + 1, at = 0;
-
-    begin(f, total, 0);
-    for (uint32_t seg = 0; seg < 21; seg++) {
-        uint32_t n = count(f, ACTION_POST_RECV);
-
-        for (uint32_t k = 0; k < n; k++) {
-            assert_int_equal(posted(f, k)->offset, at);
-            at += posted(f, k)->len;
+    for (uint32_t k = 0; k < f->n_asked; k++) {
+        if (id_eq(&f->asked[k].peer, &f->peer[peer].id)) {
+            arrive(f, k, rc);
+            return true;
         }
-        assert_false(f->t.finished);
-        arrive(f, seg, 0);
     }
-    assert_int_equal(at, total);
-    assert_true(f->t.finished);
+    return false;
 }
 
-static void a_lost_source_is_replaced_at_the_same_piece(void **state)
+static int checked(struct fixture *f, int rc)
+{
+    uint64_t request = f->checks[0];
+    int guilty;
+
+    assert_true(f->n_checks > 0);
+    memmove(f->checks, f->checks + 1, --f->n_checks * sizeof f->checks[0]);
+    guilty = transfer_verified(&f->t, request, rc, f->now_ms, &f->out);
+    collect(f);
+    return guilty;
+}
+
+/* The leaf list, good. */
+static void get_leaves(struct fixture *f)
+{
+    while (f->n_checks == 0) {
+        assert_int_equal(f->asked[0].buffer, BUFFER_STATE_LEAVES);
+        arrive(f, 0, 0);
+    }
+    assert_int_equal((uint32_t)f->checks[0], TRANSFER_LEAVES);
+    assert_int_equal(checked(f, 0), MEMBERS_NONE);
+}
+
+/* Everything asked arrives and is good, until the end. */
+static void finish(struct fixture *f)
+{
+    for (int turn = 0; turn < 10000 && !f->t.finished; turn++) {
+        if (f->n_checks > 0) {
+            (void)checked(f, 0);
+        } else {
+            assert_true(f->n_asked > 0);
+            arrive(f, 0, 0);
+        }
+    }
+    assert_true(f->t.finished);
+    assert_int_equal(f->t.done_units, f->t.object.total);
+}
+
+/* ---- tests ----------------------------------------------------------------
+ */
+
+static void no_piece_is_asked_for_before_the_leaf_list_is_good(void **state)
 {
     struct fixture *f = *state;
-    uint64_t attempt;
 
-    begin(f, 20 * PIECE, 0);
-    attempt = f->t.attempt;
-    arrive(f, 0, 0);
-    arrive(f, 1, 0);
-    clear(f);
-    members_link_down(&f->m, 1, 20);
-    transfer_tick(&f->t, 20, &f->out);
-    assert_true(f->t.want_source);
-    assert_int_equal(count(f, ACTION_CANCEL), 1);
-    assert_int_equal(f->out.action[0].attempt, attempt);
-    clear(f);
-    transfer_source(&f->t, f->row[1], 30, &f->out);
-    assert_true(f->t.attempt > attempt);
-    assert_int_equal(posted(f, 0)->seg, 2);
-    assert_int_equal(posted(f, 0)->offset, 2 * PIECE);
-    assert_true(id_eq(&posted(f, 0)->peer, &f->peer[1].id));
+    begin(f, 250, 3);
+    for (uint32_t k = 0; k < f->n_asked; k++) {
+        assert_int_equal(f->asked[k].buffer, BUFFER_STATE_LEAVES);
+    }
+    assert_int_equal(f->n_asked, 5); /* 6 hashes of 32 bytes in parts of 40 */
+    get_leaves(f);
+    assert_true(f->n_asked > 0);
+    assert_int_equal(f->asked[0].buffer, BUFFER_STATE);
+    finish(f);
 }
 
-static void a_refusal_of_another_attempt_or_peer_is_ignored(void **state)
+static void pieces_end_where_a_section_ends(void **state)
+{
+    struct fixture *f = *state;
+    struct transfer_object o = {.total = 500, .first = 250, .piece = PIECE};
+    uint32_t len;
+
+    (void)f;
+    assert_int_equal(transfer_pieces(&o), 6);
+    assert_int_equal(transfer_piece_at(&o, 2, &len), 200);
+    assert_int_equal(len, 50);
+    assert_int_equal(transfer_piece_at(&o, 3, &len), 250);
+    assert_int_equal(len, 100);
+    assert_int_equal(transfer_piece_at(&o, 5, &len), 450);
+    assert_int_equal(len, 50);
+}
+
+/* As the state of a method whose members share the parameters alone. */
+static void a_section_may_be_empty(void **state)
+{
+    struct fixture *f = *state;
+    struct transfer_object o = {
+        .buffer = BUFFER_STATE,
+        .leaves = BUFFER_STATE_LEAVES,
+        .index = 3,
+        .total = 250,
+        .first = 250,
+        .piece = PIECE,
+        .part = PART,
+        .sources = TRANSFER_SOURCES,
+    };
+    uint32_t len;
+
+    assert_int_equal(transfer_pieces(&o), 3);
+    assert_int_equal(transfer_piece_at(&o, 2, &len), 200);
+    assert_int_equal(len, 50);
+    assert_true(transfer_start(&f->t, &o, f->now_ms, &f->out));
+    transfer_source(&f->t, f->row[0], f->now_ms, &f->out);
+    collect(f);
+    get_leaves(f);
+    finish(f);
+}
+
+static void all_sources_work_and_no_piece_is_asked_of_two(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t of[PEERS] = {0};
+
+    begin(f, 2000, 4);
+    get_leaves(f);
+    for (uint32_t k = 0; k < f->n_asked; k++) {
+        for (uint32_t p = 0; p < PEERS; p++) {
+            of[p] += id_eq(&f->asked[k].peer, &f->peer[p].id);
+        }
+        for (uint32_t i = 0; i < k; i++) {
+            assert_true(f->asked[i].offset != f->asked[k].offset);
+        }
+    }
+    for (uint32_t p = 0; p < PEERS; p++) {
+        assert_true(of[p] > 0);
+    }
+    finish(f);
+}
+
+static void a_source_of_a_bad_piece_is_named_and_asked_no_more(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 2000, 2);
+    get_leaves(f);
+    while (f->n_checks == 0) {
+        assert_true(arrive_from(f, 1, 0));
+    }
+    assert_int_equal(checked(f, LOCO_EHASH), f->row[1]);
+    assert_false(arrive_from(f, 1, 0)); /* what it was asked for is void */
+    assert_false(transfer_may(&f->t, f->row[1], f->now_ms + 1000000));
+    finish(f);
+    /* Nor for the next object. */
+    begin(f, 200, 0);
+    assert_false(transfer_may(&f->t, f->row[1], f->now_ms));
+    assert_true(transfer_may(&f->t, f->row[0], f->now_ms));
+}
+
+static void a_check_that_could_not_be_made_blames_nobody(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 200, 1);
+    get_leaves(f);
+    while (f->n_checks == 0) {
+        arrive(f, 0, 0);
+    }
+    assert_int_equal(checked(f, LOCO_ENOMEM), MEMBERS_NONE);
+    assert_int_equal(f->t.n_shunned, 0);
+    finish(f);
+}
+
+static void a_bad_leaf_list_is_asked_of_another(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 200, 2);
+    while (f->n_checks == 0) {
+        assert_true(arrive_from(f, 0, 0));
+    }
+    assert_int_equal(checked(f, LOCO_EHASH), f->row[0]);
+    assert_true(f->n_asked > 0);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[1].id));
+    get_leaves(f);
+    finish(f);
+}
+
+static void a_silent_source_gives_its_pieces_to_the_others(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 2000, 2);
+    get_leaves(f);
+    for (int k = 0; k < 5; k++) { /* source 0 goes on, 1 is silent */
+        f->now_ms += FETCH_MS / 4;
+        (void)arrive_from(f, 0, 0);
+        transfer_tick(&f->t, f->now_ms, &f->out);
+        collect(f);
+    }
+    assert_int_equal(transfer_n_sources(&f->t), 1);
+    assert_false(arrive_from(f, 1, 0));
+    assert_false(transfer_may(&f->t, f->row[1], f->now_ms));
+    assert_true(transfer_may(&f->t, f->row[1], f->now_ms + FETCH_MS));
+    finish(f);
+}
+
+static void a_slow_source_does_not_keep_the_end_waiting(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 500, 2);
+    get_leaves(f);
+    for (int turn = 0; turn < 1000; turn++) { /* 1 sends nothing */
+        f->now_ms++;
+        if (f->n_checks > 0) {
+            (void)checked(f, 0);
+        } else if (!arrive_from(f, 0, 0)) {
+            break;
+        }
+    }
+    assert_false(f->t.finished);
+    assert_int_equal(transfer_n_sources(&f->t), 2);
+    f->now_ms += 1000; /* long before it counts as silent */
+    transfer_tick(&f->t, f->now_ms, &f->out);
+    collect(f);
+    assert_int_equal(transfer_n_sources(&f->t), 1);
+    assert_false(arrive_from(f, 1, 0));
+    finish(f);
+}
+
+static void who_refuses_is_not_asked_again_for_this_object(void **state)
 {
     struct fixture *f = *state;
     struct fetch_no no = {0};
 
-    begin(f, 5 * PIECE, 0);
-    no.attempt = f->t.attempt - 1;
-    transfer_refused(&f->t, f->row[0], &no, &f->out);
-    assert_false(f->t.want_source);
-    no.attempt = f->t.attempt;
-    transfer_refused(&f->t, f->row[1], &no, &f->out);
-    assert_false(f->t.want_source);
-    transfer_refused(&f->t, f->row[0], &no, &f->out);
-    assert_true(f->t.want_source);
+    begin(f, 2000, 2);
+    get_leaves(f);
+    no.attempt = f->t.sources[0].attempt - 1;
+    transfer_refused(&f->t, f->row[0], &no, f->now_ms, &f->out);
+    assert_int_equal(transfer_n_sources(&f->t), 2); /* not this attempt */
+    no.attempt = f->t.sources[0].attempt;
+    transfer_refused(&f->t, f->row[0], &no, f->now_ms, &f->out);
+    collect(f);
+    assert_int_equal(transfer_n_sources(&f->t), 1);
+    assert_false(transfer_may(&f->t, f->row[0], UINT64_MAX - 1));
+    finish(f);
+    begin(f, 200, 0);
+    assert_true(transfer_may(&f->t, f->row[0], f->now_ms));
 }
 
-static void a_silent_source_is_given_up_and_its_connection_freed(void **state)
+static void a_transfer_without_sources_goes_on_with_the_next_one(void **state)
 {
     struct fixture *f = *state;
 
-    begin(f, 5 * PIECE, 0);
-    clear(f);
-    transfer_tick(&f->t, FETCH_MS - 1, &f->out);
-    assert_int_equal(f->out.n, 0);
-    assert_int_equal(transfer_deadline(&f->t), FETCH_MS);
-    transfer_tick(&f->t, FETCH_MS, &f->out);
-    assert_true(f->t.want_source);
-    /* First the frames of an earlier life that stand in the way, then ours. */
-    assert_int_equal(count(f, ACTION_CANCEL), 2);
-    assert_int_equal(f->out.action[0].attempt, 0);
-    assert_int_equal(f->out.action[1].attempt, f->t.attempt);
-    assert_true(transfer_deadline(&f->t) == CORE_NEVER);
-}
-
-static void a_failed_or_misplaced_piece_ends_the_source(void **state)
-{
-    struct fixture *f = *state;
-
-    begin(f, 5 * PIECE, 0);
+    begin(f, 500, 1);
+    get_leaves(f);
+    while (f->t.n_done < 3) {
+        if (f->n_checks > 0) {
+            (void)checked(f, 0);
+        } else {
+            arrive(f, 0, 0);
+        }
+    }
     arrive(f, 0, LOCO_ECLOSED);
-    assert_true(f->t.want_source);
-    begin(f, 5 * PIECE, 0);
-    arrive(f, 1, 0);
-    assert_true(f->t.want_source);
-    assert_int_equal(f->t.done, 0);
+    assert_int_equal(transfer_n_sources(&f->t), 0);
+    assert_int_equal(f->n_asked, 0);
+    assert_true(transfer_deadline(&f->t) == CORE_NEVER);
+    transfer_source(&f->t, f->row[2], f->now_ms, &f->out);
+    collect(f);
+    assert_true(f->n_asked > 0);
+    assert_true(f->t.n_done >= 3);
+    finish(f);
 }
 
-static void late_pieces_of_a_dead_attempt_do_not_count(void **state)
+static void what_an_earlier_life_left_is_not_fetched(void **state)
 {
     struct fixture *f = *state;
-    struct event e = {.type = EVENT_SEG_DONE};
+    uint8_t held[2] = {0x07, 0x00}; /* the first section of three pieces */
 
-    begin(f, 5 * PIECE, 0);
-    e.segment.attempt = f->t.attempt - 1;
-    transfer_seg_done(&f->t, &e, &f->out);
-    assert_int_equal(f->t.done, 0);
-    assert_false(f->t.want_source);
+    begin(f, 250, 1);
+    while (f->n_checks == 0) {
+        arrive(f, 0, 0);
+    }
+    transfer_held(&f->t, held);
+    (void)checked(f, 0);
+    for (uint32_t k = 0; k < f->n_asked; k++) {
+        assert_true(f->asked[k].offset >= 250);
+    }
+    assert_int_equal(f->t.done_units, 250);
+    finish(f);
 }
 
-static void an_empty_object_is_finished_at_once(void **state)
+static void a_verdict_on_another_object_is_void(void **state)
 {
     struct fixture *f = *state;
+    uint64_t old;
 
-    clear(f);
-    transfer_start(&f->t, BUFFER_STATE, 1, 0, PIECE, &f->out);
+    begin(f, 250, 1);
+    get_leaves(f);
+    while (f->n_checks == 0) {
+        arrive(f, 0, 0);
+    }
+    old = f->checks[0];
+    f->n_checks = 0;
+    begin(f, 250, 1);
+    get_leaves(f);
+    while (f->n_checks == 0) {
+        arrive(f, 0, 0);
+    }
+    assert_int_equal((uint32_t)f->checks[0], (uint32_t)old);
+    (void)transfer_verified(&f->t, old, 0, f->now_ms, &f->out);
+    assert_int_equal(f->t.n_done, 0);
+    finish(f);
+}
+
+static void an_object_without_leaf_list_comes_from_one_at_a_time(void **state)
+{
+    struct fixture *f = *state;
+    struct transfer_object o = {
+        .buffer = BUFFER_REDUCED,
+        .leaves = BUFFER_KIND_COUNT,
+        .total = 1000,
+        .piece = PIECE,
+        .part = PIECE,
+        .sources = 1,
+    };
+
+    assert_true(transfer_start(&f->t, &o, 0, &f->out));
+    transfer_source(&f->t, f->row[0], 0, &f->out);
+    collect(f);
+    assert_false(transfer_wants(&f->t));
+    finish(f);
+    assert_int_equal(transfer_spoiled(&f->t), f->row[0]);
+    assert_false(transfer_may(&f->t, f->row[0], UINT64_MAX - 1));
+}
+
+static void nothing_is_whole_at_once_and_too_much_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct transfer_object o = {.leaves = BUFFER_KIND_COUNT, .piece = PIECE};
+
+    assert_true(transfer_start(&f->t, &o, 0, &f->out));
     assert_true(f->t.finished);
+    o.total = (uint64_t)PIECE * TRANSFER_PIECES_MAX + 1;
+    assert_false(transfer_start(&f->t, &o, 0, &f->out));
+    assert_false(f->t.active);
 }
 
-#define T(name)                                                                \
+#define TEST(name)                                                             \
     cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(at_most_a_window_is_asked_for),
-        T(all_pieces_are_asked_for_once_and_cover_the_object),
-        T(a_lost_source_is_replaced_at_the_same_piece),
-        T(a_refusal_of_another_attempt_or_peer_is_ignored),
-        T(a_silent_source_is_given_up_and_its_connection_freed),
-        T(a_failed_or_misplaced_piece_ends_the_source),
-        T(late_pieces_of_a_dead_attempt_do_not_count),
-        T(an_empty_object_is_finished_at_once),
+        TEST(no_piece_is_asked_for_before_the_leaf_list_is_good),
+        TEST(pieces_end_where_a_section_ends),
+        TEST(a_section_may_be_empty),
+        TEST(all_sources_work_and_no_piece_is_asked_of_two),
+        TEST(a_source_of_a_bad_piece_is_named_and_asked_no_more),
+        TEST(a_check_that_could_not_be_made_blames_nobody),
+        TEST(a_bad_leaf_list_is_asked_of_another),
+        TEST(a_silent_source_gives_its_pieces_to_the_others),
+        TEST(a_slow_source_does_not_keep_the_end_waiting),
+        TEST(who_refuses_is_not_asked_again_for_this_object),
+        TEST(a_transfer_without_sources_goes_on_with_the_next_one),
+        TEST(what_an_earlier_life_left_is_not_fetched),
+        TEST(a_verdict_on_another_object_is_void),
+        TEST(an_object_without_leaf_list_comes_from_one_at_a_time),
+        TEST(nothing_is_whole_at_once_and_too_much_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -131,6 +133,78 @@ static void vectors_that_are_absent_stay_absent(void **state)
     s.phi = NULL;
     assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg),
                      LOCO_EINVAL);
+}
+
+static void vectors_of_the_callers_naming_come_back(void **state)
+{
+    struct checkpoint_vector more[3] = {
+        {"residual", vectors[3]}, {"u_shared", vectors[4]}, {"m", vectors[0]}};
+    struct checkpoint_state s = sample(2);
+    struct checkpoint c;
+
+    (void)state;
+    s.adam_u = s.adam_v = NULL;
+    s.more = more;
+    s.n_more = 2;
+    assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg), 0);
+    assert_int_equal(checkpoint_open_newest(&c, dir.path, errmsg), 0);
+    assert_memory_equal(checkpoint_vector(&c, "residual"), vectors[3],
+                        sizeof vectors[3]);
+    assert_memory_equal(checkpoint_vector(&c, "u_shared"), vectors[4],
+                        sizeof vectors[4]);
+    assert_memory_equal(checkpoint_vector(&c, "phi"), c.state.phi,
+                        sizeof vectors[0]);
+    assert_null(checkpoint_vector(&c, "v_shared"));
+    checkpoint_close(&c);
+    s.n_more = 3; /* a name of ours */
+    assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg),
+                     LOCO_EINVAL);
+    more[2].name = "residual"; /* twice */
+    assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg),
+                     LOCO_EINVAL);
+    more[2].name = "../x";
+    assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg),
+                     LOCO_EINVAL);
+    s.n_more = CHECKPOINT_MORE_MAX + 1;
+    assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg),
+                     LOCO_EINVAL);
+}
+
+/* SIGKILL before every call that changes the disk, a write half made. */
+static void a_kill_at_any_moment_leaves_a_whole_checkpoint(void **state)
+{
+    bool survived = false, old = false, new = false;
+
+    (void)state;
+    for (unsigned nth = 0; !survived; nth++) {
+        struct checkpoint c;
+        int status;
+        pid_t pid;
+
+        assert_true(nth < 1000);
+        assert_int_equal(save(4, 2), 0);
+        (void)unlink(tmpdir_file(&dir, "round-00000005.safetensors"));
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            disk_fault_kill(nth);
+            _exit(save(5, 2) == 0 ? 0 : 1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        survived = WEXITSTATUS(status) == 0;
+        assert_true(survived || WEXITSTATUS(status) == DISK_FAULT_KILLED);
+        assert_int_equal(checkpoint_open_newest(&c, dir.path, errmsg), 0);
+        assert_int_equal(c.n_damaged, 0);
+        assert_true(c.state.round == 4 || c.state.round == 5);
+        old = old || c.state.round == 4;
+        new = new || c.state.round == 5;
+        assert_true(!survived || c.state.round == 5);
+        checkpoint_close(&c);
+        assert_int_equal(save(6, 2), 0); /* what is left is in nobody's way */
+        (void)unlink(tmpdir_file(&dir, "round-00000006.safetensors"));
+    }
+    assert_true(old && new);
 }
 
 static void only_the_newest_are_kept(void **state)
@@ -362,6 +436,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_state_is_loaded_as_it_was_saved),
         CASE(vectors_that_are_absent_stay_absent),
+        CASE(vectors_of_the_callers_naming_come_back),
+        CASE(a_kill_at_any_moment_leaves_a_whole_checkpoint),
         CASE(only_the_newest_are_kept),
         CASE(a_save_of_a_lower_round_ends_the_branch_that_was_left),
         CASE(the_newest_whole_one_is_opened_and_damaged_ones_are_counted),

@@ -3,7 +3,9 @@
  * The test is linked with --wrap for write, fsync and rename (tests.cmake), so
  * that the code under test calls these. disk_fault_arm(n, err) lets the n-th
  * call from now on, counted from 0, fail with errno = err, and all after it:
- * a full disk stays full. Include once per program.
+ * a full disk stays full. disk_fault_kill(n) ends the process instead, as
+ * SIGKILL would, before the n-th call; a write is made by half first. Include
+ * once per program.
  */
 #ifndef LOCO_TESTS_UNIT_TRAIN_DISK_FAULT_H
 #define LOCO_TESTS_UNIT_TRAIN_DISK_FAULT_H
@@ -12,11 +14,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include <unistd.h>
+
+/* NOLINTBEGIN(readability-identifier-naming, bugprone-reserved-identifier):
+ * the linker's names */
+ssize_t __real_write(int fd, const void *buf, size_t len);
+int __real_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+ssize_t __wrap_write(int fd, const void *buf, size_t len);
+int __wrap_fsync(int fd);
+int __wrap_rename(const char *from, const char *to);
 
 static struct {
     bool armed;
     unsigned left; /* calls that still succeed */
     bool hit;
+    bool kill;
     int err;
 } disk_fault;
 
@@ -28,6 +41,12 @@ static inline void disk_fault_arm(unsigned nth, int err)
     disk_fault.err = err;
 }
 
+static inline void disk_fault_kill(unsigned nth)
+{
+    disk_fault_arm(nth, EIO);
+    disk_fault.kill = true;
+}
+
 /* Whether a call failed since it was armed. */
 static inline bool disk_fault_disarm(void)
 {
@@ -35,7 +54,9 @@ static inline bool disk_fault_disarm(void)
     return disk_fault.hit;
 }
 
-static inline bool disk_fault_fails(void)
+#define DISK_FAULT_KILLED 99
+
+static inline bool disk_fault_fails(int fd, const void *buf, size_t len)
 {
     if (!disk_fault.armed) {
         return false;
@@ -45,32 +66,29 @@ static inline bool disk_fault_fails(void)
         return false;
     }
     disk_fault.hit = true;
+    if (disk_fault.kill) {
+        if (len > 0) {
+            (void)!__real_write(fd, buf, len / 2);
+        }
+        _exit(DISK_FAULT_KILLED);
+    }
     errno = disk_fault.err;
     return true;
 }
 
-/* NOLINTBEGIN(readability-identifier-naming, bugprone-reserved-identifier):
- * the linker's names */
-ssize_t __real_write(int fd, const void *buf, size_t len);
-int __real_fsync(int fd);
-int __real_rename(const char *from, const char *to);
-ssize_t __wrap_write(int fd, const void *buf, size_t len);
-int __wrap_fsync(int fd);
-int __wrap_rename(const char *from, const char *to);
-
 ssize_t __wrap_write(int fd, const void *buf, size_t len)
 {
-    return disk_fault_fails() ? -1 : __real_write(fd, buf, len);
+    return disk_fault_fails(fd, buf, len) ? -1 : __real_write(fd, buf, len);
 }
 
 int __wrap_fsync(int fd)
 {
-    return disk_fault_fails() ? -1 : __real_fsync(fd);
+    return disk_fault_fails(fd, NULL, 0) ? -1 : __real_fsync(fd);
 }
 
 int __wrap_rename(const char *from, const char *to)
 {
-    return disk_fault_fails() ? -1 : __real_rename(from, to);
+    return disk_fault_fails(-1, NULL, 0) ? -1 : __real_rename(from, to);
 }
 /* NOLINTEND */
 

@@ -518,9 +518,9 @@ static void malformed_bulk_frames_end_the_connection(void **state)
 
         memset(plain, 0, sizeof plain);
         put_u32(plain, i == 0 ? FRAME_BULK_MAX + 1 : 10);
-        plain[4] = i == 1 ? 2 : 1;                     /* type */
-        plain[5] = i == 2;                             /* flags */
-        put_u16(plain + 6, i == 3 ? STREAM_COUNT : 0); /* stream */
+        plain[4] = i == 1 ? 2 : 1; /* type */
+        plain[5] = i == 2;         /* flags */
+        put_u16(plain + 6, i == 3 ? STREAM_COUNT : 0);
         put_u64(plain + 8, 9);
         put_u32(plain + 16, 77);
         raw_connect(&r, b.port);

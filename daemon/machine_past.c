@@ -1,0 +1,206 @@
+/* machine_past.c - rounds that are over, for those who come later.
+ *
+ * States: the trainer publishes one after every commit; the last two can be
+ * fetched. Fetching a large one takes longer than a round, so that the one that
+ * somebody fetches is kept (*pinned*, without inner moments) until PIN_MS after
+ * the last piece of it was asked for; one at a time.
+ *
+ * Reduced bytes: a worker writes those of every round to rounds/ROUND.wire, and
+ * deletes what is older than ROUNDS_MAX or more than twice a state: whoever
+ * needs more fetches the state anew. They are no part of what must survive: not
+ * flushed, checked by who fetches them, and a full disk is only said once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/machine_internal.h"
+#include "daemon/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+
+#define PIN_MS     60000
+#define ROUNDS_MAX 16 /* NODE_PAST_MAX: what a node says that it has */
+
+/* ---- states ------------------------------------------------------------- */
+
+static uint64_t lease_ms(const struct machine *m)
+{
+    return PIN_MS * (uint64_t)m->opt.time_scale;
+}
+
+/* One leaves the last places: keep it if it is being fetched. */
+static void retire(struct machine *m, struct snapshot *s, uint64_t asked_ms)
+{
+    uint64_t now = uv_now(m->loop);
+
+    if (m->pinned != NULL && now + 1 - m->pinned_asked_ms >= lease_ms(m)) {
+        snapshot_free(m->pinned);
+        m->pinned = NULL;
+    }
+    if (s == NULL || m->pinned != NULL || asked_ms == 0 ||
+        now + 1 - asked_ms >= lease_ms(m)) {
+        snapshot_free(s);
+        return;
+    }
+    m->pinned = s;
+    m->pinned_asked_ms = asked_ms;
+    if (s->refs == 1) { /* nobody writes it to disk */
+        free(s->moments);
+        s->moments = NULL;
+        s->u = s->v = NULL;
+    }
+}
+
+void machine_snapshots_collect(struct machine *m)
+{
+    struct snapshot *in[SNAPSHOTS_MAX] = {NULL};
+    size_t last = SNAPSHOTS_MAX - 1;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    memcpy(in, m->incoming, sizeof in);
+    memset(m->incoming, 0, sizeof m->incoming);
+    (void)pthread_mutex_unlock(&m->mutex);
+    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
+        if (in[i] != NULL) {
+            retire(m, m->snapshots[last], m->snapshots_asked_ms[last]);
+            memmove(m->snapshots + 1, m->snapshots,
+                    last * sizeof m->snapshots[0]);
+            memmove(m->snapshots_asked_ms + 1, m->snapshots_asked_ms,
+                    last * sizeof m->snapshots_asked_ms[0]);
+            m->snapshots[0] = in[i];
+            m->snapshots_asked_ms[0] = 0;
+        }
+    }
+}
+
+const struct snapshot *machine_snapshot(struct machine *m, uint64_t round)
+{
+    uint64_t now = uv_now(m->loop) + 1; /* 0: never */
+
+    machine_snapshots_collect(m);
+    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
+        if (m->snapshots[i] != NULL && m->snapshots[i]->round == round) {
+            m->snapshots_asked_ms[i] = now;
+            return m->snapshots[i];
+        }
+    }
+    if (m->pinned != NULL && m->pinned->round == round) {
+        m->pinned_asked_ms = now;
+        return m->pinned;
+    }
+    return NULL;
+}
+
+void machine_snapshots_free(struct machine *m)
+{
+    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
+        snapshot_free(m->snapshots[i]);
+        snapshot_free(m->incoming[i]);
+    }
+    snapshot_free(m->pinned);
+}
+
+/* ---- reduced bytes ------------------------------------------------------ */
+
+static bool
+round_path(const struct machine *m, uint64_t round, char path[MACHINE_PATH_MAX])
+{
+    int n = snprintf(path, MACHINE_PATH_MAX, "%s/%" PRIu64 ".wire", m->rounds,
+                     round);
+
+    return n > 0 && n < MACHINE_PATH_MAX;
+}
+
+static uint64_t rounds_kept(const struct machine *m)
+{
+    uint64_t bytes = m->codec->bytes(m->n_wire);
+    uint64_t n = bytes > 0 ? 2 * m->terms.state_bytes / bytes : 0;
+
+    return n < ROUNDS_MAX ? n : ROUNDS_MAX;
+}
+
+static int write_all(int fd, const uint8_t *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, bytes, len);
+
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return errno == ENOSPC || errno == EDQUOT ? LOCO_EDISK : LOCO_EIO;
+        }
+        bytes += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* On a worker; the slot is pinned. */
+void machine_round_run(struct machine_job *j)
+{
+    const struct machine *m = j->m;
+    char path[MACHINE_PATH_MAX];
+    size_t bytes = m->codec->bytes(terms_elements(&m->terms, j->index));
+    uint64_t kept = rounds_kept(m);
+    int fd;
+
+    if (j->index > kept && round_path(m, j->index - kept, path)) {
+        (void)unlink(path);
+    }
+    if (!round_path(m, j->index, path)) {
+        return;
+    }
+    (void)unlink(path); /* of a branch that was left; or of an earlier life */
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    j->rc = fd < 0 ? LOCO_EIO : write_all(fd, j->slot->bytes, bytes);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (j->rc != 0) {
+        (void)unlink(path);
+    }
+}
+
+void machine_round_save(struct machine *m,
+                        struct wire_slot *slot,
+                        uint64_t round)
+{
+    struct machine_job *j;
+
+    if (m->rounds == NULL || m->round_saving || rounds_kept(m) == 0) {
+        return;
+    }
+    j = machine_job_new(m, JOB_ROUND);
+    if (j != NULL) {
+        j->index = round;
+        j->slot = slot;
+        slot->pins++;
+        m->round_saving = true; /* a slow disk skips rounds */
+        machine_job_submit(m, j);
+    }
+}
+
+int machine_round_fill(struct machine *m, const struct segment *s, uint8_t *dst)
+{
+    size_t at = m->codec->bytes(s->offset), len = m->codec->bytes(s->len);
+    char path[MACHINE_PATH_MAX];
+    ssize_t n;
+    int fd;
+
+    if (m->rounds == NULL || !round_path(m, s->index, path)) {
+        return LOCO_ENOENT;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return LOCO_ENOENT;
+    }
+    n = pread(fd, dst, len, (off_t)at);
+    (void)close(fd);
+    return n == (ssize_t)len ? 0 : LOCO_EIO;
+}

@@ -1,0 +1,247 @@
+/* node_fetch.c - bytes in pieces: fetching them for node_data.c and
+ * node_sync.c, and serving them to others.
+ *
+ * A fetch has several sources, whichever linked peers its owner wants. One that
+ * served a piece without the hash that it must have is named and asked for
+ * nothing more. What is asked for is named by its root, too: a peer of another
+ * branch that holds something else under the same round says so (FETCH_NO), and
+ * nobody takes it for a liar.
+ */
+#include "daemon/node_internal.h"
+
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/base/rng.h"
+
+/* ---- from whom ---------------------------------------------------------- */
+
+/* Whether the view says that data does not pass between that peer and us. */
+static bool is_broken(const struct node *n, int peer)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    int x = n->ballot.self_index, y = -1;
+
+    for (uint32_t i = 0; n->ballot.have && v->n_edges > 0 && i < v->n_members;
+         i++) {
+        y = n->ballot.rows[i] == peer ? (int)i : y;
+    }
+    for (uint32_t e = 0; y >= 0 && e < v->n_edges; e++) {
+        if (v->edges[e] == (x | y << 8) || v->edges[e] == (y | x << 8)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `source`: that the running transfer may have. */
+static int pick(struct node *n, node_want *want, bool source)
+{
+    int at = MEMBERS_NONE, bad = MEMBERS_NONE;
+    uint32_t seen = 0;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (!p->used || !p->has_beat || !members_linked(&n->members, (int)i) ||
+            !want(n, p) ||
+            (source && !transfer_may(&n->transfer, (int)i, n->now))) {
+            continue;
+        }
+        if (is_broken(n, (int)i)) {
+            bad = (int)i; /* rather than nobody */
+        } else if (rng_below(&n->rng, ++seen) == 0) {
+            at = (int)i;
+        }
+    }
+    return at == MEMBERS_NONE ? bad : at;
+}
+
+int node_pick(struct node *n, node_want *want)
+{
+    return pick(n, want, false);
+}
+
+/* ---- fetching ----------------------------------------------------------- */
+
+bool node_fetch(struct node *n, struct transfer_object *o)
+{
+    const struct run_terms *t = &n->terms;
+
+    if (o->leaves != BUFFER_KIND_COUNT) {
+        o->piece = t->piece_bytes;
+        o->part = o->piece < TRANSFER_PART ? o->piece : TRANSFER_PART;
+        o->sources = TRANSFER_SOURCES;
+    } else { /* checked as a whole: one at a time, to know whose they are */
+        o->piece = o->part = t->segment_elements;
+        o->sources = 1;
+    }
+    o->floor_bytes_per_s = t->progress_floor_bytes_per_s;
+    return transfer_start(&n->transfer, o, n->now, n->out);
+}
+
+bool node_fetch_sources(struct node *n, node_want *want)
+{
+    while (transfer_wants(&n->transfer)) {
+        int peer = pick(n, want, true);
+
+        if (peer == MEMBERS_NONE) {
+            break;
+        }
+        transfer_source(&n->transfer, peer, n->now, n->out);
+    }
+    return transfer_n_sources(&n->transfer) > 0;
+}
+
+void node_name_liar(struct node *n, int peer)
+{
+    char text[ID_SHORT_MAX];
+
+    n->malformed++;
+    if (peer == MEMBERS_NONE) {
+        return;
+    }
+    n->n_shunned++;
+    id_short(&n->members.peers[peer].id, text);
+    out_log(n->out, LOG_WARN,
+            "peer %s served bytes that do not have the hash that they must "
+            "have; nothing more is fetched from it",
+            text);
+}
+
+/* Whether a leaf list is that of what we fetch. */
+static bool leaves_fit(const struct node *n, const struct local_event *e)
+{
+    struct hash32 root = e->hash;
+
+    if (e->buffer == BUFFER_STATE) {
+        root = node_state_hash(&e->params_hash, &e->momentum_hash);
+    }
+    return hash32_eq(&root, &n->transfer.object.root);
+}
+
+void node_on_verified(struct node *n, const struct local_event *e)
+{
+    struct transfer *t = &n->transfer;
+    uint32_t piece = (uint32_t)e->request;
+    int rc = e->rc;
+
+    if (!t->active || t->finished || e->request >> 32 != t->generation) {
+        return;
+    }
+    if (piece == TRANSFER_LEAVES && rc == 0) {
+        rc = leaves_fit(n, e) ? 0 : LOCO_EHASH;
+        if (rc == 0 && e->held != NULL) {
+            transfer_held(t, e->held);
+        }
+    }
+    if (rc == LOCO_EHASH) {
+        node_name_liar(n, transfer_verified(t, e->request, rc, n->now, n->out));
+    } else {
+        (void)transfer_verified(t, e->request, rc, n->now, n->out);
+    }
+}
+
+/* ---- serving ---------------------------------------------------------- */
+
+void node_note_state(struct node *n, const struct hash32 *result)
+{
+    struct node_past p = {.round = n->applied.round, .state = n->state_hash};
+    uint32_t kept = 0;
+
+    if (result != NULL) {
+        p.result = *result;
+    }
+    for (uint32_t i = 0; i < n->n_past; i++) { /* of a branch that was left */
+        if (n->past[i].round < p.round) {
+            n->past[kept++] = n->past[i];
+        }
+    }
+    if (kept == NODE_PAST_MAX) {
+        memmove(n->past, n->past + 1, (kept - 1) * sizeof n->past[0]);
+        kept--;
+    }
+    n->past[kept] = p;
+    n->n_past = kept + 1;
+}
+
+static const struct node_past *past_at(const struct node *n, uint64_t round)
+{
+    for (uint32_t i = 0; i < n->n_past; i++) {
+        if (n->past[i].round == round) {
+            return &n->past[i];
+        }
+    }
+    return NULL;
+}
+
+static void refuse(struct node *n, int peer, const struct fetch *f)
+{
+    struct fetch_no no = {.attempt = f->attempt, .seg = f->seg};
+
+    (void)members_send(&n->members, n->out, peer, MESSAGE_FETCH_NO, &no);
+}
+
+static bool is_held(const struct node *n, const struct fetch *f)
+{
+    const struct node_past *past = past_at(n, f->index);
+    const struct terms_shard *s;
+    bool any = hash32_is_zero(&f->root);
+
+    switch (f->buffer) {
+    case BUFFER_SHARD:
+    case BUFFER_SHARD_LEAVES:
+        if (!n->configured || f->index >= n->terms.n_shards) {
+            return false;
+        }
+        s = &n->terms.shards[f->index];
+        return s->held && f->offset < s->bytes &&
+               (any || hash32_eq(&s->hash, &f->root));
+    case BUFFER_STATE:
+    case BUFFER_STATE_LEAVES:
+        return n->loaded && past != NULL && hash32_eq(&past->state, &f->root);
+    case BUFFER_REDUCED:
+        return n->loaded && past != NULL && hash32_eq(&past->result, &f->root);
+    default:
+        return false;
+    }
+}
+
+void node_on_fetch(struct node *n, int peer, const struct fetch *f)
+{
+    struct action *a;
+    uint32_t most =
+        f->buffer == BUFFER_REDUCED ? n->terms.segment_elements : TRANSFER_PART;
+
+    if (f->stream < STREAM_FETCH ||
+        f->stream >= STREAM_FETCH + STREAM_FETCHES || f->len == 0 ||
+        f->len > most || !is_held(n, f)) {
+        refuse(n, peer, f);
+        return;
+    }
+    a = out_add(n->out, ACTION_SEND_SEG);
+    if (a != NULL) {
+        a->segment = (struct segment){
+            .peer = n->members.peers[peer].id,
+            .attempt = f->attempt,
+            .stream = f->stream,
+            .seg = f->seg,
+            .buffer = (enum buffer_kind)f->buffer,
+            .index = f->index,
+            .offset = f->offset,
+            .len = f->len,
+            .op = SEGMENT_COPY,
+        };
+    }
+}
+
+void node_on_sent_failed(struct node *n, const struct event *ev)
+{
+    struct fetch f = {.attempt = ev->segment.attempt, .seg = ev->segment.seg};
+    int peer = members_find(&n->members, &ev->segment.peer);
+
+    if (peer != MEMBERS_NONE) {
+        refuse(n, peer, &f);
+    }
+}

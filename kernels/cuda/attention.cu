@@ -1,0 +1,278 @@
+/* attention.cu - causal attention forward with grouped heads, tiled, on tensor
+ * cores. Dao 2023 (FlashAttention-2), algorithm 1.
+ *
+ *   qkv (N, (H + 2 KV) D)  out (N, H D)  lse (B, H, T) fp32
+ *
+ * A block makes 64 M query rows of one head, a warp 16 M of them (M = 2 up to
+ * D 64, where registers allow it: each key fragment that is read then serves
+ * two products). It walks over tiles of 64 keys up to the diagonal; the next
+ * tile is on its way (cp.async, two stages) while one is used:
+ *
+ *   S = Q K'                    16 x 64 a warp, fp32 in registers
+ *   m' = max(m, rowmax S)       the maximum so far
+ *   P = exp2((S - m') c)        c = log2(e) / sqrt(D)
+ *   l = l exp2((m - m') c) + rowsum P;  O = O exp2((m - m') c) + P V
+ *
+ * P goes from the registers of one product into those of the next, rounded to
+ * bf16. At the end out = O / l and lse = m / sqrt(D) + ln l. Only tiles on the
+ * diagonal are masked; the longest rows go first, so that the last blocks are
+ * short ones.
+ *
+ * Not done, to be measured on a Hopper GPU first: wgmma and bulk copies
+ * (sm_90a only).
+ */
+#include "kernels/cuda/attention.cuh"
+#include "proto/base/err.h"
+
+#define KEYS 64
+
+/* A warp's rows 16 by 16, at work. */
+template <int D, int M> struct flash_state {
+    float s[M][KEYS / 8][4];
+    float o[M][D / 8][4];
+    float max[M][2]; /* of rows g and g + 8, unscaled */
+    float sum[M][2]; /* of this lane's columns */
+};
+
+template <int D, int M>
+__device__ inline void
+scores(struct flash_state<D, M> &w, const bf16 *q, const bf16 *k)
+{
+    int row = threadIdx.x / WARP * 16 * M;
+
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+            for (int i = 0; i < 4; i++) {
+                w.s[m][n][i] = 0;
+            }
+        }
+    }
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        uint32_t a[M][4];
+
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            tile_a<D>(a[m], q, row + m * 16, step);
+        }
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++) {
+            uint32_t b[4];
+
+            tile_b<D>(b, k, n * 16, step);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_bf16(w.s[m][2 * n], a[m], b[0], b[1]);
+                mma_bf16(w.s[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* Keys behind their query count nothing. q0, k0: what row 0 of the warp's
+ * rows and column 0 are. */
+template <int D, int M>
+__device__ inline void mask(struct flash_state<D, M> &w, int q0, int k0)
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int row = q0 + m * 16 + lane / 4 + i / 2 * 8;
+                int key = k0 + n * 8 + lane % 4 * 2 + i % 2;
+
+                w.s[m][n][i] = key > row ? -INFINITY : w.s[m][n][i];
+            }
+        }
+    }
+}
+
+/* S becomes P; O, max and sum follow the new maximum. */
+template <int D, int M>
+__device__ inline void soften(struct flash_state<D, M> &w, float c)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = w.max[m][half];
+            float shrink;
+            float sum = 0;
+
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+                top = fmaxf(
+                    top, fmaxf(w.s[m][n][2 * half], w.s[m][n][2 * half + 1]));
+            }
+            top = fmaxf(top, __shfl_xor_sync(ALL, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(ALL, top, 2));
+            shrink = fast_exp2((w.max[m][half] - top) * c);
+            w.max[m][half] = top;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    w.s[m][n][i] = fast_exp2(w.s[m][n][i] * c - top * c);
+                    sum += w.s[m][n][i];
+                }
+            }
+            w.sum[m][half] = w.sum[m][half] * shrink + sum;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                w.o[m][n][2 * half] *= shrink;
+                w.o[m][n][2 * half + 1] *= shrink;
+            }
+        }
+    }
+}
+
+/* O += P V */
+template <int D, int M>
+__device__ inline void weigh(struct flash_state<D, M> &w, const bf16 *v)
+{
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+        uint32_t a[M][4];
+
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            a_from(a[m], w.s[m][2 * k], w.s[m][2 * k + 1]);
+        }
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+
+            tile_b_trans<D>(b, v, k * 16, n);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_bf16(w.o[m][2 * n], a[m], b[0], b[1]);
+                mma_bf16(w.o[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+template <int D, int M>
+__device__ inline void finish(struct flash_state<D, M> &w,
+                              const struct flash_args &a,
+                              bf16 *out,
+                              float *lse,
+                              int first)
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        float inverse[2];
+
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = w.sum[m][half];
+            int row = first + m * 16 + lane / 4 + half * 8;
+
+            sum += __shfl_xor_sync(ALL, sum, 1);
+            sum += __shfl_xor_sync(ALL, sum, 2);
+            inverse[half] = 1.0f / sum;
+            if (lane % 4 == 0 && row < a.t) {
+                lse[row] = w.max[m][half] * a.scale + logf(sum);
+            }
+        }
+        rows_store<D>(out, (int64_t)a.heads * a.d, w.o[m], inverse[0],
+                      inverse[1], first + m * 16, a.t, a.d);
+    }
+}
+
+/* Block (query tiles, H, B). */
+template <int D, int M>
+__global__ void __launch_bounds__(TILE_THREADS)
+    flash_fwd_kernel(struct flash_args a)
+{
+    constexpr int QUERIES = 64 * M;
+    SHARED(memory);
+    bf16 *q_tile = (bf16 *)memory;
+    bf16 *k_tile = q_tile + QUERIES * tile_ld<D>(); /* 2 stages */
+    bf16 *v_tile = k_tile + 2 * KEYS * tile_ld<D>();
+    int q0 = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES;
+    int h = blockIdx.y;
+    int warp_q0 = q0 + (int)(threadIdx.x / WARP) * 16 * M;
+    int64_t row0 = (int64_t)blockIdx.z * a.t;
+    const bf16 *base = a.qkv + row0 * a.ld;
+    const bf16 *k = base + (a.heads + h / (a.heads / a.kv_heads)) * a.d;
+    const bf16 *v = k + a.kv_heads * a.d;
+    int end = q0 + QUERIES < a.t ? q0 + QUERIES : a.t;
+    int tiles = (end + KEYS - 1) / KEYS;
+    struct flash_state<D, M> w;
+
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        w.max[m][0] = w.max[m][1] = -INFINITY;
+        w.sum[m][0] = w.sum[m][1] = 0;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            for (int i = 0; i < 4; i++) {
+                w.o[m][n][i] = 0;
+            }
+        }
+    }
+    tile_load<D, QUERIES>(q_tile, base + q0 * a.ld + h * a.d, a.ld, a.t - q0,
+                          a.d);
+    tile_load<D, KEYS>(k_tile, k, a.ld, a.t, a.d);
+    tile_load<D, KEYS>(v_tile, v, a.ld, a.t, a.d);
+    copies_commit();
+    for (int j = 0; j < tiles; j++) {
+        int k0 = j * KEYS;
+        int stage = j % 2 * KEYS * tile_ld<D>();
+        int next = KEYS * tile_ld<D>() - stage;
+
+        if (j + 1 < tiles) {
+            int64_t at = (int64_t)(k0 + KEYS) * a.ld;
+
+            tile_load<D, KEYS>(k_tile + next, k + at, a.ld, a.t - k0 - KEYS,
+                               a.d);
+            tile_load<D, KEYS>(v_tile + next, v + at, a.ld, a.t - k0 - KEYS,
+                               a.d);
+            copies_commit();
+            copies_wait<1>();
+        } else {
+            copies_wait<0>();
+        }
+        __syncthreads(); /* everybody's copies of this tile are here */
+        scores(w, q_tile, k_tile + stage);
+        if (k0 + KEYS - 1 > warp_q0) {
+            mask(w, warp_q0, k0);
+        }
+        soften(w, a.scale * LOG2E);
+        weigh(w, v_tile + stage);
+        __syncthreads(); /* nobody reads this stage any more */
+    }
+    finish(w, a, a.to + row0 * a.heads * a.d + h * a.d,
+           a.lse + ((int64_t)blockIdx.z * a.heads + h) * a.t, warp_q0);
+}
+
+template <int D> static int run(struct gpu *g, const struct attention *op)
+{
+    constexpr int M = D <= 64 ? 2 : 1;
+    auto kernel = flash_fwd_kernel<D, M>;
+    struct flash_args a = flash_args_of(op);
+    size_t shared = tile_bytes<D>(64 * M + 4 * KEYS);
+    dim3 grid((unsigned)blocks_for(op->t, 64 * M), (unsigned)op->heads,
+              (unsigned)op->b);
+
+    a.to = (bf16 *)op->out;
+    LAUNCH_FLASH(g, "attention_fwd", kernel, grid, shared, a);
+    return gpu_launched(g, "attention_fwd");
+}
+
+int cuda_attention_fwd(struct gpu *g, const struct attention *op)
+{
+    if (!flash_serves(g, op)) {
+        return cuda_attention_fwd_plain(g, op);
+    }
+    return FOR_HEAD_SIZE(op->d, run, g, op);
+}

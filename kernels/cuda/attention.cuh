@@ -1,0 +1,196 @@
+/* attention.cuh - tiles of a head in shared memory, and products of them.
+ *
+ * A tile is ROWS x D bf16, D the head size padded to one of 32, 64, 80, 128,
+ * in rows of LD = D + 8 elements: 16 bytes more than a power of two, so that
+ * the eight rows of an ldmatrix lie in different banks (for D 32, 64, 80 and
+ * 128 the row starts are distinct multiples of 4 modulo 32 words). Rows and
+ * channels that do not exist are zeros.
+ */
+#ifndef LOCO_KERNELS_CUDA_ATTENTION_CUH
+#define LOCO_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/common.cuh"
+
+#define TILE_THREADS 128 /* 4 warps */
+#define TILE_WARPS   4
+#define LOG2E        1.44269504088896341f
+#define LN2          0.69314718055994531f
+
+struct flash_args {
+    const bf16 *qkv, *out, *dout;
+    bf16 *to; /* out (fwd) or dqkv (bwd) */
+    float *lse;
+    const float *delta;
+    int t, heads, kv_heads, d;
+    int64_t ld; /* of qkv and dqkv */
+    float scale;
+};
+
+template <int D> __host__ __device__ constexpr int tile_ld()
+{
+    return D + 8;
+}
+
+template <int D> __host__ __device__ constexpr size_t tile_bytes(int rows)
+{
+    return (size_t)rows * tile_ld<D>() * sizeof(bf16);
+}
+
+/* Begin to copy rows 0 .. ROWS of a head whose rows are ld apart; `rows` of
+ * them exist (at least one), `d` channels exist. */
+template <int D, int ROWS>
+__device__ inline void
+tile_load(bf16 *to, const bf16 *from, int64_t ld, int rows, int d)
+{
+    constexpr int VECTORS = D / 8;
+
+    for (int i = threadIdx.x; i < ROWS * VECTORS; i += TILE_THREADS) {
+        int row = i / VECTORS;
+        int c = i % VECTORS * 8;
+        bool inside = row < rows && c < d;
+
+        copy_16(to + row * tile_ld<D>() + c,
+                inside ? from + row * ld + c : from, inside);
+    }
+}
+
+/* The addresses that ldmatrix wants from this lane, see mma.cuh: tiles 0, 1
+ * are rows 0-7 and 8-15 (of A), or columns 0-7 and 8-15 of the same rows (B
+ * from rows that are its columns; B transposed). */
+__device__ inline int lane_row_a()
+{
+    return threadIdx.x % 16;
+}
+
+__device__ inline int lane_column_a()
+{
+    return threadIdx.x % WARP / 16 * 8;
+}
+
+__device__ inline int lane_row_b()
+{
+    return threadIdx.x % 8 + threadIdx.x % WARP / 16 * 8;
+}
+
+__device__ inline int lane_column_b()
+{
+    return threadIdx.x % 16 / 8 * 8;
+}
+
+/* A: rows row .. row + 15, channels 16 step .. of a tile. */
+template <int D>
+__device__ inline void
+tile_a(uint32_t (&a)[4], const bf16 *tile, int row, int step)
+{
+    ldmatrix(a, tile + (row + lane_row_a()) * tile_ld<D>() + step * 16 +
+                    lane_column_a());
+}
+
+/* B whose columns are rows row .. row + 15 of a tile, k = channels 16 step ..:
+ * b[0], b[1] for columns 0-7, b[2], b[3] for 8-15. */
+template <int D>
+__device__ inline void
+tile_b(uint32_t (&b)[4], const bf16 *tile, int row, int step)
+{
+    ldmatrix(b, tile + (row + lane_row_b()) * tile_ld<D>() + step * 16 +
+                    lane_column_b());
+}
+
+/* B whose k are rows row .. row + 15 of a tile, columns = channels 16 step ..;
+ * the same order of registers. */
+template <int D>
+__device__ inline void
+tile_b_trans(uint32_t (&b)[4], const bf16 *tile, int row, int step)
+{
+    ldmatrix_trans(b, tile + (row + lane_row_a()) * tile_ld<D>() + step * 16 +
+                          lane_column_a());
+}
+
+/* A of the next product from two neighbouring 16 x 8 results. */
+__device__ inline void
+a_from(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack_bf16(left[0], left[1]);
+    a[1] = pack_bf16(left[2], left[3]);
+    a[2] = pack_bf16(right[0], right[1]);
+    a[3] = pack_bf16(right[2], right[3]);
+}
+
+/* Write 16 rows of a result: c[n] are columns 8 n ..; rows from `first` below
+ * `rows`, channels below d. */
+template <int D>
+__device__ inline void rows_store(bf16 *to,
+                                  int64_t ld,
+                                  const float (&c)[D / 8][4],
+                                  float low,
+                                  float high,
+                                  int first,
+                                  int rows,
+                                  int d)
+{
+    int lane = threadIdx.x % WARP;
+
+    for (int half = 0; half < 2; half++) {
+        int row = first + lane / 4 + half * 8;
+        float scale = half == 0 ? low : high;
+
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            int at = n * 8 + lane % 4 * 2;
+
+            if (row < rows && at < d) {
+                *(uint32_t *)(to + row * ld + at) = pack_bf16(
+                    c[n][2 * half] * scale, c[n][2 * half + 1] * scale);
+            }
+        }
+    }
+}
+
+/* Shared memory above 48 KB must be asked for. */
+#define LAUNCH_FLASH(g, name, kernel, grid, shared, args)                      \
+    do {                                                                       \
+        int asked = gpu_check(                                                 \
+            g,                                                                 \
+            cudaFuncSetAttribute((const void *)(kernel),                       \
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize,  \
+                                 (int)(shared)),                               \
+            name);                                                             \
+                                                                               \
+        if (asked != 0) {                                                      \
+            return asked;                                                      \
+        }                                                                      \
+        LAUNCH(kernel, grid, TILE_THREADS, shared, (g)->stream, args);         \
+    } while (0)
+
+static inline struct flash_args flash_args_of(const struct attention *op)
+{
+    struct flash_args a = {};
+
+    a.qkv = (const bf16 *)op->qkv;
+    a.out = (const bf16 *)op->out;
+    a.dout = (const bf16 *)op->dout;
+    a.lse = op->lse;
+    a.t = (int)op->t;
+    a.heads = (int)op->heads;
+    a.kv_heads = (int)op->kv_heads;
+    a.d = (int)op->d;
+    a.ld = (op->heads + 2 * op->kv_heads) * op->d;
+    a.scale = (float)(1.0 / sqrt((double)op->d));
+    return a;
+}
+
+/* Whether the tiles can serve: 16-byte rows, a head of at most 128. */
+static inline bool flash_serves(const struct gpu *g, const struct attention *op)
+{
+    return g->opt.bf16 && op->d % 8 == 0 && op->d <= 128 && aligned(op->qkv) &&
+           aligned(op->out) && aligned(op->dout) && aligned(op->dqkv);
+}
+
+/* Run f<D> for the smallest padded head size. */
+#define FOR_HEAD_SIZE(d, f, ...)                                               \
+    ((d) <= 32   ? f<32>(__VA_ARGS__)                                          \
+     : (d) <= 64 ? f<64>(__VA_ARGS__)                                          \
+     : (d) <= 80 ? f<80>(__VA_ARGS__)                                          \
+                 : f<128>(__VA_ARGS__))
+
+#endif

@@ -1,0 +1,418 @@
+/* attention_bwd.cu - the gradient of causal attention, tiled, on tensor cores.
+ * Dao 2023 (FlashAttention-2), algorithm 2, without its atomics.
+ *
+ *   qkv, dqkv (N, (H + 2 KV) D)  out, dout (N, H D)  lse, delta (B, H, T) fp32
+ *
+ *   delta[i] = dout[i] . out[i]          P = exp(S / sqrt(D) - lse)
+ *   dP = dO V'                           dS = P (dP - delta)
+ *   dV = P' dO   dK = dS' Q / sqrt(D)    dQ = dS K / sqrt(D)
+ *
+ * Three kernels, each of whose results one block owns, so the same bits come
+ * out every time:
+ *   flash_delta  8 lanes a row of a head, one pass over dout and out
+ *   flash_dkv    a block owns 64 keys of a key/value head and walks over the
+ *                query tiles from the diagonal on, for all query heads of the
+ *                group. Scores are made transposed (keys are rows), so that P'
+ *                and dS' go from the registers of one product into the next
+ *   flash_dq     a block owns 64 queries and walks over the key tiles
+ * S and dP are made in both: 7 products instead of 5, the price of the order.
+ */
+#include "kernels/cuda/attention.cuh"
+#include "proto/base/err.h"
+
+#define OWNED 64 /* rows that a block owns; 16 a warp */
+
+/* Rows of the tiles that a block walks over. Larger heads take fewer, so that
+ * shared memory stays below the 99 KB of sm_86, sm_89 and sm_120. */
+template <int D> __host__ __device__ constexpr int walked()
+{
+    return D <= 80 ? 64 : 32;
+}
+
+/* ---- delta ----------------------------------------------------------------
+ */
+
+#define DELTA_LANES 8
+
+/* d a multiple of 8; rows of out are heads after heads. */
+__global__ void flash_delta_kernel(float *delta, struct flash_args a, int64_t n)
+{
+    int64_t i =
+        ((int64_t)blockIdx.x * TILE_THREADS + threadIdx.x) / DELTA_LANES;
+    int64_t item = i < n ? i : n - 1; /* all lanes take part in the shuffles */
+    int64_t row = item / a.heads;
+    int64_t h = item % a.heads;
+    float sum = 0;
+
+    for (int c = threadIdx.x % DELTA_LANES * 8; c < a.d; c += DELTA_LANES * 8) {
+        float x[8], y[8];
+
+        load(x, a.dout + item * a.d + c);
+        load(y, a.out + item * a.d + c);
+        for (int v = 0; v < 8; v++) {
+            sum += x[v] * y[v];
+        }
+    }
+    for (int step = DELTA_LANES / 2; step > 0; step /= 2) {
+        sum += __shfl_xor_sync(ALL, sum, step);
+    }
+    if (i < n && threadIdx.x % DELTA_LANES == 0) {
+        delta[(row / a.t * a.heads + h) * a.t + row % a.t] = sum;
+    }
+}
+
+/* ---- products -------------------------------------------------------------
+ */
+
+/* c (16, 8 N) = rows row.. of `left` times the rows of `right` (8 N of them),
+ * both D wide. */
+template <int D, int N>
+__device__ inline void
+multiply(float (&c)[N][4], const bf16 *left, int row, const bf16 *right)
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        for (int i = 0; i < 4; i++) {
+            c[n][i] = 0;
+        }
+    }
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        uint32_t a[4];
+
+        tile_a<D>(a, left, row, step);
+#pragma unroll
+        for (int n = 0; n < N / 2; n++) {
+            uint32_t b[4];
+
+            tile_b<D>(b, right, n * 16, step);
+            mma_bf16(c[2 * n], a, b[0], b[1]);
+            mma_bf16(c[2 * n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/* sum (16, D) += x (16, 8 N) times `tile` (8 N rows, D) */
+template <int D, int N>
+__device__ inline void
+accumulate(float (&sum)[D / 8][4], const float (&x)[N][4], const bf16 *tile)
+{
+#pragma unroll
+    for (int k = 0; k < N / 2; k++) {
+        uint32_t a[4];
+
+        a_from(a, x[2 * k], x[2 * k + 1]);
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+
+            tile_b_trans<D>(b, tile, k * 16, n);
+            mma_bf16(sum[2 * n], a, b[0], b[1]);
+            mma_bf16(sum[2 * n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+template <int D> __device__ inline void zero(float (&sum)[D / 8][4])
+{
+#pragma unroll
+    for (int n = 0; n < D / 8; n++) {
+        for (int i = 0; i < 4; i++) {
+            sum[n][i] = 0;
+        }
+    }
+}
+
+/* ---- dk, dv ---------------------------------------------------------------
+ */
+
+/* lse (for exp2) and delta of query rows from q0; a row that does not exist
+ * gets probability 0. */
+template <int ROWS>
+__device__ inline void load_numbers(
+    float *lse, float *delta, const struct flash_args &a, int64_t at, int q0)
+{
+    for (int i = threadIdx.x; i < ROWS; i += TILE_THREADS) {
+        bool inside = q0 + i < a.t;
+
+        lse[i] = inside ? a.lse[at + q0 + i] * LOG2E : INFINITY;
+        delta[i] = inside ? a.delta[at + q0 + i] : 0;
+    }
+}
+
+/* One walked tile of queries: what a block of flash_dkv needs of it. */
+template <int D> struct query_stage {
+    bf16 *q, *dout;
+    float *lse, *delta;
+};
+
+/* Stage 0 or 1; tiles and numbers are where flash_dkv_kernel laid them. */
+template <int D>
+__device__ inline struct query_stage<D> query_stage_at(bf16 *tiles, int which) {
+    constexpr int TILE = walked<D>() * tile_ld<D>();
+    struct query_stage<D> s;
+
+    s.q = tiles + which * 2 * TILE;
+    s.dout = s.q + TILE;
+    s.lse = (float *)(tiles + 4 * TILE) + which * 2 * walked<D>();
+    s.delta = s.lse + walked<D>();
+    return s;
+}
+
+template <int D>
+__device__ inline void load_queries(const struct query_stage<D> &s,
+                                    const struct flash_args &a,
+                                    int h,
+                                    int q0)
+{
+    int64_t row = (int64_t)blockIdx.z * a.t + q0;
+    int64_t ldo = (int64_t)a.heads * a.d;
+
+    tile_load<D, walked<D>()>(s.q, a.qkv + row * a.ld + h * a.d, a.ld, a.t - q0,
+                              a.d);
+    tile_load<D, walked<D>()>(s.dout, a.dout + row * ldo + h * a.d, ldo,
+                              a.t - q0, a.d);
+    load_numbers<walked<D>()>(s.lse, s.delta, a,
+                              ((int64_t)blockIdx.z * a.heads + h) * a.t, q0);
+}
+
+/* p = exp(S' / sqrt(D) - lse), 0 for keys behind their query. */
+template <int N>
+__device__ inline void
+probabilities(float (&p)[N][4], const float *lse, float c, int k0, int q0)
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int query = n * 8 + lane % 4 * 2 + i % 2;
+            int key = k0 + lane / 4 + i / 2 * 8;
+            float x = fast_exp2(p[n][i] * c - lse[query]);
+
+            p[n][i] = key > q0 + query ? 0 : x;
+        }
+    }
+}
+
+/* Block (key tiles, KV, B). */
+template <int D>
+__global__ void __launch_bounds__(TILE_THREADS)
+    flash_dkv_kernel(struct flash_args a)
+{
+    constexpr int Q = walked<D>();
+    constexpr int LD = tile_ld<D>();
+    SHARED(memory);
+    bf16 *k_tile = (bf16 *)memory;
+    bf16 *v_tile = k_tile + OWNED * LD;
+    bf16 *query_tiles = v_tile + OWNED * LD;
+    int group = a.heads / a.kv_heads;
+    int k0 = (int)blockIdx.x * OWNED;
+    int warp_row = (int)(threadIdx.x / WARP) * 16;
+    int64_t row0 = (int64_t)blockIdx.z * a.t;
+    int64_t at = (row0 + k0) * a.ld + (a.heads + blockIdx.y) * a.d;
+    int first = k0 / Q;                    /* query tile on the diagonal */
+    int tiles = (a.t + Q - 1) / Q - first; /* of each query head */
+    float dk[D / 8][4];
+    float dv[D / 8][4];
+
+    zero<D>(dk);
+    zero<D>(dv);
+    tile_load<D, OWNED>(k_tile, a.qkv + at, a.ld, a.t - k0, a.d);
+    tile_load<D, OWNED>(v_tile, a.qkv + at + a.kv_heads * a.d, a.ld, a.t - k0,
+                        a.d);
+    load_queries<D>(query_stage_at<D>(query_tiles, 0), a,
+                    (int)blockIdx.y * group, first * Q);
+    copies_commit();
+    for (int i = 0; i < group * tiles; i++) {
+        const struct query_stage<D> s = query_stage_at<D>(query_tiles, i % 2);
+        int q0 = (first + i % tiles) * Q;
+        float p[Q / 8][4];
+        float ds[Q / 8][4];
+
+        if (i + 1 < group * tiles) {
+            load_queries<D>(query_stage_at<D>(query_tiles, (i + 1) % 2), a,
+                            (int)blockIdx.y * group + (i + 1) / tiles,
+                            (first + (i + 1) % tiles) * Q);
+            copies_commit();
+            copies_wait<1>();
+        } else {
+            copies_wait<0>();
+        }
+        __syncthreads();
+        multiply<D, Q / 8>(p, k_tile, warp_row, s.q);
+        probabilities<Q / 8>(p, s.lse, a.scale * LOG2E, k0 + warp_row, q0);
+        multiply<D, Q / 8>(ds, v_tile, warp_row, s.dout);
+#pragma unroll
+        for (int n = 0; n < Q / 8; n++) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                int query = n * 8 + threadIdx.x % 4 * 2 + c % 2;
+
+                ds[n][c] = p[n][c] * (ds[n][c] - s.delta[query]);
+            }
+        }
+        accumulate<D, Q / 8>(dv, p, s.dout);
+        accumulate<D, Q / 8>(dk, ds, s.q);
+        __syncthreads(); /* nobody reads this stage any more */
+    }
+    rows_store<D>(a.to + at, a.ld, dk, a.scale, a.scale, warp_row, a.t - k0,
+                  a.d);
+    rows_store<D>(a.to + at + a.kv_heads * a.d, a.ld, dv, 1, 1, warp_row,
+                  a.t - k0, a.d);
+}
+
+/* ---- dq -------------------------------------------------------------------
+ */
+
+/* p = exp(S / sqrt(D) - lse), then dS = p (dP - delta) into ds. */
+template <int N>
+__device__ inline void gradient_of_scores(float (&ds)[N][4],
+                                          const float (&p)[N][4],
+                                          const float (&lse)[2],
+                                          const float (&delta)[2],
+                                          float c,
+                                          int q0,
+                                          int k0)
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int key = k0 + n * 8 + lane % 4 * 2 + i % 2;
+            int query = q0 + lane / 4 + i / 2 * 8;
+            float x = fast_exp2(p[n][i] * c - lse[i / 2]);
+
+            ds[n][i] = key > query ? 0 : x * (ds[n][i] - delta[i / 2]);
+        }
+    }
+}
+
+/* Block (query tiles, H, B). */
+template <int D>
+__global__ void __launch_bounds__(TILE_THREADS)
+    flash_dq_kernel(struct flash_args a)
+{
+    constexpr int K = walked<D>();
+    constexpr int LD = tile_ld<D>();
+    SHARED(memory);
+    bf16 *q_tile = (bf16 *)memory;
+    bf16 *dout_tile = q_tile + OWNED * LD;
+    bf16 *k_tile = dout_tile + OWNED * LD; /* 2 stages */
+    bf16 *v_tile = k_tile + 2 * K * LD;
+    int q0 = (int)(gridDim.x - 1 - blockIdx.x) * OWNED;
+    int h = blockIdx.y;
+    int warp_row = (int)(threadIdx.x / WARP) * 16;
+    int64_t row0 = (int64_t)blockIdx.z * a.t;
+    int64_t ldo = (int64_t)a.heads * a.d;
+    int64_t at = (row0 + q0) * a.ld + h * a.d;
+    const bf16 *k =
+        a.qkv + row0 * a.ld + (a.heads + h / (a.heads / a.kv_heads)) * a.d;
+    const bf16 *v = k + a.kv_heads * a.d;
+    int end = q0 + OWNED < a.t ? q0 + OWNED : a.t;
+    int tiles = (end + K - 1) / K;
+    float lse[2];
+    float delta[2];
+    float dq[D / 8][4];
+
+    for (int half = 0; half < 2; half++) {
+        int row = q0 + warp_row + (int)(threadIdx.x % WARP) / 4 + half * 8;
+        int64_t number = ((int64_t)blockIdx.z * a.heads + h) * a.t + row;
+
+        lse[half] = row < a.t ? a.lse[number] * LOG2E : INFINITY;
+        delta[half] = row < a.t ? a.delta[number] : 0;
+    }
+    zero<D>(dq);
+    tile_load<D, OWNED>(q_tile, a.qkv + at, a.ld, a.t - q0, a.d);
+    tile_load<D, OWNED>(dout_tile, a.dout + (row0 + q0) * ldo + h * a.d, ldo,
+                        a.t - q0, a.d);
+    tile_load<D, K>(k_tile, k, a.ld, a.t, a.d);
+    tile_load<D, K>(v_tile, v, a.ld, a.t, a.d);
+    copies_commit();
+    for (int j = 0; j < tiles; j++) {
+        int stage = j % 2 * K * LD;
+        int next = K * LD - stage;
+        float p[K / 8][4];
+        float ds[K / 8][4];
+
+        if (j + 1 < tiles) {
+            int64_t row = (int64_t)(j + 1) * K;
+
+            tile_load<D, K>(k_tile + next, k + row * a.ld, a.ld, a.t - (int)row,
+                            a.d);
+            tile_load<D, K>(v_tile + next, v + row * a.ld, a.ld, a.t - (int)row,
+                            a.d);
+            copies_commit();
+            copies_wait<1>();
+        } else {
+            copies_wait<0>();
+        }
+        __syncthreads();
+        multiply<D, K / 8>(p, q_tile, warp_row, k_tile + stage);
+        multiply<D, K / 8>(ds, dout_tile, warp_row, v_tile + stage);
+        gradient_of_scores<K / 8>(ds, p, lse, delta, a.scale * LOG2E,
+                                  q0 + warp_row, j * K);
+        accumulate<D, K / 8>(dq, ds, k_tile + stage);
+        __syncthreads();
+    }
+    rows_store<D>(a.to + at, a.ld, dq, a.scale, a.scale, warp_row, a.t - q0,
+                  a.d);
+}
+
+/* ---- launchers ------------------------------------------------------------
+ */
+
+template <int D>
+static int run(struct gpu *g, const struct attention *op, const float *delta)
+{
+    auto dkv = flash_dkv_kernel<D>;
+    auto dq = flash_dq_kernel<D>;
+    struct flash_args a = flash_args_of(op);
+    size_t shared = tile_bytes<D>(2 * OWNED + 4 * walked<D>());
+    unsigned tiles = (unsigned)blocks_for(op->t, OWNED);
+    int rv;
+
+    a.to = (bf16 *)op->dqkv;
+    a.delta = delta;
+    LAUNCH_FLASH(g, "attention_dkv", dkv,
+                 dim3(tiles, (unsigned)op->kv_heads, (unsigned)op->b),
+                 shared + 4 * walked<D>() * sizeof(float), a);
+    rv = gpu_launched(g, "attention_dkv");
+    if (rv != 0) {
+        return rv;
+    }
+    LAUNCH_FLASH(g, "attention_dq", dq,
+                 dim3(tiles, (unsigned)op->heads, (unsigned)op->b), shared, a);
+    return gpu_launched(g, "attention_dq");
+}
+
+static int run_delta(struct gpu *g, const struct attention *op, float *delta)
+{
+    struct flash_args a = flash_args_of(op);
+    int64_t n = op->b * op->t * op->heads;
+
+    LAUNCH(flash_delta_kernel,
+           (unsigned)blocks_for(n * DELTA_LANES, TILE_THREADS), TILE_THREADS, 0,
+           g->stream, delta, a, n);
+    return gpu_launched(g, "attention_delta");
+}
+
+int cuda_attention_bwd(struct gpu *g, const struct attention *op)
+{
+    float *delta = NULL;
+    int rv;
+
+    if (!flash_serves(g, op)) {
+        return cuda_attention_bwd_plain(g, op);
+    }
+    rv = gpu_slot(g, SLOT_DELTA,
+                  (size_t)(op->b * op->heads * op->t) * sizeof *delta,
+                  (void **)&delta);
+    if (rv == 0) {
+        rv = run_delta(g, op, delta);
+    }
+    return rv != 0 ? rv : FOR_HEAD_SIZE(op->d, run, g, op, delta);
+}

@@ -1,0 +1,664 @@
+/* gpu.c - the plug-in's host side: a GPU's life, memory, copies and waits.
+ *
+ * The happy path: open() finds the GPU and makes two streams, pinned staging
+ * memory and cuBLASLt; launchers queue work on g->stream; finish() waits.
+ *
+ * What can go wrong: no driver, no GPU or one before sm_80 (LOCO_EDEVICE with a
+ * sentence); no memory (LOCO_ENOMEM, the GPU stays usable); a CUDA error, which
+ * CUDA never forgets, or a wait without an answer for timeout_ms: then the GPU
+ * is *broken*, every call returns the same code at once, and close() frees
+ * nothing that could block. Nothing here ends the process, waits without a
+ * deadline or copies from pageable memory while the device works.
+ *
+ * No call synchronises the whole device: waits poll one event, first busily
+ * (a step of a small model is shorter than a sleep), then with short sleeps.
+ */
+#include "kernels/cuda/gpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "proto/base/err.h"
+
+#define TIMEOUT_MS     120000u
+#define SPIN_MS        2.0
+#define SM_MIN         80
+#define DRIVER_ANSWERS "no answer from the GPU"
+
+/* One piece of memory from take(). */
+struct allocation {
+    struct allocation *next;
+    void *p;
+    size_t bytes;
+};
+
+/* ---- errors ---------------------------------------------------------------
+ */
+
+int gpu_fail(struct gpu *g, int code, const char *what, const char *why)
+{
+    if (g->broken != 0) {
+        return g->broken; /* the first sentence stays */
+    }
+    (void)snprintf(g->message, sizeof g->message, "%s: %s", what, why);
+    if (code == LOCO_ECUDA || code == LOCO_ETIMEOUT) {
+        g->broken = code;
+    }
+    return code;
+}
+
+int gpu_check(struct gpu *g, cudaError_t e, const char *what)
+{
+    if (g->broken != 0) {
+        return g->broken;
+    }
+    if (e == cudaSuccess) {
+        return 0;
+    }
+    (void)cudaGetLastError(); /* else a later launch would report it */
+    return gpu_fail(g,
+                    e == cudaErrorMemoryAllocation ? LOCO_ENOMEM : LOCO_ECUDA,
+                    what, cudaGetErrorString(e));
+}
+
+int gpu_launched(struct gpu *g, const char *what)
+{
+    return gpu_check(g, cudaGetLastError(), what);
+}
+
+static double now_ms(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return 1e3 * (double)ts.tv_sec + 1e-6 * (double)ts.tv_nsec;
+}
+
+int gpu_wait(struct gpu *g, cudaEvent_t event, const char *what)
+{
+    const struct timespec nap = {.tv_nsec = 50000};
+    double limit = g->opt.timeout_ms > 0 ? g->opt.timeout_ms : TIMEOUT_MS;
+    double began = now_ms();
+
+    for (;;) {
+        cudaError_t e = g->broken != 0 ? cudaSuccess : cudaEventQuery(event);
+        double waited = now_ms() - began;
+
+        if (e != cudaErrorNotReady) {
+            return gpu_check(g, e, what);
+        }
+        if (waited > limit) {
+            return gpu_fail(g, LOCO_ETIMEOUT, what, DRIVER_ANSWERS);
+        }
+        if (waited < SPIN_MS) {
+            (void)sched_yield();
+        } else {
+            (void)nanosleep(&nap, NULL);
+        }
+    }
+}
+
+/* Everything queued on the compute stream so far is done. */
+static int wait_stream(struct gpu *g, const char *what)
+{
+    int rv = gpu_check(g, cudaEventRecord(g->mark, g->stream), what);
+
+    return rv != 0 ? rv : gpu_wait(g, g->mark, what);
+}
+
+/* The trainer's thread may not be the one that opened the GPU. */
+static int enter(struct gpu *g)
+{
+    return g->broken != 0
+               ? g->broken
+               : gpu_check(g, cudaSetDevice(g->opt.ordinal), "set device");
+}
+
+/* ---- memory ---------------------------------------------------------------
+ */
+
+static bool over_cap(const struct gpu *g, size_t bytes)
+{
+    return g->opt.memory_bytes > 0 &&
+           (bytes > g->opt.memory_bytes ||
+            g->taken_bytes > g->opt.memory_bytes - bytes);
+}
+
+static int device_malloc(struct gpu *g, void **p, size_t bytes)
+{
+    int rv;
+
+    *p = NULL;
+    if (over_cap(g, bytes)) {
+        return gpu_fail(g, LOCO_ENOMEM, "memory",
+                        "the cap on this GPU's memory is reached");
+    }
+    rv = gpu_check(g, cudaMalloc(p, bytes > 0 ? bytes : 1), "memory");
+    if (rv == 0) {
+        g->taken_bytes += bytes;
+    }
+    return rv;
+}
+
+static int gpu_take(struct gpu *g, void **p, size_t bytes)
+{
+    struct allocation *a;
+    int rv = enter(g);
+
+    *p = NULL;
+    if (rv != 0) {
+        return rv;
+    }
+    a = malloc(sizeof *a);
+    if (a == NULL) {
+        return LOCO_ENOMEM;
+    }
+    rv = device_malloc(g, &a->p, bytes);
+    if (rv != 0) {
+        free(a);
+        return rv;
+    }
+    a->bytes = bytes;
+    a->next = g->taken;
+    g->taken = a;
+    *p = a->p;
+    return 0;
+}
+
+static void gpu_give(struct gpu *g, void *p)
+{
+    struct allocation **at = &g->taken;
+
+    while (*at != NULL && (*at)->p != p) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        struct allocation *a = *at;
+
+        *at = a->next;
+        g->taken_bytes -= a->bytes;
+        /* cudaFree waits for the device: never after a hang */
+        if (g->broken == 0 && wait_stream(g, "give") == 0) {
+            (void)gpu_check(g, cudaFree(p), "give");
+        }
+        free(a);
+    }
+}
+
+int gpu_slot(struct gpu *g, enum gpu_slot slot, size_t bytes, void **p)
+{
+    int rv = g->broken;
+
+    if (rv == 0 && g->slot_bytes[slot] < bytes) {
+        if (g->slot[slot] != NULL) {
+            rv = wait_stream(g, "scratch");
+            rv =
+                rv != 0 ? rv : gpu_check(g, cudaFree(g->slot[slot]), "scratch");
+            g->taken_bytes -= g->slot_bytes[slot];
+            g->slot[slot] = NULL;
+            g->slot_bytes[slot] = 0;
+        }
+        rv = rv != 0 ? rv : device_malloc(g, &g->slot[slot], bytes);
+        if (rv == 0) {
+            g->slot_bytes[slot] = bytes;
+        }
+    }
+    *p = g->slot[slot];
+    return rv;
+}
+
+void gpu_touched(struct gpu *g, const void *p, size_t bytes)
+{
+    const unsigned char *from = p;
+    const unsigned char *theta = (const unsigned char *)g->theta;
+
+    if (theta != NULL && from < theta + (size_t)g->theta_n * sizeof(float) &&
+        theta < from + bytes) {
+        g->copy_fresh = false;
+    }
+}
+
+void *gpu_copy_of(const struct gpu *g, const float *p)
+{
+    return g->copy != NULL && g->copy_fresh && p >= g->theta &&
+                   p < g->theta + g->theta_n
+               ? g->copy + 2 * (p - g->theta)
+               : NULL;
+}
+
+int gpu_refresh_copy(struct gpu *g)
+{
+    int rv = 0;
+
+    if (g->copy != NULL && !g->copy_fresh) {
+        rv = cuda_round_copy(g, g->copy, g->theta, g->theta_n);
+        g->copy_fresh = rv == 0;
+    }
+    return rv;
+}
+
+static int
+gpu_use_theta(struct gpu *g, const float *theta, int64_t n, void *copy)
+{
+    int rv = enter(g);
+
+    if (n == 0 || !g->opt.bf16) {
+        theta = NULL;
+        copy = NULL;
+        n = 0;
+    }
+    if (g->theta != theta || g->theta_n != n || g->copy != copy) {
+        g->theta = theta;
+        g->theta_n = n;
+        g->copy = copy;
+        g->copy_fresh = false;
+    }
+    return rv != 0 ? rv : gpu_refresh_copy(g);
+}
+
+/* ---- copies ---------------------------------------------------------------
+ */
+
+/* The other half, when the device has read what it last held. */
+static int next_half(struct gpu *g)
+{
+    int rv = gpu_check(g, cudaEventRecord(g->staged[g->stage_at], g->stream),
+                       "staging");
+
+    g->stage_busy[g->stage_at] = true;
+    g->stage_at = !g->stage_at;
+    g->stage_used = 0;
+    if (rv == 0 && g->stage_busy[g->stage_at]) {
+        rv = gpu_wait(g, g->staged[g->stage_at], "staging");
+    }
+    g->stage_busy[g->stage_at] = false;
+    return rv;
+}
+
+static int stage_copy(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    size_t done = 0;
+    int rv = g->broken;
+
+    while (rv == 0 && done < bytes) {
+        size_t part = bytes - done;
+        unsigned char *at;
+
+        if (g->stage_used >= STAGE_BYTES) {
+            rv = next_half(g);
+            continue;
+        }
+        if (part > STAGE_BYTES - g->stage_used) {
+            part = STAGE_BYTES - g->stage_used;
+        }
+        at = g->stage[g->stage_at] + g->stage_used;
+        memcpy(at, (const unsigned char *)from + done, part);
+        rv = gpu_check(g,
+                       cudaMemcpyAsync((unsigned char *)to + done, at, part,
+                                       cudaMemcpyHostToDevice, g->stream),
+                       "copy to the GPU");
+        g->stage_used += (part + 63) / 64 * 64;
+        done += part;
+    }
+    return rv;
+}
+
+int gpu_upload(
+    struct gpu *g, enum gpu_slot slot, const void *from, size_t bytes, void **p)
+{
+    int rv = gpu_slot(g, slot, bytes, p);
+
+    return rv != 0 ? rv : stage_copy(g, *p, from, bytes);
+}
+
+static int gpu_put(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    int rv = enter(g);
+
+    gpu_touched(g, to, bytes);
+    return rv != 0 ? rv : stage_copy(g, to, from, bytes);
+}
+
+/* Part i of a download, into half i % 2. */
+static int fetch(struct gpu *g, const void *from, size_t bytes, size_t i)
+{
+    size_t at = i * STAGE_BYTES;
+    size_t part = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
+    int rv;
+
+    if (at >= bytes) {
+        return 0;
+    }
+    rv = gpu_check(g,
+                   cudaMemcpyAsync(g->stage[i % 2],
+                                   (const unsigned char *)from + at, part,
+                                   cudaMemcpyDeviceToHost, g->stream),
+                   "copy from the GPU");
+    return rv != 0 ? rv
+                   : gpu_check(g, cudaEventRecord(g->staged[i % 2], g->stream),
+                               "copy from the GPU");
+}
+
+int gpu_download(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    int rv = wait_stream(g, "copy from the GPU"); /* staging is free, too */
+
+    g->stage_busy[0] = g->stage_busy[1] = false;
+    g->stage_used = 0;
+    rv = rv != 0 ? rv : fetch(g, from, bytes, 0);
+    for (size_t i = 0; rv == 0 && i * STAGE_BYTES < bytes; i++) {
+        size_t at = i * STAGE_BYTES;
+        size_t part = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
+
+        rv = fetch(g, from, bytes, i + 1);
+        rv = rv != 0 ? rv : gpu_wait(g, g->staged[i % 2], "copy from the GPU");
+        if (rv == 0) {
+            memcpy((unsigned char *)to + at, g->stage[i % 2], part);
+        }
+    }
+    return rv;
+}
+
+static int gpu_get(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    int rv = enter(g);
+
+    return rv != 0 ? rv : gpu_download(g, to, from, bytes);
+}
+
+static int gpu_clear(struct gpu *g, void *p, size_t bytes)
+{
+    gpu_touched(g, p, bytes);
+    return gpu_check(g, cudaMemsetAsync(p, 0, bytes, g->stream), "clear");
+}
+
+static int gpu_finish(struct gpu *g)
+{
+    int rv = enter(g);
+
+    return rv != 0 ? rv : wait_stream(g, "finish");
+}
+
+static int gpu_pin(struct gpu *g, void **p, size_t bytes)
+{
+    int rv = enter(g);
+
+    *p = NULL;
+    return rv != 0 ? rv
+                   : gpu_check(g, cudaHostAlloc(p, bytes, cudaHostAllocDefault),
+                               "pinned memory");
+}
+
+static void gpu_unpin(struct gpu *g, void *p)
+{
+    if (p != NULL && g->broken == 0) {
+        (void)gpu_check(g, cudaFreeHost(p), "pinned memory");
+    }
+}
+
+/* The copy stream begins after what is queued now. */
+static int copies_follow(struct gpu *g)
+{
+    int rv = enter(g);
+
+    rv = rv != 0 ? rv
+                 : gpu_check(g, cudaEventRecord(g->beside, g->stream),
+                             "copy stream");
+    return rv != 0 ? rv
+                   : gpu_check(g, cudaStreamWaitEvent(g->copies, g->beside, 0),
+                               "copy stream");
+}
+
+static int
+gpu_put_beside(struct gpu *g, void *to, const void *pinned, size_t bytes)
+{
+    int rv = copies_follow(g);
+
+    gpu_touched(g, to, bytes);
+    return rv != 0
+               ? rv
+               : gpu_check(g,
+                           cudaMemcpyAsync(to, pinned, bytes,
+                                           cudaMemcpyHostToDevice, g->copies),
+                           "copy stream");
+}
+
+static int
+gpu_get_beside(struct gpu *g, void *pinned, const void *from, size_t bytes)
+{
+    int rv = copies_follow(g);
+
+    return rv != 0
+               ? rv
+               : gpu_check(g,
+                           cudaMemcpyAsync(pinned, from, bytes,
+                                           cudaMemcpyDeviceToHost, g->copies),
+                           "copy stream");
+}
+
+/* They are done, and what is queued from now on sees them. */
+static int gpu_copies_done(struct gpu *g)
+{
+    int rv = gpu_check(g, cudaEventRecord(g->beside, g->copies), "copy stream");
+
+    return rv != 0 ? rv : gpu_wait(g, g->beside, "copy stream");
+}
+
+/* ---- life -----------------------------------------------------------------
+ */
+
+static void release(struct gpu *g)
+{
+    gemm_close(g);
+    for (int i = 0; i < SLOT_COUNT; i++) {
+        if (g->slot[i] != NULL) {
+            (void)cudaFree(g->slot[i]);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        if (g->stage[i] != NULL) {
+            (void)cudaFreeHost(g->stage[i]);
+        }
+        if (g->staged[i] != NULL) {
+            (void)cudaEventDestroy(g->staged[i]);
+        }
+    }
+    if (g->beside != NULL) {
+        (void)cudaEventDestroy(g->beside);
+    }
+    if (g->mark != NULL) {
+        (void)cudaEventDestroy(g->mark);
+    }
+    if (g->copies != NULL) {
+        (void)cudaStreamDestroy(g->copies);
+    }
+    if (g->stream != NULL) {
+        (void)cudaStreamDestroy(g->stream);
+    }
+}
+
+/* After a hang memory and streams go with the process: freeing them, or a
+ * reset, may wait for ever. */
+static void gpu_close(struct gpu *g)
+{
+    while (g->taken != NULL) {
+        gpu_give(g, g->taken->p);
+    }
+    if (g->broken == 0 && wait_stream(g, "close") == 0) {
+        release(g);
+    } else if (g->broken == LOCO_ECUDA) {
+        (void)cudaDeviceReset(); /* may give this process a new context */
+    }
+    free(g->host_plan);
+    free(g);
+}
+
+static int open_streams(struct gpu *g)
+{
+    int rv = gpu_check(
+        g, cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
+        "stream");
+
+    if (rv == 0) {
+        rv = gpu_check(
+            g, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking),
+            "stream");
+    }
+    if (rv == 0) {
+        rv = gpu_check(
+            g, cudaEventCreateWithFlags(&g->mark, cudaEventDisableTiming),
+            "event");
+    }
+    if (rv == 0) {
+        rv = gpu_check(
+            g, cudaEventCreateWithFlags(&g->beside, cudaEventDisableTiming),
+            "event");
+    }
+    for (int i = 0; i < 2 && rv == 0; i++) {
+        rv = gpu_check(
+            g, cudaEventCreateWithFlags(&g->staged[i], cudaEventDisableTiming),
+            "event");
+        if (rv == 0) {
+            rv = gpu_check(g,
+                           cudaHostAlloc((void **)&g->stage[i], STAGE_BYTES,
+                                         cudaHostAllocDefault),
+                           "pinned memory");
+        }
+    }
+    return rv;
+}
+
+static int find_gpu(struct gpu *g, struct plugin_info *info, char *errmsg)
+{
+    struct cudaDeviceProp p;
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+
+    if (e != cudaSuccess || n <= g->opt.ordinal) {
+        (void)snprintf(errmsg, PLUGIN_ERRMSG,
+                       "no NVIDIA GPU can be used (%s): `loco doctor` says "
+                       "more; or use --device cpu",
+                       e == cudaSuccess ? "CUDA shows none"
+                                        : cudaGetErrorString(e));
+        return LOCO_EDEVICE;
+    }
+    e = cudaGetDeviceProperties(&p, g->opt.ordinal);
+    e = e != cudaSuccess ? e : cudaSetDevice(g->opt.ordinal);
+    if (e != cudaSuccess) {
+        (void)snprintf(errmsg, PLUGIN_ERRMSG, "the GPU cannot be opened: %s",
+                       cudaGetErrorString(e));
+        return LOCO_EDEVICE;
+    }
+    g->sm = 10 * p.major + p.minor;
+    g->multiprocessors = p.multiProcessorCount;
+    (void)snprintf(info->name, sizeof info->name, "%.127s", p.name);
+    (void)snprintf(info->isa, sizeof info->isa, "sm_%d", g->sm);
+    info->multiprocessors = (uint32_t)p.multiProcessorCount;
+    if (g->sm < SM_MIN) {
+        (void)snprintf(errmsg, PLUGIN_ERRMSG,
+                       "%.100s has compute capability %d.%d, loco needs 8.0 "
+                       "(Ampere) or later: use --device cpu",
+                       p.name, p.major, p.minor);
+        return LOCO_EDEVICE;
+    }
+    return 0;
+}
+
+static int fill_info(struct gpu *g, struct plugin_info *info)
+{
+    size_t free_bytes = 0, total = 0;
+    int rv = gpu_check(g, cudaMemGetInfo(&free_bytes, &total), "memory");
+
+    (void)cudaRuntimeGetVersion(&info->runtime_version);
+    (void)cudaDriverGetVersion(&info->driver_version);
+    info->product_version = gemm_product_version(g);
+    info->total_bytes = total;
+    info->free_bytes = free_bytes;
+    if (g->opt.memory_bytes > 0 && g->opt.memory_bytes < info->free_bytes) {
+        info->free_bytes = g->opt.memory_bytes;
+    }
+    return rv;
+}
+
+static int gpu_open(struct gpu **out,
+                    const struct plugin_options *opt,
+                    struct plugin_info *info,
+                    char *errmsg)
+{
+    struct gpu *g = calloc(1, sizeof *g);
+    int rv;
+
+    memset(info, 0, sizeof *info);
+    if (g == NULL) {
+        return LOCO_ENOMEM;
+    }
+    g->opt = *opt;
+    rv = find_gpu(g, info, errmsg);
+    if (rv == 0) {
+        rv = open_streams(g);
+        rv = rv != 0 ? rv : gemm_open(g, errmsg);
+        rv = rv != 0 ? rv : fill_info(g, info);
+        if (rv != 0 && errmsg[0] == '\0') {
+            (void)snprintf(errmsg, PLUGIN_ERRMSG, "%.*s", PLUGIN_ERRMSG - 1,
+                           g->message);
+        }
+    }
+    if (rv != 0) {
+        if (g->broken == 0) {
+            release(g);
+        }
+        free(g);
+        return rv;
+    }
+    *out = g;
+    return 0;
+}
+
+static const char *gpu_message(const struct gpu *g)
+{
+    return g->message;
+}
+
+/* ---- the table ------------------------------------------------------------
+ */
+
+static const struct plugin_table table = {
+    .abi = PLUGIN_ABI,
+    .bytes = sizeof table,
+    .version = LOCO_VERSION,
+    .open = gpu_open,
+    .close = gpu_close,
+    .message = gpu_message,
+    .take = gpu_take,
+    .give = gpu_give,
+    .put = gpu_put,
+    .get = gpu_get,
+    .clear = gpu_clear,
+    .use_theta = gpu_use_theta,
+    .finish = gpu_finish,
+    .pin = gpu_pin,
+    .unpin = gpu_unpin,
+    .put_beside = gpu_put_beside,
+    .get_beside = gpu_get_beside,
+    .copies_done = gpu_copies_done,
+#define X(kernel, type, units) .kernel = cuda_##kernel,
+    BACKEND_KERNELS(X)
+#undef X
+        .rmsnorm_back = cuda_rmsnorm_back,
+    .encode = cuda_encode,
+    .decode = cuda_decode,
+    .outer = cuda_outer,
+    .shift = cuda_shift,
+};
+
+/* The one name that this library shows. */
+__attribute__((visibility("default"))) const struct plugin_table *
+loco_device_plugin(void);
+
+const struct plugin_table *loco_device_plugin(void)
+{
+    return &table;
+}

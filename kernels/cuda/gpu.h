@@ -1,0 +1,131 @@
+/* gpu.h - the inside of the plug-in: one opened GPU.
+ *
+ * gpu.c owns it; gemm.c and the launchers of the .cu files use it. A launcher
+ * checks its shapes, launches on g->stream and ends with
+ * `return gpu_launched(g, "name")`.
+ */
+#ifndef LOCO_KERNELS_CUDA_GPU_H
+#define LOCO_KERNELS_CUDA_GPU_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "kernels/plugin.h"
+
+/* Device memory of the launchers' own, grown when a larger one is wanted; each
+ * use may overwrite what it holds, in the order of the stream. */
+enum gpu_slot {
+    SLOT_TOKENS,
+    SLOT_TARGETS,
+    SLOT_EMBED_PLAN,
+    SLOT_EMBED_PARTS,
+    SLOT_NORM_PARTS,
+    SLOT_SUMSQ,
+    SLOT_DELTA,
+    SLOT_FLAGS,
+    SLOT_WORKSPACE, /* of cuBLASLt */
+    SLOT_COUNT
+};
+
+#define STAGE_BYTES ((size_t)4 << 20) /* one of two pinned halves */
+
+struct gemm;
+
+struct gpu {
+    struct plugin_options opt;
+    cudaStream_t stream; /* all compute */
+    cudaStream_t copies; /* put_beside, get_beside */
+    cudaEvent_t mark;    /* for waits on `stream` */
+    cudaEvent_t beside;  /* for waits between the two */
+    unsigned char *stage[2];
+    cudaEvent_t staged[2]; /* when the device has read that half */
+    bool stage_busy[2];
+    int stage_at; /* the half being filled */
+    size_t stage_used;
+    void *slot[SLOT_COUNT];
+    size_t slot_bytes[SLOT_COUNT];
+    uint64_t taken_bytes; /* by take() and slots; the cap counts them */
+    struct allocation *taken;
+    /* use_theta() */
+    const float *theta;
+    int64_t theta_n;
+    unsigned char *copy; /* bf16 of theta; NULL: none */
+    bool copy_fresh;
+    struct gemm *gemm;
+    uint32_t *host_plan; /* embed_bwd's, grown when needed */
+    size_t host_plan_bytes;
+    int multiprocessors;
+    int sm;     /* 90: compute capability 9.0 */
+    int broken; /* 0, or what every call returns from now on */
+    char message[PLUGIN_ERRMSG];
+};
+
+/* 0, or the code of a CUDA error with its sentence. */
+int gpu_check(struct gpu *g, cudaError_t e, const char *what);
+int gpu_launched(struct gpu *g, const char *what);
+/* A sentence and its code; LOCO_ECUDA and LOCO_ETIMEOUT break the GPU. */
+int gpu_fail(struct gpu *g, int code, const char *what, const char *why);
+
+/* At least that many bytes in *p. */
+int gpu_slot(struct gpu *g, enum gpu_slot slot, size_t bytes, void **p);
+
+/* `bytes` of the caller's memory into a slot, in the stream's order; the
+ * caller's memory is free when this returns. */
+int gpu_upload(struct gpu *g,
+               enum gpu_slot slot,
+               const void *from,
+               size_t bytes,
+               void **p);
+
+/* From device memory to the caller's; waits. */
+int gpu_download(struct gpu *g, void *to, const void *from, size_t bytes);
+
+/* Wait for an event; LOCO_ETIMEOUT after opt.timeout_ms. */
+int gpu_wait(struct gpu *g, cudaEvent_t event, const char *what);
+
+/* Somebody wrote [p, p + bytes): the bf16 copy may be old. */
+void gpu_touched(struct gpu *g, const void *p, size_t bytes);
+
+/* The bf16 copy of theta + i where `theta` + i is p and it is in step; NULL. */
+void *gpu_copy_of(const struct gpu *g, const float *p);
+
+/* Bring the copy up to date; 0 where there is none. */
+int gpu_refresh_copy(struct gpu *g);
+
+int gemm_open(struct gpu *g, char *errmsg);
+void gemm_close(struct gpu *g);
+int gemm_product_version(const struct gpu *g);
+
+/* ---- launchers -------------------------------------------------------------
+ */
+#define X(kernel, type, units)                                                 \
+    int cuda_##kernel(struct gpu *g, const struct type *op);
+BACKEND_KERNELS(X)
+#undef X
+int cuda_rmsnorm_back(struct gpu *g, const struct rmsnorm *op);
+/* matmul without cuBLASLt: any shape, slow. */
+int cuda_matmul_plain(struct gpu *g, const struct matmul *op);
+/* to (n) bf16 = from (n) */
+int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n);
+/* attention that takes any head size up to 256, slow */
+int cuda_attention_fwd_plain(struct gpu *g, const struct attention *op);
+int cuda_attention_bwd_plain(struct gpu *g, const struct attention *op);
+/* delta (B, H, T) = sum of dout * out */
+int cuda_attention_delta(struct gpu *g,
+                         const struct attention *op,
+                         float *delta);
+int cuda_encode(struct gpu *g, const struct wire_op *op);
+int cuda_decode(struct gpu *g, const struct wire_op *op);
+int cuda_outer(struct gpu *g, const struct outer_op *op);
+int cuda_shift(struct gpu *g, const struct shift_op *op);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,252 @@
+/* optimizer.cu - one step of each inner optimizer, and the gradient's norm.
+ *
+ * The equations and the order of operations are those of cpu/optimizer.c, each
+ * one IEEE fp32 and rounded to nearest: the same bits as on a processor. This
+ * file is compiled with -fmad=false, and the intrinsics say it once more.
+ *
+ * One pass: reads g, u, v, theta (16 bytes a parameter), writes u, v, theta
+ * (12) and, where theta has a bf16 copy, that (2). The kernels are bound by
+ * memory.
+ *
+ * sumsq: the double partial sums of chunks of SUMSQ_CHUNK, each made by one
+ * block in a fixed tree; the host adds them in order. Not the bits of the
+ * processor's sums, but the same bits every time.
+ */
+#include "kernels/cuda/common.cuh"
+#include "proto/base/err.h"
+
+#define THREADS 256
+
+enum rule { ADAMW, ADOPT, ADOPT_FIRST, SGDM };
+
+struct step_args {
+    float *theta, *u, *v;
+    bf16 *copy; /* NULL: none */
+    const float *grad;
+    int64_t n;
+    float grad_scale, beta1, beta2, one_minus_beta1, one_minus_beta2;
+    float decay, step, rsqrt_bias2, eps, limit;
+};
+
+/* beta x + (1 - beta) y */
+__device__ inline float
+average(float beta, float x, float one_minus_beta, float y)
+{
+    return __fadd_rn(__fmul_rn(beta, x), __fmul_rn(one_minus_beta, y));
+}
+
+template <enum rule RULE>
+__device__ inline void
+step_one(const struct step_args &a, float grad, float &x, float &u, float &v)
+{
+    float g = __fmul_rn(grad, a.grad_scale);
+
+    if (RULE == ADOPT_FIRST) {
+        v = __fmul_rn(g, g);
+        return;
+    }
+    if (RULE == ADOPT) {
+        float s = __fsqrt_rn(v);
+        float q = __fdiv_rn(g, s > a.eps ? s : a.eps);
+
+        q = q > a.limit ? a.limit : q;
+        q = q < -a.limit ? -a.limit : q;
+        u = average(a.beta1, u, a.one_minus_beta1, q);
+    } else {
+        u = average(a.beta1, u, a.one_minus_beta1, g);
+    }
+    if (RULE != SGDM) {
+        v = average(a.beta2, v, a.one_minus_beta2, __fmul_rn(g, g));
+    }
+    x = __fsub_rn(x, __fmul_rn(a.decay, x));
+    if (RULE == ADAMW) {
+        float under = __fadd_rn(__fmul_rn(__fsqrt_rn(v), a.rsqrt_bias2), a.eps);
+
+        x = __fsub_rn(x, __fdiv_rn(__fmul_rn(a.step, u), under));
+    } else {
+        x = __fsub_rn(x, __fmul_rn(a.step, u));
+    }
+}
+
+template <enum rule RULE, int V> __global__ void step_kernel(struct step_args a)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
+    float g[V] = {0}, x[V] = {0}, u[V] = {0}, v[V] = {0};
+
+    if (i >= a.n) {
+        return;
+    }
+    load(g, a.grad + i);
+    if (RULE != ADOPT_FIRST) {
+        load(x, a.theta + i);
+        load(u, a.u + i);
+    }
+    if (RULE == ADAMW || RULE == ADOPT) {
+        load(v, a.v + i);
+    }
+    for (int k = 0; k < V; k++) {
+        step_one<RULE>(a, g[k], x[k], u[k], v[k]);
+    }
+    if (RULE != SGDM) {
+        store(a.v + i, v);
+    }
+    if (RULE == ADOPT_FIRST) {
+        return;
+    }
+    store(a.u + i, u);
+    store(a.theta + i, x);
+    if (a.copy != NULL) {
+        store(a.copy + i, x);
+    }
+}
+
+/* Block per chunk. */
+__global__ void sumsq_kernel(const float *x, double *partial, int64_t n)
+{
+    SHARED(memory);
+    double *sums = (double *)memory; /* (THREADS / WARP) */
+    int64_t at = (int64_t)blockIdx.x * SUMSQ_CHUNK;
+    int64_t end = at + SUMSQ_CHUNK < n ? at + SUMSQ_CHUNK : n;
+    double sum = 0;
+
+    for (int64_t i = at + threadIdx.x; i < end; i += THREADS) {
+        double f = (double)x[i];
+
+        sum += f * f;
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) {
+        sums[threadIdx.x / WARP] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = 0;
+        for (int k = 0; k < THREADS / WARP; k++) {
+            sum += sums[k];
+        }
+        partial[blockIdx.x] = sum;
+    }
+}
+
+__global__ void round_copy_kernel(bf16 *to, const float *from, int64_t n)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4;
+
+    if (i + 4 <= n) {
+        float f[4];
+
+        load(f, from + i);
+        store(to + i, f);
+        return;
+    }
+    for (; i < n; i++) {
+        set(to + i, from[i]);
+    }
+}
+
+/* ---- launchers ------------------------------------------------------------
+ */
+
+template <enum rule RULE, int V>
+static int launch_step(struct gpu *g, const struct step_args *args)
+{
+    auto kernel = step_kernel<RULE, V>;
+    struct step_args a = *args;
+
+    LAUNCH(kernel, (unsigned)blocks_for(a.n, THREADS * V), THREADS, 0,
+           g->stream, a);
+    return gpu_launched(g, "optimizer step");
+}
+
+/* A multiple of four in vectors, the rest one by one: element-wise, so the
+ * bits do not depend on where it is cut. */
+template <enum rule RULE>
+static int step(struct gpu *g, const struct optimizer_op *op)
+{
+    struct step_args a = {};
+    bool wide = aligned(op->theta) && aligned(op->u) && aligned(op->v) &&
+                aligned(op->grad);
+    int64_t n = wide ? op->n / 4 * 4 : 0;
+    int rv = 0;
+
+    a.theta = op->theta;
+    a.u = op->u;
+    a.v = op->v;
+    a.grad = op->grad;
+    a.copy = (bf16 *)gpu_copy_of(g, op->theta);
+    a.n = n;
+    a.grad_scale = op->grad_scale;
+    a.beta1 = op->beta1;
+    a.beta2 = op->beta2;
+    a.one_minus_beta1 = op->one_minus_beta1;
+    a.one_minus_beta2 = op->one_minus_beta2;
+    a.decay = op->decay;
+    a.step = op->step;
+    a.rsqrt_bias2 = op->rsqrt_bias2;
+    a.eps = op->eps;
+    a.limit = op->limit;
+    if (a.copy == NULL) {
+        gpu_touched(g, op->theta, (size_t)op->n * sizeof(float));
+    }
+    /* copy + i is written 8 bytes at a time */
+    if (((uintptr_t)a.copy & 7) != 0) {
+        n = a.n = 0;
+    }
+    if (n > 0) {
+        rv = launch_step<RULE, 4>(g, &a);
+    }
+    if (rv == 0 && n < op->n) {
+        a.theta += n;
+        a.u += n;
+        a.v += n;
+        a.grad += n;
+        a.copy = a.copy == NULL ? NULL : a.copy + n;
+        a.n = op->n - n;
+        rv = launch_step<RULE, 1>(g, &a);
+    }
+    return rv;
+}
+
+int cuda_adamw(struct gpu *g, const struct optimizer_op *op)
+{
+    return step<ADAMW>(g, op);
+}
+
+int cuda_adopt(struct gpu *g, const struct optimizer_op *op)
+{
+    return op->limit == 0 ? step<ADOPT_FIRST>(g, op) : step<ADOPT>(g, op);
+}
+
+int cuda_sgdm(struct gpu *g, const struct optimizer_op *op)
+{
+    return step<SGDM>(g, op);
+}
+
+int cuda_sumsq(struct gpu *g, const struct sumsq *op)
+{
+    int64_t chunks = sumsq_chunks(op->n);
+    const float *x = op->x;
+    int64_t n = op->n;
+    double *partial = NULL;
+    int rv = gpu_slot(g, SLOT_SUMSQ, (size_t)chunks * sizeof(double),
+                      (void **)&partial);
+
+    if (rv != 0) {
+        return rv;
+    }
+    LAUNCH(sumsq_kernel, (unsigned)chunks, THREADS,
+           THREADS / WARP * sizeof(double), g->stream, x, partial, n);
+    rv = gpu_launched(g, "sumsq");
+    return rv != 0 ? rv
+                   : gpu_download(g, op->partial, partial,
+                                  (size_t)chunks * sizeof(double));
+}
+
+int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n)
+{
+    bf16 *out = (bf16 *)to;
+
+    LAUNCH(round_copy_kernel, (unsigned)blocks_for(n, THREADS * 4), THREADS, 0,
+           g->stream, out, from, n);
+    return gpu_launched(g, "round_copy");
+}

@@ -1,0 +1,556 @@
+/* wire.cu - between parameters and the bytes that peers exchange: pack,
+ * unpack, the outer rules.
+ *
+ * The layouts and every operation are those of train/sync/codec_TYPE.c and
+ * rule.c, in the same order, each one IEEE fp32: the bits of a processor
+ * (compiled with -fmad=false; the intrinsics say it once more). The numbers of
+ * the layouts are repeated here, because kernels knows nothing of train;
+ * tests/unit/cuda compares the bytes.
+ *
+ * One block of threads a codec block; the largest magnitude is found as an
+ * integer (infinities and NaNs are above all numbers). What cannot be encoded
+ * or decoded raises a flag; all threads that raise it write the same value.
+ * Bound by memory: 10 bytes a parameter for fp16 from phi and theta.
+ */
+#include <string.h>
+
+#include "kernels/cuda/common.cuh"
+#include "proto/base/err.h"
+
+#define THREADS 256
+
+#define FP16_BLOCK   4096
+#define FP16_EXP_MIN (-126)
+#define FP16_EXP_MAX 113
+#define LOW_BLOCK    1024
+#define LOW_MIN      0x1p-119f
+
+#define SIGN_OFF        0x7fffffffu
+#define INFINITE_BITS   0x7f800000u
+#define SMALLEST_NORMAL 0x00800000u
+#define FP16_TOO_LARGE  0x7f7ff000u
+#define BF16_TOO_LARGE  0x7f7f8000u
+
+enum flag { FLAG_NUMERIC, FLAG_PROTO, FLAG_COUNT };
+
+struct wire_args {
+    uint8_t *bytes;
+    float *x;
+    const float *phi, *theta;
+    float scale;
+    int64_t n;
+    int *flags;
+};
+
+__device__ inline float power_of_two(int e)
+{
+    return __uint_as_float((uint32_t)(e + 127) << 23);
+}
+
+__device__ inline bool not_finite(float x)
+{
+    return (__float_as_uint(x) & SIGN_OFF) >= INFINITE_BITS;
+}
+
+/* scale * (phi - theta) or scale * phi */
+__device__ inline float term(const struct wire_args &a, int64_t i)
+{
+    float x = a.theta == NULL ? a.phi[i] : __fsub_rn(a.phi[i], a.theta[i]);
+
+    return __fmul_rn(a.scale, x);
+}
+
+/* The largest magnitude of the block's terms, known to all its threads. */
+__device__ inline uint32_t
+measure(const struct wire_args &a, int64_t at, int n, uint32_t *shared)
+{
+    uint32_t max = 0;
+
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        uint32_t bits = __float_as_uint(term(a, at + i)) & SIGN_OFF;
+
+        max = bits > max ? bits : max;
+    }
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        uint32_t other = __shfl_xor_sync(ALL, max, step);
+
+        max = other > max ? other : max;
+    }
+    if (threadIdx.x % WARP == 0) {
+        shared[threadIdx.x / WARP] = max;
+    }
+    __syncthreads();
+    for (int k = 0; k < THREADS / WARP; k++) {
+        max = shared[k] > max ? shared[k] : max;
+    }
+    return max;
+}
+
+__device__ inline void put_16(uint8_t *to, uint16_t x)
+{
+    *(uint16_t *)to = x; /* blocks lie on even offsets */
+}
+
+__device__ inline uint16_t get_16(const uint8_t *from)
+{
+    return *(const uint16_t *)from;
+}
+
+/* ---- encode: one function per type, n elements from `at` into `to` ---------
+ */
+
+__device__ inline void
+encode_fp32(const struct wire_args &a, int64_t at, int n, uint8_t *to, uint32_t)
+{
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        ((float *)to)[i] = term(a, at + i);
+    }
+}
+
+__device__ inline void
+encode_bf16(const struct wire_args &a, int64_t at, int n, uint8_t *to, uint32_t)
+{
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        uint32_t bits = __float_as_uint(term(a, at + i));
+
+        bits += 0x7fffu + (bits >> 16 & 1u);
+        put_16(to + 2 * i, (uint16_t)(bits >> 16));
+    }
+}
+
+__device__ inline void encode_fp16(
+    const struct wire_args &a, int64_t at, int n, uint8_t *to, uint32_t max)
+{
+    int e = (int)(max >> 23) - 127 - 14;
+    float factor;
+
+    e = e < FP16_EXP_MIN ? FP16_EXP_MIN : e;
+    factor = power_of_two(-e);
+    if (threadIdx.x == 0) {
+        put_16(to, (uint16_t)(int16_t)e);
+    }
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        put_16(to + 2 + 2 * i, half_bits(__fmul_rn(term(a, at + i), factor)));
+    }
+}
+
+__device__ inline void encode_int8(
+    const struct wire_args &a, int64_t at, int n, uint8_t *to, uint32_t max)
+{
+    float m = __uint_as_float(max);
+    float s = m < LOW_MIN ? 0 : __fdiv_rn(m, 127.0f);
+    float inverse = m < LOW_MIN ? 0 : __fdiv_rn(127.0f, m);
+
+    if (threadIdx.x == 0) {
+        *(float *)to = s; /* blocks are multiples of 4 bytes */
+    }
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        float t = __fmul_rn(term(a, at + i), inverse);
+
+        t = __fadd_rn(t, t < 0.0f ? -0.5f : 0.5f);
+        to[4 + i] = (uint8_t)(int8_t)__float2int_rz(t);
+    }
+}
+
+/* Bounds between codes, see codec_e3m0.c. */
+struct low_scale {
+    float s;
+    uint32_t upper, zero;
+};
+
+__device__ inline struct low_scale low_scale_of(uint32_t max)
+{
+    struct low_scale out = {0, INFINITE_BITS, INFINITE_BITS};
+    float s = __uint_as_float(max);
+    float upper = __fmul_rn(0.75f, s);
+
+    if (s < LOW_MIN) {
+        return out;
+    }
+    out.s = s;
+    out.upper = __float_as_uint(upper);
+    if ((double)upper > 0.75 * (double)s) { /* exact in double */
+        out.upper--;
+    }
+    out.zero = max - (7u << 23);
+    return out;
+}
+
+__device__ inline unsigned low_code(float x, const struct low_scale &block)
+{
+    uint32_t magnitude = __float_as_uint(x) & SIGN_OFF;
+    uint32_t bound = block.upper;
+    unsigned k = 7;
+
+    if (magnitude <= block.zero) {
+        return 0;
+    }
+    while (k > 1 && magnitude <= bound) {
+        bound -= 1u << 23;
+        k--;
+    }
+    return (__float_as_uint(x) >> 31) << 3 | k;
+}
+
+__device__ inline void encode_e3m0(
+    const struct wire_args &a, int64_t at, int n, uint8_t *to, uint32_t max)
+{
+    const struct low_scale block = low_scale_of(max);
+
+    if (threadIdx.x == 0) {
+        *(float *)to = block.s;
+    }
+    for (int i = 2 * threadIdx.x; i < n; i += 2 * THREADS) {
+        unsigned low = low_code(term(a, at + i), block);
+        unsigned high = i + 1 < n ? low_code(term(a, at + i + 1), block) : 0;
+
+        to[4 + i / 2] = (uint8_t)(low | high << 4);
+    }
+}
+
+/* Elements and bytes of a whole block; magnitudes that do not fit. */
+template <int WIRE> __host__ __device__ constexpr int block_of()
+{
+    return WIRE == PLUGIN_FP16 ? FP16_BLOCK : LOW_BLOCK;
+}
+
+template <int WIRE> __host__ __device__ constexpr int bytes_of()
+{
+    return WIRE == PLUGIN_FP32   ? 4 * LOW_BLOCK
+           : WIRE == PLUGIN_BF16 ? 2 * LOW_BLOCK
+           : WIRE == PLUGIN_FP16 ? 2 + 2 * FP16_BLOCK
+           : WIRE == PLUGIN_INT8 ? 4 + LOW_BLOCK
+                                 : 4 + LOW_BLOCK / 2;
+}
+
+template <int WIRE> __device__ inline bool fits(uint32_t max)
+{
+    if (WIRE == PLUGIN_FP16) {
+        return max < FP16_TOO_LARGE;
+    }
+    if (WIRE == PLUGIN_BF16) {
+        return max < BF16_TOO_LARGE;
+    }
+    if (WIRE == PLUGIN_INT8 && max < INFINITE_BITS) {
+        float s = __fdiv_rn(__uint_as_float(max), 127.0f);
+
+        return __float_as_uint(__fmul_rn(s, 127.0f)) < INFINITE_BITS;
+    }
+    return max < INFINITE_BITS;
+}
+
+template <int WIRE> __global__ void encode_kernel(struct wire_args a)
+{
+    SHARED(memory);
+    int64_t at = (int64_t)blockIdx.x * block_of<WIRE>();
+    int64_t left = a.n - at;
+    int n = left < block_of<WIRE>() ? (int)left : block_of<WIRE>();
+    uint8_t *to = a.bytes + (int64_t)blockIdx.x * bytes_of<WIRE>();
+    uint32_t max = measure(a, at, n, (uint32_t *)memory);
+
+    if (!fits<WIRE>(max)) {
+        a.flags[FLAG_NUMERIC] = 1;
+        return;
+    }
+    if (WIRE == PLUGIN_FP32) {
+        encode_fp32(a, at, n, to, max);
+    } else if (WIRE == PLUGIN_BF16) {
+        encode_bf16(a, at, n, to, max);
+    } else if (WIRE == PLUGIN_FP16) {
+        encode_fp16(a, at, n, to, max);
+    } else if (WIRE == PLUGIN_INT8) {
+        encode_int8(a, at, n, to, max);
+    } else {
+        encode_e3m0(a, at, n, to, max);
+    }
+}
+
+/* ---- decode ----------------------------------------------------------------
+ */
+
+/* The block's scale where it has one; false: no encoder writes it. */
+template <int WIRE>
+__device__ inline bool scale_of(const uint8_t *from, float *s)
+{
+    uint32_t bits;
+
+    if (WIRE == PLUGIN_FP16) {
+        int e = (int16_t)get_16(from);
+        bool good = e >= FP16_EXP_MIN && e <= FP16_EXP_MAX;
+
+        *s = good ? power_of_two(e) : 0;
+        return good;
+    }
+    if (WIRE != PLUGIN_INT8 && WIRE != PLUGIN_E3M0) {
+        *s = 1;
+        return true;
+    }
+    *s = *(const float *)from;
+    bits = __float_as_uint(*s);
+    if (bits == 0) {
+        return true;
+    }
+    if (WIRE == PLUGIN_INT8) {
+        return bits >= SMALLEST_NORMAL && bits < INFINITE_BITS &&
+               __float_as_uint(__fmul_rn(*s, 127.0f)) < INFINITE_BITS;
+    }
+    return bits >= __float_as_uint(LOW_MIN) && bits < INFINITE_BITS;
+}
+
+/* Element i of a block; false: no encoder writes it. */
+template <int WIRE>
+__device__ inline bool decode_one(const uint8_t *from, int i, float s, float *x)
+{
+    if (WIRE == PLUGIN_FP32) {
+        *x = ((const float *)from)[i];
+    } else if (WIRE == PLUGIN_BF16) {
+        *x = __uint_as_float((uint32_t)get_16(from + 2 * i) << 16);
+    } else if (WIRE == PLUGIN_FP16) {
+        *x = __fmul_rn(half_value(get_16(from + 2 + 2 * i)), s);
+    } else if (WIRE == PLUGIN_INT8) {
+        int q = (int8_t)from[4 + i];
+
+        *x = __fmul_rn((float)q, s);
+        return q != -128 && (q == 0 || s != 0.0f);
+    } else {
+        unsigned code = from[4 + i / 2] >> (i % 2 * 4) & 15u;
+        unsigned k = code & 7u;
+        float magnitude =
+            k == 0 ? 0.0f : __fmul_rn(s, power_of_two((int)k - 7));
+
+        *x = code > 8 ? -magnitude : magnitude;
+        return code != 8 && (code == 0 || s != 0.0f);
+    }
+    return true;
+}
+
+template <int WIRE> __global__ void decode_kernel(struct wire_args a)
+{
+    int64_t at = (int64_t)blockIdx.x * block_of<WIRE>();
+    int64_t left = a.n - at;
+    int n = left < block_of<WIRE>() ? (int)left : block_of<WIRE>();
+    const uint8_t *from = a.bytes + (int64_t)blockIdx.x * bytes_of<WIRE>();
+    float s;
+    bool good = scale_of<WIRE>(from, &s);
+    bool finite = true;
+
+    for (int i = threadIdx.x; i < n && good; i += THREADS) {
+        float x;
+
+        good = decode_one<WIRE>(from, i, s, &x);
+        finite = finite && !not_finite(x);
+        a.x[at + i] = x;
+    }
+    if (WIRE == PLUGIN_E3M0 && n % 2 != 0 && from[4 + n / 2] >> 4 != 0) {
+        good = false;
+    }
+    if (!good) {
+        a.flags[FLAG_PROTO] = 1;
+    }
+    if (!finite) {
+        a.flags[FLAG_NUMERIC] = 1;
+    }
+}
+
+/* ---- rules ----------------------------------------------------------------
+ */
+
+struct outer_args {
+    bool heavy_ball, plain, pulled;
+    float lr, mu, gamma;
+    const float *phi, *m, *g, *mean_phi;
+    float *phi_out, *m_out;
+    int64_t n;
+    int *flags;
+};
+
+__device__ inline void outer_one(const struct outer_args &a, int64_t i)
+{
+    float g = a.g[i];
+    float phi = a.phi[i];
+    float m = g;
+    float d;
+
+    if (a.plain) {
+        d = __fmul_rn(a.lr, g);
+    } else if (a.heavy_ball) {
+        m = __fadd_rn(__fmul_rn(a.mu, a.m[i]), __fmul_rn(a.lr, g));
+        d = 0;
+    } else {
+        m = __fadd_rn(__fmul_rn(a.mu, a.m[i]), g);
+        d = __fmul_rn(a.lr, __fadd_rn(g, __fmul_rn(a.mu, m)));
+    }
+    if (a.pulled) {
+        float f = __fmul_rn(a.gamma, __fsub_rn(phi, a.mean_phi[i]));
+
+        if (a.heavy_ball) {
+            m = __fadd_rn(m, f);
+        } else {
+            d = __fadd_rn(d, f);
+        }
+    }
+    phi = __fsub_rn(phi, a.heavy_ball ? m : d);
+    if (a.m_out != NULL) {
+        a.m_out[i] = m;
+    }
+    a.phi_out[i] = phi;
+    if (not_finite(phi) || (!a.plain && not_finite(m))) {
+        a.flags[FLAG_NUMERIC] = 1;
+    }
+}
+
+__global__ void outer_kernel(struct outer_args a)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i < a.n) {
+        outer_one(a, i);
+    }
+}
+
+__global__ void shift_kernel(struct shift_op a, int *flags)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float d;
+
+    if (i >= a.n) {
+        return;
+    }
+    d = a.phi_new == NULL
+            ? __fsub_rn(a.phi_old[i], a.theta[i])
+            : __fadd_rn(a.phi_new[i], __fsub_rn(a.theta[i], a.phi_old[i]));
+    a.out[i] = d;
+    if (a.phi_new == NULL && not_finite(d)) {
+        flags[FLAG_NUMERIC] = 1;
+    }
+}
+
+/* ---- launchers ------------------------------------------------------------
+ */
+
+static int clear_flags(struct gpu *g, int **flags)
+{
+    int rv = gpu_slot(g, SLOT_FLAGS, FLAG_COUNT * sizeof(int), (void **)flags);
+
+    return rv != 0
+               ? rv
+               : gpu_check(g,
+                           cudaMemsetAsync(*flags, 0, FLAG_COUNT * sizeof(int),
+                                           g->stream),
+                           "clear flags");
+}
+
+/* Bytes that no encoder writes count before numbers that are not finite. */
+static int read_flags(struct gpu *g, const int *flags)
+{
+    int got[FLAG_COUNT];
+    int rv = gpu_download(g, got, flags, sizeof got);
+
+    return rv != 0                  ? rv
+           : got[FLAG_PROTO] != 0   ? LOCO_EPROTO
+           : got[FLAG_NUMERIC] != 0 ? LOCO_ENUMERIC
+                                    : 0;
+}
+
+template <int WIRE>
+static int run(struct gpu *g, struct wire_args a, bool encode)
+{
+    auto encoder = encode_kernel<WIRE>;
+    auto decoder = decode_kernel<WIRE>;
+    unsigned blocks = (unsigned)blocks_for(a.n, block_of<WIRE>());
+    int rv = clear_flags(g, &a.flags);
+
+    if (rv != 0) {
+        return rv;
+    }
+    if (encode) {
+        LAUNCH(encoder, blocks, THREADS, THREADS / WARP * sizeof(uint32_t),
+               g->stream, a);
+    } else {
+        gpu_touched(g, a.x, (size_t)a.n * sizeof(float));
+        LAUNCH(decoder, blocks, THREADS, 0, g->stream, a);
+    }
+    rv = gpu_launched(g, encode ? "encode" : "decode");
+    return rv != 0 ? rv : read_flags(g, a.flags);
+}
+
+static int run_wire(struct gpu *g, const struct wire_op *op, bool encode)
+{
+    struct wire_args a = {};
+
+    a.bytes = op->bytes;
+    a.x = op->x;
+    a.phi = op->phi;
+    a.theta = op->theta;
+    a.scale = op->scale;
+    a.n = op->n;
+    switch (op->wire) {
+    case PLUGIN_FP32:
+        return run<PLUGIN_FP32>(g, a, encode);
+    case PLUGIN_BF16:
+        return run<PLUGIN_BF16>(g, a, encode);
+    case PLUGIN_FP16:
+        return run<PLUGIN_FP16>(g, a, encode);
+    case PLUGIN_INT8:
+        return run<PLUGIN_INT8>(g, a, encode);
+    case PLUGIN_E3M0:
+        return run<PLUGIN_E3M0>(g, a, encode);
+    case PLUGIN_WIRE_COUNT:
+        break;
+    }
+    return gpu_fail(g, LOCO_EINVAL, "wire", "an unknown type");
+}
+
+int cuda_encode(struct gpu *g, const struct wire_op *op)
+{
+    return run_wire(g, op, true);
+}
+
+int cuda_decode(struct gpu *g, const struct wire_op *op)
+{
+    return run_wire(g, op, false);
+}
+
+int cuda_outer(struct gpu *g, const struct outer_op *op)
+{
+    struct outer_args a = {};
+    int rv = clear_flags(g, &a.flags);
+
+    if (rv != 0) {
+        return rv;
+    }
+    a.pulled = op->mean_phi != NULL && op->gamma != 0;
+    a.heavy_ball = op->heavy_ball;
+    a.plain = !op->heavy_ball && op->mu == 0 && !a.pulled;
+    a.lr = op->lr;
+    a.mu = op->mu;
+    a.gamma = op->gamma;
+    a.phi = op->phi;
+    a.m = op->m;
+    a.g = op->g;
+    a.mean_phi = op->mean_phi;
+    a.phi_out = op->phi_out;
+    a.m_out = op->m_out;
+    a.n = op->n;
+    gpu_touched(g, a.phi_out, (size_t)a.n * sizeof(float));
+    LAUNCH(outer_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
+           g->stream, a);
+    rv = gpu_launched(g, "outer rule");
+    return rv != 0 ? rv : read_flags(g, a.flags);
+}
+
+int cuda_shift(struct gpu *g, const struct shift_op *op)
+{
+    struct shift_op a = *op;
+    int *flags = NULL;
+    int rv = clear_flags(g, &flags);
+
+    if (rv != 0) {
+        return rv;
+    }
+    gpu_touched(g, a.out, (size_t)a.n * sizeof(float));
+    LAUNCH(shift_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
+           g->stream, a, flags);
+    rv = gpu_launched(g, "shift");
+    return rv != 0 ? rv : read_flags(g, flags);
+}

@@ -1,0 +1,45 @@
+/* device.h - a GPU as a backend: opens the plug-in and fills the table.
+ *
+ * The happy path: backend_device() finds libloco_cuda.so beside the program
+ * (or where the caller says), checks that it is of this build, opens a GPU and
+ * fills a struct backend whose entries call the plug-in and remember the first
+ * code that is not 0 for finish().
+ *
+ * No plug-in, no driver, no GPU: LOCO_EDEVICE with a sentence that says what is
+ * missing and what to do. Nothing of CUDA is loaded before that.
+ */
+#ifndef LOCO_KERNELS_DEVICE_H
+#define LOCO_KERNELS_DEVICE_H
+
+#include "kernels/backend.h"
+#include "kernels/plugin.h"
+
+struct device_options {
+    const char *plugin; /* file; NULL or "": beside the program, then where the
+                         * system looks for libraries */
+    struct plugin_options gpu;
+};
+
+/* errmsg holds PLUGIN_ERRMSG bytes. backend_close() afterwards where it
+ * returned 0. LOCO_EDEVICE, LOCO_ENOMEM, LOCO_ECUDA. */
+int backend_device(struct backend *b,
+                   const struct device_options *opt,
+                   char *errmsg);
+
+/* Fill only what sizes depend on, for a plan before a GPU is opened. */
+void backend_device_plan(struct backend *b, bool bf16);
+
+/* What was opened; free_bytes is of that moment. */
+const struct plugin_info *device_info(const struct device *d);
+
+/* What went wrong last, as a sentence; "" where nothing did. */
+const char *device_message(const struct device *d);
+
+/* The plug-in's functions that backend.h has no row for. */
+const struct plugin_table *device_table(const struct device *d);
+struct gpu *device_gpu(const struct device *d);
+
+/* For backend_close(). NULL is allowed. */
+void device_close(struct device *d);
+
+#endif

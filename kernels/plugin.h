@@ -1,0 +1,151 @@
+/* plugin.h - what libloco_cuda.so hands over: a table of launchers.
+ *
+ * The plug-in is one shared library with one exported function,
+ * loco_device_plugin(). device.h opens it with dlopen, so that a machine
+ * without a GPU needs nothing of CUDA. Both sides compare PLUGIN_ABI and the
+ * table's size before anything else is read: a plug-in of another build is
+ * refused, not called.
+ *
+ * Every function that can fail returns 0 or a LOCO_E* code and leaves a
+ * sentence for plugin_table.message(). LOCO_ENOMEM leaves the device usable;
+ * LOCO_ECUDA and LOCO_ETIMEOUT do not: all later calls return the same code at
+ * once, and close() gives back what it still can.
+ *
+ * Launchers queue work on the device's one compute stream and return before it
+ * is done. Buffers are device memory from take(), except where backend.h says
+ * that they are the caller's. One thread at a time.
+ */
+#ifndef LOCO_KERNELS_PLUGIN_H
+#define LOCO_KERNELS_PLUGIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+#define PLUGIN_ABI     1u
+#define PLUGIN_ERRMSG  256
+#define PLUGIN_SYMBOL  "loco_device_plugin"
+#define PLUGIN_LIBRARY "libloco_cuda.so"
+
+/* One opened GPU; the plug-in's own. */
+struct gpu;
+
+struct plugin_options {
+    int ordinal;             /* which GPU */
+    bool bf16;               /* activations and products; false: fp32, slow */
+    uint64_t memory_bytes;   /* most that take() gives in all; 0: no cap */
+    uint32_t timeout_ms;     /* of a wait without an answer; 0: 120 s */
+    const char *tuning_path; /* where choices of matrix products are kept, so
+                              * that a restart makes the same bits; NULL: no
+                              * measuring, the library's first choice */
+};
+
+struct plugin_info {
+    char name[128];
+    char isa[16]; /* "sm_90" */
+    uint64_t total_bytes;
+    uint64_t free_bytes; /* now, under the cap */
+    uint32_t multiprocessors;
+    int runtime_version, driver_version, product_version;
+};
+
+/* g (n) from wire bytes, and the outer step on it: codec.h and rule.h of
+ * train/sync with the same bits. Vectors and bytes are device memory; `block`
+ * and the layouts are those of codec.h. */
+enum plugin_wire {
+    PLUGIN_FP32,
+    PLUGIN_BF16,
+    PLUGIN_FP16,
+    PLUGIN_INT8,
+    PLUGIN_E3M0,
+    PLUGIN_WIRE_COUNT
+};
+
+struct wire_op {
+    enum plugin_wire wire;
+    uint8_t *bytes;     /* encode: =; decode: read */
+    float *x;           /* decode: (n) = */
+    const float *phi;   /* encode: (n) */
+    const float *theta; /* encode: bytes = enc(scale * (phi - theta)); NULL:
+                         * enc(scale * phi) */
+    float scale;
+    int64_t n;
+};
+
+/* Outer rule: rule.h's struct rule, outer_state in and out (out may be in). */
+struct outer_op {
+    bool heavy_ball;
+    float lr, mu, gamma;
+    const float *phi, *m, *g;
+    const float *mean_phi; /* NULL: no pull */
+    float *phi_out;
+    float *m_out; /* NULL allowed without momentum */
+    int64_t n;
+};
+
+/* out = phi_new + (theta - phi_old), or = phi - theta where phi_new is NULL. */
+struct shift_op {
+    const float *phi_new, *theta, *phi_old;
+    float *out;
+    int64_t n;
+};
+
+#ifndef __cplusplus /* members have the names of structs */
+struct plugin_table {
+    uint32_t abi;
+    uint32_t bytes;
+    const char *version; /* LOCO_VERSION of the build */
+
+    /* LOCO_EDEVICE: no driver, no such GPU, too old a GPU or no cuBLASLt, with
+     * a sentence in errmsg (PLUGIN_ERRMSG); LOCO_ENOMEM, LOCO_ECUDA. */
+    int (*open)(struct gpu **gpu,
+                const struct plugin_options *opt,
+                struct plugin_info *info,
+                char *errmsg);
+    void (*close)(struct gpu *gpu);
+    const char *(*message)(const struct gpu *gpu);
+
+    int (*take)(struct gpu *gpu, void **p, size_t bytes);
+    void (*give)(struct gpu *gpu, void *p);
+    int (*put)(struct gpu *gpu, void *to, const void *from, size_t bytes);
+    int (*get)(struct gpu *gpu, void *to, const void *from, size_t bytes);
+    int (*clear)(struct gpu *gpu, void *p, size_t bytes);
+    int (*use_theta)(struct gpu *gpu,
+                     const float *theta,
+                     int64_t n,
+                     void *copy);
+    int (*finish)(struct gpu *gpu);
+    /* Memory of the host that the device reads at full speed. */
+    int (*pin)(struct gpu *gpu, void **p, size_t bytes);
+    void (*unpin)(struct gpu *gpu, void *p);
+    /* Copies between pinned memory and the device on the copy stream, beside
+     * whatever is computed meanwhile: after the work queued so far; what is
+     * queued later does not wait for them, until copies_done(). */
+    int (*put_beside)(struct gpu *gpu,
+                      void *to,
+                      const void *pinned,
+                      size_t bytes);
+    int (*get_beside)(struct gpu *gpu,
+                      void *pinned,
+                      const void *from,
+                      size_t bytes);
+    int (*copies_done)(struct gpu *gpu);
+
+#define X(kernel, type, units)                                                 \
+    int (*kernel)(struct gpu * gpu, const struct type *op);
+    BACKEND_KERNELS(X)
+#undef X
+    int (*rmsnorm_back)(struct gpu *gpu, const struct rmsnorm *op);
+    /* LOCO_ENUMERIC and LOCO_EPROTO as in codec.h and rule.h. These wait. */
+    int (*encode)(struct gpu *gpu, const struct wire_op *op);
+    int (*decode)(struct gpu *gpu, const struct wire_op *op);
+    int (*outer)(struct gpu *gpu, const struct outer_op *op);
+    int (*shift)(struct gpu *gpu, const struct shift_op *op);
+};
+
+typedef const struct plugin_table *(*plugin_entry)(void);
+#endif
+
+#endif

@@ -1,0 +1,70 @@
+"""cuda_tests.py - real daemons with --device cuda.
+
+The plug-in is the emulated one of this build (tests/emu): the same host code
+and kernels, a processor in the GPU's place. LOCO_GPU_PLUGIN names another, on a
+machine with a GPU.
+"""
+import os
+
+from e2e_registry import Skipped, test
+from swarm import BUILD, LOCO, LOCOD, Swarm, check, run
+
+EMULATED = os.path.join(BUILD, "tests", "libloco_cuda_emulated.so")
+# The emulator is slow: the other peer waits for it.
+SMALL = {"inner.batch": 1, "inner.micro_batch": 1, "inner.warmup": 1,
+         "round.grace_ms": 30000, "round.fork_after_ms": 40000}.items()
+
+
+def plugin():
+    found = os.environ.get("LOCO_GPU_PLUGIN", EMULATED)
+    if not os.path.exists(found):
+        raise Skipped("this build has no emulated plug-in (no C++ compiler)")
+    return found
+
+
+def gpu_and_processor(swarm, env=None, rounds_s=300):
+    """One peer on the GPU that starts the run, one that joins it."""
+    first = swarm.peer().start("--run", swarm.yaml, "--device", "cuda",
+                               "--gpu-plugin", plugin(), env=env).wait_up()
+    swarm.peer().start("--join", swarm.uri()).wait_up()
+    done = swarm.wait_finished(seconds=rounds_s)
+    return first, done
+
+
+@test("a peer on a GPU and a peer on a processor train and end equal",
+      seconds=330)
+def together():
+    with Swarm(peers=2, rounds=4, period=2, settings=SMALL) as s:
+        first, done = gpu_and_processor(s)
+        check(all(d["rounds_committed"] == 4 for d in done),
+              "a round was missed")
+        log = first.log(whole=True)
+        check("sm_" in log, "the log does not name the GPU")
+        check("GPU failed" not in log, "the GPU failed")
+
+
+@test("a GPU that breaks is left for the processor and the run goes on",
+      seconds=330)
+def breaks():
+    if "LOCO_GPU_PLUGIN" in os.environ:
+        raise Skipped("only the emulator breaks when it is told to")
+    with Swarm(peers=2, rounds=3, period=2, settings=SMALL) as s:
+        first, _ = gpu_and_processor(s, {"LOCO_EMULATOR": "fail_launch=150"})
+        log = first.log(whole=True)
+        check("the GPU failed" in log, "the failure is not said")
+        check("going on on the processor: done" in log,
+              f"nothing took its place: {log[-600:]}")
+
+
+@test("--device cuda without a plug-in or a GPU is exit code 8 with a sentence")
+def missing():
+    for command in ((LOCOD, "--state", "/nonexistent", "--run", "x"),
+                    (LOCO, "bench", "train", "--config", "quickstart-1m")):
+        option = "--gpu-plugin" if command[0] == LOCOD else "--plugin"
+        done = run(*command, "--device", "cuda", option, "/nowhere.so", code=8)
+        check("cannot load the plug-in" in done.stderr, done.stderr)
+    if os.path.exists(EMULATED):
+        done = run(LOCO, "bench", "train", "--config", "quickstart-1m",
+                   "--device", "cuda", "--plugin", EMULATED, code=8,
+                   env={**os.environ, "LOCO_EMULATOR": "devices=0"})
+        check("no NVIDIA GPU" in done.stderr, done.stderr)

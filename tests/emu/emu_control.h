@@ -1,0 +1,40 @@
+/* emu_control.h - what a test can do to the emulated GPU.
+ *
+ * One object in the emulated plug-in; a test that opened the library finds it
+ * by the name "emu_control". The programs of tests/e2e have no such handle:
+ * for them the plug-in reads LOCO_EMULATOR when it is loaded, the same fields
+ * as words: "hang_after=3 memory_mb=64".
+ */
+#ifndef LOCO_TESTS_EMU_EMU_CONTROL_H
+#define LOCO_TESTS_EMU_EMU_CONTROL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct emu_control {
+    int devices;         /* how many GPUs there are; -1: no driver */
+    int sm;              /* compute capability, 90 */
+    uint64_t memory;     /* bytes of the GPU */
+    int schedule;        /* 0 as numbered, 1 backwards, 2 shuffled */
+    int64_t fail_malloc; /* the n-th cudaMalloc from now fails; 0: none */
+    int64_t fail_launch; /* the n-th launch from now breaks the GPU; 0: none */
+    int64_t hang_after;  /* after n more launches nothing ends; 0: never */
+    int no_algorithm;    /* cuBLASLt knows none */
+    /* Counts since the start. */
+    uint64_t launches, mallocs, frees, products;
+    uint64_t used;   /* bytes of the GPU's memory taken now */
+    uint64_t broken; /* guard bytes found overwritten */
+    int sticky;      /* the error that every call returns; 0: none */
+    int hanging;
+};
+
+extern struct emu_control emu_control;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

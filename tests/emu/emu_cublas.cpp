@@ -1,0 +1,244 @@
+/* emu_cublas.cpp - cuBLASLt's calls by plain loops, column-major as there. */
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/mma.cuh"
+#include "tests/emu/emu.h"
+
+struct emu_handle {
+    int none;
+};
+struct emu_desc {
+    cublasOperation_t a, b;
+};
+struct emu_layout {
+    cudaDataType_t type;
+    uint64_t rows, columns;
+    int64_t ld;
+};
+struct emu_preference {
+    int none;
+};
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = (cublasLtHandle_t)calloc(1, sizeof **handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc,
+                                        cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    *desc = (cublasLtMatmulDesc_t)calloc(1, sizeof **desc);
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    free(desc);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                               cublasLtMatmulDescAttributes_t name,
+                               const void *value,
+                               size_t bytes)
+{
+    cublasOperation_t *to =
+        name == CUBLASLT_MATMUL_DESC_TRANSA ? &desc->a : &desc->b;
+
+    if (bytes != sizeof *to) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout,
+                                          cudaDataType_t type,
+                                          uint64_t rows,
+                                          uint64_t columns,
+                                          int64_t ld)
+{
+    if (ld < (int64_t)rows) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    *layout = (cublasLtMatrixLayout_t)calloc(1, sizeof **layout);
+    **layout = {type, rows, columns, ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    free(layout);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    *preference = (cublasLtMatmulPreference_t)calloc(1, sizeof **preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    free(preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                     cublasLtMatmulPreferenceAttributes_t name,
+                                     const void *value,
+                                     size_t bytes)
+{
+    size_t want = name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4;
+
+    (void)preference;
+    (void)value;
+    return bytes == want ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t
+cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
+                               cublasLtMatmulDesc_t desc,
+                               cublasLtMatrixLayout_t a,
+                               cublasLtMatrixLayout_t b,
+                               cublasLtMatrixLayout_t c,
+                               cublasLtMatrixLayout_t d,
+                               cublasLtMatmulPreference_t preference,
+                               int wanted,
+                               cublasLtMatmulHeuristicResult_t *results,
+                               int *got)
+{
+    bool ta = desc->a == CUBLAS_OP_T;
+    bool tb = desc->b == CUBLAS_OP_T;
+    bool fits = (ta ? a->columns : a->rows) == d->rows &&
+                (tb ? b->rows : b->columns) == d->columns &&
+                (ta ? a->rows : a->columns) == (tb ? b->columns : b->rows);
+
+    (void)handle;
+    (void)c;
+    (void)preference;
+    if (!fits) {
+        *got = 0;
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    *got = emu_control.no_algorithm != 0 ? 0 : wanted < 2 ? wanted : 2;
+    memset(results, 0, (size_t)wanted * sizeof *results);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static float element(const void *p, cudaDataType_t type, int64_t i)
+{
+    if (type == CUDA_R_32F) {
+        return ((const float *)p)[i];
+    }
+    return __uint_as_float((uint32_t)((const uint16_t *)p)[i] << 16);
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
+                              cublasLtMatmulDesc_t desc,
+                              const void *alpha,
+                              const void *a,
+                              cublasLtMatrixLayout_t la,
+                              const void *b,
+                              cublasLtMatrixLayout_t lb,
+                              const void *beta,
+                              const void *c,
+                              cublasLtMatrixLayout_t lc,
+                              void *d,
+                              cublasLtMatrixLayout_t ld,
+                              const cublasLtMatmulAlgo_t *algo,
+                              void *workspace,
+                              size_t workspace_bytes,
+                              cudaStream_t stream)
+{
+    bool ta = desc->a == CUBLAS_OP_T;
+    bool tb = desc->b == CUBLAS_OP_T;
+    int64_t m = (int64_t)ld->rows;
+    int64_t n = (int64_t)ld->columns;
+    int64_t k = (int64_t)(ta ? la->rows : la->columns);
+    float al = *(const float *)alpha;
+    float be = *(const float *)beta;
+
+    (void)handle;
+    (void)lc;
+    (void)algo;
+    (void)workspace;
+    (void)workspace_bytes;
+    (void)stream;
+    emu_control.products++;
+    if (emu_control.sticky != 0) {
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    }
+    for (int64_t j = 0; j < n && !emu_control.hanging; j++) {
+        for (int64_t i = 0; i < m; i++) {
+            int64_t at = j * ld->ld + i;
+            float sum = 0;
+
+            for (int64_t l = 0; l < k; l++) {
+                sum +=
+                    element(a, la->type, ta ? i * la->ld + l : l * la->ld + i) *
+                    element(b, lb->type, tb ? l * lb->ld + j : j * lb->ld + l);
+            }
+            sum *= al;
+            sum += be != 0 ? be * element(c, ld->type, at) : 0;
+            if (ld->type == CUDA_R_32F) {
+                ((float *)d)[at] = sum;
+            } else {
+                ((uint16_t *)d)[at] = (uint16_t)pack_bf16(sum, 0);
+            }
+        }
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+void *emu_cublas_symbol(const char *name)
+{
+#define ROW(call)                                                              \
+    {                                                                          \
+#call, (void *)call                                                    \
+    }
+    static const struct {
+        const char *name;
+        void *call;
+    } rows[] = {ROW(cublasLtCreate),
+                ROW(cublasLtDestroy),
+                ROW(cublasLtGetVersion),
+                ROW(cublasLtMatmul),
+                ROW(cublasLtMatmulAlgoGetHeuristic),
+                ROW(cublasLtMatmulDescCreate),
+                ROW(cublasLtMatmulDescDestroy),
+                ROW(cublasLtMatmulDescSetAttribute),
+                ROW(cublasLtMatrixLayoutCreate),
+                ROW(cublasLtMatrixLayoutDestroy),
+                ROW(cublasLtMatmulPreferenceCreate),
+                ROW(cublasLtMatmulPreferenceDestroy),
+                ROW(cublasLtMatmulPreferenceSetAttribute)};
+
+    for (const auto &row : rows) {
+        if (strcmp(row.name, name) == 0) {
+            return row.call;
+        }
+    }
+    return NULL;
+}

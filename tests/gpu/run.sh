@@ -1,0 +1,173 @@
+#!/bin/sh
+# run.sh - everything that only a GPU can say about the CUDA plug-in, in one
+# command and at most nine minutes; one table at the end.
+#
+# use: sh tests/gpu/run.sh [--build DIR] [--prefix DIR] [--quick]
+#
+# Builds with CMake, a C and a C++ compiler, nvcc and jansson alone
+# (LOCO_NETWORK=OFF; --prefix is where jansson was unpacked, say DIR/usr) for
+# the GPU that is there, then:
+#   correctness  kernels, bits and whole model against kernels/cpu (fp32 and
+#                bf16), a curve of 200 losses, the same bits twice
+#   sanitizer    memcheck and racecheck, where compute-sanitizer works
+#   speed        kernels, 150M and 1.1B training steps, the outer step
+#   torch        the same models in PyTorch, where python3 has it
+# --quick leaves out sanitizer and torch. Each part has a time limit; one that
+# runs out or fails is a line of the table, the others go on. Exit 0 only when
+# all correctness passed. For kernels/BENCH.md: the table, GPU, date, commit.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+
+build=build-gpu
+quick=no
+while [ $# -gt 0 ]; do
+    case $1 in
+    --build)
+        build=$2
+        shift
+        ;;
+    --prefix)
+        CMAKE_PREFIX_PATH=$(cd "$2" && pwd)
+        export CMAKE_PREFIX_PATH
+        shift
+        ;;
+    --quick) quick=yes ;;
+    *)
+        sed -n '2,/^set -u/{/^#/!d;s/^# \{0,1\}//;p;}' "$0"
+        exit 2
+        ;;
+    esac
+    shift
+done
+mkdir -p "$build/gpu-logs"
+logs=$build/gpu-logs
+began=$(date +%s)
+failed=0
+table=
+
+line() {
+    table="$table$1
+"
+    echo "$1"
+}
+
+# part NAME LIMIT_S COMMAND...: a test; fails the whole when it fails.
+part() {
+    name=$1
+    limit=$2
+    shift 2
+    from=$(date +%s)
+    timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
+    status=$?
+    took=$(($(date +%s) - from))
+    if [ $status -eq 0 ]; then
+        line "ok      $name ($took s)"
+        return 0
+    fi
+    failed=$((failed + 1))
+    why="exit $status"
+    [ $status -ne 124 ] || why="time limit of $limit s"
+    line "FAILED  $name ($why, $took s): $(grep -E 'ERROR|error|:.*: ' \
+        "$logs/$name.log" | head -n 1 | cut -c1-120)"
+    return 1
+}
+
+sm=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    head -n 1 | tr -d ' .')
+gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader \
+    2>/dev/null | head -n 1)
+if [ -z "$sm" ]; then
+    echo "skip  gpu: nvidia-smi shows no GPU here"
+    exit 77
+fi
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo "no git")
+line "GPU $gpu, sm_$sm; commit $commit; $(date -u +%Y-%m-%d)"
+
+# Where CUDA's parts lie apart (in Python's packages, say): the first found.
+anywhere() {
+    find /usr/local /usr/lib /usr/include /opt -name "$1" 2>/dev/null |
+        head -n 1
+}
+more=
+root=/usr/local/cuda
+if [ ! -f $root/include/cublasLt.h ] && header=$(anywhere cublasLt.h) &&
+    [ -n "$header" ]; then
+    more=-DLOCO_CUDA_INCLUDE=$(dirname "$header")
+fi
+if [ ! -f $root/lib64/libcublasLt.so.13 ] && blas=$(anywhere 'libcublasLt.so.1[23]') &&
+    [ -n "$blas" ]; then
+    LD_LIBRARY_PATH=$(dirname "$blas")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LD_LIBRARY_PATH
+fi
+
+generator=
+command -v ninja >/dev/null 2>&1 && [ ! -f "$build/CMakeCache.txt" ] &&
+    generator='-G Ninja'
+jobs=$(nproc 2>/dev/null || echo 4)
+# shellcheck disable=SC2086 # two words or none
+part configure 60 cmake -S . -B "$build" $generator \
+    -DCMAKE_BUILD_TYPE=Release -DLOCO_NETWORK=OFF -DLOCO_CUDA=ON $more \
+    -DLOCO_CUDA_ARCHS="$sm" -DLOCO_TESTS=OFF -DLOCO_GPU_TESTS=ON &&
+    part build 200 cmake --build "$build" -j "$jobs" --target loco loco_cuda \
+        gpu_kernels gpu_bits gpu_model gpu_speed || {
+    tail -n 30 "$logs/build.log" "$logs/configure.log" 2>/dev/null
+    exit 1
+}
+plugin=$PWD/$build/libloco_cuda.so
+
+part kernels 60 "$build/tests/gpu_kernels" "$plugin"
+part bits 30 "$build/tests/gpu_bits" "$plugin"
+part model 90 "$build/tests/gpu_model" "$plugin" 200
+
+# The speed of what is wrong is of no use, but the figures may say why.
+tuning=$logs/tuning
+rm -f "$tuning"
+timeout -k 5 100 "$build/tests/gpu_speed" "$plugin" "$tuning" \
+    >"$logs/speed.log" 2>&1
+line "$(cat "$logs/speed.log")"
+
+# train NAME CONFIG BATCH SEQ
+train() {
+    timeout -k 5 110 "$build/loco" bench train --config "$2" --batch "$3" \
+        --seq "$4" --device cuda --plugin "$plugin" --tuning "$tuning" --steps 20 --json \
+        >"$logs/train-$1.json" 2>"$logs/train-$1.log" &&
+        line "loco   $1: $(tr ',' '\n' <"$logs/train-$1.json" |
+            grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch' |
+            tr -d '"{}' | tr '\n' ' ')" || {
+        failed=$((failed + 1))
+        line "FAILED  loco $1: $(head -n 1 "$logs/train-$1.log")"
+    }
+}
+train 150M llama-150m 64 1024
+train 1.1B llama-1b 16 2048
+
+if [ $quick = no ]; then
+    if [ $(($(date +%s) - began)) -gt 400 ]; then
+        line "skip    sanitizer: no time is left"
+    elif command -v compute-sanitizer >/dev/null 2>&1; then
+        sanitize='compute-sanitizer --error-exitcode 9'
+        # shellcheck disable=SC2086 # words
+        part memcheck 60 $sanitize --tool memcheck \
+            "$build/tests/gpu_kernels" "$plugin"
+        # shellcheck disable=SC2086 # words
+        part racecheck 60 $sanitize --tool racecheck \
+            "$build/tests/gpu_kernels" "$plugin"
+    else
+        line "skip    sanitizer: no compute-sanitizer here"
+    fi
+    left=$((530 - ($(date +%s) - began)))
+    if [ $left -lt 60 ]; then
+        line "skip    torch: no time is left"
+    elif python3 -c 'import torch, transformers' 2>/dev/null; then
+        timeout -k 5 "$left" python3 tests/gpu/torch_train.py \
+            >"$logs/torch.log" 2>&1
+        line "$(grep '^torch' "$logs/torch.log" || tail -n 2 "$logs/torch.log")"
+    else
+        line "skip    torch: python3 has no torch and transformers"
+    fi
+fi
+
+echo
+echo "$table"
+echo "gpu: $failed failed, $(($(date +%s) - began)) s"
+[ $failed -eq 0 ]

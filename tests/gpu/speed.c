@@ -1,0 +1,404 @@
+/* speed.c - how fast the plug-in's kernels are on this GPU.
+ *
+ * use: gpu_speed PLUGIN [TUNING [DIVISOR]]
+ *
+ * Prints one line a kernel at the shapes of the 150M model (B 64, T 1024) and
+ * of the 1.1B one (B 16, T 2048): milliseconds, the best of some runs after a
+ * warm-up, and bytes or operations a second by the counts of trainer.md's
+ * tables: bytes that must move once, causal attention counted once. Then the
+ * outer step of 1.1B parameters: pack to fp16, copy out, copy in, unpack and
+ * apply, by way of pinned memory on the copy stream. DIVISOR makes everything
+ * smaller by about that, to try the program under the emulator.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/device.h"
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+
+#define RUNS 20
+
+static struct backend gpu;
+static int64_t divisor = 1;
+static void *taken[32];
+static int n_taken;
+
+static double now_ms(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return 1e3 * (double)ts.tv_sec + 1e-6 * (double)ts.tv_nsec;
+}
+
+static void must(int rv, const char *what)
+{
+    if (rv != 0) {
+        (void)printf("%s: %s: %s\n", what, loco_strerror(rv),
+                     device_message(gpu.device));
+        exit(1);
+    }
+}
+
+/* Device memory with random numbers that are so as bf16 and as fp32. */
+static float *room(int64_t bytes)
+{
+    static uint32_t noise[1 << 20];
+    float *p = gpu.take(&gpu, (size_t)bytes);
+    uint64_t rng = 1;
+
+    if (p == NULL) {
+        must(LOCO_ENOMEM, "memory");
+    }
+    taken[n_taken++] = p;
+    for (int i = 0; i < 1 << 20; i++) {
+        uint32_t half = 0x3e00U | (uint32_t)(rng_next(&rng) & 0x80ffU);
+
+        noise[i] = half << 16 | half;
+    }
+    for (int64_t at = 0; at < bytes; at += (int64_t)sizeof noise) {
+        int64_t left = bytes - at;
+
+        gpu.put(&gpu, (unsigned char *)p + at, noise,
+                left < (int64_t)sizeof noise ? (size_t)left : sizeof noise);
+    }
+    must(gpu.finish(&gpu), "put");
+    return p;
+}
+
+static void forget(void)
+{
+    must(gpu.finish(&gpu), "finish");
+    while (n_taken > 0) {
+        gpu.give(&gpu, taken[--n_taken]);
+    }
+}
+
+/* One kernel of the table on one op. */
+typedef void (*body)(const void *op);
+
+#define BODY(kernel, type)                                                     \
+    static void run_##kernel(const void *op)                                   \
+    {                                                                          \
+        gpu.kernel(&gpu, (const struct type *)op);                             \
+    }
+/* clang-format off */
+BODY(embed_fwd, embed)
+BODY(embed_bwd, embed)
+BODY(rmsnorm_fwd, rmsnorm)
+BODY(rmsnorm_back, rmsnorm)
+BODY(rope, rope)
+BODY(attention_fwd, attention)
+BODY(attention_bwd, attention)
+BODY(swiglu_fwd, swiglu)
+BODY(swiglu_bwd, swiglu)
+BODY(xent, xent)
+BODY(adamw, optimizer_op)
+BODY(sumsq, sumsq)
+BODY(matmul, matmul)
+/* clang-format on */
+
+/* RUNS in a row, so that launches overlap, the best of three such rows. */
+static double time_of(body run, const void *op)
+{
+    double best = INFINITY;
+
+    for (int i = 0; i < 4; i++) {
+        double began = now_ms();
+
+        for (int k = 0; k < (i == 0 || divisor > 1 ? 1 : RUNS); k++) {
+            run(op);
+        }
+        must(gpu.finish(&gpu), "a kernel");
+        if (i > 0) {
+            best = fmin(best, (now_ms() - began) / RUNS);
+        }
+    }
+    return best;
+}
+
+static void
+row(const char *name, body run, const void *op, double bytes, double flops)
+{
+    double ms = time_of(run, op);
+
+    (void)printf("  %-28s %9.3f ms", name, ms);
+    if (bytes > 0) {
+        (void)printf(" %7.2f TB/s", bytes / ms * 1e-9);
+    }
+    if (flops > 0) {
+        (void)printf(" %7.0f TFLOP/s", flops / ms * 1e-9);
+    }
+    (void)printf("\n");
+    (void)fflush(stdout);
+}
+
+struct shape {
+    const char *name;
+    int64_t b, t, c, heads, kv, d, f, v;
+};
+
+static void elementwise(const struct shape *s)
+{
+    int64_t n = s->b * s->t;
+    double nc = (double)(n * s->c), nf = (double)(n * s->f);
+    struct rmsnorm norm = {.x = room(n * s->c * 2),
+                           .add = room(n * s->c * 2),
+                           .w = room(s->c * 4),
+                           .y = room(n * s->c * 2),
+                           .rrms = room(n * 4),
+                           .dy = room(n * s->c * 2),
+                           .dx = room(n * s->c * 2),
+                           .dw = room(s->c * 4),
+                           .n = n,
+                           .c = s->c,
+                           .eps = 1e-5f};
+    struct swiglu swiglu = {.gu = room(n * s->f * 4),
+                            .h = room(n * s->f * 2),
+                            .dh = room(n * s->f * 2),
+                            .dgu = room(n * s->f * 4),
+                            .n = n,
+                            .f = s->f};
+    int64_t ld = (s->heads + 2 * s->kv) * s->d;
+    struct rope rope = {.x = room(n * ld * 2),
+                        .cos = room(s->t * s->d * 2),
+                        .sin = room(s->t * s->d * 2),
+                        .n = n,
+                        .t = s->t,
+                        .ld = ld,
+                        .heads = s->heads + s->kv,
+                        .d = s->d,
+                        .sign = 1};
+
+    row("rmsnorm + residual", run_rmsnorm_fwd, &norm, 8 * nc, 0);
+    row("rmsnorm backward", run_rmsnorm_back, &norm, 8 * nc, 0);
+    row("swiglu", run_swiglu_fwd, &swiglu, 6 * nf, 0);
+    row("swiglu backward", run_swiglu_bwd, &swiglu, 10 * nf, 0);
+    row("rope", run_rope, &rope, 4.0 * (double)(n * rope.heads * s->d), 0);
+    forget();
+}
+
+static void attention(const struct shape *s)
+{
+    int64_t n = s->b * s->t, ld = (s->heads + 2 * s->kv) * s->d;
+    /* causal: half of the T x T products, two forward, five backward */
+    double pairs = (double)(s->b * s->heads * s->d) * (double)(s->t * s->t);
+    struct attention op = {.qkv = room(n * ld * 2),
+                           .out = room(n * s->heads * s->d * 2),
+                           .lse = room(n * s->heads * 4),
+                           .dout = room(n * s->heads * s->d * 2),
+                           .dqkv = room(n * ld * 2),
+                           .b = s->b,
+                           .t = s->t,
+                           .heads = s->heads,
+                           .kv_heads = s->kv,
+                           .d = s->d};
+
+    row("attention", run_attention_fwd, &op, 0, 2 * pairs);
+    row("attention backward", run_attention_bwd, &op, 0, 5 * pairs);
+    forget();
+}
+
+static void head_and_embedding(const struct shape *s)
+{
+    int64_t n = s->b * s->t, rows = 8192 / divisor;
+    int64_t n_tokens = n > rows ? n : rows;
+    uint32_t *tokens = malloc((size_t)n_tokens * sizeof *tokens);
+    uint64_t rng = 3;
+    struct xent xent = {.logits = room(rows * s->v * 2),
+                        .targets = tokens,
+                        .loss = room(rows * 4),
+                        .n = rows,
+                        .v = s->v,
+                        .grad = true};
+    struct embed embed = {.tokens = tokens,
+                          .table = room(s->v * s->c * 4),
+                          .x = room(n * s->c * 2),
+                          .dx = room(n * s->c * 2),
+                          .dtable = room(s->v * s->c * 4),
+                          .n = n,
+                          .c = s->c};
+
+    if (tokens == NULL) {
+        must(LOCO_ENOMEM, "tokens");
+        return;
+    }
+    for (int64_t i = 0; i < n_tokens; i++) {
+        tokens[i] = (uint32_t)rng_below(&rng, (uint64_t)s->v);
+    }
+    row("loss of 8,192 rows", run_xent, &xent, 4.0 * (double)(rows * s->v), 0);
+    row("embedding", run_embed_fwd, &embed, 6.0 * (double)(n * s->c), 0);
+    row("embedding backward", run_embed_bwd, &embed, 2.0 * (double)(n * s->c),
+        0);
+    forget();
+    free(tokens);
+}
+
+/* The products of a layer, by their forward shape (N, in) x (in, out). */
+static void products(const struct shape *s)
+{
+    const struct {
+        const char *name;
+        int64_t in, out, rows;
+    } list[] = {{"product qkv", s->c, (s->heads + 2 * s->kv) * s->d, 0},
+                {"product out", s->c, s->c, 0},
+                {"product gate, up", s->c, 2 * s->f, 0},
+                {"product down", s->f, s->c, 0},
+                {"product head", s->c, s->v, 8192 / divisor}};
+
+    for (int i = 0; i < 5; i++) {
+        int64_t n = list[i].rows > 0 ? list[i].rows : s->b * s->t;
+        int64_t in = list[i].in, out = list[i].out;
+        float *theta = room(in * out * 4);
+        struct matmul op = {.m = n,
+                            .n = out,
+                            .k = in,
+                            .a = room(n * in * 2),
+                            .lda = in,
+                            .b = theta,
+                            .ldb = in,
+                            .tb = true,
+                            .c = room(n * out * 2),
+                            .ldc = out,
+                            .alpha = 1};
+        double flops = 2.0 * (double)n * (double)in * (double)out;
+        char name[40];
+
+        gpu.use_theta(&gpu, theta, in * out, room(in * out * 2));
+        row(list[i].name, run_matmul, &op, 0, flops);
+        op = (struct matmul){.m = out,
+                             .n = in,
+                             .k = n,
+                             .a = op.c,
+                             .lda = out,
+                             .ta = true,
+                             .b = op.a,
+                             .ldb = in,
+                             .c = theta,
+                             .ldc = in,
+                             .alpha = 1,
+                             .to_weight = true};
+        (void)snprintf(name, sizeof name, "%s, weights", list[i].name);
+        row(name, run_matmul, &op, 0, flops);
+        gpu.use_theta(&gpu, NULL, 0, NULL);
+        forget();
+    }
+}
+
+static void optimizer(int64_t n)
+{
+    double *partial = malloc((size_t)sumsq_chunks(n) * sizeof *partial);
+    struct optimizer_op op = {.theta = room(n * 4),
+                              .u = room(n * 4),
+                              .v = room(n * 4),
+                              .grad = room(n * 4),
+                              .n = n,
+                              .grad_scale = 1,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .one_minus_beta1 = 0.1f,
+                              .one_minus_beta2 = 0.05f,
+                              .step = 1e-4f,
+                              .rsqrt_bias2 = 1,
+                              .eps = 1e-8f};
+    struct sumsq norm = {.x = op.grad, .partial = partial, .n = n};
+
+    gpu.use_theta(&gpu, op.theta, n, room(n * 2));
+    row("adamw and bf16 copy", run_adamw, &op, 30.0 * (double)n, 0);
+    row("gradient norm", run_sumsq, &norm, 4.0 * (double)n, 0);
+    gpu.use_theta(&gpu, NULL, 0, NULL);
+    forget();
+    free(partial);
+}
+
+/* Pack, out, in, unpack, apply, beside the network. */
+static void outer_step(int64_t n)
+{
+    const struct plugin_table *t = device_table(gpu.device);
+    struct gpu *g = device_gpu(gpu.device);
+    size_t bytes = (size_t)n * 2 + (size_t)(n + 4095) / 4096 * 2;
+    void *pinned = NULL;
+    struct wire_op wire = {.wire = PLUGIN_FP16,
+                           .bytes = (uint8_t *)room((int64_t)bytes),
+                           .x = room(n * 4),
+                           .phi = room(n * 4),
+                           .theta = room(n * 4),
+                           .scale = 0.5f,
+                           .n = n};
+    struct outer_op outer = {.lr = 0.7f,
+                             .mu = 0.9f,
+                             .phi = wire.phi,
+                             .m = room(n * 4),
+                             .g = wire.x,
+                             .phi_out = room(n * 4),
+                             .n = n};
+    double at[6];
+
+    outer.m_out = room(n * 4);
+    must(t->pin(g, &pinned, bytes), "pinned memory");
+    for (int i = 0; i < 2; i++) { /* the first warms up */
+        at[0] = now_ms();
+        must(t->encode(g, &wire), "encode");
+        at[1] = now_ms();
+        must(t->get_beside(g, pinned, wire.bytes, bytes), "copy out");
+        must(t->copies_done(g), "copy out");
+        at[2] = now_ms();
+        must(t->put_beside(g, wire.bytes, pinned, bytes), "copy in");
+        must(t->copies_done(g), "copy in");
+        at[3] = now_ms();
+        must(t->decode(g, &wire), "decode");
+        must(t->outer(g, &outer), "apply");
+        must(gpu.finish(&gpu), "apply");
+        at[4] = now_ms();
+    }
+    (void)printf("  outer step of %.2fB: pack %.1f, out %.1f, in %.1f, apply "
+                 "%.1f: %.1f ms\n",
+                 (double)n * 1e-9, at[1] - at[0], at[2] - at[1], at[3] - at[2],
+                 at[4] - at[3], at[4] - at[0]);
+    t->unpin(g, pinned);
+    forget();
+}
+
+int main(int argc, char **argv)
+{
+    struct shape shapes[] = {
+        {"150M, B 64, T 1024", 64, 1024, 1024, 16, 16, 64, 2688, 32000},
+        {"1.1B, B 16, T 2048", 16, 2048, 2048, 32, 4, 64, 5632, 32000},
+        {"heads of 128, B 8, T 2048", 8, 2048, 2048, 16, 16, 128, 5632, 32000}};
+    struct device_options opt = {.plugin = argc > 1 ? argv[1] : NULL,
+                                 .gpu = {.bf16 = true}};
+    char errmsg[PLUGIN_ERRMSG];
+
+    opt.gpu.tuning_path = argc > 2 ? argv[2] : NULL;
+    divisor = argc > 3 ? strtol(argv[3], NULL, 10) : 1;
+    for (int i = 0; i < 3 && divisor > 1; i++) {
+        shapes[i].b = 1;
+        shapes[i].t /= divisor;
+        shapes[i].c = shapes[i].heads = shapes[i].kv = 2;
+        shapes[i].c *= shapes[i].d;
+        shapes[i].f = 40;
+        shapes[i].v /= divisor;
+    }
+    if (backend_device(&gpu, &opt, errmsg) != 0) {
+        (void)printf("%s\n", errmsg);
+        return LOCO_EXIT_DEVICE;
+    }
+    for (int i = 0; i < 3; i++) {
+        (void)printf("%s\n", shapes[i].name);
+        attention(&shapes[i]);
+        if (i < 2) {
+            elementwise(&shapes[i]);
+            head_and_embedding(&shapes[i]);
+            products(&shapes[i]);
+        }
+    }
+    (void)printf("states\n");
+    optimizer(214000000 / divisor / divisor);
+    outer_step(1100000000 / divisor / divisor);
+    backend_close(&gpu);
+    return 0;
+}

@@ -1,0 +1,194 @@
+/* scenarios_join.c - newcomers, and what can be wrong with where they fetch
+ * from.
+ *
+ * The last peer comes half way, with an empty disk. Beside what always must
+ * hold (check.h):
+ *
+ *   K  it fetched from several sources; whoever served something wrong is
+ *      named by it, nobody else is
+ *   L  what one member says of the newest commit leads it nowhere
+ */
+#include <string.h>
+
+#include "daemon/node_internal.h"
+#include "tests/sim/sim_internal.h"
+
+#define ROUND_MS 1500
+
+/* Slow links: the state takes about a second from one source, a round is made
+ * meanwhile. */
+void options_newcomer(struct sim *s)
+{
+    s->local_opt.min_peers = s->n > 2 ? s->n - 1 : 1;
+    s->starters = s->n - 1;
+    s->local_opt.shards_everywhere = false;
+    s->local_opt.grace_ms = 8000;
+}
+
+static uint64_t arrival(struct sim *s)
+{
+    return SIM_START_MS + 4000 +
+           sim_draw(s, s->rounds / 3 * ROUND_MS, s->rounds / 2 * ROUND_MS);
+}
+
+static struct node *newcomer(const struct sim *s)
+{
+    return s->nodes[s->n - 1];
+}
+
+/* Whoever it shunned is the one that served something wrong. */
+static void check_named(struct sim *s)
+{
+    const struct node *n = newcomer(s);
+
+    for (uint32_t i = 0; n != NULL && i < n->transfer.n_shunned; i++) {
+        uint32_t who = world_find(s->world, &n->transfer.shunned[i]);
+
+        if (!s->spoils || who != s->victim) {
+            check_fail(s->check,
+                       "K: peer %u, who serves what it should, is "
+                       "shunned",
+                       who);
+        }
+    }
+}
+
+static void watch_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    const struct node *n = newcomer(s);
+    uint32_t sources = n == NULL ? 0 : transfer_n_sources(&n->transfer);
+
+    (void)arg;
+    s->sources_max = sources > s->sources_max ? sources : s->sources_max;
+    check_named(s);
+    world_call(s->world, world_now(s->world) + 5, watch_call, s, 0);
+}
+
+static uint64_t come(struct sim *s)
+{
+    uint64_t at = arrival(s);
+
+    world_call(s->world, at, sim_start_call, s, s->n - 1);
+    world_call(s->world, at, watch_call, s, 0);
+    s->calm_ms = at;
+    s->victim = (uint32_t)(s->opt.seed % (s->n - 1)); /* not the newcomer */
+    return at;
+}
+
+void setup_many_sources(struct sim *s)
+{
+    (void)come(s);
+    s->quiet = true;
+    s->sources_need = s->n > 3 ? 3 : s->n - 1;
+}
+
+static void spoil_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    s->spoils = true;
+    local_spoil(s->local, (uint32_t)arg, true);
+}
+
+void setup_bad_source(struct sim *s)
+{
+    uint64_t at = come(s);
+
+    s->quiet = true;
+    world_call(s->world, at, spoil_call, s, s->victim);
+}
+
+static void kill_source_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    world_kill(s->world, (uint32_t)arg);
+    sim_fault(s);
+}
+
+/* While the newcomer fetches: it takes some 50 to 1000 ms. */
+void setup_source_dies(struct sim *s)
+{
+    uint64_t at = come(s) + sim_draw(s, 20, 1500);
+
+    s->restart_after_ms = 5000;
+    world_call(s->world, at, kill_source_call, s, s->victim);
+    s->calm_ms = at + s->restart_after_ms;
+}
+
+void setup_joiner_restarts(struct sim *s)
+{
+    uint64_t at = come(s) + sim_draw(s, 20, 1500);
+
+    s->restart_after_ms = sim_draw(s, 100, 3000);
+    world_call(s->world, at, kill_source_call, s, s->n - 1);
+    s->calm_ms = at + s->restart_after_ms;
+}
+
+/* ---- a liar ---------------------------------------------------------------
+ */
+
+/* The victim, a member, tells the newcomer of a round a thousand further. */
+static uint32_t lie(void *self,
+                    uint32_t from,
+                    uint32_t to,
+                    uint16_t message,
+                    uint8_t *bytes,
+                    uint32_t len,
+                    uint32_t cap)
+{
+    const struct sim *s = self;
+    struct heartbeat b;
+    int n;
+
+    if (s->truth || from != s->victim || to != s->n - 1 ||
+        message != MESSAGE_HEARTBEAT ||
+        msg_decode(&heartbeat_schema, bytes, len, &b) != 0) {
+        return len;
+    }
+    b.round += 1000;
+    b.tokens += 1000000000;
+    memset(&b.commit, 0x5a, sizeof b.commit);
+    memset(&b.state_hash, 0x5b, sizeof b.state_hash);
+    n = msg_encode(&heartbeat_schema, &b, bytes, cap);
+    return n < 0 ? len : (uint32_t)n;
+}
+
+static void silence_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    struct node_status t;
+
+    (void)arg;
+    if (newcomer(s) != NULL) {
+        node_status(newcomer(s), &t);
+        if (t.round == 0 || t.epoch == 0) {
+            check_fail(s->check, "L: a liar keeps the newcomer from joining");
+        }
+    }
+    s->truth = true;
+}
+
+void options_liar(struct sim *s)
+{
+    options_newcomer(s);
+    s->world_opt.tamper = lie;
+    s->world_opt.tamper_self = s;
+}
+
+void setup_liar(struct sim *s)
+{
+    uint64_t at = come(s) + 20000;
+
+    world_call(s->world, at, silence_call, s, 0);
+    s->calm_ms = at;
+}
+
+void check_sources(struct sim *s)
+{
+    if (s->sources_max < s->sources_need) {
+        check_fail(s->check, "K: %u sources at a time, not %u", s->sources_max,
+                   s->sources_need);
+    }
+}

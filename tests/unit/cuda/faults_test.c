@@ -1,0 +1,335 @@
+/* What the host side does when the GPU fails: no driver, no GPU, an old one,
+ * no memory at any moment, a broken context, no answer; and what a replica
+ * makes of it. Needs the emulator: it injects all of these. */
+#include "tests/unit/cuda/bench.h"
+
+#include "train/errmsg.h"
+#include "train/replica.h"
+
+static char errmsg[ERRMSG_SIZE];
+static uint8_t text[4000];
+static struct shard shard;
+static struct device_options device;
+
+static struct replica_options options(uint32_t batch)
+{
+    device = (struct device_options){.plugin = plugin_path,
+                                     .gpu = {.bf16 = true, .timeout_ms = 50}};
+    return (struct replica_options){
+        .model = {.dim = 16,
+                  .layers = 1,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .ffn = 16,
+                  .vocab = 256,
+                  .seq = 16,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5f},
+        .optimizer = optimizer_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+        .method = {.period = 4, .rule = {.lr = 1, .mu = 0.5f}, .fragments = 1},
+        .codec = codec_find("fp16"),
+        .batch = batch,
+        .micro_batch = batch,
+        .seq = 16,
+        .seed = 3,
+        .peer = 9,
+        .train = &shard,
+        .n_train = 1,
+        .threads = 1,
+        .reference = true,
+        .device = &device,
+    };
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = (uint8_t)('a' + i % 23);
+    }
+    shard_from_text(&shard, text, sizeof text);
+    open_gpu(true);
+    backend_close(&gpu);
+    return emu == NULL ? -1 : 0;
+}
+
+/* A GPU as new. */
+static int renew(void **state)
+{
+    (void)state;
+    emu->devices = 1;
+    emu->sm = 90;
+    emu->memory = (uint64_t)8 << 30;
+    emu->fail_malloc = emu->fail_launch = emu->hang_after = 0;
+    emu->sticky = emu->hanging = emu->schedule = 0;
+    return 0;
+}
+
+static int try_open(void)
+{
+    struct plugin_options opt = {.bf16 = true};
+    int rv = open_gpu_with(&gpu, &opt, errmsg);
+
+    if (rv == 0) {
+        backend_close(&gpu);
+    }
+    return rv;
+}
+
+static void what_is_missing_is_said(void **state)
+{
+    (void)state;
+    emu->devices = -1;
+    assert_int_equal(try_open(), LOCO_EDEVICE);
+    assert_non_null(strstr(errmsg, "driver"));
+    emu->devices = 0;
+    assert_int_equal(try_open(), LOCO_EDEVICE);
+    assert_non_null(strstr(errmsg, "no NVIDIA GPU can be used"));
+    emu->devices = 1;
+    emu->sm = 75;
+    assert_int_equal(try_open(), LOCO_EDEVICE);
+    assert_non_null(strstr(errmsg, "compute capability 7.5"));
+    assert_non_null(strstr(errmsg, "--device cpu"));
+}
+
+static void a_missing_or_foreign_plugin_is_said(void **state)
+{
+    struct backend b;
+    struct device_options d = {.plugin = "/nowhere/libloco_cuda.so"};
+
+    (void)state;
+    assert_int_equal(backend_device(&b, &d, errmsg), LOCO_EDEVICE);
+    assert_non_null(strstr(errmsg, "cannot load the plug-in"));
+    d.plugin = "libm.so.6";
+    assert_int_equal(backend_device(&b, &d, errmsg), LOCO_EDEVICE);
+    assert_non_null(strstr(errmsg, "another build"));
+}
+
+/* Every allocation of an opening fails once; nothing is lost. */
+static void memory_that_runs_out_while_opening_is_given_back(void **state)
+{
+    uint64_t used = emu->used;
+    struct replica r;
+    struct replica_options opt = options(4);
+    int rv = LOCO_ENOMEM;
+    int n = 0;
+
+    (void)state;
+    opt.micro_batch = 1; /* no smaller one to fall back to */
+    while (rv != 0) {
+        emu->fail_malloc = ++n;
+        rv = replica_open(&r, &opt, errmsg);
+        assert_true(rv == 0 || rv == LOCO_ENOMEM);
+        replica_close(&r);
+        assert_int_equal(emu->used, used);
+    }
+    assert_true(n > 5);
+}
+
+static void out_of_memory_lowers_the_micro_batch(void **state)
+{
+    struct replica_options opt = options(8);
+    struct replica r, whole;
+    float loss, want;
+
+    (void)state;
+    assert_int_equal(replica_open(&whole, &opt, errmsg), 0);
+    replica_init(&whole);
+    assert_int_equal(replica_step(&whole, &want), 0);
+    assert_int_equal(whole.micro_batch, 8);
+    /* All but a little of what eight sequences take. */
+    emu->memory = emu->used - 20000;
+    replica_close(&whole);
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    assert_true(r.micro_batch < 8 && r.micro_batch > 0);
+    replica_init(&r);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    assert_true(fabsf(loss - want) < 1e-2f * want); /* the batch is the same */
+    /* ... and in the middle of a step */
+    emu->memory = (uint64_t)8 << 30;
+    replica_close(&r);
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    emu->fail_malloc = 1; /* the first scratch of a launcher */
+    assert_int_equal(replica_step(&r, &loss), 0);
+    assert_int_equal(r.micro_batch, 4);
+    assert_true(fabsf(loss - want) < 1e-2f * want);
+    replica_close(&r);
+}
+
+static void the_cap_on_memory_holds(void **state)
+{
+    struct plugin_options opt = {.bf16 = true, .memory_bytes = 70u << 20};
+    void *p;
+
+    (void)state;
+    assert_int_equal(open_gpu_with(&gpu, &opt, errmsg), 0);
+    assert_true(device_info(gpu.device)->free_bytes <= 70u << 20);
+    p = gpu.take(&gpu, 4u << 20);
+    assert_non_null(p);
+    assert_null(gpu.take(&gpu, 8u << 20)); /* cuBLASLt's 64 MB count, too */
+    assert_non_null(strstr(device_message(gpu.device), "cap"));
+    gpu.give(&gpu, p);
+    p = gpu.take(&gpu, 5u << 20);
+    assert_non_null(p);
+    gpu.give(&gpu, p);
+    backend_close(&gpu);
+}
+
+/* Each launch of a step breaks the GPU once: the step says so, and what comes
+ * after on another backend is as if it had not been. */
+static void a_broken_gpu_ends_the_step_and_not_the_process(void **state)
+{
+    struct replica_options opt = options(2);
+    float loss;
+    int rv = LOCO_ECUDA;
+
+    (void)state;
+    for (int n = 1; rv == LOCO_ECUDA && n < 500; n += 3) {
+        struct replica r;
+
+        (void)renew(NULL);
+        assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+        replica_init(&r);
+        emu->fail_launch = n;
+        rv = replica_step(&r, &loss);
+        if (rv != 0) {
+            assert_int_equal(rv, LOCO_ECUDA);
+            assert_non_null(strstr(device_message(r.backend.device),
+                                   "illegal memory access"));
+            assert_int_equal(replica_step(&r, &loss), LOCO_ECUDA);
+            assert_int_equal(replica_recover(&r, false, errmsg), 0);
+            assert_int_equal(replica_step(&r, &loss), 0);
+            assert_true(isfinite(loss));
+            assert_int_equal(r.tokens_pending, 32);
+        }
+        emu->fail_launch = 0; /* of the steps that passed */
+        emu->sticky = 0;
+        replica_close(&r);
+    }
+    assert_int_equal(rv, 0); /* a step has fewer launches than that */
+}
+
+static void a_gpu_that_does_not_answer_is_left_after_the_deadline(void **state)
+{
+    struct replica_options opt = options(2);
+    struct replica r;
+    float loss;
+
+    (void)state;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    emu->hang_after = 3;
+    assert_int_equal(replica_step(&r, &loss), LOCO_ETIMEOUT);
+    assert_non_null(strstr(device_message(r.backend.device), "no answer"));
+    emu->hanging = 0; /* it answers again */
+    assert_int_equal(replica_recover(&r, true, errmsg), 0);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    assert_true(isfinite(loss));
+    replica_close(&r);
+}
+
+/* What others would send: phi, then m. */
+static float *state_of(const struct replica *r)
+{
+    float *state = malloc(2 * r->n * sizeof *state);
+
+    assert_non_null(state);
+    memcpy(state, r->phi, r->n * sizeof *state);
+    memcpy(state + r->n, r->m, r->n * sizeof *state);
+    return state;
+}
+
+/* Where the processor would be asked to take over but nothing can be opened,
+ * every call says so; none crashes. */
+static void a_replica_without_a_backend_refuses(void **state)
+{
+    struct replica_options opt = options(2);
+    struct replica r;
+    float loss, *shared;
+    double bits;
+
+    (void)state;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    emu->devices = 0;
+    assert_int_equal(replica_recover(&r, true, errmsg), LOCO_EDEVICE);
+    assert_int_equal(replica_step(&r, &loss), LOCO_EDEVICE);
+    assert_int_equal(replica_pack(&r), LOCO_EDEVICE);
+    assert_true(replica_eval(&r, &bits) != 0);
+    replica_init(&r);
+    shared = state_of(&r);
+    assert_int_equal(replica_load(&r, 1, shared, false), 0);
+    free(shared);
+    emu->devices = 1;
+    assert_int_equal(replica_recover(&r, true, errmsg), 0);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    replica_close(&r);
+}
+
+/* A round on the GPU: the contribution, the outer step, moments and back. */
+static void a_round_runs_on_the_gpu(void **state)
+{
+    struct replica_options opt = options(2);
+    struct replica r, same;
+    float loss;
+    float *moments, *shared;
+    uint8_t *wire;
+
+    (void)state;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(replica_step(&r, &loss), 0);
+    }
+    assert_int_equal(replica_pack(&r), 0);
+    wire = malloc(opt.codec->bytes(r.n_wire));
+    moments = malloc(2 * r.n * sizeof *moments);
+    assert_true(wire != NULL && moments != NULL);
+    assert_int_equal(
+        opt.codec->encode(wire, r.contribution, replica_elements(&r), 1), 0);
+    assert_int_equal(
+        replica_commit(&r, &(struct replica_commit){1, wire, 1, 1, 1}), 0);
+    replica_moments(&r, moments);
+    assert_true(norm_of(moments, NULL, (int64_t)r.n) > 0);
+    assert_int_equal(replica_open(&same, &opt, errmsg), 0);
+    shared = state_of(&r);
+    assert_int_equal(replica_restore(&same, 1, shared, moments, moments + r.n,
+                                     r.inner_step, r.tokens_seen),
+                     0);
+    free(shared);
+    for (int i = 0; i < 2; i++) { /* go on alike, bit by bit */
+        float other;
+
+        assert_int_equal(replica_step(&r, &loss), 0);
+        assert_int_equal(replica_step(&same, &other), 0);
+        assert_true(loss == other);
+    }
+    free(moments);
+    free(wire);
+    replica_close(&same);
+    replica_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(what_is_missing_is_said, renew),
+        cmocka_unit_test_setup(a_missing_or_foreign_plugin_is_said, renew),
+        cmocka_unit_test_setup(memory_that_runs_out_while_opening_is_given_back,
+                               renew),
+        cmocka_unit_test_setup(out_of_memory_lowers_the_micro_batch, renew),
+        cmocka_unit_test_setup(the_cap_on_memory_holds, renew),
+        cmocka_unit_test_setup(a_broken_gpu_ends_the_step_and_not_the_process,
+                               renew),
+        cmocka_unit_test_setup(
+            a_gpu_that_does_not_answer_is_left_after_the_deadline, renew),
+        cmocka_unit_test_setup(a_replica_without_a_backend_refuses, renew),
+        cmocka_unit_test_setup(a_round_runs_on_the_gpu, renew),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

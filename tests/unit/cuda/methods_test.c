@@ -1,0 +1,321 @@
+/* methods_test.c - every method on a GPU. The engine works on copies of what
+ * lies there (train/replica_device.h):
+ *   - with the processor in the GPU's place, which keeps the copies, the bits
+ *     are those of a replica that never had any;
+ *   - on the GPU the numbers are the processor's but for rounding;
+ *   - a GPU that is lost takes nothing of the state with it.
+ * Needs the emulator only for the last. */
+#include "tests/unit/cuda/bench.h"
+
+#include "train/errmsg.h"
+#include "train/replica.h"
+#include "train/sync/preset.h"
+
+#define SEQ   16
+#define STEPS 14
+
+static char errmsg[ERRMSG_SIZE];
+static uint8_t text[4000];
+static struct shard shard;
+static struct device_options device;
+
+static const char *const names[] = {
+    "localsgd", "diloco", "favg-keep", "favg-reset", "local-adam",
+    "desloc",   "ddp",    "streaming", "eager",      "async-dn"};
+#define N_NAMES (sizeof names / sizeof names[0])
+
+/* A preset with periods that fit into a few steps, on an exact wire. */
+static struct method method_of(const char *name)
+{
+    const struct preset *p;
+    struct method m;
+
+    assert_int_equal(preset_find(name, &p, errmsg), 0);
+    m = p->method;
+    m.wire = CODEC_FP32;
+    m.period = m.gradients ? 0 : m.fragments > 1 ? 6 : 4;
+    m.fragments = m.fragments > 1 ? 2 : 1;
+    m.overlap = m.eager ? m.period : m.overlap;
+    if (m.period_u > 0 && m.period_u != m.period_v) {
+        m.period_u = 6;
+        m.period_v = 12;
+    } else if (m.period_u > 0) {
+        m.period_u = m.period_v = 4;
+    }
+    assert_int_equal(method_check(&m, errmsg), 0);
+    return m;
+}
+
+static struct replica_options options(const char *name, bool on_gpu)
+{
+    device = (struct device_options){.plugin = plugin_path};
+    return (struct replica_options){
+        .model = {.dim = 16,
+                  .layers = 2,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .ffn = 16,
+                  .vocab = 256,
+                  .seq = SEQ,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5f},
+        .optimizer = optimizer_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+        .method = method_of(name),
+        .members = 1,
+        .codec = codec_find("fp32"),
+        .batch = 1,
+        .micro_batch = 1,
+        .seq = SEQ,
+        .seed = 3,
+        .peer = 9,
+        .train = &shard,
+        .n_train = 1,
+        .val = &shard,
+        .eval_tokens = 32,
+        .threads = 1,
+        .reference = true,
+        .device = on_gpu ? &device : NULL,
+    };
+}
+
+static void open_replica(struct replica *r, const char *name, bool on_gpu)
+{
+    const struct replica_options opt = options(name, on_gpu);
+
+    if (replica_open(r, &opt, errmsg) != 0) {
+        fail_msg("%s: %s", name, errmsg);
+    }
+    replica_init(r);
+}
+
+/* A mean of two: the own contribution and nothing. */
+static void commit(struct replica *r, double share)
+{
+    uint64_t n = replica_elements(r);
+    uint8_t *wire = malloc(r->opt.codec->bytes(n));
+    const struct replica_commit c = {r->round + 1, wire, share, 2, 2};
+
+    assert_non_null(wire);
+    assert_int_equal(r->opt.codec->encode(wire, r->contribution, n, 0.5F), 0);
+    assert_int_equal(replica_commit(r, &c), 0);
+    free(wire);
+}
+
+/* Rounds as they come; every third is without this replica. */
+static void train(struct replica *r, int steps)
+{
+    float loss;
+
+    while (steps > 0 || r->packed) {
+        if (r->packed && replica_beside(r) == 0) {
+            commit(r, r->round % 3 == 2 ? 0 : 0.5);
+        } else if (!r->packed && replica_left(r) == 0) {
+            assert_int_equal(replica_pack(r), 0);
+        } else if (steps > 0) {
+            assert_int_equal(replica_step(r, &loss), 0);
+            assert_true(isfinite(loss));
+            steps--;
+        } else {
+            commit(r, 0.5);
+        }
+    }
+}
+
+static float *state_of(const struct replica *r, uint64_t *n)
+{
+    struct replica_vector at[REPLICA_STATE_MAX];
+    size_t count = replica_state(r, at);
+    float *out = calloc(REPLICA_STATE_MAX * r->n, sizeof *out), *to = out;
+
+    assert_non_null(out);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to, at[i].x, at[i].n * sizeof *to);
+        to += at[i].n;
+    }
+    *n = (uint64_t)(to - out);
+    return out;
+}
+
+static void same_state(const char *name, struct replica *a, struct replica *b)
+{
+    uint64_t n, k;
+    float *x = state_of(a, &n), *y = state_of(b, &k);
+
+    assert_int_equal(n, k);
+    if (memcmp(x, y, n * sizeof *x) != 0) {
+        fail_msg("%s: the states differ in round %llu", name,
+                 (unsigned long long)a->round);
+    }
+    free(x);
+    free(y);
+}
+
+static void copies_change_no_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct replica plain, copied;
+        double want, got;
+
+        open_replica(&plain, names[i], false);
+        open_replica(&copied, names[i], true);
+        assert_int_equal(replica_recover(&copied, false, errmsg), 0);
+        assert_ptr_not_equal(copied.engine.theta, copied.theta);
+        train(&plain, STEPS);
+        train(&copied, STEPS);
+        assert_true(plain.round >= 2 && plain.round == copied.round);
+        same_state(names[i], &plain, &copied);
+        if (memcmp(plain.theta, copied.theta, plain.n * sizeof(float)) != 0 ||
+            memcmp(plain.optimizer.v, copied.optimizer.v,
+                   plain.n * sizeof(float)) != 0) {
+            fail_msg("%s: theta or v differ", names[i]);
+        }
+        assert_int_equal(replica_eval(&plain, &want), 0);
+        assert_int_equal(replica_eval(&copied, &got), 0);
+        assert_true(want == got);
+        replica_close(&copied);
+        replica_close(&plain);
+    }
+}
+
+static void joiners_and_restarts_change_no_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct replica plain, copied;
+        uint64_t n;
+        float *at, *moments, loss;
+
+        open_replica(&plain, names[i], false);
+        open_replica(&copied, names[i], true);
+        train(&plain, STEPS);
+        at = state_of(&plain, &n);
+        moments = malloc(2 * plain.n * sizeof *moments);
+        assert_non_null(moments);
+        replica_moments(&plain, moments);
+        assert_int_equal(replica_recover(&copied, false, errmsg), 0);
+        assert_int_equal(replica_restore(&copied, plain.round, at, moments,
+                                         moments + plain.n, STEPS, STEPS),
+                         0);
+        assert_int_equal(replica_restore(&plain, plain.round, at, moments,
+                                         moments + plain.n, STEPS, STEPS),
+                         0);
+        copied.engine.share = plain.engine.share; /* of the last mean */
+        assert_int_equal(replica_step(&copied, &loss), 0);
+        assert_int_equal(replica_step(&plain, &loss), 0);
+        assert_int_equal(replica_load(&copied, plain.round, at, true), 0);
+        assert_int_equal(replica_load(&plain, plain.round, at, true), 0);
+        assert_memory_equal(plain.theta, copied.theta, plain.n * sizeof(float));
+        assert_int_equal(replica_load(&copied, plain.round, at, false), 0);
+        assert_int_equal(replica_load(&plain, plain.round, at, false), 0);
+        train(&copied, STEPS);
+        train(&plain, STEPS);
+        same_state(names[i], &plain, &copied);
+        free(moments);
+        free(at);
+        replica_close(&copied);
+        replica_close(&plain);
+    }
+}
+
+static void a_gpu_gives_the_numbers_of_the_processor(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct replica plain, r;
+        uint64_t n;
+        float *begin, *want, *got;
+        double moved, off, a, b;
+
+        open_replica(&plain, names[i], false);
+        begin = state_of(&plain, &n);
+        open_replica(&r, names[i], true);
+        train(&plain, STEPS);
+        train(&r, STEPS);
+        want = state_of(&plain, &n);
+        got = state_of(&r, &n);
+        /* Adam turns rounding of gradients near 0 into whole steps. */
+        moved = norm_of(want, begin, (int64_t)r.n);
+        off = norm_of(got, want, (int64_t)r.n);
+        if (!(moved > 0 && off < 0.1 * moved)) {
+            fail_msg("%s: moved %g, off by %g", names[i], moved, off);
+        }
+        assert_int_equal(replica_eval(&plain, &a), 0);
+        assert_int_equal(replica_eval(&r, &b), 0);
+        assert_true(fabs(a - b) < 0.01);
+        free(got);
+        free(want);
+        free(begin);
+        replica_close(&r);
+        replica_close(&plain);
+    }
+}
+
+/* Lost in the middle of a round and beside one under way. */
+static void a_lost_gpu_keeps_the_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct replica r;
+        uint64_t n;
+        float *before, *after;
+        float loss;
+
+        open_replica(&r, names[i], true);
+        train(&r, STEPS);
+        while (replica_left(&r) > 0) {
+            assert_int_equal(replica_step(&r, &loss), 0);
+        }
+        assert_int_equal(replica_pack(&r), 0);
+        before = state_of(&r, &n);
+        emu->sticky = 700; /* an illegal address */
+        if (r.opt.method.gradients) {
+            uint8_t *wire = malloc(r.opt.codec->bytes(r.n_wire));
+            const struct replica_commit c = {r.round + 1, wire, 0.5, 1, 2};
+
+            assert_non_null(wire);
+            assert_int_equal(r.opt.codec->encode(wire, r.contribution,
+                                                 replica_elements(&r), 0.5F),
+                             0);
+            assert_int_equal(replica_commit(&r, &c), LOCO_ECUDA);
+            free(wire);
+        } else {
+            assert_int_equal(replica_step(&r, &loss), LOCO_ECUDA);
+        }
+        emu->sticky = 0;
+        assert_int_equal(replica_recover(&r, i % 2 == 0, errmsg), 0);
+        after = state_of(&r, &n);
+        assert_memory_equal(before, after, n * sizeof *after);
+        commit(&r, 0.5); /* of what was packed before */
+        train(&r, STEPS);
+        free(after);
+        free(before);
+        replica_close(&r);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = (uint8_t)('a' + i % 23);
+    }
+    shard_from_text(&shard, text, sizeof text);
+    open_gpu(false);
+    backend_close(&gpu);
+    return emu == NULL ? -1 : 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_change_no_bit),
+        cmocka_unit_test(joiners_and_restarts_change_no_bit),
+        cmocka_unit_test(a_gpu_gives_the_numbers_of_the_processor),
+        cmocka_unit_test(a_lost_gpu_keeps_the_state),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

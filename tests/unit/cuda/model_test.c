@@ -1,0 +1,279 @@
+/* The whole model on the plug-in beside the reference kernels: loss and every
+ * tensor's gradient in fp32 and bf16, recomputed activations, cut batches, the
+ * same bits twice, a curve of losses. use: test_cuda_model [PLUGIN [STEPS]] */
+#include "tests/unit/cuda/bench.h"
+
+#include "train/llama.h"
+#include "train/optimizer.h"
+
+static int steps = 6;
+
+static const struct llama_config configs[] = {
+    /* grouped heads of 8, odd vocabulary, own head */
+    {.dim = 32,
+     .layers = 2,
+     .heads = 4,
+     .kv_heads = 2,
+     .ffn = 40,
+     .vocab = 53,
+     .seq = 20,
+     .rope_theta = 10000,
+     .norm_eps = 1e-5f},
+    /* tied, heads of 32 */
+    {.dim = 64,
+     .layers = 2,
+     .heads = 2,
+     .kv_heads = 1,
+     .ffn = 72,
+     .vocab = 64,
+     .seq = 70,
+     .tied = true,
+     .rope_theta = 10000,
+     .norm_eps = 1e-5f},
+    /* nothing is a multiple of eight */
+    {.dim = 30,
+     .layers = 1,
+     .heads = 3,
+     .kv_heads = 3,
+     .ffn = 21,
+     .vocab = 19,
+     .seq = 9,
+     .tied = true,
+     .rope_theta = 10000,
+     .norm_eps = 1e-5f},
+};
+
+#define CONFIGS 3
+#define B       3
+
+/* One model on one backend, with the caller's copies. */
+struct model {
+    const struct llama_config *c;
+    const struct backend *be;
+    struct llama *m;
+    int64_t n;
+    float *theta, *grad; /* the backend's */
+    uint32_t tokens[B * 70 + 1];
+};
+
+static void model_open(struct model *x,
+                       const struct llama_config *c,
+                       const struct backend *be,
+                       uint32_t micro_batch,
+                       enum llama_recompute recompute)
+{
+    float *theta;
+    uint64_t seed = 3;
+
+    x->c = c;
+    x->be = be;
+    x->n = llama_numel(c);
+    theta = host_floats(x->n);
+    llama_init_params(c, theta, 5);
+    x->theta = be->take(be, (size_t)x->n * 4);
+    x->grad = be->take(be, (size_t)x->n * 4);
+    assert_true(x->theta != NULL && x->grad != NULL);
+    be->put(be, x->theta, theta, (size_t)x->n * 4);
+    memset(theta, 0xff, (size_t)x->n * 4);
+    be->put(be, x->grad, theta, (size_t)x->n * 4);
+    assert_int_equal(llama_open(&x->m, c, be, micro_batch, recompute), 0);
+    for (uint32_t i = 0; i <= B * c->seq; i++) {
+        x->tokens[i] = (uint32_t)rng_below(&seed, c->vocab);
+    }
+}
+
+static void model_close(struct model *x)
+{
+    llama_close(x->m);
+    x->be->give(x->be, x->theta);
+    x->be->give(x->be, x->grad);
+}
+
+static double model_gradient(struct model *x)
+{
+    struct llama_batch batch = {x->tokens, x->tokens + 1, B, x->c->seq};
+    double loss = 0;
+    int rv = llama_gradient(x->m, x->theta, &batch, x->grad, &loss);
+
+    if (rv != 0) {
+        fail_msg("%s: %s", loco_strerror(rv),
+                 x->be->device == NULL ? "" : device_message(x->be->device));
+    }
+    return loss;
+}
+
+static float *model_grad(const struct model *x)
+{
+    float *grad = host_floats(x->n);
+
+    x->be->get(x->be, grad, x->grad, (size_t)x->n * 4);
+    return grad;
+}
+
+/* Cosine at least 0.999 and norm within 2 % (bf16); 1e-4 of the norm (fp32). */
+static void
+check_tensors(const struct llama_config *c, const float *got, const float *want)
+{
+    for (int i = 0; i < llama_tensor_count(c); i++) {
+        struct llama_view v;
+        double dot = 0, a, b;
+
+        llama_tensor(c, i, &v);
+        a = norm_of(got + v.offset, NULL, v.numel);
+        b = norm_of(want + v.offset, NULL, v.numel);
+        for (int64_t j = 0; j < v.numel; j++) {
+            dot += (double)got[v.offset + j] * (double)want[v.offset + j];
+        }
+        if (gpu.act_bytes == 2) {
+            if (!(dot >= 0.999 * a * b) || !(fabs(a - b) <= 0.02 * b)) {
+                fail_msg("%s: cosine %.6f, norm %.6g for %.6g", v.name,
+                         dot / a / b, a, b);
+            }
+        } else if (!(norm_of(got + v.offset, want + v.offset, v.numel) <=
+                     1e-4 * b)) {
+            fail_msg("%s differs by %.3g", v.name,
+                     norm_of(got + v.offset, want + v.offset, v.numel) / b);
+        }
+    }
+}
+
+static void try_gradient(const struct llama_config *c)
+{
+    struct model want, got;
+    float *a, *b, *first = NULL;
+    double loss, loss_gpu;
+
+    model_open(&want, c, &ref, B, LLAMA_RECOMPUTE_NOTHING);
+    loss = model_gradient(&want);
+    a = model_grad(&want);
+    for (int run = 0; run < 4; run++) { /* two schedules, then two levels */
+        begin_run(run % 3);
+        model_open(&got, c, &gpu, B,
+                   run < 2 ? LLAMA_RECOMPUTE_NOTHING
+                           : (enum llama_recompute)(run - 1));
+        loss_gpu = model_gradient(&got);
+        b = model_grad(&got);
+        model_close(&got);
+        if (!(fabs(loss_gpu - loss) <=
+              (gpu.act_bytes == 2 ? 5e-3 : 1e-5) * loss)) {
+            fail_msg("loss %.9g for %.9g", loss_gpu, loss);
+        }
+        check_tensors(c, b, a);
+        if (first == NULL) {
+            first = b;
+        } else if (memcmp(first, b, (size_t)got.n * 4) != 0) {
+            fail_msg("run %d has other bits", run);
+        }
+    }
+    /* micro-batches of one sequence add up to the same */
+    model_open(&got, c, &gpu, 1, LLAMA_RECOMPUTE_NOTHING);
+    (void)model_gradient(&got);
+    check_tensors(c, model_grad(&got), a);
+    model_close(&got);
+    model_close(&want);
+    forget();
+}
+
+static void gradients(void)
+{
+    for (int i = 0; i < CONFIGS; i++) {
+        try_gradient(&configs[i]);
+    }
+}
+
+/* Losses of `steps` steps of AdamW; a mean per token each. */
+static void train(const struct backend *be, double *losses)
+{
+    struct optimizer adam;
+    struct optimizer_options opt = optimizer_defaults();
+    struct model x;
+    int64_t tokens = B * configs[1].seq;
+    struct optimizer_rate rate = {.lr = 1e-3, .grad_scale = 1 / (double)tokens};
+
+    model_open(&x, &configs[1], be, B, LLAMA_RECOMPUTE_NOTHING);
+    assert_int_equal(optimizer_open_llama(&adam, &opt, x.c), 0);
+    assert_int_equal(optimizer_place(&adam, be), 0);
+    for (int i = 0; i < steps; i++) {
+        losses[i] = model_gradient(&x) / (double)tokens;
+        assert_int_equal(
+            optimizer_step(&adam, be, x.theta, x.grad, &rate, NULL), 0);
+    }
+    optimizer_close(&adam);
+    model_close(&x);
+    forget();
+}
+
+static void curves(void)
+{
+    double *want = malloc((size_t)steps * sizeof *want);
+    double *got = malloc((size_t)steps * sizeof *got);
+    double *again = malloc((size_t)steps * sizeof *again);
+
+    assert_true(want != NULL && got != NULL && again != NULL);
+    begin_run(0);
+    train(&ref, want);
+    train(&gpu, got);
+    begin_run(2);
+    train(&gpu, again);
+    for (int i = 0; i < steps; i++) {
+        if (!(fabs(got[i] - want[i]) <= 0.01 * want[i])) {
+            fail_msg("step %d: loss %.6g for %.6g", i, got[i], want[i]);
+        }
+        assert_true(got[i] == again[i]); /* same seed, same bits */
+    }
+    assert_true(got[steps - 1] < got[0]);
+    free(again);
+    free(got);
+    free(want);
+}
+
+static void logits_are_those_of_the_reference(void)
+{
+    struct model want, got;
+    float a[64], b[64];
+
+    model_open(&want, &configs[1], &ref, 1, LLAMA_RECOMPUTE_NOTHING);
+    model_open(&got, &configs[1], &gpu, 1, LLAMA_RECOMPUTE_NOTHING);
+    assert_int_equal(llama_logits(want.m, want.theta, want.tokens, 30, a), 0);
+    assert_int_equal(llama_logits(got.m, got.theta, got.tokens, 30, b), 0);
+    check_close(b, a, 64, gpu.act_bytes == 2 ? 2e-2 : 1e-5, "logits");
+    model_close(&got);
+    model_close(&want);
+    forget();
+}
+
+static void both(void (*body)(void))
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        open_gpu(bf16 != 0);
+        body();
+        assert_int_equal(gpu.finish(&gpu), 0);
+        backend_close(&gpu);
+    }
+}
+
+#define CASE(name, body)                                                       \
+    static void name(void **state)                                             \
+    {                                                                          \
+        (void)state;                                                           \
+        both(body);                                                            \
+    }
+
+/* clang-format off */
+CASE(gradients_are_those_of_the_reference, gradients)
+CASE(losses_follow_the_reference_and_repeat_bit_by_bit, curves)
+CASE(logits_equal_the_reference, logits_are_those_of_the_reference)
+/* clang-format on */
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_those_of_the_reference),
+        cmocka_unit_test(losses_follow_the_reference_and_repeat_bit_by_bit),
+        cmocka_unit_test(logits_equal_the_reference),
+    };
+
+    plugin_path = argc > 1 ? argv[1] : plugin_path;
+    steps = argc > 2 ? (int)strtol(argv[2], NULL, 10) : steps;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
