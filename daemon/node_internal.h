@@ -395,6 +395,8 @@ void node_forget_contribution(struct node *n);
 void node_pair_advance(struct node *n);
 /* Whose state is to be had; false: our own, or none. */
 bool node_pair_target(const struct node *n, struct node_point *target);
+/* From whose replica (row) the state is fetched; MEMBERS_NONE: no more. */
+void node_pair_owner(struct node *n, int peer);
 void node_pair_loaded(struct node *n);
 void node_pair_trained(struct node *n, const struct local_event *e);
 void node_pair_applied(struct node *n, const struct local_event *e);

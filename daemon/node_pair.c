@@ -47,12 +47,24 @@ static struct node_point point_of(const struct heartbeat *b)
         .round = b->round, .tokens = b->tokens, .commit = b->commit};
 }
 
+/* Whether the state that we want is still there, and not ours already. */
+static bool is_worth_it(const struct node *n)
+{
+    const struct member *p = &n->members.peers[n->final_peer];
+    unsigned muster = n->merge_share > 0 ? FINAL_PART : FINAL_WHOLE;
+
+    return p->used && p->has_beat && p->n_links > 0 && p->beat.ready &&
+           !transfer_shuns(&n->transfer, n->final_peer) &&
+           p->beat.muster == muster && p->beat.round >= n->terms.stop_rounds &&
+           !hash32_eq(&p->beat.commit, &n->applied.commit);
+}
+
 bool node_pair_target(const struct node *n, struct node_point *target)
 {
     const struct heartbeat *best;
 
     if (n->loaded) {
-        if (n->final_peer == MEMBERS_NONE) {
+        if (n->final_peer == MEMBERS_NONE || !is_worth_it(n)) {
             return false;
         }
         *target = point_of(&n->members.peers[n->final_peer].beat);
@@ -67,10 +79,30 @@ bool node_pair_target(const struct node *n, struct node_point *target)
     return true;
 }
 
+/* What is asked for is the hash of its newest heartbeat, so that these must
+ * come even where it is no neighbour. */
+void node_pair_owner(struct node *n, int peer)
+{
+    int before = members_find(&n->members, &n->owner);
+
+    if (before == peer) {
+        return;
+    }
+    if (before != MEMBERS_NONE) {
+        members_guest(&n->members, before, false);
+    }
+    memset(&n->owner, 0, sizeof n->owner);
+    if (peer != MEMBERS_NONE) {
+        members_guest(&n->members, peer, true);
+        n->owner = n->members.peers[peer].id;
+    }
+}
+
 void node_pair_loaded(struct node *n)
 {
     bool whole = n->final_peer != MEMBERS_NONE && n->merge_share <= 0;
 
+    node_pair_owner(n, MEMBERS_NONE);
     if (n->merge_share > 0) {
         n->applied.round = n->merged.round;
         n->applied.tokens = n->merged.tokens;
@@ -277,6 +309,7 @@ static int whole_at(const struct node *n)
         int order;
 
         if (!p->used || !p->has_beat || p->n_links == 0 ||
+            transfer_shuns(&n->transfer, (int)i) ||
             p->beat.muster != FINAL_WHOLE || !p->beat.ready ||
             p->beat.round < n->terms.stop_rounds) {
             continue;
@@ -337,17 +370,6 @@ static void fetch_branch(struct node *n, int row)
         members_guest(&n->members, row, false);
         mixed_in(n, &p->id); /* it is too late */
     }
-}
-
-/* Whether the state that we want is still there, and not ours already. */
-static bool is_worth_it(const struct node *n)
-{
-    const struct member *p = &n->members.peers[n->final_peer];
-    unsigned muster = n->merge_share > 0 ? FINAL_PART : FINAL_WHOLE;
-
-    return p->used && p->has_beat && p->n_links > 0 && p->beat.ready &&
-           p->beat.muster == muster &&
-           !hash32_eq(&p->beat.commit, &n->applied.commit);
 }
 
 static void final_advance(struct node *n)

@@ -108,10 +108,10 @@ static bool named_state(struct node *n)
 {
     int peer = node_pick(n, holds_target);
 
-    if (peer == MEMBERS_NONE) {
+    if (peer == MEMBERS_NONE || transfer_shuns(&n->transfer, peer)) {
         return false;
     }
-    n->owner = n->members.peers[peer].id;
+    node_pair_owner(n, peer);
     n->expect = n->target.commit;
     return true;
 }
@@ -467,7 +467,8 @@ static void state_transfer_advance(struct node *n)
         state_here(n);
     } else if (node_fetch_sources(n, may_have)) {
         n->sync_since_ms = n->now;
-    } else if (n->now - n->sync_since_ms > 2ULL * n->t.fetch_ms ||
+    } else if (n->now - n->sync_since_ms >
+                   (n->terms.pairs ? ASK_MS : 2ULL * n->t.fetch_ms) ||
                node_pick(n, may_have) == MEMBERS_NONE) {
         transfer_stop(t, n->out);
         n->sync = SYNC_IDLE; /* nobody has it any more: a newer one */
