@@ -190,14 +190,21 @@ static int check_topology(const struct manifest_sync *sync)
     return 0;
 }
 
-static int check_method(const struct manifest_sync *sync)
+static int check_method(const struct manifest *m)
 {
     struct method method;
     char errmsg[ERRMSG_SIZE];
 
-    return method_from_manifest(&method, sync, errmsg) == 0
-               ? 0
-               : cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+    if (method_from_manifest(&method, &m->sync, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+    }
+    if (method.group == METHOD_PAIR && m->stop.tokens > 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: in a run of random pairs nobody knows the "
+                        "tokens of all peers; set stop.rounds in place of "
+                        "stop.tokens");
+    }
+    return 0;
 }
 
 /* A batch that was set alone takes its micro-batches along. */
@@ -264,7 +271,7 @@ static int fill(struct manifest *m, const struct arguments *a)
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
     rv = rv == 0 ? check_topology(&m->sync) : rv;
-    return rv == 0 ? check_method(&m->sync) : rv;
+    return rv == 0 ? check_method(m) : rv;
 }
 
 /* The daemon that starts the run looks for shards beside run.yaml: put links

@@ -110,7 +110,7 @@ static void checkpoint_done(struct machine *m, struct machine_job *j)
 {
     m->saving = false;
     if (j->rc == 0) {
-        m->saved_round = j->snapshot->round;
+        m->saved_number = j->snapshot->number;
         return;
     }
     log_error("state",
@@ -140,6 +140,7 @@ static void job_done(struct worker_job *w, int status)
     if (j->slot != NULL) {
         j->slot->pins--;
     }
+    m->pair_hashing -= j->kind == JOB_HASH && j->buffer == BUFFER_STEP;
     if (j->kind == JOB_ROUND) {
         m->round_saving = false;
     } else if (j->kind == JOB_VERIFY) {
@@ -226,6 +227,7 @@ static void take_snapshot(void *self, struct snapshot *s)
     struct machine *m = self;
 
     (void)pthread_mutex_lock(&m->mutex);
+    s->number = ++m->n_snapshots;
     snapshot_free(m->incoming[0]);
     m->incoming[0] = m->incoming[1];
     m->incoming[1] = s;
@@ -315,7 +317,10 @@ static void load(struct machine *m, const struct action *a)
     if (start_trainer(m) != 0) {
         return;
     }
-    if (a->from_seed) {
+    if (a->share > 0) {
+        c.type = TRAINER_MIX;
+        c.share = a->share;
+    } else if (a->from_seed) {
         c.type = TRAINER_INIT;
     } else if (a->from_disk) {
         if (copy_checkpoint(m) != 0) {
@@ -328,7 +333,7 @@ static void load(struct machine *m, const struct action *a)
         c.inner_step = m->restore.state.inner_step;
         c.tokens = m->restore.state.tokens;
     }
-    if (c.type == TRAINER_LOAD && c.state == NULL) {
+    if ((c.type == TRAINER_LOAD || c.type == TRAINER_MIX) && c.state == NULL) {
         post(m, LOCAL_LOADED, LOCO_ENOENT);
         return;
     }
@@ -337,7 +342,7 @@ static void load(struct machine *m, const struct action *a)
 
 static void apply(struct machine *m, const struct action *a)
 {
-    struct wire_slot *slot = machine_slot_applied(m, a->buffer, a->round);
+    struct wire_slot *slot;
     struct trainer_command c = {
         .type = TRAINER_APPLY,
         .round = a->round,
@@ -346,6 +351,11 @@ static void apply(struct machine *m, const struct action *a)
         .members = a->members,
     };
 
+    if (a->buffer == BUFFER_STEP) {
+        machine_pair_apply(m, a);
+        return;
+    }
+    slot = machine_slot_applied(m, a->buffer, a->round);
     if (slot == NULL || m->trainer == NULL) {
         post(m, LOCAL_APPLIED, LOCO_ENOENT);
         return;
@@ -608,6 +618,7 @@ static void free_all(struct machine *m)
     lanes_free(&m->lanes);
     free(m->zeros);
     free(m->error);
+    free(m->pair_in);
     free(m->restore_state);
     free(m->restore_moments);
     machine_state_close(m, false);
@@ -646,7 +657,7 @@ static void close_workers(struct machine *m)
         return; /* its end calls again */
     }
     if (!m->final_save && m->snapshots[0] != NULL &&
-        m->snapshots[0]->round > m->saved_round) {
+        m->snapshots[0]->number > m->saved_number) {
         m->final_save = true;
         save_checkpoint(m);
         if (m->saving) {

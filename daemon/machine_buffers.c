@@ -15,7 +15,8 @@
 
 static bool in_elements(const struct segment *s)
 {
-    return s->buffer == BUFFER_RING || s->buffer == BUFFER_REDUCED;
+    return s->buffer == BUFFER_RING || s->buffer == BUFFER_REDUCED ||
+           machine_is_pair(s);
 }
 
 size_t machine_wire_len(void *self, const struct segment *s)
@@ -97,6 +98,9 @@ uint8_t *machine_place(void *self, const struct segment *s)
 
     if (is_lane(m, s)) {
         return lane_at(m, s);
+    }
+    if (machine_is_pair(s)) {
+        return in_bounds(m, s) ? machine_pair_at(m, s) : NULL;
     }
     return is_ring_copy(m, s) ? ring_at(m, s) : NULL;
 }
@@ -196,6 +200,9 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
     case BUFFER_STATE_LEAVES:
     case BUFFER_SHARD_LEAVES:
         return machine_fill_leaves(m, s, dst);
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
+        return machine_pair_fill(m, s, dst);
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -299,6 +306,20 @@ take_shard(struct machine *m, const struct segment *s, const uint8_t *src)
     return rv;
 }
 
+static int
+take_pair(struct machine *m, const struct segment *s, const uint8_t *src)
+{
+    uint8_t *at = machine_pair_at(m, s);
+
+    if (at == NULL) {
+        return LOCO_EBUSY;
+    }
+    if (src != at) {
+        memcpy(at, src, m->codec->bytes(s->len));
+    }
+    return 0;
+}
+
 int machine_take(void *self,
                  const struct segment *s,
                  const uint8_t *src,
@@ -328,6 +349,9 @@ int machine_take(void *self,
     case BUFFER_STATE_LEAVES:
     case BUFFER_SHARD_LEAVES:
         return machine_take_leaves(m, s, src);
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
+        return take_pair(m, s, src);
     case BUFFER_KIND_COUNT:
         break;
     }

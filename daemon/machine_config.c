@@ -136,14 +136,20 @@ static int read_sync(struct machine *m, struct machine_job *j)
                     "butterfly, or fp32, bf16 or fp16 on the wire");
     }
     m->replica.codec = m->codec;
+    m->replica.method = method;
+    m->replica.members = m->manifest->round.min_peers;
+    m->pairs = method.group == METHOD_PAIR;
+    if (m->pairs && m->manifest->stop.tokens > 0) {
+        return fail(j, LOCO_EINVAL,
+                    "in a run of random pairs nobody knows the tokens of all "
+                    "peers: set stop.rounds in place of stop.tokens");
+    }
     if (method.group == METHOD_QUORUM && m->exchange != EXCHANGE_RING) {
         return fail(j, LOCO_EINVAL,
                     "in a quorum machines in the middle of a task take part "
                     "without weight, which a butterfly cannot; the run needs "
                     "sync.topology ring, and fp32, bf16 or fp16 on the wire");
     }
-    m->replica.method = method;
-    m->replica.members = m->manifest->round.min_peers;
     return 0;
 }
 
@@ -276,6 +282,7 @@ static void read_terms(struct machine *m)
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
+    t->pairs = m->pairs;
     t->period = f->sync.period;
     t->fleeting = m->replica.method.gradients;
     t->quorum = m->replica.method.group == METHOD_QUORUM;
@@ -309,6 +316,9 @@ static int check_memory(struct machine *m, struct machine_job *j)
 
     if (m->exchange == EXCHANGE_BUTTERFLY) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
+    }
+    if (m->pairs) {
+        need += 2 * m->codec->bytes(m->n);
     }
     if (m->manifest->sync.error_feedback) {
         /* The residual and its candidate. */

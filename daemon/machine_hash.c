@@ -99,6 +99,10 @@ static int hash_slot(struct machine_job *j)
 /* On a worker. */
 void machine_hash_run(struct machine_job *j)
 {
+    if (j->buffer == BUFFER_STEP) {
+        machine_pair_hash_run(j);
+        return;
+    }
     j->rc = j->encode ? hash_encoded(j) : hash_slot(j);
 }
 
@@ -147,6 +151,10 @@ void machine_hash(struct machine *m, const struct action *a)
     struct wire_slot *slot = NULL;
     bool ready;
 
+    if (a->buffer == BUFFER_STEP) {
+        machine_pair_hash(m, a);
+        return;
+    }
     if (a->buffer == BUFFER_RING) {
         slot = a->encode ? machine_slot_for(m, WIRE_RING, a->request)
                          : machine_slot_find(m, WIRE_RING, a->request);

@@ -7,6 +7,7 @@
  *   machine_hash.c     hashes of buffers
  *   machine_pieces.c   leaf lists, and pieces checked by them
  *   machine_past.c     states and reduced bytes of rounds that are over
+ *   machine_pair.c     the bytes of an exchange between two replicas
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
@@ -78,7 +79,7 @@ struct machine_job {
     uint64_t index, request;
     struct wire_slot *slot;
     uint64_t version; /* of the slot */
-    bool encode;      /* elements from `from` on */
+    bool encode;      /* elements from `from` on; STEP: our own first */
     uint64_t from;
     uint64_t elements;         /* of the slot's round */
     const float *contribution; /* the trainer's, alive until closed */
@@ -111,6 +112,7 @@ struct machine {
     struct run_terms terms;
     const struct codec *codec;
     enum exchange_kind exchange;
+    bool pairs;                     /* random pairs in place of rounds */
     struct replica_options replica; /* shards filled in when they are there */
     uint64_t n;                     /* parameters */
     uint64_t n_wire;                /* elements of the longest round */
@@ -132,6 +134,8 @@ struct machine {
      * contribution of the attempt in flight, in the contribution's unit; the
      * trainer takes it over when the round has committed. */
     float *error;
+    uint8_t *pair_in;      /* the partner's anchor, then its displacement */
+    unsigned pair_hashing; /* jobs that read it */
     uint64_t n_hashes, n_made;
     uint64_t refused_attempt; /* INHERIT failed for it; 0: none */
     float *state_in;          /* terms.state_bytes, while it is fetched */
@@ -145,7 +149,9 @@ struct machine {
     pthread_mutex_t mutex; /* guards `incoming` */
     struct snapshot *incoming[SNAPSHOTS_MAX];
     bool saving, closing, final_save, round_saving;
-    uint64_t saved_round;
+    /* Of the last snapshot made (under `mutex`) and the last one written: a
+     * state can change without a new round (the mean at the end of pairs). */
+    uint64_t n_snapshots, saved_number;
 };
 
 /* machine_config.c: runs on a worker, then machine_configured on the loop. */
@@ -217,6 +223,13 @@ void machine_round_run(struct machine_job *j);
 int machine_round_fill(struct machine *m,
                        const struct segment *s,
                        uint8_t *dst);
+/* machine_pair.c */
+bool machine_is_pair(const struct segment *s);
+int machine_pair_fill(struct machine *m, const struct segment *s, uint8_t *dst);
+uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
+void machine_pair_hash(struct machine *m, const struct action *a);
+void machine_pair_hash_run(struct machine_job *j);
+void machine_pair_apply(struct machine *m, const struct action *a);
 
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);

@@ -96,6 +96,22 @@ static int open_members(struct node *n)
     return 0;
 }
 
+static void open_pair(struct node *n)
+{
+    struct peer_id run;
+    struct pair_options po = {
+        .self = n->opt.self,
+        .life = n->life,
+        .first_attempt = (rng_next(&n->rng) >> 24) << 20,
+        .hop_ms = n->t.hop_ms,
+    };
+
+    memcpy(run.b, n->opt.run_id.b, sizeof run.b);
+    po.seed = id_u64(&run);
+    pair_init(&n->pair, &po, &n->members);
+    n->final_peer = MEMBERS_NONE;
+}
+
 static int open_cores(struct node *n)
 {
     struct ballot_options bo = {
@@ -121,6 +137,7 @@ static int open_cores(struct node *n)
     }
     ballot_init(&n->ballot, &bo, &n->members, n->now);
     round_init(&n->round, &ro, &n->members, &n->ballot);
+    open_pair(n);
     /* Attempts must not repeat those of an earlier life of this process. */
     transfer_init(&n->transfer, &n->members, n->t.fetch_ms,
                   (rng_next(&n->rng) >> 24) << 20);
@@ -252,7 +269,7 @@ struct heartbeat node_heartbeat(struct node *n)
         .life = n->life,
         .configured = n->configured,
         .ready = n->loaded && n->data_ready && !n->draining,
-        .has_view = n->ballot.have,
+        .has_view = n->terms.pairs ? n->loaded && !n->draining : n->ballot.have,
         .epoch = n->ballot.have || n->ballot.restored
                      ? n->ballot.cert.body.epoch
                      : 0,
@@ -360,7 +377,17 @@ static void on_reach_message(struct node *n,
     }
 }
 
-/* Views, and what proves them. */
+/* Neighbours, pulses and rumours. */
+static void
+on_membership(struct node *n, int peer, enum message_type type, const void *m)
+{
+    members_recv(&n->members, peer, type, m, n->out);
+    if (type == MESSAGE_PULSE) {
+        node_on_pulse(n, peer);
+    }
+}
+
+/* Views and who is in them. */
 static void
 on_view_message(struct node *n, int peer, enum message_type type, const void *m)
 {
@@ -372,18 +399,10 @@ on_view_message(struct node *n, int peer, enum message_type type, const void *m)
         node_on_lineage(n, peer, m);
     } else if (type == MESSAGE_GET_PROOF) {
         node_on_get_proof(n, peer, m);
-    } else {
+    } else if (type == MESSAGE_PROOF) {
         node_on_proof(n, peer, m);
-    }
-}
-
-/* Neighbours, pulses and rumours. */
-static void
-on_membership(struct node *n, int peer, enum message_type type, const void *m)
-{
-    members_recv(&n->members, peer, type, m, n->out);
-    if (type == MESSAGE_PULSE) {
-        node_on_pulse(n, peer);
+    } else {
+        node_on_join(n, peer, m);
     }
 }
 
@@ -399,6 +418,14 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
         node_on_fetch(n, peer, m);
     } else {
         transfer_refused(&n->transfer, peer, m, n->now, n->out);
+    }
+}
+
+static void
+on_pair(struct node *n, int peer, enum message_type type, const void *m)
+{
+    if (n->terms.pairs && n->loaded) {
+        pair_recv(&n->pair, peer, type, m, n->now, n->out);
     }
 }
 
@@ -444,10 +471,8 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_LINEAGE:
     case MESSAGE_GET_PROOF:
     case MESSAGE_PROOF:
-        on_view_message(n, peer, type, m);
-        return;
     case MESSAGE_JOIN:
-        node_on_join(n, peer, m);
+        on_view_message(n, peer, type, m);
         return;
     case MESSAGE_READY:
     case MESSAGE_PLAN:
@@ -462,6 +487,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         return;
     case MESSAGE_EVALUATED:
         node_on_evaluated(n, peer, m);
+        return;
+    case MESSAGE_PAIR:
+    case MESSAGE_PAIR_HAVE:
+        on_pair(n, peer, type, m);
         return;
     case MESSAGE_BANDWIDTH:
         node_on_bandwidth(n, peer, m);
@@ -532,6 +561,8 @@ static void on_seg_done(struct node *n, const struct event *ev)
     if (ev->segment.stream == STREAM_RING) {
         node_timeline_segment(n, ev);
         round_seg_done(&n->round, ev, n->out);
+    } else if (ev->segment.stream == STREAM_PAIR) {
+        pair_seg_done(&n->pair, ev, n->out);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->out);
     } else if (ev->rc != 0) {
@@ -567,6 +598,8 @@ static void on_local(struct node *n, const struct local_event *e)
         if (e->buffer == BUFFER_RING) {
             round_hashed(&n->round, e->request, e->rc, &e->hash, n->now,
                          n->out);
+        } else if (e->buffer == BUFFER_STEP) {
+            pair_hashed(&n->pair, e->request, e->rc, &e->hash, n->now, n->out);
         } else {
             node_on_hashed(n, e);
         }
@@ -605,6 +638,7 @@ static void on_gap(struct node *n)
     n->gone_ms = 0;
     n->round.progress_ms = n->now;
     transfer_gap(&n->transfer, n->now);
+    pair_gap(&n->pair, n->now);
 }
 
 /* Take in a commit and a view as soon as they are made: whoever speaks next
@@ -645,6 +679,10 @@ static void advance(struct node *n)
 {
     bool again = true;
 
+    if (n->configured && n->terms.pairs) {
+        node_pair_advance(n);
+        return;
+    }
     for (int turn = 0; turn < 3 && again; turn++) {
         struct ballot_context c;
         struct members_lost lost;
@@ -765,7 +803,9 @@ uint64_t node_deadline(const void *node)
         return CORE_NEVER;
     }
     due = earlier(due, members_deadline(&n->members));
-    if (!n->finished) {
+    if (n->terms.pairs) {
+        due = earlier(due, pair_deadline(&n->pair));
+    } else if (!n->finished) {
         due = earlier(due, ballot_deadline(&n->ballot));
     }
     due = earlier(due, round_deadline(&n->round));

@@ -75,8 +75,9 @@ int node_best_peer(const struct node *n)
         struct node_point at;
         uint32_t rank;
 
-        if (!claims_view(n, (int)i)) {
-            continue;
+        if (!claims_view(n, (int)i) ||
+            (n->terms.pairs && transfer_shuns(&n->transfer, (int)i))) {
+            continue; /* the only one that has its replica, and spoils it */
         }
         v = node_proven_of(n, (int)i);
         at = v != NULL ? stands[v - n->proven]

@@ -114,6 +114,7 @@ void node_on_configured(struct node *n, const struct local_event *e)
     n->ballot.opt.fork_after_ms = n->terms.fork_after_ms;
     n->ballot.opt.exchange = n->terms.exchange;
     round_configure(&n->round, &n->terms);
+    pair_configure(&n->pair, &n->terms);
     n->configured = true;
     node_proof_configured(n);
 }

@@ -214,7 +214,8 @@ void node_on_fetch(struct node *n, int peer, const struct fetch *f)
     uint32_t most =
         f->buffer == BUFFER_REDUCED ? n->terms.segment_elements : TRANSFER_PART;
 
-    if (f->stream < STREAM_FETCH || f->stream >= STREAM_COUNT || f->len == 0 ||
+    if (f->stream < STREAM_FETCH ||
+        f->stream >= STREAM_FETCH + STREAM_FETCHES || f->len == 0 ||
         f->len > most || !is_held(n, f)) {
         refuse(n, peer, f);
         return;

@@ -8,6 +8,7 @@
  *   node_branch.c other views of the run, which of them wins
  *   node_proof.c  which views are the run's: proofs asked for and given
  *   node_round.c  training, commits, evaluation, the end of a run
+ *   node_pair.c   all of that for runs whose replicas average in pairs
  *   node_quorum.c rounds of those who are ready
  *   node_dht.c    the DHT's messages over our links
  *   node_reach.c  who can dial us, and what we do for those who cannot
@@ -30,6 +31,7 @@
 #include "p2p/history.h"
 #include "p2p/limiter.h"
 #include "p2p/members.h"
+#include "p2p/pair.h"
 #include "p2p/peers.h"
 #include "p2p/reach.h"
 #include "p2p/relay.h"
@@ -64,6 +66,8 @@ struct node_pending {
 
 /* Links that a node looks for: HyParView's active view of 5 to 8. */
 #define NODE_LINKS_WANTED 8
+
+#define NODE_MIXED_MAX 16 /* branches of a tree of PEERS_MAX */
 
 #define NODE_PROBES_MAX 8 /* addresses dialled for others at a time */
 
@@ -120,6 +124,7 @@ struct node {
     void *members_memory;
     struct ballot ballot;
     struct round round;
+    struct pair pair;
     struct transfer transfer;
     struct dht dht;
     struct dht_out dht_out;
@@ -168,6 +173,7 @@ struct node {
     struct hash32 walk_hash;
     struct commit delta;
     struct hash32 expect; /* state hash or result hash */
+    struct peer_id owner; /* pairs: who named the state that is fetched */
 
     /* Training. */
     bool training, paused, packed;
@@ -180,6 +186,19 @@ struct node {
     struct node_commit last_commit;
     bool has_commit;
 
+    /* Pairs. */
+    uint64_t turn_ms, turn_tokens; /* of the turn under way */
+    bool step_failed;              /* with the partner; now alone */
+    uint64_t n_byes;
+    /* The mean at the end: whose state is being fetched, its share (0: it is
+     * the whole), where that leads; branches mixed in or given up. */
+    int final_peer;
+    double merge_share;
+    struct node_point merged;
+    uint64_t final_ms;
+    uint32_t n_mixed;
+    struct peer_id mixed[NODE_MIXED_MAX];
+
     /* Evaluation. */
     bool evaluating;
     struct node_point eval_point;
@@ -189,7 +208,8 @@ struct node {
 
     /* Views. */
     uint64_t found_stable_ms;
-    uint8_t muster; /* candidates linked, and ourselves; 0: none */
+    uint8_t muster; /* candidates linked, and ourselves; 0: none. Pairs: how
+                       far the mean at the end is here (node_pair.c) */
     uint64_t members_ask_ms;
     bool has_guests;
     struct hash32 found_set;
@@ -362,10 +382,26 @@ void node_on_applied(struct node *n, const struct local_event *e);
 void node_on_trained(struct node *n, const struct local_event *e);
 void node_on_evaluated_own(struct node *n, const struct local_event *e);
 void node_on_evaluated(struct node *n, int peer, const struct evaluated *m);
+/* Measure the state in place, if that is our turn. */
+void node_evaluate(struct node *n);
+/* Another state is in place: evaluate, write it down, drain after the last. */
+void node_step_taken(struct node *n);
 void node_in_step(struct node *n); /* the applied state is the known one */
 void node_drain(struct node *n);
 bool node_run_over(const struct node *n);
 void node_forget_contribution(struct node *n);
+
+/* node_pair.c: runs of pairs, terms.pairs. */
+void node_pair_advance(struct node *n);
+/* Whose state is to be had; false: our own, or none. */
+bool node_pair_target(const struct node *n, struct node_point *target);
+/* From whose replica (row) the state is fetched; MEMBERS_NONE: no more. */
+void node_pair_owner(struct node *n, int peer);
+void node_pair_loaded(struct node *n);
+void node_pair_trained(struct node *n, const struct local_event *e);
+void node_pair_applied(struct node *n, const struct local_event *e);
+bool node_pair_evaluates(const struct node *n);
+bool node_pair_busy(const struct node *n);
 
 /* node_quorum.c */
 /* A task is finished: true when it has to wait for the next round. */

@@ -285,6 +285,9 @@ void node_proof_advance(struct node *n)
     if (n->chain_dirty) {
         save_chain(n);
     }
+    if (n->terms.pairs) {
+        return; /* no views: a heartbeat is all that one goes by */
+    }
     if (!node_sees_view(n)) {
         n->claim_since_ms = 0;
     } else if (n->claim_since_ms == 0) {
@@ -339,8 +342,9 @@ const struct node_proven *node_proven_of(const struct node *n, int peer)
 
 bool node_proof_patience(const struct node *n)
 {
-    return n->claim_since_ms == 0 ||
-           n->now - n->claim_since_ms < n->terms.fork_after_ms;
+    return !n->terms.pairs &&
+           (n->claim_since_ms == 0 ||
+            n->now - n->claim_since_ms < n->terms.fork_after_ms);
 }
 
 bool node_tip(const struct node *n,

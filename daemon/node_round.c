@@ -134,6 +134,9 @@ static bool our_turn_to_evaluate(const struct node *n)
     const struct view_body *v = &n->ballot.cert.body;
     uint64_t every = n->terms.eval_every;
 
+    if (n->terms.pairs) {
+        return node_pair_evaluates(n);
+    }
     if (!n->ballot.have || every == 0 ||
         (n->applied.round % every != 0 && !node_run_over(n))) {
         return false;
@@ -151,6 +154,11 @@ static void evaluate(struct node *n)
     }
 }
 
+void node_evaluate(struct node *n)
+{
+    evaluate(n);
+}
+
 /* The state in place has changed; if it is the newest we know of, the next
  * attempt starts from it. */
 void node_in_step(struct node *n)
@@ -161,6 +169,17 @@ void node_in_step(struct node *n)
             round_begin(&n->round, n->known.round + 1, &n->known.commit,
                         &n->state_hash, n->known.tokens, n->now, n->out);
         }
+    }
+}
+
+void node_step_taken(struct node *n)
+{
+    evaluate(n);
+    node_local_action(n, ACTION_CHECKPOINT, n->applied.round);
+    if (n->opt.rounds > 0 && n->applied.round >= n->opt.rounds &&
+        !n->draining) {
+        n->draining = true;
+        n->drain_ms = n->now;
     }
 }
 
@@ -178,6 +197,10 @@ void node_on_applied(struct node *n, const struct local_event *e)
 {
     n->applying = false;
     n->sync = SYNC_IDLE;
+    if (n->terms.pairs) {
+        node_pair_applied(n, e);
+        return;
+    }
     if (e->rc != 0) {
         n->reason = "cannot apply a committed round";
         n->delta_failed = true;
@@ -202,13 +225,7 @@ void node_on_applied(struct node *n, const struct local_event *e)
     n->state_hash = node_state_hash(&e->params_hash, &e->momentum_hash);
     node_note_state(n, &n->target_result);
     node_in_step(n);
-    evaluate(n);
-    node_local_action(n, ACTION_CHECKPOINT, n->applied.round);
-    if (n->opt.rounds > 0 && n->applied.round >= n->opt.rounds &&
-        !n->draining) {
-        n->draining = true;
-        n->drain_ms = n->now;
-    }
+    node_step_taken(n);
 }
 
 void node_on_trained(struct node *n, const struct local_event *e)
@@ -220,6 +237,10 @@ void node_on_trained(struct node *n, const struct local_event *e)
     n->inner_step = e->inner_step;
     if (e->rc != 0 || e->tokens > ROUND_TOKENS_MAX) {
         n->reason = "the trainer failed";
+        return;
+    }
+    if (n->terms.pairs) {
+        node_pair_trained(n, e);
         return;
     }
     n->packed = true;

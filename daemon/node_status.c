@@ -34,6 +34,12 @@ static enum node_state state_of(const struct node *n)
     if (!n->data_ready || !n->loaded || n->sync == SYNC_STATE) {
         return n->loaded || n->transfer.active ? NODE_SYNCING : NODE_STARTING;
     }
+    if (n->terms.pairs) {
+        return n->pair.phase == PAIR_IDLE && !n->applying && !node_run_over(n)
+                   ? NODE_WAITING
+               : n->training ? NODE_TRAINING
+                             : NODE_AVERAGING;
+    }
     if (!n->ballot.have) {
         return node_sees_view(n) ? NODE_JOINING : NODE_WAITING;
     }
@@ -127,7 +133,7 @@ void node_status(const struct node *n, struct node_status *s)
     memset(s, 0, sizeof *s);
     s->state = state_of(n);
     s->fork = still_forked(n);
-    s->replicas_equal = true;
+    s->replicas_equal = !n->terms.pairs || n->finished;
     s->epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
     s->round = n->applied.round;
     s->inner_step = n->inner_step;
@@ -144,15 +150,18 @@ void node_status(const struct node *n, struct node_status *s)
     s->bits_per_byte = n->has_bits ? n->bits : 0;
     s->bits_per_byte_before = n->has_before ? n->bits_before : 0;
     s->peers_alive = members_n_alive(&n->members) + 1;
-    s->peers_in_round = n->ballot.have ? n->ballot.cert.body.n_members : 0;
+    s->peers_in_round = n->terms.pairs   ? n->pair.list.n
+                        : n->ballot.have ? n->ballot.cert.body.n_members
+                                         : 0;
     s->rounds_committed = n->n_committed;
-    s->rounds_aborted = n->round.n_aborted;
+    s->rounds_aborted = n->round.n_aborted + n->n_byes;
     s->elements_inherited = n->round.n_inherited;
     s->last_round_ms = n->round_ms;
     s->n_lost = n->n_lost;
     memcpy(s->lost, n->lost, sizeof s->lost);
     s->stop_rounds = n->terms.stop_rounds;
-    s->malformed = n->malformed + n->ballot.malformed + n->round.malformed;
+    s->malformed = n->malformed + n->ballot.malformed + n->round.malformed +
+                   n->pair.malformed;
     s->stale = n->stale;
     s->forwards_refused = n->members.counts.refused;
     s->relays_refused = n->relay.n_refused;

@@ -10,7 +10,8 @@
  * What arrives counts only under the hash that it must have: of a commit's
  * bytes that in its record; of records, the hash that the next one names, up to
  * the target, whose record has the votes (or whose view starts from it); of a
- * state, the one that the members of the proven view name (node_proof.c).
+ * state, the one that the members of the proven view name (node_proof.c); in
+ * pairs, where there are no views, the one that its owner names.
  */
 #include "daemon/node_internal.h"
 
@@ -38,6 +39,9 @@ static bool find_target(const struct node *n, struct node_point *target)
 {
     const struct heartbeat *best = NULL;
 
+    if (n->terms.pairs) {
+        return node_pair_target(n, target);
+    }
     if (!n->ballot.have) {
         int peer = node_best_peer(n);
         const struct node_proven *v =
@@ -87,6 +91,29 @@ static bool holds_target(const struct node *n, const struct member *p)
 static bool is_past_target(const struct node *n, const struct member *p)
 {
     return p->beat.ready && p->beat.round >= n->target.round;
+}
+
+/* Who has the state that is fetched, or may: with views everybody who was
+ * there; in pairs, where every replica is another, who named it, though it may
+ * be further by now, and its copies. */
+static bool may_have(const struct node *n, const struct member *p)
+{
+    return n->terms.pairs ? holds_target(n, p) || (is_past_target(n, p) &&
+                                                   id_eq(&p->id, &n->owner))
+                          : is_past_target(n, p);
+}
+
+/* Pairs: a state's name is its hash, told by one that has it. */
+static bool named_state(struct node *n)
+{
+    int peer = node_pick(n, holds_target);
+
+    if (peer == MEMBERS_NONE || transfer_shuns(&n->transfer, peer)) {
+        return false;
+    }
+    node_pair_owner(n, peer);
+    n->expect = n->target.commit;
+    return true;
 }
 
 /* The state hash that the members of the proven view name; where there is none,
@@ -322,6 +349,7 @@ static void load(struct node *n, bool from_seed, bool from_disk)
         a->from_seed = from_seed;
         a->from_disk = from_disk;
         a->rebase = n->rebase && !from_seed && !from_disk;
+        a->share = n->loaded ? n->merge_share : 0;
         n->load_rebase = a->rebase;
         n->applying = true;
         n->sync = SYNC_LOAD;
@@ -346,7 +374,8 @@ static void load_own(struct node *n)
 
 static void start_state(struct node *n)
 {
-    if (!is_attested(n) || !agreed_state(n, &n->expect)) {
+    if (n->terms.pairs ? !named_state(n)
+                       : !is_attested(n) || !agreed_state(n, &n->expect)) {
         return;
     }
     n->sync = SYNC_STATE;
@@ -387,6 +416,10 @@ void node_on_loaded(struct node *n, const struct local_event *e)
     n->params_hash = e->params_hash;
     n->momentum_hash = e->momentum_hash;
     n->state_hash = node_state_hash(&e->params_hash, &e->momentum_hash);
+    if (n->terms.pairs) {
+        node_pair_loaded(n);
+        return;
+    }
     node_note_state(n, NULL);
     node_in_step(n);
 }
@@ -432,10 +465,11 @@ static void state_transfer_advance(struct node *n)
 
     if (t->finished) {
         state_here(n);
-    } else if (node_fetch_sources(n, is_past_target)) {
+    } else if (node_fetch_sources(n, may_have)) {
         n->sync_since_ms = n->now;
-    } else if (n->now - n->sync_since_ms > 2ULL * n->t.fetch_ms ||
-               node_pick(n, is_past_target) == MEMBERS_NONE) {
+    } else if (n->now - n->sync_since_ms >
+                   (n->terms.pairs ? ASK_MS : 2ULL * n->t.fetch_ms) ||
+               node_pick(n, may_have) == MEMBERS_NONE) {
         transfer_stop(t, n->out);
         n->sync = SYNC_IDLE; /* nobody has it any more: a newer one */
     }
@@ -481,7 +515,8 @@ static void state_advance(struct node *n)
     if (n->ballot.have) {
         n->rebase = !n->round.exposed;
     }
-    if (!n->loaded || n->delta_failed || target.round <= n->applied.round ||
+    if (!n->loaded || n->delta_failed || n->terms.pairs ||
+        target.round <= n->applied.round ||
         target.round - n->applied.round > CATCH_UP_MAX) {
         start_state(n);
     } else if (target.round == n->applied.round + 1) {

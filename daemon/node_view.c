@@ -356,8 +356,9 @@ static void drain_advance(struct node *n)
 {
     struct goodbye bye = {.body = {.run = n->opt.run_id, .peer = n->opt.self}};
     uint64_t limit_ms = n->configured ? n->terms.grace_ms : 0;
-    bool busy = n->applying || (n->round.has_plan && n->round.in_plan &&
-                                n->round.phase != ROUND_COMMITTED);
+    bool busy = n->applying || node_pair_busy(n) ||
+                (n->round.has_plan && n->round.in_plan &&
+                 n->round.phase != ROUND_COMMITTED);
 
     if (n->now - n->drain_ms < limit_ms && (busy || !others_hold_commit(n))) {
         return;

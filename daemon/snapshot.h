@@ -22,7 +22,8 @@ struct snapshot {
     struct hash32 *leaves; /* of the pieces of phi, then of all behind it */
     /* Where to find them in the two; NULL: the method has none. */
     const float *phi, *m, *u, *v, *sum, *arrivals;
-    unsigned refs; /* owners, all on one thread; 1 when made */
+    uint64_t number; /* of those that a machine was handed */
+    unsigned refs;   /* owners, all on one thread; 1 when made */
 };
 
 /* One owner less; the last one frees it. NULL is allowed. */

@@ -12,6 +12,7 @@
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "train/errmsg.h"
+#include "train/replica_pair.h"
 
 #define TRAINER_QUEUE_MAX 16
 #define TRAINER_NICE      5 /* the loop thread must get its turn first */
@@ -280,6 +281,17 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         break;
     case TRAINER_APPLY:
         apply(t, c, &ev);
+        break;
+    case TRAINER_PAIR:
+        ev.type = LOCAL_APPLIED;
+        ev.rc = replica_apply_pair(r, c->round, c->wire, c->first);
+        if (ev.rc == 0) {
+            publish(t, &ev);
+        }
+        break;
+    case TRAINER_MIX:
+        replica_mix(r, c->state, c->share);
+        publish(t, &ev);
         break;
     case TRAINER_EVAL:
         ev.type = LOCAL_EVALUATED;

@@ -38,6 +38,8 @@ enum trainer_command_type {
     TRAINER_LOAD,    /* state, round, rebase -> LOADED */
     TRAINER_TRAIN,   /* -> PROGRESS*, TRAINED */
     TRAINER_APPLY,   /* wire, round, share -> APPLIED */
+    TRAINER_PAIR,    /* wire (NULL: alone), first, round -> APPLIED */
+    TRAINER_MIX,     /* state, share -> LOADED */
     TRAINER_EVAL     /* -> EVALUATED */
 };
 
@@ -45,8 +47,10 @@ struct trainer_command {
     enum trainer_command_type type;
     uint64_t round, inner_step, tokens;
     bool rebase;    /* LOAD */
+    bool first;     /* PAIR: our id is the lower one */
     uint32_t steps; /* TRAIN: of a quorum's task; else the rounds know */
-    double share;   /* APPLY: own weight in the commit; 0: rebase */
+    double share;   /* APPLY: own weight in the commit; 0: rebase. MIX: of the
+                       state in the mean */
     uint32_t arrivals, members; /* APPLY: as in struct replica_commit */
     const float *state;         /* (replica_state_elements) */
     const float *moments;       /* (2, n) or NULL */

@@ -92,6 +92,9 @@ enum buffer_kind {
     BUFFER_STATE_LEAVES, /* hashes of the pieces of that state: parameters,
                             then momentum (proto/hash.h), 32 bytes each */
     BUFFER_SHARD_LEAVES, /* the same of that shard */
+    BUFFER_ANCHOR, /* pairs, turn `index`: parameters. What is sent is our own,
+                      what is received is the partner's */
+    BUFFER_STEP,   /* pairs, the same: displacement since the anchor */
     BUFFER_KIND_COUNT
 };
 
@@ -102,8 +105,8 @@ struct segment {
     uint32_t seg;    /* number within the attempt and direction */
     enum buffer_kind buffer;
     uint64_t index;  /* which round or shard, see buffer_kind */
-    uint64_t offset; /* RING, REDUCED: elements; others: bytes */
-    uint32_t len;    /* RING, REDUCED: elements; others: bytes */
+    uint64_t offset; /* STATE, SHARD: bytes; others: elements */
+    uint32_t len;    /* STATE, SHARD: bytes; others: elements */
     enum segment_op op;
     double scale; /* factor of the own contribution for ADD, ENCODE and SUM;
                      LANE: of what arrives, in the sum */
@@ -119,7 +122,8 @@ struct segment {
 enum {
     STREAM_RING,
     STREAM_FETCH,
-    STREAM_COUNT = STREAM_FETCH + STREAM_FETCHES
+    STREAM_PAIR = STREAM_FETCH + STREAM_FETCHES,
+    STREAM_COUNT
 };
 
 /* ---- into the core ---------------------------------------------------- */
@@ -249,9 +253,11 @@ enum action_type {
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
                           arrivals, members; after the steps made beside it.
                           The bytes stay readable as BUFFER_REDUCED `round`
-                          afterwards */
+                          afterwards. Buffer STEP: the step of turn `index`,
+                          with what came of the partner, or `alone` */
     ACTION_EVAL,       /* round: the parameters of the last APPLIED or LOADED */
-    ACTION_HASH,       /* buffer RING or REDUCED, index */
+    ACTION_HASH,       /* buffer RING or REDUCED, index; of STEP: both payloads
+                          of that turn, our own first if `first` */
     ACTION_VERIFY,     /* buffer, index, request: a piece of it against its leaf
                           list; TRANSFER_LEAVES: the roots of that list */
     ACTION_INHERIT,    /* BUFFER_RING of `attempt` becomes that of attempt
@@ -287,11 +293,15 @@ struct action {
     bool from_seed; /* LOAD: derive from the manifest's seed */
     bool from_disk;
     bool rebase;  /* APPLY, LOAD: keep live progress made since the anchor */
-    double share; /* APPLY: weight of the own contribution, 0 with rebase */
+    double share; /* APPLY: weight of the own contribution, 0 with rebase.
+                     LOAD: of the state, in a mean with the one in place; 0: it
+                     takes its place */
     uint32_t arrivals, members; /* APPLY: contributions in it that weigh
                                    anything, of so many members of the plan */
     bool encode; /* HASH of RING: first encode the own contribution from
                     segment.offset to the end (a round of one member) */
+    bool alone;  /* APPLY of STEP: a bye */
+    bool first;  /* HASH, APPLY of STEP: our id is the lower one */
     int level;   /* LOG */
     int rc;      /* STOP */
     struct peer_id relay;   /* DIAL, BULK_OPEN, RELAY_COME; zero: none */

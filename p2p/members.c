@@ -136,6 +136,7 @@ static bool says_news(const struct heartbeat *a, const struct heartbeat *b)
 
 static void note_beat(struct members *m, const struct heartbeat *beat)
 {
+    uint32_t features = beat->has_view ? PEER_IN_VIEW : 0;
     uint8_t number = m->beat.number;
 
     if (!m->has_beat || says_news(&m->beat, beat)) {
@@ -146,8 +147,9 @@ static void note_beat(struct members *m, const struct heartbeat *beat)
     }
     m->beat = *beat;
     m->beat.number = number;
-    if (m->self.reach != beat->reach) {
+    if (m->self.reach != beat->reach || m->self.features != features) {
         m->self.reach = beat->reach;
+        m->self.features = features;
         m->self.incarnation++; /* news, or nobody would pass it on */
         m->announced = false;
     }

@@ -344,6 +344,8 @@ static void take_info(struct members *m, int row, const struct peer_info *info)
     struct member *p = &m->peers[row];
     uint32_t incarnation = p->info.incarnation;
 
+    /* Its last heartbeat may be older: not every link gets the next one. */
+    p->info.features = info->features;
     if (!p->has_beat || p->n_links == 0) {
         p->info = *info;
         p->info.incarnation = incarnation;

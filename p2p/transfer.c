@@ -179,7 +179,7 @@ static void shun(struct transfer *t, int peer)
     t->shunned[t->n_shunned++] = *id;
 }
 
-static bool is_shunned(const struct transfer *t, int peer)
+bool transfer_shuns(const struct transfer *t, int peer)
 {
     const struct peer_id *id = &t->members->peers[peer].id;
 
@@ -213,7 +213,7 @@ uint32_t transfer_n_sources(const struct transfer *t)
 
 bool transfer_may(const struct transfer *t, int peer, uint64_t now_ms)
 {
-    if (slot_of(t, peer) >= 0 || is_shunned(t, peer)) {
+    if (slot_of(t, peer) >= 0 || transfer_shuns(t, peer)) {
         return false;
     }
     for (uint32_t i = 0; i < t->n_away; i++) {
@@ -537,7 +537,7 @@ int transfer_verified(struct transfer *t,
     if (rc == LOCO_EHASH) {
         int slot = slot_of(t, f->peer);
 
-        guilty = is_shunned(t, f->peer) ? MEMBERS_NONE : f->peer;
+        guilty = transfer_shuns(t, f->peer) ? MEMBERS_NONE : f->peer;
         if (guilty != MEMBERS_NONE) {
             shun(t, guilty);
         }

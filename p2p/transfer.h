@@ -112,6 +112,9 @@ bool transfer_wants(const struct transfer *t);
  * shunned. */
 bool transfer_may(const struct transfer *t, int peer, uint64_t now_ms);
 
+/* Whether it spoiled something that was fetched, in this process's life. */
+bool transfer_shuns(const struct transfer *t, int peer);
+
 uint32_t transfer_n_sources(const struct transfer *t);
 
 /* Fetch from this linked peer (row), too. */

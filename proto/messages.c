@@ -429,6 +429,25 @@ static const struct msg_field fetch_no_fields[] = {
 };
 SCHEMA(fetch_no);
 
+static const struct msg_field pair_offer_fields[] = {
+    MSG_FIELD_U8(struct pair_offer, kind),
+    MSG_FIELD_U64(struct pair_offer, turn),
+    MSG_FIELD_U64(struct pair_offer, epoch),
+    MSG_FIELD_U64(struct pair_offer, life),
+    MSG_FIELD_U64(struct pair_offer, attempt),
+    MSG_FIELD_U32(struct pair_offer, from),
+};
+SCHEMA(pair_offer);
+
+static const struct msg_field pair_have_fields[] = {
+    MSG_FIELD_U64(struct pair_have, turn),
+    MSG_FIELD_U64(struct pair_have, epoch),
+    MSG_FIELD_U64(struct pair_have, life),
+    MSG_FIELD_BOOL(struct pair_have, done),
+    MSG_FIELD_FIXED(struct pair_have, hash),
+};
+SCHEMA(pair_have);
+
 static const struct msg_field probe_fields[] = {
     MSG_FIELD_U64(struct probe, request),
 };

@@ -51,6 +51,8 @@
     X(GET_COMMIT,   0x34, get_commit)                                          \
     X(EVALUATED,    0x35, evaluated)                                           \
     X(BANDWIDTH,    0x37, bandwidth_report)                                    \
+    X(PAIR,         0x3a, pair_offer)                                          \
+    X(PAIR_HAVE,    0x3b, pair_have)                                           \
     X(FETCH,        0x38, fetch)                                               \
     X(FETCH_NO,     0x39, fetch_no)                                            \
     X(PROBE,        0x40, probe)                                               \
@@ -89,6 +91,9 @@ enum reach_class {
     REACH_RELAYED,    /* and some of its links go through a relay */
     REACH_CLASS_COUNT
 };
+
+/* Bits of `features` in peer_info. */
+enum { PEER_IN_VIEW = 1 }; /* it is in a view, or takes part in pairs */
 
 /* What is known of one peer, at first or second hand. */
 struct peer_info {
@@ -526,6 +531,35 @@ struct fetch {
 struct fetch_no {
     uint64_t attempt;
     uint32_t seg;
+};
+
+/* ---- pairs ------------------------------------------------------------ */
+
+/* What the sender is up to with the receiver in turn `turn`. */
+enum pair_kind {
+    PAIR_OFFER,  /* my list of members has that epoch, and draws you */
+    PAIR_AGREED, /* we named the same: send me your payload, under `attempt`,
+                    from segment `from` on; mine will follow */
+    PAIR_PACKED, /* the same, and all of mine can be had */
+    PAIR_PASS,   /* nothing comes of this turn between us */
+    PAIR_KIND_COUNT
+};
+struct pair_offer {
+    uint8_t kind; /* enum pair_kind */
+    uint64_t turn;
+    uint64_t epoch;   /* names a list of members */
+    uint64_t life;    /* of the sender's process */
+    uint64_t attempt; /* AGREED, PACKED: of the frames to the sender */
+    uint32_t from;
+};
+
+/* I hold all of your payload, and shall apply it. */
+struct pair_have {
+    uint64_t turn;
+    uint64_t epoch;
+    uint64_t life;
+    bool done;          /* I have stepped: no answer is needed */
+    struct hash32 hash; /* of both payloads, that of the lower id first */
 };
 
 /* ---- who reaches whom ------------------------------------------------- */

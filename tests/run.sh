@@ -175,6 +175,9 @@ do_sim() {
         split-2-2 split-3-1 lone-survivor two-peers lossy rounds-churn; do
         build/tests/loco_sim $scenario --seeds 20000 || return 1
     done
+    build/tests/loco_sim pairs --seeds 5000 || return 1
+    build/tests/loco_sim pairs-nodes --seeds 5000 || return 1
+    build/tests/loco_sim pairs --peers 1000 --rounds 6 --seeds 10 || return 1
     build/tests/loco_sim dht --peers 10000 --seeds 10 &&
         build/tests/loco_sim churn --peers 1000 --seeds 20 &&
         build/tests/loco_sim eclipse --peers 1000 --seeds 50 &&

@@ -33,6 +33,7 @@ import doctor_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
+import pairs_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import soak  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401

@@ -112,6 +112,11 @@ static void segment_done(struct hand *h, struct input *in)
         u8(in) % 2 == 0 ? h->node->round.exchange.attempt
                         : h->node->transfer.attempt; /* of the last source */
     e.segment.seg = (uint32_t)number(in);
+    if (h->terms.pairs) {
+        e.segment.attempt =
+            e.sent ? h->node->pair.to_attempt : h->node->pair.attempt;
+        e.segment.seg = u8(in) % 2 == 0 ? h->node->pair.got : e.segment.seg;
+    }
     if (h->node->round.terms.exchange == EXCHANGE_BUTTERFLY) {
         e.segment.op = (enum segment_op)(u8(in) % SEGMENT_OP_COUNT);
         e.segment.lane = u8(in);
@@ -218,8 +223,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0 && data[size - 1] % 2 == 1) {
         h->terms.exchange = EXCHANGE_BUTTERFLY;
     }
+    h->terms.pairs = size > 0 && data[size - 1] % 8 == 2;
+    h->terms.min_peers = h->terms.pairs ? 1 : h->terms.min_peers;
     hand_wait(h, 4000);
-    hand_check(h->node->ballot.have);
+    hand_check(h->terms.pairs ? h->node->pair.turn > 0 : h->node->ballot.have);
     while (in.at < in.end && h->steps < STEPS_MAX) {
         one(h, &in);
     }

@@ -76,6 +76,7 @@ static void forget(struct machine *m)
     lanes_free(&m->lanes);
     free(m->incoming.bytes);
     free(m->leaves.bytes);
+    free(m->pair_in);
     for (uint32_t k = 0; k < LOCAL_REDUCED; k++) {
         free(m->reduced[k].bytes);
     }

@@ -38,6 +38,7 @@ struct local_options {
     unsigned codec; /* enum codec_id */
     uint32_t segment_elements, block;
     enum exchange_kind exchange;
+    bool pairs; /* random pairs: rule H with a pull of 0.7 */
     bool error_feedback;
     float norm_clip; /* butterfly; 0: none */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;

@@ -186,15 +186,23 @@ int local_hash_buffer(struct local *l,
         }
         hash_tree(r->bytes, local_round_bytes(l, a->index), &e->hash);
         return 0;
+    case BUFFER_STEP:
+        return local_pair_hash(l, m, a->first, &e->hash);
     default:
         break;
     }
     return LOCO_EINVAL;
 }
 
+static bool is_pair(const struct segment *seg)
+{
+    return seg->buffer == BUFFER_ANCHOR || seg->buffer == BUFFER_STEP;
+}
+
 static bool in_elements(const struct segment *seg)
 {
-    return seg->buffer == BUFFER_RING || seg->buffer == BUFFER_REDUCED;
+    return seg->buffer == BUFFER_RING || seg->buffer == BUFFER_REDUCED ||
+           is_pair(seg);
 }
 
 size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg)
@@ -299,6 +307,9 @@ int local_fill(void *self,
         }
         return rc;
     }
+    if (is_pair(seg)) {
+        return local_pair_fill(l, m, seg, dst);
+    }
     if (seg->buffer == BUFFER_STATE_LEAVES ||
         seg->buffer == BUFFER_SHARD_LEAVES) {
         return fill_leaves(l, m, seg, dst);
@@ -347,6 +358,9 @@ target(struct local *l, struct machine *m, const struct segment *seg)
     case BUFFER_STATE_LEAVES:
     case BUFFER_SHARD_LEAVES:
         return local_leaves_in(l, m, seg);
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
+        return local_pair_in(l, m, seg);
     case BUFFER_KIND_COUNT:
         break;
     }

@@ -66,6 +66,7 @@ struct machine {
     struct local_reduced reduced[LOCAL_REDUCED];
     struct local_state states[LOCAL_STATES];
     struct local_state incoming;
+    uint8_t *pair_in; /* the partner's anchor, then its displacement */
     uint8_t *shard_in[LOCAL_SHARDS];
     bool held[LOCAL_SHARDS]; /* readable: on disk or kept */
     uint64_t inner_step, base_step, round;
@@ -140,6 +141,24 @@ int local_verify(const struct local *l,
                  struct machine *m,
                  const struct action *a,
                  struct local_event *e);
+/* local_pair.c */
+int local_pair_fill(const struct local *l,
+                    const struct machine *m,
+                    const struct segment *seg,
+                    uint8_t *dst);
+uint8_t *local_pair_in(const struct local *l,
+                       struct machine *m,
+                       const struct segment *seg);
+int local_pair_hash(const struct local *l,
+                    const struct machine *m,
+                    bool first,
+                    struct hash32 *hash);
+void local_pair_apply(struct local *l, uint32_t peer, const struct action *a);
+/* The state in place becomes a mean with this one. */
+void local_pair_mix(const struct local *l,
+                    struct machine *m,
+                    const uint8_t *state,
+                    double share);
 
 /* local.c */
 void local_tell(struct local *l, uint32_t peer, const struct local_event *e);

@@ -27,6 +27,7 @@ static void fill_terms(struct local *l, struct machine *m)
         .block = o->block,
         .segment_elements = o->segment_elements,
         .exchange = o->exchange,
+        .pairs = o->pairs,
         .chunk_segments = 1, /* as many stripes as can be */
         .period = o->period,
         .min_peers = o->min_peers,
@@ -157,6 +158,10 @@ static int load_from(struct local *l, struct machine *m, const struct action *a)
     if (from == NULL) {
         return LOCO_ENOENT;
     }
+    if (a->share > 0) {
+        local_pair_mix(l, m, from, a->share);
+        return 0;
+    }
     memcpy(m->phi, from, half);
     memcpy(m->m, from + half, half);
     return 0;
@@ -255,6 +260,10 @@ void local_apply(struct local *l, uint32_t peer, const struct action *a)
         m->terms == NULL ? NULL
                          : local_reduced_at(l, m, a->round, note.from_ring);
 
+    if (a->buffer == BUFFER_STEP) {
+        local_pair_apply(l, peer, a);
+        return;
+    }
     e.inner_step = m->inner_step;
     e.tokens = a->rebase ? 0 : replaced(l, m);
     if (r == NULL) {

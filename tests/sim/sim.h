@@ -106,6 +106,11 @@ int sim_settings(const struct sim_options *opt,
 /* Whole nodes under the fault that opt->scenario names. */
 int sim_nodes_run(const struct sim_options *opt, struct sim_result *result);
 
+/* Random pairs: pairs.c, and with whole nodes pairs_nodes.c. */
+int sim_pairs_run(const struct sim_options *opt, struct sim_result *result);
+int sim_pairs_nodes_run(const struct sim_options *opt,
+                        struct sim_result *result);
+
 /* The DHT's scenarios, swarm_scenarios.c. */
 int swarm_dht_run(const struct sim_options *opt, struct sim_result *result);
 int swarm_churn_run(const struct sim_options *opt, struct sim_result *result);

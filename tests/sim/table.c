@@ -38,6 +38,10 @@ static int rounds_run(const struct sim_options *opt, struct sim_result *result)
 const struct sim_scenario sim_table[] = {
     {"rounds", "whole nodes; each seed draws one fault from those below", 16,
      rounds_run},
+    {"pairs", "replicas average in random pairs; each seed draws one fault",
+     16, sim_pairs_run},
+    {"pairs-nodes", "whole nodes in random pairs, up to the mean at the end", 6,
+     sim_pairs_nodes_run},
     {"dht", "DHT nodes join, store records, find every one of them", 1000,
      swarm_dht_run},
     {"churn", "DHT nodes come and go, median uptime 10 minutes", 1000,

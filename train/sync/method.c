@@ -212,6 +212,34 @@ static int check_take(const struct method *m, char *errmsg)
     return 0;
 }
 
+/* A pair's step is of two whole replicas, with nothing beside it. */
+static int check_pair(const struct method *m, char *errmsg)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {m->fragments > 1, "sync.fragments must be 1"},
+        {m->overlap > 0, "sync.overlap must be 0"},
+        {m->period_u > 0, "sync.period_u must be 0"},
+        {m->period_v > 0, "sync.period_v must be 0"},
+        {m->error_feedback,
+         "sync.error_feedback must be false, for both partners already step "
+         "with what the wire made of both"},
+        {m->moments == METHOD_RESET, "inner moments stay"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (m->group == METHOD_PAIR && rows[i].asked) {
+            return errmsg_fail(errmsg, LOCO_EINVAL,
+                               "pairs exchange whole replicas between two "
+                               "tasks: %s",
+                               rows[i].what);
+        }
+    }
+    return 0;
+}
+
 int method_check(const struct method *m, char *errmsg)
 {
     int rv = check_streams(m, errmsg);
@@ -219,5 +247,6 @@ int method_check(const struct method *m, char *errmsg)
     rv = rv != 0 ? rv : check_pull(m, errmsg);
     rv = rv != 0 ? rv : check_group(m, errmsg);
     rv = rv != 0 ? rv : check_wire(m, errmsg);
-    return rv != 0 ? rv : check_take(m, errmsg);
+    rv = rv != 0 ? rv : check_take(m, errmsg);
+    return rv != 0 ? rv : check_pair(m, errmsg);
 }

@@ -3,9 +3,7 @@
 
 #include <math.h>
 
-#include "proto/base/rng.h"
-
-#define PAIR_TAG 0x5041495253U /* "PAIRS" */
+#include "proto/base/pairing.h"
 
 uint32_t pair_partner(uint64_t seed,
                       uint64_t epoch,
@@ -14,18 +12,7 @@ uint32_t pair_partner(uint64_t seed,
                       uint32_t self,
                       uint32_t *scratch)
 {
-    const uint64_t words[4] = {seed, epoch, t, PAIR_TAG};
-
-    rng_perm(scratch, n, rng_mix(words, 4));
-    for (uint32_t i = 0; i + 1 < n; i += 2) {
-        if (scratch[i] == self) {
-            return scratch[i + 1];
-        }
-        if (scratch[i + 1] == self) {
-            return scratch[i];
-        }
-    }
-    return PAIR_BYE;
+    return pairing_partner(seed, epoch, t, n, self, scratch);
 }
 
 double pair_gamma_limit(double alpha, uint32_t n)

@@ -1,10 +1,8 @@
 /* pair.h - who averages with whom when nobody waits for all: random pairs.
  *
  * NoLoCo (arXiv:2506.10911) averages with one random partner per outer step.
- * The pairs of step t are a pure function of the run's seed, the epoch of the
- * member list and t (algorithms page 8.3): a permutation of the sorted members,
- * cut in twos. With an odd number the last has a *bye*: it steps alone. So
- * everybody knows the pairs of all future steps of an epoch without a message.
+ * The pairs of step t are drawn from the run's seed, the epoch of the member
+ * list and t, the same everywhere (proto/base/pairing.h).
  *
  * Whether replicas stay together depends on alpha (momentum) and gamma (pull):
  * the mean square of their spread contracts for random partners in groups of n
@@ -18,7 +16,9 @@
 
 #include <stdint.h>
 
-#define PAIR_BYE UINT32_MAX
+#include "proto/base/pairing.h"
+
+#define PAIR_BYE PAIRING_BYE
 
 /* The partner's index in the list of n members sorted by id, or PAIR_BYE.
  * self < n; scratch (n). O(n). */

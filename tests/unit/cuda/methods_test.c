@@ -9,6 +9,7 @@
 
 #include "train/errmsg.h"
 #include "train/replica.h"
+#include "train/replica_pair.h"
 #include "train/sync/preset.h"
 
 #define SEQ   16
@@ -20,8 +21,8 @@ static struct shard shard;
 static struct device_options device;
 
 static const char *const names[] = {
-    "localsgd", "diloco", "favg-keep", "favg-reset", "local-adam",
-    "desloc",   "ddp",    "streaming", "eager",      "async-dn"};
+    "localsgd", "diloco",    "favg-keep", "favg-reset", "local-adam", "desloc",
+    "ddp",      "streaming", "eager",     "async-dn",   "noloco"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 /* A preset with periods that fit into a few steps, on an exact wire. */
@@ -90,13 +91,40 @@ static void open_replica(struct replica *r, const char *name, bool on_gpu)
     replica_init(r);
 }
 
+/* A turn with a partner that is at the same anchor and went half as far; with
+ * share 0 alone, and then the mean with a replica of zeros. */
+static void turn(struct replica *r, double share)
+{
+    const struct codec *c = r->opt.codec;
+    uint64_t n = r->n;
+    uint8_t *wire = malloc(2 * c->bytes(n));
+    float *zeros = calloc(2 * n, sizeof *zeros);
+
+    assert_true(wire != NULL && zeros != NULL);
+    assert_int_equal(c->encode(wire, r->phi, n, 1.0F), 0);
+    assert_int_equal(c->encode(wire + c->bytes(n), r->contribution, n, 0.5F),
+                     0);
+    assert_int_equal(
+        replica_apply_pair(r, r->round + 1, share > 0 ? wire : NULL, true), 0);
+    if (share <= 0) {
+        replica_mix(r, zeros, 0.125);
+    }
+    free(zeros);
+    free(wire);
+}
+
 /* A mean of two: the own contribution and nothing. */
 static void commit(struct replica *r, double share)
 {
     uint64_t n = replica_elements(r);
-    uint8_t *wire = malloc(r->opt.codec->bytes(n));
-    const struct replica_commit c = {r->round + 1, wire, share, 2, 2};
+    uint8_t *wire;
+    struct replica_commit c = {r->round + 1, NULL, share, 2, 2};
 
+    if (r->opt.method.group == METHOD_PAIR) {
+        turn(r, share);
+        return;
+    }
+    c.wire = wire = malloc(r->opt.codec->bytes(n));
     assert_non_null(wire);
     assert_int_equal(r->opt.codec->encode(wire, r->contribution, n, 0.5F), 0);
     assert_int_equal(replica_commit(r, &c), 0);

@@ -37,7 +37,7 @@ static struct rig *open_with_state(void)
     struct rig *g = open_rig("fp32", N);
 
     g->m->terms.state_bytes = STATE;
-    g->m->saved_round = UINT64_MAX; /* no checkpoint at the end: no node */
+    g->m->saved_number = UINT64_MAX; /* no checkpoint at the end: no node */
     return g;
 }
 

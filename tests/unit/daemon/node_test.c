@@ -195,9 +195,12 @@ static void only_what_is_held_is_served(void **state)
         {.buffer = BUFFER_STATE, .len = 10}, /* of another root */
         {.buffer = BUFFER_SHARD, .len = 10, .root = {{1}}},
         {.buffer = BUFFER_STATE_LEAVES, .len = 10},
+        {.buffer = BUFFER_SHARD, .len = 10}, /* streams that have no fetch */
         {.buffer = BUFFER_SHARD, .len = 10},
         {.buffer = BUFFER_SHARD, .len = 10},
     };
+    const uint32_t other[] = {STREAM_RING, STREAM_PAIR, STREAM_COUNT};
+    const unsigned n_bad = sizeof bad / sizeof bad[0];
     struct fetch good = {
         .buffer = BUFFER_SHARD, .len = 1000, .stream = STREAM_FETCH};
     uint32_t segs, no;
@@ -206,16 +209,14 @@ static void only_what_is_held_is_served(void **state)
     h->obedient = false;
     segs = h->n_send_segs;
     no = h->n_sent[MESSAGE_FETCH_NO];
-    for (unsigned k = 0; k < sizeof bad / sizeof bad[0]; k++) {
-        bad[k].stream = k == 11   ? STREAM_RING
-                        : k == 12 ? STREAM_COUNT
-                                  : STREAM_COUNT - 1;
+    for (unsigned k = 0; k < n_bad; k++) {
+        bad[k].stream = k < n_bad - 3 ? STREAM_FETCH + STREAM_FETCHES - 1
+                                      : (uint8_t)other[k + 3 - n_bad];
         hand_say(h, 0, MESSAGE_FETCH, &bad[k]);
         hand_drain(h, 1);
     }
     assert_int_equal(h->n_send_segs, segs);
-    assert_int_equal(h->n_sent[MESSAGE_FETCH_NO],
-                     no + sizeof bad / sizeof bad[0]);
+    assert_int_equal(h->n_sent[MESSAGE_FETCH_NO], no + n_bad);
     hand_say(h, 0, MESSAGE_FETCH, &good);
     hand_drain(h, 1);
     assert_int_equal(h->n_send_segs, segs + 1);

@@ -163,6 +163,10 @@ what_makes_no_sense_is_refused_with_the_nearest_setting(void **state)
     REFUSED("diloco", m.batch = BATCH_NORM, "take adloco");
     REFUSED("diloco", m.period = 0, "give the number of inner steps");
     REFUSED("noloco", m.take = METHOD_REBASE, "set sync.mix to 0");
+    REFUSED("noloco", m.fragments = 2, "sync.fragments must be 1");
+    REFUSED("noloco", m.overlap = 1, "sync.overlap must be 0");
+    REFUSED("noloco", m.period_u = 100, "sync.period_u must be 0");
+    REFUSED("noloco", m.error_feedback = true, "already step with what");
 }
 
 static void which_replicas_are_equal_is_known(void **state)

@@ -7,6 +7,7 @@ loco_unit(train llama loco_train)
 loco_unit(train llama_config loco_train)
 loco_unit(train llama_stage loco_train)
 loco_unit(train replica loco_train)
+loco_unit(train replica_pair loco_train)
 loco_unit(train replica_method loco_train)
 loco_unit(train schedule loco_train)
 
