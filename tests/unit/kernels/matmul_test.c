@@ -116,8 +116,8 @@ operand_of(const float *x, int64_t rows, int64_t ld, bool t, bool rounded)
     return o;
 }
 
-static double dot(const float *a, int64_t step_a, const float *b,
-                  int64_t step_b, int64_t n)
+static double
+dot(const float *a, int64_t step_a, const float *b, int64_t step_b, int64_t n)
 {
     double sum = 0;
 
@@ -130,10 +130,10 @@ static double dot(const float *a, int64_t step_a, const float *b,
 static void check(const struct product *p, const struct backend *be)
 {
     const struct matmul *op = &p->op;
-    struct operand a = operand_of(op->a, op->ta ? op->k : op->m, op->lda,
-                                  op->ta, be->bf16);
-    struct operand b = operand_of(op->b, op->tb ? op->n : op->k, op->ldb,
-                                  !op->tb, be->bf16);
+    struct operand a =
+        operand_of(op->a, op->ta ? op->k : op->m, op->lda, op->ta, be->bf16);
+    struct operand b =
+        operand_of(op->b, op->tb ? op->n : op->k, op->ldb, !op->tb, be->bf16);
 
     for (int64_t at = 0; at < p->c_floats; at++) {
         int64_t i = at / op->ldc, j = at % op->ldc;
