@@ -477,12 +477,6 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_GOODBYE:
         node_on_goodbye(n, peer, m);
         return;
-    case MESSAGE_REVOCATION:
-        node_on_revocation(n, m);
-        return;
-    case MESSAGE_ADMISSION:
-    case MESSAGE_REFUSED:
-        return; /* node_admit.c has seen them */
     case MESSAGE_GET_MANIFEST:
     case MESSAGE_MANIFEST:
     case MESSAGE_FETCH:
@@ -526,6 +520,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_CALL:
     case MESSAGE_CALLED:
         on_reach_message(n, peer, type, m);
+        return;
+    case MESSAGE_ADMISSION:
+    case MESSAGE_REVOCATION:
+    case MESSAGE_REFUSED: /* node_admit.c has seen them */
         return;
     }
 }

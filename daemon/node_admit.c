@@ -222,48 +222,7 @@ on_refused(struct node *n, const struct event *ev, const struct refused *m)
                  n->now + (uint64_t)SHUN_MS * n->opt.time_scale);
 }
 
-bool node_admit_recv(struct node *n, const struct event *ev)
-{
-    struct node_gate *g = gate_of(n, ev->link);
-    bool shut = g != NULL && !g->open;
-    const struct msg_schema *schema;
-
-    if (!shut && ev->message != MESSAGE_ADMISSION &&
-        ev->message != MESSAGE_REFUSED) {
-        return false;
-    }
-    schema = message_schema(ev->message);
-    if (schema == NULL ||
-        msg_decode(schema, ev->bytes, ev->len, n->scratch) != 0) {
-        n->malformed++;
-        hang_up(n, ev->link);
-        return true;
-    }
-    if (ev->message == MESSAGE_REFUSED) {
-        on_refused(n, ev, n->scratch);
-    } else if (shut && !g->refused && ev->message == MESSAGE_ADMISSION) {
-        on_admission(n, g, n->scratch);
-    } else if (shut) {
-        refuse(n, g, REFUSAL_NOT_INVITED);
-    }
-    return true;
-}
-
-bool node_is_admitted(const struct node *n, const struct peer_id *peer)
-{
-    if (!is_guarded(n)) {
-        return true;
-    }
-    for (unsigned i = 0; i < NODE_GATES_MAX; i++) {
-        if (n->gates[i].used && n->gates[i].open &&
-            id_eq(&n->gates[i].peer, peer)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void node_on_revocation(struct node *n, const struct revocation *m)
+static void on_revocation(struct node *n, const struct revocation *m)
 {
     struct action *a;
 
@@ -302,6 +261,49 @@ void node_on_revocation(struct node *n, const struct revocation *m)
     }
 }
 
+bool node_admit_recv(struct node *n, const struct event *ev)
+{
+    struct node_gate *g = gate_of(n, ev->link);
+    bool shut = g != NULL && !g->open;
+    const struct msg_schema *schema;
+
+    if (!shut && ev->message != MESSAGE_ADMISSION &&
+        ev->message != MESSAGE_REVOCATION && ev->message != MESSAGE_REFUSED) {
+        return false;
+    }
+    schema = message_schema(ev->message);
+    if (schema == NULL ||
+        msg_decode(schema, ev->bytes, ev->len, n->scratch) != 0) {
+        n->malformed++;
+        hang_up(n, ev->link);
+        return true;
+    }
+    if (ev->message == MESSAGE_REFUSED) {
+        on_refused(n, ev, n->scratch);
+    } else if (shut && !g->refused && ev->message == MESSAGE_ADMISSION) {
+        on_admission(n, g, n->scratch);
+    } else if (shut) {
+        refuse(n, g, REFUSAL_NOT_INVITED);
+    } else if (ev->message == MESSAGE_REVOCATION) {
+        on_revocation(n, n->scratch);
+    }
+    return true;
+}
+
+bool node_is_admitted(const struct node *n, const struct peer_id *peer)
+{
+    if (!is_guarded(n)) {
+        return true;
+    }
+    for (unsigned i = 0; i < NODE_GATES_MAX; i++) {
+        if (n->gates[i].used && n->gates[i].open &&
+            id_eq(&n->gates[i].peer, peer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void node_admit_configured(struct node *n)
 {
     if (!n->terms.invited) {
@@ -322,7 +324,7 @@ void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len)
     if (msg_decode(&revocation_schema, bytes, len, n->scratch) != 0) {
         n->malformed++;
     } else if (n->configured) {
-        node_on_revocation(n, m);
+        on_revocation(n, m);
     } else if (hash32_eq(&m->body.run, &n->opt.run_id) &&
                m->body.sequence > n->revoked.body.sequence) {
         n->revoked = *m; /* from our own disk: it was verified before */

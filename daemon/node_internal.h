@@ -310,7 +310,6 @@ bool node_admit_recv(struct node *n, const struct event *ev);
 bool node_is_admitted(const struct node *n, const struct peer_id *peer);
 void node_admit_configured(struct node *n);
 void node_admit_advance(struct node *n);
-void node_on_revocation(struct node *n, const struct revocation *m);
 void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len);
 
 /* node_data.c */
