@@ -12,7 +12,8 @@ from swarm import BUILD, LOCO, LOCOD, Swarm, check, run
 EMULATED = os.path.join(BUILD, "tests", "libloco_cuda_emulated.so")
 # The emulator is slow: the other peer waits for it.
 SMALL = {"inner.batch": 1, "inner.micro_batch": 1, "inner.warmup": 1,
-         "round.grace_ms": 30000, "round.fork_after_ms": 40000}.items()
+         "round.grace_ms": 30000, "round.fork_after_ms": 40000,
+         "eval.every_rounds": 5, "eval.tokens": 512}.items()
 
 
 def plugin():
