@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <curl/curl.h>
 #include <uv.h>
 
 #include "daemon/config.h"
@@ -316,6 +317,12 @@ static int open_machine(struct daemon *d)
         .run_id = d->run_id,
         .threads = (int)d->config.threads,
         .data_dir = d->config.run[0] != '\0' ? d->data_dir : NULL,
+        .keep = (unsigned)d->config.keep,
+        .disk_bytes = d->config.disk_bytes,
+        .mirror = d->config.data_mirror,
+        .urls = strcmp(d->config.data_urls, "off") == 0   ? URLS_OFF
+                : strcmp(d->config.data_urls, "any") == 0 ? URLS_ANY
+                                                          : URLS_PUBLIC,
         .reference = getenv("LOCO_REFERENCE_KERNELS") != NULL,
         .time_scale = time_scale(),
         .encryption = d->config.encryption,
@@ -489,6 +496,8 @@ static void on_publish(uv_timer_t *timer)
         .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
         .cap_download_bytes_per_s = d->config.download_bytes_per_s,
         .cap_month_bytes = d->guest.facts.quota_bytes,
+        .cap_disk_bytes = d->config.disk_bytes,
+        .disk_bytes = machine_disk_used(d->machine),
         .month_bytes = d->guest.facts.traffic.bytes,
         .schedule = d->config.schedule,
         .battery = d->config.battery,
@@ -502,6 +511,7 @@ static void on_publish(uv_timer_t *timer)
 
     node_status(d->node, &s);
     shell_stats(d->shell, &net);
+    net.bytes_received += machine_url_bytes(d->machine);
     obey_guest(d, net.bytes_sent + net.bytes_received);
     if (s.state == NODE_PAUSED && guest_reason(&d->guest) != NULL) {
         (void)snprintf(s.reason, sizeof s.reason, "%s",
@@ -644,6 +654,8 @@ static const enum config_option live[] = {
     CONFIG_idle_io,
     CONFIG_upload_bytes_per_s,
     CONFIG_download_bytes_per_s,
+    CONFIG_keep,
+    CONFIG_disk_bytes,
 };
 
 static bool is_live(int option)
@@ -679,6 +691,12 @@ static void reload(struct daemon *d)
                          "below round.progress_floor_bytes_per_s is given up");
         return;
     }
+    if (!machine_disk_fits(d->machine, d->next.disk_bytes,
+                           (unsigned)d->next.keep)) {
+        log_warn("main", "the settings stay as they are: this run needs more "
+                         "than disk_bytes with so many checkpoints (keep)");
+        return;
+    }
     for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
         enum config_option o = (enum config_option)i;
 
@@ -699,6 +717,9 @@ static void reload(struct daemon *d)
     log_set_json(d->config.log_json);
     shell_set_caps(d->shell, d->config.upload_bytes_per_s,
                    d->config.download_bytes_per_s);
+    machine_set_disk(d->machine, d->config.disk_bytes,
+                     (unsigned)d->config.keep);
+    machine_set_cap(d->machine, d->config.download_bytes_per_s);
     guest_configure(&d->guest, &d->config);
 }
 
@@ -901,6 +922,7 @@ int main(int argc, char **argv)
     d->lock_fd = d->notify.fd = -1;
     d->argc = argc;
     d->argv = argv;
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {
         rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);
