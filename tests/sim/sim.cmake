@@ -128,8 +128,8 @@ loco_sim_test(membership_with_loss membership --peers 60
   --set link.loss_per_million=50000 --seeds 2)
 loco_sim_test(membership_many_faults membership --peers 120
   --set faults=30 --seeds 3)
-loco_sim_test(membership_larger_than_its_tables membership --peers 400
-  --set rows=128 --set group=8)
+loco_sim_test(membership_larger_than_its_tables membership --peers 800
+  --set rows=128 --set group=4 --set faults=4)
 loco_sim_test(partition_of_halves partition --peers 60)
 loco_sim_test(partition_of_thirds partition --peers 60 --set parts=3)
 loco_sim_test(partition_one_way partition --peers 60 --set parts=1)
