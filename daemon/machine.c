@@ -76,9 +76,11 @@ static void file_run(struct machine_job *j)
 {
     char path[MACHINE_PATH_MAX];
 
-    j->rc = file_path_join(
-        path, j->m->opt.state_dir,
-        j->kind == JOB_PEERS ? STATE_DIR_PEERS : STATE_DIR_CHAIN, j->errmsg);
+    j->rc = file_path_join(path, j->m->opt.state_dir,
+                           j->kind == JOB_PEERS   ? STATE_DIR_PEERS
+                           : j->kind == JOB_CHAIN ? STATE_DIR_CHAIN
+                                                  : STATE_DIR_REVOKED,
+                           j->errmsg);
     if (j->rc == 0) {
         j->rc = file_write_whole(path, j->bytes, j->len, j->errmsg);
     }
@@ -100,7 +102,8 @@ static void job_run(struct worker_job *w)
         machine_round_run(j);
     } else if (j->kind == JOB_DOWNLOAD) {
         machine_download_run(j);
-    } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN) {
+    } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
+               j->kind == JOB_REVOKED) {
         file_run(j);
     } else {
         checkpoint_run(j);
@@ -175,7 +178,8 @@ void machine_job_submit(struct machine *m, struct machine_job *j)
 {
     /* A vote waits for a hash, and a hash must not wait for the disk. */
     bool disk = j->kind == JOB_CHECKPOINT || j->kind == JOB_ROUND ||
-                j->kind == JOB_PEERS || j->kind == JOB_CHAIN;
+                j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
+                j->kind == JOB_REVOKED;
     struct worker_pool *pool = j->kind == JOB_DOWNLOAD ? &m->urls
                                : disk                  ? &m->disk
                                                        : &m->workers;
@@ -436,6 +440,18 @@ static void pause_trainer(struct machine *m, bool paused)
     }
 }
 
+/* What comes from elsewhere. */
+static void fetched(struct machine *m, const struct action *a)
+{
+    if (a->type == ACTION_VERIFY) {
+        machine_verify(m, a);
+    } else if (a->type == ACTION_KEEP) {
+        machine_keep(m, a->index);
+    } else {
+        machine_download(m, a);
+    }
+}
+
 static void
 execute(struct machine *m, const struct action *a, const struct out *out)
 {
@@ -459,24 +475,24 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_HASH:
         machine_hash(m, a);
         return;
-    case ACTION_VERIFY:
-        machine_verify(m, a);
-        return;
     case ACTION_INHERIT:
         machine_inherit(m, a);
         return;
+    case ACTION_VERIFY:
     case ACTION_KEEP:
-        machine_keep(m, a->index);
-        return;
     case ACTION_DOWNLOAD:
-        machine_download(m, a);
+        fetched(m, a);
         return;
     case ACTION_CHECKPOINT:
         save_checkpoint(m);
         return;
     case ACTION_PEERS:
     case ACTION_CHAIN: /* lost for want of memory: it comes again */
-        (void)job_with_bytes(m, a->type == ACTION_PEERS ? JOB_PEERS : JOB_CHAIN,
+    case ACTION_REVOKED:
+        (void)job_with_bytes(m,
+                             a->type == ACTION_PEERS   ? JOB_PEERS
+                             : a->type == ACTION_CHAIN ? JOB_CHAIN
+                                                       : JOB_REVOKED,
                              a, out);
         return;
     case ACTION_PAUSE:

@@ -75,6 +75,7 @@ struct machine_job {
         JOB_CHECKPOINT,
         JOB_PEERS,
         JOB_CHAIN,
+        JOB_REVOKED,
         JOB_DOWNLOAD
     } kind;
     int rc;

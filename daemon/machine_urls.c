@@ -66,7 +66,7 @@ static void on_progress(void *data, uint64_t bytes)
 {
     struct url_job *u = data;
     struct local_event ev = {
-        .type = LOCAL_DOWNLOADING, .index = u->index, .bytes = bytes};
+        .type = LOCAL_DOWNLOADING, .index = u->index, .here_bytes = bytes};
     uint64_t now = uv_hrtime();
 
     if (bytes > u->last_bytes) {

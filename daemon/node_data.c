@@ -126,6 +126,7 @@ void node_on_configured(struct node *n, const struct local_event *e)
     pair_configure(&n->pair, &n->terms);
     n->configured = true;
     node_proof_configured(n);
+    node_admit_configured(n);
 }
 
 /* Reached nobody: say why and stop, as scripts expect. Once a peer of the run
@@ -199,10 +200,10 @@ void node_on_downloading(struct node *n, const struct local_event *e)
     if (!d->active || e->index != n->shard) {
         return;
     }
-    d->bytes = e->bytes;
+    d->bytes = e->here_bytes;
     if (d->began_ms == 0) {
         d->began_ms = n->now;
-        d->resumed_bytes = e->bytes;
+        d->resumed_bytes = e->here_bytes;
     }
 }
 

@@ -681,6 +681,8 @@ const struct scenario scenarios[] = {
      options_liar, setup_liar, false},
     {"urls", "shards can be downloaded; a newcomer, downloads that fail", 5, 16,
      options_urls, setup_urls, false},
+    {"invited", "a run for invited peers; one more comes without a right to", 5,
+     40, options_invited, setup_invited, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,
      setup_split_half, false},
     {"split-3-1", "one peer is cut off and healed", 4, 30, NULL,
