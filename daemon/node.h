@@ -80,6 +80,7 @@ struct node_options {
     size_t peers_len;
     const uint8_t *chain; /* last bytes of ACTION_CHAIN, as `peers` */
     size_t chain_len;
+    uint32_t site;             /* where it stands; 0: at none */
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
     uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */
@@ -133,6 +134,7 @@ struct node_status {
 struct node_commit {
     uint64_t round, epoch;
     struct hash32 plan_hash, result_hash;
+    enum exchange_kind kind; /* of the plan */
     uint32_t n;
     struct peer_id member[VIEW_MEMBERS_MAX];
     uint64_t weight[VIEW_MEMBERS_MAX]; /* tokens */

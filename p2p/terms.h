@@ -28,8 +28,9 @@ struct terms_turn {
 
 #define TERMS_TURNS_MAX 64
 
-/* How contributions become one vector (exchange.h). */
-enum exchange_kind { EXCHANGE_RING, EXCHANGE_BUTTERFLY };
+/* How contributions become one vector (exchange.h). In terms: what the run
+ * asks for; a plan says what it is (round.h). */
+enum exchange_kind { EXCHANGE_RING, EXCHANGE_BUTTERFLY, EXCHANGE_SITES };
 
 struct run_terms {
     uint64_t n_params;
@@ -37,6 +38,8 @@ struct run_terms {
     uint32_t segment_elements; /* elements of one segment, block-aligned */
     uint32_t chunk_segments; /* segments in a chunk or slice, about, at least */
     enum exchange_kind exchange;
+    bool adapts; /* RING: a plan may be a butterfly, where a line is slow */
+    uint32_t site_members; /* SITES: of a site at most; 0: any number */
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period; /* inner steps between two rounds */
     /* Rounds 1 to n_turns, and so on again; 0: all have n_params elements and
