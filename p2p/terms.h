@@ -40,6 +40,8 @@ struct run_terms {
     enum exchange_kind exchange;
     bool adapts; /* RING: a plan may be a butterfly, where a line is slow */
     uint32_t site_members; /* SITES: of a site at most; 0: any number */
+    bool invited;          /* who takes part has an invitation of the author */
+    uint8_t author[32];
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period; /* inner steps between two rounds */
     /* Rounds 1 to n_turns, and so on again; 0: all have n_params elements and
