@@ -108,6 +108,7 @@ int main(int argc, char **argv)
                         "gives no random numbers");
     }
     d->lock_fd = d->identity_fd = d->notify.fd = -1;
+    (void)pthread_mutex_init(&d->set_lock, NULL);
     d->argc = argc;
     d->argv = argv;
     rv = configure(d, argc, argv);
