@@ -77,7 +77,8 @@ class Walk:
         if not quiet:
             self.say(f"{host}$ {shown}")
         done = subprocess.run(self.inside(host, words), capture_output=True,
-                              text=True, timeout=300, cwd=self.dir)
+                              text=True, errors="replace", timeout=300,
+                              cwd=self.dir)
         check(done.returncode in codes,
               f"{shown}: exit code {done.returncode}\n{done.stderr}")
         if not quiet:
