@@ -385,6 +385,7 @@ const LIMITS = [
   ["cap-upload", "upload_bytes_per_s", (c) => per(c.upload_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
   ["cap-download", "download_bytes_per_s", (c) => per(c.download_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
   ["cap-quota", "quota", (c) => per(c.bytes_per_month, 1e9), (v) => whole(v, 1)],
+  ["cap-disk", "disk_bytes", (c) => per(c.disk_bytes, 1e9), (v) => whole(v, 1e9)],
   ["cap-schedule", "schedule", (c) => c.schedule || "", (v) => v.trim() || "always"],
   ["cap-battery", "battery", (c) => c.battery || "pause", (v) => v],
 ];
