@@ -262,6 +262,10 @@ struct node {
     uint64_t claim_since_ms; /* somebody names a view; 0: nobody */
     struct hash32 attested;  /* newest commit that signatures show */
     uint64_t attest_ms;
+    /* Whose record was asked for, and the state that most members named with
+     * it. */
+    struct node_point asked;
+    struct hash32 asked_state;
 
     bool draining;
     uint64_t drain_ms;
