@@ -90,7 +90,8 @@ struct machine_job {
     size_t len;
     /* CHECKPOINT */
     struct snapshot *snapshot;
-    char extra_tokens[24], extra_commit[ID_HEX_MAX], extra_arrivals[24];
+    char extra_tokens[24], extra_commit[ID_HEX_MAX];
+    char extra_numbers[REPLICA_NUMBERS_MAX * sizeof "16777216"];
     char errmsg[LOCO_ERRMSG_MAX];
 };
 
@@ -244,6 +245,9 @@ int machine_sum(void *self, struct segment *s);
 void machine_keep(struct machine *m, uint64_t index);
 
 /* machine.c */
+#define MACHINE_TRAINER_NAME 24
+/* What a checkpoint calls another trainer's anchor. */
+void machine_trainer_name(char name[MACHINE_TRAINER_NAME], size_t trainer);
 struct machine_job *machine_job_new(struct machine *m, int kind);
 void machine_job_submit(struct machine *m, struct machine_job *j);
 void machine_stop(struct machine *m, int exit_code);

@@ -263,6 +263,7 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         }
         t->training = true;
         r->task = c->steps > 0 ? c->steps : r->opt.method.period;
+        replica_turn(r, c->rank, c->members);
         return;
     case TRAINER_INIT:
         replica_init(r);

@@ -1,6 +1,7 @@
 /* replica.c - memory, inner steps, evaluation; see replica.h. What goes to and
  * comes from other peers: replica_sync.c. */
 #include "train/replica_device.h"
+#include "train/replica_trainers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ static size_t vector_count(const struct method *m, size_t work)
     for (; needs != 0; needs &= needs - 1) {
         count++;
     }
+    count += m->trainers > 1 ? m->trainers - 1 : 0; /* their anchors */
     return count + (m->period_u > 0) + (m->period_v > 0);
 }
 
@@ -79,7 +81,7 @@ static void take_mirrors(struct replica *r)
 
     r->mirrored = true;
     e->theta = floats(r, r->n);
-    if (m->gradients || method_has_momentum(m)) {
+    if (replica_mirrors_grad(m)) {
         e->grad = e->next_m = floats(r, r->n);
     }
     e->u = replica_shares_u(m) ? floats(r, r->n) : NULL;
@@ -98,8 +100,11 @@ static int take_vectors(struct replica *r)
     }
     engine_slots(&r->engine, slots);
     for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
+        uint64_t all =
+            1U << i == ENGINE_PHI && m->trainers > 0 ? m->trainers : 1;
+
         if ((needs & (1U << i)) != 0) {
-            *slots[i] = floats(r, r->n);
+            *slots[i] = floats(r, all * r->n);
         }
     }
     r->phi = r->engine.phi;
@@ -118,7 +123,7 @@ static int take_vectors(struct replica *r)
 
 static int take_memory(struct replica *r)
 {
-    size_t positions = (size_t)r->opt.batch * r->opt.seq;
+    size_t positions = (size_t)replica_rows_most(&r->opt) * r->opt.seq;
 
     if (positions < (size_t)EVAL_ROWS * r->opt.seq) {
         positions = (size_t)EVAL_ROWS * r->opt.seq;
@@ -137,7 +142,7 @@ int replica_open(struct replica *r,
         .shards = opt->train,
         .n_shards = opt->n_train,
         .seq = opt->seq,
-        .batch = opt->batch,
+        .batch = opt->method.trainers > 0 ? 1 : opt->batch,
         .seed = opt->seed,
         .peer = opt->peer,
     };
@@ -185,16 +190,38 @@ void replica_close(struct replica *r)
     memset(r, 0, sizeof *r);
 }
 
-/* The gradient of the next batch at theta into grad, a sum; its loss. */
-static int gradient(struct replica *r, double *sum)
+/* Batches of one size are found by the count of steps; where they grow rows are
+ * taken one by one, and tokens_seen says how many were. */
+static int read_rows(struct replica *r, uint32_t first, uint32_t rows)
+{
+    uint64_t at = r->tokens_seen / r->opt.seq + first;
+    int rv = 0;
+
+    if (r->opt.method.trainers == 0) {
+        return loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
+    }
+    for (uint32_t i = 0; i < rows && rv == 0; i++) {
+        size_t cell = (size_t)i * r->opt.seq;
+
+        rv = loader_batch(&r->loader, at + i, r->tokens + cell,
+                          r->targets + cell);
+    }
+    return rv;
+}
+
+/* The gradient of the next rows at theta into grad, a sum; its loss. */
+int replica_gradient(struct replica *r,
+                     uint32_t first,
+                     uint32_t rows,
+                     double *sum)
 {
     struct llama_batch batch = {
         .tokens = r->tokens,
         .targets = r->targets,
-        .b = r->opt.batch,
+        .b = rows,
         .t = r->opt.seq,
     };
-    int rv = loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
+    int rv = read_rows(r, first, rows);
 
     if (rv != 0) {
         return rv;
@@ -219,18 +246,21 @@ static int fetch_mean(struct replica *r, float scale)
 
 int replica_step(struct replica *r, float *loss)
 {
-    uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
     struct optimizer_rate rate = {
         .lr = schedule_lr(&r->opt.schedule, replica_clock(r)),
-        .grad_scale = 1.0 / (double)positions,
     };
+    uint32_t rows = r->opt.batch;
+    uint64_t positions;
     double sum = 0;
     int rv;
 
     if (!r->have_backend || r->llama == NULL) {
         return LOCO_EDEVICE;
     }
-    rv = gradient(r, &sum);
+    rv = r->opt.method.trainers > 0 ? replica_trainers_gradient(r, &rows, &sum)
+                                    : replica_gradient(r, 0, rows, &sum);
+    positions = (uint64_t)rows * r->opt.seq;
+    rate.grad_scale = 1.0 / (double)positions;
     if (rv == 0 && r->opt.method.gradients) {
         rv = fetch_mean(r, (float)rate.grad_scale);
     } else if (rv == 0) {

@@ -23,6 +23,7 @@
 
 /* Vectors of n elements that a GPU's replica has in this process. */
 size_t replica_mirrors(const struct method *m);
+bool replica_mirrors_grad(const struct method *m);
 
 /* The backend and all that lies in its memory. After a failure close. */
 int replica_open_work(struct replica *r, char *errmsg);

@@ -41,7 +41,8 @@ int local_open(struct local **local,
     l->world = world;
     l->codec = codec_get(opt->codec);
     assert(l->codec != NULL && opt->block % l->codec->block == 0);
-    l->vector_bytes = l->codec->bytes(opt->n_params);
+    local_trainers_open(l);
+    l->vector_bytes = l->codec->bytes(local_most(opt));
     l->state_bytes = 2 * sizeof(float) * opt->n_params;
     l->machines = world_alloc(opt->n_peers * sizeof *l->machines);
     l->scratch = world_alloc(opt->n_params * sizeof(float));
@@ -350,6 +351,7 @@ void local_action(void *self,
 
     switch (a->type) {
     case ACTION_TRAIN:
+        local_trainers_turn(l, m, a);
         local_train_round(l, peer, a->steps);
         break;
     case ACTION_PEERS:

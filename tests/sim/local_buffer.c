@@ -486,7 +486,20 @@ uint64_t local_elements(const struct local *l, uint64_t round, uint64_t *first)
     if (first != NULL) {
         *first = at;
     }
+    if (l->trainers.count > 0) {
+        return trainers_elements(&l->trainers, round);
+    }
     return at >= n ? 0 : per < n - at ? per : n - at;
+}
+
+uint64_t local_most(const struct local_options *opt)
+{
+    const struct trainers t = {
+        .count = opt->trainers,
+        .block = opt->block,
+        .n = opt->trainers > 0 ? opt->n_params / opt->trainers : 0};
+
+    return t.count > 0 ? trainers_most(&t) : opt->n_params;
 }
 
 size_t local_vector_bytes(const struct local *l)

@@ -7,6 +7,7 @@
 #include "tests/sim/local.h"
 #include "train/sync/codec.h"
 #include "train/sync/lanes.h"
+#include "train/sync/trainers.h"
 
 #define STEP_TOKEN (1ULL << 63) /* timers of inner steps; others name a job */
 
@@ -70,7 +71,8 @@ struct machine {
     uint8_t *shard_in[LOCAL_SHARDS];
     bool held[LOCAL_SHARDS]; /* readable: on disk or kept */
     uint64_t inner_step, base_step, round;
-    bool packed; /* a contribution is open: the steps up to packed_step */
+    uint32_t trainer; /* that theta is of */
+    bool packed;      /* a contribution is open: the steps up to packed_step */
     uint64_t packed_step;
     uint32_t beside_left;           /* steps that may go on beside its round */
     uint64_t tokens, tokens_before; /* ever; of them in earlier lives */
@@ -86,6 +88,7 @@ struct local {
     struct local_calls calls;
     struct world *world;
     const struct codec *codec;
+    struct trainers trainers; /* count 0: none */
     size_t vector_bytes, state_bytes;
     uint64_t serial;
     struct machine *machines;
@@ -159,6 +162,30 @@ void local_pair_mix(const struct local *l,
                     struct machine *m,
                     const uint8_t *state,
                     double share);
+
+/* local_trainers.c */
+void local_trainers_open(struct local *l);
+/* All are where the first one is. */
+void local_trainers_begin(const struct local *l, struct machine *m);
+/* theta is at the anchor of `own`; with rebase as far from it as it was from
+ * the one before, which is in scratch. */
+void local_trainers_live(const struct local *l,
+                         struct machine *m,
+                         uint32_t own,
+                         bool rebase);
+void local_trainers_loaded(const struct local *l,
+                           struct machine *m,
+                           uint64_t round,
+                           bool rebase);
+/* TRAIN: for whom. */
+void local_trainers_turn(const struct local *l,
+                         struct machine *m,
+                         const struct action *a);
+int local_trainers_fill(const struct local *l, uint32_t peer);
+int local_trainers_step(const struct local *l,
+                        struct machine *m,
+                        const struct action *a,
+                        const uint8_t *bytes);
 
 /* local.c */
 void local_tell(struct local *l, uint32_t peer, const struct local_event *e);

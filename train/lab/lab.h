@@ -91,10 +91,6 @@ struct lab_options {
     const struct lab_event *events;     /* sorted by at_tokens */
     size_t n_events;
     double grace_s;               /* of a quorum */
-    uint32_t trainers;            /* AdLoCo; 0: half of the peers, at least 1 */
-    uint32_t merge_every;         /* AdLoCo: turns between two merges */
-    uint32_t batch_most;          /* AdLoCo: sequences that fit in memory */
-    struct batch_rule batch_rule; /* AdLoCo */
     const struct shard *train;    /* borrowed */
     size_t n_train;
     const struct shard *val;

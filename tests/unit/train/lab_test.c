@@ -79,9 +79,6 @@ static struct lab_options options(const char *preset, uint32_t peers)
         .seed = 1,
         .machines = machines,
         .grace_s = 0.05,
-        .merge_every = 2,
-        .batch_most = 4,
-        .batch_rule = {BATCH_AUGMENTED, 0.8, 0.01, 0.3, 16, 2.0},
         .train = &train_shard,
         .n_train = 1,
         .val = &val_shard,
@@ -92,6 +89,11 @@ static struct lab_options options(const char *preset, uint32_t peers)
 
     assert_int_equal(preset_find(preset, &p, NULL), 0);
     o.method = p->method;
+    if (o.method.trainers > 0) {
+        o.method.trainers = 2;
+        o.method.merge_every = 2;
+        o.method.batch_most = 4;
+    }
     if (o.method.period > 0) { /* several turns of every stream */
         o.method.period = 4;
         o.method.overlap = o.method.eager ? 4 : 0;
@@ -290,7 +292,7 @@ static void trainers_merge_until_one_is_left(void **state)
 
     (void)state;
     o.tokens *= 8;
-    o.trainers = 4;
+    o.method.trainers = 4;
     r = run(&o);
     assert_int_equal(r.trainers, 1);
     assert_true(r.batch >= BATCH);
