@@ -120,12 +120,9 @@ static int check_caps(struct machine *m, struct machine_job *j)
 static int read_sync(struct machine *m, struct machine_job *j)
 {
     const struct manifest_sync *f = &m->manifest->sync;
-    const struct preset *preset;
     struct method method;
-    int rv = preset_find(f->preset, &preset, j->errmsg);
+    int rv = method_from_manifest(&method, f, j->errmsg);
 
-    rv = rv != 0 ? rv : preset_check_ready(preset, j->errmsg);
-    rv = rv != 0 ? rv : method_from_manifest(&method, f, j->errmsg);
     if (rv != 0) {
         return rv;
     }

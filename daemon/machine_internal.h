@@ -213,7 +213,9 @@ void machine_keep_leaves(struct machine *m, uint64_t index);
 /* machine_past.c */
 /* Take over what the trainer made since the last look. */
 void machine_snapshots_collect(struct machine *m);
-const struct snapshot *machine_snapshot(struct machine *m, uint64_t round);
+/* The state that a segment names. */
+const struct snapshot *machine_snapshot(struct machine *m,
+                                        const struct segment *s);
 void machine_snapshots_free(struct machine *m);
 /* Write the reduced bytes of a round, and forget those too long ago. */
 void machine_round_save(struct machine *m,

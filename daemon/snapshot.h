@@ -15,6 +15,7 @@
 
 struct snapshot {
     uint64_t round, inner_step, tokens;
+    uint64_t name; /* of the state: as struct segment has it */
     uint64_t n;
     uint64_t n_state;      /* elements (replica_state_elements) */
     float *state;          /* (n_state) */

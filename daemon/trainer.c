@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/node.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "train/errmsg.h"
@@ -42,11 +43,14 @@ static void publish(struct trainer *t, struct local_event *ev)
 {
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(r);
+    struct hash32 hash;
 
     snapshot_hash(r, s, &ev->params_hash, &ev->momentum_hash);
+    hash = node_state_hash(&ev->params_hash, &ev->momentum_hash);
     ev->round = r->round;
     ev->inner_step = r->inner_step;
     if (s != NULL) {
+        s->name = hash32_u64(&hash);
         t->opt.take_snapshot(t->opt.self, s);
     }
 }

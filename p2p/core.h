@@ -105,6 +105,9 @@ struct segment {
     uint32_t seg;    /* number within the attempt and direction */
     enum buffer_kind buffer;
     uint64_t index;  /* which round or shard, see buffer_kind */
+    uint64_t name;   /* STATE, its leaves; sent: which of that round, by the
+                        first bytes of its hash, since a branch, or the mean at
+                        the end of pairs, has another; 0: any */
     uint64_t offset; /* STATE, SHARD: bytes; others: elements */
     uint32_t len;    /* STATE, SHARD: bytes; others: elements */
     enum segment_op op;

@@ -178,6 +178,7 @@ write_checkpoint(struct local *l, struct machine *m, struct local_op *op)
     d->state.bytes = op->snapshot;
     d->state.used = true;
     d->state.round = op->action.round;
+    d->state.name = op->snapshot_name;
     d->inner_step = op->snapshot_step;
     d->tokens = op->snapshot_tokens;
     d->trained = op->snapshot_trained;
@@ -197,6 +198,7 @@ begin_checkpoint(struct local *l, uint32_t peer, struct local_op *op)
     op->snapshot = world_alloc(l->state_bytes);
     memcpy(op->snapshot, m->phi, half);
     memcpy(op->snapshot + half, m->m, half);
+    op->snapshot_name = local_state_name(m, op->action.round);
     op->snapshot_step = m->inner_step;
     op->snapshot_trained = m->tokens;
     l->calls.describe(l->calls.self, peer, &op->snapshot_tokens,

@@ -16,7 +16,7 @@ struct local_op {
     struct action action;
     uint64_t serial;
     uint8_t *snapshot; /* CHECKPOINT: the state as of the action */
-    uint64_t snapshot_step, snapshot_tokens, snapshot_trained;
+    uint64_t snapshot_step, snapshot_tokens, snapshot_trained, snapshot_name;
     struct hash32 snapshot_commit;
 };
 
@@ -28,8 +28,8 @@ struct local_reduced {
 
 struct local_state {
     bool used;
-    uint64_t round;
-    uint8_t *bytes; /* phi, then m */
+    uint64_t round, name; /* as in struct segment */
+    uint8_t *bytes;       /* phi, then m */
 };
 
 struct local_disk {
@@ -112,10 +112,15 @@ static inline size_t local_round_bytes(const struct local *l, uint64_t round)
 /* local_buffer.c */
 struct local_reduced *
 local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make);
-const uint8_t *
-local_state_at(const struct local *l, const struct machine *m, uint64_t round);
+/* name 0: any. */
+const uint8_t *local_state_at(const struct local *l,
+                              const struct machine *m,
+                              uint64_t round,
+                              uint64_t name);
 uint8_t *local_ring_at(struct local *l, struct machine *m, uint64_t attempt);
 bool local_inherit(struct machine *m, uint64_t from, uint64_t to);
+/* Of the one of `round` that is kept. */
+uint64_t local_state_name(const struct machine *m, uint64_t round);
 void local_state_keep(struct local *l, struct machine *m, uint64_t round);
 int local_hash_buffer(struct local *l,
                       struct machine *m,

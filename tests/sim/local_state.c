@@ -161,7 +161,7 @@ static int load_from(struct local *l, struct machine *m, const struct action *a)
     } else if (m->incoming.used && m->incoming.round == a->round) {
         from = m->incoming.bytes;
     } else {
-        from = local_state_at(l, m, a->round);
+        from = local_state_at(l, m, a->round, 0);
     }
     if (from == NULL) {
         return LOCO_ENOENT;

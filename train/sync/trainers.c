@@ -96,7 +96,7 @@ uint32_t trainers_assign(const struct trainers *t,
 {
     const float *demand = numbers + t->count;
     uint32_t k = trainers_in(t, round), peers[TRAINERS_MAX], upto = 0;
-    uint64_t want[TRAINERS_MAX];
+    uint64_t want[TRAINERS_MAX] = {0};
 
     members = members > 0 ? members : 1;
     rank %= members;

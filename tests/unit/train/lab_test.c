@@ -180,6 +180,34 @@ static void every_method_goes_on_while_peers_come_and_go(void **state)
     }
 }
 
+/* One peer alone, a newcomer, who becomes slow; then the first one dies. */
+static void every_method_goes_over_to_a_newcomer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        struct lab_options o = options(preset_at(i)->name, 1);
+        struct lab_event events[] = {
+            {0, LAB_JOIN, 17, 0.0},
+            {0, LAB_SPEED, 17, 500.0},
+            {0, LAB_DIE, 0, 0.0},
+        };
+        struct lab_result r;
+
+        o.tokens *= 3;
+        events[0].at_tokens = o.tokens / 4;
+        events[1].at_tokens = o.tokens / 3;
+        events[2].at_tokens = o.tokens / 2;
+        o.events = events;
+        o.n_events = 3;
+        r = run(&o);
+        if (!(r.bits_per_byte < r.bits_per_byte_before - 0.3)) {
+            fail_msg("%s: %.3f after %.3f", preset_at(i)->name,
+                     r.bits_per_byte, r.bits_per_byte_before);
+        }
+        lab_result_free(&r);
+    }
+}
+
 static void the_same_seed_gives_the_same_run(void **state)
 {
     (void)state;
@@ -343,6 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_learns_and_ends),
         cmocka_unit_test(every_method_goes_on_while_peers_come_and_go),
+        cmocka_unit_test(every_method_goes_over_to_a_newcomer),
         cmocka_unit_test(the_same_seed_gives_the_same_run),
         cmocka_unit_test(replicas_are_equal_where_the_method_says_so),
         cmocka_unit_test(bytes_and_seconds_are_those_of_the_model),

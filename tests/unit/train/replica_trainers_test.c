@@ -250,9 +250,9 @@ static void batches_grow_and_are_cut_to_whole_micro_batches(void **state)
     swarm_close(&s);
 }
 
-/* Two trainers of one peer each: what each of them learns has the bits of the
+/* Two trainers of one peer each: each of them learns what it does in the
  * laboratory, whose result is the better one. */
-static void trainers_give_the_bits_of_the_laboratory(void **state)
+static void trainers_learn_what_they_do_in_the_laboratory(void **state)
 {
     static const struct lab_machine machines[LAB_PEERS_MAX] = {{1000, 0, 0, 0},
                                                                {1000, 0, 0, 0}};
@@ -295,8 +295,9 @@ static void trainers_give_the_bits_of_the_laboratory(void **state)
                 s.r[0].n * sizeof(float));
         assert_int_equal(replica_eval(&s.r[0], &bits[k]), 0);
     }
-    assert_true((bits[0] < bits[1] ? bits[0] : bits[1]) ==
-                result.bits_per_byte);
+    /* Not its bits: a section went through the shares, which are no halves
+     * where one trainer has the larger batches. */
+    assert_true(fabs(fmin(bits[0], bits[1]) - result.bits_per_byte) < 1e-5);
     lab_result_free(&result);
     swarm_close(&s);
 }
@@ -475,7 +476,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_hold_the_same_trainers_until_one_is_left),
         cmocka_unit_test(batches_grow_and_are_cut_to_whole_micro_batches),
-        cmocka_unit_test(trainers_give_the_bits_of_the_laboratory),
+        cmocka_unit_test(trainers_learn_what_they_do_in_the_laboratory),
         cmocka_unit_test(who_was_late_keeps_its_displacement),
         cmocka_unit_test(newcomers_and_who_reloads_hold_the_same),
         cmocka_unit_test(one_peer_alone_works_for_one_of_three),
