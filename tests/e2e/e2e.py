@@ -628,9 +628,10 @@ def control():
 
 def preset_rows():
     """The table of named methods, as the program has it."""
-    with open(os.path.join(ROOT, "train", "sync", "presets.def"),
-              encoding="ascii") as f:
-        return re.findall(r'^PRESET\("([a-z-]+)"', f.read(), re.MULTILINE)
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = os.path.join(here, "..", "..", "train", "sync", "presets.def")
+    with open(path, encoding="ascii") as f:
+        return re.findall(r'^PRESET\("([^"]+)"', f.read(), re.MULTILINE)
 
 
 # Preset -> rounds, what is set beside the swarm's usual settings.

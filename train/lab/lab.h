@@ -90,8 +90,8 @@ struct lab_options {
     const struct lab_machine *machines; /* (LAB_PEERS_MAX), by peer number */
     const struct lab_event *events;     /* sorted by at_tokens */
     size_t n_events;
-    double grace_s;               /* of a quorum */
-    const struct shard *train;    /* borrowed */
+    double grace_s;            /* of a quorum */
+    const struct shard *train; /* borrowed */
     size_t n_train;
     const struct shard *val;
     uint64_t eval_tokens;

@@ -201,8 +201,8 @@ static void every_method_goes_over_to_a_newcomer(void **state)
         o.n_events = 3;
         r = run(&o);
         if (!(r.bits_per_byte < r.bits_per_byte_before - 0.3)) {
-            fail_msg("%s: %.3f after %.3f", preset_at(i)->name,
-                     r.bits_per_byte, r.bits_per_byte_before);
+            fail_msg("%s: %.3f after %.3f", preset_at(i)->name, r.bits_per_byte,
+                     r.bits_per_byte_before);
         }
         lab_result_free(&r);
     }
@@ -321,6 +321,7 @@ static void trainers_merge_until_one_is_left(void **state)
     (void)state;
     o.tokens *= 8;
     o.method.trainers = 4;
+    o.method.merge_every = 1;
     r = run(&o);
     assert_int_equal(r.trainers, 1);
     assert_true(r.batch >= BATCH);
