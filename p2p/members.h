@@ -62,7 +62,8 @@
 #define MEMBERS_ACTIVE_MAX  64 /* while many are needed to found a view */
 #define MEMBERS_RUMOURS_MAX 256
 #define MEMBERS_DOUBTS_MAX  32
-#define MEMBERS_SEEN_MAX    512 /* a power of two */
+#define MEMBERS_SEEN_MAX    2048 /* a power of two times MEMBERS_SEEN_WAYS */
+#define MEMBERS_SEEN_WAYS   4
 
 struct members_options {
     struct peer_id self;
@@ -192,10 +193,14 @@ struct members_rumour {
     struct peer_info info;
 };
 
-/* What was last heard of a peer that has no row. */
+/* What was last heard of a peer that has no row. A rumour that is forgotten
+ * while copies of it are on their way is news again and goes round for ever:
+ * GOSSIP_MEAN_PER_S is about a hundred rumours a second, so MEMBERS_SEEN_MAX of
+ * them are remembered for 20 s, and a round takes a few. */
 struct members_seen {
     uint64_t word; /* of its id; 0: free */
     uint32_t incarnation;
+    uint32_t noted; /* order of the notes; the oldest of a set is given up */
     uint8_t state;
 };
 
@@ -260,7 +265,8 @@ struct members {
     struct members_rumour rumours[MEMBERS_RUMOURS_MAX];
     struct members_doubt doubts[MEMBERS_DOUBTS_MAX];
     struct members_counts counts;
-    struct members_seen seen[MEMBERS_SEEN_MAX]; /* by id */
+    struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
+    uint32_t n_noted;
     struct members_link links[LINKS_MAX];
     uint32_t rows, index_mask;
     uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */

@@ -5,7 +5,8 @@ use: tests/tidy.py [--self-test] [ROOT]
 
 Checks every C file of the tree: include arrows between folders, purity of the
 protocol cores, function length, line width, banned calls, mutable file-scope
-state, include guards, the essay at the top, clang-format, trailing blanks.
+state, include guards, the essay at the top, clang-format, trailing blanks; and
+lists that must agree (lists.py).
 Prints "FILE:LINE: what" per finding; exit 0 only when there is none.
 --self-test feeds each check a snippet that it must find and one that it must
 not, and fails when a check is blind or too eager.
@@ -15,6 +16,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+import lists
 
 FUNCTION_MAX = 70  # lines from { to }
 COLUMNS = 80
@@ -289,42 +292,6 @@ def check_format(root, paths):
     return [f"{f}: clang-format would change this" for f in findings], True
 
 
-def preset_names(table):
-    """name -> source, of presets.def."""
-    return dict(re.findall(r'^PRESET\("([^"]+)", "([^"]+)"', table,
-                           re.MULTILINE))
-
-
-def method_rows(readme):
-    """(name, source) of each row of the README's table of methods."""
-    return re.findall(r"^\| [^|]*\((arXiv:[^)]+)\) \| `([^`]+)` \| [^|]+ \|$",
-                      readme, re.MULTILINE)
-
-
-def check_methods(table, readme):
-    """Every preset has one row, with its paper, and no row has none."""
-    presets = preset_names(table)
-    rows = [(name, source) for source, name in method_rows(readme)]
-    named = [name for name, _ in rows]
-    for name, source in presets.items():
-        if named.count(name) != 1:
-            yield f"README.md: {named.count(name)} rows for preset {name}"
-        elif (name, source) not in rows:
-            yield f"README.md: preset {name} is from {source}"
-    for name in named:
-        if name not in presets:
-            yield f"README.md: a row for {name}, which is no preset"
-
-
-def check_tables(root):
-    def text(*path):
-        with open(os.path.join(root, *path), encoding="utf-8") as f:
-            return f.read()
-
-    return list(check_methods(text("train", "sync", "presets.def"),
-                              text("README.md")))
-
-
 def sources(root):
     for folder in FOLDERS:
         for base, dirs, files in os.walk(os.path.join(root, folder)):
@@ -342,14 +309,12 @@ def main(root):
         with open(os.path.join(root, path), encoding="utf-8") as f:
             findings += run_checks(path, f.read())
     formatted, ran = check_format(root, paths)
-    for finding in findings + formatted:
+    disagree = lists.findings(root)
+    for finding in findings + formatted + disagree:
         print(finding)
     if not ran:
         print("tidy: clang-format is not installed: layout not checked")
-    tables = check_tables(root)
-    for finding in tables:
-        print(finding)
-    total = len(findings) + len(formatted) + len(tables)
+    total = len(findings) + len(formatted) + len(disagree)
     print(f"tidy: {len(paths)} files, {total} findings")
     return 1 if total or not paths else 0
 
@@ -423,24 +388,8 @@ SNIPPETS = [
 ]
 
 
-PRESET = 'PRESET("a", "arXiv:1",\n    .period = 1)\n'
-ROW = "| A, B (arXiv:1) | `a` | when |\n"
-# (presets.def, README.md, whether check_methods must find something)
-TABLES = [
-    (PRESET, ROW, False),
-    (PRESET, "", True),
-    (PRESET, ROW + ROW, True),
-    (PRESET, ROW.replace(":1", ":2"), True),
-    (PRESET, ROW + ROW.replace("`a`", "`b`"), True),
-]
-
-
 def self_test():
     failures = 0
-    for table, readme, must_find in TABLES:
-        if bool(list(check_methods(table, readme))) != must_find:
-            failures += 1
-            print(f"check_methods: {table!r} {readme!r}")
     for check, path, snippet, must_find in SNIPPETS:
         found = list(check(path, snippet, blank(snippet)))
         if bool(found) != must_find:
@@ -452,7 +401,12 @@ def self_test():
     for name in unproven:
         failures += 1
         print(f"{name} has no snippet that it must find")
-    print(f"tidy self-test: {len(SNIPPETS)} snippets, {failures} failures")
+    cases, wrong = lists.self_test()
+    for sentence in wrong:
+        failures += 1
+        print(sentence)
+    print(f"tidy self-test: {len(SNIPPETS)} snippets, {cases} lists, "
+          f"{failures} failures")
     return 1 if failures else 0
 
 

@@ -3,7 +3,7 @@
  * A model of a few thousand parameters on a made text, plain C kernels. What is
  * checked is the bookkeeping: who is equal, what was sent, how long it took,
  * that a run ends; whether a method is good is measured on prose
- * (tests/bench/methods.md).
+ * (tests/bench/methods.py).
  */
 #include "train/lab/lab.h"
 
