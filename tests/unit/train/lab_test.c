@@ -193,7 +193,7 @@ static void every_method_goes_over_to_a_newcomer(void **state)
         };
         struct lab_result r;
 
-        o.tokens *= 3;
+        o.tokens *= 2;
         events[0].at_tokens = o.tokens / 4;
         events[1].at_tokens = o.tokens / 3;
         events[2].at_tokens = o.tokens / 2;
