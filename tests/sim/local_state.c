@@ -48,6 +48,8 @@ static void fill_terms(struct local *l, struct machine *m)
     if (o->trainers > 0) {
         t->n_turns = t->n_once + 1;
     }
+    t->invited = o->invited;
+    memcpy(t->author, o->author, sizeof t->author);
     for (uint32_t i = 0; i < t->n_turns; i++) {
         t->turns[i].elements = local_elements(l, i + 1, NULL);
         t->turns[i].steps = o->period;
