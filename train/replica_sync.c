@@ -4,6 +4,7 @@
 
 #include "proto/base/err.h"
 #include "train/replica_device.h"
+#include "train/replica_outer.h"
 #include "train/replica_trainers.h"
 #include "train/sync/finite.h"
 
@@ -206,6 +207,7 @@ void replica_init(struct replica *r)
     llama_part_init(&r->opt.model, &r->opt.part, r->engine.theta, r->opt.seed);
     replica_put_theta(r);
     engine_start(&r->engine);
+    replica_outer_forget(r);
     if (r->opt.method.trainers > 0) {
         replica_trainers_init(r);
     }
@@ -233,11 +235,13 @@ static int pack(struct replica *r)
         return replica_trainers_pack(r);
     }
     n = layout_parts(&r->layout, r->round + 1, parts);
-    rv = replica_fetch(r);
+    rv = r->outer.on ? 0 : replica_fetch(r);
     for (size_t i = 0; i < n && rv == 0; i++) {
         const struct layout_part *p = &parts[i];
 
-        rv = engine_pack(&r->engine, p->s, &p->turn, r->contribution + p->at);
+        rv = r->outer.on ? replica_outer_pack(r, p)
+                         : engine_pack(&r->engine, p->s, &p->turn,
+                                       r->contribution + p->at);
         memset(r->contribution + p->at + p->len, 0,
                (p->room - p->len) * sizeof(float));
     }
@@ -298,6 +302,7 @@ int replica_load(struct replica *r,
     if (rv != 0) {
         return rv;
     }
+    replica_outer_forget(r);
     for (size_t i = 0; i < count; i++) {
         copy(to[i].x, state, to[i].n);
         state += to[i].n;
@@ -478,16 +483,20 @@ static void follow_members(struct replica *r, uint32_t members)
     note_arrivals(r);
 }
 
-int replica_commit(struct replica *r, const struct replica_commit *c)
+/* The average's and, between two steps, the gradient's memory take the new
+ * anchor and momentum until everything is known to be finite. Only the first
+ * part, parameters or a gradient, can fail. */
+static int take_parts(struct replica *r, const struct replica_commit *c)
 {
-    /* The average's and, between two steps, the gradient's memory take the new
-     * anchor and momentum until everything is known to be finite. Only the
-     * first part, parameters or a gradient, can fail. */
     struct layout_part parts[METHOD_STREAMS_MAX];
     size_t n = layout_parts(&r->layout, c->round, parts);
-    int rv = r->opt.codec->decode(r->average, c->wire,
-                                  layout_elements(&r->layout, c->round));
+    int rv;
 
+    if (r->outer.on) {
+        return replica_outer_commit(r, &parts[0], c);
+    }
+    rv = r->opt.codec->decode(r->average, c->wire,
+                              layout_elements(&r->layout, c->round));
     if (rv == 0 && r->opt.method.trainers > 0) {
         n = 0;
         rv = replica_trainers_apply(r, c->round, c->share <= 0.0);
@@ -496,6 +505,13 @@ int replica_commit(struct replica *r, const struct replica_commit *c)
     for (size_t i = 0; i < n && rv == 0; i++) {
         rv = take_part(r, &parts[i], c);
     }
+    return rv;
+}
+
+int replica_commit(struct replica *r, const struct replica_commit *c)
+{
+    int rv = take_parts(r, c);
+
     if (rv != 0) {
         return rv;
     }

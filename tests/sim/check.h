@@ -42,6 +42,7 @@ struct check_options {
     uint64_t n_params; /* elements of the longest vector */
     unsigned codec;
     enum exchange_kind exchange;
+    const struct sim *sim; /* sites of peers */
     float norm_clip;
     struct node **nodes; /* by peer, NULL while dead; borrowed */
 };
