@@ -310,8 +310,6 @@ struct node {
 struct ballot_context node_context(struct node *n);
 struct heartbeat node_heartbeat(struct node *n);
 void node_local_action(struct node *n, enum action_type type, uint64_t round);
-struct hash32 node_state_hash(const struct hash32 *params,
-                              const struct hash32 *momentum);
 bool node_point_eq(const struct node_point *a, const struct node_point *b);
 
 /* A link is up, and its peer may speak. */

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/node.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "train/errmsg.h"
@@ -42,11 +43,14 @@ static void publish(struct trainer *t, struct local_event *ev)
 {
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(r);
+    struct hash32 hash;
 
     snapshot_hash(r, s, &ev->params_hash, &ev->momentum_hash);
+    hash = node_state_hash(&ev->params_hash, &ev->momentum_hash);
     ev->round = r->round;
     ev->inner_step = r->inner_step;
     if (s != NULL) {
+        s->name = hash32_u64(&hash);
         t->opt.take_snapshot(t->opt.self, s);
     }
 }
@@ -263,6 +267,7 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         }
         t->training = true;
         r->task = c->steps > 0 ? c->steps : r->opt.method.period;
+        replica_turn(r, c->rank, c->members);
         return;
     case TRAINER_INIT:
         replica_init(r);
@@ -384,6 +389,11 @@ int trainer_open(struct trainer **trainer,
              t->replica.backend.isa, t->replica.backend.bf16 ? "bf16" : "fp32",
              t->replica.backend.threads,
              opt->replica.affinity.n > 0 ? ", pinned" : "");
+    if (opt->replica.device != NULL) {
+        log_info("train", "%u of %u sequences at a time; the outer step on %s",
+                 t->replica.micro_batch, opt->replica.batch,
+                 t->replica.outer.on ? "the GPU" : "the processor");
+    }
     (void)pthread_mutex_init(&t->mutex, NULL);
     (void)pthread_cond_init(&t->wake, NULL);
     if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {

@@ -26,6 +26,10 @@
  * In a quorum (AsyncDiLoCo) a task is `task` inner steps from the anchor that
  * it began at; commits without it move phi beside it, nothing else.
  *
+ * Where trainers share the rounds (AdLoCo, sync/trainers.h) the state has the
+ * anchors of all of them and phi is the first one's; a replica works for one of
+ * them at a time, with batches that grow (replica_trainers.h).
+ *
  * Learning rates follow the run (cycle.h: the step after which the anchor's
  * round packed, and those since), the data follows the peer (its own step
  * count), so that a joiner neither warms up again nor repeats another's data.
@@ -37,7 +41,8 @@
  * llama.h. With a GPU theta, u, v, grad and the workspace lie there, and copies
  * of theta and what else the method reads in this process (replica_device.h);
  * the anchors and the state are here, so that a GPU that fails takes nothing
- * with it but the steps since the last commit (replica_recover). Where the
+ * with it but the steps since the last commit (replica_recover); with room for
+ * copies of phi and m the outer step is made there (replica_outer.h). Where the
  * GPU's memory does not hold a micro-batch, half of it is tried, down to one
  * sequence; the batch stays what it is.
  *
@@ -104,6 +109,9 @@ struct replica_options {
     5 /* vectors of a state: at most phi, m, u, v, or                          \
          phi, m, sum, arrivals */
 
+/* Numbers at the end of a state, whole ones below 2^24. */
+#define REPLICA_NUMBERS_MAX (2 * TRAINERS_MAX)
+
 /* One of them. */
 struct replica_vector {
     float *x;
@@ -117,6 +125,17 @@ struct replica_commit {
     double share;        /* own weight in the mean; 0: was not in it */
     uint32_t arrivals;   /* quorum: contributions in it, */
     uint32_t members;    /* of so many members; 0 for both: no matter */
+};
+
+/* The outer step on a GPU (replica_outer.h). */
+struct replica_outer {
+    float *phi, *m;  /* (n), of the GPU */
+    float *piece[2]; /* of the GPU */
+    uint8_t *wire;   /* of the GPU */
+    uint8_t *pinned[2];
+    uint64_t most; /* elements of a piece */
+    bool on;       /* there is memory for it */
+    bool current;  /* phi, m are those of the state */
 };
 
 struct replica {
@@ -134,6 +153,7 @@ struct replica {
     bool mirrored;        /* the engine has copies: opened with a GPU */
     bool stale;           /* theta, u, v moved since they were made */
     uint32_t micro_batch; /* in use */
+    struct replica_outer outer;
     struct backend backend;
     struct llama *llama;
     struct optimizer optimizer;
@@ -149,6 +169,10 @@ struct replica {
     bool packed;                /* a contribution is open */
     uint64_t packed_since, packed_tokens; /* of it */
     uint32_t task;                        /* quorum: inner steps of a task */
+    uint32_t trainer; /* trainers: the one that it works for, */
+    uint32_t rows;    /* sequences of its steps in this turn, */
+    uint32_t asked;   /* and what the noise of the first one asks for */
+    float numbers[REPLICA_NUMBERS_MAX]; /* trainers, in the state */
     float
         arrivals[4]; /* quorum, in the state: size, next, count of delayed.h */
     bool have_backend, have_optimizer, have_loader, have_layout;
@@ -213,6 +237,9 @@ int replica_restore(struct replica *r,
                     uint64_t inner_step,
                     uint64_t tokens_seen);
 
+/* Number `rank` of `members` begins a task: for which trainer, with which
+ * batch. Nothing in the middle of one, or where a run has no trainers. */
+void replica_turn(struct replica *r, uint32_t rank, uint32_t members);
 /* The optimizer's step with the sum of gradients in grad, of so many positions
  * (DDP: their mean is kept for the round); counts it. Of none nothing moves. */
 int replica_take_gradient(struct replica *r, uint64_t positions);
