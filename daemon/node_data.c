@@ -117,6 +117,7 @@ void node_on_configured(struct node *n, const struct local_event *e)
     pair_configure(&n->pair, &n->terms);
     n->configured = true;
     node_proof_configured(n);
+    node_admit_configured(n);
 }
 
 /* Reached nobody: say why and stop, as scripts expect. Once a peer of the run

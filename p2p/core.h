@@ -164,9 +164,11 @@ enum local_type {
                          a leaf list: the roots, held */
     LOCAL_PAUSE,
     LOCAL_RESUME,
-    LOCAL_DRAIN,  /* finish the commit in flight, say goodbye, stop */
-    LOCAL_MAPPED, /* the router maps a port to us (rc 0), or does not (rc) */
-    LOCAL_NEARBY, /* somebody of this run is heard on the LAN: address */
+    LOCAL_DRAIN,   /* finish the commit in flight, say goodbye, stop */
+    LOCAL_MAPPED,  /* the router maps a port to us (rc 0), or does not (rc) */
+    LOCAL_REVOKED, /* a REVOCATION that the author, or an earlier life, has:
+                      bytes */
+    LOCAL_NEARBY,  /* somebody of this run is heard on the LAN: address */
     LOCAL_TYPE_COUNT
 };
 
@@ -192,6 +194,9 @@ struct local_event {
     struct hash32 momentum_hash; /* LOADED, APPLIED; VERIFIED: the same */
     const struct run_terms *terms; /* CONFIGURED: borrowed for the call */
     struct address address;        /* MAPPED: outer one; NEARBY */
+    /* REVOKED: borrowed until it was handled. */
+    uint32_t n_bytes;
+    const uint8_t *bytes;
 };
 
 struct event {
@@ -267,6 +272,7 @@ enum action_type {
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
     ACTION_CHAIN,      /* bytes: replaces the chain of views (p2p/chain.h) */
+    ACTION_REVOKED,    /* bytes: replaces the list of revoked invitations */
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     ACTION_RESUME,
     ACTION_STOP, /* the node is drained; rc is the exit code */

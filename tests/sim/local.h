@@ -38,6 +38,8 @@ struct local_options {
     unsigned codec; /* enum codec_id */
     uint32_t segment_elements, block;
     enum exchange_kind exchange;
+    bool invited; /* terms.invited, of that author */
+    uint8_t author[32];
     bool pairs; /* random pairs: rule H with a pull of 0.7 */
     bool error_feedback;
     float norm_clip; /* butterfly; 0: none */

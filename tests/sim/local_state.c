@@ -44,6 +44,8 @@ static void fill_terms(struct local *l, struct machine *m)
         .piece_bytes = o->piece_bytes,
         .n_shards = o->n_shards,
     };
+    t->invited = o->invited;
+    memcpy(t->author, o->author, sizeof t->author);
     for (uint32_t i = 0; i < t->n_turns; i++) {
         t->turns[i].elements = local_elements(l, i + 1, NULL);
         t->turns[i].steps = o->period;
