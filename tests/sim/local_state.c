@@ -54,6 +54,7 @@ static void fill_terms(struct local *l, struct machine *m)
         t->shards[s].bytes = o->shard_bytes;
         t->shards[s].hash = l->shard_hash[s];
         t->shards[s].held = m->disk.shards[s];
+        t->shards[s].urls = o->urls;
     }
     if (m->disk.state.used) {
         t->holds_state = true;
