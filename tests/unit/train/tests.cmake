@@ -63,6 +63,7 @@ foreach(compiler gcc clang)
     set(test unit/train/golden_bits_${compiler}_${label})
     add_test(NAME ${test} COMMAND sh
       ${CMAKE_CURRENT_LIST_DIR}/golden_bits.sh ${compiler} ${flags})
-    set_tests_properties(${test} PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77)
+    set_tests_properties(${test} PROPERTIES TIMEOUT 120 COST 10
+      SKIP_RETURN_CODE 77)
   endforeach()
 endforeach()
