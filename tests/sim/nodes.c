@@ -410,6 +410,32 @@ static int settings(struct sim *s, struct sim_result *result)
     return sim_settings(&s->opt, table, sizeof table / sizeof table[0], result);
 }
 
+/* What --wire and --exchange ask for. */
+static int exchange_of(const struct sim *s,
+                       const struct codec *codec,
+                       enum exchange_kind *exchange,
+                       struct sim_result *result)
+{
+    const char *asked = s->opt.exchange;
+
+    if (codec != NULL && asked == NULL) {
+        *exchange = codec_adds(codec) ? EXCHANGE_RING : EXCHANGE_BUTTERFLY;
+    } else if (codec != NULL && strcmp(asked, "ring") == 0) {
+        *exchange = EXCHANGE_RING;
+    } else if (codec != NULL && strcmp(asked, "sites") == 0) {
+        *exchange = EXCHANGE_SITES;
+    } else if (codec != NULL && strcmp(asked, "butterfly") == 0) {
+        *exchange = EXCHANGE_BUTTERFLY;
+    } else {
+        (void)snprintf(result->violation, sizeof result->violation,
+                       "--wire wants fp32, bf16, fp16, int8 or e3m0, "
+                       "--exchange ring, butterfly or sites");
+        return LOCO_EINVAL;
+    }
+    return *exchange == EXCHANGE_BUTTERFLY || codec_adds(codec) ? 0
+                                                                : LOCO_EINVAL;
+}
+
 static int
 make(struct sim *s, const struct scenario *sc, struct sim_result *result)
 {
@@ -420,28 +446,13 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     struct local_calls lc = {s,           on_contributed, on_applied, on_loaded,
                              on_describe, on_stopped,     on_logged};
     struct check_options co;
-    enum exchange_kind exchange = EXCHANGE_RING;
+    enum exchange_kind exchange;
     uint64_t rng = s->opt.seed ^ 0x6d616e;
     int rc;
 
-    if (codec == NULL ||
-        (s->opt.exchange != NULL && strcmp(s->opt.exchange, "ring") != 0 &&
-         strcmp(s->opt.exchange, "sites") != 0 &&
-         strcmp(s->opt.exchange, "butterfly") != 0)) {
-        (void)snprintf(result->violation, sizeof result->violation,
-                       "--wire wants fp32, bf16, fp16, int8 or e3m0, "
-                       "--exchange ring, butterfly or sites");
-        return LOCO_EINVAL;
-    }
-    if (s->opt.exchange == NULL ? !codec_adds(codec)
-                                : strcmp(s->opt.exchange, "butterfly") == 0) {
-        exchange = EXCHANGE_BUTTERFLY;
-    }
-    if (s->opt.exchange != NULL && strcmp(s->opt.exchange, "sites") == 0) {
-        exchange = EXCHANGE_SITES;
-    }
-    if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
-        return LOCO_EINVAL;
+    rc = exchange_of(s, codec, &exchange, result);
+    if (rc != 0) {
+        return rc;
     }
     s->nodes = world_alloc(s->n * sizeof(struct node *));
     s->lives = world_alloc(s->n * sizeof *s->lives);
