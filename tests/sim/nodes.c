@@ -410,30 +410,19 @@ static int settings(struct sim *s, struct sim_result *result)
     return sim_settings(&s->opt, table, sizeof table / sizeof table[0], result);
 }
 
-/* What --wire and --exchange ask for. */
-static int exchange_of(const struct sim *s,
-                       const struct codec *codec,
-                       enum exchange_kind *exchange,
-                       struct sim_result *result)
+/* NULL: a ring where it can carry that; false: no such name. */
+static bool read_exchange(const char *name,
+                          const struct codec *codec,
+                          enum exchange_kind *kind)
 {
-    const char *asked = s->opt.exchange;
-
-    if (codec != NULL && asked == NULL) {
-        *exchange = codec_adds(codec) ? EXCHANGE_RING : EXCHANGE_BUTTERFLY;
-    } else if (codec != NULL && strcmp(asked, "ring") == 0) {
-        *exchange = EXCHANGE_RING;
-    } else if (codec != NULL && strcmp(asked, "sites") == 0) {
-        *exchange = EXCHANGE_SITES;
-    } else if (codec != NULL && strcmp(asked, "butterfly") == 0) {
-        *exchange = EXCHANGE_BUTTERFLY;
-    } else {
-        (void)snprintf(result->violation, sizeof result->violation,
-                       "--wire wants fp32, bf16, fp16, int8 or e3m0, "
-                       "--exchange ring, butterfly or sites");
-        return LOCO_EINVAL;
+    if (name == NULL) {
+        *kind = codec_adds(codec) ? EXCHANGE_RING : EXCHANGE_BUTTERFLY;
+        return true;
     }
-    return *exchange == EXCHANGE_BUTTERFLY || codec_adds(codec) ? 0
-                                                                : LOCO_EINVAL;
+    *kind = strcmp(name, "sites") == 0       ? EXCHANGE_SITES
+            : strcmp(name, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
+                                             : EXCHANGE_RING;
+    return *kind != EXCHANGE_RING || strcmp(name, "ring") == 0;
 }
 
 static int
@@ -450,9 +439,14 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     uint64_t rng = s->opt.seed ^ 0x6d616e;
     int rc;
 
-    rc = exchange_of(s, codec, &exchange, result);
-    if (rc != 0) {
-        return rc;
+    if (codec == NULL || !read_exchange(s->opt.exchange, codec, &exchange)) {
+        (void)snprintf(result->violation, sizeof result->violation,
+                       "--wire wants fp32, bf16, fp16, int8 or e3m0, "
+                       "--exchange ring, butterfly or sites");
+        return LOCO_EINVAL;
+    }
+    if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
+        return LOCO_EINVAL;
     }
     s->nodes = world_alloc(s->n * sizeof(struct node *));
     s->lives = world_alloc(s->n * sizeof *s->lives);
