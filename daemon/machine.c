@@ -313,8 +313,12 @@ static int copy_checkpoint(struct machine *m)
     size_t bytes = m->n * sizeof(float);
     float *at;
 
-    m->restore_state = malloc(m->terms.state_bytes);
-    m->restore_moments = malloc(2 * bytes);
+    if (m->restore_state == NULL) { /* else of a try that failed */
+        m->restore_state = malloc(m->terms.state_bytes);
+    }
+    if (m->restore_moments == NULL) {
+        m->restore_moments = malloc(2 * bytes);
+    }
     if (m->restore_state == NULL || m->restore_moments == NULL) {
         return LOCO_ENOMEM;
     }
@@ -432,7 +436,8 @@ static void save_checkpoint(struct machine *m)
         (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
-        for (size_t i = 0, at = 0; i < snap->n_numbers; i++) {
+        for (size_t i = 0, at = 0;
+             i < snap->n_numbers && at < sizeof j->extra_numbers; i++) {
             at += (size_t)snprintf(j->extra_numbers + at,
                                    sizeof j->extra_numbers - at, "%.0f ",
                                    (double)snap->numbers[i]);
