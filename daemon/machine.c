@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "daemon/machine_internal.h"
@@ -632,6 +633,7 @@ int machine_open(struct machine **machine,
     m->loop = loop;
     m->on_stop = on_stop;
     m->data = data;
+    m->url_stop = -1;
     atomic_init(&m->url_cap, opt->download_bytes_per_s);
     atomic_init(&m->disk_quota, opt->disk_bytes);
     atomic_init(&m->keep, opt->keep == 0 ? KEEP : opt->keep);
@@ -675,6 +677,9 @@ static void free_all(struct machine *m)
         (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
     machine_snapshots_free(m);
+    if (m->url_stop >= 0) {
+        (void)close(m->url_stop);
+    }
     for (uint32_t i = 0; m->files != NULL && i < m->terms.n_shards; i++) {
         if (m->files[i].fd >= 0) {
             (void)close(m->files[i].fd);
@@ -758,7 +763,9 @@ void machine_close(struct machine *m, void (*done)(void *data), void *data)
     m->stopped = m->closing = true;
     m->close_done = done;
     m->close_data = data;
-    atomic_store(&m->url_stop, true);
+    if (m->url_stop >= 0) {
+        (void)eventfd_write(m->url_stop, 1);
+    }
     trainer_stop(m->trainer);
     machine_snapshots_collect(m);
     close_workers(m);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -233,7 +234,7 @@ static struct url_job *new_job(struct machine *m, uint32_t index)
         .stall_ms = STALL_MS * m->opt.time_scale,
         .retry_ms = RETRY_MS,
         .tries = TRIES,
-        .stop = &m->url_stop,
+        .stop_fd = m->url_stop,
         .check = is_shard,
         .progress = on_progress,
         .data = u,
@@ -246,10 +247,13 @@ static struct url_job *new_job(struct machine *m, uint32_t index)
 /* Most daemons never need the thread. */
 static int open_pool(struct machine *m)
 {
-    int rv = m->urls_open ? 0 : worker_open(&m->urls, m->loop, 1);
-
-    m->urls_open = m->urls_open || rv == 0;
-    return rv;
+    if (m->url_stop < 0) {
+        m->url_stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    }
+    if (!m->urls_open && m->url_stop >= 0) {
+        m->urls_open = worker_open(&m->urls, m->loop, 1) == 0;
+    }
+    return m->urls_open ? 0 : LOCO_EIO;
 }
 
 void machine_download(struct machine *m, const struct action *a)
