@@ -109,8 +109,9 @@ struct replica_options {
     5 /* vectors of a state: at most phi, m, u, v, or                          \
          phi, m, sum, arrivals */
 
-/* Numbers at the end of a state, whole ones below 2^24. */
+/* Numbers at the end of a state: whole ones, from 0 to below this. */
 #define REPLICA_NUMBERS_MAX (2 * TRAINERS_MAX)
+#define REPLICA_NUMBERS_END 16777216
 
 /* One of them. */
 struct replica_vector {

@@ -106,6 +106,18 @@ static bool take_arrivals(struct replica *r, const float *x)
     return true;
 }
 
+/* What trainers ask for: whole, and what a checkpoint has room for. */
+static bool are_requests(const float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        if (!(x[i] >= 0 && x[i] < REPLICA_NUMBERS_END &&
+              (float)(uint32_t)x[i] == x[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void copy(float *to, const float *from, uint64_t n)
 {
     if (to != NULL && to != from) {
@@ -301,6 +313,11 @@ int replica_load(struct replica *r,
     }
     if (m->group == METHOD_PAIR && all_finite(state, n) != 0) {
         return LOCO_ENUMERIC;
+    }
+    if (m->trainers > 0 &&
+        !are_requests(state + r->n * m->trainers,
+                      trainers_numbers(&r->layout.trainers))) {
+        return LOCO_EPROTO;
     }
     rebase = rebase && !m->gradients;
     if (m->trainers > 0) {
