@@ -29,6 +29,12 @@
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
 
+/* What launchers take of the GPU's memory depends on these, and so does the
+ * plan made before (device.h): rows of one token that one block of embed_bwd
+ * sums, and rows of partial sums of a norm's weights. */
+#define PLUGIN_EMBED_SEGMENT 64
+#define PLUGIN_NORM_BLOCKS   264
+
 /* One opened GPU; the plug-in's own. */
 struct gpu;
 
