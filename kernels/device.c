@@ -208,7 +208,8 @@ uint64_t backend_device_launch_bytes(const struct device_launches *l)
     uint64_t parts =
         (2 * (rows / PLUGIN_EMBED_SEGMENT) + 1) * channels * sizeof(float);
     uint64_t norms = PLUGIN_NORM_BLOCKS * channels * sizeof(float);
-    uint64_t sums = (uint64_t)sumsq_chunks(l->parameters) * sizeof(double) + 64;
+    uint64_t sums =
+        3 * ((uint64_t)sumsq_chunks(l->parameters) + 1) * sizeof(double);
     uint64_t delta = rows * (uint64_t)l->heads * sizeof(float);
 
     return tokens + plan + parts + norms + sums + delta;

@@ -3,8 +3,9 @@
  *   - with the processor in the GPU's place, which keeps the copies, the bits
  *     are those of a replica that never had any;
  *   - on the GPU the numbers are the processor's but for rounding;
- *   - a GPU that is lost takes nothing of the state with it.
- * Needs the emulator only for the last. */
+ *   - a GPU that is lost takes nothing of the state with it;
+ *   - AdLoCo's test of the batch runs on the GPU where it has room for it.
+ * Needs the emulator only for the last two. */
 #include "tests/unit/cuda/bench.h"
 
 #include "tests/unit/train/short_method.h"
@@ -18,7 +19,7 @@ static struct device_options device;
 
 static const char *const names[] = {
     "localsgd", "diloco",    "favg-keep", "favg-reset", "local-adam", "desloc",
-    "ddp",      "streaming", "eager",     "async-dn",   "noloco"};
+    "ddp",      "streaming", "eager",     "async-dn",   "noloco",     "adloco"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 static struct replica_options options(const char *name, bool on_gpu)
@@ -259,6 +260,72 @@ static void a_lost_gpu_keeps_the_state(void **state)
     }
 }
 
+/* ---- the batch test ------------------------------------------------------ */
+
+static void open_adloco(struct replica *r, bool on_gpu)
+{
+    struct replica_options opt = options("adloco", on_gpu);
+
+    opt.method.trainers = opt.method.merge_every = 1;
+    opt.method.batch_most = 4;
+    opt.batch = opt.micro_batch = 4;
+    if (replica_open(r, &opt, errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    replica_init(r);
+}
+
+/* A step with the test, as the processor makes it: what it asks for, and what
+ * the mean of both halves does. */
+static void same_step(struct replica *r, const struct replica *want, float at)
+{
+    float *moved = malloc(r->n * sizeof *moved), loss;
+
+    assert_non_null(moved);
+    assert_int_equal(replica_step(r, &loss), 0);
+    assert_true(fabsf(loss - at) <= 1e-4f * at);
+    assert_int_equal(r->asked, want->asked);
+    r->backend.get(&r->backend, moved, r->grad, r->n * sizeof *moved);
+    check_close(moved, want->grad, (int64_t)r->n, 1e-4, "the gradient");
+    free(moved);
+}
+
+static void the_batch_test_runs_on_the_gpu(void **state)
+{
+    struct replica plain, r;
+    uint64_t used = emu->used;
+    float loss;
+
+    (void)state;
+    open_adloco(&plain, false);
+    assert_int_equal(replica_step(&plain, &loss), 0);
+    assert_true(plain.asked > 4); /* it tells something */
+    open_adloco(&r, true);
+    assert_non_null(r.outer.half);
+    same_step(&r, &plain, loss);
+    assert_non_null(r.outer.half);
+    replica_close(&r);
+    /* Each allocation of the step fails once: in the first half, in the second,
+     * of the norms. That memory goes, the step is the same. */
+    for (int n = 1;; n++) {
+        bool failed;
+
+        open_adloco(&r, true);
+        emu->fail_malloc = n;
+        same_step(&r, &plain, loss);
+        failed = emu->fail_malloc == 0;
+        emu->fail_malloc = 0;
+        assert_true(failed == (r.outer.half == NULL));
+        replica_close(&r);
+        if (!failed) {
+            assert_true(n > 3);
+            break;
+        }
+    }
+    replica_close(&plain);
+    assert_int_equal(emu->used, used);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -275,6 +342,7 @@ int main(void)
         cmocka_unit_test(joiners_and_restarts_change_no_bit),
         cmocka_unit_test(a_gpu_gives_the_numbers_of_the_processor),
         cmocka_unit_test(a_lost_gpu_keeps_the_state),
+        cmocka_unit_test(the_batch_test_runs_on_the_gpu),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
