@@ -1,4 +1,6 @@
 if(LOCO_NETWORK)
+  add_test(NAME unit/daemon/containers
+    COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/containers.py)
   loco_unit(daemon machine loco_daemon)
   loco_unit(daemon leaves loco_daemon)
   loco_unit(daemon download loco_download)
