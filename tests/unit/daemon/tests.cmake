@@ -20,6 +20,7 @@ if(LOCO_NETWORK)
   loco_unit(daemon history loco_daemon)
   loco_unit(daemon notify loco_daemon)
   loco_unit(daemon courtesy loco_daemon)
+  loco_unit(daemon presence loco_daemon)
   loco_unit(daemon words loco_daemon PkgConfig::SODIUM)
   target_sources(test_daemon_words PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/../../../daemon/words.c)
