@@ -178,6 +178,8 @@ int node_open(struct node **node,
     }
     n->opt = *opt;
     n->opt.time_scale = opt->time_scale > 0 ? opt->time_scale : 1;
+    n->opt.oldest = opt->oldest > 0 ? opt->oldest : PROTO_OLDEST;
+    n->opt.newest = opt->newest > 0 ? opt->newest : PROTO_NEWEST;
     n->t = timing_of(opt);
     n->now = n->started_ms = n->wake_ms = now_ms;
     n->rng = opt->seed;
@@ -310,7 +312,10 @@ void node_local_action(struct node *n, enum action_type type, uint64_t round)
 
 static void say_hello(struct node *n, const struct event *ev)
 {
-    struct hello h = {.life = n->life};
+    struct hello h = {.life = n->life,
+                      .features = n->opt.features,
+                      .oldest = n->opt.oldest,
+                      .newest = n->opt.newest};
     uint8_t bytes[64];
     int len;
 
@@ -619,7 +624,9 @@ static void on_recv(struct node *n, const struct event *ev)
         return;
     }
     if (ev->message == MESSAGE_HELLO &&
-        !node_twin_hello(n, peer, ev->link, n->scratch)) {
+        (!node_admit_version(n, ev->link, &n->members.peers[peer].id,
+                             n->scratch) ||
+         !node_twin_hello(n, peer, ev->link, n->scratch))) {
         return;
     }
     node_note_stale(n, (enum message_type)ev->message, n->scratch);

@@ -83,6 +83,9 @@ struct node_options {
     uint32_t site;      /* where it stands; 0: at none */
     bool has_admission; /* shown on every link, see invite.h */
     struct admission admission;
+    /* Versions of the protocol that it speaks; 0: PROTO_OLDEST, PROTO_NEWEST */
+    uint8_t oldest, newest;
+    uint32_t features;         /* bits for HELLO */
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
     uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */

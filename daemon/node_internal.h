@@ -344,6 +344,11 @@ bool node_admit_link_down(struct node *n, const struct event *ev);
 bool node_admit_recv(struct node *n, const struct event *ev);
 bool node_is_admitted(const struct node *n, const struct peer_id *peer);
 void node_admit_configured(struct node *n);
+/* Whether it speaks a version that we do; false: it is refused. */
+bool node_admit_version(struct node *n,
+                        uint32_t link,
+                        const struct peer_id *peer,
+                        const struct hello *m);
 void node_admit_advance(struct node *n);
 void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len);
 /* Why nobody lets us in; NULL: somebody does, or nobody said no. */

@@ -66,6 +66,8 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     int at = n->ballot.have ? view_index(&n->ballot.cert.body, &p->id) : -1;
 
     node_on_observed(n, &m->observed);
+    p->version = m->newest < n->opt.newest ? m->newest : n->opt.newest;
+    p->features = m->features & n->opt.features;
     if (p->life != 0 && p->life != m->life) {
         p->has_beat = false;
         if (at >= 0 && !(n->ballot.lost >> at & 1)) {

@@ -42,6 +42,8 @@ static const struct msg_field hello_fields[] = {
     MSG_FIELD_U64(struct hello, life),
     MSG_FIELD_STRUCT(struct hello, observed, address_schema),
     MSG_FIELD_U32(struct hello, features),
+    MSG_FIELD_U8(struct hello, oldest),
+    MSG_FIELD_U8(struct hello, newest),
 };
 SCHEMA(hello);
 

@@ -136,7 +136,8 @@ struct rumour {
 struct hello {
     uint64_t life;               /* random, new at every start of a process */
     struct msg_address observed; /* how the sender sees the receiver */
-    uint32_t features;
+    uint32_t features;           /* bits; what both say may be used */
+    uint8_t oldest, newest;      /* versions that the sender speaks */
 };
 
 /* What those who are linked must know of each other. */
@@ -285,7 +286,8 @@ enum refusal {
     REFUSAL_INVALID,     /* the invitation is not the author's, or not ours */
     REFUSAL_EXPIRED,
     REFUSAL_REVOKED,
-    REFUSAL_TWIN, /* another process with this identity is here */
+    REFUSAL_TWIN,    /* another process with this identity is here */
+    REFUSAL_VERSION, /* no version of the protocol in common */
     REFUSAL_COUNT
 };
 struct refused {

@@ -74,6 +74,10 @@ void sim_start(struct sim *s, uint32_t peer)
         o.manifest = s->manifest;
         o.manifest_len = sizeof s->manifest;
     }
+    if (s->mixed) { /* every second one is of the release before */
+        o.oldest = PROTO_NEWEST - 1;
+        o.newest = PROTO_NEWEST - peer % 2;
+    }
     bootstrap(s, peer, &o);
     o.record = world_record(s->world, peer, &o.record_len);
     o.peers_len = s->peers[peer].len;

@@ -128,6 +128,12 @@ static void options_join(struct sim *s)
     s->starters = s->n - 1;
 }
 
+static void options_versions(struct sim *s)
+{
+    s->mixed = true;
+    s->quiet = true;
+}
+
 static void setup_join(struct sim *s)
 {
     uint64_t at = after_rounds(s, s->rounds / 3, s->rounds / 2);
@@ -703,6 +709,8 @@ const struct scenario scenarios[] = {
      options_urls, setup_urls, false},
     {"invited", "a run for invited peers; one more comes without a right to", 5,
      40, options_invited, setup_invited, false},
+    {"versions", "every second peer is of the release before", 5, 12,
+     options_versions, NULL, false},
     {"twin", "a second process with the identity of a peer comes half way", 5,
      30, options_twin, setup_twin, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,

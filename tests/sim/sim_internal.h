@@ -85,6 +85,7 @@ struct sim {
     /* A run for invited peers. */
     uint64_t revoked_ms; /* 0: not yet */
     bool was_in, was_refused;
+    bool mixed; /* peers of two releases */
     uint8_t revocation[256];
 
     bool done;
