@@ -222,7 +222,8 @@ size_t replica_state(const struct replica *r,
 
 /* The state of `round` as others hold it: its vectors one behind the other.
  * With rebase theta keeps its displacement and the contribution stands. */
-/* LOCO_EPROTO: not such a state. */
+/* LOCO_EPROTO: not such a state. LOCO_ENUMERIC: of a replica that averages in
+ * pairs, for which its owner alone answers, and not finite; nothing changed. */
 int replica_load(struct replica *r,
                  uint64_t round,
                  const float *state,

@@ -287,6 +287,16 @@ static int rebase_on(struct replica *r, const float *phi)
     return rv;
 }
 
+static int all_finite(const float *x, uint64_t n)
+{
+    unsigned bad = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        bad |= (unsigned)not_finite(x[i]);
+    }
+    return finite_or_error(bad);
+}
+
 int replica_load(struct replica *r,
                  uint64_t round,
                  const float *state,
@@ -300,6 +310,9 @@ int replica_load(struct replica *r,
 
     if (replica_shares_sum(m) && !take_arrivals(r, state + n - N_ARRIVALS)) {
         return LOCO_EPROTO;
+    }
+    if (m->group == METHOD_PAIR && all_finite(state, n) != 0) {
+        return LOCO_ENUMERIC;
     }
     if (m->trainers > 0 &&
         !are_requests(state + r->n * m->trainers,
