@@ -2,8 +2,8 @@
  *
  * use: bench_checkpoint [DIR [WIDTH]]
  *
- * A Llama of 4 layers and that width (768: 37 M parameters, a state of 0.3 GB).
- * Per commit the trainer's thread copies the state and its own moments
+ * A Llama of 4 layers and that width (768: 31 M parameters, a state of 0.25
+ * GB). Per commit the trainer's thread copies the state and its own moments
  * (snapshot_make) and hashes the state (snapshot_hash), with the threads that
  * train with it; a worker writes the file beside it (checkpoint_save). The
  * first copy goes to fresh memory, the others to that of the one before.
