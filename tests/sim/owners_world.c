@@ -795,7 +795,7 @@ static void strike(struct owners_world *w, const struct ow_event *e)
 static void step(struct owners_world *w, struct ow_event *e)
 {
     struct ow_peer *p = &w->peer[e->peer];
-    struct owners_out *out;
+    struct owners_out *out = w->out;
 
     if (e->what == NOTICE) {
         change_view(w);
@@ -820,11 +820,7 @@ static void step(struct owners_world *w, struct ow_event *e)
         after(w, later, 50000);
         return;
     }
-    out = calloc(1, sizeof *out);
-    if (out == NULL) {
-        ow_fail(w, "out of memory");
-        return;
-    }
+    out->n = 0;
     if (e->what == MESSAGE) {
         owners_recv(&p->c, &w->id[e->from], &e->message, e->tasks,
                     w->now_us / 1000, out);
@@ -843,7 +839,6 @@ static void step(struct owners_world *w, struct ow_event *e)
         owners_tick(&p->c, w->now_us / 1000, out);
     }
     run(w, e->peer, out);
-    free(out);
 }
 
 static bool at_rest(const struct owners_world *w)
@@ -916,9 +911,10 @@ struct owners_world *ow_open(const struct ow_options *opt)
     w->opt = *opt;
     w->rng = rng_mix(words, 2);
     w->peer = calloc(opt->peers, sizeof w->peer[0]);
+    w->out = calloc(1, sizeof *w->out);
     w->acked = calloc((size_t)opt->slices * opt->peers * opt->tasks,
                       sizeof w->acked[0]);
-    if (w->peer == NULL || w->acked == NULL) {
+    if (w->peer == NULL || w->acked == NULL || w->out == NULL) {
         ow_close(w);
         return NULL;
     }
@@ -962,5 +958,6 @@ void ow_close(struct owners_world *w)
     free(w->queue);
     free(w->marks);
     free(w->acked);
+    free(w->out);
     free(w);
 }

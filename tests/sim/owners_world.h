@@ -91,6 +91,7 @@ struct owners_world {
     struct peer_id id[OW_PEERS_MAX]; /* ascending */
     struct ow_peer *peer;            /* (peers) */
     struct ow_event *queue;          /* a binary heap */
+    struct owners_out *out;          /* of the call under way */
     uint32_t n_queue, room_queue;
     uint64_t epoch;
     uint64_t in; /* bits: members of it */
