@@ -30,7 +30,8 @@
  *
  * A *flush* is the end of a cycle of as many arrivals as there were members
  * when it began. `round` is what all slices have flushed. Every mark_every-th
- * flush is a MARK: the marks with one number of all slices are a checkpoint.
+ * flush is a MARK: the marks with one number of all slices are a checkpoint
+ * (each peer keeps those of what it holds; nothing here collects them).
  *
  * All bytes are asked for: who receives has a place (a *slot*, with a growing
  * attempt) before anything is sent. Slots for records and states, for reading
@@ -42,12 +43,13 @@
  * stand still until a view change, which is the caller's. What a liar can do:
  * an owner can make what it likes of its slices; nobody votes on bytes here,
  * which is what this group costs compared with rounds. Any other member can
- * submit any finite piece, under its own name. Messages of strangers and of
+ * submit any finite piece, under its own name; and where owner and backup went
+ * together, what it says it read may stand in. Messages of strangers and of
  * other epochs, numbers out of range and roles that are not the sender's are
  * dropped and counted.
  *
- * Pure: no clock but `now_ms`, no allocation, no tensor bytes. Memory: about
- * 120 KB. Cost of a call: O(slices + slots). No node runs this yet.
+ * Pure: no clock but `now_ms`, no allocation, no tensor bytes. Memory: 140
+ * KB. Cost of a call: O(slices * slots). No node runs this yet.
  */
 #ifndef LOCO_P2P_OWNERS_H
 #define LOCO_P2P_OWNERS_H
