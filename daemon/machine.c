@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "daemon/machine_internal.h"
@@ -274,6 +275,9 @@ static int start_trainer(struct machine *m)
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
     }
+    if (rv == 0) {
+        trainer_set_share(m->trainer, m->opt.cpu_percent);
+    }
     if (rv != 0) {
         log_error("train", "cannot start the trainer: %s", errmsg);
         machine_stop(m, rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
@@ -313,8 +317,12 @@ static int copy_checkpoint(struct machine *m)
     size_t bytes = m->n * sizeof(float);
     float *at;
 
-    m->restore_state = malloc(m->terms.state_bytes);
-    m->restore_moments = malloc(2 * bytes);
+    if (m->restore_state == NULL) { /* else of a try that failed */
+        m->restore_state = malloc(m->terms.state_bytes);
+    }
+    if (m->restore_moments == NULL) {
+        m->restore_moments = malloc(2 * bytes);
+    }
     if (m->restore_state == NULL || m->restore_moments == NULL) {
         return LOCO_ENOMEM;
     }
@@ -432,7 +440,8 @@ static void save_checkpoint(struct machine *m)
         (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
-        for (size_t i = 0, at = 0; i < snap->n_numbers; i++) {
+        for (size_t i = 0, at = 0;
+             i < snap->n_numbers && at < sizeof j->extra_numbers; i++) {
             at += (size_t)snprintf(j->extra_numbers + at,
                                    sizeof j->extra_numbers - at, "%.0f ",
                                    (double)snap->numbers[i]);
@@ -466,6 +475,14 @@ static void evaluate(struct machine *m, const struct action *a)
 
     if (m->trainer != NULL) {
         (void)trainer_post(m->trainer, &c);
+    }
+}
+
+void machine_set_cpu(struct machine *m, unsigned percent)
+{
+    m->opt.cpu_percent = percent;
+    if (m->trainer != NULL) {
+        trainer_set_share(m->trainer, percent);
     }
 }
 
@@ -539,8 +556,8 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         machine_stop(m, a->rc);
         return;
     case ACTION_LOG:
-        log_write((enum log_level)a->level, "node", "%s",
-                  (const char *)out->bytes + a->bytes);
+        log_write_event((enum log_level)a->level, "node", (uint32_t)a->request,
+                        (const char *)out->bytes + a->bytes);
         return;
     case ACTION_SEND:
     case ACTION_DIAL:
@@ -624,11 +641,14 @@ int machine_open(struct machine **machine,
     }
     m->opt = *opt;
     m->opt.mirror = opt->mirror == NULL ? "" : opt->mirror;
+    m->opt.cpu_percent = opt->cpu_percent == 0 ? 100 : opt->cpu_percent;
     m->loop = loop;
     m->on_stop = on_stop;
     m->data = data;
+    m->url_stop = -1;
     atomic_init(&m->url_cap, opt->download_bytes_per_s);
     atomic_init(&m->disk_quota, opt->disk_bytes);
+    atomic_init(&m->memory_cap, opt->memory_bytes);
     atomic_init(&m->keep, opt->keep == 0 ? KEEP : opt->keep);
     rv = worker_open(&m->workers, loop, WORKERS);
     if (rv != 0) {
@@ -670,6 +690,9 @@ static void free_all(struct machine *m)
         (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
     machine_snapshots_free(m);
+    if (m->url_stop >= 0) {
+        (void)close(m->url_stop);
+    }
     for (uint32_t i = 0; m->files != NULL && i < m->terms.n_shards; i++) {
         if (m->files[i].fd >= 0) {
             (void)close(m->files[i].fd);
@@ -753,7 +776,9 @@ void machine_close(struct machine *m, void (*done)(void *data), void *data)
     m->stopped = m->closing = true;
     m->close_done = done;
     m->close_data = data;
-    atomic_store(&m->url_stop, true);
+    if (m->url_stop >= 0) {
+        (void)eventfd_write(m->url_stop, 1);
+    }
     trainer_stop(m->trainer);
     machine_snapshots_collect(m);
     close_workers(m);

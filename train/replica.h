@@ -109,8 +109,9 @@ struct replica_options {
     5 /* vectors of a state: at most phi, m, u, v, or                          \
          phi, m, sum, arrivals */
 
-/* Numbers at the end of a state, whole ones below 2^24. */
+/* Numbers at the end of a state: whole ones, from 0 to below this. */
 #define REPLICA_NUMBERS_MAX (2 * TRAINERS_MAX)
+#define REPLICA_NUMBERS_END 16777216
 
 /* One of them. */
 struct replica_vector {
@@ -127,7 +128,8 @@ struct replica_commit {
     uint32_t members;    /* of so many members; 0 for both: no matter */
 };
 
-/* The outer step on a GPU (replica_outer.h). */
+/* What is done on a GPU only where it has room (replica_outer.h): the outer
+ * step, the norms of the batch test. */
 struct replica_outer {
     float *phi, *m;  /* (n), of the GPU */
     float *piece[2]; /* of the GPU */
@@ -136,6 +138,7 @@ struct replica_outer {
     uint64_t most; /* elements of a piece */
     bool on;       /* there is memory for it */
     bool current;  /* phi, m are those of the state */
+    float *half;   /* (n), of the GPU: a first half's gradient; NULL: none */
 };
 
 struct replica {
@@ -221,7 +224,8 @@ size_t replica_state(const struct replica *r,
 
 /* The state of `round` as others hold it: its vectors one behind the other.
  * With rebase theta keeps its displacement and the contribution stands. */
-/* LOCO_EPROTO: not such a state. */
+/* LOCO_EPROTO: not such a state. LOCO_ENUMERIC: of a replica that averages in
+ * pairs, for which its owner alone answers, and not finite; nothing changed. */
 int replica_load(struct replica *r,
                  uint64_t round,
                  const float *state,

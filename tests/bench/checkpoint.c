@@ -2,8 +2,8 @@
  *
  * use: bench_checkpoint [DIR [WIDTH]]
  *
- * A Llama of 4 layers and that width (768: 37 M parameters, a state of 0.3 GB).
- * Per commit the trainer's thread copies the state and its own moments
+ * A Llama of 4 layers and that width (768: 31 M parameters, a state of 0.25
+ * GB). Per commit the trainer's thread copies the state and its own moments
  * (snapshot_make) and hashes the state (snapshot_hash); a worker writes the
  * file beside it (checkpoint_save). Figures are seconds of processor time of
  * one thread, which hold on a busy machine; of the file, wall time too, which
@@ -63,8 +63,7 @@ static struct replica_options options(const struct shard *shard, uint32_t width)
         .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
         .method = p->method,
         .members = 2,
-        .codec = p->method.wire == 0 ? codec_find("fp16")
-                                     : codec_get(p->method.wire),
+        .codec = codec_get(p->method.wire),
         .batch = 8,
         .micro_batch = 8,
         .seq = 128,

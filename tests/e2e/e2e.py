@@ -23,6 +23,7 @@ import dashboard_tests  # noqa: E402, F401
 import data_tests  # noqa: E402, F401
 import death_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
+import identity_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
 import method_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
@@ -31,6 +32,7 @@ import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401
+import runner_tests  # noqa: E402, F401
 import soak  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 import stranger_tests  # noqa: E402, F401

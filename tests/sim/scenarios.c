@@ -94,11 +94,20 @@ static void options_trainers(struct sim *s)
 }
 
 /* One machine is slow, so that it is in the middle of a task again and again;
- * seeds take turns in whether it is the victim. */
+ * seeds take turns in whether it is the victim. In every third seed all but one
+ * are slow, differently: the run ends while they are in the middle of tasks. */
 static void setup_quorum(struct sim *s)
 {
+    uint32_t one;
+
     setup_restart(s);
-    local_slow(s->local, (s->victim + (uint32_t)(s->opt.seed % 2)) % s->n, 7);
+    one = (s->victim + (uint32_t)(s->opt.seed % 2)) % s->n;
+    for (uint32_t q = 0; s->opt.seed % 3 == 0 && q < s->n; q++) {
+        local_slow(s->local, q, q == one ? 1 : 5 + q % 4);
+    }
+    if (s->opt.seed % 3 != 0) {
+        local_slow(s->local, one, 7);
+    }
 }
 
 static void setup_slow(struct sim *s)
@@ -694,6 +703,8 @@ const struct scenario scenarios[] = {
      options_urls, setup_urls, false},
     {"invited", "a run for invited peers; one more comes without a right to", 5,
      40, options_invited, setup_invited, false},
+    {"twin", "a second process with the identity of a peer comes half way", 5,
+     30, options_twin, setup_twin, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,
      setup_split_half, false},
     {"split-3-1", "one peer is cut off and healed", 4, 30, NULL,
