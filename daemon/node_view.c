@@ -246,7 +246,7 @@ static void found_advance(struct node *n)
 {
     struct ballot_context c;
     int rows[VIEW_MEMBERS_MAX];
-    struct ballot_founding f;
+    struct ballot_founding f = {0};
     struct founder first = {0}, self = {.id = &n->opt.self};
     uint32_t n_rows = candidates(n, rows, &first);
     bool may = may_found(n, rows, n_rows, &f);

@@ -27,7 +27,7 @@ void inherit_keep(struct inherit *h,
                   uint64_t final,
                   uint64_t attempt)
 {
-    uint64_t epochs[ROUND_RANGES_MAX];
+    uint64_t epochs[ROUND_RANGES_MAX] = {0};
     struct plan_range *last;
     uint32_t n = 0;
 
