@@ -275,6 +275,9 @@ static int start_trainer(struct machine *m)
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
     }
+    if (rv == 0) {
+        trainer_set_share(m->trainer, m->opt.cpu_percent);
+    }
     if (rv != 0) {
         log_error("train", "cannot start the trainer: %s", errmsg);
         machine_stop(m, rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
@@ -475,6 +478,14 @@ static void evaluate(struct machine *m, const struct action *a)
     }
 }
 
+void machine_set_cpu(struct machine *m, unsigned percent)
+{
+    m->opt.cpu_percent = percent;
+    if (m->trainer != NULL) {
+        trainer_set_share(m->trainer, percent);
+    }
+}
+
 static void pause_trainer(struct machine *m, bool paused)
 {
     if (m->trainer != NULL) {
@@ -545,8 +556,8 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         machine_stop(m, a->rc);
         return;
     case ACTION_LOG:
-        log_write((enum log_level)a->level, "node", "%s",
-                  (const char *)out->bytes + a->bytes);
+        log_write_event((enum log_level)a->level, "node", (uint32_t)a->request,
+                        (const char *)out->bytes + a->bytes);
         return;
     case ACTION_SEND:
     case ACTION_DIAL:
@@ -630,12 +641,14 @@ int machine_open(struct machine **machine,
     }
     m->opt = *opt;
     m->opt.mirror = opt->mirror == NULL ? "" : opt->mirror;
+    m->opt.cpu_percent = opt->cpu_percent == 0 ? 100 : opt->cpu_percent;
     m->loop = loop;
     m->on_stop = on_stop;
     m->data = data;
     m->url_stop = -1;
     atomic_init(&m->url_cap, opt->download_bytes_per_s);
     atomic_init(&m->disk_quota, opt->disk_bytes);
+    atomic_init(&m->memory_cap, opt->memory_bytes);
     atomic_init(&m->keep, opt->keep == 0 ? KEEP : opt->keep);
     rv = worker_open(&m->workers, loop, WORKERS);
     if (rv != 0) {

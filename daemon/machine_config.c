@@ -322,6 +322,7 @@ static void read_terms(struct machine *m)
 static int check_memory(struct machine *m, struct machine_job *j)
 {
     struct memory_limit have;
+    uint64_t cap = atomic_load(&m->memory_cap);
     uint64_t snapshot_bytes = m->terms.state_bytes + 2 * m->n * sizeof(float);
     uint64_t need = replica_bytes(&m->replica) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n_wire) +
@@ -338,7 +339,12 @@ static int check_memory(struct machine *m, struct machine_job *j)
         /* The residual and its candidate. */
         need += (m->n + m->n_wire) * sizeof(float);
     }
+    m->memory_need = need;
     memory_limit_read("", &have);
+    if (cap > 0 && cap < have.bytes) {
+        have.bytes = cap;
+        have.whose = "the setting memory_bytes";
+    }
     if (need > have.bytes) {
         (void)snprintf(j->errmsg, sizeof j->errmsg,
                        "the run needs %llu MB of memory and %s has %llu MB; "
@@ -348,6 +354,21 @@ static int check_memory(struct machine *m, struct machine_job *j)
         return LOCO_ENOMEM;
     }
     return 0;
+}
+
+void machine_set_memory(struct machine *m, uint64_t bytes)
+{
+    atomic_store(&m->memory_cap, bytes);
+}
+
+uint64_t machine_memory_need(const struct machine *m)
+{
+    return m->configured ? m->memory_need : 0;
+}
+
+bool machine_memory_fits(const struct machine *m, uint64_t bytes)
+{
+    return bytes == 0 || machine_memory_need(m) <= bytes;
 }
 
 int machine_shard_open(const struct machine *m,

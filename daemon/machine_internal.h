@@ -109,7 +109,9 @@ struct machine {
     struct worker_pool urls;    /* downloads */
     bool urls_open;
     int url_stop; /* eventfd: readable when they are to end; -1 */
-    atomic_uint_fast64_t url_bytes, url_cap, disk_used, disk_quota, keep;
+    atomic_uint_fast64_t url_bytes, url_cap, disk_used, disk_quota, keep,
+        memory_cap;
+    uint64_t memory_need; /* of the run; written before CONFIGURED */
     struct shell *shell;
     const struct node *node;
     machine_stop_cb on_stop;

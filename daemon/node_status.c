@@ -51,7 +51,9 @@ static enum node_state state_of(const struct node *n)
 
 static void reason_of(const struct node *n, struct node_status *s)
 {
-    const char *text = n->reason != NULL ? n->reason : node_refusal(n);
+    const char *text = n->reason != NULL         ? n->reason
+                       : node_refusal(n) != NULL ? node_refusal(n)
+                                                 : node_twin_reason(n);
 
     if (text == NULL && s->state == NODE_WAITING) {
         (void)snprintf(s->reason, sizeof s->reason,

@@ -22,11 +22,13 @@ struct trainer {
     struct trainer_options opt;
     struct replica replica; /* the thread's, once it runs */
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards the next five */
+    pthread_mutex_t mutex; /* guards the next seven */
     pthread_cond_t wake;
     struct trainer_command queue[TRAINER_QUEUE_MAX];
     unsigned n_queue;
     bool paused, closing;
+    unsigned percent;    /* of the time in which it may work */
+    double rest_until_s; /* no inner step before */
     /* The TRAIN under way; the thread's. */
     bool training;
     bool beside; /* steps may go on while what was packed is under way */
@@ -164,6 +166,18 @@ static void trained(struct trainer *t, int rc)
     t->opt.post(t->opt.self, &ev);
 }
 
+/* How long it rests after work that took so long; until then no step. */
+static double rest(struct trainer *t, double now, double took)
+{
+    double s;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    s = took * (100.0 / t->percent - 1.0);
+    t->rest_until_s = now + s;
+    (void)pthread_mutex_unlock(&t->mutex);
+    return s;
+}
+
 static void step(struct trainer *t)
 {
     struct local_event ev = {.type = LOCAL_PROGRESS};
@@ -187,6 +201,7 @@ static void step(struct trainer *t)
         return;
     }
     took = now_s() - began;
+    took += rest(t, began + took, took);
     if (took > 0) {
         double rate = (double)(t->replica.tokens_seen - before) / took;
 
@@ -318,14 +333,34 @@ static bool must_wait(const struct trainer *t, const struct trainer_command *c)
            !t->training && has_steps(t);
 }
 
+static bool has_nothing_to_do(const struct trainer *t)
+{
+    bool command = t->n_queue > 0 && !must_wait(t, &t->queue[0]);
+    bool may_step = has_steps(t) && !t->paused && now_s() >= t->rest_until_s;
+
+    return !t->closing && !command && !may_step;
+}
+
+static void wait_until(struct trainer *t, double when_s)
+{
+    struct timespec ts = {.tv_sec = (time_t)when_s};
+
+    ts.tv_nsec = (long)((when_s - (double)ts.tv_sec) * 1e9);
+    (void)pthread_cond_timedwait(&t->wake, &t->mutex, &ts);
+}
+
 /* The next command, or none while there are steps to make. */
 static bool next_command(struct trainer *t, struct trainer_command *c)
 {
     bool got;
 
     (void)pthread_mutex_lock(&t->mutex);
-    while (!t->closing && t->n_queue == 0 && (!has_steps(t) || t->paused)) {
-        (void)pthread_cond_wait(&t->wake, &t->mutex);
+    while (has_nothing_to_do(t)) {
+        if (has_steps(t) && !t->paused) {
+            wait_until(t, t->rest_until_s);
+        } else {
+            (void)pthread_cond_wait(&t->wake, &t->mutex);
+        }
     }
     got = !t->closing && t->n_queue > 0 && !must_wait(t, &t->queue[0]);
     if (got) {
@@ -368,6 +403,7 @@ int trainer_open(struct trainer **trainer,
                  char *errmsg)
 {
     struct trainer *t = calloc(1, sizeof *t);
+    pthread_condattr_t attr;
     int rv;
 
     if (t == NULL) {
@@ -394,8 +430,12 @@ int trainer_open(struct trainer **trainer,
                  t->replica.micro_batch, opt->replica.batch,
                  t->replica.outer.on ? "the GPU" : "the processor");
     }
+    t->percent = 100;
     (void)pthread_mutex_init(&t->mutex, NULL);
-    (void)pthread_cond_init(&t->wake, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&t->wake, &attr);
+    (void)pthread_condattr_destroy(&attr);
     if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {
         rv = LOCO_ENOMEM;
         goto err_after_mutex;
@@ -431,6 +471,15 @@ void trainer_pause(struct trainer *t, bool paused)
 {
     (void)pthread_mutex_lock(&t->mutex);
     t->paused = paused;
+    (void)pthread_cond_signal(&t->wake);
+    (void)pthread_mutex_unlock(&t->mutex);
+}
+
+void trainer_set_share(struct trainer *t, unsigned percent)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    t->percent = percent < 1 ? 1 : percent > 100 ? 100 : percent;
+    t->rest_until_s = 0; /* a long rest by the old share is over */
     (void)pthread_cond_signal(&t->wake);
     (void)pthread_mutex_unlock(&t->mutex);
 }

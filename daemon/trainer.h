@@ -87,6 +87,11 @@ bool trainer_post(struct trainer *t, const struct trainer_command *command);
 /* Stop and go on between two inner steps. Any thread. */
 void trainer_pause(struct trainer *t, bool paused);
 
+/* Of the time, this share in which its threads may be at work (1 to 100; 100 at
+ * first): after each inner step it rests. Commands are not held up by it. Any
+ * thread. */
+void trainer_set_share(struct trainer *t, unsigned percent);
+
 /* The packed contribution: stable from TRAINED to the next TRAIN. */
 const float *trainer_contribution(const struct trainer *t);
 
