@@ -175,7 +175,7 @@ static void job_done(struct worker_job *w, int status)
     } else if (status == 0 && j->kind == JOB_CHAIN && j->rc != 0) {
         log_warn("state", "the chain of views was not written: %s", j->errmsg);
     }
-    snapshot_free(j->snapshot);
+    machine_snapshot_drop(m, j->snapshot);
     if (j->kind == JOB_CHECKPOINT && m->closing) {
         close_workers(m);
     }
@@ -255,12 +255,26 @@ static void take_snapshot(void *self, struct snapshot *s)
     (void)pthread_mutex_unlock(&m->mutex);
 }
 
+/* Likewise. */
+static struct snapshot *spare_snapshot(void *self)
+{
+    struct machine *m = self;
+    struct snapshot *s;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    s = m->spare;
+    m->spare = NULL;
+    (void)pthread_mutex_unlock(&m->mutex);
+    return s;
+}
+
 static int start_trainer(struct machine *m)
 {
     struct trainer_options opt = {
         .self = m,
         .post = trainer_event,
         .take_snapshot = take_snapshot,
+        .spare_snapshot = spare_snapshot,
     };
     char errmsg[ERRMSG_SIZE] = "out of memory";
     int rv;

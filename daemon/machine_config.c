@@ -326,7 +326,7 @@ static int check_memory(struct machine *m, struct machine_job *j)
     uint64_t snapshot_bytes = m->terms.state_bytes + 2 * m->n * sizeof(float);
     uint64_t need = replica_bytes(&m->replica) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n_wire) +
-                    SNAPSHOTS_MAX * snapshot_bytes +
+                    (SNAPSHOTS_MAX + 1) * snapshot_bytes + /* one is made */
                     2 * m->terms.state_bytes; /* one pinned, one fetched */
 
     if (m->exchange == EXCHANGE_BUTTERFLY || m->terms.adapts) {

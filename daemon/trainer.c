@@ -44,7 +44,9 @@ struct trainer {
 static void publish(struct trainer *t, struct local_event *ev)
 {
     const struct replica *r = &t->replica;
-    struct snapshot *s = snapshot_make(r);
+    struct snapshot *s = snapshot_make(
+        r, t->opt.spare_snapshot == NULL ? NULL
+                                         : t->opt.spare_snapshot(t->opt.self));
     struct hash32 hash;
 
     snapshot_hash(r, s, &ev->params_hash, &ev->momentum_hash);

@@ -72,6 +72,9 @@ struct trainer_options {
     void (*post)(void *self, const struct local_event *event);
     /* Called on the trainer thread, before the event that goes with it. */
     void (*take_snapshot)(void *self, struct snapshot *s);
+    /* Likewise, before one is made: one that nobody needs any more, for its
+     * memory; NULL: there is none. The function may be NULL. */
+    struct snapshot *(*spare_snapshot)(void *self);
 };
 
 struct trainer;
