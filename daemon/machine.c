@@ -49,9 +49,9 @@ static void checkpoint_run(struct machine_job *j)
     struct machine *m = j->m;
     const struct snapshot *s = j->snapshot;
     char run[ID_HEX_MAX];
-    struct st_meta extra[3] = {{.key = "commit", .value = j->extra_commit},
-                               {.key = "run_tokens", .value = j->extra_tokens},
-                               {.key = "arrivals", .value = j->extra_arrivals}};
+    struct st_meta extra[4] = {{.key = "commit", .value = j->extra_commit},
+                               {.key = "run_tokens", .value = j->extra_tokens}};
+    size_t n_extra = 2;
     struct checkpoint_state state = {
         .n = s->n,
         .phi = s->phi,
@@ -65,10 +65,17 @@ static void checkpoint_run(struct machine_job *j)
         .run_id = run,
     };
 
+    if (s->arrivals != NULL) {
+        extra[n_extra++] =
+            (struct st_meta){.key = "arrivals", .value = j->extra_arrivals};
+    }
+    if (j->extra_stage[0] != '\0') {
+        extra[n_extra++] =
+            (struct st_meta){.key = "stage", .value = j->extra_stage};
+    }
     hash32_hex(&m->opt.run_id, run);
-    j->rc = checkpoint_save(m->checkpoints, &state, extra,
-                            s->arrivals == NULL ? 2 : 3, CHECKPOINTS_KEPT,
-                            j->errmsg);
+    j->rc = checkpoint_save(m->checkpoints, &state, extra, n_extra,
+                            CHECKPOINTS_KEPT, j->errmsg);
 }
 
 static void file_run(struct machine_job *j)
@@ -137,6 +144,7 @@ static void job_done(struct worker_job *w, int status)
         .momentum_hash = j->momentum_hash,
     };
 
+    m->n_jobs--;
     if (j->slot != NULL) {
         j->slot->pins--;
     }
@@ -158,6 +166,7 @@ static void job_done(struct worker_job *w, int status)
         log_warn("state", "the chain of views was not written: %s", j->errmsg);
     }
     snapshot_free(j->snapshot);
+    machine_stage_advance(m);
     if (j->kind == JOB_CHECKPOINT && m->closing) {
         close_workers(m);
     }
@@ -171,6 +180,7 @@ void machine_job_submit(struct machine *m, struct machine_job *j)
     bool disk = j->kind == JOB_CHECKPOINT || j->kind == JOB_ROUND ||
                 j->kind == JOB_PEERS || j->kind == JOB_CHAIN;
 
+    m->n_jobs++;
     j->job.data = j;
     if (worker_submit(disk ? &m->disk : &m->workers, &j->job, job_run,
                       job_done) != 0) {
@@ -250,6 +260,7 @@ static int start_trainer(struct machine *m)
     rv = machine_open_data(m, errmsg);
     if (rv == 0) {
         opt.replica = m->replica;
+        opt.slots = m->slots.n > 0 ? &m->slots : NULL;
         opt.error_feedback = m->error != NULL;
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
@@ -389,6 +400,10 @@ static void save_checkpoint(struct machine *m)
         (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
+        if (m->staged) {
+            (void)snprintf(j->extra_stage, sizeof j->extra_stage, "%u",
+                           m->stage);
+        }
         for (int i = 0, at = 0; snap->arrivals != NULL && i < 3; i++) {
             at += snprintf(j->extra_arrivals + at,
                            sizeof j->extra_arrivals - (size_t)at, "%.0f ",
@@ -467,6 +482,12 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_CHAIN: /* lost for want of memory: it comes again */
         (void)job_with_bytes(m, a->type == ACTION_PEERS ? JOB_PEERS : JOB_CHAIN,
                              a, out);
+        return;
+    case ACTION_STAGE:
+        machine_stage(m, a);
+        return;
+    case ACTION_PIPE:
+        machine_pipe(m, a);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:
@@ -615,6 +636,7 @@ static void free_all(struct machine *m)
     if (m->restoring) {
         checkpoint_close(&m->restore);
     }
+    stage_slots_close(&m->slots);
     lanes_free(&m->lanes);
     free(m->zeros);
     free(m->error);

@@ -191,6 +191,41 @@ static int read_inner(struct machine *m, struct machine_job *j)
     return 0;
 }
 
+/* More micro-batches than stages are on their way at once, so that no host
+ * waits for one that another holds. */
+static uint32_t pipe_slots(uint32_t stages)
+{
+    uint32_t n = stages + 2;
+
+    return n < LLAMA_SLOTS_MAX ? n : LLAMA_SLOTS_MAX;
+}
+
+/* A model cut into stages: until the node says which one this machine holds,
+ * the first. */
+static int read_stages(struct machine *m, struct machine_job *j)
+{
+    struct replica_options *r = &m->replica;
+    const struct method *method = &r->method;
+    const char *reason = NULL;
+    int rv;
+
+    rv = llama_part_of_stage(&r->model, m->manifest->stages, 0, &r->part,
+                             &reason);
+    if (rv != 0) {
+        return fail(j, rv, reason);
+    }
+    if (method->overlap > 0 || method->group == METHOD_QUORUM ||
+        r->batch % r->micro_batch != 0) {
+        return fail(j, LOCO_EINVAL,
+                    "with stages a round begins when the steps of all stages "
+                    "are made, of whole micro-batches: no overlap, no quorum, "
+                    "and inner.batch a multiple of inner.micro_batch");
+    }
+    r->slots = pipe_slots(m->manifest->stages);
+    m->activations = codec_get(CODEC_BF16);
+    return 0;
+}
+
 /* What the manifest asks for, in the trainer's words. */
 static int read_replica(struct machine *m, struct machine_job *j)
 {
@@ -209,6 +244,10 @@ static int read_replica(struct machine *m, struct machine_job *j)
     rv = rv != 0 ? rv : check_caps(m, j);
     rv = rv != 0 ? rv : read_sync(m, j);
     rv = rv != 0 ? rv : read_inner(m, j);
+    llama_part_whole(&r->model, &r->part);
+    if (rv == 0 && f->stages > 1) {
+        rv = read_stages(m, j);
+    }
     if (rv != 0) {
         return rv;
     }
@@ -220,7 +259,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
     r->device = m->opt.device;
-    m->n = (uint64_t)llama_numel(&r->model);
+    m->n = (uint64_t)r->part.numel;
     return 0;
 }
 
@@ -246,13 +285,16 @@ static int open_exchange(struct machine *m)
 _Static_assert(TERMS_TURNS_MAX >= CYCLE_TURNS_MAX, "a cycle fits the terms");
 
 /* How long each round's vector is, and how many steps go before it. */
-static int read_turns(struct machine *m, struct machine_job *j)
+int machine_read_part(struct machine *m, char *errmsg)
 {
     struct run_terms *t = &m->terms;
     struct layout layout;
-    int rv = layout_open(&layout, &m->replica.method, &m->replica.model,
-                         m->codec->block, j->errmsg);
+    int rv = layout_open_part(&layout, &m->replica.method, &m->replica.model,
+                              &m->replica.part, m->codec->block, errmsg);
 
+    t->n_params = m->n;
+    t->state_bytes =
+        replica_state_elements(&m->replica.method, m->n) * sizeof(float);
     if (rv == 0) {
         m->n_wire = layout_most(&layout);
         t->n_turns = layout.cycle.n;
@@ -276,7 +318,6 @@ static void read_terms(struct machine *m)
     uint64_t blocks = SEGMENT_BYTES / m->codec->bytes(block);
 
     blocks = blocks > 0 ? blocks : 1;
-    t->n_params = m->n;
     t->exchange = m->exchange;
     t->block = block;
     t->segment_elements = (uint32_t)blocks * block;
@@ -295,8 +336,6 @@ static void read_terms(struct machine *m)
     t->stop_rounds = f->stop.rounds;
     t->stop_tokens = f->stop.tokens;
     t->eval_every = f->eval.every_rounds;
-    t->state_bytes =
-        replica_state_elements(&m->replica.method, m->n) * sizeof(float);
     t->piece_bytes = HASH_PIECE_BYTES;
     t->n_shards = f->data.n_shards;
     for (uint32_t i = 0; i < t->n_shards; i++) {
@@ -305,26 +344,68 @@ static void read_terms(struct machine *m)
     }
 }
 
-static int check_memory(struct machine *m, struct machine_job *j)
+/* What hosts of stages agree on beside that. */
+static void read_stage_terms(struct machine *m)
 {
-    struct memory_limit have;
-    uint64_t snapshot_bytes = m->terms.state_bytes + 2 * m->n * sizeof(float);
-    uint64_t need = replica_bytes(&m->replica) +
-                    (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n_wire) +
+    const struct replica_options *r = &m->replica;
+    struct run_terms *t = &m->terms;
+    const struct stage_wire wire = {m->activations, r->model.dim,
+                                    r->model.vocab};
+    uint64_t rows = SEGMENT_BYTES / stage_wire_forth_bytes(&wire, 1);
+
+    t->stages = m->manifest->stages;
+    t->pipe_seed = r->seed;
+    t->micro_batches = r->batch / r->micro_batch;
+    t->pipe_slots = r->slots;
+    t->cut_elements = r->micro_batch * r->seq * r->model.dim;
+    t->cut_segment = (uint32_t)(rows > 0 ? rows : 1) * r->model.dim;
+}
+
+uint64_t machine_replica_need(const struct machine *m,
+                              const struct replica_options *r)
+{
+    uint64_t n = (uint64_t)r->part.numel;
+    uint64_t state =
+        replica_state_elements(&r->method, n) * (uint64_t)sizeof(float);
+    uint64_t snapshot_bytes = state + 2 * n * sizeof(float);
+    /* A round's vector is longer where moments go with the parameters. */
+    uint64_t wire = m->n_wire / m->n * n + m->n_wire % m->n;
+    uint64_t need = replica_bytes(r) +
+                    (uint64_t)WIRE_SLOTS * m->codec->bytes(wire) +
                     SNAPSHOTS_MAX * snapshot_bytes +
-                    2 * m->terms.state_bytes; /* one pinned, one fetched */
+                    2 * state; /* one pinned, one fetched */
 
     if (m->exchange == EXCHANGE_BUTTERFLY) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
     }
     if (m->pairs) {
-        need += 2 * m->codec->bytes(m->n);
+        need += 2 * m->codec->bytes(n);
     }
     if (m->manifest->sync.error_feedback) {
         /* The residual and its candidate. */
-        need += (m->n + m->n_wire) * sizeof(float);
+        need += (n + wire) * sizeof(float);
     }
+    return need;
+}
+
+/* Of stages one must fit. */
+static int check_memory(struct machine *m, struct machine_job *j)
+{
+    struct memory_limit have;
+    uint64_t need = UINT64_MAX;
+
     memory_limit_read("", &have);
+    for (uint32_t s = 0; m->terms.stages > 1 && s < m->terms.stages; s++) {
+        uint64_t of_stage = machine_stage_need(m, s);
+
+        need = of_stage < need ? of_stage : need;
+        if (of_stage <= have.bytes) {
+            m->terms.stage_fits |= 1ULL << s;
+        }
+    }
+    if (m->terms.stages <= 1) {
+        need = machine_replica_need(m, &m->replica);
+    }
     if (need > have.bytes) {
         (void)snprintf(j->errmsg, sizeof j->errmsg,
                        "the run needs %llu MB of memory and %s has %llu MB; "
@@ -421,6 +502,24 @@ static bool holds_state(const struct checkpoint *c, const struct method *m)
            (s->adam_v != NULL || !replica_shares_v(m));
 }
 
+/* Parameters of what a checkpoint holds, if it is of this run: a stage's file
+ * names it. */
+static uint64_t checkpoint_params(struct machine *m, const struct checkpoint *c)
+{
+    const char *text = checkpoint_text(c, "stage");
+    struct llama_part part;
+
+    if (m->terms.stages <= 1) {
+        return m->n;
+    }
+    m->terms.held_stage = text == NULL ? 0 : (uint32_t)strtoul(text, NULL, 10);
+    return text != NULL &&
+                   llama_part_of_stage(&m->replica.model, m->terms.stages,
+                                       m->terms.held_stage, &part, NULL) == 0
+               ? (uint64_t)part.numel
+               : 0;
+}
+
 static void find_checkpoint(struct machine *m)
 {
     char errmsg[ERRMSG_SIZE], run[ID_HEX_MAX];
@@ -434,9 +533,10 @@ static void find_checkpoint(struct machine *m)
         return;
     }
     text = checkpoint_text(c, "commit");
-    if (c->state.n != m->n || !holds_state(c, &m->replica.method) ||
-        c->state.run_id == NULL || strcmp(c->state.run_id, run) != 0 ||
-        text == NULL || hash32_parse_hex(text, &t->held_commit) != 0) {
+    if (c->state.n != checkpoint_params(m, c) ||
+        !holds_state(c, &m->replica.method) || c->state.run_id == NULL ||
+        strcmp(c->state.run_id, run) != 0 || text == NULL ||
+        hash32_parse_hex(text, &t->held_commit) != 0) {
         log_warn("state", "the checkpoint is of another run and is not used");
         checkpoint_close(c);
         return;
@@ -496,7 +596,10 @@ void machine_configure_run(struct machine_job *j)
         return;
     }
     read_terms(m);
-    j->rc = read_turns(m, j);
+    if (m->manifest->stages > 1) {
+        read_stage_terms(m);
+    }
+    j->rc = machine_read_part(m, j->errmsg);
     j->rc = j->rc != 0 ? j->rc : check_memory(m, j);
     j->rc = j->rc == 0 ? open_exchange(m) : j->rc;
     m->files = calloc(m->terms.n_shards, sizeof *m->files);

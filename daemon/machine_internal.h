@@ -8,6 +8,7 @@
  *   machine_pieces.c   leaf lists, and pieces checked by them
  *   machine_past.c     states and reduced bytes of rounds that are over
  *   machine_pair.c     the bytes of an exchange between two replicas
+ *   machine_stage.c    one stage of a model that is cut into several
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
@@ -91,6 +92,7 @@ struct machine_job {
     /* CHECKPOINT */
     struct snapshot *snapshot;
     char extra_tokens[24], extra_commit[ID_HEX_MAX], extra_arrivals[24];
+    char extra_stage[12]; /* "": no pipeline */
     char errmsg[LOCO_ERRMSG_MAX];
 };
 
@@ -120,6 +122,14 @@ struct machine {
     struct shard *train;            /* views for the loader */
     char *checkpoints;              /* directory */
     char *rounds;                   /* directory of reduced bytes */
+
+    /* Stages. `replica.part`, `n` and what follows from it are the stage's. */
+    const struct codec *activations; /* between stages */
+    struct stage_slots slots;        /* n 0: no stage */
+    bool staged;
+    uint32_t stage;
+    uint32_t stage_wanted; /* and 1: a move that waits for jobs; 0: none */
+    unsigned n_jobs;       /* under way */
 
     struct trainer *trainer;
     struct checkpoint restore; /* mapped while a RESTORE runs */
@@ -230,6 +240,26 @@ uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
 void machine_pair_hash(struct machine *m, const struct action *a);
 void machine_pair_hash_run(struct machine_job *j);
 void machine_pair_apply(struct machine *m, const struct action *a);
+
+/* machine_config.c: what follows from replica.part. */
+int machine_read_part(struct machine *m, char *errmsg);
+/* Bytes that the machine takes for such a replica. */
+uint64_t machine_replica_need(const struct machine *m,
+                              const struct replica_options *r);
+
+/* machine_stage.c */
+uint64_t machine_stage_need(const struct machine *m, uint32_t stage);
+void machine_stage(struct machine *m, const struct action *a);
+void machine_stage_advance(struct machine *m);
+void machine_pipe(struct machine *m, const struct action *a);
+bool machine_is_stage(const struct segment *s);
+size_t machine_stage_len(const struct machine *m, const struct segment *s);
+int machine_stage_fill(struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst);
+int machine_stage_take(struct machine *m,
+                       const struct segment *s,
+                       const uint8_t *src);
 
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);

@@ -626,6 +626,8 @@ static void on_local(struct node *n, const struct local_event *e)
     case LOCAL_NEARBY:
         members_nearby(&n->members, &e->address, n->now);
         return;
+    case LOCAL_STAGED: /* this node asks for neither */
+    case LOCAL_PIPED:
     case LOCAL_TYPE_COUNT:
         return;
     }

@@ -101,19 +101,20 @@ int trainer_stage_run(struct trainer_stage *t,
                       const struct stage_command *c,
                       float *loss)
 {
-    switch (c->type) {
-    case PIPELINE_FORWARD:
+    switch (c->op) {
+    case PIPE_FORWARD:
         return forward(t, r, c);
-    case PIPELINE_SCORE:
+    case PIPE_SCORE:
         return score(t, r, c);
-    case PIPELINE_BACKWARD:
+    case PIPE_BACKWARD:
         return backward(t, r, c);
-    case PIPELINE_STEP:
+    case PIPE_STEP:
         return replica_stage_step(r, c->count, loss);
-    case PIPELINE_CLEAR:
+    case PIPE_CLEAR:
         replica_stage_clear(r);
         return 0;
-    default:
-        return LOCO_EINVAL;
+    case PIPE_OP_COUNT:
+        break;
     }
+    return LOCO_EINVAL;
 }

@@ -9,7 +9,7 @@
 #define LOCO_DAEMON_TRAINER_STAGE_H
 
 #include "daemon/stage_slots.h"
-#include "p2p/pipeline.h"
+#include "p2p/core.h"
 #include "train/replica_stage.h"
 
 struct trainer_stage {
@@ -18,9 +18,8 @@ struct trainer_stage {
     uint32_t *tokens, *targets; /* (rows) */
 };
 
-/* FORWARD, SCORE, BACKWARD, STEP or CLEAR. */
 struct stage_command {
-    enum pipeline_action_type type;
+    enum pipe_op op;
     uint64_t tag;
     uint32_t micro, slot;
     uint64_t round; /* that the step is for */

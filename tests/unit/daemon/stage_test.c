@@ -8,6 +8,7 @@
  * step. A micro-batch that was counted twice, or not, or elsewhere, moves other
  * parameters than those. */
 #include "daemon/trainer_stage.h"
+#include "p2p/pipeline.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -285,11 +286,20 @@ data(struct world *w, struct host *h, struct item *i, struct pipeline_out *o)
     free(i->bytes);
 }
 
+static enum pipe_op op_of(enum pipeline_action_type type)
+{
+    return type == PIPELINE_FORWARD    ? PIPE_FORWARD
+           : type == PIPELINE_SCORE    ? PIPE_SCORE
+           : type == PIPELINE_BACKWARD ? PIPE_BACKWARD
+           : type == PIPELINE_STEP     ? PIPE_STEP
+                                       : PIPE_CLEAR;
+}
+
 static void
 compute(struct world *w, struct host *h, struct item *i, struct pipeline_out *o)
 {
     const struct pipeline_action *a = &i->action;
-    const struct stage_command c = {.type = a->type,
+    const struct stage_command c = {.op = op_of(a->type),
                                     .tag = a->tag,
                                     .micro = a->micro,
                                     .slot = a->slot,
