@@ -479,6 +479,8 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         log_write((enum log_level)a->level, "node", "%s",
                   (const char *)out->bytes + a->bytes);
         return;
+    case ACTION_STAGE: /* no run that is accepted asks for them yet */
+    case ACTION_PIPE:
     case ACTION_SEND:
     case ACTION_DIAL:
     case ACTION_HANG_UP:

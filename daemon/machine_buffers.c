@@ -203,6 +203,8 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return machine_pair_fill(m, s, dst);
+    case BUFFER_FORTH:
+    case BUFFER_BACK:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -352,6 +354,8 @@ int machine_take(void *self,
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return take_pair(m, s, src);
+    case BUFFER_FORTH:
+    case BUFFER_BACK:
     case BUFFER_KIND_COUNT:
         break;
     }

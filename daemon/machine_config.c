@@ -126,6 +126,10 @@ static int read_sync(struct machine *m, struct machine_job *j)
     if (rv != 0) {
         return rv;
     }
+    rv = method_check_stages(&method, m->manifest, j->errmsg);
+    if (rv != 0) {
+        return rv;
+    }
     m->codec = codec_get(method.wire);
     m->exchange = strcmp(f->topology, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
                                                         : EXCHANGE_RING;

@@ -230,6 +230,8 @@ void node_on_applied(struct node *n, const struct local_event *e)
 
 void node_on_trained(struct node *n, const struct local_event *e)
 {
+    uint64_t tokens = e->tokens;
+
     if (!n->training) {
         return; /* not asked for */
     }
@@ -243,11 +245,14 @@ void node_on_trained(struct node *n, const struct local_event *e)
         node_pair_trained(n, e);
         return;
     }
+    if (terms_staged(&n->terms) && n->pipe_behind && e->tokens == 0) {
+        tokens = 1; /* a round of no weight at all is none */
+    }
     n->packed = true;
     if (node_quorum_defer(n, e)) {
         return;
     }
-    round_contribute(&n->round, e->tokens, n->first_step, n->inner_step, n->now,
+    round_contribute(&n->round, tokens, n->first_step, n->inner_step, n->now,
                      n->out);
 }
 
@@ -307,6 +312,10 @@ void node_round_advance(struct node *n)
     }
     if (!n->has_before && n->applied.round == 0) {
         evaluate(n);
+    }
+    if (terms_staged(&n->terms)) {
+        node_pipe_advance(n);
+        return;
     }
     a = out_add(n->out, ACTION_TRAIN);
     if (a != NULL) {

@@ -8,6 +8,10 @@
 
 #define BIT(k) (1ULL << (k))
 
+/* Attempts that a newcomer may be behind; without a bound one made-up number
+ * would be the last. */
+#define ATTEMPTS_AHEAD (1U << 20)
+
 struct pipeline_action *pipeline_add(struct pipeline *p,
                                      struct pipeline_out *out,
                                      enum pipeline_action_type type)
@@ -67,6 +71,12 @@ static bool starved(const struct pipeline *p)
            (p->opt.stages == 64 ? UINT64_MAX : BIT(p->opt.stages) - 1);
 }
 
+static void say_again_later(struct pipeline *p)
+{
+    p->resend_at_ms = p->now_ms + p->opt.resend_ms;
+    p->answered = 0;
+}
+
 static void say_hello(struct pipeline *p,
                       struct pipeline_out *out,
                       uint64_t hosts,
@@ -107,12 +117,12 @@ static void gather(struct pipeline *p,
     p->next = 0;
     p->ready = 0;
     p->ready_next = 0;
+    memset(p->asked, (int)PIPELINE_NOBODY, sizeof p->asked);
     p->state = PIPELINE_GATHER;
     p->deadline_ms = now_ms + p->opt.gather_ms;
+    say_again_later(p);
     if (starved(p)) {
-        p->state = PIPELINE_STARVED;
-        p->held = false;
-        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+        p->state = PIPELINE_STARVED; /* a sum that is held stays so */
     }
     say_hello(p, out, layout, gone);
 }
@@ -139,6 +149,8 @@ static void count_step(struct pipeline *p, struct pipeline_out *out)
     p->next = 0;
     p->ready = p->ready_next;
     p->ready_next = 0;
+    memcpy(p->asked[0], p->asked[1], sizeof p->asked[0]);
+    memset(p->asked[1], (int)PIPELINE_NOBODY, sizeof p->asked[1]);
 }
 
 /* Where nothing is awaited any more the next step begins, or the round ends. */
@@ -153,7 +165,19 @@ static void go_on(struct pipeline *p, struct pipeline_out *out)
         return;
     }
     p->state = PIPELINE_RUN;
+    p->rejoins = false;
+    say_again_later(p);
     pipeline_run(p, out);
+}
+
+/* Host k says again what we know of it: what we said last may be lost. Once in
+ * a while, or two would answer each other for ever. */
+static bool answers(struct pipeline *p, uint32_t k)
+{
+    bool due = !(p->answered & BIT(k));
+
+    p->answered |= BIT(k);
+    return due;
 }
 
 /* All have said the same: decide about a sum that is held, then go. */
@@ -247,12 +271,14 @@ int pipeline_begin(struct pipeline *p,
                    struct pipeline_out *out)
 {
     int rv = check_hosts(p, hosts, n);
+    bool again = p->round == round && p->n > 0;
 
     if (rv != 0) {
         return rv;
     }
+    p->now_ms = now_ms;
     stop(p, out);
-    if (p->held) {
+    if (p->held && !again) {
         (void)pipeline_add(p, out, PIPELINE_CLEAR);
     }
     memcpy(p->host, hosts, n * sizeof hosts[0]);
@@ -260,13 +286,31 @@ int pipeline_begin(struct pipeline *p,
     p->self = (uint32_t)position(p, &p->opt.self);
     p->layout = n == 64 ? UINT64_MAX : BIT(n) - 1;
     p->round = round;
-    p->step = 0;
-    p->held = false;
+    if (!again) {
+        p->step = 0;
+        p->held = false;
+    }
+    p->rejoins = true;
     p->stepping = false;
     p->state = PIPELINE_IDLE;
     gather(p, out, p->attempt + 1, p->layout, now_ms);
     if_gathered(p, out); /* a host that has all stages to itself */
     return 0;
+}
+
+/* A host that was away meets others that went on: it goes on with them. What it
+ * held of a step that they have made without it is void. */
+static void catch_up(struct pipeline *p, uint32_t step, struct pipeline_out *out)
+{
+    if (step <= p->step + p->held) {
+        return;
+    }
+    if (p->held) {
+        p->held = false;
+        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+    }
+    p->step = step;
+    p->next = 0;
 }
 
 /* A HELLO of our attempt or a later one from host k, who takes part in it. */
@@ -280,8 +324,13 @@ static void take_hello(struct pipeline *p,
     uint64_t both = theirs & p->layout;
     bool same = theirs == p->layout &&
                 h->n == (uint32_t)__builtin_popcountll(p->layout);
-    bool near = h->step + 1 >= p->step && h->step <= p->step + 1;
+    bool near = p->rejoins
+                    ? h->step <= p->opt.steps
+                    : h->step + 1 >= p->step && h->step <= p->step + 1;
 
+    if (p->rejoins && near) {
+        catch_up(p, h->step, out);
+    }
     if (!near) {
         both &= ~BIT(k); /* of another past */
         same = false;
@@ -308,7 +357,9 @@ void pipeline_on_hello(struct pipeline *p,
 {
     int k = position(p, id);
 
+    p->now_ms = now_ms;
     if (k < 0 || (uint32_t)k == p->self || h->round != p->round ||
+        h->attempt > (uint64_t)p->attempt + ATTEMPTS_AHEAD ||
         !(p->layout & BIT(k))) {
         return;
     }
@@ -321,6 +372,8 @@ void pipeline_on_hello(struct pipeline *p,
             p->attempt = h->attempt;
             p->layout &= common(p, h) | BIT(p->self);
             say_hello(p, out, p->layout, 0);
+        } else if (h->attempt == p->attempt && h->step < p->step) {
+            say_hello(p, out, BIT(k), 0); /* ours may have been lost */
         }
         return;
     }
@@ -334,7 +387,10 @@ void pipeline_on_hello(struct pipeline *p,
         return;
     }
     if (h->attempt == p->attempt && p->state != PIPELINE_GATHER) {
-        return; /* said twice */
+        if (answers(p, (uint32_t)k)) { /* said twice: it lacks ours */
+            say_hello(p, out, BIT(k), 0);
+        }
+        return;
     }
     if (!(common(p, h) & BIT(p->self))) {
         go_out(p, out);
@@ -352,6 +408,7 @@ void pipeline_settle(struct pipeline *p, struct pipeline_out *out)
         struct pipeline_action *a = pipeline_add(p, out, PIPELINE_SAY_READY);
 
         a->hosts = p->layout & ~BIT(p->self);
+        say_again_later(p);
         p->state = PIPELINE_HELD;
         p->held = true;
         p->held_count = p->n_micro;
@@ -359,6 +416,23 @@ void pipeline_settle(struct pipeline *p, struct pipeline_out *out)
     if (p->state == PIPELINE_HELD && p->held &&
         (p->ready | BIT(p->self)) == p->layout) {
         count_step(p, out);
+    }
+}
+
+/* READY of a step again, or of one that we have counted. */
+static void ready_again(struct pipeline *p,
+                        uint32_t k,
+                        uint32_t step,
+                        struct pipeline_out *out)
+{
+    bool counted = step + 1 == p->step;
+    bool held = step == p->step && p->state == PIPELINE_HELD && p->held;
+    struct pipeline_action *a;
+
+    if ((counted || (held && (p->ready & BIT(k)) != 0)) && answers(p, k)) {
+        a = pipeline_add(p, out, PIPELINE_SAY_READY);
+        a->tag = pipeline_tag(p->attempt, step);
+        a->hosts = BIT(k);
     }
 }
 
@@ -372,17 +446,42 @@ void pipeline_on_ready(struct pipeline *p,
 {
     int k = position(p, id);
 
-    (void)now_ms;
-    if (k < 0 || !(p->layout & BIT(k)) || round != p->round ||
-        attempt != p->attempt) {
+    p->now_ms = now_ms;
+    if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k)) ||
+        round != p->round || attempt != p->attempt ||
+        p->state == PIPELINE_OUT) {
         return;
     }
+    ready_again(p, (uint32_t)k, step, out);
     if (step == p->step) {
         p->ready |= BIT(k);
     } else if (step == p->step + 1) {
         p->ready_next |= BIT(k);
     }
     pipeline_settle(p, out);
+}
+
+void pipeline_on_take(struct pipeline *p,
+                      const struct peer_id *id,
+                      uint64_t round,
+                      uint32_t step,
+                      uint32_t attempt,
+                      uint32_t micro,
+                      uint64_t now_ms,
+                      struct pipeline_out *out)
+{
+    int k = position(p, id);
+
+    p->now_ms = now_ms;
+    if (k < 0 || !(p->layout & BIT(k)) || round != p->round ||
+        attempt != p->attempt || micro >= PIPELINE_MICRO_MAX || !active(p)) {
+        return;
+    }
+    if (step == p->step && p->state == PIPELINE_RUN) {
+        pipeline_asked(p, (uint32_t)k, micro, out);
+    } else if (step == p->step || step == p->step + 1) {
+        p->asked[step - p->step][micro] = (uint8_t)k;
+    }
 }
 
 void pipeline_linked(struct pipeline *p,
@@ -398,6 +497,8 @@ void pipeline_linked(struct pipeline *p,
     say_hello(p, out, BIT(k), 0);
     if (p->state == PIPELINE_HELD && !p->stepping) {
         pipeline_add(p, out, PIPELINE_SAY_READY)->hosts = BIT(k);
+    } else if (p->state == PIPELINE_RUN) {
+        pipeline_take_again(p, out);
     }
 }
 
@@ -410,6 +511,7 @@ void pipeline_lost(struct pipeline *p,
 {
     int k = position(p, id);
 
+    p->now_ms = now_ms;
     if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k))) {
         return;
     }
@@ -451,17 +553,46 @@ void pipeline_cut(struct pipeline *p,
     }
 }
 
-uint64_t pipeline_deadline(const struct pipeline *p)
+static uint64_t gather_deadline(const struct pipeline *p)
 {
     return p->state == PIPELINE_GATHER && !p->stepping ? p->deadline_ms
                                                        : UINT64_MAX;
+}
+
+uint64_t pipeline_deadline(const struct pipeline *p)
+{
+    uint64_t due = gather_deadline(p);
+
+    return active(p) && p->opt.resend_ms > 0 && p->resend_at_ms < due
+               ? p->resend_at_ms
+               : due;
+}
+
+/* What others may wait for because a message was lost. */
+static void say_again(struct pipeline *p, struct pipeline_out *out)
+{
+    uint64_t others = p->layout & ~BIT(p->self);
+
+    say_again_later(p);
+    if (p->state == PIPELINE_GATHER) {
+        say_hello(p, out, others & ~p->hello, 0);
+    } else if (p->state == PIPELINE_RUN) {
+        pipeline_take_again(p, out);
+    } else if (!p->stepping) {
+        pipeline_add(p, out, PIPELINE_SAY_READY)->hosts = others & ~p->ready;
+    }
 }
 
 void pipeline_tick(struct pipeline *p,
                    uint64_t now_ms,
                    struct pipeline_out *out)
 {
+    p->now_ms = now_ms;
     if (now_ms < pipeline_deadline(p)) {
+        return;
+    }
+    if (now_ms < gather_deadline(p)) {
+        say_again(p, out);
         return;
     }
     gather(p, out, p->attempt + 1, p->hello | BIT(p->self), now_ms);
@@ -477,7 +608,7 @@ void pipeline_done(struct pipeline *p,
                    uint64_t now_ms,
                    struct pipeline_out *out)
 {
-    (void)now_ms;
+    p->now_ms = now_ms;
     if (type == PIPELINE_STEP) {
         if (p->stepping) {
             p->stepping = false;

@@ -28,16 +28,24 @@
  * is thrown away and the step runs again from its inputs. A HELLO for attempt
  * a binds its sender: READYs of earlier attempts are nothing to it any more.
  * A joiner waits for the next round. A stage without hosts: STARVED until
- * pipeline_begin names one.
+ * pipeline_begin of the same round names one; it goes on from the step that it
+ * was at, with what was held, and a host that has nothing of this round yet
+ * begins where the others are.
  *
  * No deadlock: all work in one order, and a host gives its slots to the lowest
  * numbers that it has not finished, so the lowest of all always has a slot on
- * its whole way. Memory: `slots` micro-batches, however many a step has.
+ * its whole way. Activations leave when the next host has said TAKE: they never
+ * stand in front of others on a connection. A gradient needs no such word, its
+ * place is made before the activations go. Memory: `slots` micro-batches,
+ * however many a step has.
+ *
+ * A message may be lost: what somebody waits for is said again every
+ * `resend_ms`, and who hears a HELLO or READY twice answers with its own.
  *
  * The owner maps actions to segments and messages, and tells what came of
  * them; `attempt` and `step` go with every segment (pipeline_tag), so what is
  * late or doubled is dropped where it arrives. Pure: no clock but `now_ms`, no
- * allocation. No node runs this yet.
+ * allocation.
  */
 #ifndef LOCO_P2P_PIPELINE_H
 #define LOCO_P2P_PIPELINE_H
@@ -65,6 +73,7 @@ struct pipeline_options {
     uint32_t steps;         /* of one round */
     uint32_t slots;         /* 1..PIPELINE_SLOTS_MAX */
     uint32_t gather_ms;     /* a HELLO must come within this */
+    uint32_t resend_ms;     /* what is waited for is said again; 0: never */
     bool fixed;             /* routes do not change (comparisons) */
 };
 
@@ -91,6 +100,7 @@ struct pipeline_hello {
 enum pipeline_action_type {
     PIPELINE_SAY_HELLO, /* to `hosts` and to `gone`: pipeline_hello_of() */
     PIPELINE_SAY_READY, /* to `hosts`: round, and step and attempt of `tag` */
+    PIPELINE_SAY_TAKE,  /* the same and `micro`: there is a place for it */
     PIPELINE_CANCEL,    /* all segments of tags up to `tag` */
     PIPELINE_CLEAR,     /* the sum of gradients */
     PIPELINE_TAKE,      /* post: activations of `micro` from `host` */
@@ -141,7 +151,9 @@ struct pipeline_micro {
     uint8_t from, to; /* hosts; PIPELINE_NOBODY */
     uint8_t slot;
     uint8_t state; /* enum micro_state */
-    bool left;     /* MICRO_AWAY: its output has left */
+    bool asked;    /* the next host has a place for it */
+    bool given;    /* MICRO_AWAY: its output is leaving, */
+    bool left;     /* or has left */
     bool returned; /* MICRO_AWAY: its gradient has come */
 };
 
@@ -157,23 +169,28 @@ struct pipeline {
     uint32_t step; /* the next one to count */
     uint32_t attempt;
     bool held;     /* the sum of `step` is complete, nothing is decided */
+    bool rejoins;  /* since pipeline_begin nothing has run */
     bool stepping; /* the optimizer is at the step before `step` */
     uint32_t held_count;
     uint64_t hello, next;       /* bits: said the same HELLO; of them those that
                                    name the step after ours */
     uint64_t ready, ready_next; /* bits: READY of this step, of the next */
-    uint64_t deadline_ms;
+    uint64_t answered; /* bits: said again to it, once in `resend_ms` */
+    uint64_t now_ms, deadline_ms, resend_at_ms;
     uint64_t free_slots;
     bool computing;
     uint32_t n_micro, n_done;
     uint32_t first_undone, n_placed; /* those before have (had) a slot */
     struct pipeline_micro micro[PIPELINE_MICRO_MAX];
+    /* Who said TAKE before the routes of this step were made, and of the next
+     * step; PIPELINE_NOBODY. */
+    uint8_t asked[2][PIPELINE_MICRO_MAX];
 };
 
 /* LOCO_EINVAL where an option is out of range. */
 int pipeline_init(struct pipeline *p, const struct pipeline_options *opt);
 
-/* A round begins, from step `step` on, with these hosts sorted by id, this one
+/* A round begins, or goes on after STARVED or OUT, with these hosts sorted by id, this one
  * among them; at most PIPELINE_HOSTS_MAX. LOCO_EINVAL: not so, or more
  * micro-batches than PIPELINE_MICRO_MAX could come here. */
 int pipeline_begin(struct pipeline *p,
@@ -192,7 +209,7 @@ void pipeline_hello_of(const struct pipeline *p,
 uint32_t pipeline_tag_attempt(uint64_t tag);
 uint32_t pipeline_tag_step(uint64_t tag);
 
-/* A HELLO or READY came from host `id`. */
+/* A HELLO, READY or TAKE came from host `id`. */
 void pipeline_on_hello(struct pipeline *p,
                        const struct peer_id *id,
                        const struct pipeline_hello *h,
@@ -205,6 +222,15 @@ void pipeline_on_ready(struct pipeline *p,
                        uint32_t attempt,
                        uint64_t now_ms,
                        struct pipeline_out *out);
+
+void pipeline_on_take(struct pipeline *p,
+                      const struct peer_id *id,
+                      uint64_t round,
+                      uint32_t step,
+                      uint32_t attempt,
+                      uint32_t micro,
+                      uint64_t now_ms,
+                      struct pipeline_out *out);
 
 /* That host is dead; or: nothing gets through between it and us though both
  * are alive. */
@@ -235,8 +261,9 @@ void pipeline_done(struct pipeline *p,
                    uint64_t now_ms,
                    struct pipeline_out *out);
 
-/* Deadline of a GATHER, else UINT64_MAX; after it pipeline_tick() goes on
- * without those that did not speak. */
+/* When to call pipeline_tick(), UINT64_MAX: never. It says again what may have
+ * been lost, and after the deadline of a GATHER goes on without those that did
+ * not speak. */
 uint64_t pipeline_deadline(const struct pipeline *p);
 void pipeline_tick(struct pipeline *p,
                    uint64_t now_ms,

@@ -17,6 +17,15 @@ void pipeline_micro_done(struct pipeline *p,
                          uint32_t number,
                          struct pipeline_out *out);
 
+/* TAKE again for all that is awaited. */
+void pipeline_take_again(struct pipeline *p, struct pipeline_out *out);
+
+/* Host k has a place for micro-batch `number` of this step. */
+void pipeline_asked(struct pipeline *p,
+                    uint32_t k,
+                    uint32_t number,
+                    struct pipeline_out *out);
+
 /* Look whether the step is complete. */
 void pipeline_settle(struct pipeline *p, struct pipeline_out *out);
 

@@ -5,7 +5,8 @@
  *   last     TAKE -> SCORE -> GIVE_BACK
  *
  * One thing is computed at a time: a backward pass before a forward pass, the
- * lowest number first. A slot is held from TAKE (or place) to the end.
+ * lowest number first. A slot is held from TAKE (or place) to the end. GIVE
+ * waits for the TAKE of the next host.
  */
 #include "p2p/pipeline_internal.h"
 
@@ -56,6 +57,7 @@ static void add_route(struct pipeline *p,
     }
     if (own + 1 < p->opt.stages) {
         m->to = s->host[own + 1][path[own + 1]];
+        m->asked = p->asked[0][m->number] == m->to;
     }
     p->n_micro++;
 }
@@ -102,6 +104,25 @@ static bool is_last(const struct pipeline *p)
     return p->host[p->self].stage + 1 == p->opt.stages;
 }
 
+static void say_take(struct pipeline *p,
+                     const struct pipeline_micro *m,
+                     struct pipeline_out *out)
+{
+    struct pipeline_action *a = pipeline_add(p, out, PIPELINE_SAY_TAKE);
+
+    a->micro = m->number;
+    a->hosts = BIT(m->from);
+}
+
+void pipeline_take_again(struct pipeline *p, struct pipeline_out *out)
+{
+    for (uint32_t i = p->first_undone; i < p->n_placed; i++) {
+        if (p->micro[i].state == MICRO_POSTED) {
+            say_take(p, &p->micro[i], out);
+        }
+    }
+}
+
 /* Slots to the lowest numbers that have none yet. */
 static void place(struct pipeline *p, struct pipeline_out *out)
 {
@@ -113,6 +134,7 @@ static void place(struct pipeline *p, struct pipeline_out *out)
         m->state = is_first(p) ? MICRO_HERE : MICRO_POSTED;
         if (m->state == MICRO_POSTED) {
             act(p, out, PIPELINE_TAKE, m, m->from);
+            say_take(p, m, out);
         }
     }
 }
@@ -213,6 +235,28 @@ static void pass_back(struct pipeline *p,
     act(p, out, PIPELINE_GIVE_BACK, m, m->from);
 }
 
+static void
+give(struct pipeline *p, struct pipeline_micro *m, struct pipeline_out *out)
+{
+    if (m->state == MICRO_AWAY && m->asked && !m->given) {
+        m->given = true;
+        act(p, out, PIPELINE_GIVE, m, m->to);
+    }
+}
+
+void pipeline_asked(struct pipeline *p,
+                    uint32_t k,
+                    uint32_t number,
+                    struct pipeline_out *out)
+{
+    struct pipeline_micro *m = find(p, number);
+
+    if (m != NULL && m->to == k) {
+        m->asked = true;
+        give(p, m, out);
+    }
+}
+
 static void computed_forward(struct pipeline *p,
                              struct pipeline_micro *m,
                              struct pipeline_out *out)
@@ -223,13 +267,13 @@ static void computed_forward(struct pipeline *p,
     }
     m->state = MICRO_AWAY;
     act(p, out, PIPELINE_TAKE_BACK, m, m->to);
-    act(p, out, PIPELINE_GIVE, m, m->to);
+    give(p, m, out);
 }
 
 static void came_or_left(struct pipeline_micro *m, bool came)
 {
     m->returned = m->returned || came;
-    m->left = m->left || !came;
+    m->left = m->left || (!came && m->given);
     if (m->returned && m->left) {
         m->state = MICRO_BACK;
     }

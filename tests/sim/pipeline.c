@@ -1,7 +1,7 @@
 /* pipeline.c - the scenarios of pipelines, and what must hold in them.
  *
  *   pipeline         nobody dies: throughput, idle share of each stage
- *   pipeline-deaths  hosts die, freeze and lose edges
+ *   pipeline-deaths  hosts die, freeze, lose edges and messages
  *
  * The oracle: every gradient is in one sum once; who takes part to the end has
  * counted all steps, each from the same attempt as those it counted with; of
@@ -70,6 +70,7 @@ static int settings(const struct sim_options *opt,
          &o->transfer_ms, NULL, NULL},
         {"unequal", "sigma of the hosts' speeds", 0, 3, &o->unequal, NULL,
          NULL},
+        {"lose", "of a thousand messages", 0, 200, NULL, &o->lose, NULL},
         {"strikes", "hosts that die or freeze", 0, 64, NULL, &f->strikes, NULL},
         {"cuts", "edges that break", 0, 64, NULL, &f->cuts, NULL},
     };
@@ -355,6 +356,7 @@ int pipeline_deaths_run(const struct sim_options *opt, struct sim_result *r)
     o.micro_batches = 1 + (uint32_t)(opt->seed % 4);
     o.slots = 1 + (uint32_t)(opt->seed / 5 % 3);
     o.steps = 6;
+    o.lose = opt->seed % 4 == 0 ? 50 : 0;
     o.compute_ms = 10;
     o.link_ms = 20;
     o.link_sigma = 0.8;

@@ -11,7 +11,7 @@
 
 #define ROUND 5 /* of all hosts; any number */
 
-enum what { HELLO, READY, DATA, DONE, LOST, CUT, TICK, STRIKE, THAW };
+enum what { HELLO, READY, WANT, DATA, DONE, LOST, CUT, TICK, STRIKE, THAW };
 
 struct pw_event {
     uint64_t at_us, order;
@@ -136,11 +136,14 @@ say(struct pipeline_world *w, uint32_t me, const struct pipeline_action *a)
         struct pw_event e = {
             .what = READY, .host = k, .from = me, .action = *a};
 
-        if (((a->hosts | a->gone) >> k & 1) == 0) {
+        if (((a->hosts | a->gone) >> k & 1) == 0 ||
+            (w->opt.lose > 0 && pw_below(w, 1000) < w->opt.lose)) {
             continue;
         }
         e.at_us = arrival(w, me, k, w->now_us);
-        if (a->type == PIPELINE_SAY_HELLO) {
+        if (a->type == PIPELINE_SAY_TAKE) {
+            e.what = WANT;
+        } else if (a->type == PIPELINE_SAY_HELLO) {
             e.what = HELLO;
             e.hello = malloc(sizeof *e.hello);
             if (e.hello == NULL) {
@@ -162,39 +165,47 @@ static void done_at(struct pipeline_world *w,
                 .what = DONE, .host = me, .at_us = at_us, .action = *a});
 }
 
-/* Segments meet their postings; true when the other half was there. */
+/* A segment meets its posting, which is there before it: else it would stand
+ * in front of others on its connection. */
 static bool
 meet(struct pipeline_world *w, struct pw_host *h, const struct pw_post *p)
 {
+    w->checked++;
     for (uint32_t i = 0; i < h->n_posts; i++) {
         const struct pw_post *q = &h->posts[i];
 
-        if (q->expected != p->expected && q->back == p->back &&
-            q->tag == p->tag && q->micro == p->micro && q->from == p->from) {
+        if (q->back == p->back && q->tag == p->tag && q->micro == p->micro &&
+            q->from == p->from) {
             h->posts[i] = h->posts[--h->n_posts];
             return true;
         }
     }
+    pw_fail(w, "host %u sends micro-batch %u, which is not expected", p->from,
+            p->micro);
+    return false;
+}
+
+static void
+expect(struct pipeline_world *w, struct pw_host *h, const struct pw_post *p)
+{
     if (h->n_posts == h->room_posts) {
         uint32_t room = h->n_posts == 0 ? 64 : 2 * h->n_posts;
         struct pw_post *more = realloc(h->posts, room * sizeof *more);
 
         if (more == NULL) {
             pw_fail(w, "out of memory");
-            return false;
+            return;
         }
         h->posts = more;
         h->room_posts = room;
     }
     h->posts[h->n_posts++] = *p;
-    return false;
 }
 
 static void
 take(struct pipeline_world *w, uint32_t me, const struct pipeline_action *a)
 {
-    struct pw_post p = {.expected = true,
-                        .back = a->type == PIPELINE_TAKE_BACK,
+    struct pw_post p = {.back = a->type == PIPELINE_TAKE_BACK,
                         .tag = a->tag,
                         .micro = a->micro,
                         .from = a->host};
@@ -203,9 +214,7 @@ take(struct pipeline_world *w, uint32_t me, const struct pipeline_action *a)
         pw_fail(w, "host %u takes into slot %u of %u", me, a->slot,
                 w->opt.slots);
     }
-    if (meet(w, &w->host[me], &p)) {
-        done_at(w, me, a, w->now_us);
-    }
+    expect(w, &w->host[me], &p);
 }
 
 /* One after the other through the uplink. */
@@ -318,6 +327,7 @@ act(struct pipeline_world *w, uint32_t me, const struct pipeline_action *a)
     switch (a->type) {
     case PIPELINE_SAY_HELLO:
     case PIPELINE_SAY_READY:
+    case PIPELINE_SAY_TAKE:
         say(w, me, a);
         break;
     case PIPELINE_CANCEL:
@@ -396,6 +406,11 @@ static void step_host(struct pipeline_world *w, const struct pw_event *e)
     case READY:
         pipeline_on_ready(p, from, ROUND, pipeline_tag_step(e->action.tag),
                           pipeline_tag_attempt(e->action.tag), now_ms, &out);
+        break;
+    case WANT:
+        pipeline_on_take(p, from, ROUND, pipeline_tag_step(e->action.tag),
+                         pipeline_tag_attempt(e->action.tag), e->action.micro,
+                         now_ms, &out);
         break;
     case DATA:
         data(w, e, &out);
@@ -542,6 +557,7 @@ static bool begin(struct pipeline_world *w, uint32_t i)
         .steps = w->opt.steps,
         .slots = w->opt.slots,
         .gather_ms = w->opt.gather_ms,
+        .resend_ms = w->opt.gather_ms / 10,
         .fixed = w->opt.fixed != 0,
     };
 

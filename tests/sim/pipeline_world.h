@@ -9,7 +9,7 @@
  * within `notice_ms`.
  *
  * The world keeps for each host what its sum of gradients holds, as a set of
- * micro-batches, and for each step what was counted: pipeline_check.c's
+ * micro-batches, and for each step what was counted: pipeline.c's
  * oracle reads that. A contradiction that shows at once (a micro-batch twice
  * in a sum, a slot that is none) is a violation in `why`.
  *
@@ -41,6 +41,7 @@ struct pw_options {
     double transfer_ms;               /* of the uplink, activations of one */
     double unequal; /* sigma of the hosts' speeds; 0: all alike */
     uint32_t gather_ms, notice_ms;
+    uint32_t lose;   /* of a thousand messages */
     uint64_t end_ms; /* virtual time that is too long */
 };
 
@@ -52,9 +53,9 @@ struct pw_record {
     struct pw_set set;
 };
 
-/* A segment that is expected, or that is here and not expected yet. */
+/* A segment that is expected. */
 struct pw_post {
-    bool expected, back;
+    bool back;
     uint64_t tag;
     uint32_t micro, from;
 };
