@@ -231,6 +231,8 @@ struct node {
     uint64_t pipe_void;    /* tags up to this one are cancelled */
     uint64_t pipe_wait_ms; /* all stages have a host that is level since; 0 */
     uint64_t pipe_idle_ms; /* the last steps ended */
+    uint64_t pipe_bulk_ms; /* connections are looked after again */
+    uint64_t pack_round;   /* what is being packed is for it */
     bool pipe_behind;      /* what is packed may be nothing at all */
     uint64_t queue_sum, queue_samples;
     uint32_t queue; /* of the round before, for others */

@@ -11,8 +11,8 @@
  * Who could not stay to the end (OUT) packs what it has when another of its
  * group does, and takes part in the round. A stage without hosts starves the others: they wait, say why, and go
  * on from the same step when one is there. A stage that came back from an older
- * state is behind: when every other stage holds a later commit it makes rounds
- * of no steps until it is level.
+ * state is behind: when another stage holds a later commit it makes rounds of no
+ * steps until it is level.
  *
  * Once in a while, between two rounds, a host moves to the stage that has most
  * work waiting (route_moves()): all see the same heartbeats of the same round,
@@ -56,6 +56,16 @@ static bool is_host(const struct node *n, int row)
 
     return p->used && p->has_beat && !p->lost && p->beat.stage > 0 &&
            p->beat.stage <= n->terms.stages && members_linked(&n->members, row);
+}
+
+/* Takes part, or is about to, as far as rumours and the first heartbeats say:
+ * whoever is in a view, and before the first round whoever may be soon. */
+static bool is_expected(const struct node *n, const struct member *p)
+{
+    bool here = p->used && p->confirmed && !p->lost && p->state <= PEER_SUSPECT;
+
+    return here && p->info.stage != 0 &&
+           ((p->info.features & PEER_IN_VIEW) != 0 || n->applied.round == 0);
 }
 
 /* What is seen of the swarm before a round. */
@@ -119,6 +129,8 @@ static void muster(const struct node *n, struct crew *c)
         uint32_t stage;
 
         if (!is_host(n, (int)i) || !takes_part(p)) {
+            c->late = c->late || (is_expected(n, p) &&
+                                  (!p->has_beat || p->beat.state < NODE_PAUSED));
             continue;
         }
         stage = p->beat.stage - 1U;
@@ -137,12 +149,10 @@ static uint64_t all_stages(const struct node *n)
     return n->terms.stages == 64 ? UINT64_MAX : (1ULL << n->terms.stages) - 1;
 }
 
-/* Every other stage is a commit ahead of us. */
+/* Another stage has committed this round: its steps are over. */
 static bool is_behind(const struct node *n, const struct crew *c)
 {
-    uint64_t others = all_stages(n) & ~(1ULL << n->stage);
-
-    return (c->ahead & others) == others;
+    return (c->ahead & ~(1ULL << n->stage)) != 0;
 }
 
 /* ---- moving ------------------------------------------------------------- */
@@ -226,6 +236,7 @@ static void pack(struct node *n, bool behind)
         a->round = n->applied.round + 1;
         a->steps = 0;
         n->training = true;
+        n->pack_round = a->round;
         n->pipe_behind = behind;
     }
 }
@@ -241,10 +252,8 @@ static void begin(struct node *n, struct crew *c)
         n->pipe_life[k] = row == MEMBERS_NONE ? n->life
                                               : n->members.peers[row].life;
         n->pipe_bad_ms[k] = 0;
-        if (row != MEMBERS_NONE && c->host[k].stage != n->stage) {
-            members_bulk_open(&n->members, n->out, row);
-        }
     }
+    n->pipe_bulk_ms = 0;
     n->pipe.opt.steps = terms_steps(&n->terms, n->applied.round + 1);
     n->pipe_out.n = 0;
     if (pipeline_begin(&n->pipe, n->applied.round + 1, c->host, c->n, n->now,
@@ -292,8 +301,7 @@ static bool others_are_ready(const struct node *n)
 
 void node_pipe_advance(struct node *n)
 {
-    bool out = n->pipe.state == PIPELINE_OUT &&
-               n->pipe.round == n->applied.round + 1;
+    bool again = n->pipe.round == n->applied.round + 1;
     struct crew c;
 
     if (!n->pipe_open || is_under_way(n)) {
@@ -311,7 +319,7 @@ void node_pipe_advance(struct node *n)
         return;
     }
     if (c.level != all_stages(n) ||
-        (out && n->now - n->pipe_idle_ms < n->pipe.opt.gather_ms)) {
+        (again && n->now - n->pipe_idle_ms < n->pipe.opt.resend_ms)) {
         n->pipe_wait_ms = 0;
         return;
     }
@@ -716,11 +724,30 @@ static bool is_cut(const struct node *n, uint32_t k)
            n->now - n->pipe_bad_ms[k] >= n->t.dead_ms + n->t.redial_ms;
 }
 
+/* Data connections to the stages beside ours, again where one broke. */
+static void keep_bulk(struct node *n)
+{
+    if (!is_under_way(n) || n->now < n->pipe_bulk_ms) {
+        return;
+    }
+    n->pipe_bulk_ms = n->now + n->pipe.opt.resend_ms;
+    for (uint32_t k = 0; k < n->pipe.n; k++) {
+        uint32_t stage = n->pipe.host[k].stage;
+        int row = row_of(n, k);
+
+        if ((n->pipe.layout >> k & 1) != 0 && row != MEMBERS_NONE &&
+            (stage == n->stage + 1 || stage + 1 == n->stage)) {
+            members_bulk_open(&n->members, n->out, row);
+        }
+    }
+}
+
 void node_pipe_tick(struct node *n)
 {
     if (!n->pipe_open) {
         return;
     }
+    keep_bulk(n);
     for (uint32_t k = 0; k < n->pipe.n && is_under_way(n); k++) {
         const struct peer_id id = n->pipe.host[k].id;
 

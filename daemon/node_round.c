@@ -216,6 +216,8 @@ void node_on_applied(struct node *n, const struct local_event *e)
         n->tokens_dropped += e->tokens;
         n->first_step = next_first_step(n, e);
         node_forget_contribution(n);
+    } else if (terms_staged(&n->terms)) {
+        node_forget_contribution(n); /* packed again after the next steps */
     }
     n->applied = n->target;
     timeline_applied(&n->timeline, n->applied.round, n->now);
@@ -245,8 +247,13 @@ void node_on_trained(struct node *n, const struct local_event *e)
         node_pair_trained(n, e);
         return;
     }
-    if (terms_staged(&n->terms) && n->pipe_behind && e->tokens == 0) {
-        tokens = 1; /* a round of no weight at all is none */
+    if (terms_staged(&n->terms)) {
+        if (n->pack_round != n->known.round + 1) {
+            return; /* that round is over: it stays open, for the next one */
+        }
+        if (n->pipe_behind && tokens == 0) {
+            tokens = 1; /* a round of no weight at all is none */
+        }
     }
     n->packed = true;
     if (node_quorum_defer(n, e)) {

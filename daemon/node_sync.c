@@ -412,6 +412,9 @@ void node_on_loaded(struct node *n, const struct local_event *e)
         n->tokens_dropped += e->tokens;
         n->first_step = n->inner_step = e->inner_step;
     }
+    if (terms_staged(&n->terms)) {
+        node_forget_contribution(n); /* packed again after the next steps */
+    }
     n->loaded = true;
     n->delta_failed = false;
     n->applied = n->target;

@@ -373,6 +373,9 @@ void local_action(void *self,
         if (a->op == PIPE_CLEAR) {
             local_pipe_clear(l, peer, a->attempt);
         } else {
+            if (a->op == PIPE_STEP) {
+                local_pipe_step(l, peer, a);
+            }
             begin(l, peer, a);
         }
         break;

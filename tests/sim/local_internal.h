@@ -191,6 +191,7 @@ int local_cut_take(const struct local *l,
                    const uint8_t *src);
 void local_stage(struct local *l, uint32_t peer, uint32_t stage);
 void local_pipe(struct local *l, uint32_t peer, const struct action *a);
+void local_pipe_step(struct local *l, uint32_t peer, const struct action *a);
 void local_pipe_clear(struct local *l, uint32_t peer, uint64_t tag);
 
 /* local.c */

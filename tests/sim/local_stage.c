@@ -139,7 +139,8 @@ static void compute(struct local *l, struct machine *m, const struct action *a)
     }
 }
 
-static void step(struct local *l, uint32_t peer, const struct action *a)
+/* The sum is as of the action: what the trainer does after it comes later. */
+void local_pipe_step(struct local *l, uint32_t peer, const struct action *a)
 {
     struct machine *m = &l->machines[peer];
     struct local_step s = {.round = a->round,
@@ -153,7 +154,6 @@ static void step(struct local *l, uint32_t peer, const struct action *a)
     }
     l->calls.stepped(l->calls.self, peer, &s);
     m->n_sum = 0;
-    local_step_once(l, peer);
 }
 
 void local_pipe(struct local *l, uint32_t peer, const struct action *a)
@@ -168,7 +168,7 @@ void local_pipe(struct local *l, uint32_t peer, const struct action *a)
         return;
     }
     if (a->op == PIPE_STEP) {
-        step(l, peer, a);
+        local_step_once(l, peer);
     } else {
         compute(l, m, a);
     }
