@@ -288,8 +288,8 @@ static bool ended_ahead(struct node *n, const struct heartbeat *m)
         return false;
     }
     v = node_proven_view(n, &m->view);
-    return v == NULL ||
-           (node_tip(n, v, &tip, &state) && node_point_ahead(&tip, &n->applied));
+    return v == NULL || (node_tip(n, v, &tip, &state) &&
+                         node_point_ahead(&tip, &n->applied));
 }
 
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m)

@@ -217,10 +217,10 @@ struct node {
     /* Stages. */
     struct hash32 group; /* who averages: the run, or one of its stages */
     enum node_staging staging;
-    uint32_t stage;          /* from 0 */
-    uint64_t stage_ms;       /* when it was chosen, or could be at the earliest */
-    uint64_t stage_look_ms;  /* at the swarm, the last time */
-    bool moved;              /* chosen by rebalancing: it stays */
+    uint32_t stage;    /* from 0 */
+    uint64_t stage_ms; /* when it was chosen, or could be at the earliest */
+    uint64_t stage_look_ms; /* at the swarm, the last time */
+    bool moved;             /* chosen by rebalancing: it stays */
     uint32_t n_moves;
     bool pipe_open;
     struct pipeline pipe;
@@ -234,8 +234,10 @@ struct node {
     uint64_t pipe_bulk_ms; /* connections are looked after again */
     uint64_t pack_round;   /* what is being packed is for it */
     bool pipe_behind;      /* what is packed may be nothing at all */
-    uint64_t queue_sum, queue_samples;
-    uint32_t queue; /* of the round before, for others */
+    /* Micro-batches at this machine: now, since when, times how long. */
+    uint64_t queue_now, queue_at_ms, queue_sum, queue_ms;
+    uint32_t queue;          /* mean of the round before, for others */
+    uint64_t balanced_round; /* who moves was looked at after it */
 
     /* Evaluation. */
     bool evaluating;

@@ -9,10 +9,10 @@
  *       -> READY, a round of the stage's own group, as ever
  *
  * Who could not stay to the end (OUT) packs what it has when another of its
- * group does, and takes part in the round. A stage without hosts starves the others: they wait, say why, and go
- * on from the same step when one is there. A stage that came back from an older
- * state is behind: when another stage holds a later commit it makes rounds of no
- * steps until it is level.
+ * group does, and takes part in the round. A stage without hosts starves the
+ * others: they wait, say why, and go on from the same step when one is there. A
+ * stage that came back from an older state is behind: when another stage holds
+ * a later commit it makes rounds of no steps until it is level.
  *
  * Once in a while, between two rounds, a host moves to the stage that has most
  * work waiting (route_moves()): all see the same heartbeats of the same round,
@@ -30,7 +30,7 @@
 
 #include "proto/base/log.h"
 
-#define REBALANCE_ROUNDS 8 /* a host moves after every so many, at most */
+#define REBALANCE_ROUNDS 8   /* a host moves after every so many, at most */
 #define QUEUE_UNIT       16U /* heartbeat.queue counts in 1/16 */
 #define NOBODY           UINT32_MAX
 
@@ -58,14 +58,14 @@ static bool is_host(const struct node *n, int row)
            p->beat.stage <= n->terms.stages && members_linked(&n->members, row);
 }
 
-/* Takes part, or is about to, as far as rumours and the first heartbeats say:
- * whoever is in a view, and before the first round whoever may be soon. */
-static bool is_expected(const struct node *n, const struct member *p)
+/* Takes part, as far as rumours and the first heartbeats say; or `soon` will.
+ */
+static bool is_expected(const struct member *p, bool soon)
 {
     bool here = p->used && p->confirmed && !p->lost && p->state <= PEER_SUSPECT;
 
     return here && p->info.stage != 0 &&
-           ((p->info.features & PEER_IN_VIEW) != 0 || n->applied.round == 0);
+           ((p->info.features & PEER_IN_VIEW) != 0 || soon);
 }
 
 /* What is seen of the swarm before a round. */
@@ -74,8 +74,8 @@ struct crew {
                                                       level with us */
     uint32_t queue[PIPELINE_HOSTS_MAX];
     uint32_t n;
-    bool late;      /* somebody is not level yet */
-    uint64_t ahead; /* bit s: stage s holds a later commit */
+    bool late;              /* somebody is not level yet */
+    uint64_t ahead;         /* bit s: stage s holds a later commit */
     uint64_t served, level; /* bit s: it has hosts; that are level */
 };
 
@@ -129,8 +129,9 @@ static void muster(const struct node *n, struct crew *c)
         uint32_t stage;
 
         if (!is_host(n, (int)i) || !takes_part(p)) {
-            c->late = c->late || (is_expected(n, p) &&
-                                  (!p->has_beat || p->beat.state < NODE_PAUSED));
+            c->late =
+                c->late || (is_expected(p, n->applied.round == 0) &&
+                            (!p->has_beat || p->beat.state < NODE_PAUSED));
             continue;
         }
         stage = p->beat.stage - 1U;
@@ -157,36 +158,57 @@ static bool is_behind(const struct node *n, const struct crew *c)
 
 /* ---- moving ------------------------------------------------------------- */
 
-/* Who goes to another stage before this round; NOBODY. A stage that has twice
- * the work waiting of another, and two micro-batches more, is worth it. */
+/* Somebody is on its way to a stage: who sees it gone from its old one has
+ * another table than it had. */
+static bool somebody_moves(const struct node *n)
+{
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (is_expected(p, true) && p->has_beat && !p->beat.has_view) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who goes to another stage before this round; NOBODY. It is worth it where a
+ * host of the other stage has twice the work of one of this, and half a
+ * micro-batch more. */
 static uint32_t mover(const struct node *n, const struct crew *c, uint32_t *to)
 {
     struct route_queue q[PIPELINE_HOSTS_MAX];
-    uint64_t waits[ROUTE_STAGES_MAX] = {0};
-    uint32_t who;
+    uint64_t work[ROUTE_STAGES_MAX] = {0}, hosts[ROUTE_STAGES_MAX] = {0};
+    uint32_t who, from;
 
-    if (n->applied.round == 0 || n->applied.round % REBALANCE_ROUNDS != 0 ||
-        c->level != all_stages(n)) {
-        return NOBODY;
-    }
     for (uint32_t k = 0; k < c->n; k++) {
         q[k].stage = c->host[k].stage;
         q[k].waiting = c->queue[k];
-        waits[q[k].stage] += q[k].waiting;
+        work[q[k].stage] += q[k].waiting;
+        hosts[q[k].stage]++;
     }
     who = route_moves(q, c->n, n->terms.stages, to);
-    if (who == ROUTE_NONE ||
-        waits[*to] < 2 * waits[q[who].stage] + 2ULL * QUEUE_UNIT) {
+    if (who == ROUTE_NONE) {
         return NOBODY;
     }
-    return who;
+    from = q[who].stage;
+    return work[*to] / hosts[*to] >=
+                   2 * work[from] / hosts[from] + QUEUE_UNIT / 2
+               ? who
+               : NOBODY;
 }
 
 /* True: it is us, and we go. */
 static bool rebalance(struct node *n, struct crew *c)
 {
-    uint32_t to = 0, who = mover(n, c, &to);
+    uint32_t to = 0, who;
 
+    if (n->applied.round == 0 || n->applied.round % REBALANCE_ROUNDS != 0 ||
+        n->balanced_round == n->applied.round || c->level != all_stages(n)) {
+        return false;
+    }
+    n->balanced_round = n->applied.round; /* once */
+    who = somebody_moves(n) ? NOBODY : mover(n, c, &to);
     if (who == NOBODY) {
         return false;
     }
@@ -198,8 +220,7 @@ static bool rebalance(struct node *n, struct crew *c)
         return true;
     }
     c->n--;
-    memmove(c->host + who, c->host + who + 1,
-            (c->n - who) * sizeof c->host[0]);
+    memmove(c->host + who, c->host + who + 1, (c->n - who) * sizeof c->host[0]);
     return false;
 }
 
@@ -249,8 +270,8 @@ static void begin(struct node *n, struct crew *c)
     for (uint32_t k = 0; k < c->n; k++) {
         int row = members_find(&n->members, &c->host[k].id);
 
-        n->pipe_life[k] = row == MEMBERS_NONE ? n->life
-                                              : n->members.peers[row].life;
+        n->pipe_life[k] =
+            row == MEMBERS_NONE ? n->life : n->members.peers[row].life;
         n->pipe_bad_ms[k] = 0;
     }
     n->pipe_bulk_ms = 0;
@@ -262,7 +283,8 @@ static void begin(struct node *n, struct crew *c)
                     "lower inner.batch, or raise inner.micro_batch";
         return;
     }
-    n->queue_sum = n->queue_samples = 0;
+    n->queue_sum = n->queue_now = 0;
+    n->queue_ms = n->queue_at_ms = n->now;
     n->pipe_wait_ms = 0;
     execute(n);
 }
@@ -286,9 +308,8 @@ static bool is_finished(const struct node *n)
 /* The queue of the round that is over is published with it. */
 static void publish_queue(struct node *n)
 {
-    uint64_t mean = n->queue_samples == 0
-                        ? 0
-                        : n->queue_sum * QUEUE_UNIT / n->queue_samples;
+    uint64_t ms = n->queue_at_ms - n->queue_ms;
+    uint64_t mean = ms == 0 ? 0 : n->queue_sum * QUEUE_UNIT / ms;
 
     n->queue = mean > UINT16_MAX ? UINT16_MAX : (uint32_t)mean;
 }
@@ -373,10 +394,8 @@ static int row_of(const struct node *n, uint32_t host)
     return members_find(&n->members, &n->pipe.host[host].id);
 }
 
-static void say(struct node *n,
-                uint64_t hosts,
-                enum message_type type,
-                const void *msg)
+static void
+say(struct node *n, uint64_t hosts, enum message_type type, const void *msg)
 {
     for (uint32_t k = 0; k < n->pipe.n; k++) {
         int row = hosts >> k & 1 ? row_of(n, k) : MEMBERS_NONE;
@@ -449,10 +468,8 @@ static void move(struct node *n,
     if (m == NULL) {
         return; /* cannot be: four for each slot */
     }
-    *m = (struct node_pipe_move){.used = true,
-                                 .type = a->type,
-                                 .micro = a->micro,
-                                 .left = count};
+    *m = (struct node_pipe_move){
+        .used = true, .type = a->type, .micro = a->micro, .left = count};
     first = (a->micro * 2 + (buffer == BUFFER_BACK)) * count;
     for (uint32_t i = 0; i < count; i++) {
         struct action *s = out_add(n->out, type);
@@ -468,8 +485,8 @@ static void move(struct node *n,
                 .buffer = buffer,
                 .index = a->micro,
                 .offset = at,
-                .len = rest < n->terms.cut_segment ? rest
-                                                   : n->terms.cut_segment,
+                .len =
+                    rest < n->terms.cut_segment ? rest : n->terms.cut_segment,
                 .op = SEGMENT_COPY,
                 .slot = (uint8_t)a->slot,
             };
@@ -489,9 +506,8 @@ static void cancel(struct node *n, uint64_t tag)
     n->pipe_void = tag;
 }
 
-static void work(struct node *n,
-                 const struct pipeline_action *p,
-                 enum pipe_op op)
+static void
+work(struct node *n, const struct pipeline_action *p, enum pipe_op op)
 {
     struct action *a = out_add(n->out, ACTION_PIPE);
 
@@ -555,8 +571,26 @@ static void execute_one(struct node *n, const struct pipeline_action *a)
     }
 }
 
+/* Micro-batches that wait for this machine or are computed by it: a mean over
+ * the time. */
+static void weigh_queue(struct node *n)
+{
+    const struct pipeline *p = &n->pipe;
+
+    n->queue_sum += n->queue_now * (n->now - n->queue_at_ms);
+    n->queue_at_ms = n->now;
+    n->queue_now = 0;
+    for (uint32_t i = p->first_undone; i < p->n_placed && i < p->n_micro; i++) {
+        uint8_t state = p->micro[i].state;
+
+        n->queue_now += state == MICRO_HERE || state == MICRO_FORTH ||
+                        state == MICRO_BACK || state == MICRO_BACKWARD;
+    }
+}
+
 static void execute(struct node *n)
 {
+    weigh_queue(n);
     for (uint32_t i = 0; i < n->pipe_out.n; i++) {
         execute_one(n, &n->pipe_out.action[i]);
     }
@@ -575,33 +609,19 @@ static void done(struct node *n,
     execute(n);
 }
 
-/* What waits to be computed here, now. */
-static void sample_queue(struct node *n)
-{
-    const struct pipeline *p = &n->pipe;
-
-    for (uint32_t i = p->first_undone; i < p->n_placed; i++) {
-        n->queue_sum += p->micro[i].state == MICRO_HERE ||
-                        p->micro[i].state == MICRO_BACK;
-    }
-    n->queue_samples++;
-}
-
 void node_on_piped(struct node *n, const struct local_event *e)
 {
     static const enum pipeline_action_type type_of[] = {
-        [PIPE_FORWARD] = PIPELINE_FORWARD,
-        [PIPE_SCORE] = PIPELINE_SCORE,
-        [PIPE_BACKWARD] = PIPELINE_BACKWARD,
-        [PIPE_CLEAR] = PIPELINE_CLEAR,
+        [PIPE_FORWARD] = PIPELINE_FORWARD,   [PIPE_SCORE] = PIPELINE_SCORE,
+        [PIPE_BACKWARD] = PIPELINE_BACKWARD, [PIPE_CLEAR] = PIPELINE_CLEAR,
         [PIPE_STEP] = PIPELINE_STEP,
     };
 
     if (!n->pipe_open || e->op >= PIPE_OP_COUNT || e->op == PIPE_CLEAR) {
         return;
     }
-    if (e->rc != 0 && e->attempt == pipeline_tag(n->pipe.attempt,
-                                                 n->pipe.step)) {
+    if (e->rc != 0 &&
+        e->attempt == pipeline_tag(n->pipe.attempt, n->pipe.step)) {
         out_log(n->out, LOG_ERROR,
                 "round %llu: this machine cannot go on with the step; the "
                 "others do without it",
@@ -612,7 +632,6 @@ void node_on_piped(struct node *n, const struct local_event *e)
     if (e->op == PIPE_STEP && e->inner_step > n->inner_step) {
         n->inner_step = e->inner_step;
     }
-    sample_queue(n);
     done(n, type_of[e->op], e->attempt, (uint32_t)e->index);
 }
 
@@ -708,8 +727,8 @@ void node_pipe_link_up(struct node *n, const struct peer_id *id)
 static bool is_gone(const struct node *n, uint32_t k)
 {
     int row = row_of(n, k);
-    const struct member *p = row == MEMBERS_NONE ? NULL
-                                                 : &n->members.peers[row];
+    const struct member *p =
+        row == MEMBERS_NONE ? NULL : &n->members.peers[row];
 
     return p == NULL || p->lost || p->life != n->pipe_life[k] ||
            p->state >= PEER_DEAD ||

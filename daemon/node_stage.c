@@ -54,8 +54,8 @@ bool node_is_staged(const struct node *n)
 
 bool node_same_stage(const struct node *n, const struct member *p)
 {
-    return !terms_staged(&n->terms) || (n->staging == STAGING_DONE &&
-                                        p->beat.stage == n->stage + 1);
+    return !terms_staged(&n->terms) ||
+           (n->staging == STAGING_DONE && p->beat.stage == n->stage + 1);
 }
 
 uint32_t node_group_min(const struct node *n)
@@ -285,8 +285,8 @@ static void reconsider(struct node *n)
     open = is_open(n, &s, n->stage);
     to = least(n, &s);
     if (to == ROUTE_NONE || to == n->stage ||
-        (open && (!s.highest || n->moved ||
-                  s.hosts[to] + 1 >= s.hosts[n->stage]))) {
+        (open &&
+         (!s.highest || n->moved || s.hosts[to] + 1 >= s.hosts[n->stage]))) {
         return;
     }
     forget_group(n);
@@ -339,6 +339,18 @@ void node_on_staged(struct node *n, const struct local_event *e)
 
 /* ---- what follows ------------------------------------------------------- */
 
+/* Until every stage has as many as a first view of it needs none is founded:
+ * who is in no view can still go where it is needed. */
+static bool lacks_hosts(const struct node *n, const struct service *s)
+{
+    for (uint32_t k = 0; k < n->terms.stages; k++) {
+        if (s->hosts[k] < node_group_min(n) && s->placed[k] == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool node_stage_may_found(const struct node *n)
 {
     struct service s;
@@ -350,12 +362,7 @@ bool node_stage_may_found(const struct node *n)
         return false;
     }
     look(n, &s);
-    for (uint32_t k = 0; k < n->terms.stages; k++) {
-        if (s.hosts[k] == 0) {
-            return false;
-        }
-    }
-    return s.n >= n->terms.min_peers;
+    return s.round > 0 || !lacks_hosts(n, &s);
 }
 
 bool node_stage_may_begin(const struct node *n)
@@ -388,17 +395,13 @@ const char *node_stage_wait(const struct node *n)
         return NULL;
     }
     look(n, &s);
-    if (s.placed[n->stage] == 0 && s.round > 0 &&
-        !has_state_of(n, n->stage)) {
+    if (s.placed[n->stage] == 0 && s.round > 0 && !has_state_of(n, n->stage)) {
         return "its stage has lost all hosts: waiting for one that holds its "
                "state";
     }
-    for (uint32_t k = 0; k < n->terms.stages; k++) {
-        if (s.hosts[k] == 0) {
-            return "a stage has no host yet: waiting for more peers";
-        }
-    }
-    return NULL;
+    return s.round == 0 && lacks_hosts(n, &s)
+               ? "a stage has too few hosts yet: waiting for more peers"
+               : NULL;
 }
 
 /* A link to everybody who serves a stage. */

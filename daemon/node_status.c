@@ -100,6 +100,9 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "looking for a peer of the run";
     } else if (text == NULL && s->state == NODE_JOINING) {
         text = "asking to be let in at the next boundary";
+    } else if (text == NULL && s->state == NODE_STARTING && n->configured &&
+               n->data_ready) {
+        text = "waiting for a state that most members of a view vouch for";
     } else if (text == NULL && s->state == NODE_SYNCING) {
         text = "fetching data and state from peers";
     }

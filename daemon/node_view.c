@@ -192,7 +192,8 @@ static void found_advance(struct node *n)
         const struct member *p = &n->members.peers[i];
 
         if (!p->used || !p->has_beat || !p->beat.ready || p->beat.has_view ||
-            p->lost || !node_same_stage(n, p) || !members_linked(&n->members, (int)i)) {
+            p->lost || !node_same_stage(n, p) ||
+            !members_linked(&n->members, (int)i)) {
             continue;
         }
         if (n_rows < VIEW_MEMBERS_MAX - 1) {

@@ -268,8 +268,9 @@ enum action_type {
     ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
                           terms), else BUFFER_STATE; rebase */
     ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
-                          round averages (stages: 0 steps, those were made). Who makes some beside a round that
-                          is under way makes fewer here */
+                          round averages (stages: 0 steps, those were made). Who
+                          makes some beside a round that      is under way makes fewer
+                          here */
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
                           arrivals, members; after the steps made beside it.
                           The bytes stay readable as BUFFER_REDUCED `round`

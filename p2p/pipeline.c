@@ -300,7 +300,8 @@ int pipeline_begin(struct pipeline *p,
 
 /* A host that was away meets others that went on: it goes on with them. What it
  * held of a step that they have made without it is void. */
-static void catch_up(struct pipeline *p, uint32_t step, struct pipeline_out *out)
+static void
+catch_up(struct pipeline *p, uint32_t step, struct pipeline_out *out)
 {
     if (step <= p->step + p->held) {
         return;
@@ -324,9 +325,8 @@ static void take_hello(struct pipeline *p,
     uint64_t both = theirs & p->layout;
     bool same = theirs == p->layout &&
                 h->n == (uint32_t)__builtin_popcountll(p->layout);
-    bool near = p->rejoins
-                    ? h->step <= p->opt.steps
-                    : h->step + 1 >= p->step && h->step <= p->step + 1;
+    bool near = p->rejoins ? h->step <= p->opt.steps
+                           : h->step + 1 >= p->step && h->step <= p->step + 1;
 
     if (p->rejoins && near) {
         catch_up(p, h->step, out);

@@ -190,9 +190,9 @@ struct pipeline {
 /* LOCO_EINVAL where an option is out of range. */
 int pipeline_init(struct pipeline *p, const struct pipeline_options *opt);
 
-/* A round begins, or goes on after STARVED or OUT, with these hosts sorted by id, this one
- * among them; at most PIPELINE_HOSTS_MAX. LOCO_EINVAL: not so, or more
- * micro-batches than PIPELINE_MICRO_MAX could come here. */
+/* A round begins, or goes on after STARVED or OUT, with these hosts sorted by
+ * id, this one among them; at most PIPELINE_HOSTS_MAX. LOCO_EINVAL: not so, or
+ * more micro-batches than PIPELINE_MICRO_MAX could come here. */
 int pipeline_begin(struct pipeline *p,
                    uint64_t round,
                    const struct pipeline_host *hosts,

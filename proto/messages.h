@@ -158,8 +158,8 @@ struct heartbeat {
     bool relays;    /* it carries connections for others */
     uint8_t muster; /* without a view: ready candidates linked, and itself */
     uint16_t stage; /* of a pipeline, from 1; 0: none, or not chosen */
-    uint16_t queue; /* of the stage's host: 1/16 of the micro-batches that
-                       waited to be computed, mean of the round before */
+    uint16_t queue; /* of a stage's host: micro-batches that it computed or
+                       that waited for it, mean of the round before, in 1/16 */
     uint8_t number; /* grows with every change, modulo 256 */
 };
 

@@ -72,8 +72,7 @@ int local_cut_take(const struct local *l,
                    const uint8_t *src)
 {
     struct local_micro *slot = &m->micros[seg->slot];
-    uint32_t maker =
-        seg->buffer == BUFFER_FORTH ? m->stage - 1 : m->stage + 1;
+    uint32_t maker = seg->buffer == BUFFER_FORTH ? m->stage - 1 : m->stage + 1;
 
     if (!in_range(l, seg)) {
         return LOCO_ERANGE;

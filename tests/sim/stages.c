@@ -1,5 +1,5 @@
-/* stages.c - whole nodes (daemon/node.h) in a run with stages, under faults; see
- * stages.h for what must hold.
+/* stages.c - whole nodes (daemon/node.h) in a run with stages, under faults;
+ * see stages.h for what must hold.
  *
  * fault 0 none, 1 kill (at any action of the victim), 2 kill and restart, 3
  * freeze, 4 links drop, 5 peers join, 6 unequal machines (rebalancing), 7 all
@@ -289,7 +289,9 @@ static void kill_one(struct stages *s, uint32_t q)
 {
     uint32_t stage = s->peers[q].seen.stage;
 
-    if (s->fault == RESTART || s->fault == ALL || n_hosts(s, stage) > 1) {
+    bool kept = s->peers[q].seen.round >= 2; /* a checkpoint is written */
+
+    if (s->fault == RESTART || s->fault == ALL ? kept : n_hosts(s, stage) > 1) {
         world_kill_at_action(s->world, q, 1 + draw(s, 60));
     }
 }
@@ -345,6 +347,24 @@ static void strike_stage(void *data, uint64_t arg)
     }
 }
 
+/* The hosts of some stage turn out to be slow. */
+static void slow_stage(void *data, uint64_t arg)
+{
+    struct stages *s = data;
+    uint32_t stage = 1 + (uint32_t)(s->opt.seed % s->stages);
+
+    if (s->peers[0].seen.round == 0 && arg < 200) { /* not begun yet */
+        world_call(s->world, world_now(s->world) + POLL_MS, slow_stage, s,
+                   arg + 1);
+        return;
+    }
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (s->peers[q].seen.stage == stage) {
+            local_slow(s->local, q, 12);
+        }
+    }
+}
+
 static void schedule(struct stages *s)
 {
     uint64_t span = 8000 + s->rounds * 2500;
@@ -362,10 +382,8 @@ static void schedule(struct stages *s)
     if (s->fault == STAGE_LOST || s->fault == STARVED) {
         world_call(s->world, 6000 + draw(s, span / 2), strike_stage, s, 0);
     }
-    if (s->fault == UNEQUAL) { /* the hosts of some stage turn out to be slow */
-        for (uint32_t q = 0; q < s->starters; q += s->stages) {
-            local_slow(s->local, q, 12);
-        }
+    if (s->fault == UNEQUAL) {
+        world_call(s->world, 2000, slow_stage, s, 0);
     }
 }
 
@@ -415,33 +433,34 @@ static int make(struct stages *s)
                                    .logged = on_logged,
                                    .stepped = stages_stepped,
                                    .wrong = stages_wrong};
-    const struct local_options lo = {.piece_bytes = 512,
-                                     .seed = s->opt.seed,
-                                     .n_peers = s->n,
-                                     .n_params = 403,
-                                     .codec = CODEC_BF16,
-                                     .block = 8,
-                                     .segment_elements = 64,
-                                     .stages = s->stages,
-                                     .micro_batches = 3,
-                                     .pipe_slots = 2,
-                                     .cut_elements = 40,
-                                     .cut_segment = 16,
-                                     .forward_ms = 10,
-                                     .period = 4,
-                                     .min_peers = s->starters,
-                                     .grace_ms = 3000,
-                                     .fork_after_ms = 30000,
-                                     .stop_rounds = s->rounds,
-                                     .n_shards = 2,
-                                     .shard_bytes = 3000,
-                                     .step_ms = 20,
-                                     .work_ms = 5,
-                                     .tokens_per_step = 64,
-                                     .lr = 0.7F,
-                                     .mu = 0.5F,
-                                     .manifest = s->manifest,
-                                     .manifest_len = sizeof s->manifest};
+    const struct local_options lo = {
+        .piece_bytes = 512,
+        .seed = s->opt.seed,
+        .n_peers = s->n,
+        .n_params = 403,
+        .codec = CODEC_BF16,
+        .block = 8,
+        .segment_elements = 64,
+        .stages = s->stages,
+        .micro_batches = 3,
+        .pipe_slots = 2 + (uint32_t)(s->opt.seed % 3),
+        .cut_elements = 40,
+        .cut_segment = 16,
+        .forward_ms = 10,
+        .period = 4,
+        .min_peers = s->fault == ALL ? s->stages : s->starters,
+        .grace_ms = 3000,
+        .fork_after_ms = 30000,
+        .stop_rounds = s->rounds,
+        .n_shards = 2,
+        .shard_bytes = 3000,
+        .step_ms = 20,
+        .work_ms = 5,
+        .tokens_per_step = 64,
+        .lr = 0.7F,
+        .mu = 0.5F,
+        .manifest = s->manifest,
+        .manifest_len = sizeof s->manifest};
     uint64_t rng = s->opt.seed ^ 0x6d616e;
     int rc;
 
@@ -502,7 +521,8 @@ static void print_peers(const struct stages *s)
         fprintf(stderr,
                 "  peer %2u stage %u %-9s round %" PRIu64 " epoch %" PRIu64
                 " members %u alive %u pipe %d round %" PRIu64
-                " step %u attempt %u layout %" PRIx64 " phase %d packed %d %s\n",
+                " step %u attempt %u layout %" PRIx64
+                " phase %d packed %d %s\n",
                 q, t.stage, node_state_name(t.state), t.round, t.epoch,
                 t.peers_in_round, t.peers_alive, (int)n->pipe.state,
                 n->pipe.round, n->pipe.step, n->pipe.attempt, n->pipe.layout,

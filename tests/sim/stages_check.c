@@ -64,9 +64,8 @@ static void check_once(struct stages *s, const struct stages_count *c)
     for (uint32_t i = 0; i < s->n_counts; i++) {
         const struct stages_count *d = &s->counts[i];
 
-        if (d != c && d->final && d->round == c->round &&
-            d->step == c->step && d->stage == c->stage &&
-            d->number == c->number) {
+        if (d != c && d->final && d->round == c->round && d->step == c->step &&
+            d->stage == c->stage && d->number == c->number) {
             stages_fail(s,
                         "C: peers %u and %u have both counted micro-batch %u "
                         "of step %u, round %" PRIu64 ", stage %u",
@@ -95,9 +94,8 @@ static void note_finished(struct stages *s, uint32_t peer, uint64_t round)
 }
 
 /* A */
-static void note_state(struct stages *s,
-                       uint32_t peer,
-                       const struct node_status *t)
+static void
+note_state(struct stages *s, uint32_t peer, const struct node_status *t)
 {
     for (uint32_t i = 0; i < s->n_states; i++) {
         const struct stages_state *x = &s->states[i];
@@ -112,8 +110,7 @@ static void note_state(struct stages *s,
             return;
         }
     }
-    s->states =
-        grow(s->states, s->n_states, &s->cap_states, sizeof *s->states);
+    s->states = grow(s->states, s->n_states, &s->cap_states, sizeof *s->states);
     s->states[s->n_states++] =
         (struct stages_state){t->stage, t->round, t->params_hash};
 }
@@ -157,8 +154,8 @@ void stages_check_step(struct stages *s,
         n->pipe.state == PIPELINE_FINISHED &&
         n->pipe.round == n->applied.round + 1) {
         if (n->pipe.step != n->pipe.opt.steps) {
-            stages_fail(s, "B: peer %u ends a round after %u of %u steps",
-                        peer, n->pipe.step, n->pipe.opt.steps);
+            stages_fail(s, "B: peer %u ends a round after %u of %u steps", peer,
+                        n->pipe.step, n->pipe.opt.steps);
         }
         note_finished(s, peer, n->pipe.round);
     }
