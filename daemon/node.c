@@ -428,10 +428,13 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
     }
 }
 
+/* Of a pair, or of the steps that stages make together. */
 static void
-on_pair(struct node *n, int peer, enum message_type type, const void *m)
+on_step_message(struct node *n, int peer, enum message_type type, const void *m)
 {
-    if (n->terms.pairs && n->loaded) {
+    if (type != MESSAGE_PAIR && type != MESSAGE_PAIR_HAVE) {
+        node_on_stage_message(n, peer, type, m);
+    } else if (n->terms.pairs && n->loaded) {
         pair_recv(&n->pair, peer, type, m, n->now, n->out);
     }
 }
@@ -497,12 +500,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
         return;
     case MESSAGE_PAIR:
     case MESSAGE_PAIR_HAVE:
-        on_pair(n, peer, type, m);
-        return;
     case MESSAGE_STAGE_HELLO:
     case MESSAGE_STAGE_READY:
     case MESSAGE_STAGE_TAKE:
-        node_on_stage_message(n, peer, type, m);
+        on_step_message(n, peer, type, m);
         return;
     case MESSAGE_BANDWIDTH:
         node_on_bandwidth(n, peer, m);

@@ -96,7 +96,7 @@ enum buffer_kind {
                       what is received is the partner's */
     BUFFER_STEP,   /* pairs, the same: displacement since the anchor */
     BUFFER_FORTH,  /* stages: activations of micro-batch `index`, elements of
-                      the cut. Received: the input of `slot`; sent: its output */
+                      the cut. Received: input of `slot`; sent: its output */
     BUFFER_BACK,   /* stages, their gradient. Received: that of the output of
                       `slot`; sent: that of its input */
     BUFFER_KIND_COUNT
@@ -268,9 +268,9 @@ enum action_type {
     ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
                           terms), else BUFFER_STATE; rebase */
     ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
-                          round averages (stages: 0 steps, those were made). Who
-                          makes some beside a round that      is under way makes fewer
-                          here */
+                          round averages (stages: 0 steps, those were made).
+                          Who makes some beside a round that is under way makes
+                          fewer here */
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
                           arrivals, members; after the steps made beside it.
                           The bytes stay readable as BUFFER_REDUCED `round`
