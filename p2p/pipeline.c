@@ -74,6 +74,7 @@ static bool starved(const struct pipeline *p)
 static void say_again_later(struct pipeline *p)
 {
     p->resend_at_ms = p->now_ms + p->opt.resend_ms;
+    p->answered_ms = p->now_ms;
     p->answered = 0;
 }
 
@@ -137,6 +138,17 @@ static void go_out(struct pipeline *p, struct pipeline_out *out)
     p->state = PIPELINE_OUT;
 }
 
+/* Host k goes on with us, and we do not: our word was lost. */
+static void say_out(struct pipeline *p,
+                    uint32_t k,
+                    uint32_t attempt,
+                    struct pipeline_out *out)
+{
+    p->attempt = (attempt > p->attempt ? attempt : p->attempt) + 1;
+    p->layout &= ~BIT(p->self);
+    say_hello(p, out, BIT(k), 0);
+}
+
 /* Everybody counted the step: so do we. */
 static void count_step(struct pipeline *p, struct pipeline_out *out)
 {
@@ -174,7 +186,14 @@ static void go_on(struct pipeline *p, struct pipeline_out *out)
  * a while, or two would answer each other for ever. */
 static bool answers(struct pipeline *p, uint32_t k)
 {
-    bool due = !(p->answered & BIT(k));
+    bool due;
+
+    if (p->opt.resend_ms > 0 &&
+        p->now_ms >= p->answered_ms + p->opt.resend_ms) {
+        p->answered_ms = p->now_ms;
+        p->answered = 0;
+    }
+    due = !(p->answered & BIT(k));
 
     p->answered |= BIT(k);
     return due;
@@ -377,6 +396,9 @@ void pipeline_on_hello(struct pipeline *p,
         }
         return;
     }
+    if (p->state == PIPELINE_OUT && (common(p, h) & BIT(p->self))) {
+        say_out(p, (uint32_t)k, h->attempt, out);
+    }
     if (!active(p)) {
         return;
     }
@@ -419,6 +441,25 @@ void pipeline_settle(struct pipeline *p, struct pipeline_out *out)
     }
 }
 
+/* Whether a READY or TAKE of the host at `k` is of the attempt that we are in.
+ * Who says one to a host that is out does not know that. */
+static bool concerns(struct pipeline *p,
+                     int k,
+                     uint64_t round,
+                     uint32_t attempt,
+                     struct pipeline_out *out)
+{
+    if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k)) ||
+        round != p->round) {
+        return false;
+    }
+    if (p->state == PIPELINE_OUT) {
+        say_out(p, (uint32_t)k, attempt, out);
+        return false;
+    }
+    return attempt == p->attempt;
+}
+
 /* READY of a step again, or of one that we have counted. */
 static void ready_again(struct pipeline *p,
                         uint32_t k,
@@ -447,9 +488,7 @@ void pipeline_on_ready(struct pipeline *p,
     int k = position(p, id);
 
     p->now_ms = now_ms;
-    if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k)) ||
-        round != p->round || attempt != p->attempt ||
-        p->state == PIPELINE_OUT) {
+    if (!concerns(p, k, round, attempt, out)) {
         return;
     }
     ready_again(p, (uint32_t)k, step, out);
@@ -473,8 +512,8 @@ void pipeline_on_take(struct pipeline *p,
     int k = position(p, id);
 
     p->now_ms = now_ms;
-    if (k < 0 || !(p->layout & BIT(k)) || round != p->round ||
-        attempt != p->attempt || micro >= PIPELINE_MICRO_MAX || !active(p)) {
+    if (!concerns(p, k, round, attempt, out) || !active(p) ||
+        micro >= PIPELINE_MICRO_MAX) {
         return;
     }
     if (step == p->step && p->state == PIPELINE_RUN) {

@@ -175,7 +175,8 @@ struct pipeline {
     uint64_t hello, next;       /* bits: said the same HELLO; of them those that
                                    name the step after ours */
     uint64_t ready, ready_next; /* bits: READY of this step, of the next */
-    uint64_t answered; /* bits: said again to it, once in `resend_ms` */
+    uint64_t answered;    /* bits: said again to it, once in `resend_ms` */
+    uint64_t answered_ms; /* since then */
     uint64_t now_ms, deadline_ms, resend_at_ms;
     uint64_t free_slots;
     bool computing;

@@ -24,7 +24,8 @@ static struct pipeline_options options(uint32_t self)
                                      .micro_batches = 1,
                                      .steps = 2,
                                      .slots = 2,
-                                     .gather_ms = 100};
+                                     .gather_ms = 100,
+                                     .resend_ms = 30};
 }
 
 struct fixture {
@@ -57,6 +58,20 @@ ready(struct fixture *f, uint32_t from, uint32_t step, uint32_t attempt)
 {
     f->out.n = 0;
     pipeline_on_ready(&f->p, &hosts[from].id, ROUND, step, attempt, 1, &f->out);
+}
+
+static void
+take(struct fixture *f, uint32_t from, uint32_t step, uint32_t micro)
+{
+    f->out.n = 0;
+    pipeline_on_take(&f->p, &hosts[from].id, ROUND, step, f->p.attempt, micro,
+                     1, &f->out);
+}
+
+static void tick(struct fixture *f, uint64_t now_ms)
+{
+    f->out.n = 0;
+    pipeline_tick(&f->p, now_ms, &f->out);
 }
 
 static const struct pipeline_action *find(const struct fixture *f,
@@ -94,6 +109,9 @@ static void hold(struct fixture *f)
     hear(f, 2);
     assert_int_equal(f->p.state, PIPELINE_RUN);
     done(f, PIPELINE_FORWARD);
+    assert_null(find(f, PIPELINE_GIVE)); /* before anybody expects it */
+    assert_non_null(find(f, PIPELINE_TAKE_BACK));
+    take(f, 1, 0, 0);
     assert_int_equal(find(f, PIPELINE_GIVE)->host, 1);
     tag = find(f, PIPELINE_GIVE)->tag;
     f->out.n = 0;
@@ -187,11 +205,10 @@ static void who_does_not_speak_is_left_out(void **state)
     (void)state;
     begin(&f, 0);
     hear(&f, 1);
+    tick(&f, 99);
+    assert_int_equal(f.p.layout, 7);
     assert_int_equal(pipeline_deadline(&f.p), 100);
-    f.out.n = 0;
-    pipeline_tick(&f.p, 99, &f.out);
-    assert_int_equal(f.out.n, 0);
-    pipeline_tick(&f.p, 100, &f.out);
+    tick(&f, 100);
     assert_int_equal(f.p.layout, 3);
     assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->gone, 4);
 }
@@ -244,6 +261,112 @@ static void a_link_that_comes_back_hears_what_it_missed(void **state)
     assert_int_equal(find(&f, PIPELINE_SAY_READY)->hosts, 2);
 }
 
+static void activations_leave_when_they_are_expected(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    take(&f, 1, 0, 0); /* it has heard all HELLOs, we have not */
+    assert_int_equal(f.out.n, 0);
+    hear(&f, 1);
+    hear(&f, 2);
+    done(&f, PIPELINE_FORWARD);
+    assert_non_null(find(&f, PIPELINE_GIVE));
+    take(&f, 1, 0, 0); /* said again */
+    assert_int_equal(f.out.n, 0);
+
+    begin(&f, 0);
+    hear(&f, 1);
+    hear(&f, 2);
+    done(&f, PIPELINE_FORWARD);
+    take(&f, 2, 0, 0); /* not the host that it goes to */
+    assert_null(find(&f, PIPELINE_GIVE));
+    take(&f, 1, 0, PIPELINE_MICRO_MAX);
+    assert_null(find(&f, PIPELINE_GIVE));
+}
+
+/* A host may be a step ahead of the last READY that we wait for. */
+static void a_take_of_the_next_step_is_kept(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    hold(&f);
+    take(&f, 1, 1, 0);
+    ready(&f, 1, 0, 1);
+    ready(&f, 2, 0, 1);
+    done(&f, PIPELINE_STEP);
+    done(&f, PIPELINE_FORWARD);
+    assert_non_null(find(&f, PIPELINE_GIVE));
+}
+
+static void what_is_waited_for_is_said_again(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0); /* HELLO, to those who did not answer */
+    hear(&f, 2);
+    assert_int_equal(pipeline_deadline(&f.p), 30);
+    tick(&f, 29);
+    assert_int_equal(f.out.n, 0);
+    tick(&f, 30);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 2);
+    assert_int_equal(pipeline_deadline(&f.p), 60);
+
+    begin(&f, 1); /* TAKE, while nothing came */
+    hear(&f, 0);
+    hear(&f, 2);
+    assert_int_equal(find(&f, PIPELINE_SAY_TAKE)->micro, 0);
+    tick(&f, 31);
+    assert_int_equal(f.out.n, 2);
+    assert_int_equal(f.out.action[1].type, PIPELINE_SAY_TAKE);
+    assert_int_equal(f.out.action[1].micro, 1);
+    assert_int_equal(f.out.action[1].hosts, 4);
+
+    hold(&f); /* READY, to those whose own is not here */
+    ready(&f, 2, 0, 1);
+    tick(&f, 31);
+    assert_int_equal(find(&f, PIPELINE_SAY_READY)->hosts, 2);
+}
+
+/* Once in `resend_ms`: two that answer each other come to an end. */
+static void who_says_a_thing_twice_hears_ours(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    hold(&f);
+    hear(&f, 1);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 2);
+    hear(&f, 1);
+    assert_int_equal(f.out.n, 0);
+    ready(&f, 2, 0, 1);
+    ready(&f, 2, 0, 1);
+    assert_int_equal(find(&f, PIPELINE_SAY_READY)->hosts, 4);
+    ready(&f, 2, 0, 1);
+    assert_int_equal(f.out.n, 0);
+    ready(&f, 1, 0, 1);
+    done(&f, PIPELINE_STEP);
+    ready(&f, 1, 0, 1); /* of the step that we have counted */
+    assert_int_equal(find(&f, PIPELINE_SAY_READY)->tag, pipeline_tag(1, 0));
+}
+
+static void a_made_up_attempt_does_not_end_them_all(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    f.hello.attempt = UINT32_MAX;
+    hear(&f, 1);
+    assert_int_equal(f.p.attempt, 1);
+    f.hello.attempt = 5000; /* a newcomer follows */
+    hear(&f, 1);
+    assert_int_equal(f.p.attempt, 5000);
+}
+
 static void strangers_and_nonsense_change_nothing(void **state)
 {
     static struct fixture f, before;
@@ -257,6 +380,7 @@ static void strangers_and_nonsense_change_nothing(void **state)
     before.hello.round = f.hello.round = ROUND - 1;
     hear(&f, 1);
     pipeline_on_ready(&f.p, &stranger, ROUND, 0, 1, 1, &f.out);
+    pipeline_on_take(&f.p, &stranger, ROUND, 0, 1, 0, 1, &f.out);
     pipeline_lost(&f.p, &stranger, 1, &f.out);
     pipeline_cut(&f.p, &stranger, 1, &f.out);
     for (int type = 0; type < PIPELINE_ACTION_COUNT; type++) {
@@ -264,6 +388,7 @@ static void strangers_and_nonsense_change_nothing(void **state)
                       0, 1, &f.out);
     }
     assert_int_equal(f.out.n, 0);
+    before.p.now_ms = f.p.now_ms;
     assert_memory_equal(&before, &f, sizeof f);
 }
 
@@ -302,6 +427,11 @@ int main(void)
         cmocka_unit_test(a_host_that_the_others_left_out_stops),
         cmocka_unit_test(a_broken_edge_costs_the_higher_id),
         cmocka_unit_test(a_link_that_comes_back_hears_what_it_missed),
+        cmocka_unit_test(activations_leave_when_they_are_expected),
+        cmocka_unit_test(a_take_of_the_next_step_is_kept),
+        cmocka_unit_test(what_is_waited_for_is_said_again),
+        cmocka_unit_test(who_says_a_thing_twice_hears_ours),
+        cmocka_unit_test(a_made_up_attempt_does_not_end_them_all),
         cmocka_unit_test(strangers_and_nonsense_change_nothing),
         cmocka_unit_test(options_out_of_range_are_refused),
     };
