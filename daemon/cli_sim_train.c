@@ -5,6 +5,9 @@
  * come from --links, the comings and goings from --members; both are small
  * tables in text, `#` begins a comment:
  *
+ * With --set stages=S peers are the hosts of S stages (lab.h), and
+ * lab.fixed_routes=1 keeps every micro-batch in its column.
+ *
  *   links    PEER|* TOKENS_PER_S UP_MBIT DOWN_MBIT DELAY_MS
  *   members  TOKENS join|leave|die PEER
  *            TOKENS speed PEER TOKENS_PER_S
@@ -22,6 +25,7 @@
 #include "daemon/lab_files.h"
 #include "daemon/method_manifest.h"
 #include "daemon/model_file.h"
+#include "p2p/route.h"
 #include "proto/base/err.h"
 #include "train/file.h"
 #include "train/lab/lab.h"
@@ -56,6 +60,7 @@ enum {
     LAB_BATCH_MOST,
     LAB_EVAL_EVERY,
     LAB_EVAL_TOKENS,
+    LAB_FIXED_ROUTES,
     LAB_GRACE_S,
     LAB_MERGE_EVERY,
     LAB_TRAINERS,
@@ -66,6 +71,7 @@ static const struct lab_number lab_numbers[LAB_NUMBERS] = {
     [LAB_BATCH_MOST] = {"lab.batch_most", 1, 4096, 16},
     [LAB_EVAL_EVERY] = {"lab.eval_every_tokens", 0, 1e15, -1},
     [LAB_EVAL_TOKENS] = {"lab.eval_tokens", 0, 1e15, 32768},
+    [LAB_FIXED_ROUTES] = {"lab.fixed_routes", 0, 1, 0},
     [LAB_GRACE_S] = {"lab.grace_s", 0, 1e9, -1},
     [LAB_MERGE_EVERY] = {"lab.merge_every", 0, 1e6, 3},
     [LAB_TRAINERS] = {"lab.trainers", 0, LAB_PEERS_MAX, 0},
@@ -95,9 +101,24 @@ set_lab(struct lab_number *numbers, const char *path, const char *text)
     return cli_fail(LOCO_EXIT_CONFIG,
                     "sim train: unknown setting %.60s; the laboratory's own "
                     "are lab.batch_most, lab.eval_every_tokens, "
-                    "lab.eval_tokens, lab.grace_s, lab.merge_every and "
-                    "lab.trainers",
+                    "lab.eval_tokens, lab.fixed_routes, lab.grace_s, "
+                    "lab.merge_every, lab.trainers and lab.activations",
                     path);
+}
+
+/* The wire type between stages. */
+static int set_activations(struct setup *s, const char *name)
+{
+    const struct codec *c = codec_find(name);
+
+    if (c == NULL) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "sim train: lab.activations is fp32, bf16, fp16, int8 "
+                        "or e3m0, not \"%.40s\"",
+                        name);
+    }
+    s->lab.activations = c->id;
+    return 0;
 }
 
 static int apply_set(struct setup *s, struct lab_number *numbers, bool *steps)
@@ -115,7 +136,9 @@ static int apply_set(struct setup *s, struct lab_number *numbers, bool *steps)
         }
         memcpy(path, item, (size_t)(equals - item));
         path[equals - item] = '\0';
-        if (strncmp(path, "lab.", 4) == 0) {
+        if (strcmp(path, "lab.activations") == 0) {
+            rv = set_activations(s, equals + 1);
+        } else if (strncmp(path, "lab.", 4) == 0) {
             rv = set_lab(numbers, path, equals + 1);
         } else if (doc_set(manifest_schema(), &s->manifest, path, equals + 1,
                            errmsg) != 0) {
@@ -178,12 +201,39 @@ static int fill_inner(struct setup *s, char *errmsg)
     return 0;
 }
 
+/* The routes of p2p/pipeline.h. */
+static void random_route(void *data,
+                         uint64_t step,
+                         uint64_t mb,
+                         uint32_t columns,
+                         uint32_t stages,
+                         uint32_t entry,
+                         uint32_t *path)
+{
+    const struct setup *s = data;
+    const struct route_draw d = {.seed = s->a.seed, .step = step};
+    uint32_t hosts[ROUTE_STAGES_MAX];
+
+    for (uint32_t i = 0; i < stages; i++) {
+        hosts[i] = columns;
+    }
+    route_path(&d, mb, hosts, stages, entry, path);
+}
+
+static void fill_stages(struct setup *s, bool fixed)
+{
+    s->lab.stages = s->manifest.stages;
+    s->lab.route = fixed ? NULL : random_route;
+    s->lab.route_data = s;
+}
+
 static void fill_lab(struct setup *s, const struct lab_number *numbers)
 {
     struct lab_options *o = &s->lab;
     double every = numbers[LAB_EVAL_EVERY].value;
     double step_s = (double)o->batch * o->seq / s->machines[0].tokens_per_s;
 
+    fill_stages(s, numbers[LAB_FIXED_ROUTES].value > 0);
     o->eval_every = every < 0 ? s->a.tokens / 20 : (uint64_t)every;
     o->eval_tokens = (uint64_t)numbers[LAB_EVAL_TOKENS].value;
     /* About one inner step (algorithms page 6.3). */
@@ -225,8 +275,8 @@ static int fill_settings(struct setup *s)
     if (rv != 0) {
         return rv;
     }
-    steps =
-        s->a.tokens / ((uint64_t)s->a.peers * m->inner.batch * m->inner.seq);
+    steps = s->a.tokens * m->stages /
+            ((uint64_t)s->a.peers * m->inner.batch * m->inner.seq);
     if (!steps_set) {
         m->inner.steps = steps > 0 ? steps : 1;
         m->inner.warmup =
@@ -328,6 +378,11 @@ static int print_json(const struct setup *s, const struct lab_result *r)
     if (o == NULL) {
         return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
     }
+    if (s->lab.stages > 1) {
+        json_object_set_new(o, "stages", json_integer(s->lab.stages));
+        json_object_set_new(o, "bits_per_byte_routes",
+                            json_real(r->bits_per_byte_routes));
+    }
     if (s->lab.method.group == METHOD_TRAINER) {
         json_object_set_new(o, "trainers",
                             json_integer((json_int_t)r->trainers));
@@ -352,6 +407,10 @@ static void print_text(const struct setup *s, const struct lab_result *r)
                  (double)r->bytes_sent / 1e6 / (double)s->a.peers);
     (void)printf("  virtual time            %.3f hours\n",
                  r->virtual_s / 3600.0);
+    if (s->lab.stages > 1) {
+        (void)printf("  of the columns, mean    %.4f bits per byte\n",
+                     r->bits_per_byte_routes);
+    }
     if (!method_replicas_equal(&s->lab.method)) {
         (void)printf("  spread of the replicas  %.3g\n", r->spread);
     }

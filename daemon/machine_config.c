@@ -286,6 +286,8 @@ static void read_terms(struct machine *m)
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
+    t->invited = f->invited;
+    memcpy(t->author, f->author, sizeof t->author);
     t->pairs = m->pairs;
     t->period = f->sync.period;
     t->fleeting = m->replica.method.gradients;

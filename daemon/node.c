@@ -313,7 +313,7 @@ void node_local_action(struct node *n, enum action_type type, uint64_t round)
 
 /* ---- events ----------------------------------------------------------- */
 
-static void on_link_up(struct node *n, const struct event *ev)
+void node_link_up(struct node *n, const struct event *ev)
 {
     struct hello h = {.life = n->life};
     int peer;
@@ -330,9 +330,18 @@ static void on_link_up(struct node *n, const struct event *ev)
     node_pipe_link_up(n, &ev->peer);
 }
 
+static void on_link_up(struct node *n, const struct event *ev)
+{
+    if (!node_admit_link_up(n, ev)) {
+        node_link_up(n, ev);
+    }
+}
+
 static void on_link_down(struct node *n, const struct event *ev)
 {
-    members_link_down(&n->members, ev->link, n->now);
+    if (!node_admit_link_down(n, ev)) {
+        members_link_down(&n->members, ev->link, n->now);
+    }
 }
 
 static void on_dial_failed(struct node *n, const struct event *ev)
@@ -441,6 +450,21 @@ on_step_message(struct node *n, int peer, enum message_type type, const void *m)
 
 static void on_forward(struct node *n, int peer, const struct forward *f);
 
+/* Rounds, under way and committed. */
+static void on_round_message(struct node *n,
+                             int peer,
+                             enum message_type type,
+                             const void *m)
+{
+    if (type == MESSAGE_COMMIT) {
+        node_on_commit_record(n, m);
+    } else if (type == MESSAGE_GET_COMMIT) {
+        on_get_commit(n, peer, m);
+    } else {
+        round_recv(&n->round, peer, type, m, n->now, n->out);
+    }
+}
+
 static void
 on_message(struct node *n, int peer, enum message_type type, const void *m)
 {
@@ -487,13 +511,9 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_READY:
     case MESSAGE_PLAN:
     case MESSAGE_VOTE:
-        round_recv(&n->round, peer, type, m, n->now, n->out);
-        return;
     case MESSAGE_COMMIT:
-        node_on_commit_record(n, m);
-        return;
     case MESSAGE_GET_COMMIT:
-        on_get_commit(n, peer, m);
+        on_round_message(n, peer, type, m);
         return;
     case MESSAGE_EVALUATED:
         node_on_evaluated(n, peer, m);
@@ -513,6 +533,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_CALL:
     case MESSAGE_CALLED:
         on_reach_message(n, peer, type, m);
+        return;
+    case MESSAGE_ADMISSION:
+    case MESSAGE_REVOCATION:
+    case MESSAGE_REFUSED: /* node_admit.c has seen them */
         return;
     }
 }
@@ -542,8 +566,12 @@ static void on_forward(struct node *n, int peer, const struct forward *f)
 static void on_recv(struct node *n, const struct event *ev)
 {
     const struct msg_schema *schema = message_schema(ev->message);
-    int peer = members_heard(&n->members, ev->link, n->now);
+    int peer;
 
+    if (node_admit_recv(n, ev)) {
+        return;
+    }
+    peer = members_heard(&n->members, ev->link, n->now);
     if (peer == MEMBERS_NONE) {
         return;
     }
@@ -646,6 +674,9 @@ static void on_local(struct node *n, const struct local_event *e)
         return;
     case LOCAL_MAPPED:
         node_on_mapped(n, e);
+        return;
+    case LOCAL_REVOKED:
+        node_on_told_revocation(n, e->bytes, e->n_bytes);
         return;
     case LOCAL_NEARBY:
         members_nearby(&n->members, &e->address, n->now);
@@ -811,6 +842,7 @@ void node_step(void *node, const struct event *event, struct out *out)
     }
     n->last_step_ms = n->now;
     dispatch(n, event);
+    node_admit_advance(n);
     advance(n);
     node_timeline_note(n);
     node_bandwidth_advance(n);

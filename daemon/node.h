@@ -80,6 +80,8 @@ struct node_options {
     size_t peers_len;
     const uint8_t *chain; /* last bytes of ACTION_CHAIN, as `peers` */
     size_t chain_len;
+    bool has_admission; /* shown on every link, see invite.h */
+    struct admission admission;
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
     uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */

@@ -134,6 +134,7 @@ void node_on_configured(struct node *n, const struct local_event *e)
     if (!terms_staged(&n->terms)) {
         node_proof_configured(n);
     }
+    node_admit_configured(n);
 }
 
 /* Reached nobody: say why and stop, as scripts expect. Once a peer of the run

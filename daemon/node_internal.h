@@ -1,6 +1,7 @@
 /* node_internal.h - the inside of a node, shared by the node_*.c files only.
  *
  *   node.c        open, step, dispatch of events, deadline
+ *   node_admit.c  who may speak to us, in runs for invited peers
  *   node_data.c   manifest and shards: getting them
  *   node_fetch.c  bytes in pieces: from whom, and for whom
  *   node_sync.c   the state: getting what a member must hold
@@ -130,6 +131,19 @@ struct node_pipe_move {
     enum pipeline_action_type type;
     uint32_t micro;
     uint32_t left; /* segments */
+};
+
+#define NODE_GATES_MAX 128
+
+/* A control link in a run for invited peers (node_admit.c). */
+struct node_gate {
+    bool used;
+    bool open;    /* its peer is admitted, by invitation `number` */
+    bool refused; /* and told so; it is being closed */
+    uint32_t link, number;
+    struct peer_id peer;
+    uint64_t due_ms; /* an ADMISSION must be here by then */
+    struct event up; /* kept back until then */
 };
 
 struct node {
@@ -304,6 +318,12 @@ struct node {
     void *bandwidth_memory;
     uint64_t bandwidth_told_ms;
 
+    /* Admission. */
+    struct node_gate gates[NODE_GATES_MAX];
+    struct revocation revoked; /* sequence 0: none is known */
+    enum refusal refusal;      /* what a peer said last */
+    uint64_t refused_ms, n_refused;
+
     uint32_t n_lost;
     struct node_lost lost[NODE_LOST_MAX];
     bool save_failed; /* the last time that something was to be on disk */
@@ -319,6 +339,18 @@ void node_local_action(struct node *n, enum action_type type, uint64_t round);
 struct hash32 node_state_hash(const struct hash32 *params,
                               const struct hash32 *momentum);
 bool node_point_eq(const struct node_point *a, const struct node_point *b);
+
+/* A link is up, and its peer may speak. */
+void node_link_up(struct node *n, const struct event *ev);
+
+/* node_admit.c. True: the event is not for anybody else. */
+bool node_admit_link_up(struct node *n, const struct event *ev);
+bool node_admit_link_down(struct node *n, const struct event *ev);
+bool node_admit_recv(struct node *n, const struct event *ev);
+bool node_is_admitted(const struct node *n, const struct peer_id *peer);
+void node_admit_configured(struct node *n);
+void node_admit_advance(struct node *n);
+void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len);
 
 /* node_data.c */
 /* Get the manifest, then the shards, until data_ready. */

@@ -62,7 +62,8 @@
 #define MEMBERS_ACTIVE_MAX  64 /* while many are needed to found a view */
 #define MEMBERS_RUMOURS_MAX 256
 #define MEMBERS_DOUBTS_MAX  32
-#define MEMBERS_SEEN_MAX    512 /* a power of two */
+#define MEMBERS_SEEN_MAX    2048 /* a power of two times MEMBERS_SEEN_WAYS */
+#define MEMBERS_SEEN_WAYS   4
 
 struct members_options {
     struct peer_id self;
@@ -123,6 +124,7 @@ struct member {
     uint8_t public_key[32];
     struct address address; /* port 0: cannot be dialled */
     struct peer_info info;  /* as last heard; address and id not kept */
+    uint64_t shun_until_ms; /* it refused us */
     uint64_t life;          /* 0: no HELLO yet */
     uint32_t n_links;
     uint64_t heard_ms; /* last sign of life, or since when one is due */
@@ -192,10 +194,14 @@ struct members_rumour {
     struct peer_info info;
 };
 
-/* What was last heard of a peer that has no row. */
+/* What was last heard of a peer that has no row. A rumour that is forgotten
+ * while copies of it are on their way is news again and goes round for ever:
+ * GOSSIP_MEAN_PER_S is about a hundred rumours a second, so MEMBERS_SEEN_MAX of
+ * them are remembered for 20 s, and a round takes a few. */
 struct members_seen {
     uint64_t word; /* of its id; 0: free */
     uint32_t incarnation;
+    uint32_t noted; /* order of the notes; the oldest of a set is given up */
     uint8_t state;
 };
 
@@ -260,7 +266,8 @@ struct members {
     struct members_rumour rumours[MEMBERS_RUMOURS_MAX];
     struct members_doubt doubts[MEMBERS_DOUBTS_MAX];
     struct members_counts counts;
-    struct members_seen seen[MEMBERS_SEEN_MAX]; /* by id */
+    struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
+    uint32_t n_noted;
     struct members_link links[LINKS_MAX];
     uint32_t rows, index_mask;
     uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */
@@ -322,6 +329,10 @@ const char *members_dial_text(int rc);
 
 /* Row behind a link or MEMBERS_NONE; also notes a sign of life. */
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms);
+
+/* The peer at that link wants nothing to do with us: it is not dialled before.
+ */
+void members_shun(struct members *m, uint32_t link, uint64_t until_ms);
 
 /* What that was: links are closed when nobody keeps and nobody uses them. */
 void members_used(struct members *m, uint32_t link, uint16_t type);

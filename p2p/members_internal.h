@@ -48,13 +48,13 @@ void members_state(struct members *m,
 /* A row that a rumour or a link has told of. */
 void members_confirm(struct members *m, int peer);
 
-/* What was heard of a peer that has no row (any more): the last one of its slot
- * by id; NULL. */
+/* What was heard of a peer that has no row (any more); NULL: nothing, or it is
+ * long ago. */
 void members_seen_note(struct members *m,
                        const struct peer_id *id,
                        uint32_t incarnation,
                        enum peer_state state);
-const struct members_seen *members_seen_of(const struct members *m,
+const struct members_seen *members_seen_of(struct members *m,
                                            const struct peer_id *id);
 
 /* A random row for which `want`; MEMBERS_NONE where a bounded search finds
@@ -164,6 +164,13 @@ void members_rumour(struct members *m,
                     bool full,
                     int from,
                     struct out *out);
+
+/* A shuffle of `from` names this peer. In a swarm larger than the table most of
+ * them are unknown here, and that is no news to pass on. */
+void members_told(struct members *m,
+                  const struct peer_info *info,
+                  int from,
+                  struct out *out);
 
 /* Say of ourselves that we are here. */
 void members_announce(struct members *m);

@@ -488,6 +488,28 @@ void members_rumour(struct members *m,
     enqueue(m, info, state, full, from);
 }
 
+void members_told(struct members *m,
+                  const struct peer_info *info,
+                  int from,
+                  struct out *out)
+{
+    uint32_t incarnation;
+    enum peer_state state;
+    int row = members_find(m, &info->id);
+
+    if (m->n_peers < m->rows || id_eq(&info->id, &m->opt.self) ||
+        known(m, row, &info->id, &incarnation, &state)) {
+        members_rumour(m, info, PEER_ALIVE, true, from, out);
+        return;
+    }
+    row = take_row(m, info, from);
+    if (row != MEMBERS_NONE) {
+        members_confirm(m, row);
+        members_state(m, row, PEER_ALIVE, info->incarnation);
+        take_info(m, row, info);
+    }
+}
+
 void members_on_gossip(struct members *m,
                        int peer,
                        const struct gossip *msg,

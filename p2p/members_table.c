@@ -60,28 +60,51 @@ static void index_rebuild(struct members *m, int without)
 
 /* ---- who has no row --------------------------------------------------- */
 
+static struct members_seen *seen_set(struct members *m, uint64_t word)
+{
+    uint64_t sets = MEMBERS_SEEN_MAX / MEMBERS_SEEN_WAYS;
+
+    return &m->seen[(word >> 32 & (sets - 1)) * MEMBERS_SEEN_WAYS];
+}
+
 void members_seen_note(struct members *m,
                        const struct peer_id *id,
                        uint32_t incarnation,
                        enum peer_state state)
 {
     uint64_t word = id_u64(id);
+    struct members_seen *set = seen_set(m, word), *s = set;
 
-    m->seen[word >> 32 & (MEMBERS_SEEN_MAX - 1)] = (struct members_seen){
+    for (int k = 0; k < MEMBERS_SEEN_WAYS; k++) {
+        if (set[k].word == word) {
+            s = &set[k];
+            break;
+        }
+        /* Also where the count has gone round. */
+        if (m->n_noted - set[k].noted > m->n_noted - s->noted) {
+            s = &set[k];
+        }
+    }
+    *s = (struct members_seen){
         .word = word,
         .incarnation = incarnation,
+        .noted = ++m->n_noted,
         .state = (uint8_t)state,
     };
 }
 
-const struct members_seen *members_seen_of(const struct members *m,
+const struct members_seen *members_seen_of(struct members *m,
                                            const struct peer_id *id)
 {
     uint64_t word = id_u64(id);
-    const struct members_seen *s =
-        &m->seen[word >> 32 & (MEMBERS_SEEN_MAX - 1)];
+    const struct members_seen *set = seen_set(m, word);
 
-    return word != 0 && s->word == word ? s : NULL;
+    for (int k = 0; word != 0 && k < MEMBERS_SEEN_WAYS; k++) {
+        if (set[k].word == word) {
+            return &set[k];
+        }
+    }
+    return NULL;
 }
 
 /* ---- states ----------------------------------------------------------- */

@@ -114,6 +114,51 @@ static const struct msg_field forward_fields[] = {
 };
 SCHEMA(forward);
 
+static const struct msg_field invitation_body_fields[] = {
+    MSG_FIELD_FIXED(struct invitation_body, run),
+    MSG_FIELD_U32(struct invitation_body, number),
+    MSG_FIELD_U64(struct invitation_body, expiry_s),
+    MSG_FIELD_FIXED(struct invitation_body, key),
+};
+SCHEMA(invitation_body);
+
+static const struct msg_field invitation_fields[] = {
+    MSG_FIELD_STRUCT(struct invitation, body, invitation_body_schema),
+    MSG_FIELD_FIXED(struct invitation, sig),
+};
+static const struct msg_schema invitation_schema =
+    MSG_SCHEMA(struct invitation, invitation_fields);
+
+static const struct msg_field admission_body_fields[] = {
+    MSG_FIELD_FIXED(struct admission_body, run),
+    MSG_FIELD_FIXED(struct admission_body, peer),
+};
+SCHEMA(admission_body);
+
+static const struct msg_field admission_fields[] = {
+    MSG_FIELD_STRUCT(struct admission, invitation, invitation_schema),
+    MSG_FIELD_FIXED(struct admission, proof),
+};
+SCHEMA(admission);
+
+static const struct msg_field revocation_body_fields[] = {
+    MSG_FIELD_FIXED(struct revocation_body, run),
+    MSG_FIELD_U32(struct revocation_body, sequence),
+    MSG_ARRAY_U32(struct revocation_body, numbers, n_numbers),
+};
+SCHEMA(revocation_body);
+
+static const struct msg_field revocation_fields[] = {
+    MSG_FIELD_STRUCT(struct revocation, body, revocation_body_schema),
+    MSG_FIELD_FIXED(struct revocation, sig),
+};
+SCHEMA(revocation);
+
+static const struct msg_field refused_fields[] = {
+    MSG_FIELD_U8(struct refused, reason),
+};
+SCHEMA(refused);
+
 static const struct msg_field goodbye_body_fields[] = {
     MSG_FIELD_FIXED(struct goodbye_body, run),
     MSG_FIELD_FIXED(struct goodbye_body, peer),

@@ -33,6 +33,9 @@
     X(GET_MANIFEST, 0x08, get_manifest)                                        \
     X(MANIFEST,     0x09, manifest_part)                                       \
     X(FORWARD,      0x0a, forward)                                             \
+    X(ADMISSION,    0x0b, admission)                                           \
+    X(REVOCATION,   0x0c, revocation)                                          \
+    X(REFUSED,      0x0d, refused)                                             \
     X(SUSPECT,      0x10, suspect)                                             \
     X(PREPARE,      0x11, prepare)                                             \
     X(PROMISE,      0x12, promise)                                             \
@@ -76,6 +79,7 @@ enum message_type {
 #define MESSAGE_RUMOURS_MAX  32
 #define MESSAGE_FORWARD_MAX  (24 << 10) /* a COMMIT is 21 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
+#define MESSAGE_REVOKED_MAX  256
 #define MESSAGE_LINEAGE_MAX  64
 #define MESSAGE_PROOF_MAX    (32 << 10)
 
@@ -238,6 +242,58 @@ struct manifest_part {
     uint32_t offset, total;
     uint32_t n_bytes;
     uint8_t bytes[MESSAGE_MANIFEST_MAX];
+};
+
+/* ---- runs for invited peers -------------------------------------------- */
+
+/* The author's word that whoever has the secret of `key` may take part. */
+struct invitation_body {
+    struct hash32 run;
+    uint32_t number;   /* for its revocation */
+    uint64_t expiry_s; /* since 1970, UTC; 0: never */
+    uint8_t key[SIGN_PUBLIC_BYTES];
+};
+struct invitation {
+    struct invitation_body body;
+    uint8_t sig[SIGN_BYTES]; /* of the author */
+};
+
+/* First message on a control link of such a run: an invitation, and that its
+ * secret was used for this peer. What is seen of it serves nobody else. */
+struct admission_body {
+    struct hash32 run;
+    struct peer_id peer;
+};
+struct admission {
+    struct invitation invitation;
+    uint8_t proof[SIGN_BYTES]; /* of admission_body, by the invitation's key */
+};
+
+/* Invitations that no longer hold. The list with the highest sequence counts;
+ * the author only adds to it. */
+struct revocation_body {
+    struct hash32 run;
+    uint32_t sequence;
+    uint32_t n_numbers;
+    uint32_t numbers[MESSAGE_REVOKED_MAX];
+};
+struct revocation {
+    struct revocation_body body;
+    uint8_t sig[SIGN_BYTES]; /* of the author */
+};
+
+/* Why the sender closes this link. The numbers are on the wire. */
+enum refusal {
+    REFUSAL_NONE,
+    REFUSAL_NOT_INVITED, /* no admission came */
+    REFUSAL_INVALID,     /* the invitation is not the author's, or not ours */
+    REFUSAL_EXPIRED,
+    REFUSAL_REVOKED,
+    REFUSAL_TWIN, /* another process with this identity is here */
+    REFUSAL_COUNT
+};
+struct refused {
+    uint8_t reason; /* enum refusal */
 };
 
 /* ---- views ------------------------------------------------------------ */
@@ -651,6 +707,9 @@ X(, , goodbye_body)
 X(, , forward_body)
 X(, , peer_info)
 X(, , evaluated_body)
+X(, , invitation_body)
+X(, , admission_body)
+X(, , revocation_body)
 #undef X
 
 /* Schema of a message type, NULL for an unknown one. */

@@ -140,6 +140,15 @@ group() {
 
 # ---- what the groups do -----------------------------------------------------
 
+# Two builds share most of their objects, and so do two runs of this script.
+launcher=
+if command -v ccache >/dev/null 2>&1; then
+    launcher='-DCMAKE_C_COMPILER_LAUNCHER=ccache
+        -DCMAKE_CXX_COMPILER_LAUNCHER=ccache'
+fi
+
+# configure PRESET OPTIONS...: and build all, or $targets.
+targets=
 configure() {
     preset=$1
     shift
@@ -147,9 +156,9 @@ configure() {
     [ "$preset" = ci ] || dir=build-$preset
     generator=
     [ -f "$dir/CMakeCache.txt" ] || generator='-G Ninja'
-    # shellcheck disable=SC2086 # two words or none
-    cmake --preset "$preset" $generator -DLOCO_TESTS=ON "$@" &&
-        cmake --build "$dir"
+    # shellcheck disable=SC2086 # words or none
+    cmake --preset "$preset" $generator $launcher -DLOCO_TESTS=ON "$@" &&
+        cmake --build "$dir" ${targets:+--target $targets}
 }
 
 tests() {
@@ -214,8 +223,9 @@ do_methods() {
 do_clang() {
     generator=
     [ -f build-clang/CMakeCache.txt ] || generator='-G Ninja'
-    # shellcheck disable=SC2086 # two words or none
-    cmake -S . -B build-clang $generator -DCMAKE_C_COMPILER=clang \
+    # shellcheck disable=SC2086 # words or none
+    cmake -S . -B build-clang $generator $launcher \
+        -DCMAKE_C_COMPILER=clang \
         -DCMAKE_BUILD_TYPE=Release -DLOCO_WERROR=ON -DLOCO_TESTS=ON &&
         cmake --build build-clang &&
         tests build-clang '^unit/' -E "$own_compilers"
@@ -240,11 +250,13 @@ do_asan() {
 do_tsan() {
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     export LOCO_TIME_SCALE=10
+    targets='unit_uv unit_daemon unit_kernels'
     configure tsan -DLOCO_WERROR=ON &&
         tests build-tsan '^unit/(uv|daemon|kernels)/' -E "$own_compilers"
 }
 
 do_libfuzzer() {
+    targets=fuzz_targets
     configure fuzz -DLOCO_FUZZ_SECONDS="$FUZZ_S" && tests build-fuzz '^fuzz/'
 }
 

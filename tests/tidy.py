@@ -5,7 +5,8 @@ use: tests/tidy.py [--self-test] [ROOT]
 
 Checks every C file of the tree: include arrows between folders, purity of the
 protocol cores, function length, line width, banned calls, mutable file-scope
-state, include guards, the essay at the top, clang-format, trailing blanks.
+state, include guards, the essay at the top, clang-format, trailing blanks; and
+lists that must agree (lists.py).
 Prints "FILE:LINE: what" per finding; exit 0 only when there is none.
 --self-test feeds each check a snippet that it must find and one that it must
 not, and fails when a check is blind or too eager.
@@ -15,6 +16,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+import lists
 
 FUNCTION_MAX = 70  # lines from { to }
 COLUMNS = 80
@@ -306,11 +309,12 @@ def main(root):
         with open(os.path.join(root, path), encoding="utf-8") as f:
             findings += run_checks(path, f.read())
     formatted, ran = check_format(root, paths)
-    for finding in findings + formatted:
+    disagree = lists.findings(root)
+    for finding in findings + formatted + disagree:
         print(finding)
     if not ran:
         print("tidy: clang-format is not installed: layout not checked")
-    total = len(findings) + len(formatted)
+    total = len(findings) + len(formatted) + len(disagree)
     print(f"tidy: {len(paths)} files, {total} findings")
     return 1 if total or not paths else 0
 
@@ -397,7 +401,12 @@ def self_test():
     for name in unproven:
         failures += 1
         print(f"{name} has no snippet that it must find")
-    print(f"tidy self-test: {len(SNIPPETS)} snippets, {failures} failures")
+    cases, wrong = lists.self_test()
+    for sentence in wrong:
+        failures += 1
+        print(sentence)
+    print(f"tidy self-test: {len(SNIPPETS)} snippets, {cases} lists, "
+          f"{failures} failures")
     return 1 if failures else 0
 
 

@@ -7,19 +7,21 @@
 #include "proto/base/err.h"
 #include "train/errmsg.h"
 
-static uint32_t
-fragment_of(const struct llama_config *c, int tensor, uint32_t f)
+static uint32_t fragment_of(const struct llama_view *v,
+                            const struct llama_part *part,
+                            uint32_t f)
 {
-    struct llama_view v;
-    const char *at;
+    const char *at = strstr(v->name, "layers.");
 
-    llama_tensor(c, tensor, &v);
-    at = strstr(v.name, "layers.");
-    return at == NULL ? f - 1
-                      : (uint32_t)strtoul(at + strlen("layers."), NULL, 10) % f;
+    if (at == NULL) {
+        return f - 1;
+    }
+    at += strlen("layers.");
+    return ((uint32_t)strtoul(at, NULL, 10) - part->first) % f;
 }
 
 int layout_fragments(const struct llama_config *model,
+                     const struct llama_part *part,
                      uint32_t f,
                      struct engine_fragments *out)
 {
@@ -37,10 +39,10 @@ int layout_fragments(const struct llama_config *model,
         for (int i = 0; i < n; i++) {
             struct llama_view v;
 
-            if (fragment_of(model, i, f) != k) {
+            if (!llama_part_tensor(model, part, i, &v) ||
+                fragment_of(&v, part, f) != k) {
                 continue;
             }
-            llama_tensor(model, i, &v);
             spans[count++] =
                 (struct engine_span){(uint64_t)v.offset, (uint64_t)v.numel};
         }
@@ -59,15 +61,39 @@ void layout_fragments_free(struct engine_fragments *f)
 /* A fragment without a tensor would be a round without bytes. */
 static int check_fragments(const struct method *m,
                            const struct llama_config *model,
+                           const struct llama_part *part,
                            char *errmsg)
 {
-    if (m->fragments <= model->layers + 1) {
+    bool whole = part->layers == model->layers;
+    uint32_t most = part->layers + (part->embeds || part->scores);
+
+    if (m->fragments <= most) {
         return 0;
     }
     return errmsg_fail(errmsg, LOCO_EINVAL,
-                       "sync.fragments is %u and the model has %u layers: some "
+                       "sync.fragments is %u and %s has %u layers: some "
                        "fragments would hold nothing; take at most %u",
-                       m->fragments, model->layers, model->layers + 1);
+                       m->fragments, whole ? "the model" : "a stage",
+                       part->layers, most);
+}
+
+int layout_open_part(struct layout *l,
+                     const struct method *method,
+                     const struct llama_config *model,
+                     const struct llama_part *part,
+                     uint32_t block,
+                     char *errmsg)
+{
+    int rv;
+
+    *l = (struct layout){.n = (uint64_t)part->numel, .block = block};
+    rv = cycle_init(&l->cycle, method, errmsg);
+    rv = rv != 0 ? rv : check_fragments(method, model, part, errmsg);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = layout_fragments(model, part, method->fragments, &l->fragments);
+    return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "out of memory");
 }
 
 int layout_open(struct layout *l,
@@ -76,16 +102,10 @@ int layout_open(struct layout *l,
                 uint32_t block,
                 char *errmsg)
 {
-    int rv;
+    struct llama_part whole;
 
-    *l = (struct layout){.n = (uint64_t)llama_numel(model), .block = block};
-    rv = cycle_init(&l->cycle, method, errmsg);
-    rv = rv != 0 ? rv : check_fragments(method, model, errmsg);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = layout_fragments(model, method->fragments, &l->fragments);
-    return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "out of memory");
+    llama_part_whole(model, &whole);
+    return layout_open_part(l, method, model, &whole, block, errmsg);
 }
 
 void layout_close(struct layout *l)

@@ -10,18 +10,22 @@
  * belongs to fragment l mod F, what is outside layers to the last one with the
  * embedding (the strided pattern).
  *
+ * A stage of a pipeline (llama_part.h) has the fragments of its own slice:
+ * layers are counted from its first.
+ *
  * Immutable once open. Errors: LOCO_EINVAL, LOCO_ENOMEM with a sentence.
  */
 #ifndef LOCO_TRAIN_LAYOUT_H
 #define LOCO_TRAIN_LAYOUT_H
 
-#include "train/llama_config.h"
+#include "train/llama_part.h"
 #include "train/sync/cycle.h"
 #include "train/sync/engine.h"
 
-/* Which elements of a model each of f fragments has. layout_fragments_free
- * afterwards, whatever the result. LOCO_ENOMEM. */
+/* Which elements of a part of a model each of f fragments has.
+ * layout_fragments_free afterwards, whatever the result. LOCO_ENOMEM. */
 int layout_fragments(const struct llama_config *model,
+                     const struct llama_part *part,
                      uint32_t f,
                      struct engine_fragments *out);
 void layout_fragments_free(struct engine_fragments *f);
@@ -46,6 +50,12 @@ int layout_open(struct layout *l,
                 const struct llama_config *model,
                 uint32_t block,
                 char *errmsg);
+int layout_open_part(struct layout *l,
+                     const struct method *method,
+                     const struct llama_config *model,
+                     const struct llama_part *part,
+                     uint32_t block,
+                     char *errmsg);
 void layout_close(struct layout *l); /* idempotent after layout_open */
 
 /* The parts of `round` in order; returns how many. */

@@ -237,6 +237,21 @@ static float next_normal(uint64_t *rng)
     return (float)sum * (0.02f / 65536.0f);
 }
 
+void llama_init_tensor(const struct llama_config *c,
+                       int i,
+                       float *x,
+                       uint64_t seed)
+{
+    uint64_t words[2] = {seed, (uint64_t)i};
+    uint64_t rng = rng_mix(words, 2);
+    struct llama_view v;
+
+    llama_tensor(c, i, &v);
+    for (int64_t j = 0; j < v.numel; j++) {
+        x[j] = v.decay ? next_normal(&rng) : 1.0f;
+    }
+}
+
 void llama_init_params(const struct llama_config *c,
                        float *theta,
                        uint64_t seed)
@@ -244,13 +259,9 @@ void llama_init_params(const struct llama_config *c,
     int n = llama_tensor_count(c);
 
     for (int i = 0; i < n; i++) {
-        uint64_t words[2] = {seed, (uint64_t)i};
-        uint64_t rng = rng_mix(words, 2);
         struct llama_view v;
 
         llama_tensor(c, i, &v);
-        for (int64_t j = 0; j < v.numel; j++) {
-            theta[v.offset + j] = v.decay ? next_normal(&rng) : 1.0f;
-        }
+        llama_init_tensor(c, i, theta + v.offset, seed);
     }
 }

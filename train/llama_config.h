@@ -110,4 +110,10 @@ void llama_init_params(const struct llama_config *c,
                        float *theta,
                        uint64_t seed);
 
+/* The same of tensor i alone: x (its numel). */
+void llama_init_tensor(const struct llama_config *c,
+                       int i,
+                       float *x,
+                       uint64_t seed);
+
 #endif

@@ -32,6 +32,32 @@ void llama_part_whole(const struct llama_config *c, struct llama_part *p)
     fill(c, p, c->layers);
 }
 
+bool llama_part_tensor(const struct llama_config *c,
+                       const struct llama_part *p,
+                       int i,
+                       struct llama_view *v)
+{
+    llama_tensor(c, i, v);
+    v->offset -= p->offset;
+    return v->offset >= 0 && v->offset < p->numel;
+}
+
+void llama_part_init(const struct llama_config *c,
+                     const struct llama_part *p,
+                     float *theta,
+                     uint64_t seed)
+{
+    int n = llama_tensor_count(c);
+
+    for (int i = 0; i < n; i++) {
+        struct llama_view v;
+
+        if (llama_part_tensor(c, p, i, &v)) {
+            llama_init_tensor(c, i, theta + v.offset, seed);
+        }
+    }
+}
+
 /* In multiply-adds a token: whole numbers, so that every machine cuts alike.
  * The norms cost nothing beside the matrices. */
 static uint64_t layer_cost(const struct llama_config *c, uint64_t t)

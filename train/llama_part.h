@@ -39,6 +39,19 @@ int llama_part_of_stage(const struct llama_config *c,
                         struct llama_part *p,
                         const char **reason);
 
+/* Whether tensor i of the model is one of the part's; *v as llama_tensor()
+ * tells it, but for the offset, which counts from the part's first element. */
+bool llama_part_tensor(const struct llama_config *c,
+                       const struct llama_part *p,
+                       int i,
+                       struct llama_view *v);
+
+/* theta (p->numel) = the part's slice of what llama_init_params() makes. */
+void llama_part_init(const struct llama_config *c,
+                     const struct llama_part *p,
+                     float *theta,
+                     uint64_t seed);
+
 /* Multiply-adds a token of the part's forward pass, its matrices and causal
  * attention over t tokens on average. */
 double llama_part_cost(const struct llama_config *c,

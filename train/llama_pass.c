@@ -9,8 +9,6 @@
  */
 #include "train/llama_pass.h"
 
-#include <string.h>
-
 /* y (N, out) = x (N, in) W' */
 static void project(const struct llama *m,
                     float *y,
@@ -214,26 +212,16 @@ static void shape_slot(struct llama *m, int64_t b, int64_t t)
     m->n = b * t;
 }
 
-/* The last layer's product again, onto the stream before it: nobody's norm
- * adds that here. Of parts that do not score, which a device has none of. */
-static void close_stream(struct llama *m, const float *theta)
+/* The stream after the last layer, where no norm follows that adds the one
+ * before it: the same sum, so that the next part goes on with the bits of an
+ * unsplit model. Of parts that do not score, which a device has none of. */
+static void close_stream(const struct llama *m)
 {
     const struct layer *l = &m->layers[m->part.layers - 1];
 
-    memcpy(l->out, l->mid, (size_t)(m->n * m->dim) * sizeof *l->out);
-    m->be->matmul(m->be, &(struct matmul){.m = m->n,
-                                          .n = m->dim,
-                                          .k = m->ffn,
-                                          .a = l->h,
-                                          .lda = m->ffn,
-                                          .b = at(m, theta, LLAMA_DOWN,
-                                                  (int64_t)m->part.layers - 1),
-                                          .ldb = m->ffn,
-                                          .tb = true,
-                                          .c = l->out,
-                                          .ldc = m->dim,
-                                          .alpha = 1,
-                                          .beta = 1});
+    for (int64_t i = 0; i < m->n * m->dim; i++) {
+        l->out[i] = l->out[i] + l->mid[i];
+    }
 }
 
 void pass_layers(struct llama *m,
@@ -259,13 +247,11 @@ void pass_layers(struct llama *m,
         x = m->layers[i].out;
         add = m->layers[i].mid;
     }
-    layer_inside(m, theta, last, x, add);
+    layer_forward(m, theta, last, x, add);
     if (!m->part.scores) {
-        close_stream(m, theta);
+        close_stream(m);
         return;
     }
-    project(m, m->layers[last].out, m->layers[last].h,
-            at(m, theta, LLAMA_DOWN, last), m->ffn, m->dim);
     norm(m, m->layers[last].out, m->layers[last].mid,
          at(m, theta, LLAMA_NORM, 0), m->final, m->rrms);
 }

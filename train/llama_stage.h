@@ -25,8 +25,9 @@
  * workspace is on a GPU), LOCO_EINVAL (a shape or slot that does not fit, a
  * part that cannot do this), LOCO_ERANGE (token or target outside the
  * vocabulary): nothing was touched; LOCO_ENUMERIC (a result is not finite):
- * throw the micro-batch away; grad was not touched by stage_score(), which
- * looks at the loss first, and may hold rubbish after stage_backward().
+ * throw the micro-batch away. Input that is not finite reaches no gradient;
+ * a loss or gradient that becomes so may leave rubbish in grad, which is then
+ * to be cleared with all that it sums.
  *
  * One thread at a time, the one that owns the backend.
  */

@@ -112,11 +112,12 @@ int optimizer_open(struct optimizer *a,
     return 0;
 }
 
-int optimizer_open_llama(struct optimizer *a,
-                         const struct optimizer_options *opt,
-                         const struct llama_config *c)
+int optimizer_open_part(struct optimizer *a,
+                        const struct optimizer_options *opt,
+                        const struct llama_config *c,
+                        const struct llama_part *part)
 {
-    int n = llama_tensor_count(c);
+    int n = llama_tensor_count(c), n_spans = 0;
     struct optimizer_span *spans = malloc((size_t)n * sizeof *spans);
     int rv;
 
@@ -127,12 +128,24 @@ int optimizer_open_llama(struct optimizer *a,
     for (int i = 0; i < n; i++) {
         struct llama_view v;
 
-        llama_tensor(c, i, &v);
-        spans[i] = (struct optimizer_span){v.offset, v.numel, v.decay};
+        if (llama_part_tensor(c, part, i, &v)) {
+            spans[n_spans++] =
+                (struct optimizer_span){v.offset, v.numel, v.decay};
+        }
     }
-    rv = optimizer_open(a, opt, spans, n);
+    rv = optimizer_open(a, opt, spans, n_spans);
     free(spans);
     return rv;
+}
+
+int optimizer_open_llama(struct optimizer *a,
+                         const struct optimizer_options *opt,
+                         const struct llama_config *c)
+{
+    struct llama_part whole;
+
+    llama_part_whole(c, &whole);
+    return optimizer_open_part(a, opt, c, &whole);
 }
 
 static void give_moments(struct optimizer *a)

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
-#include "train/llama_config.h"
+#include "train/llama_part.h"
 
 enum optimizer_rule {
     OPTIMIZER_ADAMW,
@@ -89,6 +89,12 @@ int optimizer_open(struct optimizer *a,
 int optimizer_open_llama(struct optimizer *a,
                          const struct optimizer_options *opt,
                          const struct llama_config *c);
+
+/* Of a part of it. */
+int optimizer_open_part(struct optimizer *a,
+                        const struct optimizer_options *opt,
+                        const struct llama_config *c,
+                        const struct llama_part *part);
 
 /* Right after opening: u and v into the memory of a backend, which is borrowed
  * until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA. */

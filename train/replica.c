@@ -52,10 +52,11 @@ size_t replica_bytes(const struct replica_options *opt)
 {
     struct backend be;
     struct layout layout;
-    size_t n = (size_t)llama_numel(&opt->model), wire = n;
+    const struct llama_room room = replica_room(opt, opt->micro_batch);
+    size_t n = (size_t)room.part.numel, wire = n;
 
-    if (layout_open(&layout, &opt->method, &opt->model, opt->codec->block,
-                    NULL) == 0) {
+    if (layout_open_part(&layout, &opt->method, &opt->model, &room.part,
+                         opt->codec->block, NULL) == 0) {
         wire = (size_t)layout_most(&layout);
     }
     layout_close(&layout);
@@ -67,8 +68,7 @@ size_t replica_bytes(const struct replica_options *opt)
     }
     backend_cpu_ref(&be);
     return replica_vector_bytes(&opt->method, n, wire) +
-           llama_workspace_bytes(&opt->model, &be, opt->micro_batch,
-                                 opt->recompute);
+           llama_room_bytes(&opt->model, &be, &room);
 }
 
 /* The engine's own copies of what lies on a GPU. */
@@ -129,25 +129,41 @@ static int take_memory(struct replica *r)
                                                    : take_vectors(r);
 }
 
-int replica_open(struct replica *r,
-                 const struct replica_options *opt,
-                 char *errmsg)
+/* Micro-batches of a pipeline come from one order of the data for all. */
+static int open_loader(struct replica *r, char *errmsg)
 {
+    const struct replica_options *opt = &r->opt;
+    bool own = opt->slots == 0;
     struct loader_options lo = {
         .shards = opt->train,
         .n_shards = opt->n_train,
         .seq = opt->seq,
-        .batch = opt->batch,
+        .batch = own ? opt->batch : opt->micro_batch,
         .seed = opt->seed,
-        .peer = opt->peer,
+        .peer = own ? opt->peer : 0,
     };
+
+    r->have_loader = true;
+    return loader_open(&r->loader, &lo, errmsg);
+}
+
+int replica_open(struct replica *r,
+                 const struct replica_options *opt,
+                 char *errmsg)
+{
     int rv;
 
     memset(r, 0, sizeof *r);
     r->opt = *opt;
-    r->n = (uint64_t)llama_numel(&opt->model);
-    rv = layout_open(&r->layout, &opt->method, &opt->model, opt->codec->block,
-                     errmsg);
+    if (opt->slots > 0 && opt->device != NULL) {
+        return errmsg_fail(errmsg, LOCO_EDEVICE,
+                           "a stage of a pipeline is trained on the "
+                           "processor: set device to cpu");
+    }
+    r->opt.part = replica_room(opt, opt->micro_batch).part;
+    r->n = (uint64_t)r->opt.part.numel;
+    rv = layout_open_part(&r->layout, &opt->method, &opt->model, &r->opt.part,
+                          opt->codec->block, errmsg);
     r->have_layout = true;
     if (rv != 0) {
         return rv;
@@ -161,11 +177,7 @@ int replica_open(struct replica *r,
                            (unsigned long long)r->n);
     }
     rv = replica_open_work(r, errmsg);
-    if (rv != 0) {
-        return rv;
-    }
-    r->have_loader = true;
-    return loader_open(&r->loader, &lo, errmsg);
+    return rv != 0 ? rv : open_loader(r, errmsg);
 }
 
 void replica_close(struct replica *r)
@@ -217,23 +229,17 @@ static int fetch_mean(struct replica *r, float scale)
     return rv;
 }
 
-int replica_step(struct replica *r, float *loss)
+int replica_take_gradient(struct replica *r, uint64_t positions)
 {
-    uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
     struct optimizer_rate rate = {
         .lr = schedule_lr(&r->opt.schedule, replica_clock(r)),
-        .grad_scale = 1.0 / (double)positions,
+        .grad_scale = positions > 0 ? 1.0 / (double)positions : 0,
     };
-    double sum = 0;
-    int rv;
+    int rv = 0;
 
-    if (!r->have_backend || r->llama == NULL) {
-        return LOCO_EDEVICE;
-    }
-    rv = gradient(r, &sum);
-    if (rv == 0 && r->opt.method.gradients) {
+    if (r->opt.method.gradients) {
         rv = fetch_mean(r, (float)rate.grad_scale);
-    } else if (rv == 0) {
+    } else if (positions > 0) {
         r->stale = true;
         rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad,
                             &rate, NULL);
@@ -241,12 +247,31 @@ int replica_step(struct replica *r, float *loss)
     if (rv != 0) {
         return rv;
     }
-    *loss = (float)(sum / (double)positions);
     r->inner_step++;
     r->since++;
     r->tokens_seen += positions;
     r->tokens_pending += positions;
     return 0;
+}
+
+int replica_step(struct replica *r, float *loss)
+{
+    uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
+    double sum = 0;
+    int rv;
+
+    if (r->opt.slots > 0) {
+        return LOCO_EINVAL;
+    }
+    if (!r->have_backend || r->llama == NULL) {
+        return LOCO_EDEVICE;
+    }
+    rv = gradient(r, &sum);
+    rv = rv != 0 ? rv : replica_take_gradient(r, positions);
+    if (rv == 0) {
+        *loss = (float)(sum / (double)positions);
+    }
+    return rv;
 }
 
 int replica_eval(struct replica *r, double *bits_per_byte)
@@ -256,6 +281,9 @@ int replica_eval(struct replica *r, double *bits_per_byte)
     const float *phi;
     int rv;
 
+    if (r->opt.slots > 0) {
+        return LOCO_EINVAL;
+    }
     if (r->opt.val == NULL) {
         return LOCO_ENOENT;
     }

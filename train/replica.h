@@ -41,6 +41,11 @@
  * GPU's memory does not hold a micro-batch, half of it is tried, down to one
  * sequence; the batch stays what it is.
  *
+ * A replica of one stage of a pipeline is the same for a slice of the model
+ * (`part`, llama_part.h): theta, phi, moments, contributions and states are of
+ * that slice. Its inner steps are those of replica_stage.h; replica_step() and
+ * replica_eval() refuse it.
+ *
  * One thread (the trainer). Errors: codes with a sentence in errmsg;
  * LOCO_ENUMERIC when the loss is not finite any more; LOCO_ECUDA,
  * LOCO_ETIMEOUT when the GPU is lost, LOCO_EDEVICE when nothing could be opened
@@ -66,6 +71,11 @@
 
 struct replica_options {
     struct llama_config model;
+    /* Of a pipeline: what this replica holds, and how many micro-batches are
+     * on their way through it at once. slots 0: no pipeline, the whole model.
+     */
+    struct llama_part part;
+    uint32_t slots;
     struct optimizer_options optimizer;
     struct schedule schedule;
     struct method method; /* checked */
@@ -110,7 +120,7 @@ struct replica {
     struct replica_options opt;
     struct layout layout;
     struct engine engine;          /* its vectors are those here */
-    uint64_t n;                    /* parameters */
+    uint64_t n;                    /* parameters, of its part */
     uint64_t n_wire;               /* elements of the longest round */
     float *theta, *grad;           /* (n), in the backend's memory */
     float *phi;                    /* (n); DDP: the engine's theta */
@@ -130,6 +140,8 @@ struct replica {
     uint64_t inner_step;        /* steps ever made by this peer */
     uint64_t since;             /* steps since that round packed */
     uint64_t tokens_seen;       /* ever */
+    uint32_t summed;            /* stage: micro-batches in grad, */
+    double loss_sum;            /* and their losses where it scores */
     uint64_t tokens_pending;    /* since the contribution before was packed */
     bool packed;                /* a contribution is open */
     uint64_t packed_since, packed_tokens; /* of it */
@@ -197,6 +209,10 @@ int replica_restore(struct replica *r,
                     const float *v,
                     uint64_t inner_step,
                     uint64_t tokens_seen);
+
+/* The optimizer's step with the sum of gradients in grad, of so many positions
+ * (DDP: their mean is kept for the round); counts it. Of none nothing moves. */
+int replica_take_gradient(struct replica *r, uint64_t positions);
 
 /* One inner step (DDP: its gradient); mean loss in nats per token. */
 int replica_step(struct replica *r, float *loss);

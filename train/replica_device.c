@@ -59,6 +59,21 @@ static int open_backend(struct replica *r, char *errmsg)
     return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "%.200s", why);
 }
 
+struct llama_room replica_room(const struct replica_options *opt,
+                               uint32_t micro_batch)
+{
+    struct llama_room room = {.part = opt->part,
+                              .micro_batch = micro_batch,
+                              .slots = opt->slots,
+                              .recompute = opt->recompute};
+
+    if (opt->slots == 0) {
+        llama_part_whole(&opt->model, &room.part);
+        room.slots = 1;
+    }
+    return room;
+}
+
 /* Half of the micro-batch after the other until one fits; only a GPU gets
  * smaller ones. */
 static int open_llama(struct replica *r, uint32_t micro_batch)
@@ -66,8 +81,9 @@ static int open_llama(struct replica *r, uint32_t micro_batch)
     int rv = LOCO_ENOMEM;
 
     while (rv == LOCO_ENOMEM && micro_batch > 0) {
-        rv = llama_open(&r->llama, &r->opt.model, &r->backend, micro_batch,
-                        r->opt.recompute);
+        const struct llama_room room = replica_room(&r->opt, micro_batch);
+
+        rv = llama_open_room(&r->llama, &r->opt.model, &r->backend, &room);
         if (rv == 0) {
             r->micro_batch = micro_batch;
         }
@@ -110,7 +126,8 @@ static int open_memory(struct replica *r, char *errmsg)
     }
     be->clear(be, r->theta, bytes);
     be->clear(be, r->grad, bytes);
-    rv = optimizer_open_llama(&r->optimizer, &r->opt.optimizer, &r->opt.model);
+    rv = optimizer_open_part(&r->optimizer, &r->opt.optimizer, &r->opt.model,
+                             &r->opt.part);
     r->have_optimizer = rv == 0;
     if (rv == 0 && be->device != NULL) {
         rv = optimizer_place(&r->optimizer, be);

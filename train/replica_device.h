@@ -24,6 +24,10 @@
 /* Vectors of n elements that a GPU's replica has in this process. */
 size_t replica_mirrors(const struct method *m);
 
+/* Of the model's workspace. */
+struct llama_room replica_room(const struct replica_options *opt,
+                               uint32_t micro_batch);
+
 /* The backend and all that lies in its memory. After a failure close. */
 int replica_open_work(struct replica *r, char *errmsg);
 void replica_close_work(struct replica *r);

@@ -191,7 +191,7 @@ static void reset_moments(struct replica *r)
 
 void replica_init(struct replica *r)
 {
-    llama_init_params(&r->opt.model, r->engine.theta, r->opt.seed);
+    llama_part_init(&r->opt.model, &r->opt.part, r->engine.theta, r->opt.seed);
     replica_put_theta(r);
     engine_start(&r->engine);
     replica_clear_moments(r);

@@ -92,6 +92,18 @@ CASES = {
     "adloco": case("adloco", P),
     "one peer alone": case("diloco", "sync.period=1000000000", peers=1),
 }
+# NoLoCo's experiment with routes (section 5.2): two stages of four hosts each,
+# every micro-batch in its column or in random order through them.
+NEVER = "sync.period=1000000000"
+STAGES = ["stages=2", "inner.micro_batch=2"]
+ROUTES = {"fixed": ["lab.fixed_routes=1"], "random": []}
+for _routes, _how in ROUTES.items():
+    for _name, _preset, _set in (
+            ("no averaging", "noloco", [NEVER]),
+            ("noloco", "noloco", ["sync.period=16"]),
+            ("diloco", "diloco", [P])):
+        CASES[f"2 stages, {_routes} routes, {_name}"] = dict(
+            case(_preset, *_set, *STAGES, *_how, peers=8), tied=False)
 # The headline claims with 8 replicas and two seeds.
 for _seed in (1, 2):
     for _name, _preset, _set in (("ddp", "ddp", []),
@@ -176,9 +188,12 @@ class Bench:
             settings = [shorter(s) for s in settings]
             if c["preset"] == "streaming":
                 settings.append("sync.fragments=2")
+        model = self.model if c.get("tied", True) else self.write(
+            "untied.yaml", (TINY if self.a.short else MODEL).replace(
+                "tied: true", "tied: false"))
         command = [os.path.join(self.a.build, "loco"), "sim", "train",
                    "--sync", c["preset"], "--peers", str(c["peers"]),
-                   "--tokens", str(tokens), "--model", self.model,
+                   "--tokens", str(tokens), "--model", model,
                    "--links", self.write("links", c["links"].format(m=mbit)),
                    "--members", self.write("members", c["members"].format(
                        half=tokens // 2)),
@@ -282,6 +297,34 @@ class Bench:
                 lines.append(f"| {sentence} | not measured yet |")
         return lines
 
+    def routes(self):
+        """Replica spread and loss, with fixed and with random routes."""
+        lines = ["## Random and fixed routes through two stages", "",
+                 "Four hosts a stage. *Columns*: held-out bits per byte of "
+                 "each fixed route's model, their mean; *mean model*: of the "
+                 "replicas' mean, stage by stage; *spread*: root mean square "
+                 "distance of a replica from that mean, per parameter.", "",
+                 "| averaging | routes | loss, nats | columns | mean model | "
+                 "spread |", "|---|---|---|---|---|---|"]
+        for averaging in ("no averaging", "noloco", "diloco"):
+            spread = {}
+            for routes in ROUTES:
+                r = self.result(f"2 stages, {routes} routes, {averaging}")
+                if r is None:
+                    lines.append(f"| {averaging} | {routes} | not run yet | | "
+                                 "| |")
+                    continue
+                spread[routes] = r["spread"]
+                lines.append(
+                    f"| {averaging} | {routes} | {r['loss']:.4f} | "
+                    f"{r['bits_per_byte_routes']:.4f} | "
+                    f"{r['bits_per_byte']:.4f} | {r['spread']:.3g} |")
+            if len(spread) == 2 and spread["fixed"] > 0:
+                change = 100 * (spread["random"] / spread["fixed"] - 1)
+                lines.append(f"| {averaging} | random against fixed | | | | "
+                             f"{change:+.1f} % |")
+        return lines
+
     def document(self, names):
         done = [r for r in map(self.result, names) if r]
         where = sorted({f"{r['machine']}, commit {r['commit']}" for r in done})
@@ -294,7 +337,8 @@ class Bench:
                      "figures.", ""]
         head += [f"{len(done)} of {len(names)} cases, {self.tokens:,} tokens "
                  f"per first replica. " + "; ".join(where) + ".", ""]
-        return "\n".join(head + self.claims() + [""] + self.table(names)) + "\n"
+        return "\n".join(head + self.claims() + [""] + self.table(names) +
+                         [""] + self.routes()) + "\n"
 
 
 def against(a, b):

@@ -26,6 +26,7 @@ LOCO = os.path.join(BUILD, "loco")
 LOCOD = os.path.join(BUILD, "locod")
 SCALE = max(1, int(os.environ.get("LOCO_TIME_SCALE", "1")))
 POLL_S = 0.05
+DETECT_MS = 3000  # a dead or frozen member is known to the others by then
 # A daemon pauses on battery: these run on laptops, too.
 os.environ.setdefault("LOCO_SYSFS", "/nonexistent")
 
@@ -46,6 +47,11 @@ norm_eps: 1.0e-5
 
 class Failed(Exception):
     """A sentence that had to hold and did not."""
+
+
+def not_built():
+    """The first of the two programs that is not there, or None."""
+    return next((p for p in (LOCO, LOCOD) if not os.access(p, os.X_OK)), None)
 
 
 def check(holds, sentence):
@@ -285,3 +291,25 @@ class Swarm:
         check({s["round"] for s in done} == {self.rounds},
               f"rounds {[s['round'] for s in done]}, not {self.rounds}")
         return done
+
+
+def lost_entry(status, peer_id):
+    for entry in status["peers_lost"]:
+        if entry["peer_id"] == peer_id:
+            return entry
+    return None
+
+
+def check_lost(survivors, victim):
+    """Status and log of every survivor name the victim, noticed in time."""
+    who = victim.peer_id()
+    for peer in survivors:
+        status = peer.wait_status(lambda s: lost_entry(s, who["peer_id"]),
+                                  "the lost peer is named")
+        entry = lost_entry(status, who["peer_id"])
+        check(entry["detected_ms"] <= DETECT_MS * SCALE,
+              f"{peer.name} noticed after {entry['detected_ms']} ms")
+        check(entry["reason"], f"{peer.name} gives no reason")
+        log = peer.log(whole=True)
+        check(who["peer_id"][:8] in log or who["short"] in log,
+              f"the log of {peer.name} does not name the lost peer")

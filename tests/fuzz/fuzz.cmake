@@ -4,11 +4,18 @@
 # ctest "fuzz/NAME" runs it for LOCO_FUZZ_SECONDS over the saved corpus. In any
 # other build the same file is linked with replay.c: the corpus and some
 # thousand seeded mutations of it, the same in every run, so that each target is
-# exercised wherever the tests are.
+# exercised wherever the tests are; under a sanitizer a tenth of them, as
+# libFuzzer has sanitizers too and chooses better.
 #
 # Libraries follow from the folders that the file includes.
 set(LOCO_FUZZ_SECONDS 10 CACHE STRING "Seconds per fuzz target in ctest")
 set(LOCO_FUZZ_DIR ${CMAKE_CURRENT_LIST_DIR})
+set(LOCO_FUZZ_MUTATIONS 4000)
+if(LOCO_SANITIZE)
+  set(LOCO_FUZZ_MUTATIONS 400)
+endif()
+# Builds every target.
+add_custom_target(fuzz_targets)
 
 # The libraries that FILE needs; sets OUT to "missing" where one is not built.
 function(loco_fuzz_libs file out)
@@ -43,6 +50,13 @@ function(loco_fuzz_libs file out)
   elseif(hits)
     list(APPEND libs loco_node)
   endif()
+  file(STRINGS ${file} hits REGEX "^#include \"tests/unit/uv/toy.h")
+  if(hits AND NOT TARGET loco_uv)
+    set(${out} missing PARENT_SCOPE)
+    return()
+  elseif(hits)
+    list(APPEND libs loco_uv PkgConfig::CMOCKA)
+  endif()
   set(${out} ${libs} loco_base PARENT_SCOPE)
 endfunction()
 
@@ -53,7 +67,14 @@ function(loco_fuzz name file)
   endif()
   set(target fuzz_${name})
   set(corpus ${LOCO_FUZZ_DIR}/corpus/${name})
+  set(mutations ${LOCO_FUZZ_MUTATIONS})
+  set(slow 10)
+  if(name STREQUAL "frame_conn") # connections, not calls
+    math(EXPR mutations "${mutations} / 4")
+    set(slow 20)
+  endif()
   add_executable(${target} ${file})
+  add_dependencies(fuzz_targets ${target})
   if(name STREQUAL "run_yaml")
     target_sources(${target} PRIVATE
       ${LOCO_FUZZ_DIR}/../../daemon/run_yaml.c)
@@ -69,12 +90,12 @@ function(loco_fuzz name file)
       set(seeds ${corpus})
     endif()
     add_test(NAME fuzz/${name} COMMAND ${target}
-      -max_total_time=${LOCO_FUZZ_SECONDS} -rss_limit_mb=1024 -timeout=10
+      -max_total_time=${LOCO_FUZZ_SECONDS} -rss_limit_mb=1024 -timeout=${slow}
       -artifact_prefix=${found}/crash- -print_final_stats=1 ${found} ${seeds})
     math(EXPR limit "${LOCO_FUZZ_SECONDS} + 120")
   else()
     target_sources(${target} PRIVATE ${LOCO_FUZZ_DIR}/replay.c)
-    add_test(NAME fuzz/${name} COMMAND ${target} ${corpus})
+    add_test(NAME fuzz/${name} COMMAND ${target} ${corpus} ${mutations})
     set(limit 120)
   endif()
   set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT ${limit})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """interop.py - loco against implementations that we did not write.
 
-use: tests/interop/interop.py [--list] [--full] [WORD...]
+use: tests/interop/interop.py [--list] [--full] [--jobs N] [WORD...]
 
 A peer made of PyPI packages (peer.py) meets a real daemon, in both roles; PyPI
 `tokenizers` and ours make the same ids (tokenizer_tests.py); safetensors and
@@ -10,17 +10,19 @@ environment in the build directory; where they cannot be had every test is
 skipped, by name and with the reason. The last line is "interop: N passed, N
 failed, N skipped"; exit 0 only when none failed.
 """
+import argparse
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
-from swarm import BUILD, SCALE, Failed, Swarm, check  # noqa: E402
-from interop_registry import TESTS, Skipped, test  # noqa: E402
+import runner  # noqa: E402
+from e2e_registry import test  # noqa: E402
+from swarm import (BUILD, SCALE, Failed, Swarm, check,  # noqa: E402
+                   not_built)
 
 VENV = os.path.join(BUILD, "interop-venv")
 PACKAGES = ("noiseprotocol==0.3.1", "cryptography", "msgpack")
@@ -197,48 +199,26 @@ def canonical():
 # ---- runner -------------------------------------------------------------------
 
 
-def run_tests(words):
-    chosen = [t for t in TESTS if not words or any(w in t for w in words)]
-    failed = skipped = 0
-    for sentence in chosen:
-        try:
-            TESTS[sentence]()
-            print(f"ok    {sentence}", flush=True)
-        except Skipped as why:
-            skipped += 1
-            print(f"skip  {sentence}: {why}", flush=True)
-        except Exception as why:  # any: the next test still runs
-            failed += 1
-            print(f"FAIL  {sentence}")
-            print(f"    {why}" if isinstance(why, Failed) else
-                  "    " + traceback.format_exc().replace("\n", "\n    "),
-                  flush=True)
-    passed = len(chosen) - failed - skipped
-    print(f"interop: {passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed or not chosen else 0
-
-
-def main(arguments):
-    if "--full" in arguments:
-        arguments = [a for a in arguments if a != "--full"]
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--full", action="store_true",
+                        help="longer texts, and transformers")
+    if "--full" in sys.argv[1:]:
         os.environ["LOCO_INTEROP_FULL"] = "1"
-    import model_tests  # noqa: F401 both add to TESTS
+    import model_tests  # noqa: F401 both add to the table
     import tokenizer_tests  # noqa: F401
-    if "--list" in arguments:
-        print("\n".join(TESTS))
-        return 0
-    if os.environ.get("LOCO_INTEROP_VENV"):
-        return run_tests(arguments)
+    script = os.path.abspath(__file__)
+    # One at a time: with --full one of them makes what the others use.
+    if os.environ.get("LOCO_INTEROP_VENV") or "--list" in sys.argv[1:]:
+        return runner.main("interop", script, parser, 1, not_built)
     python, why = environment()
     if python is None:
-        for sentence in TESTS:
-            print(f"skip  {sentence}: {why}")
-        print(f"interop: 0 passed, 0 failed, {len(TESTS)} skipped")
-        return 0
-    return subprocess.run(
-        [python, os.path.abspath(__file__), *arguments],
-        env={**os.environ, "LOCO_INTEROP_VENV": VENV}).returncode
+        return runner.main("interop", script, parser, 1, not_built,
+                           lambda: why)
+    return subprocess.run([python, script, *sys.argv[1:]], check=False,
+                          env={**os.environ, "LOCO_INTEROP_VENV": VENV}
+                          ).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -20,7 +20,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
-from interop_registry import Skipped, test  # noqa: E402
+from e2e_registry import Skipped, test  # noqa: E402
 from swarm import BUILD, Swarm, check, run  # noqa: E402
 
 LOCO = os.path.join(BUILD, "loco")
@@ -29,6 +29,7 @@ GOLDEN_TEST = os.path.join(BUILD, "tests", "test_daemon_model_golden")
 FULL = os.environ.get("LOCO_INTEROP_FULL") == "1"
 PROMPTS = 64
 CLOSE = 1e-4
+MADE_S = 3600  # the first of them makes the virtual environment
 
 
 def torch_python():
@@ -134,7 +135,8 @@ def tensors():
             check(len(data) * 2 == len(one[name][2]), name)
 
 
-@test("transformers computes our logits of a random model")
+@test("transformers computes our logits of a random model",
+      MADE_S)
 def random_model():
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "m")
@@ -142,7 +144,8 @@ def random_model():
         compare(model, model, os.path.join(model, "prompts.txt"), 64, folder)
 
 
-@test("transformers computes our logits of a trained model and its tokens")
+@test("transformers computes our logits of a trained model and its tokens",
+      MADE_S)
 def trained_model():
     torch_python()
     with Swarm(peers=2, rounds=10) as s, tempfile.TemporaryDirectory() as folder:
@@ -179,7 +182,8 @@ m.save_pretrained(sys.argv[1], max_shard_size="60KB")
 """
 
 
-@test("a model that transformers wrote is imported and has its logits")
+@test("a model that transformers wrote is imported and has its logits",
+      MADE_S)
 def imported_model():
     python = torch_python()
     with tempfile.TemporaryDirectory() as folder:

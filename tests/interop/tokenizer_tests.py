@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 import texts
-from interop_registry import test
+from e2e_registry import test
 from swarm import BUILD, check
 
 LOCO = os.path.join(BUILD, "loco")
@@ -111,7 +111,7 @@ def register(kind, vocab, what):
     size = 12 * MB if FULL else MB // 2
 
     @test(f"{what}: every id of {size / MB:g} MB in many scripts is that of "
-          "PyPI tokenizers")
+          "PyPI tokenizers", 1200 if FULL else 120)
     def one():
         compare(kind, vocab, size)
 

@@ -7,8 +7,8 @@ import subprocess
 
 from lab import LOCO, SCALE, Failed, Lab, LabSwarm, check, wait_for
 from registry import test
+from swarm import DETECT_MS, lost_entry
 
-DETECT_MS = 3000  # a peer that is cut off is known to the others by then
 ACCESS = {"rate": "100mbit", "delay": "12.5ms"}
 # A run without an end, of rounds that last longer than to fetch the state of
 # one: who comes back would stay a round behind otherwise (README).
@@ -18,13 +18,6 @@ ENDLESS = {"rounds": 100000, "period": 300}
 def star(lab, names="abcd"):
     lab.hub("net")
     return [lab.host(name, "net", **ACCESS) for name in names]
-
-
-def lost_entry(status, peer_id):
-    for entry in status["peers_lost"]:
-        if entry["peer_id"] == peer_id:
-            return entry
-    return None
 
 
 @test("four peers 50 ms and 100 Mbit/s apart train and end with equal hashes")

@@ -1,25 +1,17 @@
-"""registry.py - the tests of netlab.py by their sentence."""
+"""registry.py - `test` for the laboratory: some need a program of others."""
 import shutil
 
-TESTS = {}
+from e2e_registry import Skipped
+from e2e_registry import test as register
 
 
-class Test:
-    def __init__(self, function, seconds, program):
-        self.function = function
-        self.seconds = seconds
-        self.program = program
-
-    def missing(self):
-        """Why this test cannot run here, or None."""
-        if self.program and shutil.which(self.program) is None:
-            return f"the program '{self.program}' is not installed"
-        return None
-
-
-def test(sentence, seconds=60, program=None):
+def test(sentence, seconds=60, program=None, alone=False):
     """Register a function that raises when the sentence does not hold."""
-    def register(function):
-        TESTS[sentence] = Test(function, seconds, program)
+    def wrap(function):
+        def run():
+            if program and shutil.which(program) is None:
+                raise Skipped(f"the program '{program}' is not installed")
+            function()
+        register(sentence, seconds, alone)(run)
         return function
-    return register
+    return wrap

@@ -368,6 +368,7 @@ void local_action(void *self,
         break;
     case ACTION_PEERS:
     case ACTION_CHAIN:
+    case ACTION_REVOKED:
         break; /* nodes.c keeps it */
     case ACTION_PIPE:
         if (a->op == PIPE_CLEAR) {

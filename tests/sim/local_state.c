@@ -52,6 +52,8 @@ void local_fill_terms(struct local *l, struct machine *m)
         .cut_elements = o->cut_elements,
         .cut_segment = o->cut_segment,
     };
+    t->invited = o->invited;
+    memcpy(t->author, o->author, sizeof t->author);
     for (uint32_t i = 0; i < t->n_turns; i++) {
         t->turns[i].elements = local_elements(l, i + 1, NULL);
         t->turns[i].steps = o->period;

@@ -18,7 +18,8 @@
  *
  * What must hold, all the time: no `out` overflows, no deadline spins, no more
  * neighbours than allowed, links bounded. In `membership`: whoever is dead or
- * frozen is known to the others of its group within 3 s. At the end: all live
+ * frozen is known to the others of its group within 3 s; while nothing happens
+ * and no packet is lost, hardly a rumour is told. At the end: all live
  * peers know all live peers (or have a table full of them, of which at most one
  * in fifty is gone, and everybody is in some table), every neighbourhood is
  * mutual, nobody is alone.

@@ -7,16 +7,18 @@
 #include "proto/base/rng.h"
 #include "tests/sim/membership_internal.h"
 
-#define START_MS   1000
-#define WATCH_MS   15000 /* after the last start */
-#define REST_MS    45000 /* until tables are full and nobody is new */
-#define IDLE_MS    30000 /* then that long nothing happens: bytes are counted */
-#define FAULT_STEP 1500
-#define OPEN_MS    15000 /* a fault is followed for that long */
-#define CALM_MS    60000
-#define GROUP_MS   3000 /* within this the group must know */
-#define POLL_MS    100
-#define STALE_MAX  0.02 /* of a sampled table's rows */
+#define START_MS 1000
+#define WATCH_MS 15000 /* after the last start */
+#define REST_MS  45000 /* until tables are full and nobody is new */
+#define IDLE_MS  30000 /* then that long nothing happens: bytes are counted */
+/* Mean bytes a second: late echoes of the start. */
+#define IDLE_RUMOURS_PER_S 64
+#define FAULT_STEP         1500
+#define OPEN_MS            15000 /* a fault is followed for that long */
+#define CALM_MS            60000
+#define GROUP_MS           3000 /* within this the group must know */
+#define POLL_MS            100
+#define STALE_MAX          0.02 /* of a sampled table's rows */
 
 static bool healthy(const struct crowd *s, uint32_t q)
 {
@@ -240,6 +242,12 @@ static void idle_ends(void *data, uint64_t arg)
             rate > r->idle_bytes_per_s_max ? rate : r->idle_bytes_per_s_max;
         r->links += (double)p->members.n_linked / s->n;
         r->neighbours += (double)p->members.n_active / s->n;
+    }
+    if (s->opt.loss_per_million == 0 &&
+        r->by_type[MESSAGE_GOSSIP] > IDLE_RUMOURS_PER_S) {
+        crowd_fail(s,
+                   "nothing happens, and a peer sends %.0f bytes/s of rumours",
+                   r->by_type[MESSAGE_GOSSIP]);
     }
 }
 

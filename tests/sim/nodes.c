@@ -78,6 +78,7 @@ void sim_start(struct sim *s, uint32_t peer)
     o.peers = o.peers_len > 0 ? s->peers[peer].bytes : NULL;
     o.chain = s->chains[peer].bytes;
     o.chain_len = s->chains[peer].len;
+    sim_admit(s, peer, &o);
     rc = node_open(&s->nodes[peer], &o, world_now(s->world));
     if (rc != 0) {
         check_fail(s->check, "E: node_open of peer %u: %s", peer,
@@ -291,7 +292,7 @@ static void on_stopped(void *self, uint32_t peer, int rc)
 {
     struct sim *s = self;
 
-    if (rc != 0) {
+    if (rc != 0 && !sim_may_stop(s, peer, rc)) {
         check_fail(s->check, "E: peer %u stops with code %d", peer, rc);
     }
     world_call(s->world, world_now(s->world), kill_call, s, peer);
@@ -812,6 +813,7 @@ static int run_once(const struct sim_options *opt,
         check_map(s);
         check_churn(s);
         check_sources(s);
+        check_invited(s);
         collect(s, result);
         sim_links_judge(s, result);
         result->victim_actions =

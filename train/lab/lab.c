@@ -31,9 +31,11 @@ size_t lab_bytes(const struct lab_options *opt)
 {
     size_t n = (size_t)llama_numel(&opt->model);
     size_t each = vector_count(engine_needs(&opt->method)) + 2 +
-                  opt->method.gradients + opt->method.error_feedback;
+                  (opt->method.gradients || opt->stages > 1) +
+                  opt->method.error_feedback;
+    size_t columns = opt->stages > 1 ? opt->peers / opt->stages : opt->peers;
 
-    return n * sizeof(float) * (each * opt->peers + 6);
+    return n * sizeof(float) * (each * columns + 6);
 }
 
 /* ---- peers --------------------------------------------------------------- */
@@ -42,11 +44,12 @@ static int take_vectors(struct lab *lab, struct lab_peer *p)
 {
     const struct method *m = &lab->opt.method;
     unsigned needs = engine_needs(m);
-    size_t n = (size_t)lab->n;
+    bool own_gradient = m->gradients || lab->opt.stages > 1;
+    size_t n = (size_t)p->part.numel;
     float **to[] = {&p->e.phi,  &p->e.m,   &p->e.sum,  &p->e.base,
                     &p->e.sent, &p->e.own, &p->e.own_m};
     float *at;
-    size_t count = vector_count(needs) + m->gradients + m->error_feedback;
+    size_t count = vector_count(needs) + own_gradient + m->error_feedback;
 
     p->vectors = calloc(count * n, sizeof(float));
     if (p->vectors == NULL) {
@@ -64,7 +67,7 @@ static int take_vectors(struct lab *lab, struct lab_peer *p)
         }
     }
     p->e.grad = lab->grad;
-    if (m->gradients) {
+    if (own_gradient) {
         p->e.grad = at;
         at += n;
     }
@@ -92,11 +95,19 @@ static int peer_open(struct lab *lab, uint32_t number)
     p->used = true;
     p->number = number;
     p->machine = lab->opt.machines[number];
-    engine_init(&p->e, &lab->opt.method, NULL, lab->n, lab->opt.peers);
+    if (lab->opt.stages > 1) {
+        p->stage = number % lab->opt.stages;
+        (void)llama_part_of_stage(&lab->opt.model, lab->opt.stages, p->stage,
+                                  &p->part, NULL);
+    } else {
+        llama_part_whole(&lab->opt.model, &p->part);
+    }
+    engine_init(&p->e, &lab->opt.method, NULL, (uint64_t)p->part.numel,
+                lab->opt.peers);
     rv = take_vectors(lab, p);
     rv = rv != 0 ? rv
-                 : optimizer_open_llama(&p->optimizer, &lab->opt.optimizer,
-                                        &lab->opt.model);
+                 : optimizer_open_part(&p->optimizer, &lab->opt.optimizer,
+                                       &lab->opt.model, &p->part);
     if (rv != 0) {
         return errmsg_fail(lab->errmsg, rv, "out of memory for peer %u",
                            number);
@@ -128,11 +139,21 @@ uint32_t lab_alive(const struct lab *lab, uint32_t out[LAB_PEERS_MAX])
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
-        if (lab->peers[i].used && lab->peers[i].alive) {
+        const struct lab_peer *p = &lab->peers[i];
+
+        if (p->used && p->alive &&
+            (lab->stage == LAB_STAGES_ALL || p->stage == lab->stage)) {
             out[n++] = i;
         }
     }
     return n;
+}
+
+void lab_focus(struct lab *lab, uint32_t stage)
+{
+    lab->stage = stage;
+    lab->n = (uint64_t)(stage == LAB_STAGES_ALL ? llama_numel(&lab->opt.model)
+                                                : lab->peers[stage].part.numel);
 }
 
 /* ---- open and close ------------------------------------------------------ */
@@ -206,7 +227,7 @@ static int lab_open(struct lab *lab, const struct engine_fragments *fragments)
         rv = peer_open(lab, i);
         if (rv == 0) {
             p->e.fragments = *fragments;
-            llama_init_params(&o->model, p->e.theta, o->seed);
+            llama_part_init(&o->model, &p->part, p->e.theta, o->seed);
             engine_start(&p->e);
         }
     }
@@ -275,23 +296,29 @@ int lab_gradient(struct lab *lab, struct lab_peer *p, uint32_t rows)
         total += sum;
         done += n;
     }
-    lab->loss_sum += total;
-    lab->loss_n += positions;
-    lab->used_tokens += positions;
-    if (lab->used_tokens > o->tokens - o->tokens / 10) {
-        lab->tail_sum += total;
-        lab->tail_n += positions;
-    }
+    lab_note_loss(lab, total, positions);
     return 0;
 }
 
-int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows)
+void lab_note_loss(struct lab *lab, double loss, uint64_t positions)
 {
-    const double positions = (double)rows * lab->opt.seq;
+    const struct lab_options *o = &lab->opt;
+
+    lab->loss_sum += loss;
+    lab->loss_n += positions;
+    lab->used_tokens += positions;
+    if (lab->used_tokens > o->tokens - o->tokens / 10) {
+        lab->tail_sum += loss;
+        lab->tail_n += positions;
+    }
+}
+
+int lab_optimize(struct lab *lab, struct lab_peer *p, uint64_t positions)
+{
     const struct optimizer_rate rate = {
         .lr = schedule_lr(&lab->opt.schedule,
                           lab->used_tokens / lab->tokens_per_step),
-        .grad_scale = 1.0 / positions,
+        .grad_scale = 1.0 / (double)positions,
     };
     int rv = optimizer_step(&p->optimizer, &lab->backend, p->e.theta, p->e.grad,
                             &rate, NULL);
@@ -301,9 +328,16 @@ int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows)
                            "peer %u: the gradient is not finite", p->number);
     }
     p->steps++;
-    p->clock_s += positions / p->machine.tokens_per_s;
     engine_step(&p->e);
     return 0;
+}
+
+int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows)
+{
+    uint64_t positions = (uint64_t)rows * lab->opt.seq;
+
+    p->clock_s += (double)positions / p->machine.tokens_per_s;
+    return lab_optimize(lab, p, positions);
 }
 
 int lab_step(struct lab *lab, struct lab_peer *p)
@@ -494,9 +528,11 @@ int lab_point(struct lab *lab, size_t s, const float *theta)
     };
     int rv = 0;
 
-    lab->stream_turns[s]++;
-    if (s != 0) {
-        return 0;
+    if (lab->stage == LAB_STAGES_ALL || lab->stage == 0) {
+        lab->stream_turns[s]++;
+    }
+    if (s != 0 || lab->stage != LAB_STAGES_ALL) {
+        return 0; /* lab_run_stages() has a point for all stages */
     }
     point.turns = ++lab->turns;
     point.loss = lab->loss_n > 0 ? lab->loss_sum / (double)lab->loss_n : NAN;
@@ -512,9 +548,9 @@ int lab_point(struct lab *lab, size_t s, const float *theta)
 /* ---- the whole ------------------------------------------------------------
  */
 
-/* mean (n) = mean of the live peers' models; returns their root mean square
- * distance from it. */
-static double final_mean(struct lab *lab, float *mean)
+/* mean (n) = mean of the live peers' models, or of those of the stage in focus;
+ * returns the sum of their squared distances from it. */
+static double mean_of(struct lab *lab, float *mean)
 {
     uint32_t who[LAB_PEERS_MAX];
     uint32_t n = lab_alive(lab, who);
@@ -532,6 +568,28 @@ static double final_mean(struct lab *lab, float *mean)
             square += d * d;
         }
     }
+    return square;
+}
+
+/* mean (n) = the model that all peers make together; returns their root mean
+ * square distance from it, per parameter. */
+static double final_mean(struct lab *lab, float *mean)
+{
+    uint32_t stages = lab->opt.stages > 1 ? lab->opt.stages : 1;
+    uint32_t who[LAB_PEERS_MAX];
+    uint32_t n = lab_alive(lab, who) / stages;
+    double square = 0.0;
+
+    for (uint32_t s = 0; s < stages; s++) {
+        float *at = mean;
+
+        if (stages > 1) {
+            lab_focus(lab, s);
+            at += lab->peers[s].part.offset;
+        }
+        square += mean_of(lab, at);
+    }
+    lab_focus(lab, LAB_STAGES_ALL);
     return n == 0 ? 0.0 : sqrt(square / ((double)lab->n * n));
 }
 
@@ -567,14 +625,37 @@ static int final_eval(struct lab *lab)
     return lab_eval(lab, lab->mean, &r->bits_per_byte);
 }
 
-static int run(struct lab *lab)
+/* What is told at the end. */
+static int finish(struct lab *lab)
 {
     struct lab_result *r = lab->result;
     uint32_t who[LAB_PEERS_MAX];
-    int rv = lab_eval(lab, lab->peers[0].e.theta, &r->bits_per_byte_before);
+    int rv = final_eval(lab);
 
+    r->tokens = lab->used_tokens;
+    r->turns = lab->turns;
+    r->bytes_sent = sent_by_all(lab, &r->bytes_most);
+    r->virtual_s = lab_latest(lab, who, lab_alive(lab, who));
+    r->loss = lab->tail_n > 0 ? lab->tail_sum / (double)lab->tail_n : NAN;
+    for (size_t s = 0; s < lab->peers[0].e.n_streams; s++) {
+        r->never_synced[s] = lab->stream_turns[s] == 0;
+    }
+    return rv;
+}
+
+static int run(struct lab *lab)
+{
+    struct lab_result *r = lab->result;
+    int rv;
+
+    (void)final_mean(lab, lab->mean); /* all begin with it */
+    rv = lab_eval(lab, lab->mean, &r->bits_per_byte_before);
     if (rv != 0) {
         return rv;
+    }
+    if (lab->opt.stages > 1) {
+        rv = lab_run_stages(lab);
+        return rv != 0 ? rv : finish(lab);
     }
     switch (lab->opt.method.group) {
     case METHOD_PAIR:
@@ -590,16 +671,31 @@ static int run(struct lab *lab)
         rv = lab_run_all(lab);
         break;
     }
-    rv = rv != 0 ? rv : final_eval(lab);
-    r->tokens = lab->used_tokens;
-    r->turns = lab->turns;
-    r->bytes_sent = sent_by_all(lab, &r->bytes_most);
-    r->virtual_s = lab_latest(lab, who, lab_alive(lab, who));
-    r->loss = lab->tail_n > 0 ? lab->tail_sum / (double)lab->tail_n : NAN;
-    for (size_t s = 0; s < lab->peers[0].e.n_streams; s++) {
-        r->never_synced[s] = lab->stream_turns[s] == 0;
+    return rv != 0 ? rv : finish(lab);
+}
+
+static int check_stages(const struct lab_options *o, char *errmsg)
+{
+    const char *reason = NULL;
+    struct llama_part part;
+
+    if (llama_part_of_stage(&o->model, o->stages, 0, &part, &reason) != 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL, "stages: %s", reason);
     }
-    return rv;
+    if (o->peers % o->stages != 0 || o->batch % o->micro_batch != 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "%u peers cannot be %u stages with as many hosts "
+                           "each, or %u sequences no whole micro-batches of %u",
+                           o->peers, o->stages, o->batch, o->micro_batch);
+    }
+    if ((o->method.group != METHOD_ALL && o->method.group != METHOD_PAIR) ||
+        o->method.fragments > 1 || o->method.overlap > 0 || o->n_events > 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "with stages the laboratory averages among all "
+                           "hosts of a stage or in pairs, without fragments or "
+                           "overlap, and nobody comes or goes");
+    }
+    return 0;
 }
 
 static int check(const struct lab_options *o, char *errmsg)
@@ -620,6 +716,9 @@ static int check(const struct lab_options *o, char *errmsg)
                            "tokens are needed",
                            LAB_PEERS_MAX, o->model.seq);
     }
+    if (o->stages > 1 && check_stages(o, errmsg) != 0) {
+        return LOCO_EINVAL;
+    }
     for (size_t i = 0; i < o->n_events; i++) {
         if (o->events[i].peer >= LAB_PEERS_MAX) {
             return errmsg_fail(errmsg, LOCO_EINVAL,
@@ -628,6 +727,18 @@ static int check(const struct lab_options *o, char *errmsg)
         }
     }
     return 0;
+}
+
+/* A stage has one: everything (check_stages). */
+static int open_fragments(const struct lab_options *o,
+                          struct engine_fragments *map)
+{
+    struct llama_part whole;
+
+    llama_part_whole(&o->model, &whole);
+    return o->stages > 1
+               ? 0
+               : layout_fragments(&o->model, &whole, o->method.fragments, map);
 }
 
 int lab_run(const struct lab_options *opt, struct lab_result *out, char *errmsg)
@@ -642,16 +753,17 @@ int lab_run(const struct lab_options *opt, struct lab_result *out, char *errmsg)
         return rv;
     }
     lab = calloc(1, sizeof *lab);
-    if (lab == NULL ||
-        layout_fragments(&opt->model, opt->method.fragments, &map) != 0) {
+    if (lab == NULL || open_fragments(opt, &map) != 0) {
         rv = errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
     } else {
         lab->opt = *opt;
+        lab->stage = LAB_STAGES_ALL;
         lab->n = (uint64_t)llama_numel(&opt->model);
         lab->result = out;
         lab->errmsg = errmsg;
         lab->next_eval = opt->eval_every;
-        lab->tokens_per_step = (uint64_t)opt->peers * opt->batch * opt->seq;
+        lab->tokens_per_step = (uint64_t)opt->peers * opt->batch * opt->seq /
+                               (opt->stages > 1 ? opt->stages : 1);
         rv = lab_open(lab, &map);
         rv = rv != 0 ? rv : run(lab);
         lab_close(lab);

@@ -24,6 +24,12 @@
  * divided by the tokens that all first peers use in one step, so that a run
  * whose peers are unequal, or change, ends at the end of its schedule.
  *
+ * Stages. With `stages` S above 1 every peer is a host of one stage, number
+ * p of stage p mod S in column p / S; each stage averages among its hosts, and
+ * micro-batches go through the stages by `route`, column by column or in random
+ * order (NoLoCo 3.1). A step then takes as long as its slowest host computes
+ * and sends, and the way of one micro-batch through all stages before it.
+ *
  * Memory: 4 bytes * parameters * (5 to 9 vectors of the method) per peer.
  * One thread drives it; kernels may use more. Errors: codes with a sentence in
  * errmsg; LOCO_ENUMERIC when a replica diverged.
@@ -78,6 +84,16 @@ struct lab_point {
     uint32_t peers;
 };
 
+/* Of stages: the columns that micro-batch `mb` of an inner step passes when it
+ * enters in column `entry`, path[s] (stages) of `columns` each. */
+typedef void lab_route(void *data,
+                       uint64_t step,
+                       uint64_t mb,
+                       uint32_t columns,
+                       uint32_t stages,
+                       uint32_t entry,
+                       uint32_t *path);
+
 struct lab_options {
     struct method method;
     struct llama_config model;
@@ -95,7 +111,11 @@ struct lab_options {
     uint32_t merge_every;         /* AdLoCo: turns between two merges */
     uint32_t batch_most;          /* AdLoCo: sequences that fit in memory */
     struct batch_rule batch_rule; /* AdLoCo */
-    const struct shard *train;    /* borrowed */
+    uint32_t stages;              /* above 1: a divisor of peers */
+    lab_route *route;             /* NULL: micro-batches stay in a column */
+    void *route_data;
+    enum codec_id activations; /* and their gradients, between stages */
+    const struct shard *train; /* borrowed */
     size_t n_train;
     const struct shard *val;
     uint64_t eval_tokens;
@@ -119,9 +139,10 @@ struct lab_result {
     uint64_t bytes_sent; /* by all peers */
     uint64_t bytes_most; /* by the one that sent most */
     double virtual_s;
-    uint64_t turns;    /* of the parameters, or of the gradients */
-    double spread;     /* root mean square distance of the replicas from
-                          their mean, per parameter, before the last mean */
+    uint64_t turns; /* of the parameters, or of the gradients */
+    double spread;  /* root mean square distance of the replicas from
+                       their mean, per parameter, before the last mean */
+    double bits_per_byte_routes; /* stages: mean over the columns' models */
     double batch;      /* AdLoCo: mean request at the end, sequences */
     uint32_t trainers; /* AdLoCo: left at the end */
     bool never_synced[METHOD_STREAMS_MAX]; /* a stream without any turn */

@@ -8,13 +8,6 @@
 
 #include "train/lab/lab_internal.h"
 
-struct in_flight {
-    bool any;
-    struct stream_turn turn;
-    double due_s;
-    uint32_t members;
-};
-
 /* Fragments never overlap, so each has its place in the residual: behind those
  * before it. */
 static uint64_t
@@ -95,7 +88,7 @@ static int land(struct lab *lab,
                 const uint32_t *who,
                 uint32_t n,
                 size_t s,
-                struct in_flight *f)
+                struct lab_flight *f)
 {
     const struct engine_average a = {lab->mean_phi, NULL, 1.0 / f->members, 1};
     int rv;
@@ -107,7 +100,7 @@ static int land(struct lab *lab,
 }
 
 /* What is due after a step, for one stream. */
-static int turns(struct lab *lab, size_t s, struct in_flight *f)
+static int turns(struct lab *lab, size_t s, struct lab_flight *f)
 {
     uint32_t who[LAB_PEERS_MAX];
     uint32_t n = lab_alive(lab, who);
@@ -141,9 +134,25 @@ static int turns(struct lab *lab, size_t s, struct in_flight *f)
     return rv != 0 ? rv : lab_point(lab, s, first->theta);
 }
 
-/* Gradients of all, averaged before anybody's step (DDP). */
-static int average_gradients(struct lab *lab, const uint32_t *who, uint32_t n)
+int lab_turns_all(struct lab *lab, struct lab_flight *flights)
 {
+    uint32_t who[LAB_PEERS_MAX];
+    int rv = 0;
+
+    if (lab_alive(lab, who) == 0) {
+        return 0;
+    }
+    for (size_t s = 0; rv == 0 && s < lab->peers[who[0]].e.n_streams; s++) {
+        rv = turns(lab, s, &flights[s]);
+    }
+    return rv;
+}
+
+/* Gradients of all, averaged before anybody's step (DDP). */
+int lab_gradients_all(struct lab *lab)
+{
+    uint32_t who[LAB_PEERS_MAX];
+    uint32_t n = lab_alive(lab, who);
     struct lab_part parts[LAB_PEERS_MAX];
     double due;
     int rv;
@@ -179,7 +188,7 @@ static int step(struct lab *lab)
     for (uint32_t i = 0; i < n && rv == 0; i++) {
         rv = lab_gradient(lab, &lab->peers[who[i]], lab->opt.batch);
     }
-    rv = rv != 0 ? rv : average_gradients(lab, who, n);
+    rv = rv != 0 ? rv : lab_gradients_all(lab);
     for (uint32_t i = 0; i < n && rv == 0; i++) {
         rv = lab_update(lab, &lab->peers[who[i]], lab->opt.batch);
     }
@@ -187,7 +196,7 @@ static int step(struct lab *lab)
 }
 
 /* Whether nothing is under way and the parameters were just averaged. */
-static bool at_boundary(const struct lab *lab, const struct in_flight *f)
+static bool at_boundary(const struct lab *lab, const struct lab_flight *f)
 {
     uint32_t who[LAB_PEERS_MAX];
     const struct engine *e;
@@ -202,7 +211,7 @@ static bool at_boundary(const struct lab *lab, const struct in_flight *f)
 
 int lab_run_all(struct lab *lab)
 {
-    struct in_flight flights[METHOD_STREAMS_MAX];
+    struct lab_flight flights[METHOD_STREAMS_MAX];
     int rv = 0;
 
     memset(flights, 0, sizeof flights);
@@ -212,9 +221,7 @@ int lab_run_all(struct lab *lab)
             break;
         }
         rv = step(lab);
-        for (size_t s = 0; rv == 0 && s < lab->peers[0].e.n_streams; s++) {
-            rv = turns(lab, s, &flights[s]);
-        }
+        rv = rv != 0 ? rv : lab_turns_all(lab, flights);
     }
     return rv;
 }

@@ -2,14 +2,15 @@
  *
  * lab.c opens, steps, evaluates and closes; lab_wire.c averages through the
  * codecs; lab_clock.c knows what that costs; lab_all.c, lab_pair.c,
- * lab_quorum.c and lab_trainer.c run one kind of group each.
+ * lab_quorum.c and lab_trainer.c run one kind of group each; lab_stage.c runs
+ * pipelines, whose stages are such groups one after the other (lab_focus).
  */
 #ifndef LOCO_TRAIN_LAB_LAB_INTERNAL_H
 #define LOCO_TRAIN_LAB_LAB_INTERNAL_H
 
 #include "train/errmsg.h"
 #include "train/lab/lab.h"
-#include "train/llama.h"
+#include "train/llama_stage.h"
 #include "train/loader.h"
 #include "train/sync/engine.h"
 
@@ -28,11 +29,18 @@ struct lab_peer {
     uint64_t sent; /* bytes */
 
     uint32_t trainer; /* AdLoCo */
+
+    uint32_t stage;
+    struct llama_part part; /* of the model: all of it without stages */
+    uint32_t summed;        /* stages: micro-batches in its gradient */
 };
+
+#define LAB_STAGES_ALL UINT32_MAX
 
 struct lab {
     struct lab_options opt;
-    uint64_t n; /* parameters */
+    uint64_t n;     /* parameters: of the model, or of the stage in focus */
+    uint32_t stage; /* whose hosts alone are looked at; LAB_STAGES_ALL */
     struct backend backend;
     struct llama *llama;
     bool has_backend;
@@ -61,6 +69,9 @@ struct lab {
 
 /* ---- lab.c -------------------------------------------------------------- */
 
+/* From now on lab_alive() and all averaging are of that stage's hosts. */
+void lab_focus(struct lab *lab, uint32_t stage);
+
 /* Live peers in order of their numbers; returns how many. */
 uint32_t lab_alive(const struct lab *lab, uint32_t out[LAB_PEERS_MAX]);
 
@@ -70,8 +81,13 @@ bool lab_goes_on(const struct lab *lab);
  * by nothing; advances its data. */
 int lab_gradient(struct lab *lab, struct lab_peer *p, uint32_t rows);
 
-/* Inner optimizer on that gradient, a sum over `rows` sequences; its clock
- * advances by the time of these. */
+/* Inner optimizer on the gradient, a sum over so many positions. */
+int lab_optimize(struct lab *lab, struct lab_peer *p, uint64_t positions);
+
+/* What was read and its loss, for the figures. */
+void lab_note_loss(struct lab *lab, double loss, uint64_t positions);
+
+/* The same for `rows` sequences; its clock advances by the time of these. */
 int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows);
 
 /* Both for the usual batch. */
@@ -126,9 +142,22 @@ lab_scatter(struct lab *lab, uint32_t who, uint32_t members, uint64_t bytes);
 
 /* ---- one kind of group each ---------------------------------------------- */
 
+/* Of the stage in focus, after an inner step: what is due of all streams; with
+ * gradients, before it; turn t of its pairs. */
+struct lab_flight {
+    bool any;
+    struct stream_turn turn;
+    double due_s;
+    uint32_t members;
+};
+int lab_turns_all(struct lab *lab, struct lab_flight *flights);
+int lab_gradients_all(struct lab *lab);
+int lab_turn_pairs(struct lab *lab, uint64_t t, uint64_t epoch);
+
 int lab_run_all(struct lab *lab);
 int lab_run_pairs(struct lab *lab);
 int lab_run_quorum(struct lab *lab);
 int lab_run_trainers(struct lab *lab);
+int lab_run_stages(struct lab *lab);
 
 #endif

@@ -60,7 +60,7 @@ alone(struct lab *lab, struct lab_peer *p, const struct stream_turn *turn)
     return engine_apply(&p->e, 0, turn, &average);
 }
 
-static int turn_of_all(struct lab *lab, uint64_t t, uint64_t epoch)
+int lab_turn_pairs(struct lab *lab, uint64_t t, uint64_t epoch)
 {
     const struct stream_turn turn = {t, 0};
     uint32_t who[LAB_PEERS_MAX], scratch[LAB_PEERS_MAX];
@@ -105,7 +105,7 @@ int lab_run_pairs(struct lab *lab)
             }
         }
         if (rv == 0 && n > 0) {
-            rv = turn_of_all(lab, t, epoch);
+            rv = lab_turn_pairs(lab, t, epoch);
             rv = rv != 0 ? rv : lab_point(lab, 0, lab->peers[who[0]].e.phi);
         }
     }

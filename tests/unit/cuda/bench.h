@@ -285,4 +285,31 @@ static inline double tolerance(void)
     return gpu.act_bytes == 2 ? 1e-2 : 1e-5;
 }
 
+/* ---- cases ----------------------------------------------------------------
+ */
+
+/* With fp32 and bf16 activations. */
+static inline void both(void (*body)(void))
+{
+    uint64_t used = emu == NULL ? 0 : emu->used;
+
+    n_taken = 0; /* of a case that failed */
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        open_gpu(bf16 != 0);
+        body();
+        assert_int_equal(gpu.finish(&gpu), 0);
+        backend_close(&gpu);
+    }
+    if (emu != NULL) {
+        assert_int_equal(emu->used, used); /* all memory came back */
+    }
+}
+
+#define CASE(name, body)                                                       \
+    static void name(void **state)                                             \
+    {                                                                          \
+        (void)state;                                                           \
+        both(body);                                                            \
+    }
+
 #endif

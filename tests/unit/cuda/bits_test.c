@@ -301,23 +301,6 @@ static void outer_steps(void)
     try_shift(777);
 }
 
-static void both(void (*body)(void))
-{
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        open_gpu(bf16 != 0);
-        body();
-        assert_int_equal(gpu.finish(&gpu), 0);
-        backend_close(&gpu);
-    }
-}
-
-#define CASE(name, body)                                                       \
-    static void name(void **state)                                             \
-    {                                                                          \
-        (void)state;                                                           \
-        both(body);                                                            \
-    }
-
 /* clang-format off */
 CASE(optimizer_steps_have_the_bits_of_a_processor, optimizers)
 CASE(sums_of_squares_are_those_of_a_processor, norm_is_the_sum_of_squares)

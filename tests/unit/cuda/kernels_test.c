@@ -442,29 +442,6 @@ static void products(void)
 /* ---- running --------------------------------------------------------------
  */
 
-static void both(void (*body)(void))
-{
-    uint64_t used = emu == NULL ? 0 : emu->used;
-
-    n_taken = 0; /* of a case that failed */
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        open_gpu(bf16 != 0);
-        body();
-        assert_int_equal(gpu.finish(&gpu), 0);
-        backend_close(&gpu);
-    }
-    if (emu != NULL) {
-        assert_int_equal(emu->used, used); /* all memory came back */
-    }
-}
-
-#define CASE(name, body)                                                       \
-    static void name(void **state)                                             \
-    {                                                                          \
-        (void)state;                                                           \
-        both(body);                                                            \
-    }
-
 /* clang-format off */
 CASE(embedding_equals_the_reference, embeddings)
 CASE(rmsnorm_equals_the_reference, norms)

@@ -7,10 +7,9 @@
  * Needs the emulator only for the last. */
 #include "tests/unit/cuda/bench.h"
 
-#include "train/errmsg.h"
+#include "tests/unit/train/short_method.h"
 #include "train/replica.h"
 #include "train/replica_pair.h"
-#include "train/sync/preset.h"
 
 #define SEQ   16
 #define STEPS 14
@@ -24,28 +23,6 @@ static const char *const names[] = {
     "localsgd", "diloco",    "favg-keep", "favg-reset", "local-adam", "desloc",
     "ddp",      "streaming", "eager",     "async-dn",   "noloco"};
 #define N_NAMES (sizeof names / sizeof names[0])
-
-/* A preset with periods that fit into a few steps, on an exact wire. */
-static struct method method_of(const char *name)
-{
-    const struct preset *p;
-    struct method m;
-
-    assert_int_equal(preset_find(name, &p, errmsg), 0);
-    m = p->method;
-    m.wire = CODEC_FP32;
-    m.period = m.gradients ? 0 : m.fragments > 1 ? 6 : 4;
-    m.fragments = m.fragments > 1 ? 2 : 1;
-    m.overlap = m.eager ? m.period : m.overlap;
-    if (m.period_u > 0 && m.period_u != m.period_v) {
-        m.period_u = 6;
-        m.period_v = 12;
-    } else if (m.period_u > 0) {
-        m.period_u = m.period_v = 4;
-    }
-    assert_int_equal(method_check(&m, errmsg), 0);
-    return m;
-}
 
 static struct replica_options options(const char *name, bool on_gpu)
 {

@@ -242,23 +242,6 @@ static void logits_are_those_of_the_reference(void)
     forget();
 }
 
-static void both(void (*body)(void))
-{
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        open_gpu(bf16 != 0);
-        body();
-        assert_int_equal(gpu.finish(&gpu), 0);
-        backend_close(&gpu);
-    }
-}
-
-#define CASE(name, body)                                                       \
-    static void name(void **state)                                             \
-    {                                                                          \
-        (void)state;                                                           \
-        both(body);                                                            \
-    }
-
 /* clang-format off */
 CASE(gradients_are_those_of_the_reference, gradients)
 CASE(losses_follow_the_reference_and_repeat_bit_by_bit, curves)

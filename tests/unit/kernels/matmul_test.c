@@ -95,31 +95,56 @@ static float bf16(float x)
     return x;
 }
 
-static double
-element(const float *x, int64_t ld, bool t, int64_t i, int64_t k, bool rounded)
-{
-    float v = t ? x[k * ld + i] : x[i * ld + k];
+/* An operand as the kernel sees it: element (i, k) is x[i * step_i + k *
+ * step_k], rounded where the kernel rounds. */
+struct operand {
+    float *x;
+    int64_t step_i, step_k;
+};
 
-    return (double)(rounded ? bf16(v) : v);
+static struct operand
+operand_of(const float *x, int64_t rows, int64_t ld, bool t, bool rounded)
+{
+    struct operand o = {.x = malloc((size_t)(rows * ld) * sizeof *x),
+                        .step_i = t ? 1 : ld,
+                        .step_k = t ? ld : 1};
+
+    assert_non_null(o.x);
+    for (int64_t i = 0; i < rows * ld; i++) {
+        o.x[i] = rounded ? bf16(x[i]) : x[i];
+    }
+    return o;
+}
+
+static double
+dot(const float *a, int64_t step_a, const float *b, int64_t step_b, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t k = 0; k < n; k++) {
+        sum += (double)a[k * step_a] * (double)b[k * step_b];
+    }
+    return sum;
 }
 
 static void check(const struct product *p, const struct backend *be)
 {
     const struct matmul *op = &p->op;
+    struct operand a =
+        operand_of(op->a, op->ta ? op->k : op->m, op->lda, op->ta, be->bf16);
+    struct operand b =
+        operand_of(op->b, op->tb ? op->n : op->k, op->ldb, !op->tb, be->bf16);
 
     for (int64_t at = 0; at < p->c_floats; at++) {
         int64_t i = at / op->ldc, j = at % op->ldc;
-        double sum = 0;
+        double sum;
 
         if (j >= op->n) { /* nothing is written beside c */
             assert_true(isnan(p->c[at]));
             continue;
         }
-        for (int64_t k = 0; k < op->k; k++) {
-            sum += element(op->a, op->lda, op->ta, i, k, be->bf16) *
-                   element(op->b, op->ldb, op->tb, k, j, be->bf16);
-        }
-        sum *= (double)op->alpha;
+        sum = (double)op->alpha * dot(a.x + i * a.step_i, a.step_k,
+                                      b.x + j * b.step_i, b.step_k, op->k);
         sum += op->beta == 0 ? 0 : (double)p->start[at];
         if (!(fabs((double)p->c[at] - sum) <= 2e-7 * (double)(op->k + 8))) {
             fail_msg("%s %s kind %d%d: c[%lld, %lld] is %.9g, not %.9g",
@@ -127,6 +152,8 @@ static void check(const struct product *p, const struct backend *be)
                      (long long)i, (long long)j, (double)p->c[at], sum);
         }
     }
+    free(a.x);
+    free(b.x);
 }
 
 /* Around the tile, the panel, the slice and the blocks of every set. */

@@ -24,7 +24,7 @@ fi
 run() {
     case $1 in auto) fields='isa|threads' ;; *) fields='isa|dtype|threads' ;; esac
     "$loco" bench train --config quickstart-1m --batch 1 --seq 16 --threads 2 \
-        --dtype "$1" --json | tr ',' '\n' | grep -E "\"($fields)\""
+        --steps 1 --dtype "$1" --json | tr ',' '\n' | grep -E "\"($fields)\""
 }
 for dtype in fp32 auto; do
     plain=$(run $dtype)

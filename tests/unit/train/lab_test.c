@@ -3,7 +3,7 @@
  * A model of a few thousand parameters on a made text, plain C kernels. What is
  * checked is the bookkeeping: who is equal, what was sent, how long it took,
  * that a run ends; whether a method is good is measured on prose
- * (tests/bench/methods.md).
+ * (tests/bench/methods.py).
  */
 #include "train/lab/lab.h"
 
@@ -311,6 +311,144 @@ static void a_stream_that_was_never_due_is_reported(void **state)
     lab_result_free(&r);
 }
 
+/* ---- stages ------------------------------------------------------------ */
+
+static struct lab_options staged(const char *preset, uint32_t peers)
+{
+    struct lab_options o = options(preset, peers);
+
+    o.model.tied = false;
+    o.model.layers = 2;
+    o.micro_batch = 1;
+    o.stages = 2;
+    o.tokens /= 2; /* a column has as many steps as a peer */
+    return o;
+}
+
+/* Column c sends micro-batch mb to column c + mb. */
+static void next_column(void *data,
+                        uint64_t step,
+                        uint64_t mb,
+                        uint32_t columns,
+                        uint32_t stages,
+                        uint32_t entry,
+                        uint32_t *path)
+{
+    uint32_t *calls = data;
+
+    (void)step;
+    for (uint32_t s = 1; s < stages; s++) {
+        path[s] = (entry + (uint32_t)mb) % columns;
+    }
+    *calls += 1;
+}
+
+static void one_column_of_stages_is_one_peer_to_the_bit(void **state)
+{
+    static const char *const presets[] = {"diloco", "noloco", "ddp"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        struct lab_options o = staged(presets[i], 2), one;
+        struct lab_result a, b;
+
+        o.optimizer.clip_norm = 0; /* a stage's norm is not the model's */
+        one = o;
+        one.peers = 1;
+        one.stages = 1;
+        a = run(&o);
+        b = run(&one);
+        assert_true(a.bits_per_byte == b.bits_per_byte);
+        assert_true(a.bits_per_byte == a.bits_per_byte_routes);
+        assert_int_equal(a.tokens, b.tokens);
+        lab_result_free(&a);
+        lab_result_free(&b);
+    }
+}
+
+static void stages_learn_and_average_by_themselves(void **state)
+{
+    static const char *const presets[] = {"diloco", "noloco", "ddp",
+                                          "local-adam"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        struct lab_options o = staged(presets[i], 6);
+        uint32_t calls = 0;
+        struct lab_result r;
+
+        o.route = next_column;
+        o.route_data = &calls;
+        r = run(&o);
+        assert_true(r.bits_per_byte < r.bits_per_byte_before - 0.5);
+        assert_true(r.bits_per_byte_routes < r.bits_per_byte_before - 0.5);
+        assert_int_equal(calls, STEPS * BATCH * 3);
+        assert_int_equal(r.spread == 0.0, method_replicas_equal(&o.method));
+        assert_true(r.turns > 0 && r.bytes_sent > 0 && r.virtual_s > 0);
+        lab_result_free(&r);
+    }
+}
+
+/* Without averaging fixed columns are peers of their own; what crosses brings
+ * them nearer to each other. */
+static void random_routes_change_what_a_host_sees(void **state)
+{
+    struct lab_options o = staged("diloco", 4);
+    struct lab_result fixed, mixed;
+    uint32_t calls = 0;
+
+    (void)state;
+    o.method.period = 1000000;
+    fixed = run(&o);
+    o.route = next_column;
+    o.route_data = &calls;
+    mixed = run(&o);
+    assert_true(fixed.spread > 0 && mixed.spread > 0);
+    assert_true(fixed.spread != mixed.spread);
+    assert_int_equal(fixed.bytes_sent, mixed.bytes_sent);
+    lab_result_free(&fixed);
+    lab_result_free(&mixed);
+}
+
+/* What crosses a cut: labels and activations there, gradients back. */
+static void activations_cost_bytes_of_their_wire_type(void **state)
+{
+    struct lab_options o = staged("diloco", 2);
+    uint64_t each = SEQ * (uint64_t)o.model.dim;
+    struct lab_result r;
+
+    (void)state;
+    r = run(&o);
+    assert_int_equal(r.bytes_sent,
+                     STEPS * BATCH * (2 * 4 * each + 4 * (uint64_t)SEQ));
+    lab_result_free(&r);
+    o.activations = CODEC_BF16;
+    r = run(&o);
+    assert_int_equal(r.bytes_sent,
+                     STEPS * BATCH * (2 * 2 * each + 4 * (uint64_t)SEQ));
+    assert_true(r.bits_per_byte < r.bits_per_byte_before - 0.5);
+    lab_result_free(&r);
+}
+
+static void stages_that_cannot_be_are_an_error(void **state)
+{
+    struct lab_options o = staged("diloco", 3);
+    struct lab_result r;
+    char errmsg[ERRMSG_SIZE];
+
+    (void)state;
+    assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "as many hosts"));
+    o = staged("diloco", 4);
+    o.model.tied = true;
+    assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "tied"));
+    o = staged("async-dn", 4);
+    assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
+    o = staged("streaming", 4);
+    assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
+}
+
 static void a_script_that_cannot_be_is_an_error(void **state)
 {
     struct lab_options o = options("diloco", 2);
@@ -348,6 +486,11 @@ int main(void)
         cmocka_unit_test(dylu_lets_slow_peers_arrive_as_often),
         cmocka_unit_test(trainers_merge_until_one_is_left),
         cmocka_unit_test(a_stream_that_was_never_due_is_reported),
+        cmocka_unit_test(one_column_of_stages_is_one_peer_to_the_bit),
+        cmocka_unit_test(stages_learn_and_average_by_themselves),
+        cmocka_unit_test(random_routes_change_what_a_host_sees),
+        cmocka_unit_test(activations_cost_bytes_of_their_wire_type),
+        cmocka_unit_test(stages_that_cannot_be_are_an_error),
         cmocka_unit_test(a_script_that_cannot_be_is_an_error),
     };
     return cmocka_run_group_tests(tests, make_text, NULL);

@@ -13,6 +13,7 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
+#include "tests/unit/sanitized.h"
 #include "tests/unit/train/llama_oracle.h"
 
 #define B       3
@@ -254,7 +255,7 @@ static void halve_matrices(struct fixture *f)
 
 /* Slopes of the oracle's loss along DIRECTIONS random directions of all
  * parameters together: enough to tell the length of a gradient's error. */
-#define DIRECTIONS 200
+#define DIRECTIONS TURNS(200, 20)
 
 static void random_direction(const struct fixture *f, int i, double *direction)
 {

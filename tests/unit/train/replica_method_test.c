@@ -13,9 +13,8 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/errmsg.h"
+#include "tests/unit/train/short_method.h"
 #include "train/lab/lab.h"
-#include "train/sync/preset.h"
 
 #define TEXT  6000
 #define PEERS 2
@@ -42,28 +41,6 @@ static int setup(void **state)
     }
     shard_from_text(&shard, text, n);
     return 0;
-}
-
-/* A preset with periods that fit into a few steps, on an exact wire. */
-static struct method method_of(const char *name)
-{
-    const struct preset *p;
-    struct method m;
-
-    assert_int_equal(preset_find(name, &p, errmsg), 0);
-    m = p->method;
-    m.wire = CODEC_FP32;
-    m.period = m.gradients ? 0 : m.fragments > 1 ? 6 : 4;
-    m.fragments = m.fragments > 1 ? 2 : 1;
-    m.overlap = m.eager ? m.period : m.overlap;
-    if (m.period_u > 0 && m.period_u != m.period_v) {
-        m.period_u = 6; /* no multiple of 4: rounds with moments only */
-        m.period_v = 12;
-    } else if (m.period_u > 0) {
-        m.period_u = m.period_v = 4;
-    }
-    assert_int_equal(method_check(&m, errmsg), 0);
-    return m;
 }
 
 static struct replica_options options(const struct method *m, uint64_t number)

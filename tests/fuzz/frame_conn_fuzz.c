@@ -5,8 +5,6 @@
  * a peer with a valid handshake, for control or for bulk; then the rest is cut
  * into records, {u8 length, bytes} each, and every record is properly sealed;
  * or one for bulk without encryption: the rest is sent as it is again.
- * It stands with the tests of p2p/uv because it needs that library; the ctest
- * is "fuzz/frame_conn".
  */
 #include "tests/unit/uv/toy.h"
 

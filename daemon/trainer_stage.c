@@ -1,0 +1,119 @@
+/* trainer_stage.c - see trainer_stage.h. */
+#include "daemon/trainer_stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+
+int trainer_stage_open(struct trainer_stage *t, struct stage_slots *slots)
+{
+    size_t rows = slots->rows;
+
+    *t = (struct trainer_stage){
+        .slots = slots,
+        .x = malloc(rows * slots->wire.dim * sizeof *t->x),
+        .tokens = malloc(rows * sizeof *t->tokens),
+        .targets = malloc(rows * sizeof *t->targets),
+    };
+    return t->x == NULL || t->tokens == NULL || t->targets == NULL ? LOCO_ENOMEM
+                                                                   : 0;
+}
+
+void trainer_stage_close(struct trainer_stage *t)
+{
+    free(t->x);
+    free(t->tokens);
+    free(t->targets);
+    memset(t, 0, sizeof *t);
+}
+
+/* The first stage's own input. */
+static int draw(struct trainer_stage *t,
+                const struct replica *r,
+                const struct stage_command *c)
+{
+    uint64_t step = cycle_step(&r->layout.cycle, c->round - 1) + c->step;
+
+    return replica_stage_tokens(r, step, c->micro, t->tokens, t->targets);
+}
+
+static int read_low(struct trainer_stage *t, const struct stage_command *c)
+{
+    return stage_slots_read(t->slots, c->slot, c->tag, STAGE_LOW, t->x,
+                            t->targets);
+}
+
+static int forward(struct trainer_stage *t,
+                   struct replica *r,
+                   const struct stage_command *c)
+{
+    bool first = r->opt.part.embeds;
+    const float *y = NULL;
+    int rv = first ? draw(t, r, c) : read_low(t, c);
+
+    if (rv == 0 && first) {
+        rv = stage_slots_begin(t->slots, c->slot, c->tag);
+    }
+    rv = rv != 0 ? rv
+                 : replica_stage_forward(r, c->slot, first ? t->tokens : NULL,
+                                         first ? NULL : t->x, &y);
+    return rv != 0 ? rv
+                   : stage_slots_write(t->slots, c->slot, c->tag, STAGE_HIGH, y,
+                                       t->targets);
+}
+
+static int
+score(struct trainer_stage *t, struct replica *r, const struct stage_command *c)
+{
+    bool first = r->opt.part.embeds;
+    const float *dx = NULL;
+    int rv = first ? draw(t, r, c) : read_low(t, c);
+
+    rv = rv != 0 ? rv
+                 : replica_stage_score(r, first ? t->tokens : NULL, t->targets,
+                                       first ? NULL : t->x, &dx);
+    return rv != 0 || first ? rv
+                            : stage_slots_write(t->slots, c->slot, c->tag,
+                                                STAGE_LOW, dx, NULL);
+}
+
+static int backward(struct trainer_stage *t,
+                    struct replica *r,
+                    const struct stage_command *c)
+{
+    bool first = r->opt.part.embeds;
+    const float *dx = NULL;
+    int rv =
+        stage_slots_read(t->slots, c->slot, c->tag, STAGE_HIGH, t->x, NULL);
+
+    rv = rv == 0 && first ? draw(t, r, c) : rv;
+    rv = rv != 0 ? rv
+                 : replica_stage_backward(r, c->slot, first ? t->tokens : NULL,
+                                          t->x, &dx);
+    return rv != 0 || first ? rv
+                            : stage_slots_write(t->slots, c->slot, c->tag,
+                                                STAGE_LOW, dx, NULL);
+}
+
+int trainer_stage_run(struct trainer_stage *t,
+                      struct replica *r,
+                      const struct stage_command *c,
+                      float *loss)
+{
+    switch (c->type) {
+    case PIPELINE_FORWARD:
+        return forward(t, r, c);
+    case PIPELINE_SCORE:
+        return score(t, r, c);
+    case PIPELINE_BACKWARD:
+        return backward(t, r, c);
+    case PIPELINE_STEP:
+        return replica_stage_step(r, c->count, loss);
+    case PIPELINE_CLEAR:
+        replica_stage_clear(r);
+        return 0;
+    default:
+        return LOCO_EINVAL;
+    }
+}

@@ -1,0 +1,41 @@
+/* trainer_stage.h - the trainer's part of a pipeline: one command at a time.
+ *
+ * On the trainer thread: what a slot holds (stage_slots.h) is copied, computed
+ * on by the replica (train/replica_stage.h) and written back. A command whose
+ * slot has gone to a later attempt is answered LOCO_ESTALE: nobody waits for
+ * it, and its sum is thrown away by the CLEAR that follows.
+ */
+#ifndef LOCO_DAEMON_TRAINER_STAGE_H
+#define LOCO_DAEMON_TRAINER_STAGE_H
+
+#include "daemon/stage_slots.h"
+#include "p2p/pipeline.h"
+#include "train/replica_stage.h"
+
+struct trainer_stage {
+    struct stage_slots *slots;
+    float *x;                   /* (rows, dim) */
+    uint32_t *tokens, *targets; /* (rows) */
+};
+
+/* FORWARD, SCORE, BACKWARD, STEP or CLEAR. */
+struct stage_command {
+    enum pipeline_action_type type;
+    uint64_t tag;
+    uint32_t micro, slot;
+    uint64_t round; /* that the step is for */
+    uint32_t step;  /* of that round, from 0 */
+    uint32_t count; /* STEP */
+};
+
+/* The slots are borrowed until trainer_stage_close(). LOCO_ENOMEM. */
+int trainer_stage_open(struct trainer_stage *t, struct stage_slots *slots);
+void trainer_stage_close(struct trainer_stage *t);
+
+/* *loss: as replica_stage_step(), of a STEP. */
+int trainer_stage_run(struct trainer_stage *t,
+                      struct replica *r,
+                      const struct stage_command *c,
+                      float *loss);
+
+#endif

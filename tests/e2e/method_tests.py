@@ -1,0 +1,163 @@
+"""method_tests.py - every method in real daemons, and in `loco sim`; see
+e2e.py.
+"""
+import json
+import os
+import tempfile
+from xml.etree import ElementTree
+
+from e2e_registry import test
+from swarm import LOCO, Swarm, check, run, text_of
+
+
+# Preset -> rounds, what is set beside the swarm's usual settings.
+METHODS = {
+    "diloco": (6, {}),
+    "localsgd": (6, {}),
+    "favg-keep": (6, {}),
+    "favg-reset": (6, {}),
+    "local-adam": (8, {"sync.period": 20, "sync.period_u": 20,
+                       "sync.period_v": 20}),
+    # Rounds of x, of u, of x, of x with u and v: 4, 6, 8, 12 steps.
+    "desloc": (12, {"sync.period": 20, "sync.period_u": 30,
+                    "sync.period_v": 60}),
+    "ddp": (40, {"sync.period": 1, "sync.wire": "bf16"}),
+    "streaming": (12, {"sync.period": 40, "sync.fragments": 2,
+                       "sync.overlap": 5, "sync.outer_lr": 0.7,
+                       "sync.outer_momentum": 0.9}),
+    "eager": (8, {"sync.period": 20, "sync.outer_lr": 0.7,
+                  "sync.outer_momentum": 0.9}),
+    # A window of 50 ms: some are in the middle of a task when it closes.
+    "async-dn": (30, {"sync.period": 60, "sync.outer_lr": 0.7,
+                      "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
+    "async-naive": (30, {"sync.period": 60, "sync.outer_lr": 0.1,
+                         "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
+}
+
+
+def method_survives(preset):
+    """Kill one of three in the middle; what is left goes on, and the dead one
+    comes back for the state: parameters, and whatever else the method's
+    members hold alike."""
+    rounds, settings = METHODS[preset]
+    with Swarm(peers=3, rounds=rounds, sync=preset, settings=settings) as s:
+        s.start()
+        before = s.peers[0].wait_round(2)
+        check(before["replicas_equal"], f"{preset}: replicas_equal is false")
+        s.peers[2].kill()
+        s.peers[2].start("--join", s.uri()).wait_up()
+        done = s.wait_finished()
+        check(all(d["rounds_committed"] >= 3 for d in done[:2]),
+              f"{preset}: fewer than three rounds")
+        check(done[0]["bits_per_byte"] < 7.5,
+              f"{preset}: {done[0]['bits_per_byte']} bits per byte")
+
+
+for _preset in METHODS:
+    test(f"{_preset} survives a kill -9 in the middle", 240)(
+        lambda preset=_preset: method_survives(preset))
+
+
+@test("a lone peer goes on from its checkpoint, whatever the method", 240)
+def checkpoints():
+    """What the method's members share is in the checkpoint: the state of the
+    round that was written, with its hash."""
+    for preset in ("desloc", "ddp", "streaming", "async-dn"):
+        rounds, settings = METHODS[preset]
+        with Swarm(peers=1, rounds=2 * rounds, sync=preset,
+                   settings=settings) as s:
+            peer = s.peer().start("--run", s.yaml).wait_up()
+            peer.wait_round(4)
+            peer.drain()  # the last state is on disk
+            before = peer.log()
+            peer.start("--run", s.yaml).wait_up()
+            done = s.wait_finished()[0]
+            check("another run" not in peer.log(),
+                  f"{preset}: the checkpoint was not used")
+            check(done["rounds_committed"] < 2 * rounds - 3,
+                  f"{preset}: it began anew: {done['rounds_committed']} rounds "
+                  f"of {2 * rounds} in its second life; {before[-300:]}")
+
+
+@test("what a method cannot do is refused with a sentence")
+def refused():
+    with Swarm(peers=1, rounds=1) as s:
+        for preset, settings, word in (
+                ("desloc", ["sync.wire=fp16"], "bf16"),
+                ("local-adam", ["sync.wire=e3m0"], "moments"),
+                ("ddp", ["sync.period=4"], "sync.period must be 1"),
+                ("streaming", ["sync.fragments=3"], "divide"),
+                ("streaming", ["sync.overlap=25"], "overlap"),
+                ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
+            sets = [w for v in settings for w in ("--set", v)]
+            done = run(LOCO, "run", "create", "--name", "e2e", "--model",
+                       s.path("model.yaml"), "--data", s.data, "--sync",
+                       preset, *sets, "--out", s.path("no.yaml"), code=3)
+            check(word in done.stderr, f"{preset} {settings}: {done.stderr}")
+    # What only the model shows: its two layers make three fragments at most.
+    with Swarm(peers=1, rounds=1, sync="streaming",
+               settings={"sync.fragments": 4}) as s:
+        peer = s.peer().start("--run", s.yaml)
+        peer.wait_exit(3)
+        check("take at most 3" in peer.log(), peer.log())
+
+
+@test("loco sim train runs every method and prints what the contract names")
+def sim_train():
+    presets = ("ddp localsgd diloco opendiloco streaming eager async-naive "
+               "async-dn noloco local-adam desloc favg-keep favg-reset adloco")
+    fields = ("bits_per_byte", "loss", "tokens", "bytes_sent", "virtual_hours",
+              "rounds")
+    with tempfile.TemporaryDirectory() as d:
+        text = os.path.join(d, "text")
+        with open(text, "w", encoding="ascii") as f:
+            f.write(text_of(60000))
+        run(LOCO, "data", "pack", text, "--out", d + "/data",
+            "--val-bytes", "4096")
+        with open(d + "/tiny.yaml", "w", encoding="ascii") as f:
+            f.write("dim: 16\nlayers: 4\nheads: 2\nkv_heads: 2\nffn: 32\n"
+                    "vocab: 256\nseq: 16\ntied: true\nrope_theta: 10000\n"
+                    "norm_eps: 0.00001\n")
+        with open(d + "/members", "w", encoding="ascii") as f:
+            f.write("800 die 1\n1200 join 9\n1500 speed 0 500\n")
+        for preset in presets.split():
+            period = [] if preset == "ddp" else ["--set", "sync.period=4"]
+            if preset == "streaming":
+                period += ["--set", "sync.fragments=2"]
+            if preset in ("local-adam", "desloc"):
+                period += ["--set", "sync.period_u=8",
+                           "--set", "sync.period_v=8"]
+            out = run(LOCO, "sim", "train", "--sync", preset, "--peers", "3",
+                      "--tokens", "3072", "--model", d + "/tiny.yaml",
+                      "--data", d + "/data", "--members", d + "/members",
+                      "--set", "inner.batch=2", "--set", "inner.micro_batch=2",
+                      "--csv", d + "/points.csv", "--plot", d + "/plot.svg",
+                      "--seed", "3", "--json", *period)
+            answer = json.loads(out.stdout)
+            for field in fields:
+                check(isinstance(answer[field], (int, float)),
+                      f"{preset}: {field} is missing")
+            check(answer["tokens"] >= 3072, f"{preset}: too few tokens")
+            check(answer["rounds"] > 0, f"{preset}: no round")
+            ElementTree.parse(d + "/plot.svg")
+        never = run(LOCO, "sim", "train", "--sync", "diloco", "--peers", "2",
+                    "--tokens", "1024", "--model", d + "/tiny.yaml",
+                    "--data", d + "/data", "--json")
+        check(json.loads(never.stdout)["never_synchronised"] is True,
+              "a run shorter than the period says nothing")
+        run(LOCO, "sim", "train", "--sync", "noloco", "--set", "sync.gamma=0",
+            "--data", d + "/data", code=3)
+
+
+@test("loco sim prints one object, and suggests the scenario that was meant")
+def sim_command():
+    done = run(LOCO, "sim", "dht", "--peers", "20", "--seeds", "2", "--json")
+    figures = json.loads(done.stdout)
+    check(figures["violations"] == 0 and figures["success"] == 1,
+          f"figures are {figures}")
+    check(len(figures["trace_hash"]) == 16, "no trace hash")
+    wrong = run(LOCO, "sim", "eclispe", code=2)
+    check("did you mean 'eclipse'" in wrong.stderr, wrong.stderr)
+    wrong = run(LOCO, "sim", "dht", "--set", "link.los=1", code=2)
+    check("did you mean 'link.loss'" in wrong.stderr, wrong.stderr)
+    check("example:" in run(LOCO, "sim", "--help").stdout, "no example")

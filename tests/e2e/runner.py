@@ -1,0 +1,145 @@
+"""runner.py - runs the sentences of e2e_registry.py.
+
+Each test has a process of its own, in a process group that dies with its
+deadline, and tells what it cost: seconds on the clock, and of the processors
+with all that it started. A test with a longer deadline begins earlier, so that
+none is left over at the end. What is measured against the clock is registered
+as `alone` and has the machine for itself, before the others.
+"""
+import concurrent.futures
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+from e2e_registry import TESTS, Skipped
+from swarm import SCALE, Failed
+
+SKIPPED = 77  # exit code of one test
+
+
+def cpu_s():
+    """Of this process and of those that it has waited for."""
+    uses = [resource.getrusage(who) for who in
+            (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def be_one(sentence):
+    """The child of run_one()."""
+    one = TESTS[sentence]
+
+    def too_late(number, frame):
+        raise Failed(f"no end after {one.seconds * SCALE} s")
+
+    signal.signal(signal.SIGTERM, too_late)
+    try:
+        one.function()
+    except Failed as why:
+        print(f"failed: {why}")
+        return 1
+    except Skipped as why:
+        print(why)
+        return SKIPPED
+    finally:
+        print(f"cpu {cpu_s():.1f} s", flush=True)
+    return 0
+
+
+def run_one(script, sentence):
+    """(sentence, exit code, output, seconds, seconds of the processors)"""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, script, "--one", sentence], text=True,
+        errors="replace", start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        output, _ = process.communicate(
+            timeout=TESTS[sentence].seconds * SCALE)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # it fails, shows the logs and cleans up
+        try:
+            output, _ = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+    used = re.search(r"^cpu ([0-9.]+) s\n", output, re.M)
+    if used:
+        output = output.replace(used[0], "", 1)
+    return (sentence, process.returncode, output,
+            time.monotonic() - began, float(used[1]) if used else 0.0)
+
+
+class Count:
+    """Prints a line a test."""
+
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+
+    def add(self, sentence, code, output, seconds, used):
+        if code == SKIPPED:
+            self.skipped += 1
+            print(f"skip  {sentence}: {output.strip()}", flush=True)
+            return
+        print(f"{'ok  ' if code == 0 else 'FAIL'} {seconds:6.1f} s "
+              f"{used:6.1f} s CPU  {sentence}", flush=True)
+        self.passed += code == 0
+        self.failed += code != 0
+        if code != 0:
+            print("    " + output.strip().replace("\n", "\n    "), flush=True)
+
+
+def chosen_of(words):
+    """The sentences that hold one of the words."""
+    return [t for t in TESTS if not words or any(w in t for w in words)]
+
+
+def run_all(name, script, chosen, jobs, missing):
+    """The exit code. missing: why none of them can run, or None."""
+    count = Count()
+    alone = [t for t in chosen if TESTS[t].alone]
+    beside = sorted((t for t in chosen if not TESTS[t].alone),
+                    key=lambda t: -TESTS[t].seconds)
+    began = time.monotonic()
+    if missing:
+        for sentence in chosen:
+            count.add(sentence, SKIPPED, missing, 0, 0)
+    else:
+        for sentence in alone:
+            count.add(*run_one(script, sentence))
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for done in pool.map(lambda t: run_one(script, t), beside):
+                count.add(*done)
+    print(f"{name}: {time.monotonic() - began:.0f} s on the clock, "
+          f"{cpu_s():.0f} s of the processors, {jobs} tests at a time")
+    print(f"{name}: {count.passed} passed, {count.failed} failed, "
+          f"{count.skipped} skipped")
+    return 1 if count.failed or not chosen else 0
+
+
+def main(name, script, parser, jobs, not_built, missing=lambda: None):
+    """The command line that every set of tests has. not_built(): the first
+    program that is needed and is not there, or None; missing(): why none of
+    the tests can run here, or None."""
+    parser.add_argument("--list", action="store_true", help="the sentences")
+    parser.add_argument("--jobs", type=int, default=jobs,
+                        help=f"tests at a time ({jobs})")
+    parser.add_argument("--one", metavar="SENTENCE",
+                        help="in this process and with no deadline")
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    a = parser.parse_args()
+    if a.one:
+        return be_one(a.one)
+    chosen = chosen_of(a.words)
+    if a.list:
+        print("\n".join(chosen))
+        return 0
+    why = missing()
+    if not why and not_built():
+        print(f"{name}: {not_built()} is not built")
+        print(f"{name}: 0 passed, {len(chosen)} failed, 0 skipped")
+        return 1
+    return run_all(name, script, chosen, a.jobs, why)

@@ -1,0 +1,169 @@
+"""lists.py - lists of the tree that must agree, and nothing compiles them.
+
+A test that no list names never runs, and nobody notices: what lies in a folder
+is compared with what builds or imports it, and with the pages that tell of it.
+tidy.py runs this; `self_test` feeds each comparison a tree that is right and
+one that is not.
+"""
+import os
+import re
+
+
+class Tree:
+    """Files of a folder, or of a dictionary in the self-test."""
+
+    def __init__(self, root=None, files=None):
+        self.root, self.files = root, files
+
+    def text(self, path):
+        if self.files is not None:
+            return self.files.get(path, "")
+        try:
+            with open(os.path.join(self.root, path), encoding="utf-8") as f:
+                return f.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+
+    def names(self, folder):
+        if self.files is not None:
+            return sorted({p[len(folder) + 1:].split("/")[0]
+                           for p in self.files if p.startswith(folder + "/")})
+        at = os.path.join(self.root, folder)
+        return sorted(os.listdir(at)) if os.path.isdir(at) else []
+
+
+def differ(where, have, want, what):
+    for name in sorted(want - have):
+        yield f"{where}: {name} is missing: {what}"
+    for name in sorted(have - want):
+        yield f"{where}: {name} is no such thing: {what}"
+
+
+def unit_tests(tree):
+    """unit/FOLDER/NAME_test.c and loco_unit(FOLDER NAME ...)."""
+    for folder in tree.names("tests/unit"):
+        where = f"tests/unit/{folder}/tests.cmake"
+        built = set(re.findall(rf"^\s*loco_unit\({folder} (\w+)",
+                               tree.text(where), re.M))
+        for names in re.findall(r"^\s*foreach\(name ([\w\s]+)\)\s*"
+                                rf"loco_unit\({folder} \$\{{name\}}",
+                                tree.text(where), re.M):
+            built |= set(names.split())
+        files = {n[:-len("_test.c")]
+                 for n in tree.names(f"tests/unit/{folder}")
+                 if n.endswith("_test.c")}
+        yield from differ(where, built, files,
+                          "each NAME_test.c has a line loco_unit")
+
+
+def seeds(tree):
+    """Every fuzz target begins with something that is right."""
+    targets = {n[:-len("_fuzz.c")] for n in tree.names("tests/fuzz")
+               if n.endswith("_fuzz.c")}
+    yield from differ("tests/fuzz/corpus",
+                      set(tree.names("tests/fuzz/corpus")), targets,
+                      "a folder of seeds for each NAME_fuzz.c")
+
+
+def imported(tree):
+    """Files of tests that register themselves when they are imported."""
+    for folder, program in (("e2e", "e2e.py"), ("netlab", "netlab.py"),
+                            ("interop", "interop.py")):
+        where = f"tests/{folder}/{program}"
+        have = set(re.findall(r"^\s*import (\w+_tests)\b", tree.text(where),
+                              re.M))
+        files = {n[:-len(".py")] for n in tree.names(f"tests/{folder}")
+                 if n.endswith("_tests.py")}
+        yield from differ(where, have, files,
+                          "each file of tests is imported")
+
+
+def scenarios(tree):
+    """The simulator's tables and what ctest runs of them."""
+    table = {name for part in ("table", "scenarios") for name in
+             re.findall(r'^    \{"([a-z0-9-]+)",',
+                        tree.text(f"tests/sim/{part}.c"), re.M)}
+    where = "tests/sim/sim.cmake"
+    text = re.sub(r"#.*", "", tree.text(where))
+    # An argument of a test, or a word of a loop over scenarios.
+    words = set(re.findall(r"[a-z][a-z0-9-]*", text))
+    for name in sorted(table - words):
+        yield f"{where}: {name} is missing: a line for each scenario"
+
+
+def groups(tree):
+    """Names of groups: run.sh three times, two pages."""
+    where = "tests/run.sh"
+    text = tree.text(where)
+    named = re.search(r'^all="([^"]*)"', text, re.M)
+    want = set(named[1].split() if named else ())
+    head = text.split("set -u")[0]
+    yield from differ(where, set(re.findall(r"^group (\w+) ", text, re.M)),
+                      want, "a call of group for each of $all")
+    for name in sorted(want):
+        if not re.search(rf"^#.*\b{name}\b", head, re.M):
+            yield f"{where}: {name} is missing: the comment at the top"
+    page = tree.text("tests/README.md")
+    told = {name for line in re.findall(r"^- ((?:`\w+`(?:, )?)+):", page, re.M)
+            for name in re.findall(r"`(\w+)`", line)}
+    yield from differ("tests/README.md", told, want, "a line for each group")
+    page = tree.text("CONTRIBUTING.md").partition("| group |")[2]
+    told = set(re.findall(r"^\| (\w+) \|", page, re.M))
+    for name in sorted(told - want):
+        yield f"CONTRIBUTING.md: {name} is no group of run.sh"
+
+
+CHECKS = (unit_tests, seeds, imported, scenarios, groups)
+
+
+def findings(root):
+    tree = Tree(root)
+    return [f for check in CHECKS for f in check(tree)]
+
+
+# ---- self-test --------------------------------------------------------------
+
+RIGHT = {
+    "tests/unit/a/one_test.c": "",
+    "tests/unit/a/two_test.c": "",
+    "tests/unit/a/tests.cmake":
+        "loco_unit(a one lib)\nforeach(name two)\n    loco_unit(a ${name} x)",
+    "tests/fuzz/x_fuzz.c": "",
+    "tests/fuzz/corpus/x/good": "",
+    "tests/e2e/e2e.py": "import storm_tests  # noqa\n",
+    "tests/e2e/storm_tests.py": "",
+    "tests/sim/table.c": '    {"dht", g, NULL,\n',
+    "tests/sim/scenarios.c": '    {"kill-each", f, NULL,\n',
+    "tests/sim/sim.cmake":
+        "loco_sim_test(dht dht --seeds 2)\nforeach(s kill-each nat)\n",
+    "tests/run.sh":
+        '# run.sh\n#   build  gcc   tidy  style\nset -u\nall="build tidy"\n'
+        "group build 6 do_build\ngroup tidy 6 do_tidy\n",
+    "tests/README.md": "- `build`, `tidy`: what they do\n",
+    "CONTRIBUTING.md": "| group | what |\n|---|---|\n| tidy | the style |\n",
+}
+# What is changed of it, and in how many findings that must end.
+WRONG = [
+    (unit_tests, {"tests/unit/a/three_test.c": ""}, 1),
+    (unit_tests, {"tests/unit/a/tests.cmake": "loco_unit(a one lib)"}, 1),
+    (seeds, {"tests/fuzz/y_fuzz.c": ""}, 1),
+    (imported, {"tests/e2e/e2e.py": ""}, 1),
+    (imported, {"tests/netlab/new_tests.py": ""}, 1),
+    (scenarios, {"tests/sim/sim.cmake": "# kill-each\nf(dht)"}, 1),
+    (groups, {"tests/README.md": "- `build`: gcc\n- `bulid`: gcc\n"}, 2),
+    (groups, {"CONTRIBUTING.md": "| group | what |\n| units | all |\n"}, 1),
+    (groups, {"tests/run.sh": '# build tidy\nset -u\nall="build tidy"\n'
+              "group build 6 do_build\n"}, 1),
+]
+
+
+def self_test():
+    """(how many cases, sentences about those that went wrong)"""
+    wrong = [f"{check.__name__} minded {found} where all is right"
+             for check in CHECKS for found in [list(check(Tree(files=RIGHT)))]
+             if found]
+    for check, change, n in WRONG:
+        found = list(check(Tree(files={**RIGHT, **change})))
+        if len(found) != n:
+            wrong.append(f"{check.__name__}: {change}: {found}")
+    return len(CHECKS) + len(WRONG), wrong

@@ -1,0 +1,122 @@
+/* replica_stage.c - see replica_stage.h. */
+#include "train/replica_stage.h"
+
+#include <math.h>
+
+#include "proto/base/err.h"
+
+static bool usable(const struct replica *r)
+{
+    return r->have_backend && r->llama != NULL && r->opt.slots > 0;
+}
+
+static struct stage_batch batch_of(const struct replica *r,
+                                   const uint32_t *tokens,
+                                   const uint32_t *targets,
+                                   const float *x)
+{
+    return (struct stage_batch){.b = r->opt.micro_batch,
+                                .t = r->opt.seq,
+                                .tokens = tokens,
+                                .targets = targets,
+                                .x = x};
+}
+
+int replica_stage_tokens(const struct replica *r,
+                         uint64_t step,
+                         uint32_t micro,
+                         uint32_t *tokens,
+                         uint32_t *targets)
+{
+    if (r->opt.slots == 0 || micro >= REPLICA_MICRO_MAX) {
+        return LOCO_EINVAL;
+    }
+    return loader_batch(&r->loader, step * REPLICA_MICRO_MAX + micro, tokens,
+                        targets);
+}
+
+int replica_stage_forward(struct replica *r,
+                          uint32_t slot,
+                          const uint32_t *tokens,
+                          const float *x,
+                          const float **y)
+{
+    const struct stage_batch batch = batch_of(r, tokens, NULL, x);
+
+    return !usable(r) ? LOCO_EINVAL
+                      : stage_forward(r->llama, slot, r->theta, &batch, y);
+}
+
+/* Between two steps the gradient's memory is the engine's (replica.h). */
+static void begin_sum(struct replica *r)
+{
+    if (r->summed == 0) {
+        r->backend.clear(&r->backend, r->grad, r->n * sizeof(float));
+    }
+}
+
+/* One more is in the sum, or the sum is rubbish: no count will fit. */
+static int note(struct replica *r, int rv)
+{
+    if (rv == 0 && r->summed < REPLICA_MICRO_MAX) {
+        r->summed++;
+    } else if (rv == LOCO_ENUMERIC) {
+        r->summed = UINT32_MAX;
+    }
+    return rv;
+}
+
+int replica_stage_score(struct replica *r,
+                        const uint32_t *tokens,
+                        const uint32_t *targets,
+                        const float *x,
+                        const float **dx)
+{
+    const struct stage_batch batch = batch_of(r, tokens, targets, x);
+    double loss = 0;
+    int rv;
+
+    if (!usable(r)) {
+        return LOCO_EINVAL;
+    }
+    begin_sum(r);
+    rv = note(r, stage_score(r->llama, r->theta, &batch, r->grad, &loss, dx));
+    r->loss_sum += rv == 0 ? loss : 0;
+    return rv;
+}
+
+int replica_stage_backward(struct replica *r,
+                           uint32_t slot,
+                           const uint32_t *tokens,
+                           const float *dy,
+                           const float **dx)
+{
+    if (!usable(r)) {
+        return LOCO_EINVAL;
+    }
+    begin_sum(r);
+    return note(
+        r, stage_backward(r->llama, slot, r->theta, tokens, dy, r->grad, dx));
+}
+
+void replica_stage_clear(struct replica *r)
+{
+    r->summed = 0;
+    r->loss_sum = 0;
+}
+
+int replica_stage_step(struct replica *r, uint32_t count, float *loss)
+{
+    uint64_t positions = (uint64_t)count * r->opt.micro_batch * r->opt.seq;
+    int rv = usable(r) && count == r->summed ? 0 : LOCO_EINVAL;
+
+    *loss = r->opt.part.scores && count > 0
+                ? (float)(r->loss_sum / (double)positions)
+                : NAN;
+    if (rv == 0) {
+        begin_sum(r); /* of nothing */
+        rv = replica_take_gradient(r, positions);
+    }
+    replica_stage_clear(r);
+    return rv;
+}
