@@ -21,7 +21,7 @@ if(LOCO_NETWORK)
   target_link_libraries(loco_bench PUBLIC loco_node loco_uv loco_train)
 
   # What is wrong with this machine: the judge is pure, probes are not.
-  add_library(loco_doctor STATIC cli_http.c contact.c dialogue.c doctor.c
+  add_library(loco_doctor STATIC cli_http.c contact.c control_tokens.c dialogue.c doctor.c
     doctor_local.c doctor_manifest.c doctor_net.c doctor_probe.c run_needs.c)
   target_compile_definitions(loco_doctor PRIVATE
     LOCO_HAS_CUDA=$<BOOL:${LOCO_CUDA}>)
@@ -29,8 +29,8 @@ if(LOCO_NETWORK)
     loco_method PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM
     Threads::Threads ${CMAKE_DL_LIBS})
 
-  target_sources(loco PRIVATE cli_bench_allreduce.c cli_config_set.c cli_data.c
-    cli_describe.c cli_doctor.c cli_eval.c cli_generate.c cli_join.c cli_keys.c
+  target_sources(loco PRIVATE cli_access.c cli_bench_allreduce.c cli_config_set.c cli_data.c
+    cli_describe.c cli_doctor.c cli_eval.c cli_generate.c cli_invite.c cli_join.c cli_keys.c
     cli_local.c cli_model.c cli_peers.c cli_rounds.c cli_run.c cli_run_show.c
     cli_sim_train.c cli_sim_wallclock.c cli_source.c cli_status.c cli_target.c
     cli_tokens.c cli_top.c cli_top_live.c config.c courtesy.c words.c)

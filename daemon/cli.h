@@ -85,6 +85,7 @@ int cli_exit_of(int err);
               (words), (least), (most))
 
 /* The commands, each in the file that its group names. */
+int cli_access(const struct cli_call *call);
 int cli_bench_allreduce(const struct cli_call *call);
 int cli_bench_train(const struct cli_call *call);
 int cli_completion(const struct cli_call *call);
@@ -114,6 +115,8 @@ int cli_resume(const struct cli_call *call);
 int cli_rounds(const struct cli_call *call);
 int cli_rounds_explain(const struct cli_call *call);
 int cli_run_create(const struct cli_call *call);
+int cli_run_invite(const struct cli_call *call);
+int cli_run_revoke(const struct cli_call *call);
 int cli_run_show(const struct cli_call *call);
 int cli_run_sign(const struct cli_call *call);
 int cli_sim(const struct cli_call *call); /* tests/sim/cli_sim.c */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/control_tokens.h"
 #include "daemon/state_dir.h"
 #include "proto/base/err.h"
 
@@ -29,11 +30,20 @@ fail(char errmsg[HTTP_ERRMSG_MAX], int code, const char *fmt, ...)
     return code;
 }
 
-int http_address_of_state(const char *state_dir,
-                          char address[HTTP_ADDRESS_MAX],
-                          char errmsg[HTTP_ERRMSG_MAX])
+void http_token_of_environment(struct http_daemon *daemon)
 {
-    char path[4096];
+    const char *token = getenv("LOCO_TOKEN");
+
+    (void)snprintf(daemon->token, sizeof daemon->token, "%s",
+                   token == NULL ? "" : token);
+}
+
+int http_of_state(const char *state_dir,
+                  struct http_daemon *daemon,
+                  char errmsg[HTTP_ERRMSG_MAX])
+{
+    char path[4096], why[CONTROL_ERRMSG_MAX];
+    char *address = daemon->address;
     FILE *f;
 
     (void)snprintf(path, sizeof path, "%s/" STATE_DIR_CONTROL, state_dir);
@@ -50,6 +60,10 @@ int http_address_of_state(const char *state_dir,
     address[strcspn(address, "\r\n")] = '\0';
     if (address[0] == '\0') {
         return fail(errmsg, LOCO_ENOENT, "%.200s is empty", path);
+    }
+    (void)snprintf(path, sizeof path, "%s/" STATE_DIR_TOKENS, state_dir);
+    if (control_tokens_best(path, daemon->token, why) != 0) {
+        http_token_of_environment(daemon);
     }
     return 0;
 }
@@ -75,12 +89,13 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
 }
 
 static void configure(CURL *curl,
-                      const char *address,
+                      const struct http_daemon *daemon,
                       const char *path,
                       bool post,
                       struct body *body)
 {
     static const size_t n_prefix = sizeof UNIX_PREFIX - 1;
+    const char *address = daemon->address;
     char url[HTTP_ADDRESS_MAX + 128];
 
     if (strncmp(address, UNIX_PREFIX, n_prefix) == 0) {
@@ -92,6 +107,10 @@ static void configure(CURL *curl,
     }
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+    if (daemon->token[0] != '\0') {
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+        (void)curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, daemon->token);
+    }
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, HTTP_TIMEOUT_MS);
@@ -103,12 +122,13 @@ static void configure(CURL *curl,
     }
 }
 
-static int request(const char *address,
+static int request(const struct http_daemon *daemon,
                    const char *path,
                    bool post,
                    char **out,
                    char errmsg[HTTP_ERRMSG_MAX])
 {
+    const char *address = daemon->address;
     struct body body = {NULL, 0};
     CURL *curl = curl_easy_init();
     long code = 0;
@@ -117,7 +137,7 @@ static int request(const char *address,
     if (curl == NULL) {
         return fail(errmsg, LOCO_ENOMEM, "out of memory");
     }
-    configure(curl, address, path, post, &body);
+    configure(curl, daemon, path, post, &body);
     rc = curl_easy_perform(curl);
     (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
     curl_easy_cleanup(curl);
@@ -130,7 +150,7 @@ static int request(const char *address,
             address, rc == CURLE_COULDNT_CONNECT ? "" : curl_easy_strerror(rc));
     }
     if (code < 200 || code > 299) {
-        int rv = fail(errmsg, LOCO_EIO, "%.120s%.60s: HTTP %ld %.40s", address,
+        int rv = fail(errmsg, LOCO_EIO, "%.120s%.60s: HTTP %ld %.80s", address,
                       path, code, body.bytes == NULL ? "" : body.bytes);
 
         errmsg[strcspn(errmsg, "\n")] = '\0';
@@ -145,17 +165,17 @@ static int request(const char *address,
     return out == NULL ? 0 : fail(errmsg, LOCO_EIO, "%s: no answer", address);
 }
 
-int http_get(const char *address,
+int http_get(const struct http_daemon *daemon,
              const char *path,
              char **body,
              char errmsg[HTTP_ERRMSG_MAX])
 {
-    return request(address, path, false, body, errmsg);
+    return request(daemon, path, false, body, errmsg);
 }
 
-int http_post(const char *address,
+int http_post(const struct http_daemon *daemon,
               const char *path,
               char errmsg[HTTP_ERRMSG_MAX])
 {
-    return request(address, path, true, NULL, errmsg);
+    return request(daemon, path, true, NULL, errmsg);
 }

@@ -80,7 +80,8 @@ int cli_peers(const struct cli_call *call)
         {"--control", CLI_TEXT, &control, "ADDRESS", "or where it listens"},
         {"--json", CLI_FLAG, &as_json, NULL, "print one JSON object"},
     };
-    char address[HTTP_ADDRESS_MAX], errmsg[HTTP_ERRMSG_MAX];
+    struct http_daemon daemon;
+    char errmsg[HTTP_ERRMSG_MAX];
     char *body = NULL;
     json_t *all;
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
@@ -88,11 +89,11 @@ int cli_peers(const struct cli_call *call)
     if (rv != CLI_GO) {
         return rv;
     }
-    rv = http_target(state, control, address);
+    rv = http_target(state, control, &daemon);
     if (rv != 0) {
         return rv;
     }
-    if (http_get(address, "/api/v1/peers", &body, errmsg) != 0) {
+    if (http_get(&daemon, "/api/v1/peers", &body, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
     }
     all = json_loads(body, 0, NULL);

@@ -222,10 +222,11 @@ struct asked {
 
 static int show(const struct asked *a)
 {
-    char address[HTTP_ADDRESS_MAX], errmsg[HTTP_ERRMSG_MAX], path[64];
+    struct http_daemon daemon;
+    char errmsg[HTTP_ERRMSG_MAX], path[64];
     char *body = NULL;
     json_t *o, *list;
-    int rv = http_target(a->state, a->control, address);
+    int rv = http_target(a->state, a->control, &daemon);
 
     if (rv != 0) {
         return rv;
@@ -234,7 +235,7 @@ static int show(const struct asked *a)
                    a->round == 0 ? "/api/v1/rounds"
                                  : "/api/v1/rounds?round=%llu",
                    (unsigned long long)a->round);
-    if (http_get(address, path, &body, errmsg) != 0) {
+    if (http_get(&daemon, path, &body, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
     }
     o = json_loads(body, 0, NULL);

@@ -11,6 +11,7 @@
 #include <sodium.h>
 
 #include "daemon/cli.h"
+#include "daemon/cli_invite.h"
 #include "daemon/method_manifest.h"
 #include "daemon/model_file.h"
 #include "daemon/run_yaml.h"
@@ -195,7 +196,8 @@ static int check_method(const struct manifest *m)
     struct method method;
     char errmsg[ERRMSG_SIZE];
 
-    if (method_from_manifest(&method, &m->sync, errmsg) != 0) {
+    if (method_from_manifest(&method, &m->sync, errmsg) != 0 ||
+        method_check_stages(&method, m, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
     }
     if (method.group == METHOD_PAIR && m->stop.tokens > 0) {
@@ -346,12 +348,17 @@ static int create(struct run_yaml *r, const struct arguments *a)
         rv = run_yaml_sign(r, &author);
         (void)snprintf(errmsg, sizeof errmsg, "sign: %s", loco_strerror(rv));
     }
-    identity_wipe(&author);
     if (rv == 0) {
         rv = run_yaml_save(r, a->out, errmsg);
     }
     if (rv != 0) {
+        identity_wipe(&author);
         return cli_fail(cli_exit_of(rv), "run create: %s", errmsg);
+    }
+    rv = cli_invite_own(r, a->out, &author);
+    identity_wipe(&author);
+    if (rv != 0) {
+        return rv;
     }
     rv = link_shards(&r->manifest.data, a);
     if (rv != 0) {
@@ -411,13 +418,18 @@ static int sign(struct run_yaml *r, const char *path, const char *key)
     }
     memcpy(r->manifest.author, author.public, sizeof r->manifest.author);
     rv = run_yaml_sign(r, &author);
-    identity_wipe(&author);
     (void)snprintf(errmsg, sizeof errmsg, "%s", loco_strerror(rv));
     if (rv == 0) {
         rv = run_yaml_save(r, path, errmsg);
     }
     if (rv != 0) {
+        identity_wipe(&author);
         return cli_fail(cli_exit_of(rv), "run sign: %s", errmsg);
+    }
+    rv = cli_invite_own(r, path, &author);
+    identity_wipe(&author);
+    if (rv != 0) {
+        return rv;
     }
     hash32_hex(&r->run_id, hex);
     (void)printf("%s\n", hex);

@@ -145,18 +145,19 @@ int cli_status(const struct cli_call *call)
         {"--json", CLI_FLAG, &as_json, NULL, "print one JSON object"},
         {"--get", CLI_TEXT, &field, "FIELD", "print one value of it, bare"},
     };
-    char address[HTTP_ADDRESS_MAX], errmsg[HTTP_ERRMSG_MAX];
+    struct http_daemon daemon;
+    char errmsg[HTTP_ERRMSG_MAX];
     char *body = NULL;
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
 
     if (rv != CLI_GO) {
         return rv;
     }
-    rv = http_target(t.state, t.control, address);
+    rv = http_target(t.state, t.control, &daemon);
     if (rv != 0) {
         return rv;
     }
-    if (http_get(address, "/api/v1/status", &body, errmsg) != 0) {
+    if (http_get(&daemon, "/api/v1/status", &body, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
     }
     rv = show(body, as_json, field);
@@ -173,17 +174,18 @@ static int send_command(const struct cli_call *call, const char *path)
         {"--state", CLI_TEXT, &t.state, "DIR", "the daemon's state directory"},
         {"--control", CLI_TEXT, &t.control, "ADDRESS", "or where it listens"},
     };
-    char address[HTTP_ADDRESS_MAX], errmsg[HTTP_ERRMSG_MAX];
+    struct http_daemon daemon;
+    char errmsg[HTTP_ERRMSG_MAX];
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
 
     if (rv != CLI_GO) {
         return rv;
     }
-    rv = http_target(t.state, t.control, address);
+    rv = http_target(t.state, t.control, &daemon);
     if (rv != 0) {
         return rv;
     }
-    if (http_post(address, path, errmsg) != 0) {
+    if (http_post(&daemon, path, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
     }
     return LOCO_EXIT_OK;

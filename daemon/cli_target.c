@@ -9,7 +9,7 @@
 
 int http_target(const char *state,
                 const char *control,
-                char address[HTTP_ADDRESS_MAX])
+                struct http_daemon *daemon)
 {
     char errmsg[CONFIG_ERRMSG_MAX];
     struct config config;
@@ -20,13 +20,13 @@ int http_target(const char *state,
         if (strlen(control) >= HTTP_ADDRESS_MAX) {
             return cli_fail(LOCO_EXIT_USAGE, "--control: address too long");
         }
-        memcpy(address, control, strlen(control) + 1);
+        memcpy(daemon->address, control, strlen(control) + 1);
+        http_token_of_environment(daemon);
         return 0;
     }
     if (state == NULL && config_parse(0, no_arguments, &config, errmsg) != 0) {
         return cli_fail(config.exit_code, "%s", errmsg);
     }
-    rv = http_address_of_state(state == NULL ? config.state : state, address,
-                               errmsg);
+    rv = http_of_state(state == NULL ? config.state : state, daemon, errmsg);
     return rv == 0 ? 0 : cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
 }

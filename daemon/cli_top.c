@@ -32,7 +32,7 @@ struct row {
     json_t *status; /* the last one that arrived, or NULL */
     uint64_t heard_ms;
     bool finished;
-    char address[HTTP_ADDRESS_MAX]; /* where it answered last */
+    struct http_daemon daemon; /* where it answered last */
 };
 
 struct top {
@@ -72,8 +72,8 @@ static void poll_row(struct row *row)
     char *body = NULL;
     json_t *status;
 
-    if (http_address_of_state(row->state_dir, row->address, errmsg) != 0 ||
-        http_get(row->address, "/api/v1/status", &body, errmsg) != 0) {
+    if (http_of_state(row->state_dir, &row->daemon, errmsg) != 0 ||
+        http_get(&row->daemon, "/api/v1/status", &body, errmsg) != 0) {
         return;
     }
     status = json_loads(body, 0, NULL);
@@ -225,7 +225,7 @@ static void draw(struct top *t, bool last)
             (void)printf("\033[%zuA\033[J", t->n_drawn); /* up, clear below */
         }
         if (t->n == 1 && t->row[0].status != NULL) {
-            t->n_drawn = top_live_draw(t->row[0].address, t->row[0].status);
+            t->n_drawn = top_live_draw(&t->row[0].daemon, t->row[0].status);
             (void)fflush(stdout);
             return;
         }

@@ -116,12 +116,12 @@ static const char *duration(double ms, char out[24])
     return out;
 }
 
-static json_t *ask(const char *address, const char *path)
+static json_t *ask(const struct http_daemon *daemon, const char *path)
 {
     char errmsg[HTTP_ERRMSG_MAX], *body = NULL;
     json_t *o;
 
-    if (http_get(address, path, &body, errmsg) != 0) {
+    if (http_get(daemon, path, &body, errmsg) != 0) {
         return NULL;
     }
     o = json_loads(body, 0, NULL);
@@ -363,13 +363,13 @@ static void draw_events(struct screen *s, const json_t *history)
     }
 }
 
-size_t top_live_draw(const char *address, const json_t *status)
+size_t top_live_draw(const struct http_daemon *daemon, const json_t *status)
 {
     struct screen s = screen_now();
-    json_t *history = ask(address, "/api/v1/history");
-    json_t *peers = ask(address, "/api/v1/peers");
-    json_t *rounds = ask(address, s.rows < 30 ? "/api/v1/rounds?last=3"
-                                              : "/api/v1/rounds?last=6");
+    json_t *history = ask(daemon, "/api/v1/history");
+    json_t *peers = ask(daemon, "/api/v1/peers");
+    json_t *rounds = ask(daemon, s.rows < 30 ? "/api/v1/rounds?last=3"
+                                             : "/api/v1/rounds?last=6");
     size_t taken = 5 + 2 + EVENTS + (s.rows < 30 ? 4 : 7);
 
     draw_head(&s, status);

@@ -13,7 +13,9 @@
 
 #include <jansson.h>
 
-/* Draw for the daemon at `address`; the number of lines on stdout. */
-size_t top_live_draw(const char *address, const json_t *status);
+#include "daemon/cli_http.h"
+
+/* Draw for that daemon; the number of lines on stdout. */
+size_t top_live_draw(const struct http_daemon *daemon, const json_t *status);
 
 #endif

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -255,55 +254,16 @@ static const struct {
     {"POST", "/api/v1/reload", post_reload},
 };
 
-/* Whether `host` ("localhost:8080", "[::1]:8080", "127.0.0.1") names this
- * listener by a name that no foreign DNS zone can take. */
-static bool host_ok(const struct control *c, const char *host)
-{
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-    char want[CONTROL_ADDRESS_MAX];
-
-    if (host == NULL) {
-        return false;
-    }
-    if (c->socket.port == 0) {
-        return true; /* no browser speaks to a Unix socket */
-    }
-    if (strcasecmp(host, c->socket.address) == 0) {
-        return true;
-    }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        (void)snprintf(want, sizeof want, "%s:%u", names[i], c->socket.port);
-        if (strcasecmp(host, want) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Browsers send Origin with every cross-site POST; ours is "http://" Host. */
-static bool origin_ok(const char *origin, const char *host)
-{
-    static const char scheme[] = "http://";
-
-    return origin == NULL ||
-           (strncmp(origin, scheme, sizeof scheme - 1) == 0 &&
-            strcasecmp(origin + sizeof scheme - 1, host) == 0);
-}
-
 static enum MHD_Result route(struct control *c,
                              struct MHD_Connection *connection,
                              const char *path,
                              const char *method)
 {
-    const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                                   MHD_HTTP_HEADER_HOST);
-    const char *origin = MHD_lookup_connection_value(
-        connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
+    enum MHD_Result answer;
     bool known = false;
 
-    if (!host_ok(c, host) || !origin_ok(origin, host)) {
-        return control_answer_text(connection, MHD_HTTP_FORBIDDEN,
-                                   "this address serves locod only\n");
+    if (!control_admits(c, connection, path, method, &answer)) {
+        return answer;
     }
     if (strcmp(method, "HEAD") == 0) {
         method = "GET"; /* libmicrohttpd leaves the body out */
@@ -358,6 +318,7 @@ static enum MHD_Result on_request(void *data,
 
 int control_open(struct control **control,
                  const char *address,
+                 const struct control_access *access,
                  control_command_cb on_command,
                  void *data,
                  char errmsg[CONTROL_ERRMSG_MAX])
@@ -372,15 +333,23 @@ int control_open(struct control **control,
     c->on_command = on_command;
     c->data = data;
     (void)pthread_mutex_init(&c->lock, NULL);
-    rv = control_listen(&c->socket, address, errmsg);
+    rv = control_listen(&c->socket, address,
+                        access != NULL && access->tokens_path != NULL, errmsg);
     if (rv != 0) {
         goto err_after_lock;
+    }
+    rv = control_access_open(c, access, errmsg);
+    if (rv != 0) {
+        goto err_after_listen;
     }
     c->http = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
         on_request, c, MHD_OPTION_LISTEN_SOCKET, c->socket.fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONTROL_CONNECTIONS_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONTROL_IDLE_S,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        c->socket.remote ? (unsigned)CONTROL_PER_ADDRESS_MAX : 0U,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONTROL_REQUEST_MAX,
         MHD_OPTION_END);
     if (c->http == NULL) {
         rv = LOCO_EIO;

@@ -17,14 +17,17 @@
  * the node. Commands go to a callback that must be safe to call from the HTTP
  * thread (it posts to the loop's mailbox).
  *
- * Who may ask: only this machine. The address must be a loopback one or a
- * Unix socket (mode 0600). Against web pages that the user's browser has open:
- * a Host header that is not this address (DNS rebinding) and an Origin header
- * of another site (cross-site POST) are answered 403. Everybody who can reach
- * the loopback address of this machine can pause the daemon.
+ * Who may ask: this machine, at a loopback address or a Unix socket (mode
+ * 0600). At any other address, or where the settings say so, whoever shows a
+ * token (control_tokens.h). Against web pages that the user's browser has open:
+ * a Host header that is not ours (DNS rebinding) and an Origin header of
+ * another site (cross-site POST) are answered 403 (control_access.c).
+ * Everybody who can reach the loopback address of this machine can pause the
+ * daemon where no token is asked for.
  *
- * Bounds: CONTROL_CONNECTIONS_MAX connections, closed after
- * CONTROL_IDLE_S of silence; bodies are read and thrown away.
+ * Bounds: CONTROL_CONNECTIONS_MAX connections, CONTROL_PER_ADDRESS_MAX of one
+ * address beyond this machine, closed after CONTROL_IDLE_S of silence; a
+ * request of CONTROL_REQUEST_MAX bytes; bodies are read and thrown away.
  */
 #ifndef LOCO_DAEMON_CONTROL_H
 #define LOCO_DAEMON_CONTROL_H
@@ -34,7 +37,10 @@
 
 #define CONTROL_ERRMSG_MAX      256
 #define CONTROL_ADDRESS_MAX     256
+#define CONTROL_PATH_MAX        4096
 #define CONTROL_CONNECTIONS_MAX 32
+#define CONTROL_PER_ADDRESS_MAX 12
+#define CONTROL_REQUEST_MAX     (32U << 10)
 #define CONTROL_IDLE_S          20
 #define CONTROL_STREAMS_MAX     8    /* of the connections */
 #define CONTROL_STREAM_MS       1000 /* between two states on a stream */
@@ -56,14 +62,29 @@ typedef void (*control_command_cb)(void *data, enum control_command command);
 struct control;
 struct shown;
 
+/* Beyond this machine. NULL members: nothing of the kind. */
+struct control_access {
+    const char *tokens_path; /* made when it is needed and not there */
+    const char *hosts;       /* our names, with commas between */
+    bool always;             /* ask for a token on this machine, too */
+};
+
 /* Listen at "HOST:PORT" (port 0: a free one) or "unix:PATH" (an old socket
- * file that nobody listens on is replaced) and serve. LOCO_EINVAL: not an
- * address, or not a local one; LOCO_EBUSY: in use; LOCO_EIO; LOCO_ENOMEM. */
+ * file that nobody listens on is replaced) and serve. `access` NULL: this
+ * machine only. LOCO_EINVAL: not an address, or not a local one; LOCO_EBUSY: in
+ * use; LOCO_EIO, LOCO_EFORMAT: the tokens; LOCO_ENOMEM. */
 int control_open(struct control **control,
                  const char *address,
+                 const struct control_access *access,
                  control_command_cb on_command,
                  void *data,
                  char errmsg[CONTROL_ERRMSG_MAX]);
+
+/* Read the tokens again, and take these hosts. Any thread; after an error
+ * (a sentence) the old tokens hold. */
+int control_access_renew(struct control *control,
+                         const char *hosts,
+                         char errmsg[CONTROL_ERRMSG_MAX]);
 
 /* "127.0.0.1:41234" or "unix:/run/loco": the address that was bound, as
  * written to STATE/control for `loco status --state DIR`. */

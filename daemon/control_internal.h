@@ -1,6 +1,7 @@
 /* control_internal.h - the inside of control.h, for the control_*.c files.
  *
  *   control.c         routes, snapshots, commands, life
+ *   control_access.c  whether a request may be answered
  *   control_stream.c  server-sent events
  *   control_pages.c   the dashboard's files
  */
@@ -12,6 +13,7 @@
 
 #include "daemon/control.h"
 #include "daemon/control_listen.h"
+#include "daemon/control_tokens.h"
 #include "daemon/shown.h"
 
 struct stream;
@@ -21,8 +23,12 @@ struct control {
     struct control_socket socket;
     control_command_cb on_command;
     void *data;
+    bool guarded; /* a token is needed */
+    char tokens_path[CONTROL_PATH_MAX];
     pthread_mutex_t lock; /* of all below */
-    struct shown *shown;  /* NULL: not yet */
+    struct control_tokens tokens;
+    char hosts[CONTROL_PATH_MAX]; /* names with commas between */
+    struct shown *shown;          /* NULL: not yet */
     struct MHD_Response *status;
     char *json; /* the bytes of `status`, owned by it */
     uint64_t published_ms, serial;
@@ -48,6 +54,18 @@ enum MHD_Result control_answer_text(struct MHD_Connection *connection,
 /* JSON from malloc, taken; NULL: 503. */
 enum MHD_Result control_answer_json(struct MHD_Connection *connection,
                                     char *json);
+
+/* control_access.c */
+/* False: *answer has been given. */
+bool control_admits(struct control *c,
+                    struct MHD_Connection *connection,
+                    const char *path,
+                    const char *method,
+                    enum MHD_Result *answer);
+/* After the socket is open. */
+int control_access_open(struct control *c,
+                        const struct control_access *access,
+                        char errmsg[CONTROL_ERRMSG_MAX]);
 
 /* control_stream.c */
 enum MHD_Result control_get_events(struct control *c,

@@ -152,8 +152,10 @@ static int bind_tcp(struct control_socket *s, const struct addrinfo *at)
     return 0;
 }
 
-static int
-listen_tcp(struct control_socket *s, const char *address, char *errmsg)
+static int listen_tcp(struct control_socket *s,
+                      const char *address,
+                      bool anywhere,
+                      char *errmsg)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICSERV};
@@ -166,10 +168,11 @@ listen_tcp(struct control_socket *s, const char *address, char *errmsg)
         return fail(errmsg, LOCO_EINVAL,
                     "control '%.120s' is not HOST:PORT or unix:PATH", address);
     }
-    if (!is_loopback(found->ai_addr)) {
+    s->remote = !is_loopback(found->ai_addr);
+    if (s->remote && !anywhere) {
         rv = fail(errmsg, LOCO_EINVAL,
-                  "control '%.120s' can be reached from other machines and "
-                  "has no password: use 127.0.0.1:PORT or unix:PATH",
+                  "control '%.120s' can be reached from other machines: use "
+                  "127.0.0.1:PORT or unix:PATH",
                   address);
     } else if (bind_tcp(s, found) != 0) {
         rv = fail(errmsg, errno == EADDRINUSE ? LOCO_EBUSY : LOCO_EIO,
@@ -182,13 +185,14 @@ listen_tcp(struct control_socket *s, const char *address, char *errmsg)
 
 int control_listen(struct control_socket *s,
                    const char *address,
+                   bool anywhere,
                    char errmsg[CONTROL_ERRMSG_MAX])
 {
     static const size_t n_prefix = sizeof UNIX_PREFIX - 1;
 
     return strncmp(address, UNIX_PREFIX, n_prefix) == 0
                ? listen_unix(s, address + n_prefix, errmsg)
-               : listen_tcp(s, address, errmsg);
+               : listen_tcp(s, address, anywhere, errmsg);
 }
 
 void control_unlink(const struct control_socket *s)

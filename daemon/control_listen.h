@@ -1,7 +1,7 @@
-/* control_listen.h - the listening socket of control.h: this machine only.
+/* control_listen.h - the listening socket of control.h.
  *
- * A loopback address, or a Unix socket of mode 0600. Anything that another
- * machine could reach is refused: the API has no password.
+ * A Unix socket of mode 0600, a loopback address, or one that other machines
+ * can reach (`remote`): who is heard there is control_access.c's business.
  */
 #ifndef LOCO_DAEMON_CONTROL_LISTEN_H
 #define LOCO_DAEMON_CONTROL_LISTEN_H
@@ -13,11 +13,13 @@ struct control_socket {
     char address[CONTROL_ADDRESS_MAX]; /* as bound */
     char path[128];                    /* of a Unix socket, else empty */
     unsigned port;                     /* 0: a Unix socket */
+    bool remote;                       /* other machines can reach it */
 };
 
-/* Codes as control_open(). */
+/* Codes as control_open(). Without `anywhere` only what is local. */
 int control_listen(struct control_socket *s,
                    const char *address,
+                   bool anywhere,
                    char errmsg[CONTROL_ERRMSG_MAX]);
 
 /* Take the file of a Unix socket away; `fd` is the caller's to close. */

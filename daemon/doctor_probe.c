@@ -166,17 +166,19 @@ static void take_rates(struct fact_daemon *d, const json_t *o)
 void probe_daemon(const struct doctor_options *opt, void *fact)
 {
     struct fact_daemon *d = fact;
-    char address[HTTP_ADDRESS_MAX] = "", errmsg[HTTP_ERRMSG_MAX];
+    struct http_daemon at = {0};
+    char errmsg[HTTP_ERRMSG_MAX];
     char *body = NULL;
     json_t *o;
 
     if (opt->control != NULL) {
-        (void)snprintf(address, sizeof address, "%s", opt->control);
-    } else if (http_address_of_state(opt->state, address, errmsg) != 0) {
+        (void)snprintf(at.address, sizeof at.address, "%s", opt->control);
+        http_token_of_environment(&at);
+    } else if (http_of_state(opt->state, &at, errmsg) != 0) {
         return; /* none runs */
     }
-    (void)snprintf(d->where, sizeof d->where, "%s", address);
-    if (http_get(address, "/api/v1/status", &body, errmsg) != 0) {
+    (void)snprintf(d->where, sizeof d->where, "%s", at.address);
+    if (http_get(&at, "/api/v1/status", &body, errmsg) != 0) {
         d->stale = true;
         return;
     }

@@ -82,9 +82,11 @@ static void file_run(struct machine_job *j)
 {
     char path[MACHINE_PATH_MAX];
 
-    j->rc = file_path_join(
-        path, j->m->opt.state_dir,
-        j->kind == JOB_PEERS ? STATE_DIR_PEERS : STATE_DIR_CHAIN, j->errmsg);
+    j->rc = file_path_join(path, j->m->opt.state_dir,
+                           j->kind == JOB_PEERS   ? STATE_DIR_PEERS
+                           : j->kind == JOB_CHAIN ? STATE_DIR_CHAIN
+                                                  : STATE_DIR_REVOKED,
+                           j->errmsg);
     if (j->rc == 0) {
         j->rc = file_write_whole(path, j->bytes, j->len, j->errmsg);
     }
@@ -104,7 +106,8 @@ static void job_run(struct worker_job *w)
         machine_verify_run(j);
     } else if (j->kind == JOB_ROUND) {
         machine_round_run(j);
-    } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN) {
+    } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
+               j->kind == JOB_REVOKED) {
         file_run(j);
     } else {
         checkpoint_run(j);
@@ -178,7 +181,8 @@ void machine_job_submit(struct machine *m, struct machine_job *j)
 {
     /* A vote waits for a hash, and a hash must not wait for the disk. */
     bool disk = j->kind == JOB_CHECKPOINT || j->kind == JOB_ROUND ||
-                j->kind == JOB_PEERS || j->kind == JOB_CHAIN;
+                j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
+                j->kind == JOB_REVOKED;
 
     m->n_jobs++;
     j->job.data = j;
@@ -480,7 +484,11 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         return;
     case ACTION_PEERS:
     case ACTION_CHAIN: /* lost for want of memory: it comes again */
-        (void)job_with_bytes(m, a->type == ACTION_PEERS ? JOB_PEERS : JOB_CHAIN,
+    case ACTION_REVOKED:
+        (void)job_with_bytes(m,
+                             a->type == ACTION_PEERS   ? JOB_PEERS
+                             : a->type == ACTION_CHAIN ? JOB_CHAIN
+                                                       : JOB_REVOKED,
                              a, out);
         return;
     case ACTION_STAGE:

@@ -61,7 +61,6 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
          "sync.norm_clip limits differences and sync.period_u and period_v "
          "average moments, which are none: set it to 0"},
         {f->sites > 1, "sites must be 0"},
-        {f->stages > 1, "stages must be 1"},
         {strcmp(f->data.tokenizer, "byte") != 0, "data.tokenizer must be byte"},
     };
 
@@ -123,6 +122,10 @@ static int read_sync(struct machine *m, struct machine_job *j)
 
     rv = rv != 0 ? rv : preset_check_ready(preset, j->errmsg);
     rv = rv != 0 ? rv : method_from_manifest(&method, f, j->errmsg);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = method_check_stages(&method, m->manifest, j->errmsg);
     if (rv != 0) {
         return rv;
     }
@@ -205,7 +208,6 @@ static uint32_t pipe_slots(uint32_t stages)
 static int read_stages(struct machine *m, struct machine_job *j)
 {
     struct replica_options *r = &m->replica;
-    const struct method *method = &r->method;
     const char *reason = NULL;
     int rv;
 
@@ -214,12 +216,10 @@ static int read_stages(struct machine *m, struct machine_job *j)
     if (rv != 0) {
         return fail(j, rv, reason);
     }
-    if (method->overlap > 0 || method->group == METHOD_QUORUM ||
-        r->batch % r->micro_batch != 0) {
+    if (r->batch % r->micro_batch != 0) {
         return fail(j, LOCO_EINVAL,
-                    "with stages a round begins when the steps of all stages "
-                    "are made, of whole micro-batches: no overlap, no quorum, "
-                    "and inner.batch a multiple of inner.micro_batch");
+                    "a host of the first stage enters whole micro-batches: "
+                    "inner.batch must be a multiple of inner.micro_batch");
     }
     r->slots = pipe_slots(m->manifest->stages);
     m->activations = codec_get(CODEC_BF16);
@@ -323,6 +323,8 @@ static void read_terms(struct machine *m)
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
+    t->invited = f->invited;
+    memcpy(t->author, f->author, sizeof t->author);
     t->pairs = m->pairs;
     t->period = f->sync.period;
     t->fleeting = m->replica.method.gradients;

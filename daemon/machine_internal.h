@@ -72,7 +72,8 @@ struct machine_job {
         JOB_VERIFY,
         JOB_CHECKPOINT,
         JOB_PEERS,
-        JOB_CHAIN
+        JOB_CHAIN,
+        JOB_REVOKED
     } kind;
     int rc;
     /* HASH, LEAF (index: its piece) */

@@ -176,6 +176,7 @@ int node_open(struct node **node,
         return LOCO_ENOMEM;
     }
     n->opt = *opt;
+    n->group = opt->run_id;
     n->opt.time_scale = opt->time_scale > 0 ? opt->time_scale : 1;
     n->t = timing_of(opt);
     n->now = n->started_ms = n->wake_ms = now_ms;
@@ -250,7 +251,8 @@ struct ballot_context node_context(struct node *n)
         .in_flight = n->round.has_plan && n->round.phase != ROUND_COMMITTED,
         .coordinates = round_coordinates(&n->round),
         .may_found = !n->ballot.have && n->loaded && !n->applying &&
-                     n->data_ready && !n->draining && !node_sees_view(n),
+                     n->data_ready && !n->draining && !node_sees_view(n) &&
+                     node_stage_may_found(n),
     };
 
     c.closing.round = n->known.round;
@@ -283,8 +285,12 @@ struct heartbeat node_heartbeat(struct node *n)
         .tokens_per_s = (uint32_t)n->tokens_per_s,
         .reach = (uint8_t)reach_class(&n->reach),
         .muster = n->muster,
+        .queue = (uint16_t)n->queue,
     };
 
+    if (terms_staged(&n->terms) && n->staging != STAGING_NONE) {
+        h.stage = (uint16_t)(n->stage + 1);
+    }
     node_status(n, &s);
     h.state = (uint8_t)s.state;
     h.relays = reach_is_dialable((enum reach_class)h.reach) &&
@@ -307,7 +313,7 @@ void node_local_action(struct node *n, enum action_type type, uint64_t round)
 
 /* ---- events ----------------------------------------------------------- */
 
-static void on_link_up(struct node *n, const struct event *ev)
+void node_link_up(struct node *n, const struct event *ev)
 {
     struct hello h = {.life = n->life};
     int peer;
@@ -321,11 +327,21 @@ static void on_link_up(struct node *n, const struct event *ev)
     (void)members_send(&n->members, n->out, peer, MESSAGE_HELLO, &h);
     node_reach_link_up(n, peer, ev);
     node_dht_link_up(n, peer);
+    node_pipe_link_up(n, &ev->peer);
+}
+
+static void on_link_up(struct node *n, const struct event *ev)
+{
+    if (!node_admit_link_up(n, ev)) {
+        node_link_up(n, ev);
+    }
 }
 
 static void on_link_down(struct node *n, const struct event *ev)
 {
-    members_link_down(&n->members, ev->link, n->now);
+    if (!node_admit_link_down(n, ev)) {
+        members_link_down(&n->members, ev->link, n->now);
+    }
 }
 
 static void on_dial_failed(struct node *n, const struct event *ev)
@@ -421,15 +437,33 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
     }
 }
 
+/* Of a pair, or of the steps that stages make together. */
 static void
-on_pair(struct node *n, int peer, enum message_type type, const void *m)
+on_step_message(struct node *n, int peer, enum message_type type, const void *m)
 {
-    if (n->terms.pairs && n->loaded) {
+    if (type != MESSAGE_PAIR && type != MESSAGE_PAIR_HAVE) {
+        node_on_stage_message(n, peer, type, m);
+    } else if (n->terms.pairs && n->loaded) {
         pair_recv(&n->pair, peer, type, m, n->now, n->out);
     }
 }
 
 static void on_forward(struct node *n, int peer, const struct forward *f);
+
+/* Rounds, under way and committed. */
+static void on_round_message(struct node *n,
+                             int peer,
+                             enum message_type type,
+                             const void *m)
+{
+    if (type == MESSAGE_COMMIT) {
+        node_on_commit_record(n, m);
+    } else if (type == MESSAGE_GET_COMMIT) {
+        on_get_commit(n, peer, m);
+    } else {
+        round_recv(&n->round, peer, type, m, n->now, n->out);
+    }
+}
 
 static void
 on_message(struct node *n, int peer, enum message_type type, const void *m)
@@ -477,20 +511,19 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_READY:
     case MESSAGE_PLAN:
     case MESSAGE_VOTE:
-        round_recv(&n->round, peer, type, m, n->now, n->out);
-        return;
     case MESSAGE_COMMIT:
-        node_on_commit_record(n, m);
-        return;
     case MESSAGE_GET_COMMIT:
-        on_get_commit(n, peer, m);
+        on_round_message(n, peer, type, m);
         return;
     case MESSAGE_EVALUATED:
         node_on_evaluated(n, peer, m);
         return;
     case MESSAGE_PAIR:
     case MESSAGE_PAIR_HAVE:
-        on_pair(n, peer, type, m);
+    case MESSAGE_STAGE_HELLO:
+    case MESSAGE_STAGE_READY:
+    case MESSAGE_STAGE_TAKE:
+        on_step_message(n, peer, type, m);
         return;
     case MESSAGE_BANDWIDTH:
         node_on_bandwidth(n, peer, m);
@@ -500,6 +533,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_CALL:
     case MESSAGE_CALLED:
         on_reach_message(n, peer, type, m);
+        return;
+    case MESSAGE_ADMISSION:
+    case MESSAGE_REVOCATION:
+    case MESSAGE_REFUSED: /* node_admit.c has seen them */
         return;
     }
 }
@@ -529,8 +566,12 @@ static void on_forward(struct node *n, int peer, const struct forward *f)
 static void on_recv(struct node *n, const struct event *ev)
 {
     const struct msg_schema *schema = message_schema(ev->message);
-    int peer = members_heard(&n->members, ev->link, n->now);
+    int peer;
 
+    if (node_admit_recv(n, ev)) {
+        return;
+    }
+    peer = members_heard(&n->members, ev->link, n->now);
     if (peer == MEMBERS_NONE) {
         return;
     }
@@ -563,6 +604,8 @@ static void on_seg_done(struct node *n, const struct event *ev)
         round_seg_done(&n->round, ev, n->out);
     } else if (ev->segment.stream == STREAM_PAIR) {
         pair_seg_done(&n->pair, ev, n->out);
+    } else if (ev->segment.stream == STREAM_PIPE) {
+        node_pipe_seg_done(n, ev);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->out);
     } else if (ev->rc != 0) {
@@ -613,6 +656,9 @@ static void on_local(struct node *n, const struct local_event *e)
     case LOCAL_PAUSE:
     case LOCAL_RESUME:
         n->paused = e->type == LOCAL_PAUSE;
+        if (n->paused) {
+            node_pipe_leave(n);
+        }
         node_local_action(n, n->paused ? ACTION_PAUSE : ACTION_RESUME,
                           n->applied.round);
         return;
@@ -620,14 +666,21 @@ static void on_local(struct node *n, const struct local_event *e)
         n->draining = true;
         n->drain_ms = n->now;
         return;
+    case LOCAL_STAGED:
+        node_on_staged(n, e);
+        return;
+    case LOCAL_PIPED:
+        node_on_piped(n, e);
+        return;
     case LOCAL_MAPPED:
         node_on_mapped(n, e);
+        return;
+    case LOCAL_REVOKED:
+        node_on_told_revocation(n, e->bytes, e->n_bytes);
         return;
     case LOCAL_NEARBY:
         members_nearby(&n->members, &e->address, n->now);
         return;
-    case LOCAL_STAGED: /* this node asks for neither */
-    case LOCAL_PIPED:
     case LOCAL_TYPE_COUNT:
         return;
     }
@@ -693,8 +746,10 @@ static void advance(struct node *n)
         while (members_next_lost(&n->members, &lost)) {
             node_on_lost(n, &lost);
         }
+        node_stage_advance(n);
         node_sync_advance(n);
         node_view_advance(n);
+        node_pipe_tick(n);
         node_round_advance(n);
         round_tick(&n->round, n->now, n->out);
         ask_for_change(n);
@@ -732,7 +787,7 @@ static void dispatch(struct node *n, const struct event *event)
         on_seg_done(n, event);
         break;
     case EVENT_SAVE_FAILED:
-        n->reason = "cannot write the state directory";
+        n->save_failed = true;
         break;
     case EVENT_PROBED:
         node_on_probe_done(n, event);
@@ -752,6 +807,16 @@ static void dispatch(struct node *n, const struct event *event)
     case EVENT_TYPE_COUNT:
         break;
     }
+}
+
+static bool saves(const struct out *out)
+{
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (out->action[i].type == ACTION_SAVE) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void node_step(void *node, const struct event *event, struct out *out)
@@ -777,6 +842,7 @@ void node_step(void *node, const struct event *event, struct out *out)
     }
     n->last_step_ms = n->now;
     dispatch(n, event);
+    node_admit_advance(n);
     advance(n);
     node_timeline_note(n);
     node_bandwidth_advance(n);
@@ -785,6 +851,9 @@ void node_step(void *node, const struct event *event, struct out *out)
     node_dht_advance(n);
     beat = node_heartbeat(n);
     members_tick(&n->members, n->now, &beat, out);
+    if (n->save_failed && event->type != EVENT_SAVE_FAILED) {
+        n->save_failed = !saves(out); /* it is tried again */
+    }
     if (out->dropped > 0) {
         n->wake_ms = n->now + 1;
     }
@@ -813,5 +882,6 @@ uint64_t node_deadline(const void *node)
     due = earlier(due, round_deadline(&n->round));
     due = earlier(due, transfer_deadline(&n->transfer));
     due = earlier(due, node_quorum_deadline(n));
+    due = earlier(due, node_pipe_deadline(n));
     return earlier(due, node_dht_deadline(n));
 }

@@ -80,6 +80,8 @@ struct node_options {
     size_t peers_len;
     const uint8_t *chain; /* last bytes of ACTION_CHAIN, as `peers` */
     size_t chain_len;
+    bool has_admission; /* shown on every link, see invite.h */
+    struct admission admission;
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
     uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */
@@ -98,6 +100,9 @@ struct node_lost {
 struct node_status {
     enum node_state state;
     bool fork, replicas_equal;
+    uint32_t stages; /* the model is cut into so many; 0: it is not */
+    uint32_t stage;  /* ours, from 1; 0: not chosen */
+    uint32_t stage_moves;
     uint64_t epoch, round, inner_step, tokens, tokens_dropped;
     uint64_t run_tokens; /* committed in this branch */
     struct hash32 view_hash, params_hash, commit_hash;

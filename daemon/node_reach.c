@@ -279,6 +279,10 @@ void node_on_relay(struct node *n, const struct event *ev)
     struct called msg = {.from = ev->peer};
     int to = members_find(&n->members, &ev->other);
 
+    if (!node_is_admitted(n, &ev->peer)) {
+        refuse(n, ev->request);
+        return;
+    }
     if (ev->token != 0) {
         join(n, ev);
         return;

@@ -77,18 +77,26 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     p->life = m->life;
 }
 
+/* Goodbye to the run, or, where the model is cut, to our stage for another. */
 void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
 {
     struct member *p = &n->members.peers[peer];
+    bool all = hash32_eq(&m->body.run, &n->opt.run_id);
 
+    if (!all && terms_staged(&n->terms) &&
+        !hash32_eq(&m->body.run, &n->group)) {
+        return; /* to a stage that is not ours */
+    }
     if (!id_eq(&m->body.peer, &p->id) ||
-        !hash32_eq(&m->body.run, &n->opt.run_id) ||
+        !(all || hash32_eq(&m->body.run, &n->group)) ||
         !message_verify(&n->opt.signer, p->public_key, &goodbye_body_schema,
                         &m->body, m->sig)) {
         n->malformed++;
         return;
     }
-    members_left(&n->members, peer);
+    if (all) {
+        members_left(&n->members, peer);
+    }
     node_timeline_left(n, &p->id);
     ballot_departed(&n->ballot, &p->id);
     if (n->ballot.have && view_index(&n->ballot.cert.body, &p->id) >= 0) {
@@ -173,7 +181,7 @@ static void found_advance(struct node *n)
 {
     struct ballot_context c;
     int rows[VIEW_MEMBERS_MAX];
-    uint32_t n_rows = 0, need = n->terms.min_peers;
+    uint32_t n_rows = 0, need = node_group_min(n);
     uint64_t epoch = 0;
     int leader = MEMBERS_NONE; /* of the others */
     struct hash_state h;
@@ -184,7 +192,8 @@ static void found_advance(struct node *n)
         const struct member *p = &n->members.peers[i];
 
         if (!p->used || !p->has_beat || !p->beat.ready || p->beat.has_view ||
-            p->lost || !members_linked(&n->members, (int)i)) {
+            p->lost || !node_same_stage(n, p) ||
+            !members_linked(&n->members, (int)i)) {
             continue;
         }
         if (n_rows < VIEW_MEMBERS_MAX - 1) {
@@ -215,6 +224,7 @@ static void found_advance(struct node *n)
     /* Whoever founds needs a link to everybody who is to sign. */
     n->members.opt.links_wanted = NODE_LINKS_WANTED + need;
     if (!is_leader(n, leader) || n_rows + 1 < need ||
+        !node_stage_may_found(n) ||
         n->now - n->found_stable_ms < stable_ms(n, rows, n_rows) ||
         (n->members.n_bootstrap > 0 && !n->members.reached)) {
         return;
@@ -235,7 +245,7 @@ static void join_advance(struct node *n, int best)
         return;
     }
     n->join_ms = n->now + ASK_MS;
-    msg.body.run = n->opt.run_id;
+    msg.body.run = n->group;
     msg.body.view = n->members.peers[best].beat.view;
     msg.body.round = n->applied.round;
     msg.body.commit = n->applied.commit;
@@ -245,7 +255,8 @@ static void join_advance(struct node *n, int best)
     for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
         const struct member *p = &n->members.peers[i];
 
-        if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0) {
+        if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0 &&
+            node_same_stage(n, p)) {
             rows[n_rows++] = (int)i;
             if (msg.n_linked < VIEW_MEMBERS_MAX &&
                 hash32_eq(&p->beat.view, &msg.body.view)) {
@@ -263,7 +274,7 @@ static void join_advance(struct node *n, int best)
 void node_on_join(struct node *n, int peer, const struct join *m)
 {
     if (!n->ballot.have || n->finished || n->draining ||
-        !hash32_eq(&m->body.run, &n->opt.run_id) ||
+        !hash32_eq(&m->body.run, &n->group) ||
         m->body.round != n->known.round ||
         !hash32_eq(&m->body.commit, &n->known.commit) ||
         (node_point_eq(&n->applied, &n->known) &&

@@ -397,6 +397,9 @@ static void write_map(FILE *file,
         uint32_t n = doc_count(f, obj);
         const uint8_t *p = obj + f->offset;
 
+        if (doc_absent(f, obj)) {
+            continue;
+        }
         (void)fprintf(file, "%*s%s:", i > 0 || first ? indent : 0, "", f->key);
         if (f->list) {
             (void)fputs(n == 0 ? " []\n" : "\n", file);

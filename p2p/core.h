@@ -96,7 +96,7 @@ enum buffer_kind {
                       what is received is the partner's */
     BUFFER_STEP,   /* pairs, the same: displacement since the anchor */
     BUFFER_FORTH,  /* stages: activations of micro-batch `index`, elements of
-                      the cut. Received: the input of `slot`; sent: its output */
+                      the cut. Received: input of `slot`; sent: its output */
     BUFFER_BACK,   /* stages, their gradient. Received: that of the output of
                       `slot`; sent: that of its input */
     BUFFER_KIND_COUNT
@@ -180,11 +180,14 @@ enum local_type {
                          a leaf list: the roots, held */
     LOCAL_PAUSE,
     LOCAL_RESUME,
-    LOCAL_DRAIN,  /* finish the commit in flight, say goodbye, stop */
-    LOCAL_MAPPED, /* the router maps a port to us (rc 0), or does not (rc) */
-    LOCAL_NEARBY, /* somebody of this run is heard on the LAN: address */
-    LOCAL_STAGED, /* STAGE done: terms of that stage (or rc) */
-    LOCAL_PIPED,  /* PIPE done (or rc): op, attempt, index. STEP: inner_step */
+    LOCAL_DRAIN,   /* finish the commit in flight, say goodbye, stop */
+    LOCAL_MAPPED,  /* the router maps a port to us (rc 0), or does not (rc) */
+    LOCAL_REVOKED, /* a REVOCATION that the author, or an earlier life, has:
+                      bytes */
+    LOCAL_NEARBY,  /* somebody of this run is heard on the LAN: address */
+    LOCAL_STAGED,  /* STAGE done: terms of that stage (or rc) */
+    LOCAL_PIPED,   /* PIPE done (or rc): op, attempt, index. STEP: also
+                      inner_step */
     LOCAL_TYPE_COUNT
 };
 
@@ -212,6 +215,9 @@ struct local_event {
     enum pipe_op op;               /* PIPED */
     uint64_t attempt;              /* PIPED: that of the action */
     struct address address;        /* MAPPED: outer one; NEARBY */
+    /* REVOKED: borrowed until it was handled. */
+    uint32_t n_bytes;
+    const uint8_t *bytes;
 };
 
 struct event {
@@ -268,9 +274,9 @@ enum action_type {
     ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
                           terms), else BUFFER_STATE; rebase */
     ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
-                          round averages (stages: 0 steps, those were made). Who
-                          makes some beside a round that      is under way makes
-                          fewer      here */
+                          round averages (stages: 0 steps, those were made).
+                          Who makes some beside a round that is under way makes
+                          fewer here */
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
                           arrivals, members; after the steps made beside it.
                           The bytes stay readable as BUFFER_REDUCED `round`
@@ -288,6 +294,7 @@ enum action_type {
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
     ACTION_CHAIN,      /* bytes: replaces the chain of views (p2p/chain.h) */
+    ACTION_REVOKED,    /* bytes: replaces the list of revoked invitations */
     ACTION_STAGE,      /* index: this machine becomes that stage's; what it had
                           of another one is dropped. Before any LOAD of it */
     ACTION_PIPE,       /* op, attempt, index, slot, round, steps: number of the

@@ -124,6 +124,7 @@ struct member {
     uint8_t public_key[32];
     struct address address; /* port 0: cannot be dialled */
     struct peer_info info;  /* as last heard; address and id not kept */
+    uint64_t shun_until_ms; /* it refused us */
     uint64_t life;          /* 0: no HELLO yet */
     uint32_t n_links;
     uint64_t heard_ms; /* last sign of life, or since when one is due */
@@ -328,6 +329,10 @@ const char *members_dial_text(int rc);
 
 /* Row behind a link or MEMBERS_NONE; also notes a sign of life. */
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms);
+
+/* The peer at that link wants nothing to do with us: it is not dialled before.
+ */
+void members_shun(struct members *m, uint32_t link, uint64_t until_ms);
 
 /* What that was: links are closed when nobody keeps and nobody uses them. */
 void members_used(struct members *m, uint32_t link, uint16_t type);

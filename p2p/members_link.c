@@ -238,10 +238,26 @@ void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
         m->n_linked--;
         p->down_ms = now_ms;
         p->dial_rc = 0;
-        p->dial_at_ms = now_ms;
+        p->dial_at_ms = p->shun_until_ms > now_ms ? p->shun_until_ms : now_ms;
         p->kept = p->asked = false;
         p->way.call_at_ms = p->way.relay_at_ms = now_ms;
         p->way.called = false;
+    }
+}
+
+void members_shun(struct members *m, uint32_t link, uint64_t until_ms)
+{
+    const struct members_link *l = link_find(m, link);
+    struct member *p = l == NULL ? NULL : &m->peers[l->peer];
+
+    if (p == NULL) {
+        return;
+    }
+    p->shun_until_ms = until_ms;
+    for (unsigned i = 0; i < m->n_bootstrap; i++) {
+        if (id_eq(&m->bootstrap[i].id, &p->id)) {
+            m->bootstrap[i].dial_at_ms = until_ms;
+        }
     }
 }
 

@@ -28,7 +28,9 @@
  * is thrown away and the step runs again from its inputs. A HELLO for attempt
  * a binds its sender: READYs of earlier attempts are nothing to it any more.
  * A joiner waits for the next round. A stage without hosts: STARVED until
- * pipeline_begin names one.
+ * pipeline_begin of the same round names one; it goes on from the step that it
+ * was at, with what was held, and a host that has nothing of this round yet
+ * begins where the others are.
  *
  * No deadlock: all work in one order, and a host gives its slots to the lowest
  * numbers that it has not finished, so the lowest of all always has a slot on
@@ -43,7 +45,7 @@
  * The owner maps actions to segments and messages, and tells what came of
  * them; `attempt` and `step` go with every segment (pipeline_tag), so what is
  * late or doubled is dropped where it arrives. Pure: no clock but `now_ms`, no
- * allocation. No node runs this yet.
+ * allocation.
  */
 #ifndef LOCO_P2P_PIPELINE_H
 #define LOCO_P2P_PIPELINE_H
@@ -167,6 +169,7 @@ struct pipeline {
     uint32_t step; /* the next one to count */
     uint32_t attempt;
     bool held;     /* the sum of `step` is complete, nothing is decided */
+    bool rejoins;  /* since pipeline_begin nothing has run */
     bool stepping; /* the optimizer is at the step before `step` */
     uint32_t held_count;
     uint64_t hello, next;       /* bits: said the same HELLO; of them those that
@@ -188,9 +191,9 @@ struct pipeline {
 /* LOCO_EINVAL where an option is out of range. */
 int pipeline_init(struct pipeline *p, const struct pipeline_options *opt);
 
-/* A round begins, from step `step` on, with these hosts sorted by id, this one
- * among them; at most PIPELINE_HOSTS_MAX. LOCO_EINVAL: not so, or more
- * micro-batches than PIPELINE_MICRO_MAX could come here. */
+/* A round begins, or goes on after STARVED or OUT, with these hosts sorted by
+ * id, this one among them; at most PIPELINE_HOSTS_MAX. LOCO_EINVAL: not so, or
+ * more micro-batches than PIPELINE_MICRO_MAX could come here. */
 int pipeline_begin(struct pipeline *p,
                    uint64_t round,
                    const struct pipeline_host *hosts,

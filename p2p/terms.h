@@ -37,6 +37,8 @@ struct run_terms {
     uint32_t segment_elements; /* elements of one segment, block-aligned */
     uint32_t chunk_segments; /* segments in a chunk or slice, about, at least */
     enum exchange_kind exchange;
+    bool invited; /* who takes part has an invitation of the author */
+    uint8_t author[32];
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period; /* inner steps between two rounds */
     /* Rounds 1 to n_turns, and so on again; 0: all have n_params elements and

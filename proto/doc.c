@@ -25,6 +25,18 @@ void doc_set_count(const struct doc_field *f, void *obj, uint32_t n)
     memcpy((uint8_t *)obj + f->count_offset, &n, sizeof n);
 }
 
+bool doc_absent(const struct doc_field *f, const void *obj)
+{
+    const uint8_t *p = (const uint8_t *)obj + f->offset;
+
+    for (size_t i = 0; f->optional && i < f->size; i++) {
+        if (p[i] != 0) {
+            return false;
+        }
+    }
+    return f->optional;
+}
+
 static int write_map(struct mp_writer *w,
                      const struct doc_schema *s,
                      const uint8_t *obj,
@@ -75,12 +87,20 @@ static int write_map(struct mp_writer *w,
                      const uint8_t *obj,
                      unsigned depth)
 {
+    size_t n_keys = 0;
+
     assert(depth < DOC_DEPTH_MAX);
-    mp_write_map(w, s->n_fields);
+    for (size_t i = 0; i < s->n_fields; i++) {
+        n_keys += !doc_absent(&s->fields[i], obj);
+    }
+    mp_write_map(w, n_keys);
     for (size_t i = 0; i < s->n_fields; i++) {
         const struct doc_field *f = &s->fields[i];
         uint32_t n = doc_count(f, obj);
 
+        if (doc_absent(f, obj)) {
+            continue;
+        }
         if (n > f->max) {
             return LOCO_ERANGE;
         }
@@ -170,41 +190,63 @@ static int read_value(struct mp_reader *r,
     return LOCO_EPROTO;
 }
 
+static int read_field(struct mp_reader *r,
+                      const struct doc_field *f,
+                      uint8_t *obj,
+                      unsigned depth)
+{
+    uint32_t n = 1;
+
+    if (f->list) {
+        if (mp_read_array(r, &n) != 0 || n > f->max) {
+            return LOCO_EPROTO;
+        }
+        doc_set_count(f, obj, n);
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        uint8_t *p = obj + f->offset + j * f->size;
+
+        if (read_value(r, f, p, depth) != 0) {
+            return LOCO_EPROTO;
+        }
+    }
+    return doc_absent(f, obj) ? LOCO_EPROTO : 0;
+}
+
 static int read_map(struct mp_reader *r,
                     const struct doc_schema *s,
                     uint8_t *obj,
                     unsigned depth)
 {
-    const char *key;
-    uint32_t n, len;
+    const char *key = NULL; /* read, and not met yet */
+    uint32_t left, len = 0;
 
     assert(depth < DOC_DEPTH_MAX);
-    if (mp_read_map(r, &n) != 0 || n != s->n_fields) {
+    if (mp_read_map(r, &left) != 0) {
         return LOCO_EPROTO;
     }
     for (size_t i = 0; i < s->n_fields; i++) {
         const struct doc_field *f = &s->fields[i];
 
-        if (mp_read_str(r, &key, &len) != 0 || len != strlen(f->key) ||
+        if (key == NULL && left > 0) {
+            if (mp_read_str(r, &key, &len) != 0) {
+                return LOCO_EPROTO;
+            }
+            left--;
+        }
+        if (key == NULL || len != strlen(f->key) ||
             memcmp(key, f->key, len) != 0) {
+            if (f->optional) {
+                continue;
+            }
             return LOCO_EPROTO;
         }
-        n = 1;
-        if (f->list) {
-            if (mp_read_array(r, &n) != 0 || n > f->max) {
-                return LOCO_EPROTO;
-            }
-            doc_set_count(f, obj, n);
-        }
-        for (uint32_t j = 0; j < n; j++) {
-            uint8_t *p = obj + f->offset + j * f->size;
-
-            if (read_value(r, f, p, depth) != 0) {
-                return LOCO_EPROTO;
-            }
+        key = NULL;
+        if (read_field(r, f, obj, depth) != 0) {
+            return LOCO_EPROTO;
         }
     }
-    return 0;
+    return key == NULL && left == 0 ? 0 : LOCO_EPROTO;
 }
 
 int doc_decode(const struct doc_schema *s,
@@ -244,7 +286,7 @@ bool doc_schema_ok(const struct doc_schema *s)
         if ((i > 0 && strcmp(s->fields[i - 1].key, f->key) >= 0) ||
             f->max == 0 || f->offset + f->max * f->size > s->size ||
             (f->list && f->count_offset + sizeof(uint32_t) > s->size) ||
-            f->help == NULL) {
+            f->help == NULL || (f->optional && f->list)) {
             return false;
         }
         if (f->kind == DOC_MAP && (f->sub == NULL || f->sub->size != f->size ||

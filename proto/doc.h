@@ -8,9 +8,11 @@
  * is for what people write and read: the run manifest.
  *
  * Canonical bytes: a map holds every key of the schema exactly once, sorted by
- * byte order; integers shortest; floats float64; lists arrays; byte strings
- * bin. Decoding refuses everything else with LOCO_EPROTO, so equal documents
- * and equal bytes are the same thing.
+ * byte order, but an *optional* one only where its value is not zero or empty:
+ * so a key that is added later leaves the bytes of older documents as they are;
+ * integers shortest; floats float64; lists arrays; byte strings bin. Decoding
+ * refuses everything else with LOCO_EPROTO, so equal documents and equal bytes
+ * are the same thing.
  *
  * No allocation; depth bounded by DOC_DEPTH_MAX. Values that are wrong are
  * LOCO_EINVAL with a sentence in errmsg (LOCO_ERRMSG_MAX bytes, may be NULL)
@@ -45,7 +47,8 @@ struct doc_schema;
 struct doc_field {
     const char *key;
     enum doc_kind kind;
-    bool list; /* member[max] with a uint32_t count */
+    bool list;     /* member[max] with a uint32_t count */
+    bool optional; /* absent where it is all zero; no list */
     size_t offset;
     size_t count_offset;
     size_t size;              /* bytes of one element */
@@ -113,6 +116,9 @@ void doc_format_value(const struct doc_field *f,
 uint32_t doc_count(const struct doc_field *f, const void *obj);
 void doc_set_count(const struct doc_field *f, void *obj, uint32_t n);
 
+/* Whether a key is left out of the canonical bytes. */
+bool doc_absent(const struct doc_field *f, const void *obj);
+
 /* Whether keys are sorted and places lie inside the struct: for unit tests. */
 bool doc_schema_ok(const struct doc_schema *s);
 
@@ -135,6 +141,9 @@ size_t doc_bytes_max(const struct doc_schema *s);
     DOC_NUMBER_(t, m, DOC_F64, double, lo, hi, text)
 #define DOC_FIELD_BOOL(t, m, text)                                             \
     DOC_NUMBER_(t, m, DOC_BOOL, bool, 0, 0, text)
+#define DOC_OPTIONAL_BOOL(t, m, text)                                          \
+    {DOC_PLACE_(t, m, DOC_BOOL), .optional = true,                             \
+     .help = _Generic(((t *)0)->m, bool: text)}
 #define DOC_FIELD_STR(t, m, choice, text)                                      \
     {DOC_PLACE_(t, m, DOC_STR), .words = (choice), .help = (text)}
 #define DOC_FIELD_HEX(t, m, text)                                              \

@@ -40,7 +40,7 @@
  * line of a chat message. */
 #define URI_HOSTS_MAX 8
 #define URI_HOST_MAX  254 /* DNS name, RFC 1035 2.3.4, and the final zero */
-#define URI_TEXT_MAX  2400
+#define URI_TEXT_MAX  2600
 
 /* Wire. DHT record values carry addresses and one hash, never bulk. */
 #define RECORD_VALUE_MAX 512

@@ -37,6 +37,20 @@ static bool name_safe(const char *name)
            name[strspn(name, allowed)] == '\0';
 }
 
+/* Shown on terminals and pages of every member: no control characters, neither
+ * those of ASCII nor U+0080 to U+009F. It is UTF-8 already. */
+static bool text_shows(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+
+    for (; *c != '\0'; c++) {
+        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int check_model(const struct manifest_model *c, char *errmsg)
 {
     if (c->dim % c->heads != 0) {
@@ -161,6 +175,12 @@ int manifest_validate(const struct manifest *m, char *errmsg)
     if (rv == 0 && m->name[0] == '\0') {
         rv = invalid(errmsg, "name: is empty");
     }
+    if (rv == 0 && !text_shows(m->name)) {
+        rv = invalid(errmsg, "name: holds control characters");
+    }
+    if (rv == 0 && !text_shows(m->data.licence)) {
+        rv = invalid(errmsg, "data.licence: holds control characters");
+    }
     if (rv == 0) {
         rv = check_model(&m->model, errmsg);
     }
@@ -174,6 +194,11 @@ int manifest_validate(const struct manifest *m, char *errmsg)
         rv = invalid(errmsg,
                      "stages: %u is more than the %u layers of the model",
                      m->stages, m->model.layers);
+    }
+    if (rv == 0 && m->stages > 1 && m->model.tied) {
+        rv = invalid(errmsg,
+                     "stages: a tied head needs the embedding on the first and "
+                     "on the last stage; set model.tied to false");
     }
     return rv;
 }

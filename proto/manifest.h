@@ -128,6 +128,7 @@ struct manifest {
     struct manifest_data data;
     struct manifest_eval eval;
     struct manifest_inner inner;
+    bool invited; /* a peer needs an invitation of the author (invite.h) */
     struct manifest_limits limits;
     struct manifest_model model;
     char name[MANIFEST_NAME_MAX];

@@ -178,6 +178,8 @@ static const struct doc_field manifest_fields[] = {
     DOC_FIELD_MAP(struct manifest, data, data_schema, "the text"),
     DOC_FIELD_MAP(struct manifest, eval, eval_schema, "evaluation"),
     DOC_FIELD_MAP(struct manifest, inner, inner_schema, "inner optimizer"),
+    DOC_OPTIONAL_BOOL(struct manifest, invited,
+                      "whether a peer needs an invitation of the author"),
     DOC_FIELD_MAP(struct manifest, limits, limits_schema,
                   "what a member must be able to give"),
     DOC_FIELD_MAP(struct manifest, model, model_schema, "the model"),

@@ -65,6 +65,8 @@ static const struct msg_field heartbeat_fields[] = {
     MSG_FIELD_U8(struct heartbeat, reach),
     MSG_FIELD_BOOL(struct heartbeat, relays),
     MSG_FIELD_U8(struct heartbeat, muster),
+    MSG_FIELD_U16(struct heartbeat, stage),
+    MSG_FIELD_U16(struct heartbeat, queue),
     MSG_FIELD_U8(struct heartbeat, number),
 };
 SCHEMA(heartbeat);
@@ -111,6 +113,51 @@ static const struct msg_field forward_fields[] = {
     MSG_FIELD_BYTES(struct forward, bytes, n_bytes),
 };
 SCHEMA(forward);
+
+static const struct msg_field invitation_body_fields[] = {
+    MSG_FIELD_FIXED(struct invitation_body, run),
+    MSG_FIELD_U32(struct invitation_body, number),
+    MSG_FIELD_U64(struct invitation_body, expiry_s),
+    MSG_FIELD_FIXED(struct invitation_body, key),
+};
+SCHEMA(invitation_body);
+
+static const struct msg_field invitation_fields[] = {
+    MSG_FIELD_STRUCT(struct invitation, body, invitation_body_schema),
+    MSG_FIELD_FIXED(struct invitation, sig),
+};
+static const struct msg_schema invitation_schema =
+    MSG_SCHEMA(struct invitation, invitation_fields);
+
+static const struct msg_field admission_body_fields[] = {
+    MSG_FIELD_FIXED(struct admission_body, run),
+    MSG_FIELD_FIXED(struct admission_body, peer),
+};
+SCHEMA(admission_body);
+
+static const struct msg_field admission_fields[] = {
+    MSG_FIELD_STRUCT(struct admission, invitation, invitation_schema),
+    MSG_FIELD_FIXED(struct admission, proof),
+};
+SCHEMA(admission);
+
+static const struct msg_field revocation_body_fields[] = {
+    MSG_FIELD_FIXED(struct revocation_body, run),
+    MSG_FIELD_U32(struct revocation_body, sequence),
+    MSG_ARRAY_U32(struct revocation_body, numbers, n_numbers),
+};
+SCHEMA(revocation_body);
+
+static const struct msg_field revocation_fields[] = {
+    MSG_FIELD_STRUCT(struct revocation, body, revocation_body_schema),
+    MSG_FIELD_FIXED(struct revocation, sig),
+};
+SCHEMA(revocation);
+
+static const struct msg_field refused_fields[] = {
+    MSG_FIELD_U8(struct refused, reason),
+};
+SCHEMA(refused);
 
 static const struct msg_field goodbye_body_fields[] = {
     MSG_FIELD_FIXED(struct goodbye_body, run),
@@ -447,6 +494,36 @@ static const struct msg_field pair_have_fields[] = {
     MSG_FIELD_FIXED(struct pair_have, hash),
 };
 SCHEMA(pair_have);
+
+static const struct msg_field stage_host_fields[] = {
+    MSG_FIELD_FIXED(struct stage_host, id),
+    MSG_FIELD_U16(struct stage_host, stage),
+};
+static const struct msg_schema stage_host_schema =
+    MSG_SCHEMA(struct stage_host, stage_host_fields);
+
+static const struct msg_field stage_hello_fields[] = {
+    MSG_FIELD_U64(struct stage_hello, round),
+    MSG_FIELD_U32(struct stage_hello, step),
+    MSG_FIELD_U32(struct stage_hello, attempt),
+    MSG_ARRAY_STRUCT(struct stage_hello, hosts, n_hosts, stage_host_schema),
+};
+SCHEMA(stage_hello);
+
+static const struct msg_field stage_ready_fields[] = {
+    MSG_FIELD_U64(struct stage_ready, round),
+    MSG_FIELD_U32(struct stage_ready, step),
+    MSG_FIELD_U32(struct stage_ready, attempt),
+};
+SCHEMA(stage_ready);
+
+static const struct msg_field stage_take_fields[] = {
+    MSG_FIELD_U64(struct stage_take, round),
+    MSG_FIELD_U32(struct stage_take, step),
+    MSG_FIELD_U32(struct stage_take, attempt),
+    MSG_FIELD_U32(struct stage_take, micro),
+};
+SCHEMA(stage_take);
 
 static const struct msg_field probe_fields[] = {
     MSG_FIELD_U64(struct probe, request),

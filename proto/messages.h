@@ -33,6 +33,9 @@
     X(GET_MANIFEST, 0x08, get_manifest)                                        \
     X(MANIFEST,     0x09, manifest_part)                                       \
     X(FORWARD,      0x0a, forward)                                             \
+    X(ADMISSION,    0x0b, admission)                                           \
+    X(REVOCATION,   0x0c, revocation)                                          \
+    X(REFUSED,      0x0d, refused)                                             \
     X(SUSPECT,      0x10, suspect)                                             \
     X(PREPARE,      0x11, prepare)                                             \
     X(PROMISE,      0x12, promise)                                             \
@@ -53,6 +56,9 @@
     X(BANDWIDTH,    0x37, bandwidth_report)                                    \
     X(PAIR,         0x3a, pair_offer)                                          \
     X(PAIR_HAVE,    0x3b, pair_have)                                           \
+    X(STAGE_HELLO,  0x3c, stage_hello)                                         \
+    X(STAGE_READY,  0x3d, stage_ready)                                         \
+    X(STAGE_TAKE,   0x3e, stage_take)                                          \
     X(FETCH,        0x38, fetch)                                               \
     X(FETCH_NO,     0x39, fetch_no)                                            \
     X(PROBE,        0x40, probe)                                               \
@@ -73,6 +79,7 @@ enum message_type {
 #define MESSAGE_RUMOURS_MAX  32
 #define MESSAGE_FORWARD_MAX  (24 << 10) /* a COMMIT is 21 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
+#define MESSAGE_REVOKED_MAX  256
 #define MESSAGE_LINEAGE_MAX  64
 #define MESSAGE_PROOF_MAX    (32 << 10)
 
@@ -104,7 +111,7 @@ struct peer_info {
     uint8_t reach;        /* enum reach_class, as that peer says */
     uint64_t round;
     uint64_t step;  /* inner step */
-    uint16_t stage; /* of a pipeline */
+    uint16_t stage; /* of a pipeline, from 1; 0: none, or not chosen */
     uint32_t tokens_per_s;
     uint32_t bytes_per_s; /* bandwidth, sending; 0: unknown */
     uint32_t features;
@@ -154,6 +161,9 @@ struct heartbeat {
     uint8_t reach;  /* enum reach_class of the sender */
     bool relays;    /* it carries connections for others */
     uint8_t muster; /* without a view: ready candidates linked, and itself */
+    uint16_t stage; /* of a pipeline, from 1; 0: none, or not chosen */
+    uint16_t queue; /* of a stage's host: micro-batches that it computed or
+                       that waited for it, mean of the round before, in 1/16 */
     uint8_t number; /* grows with every change, modulo 256 */
 };
 
@@ -232,6 +242,58 @@ struct manifest_part {
     uint32_t offset, total;
     uint32_t n_bytes;
     uint8_t bytes[MESSAGE_MANIFEST_MAX];
+};
+
+/* ---- runs for invited peers -------------------------------------------- */
+
+/* The author's word that whoever has the secret of `key` may take part. */
+struct invitation_body {
+    struct hash32 run;
+    uint32_t number;   /* for its revocation */
+    uint64_t expiry_s; /* since 1970, UTC; 0: never */
+    uint8_t key[SIGN_PUBLIC_BYTES];
+};
+struct invitation {
+    struct invitation_body body;
+    uint8_t sig[SIGN_BYTES]; /* of the author */
+};
+
+/* First message on a control link of such a run: an invitation, and that its
+ * secret was used for this peer. What is seen of it serves nobody else. */
+struct admission_body {
+    struct hash32 run;
+    struct peer_id peer;
+};
+struct admission {
+    struct invitation invitation;
+    uint8_t proof[SIGN_BYTES]; /* of admission_body, by the invitation's key */
+};
+
+/* Invitations that no longer hold. The list with the highest sequence counts;
+ * the author only adds to it. */
+struct revocation_body {
+    struct hash32 run;
+    uint32_t sequence;
+    uint32_t n_numbers;
+    uint32_t numbers[MESSAGE_REVOKED_MAX];
+};
+struct revocation {
+    struct revocation_body body;
+    uint8_t sig[SIGN_BYTES]; /* of the author */
+};
+
+/* Why the sender closes this link. The numbers are on the wire. */
+enum refusal {
+    REFUSAL_NONE,
+    REFUSAL_NOT_INVITED, /* no admission came */
+    REFUSAL_INVALID,     /* the invitation is not the author's, or not ours */
+    REFUSAL_EXPIRED,
+    REFUSAL_REVOKED,
+    REFUSAL_TWIN, /* another process with this identity is here */
+    REFUSAL_COUNT
+};
+struct refused {
+    uint8_t reason; /* enum refusal */
 };
 
 /* ---- views ------------------------------------------------------------ */
@@ -562,6 +624,34 @@ struct pair_have {
     struct hash32 hash; /* of both payloads, that of the lower id first */
 };
 
+/* ---- pipelines: p2p/pipeline.h ----------------------------------------- */
+
+struct stage_host {
+    struct peer_id id;
+    uint16_t stage; /* from 0 */
+};
+
+/* "In this attempt I go on with these hosts, from that step on." */
+struct stage_hello {
+    uint64_t round;
+    uint32_t step, attempt;
+    uint32_t n_hosts;
+    struct stage_host hosts[VIEW_MEMBERS_MAX]; /* by id */
+};
+
+/* My part of that step is complete. */
+struct stage_ready {
+    uint64_t round;
+    uint32_t step, attempt;
+};
+
+/* There is a place for the activations of that micro-batch. */
+struct stage_take {
+    uint64_t round;
+    uint32_t step, attempt;
+    uint32_t micro;
+};
+
 /* ---- who reaches whom ------------------------------------------------- */
 
 /* "Dial me where I seem to be, on a new connection, and say whether it
@@ -617,6 +707,9 @@ X(, , goodbye_body)
 X(, , forward_body)
 X(, , peer_info)
 X(, , evaluated_body)
+X(, , invitation_body)
+X(, , admission_body)
+X(, , revocation_body)
 #undef X
 
 /* Schema of a message type, NULL for an unknown one. */

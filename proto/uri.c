@@ -11,8 +11,8 @@
 
 #define SCHEME "loco://"
 
-static_assert(URI_TEXT_MAX >
-                  7 + URI_HOSTS_MAX * (URI_HOST_MAX + 9) + 1 + 64 + 6 + 64,
+static_assert(URI_TEXT_MAX > 7 + URI_HOSTS_MAX * (URI_HOST_MAX + 9) + 1 + 64 +
+                                 6 + 64 + 8 + INVITE_TEXT_MAX,
               "the longest invitation fits");
 
 __attribute__((format(printf, 2, 3))) static int
@@ -152,6 +152,40 @@ hosts_parse(const char *text, size_t len, struct uri *u, char *errmsg)
     }
 }
 
+/* What follows the run id: "", or "?peer=ID", "?invite=TOKEN", or both with an
+ * & between, in this order. */
+static int options_parse(const char *rest, struct uri *u, char *errmsg)
+{
+    char hex[ID_HEX_MAX];
+
+    if (strncmp(rest, "?peer=", 6) == 0) {
+        (void)snprintf(hex, sizeof hex, "%s", rest + 6);
+        if (id_parse_hex(hex, &u->peer) != 0) {
+            return invalid(errmsg,
+                           "the peer id in the invitation is not 64 lowercase "
+                           "hex digits");
+        }
+        u->has_peer = true;
+        rest += 6 + 64;
+    }
+    if (strncmp(rest, u->has_peer ? "&invite=" : "?invite=", 8) == 0) {
+        if (invite_parse(rest + 8, &u->invite) != 0) {
+            return invalid(errmsg,
+                           "what follows invite= is not an invitation: %u "
+                           "characters of A-Z, a-z, 0-9, - and _; was it cut "
+                           "off?",
+                           INVITE_TEXT_MAX - 1);
+        }
+        u->has_invite = true;
+        return 0;
+    }
+    return *rest == '\0' ? 0
+                         : invalid(errmsg,
+                                   "'%.40s' after the run id: only ?peer=ID "
+                                   "and invite=TOKEN may stand there",
+                                   rest);
+}
+
 int uri_parse(const char *text, struct uri *u, char *errmsg)
 {
     char hex[ID_HEX_MAX];
@@ -180,27 +214,12 @@ int uri_parse(const char *text, struct uri *u, char *errmsg)
                        "hex digits");
     }
     rest += 64;
-    if (*rest == '\0') {
-        return 0;
-    }
-    if (strncmp(rest, "?peer=", 6) != 0) {
-        return invalid(errmsg,
-                       "'%.40s' after the run id: only ?peer=ID may stand "
-                       "there",
-                       rest);
-    }
-    if (id_parse_hex(rest + 6, &u->peer) != 0) {
-        return invalid(errmsg,
-                       "the peer id in the invitation is not 64 lowercase "
-                       "hex digits");
-    }
-    u->has_peer = true;
-    return 0;
+    return options_parse(rest, u, errmsg);
 }
 
 int uri_format(const struct uri *u, char *out, size_t cap)
 {
-    char hex[ID_HEX_MAX], peer[ID_HEX_MAX] = "";
+    char hex[ID_HEX_MAX], peer[ID_HEX_MAX] = "", invite[INVITE_TEXT_MAX] = "";
     char text[URI_TEXT_MAX] = SCHEME;
     size_t n = strlen(SCHEME);
     int rv;
@@ -220,7 +239,14 @@ int uri_format(const struct uri *u, char *out, size_t cap)
     if (u->has_peer) {
         id_hex(&u->peer, peer);
     }
-    rv = snprintf(out, cap, "%s/%s%s%s", text, hex, u->has_peer ? "?peer=" : "",
-                  peer);
+    if (u->has_invite) {
+        invite_format(&u->invite, invite);
+    }
+    rv = snprintf(out, cap, "%s/%s%s%s%s%s", text, hex,
+                  u->has_peer ? "?peer=" : "", peer,
+                  !u->has_invite ? ""
+                  : u->has_peer  ? "&invite="
+                                 : "?invite=",
+                  invite);
     return rv < 0 || (size_t)rv >= cap ? LOCO_ERANGE : rv;
 }

@@ -1,12 +1,13 @@
 /* uri.h - the invitation: where a run can be entered, and which run.
  *
- *     loco://HOST:PORT[,HOST:PORT...]/RUNID[?peer=ID]
+ *     loco://HOST:PORT[,HOST:PORT...]/RUNID[?peer=ID][&invite=TOKEN]
  *
  * HOST is a DNS name, an IPv4 address, or an IPv6 address in brackets; up to
  * URI_HOSTS_MAX of them, tried in order. RUNID is the run id in 64 hex digits.
  * `peer` pins the key of whoever answers first: with it a stranger who took
- * over the address is refused. Nothing else is in it, so nothing else can be
- * wrong.
+ * over the address is refused. `invite` is the secret that a run for invited
+ * peers asks for (invite.h); without `peer` it follows the `?`. Nothing else is
+ * in it, so nothing else can be wrong.
  *
  * Pure; malformed text is LOCO_EINVAL with a sentence in errmsg
  * (LOCO_ERRMSG_MAX bytes, may be NULL).
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #include "proto/id.h"
+#include "proto/invite.h"
 #include "proto/limits.h"
 
 struct uri_host {
@@ -31,8 +33,9 @@ struct uri {
     uint32_t n_hosts;
     struct uri_host hosts[URI_HOSTS_MAX];
     struct hash32 run;
-    bool has_peer;
+    bool has_peer, has_invite;
     struct peer_id peer;
+    struct invite invite;
 };
 
 int uri_parse(const char *text, struct uri *u, char *errmsg);

@@ -15,6 +15,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import runner  # noqa: E402
 from swarm import not_built  # noqa: E402
+import access_tests  # noqa: E402, F401
 import command_tests  # noqa: E402, F401 registers its tests
 import courtesy_tests  # noqa: E402, F401
 import cuda_tests  # noqa: E402, F401

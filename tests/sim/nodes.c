@@ -78,6 +78,7 @@ void sim_start(struct sim *s, uint32_t peer)
     o.peers = o.peers_len > 0 ? s->peers[peer].bytes : NULL;
     o.chain = s->chains[peer].bytes;
     o.chain_len = s->chains[peer].len;
+    sim_admit(s, peer, &o);
     rc = node_open(&s->nodes[peer], &o, world_now(s->world));
     if (rc != 0) {
         check_fail(s->check, "E: node_open of peer %u: %s", peer,
@@ -291,7 +292,7 @@ static void on_stopped(void *self, uint32_t peer, int rc)
 {
     struct sim *s = self;
 
-    if (rc != 0) {
+    if (rc != 0 && !sim_may_stop(s, peer, rc)) {
         check_fail(s->check, "E: peer %u stops with code %d", peer, rc);
     }
     world_call(s->world, world_now(s->world), kill_call, s, peer);
@@ -412,8 +413,13 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
     struct world_calls wc = {s,        on_wire_len, on_fill, on_take, on_sum,
                              on_local, on_timer,    on_died, on_after};
-    struct local_calls lc = {s,           on_contributed, on_applied, on_loaded,
-                             on_describe, on_stopped,     on_logged};
+    struct local_calls lc = {.self = s,
+                             .contributed = on_contributed,
+                             .applied = on_applied,
+                             .loaded = on_loaded,
+                             .describe = on_describe,
+                             .stopped = on_stopped,
+                             .logged = on_logged};
     struct check_options co;
     enum exchange_kind exchange = EXCHANGE_RING;
     uint64_t rng = s->opt.seed ^ 0x6d616e;
@@ -807,6 +813,7 @@ static int run_once(const struct sim_options *opt,
         check_map(s);
         check_churn(s);
         check_sources(s);
+        check_invited(s);
         collect(s, result);
         sim_links_judge(s, result);
         result->victim_actions =

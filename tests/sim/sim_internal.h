@@ -75,6 +75,11 @@ struct sim {
     bool truth;  /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
 
+    /* A run for invited peers. */
+    uint64_t revoked_ms; /* 0: not yet */
+    bool was_in, was_refused;
+    uint8_t revocation[256];
+
     bool done;
     char why[CHECK_TEXT_MAX];
     uint64_t malformed;
@@ -92,6 +97,15 @@ void setup_joiner_restarts(struct sim *s);
 void setup_liar(struct sim *s);
 /* At the end: it had as many sources as it needs. */
 void check_sources(struct sim *s);
+
+/* scenarios_invited.c */
+void options_invited(struct sim *s);
+void setup_invited(struct sim *s);
+void check_invited(struct sim *s);
+/* What that peer shows. */
+void sim_admit(const struct sim *s, uint32_t peer, struct node_options *o);
+/* Whether it is right that it stops with a code that is not 0. */
+bool sim_may_stop(struct sim *s, uint32_t peer, int rc);
 
 /* Begin a process of this peer, with its durable state. */
 void sim_start(struct sim *s, uint32_t peer);

@@ -43,7 +43,8 @@ static int set_up(void **state)
 
     assert_non_null(f);
     assert_int_equal(
-        control_open(&f->control, "127.0.0.1:0", on_command, f, errmsg), 0);
+        control_open(&f->control, "127.0.0.1:0", NULL, on_command, f, errmsg),
+        0);
     assert_int_equal(
         sscanf(control_address(f->control), "127.0.0.1:%u", &f->port), 1);
     assert_true(f->port > 0);
@@ -205,7 +206,8 @@ static void addresses_that_are_not_local_are_refused(void **state)
         struct control *c = NULL;
 
         errmsg[0] = '\0';
-        if (control_open(&c, bad[i], on_command, f, errmsg) != LOCO_EINVAL) {
+        if (control_open(&c, bad[i], NULL, on_command, f, errmsg) !=
+            LOCO_EINVAL) {
             fail_msg("'%s' was not refused", bad[i]);
         }
         assert_true(strlen(errmsg) > 10);
@@ -218,9 +220,9 @@ static void an_address_in_use_is_busy(void **state)
     char errmsg[CONTROL_ERRMSG_MAX];
     struct control *c = NULL;
 
-    assert_int_equal(
-        control_open(&c, control_address(f->control), on_command, f, errmsg),
-        LOCO_EBUSY);
+    assert_int_equal(control_open(&c, control_address(f->control), NULL,
+                                  on_command, f, errmsg),
+                     LOCO_EBUSY);
     assert_non_null(strstr(errmsg, control_address(f->control)));
 }
 
@@ -431,12 +433,13 @@ a_unix_socket_is_private_replaced_when_stale_and_removed(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&stale, sizeof stale), 0);
     assert_int_equal(close(fd), 0); /* the file stays, nobody listens */
 
-    assert_int_equal(control_open(&c, address, on_command, f, errmsg), 0);
+    assert_int_equal(control_open(&c, address, NULL, on_command, f, errmsg), 0);
     assert_string_equal(control_address(c), address);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700 & ~077);
-    assert_int_equal(control_open(&second, address, on_command, f, errmsg),
-                     LOCO_EBUSY);
+    assert_int_equal(
+        control_open(&second, address, NULL, on_command, f, errmsg),
+        LOCO_EBUSY);
     control_publish(c, strdup("{\"round\":9}"));
     exchange(f, dial_unix(path),
              "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n"

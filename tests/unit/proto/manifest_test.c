@@ -207,6 +207,12 @@ static void each_senseless_value_has_its_sentence(void **state)
         const char *path, *text, *reason;
     } rows[] = {
         {"name", "", "name: is empty"},
+        {"name", "a\033[2Jb", "name: holds control"},
+        {"name",
+         "a\xc2\x9b"
+         "2Jb",
+         "name: holds control"},
+        {"data.licence", "free\rno", "data.licence: holds control"},
         {"model.heads", "3", "model.heads: 3 does not divide"},
         {"model.dim", "132", "head size 33 is odd"},
         {"model.kv_heads", "3", "model.kv_heads: 3 does not divide"},
@@ -224,6 +230,7 @@ static void each_senseless_value_has_its_sentence(void **state)
         {"data.tokenizer", "t.json", "data.tokenizer_blake2b: must be"},
         {"model.vocab", "255", "256 bytes of the byte tokenizer"},
         {"stages", "6", "stages: 6 is more than the 5 layers"},
+        {"stages", "2", "stages: a tied head needs the embedding"},
     };
 
     (void)state;

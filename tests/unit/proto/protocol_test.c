@@ -182,6 +182,15 @@ static void make_uri(void)
     u.peer = alice.id;
     assert_true(uri_format(&u, out, sizeof out) > 0);
     n_text += (size_t)snprintf(text, sizeof text, "%s\n", out);
+    u.has_invite = true;
+    u.invite = (struct invite){.number = 3, .expiry_s = 1800003600};
+    memset(u.invite.seed, 0x33, sizeof u.invite.seed);
+    memset(u.invite.sig, 0x44, sizeof u.invite.sig);
+    u.n_hosts = 1;
+    u.has_peer = false;
+    assert_true(uri_format(&u, out, sizeof out) > 0);
+    n_text +=
+        (size_t)snprintf(text + n_text, sizeof text - n_text, "%s\n", out);
 }
 
 /* The rows of one map and of the maps in it. */
@@ -217,6 +226,10 @@ static void make_rows(const struct doc_schema *s, const char *prefix)
         if (f->least != 0 || f->most != 0) {
             n += (size_t)snprintf(text + n, sizeof text - n, "%.10g to %.10g",
                                   f->least, f->most);
+        }
+        if (f->optional) {
+            n += (size_t)snprintf(text + n, sizeof text - n,
+                                  "true, or the key is absent");
         }
         if (f->list) {
             n += (size_t)snprintf(text + n, sizeof text - n, "at most %zu",

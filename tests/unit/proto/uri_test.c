@@ -73,7 +73,10 @@ static void bad_invitations_are_refused_with_a_reason(void **state)
         {"loco://h:1/" RUN "?", "only ?peer=ID"},
         {"loco://h:1/" RUN "?key=1", "only ?peer=ID"},
         {"loco://h:1/" RUN "?peer=", "peer id"},
-        {"loco://h:1/" RUN "?peer=" PEER "&x=1", "peer id"},
+        {"loco://h:1/" RUN "?peer=" PEER "&x=1", "only ?peer=ID"},
+        {"loco://h:1/" RUN "?invite=", "not an invitation"},
+        {"loco://h:1/" RUN "?invite=AAAA", "cut"},
+        {"loco://h:1/" RUN "&invite=AAAA", "only ?peer=ID"},
         {"loco://h:1,h:1,h:1,h:1,h:1,h:1,h:1,h:1,h:1/" RUN, "at most 8"},
     };
     char errmsg[LOCO_ERRMSG_MAX];

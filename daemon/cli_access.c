@@ -1,0 +1,82 @@
+/* cli_access.c - loco access: the tokens of a daemon's API. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cli.h"
+#include "daemon/cli_http.h"
+#include "daemon/config.h"
+#include "daemon/control_tokens.h"
+#include "daemon/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/limits.h"
+#include "train/errmsg.h"
+#include "train/file.h"
+
+/* Comments are for who opens the file. */
+static int print_tokens(const char *path)
+{
+    char line[512];
+    FILE *f = fopen(path, "re");
+
+    if (f == NULL) {
+        return cli_fail(LOCO_EXIT_STATE, "access: %s cannot be read", path);
+    }
+    while (fgets(line, sizeof line, f) != NULL) {
+        if (line[0] != '#' && line[0] != '\n') {
+            (void)fputs(line, stdout);
+        }
+    }
+    (void)fclose(f);
+    return LOCO_EXIT_OK;
+}
+
+/* A daemon that runs forgets the old ones; none need run. */
+static void tell_daemon(const char *state, struct http_daemon *old)
+{
+    char errmsg[HTTP_ERRMSG_MAX];
+
+    if (old->address[0] != '\0' &&
+        http_post(old, "/api/v1/reload", errmsg) != 0) {
+        (void)fprintf(stderr,
+                      "loco: the daemon of %s was not told (%s): send it "
+                      "SIGHUP\n",
+                      state, errmsg);
+    }
+}
+
+int cli_access(const struct cli_call *call)
+{
+    static struct config config;
+    const char *state = NULL;
+    bool renew = false;
+    const struct cli_option options[] = {
+        {"--state", CLI_TEXT, &state, "DIR", "the daemon's state directory"},
+        {"--new", CLI_FLAG, &renew, NULL, "make new ones; the old ones end"},
+    };
+    char path[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX], *none[] = {NULL};
+    struct http_daemon old = {0};
+    struct control_tokens tokens;
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (state == NULL && config_parse(0, none, &config, errmsg) != 0) {
+        return cli_fail(config.exit_code, "%s", errmsg);
+    }
+    state = state == NULL ? config.state : state;
+    if (file_path_join(path, state, STATE_DIR_TOKENS, errmsg) != 0) {
+        return cli_fail(LOCO_EXIT_STATE, "%s", errmsg);
+    }
+    (void)http_of_state(state, &old, errmsg);
+    rv = control_tokens_load(&tokens, path, errmsg);
+    if (renew || rv == LOCO_ENOENT) {
+        rv = control_tokens_make(path, errmsg);
+        if (rv == 0) {
+            tell_daemon(state, &old);
+        }
+    }
+    return rv == 0 ? print_tokens(path)
+                   : cli_fail(LOCO_EXIT_STATE, "access: %s", errmsg);
+}

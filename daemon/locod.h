@@ -1,0 +1,128 @@
+/* locod.h - the inside of the daemon's process, for main.c and locod_*.c.
+ *
+ *   main.c            argv, the order of things, exit codes
+ *   locod_state.c     state directory: lock, identity, files; which run
+ *   locod_open.c      node, machine, shell, listening, the home network
+ *   locod_show.c      status and commands over HTTP
+ *   locod_settings.c  settings that change while it runs
+ *   locod_life.c      the loop, signals, the end
+ *
+ * Everything here runs on the loop thread but on_command() of locod_show.c.
+ * What can go wrong at the start is a row of trouble.def: complain() prints
+ * the sentence with the row's id, which deploy/TROUBLESHOOTING.md explains,
+ * and returns the row's exit code.
+ */
+#ifndef LOCO_DAEMON_LOCOD_H
+#define LOCO_DAEMON_LOCOD_H
+
+#include <stdio.h>
+
+#include <uv.h>
+
+#include "daemon/config.h"
+#include "daemon/control.h"
+#include "daemon/guest.h"
+#include "daemon/machine.h"
+#include "daemon/node.h"
+#include "daemon/notify.h"
+#include "daemon/shown.h"
+#include "daemon/status_json.h"
+#include "p2p/uv/lan.h"
+#include "p2p/uv/loop.h"
+#include "p2p/uv/mapper.h"
+#include "proto/uri.h"
+#include "train/file.h"
+
+#define RULES_MAX         256
+#define REVOKED_BYTES_MAX 2048
+
+enum trouble {
+#define TROUBLE(name, id, code) TROUBLE_##name,
+#include "daemon/trouble.def"
+    TROUBLE_COUNT
+};
+
+struct daemon {
+    struct config config, next; /* next: while it is read again */
+    int argc;                   /* of the process, for that */
+    char **argv;
+    struct guest guest;
+    int exit_code;
+    bool stopping;
+    unsigned n_signals;
+
+    int lock_fd, identity_fd; /* held until the process ends */
+    struct identity identity;
+    struct signer signer;
+    struct hash32 run_id;
+    char data_dir[FILE_PATH_MAX];   /* where run.yaml is */
+    char listen[URI_HOST_MAX + 16]; /* as bound */
+    struct device_options device;   /* plugin NULL: the processor */
+    char tuning[FILE_PATH_MAX];     /* of the GPU's products */
+    uint8_t *manifest;
+    size_t manifest_len;
+    uint8_t *record;
+    size_t record_len;
+    uint8_t *peers;
+    size_t peers_len;
+    uint8_t *chain;
+    size_t chain_len;
+    struct node_options node_options;
+    uint8_t revoked[2][REVOKED_BYTES_MAX]; /* what was posted last */
+
+    uv_loop_t loop;
+    uv_signal_t sigterm, sigint, sighup;
+    uv_timer_t publish;
+    struct frame_rule rules[RULES_MAX];
+    struct node *node;
+    struct core core;
+    struct machine *machine;
+    struct shell *shell;
+    struct control *control;
+    struct mapper *mapper;
+    struct lan_socket *lan;
+    struct status_eta eta;
+    struct notify notify;
+    struct shown *shown; /* what the HTTP thread may read */
+    unsigned n_open;     /* machine, shell, ..., while closing */
+    char errmsg[CONFIG_ERRMSG_MAX];
+};
+
+/* main.c */
+/* "locod: SENTENCE [ID]" to stderr; the exit code of that trouble. */
+int complain(enum trouble what, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+uint32_t time_scale(void);
+
+/* locod_state.c; 0 or an exit code after a sentence. */
+int state_path(const struct daemon *d, const char *name, char *out);
+int lock_state(struct daemon *d);
+int load_identity(struct daemon *d);
+int load_run(struct daemon *d);
+/* Tell the node of run.revoked, in the state directory and beside run.yaml. */
+void tell_revoked(struct daemon *d);
+/* What an earlier life left: the record of views, peers, the chain. */
+void load_past(struct daemon *d);
+
+/* locod_open.c */
+int open_machine(struct daemon *d);
+int open_shell(struct daemon *d);
+int open_node(struct daemon *d, uint16_t port);
+int listen_on(struct daemon *d, uint16_t *bound);
+void open_home(struct daemon *d, uint16_t port);
+
+/* locod_show.c */
+int open_control(struct daemon *d);
+void on_publish(uv_timer_t *timer);
+
+/* locod_settings.c */
+void reload(struct daemon *d);
+
+/* locod_life.c */
+int open_loop(struct daemon *d);
+int serve(struct daemon *d);
+/* Not from here on, but soon: the loop ends. */
+void begin_stop(struct daemon *d);
+void close_all(struct daemon *d);
+
+#endif

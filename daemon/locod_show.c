@@ -1,0 +1,138 @@
+/* locod_show.c - what the daemon says of itself, and who tells it what to do;
+ * see locod.h. */
+#include "daemon/locod.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/state_dir.h"
+#include "proto/base/err.h"
+#include "train/errmsg.h"
+
+static void on_command(void *data, enum control_command command)
+{
+    struct daemon *d = data;
+    struct local_event ev = {.type = LOCAL_DRAIN};
+
+    switch (command) {
+    case CONTROL_PAUSE:
+    case CONTROL_RESUME:
+        guest_by_hand(&d->guest, command == CONTROL_PAUSE);
+        return; /* on_publish() does it */
+    case CONTROL_DRAIN:
+        (void)shell_post(d->shell, &ev);
+        return;
+    case CONTROL_RELOAD:
+        (void)kill(getpid(), SIGHUP); /* to the loop's own handler */
+        return;
+    }
+}
+
+/* Pause or resume where the person or courtesy.h wants it. */
+static void obey_guest(struct daemon *d, uint64_t bytes)
+{
+    enum guest_order order = guest_update(&d->guest, bytes, shell_now_ms());
+    struct local_event ev = {.type = order == GUEST_PAUSE ? LOCAL_PAUSE
+                                                          : LOCAL_RESUME};
+
+    if (order != GUEST_NOTHING) {
+        (void)shell_post(d->shell, &ev);
+    }
+}
+
+void on_publish(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    const struct manifest *run = machine_manifest(d->machine);
+    struct node_status s;
+    struct shell_stats net;
+    struct status_extra x = {
+        .version = LOCO_VERSION,
+        .peer_id = d->identity.id,
+        .run_id = d->run_id,
+        .run_name = run == NULL ? NULL : run->name,
+        .listen = d->listen,
+        .stop_tokens = run == NULL ? 0 : run->stop.tokens,
+        .cap_threads = d->config.threads,
+        .cap_rounds = d->config.rounds,
+        .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
+        .cap_download_bytes_per_s = d->config.download_bytes_per_s,
+        .cap_month_bytes = d->guest.facts.quota_bytes,
+        .month_bytes = d->guest.facts.traffic.bytes,
+        .schedule = d->config.schedule,
+        .battery = d->config.battery,
+        .on_battery = d->guest.facts.on_battery,
+    };
+    struct history_look look = {
+        .status = &s,
+        .reason = s.reason,
+    };
+    char *json;
+
+    node_status(d->node, &s);
+    shell_stats(d->shell, &net);
+    obey_guest(d, net.bytes_sent + net.bytes_received);
+    if (s.state == NODE_PAUSED && guest_reason(&d->guest) != NULL) {
+        (void)snprintf(s.reason, sizeof s.reason, "%s",
+                       guest_reason(&d->guest));
+    }
+    x.bytes_sent = net.bytes_sent;
+    x.bytes_received = net.bytes_received;
+    x.refused = (struct status_refused){
+        .connections = net.accepts_refused,
+        .pauses = net.accept_pauses,
+        .handshakes = net.handshakes_failed,
+        .frames = net.frames_refused,
+        .segments = net.segments_refused,
+        .queues = net.links_full,
+    };
+    x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
+                                shell_now_ms());
+    status_edges(&x, node_bandwidth(d->node), &d->identity.id, shell_now_ms());
+    json = status_json(&s, &x);
+    if (json != NULL) {
+        control_publish(d->control, json);
+    }
+    look.bytes_sent = net.bytes_sent;
+    look.bytes_received = net.bytes_received;
+    notify_update(&d->notify, &s, shell_now_ms());
+    if (shown_update(d->shown, d->node, &look)) {
+        control_news(d->control);
+    }
+}
+
+int open_control(struct daemon *d)
+{
+    char path[FILE_PATH_MAX], tokens[FILE_PATH_MAX], errmsg[ERRMSG_SIZE],
+        line[CONTROL_ADDRESS_MAX + 2];
+    const struct control_access access = {
+        .tokens_path = tokens,
+        .hosts = d->config.control_hosts,
+        .always = strcmp(d->config.control_token, "always") == 0,
+    };
+    int n, rv;
+
+    if (shown_open(&d->shown) != 0) {
+        return complain(TROUBLE_RESOURCES, "out of memory");
+    }
+    if (state_path(d, STATE_DIR_TOKENS, tokens) != 0) {
+        return complain(TROUBLE_STATE_DIR, "the state directory's path is "
+                                           "long: choose another with --state");
+    }
+    rv = control_open(&d->control, d->config.control, &access, on_command, d,
+                      d->errmsg);
+    if (rv != 0) {
+        return complain(rv == LOCO_EINVAL  ? TROUBLE_CONTROL
+                        : rv == LOCO_EBUSY ? TROUBLE_CONTROL_IN_USE
+                                           : TROUBLE_TOKENS,
+                        "%s", d->errmsg);
+    }
+    control_serve(d->control, d->shown);
+    n = snprintf(line, sizeof line, "%s\n", control_address(d->control));
+    if (state_path(d, STATE_DIR_CONTROL, path) != 0 ||
+        file_write_whole(path, line, (size_t)n, errmsg) != 0) {
+        return complain(TROUBLE_STATE_DIR, "%s", errmsg);
+    }
+    return 0;
+}

@@ -1,0 +1,232 @@
+"""access_tests.py - tokens of the API, invitations to a run, what locod says
+when it cannot run."""
+import base64
+import os
+import re
+import socket
+import urllib.error
+import urllib.request
+
+from e2e_registry import test
+from swarm import (LOCO, LOCOD, ROOT, Swarm, check, run, wait_for)
+
+
+def ask(address, path, token=None, method="GET", host=None, user=False):
+    """Status code and text of one request to a daemon."""
+    headers = {"Host": host} if host else {}
+    if token and user:
+        words = base64.b64encode(f"me:{token}".encode()).decode()
+        headers["Authorization"] = f"Basic {words}"
+    elif token:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(f"http://{address}{path}", method=method,
+                                     headers=headers)
+    try:
+        with urllib.request.build_opener(
+                urllib.request.ProxyHandler({})).open(request, timeout=30) as r:
+            return r.status, r.read().decode()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode()
+
+
+def tokens_of(peer, *more):
+    lines = run(LOCO, "access", "--state", peer.state, *more).stdout.split("\n")
+    return dict(line.split() for line in lines if line)
+
+
+@test("an API beyond loopback answers whoever shows a token, as far as it goes",
+      180)
+def tokens():
+    with Swarm(peers=1, rounds=1000000, period=10) as s:
+        one = s.peer()
+        one.start("--run", s.yaml, "--control", "0.0.0.0:0",
+                  "--control-hosts", "box.example").wait_up()
+        with open(os.path.join(one.state, "control"), encoding="ascii") as f:
+            port = f.read().strip().rsplit(":", 1)[1]
+        at = f"127.0.0.1:{port}"
+        mode = os.stat(os.path.join(one.state, "control.tokens")).st_mode
+        check(mode & 0o777 == 0o600, f"mode {mode:o}")
+        mine = tokens_of(one)
+        check(set(mine) == {"read", "control"}, f"{mine}")
+        for path in ("/", "/api/v1/status", "/metrics", "/api/v1/history"):
+            check(ask(at, path)[0] == 401, f"{path} without a token")
+            check(ask(at, path, mine["read"])[0] == 200, f"{path} with one")
+            check(ask(at, path, mine["read"], user=True)[0] == 200,
+                  f"{path} with a password")
+            check(ask(at, path, mine["read"], host="evil.example")[0] == 403,
+                  f"{path} under another name")
+        check(ask(at, "/healthz")[0] == 200, "/healthz wants a token")
+        check(ask(at, "/api/v1/status", mine["read"], host="box.example")[0]
+              == 200, "our own name was refused")
+        code, said = ask(at, "/api/v1/pause", mine["read"], "POST")
+        check(code == 403 and "read only" in said, f"{code} {said}")
+        # The commands find the token in the state directory, or are told it.
+        one.wait_state("training", "averaging")
+        run(LOCO, "pause", "--state", one.state)
+        one.wait_state("paused")
+        run(LOCO, "resume", "--control", at, code=6)
+        run(LOCO, "resume", "--control", at,
+            env={**os.environ, "LOCO_TOKEN": mine["control"]})
+        one.wait_state("training", "averaging")
+        new = tokens_of(one, "--new")
+        check(not set(new.values()) & set(mine.values()), "not new")
+        wait_for(lambda: ask(at, "/api/v1/status", mine["control"])[0] == 401,
+                 "the old token has ended")
+        check(ask(at, "/api/v1/status", new["read"])[0] == 200, "the new one")
+        one.drain()
+
+
+def invite(s, to, *more):
+    done = run(LOCO, "run", "invite", s.yaml, "--host",
+               f"127.0.0.1:{to.port}", *more)
+    number = re.match(r"invitation (\d+)", done.stderr)
+    check(number, done.stderr)
+    return done.stdout.strip(), number[1]
+
+
+@test("a run for invited peers takes them, refuses others with the reason, and "
+      "lets go of who is revoked", 240)
+def invited():
+    with Swarm(peers=2, rounds=1000000, period=20, min_peers=2,
+               settings={"invited": "true"}) as s:
+        one = s.peer().start("--run", s.yaml).wait_up()
+        guest, number = invite(s, one, "--note", "the guest")
+        other, _ = invite(s, one)
+        check("&" not in guest and "?invite=" in guest, guest)
+        two = s.peer().start("--join", other).wait_up()
+        for peer in (one, two):
+            peer.wait_round(1)
+        # Without: told why, exit code 7, nothing learned.
+        bare = s.peer().start("--join", s.uri())
+        bare.wait_exit(7)
+        check("invited peers only" in bare.log(), bare.log()[-500:])
+        check(not os.path.exists(os.path.join(bare.state, "run.manifest")),
+              "it was given the manifest")
+        # One whose signature is spoilt.
+        at = guest.index("invite=") + 7 + 100
+        spoilt = guest[:at] + ("A" if guest[at] != "A" else "B") + \
+            guest[at + 1:]
+        s.peer().start("--join", spoilt).wait_exit(7)
+        said = run(LOCOD, "--state", s.path("cut"), "--join", guest[:-7],
+                   code=2).stderr
+        check("cut off" in said, said)
+        # The guest comes in by any of them, and restarts.
+        three = s.peer().start("--join", guest).wait_up()
+        three.wait_status(lambda t: t["peers_in_round"] == 3, "three in it")
+        three.kill()
+        three.start("--join", guest).wait_up()
+        three.wait_status(lambda t: t["peers_in_round"] == 3, "and again")
+        run(LOCO, "run", "revoke", s.yaml, number, "--state", one.state)
+        for peer in (one, two):
+            peer.wait_status(lambda t: t["peers_in_round"] == 2,
+                             "the guest is out")
+            check("revoked" in peer.log(whole=True), "not said")
+        three.wait_status(lambda t: "revoked" in t["reason"],
+                          "the guest knows why")
+        three.kill()
+        # Both remember it over a restart.
+        two.drain()
+        two.start("--join", other).wait_up()
+        two.wait_status(lambda t: t["peers_in_round"] == 2, "back")
+        four = s.peer().start("--join", guest.replace(
+            f":{one.port}/", f":{two.port}/"))
+        four.wait_exit(7)
+        check("revoked" in four.log(), four.log()[-500:])
+
+
+def troubles():
+    with open(os.path.join(ROOT, "daemon/trouble.def"), encoding="ascii") as f:
+        return dict(re.findall(r'TROUBLE\(\w+,\s*"([a-z-]+)",\s*(\w+)\)',
+                               f.read()))
+
+
+EXIT_CODES = {"OK": 0, "FAILURE": 1, "USAGE": 2, "CONFIG": 3, "STATE": 4,
+              "IDENTITY": 5, "NETWORK": 6, "INCOMPATIBLE": 7, "DEVICE": 8,
+              "RESOURCES": 9}
+
+
+@test("every trouble of locod is in TROUBLESHOOTING.md with its exit code", 60)
+def troubleshooting():
+    with open(os.path.join(ROOT, "deploy/TROUBLESHOOTING.md"),
+              encoding="utf-8") as f:
+        page = dict(re.findall(r"^\| `([a-z-]+)` \| (\d) \| ..........",
+                               f.read(), re.M))
+    want = {name: str(EXIT_CODES[code.removeprefix("LOCO_EXIT_")])
+            for name, code in troubles().items()}
+    check(page == want, f"only in one of them: {page.items() ^ want.items()}")
+    # Nothing in the table that no code says.
+    source = ""
+    for name in os.listdir(os.path.join(ROOT, "daemon")):
+        if re.match(r"(main|locod_\w+)\.c$", name):
+            with open(os.path.join(ROOT, "daemon", name),
+                      encoding="utf-8") as f:
+                source += f.read()
+    with open(os.path.join(ROOT, "daemon/trouble.def"), encoding="ascii") as f:
+        rows = re.findall(r"TROUBLE\((\w+),", f.read())
+    unused = [r for r in rows if f"TROUBLE_{r}" not in source
+              and r not in ("name",)]
+    check(not unused, f"never said: {unused}")
+
+
+@test("what keeps locod from running is said with its id", 120)
+def ids():
+    with Swarm(peers=1, rounds=1000000, period=10) as s:
+        one = s.peer().start("--run", s.yaml).wait_up()
+        held = socket.create_server(("127.0.0.1", 0))
+        taken = held.getsockname()[1]
+        with open(s.path("file"), "w", encoding="ascii") as f:
+            f.write("x")
+        with open(s.path("bad.yaml"), "w", encoding="ascii") as f:
+            f.write("thread: 1\n")
+        os.makedirs(s.path("shown"))
+        with open(s.path("shown/control.tokens"), "w", encoding="ascii") as f:
+            f.write("read " + 40 * "a" + "\n")
+        os.chmod(s.path("shown/control.tokens"), 0o644)
+        os.makedirs(s.path("key"))
+        with open(s.path("key/identity.key"), "w", encoding="ascii") as f:
+            f.write("nothing\n")
+        os.chmod(s.path("key/identity.key"), 0o600)
+        start = ["--listen", "127.0.0.1:0", "--run", s.yaml]
+        new = ["--state", s.path("new")]
+        for arguments, want in (
+                (["--stat", "x"], "usage"), (new, "no-run"),
+                (new + ["--join", "loco://x"], "uri"),
+                (new + ["--join", f"loco://no.such.invalid:1/{s.run_id}"],
+                 "bootstrap-name"),
+                (new + start + ["--config", s.path("bad.yaml")], "settings"),
+                (new + ["--run", s.path("file")], "manifest"),
+                (["--state", s.path("file/x")] + start, "state-dir"),
+                (["--state", one.state] + start, "state-in-use"),
+                (["--state", s.path("key")] + start, "identity"),
+                (new + ["--run", s.yaml, "--listen", "here"], "address"),
+                (new + ["--run", s.yaml, "--listen", "192.0.2.1:0"], "listen"),
+                (new + ["--run", s.yaml, "--listen", f"127.0.0.1:{taken}"],
+                 "port-in-use"),
+                (new + start + ["--control", "here"], "control"),
+                (new + start + ["--control", f"127.0.0.1:{taken}"],
+                 "control-in-use"),
+                (["--state", s.path("shown")] + start
+                 + ["--control", "0.0.0.0:0"], "tokens"),
+                (new + start + ["--device", "cuda", "--gpu-plugin", "/none"],
+                 "device")):
+            code = EXIT_CODES[troubles()[want].removeprefix("LOCO_EXIT_")]
+            said = run(LOCOD, *arguments, code=code).stderr
+            check(said.rstrip().endswith(f"[{want}]"),
+                  f"{arguments}: {said}, not [{want}]")
+        # A copied state directory: the same identity, another lock.
+        os.makedirs(s.path("copy"))
+        with open(os.path.join(one.state, "identity.key"),
+                  encoding="ascii") as f:
+            key = f.read()
+        with open(s.path("copy/identity.key"), "w", encoding="ascii") as f:
+            f.write(key)
+        os.chmod(s.path("copy/identity.key"), 0o600)
+        said = run(LOCOD, "--state", s.path("copy"), *start, code=5).stderr
+        check("[identity-twice]" in said and str(one.process.pid) in said,
+              said)
+        one.drain()
+        again = s.peer()
+        again.state = s.path("copy")
+        again.start("--run", s.yaml).wait_up()
+        again.drain()
+        held.close()
