@@ -460,6 +460,10 @@ static void on_round_message(struct node *n,
         node_on_commit_record(n, m);
     } else if (type == MESSAGE_GET_COMMIT) {
         on_get_commit(n, peer, m);
+    } else if (type == MESSAGE_EVALUATED) {
+        node_on_evaluated(n, peer, m);
+    } else if (type == MESSAGE_BANDWIDTH) {
+        node_on_bandwidth(n, peer, m);
     } else {
         round_recv(&n->round, peer, type, m, n->now, n->out);
     }
@@ -513,10 +517,9 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_VOTE:
     case MESSAGE_COMMIT:
     case MESSAGE_GET_COMMIT:
-        on_round_message(n, peer, type, m);
-        return;
     case MESSAGE_EVALUATED:
-        node_on_evaluated(n, peer, m);
+    case MESSAGE_BANDWIDTH:
+        on_round_message(n, peer, type, m);
         return;
     case MESSAGE_PAIR:
     case MESSAGE_PAIR_HAVE:
@@ -524,9 +527,6 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_STAGE_READY:
     case MESSAGE_STAGE_TAKE:
         on_step_message(n, peer, type, m);
-        return;
-    case MESSAGE_BANDWIDTH:
-        node_on_bandwidth(n, peer, m);
         return;
     case MESSAGE_PROBE:
     case MESSAGE_PROBED:

@@ -170,3 +170,15 @@ loco_sim_test(pipeline_same_seed_same_trace pipeline-deaths --seeds 5 --twice)
 foreach(n 3 5 8 12)
   loco_sim_test(pipeline_deaths_${n} pipeline-deaths --peers ${n} --seeds 1000)
 endforeach()
+
+# Models cut into stages: each fault of stages.c, drawn ones, few and many peers.
+# 6: a host moves to where the work is. 7: a stage dies whole and comes back
+# from its checkpoints. 8: newcomers go to a stage that has one host left.
+foreach(fault RANGE 10)
+  loco_sim_test(stages_fault_${fault} stages --set fault=${fault} --seeds 12)
+endforeach()
+loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
+  --seeds 12)
+loco_sim_test(stages_of_four stages --peers 8 --set stages=4 --seeds 12)
+loco_sim_test(stages_of_sixteen stages --peers 16 --seeds 4)
+loco_sim_test(stages_same_seed_same_trace stages --seeds 3 --twice)
