@@ -33,6 +33,9 @@ static const struct cli_command commands[] = {
      "Write the text of token ids",
      "loco data detokenize book.u32 --tokenizer tokenizer.json --format u32",
      cli_data_detokenize},
+    {"data fetch", "RUN.yaml [--out DIR]",
+     "Download the data of a run from its URLs",
+     "loco data fetch run.yaml --out data", cli_data_fetch},
     {"run create", "--name NAME --model NAME|FILE --data DIR --sync PRESET",
      "Write a signed run.yaml and print the run id",
      "loco run create --name first --model quickstart-1m --data data"

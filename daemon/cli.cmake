@@ -29,14 +29,15 @@ if(LOCO_NETWORK)
     loco_method PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM
     Threads::Threads ${CMAKE_DL_LIBS})
 
-  target_sources(loco PRIVATE cli_access.c cli_bench_allreduce.c cli_config_set.c cli_data.c
+  target_sources(loco PRIVATE cli_access.c cli_bench_allreduce.c cli_config_set.c
+    cli_data.c cli_data_fetch.c
     cli_describe.c cli_doctor.c cli_eval.c cli_generate.c cli_invite.c cli_join.c cli_keys.c
     cli_local.c cli_model.c cli_peers.c cli_rounds.c cli_run.c cli_run_show.c
     cli_sim_train.c cli_sim_wallclock.c cli_source.c cli_status.c cli_target.c
     cli_tokens.c cli_top.c cli_top_live.c config.c courtesy.c words.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
   target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_doctor
-    loco_lab loco_run_yaml loco_model
+    loco_download loco_lab loco_run_yaml loco_model
     PkgConfig::CURL PkgConfig::JANSSON PkgConfig::SODIUM PkgConfig::YAML)
 
   # Man pages and completions, made by the program from its own tables.

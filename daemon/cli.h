@@ -94,6 +94,7 @@ int cli_config_show(const struct cli_call *call);
 int cli_config_sources(const struct cli_call *call);
 int cli_config_validate(const struct cli_call *call);
 int cli_data_detokenize(const struct cli_call *call);
+int cli_data_fetch(const struct cli_call *call);
 int cli_data_pack(const struct cli_call *call);
 int cli_data_tokenize(const struct cli_call *call);
 int cli_doctor(const struct cli_call *call);

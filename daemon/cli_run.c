@@ -22,7 +22,7 @@
 
 struct arguments {
     const char *name, *model, *data, *sync, *key, *out;
-    struct cli_list set;
+    struct cli_list set, url;
 };
 
 /* ---- create ------------------------------------------------------------- */
@@ -100,12 +100,6 @@ static int add_shards(struct manifest_data *data, const json_t *root)
     const char *tok = json_string_value(json_object_get(root, "tokenizer"));
     int rv = 0;
 
-    if (tok != NULL && strcmp(tok, "byte") != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG,
-                        "run create: this data was packed with %.80s; locod "
-                        "trains on bytes only: pack it with --tokenizer byte",
-                        tok);
-    }
     for (size_t i = 0; rv == 0 && i < json_array_size(train); i++) {
         rv = add_shard(data, json_array_get(train, i), false);
     }
@@ -117,6 +111,48 @@ static int add_shards(struct manifest_data *data, const json_t *root)
     (void)snprintf(data->tokenizer, sizeof data->tokenizer, "%s",
                    tok == NULL ? "byte" : tok);
     return rv;
+}
+
+/* It stands beside the shards, and travels as one of them. */
+static int
+add_tokenizer(struct manifest_data *data, const json_t *root, const char *dir)
+{
+    const char *hash =
+        json_string_value(json_object_get(root, "tokenizer_blake2b"));
+    struct manifest_shard *s = &data->shards[data->n_shards];
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    struct stat st;
+
+    if (strcmp(data->tokenizer, "byte") == 0) {
+        return 0;
+    }
+    if (data->n_shards == MANIFEST_SHARDS_MAX || hash == NULL ||
+        hash32_parse_hex(hash, &data->tokenizer_blake2b) != 0 ||
+        file_path_join(path, dir, data->tokenizer, errmsg) != 0 ||
+        stat(path, &st) != 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: the tokenizer %s is not in %s or has no "
+                        "hash in data.json; run loco data pack again",
+                        data->tokenizer, dir);
+    }
+    memcpy(s->name, data->tokenizer, sizeof s->name);
+    s->blake2b = data->tokenizer_blake2b;
+    s->bytes = (uint64_t)st.st_size;
+    data->n_shards++;
+    return 0;
+}
+
+/* More ids than the model knows could not be trained on. */
+static int check_vocabulary(const struct manifest *m, const json_t *root)
+{
+    json_int_t vocab = json_integer_value(json_object_get(root, "vocab"));
+
+    return vocab <= (json_int_t)m->model.vocab
+               ? 0
+               : cli_fail(LOCO_EXIT_CONFIG,
+                          "run create: the data has %lld token ids, the model "
+                          "knows %u: take a model file with vocab: %lld",
+                          (long long)vocab, m->model.vocab, (long long)vocab);
 }
 
 static int fill_data(struct manifest *m, const char *dir)
@@ -136,8 +172,36 @@ static int fill_data(struct manifest *m, const char *dir)
                         where.text);
     }
     rv = add_shards(&m->data, root);
+    rv = rv == 0 ? add_tokenizer(&m->data, root, dir) : rv;
+    rv = rv == 0 ? check_vocabulary(m, root) : rv;
     json_decref(root);
     return rv;
+}
+
+/* Every shard is at BASE/NAME of each server. */
+static int fill_urls(struct manifest_data *data, const struct cli_list *bases)
+{
+    for (size_t k = 0; k < bases->n; k++) {
+        const char *base = bases->item[k];
+        size_t len = strlen(base);
+
+        for (uint32_t i = 0; i < data->n_shards; i++) {
+            struct manifest_shard *s = &data->shards[i];
+            char *to = s->urls[s->n_urls];
+
+            if (s->n_urls == MANIFEST_URLS_MAX ||
+                snprintf(to, MANIFEST_URL_MAX, "%s%s%s", base,
+                         len > 0 && base[len - 1] == '/' ? "" : "/",
+                         s->name) >= MANIFEST_URL_MAX) {
+                return cli_fail(LOCO_EXIT_USAGE,
+                                "run create: --url: at most %d, of %d "
+                                "characters with the file's name",
+                                MANIFEST_URLS_MAX, MANIFEST_URL_MAX - 1);
+            }
+            s->n_urls++;
+        }
+    }
+    return 0;
 }
 
 static int apply_settings(struct manifest *m, const struct cli_list *set)
@@ -265,6 +329,9 @@ static int fill(struct manifest *m, const struct arguments *a)
         rv = fill_data(m, a->data);
     }
     if (rv == 0) {
+        rv = fill_urls(&m->data, &a->url);
+    }
+    if (rv == 0) {
         rv = fill_preset(m, a->sync);
     }
     if (rv == 0) {
@@ -377,6 +444,8 @@ int cli_run_create(const struct cli_call *call)
         {"--model", CLI_TEXT, &a.model, "NAME|FILE", "shape of the model"},
         {"--data", CLI_TEXT, &a.data, "DIR", "what loco data pack wrote"},
         {"--sync", CLI_TEXT, &a.sync, "PRESET", "method (opendiloco)"},
+        {"--url", CLI_LIST, &a.url, "BASE",
+         "the data can be downloaded from BASE/NAME; many times"},
         {"--set", CLI_LIST, &a.set, "PATH=VALUE", "any key; many times"},
         {"--key", CLI_TEXT, &a.key, "FILE",
          "author's key, made on first use (author.key beside run.yaml)"},

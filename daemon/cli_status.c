@@ -52,6 +52,26 @@ static void print_lost(const json_t *o)
     }
 }
 
+/* What comes in, and when it will be here. */
+static void print_fetch(const json_t *o)
+{
+    const json_t *f = json_object_get(o, "fetch");
+    const json_t *eta = json_object_get(o, "eta_s");
+
+    if (!json_is_object(f)) {
+        return;
+    }
+    (void)printf("fetching   %.1f of %.1f MB from %s, %.2f MB/s",
+                 json_number_value(json_object_get(f, "bytes")) / 1e6,
+                 json_number_value(json_object_get(f, "of_bytes")) / 1e6,
+                 strcmp(text_of(f, "from"), "url") == 0 ? "its URL" : "peers",
+                 json_number_value(json_object_get(f, "bytes_per_s")) / 1e6);
+    if (json_is_number(eta) && strcmp(text_of(o, "state"), "syncing") == 0) {
+        (void)printf(", %.0f s left", json_number_value(eta));
+    }
+    (void)putchar('\n');
+}
+
 static void print_text(const json_t *o)
 {
     (void)printf("state      %s%s%s%s\n", text_of(o, "state"),
@@ -89,6 +109,7 @@ static void print_text(const json_t *o)
     (void)printf(" received\nreached    %s: %s\nparameters %s\n",
                  text_of(o, "reachability"), text_of(o, "reachability_reason"),
                  text_of(o, "params_hash"));
+    print_fetch(o);
     print_lost(o);
 }
 

@@ -56,6 +56,12 @@ int open_machine(struct daemon *d)
         .run_id = d->run_id,
         .threads = (int)d->config.threads,
         .data_dir = d->config.run[0] != '\0' ? d->data_dir : NULL,
+        .keep = (unsigned)d->config.keep,
+        .disk_bytes = d->config.disk_bytes,
+        .mirror = d->config.data_mirror,
+        .urls = strcmp(d->config.data_urls, "off") == 0   ? URLS_OFF
+                : strcmp(d->config.data_urls, "any") == 0 ? URLS_ANY
+                                                          : URLS_PUBLIC,
         .reference = getenv("LOCO_REFERENCE_KERNELS") != NULL,
         .time_scale = time_scale(),
         .encryption = d->config.encryption,

@@ -18,6 +18,8 @@ static const enum config_option live[] = {
     CONFIG_idle_io,
     CONFIG_upload_bytes_per_s,
     CONFIG_download_bytes_per_s,
+    CONFIG_keep,
+    CONFIG_disk_bytes,
 };
 
 static bool is_live(int option)
@@ -53,6 +55,12 @@ void reload(struct daemon *d)
                          "below round.progress_floor_bytes_per_s is given up");
         return;
     }
+    if (!machine_disk_fits(d->machine, d->next.disk_bytes,
+                           (unsigned)d->next.keep)) {
+        log_warn("main", "the settings stay as they are: this run needs more "
+                         "than disk_bytes with so many checkpoints (keep)");
+        return;
+    }
     for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
         enum config_option o = (enum config_option)i;
 
@@ -71,6 +79,9 @@ void reload(struct daemon *d)
     }
     log_set_level((enum log_level)log_level_parse(d->config.log));
     log_set_json(d->config.log_json);
+    machine_set_disk(d->machine, d->config.disk_bytes,
+                     (unsigned)d->config.keep);
+    machine_set_cap(d->machine, d->config.download_bytes_per_s);
     shell_set_caps(d->shell, d->config.upload_bytes_per_s,
                    d->config.download_bytes_per_s);
     guest_configure(&d->guest, &d->config);

@@ -59,6 +59,8 @@ void on_publish(uv_timer_t *timer)
         .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
         .cap_download_bytes_per_s = d->config.download_bytes_per_s,
         .cap_month_bytes = d->guest.facts.quota_bytes,
+        .cap_disk_bytes = d->config.disk_bytes,
+        .disk_bytes = machine_disk_used(d->machine),
         .month_bytes = d->guest.facts.traffic.bytes,
         .schedule = d->config.schedule,
         .battery = d->config.battery,
@@ -72,6 +74,7 @@ void on_publish(uv_timer_t *timer)
 
     node_status(d->node, &s);
     shell_stats(d->shell, &net);
+    net.bytes_received += machine_url_bytes(d->machine);
     obey_guest(d, net.bytes_sent + net.bytes_received);
     if (s.state == NODE_PAUSED && guest_reason(&d->guest) != NULL) {
         (void)snprintf(s.reason, sizeof s.reason, "%s",

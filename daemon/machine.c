@@ -13,8 +13,8 @@
 #include "train/errmsg.h"
 #include "train/file.h"
 
-#define CHECKPOINTS_KEPT 2
-#define WORKERS          1 /* of each kind */
+#define KEEP    2 /* checkpoints */
+#define WORKERS 1 /* of each kind */
 
 void machine_stop(struct machine *m, int exit_code)
 {
@@ -75,7 +75,8 @@ static void checkpoint_run(struct machine_job *j)
     }
     hash32_hex(&m->opt.run_id, run);
     j->rc = checkpoint_save(m->checkpoints, &state, extra, n_extra,
-                            CHECKPOINTS_KEPT, j->errmsg);
+                            (unsigned)atomic_load(&m->keep), j->errmsg);
+    machine_disk_measure(m);
 }
 
 static void file_run(struct machine_job *j)
@@ -106,6 +107,8 @@ static void job_run(struct worker_job *w)
         machine_verify_run(j);
     } else if (j->kind == JOB_ROUND) {
         machine_round_run(j);
+    } else if (j->kind == JOB_DOWNLOAD) {
+        machine_download_run(j);
     } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
                j->kind == JOB_REVOKED) {
         file_run(j);
@@ -154,6 +157,9 @@ static void job_done(struct worker_job *w, int status)
     m->pair_hashing -= j->kind == JOB_HASH && j->buffer == BUFFER_STEP;
     if (j->kind == JOB_ROUND) {
         m->round_saving = false;
+    } else if (j->kind == JOB_DOWNLOAD) {
+        j->rc = status != 0 ? LOCO_ECLOSED : j->rc;
+        machine_downloaded(m, j);
     } else if (j->kind == JOB_VERIFY) {
         j->rc = status != 0 ? status : j->rc;
         machine_verified(m, j);
@@ -183,11 +189,13 @@ void machine_job_submit(struct machine *m, struct machine_job *j)
     bool disk = j->kind == JOB_CHECKPOINT || j->kind == JOB_ROUND ||
                 j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
                 j->kind == JOB_REVOKED;
+    struct worker_pool *pool = j->kind == JOB_DOWNLOAD ? &m->urls
+                               : disk                  ? &m->disk
+                                                       : &m->workers;
 
     m->n_jobs++;
     j->job.data = j;
-    if (worker_submit(disk ? &m->disk : &m->workers, &j->job, job_run,
-                      job_done) != 0) {
+    if (worker_submit(pool, &j->job, job_run, job_done) != 0) {
         j->job.data = j;
         job_done(&j->job, LOCO_ECLOSED);
     }
@@ -447,6 +455,18 @@ static void pause_trainer(struct machine *m, bool paused)
     }
 }
 
+/* What comes from elsewhere. */
+static void fetched(struct machine *m, const struct action *a)
+{
+    if (a->type == ACTION_VERIFY) {
+        machine_verify(m, a);
+    } else if (a->type == ACTION_KEEP) {
+        machine_keep(m, a->index);
+    } else {
+        machine_download(m, a);
+    }
+}
+
 static void
 execute(struct machine *m, const struct action *a, const struct out *out)
 {
@@ -470,14 +490,13 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_HASH:
         machine_hash(m, a);
         return;
-    case ACTION_VERIFY:
-        machine_verify(m, a);
-        return;
     case ACTION_INHERIT:
         machine_inherit(m, a);
         return;
+    case ACTION_VERIFY:
     case ACTION_KEEP:
-        machine_keep(m, a->index);
+    case ACTION_DOWNLOAD:
+        fetched(m, a);
         return;
     case ACTION_CHECKPOINT:
         save_checkpoint(m);
@@ -589,9 +608,13 @@ int machine_open(struct machine **machine,
         return LOCO_ENOMEM;
     }
     m->opt = *opt;
+    m->opt.mirror = opt->mirror == NULL ? "" : opt->mirror;
     m->loop = loop;
     m->on_stop = on_stop;
     m->data = data;
+    atomic_init(&m->url_cap, opt->download_bytes_per_s);
+    atomic_init(&m->disk_quota, opt->disk_bytes);
+    atomic_init(&m->keep, opt->keep == 0 ? KEEP : opt->keep);
     rv = worker_open(&m->workers, loop, WORKERS);
     if (rv != 0) {
         free(m);
@@ -654,6 +677,7 @@ static void free_all(struct machine *m)
     machine_state_close(m, false);
     free(m->files);
     free(m->train);
+    free(m->token_bytes);
     free(m->checkpoints);
     free(m->rounds);
     free(m->manifest);
@@ -672,12 +696,24 @@ static void disk_closed(struct worker_pool *pool)
     done(data);
 }
 
-static void workers_closed(struct worker_pool *pool)
+static void urls_closed(struct worker_pool *pool)
 {
     struct machine *m = pool->data;
 
     m->disk.data = m;
     worker_close(&m->disk, disk_closed);
+}
+
+static void workers_closed(struct worker_pool *pool)
+{
+    struct machine *m = pool->data;
+
+    m->urls.data = m;
+    if (m->urls_open) {
+        worker_close(&m->urls, urls_closed);
+    } else {
+        urls_closed(&m->urls);
+    }
 }
 
 /* Workers end when the newest state is on disk, or could not be written. */
@@ -703,6 +739,7 @@ void machine_close(struct machine *m, void (*done)(void *data), void *data)
     m->stopped = m->closing = true;
     m->close_done = done;
     m->close_data = data;
+    atomic_store(&m->url_stop, true);
     trainer_stop(m->trainer);
     machine_snapshots_collect(m);
     close_workers(m);

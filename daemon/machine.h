@@ -24,6 +24,9 @@
 
 #define MACHINE_PATH_MAX 4096
 
+/* Which URLs of a run are fetched. */
+enum machine_urls { URLS_PUBLIC, URLS_ANY, URLS_OFF };
+
 struct machine_options {
     const char *state_dir; /* borrowed */
     struct peer_id self;
@@ -34,7 +37,11 @@ struct machine_options {
     const struct device_options *device; /* a GPU; NULL: this processor */
     bool cpu_fallback;                   /* when the GPU fails for good */
     const char *data_dir; /* where shards may lie already; NULL: nowhere */
-    bool reference;       /* plain C kernels */
+    const char *mirror;   /* URL in front of their names; "": none. Borrowed */
+    enum machine_urls urls;
+    unsigned keep;       /* checkpoints; 0: 2 */
+    uint64_t disk_bytes; /* most that the state directory takes; 0: any */
+    bool reference;      /* plain C kernels */
     uint32_t time_scale;
     bool encryption; /* of tensor data, as this machine's settings say */
     uint64_t upload_bytes_per_s, download_bytes_per_s; /* caps; 0: none */
@@ -62,6 +69,19 @@ void machine_connect(struct machine *m,
 
 /* NULL until CONFIGURED. */
 const struct manifest *machine_manifest(const struct machine *m);
+
+/* Bytes that came from URLs since the start. */
+uint64_t machine_url_bytes(const struct machine *m);
+
+/* Of the next download by URL; 0: none. */
+void machine_set_cap(struct machine *m, uint64_t download_bytes_per_s);
+
+/* Bytes that the state directory took when they were counted last. */
+uint64_t machine_disk_used(const struct machine *m);
+
+/* Whether the run, if there is one, keeps within this. */
+bool machine_disk_fits(const struct machine *m, uint64_t quota, unsigned keep);
+void machine_set_disk(struct machine *m, uint64_t quota, unsigned keep);
 
 /* Stop the trainer, write the last checkpoint, end the workers; `done` when
  * the loop has nothing of ours any more. */

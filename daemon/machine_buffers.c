@@ -302,12 +302,14 @@ take_shard(struct machine *m, const struct segment *s, const uint8_t *src)
             continue;
         }
         if (n <= 0) {
+            bool full = errno == ENOSPC || errno == EDQUOT;
+
             log_error("data", "cannot write %s.part: %s; free some disk space",
                       f->path, strerror(errno));
-            if (errno == ENOSPC) {
+            if (full) {
                 machine_stop(m, LOCO_EXIT_RESOURCES);
             }
-            return errno == ENOSPC ? LOCO_EDISK : LOCO_EIO;
+            return full ? LOCO_EDISK : LOCO_EIO;
         }
         done += (uint32_t)n;
     }
@@ -376,20 +378,23 @@ int machine_take(void *self,
 void machine_keep(struct machine *m, uint64_t index)
 {
     struct shard_file *f = &m->files[index];
+    bool tokenizer = manifest_is_tokenizer(&m->manifest->data, (uint32_t)index);
     char part[MACHINE_PATH_MAX + 8], errmsg[ERRMSG_SIZE];
 
     (void)snprintf(part, sizeof part, "%s.part", f->path);
     machine_keep_leaves(m, index);
     if (ftruncate(f->fd, (off_t)m->terms.shards[index].bytes) != 0 ||
-        fsync(f->fd) != 0 || rename(part, f->path) != 0 ||
-        shard_open(&f->shard, f->path, errmsg) != 0) {
-        log_error("data", "cannot keep shard %s: %s; check the disk", f->path,
-                  strerror(errno));
-        machine_stop(m, LOCO_EXIT_RESOURCES);
+        fsync(f->fd) != 0 || rename(part, f->path) != 0) {
+        (void)snprintf(errmsg, sizeof errmsg, "%s", strerror(errno));
+    } else if ((tokenizer ? file_map_open(&f->shard.map, f->path, errmsg)
+                          : shard_open(&f->shard, f->path, errmsg)) == 0) {
+        (void)close(f->fd);
+        f->fd = -1;
+        f->held = true;
+        log_info("data", "shard %s is here and verified", f->path);
         return;
     }
-    (void)close(f->fd);
-    f->fd = -1;
-    f->held = true;
-    log_info("data", "shard %s is here and verified", f->path);
+    log_error("data", "cannot keep shard %s: %s; check the disk", f->path,
+              errmsg);
+    machine_stop(m, LOCO_EXIT_RESOURCES);
 }

@@ -19,6 +19,7 @@
 #include "proto/hash.h"
 #include "train/errmsg.h"
 #include "train/file.h"
+#include "train/tokenizer.h"
 
 #define SEGMENT_BYTES (256U << 10) /* wire bytes of a ring segment, at most */
 
@@ -61,7 +62,6 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
          "sync.norm_clip limits differences and sync.period_u and period_v "
          "average moments, which are none: set it to 0"},
         {f->sites > 1, "sites must be 0"},
-        {strcmp(f->data.tokenizer, "byte") != 0, "data.tokenizer must be byte"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -343,6 +343,7 @@ static void read_terms(struct machine *m)
     for (uint32_t i = 0; i < t->n_shards; i++) {
         t->shards[i].bytes = f->data.shards[i].bytes;
         t->shards[i].hash = f->data.shards[i].blake2b;
+        t->shards[i].urls = machine_has_urls(m, i);
     }
 }
 
@@ -419,23 +420,50 @@ static int check_memory(struct machine *m, struct machine_job *j)
     return 0;
 }
 
-/* The root; its leaves are kept for those who fetch it. */
-static int hash_shard(struct shard_file *f, struct hash32 *root)
+int machine_shard_open(const struct machine *m,
+                       uint32_t i,
+                       const char *path,
+                       struct shard *shard,
+                       struct hash32 **leaves,
+                       char *errmsg)
 {
-    free(f->leaves);
-    f->leaves = calloc(hash_tree_pieces(f->shard.map.size), sizeof *f->leaves);
-    if (f->leaves == NULL) {
-        return LOCO_ENOMEM;
+    struct hash32 root;
+    size_t n;
+    int rv;
+
+    *leaves = NULL;
+    memset(shard, 0, sizeof *shard);
+    rv = manifest_is_tokenizer(&m->manifest->data, i)
+             ? file_map_open(&shard->map, path, errmsg)
+             : shard_open(shard, path, errmsg);
+    if (rv != 0) {
+        return rv;
     }
-    hash_tree_keep(f->shard.map.data, f->shard.map.size, f->leaves, root);
-    return 0;
+    n = hash_tree_pieces(shard->map.size);
+    *leaves = calloc(n, sizeof **leaves);
+    if (*leaves == NULL) {
+        rv = errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
+    } else {
+        hash_tree_keep(shard->map.data, shard->map.size, *leaves, &root);
+        if (!hash32_eq(&root, &m->terms.shards[i].hash)) {
+            rv = errmsg_fail(errmsg, LOCO_EHASH,
+                             "%.180s does not have the hash that the run names",
+                             path);
+        }
+    }
+    if (rv != 0) {
+        shard_close(shard);
+        free(*leaves);
+        *leaves = NULL;
+    }
+    return rv;
 }
 
-/* Does the file at `path` hold shard i? 0, LOCO_ENOENT, LOCO_EHASH or EIO. */
+/* Does the file at `path` hold shard i? 0, LOCO_ENOENT, LOCO_EHASH or ENOMEM.
+ */
 static int try_shard(struct machine *m, uint32_t i, const char *path)
 {
     struct shard_file *f = &m->files[i];
-    struct hash32 hash;
     char errmsg[ERRMSG_SIZE];
     struct stat st;
     int rv;
@@ -446,21 +474,25 @@ static int try_shard(struct machine *m, uint32_t i, const char *path)
     if ((uint64_t)st.st_size != m->terms.shards[i].bytes) {
         return LOCO_EHASH;
     }
-    rv = shard_open(&f->shard, path, errmsg);
-    if (rv == 0) {
-        rv = hash_shard(f, &hash);
-    }
-    if (rv == 0) {
-        rv = hash32_eq(&hash, &m->terms.shards[i].hash) ? 0 : LOCO_EHASH;
-    } else {
-        rv = LOCO_EHASH;
-    }
+    rv = machine_shard_open(m, i, path, &f->shard, &f->leaves, errmsg);
     if (rv != 0) {
-        shard_close(&f->shard);
-        return rv;
+        return rv == LOCO_ENOMEM ? rv : LOCO_EHASH;
     }
     f->held = m->terms.shards[i].held = true;
     return 0;
+}
+
+/* `loco export` looks for it in the state directory. */
+static void keep_tokenizer(struct machine *m, uint32_t i)
+{
+    const struct shard_file *f = &m->files[i];
+    char errmsg[ERRMSG_SIZE];
+
+    if (manifest_is_tokenizer(&m->manifest->data, i) &&
+        file_write_whole(f->path, f->shard.map.data, f->shard.map.size,
+                         errmsg) != 0) {
+        log_warn("data", "%s", errmsg);
+    }
 }
 
 static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
@@ -482,6 +514,10 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
     }
     rv = file_path_join(beside, m->opt.data_dir, s->name, j->errmsg);
     rv = rv == 0 ? try_shard(m, i, beside) : rv;
+    f->elsewhere = rv == 0;
+    if (rv == 0) {
+        keep_tokenizer(m, i);
+    }
     if (rv == LOCO_EHASH) {
         (void)snprintf(j->errmsg, sizeof j->errmsg,
                        "shard %.150s does not have the hash that the manifest "
@@ -612,6 +648,8 @@ void machine_configure_run(struct machine_job *j)
     for (uint32_t i = 0; j->rc == 0 && i < m->terms.n_shards; i++) {
         j->rc = find_shard(m, j, i);
     }
+    j->rc = j->rc == 0 ? machine_disk_check(m, j->errmsg) : j->rc;
+    machine_disk_measure(m);
     if (j->rc == 0) {
         find_checkpoint(m);
     }
@@ -636,18 +674,83 @@ void machine_configured(struct machine *m, struct machine_job *j)
     (void)shell_post(m->shell, &ev);
 }
 
+/* How many bytes each id stands for: the held-out text is scored per byte. */
+static int
+read_tokenizer(struct machine *m, const struct file_map *map, char *errmsg)
+{
+    uint32_t vocab = m->replica.model.vocab;
+    char problem[ERRMSG_SIZE];
+    struct tokenizer *t;
+    int rv = tokenizer_open_memory(&t, map->data, map->size, problem);
+
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "the run's tokenizer: %.200s", problem);
+    }
+    if (tokenizer_vocab(t) > vocab) {
+        rv = errmsg_fail(errmsg, LOCO_EINVAL,
+                         "the run's tokenizer has %u ids, its model knows %u",
+                         tokenizer_vocab(t), vocab);
+    }
+    free(m->token_bytes);
+    m->token_bytes = rv == 0 ? calloc(vocab, sizeof *m->token_bytes) : NULL;
+    if (rv == 0 && m->token_bytes == NULL) {
+        rv = errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
+    }
+    for (uint32_t id = 0; rv == 0 && id < tokenizer_vocab(t); id++) {
+        size_t len = 0;
+
+        (void)tokenizer_text(t, id, &len);
+        m->token_bytes[id] = (uint32_t)len;
+    }
+    tokenizer_close(t);
+    m->replica.token_bytes = m->token_bytes;
+    return rv;
+}
+
+/* Whether a file of tokens was made for this run's model and tokenizer. */
+static int check_tokens(const struct machine *m, uint32_t i, char *errmsg)
+{
+    const struct manifest_data *data = &m->manifest->data;
+    const struct shard_info *info = &m->files[i].shard.info;
+    char hex[ID_HEX_MAX], name[SHARD_TOKENIZER_SIZE];
+
+    if (info->vocab > m->replica.model.vocab) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "shard %s has %u token ids, the run's model knows "
+                           "%u",
+                           data->shards[i].name, info->vocab,
+                           m->replica.model.vocab);
+    }
+    hash32_hex(&data->tokenizer_blake2b, hex);
+    (void)snprintf(name, sizeof name, "blake2b:%.32s", hex);
+    if (strcmp(data->tokenizer, "byte") != 0 &&
+        strcmp(info->tokenizer, name) != 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "shard %s was tokenized by %s, the run's tokenizer "
+                           "is %s",
+                           data->shards[i].name, info->tokenizer, name);
+    }
+    return 0;
+}
+
 /* All shards are here: hand them to the trainer's options. */
 int machine_open_data(struct machine *m, char *errmsg)
 {
     const struct manifest *f = m->manifest;
     size_t n = 0;
+    int rv = 0;
 
     m->replica.val = NULL;
-    for (uint32_t i = 0; i < f->data.n_shards; i++) {
+    for (uint32_t i = 0; rv == 0 && i < f->data.n_shards; i++) {
         if (!m->files[i].held) {
             return errmsg_fail(errmsg, LOCO_ENOENT, "shard %s is missing",
                                m->files[i].path);
         }
+        if (manifest_is_tokenizer(&f->data, i)) {
+            rv = read_tokenizer(m, &m->files[i].shard.map, errmsg);
+            continue;
+        }
+        rv = check_tokens(m, i, errmsg);
         if (f->data.shards[i].val) {
             m->replica.val = &m->files[i].shard;
         } else {
@@ -656,5 +759,5 @@ int machine_open_data(struct machine *m, char *errmsg)
     }
     m->replica.train = m->train;
     m->replica.n_train = n;
-    return 0;
+    return rv;
 }

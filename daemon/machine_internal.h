@@ -6,6 +6,8 @@
  *   machine_wire.c     encoded vectors of rounds
  *   machine_hash.c     hashes of buffers
  *   machine_pieces.c   leaf lists, and pieces checked by them
+ *   machine_urls.c     shards from URLs
+ *   machine_disk.c     what all of it takes of the disk
  *   machine_past.c     states and reduced bytes of rounds that are over
  *   machine_pair.c     the bytes of an exchange between two replicas
  *   machine_stage.c    one stage of a model that is cut into several
@@ -44,6 +46,7 @@ struct wire_slot {
 
 struct shard_file {
     bool held;
+    bool elsewhere;        /* held, but not in the state directory */
     int fd;                /* of the part being received; -1 */
     struct hash32 *leaves; /* of its pieces, once held */
     struct shard shard;
@@ -73,7 +76,8 @@ struct machine_job {
         JOB_CHECKPOINT,
         JOB_PEERS,
         JOB_CHAIN,
-        JOB_REVOKED
+        JOB_REVOKED,
+        JOB_DOWNLOAD
     } kind;
     int rc;
     /* HASH, LEAF (index: its piece) */
@@ -90,6 +94,7 @@ struct machine_job {
     /* CONFIGURE, PEERS, CHAIN; VERIFY: pieces held (or NULL) */
     uint8_t *bytes;
     size_t len;
+    struct url_job *url; /* DOWNLOAD */
     /* CHECKPOINT */
     struct snapshot *snapshot;
     char extra_tokens[24], extra_commit[ID_HEX_MAX], extra_arrivals[24];
@@ -102,6 +107,10 @@ struct machine {
     uv_loop_t *loop;
     struct worker_pool workers; /* hashes, the manifest */
     struct worker_pool disk;    /* writes, one after the other */
+    struct worker_pool urls;    /* downloads */
+    bool urls_open;
+    atomic_bool url_stop;
+    atomic_uint_fast64_t url_bytes, url_cap, disk_used, disk_quota, keep;
     struct shell *shell;
     const struct node *node;
     machine_stop_cb on_stop;
@@ -121,6 +130,7 @@ struct machine {
     uint64_t n_wire;                /* elements of the longest round */
     struct shard_file *files;       /* per shard of the manifest */
     struct shard *train;            /* views for the loader */
+    uint32_t *token_bytes;          /* [vocab]; NULL: ids are bytes */
     char *checkpoints;              /* directory */
     char *rounds;                   /* directory of reduced bytes */
 
@@ -169,6 +179,15 @@ struct machine {
 void machine_configure_run(struct machine_job *j);
 void machine_configured(struct machine *m, struct machine_job *j);
 int machine_open_data(struct machine *m, char *errmsg);
+/* Map the file at `path` and see that it is shard i. *leaves: hashes of its
+ * pieces, for free(). LOCO_EHASH, LOCO_EFORMAT, LOCO_ENOMEM, those of file.h.
+ */
+int machine_shard_open(const struct machine *m,
+                       uint32_t i,
+                       const char *path,
+                       struct shard *shard,
+                       struct hash32 **leaves,
+                       char *errmsg);
 
 /* The round that an attempt is at. */
 static inline uint64_t machine_round_of(uint64_t attempt)
@@ -219,6 +238,20 @@ void machine_verify(struct machine *m, const struct action *a);
 void machine_verify_run(struct machine_job *j);
 void machine_verified(struct machine *m, struct machine_job *j);
 void machine_keep_leaves(struct machine *m, uint64_t index);
+
+/* machine_urls.c */
+/* Whether shard i can be had by URL. The manifest is there. */
+bool machine_has_urls(const struct machine *m, uint32_t i);
+void machine_download(struct machine *m, const struct action *a);
+void machine_download_run(struct machine_job *j);
+void machine_downloaded(struct machine *m, struct machine_job *j);
+
+/* machine_disk.c: the run's terms are there. */
+uint64_t machine_disk_need(const struct machine *m, unsigned keep);
+/* LOCO_EDISK: more than this machine allows. */
+int machine_disk_check(const struct machine *m, char *errmsg);
+/* On a worker: what the state directory takes now. */
+void machine_disk_measure(struct machine *m);
 
 /* machine_past.c */
 /* Take over what the trainer made since the last look. */

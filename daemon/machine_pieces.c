@@ -191,10 +191,14 @@ int machine_take_state(struct machine *m,
 
 int machine_open_part(struct shard_file *f)
 {
-    char part[MACHINE_PATH_MAX + 8];
+    char part[MACHINE_PATH_MAX + 8], url[MACHINE_PATH_MAX + 8];
 
     if (f->fd < 0) {
         (void)snprintf(part, sizeof part, "%s.part", f->path);
+        (void)snprintf(url, sizeof url, "%s.url", f->path);
+        if (access(part, F_OK) != 0) {
+            (void)rename(url, part); /* what came by URL */
+        }
         f->fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     }
     return f->fd < 0 ? LOCO_EIO : 0;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <curl/curl.h>
+
 #include "daemon/locod.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
@@ -110,6 +112,7 @@ int main(int argc, char **argv)
     d->lock_fd = d->identity_fd = d->notify.fd = -1;
     d->argc = argc;
     d->argv = argv;
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {
         rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);

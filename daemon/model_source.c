@@ -20,6 +20,20 @@ void model_source_close(struct model_source *s)
 /* ---- a state directory ----------------------------------------------------
  */
 
+static void take_tokenizer(struct model_source *s,
+                           const struct manifest_data *data,
+                           const char *dir)
+{
+    if (strcmp(data->tokenizer, "byte") == 0) {
+        (void)snprintf(s->tokenizer, sizeof s->tokenizer, "byte");
+    } else if (snprintf(s->tokenizer, sizeof s->tokenizer,
+                        "%s/" STATE_DIR_SHARDS "/%s", dir,
+                        data->tokenizer) >= (int)sizeof s->tokenizer ||
+               access(s->tokenizer, F_OK) != 0) {
+        s->tokenizer[0] = '\0';
+    }
+}
+
 static void take_manifest(struct model_source *s, const struct manifest *f)
 {
     const struct manifest_model *m = &f->model;
@@ -41,9 +55,6 @@ static void take_manifest(struct model_source *s, const struct manifest *f)
                    f->sync.preset);
     (void)snprintf(s->facts.licence, sizeof s->facts.licence, "%s",
                    f->data.licence);
-    if (strcmp(f->data.tokenizer, "byte") == 0) {
-        (void)snprintf(s->tokenizer, sizeof s->tokenizer, "byte");
-    }
 }
 
 static int manifest_read(struct model_source *s, const char *dir, char *errmsg)
@@ -74,6 +85,7 @@ static int manifest_read(struct model_source *s, const char *dir, char *errmsg)
     }
     if (rv == 0) {
         take_manifest(s, manifest);
+        take_tokenizer(s, &manifest->data, dir);
     }
     free(manifest);
     return rv;

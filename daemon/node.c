@@ -650,6 +650,12 @@ static void on_local(struct node *n, const struct local_event *e)
     case LOCAL_VERIFIED:
         node_on_verified(n, e);
         return;
+    case LOCAL_DOWNLOADING:
+        node_on_downloading(n, e);
+        return;
+    case LOCAL_DOWNLOADED:
+        node_on_downloaded(n, e);
+        return;
     case LOCAL_INHERITED:
         round_disinherited(&n->round, e->request, n->out);
         return;

@@ -118,6 +118,7 @@ struct node_status {
     uint64_t fetched_bytes, fetch_total_bytes; /* while syncing */
     uint64_t fetch_bytes_per_s;                /* since that fetch began */
     uint32_t fetch_sources;
+    bool fetch_by_url;        /* from a server; else from fetch_sources peers */
     uint32_t sources_shunned; /* served something wrong */
     uint64_t stop_rounds;
     char reason[CORE_TEXT_MAX];

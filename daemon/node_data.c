@@ -1,9 +1,14 @@
 /* node_data.c - what a run is and learns from: manifest and shards.
  *
- * Both come first and once, from any peer that has them: the manifest part by
- * part, then the machine is configured with it; each shard piece by piece from
- * several peers (node_fetch.c), kept when all its pieces have the hashes under
- * the manifest's. Whatever fails is started again from node_data_advance().
+ * Both come first and once: the manifest part by part, from any peer that has
+ * it, then the machine is configured with it; each shard from its URLs, where
+ * it has some, else piece by piece from several peers (node_fetch.c), kept when
+ * all its pieces have the hashes under the manifest's. Whatever fails is
+ * started again from node_data_advance().
+ *
+ * URLs first: a server has nothing else to do, while the uplinks of peers carry
+ * the rounds of all. When every URL of a shard failed, peers are asked; when
+ * they cannot give it, the URLs again, after a pause that doubles.
  */
 #include "daemon/node_internal.h"
 
@@ -13,6 +18,9 @@
 #include "proto/base/log.h"
 
 #define ASK_MS 1000 /* a small question is asked again after this */
+/* URLs that failed are asked again after this, twice that, .., at most that. */
+#define URLS_MS     15000
+#define URLS_MAX_MS 1800000
 
 /* ---- manifest --------------------------------------------------------- */
 
@@ -122,8 +130,9 @@ void node_on_configured(struct node *n, const struct local_event *e)
         struct action *a = out_add(n->out, ACTION_STOP);
 
         if (a != NULL) {
-            a->rc =
-                e->rc == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES : LOCO_EXIT_CONFIG;
+            a->rc = e->rc == LOCO_ENOMEM || e->rc == LOCO_EDISK
+                        ? LOCO_EXIT_RESOURCES
+                        : LOCO_EXIT_CONFIG;
         }
         n->stopped = true;
         return;
@@ -199,6 +208,65 @@ static void fetch_shard(struct node *n)
     }
 }
 
+/* ---- from URLs --- */
+
+void node_on_downloading(struct node *n, const struct local_event *e)
+{
+    struct node_download *d = &n->download;
+
+    if (!d->active || e->index != n->shard) {
+        return;
+    }
+    d->bytes = e->here_bytes;
+    if (d->began_ms == 0) {
+        d->began_ms = n->now;
+        d->resumed_bytes = e->here_bytes;
+    }
+}
+
+void node_on_downloaded(struct node *n, const struct local_event *e)
+{
+    struct node_download *d = &n->download;
+    uint64_t pause = URLS_MS * (uint64_t)n->opt.time_scale;
+
+    if (!d->active || e->index != n->shard) {
+        return;
+    }
+    d->active = false;
+    if (e->rc == 0) {
+        n->terms.shards[n->shard].held = true;
+        d->failures = 0;
+        return;
+    }
+    pause <<= d->failures < 16 ? d->failures : 16;
+    d->failures++;
+    d->after_ms = n->now + (pause < URLS_MAX_MS ? pause : URLS_MAX_MS);
+}
+
+/* Whether the shard comes, or is coming, from its URLs. */
+static bool download_advance(struct node *n)
+{
+    struct node_download *d = &n->download;
+    struct action *a;
+
+    if (d->active) {
+        return true;
+    }
+    if (!n->terms.shards[n->shard].urls || n->now < d->after_ms ||
+        (n->transfer.active && transfer_n_sources(&n->transfer) > 0)) {
+        return false;
+    }
+    transfer_stop(&n->transfer, n->out);
+    a = out_add(n->out, ACTION_DOWNLOAD);
+    if (a != NULL) {
+        a->buffer = BUFFER_SHARD;
+        a->index = n->shard;
+        d->active = true;
+        d->bytes = d->resumed_bytes = d->began_ms = 0;
+    }
+    return true;
+}
+
 static void shards_advance(struct node *n)
 {
     struct transfer *t = &n->transfer;
@@ -209,6 +277,9 @@ static void shards_advance(struct node *n)
     }
     if (n->shard == n->terms.n_shards) {
         n->data_ready = true;
+        return;
+    }
+    if (!t->finished && download_advance(n)) {
         return;
     }
     if (!t->active || t->object.buffer != BUFFER_SHARD ||

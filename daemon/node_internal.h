@@ -112,6 +112,15 @@ struct node_doubted {
     uint64_t until_ms;
 };
 
+/* A shard from its URLs. */
+struct node_download {
+    bool active;
+    uint64_t bytes, resumed_bytes; /* here; of them at the first report */
+    uint64_t began_ms;             /* since that report; 0: none yet */
+    uint32_t failures;             /* in a row */
+    uint64_t after_ms;             /* not again before */
+};
+
 enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };
 
 /* The contribution of a task that was finished while a round was under way in
@@ -178,6 +187,7 @@ struct node {
     /* Data. */
     bool data_ready;
     uint32_t shard; /* being fetched */
+    struct node_download download;
 
     /* The state that is in place, and the newest commit we are bound by. */
     bool loaded, loading;
@@ -360,6 +370,8 @@ void node_on_get_manifest(struct node *n,
                           const struct get_manifest *m);
 void node_on_manifest(struct node *n, int peer, const struct manifest_part *m);
 void node_on_configured(struct node *n, const struct local_event *e);
+void node_on_downloading(struct node *n, const struct local_event *e);
+void node_on_downloaded(struct node *n, const struct local_event *e);
 
 /* The run's terms, or those of our stage. */
 void node_take_terms(struct node *n, const struct run_terms *t);

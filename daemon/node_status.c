@@ -34,7 +34,9 @@ static enum node_state state_of(const struct node *n)
         return n->opt.n_bootstrap > 0 ? NODE_JOINING : NODE_STARTING;
     }
     if (!n->data_ready || !n->loaded || n->sync == SYNC_STATE) {
-        return n->loaded || n->transfer.active ? NODE_SYNCING : NODE_STARTING;
+        return n->loaded || n->transfer.active || n->download.active
+                   ? NODE_SYNCING
+                   : NODE_STARTING;
     }
     if (n->terms.pairs) {
         return n->pair.phase == PAIR_IDLE && !n->applying && !node_run_over(n)
@@ -100,6 +102,8 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "looking for a peer of the run";
     } else if (text == NULL && s->state == NODE_JOINING) {
         text = "asking to be let in at the next boundary";
+    } else if (text == NULL && n->download.active) {
+        text = "fetching data from its URLs";
     } else if (text == NULL && s->state == NODE_STARTING && n->configured &&
                n->data_ready) {
         text = "waiting for a state that most members of a view vouch for";
@@ -109,6 +113,19 @@ static void reason_of(const struct node *n, struct node_status *s)
     (void)snprintf(s->reason, sizeof s->reason, "%s", text == NULL ? "" : text);
 }
 
+static void download_of(const struct node *n, struct node_status *s)
+{
+    const struct node_download *d = &n->download;
+    uint64_t ms = n->now - d->began_ms;
+
+    s->fetched_bytes = d->bytes;
+    s->fetch_total_bytes = n->terms.shards[n->shard].bytes;
+    s->fetch_by_url = true;
+    if (d->began_ms > 0 && ms > 0 && d->bytes > d->resumed_bytes) {
+        s->fetch_bytes_per_s = (d->bytes - d->resumed_bytes) * 1000 / ms;
+    }
+}
+
 static void progress_of(const struct node *n, struct node_status *s)
 {
     const struct transfer *t = &n->transfer;
@@ -116,6 +133,9 @@ static void progress_of(const struct node *n, struct node_status *s)
     uint64_t ms = n->now - t->started_ms;
 
     s->sources_shunned = n->n_shunned;
+    if (n->download.active) {
+        download_of(n, s);
+    }
     if (!t->active) {
         return;
     }

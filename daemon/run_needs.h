@@ -2,7 +2,8 @@
  *
  * What the author states in `limits.*` counts; where nothing is stated, what
  * follows from the model and the method. Checkpoints hold the state and the
- * own moments (train/checkpoint.h), and two are kept while a third is written;
+ * own moments (train/checkpoint.h), and two are kept while a third is written
+ * (machine_disk.c has the sum that this machine's quota is held to);
  * a state while it is fetched, and twice one for reduced bytes of rounds that
  * are over (machine_past.c) are beside them; training holds what
  * replica_vector_bytes() says, and the kernels' workspace; a round sends every

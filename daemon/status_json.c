@@ -155,6 +155,8 @@ static json_t *fetch(const struct node_status *s)
     json_object_set_new(o, "bytes", count(s->fetched_bytes));
     json_object_set_new(o, "of_bytes", count(s->fetch_total_bytes));
     json_object_set_new(o, "bytes_per_s", count(s->fetch_bytes_per_s));
+    json_object_set_new(o, "from",
+                        json_string(s->fetch_by_url ? "url" : "peers"));
     json_object_set_new(o, "sources", count(s->fetch_sources));
     return o;
 }
@@ -171,6 +173,8 @@ static json_t *caps_object(const struct status_extra *x)
                         cap(x->cap_download_bytes_per_s));
     json_object_set_new(caps, "bytes_per_month", cap(x->cap_month_bytes));
     json_object_set_new(caps, "bytes_this_month", count(x->month_bytes));
+    json_object_set_new(caps, "disk_bytes", cap(x->cap_disk_bytes));
+    json_object_set_new(caps, "disk_bytes_used", count(x->disk_bytes));
     json_object_set_new(caps, "schedule",
                         x->schedule == NULL ? json_null()
                                             : safe_text(x->schedule));

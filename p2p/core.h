@@ -167,17 +167,19 @@ enum event_type {
 
 /* What arrives from the own machine; `local` of an event. */
 enum local_type {
-    LOCAL_CONFIGURED, /* manifest accepted and memory ready (or rc) */
-    LOCAL_LOADED,     /* LOAD done: parameters in place (or rc); hashes,
-                         inner_step */
-    LOCAL_PROGRESS,   /* while training: inner_step, tokens, loss, speed */
-    LOCAL_TRAINED,    /* TRAIN done: contribution packed; inner_step, tokens */
-    LOCAL_APPLIED,    /* APPLY done: hashes of the new state */
-    LOCAL_EVALUATED,  /* EVAL done: bits_per_byte */
-    LOCAL_HASHED,     /* HASH done: hash of the named buffer (or rc) */
-    LOCAL_INHERITED,  /* INHERIT failed: that buffer is gone (rc) */
-    LOCAL_VERIFIED,   /* VERIFY done: rc, LOCO_EHASH where the piece is bad; of
-                         a leaf list: the roots, held */
+    LOCAL_CONFIGURED,  /* manifest accepted and memory ready (or rc) */
+    LOCAL_LOADED,      /* LOAD done: parameters in place (or rc); hashes,
+                          inner_step */
+    LOCAL_PROGRESS,    /* while training: inner_step, tokens, loss, speed */
+    LOCAL_TRAINED,     /* TRAIN done: contribution packed; inner_step, tokens */
+    LOCAL_APPLIED,     /* APPLY done: hashes of the new state */
+    LOCAL_EVALUATED,   /* EVAL done: bits_per_byte */
+    LOCAL_HASHED,      /* HASH done: hash of the named buffer (or rc) */
+    LOCAL_INHERITED,   /* INHERIT failed: that buffer is gone (rc) */
+    LOCAL_VERIFIED,    /* VERIFY done: rc, LOCO_EHASH where the piece is bad; of
+                          a leaf list: the roots, held */
+    LOCAL_DOWNLOADING, /* DOWNLOAD under way: index, here_bytes */
+    LOCAL_DOWNLOADED,  /* DOWNLOAD done: index; rc 0: verified and kept */
     LOCAL_PAUSE,
     LOCAL_RESUME,
     LOCAL_DRAIN,   /* finish the commit in flight, say goodbye, stop */
@@ -204,7 +206,8 @@ struct local_event {
     double bits_per_byte;
     enum buffer_kind buffer;
     uint64_t index;
-    uint64_t request; /* HASHED, INHERITED, VERIFIED: that of the action */
+    uint64_t here_bytes; /* DOWNLOADING */
+    uint64_t request;    /* HASHED, INHERITED, VERIFIED: that of the action */
     /* VERIFIED, of a leaf list: bit i, piece i is here already and good;
      * borrowed for the call, NULL: none. */
     const uint8_t *held;
@@ -291,6 +294,9 @@ enum action_type {
                           `request`, of which segment.offset elements are final
                           here; LOCAL_INHERITED only when it cannot */
     ACTION_KEEP,       /* buffer SHARD, index: verified, make it durable */
+    ACTION_DOWNLOAD,   /* buffer SHARD, index: from elsewhere than peers, all of
+                          it, verify it, make it durable; one at a time, and not
+                          while a fetch of it goes on */
     ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
     ACTION_CHAIN,      /* bytes: replaces the chain of views (p2p/chain.h) */

@@ -363,7 +363,7 @@ void members_on_shuffle(struct members *m,
         (void)shuffle(m, peer, true, msg, out);
     }
     for (uint32_t i = 0; i < msg->n_peers; i++) {
-        members_told(m, &msg->peers[i], peer, out);
+        members_rumour(m, &msg->peers[i], PEER_ALIVE, true, peer, out);
     }
     /* A newcomer, or one that missed something, goes on part by part until the
      * tables are the same. In a swarm that is larger than the table all

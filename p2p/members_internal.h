@@ -165,13 +165,6 @@ void members_rumour(struct members *m,
                     int from,
                     struct out *out);
 
-/* A shuffle of `from` names this peer. In a swarm larger than the table most of
- * them are unknown here, and that is no news to pass on. */
-void members_told(struct members *m,
-                  const struct peer_info *info,
-                  int from,
-                  struct out *out);
-
 /* Say of ourselves that we are here. */
 void members_announce(struct members *m);
 

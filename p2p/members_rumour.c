@@ -16,6 +16,12 @@
  * hear a suspicion and nothing after it take it for true after a while and are
  * silent about it.
  *
+ * In a swarm larger than the table, what is remembered of the others cannot
+ * hold all of them, and news that are forgotten come round again for ever. So
+ * there who hears of a stranger passes it on only where it took a row for it,
+ * one time in eight: less than one in the mean of six neighbours does, and it
+ * ends. Ill news and contradictions go to all; they are few.
+ *
  * Budget: GOSSIP_BYTES_PER_S on all links together, GOSSIP_MEAN_PER_S over a
  * minute. Bad news and contradictions
  * go first, and into debt if they must: a late contradiction is a false death.
@@ -446,13 +452,14 @@ void members_rumour(struct members *m,
     int row = members_find(m, &info->id);
     enum peer_state was;
     uint32_t inc;
+    bool heard_of;
 
     if (id_eq(&info->id, &m->opt.self)) {
         about_self(m, info->incarnation, state, from, out);
         return;
     }
-    if (known(m, row, &info->id, &inc, &was) &&
-        !outdoes(info->incarnation, state, inc, was)) {
+    heard_of = known(m, row, &info->id, &inc, &was);
+    if (heard_of && !outdoes(info->incarnation, state, inc, was)) {
         if (state == PEER_ALIVE && full) {
             stale(m, row, info, was, from, out);
         } else if (state != PEER_ALIVE && row != MEMBERS_NONE &&
@@ -485,29 +492,10 @@ void members_rumour(struct members *m,
     if (row == MEMBERS_NONE) {
         members_seen_note(m, &info->id, info->incarnation, state);
     }
+    if (row == MEMBERS_NONE && full && !heard_of && m->n_peers == m->rows) {
+        return; /* a stranger in a large swarm: see the top */
+    }
     enqueue(m, info, state, full, from);
-}
-
-void members_told(struct members *m,
-                  const struct peer_info *info,
-                  int from,
-                  struct out *out)
-{
-    uint32_t incarnation;
-    enum peer_state state;
-    int row = members_find(m, &info->id);
-
-    if (m->n_peers < m->rows || id_eq(&info->id, &m->opt.self) ||
-        known(m, row, &info->id, &incarnation, &state)) {
-        members_rumour(m, info, PEER_ALIVE, true, from, out);
-        return;
-    }
-    row = take_row(m, info, from);
-    if (row != MEMBERS_NONE) {
-        members_confirm(m, row);
-        members_state(m, row, PEER_ALIVE, info->incarnation);
-        take_info(m, row, info);
-    }
 }
 
 void members_on_gossip(struct members *m,

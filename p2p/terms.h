@@ -16,6 +16,7 @@ struct terms_shard {
     uint64_t bytes;
     struct hash32 hash; /* tree hash of the file */
     bool held;          /* already on this machine and verified */
+    bool urls;          /* can be had from elsewhere than peers (DOWNLOAD) */
 };
 
 /* What one round of a run's cycle is: methods that average several things, each

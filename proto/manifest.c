@@ -26,6 +26,17 @@ invalid(char *errmsg, const char *fmt, ...)
     return LOCO_EINVAL;
 }
 
+/* Printable ASCII: it stands in requests, logs and on terminals. */
+static bool url_safe(const char *url)
+{
+    for (; *url != '\0'; url++) {
+        if (*url <= ' ' || *url > '~') {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Names become file names on every member: nothing that leaves a folder. */
 static bool name_safe(const char *name)
 {
@@ -103,15 +114,45 @@ static int check_inner(const struct manifest *m, char *errmsg)
     return 0;
 }
 
+/* What members call a shard that is not whole yet. */
+static bool is_partial(const char *name)
+{
+    static const char *const ends[] = {".part", ".url", ".tmp"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t len = strlen(ends[i]);
+
+        if (n >= len && strcmp(name + n - len, ends[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool manifest_is_tokenizer(const struct manifest_data *data, uint32_t i)
+{
+    return strcmp(data->tokenizer, "byte") != 0 &&
+           strcmp(data->shards[i].name, data->tokenizer) == 0;
+}
+
 static int
 check_shard(const struct manifest_data *data, uint32_t i, char *errmsg)
 {
     const struct manifest_shard *s = &data->shards[i];
+    bool tokenizer = manifest_is_tokenizer(data, i);
 
-    if (!name_safe(s->name)) {
+    if (!name_safe(s->name) || is_partial(s->name)) {
         return invalid(errmsg,
                        "data.shards[%u].name: must be letters, digits and "
-                       "'._-', not starting with '.' or '-'",
+                       "'._-', not starting with '.' or '-', not ending with "
+                       "'.part', '.url' or '.tmp'",
+                       i);
+    }
+    if (tokenizer != (s->tokens == 0) || (tokenizer && s->val)) {
+        return invalid(errmsg,
+                       "data.shards[%u].tokens: must be 0 for the tokenizer, "
+                       "which is not held out, and for nothing else",
                        i);
     }
     for (uint32_t j = 0; j < i; j++) {
@@ -122,11 +163,12 @@ check_shard(const struct manifest_data *data, uint32_t i, char *errmsg)
         }
     }
     for (uint32_t j = 0; j < s->n_urls; j++) {
-        if (strncmp(s->urls[j], "https://", 8) != 0 &&
-            strncmp(s->urls[j], "http://", 7) != 0) {
+        if ((strncmp(s->urls[j], "https://", 8) != 0 &&
+             strncmp(s->urls[j], "http://", 7) != 0) ||
+            !url_safe(s->urls[j])) {
             return invalid(errmsg,
                            "data.shards[%u].urls[%u]: must begin with "
-                           "https:// or http://",
+                           "https:// or http://, and have no spaces",
                            i, j);
         }
     }
@@ -137,6 +179,7 @@ static int check_data(const struct manifest *m, char *errmsg)
 {
     const struct manifest_data *data = &m->data;
     bool byte = strcmp(data->tokenizer, "byte") == 0;
+    const struct manifest_shard *tokenizer = NULL;
     uint32_t n_train = 0;
 
     for (uint32_t i = 0; i < data->n_shards; i++) {
@@ -145,7 +188,11 @@ static int check_data(const struct manifest *m, char *errmsg)
         if (rv != 0) {
             return rv;
         }
-        n_train += !data->shards[i].val;
+        if (manifest_is_tokenizer(data, i)) {
+            tokenizer = &data->shards[i];
+        } else {
+            n_train += !data->shards[i].val;
+        }
     }
     if (n_train == 0) {
         return invalid(errmsg, "data.shards: there is nothing to train on");
@@ -164,6 +211,13 @@ static int check_data(const struct manifest *m, char *errmsg)
         return invalid(errmsg,
                        "data.tokenizer_blake2b: must be zeros for the byte "
                        "tokenizer and the file's hash for any other");
+    }
+    if (!byte && (tokenizer == NULL ||
+                  !hash32_eq(&tokenizer->blake2b, &data->tokenizer_blake2b))) {
+        return invalid(errmsg,
+                       "data.tokenizer: '%s' must be one of data.shards, with "
+                       "the hash data.tokenizer_blake2b",
+                       data->tokenizer);
     }
     return 0;
 }

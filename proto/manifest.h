@@ -43,8 +43,10 @@ struct manifest_data {
     char licence[MANIFEST_NAME_MAX];
     uint32_t n_shards;
     struct manifest_shard shards[MANIFEST_SHARDS_MAX];
-    char tokenizer[MANIFEST_NAME_MAX]; /* "byte" or a file name */
-    struct hash32 tokenizer_blake2b;   /* zero for "byte" */
+    /* "byte", or the name of one of the shards: a tokenizer.json, which travels
+     * as they do; it is no tokens, and not counted as a shard to train on. */
+    char tokenizer[MANIFEST_NAME_MAX];
+    struct hash32 tokenizer_blake2b; /* zero for "byte" */
 };
 
 struct manifest_model {
@@ -147,6 +149,9 @@ const struct doc_schema *manifest_schema(void);
 
 /* The values that a new run starts from: model and data are empty. */
 void manifest_default(struct manifest *m);
+
+/* Whether shard i is the tokenizer's file. */
+bool manifest_is_tokenizer(const struct manifest_data *data, uint32_t i);
 
 /* Every value alone and against the others; LOCO_EINVAL and a sentence. */
 int manifest_validate(const struct manifest *m, char *errmsg);

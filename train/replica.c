@@ -274,9 +274,25 @@ int replica_step(struct replica *r, float *loss)
     return rv;
 }
 
+/* That the scored targets stand for. */
+static uint64_t
+target_bytes(const struct replica *r, const uint32_t *targets, size_t n)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (targets[i] == LOADER_NO_TARGET) {
+            continue;
+        }
+        bytes +=
+            r->opt.token_bytes == NULL ? 1 : r->opt.token_bytes[targets[i]];
+    }
+    return bytes;
+}
+
 int replica_eval(struct replica *r, double *bits_per_byte)
 {
-    uint64_t windows, done = 0, scored_all = 0, scored;
+    uint64_t windows, done = 0, bytes = 0, scored;
     double nats = 0, sum;
     const float *phi;
     int rv;
@@ -308,17 +324,18 @@ int replica_eval(struct replica *r, double *bits_per_byte)
 
         rv = eval_rows(r->opt.val, r->opt.seq, done, rows, r->tokens,
                        r->targets, &scored);
+        /* It has seen that every target is in the vocabulary. */
         rv = rv != 0 ? rv : llama_loss(r->llama, phi, &batch, NULL, &sum);
         if (rv != 0) {
             return rv;
         }
         nats += sum;
-        scored_all += scored;
+        bytes += target_bytes(r, r->targets, (size_t)rows * r->opt.seq);
         done += rows;
     }
-    if (scored_all == 0 || !isfinite(nats)) {
+    if (bytes == 0 || !isfinite(nats)) {
         return LOCO_ENUMERIC;
     }
-    *bits_per_byte = nats / (double)scored_all / 0.69314718055994531;
+    *bits_per_byte = nats / (double)bytes / 0.69314718055994531;
     return 0;
 }

@@ -88,6 +88,9 @@ struct replica_options {
     size_t n_train;
     const struct shard *val; /* borrowed; NULL: none */
     uint64_t eval_tokens;    /* of the held-out text; 0: all */
+    /* [model.vocab], borrowed: bytes that each id stands for; NULL: ids are
+     * bytes. */
+    const uint32_t *token_bytes;
     int threads;
     struct affinity affinity; /* of those threads; zeroes: off */
     enum backend_dtype dtype; /* of matrix products; theta stays fp32 */

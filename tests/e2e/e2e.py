@@ -20,6 +20,7 @@ import command_tests  # noqa: E402, F401 registers its tests
 import courtesy_tests  # noqa: E402, F401
 import cuda_tests  # noqa: E402, F401
 import dashboard_tests  # noqa: E402, F401
+import data_tests  # noqa: E402, F401
 import death_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401

@@ -213,7 +213,7 @@ class Swarm:
 
     def __init__(self, peers=4, rounds=40, period=40, min_peers=None,
                  settings=(), shards=1, sync="opendiloco",
-                 text_bytes=100_000):
+                 text_bytes=100_000, tokenizer=None, vocab=256):
         self.dir = tempfile.mkdtemp(prefix="loco-e2e-")
         self.data = os.path.join(self.dir, "data")
         self.yaml = os.path.join(self.data, "run.yaml")
@@ -223,9 +223,14 @@ class Swarm:
         with open(self.path("text.txt"), "w", encoding="ascii") as f:
             f.write(text_of(text_bytes))
         with open(self.path("model.yaml"), "w", encoding="ascii") as f:
-            f.write(MODEL)
+            f.write(MODEL.replace("vocab: 256", f"vocab: {vocab}"))
+        how = []
+        if tokenizer:  # writes one that has `vocab` ids
+            how = ["--tokenizer", self.path("tokenizer.json")]
+            tokenizer(how[1], text_of(text_bytes), vocab - 256)
         run(LOCO, "data", "pack", self.path("text.txt"), "--out", self.data,
-            "--val-bytes", 4096, "--shards", shards, "--licence", "CC0-1.0")
+            "--val-bytes", 4096, "--shards", shards, "--licence", "CC0-1.0",
+            *how)
         values = {
             "seed": 1, "sync.period": period, "stop.rounds": rounds,
             "round.min_peers": min_peers or peers, "inner.batch": 4,

@@ -49,7 +49,8 @@ int local_open(struct local **local,
     for (uint32_t i = 0; i < opt->n_peers; i++) {
         l->machines[i].slow = 1;
         for (uint32_t s = 0; s < opt->n_shards; s++) {
-            l->machines[i].disk.shards[s] = opt->shards_everywhere || i == 0;
+            l->machines[i].disk.shards[s] =
+                opt->shards_everywhere || (i == 0 && !opt->shards_nowhere);
         }
     }
     *local = l;
@@ -136,6 +137,15 @@ void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash)
     }
 }
 
+void local_shard_segments(const struct local *l,
+                          uint32_t peer,
+                          uint64_t *all,
+                          uint64_t *both)
+{
+    *all = l->machines[peer].shard_segs;
+    *both = l->machines[peer].shard_segs_both;
+}
+
 uint64_t local_inner_step(const struct local *l, uint32_t peer)
 {
     return l->machines[peer].inner_step;
@@ -216,6 +226,20 @@ static void keep(struct local *l, struct machine *m, uint64_t shard)
     }
 }
 
+static void downloaded(struct local *l, uint32_t peer, uint64_t shard)
+{
+    struct machine *m = &l->machines[peer];
+    struct local_event e = {.type = LOCAL_DOWNLOADED, .index = shard};
+
+    m->url_busy--;
+    if (m->url_tries++ < l->opt.url_failures) {
+        e.rc = LOCO_EIO;
+    } else {
+        m->held[shard] = m->disk.shards[shard] = true;
+    }
+    local_tell(l, peer, &e);
+}
+
 static void evaluated(struct local *l, uint32_t peer, uint64_t round)
 {
     struct local_event e = {.type = LOCAL_EVALUATED,
@@ -283,6 +307,9 @@ static void finish(struct local *l, uint32_t peer, struct local_op *op)
     case ACTION_PIPE:
         local_pipe(l, peer, &a);
         break;
+    case ACTION_DOWNLOAD:
+        downloaded(l, peer, a.index);
+        break;
     default:
         assert(a.type == ACTION_CHECKPOINT);
         write_checkpoint(l, &l->machines[peer], op);
@@ -318,6 +345,10 @@ delay_of(struct local *l, struct machine *m, const struct action *a)
     uint64_t now = world_now(l->world);
     uint32_t work = l->opt.work_ms * m->slow;
 
+    if (a->type == ACTION_DOWNLOAD) {
+        m->url_busy++;
+        return l->opt.url_ms;
+    }
     if (a->type != ACTION_LOAD && a->type != ACTION_APPLY &&
         a->type != ACTION_EVAL && a->type != ACTION_PIPE) {
         return work;

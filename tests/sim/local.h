@@ -58,9 +58,12 @@ struct local_options {
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
-    uint32_t piece_bytes;      /* of the tree hashes of states and shards */
-    bool shards_everywhere;    /* else only peer 0 starts with them */
-    uint32_t step_ms, work_ms; /* an inner step; any other job */
+    uint32_t piece_bytes;          /* of the tree hashes of states and shards */
+    bool shards_everywhere;        /* else only peer 0 starts with them */
+    bool shards_nowhere;           /* nor does that */
+    bool urls;                     /* shards can be downloaded, in url_ms */
+    uint32_t url_ms, url_failures; /* the first ones of each process fail */
+    uint32_t step_ms, work_ms;     /* an inner step; any other job */
     uint32_t tokens_per_step;
     float lr, mu;
     const uint8_t *manifest; /* what CONFIGURE must name; borrowed */
@@ -150,6 +153,13 @@ void local_poison(struct local *l, uint32_t peer, bool on);
 /* Pieces of states and shards that this machine serves are not what they
  * should be; or are again. */
 void local_spoil(struct local *l, uint32_t peer, bool on);
+
+/* Segments of shards that this process received from peers; `both`: those that
+ * came while a download was under way. */
+void local_shard_segments(const struct local *l,
+                          uint32_t peer,
+                          uint64_t *all,
+                          uint64_t *both);
 
 /* The next INHERIT of this machine finds its bytes gone. */
 void local_forget(struct local *l, uint32_t peer);

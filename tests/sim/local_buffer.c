@@ -358,6 +358,8 @@ target(struct local *l, struct machine *m, const struct segment *seg)
         if (seg->index >= l->opt.n_shards) {
             return NULL;
         }
+        m->shard_segs++;
+        m->shard_segs_both += m->url_busy > 0;
         if (m->shard_in[seg->index] == NULL) {
             m->shard_in[seg->index] = world_alloc(l->opt.shard_bytes);
         }

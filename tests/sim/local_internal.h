@@ -86,7 +86,9 @@ struct machine {
     struct local_state incoming;
     uint8_t *pair_in; /* the partner's anchor, then its displacement */
     uint8_t *shard_in[LOCAL_SHARDS];
-    bool held[LOCAL_SHARDS]; /* readable: on disk or kept */
+    bool held[LOCAL_SHARDS];              /* readable: on disk or kept */
+    uint32_t url_tries, url_busy;         /* DOWNLOADs ended, under way */
+    uint64_t shard_segs, shard_segs_both; /* local_shard_segments() */
     uint64_t inner_step, base_step, round;
     bool packed; /* a contribution is open: the steps up to packed_step */
     uint64_t packed_step;

@@ -62,6 +62,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         t->shards[s].bytes = o->shard_bytes;
         t->shards[s].hash = l->shard_hash[s];
         t->shards[s].held = m->disk.shards[s];
+        t->shards[s].urls = o->urls;
     }
     if (m->disk.state.used && (!m->staged || m->disk.stage == m->stage)) {
         t->holds_state = true;

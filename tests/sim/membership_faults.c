@@ -11,8 +11,8 @@
 #define WATCH_MS 15000 /* after the last start */
 #define REST_MS  45000 /* until tables are full and nobody is new */
 #define IDLE_MS  30000 /* then that long nothing happens: bytes are counted */
-/* Mean bytes a second: late echoes of the start. */
-#define IDLE_RUMOURS_PER_S 64
+/* Mean bytes a second: of strangers that shuffles name, a few go further. */
+#define IDLE_RUMOURS_PER_S 128
 #define FAULT_STEP         1500
 #define OPEN_MS            15000 /* a fault is followed for that long */
 #define CALM_MS            60000

@@ -679,6 +679,8 @@ const struct scenario scenarios[] = {
      16, options_newcomer, setup_joiner_restarts, false},
     {"liar", "a member tells a newcomer of a commit that nobody made", 5, 80,
      options_liar, setup_liar, false},
+    {"urls", "shards can be downloaded; a newcomer, downloads that fail", 5, 16,
+     options_urls, setup_urls, false},
     {"invited", "a run for invited peers; one more comes without a right to", 5,
      40, options_invited, setup_invited, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,

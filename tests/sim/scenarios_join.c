@@ -7,6 +7,8 @@
  *   K  it fetched from several sources; whoever served something wrong is
  *      named by it, nobody else is
  *   L  what one member says of the newest commit leads it nowhere
+ *   U  no piece of a shard comes from peers while it is downloaded by URL, and
+ *      none at all where its URLs are fine
  */
 #include <string.h>
 
@@ -185,8 +187,52 @@ void setup_liar(struct sim *s)
     s->calm_ms = at;
 }
 
+/* ---- data by URL ----------------------------------------------------------
+ * Seeds take turns: all is well; each process fails twice, and nobody has the
+ * data; URLs never work, and peer 0 has it; the newcomer dies on the way. */
+
+void options_urls(struct sim *s)
+{
+    uint32_t kind = (uint32_t)(s->opt.seed % 4);
+
+    options_newcomer(s);
+    s->local_opt.urls = true;
+    s->local_opt.url_ms = 700;
+    s->local_opt.shards_nowhere = kind != 2;
+    s->local_opt.url_failures = kind == 1 ? 2 : kind == 2 ? UINT32_MAX : 0;
+    s->urls_only = kind == 0;
+}
+
+void setup_urls(struct sim *s)
+{
+    uint64_t at = come(s);
+
+    if (s->opt.seed % 4 == 3) {
+        at += sim_draw(s, 20, 3000);
+        s->restart_after_ms = sim_draw(s, 100, 3000);
+        world_call(s->world, at, kill_source_call, s, s->n - 1);
+        s->calm_ms = at + s->restart_after_ms;
+    }
+}
+
+static void check_urls(struct sim *s)
+{
+    for (uint32_t q = 0; q < s->n; q++) {
+        uint64_t all, both;
+
+        local_shard_segments(s->local, q, &all, &both);
+        if (both > 0 || (s->urls_only && all > 0)) {
+            check_fail(s->check,
+                       "U: peer %u fetched %llu segments of shards from peers, "
+                       "%llu while it downloaded",
+                       q, (unsigned long long)all, (unsigned long long)both);
+        }
+    }
+}
+
 void check_sources(struct sim *s)
 {
+    check_urls(s);
     if (s->sources_max < s->sources_need) {
         check_fail(s->check, "K: %u sources at a time, not %u", s->sources_max,
                    s->sources_need);

@@ -74,6 +74,7 @@ struct sim {
     bool spoils; /* the victim serves pieces that are wrong */
     bool truth;  /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
+    bool urls_only;                     /* its shards come from URLs alone */
 
     /* A run for invited peers. */
     uint64_t revoked_ms; /* 0: not yet */
@@ -95,6 +96,8 @@ void setup_bad_source(struct sim *s);
 void setup_source_dies(struct sim *s);
 void setup_joiner_restarts(struct sim *s);
 void setup_liar(struct sim *s);
+void options_urls(struct sim *s);
+void setup_urls(struct sim *s);
 /* At the end: it had as many sources as it needs. */
 void check_sources(struct sim *s);
 

@@ -23,14 +23,15 @@ static const char *const event_names[] = {
 };
 
 static const char *const local_names[] = {
-    [LOCAL_CONFIGURED] = "configured", [LOCAL_LOADED] = "loaded",
-    [LOCAL_PROGRESS] = "progress",     [LOCAL_TRAINED] = "trained",
-    [LOCAL_APPLIED] = "applied",       [LOCAL_EVALUATED] = "evaluated",
-    [LOCAL_HASHED] = "hashed",         [LOCAL_INHERITED] = "inherited",
-    [LOCAL_VERIFIED] = "verified",     [LOCAL_PAUSE] = "pause",
-    [LOCAL_RESUME] = "resume",         [LOCAL_DRAIN] = "drain",
-    [LOCAL_MAPPED] = "mapped",         [LOCAL_NEARBY] = "nearby",
-    [LOCAL_STAGED] = "staged",         [LOCAL_PIPED] = "piped",
+    [LOCAL_CONFIGURED] = "configured",   [LOCAL_LOADED] = "loaded",
+    [LOCAL_PROGRESS] = "progress",       [LOCAL_TRAINED] = "trained",
+    [LOCAL_APPLIED] = "applied",         [LOCAL_EVALUATED] = "evaluated",
+    [LOCAL_HASHED] = "hashed",           [LOCAL_INHERITED] = "inherited",
+    [LOCAL_VERIFIED] = "verified",       [LOCAL_PAUSE] = "pause",
+    [LOCAL_DOWNLOADING] = "downloading", [LOCAL_DOWNLOADED] = "downloaded",
+    [LOCAL_RESUME] = "resume",           [LOCAL_DRAIN] = "drain",
+    [LOCAL_MAPPED] = "mapped",           [LOCAL_NEARBY] = "nearby",
+    [LOCAL_STAGED] = "staged",           [LOCAL_PIPED] = "piped",
 };
 
 _Static_assert(sizeof event_names / sizeof *event_names == EVENT_TYPE_COUNT,

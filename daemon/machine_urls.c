@@ -1,0 +1,280 @@
+/* machine_urls.c - shards from the URLs of the manifest, and from the mirror
+ * of this machine's operator, which is asked first.
+ *
+ * One at a time, on a thread of its own (download.h). The bytes are in PATH.url
+ * until they have the shard's hash, and then under its name. What peers gave of
+ * a shard is in PATH.part, in any order; each of the two goes on with what the
+ * other left:
+ *   URLs to peers   PATH.url becomes PATH.part; its pieces are checked by the
+ *                   leaf list (machine_pieces.c)
+ *   peers to URLs   as long as that leaf list is in memory, the good pieces at
+ *                   the beginning of PATH.part become PATH.url
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/download.h"
+#include "daemon/machine_internal.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/hash.h"
+#include "train/errmsg.h"
+#include "train/file.h"
+
+#define STALL_MS 20000
+#define RETRY_MS 1000
+#define TRIES    4
+#define TOLD_NS  250000000U
+
+struct url_job {
+    struct download d;
+    struct machine *m;
+    uint32_t index;
+    char path[MACHINE_PATH_MAX + 8], part[MACHINE_PATH_MAX + 8];
+    char mirror[MACHINE_PATH_MAX];
+    struct hash32 *known; /* leaf list from peers, or NULL */
+    size_t n_known;
+    uint64_t told_ns, last_bytes;
+    /* What was found to be right. */
+    struct shard shard;
+    struct hash32 *leaves;
+};
+
+bool machine_has_urls(const struct machine *m, uint32_t i)
+{
+    return m->opt.mirror[0] != '\0' ||
+           (m->opt.urls != URLS_OFF && m->manifest->data.shards[i].n_urls > 0);
+}
+
+/* ---- on its thread ------------------------------------------------------ */
+
+static int is_shard(void *data, char *errmsg)
+{
+    struct url_job *u = data;
+    int rv = machine_shard_open(u->m, u->index, u->path, &u->shard, &u->leaves,
+                                errmsg);
+
+    return rv == 0 || rv == LOCO_ENOMEM ? rv : LOCO_EHASH;
+}
+
+static void on_progress(void *data, uint64_t bytes)
+{
+    struct url_job *u = data;
+    struct local_event ev = {
+        .type = LOCAL_DOWNLOADING, .index = u->index, .here_bytes = bytes};
+    uint64_t now = uv_hrtime();
+
+    if (bytes > u->last_bytes) {
+        atomic_fetch_add(&u->m->url_bytes, bytes - u->last_bytes);
+    }
+    u->last_bytes = bytes;
+    if (u->told_ns == 0 || now - u->told_ns >= TOLD_NS) {
+        u->told_ns = now;
+        (void)shell_post(u->m->shell, &ev);
+    }
+}
+
+/* What peers gave, up to the first piece that is missing. */
+static void take_part(const struct url_job *u)
+{
+    uint8_t *buf = malloc(HASH_PIECE_BYTES);
+    int fd = open(u->part, O_RDWR | O_CLOEXEC);
+    uint64_t good = 0;
+    struct hash32 hash;
+
+    for (size_t i = 0; buf != NULL && fd >= 0 && i < u->n_known; i++) {
+        uint64_t left = u->d.bytes - good;
+        size_t want = left < HASH_PIECE_BYTES ? (size_t)left : HASH_PIECE_BYTES;
+
+        if (pread(fd, buf, want, (off_t)good) != (ssize_t)want) {
+            break;
+        }
+        hash_tree_leaf(buf, want, &hash);
+        if (!hash32_eq(&hash, &u->known[i])) {
+            break;
+        }
+        good += want;
+    }
+    if (good > 0 && ftruncate(fd, (off_t)good) == 0) {
+        (void)rename(u->part, u->path);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    free(buf);
+}
+
+void machine_download_run(struct machine_job *j)
+{
+    struct url_job *u = j->url;
+    const char *final = j->m->files[u->index].path;
+
+    if (u->known != NULL && access(u->path, F_OK) != 0) {
+        take_part(u);
+    }
+    j->rc = download(&u->d, j->errmsg);
+    if (j->rc == 0 && rename(u->path, final) != 0) {
+        j->rc = errmsg_fail(j->errmsg, LOCO_EIO, "rename %.160s: %s", u->path,
+                            strerror(errno));
+    }
+    if (j->rc == 0) {
+        (void)unlink(u->part);
+    }
+}
+
+/* ---- on the loop -------------------------------------------------------- */
+
+static void free_url_job(struct url_job *u)
+{
+    if (u != NULL) {
+        shard_close(&u->shard);
+        free(u->leaves);
+        free(u->known);
+        free(u);
+    }
+}
+
+void machine_downloaded(struct machine *m, struct machine_job *j)
+{
+    struct url_job *u = j->url;
+    struct shard_file *f = &m->files[u->index];
+    struct local_event ev = {
+        .type = LOCAL_DOWNLOADED, .rc = j->rc, .index = u->index};
+
+    if (j->rc == 0) {
+        if (f->fd >= 0) {
+            (void)close(f->fd); /* of PATH.part, which is gone */
+            f->fd = -1;
+        }
+        f->shard = u->shard;
+        f->leaves = u->leaves;
+        f->held = true;
+        memset(&u->shard, 0, sizeof u->shard);
+        u->leaves = NULL;
+        log_info("data", "shard %s is here and verified", f->path);
+    } else if (j->rc != LOCO_ECLOSED) {
+        log_warn("data", "shard %s could not be fetched by URL: %s", f->path,
+                 j->errmsg);
+    }
+    free_url_job(u);
+    if (ev.rc == LOCO_EDISK) {
+        machine_stop(m, LOCO_EXIT_RESOURCES);
+    }
+    (void)shell_post(m->shell, &ev);
+}
+
+static void add_url(struct download *d, const char *text, bool ours)
+{
+    if (d->n_urls < DOWNLOAD_URLS_MAX) {
+        d->urls[d->n_urls++] = (struct download_url){text, ours};
+    }
+}
+
+/* The mirror, then the run's URLs; peers begin at different ones of them. */
+static void add_urls(struct url_job *u)
+{
+    const struct machine *m = u->m;
+    const struct manifest_shard *s = &m->manifest->data.shards[u->index];
+    uint32_t first =
+        s->n_urls == 0 ? 0 : (uint32_t)(id_u64(&m->opt.self) % s->n_urls);
+    size_t len = strlen(m->opt.mirror);
+
+    if (len > 0) {
+        (void)snprintf(u->mirror, sizeof u->mirror, "%s%s%s", m->opt.mirror,
+                       m->opt.mirror[len - 1] == '/' ? "" : "/", s->name);
+        add_url(&u->d, u->mirror, true);
+    }
+    for (uint32_t i = 0; m->opt.urls != URLS_OFF && i < s->n_urls; i++) {
+        add_url(&u->d, s->urls[(first + i) % s->n_urls], false);
+    }
+}
+
+/* The leaf list, if it is that of this shard and nobody works with it. */
+static void take_leaves(struct url_job *u)
+{
+    struct incoming *in = &u->m->incoming_leaves;
+    struct shard_file *f = &u->m->files[u->index];
+
+    if (in->leaves == NULL || in->buffer != BUFFER_SHARD ||
+        in->index != u->index || in->pins > 0) {
+        return;
+    }
+    if (f->fd >= 0) {
+        (void)close(f->fd);
+        f->fd = -1;
+    }
+    u->known = in->leaves;
+    u->n_known = in->n;
+    in->leaves = NULL;
+}
+
+static struct url_job *new_job(struct machine *m, uint32_t index)
+{
+    struct url_job *u = calloc(1, sizeof *u);
+
+    if (u == NULL) {
+        return NULL;
+    }
+    u->m = m;
+    u->index = index;
+    (void)snprintf(u->path, sizeof u->path, "%s.url", m->files[index].path);
+    (void)snprintf(u->part, sizeof u->part, "%s.part", m->files[index].path);
+    u->d = (struct download){
+        .path = u->path,
+        .bytes = m->terms.shards[index].bytes,
+        .private_too = m->opt.urls == URLS_ANY,
+        .bytes_per_s = atomic_load(&m->url_cap),
+        .floor_bytes_per_s = m->terms.progress_floor_bytes_per_s,
+        .stall_ms = STALL_MS * m->opt.time_scale,
+        .retry_ms = RETRY_MS,
+        .tries = TRIES,
+        .stop = &m->url_stop,
+        .check = is_shard,
+        .progress = on_progress,
+        .data = u,
+    };
+    add_urls(u);
+    take_leaves(u);
+    return u;
+}
+
+/* Most daemons never need the thread. */
+static int open_pool(struct machine *m)
+{
+    int rv = m->urls_open ? 0 : worker_open(&m->urls, m->loop, 1);
+
+    m->urls_open = m->urls_open || rv == 0;
+    return rv;
+}
+
+void machine_download(struct machine *m, const struct action *a)
+{
+    struct local_event ev = {
+        .type = LOCAL_DOWNLOADED, .rc = LOCO_ENOMEM, .index = a->index};
+    struct machine_job *j = machine_job_new(m, JOB_DOWNLOAD);
+
+    if (j != NULL && open_pool(m) == 0) {
+        j->url = new_job(m, (uint32_t)a->index);
+    }
+    if (j == NULL || j->url == NULL) {
+        free(j);
+        (void)shell_post(m->shell, &ev);
+        return;
+    }
+    machine_job_submit(m, j);
+}
+
+uint64_t machine_url_bytes(const struct machine *m)
+{
+    return atomic_load(&m->url_bytes);
+}
+
+void machine_set_cap(struct machine *m, uint64_t download_bytes_per_s)
+{
+    atomic_store(&m->url_cap, download_bytes_per_s);
+}
