@@ -1,7 +1,8 @@
 /* bench_internal.h - the inside of bench_rank.h, for the bench_*.c files.
  *
  *   bench_rank.c     one peer: node, shell, meeting, parting
- *   bench_machine.c  what stands in for the machine: segments and actions
+ *   bench_machine.c  what stands in for the machine: its actions
+ *   bench_wire.c     the bytes behind segments, and their hash
  *   bench_vector.c   contribution and result, and whether it is right
  */
 #ifndef LOCO_DAEMON_BENCH_INTERNAL_H
@@ -34,7 +35,11 @@ struct rank {
     /* memory */
     size_t vector_bytes, wire_bytes;
     float *input, *result;
-    uint8_t *wire; /* of the attempt in flight, then of the last commit */
+    /* Of the attempt in flight, then of the last commit; NULL: made again. */
+    uint8_t *wire;
+    int16_t *notes; /* what for (recode.h) */
+    uint8_t *final; /* a segment, before it is decoded */
+    uint8_t *piece; /* one of the hash; the worker's */
     uint64_t attempt;
     struct lanes lanes;
     uint64_t decoded; /* elements of the attempt that are in the result */
@@ -50,7 +55,7 @@ struct rank {
     struct worker_pool workers;
     unsigned n_open;
     /* the round */
-    struct leaves leaves; /* with opt.overlap; the worker's from begin on */
+    struct leaves leaves; /* the worker's while it has jobs */
     struct bench_leaf *leaf_jobs;
     uint64_t n_leaf_jobs; /* that run or wait */
     struct worker_job hash_job;
@@ -67,8 +72,27 @@ void bench_give_up(struct rank *r, int rc, const char *fmt, ...)
 /* bench_machine.c: what the shell calls. */
 struct shell_calls bench_calls(struct rank *r);
 
-/* bench_vector.c. All pages are touched: a round must not pay for the first
- * use of memory. LOCO_ENOMEM with the sentence said. */
+/* bench_wire.c. LOCO_ENOMEM: free it all the same. */
+int bench_wire_make(struct rank *r);
+void bench_wire_free(struct rank *r);
+void bench_wire_calls(struct shell_calls *calls);
+
+/* Of the final bytes. On the worker, while no segment is taken or sent.
+ * LOCO_ENUMERIC: these cannot be made again. */
+int bench_wire_hash(struct rank *r, struct hash32 *hash);
+
+/* Note the time if all elements are there. */
+void bench_wire_reduced(struct rank *r);
+
+/* CPU time of this process. */
+uint64_t bench_cpu_ns(void);
+
+/* bench_vector.c. Pages of 2 MiB where the system gives them, all touched: a
+ * round must not pay for the first use of memory. NULL: there is none. */
+void *bench_map(size_t bytes);
+void bench_unmap(void *p, size_t bytes);
+
+/* LOCO_ENOMEM with the sentence said. */
 int bench_vectors_make(struct rank *r);
 void bench_vectors_free(struct rank *r);
 

@@ -89,6 +89,8 @@ static int open_node(struct rank *r)
                                                    : timing_patient,
         .edges = 4 * BENCH_PEERS_MAX * BENCH_PEERS_MAX,
         .rounds = r->opt.warmup + r->opt.rounds,
+        .site =
+            r->opt.sites > 0 ? 1 + r->opt.rank * r->opt.sites / r->opt.n : 0,
         .seed = r->opt.rank + 1,
     };
 

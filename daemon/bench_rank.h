@@ -2,7 +2,7 @@
  *
  * A rank is what a daemon is on the network: the node core (daemon/node.h) on
  * the shell (p2p/uv), with identities, encrypted connections, views, READY,
- * PLAN, ring or butterfly, vote and commit. Only the machine behind it is a
+ * PLAN, exchange, vote and commit. Only the machine behind it is a
  * stand-in: its contribution is a vector made from the rank's number, TRAIN
  * takes no time, and every finished piece of it is decoded into the result at
  * once, while it is in the cache.
@@ -13,9 +13,9 @@
  *     reduced    the last fp32 value of the mean is in place
  *     committed  all votes are in: the round counts
  *
- * Memory: the contribution and the result (4 bytes an element each), the wire
- * bytes of the round (codec), what the shell takes, and in a butterfly what
- * waits for the sum (at most 128 segments).
+ * Memory: the contribution and the result (4 bytes an element each); int8 and
+ * e3m0: the wire bytes of the round; what the shell takes, about 10 MB, and in
+ * a butterfly what waits for the sum (at most 128 segments).
  */
 #ifndef LOCO_DAEMON_BENCH_RANK_H
 #define LOCO_DAEMON_BENCH_RANK_H
@@ -60,6 +60,8 @@ struct bench_rank_options {
     uint64_t elements;
     const struct codec *codec;
     enum exchange_kind exchange;
+    bool adapts;             /* a ring may become a butterfly (terms.h) */
+    uint32_t sites;          /* of how many ranks are a part each; 0: none */
     uint32_t segment_bytes;  /* wire bytes of one segment, about */
     uint32_t warmup, rounds; /* before and while samples are taken */
     bool encrypted;

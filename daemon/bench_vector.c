@@ -55,9 +55,7 @@ void bench_vectors_check(struct rank *r, uint64_t stride)
     }
 }
 
-/* Pages of 2 MiB where the system gives them, all touched: a round must not
- * pay for the first use of memory. */
-static void *map(size_t bytes)
+void *bench_map(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -70,18 +68,17 @@ static void *map(size_t bytes)
     return p;
 }
 
+void bench_unmap(void *p, size_t bytes)
+{
+    (void)munmap(p, bytes);
+}
+
 int bench_vectors_make(struct rank *r)
 {
     r->vector_bytes = r->opt.elements * sizeof(float);
-    r->wire_bytes = r->opt.codec->bytes(r->opt.elements);
-    r->input = map(r->vector_bytes);
-    r->result = map(r->vector_bytes);
-    r->wire = map(r->wire_bytes);
-    if (r->opt.overlap && leaves_fit(&r->leaves, r->wire_bytes) == 0) {
-        r->leaf_jobs = calloc(r->leaves.n, sizeof *r->leaf_jobs);
-    }
-    if (r->input == NULL || r->result == NULL || r->wire == NULL ||
-        (r->opt.overlap && r->leaf_jobs == NULL)) {
+    r->input = bench_map(r->vector_bytes);
+    r->result = bench_map(r->vector_bytes);
+    if (r->input == NULL || r->result == NULL || bench_wire_make(r) != 0) {
         bench_give_up(r, LOCO_ENOMEM,
                       "no memory for %llu elements: take fewer with --elements",
                       (unsigned long long)r->opt.elements);
@@ -96,16 +93,11 @@ int bench_vectors_make(struct rank *r)
 
 void bench_vectors_free(struct rank *r)
 {
-    lanes_free(&r->lanes);
-    leaves_free(&r->leaves);
-    free(r->leaf_jobs);
+    bench_wire_free(r);
     if (r->input != NULL) {
-        (void)munmap(r->input, r->vector_bytes);
+        bench_unmap(r->input, r->vector_bytes);
     }
     if (r->result != NULL) {
-        (void)munmap(r->result, r->vector_bytes);
-    }
-    if (r->wire != NULL) {
-        (void)munmap(r->wire, r->wire_bytes);
+        bench_unmap(r->result, r->vector_bytes);
     }
 }

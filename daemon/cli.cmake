@@ -16,7 +16,7 @@ if(LOCO_NETWORK)
   target_link_libraries(loco_lab PUBLIC loco_method PkgConfig::JANSSON)
 
   # The collective engine without a trainer.
-  add_library(loco_bench STATIC bench_allreduce.c bench_machine.c
+  add_library(loco_bench STATIC bench_allreduce.c bench_machine.c bench_wire.c
     bench_rank.c bench_vector.c leaves.c)
   target_link_libraries(loco_bench PUBLIC loco_node loco_uv loco_train)
 

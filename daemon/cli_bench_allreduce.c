@@ -21,7 +21,7 @@ struct arguments {
     const char *wire, *exchange, *encryption, *cipher, *addresses, *rank;
     const char *fault;
     uint64_t fault_percent;
-    uint64_t peers, elements, rounds, warmup, segment_kib;
+    uint64_t peers, elements, rounds, warmup, segment_kib, sites;
     bool verbose, json;
 };
 
@@ -129,18 +129,24 @@ static int check(struct arguments *a)
     if (a->exchange == NULL) { /* the ring, where it can carry that */
         a->exchange = codec_adds(codec) ? "ring" : "butterfly";
     }
-    if (strcmp(a->exchange, "ring") != 0 &&
+    if (strcmp(a->exchange, "ring") != 0 && strcmp(a->exchange, "auto") != 0 &&
         strcmp(a->exchange, "butterfly") != 0) {
         return cli_fail(LOCO_EXIT_USAGE,
-                        "bench allreduce: --exchange is ring or butterfly, not "
-                        "'%s'",
+                        "bench allreduce: --exchange is ring, butterfly or "
+                        "auto, not '%s'",
                         a->exchange);
     }
-    if (strcmp(a->exchange, "ring") == 0 && !codec_adds(codec)) {
+    if (strcmp(a->exchange, "butterfly") != 0 && !codec_adds(codec)) {
         return cli_fail(LOCO_EXIT_USAGE,
                         "bench allreduce: a ring cannot carry %s, which is "
                         "never summed on the way: take --exchange butterfly",
                         a->wire);
+    }
+    if (a->sites > a->peers ||
+        (a->sites > 0 && strcmp(a->exchange, "ring") != 0)) {
+        return cli_fail(LOCO_EXIT_USAGE,
+                        "bench allreduce: --sites are at most as many as "
+                        "ranks, of a ring");
     }
     if (strcmp(a->encryption, "on") != 0 && strcmp(a->encryption, "off") != 0) {
         return cli_fail(LOCO_EXIT_USAGE,
@@ -182,7 +188,8 @@ static int check(struct arguments *a)
 static void name_run(const struct arguments *a, struct bench_rank_options *o)
 {
     struct hash_state s;
-    uint64_t numbers[] = {a->elements, a->rounds, o->warmup, a->segment_kib};
+    uint64_t numbers[] = {a->elements, a->rounds, o->warmup, a->segment_kib,
+                          a->sites};
 
     hash_init(&s, "loco-bench-1");
     hash_update(&s, numbers, sizeof numbers);
@@ -219,11 +226,16 @@ static int run_rank(const struct arguments *a,
 static void set_options(const struct arguments *a, struct bench_rank_options *o)
 {
     bool butterfly = strcmp(a->exchange, "butterfly") == 0;
+    bool ring = !butterfly && a->sites == 0;
 
     o->n = (uint32_t)a->peers;
     o->elements = a->elements;
     o->codec = codec_find(a->wire);
-    o->exchange = butterfly ? EXCHANGE_BUTTERFLY : EXCHANGE_RING;
+    o->exchange = butterfly ? EXCHANGE_BUTTERFLY
+                  : ring    ? EXCHANGE_RING
+                            : EXCHANGE_SITES;
+    o->adapts = strcmp(a->exchange, "auto") == 0;
+    o->sites = (uint32_t)a->sites;
     o->rounds = (uint32_t)a->rounds;
     o->warmup = a->warmup > 0 ? (uint32_t)a->warmup : 2 * o->n;
     o->segment_bytes = (uint32_t)a->segment_kib << 10;
@@ -252,8 +264,10 @@ int cli_bench_allreduce(const struct cli_call *call)
         {"--elements", CLI_COUNT, &a.elements, "E", "of the vector (16 Mi)"},
         {"--wire", CLI_TEXT, &a.wire, "fp32|bf16|fp16|int8|e3m0",
          "codec (fp16)"},
-        {"--exchange", CLI_TEXT, &a.exchange, "ring|butterfly",
+        {"--exchange", CLI_TEXT, &a.exchange, "ring|butterfly|auto",
          "how (ring where the codec can be summed)"},
+        {"--sites", CLI_COUNT, &a.sites, "S",
+         "the first N / S ranks are one site, and so on (0: none)"},
         {"--rounds", CLI_COUNT, &a.rounds, "R", "measured (9)"},
         {"--warmup", CLI_COUNT, &a.warmup, "W", "rounds before (2 N)"},
         {"--encryption", CLI_TEXT, &a.encryption, "on|off", "of bulk (on)"},
@@ -279,13 +293,6 @@ int cli_bench_allreduce(const struct cli_call *call)
         return rv;
     }
     set_options(&a, &o);
-    o.no_aes = strcmp(a.cipher, "auto") != 0;
-    if (a.fault != NULL) {
-        o.fault =
-            strcmp(a.fault, "kill") == 0 ? BENCH_FAULT_KILL : BENCH_FAULT_STOP;
-        o.fault_at = (double)a.fault_percent / 100;
-    }
-    o.verbose = a.verbose;
     if (a.rank != NULL) {
         rv = run_rank(&a, &o, &result);
     } else {

@@ -92,13 +92,13 @@ size_t leaves_final(struct leaves *l,
     return n;
 }
 
-void leaves_make(struct leaves *l, uint64_t p, const uint8_t *vector)
+void leaves_make(struct leaves *l, uint64_t p, const uint8_t *piece)
 {
     uint64_t from, to;
 
     if (!l->made[p]) {
         leaves_piece(l, p, &from, &to);
-        hash_tree_leaf(vector + from, (size_t)(to - from), &l->leaf[p]);
+        hash_tree_leaf(piece, (size_t)(to - from), &l->leaf[p]);
         l->made[p] = true;
     }
 }

@@ -58,7 +58,7 @@ void leaves_piece(const struct leaves *l,
                   uint64_t *from,
                   uint64_t *to);
 
-/* Its leaf, of the whole vector's bytes; nothing where it is made already. */
-void leaves_make(struct leaves *l, uint64_t p, const uint8_t *vector);
+/* Its leaf, of the piece's bytes; nothing where it is made already. */
+void leaves_make(struct leaves *l, uint64_t p, const uint8_t *piece);
 
 #endif

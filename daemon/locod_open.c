@@ -160,6 +160,7 @@ int open_node(struct daemon *d, uint16_t port)
     o->dialable = true;
     o->listen_port = port;
     o->relay_bytes_per_hour = d->config.relay << 20;
+    o->site = (uint32_t)d->config.site;
     o->rounds = d->config.rounds;
     o->manifest = d->manifest;
     o->manifest_len = d->manifest_len;

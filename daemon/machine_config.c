@@ -61,7 +61,8 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
              (f->sync.period_u != 0 || f->sync.period_v != 0),
          "sync.norm_clip limits differences and sync.period_u and period_v "
          "average moments, which are none: set it to 0"},
-        {f->sites > 1, "sites must be 0"},
+        {f->sites > 1 && strcmp(f->sync.topology, "ring") != 0,
+         "sites need sync.topology ring"},
         {f->stages > 1, "stages must be 1"},
     };
 
@@ -133,7 +134,10 @@ static int read_sync(struct machine *m, struct machine_job *j)
     m->codec = codec_get(method.wire);
     m->exchange = strcmp(f->topology, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
                                                         : EXCHANGE_RING;
-    if (m->exchange == EXCHANGE_RING && !codec_adds(m->codec)) {
+    if (m->exchange == EXCHANGE_RING && m->manifest->sites > 1) {
+        m->exchange = EXCHANGE_SITES;
+    }
+    if (m->exchange != EXCHANGE_BUTTERFLY && !codec_adds(m->codec)) {
         return fail(j, LOCO_EINVAL,
                     "a ring cannot carry sync.wire int8 or e3m0: they are "
                     "never summed on the way; the run needs sync.topology "
@@ -148,7 +152,11 @@ static int read_sync(struct machine *m, struct machine_job *j)
                     "in a run of random pairs nobody knows the tokens of all "
                     "peers: set stop.rounds in place of stop.tokens");
     }
-    if (method.group == METHOD_QUORUM && m->exchange != EXCHANGE_RING) {
+    if (m->pairs && m->exchange == EXCHANGE_SITES) {
+        return fail(j, LOCO_EINVAL,
+                    "random pairs know no sites: set sites to 0");
+    }
+    if (method.group == METHOD_QUORUM && m->exchange == EXCHANGE_BUTTERFLY) {
         return fail(j, LOCO_EINVAL,
                     "in a quorum machines in the middle of a task take part "
                     "without weight, which a butterfly cannot; the run needs "
@@ -282,6 +290,7 @@ static void read_terms(struct machine *m)
     blocks = blocks > 0 ? blocks : 1;
     t->n_params = m->n;
     t->exchange = m->exchange;
+    t->site_members = m->exchange == EXCHANGE_SITES ? f->sites : 0;
     t->block = block;
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;
@@ -292,6 +301,7 @@ static void read_terms(struct machine *m)
     t->period = f->sync.period;
     t->fleeting = m->replica.method.gradients;
     t->quorum = m->replica.method.group == METHOD_QUORUM;
+    t->adapts = m->exchange == EXCHANGE_RING && !t->quorum;
     t->by_speed = m->replica.method.dylu;
     t->min_peers = f->round.min_peers;
     t->grace_ms = f->round.grace_ms;
@@ -321,7 +331,7 @@ static int check_memory(struct machine *m, struct machine_job *j)
                     SNAPSHOTS_MAX * snapshot_bytes +
                     2 * m->terms.state_bytes; /* one pinned, one fetched */
 
-    if (m->exchange == EXCHANGE_BUTTERFLY) {
+    if (m->exchange == EXCHANGE_BUTTERFLY || m->terms.adapts) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
     }
     if (m->pairs) {

@@ -113,7 +113,8 @@ void machine_leaf_run(struct machine_job *j)
 
     (void)pthread_mutex_lock(&slot->lock);
     if (slot->leaf_version == j->version) {
-        leaves_make(&slot->leaves, j->index, slot->bytes);
+        leaves_make(&slot->leaves, j->index,
+                    slot->bytes + j->index * HASH_PIECE_BYTES);
     }
     (void)pthread_mutex_unlock(&slot->lock);
 }

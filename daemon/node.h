@@ -80,6 +80,7 @@ struct node_options {
     size_t peers_len;
     const uint8_t *chain; /* last bytes of ACTION_CHAIN, as `peers` */
     size_t chain_len;
+    uint32_t site;      /* where it stands; 0: at none */
     bool has_admission; /* shown on every link, see invite.h */
     struct admission admission;
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
@@ -139,6 +140,7 @@ struct node_status {
 struct node_commit {
     uint64_t round, epoch;
     struct hash32 plan_hash, result_hash;
+    enum exchange_kind kind; /* of the plan */
     uint32_t n;
     struct peer_id member[VIEW_MEMBERS_MAX];
     uint64_t weight[VIEW_MEMBERS_MAX]; /* tokens */

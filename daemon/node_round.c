@@ -39,6 +39,7 @@ static void note_commit(struct node *n)
     c->epoch = p->epoch;
     c->plan_hash = r->plan_hash;
     c->result_hash = r->last.result;
+    c->kind = round_kind(&r->terms, p);
     c->n = p->n_members;
     for (uint32_t k = 0; k < p->n_members; k++) {
         c->member[k] = id_of_public(r->plan_keys[k]);

@@ -136,6 +136,19 @@ static bool is_broken(const struct ballot *b, const struct promise_body *p)
     return p->has_broken;
 }
 
+/* What elector `to` says, to whom elector i gave something out, if nothing had
+ * come there for a while. */
+static const struct promise_body *
+waiter(const struct ballot *b, uint32_t i, uint32_t to, uint64_t left)
+{
+    const struct promise_body *q = &b->promises[to % VIEW_MEMBERS_MAX];
+
+    return b->promises[i].in_ring && to != i && to < b->n_electors &&
+                   (left >> to & 1) && q->in_ring && q->ring_quiet
+               ? q
+               : NULL;
+}
+
 /* Edges of which rings go around: those that failed a live member twice, and
  * where a ring stood still: what was given out to a member to which nothing
  * came for a while is stuck in between. */
@@ -156,13 +169,13 @@ note_edges(const struct ballot *b, uint64_t left, struct view_body *v)
         if (is_broken(b, p)) {
             edge_add(v, &b->ids[i], &p->broken);
         }
-        if (!p->in_ring || p->ring_next >= b->n_electors ||
-            !(left >> p->ring_next & 1)) {
-            continue;
-        }
-        q = &b->promises[p->ring_next];
-        if (q->in_ring && q->ring_quiet && p->ring_sent > q->ring_got) {
+        q = waiter(b, i, p->ring_next, left);
+        if (q != NULL && p->ring_sent > q->ring_got) {
             edge_add(v, &b->ids[i], &b->ids[p->ring_next]);
+        }
+        q = waiter(b, i, p->gate_next, left);
+        if (q != NULL && p->gate_sent > q->gate_got) {
+            edge_add(v, &b->ids[i], &b->ids[p->gate_next]);
         }
     }
 }

@@ -42,31 +42,62 @@ time_with(const struct butterfly_rate *rates, uint32_t n, double slowest)
     return ((double)n - 2 + k) / sum;
 }
 
+/* The least rate of an owner, and *time of the owners; 0: not known, or of two,
+ * where each sends one vector anyway. */
+static double
+slowest_owner(const struct butterfly_rate *rates, uint32_t n, double *time)
+{
+    double least_rate = 0;
+
+    *time = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (n < 3 || rates[i].up == 0 || rates[i].down == 0) {
+            return 0;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        double slowest = rate_of(&rates[i]), t = time_with(rates, n, slowest);
+
+        if (t * slowest >= 1 && (*time == 0 || slowest < least_rate)) {
+            *time = t;
+            least_rate = slowest;
+        }
+    }
+    return least_rate;
+}
+
+double butterfly_time(const struct butterfly_rate *rates, uint32_t n)
+{
+    double time;
+
+    if (slowest_owner(rates, n, &time) <= 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < n; i++) { /* who owns nothing moves one vector */
+        double alone = 1 / rate_of(&rates[i]);
+
+        time = alone > time ? alone : time;
+    }
+    return time;
+}
+
 void butterfly_shares(const struct butterfly_rate *rates,
                       uint32_t n,
                       uint32_t *shares)
 {
-    double time = 0, least_rate = 0;
-    bool known = n > 2; /* of two, each sends one vector anyway */
+    double time;
 
+    (void)slowest_owner(rates, n, &time);
     for (uint32_t i = 0; i < n; i++) {
-        known = known && rates[i].up > 0 && rates[i].down > 0;
+        double s = 0;
+
         shares[i] = 1;
-    }
-    for (uint32_t i = 0; i < n && known; i++) {
-        double slowest = rate_of(&rates[i]), t = time_with(rates, n, slowest);
-
-        if (t * slowest >= 1 && (time == 0 || slowest < least_rate)) {
-            time = t;
-            least_rate = slowest;
+        if (time > 0) {
+            s = (time * rate_of(&rates[i]) - 1) / ((double)n - 2);
+            s = s > 0 ? s : 0;
+            s = s < 1 ? s : 1;
+            shares[i] = (uint32_t)(s * BUTTERFLY_SHARE_MAX + 0.5);
         }
-    }
-    for (uint32_t i = 0; i < n && time > 0; i++) {
-        double s = (time * rate_of(&rates[i]) - 1) / ((double)n - 2);
-
-        s = s > 0 ? s : 0;
-        s = s < 1 ? s : 1;
-        shares[i] = (uint32_t)(s * BUTTERFLY_SHARE_MAX + 0.5);
     }
 }
 
@@ -383,6 +414,7 @@ static void pump_finals(struct butterfly *b, uint32_t i, struct out *out)
         if (s != NULL) {
             s->peer = e->peer;
             s->seg |= BUTTERFLY_FINAL;
+            s->final = true;
         }
     }
 }

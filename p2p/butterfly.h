@@ -54,6 +54,10 @@ void butterfly_shares(const struct butterfly_rate *rates,
                       uint32_t n,
                       uint32_t *shares);
 
+/* Seconds for one byte of the vector with these shares, as far as lines limit
+ * it; 0: not known. */
+double butterfly_time(const struct butterfly_rate *rates, uint32_t n);
+
 /* What is averaged, how it is cut, and by whom. All members agree on it. */
 struct butterfly_shape {
     struct ring_shape cut; /* stripes as of a ring of n */

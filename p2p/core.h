@@ -114,8 +114,8 @@ struct segment {
     enum segment_op op;
     double scale; /* factor of the own contribution for ADD, ENCODE and SUM;
                      LANE: of what arrives, in the sum */
-    bool final;   /* RING, receive, SUM: what the piece then holds is the
-                     result */
+    bool final;   /* RING: what the piece then holds, or what is sent of it, is
+                     the result */
     uint8_t lane; /* LANE: of this contribution; SUM: the own one, and in a
                      SEG_DONE that failed the one that could not be summed */
     uint8_t lanes, slot; /* LANE, SUM: lanes in all; place in each of them.

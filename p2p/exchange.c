@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "proto/base/err.h"
+
 static void init_ring(struct ring *r, const struct exchange_plan *p)
 {
     uint32_t n = p->cut.n, next = (p->rank + 1) % n;
@@ -32,14 +34,47 @@ static void init_butterfly(struct butterfly *b, const struct exchange_plan *p)
     }
 }
 
+static void sites_of(const struct exchange_plan *p, struct walk_sites *s)
+{
+    uint32_t marks[VIEW_MEMBERS_MAX];
+
+    for (uint32_t k = 0; k < p->cut.n; k++) {
+        marks[k] = p->members[k].share;
+    }
+    (void)walk_sites_of(marks, p->cut.n, s); /* the plan was checked */
+}
+
+static void init_sites(struct sites *t, const struct exchange_plan *p)
+{
+    struct sites_shape shape = {.cut = p->cut};
+
+    sites_of(p, &shape.sites);
+    for (uint32_t k = 0; k < p->cut.n; k++) {
+        shape.holds[k] = p->members[k].holds;
+    }
+    sites_init(t, &shape, p->rank);
+    t->attempt = p->attempt;
+    t->scale = p->members[p->rank].scale;
+    for (int k = 0; k < SITES_EDGES; k++) {
+        t->in[k].peer = p->members[t->in[k].rank].peer;
+        t->out[k].peer = p->members[t->out[k].rank].peer;
+    }
+}
+
 void exchange_init(struct exchange *x, const struct exchange_plan *plan)
 {
     x->kind = plan->kind;
     x->attempt = plan->attempt;
-    if (x->kind == EXCHANGE_RING) {
+    switch (x->kind) {
+    case EXCHANGE_RING:
         init_ring(&x->ring, plan);
-    } else {
+        return;
+    case EXCHANGE_BUTTERFLY:
         init_butterfly(&x->butterfly, plan);
+        return;
+    case EXCHANGE_SITES:
+        init_sites(&x->sites, plan);
+        return;
     }
 }
 
@@ -51,48 +86,98 @@ uint32_t exchange_block(enum exchange_kind kind, uint32_t codec_block)
 
 bool exchange_sends_to(const struct exchange_plan *plan, uint32_t rank)
 {
-    return plan->kind == EXCHANGE_RING ? rank == (plan->rank + 1) % plan->cut.n
-                                       : rank != plan->rank;
+    struct walk_sites s;
+
+    switch (plan->kind) {
+    case EXCHANGE_RING:
+        return rank == (plan->rank + 1) % plan->cut.n;
+    case EXCHANGE_BUTTERFLY:
+        return rank != plan->rank;
+    case EXCHANGE_SITES:
+        sites_of(plan, &s);
+        return sites_sends(&s, plan->rank, rank);
+    }
+    return false;
 }
 
 void exchange_pump(struct exchange *x, struct out *out)
 {
-    if (x->kind == EXCHANGE_RING) {
+    switch (x->kind) {
+    case EXCHANGE_RING:
         ring_pump(&x->ring, out);
-    } else {
+        return;
+    case EXCHANGE_BUTTERFLY:
         butterfly_pump(&x->butterfly, out);
+        return;
+    case EXCHANGE_SITES:
+        sites_pump(&x->sites, out);
+        return;
     }
 }
 
 int exchange_done(struct exchange *x, const struct event *event)
 {
-    return x->kind == EXCHANGE_RING ? ring_done(&x->ring, event)
-                                    : butterfly_done(&x->butterfly, event);
+    switch (x->kind) {
+    case EXCHANGE_RING:
+        return ring_done(&x->ring, event);
+    case EXCHANGE_BUTTERFLY:
+        return butterfly_done(&x->butterfly, event);
+    case EXCHANGE_SITES:
+        return sites_done(&x->sites, event);
+    }
+    return LOCO_EPROTO;
 }
 
 bool exchange_finished(const struct exchange *x)
 {
-    return x->kind == EXCHANGE_RING ? ring_finished(&x->ring)
-                                    : butterfly_finished(&x->butterfly);
+    switch (x->kind) {
+    case EXCHANGE_RING:
+        return ring_finished(&x->ring);
+    case EXCHANGE_BUTTERFLY:
+        return butterfly_finished(&x->butterfly);
+    case EXCHANGE_SITES:
+        return sites_finished(&x->sites);
+    }
+    return false;
 }
 
 uint64_t exchange_final(const struct exchange *x)
 {
-    return x->kind == EXCHANGE_RING ? ring_final(&x->ring)
-                                    : butterfly_final(&x->butterfly);
+    switch (x->kind) {
+    case EXCHANGE_RING:
+        return ring_final(&x->ring);
+    case EXCHANGE_BUTTERFLY:
+        return butterfly_final(&x->butterfly);
+    case EXCHANGE_SITES:
+        return sites_final(&x->sites);
+    }
+    return 0;
 }
 
 uint64_t exchange_progress(const struct exchange *x)
 {
-    return x->kind == EXCHANGE_RING ? ring_progress(&x->ring)
-                                    : butterfly_progress(&x->butterfly);
+    switch (x->kind) {
+    case EXCHANGE_RING:
+        return ring_progress(&x->ring);
+    case EXCHANGE_BUTTERFLY:
+        return butterfly_progress(&x->butterfly);
+    case EXCHANGE_SITES:
+        return sites_progress(&x->sites);
+    }
+    return 0;
 }
 
 uint32_t exchange_segments(const struct exchange *x, bool sending)
 {
-    return x->kind == EXCHANGE_RING
-               ? ring_segments(&x->ring, sending)
-               : butterfly_segments(&x->butterfly, sending);
+    switch (x->kind) {
+    case EXCHANGE_RING:
+        return ring_segments(&x->ring, sending);
+    case EXCHANGE_BUTTERFLY:
+        return butterfly_segments(&x->butterfly, sending);
+    case EXCHANGE_SITES:
+        return sites_segments(&x->sites, sending);
+    }
+    return 0;
 }
 
 bool exchange_owes(const struct exchange *x,
@@ -101,6 +186,9 @@ bool exchange_owes(const struct exchange *x,
 {
     const struct ring *r = &x->ring;
 
+    if (x->kind == EXCHANGE_SITES) {
+        return sites_owes(&x->sites, peer, neighbour);
+    }
     if (x->kind == EXCHANGE_BUTTERFLY) {
         *neighbour = true;
         return butterfly_owes(&x->butterfly, peer);
@@ -110,10 +198,37 @@ bool exchange_owes(const struct exchange *x,
            r->received.number < ring_segments(r, false);
 }
 
+bool exchange_witness(const struct exchange *x, struct exchange_witness *w)
+{
+    const struct ring *r = &x->ring;
+
+    switch (x->kind) {
+    case EXCHANGE_RING:
+        *w = (struct exchange_witness){
+            .next = {(r->rank + 1) % r->shape.n, r->rank},
+            .sent = {r->send.number, 0},
+            .got = {r->received.number, 0},
+        };
+        return true;
+    case EXCHANGE_SITES:
+        for (int k = 0; k < SITES_EDGES; k++) {
+            sites_witness(&x->sites, k == 1, &w->next[k], &w->sent[k],
+                          &w->got[k]);
+        }
+        return true;
+    case EXCHANGE_BUTTERFLY:
+        break;
+    }
+    return false;
+}
+
 const struct peer_id *exchange_laggard(const struct exchange *x, bool *sends)
 {
     const struct ring *r = &x->ring;
 
+    if (x->kind == EXCHANGE_SITES) {
+        return sites_laggard(&x->sites, sends);
+    }
     if (x->kind == EXCHANGE_BUTTERFLY) {
         return butterfly_laggard(&x->butterfly, sends);
     }

@@ -1,17 +1,19 @@
 /* exchange.h - how the contributions of a plan become one vector.
  *
- * By ring (ring.h) or by butterfly (butterfly.h); a round does not care which.
- * Both cut the vector into stripes, and what is final is a prefix of them.
+ * By ring (ring.h), by butterfly (butterfly.h), or first inside sites and then
+ * between them (sites.h); a round does not care which. All cut the vector into
+ * stripes, and what is final is a prefix of them.
  *
  *     exchange_init -> exchange_pump, exchange_done* -> exchange_finished
  *
- * Pure; errors as those of the two: none but a completion that is not due.
+ * Pure; errors as those of the three: none but a completion that is not due.
  */
 #ifndef LOCO_P2P_EXCHANGE_H
 #define LOCO_P2P_EXCHANGE_H
 
 #include "p2p/butterfly.h"
 #include "p2p/ring.h"
+#include "p2p/sites.h"
 #include "p2p/terms.h"
 
 #define EXCHANGE_SUM_BLOCK 1024U /* of a type without blocks: CODEC_PIECE */
@@ -24,7 +26,8 @@ struct exchange_member {
     struct peer_id peer;
     double scale;   /* of its contribution */
     uint64_t holds; /* inherited elements that it has */
-    uint32_t share; /* butterfly: of each stripe, see butterfly_shape */
+    uint32_t share; /* butterfly: of each stripe, see butterfly_shape;
+                       sites: the first of one has some */
 };
 
 struct exchange_plan {
@@ -41,6 +44,7 @@ struct exchange {
     union {
         struct ring ring;
         struct butterfly butterfly;
+        struct sites sites;
     };
 };
 
@@ -67,6 +71,16 @@ uint32_t exchange_segments(const struct exchange *x, bool sending);
 bool exchange_owes(const struct exchange *x,
                    const struct peer_id *peer,
                    bool *neighbour);
+
+/* Where an exchange that stands still is stuck: the rank that we send to, how
+ * many segments, and how many came to us on the edges of the same kind; whoever
+ * makes the next view compares them edge by edge. [1] is of gateways. */
+struct exchange_witness {
+    uint32_t next[2], sent[2], got[2]; /* next: our rank where there is none */
+};
+
+/* False: a butterfly, where that does not tell. */
+bool exchange_witness(const struct exchange *x, struct exchange_witness *w);
 
 /* Who seems to hold us up, NULL: nobody. *sends: it is to send, not to take. */
 const struct peer_id *exchange_laggard(const struct exchange *x, bool *sends);

@@ -172,3 +172,130 @@ uint64_t order_clique(const struct order_graph *g,
     }
     return mask;
 }
+
+/* ---- sites ------------------------------------------------------------ */
+
+#define NESTED_TRIES 32U /* other gateways each time */
+
+struct groups {
+    uint32_t n;
+    uint64_t of[VIEW_MEMBERS_MAX]; /* members of each */
+};
+
+static uint32_t count(uint64_t mask)
+{
+    return (uint32_t)__builtin_popcountll(mask);
+}
+
+static void
+split(uint64_t mask, const struct order_sites *s, struct groups *groups)
+{
+    groups->n = 0;
+    while (mask != 0) {
+        uint32_t first = (uint32_t)__builtin_ctzll(mask);
+        uint64_t group = BIT(first);
+
+        for (uint32_t i = first + 1; i < VIEW_MEMBERS_MAX; i++) {
+            bool same = (mask >> i & 1) && s->site[first] != 0 &&
+                        s->site[i] == s->site[first];
+
+            if (same && (s->most == 0 || count(group) < s->most)) {
+                group |= BIT(i);
+            }
+        }
+        groups->of[groups->n++] = group;
+        mask &= ~group;
+    }
+}
+
+/* Of a site: one that leads already, later any. */
+static uint32_t
+gateway_of(uint64_t group, uint64_t lead, uint64_t seed, uint32_t try)
+{
+    uint64_t words[] = {seed, group, try};
+    uint64_t from = try == 0 && (group & lead) != 0 ? group & lead : group;
+    uint64_t skip = rng_mix(words, 3) % count(from);
+
+    while (skip-- > 0) {
+        from &= from - 1;
+    }
+    return (uint32_t)__builtin_ctzll(from);
+}
+
+/* A ring of a site, behind what is in `order`, from its gateway on. */
+static bool put_site(const struct order_graph *g,
+                     uint64_t group,
+                     uint32_t gateway,
+                     uint64_t seed,
+                     uint8_t *order)
+{
+    uint8_t ring[VIEW_MEMBERS_MAX];
+    uint32_t n = count(group), at = 0;
+
+    if (!order_ring(g, group, seed, ring)) {
+        return false;
+    }
+    while (ring[at] != gateway) {
+        at++;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        order[k] = ring[(at + k) % n];
+    }
+    return true;
+}
+
+static bool nest(const struct order_graph *g,
+                 const struct groups *groups,
+                 uint64_t lead,
+                 uint64_t seed,
+                 uint32_t try,
+                 uint8_t *order,
+                 uint32_t *marks)
+{
+    uint8_t ring[VIEW_MEMBERS_MAX];
+    uint64_t gateways = 0;
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < groups->n; k++) {
+        gateways |= BIT(gateway_of(groups->of[k], lead, seed, try));
+    }
+    if (!order_ring(g, gateways, seed, ring)) {
+        return false;
+    }
+    for (uint32_t k = 0; k < groups->n; k++) {
+        uint64_t group = 0;
+
+        for (uint32_t i = 0; i < groups->n; i++) {
+            group = groups->of[i] >> ring[k] & 1 ? groups->of[i] : group;
+        }
+        if (!put_site(g, group, ring[k], seed + try, order + n)) {
+            return false;
+        }
+        for (uint32_t i = 0; i < count(group); i++) {
+            marks[n + i] = i == 0;
+        }
+        n += count(group);
+    }
+    return true;
+}
+
+bool order_nested(const struct order_graph *g,
+                  uint64_t mask,
+                  const struct order_sites *s,
+                  uint64_t seed,
+                  uint8_t order[VIEW_MEMBERS_MAX],
+                  uint32_t marks[VIEW_MEMBERS_MAX])
+{
+    struct groups groups;
+
+    split(mask, s, &groups);
+    if (groups.n < 2 || groups.n == count(mask)) {
+        return false;
+    }
+    for (uint32_t try = 0; try < NESTED_TRIES; try++) {
+        if (nest(g, &groups, s->lead, seed, try, order, marks)) {
+            return true;
+        }
+    }
+    return false;
+}

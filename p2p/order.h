@@ -45,6 +45,24 @@ uint64_t order_largest(const struct order_graph *g,
                        const uint64_t first[VIEW_MEMBERS_MAX],
                        uint64_t seed);
 
+/* For order_nested(), by member. */
+struct order_sites {
+    uint32_t site[VIEW_MEMBERS_MAX]; /* 0: one of its own */
+    uint32_t most;                   /* members of a site; 0: any number */
+    uint64_t lead; /* who is a gateway where that is possible */
+};
+
+/* The members in `mask` site by site, each beginning with its gateway:
+ * marks[k] > 0 where order[k] is one. Those of a site are a ring, and so are
+ * the gateways. False: none was found, or it would be a plain ring because all
+ * are of one site, or of one each. */
+bool order_nested(const struct order_graph *g,
+                  uint64_t mask,
+                  const struct order_sites *s,
+                  uint64_t seed,
+                  uint8_t order[VIEW_MEMBERS_MAX],
+                  uint32_t marks[VIEW_MEMBERS_MAX]);
+
 /* The largest part of `mask` found in which every pair has an edge; who goes
  * first is as above. */
 uint64_t order_clique(const struct order_graph *g,

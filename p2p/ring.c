@@ -166,7 +166,7 @@ emit(struct ring *r, const struct ring_cursor *c, int side, struct out *out)
     } else if (side == HERE && c->filled && c->step <= n - 2) {
         a->segment.op = SEGMENT_ADD;
     }
-    a->segment.final = side == HERE && (!c->filled || c->step >= n - 2);
+    a->segment.final = !c->filled || c->step >= (side == HERE ? n - 2 : n - 1);
 }
 
 /* Inherited elements that are here by now. */

@@ -33,6 +33,14 @@
  * measured rates promise a clearly faster one (rates.h), a member goes or
  * comes, or a plan of the same members failed: then another one is drawn.
  *
+ * Kind. A plan without shares is a ring. With some it is a butterfly, in a run
+ * of rings too, where the terms allow it (`adapts`) and the map says that a
+ * slow line makes the ring slower by a quarter; or, in a run with sites, one of
+ * two levels, where a share marks the first member of a site, its gateway: the
+ * last one if it is there and nothing failed, else one that is drawn. So a
+ * gateway that dies has a successor with the next plan, and nothing else about
+ * an attempt depends on its kind.
+ *
  * Pure: messages through members.h, segments through exchange.h.
  */
 #ifndef LOCO_P2P_ROUND_H
@@ -54,6 +62,7 @@ struct round_options {
     struct signer signer;
     /* Borrowed; for the plans that we make. NULL: nothing is known. */
     const struct bandwidth *bandwidth;
+    uint32_t site; /* where this machine stands; 0: at none */
     uint32_t plan_ms, vote_ms, hop_ms;
 };
 
@@ -108,6 +117,8 @@ struct round {
     bool quiet;        /* no progress for half of what a hop may take */
     /* The plan of the last commit that we were in: its order is kept. */
     struct peer_id order[VIEW_MEMBERS_MAX];
+    bool leads[VIEW_MEMBERS_MAX]; /* of them the gateways */
+    enum exchange_kind order_kind;
     uint32_t n_order;
     uint32_t n_failed; /* members of a plan that failed since; 0: none did */
     bool has_rejected; /* in this round: no usable numbers came from */
@@ -187,6 +198,10 @@ void round_moved(struct round *r, uint64_t now_ms);
 
 /* INHERIT into that attempt failed: what earlier ones had finished is gone. */
 void round_disinherited(struct round *r, uint64_t attempt, struct out *out);
+
+/* What the shares of a valid plan make it. */
+enum exchange_kind round_kind(const struct run_terms *terms,
+                              const struct plan_body *p);
 
 /* Tokens that a plan adds to the run: those of its members. Who is only in
  * inherited ranges has left, and its count with it. */

@@ -78,6 +78,9 @@ void round_on_plan(struct round *r,
 
 /* ---- round_reduce.c --------------------------------------------------- */
 
+/* A ring is given up for a butterfly that is faster by this factor. */
+#define ROUND_BUTTERFLY_GAIN 1.25
+
 /* Begin to reduce by the plan that we are in. */
 void round_reduce(struct round *r, uint64_t now_ms, struct out *out);
 

@@ -119,16 +119,60 @@ static bool find_order(const struct round *r,
     return find_ring(r, &g, mask, now_ms, at);
 }
 
+/* The gateways of the last commit, unless a plan failed since. */
+static uint64_t last_leads(const struct round *r)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t k = 0; k < r->n_order && r->n_failed == 0; k++) {
+        for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+            if (r->leads[k] && id_eq(&r->ballot->ids[i], &r->order[k])) {
+                mask |= BIT(i);
+            }
+        }
+    }
+    return mask;
+}
+
+/* Site by site, where that is something else than a ring; marks[k] > 0: at[k]
+ * is a gateway. */
+static bool find_sites(const struct round *r,
+                       uint64_t mask,
+                       uint8_t at[VIEW_MEMBERS_MAX],
+                       uint32_t marks[VIEW_MEMBERS_MAX])
+{
+    struct order_sites s = {
+        .most = r->terms.site_members,
+        .lead = last_leads(r),
+    };
+    struct order_graph g;
+
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        s.site[i] = r->readies[i].site;
+    }
+    graph_of(r, true, &g);
+    if (order_nested(&g, mask, &s, order_seed(r), at, marks)) {
+        return true;
+    }
+    graph_of(r, false, &g);
+    return order_nested(&g, mask, &s, order_seed(r), at, marks);
+}
+
 static void plan_order(const struct round *r,
                        uint64_t mask,
                        uint64_t now_ms,
                        struct plan_body *p)
 {
+    uint32_t marks[VIEW_MEMBERS_MAX] = {0};
     uint8_t at[VIEW_MEMBERS_MAX];
 
     p->n_members = 0;
-    if (!find_order(r, mask, now_ms, at)) {
-        return; /* no plan */
+    if (r->terms.exchange != EXCHANGE_SITES ||
+        !find_sites(r, mask, at, marks)) {
+        memset(marks, 0, sizeof marks);
+        if (!find_order(r, mask, now_ms, at)) {
+            return; /* no plan */
+        }
     }
     p->n_members = (uint32_t)__builtin_popcountll(mask);
     for (uint32_t k = 0; k < p->n_members; k++) {
@@ -139,6 +183,7 @@ static void plan_order(const struct round *r,
             .tokens = c->tokens,
             .first_step = c->first_step,
             .last_step = c->last_step,
+            .share = marks[k],
         };
     }
 }
@@ -169,6 +214,52 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
                : mask;
 }
 
+/* Whether all of a plan can exchange data with each other. */
+static bool all_joined(const struct round *r, const struct plan_body *p)
+{
+    static const uint64_t even[VIEW_MEMBERS_MAX];
+    struct order_graph g;
+    uint64_t mask = 0;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        mask |= BIT(p->members[k].index);
+    }
+    graph_of(r, true, &g);
+    return order_clique(&g, mask, even, 0) == mask;
+}
+
+/* Whether this plan, a ring, is better a butterfly: a line that is slower than
+ * half of the fastest holds up a ring 2 (n - 1) / n times as long as one that
+ * only gives its vector and takes the result. Where the last plan was a
+ * butterfly, what its edges showed is a part of a line each, so the lines are
+ * compared. */
+static bool butterfly_pays(const struct round *r,
+                           const struct rates *rates,
+                           const struct butterfly_rate *lines,
+                           const struct plan_body *p)
+{
+    uint64_t slowest = UINT64_MAX, fastest = 0, ring;
+    double n = p->n_members, time = butterfly_time(lines, p->n_members);
+    uint8_t at[VIEW_MEMBERS_MAX];
+
+    if (!r->terms.adapts || r->n_failed > 0 || time <= 0 || !all_joined(r, p)) {
+        return false;
+    }
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        uint64_t line =
+            lines[k].up < lines[k].down ? lines[k].up : lines[k].down;
+
+        slowest = line < slowest ? line : slowest;
+        fastest = line > fastest ? line : fastest;
+        at[k] = (uint8_t)k;
+    }
+    ring = rates_ring(rates, at, p->n_members);
+    ring =
+        r->order_kind == EXCHANGE_BUTTERFLY && ring < slowest ? slowest : ring;
+    return slowest < fastest / 2 &&
+           time * ROUND_BUTTERFLY_GAIN < 2 * (n - 1) / n / (double)ring;
+}
+
 /* What each member owns of a stripe. */
 static void
 plan_shares(const struct round *r, uint64_t now_ms, struct plan_body *p)
@@ -178,7 +269,7 @@ plan_shares(const struct round *r, uint64_t now_ms, struct plan_body *p)
     uint32_t shares[VIEW_MEMBERS_MAX];
     struct rates rates;
 
-    if (r->terms.exchange != EXCHANGE_BUTTERFLY) {
+    if (r->terms.exchange == EXCHANGE_SITES) {
         return;
     }
     for (uint32_t k = 0; k < p->n_members; k++) {
@@ -186,24 +277,65 @@ plan_shares(const struct round *r, uint64_t now_ms, struct plan_body *p)
     }
     rates_init(&rates, r->opt.bandwidth, ids, p->n_members, now_ms);
     rates_lines(&rates, lines);
+    if (r->terms.exchange == EXCHANGE_RING &&
+        !butterfly_pays(r, &rates, lines, p)) {
+        return;
+    }
     butterfly_shares(lines, p->n_members, shares);
     for (uint32_t k = 0; k < p->n_members; k++) {
         p->members[k].share = shares[k];
     }
 }
 
-/* Shares mean something in a butterfly only, and somebody has one. */
+enum exchange_kind round_kind(const struct run_terms *terms,
+                              const struct plan_body *p)
+{
+    bool shared = false;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        shared = shared || p->members[k].share > 0;
+    }
+    if (!shared) {
+        return EXCHANGE_RING;
+    }
+    return terms->exchange == EXCHANGE_SITES ? EXCHANGE_SITES
+                                             : EXCHANGE_BUTTERFLY;
+}
+
+/* Sites begin with the first member and are as small as the terms say. */
+static bool sites_valid(const struct run_terms *terms,
+                        const struct plan_body *p)
+{
+    uint32_t size = 0;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        size = p->members[k].share > 0 ? 1 : size + 1;
+        if (terms->site_members > 0 && size > terms->site_members) {
+            return false;
+        }
+    }
+    return p->members[0].share > 0;
+}
+
+/* Shares make a plan what the terms allow. */
 static bool shares_valid(const struct round *r, const struct plan_body *p)
 {
-    uint64_t sum = 0;
+    enum exchange_kind kind = round_kind(&r->terms, p);
 
     for (uint32_t k = 0; k < p->n_members; k++) {
         if (p->members[k].share > BUTTERFLY_SHARE_MAX) {
             return false;
         }
-        sum += p->members[k].share;
     }
-    return (sum > 0) == (r->terms.exchange == EXCHANGE_BUTTERFLY);
+    switch (r->terms.exchange) {
+    case EXCHANGE_RING:
+        return kind == EXCHANGE_RING || (r->terms.adapts && p->n_members > 2);
+    case EXCHANGE_BUTTERFLY:
+        return kind == EXCHANGE_BUTTERFLY;
+    case EXCHANGE_SITES:
+        return kind == EXCHANGE_RING || sites_valid(&r->terms, p);
+    }
+    return false;
 }
 
 bool round_coordinates(const struct round *r)

@@ -22,6 +22,7 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     inherit_claims(&r->kept, &r->mine);
     r->mine.n_rejected = r->has_rejected;
     r->mine.rejected[0] = r->rejected;
+    r->mine.site = r->opt.site;
     r->phase = ROUND_READY;
     r->ready |= BIT(round_self(r));
     r->readies[round_self(r)] = r->mine;

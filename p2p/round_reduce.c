@@ -62,7 +62,7 @@ static struct exchange_plan exchange_plan(const struct round *r)
 {
     const struct plan_body *p = &r->plan.body;
     struct exchange_plan x = {
-        .kind = r->terms.exchange,
+        .kind = round_kind(&r->terms, p),
         .attempt = round_attempt(r->epoch, r->round),
         .cut = {.elements = terms_elements(&r->terms, r->round),
                 .from = inherit_total(p),

@@ -11,13 +11,21 @@ static uint64_t limit_ms(const struct round *r, uint64_t segments)
 }
 
 /* The longest that may pass until a segment is through. In a butterfly a
- * member sends to all others at a time: their segments share its line. */
+ * member sends to all others at a time, a gateway to two: their segments share
+ * its line. */
 static uint64_t hop_limit_ms(const struct round *r)
 {
-    bool shared =
-        r->terms.exchange == EXCHANGE_BUTTERFLY && r->plan.body.n_members > 2;
+    const struct plan_body *p = &r->plan.body;
 
-    return limit_ms(r, shared ? r->plan.body.n_members - 1 : 1);
+    switch (round_kind(&r->terms, p)) {
+    case EXCHANGE_BUTTERFLY:
+        return limit_ms(r, p->n_members > 2 ? p->n_members - 1 : 1);
+    case EXCHANGE_SITES:
+        return limit_ms(r, SITES_EDGES);
+    case EXCHANGE_RING:
+        break;
+    }
+    return limit_ms(r, 1);
 }
 
 /* The longest that no byte may move: a line that several segments share is

@@ -27,9 +27,11 @@ bool round_votes_differ(const struct round *r)
 static void keep_order(struct round *r)
 {
     r->n_order = r->plan.body.n_members;
+    r->order_kind = round_kind(&r->terms, &r->plan.body);
     r->n_failed = 0;
     for (uint32_t k = 0; k < r->n_order; k++) {
         r->order[k] = id_of_public(r->plan_keys[k]);
+        r->leads[k] = r->plan.body.members[k].share > 0;
     }
 }
 
@@ -144,7 +146,8 @@ static int laggard(const struct round *r)
     uint32_t behind;
     bool sends;
 
-    if (r->terms.exchange != EXCHANGE_BUTTERFLY || !r->in_plan ||
+    if (!r->in_plan ||
+        round_kind(&r->terms, &r->plan.body) != EXCHANGE_BUTTERFLY ||
         r->phase != ROUND_REDUCING || !r->quiet || r->plan.body.n_members < 3) {
         return MEMBERS_NONE;
     }
@@ -169,22 +172,25 @@ static void closing_broken(const struct round *r, struct promise_body *closing)
 void round_closing(const struct round *r, struct promise_body *closing)
 {
     const struct plan_body *p = &r->plan.body;
+    bool butterfly =
+        r->has_plan && round_kind(&r->terms, p) == EXCHANGE_BUTTERFLY;
+    struct exchange_witness w;
 
     closing->closing = CLOSING_NONE;
-    closing->in_ring = r->terms.exchange == EXCHANGE_RING && r->has_plan &&
-                       r->in_plan && p->n_members > 2 &&
-                       r->phase >= ROUND_REDUCING;
+    closing->in_ring = r->has_plan && r->in_plan && p->n_members > 2 &&
+                       r->phase >= ROUND_REDUCING &&
+                       exchange_witness(&r->exchange, &w);
     if (closing->in_ring) {
-        const struct ring *ring = &r->exchange.ring;
-
-        closing->ring_next = p->members[(r->rank + 1) % p->n_members].index;
-        closing->ring_sent = ring->send.number;
-        closing->ring_got = ring->received.number;
+        closing->ring_next = p->members[w.next[0]].index;
+        closing->ring_sent = w.sent[0];
+        closing->ring_got = w.got[0];
+        closing->gate_next = p->members[w.next[1]].index;
+        closing->gate_sent = w.sent[1];
+        closing->gate_got = w.got[1];
     }
     closing_broken(r, closing);
-    closing->ring_quiet =
-        (closing->in_ring || r->terms.exchange == EXCHANGE_BUTTERFLY) &&
-        r->phase == ROUND_REDUCING && r->quiet;
+    closing->ring_quiet = (closing->in_ring || butterfly) &&
+                          r->phase == ROUND_REDUCING && r->quiet;
     if (r->phase != ROUND_VOTED || r->round != closing->round + 1) {
         return;
     }

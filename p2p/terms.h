@@ -29,8 +29,9 @@ struct terms_turn {
 
 #define TERMS_TURNS_MAX 64
 
-/* How contributions become one vector (exchange.h). */
-enum exchange_kind { EXCHANGE_RING, EXCHANGE_BUTTERFLY };
+/* How contributions become one vector (exchange.h). In terms: what the run
+ * asks for; a plan says what it is (round.h). */
+enum exchange_kind { EXCHANGE_RING, EXCHANGE_BUTTERFLY, EXCHANGE_SITES };
 
 struct run_terms {
     uint64_t n_params;
@@ -38,7 +39,9 @@ struct run_terms {
     uint32_t segment_elements; /* elements of one segment, block-aligned */
     uint32_t chunk_segments; /* segments in a chunk or slice, about, at least */
     enum exchange_kind exchange;
-    bool invited; /* who takes part has an invitation of the author */
+    bool adapts; /* RING: a plan may be a butterfly, where a line is slow */
+    uint32_t site_members; /* SITES: of a site at most; 0: any number */
+    bool invited;          /* who takes part has an invitation of the author */
     uint8_t author[32];
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period; /* inner steps between two rounds */

@@ -261,6 +261,9 @@ static const struct msg_field promise_body_fields[] = {
     MSG_FIELD_U8(struct promise_body, ring_next),
     MSG_FIELD_U32(struct promise_body, ring_sent),
     MSG_FIELD_U32(struct promise_body, ring_got),
+    MSG_FIELD_U8(struct promise_body, gate_next),
+    MSG_FIELD_U32(struct promise_body, gate_sent),
+    MSG_FIELD_U32(struct promise_body, gate_got),
     MSG_FIELD_BOOL(struct promise_body, ring_quiet),
     MSG_FIELD_BOOL(struct promise_body, has_broken),
     MSG_FIELD_FIXED(struct promise_body, broken),
@@ -352,6 +355,7 @@ static const struct msg_field ready_body_fields[] = {
     MSG_FIELD_FIXED(struct ready_body, state),
     MSG_ARRAY_STRUCT(struct ready_body, claims, n_claims, reduced_claim_schema),
     MSG_ARRAY_FIXED(struct ready_body, rejected, n_rejected),
+    MSG_FIELD_U32(struct ready_body, site),
 };
 SCHEMA(ready_body);
 

@@ -387,6 +387,9 @@ struct promise_body {
     uint8_t ring_next;     /* where so many segments had been given out to */
     uint32_t ring_sent;    /* that member, */
     uint32_t ring_got;     /* and so many had come from the one before; */
+    uint8_t gate_next;     /* the same between gateways of sites; */
+    uint32_t gate_sent;    /* where there is no such edge it names */
+    uint32_t gate_got;     /* the sender, and none */
     bool ring_quiet;       /* nothing had come for a while */
     bool has_broken;       /* its data link to `broken` failed twice */
     struct peer_id broken;
@@ -478,6 +481,7 @@ struct ready_body {
     /* What this member contributed to a failed attempt was no numbers. */
     uint32_t n_rejected;
     struct peer_id rejected[1];
+    uint32_t site; /* where it stands; 0: at none (p2p/sites.h) */
 };
 
 struct ready {

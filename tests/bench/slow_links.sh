@@ -41,5 +41,5 @@ measure() {
 }
 measure 96 --rtt-ms 1
 measure 90 --rtt-ms 50
-measure 90 --rtt-ms 1 --slow 25mbit --exchange butterfly
+measure 90 --rtt-ms 1 --slow 25mbit --exchange auto --warmup 8
 echo "load average: $(cut -d' ' -f1 /proc/loadavg) on $(nproc) cores"

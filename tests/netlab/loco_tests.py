@@ -5,6 +5,7 @@ A star is four hosts at a hub: 100 Mbit/s each way and 50 ms to each other.
 import json
 import subprocess
 
+import sites
 from lab import LOCO, SCALE, Failed, Lab, LabSwarm, check, wait_for
 from registry import test
 from swarm import DETECT_MS, lost_entry
@@ -106,6 +107,17 @@ def inherited():
             for status in s.wait_finished(rest):
                 check(status["elements_inherited"] > 0,
                       "what was finished was reduced again")
+
+
+@test("two sites of three hosts send each other the vector once each way", 120)
+def two_levels():
+    with Lab() as lab:
+        hosts = sites.two_sites(lab, 3, "50mbit", 30)
+        found = sites.allreduce(lab, hosts, 2 << 20, 3, 1, "--sites", 2)
+        vectors = found["bytes"] / (2 * (2 << 20))
+        check(found["aborted"] == 0, "a round was aborted")
+        check(vectors < 2.2,
+              f"{vectors:.2f} vectors a round between two sites; 2 is least")
 
 
 @test("two and two, cut apart and healed, end in one branch", 150)

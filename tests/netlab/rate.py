@@ -3,7 +3,7 @@
 
 use: tests/netlab/rate.py [--hosts N] [--rate 100mbit] [--rtt-ms 50]
          [--elements E] [--wire fp16] [--rounds R] [--warmup W]
-         [--encryption on|off] [--slow 25mbit] [--exchange ring|butterfly]
+         [--encryption on|off] [--slow 25mbit] [--exchange ring|butterfly|auto]
          [--router] [--json]
 
 N hosts at one hub, each with `rate` up and down and RTT to each other:
@@ -73,7 +73,8 @@ def allreduce(lab, hosts, a):
                        len(hosts), "--elements", a.elements, "--wire", a.wire,
                        "--rounds", a.rounds, "--warmup", a.warmup,
                        "--encryption", a.encryption,
-                       "--exchange", a.exchange, "--rank", rank,
+                       "--exchange", a.exchange, "--sites", a.sites,
+                       "--rank", rank,
                        "--addresses", addresses, "--json",
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        text=True)
@@ -181,8 +182,9 @@ def main():
     p.add_argument("--rtt-ms", type=float, default=50)
     p.add_argument("--elements", type=int, default=16 << 20)
     p.add_argument("--wire", choices=WIRE_BYTES, default="fp16")
-    p.add_argument("--exchange", choices=("ring", "butterfly"),
+    p.add_argument("--exchange", choices=("ring", "butterfly", "auto"),
                    default="ring")
+    p.add_argument("--sites", type=int, default=0)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--warmup", type=int, default=3)
     p.add_argument("--encryption", choices=("on", "off"), default="on")

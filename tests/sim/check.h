@@ -41,6 +41,7 @@ struct check_options {
     uint32_t n_peers, n_params, block, segment_elements;
     unsigned codec;
     enum exchange_kind exchange;
+    const struct sim *sim; /* sites of peers */
     float norm_clip;
     struct node **nodes; /* by peer, NULL while dead; borrowed */
 };

@@ -24,6 +24,7 @@ struct contribution {
  * part, what the commit's own plan reduced. */
 struct part {
     uint64_t from, upto;
+    uint32_t kinds; /* bit: what its exchange may have been */
     uint32_t n;
     struct contributor in[VIEW_MEMBERS_MAX]; /* in ring order */
     uint32_t life[VIEW_MEMBERS_MAX];         /* of each contribution */

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "p2p/ring.h"
+#include "p2p/sites.h"
+#include "tests/sim/sim_internal.h"
 #include "tests/sim/world_internal.h"
 
 void check_contributed(void *self, const struct local_contribution *k)
@@ -53,6 +54,25 @@ const struct contribution *check_contribution(const struct check *c,
     return NULL;
 }
 
+/* What an exchange of n members that nobody remembers may have been. */
+static uint32_t kinds_of(const struct check *c, uint32_t n)
+{
+    uint32_t ring = 1U << EXCHANGE_RING, butterfly = 1U << EXCHANGE_BUTTERFLY;
+
+    if (n == 1) {
+        return ring;
+    }
+    switch (c->opt.exchange) {
+    case EXCHANGE_RING:
+        return n > 2 ? ring | butterfly : ring;
+    case EXCHANGE_BUTTERFLY:
+        return butterfly;
+    case EXCHANGE_SITES:
+        return n > 2 ? ring | 1U << EXCHANGE_SITES : ring;
+    }
+    return ring;
+}
+
 /* The parts of a commit: inherited ranges, then its own exchange. */
 static void split_parts(const struct check *c, struct commit_seen *s)
 {
@@ -64,11 +84,13 @@ static void split_parts(const struct check *c, struct commit_seen *s)
         p->from = at;
         p->upto = at = m->ranges[i].upto;
         p->n = m->ranges[i].n_contributors;
+        p->kinds = kinds_of(c, p->n);
         memcpy(p->in, m->ranges[i].contributors, sizeof p->in);
     }
     p->from = at;
     p->upto = local_elements(c->local, m->round, NULL);
     p->n = m->n;
+    p->kinds = m->n == 1 ? 1U << EXCHANGE_RING : 1U << m->kind;
     for (uint32_t k = 0; k < m->n; k++) {
         p->in[k] = (struct contributor){.peer = m->member[k],
                                         .tokens = m->weight[k],
@@ -155,6 +177,43 @@ static double total_of(const struct part *p)
     return total;
 }
 
+/* One slice, member by member as its partial sum visits them. */
+static void replay_walk(struct check *c,
+                        const struct part *p,
+                        const float *const *in,
+                        const struct sites_shape *shape,
+                        uint32_t stripe,
+                        uint32_t slice)
+{
+    struct ring_shape cut = sites_slices(shape);
+    struct walk_hop hops[WALK_HOPS_MAX];
+    uint32_t n = walk_of(&shape->sites, slice, hops);
+    uint64_t begin, end;
+    uint8_t *at;
+    int rc;
+
+    ring_chunk(&cut, stripe, slice, &begin, &end);
+    end = end < p->upto ? end : p->upto;
+    if (begin >= end) {
+        return;
+    }
+    at = c->oracle + c->codec->bytes(begin);
+    rc = c->codec->encode(
+        at, in[hops[0].from] + begin, end - begin,
+        (float)((double)p->in[hops[0].from].tokens / total_of(p)));
+    for (uint32_t k = 0; k < n && rc == 0; k++) {
+        uint32_t to = hops[k].to;
+        float scale = (float)((double)p->in[to].tokens / total_of(p));
+
+        rc = hops[k].adds
+                 ? c->codec->add(at, at, in[to] + begin, end - begin, scale)
+                 : 0;
+    }
+    if (rc != 0) {
+        check_fail(c, "B: a replay fails with %d", rc);
+    }
+}
+
 static void replay_ring(struct check *c,
                         const struct part *p,
                         const float *const *in,
@@ -172,6 +231,40 @@ static void replay_ring(struct check *c,
          p->from + stripe * ring_stripe_elements(&shape) < p->upto; stripe++) {
         for (uint32_t chunk = 0; chunk < p->n; chunk++) {
             replay_chunk(c, p, in, &shape, stripe, chunk, total);
+        }
+    }
+}
+
+/* The same where the plan is of two levels: members of a site stand together,
+ * its gateway first, and a slice walks through them. */
+static void replay_sites(struct check *c,
+                         const struct part *p,
+                         const float *const *in,
+                         uint64_t elements)
+{
+    struct sites_shape shape = {
+        .cut = {.elements = elements,
+                .from = p->from,
+                .block = c->opt.block,
+                .segment_elements = c->opt.segment_elements,
+                .chunk_segments = 1,
+                .n = p->n}};
+    uint32_t marks[VIEW_MEMBERS_MAX], last = 0;
+    struct ring_shape cut;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        uint32_t site =
+            sim_site(c->opt.sim, world_find(c->opt.world, &p->in[k].peer));
+
+        marks[k] = k == 0 || site != last;
+        last = site;
+    }
+    (void)walk_sites_of(marks, p->n, &shape.sites);
+    cut = sites_slices(&shape);
+    for (uint32_t stripe = 0;
+         p->from + stripe * ring_stripe_elements(&cut) < p->upto; stripe++) {
+        for (uint32_t slice = 0; slice < cut.n; slice++) {
+            replay_walk(c, p, in, &shape, stripe, slice);
         }
     }
 }
@@ -263,21 +356,47 @@ replay_butterfly(struct check *c, const struct part *p, const float *const *in)
     free(decoded);
 }
 
-/* Replay the exchange that made this part, as far as it is in the result. */
+static void replay(struct check *c,
+                   const struct part *p,
+                   const float *const *in,
+                   uint64_t elements,
+                   enum exchange_kind kind)
+{
+    switch (kind) {
+    case EXCHANGE_RING:
+        replay_ring(c, p, in, elements);
+        return;
+    case EXCHANGE_BUTTERFLY:
+        replay_butterfly(c, p, in);
+        return;
+    case EXCHANGE_SITES:
+        replay_sites(c, p, in, elements);
+        return;
+    }
+}
+
+/* Replay the exchange that made this part, as far as it is in the result: what
+ * the commit's plan was, or, of an inherited part, what the terms allow. */
 static bool replay_is(struct check *c,
                       const struct part *p,
                       const float *const *in,
                       uint64_t elements,
                       const uint8_t *bytes)
 {
+    static const enum exchange_kind kinds[] = {
+        EXCHANGE_RING, EXCHANGE_BUTTERFLY, EXCHANGE_SITES};
     size_t begin = c->codec->bytes(p->from), end = c->codec->bytes(p->upto);
 
-    if (c->opt.exchange == EXCHANGE_RING || p->n == 1) {
-        replay_ring(c, p, in, elements);
-    } else {
-        replay_butterfly(c, p, in);
+    for (uint32_t k = 0; k < 3; k++) {
+        if ((p->kinds >> kinds[k] & 1) == 0) {
+            continue;
+        }
+        replay(c, p, in, elements, kinds[k]);
+        if (memcmp(c->oracle + begin, bytes + begin, end - begin) == 0) {
+            return true;
+        }
     }
-    return memcmp(c->oracle + begin, bytes + begin, end - begin) == 0;
+    return false;
 }
 
 /* The second newest contribution with the step numbers of this one. */

@@ -6,6 +6,11 @@
  * and what the members see of each other's segments must lead to a good one.
  * Lines of members that differ are the matter of the butterfly, whose every
  * other seed has some (sim_rate).
+ *
+ * `slow-line`: all edges of one member are slow for half of the rounds. No ring
+ * goes around it; the plans must become butterflies, in which it owns nothing,
+ * faster than the ring could be, and rings again when the line is as good as
+ * the others.
  */
 #include <inttypes.h>
 
@@ -15,6 +20,8 @@
 
 #define FAST_BYTES_PER_S 100000
 #define SLOWER           8 /* times */
+#define SLOW_LINE        4 /* times, all edges of one member */
+#define LOOK_MS          200
 #define FIRST_ROUNDS     3 /* of which the time is "before" */
 #define LAST_ROUNDS      5
 
@@ -48,7 +55,15 @@ uint64_t sim_rate(void *self, uint32_t from, uint32_t to)
         return is_fast(s, from, to) ? FAST_BYTES_PER_S
                                     : FAST_BYTES_PER_S / SLOWER;
     }
-    if (s->local_opt.exchange == EXCHANGE_RING || s->opt.seed % 2 == 0) {
+    if (s->slow_line) {
+        return from == s->victim || to == s->victim
+                   ? FAST_BYTES_PER_S / SLOW_LINE
+                   : FAST_BYTES_PER_S;
+    }
+    if (s->local_opt.exchange == EXCHANGE_SITES) {
+        return sim_sites_rate(s, from, to);
+    }
+    if (s->local_opt.exchange != EXCHANGE_BUTTERFLY || s->opt.seed % 2 == 0) {
         return s->world_opt.bytes_per_s;
     }
     for (uint32_t end = 0; end < 2; end++) {
@@ -124,10 +139,84 @@ static uint32_t slow_edges(const struct sim *s)
     return slow;
 }
 
+/* ---- one slow line ---------------------------------------------------- */
+
+static const struct round *first_round(const struct sim *s)
+{
+    return &s->nodes[(s->victim + 1) % s->n]->round;
+}
+
+/* Half of the rounds are over: the line heals. */
+static void look(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    const struct round *r = first_round(s);
+    uint64_t last = s->rounds / 2;
+
+    (void)arg;
+    if (r->round <= last) {
+        world_call(s->world, world_now(s->world) + LOOK_MS, look, s, 0);
+        return;
+    }
+    s->slow_line = false;
+    s->slow_kind = r->order_kind;
+}
+
+void sim_slow_line_options(struct sim *s)
+{
+    sim_links_options(s);
+    s->links = false;
+    s->slow_line = true;
+}
+
+void sim_slow_line_setup(struct sim *s)
+{
+    s->quiet = true;
+    s->slow_rounds = s->rounds / 2;
+    world_call(s->world, SIM_START_MS + LOOK_MS, look, s, 0);
+}
+
+/* Of one member with a line of FAST / SLOW_LINE, the others FAST: a ring. */
+static double ring_ms(const struct sim *s)
+{
+    double bytes = (double)s->local_opt.n_params * 2; /* bf16 or fp16 */
+
+    return 2.0 * (s->n - 1) / s->n * bytes * 1000 /
+           (FAST_BYTES_PER_S / SLOW_LINE);
+}
+
+static void slow_line_judge(struct sim *s, struct sim_result *r)
+{
+    enum exchange_kind last = first_round(s)->order_kind;
+    double ms;
+
+    if (s->slow_rounds < FIRST_ROUNDS + LAST_ROUNDS) {
+        return;
+    }
+    ms = mean_ms(s, s->slow_rounds - LAST_ROUNDS + 1, LAST_ROUNDS);
+    sim_figure(r, "exchange_ms_slow", ms, SIM_MEAN);
+    sim_figure(r, "ring_bound_ms", ring_ms(s), SIM_MEAN);
+    if (s->slow_kind != EXCHANGE_BUTTERFLY || ms > ring_ms(s)) {
+        check_fail(s->check,
+                   "L: with one slow line the plan is %s and takes %.0f ms, a "
+                   "ring's bound is %.0f ms",
+                   s->slow_kind == EXCHANGE_BUTTERFLY ? "a butterfly"
+                                                      : "a ring",
+                   ms, ring_ms(s));
+    }
+    if (last != EXCHANGE_RING) {
+        check_fail(s->check, "L: all lines are fast again, and the plan is "
+                             "still a butterfly");
+    }
+}
+
 void sim_links_judge(struct sim *s, struct sim_result *r)
 {
     double first, last;
 
+    if (s->slow_rounds > 0) {
+        slow_line_judge(s, r);
+    }
     if (!s->links || s->rounds < FIRST_ROUNDS + LAST_ROUNDS) {
         return;
     }

@@ -56,9 +56,10 @@ void sim_start(struct sim *s, uint32_t peer)
         .signer = signer_keyed(id),
         .run_id = s->run_id,
         .dialable = true,
+        .site = sim_site(s, peer),
         .edge_sample_us = 2000, /* vectors are small here */
         .edges = s->n <= VIEW_MEMBERS_MAX ? 4 * s->n * s->n + 16 : 0,
-        .timeline = s->links ? (uint32_t)s->rounds + 1 : 0,
+        .timeline = s->links || s->slow_line ? (uint32_t)s->rounds + 1 : 0,
         .listen_port = world_address(s->world, peer).port,
         .relay_bytes_per_hour = 1 << 30,
         .seed = rng_mix(words, 4),
@@ -127,6 +128,7 @@ static void on_died(void *self, uint32_t peer)
     struct sim *s = self;
     uint64_t back_ms = s->restart_after_ms;
 
+    sim_sites_died(s, peer);
     local_died(s->local, peer);
     check_died(s->check, peer);
     node_close(s->nodes[peer]);
@@ -156,7 +158,7 @@ static void tell_rates(struct sim *s, uint32_t peer)
     struct node *n = s->nodes[peer];
     uint64_t now = world_now(s->world), life = s->lives[peer];
 
-    if (s->local_opt.exchange == EXCHANGE_RING || s->opt.seed % 2 == 0 ||
+    if (s->local_opt.exchange != EXCHANGE_BUTTERFLY || s->opt.seed % 2 == 0 ||
         n == NULL || !n->ballot.have ||
         s->told[peer] == (life << 32 | n->ballot.cert.body.epoch)) {
         return;
@@ -324,7 +326,7 @@ static const struct scenario *find_scenario(const char *name)
  * in which it sums. */
 static uint32_t block_of(const struct codec *codec, enum exchange_kind exchange)
 {
-    return exchange == EXCHANGE_RING && codec->block == 1
+    return exchange != EXCHANGE_BUTTERFLY && codec->block == 1
                ? 8
                : exchange_block(exchange, codec->block);
 }
@@ -427,17 +429,21 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
 
     if (codec == NULL ||
         (s->opt.exchange != NULL && strcmp(s->opt.exchange, "ring") != 0 &&
+         strcmp(s->opt.exchange, "sites") != 0 &&
          strcmp(s->opt.exchange, "butterfly") != 0)) {
         (void)snprintf(result->violation, sizeof result->violation,
                        "--wire wants fp32, bf16, fp16, int8 or e3m0, "
-                       "--exchange ring or butterfly");
+                       "--exchange ring, butterfly or sites");
         return LOCO_EINVAL;
     }
     if (s->opt.exchange == NULL ? !codec_adds(codec)
                                 : strcmp(s->opt.exchange, "butterfly") == 0) {
         exchange = EXCHANGE_BUTTERFLY;
     }
-    if (exchange == EXCHANGE_RING && !codec_adds(codec)) {
+    if (s->opt.exchange != NULL && strcmp(s->opt.exchange, "sites") == 0) {
+        exchange = EXCHANGE_SITES;
+    }
+    if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
         return LOCO_EINVAL;
     }
     s->nodes = world_alloc(s->n * sizeof(struct node *));
@@ -466,8 +472,9 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                                 .segment_elements =
                                     s->local_opt.segment_elements,
                                 .codec = codec->id,
-                                .exchange = exchange,
+                                .exchange = s->local_opt.exchange,
                                 .norm_clip = s->local_opt.norm_clip,
+                                .sim = s,
                                 .nodes = s->nodes};
     rc = rc == 0 ? check_open(&s->check, &co) : rc;
     rc = rc == 0 ? local_open(&s->local, s->world, &s->local_opt, &lc) : rc;
@@ -667,8 +674,8 @@ static void check_map(struct sim *s)
     for (uint32_t q = 0; q < s->n; q++) {
         const struct bandwidth *map;
 
-        if (!world_alive(s->world, q)) {
-            continue;
+        if (!world_alive(s->world, q) || s->slow_rounds > 0) {
+            continue; /* or speeds changed: the segments on their way misled */
         }
         map = node_bandwidth(s->nodes[q]);
         for (uint32_t i = 0; i < map->cap; i++) {
@@ -816,6 +823,7 @@ static int run_once(const struct sim_options *opt,
         check_invited(s);
         collect(s, result);
         sim_links_judge(s, result);
+        sim_sites_judge(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;
         result->victim_heard = base ? s->heard_at : before->victim_heard;

@@ -65,7 +65,13 @@ struct sim {
     bool two_edges;        /* nor 2 and 3, who are others */
     bool no_link, no_bulk; /* ... of that kind */
     uint64_t epochs_max;   /* views more than this are churn; 0: any number */
-    bool links;            /* edges differ in speed: links.c */
+    bool elects;           /* a gateway dies: sites.c */
+    uint32_t gateway, n_struck, struck_phase; /* who, whether it did, when */
+    uint64_t struck_round;
+    bool links;                   /* edges differ in speed: links.c */
+    bool slow_line;               /* all of the victim's are slow */
+    enum exchange_kind slow_kind; /* of the last plan when they healed ... */
+    uint64_t slow_rounds;         /* ... after so many */
     uint64_t *told; /* per peer: life and view of which it knows the rates */
     uint32_t *group;
     struct sim_peers *peers;  /* caches, on the disks */
@@ -124,7 +130,18 @@ uint64_t sim_draw(struct sim *s, uint64_t lo, uint64_t hi);
 uint64_t sim_rate(void *self, uint32_t from, uint32_t to);
 void sim_links_options(struct sim *s);
 void sim_links_setup(struct sim *s);
+void sim_slow_line_options(struct sim *s);
+void sim_slow_line_setup(struct sim *s);
 void sim_links_judge(struct sim *s, struct sim_result *r);
+
+/* sites.c: where a peer stands, in runs with sites; bytes a second between two;
+ * the scenario, what it wants to know of a death, and its figures. */
+uint32_t sim_site(const struct sim *s, uint32_t peer);
+uint64_t sim_sites_rate(const struct sim *s, uint32_t from, uint32_t to);
+void sim_sites_options(struct sim *s);
+void sim_sites_setup(struct sim *s);
+void sim_sites_died(struct sim *s, uint32_t peer);
+void sim_sites_judge(struct sim *s, struct sim_result *r);
 
 /* Faults end now at the earliest. */
 void sim_fault(struct sim *s);

@@ -43,7 +43,8 @@ static void all_final_in_any_order(uint64_t bytes, uint64_t step, uint64_t seed)
 
         n_ready += k;
         while (k > 0) {
-            leaves_make(&l, ready[--k], vector);
+            --k;
+            leaves_make(&l, ready[k], vector + ready[k] * HASH_PIECE_BYTES);
         }
     }
     assert_int_equal(n_ready, bytes > 0 ? l.n : 0);
