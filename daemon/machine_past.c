@@ -10,6 +10,7 @@
  * needs more fetches the state anew. They are no part of what must survive: not
  * flushed, checked by who fetches them, and a full disk is only said once.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -141,18 +142,42 @@ static int write_all(int fd, const uint8_t *bytes, size_t len)
     return 0;
 }
 
+/* Delete what is too long ago, whichever rounds this peer was not there for or
+ * skipped, and what is of a branch that was left. */
+static void prune_rounds(const struct machine *m, uint64_t newest)
+{
+    uint64_t kept = rounds_kept(m);
+    DIR *d = opendir(m->rounds);
+    struct dirent *e;
+
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        char path[MACHINE_PATH_MAX], name[32];
+        uint64_t round;
+
+        if (sscanf(e->d_name, "%" SCNu64, &round) != 1 ||
+            snprintf(name, sizeof name, "%" PRIu64 ".wire", round) < 0 ||
+            strcmp(name, e->d_name) != 0) {
+            continue; /* none of ours */
+        }
+        if ((round > newest || newest - round >= kept) &&
+            round_path(m, round, path)) {
+            (void)unlink(path);
+        }
+    }
+    if (d != NULL) {
+        (void)closedir(d);
+    }
+}
+
 /* On a worker; the slot is pinned. */
 void machine_round_run(struct machine_job *j)
 {
     const struct machine *m = j->m;
     char path[MACHINE_PATH_MAX];
     size_t bytes = m->codec->bytes(terms_elements(&m->terms, j->index));
-    uint64_t kept = rounds_kept(m);
     int fd;
 
-    if (j->index > kept && round_path(m, j->index - kept, path)) {
-        (void)unlink(path);
-    }
+    prune_rounds(m, j->index);
     if (!round_path(m, j->index, path)) {
         return;
     }

@@ -449,6 +449,11 @@ int trainer_open(struct trainer **trainer,
              t->replica.backend.isa, t->replica.backend.bf16 ? "bf16" : "fp32",
              t->replica.backend.threads,
              opt->replica.affinity.n > 0 ? ", pinned" : "");
+    if (opt->replica.device != NULL) {
+        log_info("train", "%u of %u sequences at a time; the outer step on %s",
+                 t->replica.micro_batch, opt->replica.batch,
+                 t->replica.outer.on ? "the GPU" : "the processor");
+    }
     (void)pthread_mutex_init(&t->mutex, NULL);
     (void)pthread_cond_init(&t->wake, NULL);
     if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {

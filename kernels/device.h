@@ -29,10 +29,17 @@ int backend_device(struct backend *b,
 /* Fill only what sizes depend on, for a plan before a GPU is opened. */
 void backend_device_plan(struct backend *b, bool bf16);
 
+/* What launchers take beside the buffers that they are given, at most. */
+struct device_launches {
+    int64_t rows; /* of a micro-batch: B T */
+    int64_t channels, heads, parameters;
+};
+uint64_t backend_device_launch_bytes(const struct device_launches *l);
+
 /* What was opened; free_bytes is of that moment. */
 const struct plugin_info *device_info(const struct device *d);
 
-/* What went wrong last, as a sentence; "" where nothing did. */
+/* What went wrong last, as a sentence; "" where nothing did, and for NULL. */
 const char *device_message(const struct device *d);
 
 /* The plug-in's functions that backend.h has no row for. */

@@ -24,7 +24,7 @@
 
 #include "kernels/backend.h"
 
-#define PLUGIN_ABI     1u
+#define PLUGIN_ABI     2u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
@@ -80,15 +80,25 @@ struct outer_op {
     float lr, mu, gamma;
     const float *phi, *m, *g;
     const float *mean_phi; /* NULL: no pull */
-    float *phi_out;
-    float *m_out; /* NULL allowed without momentum */
+    float *phi_out;        /* NULL: only whether it would be finite */
+    float *m_out;          /* NULL allowed without momentum */
     int64_t n;
 };
 
-/* out = phi_new + (theta - phi_old), or = phi - theta where phi_new is NULL. */
+/* out = phi_new + (theta - phi_old), or = phi_old - theta where phi_new is
+ * NULL. */
 struct shift_op {
     const float *phi_new, *theta, *phi_old;
     float *out;
+    int64_t n;
+};
+
+/* theta = phi + keep (theta - phi): mix_toward() of train/sync/mix.h where
+ * keep is neither 0 nor 1. */
+struct mix_op {
+    float *theta;
+    const float *phi;
+    float keep;
     int64_t n;
 };
 
@@ -112,6 +122,8 @@ struct plugin_table {
     int (*put)(struct gpu *gpu, void *to, const void *from, size_t bytes);
     int (*get)(struct gpu *gpu, void *to, const void *from, size_t bytes);
     int (*clear)(struct gpu *gpu, void *p, size_t bytes);
+    /* Within the device, in the order of the compute stream. */
+    int (*copy)(struct gpu *gpu, void *to, const void *from, size_t bytes);
     int (*use_theta)(struct gpu *gpu,
                      const float *theta,
                      int64_t n,
@@ -143,6 +155,7 @@ struct plugin_table {
     int (*decode)(struct gpu *gpu, const struct wire_op *op);
     int (*outer)(struct gpu *gpu, const struct outer_op *op);
     int (*shift)(struct gpu *gpu, const struct shift_op *op);
+    int (*mix)(struct gpu *gpu, const struct mix_op *op); /* does not wait */
 };
 
 typedef const struct plugin_table *(*plugin_entry)(void);

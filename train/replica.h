@@ -37,7 +37,8 @@
  * llama.h. With a GPU theta, u, v, grad and the workspace lie there, and copies
  * of theta and what else the method reads in this process (replica_device.h);
  * the anchors and the state are here, so that a GPU that fails takes nothing
- * with it but the steps since the last commit (replica_recover). Where the
+ * with it but the steps since the last commit (replica_recover); with room for
+ * copies of phi and m the outer step is made there (replica_outer.h). Where the
  * GPU's memory does not hold a micro-batch, half of it is tried, down to one
  * sequence; the batch stays what it is.
  *
@@ -119,6 +120,17 @@ struct replica_commit {
     uint32_t members;    /* of so many members; 0 for both: no matter */
 };
 
+/* The outer step on a GPU (replica_outer.h). */
+struct replica_outer {
+    float *phi, *m;  /* (n), of the GPU */
+    float *piece[2]; /* of the GPU */
+    uint8_t *wire;   /* of the GPU */
+    uint8_t *pinned[2];
+    uint64_t most; /* elements of a piece */
+    bool on;       /* there is memory for it */
+    bool current;  /* phi, m are those of the state */
+};
+
 struct replica {
     struct replica_options opt;
     struct layout layout;
@@ -134,6 +146,7 @@ struct replica {
     bool mirrored;        /* the engine has copies: opened with a GPU */
     bool stale;           /* theta, u, v moved since they were made */
     uint32_t micro_batch; /* in use */
+    struct replica_outer outer;
     struct backend backend;
     struct llama *llama;
     struct optimizer optimizer;

@@ -6,6 +6,8 @@
 
 #include "proto/base/err.h"
 #include "train/errmsg.h"
+#include "train/replica_outer.h"
+#include "train/replica_plan.h"
 
 size_t replica_mirrors(const struct method *m)
 {
@@ -57,6 +59,33 @@ static int open_backend(struct replica *r, char *errmsg)
     rv = backend_device(&r->backend, r->opt.device, why);
     r->have_backend = rv == 0;
     return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "%.200s", why);
+}
+
+#define MB(bytes) ((unsigned long long)((bytes) >> 20))
+
+/* The micro-batch to begin with, before anything is taken; 0: none fits. */
+static uint32_t plan_micro_batch(const struct replica *r, char *errmsg)
+{
+    const struct replica_options *opt = &r->opt;
+    struct replica_plan plan;
+    uint64_t have;
+
+    if (opt->device == NULL) {
+        return opt->micro_batch;
+    }
+    have = device_info(r->backend.device)->free_bytes;
+    replica_plan(opt, have, &plan);
+    if (plan.micro_batch == 0) {
+        (void)errmsg_fail(
+            errmsg, LOCO_ENOMEM,
+            "one sequence of %u tokens needs %llu MB of the "
+            "GPU's memory, of which %llu MB %s: use --device "
+            "cpu, or a GPU with more",
+            opt->seq, MB(plan.state_bytes + plan.work_bytes), MB(have),
+            opt->device->gpu.memory_bytes > 0 ? "may be used (gpu-memory-bytes)"
+                                              : "are free");
+    }
+    return plan.micro_batch;
 }
 
 struct llama_room replica_room(const struct replica_options *opt,
@@ -115,17 +144,25 @@ static int open_memory(struct replica *r, char *errmsg)
 {
     const struct backend *be = &r->backend;
     size_t bytes = r->n * sizeof(float);
+    size_t grad_bytes = bytes;
+    uint32_t micro_batch = plan_micro_batch(r, errmsg);
     int rv;
 
+    if (micro_batch == 0) {
+        return LOCO_ENOMEM;
+    }
+    if (be->device != NULL && r->n_wire > r->n) { /* a padded mean */
+        grad_bytes = r->n_wire * sizeof(float);
+    }
     r->theta = be->take(be, bytes);
-    r->grad = be->take(be, bytes);
+    r->grad = be->take(be, grad_bytes);
     if (r->theta == NULL || r->grad == NULL) {
         return errmsg_fail(errmsg, LOCO_ENOMEM,
                            "out of memory for %llu parameters",
                            (unsigned long long)r->n);
     }
     be->clear(be, r->theta, bytes);
-    be->clear(be, r->grad, bytes);
+    be->clear(be, r->grad, grad_bytes);
     rv = optimizer_open_part(&r->optimizer, &r->opt.optimizer, &r->opt.model,
                              &r->opt.part);
     r->have_optimizer = rv == 0;
@@ -135,7 +172,7 @@ static int open_memory(struct replica *r, char *errmsg)
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
     }
-    rv = open_llama(r, r->opt.micro_batch);
+    rv = open_llama(r, micro_batch);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the model's work");
     }
@@ -149,6 +186,7 @@ int replica_open_work(struct replica *r, char *errmsg)
     rv = rv != 0 ? rv : open_memory(r, errmsg);
     if (rv == 0) {
         bind_engine(r);
+        replica_outer_open(r);
     }
     return rv;
 }
@@ -160,6 +198,7 @@ void replica_close_work(struct replica *r)
     }
     llama_close(r->llama);
     if (r->have_backend) {
+        replica_outer_close(r);
         r->backend.give(&r->backend, r->grad);
         r->backend.give(&r->backend, r->theta);
         backend_close(&r->backend);
@@ -171,6 +210,10 @@ void replica_close_work(struct replica *r)
 
 bool replica_lower_micro_batch(struct replica *r)
 {
+    if (r->outer.on) { /* that memory first: it is only for speed */
+        replica_outer_close(r);
+        return true;
+    }
     if (r->opt.device == NULL || r->micro_batch < 2) {
         return false;
     }
@@ -299,6 +342,9 @@ const float *replica_phi_for_model(struct replica *r)
 {
     if (r->backend.device == NULL) {
         return r->phi;
+    }
+    if (r->outer.on && r->outer.current) {
+        return r->outer.phi;
     }
     r->backend.put(&r->backend, r->grad, r->phi, r->n * sizeof(float));
     return r->grad;

@@ -4,6 +4,7 @@
 
 #include "proto/base/err.h"
 #include "train/replica_device.h"
+#include "train/replica_outer.h"
 #include "train/sync/finite.h"
 
 /* ---- the state --------------------------------------------------------- */
@@ -194,6 +195,7 @@ void replica_init(struct replica *r)
     llama_part_init(&r->opt.model, &r->opt.part, r->engine.theta, r->opt.seed);
     replica_put_theta(r);
     engine_start(&r->engine);
+    replica_outer_forget(r);
     replica_clear_moments(r);
     if (r->opt.method.period_u > 0) {
         memset(r->state_u, 0, r->n * sizeof(float));
@@ -212,12 +214,14 @@ static int pack(struct replica *r)
 {
     struct layout_part parts[METHOD_STREAMS_MAX];
     size_t n = layout_parts(&r->layout, r->round + 1, parts);
-    int rv = replica_fetch(r);
+    int rv = r->outer.on ? 0 : replica_fetch(r);
 
     for (size_t i = 0; i < n && rv == 0; i++) {
         const struct layout_part *p = &parts[i];
 
-        rv = engine_pack(&r->engine, p->s, &p->turn, r->contribution + p->at);
+        rv = r->outer.on ? replica_outer_pack(r, p)
+                         : engine_pack(&r->engine, p->s, &p->turn,
+                                       r->contribution + p->at);
         memset(r->contribution + p->at + p->len, 0,
                (p->room - p->len) * sizeof(float));
     }
@@ -274,6 +278,7 @@ int replica_load(struct replica *r,
     if (rv != 0) {
         return rv;
     }
+    replica_outer_forget(r);
     for (size_t i = 0; i < count; i++) {
         copy(to[i].x, state, to[i].n);
         state += to[i].n;
@@ -451,20 +456,31 @@ static void follow_members(struct replica *r, uint32_t members)
     note_arrivals(r);
 }
 
-int replica_commit(struct replica *r, const struct replica_commit *c)
+/* The average's and, between two steps, the gradient's memory take the new
+ * anchor and momentum until everything is known to be finite. Only the first
+ * part, parameters or a gradient, can fail. */
+static int take_parts(struct replica *r, const struct replica_commit *c)
 {
-    /* The average's and, between two steps, the gradient's memory take the new
-     * anchor and momentum until everything is known to be finite. Only the
-     * first part, parameters or a gradient, can fail. */
     struct layout_part parts[METHOD_STREAMS_MAX];
     size_t n = layout_parts(&r->layout, c->round, parts);
-    int rv = r->opt.codec->decode(r->average, c->wire,
-                                  layout_elements(&r->layout, c->round));
+    int rv;
 
+    if (r->outer.on) {
+        return replica_outer_commit(r, &parts[0], c);
+    }
+    rv = r->opt.codec->decode(r->average, c->wire,
+                              layout_elements(&r->layout, c->round));
     rv = rv != 0 ? rv : check_taken(r, parts, n);
     for (size_t i = 0; i < n && rv == 0; i++) {
         rv = take_part(r, &parts[i], c);
     }
+    return rv;
+}
+
+int replica_commit(struct replica *r, const struct replica_commit *c)
+{
+    int rv = take_parts(r, c);
+
     if (rv != 0) {
         return rv;
     }

@@ -92,6 +92,7 @@ template <int V> __device__ inline void load(float (&f)[V], const float *p)
 
 template <int V> __device__ inline void load(float (&f)[V], const bf16 *p)
 {
+    static_assert(V == 8 || V == 1, "no load of this width");
     if constexpr (V == 8) {
         const uint4 x = *(const uint4 *)p;
         const uint32_t w[4] = {x.x, x.y, x.z, x.w};

@@ -54,7 +54,7 @@
 struct shape {
     int64_t m, n, k, lda, ldb, ldc;
     uint32_t align_a, align_b, align_c;
-    uint8_t ta, tb, to_weight, adds;
+    uint8_t ta, tb, to_weight;
 };
 
 struct plan {
@@ -73,7 +73,7 @@ struct gemm {
 #undef X
     void *workspace;
     struct plan plans[PLANS_MAX];
-    int n_plans;
+    int n_plans, oldest; /* when there are PLANS_MAX */
 };
 
 /* ---- opening --------------------------------------------------------------
@@ -296,6 +296,11 @@ static int find_choices(struct gpu *g,
         n = 0;
     }
     (void)m->cublasLtMatmulPreferenceDestroy(preference);
+    for (int i = 0; i < n; i++) {
+        if (out[i].state != CUBLAS_STATUS_SUCCESS) {
+            return i;
+        }
+    }
     return n;
 }
 
@@ -448,7 +453,24 @@ choose(struct gpu *g, struct plan *p, const struct matmul *op, const void *b)
     }
 }
 
-/* NULL: no room or no descriptors. */
+/* A new plan's place; with too many shapes (texts of all lengths, say) that of
+ * the one made first. */
+static struct plan *plan_place(struct gemm *m)
+{
+    struct plan *p = &m->plans[m->n_plans];
+
+    if (m->n_plans == PLANS_MAX) {
+        p = &m->plans[m->oldest];
+        m->oldest = (m->oldest + 1) % PLANS_MAX;
+        plan_close(m, p);
+    } else {
+        m->n_plans++;
+    }
+    memset(p, 0, sizeof *p);
+    return p;
+}
+
+/* NULL: no descriptors. */
 static struct plan *
 plan_for(struct gpu *g, const struct matmul *op, const void *b)
 {
@@ -461,17 +483,13 @@ plan_for(struct gpu *g, const struct matmul *op, const void *b)
             return &m->plans[i];
         }
     }
-    if (m->n_plans == PLANS_MAX) {
-        return NULL;
-    }
-    p = &m->plans[m->n_plans];
-    memset(p, 0, sizeof *p);
-    p->shape = s;
+    p = plan_place(m);
     if (!describe(g, p, op)) {
         plan_close(m, p);
+        memset(p, 0, sizeof *p); /* no product has this shape */
         return NULL;
     }
-    m->n_plans++;
+    p->shape = s;
     choose(g, p, op, b);
     return p;
 }

@@ -90,6 +90,7 @@ int gpu_wait(struct gpu *g, cudaEvent_t event, const char *what)
         if (e != cudaErrorNotReady) {
             return gpu_check(g, e, what);
         }
+        (void)cudaGetLastError(); /* "not ready" may stay there otherwise */
         if (waited > limit) {
             return gpu_fail(g, LOCO_ETIMEOUT, what, DRIVER_ANSWERS);
         }
@@ -371,8 +372,25 @@ static int gpu_get(struct gpu *g, void *to, const void *from, size_t bytes)
 
 static int gpu_clear(struct gpu *g, void *p, size_t bytes)
 {
+    int rv = enter(g);
+
     gpu_touched(g, p, bytes);
-    return gpu_check(g, cudaMemsetAsync(p, 0, bytes, g->stream), "clear");
+    return rv != 0
+               ? rv
+               : gpu_check(g, cudaMemsetAsync(p, 0, bytes, g->stream), "clear");
+}
+
+static int gpu_copy(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    int rv = enter(g);
+
+    gpu_touched(g, to, bytes);
+    return rv != 0
+               ? rv
+               : gpu_check(g,
+                           cudaMemcpyAsync(to, from, bytes,
+                                           cudaMemcpyDeviceToDevice, g->stream),
+                           "copy on the GPU");
 }
 
 static int gpu_finish(struct gpu *g)
@@ -442,8 +460,11 @@ gpu_get_beside(struct gpu *g, void *pinned, const void *from, size_t bytes)
 /* They are done, and what is queued from now on sees them. */
 static int gpu_copies_done(struct gpu *g)
 {
-    int rv = gpu_check(g, cudaEventRecord(g->beside, g->copies), "copy stream");
+    int rv = enter(g);
 
+    rv = rv != 0 ? rv
+                 : gpu_check(g, cudaEventRecord(g->beside, g->copies),
+                             "copy stream");
     return rv != 0 ? rv : gpu_wait(g, g->beside, "copy stream");
 }
 
@@ -577,8 +598,9 @@ static int fill_info(struct gpu *g, struct plugin_info *info)
     info->product_version = gemm_product_version(g);
     info->total_bytes = total;
     info->free_bytes = free_bytes;
-    if (g->opt.memory_bytes > 0 && g->opt.memory_bytes < info->free_bytes) {
-        info->free_bytes = g->opt.memory_bytes;
+    if (g->opt.memory_bytes > 0 &&
+        g->opt.memory_bytes - g->taken_bytes < info->free_bytes) {
+        info->free_bytes = g->opt.memory_bytes - g->taken_bytes;
     }
     return rv;
 }
@@ -637,6 +659,7 @@ static const struct plugin_table table = {
     .put = gpu_put,
     .get = gpu_get,
     .clear = gpu_clear,
+    .copy = gpu_copy,
     .use_theta = gpu_use_theta,
     .finish = gpu_finish,
     .pin = gpu_pin,
@@ -652,6 +675,7 @@ static const struct plugin_table table = {
     .decode = cuda_decode,
     .outer = cuda_outer,
     .shift = cuda_shift,
+    .mix = cuda_mix,
 };
 
 /* The one name that this library shows. */

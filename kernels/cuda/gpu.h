@@ -123,6 +123,7 @@ int cuda_encode(struct gpu *g, const struct wire_op *op);
 int cuda_decode(struct gpu *g, const struct wire_op *op);
 int cuda_outer(struct gpu *g, const struct outer_op *op);
 int cuda_shift(struct gpu *g, const struct shift_op *op);
+int cuda_mix(struct gpu *g, const struct mix_op *op);
 
 #ifdef __cplusplus
 }

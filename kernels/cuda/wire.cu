@@ -390,10 +390,12 @@ __device__ inline void outer_one(const struct outer_args &a, int64_t i)
         }
     }
     phi = __fsub_rn(phi, a.heavy_ball ? m : d);
-    if (a.m_out != NULL) {
-        a.m_out[i] = m;
+    if (a.phi_out != NULL) {
+        a.phi_out[i] = phi;
+        if (a.m_out != NULL) {
+            a.m_out[i] = m;
+        }
     }
-    a.phi_out[i] = phi;
     if (not_finite(phi) || (!a.plain && not_finite(m))) {
         a.flags[FLAG_NUMERIC] = 1;
     }
@@ -422,6 +424,17 @@ __global__ void shift_kernel(struct shift_op a, int *flags)
     a.out[i] = d;
     if (a.phi_new == NULL && not_finite(d)) {
         flags[FLAG_NUMERIC] = 1;
+    }
+}
+
+__global__ void mix_kernel(struct mix_op a)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i < a.n) {
+        float d = __fsub_rn(a.theta[i], a.phi[i]);
+
+        a.theta[i] = __fadd_rn(a.phi[i], __fmul_rn(a.keep, d));
     }
 }
 
@@ -532,7 +545,9 @@ int cuda_outer(struct gpu *g, const struct outer_op *op)
     a.phi_out = op->phi_out;
     a.m_out = op->m_out;
     a.n = op->n;
-    gpu_touched(g, a.phi_out, (size_t)a.n * sizeof(float));
+    if (a.phi_out != NULL) {
+        gpu_touched(g, a.phi_out, (size_t)a.n * sizeof(float));
+    }
     LAUNCH(outer_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
            g->stream, a);
     rv = gpu_launched(g, "outer rule");
@@ -553,4 +568,14 @@ int cuda_shift(struct gpu *g, const struct shift_op *op)
            g->stream, a, flags);
     rv = gpu_launched(g, "shift");
     return rv != 0 ? rv : read_flags(g, flags);
+}
+
+int cuda_mix(struct gpu *g, const struct mix_op *op)
+{
+    struct mix_op a = *op;
+
+    gpu_touched(g, a.theta, (size_t)a.n * sizeof(float));
+    LAUNCH(mix_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
+           g->stream, a);
+    return gpu_launched(g, "mix");
 }

@@ -12,7 +12,8 @@ from swarm import BUILD, LOCO, LOCOD, Swarm, check, run
 EMULATED = os.path.join(BUILD, "tests", "libloco_cuda_emulated.so")
 # The emulator is slow: the other peer waits for it.
 SMALL = {"inner.batch": 1, "inner.micro_batch": 1, "inner.warmup": 1,
-         "round.grace_ms": 30000, "round.fork_after_ms": 40000}.items()
+         "round.grace_ms": 30000, "round.fork_after_ms": 40000,
+         "eval.every_rounds": 5, "eval.tokens": 512}.items()
 
 
 def plugin():
@@ -31,16 +32,34 @@ def gpu_and_processor(swarm, env=None, rounds_s=300):
     return first, done
 
 
-@test("a peer on a GPU and a peer on a processor train and end equal",
-      seconds=330)
+@test("a peer on a GPU and a peer on a processor commit ten rounds and end "
+      "equal", seconds=330)
 def together():
-    with Swarm(peers=2, rounds=4, period=2, settings=SMALL) as s:
+    with Swarm(peers=2, rounds=10, period=1, settings=SMALL) as s:
         first, done = gpu_and_processor(s)
-        check(all(d["rounds_committed"] == 4 for d in done),
+        check(all(d["rounds_committed"] == 10 for d in done),
               "a round was missed")
         log = first.log(whole=True)
         check("sm_" in log, "the log does not name the GPU")
+        check("the outer step on the GPU" in log,
+              "the outer step was not made on the GPU")
         check("GPU failed" not in log, "the GPU failed")
+
+
+@test("a GPU that breaks in the middle of an outer step costs no round",
+      seconds=330)
+def breaks_in_an_outer_step():
+    if "LOCO_GPU_PLUGIN" in os.environ:
+        raise Skipped("only the emulator breaks when it is told to")
+    with Swarm(peers=2, rounds=3, period=1, settings=SMALL) as s:
+        # the contribution is copied out beside, then the anchor, then this
+        first, done = gpu_and_processor(s, {"LOCO_EMULATOR": "fail_beside=3"})
+        log = first.log(whole=True)
+        check("the GPU failed" in log, "the failure is not said")
+        check("going on on the processor: done" in log,
+              f"nothing took its place: {log[-600:]}")
+        check(all(d["rounds_committed"] == 3 and d["rounds_aborted"] == 0
+                  for d in done), "a round was missed")
 
 
 @test("a GPU that breaks is left for the processor and the run goes on",

@@ -53,7 +53,7 @@ def check_files(peer):
     check(len([n for n in kept if not n.endswith(".tmp")]) <= 3 and
           len(kept) <= 4, f"{peer.name} keeps {kept}")
     kept = os.listdir(os.path.join(peer.state, "rounds"))
-    check(len(kept) <= 40, f"{peer.name} keeps {len(kept)} rounds")
+    check(len(kept) <= 17, f"{peer.name} keeps {len(kept)} rounds")
 
 
 def together(peers, ledger):
@@ -96,6 +96,10 @@ def soak():
         reached = ledger.newest
         wait_for(lambda: together(s.peers, ledger) and
                  ledger.newest > reached, "all are in one view again", 120)
+        print(f"{kills} kills, {ledger.newest} rounds, "
+              f"{len(ledger.hash_of)} of them seen, "
+              f"threads and descriptors {[process(p) for p in s.peers]}",
+              flush=True)
         for peer, (threads, files) in zip(s.peers, first):
             now = process(peer)
             check(now[0] <= threads + 2, f"{peer.name}: {now[0]} threads, "
@@ -103,6 +107,3 @@ def soak():
             check(now[1] <= files + 40, f"{peer.name}: {now[1]} descriptors, "
                   f"{files} at first")
             check_files(peer)
-        print(f"{kills} kills, {ledger.newest} rounds, "
-              f"{len(ledger.hash_of)} of them seen, "
-              f"threads and descriptors {[process(p) for p in s.peers]}")

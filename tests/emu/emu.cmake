@@ -18,7 +18,8 @@ foreach(kernel attention attention_bwd attention_plain embed matmul optimizer
 endforeach()
 set_source_files_properties(${LOCO_EMU_CU} PROPERTIES LANGUAGE CXX)
 add_library(loco_cuda_emulated MODULE ${LOCO_EMU_CU} emu/emu.cpp
-  emu/emu_runtime.cpp emu/emu_cublas.cpp ${CMAKE_SOURCE_DIR}/kernels/cuda/gpu.c
+  emu/emu_runtime.cpp emu/emu_memory.cpp emu/emu_stream.cpp
+  emu/emu_cublas.cpp ${CMAKE_SOURCE_DIR}/kernels/cuda/gpu.c
   ${CMAKE_SOURCE_DIR}/kernels/cuda/gemm.c)
 target_compile_definitions(loco_cuda_emulated PRIVATE LOCO_CUDA_EMULATED)
 target_compile_options(loco_cuda_emulated PRIVATE

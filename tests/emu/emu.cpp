@@ -1,6 +1,7 @@
 /* emu.cpp - blocks of fibers: see emu.h. */
 #include "tests/emu/emu.h"
 #include "kernels/cuda/mma.cuh"
+#include "tests/emu/emu_runtime.h"
 
 #include <algorithm>
 #include <map>
@@ -508,21 +509,13 @@ static bool configured(const void *kernel, dim3 grid, dim3 block, size_t shared)
             (limit != shared_limits.end() && shared <= (size_t)limit->second));
 }
 
-int emu_launch_fails(bool configuration);
-
-void emu_launch(const void *kernel,
-                dim3 grid,
-                dim3 block,
-                size_t shared,
-                cudaStream_t stream,
-                const std::function<void()> &body)
+static void run_grid(dim3 grid,
+                     dim3 block,
+                     size_t shared,
+                     const std::function<void()> &body)
 {
     std::vector<unsigned> order;
 
-    (void)stream;
-    if (emu_launch_fails(!configured(kernel, grid, block, shared))) {
-        return;
-    }
     kernel_body = &body;
     emu_here.threads = block;
     emu_here.blocks = grid;
@@ -532,6 +525,21 @@ void emu_launch(const void *kernel,
             dim3(i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y);
         run_block(block, shared);
     }
+}
+
+int emu_launch_fails(bool configuration);
+
+void emu_launch(const void *kernel,
+                dim3 grid,
+                dim3 block,
+                size_t shared,
+                cudaStream_t stream,
+                const std::function<void()> &body)
+{
+    if (emu_launch_fails(!configured(kernel, grid, block, shared))) {
+        return;
+    }
+    emu_queue(stream, [=] { run_grid(grid, block, shared, body); });
 }
 
 cudaError_t

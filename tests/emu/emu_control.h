@@ -23,6 +23,10 @@ struct emu_control {
     int64_t fail_launch; /* the n-th launch from now breaks the GPU; 0: none */
     int64_t hang_after;  /* after n more launches nothing ends; 0: never */
     int no_algorithm;    /* cuBLASLt knows none */
+    int early;           /* streams run at once; else as late as they may */
+    int64_t fail_beside; /* the n-th copy on a stream that is not the oldest
+                          * breaks the GPU; 0: none */
+    int64_t fail_pin;    /* the n-th cudaHostAlloc from now fails; 0: none */
     /* Counts since the start. */
     uint64_t launches, mallocs, frees, products;
     uint64_t used;   /* bytes of the GPU's memory taken now */

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/mma.cuh"
 #include "tests/emu/emu.h"
+#include "tests/emu/emu_runtime.h"
 
 struct emu_handle {
     int none;
@@ -155,6 +156,43 @@ static float element(const void *p, cudaDataType_t type, int64_t i)
     return __uint_as_float((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
+/* One product with all that the call named, as it was then. */
+struct product {
+    struct emu_desc desc;
+    struct emu_layout la, lb, ld;
+    float alpha, beta;
+    const void *a, *b, *c;
+    void *d;
+};
+
+static void multiply(const struct product &p)
+{
+    bool ta = p.desc.a == CUBLAS_OP_T;
+    bool tb = p.desc.b == CUBLAS_OP_T;
+    int64_t k = (int64_t)(ta ? p.la.rows : p.la.columns);
+
+    for (int64_t j = 0; j < (int64_t)p.ld.columns; j++) {
+        for (int64_t i = 0; i < (int64_t)p.ld.rows; i++) {
+            int64_t at = j * p.ld.ld + i;
+            float sum = 0;
+
+            for (int64_t l = 0; l < k; l++) {
+                sum += element(p.a, p.la.type,
+                               ta ? i * p.la.ld + l : l * p.la.ld + i) *
+                       element(p.b, p.lb.type,
+                               tb ? l * p.lb.ld + j : j * p.lb.ld + l);
+            }
+            sum *= p.alpha;
+            sum += p.beta != 0 ? p.beta * element(p.c, p.ld.type, at) : 0;
+            if (p.ld.type == CUDA_R_32F) {
+                ((float *)p.d)[at] = sum;
+            } else {
+                ((uint16_t *)p.d)[at] = (uint16_t)pack_bf16(sum, 0);
+            }
+        }
+    }
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                               cublasLtMatmulDesc_t desc,
                               const void *alpha,
@@ -172,43 +210,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                               size_t workspace_bytes,
                               cudaStream_t stream)
 {
-    bool ta = desc->a == CUBLAS_OP_T;
-    bool tb = desc->b == CUBLAS_OP_T;
-    int64_t m = (int64_t)ld->rows;
-    int64_t n = (int64_t)ld->columns;
-    int64_t k = (int64_t)(ta ? la->rows : la->columns);
-    float al = *(const float *)alpha;
-    float be = *(const float *)beta;
+    struct product p = {
+        *desc, *la, *lb, *ld, *(const float *)alpha, *(const float *)beta,
+        a,     b,   c,   d};
 
     (void)handle;
     (void)lc;
     (void)algo;
     (void)workspace;
     (void)workspace_bytes;
-    (void)stream;
     emu_control.products++;
     if (emu_control.sticky != 0) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
-    for (int64_t j = 0; j < n && !emu_control.hanging; j++) {
-        for (int64_t i = 0; i < m; i++) {
-            int64_t at = j * ld->ld + i;
-            float sum = 0;
-
-            for (int64_t l = 0; l < k; l++) {
-                sum +=
-                    element(a, la->type, ta ? i * la->ld + l : l * la->ld + i) *
-                    element(b, lb->type, tb ? l * lb->ld + j : j * lb->ld + l);
-            }
-            sum *= al;
-            sum += be != 0 ? be * element(c, ld->type, at) : 0;
-            if (ld->type == CUDA_R_32F) {
-                ((float *)d)[at] = sum;
-            } else {
-                ((uint16_t *)d)[at] = (uint16_t)pack_bf16(sum, 0);
-            }
-        }
-    }
+    emu_queue(stream, [=] { multiply(p); });
     return CUBLAS_STATUS_SUCCESS;
 }
 

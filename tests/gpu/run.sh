@@ -2,7 +2,7 @@
 # run.sh - everything that only a GPU can say about the CUDA plug-in, in one
 # command and at most nine minutes; one table at the end.
 #
-# use: sh tests/gpu/run.sh [--build DIR] [--prefix DIR] [--quick]
+# use: sh tests/gpu/run.sh [--build DIR] [--prefix DIR] [--quick|--sanitize]
 #
 # Builds with CMake, a C and a C++ compiler, nvcc and jansson alone
 # (LOCO_NETWORK=OFF; --prefix is where jansson was unpacked, say DIR/usr) for
@@ -12,14 +12,16 @@
 #   sanitizer    memcheck and racecheck, where compute-sanitizer works
 #   speed        kernels, 150M and 1.1B training steps, the outer step
 #   torch        the same models in PyTorch, where python3 has it
-# --quick leaves out sanitizer and torch. Each part has a time limit; one that
-# runs out or fails is a line of the table, the others go on. Exit 0 only when
-# all correctness passed. For kernels/BENCH.md: the table, GPU, date, commit.
+# --quick leaves out torch and sanitizer, --sanitize all but the sanitizer. Each part has a time limit, and all
+# together LIMIT_S; one that runs out or fails is a line of the table, the others
+# go on. Exit 0 only when all correctness passed. For kernels/BENCH.md: the
+# table, GPU, date, commit.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
-build=build-gpu
+build="build-gpu"
 quick=no
+only=no
 while [ $# -gt 0 ]; do
     case $1 in
     --build)
@@ -32,6 +34,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --quick) quick=yes ;;
+    --sanitize) only=yes ;;
     *)
         sed -n '2,/^set -u/{/^#/!d;s/^# \{0,1\}//;p;}' "$0"
         exit 2
@@ -40,7 +43,9 @@ while [ $# -gt 0 ]; do
     shift
 done
 mkdir -p "$build/gpu-logs"
+build=$(cd "$build" && pwd)
 logs=$build/gpu-logs
+LIMIT_S=525 # and what the table and a killed part's end take
 began=$(date +%s)
 failed=0
 table=
@@ -51,10 +56,21 @@ line() {
     echo "$1"
 }
 
+# within LIMIT_S: $limit = that, or what is left of the whole; false: too little.
+within() {
+    limit=$((LIMIT_S - ($(date +%s) - began)))
+    [ "$limit" -lt "$1" ] || limit=$1
+    [ "$limit" -ge 10 ]
+}
+
 # part NAME LIMIT_S COMMAND...: a test; fails the whole when it fails.
 part() {
     name=$1
-    limit=$2
+    if ! within "$2"; then
+        failed=$((failed + 1))
+        line "FAILED  $name (no time is left)"
+        return 1
+    fi
     shift 2
     from=$(date +%s)
     timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
@@ -104,66 +120,96 @@ generator=
 command -v ninja >/dev/null 2>&1 && [ ! -f "$build/CMakeCache.txt" ] &&
     generator='-G Ninja'
 jobs=$(nproc 2>/dev/null || echo 4)
-# shellcheck disable=SC2086 # two words or none
+# shellcheck disable=SC2086,SC2015 # two words or none
 part configure 60 cmake -S . -B "$build" $generator \
     -DCMAKE_BUILD_TYPE=Release -DLOCO_NETWORK=OFF -DLOCO_CUDA=ON $more \
     -DLOCO_CUDA_ARCHS="$sm" -DLOCO_TESTS=OFF -DLOCO_GPU_TESTS=ON &&
     part build 200 cmake --build "$build" -j "$jobs" --target loco loco_cuda \
-        gpu_kernels gpu_bits gpu_model gpu_speed || {
+        gpu_kernels gpu_bits gpu_model gpu_outer gpu_speed || {
     tail -n 30 "$logs/build.log" "$logs/configure.log" 2>/dev/null
     exit 1
 }
-plugin=$PWD/$build/libloco_cuda.so
+plugin=$build/libloco_cuda.so
 
-part kernels 60 "$build/tests/gpu_kernels" "$plugin"
-part bits 30 "$build/tests/gpu_bits" "$plugin"
-part model 90 "$build/tests/gpu_model" "$plugin" 200
+# sanitize LIMIT_S: of each of the two.
+sanitize() {
+    if ! command -v compute-sanitizer >/dev/null 2>&1; then
+        line "skip    sanitizer: no compute-sanitizer here"
+        return
+    fi
+    for tool in memcheck racecheck; do
+        if within 60; then
+            part $tool "$1" compute-sanitizer --error-exitcode 9 \
+                --tool $tool "$build/tests/gpu_kernels" "$plugin"
+        else
+            line "skip    $tool: no time is left, see --sanitize"
+        fi
+    done
+}
+
+tuning=$logs/tuning
 
 # The speed of what is wrong is of no use, but the figures may say why.
-tuning=$logs/tuning
-rm -f "$tuning"
-timeout -k 5 100 "$build/tests/gpu_speed" "$plugin" "$tuning" \
-    >"$logs/speed.log" 2>&1
-line "$(cat "$logs/speed.log")"
+speed() {
+    if ! within 100; then
+        line "skip    speed: no time is left"
+        return
+    fi
+    rm -f "$tuning"
+    timeout -k 5 "$limit" "$build/tests/gpu_speed" "$plugin" "$tuning" \
+        >"$logs/speed.log" 2>&1
+    status=$?
+    [ $status -eq 0 ] || {
+        failed=$((failed + 1))
+        line "FAILED  speed (exit $status); as far as it came:"
+    }
+    line "$(cat "$logs/speed.log")"
+}
 
 # train NAME CONFIG BATCH SEQ
 train() {
-    timeout -k 5 110 "$build/loco" bench train --config "$2" --batch "$3" \
-        --seq "$4" --device cuda --plugin "$plugin" --tuning "$tuning" --steps 20 --json \
-        >"$logs/train-$1.json" 2>"$logs/train-$1.log" &&
+    if ! within 110; then
+        line "skip    loco $1: no time is left"
+        return
+    fi
+    if timeout -k 5 "$limit" "$build/loco" bench train --config "$2" \
+        --batch "$3" --seq "$4" --device cuda --plugin "$plugin" \
+        --tuning "$tuning" --steps 20 --json \
+        >"$logs/train-$1.json" 2>"$logs/train-$1.log"; then
         line "loco   $1: $(tr ',' '\n' <"$logs/train-$1.json" |
             grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch' |
-            tr -d '"{}' | tr '\n' ' ')" || {
+            tr -d '"{}' | tr '\n' ' ')"
+    else
         failed=$((failed + 1))
         line "FAILED  loco $1: $(head -n 1 "$logs/train-$1.log")"
-    }
-}
-train 150M llama-150m 64 1024
-train 1.1B llama-1b 16 2048
-
-if [ $quick = no ]; then
-    if [ $(($(date +%s) - began)) -gt 400 ]; then
-        line "skip    sanitizer: no time is left"
-    elif command -v compute-sanitizer >/dev/null 2>&1; then
-        sanitize='compute-sanitizer --error-exitcode 9'
-        # shellcheck disable=SC2086 # words
-        part memcheck 60 $sanitize --tool memcheck \
-            "$build/tests/gpu_kernels" "$plugin"
-        # shellcheck disable=SC2086 # words
-        part racecheck 60 $sanitize --tool racecheck \
-            "$build/tests/gpu_kernels" "$plugin"
-    else
-        line "skip    sanitizer: no compute-sanitizer here"
     fi
-    left=$((530 - ($(date +%s) - began)))
-    if [ $left -lt 60 ]; then
+}
+
+torch() {
+    if ! within 180 || [ "$limit" -lt 60 ]; then
         line "skip    torch: no time is left"
     elif python3 -c 'import torch, transformers' 2>/dev/null; then
-        timeout -k 5 "$left" python3 tests/gpu/torch_train.py \
+        timeout -k 5 "$limit" python3 tests/gpu/torch_train.py \
             >"$logs/torch.log" 2>&1
         line "$(grep '^torch' "$logs/torch.log" || tail -n 2 "$logs/torch.log")"
     else
         line "skip    torch: python3 has no torch and transformers"
+    fi
+}
+
+if [ $only = yes ]; then
+    sanitize 220
+else
+    part kernels 60 "$build/tests/gpu_kernels" "$plugin"
+    part bits 30 "$build/tests/gpu_bits" "$plugin"
+    part outer 30 "$build/tests/gpu_outer" "$plugin"
+    part model 90 "$build/tests/gpu_model" "$plugin" 200
+    speed
+    train 150M llama-150m 64 1024
+    train 1.1B llama-1b 16 2048
+    if [ $quick = no ]; then
+        torch
+        sanitize 60
     fi
 fi
 

@@ -6,10 +6,12 @@
 
 #include <setjmp.h>
 #include <stdio.h>
+#include <string.h>
 
 struct CMUnitTest {
     const char *name;
     void (*body)(void **state);
+    int (*setup)(void **state);
 };
 
 static jmp_buf shim_out;
@@ -40,23 +42,36 @@ static jmp_buf shim_out;
 
 #define assert_non_null(p) assert_true((p) != NULL)
 #define assert_null(p)     assert_true((p) == NULL)
+#define assert_false(c)    assert_true(!(c))
+#define assert_memory_equal(a, b, n)                                           \
+    assert_true(memcmp((a), (b), (size_t)(n)) == 0)
 
-#define cmocka_unit_test(f)                                                    \
+#define cmocka_unit_test_setup(f, before)                                      \
     {                                                                          \
-#f, f                                                                  \
+#f, f, before                                                          \
     }
+#define cmocka_unit_test(f) cmocka_unit_test_setup(f, NULL)
 
 #define cmocka_run_group_tests(tests, setup, teardown)                         \
-    shim_run(tests, (int)(sizeof(tests) / sizeof((tests)[0])))
+    shim_run(tests, (int)(sizeof(tests) / sizeof((tests)[0])), setup)
 
-static inline int shim_run(const struct CMUnitTest *tests, int n)
+static inline int
+shim_run(const struct CMUnitTest *tests, int n, int (*setup)(void **state))
 {
     volatile int failed = 0;
+    void *none = NULL;
 
+    if (setjmp(shim_out) != 0 || (setup != NULL && setup(&none) != 0)) {
+        (void)printf("ERROR: the tests cannot begin\n");
+        return 1;
+    }
     for (volatile int i = 0; i < n; i++) {
         void *state = NULL;
 
         if (setjmp(shim_out) == 0) {
+            if (tests[i].setup != NULL) {
+                (void)tests[i].setup(&state);
+            }
             tests[i].body(&state);
             (void)printf("ok      %s\n", tests[i].name);
         } else {

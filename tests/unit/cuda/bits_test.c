@@ -4,6 +4,7 @@
 #include "tests/unit/cuda/bench.h"
 
 #include "train/sync/codec.h"
+#include "train/sync/mix.h"
 #include "train/sync/rule.h"
 
 static const struct plugin_table *table(void)
@@ -301,12 +302,65 @@ static void outer_steps(void)
     try_shift(777);
 }
 
+/* Without a place for the result only its verdict comes; nothing is written. */
+static void a_trial_writes_nothing(void)
+{
+    const struct rule rule = {RULE_NESTEROV, 0.7f, 0.9f, 0};
+    int64_t n = 300;
+    float *phi = any_floats(n, 30), *m = any_floats(n, 30);
+    float *g = any_floats(n, 30), *got = host_floats(n);
+    struct outer_op op = {.lr = rule.lr, .mu = rule.mu, .n = n};
+
+    op.phi = up(phi, n);
+    op.m = up(m, n);
+    op.m_out = (float *)(uintptr_t)op.m;
+    op.g = up(g, n);
+    assert_int_equal(table()->outer(device_gpu(gpu.device), &op), 0);
+    down(got, op.m, n);
+    check_bits(got, m, (size_t)n * 4, "a trial's momentum");
+    g[n - 1] = INFINITY;
+    op.g = up(g, n);
+    assert_int_equal(table()->outer(device_gpu(gpu.device), &op),
+                     LOCO_ENUMERIC);
+    done();
+    forget();
+}
+
+static void try_mix(int64_t n, float keep)
+{
+    float *theta = any_floats(n, 30), *phi = any_floats(n, 30);
+    float *got = host_floats(n);
+    struct mix_op op = {.keep = keep, .n = n};
+
+    op.theta = up(theta, n);
+    op.phi = up(phi, n);
+    assert_int_equal(table()->mix(device_gpu(gpu.device), &op), 0);
+    mix_toward(theta, phi, keep, (size_t)n);
+    down(got, op.theta, n);
+    check_bits(got, theta, (size_t)n * 4, "a mix");
+    assert_int_equal(
+        table()->copy(device_gpu(gpu.device), op.theta, op.phi, (size_t)n * 4),
+        0);
+    down(got, op.theta, n);
+    check_bits(got, phi, (size_t)n * 4, "a copy");
+    done();
+    forget();
+}
+
+static void mixes(void)
+{
+    try_mix(1, 0.5f);
+    try_mix(1025, 0.3f);
+    a_trial_writes_nothing();
+}
+
 /* clang-format off */
 CASE(optimizer_steps_have_the_bits_of_a_processor, optimizers)
 CASE(sums_of_squares_are_those_of_a_processor, norm_is_the_sum_of_squares)
 CASE(wire_bytes_are_those_of_a_processor, wires)
 CASE(bad_wire_bytes_are_refused_as_by_a_processor, refusals)
 CASE(outer_steps_have_the_bits_of_a_processor, outer_steps)
+CASE(mixes_and_copies_have_the_bits_of_a_processor, mixes)
 /* clang-format on */
 
 int main(int argc, char **argv)
@@ -317,6 +371,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(wire_bytes_are_those_of_a_processor),
         cmocka_unit_test(bad_wire_bytes_are_refused_as_by_a_processor),
         cmocka_unit_test(outer_steps_have_the_bits_of_a_processor),
+        cmocka_unit_test(mixes_and_copies_have_the_bits_of_a_processor),
     };
 
     plugin_path = argc > 1 ? argv[1] : plugin_path;

@@ -5,6 +5,8 @@
 
 #include "train/errmsg.h"
 #include "train/replica.h"
+#include "train/replica_outer.h"
+#include "train/replica_plan.h"
 
 static char errmsg[ERRMSG_SIZE];
 static uint8_t text[4000];
@@ -43,12 +45,17 @@ static struct replica_options options(uint32_t batch)
     };
 }
 
-static int setup(void **state)
+static void set_text(void)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof text; i++) {
         text[i] = (uint8_t)('a' + i % 23);
     }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    set_text();
     shard_from_text(&shard, text, sizeof text);
     open_gpu(true);
     backend_close(&gpu);
@@ -62,8 +69,9 @@ static int renew(void **state)
     emu->devices = 1;
     emu->sm = 90;
     emu->memory = (uint64_t)8 << 30;
-    emu->fail_malloc = emu->fail_launch = emu->hang_after = 0;
-    emu->sticky = emu->hanging = emu->schedule = 0;
+    emu->fail_malloc = emu->fail_launch = emu->hang_after = emu->fail_pin = 0;
+    emu->sticky = emu->hanging = emu->schedule = emu->early = 0;
+    set_text();
     return 0;
 }
 
@@ -131,6 +139,7 @@ static void memory_that_runs_out_while_opening_is_given_back(void **state)
 static void out_of_memory_lowers_the_micro_batch(void **state)
 {
     struct replica_options opt = options(8);
+    struct replica_plan plan;
     struct replica r, whole;
     float loss, want;
 
@@ -140,7 +149,8 @@ static void out_of_memory_lowers_the_micro_batch(void **state)
     assert_int_equal(replica_step(&whole, &want), 0);
     assert_int_equal(whole.micro_batch, 8);
     /* All but a little of what eight sequences take. */
-    emu->memory = emu->used - 20000;
+    replica_plan(&opt, UINT64_MAX, &plan);
+    emu->memory = emu->used - plan.outer_bytes - 20000;
     replica_close(&whole);
     assert_int_equal(replica_open(&r, &opt, errmsg), 0);
     assert_true(r.micro_batch < 8 && r.micro_batch > 0);
@@ -152,10 +162,53 @@ static void out_of_memory_lowers_the_micro_batch(void **state)
     replica_close(&r);
     assert_int_equal(replica_open(&r, &opt, errmsg), 0);
     replica_init(&r);
-    emu->fail_malloc = 1; /* the first scratch of a launcher */
+    replica_outer_close(&r); /* that memory would go first */
+    emu->fail_malloc = 1;    /* the first scratch of a launcher */
     assert_int_equal(replica_step(&r, &loss), 0);
     assert_int_equal(r.micro_batch, 4);
     assert_true(fabsf(loss - want) < 1e-2f * want);
+    replica_close(&r);
+}
+
+/* The plan is what is taken, at its most; a GPU without that much gets half of
+ * the micro-batch at once, and one that has no room for a sequence is refused
+ * with both numbers before anything is taken. */
+static void what_is_planned_is_what_is_taken(void **state)
+{
+    struct replica_options opt = options(8);
+    struct replica_plan plan, half;
+    struct replica r;
+    uint64_t before = emu->used, all, mallocs;
+    float loss;
+
+    (void)state;
+    memset(text, 'a', sizeof text); /* one token: the most parts of sums */
+    replica_plan(&opt, UINT64_MAX, &plan);
+    all = plan.state_bytes + plan.work_bytes + plan.outer_bytes;
+    assert_true(plan.micro_batch == 8 && plan.outer_bytes > 0);
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(replica_step(&r, &loss), 0);
+    }
+    assert_int_equal(replica_pack(&r), 0);
+    assert_true(r.outer.on);
+    before += 64 << 20; /* of the products, there before the plan is made */
+    assert_true(emu->used - before <= all);
+    assert_true(emu->used - before >= all / 10 * 9);
+    replica_close(&r);
+    /* without a byte of it */
+    replica_plan(&opt, all - 1, &half);
+    assert_true(half.micro_batch == 8 && half.outer_bytes == 0);
+    replica_plan(&opt, plan.state_bytes + plan.work_bytes - 1, &half);
+    assert_int_equal(half.micro_batch, 4);
+    replica_plan(&opt, plan.state_bytes, &half);
+    assert_int_equal(half.micro_batch, 0);
+    emu->memory = emu->used + ((uint64_t)64 << 20) + plan.state_bytes;
+    mallocs = emu->mallocs;
+    assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
+    assert_int_equal(emu->mallocs, mallocs + 1); /* that of the products */
+    assert_non_null(strstr(errmsg, "one sequence of 16 tokens needs"));
     replica_close(&r);
 }
 
@@ -322,6 +375,7 @@ int main(void)
         cmocka_unit_test_setup(memory_that_runs_out_while_opening_is_given_back,
                                renew),
         cmocka_unit_test_setup(out_of_memory_lowers_the_micro_batch, renew),
+        cmocka_unit_test_setup(what_is_planned_is_what_is_taken, renew),
         cmocka_unit_test_setup(the_cap_on_memory_holds, renew),
         cmocka_unit_test_setup(a_broken_gpu_ends_the_step_and_not_the_process,
                                renew),

@@ -254,6 +254,59 @@ static void a_short_round_is_as_short_on_disk(void **state)
     close_rig(g);
 }
 
+static void leave(const char *name)
+{
+    int fd = open(tmpdir_file(&dir, name), O_RDWR | O_CREAT, 0600);
+
+    assert_true(fd >= 0);
+    (void)close(fd);
+}
+
+static bool is_left(const char *name)
+{
+    return access(tmpdir_file(&dir, name), F_OK) == 0;
+}
+
+/* It was away, and on another branch: one file a round was never enough. */
+static void
+bytes_of_rounds_long_ago_are_deleted_whoever_skipped_some(void **state)
+{
+    struct rig *g = open_with_state();
+    struct segment s = {.attempt = 40, .len = 4096};
+    uint8_t *buf = calloc(4, 4096);
+    struct wire_slot *slot;
+
+    (void)state;
+    assert_non_null(buf);
+    leave("7.wire");
+    leave("36.wire");
+    leave("37.wire");
+    leave("99.wire");
+    leave("07.wire");
+    assert_int_equal(g->calls.take(g->calls.self, &s, buf, 4 * 4096), 0);
+    slot = machine_slot_find(g->m, WIRE_RING, 40);
+    assert_non_null(slot);
+    slot->use = WIRE_REDUCED;
+    slot->round = 40;
+    g->m->rounds = strdup(dir.path);
+    machine_round_save(g->m, slot, 40);
+    while (g->m->round_saving) {
+        (void)uv_run(&g->loop, UV_RUN_ONCE);
+    }
+    slot->use = WIRE_FREE;
+    assert_true(is_left("40.wire"));
+    assert_true(is_left("37.wire"));
+    assert_false(is_left("36.wire")); /* twice a state: four of them */
+    assert_false(is_left("7.wire"));
+    assert_false(is_left("99.wire"));
+    assert_true(is_left("07.wire")); /* no name of ours */
+    (void)unlink(tmpdir_file(&dir, "40.wire"));
+    (void)unlink(tmpdir_file(&dir, "37.wire"));
+    (void)unlink(tmpdir_file(&dir, "07.wire"));
+    free(buf);
+    close_rig(g);
+}
+
 /* 2.5 pieces; an earlier life has left the first, and a part of the second. */
 static void what_an_earlier_life_left_of_a_shard_is_found(void **state)
 {
@@ -333,6 +386,7 @@ int main(void)
         CASE(a_state_that_is_being_fetched_outlives_its_round),
         CASE(reduced_bytes_of_a_round_are_served_from_disk),
         CASE(a_short_round_is_as_short_on_disk),
+        CASE(bytes_of_rounds_long_ago_are_deleted_whoever_skipped_some),
         CASE(what_an_earlier_life_left_of_a_shard_is_found),
         CASE(what_an_earlier_life_left_of_a_state_is_found),
     };

@@ -1,0 +1,194 @@
+/* emu_memory.cpp - device memory that only the GPU can touch.
+ *
+ * Each piece is a mapping of its own with guard bytes around. While nothing
+ * runs on the emulated GPU it may be neither read nor written: a program that
+ * takes an address of the device for one of its own ends here as it does on a
+ * real machine. (The reverse, a kernel that reads the process's memory, is not
+ * seen.) Pinned memory is malloc's, with its bounds known.
+ */
+#include <map>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/emu/emu_runtime.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define POISON(p, n)   ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
+#define GUARD      256
+#define GUARD_BYTE 0xa5
+/* Larger pieces (the workspace of cuBLASLt) begin as zeros: pages that nobody
+ * touched cost nothing to protect. */
+#define FILL_MAX ((size_t)32 << 20)
+
+struct piece {
+    unsigned char *map;
+    size_t mapped, bytes;
+};
+
+static std::map<uintptr_t, struct piece> pieces; /* by the address given out */
+static std::map<uintptr_t, size_t> pinned;
+static int opened; /* calls of emu_memory_open() */
+
+static void protect_all(int how)
+{
+    for (const auto &p : pieces) {
+        if (mprotect(p.second.map, p.second.mapped, how) != 0) {
+            emu_give_up("mprotect failed");
+        }
+    }
+}
+
+void emu_memory_open(void)
+{
+    if (opened++ == 0) {
+        protect_all(PROT_READ | PROT_WRITE);
+    }
+}
+
+void emu_memory_close(void)
+{
+    if (--opened == 0) {
+        protect_all(PROT_NONE);
+    }
+}
+
+template <class M>
+static bool inside(const M &map,
+                   const void *p,
+                   size_t bytes,
+                   size_t size_at(const typename M::mapped_type &))
+{
+    uintptr_t at = (uintptr_t)p;
+    auto next = map.upper_bound(at);
+
+    if (next == map.begin()) {
+        return false;
+    }
+    --next;
+    return at + bytes <= next->first + size_at(next->second);
+}
+
+bool emu_is_device(const void *p, size_t bytes)
+{
+    return inside(
+        pieces, p, bytes, +[](const struct piece &x) { return x.bytes; });
+}
+
+bool emu_is_pinned(const void *p, size_t bytes)
+{
+    return inside(
+        pinned, p, bytes, +[](const size_t &x) { return x; });
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct piece x = {};
+
+    emu_control.mallocs++;
+    *p = NULL;
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    if (emu_due(&emu_control.fail_malloc) ||
+        emu_control.used + bytes > emu_control.memory) {
+        return emu_fail(cudaErrorMemoryAllocation);
+    }
+    x.bytes = bytes;
+    x.mapped = (2 * GUARD + bytes + page - 1) / page * page;
+    x.map = (unsigned char *)mmap(NULL, x.mapped, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (x.map == MAP_FAILED) {
+        return emu_fail(cudaErrorMemoryAllocation);
+    }
+    *p = x.map + GUARD;
+    memset(x.map, GUARD_BYTE, GUARD);
+    if (bytes <= FILL_MAX) {
+        memset(x.map + GUARD, 0xff, bytes); /* NaN, as fp32 and as bf16 */
+    }
+    memset(x.map + GUARD + bytes, GUARD_BYTE, GUARD);
+    POISON(x.map, GUARD);
+    POISON(x.map + GUARD + bytes, x.mapped - GUARD - bytes);
+    if (opened == 0 && mprotect(x.map, x.mapped, PROT_NONE) != 0) {
+        emu_give_up("mprotect failed");
+    }
+    pieces[(uintptr_t)*p] = x;
+    emu_control.used += bytes;
+    return cudaSuccess;
+}
+
+static void check_guards(const struct piece *x)
+{
+    const unsigned char *after = x->map + GUARD + x->bytes;
+
+    UNPOISON(x->map, x->mapped);
+    for (size_t i = 0; i < GUARD; i++) {
+        if (x->map[i] != GUARD_BYTE || after[i] != GUARD_BYTE) {
+            fprintf(stderr, "emulator: memory beside %zu bytes was written\n",
+                    x->bytes);
+            abort();
+        }
+    }
+}
+
+/* Waits for all that is queued, as the real one does. */
+cudaError_t cudaFree(void *p)
+{
+    auto found = pieces.find((uintptr_t)p);
+
+    if (p == NULL) {
+        return cudaSuccess;
+    }
+    if (found == pieces.end()) {
+        emu_give_up("cudaFree of what cudaMalloc did not give");
+    }
+    emu_run_all();
+    emu_memory_open();
+    check_guards(&found->second);
+    emu_memory_close();
+    emu_control.used -= found->second.bytes;
+    emu_control.frees++;
+    (void)munmap(found->second.map, found->second.mapped);
+    pieces.erase(found);
+    return emu_sticky();
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *p = NULL;
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    if (emu_due(&emu_control.fail_pin)) {
+        return emu_fail(cudaErrorMemoryAllocation);
+    }
+    *p = malloc(bytes);
+    if (*p == NULL) {
+        return emu_fail(cudaErrorMemoryAllocation);
+    }
+    memset(*p, 0xff, bytes);
+    pinned[(uintptr_t)*p] = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    emu_run_all();
+    if (pinned.erase((uintptr_t)p) == 0) {
+        emu_give_up("cudaFreeHost of what cudaHostAlloc did not give");
+    }
+    free(p);
+    return emu_sticky();
+}

@@ -1,0 +1,41 @@
+/* emu_runtime.h - what the files of the emulated CUDA runtime share.
+ *
+ *   emu_runtime.cpp  the GPU, its errors, what a test can do to it
+ *   emu_memory.cpp   device and pinned memory, and who may touch it
+ *   emu_stream.cpp   streams and events: what runs when
+ */
+#ifndef LOCO_TESTS_EMU_EMU_RUNTIME_H
+#define LOCO_TESTS_EMU_EMU_RUNTIME_H
+
+#include <functional>
+#include <stddef.h>
+
+#include "cuda_runtime_api.h"
+#include "tests/emu/emu_control.h"
+
+/* Counts *n down to an event; true when it happens. */
+bool emu_due(int64_t *n);
+
+/* What cudaGetLastError() gives next. */
+cudaError_t emu_fail(cudaError_t e);
+cudaError_t emu_sticky(void);
+
+/* The program did what no GPU allows: a sentence, and the end. */
+[[noreturn]] void emu_give_up(const char *why);
+
+/* Of device memory: may this thread touch it? Opened for what runs on the
+ * GPU; calls nest. */
+void emu_memory_open(void);
+void emu_memory_close(void);
+
+/* Whether [p, p + bytes) lies in one piece of either kind. */
+bool emu_is_device(const void *p, size_t bytes);
+bool emu_is_pinned(const void *p, size_t bytes);
+
+/* `body` is the stream's next work. */
+void emu_queue(cudaStream_t stream, std::function<void()> body);
+
+/* Everything that was queued on any stream. */
+void emu_run_all(void);
+
+#endif

@@ -1,0 +1,237 @@
+/* emu_stream.cpp - streams and events: what was queued runs as late as it may.
+ *
+ * A stream is a list of work. Nothing of it runs before somebody waits for an
+ * event behind it or frees memory, and then only what that event needs: its
+ * stream up to it, and of other streams what cudaStreamWaitEvent named. So
+ * staging memory that is filled again too early, a copy that does not follow
+ * the kernel it copies from, or memory read before its copy was waited for give
+ * other bytes. emu_control.early runs everything at once instead, the other
+ * end of what a GPU may do.
+ *
+ * The first question about an event whose work has not run is answered "not
+ * ready", and cudaGetLastError() then says so, too: runtimes differ in that.
+ */
+#include <deque>
+#include <string.h>
+#include <vector>
+
+#include "tests/emu/emu_runtime.h"
+
+struct task {
+    enum { BODY, RECORD, WAIT } kind;
+    std::function<void()> body;
+    struct emu_event *event;
+    size_t turn; /* of the event */
+};
+
+struct emu_stream {
+    std::deque<struct task> tasks;
+};
+
+/* Each cudaEventRecord is a turn of its own: a wait means the last one before
+ * it. Events are kept for good, work may still name them. */
+struct turn {
+    struct emu_stream *stream;
+    bool done;
+};
+struct emu_event {
+    std::vector<struct turn> turns;
+    bool asked;
+};
+
+static std::vector<struct emu_stream *> streams;
+
+static void run_to(struct emu_event *e, size_t turn);
+
+static void run_one(struct emu_stream *s)
+{
+    struct task t = s->tasks.front();
+
+    s->tasks.pop_front();
+    switch (t.kind) {
+    case task::BODY:
+        emu_memory_open();
+        t.body();
+        emu_memory_close();
+        break;
+    case task::RECORD:
+        t.event->turns[t.turn].done = true;
+        break;
+    case task::WAIT:
+        run_to(t.event, t.turn);
+        break;
+    }
+}
+
+static bool stands(void)
+{
+    return emu_control.sticky != 0 || emu_control.hanging != 0;
+}
+
+static void run_to(struct emu_event *e, size_t turn)
+{
+    struct emu_stream *s = e->turns[turn].stream;
+
+    emu_memory_open(); /* once for all of it */
+    while (!e->turns[turn].done && !s->tasks.empty() && !stands()) {
+        run_one(s);
+    }
+    emu_memory_close();
+}
+
+void emu_run_all(void)
+{
+    for (struct emu_stream *s : streams) {
+        while (!s->tasks.empty() && !stands()) {
+            run_one(s);
+        }
+    }
+}
+
+static void add(struct emu_stream *s, const struct task &t)
+{
+    s->tasks.push_back(t);
+    if (emu_control.early != 0) {
+        while (!s->tasks.empty() && !stands()) {
+            run_one(s);
+        }
+    }
+}
+
+void emu_queue(cudaStream_t stream, std::function<void()> body)
+{
+    add(stream, {task::BODY, body, NULL, 0});
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    (void)flags;
+    *stream = NULL;
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    *stream = new emu_stream;
+    streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    emu_run_all();
+    for (size_t i = 0; i < streams.size(); i++) {
+        if (streams[i] == stream) {
+            streams.erase(streams.begin() + (std::ptrdiff_t)i);
+            delete stream;
+            return emu_sticky();
+        }
+    }
+    emu_give_up("a stream was destroyed twice");
+}
+
+cudaError_t
+cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    if (emu_control.sticky == 0 && !event->turns.empty()) {
+        add(stream, {task::WAIT, NULL, event, event->turns.size() - 1});
+    }
+    return emu_sticky();
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, 0);
+}
+
+static std::vector<struct emu_event *> events;
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    *event = new emu_event();
+    events.push_back(*event);
+    return emu_sticky();
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    (void)event;
+    return emu_sticky();
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    if (emu_control.sticky == 0) {
+        event->turns.push_back({stream, false});
+        event->asked = false;
+        add(stream, {task::RECORD, NULL, event, event->turns.size() - 1});
+    }
+    return emu_sticky();
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    size_t last = event->turns.size() - 1;
+
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    if (event->turns.empty() || event->turns[last].done) {
+        return cudaSuccess;
+    }
+    if (event->asked) {
+        run_to(event, last);
+    }
+    event->asked = true;
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    return event->turns[last].done ? cudaSuccess : emu_fail(cudaErrorNotReady);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    (void)from;
+    (void)to;
+    *ms = 1;
+    return emu_sticky();
+}
+
+cudaError_t cudaMemcpyAsync(void *to,
+                            const void *from,
+                            size_t bytes,
+                            enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    bool fine = kind == cudaMemcpyHostToDevice
+                    ? emu_is_pinned(from, bytes) && emu_is_device(to, bytes)
+                : kind == cudaMemcpyDeviceToHost
+                    ? emu_is_device(from, bytes) && emu_is_pinned(to, bytes)
+                    : emu_is_device(from, bytes) && emu_is_device(to, bytes);
+
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    if (!fine) {
+        emu_give_up("a copy of other memory than pinned and the device's");
+    }
+    if (stream != streams[0] && emu_due(&emu_control.fail_beside)) {
+        emu_control.sticky = cudaErrorIllegalAddress;
+        return emu_fail(cudaErrorIllegalAddress);
+    }
+    emu_queue(stream, [=] { memmove(to, from, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
+{
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    if (!emu_is_device(p, bytes)) {
+        emu_give_up("a memset of memory that is not the device's");
+    }
+    emu_queue(stream, [=] { memset(p, value, bytes); });
+    return cudaSuccess;
+}

@@ -1,0 +1,405 @@
+/* replica_outer.c - see replica_outer.h. */
+#include "train/replica_outer.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+
+/* Elements at a time: a multiple of every codec's block; 16 MB, which takes
+ * a third of a millisecond to copy out. */
+#define PIECE ((uint64_t)1 << 22)
+
+static_assert((int)PLUGIN_FP32 == (int)CODEC_FP32 &&
+                  (int)PLUGIN_BF16 == (int)CODEC_BF16 &&
+                  (int)PLUGIN_FP16 == (int)CODEC_FP16 &&
+                  (int)PLUGIN_INT8 == (int)CODEC_INT8 &&
+                  (int)PLUGIN_E3M0 == (int)CODEC_E3M0 &&
+                  (int)PLUGIN_WIRE_COUNT == (int)CODEC_COUNT,
+              "wire types have one number");
+
+static const struct plugin_table *table(const struct replica *r)
+{
+    return device_table(r->backend.device);
+}
+
+static struct gpu *gpu(const struct replica *r)
+{
+    return device_gpu(r->backend.device);
+}
+
+/* ---- memory ------------------------------------------------------------ */
+
+bool replica_outer_serves(const struct method *m)
+{
+    return !m->gradients && m->group == METHOD_ALL && m->period > 0 &&
+           m->period_u == 0 && m->period_v == 0 &&
+           (engine_needs(m) & ~(unsigned)(ENGINE_PHI | ENGINE_M)) == 0;
+}
+
+static uint64_t piece_of(uint64_t n)
+{
+    return n < PIECE ? n : PIECE;
+}
+
+size_t replica_outer_bytes(const struct replica_options *opt, uint64_t n)
+{
+    size_t vectors = 1 + (size_t)method_has_momentum(&opt->method);
+
+    if (!replica_outer_serves(&opt->method)) {
+        return 0;
+    }
+    return (size_t)(vectors * n + 2 * piece_of(n)) * sizeof(float) +
+           opt->codec->bytes((size_t)piece_of(n + opt->codec->block));
+}
+
+void replica_outer_open(struct replica *r)
+{
+    const struct backend *be = &r->backend;
+    struct replica_outer *o = &r->outer;
+    size_t bytes = r->n * sizeof(float);
+    size_t piece = (size_t)piece_of(r->n) * sizeof(float);
+    bool all;
+
+    memset(o, 0, sizeof *o);
+    if (be->device == NULL || !replica_outer_serves(&r->opt.method)) {
+        return;
+    }
+    o->phi = be->take(be, bytes);
+    o->m = r->m == NULL ? NULL : be->take(be, bytes);
+    o->wire = be->take(be, r->opt.codec->bytes((size_t)piece_of(r->n_wire)));
+    all = o->phi != NULL && (r->m == NULL || o->m != NULL) && o->wire != NULL;
+    for (int i = 0; i < 2; i++) {
+        o->piece[i] = be->take(be, piece);
+        (void)table(r)->pin(gpu(r), (void **)&o->pinned[i], piece);
+        all = all && o->piece[i] != NULL && o->pinned[i] != NULL;
+    }
+    if (all) {
+        o->on = true;
+        o->most = PIECE;
+    } else {
+        replica_outer_close(r);
+    }
+}
+
+void replica_outer_close(struct replica *r)
+{
+    const struct backend *be = &r->backend;
+    struct replica_outer *o = &r->outer;
+
+    if (be->device != NULL) {
+        be->give(be, o->phi);
+        be->give(be, o->m);
+        be->give(be, o->wire);
+        for (int i = 0; i < 2; i++) {
+            be->give(be, o->piece[i]);
+            table(r)->unpin(gpu(r), o->pinned[i]);
+        }
+    }
+    memset(o, 0, sizeof *o);
+}
+
+void replica_outer_forget(struct replica *r)
+{
+    r->outer.current = false;
+}
+
+/* Nothing has failed so far, and the GPU's phi and m are the state's. */
+static int begin(struct replica *r)
+{
+    const struct backend *be = &r->backend;
+    size_t bytes = r->n * sizeof(float);
+    int rv;
+
+    if (!r->outer.current) {
+        be->put(be, r->outer.phi, r->phi, bytes);
+        if (r->m != NULL) {
+            be->put(be, r->outer.m, r->m, bytes);
+        }
+    }
+    rv = be->finish(be);
+    r->outer.current = rv == 0;
+    return rv;
+}
+
+/* ---- the elements of a part -------------------------------------------- */
+
+/* A run of them: from `offset` of the vectors, from `at` of the part. */
+struct run {
+    uint64_t offset, at, n;
+};
+
+struct walk {
+    const struct engine_span *spans;
+    uint32_t left;     /* spans */
+    uint64_t done;     /* of the first one */
+    uint64_t at, most; /* elements of a run */
+};
+
+static struct walk
+walk_of(const struct replica *r, const struct layout_part *p, uint64_t most)
+{
+    const struct engine_fragments *f = &r->layout.fragments;
+
+    if (f->spans == NULL || r->opt.method.fragments == 1) {
+        return (struct walk){NULL, 1, 0, 0, most};
+    }
+    return (struct walk){f->spans + f->first[p->turn.fragment],
+                         f->first[p->turn.fragment + 1] -
+                             f->first[p->turn.fragment],
+                         0, 0, most};
+}
+
+static bool next_run(const struct replica *r, struct walk *w, struct run *run)
+{
+    struct engine_span span;
+    uint64_t n;
+
+    if (w->left == 0) {
+        return false;
+    }
+    span = w->spans == NULL ? (struct engine_span){0, r->n} : *w->spans;
+    n = span.len - w->done < w->most ? span.len - w->done : w->most;
+    *run = (struct run){span.offset + w->done, w->at, n};
+    w->at += n;
+    w->done += n;
+    if (w->done == span.len) {
+        w->done = 0;
+        w->left--;
+        w->spans = w->spans == NULL ? NULL : w->spans + 1;
+    }
+    return true;
+}
+
+/* ---- out of the GPU ---------------------------------------------------- */
+
+/* The piece on its way to pinned memory. */
+struct outgoing {
+    float *to;
+    size_t bytes; /* 0: none */
+    int half;
+};
+
+/* It has arrived: to its place, beside the next copy where `next` begins one.
+ */
+static int arrive(struct replica *r,
+                  struct outgoing *o,
+                  const float *next,
+                  float *to,
+                  uint64_t n)
+{
+    struct outgoing before = *o;
+    int rv = before.bytes > 0 ? table(r)->copies_done(gpu(r)) : 0;
+
+    o->bytes = 0;
+    if (rv == 0 && next != NULL) {
+        *o = (struct outgoing){to, n * sizeof(float), !before.half};
+        rv = table(r)->get_beside(gpu(r), r->outer.pinned[o->half], next,
+                                  o->bytes);
+    }
+    if (rv == 0 && before.bytes > 0) {
+        memcpy(before.to, r->outer.pinned[before.half], before.bytes);
+    }
+    return rv;
+}
+
+int replica_outer_pack(struct replica *r, const struct layout_part *p)
+{
+    struct walk w = walk_of(r, p, r->outer.most);
+    struct outgoing o = {0};
+    struct run run;
+    int rv = begin(r), bad = 0;
+
+    for (int i = 0; rv == 0 && next_run(r, &w, &run); i++) {
+        /* Of the copy before the last, which is done. */
+        float *piece = r->outer.piece[i % 2];
+        const struct shift_op op = {.theta = r->theta + run.offset,
+                                    .phi_old = r->outer.phi + run.offset,
+                                    .out = piece,
+                                    .n = (int64_t)run.n};
+
+        rv = table(r)->shift(gpu(r), &op);
+        if (rv == LOCO_ENUMERIC) {
+            bad = rv;
+            rv = 0;
+        }
+        rv = rv != 0 ? rv
+                     : arrive(r, &o, piece, r->contribution + p->at + run.at,
+                              run.n);
+    }
+    rv = rv != 0 ? rv : arrive(r, &o, NULL, NULL, 0);
+    return rv != 0 ? rv : bad;
+}
+
+/* ---- into the GPU ------------------------------------------------------ */
+
+/* The mean into grad, which is spent between two steps; the padding of the
+ * part is looked at, too. */
+static int
+take_mean(struct replica *r, const struct layout_part *p, const uint8_t *wire)
+{
+    const struct codec *codec = r->opt.codec;
+    int rv = 0;
+
+    for (uint64_t at = 0; at < p->room && rv == 0; at += r->outer.most) {
+        uint64_t n =
+            p->room - at < r->outer.most ? p->room - at : r->outer.most;
+        const struct wire_op op = {.wire = (enum plugin_wire)codec->id,
+                                   .bytes = r->outer.wire,
+                                   .x = r->grad + at,
+                                   .n = (int64_t)n};
+
+        rv = table(r)->put(gpu(r), r->outer.wire, wire + codec->bytes(at),
+                           codec->bytes(n));
+        rv = rv != 0 ? rv : table(r)->decode(gpu(r), &op);
+    }
+    return rv;
+}
+
+/* The rule on every run: phi_out and m_out are the caller's. */
+static struct outer_op rule_of(const struct replica *r, const struct run *run)
+{
+    const struct rule *rule = &r->opt.method.rule;
+
+    return (struct outer_op){
+        .heavy_ball = rule->form == RULE_HEAVY_BALL,
+        .lr = rule->lr,
+        .mu = rule->mu,
+        .gamma = rule->gamma,
+        .phi = r->outer.phi + run->offset,
+        .m = r->m == NULL ? NULL : r->outer.m + run->offset,
+        .g = r->grad + run->at,
+        .n = (int64_t)run->n,
+    };
+}
+
+static int try_rule(struct replica *r, const struct layout_part *p)
+{
+    struct walk w = walk_of(r, p, r->n);
+    struct run run;
+    int rv = 0;
+
+    while (rv == 0 && next_run(r, &w, &run)) {
+        struct outer_op op = rule_of(r, &run);
+
+        rv = table(r)->outer(gpu(r), &op);
+    }
+    return rv;
+}
+
+/* theta keeps its way from the old anchor: the new one is made in grad. */
+static int rebase_run(struct replica *r, const struct run *run)
+{
+    struct outer_op op = rule_of(r, run);
+    struct shift_op shift = {.phi_new = r->grad + run->at,
+                             .theta = r->theta + run->offset,
+                             .phi_old = r->outer.phi + run->offset,
+                             .out = r->theta + run->offset,
+                             .n = (int64_t)run->n};
+    int rv;
+
+    op.phi_out = r->grad + run->at;
+    op.m_out = r->m == NULL ? NULL : r->outer.m + run->offset;
+    rv = table(r)->outer(gpu(r), &op);
+    rv = rv != 0 ? rv : table(r)->shift(gpu(r), &shift);
+    return rv != 0 ? rv
+                   : table(r)->copy(gpu(r), r->outer.phi + run->offset,
+                                    r->grad + run->at, run->n * sizeof(float));
+}
+
+/* phi and m move; theta is phi, or on the way to it. */
+static int take_run(struct replica *r, const struct run *run)
+{
+    const struct method *m = &r->opt.method;
+    float keep = m->take == METHOD_MIX ? m->mix : 0.0F;
+    struct outer_op op = rule_of(r, run);
+    struct mix_op mix = {.theta = r->theta + run->offset,
+                         .phi = r->outer.phi + run->offset,
+                         .keep = keep,
+                         .n = (int64_t)run->n};
+    int rv;
+
+    op.phi_out = r->outer.phi + run->offset;
+    op.m_out = r->m == NULL ? NULL : r->outer.m + run->offset;
+    rv = table(r)->outer(gpu(r), &op);
+    if (rv != 0 || keep == 1.0F) {
+        return rv;
+    }
+    return keep != 0.0F ? table(r)->mix(gpu(r), &mix)
+                        : table(r)->copy(gpu(r), mix.theta, mix.phi,
+                                         run->n * sizeof(float));
+}
+
+static int
+move(struct replica *r, const struct layout_part *p, bool contributed)
+{
+    struct walk w = walk_of(r, p, r->n);
+    struct run run;
+    int rv = 0;
+
+    while (rv == 0 && next_run(r, &w, &run)) {
+        rv = contributed ? take_run(r, &run) : rebase_run(r, &run);
+    }
+    return rv;
+}
+
+/* phi and m of the part to where the engine makes new ones. */
+static int bring_back(struct replica *r, const struct layout_part *p)
+{
+    struct walk w = walk_of(r, p, r->outer.most);
+    struct outgoing o = {0};
+    struct run run;
+    int rv = 0;
+
+    while (rv == 0 && next_run(r, &w, &run)) {
+        rv = arrive(r, &o, r->outer.phi + run.offset,
+                    r->engine.next_phi + run.at, run.n);
+        if (rv == 0 && r->m != NULL) {
+            rv = arrive(r, &o, r->outer.m + run.offset,
+                        r->engine.next_m + run.at, run.n);
+        }
+    }
+    return rv != 0 ? rv : arrive(r, &o, NULL, NULL, 0);
+}
+
+static void adopt(struct replica *r, const struct layout_part *p)
+{
+    struct walk w = walk_of(r, p, r->n);
+    struct run run;
+
+    while (next_run(r, &w, &run)) {
+        size_t bytes = run.n * sizeof(float);
+
+        memcpy(r->phi + run.offset, r->engine.next_phi + run.at, bytes);
+        if (r->m != NULL) {
+            memcpy(r->m + run.offset, r->engine.next_m + run.at, bytes);
+        }
+    }
+}
+
+int replica_outer_commit(struct replica *r,
+                         const struct layout_part *p,
+                         const struct replica_commit *c)
+{
+    bool contributed = c->share > 0.0;
+    int rv = begin(r);
+
+    rv = rv != 0 ? rv : take_mean(r, p, c->wire);
+    rv = rv != 0 ? rv : try_rule(r, p);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = move(r, p, contributed);
+    rv = rv != 0 ? rv : bring_back(r, p);
+    if (rv != 0) { /* theta there is not what phi here says */
+        r->outer.current = false;
+        return rv == LOCO_ETIMEOUT ? rv : LOCO_ECUDA;
+    }
+    adopt(r, p);
+    r->stale = true;
+    if (contributed) {
+        r->engine.share = c->share;
+        r->engine.moments_reset = r->opt.method.moments == METHOD_RESET;
+    }
+    return 0;
+}
