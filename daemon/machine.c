@@ -468,6 +468,16 @@ static void fetched(struct machine *m, const struct action *a)
 }
 
 static void
+keep_file(struct machine *m, const struct action *a, const struct out *out)
+{
+    (void)job_with_bytes(m,
+                         a->type == ACTION_PEERS   ? JOB_PEERS
+                         : a->type == ACTION_CHAIN ? JOB_CHAIN
+                                                   : JOB_REVOKED,
+                         a, out);
+}
+
+static void
 execute(struct machine *m, const struct action *a, const struct out *out)
 {
     switch (a->type) {
@@ -504,11 +514,7 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_PEERS:
     case ACTION_CHAIN: /* lost for want of memory: it comes again */
     case ACTION_REVOKED:
-        (void)job_with_bytes(m,
-                             a->type == ACTION_PEERS   ? JOB_PEERS
-                             : a->type == ACTION_CHAIN ? JOB_CHAIN
-                                                       : JOB_REVOKED,
-                             a, out);
+        keep_file(m, a, out);
         return;
     case ACTION_STAGE:
         machine_stage(m, a);

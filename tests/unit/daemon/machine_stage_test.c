@@ -93,6 +93,7 @@ static struct rig *open_stage(uint64_t index)
     m->files = calloc(1, sizeof *m->files);
     m->train = calloc(1, sizeof *m->train);
     assert_true(m->manifest != NULL && m->files != NULL && m->train != NULL);
+    manifest_default(m->manifest);
     m->manifest->data.n_shards = 1;
     m->files[0].held = true;
     m->files[0].fd = -1;
