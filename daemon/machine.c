@@ -517,10 +517,8 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         keep_file(m, a, out);
         return;
     case ACTION_STAGE:
-        machine_stage(m, a);
-        return;
     case ACTION_PIPE:
-        machine_pipe(m, a);
+        machine_stage_act(m, a);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:

@@ -283,9 +283,9 @@ uint64_t machine_replica_need(const struct machine *m,
 
 /* machine_stage.c */
 uint64_t machine_stage_need(const struct machine *m, uint32_t stage);
-void machine_stage(struct machine *m, const struct action *a);
+/* STAGE, PIPE. */
+void machine_stage_act(struct machine *m, const struct action *a);
 void machine_stage_advance(struct machine *m);
-void machine_pipe(struct machine *m, const struct action *a);
 bool machine_is_stage(const struct segment *s);
 size_t machine_stage_len(const struct machine *m, const struct segment *s);
 int machine_stage_fill(struct machine *m,

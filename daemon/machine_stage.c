@@ -123,7 +123,7 @@ void machine_stage_advance(struct machine *m)
     }
 }
 
-void machine_stage(struct machine *m, const struct action *a)
+static void move(struct machine *m, const struct action *a)
 {
     m->stage_wanted = (uint32_t)a->index + 1;
     if (m->staged && m->stage != a->index && m->trainer != NULL) {
@@ -134,7 +134,7 @@ void machine_stage(struct machine *m, const struct action *a)
 
 /* ---- what passes through ----------------------------------------------- */
 
-void machine_pipe(struct machine *m, const struct action *a)
+static void run_pipe(struct machine *m, const struct action *a)
 {
     const struct trainer_command c = {
         .type = TRAINER_PIPE,
@@ -157,6 +157,15 @@ void machine_pipe(struct machine *m, const struct action *a)
     } else if (m->trainer != NULL && !trainer_post(m->trainer, &c)) {
         ev.rc = LOCO_EFULL;
         (void)shell_post(m->shell, &ev);
+    }
+}
+
+void machine_stage_act(struct machine *m, const struct action *a)
+{
+    if (a->type == ACTION_STAGE) {
+        move(m, a);
+    } else {
+        run_pipe(m, a);
     }
 }
 
