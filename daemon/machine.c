@@ -452,6 +452,14 @@ static void fetched(struct machine *m, const struct action *a)
     }
 }
 
+/* Bytes that replace a file of the state directory. */
+static int job_of(enum action_type type)
+{
+    return type == ACTION_PEERS   ? JOB_PEERS
+           : type == ACTION_CHAIN ? JOB_CHAIN
+                                  : JOB_REVOKED;
+}
+
 static void
 execute(struct machine *m, const struct action *a, const struct out *out)
 {
@@ -489,11 +497,7 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_PEERS:
     case ACTION_CHAIN: /* lost for want of memory: it comes again */
     case ACTION_REVOKED:
-        (void)job_with_bytes(m,
-                             a->type == ACTION_PEERS   ? JOB_PEERS
-                             : a->type == ACTION_CHAIN ? JOB_CHAIN
-                                                       : JOB_REVOKED,
-                             a, out);
+        (void)job_with_bytes(m, job_of(a->type), a, out);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:
