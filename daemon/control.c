@@ -235,6 +235,33 @@ static enum MHD_Result post_reload(struct control *c,
     return command(c, connection, CONTROL_RELOAD);
 }
 
+static enum MHD_Result post_set(struct control *c,
+                                struct MHD_Connection *connection)
+{
+    const char *name =
+        MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "name");
+    const char *value =
+        MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "value");
+    char sentence[CONTROL_ERRMSG_MAX + 1] = "name and value are needed";
+    struct MHD_Response *r;
+    control_set_cb on_set;
+    int rv = LOCO_EINVAL;
+
+    (void)pthread_mutex_lock(&c->lock);
+    on_set = c->on_set;
+    (void)pthread_mutex_unlock(&c->lock);
+    if (name != NULL && value != NULL && on_set != NULL) {
+        rv = on_set(c->data, name, value, sentence);
+    }
+    if (rv == 0) {
+        return control_answer_text(connection, MHD_HTTP_ACCEPTED, "accepted\n");
+    }
+    (void)snprintf(sentence + strlen(sentence), 2, "\n");
+    r = control_response("text/plain; charset=utf-8", sentence,
+                         strlen(sentence), MHD_RESPMEM_MUST_COPY);
+    return control_answer(connection, MHD_HTTP_BAD_REQUEST, r);
+}
+
 /* ---- requests ----------------------------------------------------------- */
 
 static const struct {
@@ -252,6 +279,7 @@ static const struct {
     {"POST", "/api/v1/resume", post_resume},
     {"POST", "/api/v1/drain", post_drain},
     {"POST", "/api/v1/reload", post_reload},
+    {"POST", "/api/v1/set", post_set},
 };
 
 static enum MHD_Result route(struct control *c,
@@ -414,6 +442,13 @@ void control_serve(struct control *control, struct shown *shown)
 {
     (void)pthread_mutex_lock(&control->lock);
     control->shown = shown;
+    (void)pthread_mutex_unlock(&control->lock);
+}
+
+void control_settings(struct control *control, control_set_cb on_set)
+{
+    (void)pthread_mutex_lock(&control->lock);
+    control->on_set = on_set;
     (void)pthread_mutex_unlock(&control->lock);
 }
 

@@ -11,6 +11,9 @@
  *   GET  /metrics          the same figures for Prometheus
  *   POST /api/v1/pause, /api/v1/resume, /api/v1/drain
  *   POST /api/v1/reload    read the settings again, as SIGHUP
+ *   POST /api/v1/set?name=NAME&value=VALUE
+ *                          one of the settings that change live, until the
+ *                          next start
  *
  * One thread of libmicrohttpd, asleep in epoll while nobody asks. The loop
  * thread hands over finished JSON; requests read that snapshot and never touch
@@ -59,6 +62,12 @@ enum control_command {
 /* Called on the HTTP thread. */
 typedef void (*control_command_cb)(void *data, enum control_command command);
 
+/* Called on the HTTP thread: 0, or LOCO_EINVAL with a sentence. */
+typedef int (*control_set_cb)(void *data,
+                              const char *name,
+                              const char *value,
+                              char errmsg[CONTROL_ERRMSG_MAX]);
+
 struct control;
 struct shown;
 
@@ -99,6 +108,9 @@ void control_news(struct control *control);
 /* From now on rounds, peers, history and events are answered from `shown`,
  * which is borrowed until control_close(). */
 void control_serve(struct control *control, struct shown *shown);
+
+/* Who takes settings, with the data of control_open(); NULL: nobody. */
+void control_settings(struct control *control, control_set_cb on_set);
 
 /* Stops the thread; after this the callback is not called again. */
 void control_close(struct control *control);

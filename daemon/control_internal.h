@@ -26,6 +26,7 @@ struct control {
     bool guarded; /* a token is needed */
     char tokens_path[CONTROL_PATH_MAX];
     pthread_mutex_t lock; /* of all below */
+    control_set_cb on_set;
     struct control_tokens tokens;
     char hosts[CONTROL_PATH_MAX]; /* names with commas between */
     struct shown *shown;          /* NULL: not yet */

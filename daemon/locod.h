@@ -15,6 +15,7 @@
 #ifndef LOCO_DAEMON_LOCOD_H
 #define LOCO_DAEMON_LOCOD_H
 
+#include <pthread.h>
 #include <stdio.h>
 
 #include <uv.h>
@@ -35,6 +36,14 @@
 
 #define RULES_MAX         256
 #define REVOKED_BYTES_MAX 2048
+
+/* Settings of a person at the dashboard: they outdo file and flags until the
+ * next start. "": not set. */
+#define LIVE_TEXT_MAX 128
+struct live_set {
+    char text[CONFIG_OPTION_COUNT][LIVE_TEXT_MAX];
+    bool given[CONFIG_OPTION_COUNT];
+};
 
 enum trouble {
 #define TROUBLE(name, id, code) TROUBLE_##name,
@@ -68,6 +77,9 @@ struct daemon {
     uint8_t *chain;
     size_t chain_len;
     struct node_options node_options;
+    pthread_mutex_t set_lock; /* of `asked` */
+    struct live_set asked;    /* over the API, since the last reload */
+    struct live_set set;      /* of those, what holds */
     uint8_t revoked[2][REVOKED_BYTES_MAX]; /* what was posted last */
 
     uv_loop_t loop;
@@ -117,6 +129,11 @@ void on_publish(uv_timer_t *timer);
 
 /* locod_settings.c */
 void reload(struct daemon *d);
+/* HTTP thread; see control.h. */
+int on_set(void *data,
+           const char *name,
+           const char *value,
+           char errmsg[CONTROL_ERRMSG_MAX]);
 
 /* locod_life.c */
 int open_loop(struct daemon *d);

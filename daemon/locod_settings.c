@@ -2,8 +2,12 @@
  */
 #include "daemon/locod.h"
 
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "proto/base/err.h"
 #include "proto/base/log.h"
 
 /* Settings that change while it runs; the others at the next start. */
@@ -42,14 +46,97 @@ static bool caps_fit(const struct daemon *d, const struct config *c)
            (c->download_bytes_per_s == 0 || c->download_bytes_per_s >= floor);
 }
 
+static int option_of(const char *name)
+{
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        if (is_live(i) &&
+            strcmp(config_name((enum config_option)i), name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Whether that is a value for it, on its own. */
+static int value_check(const char *name, const char *value, char *errmsg)
+{
+    struct config *scratch = malloc(sizeof *scratch);
+    struct courtesy_schedule week;
+    int rv = scratch == NULL ? LOCO_ENOMEM : 0;
+
+    if (rv == 0) {
+        config_init(scratch);
+        rv = config_set(scratch, name, value, CONFIG_FLAG, errmsg);
+    }
+    if (rv == 0 && strcmp(name, "schedule") == 0) {
+        rv = courtesy_schedule_parse(&week, value, errmsg);
+    }
+    free(scratch);
+    return rv;
+}
+
+int on_set(void *data,
+           const char *name,
+           const char *value,
+           char errmsg[CONTROL_ERRMSG_MAX])
+{
+    struct daemon *d = data;
+    int option = option_of(name);
+
+    if (option < 0 || strlen(value) >= LIVE_TEXT_MAX) {
+        (void)snprintf(errmsg, CONTROL_ERRMSG_MAX,
+                       "%.40s is not a setting that changes while it runs",
+                       name);
+        return LOCO_EINVAL;
+    }
+    if (value_check(name, value, errmsg) != 0) {
+        return LOCO_EINVAL;
+    }
+    (void)pthread_mutex_lock(&d->set_lock);
+    (void)snprintf(d->asked.text[option], LIVE_TEXT_MAX, "%s", value);
+    d->asked.given[option] = true;
+    (void)pthread_mutex_unlock(&d->set_lock);
+    (void)kill(getpid(), SIGHUP); /* to the loop's own handler */
+    return 0;
+}
+
+/* What a person set over the API, on top of the next settings. What was asked
+ * for since the last time stays only if the whole then fits. */
+static void live_apply(struct daemon *d, const struct live_set *s)
+{
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        if (s->given[i]) {
+            (void)config_set(&d->next, config_name((enum config_option)i),
+                             s->text[i], CONFIG_FLAG, d->errmsg);
+        }
+    }
+}
+
+static void live_keep(struct live_set *set, const struct live_set *asked)
+{
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        if (asked->given[i]) {
+            set->given[i] = true;
+            memcpy(set->text[i], asked->text[i], LIVE_TEXT_MAX);
+        }
+    }
+}
+
 void reload(struct daemon *d)
 {
     char now[CONFIG_TEXT_MAX], next[CONFIG_TEXT_MAX];
+    struct live_set asked;
 
+    (void)pthread_mutex_lock(&d->set_lock);
+    asked = d->asked;
+    memset(&d->asked, 0, sizeof d->asked);
+    (void)pthread_mutex_unlock(&d->set_lock);
     if (config_parse(d->argc, d->argv, &d->next, d->errmsg) != 0) {
         log_warn("main", "the settings stay as they are: %s", d->errmsg);
         return;
     }
+    live_apply(d, &d->set);
+    live_apply(d, &asked);
     if (!caps_fit(d, &d->next)) {
         log_warn("main", "the settings stay as they are: in this run a peer "
                          "below round.progress_floor_bytes_per_s is given up");
@@ -61,6 +148,7 @@ void reload(struct daemon *d)
                          "than disk_bytes with so many checkpoints (keep)");
         return;
     }
+    live_keep(&d->set, &asked);
     for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
         enum config_option o = (enum config_option)i;
 

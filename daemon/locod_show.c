@@ -132,6 +132,7 @@ int open_control(struct daemon *d)
                         "%s", d->errmsg);
     }
     control_serve(d->control, d->shown);
+    control_settings(d->control, on_set);
     n = snprintf(line, sizeof line, "%s\n", control_address(d->control));
     if (state_path(d, STATE_DIR_CONTROL, path) != 0 ||
         file_write_whole(path, line, (size_t)n, errmsg) != 0) {

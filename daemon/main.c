@@ -110,6 +110,7 @@ int main(int argc, char **argv)
                         "gives no random numbers");
     }
     d->lock_fd = d->identity_fd = d->notify.fd = -1;
+    (void)pthread_mutex_init(&d->set_lock, NULL);
     d->argc = argc;
     d->argv = argv;
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */

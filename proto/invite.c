@@ -50,11 +50,15 @@ int invite_make(const struct identity *author,
 
 int invite_parse(const char *text, struct invite *out)
 {
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                   "abcdefghijklmnopqrstuvwxyz0123456789-_";
     uint8_t bytes[INVITE_BYTES];
     size_t len = 0;
 
     memset(out, 0, sizeof *out);
+    /* libsodium 1.0.18 takes some bytes above 127 for digits. */
     if (strnlen(text, INVITE_TEXT_MAX) != INVITE_TEXT_MAX - 1 ||
+        strspn(text, alphabet) != INVITE_TEXT_MAX - 1 ||
         sodium_base642bin(bytes, sizeof bytes, text, INVITE_TEXT_MAX - 1, NULL,
                           &len, NULL,
                           sodium_base64_VARIANT_URLSAFE_NO_PADDING) != 0 ||

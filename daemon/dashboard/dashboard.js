@@ -98,6 +98,7 @@ function showStatus(s) {
     say("progress-text", `${(100 * s.progress).toFixed(1)} %` +
       (s.eta_s ? `, ${duration(1000 * s.eta_s)} left` : ""));
   }
+  showLimits(s.caps);
   $("pause").disabled = !running;
   $("drain").disabled = !running;
   say("pause", s.state === "paused" ? "Resume" : "Pause");
@@ -377,6 +378,54 @@ async function command(name) {
   }
 }
 
+// ---- limits ----------------------------------------------------------------
+
+// Field, setting, from the status to what is shown, and back ("": no cap).
+const LIMITS = [
+  ["cap-upload", "upload_bytes_per_s", (c) => per(c.upload_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
+  ["cap-download", "download_bytes_per_s", (c) => per(c.download_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
+  ["cap-quota", "quota", (c) => per(c.bytes_per_month, 1e9), (v) => whole(v, 1)],
+  ["cap-disk", "disk_bytes", (c) => per(c.disk_bytes, 1e9), (v) => whole(v, 1e9)],
+  ["cap-schedule", "schedule", (c) => c.schedule || "", (v) => v.trim() || "always"],
+  ["cap-battery", "battery", (c) => c.battery || "pause", (v) => v],
+];
+const per = (v, unit) => v === null || v === undefined ? "" : String(v / unit);
+const whole = (v, unit) => String(Math.round(Number(v || 0) * unit));
+const shown = {}; // what the daemon said last, by field
+
+function showLimits(caps) {
+  for (const [id, , read] of LIMITS) {
+    const field = $(id), value = read(caps);
+    // What a person is at is left alone.
+    if (shown[id] === undefined || field.value === shown[id]) { field.value = value; }
+    shown[id] = value;
+  }
+  say("month", bytes(caps.bytes_this_month || 0));
+  limitsChanged();
+}
+
+function limitsChanged() {
+  $("apply").disabled = offline || LIMITS.every(([id]) => $(id).value === shown[id]);
+}
+
+async function setLimits(event) {
+  event.preventDefault();
+  for (const [id, name, , write] of LIMITS) {
+    if ($(id).value === shown[id]) { continue; }
+    try {
+      const answer = await fetch(`/api/v1/set?name=${name}&value=` +
+        encodeURIComponent(write($(id).value)), { method: "POST" });
+      if (!answer.ok) { notice(`Refused: ${(await answer.text()).trim()}`); return; }
+      shown[id] = $(id).value;
+    } catch {
+      notice("The daemon does not answer.");
+      return;
+    }
+  }
+  notice("");
+  limitsChanged();
+}
+
 // ---- life ------------------------------------------------------------------
 
 async function loadHistory() {
@@ -405,7 +454,7 @@ function listen() {
     $("state").dataset.state = "offline";
     say("state", "no connection");
     notice("The daemon does not answer; this page tries again by itself.");
-    for (const id of ["pause", "drain"]) { $(id).disabled = true; }
+    for (const id of ["pause", "drain", "apply"]) { $(id).disabled = true; }
     if (source.readyState === EventSource.CLOSED) { setTimeout(listen, 3000); }
   };
   on("status", (s) => {
@@ -425,6 +474,8 @@ $("sure").addEventListener("close", () => {
   if ($("sure").returnValue === "yes") { command("drain"); }
   $("sure").returnValue = "";
 });
+$("caps").addEventListener("submit", setLimits);
+$("caps").addEventListener("input", limitsChanged);
 for (const d of document.querySelectorAll("#curves details")) {
   d.addEventListener("toggle", () => { showCurves(); showRounds(now.rounds); });
 }

@@ -1,9 +1,12 @@
 """access_tests.py - tokens of the API, invitations to a run, what locod says
 when it cannot run."""
 import base64
+import json
 import os
 import re
+import shutil
 import socket
+import tempfile
 import urllib.error
 import urllib.request
 
@@ -60,6 +63,17 @@ def tokens():
               == 200, "our own name was refused")
         code, said = ask(at, "/api/v1/pause", mine["read"], "POST")
         check(code == 403 and "read only" in said, f"{code} {said}")
+        for words, want in (("name=upload_bytes_per_s&value=900000", 202),
+                            ("name=upload_bytes_per_s&value=many", 400),
+                            ("name=schedule&value=sometimes", 400),
+                            ("name=state&value=/tmp", 400),
+                            ("name=run&value=x", 400), ("name=quota", 400)):
+            path = "/api/v1/set?" + words
+            check(ask(at, path, mine["read"], "POST")[0] == 403, path)
+            code, said = ask(at, path, mine["control"], "POST")
+            check(code == want and len(said) > 5, f"{path}: {code} {said}")
+        one.wait_status(lambda t: t["caps"]["upload_bytes_per_s"] == 900000,
+                        "the cap holds")
         # The commands find the token in the state directory, or are told it.
         one.wait_state("training", "averaging")
         run(LOCO, "pause", "--state", one.state)
@@ -230,3 +244,26 @@ def ids():
         again.start("--run", s.yaml).wait_up()
         again.drain()
         held.close()
+
+
+@test("the example of two sites is a run that can be signed, shown and invited "
+      "to", 60)
+def two_sites():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "two-sites.yaml")
+        shutil.copy(os.path.join(ROOT, "deploy/two-sites.yaml"), path)
+        run_id = run(LOCO, "run", "sign", path).stdout.strip()
+        check(re.fullmatch("[0-9a-f]{64}", run_id), run_id)
+        shown = json.loads(run(LOCO, "run", "show", path, "--json").stdout)
+        check(shown["run_id"] == run_id and shown["invited"] is True
+              and shown["sync"]["period"] == 500
+              and shown["round"]["min_peers"] == 12, f"{shown}")
+        line = run(LOCO, "run", "invite", path, "--host", "[2001:db8::1]:7700",
+                   "--days", 0).stdout.strip()
+        check(line.startswith(f"loco://[2001:db8::1]:7700/{run_id}?invite="),
+              line)
+        run(LOCO, "run", "invite", path, "--host", "nowhere", code=2)
+        os.rename(os.path.join(d, "author.key"), os.path.join(d, "away"))
+        run(LOCO, "run", "invite", path, "--host", "a:1", code=5)
+        with open(os.path.join(d, "run.invitations"), encoding="ascii") as f:
+            check([w.split()[0] for w in f] == ["1", "2"], "the list")

@@ -9,7 +9,7 @@ import time
 
 import browser
 from e2e_registry import Skipped, test
-from swarm import SCALE, Swarm, check, wait_for
+from swarm import LOCO, SCALE, Swarm, check, run, wait_for
 
 DEATH_S = 5  # a peer's death is on the page by then
 UPLOAD = 80_000  # bytes a second: so slow that the links' speed is measured
@@ -176,6 +176,55 @@ def buttons():
                      "the page says that nobody answers")
             check(json.loads(page.ask("JSON.stringify(pause.disabled)")),
                   "a button without a daemon")
+
+
+@test("limits that are typed into the page hold at once and are shown", 240)
+def limits():
+    need_browser()
+    with Swarm(peers=2, rounds=100000) as s:
+        s.start()
+        s.wait_training()
+        one = s.peers[0]
+        with browser.Page(800, 900) as page:
+            page.open(page_of(one))
+            wait_page(page, "now.status !== null", "it is connected")
+            check(page.ask("apply.disabled"), "nothing was typed")
+
+            def put(field, value):
+                page.ask(f"(e => {{ e.value = '{value}'; e.dispatchEvent("
+                         "new Event('input', {bubbles: true})); e.focus(); "
+                         f"}})(document.getElementById('{field}'))")
+
+            put("cap-upload", "1.5")
+            put("cap-quota", "40")
+            check(not page.ask("apply.disabled"), "it cannot be applied")
+            page.press("Enter")
+            one.wait_status(lambda t: t["caps"]["upload_bytes_per_s"] == 1500000
+                            and t["caps"]["bytes_per_month"] == 40e9,
+                            "the caps are what was typed")
+            wait_page(page, "apply.disabled && shown['cap-upload'] === '1.5'",
+                      "the page shows what holds")
+            # Not a schedule: refused with the reason, nothing changes.
+            put("cap-schedule", "sometimes")
+            page.press("Enter")
+            wait_for(lambda: page.ask("document.getElementById('notice')"
+                                      ".textContent.includes('sometimes')"),
+                     "the reason is on the page")
+            page.errors.clear()  # the answer 400 is one of them
+            day = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"][
+                (time.localtime().tm_wday + 3) % 7]
+            put("cap-schedule", f"{day} 3-4")
+            page.press("Enter")
+            one.wait_status(lambda t: t["state"] == "paused" and
+                            "outside of the schedule" in t["reason"],
+                            "it pauses for the schedule")
+            put("cap-schedule", "")
+            page.press("Enter")
+            one.wait_state("training", "averaging")
+            # A reload of the file keeps what was set by hand.
+            run(LOCO, "reload", "--state", one.state)
+            check(one.status()["caps"]["upload_bytes_per_s"] == 1500000,
+                  "the reload undid it")
 
 
 @test("a daemon that is watched in a browser is idle all the same", 240)

@@ -58,6 +58,7 @@ static void every_value_changes_the_run_id(void **state)
                    "000000000001"},
         {"name", "other"},
         {"seed", "43"},
+        {"invited", "true"},
         {"model.rope_theta", "10001"},
         {"model.tied", "false"},
         {"data.shards[2].val", "false"},
@@ -297,6 +298,35 @@ static void a_run_needs_something_to_train_on(void **state)
     assert_int_equal(manifest_validate(&m, errmsg), 0);
 }
 
+/* An optional key: where it is off its bytes are not there, so that a run of
+ * before keeps its id, and being there with that value is another form. */
+static void invited_is_there_only_where_it_is_on(void **state)
+{
+    static const char key[] = "\xa7"
+                              "invited";
+    uint8_t *at;
+    int without, with;
+
+    (void)state;
+    example_manifest(&m);
+    without = manifest_encode(&m, bytes, sizeof bytes);
+    assert_null(memmem(bytes, (size_t)without, key, sizeof key - 1));
+    m.invited = true;
+    with = manifest_encode(&m, bytes, sizeof bytes);
+    /* The map has 16 keys now: two bytes more for their number. */
+    assert_int_equal(with, without + 2 + (int)sizeof key);
+    assert_int_equal(manifest_decode(bytes, (size_t)with, &back), 0);
+    assert_true(back.invited);
+    at = memmem(bytes, (size_t)with, key, sizeof key - 1);
+    assert_non_null(at);
+    assert_int_equal(at[sizeof key - 1], 0xc3); /* true */
+    at[sizeof key - 1] = 0xc2;
+    assert_int_equal(manifest_decode(bytes, (size_t)with, &back), LOCO_EPROTO);
+    at[sizeof key - 1] = 0xc3;
+    at[1] = 'j'; /* no such key, in the right place */
+    assert_int_equal(manifest_decode(bytes, (size_t)with, &back), LOCO_EPROTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +341,7 @@ int main(void)
         cmocka_unit_test(each_senseless_value_has_its_sentence),
         cmocka_unit_test(words_and_ranges_are_checked_where_they_are_set),
         cmocka_unit_test(a_run_needs_something_to_train_on),
+        cmocka_unit_test(invited_is_there_only_where_it_is_on),
     };
 
     return cmocka_run_group_tests_name("proto/manifest", tests, make_author,

@@ -9,6 +9,7 @@ if(LOCO_NETWORK)
   loco_unit(proto doc loco_proto)
   loco_unit(proto manifest loco_proto)
   loco_unit(proto uri loco_proto)
+  loco_unit(proto invite loco_proto)
   loco_unit(proto record loco_proto)
   loco_unit(proto protocol loco_proto)
   target_compile_definitions(test_proto_protocol PRIVATE
