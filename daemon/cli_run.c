@@ -32,8 +32,7 @@ static int fill_preset(struct manifest *m, const char *name)
     const struct preset *preset;
     char errmsg[ERRMSG_SIZE];
 
-    if (preset_find(name, &preset, errmsg) != 0 ||
-        preset_check_ready(preset, errmsg) != 0) {
+    if (preset_find(name, &preset, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
     }
     manifest_from_preset(&m->sync, preset);

@@ -57,24 +57,18 @@ struct lab_number {
 };
 
 enum {
-    LAB_BATCH_MOST,
     LAB_EVAL_EVERY,
     LAB_EVAL_TOKENS,
     LAB_FIXED_ROUTES,
     LAB_GRACE_S,
-    LAB_MERGE_EVERY,
-    LAB_TRAINERS,
     LAB_NUMBERS
 };
 
 static const struct lab_number lab_numbers[LAB_NUMBERS] = {
-    [LAB_BATCH_MOST] = {"lab.batch_most", 1, 4096, 16},
     [LAB_EVAL_EVERY] = {"lab.eval_every_tokens", 0, 1e15, -1},
     [LAB_EVAL_TOKENS] = {"lab.eval_tokens", 0, 1e15, 32768},
     [LAB_FIXED_ROUTES] = {"lab.fixed_routes", 0, 1, 0},
     [LAB_GRACE_S] = {"lab.grace_s", 0, 1e9, -1},
-    [LAB_MERGE_EVERY] = {"lab.merge_every", 0, 1e6, 3},
-    [LAB_TRAINERS] = {"lab.trainers", 0, LAB_PEERS_MAX, 0},
 };
 
 static int
@@ -100,9 +94,8 @@ set_lab(struct lab_number *numbers, const char *path, const char *text)
     }
     return cli_fail(LOCO_EXIT_CONFIG,
                     "sim train: unknown setting %.60s; the laboratory's own "
-                    "are lab.batch_most, lab.eval_every_tokens, "
-                    "lab.eval_tokens, lab.fixed_routes, lab.grace_s, "
-                    "lab.merge_every, lab.trainers and lab.activations",
+                    "are lab.eval_every_tokens, lab.eval_tokens, "
+                    "lab.fixed_routes, lab.grace_s and lab.activations",
                     path);
 }
 
@@ -239,17 +232,6 @@ static void fill_lab(struct setup *s, const struct lab_number *numbers)
     /* About one inner step (algorithms page 6.3). */
     o->grace_s =
         numbers[LAB_GRACE_S].value < 0 ? step_s : numbers[LAB_GRACE_S].value;
-    o->merge_every = (uint32_t)numbers[LAB_MERGE_EVERY].value;
-    o->trainers = (uint32_t)numbers[LAB_TRAINERS].value;
-    o->batch_most = (uint32_t)numbers[LAB_BATCH_MOST].value;
-    o->batch_rule = (struct batch_rule){
-        .test = o->method.batch,
-        .eta = 0.8,
-        .vartheta = 0.01,
-        .nu = 0.3,
-        .cap = 64 * (uint64_t)o->batch_most,
-        .growth = 2.0,
-    };
 }
 
 static int fill_settings(struct setup *s)

@@ -52,6 +52,8 @@ static void checkpoint_run(struct machine_job *j)
     struct st_meta extra[4] = {{.key = "commit", .value = j->extra_commit},
                                {.key = "run_tokens", .value = j->extra_tokens}};
     size_t n_extra = 2;
+    struct checkpoint_vector others[TRAINERS_MAX];
+    char names[TRAINERS_MAX][MACHINE_TRAINER_NAME];
     struct checkpoint_state state = {
         .n = s->n,
         .phi = s->phi,
@@ -59,19 +61,25 @@ static void checkpoint_run(struct machine_job *j)
         .adam_u = s->u,
         .adam_v = s->v,
         .sum = s->sum,
+        .more = others,
+        .n_more = s->n_others,
         .round = s->round,
         .inner_step = s->inner_step,
         .tokens = s->tokens,
         .run_id = run,
     };
 
-    if (s->arrivals != NULL) {
+    if (s->n_numbers > 0) {
         extra[n_extra++] =
-            (struct st_meta){.key = "arrivals", .value = j->extra_arrivals};
+            (struct st_meta){.key = "numbers", .value = j->extra_numbers};
     }
     if (j->extra_stage[0] != '\0') {
         extra[n_extra++] =
             (struct st_meta){.key = "stage", .value = j->extra_stage};
+    }
+    for (size_t i = 0; i < s->n_others; i++) {
+        machine_trainer_name(names[i], i + 1);
+        others[i] = (struct checkpoint_vector){names[i], s->others + i * s->n};
     }
     hash32_hex(&m->opt.run_id, run);
     j->rc = checkpoint_save(m->checkpoints, &state, extra, n_extra,
@@ -287,6 +295,26 @@ static int start_trainer(struct machine *m)
     return rv;
 }
 
+void machine_trainer_name(char name[MACHINE_TRAINER_NAME], size_t trainer)
+{
+    (void)snprintf(name, MACHINE_TRAINER_NAME, "trainer_%u", (unsigned)trainer);
+}
+
+/* What a state has behind its vectors; what the text does not say is 0. */
+static void copy_numbers(const struct machine *m, float *to)
+{
+    const char *text = checkpoint_text(&m->restore, "numbers");
+    size_t n = (size_t)(m->terms.state_bytes / sizeof *to) -
+               (size_t)(to - m->restore_state);
+
+    for (size_t i = 0; i < n; i++) {
+        char *end = NULL;
+
+        to[i] = text == NULL ? 0.0F : strtof(text, &end);
+        text = end;
+    }
+}
+
 /* The checkpoint's vectors, contiguous as the trainer wants them. Which ones it
  * has was seen when it was found. */
 static int copy_checkpoint(struct machine *m)
@@ -314,11 +342,14 @@ static int copy_checkpoint(struct machine *m)
     }
     if (replica_shares_sum(method)) {
         memcpy(at += m->n, s->sum, bytes);
-        at += m->n;
-        memset(at, 0, 4 * sizeof *at);
-        (void)sscanf(checkpoint_text(&m->restore, "arrivals"), "%f %f %f", at,
-                     at + 1, at + 2);
     }
+    for (uint32_t i = 1; i < method->trainers; i++) {
+        char name[MACHINE_TRAINER_NAME];
+
+        machine_trainer_name(name, i);
+        memcpy(at += m->n, checkpoint_vector(&m->restore, name), bytes);
+    }
+    copy_numbers(m, at + m->n);
     if (s->adam_u != NULL && s->adam_v != NULL) {
         memcpy(m->restore_moments, s->adam_u, bytes);
         memcpy(m->restore_moments + m->n, s->adam_v, bytes);
@@ -416,10 +447,10 @@ static void save_checkpoint(struct machine *m)
             (void)snprintf(j->extra_stage, sizeof j->extra_stage, "%u",
                            m->stage);
         }
-        for (int i = 0, at = 0; snap->arrivals != NULL && i < 3; i++) {
-            at += snprintf(j->extra_arrivals + at,
-                           sizeof j->extra_arrivals - (size_t)at, "%.0f ",
-                           (double)snap->arrivals[i]);
+        for (size_t i = 0, at = 0; i < snap->n_numbers; i++) {
+            at += (size_t)snprintf(j->extra_numbers + at,
+                                   sizeof j->extra_numbers - at, "%.0f ",
+                                   (double)snap->numbers[i]);
         }
         j->snapshot = snap;
         snap->refs++;
@@ -432,7 +463,12 @@ static void save_checkpoint(struct machine *m)
 static void train(struct machine *m, const struct action *a)
 {
     struct trainer_command c = {
-        .type = TRAINER_TRAIN, .round = a->round, .steps = a->steps};
+        .type = TRAINER_TRAIN,
+        .round = a->round,
+        .steps = a->steps,
+        .members = a->members,
+        .rank = a->rank,
+    };
 
     if (m->trainer != NULL) {
         (void)trainer_post(m->trainer, &c);
@@ -467,14 +503,12 @@ static void fetched(struct machine *m, const struct action *a)
     }
 }
 
-static void
-keep_file(struct machine *m, const struct action *a, const struct out *out)
+/* Bytes that replace a file of the state directory. */
+static int job_of(enum action_type type)
 {
-    (void)job_with_bytes(m,
-                         a->type == ACTION_PEERS   ? JOB_PEERS
-                         : a->type == ACTION_CHAIN ? JOB_CHAIN
-                                                   : JOB_REVOKED,
-                         a, out);
+    return type == ACTION_PEERS   ? JOB_PEERS
+           : type == ACTION_CHAIN ? JOB_CHAIN
+                                  : JOB_REVOKED;
 }
 
 static void
@@ -514,7 +548,7 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_PEERS:
     case ACTION_CHAIN: /* lost for want of memory: it comes again */
     case ACTION_REVOKED:
-        keep_file(m, a, out);
+        (void)job_with_bytes(m, job_of(a->type), a, out);
         return;
     case ACTION_STAGE:
     case ACTION_PIPE:

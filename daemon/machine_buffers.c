@@ -195,7 +195,7 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
                m->codec->bytes(s->len));
         return 0;
     case BUFFER_STATE:
-        snap = machine_snapshot(m, s->index);
+        snap = machine_snapshot(m, s);
         if (snap == NULL) {
             return LOCO_ENOENT;
         }

@@ -61,6 +61,9 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
              (f->sync.period_u != 0 || f->sync.period_v != 0),
          "sync.norm_clip limits differences and sync.period_u and period_v "
          "average moments, which are none: set it to 0"},
+        {f->sync.norm_clip != 0 && f->sync.trainers != 0,
+         "sync.norm_clip compares the contributions of all peers and trainers "
+         "have their own: set it to 0"},
         {f->sites > 1 && strcmp(f->sync.topology, "ring") != 0,
          "sites need sync.topology ring"},
     };
@@ -117,12 +120,9 @@ static int check_caps(struct machine *m, struct machine_job *j)
 static int read_sync(struct machine *m, struct machine_job *j)
 {
     const struct manifest_sync *f = &m->manifest->sync;
-    const struct preset *preset;
     struct method method;
-    int rv = preset_find(f->preset, &preset, j->errmsg);
+    int rv = method_from_manifest(&method, f, j->errmsg);
 
-    rv = rv != 0 ? rv : preset_check_ready(preset, j->errmsg);
-    rv = rv != 0 ? rv : method_from_manifest(&method, f, j->errmsg);
     if (rv != 0) {
         return rv;
     }
@@ -291,6 +291,7 @@ static int open_exchange(struct machine *m)
 }
 
 _Static_assert(TERMS_TURNS_MAX >= CYCLE_TURNS_MAX, "a cycle fits the terms");
+_Static_assert(TERMS_TURNS_MAX > TRAINERS_MERGES, "so do mergers, and one");
 
 /* How long each round's vector is, and how many steps go before it. */
 int machine_read_part(struct machine *m, char *errmsg)
@@ -305,7 +306,7 @@ int machine_read_part(struct machine *m, char *errmsg)
         replica_state_elements(&m->replica.method, m->n) * sizeof(float);
     if (rv == 0) {
         m->n_wire = layout_most(&layout);
-        t->n_turns = layout.cycle.n;
+        t->n_turns = layout_turns(&layout, &t->n_once);
     }
     for (uint32_t i = 0; rv == 0 && i < t->n_turns; i++) {
         uint64_t round = i + t->n_turns; /* the first one may begin early */
@@ -542,9 +543,18 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
 static bool holds_state(const struct checkpoint *c, const struct method *m)
 {
     const struct checkpoint_state *s = &c->state;
+    bool numbers = replica_shares_sum(m) || m->trainers > 0;
 
-    return (!replica_shares_sum(m) ||
-            (s->sum != NULL && checkpoint_text(c, "arrivals") != NULL)) &&
+    for (uint32_t i = 1; i < m->trainers; i++) {
+        char name[MACHINE_TRAINER_NAME];
+
+        machine_trainer_name(name, i);
+        if (checkpoint_vector(c, name) == NULL) {
+            return false;
+        }
+    }
+    return (!numbers || checkpoint_text(c, "numbers") != NULL) &&
+           (s->sum != NULL || !replica_shares_sum(m)) &&
            (s->m != NULL || !replica_shares_m(m)) &&
            (s->adam_u != NULL || !replica_shares_u(m)) &&
            (s->adam_v != NULL || !replica_shares_v(m));

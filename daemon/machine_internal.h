@@ -97,7 +97,8 @@ struct machine_job {
     struct url_job *url; /* DOWNLOAD */
     /* CHECKPOINT */
     struct snapshot *snapshot;
-    char extra_tokens[24], extra_commit[ID_HEX_MAX], extra_arrivals[24];
+    char extra_tokens[24], extra_commit[ID_HEX_MAX];
+    char extra_numbers[REPLICA_NUMBERS_MAX * sizeof "16777216"];
     char extra_stage[12]; /* "": no pipeline */
     char errmsg[LOCO_ERRMSG_MAX];
 };
@@ -256,7 +257,9 @@ void machine_disk_measure(struct machine *m);
 /* machine_past.c */
 /* Take over what the trainer made since the last look. */
 void machine_snapshots_collect(struct machine *m);
-const struct snapshot *machine_snapshot(struct machine *m, uint64_t round);
+/* The state that a segment names. */
+const struct snapshot *machine_snapshot(struct machine *m,
+                                        const struct segment *s);
 void machine_snapshots_free(struct machine *m);
 /* Write the reduced bytes of a round, and forget those too long ago. */
 void machine_round_save(struct machine *m,
@@ -308,6 +311,9 @@ int machine_sum(void *self, struct segment *s);
 void machine_keep(struct machine *m, uint64_t index);
 
 /* machine.c */
+#define MACHINE_TRAINER_NAME 24
+/* What a checkpoint calls another trainer's anchor. */
+void machine_trainer_name(char name[MACHINE_TRAINER_NAME], size_t trainer);
 struct machine_job *machine_job_new(struct machine *m, int kind);
 void machine_job_submit(struct machine *m, struct machine_job *j);
 void machine_stop(struct machine *m, int exit_code);

@@ -79,18 +79,25 @@ void machine_snapshots_collect(struct machine *m)
     }
 }
 
-const struct snapshot *machine_snapshot(struct machine *m, uint64_t round)
+static bool is_named(const struct snapshot *snap, const struct segment *s)
+{
+    return snap != NULL && snap->round == s->index &&
+           (s->name == 0 || snap->name == s->name);
+}
+
+const struct snapshot *machine_snapshot(struct machine *m,
+                                        const struct segment *s)
 {
     uint64_t now = uv_now(m->loop) + 1; /* 0: never */
 
     machine_snapshots_collect(m);
     for (int i = 0; i < SNAPSHOTS_MAX; i++) {
-        if (m->snapshots[i] != NULL && m->snapshots[i]->round == round) {
+        if (is_named(m->snapshots[i], s)) {
             m->snapshots_asked_ms[i] = now;
             return m->snapshots[i];
         }
     }
-    if (m->pinned != NULL && m->pinned->round == round) {
+    if (is_named(m->pinned, s)) {
         m->pinned_asked_ms = now;
         return m->pinned;
     }

@@ -71,7 +71,7 @@ int machine_fill_leaves(struct machine *m,
     if (s->buffer == BUFFER_SHARD_LEAVES) {
         leaves = m->files[s->index].held ? m->files[s->index].leaves : NULL;
     } else {
-        const struct snapshot *snap = machine_snapshot(m, s->index);
+        const struct snapshot *snap = machine_snapshot(m, s);
 
         leaves = snap == NULL ? NULL : snap->leaves;
     }

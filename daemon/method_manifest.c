@@ -16,6 +16,13 @@ double manifest_real(float v)
     return strtod(text, NULL);
 }
 
+static const char *const batch_tests[BATCH_TEST_COUNT] = {
+    [BATCH_FIXED] = "fixed",
+    [BATCH_NORM] = "norm",
+    [BATCH_INNER_PRODUCT] = "inner",
+    [BATCH_AUGMENTED] = "augmented",
+};
+
 void manifest_from_preset(struct manifest_sync *to, const struct preset *from)
 {
     const struct method *m = &from->method;
@@ -24,6 +31,11 @@ void manifest_from_preset(struct manifest_sync *to, const struct preset *from)
     (void)snprintf(to->wire, sizeof to->wire, "%s", codec_get(m->wire)->name);
     (void)snprintf(to->topology, sizeof to->topology, "%s",
                    codec_adds(codec_get(m->wire)) ? "ring" : "butterfly");
+    (void)snprintf(to->batch_test, sizeof to->batch_test, "%s",
+                   batch_tests[m->batch]);
+    to->batch_most = m->batch_most;
+    to->merge_every = m->merge_every;
+    to->trainers = m->trainers;
     to->error_feedback = m->error_feedback;
     to->fragments = m->fragments;
     to->gamma = manifest_real(m->rule.gamma);
@@ -54,6 +66,14 @@ int method_from_manifest(struct method *to,
     }
     *to = preset->method;
     to->wire = codec->id;
+    for (int i = 0; i < BATCH_TEST_COUNT; i++) {
+        if (strcmp(batch_tests[i], from->batch_test) == 0) {
+            to->batch = (enum batch_test)i;
+        }
+    }
+    to->batch_most = from->batch_most;
+    to->merge_every = from->merge_every;
+    to->trainers = from->trainers;
     to->error_feedback = from->error_feedback;
     to->fragments = from->fragments;
     to->rule.gamma = (float)from->gamma;

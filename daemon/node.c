@@ -614,6 +614,17 @@ static void on_seg_done(struct node *n, const struct event *ev)
     }
 }
 
+static void on_hashed(struct node *n, const struct local_event *e)
+{
+    if (e->buffer == BUFFER_RING) {
+        round_hashed(&n->round, e->request, e->rc, &e->hash, n->now, n->out);
+    } else if (e->buffer == BUFFER_STEP) {
+        pair_hashed(&n->pair, e->request, e->rc, &e->hash, n->now, n->out);
+    } else {
+        node_on_hashed(n, e);
+    }
+}
+
 static void on_local(struct node *n, const struct local_event *e)
 {
     switch (e->type) {
@@ -639,14 +650,7 @@ static void on_local(struct node *n, const struct local_event *e)
         node_on_evaluated_own(n, e);
         return;
     case LOCAL_HASHED:
-        if (e->buffer == BUFFER_RING) {
-            round_hashed(&n->round, e->request, e->rc, &e->hash, n->now,
-                         n->out);
-        } else if (e->buffer == BUFFER_STEP) {
-            pair_hashed(&n->pair, e->request, e->rc, &e->hash, n->now, n->out);
-        } else {
-            node_on_hashed(n, e);
-        }
+        on_hashed(n, e);
         return;
     case LOCAL_VERIFIED:
         node_on_verified(n, e);

@@ -182,6 +182,11 @@ const struct timeline *node_timeline(const struct node *node);
 /* How fast bytes went between peers; borrowed until the next step. */
 const struct bandwidth *node_bandwidth(const struct node *node);
 
+/* What a state is called, by the hashes of its parameters and of what is behind
+ * them. */
+struct hash32 node_state_hash(const struct hash32 *params,
+                              const struct hash32 *momentum);
+
 const char *node_state_name(enum node_state state);
 
 #endif

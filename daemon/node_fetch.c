@@ -229,6 +229,7 @@ void node_on_fetch(struct node *n, int peer, const struct fetch *f)
             .seg = f->seg,
             .buffer = (enum buffer_kind)f->buffer,
             .index = f->index,
+            .name = hash32_u64(&f->root),
             .offset = f->offset,
             .len = f->len,
             .op = SEGMENT_COPY,

@@ -302,6 +302,10 @@ struct node {
     uint64_t claim_since_ms; /* somebody names a view; 0: nobody */
     struct hash32 attested;  /* newest commit that signatures show */
     uint64_t attest_ms;
+    /* Whose record was asked for, and the state that most members named with
+     * it. */
+    struct node_point asked;
+    struct hash32 asked_state;
 
     bool draining;
     uint64_t drain_ms;
@@ -346,8 +350,6 @@ struct node {
 struct ballot_context node_context(struct node *n);
 struct heartbeat node_heartbeat(struct node *n);
 void node_local_action(struct node *n, enum action_type type, uint64_t round);
-struct hash32 node_state_hash(const struct hash32 *params,
-                              const struct hash32 *momentum);
 bool node_point_eq(const struct node_point *a, const struct node_point *b);
 
 /* A link is up, and its peer may speak. */

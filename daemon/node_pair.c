@@ -347,7 +347,7 @@ static bool copy_whole(struct node *n)
 static void fetch_branch(struct node *n, int row)
 {
     const struct member *p = &n->members.peers[row];
-    uint64_t all = n->applied.tokens + p->beat.tokens;
+    double ours = (double)n->applied.tokens, theirs = (double)p->beat.tokens;
     char name[ID_SHORT_MAX];
 
     members_guest(&n->members, row, true);
@@ -359,9 +359,9 @@ static void fetch_branch(struct node *n, int row)
             return;
         }
         n->final_peer = row;
-        n->merge_share = (double)p->beat.tokens / (double)all;
+        n->merge_share = theirs / (ours + theirs); /* whatever they say */
         n->merged = n->applied;
-        n->merged.tokens = all;
+        n->merged.tokens += p->beat.tokens;
         id_short(&p->id, name);
         out_log(n->out, LOG_INFO, "mixing in the replica of %s, share %.3f",
                 name, n->merge_share);

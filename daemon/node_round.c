@@ -330,6 +330,8 @@ void node_round_advance(struct node *n)
         a->round = n->applied.round + 1;
         a->steps = n->terms.quorum ? node_quorum_steps(n)
                                    : terms_steps(&n->terms, a->round);
+        a->members = n->ballot.cert.body.n_members;
+        a->rank = (uint32_t)n->ballot.self_index;
         n->training = true;
     }
 }

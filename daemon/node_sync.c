@@ -170,7 +170,9 @@ static bool is_attested(struct node *n)
         return true;
     }
     peer = node_pick(n, holds_target);
-    if (n->now >= n->attest_ms && peer != MEMBERS_NONE) {
+    if (n->now >= n->attest_ms && peer != MEMBERS_NONE &&
+        agreed_state(n, &n->asked_state)) {
+        n->asked = n->target;
         n->attest_ms = n->now + ASK_MS;
         (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT, &ask);
     }
@@ -374,10 +376,29 @@ static void load_own(struct node *n)
     }
 }
 
+/* The members go on while the record of their newest commit is on its way here:
+ * what was asked for and is attested by now will do, as long as they serve it.
+ * Else who comes while rounds are short waits for one that nobody has ended
+ * before the answer is here. */
+static bool was_attested(struct node *n)
+{
+    if (n->ballot.have || n->asked.round == 0 ||
+        !hash32_eq(&n->attested, &n->asked.commit) ||
+        n->asked.round > n->target.round ||
+        n->target.round - n->asked.round > 1 ||
+        (n->loaded && node_point_eq(&n->asked, &n->applied))) {
+        return false;
+    }
+    n->target = n->asked;
+    n->expect = n->asked_state;
+    return true;
+}
+
 static void start_state(struct node *n)
 {
     if (n->terms.pairs ? !named_state(n)
-                       : !is_attested(n) || !agreed_state(n, &n->expect)) {
+                       : (!is_attested(n) || !agreed_state(n, &n->expect)) &&
+                             !was_attested(n)) {
         return;
     }
     n->sync = SYNC_STATE;

@@ -35,8 +35,14 @@ static void name_vectors(struct snapshot *s, const struct method *m)
     }
     if (replica_shares_sum(m)) {
         s->sum = at += s->n;
-        s->arrivals = at + s->n;
     }
+    if (m->trainers > 0) {
+        s->others = at + s->n;
+        s->n_others = m->trainers - 1;
+        at += s->n_others * s->n;
+    }
+    s->numbers = at + s->n;
+    s->n_numbers = (size_t)(s->n_state - (uint64_t)(s->numbers - s->state));
 }
 
 struct snapshot *snapshot_make(const struct replica *r)

@@ -15,13 +15,18 @@
 
 struct snapshot {
     uint64_t round, inner_step, tokens;
+    uint64_t name; /* of the state: as struct segment has it */
     uint64_t n;
     uint64_t n_state;      /* elements (replica_state_elements) */
     float *state;          /* (n_state) */
     float *moments;        /* (2, n) u, then v: this peer's own */
     struct hash32 *leaves; /* of the pieces of phi, then of all behind it */
     /* Where to find them in the two; NULL: the method has none. */
-    const float *phi, *m, *u, *v, *sum, *arrivals;
+    const float *phi, *m, *u, *v, *sum;
+    const float *others; /* (n_others, n) anchors of other trainers */
+    size_t n_others;
+    const float *numbers; /* (n_numbers) whole ones, behind the vectors */
+    size_t n_numbers;
     uint64_t number; /* of those that a machine was handed */
     unsigned refs;   /* owners, all on one thread; 1 when made */
 };

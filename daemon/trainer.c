@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/node.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "train/errmsg.h"
@@ -45,11 +46,14 @@ static void publish(struct trainer *t, struct local_event *ev)
 {
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(r);
+    struct hash32 hash;
 
     snapshot_hash(r, s, &ev->params_hash, &ev->momentum_hash);
+    hash = node_state_hash(&ev->params_hash, &ev->momentum_hash);
     ev->round = r->round;
     ev->inner_step = r->inner_step;
     if (s != NULL) {
+        s->name = hash32_u64(&hash);
         t->opt.take_snapshot(t->opt.self, s);
     }
 }
@@ -322,6 +326,7 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         }
         t->training = true;
         r->task = c->steps > 0 ? c->steps : r->opt.method.period;
+        replica_turn(r, c->rank, c->members);
         return;
     case TRAINER_INIT:
         replica_init(r);

@@ -58,6 +58,7 @@ struct trainer_command {
     double share;   /* APPLY: own weight in the commit; 0: rebase. MIX: of the
                        state in the mean */
     uint32_t arrivals, members; /* APPLY: as in struct replica_commit */
+    uint32_t rank;              /* TRAIN: the own place among `members` */
     const float *state;         /* (replica_state_elements) */
     const float *moments;       /* (2, n) or NULL */
     const uint8_t *wire;

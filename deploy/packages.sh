@@ -9,11 +9,12 @@
 #
 # Groups: build  to compile and run loco
 #         text   the English prose of the quick start (public domain)
-#         test   to run every test
+#         test   to run every test; ccache, as one build of the tests has most
+#                of the objects of another
 #         cross  to run the kernels' tests for 64-bit Arm in qemu-user;
 #                without it they are skipped
 #         judges other people's programs that judge what we serve and pack:
-#                a browser, Prometheus, shells, lintian; only --full gets them
+#                a browser, Prometheus, lintian; only --full gets them
 #         bench  what tests/bench/allreduce.sh measures beside us
 
 packages_list() {
@@ -28,11 +29,10 @@ packages_list() {
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \
-            iproute2 nftables miniupnpd-nftables
+            ccache iproute2 nftables miniupnpd-nftables groff-base zsh fish dpkg-dev
         ;;
     judges)
-        echo chromium-headless-shell prometheus zsh fish groff-base lintian \
-            dpkg-dev adduser
+        echo chromium-headless-shell prometheus lintian adduser
         ;;
     cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     bench) echo openmpi-bin libopenmpi-dev python3-torch ;;

@@ -109,6 +109,9 @@ struct segment {
     uint32_t seg;    /* number within the attempt and direction */
     enum buffer_kind buffer;
     uint64_t index;  /* which round, shard or micro-batch, see buffer_kind */
+    uint64_t name;   /* STATE, its leaves; sent: which of that round, by the
+                        first bytes of its hash, since a branch, or the mean at
+                        the end of pairs, has another; 0: any */
     uint64_t offset; /* STATE, SHARD: bytes; others: elements */
     uint32_t len;    /* STATE, SHARD: bytes; others: elements */
     enum segment_op op;
@@ -279,7 +282,8 @@ enum action_type {
     ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
                           round averages (stages: 0 steps, those were made).
                           Who makes some beside a round that is under way makes
-                          fewer here */
+                          fewer here. members, rank: of the view, and the own
+                          place in it */
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
                           arrivals, members; after the steps made beside it.
                           The bytes stay readable as BUFFER_REDUCED `round`
@@ -338,7 +342,9 @@ struct action {
                      LOAD: of the state, in a mean with the one in place; 0: it
                      takes its place */
     uint32_t arrivals, members; /* APPLY: contributions in it that weigh
-                                   anything, of so many members of the plan */
+                                   anything, of so many members of the plan;
+                                   TRAIN: of the view, and `rank` */
+    uint32_t rank;
     bool encode; /* HASH of RING: first encode the own contribution from
                     segment.offset to the end (a round of one member) */
     bool alone;  /* APPLY of STEP: a bye */

@@ -45,9 +45,9 @@ struct run_terms {
     uint8_t author[32];
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period; /* inner steps between two rounds */
-    /* Rounds 1 to n_turns, and so on again; 0: all have n_params elements and
-     * `period` steps. */
-    uint32_t n_turns;
+    /* Rounds 1 to n_turns, and so on again from the one after n_once; 0: all
+     * have n_params elements and `period` steps. */
+    uint32_t n_turns, n_once;
     struct terms_turn turns[TERMS_TURNS_MAX];
     /* A contribution is of use only to the round that it was made for, as a
      * gradient is: a commit without it makes it worthless. */
@@ -94,18 +94,27 @@ static inline bool terms_staged(const struct run_terms *t)
     return t->stages > 1;
 }
 
-/* Elements of the vector of `round` (from 1). */
+/* Which of the turns `round` (from 1) is. */
+static inline const struct terms_turn *terms_turn(const struct run_terms *t,
+                                                  uint64_t round)
+{
+    uint64_t i = round - 1;
+
+    return &t->turns[i < t->n_once ? i
+                                   : t->n_once + (i - t->n_once) %
+                                                     (t->n_turns - t->n_once)];
+}
+
+/* Elements of the vector of `round`. */
 static inline uint64_t terms_elements(const struct run_terms *t, uint64_t round)
 {
-    return t->n_turns == 0 ? t->n_params
-                           : t->turns[(round - 1) % t->n_turns].elements;
+    return t->n_turns == 0 ? t->n_params : terms_turn(t, round)->elements;
 }
 
 /* Inner steps between the round before and this one. */
 static inline uint32_t terms_steps(const struct run_terms *t, uint64_t round)
 {
-    return t->n_turns == 0 ? t->period
-                           : t->turns[(round - 1) % t->n_turns].steps;
+    return t->n_turns == 0 ? t->period : terms_turn(t, round)->steps;
 }
 
 #endif

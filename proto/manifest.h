@@ -81,11 +81,14 @@ struct manifest_inner {
 };
 
 struct manifest_sync {
+    uint32_t batch_most; /* trainers: sequences in one micro-batch */
+    char batch_test[12]; /* trainers: what asks for a larger batch */
     bool error_feedback;
     uint32_t fragments;
-    double gamma;     /* pull to the partner (rule H) */
-    double mix;       /* share of the live value that stays; 0: overwrite */
-    double norm_clip; /* butterfly: in medians of the norms; 0: none */
+    double gamma;         /* pull to the partner (rule H) */
+    uint32_t merge_every; /* trainers: rounds between two mergers; 0: none */
+    double mix;           /* share of the live value that stays; 0: overwrite */
+    double norm_clip;     /* butterfly: in medians of the norms; 0: none */
     double outer_lr;
     double outer_momentum;
     uint32_t overlap;  /* inner steps a round may run beside compute */
@@ -94,6 +97,7 @@ struct manifest_sync {
     uint32_t period_v; /* of the second moment; 0: never */
     char preset[16];
     char topology[12]; /* how contributions become one vector */
+    uint32_t trainers; /* models that begin apart; 0: one, of all peers */
     char wire[8];
 };
 

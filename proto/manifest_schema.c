@@ -13,6 +13,8 @@ static const char *const schedules[] = {"constant", "cosine", "wsd", NULL};
 static const char *const wires[] = {"fp32", "bf16", "fp16", "int8", "e3m0",
                                     NULL};
 static const char *const topologies[] = {"ring", "butterfly", NULL};
+static const char *const batch_tests[] = {"fixed", "norm", "inner",
+                                          "augmented", NULL};
 static const char *const encryptions[] = {"on", "off", NULL};
 static const char *const presets[] = {
     "ddp", "localsgd", "diloco", "opendiloco", "streaming", "eager",
@@ -136,11 +138,17 @@ static const struct doc_schema stop_schema =
     DOC_SCHEMA(struct manifest_stop, stop_fields);
 
 static const struct doc_field sync_fields[] = {
+    DOC_FIELD_U32(struct manifest_sync, batch_most, 0, 4096,
+                  "trainers: sequences in a micro-batch; 0: no trainers"),
+    DOC_FIELD_STR(struct manifest_sync, batch_test, batch_tests,
+                  "trainers: what asks for a larger batch"),
     DOC_FIELD_BOOL(struct manifest_sync, error_feedback,
                    "carry rounding errors of the wire into the next round"),
     DOC_FIELD_U32(struct manifest_sync, fragments, 1, 1024,
                   "parts that are averaged in turn"),
     DOC_FIELD_F64(struct manifest_sync, gamma, 0, 2, "pull to the partner"),
+    DOC_FIELD_U32(struct manifest_sync, merge_every, 0, UINT32_MAX,
+                  "trainers: rounds between two mergers; 0: never"),
     DOC_FIELD_F64(struct manifest_sync, mix, 0, 1,
                   "share of the live value that stays; 0: overwrite"),
     DOC_FIELD_F64(struct manifest_sync, norm_clip, 0, 1000,
@@ -161,6 +169,8 @@ static const struct doc_field sync_fields[] = {
     DOC_FIELD_STR(struct manifest_sync, preset, presets, "named method"),
     DOC_FIELD_STR(struct manifest_sync, topology, topologies,
                   "who sends what to whom to average"),
+    DOC_FIELD_U32(struct manifest_sync, trainers, 0, 16,
+                  "models that begin apart and merge; 0: no trainers"),
     DOC_FIELD_STR(struct manifest_sync, wire, wires, "type on the wire"),
 };
 static const struct doc_schema sync_schema =
@@ -238,6 +248,7 @@ void manifest_default(struct manifest *m)
         .progress_floor_bytes_per_s = 32768,
     };
     m->sync = (struct manifest_sync){
+        .batch_test = "fixed",
         .fragments = 1,
         .outer_lr = 0.7,
         .outer_momentum = 0.9,

@@ -113,7 +113,23 @@ def groups(tree):
         yield f"CONTRIBUTING.md: {name} is no group of run.sh"
 
 
-CHECKS = (unit_tests, seeds, imported, scenarios, groups)
+def methods(tree):
+    """presets.def: a row with the same paper in README.md, a kill -9 in e2e."""
+    presets = dict(re.findall(r'^PRESET\("([^"]+)", "([^"]+)"',
+                              tree.text("train/sync/presets.def"), re.M))
+    rows = {name: source for source, name in re.findall(
+        r"^\| [^|]*\((arXiv:[^)]+)\) \| `([^`]+)` \| [^|]+ \|$",
+        tree.text("README.md"), re.M)}
+    yield from differ("README.md", set(rows.items()), set(presets.items()),
+                      "a method with its paper, its preset, when to use it")
+    where = "tests/e2e/method_tests.py"
+    _, _, table = tree.text(where).partition("\nMETHODS = {\n")
+    have = set(re.findall(r'^    "([^"]+)": \(', table.partition("\n}")[0],
+                          re.M))
+    yield from differ(where, have, set(presets), "METHODS has every preset")
+
+
+CHECKS = (unit_tests, seeds, imported, scenarios, groups, methods)
 
 
 def findings(root):
@@ -130,7 +146,7 @@ RIGHT = {
         "loco_unit(a one lib)\nforeach(name two)\n    loco_unit(a ${name} x)",
     "tests/fuzz/x_fuzz.c": "",
     "tests/fuzz/corpus/x/good": "",
-    "tests/e2e/e2e.py": "import storm_tests  # noqa\n",
+    "tests/e2e/e2e.py": "import storm_tests  # noqa\nimport method_tests\n",
     "tests/e2e/storm_tests.py": "",
     "tests/sim/table.c": '    {"dht", g, NULL,\n',
     "tests/sim/scenarios.c": '    {"kill-each", f, NULL,\n',
@@ -141,13 +157,20 @@ RIGHT = {
         "group build 6 do_build\ngroup tidy 6 do_tidy\n",
     "tests/README.md": "- `build`, `tidy`: what they do\n",
     "CONTRIBUTING.md": "| group | what |\n|---|---|\n| tidy | the style |\n",
+    "train/sync/presets.def": 'PRESET("x", "arXiv:1",\n    .period = 1)\n',
+    "README.md": "| X, Y (arXiv:1) | `x` | always |\n",
+    "tests/e2e/method_tests.py": '\nMETHODS = {\n    "x": (6, {}),\n}\n',
 }
 # What is changed of it, and in how many findings that must end.
 WRONG = [
+    (methods, {"README.md": ""}, 1),
+    (methods, {"README.md": "| X (arXiv:2) | `x` | always |\n"}, 2),
+    (methods, {"tests/e2e/method_tests.py": "\nMETHODS = {\n}\n"}, 1),
+    (methods, {"train/sync/presets.def": ""}, 2),
     (unit_tests, {"tests/unit/a/three_test.c": ""}, 1),
     (unit_tests, {"tests/unit/a/tests.cmake": "loco_unit(a one lib)"}, 1),
     (seeds, {"tests/fuzz/y_fuzz.c": ""}, 1),
-    (imported, {"tests/e2e/e2e.py": ""}, 1),
+    (imported, {"tests/e2e/e2e.py": ""}, 2),
     (imported, {"tests/netlab/new_tests.py": ""}, 1),
     (scenarios, {"tests/sim/sim.cmake": "# kill-each\nf(dht)"}, 1),
     (groups, {"tests/README.md": "- `build`: gcc\n- `bulid`: gcc\n"}, 2),

@@ -171,6 +171,9 @@ tests() {
 
 # They compile with compilers of their own: once is enough.
 own_compilers='golden_bits|kernels/neon|no_environment'
+# Without the network train/pretoken.c and daemon/cli.c are compiled otherwise,
+# and nothing else: what these tests are made of is what `unit` has tested.
+same_objects='^unit/(kernels|cuda)/|^unit/train/(codec|dtype|engine|lab|llama|replica)'
 
 do_build() { configure ci; }
 do_tidy() { python3 tests/tidy.py --self-test && python3 tests/tidy.py; }
@@ -193,7 +196,9 @@ do_sim() {
         build/tests/loco_sim flood --peers 1000 --seeds 10
 }
 
+# Daemons wait for each other most of the time: two tests a processor.
 do_e2e() {
+    JOBS=$((2 * JOBS))
     python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
     [ "$FULL" = yes ] || return 0
     n=0
@@ -233,7 +238,7 @@ do_clang() {
 
 do_local() {
     configure local -DLOCO_WERROR=ON &&
-        tests build-local '^unit/' -E "$own_compilers" || return 1
+        tests build-local '^unit/' -E "$own_compilers|$same_objects" || return 1
     build-local/loco bench train --config quickstart-1m --dry-run || return 1
     # No other command exists there.
     ! build-local/loco status --json

@@ -87,6 +87,13 @@ int layout_open_part(struct layout *l,
     int rv;
 
     *l = (struct layout){.n = (uint64_t)part->numel, .block = block};
+    l->trainers = (struct trainers){
+        .count = method->trainers,
+        .merge_every = method->merge_every,
+        .most = BATCH_CAP * method->batch_most,
+        .block = block,
+        .n = l->n,
+    };
     rv = cycle_init(&l->cycle, method, errmsg);
     rv = rv != 0 ? rv : check_fragments(method, model, part, errmsg);
     if (rv != 0) {
@@ -152,11 +159,21 @@ size_t layout_parts(const struct layout *l,
     return n;
 }
 
+uint32_t layout_turns(const struct layout *l, uint32_t *once)
+{
+    *once = l->trainers.count > 0 ? (uint32_t)trainers_rounds(&l->trainers) : 0;
+    return *once + l->cycle.n;
+}
+
 uint64_t layout_elements(const struct layout *l, uint64_t round)
 {
     struct layout_part parts[METHOD_STREAMS_MAX];
-    size_t n = layout_parts(l, round, parts);
+    size_t n;
 
+    if (l->trainers.count > 0) {
+        return trainers_elements(&l->trainers, round);
+    }
+    n = layout_parts(l, round, parts);
     return n == 0 ? 0 : parts[n - 1].at + parts[n - 1].room;
 }
 
@@ -164,6 +181,9 @@ uint64_t layout_most(const struct layout *l)
 {
     uint64_t most = 0;
 
+    if (l->trainers.count > 0) {
+        return trainers_most(&l->trainers);
+    }
     for (uint32_t i = 1; i <= l->cycle.n; i++) {
         uint64_t n = layout_elements(l, i);
 

@@ -6,6 +6,8 @@
  * scale is shared by a displacement and a moment. Its length follows from the
  * manifest and the number of the round.
  *
+ * Where trainers share a round (AdLoCo) the vector is trainers.h's.
+ *
  * Fragments of the parameters (Streaming DiLoCo, arXiv:2501.18512): layer l
  * belongs to fragment l mod F, what is outside layers to the last one with the
  * embedding (the strided pattern).
@@ -21,6 +23,7 @@
 #include "train/llama_part.h"
 #include "train/sync/cycle.h"
 #include "train/sync/engine.h"
+#include "train/sync/trainers.h"
 
 /* Which elements of a part of a model each of f fragments has.
  * layout_fragments_free afterwards, whatever the result. LOCO_ENOMEM. */
@@ -33,8 +36,9 @@ void layout_fragments_free(struct engine_fragments *f);
 struct layout {
     struct cycle cycle;
     struct engine_fragments fragments;
-    uint64_t n;     /* parameters */
-    uint32_t block; /* parts are padded to multiples of it */
+    struct trainers trainers; /* count 0: none, and streams make the vector */
+    uint64_t n;               /* parameters */
+    uint32_t block;           /* parts are padded to multiples of it */
 };
 
 /* One part of a round's vector. */
@@ -62,6 +66,9 @@ void layout_close(struct layout *l); /* idempotent after layout_open */
 size_t layout_parts(const struct layout *l,
                     uint64_t round,
                     struct layout_part out[METHOD_STREAMS_MAX]);
+
+/* Rounds until their lengths repeat; the first *once of them do not. */
+uint32_t layout_turns(const struct layout *l, uint32_t *once);
 
 /* Elements of that round's vector; of the longest one of all rounds. */
 uint64_t layout_elements(const struct layout *l, uint64_t round);

@@ -1,6 +1,7 @@
 /* replica.c - memory, inner steps, evaluation; see replica.h. What goes to and
  * comes from other peers: replica_sync.c. */
 #include "train/replica_device.h"
+#include "train/replica_trainers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ static size_t vector_count(const struct method *m, size_t work)
     for (; needs != 0; needs &= needs - 1) {
         count++;
     }
+    count += m->trainers > 1 ? m->trainers - 1 : 0; /* their anchors */
     return count + (m->period_u > 0) + (m->period_v > 0);
 }
 
@@ -79,7 +81,7 @@ static void take_mirrors(struct replica *r)
 
     r->mirrored = true;
     e->theta = floats(r, r->n);
-    if (m->gradients || method_has_momentum(m)) {
+    if (replica_mirrors_grad(m)) {
         e->grad = e->next_m = floats(r, r->n);
     }
     e->u = replica_shares_u(m) ? floats(r, r->n) : NULL;
@@ -98,8 +100,11 @@ static int take_vectors(struct replica *r)
     }
     engine_slots(&r->engine, slots);
     for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
+        uint64_t all =
+            1U << i == ENGINE_PHI && m->trainers > 0 ? m->trainers : 1;
+
         if ((needs & (1U << i)) != 0) {
-            *slots[i] = floats(r, r->n);
+            *slots[i] = floats(r, all * r->n);
         }
     }
     r->phi = r->engine.phi;
@@ -118,7 +123,7 @@ static int take_vectors(struct replica *r)
 
 static int take_memory(struct replica *r)
 {
-    size_t positions = (size_t)r->opt.batch * r->opt.seq;
+    size_t positions = (size_t)replica_rows_most(&r->opt) * r->opt.seq;
 
     if (positions < (size_t)EVAL_ROWS * r->opt.seq) {
         positions = (size_t)EVAL_ROWS * r->opt.seq;
@@ -138,7 +143,9 @@ static int open_loader(struct replica *r, char *errmsg)
         .shards = opt->train,
         .n_shards = opt->n_train,
         .seq = opt->seq,
-        .batch = own ? opt->batch : opt->micro_batch,
+        .batch = opt->method.trainers > 0 ? 1
+                 : own                    ? opt->batch
+                                          : opt->micro_batch,
         .seed = opt->seed,
         .peer = own ? opt->peer : 0,
     };
@@ -159,6 +166,11 @@ int replica_open(struct replica *r,
         return errmsg_fail(errmsg, LOCO_EDEVICE,
                            "a stage of a pipeline is trained on the "
                            "processor: set device to cpu");
+    }
+    if (opt->slots > 0 && opt->method.trainers > 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "trainers (adloco) train whole models: set stages "
+                           "to 1");
     }
     r->opt.part = replica_room(opt, opt->micro_batch).part;
     r->n = (uint64_t)r->opt.part.numel;
@@ -197,16 +209,38 @@ void replica_close(struct replica *r)
     memset(r, 0, sizeof *r);
 }
 
-/* The gradient of the next batch at theta into grad, a sum; its loss. */
-static int gradient(struct replica *r, double *sum)
+/* Batches of one size are found by the count of steps; where they grow rows are
+ * taken one by one, and tokens_seen says how many were. */
+static int read_rows(struct replica *r, uint32_t first, uint32_t rows)
+{
+    uint64_t at = r->tokens_seen / r->opt.seq + first;
+    int rv = 0;
+
+    if (r->opt.method.trainers == 0) {
+        return loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
+    }
+    for (uint32_t i = 0; i < rows && rv == 0; i++) {
+        size_t cell = (size_t)i * r->opt.seq;
+
+        rv = loader_batch(&r->loader, at + i, r->tokens + cell,
+                          r->targets + cell);
+    }
+    return rv;
+}
+
+/* The gradient of the next rows at theta into grad, a sum; its loss. */
+int replica_gradient(struct replica *r,
+                     uint32_t first,
+                     uint32_t rows,
+                     double *sum)
 {
     struct llama_batch batch = {
         .tokens = r->tokens,
         .targets = r->targets,
-        .b = r->opt.batch,
+        .b = rows,
         .t = r->opt.seq,
     };
-    int rv = loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
+    int rv = read_rows(r, first, rows);
 
     if (rv != 0) {
         return rv;
@@ -256,7 +290,8 @@ int replica_take_gradient(struct replica *r, uint64_t positions)
 
 int replica_step(struct replica *r, float *loss)
 {
-    uint64_t positions = (uint64_t)r->opt.batch * r->opt.seq;
+    uint32_t rows = r->opt.batch;
+    uint64_t positions;
     double sum = 0;
     int rv;
 
@@ -266,7 +301,9 @@ int replica_step(struct replica *r, float *loss)
     if (!r->have_backend || r->llama == NULL) {
         return LOCO_EDEVICE;
     }
-    rv = gradient(r, &sum);
+    rv = r->opt.method.trainers > 0 ? replica_trainers_gradient(r, &rows, &sum)
+                                    : replica_gradient(r, 0, rows, &sum);
+    positions = (uint64_t)rows * r->opt.seq;
     rv = rv != 0 ? rv : replica_take_gradient(r, positions);
     if (rv == 0) {
         *loss = (float)(sum / (double)positions);

@@ -26,6 +26,10 @@
  * In a quorum (AsyncDiLoCo) a task is `task` inner steps from the anchor that
  * it began at; commits without it move phi beside it, nothing else.
  *
+ * Where trainers share the rounds (AdLoCo, sync/trainers.h) the state has the
+ * anchors of all of them and phi is the first one's; a replica works for one of
+ * them at a time, with batches that grow (replica_trainers.h).
+ *
  * Learning rates follow the run (cycle.h: the step after which the anchor's
  * round packed, and those since), the data follows the peer (its own step
  * count), so that a joiner neither warms up again nor repeats another's data.
@@ -105,6 +109,9 @@ struct replica_options {
     5 /* vectors of a state: at most phi, m, u, v, or                          \
          phi, m, sum, arrivals */
 
+/* Numbers at the end of a state, whole ones below 2^24. */
+#define REPLICA_NUMBERS_MAX (2 * TRAINERS_MAX)
+
 /* One of them. */
 struct replica_vector {
     float *x;
@@ -162,6 +169,10 @@ struct replica {
     bool packed;                /* a contribution is open */
     uint64_t packed_since, packed_tokens; /* of it */
     uint32_t task;                        /* quorum: inner steps of a task */
+    uint32_t trainer; /* trainers: the one that it works for, */
+    uint32_t rows;    /* sequences of its steps in this turn, */
+    uint32_t asked;   /* and what the noise of the first one asks for */
+    float numbers[REPLICA_NUMBERS_MAX]; /* trainers, in the state */
     float
         arrivals[4]; /* quorum, in the state: size, next, count of delayed.h */
     bool have_backend, have_optimizer, have_loader, have_layout;
@@ -226,6 +237,9 @@ int replica_restore(struct replica *r,
                     uint64_t inner_step,
                     uint64_t tokens_seen);
 
+/* Number `rank` of `members` begins a task: for which trainer, with which
+ * batch. Nothing in the middle of one, or where a run has no trainers. */
+void replica_turn(struct replica *r, uint32_t rank, uint32_t members);
 /* The optimizer's step with the sum of gradients in grad, of so many positions
  * (DDP: their mean is kept for the round); counts it. Of none nothing moves. */
 int replica_take_gradient(struct replica *r, uint64_t positions);

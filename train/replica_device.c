@@ -9,10 +9,15 @@
 #include "train/replica_outer.h"
 #include "train/replica_plan.h"
 
+bool replica_mirrors_grad(const struct method *m)
+{
+    return m->gradients || method_has_momentum(m) || m->trainers > 0;
+}
+
 size_t replica_mirrors(const struct method *m)
 {
-    return 1 + (m->gradients || method_has_momentum(m)) +
-           (size_t)replica_shares_u(m) + (size_t)replica_shares_v(m) +
+    return 1 + (size_t)replica_mirrors_grad(m) + (size_t)replica_shares_u(m) +
+           (size_t)replica_shares_v(m) +
            m->gradients; /* what replica_fetch_step() reads into */
 }
 

@@ -23,6 +23,7 @@
 
 /* Vectors of n elements that a GPU's replica has in this process. */
 size_t replica_mirrors(const struct method *m);
+bool replica_mirrors_grad(const struct method *m);
 
 /* Of the model's workspace. */
 struct llama_room replica_room(const struct replica_options *opt,

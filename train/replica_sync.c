@@ -5,6 +5,7 @@
 #include "proto/base/err.h"
 #include "train/replica_device.h"
 #include "train/replica_outer.h"
+#include "train/replica_trainers.h"
 #include "train/sync/finite.h"
 
 /* ---- the state --------------------------------------------------------- */
@@ -33,6 +34,9 @@ bool replica_shares_sum(const struct method *m)
 
 uint64_t replica_state_elements(const struct method *m, uint64_t n)
 {
+    if (m->trainers > 0) {
+        return (n + 2) * m->trainers; /* anchors and numbers */
+    }
     return n * (1 + (uint64_t)replica_shares_m(m) +
                 (uint64_t)replica_shares_u(m) + (uint64_t)replica_shares_v(m) +
                 (uint64_t)replica_shares_sum(m)) +
@@ -46,6 +50,14 @@ size_t replica_state(const struct replica *r,
     size_t n = 0;
 
     out[n++] = (struct replica_vector){r->phi, r->n};
+    if (m->trainers > 0) {
+        out[n++] =
+            (struct replica_vector){r->phi + r->n, (m->trainers - 1) * r->n};
+        out[n++] =
+            (struct replica_vector){(float *)(uintptr_t)r->numbers,
+                                    trainers_numbers(&r->layout.trainers)};
+        return n;
+    }
     if (replica_shares_m(m)) {
         out[n++] = (struct replica_vector){r->m, r->n};
     }
@@ -196,6 +208,9 @@ void replica_init(struct replica *r)
     replica_put_theta(r);
     engine_start(&r->engine);
     replica_outer_forget(r);
+    if (r->opt.method.trainers > 0) {
+        replica_trainers_init(r);
+    }
     replica_clear_moments(r);
     if (r->opt.method.period_u > 0) {
         memset(r->state_u, 0, r->n * sizeof(float));
@@ -213,9 +228,14 @@ void replica_init(struct replica *r)
 static int pack(struct replica *r)
 {
     struct layout_part parts[METHOD_STREAMS_MAX];
-    size_t n = layout_parts(&r->layout, r->round + 1, parts);
-    int rv = r->outer.on ? 0 : replica_fetch(r);
+    size_t n;
+    int rv;
 
+    if (r->opt.method.trainers > 0) {
+        return replica_trainers_pack(r);
+    }
+    n = layout_parts(&r->layout, r->round + 1, parts);
+    rv = r->outer.on ? 0 : replica_fetch(r);
     for (size_t i = 0; i < n && rv == 0; i++) {
         const struct layout_part *p = &parts[i];
 
@@ -235,7 +255,9 @@ static int pack(struct replica *r)
  * the next round, whose vector may be another. */
 static int pack_again(struct replica *r)
 {
-    return r->packed && r->layout.cycle.n > 1 ? pack(r) : 0;
+    bool another = r->layout.cycle.n > 1 || r->opt.method.trainers > 0;
+
+    return r->packed && another ? pack(r) : 0;
 }
 
 /* theta = phi_new + (theta - phi_old). */
@@ -268,7 +290,9 @@ int replica_load(struct replica *r,
         return LOCO_EPROTO;
     }
     rebase = rebase && !m->gradients;
-    if (rebase && !is_quorum(r)) {
+    if (m->trainers > 0) {
+        rv = rebase ? replica_trainers_lift(r) : 0;
+    } else if (rebase && !is_quorum(r)) {
         rv = rebase_on(r, state);
     } else if (!rebase) {
         memcpy(r->engine.theta, state, r->n * sizeof(float));
@@ -285,6 +309,9 @@ int replica_load(struct replica *r,
     }
     if (replica_shares_sum(m)) { /* engine_start began a cycle */
         (void)take_arrivals(r, r->arrivals);
+    }
+    if (m->trainers > 0) {
+        replica_trainers_loaded(r, round, rebase);
     }
     r->round = round;
     if (rebase) {
@@ -325,7 +352,7 @@ static void back_to_anchor(struct replica *r)
     struct engine *e = &r->engine;
     size_t bytes = r->n * sizeof(float);
 
-    copy(e->theta, r->phi, r->n);
+    copy(e->theta, e->phi == NULL ? r->phi : e->phi, r->n);
     copy(e->base, r->phi, r->n);
     if (e->sent != NULL) {
         memset(e->sent, 0, bytes);
@@ -470,6 +497,10 @@ static int take_parts(struct replica *r, const struct replica_commit *c)
     }
     rv = r->opt.codec->decode(r->average, c->wire,
                               layout_elements(&r->layout, c->round));
+    if (rv == 0 && r->opt.method.trainers > 0) {
+        n = 0;
+        rv = replica_trainers_apply(r, c->round, c->share <= 0.0);
+    }
     rv = rv != 0 ? rv : check_taken(r, parts, n);
     for (size_t i = 0; i < n && rv == 0; i++) {
         rv = take_part(r, &parts[i], c);

@@ -188,9 +188,10 @@ __device__ inline void finish(struct flash_state<D, M> &w,
     }
 }
 
-/* Block (query tiles, H, B). */
+/* Block (query tiles, H, B). Two blocks a multiprocessor are enough to ask for:
+ * ptxas, left alone, spills registers for more (D 80, 128). */
 template <int D, int M>
-__global__ void __launch_bounds__(TILE_THREADS)
+__global__ void __launch_bounds__(TILE_THREADS, 2)
     flash_fwd_kernel(struct flash_args a)
 {
     constexpr int QUERIES = 64 * M;

@@ -89,7 +89,7 @@ CASES = {
         "favg-keep", "sync.period=16", members=DOUBLE),
     "favg-reset, peers double half way": case(
         "favg-reset", "sync.period=16", members=DOUBLE),
-    "adloco": case("adloco", P),
+    "adloco": case("adloco", P, "sync.trainers=2"),
     "one peer alone": case("diloco", "sync.period=1000000000", peers=1),
 }
 # NoLoCo's experiment with routes (section 5.2): two stages of four hosts each,

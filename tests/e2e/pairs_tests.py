@@ -112,7 +112,7 @@ def turn_lines(peer):
     return [x for x in peer.log(whole=True).splitlines() if " turn " in x]
 
 
-@test("a frozen partner costs a bye and holds nobody up")
+@test("a frozen partner costs a bye and holds nobody up", 240)
 def frozen():
     import signal
     with noloco(4, 30, 100) as s:

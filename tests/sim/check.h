@@ -38,7 +38,8 @@ struct check;
 
 struct check_options {
     struct world *world;
-    uint32_t n_peers, n_params, block, segment_elements;
+    uint32_t n_peers, block, segment_elements;
+    uint64_t n_params; /* elements of the longest vector */
     unsigned codec;
     enum exchange_kind exchange;
     const struct sim *sim; /* sites of peers */

@@ -41,7 +41,8 @@ int local_open(struct local **local,
     l->world = world;
     l->codec = codec_get(opt->codec);
     assert(l->codec != NULL && opt->block % l->codec->block == 0);
-    l->vector_bytes = l->codec->bytes(opt->n_params);
+    local_trainers_open(l);
+    l->vector_bytes = l->codec->bytes(local_most(opt));
     l->state_bytes = 2 * sizeof(float) * opt->n_params;
     l->machines = world_alloc(opt->n_peers * sizeof *l->machines);
     l->scratch = world_alloc(opt->n_params * sizeof(float));
@@ -187,6 +188,7 @@ write_checkpoint(struct local *l, struct machine *m, struct local_op *op)
     d->state.bytes = op->snapshot;
     d->state.used = true;
     d->state.round = op->action.round;
+    d->state.name = op->snapshot_name;
     d->inner_step = op->snapshot_step;
     d->tokens = op->snapshot_tokens;
     d->trained = op->snapshot_trained;
@@ -207,6 +209,7 @@ begin_checkpoint(struct local *l, uint32_t peer, struct local_op *op)
     op->snapshot = world_alloc(l->state_bytes);
     memcpy(op->snapshot, m->phi, half);
     memcpy(op->snapshot + half, m->m, half);
+    op->snapshot_name = local_state_name(m, op->action.round);
     op->snapshot_step = m->inner_step;
     op->snapshot_trained = m->tokens;
     op->snapshot_stage = m->stage;
@@ -395,6 +398,7 @@ void local_action(void *self,
 
     switch (a->type) {
     case ACTION_TRAIN:
+        local_trainers_turn(l, m, a);
         local_train_round(l, peer, a->steps);
         break;
     case ACTION_PEERS:

@@ -55,6 +55,8 @@ struct local_options {
     uint32_t fragments, overlap;
     bool fleeting;   /* terms.fleeting */
     uint32_t quorum; /* 1: terms.quorum */
+    /* So many models of n_params / trainers each; rounds between mergers. */
+    uint32_t trainers, merge_every;
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
@@ -184,6 +186,9 @@ void local_tokens(const struct local *l,
 
 /* Elements of the vector of `round`, and which is its first (may be NULL). */
 uint64_t local_elements(const struct local *l, uint64_t round, uint64_t *first);
+
+/* Elements of the longest vector of a run. */
+uint64_t local_most(const struct local_options *opt);
 
 /* Bytes of a whole encoded vector. */
 size_t local_vector_bytes(const struct local *l);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/node.h"
 #include "p2p/butterfly.h"
 #include "proto/base/err.h"
 #include "proto/hash.h"
@@ -78,18 +79,33 @@ bool local_inherit(struct machine *m, uint64_t from, uint64_t to)
     return true;
 }
 
-const uint8_t *
-local_state_at(const struct local *l, const struct machine *m, uint64_t round)
+static bool is_named(const struct local_state *s, uint64_t round, uint64_t name)
+{
+    return s->used && s->round == round && (name == 0 || s->name == name);
+}
+
+const uint8_t *local_state_at(const struct local *l,
+                              const struct machine *m,
+                              uint64_t round,
+                              uint64_t name)
 {
     (void)l;
     for (uint32_t k = 0; k < LOCAL_STATES; k++) {
-        if (m->states[k].used && m->states[k].round == round) {
+        if (is_named(&m->states[k], round, name)) {
             return m->states[k].bytes;
         }
     }
-    return m->disk.state.used && m->disk.state.round == round
-               ? m->disk.state.bytes
-               : NULL;
+    return is_named(&m->disk.state, round, name) ? m->disk.state.bytes : NULL;
+}
+
+uint64_t local_state_name(const struct machine *m, uint64_t round)
+{
+    for (uint32_t k = 0; k < LOCAL_STATES; k++) {
+        if (is_named(&m->states[k], round, 0)) {
+            return m->states[k].name;
+        }
+    }
+    return 0;
 }
 
 /* Keep the anchor and momentum of now as the state of `round`. */
@@ -97,6 +113,7 @@ void local_state_keep(struct local *l, struct machine *m, uint64_t round)
 {
     struct local_state *at = &m->states[0];
     size_t half = l->state_bytes / 2;
+    struct hash32 params, momentum, hash;
 
     for (uint32_t k = 0; k < LOCAL_STATES; k++) {
         struct local_state *s = &m->states[k];
@@ -116,6 +133,9 @@ void local_state_keep(struct local *l, struct machine *m, uint64_t round)
     at->round = round;
     memcpy(at->bytes, m->phi, half);
     memcpy(at->bytes + half, m->m, half);
+    local_hash_state(l, at->bytes, &params, &momentum);
+    hash = node_state_hash(&params, &momentum);
+    at->name = hash32_u64(&hash);
 }
 
 void local_hash_state(const struct local *l,
@@ -249,7 +269,7 @@ source(struct local *l, struct machine *m, const struct segment *seg)
         r = local_reduced_at(l, m, seg->index, false);
         return r != NULL && r->complete ? r->bytes : NULL;
     case BUFFER_STATE:
-        return local_state_at(l, m, seg->index);
+        return local_state_at(l, m, seg->index, seg->name);
     case BUFFER_SHARD:
         return seg->index < l->opt.n_shards && m->held[seg->index]
                    ? l->shards[seg->index]
@@ -504,7 +524,20 @@ uint64_t local_elements(const struct local *l, uint64_t round, uint64_t *first)
     if (first != NULL) {
         *first = at;
     }
+    if (l->trainers.count > 0) {
+        return trainers_elements(&l->trainers, round);
+    }
     return at >= n ? 0 : per < n - at ? per : n - at;
+}
+
+uint64_t local_most(const struct local_options *opt)
+{
+    const struct trainers t = {
+        .count = opt->trainers,
+        .block = opt->block,
+        .n = opt->trainers > 0 ? opt->n_params / opt->trainers : 0};
+
+    return t.count > 0 ? trainers_most(&t) : opt->n_params;
 }
 
 size_t local_vector_bytes(const struct local *l)

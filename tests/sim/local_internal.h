@@ -8,6 +8,7 @@
 #include "tests/sim/local.h"
 #include "train/sync/codec.h"
 #include "train/sync/lanes.h"
+#include "train/sync/trainers.h"
 
 #define STEP_TOKEN (1ULL << 63) /* timers of inner steps; others name a job */
 
@@ -16,7 +17,7 @@ struct local_op {
     struct action action;
     uint64_t serial;
     uint8_t *snapshot; /* CHECKPOINT: the state as of the action */
-    uint64_t snapshot_step, snapshot_tokens, snapshot_trained;
+    uint64_t snapshot_step, snapshot_tokens, snapshot_trained, snapshot_name;
     uint32_t snapshot_stage;
     struct hash32 snapshot_commit;
 };
@@ -29,8 +30,8 @@ struct local_reduced {
 
 struct local_state {
     bool used;
-    uint64_t round;
-    uint8_t *bytes; /* phi, then m */
+    uint64_t round, name; /* as in struct segment */
+    uint8_t *bytes;       /* phi, then m */
 };
 
 struct local_disk {
@@ -90,7 +91,8 @@ struct machine {
     uint32_t url_tries, url_busy;         /* DOWNLOADs ended, under way */
     uint64_t shard_segs, shard_segs_both; /* local_shard_segments() */
     uint64_t inner_step, base_step, round;
-    bool packed; /* a contribution is open: the steps up to packed_step */
+    uint32_t trainer; /* that theta is of */
+    bool packed;      /* a contribution is open: the steps up to packed_step */
     uint64_t packed_step;
     uint32_t beside_left;           /* steps that may go on beside its round */
     uint64_t tokens, tokens_before; /* ever; of them in earlier lives */
@@ -106,6 +108,7 @@ struct local {
     struct local_calls calls;
     struct world *world;
     const struct codec *codec;
+    struct trainers trainers; /* count 0: none */
     size_t vector_bytes, state_bytes;
     uint64_t serial;
     struct machine *machines;
@@ -129,10 +132,15 @@ static inline size_t local_round_bytes(const struct local *l, uint64_t round)
 /* local_buffer.c */
 struct local_reduced *
 local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make);
-const uint8_t *
-local_state_at(const struct local *l, const struct machine *m, uint64_t round);
+/* name 0: any. */
+const uint8_t *local_state_at(const struct local *l,
+                              const struct machine *m,
+                              uint64_t round,
+                              uint64_t name);
 uint8_t *local_ring_at(struct local *l, struct machine *m, uint64_t attempt);
 bool local_inherit(struct machine *m, uint64_t from, uint64_t to);
+/* Of the one of `round` that is kept. */
+uint64_t local_state_name(const struct machine *m, uint64_t round);
 void local_state_keep(struct local *l, struct machine *m, uint64_t round);
 int local_hash_buffer(struct local *l,
                       struct machine *m,
@@ -195,6 +203,30 @@ void local_stage(struct local *l, uint32_t peer, uint32_t stage);
 void local_pipe(struct local *l, uint32_t peer, const struct action *a);
 void local_pipe_step(struct local *l, uint32_t peer, const struct action *a);
 void local_pipe_clear(struct local *l, uint32_t peer, uint64_t tag);
+
+/* local_trainers.c */
+void local_trainers_open(struct local *l);
+/* All are where the first one is. */
+void local_trainers_begin(const struct local *l, struct machine *m);
+/* theta is at the anchor of `own`; with rebase as far from it as it was from
+ * the one before, which is in scratch. */
+void local_trainers_live(const struct local *l,
+                         struct machine *m,
+                         uint32_t own,
+                         bool rebase);
+void local_trainers_loaded(const struct local *l,
+                           struct machine *m,
+                           uint64_t round,
+                           bool rebase);
+/* TRAIN: for whom. */
+void local_trainers_turn(const struct local *l,
+                         struct machine *m,
+                         const struct action *a);
+int local_trainers_fill(const struct local *l, uint32_t peer);
+int local_trainers_step(const struct local *l,
+                        struct machine *m,
+                        const struct action *a,
+                        const uint8_t *bytes);
 
 /* local.c */
 void local_tell(struct local *l, uint32_t peer, const struct local_event *e);

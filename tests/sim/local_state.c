@@ -41,6 +41,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .fleeting = o->fleeting,
         .quorum = o->quorum != 0,
         .n_turns = o->fragments > 1 ? o->fragments : 0,
+        .n_once = o->trainers > 0 ? (o->trainers - 1) * o->merge_every : 0,
         .state_bytes = l->state_bytes,
         .piece_bytes = o->piece_bytes,
         .n_shards = o->n_shards,
@@ -53,6 +54,9 @@ void local_fill_terms(struct local *l, struct machine *m)
         .cut_elements = o->cut_elements,
         .cut_segment = o->cut_segment,
     };
+    if (o->trainers > 0) {
+        t->n_turns = t->n_once + 1;
+    }
     t->invited = o->invited;
     memcpy(t->author, o->author, sizeof t->author);
     for (uint32_t i = 0; i < t->n_turns; i++) {
@@ -80,6 +84,7 @@ void local_configure(struct local *l, uint32_t peer, int rc)
 {
     struct machine *m = &l->machines[peer];
     size_t bytes = l->opt.n_params * sizeof(float);
+    size_t most = (size_t)local_most(&l->opt) * sizeof(float);
     struct local_event e = {.type = LOCAL_CONFIGURED, .rc = rc};
 
     if (rc != 0) {
@@ -91,9 +96,9 @@ void local_configure(struct local *l, uint32_t peer, int rc)
         m->phi = world_alloc(bytes);
         m->m = world_alloc(bytes);
         m->theta = world_alloc(bytes);
-        m->contribution = world_alloc(bytes);
-        m->residual = world_alloc(bytes);
-        m->error = world_alloc(bytes);
+        m->contribution = world_alloc(most);
+        m->residual = world_alloc(most);
+        m->error = world_alloc(most);
         memcpy(m->held, m->disk.shards, sizeof m->held);
     }
     local_fill_terms(l, m);
@@ -110,6 +115,9 @@ static void initial(const struct local *l, struct machine *m)
     for (uint32_t i = 0; i < l->opt.n_params; i++) {
         m->phi[i] = rng_float(&rng) - 0.5f;
         m->m[i] = 0;
+    }
+    if (l->trainers.count > 0) {
+        local_trainers_begin(l, m);
     }
 }
 
@@ -165,7 +173,7 @@ static int load_from(struct local *l, struct machine *m, const struct action *a)
     } else if (m->incoming.used && m->incoming.round == a->round) {
         from = m->incoming.bytes;
     } else {
-        from = local_state_at(l, m, a->round);
+        from = local_state_at(l, m, a->round, 0);
     }
     if (from == NULL) {
         return LOCO_ENOENT;
@@ -193,7 +201,11 @@ void local_load(struct local *l, uint32_t peer, const struct action *a)
     memcpy(l->scratch, m->phi, l->opt.n_params * sizeof(float));
     e.rc = load_from(l, m, a);
     if (e.rc == 0) {
-        set_live(l, m, 0, l->opt.n_params, a->rebase, 0);
+        if (l->trainers.count > 0) {
+            local_trainers_loaded(l, m, a->round, a->rebase);
+        } else {
+            set_live(l, m, 0, l->opt.n_params, a->rebase, 0);
+        }
         m->round = a->round;
         if (a->rebase) {
             local_pack_again(l, peer);
@@ -249,7 +261,9 @@ static void take_in(struct local *l,
     struct machine *m = &l->machines[peer];
     bool kept = l->opt.overlap > 0 && m->packed;
 
-    set_live(l, m, first, n, a->rebase, kept ? 0.5F : 0.0F);
+    if (l->trainers.count == 0) { /* else it was done with the step */
+        set_live(l, m, first, n, a->rebase, kept ? 0.5F : 0.0F);
+    }
     m->round = a->round;
     if (a->rebase) {
         local_pack_again(l, peer);
@@ -288,7 +302,8 @@ void local_apply(struct local *l, uint32_t peer, const struct action *a)
     }
     local_params_hash(l, peer, &note.before);
     memcpy(l->scratch, m->phi, l->opt.n_params * sizeof(float));
-    e.rc = outer_step(l, m, r->bytes, first, n);
+    e.rc = l->trainers.count > 0 ? local_trainers_step(l, m, a, r->bytes)
+                                 : outer_step(l, m, r->bytes, first, n);
     if (e.rc == 0) {
         r->complete = true;
         take_in(l, peer, a, first, n);

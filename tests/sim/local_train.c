@@ -36,8 +36,10 @@ static int fill(struct local *l, uint32_t peer)
         .values = m->contribution,
         .n = n,
     };
-    int rc =
-        rule_displacement(m->contribution, m->phi + first, m->theta + first, n);
+    int rc = l->trainers.count > 0
+                 ? local_trainers_fill(l, peer)
+                 : rule_displacement(m->contribution, m->phi + first,
+                                     m->theta + first, n);
 
     for (uint64_t i = 0; i < n; i++) {
         m->contribution[i] = m->contribution[i] + m->residual[first + i];
@@ -48,7 +50,8 @@ static int fill(struct local *l, uint32_t peer)
 
 void local_pack_again(struct local *l, uint32_t peer)
 {
-    if (l->machines[peer].packed && l->opt.fragments > 1) {
+    if (l->machines[peer].packed &&
+        (l->opt.fragments > 1 || l->trainers.count > 0)) {
         (void)fill(l, peer);
     }
 }

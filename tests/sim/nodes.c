@@ -400,6 +400,8 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.fragments", "", 1, 16, .u32 = &l->fragments},
         {"sync.overlap", "", 0, 100, .u32 = &l->overlap},
         {"sync.quorum", "", 0, 1, .u32 = &l->quorum},
+        {"sync.trainers", "", 0, 16, .u32 = &l->trainers},
+        {"sync.merge_every", "", 0, 4, .u32 = &l->merge_every},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},
@@ -415,13 +417,9 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
     struct world_calls wc = {s,        on_wire_len, on_fill, on_take, on_sum,
                              on_local, on_timer,    on_died, on_after};
-    struct local_calls lc = {.self = s,
-                             .contributed = on_contributed,
-                             .applied = on_applied,
-                             .loaded = on_loaded,
-                             .describe = on_describe,
-                             .stopped = on_stopped,
-                             .logged = on_logged};
+    struct local_calls lc = {s,         on_contributed, on_applied,
+                             on_loaded, on_describe,    on_stopped,
+                             on_logged, NULL,           NULL};
     struct check_options co;
     enum exchange_kind exchange = EXCHANGE_RING;
     uint64_t rng = s->opt.seed ^ 0x6d616e;
@@ -464,10 +462,13 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     if (rc != 0) {
         return rc;
     }
+    if (s->local_opt.trainers > 0) { /* models of one size */
+        s->local_opt.n_params -= s->local_opt.n_params % s->local_opt.trainers;
+    }
     rc = world_open(&s->world, &s->world_opt, &wc);
     co = (struct check_options){.world = s->world,
                                 .n_peers = s->n,
-                                .n_params = s->local_opt.n_params,
+                                .n_params = local_most(&s->local_opt),
                                 .block = s->local_opt.block,
                                 .segment_elements =
                                     s->local_opt.segment_elements,

@@ -86,6 +86,13 @@ static void options_quorum(struct sim *s)
     s->local_opt.quorum = 1;
 }
 
+static void options_trainers(struct sim *s)
+{
+    options_victim(s);
+    s->local_opt.trainers = 3;
+    s->local_opt.merge_every = 4;
+}
+
 /* One machine is slow, so that it is in the middle of a task again and again;
  * seeds take turns in whether it is the victim. */
 static void setup_quorum(struct sim *s)
@@ -663,6 +670,10 @@ const struct scenario scenarios[] = {
      "the same where rounds are of those who are ready, with one slow "
      "machine",
      4, 24, options_quorum, setup_quorum, true},
+    {"trainers",
+     "the same where three models train apart and merge, one after four "
+     "rounds, two after eight",
+     4, 16, options_trainers, setup_restart, true},
     {"fleeting", "the same where a contribution is of use to one round only", 4,
      20, options_fleeting, setup_restart, true},
     {"join", "one more peer comes half way, with an empty disk", 4, 12,

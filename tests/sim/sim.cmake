@@ -40,7 +40,7 @@ foreach(n 2 3 4 5 8)
 endforeach()
 loco_sim_test(kill_each_16 kill-each --peers 16 --rounds 2 --seeds 10)
 loco_sim_test(kill_sweep kill-each --peers 3 --rounds 2 --sweep 3)
-foreach(scenario freeze restart overlap fleeting quorum join split-2-2 split-3-1
+foreach(scenario freeze restart overlap fleeting quorum trainers join split-2-2 split-3-1
     lone-survivor all-restart two-peers slow drops lossy)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 40)
@@ -73,6 +73,17 @@ loco_sim_test(overlap_churn rounds-churn --set sync.fragments=3
   --set sync.overlap=4 --seeds 40)
 loco_sim_test(quorum_churn rounds-churn --set sync.quorum=1 --seeds 20)
 loco_sim_test(quorum_split split-2-2 --set sync.quorum=1 --seeds 20)
+loco_sim_test(trainers_churn rounds-churn --set sync.trainers=3
+  --set sync.merge_every=3 --seeds 20)
+foreach(n 1 2 3 5 8)
+  loco_sim_test(trainers_${n} trainers --peers ${n} --seeds 12)
+endforeach()
+loco_sim_test(trainers_join join --set sync.trainers=2 --set sync.merge_every=4
+  --seeds 20)
+loco_sim_test(trainers_split split-2-2 --set sync.trainers=3
+  --set sync.merge_every=4 --seeds 20)
+loco_sim_test(trainers_butterfly trainers --exchange butterfly --wire fp32
+  --seeds 12)
 loco_sim_test(quorum_three quorum --peers 3 --seeds 40)
 loco_sim_test(butterfly_churn rounds-churn --wire e3m0 --seeds 8)
 loco_sim_test(butterfly_fast_join fast-join --wire int8 --seeds 4)
@@ -87,6 +98,8 @@ foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)
 endforeach()
 loco_sim_test(invited invited --seeds 30)
+# Rounds about as long as the pause between two questions.
+loco_sim_test(butterfly_liar_in_step liar --wire int8 --seed 14 --seeds 5)
 loco_sim_test(nat nat --seeds 40)
 loco_sim_test(nat_of_sixteen nat --peers 16 --rounds 4 --seeds 2)
 loco_sim_test(nat_opens nat-opens --seeds 3)

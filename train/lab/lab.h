@@ -106,13 +106,9 @@ struct lab_options {
     const struct lab_machine *machines; /* (LAB_PEERS_MAX), by peer number */
     const struct lab_event *events;     /* sorted by at_tokens */
     size_t n_events;
-    double grace_s;               /* of a quorum */
-    uint32_t trainers;            /* AdLoCo; 0: half of the peers, at least 1 */
-    uint32_t merge_every;         /* AdLoCo: turns between two merges */
-    uint32_t batch_most;          /* AdLoCo: sequences that fit in memory */
-    struct batch_rule batch_rule; /* AdLoCo */
-    uint32_t stages;              /* above 1: a divisor of peers */
-    lab_route *route;             /* NULL: micro-batches stay in a column */
+    double grace_s;   /* of a quorum */
+    uint32_t stages;  /* above 1: a divisor of peers */
+    lab_route *route; /* NULL: micro-batches stay in a column */
     void *route_data;
     enum codec_id activations; /* and their gradients, between stages */
     const struct shard *train; /* borrowed */

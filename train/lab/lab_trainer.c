@@ -38,16 +38,6 @@ peers_of(const struct lab *lab, uint32_t trainer, uint32_t out[LAB_PEERS_MAX])
     return count;
 }
 
-static double square_norm(const float *x, uint64_t n)
-{
-    double sum = 0.0;
-
-    for (uint64_t k = 0; k < n; k++) {
-        sum += (double)x[k] * (double)x[k];
-    }
-    return sum;
-}
-
 /* Gradient of `rows` sequences in parts of `part`, with what the test needs:
  * e.grad ends as the sum over all. Inner products need the mean, so parts run
  * twice only where the test asks for them: here with two halves, of which the
@@ -57,8 +47,6 @@ static int tested_gradient(struct lab *lab,
                            uint32_t rows,
                            struct batch_sample *sample)
 {
-    const double positions = (double)(rows / 2) * lab->opt.seq;
-    double first, second, both;
     int rv = lab_gradient(lab, p, rows / 2);
 
     if (rv != 0) {
@@ -69,13 +57,9 @@ static int tested_gradient(struct lab *lab,
     if (rv != 0) {
         return rv;
     }
-    first = square_norm(lab->micro, lab->n) / positions / positions;
-    second = square_norm(p->e.grad, lab->n) / positions / positions;
-    for (uint64_t k = 0; k < lab->n; k++) {
-        p->e.grad[k] = p->e.grad[k] + lab->micro[k];
-    }
-    both = square_norm(p->e.grad, lab->n) / positions / positions / 4.0;
-    *sample = batch_sample_of_halves(rows / 2, first, second, both);
+    *sample =
+        batch_sample_of_gradients(lab->micro, p->e.grad, (size_t)lab->n,
+                                  rows / 2, (double)(rows / 2) * lab->opt.seq);
     return 0;
 }
 
@@ -85,17 +69,19 @@ static int work(struct lab *lab,
                 const struct trainer *t,
                 uint64_t *asked)
 {
-    struct batch_shape shape = batch_switch(t->request, lab->opt.batch_most, 2);
+    const struct method *m = &lab->opt.method;
+    const struct batch_rule rule = batch_rule_default(m->batch, m->batch_most);
+    struct batch_shape shape = batch_switch(t->request, m->batch_most, 2);
     uint32_t rows = (uint32_t)(shape.micro * shape.accumulate);
     int rv = 0;
 
-    for (uint32_t k = 0; k < lab->opt.method.period && rv == 0; k++) {
+    for (uint32_t k = 0; k < m->period && rv == 0; k++) {
         if (k == 0) {
             uint32_t even = rows < 2 ? 2 : rows / 2 * 2;
             struct batch_sample sample = {0};
 
             rv = tested_gradient(lab, p, even, &sample);
-            *asked = batch_request(&lab->opt.batch_rule, &sample, t->request);
+            *asked = batch_request(&rule, &sample, t->request);
             rv = rv != 0 ? rv : lab_update(lab, p, even);
         } else {
             rv = lab_gradient(lab, p, rows);
@@ -263,8 +249,7 @@ static void merge(struct lab *lab, struct trainers *ts)
 
 static void start(struct lab *lab, struct trainers *ts)
 {
-    uint32_t k =
-        lab->opt.trainers != 0 ? lab->opt.trainers : (lab->opt.peers + 1) / 2;
+    uint32_t k = lab->opt.method.trainers;
 
     k = k > lab->opt.peers ? lab->opt.peers : k;
     for (uint32_t i = 0; i < lab->opt.peers; i++) {
@@ -292,8 +277,8 @@ int lab_run_trainers(struct lab *lab)
             rv = turn_of(lab, numbers[i], &ts.of[numbers[i]]);
         }
         turns++;
-        if (rv == 0 && n > 1 && lab->opt.merge_every > 0 &&
-            turns % lab->opt.merge_every == 0) {
+        if (rv == 0 && n > 1 && lab->opt.method.merge_every > 0 &&
+            turns % lab->opt.method.merge_every == 0) {
             merge(lab, &ts);
         }
     }

@@ -29,6 +29,42 @@ struct batch_sample batch_sample_of_halves(uint32_t s,
     return out;
 }
 
+struct batch_rule batch_rule_default(enum batch_test test, uint32_t micro)
+{
+    return (struct batch_rule){
+        .test = test,
+        .eta = 0.8,
+        .vartheta = 0.01,
+        .nu = 0.3,
+        .cap = BATCH_CAP * (uint64_t)micro,
+        .growth = 2.0,
+    };
+}
+
+static double square_norm(const float *x, size_t n)
+{
+    double sum = 0.0;
+
+    for (size_t k = 0; k < n; k++) {
+        sum += (double)x[k] * (double)x[k];
+    }
+    return sum;
+}
+
+struct batch_sample batch_sample_of_gradients(
+    const float *first, float *second, size_t n, uint32_t s, double positions)
+{
+    double square = positions * positions;
+    double a = square_norm(first, n) / square;
+    double b = square_norm(second, n) / square;
+
+    for (size_t k = 0; k < n; k++) {
+        second[k] = second[k] + first[k];
+    }
+    return batch_sample_of_halves(s, a, b,
+                                  square_norm(second, n) / square / 4.0);
+}
+
 static double at_least_zero(double x)
 {
     return x > 0.0 ? x : 0.0;

@@ -24,6 +24,7 @@
 #define LOCO_TRAIN_SYNC_BATCH_SIZE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum batch_test {
@@ -43,6 +44,12 @@ struct batch_rule {
                                  it; 0: no limit */
 };
 
+/* The paper's constants (Table 1) where `micro` sequences fit in memory; our
+ * own: a request of at most BATCH_CAP times that, and twice the last one. */
+#define BATCH_CAP      64
+#define BATCH_MOST_MAX 4096 /* sequences in a micro-batch */
+struct batch_rule batch_rule_default(enum batch_test test, uint32_t micro);
+
 /* What one accumulated step shows. */
 struct batch_sample {
     uint32_t n;        /* micro-batches; fewer than 2 tell nothing */
@@ -58,6 +65,11 @@ struct batch_sample batch_sample_of_halves(uint32_t s,
                                            double norm2_first,
                                            double norm2_second,
                                            double norm2_mean);
+
+/* The same from the gradients of both halves, each a sum over `positions` in s
+ * sequences; `second` (n) becomes the sum of both. */
+struct batch_sample batch_sample_of_gradients(
+    const float *first, float *second, size_t n, uint32_t s, double positions);
 
 /* trace cov(f): the variance of one sample's gradient. */
 double batch_variance(const struct batch_sample *b);

@@ -4,6 +4,7 @@
 #include "proto/base/err.h"
 #include "train/errmsg.h"
 #include "train/sync/pair.h"
+#include "train/sync/trainers.h"
 
 static const char *const group_names[METHOD_GROUP_COUNT] = {
     [METHOD_ALL] = "all",
@@ -240,6 +241,49 @@ static int check_pair(const struct method *m, char *errmsg)
     return 0;
 }
 
+/* Whole models that step plainly, and numbers that go with them on the wire. */
+static int check_trainers(const struct method *m, char *errmsg)
+{
+    bool low = m->wire == CODEC_INT8 || m->wire == CODEC_E3M0;
+    uint64_t merges =
+        m->trainers > 0 ? (uint64_t)(m->trainers - 1) * m->merge_every : 0;
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {m->trainers == 0 || m->trainers > TRAINERS_MAX,
+         "sync.trainers must be 1 to 16"},
+        {merges > TRAINERS_MERGES, "sync.merge_every must let all of them "
+                                   "merge within 63 rounds"},
+        {m->batch_most == 0 || m->batch_most > BATCH_MOST_MAX,
+         "sync.batch_most must be 1 to 4096"},
+        {m->rule.mu != 0.0F || m->rule.form != RULE_NESTEROV,
+         "sync.outer_momentum must be 0"},
+        {m->fragments > 1, "sync.fragments must be 1"},
+        {m->period_u > 0, "sync.period_u must be 0"},
+        {m->period_v > 0, "sync.period_v must be 0"},
+        {m->take != METHOD_OVERWRITE, "sync.mix must be 0"},
+        {m->error_feedback, "sync.error_feedback must be false"},
+        {low, "sync.wire must be fp32, bf16 or fp16"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (m->group == METHOD_TRAINER && rows[i].asked) {
+            return errmsg_fail(errmsg, LOCO_EINVAL,
+                               "trainers average whole models, and the batch "
+                               "that each asks for, in one vector: %s",
+                               rows[i].what);
+        }
+    }
+    if (m->group != METHOD_TRAINER &&
+        (m->trainers > 0 || m->merge_every > 0 || m->batch_most > 0)) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "sync.trainers, merge_every and batch_most belong "
+                           "to trainers; set them to 0, or take adloco");
+    }
+    return 0;
+}
+
 int method_check(const struct method *m, char *errmsg)
 {
     int rv = check_streams(m, errmsg);
@@ -248,5 +292,6 @@ int method_check(const struct method *m, char *errmsg)
     rv = rv != 0 ? rv : check_group(m, errmsg);
     rv = rv != 0 ? rv : check_wire(m, errmsg);
     rv = rv != 0 ? rv : check_take(m, errmsg);
-    return rv != 0 ? rv : check_pair(m, errmsg);
+    rv = rv != 0 ? rv : check_pair(m, errmsg);
+    return rv != 0 ? rv : check_trainers(m, errmsg);
 }

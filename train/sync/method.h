@@ -56,6 +56,9 @@ struct method {
     bool error_feedback;
     bool dylu; /* steps in proportion to speed (pace.h) */
     enum batch_test batch;
+    /* AdLoCo's trainers (trainers.h), and how many sequences fit in memory: the
+     * most of one micro-batch. 0 elsewhere. */
+    uint32_t trainers, merge_every, batch_most;
 };
 
 #define METHOD_STREAMS_MAX 3

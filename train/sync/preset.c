@@ -9,8 +9,8 @@
 #define NAME_MAX_COMPARED 31
 
 static const struct preset presets[] = {
-#define PRESET(NAME, READY, SOURCE, ...)                                       \
-    {.name = NAME, .source = SOURCE, .ready = (READY), .method = {__VA_ARGS__}},
+#define PRESET(NAME, SOURCE, ...)                                              \
+    {.name = NAME, .source = SOURCE, .method = {__VA_ARGS__}},
 #include "train/sync/presets.def"
 };
 #define N_PRESETS (sizeof presets / sizeof presets[0])
@@ -62,27 +62,6 @@ static const char *nearest_name(const char *name)
     return best;
 }
 
-/* "a, b, c" of the rows that the daemon runs. */
-static void list_ready(char *out, size_t size)
-{
-    size_t len = 0;
-
-    out[0] = '\0';
-    for (size_t i = 0; i < N_PRESETS; i++) {
-        size_t name_len = strlen(presets[i].name);
-
-        if (!presets[i].ready || len + name_len + 3 > size) {
-            continue;
-        }
-        if (len > 0) {
-            memcpy(out + len, ", ", 2);
-            len += 2;
-        }
-        memcpy(out + len, presets[i].name, name_len + 1);
-        len += name_len;
-    }
-}
-
 int preset_find(const char *name, const struct preset **out, char *errmsg)
 {
     *out = NULL;
@@ -95,20 +74,6 @@ int preset_find(const char *name, const struct preset **out, char *errmsg)
     return errmsg_fail(errmsg, LOCO_ENOENT,
                        "unknown preset \"%.40s\"; did you mean \"%s\"?", name,
                        nearest_name(name));
-}
-
-int preset_check_ready(const struct preset *p, char *errmsg)
-{
-    char names[160];
-
-    if (p->ready) {
-        return 0;
-    }
-    list_ready(names, sizeof names);
-    return errmsg_fail(errmsg, LOCO_EINVAL,
-                       "preset \"%s\" does not run over the network in this "
-                       "version; these do: %s",
-                       p->name, names);
 }
 
 const struct preset *preset_at(size_t i)

@@ -7,7 +7,6 @@
 #ifndef LOCO_TRAIN_SYNC_PRESET_H
 #define LOCO_TRAIN_SYNC_PRESET_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "train/sync/method.h"
@@ -15,16 +14,12 @@
 struct preset {
     const char *name;
     const char *source; /* the paper */
-    bool ready;         /* the daemon runs it */
     struct method method;
 };
 
 /* 0 and the row; LOCO_ENOENT for an unknown name, with a sentence in `errmsg`
  * (errmsg.h). */
 int preset_find(const char *name, const struct preset **out, char *errmsg);
-
-/* 0, or LOCO_EINVAL with a sentence that names those which the daemon runs. */
-int preset_check_ready(const struct preset *p, char *errmsg);
 
 /* The i-th row, for lists and completion; NULL at the end. */
 const struct preset *preset_at(size_t i);

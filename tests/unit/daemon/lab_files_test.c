@@ -131,12 +131,18 @@ static void long_lines_and_long_tables_are_refused(void **state)
 
 static void every_preset_survives_a_manifest(void **state)
 {
+    static struct manifest whole;
+
     (void)state;
     for (size_t i = 0; preset_at(i) != NULL; i++) {
         const struct preset *p = preset_at(i);
         struct manifest_sync sync = {.period = 1};
         struct method back;
 
+        if (doc_set(manifest_schema(), &whole, "sync.preset", p->name,
+                    errmsg) != 0) {
+            fail_msg("%s: %s", p->name, errmsg);
+        }
         manifest_from_preset(&sync, p);
         if (method_from_manifest(&back, &sync, errmsg) != 0) {
             fail_msg("%s: %s", p->name, errmsg);
@@ -148,6 +154,10 @@ static void every_preset_survives_a_manifest(void **state)
         assert_true(back.rule.lr == p->method.rule.lr);
         assert_true(back.rule.gamma == p->method.rule.gamma);
         assert_true(back.mix == p->method.mix);
+        assert_int_equal(back.batch, p->method.batch);
+        assert_int_equal(back.trainers, p->method.trainers);
+        assert_int_equal(back.merge_every, p->method.merge_every);
+        assert_int_equal(back.batch_most, p->method.batch_most);
     }
 }
 

@@ -52,8 +52,9 @@ static float *pattern(uint64_t n, uint32_t seed)
     return x;
 }
 
-/* As the trainer hands them over. */
-static void publish(struct rig *g, uint64_t round)
+/* As the trainer hands them over. `name`: 1000 * round where there is one of
+ * each round. */
+static void publish_named(struct rig *g, uint64_t round, uint64_t name)
 {
     struct snapshot *s = calloc(1, sizeof *s);
     size_t n = (size_t)hash_tree_pieces(4 * N);
@@ -62,8 +63,9 @@ static void publish(struct rig *g, uint64_t round)
     assert_non_null(s);
     s->refs = 1;
     s->round = round;
+    s->name = name;
     s->n = N;
-    s->state = pattern(2 * N, (uint32_t)round);
+    s->state = pattern(2 * N, (uint32_t)(name / 1000 + name % 1000));
     s->moments = calloc(2 * N, sizeof(float));
     s->leaves = malloc(2 * n * sizeof *s->leaves);
     assert_true(s->moments != NULL && s->leaves != NULL);
@@ -72,6 +74,11 @@ static void publish(struct rig *g, uint64_t round)
     g->m->incoming[0] = g->m->incoming[1];
     g->m->incoming[1] = s;
     machine_snapshots_collect(g->m);
+}
+
+static void publish(struct rig *g, uint64_t round)
+{
+    publish_named(g, round, 1000 * round);
 }
 
 static int fill(struct rig *g,
@@ -115,6 +122,38 @@ verify(struct rig *g, enum buffer_kind buffer, uint64_t index, uint32_t piece)
     assert_int_equal(g->told[0].type, LOCAL_VERIFIED);
     assert_true(g->told[0].request == a.request);
     return &g->told[0];
+}
+
+/* A fetch was granted, and then the owner mixed: it has another state of that
+ * round now. What goes out is what was asked for, or nothing: it would make a
+ * liar of an honest peer. */
+static void of_two_states_of_a_round_the_named_one_goes_out(void **state)
+{
+    struct rig *g = open_with_state();
+    float *asked = pattern(4, 3), got[4];
+    struct segment s = {
+        .buffer = BUFFER_STATE, .index = 3, .len = sizeof got, .name = 3000};
+    struct segment leaves = {
+        .buffer = BUFFER_STATE_LEAVES, .index = 3, .len = 32, .name = 3000};
+    uint8_t first[32], then[32];
+
+    (void)state;
+    publish(g, 3);
+    assert_int_equal(g->calls.fill(g->calls.self, &s, (uint8_t *)got), 0);
+    assert_int_equal(g->calls.fill(g->calls.self, &leaves, first), 0);
+    publish_named(g, 3, 3007); /* the mean, at the same round */
+    assert_int_equal(g->calls.fill(g->calls.self, &s, (uint8_t *)got), 0);
+    assert_memory_equal(got, asked, sizeof got);
+    assert_int_equal(g->calls.fill(g->calls.self, &leaves, then), 0);
+    assert_memory_equal(first, then, sizeof first);
+    s.name = 3007;
+    assert_int_equal(g->calls.fill(g->calls.self, &s, (uint8_t *)got), 0);
+    assert_memory_not_equal(got, asked, sizeof got);
+    s.name = 3009;
+    assert_int_equal(g->calls.fill(g->calls.self, &s, (uint8_t *)got),
+                     LOCO_ENOENT);
+    free(asked);
+    close_rig(g);
 }
 
 static void a_state_goes_over_piece_by_piece_and_a_bad_one_is_seen(void **state)
@@ -382,6 +421,7 @@ static void what_an_earlier_life_left_of_a_state_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_two_states_of_a_round_the_named_one_goes_out),
         CASE(a_state_goes_over_piece_by_piece_and_a_bad_one_is_seen),
         CASE(a_state_that_is_being_fetched_outlives_its_round),
         CASE(reduced_bytes_of_a_round_are_served_from_disk),

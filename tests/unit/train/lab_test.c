@@ -79,9 +79,6 @@ static struct lab_options options(const char *preset, uint32_t peers)
         .seed = 1,
         .machines = machines,
         .grace_s = 0.05,
-        .merge_every = 2,
-        .batch_most = 4,
-        .batch_rule = {BATCH_AUGMENTED, 0.8, 0.01, 0.3, 16, 2.0},
         .train = &train_shard,
         .n_train = 1,
         .val = &val_shard,
@@ -92,6 +89,11 @@ static struct lab_options options(const char *preset, uint32_t peers)
 
     assert_int_equal(preset_find(preset, &p, NULL), 0);
     o.method = p->method;
+    if (o.method.trainers > 0) {
+        o.method.trainers = 2;
+        o.method.merge_every = 2;
+        o.method.batch_most = 4;
+    }
     if (o.method.period > 0) { /* several turns of every stream */
         o.method.period = 4;
         o.method.overlap = o.method.eager ? 4 : 0;
@@ -175,6 +177,34 @@ static void every_method_goes_on_while_peers_come_and_go(void **state)
             assert_true(r.tokens >= o.tokens);
             lab_result_free(&r);
         }
+    }
+}
+
+/* One peer alone, a newcomer, who becomes slow; then the first one dies. */
+static void every_method_goes_over_to_a_newcomer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        struct lab_options o = options(preset_at(i)->name, 1);
+        struct lab_event events[] = {
+            {0, LAB_JOIN, 17, 0.0},
+            {0, LAB_SPEED, 17, 500.0},
+            {0, LAB_DIE, 0, 0.0},
+        };
+        struct lab_result r;
+
+        o.tokens *= 2;
+        events[0].at_tokens = o.tokens / 4;
+        events[1].at_tokens = o.tokens / 3;
+        events[2].at_tokens = o.tokens / 2;
+        o.events = events;
+        o.n_events = 3;
+        r = run(&o);
+        if (!(r.bits_per_byte < r.bits_per_byte_before - 0.3)) {
+            fail_msg("%s: %.3f after %.3f", preset_at(i)->name, r.bits_per_byte,
+                     r.bits_per_byte_before);
+        }
+        lab_result_free(&r);
     }
 }
 
@@ -290,7 +320,8 @@ static void trainers_merge_until_one_is_left(void **state)
 
     (void)state;
     o.tokens *= 8;
-    o.trainers = 4;
+    o.method.trainers = 4;
+    o.method.merge_every = 1;
     r = run(&o);
     assert_int_equal(r.trainers, 1);
     assert_true(r.batch >= BATCH);
@@ -479,6 +510,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_learns_and_ends),
         cmocka_unit_test(every_method_goes_on_while_peers_come_and_go),
+        cmocka_unit_test(every_method_goes_over_to_a_newcomer),
         cmocka_unit_test(the_same_seed_gives_the_same_run),
         cmocka_unit_test(replicas_are_equal_where_the_method_says_so),
         cmocka_unit_test(bytes_and_seconds_are_those_of_the_model),

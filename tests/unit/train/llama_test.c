@@ -199,11 +199,11 @@ static double check_tensor(struct fixture *f, int i, uint64_t *rng)
     double worst = 0;
 
     llama_tensor(f->c, i, &v);
-    for (int trial = 0; trial < 6; trial++) {
+    for (int trial = 0; trial < TURNS(6, 2); trial++) {
         double error;
 
         memset(direction, 0, sizeof direction);
-        if (trial < 3) { /* every element moves */
+        if (trial < TURNS(3, 1)) { /* every element moves */
             for (int64_t j = 0; j < v.numel; j++) {
                 direction[j] = (rng_next(rng) & 1) != 0 ? 1 : -1;
                 direction[j] /= sqrt((double)v.numel);

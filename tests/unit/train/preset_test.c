@@ -21,7 +21,6 @@ check(const char *name, enum codec_id wire, uint32_t period, float lr, float mu)
     assert_int_equal(p->method.wire, wire);
     assert_int_equal(p->method.period, period);
     assert_true(p->method.rule.lr == lr && p->method.rule.mu == mu);
-    assert_true(p->ready);
 }
 
 static void the_three_presets_have_the_settings_of_their_papers(void **state)
@@ -95,23 +94,6 @@ static void a_name_of_any_length_is_refused_without_harm(void **state)
     assert_int_equal(preset_find("", &p, errmsg), LOCO_ENOENT);
 }
 
-static void a_method_that_the_daemon_does_not_run_says_so(void **state)
-{
-    const struct preset *p;
-    char errmsg[ERRMSG_SIZE];
-
-    (void)state;
-    for (size_t i = 0; (p = preset_at(i)) != NULL; i++) {
-        if (p->ready) {
-            assert_int_equal(preset_check_ready(p, errmsg), 0);
-            continue;
-        }
-        assert_int_equal(preset_check_ready(p, errmsg), LOCO_EINVAL);
-        assert_non_null(strstr(errmsg, p->name));
-        assert_non_null(strstr(errmsg, "opendiloco, diloco, localsgd"));
-    }
-}
-
 /* ---- what makes no sense together (algorithms page 11.4) --------------- */
 
 static struct method of(const char *name)
@@ -167,6 +149,17 @@ what_makes_no_sense_is_refused_with_the_nearest_setting(void **state)
     REFUSED("noloco", m.overlap = 1, "sync.overlap must be 0");
     REFUSED("noloco", m.period_u = 100, "sync.period_u must be 0");
     REFUSED("noloco", m.error_feedback = true, "already step with what");
+    REFUSED("adloco", m.trainers = 0, "sync.trainers must be 1 to 16");
+    REFUSED("adloco", m.trainers = 17, "sync.trainers must be 1 to 16");
+    REFUSED("adloco", m.merge_every = 22, "within 63 rounds");
+    REFUSED("adloco", m.batch_most = 0, "sync.batch_most must be");
+    REFUSED("adloco", m.rule.mu = 0.9F, "sync.outer_momentum must be 0");
+    REFUSED("adloco", m.fragments = 2, "sync.fragments must be 1");
+    REFUSED("adloco", m.period_u = 200, "sync.period_u must be 0");
+    REFUSED("adloco", m.wire = CODEC_E3M0, "fp32, bf16 or fp16");
+    REFUSED("adloco", m.error_feedback = true, "error_feedback must be");
+    REFUSED("adloco", m.batch = BATCH_FIXED, "or a fixed batch");
+    REFUSED("diloco", m.trainers = 2, "take adloco");
 }
 
 static void which_replicas_are_equal_is_known(void **state)
@@ -189,7 +182,6 @@ int main(void)
         cmocka_unit_test(every_listed_preset_is_found_and_makes_sense),
         cmocka_unit_test(an_unknown_preset_is_answered_with_the_nearest_name),
         cmocka_unit_test(a_name_of_any_length_is_refused_without_harm),
-        cmocka_unit_test(a_method_that_the_daemon_does_not_run_says_so),
         cmocka_unit_test(
             what_makes_no_sense_is_refused_with_the_nearest_setting),
         cmocka_unit_test(which_replicas_are_equal_is_known),
