@@ -8,7 +8,7 @@
 #define LOCO_PROTO_LIMITS_H
 
 /* Spoken in the handshake prologue; peers of another version are refused. */
-#define PROTO_VERSION 2
+#define PROTO_VERSION 3
 
 /* Sentences for people: callers pass buffers of exactly this size. */
 #define LOCO_ERRMSG_MAX 256

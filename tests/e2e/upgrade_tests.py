@@ -1,7 +1,8 @@
 """upgrade_tests.py - this version beside the one before: a rolling upgrade.
 
-LOCO_OLD_BUILD names a build directory of the version before (loco, locod);
-without it there is nothing to meet, and the test is skipped by name.
+LOCO_OLD_BUILD names a build directory of the version before (loco, locod), of
+the same PROTO_VERSION (another one is refused in the handshake). Without it
+there is nothing to meet, and the test is skipped by name.
 """
 import os
 

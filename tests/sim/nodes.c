@@ -410,6 +410,21 @@ static int settings(struct sim *s, struct sim_result *result)
     return sim_settings(&s->opt, table, sizeof table / sizeof table[0], result);
 }
 
+/* NULL: a ring where it can carry that; false: no such name. */
+static bool read_exchange(const char *name,
+                          const struct codec *codec,
+                          enum exchange_kind *kind)
+{
+    if (name == NULL) {
+        *kind = codec_adds(codec) ? EXCHANGE_RING : EXCHANGE_BUTTERFLY;
+        return true;
+    }
+    *kind = strcmp(name, "sites") == 0       ? EXCHANGE_SITES
+            : strcmp(name, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
+                                             : EXCHANGE_RING;
+    return *kind != EXCHANGE_RING || strcmp(name, "ring") == 0;
+}
+
 static int
 make(struct sim *s, const struct scenario *sc, struct sim_result *result)
 {
@@ -421,25 +436,15 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                              on_loaded, on_describe,    on_stopped,
                              on_logged, NULL,           NULL};
     struct check_options co;
-    enum exchange_kind exchange = EXCHANGE_RING;
+    enum exchange_kind exchange;
     uint64_t rng = s->opt.seed ^ 0x6d616e;
     int rc;
 
-    if (codec == NULL ||
-        (s->opt.exchange != NULL && strcmp(s->opt.exchange, "ring") != 0 &&
-         strcmp(s->opt.exchange, "sites") != 0 &&
-         strcmp(s->opt.exchange, "butterfly") != 0)) {
+    if (codec == NULL || !read_exchange(s->opt.exchange, codec, &exchange)) {
         (void)snprintf(result->violation, sizeof result->violation,
                        "--wire wants fp32, bf16, fp16, int8 or e3m0, "
                        "--exchange ring, butterfly or sites");
         return LOCO_EINVAL;
-    }
-    if (s->opt.exchange == NULL ? !codec_adds(codec)
-                                : strcmp(s->opt.exchange, "butterfly") == 0) {
-        exchange = EXCHANGE_BUTTERFLY;
-    }
-    if (s->opt.exchange != NULL && strcmp(s->opt.exchange, "sites") == 0) {
-        exchange = EXCHANGE_SITES;
     }
     if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
         return LOCO_EINVAL;
