@@ -340,8 +340,13 @@ static void on_link_up(struct node *n, const struct event *ev)
 
 static void on_link_down(struct node *n, const struct event *ev)
 {
+    int peer;
+
     if (!node_admit_link_down(n, ev)) {
-        members_link_down(&n->members, ev->link, n->now);
+        peer = members_link_down(&n->members, ev->link, n->now);
+        if (peer != MEMBERS_NONE) {
+            transfer_link_down(&n->transfer, peer, n->now, n->out);
+        }
     }
 }
 

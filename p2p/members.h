@@ -320,7 +320,8 @@ bool members_link_up(struct members *m,
                      const struct event *event,
                      struct out *out);
 
-void members_link_down(struct members *m, uint32_t link, uint64_t now_ms);
+/* Whose link it was; MEMBERS_NONE: nobody's. */
+int members_link_down(struct members *m, uint32_t link, uint64_t now_ms);
 
 void members_dial_failed(struct members *m, const struct event *event);
 

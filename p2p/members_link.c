@@ -216,13 +216,13 @@ bool members_link_up(struct members *m,
     return true;
 }
 
-void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
+int members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
 {
     struct members_link *l = link_find(m, link);
     struct member *p;
 
     if (l == NULL) {
-        return;
+        return MEMBERS_NONE;
     }
     m->now_ms = now_ms;
     m->due_ms = 0;
@@ -243,6 +243,7 @@ void members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
         p->way.call_at_ms = p->way.relay_at_ms = now_ms;
         p->way.called = false;
     }
+    return l->peer;
 }
 
 void members_shun(struct members *m, uint32_t link, uint64_t until_ms)

@@ -601,6 +601,19 @@ static void unblock(uint32_t slot, struct out *out)
     }
 }
 
+void transfer_link_down(struct transfer *t,
+                        int peer,
+                        uint64_t now_ms,
+                        struct out *out)
+{
+    int slot = slot_of(t, peer);
+
+    if (t->active && !t->finished && slot >= 0 &&
+        t->sources[slot].n_flight > 0 && members_linked(t->members, peer)) {
+        end_source(t, (uint32_t)slot, now_ms, out);
+    }
+}
+
 void transfer_gap(struct transfer *t, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < TRANSFER_SOURCES; i++) {

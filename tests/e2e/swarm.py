@@ -72,9 +72,10 @@ def wait_for(condition, what, seconds=30):
 
 
 def run(*command, code=0, timeout=60, **options):
-    """Run a program; its exit code must be `code`. Returns the result."""
+    """Run a program; its exit code must be `code`. Returns the result. What a
+    model of bytes says need not be UTF-8."""
     done = subprocess.run([str(c) for c in command], capture_output=True,
-                          text=True, timeout=timeout * SCALE, **options)
+                          text=True, errors="replace", timeout=timeout * SCALE, **options)
     check(done.returncode == code,
           f"{' '.join(map(str, command))}: exit code {done.returncode}, not "
           f"{code}\n{done.stdout}{done.stderr}")

@@ -166,7 +166,9 @@ static void silence_call(void *data, uint64_t arg)
     if (newcomer(s) != NULL) {
         node_status(newcomer(s), &t);
         if (t.rounds_committed == 0) { /* those with this peer */
-            check_fail(s->check, "L: a liar keeps the newcomer from joining");
+            check_fail(s->check,
+                       "L: a liar keeps the newcomer from joining: %s",
+                       t.reason);
         }
     }
     s->truth = true;

@@ -317,6 +317,35 @@ static void a_silent_source_gives_its_pieces_to_the_others(void **state)
     finish(f);
 }
 
+/* Two that dial each other have two links, and the question may have gone by
+ * the one that ends. */
+static void what_a_link_took_with_it_is_asked_anew(void **state)
+{
+    struct fixture *f = *state;
+    struct event e = {
+        .type = EVENT_LINK_UP, .link = PEERS + 1, .request = UINT32_MAX};
+    uint32_t ends = 0;
+
+    begin(f, 2000, 1);
+    e.peer = f->peer[0].id;
+    memcpy(e.public_key, f->peer[0].public, 32);
+    assert_true(members_link_up(&f->m, &e, &f->out));
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        if (f->out.action[i].type == ACTION_HANG_UP) {
+            ends = f->out.action[i].link; /* one of the two is too many */
+        }
+    }
+    ends = ends == 0 ? PEERS + 1 : ends;
+    assert_int_equal(members_link_down(&f->m, ends, f->now_ms), f->row[0]);
+    f->n_asked = 0; /* it never arrives */
+    transfer_link_down(&f->t, f->row[0], f->now_ms, &f->out);
+    assert_true(transfer_may(&f->t, f->row[0], f->now_ms));
+    transfer_source(&f->t, f->row[0], f->now_ms, &f->out);
+    collect(f);
+    get_leaves(f);
+    finish(f);
+}
+
 static void a_slow_source_does_not_keep_the_end_waiting(void **state)
 {
     struct fixture *f = *state;
@@ -473,6 +502,7 @@ int main(void)
         TEST(a_check_that_could_not_be_made_blames_nobody),
         TEST(a_bad_leaf_list_is_asked_of_another),
         TEST(a_silent_source_gives_its_pieces_to_the_others),
+        TEST(what_a_link_took_with_it_is_asked_anew),
         TEST(a_slow_source_does_not_keep_the_end_waiting),
         TEST(who_refuses_is_not_asked_again_for_this_object),
         TEST(a_transfer_without_sources_goes_on_with_the_next_one),
