@@ -186,18 +186,18 @@ static int fill_urls(struct manifest_data *data, const struct cli_list *bases)
 
         for (uint32_t i = 0; i < data->n_shards; i++) {
             struct manifest_shard *s = &data->shards[i];
-            char *to = s->urls[s->n_urls];
+            char url[MANIFEST_URL_MAX];
 
             if (s->n_urls == MANIFEST_URLS_MAX ||
-                snprintf(to, MANIFEST_URL_MAX, "%s%s%s", base,
+                snprintf(url, sizeof url, "%s%s%s", base,
                          len > 0 && base[len - 1] == '/' ? "" : "/",
-                         s->name) >= MANIFEST_URL_MAX) {
+                         s->name) >= (int)sizeof url) {
                 return cli_fail(LOCO_EXIT_USAGE,
                                 "run create: --url: at most %d, of %d "
                                 "characters with the file's name",
                                 MANIFEST_URLS_MAX, MANIFEST_URL_MAX - 1);
             }
-            s->n_urls++;
+            memcpy(s->urls[s->n_urls++], url, sizeof url);
         }
     }
     return 0;

@@ -12,6 +12,7 @@
  * ready", and cudaGetLastError() then says so, too: runtimes differ in that.
  */
 #include <deque>
+#include <memory>
 #include <string.h>
 #include <vector>
 
@@ -143,13 +144,14 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
     return cudaEventCreateWithFlags(event, 0);
 }
 
-static std::vector<struct emu_event *> events;
+static std::vector<std::unique_ptr<struct emu_event>>
+    events; /* till unloaded */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;
     *event = new emu_event();
-    events.push_back(*event);
+    events.emplace_back(*event);
     return emu_sticky();
 }
 

@@ -148,7 +148,7 @@ def strangers():
         daemon = s.peer().start("--run", s.yaml).wait_up()
         run_id = bytes.fromhex(s.run_id)
         other = bytes([run_id[0] ^ 1]) + run_id[1:]
-        for run, version in ((other, 2), (run_id, 1)):
+        for run, version in ((other, peer.VERSION), (run_id, peer.VERSION - 1)):
             c = peer.dial(daemon.port, peer.Identity(), run, WAIT_S,
                           version=version)
             try:

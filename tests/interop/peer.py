@@ -10,6 +10,7 @@ The numbers of sections below are those of PROTOCOL.md.
 """
 import hashlib
 import os
+import re
 import socket
 import struct
 
@@ -19,6 +20,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PrivateKey, Ed25519PublicKey)
 from noise.connection import Keypair, NoiseConnection
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+with open(os.path.join(ROOT, "proto", "PROTOCOL.md"), encoding="utf-8") as page:
+    VERSION = int(re.search(r"Version of this protocol: (\d+)",
+                            page.read()).group(1))
 PROTOCOL = b"Noise_XX_25519_ChaChaPoly_BLAKE2b"
 INITIATOR, RESPONDER = b"loco-hello-initiator-1", b"loco-hello-responder-1"
 CONTROL, BULK = 1, 2
@@ -56,7 +62,7 @@ def verify(public, domain, data, signature):
 class Connection:
     """One TCP connection of section 11: handshake, then frames."""
 
-    def __init__(self, sock, identity, run_id, version=2):
+    def __init__(self, sock, identity, run_id, version=VERSION):
         self.sock = sock
         self.identity = identity
         self.noise = NoiseConnection.from_name(PROTOCOL)
