@@ -33,6 +33,7 @@
 #define REBALANCE_ROUNDS 8   /* a host moves after every so many, at most */
 #define QUEUE_UNIT       16U /* heartbeat.queue counts in 1/16 */
 #define NOBODY           UINT32_MAX
+#define LIVES            65521U /* a restarted process enters other tokens */
 
 static void execute(struct node *n);
 
@@ -236,8 +237,11 @@ void node_pipe_configured(struct node *n)
         .micro_batches = n->terms.micro_batches,
         .steps = n->terms.period,
         .slots = n->terms.pipe_slots,
-        .gather_ms = n->t.dead_ms + n->t.redial_ms,
+        /* Others may wait for who is late before they begin. */
+        .gather_ms = n->t.dead_ms + n->t.redial_ms + n->terms.grace_ms,
         .resend_ms = 2 * n->t.heartbeat_ms,
+        .first_redraw =
+            n->ballot.restored ? 1 + (uint32_t)(n->life % LIVES) : 0,
     };
 
     n->pipe_open = n->terms.cut_elements > 0 && n->terms.cut_segment > 0 &&
@@ -519,7 +523,7 @@ work(struct node *n, const struct pipeline_action *p, enum pipe_op op)
         a->slot = p->slot;
         a->round = n->pipe.round;
         a->steps = pipeline_tag_step(p->tag);
-        a->count = p->count;
+        a->count = op == PIPE_STEP ? p->count : p->draw;
     }
 }
 

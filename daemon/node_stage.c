@@ -61,7 +61,7 @@ bool node_same_stage(const struct node *n, const struct member *p)
 uint32_t node_group_min(const struct node *n)
 {
     uint32_t stages = terms_staged(&n->terms) ? n->terms.stages : 1;
-    uint32_t need = (n->terms.min_peers + stages - 1) / stages;
+    uint32_t need = n->terms.min_peers / stages;
 
     return need > 0 ? need : 1;
 }
@@ -339,10 +339,20 @@ void node_on_staged(struct node *n, const struct local_event *e)
 
 /* ---- what follows ------------------------------------------------------- */
 
-/* Until every stage has as many as a first view of it needs none is founded:
- * who is in no view can still go where it is needed. */
+/* Until the run has the peers that it begins with, and every stage as many as a
+ * first view of it needs, none is founded: who is in no view can still go where
+ * it is needed. */
 static bool lacks_hosts(const struct node *n, const struct service *s)
 {
+    uint32_t hosts = 0, placed = 0;
+
+    for (uint32_t k = 0; k < n->terms.stages; k++) {
+        hosts += s->hosts[k];
+        placed += s->placed[k];
+    }
+    if (placed == 0 && hosts < n->terms.min_peers) {
+        return true;
+    }
     for (uint32_t k = 0; k < n->terms.stages; k++) {
         if (s->hosts[k] < node_group_min(n) && s->placed[k] == 0) {
             return true;

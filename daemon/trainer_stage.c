@@ -35,7 +35,7 @@ static int draw(struct trainer_stage *t,
 {
     uint64_t step = cycle_step(&r->layout.cycle, c->round - 1) + c->step;
 
-    return replica_stage_tokens(r, step, c->micro, t->tokens, t->targets);
+    return replica_stage_tokens(r, step, c->count, t->tokens, t->targets);
 }
 
 static int read_low(struct trainer_stage *t, const struct stage_command *c)

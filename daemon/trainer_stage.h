@@ -24,7 +24,7 @@ struct stage_command {
     uint32_t micro, slot;
     uint64_t round; /* that the step is for */
     uint32_t step;  /* of that round, from 0 */
-    uint32_t count; /* STEP */
+    uint32_t count; /* STEP: in the sum; else, on stage 0: its draw */
 };
 
 /* The slots are borrowed until trainer_stage_close(). LOCO_ENOMEM. */

@@ -308,7 +308,7 @@ enum action_type {
     ACTION_STAGE,      /* index: this machine becomes that stage's; what it had
                           of another one is dropped. Before any LOAD of it */
     ACTION_PIPE,       /* op, attempt, index, slot, round, steps: number of the
-                          step in that round, from 0; STEP: count. Each but
+                          step in that round, from 0; count. Each but
                           CLEAR is answered. CLEAR: all work of attempts up to
                           its own is void, what is under way too; an answer to
                           it may still come */
@@ -355,8 +355,9 @@ struct action {
     uint64_t token;         /* RELAY_COME */
     uint64_t other_request; /* RELAY_JOIN */
     enum pipe_op op;        /* PIPE */
-    uint32_t slot, count;   /* PIPE: where the micro-batch is kept; those in
-                               the sum */
+    uint32_t slot, count;   /* PIPE: where the micro-batch is kept; STEP:
+                               those in the sum, else, on the first stage, the
+                               draw that names its tokens */
 };
 
 /* Filled by a step. What does not fit is lost like a message on the wire and

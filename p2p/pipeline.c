@@ -128,13 +128,27 @@ static void gather(struct pipeline *p,
     say_hello(p, out, layout, gone);
 }
 
+/* Where the redraws of a step begin. */
+static uint32_t first_redraw(const struct pipeline *p)
+{
+    return p->round == p->first_round ? p->opt.first_redraw : 0;
+}
+
+/* A complete sum is void here. Who heard our READY may have counted the step,
+ * so what we enter in its place is something else. */
+static void discard(struct pipeline *p, struct pipeline_out *out)
+{
+    if (p->held) {
+        p->held = false;
+        p->redraw++;
+        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+    }
+}
+
 static void go_out(struct pipeline *p, struct pipeline_out *out)
 {
     stop(p, out);
-    if (p->held) {
-        p->held = false;
-        (void)pipeline_add(p, out, PIPELINE_CLEAR);
-    }
+    discard(p, out);
     p->state = PIPELINE_OUT;
 }
 
@@ -158,6 +172,7 @@ static void count_step(struct pipeline *p, struct pipeline_out *out)
     p->held = false;
     p->stepping = true;
     p->step++;
+    p->redraw = first_redraw(p);
     p->next = 0;
     p->ready = p->ready_next;
     p->ready_next = 0;
@@ -208,8 +223,7 @@ static void if_gathered(struct pipeline *p, struct pipeline_out *out)
     if (p->held && p->next != 0) {
         count_step(p, out);
     } else if (p->held) {
-        p->held = false;
-        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+        discard(p, out);
     } else if (p->next != 0) {
         /* They counted what we have not: not the same past. */
         go_out(p, out);
@@ -306,7 +320,9 @@ int pipeline_begin(struct pipeline *p,
     p->layout = n == 64 ? UINT64_MAX : BIT(n) - 1;
     p->round = round;
     if (!again) {
+        p->first_round = p->first_round == 0 ? round : p->first_round;
         p->step = 0;
+        p->redraw = first_redraw(p);
         p->held = false;
     }
     p->rejoins = true;
@@ -325,11 +341,9 @@ catch_up(struct pipeline *p, uint32_t step, struct pipeline_out *out)
     if (step <= p->step + p->held) {
         return;
     }
-    if (p->held) {
-        p->held = false;
-        (void)pipeline_add(p, out, PIPELINE_CLEAR);
-    }
+    discard(p, out);
     p->step = step;
+    p->redraw = first_redraw(p);
     p->next = 0;
 }
 
@@ -360,6 +374,8 @@ static void take_hello(struct pipeline *p,
     }
     if (h->attempt > p->attempt) {
         gather(p, out, h->attempt, both, now_ms);
+    } else if ((p->hello & BIT(k)) && answers(p, k)) {
+        say_hello(p, out, BIT(k), 0); /* said twice: it lacks ours */
     }
     p->hello |= BIT(k);
     if (h->step == p->step + 1) {

@@ -96,7 +96,8 @@ struct local_step {
     uint64_t round;
     uint32_t step, stage;
     uint32_t n;
-    const uint32_t *numbers; /* (n) borrowed for the call */
+    /* (n) who entered each and its draw there; borrowed for the call */
+    const uint32_t *origins;
 };
 
 struct local_calls {

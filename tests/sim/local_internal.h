@@ -60,6 +60,7 @@ struct local_leaves {
 struct local_micro {
     uint64_t tag;
     uint32_t number, in, gradient;
+    uint32_t origin; /* who entered it, and its draw there */
     bool forth, back;
 };
 
@@ -70,7 +71,7 @@ struct machine {
     bool staged;
     uint32_t stage;
     struct local_micro micros[PIPELINE_SLOTS_MAX];
-    uint32_t n_sum, sum[LOCAL_SUM_MAX];
+    uint32_t n_sum, sum[LOCAL_SUM_MAX], origins[LOCAL_SUM_MAX];
     uint64_t pipe_void; /* work of tags up to this one is */
     struct local_leaves leaves;
     float *phi, *m, *theta, *contribution; /* (n_params) */

@@ -3,8 +3,10 @@
  *
  * Every stage has a vector of n_params, with its own seed. What is sent of a
  * micro-batch says what it is: (tag, number, the stage that made it, direction,
- * element), so that a receiver sees whether it got the right one. A backward
- * pass adds the number to the sum; STEP hands the sum to the owner, who counts.
+ * element), so that a receiver sees whether it got the right one. The first
+ * element of activations is the origin instead: the peer that entered the
+ * micro-batch and the draw that names its tokens. A backward pass adds the
+ * origin to the sum; STEP hands the sum to the owner, who counts.
  */
 #include "tests/sim/local_internal.h"
 
@@ -18,6 +20,9 @@
 
 /* Bytes of one element on the wire. */
 #define ELEMENT 4
+
+/* More than any draw has: lives * micro-batches. */
+#define ORIGIN_DRAW_BITS 24
 
 bool local_is_cut(const struct segment *seg)
 {
@@ -36,6 +41,11 @@ word_of(const struct segment *seg, uint32_t maker, uint64_t element)
                         maker * 2ULL + (seg->buffer == BUFFER_BACK), element};
 
     return (uint32_t)rng_mix(words, 4);
+}
+
+static bool is_origin(const struct segment *seg, uint32_t i)
+{
+    return seg->buffer == BUFFER_FORTH && seg->offset + i == 0;
 }
 
 static bool in_range(const struct local *l, const struct segment *seg)
@@ -61,7 +71,8 @@ int local_cut_fill(const struct local *l,
     }
     for (uint32_t i = 0; i < seg->len; i++) {
         put_u32(dst + (size_t)i * ELEMENT,
-                word_of(seg, m->stage, seg->offset + i));
+                is_origin(seg, i) ? slot->origin
+                                  : word_of(seg, m->stage, seg->offset + i));
     }
     return 0;
 }
@@ -83,8 +94,11 @@ int local_cut_take(const struct local *l,
                                      .number = (uint32_t)seg->index};
     }
     for (uint32_t i = 0; i < seg->len; i++) {
-        if (get_u32(src + (size_t)i * ELEMENT) !=
-            word_of(seg, maker, seg->offset + i)) {
+        uint32_t word = get_u32(src + (size_t)i * ELEMENT);
+
+        if (is_origin(seg, i)) {
+            slot->origin = word;
+        } else if (word != word_of(seg, maker, seg->offset + i)) {
             l->calls.wrong(l->calls.self, "a micro-batch that is another one");
             return LOCO_EFORMAT;
         }
@@ -99,29 +113,36 @@ int local_cut_take(const struct local *l,
 
 /* ---- PIPE --------------------------------------------------------------- */
 
-static void sum_up(struct local *l, struct machine *m, uint32_t number)
+static void
+sum_up(struct local *l, struct machine *m, uint32_t number, uint32_t origin)
 {
     for (uint32_t i = 0; i < m->n_sum; i++) {
-        if (m->sum[i] == number) {
+        if (m->sum[i] == number || m->origins[i] == origin) {
             l->calls.wrong(l->calls.self, "a micro-batch twice in a sum");
         }
     }
     assert(m->n_sum < LOCAL_SUM_MAX);
+    m->origins[m->n_sum] = origin;
     m->sum[m->n_sum++] = number;
 }
 
-static void compute(struct local *l, struct machine *m, const struct action *a)
+static void compute(struct local *l, uint32_t peer, const struct action *a)
 {
+    struct machine *m = &l->machines[peer];
+    uint32_t origin = peer << ORIGIN_DRAW_BITS | a->count;
     struct local_micro *slot = &m->micros[a->slot];
     bool known = slot->tag == a->attempt && slot->number == a->index;
     uint32_t all = l->opt.cut_elements;
 
     if (!known && m->stage == 0 && a->op == PIPE_FORWARD) {
-        *slot = (struct local_micro){.tag = a->attempt,
-                                     .number = (uint32_t)a->index};
+        *slot = (struct local_micro){
+            .tag = a->attempt, .number = (uint32_t)a->index, .origin = origin};
     } else if (!known) {
         l->calls.wrong(l->calls.self, "work on a micro-batch not in its slot");
         return;
+    }
+    if (m->stage == 0 && slot->origin != origin) {
+        l->calls.wrong(l->calls.self, "another draw than in the forward pass");
     }
     if (m->stage > 0 && slot->in != all) {
         l->calls.wrong(l->calls.self, "work on an input that is not here");
@@ -134,7 +155,7 @@ static void compute(struct local *l, struct machine *m, const struct action *a)
     }
     if (a->op != PIPE_FORWARD) {
         slot->back = true;
-        sum_up(l, m, (uint32_t)a->index);
+        sum_up(l, m, (uint32_t)a->index, slot->origin);
     }
 }
 
@@ -146,7 +167,7 @@ void local_pipe_step(struct local *l, uint32_t peer, const struct action *a)
                            .step = a->steps,
                            .stage = m->stage,
                            .n = m->n_sum,
-                           .numbers = m->sum};
+                           .origins = m->origins};
 
     if (a->count != m->n_sum) {
         l->calls.wrong(l->calls.self, "a step of another number than summed");
@@ -169,7 +190,7 @@ void local_pipe(struct local *l, uint32_t peer, const struct action *a)
     if (a->op == PIPE_STEP) {
         local_step_once(l, peer);
     } else {
-        compute(l, m, a);
+        compute(l, peer, a);
     }
     e.inner_step = m->inner_step;
     local_tell(l, peer, &e);

@@ -125,8 +125,8 @@ static bool must_return(const struct stages *s, uint32_t peer)
 {
     uint32_t stage = s->peers[peer].seen.stage;
 
-    return s->fault == RESTART || s->fault == STAGE_LOST || stage == 0 ||
-           n_hosts(s, stage) == 0;
+    return s->fault == RESTART || s->fault == STAGE_LOST || s->fault == ALL ||
+           stage == 0 || n_hosts(s, stage) == 0;
 }
 
 static void on_died(void *self, uint32_t peer)

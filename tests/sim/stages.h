@@ -5,9 +5,9 @@
  *      has one chain
  *   B  a step is counted by all hosts that stay to the end of its round, or by
  *      none: who finishes a round has made the same number of steps of it
- *   C  no two hosts of a stage that finish a round have counted the same
- *      micro-batch of a step, nor one host twice; a sum holds what its STEP
- *      says, and every input and gradient is that of its micro-batch
+ *   C  no two hosts of a stage offer the same micro-batch of a step for a
+ *      round, nor one host twice; a sum holds what its STEP says, and every
+ *      input and gradient is that of its micro-batch
  *   D  who stands still says why
  *   E  when the faults are over every live peer finishes in time, all of one
  *      stage with the same parameters
@@ -28,9 +28,9 @@
 
 /* An optimizer step that somebody made. */
 struct stages_count {
-    uint32_t peer, life, stage, step, number;
+    uint32_t peer, life, stage, step, origin;
     uint64_t round;
-    bool final; /* that peer finished the round */
+    bool final; /* that peer offered it for the round */
 };
 
 /* A state that some host held. */

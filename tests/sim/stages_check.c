@@ -53,32 +53,31 @@ void stages_stepped(void *self, uint32_t peer, const struct local_step *step)
                                   .life = s->peers[peer].lives,
                                   .stage = step->stage,
                                   .step = step->step,
-                                  .number = step->numbers[i],
+                                  .origin = step->origins[i],
                                   .round = step->round};
     }
 }
 
-/* C: somebody else who finished this round, or itself, has counted the same. */
+/* C: somebody else who offered this round, or itself, has counted the same. */
 static void check_once(struct stages *s, const struct stages_count *c)
 {
     for (uint32_t i = 0; i < s->n_counts; i++) {
         const struct stages_count *d = &s->counts[i];
 
         if (d != c && d->final && d->round == c->round && d->step == c->step &&
-            d->stage == c->stage && d->number == c->number) {
+            d->stage == c->stage && d->origin == c->origin) {
             stages_fail(s,
-                        "C: peers %u and %u have both counted micro-batch %u "
+                        "C: peers %u and %u have both counted micro-batch %x "
                         "of step %u, round %" PRIu64 ", stage %u",
-                        d->peer, c->peer, c->number, c->step, c->round,
+                        d->peer, c->peer, c->origin, c->step, c->round,
                         c->stage);
             return;
         }
     }
 }
 
-/* The pipeline of this peer has come to the end of a round: what it counted in
- * it is final. */
-static void note_finished(struct stages *s, uint32_t peer, uint64_t round)
+/* This peer has packed its steps of a round: what it counted in it is final. */
+static void note_packed(struct stages *s, uint32_t peer, uint64_t round)
 {
     uint32_t life = s->peers[peer].lives;
 
@@ -151,13 +150,13 @@ void stages_check_step(struct stages *s,
         return;
     }
     if (event->type == EVENT_LOCAL && event->local.type == LOCAL_TRAINED &&
-        n->pipe.state == PIPELINE_FINISHED &&
         n->pipe.round == n->applied.round + 1) {
-        if (n->pipe.step != n->pipe.opt.steps) {
+        if (n->pipe.state == PIPELINE_FINISHED &&
+            n->pipe.step != n->pipe.opt.steps) {
             stages_fail(s, "B: peer %u ends a round after %u of %u steps", peer,
                         n->pipe.step, n->pipe.opt.steps);
         }
-        note_finished(s, peer, n->pipe.round);
+        note_packed(s, peer, n->pipe.round);
     }
     if (n->n_moves != p->moves) {
         p->moves = n->n_moves;

@@ -155,11 +155,11 @@ carry(struct rig *from, struct rig *to, enum buffer_kind buffer, uint32_t micro)
 
 static void through(struct rig *first, struct rig *last, uint32_t micro)
 {
-    (void)pipe_op(first, PIPE_FORWARD, micro, 0);
+    (void)pipe_op(first, PIPE_FORWARD, micro, micro);
     carry(first, last, BUFFER_FORTH, micro);
     (void)pipe_op(last, PIPE_SCORE, micro, 0);
     carry(last, first, BUFFER_BACK, micro);
-    (void)pipe_op(first, PIPE_BACKWARD, micro, 0);
+    (void)pipe_op(first, PIPE_BACKWARD, micro, micro);
 }
 
 /* The contribution of a model in one piece to the same step. */
