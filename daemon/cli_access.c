@@ -72,7 +72,7 @@ int cli_access(const struct cli_call *call)
     (void)http_of_state(state, &old, errmsg);
     rv = control_tokens_load(&tokens, path, errmsg);
     if (renew || rv == LOCO_ENOENT) {
-        rv = control_tokens_make(path, errmsg);
+        rv = control_tokens_make(path, renew, errmsg);
         if (rv == 0) {
             tell_daemon(state, &old);
         }

@@ -189,7 +189,8 @@ static int hosts_read(const char *text, struct uri *u)
         u->n_hosts++;
         text += n + (text[n] == ',');
     }
-    return 0;
+    return u->n_hosts > 0 ? 0
+                          : cli_fail(LOCO_EXIT_USAGE, "--host: names no host");
 }
 
 static int invite(struct run_yaml *r, const struct request *q)
@@ -271,6 +272,9 @@ list_read(const char *path, const struct run_yaml *r, struct revocation *list)
 
     memset(list, 0, sizeof *list);
     list->body.run = r->run_id;
+    if (f == NULL && errno != ENOENT) { /* a list without it is another */
+        return cli_fail(LOCO_EXIT_CONFIG, "read %s: %s", path, strerror(errno));
+    }
     if (f == NULL) {
         return 0;
     }

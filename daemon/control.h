@@ -25,8 +25,8 @@
  * token (control_tokens.h). Against web pages that the user's browser has open:
  * a Host header that is not ours (DNS rebinding) and an Origin header of
  * another site (cross-site POST) are answered 403 (control_access.c).
- * Everybody who can reach the loopback address of this machine can pause the
- * daemon where no token is asked for.
+ * Everybody who can reach the loopback address of this machine can pause and
+ * drain the daemon and change its live settings where no token is asked for.
  *
  * Bounds: CONTROL_CONNECTIONS_MAX connections, CONTROL_PER_ADDRESS_MAX of one
  * address beyond this machine, closed after CONTROL_IDLE_S of silence; a

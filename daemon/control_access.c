@@ -140,6 +140,7 @@ static enum control_scope scope_of(struct control *c, const char *header)
     if (token != NULL) {
         (void)pthread_mutex_lock(&c->lock);
         scope = control_tokens_scope(&c->tokens, token, len);
+        c->admitted = c->renewals;
         (void)pthread_mutex_unlock(&c->lock);
     }
     sodium_memzero(plain, sizeof plain);
@@ -235,7 +236,7 @@ int control_access_open(struct control *c,
     (void)snprintf(c->tokens_path, sizeof c->tokens_path, "%s", a->tokens_path);
     rv = control_tokens_load(&c->tokens, c->tokens_path, errmsg);
     if (rv == LOCO_ENOENT) {
-        rv = control_tokens_make(c->tokens_path, errmsg);
+        rv = control_tokens_make(c->tokens_path, false, errmsg);
         rv = rv != 0 ? rv
                      : control_tokens_load(&c->tokens, c->tokens_path, errmsg);
     }
@@ -247,6 +248,7 @@ int control_access_renew(struct control *c,
                          char errmsg[CONTROL_ERRMSG_MAX])
 {
     struct control_tokens next = {0};
+    bool others = false;
     int rv = 0;
 
     if (c->guarded) {
@@ -254,9 +256,14 @@ int control_access_renew(struct control *c,
     }
     (void)pthread_mutex_lock(&c->lock);
     if (rv == 0) {
+        others = memcmp(&c->tokens, &next, sizeof next) != 0;
+        c->renewals += others;
         c->tokens = next;
     }
     (void)snprintf(c->hosts, sizeof c->hosts, "%s", hosts);
     (void)pthread_mutex_unlock(&c->lock);
+    if (others) {
+        control_streams_wake(c); /* to end */
+    }
     return rv;
 }

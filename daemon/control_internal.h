@@ -28,6 +28,9 @@ struct control {
     pthread_mutex_t lock; /* of all below */
     control_set_cb on_set;
     struct control_tokens tokens;
+    /* Of the tokens: when they are others, the streams of those before end.
+     * `admitted`: when the request that is being answered was let in. */
+    uint64_t renewals, admitted;
     char hosts[CONTROL_PATH_MAX]; /* names with commas between */
     struct shown *shown;          /* NULL: not yet */
     struct MHD_Response *status;

@@ -17,9 +17,10 @@
 struct stream {
     struct control *c;
     struct MHD_Connection *connection;
-    bool suspended;  /* under the lock */
-    uint64_t wakes;  /* seen when the last piece was made */
-    uint64_t serial; /* of the status that was sent last */
+    bool suspended;    /* under the lock */
+    uint64_t renewals; /* of the tokens, when it was let in */
+    uint64_t wakes;    /* seen when the last piece was made */
+    uint64_t serial;   /* of the status that was sent last */
     struct shown_cursor cursor;
     char *text; /* the piece that is being sent */
     size_t len, off;
@@ -72,20 +73,20 @@ static ssize_t reader(void *data, uint64_t pos, char *out, size_t max)
     size_t n;
 
     (void)pos;
-    while (s->off == s->len && !make_piece(s)) {
-        bool closing, sleeps;
+    while (s->off == s->len) {
+        bool news = make_piece(s), over, sleeps;
 
         (void)pthread_mutex_lock(&c->lock);
-        closing = c->closing;
+        over = s->renewals != c->renewals || (c->closing && !news);
         /* Nobody woke us since we looked: sleep. Whoever wakes us may be at it
          * before we return, so `suspended` is not looked at again. */
-        sleeps = !closing && s->wakes == c->wakes;
+        sleeps = !over && !news && s->wakes == c->wakes;
         s->suspended = sleeps;
         if (sleeps) {
             MHD_suspend_connection(s->connection);
         }
         (void)pthread_mutex_unlock(&c->lock);
-        if (closing) {
+        if (over) {
             return MHD_CONTENT_READER_END_OF_STREAM;
         }
         if (sleeps) {
@@ -138,6 +139,7 @@ static bool take_slot(struct control *c, struct stream *s)
     for (size_t i = 0; i < CONTROL_STREAMS_MAX && !taken; i++) {
         if (c->streams[i] == NULL) {
             c->streams[i] = s;
+            s->renewals = c->admitted;
             taken = true;
         }
     }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -209,31 +210,48 @@ static void random_token(char out[2 * SECRET_BYTES + 1])
     sodium_memzero(secret, sizeof secret);
 }
 
-int control_tokens_make(const char *path, char errmsg[CONTROL_ERRMSG_MAX])
+/* Whole or not at all, and never two writers in one file. */
+static bool put(const char *next, const char *path, bool replace)
+{
+    bool good;
+
+    if (replace) {
+        return rename(next, path) == 0;
+    }
+    good = link(next, path) == 0 || errno == EEXIST;
+    return unlink(next) == 0 && good;
+}
+
+int control_tokens_make(const char *path,
+                        bool replace,
+                        char errmsg[CONTROL_ERRMSG_MAX])
 {
     char next[4200], text[512], one[2 * SECRET_BYTES + 1],
         other[2 * SECRET_BYTES + 1];
-    int fd, len;
+    int fd, len, why;
     bool good;
 
-    (void)snprintf(next, sizeof next, "%s.next", path);
+    (void)snprintf(next, sizeof next, "%s.XXXXXX", path);
     random_token(one);
     random_token(other);
     len = snprintf(text, sizeof text,
                    "# Who may reach the API of this daemon; see daemon/API.md."
                    "\nread %s\ncontrol %s\n",
                    one, other);
-    (void)unlink(next);
-    fd = open(next, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    fd = mkostemp(next, O_CLOEXEC); /* mode 0600 */
     good = fd >= 0 && write(fd, text, (size_t)len) == len && fsync(fd) == 0;
     if (fd >= 0) {
         good = close(fd) == 0 && good;
     }
-    good = good && rename(next, path) == 0;
+    good = good && put(next, path, replace);
+    why = errno;
+    if (!good && fd >= 0) {
+        (void)unlink(next);
+    }
     sodium_memzero(text, sizeof text);
     sodium_memzero(one, sizeof one);
     sodium_memzero(other, sizeof other);
     return good ? 0
                 : fail(errmsg, LOCO_EIO, "cannot write %.160s: %s", path,
-                       strerror(errno));
+                       strerror(why));
 }

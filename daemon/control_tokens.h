@@ -44,8 +44,11 @@ int control_tokens_load(struct control_tokens *t,
                         const char *path,
                         char errmsg[CONTROL_ERRMSG_MAX]);
 
-/* A new file with two tokens, in place of an old one. LOCO_EIO. */
-int control_tokens_make(const char *path, char errmsg[CONTROL_ERRMSG_MAX]);
+/* A new file with two tokens. One that is there is replaced or, without
+ * `replace`, stays: another process may have made it just now. LOCO_EIO. */
+int control_tokens_make(const char *path,
+                        bool replace,
+                        char errmsg[CONTROL_ERRMSG_MAX]);
 
 /* What the bearer of text[len] may do. */
 enum control_scope control_tokens_scope(const struct control_tokens *t,

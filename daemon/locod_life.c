@@ -29,8 +29,12 @@ static void on_signal(uv_signal_t *handle, int signum)
 
 static void on_hup(uv_signal_t *handle, int signum)
 {
+    struct daemon *d = handle->data;
+
     (void)signum;
-    reload(handle->data);
+    if (!d->stopping) { /* else what it would tell is closed or was never */
+        reload(d);
+    }
 }
 
 static void on_closed(void *data)
@@ -61,6 +65,7 @@ void close_all(struct daemon *d)
 {
     sigset_t both;
 
+    d->stopping = true; /* after a start that failed, too */
     if (d->control != NULL) {
         control_close(d->control);
     }

@@ -122,7 +122,9 @@ static void live_keep(struct live_set *set, const struct live_set *asked)
     }
 }
 
-void reload(struct daemon *d)
+/* The settings as they are now in file, environment and flags, and as they were
+ * asked for; all of them or none. */
+static void settings_renew(struct daemon *d)
 {
     char now[CONFIG_TEXT_MAX], next[CONFIG_TEXT_MAX];
     struct live_set asked;
@@ -173,6 +175,12 @@ void reload(struct daemon *d)
     shell_set_caps(d->shell, d->config.upload_bytes_per_s,
                    d->config.download_bytes_per_s);
     guest_configure(&d->guest, &d->config);
+}
+
+void reload(struct daemon *d)
+{
+    settings_renew(d);
+    /* Whoever takes a right away is not held up by a mistake elsewhere. */
     tell_revoked(d);
     if (control_access_renew(d->control, d->config.control_hosts, d->errmsg) !=
         0) {

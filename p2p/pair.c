@@ -158,6 +158,15 @@ static uint64_t hop_limit_ms(const struct pair *p)
     return p->opt.hop_ms + (floor > 0 ? bytes * 1000ULL / floor : 0);
 }
 
+/* Asked for the same segment again and again, a partner would never be late:
+ * what an honest one needs at the slowest is the end of it. */
+static bool is_over(const struct pair *p, uint64_t now_ms)
+{
+    uint64_t limit = 2ULL * p->n_segments * hop_limit_ms(p);
+
+    return now_ms - p->packed_ms >= p->terms.grace_ms + limit;
+}
+
 /* Whether the partner is gone for longer than it may. */
 static bool is_gone(const struct pair *p, uint64_t now_ms, bool for_good)
 {
@@ -230,7 +239,8 @@ static void moving_tick(struct pair *p, uint64_t now_ms, struct out *out)
     }
     if (!p->peer_packed && now_ms - p->packed_ms >= p->terms.grace_ms) {
         pair_decide(p, PAIR_END_UNMET, out);
-    } else if (p->peer_packed && now_ms - from >= hop_limit_ms(p)) {
+    } else if ((p->peer_packed && now_ms - from >= hop_limit_ms(p)) ||
+               is_over(p, now_ms)) {
         pair_decide(p, PAIR_END_LATE, out);
     }
 }
@@ -244,7 +254,8 @@ static void holding_tick(struct pair *p, uint64_t now_ms, struct out *out)
                     hash32_eq(&p->hash, &p->peer_hash) ? PAIR_END_BOTH
                                                        : PAIR_END_MISMATCH,
                     out);
-    } else if (is_gone(p, now_ms, false) || now_ms - p->progress_ms >= limit) {
+    } else if (is_gone(p, now_ms, false) || now_ms - p->progress_ms >= limit ||
+               is_over(p, now_ms)) {
         pair_decide(p, PAIR_END_HOLDER, out);
     }
 }

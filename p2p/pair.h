@@ -40,10 +40,13 @@
  * agree, and most turns are taken alone. Pairs that have agreed do not care.
  *
  * What a liar can do: not agree, give up, or send any finite payload: that is
- * one replica's step. Nobody else waits for it.
+ * one replica's step. It can hold that replica up, too, by asking for segments
+ * again and again: not for longer than grace_ms and hop_ms for each segment
+ * after it has packed. Nobody else waits for it. Half of the peers around a
+ * replica can take it along to a later turn.
  *
  * Pure: messages through members.h, segments as core.h says. Memory: the list,
- * 8 KB. Cost of a change of the list: O(N log N) on its next use.
+ * 4 KB. Cost of a change of the list: O(N log N) on its next use.
  */
 #ifndef LOCO_P2P_PAIR_H
 #define LOCO_P2P_PAIR_H

@@ -127,5 +127,8 @@ uint64_t pair_turn_of_others(const struct pair *p)
         turns[k] = turn;
         n++;
     }
+    /* Of an even number the upper one in the middle: of peers that a cut had
+     * parted those behind follow half of the others, or the smaller side would
+     * stay ahead, and alone, for ever. */
     return n == 0 ? 0 : turns[n / 2];
 }

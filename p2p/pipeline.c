@@ -242,6 +242,12 @@ static int position(const struct pipeline *p, const struct peer_id *id)
     return -1;
 }
 
+/* See ATTEMPTS_AHEAD. */
+static bool is_made_up(const struct pipeline *p, uint32_t attempt)
+{
+    return attempt > (uint64_t)p->attempt + ATTEMPTS_AHEAD;
+}
+
 /* The hosts of a HELLO that we know too, with the same stage. */
 static uint64_t common(const struct pipeline *p, const struct pipeline_hello *h)
 {
@@ -394,8 +400,7 @@ void pipeline_on_hello(struct pipeline *p,
 
     p->now_ms = now_ms;
     if (k < 0 || (uint32_t)k == p->self || h->round != p->round ||
-        h->attempt > (uint64_t)p->attempt + ATTEMPTS_AHEAD ||
-        !(p->layout & BIT(k))) {
+        is_made_up(p, h->attempt) || !(p->layout & BIT(k))) {
         return;
     }
     if (p->state == PIPELINE_FINISHED) {
@@ -412,7 +417,9 @@ void pipeline_on_hello(struct pipeline *p,
         }
         return;
     }
-    if (p->state == PIPELINE_OUT && (common(p, h) & BIT(p->self))) {
+    /* Not to one that is out, too: two would answer each other for ever. */
+    if (p->state == PIPELINE_OUT && (common(p, h) & BIT(p->self)) &&
+        (common(p, h) & BIT(k))) {
         say_out(p, (uint32_t)k, h->attempt, out);
     }
     if (!active(p)) {
@@ -466,7 +473,7 @@ static bool concerns(struct pipeline *p,
                      struct pipeline_out *out)
 {
     if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k)) ||
-        round != p->round) {
+        round != p->round || is_made_up(p, attempt)) {
         return false;
     }
     if (p->state == PIPELINE_OUT) {

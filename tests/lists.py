@@ -129,7 +129,21 @@ def methods(tree):
     yield from differ(where, have, set(presets), "METHODS has every preset")
 
 
-CHECKS = (unit_tests, seeds, imported, scenarios, groups, methods)
+def live_settings(tree):
+    """What changes while locod runs: its table and the page of the API."""
+    table = re.search(r"config_option live\[\] = \{(.*?)\};",
+                      tree.text("daemon/locod_settings.c"), re.S)
+    row = re.search(r"^\| `POST /api/v1/set.*changes live \(([^)]*)\)",
+                    tree.text("daemon/API.md"), re.M)
+    yield from differ("daemon/API.md",
+                      set(re.findall(r"`(\w+)`", row[1] if row else "")),
+                      set(re.findall(r"CONFIG_(\w+)",
+                                     table[1] if table else "")),
+                      "the settings that POST /api/v1/set takes")
+
+
+CHECKS = (unit_tests, seeds, imported, scenarios, groups, methods,
+          live_settings)
 
 
 def findings(root):
@@ -160,6 +174,10 @@ RIGHT = {
     "train/sync/presets.def": 'PRESET("x", "arXiv:1",\n    .period = 1)\n',
     "README.md": "| X, Y (arXiv:1) | `x` | always |\n",
     "tests/e2e/method_tests.py": '\nMETHODS = {\n    "x": (6, {}),\n}\n',
+    "daemon/locod_settings.c":
+        "enum config_option live[] = {\n    CONFIG_log,\n    CONFIG_keep,\n};",
+    "daemon/API.md":
+        "| `POST /api/v1/set?name=N` | one that changes live (`keep`, `log`) |",
 }
 # What is changed of it, and in how many findings that must end.
 WRONG = [
@@ -167,6 +185,9 @@ WRONG = [
     (methods, {"README.md": "| X (arXiv:2) | `x` | always |\n"}, 2),
     (methods, {"tests/e2e/method_tests.py": "\nMETHODS = {\n}\n"}, 1),
     (methods, {"train/sync/presets.def": ""}, 2),
+    (live_settings, {"daemon/API.md": "| `POST /api/v1/set` | what changes live "
+                     "(`keep`, `state`) |"}, 2),
+    (live_settings, {"daemon/locod_settings.c": ""}, 2),
     (unit_tests, {"tests/unit/a/three_test.c": ""}, 1),
     (unit_tests, {"tests/unit/a/tests.cmake": "loco_unit(a one lib)"}, 1),
     (seeds, {"tests/fuzz/y_fuzz.c": ""}, 1),

@@ -5,13 +5,15 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import tempfile
+import time
 import urllib.error
 import urllib.request
 
 from e2e_registry import test
-from swarm import (LOCO, LOCOD, ROOT, Swarm, check, run, wait_for)
+from swarm import (LOCO, LOCOD, ROOT, SCALE, Swarm, check, run, wait_for)
 
 
 def ask(address, path, token=None, method="GET", host=None, user=False):
@@ -88,6 +90,54 @@ def tokens():
                  "the old token has ended")
         check(ask(at, "/api/v1/status", new["read"])[0] == 200, "the new one")
         one.drain()
+
+
+@test("a token ends though there is a mistake in the settings",
+      120)
+def renewed_beside_a_mistake():
+    with Swarm(peers=1, rounds=1000000, period=10) as s:
+        one = s.peer()
+        settings = s.path("locod.yaml")
+        with open(settings, "w", encoding="ascii") as f:
+            f.write('threads: "1"\n')
+        one.start("--run", s.yaml, "--config", settings, "--control-token",
+                  "always").wait_up()
+        with open(os.path.join(one.state, "control"), encoding="ascii") as f:
+            at = f.read().strip()
+        old = tokens_of(one)
+        check(ask(at, "/api/v1/status", old["read"])[0] == 200, "the token")
+        with open(settings, "w", encoding="ascii") as f:
+            f.write('thread: "1"\n')
+        new = tokens_of(one, "--new")
+        wait_for(lambda: ask(at, "/api/v1/status", old["read"])[0] == 401,
+                 "the old token has ended")
+        check(ask(at, "/api/v1/status", new["read"])[0] == 200, "the new one")
+        check("settings stay as they are" in one.log(), one.log())
+        one.drain()
+
+
+@test("SIGHUP at any moment of a start that fails and of an end does no harm",
+      120)
+def hangups():
+    def ignore():  # until locod takes it
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with Swarm(peers=1, rounds=1000000, period=10) as s, \
+            socket.create_server(("127.0.0.1", 0)) as held:
+        one = s.peer()
+        for listen, code in ((held.getsockname()[1], 6), (0, 0)):
+            one.start("--run", s.yaml, listen=f"127.0.0.1:{listen}",
+                      before=ignore)
+            if code == 0:
+                one.wait_up()
+                one.signal(signal.SIGTERM)
+                one.signal(signal.SIGTERM)
+            end = time.monotonic() + 60 * SCALE
+            while one.process.poll() is None:
+                check(time.monotonic() < end, "it does not end")
+                one.process.send_signal(signal.SIGHUP)
+            check(one.process.returncode == code,
+                  f"{one.process.returncode}, not {code}: {one.log()}")
 
 
 def invite(s, to, *more):
@@ -263,6 +313,7 @@ def two_sites():
         check(line.startswith(f"loco://[2001:db8::1]:7700/{run_id}?invite="),
               line)
         run(LOCO, "run", "invite", path, "--host", "nowhere", code=2)
+        run(LOCO, "run", "invite", path, "--host", "", code=2)
         os.rename(os.path.join(d, "author.key"), os.path.join(d, "away"))
         run(LOCO, "run", "invite", path, "--host", "a:1", code=5)
         with open(os.path.join(d, "run.invitations"), encoding="ascii") as f:

@@ -7,12 +7,14 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <sodium.h>
@@ -352,6 +354,127 @@ static void a_renewed_file_ends_the_old_tokens(void **state)
         ask(f, "GET", "/api/v1/status", "127.0.0.1", bearer(READ_TOKEN)), 200);
 }
 
+/* Bytes that come up to the deadline or the end; -1 where there is no end. */
+static ssize_t read_on(struct fixture *f, int fd, const char *until)
+{
+    const struct timeval patience = {.tv_sec = 60};
+    size_t len = 0;
+    ssize_t n = 1;
+
+    assert_int_equal(
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    f->answer[0] = '\0';
+    while (n > 0 && (until == NULL || strstr(f->answer, until) == NULL)) {
+        n = recv(fd, f->answer + len, sizeof f->answer - 1 - len, 0);
+        len += n > 0 ? (size_t)n : 0;
+        f->answer[len] = '\0';
+    }
+    return n;
+}
+
+static int open_stream(struct fixture *f)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char request[512];
+    int len =
+        snprintf(request, sizeof request,
+                 "GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n",
+                 bearer(READ_TOKEN));
+
+    at.sin_port = htons((uint16_t)f->port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(send(fd, request, (size_t)len, MSG_NOSIGNAL), len);
+    assert_true(read_on(f, fd, "\"round\":1") > 0);
+    return fd;
+}
+
+/* What was let in with a token that has ended hears no more. */
+static void a_renewed_file_ends_the_streams_of_the_old_tokens(void **state)
+{
+    struct fixture *f = *state;
+    char errmsg[CONTROL_ERRMSG_MAX];
+    int fd;
+
+    assert_int_equal(open_remote(f), 0);
+    fd = open_stream(f);
+    /* The same tokens: it goes on. */
+    assert_int_equal(control_access_renew(f->control, "", errmsg), 0);
+    control_publish(f->control, strdup("{\"round\":2}"));
+    control_news(f->control);
+    assert_true(read_on(f, fd, "\"round\":2") > 0);
+    write_tokens(f, "control " CONTROL_TOKEN "\n", 0600);
+    assert_int_equal(control_access_renew(f->control, "", errmsg), 0);
+    control_publish(f->control, strdup("{\"round\":3}"));
+    control_news(f->control);
+    assert_int_equal(read_on(f, fd, NULL), 0);
+    assert_null(strstr(f->answer, "\"round\":3"));
+    assert_int_equal(close(fd), 0);
+}
+
+struct maker {
+    const char *path;
+    int rv;
+    char token[CONTROL_TOKEN_MAX];
+};
+
+static void *make_and_look(void *data)
+{
+    struct maker *m = data;
+    char errmsg[CONTROL_ERRMSG_MAX];
+
+    m->rv = control_tokens_make(m->path, false, errmsg);
+    if (m->rv == 0) {
+        m->rv = control_tokens_best(m->path, m->token, errmsg);
+    }
+    return NULL;
+}
+
+/* A daemon that starts, and a person who asks for its tokens. */
+static void all_who_make_the_first_file_see_the_same_one(void **state)
+{
+    enum { MAKERS = 8 };
+    struct fixture *f = *state;
+    struct maker m[MAKERS];
+    pthread_t thread[MAKERS];
+
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < MAKERS; i++) {
+            m[i] = (struct maker){.path = f->tokens};
+            assert_int_equal(
+                pthread_create(&thread[i], NULL, make_and_look, &m[i]), 0);
+        }
+        for (int i = 0; i < MAKERS; i++) {
+            assert_int_equal(pthread_join(thread[i], NULL), 0);
+        }
+        for (int i = 0; i < MAKERS; i++) {
+            assert_int_equal(m[i].rv, 0);
+            assert_string_equal(m[i].token, m[0].token);
+        }
+        assert_int_equal(unlink(f->tokens), 0);
+    }
+}
+
+static void a_new_file_replaces_the_old_one(void **state)
+{
+    struct fixture *f = *state;
+    struct maker before = {.path = f->tokens}, after = {.path = f->tokens};
+    char errmsg[CONTROL_ERRMSG_MAX];
+    struct stat st;
+
+    (void)make_and_look(&before);
+    assert_int_equal(control_tokens_make(f->tokens, true, errmsg), 0);
+    (void)make_and_look(&after);
+    assert_int_equal(before.rv, 0);
+    assert_int_equal(after.rv, 0);
+    assert_string_not_equal(before.token, after.token);
+    assert_int_equal(stat(f->tokens, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(st.st_nlink, 1); /* and nothing is left beside it */
+}
+
 static void bad_files_of_tokens_are_refused(void **state)
 {
     static const char *const bad[] = {
@@ -379,6 +502,9 @@ int main(void)
         T(long_and_many_headers_end_the_request_only),
         T(tokens_are_made_when_they_are_needed),
         T(a_renewed_file_ends_the_old_tokens),
+        T(a_renewed_file_ends_the_streams_of_the_old_tokens),
+        T(all_who_make_the_first_file_see_the_same_one),
+        T(a_new_file_replaces_the_old_one),
         T(bad_files_of_tokens_are_refused),
     };
 

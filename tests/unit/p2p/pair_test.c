@@ -614,6 +614,51 @@ static void who_is_behind_counts_on_from_the_others(void **state)
     assert_int_equal(s->a[0].pair.turn, 5); /* the run ends there */
 }
 
+/* Of three, two behind and one ahead: the two follow it, or it would be alone
+ * for the rest of the run. */
+static void half_of_the_others_take_us_along(void **state)
+{
+    struct stage *s = stage_of(state, 3);
+
+    know(s, 0, 1, 3);
+    know(s, 0, 2, 6);
+    begin(s, 0, 4);
+    assert_int_equal(s->a[0].pair.turn, 7);
+}
+
+/* 1 has all of ours, and asks for the last segment again each second. */
+static void who_asks_for_ever_does_not_hold_us_up_for_ever(void **state)
+{
+    struct stage *s = stage_of(state, 2);
+    uint64_t limit = GRACE_MS + 2 * SEGMENTS * (HOP_MS + 20);
+    struct pair_offer m = {.kind = PAIR_PACKED, .turn = 1, .life = 1};
+    struct segment seg;
+    uint64_t from_ms;
+
+    begin_both(s);
+    s->no_bytes = true;
+    pack(s, 0);
+    from_ms = s->now_ms;
+    s->a[1].dead = true; /* its own words are those below */
+    m.epoch = s->a[0].pair.epoch;
+    m.from = 2 * SEGMENTS - 1;
+    for (m.attempt = 1000000000; end_of(s, 0) == PAIR_END_NONE; m.attempt++) {
+        wait(s, 1000);
+        assert_true(s->now_ms < from_ms + limit + 2000);
+        s->a[0].n_waiting = 0;
+        pair_recv(&s->a[0].pair,
+                  members_find(&s->a[0].members, &s->a[1].identity.id),
+                  MESSAGE_PAIR, &m, s->now_ms, &s->out);
+        take_out(s, 0);
+        if (s->a[0].n_waiting > 0) {
+            seg = s->a[0].waiting[0];
+            report(s, 0, &seg, true, 0);
+        }
+    }
+    ENDS(0, PAIR_END_LATE);
+    assert_true(s->now_ms >= from_ms + limit);
+}
+
 static void who_waits_moves_on_once(void **state)
 {
     struct stage *s = stage_of(state, 2);
@@ -698,6 +743,8 @@ int main(void)
         TEST(a_transfer_that_breaks_goes_on_from_there),
         TEST(a_partner_that_restarted_begins_again),
         TEST(who_is_behind_counts_on_from_the_others),
+        TEST(half_of_the_others_take_us_along),
+        TEST(who_asks_for_ever_does_not_hold_us_up_for_ever),
         TEST(who_waits_moves_on_once),
         TEST(what_was_said_twice_changes_nothing),
         TEST(nonsense_is_dropped),

@@ -456,6 +456,41 @@ static void a_made_up_attempt_does_not_end_them_all(void **state)
     assert_int_equal(f.p.attempt, 5000);
 }
 
+/* Nor does it take a host that is out away from the rounds that follow. */
+static void a_made_up_attempt_of_a_ready_is_not_taken_up(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    f.out.n = 0;
+    pipeline_leave(&f.p, &f.out);
+    assert_int_equal(f.p.attempt, 2);
+    ready(&f, 1, 0, UINT32_MAX - 1);
+    assert_int_equal(f.p.attempt, 2);
+    assert_int_equal(f.out.n, 0);
+    ready(&f, 1, 0, 1); /* it does not know that we are out */
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 2);
+    assert_int_equal(f.p.attempt, 3);
+}
+
+/* Each has told the other: that is all. */
+static void two_hosts_that_leave_at_once_fall_silent(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    pipeline_leave(&f.p, &f.out);
+    hear(&f, 1); /* it goes on with us */
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 2);
+    f.hello.attempt = 2;
+    f.hello.n = 2; /* without itself */
+    f.hello.hosts[1] = hosts[2];
+    hear(&f, 1);
+    assert_int_equal(f.out.n, 0);
+}
+
 static void strangers_and_nonsense_change_nothing(void **state)
 {
     static struct fixture f, before;
@@ -525,6 +560,8 @@ int main(void)
         cmocka_unit_test(what_nobody_can_have_counted_is_entered_again),
         cmocka_unit_test(a_restarted_process_enters_others_in_its_first_round),
         cmocka_unit_test(a_made_up_attempt_does_not_end_them_all),
+        cmocka_unit_test(a_made_up_attempt_of_a_ready_is_not_taken_up),
+        cmocka_unit_test(two_hosts_that_leave_at_once_fall_silent),
         cmocka_unit_test(strangers_and_nonsense_change_nothing),
         cmocka_unit_test(options_out_of_range_are_refused),
     };
