@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,12 +30,15 @@ struct fetching {
     char path[FILE_PATH_MAX], part[FILE_PATH_MAX], url[FILE_PATH_MAX];
 };
 
-static atomic_bool stop;
+static int stop_fd = -1;
 
 static void on_signal(int signum)
 {
+    int before = errno;
+
     (void)signum;
-    atomic_store(&stop, true);
+    (void)eventfd_write(stop_fd, 1);
+    errno = before;
 }
 
 static int is_shard(void *data, char *errmsg)
@@ -93,7 +97,7 @@ static int fetch_shard(struct fetching *f)
         .stall_ms = (uint32_t)f->stall_s * 1000,
         .retry_ms = 500,
         .tries = (uint32_t)f->retries,
-        .stop = &stop,
+        .stop_fd = stop_fd,
         .check = is_shard,
         .progress = on_progress,
         .data = f,
@@ -178,7 +182,10 @@ int cli_data_fetch(const struct cli_call *call)
         return cli_fail(LOCO_EXIT_USAGE, "data fetch: --stall-s is 1 to 3600, "
                                          "--tries 1 to 1000");
     }
-    (void)signal(SIGINT, on_signal);
-    (void)signal(SIGTERM, on_signal);
+    stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop_fd >= 0) {
+        (void)signal(SIGINT, on_signal);
+        (void)signal(SIGTERM, on_signal);
+    }
     return fetch_all(&f, words.item[0]);
 }

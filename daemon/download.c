@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,20 @@ static uint64_t now_ms(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000U + (uint64_t)t.tv_nsec / 1000000U;
+}
+
+/* Whether somebody ends it within so many milliseconds. */
+static bool stops_within(const struct download *d, uint64_t ms)
+{
+    struct pollfd p = {.fd = d->stop_fd, .events = POLLIN};
+    uint64_t until = now_ms() + ms, now;
+    int n;
+
+    do {
+        now = now_ms();
+        n = poll(&p, 1, now < until ? (int)(until - now) : 0);
+    } while (n < 0 && errno == EINTR);
+    return n > 0;
 }
 
 /* ---- the answer --------------------------------------------------------- */
@@ -210,7 +225,7 @@ static int on_progress(void *data,
         r->told_ms = ms;
         r->d->progress(r->d->data, r->have);
     }
-    return atomic_load(r->d->stop) ? 1 : 0;
+    return stops_within(r->d, 0) ? 1 : 0;
 }
 
 /* ---- whom we connect to ------------------------------------------------- */
@@ -370,7 +385,7 @@ static void ask(struct request *r)
     r->trouble[0] = '\0';
     configure(r, why);
     rc = curl_easy_perform(r->curl);
-    if (atomic_load(r->d->stop)) {
+    if (stops_within(r->d, 0)) {
         r->verdict = ENDED;
         r->rc = LOCO_ECLOSED;
         (void)snprintf(r->trouble, sizeof r->trouble, "stopped");
@@ -385,19 +400,6 @@ static void ask(struct request *r)
 }
 
 /* ---- all of them -------------------------------------------------------- */
-
-/* False: stopped. */
-static bool pause_for(const struct download *d, uint64_t ms)
-{
-    uint64_t until = now_ms() + ms;
-
-    while (now_ms() < until && !atomic_load(d->stop)) {
-        struct timespec slice = {.tv_nsec = 20000000};
-
-        (void)nanosleep(&slice, NULL);
-    }
-    return !atomic_load(d->stop);
-}
 
 /* How long to wait before try number `n` in vain is followed by another. */
 static uint64_t pause_ms(const struct request *r, uint32_t n)
@@ -429,7 +431,7 @@ static void try_url(struct request *r)
         }
         if (in_vain >= r->d->tries) {
             r->verdict = BROKEN;
-        } else if (!pause_for(r->d, pause_ms(r, in_vain > 0 ? in_vain : 1))) {
+        } else if (stops_within(r->d, pause_ms(r, in_vain > 0 ? in_vain : 1))) {
             r->verdict = ENDED;
             r->rc = LOCO_ECLOSED;
         }

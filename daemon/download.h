@@ -16,12 +16,11 @@
  *
  * Blocking: call it on a thread of its own. How it fails, with a sentence in
  * errmsg: LOCO_EHASH (some server sent other bytes, none the right ones),
- * LOCO_EDISK, LOCO_ECLOSED (`stop`), LOCO_EIO, LOCO_ENOMEM.
+ * LOCO_EDISK, LOCO_ECLOSED (`stop_fd`), LOCO_EIO, LOCO_ENOMEM.
  */
 #ifndef LOCO_DAEMON_DOWNLOAD_H
 #define LOCO_DAEMON_DOWNLOAD_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -45,7 +44,7 @@ struct download {
     uint32_t stall_ms;
     uint32_t retry_ms; /* the first pause */
     uint32_t tries;    /* of a URL in a row that bring nothing */
-    const atomic_bool *stop;
+    int stop_fd;       /* readable: end at once; -1: nobody says so. Borrowed */
     /* 0, or LOCO_EHASH: these are not the bytes of the file. */
     int (*check)(void *data, char *errmsg);
     /* So many bytes are here now. At most every 100 ms, NULL: nobody asks. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "daemon/machine_internal.h"
@@ -324,8 +325,12 @@ static int copy_checkpoint(struct machine *m)
     size_t bytes = m->n * sizeof(float);
     float *at;
 
-    m->restore_state = malloc(m->terms.state_bytes);
-    m->restore_moments = malloc(2 * bytes);
+    if (m->restore_state == NULL) { /* else of a try that failed */
+        m->restore_state = malloc(m->terms.state_bytes);
+    }
+    if (m->restore_moments == NULL) {
+        m->restore_moments = malloc(2 * bytes);
+    }
     if (m->restore_state == NULL || m->restore_moments == NULL) {
         return LOCO_ENOMEM;
     }
@@ -447,7 +452,8 @@ static void save_checkpoint(struct machine *m)
             (void)snprintf(j->extra_stage, sizeof j->extra_stage, "%u",
                            m->stage);
         }
-        for (size_t i = 0, at = 0; i < snap->n_numbers; i++) {
+        for (size_t i = 0, at = 0;
+             i < snap->n_numbers && at < sizeof j->extra_numbers; i++) {
             at += (size_t)snprintf(j->extra_numbers + at,
                                    sizeof j->extra_numbers - at, "%.0f ",
                                    (double)snap->numbers[i]);
@@ -650,6 +656,7 @@ int machine_open(struct machine **machine,
     m->loop = loop;
     m->on_stop = on_stop;
     m->data = data;
+    m->url_stop = -1;
     atomic_init(&m->url_cap, opt->download_bytes_per_s);
     atomic_init(&m->disk_quota, opt->disk_bytes);
     atomic_init(&m->keep, opt->keep == 0 ? KEEP : opt->keep);
@@ -693,6 +700,9 @@ static void free_all(struct machine *m)
         (void)pthread_mutex_destroy(&m->wire[i].lock);
     }
     machine_snapshots_free(m);
+    if (m->url_stop >= 0) {
+        (void)close(m->url_stop);
+    }
     for (uint32_t i = 0; m->files != NULL && i < m->terms.n_shards; i++) {
         if (m->files[i].fd >= 0) {
             (void)close(m->files[i].fd);
@@ -777,7 +787,9 @@ void machine_close(struct machine *m, void (*done)(void *data), void *data)
     m->stopped = m->closing = true;
     m->close_done = done;
     m->close_data = data;
-    atomic_store(&m->url_stop, true);
+    if (m->url_stop >= 0) {
+        (void)eventfd_write(m->url_stop, 1);
+    }
     trainer_stop(m->trainer);
     machine_snapshots_collect(m);
     close_workers(m);

@@ -379,12 +379,20 @@ void machine_keep(struct machine *m, uint64_t index)
 {
     struct shard_file *f = &m->files[index];
     bool tokenizer = manifest_is_tokenizer(&m->manifest->data, (uint32_t)index);
-    char part[MACHINE_PATH_MAX + 8], errmsg[ERRMSG_SIZE];
+    char part[MACHINE_PATH_MAX + 8], url[MACHINE_PATH_MAX + 8];
+    char errmsg[ERRMSG_SIZE];
+    int rv;
 
     (void)snprintf(part, sizeof part, "%s.part", f->path);
+    (void)snprintf(url, sizeof url, "%s.url", f->path);
     machine_keep_leaves(m, index);
-    if (ftruncate(f->fd, (off_t)m->terms.shards[index].bytes) != 0 ||
-        fsync(f->fd) != 0 || rename(part, f->path) != 0) {
+    rv = ftruncate(f->fd, (off_t)m->terms.shards[index].bytes);
+    rv = rv == 0 ? fsync(f->fd) : rv;
+    if (rv == 0) { /* what a URL left is of no use any more */
+        (void)unlink(url);
+        rv = rename(part, f->path);
+    }
+    if (rv != 0) {
         (void)snprintf(errmsg, sizeof errmsg, "%s", strerror(errno));
     } else if ((tokenizer ? file_map_open(&f->shard.map, f->path, errmsg)
                           : shard_open(&f->shard, f->path, errmsg)) == 0) {

@@ -513,7 +513,6 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
     char beside[MACHINE_PATH_MAX];
     int n, rv;
 
-    f->fd = -1;
     n = snprintf(f->path, sizeof f->path, "%s/" STATE_DIR_SHARDS "/%s",
                  m->opt.state_dir, s->name);
     if (n < 0 || (size_t)n >= sizeof f->path) {
@@ -664,6 +663,9 @@ void machine_configure_run(struct machine_job *j)
     m->train = calloc(m->terms.n_shards, sizeof *m->train);
     if (j->rc == 0 && (m->files == NULL || m->train == NULL)) {
         j->rc = LOCO_ENOMEM;
+    }
+    for (uint32_t i = 0; m->files != NULL && i < m->terms.n_shards; i++) {
+        m->files[i].fd = -1;
     }
     for (uint32_t i = 0; j->rc == 0 && i < m->terms.n_shards; i++) {
         j->rc = find_shard(m, j, i);

@@ -110,7 +110,7 @@ struct machine {
     struct worker_pool disk;    /* writes, one after the other */
     struct worker_pool urls;    /* downloads */
     bool urls_open;
-    atomic_bool url_stop;
+    int url_stop; /* eventfd: readable when they are to end; -1 */
     atomic_uint_fast64_t url_bytes, url_cap, disk_used, disk_quota, keep;
     struct shell *shell;
     const struct node *node;

@@ -8,7 +8,7 @@
  * Reduced bytes: a worker writes those of every round to rounds/ROUND.wire, and
  * deletes what is older than ROUNDS_MAX or more than twice a state: whoever
  * needs more fetches the state anew. They are no part of what must survive: not
- * flushed, checked by who fetches them, and a full disk is only said once.
+ * flushed, checked by who fetches them, and one that finds no room is left out.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,7 +60,16 @@ static int is_shard(void *data, char *errmsg)
     int rv = machine_shard_open(u->m, u->index, u->path, &u->shard, &u->leaves,
                                 errmsg);
 
-    return rv == 0 || rv == LOCO_ENOMEM ? rv : LOCO_EHASH;
+    return rv == LOCO_EFORMAT ? LOCO_EHASH : rv;
+}
+
+/* So many bytes are here now, of which some were before. */
+static void count(struct url_job *u, uint64_t bytes)
+{
+    if (bytes > u->last_bytes) {
+        atomic_fetch_add(&u->m->url_bytes, bytes - u->last_bytes);
+    }
+    u->last_bytes = bytes;
 }
 
 static void on_progress(void *data, uint64_t bytes)
@@ -69,10 +79,7 @@ static void on_progress(void *data, uint64_t bytes)
         .type = LOCAL_DOWNLOADING, .index = u->index, .here_bytes = bytes};
     uint64_t now = uv_hrtime();
 
-    if (bytes > u->last_bytes) {
-        atomic_fetch_add(&u->m->url_bytes, bytes - u->last_bytes);
-    }
-    u->last_bytes = bytes;
+    count(u, bytes);
     if (u->told_ns == 0 || now - u->told_ns >= TOLD_NS) {
         u->told_ns = now;
         (void)shell_post(u->m->shell, &ev);
@@ -113,17 +120,21 @@ void machine_download_run(struct machine_job *j)
 {
     struct url_job *u = j->url;
     const char *final = j->m->files[u->index].path;
+    struct stat st;
 
     if (u->known != NULL && access(u->path, F_OK) != 0) {
         take_part(u);
     }
+    u->last_bytes = stat(u->path, &st) == 0 ? (uint64_t)st.st_size : 0;
     j->rc = download(&u->d, j->errmsg);
-    if (j->rc == 0 && rename(u->path, final) != 0) {
+    if (j->rc != 0) {
+        return;
+    }
+    count(u, u->d.bytes);
+    (void)unlink(u->part); /* first: once the shard has its name nobody looks */
+    if (rename(u->path, final) != 0) {
         j->rc = errmsg_fail(j->errmsg, LOCO_EIO, "rename %.160s: %s", u->path,
                             strerror(errno));
-    }
-    if (j->rc == 0) {
-        (void)unlink(u->part);
     }
 }
 
@@ -146,11 +157,11 @@ void machine_downloaded(struct machine *m, struct machine_job *j)
     struct local_event ev = {
         .type = LOCAL_DOWNLOADED, .rc = j->rc, .index = u->index};
 
+    if (f->fd >= 0) {
+        (void)close(f->fd); /* of PATH.part, which may be gone */
+        f->fd = -1;
+    }
     if (j->rc == 0) {
-        if (f->fd >= 0) {
-            (void)close(f->fd); /* of PATH.part, which is gone */
-            f->fd = -1;
-        }
         f->shard = u->shard;
         f->leaves = u->leaves;
         f->held = true;
@@ -233,7 +244,7 @@ static struct url_job *new_job(struct machine *m, uint32_t index)
         .stall_ms = STALL_MS * m->opt.time_scale,
         .retry_ms = RETRY_MS,
         .tries = TRIES,
-        .stop = &m->url_stop,
+        .stop_fd = m->url_stop,
         .check = is_shard,
         .progress = on_progress,
         .data = u,
@@ -246,10 +257,13 @@ static struct url_job *new_job(struct machine *m, uint32_t index)
 /* Most daemons never need the thread. */
 static int open_pool(struct machine *m)
 {
-    int rv = m->urls_open ? 0 : worker_open(&m->urls, m->loop, 1);
-
-    m->urls_open = m->urls_open || rv == 0;
-    return rv;
+    if (m->url_stop < 0) {
+        m->url_stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    }
+    if (!m->urls_open && m->url_stop >= 0) {
+        m->urls_open = worker_open(&m->urls, m->loop, 1) == 0;
+    }
+    return m->urls_open ? 0 : LOCO_EIO;
 }
 
 void machine_download(struct machine *m, const struct action *a)

@@ -207,8 +207,9 @@ static void on_admission(struct node *n, struct node_gate *g, const void *m)
 static void
 on_refused(struct node *n, const struct event *ev, const struct refused *m)
 {
-    enum refusal reason =
-        m->reason < REFUSAL_COUNT ? (enum refusal)m->reason : REFUSAL_INVALID;
+    enum refusal reason = m->reason > REFUSAL_NONE && m->reason < REFUSAL_COUNT
+                              ? (enum refusal)m->reason
+                              : REFUSAL_INVALID;
 
     if (reason != n->refusal) {
         out_log(n->out, LOG_WARN, "refused: %s", sentences[reason]);
@@ -217,9 +218,16 @@ on_refused(struct node *n, const struct event *ev, const struct refused *m)
         n->refused_ms = n->now;
     }
     n->refusal = reason;
-    n->reason = sentences[reason];
     members_shun(&n->members, ev->link,
                  n->now + (uint64_t)SHUN_MS * n->opt.time_scale);
+    hang_up(n, ev->link); /* it is to be the last word on it */
+}
+
+const char *node_refusal(const struct node *n)
+{
+    return n->refusal != REFUSAL_NONE && members_n_linked(&n->members) == 0
+               ? sentences[n->refusal]
+               : NULL;
 }
 
 static void on_revocation(struct node *n, const struct revocation *m)

@@ -363,6 +363,8 @@ bool node_is_admitted(const struct node *n, const struct peer_id *peer);
 void node_admit_configured(struct node *n);
 void node_admit_advance(struct node *n);
 void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len);
+/* Why nobody lets us in; NULL: somebody does, or nobody said no. */
+const char *node_refusal(const struct node *n);
 
 /* node_data.c */
 /* Get the manifest, then the shards, until data_ready. */
@@ -531,6 +533,8 @@ bool node_pair_target(const struct node *n, struct node_point *target);
 /* From whose replica (row) the state is fetched; MEMBERS_NONE: no more. */
 void node_pair_owner(struct node *n, int peer);
 void node_pair_loaded(struct node *n);
+/* It is here, and not finite: another one. */
+void node_pair_spoiled(struct node *n);
 void node_pair_trained(struct node *n, const struct local_event *e);
 void node_pair_applied(struct node *n, const struct local_event *e);
 bool node_pair_evaluates(const struct node *n);

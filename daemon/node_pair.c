@@ -119,6 +119,26 @@ void node_pair_loaded(struct node *n)
     }
 }
 
+void node_pair_spoiled(struct node *n)
+{
+    int owner = members_find(&n->members, &n->owner);
+    char name[ID_SHORT_MAX];
+
+    n->malformed++;
+    if (owner != MEMBERS_NONE) {
+        n->n_shunned++;
+        transfer_shun(&n->transfer, owner);
+        id_short(&n->owner, name);
+        out_log(n->out, LOG_WARN,
+                "the replica of %s is not finite; nothing more is fetched "
+                "from it",
+                name);
+    }
+    node_pair_owner(n, MEMBERS_NONE);
+    n->merge_share = 0;
+    n->final_peer = MEMBERS_NONE;
+}
+
 /* ---- turns ------------------------------------------------------------ */
 
 static void begin_turn(struct node *n)

@@ -78,7 +78,7 @@ static bool stage_reason(const struct node *n, struct node_status *s)
 
 static void reason_of(const struct node *n, struct node_status *s)
 {
-    const char *text = n->reason;
+    const char *text = n->reason != NULL ? n->reason : node_refusal(n);
 
     if (text == NULL && n->configured && terms_staged(&n->terms) &&
         !n->draining && !n->finished && stage_reason(n, s)) {

@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+#include "proto/base/err.h"
 #include "proto/base/log.h"
 
 #define ASK_MS 1000 /* a small question is asked again after this */
@@ -365,6 +366,7 @@ static void load_own(struct node *n)
 {
     memset(&n->target, 0, sizeof n->target);
     n->rebase = false;
+    node_pair_owner(n, MEMBERS_NONE);
     if (n->terms.holds_state) {
         n->target.round = n->terms.held_round;
         n->target.tokens = n->terms.held_tokens;
@@ -421,6 +423,10 @@ void node_on_loaded(struct node *n, const struct local_event *e)
 {
     n->applying = false;
     n->sync = SYNC_IDLE;
+    if (e->rc == LOCO_ENUMERIC && !id_is_zero(&n->owner)) {
+        node_pair_spoiled(n);
+        return;
+    }
     if (e->rc != 0) {
         n->reason = "cannot load the state";
         return;

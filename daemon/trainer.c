@@ -354,7 +354,7 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         }
         break;
     case TRAINER_MIX:
-        replica_mix(r, c->state, c->share);
+        ev.rc = replica_mix(r, c->state, c->share);
         publish(t, &ev);
         break;
     case TRAINER_EVAL:

@@ -167,7 +167,7 @@ static void end_source(struct transfer *t,
     s->used = false;
 }
 
-static void shun(struct transfer *t, int peer)
+void transfer_shun(struct transfer *t, int peer)
 {
     const struct peer_id *id = &t->members->peers[peer].id;
 
@@ -539,7 +539,7 @@ int transfer_verified(struct transfer *t,
 
         guilty = transfer_shuns(t, f->peer) ? MEMBERS_NONE : f->peer;
         if (guilty != MEMBERS_NONE) {
-            shun(t, guilty);
+            transfer_shun(t, guilty);
         }
         if (slot >= 0) {
             end_source(t, (uint32_t)slot, UINT64_MAX, out);
@@ -569,7 +569,7 @@ int transfer_spoiled(struct transfer *t)
         }
     }
     if (only != MEMBERS_NONE) {
-        shun(t, only);
+        transfer_shun(t, only);
     }
     return only;
 }

@@ -112,6 +112,9 @@ bool transfer_wants(const struct transfer *t);
  * shunned. */
 bool transfer_may(const struct transfer *t, int peer, uint64_t now_ms);
 
+/* What it gave has its hash and is of no use: it is no source any more. */
+void transfer_shun(struct transfer *t, int peer);
+
 /* Whether it spoiled something that was fetched, in this process's life. */
 bool transfer_shuns(const struct transfer *t, int peer);
 

@@ -109,8 +109,9 @@ struct replica_options {
     5 /* vectors of a state: at most phi, m, u, v, or                          \
          phi, m, sum, arrivals */
 
-/* Numbers at the end of a state, whole ones below 2^24. */
+/* Numbers at the end of a state: whole ones, from 0 to below this. */
 #define REPLICA_NUMBERS_MAX (2 * TRAINERS_MAX)
+#define REPLICA_NUMBERS_END 16777216
 
 /* One of them. */
 struct replica_vector {
@@ -221,7 +222,8 @@ size_t replica_state(const struct replica *r,
 
 /* The state of `round` as others hold it: its vectors one behind the other.
  * With rebase theta keeps its displacement and the contribution stands. */
-/* LOCO_EPROTO: not such a state. */
+/* LOCO_EPROTO: not such a state. LOCO_ENUMERIC: of a replica that averages in
+ * pairs, for which its owner alone answers, and not finite; nothing changed. */
 int replica_load(struct replica *r,
                  uint64_t round,
                  const float *state,

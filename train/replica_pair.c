@@ -6,6 +6,7 @@
 
 #include "proto/base/err.h"
 #include "train/replica_device.h"
+#include "train/sync/finite.h"
 #include "train/sync/pair_mean.h"
 
 /* Elements at a time: a multiple of every codec's block. */
@@ -106,21 +107,43 @@ int replica_apply_pair(struct replica *r,
     return 0;
 }
 
+static float mixed(float own, float other, float share)
+{
+    float d = other - own;
+    float part = share * d;
+
+    return own + part;
+}
+
+static int can_mix(const float *own, const float *other, float s, uint64_t n)
+{
+    unsigned bad = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        bad |= (unsigned)not_finite(mixed(own[i], other[i], s));
+    }
+    return finite_or_error(bad);
+}
+
 static void mix(float *own, const float *other, float share, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
-        float d = other[i] - own[i];
-        float part = share * d;
-
-        own[i] = own[i] + part;
+        own[i] = mixed(own[i], other[i], share);
     }
 }
 
-void replica_mix(struct replica *r, const float *state, double share)
+int replica_mix(struct replica *r, const float *state, double share)
 {
+    int rv = can_mix(r->phi, state, (float)share, r->n);
+
+    rv = rv != 0 ? rv : can_mix(r->m, state + r->n, (float)share, r->n);
+    if (rv != 0) {
+        return rv;
+    }
     mix(r->phi, state, (float)share, r->n);
     mix(r->m, state + r->n, (float)share, r->n);
     memcpy(r->engine.theta, r->phi, r->n * sizeof(float));
     replica_put_theta(r);
     begin(r);
+    return 0;
 }

@@ -26,7 +26,8 @@ int replica_apply_pair(struct replica *r,
                        const uint8_t *wire,
                        bool first);
 
-/* phi, m = own + share * (other - own); theta = phi. state (2n): phi, m. */
-void replica_mix(struct replica *r, const float *state, double share);
+/* phi, m = own + share * (other - own); theta = phi. state (2n): phi, m.
+ * LOCO_ENUMERIC: that would not be finite. */
+int replica_mix(struct replica *r, const float *state, double share);
 
 #endif

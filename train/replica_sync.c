@@ -106,6 +106,18 @@ static bool take_arrivals(struct replica *r, const float *x)
     return true;
 }
 
+/* What trainers ask for: whole, and what a checkpoint has room for. */
+static bool are_requests(const float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        if (!(x[i] >= 0 && x[i] < REPLICA_NUMBERS_END &&
+              (float)(uint32_t)x[i] == x[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void copy(float *to, const float *from, uint64_t n)
 {
     if (to != NULL && to != from) {
@@ -275,6 +287,16 @@ static int rebase_on(struct replica *r, const float *phi)
     return rv;
 }
 
+static int all_finite(const float *x, uint64_t n)
+{
+    unsigned bad = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        bad |= (unsigned)not_finite(x[i]);
+    }
+    return finite_or_error(bad);
+}
+
 int replica_load(struct replica *r,
                  uint64_t round,
                  const float *state,
@@ -287,6 +309,14 @@ int replica_load(struct replica *r,
     int rv = 0;
 
     if (replica_shares_sum(m) && !take_arrivals(r, state + n - N_ARRIVALS)) {
+        return LOCO_EPROTO;
+    }
+    if (m->group == METHOD_PAIR && all_finite(state, n) != 0) {
+        return LOCO_ENUMERIC;
+    }
+    if (m->trainers > 0 &&
+        !are_requests(state + r->n * m->trainers,
+                      trainers_numbers(&r->layout.trainers))) {
         return LOCO_EPROTO;
     }
     rebase = rebase && !m->gradients;

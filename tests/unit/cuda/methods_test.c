@@ -84,7 +84,7 @@ static void turn(struct replica *r, double share)
     assert_int_equal(
         replica_apply_pair(r, r->round + 1, share > 0 ? wire : NULL, true), 0);
     if (share <= 0) {
-        replica_mix(r, zeros, 0.125);
+        assert_int_equal(replica_mix(r, zeros, 0.125), 0);
     }
     free(zeros);
     free(wire);

@@ -52,6 +52,7 @@ struct hand {
     uint32_t n_actions[ACTION_TYPE_COUNT];
     struct action last_action[ACTION_TYPE_COUNT];
     bool stopped, training;
+    int load_rc; /* what a LOAD ends with */
     uint64_t trained_ms;
     struct local_event trained;
 };
@@ -265,6 +266,7 @@ static inline void hand_job(struct hand *h, const struct action *a)
         break;
     case ACTION_LOAD:
         l.type = LOCAL_LOADED;
+        l.rc = h->load_rc;
         break;
     case ACTION_TRAIN:
         l.type = LOCAL_TRAINED;
@@ -457,6 +459,7 @@ static inline void hand_terms(struct run_terms *t, uint32_t n)
     t->progress_floor_bytes_per_s = 1000;
     t->segment_wire_bytes = 128;
     t->state_bytes = 2048;
+    t->piece_bytes = 1024;
     t->eval_every = 2;
     t->n_shards = 1;
     t->shards[0].bytes = 1000;

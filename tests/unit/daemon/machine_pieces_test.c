@@ -387,6 +387,77 @@ static void what_an_earlier_life_left_of_a_shard_is_found(void **state)
     close_rig(g);
 }
 
+/* The one shard of a run, as large as this; what it is nobody reads. */
+static void one_shard(struct rig *g, const uint8_t *bytes, size_t len)
+{
+    struct manifest_data *data;
+
+    g->m->manifest = calloc(1, sizeof *g->m->manifest);
+    g->m->files = calloc(1, sizeof *g->m->files);
+    assert_true(g->m->manifest != NULL && g->m->files != NULL);
+    data = &g->m->manifest->data;
+    data->n_shards = 1;
+    (void)snprintf(data->shards[0].name, sizeof data->shards[0].name, "a.ltk");
+    (void)snprintf(data->tokenizer, sizeof data->tokenizer, "a.ltk");
+    g->m->terms.n_shards = 1;
+    g->m->terms.shards[0].bytes = len;
+    hash_tree(bytes, len, &g->m->terms.shards[0].hash);
+    g->m->files[0].fd = -1;
+    (void)snprintf(g->m->files[0].path, sizeof g->m->files[0].path, "%s/a.ltk",
+                   dir.path);
+}
+
+/* A URL broke off, and peers gave the shard. */
+static void what_a_url_left_goes_when_peers_gave_the_shard(void **state)
+{
+    struct rig *g = open_with_state();
+    static uint8_t bytes[1000] = {1, 2, 3};
+    struct action keep = {.type = ACTION_KEEP, .buffer = BUFFER_SHARD};
+
+    (void)state;
+    one_shard(g, bytes, sizeof bytes);
+    tmpdir_put(&dir, "a.ltk.part", bytes, 1);
+    tmpdir_put(&dir, "a.ltk.url", bytes, 500);
+    assert_int_equal(take(g, BUFFER_SHARD, 0, 0, sizeof bytes, bytes), 0);
+    g->calls.local(g->calls.self, &keep, NULL);
+    assert_true(g->m->files[0].held && is_left("a.ltk"));
+    assert_false(is_left("a.ltk.part"));
+    assert_false(is_left("a.ltk.url"));
+    (void)unlink(tmpdir_file(&dir, "a.ltk"));
+    close_rig(g);
+}
+
+/* What lay here before did not come by URL, and is asked for by nobody. */
+static void a_url_goes_on_and_only_what_it_sent_is_counted(void **state)
+{
+    struct rig *g = open_with_state();
+    static uint8_t bytes[1000] = {1, 2, 3};
+    struct action get = {.type = ACTION_DOWNLOAD, .buffer = BUFFER_SHARD};
+    char mirror[128];
+
+    (void)state;
+    one_shard(g, bytes, sizeof bytes);
+    (void)snprintf(mirror, sizeof mirror, "file://%s/from", dir.path);
+    assert_int_equal(mkdir(tmpdir_file(&dir, "from"), 0700), 0);
+    tmpdir_put(&dir, "from/a.ltk", bytes, sizeof bytes);
+    tmpdir_put(&dir, "a.ltk.part", bytes, 1);
+    tmpdir_put(&dir, "a.ltk.url", bytes, 400);
+    g->m->opt.mirror = mirror;
+    g->m->opt.time_scale = 1;
+    g->calls.local(g->calls.self, &get, NULL);
+    while (g->n_told == 0 || g->told[g->n_told - 1].type != LOCAL_DOWNLOADED) {
+        until(g, NULL, g->n_told + 1);
+    }
+    assert_int_equal(g->told[g->n_told - 1].rc, 0);
+    assert_int_equal(machine_url_bytes(g->m), 600);
+    assert_true(g->m->files[0].held && is_left("a.ltk"));
+    assert_false(is_left("a.ltk.part") || is_left("a.ltk.url"));
+    (void)unlink(tmpdir_file(&dir, "a.ltk"));
+    (void)unlink(tmpdir_file(&dir, "from/a.ltk"));
+    (void)rmdir(tmpdir_file(&dir, "from"));
+    close_rig(g);
+}
+
 static void what_an_earlier_life_left_of_a_state_is_found(void **state)
 {
     struct rig *g = open_with_state();
@@ -428,6 +499,8 @@ int main(void)
         CASE(a_short_round_is_as_short_on_disk),
         CASE(bytes_of_rounds_long_ago_are_deleted_whoever_skipped_some),
         CASE(what_an_earlier_life_left_of_a_shard_is_found),
+        CASE(what_a_url_left_goes_when_peers_gave_the_shard),
+        CASE(a_url_goes_on_and_only_what_it_sent_is_counted),
         CASE(what_an_earlier_life_left_of_a_state_is_found),
     };
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "proto/base/err.h"
 #include "tests/unit/daemon/hand.h"
 
 static struct node_status status(const struct hand *h)
@@ -440,6 +441,83 @@ static void a_spent_relay_closes_what_it_carries(void **state)
     hand_close(h);
 }
 
+/* One who says no is not the swarm, and says it once on a link. */
+static void a_refusal_shows_while_nobody_lets_us_in(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct refused no = {.reason = REFUSAL_EXPIRED};
+    uint32_t before = h->n_hang_ups;
+
+    (void)state;
+    h->obedient = false;
+    hand_say(h, 0, MESSAGE_REFUSED, &no);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_hang_ups, before + 1);
+    assert_null(strstr(status(h).reason, "expired"));
+    hand_say(h, 1, MESSAGE_REFUSED, &no);
+    hand_drain(h, HAND_EVENTS);
+    assert_non_null(strstr(status(h).reason, "expired"));
+    hand_link(h, 1);
+    no.reason = REFUSAL_NONE;
+    hand_say(h, 1, MESSAGE_REFUSED, &no);
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->node->refusal, REFUSAL_INVALID);
+    assert_true(status(h).reason[0] != '\0');
+    assert_false(h->stopped); /* it knows the run */
+    hand_close(h);
+}
+
+/* The end of a run of pairs: a peer says that it holds the mean of all, whose
+ * hash is right and which is no numbers. */
+static void a_mean_that_is_no_numbers_is_asked_for_once(void **state)
+{
+    struct hand *h = hand_open(1);
+    struct heartbeat b = hand_beat(h);
+    const struct hash32 zero = {{0}}; /* the roots of what is verified here */
+    uint32_t loads;
+
+    (void)state;
+    h->obedient = false;
+    h->terms.pairs = true;
+    h->terms.min_peers = 1;
+    h->terms.stop_rounds = 1;
+    hand_wait(h, 1000);
+    assert_true(h->node->loaded);
+    loads = h->n_actions[ACTION_LOAD];
+    h->load_rc = LOCO_ENUMERIC;
+    b.has_view = true;
+    b.round = 1;
+    b.tokens = UINT64_MAX / 2;
+    b.muster = 2; /* the whole */
+    b.commit = b.state_hash = node_state_hash(&zero, &zero);
+    for (int k = 0; k < 60; k++) {
+        hand_say(h, 0, MESSAGE_HEARTBEAT, &b);
+        hand_wait(h, 500);
+    }
+    assert_int_equal(h->n_actions[ACTION_LOAD], loads + 1);
+    assert_int_equal(status(h).sources_shunned, 1);
+    assert_int_equal(status(h).round, 1);
+    assert_int_equal(status(h).state, NODE_FINISHED);
+    hand_close(h);
+}
+
+/* Nobody else is to blame for what is on our own disk. */
+static void an_own_state_that_cannot_be_loaded_is_said(void **state)
+{
+    struct hand *h = hand_open(1);
+
+    (void)state;
+    h->obedient = false;
+    h->terms.pairs = h->terms.holds_state = true;
+    h->terms.held_round = 3;
+    h->load_rc = LOCO_ENUMERIC;
+    hand_wait(h, 1000);
+    assert_false(h->node->loaded);
+    assert_string_equal(status(h).reason, "cannot load the state");
+    assert_int_equal(status(h).sources_shunned, 0);
+    hand_close(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -459,6 +537,9 @@ int main(void)
         cmocka_unit_test(a_node_believes_the_peers_that_it_asked),
         cmocka_unit_test(a_relay_calls_and_joins_whom_it_knows),
         cmocka_unit_test(a_spent_relay_closes_what_it_carries),
+        cmocka_unit_test(a_refusal_shows_while_nobody_lets_us_in),
+        cmocka_unit_test(a_mean_that_is_no_numbers_is_asked_for_once),
+        cmocka_unit_test(an_own_state_that_cannot_be_loaded_is_said),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

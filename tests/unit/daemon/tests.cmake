@@ -1,6 +1,7 @@
 if(LOCO_NETWORK)
   loco_unit(daemon machine loco_daemon)
   loco_unit(daemon leaves loco_daemon)
+  loco_unit(daemon download loco_download)
   loco_unit(daemon machine_pieces loco_daemon)
   loco_unit(daemon snapshot loco_daemon)
   loco_unit(daemon memory_limit loco_daemon)

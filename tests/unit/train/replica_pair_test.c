@@ -254,14 +254,43 @@ static void a_mix_is_the_weighted_mean_and_of_equals_nothing(void **state)
     assert_non_null(other);
     memcpy(other, a.phi, a.n * sizeof(float));
     memcpy(other + a.n, a.m, a.n * sizeof(float));
-    replica_mix(&a, other, 1.0 / 3.0);
+    assert_int_equal(replica_mix(&a, other, 1.0 / 3.0), 0);
     assert_memory_equal(other, a.phi, a.n * sizeof(float));
     before = a.phi[3];
     other[3] = before + 3.0F;
-    replica_mix(&a, other, 1.0 / 3.0);
+    assert_int_equal(replica_mix(&a, other, 1.0 / 3.0), 0);
     assert_true(fabs((double)a.phi[3] - (double)before - 1.0) < 1e-5);
     assert_true(a.theta[3] == a.phi[3]);
     free(other);
+    replica_close(&a);
+}
+
+/* Its owner signs for it alone: whatever it is, its hash is right. */
+static void a_state_that_is_no_numbers_is_not_taken(void **state)
+{
+    struct replica a;
+    float *other, *before;
+
+    (void)state;
+    open_replica(&a, 1, "fp32");
+    scatter(&a, 41, 0.1F);
+    other = malloc(2 * a.n * sizeof(float));
+    before = malloc(2 * a.n * sizeof(float));
+    assert_non_null(other);
+    assert_non_null(before);
+    memcpy(before, a.phi, a.n * sizeof(float));
+    memcpy(before + a.n, a.m, a.n * sizeof(float));
+    for (int k = 0; k < 3; k++) {
+        memcpy(other, before, 2 * a.n * sizeof(float));
+        other[k == 0 ? 3 : a.n + 3] = k == 1 ? INFINITY : NAN;
+        assert_int_equal(replica_mix(&a, other, 0.5), LOCO_ENUMERIC);
+        assert_int_equal(replica_load(&a, 9, other, false), LOCO_ENUMERIC);
+        assert_memory_equal(a.phi, before, a.n * sizeof(float));
+        assert_memory_equal(a.m, before + a.n, a.n * sizeof(float));
+        assert_int_not_equal(a.round, 9);
+    }
+    free(other);
+    free(before);
     replica_close(&a);
 }
 
@@ -289,6 +318,7 @@ int main(void)
         cmocka_unit_test(the_step_is_rule_h),
         cmocka_unit_test(no_numbers_from_the_partner_change_nothing),
         cmocka_unit_test(a_mix_is_the_weighted_mean_and_of_equals_nothing),
+        cmocka_unit_test(a_state_that_is_no_numbers_is_not_taken),
         cmocka_unit_test(the_mean_of_two_is_the_same_from_both_sides),
     };
 

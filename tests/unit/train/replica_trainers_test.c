@@ -471,6 +471,37 @@ static void what_is_no_number_changes_nothing(void **state)
     swarm_close(&s);
 }
 
+/* What comes from others, or lay in a file, is not believed. */
+static void requests_without_meaning_are_refused(void **state)
+{
+    static const float bad[] = {-1, 0.5F, 16777216, 3e38F, NAN};
+    const struct method m = method_of(3, 2);
+    struct swarm s;
+    uint64_t n;
+    float *at;
+
+    (void)state;
+    swarm_open(&s, &m, 2);
+    n = replica_state_elements(&m, s.r[0].n);
+    at = copy_state(&s.r[0]);
+    assert_int_equal(replica_load(&s.r[1], 3, at, false), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (uint64_t k = n - 6; k < n; k += 5) { /* the first, the last */
+            float before = at[k];
+
+            at[k] = bad[i];
+            assert_int_equal(replica_load(&s.r[1], 4, at, false), LOCO_EPROTO);
+            assert_int_equal(replica_load(&s.r[1], 4, at, true), LOCO_EPROTO);
+            at[k] = before;
+            assert_true(s.r[1].round == 3);
+        }
+    }
+    at[n - 1] = 16777215;
+    assert_int_equal(replica_load(&s.r[1], 4, at, false), 0);
+    free(at);
+    swarm_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +512,7 @@ int main(void)
         cmocka_unit_test(newcomers_and_who_reloads_hold_the_same),
         cmocka_unit_test(one_peer_alone_works_for_one_of_three),
         cmocka_unit_test(what_is_no_number_changes_nothing),
+        cmocka_unit_test(requests_without_meaning_are_refused),
     };
 
     return cmocka_run_group_tests_name("replica_trainers", tests, setup, NULL);
