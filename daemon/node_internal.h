@@ -524,6 +524,10 @@ void node_step_taken(struct node *n);
 void node_in_step(struct node *n); /* the applied state is the known one */
 void node_drain(struct node *n);
 bool node_run_over(const struct node *n);
+/* The state that the next attempt starts from; NULL while it is not in place
+ * here, and after the last round: whoever has a contribution left offers it no
+ * more. */
+const struct hash32 *node_base(const struct node *n);
 void node_forget_contribution(struct node *n);
 
 /* node_pair.c: runs of pairs, terms.pairs. */

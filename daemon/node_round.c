@@ -20,6 +20,13 @@ bool node_run_over(const struct node *n)
              n->applied.tokens >= n->terms.stop_tokens));
 }
 
+const struct hash32 *node_base(const struct node *n)
+{
+    bool here = node_point_eq(&n->known, &n->applied) && !n->applying;
+
+    return here && !node_run_over(n) ? &n->state_hash : NULL;
+}
+
 /* Offer it no more. Its tokens are counted by whom it is lost to: the event
  * that says which state came in its place. */
 void node_forget_contribution(struct node *n)
@@ -168,7 +175,7 @@ void node_in_step(struct node *n)
         n->known = n->applied;
         if (n->ballot.have) {
             round_begin(&n->round, n->known.round + 1, &n->known.commit,
-                        &n->state_hash, n->known.tokens, n->now, n->out);
+                        node_base(n), n->known.tokens, n->now, n->out);
         }
     }
 }

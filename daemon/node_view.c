@@ -336,10 +336,7 @@ void node_on_adopted(struct node *n)
         n->known.commit = v->commit;
     }
     node_quorum_withdraw(n);
-    round_begin(r, n->known.round + 1, &n->known.commit,
-                node_point_eq(&n->known, &n->applied) && !n->applying
-                    ? &n->state_hash
-                    : NULL,
+    round_begin(r, n->known.round + 1, &n->known.commit, node_base(n),
                 n->known.tokens, n->now, n->out);
 }
 

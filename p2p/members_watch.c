@@ -120,6 +120,27 @@ static void watch_begin(struct members *m, struct member *p, uint64_t now_ms)
     }
 }
 
+static bool holds(const int *rows, uint32_t n, int row)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        if (rows[k] == row) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Others were faster: the view went on without it while its link was down and
+ * we did not know yet whether it comes back. Nobody else here would ask. */
+static void doubt_unwatched(struct members *m, int row)
+{
+    const struct member *p = &m->peers[row];
+
+    if (p->watched && !p->lost && !p->indirect && p->n_links == 0) {
+        members_doubt(m, row, 0, m->opt.redial_ms + m->opt.redial_ms / 2, NULL);
+    }
+}
+
 void members_watch(struct members *m,
                    const int *rows,
                    uint32_t n,
@@ -137,6 +158,9 @@ void members_watch(struct members *m,
         if (m->watch[i] != MEMBERS_NONE) {
             struct member *p = &m->peers[m->watch[i]];
 
+            if (!holds(rows, n, m->watch[i])) {
+                doubt_unwatched(m, m->watch[i]);
+            }
             /* Nobody can vouch for it before others are in the new view. */
             p->down_ms = p->indirect ? now_ms : p->down_ms;
             p->dial_rc = p->indirect ? 0 : p->dial_rc;

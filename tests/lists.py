@@ -85,8 +85,9 @@ def scenarios(tree):
                         tree.text(f"tests/sim/{part}.c"), re.M)}
     where = "tests/sim/sim.cmake"
     text = re.sub(r"#.*", "", tree.text(where))
-    # An argument of a test, or a word of a loop over scenarios.
-    words = set(re.findall(r"[a-z][a-z0-9-]*", text))
+    # An argument of a test, or a word of a loop over scenarios; no name of a
+    # setting (sync.quorum=1) or option.
+    words = set(re.findall(r"(?<![\w.-])[a-z][a-z0-9-]*(?![\w.=-])", text))
     for name in sorted(table - words):
         yield f"{where}: {name} is missing: a line for each scenario"
 
@@ -194,6 +195,8 @@ WRONG = [
     (imported, {"tests/e2e/e2e.py": ""}, 2),
     (imported, {"tests/netlab/new_tests.py": ""}, 1),
     (scenarios, {"tests/sim/sim.cmake": "# kill-each\nf(dht)"}, 1),
+    (scenarios, {"tests/sim/sim.cmake": "f(dht dht --set sync.kill-each=1)"},
+     1),
     (groups, {"tests/README.md": "- `build`: gcc\n- `bulid`: gcc\n"}, 2),
     (groups, {"CONTRIBUTING.md": "| group | what |\n| units | all |\n"}, 1),
     (groups, {"tests/run.sh": '# build tidy\nset -u\nall="build tidy"\n'

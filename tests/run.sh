@@ -18,8 +18,9 @@
 # --full takes the long forms: hours, and a repeated call on the same commit
 # goes on after the last group that passed.
 #
-# Each group has a time limit. The last line is "N passed, N failed, N
-# skipped"; exit 0 only when none failed. Logs: build/test-logs/GROUP.log
+# Each group has a time limit. At the end: a line a group, then what failed
+# with the last lines of each, and "N passed, N failed, N skipped"; exit 0 only
+# when none failed. Logs: build/test-logs/GROUP.log
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -64,6 +65,7 @@ passed=0
 failed=0
 skipped=0
 summary=
+not_well= # groups with a failure
 # Seconds a group may take; --full takes this many times longer.
 stretch=1
 fuzz_s=10
@@ -126,6 +128,7 @@ group() {
     why=
     [ $status -ne 124 ] || why=" (time limit of $(($2 * stretch)) s)"
     if [ "$n_failed" -gt 0 ]; then
+        not_well="$not_well $1"
         tail -n 40 "$logs/$1.log"
     elif [ -n "$stamps" ]; then
         echo "$n_passed" >"$stamps/$1"
@@ -323,7 +326,20 @@ group tsan 600 do_tsan
 group libfuzzer 900 do_libfuzzer
 group cuda 600 do_cuda
 
+# Again, where whoever sees only the end of the output sees it.
+failures() {
+    echo
+    echo "FAILED in $1, build/test-logs/$1.log:"
+    told=$(awk -f tests/failures.awk "$logs/$1.log")
+    # No test by its name: a build, a time limit.
+    [ -n "$told" ] || told=$(tail -n 15 "$logs/$1.log")
+    echo "$told"
+}
+
 echo
 printf '%s' "$summary"
+for one in $not_well; do
+    failures "$one"
+done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

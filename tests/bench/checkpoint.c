@@ -2,8 +2,8 @@
  *
  * use: bench_checkpoint [DIR [WIDTH]]
  *
- * A Llama of 4 layers and that width (768: 37 M parameters, a state of 0.3 GB).
- * Per commit the trainer's thread copies the state and its own moments
+ * A Llama of 4 layers and that width (768: 31 M parameters, a state of 0.25
+ * GB). Per commit the trainer's thread copies the state and its own moments
  * (snapshot_make) and hashes the state (snapshot_hash); a worker writes the
  * file beside it (checkpoint_save). Figures are seconds of processor time of
  * one thread, which hold on a busy machine; of the file, wall time too, which

@@ -200,9 +200,14 @@ def peers():
         check(len(text.splitlines()) == 4 and "Mbit/s" in text
               and "this peer" in text, text)
         victim.kill()
-        wait_for(lambda: [p for p in listed()["peers"] if p["state"] == "lost"
-                          and p["peer_id"] == victim.peer_id()["peer_id"]],
-                 "the dead one is lost")
+        who = victim.peer_id()["peer_id"]
+
+        def state():
+            return {p["peer_id"]: p["state"]
+                    for p in listed()["peers"]}.get(who)
+
+        wait_for(lambda: state() == "lost",
+                 lambda: f"the dead one is lost: {state()}")
 
 
 class Terminal:

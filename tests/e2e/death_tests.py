@@ -5,7 +5,7 @@ import signal
 import time
 
 from e2e_registry import test
-from swarm import LOCO, Swarm, check, check_lost, run, wait_for
+from swarm import LOCO, PACED, Swarm, check, check_lost, run, wait_for
 
 FREEZE_S = 20
 
@@ -81,8 +81,8 @@ def butterfly_fp16():
 
 @test("a peer frozen for 20 s is named, and catches up when it wakes", 240)
 def freeze():
-    with Swarm(rounds=400) as s:
-        s.start()
+    with Swarm(rounds=60, period=20) as s:
+        s.start(*PACED)
         s.wait_training()
         victim, rest = s.peers[3], s.peers[:3]
         victim.wait_round(2)
@@ -130,14 +130,14 @@ def lone_survivor():
 @test("a killed peer that starts again on its state ends with the same hash",
       240)
 def restart():
-    with Swarm(rounds=150) as s:
-        s.start()
+    with Swarm(rounds=30, period=20) as s:
+        s.start(*PACED)
         s.wait_training()
         victim, rest = s.peers[2], [s.peers[i] for i in (0, 1, 3)]
         victim.wait_round(3)
         victim.kill()
         check_lost(rest, victim)
-        victim.start("--join", s.uri()).wait_up()
+        victim.start("--join", s.uri(), *PACED).wait_up()
         s.wait_finished()
         check(victim.status()["rounds_committed"] > 0,
               "it took part in no round after its return")
@@ -146,22 +146,22 @@ def restart():
 @test("the first peer, killed and started again, ends with the same hash",
       240)
 def restart_first():
-    with Swarm(rounds=150) as s:
-        s.start()
+    with Swarm(rounds=30, period=20) as s:
+        s.start(*PACED)
         s.wait_training()
         victim = s.peers[0]
         victim.wait_round(3)
         victim.kill()
         check_lost(s.peers[1:], victim)
-        victim.start("--join", s.uri(s.peers[1])).wait_up()
+        victim.start("--join", s.uri(s.peers[1]), *PACED).wait_up()
         s.wait_finished()
 
 
 @test("a peer whose bootstrap is gone for good comes back by its peers cache",
       240)
 def restart_by_cache():
-    with Swarm(rounds=150) as s:
-        s.start()
+    with Swarm(rounds=30, period=20) as s:
+        s.start(*PACED)
         s.wait_training()
         first, victim, rest = s.peers[0], s.peers[2], [s.peers[1], s.peers[3]]
         victim.wait_round(3)
@@ -172,7 +172,7 @@ def restart_by_cache():
         check_lost([*rest, victim], first)
         victim.kill()
         check_lost(rest, victim)
-        victim.start("--join", uri).wait_up()
+        victim.start("--join", uri, *PACED).wait_up()
         s.wait_finished([*rest, victim])
         check(victim.status()["rounds_committed"] > 0,
               "it took part in no round after its return")
@@ -180,11 +180,12 @@ def restart_by_cache():
 
 @test("a fifth peer that joins half way ends with the same hash", 240)
 def fifth():
-    with Swarm(rounds=150) as s:
-        s.start()
+    with Swarm(rounds=30, period=20) as s:
+        s.start(*PACED)
         s.wait_training()
-        s.peers[0].wait_round(20)
-        late = s.peer().start("--join", s.uri(s.peers[1])).wait_up()
+        s.peers[0].wait_round(10)
+        late = s.peer().start("--join", s.uri(s.peers[1]),
+                              *PACED).wait_up()
         s.wait_finished()
         check(late.status()["rounds_committed"] > 0,
               "it took part in no round")

@@ -31,6 +31,7 @@ import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401
+import runner_tests  # noqa: E402, F401
 import soak  # noqa: E402, F401
 import stage_tests  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401

@@ -8,17 +8,16 @@ class Skipped(Exception):
 
 
 class Test:
-    def __init__(self, function, seconds, alone):
+    def __init__(self, function, seconds):
         self.function = function
         self.seconds = seconds
-        self.alone = alone
 
 
-def test(sentence, seconds=120, alone=False):
+def test(sentence, seconds=120):
     """Register a function that raises when the sentence does not hold, within
-    so many seconds; alone: while nothing else runs."""
+    so many seconds."""
     def register(function):
         assert sentence not in TESTS, sentence
-        TESTS[sentence] = Test(function, seconds, alone)
+        TESTS[sentence] = Test(function, seconds)
         return function
     return register

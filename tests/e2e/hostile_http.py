@@ -56,6 +56,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def slow(self, body):
+    """64 KiB every 50 ms: the sleep is the line's speed, not a wait. Once the
+    server is `hasty`, the rest at once."""
     at = self.start()
     self.head(206 if at else 200, ("Content-Length", len(body) - at),
               *([("Content-Range", f"bytes {at}-{len(body) - 1}/{len(body)}")]

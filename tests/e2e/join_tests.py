@@ -5,7 +5,7 @@ import shutil
 import signal
 
 from e2e_registry import test
-from swarm import Swarm, check, wait_for
+from swarm import PACED, Swarm, check, wait_for
 
 MIB = 1 << 20
 
@@ -72,8 +72,8 @@ def rounds_of(peers):
 
 @test("after all were killed the newest round that one wrote goes on", 240)
 def all_killed():
-    with Swarm(rounds=150) as s:
-        s.start()
+    with Swarm(rounds=30, period=20) as s:
+        s.start(*PACED)
         s.wait_training()
         s.peers[3].wait_round(5)
         s.peers[3].kill()  # its checkpoint is older than the others'
@@ -88,9 +88,9 @@ def all_killed():
                      for n in names) if m]
             newest = max([newest, *held])
             peer.kill()
-        s.peers[3].start("--run", s.yaml).wait_up()
+        s.peers[3].start("--run", s.yaml, *PACED).wait_up()
         for peer in s.peers[:3]:
-            peer.start("--run", s.yaml).wait_up()
+            peer.start("--run", s.yaml, *PACED).wait_up()
         for peer in s.peers:
             peer.wait_round(newest)
         s.wait_finished()

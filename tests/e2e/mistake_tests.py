@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 from e2e_registry import Skipped, test
-from swarm import LOCO, LOCOD, SCALE, Swarm, check
+from swarm import LOCO, LOCOD, PACED, SCALE, Swarm, check
 
 
 def refuses(code, *arguments, words=(), seconds=60, **options):
@@ -147,13 +147,13 @@ def full_disk():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
-    with Swarm(peers=2, rounds=200, min_peers=2) as s:
-        first = s.peer().start("--run", s.yaml).wait_up()
-        second = s.peer().start("--join", s.uri(), before=small_files)
+    with Swarm(peers=2, rounds=30, period=20) as s:
+        first = s.peer().start("--run", s.yaml, *PACED).wait_up()
+        second = s.peer().start("--join", s.uri(), *PACED, before=small_files)
         second.wait_exit(9, seconds=90)
         check("checkpoint of round" in second.log(),
               "it does not say what happened")
-        second.start("--join", s.uri()).wait_up()
+        second.start("--join", s.uri(), *PACED).wait_up()
         s.wait_finished([first, second], seconds=120)
 
 

@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import signal
 import struct
 
 from e2e_registry import test
@@ -114,7 +115,6 @@ def turn_lines(peer):
 
 @test("a frozen partner costs a bye and holds nobody up", 240)
 def frozen():
-    import signal
     with noloco(4, 30, 100) as s:
         s.start()
         for peer in s.peers:

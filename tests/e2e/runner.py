@@ -3,8 +3,8 @@
 Each test has a process of its own, in a process group that dies with its
 deadline, and tells what it cost: seconds on the clock, and of the processors
 with all that it started. A test with a longer deadline begins earlier, so that
-none is left over at the end. What is measured against the clock is registered
-as `alone` and has the machine for itself, before the others.
+none is left over at the end. Who ends the runner (SIGTERM: the time limit of
+run.sh) ends the tests that run, and they are counted as failed.
 """
 import concurrent.futures
 import os
@@ -13,12 +13,16 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from e2e_registry import TESTS, Skipped
 from swarm import SCALE, Failed
 
 SKIPPED = 77  # exit code of one test
+RUNNING = set()  # processes of tests
+LOCK = threading.Lock()  # of RUNNING and TOLD_TO_END
+TOLD_TO_END = threading.Event()
 
 
 def cpu_s():
@@ -31,9 +35,11 @@ def cpu_s():
 def be_one(sentence):
     """The child of run_one()."""
     one = TESTS[sentence]
+    began = time.monotonic()
 
     def too_late(number, frame):
-        raise Failed(f"no end after {one.seconds * SCALE} s")
+        raise Failed(f"no end after {time.monotonic() - began:.0f} s "
+                     f"(limit {one.seconds * SCALE} s)")
 
     signal.signal(signal.SIGTERM, too_late)
     try:
@@ -52,10 +58,14 @@ def be_one(sentence):
 def run_one(script, sentence):
     """(sentence, exit code, output, seconds, seconds of the processors)"""
     began = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, script, "--one", sentence], text=True,
-        errors="replace", start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with LOCK:
+        if TOLD_TO_END.is_set():
+            return sentence, 1, "not begun: the runner was ended", 0, 0
+        process = subprocess.Popen(
+            [sys.executable, script, "--one", sentence], text=True,
+            errors="replace", start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        RUNNING.add(process)
     try:
         output, _ = process.communicate(
             timeout=TESTS[sentence].seconds * SCALE)
@@ -66,11 +76,22 @@ def run_one(script, sentence):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
+    with LOCK:
+        RUNNING.discard(process)
     used = re.search(r"^cpu ([0-9.]+) s\n", output, re.M)
     if used:
         output = output.replace(used[0], "", 1)
     return (sentence, process.returncode, output,
             time.monotonic() - began, float(used[1]) if used else 0.0)
+
+
+def end_all(number, frame):
+    """SIGTERM: tests have process groups of their own, and would go on. Each
+    cleans up and says where it was."""
+    with LOCK:
+        TOLD_TO_END.set()
+        for process in RUNNING:
+            process.terminate()
 
 
 class Count:
@@ -100,18 +121,16 @@ def chosen_of(words):
 def run_all(name, script, chosen, jobs, missing):
     """The exit code. missing: why none of them can run, or None."""
     count = Count()
-    alone = [t for t in chosen if TESTS[t].alone]
-    beside = sorted((t for t in chosen if not TESTS[t].alone),
-                    key=lambda t: -TESTS[t].seconds)
+    longest_first = sorted(chosen, key=lambda t: -TESTS[t].seconds)
+    signal.signal(signal.SIGTERM, end_all)
     began = time.monotonic()
     if missing:
         for sentence in chosen:
             count.add(sentence, SKIPPED, missing, 0, 0)
     else:
-        for sentence in alone:
-            count.add(*run_one(script, sentence))
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for done in pool.map(lambda t: run_one(script, t), beside):
+            for done in pool.map(lambda t: run_one(script, t),
+                                 longest_first):
                 count.add(*done)
     print(f"{name}: {time.monotonic() - began:.0f} s on the clock, "
           f"{cpu_s():.0f} s of the processors, {jobs} tests at a time")

@@ -26,6 +26,9 @@ LOCO = os.path.join(BUILD, "loco")
 LOCOD = os.path.join(BUILD, "locod")
 SCALE = max(1, int(os.environ.get("LOCO_TIME_SCALE", "1")))
 POLL_S = 0.05
+# Of a model of this size a round of four lasts about 0.6 s with it, however
+# fast the machine: long enough for a peer to come back, and no work for it.
+PACED = ("--upload-bytes-per-s", "150000")
 DETECT_MS = 3000  # a dead or frozen member is known to the others by then
 # A daemon pauses on battery: these run on laptops, too.
 os.environ.setdefault("LOCO_SYSFS", "/nonexistent")
@@ -60,14 +63,16 @@ def check(holds, sentence):
 
 
 def wait_for(condition, what, seconds=30):
-    """The first true value of condition(), polled until the deadline."""
+    """The first true value of condition(), polled until the deadline. what: the
+    sentence, or a function that says it at the deadline."""
     end = time.monotonic() + seconds * SCALE
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise Failed(f"after {seconds * SCALE} s still not: {what}")
+            raise Failed(f"after {seconds * SCALE} s still not: "
+                         f"{what() if callable(what) else what}")
         time.sleep(POLL_S)
 
 
@@ -155,7 +160,7 @@ class Peer:
                   f"until {what}: {self.log()[-500:]}")
             status = self.status()
             return status and condition(status) and status
-        return wait_for(holds, f"{self.name}: {what}; status "
+        return wait_for(holds, lambda: f"{self.name}: {what}; status "
                         f"{self.brief()}", seconds)
 
     def brief(self):

@@ -8,7 +8,8 @@ run, join it by its address alone, look at the dashboard, pause, resume, set a
 cap, export, generate. Beside it: how fast /healthz and the status answer while
 a round fills the link, and what an idle daemon costs while its stream of
 events is read. Prints what was typed and what came, with the seconds since the
-start; exit 0 only when all of it held. Needs root (namespaces).
+start; exit 0 only when all of it held. Needs root (namespaces), curl, pgrep and
+what deploy/text.sh takes its prose from.
 """
 import argparse
 import json

@@ -4,7 +4,7 @@
 use: tests/netlab/rate.py [--hosts N] [--rate 100mbit] [--rtt-ms 50]
          [--elements E] [--wire fp16] [--rounds R] [--warmup W]
          [--encryption on|off] [--slow 25mbit] [--exchange ring|butterfly|auto]
-         [--router] [--json]
+         [--sites N] [--router] [--json]
 
 N hosts at one hub, each with `rate` up and down and RTT to each other:
   raw     goodput of one TCP stream, alone (a line's best);

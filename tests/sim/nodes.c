@@ -16,6 +16,7 @@
 
 #define LINK_BYTES_PER_S (2U << 20) /* of each bulk connection, a direction */
 #define POLL_MS          500        /* between two looks whether all is done */
+#define LINGER_MS        4000 /* a grace period; all stay finished for that */
 
 uint64_t sim_draw(struct sim *s, uint64_t lo, uint64_t hi)
 {
@@ -504,15 +505,44 @@ static uint32_t n_finished(struct sim *s)
     return n;
 }
 
+static void check_beyond_the_end(struct sim *s)
+{
+    struct node_status status;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (world_alive(s->world, q)) {
+            node_status(s->nodes[q], &status);
+            if (status.round > s->rounds) {
+                check_fail(s->check,
+                           "E: peer %u is at round %" PRIu64
+                           " of a run of %" PRIu64,
+                           q, status.round, s->rounds);
+            }
+        }
+    }
+}
+
+/* All have finished, and for a while no further round was begun. */
+static bool stays_finished(struct sim *s)
+{
+    uint64_t now = world_now(s->world);
+
+    if (!check_finished(s->check, s->rounds, s->fork_fine, s->why)) {
+        s->finished_ms = 0; /* one has started again, perhaps */
+        return false;
+    }
+    s->finished_ms = s->finished_ms == 0 ? now : s->finished_ms;
+    return now - s->finished_ms >= LINGER_MS;
+}
+
 static void poll_call(void *data, uint64_t arg)
 {
     struct sim *s = data;
 
     (void)arg;
+    check_beyond_the_end(s);
     if (world_now(s->world) >= s->calm_ms) {
-        s->done = s->need > 0 ? n_finished(s) >= s->need
-                              : check_finished(s->check, s->rounds,
-                                               s->fork_fine, s->why);
+        s->done = s->need > 0 ? n_finished(s) >= s->need : stays_finished(s);
     }
     world_call(s->world, world_now(s->world) + POLL_MS, poll_call, s, 0);
 }
@@ -616,7 +646,9 @@ static void run(struct sim *s)
     }
     world_call(s->world, SIM_START_MS + POLL_MS, poll_call, s, 0);
     while (!s->done && check_violation(s->check) == NULL) {
-        if (!world_step(s->world, s->calm_ms + s->limit_ms)) {
+        uint64_t more_ms = s->finished_ms != 0 ? LINGER_MS + POLL_MS : 0;
+
+        if (!world_step(s->world, s->calm_ms + s->limit_ms + more_ms)) {
             check_fail(s->check,
                        "E: not done %" PRIu64 " ms after the last fault: %s",
                        s->limit_ms, s->why);

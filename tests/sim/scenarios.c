@@ -94,11 +94,20 @@ static void options_trainers(struct sim *s)
 }
 
 /* One machine is slow, so that it is in the middle of a task again and again;
- * seeds take turns in whether it is the victim. */
+ * seeds take turns in whether it is the victim. In every third seed all but one
+ * are slow, differently: the run ends while they are in the middle of tasks. */
 static void setup_quorum(struct sim *s)
 {
+    uint32_t one;
+
     setup_restart(s);
-    local_slow(s->local, (s->victim + (uint32_t)(s->opt.seed % 2)) % s->n, 7);
+    one = (s->victim + (uint32_t)(s->opt.seed % 2)) % s->n;
+    for (uint32_t q = 0; s->opt.seed % 3 == 0 && q < s->n; q++) {
+        local_slow(s->local, q, q == one ? 1 : 5 + q % 4);
+    }
+    if (s->opt.seed % 3 != 0) {
+        local_slow(s->local, one, 7);
+    }
 }
 
 static void setup_slow(struct sim *s)

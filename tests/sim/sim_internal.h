@@ -88,6 +88,7 @@ struct sim {
     uint8_t revocation[256];
 
     bool done;
+    uint64_t finished_ms; /* all were finished since then; 0: not yet */
     char why[CHECK_TEXT_MAX];
     uint64_t malformed;
 };

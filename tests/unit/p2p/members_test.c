@@ -205,6 +205,30 @@ static void a_refused_dial_after_a_lost_link_loses_at_once(void **state)
     expect_lost(f, 0, "connection closed and refused");
 }
 
+/* Others saw its end first. */
+static void who_goes_from_the_view_without_a_link_is_doubted(void **state)
+{
+    struct fixture *f = *state;
+    int rows[2];
+
+    assert_true(up(f, 0, 1));
+    assert_true(up(f, 1, 2));
+    rows[0] = row(f, 0);
+    rows[1] = row(f, 1);
+    members_watch(&f->m, rows, 2, NULL, f->now_ms);
+    tick(f, 10);
+    (void)members_link_down(&f->m, 1, f->now_ms);
+    tick(f, 10);
+    expect_nobody_lost(f);
+    members_watch(&f->m, rows + 1, 1, NULL, f->now_ms);
+    tick(f, 10);
+    assert_int_equal(f->m.peers[rows[0]].state, PEER_SUSPECT);
+    (void)members_heard(&f->m, 2, f->now_ms);
+    tick(f, REDIAL_MS + REDIAL_MS / 2);
+    assert_int_equal(f->m.peers[rows[0]].state, PEER_DEAD);
+    assert_int_equal(f->m.peers[rows[1]].state, PEER_ALIVE);
+}
+
 static void another_failed_dial_is_no_refusal(void **state)
 {
     static const struct {
@@ -1122,6 +1146,7 @@ int main(void)
         T(any_byte_is_a_sign_of_life),
         T(a_gap_of_the_own_process_loses_nobody),
         T(a_refused_dial_after_a_lost_link_loses_at_once),
+        T(who_goes_from_the_view_without_a_link_is_doubted),
         T(another_failed_dial_is_no_refusal),
         T(an_old_refusal_says_nothing_about_the_next_loss),
         T(an_unreached_bootstrap_is_never_given_up),
