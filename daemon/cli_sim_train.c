@@ -194,6 +194,8 @@ static int fill_inner(struct setup *s, char *errmsg)
     return 0;
 }
 
+_Static_assert(LLAMA_STAGES_MAX <= ROUTE_STAGES_MAX, "each cut has routes");
+
 /* The routes of p2p/pipeline.h. */
 static void random_route(void *data,
                          uint64_t step,

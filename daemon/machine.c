@@ -568,8 +568,8 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         machine_stop(m, a->rc);
         return;
     case ACTION_LOG:
-        log_write((enum log_level)a->level, "node", "%s",
-                  (const char *)out->bytes + a->bytes);
+        log_write_event((enum log_level)a->level, "node", (uint32_t)a->request,
+                        (const char *)out->bytes + a->bytes);
         return;
     case ACTION_SEND:
     case ACTION_DIAL:

@@ -26,7 +26,7 @@ int complain(enum trouble what, const char *fmt, ...)
 {
     va_list args;
 
-    (void)fputs("locod: ", stderr);
+    (void)fprintf(stderr, "%slocod: ", log_prefix(LOG_ERROR));
     va_start(args, fmt);
     (void)vfprintf(stderr, fmt, args);
     va_end(args);
@@ -111,6 +111,7 @@ int main(int argc, char **argv)
     }
     d->lock_fd = d->identity_fd = d->notify.fd = -1;
     (void)pthread_mutex_init(&d->set_lock, NULL);
+    log_find_journal();
     d->argc = argc;
     d->argv = argv;
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */

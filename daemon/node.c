@@ -314,21 +314,38 @@ void node_local_action(struct node *n, enum action_type type, uint64_t round)
 
 /* ---- events ----------------------------------------------------------- */
 
-void node_link_up(struct node *n, const struct event *ev)
+static void say_hello(struct node *n, const struct event *ev)
 {
     struct hello h = {.life = n->life};
-    int peer;
+    uint8_t bytes[64];
+    int len;
 
-    if (!members_link_up(&n->members, ev, n->out)) {
-        return;
-    }
-    peer = members_find(&n->members, &ev->peer);
     memcpy(h.observed.ip, ev->address.ip, sizeof h.observed.ip);
     h.observed.port = ev->address.port;
-    (void)members_send(&n->members, n->out, peer, MESSAGE_HELLO, &h);
-    node_reach_link_up(n, peer, ev);
-    node_dht_link_up(n, peer);
-    node_pipe_link_up(n, &ev->peer);
+    len = msg_encode(&hello_schema, &h, bytes, sizeof bytes);
+    if (len > 0) {
+        (void)out_send(n->out, ev->link, MESSAGE_HELLO, bytes, (size_t)len);
+    }
+}
+
+void node_link_open(struct node *n, const struct event *ev)
+{
+    int peer;
+
+    if (members_link_up(&n->members, ev, n->out)) {
+        peer = members_find(&n->members, &ev->peer);
+        node_reach_link_up(n, peer, ev);
+        node_dht_link_up(n, peer);
+        node_pipe_link_up(n, &ev->peer);
+    }
+}
+
+void node_link_up(struct node *n, const struct event *ev)
+{
+    say_hello(n, ev);
+    if (!node_twin_link_up(n, ev)) {
+        node_link_open(n, ev);
+    }
 }
 
 static void on_link_up(struct node *n, const struct event *ev)
@@ -342,7 +359,7 @@ static void on_link_down(struct node *n, const struct event *ev)
 {
     int peer;
 
-    if (!node_admit_link_down(n, ev)) {
+    if (!node_admit_link_down(n, ev) && !node_twin_link_down(n, ev)) {
         peer = members_link_down(&n->members, ev->link, n->now);
         if (peer != MEMBERS_NONE) {
             transfer_link_down(&n->transfer, peer, n->now, n->out);
@@ -399,10 +416,18 @@ static void on_reach_message(struct node *n,
     }
 }
 
-/* Neighbours, pulses and rumours. */
+/* What linked peers say of themselves, neighbours and rumours. */
 static void
 on_membership(struct node *n, int peer, enum message_type type, const void *m)
 {
+    if (type == MESSAGE_HELLO) {
+        node_on_hello(n, peer, m);
+        return;
+    }
+    if (type == MESSAGE_HEARTBEAT) {
+        node_on_beat(n, peer, m);
+        return;
+    }
     members_recv(&n->members, peer, type, m, n->out);
     if (type == MESSAGE_PULSE) {
         node_on_pulse(n, peer);
@@ -454,6 +479,17 @@ on_step_message(struct node *n, int peer, enum message_type type, const void *m)
     }
 }
 
+/* Two processes with one identity. */
+static void
+on_twin_message(struct node *n, int peer, enum message_type type, const void *m)
+{
+    if (type == MESSAGE_CLAIM) {
+        node_on_claim(n, peer, m);
+    } else {
+        node_on_present(n, peer, m);
+    }
+}
+
 static void on_forward(struct node *n, int peer, const struct forward *f);
 
 /* Rounds, under way and committed. */
@@ -480,11 +516,7 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
 {
     switch (type) {
     case MESSAGE_HELLO:
-        node_on_hello(n, peer, m);
-        return;
     case MESSAGE_HEARTBEAT:
-        node_on_beat(n, peer, m);
-        return;
     case MESSAGE_PULSE:
     case MESSAGE_NEIGHBOUR:
     case MESSAGE_SHUFFLE:
@@ -540,6 +572,10 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_CALLED:
         on_reach_message(n, peer, type, m);
         return;
+    case MESSAGE_CLAIM:
+    case MESSAGE_PRESENT:
+        on_twin_message(n, peer, type, m);
+        return;
     case MESSAGE_ADMISSION:
     case MESSAGE_REVOCATION:
     case MESSAGE_REFUSED: /* node_admit.c has seen them */
@@ -574,7 +610,7 @@ static void on_recv(struct node *n, const struct event *ev)
     const struct msg_schema *schema = message_schema(ev->message);
     int peer;
 
-    if (node_admit_recv(n, ev)) {
+    if (node_admit_recv(n, ev) || node_twin_recv(n, ev)) {
         return;
     }
     peer = members_heard(&n->members, ev->link, n->now);
@@ -593,6 +629,10 @@ static void on_recv(struct node *n, const struct event *ev)
         if (a != NULL) {
             a->link = ev->link;
         }
+        return;
+    }
+    if (ev->message == MESSAGE_HELLO &&
+        !node_twin_hello(n, peer, ev->link, n->scratch)) {
         return;
     }
     node_note_stale(n, (enum message_type)ev->message, n->scratch);
@@ -859,6 +899,7 @@ void node_step(void *node, const struct event *event, struct out *out)
     n->last_step_ms = n->now;
     dispatch(n, event);
     node_admit_advance(n);
+    node_twin_advance(n);
     advance(n);
     node_timeline_note(n);
     node_bandwidth_advance(n);

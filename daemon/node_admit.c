@@ -40,8 +40,7 @@ static const char *const sentences[REFUSAL_COUNT] = {
     [REFUSAL_EXPIRED] = "the invitation has expired: ask the run's author for "
                         "another",
     [REFUSAL_REVOKED] = "the invitation was revoked by the run's author",
-    [REFUSAL_TWIN] = "another daemon with this identity takes part: stop it, "
-                     "or give this one its own state directory",
+    [REFUSAL_TWIN] = "another daemon with this identity takes part",
 };
 
 static struct node_gate *gate_of(struct node *n, uint32_t link)
@@ -211,6 +210,12 @@ on_refused(struct node *n, const struct event *ev, const struct refused *m)
                               ? (enum refusal)m->reason
                               : REFUSAL_INVALID;
 
+    members_shun(&n->members, ev->link,
+                 n->now + (uint64_t)SHUN_MS * n->opt.time_scale);
+    hang_up(n, ev->link); /* it is to be the last word on it */
+    if (reason == REFUSAL_TWIN) {
+        return; /* PRESENT has shown it, or nobody has */
+    }
     if (reason != n->refusal) {
         out_log(n->out, LOG_WARN, "refused: %s", sentences[reason]);
     }
@@ -218,9 +223,6 @@ on_refused(struct node *n, const struct event *ev, const struct refused *m)
         n->refused_ms = n->now;
     }
     n->refusal = reason;
-    members_shun(&n->members, ev->link,
-                 n->now + (uint64_t)SHUN_MS * n->opt.time_scale);
-    hang_up(n, ev->link); /* it is to be the last word on it */
 }
 
 const char *node_refusal(const struct node *n)
@@ -357,8 +359,7 @@ void node_admit_advance(struct node *n)
     }
     a = out_add(n->out, ACTION_STOP);
     if (a != NULL) {
-        a->rc = n->refusal == REFUSAL_TWIN ? LOCO_EXIT_IDENTITY
-                                           : LOCO_EXIT_INCOMPATIBLE;
+        a->rc = LOCO_EXIT_INCOMPATIBLE;
     }
     out_log(n->out, LOG_ERROR, "%s", sentences[n->refusal]);
     n->stopped = true;

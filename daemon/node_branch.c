@@ -296,6 +296,9 @@ void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
 {
     uint8_t was = n->members.peers[peer].way.reach;
 
+    if (n->accepted_ms == 0) {
+        n->accepted_ms = n->now;
+    }
     members_beat(&n->members, peer, m, n->now);
     if (was != m->reach) {
         node_dht_seen(n, peer);

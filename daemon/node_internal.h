@@ -155,6 +155,20 @@ struct node_gate {
     struct event up; /* kept back until then */
 };
 
+#define NODE_TWINS_MAX 64
+
+/* A second link of a peer, kept back until it is known which process is behind
+ * it (node_twin.c). */
+struct node_twin {
+    bool used;
+    bool told;    /* its HELLO is here */
+    bool refused; /* it is being closed */
+    struct hello hello;
+    uint64_t due_ms; /* for the HELLO, then for the answer of the other one */
+    uint64_t ask_ms; /* next CLAIM */
+    struct event up;
+};
+
 struct node {
     struct node_options opt;
     struct node_timing t; /* scaled */
@@ -338,6 +352,13 @@ struct node {
     enum refusal refusal;      /* what a peer said last */
     uint64_t refused_ms, n_refused;
 
+    /* One identity, one process. */
+    uint32_t n_twins;
+    struct node_twin twins[NODE_TWINS_MAX];
+    uint64_t accepted_ms; /* the first HEARTBEAT of a peer; 0: none yet */
+    uint64_t twin_ms;     /* another process was proven last; 0: never */
+    uint64_t twin_warn_ms;
+
     uint32_t n_lost;
     struct node_lost lost[NODE_LOST_MAX];
     bool save_failed; /* the last time that something was to be on disk */
@@ -354,6 +375,8 @@ bool node_point_eq(const struct node_point *a, const struct node_point *b);
 
 /* A link is up, and its peer may speak. */
 void node_link_up(struct node *n, const struct event *ev);
+/* The same, and it is known who is there. */
+void node_link_open(struct node *n, const struct event *ev);
 
 /* node_admit.c. True: the event is not for anybody else. */
 bool node_admit_link_up(struct node *n, const struct event *ev);
@@ -365,6 +388,22 @@ void node_admit_advance(struct node *n);
 void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len);
 /* Why nobody lets us in; NULL: somebody does, or nobody said no. */
 const char *node_refusal(const struct node *n);
+
+/* node_twin.c. True: the event is not for anybody else. */
+bool node_twin_link_up(struct node *n, const struct event *ev);
+bool node_twin_link_down(struct node *n, const struct event *ev);
+bool node_twin_recv(struct node *n, const struct event *ev);
+/* False: this HELLO is of another process; its link is being closed. */
+bool node_twin_hello(struct node *n,
+                     int peer,
+                     uint32_t link,
+                     const struct hello *m);
+void node_on_claim(struct node *n, int peer, const struct claim *m);
+/* `peer`: MEMBERS_NONE for who is not let in. */
+void node_on_present(struct node *n, int peer, const struct present *m);
+void node_twin_advance(struct node *n);
+/* What a person is to know; NULL: nothing. */
+const char *node_twin_reason(const struct node *n);
 
 /* node_data.c */
 /* Get the manifest, then the shards, until data_ready. */

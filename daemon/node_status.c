@@ -78,7 +78,9 @@ static bool stage_reason(const struct node *n, struct node_status *s)
 
 static void reason_of(const struct node *n, struct node_status *s)
 {
-    const char *text = n->reason != NULL ? n->reason : node_refusal(n);
+    const char *text = n->reason != NULL         ? n->reason
+                       : node_refusal(n) != NULL ? node_refusal(n)
+                                                 : node_twin_reason(n);
 
     if (text == NULL && n->configured && terms_staged(&n->terms) &&
         !n->draining && !n->finished && stage_reason(n, s)) {

@@ -6,6 +6,8 @@
 
 #include "proto/base/err.h"
 
+_Static_assert(PIPELINE_MICRO_MAX <= REPLICA_MICRO_MAX, "each has tokens");
+
 int trainer_stage_open(struct trainer_stage *t, struct stage_slots *slots)
 {
     size_t rows = slots->rows;

@@ -198,20 +198,18 @@ void backend_device_plan(struct backend *b, bool bf16)
 }
 
 /* The slots of cuda/gpu.h at their largest; the workspace of the products is
- * there since the GPU was opened. A token's rows beyond EMBED_SEGMENT make
- * parts of sums (embed.cu), NORM_BLOCKS rows of them each norm (rmsnorm.cu). */
-#define EMBED_SEGMENT 64
-#define NORM_BLOCKS   264
-
+ * there since the GPU was opened. A token's rows beyond a segment make parts of
+ * sums (embed.cu). */
 uint64_t backend_device_launch_bytes(const struct device_launches *l)
 {
     uint64_t rows = (uint64_t)l->rows, channels = (uint64_t)l->channels;
     uint64_t tokens = 2 * rows * sizeof(uint32_t);
     uint64_t plan = rows * (sizeof(uint32_t) + 2 * 4 * sizeof(uint32_t)) + 64;
     uint64_t parts =
-        (2 * (rows / EMBED_SEGMENT) + 1) * channels * sizeof(float);
-    uint64_t norms = NORM_BLOCKS * channels * sizeof(float);
-    uint64_t sums = (uint64_t)sumsq_chunks(l->parameters) * sizeof(double) + 64;
+        (2 * (rows / PLUGIN_EMBED_SEGMENT) + 1) * channels * sizeof(float);
+    uint64_t norms = PLUGIN_NORM_BLOCKS * channels * sizeof(float);
+    uint64_t sums =
+        3 * ((uint64_t)sumsq_chunks(l->parameters) + 1) * sizeof(double);
     uint64_t delta = rows * (uint64_t)l->heads * sizeof(float);
 
     return tokens + plan + parts + norms + sums + delta;

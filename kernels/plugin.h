@@ -29,6 +29,12 @@
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
 
+/* What launchers take of the GPU's memory depends on these, and so does the
+ * plan made before (device.h): rows of one token that one block of embed_bwd
+ * sums, and rows of partial sums of a norm's weights. */
+#define PLUGIN_EMBED_SEGMENT 64
+#define PLUGIN_NORM_BLOCKS   264
+
 /* One opened GPU; the plug-in's own. */
 struct gpu;
 
@@ -102,6 +108,17 @@ struct mix_op {
     int64_t n;
 };
 
+/* What train/sync/batch_size.h wants of two halves of a batch: |first|^2,
+ * |second|^2, then second += first (rounded as on a processor) and its
+ * |second|^2. Sums of chunks in double as sumsq's, added in a fixed order: the
+ * same bits every time, not those of the processor. */
+struct halves_op {
+    const float *first; /* (n) */
+    float *second;      /* (n) += */
+    double *norms2;     /* (3) =, the caller's memory */
+    int64_t n;
+};
+
 #ifndef __cplusplus /* members have the names of structs */
 struct plugin_table {
     uint32_t abi;
@@ -156,6 +173,7 @@ struct plugin_table {
     int (*outer)(struct gpu *gpu, const struct outer_op *op);
     int (*shift)(struct gpu *gpu, const struct shift_op *op);
     int (*mix)(struct gpu *gpu, const struct mix_op *op); /* does not wait */
+    int (*halves)(struct gpu *gpu, const struct halves_op *op); /* waits */
 };
 
 typedef const struct plugin_table *(*plugin_entry)(void);

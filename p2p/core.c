@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/log.h"
+
 struct action *out_add(struct out *out, enum action_type type)
 {
     struct action *a;
@@ -81,6 +83,7 @@ void out_log(struct out *out, int level, const char *fmt, ...)
     a = out_add(out, ACTION_LOG);
     if (a != NULL) {
         a->level = level;
+        a->request = log_event(fmt);
         a->bytes = at;
         a->len = (uint32_t)strlen(text);
     }

@@ -315,7 +315,7 @@ enum action_type {
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     ACTION_RESUME,
     ACTION_STOP, /* the node is drained; rc is the exit code */
-    ACTION_LOG,  /* level, bytes: text */
+    ACTION_LOG,  /* level, bytes: text, request: log_event() */
     ACTION_TYPE_COUNT
 };
 

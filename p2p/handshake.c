@@ -118,7 +118,9 @@ static int hello_read(struct handshake *h,
     r->kind = (enum connection_kind)kind;
     r->features = get_u64(in + AT_FEATURES);
     if (id_eq(&r->id, &h->self)) {
-        return LOCO_EINVAL;
+        return memcmp(n->remote_static, n->static_public, NOISE_KEY_BYTES) == 0
+                   ? LOCO_EINVAL
+                   : LOCO_ETWIN;
     }
     if (!id_is_zero(&h->expected) && !id_eq(&r->id, &h->expected)) {
         return LOCO_ESIG;

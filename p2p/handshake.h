@@ -21,6 +21,7 @@
  *
  * Fails with LOCO_ERUN (initiator: message 2 does not decrypt), LOCO_ESIG
  * (tag, signature, or not the expected peer), LOCO_EINVAL (it is ourselves),
+ * LOCO_ETWIN (our identity with another static key: another process has it),
  * LOCO_EPROTO (anything else). A failed session is dropped without an answer.
  */
 #ifndef LOCO_P2P_HANDSHAKE_H
@@ -71,7 +72,7 @@ struct handshake_options {
     const struct signer *signer; /* borrowed for the session */
     struct hash32 run_id;
     uint16_t version;
-    uint8_t static_secret[NOISE_KEY_BYTES]; /* X25519; any random bytes */
+    uint8_t static_secret[NOISE_KEY_BYTES]; /* X25519; random, one a process */
     uint16_t listen_port;
     uint64_t features;
 };

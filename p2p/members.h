@@ -320,6 +320,9 @@ bool members_link_up(struct members *m,
                      const struct event *event,
                      struct out *out);
 
+/* Hang up every link to the peer. */
+void members_hang_up_all(struct members *m, int peer, struct out *out);
+
 /* Whose link it was; MEMBERS_NONE: nobody's. */
 int members_link_down(struct members *m, uint32_t link, uint64_t now_ms);
 

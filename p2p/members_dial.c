@@ -37,6 +37,7 @@ static const struct dial_code dial_codes[] = {
     {-ENETUNREACH, "no route to it", "connection lost, no route to it"},
     {LOCO_EPROTO, "handshake failed", "connection lost, handshake failed"},
     {LOCO_ESIG, "handshake failed", "connection lost, handshake failed"},
+    {LOCO_ETWIN, "has our identity", "connection lost, it has our identity"},
     {LOCO_ERUN, "another run", "connection lost, it left for another run"},
 };
 

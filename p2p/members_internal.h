@@ -99,9 +99,6 @@ void members_sign(struct members *m, struct member *p);
 /* Not closing yet when `out` is full: tried again. */
 void members_hang_up(struct members_link *l, struct out *out);
 
-/* Hang up every link to the peer. */
-void members_hang_up_all(struct members *m, int peer, struct out *out);
-
 /* Close what has been silent for long while another link to it was not, what
  * broke off silently, and what nobody wants. */
 void members_links_tick(struct members *m, uint64_t *due, struct out *out);

@@ -159,6 +159,26 @@ static const struct msg_field refused_fields[] = {
 };
 SCHEMA(refused);
 
+static const struct msg_field claim_fields[] = {
+    MSG_FIELD_U64(struct claim, life),
+    MSG_FIELD_STRUCT(struct claim, from, address_schema),
+};
+SCHEMA(claim);
+
+static const struct msg_field present_body_fields[] = {
+    MSG_FIELD_FIXED(struct present_body, run),
+    MSG_FIELD_U64(struct present_body, life),
+    MSG_FIELD_U64(struct present_body, other),
+    MSG_FIELD_U64(struct present_body, age_ms),
+};
+SCHEMA(present_body);
+
+static const struct msg_field present_fields[] = {
+    MSG_FIELD_STRUCT(struct present, body, present_body_schema),
+    MSG_FIELD_FIXED(struct present, sig),
+};
+SCHEMA(present);
+
 static const struct msg_field goodbye_body_fields[] = {
     MSG_FIELD_FIXED(struct goodbye_body, run),
     MSG_FIELD_FIXED(struct goodbye_body, peer),

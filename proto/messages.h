@@ -36,6 +36,8 @@
     X(ADMISSION,    0x0b, admission)                                           \
     X(REVOCATION,   0x0c, revocation)                                          \
     X(REFUSED,      0x0d, refused)                                             \
+    X(CLAIM,        0x0e, claim)                                               \
+    X(PRESENT,      0x0f, present)                                             \
     X(SUSPECT,      0x10, suspect)                                             \
     X(PREPARE,      0x11, prepare)                                             \
     X(PROMISE,      0x12, promise)                                             \
@@ -294,6 +296,26 @@ enum refusal {
 };
 struct refused {
     uint8_t reason; /* enum refusal */
+};
+
+/* ---- one identity, one process ------------------------------------------ */
+
+/* Another process says that it is the receiver: is the receiver there? */
+struct claim {
+    uint64_t life;           /* of that process */
+    struct msg_address from; /* where it dialled from, with its port */
+};
+
+/* The answer, by the key of the identity. */
+struct present_body {
+    struct hash32 run;
+    uint64_t life;   /* of the process that signs */
+    uint64_t other;  /* of the one that claims to be it */
+    uint64_t age_ms; /* of the process that signs */
+};
+struct present {
+    struct present_body body;
+    uint8_t sig[SIGN_BYTES];
 };
 
 /* ---- views ------------------------------------------------------------ */
@@ -714,6 +736,7 @@ X(, , evaluated_body)
 X(, , invitation_body)
 X(, , admission_body)
 X(, , revocation_body)
+X(, , present_body)
 #undef X
 
 /* Schema of a message type, NULL for an unknown one. */

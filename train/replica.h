@@ -128,7 +128,8 @@ struct replica_commit {
     uint32_t members;    /* of so many members; 0 for both: no matter */
 };
 
-/* The outer step on a GPU (replica_outer.h). */
+/* What is done on a GPU only where it has room (replica_outer.h): the outer
+ * step, the norms of the batch test. */
 struct replica_outer {
     float *phi, *m;  /* (n), of the GPU */
     float *piece[2]; /* of the GPU */
@@ -137,6 +138,7 @@ struct replica_outer {
     uint64_t most; /* elements of a piece */
     bool on;       /* there is memory for it */
     bool current;  /* phi, m are those of the state */
+    float *half;   /* (n), of the GPU: a first half's gradient; NULL: none */
 };
 
 struct replica {

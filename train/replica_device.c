@@ -215,7 +215,8 @@ void replica_close_work(struct replica *r)
 
 bool replica_lower_micro_batch(struct replica *r)
 {
-    if (r->outer.on) { /* that memory first: it is only for speed */
+    if (r->outer.on ||
+        r->outer.half != NULL) { /* that memory first: it is only for speed */
         replica_outer_close(r);
         return true;
     }

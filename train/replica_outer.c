@@ -46,6 +46,9 @@ size_t replica_outer_bytes(const struct replica_options *opt, uint64_t n)
 {
     size_t vectors = 1 + (size_t)method_has_momentum(&opt->method);
 
+    if (opt->method.trainers > 0) {
+        return (size_t)n * sizeof(float);
+    }
     if (!replica_outer_serves(&opt->method)) {
         return 0;
     }
@@ -62,6 +65,9 @@ void replica_outer_open(struct replica *r)
     bool all;
 
     memset(o, 0, sizeof *o);
+    if (be->device != NULL && r->opt.method.trainers > 0) {
+        o->half = be->take(be, bytes);
+    }
     if (be->device == NULL || !replica_outer_serves(&r->opt.method)) {
         return;
     }
@@ -91,6 +97,7 @@ void replica_outer_close(struct replica *r)
         be->give(be, o->phi);
         be->give(be, o->m);
         be->give(be, o->wire);
+        be->give(be, o->half);
         for (int i = 0; i < 2; i++) {
             be->give(be, o->piece[i]);
             table(r)->unpin(gpu(r), o->pinned[i]);
@@ -402,4 +409,25 @@ int replica_outer_commit(struct replica *r,
         r->engine.moments_reset = r->opt.method.moments == METHOD_RESET;
     }
     return 0;
+}
+
+/* ---- the batch test ------------------------------------------------------ */
+
+bool replica_outer_keep_half(struct replica *r)
+{
+    if (r->outer.half != NULL) {
+        (void)table(r)->copy(gpu(r), r->outer.half, r->grad,
+                             r->n * sizeof(float));
+    }
+    return r->outer.half != NULL;
+}
+
+int replica_outer_halves(struct replica *r, double *norms2)
+{
+    const struct halves_op op = {.first = r->outer.half,
+                                 .second = r->grad,
+                                 .norms2 = norms2,
+                                 .n = (int64_t)r->n};
+
+    return op.first == NULL ? LOCO_ENOENT : table(r)->halves(gpu(r), &op);
 }

@@ -18,6 +18,10 @@
  * that fails in the middle of an outer step takes nothing of it away, and the
  * commit is made again on whatever takes its place.
  *
+ * AdLoCo's outer step does not run there, but its test of the batch does: the
+ * gradient of a first half stays on the GPU, in memory taken in the same way,
+ * and only three norms come out.
+ *
  * Served: methods of all members whose only stream is the parameters, with the
  * anchor and its momentum alone (localsgd, diloco, opendiloco, streaming,
  * favg-*). The others go through the engine.
@@ -42,6 +46,14 @@ void replica_outer_forget(struct replica *r);
 
 /* The part of r->contribution; as engine_pack(). With r->outer.on only. */
 int replica_outer_pack(struct replica *r, const struct layout_part *p);
+
+/* The gradient in r->grad is kept as that of a first half. false: there is no
+ * memory for it. */
+bool replica_outer_keep_half(struct replica *r);
+
+/* norms2 (3): |.|^2 of the one kept, of that in r->grad, and of their sum,
+ * which r->grad becomes. LOCO_ENOENT: that memory was given back meanwhile. */
+int replica_outer_halves(struct replica *r, double *norms2);
 
 /* As decoding and engine_apply(): nothing is changed on failure, but for the
  * GPU's own memory where the GPU fails. With r->outer.on only. */

@@ -15,10 +15,11 @@
  * have the bits of a replica in one piece that sees the same micro-batches in
  * the same order.
  *
- * Packing, commits, states: replica.h, of the stage's slice. A micro-batch is
- * micro_batch sequences of seq tokens. x, y, dx, dy, loss and errors as in
- * llama_stage.h; after an error of score or backward the sum is rubbish until
- * it is cleared, which replica_stage_step() sees to.
+ * Packing, commits, states: replica.h, of the stage's slice. They come between
+ * two steps, or after replica_stage_clear(): the outer step works in the memory
+ * of the sum. A micro-batch is micro_batch sequences of seq tokens. x, y, dx,
+ * dy, loss and errors as in llama_stage.h; after an error of score or backward
+ * the sum is rubbish until it is cleared, which replica_stage_step() sees to.
  */
 #ifndef LOCO_TRAIN_REPLICA_STAGE_H
 #define LOCO_TRAIN_REPLICA_STAGE_H

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "proto/base/err.h"
 #include "train/replica_device.h"
+#include "train/replica_outer.h"
 
 uint32_t replica_rows_most(const struct replica_options *opt)
 {
@@ -72,33 +74,75 @@ void replica_turn(struct replica *r, uint32_t rank, uint32_t members)
     choose_rows(r);
 }
 
-/* Two halves, of which the norms say how much noise there is. The second of
- * them takes the memory of the mean, which is free between rounds. */
-static int tested_gradient(struct replica *r, uint32_t rows, double *sum)
+/* Two halves, of which the norms say how much noise there is; the sum of both
+ * in grad. In this process the first of them takes the memory of the mean,
+ * which is free between rounds. */
+static int gradient_of_halves(struct replica *r,
+                              uint32_t half,
+                              double *sum,
+                              struct batch_sample *sample)
 {
-    const struct method *m = &r->opt.method;
-    const struct batch_rule rule = batch_rule_default(m->batch, m->batch_most);
-    double other = 0, half = (double)(rows / 2) * r->opt.seq;
-    struct batch_sample sample;
-    int rv = replica_gradient(r, 0, rows / 2, sum);
+    double positions = (double)half * r->opt.seq, other = 0;
+    int rv = replica_gradient(r, 0, half, sum);
 
     rv = rv != 0 ? rv : replica_fetch_grad(r);
     if (rv != 0) {
         return rv;
     }
     memcpy(r->average, r->engine.grad, r->n * sizeof(float));
-    rv = replica_gradient(r, rows / 2, rows / 2, &other);
+    rv = replica_gradient(r, half, half, &other);
     rv = rv != 0 ? rv : replica_fetch_grad(r);
     if (rv != 0) {
         return rv;
     }
-    sample = batch_sample_of_gradients(r->average, r->engine.grad, r->n,
-                                       rows / 2, half);
+    *sample = batch_sample_of_gradients(r->average, r->engine.grad, r->n, half,
+                                        positions);
     replica_put_grad(r);
-    r->asked = (uint32_t)batch_request(
-        &rule, &sample, trainers_request(all_of(r), r->numbers, r->trainer));
     *sum += other;
     return 0;
+}
+
+/* The same on a GPU; LOCO_ENOENT: it has no memory for that. */
+static int gradient_on_gpu(struct replica *r,
+                           uint32_t half,
+                           double *sum,
+                           struct batch_sample *sample)
+{
+    double norms2[3], other = 0;
+    int rv =
+        r->outer.half == NULL ? LOCO_ENOENT : replica_gradient(r, 0, half, sum);
+
+    if (rv == 0 && !replica_outer_keep_half(r)) {
+        rv = LOCO_ENOENT;
+    }
+    rv = rv != 0 ? rv : replica_gradient(r, half, half, &other);
+    rv = rv != 0 ? rv : replica_outer_halves(r, norms2);
+    if (rv == LOCO_ENOMEM && replica_lower_micro_batch(r)) {
+        return LOCO_ENOENT;
+    }
+    if (rv == 0) {
+        *sample = batch_sample_of_sums(half, norms2, (double)half * r->opt.seq);
+        *sum += other;
+    }
+    return rv;
+}
+
+static int tested_gradient(struct replica *r, uint32_t rows, double *sum)
+{
+    const struct method *m = &r->opt.method;
+    const struct batch_rule rule = batch_rule_default(m->batch, m->batch_most);
+    struct batch_sample sample;
+    int rv = gradient_on_gpu(r, rows / 2, sum, &sample);
+
+    if (rv == LOCO_ENOENT) {
+        rv = gradient_of_halves(r, rows / 2, sum, &sample);
+    }
+    if (rv == 0) {
+        r->asked = (uint32_t)batch_request(
+            &rule, &sample,
+            trainers_request(all_of(r), r->numbers, r->trainer));
+    }
+    return rv;
 }
 
 int replica_trainers_gradient(struct replica *r, uint32_t *rows, double *sum)

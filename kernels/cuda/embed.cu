@@ -18,7 +18,7 @@
 #include "proto/base/err.h"
 
 #define WARPS   4
-#define SEGMENT 64
+#define SEGMENT PLUGIN_EMBED_SEGMENT
 
 /* Rows order[first .. first + rows) belong to one token. */
 struct segment {

@@ -676,6 +676,7 @@ static const struct plugin_table table = {
     .outer = cuda_outer,
     .shift = cuda_shift,
     .mix = cuda_mix,
+    .halves = cuda_halves,
 };
 
 /* The one name that this library shows. */

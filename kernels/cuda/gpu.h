@@ -124,6 +124,7 @@ int cuda_decode(struct gpu *g, const struct wire_op *op);
 int cuda_outer(struct gpu *g, const struct outer_op *op);
 int cuda_shift(struct gpu *g, const struct shift_op *op);
 int cuda_mix(struct gpu *g, const struct mix_op *op);
+int cuda_halves(struct gpu *g, const struct halves_op *op);
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,11 @@
  * sumsq: the double partial sums of chunks of SUMSQ_CHUNK, each made by one
  * block in a fixed tree; the host adds them in order. Not the bits of the
  * processor's sums, but the same bits every time.
+ *
+ * halves: the norms that AdLoCo's test of the batch wants, of the gradients of
+ * two halves and of their sum, which takes the place of the second: one pass
+ * (reads 8 bytes a parameter, writes 4) and one block for each norm that adds
+ * the partial sums.
  */
 #include "kernels/cuda/common.cuh"
 #include "proto/base/err.h"
@@ -128,6 +133,72 @@ __global__ void sumsq_kernel(const float *x, double *partial, int64_t n)
     }
 }
 
+#define HALVES_NORMS 3
+
+/* partial (HALVES_NORMS, chunks) of first, second and what second becomes.
+ * Block per chunk. */
+__global__ void
+halves_kernel(const float *first, float *second, double *partial, int64_t n)
+{
+    SHARED(memory);
+    double *sums = (double *)memory; /* (HALVES_NORMS, THREADS / WARP) */
+    int64_t at = (int64_t)blockIdx.x * SUMSQ_CHUNK;
+    int64_t end = at + SUMSQ_CHUNK < n ? at + SUMSQ_CHUNK : n;
+    double norm2[HALVES_NORMS] = {0};
+
+    for (int64_t i = at + threadIdx.x; i < end; i += THREADS) {
+        float a = first[i], b = second[i], both = __fadd_rn(b, a);
+        const double x[HALVES_NORMS] = {(double)a, (double)b, (double)both};
+
+        second[i] = both;
+        for (int k = 0; k < HALVES_NORMS; k++) {
+            norm2[k] += x[k] * x[k];
+        }
+    }
+    for (int k = 0; k < HALVES_NORMS; k++) {
+        double sum = warp_sum(norm2[k]);
+
+        if (threadIdx.x % WARP == 0) {
+            sums[k * (THREADS / WARP) + threadIdx.x / WARP] = sum;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < HALVES_NORMS) {
+        double sum = 0;
+
+        for (int k = 0; k < THREADS / WARP; k++) {
+            sum += sums[threadIdx.x * (THREADS / WARP) + k];
+        }
+        partial[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = sum;
+    }
+}
+
+/* norms2[k] = sum of partial (.., chunks) k, each thread's every THREADS-th.
+ * Block per norm. */
+__global__ void
+add_partials_kernel(const double *partial, double *norms2, int64_t chunks)
+{
+    SHARED(memory);
+    double *sums = (double *)memory; /* (THREADS / WARP) */
+    double sum = 0;
+
+    for (int64_t i = threadIdx.x; i < chunks; i += THREADS) {
+        sum += partial[(int64_t)blockIdx.x * chunks + i];
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) {
+        sums[threadIdx.x / WARP] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = 0;
+        for (int k = 0; k < THREADS / WARP; k++) {
+            sum += sums[k];
+        }
+        norms2[blockIdx.x] = sum;
+    }
+}
+
 __global__ void round_copy_kernel(bf16 *to, const float *from, int64_t n)
 {
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4;
@@ -240,6 +311,37 @@ int cuda_sumsq(struct gpu *g, const struct sumsq *op)
     return rv != 0 ? rv
                    : gpu_download(g, op->partial, partial,
                                   (size_t)chunks * sizeof(double));
+}
+
+int cuda_halves(struct gpu *g, const struct halves_op *op)
+{
+    const int64_t chunks = sumsq_chunks(op->n);
+    const float *first = op->first;
+    float *second = op->second;
+    double *norms2 = NULL, *partial;
+    int64_t n = op->n;
+    int rv = gpu_slot(g, SLOT_SUMSQ,
+                      (size_t)(HALVES_NORMS * (chunks + 1)) * sizeof(double),
+                      (void **)&norms2);
+
+    if (rv != 0) {
+        return rv;
+    }
+    partial = norms2 + HALVES_NORMS;
+    gpu_touched(g, second, (size_t)n * sizeof(float));
+    LAUNCH(halves_kernel, (unsigned)chunks, THREADS,
+           HALVES_NORMS * (THREADS / WARP) * sizeof(double), g->stream, first,
+           second, partial, n);
+    rv = gpu_launched(g, "norms of halves");
+    if (rv != 0) {
+        return rv;
+    }
+    LAUNCH(add_partials_kernel, HALVES_NORMS, THREADS,
+           THREADS / WARP * sizeof(double), g->stream, partial, norms2, chunks);
+    rv = gpu_launched(g, "norms of halves");
+    return rv != 0 ? rv
+                   : gpu_download(g, op->norms2, norms2,
+                                  HALVES_NORMS * sizeof(double));
 }
 
 int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n)

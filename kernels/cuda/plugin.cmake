@@ -40,7 +40,7 @@ foreach(kernel attention attention_bwd attention_plain embed matmul optimizer
     rmsnorm rope swiglu wire xent)
   set(source ${CMAKE_CURRENT_LIST_DIR}/${kernel}.cu)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${kernel}.o)
-  # tests/cuda/resources.py reads the logs.
+  # tests/cuda_plugin.py reads the logs.
   add_custom_command(OUTPUT ${object}
     COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/nvcc.sh ${object} ${LOCO_NVCC}
       ${LOCO_CUDA_FLAGS} ${LOCO_CUDA_FLAGS_${kernel}} -I${CMAKE_SOURCE_DIR}

@@ -22,7 +22,7 @@
 
 #define FWD_WARPS   4
 #define BACK_WARPS  8
-#define BLOCKS      264
+#define BLOCKS      PLUGIN_NORM_BLOCKS
 #define JOIN_ROWS   8
 #define SHARED_MAX  (48 << 10) /* what every block may have unasked */
 #define COLUMNS_MAX (SHARED_MAX / (int)sizeof(float))

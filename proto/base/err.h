@@ -33,7 +33,8 @@
     X(LOCO_ERUN,     -30018, "belongs to another run or protocol version")     \
     X(LOCO_EFULL,    -30019, "table is full")                                  \
     X(LOCO_ECANCELED,-30020, "cancelled")                                      \
-    X(LOCO_ENUMERIC, -30021, "not a finite number")
+    X(LOCO_ENUMERIC, -30021, "not a finite number")                            \
+    X(LOCO_ETWIN,    -30022, "another process with our own identity")
 /* clang-format on */
 
 enum loco_err {

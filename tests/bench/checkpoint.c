@@ -63,8 +63,7 @@ static struct replica_options options(const struct shard *shard, uint32_t width)
         .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
         .method = p->method,
         .members = 2,
-        .codec = p->method.wire == 0 ? codec_find("fp16")
-                                     : codec_get(p->method.wire),
+        .codec = codec_get(p->method.wire),
         .batch = 8,
         .micro_batch = 8,
         .seq = 128,

@@ -15,7 +15,8 @@
  *   - threads of a warp that wait at different places, or shuffles with lanes
  *     that have left, end the program with a sentence.
  *
- * The runtime's calls are immediate; emu_control injects failures.
+ * Streams run as late as they may, or at once (emu_stream.cpp); emu_control
+ * injects failures.
  *
  * What it does not show: speed, bank conflicts, the tensor cores' rounding
  * (sums here are rounded once for each product of 16), the memory model beyond

@@ -29,9 +29,8 @@ struct emu_control {
     int64_t fail_pin;    /* the n-th cudaHostAlloc from now fails; 0: none */
     /* Counts since the start. */
     uint64_t launches, mallocs, frees, products;
-    uint64_t used;   /* bytes of the GPU's memory taken now */
-    uint64_t broken; /* guard bytes found overwritten */
-    int sticky;      /* the error that every call returns; 0: none */
+    uint64_t used; /* bytes of the GPU's memory taken now */
+    int sticky;    /* the error that every call returns; 0: none */
     int hanging;
 };
 

@@ -8,7 +8,7 @@
 
 extern "C" {
 __attribute__((visibility("default"))) struct emu_control emu_control = {
-    1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 }
 
 static cudaError_t last_error;

@@ -50,6 +50,7 @@ static void sign_again(struct hand *h, uint32_t p, uint16_t type, void *obj)
         SIGNED(VOTE, vote)
         SIGNED(EVALUATED, evaluated)
         SIGNED(FORWARD, forward)
+        SIGNED(PRESENT, present)
 #undef SIGNED
     case MESSAGE_ACCEPTED: {
         struct accepted *m = obj;

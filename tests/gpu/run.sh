@@ -8,14 +8,15 @@
 # (LOCO_NETWORK=OFF; --prefix is where jansson was unpacked, say DIR/usr) for
 # the GPU that is there, then:
 #   correctness  kernels, bits and whole model against kernels/cpu (fp32 and
-#                bf16), a curve of 200 losses, the same bits twice
+#                bf16), a curve of 200 losses, the same bits twice; the outer
+#                step against the engine's
 #   sanitizer    memcheck and racecheck, where compute-sanitizer works
 #   speed        kernels, 150M and 1.1B training steps, the outer step
 #   torch        the same models in PyTorch, where python3 has it
-# --quick leaves out torch and sanitizer, --sanitize all but the sanitizer. Each part has a time limit, and all
-# together LIMIT_S; one that runs out or fails is a line of the table, the others
-# go on. Exit 0 only when all correctness passed. For kernels/BENCH.md: the
-# table, GPU, date, commit.
+# --quick leaves out torch and sanitizer, --sanitize all but the sanitizer. Each
+# part has a time limit, and all together LIMIT_S; one that runs out or fails is
+# a line of the table, the others go on. Exit 0 only when all correctness passed.
+# For kernels/BENCH.md: the table, GPU, date, commit.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 

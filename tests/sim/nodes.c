@@ -295,7 +295,8 @@ static void on_stopped(void *self, uint32_t peer, int rc)
 {
     struct sim *s = self;
 
-    if (rc != 0 && !sim_may_stop(s, peer, rc)) {
+    if (rc != 0 && !sim_may_stop(s, peer, rc) &&
+        !sim_twin_may_stop(s, peer, rc)) {
         check_fail(s->check, "E: peer %u stops with code %d", peer, rc);
     }
     world_call(s->world, world_now(s->world), kill_call, s, peer);
@@ -859,6 +860,7 @@ static int run_once(const struct sim_options *opt,
         check_churn(s);
         check_sources(s);
         check_invited(s);
+        check_twin(s);
         collect(s, result);
         sim_links_judge(s, result);
         sim_sites_judge(s, result);

@@ -703,6 +703,8 @@ const struct scenario scenarios[] = {
      options_urls, setup_urls, false},
     {"invited", "a run for invited peers; one more comes without a right to", 5,
      40, options_invited, setup_invited, false},
+    {"twin", "a second process with the identity of a peer comes half way", 5,
+     30, options_twin, setup_twin, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,
      setup_split_half, false},
     {"split-3-1", "one peer is cut off and healed", 4, 30, NULL,

@@ -98,6 +98,7 @@ foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)
 endforeach()
 loco_sim_test(invited invited --seeds 30)
+loco_sim_test(twin twin --seeds 30)
 # Rounds about as long as the pause between two questions.
 loco_sim_test(butterfly_liar_in_step liar --wire int8 --seed 14 --seeds 5)
 loco_sim_test(nat nat --seeds 40)

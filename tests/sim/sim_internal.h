@@ -117,6 +117,12 @@ void sim_admit(const struct sim *s, uint32_t peer, struct node_options *o);
 /* Whether it is right that it stops with a code that is not 0. */
 bool sim_may_stop(struct sim *s, uint32_t peer, int rc);
 
+/* scenarios_twin.c */
+void options_twin(struct sim *s);
+void setup_twin(struct sim *s);
+bool sim_twin_may_stop(struct sim *s, uint32_t peer, int rc);
+void check_twin(struct sim *s);
+
 /* Begin a process of this peer, with its durable state. */
 void sim_start(struct sim *s, uint32_t peer);
 

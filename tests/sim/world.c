@@ -108,6 +108,9 @@ static void name_peers(struct world *w)
         uint32_t at = i;
 
         identity_fake(&p->identity, rng_mix(words, 3));
+        if (w->opt.twin_of > 0 && i == w->opt.n_peers - 1) {
+            p->identity = w->peers[w->opt.twin_of - 1].identity;
+        }
         p->address.ip[10] = p->address.ip[11] = 0xff;
         p->address.ip[12] = 10;
         p->address.ip[13] = (uint8_t)(i >> 16);

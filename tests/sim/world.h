@@ -50,6 +50,9 @@ struct world_options {
     uint64_t (*rate)(void *self, uint32_t from, uint32_t to);
     void *rate_self;
     uint32_t dial_timeout_ms;
+    /* The last peer has the identity of this one, minus 1; 0: its own. By id
+     * only the first of the two is found. */
+    uint32_t twin_of;
     uint32_t transport_timeout_ms; /* 0: a cut connection stays silent */
     uint32_t lose_per_million;     /* control messages */
     uint32_t spike_per_million;    /* control messages that are late ... */

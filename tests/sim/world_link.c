@@ -117,6 +117,9 @@ static void on_dial(struct world *w, struct dial *d)
         dial_failed(w, d, late, LOCO_ETIMEOUT);
     } else if (!w->peers[d->to].alive) {
         dial_failed(w, d, w->now_ms + back, WORLD_EREFUSED);
+    } else if (d->to != d->from &&
+               id_eq(&from->identity.id, &w->peers[d->to].identity.id)) {
+        dial_failed(w, d, w->now_ms + back, LOCO_ETWIN);
     } else if (d->to == d->from ||
                (!id_is_zero(&d->expected) &&
                 !id_eq(&d->expected, &w->peers[d->to].identity.id))) {

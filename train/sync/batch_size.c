@@ -51,18 +51,25 @@ static double square_norm(const float *x, size_t n)
     return sum;
 }
 
+struct batch_sample
+batch_sample_of_sums(uint32_t s, const double norms2[3], double positions)
+{
+    double square = positions * positions;
+
+    return batch_sample_of_halves(s, norms2[0] / square, norms2[1] / square,
+                                  norms2[2] / square / 4.0);
+}
+
 struct batch_sample batch_sample_of_gradients(
     const float *first, float *second, size_t n, uint32_t s, double positions)
 {
-    double square = positions * positions;
-    double a = square_norm(first, n) / square;
-    double b = square_norm(second, n) / square;
+    double norms2[3] = {square_norm(first, n), square_norm(second, n), 0.0};
 
     for (size_t k = 0; k < n; k++) {
         second[k] = second[k] + first[k];
     }
-    return batch_sample_of_halves(s, a, b,
-                                  square_norm(second, n) / square / 4.0);
+    norms2[2] = square_norm(second, n);
+    return batch_sample_of_sums(s, norms2, positions);
 }
 
 static double at_least_zero(double x)

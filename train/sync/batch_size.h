@@ -66,6 +66,11 @@ struct batch_sample batch_sample_of_halves(uint32_t s,
                                            double norm2_second,
                                            double norm2_mean);
 
+/* The same where norms2 has |.|^2 of the sums of gradients over `positions` in
+ * each half, and of the sum of both. */
+struct batch_sample
+batch_sample_of_sums(uint32_t s, const double norms2[3], double positions);
+
 /* The same from the gradients of both halves, each a sum over `positions` in s
  * sequences; `second` (n) becomes the sum of both. */
 struct batch_sample batch_sample_of_gradients(

@@ -54,8 +54,10 @@ uint64_t trainers_most(const struct trainers *t)
 
 void trainers_begin(const struct trainers *t, float *numbers, uint32_t request)
 {
+    uint32_t first = request < t->most ? request : t->most;
+
     for (uint64_t i = 0; i < trainers_numbers(t); i++) {
-        numbers[i] = (float)request;
+        numbers[i] = (float)first;
     }
 }
 

@@ -71,7 +71,7 @@ uint64_t trainers_elements(const struct trainers *t, uint64_t round);
 uint64_t trainers_most(const struct trainers *t);
 uint64_t trainers_section(const struct trainers *t, uint32_t trainer);
 
-/* All ask for `request`. */
+/* All ask for `request`, or for as much as the run allows. */
 void trainers_begin(const struct trainers *t, float *numbers, uint32_t request);
 
 /* For whom number `rank` of `members` works in `round`. */

@@ -26,6 +26,7 @@
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "tests/emu/emu_control.h"
+#include "train/replica.h"
 
 #define BUFFERS_MAX 64
 
@@ -285,6 +286,72 @@ same_bits(struct same_bits *s, const float *x, int64_t n, const char *what)
 static inline double tolerance(void)
 {
     return gpu.act_bytes == 2 ? 1e-2 : 1e-5;
+}
+
+/* ---- replicas -------------------------------------------------------------
+ */
+
+static uint8_t text[4000];
+static struct shard shard; /* of text */
+
+static inline void set_text(void)
+{
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = (uint8_t)('a' + i % 23);
+    }
+}
+
+static inline void open_text(void)
+{
+    set_text();
+    shard_from_text(&shard, text, sizeof text);
+}
+
+/* A small model on that text; of its method nothing is set. */
+static inline struct replica_options small_replica(void)
+{
+    return (struct replica_options){
+        .model = {.dim = 16,
+                  .layers = 1,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .ffn = 16,
+                  .vocab = 256,
+                  .seq = 16,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5f},
+        .optimizer = optimizer_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+        .members = 1,
+        .batch = 1,
+        .micro_batch = 1,
+        .seq = 16,
+        .seed = 3,
+        .peer = 9,
+        .train = &shard,
+        .n_train = 1,
+        .val = &shard,
+        .eval_tokens = 32,
+        .threads = 1,
+        .reference = true,
+    };
+}
+
+/* What others would be sent: replica_state_elements(), then zeros up to that of
+ * any method. */
+static inline float *state_of(const struct replica *r)
+{
+    struct replica_vector at[REPLICA_STATE_MAX];
+    size_t count = replica_state(r, at);
+    float *out = calloc(REPLICA_STATE_MAX * r->n, sizeof *out), *to = out;
+
+    assert_non_null(out);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to, at[i].x, at[i].n * sizeof *to);
+        to += at[i].n;
+    }
+    return out;
 }
 
 /* ---- cases ----------------------------------------------------------------

@@ -3,6 +3,8 @@
  * sizes. use: test_cuda_bits [PLUGIN] */
 #include "tests/unit/cuda/bench.h"
 
+#include "tests/unit/sanitized.h"
+#include "train/sync/batch_size.h"
 #include "train/sync/codec.h"
 #include "train/sync/mix.h"
 #include "train/sync/rule.h"
@@ -134,6 +136,51 @@ static void norm_is_the_sum_of_squares(void)
         assert_true(fabs(got[i] - want[i]) <= 1e-12 * want[i]);
     }
     forget();
+}
+
+/* The norms of two halves and of their sum, and the sum itself. */
+static void try_halves(int64_t n)
+{
+    float *first = random_floats(n), *second = random_floats(n);
+    float *want = copy_of(second, n), *got = host_floats(n);
+    const struct batch_sample sample =
+        batch_sample_of_gradients(first, want, (size_t)n, 3, 5.0);
+    struct same_bits norms = {0};
+    /* The processor adds one after the other: n roundings at most. */
+    double off = 1e-12 + (double)n * 0x1p-53;
+
+    for (int run = 0; run < RUNS; run++) {
+        double norms2[3] = {NAN, NAN, NAN};
+        struct halves_op op = {.first = up(first, n),
+                               .second = up(second, n),
+                               .norms2 = norms2,
+                               .n = n};
+        struct batch_sample made;
+
+        begin_run(run);
+        assert_int_equal(table()->halves(device_gpu(gpu.device), &op), 0);
+        down(got, op.second, n);
+        done();
+        check_bits(got, want, (size_t)n * sizeof *got, "the sum of halves");
+        made = batch_sample_of_sums(3, norms2, 5.0);
+        assert_true(fabs(made.norm2 - sample.norm2) <= off * sample.norm2);
+        assert_true(fabs(made.sum_norm2 - sample.sum_norm2) <=
+                    off * sample.sum_norm2);
+        assert_true(fabs(made.sum_inner2 - sample.sum_inner2) <=
+                    100 * off * sample.sum_inner2);
+        same_bits(&norms, (const float *)(const void *)norms2, 2 * 3,
+                  "the norms of halves");
+    }
+    forget();
+}
+
+static void halves(void)
+{
+    try_halves(1);
+    try_halves(SUMSQ_CHUNK - 1);
+    try_halves(2 * SUMSQ_CHUNK + 13);
+    /* more partial sums than a block that adds them has threads */
+    try_halves(TURNS(257, 3) * (int64_t)SUMSQ_CHUNK + 1);
 }
 
 /* ---- wire -----------------------------------------------------------------
@@ -357,6 +404,7 @@ static void mixes(void)
 /* clang-format off */
 CASE(optimizer_steps_have_the_bits_of_a_processor, optimizers)
 CASE(sums_of_squares_are_those_of_a_processor, norm_is_the_sum_of_squares)
+CASE(norms_of_halves_are_those_of_the_batch_test, halves)
 CASE(wire_bytes_are_those_of_a_processor, wires)
 CASE(bad_wire_bytes_are_refused_as_by_a_processor, refusals)
 CASE(outer_steps_have_the_bits_of_a_processor, outer_steps)
@@ -368,6 +416,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(optimizer_steps_have_the_bits_of_a_processor),
         cmocka_unit_test(sums_of_squares_are_those_of_a_processor),
+        cmocka_unit_test(norms_of_halves_are_those_of_the_batch_test),
         cmocka_unit_test(wire_bytes_are_those_of_a_processor),
         cmocka_unit_test(bad_wire_bytes_are_refused_as_by_a_processor),
         cmocka_unit_test(outer_steps_have_the_bits_of_a_processor),

@@ -3,59 +3,35 @@
  *   - with the processor in the GPU's place, which keeps the copies, the bits
  *     are those of a replica that never had any;
  *   - on the GPU the numbers are the processor's but for rounding;
- *   - a GPU that is lost takes nothing of the state with it.
- * Needs the emulator only for the last. */
+ *   - a GPU that is lost takes nothing of the state with it;
+ *   - AdLoCo's test of the batch runs on the GPU where it has room for it.
+ * Needs the emulator only for the last two. */
 #include "tests/unit/cuda/bench.h"
 
 #include "tests/unit/train/short_method.h"
 #include "train/replica.h"
 #include "train/replica_pair.h"
 
-#define SEQ   16
 #define STEPS 14
 
 static char errmsg[ERRMSG_SIZE];
-static uint8_t text[4000];
-static struct shard shard;
 static struct device_options device;
 
 static const char *const names[] = {
     "localsgd", "diloco",    "favg-keep", "favg-reset", "local-adam", "desloc",
-    "ddp",      "streaming", "eager",     "async-dn",   "noloco"};
+    "ddp",      "streaming", "eager",     "async-dn",   "noloco",     "adloco"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 static struct replica_options options(const char *name, bool on_gpu)
 {
+    struct replica_options opt = small_replica();
+
     device = (struct device_options){.plugin = plugin_path};
-    return (struct replica_options){
-        .model = {.dim = 16,
-                  .layers = 2,
-                  .heads = 2,
-                  .kv_heads = 2,
-                  .ffn = 16,
-                  .vocab = 256,
-                  .seq = SEQ,
-                  .tied = true,
-                  .rope_theta = 10000,
-                  .norm_eps = 1e-5f},
-        .optimizer = optimizer_defaults(),
-        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-        .method = method_of(name),
-        .members = 1,
-        .codec = codec_find("fp32"),
-        .batch = 1,
-        .micro_batch = 1,
-        .seq = SEQ,
-        .seed = 3,
-        .peer = 9,
-        .train = &shard,
-        .n_train = 1,
-        .val = &shard,
-        .eval_tokens = 32,
-        .threads = 1,
-        .reference = true,
-        .device = on_gpu ? &device : NULL,
-    };
+    opt.device = on_gpu ? &device : NULL;
+    opt.model.layers = 2;
+    opt.method = method_of(name);
+    opt.codec = codec_find("fp32");
+    return opt;
 }
 
 static void open_replica(struct replica *r, const char *name, bool on_gpu)
@@ -128,27 +104,11 @@ static void train(struct replica *r, int steps)
     }
 }
 
-static float *state_of(const struct replica *r, uint64_t *n)
-{
-    struct replica_vector at[REPLICA_STATE_MAX];
-    size_t count = replica_state(r, at);
-    float *out = calloc(REPLICA_STATE_MAX * r->n, sizeof *out), *to = out;
-
-    assert_non_null(out);
-    for (size_t i = 0; i < count; i++) {
-        memcpy(to, at[i].x, at[i].n * sizeof *to);
-        to += at[i].n;
-    }
-    *n = (uint64_t)(to - out);
-    return out;
-}
-
 static void same_state(const char *name, struct replica *a, struct replica *b)
 {
-    uint64_t n, k;
-    float *x = state_of(a, &n), *y = state_of(b, &k);
+    uint64_t n = replica_state_elements(&a->opt.method, a->n);
+    float *x = state_of(a), *y = state_of(b);
 
-    assert_int_equal(n, k);
     if (memcmp(x, y, n * sizeof *x) != 0) {
         fail_msg("%s: the states differ in round %llu", name,
                  (unsigned long long)a->round);
@@ -190,13 +150,12 @@ static void joiners_and_restarts_change_no_bit(void **state)
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
         struct replica plain, copied;
-        uint64_t n;
         float *at, *moments, loss;
 
         open_replica(&plain, names[i], false);
         open_replica(&copied, names[i], true);
         train(&plain, STEPS);
-        at = state_of(&plain, &n);
+        at = state_of(&plain);
         moments = malloc(2 * plain.n * sizeof *moments);
         assert_non_null(moments);
         replica_moments(&plain, moments);
@@ -230,17 +189,16 @@ static void a_gpu_gives_the_numbers_of_the_processor(void **state)
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
         struct replica plain, r;
-        uint64_t n;
         float *begin, *want, *got;
         double moved, off, a, b;
 
         open_replica(&plain, names[i], false);
-        begin = state_of(&plain, &n);
+        begin = state_of(&plain);
         open_replica(&r, names[i], true);
         train(&plain, STEPS);
         train(&r, STEPS);
-        want = state_of(&plain, &n);
-        got = state_of(&r, &n);
+        want = state_of(&plain);
+        got = state_of(&r);
         /* Adam turns rounding of gradients near 0 into whole steps. */
         moved = norm_of(want, begin, (int64_t)r.n);
         off = norm_of(got, want, (int64_t)r.n);
@@ -274,7 +232,7 @@ static void a_lost_gpu_keeps_the_state(void **state)
             assert_int_equal(replica_step(&r, &loss), 0);
         }
         assert_int_equal(replica_pack(&r), 0);
-        before = state_of(&r, &n);
+        before = state_of(&r);
         emu->sticky = 700; /* an illegal address */
         if (r.opt.method.gradients) {
             uint8_t *wire = malloc(r.opt.codec->bytes(r.n_wire));
@@ -291,7 +249,8 @@ static void a_lost_gpu_keeps_the_state(void **state)
         }
         emu->sticky = 0;
         assert_int_equal(replica_recover(&r, i % 2 == 0, errmsg), 0);
-        after = state_of(&r, &n);
+        after = state_of(&r);
+        n = replica_state_elements(&r.opt.method, r.n);
         assert_memory_equal(before, after, n * sizeof *after);
         commit(&r, 0.5); /* of what was packed before */
         train(&r, STEPS);
@@ -301,13 +260,76 @@ static void a_lost_gpu_keeps_the_state(void **state)
     }
 }
 
+/* ---- the batch test ------------------------------------------------------ */
+
+static void open_adloco(struct replica *r, bool on_gpu)
+{
+    struct replica_options opt = options("adloco", on_gpu);
+
+    opt.method.trainers = opt.method.merge_every = 1;
+    opt.method.batch_most = 4;
+    opt.batch = opt.micro_batch = 4;
+    if (replica_open(r, &opt, errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    replica_init(r);
+}
+
+/* A step with the test, as the processor makes it: what it asks for, and what
+ * the mean of both halves does. */
+static void same_step(struct replica *r, const struct replica *want, float at)
+{
+    float *moved = malloc(r->n * sizeof *moved), loss;
+
+    assert_non_null(moved);
+    assert_int_equal(replica_step(r, &loss), 0);
+    assert_true(fabsf(loss - at) <= 1e-4f * at);
+    assert_int_equal(r->asked, want->asked);
+    r->backend.get(&r->backend, moved, r->grad, r->n * sizeof *moved);
+    check_close(moved, want->grad, (int64_t)r->n, 1e-4, "the gradient");
+    free(moved);
+}
+
+static void the_batch_test_runs_on_the_gpu(void **state)
+{
+    struct replica plain, r;
+    uint64_t used = emu->used;
+    float loss;
+
+    (void)state;
+    open_adloco(&plain, false);
+    assert_int_equal(replica_step(&plain, &loss), 0);
+    assert_true(plain.asked > 4); /* it tells something */
+    open_adloco(&r, true);
+    assert_non_null(r.outer.half);
+    same_step(&r, &plain, loss);
+    assert_non_null(r.outer.half);
+    replica_close(&r);
+    /* Each allocation of the step fails once: in the first half, in the second,
+     * of the norms. That memory goes, the step is the same. */
+    for (int n = 1;; n++) {
+        bool failed;
+
+        open_adloco(&r, true);
+        emu->fail_malloc = n;
+        same_step(&r, &plain, loss);
+        failed = emu->fail_malloc == 0;
+        emu->fail_malloc = 0;
+        assert_true(failed == (r.outer.half == NULL));
+        replica_close(&r);
+        if (!failed) {
+            assert_true(n > 3);
+            break;
+        }
+    }
+    replica_close(&plain);
+    assert_int_equal(emu->used, used);
+}
+
 static int setup(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof text; i++) {
-        text[i] = (uint8_t)('a' + i % 23);
-    }
-    shard_from_text(&shard, text, sizeof text);
+    open_text();
     open_gpu(false);
     backend_close(&gpu);
     return emu == NULL ? -1 : 0;
@@ -320,6 +342,7 @@ int main(void)
         cmocka_unit_test(joiners_and_restarts_change_no_bit),
         cmocka_unit_test(a_gpu_gives_the_numbers_of_the_processor),
         cmocka_unit_test(a_lost_gpu_keeps_the_state),
+        cmocka_unit_test(the_batch_test_runs_on_the_gpu),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

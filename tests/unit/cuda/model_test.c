@@ -7,7 +7,7 @@
 #include "train/llama.h"
 #include "train/optimizer.h"
 
-static int steps = TURNS(4, 2); /* of a curve; a real GPU makes many */
+static int steps = TURNS(6, 2); /* of a curve; a real GPU makes many */
 
 static const struct llama_config configs[] = {
     /* grouped heads of 8, odd vocabulary, own head */

@@ -10,11 +10,7 @@
 #include "train/replica_outer.h"
 #include "train/sync/preset.h"
 
-#define SEQ 8
-
 static char errmsg[ERRMSG_SIZE];
-static uint8_t text[4000];
-static struct shard shard;
 static struct device_options device;
 
 static const char *const names[] = {"localsgd", "diloco", "opendiloco",
@@ -24,36 +20,16 @@ static const char *const names[] = {"localsgd", "diloco", "opendiloco",
 static struct replica_options options(const char *name)
 {
     const struct preset *p;
-    struct replica_options opt = {
-        .model = {.dim = 8,
-                  .layers = 1,
-                  .heads = 2,
-                  .kv_heads = 2,
-                  .ffn = 8,
-                  .vocab = 1024,
-                  .seq = SEQ,
-                  .tied = true,
-                  .rope_theta = 10000,
-                  .norm_eps = 1e-5f},
-        .optimizer = optimizer_defaults(),
-        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-        .members = 1,
-        .batch = 1,
-        .micro_batch = 1,
-        .seq = SEQ,
-        .seed = 3,
-        .peer = 9,
-        .train = &shard,
-        .n_train = 1,
-        .val = &shard,
-        .eval_tokens = 8,
-        .threads = 1,
-        .reference = true,
-        .device = &device,
-    };
+    struct replica_options opt = small_replica();
 
-    device = (struct device_options){.plugin = plugin_path,
-                                     .gpu = {.bf16 = true, .timeout_ms = 50}};
+    /* The emulator's deadline; a real GPU has the usual one. */
+    device = (struct device_options){
+        .plugin = plugin_path,
+        .gpu = {.bf16 = true, .timeout_ms = emu == NULL ? 0 : 50}};
+    opt.device = &device;
+    opt.model.dim = opt.model.ffn = opt.model.seq = opt.seq = 8;
+    opt.model.vocab = 1024;
+    opt.eval_tokens = 8;
     assert_int_equal(preset_find(name, &p, errmsg), 0);
     opt.method = p->method;
     opt.method.period = opt.method.fragments > 1 ? 4 : 1;
@@ -186,20 +162,6 @@ static void outer_steps_have_the_bits_of_the_engine(void **state)
         replica_close(&here);
         replica_close(&there);
     }
-}
-
-static float *state_of(const struct replica *r)
-{
-    struct replica_vector at[REPLICA_STATE_MAX];
-    size_t count = replica_state(r, at);
-    float *out = calloc(REPLICA_STATE_MAX * r->n, sizeof *out), *to = out;
-
-    assert_non_null(out);
-    for (size_t i = 0; i < count; i++) {
-        memcpy(to, at[i].x, at[i].n * sizeof *to);
-        to += at[i].n;
-    }
-    return out;
 }
 
 /* A joiner's state and one that is rebased on move the GPU's anchor, too. */
@@ -470,10 +432,7 @@ static void methods_with_more_than_an_anchor_go_through_the_engine(void **state)
 static int setup(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof text; i++) {
-        text[i] = (uint8_t)('a' + i % 23);
-    }
-    shard_from_text(&shard, text, sizeof text);
+    open_text();
     open_gpu(true);
     backend_close(&gpu);
     return 0;

@@ -461,6 +461,14 @@ static void the_wrong_peer_and_oneself_are_refused(void **state)
     begin(&ha, &a, CONNECTION_CONTROL, NULL);
     begin(&hb, &a, CONNECTION_NONE, NULL);
     assert_int_equal(shake(&ha, &hb), LOCO_EINVAL);
+    /* The same identity in another process: with another static key. */
+    b = a;
+    b.signer.self = &b.id;
+    b.opt.signer = &b.signer;
+    b.opt.static_secret[7] ^= 1;
+    begin(&ha, &a, CONNECTION_CONTROL, NULL);
+    begin(&hb, &b, CONNECTION_NONE, NULL);
+    assert_int_equal(shake(&ha, &hb), LOCO_ETWIN);
 }
 
 /* Somebody who relays a hello between two sessions, or claims another's key. */

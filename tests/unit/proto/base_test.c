@@ -2,7 +2,10 @@
 #include "tests/unit/proto/suite.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/base/bytes.h"
@@ -133,7 +136,7 @@ static void log_lines_below_the_level_are_not_written(void **state)
     capture(line, sizeof line, LOG_INFO, "quiet");
     assert_string_equal(line, "");
     capture(line, sizeof line, LOG_ERROR, "loud");
-    assert_non_null(strstr(line, "Z error test   loud\n"));
+    assert_non_null(strstr(line, "Z error test   loud ["));
     log_set_level(LOG_INFO);
     assert_int_equal(log_level_parse("debug"), LOG_DEBUG);
     assert_int_equal(log_level_parse("loud"), -1);
@@ -149,6 +152,7 @@ static void json_lines_escape_quotes_and_drop_control_bytes(void **state)
     log_set_json(true);
     capture(line, sizeof line, LOG_INFO, "a \"b\" \\ c\nd");
     log_set_json(false);
+    assert_non_null(strstr(line, "\"event\":\""));
     assert_non_null(strstr(line, "\"text\":\"a \\\"b\\\" \\\\ cd\"}\n"));
 }
 
@@ -166,6 +170,141 @@ static void a_log_line_too_long_is_cut_and_still_json(void **state)
     assert_string_equal(line + strlen(line) - 3, "\"}\n");
 }
 
+/* A file in the place of stderr. */
+struct away {
+    FILE *f;
+    int saved;
+    char text[1 << 16];
+};
+
+static void go_away(struct away *a)
+{
+    a->f = tmpfile();
+    assert_non_null(a->f);
+    a->saved = dup(STDERR_FILENO);
+    assert_true(dup2(fileno(a->f), STDERR_FILENO) >= 0);
+}
+
+static void look(struct away *a)
+{
+    size_t n;
+
+    rewind(a->f);
+    n = fread(a->text, 1, sizeof a->text - 1, a->f);
+    a->text[n] = '\0';
+}
+
+static void come_back(struct away *a)
+{
+    assert_true(dup2(a->saved, STDERR_FILENO) >= 0);
+    (void)close(a->saved);
+    (void)fclose(a->f);
+}
+
+static unsigned count(const char *text, const char *what)
+{
+    unsigned n = 0;
+
+    for (; (text = strstr(text, what)) != NULL; text += strlen(what)) {
+        n++;
+    }
+    return n;
+}
+
+static void the_journal_gets_levels_and_no_time(void **state)
+{
+    static struct away a;
+    char stream[64];
+    struct stat st;
+
+    (void)state;
+    go_away(&a);
+    assert_int_equal(fstat(STDERR_FILENO, &st), 0);
+    (void)snprintf(stream, sizeof stream, "%llu:%llu",
+                   (unsigned long long)st.st_dev,
+                   (unsigned long long)st.st_ino);
+    assert_int_equal(setenv("JOURNAL_STREAM", stream, 1), 0);
+    log_find_journal();
+    log_warn("test", "a warning");
+    log_set_json(true);
+    log_info("test", "json");
+    log_set_json(false);
+    assert_string_equal(log_prefix(LOG_ERROR), "<3>");
+    /* Somebody's else, inherited: our stderr is a file now. */
+    assert_int_equal(setenv("JOURNAL_STREAM", "8:1", 1), 0);
+    log_find_journal();
+    log_warn("test", "to a file");
+    assert_string_equal(log_prefix(LOG_ERROR), "");
+    assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
+    look(&a);
+    come_back(&a);
+    assert_int_equal(strncmp(a.text, "<4>test   a warning [", 21), 0);
+    assert_non_null(strstr(a.text, "\n<6>{\"time\":\""));
+    assert_non_null(strstr(a.text, "\n20"));
+}
+
+static void the_event_is_of_the_form_not_of_its_values(void **state)
+{
+    static struct away a;
+    char event[16];
+
+    (void)state;
+    /* FNV-1a, from its authors' list of vectors. */
+    assert_int_equal(log_event(""), 0x811c9dc5);
+    assert_int_equal(log_event("foobar"), 0xbf9cf968);
+    go_away(&a);
+    for (int i = 1; i <= 3; i++) {
+        log_warn("test", "%d of them", i);
+    }
+    look(&a);
+    come_back(&a);
+    (void)snprintf(event, sizeof event, "[%08x]", log_event("%d of them"));
+    assert_int_equal(count(a.text, event), 3);
+}
+
+static void a_flood_of_one_event_is_cut_and_counted(void **state)
+{
+    static struct away a;
+    struct timespec end, now;
+    unsigned more = LOG_BURST;
+
+    (void)state;
+    go_away(&a);
+    for (unsigned i = 0; i < LOG_BURST + 50; i++) {
+        log_info("test", "flood %d", i);
+    }
+    log_info("test", "another event");
+    look(&a);
+    assert_true(count(a.text, "test   flood") >= LOG_BURST);
+    assert_int_equal(count(a.text, "another event"), 1);
+    (void)clock_gettime(CLOCK_MONOTONIC, &end);
+    while (strstr(a.text, "like it left out") == NULL) {
+        for (int i = 0; i < 50; i++) {
+            log_info("test", "flood %d", more++);
+        }
+        look(&a);
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        assert_true(now.tv_sec < end.tv_sec + 60);
+    }
+    come_back(&a);
+}
+
+static void nothing_is_left_out_where_all_is_asked_for(void **state)
+{
+    static struct away a;
+
+    (void)state;
+    log_set_level(LOG_DEBUG);
+    go_away(&a);
+    for (unsigned i = 0; i < 3 * LOG_BURST; i++) {
+        log_debug("test", "all %d", i);
+    }
+    look(&a);
+    come_back(&a);
+    log_set_level(LOG_INFO);
+    assert_int_equal(count(a.text, "test   all"), 3 * LOG_BURST);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +316,10 @@ int main(void)
         cmocka_unit_test(log_lines_below_the_level_are_not_written),
         cmocka_unit_test(json_lines_escape_quotes_and_drop_control_bytes),
         cmocka_unit_test(a_log_line_too_long_is_cut_and_still_json),
+        cmocka_unit_test(the_journal_gets_levels_and_no_time),
+        cmocka_unit_test(the_event_is_of_the_form_not_of_its_values),
+        cmocka_unit_test(a_flood_of_one_event_is_cut_and_counted),
+        cmocka_unit_test(nothing_is_left_out_where_all_is_asked_for),
     };
 
     return cmocka_run_group_tests_name("proto/base", tests, NULL, NULL);

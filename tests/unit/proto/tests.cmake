@@ -12,6 +12,8 @@ if(LOCO_NETWORK)
   loco_unit(proto invite loco_proto)
   loco_unit(proto record loco_proto)
   loco_unit(proto protocol loco_proto)
+  add_test(NAME unit/proto/log_events
+    COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/log_events.py)
   target_compile_definitions(test_proto_protocol PRIVATE
     PROTOCOL_MD="${CMAKE_CURRENT_LIST_DIR}/../../../proto/PROTOCOL.md")
   loco_unit(proto run_yaml loco_proto PkgConfig::CYAML)

@@ -13,6 +13,7 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
+#include "tests/unit/train/small_run.h"
 #include "train/errmsg.h"
 #include "train/sync/pair_mean.h"
 
@@ -38,16 +39,7 @@ static int setup(void **state)
 static void open_replica(struct replica *r, uint64_t peer, const char *codec)
 {
     struct replica_options opt = {
-        .model = {.dim = 16,
-                  .layers = 2,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .ffn = 32,
-                  .vocab = 256,
-                  .seq = 16,
-                  .tied = true,
-                  .rope_theta = 10000,
-                  .norm_eps = 1e-5F},
+        .model = small_model(2, 16),
         .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 2, 0, 0},
         .method = {.period = 4,

@@ -11,46 +11,24 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
-#include "proto/base/rng.h"
+#include "tests/unit/train/small_run.h"
 #include "train/errmsg.h"
 
-#define TEXT 6000
-
-static uint8_t text[TEXT];
+static uint8_t text[SMALL_TEXT];
 static struct shard shard;
 static char errmsg[ERRMSG_SIZE];
 
-/* Text with structure: a few words in pseudo-random order. */
 static int setup(void **state)
 {
-    static const char *words[] = {"alpha ", "beta ", "gamma ", "delta\n"};
-    uint64_t rng = 5;
-    size_t n = 0;
-
     (void)state;
-    while (n + 8 < TEXT) {
-        const char *w = words[rng_below(&rng, 4)];
-
-        memcpy(text + n, w, strlen(w));
-        n += strlen(w);
-    }
-    shard_from_text(&shard, text, n);
+    small_text(text, &shard);
     return 0;
 }
 
 static struct replica_options options(uint64_t peer)
 {
     return (struct replica_options){
-        .model = {.dim = 16,
-                  .layers = 2,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .ffn = 32,
-                  .vocab = 256,
-                  .seq = 16,
-                  .tied = true,
-                  .rope_theta = 10000,
-                  .norm_eps = 1e-5f},
+        .model = small_model(2, 16),
         .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 2, 0, 0},
         .method = {.period = 3,

@@ -14,34 +14,24 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
+#include "tests/unit/train/small_run.h"
 #include "train/errmsg.h"
 #include "train/lab/lab.h"
 #include "train/sync/preset.h"
 
-#define TEXT   6000
 #define SWARM  4
 #define BATCH  2
 #define SEQ    16
 #define PERIOD 3
 
-static uint8_t text[TEXT];
+static uint8_t text[SMALL_TEXT];
 static struct shard shard;
 static char errmsg[ERRMSG_SIZE];
 
 static int setup(void **state)
 {
-    static const char *words[] = {"alpha ", "beta ", "gamma ", "delta\n"};
-    uint64_t rng = 5;
-    size_t n = 0;
-
     (void)state;
-    while (n + 8 < TEXT) {
-        const char *w = words[rng_below(&rng, 4)];
-
-        memcpy(text + n, w, strlen(w));
-        n += strlen(w);
-    }
-    shard_from_text(&shard, text, n);
+    small_text(text, &shard);
     return 0;
 }
 
@@ -66,16 +56,7 @@ static struct replica_options options(const struct method *m, uint64_t number)
     const uint64_t words[2] = {11, number};
 
     return (struct replica_options){
-        .model = {.dim = 16,
-                  .layers = 1,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .ffn = 32,
-                  .vocab = 256,
-                  .seq = SEQ,
-                  .tied = true,
-                  .rope_theta = 10000,
-                  .norm_eps = 1e-5f},
+        .model = small_model(1, SEQ),
         .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 0, 0, 0},
         .method = *m,

@@ -320,6 +320,22 @@ static void numbers_that_are_none_change_nothing(void **state)
     }
 }
 
+/* A run may begin with a larger batch than its trainers can ask for. */
+static void the_first_request_is_one_that_the_run_allows(void **state)
+{
+    const struct trainers t = of(2, 0, 1);
+    float numbers[4];
+
+    (void)state;
+    trainers_begin(&t, numbers, 1024);
+    assert_int_equal(trainers_request(&t, numbers, 0), 1024);
+    trainers_begin(&t, numbers, 2000);
+    for (uint32_t k = 0; k < 2; k++) {
+        assert_int_equal(trainers_request(&t, numbers, k), 1024);
+        assert_int_equal(trainers_request(&t, numbers + 2, k), 1024);
+    }
+}
+
 static void nobody_can_ask_for_more_than_the_run_allows(void **state)
 {
     const struct trainers t = of(2, 0, 1);
@@ -357,6 +373,7 @@ int main(void)
         cmocka_unit_test(a_trainer_without_contributions_rests),
         cmocka_unit_test(one_trainer_is_diloco),
         cmocka_unit_test(numbers_that_are_none_change_nothing),
+        cmocka_unit_test(the_first_request_is_one_that_the_run_allows),
         cmocka_unit_test(nobody_can_ask_for_more_than_the_run_allows),
     };
 
