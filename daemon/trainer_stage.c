@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/pipeline.h"
 #include "proto/base/err.h"
 
 _Static_assert(PIPELINE_MICRO_MAX <= REPLICA_MICRO_MAX, "each has tokens");
