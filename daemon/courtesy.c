@@ -222,6 +222,12 @@ void courtesy_traffic_print(const struct courtesy_traffic *t, char out[40])
 
 /* ---- the decision -------------------------------------------------------- */
 
+bool courtesy_in_use(const struct courtesy_facts *f)
+{
+    return f->idle_minutes > 0 && f->presence.seen &&
+           f->presence.ago_s < f->idle_minutes * 60;
+}
+
 bool courtesy_pauses(const struct courtesy_facts *f,
                      char reason[COURTESY_REASON_MAX])
 {
@@ -241,6 +247,13 @@ bool courtesy_pauses(const struct courtesy_facts *f,
     } else if (f->battery_pauses && f->on_battery) {
         (void)snprintf(reason, COURTESY_REASON_MAX,
                        "on battery (the setting battery: train allows it)");
+    } else if (courtesy_in_use(f)) {
+        (void)snprintf(reason, COURTESY_REASON_MAX,
+                       "somebody uses this machine (%s, %llu min ago); it goes "
+                       "on after idle_minutes: %llu",
+                       f->presence.what,
+                       (unsigned long long)(f->presence.ago_s / 60),
+                       (unsigned long long)f->idle_minutes);
     } else if (f->quota_bytes > 0 && f->traffic.bytes >= f->quota_bytes) {
         (void)snprintf(reason, COURTESY_REASON_MAX,
                        "this month's quota of %.1f GB is used up (%.1f GB "

@@ -1,8 +1,9 @@
 /* courtesy.h - when a guest on this machine keeps still.
  *
- * Three reasons to pause, each a setting of this machine: outside of the
- * *schedule* (hours of the week, local time), on *battery*, and when the
- * month's *quota* of traffic is used up. What a person said by hand (`loco
+ * Four reasons to pause, each a setting of this machine: outside of the
+ * *schedule* (hours of the week, local time), on *battery*, while somebody
+ * *uses* the machine (presence.h), and when the month's *quota* of traffic is
+ * used up. What a person said by hand (`loco
  * pause`) comes first and is never undone here.
  *
  * The schedule is text: entries with a comma between, each days, hours, or
@@ -20,6 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
+
+#include "daemon/presence.h"
 
 #define COURTESY_ERRMSG_MAX 160
 #define COURTESY_REASON_MAX 160
@@ -65,10 +68,15 @@ void courtesy_traffic_print(const struct courtesy_traffic *t, char out[40]);
 struct courtesy_facts {
     struct courtesy_schedule schedule;
     bool battery_pauses, on_battery;
+    uint64_t idle_minutes; /* that nobody used it; 0: does not matter */
+    struct presence presence;
     uint64_t quota_bytes; /* a month; 0: no quota */
     struct courtesy_traffic traffic;
     struct tm local;
 };
+
+/* Whether somebody uses the machine, as far as that matters. */
+bool courtesy_in_use(const struct courtesy_facts *f);
 
 /* Whether to pause; `reason` is then a sentence with what would change it. */
 bool courtesy_pauses(const struct courtesy_facts *f,

@@ -43,7 +43,8 @@ void guest_configure(struct guest *g, const struct config *config)
     (void)courtesy_schedule_parse(&g->facts.schedule, config->schedule, errmsg);
     g->facts.battery_pauses = strcmp(config->battery, "pause") == 0;
     g->facts.quota_bytes = config->quota * 1000000000U;
-    g->looked_ms = 0;
+    g->facts.idle_minutes = config->idle_minutes;
+    g->looked_ms = g->presence_ms = 0;
     if ((nice != g->nice || idle_io != g->idle_io) &&
         courtesy_be_nice(nice, idle_io) != 0) {
         log_warn("main",
@@ -73,9 +74,9 @@ static void save(struct guest *g)
     }
 }
 
-static void look(struct guest *g, uint64_t bytes)
+static void look(struct guest *g, uint64_t bytes, uint64_t now_ms)
 {
-    const char *sys = getenv("LOCO_SYSFS");
+    const char *sys = getenv("LOCO_SYSFS"), *root = getenv("LOCO_ROOT");
     time_t now = 0;
     struct timespec wall;
 
@@ -85,6 +86,11 @@ static void look(struct guest *g, uint64_t bytes)
     (void)localtime_r(&now, &g->facts.local);
     g->facts.on_battery = courtesy_on_battery(sys == NULL ? "/sys" : sys);
     courtesy_traffic_count(&g->facts.traffic, bytes, &g->facts.local);
+    if (g->facts.idle_minutes > 0 &&
+        (g->presence_ms == 0 || now_ms >= g->presence_ms + GUEST_PRESENCE_MS)) {
+        g->presence_ms = now_ms;
+        presence_look(root == NULL ? "" : root, now, &g->facts.presence);
+    }
 }
 
 enum guest_order guest_update(struct guest *g, uint64_t bytes, uint64_t now_ms)
@@ -93,7 +99,7 @@ enum guest_order guest_update(struct guest *g, uint64_t bytes, uint64_t now_ms)
 
     if (g->looked_ms == 0 || now_ms >= g->looked_ms + GUEST_LOOK_MS) {
         g->looked_ms = now_ms;
-        look(g, bytes);
+        look(g, bytes, now_ms);
     }
     if (g->saved_ms == 0 || now_ms >= g->saved_ms + GUEST_SAVE_MS) {
         g->saved_ms = now_ms;
@@ -108,8 +114,11 @@ enum guest_order guest_update(struct guest *g, uint64_t bytes, uint64_t now_ms)
         return GUEST_NOTHING;
     }
     g->paused = pause;
-    log_info("main", "%s%s", pause ? "paused: " : "training may go on",
-             pause ? g->reason : "");
+    if (pause) {
+        log_info("main", "paused: %s", g->reason);
+    } else {
+        log_info("main", "training may go on");
+    }
     return pause ? GUEST_PAUSE : GUEST_RESUME;
 }
 

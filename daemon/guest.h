@@ -6,7 +6,8 @@
  * called from any thread, all else from the loop thread.
  *
  * Looks at clock, battery and traffic every GUEST_LOOK_MS, writes the month's
- * traffic every GUEST_SAVE_MS. LOCO_SYSFS names another /sys, for tests.
+ * traffic every GUEST_SAVE_MS; who uses the machine every GUEST_PRESENCE_MS.
+ * For tests LOCO_SYSFS names another /sys, LOCO_ROOT another / for presence.h.
  */
 #ifndef LOCO_DAEMON_GUEST_H
 #define LOCO_DAEMON_GUEST_H
@@ -18,15 +19,16 @@
 #include "daemon/config.h"
 #include "daemon/courtesy.h"
 
-#define GUEST_LOOK_MS 1000
-#define GUEST_SAVE_MS 60000
+#define GUEST_LOOK_MS     1000
+#define GUEST_SAVE_MS     60000
+#define GUEST_PRESENCE_MS 5000
 
 struct guest {
     struct courtesy_facts facts;
     atomic_bool by_hand; /* a person paused it */
     bool paused;         /* what was said last */
     char reason[COURTESY_REASON_MAX];
-    uint64_t looked_ms, saved_ms;
+    uint64_t looked_ms, saved_ms, presence_ms;
     int nice;
     bool idle_io;
     char file[CONFIG_TEXT_MAX]; /* of the traffic */

@@ -58,6 +58,8 @@ int open_machine(struct daemon *d)
         .data_dir = d->config.run[0] != '\0' ? d->data_dir : NULL,
         .keep = (unsigned)d->config.keep,
         .disk_bytes = d->config.disk_bytes,
+        .memory_bytes = d->config.memory_bytes,
+        .cpu_percent = (unsigned)d->config.cpu_percent,
         .mirror = d->config.data_mirror,
         .urls = strcmp(d->config.data_urls, "off") == 0   ? URLS_OFF
                 : strcmp(d->config.data_urls, "any") == 0 ? URLS_ANY

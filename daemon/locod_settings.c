@@ -24,6 +24,9 @@ static const enum config_option live[] = {
     CONFIG_download_bytes_per_s,
     CONFIG_keep,
     CONFIG_disk_bytes,
+    CONFIG_idle_minutes,
+    CONFIG_cpu_percent,
+    CONFIG_memory_bytes,
 };
 
 static bool is_live(int option)
@@ -150,6 +153,13 @@ static void settings_renew(struct daemon *d)
                          "than disk_bytes with so many checkpoints (keep)");
         return;
     }
+    if (!machine_memory_fits(d->machine, d->next.memory_bytes)) {
+        log_warn("main",
+                 "the settings stay as they are: this run needs %llu "
+                 "bytes of memory, more than memory_bytes",
+                 (unsigned long long)machine_memory_need(d->machine));
+        return;
+    }
     live_keep(&d->set, &asked);
     for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
         enum config_option o = (enum config_option)i;
@@ -172,6 +182,8 @@ static void settings_renew(struct daemon *d)
     machine_set_disk(d->machine, d->config.disk_bytes,
                      (unsigned)d->config.keep);
     machine_set_cap(d->machine, d->config.download_bytes_per_s);
+    machine_set_memory(d->machine, d->config.memory_bytes);
+    machine_set_cpu(d->machine, (unsigned)d->config.cpu_percent);
     shell_set_caps(d->shell, d->config.upload_bytes_per_s,
                    d->config.download_bytes_per_s);
     guest_configure(&d->guest, &d->config);

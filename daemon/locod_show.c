@@ -64,6 +64,11 @@ void on_publish(uv_timer_t *timer)
         .month_bytes = d->guest.facts.traffic.bytes,
         .schedule = d->config.schedule,
         .battery = d->config.battery,
+        .cap_cpu_percent = d->config.cpu_percent,
+        .cap_memory_bytes = d->config.memory_bytes,
+        .memory_bytes = machine_memory_need(d->machine),
+        .cap_idle_minutes = d->config.idle_minutes,
+        .in_use = courtesy_in_use(&d->guest.facts),
         .on_battery = d->guest.facts.on_battery,
     };
     struct history_look look = {

@@ -183,7 +183,7 @@ static void job_done(struct worker_job *w, int status)
     } else if (status == 0 && j->kind == JOB_CHAIN && j->rc != 0) {
         log_warn("state", "the chain of views was not written: %s", j->errmsg);
     }
-    snapshot_free(j->snapshot);
+    machine_snapshot_drop(m, j->snapshot);
     machine_stage_advance(m);
     if (j->kind == JOB_CHECKPOINT && m->closing) {
         close_workers(m);
@@ -265,12 +265,26 @@ static void take_snapshot(void *self, struct snapshot *s)
     (void)pthread_mutex_unlock(&m->mutex);
 }
 
+/* Likewise. */
+static struct snapshot *spare_snapshot(void *self)
+{
+    struct machine *m = self;
+    struct snapshot *s;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    s = m->spare;
+    m->spare = NULL;
+    (void)pthread_mutex_unlock(&m->mutex);
+    return s;
+}
+
 static int start_trainer(struct machine *m)
 {
     struct trainer_options opt = {
         .self = m,
         .post = trainer_event,
         .take_snapshot = take_snapshot,
+        .spare_snapshot = spare_snapshot,
     };
     char errmsg[ERRMSG_SIZE] = "out of memory";
     int rv;
@@ -285,6 +299,9 @@ static int start_trainer(struct machine *m)
         opt.error_feedback = m->error != NULL;
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
+    }
+    if (rv == 0) {
+        trainer_set_share(m->trainer, m->opt.cpu_percent);
     }
     if (rv != 0) {
         log_error("train", "cannot start the trainer: %s", errmsg);
@@ -490,6 +507,14 @@ static void evaluate(struct machine *m, const struct action *a)
     }
 }
 
+void machine_set_cpu(struct machine *m, unsigned percent)
+{
+    m->opt.cpu_percent = percent;
+    if (m->trainer != NULL) {
+        trainer_set_share(m->trainer, percent);
+    }
+}
+
 static void pause_trainer(struct machine *m, bool paused)
 {
     if (m->trainer != NULL) {
@@ -653,12 +678,14 @@ int machine_open(struct machine **machine,
     }
     m->opt = *opt;
     m->opt.mirror = opt->mirror == NULL ? "" : opt->mirror;
+    m->opt.cpu_percent = opt->cpu_percent == 0 ? 100 : opt->cpu_percent;
     m->loop = loop;
     m->on_stop = on_stop;
     m->data = data;
     m->url_stop = -1;
     atomic_init(&m->url_cap, opt->download_bytes_per_s);
     atomic_init(&m->disk_quota, opt->disk_bytes);
+    atomic_init(&m->memory_cap, opt->memory_bytes);
     atomic_init(&m->keep, opt->keep == 0 ? KEEP : opt->keep);
     rv = worker_open(&m->workers, loop, WORKERS);
     if (rv != 0) {

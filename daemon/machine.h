@@ -39,9 +39,11 @@ struct machine_options {
     const char *data_dir; /* where shards may lie already; NULL: nowhere */
     const char *mirror;   /* URL in front of their names; "": none. Borrowed */
     enum machine_urls urls;
-    unsigned keep;       /* checkpoints; 0: 2 */
-    uint64_t disk_bytes; /* most that the state directory takes; 0: any */
-    bool reference;      /* plain C kernels */
+    unsigned keep;         /* checkpoints; 0: 2 */
+    uint64_t disk_bytes;   /* most that the state directory takes; 0: any */
+    uint64_t memory_bytes; /* most that a run may need; 0: any */
+    unsigned cpu_percent;  /* of the trainer's time; 0: 100 */
+    bool reference;        /* plain C kernels */
     uint32_t time_scale;
     bool encryption; /* of tensor data, as this machine's settings say */
     uint64_t upload_bytes_per_s, download_bytes_per_s; /* caps; 0: none */
@@ -82,6 +84,14 @@ uint64_t machine_disk_used(const struct machine *m);
 /* Whether the run, if there is one, keeps within this. */
 bool machine_disk_fits(const struct machine *m, uint64_t quota, unsigned keep);
 void machine_set_disk(struct machine *m, uint64_t quota, unsigned keep);
+
+/* The same for memory_bytes; of the run that there is, 0 before there is one.
+ */
+bool machine_memory_fits(const struct machine *m, uint64_t bytes);
+uint64_t machine_memory_need(const struct machine *m);
+void machine_set_memory(struct machine *m, uint64_t bytes);
+
+void machine_set_cpu(struct machine *m, unsigned percent);
 
 /* Stop the trainer, write the last checkpoint, end the workers; `done` when
  * the loop has nothing of ours any more. */

@@ -386,7 +386,7 @@ uint64_t machine_replica_need(const struct machine *m,
     uint64_t wire = m->n_wire / m->n * n + m->n_wire % m->n;
     uint64_t need = replica_bytes(r) +
                     (uint64_t)WIRE_SLOTS * m->codec->bytes(wire) +
-                    SNAPSHOTS_MAX * snapshot_bytes +
+                    (SNAPSHOTS_MAX + 1) * snapshot_bytes + /* one is made */
                     2 * state; /* one pinned, one fetched */
 
     if (m->exchange == EXCHANGE_BUTTERFLY || m->terms.adapts) {
@@ -406,9 +406,13 @@ uint64_t machine_replica_need(const struct machine *m,
 static int check_memory(struct machine *m, struct machine_job *j)
 {
     struct memory_limit have;
-    uint64_t need = UINT64_MAX;
+    uint64_t need = UINT64_MAX, cap = atomic_load(&m->memory_cap);
 
     memory_limit_read("", &have);
+    if (cap > 0 && cap < have.bytes) {
+        have.bytes = cap;
+        have.whose = "the setting memory_bytes";
+    }
     for (uint32_t s = 0; m->terms.stages > 1 && s < m->terms.stages; s++) {
         uint64_t of_stage = machine_stage_need(m, s);
 
@@ -420,6 +424,7 @@ static int check_memory(struct machine *m, struct machine_job *j)
     if (m->terms.stages <= 1) {
         need = machine_replica_need(m, &m->replica);
     }
+    m->memory_need = need;
     if (need > have.bytes) {
         (void)snprintf(j->errmsg, sizeof j->errmsg,
                        "the run needs %llu MB of memory and %s has %llu MB; "
@@ -429,6 +434,21 @@ static int check_memory(struct machine *m, struct machine_job *j)
         return LOCO_ENOMEM;
     }
     return 0;
+}
+
+void machine_set_memory(struct machine *m, uint64_t bytes)
+{
+    atomic_store(&m->memory_cap, bytes);
+}
+
+uint64_t machine_memory_need(const struct machine *m)
+{
+    return m->configured ? m->memory_need : 0;
+}
+
+bool machine_memory_fits(const struct machine *m, uint64_t bytes)
+{
+    return bytes == 0 || machine_memory_need(m) <= bytes;
 }
 
 int machine_shard_open(const struct machine *m,

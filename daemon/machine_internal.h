@@ -111,7 +111,9 @@ struct machine {
     struct worker_pool urls;    /* downloads */
     bool urls_open;
     int url_stop; /* eventfd: readable when they are to end; -1 */
-    atomic_uint_fast64_t url_bytes, url_cap, disk_used, disk_quota, keep;
+    atomic_uint_fast64_t url_bytes, url_cap, disk_used, disk_quota, keep,
+        memory_cap;
+    uint64_t memory_need; /* of the run; written before CONFIGURED */
     struct shell *shell;
     const struct node *node;
     machine_stop_cb on_stop;
@@ -168,8 +170,9 @@ struct machine {
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
     struct snapshot *pinned; /* an older one, while somebody fetches it */
     uint64_t snapshots_asked_ms[SNAPSHOTS_MAX], pinned_asked_ms;
-    pthread_mutex_t mutex; /* guards `incoming` */
+    pthread_mutex_t mutex; /* guards `incoming` and `spare` */
     struct snapshot *incoming[SNAPSHOTS_MAX];
+    struct snapshot *spare; /* its memory is that of the next one */
     bool saving, closing, final_save, round_saving;
     /* Of the last snapshot made (under `mutex`) and the last one written: a
      * state can change without a new round (the mean at the end of pairs). */
@@ -261,6 +264,8 @@ void machine_snapshots_collect(struct machine *m);
 const struct snapshot *machine_snapshot(struct machine *m,
                                         const struct segment *s);
 void machine_snapshots_free(struct machine *m);
+/* One owner less; the last one's goes to the next that is made. Or NULL. */
+void machine_snapshot_drop(struct machine *m, struct snapshot *s);
 /* Write the reduced bytes of a round, and forget those too long ago. */
 void machine_round_save(struct machine *m,
                         struct wire_slot *slot,

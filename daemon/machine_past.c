@@ -34,6 +34,20 @@ static uint64_t lease_ms(const struct machine *m)
     return PIN_MS * (uint64_t)m->opt.time_scale;
 }
 
+void machine_snapshot_drop(struct machine *m, struct snapshot *s)
+{
+    if (s != NULL && s->refs == 1) {
+        struct snapshot *before;
+
+        (void)pthread_mutex_lock(&m->mutex);
+        before = m->spare;
+        m->spare = s;
+        (void)pthread_mutex_unlock(&m->mutex);
+        s = before;
+    }
+    snapshot_free(s);
+}
+
 /* One leaves the last places: keep it if it is being fetched. */
 static void retire(struct machine *m, struct snapshot *s, uint64_t asked_ms)
 {
@@ -45,7 +59,7 @@ static void retire(struct machine *m, struct snapshot *s, uint64_t asked_ms)
     }
     if (s == NULL || m->pinned != NULL || asked_ms == 0 ||
         now + 1 - asked_ms >= lease_ms(m)) {
-        snapshot_free(s);
+        machine_snapshot_drop(m, s);
         return;
     }
     m->pinned = s;
@@ -111,6 +125,7 @@ void machine_snapshots_free(struct machine *m)
         snapshot_free(m->incoming[i]);
     }
     snapshot_free(m->pinned);
+    snapshot_free(m->spare);
 }
 
 /* ---- reduced bytes ------------------------------------------------------ */

@@ -82,6 +82,9 @@ static int become(struct machine *m, uint32_t stage, char *errmsg)
     }
     m->n = (uint64_t)r->part.numel;
     rv = machine_read_part(m, errmsg);
+    if (rv == 0) {
+        m->memory_need = machine_stage_need(m, stage);
+    }
     rv = rv != 0 ? rv
                  : stage_slots_open(&m->slots, &wire, r->slots,
                                     r->micro_batch * r->seq);

@@ -166,7 +166,7 @@ void node_note_state(struct node *n, const struct hash32 *result)
     n->n_past = kept + 1;
 }
 
-static const struct node_past *past_at(const struct node *n, uint64_t round)
+const struct node_past *node_past_at(const struct node *n, uint64_t round)
 {
     for (uint32_t i = 0; i < n->n_past; i++) {
         if (n->past[i].round == round) {
@@ -185,7 +185,7 @@ static void refuse(struct node *n, int peer, const struct fetch *f)
 
 static bool is_held(const struct node *n, const struct fetch *f)
 {
-    const struct node_past *past = past_at(n, f->index);
+    const struct node_past *past = node_past_at(n, f->index);
     const struct terms_shard *s;
     bool any = hash32_is_zero(&f->root);
 

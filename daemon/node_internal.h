@@ -473,6 +473,8 @@ void node_name_liar(struct node *n, int peer);
 void node_on_verified(struct node *n, const struct local_event *e);
 /* The state in place has changed; `result` of the commit behind it, or NULL. */
 void node_note_state(struct node *n, const struct hash32 *result);
+/* The state that was in place after that round; NULL: not known any more. */
+const struct node_past *node_past_at(const struct node *n, uint64_t round);
 void node_on_fetch(struct node *n, int peer, const struct fetch *f);
 void node_on_sent_failed(struct node *n, const struct event *ev);
 

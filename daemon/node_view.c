@@ -233,6 +233,17 @@ static void found_advance(struct node *n)
     ballot_found(&n->ballot, &c, rows, n_rows, need, epoch + 1);
 }
 
+/* We hold the newest commit, or the one before and are fetching it: a round can
+ * be as short as that takes, and nobody waits for us outside. */
+static bool is_in_step(const struct node *n, const struct heartbeat *b)
+{
+    return hash32_eq(&b->commit, &n->applied.commit) ||
+           (b->round == n->applied.round + 1 && n->applied.round > 0 &&
+            n->target.round == b->round &&
+            hash32_eq(&n->target.commit, &b->commit) &&
+            (n->sync == SYNC_REDUCED || n->sync == SYNC_REDUCED_HASH));
+}
+
 static void join_advance(struct node *n, int best)
 {
     struct join msg = {0};
@@ -240,8 +251,7 @@ static void join_advance(struct node *n, int best)
     uint32_t n_rows = 0;
 
     ask_members(n, best);
-    if (n->now < n->join_ms ||
-        !hash32_eq(&n->members.peers[best].beat.commit, &n->applied.commit)) {
+    if (n->now < n->join_ms || !is_in_step(n, &n->members.peers[best].beat)) {
         return;
     }
     n->join_ms = n->now + ASK_MS;
@@ -271,14 +281,31 @@ static void join_advance(struct node *n, int best)
     members_broadcast(&n->members, n->out, rows, n_rows, MESSAGE_JOIN, &msg);
 }
 
+/* Whether it holds our newest commit, or the one before that. */
+static bool holds_newest(const struct node *n, const struct join_body *m)
+{
+    const struct plan_body *p = &n->round.last.plan.body;
+    const struct node_past *past;
+
+    if (m->round == n->known.round) {
+        return hash32_eq(&m->commit, &n->known.commit) &&
+               (!node_point_eq(&n->applied, &n->known) ||
+                hash32_eq(&m->state, &n->state_hash));
+    }
+    past = node_past_at(n, m->round);
+    return m->round > 0 && m->round + 1 == n->known.round &&
+           n->round.has_last && p->round == n->known.round &&
+           hash32_eq(&n->round.last_hash, &n->known.commit) &&
+           hash32_eq(&m->commit, &p->base) &&
+           (past == NULL || hash32_eq(&m->state, &past->state));
+}
+
 void node_on_join(struct node *n, int peer, const struct join *m)
 {
+    struct join newest = *m;
+
     if (!n->ballot.have || n->finished || n->draining ||
-        !hash32_eq(&m->body.run, &n->group) ||
-        m->body.round != n->known.round ||
-        !hash32_eq(&m->body.commit, &n->known.commit) ||
-        (node_point_eq(&n->applied, &n->known) &&
-         !hash32_eq(&m->body.state, &n->state_hash))) {
+        !hash32_eq(&m->body.run, &n->group) || !holds_newest(n, &m->body)) {
         return;
     }
     if (!message_verify(&n->opt.signer, n->members.peers[peer].public_key,
@@ -287,7 +314,9 @@ void node_on_join(struct node *n, int peer, const struct join *m)
         return;
     }
     if (view_index(&n->ballot.cert.body, &n->members.peers[peer].id) < 0) {
-        ballot_joiner_add(&n->ballot, peer, m);
+        newest.body.round = n->known.round;
+        newest.body.commit = n->known.commit;
+        ballot_joiner_add(&n->ballot, peer, &newest);
     } else { /* it is in already: the VIEW that says so was lost */
         (void)members_send(&n->members, n->out, peer, MESSAGE_VIEW,
                            &n->ballot.cert);
@@ -323,7 +352,9 @@ void node_on_adopted(struct node *n)
     n->muster = 0;
     node_proof_adopted(n);
     drop_guests(n);
-    node_sync_reset(n);
+    if (!hash32_eq(&n->target.commit, &v->commit)) {
+        node_sync_reset(n); /* else it is what we are fetching */
+    }
     if (r->round == v->round && round_decided(r, &v->commit)) {
         node_on_committed(n); /* the view decided our round */
         return;

@@ -28,14 +28,17 @@ struct snapshot {
     const float *numbers; /* (n_numbers) whole ones, behind the vectors */
     size_t n_numbers;
     uint64_t number; /* of those that a machine was handed */
-    unsigned refs;   /* owners, all on one thread; 1 when made */
+    unsigned refs;   /* owners, all on one thread at a time; 1 when made */
 };
 
 /* One owner less; the last one frees it. NULL is allowed. */
 void snapshot_free(struct snapshot *s);
 
-/* NULL when memory is out: then nothing is served or saved this round. */
-struct snapshot *snapshot_make(const struct replica *r);
+/* On the replica's thread, and with the help of those that work for it. `old`,
+ * one that nobody needs any more, or NULL, is gone afterwards: its memory is
+ * taken where it fits, since pages that are new cost more than the copying.
+ * NULL when memory is out: then nothing is served or saved this round. */
+struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old);
 
 /* What members agree on: a hash of phi, and one of all vectors behind it. `s`,
  * the snapshot of just that state or NULL, keeps the leaves of both for those

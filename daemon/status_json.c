@@ -175,6 +175,11 @@ static json_t *caps_object(const struct status_extra *x)
     json_object_set_new(caps, "bytes_this_month", count(x->month_bytes));
     json_object_set_new(caps, "disk_bytes", cap(x->cap_disk_bytes));
     json_object_set_new(caps, "disk_bytes_used", count(x->disk_bytes));
+    json_object_set_new(caps, "cpu_percent", count(x->cap_cpu_percent));
+    json_object_set_new(caps, "memory_bytes", cap(x->cap_memory_bytes));
+    json_object_set_new(caps, "memory_bytes_needed", count(x->memory_bytes));
+    json_object_set_new(caps, "idle_minutes", cap(x->cap_idle_minutes));
+    json_object_set_new(caps, "in_use", json_boolean(x->in_use));
     json_object_set_new(caps, "schedule",
                         x->schedule == NULL ? json_null()
                                             : safe_text(x->schedule));

@@ -47,8 +47,12 @@ struct status_extra {
     uint64_t cap_upload_bytes_per_s, cap_download_bytes_per_s;
     uint64_t cap_month_bytes;            /* 0: no quota */
     uint64_t cap_disk_bytes, disk_bytes; /* of the state directory */
-    uint64_t month_bytes;                /* sent and received this month */
-    const char *schedule, *battery;      /* as set; NULL: not said */
+    uint64_t cap_cpu_percent;
+    uint64_t cap_memory_bytes, memory_bytes; /* that the run needs */
+    uint64_t cap_idle_minutes;
+    bool in_use;          /* by a person, as far as idle_minutes minds */
+    uint64_t month_bytes; /* sent and received this month */
+    const char *schedule, *battery; /* as set; NULL: not said */
     bool on_battery;
 };
 

@@ -23,11 +23,13 @@ struct trainer {
     struct trainer_options opt;
     struct replica replica; /* the thread's, once it runs */
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards the next five */
+    pthread_mutex_t mutex; /* guards the next seven */
     pthread_cond_t wake;
     struct trainer_command queue[TRAINER_QUEUE_MAX];
     unsigned n_queue;
     bool paused, closing;
+    unsigned percent;    /* of the time in which it may work */
+    double rest_until_s; /* no inner step before */
     /* The TRAIN under way; the thread's. */
     bool training;
     bool beside; /* steps may go on while what was packed is under way */
@@ -45,7 +47,9 @@ struct trainer {
 static void publish(struct trainer *t, struct local_event *ev)
 {
     const struct replica *r = &t->replica;
-    struct snapshot *s = snapshot_make(r);
+    struct snapshot *s = snapshot_make(
+        r, t->opt.spare_snapshot == NULL ? NULL
+                                         : t->opt.spare_snapshot(t->opt.self));
     struct hash32 hash;
 
     snapshot_hash(r, s, &ev->params_hash, &ev->momentum_hash);
@@ -190,9 +194,21 @@ static void post_progress(struct trainer *t)
     t->opt.post(t->opt.self, &ev);
 }
 
+/* How long it rests after work that took so long; until then no step. */
+static double rest(struct trainer *t, double now, double took)
+{
+    double s;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    s = took * (100.0 / t->percent - 1.0);
+    t->rest_until_s = now + s;
+    (void)pthread_mutex_unlock(&t->mutex);
+    return s;
+}
+
 static void step(struct trainer *t)
 {
-    double began = now_s();
+    double began = now_s(), took;
     uint64_t before = t->replica.tokens_seen;
     int rc;
 
@@ -211,7 +227,9 @@ static void step(struct trainer *t)
         }
         return;
     }
-    set_speed(t, t->replica.tokens_seen - before, now_s() - began);
+    took = now_s() - began;
+    took += rest(t, began + took, took);
+    set_speed(t, t->replica.tokens_seen - before, took);
     post_progress(t);
     if (t->training && replica_left(&t->replica) == 0) {
         trained(t, 0);
@@ -377,14 +395,34 @@ static bool must_wait(const struct trainer *t, const struct trainer_command *c)
            !t->training && has_steps(t);
 }
 
+static bool has_nothing_to_do(const struct trainer *t)
+{
+    bool command = t->n_queue > 0 && !must_wait(t, &t->queue[0]);
+    bool may_step = has_steps(t) && !t->paused && now_s() >= t->rest_until_s;
+
+    return !t->closing && !command && !may_step;
+}
+
+static void wait_until(struct trainer *t, double when_s)
+{
+    struct timespec ts = {.tv_sec = (time_t)when_s};
+
+    ts.tv_nsec = (long)((when_s - (double)ts.tv_sec) * 1e9);
+    (void)pthread_cond_timedwait(&t->wake, &t->mutex, &ts);
+}
+
 /* The next command, or none while there are steps to make. */
 static bool next_command(struct trainer *t, struct trainer_command *c)
 {
     bool got;
 
     (void)pthread_mutex_lock(&t->mutex);
-    while (!t->closing && t->n_queue == 0 && (!has_steps(t) || t->paused)) {
-        (void)pthread_cond_wait(&t->wake, &t->mutex);
+    while (has_nothing_to_do(t)) {
+        if (has_steps(t) && !t->paused) {
+            wait_until(t, t->rest_until_s);
+        } else {
+            (void)pthread_cond_wait(&t->wake, &t->mutex);
+        }
     }
     got = !t->closing && t->n_queue > 0 && !must_wait(t, &t->queue[0]);
     if (got) {
@@ -427,6 +465,7 @@ int trainer_open(struct trainer **trainer,
                  char *errmsg)
 {
     struct trainer *t = calloc(1, sizeof *t);
+    pthread_condattr_t attr;
     int rv;
 
     if (t == NULL) {
@@ -459,8 +498,12 @@ int trainer_open(struct trainer **trainer,
                  t->replica.micro_batch, opt->replica.batch,
                  t->replica.outer.on ? "the GPU" : "the processor");
     }
+    t->percent = 100;
     (void)pthread_mutex_init(&t->mutex, NULL);
-    (void)pthread_cond_init(&t->wake, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&t->wake, &attr);
+    (void)pthread_condattr_destroy(&attr);
     if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {
         rv = LOCO_ENOMEM;
         goto err_after_mutex;
@@ -515,6 +558,15 @@ void trainer_pause(struct trainer *t, bool paused)
 {
     (void)pthread_mutex_lock(&t->mutex);
     t->paused = paused;
+    (void)pthread_cond_signal(&t->wake);
+    (void)pthread_mutex_unlock(&t->mutex);
+}
+
+void trainer_set_share(struct trainer *t, unsigned percent)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    t->percent = percent < 1 ? 1 : percent > 100 ? 100 : percent;
+    t->rest_until_s = 0; /* a long rest by the old share is over */
     (void)pthread_cond_signal(&t->wake);
     (void)pthread_mutex_unlock(&t->mutex);
 }

@@ -80,6 +80,9 @@ struct trainer_options {
     void (*post)(void *self, const struct local_event *event);
     /* Called on the trainer thread, before the event that goes with it. */
     void (*take_snapshot)(void *self, struct snapshot *s);
+    /* Likewise, before one is made: one that nobody needs any more, for its
+     * memory; NULL: there is none. The function may be NULL. */
+    struct snapshot *(*spare_snapshot)(void *self);
 };
 
 struct trainer;
@@ -94,6 +97,11 @@ bool trainer_post(struct trainer *t, const struct trainer_command *command);
 
 /* Stop and go on between two inner steps. Any thread. */
 void trainer_pause(struct trainer *t, bool paused);
+
+/* Of the time, this share in which its threads may be at work (1 to 100; 100 at
+ * first): after each inner step it rests. Commands are not held up by it. Any
+ * thread. */
+void trainer_set_share(struct trainer *t, unsigned percent);
 
 /* The packed contribution: stable from TRAINED to the next TRAIN. */
 const float *trainer_contribution(const struct trainer *t);

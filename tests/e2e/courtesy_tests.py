@@ -150,3 +150,56 @@ def caps():
         wait_for(lambda: "the settings stay as they are" in one.log(),
                  "a cap below the floor of the run is refused")
         check(one.status()["caps"]["upload_bytes_per_s"] == 80000, "taken")
+
+
+@test("it pauses while somebody types, and caps on processor time and memory "
+      "change live", 240)
+def used():
+    with Swarm(peers=1, rounds=100000) as s:
+        path = s.path("locod.yaml")
+        terminal = s.path("root/dev/pts/7")
+        os.makedirs(os.path.dirname(terminal))
+
+        def typed(ago_s):
+            with open(terminal, "w", encoding="ascii"):
+                pass
+            os.utime(terminal, (time.time() - ago_s, time.time()))
+
+        typed(60)
+        run(LOCO, "config", "set", "log", "info", "--config", path)
+        one = s.peer().start("--run", s.yaml, "--config", path,
+                             env={"LOCO_ROOT": s.path("root")}).wait_up()
+        one.wait_state("training", "averaging")
+        check(one.status()["caps"]["in_use"] is False, "nobody asked for it")
+        set_live(one, path, "idle_minutes", "10")
+        paused_because(one, "somebody uses this machine (/dev/pts/7")
+        status = one.status()["caps"]
+        check(status["in_use"] is True and status["idle_minutes"] == 10, status)
+        typed(601)
+        one.wait_state("training", "averaging")
+        typed(1)
+        paused_because(one, "somebody uses this machine")
+        set_live(one, path, "idle_minutes", "0")
+        one.wait_state("training", "averaging")
+
+        check(one.status()["caps"]["cpu_percent"] == 100, one.status())
+        fast = one.wait_status(lambda t: t["tokens_per_s"] > 0,
+                               "it has a speed")["tokens_per_s"]
+        set_live(one, path, "cpu_percent", "5")
+        slow = one.wait_status(lambda t: t["tokens_per_s"] < fast / 3,
+                               "it rests most of the time")
+        check(slow["caps"]["cpu_percent"] == 5, slow["caps"])
+        set_live(one, path, "cpu_percent", "100")
+        one.wait_status(lambda t: t["tokens_per_s"] > fast / 3, "and no more")
+
+        need = one.status()["caps"]["memory_bytes_needed"]
+        check(need > 0, "what the run needs is not said")
+        set_live(one, path, "memory_bytes", str(need))
+        one.wait_status(lambda t: t["caps"]["memory_bytes"] == need, "a cap")
+        set_live(one, path, "memory_bytes", str(need - 1))
+        wait_for(lambda: "more than memory_bytes" in one.log(), "it is refused")
+        one.wait_state("training", "averaging")
+        one.drain()
+        one.start("--run", s.yaml, "--config", path)
+        one.wait_exit(9)
+        check("the setting memory_bytes has" in one.log(), one.log())

@@ -101,6 +101,9 @@ loco_sim_test(invited invited --seeds 30)
 loco_sim_test(twin twin --seeds 30)
 # Rounds about as long as the pause between two questions.
 loco_sim_test(butterfly_liar_in_step liar --wire int8 --seed 14 --seeds 5)
+# Rounds hardly longer than fetching the one before: seeds 22 and 31 were one
+# behind for ever.
+loco_sim_test(butterfly_liar_one_behind liar --wire int8 --seed 22 --seeds 10)
 loco_sim_test(nat nat --seeds 40)
 loco_sim_test(nat_of_sixteen nat --peers 16 --rounds 4 --seeds 2)
 loco_sim_test(nat_opens nat-opens --seeds 3)
@@ -199,6 +202,17 @@ loco_sim_test(pipeline_same_seed_same_trace pipeline-deaths --seeds 5 --twice)
 foreach(n 3 5 8 12)
   loco_sim_test(pipeline_deaths_${n} pipeline-deaths --peers ${n} --seeds 1000)
 endforeach()
+# Owners of slices alone.
+loco_sim_test(owners owners --seeds 5)
+loco_sim_test(owners_of_one owners --peers 1 --seeds 3)
+loco_sim_test(owners_many_slices owners --peers 16 --set slices=64
+  --set tasks=3)
+loco_sim_test(owners_stale owners --set stale_most=2 --seeds 3)
+loco_sim_test(owners_same_seed_same_trace owners-deaths --seeds 5 --twice)
+foreach(n 2 3 5 8)
+  loco_sim_test(owners_deaths_${n} owners-deaths --peers ${n} --seeds 200)
+endforeach()
+loco_sim_test(owners_deaths_12 owners-deaths --peers 12 --seeds 60)
 
 # Models cut into stages: each fault of stages.c, drawn ones, few and many peers.
 # 6: a host moves to where the work is. 7: a stage dies whole and comes back

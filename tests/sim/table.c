@@ -60,6 +60,9 @@ const struct sim_scenario sim_table[] = {
      pipeline_plain_run},
     {"pipeline-deaths", "stage hosts alone: they die, freeze, lose edges", 8,
      pipeline_deaths_run},
+    {"owners", "owners of slices alone: nobody dies", 6, owners_plain_run},
+    {"owners-deaths", "owners of slices alone: they die, freeze, come back", 6,
+     owners_deaths_run},
     {NULL, NULL, 0, NULL},
 };
 /* clang-format on */

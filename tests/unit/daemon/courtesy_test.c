@@ -105,6 +105,15 @@ static void each_reason_to_pause_says_what_ends_it(void **state)
     f.traffic.bytes++;
     assert_true(courtesy_pauses(&f, reason));
     assert_non_null(strstr(reason, "quota of 2.0 GB"));
+    f = facts("always");
+    f.presence = (struct presence){true, 14 * 60 + 59, "/dev/pts/3"};
+    assert_false(courtesy_pauses(&f, reason)); /* it does not matter */
+    f.idle_minutes = 15;
+    assert_true(courtesy_pauses(&f, reason));
+    assert_non_null(strstr(reason, "/dev/pts/3, 14 min ago"));
+    assert_non_null(strstr(reason, "idle_minutes: 15"));
+    f.presence.ago_s++;
+    assert_false(courtesy_pauses(&f, reason));
     f = facts("mon-fri 18-8");
     assert_true(courtesy_pauses(&f, reason));
     assert_non_null(strstr(reason, "until mon 18:00"));

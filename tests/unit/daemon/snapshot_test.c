@@ -61,7 +61,7 @@ static void check(const char *preset, uint64_t behind_min)
     size_t n;
 
     assert_int_equal(replica_open(&r, &opt, errmsg), 0);
-    s = snapshot_make(&r);
+    s = snapshot_make(&r, NULL);
     assert_non_null(s);
     assert_true(s->n_state - s->n >= behind_min * s->n);
     assert_true(behind_min > 0 || s->n_state == s->n);
@@ -97,11 +97,99 @@ static void parameters_alone_are_a_state(void **state)
     check("favg-keep", 0);
 }
 
+/* Several threads share the work where the replica has them. */
+static void many_threads_make_the_same(void **state)
+{
+    struct replica_options opt = options("local-adam");
+    struct hash32 params[2], rest[2];
+    struct snapshot *s[2];
+    struct replica r[2];
+    char errmsg[ERRMSG_SIZE];
+    uint64_t moved = 0;
+    float loss;
+
+    (void)state;
+    opt.reference = false;
+    for (int i = 0; i < 2; i++) {
+        opt.threads = i == 0 ? 1 : 3;
+        assert_int_equal(replica_open(&r[i], &opt, errmsg), 0);
+        replica_init(&r[i]);
+    }
+    assert_int_equal(replica_step(&r[0], &loss), 0);
+    assert_non_null(r[1].backend.pool);
+    memcpy(r[1].optimizer.u, r[0].optimizer.u, r[0].n * sizeof(float));
+    memcpy(r[1].optimizer.v, r[0].optimizer.v, r[0].n * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        s[i] = snapshot_make(&r[i], NULL);
+        assert_non_null(s[i]);
+        snapshot_hash(&r[i], s[i], &params[i], &rest[i]);
+    }
+    assert_true(hash32_eq(&params[0], &params[1]));
+    assert_true(hash32_eq(&rest[0], &rest[1]));
+    assert_memory_equal(s[0]->state, s[1]->state,
+                        s[0]->n_state * sizeof(float));
+    assert_memory_equal(s[0]->moments, s[1]->moments,
+                        2 * s[0]->n * sizeof(float));
+    for (uint64_t k = 0; k < 2 * s[0]->n; k++) {
+        moved += s[0]->moments[k] != 0;
+    }
+    assert_true(moved > s[0]->n / 2);
+    for (int i = 0; i < 2; i++) {
+        snapshot_free(s[i]);
+        replica_close(&r[i]);
+    }
+}
+
+/* The memory of one that nobody needs is that of the next, where it fits; of
+ * what it said nothing is left. */
+static void memory_is_used_again(void **state)
+{
+    struct replica_options opt = options("diloco");
+    struct hash32 params, rest, want_params, want_rest;
+    struct snapshot *s, *other;
+    struct replica r, small;
+    char errmsg[ERRMSG_SIZE];
+    const float *was;
+
+    (void)state;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    opt.model.layers = 1;
+    assert_int_equal(replica_open(&small, &opt, errmsg), 0);
+    replica_init(&r);
+    s = snapshot_make(&r, NULL);
+    assert_non_null(s);
+    snapshot_hash(&r, s, &want_params, &want_rest);
+    was = s->state;
+    memset(s->state, 0xff, s->n_state * sizeof(float));
+    memset(s->moments, 0xff, 2 * s->n * sizeof(float));
+    s = snapshot_make(&r, s);
+    assert_non_null(s);
+    assert_ptr_equal(s->state, was);
+    assert_ptr_equal(s->phi, was);
+    snapshot_hash(&r, s, &params, &rest);
+    assert_true(hash32_eq(&params, &want_params));
+    assert_true(hash32_eq(&rest, &want_rest));
+    assert_true(s->u[0] == 0 && s->v[s->n - 1] == 0);
+    free(s->moments); /* one that somebody fetched has none */
+    s->moments = NULL;
+    s = snapshot_make(&r, s);
+    assert_non_null(s);
+    assert_true(s->u[0] == 0 && s->v[s->n - 1] == 0);
+    other = snapshot_make(&small, s);
+    assert_non_null(other);
+    assert_true(other->n == small.n && other->n < r.n);
+    snapshot_free(other);
+    replica_close(&small);
+    replica_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaves_have_the_roots_of_the_state),
         cmocka_unit_test(parameters_alone_are_a_state),
+        cmocka_unit_test(many_threads_make_the_same),
+        cmocka_unit_test(memory_is_used_again),
     };
 
     memset(text, 'x', sizeof text);

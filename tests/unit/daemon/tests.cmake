@@ -1,4 +1,6 @@
 if(LOCO_NETWORK)
+  add_test(NAME unit/daemon/containers
+    COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/containers.py)
   loco_unit(daemon machine loco_daemon)
   loco_unit(daemon leaves loco_daemon)
   loco_unit(daemon download loco_download)
@@ -20,6 +22,7 @@ if(LOCO_NETWORK)
   loco_unit(daemon history loco_daemon)
   loco_unit(daemon notify loco_daemon)
   loco_unit(daemon courtesy loco_daemon)
+  loco_unit(daemon presence loco_daemon)
   loco_unit(daemon words loco_daemon PkgConfig::SODIUM)
   target_sources(test_daemon_words PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/../../../daemon/words.c)

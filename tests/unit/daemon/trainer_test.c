@@ -388,6 +388,34 @@ static void a_pause_beside_a_round_does_not_hold_up_its_commit(void **state)
     free(wire);
 }
 
+/* A step takes milliseconds; at 1 % it rests a hundred times as long. */
+static void a_share_slows_the_steps_and_holds_up_nothing_else(void **state)
+{
+    const struct method m = diloco(1000000);
+    struct trainer *t = open_with(&m, false);
+    struct trainer_command c = {.type = TRAINER_TRAIN};
+    struct local_event fast, slow;
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    assert_true(trainer_post(t, &c));
+    fast = wait_for(LOCAL_PROGRESS);
+    trainer_set_share(t, 1);
+    (void)wait_for(LOCAL_PROGRESS); /* may have begun before */
+    do {
+        slow = wait_for(LOCAL_PROGRESS);
+    } while (slow.tokens_per_s > fast.tokens_per_s / 4);
+    assert_true(slow.tokens_per_s > 0);
+    /* In the middle of a rest a command is taken, and the end is no wait. */
+    command(t, TRAINER_EVAL);
+    (void)wait_for(LOCAL_EVALUATED);
+    trainer_set_share(t, 100);
+    (void)wait_for(LOCAL_PROGRESS);
+    trainer_set_share(t, 1);
+    close_trainer(t);
+}
+
 static void it_ends_in_the_middle_of_a_training(void **state)
 {
     const struct method m = diloco(1000000);
@@ -412,6 +440,7 @@ int main(void)
         cmocka_unit_test(what_rounding_took_goes_into_the_next_contribution),
         cmocka_unit_test(steps_go_on_beside_a_round),
         cmocka_unit_test(a_pause_beside_a_round_does_not_hold_up_its_commit),
+        cmocka_unit_test(a_share_slows_the_steps_and_holds_up_nothing_else),
         cmocka_unit_test(it_ends_in_the_middle_of_a_training),
     };
 
