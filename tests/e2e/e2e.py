@@ -38,6 +38,7 @@ import stage_tests  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 import stranger_tests  # noqa: E402, F401
 import upgrade_tests  # noqa: E402, F401
+import walkthrough_tests  # noqa: E402, F401
 
 if __name__ == "__main__":
     sys.exit(runner.main("e2e", os.path.abspath(__file__),
