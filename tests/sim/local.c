@@ -128,6 +128,11 @@ void local_slow(struct local *l, uint32_t peer, uint32_t k)
     l->machines[peer].slow = k;
 }
 
+void local_hang(struct local *l, uint32_t peer, uint32_t ms)
+{
+    l->machines[peer].hang_ms = ms;
+}
+
 void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash)
 {
     const struct machine *m = &l->machines[peer];

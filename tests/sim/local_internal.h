@@ -97,7 +97,7 @@ struct machine {
     uint64_t packed_step;
     uint32_t beside_left;           /* steps that may go on beside its round */
     uint64_t tokens, tokens_before; /* ever; of them in earlier lives */
-    uint32_t steps_left, train_gen, slow, life;
+    uint32_t steps_left, train_gen, slow, hang_ms, life;
     bool training;
     uint64_t busy_until_ms;
     struct local_op ops[LOCAL_OPS];

@@ -18,8 +18,9 @@ static void arm_step(struct local *l, uint32_t peer)
 {
     struct machine *m = &l->machines[peer];
 
-    world_timer(l->world, peer, l->opt.step_ms * m->slow,
+    world_timer(l->world, peer, l->opt.step_ms * m->slow + m->hang_ms,
                 STEP_TOKEN | m->train_gen);
+    m->hang_ms = 0;
 }
 
 /* The vector of the next round. */

@@ -45,6 +45,22 @@ foreach(scenario freeze restart overlap fleeting quorum trainers join split-2-2 
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 40)
 endforeach()
+foreach(scenario kill-two half-restart pause freeze-edge stuck drain split-three
+    one-way flap far join-crowd join-leave-join)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(${name} ${scenario} --seeds 40)
+endforeach()
+foreach(n 2 3 4 8 16)
+  loco_sim_test(kill_two_${n} kill-two --peers ${n} --rounds 4 --seeds 20)
+endforeach()
+foreach(scenario kill-two half-restart stuck drain split-three flap)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 8)
+  loco_sim_test(sites_${name} ${scenario} --exchange sites --peers 6 --seeds 8)
+endforeach()
+loco_sim_test(goodput goodput --seeds 6)
+# A round that others told us of is none that failed.
+loco_sim_test(slow_of_sixteen slow --peers 16 --seed 30130)
 # The butterfly: seeds take turns with equal and unequal shares, error feedback
 # and norm clip.
 foreach(wire fp32 bf16 fp16 int8 e3m0)

@@ -8,7 +8,7 @@
 #include "proto/base/rng.h"
 #include "tests/sim/sim_internal.h"
 
-#define NAMES_MAX 64
+#define NAMES_MAX 96
 
 /* Faults that a seed of `rounds` draws from; the rest of scenarios.c needs a
  * certain number of peers. */
