@@ -104,6 +104,9 @@ struct node_lost {
 struct node_status {
     enum node_state state;
     bool fork, replicas_equal;
+    uint32_t stages; /* the model is cut into so many; 0: it is not */
+    uint32_t stage;  /* ours, from 1; 0: not chosen */
+    uint32_t stage_moves;
     uint64_t epoch, round, inner_step, tokens, tokens_dropped;
     uint64_t run_tokens; /* committed in this branch */
     struct hash32 view_hash, params_hash, commit_hash;

@@ -79,18 +79,26 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     p->life = m->life;
 }
 
+/* Goodbye to the run, or, where the model is cut, to our stage for another. */
 void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
 {
     struct member *p = &n->members.peers[peer];
+    bool all = hash32_eq(&m->body.run, &n->opt.run_id);
 
+    if (!all && terms_staged(&n->terms) &&
+        !hash32_eq(&m->body.run, &n->group)) {
+        return; /* to a stage that is not ours */
+    }
     if (!id_eq(&m->body.peer, &p->id) ||
-        !hash32_eq(&m->body.run, &n->opt.run_id) ||
+        !(all || hash32_eq(&m->body.run, &n->group)) ||
         !message_verify(&n->opt.signer, p->public_key, &goodbye_body_schema,
                         &m->body, m->sig)) {
         n->malformed++;
         return;
     }
-    members_left(&n->members, peer);
+    if (all) {
+        members_left(&n->members, peer);
+    }
     node_timeline_left(n, &p->id);
     ballot_departed(&n->ballot, &p->id);
     if (n->ballot.have && view_index(&n->ballot.cert.body, &p->id) >= 0) {
@@ -190,7 +198,8 @@ static uint32_t candidates(struct node *n, int *rows, struct founder *first)
         struct founder at = founder_of(p);
 
         if (!p->used || !p->has_beat || !p->beat.ready || p->beat.has_view ||
-            p->lost || !members_linked(&n->members, (int)i)) {
+            p->lost || !node_same_stage(n, p) ||
+            !members_linked(&n->members, (int)i)) {
             continue;
         }
         if (n_rows < VIEW_MEMBERS_MAX - 1) {
@@ -233,7 +242,7 @@ static bool may_found(const struct node *n,
 {
     bool waits = n->now - n->doubt_ms < n->terms.fork_after_ms;
 
-    f->least = n->terms.min_peers;
+    f->least = node_group_min(n);
     f->least_old = 0;
     if (n->ballot.restored) {
         f->least = 1;
@@ -262,7 +271,8 @@ static void found_advance(struct node *n)
     /* Whoever founds needs a link to everybody who is to sign. */
     n->members.opt.links_wanted =
         NODE_LINKS_WANTED + (f.least > f.least_old ? f.least : f.least_old);
-    if (!may || (first.id != NULL && leads(&first, &self)) ||
+    if (!may || !node_stage_may_found(n) ||
+        (first.id != NULL && leads(&first, &self)) ||
         n->now - n->found_stable_ms < stable_ms(n, rows, n_rows) ||
         (n->members.n_bootstrap > 0 && !n->members.reached)) {
         return;
@@ -293,7 +303,7 @@ static void join_advance(struct node *n, int best)
         return;
     }
     n->join_ms = n->now + ASK_MS;
-    msg.body.run = n->opt.run_id;
+    msg.body.run = n->group;
     msg.body.view = n->members.peers[best].beat.view;
     msg.body.round = n->applied.round;
     msg.body.commit = n->applied.commit;
@@ -303,7 +313,8 @@ static void join_advance(struct node *n, int best)
     for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
         const struct member *p = &n->members.peers[i];
 
-        if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0) {
+        if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0 &&
+            node_same_stage(n, p)) {
             rows[n_rows++] = (int)i;
             if (msg.n_linked < VIEW_MEMBERS_MAX &&
                 hash32_eq(&p->beat.view, &msg.body.view)) {
@@ -342,8 +353,7 @@ void node_on_join(struct node *n, int peer, const struct join *m)
     struct join newest = *m;
 
     if (!n->ballot.have || n->finished || n->draining ||
-        !hash32_eq(&m->body.run, &n->opt.run_id) ||
-        !holds_newest(n, &m->body)) {
+        !hash32_eq(&m->body.run, &n->group) || !holds_newest(n, &m->body)) {
         return;
     }
     if (!message_verify(&n->opt.signer, n->members.peers[peer].public_key,

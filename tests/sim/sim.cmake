@@ -230,3 +230,15 @@ foreach(n 2 3 5 8)
   loco_sim_test(owners_deaths_${n} owners-deaths --peers ${n} --seeds 200)
 endforeach()
 loco_sim_test(owners_deaths_12 owners-deaths --peers 12 --seeds 60)
+
+# Models cut into stages: each fault of stages.c, drawn ones, few and many peers.
+# 6: a host moves to where the work is. 7: a stage dies whole and comes back
+# from its checkpoints. 8: newcomers go to a stage that has one host left.
+foreach(fault RANGE 10)
+  loco_sim_test(stages_fault_${fault} stages --set fault=${fault} --seeds 12)
+endforeach()
+loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
+  --seeds 12)
+loco_sim_test(stages_of_four stages --peers 8 --set stages=4 --seeds 12)
+loco_sim_test(stages_of_sixteen stages --peers 16 --seeds 4)
+loco_sim_test(stages_same_seed_same_trace stages --seeds 3 --twice)

@@ -112,6 +112,9 @@ int sim_pairs_run(const struct sim_options *opt, struct sim_result *result);
 int sim_pairs_nodes_run(const struct sim_options *opt,
                         struct sim_result *result);
 
+/* A model cut into stages, whole nodes: stages.c. */
+int sim_stages_run(const struct sim_options *opt, struct sim_result *result);
+
 /* The DHT's scenarios, swarm_scenarios.c. */
 int swarm_dht_run(const struct sim_options *opt, struct sim_result *result);
 int swarm_churn_run(const struct sim_options *opt, struct sim_result *result);

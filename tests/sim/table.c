@@ -40,6 +40,8 @@ const struct sim_scenario sim_table[] = {
      rounds_run},
     {"pairs", "replicas average in random pairs; each seed draws one fault",
      16, sim_pairs_run},
+    {"stages", "a model cut into stages, whole nodes; each seed draws one fault",
+     6, sim_stages_run},
     {"pairs-nodes", "whole nodes in random pairs, up to the mean at the end", 6,
      sim_pairs_nodes_run},
     {"dht", "DHT nodes join, store records, find every one of them", 1000,
