@@ -274,6 +274,24 @@ void node_learn_members(struct node *n, const struct view_body *v)
     }
 }
 
+/* Who has finished and started again has no view that would prove anything:
+ * then more of those that are linked to us say that end than say ours. */
+static bool more_ended_there(const struct node *n, const struct heartbeat *m)
+{
+    uint32_t there = 0, here = 1;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (p->used && p->has_beat && p->beat.state == NODE_FINISHED &&
+            members_linked(&n->members, (int)i)) {
+            there += hash32_eq(&p->beat.commit, &m->commit);
+            here += hash32_eq(&p->beat.commit, &n->applied.commit);
+        }
+    }
+    return there > here;
+}
+
 /* Whether the branch that this heartbeat is of has really come to a better end:
  * anybody can say so. Its view is proven to be of our founding, and what its
  * members say together is ahead of us. */
@@ -283,7 +301,10 @@ static bool ended_ahead(struct node *n, const struct heartbeat *m)
     struct node_point tip;
     struct hash32 state;
 
-    if (!m->has_view || hash32_eq(&m->view, &n->ballot.hash) ||
+    if (!m->has_view) {
+        return more_ended_there(n, m);
+    }
+    if (hash32_eq(&m->view, &n->ballot.hash) ||
         !node_proof_allows(n, &m->view)) {
         return false;
     }

@@ -12,9 +12,11 @@ from swarm import Swarm, check, lost_entry, wait_for
 
 
 def as_elsewhere(s, identity):
-    """A state directory that was copied whole."""
+    """Its state directory, copied; without what comes and goes in a run."""
     other = s.peer()
-    shutil.copytree(identity.state, other.state)
+    shutil.copytree(identity.state, other.state,
+                    ignore=shutil.ignore_patterns("checkpoints", "rounds",
+                                                  "*.tmp", "*.sock"))
     return other
 
 

@@ -28,7 +28,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from swarm import LOCO, LOCOD, ROOT, SCALE, Failed, check, wait_for  # noqa: E402
 
 HOSTS = ("alice", "bob")
-IDLE_SHARE = 0.01
 
 
 class Walk:
@@ -272,7 +271,8 @@ def idle(w):
     stream.wait()
     w.say(f"idle, its stream of events read ({n_bytes / w.options.idle_s:.0f} bytes a "
           f"second): {100 * used:.2f} % of a core over {w.options.idle_s} s")
-    check(used < IDLE_SHARE * SCALE, f"an idle daemon takes {100 * used:.1f} %")
+    check(100 * used < w.options.idle_percent * SCALE,
+          f"an idle daemon takes {100 * used:.1f} %")
     w.type("alice", LOCO, "resume", "--state", w.state("alice"))
 
 
@@ -302,6 +302,8 @@ def main():
     options.add_argument("--answer-ms", type=int, default=100,
                          help="longest answer while a round fills the link")
     options.add_argument("--idle-s", type=int, default=30)
+    options.add_argument("--idle-percent", type=float, default=1,
+                         help="of a core, at most, while nothing happens")
     w = Walk(options.parse_args())
     try:
         w.wire()

@@ -38,7 +38,9 @@ def first_hour():
         # A loop that a round blocks answers after seconds: it lasts ten.
         done = subprocess.run(
             [sys.executable, SCRIPT, "--text", text, "--answers", "10",
-             "--answer-ms", str(3000 * SCALE), "--idle-s", "10"], stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace")
+             "--answer-ms", str(3000 * SCALE), "--idle-s", "10",
+             "--idle-percent", "3"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace")
     check(done.returncode == 0, done.stdout[-4000:])
     check("all of it held" in done.stdout, done.stdout[-1000:])
