@@ -259,7 +259,8 @@ static int check_method(const struct manifest *m)
     struct method method;
     char errmsg[ERRMSG_SIZE];
 
-    if (method_from_manifest(&method, &m->sync, errmsg) != 0) {
+    if (method_from_manifest(&method, &m->sync, errmsg) != 0 ||
+        method_check_stages(&method, m, errmsg) != 0) {
         return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
     }
     if (method.group == METHOD_PAIR && m->stop.tokens > 0) {

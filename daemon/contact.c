@@ -140,7 +140,8 @@ static bool resolve_and_reach(struct visit *v)
 
 static int take_hello(struct visit *v)
 {
-    struct hello mine = {.life = 1};
+    struct hello mine = {
+        .life = 1, .oldest = PROTO_OLDEST, .newest = PROTO_NEWEST};
     int rv = hear(v, MESSAGE_HELLO, &hello_schema, v->deadline_ms);
 
     if (rv != 0) {

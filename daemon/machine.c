@@ -50,9 +50,9 @@ static void checkpoint_run(struct machine_job *j)
     struct machine *m = j->m;
     const struct snapshot *s = j->snapshot;
     char run[ID_HEX_MAX];
-    struct st_meta extra[3] = {{.key = "commit", .value = j->extra_commit},
-                               {.key = "run_tokens", .value = j->extra_tokens},
-                               {.key = "numbers", .value = j->extra_numbers}};
+    struct st_meta extra[4] = {{.key = "commit", .value = j->extra_commit},
+                               {.key = "run_tokens", .value = j->extra_tokens}};
+    size_t n_extra = 2;
     struct checkpoint_vector others[TRAINERS_MAX];
     char names[TRAINERS_MAX][MACHINE_TRAINER_NAME];
     struct checkpoint_state state = {
@@ -70,13 +70,20 @@ static void checkpoint_run(struct machine_job *j)
         .run_id = run,
     };
 
+    if (s->n_numbers > 0) {
+        extra[n_extra++] =
+            (struct st_meta){.key = "numbers", .value = j->extra_numbers};
+    }
+    if (j->extra_stage[0] != '\0') {
+        extra[n_extra++] =
+            (struct st_meta){.key = "stage", .value = j->extra_stage};
+    }
     for (size_t i = 0; i < s->n_others; i++) {
         machine_trainer_name(names[i], i + 1);
         others[i] = (struct checkpoint_vector){names[i], s->others + i * s->n};
     }
     hash32_hex(&m->opt.run_id, run);
-    j->rc = checkpoint_save(m->checkpoints, &state, extra,
-                            s->n_numbers == 0 ? 2 : 3,
+    j->rc = checkpoint_save(m->checkpoints, &state, extra, n_extra,
                             (unsigned)atomic_load(&m->keep), j->errmsg);
     machine_disk_measure(m);
 }
@@ -152,6 +159,7 @@ static void job_done(struct worker_job *w, int status)
         .momentum_hash = j->momentum_hash,
     };
 
+    m->n_jobs--;
     if (j->slot != NULL) {
         j->slot->pins--;
     }
@@ -176,6 +184,7 @@ static void job_done(struct worker_job *w, int status)
         log_warn("state", "the chain of views was not written: %s", j->errmsg);
     }
     machine_snapshot_drop(m, j->snapshot);
+    machine_stage_advance(m);
     if (j->kind == JOB_CHECKPOINT && m->closing) {
         close_workers(m);
     }
@@ -193,6 +202,7 @@ void machine_job_submit(struct machine *m, struct machine_job *j)
                                : disk                  ? &m->disk
                                                        : &m->workers;
 
+    m->n_jobs++;
     j->job.data = j;
     if (worker_submit(pool, &j->job, job_run, job_done) != 0) {
         j->job.data = j;
@@ -285,6 +295,7 @@ static int start_trainer(struct machine *m)
     rv = machine_open_data(m, errmsg);
     if (rv == 0) {
         opt.replica = m->replica;
+        opt.slots = m->slots.n > 0 ? &m->slots : NULL;
         opt.error_feedback = m->error != NULL;
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
@@ -454,6 +465,10 @@ static void save_checkpoint(struct machine *m)
         (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
+        if (m->staged) {
+            (void)snprintf(j->extra_stage, sizeof j->extra_stage, "%u",
+                           m->stage);
+        }
         for (size_t i = 0, at = 0;
              i < snap->n_numbers && at < sizeof j->extra_numbers; i++) {
             at += (size_t)snprintf(j->extra_numbers + at,
@@ -519,6 +534,14 @@ static void fetched(struct machine *m, const struct action *a)
     }
 }
 
+/* Bytes that replace a file of the state directory. */
+static int job_of(enum action_type type)
+{
+    return type == ACTION_PEERS   ? JOB_PEERS
+           : type == ACTION_CHAIN ? JOB_CHAIN
+                                  : JOB_REVOKED;
+}
+
 static void
 execute(struct machine *m, const struct action *a, const struct out *out)
 {
@@ -556,11 +579,11 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_PEERS:
     case ACTION_CHAIN: /* lost for want of memory: it comes again */
     case ACTION_REVOKED:
-        (void)job_with_bytes(m,
-                             a->type == ACTION_PEERS   ? JOB_PEERS
-                             : a->type == ACTION_CHAIN ? JOB_CHAIN
-                                                       : JOB_REVOKED,
-                             a, out);
+        (void)job_with_bytes(m, job_of(a->type), a, out);
+        return;
+    case ACTION_STAGE:
+    case ACTION_PIPE:
+        machine_stage_act(m, a);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:
@@ -719,6 +742,7 @@ static void free_all(struct machine *m)
     if (m->restoring) {
         checkpoint_close(&m->restore);
     }
+    stage_slots_close(&m->slots);
     lanes_free(&m->lanes);
     free(m->zeros);
     free(m->error);

@@ -23,6 +23,9 @@ size_t machine_wire_len(void *self, const struct segment *s)
 {
     const struct machine *m = self;
 
+    if (machine_is_stage(s)) {
+        return machine_stage_len(m, s);
+    }
     return in_elements(s) && m->codec != NULL ? m->codec->bytes(s->len)
                                               : s->len;
 }
@@ -174,6 +177,9 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
     const struct snapshot *snap;
     struct wire_slot *slot;
 
+    if (machine_is_stage(s)) {
+        return machine_stage_fill(m, s, dst);
+    }
     if (!in_bounds(m, s)) {
         return LOCO_ERANGE;
     }
@@ -203,6 +209,8 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return machine_pair_fill(m, s, dst);
+    case BUFFER_FORTH:
+    case BUFFER_BACK:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -330,6 +338,10 @@ int machine_take(void *self,
     struct machine *m = self;
     struct wire_slot *slot;
 
+    if (machine_is_stage(s)) {
+        return len == machine_stage_len(m, s) ? machine_stage_take(m, s, src)
+                                              : LOCO_ERANGE;
+    }
     if (!in_bounds(m, s) || len != machine_wire_len(m, s)) {
         return LOCO_ERANGE;
     }
@@ -354,6 +366,8 @@ int machine_take(void *self,
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return take_pair(m, s, src);
+    case BUFFER_FORTH:
+    case BUFFER_BACK:
     case BUFFER_KIND_COUNT:
         break;
     }

@@ -66,7 +66,6 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
          "have their own: set it to 0"},
         {f->sites > 1 && strcmp(f->sync.topology, "ring") != 0,
          "sites need sync.topology ring"},
-        {f->stages > 1, "stages must be 1"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -124,6 +123,10 @@ static int read_sync(struct machine *m, struct machine_job *j)
     struct method method;
     int rv = method_from_manifest(&method, f, j->errmsg);
 
+    if (rv != 0) {
+        return rv;
+    }
+    rv = method_check_stages(&method, m->manifest, j->errmsg);
     if (rv != 0) {
         return rv;
     }
@@ -199,6 +202,38 @@ static int read_inner(struct machine *m, struct machine_job *j)
     return 0;
 }
 
+/* More micro-batches than stages are on their way at once, so that no host
+ * waits for one that another holds. */
+static uint32_t pipe_slots(uint32_t stages)
+{
+    uint32_t n = stages + 2;
+
+    return n < LLAMA_SLOTS_MAX ? n : LLAMA_SLOTS_MAX;
+}
+
+/* A model cut into stages: until the node says which one this machine holds,
+ * the first. */
+static int read_stages(struct machine *m, struct machine_job *j)
+{
+    struct replica_options *r = &m->replica;
+    const char *reason = NULL;
+    int rv;
+
+    rv = llama_part_of_stage(&r->model, m->manifest->stages, 0, &r->part,
+                             &reason);
+    if (rv != 0) {
+        return fail(j, rv, reason);
+    }
+    if (r->batch % r->micro_batch != 0) {
+        return fail(j, LOCO_EINVAL,
+                    "a host of the first stage enters whole micro-batches: "
+                    "inner.batch must be a multiple of inner.micro_batch");
+    }
+    r->slots = pipe_slots(m->manifest->stages);
+    m->activations = codec_get(CODEC_BF16);
+    return 0;
+}
+
 /* What the manifest asks for, in the trainer's words. */
 static int read_replica(struct machine *m, struct machine_job *j)
 {
@@ -217,6 +252,10 @@ static int read_replica(struct machine *m, struct machine_job *j)
     rv = rv != 0 ? rv : check_caps(m, j);
     rv = rv != 0 ? rv : read_sync(m, j);
     rv = rv != 0 ? rv : read_inner(m, j);
+    llama_part_whole(&r->model, &r->part);
+    if (rv == 0 && f->stages > 1) {
+        rv = read_stages(m, j);
+    }
     if (rv != 0) {
         return rv;
     }
@@ -228,7 +267,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
     r->device = m->opt.device;
-    m->n = (uint64_t)llama_numel(&r->model);
+    m->n = (uint64_t)r->part.numel;
     return 0;
 }
 
@@ -255,13 +294,16 @@ _Static_assert(TERMS_TURNS_MAX >= CYCLE_TURNS_MAX, "a cycle fits the terms");
 _Static_assert(TERMS_TURNS_MAX > TRAINERS_MERGES, "so do mergers, and one");
 
 /* How long each round's vector is, and how many steps go before it. */
-static int read_turns(struct machine *m, struct machine_job *j)
+int machine_read_part(struct machine *m, char *errmsg)
 {
     struct run_terms *t = &m->terms;
     struct layout layout;
-    int rv = layout_open(&layout, &m->replica.method, &m->replica.model,
-                         m->codec->block, j->errmsg);
+    int rv = layout_open_part(&layout, &m->replica.method, &m->replica.model,
+                              &m->replica.part, m->codec->block, errmsg);
 
+    t->n_params = m->n;
+    t->state_bytes =
+        replica_state_elements(&m->replica.method, m->n) * sizeof(float);
     if (rv == 0) {
         m->n_wire = layout_most(&layout);
         t->n_turns = layout_turns(&layout, &t->n_once);
@@ -285,7 +327,6 @@ static void read_terms(struct machine *m)
     uint64_t blocks = SEGMENT_BYTES / m->codec->bytes(block);
 
     blocks = blocks > 0 ? blocks : 1;
-    t->n_params = m->n;
     t->exchange = m->exchange;
     t->site_members = m->exchange == EXCHANGE_SITES ? f->sites : 0;
     t->block = block;
@@ -308,8 +349,6 @@ static void read_terms(struct machine *m)
     t->stop_rounds = f->stop.rounds;
     t->stop_tokens = f->stop.tokens;
     t->eval_every = f->eval.every_rounds;
-    t->state_bytes =
-        replica_state_elements(&m->replica.method, m->n) * sizeof(float);
     t->piece_bytes = HASH_PIECE_BYTES;
     t->n_shards = f->data.n_shards;
     for (uint32_t i = 0; i < t->n_shards; i++) {
@@ -319,32 +358,73 @@ static void read_terms(struct machine *m)
     }
 }
 
-static int check_memory(struct machine *m, struct machine_job *j)
+/* What hosts of stages agree on beside that. */
+static void read_stage_terms(struct machine *m)
 {
-    struct memory_limit have;
-    uint64_t cap = atomic_load(&m->memory_cap);
-    uint64_t snapshot_bytes = m->terms.state_bytes + 2 * m->n * sizeof(float);
-    uint64_t need = replica_bytes(&m->replica) +
-                    (uint64_t)WIRE_SLOTS * m->codec->bytes(m->n_wire) +
+    const struct replica_options *r = &m->replica;
+    struct run_terms *t = &m->terms;
+    const struct stage_wire wire = {m->activations, r->model.dim,
+                                    r->model.vocab};
+    uint64_t rows = SEGMENT_BYTES / stage_wire_forth_bytes(&wire, 1);
+
+    t->stages = m->manifest->stages;
+    t->pipe_seed = r->seed;
+    t->micro_batches = r->batch / r->micro_batch;
+    t->pipe_slots = r->slots;
+    t->cut_elements = r->micro_batch * r->seq * r->model.dim;
+    t->cut_segment = (uint32_t)(rows > 0 ? rows : 1) * r->model.dim;
+}
+
+uint64_t machine_replica_need(const struct machine *m,
+                              const struct replica_options *r)
+{
+    uint64_t n = (uint64_t)r->part.numel;
+    uint64_t state =
+        replica_state_elements(&r->method, n) * (uint64_t)sizeof(float);
+    uint64_t snapshot_bytes = state + 2 * n * sizeof(float);
+    /* A round's vector is longer where moments go with the parameters. */
+    uint64_t wire = m->n_wire / m->n * n + m->n_wire % m->n;
+    uint64_t need = replica_bytes(r) +
+                    (uint64_t)WIRE_SLOTS * m->codec->bytes(wire) +
                     (SNAPSHOTS_MAX + 1) * snapshot_bytes + /* one is made */
-                    2 * m->terms.state_bytes; /* one pinned, one fetched */
+                    2 * state; /* one pinned, one fetched */
 
     if (m->exchange == EXCHANGE_BUTTERFLY || m->terms.adapts) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
     }
     if (m->pairs) {
-        need += 2 * m->codec->bytes(m->n);
+        need += 2 * m->codec->bytes(n);
     }
     if (m->manifest->sync.error_feedback) {
         /* The residual and its candidate. */
-        need += (m->n + m->n_wire) * sizeof(float);
+        need += (n + wire) * sizeof(float);
     }
-    m->memory_need = need;
+    return need;
+}
+
+/* Of stages one must fit. */
+static int check_memory(struct machine *m, struct machine_job *j)
+{
+    struct memory_limit have;
+    uint64_t need = UINT64_MAX, cap = atomic_load(&m->memory_cap);
+
     memory_limit_read("", &have);
     if (cap > 0 && cap < have.bytes) {
         have.bytes = cap;
         have.whose = "the setting memory_bytes";
     }
+    for (uint32_t s = 0; m->terms.stages > 1 && s < m->terms.stages; s++) {
+        uint64_t of_stage = machine_stage_need(m, s);
+
+        need = of_stage < need ? of_stage : need;
+        if (of_stage <= have.bytes) {
+            m->terms.stage_fits |= 1ULL << s;
+        }
+    }
+    if (m->terms.stages <= 1) {
+        need = machine_replica_need(m, &m->replica);
+    }
+    m->memory_need = need;
     if (need > have.bytes) {
         (void)snprintf(j->errmsg, sizeof j->errmsg,
                        "the run needs %llu MB of memory and %s has %llu MB; "
@@ -499,6 +579,24 @@ static bool holds_state(const struct checkpoint *c, const struct method *m)
            (s->adam_v != NULL || !replica_shares_v(m));
 }
 
+/* Parameters of what a checkpoint holds, if it is of this run: a stage's file
+ * names it. */
+static uint64_t checkpoint_params(struct machine *m, const struct checkpoint *c)
+{
+    const char *text = checkpoint_text(c, "stage");
+    struct llama_part part;
+
+    if (m->terms.stages <= 1) {
+        return m->n;
+    }
+    m->terms.held_stage = text == NULL ? 0 : (uint32_t)strtoul(text, NULL, 10);
+    return text != NULL &&
+                   llama_part_of_stage(&m->replica.model, m->terms.stages,
+                                       m->terms.held_stage, &part, NULL) == 0
+               ? (uint64_t)part.numel
+               : 0;
+}
+
 static void find_checkpoint(struct machine *m)
 {
     char errmsg[ERRMSG_SIZE], run[ID_HEX_MAX];
@@ -512,9 +610,10 @@ static void find_checkpoint(struct machine *m)
         return;
     }
     text = checkpoint_text(c, "commit");
-    if (c->state.n != m->n || !holds_state(c, &m->replica.method) ||
-        c->state.run_id == NULL || strcmp(c->state.run_id, run) != 0 ||
-        text == NULL || hash32_parse_hex(text, &t->held_commit) != 0) {
+    if (c->state.n != checkpoint_params(m, c) ||
+        !holds_state(c, &m->replica.method) || c->state.run_id == NULL ||
+        strcmp(c->state.run_id, run) != 0 || text == NULL ||
+        hash32_parse_hex(text, &t->held_commit) != 0) {
         log_warn("state", "the checkpoint is of another run and is not used");
         checkpoint_close(c);
         return;
@@ -574,7 +673,10 @@ void machine_configure_run(struct machine_job *j)
         return;
     }
     read_terms(m);
-    j->rc = read_turns(m, j);
+    if (m->manifest->stages > 1) {
+        read_stage_terms(m);
+    }
+    j->rc = machine_read_part(m, j->errmsg);
     j->rc = j->rc != 0 ? j->rc : check_memory(m, j);
     j->rc = j->rc == 0 ? open_exchange(m) : j->rc;
     m->files = calloc(m->terms.n_shards, sizeof *m->files);

@@ -10,6 +10,7 @@
  *   machine_disk.c     what all of it takes of the disk
  *   machine_past.c     states and reduced bytes of rounds that are over
  *   machine_pair.c     the bytes of an exchange between two replicas
+ *   machine_stage.c    one stage of a model that is cut into several
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
@@ -98,6 +99,7 @@ struct machine_job {
     struct snapshot *snapshot;
     char extra_tokens[24], extra_commit[ID_HEX_MAX];
     char extra_numbers[REPLICA_NUMBERS_MAX * sizeof "16777216"];
+    char extra_stage[12]; /* "": no pipeline */
     char errmsg[LOCO_ERRMSG_MAX];
 };
 
@@ -134,6 +136,14 @@ struct machine {
     uint32_t *token_bytes;          /* [vocab]; NULL: ids are bytes */
     char *checkpoints;              /* directory */
     char *rounds;                   /* directory of reduced bytes */
+
+    /* Stages. `replica.part`, `n` and what follows from it are the stage's. */
+    const struct codec *activations; /* between stages */
+    struct stage_slots slots;        /* n 0: no stage */
+    bool staged;
+    uint32_t stage;
+    uint32_t stage_wanted; /* and 1: a move that waits for jobs; 0: none */
+    unsigned n_jobs;       /* under way */
 
     struct trainer *trainer;
     struct checkpoint restore; /* mapped while a RESTORE runs */
@@ -272,6 +282,26 @@ uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
 void machine_pair_hash(struct machine *m, const struct action *a);
 void machine_pair_hash_run(struct machine_job *j);
 void machine_pair_apply(struct machine *m, const struct action *a);
+
+/* machine_config.c: what follows from replica.part. */
+int machine_read_part(struct machine *m, char *errmsg);
+/* Bytes that the machine takes for such a replica. */
+uint64_t machine_replica_need(const struct machine *m,
+                              const struct replica_options *r);
+
+/* machine_stage.c */
+uint64_t machine_stage_need(const struct machine *m, uint32_t stage);
+/* STAGE, PIPE. */
+void machine_stage_act(struct machine *m, const struct action *a);
+void machine_stage_advance(struct machine *m);
+bool machine_is_stage(const struct segment *s);
+size_t machine_stage_len(const struct machine *m, const struct segment *s);
+int machine_stage_fill(struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst);
+int machine_stage_take(struct machine *m,
+                       const struct segment *s,
+                       const uint8_t *src);
 
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);

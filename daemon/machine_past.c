@@ -123,9 +123,11 @@ void machine_snapshots_free(struct machine *m)
     for (int i = 0; i < SNAPSHOTS_MAX; i++) {
         snapshot_free(m->snapshots[i]);
         snapshot_free(m->incoming[i]);
+        m->snapshots[i] = m->incoming[i] = NULL;
     }
     snapshot_free(m->pinned);
     snapshot_free(m->spare);
+    m->pinned = m->spare = NULL; /* a move to another stage makes others */
 }
 
 /* ---- reduced bytes ------------------------------------------------------ */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/core.h"
+#include "p2p/route.h"
 #include "proto/base/err.h"
 #include "train/errmsg.h"
 
@@ -97,4 +99,57 @@ int method_from_manifest(struct method *to,
         to->take = METHOD_OVERWRITE;
     }
     return method_check(to, errmsg);
+}
+
+/* The hosts of a stage average in rounds of their own, between two of the steps
+ * that all stages make together. What needs steps beside a round, or rounds of
+ * part of a stage's hosts, does not fit that yet. */
+/* All that a host may post at once goes out of one step of its core. */
+static bool is_wide(const struct manifest *f)
+{
+    uint64_t elements = (uint64_t)f->inner.micro_batch * f->inner.seq *
+                        f->model.dim; /* of 16 bits */
+    uint64_t segments = elements * 2 / (256U << 10) + 1;
+
+    return segments * ((uint64_t)f->stages + 2) > CORE_OUT_MAX / 2;
+}
+
+int method_check_stages(const struct method *m,
+                        const struct manifest *f,
+                        char *errmsg)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {m->group == METHOD_PAIR,
+         "random pairs within a stage are not built: take opendiloco or "
+         "localsgd"},
+        {m->group == METHOD_QUORUM,
+         "all hosts of a stage make the same steps, so there is no quorum of "
+         "those who are ready: take opendiloco or localsgd"},
+        {m->gradients,
+         "ddp averages the gradient of every step, and the steps of a pipeline "
+         "are made by each host: take localsgd, with a short sync.period"},
+        {m->overlap > 0 || m->eager,
+         "no steps are made beside a round: set sync.overlap to 0, or take "
+         "opendiloco"},
+        {m->fragments > 1,
+         "a stage is averaged whole: set sync.fragments to 1"},
+        {f->sites > 1, "sites are not built for them: set sites to 0"},
+        {f->stages > ROUTE_STAGES_MAX, "there are at most 64 stages"},
+        {is_wide(f),
+         "the activations of one micro-batch, micro_batch * seq * dim, are too "
+         "many to send at once: lower inner.micro_batch"},
+    };
+
+    for (size_t i = 0; f->stages > 1 && i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].asked) {
+            return errmsg_fail(errmsg, LOCO_EINVAL,
+                               "a model cut into stages cannot be trained so: "
+                               "%s",
+                               rows[i].what);
+        }
+    }
+    return 0;
 }

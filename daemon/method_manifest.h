@@ -22,4 +22,10 @@ int method_from_manifest(struct method *to,
                          const struct manifest_sync *from,
                          char *errmsg);
 
+/* Whether this build can train a model that is cut into stages (`f->stages`
+ * above 1) by that method. LOCO_EINVAL and a sentence in errmsg. */
+int method_check_stages(const struct method *m,
+                        const struct manifest *f,
+                        char *errmsg);
+
 #endif

@@ -177,7 +177,10 @@ int node_open(struct node **node,
         return LOCO_ENOMEM;
     }
     n->opt = *opt;
+    n->group = opt->run_id;
     n->opt.time_scale = opt->time_scale > 0 ? opt->time_scale : 1;
+    n->opt.oldest = opt->oldest > 0 ? opt->oldest : PROTO_OLDEST;
+    n->opt.newest = opt->newest > 0 ? opt->newest : PROTO_NEWEST;
     n->t = timing_of(opt);
     n->now = n->started_ms = n->wake_ms = now_ms;
     n->rng = opt->seed;
@@ -251,7 +254,8 @@ struct ballot_context node_context(struct node *n)
         .in_flight = n->round.has_plan && n->round.phase != ROUND_COMMITTED,
         .coordinates = round_coordinates(&n->round),
         .may_found = !n->ballot.have && n->loaded && !n->applying &&
-                     n->data_ready && !n->draining && !node_sees_view(n),
+                     n->data_ready && !n->draining && !node_sees_view(n) &&
+                     node_stage_may_found(n),
     };
 
     c.closing.round = n->known.round;
@@ -284,8 +288,12 @@ struct heartbeat node_heartbeat(struct node *n)
         .tokens_per_s = (uint32_t)n->tokens_per_s,
         .reach = (uint8_t)reach_class(&n->reach),
         .muster = n->muster,
+        .queue = (uint16_t)n->queue,
     };
 
+    if (terms_staged(&n->terms) && n->staging != STAGING_NONE) {
+        h.stage = (uint16_t)(n->stage + 1);
+    }
     node_status(n, &s);
     h.state = (uint8_t)s.state;
     h.relays = reach_is_dialable((enum reach_class)h.reach) &&
@@ -310,7 +318,10 @@ void node_local_action(struct node *n, enum action_type type, uint64_t round)
 
 static void say_hello(struct node *n, const struct event *ev)
 {
-    struct hello h = {.life = n->life};
+    struct hello h = {.life = n->life,
+                      .features = n->opt.features,
+                      .oldest = n->opt.oldest,
+                      .newest = n->opt.newest};
     uint8_t bytes[64];
     int len;
 
@@ -330,6 +341,7 @@ void node_link_open(struct node *n, const struct event *ev)
         peer = members_find(&n->members, &ev->peer);
         node_reach_link_up(n, peer, ev);
         node_dht_link_up(n, peer);
+        node_pipe_link_up(n, &ev->peer);
     }
 }
 
@@ -461,10 +473,13 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
     }
 }
 
+/* Of a pair, or of the steps that stages make together. */
 static void
-on_pair(struct node *n, int peer, enum message_type type, const void *m)
+on_step_message(struct node *n, int peer, enum message_type type, const void *m)
 {
-    if (n->terms.pairs && n->loaded) {
+    if (type != MESSAGE_PAIR && type != MESSAGE_PAIR_HAVE) {
+        node_on_stage_message(n, peer, type, m);
+    } else if (n->terms.pairs && n->loaded) {
         pair_recv(&n->pair, peer, type, m, n->now, n->out);
     }
 }
@@ -492,6 +507,10 @@ static void on_round_message(struct node *n,
         node_on_commit_record(n, m);
     } else if (type == MESSAGE_GET_COMMIT) {
         on_get_commit(n, peer, m);
+    } else if (type == MESSAGE_EVALUATED) {
+        node_on_evaluated(n, peer, m);
+    } else if (type == MESSAGE_BANDWIDTH) {
+        node_on_bandwidth(n, peer, m);
     } else {
         round_recv(&n->round, peer, type, m, n->now, n->out);
     }
@@ -541,17 +560,16 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_VOTE:
     case MESSAGE_COMMIT:
     case MESSAGE_GET_COMMIT:
-        on_round_message(n, peer, type, m);
-        return;
     case MESSAGE_EVALUATED:
-        node_on_evaluated(n, peer, m);
+    case MESSAGE_BANDWIDTH:
+        on_round_message(n, peer, type, m);
         return;
     case MESSAGE_PAIR:
     case MESSAGE_PAIR_HAVE:
-        on_pair(n, peer, type, m);
-        return;
-    case MESSAGE_BANDWIDTH:
-        node_on_bandwidth(n, peer, m);
+    case MESSAGE_STAGE_HELLO:
+    case MESSAGE_STAGE_READY:
+    case MESSAGE_STAGE_TAKE:
+        on_step_message(n, peer, type, m);
         return;
     case MESSAGE_PROBE:
     case MESSAGE_PROBED:
@@ -619,7 +637,9 @@ static void on_recv(struct node *n, const struct event *ev)
         return;
     }
     if (ev->message == MESSAGE_HELLO &&
-        !node_twin_hello(n, peer, ev->link, n->scratch)) {
+        (!node_admit_version(n, ev->link, &n->members.peers[peer].id,
+                             n->scratch) ||
+         !node_twin_hello(n, peer, ev->link, n->scratch))) {
         return;
     }
     node_note_stale(n, (enum message_type)ev->message, n->scratch);
@@ -637,10 +657,23 @@ static void on_seg_done(struct node *n, const struct event *ev)
         round_seg_done(&n->round, ev, n->out);
     } else if (ev->segment.stream == STREAM_PAIR) {
         pair_seg_done(&n->pair, ev, n->out);
+    } else if (ev->segment.stream == STREAM_PIPE) {
+        node_pipe_seg_done(n, ev);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->out);
     } else if (ev->rc != 0) {
         node_on_sent_failed(n, ev);
+    }
+}
+
+static void on_hashed(struct node *n, const struct local_event *e)
+{
+    if (e->buffer == BUFFER_RING) {
+        round_hashed(&n->round, e->request, e->rc, &e->hash, n->now, n->out);
+    } else if (e->buffer == BUFFER_STEP) {
+        pair_hashed(&n->pair, e->request, e->rc, &e->hash, n->now, n->out);
+    } else {
+        node_on_hashed(n, e);
     }
 }
 
@@ -669,14 +702,7 @@ static void on_local(struct node *n, const struct local_event *e)
         node_on_evaluated_own(n, e);
         return;
     case LOCAL_HASHED:
-        if (e->buffer == BUFFER_RING) {
-            round_hashed(&n->round, e->request, e->rc, &e->hash, n->now,
-                         n->out);
-        } else if (e->buffer == BUFFER_STEP) {
-            pair_hashed(&n->pair, e->request, e->rc, &e->hash, n->now, n->out);
-        } else {
-            node_on_hashed(n, e);
-        }
+        on_hashed(n, e);
         return;
     case LOCAL_VERIFIED:
         node_on_verified(n, e);
@@ -693,12 +719,21 @@ static void on_local(struct node *n, const struct local_event *e)
     case LOCAL_PAUSE:
     case LOCAL_RESUME:
         n->paused = e->type == LOCAL_PAUSE;
+        if (n->paused) {
+            node_pipe_leave(n);
+        }
         node_local_action(n, n->paused ? ACTION_PAUSE : ACTION_RESUME,
                           n->applied.round);
         return;
     case LOCAL_DRAIN:
         n->draining = true;
         n->drain_ms = n->now;
+        return;
+    case LOCAL_STAGED:
+        node_on_staged(n, e);
+        return;
+    case LOCAL_PIPED:
+        node_on_piped(n, e);
         return;
     case LOCAL_MAPPED:
         node_on_mapped(n, e);
@@ -774,8 +809,10 @@ static void advance(struct node *n)
         while (members_next_lost(&n->members, &lost)) {
             node_on_lost(n, &lost);
         }
+        node_stage_advance(n);
         node_sync_advance(n);
         node_view_advance(n);
+        node_pipe_tick(n);
         node_round_advance(n);
         round_tick(&n->round, n->now, n->out);
         ask_for_change(n);
@@ -813,7 +850,7 @@ static void dispatch(struct node *n, const struct event *event)
         on_seg_done(n, event);
         break;
     case EVENT_SAVE_FAILED:
-        n->reason = "cannot write the state directory";
+        n->save_failed = true;
         break;
     case EVENT_PROBED:
         node_on_probe_done(n, event);
@@ -833,6 +870,16 @@ static void dispatch(struct node *n, const struct event *event)
     case EVENT_TYPE_COUNT:
         break;
     }
+}
+
+static bool saves(const struct out *out)
+{
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (out->action[i].type == ACTION_SAVE) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void node_step(void *node, const struct event *event, struct out *out)
@@ -868,6 +915,9 @@ void node_step(void *node, const struct event *event, struct out *out)
     node_dht_advance(n);
     beat = node_heartbeat(n);
     members_tick(&n->members, n->now, &beat, out);
+    if (n->save_failed && event->type != EVENT_SAVE_FAILED) {
+        n->save_failed = !saves(out); /* it is tried again */
+    }
     if (out->dropped > 0) {
         n->wake_ms = n->now + 1;
     }
@@ -896,5 +946,6 @@ uint64_t node_deadline(const void *node)
     due = earlier(due, round_deadline(&n->round));
     due = earlier(due, transfer_deadline(&n->transfer));
     due = earlier(due, node_quorum_deadline(n));
+    due = earlier(due, node_pipe_deadline(n));
     return earlier(due, node_dht_deadline(n));
 }

@@ -83,6 +83,9 @@ struct node_options {
     uint32_t site;      /* where it stands; 0: at none */
     bool has_admission; /* shown on every link, see invite.h */
     struct admission admission;
+    /* Versions of the protocol that it speaks; 0: PROTO_OLDEST, PROTO_NEWEST */
+    uint8_t oldest, newest;
+    uint32_t features;         /* bits for HELLO */
     uint32_t time_scale;       /* all timing and run waits times this; >= 1 */
     struct node_timing timing; /* zero fields take the defaults */
     uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */
@@ -101,6 +104,9 @@ struct node_lost {
 struct node_status {
     enum node_state state;
     bool fork, replicas_equal;
+    uint32_t stages; /* the model is cut into so many; 0: it is not */
+    uint32_t stage;  /* ours, from 1; 0: not chosen */
+    uint32_t stage_moves;
     uint64_t epoch, round, inner_step, tokens, tokens_dropped;
     uint64_t run_tokens; /* committed in this branch */
     struct hash32 view_hash, params_hash, commit_hash;

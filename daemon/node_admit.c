@@ -1,11 +1,16 @@
-/* node_admit.c - runs for invited peers: who may speak to us at all.
+/* node_admit.c - who may speak to us at all: versions, runs for invited peers.
  *
- * In such a run (`invited` in the manifest, terms.invited here) a control link
- * is kept back from the rest of the node until the peer has shown an ADMISSION:
- * an invitation signed by the run's author and the proof that its secret was
- * used for this peer. Then the link comes up as any other. Who says anything
- * else first, or nothing for GATE_MS, or shows one that does not hold, is told
- * why (REFUSED) and its link is closed. We show ours first thing on every link.
+ * HELLO says from which to which version of the protocol a peer speaks. Two
+ * peers use the newest that both do (members.h, `version`), so that a swarm is
+ * upgraded one by one; who shares none with us is told so and let go of.
+ *
+ * A run may be for invited peers. In such a run (`invited` in the manifest,
+ * terms.invited here) a control link is kept back from the rest of the node
+ * until the peer has shown an ADMISSION: an invitation signed by the run's
+ * author and the proof that its secret was used for this peer. Then the link
+ * comes up as any other. Who says anything else first, or nothing for GATE_MS,
+ * or shows one that does not hold, is told why (REFUSED) and its link is
+ * closed. We show ours first thing on every link.
  *
  * A joiner that has no manifest yet cannot judge and has nothing to keep: it
  * takes every link, and when it knows that the run is for invited peers it
@@ -40,6 +45,8 @@ static const char *const sentences[REFUSAL_COUNT] = {
     [REFUSAL_EXPIRED] = "the invitation has expired: ask the run's author for "
                         "another",
     [REFUSAL_REVOKED] = "the invitation was revoked by the run's author",
+    [REFUSAL_VERSION] = "it speaks other versions of the protocol than this "
+                        "one: update the older of the two",
     [REFUSAL_TWIN] = "another daemon with this identity takes part",
 };
 
@@ -203,16 +210,12 @@ static void on_admission(struct node *n, struct node_gate *g, const void *m)
     }
 }
 
-static void
-on_refused(struct node *n, const struct event *ev, const struct refused *m)
+/* That peer and we have nothing to say to each other. */
+static void note_refusal(struct node *n, uint32_t link, enum refusal reason)
 {
-    enum refusal reason = m->reason > REFUSAL_NONE && m->reason < REFUSAL_COUNT
-                              ? (enum refusal)m->reason
-                              : REFUSAL_INVALID;
-
-    members_shun(&n->members, ev->link,
+    members_shun(&n->members, link,
                  n->now + (uint64_t)SHUN_MS * n->opt.time_scale);
-    hang_up(n, ev->link); /* it is to be the last word on it */
+    hang_up(n, link); /* it is to be the last word on it */
     if (reason == REFUSAL_TWIN) {
         return; /* PRESENT has shown it, or nobody has */
     }
@@ -223,6 +226,37 @@ on_refused(struct node *n, const struct event *ev, const struct refused *m)
         n->refused_ms = n->now;
     }
     n->refusal = reason;
+}
+
+static void on_refused(struct node *n, uint32_t link, const struct refused *m)
+{
+    note_refusal(n, link,
+                 m->reason > REFUSAL_NONE && m->reason < REFUSAL_COUNT
+                     ? (enum refusal)m->reason
+                     : REFUSAL_INVALID);
+}
+
+bool node_admit_version(struct node *n,
+                        uint32_t link,
+                        const struct peer_id *peer,
+                        const struct hello *m)
+{
+    struct refused r = {.reason = REFUSAL_VERSION};
+    char who[ID_SHORT_MAX];
+
+    if (m->oldest <= m->newest && m->oldest <= n->opt.newest &&
+        n->opt.oldest <= m->newest) {
+        return true;
+    }
+    id_short(peer, who);
+    out_log(n->out, LOG_INFO,
+            "peer %s is refused: it speaks the versions %u to %u of the "
+            "protocol, this one %u to %u",
+            who, m->oldest, m->newest, n->opt.oldest, n->opt.newest);
+    n->n_refused++;
+    say(n, link, MESSAGE_REFUSED, &refused_schema, &r);
+    note_refusal(n, link, REFUSAL_VERSION);
+    return false;
 }
 
 const char *node_refusal(const struct node *n)
@@ -289,7 +323,7 @@ bool node_admit_recv(struct node *n, const struct event *ev)
         return true;
     }
     if (ev->message == MESSAGE_REFUSED) {
-        on_refused(n, ev, n->scratch);
+        on_refused(n, ev->link, n->scratch);
     } else if (shut && !g->refused && ev->message == MESSAGE_ADMISSION) {
         on_admission(n, g, n->scratch);
     } else if (shut) {

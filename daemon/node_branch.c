@@ -22,7 +22,7 @@ static bool claims_view(const struct node *n, int peer)
 {
     const struct member *p = &n->members.peers[peer];
 
-    return p->used && p->has_beat && !p->lost &&
+    return p->used && p->has_beat && !p->lost && node_same_stage(n, p) &&
            (p->beat.has_view || p->beat.state == NODE_FINISHED) &&
            members_linked(&n->members, peer);
 }
@@ -105,13 +105,24 @@ bool node_beat_ahead(const struct node *n, const struct heartbeat *b)
 
 /* ---- giving up a view ------------------------------------------------- */
 
+void node_cancel_streams(struct node *n)
+{
+    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
+        struct action *a =
+            s == STREAM_PIPE ? NULL : out_add(n->out, ACTION_CANCEL);
+
+        if (a != NULL) {
+            a->stream = s;
+            a->attempt = 0;
+        }
+    }
+}
+
 /* Leave our view for that of others. Our displacement since the last commit is
  * kept over the reload unless it was in a ring: the others may have committed
  * it, or the part of it that was done, without us. */
 static void leave_view(struct node *n, const char *why)
 {
-    struct action *a;
-
     out_log(n->out, LOG_WARN, "leaving view %llu at round %llu: %s",
             (unsigned long long)n->ballot.cert.body.epoch,
             (unsigned long long)n->known.round, why);
@@ -125,13 +136,8 @@ static void leave_view(struct node *n, const char *why)
     n->known = n->applied;
     n->has_other = false;
     node_sync_reset(n);
-    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-        a = out_add(n->out, ACTION_CANCEL);
-        if (a != NULL) {
-            a->stream = s;
-            a->attempt = 0;
-        }
-    }
+    node_pipe_leave(n);
+    node_cancel_streams(n);
 }
 
 static bool holds_known(const struct node *n, const struct heartbeat *b)
@@ -268,6 +274,24 @@ void node_learn_members(struct node *n, const struct view_body *v)
     }
 }
 
+/* Whether the branch that this heartbeat is of has really come to a better end:
+ * anybody can say so. Its view is proven to be of our founding, and what its
+ * members say together is ahead of us. */
+static bool ended_ahead(struct node *n, const struct heartbeat *m)
+{
+    const struct node_proven *v;
+    struct node_point tip;
+    struct hash32 state;
+
+    if (!m->has_view || hash32_eq(&m->view, &n->ballot.hash) ||
+        !node_proof_allows(n, &m->view)) {
+        return false;
+    }
+    v = node_proven_view(n, &m->view);
+    return v == NULL || (node_tip(n, v, &tip, &state) &&
+                         node_point_ahead(&tip, &n->applied));
+}
+
 void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
 {
     uint8_t was = n->members.peers[peer].way.reach;
@@ -281,14 +305,15 @@ void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
     }
     confirm_view(n);
     if (n->ballot.have && n->finished && m->state == NODE_FINISHED &&
-        node_beat_ahead(n, m)) {
+        node_beat_ahead(n, m) && ended_ahead(n, m)) {
         leave_view(n, "another branch of the run ended ahead of ours");
         return;
     }
     if (n->ballot.have) {
         check_still_in(n, peer, m);
     }
-    if (!n->ballot.have || !m->has_view) {
+    if (!n->ballot.have || !m->has_view ||
+        !node_same_stage(n, &n->members.peers[peer])) {
         return;
     }
     if (hash32_eq(&m->view, &n->ballot.hash)) {
@@ -337,10 +362,11 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m)
         confirm_view(n);
     }
     if (!n->ballot.have && n->loaded && !n->finished &&
-        hash32_eq(&m->body.run, &n->opt.run_id) && view_well_formed(&m->body)) {
+        hash32_eq(&m->body.run, &n->group) && view_well_formed(&m->body)) {
         node_learn_members(n, &m->body);
     }
     if (n->ballot.adopted || !n->ballot.have ||
+        !hash32_eq(&m->body.run, &n->group) ||
         view_index_key(&m->body, n->opt.public_key) >= 0 ||
         view_cert_check(m, next ? &n->ballot.cert.body : NULL,
                         &n->opt.signer) != 0) {

@@ -98,6 +98,26 @@ static void manifest_advance(struct node *n)
     (void)members_send(&n->members, n->out, peer, MESSAGE_GET_MANIFEST, &ask);
 }
 
+/* Shards that were fetched since the first terms stay here. */
+void node_take_terms(struct node *n, const struct run_terms *t)
+{
+    bool held[MANIFEST_SHARDS_MAX] = {false};
+
+    for (uint32_t i = 0; i < n->terms.n_shards; i++) {
+        held[i] = n->terms.shards[i].held;
+    }
+    n->terms = *t;
+    for (uint32_t i = 0; i < n->terms.n_shards; i++) {
+        n->terms.shards[i].held = n->terms.shards[i].held || held[i];
+    }
+    n->terms.grace_ms *= n->opt.time_scale;
+    n->terms.fork_after_ms *= n->opt.time_scale;
+    n->ballot.opt.fork_after_ms = n->terms.fork_after_ms;
+    n->ballot.opt.exchange = n->terms.exchange;
+    round_configure(&n->round, &n->terms);
+    pair_configure(&n->pair, &n->terms);
+}
+
 void node_on_configured(struct node *n, const struct local_event *e)
 {
     n->configuring = false;
@@ -117,15 +137,12 @@ void node_on_configured(struct node *n, const struct local_event *e)
         n->stopped = true;
         return;
     }
-    n->terms = *e->terms;
-    n->terms.grace_ms *= n->opt.time_scale;
-    n->terms.fork_after_ms *= n->opt.time_scale;
-    n->ballot.opt.fork_after_ms = n->terms.fork_after_ms;
-    n->ballot.opt.exchange = n->terms.exchange;
-    round_configure(&n->round, &n->terms);
-    pair_configure(&n->pair, &n->terms);
+    node_take_terms(n, e->terms);
     n->configured = true;
-    node_proof_configured(n);
+    n->stage_ms = n->now;
+    if (!terms_staged(&n->terms)) {
+        node_proof_configured(n);
+    }
     node_admit_configured(n);
 }
 

@@ -11,6 +11,8 @@
  *   node_round.c  training, commits, evaluation, the end of a run
  *   node_pair.c   all of that for runs whose replicas average in pairs
  *   node_quorum.c rounds of those who are ready
+ *   node_stage.c  a model cut into stages: which of them is ours
+ *   node_pipe.c   and the steps that all stages make together
  *   node_dht.c    the DHT's messages over our links
  *   node_reach.c  who can dial us, and what we do for those who cannot
  *   node_stale.c  messages of another view, round or run, counted
@@ -34,6 +36,7 @@
 #include "p2p/members.h"
 #include "p2p/pair.h"
 #include "p2p/peers.h"
+#include "p2p/pipeline.h"
 #include "p2p/reach.h"
 #include "p2p/relay.h"
 #include "p2p/round.h"
@@ -125,6 +128,18 @@ enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };
 struct node_task {
     bool waits;
     uint64_t tokens, last_step;
+};
+
+/* Whether this peer's stage is chosen, and its machine ready for it. */
+enum node_staging { STAGING_NONE, STAGING_ASKED, STAGING_DONE };
+
+/* A micro-batch on its way to or from another stage. */
+#define NODE_PIPE_MOVES (4 * PIPELINE_SLOTS_MAX)
+struct node_pipe_move {
+    bool used;
+    enum pipeline_action_type type;
+    uint32_t micro;
+    uint32_t left; /* segments */
 };
 
 #define NODE_GATES_MAX 128
@@ -237,6 +252,31 @@ struct node {
     uint32_t n_mixed;
     struct peer_id mixed[NODE_MIXED_MAX];
 
+    /* Stages. */
+    struct hash32 group; /* who averages: the run, or one of its stages */
+    enum node_staging staging;
+    uint32_t stage;    /* from 0 */
+    uint64_t stage_ms; /* when it was chosen, or could be at the earliest */
+    uint64_t stage_look_ms; /* at the swarm, the last time */
+    bool moved;             /* chosen by rebalancing: it stays */
+    uint32_t n_moves;
+    bool pipe_open;
+    struct pipeline pipe;
+    struct pipeline_out pipe_out;
+    struct node_pipe_move pipe_moves[NODE_PIPE_MOVES];
+    uint64_t pipe_life[PIPELINE_HOSTS_MAX];   /* by host: of its process */
+    uint64_t pipe_bad_ms[PIPELINE_HOSTS_MAX]; /* since when bytes to it fail */
+    uint64_t pipe_void;    /* tags up to this one are cancelled */
+    uint64_t pipe_wait_ms; /* all stages have a host that is level since; 0 */
+    uint64_t pipe_idle_ms; /* the last steps ended */
+    uint64_t pipe_bulk_ms; /* connections are looked after again */
+    uint64_t pack_round;   /* what is being packed is for it */
+    bool pipe_behind;      /* what is packed may be nothing at all */
+    /* Micro-batches at this machine: now, since when, times how long. */
+    uint64_t queue_now, queue_at_ms, queue_sum, queue_ms;
+    uint32_t queue;          /* mean of the round before, for others */
+    uint64_t balanced_round; /* who moves was looked at after it */
+
     /* Evaluation. */
     bool evaluating;
     struct node_point eval_point;
@@ -321,8 +361,8 @@ struct node {
 
     uint32_t n_lost;
     struct node_lost lost[NODE_LOST_MAX];
+    bool save_failed; /* the last time that something was to be on disk */
     const char *reason;
-    char reason_text[CORE_TEXT_MAX];
     uint32_t malformed;
     uint64_t stale, probes_refused;
 };
@@ -344,6 +384,11 @@ bool node_admit_link_down(struct node *n, const struct event *ev);
 bool node_admit_recv(struct node *n, const struct event *ev);
 bool node_is_admitted(const struct node *n, const struct peer_id *peer);
 void node_admit_configured(struct node *n);
+/* Whether it speaks a version that we do; false: it is refused. */
+bool node_admit_version(struct node *n,
+                        uint32_t link,
+                        const struct peer_id *peer,
+                        const struct hello *m);
 void node_admit_advance(struct node *n);
 void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len);
 /* Why nobody lets us in; NULL: somebody does, or nobody said no. */
@@ -375,6 +420,49 @@ void node_on_manifest(struct node *n, int peer, const struct manifest_part *m);
 void node_on_configured(struct node *n, const struct local_event *e);
 void node_on_downloading(struct node *n, const struct local_event *e);
 void node_on_downloaded(struct node *n, const struct local_event *e);
+
+/* The run's terms, or those of our stage. */
+void node_take_terms(struct node *n, const struct run_terms *t);
+
+/* node_stage.c */
+/* The name of that stage's averaging group. */
+struct hash32 node_group_of(const struct hash32 *run, uint32_t stage);
+/* The run is not cut, or our stage is settled and its machine ready. */
+bool node_is_staged(const struct node *n);
+/* Whether what that peer says of commits and views is of our group. */
+bool node_same_stage(const struct node *n, const struct member *p);
+/* Members that a first view of a group has at least. */
+uint32_t node_group_min(const struct node *n);
+void node_stage_advance(struct node *n);
+void node_on_staged(struct node *n, const struct local_event *e);
+/* Leave our group for that of another stage. */
+void node_stage_move(struct node *n, uint32_t to);
+/* Whether our group may be founded now, and its state begin with the seed (or
+ * what we hold). */
+bool node_stage_may_found(const struct node *n);
+bool node_stage_may_begin(const struct node *n);
+/* What choosing or the stage waits for; static text, NULL: nothing. */
+const char *node_stage_wait(const struct node *n);
+
+/* node_pipe.c */
+void node_pipe_configured(struct node *n);
+/* The steps of the next round, from the first to what is packed of them. */
+void node_pipe_advance(struct node *n);
+/* The others do without us. */
+void node_pipe_leave(struct node *n);
+bool node_pipe_runs(const struct node *n);
+/* Why no steps are made though we could: static text; *stage: whose fault it
+ * is, UINT32_MAX: nobody's alone. NULL: nothing is waited for. */
+const char *node_pipe_wait(const struct node *n, uint32_t *stage);
+void node_on_piped(struct node *n, const struct local_event *e);
+void node_pipe_seg_done(struct node *n, const struct event *ev);
+void node_on_stage_message(struct node *n,
+                           int peer,
+                           enum message_type type,
+                           const void *msg);
+void node_pipe_link_up(struct node *n, const struct peer_id *id);
+void node_pipe_tick(struct node *n);
+uint64_t node_pipe_deadline(const struct node *n);
 
 /* node_fetch.c */
 typedef bool node_want(const struct node *n, const struct member *p);
@@ -435,12 +523,16 @@ bool node_beat_ahead(const struct node *n, const struct heartbeat *b);
 
 /* Dial them all, and hear them. */
 void node_learn_members(struct node *n, const struct view_body *v);
+/* Forget what every stream waits for: another branch counts from elsewhere. */
+void node_cancel_streams(struct node *n);
 /* Whether a linked peer names a view, proven or not. */
 bool node_sees_view(const struct node *n);
 
 /* node_proof.c */
 int node_proof_open(struct node *n);
 void node_proof_close(struct node *n);
+/* Nothing is known of any view: we are in another group now. */
+void node_proof_forget(struct node *n);
 void node_proof_configured(struct node *n);
 void node_proof_adopted(struct node *n);
 void node_proof_advance(struct node *n);

@@ -29,8 +29,8 @@
 static struct chain_rules rules_of(const struct node *n)
 {
     return (struct chain_rules){
-        .run = n->opt.run_id,
-        .min_peers = n->terms.min_peers,
+        .run = n->group,
+        .min_peers = node_group_min(n),
         .signer = &n->opt.signer,
     };
 }
@@ -60,6 +60,19 @@ void node_proof_close(struct node *n)
     free(n->other_chain_bytes);
     free(n->proof_bytes);
     free(n->proven);
+}
+
+void node_proof_forget(struct node *n)
+{
+    chain_init(&n->chain, n->chain_bytes);
+    chain_init(&n->other_chain, n->other_chain_bytes);
+    memset(n->proven, 0, NODE_PROVEN_MAX * sizeof *n->proven);
+    memset(n->doubted, 0, sizeof n->doubted);
+    memset(&n->attested, 0, sizeof n->attested);
+    memset(&n->wanted_view, 0, sizeof n->wanted_view);
+    n->proof_asked = n->chain_dirty = false;
+    n->saved_len = 0; /* of the group that we were in */
+    n->claim_since_ms = 0;
 }
 
 /* min_peers is known: what we kept can be checked. */
@@ -250,7 +263,8 @@ static bool is_wanted(const struct node *n, const struct member *p)
     const struct hash32 *view = &p->beat.view;
     bool ours = n->ballot.have && hash32_eq(view, &n->ballot.hash);
 
-    if (!p->beat.has_view || node_proven_view(n, view) != NULL) {
+    if (!p->beat.has_view || !node_same_stage(n, p) ||
+        node_proven_view(n, view) != NULL) {
         return false;
     }
     if (ours) {
@@ -279,7 +293,7 @@ static void look_for_one(struct node *n)
 
 void node_proof_advance(struct node *n)
 {
-    if (!n->configured || n->stopped) {
+    if (!n->configured || n->stopped || !node_is_staged(n)) {
         return;
     }
     if (n->chain_dirty) {

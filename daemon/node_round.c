@@ -224,6 +224,8 @@ void node_on_applied(struct node *n, const struct local_event *e)
         n->tokens_dropped += e->tokens;
         n->first_step = next_first_step(n, e);
         node_forget_contribution(n);
+    } else if (terms_staged(&n->terms)) {
+        node_forget_contribution(n); /* packed again after the next steps */
     }
     n->applied = n->target;
     timeline_applied(&n->timeline, n->applied.round, n->now);
@@ -238,6 +240,8 @@ void node_on_applied(struct node *n, const struct local_event *e)
 
 void node_on_trained(struct node *n, const struct local_event *e)
 {
+    uint64_t tokens = e->tokens;
+
     if (!n->training) {
         return; /* not asked for */
     }
@@ -251,11 +255,19 @@ void node_on_trained(struct node *n, const struct local_event *e)
         node_pair_trained(n, e);
         return;
     }
+    if (terms_staged(&n->terms)) {
+        if (n->pack_round != n->known.round + 1) {
+            return; /* that round is over: it stays open, for the next one */
+        }
+        if (n->pipe_behind && tokens == 0) {
+            tokens = 1; /* a round of no weight at all is none */
+        }
+    }
     n->packed = true;
     if (node_quorum_defer(n, e)) {
         return;
     }
-    round_contribute(&n->round, e->tokens, n->first_step, n->inner_step, n->now,
+    round_contribute(&n->round, tokens, n->first_step, n->inner_step, n->now,
                      n->out);
 }
 
@@ -315,6 +327,10 @@ void node_round_advance(struct node *n)
     }
     if (!n->has_before && n->applied.round == 0) {
         evaluate(n);
+    }
+    if (terms_staged(&n->terms)) {
+        node_pipe_advance(n);
+        return;
     }
     a = out_add(n->out, ACTION_TRAIN);
     if (a != NULL) {

@@ -42,10 +42,11 @@ void node_note_stale(struct node *n, enum message_type type, const void *m)
     } else if (type == MESSAGE_ACCEPT) {
         stale = is_other_view(n, accept->epoch, &accept->view);
     } else if (type == MESSAGE_GOODBYE) {
-        stale =
-            !hash32_eq(&((const struct goodbye *)m)->body.run, &n->opt.run_id);
+        const struct hash32 *run = &((const struct goodbye *)m)->body.run;
+
+        stale = !terms_staged(&n->terms) && !hash32_eq(run, &n->opt.run_id);
     } else if (type == MESSAGE_JOIN) {
-        stale = !hash32_eq(&((const struct join *)m)->body.run, &n->opt.run_id);
+        stale = !hash32_eq(&((const struct join *)m)->body.run, &n->group);
     }
     n->stale += stale;
 }

@@ -19,6 +19,8 @@ const char *node_state_name(enum node_state state)
 
 static enum node_state state_of(const struct node *n)
 {
+    uint32_t stage;
+
     if (n->draining) {
         return NODE_DRAINING;
     }
@@ -45,8 +47,33 @@ static enum node_state state_of(const struct node *n)
     if (!n->ballot.have) {
         return node_sees_view(n) ? NODE_JOINING : NODE_WAITING;
     }
-    return n->round.phase == ROUND_TRAINING && !n->applying ? NODE_TRAINING
-                                                            : NODE_AVERAGING;
+    if (n->round.phase != ROUND_TRAINING || n->applying) {
+        return NODE_AVERAGING;
+    }
+    return terms_staged(&n->terms) && node_pipe_wait(n, &stage) != NULL
+               ? NODE_WAITING
+               : NODE_TRAINING;
+}
+
+/* Why a run with stages stands still; false: it does not, or not for that. */
+static bool stage_reason(const struct node *n, struct node_status *s)
+{
+    uint32_t stage = UINT32_MAX;
+    const char *text = node_stage_wait(n);
+
+    if (text == NULL) {
+        text = s->state == NODE_WAITING ? node_pipe_wait(n, &stage) : NULL;
+    }
+    if (text == NULL) {
+        return false;
+    }
+    if (stage == UINT32_MAX) {
+        (void)snprintf(s->reason, sizeof s->reason, "%s", text);
+    } else {
+        (void)snprintf(s->reason, sizeof s->reason, "stage %u of %u %s",
+                       stage + 1, n->terms.stages, text);
+    }
+    return true;
 }
 
 static void reason_of(const struct node *n, struct node_status *s)
@@ -55,6 +82,14 @@ static void reason_of(const struct node *n, struct node_status *s)
                        : node_refusal(n) != NULL ? node_refusal(n)
                                                  : node_twin_reason(n);
 
+    if (text == NULL && n->configured && terms_staged(&n->terms) &&
+        !n->draining && !n->finished && stage_reason(n, s)) {
+        return;
+    }
+
+    if (text == NULL && n->save_failed) {
+        text = "cannot write the state directory";
+    }
     if (text == NULL && s->state == NODE_WAITING) {
         (void)snprintf(s->reason, sizeof s->reason,
                        "waiting for peers: %u of %u are here", s->peers_alive,
@@ -71,6 +106,9 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "asking to be let in at the next boundary";
     } else if (text == NULL && n->download.active) {
         text = "fetching data from its URLs";
+    } else if (text == NULL && s->state == NODE_STARTING && n->configured &&
+               n->data_ready) {
+        text = "waiting for a state that most members of a view vouch for";
     } else if (text == NULL && s->state == NODE_SYNCING) {
         text = "fetching data and state from peers";
     }
@@ -155,9 +193,13 @@ void node_status(const struct node *n, struct node_status *s)
     memset(s, 0, sizeof *s);
     s->state = state_of(n);
     s->fork = still_forked(n);
-    s->replicas_equal = !n->terms.pairs || n->finished;
+    s->replicas_equal =
+        (!n->terms.pairs || n->finished) && !terms_staged(&n->terms);
     s->epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
     s->round = n->applied.round;
+    s->stages = terms_staged(&n->terms) ? n->terms.stages : 0;
+    s->stage = s->stages > 0 && n->staging != STAGING_NONE ? n->stage + 1 : 0;
+    s->stage_moves = n->n_moves;
     s->inner_step = n->inner_step;
     s->tokens = n->own_tokens;
     s->tokens_dropped = n->tokens_dropped;

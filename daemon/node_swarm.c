@@ -47,6 +47,7 @@ static void fill_self(const struct node *n, struct node_peer *o)
         .in_view = in_view(n, &n->opt.self),
         .state = PEER_ALIVE,
         .reach = reach_class(&n->reach),
+        .stage = n->staging != STAGING_NONE ? n->stage + 1 : 0,
         .round = n->applied.round,
         .inner_step = n->inner_step,
         .tokens_per_s = n->tokens_per_s > 0 ? (uint32_t)n->tokens_per_s : 0,
@@ -80,6 +81,7 @@ fill(const struct node *n, int row, uint64_t now_ms, struct node_peer *o)
         .in_view = in_view(n, &p->id),
         .state = state_of(p),
         .reach = reach < REACH_CLASS_COUNT ? reach : REACH_UNKNOWN,
+        .stage = p->info.stage,
         .round = p->has_beat ? p->beat.round : p->info.round,
         .inner_step = p->has_beat ? p->beat.inner_step : p->info.step,
         .tokens_per_s =

@@ -25,6 +25,7 @@ struct node_peer {
     bool linked, relayed, inbound; /* of a link to it; inbound: it dialled */
     uint8_t state;
     enum reach_class reach;
+    uint32_t stage; /* of a pipeline, from 1; 0: none, or not chosen */
     uint64_t round, inner_step;
     uint32_t tokens_per_s;
     uint64_t silent_ms; /* since its last sign of life here; UINT64_MAX: none */

@@ -84,14 +84,16 @@ static bool find_target(const struct node *n, struct node_point *target)
 
 static bool holds_target(const struct node *n, const struct member *p)
 {
-    return p->beat.ready && p->beat.round == n->target.round &&
+    return p->beat.ready && node_same_stage(n, p) &&
+           p->beat.round == n->target.round &&
            hash32_eq(&p->beat.commit, &n->target.commit);
 }
 
 /* It may still have what led to the target; if not, it says so. */
 static bool is_past_target(const struct node *n, const struct member *p)
 {
-    return p->beat.ready && p->beat.round >= n->target.round;
+    return p->beat.ready && node_same_stage(n, p) &&
+           p->beat.round >= n->target.round;
 }
 
 /* Who has the state that is fetched, or may: with views everybody who was
@@ -437,6 +439,9 @@ void node_on_loaded(struct node *n, const struct local_event *e)
         n->tokens_dropped += e->tokens;
         n->first_step = n->inner_step = e->inner_step;
     }
+    if (terms_staged(&n->terms)) {
+        node_forget_contribution(n); /* packed again after the next steps */
+    }
     n->loaded = true;
     n->delta_failed = false;
     n->applied = n->target;
@@ -530,7 +535,8 @@ static void state_advance(struct node *n)
         heard = n->members.peers[i].has_beat;
     }
     if (!find_target(n, &target)) {
-        if (!n->loaded && heard && !node_sees_view(n)) {
+        if (!n->loaded && heard && !node_sees_view(n) &&
+            node_stage_may_begin(n)) {
             load_own(n);
         }
         return;
@@ -557,6 +563,9 @@ void node_sync_advance(struct node *n)
 {
     if (!n->data_ready) {
         node_data_advance(n);
+        return;
+    }
+    if (!node_is_staged(n)) {
         return;
     }
     if ((n->sync == SYNC_COMMIT || n->sync == SYNC_WALK) &&

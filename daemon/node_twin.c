@@ -198,6 +198,8 @@ bool node_twin_recv(struct node *n, const struct event *ev)
         hang_up(n, ev->link);
     } else if (ev->message == MESSAGE_PRESENT) {
         node_on_present(n, MEMBERS_NONE, n->scratch);
+    } else if (!node_admit_version(n, ev->link, &t->up.peer, n->scratch)) {
+        t->refused = true;
     } else if (!t->told) {
         t->told = true;
         t->hello = *(const struct hello *)n->scratch;

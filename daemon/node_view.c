@@ -66,6 +66,8 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     int at = n->ballot.have ? view_index(&n->ballot.cert.body, &p->id) : -1;
 
     node_on_observed(n, &m->observed);
+    p->version = m->newest < n->opt.newest ? m->newest : n->opt.newest;
+    p->features = m->features & n->opt.features;
     if (p->life != 0 && p->life != m->life) {
         p->has_beat = false;
         if (at >= 0 && !(n->ballot.lost >> at & 1)) {
@@ -77,18 +79,26 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     p->life = m->life;
 }
 
+/* Goodbye to the run, or, where the model is cut, to our stage for another. */
 void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
 {
     struct member *p = &n->members.peers[peer];
+    bool all = hash32_eq(&m->body.run, &n->opt.run_id);
 
+    if (!all && terms_staged(&n->terms) &&
+        !hash32_eq(&m->body.run, &n->group)) {
+        return; /* to a stage that is not ours */
+    }
     if (!id_eq(&m->body.peer, &p->id) ||
-        !hash32_eq(&m->body.run, &n->opt.run_id) ||
+        !(all || hash32_eq(&m->body.run, &n->group)) ||
         !message_verify(&n->opt.signer, p->public_key, &goodbye_body_schema,
                         &m->body, m->sig)) {
         n->malformed++;
         return;
     }
-    members_left(&n->members, peer);
+    if (all) {
+        members_left(&n->members, peer);
+    }
     node_timeline_left(n, &p->id);
     ballot_departed(&n->ballot, &p->id);
     if (n->ballot.have && view_index(&n->ballot.cert.body, &p->id) >= 0) {
@@ -98,26 +108,31 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
 
 /* ---- founding and joining --------------------------------------------- */
 
-/* Who is linked to more candidates founds; of equal ones the lowest id. So
- * two who cannot link each other still get into the first view, by one who can
- * link both. */
-static bool leads(const struct node *n, int peer, int over)
-{
-    const struct member *p = &n->members.peers[peer];
-    const struct member *q =
-        over == MEMBERS_NONE ? NULL : &n->members.peers[over];
+/* A candidate to found, and what decides. */
+struct founder {
+    uint64_t epoch; /* of the view that it was in; 0: none */
+    uint32_t muster;
+    const struct peer_id *id;
+};
 
-    return q == NULL || p->beat.muster > q->beat.muster ||
-           (p->beat.muster == q->beat.muster && id_cmp(&p->id, &q->id) < 0);
+static struct founder founder_of(const struct member *p)
+{
+    uint64_t epoch = p->beat.epoch <= EPOCH_HEARD_MAX ? p->beat.epoch : 0;
+
+    return (struct founder){epoch, p->beat.muster, &p->id};
 }
 
-static bool is_leader(const struct node *n, int best)
+/* Who was in the newest view founds: it knows whose majority that takes. Then
+ * who is linked to more candidates; of equal ones the lowest id. So two who
+ * cannot link each other still get into the first view, by one who can link
+ * both. */
+static bool leads(const struct founder *a, const struct founder *b)
 {
-    const struct member *p =
-        best == MEMBERS_NONE ? NULL : &n->members.peers[best];
-
-    return p == NULL || n->muster > p->beat.muster ||
-           (n->muster == p->beat.muster && id_cmp(&n->opt.self, &p->id) < 0);
+    if (a->epoch != b->epoch) {
+        return a->epoch > b->epoch;
+    }
+    return a->muster > b->muster ||
+           (a->muster == b->muster && id_cmp(a->id, b->id) < 0);
 }
 
 /* Those whose heartbeats matter while we have no view. */
@@ -169,58 +184,101 @@ stable_ms(const struct node *n, const int *rows, uint32_t n_rows)
     return STABLE_MS * n->opt.time_scale;
 }
 
-static void found_advance(struct node *n)
+/* The others that could sign a first view: rows of them, and of these who would
+ * be first to found it. Returns how many. */
+static uint32_t candidates(struct node *n, int *rows, struct founder *first)
 {
-    struct ballot_context c;
-    int rows[VIEW_MEMBERS_MAX];
-    uint32_t n_rows = 0, need = n->terms.min_peers;
-    uint64_t epoch = 0;
-    int leader = MEMBERS_NONE; /* of the others */
     struct hash_state h;
     struct hash32 set;
+    uint32_t n_rows = 0;
 
     hash_init(&h, "candidates");
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct member *p = &n->members.peers[i];
+        struct founder at = founder_of(p);
 
         if (!p->used || !p->has_beat || !p->beat.ready || p->beat.has_view ||
-            p->lost || !members_linked(&n->members, (int)i)) {
+            p->lost || !node_same_stage(n, p) ||
+            !members_linked(&n->members, (int)i)) {
             continue;
         }
         if (n_rows < VIEW_MEMBERS_MAX - 1) {
             rows[n_rows++] = (int)i;
             hash_update(&h, p->id.b, sizeof p->id.b);
         }
-        leader = leads(n, (int)i, leader) ? (int)i : leader;
-        if (p->beat.epoch > epoch && p->beat.epoch <= EPOCH_HEARD_MAX) {
-            epoch = p->beat.epoch;
+        if (first->id == NULL || leads(&at, first)) {
+            *first = at;
         }
     }
     hash_final(&h, &set);
-    n->muster = (uint8_t)(n_rows + 1);
     if (!hash32_eq(&set, &n->found_set) || n->found_stable_ms == 0) {
         n->found_set = set;
         n->found_stable_ms = n->now;
         n->doubt_ms = n->now;
     }
-    if (n->ballot.restored) {
-        const struct view_body *old = &n->ballot.cert.body;
+    return n_rows;
+}
 
-        epoch = old->epoch > epoch ? old->epoch : epoch;
-        need = old->n_members / 2 + 1;
-        if (n->now - n->doubt_ms >= n->terms.fork_after_ms) {
-            need = 1; /* nobody else came back */
-        }
+/* Of the candidates and ourselves, members of the view that we were in. */
+static uint32_t of_old_view(const struct node *n, const int *rows, uint32_t k)
+{
+    uint32_t there = 1;
+
+    for (uint32_t i = 0; i < k; i++) {
+        there += view_index(&n->ballot.cert.body,
+                            &n->members.peers[rows[i]].id) >= 0;
     }
+    return there;
+}
+
+/* Whether a view of these may be: a first one of enough peers, or one that
+ * more than half of the last view make, as no other can then follow that one.
+ * In doubt for fork_after_ms any who are left may go on; their view is marked
+ * (ballot_value.c). */
+static bool may_found(const struct node *n,
+                      const int *rows,
+                      uint32_t n_rows,
+                      struct ballot_founding *f)
+{
+    bool waits = n->now - n->doubt_ms < n->terms.fork_after_ms;
+
+    f->least = node_group_min(n);
+    f->least_old = 0;
+    if (n->ballot.restored) {
+        f->least = 1;
+        f->least_old = waits ? n->ballot.cert.body.n_members / 2 + 1 : 1;
+        return of_old_view(n, rows, n_rows) >= f->least_old;
+    }
+    /* Commits, and nobody of those who made them. */
+    return n_rows + 1 >= f->least && (n->applied.round == 0 || !waits);
+}
+
+static void found_advance(struct node *n)
+{
+    struct ballot_context c;
+    int rows[VIEW_MEMBERS_MAX];
+    struct ballot_founding f = {0};
+    struct founder first = {0}, self = {.id = &n->opt.self};
+    uint32_t n_rows = candidates(n, rows, &first);
+    bool may = may_found(n, rows, n_rows, &f);
+
+    n->muster = (uint8_t)(n_rows + 1);
+    self.muster = n->muster;
+    if (n->ballot.restored) {
+        self.epoch = n->ballot.cert.body.epoch;
+    }
+    f.epoch = 1 + (first.epoch > self.epoch ? first.epoch : self.epoch);
     /* Whoever founds needs a link to everybody who is to sign. */
-    n->members.opt.links_wanted = NODE_LINKS_WANTED + need;
-    if (!is_leader(n, leader) || n_rows + 1 < need ||
+    n->members.opt.links_wanted =
+        NODE_LINKS_WANTED + (f.least > f.least_old ? f.least : f.least_old);
+    if (!may || !node_stage_may_found(n) ||
+        (first.id != NULL && leads(&first, &self)) ||
         n->now - n->found_stable_ms < stable_ms(n, rows, n_rows) ||
         (n->members.n_bootstrap > 0 && !n->members.reached)) {
         return;
     }
     c = node_context(n);
-    ballot_found(&n->ballot, &c, rows, n_rows, need, epoch + 1);
+    ballot_found(&n->ballot, &c, rows, n_rows, &f);
 }
 
 /* We hold the newest commit, or the one before and are fetching it: a round can
@@ -245,7 +303,7 @@ static void join_advance(struct node *n, int best)
         return;
     }
     n->join_ms = n->now + ASK_MS;
-    msg.body.run = n->opt.run_id;
+    msg.body.run = n->group;
     msg.body.view = n->members.peers[best].beat.view;
     msg.body.round = n->applied.round;
     msg.body.commit = n->applied.commit;
@@ -255,7 +313,8 @@ static void join_advance(struct node *n, int best)
     for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
         const struct member *p = &n->members.peers[i];
 
-        if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0) {
+        if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0 &&
+            node_same_stage(n, p)) {
             rows[n_rows++] = (int)i;
             if (msg.n_linked < VIEW_MEMBERS_MAX &&
                 hash32_eq(&p->beat.view, &msg.body.view)) {
@@ -294,8 +353,7 @@ void node_on_join(struct node *n, int peer, const struct join *m)
     struct join newest = *m;
 
     if (!n->ballot.have || n->finished || n->draining ||
-        !hash32_eq(&m->body.run, &n->opt.run_id) ||
-        !holds_newest(n, &m->body)) {
+        !hash32_eq(&m->body.run, &n->group) || !holds_newest(n, &m->body)) {
         return;
     }
     if (!message_verify(&n->opt.signer, n->members.peers[peer].public_key,

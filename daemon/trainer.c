@@ -1,6 +1,7 @@
 /* trainer.c - see trainer.h. */
 #include "daemon/trainer.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,8 @@ struct trainer {
     float *residual; /* (n) with error feedback */
     bool gpu_lost_before;
     bool stopped;
+    struct trainer_stage stage; /* with slots */
+    double stepped_s;
 };
 
 /* New parameters are in place: hashes into the event, a snapshot for others.
@@ -168,6 +171,29 @@ static void trained(struct trainer *t, int rc)
     t->opt.post(t->opt.self, &ev);
 }
 
+static void set_speed(struct trainer *t, uint64_t tokens, double seconds)
+{
+    if (seconds > 0) {
+        double rate = (double)tokens / seconds;
+
+        t->tokens_per_s =
+            t->tokens_per_s > 0 ? 0.9 * t->tokens_per_s + 0.1 * rate : rate;
+    }
+}
+
+static void post_progress(struct trainer *t)
+{
+    struct local_event ev = {
+        .type = LOCAL_PROGRESS,
+        .inner_step = t->replica.inner_step,
+        .tokens = t->replica.tokens_seen,
+        .loss = t->loss,
+        .tokens_per_s = (float)t->tokens_per_s,
+    };
+
+    t->opt.post(t->opt.self, &ev);
+}
+
 /* How long it rests after work that took so long; until then no step. */
 static double rest(struct trainer *t, double now, double took)
 {
@@ -182,7 +208,6 @@ static double rest(struct trainer *t, double now, double took)
 
 static void step(struct trainer *t)
 {
-    struct local_event ev = {.type = LOCAL_PROGRESS};
     double began = now_s(), took;
     uint64_t before = t->replica.tokens_seen;
     int rc;
@@ -204,17 +229,8 @@ static void step(struct trainer *t)
     }
     took = now_s() - began;
     took += rest(t, began + took, took);
-    if (took > 0) {
-        double rate = (double)(t->replica.tokens_seen - before) / took;
-
-        t->tokens_per_s =
-            t->tokens_per_s > 0 ? 0.9 * t->tokens_per_s + 0.1 * rate : rate;
-    }
-    ev.inner_step = t->replica.inner_step;
-    ev.tokens = t->replica.tokens_seen;
-    ev.loss = t->loss;
-    ev.tokens_per_s = (float)t->tokens_per_s;
-    t->opt.post(t->opt.self, &ev);
+    set_speed(t, t->replica.tokens_seen - before, took);
+    post_progress(t);
     if (t->training && replica_left(&t->replica) == 0) {
         trained(t, 0);
     }
@@ -272,13 +288,57 @@ static void apply(struct trainer *t,
     publish(t, ev);
 }
 
+/* A pipeline's speed is that of its steps, waiting included. */
+static void pipe_stepped(struct trainer *t, uint64_t tokens, float loss)
+{
+    double now = now_s();
+
+    if (t->stepped_s > 0) {
+        set_speed(t, tokens, now - t->stepped_s);
+    }
+    t->stepped_s = now;
+    t->loss = isnan(loss) ? t->loss : loss;
+    post_progress(t);
+}
+
+static void run_pipe(struct trainer *t, const struct stage_command *c)
+{
+    struct local_event ev = {.type = LOCAL_PIPED,
+                             .op = c->op,
+                             .attempt = c->tag,
+                             .index = c->micro,
+                             .round = c->round};
+    uint64_t before = t->replica.tokens_seen;
+    float loss = NAN;
+
+    ev.rc = t->opt.slots == NULL
+                ? LOCO_EINVAL
+                : trainer_stage_run(&t->stage, &t->replica, c, &loss);
+    if (c->op == PIPE_CLEAR) {
+        return;
+    }
+    ev.tokens = t->replica.tokens_seen - before;
+    ev.inner_step = t->replica.inner_step;
+    if (c->op == PIPE_STEP && ev.rc == 0) {
+        pipe_stepped(t, ev.tokens, loss);
+    }
+    t->opt.post(t->opt.self, &ev);
+}
+
 static void run_command(struct trainer *t, const struct trainer_command *c)
 {
     struct replica *r = &t->replica;
     struct local_event ev = {.type = LOCAL_LOADED, .round = c->round};
 
     switch (c->type) {
+    case TRAINER_PIPE:
+        run_pipe(t, &c->pipe);
+        return;
     case TRAINER_TRAIN:
+        if (t->opt.slots != NULL) { /* the steps are made */
+            trained(t, 0);
+            return;
+        }
         if (!r->have_backend) { /* lost in an earlier round: once more */
             (void)replica_recover(r, true, NULL);
         }
@@ -423,6 +483,12 @@ int trainer_open(struct trainer **trainer,
             goto err_after_replica;
         }
     }
+    if (opt->slots != NULL) {
+        rv = trainer_stage_open(&t->stage, opt->slots);
+        if (rv != 0) {
+            goto err_after_replica;
+        }
+    }
     log_info("train", "%s kernels, %s products, %d threads%s",
              t->replica.backend.isa, t->replica.backend.bf16 ? "bf16" : "fp32",
              t->replica.backend.threads,
@@ -449,10 +515,26 @@ err_after_mutex:
     (void)pthread_cond_destroy(&t->wake);
     (void)pthread_mutex_destroy(&t->mutex);
 err_after_replica:
+    trainer_stage_close(&t->stage);
     replica_close(&t->replica);
     free(t->residual);
     free(t);
     return rv;
+}
+
+/* Under the lock: what waits before a CLEAR is void. */
+static void drop_void(struct trainer *t)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < t->n_queue; i++) {
+        const struct trainer_command *c = &t->queue[i];
+
+        if (c->type != TRAINER_PIPE || c->pipe.op == PIPE_STEP) {
+            t->queue[kept++] = *c;
+        }
+    }
+    t->n_queue = kept;
 }
 
 bool trainer_post(struct trainer *t, const struct trainer_command *command)
@@ -460,6 +542,9 @@ bool trainer_post(struct trainer *t, const struct trainer_command *command)
     bool ok;
 
     (void)pthread_mutex_lock(&t->mutex);
+    if (command->type == TRAINER_PIPE && command->pipe.op == PIPE_CLEAR) {
+        drop_void(t);
+    }
     ok = t->n_queue < TRAINER_QUEUE_MAX;
     if (ok) {
         t->queue[t->n_queue++] = *command;
@@ -512,6 +597,7 @@ void trainer_close(struct trainer *t)
     trainer_stop(t);
     (void)pthread_cond_destroy(&t->wake);
     (void)pthread_mutex_destroy(&t->mutex);
+    trainer_stage_close(&t->stage);
     replica_close(&t->replica);
     free(t->residual);
     free(t);

@@ -16,6 +16,10 @@
  * checkpoint) is made by the trainer after LOAD and APPLY and handed to
  * `take_snapshot`, which owns it from then on.
  *
+ * A stage of a pipeline (slots): PIPE commands make the inner steps, a TRAIN
+ * packs what they made. A CLEAR takes the place of what waits before it, but
+ * for a STEP.
+ *
  * Error feedback: a contribution goes out as phi - theta + residual. The
  * residual is what rounding took from the contribution of the last commit that
  * this peer was in (in its own unit, whoever rounded); commits without this
@@ -29,6 +33,7 @@
 #define LOCO_DAEMON_TRAINER_H
 
 #include "daemon/snapshot.h"
+#include "daemon/trainer_stage.h"
 #include "p2p/core.h"
 #include "train/replica.h"
 
@@ -40,6 +45,7 @@ enum trainer_command_type {
     TRAINER_APPLY,   /* wire, round, share -> APPLIED */
     TRAINER_PAIR,    /* wire (NULL: alone), first, round -> APPLIED */
     TRAINER_MIX,     /* state, share -> LOADED */
+    TRAINER_PIPE,    /* pipe -> PIPED, after a STEP's PROGRESS; CLEAR: none */
     TRAINER_EVAL     /* -> EVALUATED */
 };
 
@@ -59,10 +65,12 @@ struct trainer_command {
     const float
         *error; /* APPLY: as long as the wire, what rounding took from the
                    contribution, for the next one; NULL: not known */
+    struct stage_command pipe; /* PIPE */
 };
 
 struct trainer_options {
     struct replica_options replica;
+    struct stage_slots *slots; /* of a stage, borrowed; NULL: no pipeline */
     /* Add to each contribution what rounding took from the one before. */
     bool error_feedback;
     /* A GPU that fails is opened again once; then training goes on on the

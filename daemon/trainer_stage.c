@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/pipeline.h"
 #include "proto/base/err.h"
 
 _Static_assert(PIPELINE_MICRO_MAX <= REPLICA_MICRO_MAX, "each has tokens");
@@ -37,7 +38,7 @@ static int draw(struct trainer_stage *t,
 {
     uint64_t step = cycle_step(&r->layout.cycle, c->round - 1) + c->step;
 
-    return replica_stage_tokens(r, step, c->micro, t->tokens, t->targets);
+    return replica_stage_tokens(r, step, c->count, t->tokens, t->targets);
 }
 
 static int read_low(struct trainer_stage *t, const struct stage_command *c)
@@ -103,19 +104,20 @@ int trainer_stage_run(struct trainer_stage *t,
                       const struct stage_command *c,
                       float *loss)
 {
-    switch (c->type) {
-    case PIPELINE_FORWARD:
+    switch (c->op) {
+    case PIPE_FORWARD:
         return forward(t, r, c);
-    case PIPELINE_SCORE:
+    case PIPE_SCORE:
         return score(t, r, c);
-    case PIPELINE_BACKWARD:
+    case PIPE_BACKWARD:
         return backward(t, r, c);
-    case PIPELINE_STEP:
+    case PIPE_STEP:
         return replica_stage_step(r, c->count, loss);
-    case PIPELINE_CLEAR:
+    case PIPE_CLEAR:
         replica_stage_clear(r);
         return 0;
-    default:
-        return LOCO_EINVAL;
+    case PIPE_OP_COUNT:
+        break;
     }
+    return LOCO_EINVAL;
 }

@@ -9,7 +9,7 @@
 #define LOCO_DAEMON_TRAINER_STAGE_H
 
 #include "daemon/stage_slots.h"
-#include "p2p/pipeline.h"
+#include "p2p/core.h"
 #include "train/replica_stage.h"
 
 struct trainer_stage {
@@ -18,14 +18,13 @@ struct trainer_stage {
     uint32_t *tokens, *targets; /* (rows) */
 };
 
-/* FORWARD, SCORE, BACKWARD, STEP or CLEAR. */
 struct stage_command {
-    enum pipeline_action_type type;
+    enum pipe_op op;
     uint64_t tag;
     uint32_t micro, slot;
     uint64_t round; /* that the step is for */
     uint32_t step;  /* of that round, from 0 */
-    uint32_t count; /* STEP */
+    uint32_t count; /* STEP: in the sum; else, on stage 0: its draw */
 };
 
 /* The slots are borrowed until trainer_stage_close(). LOCO_ENOMEM. */

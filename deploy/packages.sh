@@ -29,7 +29,7 @@ packages_list() {
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \
-            ccache iproute2 nftables miniupnpd-nftables groff-base zsh fish dpkg-dev file
+            ccache curl iproute2 nftables miniupnpd-nftables groff-base zsh fish dpkg-dev file
         ;;
     judges)
         echo chromium-headless-shell prometheus lintian adduser

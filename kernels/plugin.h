@@ -119,6 +119,20 @@ struct halves_op {
     int64_t n;
 };
 
+/* clang-format off */
+/* All launchers of kernels, as BACKEND_KERNELS. From encode to halves, but for
+ * mix, they wait: LOCO_ENUMERIC and LOCO_EPROTO as in codec.h and rule.h. */
+#define PLUGIN_KERNELS(X)                                                      \
+    BACKEND_KERNELS(X)                                                         \
+    X(rmsnorm_back, rmsnorm, 0)                                                \
+    X(encode, wire_op, 0)                                                      \
+    X(decode, wire_op, 0)                                                      \
+    X(outer, outer_op, 0)                                                      \
+    X(shift, shift_op, 0)                                                      \
+    X(mix, mix_op, 0)                                                          \
+    X(halves, halves_op, 0)
+/* clang-format on */
+
 #ifndef __cplusplus /* members have the names of structs */
 struct plugin_table {
     uint32_t abi;
@@ -164,16 +178,8 @@ struct plugin_table {
 
 #define X(kernel, type, units)                                                 \
     int (*kernel)(struct gpu * gpu, const struct type *op);
-    BACKEND_KERNELS(X)
+    PLUGIN_KERNELS(X)
 #undef X
-    int (*rmsnorm_back)(struct gpu *gpu, const struct rmsnorm *op);
-    /* LOCO_ENUMERIC and LOCO_EPROTO as in codec.h and rule.h. These wait. */
-    int (*encode)(struct gpu *gpu, const struct wire_op *op);
-    int (*decode)(struct gpu *gpu, const struct wire_op *op);
-    int (*outer)(struct gpu *gpu, const struct outer_op *op);
-    int (*shift)(struct gpu *gpu, const struct shift_op *op);
-    int (*mix)(struct gpu *gpu, const struct mix_op *op); /* does not wait */
-    int (*halves)(struct gpu *gpu, const struct halves_op *op); /* waits */
 };
 
 typedef const struct plugin_table *(*plugin_entry)(void);

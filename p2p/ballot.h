@@ -51,6 +51,14 @@ enum ballot_want {
     BALLOT_WANT_CHANGE /* at once */
 };
 
+/* A view that follows no other, or one of which this peer is not left. */
+struct ballot_founding {
+    uint64_t epoch;
+    uint32_t least;     /* members of it */
+    uint32_t least_old; /* members of it that were in the view that we were
+                           in */
+};
+
 struct ballot_joiner {
     bool used;
     bool tried; /* a view made at `tried_round` left it out */
@@ -111,8 +119,7 @@ struct ballot {
 
     enum ballot_want want;
     uint64_t try_at_ms, next_ballot, doubt_since_ms;
-    uint64_t found_epoch;
-    uint32_t found_min;
+    struct ballot_founding founding; /* ours */
     struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
     struct ballot_ousted ousted[BALLOT_OUSTED_MAX];
 
@@ -159,14 +166,12 @@ void ballot_restore(struct ballot *b, const struct ballot_record *record);
 /* Ask for a change of view; an earlier, stronger wish stays. */
 void ballot_want(struct ballot *b, enum ballot_want want, uint64_t now_ms);
 
-/* Found a first view with these linked peers (rows) and oneself, of at least
- * n_min members. */
+/* Found a view with these linked peers (rows) and oneself. */
 void ballot_found(struct ballot *b,
                   const struct ballot_context *ctx,
                   const int *rows,
                   uint32_t n,
-                  uint32_t n_min,
-                  uint64_t epoch);
+                  const struct ballot_founding *founding);
 
 /* SUSPECT, PREPARE, PROMISE, ACCEPT, ACCEPTED or VIEW from a peer (row). */
 void ballot_recv(struct ballot *b,

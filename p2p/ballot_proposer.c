@@ -161,6 +161,20 @@ void ballot_give_up(struct ballot *b, const struct ballot_context *ctx)
                    rng_below(&b->rng, b->opt.ballot_ms / 2 + 1);
 }
 
+static bool enough_found(const struct ballot *b)
+{
+    uint32_t n = 0, n_old = 0;
+
+    for (uint32_t i = 0; i < b->n_electors; i++) {
+        bool here = b->answered >> i & 1;
+
+        n += here;
+        n_old += here && b->restored &&
+                 view_index_key(&b->cert.body, b->elector_keys[i]) >= 0;
+    }
+    return n >= b->founding.least && n_old >= b->founding.least_old;
+}
+
 void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
 {
     struct accept msg = {.mode = (uint8_t)b->mode, .ballot = b->current};
@@ -170,8 +184,7 @@ void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
         ballot_give_up(b, ctx);
         return;
     }
-    if (b->mode == VIEW_FOUND &&
-        (uint32_t)__builtin_popcountll(b->answered) < b->found_min) {
+    if (b->mode == VIEW_FOUND && !enough_found(b)) {
         ballot_give_up(b, ctx);
         return;
     }
@@ -293,16 +306,14 @@ void ballot_found(struct ballot *b,
                   const struct ballot_context *ctx,
                   const int *rows,
                   uint32_t n,
-                  uint32_t n_min,
-                  uint64_t epoch)
+                  const struct ballot_founding *founding)
 {
     if (b->have || b->phase != BALLOT_IDLE || ctx->now_ms < b->try_at_ms ||
         ctx->now_ms < b->found_until_ms) {
         return;
     }
     b->n_electors = 0;
-    b->found_epoch = epoch;
-    b->found_min = n_min;
+    b->founding = *founding;
     elect(b, b->opt.public_key, MEMBERS_NONE);
     for (uint32_t i = 0; i < n && b->n_electors < VIEW_MEMBERS_MAX; i++) {
         elect(b, b->members->peers[rows[i]].public_key, rows[i]);

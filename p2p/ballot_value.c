@@ -184,7 +184,8 @@ static void mark_fork(const struct ballot *b, struct view_body *v)
 {
     const struct view_body *old = &b->cert.body;
 
-    if (b->mode == VIEW_FOUND || (b->mode == VIEW_MAJORITY && !old->fork)) {
+    if ((b->mode == VIEW_FOUND && !b->restored) ||
+        (b->mode == VIEW_MAJORITY && !old->fork)) {
         return; /* unmarked: its roots are its own members */
     }
     if (old->fork) {
@@ -208,7 +209,7 @@ bool ballot_make_value(struct ballot *b, struct view_body *v)
     memset(v, 0, sizeof *v);
     v->run = b->opt.run;
     v->mode = (uint8_t)b->mode;
-    v->epoch = b->mode == VIEW_FOUND ? b->found_epoch : old->epoch + 1;
+    v->epoch = b->mode == VIEW_FOUND ? b->founding.epoch : old->epoch + 1;
     v->prev = b->mode == VIEW_FOUND ? b->opt.run : b->hash;
     v->departed = b->mode == VIEW_FOUND ? 0 : b->departed;
     for (uint32_t i = 0; i < b->n_electors; i++) {

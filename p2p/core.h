@@ -95,6 +95,10 @@ enum buffer_kind {
     BUFFER_ANCHOR, /* pairs, turn `index`: parameters. What is sent is our own,
                       what is received is the partner's */
     BUFFER_STEP,   /* pairs, the same: displacement since the anchor */
+    BUFFER_FORTH,  /* stages: activations of micro-batch `index`, elements of
+                      the cut. Received: input of `slot`; sent: its output */
+    BUFFER_BACK,   /* stages, their gradient. Received: that of the output of
+                      `slot`; sent: that of its input */
     BUFFER_KIND_COUNT
 };
 
@@ -104,7 +108,7 @@ struct segment {
     uint32_t stream; /* one counter space of attempts: STREAM_RING, ... */
     uint32_t seg;    /* number within the attempt and direction */
     enum buffer_kind buffer;
-    uint64_t index;  /* which round or shard, see buffer_kind */
+    uint64_t index;  /* which round, shard or micro-batch, see buffer_kind */
     uint64_t name;   /* STATE, its leaves; sent: which of that round, by the
                         first bytes of its hash, since a branch, or the mean at
                         the end of pairs, has another; 0: any */
@@ -117,7 +121,8 @@ struct segment {
                      the result */
     uint8_t lane; /* LANE: of this contribution; SUM: the own one, and in a
                      SEG_DONE that failed the one that could not be summed */
-    uint8_t lanes, slot; /* LANE, SUM: lanes in all; place in each of them */
+    uint8_t lanes, slot; /* LANE, SUM: lanes in all; place in each of them.
+                            FORTH, BACK: where the micro-batch is kept here */
 };
 
 /* A fetch from one of several sources at a time is a stream of its own. */
@@ -126,7 +131,18 @@ enum {
     STREAM_RING,
     STREAM_FETCH,
     STREAM_PAIR = STREAM_FETCH + STREAM_FETCHES,
+    STREAM_PIPE, /* stages: attempts are the tags of p2p/pipeline.h */
     STREAM_COUNT
+};
+
+/* What a stage does with the micro-batches of a step. */
+enum pipe_op {
+    PIPE_FORWARD,
+    PIPE_SCORE,    /* the last stage: forward, loss and backward */
+    PIPE_BACKWARD, /* adds to the sum of gradients */
+    PIPE_CLEAR,    /* the sum, and what is kept for backward passes */
+    PIPE_STEP,     /* the optimizer, with the sum; it is empty then */
+    PIPE_OP_COUNT
 };
 
 /* ---- into the core ---------------------------------------------------- */
@@ -174,6 +190,9 @@ enum local_type {
     LOCAL_REVOKED, /* a REVOCATION that the author, or an earlier life, has:
                       bytes */
     LOCAL_NEARBY,  /* somebody of this run is heard on the LAN: address */
+    LOCAL_STAGED,  /* STAGE done: terms of that stage (or rc) */
+    LOCAL_PIPED,   /* PIPE done (or rc): op, attempt, index. STEP: also
+                      inner_step */
     LOCAL_TYPE_COUNT
 };
 
@@ -198,7 +217,9 @@ struct local_event {
     struct hash32 hash;          /* HASHED; VERIFIED: root of a shard's list */
     struct hash32 params_hash;   /* LOADED, APPLIED; VERIFIED: of a state's */
     struct hash32 momentum_hash; /* LOADED, APPLIED; VERIFIED: the same */
-    const struct run_terms *terms; /* CONFIGURED: borrowed for the call */
+    const struct run_terms *terms; /* CONFIGURED, STAGED: borrowed */
+    enum pipe_op op;               /* PIPED */
+    uint64_t attempt;              /* PIPED: that of the action */
     struct address address;        /* MAPPED: outer one; NEARBY */
     /* REVOKED: borrowed until it was handled. */
     uint32_t n_bytes;
@@ -259,9 +280,10 @@ enum action_type {
     ACTION_LOAD,       /* round; from_seed, or from_disk (the held state of the
                           terms), else BUFFER_STATE; rebase */
     ACTION_TRAIN,      /* round, steps: so many inner steps, then pack what that
-                          round averages. Who makes some beside a round that
-                          is under way makes fewer here. members, rank: of the
-                          view, and the own place in it */
+                          round averages (stages: 0 steps, those were made).
+                          Who makes some beside a round that is under way makes
+                          fewer here. members, rank: of the view, and the own
+                          place in it */
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
                           arrivals, members; after the steps made beside it.
                           The bytes stay readable as BUFFER_REDUCED `round`
@@ -283,6 +305,13 @@ enum action_type {
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
     ACTION_CHAIN,      /* bytes: replaces the chain of views (p2p/chain.h) */
     ACTION_REVOKED,    /* bytes: replaces the list of revoked invitations */
+    ACTION_STAGE,      /* index: this machine becomes that stage's; what it had
+                          of another one is dropped. Before any LOAD of it */
+    ACTION_PIPE,       /* op, attempt, index, slot, round, steps: number of the
+                          step in that round, from 0; count. Each but
+                          CLEAR is answered. CLEAR: all work of attempts up to
+                          its own is void, what is under way too; an answer to
+                          it may still come */
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     ACTION_RESUME,
     ACTION_STOP, /* the node is drained; rc is the exit code */
@@ -325,6 +354,10 @@ struct action {
     struct peer_id relay;   /* DIAL, BULK_OPEN, RELAY_COME; zero: none */
     uint64_t token;         /* RELAY_COME */
     uint64_t other_request; /* RELAY_JOIN */
+    enum pipe_op op;        /* PIPE */
+    uint32_t slot, count;   /* PIPE: where the micro-batch is kept; STEP:
+                               those in the sum, else, on the first stage, the
+                               draw that names its tokens */
 };
 
 /* Filled by a step. What does not fit is lost like a message on the wire and

@@ -10,6 +10,16 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- a member remembers ------------------------------------------------ */
 
+static uint64_t epoch_of(const struct inherit *h, const struct hash32 *plan)
+{
+    for (uint32_t i = 0; i < h->n; i++) {
+        if (hash32_eq(&h->ranges[i].plan, plan)) {
+            return h->epochs[i];
+        }
+    }
+    return 0; /* we were not in it */
+}
+
 void inherit_keep(struct inherit *h,
                   const struct plan_body *plan,
                   const struct hash32 *plan_hash,
@@ -17,14 +27,19 @@ void inherit_keep(struct inherit *h,
                   uint64_t final,
                   uint64_t attempt)
 {
+    uint64_t epochs[ROUND_RANGES_MAX] = {0};
     struct plan_range *last;
     uint32_t n = 0;
 
+    for (uint32_t i = 0; i < plan->n_ranges; i++) {
+        epochs[i] = epoch_of(h, &plan->ranges[i].plan);
+    }
     h->attempt = attempt;
     while (n < plan->n_ranges &&
            (n == 0 ? final > 0 : plan->ranges[n - 1].upto < final)) {
         h->ranges[n] = plan->ranges[n];
         h->ranges[n].upto = least(plan->ranges[n].upto, final);
+        h->epochs[n] = epochs[n];
         n++;
     }
     h->n = n;
@@ -32,6 +47,7 @@ void inherit_keep(struct inherit *h,
         final < inherit_total(plan)) {
         return;
     }
+    h->epochs[h->n] = plan->epoch;
     last = &h->ranges[h->n++];
     last->upto = final;
     last->plan = *plan_hash;
@@ -195,6 +211,7 @@ static bool is_in_claims(const struct inherit *h,
 uint64_t inherit_choose(const struct inherit *h,
                         const struct ready_body *readies,
                         const struct peer_id *ids,
+                        const struct view_member *members,
                         uint64_t ready,
                         struct plan_body *plan)
 {
@@ -213,7 +230,8 @@ uint64_t inherit_choose(const struct inherit *h,
     }
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         for (uint32_t k = 0; (ready >> i & 1) && k < plan->n_ranges; k++) {
-            if (!contributed(&plan->ranges[k], &ids[i], readies[i].tokens,
+            if (members[i].joined > epoch_of(h, &plan->ranges[k].plan) ||
+                !contributed(&plan->ranges[k], &ids[i], readies[i].tokens,
                              readies[i].first_step, readies[i].last_step)) {
                 ready &= ~(1ULL << i);
             }

@@ -25,7 +25,8 @@ struct inherit {
     uint32_t n;
     /* The last one may be empty: it only says who took part in that plan. */
     struct plan_range ranges[ROUND_RANGES_MAX];
-    uint64_t attempt; /* whose wire buffer holds them */
+    uint64_t epochs[ROUND_RANGES_MAX]; /* of the views of these plans */
+    uint64_t attempt;                  /* whose wire buffer holds them */
 };
 
 /* The attempt under this plan failed with elements [0, final) in its buffer.
@@ -51,10 +52,13 @@ bool inherit_claims_valid(const struct ready_body *ready,
 /* Fill in the ranges of a plan. `ready`: bit i for member i of the view, whose
  * READY (with valid claims) and id are readies[i] and ids[i]. Returns who may
  * be in such a plan: those whose contribution is in every range. For the others
- * a part of their work would be lost, so they wait for the next round. */
+ * a part of their work would be lost, so they wait for the next round. So does
+ * who joined the view after that plan: it may name the same steps, but those in
+ * the range were made by the process that it was before. */
 uint64_t inherit_choose(const struct inherit *h,
                         const struct ready_body *readies,
                         const struct peer_id *ids,
+                        const struct view_member *members,
                         uint64_t ready,
                         struct plan_body *plan);
 

@@ -131,7 +131,8 @@ static bool says_news(const struct heartbeat *a, const struct heartbeat *b)
            !hash32_eq(&a->params, &b->params) ||
            !hash32_eq(&a->state_hash, &b->state_hash) ||
            a->muster != b->muster || a->reach != b->reach ||
-           a->relays != b->relays;
+           a->relays != b->relays || a->stage != b->stage ||
+           a->queue != b->queue;
 }
 
 static void note_beat(struct members *m, const struct heartbeat *beat)
@@ -147,8 +148,10 @@ static void note_beat(struct members *m, const struct heartbeat *beat)
     }
     m->beat = *beat;
     m->beat.number = number;
-    if (m->self.reach != beat->reach || m->self.features != features) {
+    if (m->self.reach != beat->reach || m->self.features != features ||
+        m->self.stage != beat->stage) {
         m->self.reach = beat->reach;
+        m->self.stage = beat->stage;
         m->self.features = features;
         m->self.incarnation++; /* news, or nobody would pass it on */
         m->announced = false;

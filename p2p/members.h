@@ -126,6 +126,8 @@ struct member {
     struct peer_info info;  /* as last heard; address and id not kept */
     uint64_t shun_until_ms; /* it refused us */
     uint64_t life;          /* 0: no HELLO yet */
+    uint8_t version;        /* of the protocol, in common; 0: no HELLO yet */
+    uint32_t features;      /* bits in common */
     uint32_t n_links;
     uint64_t heard_ms; /* last sign of life, or since when one is due */
     uint64_t real_ms;  /* last sign of life */

@@ -124,6 +124,7 @@ void members_beat(struct members *m,
     p->info.step = beat->inner_step;
     p->info.tokens_per_s = beat->tokens_per_s;
     p->info.features = beat->has_view ? PEER_IN_VIEW : 0;
+    p->info.stage = beat->stage;
 }
 
 static int after(uint16_t a, uint16_t b)

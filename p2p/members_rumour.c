@@ -352,6 +352,7 @@ static void take_info(struct members *m, int row, const struct peer_info *info)
 
     /* Its last heartbeat may be older: not every link gets the next one. */
     p->info.features = info->features;
+    p->info.stage = info->stage;
     if (!p->has_beat || p->n_links == 0) {
         p->info = *info;
         p->info.incarnation = incarnation;

@@ -123,20 +123,32 @@ static void gather(struct pipeline *p,
     p->deadline_ms = now_ms + p->opt.gather_ms;
     say_again_later(p);
     if (starved(p)) {
-        p->state = PIPELINE_STARVED;
-        p->held = false;
-        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+        p->state = PIPELINE_STARVED; /* a sum that is held stays so */
     }
     say_hello(p, out, layout, gone);
+}
+
+/* Where the redraws of a step begin. */
+static uint32_t first_redraw(const struct pipeline *p)
+{
+    return p->round == p->first_round ? p->opt.first_redraw : 0;
+}
+
+/* A complete sum is void here. Who heard our READY may have counted the step,
+ * so what we enter in its place is something else. */
+static void discard(struct pipeline *p, struct pipeline_out *out)
+{
+    if (p->held) {
+        p->held = false;
+        p->redraw++;
+        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+    }
 }
 
 static void go_out(struct pipeline *p, struct pipeline_out *out)
 {
     stop(p, out);
-    if (p->held) {
-        p->held = false;
-        (void)pipeline_add(p, out, PIPELINE_CLEAR);
-    }
+    discard(p, out);
     p->state = PIPELINE_OUT;
 }
 
@@ -160,6 +172,7 @@ static void count_step(struct pipeline *p, struct pipeline_out *out)
     p->held = false;
     p->stepping = true;
     p->step++;
+    p->redraw = first_redraw(p);
     p->next = 0;
     p->ready = p->ready_next;
     p->ready_next = 0;
@@ -179,6 +192,7 @@ static void go_on(struct pipeline *p, struct pipeline_out *out)
         return;
     }
     p->state = PIPELINE_RUN;
+    p->rejoins = false;
     say_again_later(p);
     pipeline_run(p, out);
 }
@@ -209,8 +223,7 @@ static void if_gathered(struct pipeline *p, struct pipeline_out *out)
     if (p->held && p->next != 0) {
         count_step(p, out);
     } else if (p->held) {
-        p->held = false;
-        (void)pipeline_add(p, out, PIPELINE_CLEAR);
+        discard(p, out);
     } else if (p->next != 0) {
         /* They counted what we have not: not the same past. */
         go_out(p, out);
@@ -297,13 +310,14 @@ int pipeline_begin(struct pipeline *p,
                    struct pipeline_out *out)
 {
     int rv = check_hosts(p, hosts, n);
+    bool again = p->round == round && p->n > 0;
 
     if (rv != 0) {
         return rv;
     }
     p->now_ms = now_ms;
     stop(p, out);
-    if (p->held) {
+    if (p->held && !again) {
         (void)pipeline_add(p, out, PIPELINE_CLEAR);
     }
     memcpy(p->host, hosts, n * sizeof hosts[0]);
@@ -311,13 +325,32 @@ int pipeline_begin(struct pipeline *p,
     p->self = (uint32_t)position(p, &p->opt.self);
     p->layout = n == 64 ? UINT64_MAX : BIT(n) - 1;
     p->round = round;
-    p->step = 0;
-    p->held = false;
+    if (!again) {
+        p->first_round = p->first_round == 0 ? round : p->first_round;
+        p->step = 0;
+        p->redraw = first_redraw(p);
+        p->held = false;
+    }
+    p->rejoins = true;
     p->stepping = false;
     p->state = PIPELINE_IDLE;
     gather(p, out, p->attempt + 1, p->layout, now_ms);
     if_gathered(p, out); /* a host that has all stages to itself */
     return 0;
+}
+
+/* A host that was away meets others that went on: it goes on with them. What it
+ * held of a step that they have made without it is void. */
+static void
+catch_up(struct pipeline *p, uint32_t step, struct pipeline_out *out)
+{
+    if (step <= p->step + p->held) {
+        return;
+    }
+    discard(p, out);
+    p->step = step;
+    p->redraw = first_redraw(p);
+    p->next = 0;
 }
 
 /* A HELLO of our attempt or a later one from host k, who takes part in it. */
@@ -331,8 +364,12 @@ static void take_hello(struct pipeline *p,
     uint64_t both = theirs & p->layout;
     bool same = theirs == p->layout &&
                 h->n == (uint32_t)__builtin_popcountll(p->layout);
-    bool near = h->step + 1 >= p->step && h->step <= p->step + 1;
+    bool near = p->rejoins ? h->step <= p->opt.steps
+                           : h->step + 1 >= p->step && h->step <= p->step + 1;
 
+    if (p->rejoins && near) {
+        catch_up(p, h->step, out);
+    }
     if (!near) {
         both &= ~BIT(k); /* of another past */
         same = false;
@@ -343,6 +380,8 @@ static void take_hello(struct pipeline *p,
     }
     if (h->attempt > p->attempt) {
         gather(p, out, h->attempt, both, now_ms);
+    } else if ((p->hello & BIT(k)) && answers(p, k)) {
+        say_hello(p, out, BIT(k), 0); /* said twice: it lacks ours */
     }
     p->hello |= BIT(k);
     if (h->step == p->step + 1) {

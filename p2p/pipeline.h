@@ -28,7 +28,17 @@
  * is thrown away and the step runs again from its inputs. A HELLO for attempt
  * a binds its sender: READYs of earlier attempts are nothing to it any more.
  * A joiner waits for the next round. A stage without hosts: STARVED until
- * pipeline_begin names one.
+ * pipeline_begin of the same round names one; it goes on from the step that it
+ * was at, with what was held, and a host that has nothing of this round yet
+ * begins where the others are.
+ *
+ * Nothing counts twice though nobody votes. Hosts that cannot hear each other
+ * may go on in two parties, and both count. So a micro-batch is not one of the
+ * party, but of the host that enters it: its (host, round, step, draw) names
+ * the tokens. A host makes a step once. A sum that is thrown away was counted
+ * by nobody, unless this host had said READY: another may have heard all, gone
+ * on, and been lost to us after. What is entered in its place then is other
+ * tokens, the next draw.
  *
  * No deadlock: all work in one order, and a host gives its slots to the lowest
  * numbers that it has not finished, so the lowest of all always has a slot on
@@ -43,7 +53,7 @@
  * The owner maps actions to segments and messages, and tells what came of
  * them; `attempt` and `step` go with every segment (pipeline_tag), so what is
  * late or doubled is dropped where it arrives. Pure: no clock but `now_ms`, no
- * allocation. No node runs this yet.
+ * allocation.
  */
 #ifndef LOCO_P2P_PIPELINE_H
 #define LOCO_P2P_PIPELINE_H
@@ -73,6 +83,9 @@ struct pipeline_options {
     uint32_t gather_ms;     /* a HELLO must come within this */
     uint32_t resend_ms;     /* what is waited for is said again; 0: never */
     bool fixed;             /* routes do not change (comparisons) */
+    /* Redraws begin there in the first round: 0; where an earlier process may
+     * have entered micro-batches of it, a number that it did not use. */
+    uint32_t first_redraw;
 };
 
 enum pipeline_state {
@@ -116,10 +129,12 @@ enum pipeline_action_type {
 struct pipeline_action {
     enum pipeline_action_type type;
     uint64_t tag;   /* pipeline_tag of the attempt */
-    uint32_t micro; /* its number in the step: tokens are drawn by it */
+    uint32_t micro; /* its number in the step, in this attempt */
     uint32_t slot;
     uint32_t host;        /* position in `hosts` of the core */
     uint32_t count;       /* STEP: micro-batches in the sum */
+    uint32_t draw;        /* on stage 0: which of its own in this step: the
+                             turn, + micro_batches for each redraw */
     uint64_t hosts, gone; /* SAY: bit k is host k */
 };
 
@@ -146,6 +161,7 @@ enum micro_state {
 /* One micro-batch of the step through this host. */
 struct pipeline_micro {
     uint32_t number;
+    uint32_t draw;    /* on stage 0: names the tokens */
     uint8_t from, to; /* hosts; PIPELINE_NOBODY */
     uint8_t slot;
     uint8_t state; /* enum micro_state */
@@ -167,8 +183,11 @@ struct pipeline {
     uint32_t step; /* the next one to count */
     uint32_t attempt;
     bool held;     /* the sum of `step` is complete, nothing is decided */
+    bool rejoins;  /* since pipeline_begin nothing has run */
     bool stepping; /* the optimizer is at the step before `step` */
     uint32_t held_count;
+    uint64_t first_round;       /* of this process */
+    uint32_t redraw;            /* sums of `step` that may count elsewhere */
     uint64_t hello, next;       /* bits: said the same HELLO; of them those that
                                    name the step after ours */
     uint64_t ready, ready_next; /* bits: READY of this step, of the next */
@@ -188,9 +207,9 @@ struct pipeline {
 /* LOCO_EINVAL where an option is out of range. */
 int pipeline_init(struct pipeline *p, const struct pipeline_options *opt);
 
-/* A round begins, from step `step` on, with these hosts sorted by id, this one
- * among them; at most PIPELINE_HOSTS_MAX. LOCO_EINVAL: not so, or more
- * micro-batches than PIPELINE_MICRO_MAX could come here. */
+/* A round begins, or goes on after STARVED or OUT, with these hosts sorted by
+ * id, this one among them; at most PIPELINE_HOSTS_MAX. LOCO_EINVAL: not so, or
+ * more micro-batches than PIPELINE_MICRO_MAX could come here. */
 int pipeline_begin(struct pipeline *p,
                    uint64_t round,
                    const struct pipeline_host *hosts,

@@ -49,9 +49,11 @@ static void add_route(struct pipeline *p,
     if (s->host[own][path[own]] != p->self) {
         return;
     }
-    *m = (struct pipeline_micro){.number = turn * s->n[0] + entry,
-                                 .from = PIPELINE_NOBODY,
-                                 .to = PIPELINE_NOBODY};
+    *m =
+        (struct pipeline_micro){.number = turn * s->n[0] + entry,
+                                .draw = p->redraw * p->opt.micro_batches + turn,
+                                .from = PIPELINE_NOBODY,
+                                .to = PIPELINE_NOBODY};
     if (own > 0) {
         m->from = s->host[own - 1][path[own - 1]];
     }
@@ -91,6 +93,7 @@ static void act(struct pipeline *p,
 
     a->micro = m->number;
     a->slot = m->slot;
+    a->draw = m->draw;
     a->host = host;
 }
 

@@ -97,12 +97,17 @@ static void resume(struct round *r,
     }
 }
 
-/* End the attempt under way, and every earlier one than `attempt`. */
-static void leave(struct round *r, uint64_t attempt, struct out *out)
+/* End the attempt under way, and every earlier one than `attempt`. `round`:
+ * what comes next. Where that is a later round this one was committed, and we
+ * have heard of it by somebody's COMMIT. */
+static void
+leave(struct round *r, uint64_t round, uint64_t attempt, struct out *out)
 {
     if (r->has_plan && r->phase != ROUND_COMMITTED) {
-        r->n_aborted++;
-        r->n_failed = r->plan.body.n_members;
+        if (round <= r->round) {
+            r->n_aborted++;
+            r->n_failed = r->plan.body.n_members;
+        }
         round_keep(r);
         if (r->phase == ROUND_REDUCING && !r->frozen) {
             round_cancel(r->exchange.attempt, out); /* our own sends, too */
@@ -146,7 +151,7 @@ void round_begin(struct round *r,
         resume(r, state, now_ms, out);
         return;
     }
-    leave(r, round_attempt(round_view(r)->epoch, round), out);
+    leave(r, round, round_attempt(round_view(r)->epoch, round), out);
     if (r->phase == ROUND_COMMITTED || r->round != round ||
         !hash32_eq(&r->base, base)) {
         r->kept.n = 0; /* of another round */

@@ -359,7 +359,8 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     msg.body.state = r->state;
     msg.body.tokens_before = r->tokens_before;
     fit = fitting(r, usable);
-    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids, fit, &msg.body);
+    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
+                          round_view(r)->members, fit, &msg.body);
     if (!view_quorum(round_view(r), fitting(r, mask), r->ballot->departed) ||
         anew) {
         mask = fit; /* too few were in it: all begin again */

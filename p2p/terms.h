@@ -75,7 +75,24 @@ struct run_terms {
     uint64_t held_inner_step;
     struct hash32 held_params_hash, held_momentum_hash;
     struct hash32 held_commit; /* hash of that round's commit record */
+
+    /* Models cut into stages. With more than one, what is said above of
+     * parameters, states and what is held is that of a stage, and is valid
+     * when LOCAL_STAGED said it. */
+    uint32_t stages;        /* 0, 1: the model is not cut */
+    uint64_t stage_fits;    /* bit s: this machine has the memory for it */
+    uint32_t held_stage;    /* of which the newest held state is */
+    uint64_t pipe_seed;     /* of routes */
+    uint32_t micro_batches; /* of one step, for each host of stage 0 */
+    uint32_t pipe_slots;    /* micro-batches in one host at a time */
+    uint32_t cut_elements;  /* of the activations of one micro-batch */
+    uint32_t cut_segment;   /* of these in one segment */
 };
+
+static inline bool terms_staged(const struct run_terms *t)
+{
+    return t->stages > 1;
+}
 
 /* Which of the turns `round` (from 1) is. */
 static inline const struct terms_turn *terms_turn(const struct run_terms *t,

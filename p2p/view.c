@@ -225,7 +225,10 @@ uint32_t view_ballot_owner(const struct view_body *view, uint64_t ballot)
 
 uint32_t view_coordinator(const struct view_body *view, uint64_t round)
 {
-    uint64_t words[] = {hash32_u64(&view->run), view->epoch, round, 2};
+    uint64_t words[] = {hash32_u64(&view->run), round, 2};
+    uint32_t n = view->n_members;
 
-    return (uint32_t)(rng_mix(words, 4) % view->n_members);
+    /* Never the same one twice in a row, as long as members stay: it may be one
+     * whose trainer hangs. */
+    return (uint32_t)((rng_mix(words, 3) % n + view->epoch % n) % n);
 }

@@ -7,8 +7,16 @@
 #ifndef LOCO_PROTO_LIMITS_H
 #define LOCO_PROTO_LIMITS_H
 
-/* Spoken in the handshake prologue; peers of another version are refused. */
+/* Spoken in the handshake prologue; peers of another one cannot even say
+ * HELLO. It changes where the handshake, frames or the form of messages do. */
 #define PROTO_VERSION 3
+
+/* Said in HELLO: the versions that are spoken after it. Two peers use the
+ * newest that both speak, so that a swarm goes from one to the next peer by
+ * peer; whoever shares none with us is refused (node_admit.c). A release
+ * speaks its own version and the one before. */
+#define PROTO_OLDEST 3
+#define PROTO_NEWEST 3
 
 /* Sentences for people: callers pass buffers of exactly this size. */
 #define LOCO_ERRMSG_MAX 256

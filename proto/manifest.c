@@ -249,6 +249,11 @@ int manifest_validate(const struct manifest *m, char *errmsg)
                      "stages: %u is more than the %u layers of the model",
                      m->stages, m->model.layers);
     }
+    if (rv == 0 && m->stages > 1 && m->model.tied) {
+        rv = invalid(errmsg,
+                     "stages: a tied head needs the embedding on the first and "
+                     "on the last stage; set model.tied to false");
+    }
     return rv;
 }
 

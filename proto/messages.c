@@ -42,6 +42,8 @@ static const struct msg_field hello_fields[] = {
     MSG_FIELD_U64(struct hello, life),
     MSG_FIELD_STRUCT(struct hello, observed, address_schema),
     MSG_FIELD_U32(struct hello, features),
+    MSG_FIELD_U8(struct hello, oldest),
+    MSG_FIELD_U8(struct hello, newest),
 };
 SCHEMA(hello);
 
@@ -65,6 +67,8 @@ static const struct msg_field heartbeat_fields[] = {
     MSG_FIELD_U8(struct heartbeat, reach),
     MSG_FIELD_BOOL(struct heartbeat, relays),
     MSG_FIELD_U8(struct heartbeat, muster),
+    MSG_FIELD_U16(struct heartbeat, stage),
+    MSG_FIELD_U16(struct heartbeat, queue),
     MSG_FIELD_U8(struct heartbeat, number),
 };
 SCHEMA(heartbeat);
@@ -516,6 +520,36 @@ static const struct msg_field pair_have_fields[] = {
     MSG_FIELD_FIXED(struct pair_have, hash),
 };
 SCHEMA(pair_have);
+
+static const struct msg_field stage_host_fields[] = {
+    MSG_FIELD_FIXED(struct stage_host, id),
+    MSG_FIELD_U16(struct stage_host, stage),
+};
+static const struct msg_schema stage_host_schema =
+    MSG_SCHEMA(struct stage_host, stage_host_fields);
+
+static const struct msg_field stage_hello_fields[] = {
+    MSG_FIELD_U64(struct stage_hello, round),
+    MSG_FIELD_U32(struct stage_hello, step),
+    MSG_FIELD_U32(struct stage_hello, attempt),
+    MSG_ARRAY_STRUCT(struct stage_hello, hosts, n_hosts, stage_host_schema),
+};
+SCHEMA(stage_hello);
+
+static const struct msg_field stage_ready_fields[] = {
+    MSG_FIELD_U64(struct stage_ready, round),
+    MSG_FIELD_U32(struct stage_ready, step),
+    MSG_FIELD_U32(struct stage_ready, attempt),
+};
+SCHEMA(stage_ready);
+
+static const struct msg_field stage_take_fields[] = {
+    MSG_FIELD_U64(struct stage_take, round),
+    MSG_FIELD_U32(struct stage_take, step),
+    MSG_FIELD_U32(struct stage_take, attempt),
+    MSG_FIELD_U32(struct stage_take, micro),
+};
+SCHEMA(stage_take);
 
 static const struct msg_field probe_fields[] = {
     MSG_FIELD_U64(struct probe, request),

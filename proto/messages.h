@@ -58,6 +58,9 @@
     X(BANDWIDTH,    0x37, bandwidth_report)                                    \
     X(PAIR,         0x3a, pair_offer)                                          \
     X(PAIR_HAVE,    0x3b, pair_have)                                           \
+    X(STAGE_HELLO,  0x3c, stage_hello)                                         \
+    X(STAGE_READY,  0x3d, stage_ready)                                         \
+    X(STAGE_TAKE,   0x3e, stage_take)                                          \
     X(FETCH,        0x38, fetch)                                               \
     X(FETCH_NO,     0x39, fetch_no)                                            \
     X(PROBE,        0x40, probe)                                               \
@@ -110,7 +113,7 @@ struct peer_info {
     uint8_t reach;        /* enum reach_class, as that peer says */
     uint64_t round;
     uint64_t step;  /* inner step */
-    uint16_t stage; /* of a pipeline */
+    uint16_t stage; /* of a pipeline, from 1; 0: none, or not chosen */
     uint32_t tokens_per_s;
     uint32_t bytes_per_s; /* bandwidth, sending; 0: unknown */
     uint32_t features;
@@ -136,7 +139,8 @@ struct rumour {
 struct hello {
     uint64_t life;               /* random, new at every start of a process */
     struct msg_address observed; /* how the sender sees the receiver */
-    uint32_t features;
+    uint32_t features;           /* bits; what both say may be used */
+    uint8_t oldest, newest;      /* versions that the sender speaks */
 };
 
 /* What those who are linked must know of each other. */
@@ -160,6 +164,9 @@ struct heartbeat {
     uint8_t reach;  /* enum reach_class of the sender */
     bool relays;    /* it carries connections for others */
     uint8_t muster; /* without a view: ready candidates linked, and itself */
+    uint16_t stage; /* of a pipeline, from 1; 0: none, or not chosen */
+    uint16_t queue; /* of a stage's host: micro-batches that it computed or
+                       that waited for it, mean of the round before, in 1/16 */
     uint8_t number; /* grows with every change, modulo 256 */
 };
 
@@ -285,7 +292,8 @@ enum refusal {
     REFUSAL_INVALID,     /* the invitation is not the author's, or not ours */
     REFUSAL_EXPIRED,
     REFUSAL_REVOKED,
-    REFUSAL_TWIN, /* another process with this identity is here */
+    REFUSAL_TWIN,    /* another process with this identity is here */
+    REFUSAL_VERSION, /* no version of the protocol in common */
     REFUSAL_COUNT
 };
 struct refused {
@@ -642,6 +650,34 @@ struct pair_have {
     uint64_t life;
     bool done;          /* I have stepped: no answer is needed */
     struct hash32 hash; /* of both payloads, that of the lower id first */
+};
+
+/* ---- pipelines: p2p/pipeline.h ----------------------------------------- */
+
+struct stage_host {
+    struct peer_id id;
+    uint16_t stage; /* from 0 */
+};
+
+/* "In this attempt I go on with these hosts, from that step on." */
+struct stage_hello {
+    uint64_t round;
+    uint32_t step, attempt;
+    uint32_t n_hosts;
+    struct stage_host hosts[VIEW_MEMBERS_MAX]; /* by id */
+};
+
+/* My part of that step is complete. */
+struct stage_ready {
+    uint64_t round;
+    uint32_t step, attempt;
+};
+
+/* There is a place for the activations of that micro-batch. */
+struct stage_take {
+    uint64_t round;
+    uint32_t step, attempt;
+    uint32_t micro;
 };
 
 /* ---- who reaches whom ------------------------------------------------- */

@@ -105,6 +105,13 @@ count() {
     fi
 }
 
+# Seconds of the processors that children which have ended have had.
+used_s() {
+    times >"$logs/times" # in this shell: a pipe would be another
+    awk 'NR == 2 { gsub(/[ms]/, " "); split($0, t, " ")
+        print int(60 * t[1] + t[2] + 60 * t[3] + t[4]) }' "$logs/times"
+}
+
 # group NAME LIMIT_S FUNCTION
 group() {
     case " $chosen " in *" $1 "*) ;; *) return 0 ;; esac
@@ -115,12 +122,16 @@ group() {
     fi
     echo "== $1"
     began=$(date +%s)
+    used_s >"$logs/used"
     status=0
     # `timeout` cannot run a shell function: this script runs itself for one.
     RUN_ONE=$3 FUZZ_S=$fuzz_s FULL=$full JOBS=$jobs LOCO_SOAK_S=$soak_s \
         timeout -k 20 $(($2 * stretch)) sh tests/run.sh \
         >"$logs/$1.log" 2>&1 || status=$?
     took=$(($(date +%s) - began))
+    before=$(cat "$logs/used")
+    used_s >"$logs/used"
+    used=$(($(cat "$logs/used") - before))
     count "$1" $status
     passed=$((passed + n_passed))
     failed=$((failed + n_failed))
@@ -134,8 +145,8 @@ group() {
         echo "$n_passed" >"$stamps/$1"
     fi
     grep -e '\*\*\*Skipped' -e '^skip  ' "$logs/$1.log"
-    line=$(printf '%-10s %4d passed %3d failed %3d skipped %5d s%s' "$1" \
-        "$n_passed" "$n_failed" "$n_skipped" "$took" "$why")
+    line=$(printf '%-10s %4d passed %3d failed %3d skipped %5d s %5d s CPU%s' \
+        "$1" "$n_passed" "$n_failed" "$n_skipped" "$took" "$used" "$why")
     echo "$line"
     summary="$summary$line
 "
@@ -150,7 +161,8 @@ if command -v ccache >/dev/null 2>&1; then
         -DCMAKE_CXX_COMPILER_LAUNCHER=ccache'
 fi
 
-# configure PRESET OPTIONS...: and build all, or $targets.
+# configure PRESET OPTIONS...: and build all, or $targets. It may be under way
+# already, ahead: then that is waited for.
 targets=
 configure() {
     preset=$1
@@ -159,9 +171,55 @@ configure() {
     [ "$preset" = ci ] || dir=build-$preset
     generator=
     [ -f "$dir/CMakeCache.txt" ] || generator='-G Ninja'
-    # shellcheck disable=SC2086 # words or none
-    cmake --preset "$preset" $generator $launcher -DLOCO_TESTS=ON "$@" &&
-        cmake --build "$dir" ${targets:+--target $targets}
+    (
+        flock 9
+        # shellcheck disable=SC2086 # words or none
+        cmake --preset "$preset" $generator $launcher -DLOCO_TESTS=ON "$@" &&
+            cmake --build "$dir" ${targets:+--target $targets}
+    ) 9>"$logs/$preset.lock"
+}
+
+# The builds of the later groups. Each group makes its own; before that
+# build_ahead has made what it could of them from what the tests of other groups
+# leave of the processors: daemons wait for each other and for slow links. What
+# fails there fails in its group again.
+build_clang() { configure clang; }
+build_local() { configure local -DLOCO_WERROR=ON; }
+build_asan() { configure asan -DLOCO_WERROR=ON; }
+build_tsan() {
+    targets='unit_uv unit_daemon unit_kernels'
+    configure tsan -DLOCO_WERROR=ON
+}
+build_libfuzzer() {
+    targets=fuzz_targets
+    configure fuzz -DLOCO_FUZZ_SECONDS="$FUZZ_S"
+}
+
+do_ahead() {
+    for one in clang local asan tsan libfuzzer; do
+        case " $CHOSEN " in *" $one "*) (build_$one) ;; esac
+    done
+}
+
+build_ahead() {
+    case " $chosen " in *" e2e "* | *" netlab "*) ;; *) return 0 ;; esac
+    # The scheduler's idle class: a daemon that wakes up runs at once.
+    idle='chrt --idle 0'
+    $idle true 2>/dev/null || idle='nice -n 19'
+    # Not a child of this shell, whose children are counted by group.
+    # shellcheck disable=SC2086 # words
+    (
+        RUN_ONE=do_ahead CHOSEN=$chosen FUZZ_S=$fuzz_s \
+            $idle timeout 7200 sh tests/run.sh >"$logs/ahead.log" 2>&1 &
+        echo $! >"$logs/ahead.pid"
+    )
+}
+
+# From here on the processors are busy: whoever is in the idle class is in the
+# way of who waits for it.
+end_ahead() {
+    [ ! -f "$logs/ahead.pid" ] || kill "$(cat "$logs/ahead.pid")" 2>/dev/null
+    rm -f "$logs/ahead.pid"
 }
 
 tests() {
@@ -199,9 +257,9 @@ do_sim() {
         build/tests/loco_sim flood --peers 1000 --seeds 10
 }
 
-# Daemons wait for each other most of the time: two tests a processor.
+# Daemons wait for each other most of the time: three tests a processor.
 do_e2e() {
-    JOBS=$((2 * JOBS))
+    JOBS=$((3 * JOBS))
     python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
     [ "$FULL" = yes ] || return 0
     n=0
@@ -209,7 +267,7 @@ do_e2e() {
         LOCO_SOAK_S=60 python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
         n=$((n + 1))
     done
-    configure asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 LOCO_SOAK_S=60 \
+    build_asan && LOCO_BUILD=build-asan LOCO_TIME_SCALE=10 LOCO_SOAK_S=60 \
         python3 tests/e2e/e2e.py --jobs "$JOBS"
 }
 
@@ -229,18 +287,11 @@ do_methods() {
 }
 
 do_clang() {
-    generator=
-    [ -f build-clang/CMakeCache.txt ] || generator='-G Ninja'
-    # shellcheck disable=SC2086 # words or none
-    cmake -S . -B build-clang $generator $launcher \
-        -DCMAKE_C_COMPILER=clang \
-        -DCMAKE_BUILD_TYPE=Release -DLOCO_WERROR=ON -DLOCO_TESTS=ON &&
-        cmake --build build-clang &&
-        tests build-clang '^unit/' -E "$own_compilers"
+    build_clang && tests build-clang '^unit/' -E "$own_compilers"
 }
 
 do_local() {
-    configure local -DLOCO_WERROR=ON &&
+    build_local &&
         tests build-local '^unit/' -E "$own_compilers|$same_objects" || return 1
     build-local/loco bench train --config quickstart-1m --dry-run || return 1
     # No other command exists there.
@@ -251,22 +302,17 @@ do_asan() {
     export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1
     export UBSAN_OPTIONS=print_stacktrace=1
     export LOCO_TIME_SCALE=10
-    configure asan -DLOCO_WERROR=ON &&
-        tests build-asan '^(unit|fuzz|sim)/' -E "$own_compilers"
+    build_asan && tests build-asan '^(unit|fuzz|sim)/' -E "$own_compilers"
 }
 
 do_tsan() {
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     export LOCO_TIME_SCALE=10
-    targets='unit_uv unit_daemon unit_kernels'
-    configure tsan -DLOCO_WERROR=ON &&
-        tests build-tsan '^unit/(uv|daemon|kernels)/' -E "$own_compilers"
+    build_tsan && tests build-tsan '^unit/(uv|daemon|kernels)/' \
+        -E "$own_compilers"
 }
 
-do_libfuzzer() {
-    targets=fuzz_targets
-    configure fuzz -DLOCO_FUZZ_SECONDS="$FUZZ_S" && tests build-fuzz '^fuzz/'
-}
+do_libfuzzer() { build_libfuzzer && tests build-fuzz '^fuzz/'; }
 
 # One architecture and its PTX; a machine that has a GPU runs
 # tests/gpu/run.sh. Its kernels run on the processor in unit/cuda.
@@ -302,7 +348,8 @@ if [ -n "${RUN_ONE:-}" ]; then
     exit
 fi
 
-trap 'echo; echo "interrupted"; exit 130' INT TERM
+rm -f "$logs/ahead.pid" # of a run that was killed
+trap 'end_ahead; echo; echo "interrupted"; exit 130' INT TERM
 
 # What needs build/ and finds none builds it first.
 case " $chosen " in
@@ -311,6 +358,7 @@ case " $chosen " in
 esac
 
 group build 600 do_build
+[ $failed -gt 0 ] || build_ahead
 group tidy 60 do_tidy
 group unit 600 do_unit
 group fuzz 120 do_fuzz
@@ -319,6 +367,7 @@ group e2e 900 do_e2e
 group interop 300 do_interop
 group netlab 700 do_netlab
 group methods 180 do_methods
+end_ahead
 group clang 700 do_clang
 group local 500 do_local
 group asan 1800 do_asan

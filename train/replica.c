@@ -134,7 +134,6 @@ static int take_memory(struct replica *r)
                                                    : take_vectors(r);
 }
 
-/* Micro-batches of a pipeline come from one order of the data for all. */
 static int open_loader(struct replica *r, char *errmsg)
 {
     const struct replica_options *opt = &r->opt;
@@ -147,7 +146,7 @@ static int open_loader(struct replica *r, char *errmsg)
                  : own                    ? opt->batch
                                           : opt->micro_batch,
         .seed = opt->seed,
-        .peer = own ? opt->peer : 0,
+        .peer = opt->peer,
     };
 
     r->have_loader = true;

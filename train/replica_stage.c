@@ -5,6 +5,9 @@
 
 #include "proto/base/err.h"
 
+/* Inner steps times turns are fewer than 2^that. */
+#define REDRAW_BITS 40
+
 static bool usable(const struct replica *r)
 {
     return r->have_backend && r->llama != NULL && r->opt.slots > 0;
@@ -24,15 +27,21 @@ static struct stage_batch batch_of(const struct replica *r,
 
 int replica_stage_tokens(const struct replica *r,
                          uint64_t step,
-                         uint32_t micro,
+                         uint32_t draw,
                          uint32_t *tokens,
                          uint32_t *targets)
 {
-    if (r->opt.slots == 0 || micro >= REPLICA_MICRO_MAX) {
+    uint32_t turns;
+    uint64_t redraw;
+
+    if (r->opt.slots == 0) {
         return LOCO_EINVAL;
     }
-    return loader_batch(&r->loader, step * REPLICA_MICRO_MAX + micro, tokens,
-                        targets);
+    turns = r->opt.batch / r->opt.micro_batch;
+    redraw = draw / turns;
+    return loader_batch(&r->loader,
+                        (redraw << REDRAW_BITS) + step * turns + draw % turns,
+                        tokens, targets);
 }
 
 int replica_stage_forward(struct replica *r,

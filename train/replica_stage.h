@@ -27,14 +27,16 @@
 #include "train/llama_stage.h"
 #include "train/replica.h"
 
-/* Micro-batches of a step are numbered below this. */
+/* Micro-batches in a sum, at most. */
 #define REPLICA_MICRO_MAX 1024
 
-/* tokens, targets (micro_batch, seq) of a micro-batch: the run's inner step
- * (from 0) and its number in it name them, whoever asks. */
+/* tokens, targets (micro_batch, seq) of a micro-batch that enters here: the
+ * run's inner step (from 0) and the draw name them, in the order of this peer.
+ * Draws below batch / micro_batch are the step's own; each so many more are
+ * others, that no other step has (p2p/pipeline.h). */
 int replica_stage_tokens(const struct replica *r,
                          uint64_t step,
-                         uint32_t micro,
+                         uint32_t draw,
                          uint32_t *tokens,
                          uint32_t *targets);
 

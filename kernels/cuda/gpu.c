@@ -110,6 +110,16 @@ static int wait_stream(struct gpu *g, const char *what)
     return rv != 0 ? rv : gpu_wait(g, g->mark, what);
 }
 
+/* Everything on both streams is done: before calls of CUDA that would wait for
+ * it without a deadline. */
+static int wait_all(struct gpu *g, const char *what)
+{
+    int rv = gpu_check(g, cudaEventRecord(g->beside, g->copies), what);
+
+    rv = rv != 0 ? rv : gpu_wait(g, g->beside, what);
+    return rv != 0 ? rv : wait_stream(g, what);
+}
+
 /* The trainer's thread may not be the one that opened the GPU. */
 static int enter(struct gpu *g)
 {
@@ -182,7 +192,7 @@ static void gpu_give(struct gpu *g, void *p)
         *at = a->next;
         g->taken_bytes -= a->bytes;
         /* cudaFree waits for the device: never after a hang */
-        if (g->broken == 0 && wait_stream(g, "give") == 0) {
+        if (g->broken == 0 && wait_all(g, "give") == 0) {
             (void)gpu_check(g, cudaFree(p), "give");
         }
         free(a);
@@ -195,7 +205,7 @@ int gpu_slot(struct gpu *g, enum gpu_slot slot, size_t bytes, void **p)
 
     if (rv == 0 && g->slot_bytes[slot] < bytes) {
         if (g->slot[slot] != NULL) {
-            rv = wait_stream(g, "scratch");
+            rv = wait_all(g, "scratch");
             rv =
                 rv != 0 ? rv : gpu_check(g, cudaFree(g->slot[slot]), "scratch");
             g->taken_bytes -= g->slot_bytes[slot];
@@ -412,7 +422,8 @@ static int gpu_pin(struct gpu *g, void **p, size_t bytes)
 
 static void gpu_unpin(struct gpu *g, void *p)
 {
-    if (p != NULL && g->broken == 0) {
+    /* cudaFreeHost waits for the device, too */
+    if (p != NULL && g->broken == 0 && wait_all(g, "unpin") == 0) {
         (void)gpu_check(g, cudaFreeHost(p), "pinned memory");
     }
 }
@@ -508,7 +519,7 @@ static void gpu_close(struct gpu *g)
     while (g->taken != NULL) {
         gpu_give(g, g->taken->p);
     }
-    if (g->broken == 0 && wait_stream(g, "close") == 0) {
+    if (g->broken == 0 && wait_all(g, "close") == 0) {
         release(g);
     } else if (g->broken == LOCO_ECUDA) {
         (void)cudaDeviceReset(); /* may give this process a new context */
@@ -647,6 +658,18 @@ static const char *gpu_message(const struct gpu *g)
 /* ---- the table ------------------------------------------------------------
  */
 
+/* A launch on a GPU that hangs may block when its queue is full. */
+#define X(kernel, type, units)                                                 \
+    static int guarded_##kernel(struct gpu *g, const struct type *op)          \
+    {                                                                          \
+        int rv = enter(g);                                                     \
+                                                                               \
+        return rv != 0 ? rv : cuda_##kernel(g, op);                            \
+    }
+PLUGIN_KERNELS(X)
+#undef X
+
+/* clang-format off */
 static const struct plugin_table table = {
     .abi = PLUGIN_ABI,
     .bytes = sizeof table,
@@ -667,17 +690,11 @@ static const struct plugin_table table = {
     .put_beside = gpu_put_beside,
     .get_beside = gpu_get_beside,
     .copies_done = gpu_copies_done,
-#define X(kernel, type, units) .kernel = cuda_##kernel,
-    BACKEND_KERNELS(X)
+#define X(kernel, type, units) .kernel = guarded_##kernel,
+    PLUGIN_KERNELS(X)
 #undef X
-        .rmsnorm_back = cuda_rmsnorm_back,
-    .encode = cuda_encode,
-    .decode = cuda_decode,
-    .outer = cuda_outer,
-    .shift = cuda_shift,
-    .mix = cuda_mix,
-    .halves = cuda_halves,
 };
+/* clang-format on */
 
 /* The one name that this library shows. */
 __attribute__((visibility("default"))) const struct plugin_table *

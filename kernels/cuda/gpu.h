@@ -105,9 +105,8 @@ int gemm_product_version(const struct gpu *g);
  */
 #define X(kernel, type, units)                                                 \
     int cuda_##kernel(struct gpu *g, const struct type *op);
-BACKEND_KERNELS(X)
+PLUGIN_KERNELS(X)
 #undef X
-int cuda_rmsnorm_back(struct gpu *g, const struct rmsnorm *op);
 /* matmul without cuBLASLt: any shape, slow. */
 int cuda_matmul_plain(struct gpu *g, const struct matmul *op);
 /* to (n) bf16 = from (n) */
@@ -119,12 +118,6 @@ int cuda_attention_bwd_plain(struct gpu *g, const struct attention *op);
 int cuda_attention_delta(struct gpu *g,
                          const struct attention *op,
                          float *delta);
-int cuda_encode(struct gpu *g, const struct wire_op *op);
-int cuda_decode(struct gpu *g, const struct wire_op *op);
-int cuda_outer(struct gpu *g, const struct outer_op *op);
-int cuda_shift(struct gpu *g, const struct shift_op *op);
-int cuda_mix(struct gpu *g, const struct mix_op *op);
-int cuda_halves(struct gpu *g, const struct halves_op *op);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
 use: LOCO_BUILD=build tests/bench/restart.py [WIDTH]
 
 A lone daemon trains a Llama of 4 layers and that width (768: 31 M parameters,
-checkpoints of 0.5 GB), is killed after it has written a round, and started
+checkpoints of 0.37 GB), is killed after it has written a round, and started
 again. Until it trains: seconds of processor time of the whole process, which
 hold on a busy machine, and of the clock, which hold on an idle one.
 """

@@ -100,7 +100,10 @@ def nice():
         def shares():
             found = set()
             for tid in os.listdir(f"/proc/{one.process.pid}/task"):
-                found.add(os.getpriority(os.PRIO_PROCESS, int(tid)))
+                try:
+                    found.add(os.getpriority(os.PRIO_PROCESS, int(tid)))
+                except ProcessLookupError:
+                    pass  # a thread that has ended since
             return found
 
         wait_for(lambda: shares() == {5}, "nice 5")

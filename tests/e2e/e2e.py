@@ -34,9 +34,11 @@ import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401
 import runner_tests  # noqa: E402, F401
 import soak  # noqa: E402, F401
+import stage_tests  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 import stranger_tests  # noqa: E402, F401
 import upgrade_tests  # noqa: E402, F401
+import walkthrough_tests  # noqa: E402, F401
 
 if __name__ == "__main__":
     sys.exit(runner.main("e2e", os.path.abspath(__file__),

@@ -80,9 +80,14 @@ static void run_to(struct emu_event *e, size_t turn)
     emu_memory_close();
 }
 
+/* For calls that wait for the whole device, and have no deadline. */
 void emu_run_all(void)
 {
     for (struct emu_stream *s : streams) {
+        if (emu_control.hanging != 0 && emu_control.sticky == 0 &&
+            !s->tasks.empty()) {
+            emu_give_up("a call waits for ever: the GPU does not answer");
+        }
         while (!s->tasks.empty() && !stands()) {
             run_one(s);
         }

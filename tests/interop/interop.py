@@ -96,11 +96,11 @@ def initiator():
         check(c.remote_id.hex() == daemon.peer_id()["peer_id"],
               "another id than the daemon's key file says")
         check(c.remote_port == daemon.port, "another port than it listens on")
-        life, observed, _ = c.wait_frame(peer.HELLO)
+        life, observed, *_ = c.wait_frame(peer.HELLO)
         check(life != 0, "its life is 0")
         check(observed[0] == bytes(10) + b"\xff\xff\x7f\x00\x00\x01",
               f"it sees us at {observed[0].hex()}")
-        c.send_frame(peer.HELLO, [7, [bytes(16), 0], 0])
+        c.send_frame(peer.HELLO, [7, [bytes(16), 0], 0, peer.VERSION, peer.VERSION])
         c.send_frame(peer.GET_MANIFEST, [0])
         _, total, wire = c.wait_frame(peer.MANIFEST)
         check(len(wire) == total, "a small manifest comes in one piece")
@@ -134,7 +134,7 @@ def responder():
               "another id than the daemon's key file says")
         check(c.remote_port == daemon.port, "another port than it listens on")
         c.wait_frame(peer.HELLO)
-        c.send_frame(peer.HELLO, [9, [bytes(16), 0], 0])
+        c.send_frame(peer.HELLO, [9, [bytes(16), 0], 0, peer.VERSION, peer.VERSION])
         c.send_frame(peer.PING, [5])
         check(c.wait_frame(peer.PONG) == [5], "PONG is not PING's answer")
         c.close()

@@ -128,6 +128,11 @@ void local_slow(struct local *l, uint32_t peer, uint32_t k)
     l->machines[peer].slow = k;
 }
 
+void local_hang(struct local *l, uint32_t peer, uint32_t ms)
+{
+    l->machines[peer].hang_ms = ms;
+}
+
 void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash)
 {
     const struct machine *m = &l->machines[peer];
@@ -192,6 +197,7 @@ write_checkpoint(struct local *l, struct machine *m, struct local_op *op)
     d->inner_step = op->snapshot_step;
     d->tokens = op->snapshot_tokens;
     d->trained = op->snapshot_trained;
+    d->stage = op->snapshot_stage;
     d->commit = op->snapshot_commit;
     op->snapshot = NULL;
 }
@@ -211,6 +217,7 @@ begin_checkpoint(struct local *l, uint32_t peer, struct local_op *op)
     op->snapshot_name = local_state_name(m, op->action.round);
     op->snapshot_step = m->inner_step;
     op->snapshot_trained = m->tokens;
+    op->snapshot_stage = m->stage;
     l->calls.describe(l->calls.self, peer, &op->snapshot_tokens,
                       &op->snapshot_commit);
 }
@@ -302,6 +309,12 @@ static void finish(struct local *l, uint32_t peer, struct local_op *op)
     case ACTION_KEEP:
         keep(l, &l->machines[peer], a.index);
         break;
+    case ACTION_STAGE:
+        local_stage(l, peer, (uint32_t)a.index);
+        break;
+    case ACTION_PIPE:
+        local_pipe(l, peer, &a);
+        break;
     case ACTION_DOWNLOAD:
         downloaded(l, peer, a.index);
         break;
@@ -345,8 +358,14 @@ delay_of(struct local *l, struct machine *m, const struct action *a)
         return l->opt.url_ms;
     }
     if (a->type != ACTION_LOAD && a->type != ACTION_APPLY &&
-        a->type != ACTION_EVAL) {
+        a->type != ACTION_EVAL && a->type != ACTION_PIPE) {
         return work;
+    }
+    if (a->type == ACTION_PIPE && a->op != PIPE_STEP) {
+        work = l->opt.forward_ms * m->slow *
+               (a->op == PIPE_FORWARD    ? 1
+                : a->op == PIPE_BACKWARD ? 2
+                                         : 3);
     }
     m->busy_until_ms = (m->busy_until_ms > now ? m->busy_until_ms : now) + work;
     return (uint32_t)(m->busy_until_ms - now);
@@ -391,6 +410,16 @@ void local_action(void *self,
     case ACTION_CHAIN:
     case ACTION_REVOKED:
         break; /* nodes.c keeps it */
+    case ACTION_PIPE:
+        if (a->op == PIPE_CLEAR) {
+            local_pipe_clear(l, peer, a->attempt);
+        } else {
+            if (a->op == PIPE_STEP) {
+                local_pipe_step(l, peer, a);
+            }
+            begin(l, peer, a);
+        }
+        break;
     case ACTION_PAUSE:
         m->training = false;
         m->beside_left = 0;

@@ -1,7 +1,8 @@
 /* local.h - the fake machine below each simulated node.
  *
  * It executes what a trainer thread and its workers would: CONFIGURE, LOAD,
- * TRAIN, APPLY, EVAL, HASH, KEEP, CHECKPOINT, PAUSE, RESUME and STOP, with
+ * TRAIN, APPLY, EVAL, HASH, KEEP, CHECKPOINT, STAGE, PIPE, PAUSE, RESUME and
+ * STOP, with
  * virtual durations and real arithmetic on a small model: anchor phi, outer
  * momentum m, live parameters theta. An inner step moves theta by a
  * pseudo-random displacement of (seed, peer, life, step); a contribution is
@@ -41,6 +42,11 @@ struct local_options {
     bool invited; /* terms.invited, of that author */
     uint8_t author[32];
     bool pairs; /* random pairs: rule H with a pull of 0.7 */
+    /* A model cut into stages, each of n_params: its terms, and how long a
+     * forward pass of a micro-batch takes; a backward pass takes twice that. */
+    uint32_t stages, micro_batches, pipe_slots, cut_elements, cut_segment;
+    uint32_t forward_ms;
+    uint64_t stage_fits; /* 0: all */
     bool error_feedback;
     float norm_clip; /* butterfly; 0: none */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;
@@ -85,6 +91,15 @@ struct local_applied {
     struct hash32 momentum;
 };
 
+/* An optimizer step of a stage's host: the micro-batches in its sum. */
+struct local_step {
+    uint64_t round;
+    uint32_t step, stage;
+    uint32_t n;
+    /* (n) who entered each and its draw there; borrowed for the call */
+    const uint32_t *origins;
+};
+
 struct local_calls {
     void *self;
     void (*contributed)(void *self, const struct local_contribution *c);
@@ -101,6 +116,9 @@ struct local_calls {
                      struct hash32 *commit);
     void (*stopped)(void *self, uint32_t peer, int rc);
     void (*logged)(void *self, uint32_t peer, int level, const char *text);
+    /* Stages only. */
+    void (*stepped)(void *self, uint32_t peer, const struct local_step *s);
+    void (*wrong)(void *self, const char *what);
 };
 
 struct local;
@@ -151,6 +169,9 @@ void local_forget(struct local *l, uint32_t peer);
 
 /* Compute takes k times as long from now on. */
 void local_slow(struct local *l, uint32_t peer, uint32_t k);
+
+/* The next training step takes so much longer; all other work does not. */
+void local_hang(struct local *l, uint32_t peer, uint32_t ms);
 
 /* Hash of the anchor now. */
 void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash);

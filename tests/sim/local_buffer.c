@@ -230,6 +230,9 @@ size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg)
     const struct local *l = self;
 
     (void)peer;
+    if (local_is_cut(seg)) {
+        return local_cut_bytes(seg);
+    }
     return in_elements(seg) ? l->codec->bytes(seg->len) : seg->len;
 }
 
@@ -314,8 +317,12 @@ int local_fill(void *self,
     struct machine *m = &l->machines[peer];
     const uint8_t *from;
     size_t at;
-    int rc = place(l, seg, &at);
+    int rc;
 
+    if (local_is_cut(seg)) {
+        return m->staged ? local_cut_fill(l, m, seg, dst) : LOCO_ENOENT;
+    }
+    rc = place(l, seg, &at);
     if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
         return rc != 0 ? rc : LOCO_ENOENT;
     }
@@ -383,6 +390,8 @@ target(struct local *l, struct machine *m, const struct segment *seg)
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return local_pair_in(l, m, seg);
+    case BUFFER_FORTH:
+    case BUFFER_BACK:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -460,7 +469,14 @@ int local_take(void *self,
     struct machine *m = &l->machines[peer];
     uint8_t *to;
     size_t at;
-    int rc = place(l, seg, &at);
+    int rc;
+
+    if (local_is_cut(seg)) {
+        return !m->staged || len != local_cut_bytes(seg)
+                   ? LOCO_EPROTO
+                   : local_cut_take(l, m, seg, src);
+    }
+    rc = place(l, seg, &at);
 
     if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
         return rc != 0 ? rc : LOCO_ENOENT;

@@ -4,6 +4,7 @@
 #ifndef LOCO_TESTS_SIM_LOCAL_INTERNAL_H
 #define LOCO_TESTS_SIM_LOCAL_INTERNAL_H
 
+#include "p2p/pipeline.h"
 #include "tests/sim/local.h"
 #include "train/sync/codec.h"
 #include "train/sync/lanes.h"
@@ -17,6 +18,7 @@ struct local_op {
     uint64_t serial;
     uint8_t *snapshot; /* CHECKPOINT: the state as of the action */
     uint64_t snapshot_step, snapshot_tokens, snapshot_trained, snapshot_name;
+    uint32_t snapshot_stage;
     struct hash32 snapshot_commit;
 };
 
@@ -35,6 +37,7 @@ struct local_state {
 struct local_disk {
     struct local_state state;
     uint64_t inner_step, tokens, trained;
+    uint32_t stage;
     struct hash32 commit;
     bool shards[LOCAL_SHARDS];
 };
@@ -52,8 +55,24 @@ struct local_leaves {
     uint8_t *bytes;
 };
 
+/* A micro-batch in a slot of this stage: elements that arrived, and what is
+ * computed. */
+struct local_micro {
+    uint64_t tag;
+    uint32_t number, in, gradient;
+    uint32_t origin; /* who entered it, and its draw there */
+    bool forth, back;
+};
+
+#define LOCAL_SUM_MAX 1024
+
 struct machine {
     struct run_terms *terms;
+    bool staged;
+    uint32_t stage;
+    struct local_micro micros[PIPELINE_SLOTS_MAX];
+    uint32_t n_sum, sum[LOCAL_SUM_MAX], origins[LOCAL_SUM_MAX];
+    uint64_t pipe_void; /* work of tags up to this one is */
     struct local_leaves leaves;
     float *phi, *m, *theta, *contribution; /* (n_params) */
     /* Error feedback, as daemon/trainer.h and machine_internal.h have it. */
@@ -78,7 +97,7 @@ struct machine {
     uint64_t packed_step;
     uint32_t beside_left;           /* steps that may go on beside its round */
     uint64_t tokens, tokens_before; /* ever; of them in earlier lives */
-    uint32_t steps_left, train_gen, slow, life;
+    uint32_t steps_left, train_gen, slow, hang_ms, life;
     bool training;
     uint64_t busy_until_ms;
     struct local_op ops[LOCAL_OPS];
@@ -170,6 +189,22 @@ void local_pair_mix(const struct local *l,
                     const uint8_t *state,
                     double share);
 
+/* local_stage.c */
+bool local_is_cut(const struct segment *seg);
+size_t local_cut_bytes(const struct segment *seg);
+int local_cut_fill(const struct local *l,
+                   const struct machine *m,
+                   const struct segment *seg,
+                   uint8_t *dst);
+int local_cut_take(const struct local *l,
+                   struct machine *m,
+                   const struct segment *seg,
+                   const uint8_t *src);
+void local_stage(struct local *l, uint32_t peer, uint32_t stage);
+void local_pipe(struct local *l, uint32_t peer, const struct action *a);
+void local_pipe_step(struct local *l, uint32_t peer, const struct action *a);
+void local_pipe_clear(struct local *l, uint32_t peer, uint64_t tag);
+
 /* local_trainers.c */
 void local_trainers_open(struct local *l);
 /* All are where the first one is. */
@@ -198,6 +233,7 @@ int local_trainers_step(const struct local *l,
 void local_tell(struct local *l, uint32_t peer, const struct local_event *e);
 
 /* local_state.c: what CONFIGURE, LOAD and APPLY do when their time has come. */
+void local_fill_terms(struct local *l, struct machine *m);
 void local_configure(struct local *l, uint32_t peer, int rc);
 void local_load(struct local *l, uint32_t peer, const struct action *a);
 void local_apply(struct local *l, uint32_t peer, const struct action *a);
@@ -209,6 +245,8 @@ void local_pack_again(struct local *l, uint32_t peer);
 void local_train_round(struct local *l, uint32_t peer, uint32_t steps);
 /* Begin `steps` inner steps, instead of those under way. */
 void local_train(struct local *l, uint32_t peer, uint32_t steps);
+/* One step of the optimizer, at once. */
+void local_step_once(struct local *l, uint32_t peer);
 /* The timer of a step: STEP_TOKEN | gen. */
 void local_on_step(struct local *l, uint32_t peer, uint64_t gen);
 /* Tokens of the steps since the state in place. */

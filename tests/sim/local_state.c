@@ -17,7 +17,7 @@
 
 /* ---- configure --------------------------------------------------------- */
 
-static void fill_terms(struct local *l, struct machine *m)
+void local_fill_terms(struct local *l, struct machine *m)
 {
     const struct local_options *o = &l->opt;
     struct run_terms *t = m->terms;
@@ -45,6 +45,14 @@ static void fill_terms(struct local *l, struct machine *m)
         .state_bytes = l->state_bytes,
         .piece_bytes = o->piece_bytes,
         .n_shards = o->n_shards,
+        .stages = o->stages,
+        .stage_fits = o->stage_fits != 0 ? o->stage_fits : UINT64_MAX,
+        .held_stage = m->disk.stage,
+        .pipe_seed = o->seed,
+        .micro_batches = o->micro_batches,
+        .pipe_slots = o->pipe_slots,
+        .cut_elements = o->cut_elements,
+        .cut_segment = o->cut_segment,
     };
     if (o->trainers > 0) {
         t->n_turns = t->n_once + 1;
@@ -61,7 +69,7 @@ static void fill_terms(struct local *l, struct machine *m)
         t->shards[s].held = m->disk.shards[s];
         t->shards[s].urls = o->urls;
     }
-    if (m->disk.state.used) {
+    if (m->disk.state.used && (!m->staged || m->disk.stage == m->stage)) {
         t->holds_state = true;
         t->held_round = m->disk.state.round;
         t->held_tokens = m->disk.tokens;
@@ -93,7 +101,7 @@ void local_configure(struct local *l, uint32_t peer, int rc)
         m->error = world_alloc(most);
         memcpy(m->held, m->disk.shards, sizeof m->held);
     }
-    fill_terms(l, m);
+    local_fill_terms(l, m);
     e.terms = m->terms;
     local_tell(l, peer, &e);
 }
@@ -102,7 +110,7 @@ void local_configure(struct local *l, uint32_t peer, int rc)
 
 static void initial(const struct local *l, struct machine *m)
 {
-    uint64_t rng = l->opt.seed ^ 0x696e6974;
+    uint64_t rng = l->opt.seed ^ 0x696e6974 ^ (uint64_t)m->stage << 40;
 
     for (uint32_t i = 0; i < l->opt.n_params; i++) {
         m->phi[i] = rng_float(&rng) - 0.5f;

@@ -18,8 +18,9 @@ static void arm_step(struct local *l, uint32_t peer)
 {
     struct machine *m = &l->machines[peer];
 
-    world_timer(l->world, peer, l->opt.step_ms * m->slow,
+    world_timer(l->world, peer, l->opt.step_ms * m->slow + m->hang_ms,
                 STEP_TOKEN | m->train_gen);
+    m->hang_ms = 0;
 }
 
 /* The vector of the next round. */
@@ -78,18 +79,25 @@ static void pack(struct local *l, uint32_t peer)
     }
 }
 
-static void inner_step(struct local *l, uint32_t peer)
+void local_step_once(struct local *l, uint32_t peer)
 {
     struct machine *m = &l->machines[peer];
     uint64_t words[] = {l->opt.seed, peer, m->life, m->inner_step};
     uint64_t rng = rng_mix(words, 4);
-    struct local_event e = {.type = LOCAL_PROGRESS};
 
     for (uint32_t i = 0; i < l->opt.n_params; i++) {
         m->theta[i] += 0.01f * (rng_float(&rng) - 0.5f);
     }
     m->inner_step++;
     m->tokens += l->opt.tokens_per_step;
+}
+
+static void inner_step(struct local *l, uint32_t peer)
+{
+    struct machine *m = &l->machines[peer];
+    struct local_event e = {.type = LOCAL_PROGRESS};
+
+    local_step_once(l, peer);
     if (m->training) {
         m->steps_left--;
     } else {

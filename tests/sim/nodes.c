@@ -74,6 +74,10 @@ void sim_start(struct sim *s, uint32_t peer)
         o.manifest = s->manifest;
         o.manifest_len = sizeof s->manifest;
     }
+    if (s->mixed) { /* every second one is of the release before */
+        o.oldest = PROTO_NEWEST - 1;
+        o.newest = PROTO_NEWEST - peer % 2;
+    }
     bootstrap(s, peer, &o);
     o.record = world_record(s->world, peer, &o.record_len);
     o.peers_len = s->peers[peer].len;
@@ -130,6 +134,7 @@ static void on_died(void *self, uint32_t peer)
     uint64_t back_ms = s->restart_after_ms;
 
     sim_sites_died(s, peer);
+    sim_faults_died(s, peer);
     local_died(s->local, peer);
     check_died(s->check, peer);
     node_close(s->nodes[peer]);
@@ -434,8 +439,9 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
     struct world_calls wc = {s,        on_wire_len, on_fill, on_take, on_sum,
                              on_local, on_timer,    on_died, on_after};
-    struct local_calls lc = {s,           on_contributed, on_applied, on_loaded,
-                             on_describe, on_stopped,     on_logged};
+    struct local_calls lc = {s,         on_contributed, on_applied,
+                             on_loaded, on_describe,    on_stopped,
+                             on_logged, NULL,           NULL};
     struct check_options co;
     enum exchange_kind exchange;
     uint64_t rng = s->opt.seed ^ 0x6d616e;
@@ -685,15 +691,16 @@ static void check_churn(struct sim *s)
     }
 }
 
-/* Where nothing breaks, no attempt at a round may fail. */
+/* Where nothing breaks, no attempt at a round may fail (aborts_max: or some).
+ */
 static void check_quiet(struct sim *s)
 {
     struct node_status t;
 
-    for (uint32_t q = 0; q < s->n && s->quiet; q++) {
+    for (uint32_t q = 0; q < s->n && (s->quiet || s->aborts_max > 0); q++) {
         if (world_alive(s->world, q)) {
             node_status(s->nodes[q], &t);
-            if (t.rounds_aborted > 0) {
+            if (t.rounds_aborted > s->aborts_max) {
                 check_fail(s->check,
                            "H: peer %u aborted %" PRIu64
                            " attempts and nothing had failed",
@@ -741,16 +748,18 @@ static void check_map(struct sim *s)
 static void check_blame(struct sim *s)
 {
     const struct peer_id *victim = &world_identity(s->world, s->victim)->id;
+    const struct peer_id *too = &world_identity(s->world, s->victim_too)->id;
     const struct timeline_attempt *a;
 
     for (uint32_t q = 0; q < s->n && s->at > 0; q++) {
         for (uint32_t back = 0;
-             q != s->victim && world_alive(s->world, q) &&
+             q != s->victim && q != s->victim_too && world_alive(s->world, q) &&
              (a = timeline_at(node_timeline(s->nodes[q]), back)) != NULL;
              back++) {
             const struct peer_id *who = &a->member[a->culprit].id;
 
-            if (a->guilt >= TIMELINE_LEFT && !id_eq(who, victim)) {
+            if (a->guilt >= TIMELINE_LEFT && !id_eq(who, victim) &&
+                !id_eq(who, too)) {
                 check_fail(s->check,
                            "T: peer %u blames peer %u for round %" PRIu64, q,
                            world_find(s->world, who), a->round);
@@ -841,7 +850,7 @@ static int run_once(const struct sim_options *opt,
     s->n = opt->peers > 0 ? opt->peers : sc->peers;
     s->rounds = opt->rounds > 0 ? opt->rounds : sc->rounds;
     s->rng = opt->seed ^ 0x73696d;
-    s->victim = (uint32_t)(opt->seed % s->n);
+    s->victim = s->victim_too = (uint32_t)(opt->seed % s->n);
     rc = make(s, sc, result);
     if (rc == 0) {
         if (sc->setup != NULL && !base) {
@@ -863,6 +872,7 @@ static int run_once(const struct sim_options *opt,
         collect(s, result);
         sim_links_judge(s, result);
         sim_sites_judge(s, result);
+        sim_faults_judge(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;
         result->victim_heard = base ? s->heard_at : before->victim_heard;

@@ -128,6 +128,12 @@ static void options_join(struct sim *s)
     s->starters = s->n - 1;
 }
 
+static void options_versions(struct sim *s)
+{
+    s->mixed = true;
+    s->quiet = true;
+}
+
 static void setup_join(struct sim *s)
 {
     uint64_t at = after_rounds(s, s->rounds / 3, s->rounds / 2);
@@ -703,6 +709,8 @@ const struct scenario scenarios[] = {
      options_urls, setup_urls, false},
     {"invited", "a run for invited peers; one more comes without a right to", 5,
      40, options_invited, setup_invited, false},
+    {"versions", "every second peer is of the release before", 5, 12,
+     options_versions, NULL, false},
     {"twin", "a second process with the identity of a peer comes half way", 5,
      30, options_twin, setup_twin, false},
     {"split-2-2", "two halves are cut and healed", 4, 30, NULL,
@@ -719,6 +727,30 @@ const struct scenario scenarios[] = {
      setup_lose_bulk, false},
     {"hang", "a live member moves no data for a minute", 5, 60, options_hang,
      setup_hang, false},
+    {"kill-two", "two peers die at once, at the k-th action of one", 6, 6,
+     options_kill_two, setup_kill_two, true},
+    {"half-restart", "half of all die at once and come back", 6, 16, NULL,
+     setup_half_restart, false},
+    {"pause", "one peer is stopped for less than a second", 4, 12, NULL,
+     setup_pause, true},
+    {"freeze-edge", "one peer is stopped for about as long as others wait", 4,
+     12, options_victim, setup_freeze_edge, true},
+    {"stuck", "the trainer of one peer hangs for a minute", 5, 60, NULL,
+     setup_stuck, false},
+    {"drain", "one peer is told to leave at its k-th action", 5, 12, NULL,
+     setup_drain, true},
+    {"split-three", "three parts are cut from each other and healed", 6, 40,
+     NULL, setup_split_three, false},
+    {"one-way", "one half does not reach the other", 4, 40, options_one_way,
+     setup_one_way, false},
+    {"flap", "lines come and go every 5 s", 5, 30, NULL, setup_flap, false},
+    {"far", "messages take 100 to 250 ms", 4, 8, options_far, setup_far, false},
+    {"join-crowd", "all newcomers come within a second", 12, 16, options_crowd,
+     setup_join_crowd, false},
+    {"join-leave-join", "a newcomer dies twice on its way", 5, 16,
+     options_come_and_go, setup_join_leave_join, false},
+    {"goodput", "one peer dies every 60, 15 or 5 s: rounds that are left", 8,
+     200, NULL, setup_goodput, false},
     {"lone-survivor", "all die but one", 4, 12, NULL, setup_lone, false},
     {"all-restart", "all die but one and come back", 4, 12, NULL,
      setup_all_restart, false},

@@ -45,6 +45,22 @@ foreach(scenario freeze restart overlap fleeting quorum trainers join split-2-2 
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 40)
 endforeach()
+foreach(scenario kill-two half-restart pause freeze-edge stuck drain split-three
+    one-way flap far join-crowd join-leave-join)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(${name} ${scenario} --seeds 40)
+endforeach()
+foreach(n 2 3 4 8 16)
+  loco_sim_test(kill_two_${n} kill-two --peers ${n} --rounds 4 --seeds 20)
+endforeach()
+foreach(scenario kill-two half-restart stuck drain split-three flap)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 8)
+  loco_sim_test(sites_${name} ${scenario} --exchange sites --peers 6 --seeds 8)
+endforeach()
+loco_sim_test(goodput goodput --seeds 6)
+# A round that others told us of is none that failed.
+loco_sim_test(slow_of_sixteen slow --peers 16 --seed 30130)
 # The butterfly: seeds take turns with equal and unequal shares, error feedback
 # and norm clip.
 foreach(wire fp32 bf16 fp16 int8 e3m0)
@@ -99,6 +115,7 @@ foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar
 endforeach()
 loco_sim_test(invited invited --seeds 30)
 loco_sim_test(twin twin --seeds 30)
+loco_sim_test(versions versions --seeds 20)
 # Rounds about as long as the pause between two questions.
 loco_sim_test(butterfly_liar_in_step liar --wire int8 --seed 14 --seeds 5)
 # Rounds hardly longer than fetching the one before: seeds 22 and 31 were one
@@ -202,3 +219,26 @@ loco_sim_test(pipeline_same_seed_same_trace pipeline-deaths --seeds 5 --twice)
 foreach(n 3 5 8 12)
   loco_sim_test(pipeline_deaths_${n} pipeline-deaths --peers ${n} --seeds 1000)
 endforeach()
+# Owners of slices alone.
+loco_sim_test(owners owners --seeds 5)
+loco_sim_test(owners_of_one owners --peers 1 --seeds 3)
+loco_sim_test(owners_many_slices owners --peers 16 --set slices=64
+  --set tasks=3)
+loco_sim_test(owners_stale owners --set stale_most=2 --seeds 3)
+loco_sim_test(owners_same_seed_same_trace owners-deaths --seeds 5 --twice)
+foreach(n 2 3 5 8)
+  loco_sim_test(owners_deaths_${n} owners-deaths --peers ${n} --seeds 200)
+endforeach()
+loco_sim_test(owners_deaths_12 owners-deaths --peers 12 --seeds 60)
+
+# Models cut into stages: each fault of stages.c, drawn ones, few and many peers.
+# 6: a host moves to where the work is. 7: a stage dies whole and comes back
+# from its checkpoints. 8: newcomers go to a stage that has one host left.
+foreach(fault RANGE 10)
+  loco_sim_test(stages_fault_${fault} stages --set fault=${fault} --seeds 12)
+endforeach()
+loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
+  --seeds 12)
+loco_sim_test(stages_of_four stages --peers 8 --set stages=4 --seeds 12)
+loco_sim_test(stages_of_sixteen stages --peers 16 --seeds 4)
+loco_sim_test(stages_same_seed_same_trace stages --seeds 3 --twice)

@@ -1,14 +1,15 @@
 /* sim.h - run one scenario in virtual time.
  *
  * A *scenario* is a row of sim_table[] (table.c): a name, a default number of
- * peers and the function that runs it. There are four kinds so far: whole
- * nodes under faults (nodes.c over world.h; the faults are the rows of
- * scenarios.c), membership alone (membership.c, over world.h too), pipelines
- * alone (pipeline.c over pipeline_world.h) and the DHT alone with thousands of
- * nodes (swarm_scenarios.c over swarm.h). A run is good when no invariant broke
- * and the scenario's own target was reached. One seed names one run; everything
- * else is an option. Several runs may be made one after the other, not at once
- * per process only because they would share stderr.
+ * peers and the function that runs it. There are these kinds: whole nodes under
+ * faults (nodes.c over world.h; the faults are the rows of scenarios.c),
+ * membership alone (membership.c, over world.h too), pipelines and owners of
+ * slices alone (pipeline.c, owners.c, each over a world of its own) and the DHT
+ * alone with thousands of nodes (swarm_scenarios.c over swarm.h). A run is good
+ * when no invariant broke and the scenario's own target was reached. One seed
+ * names one run; everything else is an option. Several runs may be made one
+ * after the other, not at once per process only because they would share
+ * stderr.
  *
  * *Figures* are what a scenario measured, by name; cli_sim.c prints them and
  * folds those of several seeds into one, each in its way.
@@ -111,6 +112,9 @@ int sim_pairs_run(const struct sim_options *opt, struct sim_result *result);
 int sim_pairs_nodes_run(const struct sim_options *opt,
                         struct sim_result *result);
 
+/* A model cut into stages, whole nodes: stages.c. */
+int sim_stages_run(const struct sim_options *opt, struct sim_result *result);
+
 /* The DHT's scenarios, swarm_scenarios.c. */
 int swarm_dht_run(const struct sim_options *opt, struct sim_result *result);
 int swarm_churn_run(const struct sim_options *opt, struct sim_result *result);
@@ -122,6 +126,10 @@ int membership_deaths_run(const struct sim_options *opt,
                           struct sim_result *result);
 int membership_partition_run(const struct sim_options *opt,
                              struct sim_result *result);
+
+/* Owners of slices alone, owners.c. */
+int owners_plain_run(const struct sim_options *opt, struct sim_result *r);
+int owners_deaths_run(const struct sim_options *opt, struct sim_result *r);
 
 /* Pipelines alone, pipeline.c. */
 int pipeline_plain_run(const struct sim_options *opt, struct sim_result *r);

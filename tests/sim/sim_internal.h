@@ -82,9 +82,18 @@ struct sim {
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
     bool urls_only;                     /* its shards come from URLs alone */
 
+    /* scenarios_faults.c */
+    bool two_die;                         /* another one with the victim: */
+    uint32_t victim_too;                  /* itself: none */
+    uint64_t aborts_max;                  /* of one peer; 0: any number */
+    bool one_way;                         /* lower groups do not reach others */
+    bool goodput;                         /* rounds are counted, */
+    uint64_t first_ms, second_ms, end_ms; /* calm from, to; deaths to */
+
     /* A run for invited peers. */
     uint64_t revoked_ms; /* 0: not yet */
     bool was_in, was_refused;
+    bool mixed; /* peers of two releases */
     uint8_t revocation[256];
 
     bool done;
@@ -107,6 +116,29 @@ void options_urls(struct sim *s);
 void setup_urls(struct sim *s);
 /* At the end: it had as many sources as it needs. */
 void check_sources(struct sim *s);
+
+/* scenarios_faults.c */
+void options_kill_two(struct sim *s);
+void setup_kill_two(struct sim *s);
+void setup_half_restart(struct sim *s);
+void setup_pause(struct sim *s);
+void setup_freeze_edge(struct sim *s);
+void setup_stuck(struct sim *s);
+void setup_drain(struct sim *s);
+void setup_split_three(struct sim *s);
+void options_one_way(struct sim *s);
+void setup_one_way(struct sim *s);
+void setup_flap(struct sim *s);
+void options_far(struct sim *s);
+void setup_far(struct sim *s);
+void options_crowd(struct sim *s);
+void setup_join_crowd(struct sim *s);
+void options_come_and_go(struct sim *s);
+void setup_join_leave_join(struct sim *s);
+void setup_goodput(struct sim *s);
+/* A peer dies; the figures at the end. */
+void sim_faults_died(struct sim *s, uint32_t peer);
+void sim_faults_judge(struct sim *s, struct sim_result *r);
 
 /* scenarios_invited.c */
 void options_invited(struct sim *s);

@@ -8,7 +8,7 @@
 #include "proto/base/rng.h"
 #include "tests/sim/sim_internal.h"
 
-#define NAMES_MAX 64
+#define NAMES_MAX 96
 
 /* Faults that a seed of `rounds` draws from; the rest of scenarios.c needs a
  * certain number of peers. */
@@ -40,6 +40,8 @@ const struct sim_scenario sim_table[] = {
      rounds_run},
     {"pairs", "replicas average in random pairs; each seed draws one fault",
      16, sim_pairs_run},
+    {"stages", "a model cut into stages, whole nodes; each seed draws one fault",
+     6, sim_stages_run},
     {"pairs-nodes", "whole nodes in random pairs, up to the mean at the end", 6,
      sim_pairs_nodes_run},
     {"dht", "DHT nodes join, store records, find every one of them", 1000,
@@ -58,6 +60,9 @@ const struct sim_scenario sim_table[] = {
      pipeline_plain_run},
     {"pipeline-deaths", "stage hosts alone: they die, freeze, lose edges", 8,
      pipeline_deaths_run},
+    {"owners", "owners of slices alone: nobody dies", 6, owners_plain_run},
+    {"owners-deaths", "owners of slices alone: they die, freeze, come back", 6,
+     owners_deaths_run},
     {NULL, NULL, 0, NULL},
 };
 /* clang-format on */

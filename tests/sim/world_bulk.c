@@ -550,6 +550,9 @@ static void on_bulk_up(struct world *w, struct bulk *k, bool late)
     const struct world_peer *a = &w->peers[k->peer[0]];
     const struct world_peer *b = &w->peers[k->peer[1]];
 
+    if (k->state == BULK_UP) {
+        return; /* since a thaw */
+    }
     if (outlived(w, k) || !a->alive || !b->alive) {
         bulk_break(w, k, WORLD_EREFUSED);
     } else if (bulk_cut(w, k) || a->frozen || b->frozen) {
@@ -728,9 +731,15 @@ void bulk_on_heal(struct world *w)
 void bulk_on_thaw(struct world *w, uint32_t peer)
 {
     for (struct bulk *k = w->all_bulks; k != NULL; k = k->next) {
-        if (k->peer[0] == peer || k->peer[1] == peer) {
-            pump_bulk(w, k);
+        if (k->peer[0] != peer && k->peer[1] != peer) {
+            continue;
         }
+        if (k->state == BULK_DIALLING && !bulk_cut(w, k) &&
+            !w->peers[k->peer[0]].frozen && !w->peers[k->peer[1]].frozen &&
+            w->now_ms > k->started_ms) {
+            k->state = BULK_UP; /* its kernel had taken the connection */
+        }
+        pump_bulk(w, k);
     }
 }
 

@@ -31,6 +31,7 @@ static const char *const local_names[] = {
     [LOCAL_DOWNLOADING] = "downloading", [LOCAL_DOWNLOADED] = "downloaded",
     [LOCAL_RESUME] = "resume",           [LOCAL_DRAIN] = "drain",
     [LOCAL_MAPPED] = "mapped",           [LOCAL_NEARBY] = "nearby",
+    [LOCAL_STAGED] = "staged",           [LOCAL_PIPED] = "piped",
     [LOCAL_REVOKED] = "revoked",
 };
 

@@ -17,11 +17,6 @@
 static char errmsg[ERRMSG_SIZE];
 static struct device_options device;
 
-static const char *const names[] = {
-    "localsgd", "diloco",    "favg-keep", "favg-reset", "local-adam", "desloc",
-    "ddp",      "streaming", "eager",     "async-dn",   "noloco",     "adloco"};
-#define N_NAMES (sizeof names / sizeof names[0])
-
 static struct replica_options options(const char *name, bool on_gpu)
 {
     struct replica_options opt = small_replica();
@@ -119,23 +114,25 @@ static void same_state(const char *name, struct replica *a, struct replica *b)
 
 static void copies_change_no_bit(void **state)
 {
+    const struct preset *p;
+
     (void)state;
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; (p = preset_at(i)) != NULL; i++) {
         struct replica plain, copied;
         double want, got;
 
-        open_replica(&plain, names[i], false);
-        open_replica(&copied, names[i], true);
+        open_replica(&plain, p->name, false);
+        open_replica(&copied, p->name, true);
         assert_int_equal(replica_recover(&copied, false, errmsg), 0);
         assert_ptr_not_equal(copied.engine.theta, copied.theta);
         train(&plain, STEPS);
         train(&copied, STEPS);
         assert_true(plain.round >= 2 && plain.round == copied.round);
-        same_state(names[i], &plain, &copied);
+        same_state(p->name, &plain, &copied);
         if (memcmp(plain.theta, copied.theta, plain.n * sizeof(float)) != 0 ||
             memcmp(plain.optimizer.v, copied.optimizer.v,
                    plain.n * sizeof(float)) != 0) {
-            fail_msg("%s: theta or v differ", names[i]);
+            fail_msg("%s: theta or v differ", p->name);
         }
         assert_int_equal(replica_eval(&plain, &want), 0);
         assert_int_equal(replica_eval(&copied, &got), 0);
@@ -147,13 +144,15 @@ static void copies_change_no_bit(void **state)
 
 static void joiners_and_restarts_change_no_bit(void **state)
 {
+    const struct preset *p;
+
     (void)state;
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; (p = preset_at(i)) != NULL; i++) {
         struct replica plain, copied;
         float *at, *moments, loss;
 
-        open_replica(&plain, names[i], false);
-        open_replica(&copied, names[i], true);
+        open_replica(&plain, p->name, false);
+        open_replica(&copied, p->name, true);
         train(&plain, STEPS);
         at = state_of(&plain);
         moments = malloc(2 * plain.n * sizeof *moments);
@@ -176,7 +175,7 @@ static void joiners_and_restarts_change_no_bit(void **state)
         assert_int_equal(replica_load(&plain, plain.round, at, false), 0);
         train(&copied, STEPS);
         train(&plain, STEPS);
-        same_state(names[i], &plain, &copied);
+        same_state(p->name, &plain, &copied);
         free(moments);
         free(at);
         replica_close(&copied);
@@ -186,15 +185,17 @@ static void joiners_and_restarts_change_no_bit(void **state)
 
 static void a_gpu_gives_the_numbers_of_the_processor(void **state)
 {
+    const struct preset *p;
+
     (void)state;
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; (p = preset_at(i)) != NULL; i++) {
         struct replica plain, r;
         float *begin, *want, *got;
         double moved, off, a, b;
 
-        open_replica(&plain, names[i], false);
+        open_replica(&plain, p->name, false);
         begin = state_of(&plain);
-        open_replica(&r, names[i], true);
+        open_replica(&r, p->name, true);
         train(&plain, STEPS);
         train(&r, STEPS);
         want = state_of(&plain);
@@ -203,7 +204,7 @@ static void a_gpu_gives_the_numbers_of_the_processor(void **state)
         moved = norm_of(want, begin, (int64_t)r.n);
         off = norm_of(got, want, (int64_t)r.n);
         if (!(moved > 0 && off < 0.1 * moved)) {
-            fail_msg("%s: moved %g, off by %g", names[i], moved, off);
+            fail_msg("%s: moved %g, off by %g", p->name, moved, off);
         }
         assert_int_equal(replica_eval(&plain, &a), 0);
         assert_int_equal(replica_eval(&r, &b), 0);
@@ -219,14 +220,16 @@ static void a_gpu_gives_the_numbers_of_the_processor(void **state)
 /* Lost in the middle of a round and beside one under way. */
 static void a_lost_gpu_keeps_the_state(void **state)
 {
+    const struct preset *p;
+
     (void)state;
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; (p = preset_at(i)) != NULL; i++) {
         struct replica r;
         uint64_t n;
         float *before, *after;
         float loss;
 
-        open_replica(&r, names[i], true);
+        open_replica(&r, p->name, true);
         train(&r, STEPS);
         while (replica_left(&r) > 0) {
             assert_int_equal(replica_step(&r, &loss), 0);

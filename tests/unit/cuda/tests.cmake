@@ -5,7 +5,7 @@ if(NOT LOCO_SANITIZE MATCHES "thread|fuzzer")
   include(emu/emu.cmake)
 endif()
 if(TARGET loco_cuda_emulated)
-  foreach(name bits faults kernels methods model outer)
+  foreach(name bits faults kernels launchers methods model outer)
     loco_unit(cuda ${name} loco_train)
     add_dependencies(test_cuda_${name} loco_cuda_emulated)
     target_compile_definitions(test_cuda_${name} PRIVATE
@@ -14,6 +14,7 @@ if(TARGET loco_cuda_emulated)
     set_tests_properties(unit/cuda/${name} PROPERTIES TIMEOUT 400)
   endforeach()
   # After a hang or a broken GPU the plug-in frees nothing, on purpose.
-  set_tests_properties(unit/cuda/faults unit/cuda/methods unit/cuda/outer PROPERTIES
+  set_tests_properties(unit/cuda/faults unit/cuda/launchers
+    unit/cuda/methods unit/cuda/outer PROPERTIES
     ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endif()

@@ -435,7 +435,8 @@ static inline void hand_link(struct hand *h, uint32_t p)
                       .inbound = true,
                       .peer = h->puppet[p].id,
                       .address = {.port = (uint16_t)(4001 + p)}};
-    struct hello hello = {.life = 7};
+    struct hello hello = {
+        .life = 7, .oldest = PROTO_OLDEST, .newest = PROTO_NEWEST};
     struct heartbeat b;
 
     memcpy(e.public_key, h->puppet[p].public, 32);

@@ -31,7 +31,8 @@ static void second_comes(struct hand *h, uint32_t link, uint64_t life)
                        .inbound = true,
                        .peer = h->puppet[0].id,
                        .address = {.port = 5555}};
-    struct hello hello = {.life = life};
+    struct hello hello = {
+        .life = life, .oldest = PROTO_OLDEST, .newest = PROTO_NEWEST};
     uint32_t first = h->link[0];
 
     memcpy(up.public_key, h->puppet[0].public, 32);

@@ -8,6 +8,7 @@
  * step. A micro-batch that was counted twice, or not, or elsewhere, moves other
  * parameters than those. */
 #include "daemon/trainer_stage.h"
+#include "p2p/pipeline.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -50,7 +51,7 @@ static int setup(void **state)
     return 0;
 }
 
-static struct replica_options options(uint32_t stage)
+static struct replica_options options(uint32_t stage, uint32_t host)
 {
     struct replica_options o = {
         .model = {.dim = DIM,
@@ -74,6 +75,7 @@ static struct replica_options options(uint32_t stage)
         .seq = SEQ,
         .slots = SLOTS,
         .seed = 5,
+        .peer = host + 1,
         .train = &shard,
         .n_train = 1,
         .threads = 1,
@@ -121,6 +123,7 @@ struct host {
     uint64_t cancelled;
     uint64_t layout[STEPS]; /* of what it counted */
     uint64_t held_layout;
+    uint32_t redraw[STEPS]; /* of what it entered last */
     bool counted[STEPS];
     bool dead, ended;
 };
@@ -223,6 +226,10 @@ static void act(struct world *w, uint32_t me, const struct pipeline_action *a)
     case PIPELINE_END:
         h->ended = true;
         break;
+    case PIPELINE_FORWARD:
+        h->redraw[pipeline_tag_step(a->tag)] = a->draw / MICRO;
+        push(&h->trainer, &i);
+        break;
     default:
         push(&h->trainer, &i);
         break;
@@ -285,17 +292,27 @@ data(struct world *w, struct host *h, struct item *i, struct pipeline_out *o)
     free(i->bytes);
 }
 
+static enum pipe_op op_of(enum pipeline_action_type type)
+{
+    return type == PIPELINE_FORWARD    ? PIPE_FORWARD
+           : type == PIPELINE_SCORE    ? PIPE_SCORE
+           : type == PIPELINE_BACKWARD ? PIPE_BACKWARD
+           : type == PIPELINE_STEP     ? PIPE_STEP
+                                       : PIPE_CLEAR;
+}
+
 static void
 compute(struct world *w, struct host *h, struct item *i, struct pipeline_out *o)
 {
     const struct pipeline_action *a = &i->action;
-    const struct stage_command c = {.type = a->type,
-                                    .tag = a->tag,
-                                    .micro = a->micro,
-                                    .slot = a->slot,
-                                    .round = ROUND,
-                                    .step = pipeline_tag_step(a->tag),
-                                    .count = a->count};
+    const struct stage_command c = {
+        .op = op_of(a->type),
+        .tag = a->tag,
+        .micro = a->micro,
+        .slot = a->slot,
+        .round = ROUND,
+        .step = pipeline_tag_step(a->tag),
+        .count = a->type == PIPELINE_STEP ? a->count : a->draw};
     float loss;
     int rv = trainer_stage_run(&h->t, &h->r, &c, &loss);
 
@@ -390,16 +407,16 @@ static void travel(const struct world *w, float *x)
 static void pass(const struct world *w,
                  struct oracle *o,
                  uint32_t step,
-                 uint32_t micro,
+                 uint32_t turn,
                  const uint32_t *path)
 {
     uint32_t tokens[SEQ], targets[SEQ];
     float x[SEQ * DIM];
     const float *y = NULL;
-    uint32_t s;
+    uint32_t draw = w->host[path[0]].redraw[step] * MICRO + turn, s;
 
     assert_int_equal(replica_stage_tokens(&o->r[path[0]],
-                                          (ROUND - 1) * STEPS + step, micro,
+                                          (ROUND - 1) * STEPS + step, draw,
                                           tokens, targets),
                      0);
     for (s = 0; s + 1 < STAGES; s++) {
@@ -445,7 +462,7 @@ static void oracle_step(const struct world *w,
             for (uint32_t s = 0; s < STAGES; s++) {
                 path[s] = of[s][path[s]];
             }
-            pass(w, o, step, turn * n[0] + entry, path);
+            pass(w, o, step, turn, path);
         }
     }
     for (uint32_t k = 0; k < HOSTS; k++) {
@@ -477,7 +494,7 @@ static void check(const struct world *w, const struct host *survivor)
 
     assert_non_null(o);
     for (uint32_t k = 0; k < HOSTS; k++) {
-        struct replica_options opt = options(w->list[k].stage);
+        struct replica_options opt = options(w->list[k].stage, k);
 
         assert_int_equal(replica_open(&o->r[k], &opt, errmsg), 0);
         replica_init(&o->r[k]);
@@ -505,7 +522,7 @@ static void begin(struct world *w, uint32_t k)
 {
     static struct pipeline_out out;
     struct host *h = &w->host[k];
-    struct replica_options o = options(w->list[k].stage);
+    struct replica_options o = options(w->list[k].stage, k);
     const struct stage_wire wire = {codec_find(w->codec), DIM, 256};
     const struct pipeline_options po = {.self = w->list[k].id,
                                         .seed = 5,

@@ -292,12 +292,13 @@ static inline void actor_open(struct cast *c, int i)
 static inline void cast_found(struct cast *c)
 {
     struct ballot_context ctx = context(c, 0);
+    struct ballot_founding all = {.epoch = 1, .least = c->n};
     int rows[CAST_MAX];
 
     for (uint32_t i = 1; i < c->n; i++) {
         rows[i - 1] = row_of(c, 0, (int)i);
     }
-    ballot_found(&c->a[0]->ballot, &ctx, rows, c->n - 1, c->n, 1);
+    ballot_found(&c->a[0]->ballot, &ctx, rows, c->n - 1, &all);
     mail(c, 0);
     settle(c, 0);
     cast_run(c);

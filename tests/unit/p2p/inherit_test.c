@@ -60,6 +60,8 @@ fits(const struct inherit *h, const struct plan_body *p, uint32_t rank)
                         ELEMENTS, BLOCK);
 }
 
+static struct view_member members[VIEW_MEMBERS_MAX]; /* when they joined */
+
 /* The coordinator's part: whose claims and contributions, who may be in. */
 static uint64_t
 choose(const struct inherit *h, struct ready_body *r, struct plan_body *p)
@@ -74,7 +76,7 @@ choose(const struct inherit *h, struct ready_body *r, struct plan_body *p)
         m->last_step = p->members[k].last_step;
         ready |= 1ULL << p->members[k].index;
     }
-    ready = inherit_choose(h, r, ids, ready, p);
+    ready = inherit_choose(h, r, ids, members, ready, p);
     inherit_holds(r, p);
     return ready;
 }
@@ -129,6 +131,24 @@ static void who_was_not_in_the_ring_waits_for_the_next_round(void **state)
     late = plan_of(3);
     late.members[1].index = 9; /* a stranger */
     assert_int_equal(choose(&h[0], r, &late), 5);
+}
+
+/* Its process began anew since, at the same step: what is final is the work of
+ * the one before. */
+static void who_joined_since_waits_for_the_next_round(void **state)
+{
+    static struct ready_body r[VIEW_MEMBERS_MAX];
+    struct inherit h[3];
+    const uint64_t final[] = {80, 640, 320};
+    struct plan_body p = plan_of(3);
+
+    (void)state;
+    readies_of(r, h, final);
+    members[2].joined = plan_of(4).epoch;
+    assert_int_equal(choose(&h[0], r, &p), 7);
+    members[2].joined++;
+    assert_int_equal(choose(&h[0], r, &p), 3);
+    members[2].joined = 0;
 }
 
 /* Or one liar could stop every plan: chosen for its claim, then left out for
@@ -300,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_claim_is_inherited_and_holds_are_true),
         cmocka_unit_test(who_was_not_in_the_ring_waits_for_the_next_round),
+        cmocka_unit_test(who_joined_since_waits_for_the_next_round),
         cmocka_unit_test(a_claim_without_the_contribution_is_not_chosen),
         cmocka_unit_test(claims_of_an_unknown_plan_are_not_inherited),
         cmocka_unit_test(

@@ -353,6 +353,95 @@ static void who_says_a_thing_twice_hears_ours(void **state)
     assert_int_equal(find(&f, PIPELINE_SAY_READY)->tag, pipeline_tag(1, 0));
 }
 
+/* Its HELLO came before ours could be taken: it had not begun. While we wait
+ * for a third it must not take us for silent. */
+static void who_gathers_answers_one_who_lacks_its_hello(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    hear(&f, 1);
+    assert_int_equal(f.out.n, 0);
+    hear(&f, 1);
+    assert_int_equal(f.out.n, 1);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 2);
+    hear(&f, 1);
+    assert_int_equal(f.out.n, 0);
+    assert_int_equal(f.p.state, PIPELINE_GATHER);
+}
+
+/* Host 1 may have counted the step, and be alive: what host 0 enters when it
+ * makes the step with host 3 is not what host 1 had. */
+static void what_is_in_doubt_is_not_entered_again(void **state)
+{
+    static const struct pipeline_host other = {{{4}}, 1};
+    const struct pipeline_host both[2] = {hosts[0], other};
+    static struct fixture f;
+
+    (void)state;
+    hold(&f);
+    f.out.n = 0;
+    pipeline_lost(&f.p, &hosts[1].id, 2, &f.out); /* nobody has the stage now */
+    assert_int_equal(f.p.state, PIPELINE_STARVED);
+    f.out.n = 0;
+    assert_int_equal(pipeline_begin(&f.p, ROUND, both, 2, 3, &f.out), 0);
+    f.hello =
+        (struct pipeline_hello){.round = ROUND, .attempt = f.p.attempt, .n = 2};
+    memcpy(f.hello.hosts, both, sizeof both);
+    f.out.n = 0;
+    pipeline_on_hello(&f.p, &other.id, &f.hello, 4, &f.out);
+    assert_non_null(find(&f, PIPELINE_CLEAR));
+    assert_int_equal(find(&f, PIPELINE_FORWARD)->tag >> 32, f.p.attempt);
+    assert_int_equal(find(&f, PIPELINE_FORWARD)->draw, 1);
+    f.out.n = 0; /* in the next round it begins anew */
+    assert_int_equal(pipeline_begin(&f.p, ROUND + 1, both, 2, 5, &f.out), 0);
+    f.hello.round = ROUND + 1;
+    f.hello.attempt = f.p.attempt;
+    pipeline_on_hello(&f.p, &other.id, &f.hello, 6, &f.out);
+    assert_int_equal(find(&f, PIPELINE_FORWARD)->draw, 0);
+}
+
+/* Nobody had a READY of it: the same again. */
+static void what_nobody_can_have_counted_is_entered_again(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    hear(&f, 1);
+    hear(&f, 2);
+    assert_int_equal(find(&f, PIPELINE_FORWARD)->draw, 0);
+    f.out.n = 0;
+    pipeline_lost(&f.p, &hosts[2].id, 2, &f.out);
+    f.hello.attempt = f.p.attempt;
+    f.hello.n = 2;
+    hear(&f, 1);
+    assert_int_equal(find(&f, PIPELINE_FORWARD)->draw, 0);
+}
+
+/* A process that was restarted does not know what it entered. */
+static void a_restarted_process_enters_others_in_its_first_round(void **state)
+{
+    static struct fixture f;
+    struct pipeline_options opt = options(0);
+
+    (void)state;
+    memset(&f, 0, sizeof f);
+    opt.first_redraw = 77;
+    assert_int_equal(pipeline_init(&f.p, &opt), 0);
+    for (uint64_t round = ROUND; round < ROUND + 2; round++) {
+        f.out.n = 0;
+        assert_int_equal(pipeline_begin(&f.p, round, hosts, 2, 0, &f.out), 0);
+        f.hello = (struct pipeline_hello){
+            .round = round, .attempt = f.p.attempt, .n = 2};
+        memcpy(f.hello.hosts, hosts, 2 * sizeof hosts[0]);
+        hear(&f, 1);
+        assert_int_equal(find(&f, PIPELINE_FORWARD)->draw,
+                         round == ROUND ? 77 : 0);
+    }
+}
+
 static void a_made_up_attempt_does_not_end_them_all(void **state)
 {
     static struct fixture f;
@@ -466,6 +555,10 @@ int main(void)
         cmocka_unit_test(a_take_of_the_next_step_is_kept),
         cmocka_unit_test(what_is_waited_for_is_said_again),
         cmocka_unit_test(who_says_a_thing_twice_hears_ours),
+        cmocka_unit_test(who_gathers_answers_one_who_lacks_its_hello),
+        cmocka_unit_test(what_is_in_doubt_is_not_entered_again),
+        cmocka_unit_test(what_nobody_can_have_counted_is_entered_again),
+        cmocka_unit_test(a_restarted_process_enters_others_in_its_first_round),
         cmocka_unit_test(a_made_up_attempt_does_not_end_them_all),
         cmocka_unit_test(a_made_up_attempt_of_a_ready_is_not_taken_up),
         cmocka_unit_test(two_hosts_that_leave_at_once_fall_silent),

@@ -268,10 +268,24 @@ static void roles_pass_to_every_member(void **state)
     assert_int_equal(rounds, 0x1f);
 }
 
+static void who_made_no_plan_makes_not_the_next_one_either(void **state)
+{
+    struct view_body v = view_of(5, 1, VIEW_MAJORITY);
+
+    (void)state;
+    for (uint64_t round = 0; round < 100; round++) {
+        uint32_t before = view_coordinator(&v, round);
+
+        v.epoch++;
+        assert_int_not_equal(view_coordinator(&v, round), before);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_half_is_a_quorum),
+        cmocka_unit_test(who_made_no_plan_makes_not_the_next_one_either),
         cmocka_unit_test(of_two_halves_the_one_with_the_lowest_id_is_more),
         cmocka_unit_test(who_said_goodbye_does_not_count),
         cmocka_unit_test(a_majority_of_the_view_before_makes_a_certificate),

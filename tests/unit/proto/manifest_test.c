@@ -234,6 +234,7 @@ static void each_senseless_value_has_its_sentence(void **state)
         {"data.tokenizer", "t.json", "data.tokenizer_blake2b: must be"},
         {"model.vocab", "255", "256 bytes of the byte tokenizer"},
         {"stages", "6", "stages: 6 is more than the 5 layers"},
+        {"stages", "2", "stages: a tied head needs the embedding"},
     };
 
     (void)state;

@@ -372,26 +372,38 @@ static void a_step_of_nothing_moves_nothing_and_counts(void **state)
     close_worker(&w);
 }
 
-static void all_hosts_draw_the_same_tokens_for_a_number(void **state)
+static bool is_same(const struct replica *r,
+                    uint64_t step,
+                    uint32_t draw,
+                    const uint32_t *tokens)
+{
+    uint32_t a[SEQ], b[SEQ];
+
+    assert_int_equal(replica_stage_tokens(r, step, draw, a, b), 0);
+    return memcmp(a, tokens, sizeof a) == 0;
+}
+
+/* Two hosts of the first stage walk the text in orders of their own; a draw of
+ * a step is always the same, and that of no other step. */
+static void a_host_enters_what_step_and_draw_name(void **state)
 {
     struct replica_options o = options(1), other = options(2);
-    uint32_t a[3][SEQ], b[3][SEQ];
+    uint32_t first[SEQ], targets[SEQ];
     struct worker w, v;
 
     (void)state;
     open_worker(&w, &o, 2);
     open_worker(&v, &other, 2);
-    assert_int_equal(replica_stage_tokens(&w.part[0], 4, 7, a[0], a[1]), 0);
-    assert_int_equal(replica_stage_tokens(&v.part[1], 4, 7, b[0], b[1]), 0);
-    assert_memory_equal(a[0], b[0], sizeof a[0]);
-    assert_memory_equal(a[1], b[1], sizeof a[1]);
-    assert_int_equal(replica_stage_tokens(&w.part[0], 4, 8, a[2], a[1]), 0);
-    assert_true(memcmp(a[0], a[2], sizeof a[0]) != 0);
-    assert_int_equal(replica_stage_tokens(&w.part[0], 5, 7, a[2], a[1]), 0);
-    assert_true(memcmp(a[0], a[2], sizeof a[0]) != 0);
-    assert_int_equal(
-        replica_stage_tokens(&w.part[0], 4, REPLICA_MICRO_MAX, a[2], a[1]),
-        LOCO_EINVAL);
+    assert_int_equal(replica_stage_tokens(&w.part[0], 0, 0, first, targets), 0);
+    assert_true(is_same(&w.part[1], 0, 0, first));
+    assert_false(is_same(&v.part[0], 0, 0, first));
+    for (uint32_t step = 0; step < 4; step++) {
+        for (uint32_t draw = step == 0; draw < 2 * MICRO; draw++) {
+            assert_false(is_same(&w.part[0], step, draw, first));
+        }
+    }
+    assert_int_equal(replica_stage_tokens(&w.whole, 0, 0, first, targets),
+                     LOCO_EINVAL);
     close_worker(&w);
     close_worker(&v);
 }
@@ -434,7 +446,7 @@ int main(void)
         cmocka_unit_test(a_host_sums_what_passed_through_it),
         cmocka_unit_test(a_sum_that_is_not_what_was_agreed_is_thrown_away),
         cmocka_unit_test(a_step_of_nothing_moves_nothing_and_counts),
-        cmocka_unit_test(all_hosts_draw_the_same_tokens_for_a_number),
+        cmocka_unit_test(a_host_enters_what_step_and_draw_name),
         cmocka_unit_test(what_only_a_whole_model_can_do_is_refused),
         cmocka_unit_test(a_stage_is_smaller_than_the_whole),
     };

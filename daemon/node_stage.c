@@ -1,0 +1,451 @@
+/* node_stage.c - which stage of the model this peer holds.
+ *
+ * A run whose manifest says `stages: S` has S averaging groups. Each is what a
+ * whole run is without stages: founded, joined, with views, rounds and a chain
+ * of its own. Its name, which takes the run id's place in views, joins and
+ * proofs, is the hash of {run id, stage}: nothing that one group signed means
+ * anything in another. Between the groups there is only p2p/pipeline
+ * (node_pipe.c).
+ *
+ * Choosing. Who was in a stage before (its record or checkpoint says so) goes
+ * back there. A newcomer takes the stage with the fewest hosts that it has the
+ * memory for, the lower number of equal ones; of those who choose at once the
+ * lower id comes first. Everybody announces its choice (heartbeat, rumours), so
+ * who is in no view yet corrects a choice that others made too: the one with
+ * the highest id of the fullest stage moves. A stage whose hosts are all gone
+ * after round 0 is nobody's choice: only who has its state can bring it back.
+ *
+ * Moving. A host that node_pipe.c finds to be of more use elsewhere says
+ * goodbye to its group and joins the other as a newcomer does.
+ *
+ * Links. A run with stages has at most 64 hosts, and everybody keeps a link to
+ * everybody: activations and steps go between all stages.
+ */
+#include "daemon/node_internal.h"
+
+#include <string.h>
+
+#include "proto/base/bytes.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+#include "proto/hash.h"
+
+/* Others may choose at the same time: their choices are waited for, that long
+ * after the first peer of the run was heard, and after each choice. */
+#define SETTLE_MS 1500
+
+#define LOOK_MS 250 /* between two looks at the swarm */
+
+struct hash32 node_group_of(const struct hash32 *run, uint32_t stage)
+{
+    uint8_t bytes[sizeof run->b + 4];
+    struct hash32 out;
+
+    memcpy(bytes, run->b, sizeof run->b);
+    put_u32(bytes + sizeof run->b, stage);
+    hash_bytes("loco-stage-1", bytes, sizeof bytes, &out);
+    return out;
+}
+
+bool node_is_staged(const struct node *n)
+{
+    return !terms_staged(&n->terms) || n->staging == STAGING_DONE;
+}
+
+bool node_same_stage(const struct node *n, const struct member *p)
+{
+    return !terms_staged(&n->terms) ||
+           (n->staging == STAGING_DONE && p->beat.stage == n->stage + 1);
+}
+
+uint32_t node_group_min(const struct node *n)
+{
+    uint32_t stages = terms_staged(&n->terms) ? n->terms.stages : 1;
+    uint32_t need = n->terms.min_peers / stages;
+
+    return need > 0 ? need : 1;
+}
+
+/* ---- who serves what ---------------------------------------------------- */
+
+struct service {
+    uint32_t hosts[ROUTE_STAGES_MAX];  /* that chose it, ourselves too */
+    uint32_t placed[ROUTE_STAGES_MAX]; /* of those: in a view of it */
+    uint64_t round;                    /* newest that one in a view names */
+    uint32_t n;                        /* peers that are here, and ourselves */
+    bool highest; /* no other peer without a view in our stage has a higher id
+                   */
+};
+
+static bool is_here(const struct member *p)
+{
+    return p->used && p->confirmed && !p->lost && p->state <= PEER_SUSPECT;
+}
+
+static bool is_placed(const struct member *p)
+{
+    return (p->info.features & PEER_IN_VIEW) != 0;
+}
+
+static void look(const struct node *n, struct service *s)
+{
+    memset(s, 0, sizeof *s);
+    s->n = 1;
+    s->highest = true;
+    if (n->staging != STAGING_NONE) {
+        s->hosts[n->stage]++;
+    }
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+        uint32_t at = (uint32_t)p->info.stage - 1;
+
+        if (!is_here(p)) {
+            continue;
+        }
+        s->n++;
+        if (p->info.stage == 0 || at >= n->terms.stages) {
+            continue;
+        }
+        s->hosts[at]++;
+        if (is_placed(p)) {
+            s->placed[at]++;
+            s->round = p->info.round > s->round ? p->info.round : s->round;
+        } else if (n->staging != STAGING_NONE && at == n->stage &&
+                   id_cmp(&p->id, &n->opt.self) > 0) {
+            s->highest = false;
+        }
+    }
+}
+
+static bool has_state_of(const struct node *n, uint32_t stage)
+{
+    return n->terms.holds_state && n->terms.held_stage == stage;
+}
+
+/* Whether somebody, or we, can begin or go on with it. */
+static bool is_open(const struct node *n, const struct service *s, uint32_t at)
+{
+    return (n->terms.stage_fits >> at & 1) != 0 &&
+           (s->placed[at] > 0 || s->round == 0 || has_state_of(n, at));
+}
+
+/* The least served one that is open to us; ROUTE_NONE: none is. */
+static uint32_t least(const struct node *n, const struct service *s)
+{
+    uint32_t at = ROUTE_NONE;
+
+    for (uint32_t k = 0; k < n->terms.stages; k++) {
+        if (is_open(n, s, k) &&
+            (at == ROUTE_NONE || s->hosts[k] < s->hosts[at])) {
+            at = k;
+        }
+    }
+    return at;
+}
+
+/* ---- choosing ----------------------------------------------------------- */
+
+static void take_stage(struct node *n, uint32_t stage)
+{
+    struct action *a = out_add(n->out, ACTION_STAGE);
+
+    if (a == NULL) {
+        return; /* the next look tries again */
+    }
+    a->index = stage;
+    n->stage = stage;
+    n->staging = STAGING_ASKED;
+    n->stage_ms = n->now;
+    n->group = node_group_of(&n->opt.run_id, stage);
+    n->ballot.opt.run = n->group;
+    out_log(n->out, LOG_INFO, "stage %u of %u", stage + 1, n->terms.stages);
+}
+
+/* That of an earlier life; ROUTE_NONE: it had none. */
+static uint32_t earlier_stage(const struct node *n)
+{
+    for (uint32_t k = 0; k < n->terms.stages && n->ballot.restored; k++) {
+        struct hash32 group = node_group_of(&n->opt.run_id, k);
+
+        if (hash32_eq(&group, &n->ballot.cert.body.run)) {
+            return k;
+        }
+    }
+    return n->terms.holds_state ? n->terms.held_stage : ROUTE_NONE;
+}
+
+/* Peers with lower ids that have not chosen yet do so first. */
+static void foresee(const struct node *n, struct service *s)
+{
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+        uint32_t at;
+
+        if (is_here(p) && p->info.stage == 0 &&
+            id_cmp(&p->id, &n->opt.self) < 0) {
+            at = least(n, s);
+            s->hosts[at == ROUTE_NONE ? 0 : at]++;
+        }
+    }
+}
+
+static bool heard_anybody(const struct node *n)
+{
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        if (n->members.peers[i].has_beat) {
+            return true;
+        }
+    }
+    return n->members.n_bootstrap == 0;
+}
+
+static void choose(struct node *n)
+{
+    uint32_t at = earlier_stage(n);
+    struct service s;
+
+    if (at != ROUTE_NONE && at < n->terms.stages &&
+        (n->terms.stage_fits >> at & 1) != 0) {
+        take_stage(n, at);
+        return;
+    }
+    if (!heard_anybody(n)) {
+        n->stage_ms = n->now;
+        return;
+    }
+    if (n->now - n->stage_ms < SETTLE_MS * (uint64_t)n->opt.time_scale) {
+        return;
+    }
+    look(n, &s);
+    foresee(n, &s);
+    at = least(n, &s);
+    if (at != ROUTE_NONE) {
+        take_stage(n, at);
+    }
+}
+
+/* ---- another stage ------------------------------------------------------ */
+
+/* Everything that belongs to the group that we leave. */
+static void forget_group(struct node *n)
+{
+    struct ballot_options bo = n->ballot.opt;
+    struct round_options ro = n->round.opt;
+    uint32_t malformed = n->ballot.malformed;
+    uint64_t aborted = n->round.n_aborted, inherited = n->round.n_inherited;
+
+    if (n->ballot.have) {
+        ballot_drop_view(&n->ballot, n->now);
+    }
+    round_freeze(&n->round, n->out);
+    transfer_stop(&n->transfer, n->out);
+    node_cancel_streams(n);
+    ballot_init(&n->ballot, &bo, &n->members, n->now);
+    n->ballot.malformed = malformed;
+    malformed = n->round.malformed;
+    round_init(&n->round, &ro, &n->members, &n->ballot);
+    n->round.malformed = malformed;
+    n->round.n_aborted = aborted;
+    n->round.n_inherited = inherited;
+    node_proof_forget(n);
+    n->loaded = n->loading = n->applying = n->training = n->packed = false;
+    n->sync = SYNC_IDLE;
+    n->delta_failed = n->rebase = n->has_other = n->has_commit = false;
+    memset(&n->applied, 0, sizeof n->applied);
+    memset(&n->known, 0, sizeof n->known);
+    memset(&n->params_hash, 0, sizeof n->params_hash);
+    memset(&n->momentum_hash, 0, sizeof n->momentum_hash);
+    memset(&n->state_hash, 0, sizeof n->state_hash);
+    n->n_past = 0;
+    n->history.n = n->history.used = 0;
+    n->muster = 0;
+    n->found_stable_ms = n->gone_ms = n->commit_ms = 0;
+}
+
+/* Whether this choice can still be another: nothing but seeds is held. */
+static bool is_free(const struct node *n)
+{
+    return !n->ballot.have && !n->ballot.restored && !n->applying &&
+           n->applied.round == 0 && !n->terms.holds_state &&
+           n->ballot.phase == BALLOT_IDLE && n->now >= n->ballot.found_until_ms;
+}
+
+/* Others chose the same as we at the same time, or our stage is lost. */
+static void reconsider(struct node *n)
+{
+    struct service s;
+    uint32_t to;
+    bool open;
+
+    if (!is_free(n) ||
+        n->now - n->stage_ms < SETTLE_MS * (uint64_t)n->opt.time_scale) {
+        return;
+    }
+    look(n, &s);
+    open = is_open(n, &s, n->stage);
+    to = least(n, &s);
+    if (to == ROUTE_NONE || to == n->stage ||
+        (open &&
+         (!s.highest || n->moved || s.hosts[to] + 1 >= s.hosts[n->stage]))) {
+        return;
+    }
+    forget_group(n);
+    take_stage(n, to);
+}
+
+void node_stage_move(struct node *n, uint32_t to)
+{
+    struct goodbye bye = {.body = {.run = n->group, .peer = n->opt.self}};
+
+    bye.body.epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
+    if (message_sign(&n->opt.signer, &goodbye_body_schema, &bye.body,
+                     bye.sig) == 0) {
+        members_tell_all(&n->members, n->out, MESSAGE_GOODBYE, &bye);
+    }
+    out_log(n->out, LOG_INFO,
+            "moving from stage %u to stage %u, where more work waits",
+            n->stage + 1, to + 1);
+    forget_group(n);
+    n->moved = true;
+    n->n_moves++;
+    take_stage(n, to);
+}
+
+void node_on_staged(struct node *n, const struct local_event *e)
+{
+    struct action *a;
+
+    if (n->staging != STAGING_ASKED) {
+        return;
+    }
+    if (e->rc != 0 || e->terms == NULL) {
+        n->terms.stage_fits &= ~(1ULL << n->stage);
+        n->staging = STAGING_NONE;
+        if (n->terms.stage_fits == 0) {
+            a = out_add(n->out, ACTION_STOP);
+            if (a != NULL) {
+                a->rc = e->rc == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
+                                             : LOCO_EXIT_CONFIG;
+            }
+            n->stopped = true;
+        }
+        return;
+    }
+    node_take_terms(n, e->terms);
+    n->staging = STAGING_DONE;
+    node_proof_configured(n);
+    node_pipe_configured(n);
+}
+
+/* ---- what follows ------------------------------------------------------- */
+
+/* Until the run has the peers that it begins with, and every stage as many as a
+ * first view of it needs, none is founded: who is in no view can still go where
+ * it is needed. */
+static bool lacks_hosts(const struct node *n, const struct service *s)
+{
+    uint32_t hosts = 0, placed = 0;
+
+    for (uint32_t k = 0; k < n->terms.stages; k++) {
+        hosts += s->hosts[k];
+        placed += s->placed[k];
+    }
+    if (placed == 0 && hosts < n->terms.min_peers) {
+        return true;
+    }
+    for (uint32_t k = 0; k < n->terms.stages; k++) {
+        if (s->hosts[k] < node_group_min(n) && s->placed[k] == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool node_stage_may_found(const struct node *n)
+{
+    struct service s;
+
+    if (!terms_staged(&n->terms) || n->ballot.restored) {
+        return true;
+    }
+    if (n->staging != STAGING_DONE) {
+        return false;
+    }
+    look(n, &s);
+    return s.round > 0 || !lacks_hosts(n, &s);
+}
+
+bool node_stage_may_begin(const struct node *n)
+{
+    struct service s;
+
+    if (!terms_staged(&n->terms)) {
+        return true;
+    }
+    look(n, &s);
+    return s.placed[n->stage] == 0 &&
+           (s.round == 0 || has_state_of(n, n->stage));
+}
+
+const char *node_stage_wait(const struct node *n)
+{
+    struct service s;
+
+    if (n->staging == STAGING_NONE) {
+        look(n, &s);
+        return least(n, &s) == ROUTE_NONE
+                   ? "every stage that this machine has the memory for has "
+                     "lost its hosts: waiting for one that holds its state"
+                   : "choosing a stage: hearing which have the fewest hosts";
+    }
+    if (n->staging == STAGING_ASKED) {
+        return "taking the memory of its stage";
+    }
+    if (n->ballot.have) {
+        return NULL;
+    }
+    look(n, &s);
+    if (s.placed[n->stage] == 0 && s.round > 0 && !has_state_of(n, n->stage)) {
+        return "its stage has lost all hosts: waiting for one that holds its "
+               "state";
+    }
+    return s.round == 0 && lacks_hosts(n, &s)
+               ? "a stage has too few hosts yet: waiting for more peers"
+               : NULL;
+}
+
+/* A link to everybody who serves a stage. */
+static void keep_links(struct node *n)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+        bool here = is_here(p) && p->info.stage != 0;
+
+        if (here && kept++ < PIPELINE_HOSTS_MAX) {
+            members_guest(&n->members, (int)i, true);
+            n->has_guests = true;
+        } else if (p->used && p->guest && p->state >= PEER_DEAD) {
+            members_guest(&n->members, (int)i, false);
+        }
+    }
+}
+
+void node_stage_advance(struct node *n)
+{
+    if (!n->configured || !terms_staged(&n->terms) || n->stopped ||
+        n->draining) {
+        return;
+    }
+    if (n->now - n->stage_look_ms < LOOK_MS && n->stage_look_ms != 0) {
+        return;
+    }
+    n->stage_look_ms = n->now;
+    keep_links(n);
+    if (n->staging == STAGING_NONE) {
+        choose(n);
+    } else if (n->staging == STAGING_DONE) {
+        reconsider(n);
+    }
+}

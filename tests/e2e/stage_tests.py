@@ -1,0 +1,76 @@
+"""stage_tests.py - real daemons that hold one stage of a model each."""
+import re
+
+from e2e_registry import test
+from swarm import Swarm, check, wait_for
+
+
+def staged(peers, rounds, period, **settings):
+    return Swarm(peers=peers, rounds=rounds, period=period, min_peers=2,
+                 settings={"stages": 2, "model.tied": "false",
+                           "inner.micro_batch": 2, "round.grace_ms": 5000,
+                           **settings}.items())
+
+
+def stage_of(peer):
+    """As its log says last; None before it has one."""
+    found = re.findall(r"stage (\d+) of 2", peer.log(whole=True))
+    return int(found[-1]) if found else None
+
+
+def by_stage(peers):
+    stages = {1: [], 2: []}
+    for peer in peers:
+        stages[wait_for(lambda: stage_of(peer), f"{peer.name} has a stage",
+                        60)].append(peer)
+    return stages
+
+
+def check_learnt(stages, done):
+    """Loss is known where the model ends, in nats; untrained it is 5.5."""
+    for peer in stages[2]:
+        loss = done[peer]["loss"]
+        print(f"{peer.name}: loss {loss:.3f}, "
+              f"{done[peer]['rounds_committed']} rounds")
+        check(0 < loss < 3, f"nothing was learnt: loss {loss}")
+
+
+def check_equal(stages, done):
+    hashes = [{done[p]["params_hash"] for p in stages[s]} for s in (1, 2)]
+    check(len(hashes[0]) == 1 and len(hashes[1]) == 1,
+          f"hosts of one stage differ: {hashes}")
+    check(hashes[0] != hashes[1], "both stages hold the same")
+
+
+@test("four daemons train a model in two stages, and hosts of a stage agree",
+      240)
+def stages_train():
+    with staged(4, 10, 20) as s:
+        s.start()
+        stages = by_stage(s.peers)
+        check(len(stages[1]) == len(stages[2]) == 2,
+              f"{len(stages[1])} hosts of stage 1 and {len(stages[2])} of 2")
+        done = {p: p.wait_state("finished", seconds=150) for p in s.peers}
+        check_equal(stages, done)
+        check_learnt(stages, done)
+
+
+@test("a stage's host dies of kill -9, the others train on, and it comes back",
+      240)
+def stage_host_dies():
+    with staged(4, 16, 20) as s:
+        s.start()
+        stages = by_stage(s.peers)
+        for peer in s.peers:
+            peer.wait_round(2)
+        victim = [p for p in stages[2] if p is not s.peers[0]][0]
+        victim.kill()
+        others = [p for p in s.peers if p is not victim]
+        at = others[0].status()["round"]
+        for peer in others:
+            peer.wait_round(at + 3)
+        victim.start("--join", s.uri()).wait_up()
+        done = {p: p.wait_state("finished", seconds=150) for p in s.peers}
+        stages = by_stage(s.peers)
+        check_equal(stages, done)
+        check_learnt(stages, done)

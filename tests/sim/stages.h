@@ -1,0 +1,98 @@
+/* stages.h - whole nodes in a run whose model is cut into stages.
+ *
+ * What must hold:
+ *   A  of one stage and round there are only the same parameters: each stage
+ *      has one chain
+ *   B  a step is counted by all hosts that stay to the end of its round, or by
+ *      none: who finishes a round has made the same number of steps of it
+ *   C  no two hosts of a stage offer the same micro-batch of a step for a
+ *      round, nor one host twice; a sum holds what its STEP says, and every
+ *      input and gradient is that of its micro-batch
+ *   D  who stands still says why
+ *   E  when the faults are over every live peer finishes in time, all of one
+ *      stage with the same parameters
+ *   F  no `out` overflowed, no rule of the shell was broken, no deadline span
+ *   R  at most one host moves to another stage after a round
+ */
+#ifndef LOCO_TESTS_SIM_STAGES_H
+#define LOCO_TESTS_SIM_STAGES_H
+
+#include "daemon/node.h"
+#include "p2p/route.h"
+#include "tests/sim/local.h"
+#include "tests/sim/sim.h"
+#include "tests/sim/world.h"
+
+#define STAGES_MANIFEST_BYTES 64
+#define STAGES_PEERS_BYTES    (64U << 10)
+
+/* An optimizer step that somebody made. */
+struct stages_count {
+    uint32_t peer, life, stage, step, origin;
+    uint64_t round;
+    bool final; /* that peer offered it for the round */
+};
+
+/* A state that some host held. */
+struct stages_state {
+    uint32_t stage;
+    uint64_t round;
+    struct hash32 params;
+};
+
+struct stages_peer {
+    struct node *node;
+    uint32_t lives;
+    size_t n_cache, n_chain;
+    uint8_t cache[STAGES_PEERS_BYTES];
+    uint8_t *chain;
+    /* What it was like when it last changed, and when that was. */
+    struct node_status seen;
+    uint64_t seen_ms;
+    uint32_t moves; /* in this life */
+};
+
+struct stages {
+    struct sim_options opt;
+    struct sim_result *r;
+    struct world *world;
+    struct local *local;
+    struct stages_peer *peers;
+    uint32_t n, starters, stages, fault, n_faults;
+    uint64_t rng, rounds, calm_ms;
+    uint32_t *group;
+    uint8_t manifest[STAGES_MANIFEST_BYTES];
+    struct hash32 run_id;
+    bool done;
+
+    struct stages_count *counts;
+    uint32_t n_counts, cap_counts;
+    struct stages_state *states;
+    uint32_t n_states, cap_states;
+    uint64_t *move_rounds; /* (n * 64) of each move */
+    uint32_t n_moves;
+    uint32_t lost_stage; /* the one whose hosts all died, from 1; 0: none */
+    bool starved;        /* some other host has said so */
+};
+
+void stages_fail(struct stages *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* After a step of that peer. */
+void stages_check_step(struct stages *s,
+                       uint32_t peer,
+                       const struct event *event);
+
+/* calls.stepped: counts. */
+void stages_stepped(void *self, uint32_t peer, const struct local_step *step);
+
+/* calls.wrong. */
+void stages_wrong(void *self, const char *what);
+
+/* Now and then. */
+void stages_check_all(struct stages *s);
+
+/* E; says in `why` who is not done. */
+bool stages_finished(struct stages *s, char *why, size_t size);
+
+#endif

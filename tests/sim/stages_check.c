@@ -1,0 +1,238 @@
+/* stages_check.c - what must hold in a run with stages; see stages.h. */
+#include "tests/sim/stages.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/node_internal.h"
+
+#define STILL_MS 20000 /* nothing happens for that long: there is a reason */
+
+void stages_fail(struct stages *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (s->r->violations++ > 0) {
+        return;
+    }
+    va_start(ap, fmt);
+    (void)vsnprintf(s->r->violation, sizeof s->r->violation, fmt, ap);
+    va_end(ap);
+}
+
+void stages_wrong(void *self, const char *what)
+{
+    stages_fail(self, "C: %s", what);
+}
+
+static void *grow(void *p, uint32_t n, uint32_t *cap, size_t size)
+{
+    if (n < *cap) {
+        return p;
+    }
+    *cap = *cap == 0 ? 256 : 2 * *cap;
+    p = realloc(p, *cap * size);
+    if (p == NULL) {
+        abort();
+    }
+    return p;
+}
+
+void stages_stepped(void *self, uint32_t peer, const struct local_step *step)
+{
+    struct stages *s = self;
+
+    for (uint32_t i = 0; i < step->n; i++) {
+        s->counts =
+            grow(s->counts, s->n_counts, &s->cap_counts, sizeof *s->counts);
+        s->counts[s->n_counts++] =
+            (struct stages_count){.peer = peer,
+                                  .life = s->peers[peer].lives,
+                                  .stage = step->stage,
+                                  .step = step->step,
+                                  .origin = step->origins[i],
+                                  .round = step->round};
+    }
+}
+
+/* C: somebody else who offered this round, or itself, has counted the same. */
+static void check_once(struct stages *s, const struct stages_count *c)
+{
+    for (uint32_t i = 0; i < s->n_counts; i++) {
+        const struct stages_count *d = &s->counts[i];
+
+        if (d != c && d->final && d->round == c->round && d->step == c->step &&
+            d->stage == c->stage && d->origin == c->origin) {
+            stages_fail(s,
+                        "C: peers %u and %u have both counted micro-batch %x "
+                        "of step %u, round %" PRIu64 ", stage %u",
+                        d->peer, c->peer, c->origin, c->step, c->round,
+                        c->stage);
+            return;
+        }
+    }
+}
+
+/* This peer has packed its steps of a round: what it counted in it is final. */
+static void note_packed(struct stages *s, uint32_t peer, uint64_t round)
+{
+    uint32_t life = s->peers[peer].lives;
+
+    for (uint32_t i = 0; i < s->n_counts; i++) {
+        struct stages_count *c = &s->counts[i];
+
+        if (c->peer == peer && c->life == life && c->round == round &&
+            !c->final) {
+            check_once(s, c);
+            c->final = true;
+        }
+    }
+}
+
+/* A */
+static void
+note_state(struct stages *s, uint32_t peer, const struct node_status *t)
+{
+    for (uint32_t i = 0; i < s->n_states; i++) {
+        const struct stages_state *x = &s->states[i];
+
+        if (x->stage == t->stage && x->round == t->round) {
+            if (!hash32_eq(&x->params, &t->params_hash)) {
+                stages_fail(s,
+                            "A: peer %u holds other parameters of stage %u, "
+                            "round %" PRIu64 " than another one did",
+                            peer, t->stage, t->round);
+            }
+            return;
+        }
+    }
+    s->states = grow(s->states, s->n_states, &s->cap_states, sizeof *s->states);
+    s->states[s->n_states++] =
+        (struct stages_state){t->stage, t->round, t->params_hash};
+}
+
+/* R */
+static void note_move(struct stages *s, uint32_t peer, uint64_t round)
+{
+    for (uint32_t i = 0; i < s->n_moves; i++) {
+        if (s->move_rounds[i] == round) {
+            stages_fail(s, "R: peer %u moves after round %" PRIu64 ", too",
+                        peer, round);
+        }
+    }
+    if (s->n_moves < s->n * 64) {
+        s->move_rounds[s->n_moves++] = round;
+    }
+}
+
+static bool has_changed(const struct node_status *a,
+                        const struct node_status *b,
+                        uint64_t round)
+{
+    return a->state != b->state || a->round != b->round ||
+           a->inner_step != b->inner_step || a->stage != b->stage ||
+           a->fetched_bytes != b->fetched_bytes || round != 0;
+}
+
+void stages_check_step(struct stages *s,
+                       uint32_t peer,
+                       const struct event *event)
+{
+    struct stages_peer *p = &s->peers[peer];
+    const struct node *n = p->node;
+    struct node_status t;
+
+    s->r->invariants_checked++;
+    if (n == NULL) {
+        return;
+    }
+    if (event->type == EVENT_LOCAL && event->local.type == LOCAL_TRAINED &&
+        n->pipe.round == n->applied.round + 1) {
+        if (n->pipe.state == PIPELINE_FINISHED &&
+            n->pipe.step != n->pipe.opt.steps) {
+            stages_fail(s, "B: peer %u ends a round after %u of %u steps", peer,
+                        n->pipe.step, n->pipe.opt.steps);
+        }
+        note_packed(s, peer, n->pipe.round);
+    }
+    if (n->n_moves != p->moves) {
+        p->moves = n->n_moves;
+        note_move(s, peer, p->seen.round);
+    }
+    node_status(n, &t);
+    if (n->loaded && event->type == EVENT_LOCAL && event->local.rc == 0 &&
+        (event->local.type == LOCAL_APPLIED ||
+         event->local.type == LOCAL_LOADED)) {
+        note_state(s, peer, &t);
+    }
+    if (has_changed(&p->seen, &t, 0)) {
+        p->seen_ms = world_now(s->world);
+    }
+    p->seen = t;
+}
+
+void stages_check_all(struct stages *s)
+{
+    uint64_t now = world_now(s->world);
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        struct stages_peer *p = &s->peers[q];
+
+        if (!world_alive(s->world, q) || world_frozen(s->world, q)) {
+            p->seen_ms = now;
+            continue;
+        }
+        if (s->lost_stage != 0 && p->seen.stage != s->lost_stage &&
+            strstr(p->seen.reason, "has no host") != NULL) {
+            s->starved = true;
+        }
+        if (p->seen.state != NODE_FINISHED && p->seen.reason[0] == '\0' &&
+            now - p->seen_ms > STILL_MS) {
+            stages_fail(s,
+                        "D: peer %u is %s at round %" PRIu64
+                        " for %d s and does not say why",
+                        q, node_state_name(p->seen.state), p->seen.round,
+                        STILL_MS / 1000);
+        }
+    }
+}
+
+bool stages_finished(struct stages *s, char *why, size_t size)
+{
+    struct hash32 params[ROUTE_STAGES_MAX];
+    bool any[ROUTE_STAGES_MAX] = {false};
+    struct node_status t;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        bool same;
+
+        if (!world_alive(s->world, q)) {
+            continue;
+        }
+        node_status(s->peers[q].node, &t);
+        if (t.stage > 0 && !any[t.stage - 1]) {
+            params[t.stage - 1] = t.params_hash;
+            any[t.stage - 1] = true;
+        }
+        same = t.stage > 0 && hash32_eq(&params[t.stage - 1], &t.params_hash);
+        if (t.state != NODE_FINISHED || t.round != s->rounds || !same) {
+            (void)snprintf(why, size,
+                           "peer %u of stage %u is %s at round %" PRIu64
+                           " of %" PRIu64 "%s %s",
+                           q, t.stage, node_state_name(t.state), t.round,
+                           s->rounds, same ? "" : ", with other parameters",
+                           t.reason);
+            return false;
+        }
+    }
+    for (uint32_t k = 0; k < s->stages; k++) {
+        if (!any[k]) {
+            (void)snprintf(why, size, "stage %u has no host", k + 1);
+            return false;
+        }
+    }
+    return true;
+}
