@@ -269,6 +269,14 @@ static int check_method(const struct manifest *m)
                         "tokens of all peers; set stop.rounds in place of "
                         "stop.tokens");
     }
+    if (method.group == METHOD_QUORUM &&
+        strcmp(m->sync.topology, "butterfly") == 0) {
+        return cli_fail(LOCO_EXIT_CONFIG,
+                        "run create: in a quorum machines in the middle of a "
+                        "task take part without weight, which a butterfly "
+                        "cannot; take sync.topology=ring, and fp32, bf16 or "
+                        "fp16 on the wire");
+    }
     return 0;
 }
 

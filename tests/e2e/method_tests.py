@@ -97,6 +97,8 @@ def refused():
                 ("ddp", ["sync.period=4"], "sync.period must be 1"),
                 ("streaming", ["sync.fragments=3"], "divide"),
                 ("streaming", ["sync.overlap=25"], "overlap"),
+                ("async-dn", ["sync.topology=butterfly"], "topology=ring"),
+                ("async-dn", ["sync.wire=int8"], "fp16 on the wire"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
             sets = [w for v in settings for w in ("--set", v)]
             done = run(LOCO, "run", "create", "--name", "e2e", "--model",
