@@ -257,9 +257,9 @@ do_sim() {
         build/tests/loco_sim flood --peers 1000 --seeds 10
 }
 
-# Daemons wait for each other most of the time: three tests a processor.
+# Daemons wait for each other most of the time: two tests a processor.
 do_e2e() {
-    JOBS=$((3 * JOBS))
+    JOBS=$((2 * JOBS))
     python3 tests/e2e/e2e.py --jobs "$JOBS" || return 1
     [ "$FULL" = yes ] || return 0
     n=0

@@ -34,8 +34,9 @@ METHODS = {
                       "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
     "async-naive": (30, {"sync.period": 60, "sync.outer_lr": 0.1,
                          "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
+    # Processes that share a processor are not ready together.
     "noloco": (12, {"sync.period": 100, "sync.outer_lr": 0.7,
-                    "sync.outer_momentum": 0.5}),
+                    "sync.outer_momentum": 0.5, "round.grace_ms": 20000}),
     # Two models for two rounds, one from the third on.
     "adloco": (7, {"sync.outer_lr": 0.7, "sync.trainers": 2,
                    "sync.merge_every": 2, "sync.batch_test": "norm",
