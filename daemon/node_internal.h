@@ -271,7 +271,6 @@ struct node {
     uint64_t pipe_idle_ms; /* the last steps ended */
     uint64_t pipe_bulk_ms; /* connections are looked after again */
     uint64_t pack_round;   /* what is being packed is for it */
-    bool pipe_behind;      /* what is packed may be nothing at all */
     /* Micro-batches at this machine: now, since when, times how long. */
     uint64_t queue_now, queue_at_ms, queue_sum, queue_ms;
     uint32_t queue;          /* mean of the round before, for others */

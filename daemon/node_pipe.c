@@ -252,8 +252,8 @@ void node_pipe_configured(struct node *n)
     }
 }
 
-/* `behind`: even nothing is a contribution. */
-static void pack(struct node *n, bool behind)
+/* Even nothing is a contribution (node_on_trained). */
+static void pack(struct node *n)
 {
     struct action *a = out_add(n->out, ACTION_TRAIN);
 
@@ -262,7 +262,6 @@ static void pack(struct node *n, bool behind)
         a->steps = 0;
         n->training = true;
         n->pack_round = a->round;
-        n->pipe_behind = behind;
     }
 }
 
@@ -335,12 +334,12 @@ void node_pipe_advance(struct node *n)
     }
     if (is_finished(n)) {
         publish_queue(n);
-        pack(n, false);
+        pack(n);
         return;
     }
     muster(n, &c);
     if (is_behind(n, &c) || others_are_ready(n)) {
-        pack(n, is_behind(n, &c));
+        pack(n);
         return;
     }
     if (c.level != all_stages(n) ||

@@ -259,7 +259,7 @@ void node_on_trained(struct node *n, const struct local_event *e)
         if (n->pack_round != n->known.round + 1) {
             return; /* that round is over: it stays open, for the next one */
         }
-        if (n->pipe_behind && tokens == 0) {
+        if (tokens == 0) {
             tokens = 1; /* a round of no weight at all is none */
         }
     }

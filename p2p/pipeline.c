@@ -245,7 +245,8 @@ static int position(const struct pipeline *p, const struct peer_id *id)
 /* See ATTEMPTS_AHEAD. */
 static bool is_made_up(const struct pipeline *p, uint32_t attempt)
 {
-    return attempt > (uint64_t)p->attempt + ATTEMPTS_AHEAD;
+    return attempt > UINT32_MAX / 2 || /* numbers never run out */
+           attempt > (uint64_t)p->attempt + ATTEMPTS_AHEAD;
 }
 
 /* The hosts of a HELLO that we know too, with the same stage. */
