@@ -754,6 +754,8 @@ static void on_gap(struct node *n)
     members_gap(&n->members, n->now);
     n->ballot.doubt_since_ms = n->now;
     n->gone_ms = 0;
+    n->found_stable_ms = 0;
+    node_twin_gap(n);
     n->round.progress_ms = n->now;
     transfer_gap(&n->transfer, n->now);
     pair_gap(&n->pair, n->now);

@@ -406,6 +406,7 @@ void node_on_claim(struct node *n, int peer, const struct claim *m);
 /* `peer`: MEMBERS_NONE for who is not let in. */
 void node_on_present(struct node *n, int peer, const struct present *m);
 void node_twin_advance(struct node *n);
+void node_twin_gap(struct node *n);
 /* What a person is to know; NULL: nothing. */
 const char *node_twin_reason(const struct node *n);
 

@@ -623,12 +623,16 @@ void node_on_piped(struct node *n, const struct local_event *e)
     if (!n->pipe_open || e->op >= PIPE_OP_COUNT || e->op == PIPE_CLEAR) {
         return;
     }
+    /* A step is counted when it is given to the optimizer. */
     if (e->rc != 0 &&
-        e->attempt == pipeline_tag(n->pipe.attempt, n->pipe.step)) {
+        (e->op == PIPE_STEP
+             ? n->pipe.stepping
+             : e->attempt == pipeline_tag(n->pipe.attempt, n->pipe.step))) {
         out_log(n->out, LOG_ERROR,
                 "round %llu: this machine cannot go on with the step; the "
                 "others do without it",
                 (unsigned long long)n->pipe.round);
+        n->pipe.stepping = false;
         node_pipe_leave(n);
         return;
     }

@@ -148,6 +148,17 @@ static void let_in(struct node *n, struct node_twin *t)
     }
 }
 
+/* We stood still: an answer may lie in front of us, and is waited for again. */
+void node_twin_gap(struct node *n)
+{
+    for (uint32_t i = 0; i < NODE_TWINS_MAX; i++) {
+        struct node_twin *t = &n->twins[i];
+
+        t->due_ms = n->now + scaled(n, t->told ? ANSWER_MS : HELLO_MS);
+        t->ask_ms = 0;
+    }
+}
+
 static void look(struct node *n, struct node_twin *t)
 {
     int peer = members_find(&n->members, &t->up.peer);

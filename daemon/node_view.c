@@ -475,6 +475,9 @@ void node_view_advance(struct node *n)
     if (n->ballot.have && n->loaded && !n->finished) {
         node_watch_commit(n);
     }
+    if (n->ballot.have) {
+        n->found_stable_ms = 0; /* out of it doubt begins anew */
+    }
     if (n->ballot.have || !n->loaded || n->applying || n->finished) {
         return;
     }
@@ -484,5 +487,7 @@ void node_view_advance(struct node *n)
         join_advance(n, best);
     } else if (!node_sees_view(n)) {
         found_advance(n);
+        return;
     }
+    n->found_stable_ms = 0; /* a view is there: no doubt */
 }

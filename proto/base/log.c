@@ -32,10 +32,9 @@ static const char *const prefixes[LOG_LEVEL_COUNT] = {
 
 /* Lines of one event that may still pass. */
 struct budget {
-    uint32_t event; /* 0: free */
     uint32_t left;
     uint32_t left_out;
-    int64_t at_ms; /* when `left` was counted */
+    int64_t at_ms; /* when `left` was counted; 0: never yet */
 };
 
 /* Process-wide by nature: there is one stderr. */
@@ -129,9 +128,8 @@ static bool passes(uint32_t event, uint32_t *left_out)
     (void)clock_gettime(CLOCK_MONOTONIC, &ts);
     now_ms = (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
     (void)pthread_mutex_lock(&lock);
-    if (b->event != event) {
-        *b =
-            (struct budget){.event = event, .left = LOG_BURST, .at_ms = now_ms};
+    if (b->at_ms == 0) {
+        *b = (struct budget){.left = LOG_BURST, .at_ms = now_ms};
     }
     more = (now_ms - b->at_ms) * LOG_PER_S / 1000;
     if (more > 0) {

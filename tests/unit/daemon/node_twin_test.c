@@ -133,6 +133,24 @@ static void a_restart_is_let_in_when_nobody_answers_for_the_first(void **state)
     hand_close(h);
 }
 
+/* The answer came while this process stood still, and lies behind a tick. */
+static void who_stood_still_waits_for_the_answer_again(void **state)
+{
+    struct hand *h = in_a_view();
+
+    (void)state;
+    second_comes(h, SECOND_LINK, SECOND_LIFE);
+    h->now_ms += 4000;
+    hand_wait(h, 1);
+    assert_int_equal(puppet_0(h)->life, FIRST_LIFE);
+    assert_int_equal(h->n_hang_ups, 0);
+    say_present(h, 0, &h->puppet_pen[0], FIRST_LIFE, SECOND_LIFE, 5);
+    assert_int_equal(h->n_hang_ups, 1);
+    assert_int_equal(h->last_action[ACTION_HANG_UP].link, SECOND_LINK);
+    assert_int_equal(puppet_0(h)->life, FIRST_LIFE);
+    hand_close(h);
+}
+
 static void a_restart_is_let_in_when_the_links_of_the_first_end(void **state)
 {
     struct hand *h = in_a_view();
@@ -332,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_process_is_refused_while_the_first_answers),
         cmocka_unit_test(a_restart_is_let_in_when_nobody_answers_for_the_first),
+        cmocka_unit_test(who_stood_still_waits_for_the_answer_again),
         cmocka_unit_test(a_restart_is_let_in_when_the_links_of_the_first_end),
         cmocka_unit_test(the_same_process_dials_again_and_is_let_in),
         cmocka_unit_test(an_answer_that_is_none_moves_nobody),

@@ -289,6 +289,23 @@ static void a_flood_of_one_event_is_cut_and_counted(void **state)
     come_back(&a);
 }
 
+/* Two events that are counted together do not let each other pass. */
+static void two_events_in_turn_are_cut_too(void **state)
+{
+    static struct away a;
+
+    (void)state;
+    go_away(&a);
+    for (unsigned i = 0; i < 2 * LOG_BURST; i++) {
+        log_write_event(LOG_INFO, "test", 1000, "tick");
+        log_write_event(LOG_INFO, "test", 1000 + 256, "tock");
+    }
+    look(&a);
+    come_back(&a);
+    assert_in_range(count(a.text, "tick") + count(a.text, "tock"), LOG_BURST,
+                    3 * LOG_BURST);
+}
+
 static void nothing_is_left_out_where_all_is_asked_for(void **state)
 {
     static struct away a;
@@ -319,6 +336,7 @@ int main(void)
         cmocka_unit_test(the_journal_gets_levels_and_no_time),
         cmocka_unit_test(the_event_is_of_the_form_not_of_its_values),
         cmocka_unit_test(a_flood_of_one_event_is_cut_and_counted),
+        cmocka_unit_test(two_events_in_turn_are_cut_too),
         cmocka_unit_test(nothing_is_left_out_where_all_is_asked_for),
     };
 
