@@ -241,41 +241,14 @@ static void fit_topology(struct manifest_sync *sync, const struct cli_list *set)
 }
 
 /* What no machine would train: better said to the author. */
-static int check_topology(const struct manifest_sync *sync)
-{
-    if (strcmp(sync->topology, "ring") == 0 &&
-        !codec_adds(codec_find(sync->wire))) {
-        return cli_fail(TROUBLE_RUN_SETTINGS,
-                        "run create: sync.wire %s is never summed on the way, "
-                        "which a ring does; take sync.topology=butterfly, or "
-                        "fp32, bf16 or fp16 on the wire",
-                        sync->wire);
-    }
-    return 0;
-}
-
-static int check_method(const struct manifest *m)
+static int check_method(const struct manifest *m, const char *command)
 {
     struct method method;
     char errmsg[ERRMSG_SIZE];
 
     if (method_from_manifest(&method, &m->sync, errmsg) != 0 ||
-        method_check_stages(&method, m, errmsg) != 0) {
-        return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
-    }
-    if (method.group == METHOD_PAIR && m->stop.tokens > 0) {
-        return cli_fail(TROUBLE_RUN_SETTINGS,
-                        "run create: in a run of random pairs nobody knows the "
-                        "tokens of all peers; set stop.rounds in place of "
-                        "stop.tokens");
-    }
-    if (method.group == METHOD_QUORUM &&
-        strcmp(m->sync.topology, "butterfly") == 0) {
-        return cli_fail(TROUBLE_RUN_SETTINGS,
-                        "run create: in a quorum machines in the middle of a "
-                        "task take part without weight, which a butterfly "
-                        "cannot; take sync.topology=ring, and fp32, bf16 or "
-                        "fp16 on the wire");
+        method_check_run(&method, m, errmsg) != 0) {
+        return cli_fail(TROUBLE_RUN_SETTINGS, "run %s: %s", command, errmsg);
     }
     return 0;
 }
@@ -346,8 +319,7 @@ static int fill(struct manifest *m, const struct arguments *a)
     }
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
-    rv = rv == 0 ? check_topology(&m->sync) : rv;
-    return rv == 0 ? check_method(m) : rv;
+    return rv == 0 ? check_method(m, "create") : rv;
 }
 
 /* The daemon that starts the run looks for shards beside run.yaml: put links
@@ -488,6 +460,10 @@ static int sign(struct run_yaml *r, const char *path, const char *key)
 
     if (rv != 0) {
         return cli_fail(TROUBLE_MANIFEST, "%s", errmsg);
+    }
+    rv = check_method(&r->manifest, "sign");
+    if (rv != 0) {
+        return rv;
     }
     rv = author_load(key, path, &author);
     if (rv != 0) {

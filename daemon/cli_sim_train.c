@@ -5,8 +5,10 @@
  * come from --links, the comings and goings from --members; both are small
  * tables in text, `#` begins a comment:
  *
- * With --set stages=S peers are the hosts of S stages (lab.h), and
- * lab.fixed_routes=1 keeps every micro-batch in its column.
+ * --set sync.topology=owners takes arrivals one by one at the owners of slices
+ * (async-dn, async-naive) in place of quorums. With --set stages=S peers are
+ * the hosts of S stages (lab.h), and lab.fixed_routes=1 keeps every micro-batch
+ * in its column.
  *
  *   links    PEER|* TOKENS_PER_S UP_MBIT DOWN_MBIT DELAY_MS
  *   members  TOKENS join|leave|die PEER
@@ -25,10 +27,13 @@
 #include "daemon/lab_files.h"
 #include "daemon/method_manifest.h"
 #include "daemon/model_file.h"
+#include "p2p/owners.h"
 #include "p2p/route.h"
 #include "proto/base/err.h"
+#include "proto/base/rng.h"
 #include "train/file.h"
 #include "train/lab/lab.h"
+#include "train/sync/slices.h"
 
 struct arguments {
     const char *sync, *model, *data, *members, *links, *csv, *plot, *dtype;
@@ -215,11 +220,38 @@ static void random_route(void *data,
     route_path(&d, mb, hosts, stages, entry, path);
 }
 
+_Static_assert(SLICES_MAX <= OWNERS_SLICES_MAX, "each slice has an owner");
+
+/* The owners of p2p/owners.h, by ids that are made of the peers' numbers. */
+static void drawn_holders(void *data,
+                          uint32_t slice,
+                          const uint32_t *who,
+                          uint32_t n,
+                          uint32_t *owner,
+                          uint32_t *backup)
+{
+    const struct setup *s = data;
+    struct owners_member members[LAB_PEERS_MAX] = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint64_t k = 0; k < sizeof members[i].id.b / 8; k++) {
+            uint64_t words[3] = {s->a.seed, who[i], k};
+            uint64_t word = rng_mix(words, 3);
+
+            memcpy(members[i].id.b + 8 * k, &word, 8);
+        }
+    }
+    owners_holders(s->a.seed, slice, members, n, owner, backup);
+    *backup = *backup == OWNERS_NOBODY ? n : *backup;
+}
+
 static void fill_stages(struct setup *s, bool fixed)
 {
     s->lab.stages = s->manifest.stages;
     s->lab.route = fixed ? NULL : random_route;
     s->lab.route_data = s;
+    s->lab.holders = drawn_holders;
+    s->lab.holders_data = s;
 }
 
 static void fill_lab(struct setup *s, const struct lab_number *numbers)
@@ -267,6 +299,7 @@ static int fill_settings(struct setup *s)
             m->inner.warmup < m->inner.steps ? m->inner.warmup : 0;
     }
     if (method_from_manifest(&s->lab.method, &m->sync, errmsg) != 0 ||
+        method_check_inner(&s->lab.method, &m->inner, errmsg) != 0 ||
         fill_inner(s, errmsg) != 0) {
         return cli_fail(TROUBLE_RUN_SETTINGS, "sim train: %s", errmsg);
     }
