@@ -434,8 +434,10 @@ struct hash32 node_group_of(const struct hash32 *run, uint32_t stage);
 bool node_is_staged(const struct node *n);
 /* Whether what that peer says of commits and views is of our group. */
 bool node_same_stage(const struct node *n, const struct member *p);
-/* Members that a first view of a group has at least. */
+/* Members that a first view of a group is founded with now, and that one which
+ * is proven has at least. */
 uint32_t node_group_min(const struct node *n);
+uint32_t node_group_least(const struct node *n);
 void node_stage_advance(struct node *n);
 void node_on_staged(struct node *n, const struct local_event *e);
 /* Leave our group for that of another stage. */

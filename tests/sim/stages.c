@@ -122,13 +122,24 @@ static uint32_t n_hosts(const struct stages *s, uint32_t stage)
     return n;
 }
 
-/* Only who held a stage's state can bring it back. */
+static uint64_t newest_round(const struct stages *s)
+{
+    uint64_t round = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        round = s->peers[q].seen.round > round ? s->peers[q].seen.round : round;
+    }
+    return round;
+}
+
+/* Only who held a stage's state can bring it back, and a run begins with as
+ * many as it asks for. */
 static bool must_return(const struct stages *s, uint32_t peer)
 {
     uint32_t stage = s->peers[peer].seen.stage;
 
     return s->fault == RESTART || s->fault == STAGE_LOST || s->fault == ALL ||
-           stage == 0 || n_hosts(s, stage) == 0;
+           stage == 0 || n_hosts(s, stage) == 0 || newest_round(s) == 0;
 }
 
 static void on_died(void *self, uint32_t peer)
@@ -353,16 +364,6 @@ static void strike_stage(void *data, uint64_t arg)
 
 #define HANG_MS     180000
 #define HANG_ROUNDS 3 /* that the others make of it at least */
-
-static uint64_t newest_round(const struct stages *s)
-{
-    uint64_t round = 0;
-
-    for (uint32_t q = 0; q < s->n; q++) {
-        round = s->peers[q].seen.round > round ? s->peers[q].seen.round : round;
-    }
-    return round;
-}
 
 static void hang_over(void *data, uint64_t arg)
 {
