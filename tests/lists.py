@@ -25,6 +25,12 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return ""
 
+    def has(self, path):
+        if self.files is not None:
+            return any(p == path or p.startswith(path.rstrip("/") + "/")
+                       for p in self.files)
+        return os.path.exists(os.path.join(self.root, path))
+
     def names(self, folder):
         if self.files is not None:
             return sorted({p[len(folder) + 1:].split("/")[0]
@@ -163,8 +169,35 @@ def vectors(tree):
             yield f"{where}: {name} is no test, and has `{key}`"
 
 
+PAGES = ("README.md", "FEATURES.md", "CONTRIBUTING.md", "deploy/README.md",
+         "deploy/TROUBLESHOOTING.md", "daemon/README.md", "daemon/API.md",
+         ".github/SECURITY.md")
+FOLDERS = "daemon deploy kernels p2p proto tests train .github".split()
+SHOP_WINDOW = 160  # lines: what comes first is read, what is long is not
+
+
+def pages(tree):
+    """Files that the pages name are there; README.md stays short."""
+    for page in PAGES:
+        text = tree.text(page)
+        named = set(re.findall(r"`([\w.-]+/[\w./-]*\w)`", text)) | \
+            set(re.findall(r"\]\(([\w./-]+)\)", text)) | \
+            set(re.findall(r"`([A-Z]+\.md)`", text))
+        for name in sorted(named):
+            beside = os.path.join(os.path.dirname(page), name)
+            if "/FOLDER/" in name:
+                continue  # a form of names, not one
+            if (name.split("/")[0] in FOLDERS or name.endswith(".md")) and \
+                    not tree.has(name) and not tree.has(beside):
+                yield f"{page}: {name} is not there"
+    n = tree.text("README.md").count("\n")
+    if n > SHOP_WINDOW:
+        yield f"README.md: {n} lines, at most {SHOP_WINDOW}: is it for who " \
+              "sees loco for the first time?"
+
+
 CHECKS = (unit_tests, seeds, imported, scenarios, groups, methods,
-          live_settings, vectors)
+          live_settings, pages, vectors)
 
 
 def findings(root):
@@ -193,7 +226,8 @@ RIGHT = {
     "tests/README.md": "- `build`, `tidy`: what they do\n",
     "CONTRIBUTING.md": "| group | what |\n|---|---|\n| tidy | the style |\n",
     "train/sync/presets.def": 'PRESET("x", "arXiv:1",\n    .period = 1)\n',
-    "README.md": "| X, Y (arXiv:1) | `x` | always |\n",
+    "README.md": "| X, Y (arXiv:1) | `x` | always |\n`daemon/API.md` `tests/sim`"
+                 " `loco/x` [that](CONTRIBUTING.md)\n",
     "tests/e2e/method_tests.py": '\nMETHODS = {\n    "x": (6, {}),\n}\n',
     "daemon/locod_settings.c":
         "enum config_option live[] = {\n    CONFIG_log,\n    CONFIG_keep,\n};",
@@ -211,6 +245,9 @@ WRONG = [
     (live_settings, {"daemon/API.md": "| `POST /api/v1/set` | what changes live "
                      "(`keep`, `state`) |"}, 2),
     (live_settings, {"daemon/locod_settings.c": ""}, 2),
+    (pages, {"daemon/API.md": "as `tests/sum` or `sim/x.c` in `tests/run.sh` and "
+             "[here](here.md)"}, 2),
+    (pages, {"README.md": 200 * "a\n"}, 1),
     (unit_tests, {"tests/unit/a/three_test.c": ""}, 1),
     (unit_tests, {"tests/unit/a/tests.cmake": "loco_unit(a one lib)"}, 1),
     (vectors, {"tests/unit/train/VECTORS.md": ""}, 1),
