@@ -5,6 +5,7 @@ is compared with what builds or imports it, and with the pages that tell of it.
 tidy.py runs this; `self_test` feeds each comparison a tree that is right and
 one that is not.
 """
+import json
 import os
 import re
 
@@ -149,6 +150,25 @@ def live_settings(tree):
                       "the settings that POST /api/v1/set takes")
 
 
+def vectors(tree):
+    """Each published vector: a test reads it, or a page says where it is."""
+    where = "tests/unit/train/VECTORS.md"
+    keys = set(json.loads(tree.text("tests/unit/train/vectors.json") or "{}"))
+    files = {f"{folder}/{name}" for folder in tree.names("tests/unit")
+             for name in tree.names(f"tests/unit/{folder}")
+             if name.endswith("_test.c")}
+    read = set()
+    for name in files:
+        text = re.sub(r'"\s*\n\s*"', "", tree.text(f"tests/unit/{name}"))
+        read |= {key for key in keys if f'"{key}"' in text}
+    told = dict(re.findall(r"^- `([^`]+)`: ([^,;\n]+)", tree.text(where), re.M))
+    yield from differ(where, set(told), keys - read,
+                      "a line for each vector that no test reads by its key")
+    for key, name in told.items():
+        if name not in files | {"nothing"}:
+            yield f"{where}: {name} is no test, and has `{key}`"
+
+
 PAGES = ("README.md", "FEATURES.md", "CONTRIBUTING.md", "deploy/README.md",
          "deploy/TROUBLESHOOTING.md", "daemon/README.md", "daemon/API.md",
          ".github/SECURITY.md")
@@ -177,7 +197,7 @@ def pages(tree):
 
 
 CHECKS = (unit_tests, seeds, imported, scenarios, groups, methods,
-          live_settings, pages)
+          live_settings, pages, vectors)
 
 
 def findings(root):
@@ -189,7 +209,7 @@ def findings(root):
 
 RIGHT = {
     "tests/unit/a/one_test.c": "",
-    "tests/unit/a/two_test.c": "",
+    "tests/unit/a/two_test.c": 'x = of(" second, "\n       "of 2");',
     "tests/unit/a/tests.cmake":
         "loco_unit(a one lib)\nforeach(name two)\n    loco_unit(a ${name} x)",
     "tests/fuzz/x_fuzz.c": "",
@@ -213,6 +233,8 @@ RIGHT = {
         "enum config_option live[] = {\n    CONFIG_log,\n    CONFIG_keep,\n};",
     "daemon/API.md":
         "| `POST /api/v1/set?name=N` | one that changes live (`keep`, `log`) |",
+    "tests/unit/train/vectors.json": '{"first": 1, " second, of 2": 2}',
+    "tests/unit/train/VECTORS.md": "- `first`: a/one_test.c, in full\n",
 }
 # What is changed of it, and in how many findings that must end.
 WRONG = [
@@ -228,6 +250,9 @@ WRONG = [
     (pages, {"README.md": 200 * "a\n"}, 1),
     (unit_tests, {"tests/unit/a/three_test.c": ""}, 1),
     (unit_tests, {"tests/unit/a/tests.cmake": "loco_unit(a one lib)"}, 1),
+    (vectors, {"tests/unit/train/VECTORS.md": ""}, 1),
+    (vectors, {"tests/unit/train/VECTORS.md": "- `first`: a/x_test.c\n"}, 1),
+    (vectors, {"tests/unit/train/vectors.json": '{"first": 1, "third": 3}'}, 1),
     (seeds, {"tests/fuzz/y_fuzz.c": ""}, 1),
     (imported, {"tests/e2e/e2e.py": ""}, 2),
     (imported, {"tests/netlab/new_tests.py": ""}, 1),
