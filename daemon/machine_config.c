@@ -66,6 +66,9 @@ static int check_supported(struct machine_job *j, const struct manifest *f)
          "have their own: set it to 0"},
         {f->sites > 1 && strcmp(f->sync.topology, "ring") != 0,
          "sites need sync.topology ring"},
+        {f->site_rtt_ms > 0 && f->sites < 2,
+         "site_rtt_ms makes sites and `sites` allows none: set it to the "
+         "machines that a site may have, or site_rtt_ms to 0"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -329,6 +332,7 @@ static void read_terms(struct machine *m)
     blocks = blocks > 0 ? blocks : 1;
     t->exchange = m->exchange;
     t->site_members = m->exchange == EXCHANGE_SITES ? f->sites : 0;
+    t->site_rtt_us = f->site_rtt_ms * 1000;
     t->block = block;
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;
