@@ -6,6 +6,7 @@
 
 #include "proto/base/err.h"
 #include "train/errmsg.h"
+#include "train/replica_host.h"
 #include "train/replica_outer.h"
 #include "train/replica_plan.h"
 
@@ -192,6 +193,7 @@ int replica_open_work(struct replica *r, char *errmsg)
     if (rv == 0) {
         bind_engine(r);
         replica_outer_open(r);
+        replica_register(r);
     }
     return rv;
 }
@@ -204,6 +206,7 @@ void replica_close_work(struct replica *r)
     llama_close(r->llama);
     if (r->have_backend) {
         replica_outer_close(r);
+        replica_unregister(r);
         r->backend.give(&r->backend, r->grad);
         r->backend.give(&r->backend, r->theta);
         backend_close(&r->backend);
