@@ -231,11 +231,11 @@ static int unknown(int argc, char **argv)
         }
     }
     if (near != NULL) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "unknown command '%s'; did you mean 'loco %s'?", word,
                         near);
     }
-    return cli_fail(LOCO_EXIT_USAGE,
+    return cli_fail(TROUBLE_USAGE,
                     "unknown command '%s'; loco --help lists them all", word);
 }
 
@@ -256,8 +256,7 @@ int main(int argc, char **argv)
     }
 #ifdef LOCO_NETWORK
     if (sign_start() != 0) {
-        return cli_fail(LOCO_EXIT_FAILURE,
-                        "this system gives no random numbers");
+        return cli_fail(TROUBLE_FILE, "this system gives no random numbers");
     }
 #endif
     for (size_t i = 0; i < N_COMMANDS; i++) {

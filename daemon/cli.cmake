@@ -1,6 +1,6 @@
 # The `loco` command. Without the network it has `bench train` only.
 add_executable(loco cli.c cli_args.c cli_bench.c memory_limit.c model_file.c
-  nearest.c)
+  nearest.c trouble.c)
 target_link_libraries(loco PRIVATE loco_train)
 
 if(LOCO_NETWORK)

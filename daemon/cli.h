@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/trouble.h"
+
 #define CLI_LIST_MAX 64
 
 /* What cli_parse returns when the command should run. */
@@ -72,12 +74,14 @@ int cli_parse(const struct cli_call *call,
               size_t least,
               size_t most);
 
-/* "loco: sentence" to stderr; returns `code`. */
-int cli_fail(int code, const char *fmt, ...)
+/* "loco: sentence [id]" to stderr; returns the exit code of `what`. Every
+ * command that fails has said so by this, and nothing else ends with an id. */
+int cli_fail(enum trouble what, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The exit code for an error of proto/base/err.h. */
-int cli_exit_of(int err);
+/* What an error of proto/base/err.h is; `bad` where it is in what was read: a
+ * hash, a form, a value. */
+enum trouble cli_trouble_of(int err, enum trouble bad);
 
 /* cli_parse over an option array. */
 #define CLI_PARSE(call, options, words, least, most)                           \

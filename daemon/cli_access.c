@@ -20,7 +20,7 @@ static int print_tokens(const char *path)
     FILE *f = fopen(path, "re");
 
     if (f == NULL) {
-        return cli_fail(LOCO_EXIT_STATE, "access: %s cannot be read", path);
+        return cli_fail(TROUBLE_TOKENS, "access: %s cannot be read", path);
     }
     while (fgets(line, sizeof line, f) != NULL) {
         if (line[0] != '#' && line[0] != '\n') {
@@ -63,11 +63,11 @@ int cli_access(const struct cli_call *call)
         return rv;
     }
     if (state == NULL && config_parse(0, none, &config, errmsg) != 0) {
-        return cli_fail(config.exit_code, "%s", errmsg);
+        return cli_fail(trouble_of_settings(config.exit_code), "%s", errmsg);
     }
     state = state == NULL ? config.state : state;
     if (file_path_join(path, state, STATE_DIR_TOKENS, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_STATE, "%s", errmsg);
+        return cli_fail(TROUBLE_STATE_DIR, "%s", errmsg);
     }
     (void)http_of_state(state, &old, errmsg);
     rv = control_tokens_load(&tokens, path, errmsg);
@@ -78,5 +78,5 @@ int cli_access(const struct cli_call *call)
         }
     }
     return rv == 0 ? print_tokens(path)
-                   : cli_fail(LOCO_EXIT_STATE, "access: %s", errmsg);
+                   : cli_fail(TROUBLE_TOKENS, "access: %s", errmsg);
 }

@@ -13,7 +13,7 @@
 #include "daemon/nearest.h"
 #include "proto/base/err.h"
 
-int cli_fail(int code, const char *fmt, ...)
+int cli_fail(enum trouble what, const char *fmt, ...)
 {
     va_list args;
 
@@ -22,33 +22,31 @@ int cli_fail(int code, const char *fmt, ...)
     va_start(args, fmt);
     (void)vfprintf(stderr, fmt, args);
     va_end(args);
-    (void)fputc('\n', stderr);
-    return code;
+    (void)fprintf(stderr, " [%s]\n", trouble_id(what));
+    return trouble_exit(what);
 }
 
-int cli_exit_of(int err)
+enum trouble cli_trouble_of(int err, enum trouble bad)
 {
     switch (err) {
-    case 0:
-        return LOCO_EXIT_OK;
     case LOCO_EINVAL:
     case LOCO_ERANGE:
     case LOCO_EFORMAT:
     case LOCO_EHASH:
     case LOCO_ESIG:
-        return LOCO_EXIT_CONFIG;
+        return bad;
     case LOCO_ELOCKED:
-        return LOCO_EXIT_STATE;
+        return TROUBLE_STATE_IN_USE;
     case LOCO_ERUN:
-        return LOCO_EXIT_INCOMPATIBLE;
+        return TROUBLE_INCOMPATIBLE;
     case LOCO_EDEVICE:
     case LOCO_ECUDA:
-        return LOCO_EXIT_DEVICE;
+        return TROUBLE_DEVICE;
     case LOCO_ENOMEM:
     case LOCO_EDISK:
-        return LOCO_EXIT_RESOURCES;
+        return TROUBLE_RESOURCES;
     default:
-        return LOCO_EXIT_FAILURE;
+        return TROUBLE_FILE;
     }
 }
 
@@ -85,7 +83,7 @@ option_find(const char *name, const struct cli_option *options, size_t n)
 
 static int usage(const struct cli_command *command, const char *what)
 {
-    return cli_fail(LOCO_EXIT_USAGE, "%s; see loco %s --help", what,
+    return cli_fail(TROUBLE_USAGE, "%s; see loco %s --help", what,
                     command->name);
 }
 

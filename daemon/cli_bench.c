@@ -47,7 +47,7 @@ static int print_json(const struct arguments *a,
                   (json_int_t)r->workspace_bytes);
 
     if (o == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     if (!a->dry_run) {
         json_object_set_new(o, "mfu", json_real(r->mfu));
@@ -91,7 +91,7 @@ static int check_memory(const struct bench_train_result *plan,
     if (need <= have.bytes) {
         return LOCO_EXIT_OK;
     }
-    return cli_fail(LOCO_EXIT_RESOURCES,
+    return cli_fail(TROUBLE_RESOURCES,
                     "bench train: %s needs %llu MB of memory and %s has %llu "
                     "MB; choose a smaller --micro-batch or --recompute 2",
                     a->config, (unsigned long long)(need >> 20), have.whose,
@@ -105,16 +105,16 @@ static int read_words(struct bench_train_options *bench,
     const char *reason;
 
     if (strcmp(a->device, "cpu") != 0 && strcmp(a->device, "cuda") != 0) {
-        return cli_fail(LOCO_EXIT_USAGE, "--device is cpu or cuda, not %s",
+        return cli_fail(TROUBLE_USAGE, "--device is cpu or cuda, not %s",
                         a->device);
     }
     if (!backend_dtype_named(a->dtype, &bench->dtype)) {
-        return cli_fail(LOCO_EXIT_USAGE,
-                        "--dtype is fp32, bf16 or auto, not %s", a->dtype);
+        return cli_fail(TROUBLE_USAGE, "--dtype is fp32, bf16 or auto, not %s",
+                        a->dtype);
     }
     if (affinity_parse(&bench->affinity, a->affinity, bench->threads,
                        &reason) != 0) {
-        return cli_fail(LOCO_EXIT_USAGE, "--affinity %s: %s", a->affinity,
+        return cli_fail(TROUBLE_USAGE, "--affinity %s: %s", a->affinity,
                         reason);
     }
     bench->isa = a->isa;
@@ -144,7 +144,7 @@ static int fill_options(struct bench_train_options *bench,
     if (a->batch == 0 || a->batch > 4096 || a->micro_batch > a->batch ||
         a->recompute > LLAMA_RECOMPUTE_LAYERS || a->seq > LLAMA_SEQ_MAX ||
         a->threads == 0 || a->threads > BACKEND_THREADS_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "batch is 1 to 4096, micro-batch at most that, seq at "
                         "most %d, threads 1 to 256, recompute 0 to 2",
                         LLAMA_SEQ_MAX);
@@ -182,7 +182,8 @@ static int plan_first(const struct bench_train_options *opt,
     plan.dry_run = true;
     rv = bench_train(&plan, &r);
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "bench train: %s",
+                        loco_strerror(rv));
     }
     if (a->dry_run) {
         rv = print_result(a, &r);
@@ -203,19 +204,19 @@ static int measure(const struct bench_train_options *bench,
     }
     rv = bench_train(bench, &result);
     if (rv != 0 && bench->device != NULL) {
-        return cli_fail(cli_exit_of(rv), "bench train: %s",
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "bench train: %s",
                         result.errmsg[0] != '\0' ? result.errmsg
                                                  : loco_strerror(rv));
     }
     if (rv == LOCO_EDEVICE) {
-        return cli_fail(LOCO_EXIT_DEVICE,
-                        "bench train: this processor has no %s",
+        return cli_fail(TROUBLE_DEVICE, "bench train: this processor has no %s",
                         a->isa != NULL && bench->dtype != BACKEND_BF16
                             ? a->isa
                             : "bf16 dot products; use --dtype fp32 or auto");
     }
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "bench train: %s", loco_strerror(rv));
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "bench train: %s",
+                        loco_strerror(rv));
     }
     return print_result(a, &result);
 }
@@ -262,11 +263,11 @@ int cli_bench_train(const struct cli_call *call)
         return rv;
     }
     if (a.config == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE, "bench train: --config is missing");
+        return cli_fail(TROUBLE_USAGE, "bench train: --config is missing");
     }
     rv = model_find(a.config, &bench.config, errmsg);
     if (rv != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        return cli_fail(TROUBLE_MODEL, "%s", errmsg);
     }
     if (fill_options(&bench, &a) != LOCO_EXIT_OK) {
         return LOCO_EXIT_USAGE;

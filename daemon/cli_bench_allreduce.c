@@ -43,7 +43,7 @@ static int print_json(const struct arguments *a, const struct bench_result *r)
         "segment_kib", (json_int_t)a->segment_kib);
 
     if (o == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     if (a->fault != NULL) {
         json_object_update_new(
@@ -121,7 +121,7 @@ static int check(struct arguments *a)
     const struct codec *codec = codec_find(a->wire);
 
     if (codec == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --wire is fp32, bf16, fp16, int8 or "
                         "e3m0, not '%s'",
                         a->wire);
@@ -131,25 +131,25 @@ static int check(struct arguments *a)
     }
     if (strcmp(a->exchange, "ring") != 0 && strcmp(a->exchange, "auto") != 0 &&
         strcmp(a->exchange, "butterfly") != 0) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --exchange is ring, butterfly or "
                         "auto, not '%s'",
                         a->exchange);
     }
     if (strcmp(a->exchange, "butterfly") != 0 && !codec_adds(codec)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: a ring cannot carry %s, which is "
                         "never summed on the way: take --exchange butterfly",
                         a->wire);
     }
     if (a->sites > a->peers ||
         (a->sites > 0 && strcmp(a->exchange, "ring") != 0)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --sites are at most as many as "
                         "ranks, of a ring");
     }
     if (strcmp(a->encryption, "on") != 0 && strcmp(a->encryption, "off") != 0) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --encryption is on or off, not '%s'",
                         a->encryption);
     }
@@ -157,13 +157,13 @@ static int check(struct arguments *a)
         a->elements > ELEMENTS_MAX || a->rounds == 0 ||
         a->rounds > BENCH_ROUNDS_MAX || a->warmup > BENCH_ROUNDS_MAX ||
         a->segment_kib == 0 || a->segment_kib > 1024) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: peers are 2 to %d, elements 1 to "
                         "2^32, rounds 1 to %d, a segment is 1 to 1024 KiB",
                         BENCH_PEERS_MAX, BENCH_ROUNDS_MAX);
     }
     if (strcmp(a->cipher, "auto") != 0 && strcmp(a->cipher, "chacha20") != 0) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --cipher is auto or chacha20, not "
                         "'%s'",
                         a->cipher);
@@ -172,13 +172,13 @@ static int check(struct arguments *a)
         ((strcmp(a->fault, "kill") != 0 && strcmp(a->fault, "stop") != 0) ||
          a->fault_percent > 100 || a->rank != NULL || a->peers < 3 ||
          a->rounds < 2)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --fault is kill or stop, --fault-at "
                         "0 to 100 per cent, with at least 3 ranks and 2 "
                         "rounds on this machine");
     }
     if ((a->rank == NULL) != (a->addresses == NULL)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --rank and --addresses go together");
     }
     return CLI_GO;
@@ -209,12 +209,12 @@ static int run_rank(const struct arguments *a,
 
     if (strspn(a->rank, "0123456789") != len || len == 0 || len > 2 ||
         sscanf(a->rank, "%u", &o->rank) != 1 || o->rank >= o->n) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --rank is 0 to %u, not '%s'",
                         o->n - 1, a->rank);
     }
     if (read_addresses(a->addresses, o, host) != 0) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "bench allreduce: --addresses is a list of %u numeric "
                         "HOST:PORT, one a rank, with commas between",
                         o->n);
@@ -303,9 +303,9 @@ int cli_bench_allreduce(const struct cli_call *call)
         return rv;
     }
     if (rv < 0) {
-        return cli_fail(cli_exit_of(rv), "bench allreduce: %s",
-                        result.error[0] != '\0' ? result.error
-                                                : loco_strerror(rv));
+        return cli_fail(
+            cli_trouble_of(rv, TROUBLE_RUN_SETTINGS), "bench allreduce: %s",
+            result.error[0] != '\0' ? result.error : loco_strerror(rv));
     }
     return a.json ? print_json(&a, &result) : print_text(&a, &result);
 }

@@ -25,7 +25,7 @@ static char *read_settings(const char *path)
     size_t len;
 
     if (f == NULL && errno != ENOENT) {
-        (void)cli_fail(LOCO_EXIT_CONFIG, "open %s: %s", path, strerror(errno));
+        (void)cli_fail(TROUBLE_SETTINGS, "open %s: %s", path, strerror(errno));
         free(text);
         return NULL;
     }
@@ -37,7 +37,7 @@ static char *read_settings(const char *path)
     }
     len = fread(text, 1, CONFIG_FILE_MAX + 1, f);
     if (ferror(f) || len > CONFIG_FILE_MAX) {
-        (void)cli_fail(LOCO_EXIT_CONFIG, "%s: not a settings file", path);
+        (void)cli_fail(TROUBLE_SETTINGS, "%s: not a settings file", path);
         free(text);
         text = NULL;
     }
@@ -113,17 +113,17 @@ static int change(const char *path, const char *name, const char *value)
     next = edited(text, name, value, &size);
     free(text);
     if (next == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     config_init(&config);
     rv = config_set(&config, name, value, CONFIG_FILE, errmsg);
     rv = rv != 0 ? rv : config_read_yaml(&config, next, size, path, errmsg);
     if (rv != 0) {
-        rv = cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        rv = cli_fail(TROUBLE_SETTINGS, "%s", errmsg);
     } else {
         make_parents(path);
         rv = file_write_whole(path, next, size, errmsg);
-        rv = rv == 0 ? LOCO_EXIT_OK : cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        rv = rv == 0 ? LOCO_EXIT_OK : cli_fail(TROUBLE_SETTINGS, "%s", errmsg);
     }
     free(next);
     return rv;
@@ -143,12 +143,12 @@ int cli_config_set(const struct cli_call *call)
         return rv;
     }
     if (strpbrk(words.item[1], "\"\\\n") != NULL) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "config set: quotes, backslashes and line breaks are "
                         "for an editor");
     }
     if (file == NULL && !config_usual_file(path)) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_SETTINGS,
                         "config set: neither HOME nor XDG_CONFIG_HOME is set: "
                         "name the file with --config");
     }

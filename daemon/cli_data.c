@@ -87,14 +87,14 @@ int cli_data_pack(const struct cli_call *call)
         return rv;
     }
     if (out == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE, "data pack: --out DIR is missing");
+        return cli_fail(TROUBLE_USAGE, "data pack: --out DIR is missing");
     }
     if (shards == 0 || shards > PACK_SHARDS_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE, "data pack: 1 to %d shards",
+        return cli_fail(TROUBLE_USAGE, "data pack: 1 to %d shards",
                         PACK_SHARDS_MAX);
     }
     if (!format_named(format, &pack.format)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "data pack: --format %.40s: it is auto, text, jsonl, "
                         "llm.c, u16 or u32",
                         format);
@@ -103,7 +103,8 @@ int cli_data_pack(const struct cli_call *call)
     pack.val_bytes = val_bytes;
     rv = pack_text(inputs.item, inputs.n, out, &pack, &result);
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "data pack: %s", result.errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_DATA), "data pack: %s",
+                        result.errmsg);
     }
     print_result(&result, out, json);
     return LOCO_EXIT_OK;

@@ -108,7 +108,7 @@ static int fetch_shard(struct fetching *f)
     if (file_path_join(f->path, f->out, f->shard->name, errmsg) != 0 ||
         snprintf(f->part, sizeof f->part, "%s.url", f->path) >=
             (int)sizeof f->part) {
-        return cli_fail(LOCO_EXIT_USAGE, "data fetch: --out is too long");
+        return cli_fail(TROUBLE_USAGE, "data fetch: --out is too long");
     }
     if (is_here(f)) {
         (void)printf("%s is here\n", f->path);
@@ -116,7 +116,7 @@ static int fetch_shard(struct fetching *f)
     }
     add_urls(f, &d);
     if (d.n_urls == 0) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_DATA,
                         "data fetch: the run names no URL for %s; give "
                         "--mirror URL",
                         f->shard->name);
@@ -127,7 +127,8 @@ static int fetch_shard(struct fetching *f)
         (void)snprintf(errmsg, sizeof errmsg, "rename: %s", strerror(errno));
     }
     if (rv != 0) {
-        return cli_fail(rv == LOCO_EIO ? LOCO_EXIT_NETWORK : cli_exit_of(rv),
+        return cli_fail(rv == LOCO_EIO ? TROUBLE_DOWNLOAD
+                                       : cli_trouble_of(rv, TROUBLE_DATA),
                         "data fetch: %s: %s", f->shard->name, errmsg);
     }
     (void)printf("%s\n", f->path);
@@ -141,12 +142,12 @@ static int fetch_all(struct fetching *f, const char *run)
     int rv = LOCO_EXIT_OK;
 
     if (r == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     if (run_yaml_load(run, RUN_YAML_SIGNED, r, errmsg) != 0) {
-        rv = cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        rv = cli_fail(TROUBLE_MANIFEST, "%s", errmsg);
     } else if (mkdir(f->out, 0755) != 0 && errno != EEXIST) {
-        rv = cli_fail(LOCO_EXIT_FAILURE, "data fetch: make %s: %s", f->out,
+        rv = cli_fail(TROUBLE_FILE, "data fetch: make %s: %s", f->out,
                       strerror(errno));
     }
     for (uint32_t i = 0; rv == 0 && i < r->manifest.data.n_shards; i++) {
@@ -179,8 +180,8 @@ int cli_data_fetch(const struct cli_call *call)
     }
     if (f.stall_s == 0 || f.stall_s > 3600 || f.retries == 0 ||
         f.retries > 1000) {
-        return cli_fail(LOCO_EXIT_USAGE, "data fetch: --stall-s is 1 to 3600, "
-                                         "--tries 1 to 1000");
+        return cli_fail(TROUBLE_USAGE, "data fetch: --stall-s is 1 to 3600, "
+                                       "--tries 1 to 1000");
     }
     stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (stop_fd >= 0) {

@@ -371,7 +371,7 @@ int cli_completion(const struct cli_call *call)
             return LOCO_EXIT_OK;
         }
     }
-    return cli_fail(LOCO_EXIT_USAGE,
+    return cli_fail(TROUBLE_USAGE,
                     "completion %.20s: there is one for bash, zsh and fish",
                     words.item[0]);
 }
@@ -533,7 +533,7 @@ int cli_manual(const struct cli_call *call)
             return LOCO_EXIT_OK;
         }
     }
-    return cli_fail(LOCO_EXIT_USAGE,
+    return cli_fail(TROUBLE_USAGE,
                     "manual %.20s: 1 is loco, 5 locod.yaml, 8 locod",
                     words.item[0]);
 }

@@ -109,13 +109,13 @@ static int examine(struct asked *a)
     bool all;
 
     if (facts == NULL || config == NULL || opt == NULL || uri == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     facts->settings.rc =
         config_parse(0, no_arguments, config, facts->settings.errmsg);
     fill_in(a, config, &facts->settings);
     if (a->join != NULL && uri_parse(a->join, uri, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_USAGE, "%s", errmsg);
+        return cli_fail(TROUBLE_USAGE, "%s", errmsg);
     }
     *opt = (struct doctor_options){
         .state = a->state,
@@ -176,11 +176,11 @@ int cli_doctor(const struct cli_call *call)
         return rv;
     }
     if (!(a.limit_s >= 0.1 && a.limit_s <= LIMIT_MAX_S)) {
-        return cli_fail(LOCO_EXIT_USAGE, "--limit: 0.1 to %d seconds",
+        return cli_fail(TROUBLE_USAGE, "--limit: 0.1 to %d seconds",
                         LIMIT_MAX_S);
     }
     if (a.bandwidth && a.join == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "--bandwidth needs --join URI: from whom?");
     }
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */

@@ -192,7 +192,7 @@ static int eval_file(struct eval *e, const char *path, int threads, bool json)
         file_map_close(&map);
     }
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "eval: %s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "eval: %s", errmsg);
     }
     print_score(e, json);
     return LOCO_EXIT_OK;
@@ -221,16 +221,16 @@ int cli_eval(const struct cli_call *call)
         return rv;
     }
     if (text == NULL || threads == 0 || threads > BACKEND_THREADS_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE, text == NULL
-                                             ? "eval: --text FILE is missing"
-                                             : "eval: --threads is 1 to 256");
+        return cli_fail(TROUBLE_USAGE, text == NULL
+                                           ? "eval: --text FILE is missing"
+                                           : "eval: --threads is 1 to 256");
     }
     rv = cli_source_load(&e.m, &e.t, &from);
     if (rv != 0) {
         return rv;
     }
     if (e.m.config.seq < 2) {
-        rv = cli_fail(LOCO_EXIT_CONFIG, "eval: windows of one token");
+        rv = cli_fail(TROUBLE_MODEL, "eval: windows of one token");
     } else {
         rv = eval_file(&e, text, (int)threads, json);
     }

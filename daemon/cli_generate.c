@@ -37,7 +37,8 @@ static int generate_text(const struct model *m,
     int rv = tokenizer_encode_all(t, prompt, strlen(prompt), &ids, &n, errmsg);
 
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "generate: %s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "generate: %s",
+                        errmsg);
     }
     opt->prompt = ids;
     opt->prompt_n = (int64_t)n;
@@ -50,9 +51,9 @@ static int generate_text(const struct model *m,
         backend_close(&backend);
     }
     free(ids);
-    return rv == 0
-               ? LOCO_EXIT_OK
-               : cli_fail(cli_exit_of(rv), "generate: %s", loco_strerror(rv));
+    return rv == 0 ? LOCO_EXIT_OK
+                   : cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "generate: %s",
+                              loco_strerror(rv));
 }
 
 int cli_generate(const struct cli_call *call)
@@ -84,11 +85,11 @@ int cli_generate(const struct cli_call *call)
     }
     if (prompt == NULL || prompt[0] == '\0' || max_tokens > INT32_MAX ||
         top_k > UINT32_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "generate: --prompt TEXT is needed, at least one byte");
     }
     if (threads == 0 || threads > BACKEND_THREADS_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE, "generate: --threads is 1 to 256");
+        return cli_fail(TROUBLE_USAGE, "generate: --threads is 1 to 256");
     }
     opt.max_tokens = (int64_t)max_tokens;
     opt.top_k = (uint32_t)top_k;

@@ -49,8 +49,7 @@ static int write_private(const char *path, const char *text, bool append)
         good = close(fd) == 0 && good;
     }
     return good ? 0
-                : cli_fail(LOCO_EXIT_FAILURE, "write %s: %s", path,
-                           strerror(errno));
+                : cli_fail(TROUBLE_FILE, "write %s: %s", path, strerror(errno));
 }
 
 /* One more than the highest number that was given out. */
@@ -72,7 +71,7 @@ static int next_number(const char *run_yaml, uint32_t *number)
     *number = (uint32_t)(highest + 1);
     return highest < UINT32_MAX
                ? 0
-               : cli_fail(LOCO_EXIT_FAILURE, "%s: no number is left", path);
+               : cli_fail(TROUBLE_INVITATIONS, "%s: no number is left", path);
 }
 
 static int give_out(const struct run_yaml *r,
@@ -91,7 +90,8 @@ static int give_out(const struct run_yaml *r,
     }
     rv = invite_make(author, &r->run_id, number, expiry_s, out);
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "sign: %s", loco_strerror(rv));
+        return cli_fail(cli_trouble_of(rv, TROUBLE_INVITATIONS), "sign: %s",
+                        loco_strerror(rv));
     }
     hash32_hex(&r->run_id, hex);
     (void)snprintf(line, sizeof line, "%u %s %llu %s\n", number, hex,
@@ -131,22 +131,22 @@ static int load(struct run_yaml *r,
     char path[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
 
     if (run_yaml_load(run_yaml, RUN_YAML_SIGNED, r, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        return cli_fail(TROUBLE_MANIFEST, "%s", errmsg);
     }
     if (!r->manifest.invited) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_MANIFEST,
                         "%s: this run is open to all; one for invited peers "
                         "is made with: loco run create --set invited=true",
                         run_yaml);
     }
     beside(run_yaml, AUTHOR_KEY, path);
     if (identity_load(author, key == NULL ? path : key, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_IDENTITY, "%s", errmsg);
+        return cli_fail(TROUBLE_AUTHOR_KEY, "%s", errmsg);
     }
     if (memcmp(author->public, r->manifest.author, sizeof author->public) !=
         0) {
         identity_wipe(author);
-        return cli_fail(LOCO_EXIT_IDENTITY,
+        return cli_fail(TROUBLE_AUTHOR_KEY,
                         "%s is not the key of this run's author",
                         key == NULL ? path : key);
     }
@@ -179,18 +179,18 @@ static int hosts_read(const char *text, struct uri *u)
         size_t n = strcspn(text, ",");
 
         if (u->n_hosts == URI_HOSTS_MAX || n >= sizeof one) {
-            return cli_fail(LOCO_EXIT_USAGE, "--host: at most %d of them",
+            return cli_fail(TROUBLE_USAGE, "--host: at most %d of them",
                             URI_HOSTS_MAX);
         }
         (void)snprintf(one, sizeof one, "%.*s", (int)n, text);
         if (uri_host_parse(one, false, &u->hosts[u->n_hosts], errmsg) != 0) {
-            return cli_fail(LOCO_EXIT_USAGE, "--host %s", errmsg);
+            return cli_fail(TROUBLE_USAGE, "--host %s", errmsg);
         }
         u->n_hosts++;
         text += n + (text[n] == ',');
     }
     return u->n_hosts > 0 ? 0
-                          : cli_fail(LOCO_EXIT_USAGE, "--host: names no host");
+                          : cli_fail(TROUBLE_USAGE, "--host: names no host");
 }
 
 static int invite(struct run_yaml *r, const struct request *q)
@@ -216,7 +216,7 @@ static int invite(struct run_yaml *r, const struct request *q)
     u.has_invite = true;
     u.run = r->run_id;
     if (uri_format(&u, text, sizeof text) < 0) {
-        return cli_fail(LOCO_EXIT_FAILURE, "the address is too long");
+        return cli_fail(TROUBLE_USAGE, "run invite: the address is too long");
     }
     (void)printf("%s\n", text);
     (void)fprintf(stderr,
@@ -244,7 +244,7 @@ int cli_run_invite(const struct cli_call *call)
         return rv;
     }
     if (q.hosts == NULL || !note_ok(q.note) || q.days > 36500) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "run invite: --host HOST:PORT is needed, --note has "
                         "at most %d characters, --days at most 36500",
                         NOTE_MAX);
@@ -252,7 +252,7 @@ int cli_run_invite(const struct cli_call *call)
     q.run_yaml = words.item[0];
     r = calloc(1, sizeof *r);
     if (r == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     rv = invite(r, &q);
     free(r);
@@ -273,7 +273,8 @@ list_read(const char *path, const struct run_yaml *r, struct revocation *list)
     memset(list, 0, sizeof *list);
     list->body.run = r->run_id;
     if (f == NULL && errno != ENOENT) { /* a list without it is another */
-        return cli_fail(LOCO_EXIT_CONFIG, "read %s: %s", path, strerror(errno));
+        return cli_fail(TROUBLE_INVITATIONS, "read %s: %s", path,
+                        strerror(errno));
     }
     if (f == NULL) {
         return 0;
@@ -281,7 +282,7 @@ list_read(const char *path, const struct run_yaml *r, struct revocation *list)
     n = fread(bytes, 1, sizeof bytes, f);
     (void)fclose(f);
     if (msg_decode(&revocation_schema, bytes, n, list) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "%s is damaged", path);
+        return cli_fail(TROUBLE_INVITATIONS, "%s is damaged", path);
     }
     if (!hash32_eq(&list->body.run, &r->run_id)) { /* signed anew since */
         memset(list, 0, sizeof *list);
@@ -297,7 +298,7 @@ static int list_add(struct revocation_body *b, const char *word)
 
     if (!isdigit((unsigned char)word[0]) || *end != '\0' || number == 0 ||
         number > UINT32_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "run revoke %.40s: the number of an invitation, see "
                         "run.invitations beside run.yaml",
                         word);
@@ -308,7 +309,7 @@ static int list_add(struct revocation_body *b, const char *word)
         }
     }
     if (b->n_numbers == MESSAGE_REVOKED_MAX) {
-        return cli_fail(LOCO_EXIT_FAILURE,
+        return cli_fail(TROUBLE_INVITATIONS,
                         "run revoke: %d are revoked already, which is all "
                         "that fit: make a new run",
                         MESSAGE_REVOKED_MAX);
@@ -329,11 +330,12 @@ static int list_write(const char *path,
 
     n = n != 0 ? n : msg_encode(&revocation_schema, list, bytes, sizeof bytes);
     if (n < 0) {
-        return cli_fail(LOCO_EXIT_FAILURE, "%s", loco_strerror(n));
+        return cli_fail(cli_trouble_of(n, TROUBLE_INVITATIONS), "%s",
+                        loco_strerror(n));
     }
     return file_write_whole(path, bytes, (size_t)n, errmsg) == 0
                ? 0
-               : cli_fail(LOCO_EXIT_FAILURE, "%s", errmsg);
+               : cli_fail(TROUBLE_FILE, "%s", errmsg);
 }
 
 static int end_them(struct run_yaml *r,
@@ -375,7 +377,7 @@ static int end_them(struct run_yaml *r,
     }
     if (http_of_state(state, &daemon, errmsg) != 0 ||
         http_post(&daemon, "/api/v1/reload", errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_NETWORK,
+        return cli_fail(TROUBLE_NO_DAEMON,
                         "%s is written, and no daemon told: %s", path, errmsg);
     }
     return LOCO_EXIT_OK;
@@ -398,7 +400,7 @@ int cli_run_revoke(const struct cli_call *call)
     }
     r = calloc(1, sizeof *r);
     if (r == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     rv = end_them(r, words.item[0], key, state, &words);
     free(r);

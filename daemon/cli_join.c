@@ -71,13 +71,13 @@ static int find_programs(struct join *j)
     ssize_t len = readlink("/proc/self/exe", j->self, sizeof j->self - 2);
 
     if (len <= 0) {
-        return cli_fail(LOCO_EXIT_FAILURE, "join: where am I?");
+        return cli_fail(TROUBLE_PROGRAM, "join: where am I?");
     }
     j->self[len] = '\0';
     memcpy(j->locod, j->self, (size_t)len);
     memcpy(j->locod + len, "d", 2);
     if (access(j->locod, X_OK) != 0) {
-        return cli_fail(LOCO_EXIT_FAILURE,
+        return cli_fail(TROUBLE_PROGRAM,
                         "join: %s is not there: build or install locod",
                         j->locod);
     }
@@ -112,7 +112,7 @@ static pid_t spawn(const struct join *j, const char *const *argv, bool daemon)
     (void)posix_spawnattr_destroy(&how);
     (void)posix_spawn_file_actions_destroy(&files);
     if (rv != 0) {
-        (void)cli_fail(LOCO_EXIT_FAILURE, "join: start %s: %s", argv[0],
+        (void)cli_fail(TROUBLE_PROGRAM, "join: start %s: %s", argv[0],
                        strerror(rv));
         return 0;
     }
@@ -183,7 +183,7 @@ static int attend(const struct join *j, pid_t pid, const char *until)
         if (until != NULL && passed == 0 && now_ms() > limit_ms) {
             (void)kill(pid, SIGTERM);
             (void)waitpid(pid, &status, 0);
-            return cli_fail(LOCO_EXIT_NETWORK,
+            return cli_fail(TROUBLE_UNREACHABLE,
                             "join: no peer of the run answered within %d s; "
                             "loco doctor --join %s says why",
                             FETCH_S, j->uri);
@@ -214,7 +214,7 @@ static int consent(const struct join *j)
     int rv;
 
     if (file_path_join(manifest, j->state, STATE_DIR_MANIFEST, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_STATE, "%s", errmsg);
+        return cli_fail(TROUBLE_STATE_DIR, "%s", errmsg);
     }
     if (stat(manifest, &st) != 0) {
         pid_t pid = start(j);
@@ -276,14 +276,15 @@ static int prepare(struct join *j, struct config *config)
 
     free(u);
     if (rv != 0) {
-        return cli_fail(LOCO_EXIT_USAGE, "%s",
-                        rv == LOCO_ENOMEM ? loco_strerror(rv) : errmsg);
+        return cli_fail(rv == LOCO_ENOMEM ? TROUBLE_RESOURCES : TROUBLE_URI,
+                        "%s", rv == LOCO_ENOMEM ? loco_strerror(rv) : errmsg);
     }
     if (j->state == NULL) {
         char *none[] = {NULL};
 
         if (config_parse(0, none, config, errmsg) != 0) {
-            return cli_fail(config->exit_code, "%s", errmsg);
+            return cli_fail(trouble_of_settings(config->exit_code), "%s",
+                            errmsg);
         }
         j->state = config->state;
     }
@@ -294,7 +295,7 @@ static int prepare(struct join *j, struct config *config)
         *p = '/';
     }
     return rv == 0 ? CLI_GO
-                   : cli_fail(LOCO_EXIT_STATE, "join: %s: %s", j->state,
+                   : cli_fail(TROUBLE_STATE_DIR, "join: %s: %s", j->state,
                               strerror(rv));
 }
 

@@ -30,12 +30,13 @@ static int key_path(const char *state, char path[FILE_PATH_MAX])
 
     if (state == NULL) {
         if (config_parse(0, none, &config, errmsg) != 0) {
-            return cli_fail(config.exit_code, "%s", errmsg);
+            return cli_fail(trouble_of_settings(config.exit_code), "%s",
+                            errmsg);
         }
         state = config.state;
     }
     if (file_path_join(path, state, STATE_DIR_KEY, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_STATE, "%s", errmsg);
+        return cli_fail(TROUBLE_STATE_DIR, "%s", errmsg);
     }
     return CLI_GO;
 }
@@ -56,7 +57,7 @@ static int write_backup(const struct identity *id, const char *out)
     if (out != NULL) {
         return identity_save(id, out, errmsg) == 0
                    ? LOCO_EXIT_OK
-                   : cli_fail(LOCO_EXIT_IDENTITY, "keys backup: %s", errmsg);
+                   : cli_fail(TROUBLE_IDENTITY, "keys backup: %s", errmsg);
     }
     /* The first half of libsodium's secret key is the seed. */
     words_encode(id->secret, text);
@@ -84,7 +85,7 @@ int cli_keys_backup(const struct cli_call *call)
         return rv;
     }
     if ((out != NULL) == words) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "keys backup: give one of --out FILE and --words");
     }
     rv = key_path(state, path);
@@ -92,7 +93,7 @@ int cli_keys_backup(const struct cli_call *call)
         return rv;
     }
     if (identity_load(&id, path, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_IDENTITY, "%s", errmsg);
+        return cli_fail(TROUBLE_IDENTITY, "%s", errmsg);
     }
     rv = write_backup(&id, out);
     if (rv == LOCO_EXIT_OK) {
@@ -117,12 +118,12 @@ static int read_words(struct identity *id)
     rv = words_decode(text, seed, errmsg);
     sodium_memzero(text, sizeof text);
     if (rv != 0) {
-        return cli_fail(LOCO_EXIT_IDENTITY, "keys restore: %s", errmsg);
+        return cli_fail(TROUBLE_IDENTITY, "keys restore: %s", errmsg);
     }
     rv = identity_generate(id, seed);
     sodium_memzero(seed, sizeof seed);
     return rv == 0 ? CLI_GO
-                   : cli_fail(LOCO_EXIT_IDENTITY, "%s", loco_strerror(rv));
+                   : cli_fail(TROUBLE_IDENTITY, "%s", loco_strerror(rv));
 }
 
 int cli_keys_restore(const struct cli_call *call)
@@ -142,14 +143,14 @@ int cli_keys_restore(const struct cli_call *call)
         return rv;
     }
     if ((files.n == 1) == words) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "keys restore: give one of FILE and --words");
     }
     rv = key_path(state, path);
     if (rv == CLI_GO && words) {
         rv = read_words(&id);
     } else if (rv == CLI_GO && identity_load(&id, files.item[0], errmsg) != 0) {
-        rv = cli_fail(LOCO_EXIT_IDENTITY, "%s", errmsg);
+        rv = cli_fail(TROUBLE_IDENTITY, "%s", errmsg);
     }
     if (rv != CLI_GO) {
         return rv;
@@ -157,13 +158,13 @@ int cli_keys_restore(const struct cli_call *call)
     slash = strrchr(path, '/');
     *slash = '\0';
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        rv = cli_fail(LOCO_EXIT_STATE, "mkdir %s: %s", path, strerror(errno));
+        rv = cli_fail(TROUBLE_STATE_DIR, "mkdir %s: %s", path, strerror(errno));
     }
     *slash = '/';
     if (rv == CLI_GO) {
         rv = LOCO_EXIT_OK;
         if (identity_save(&id, path, errmsg) != 0) {
-            rv = cli_fail(LOCO_EXIT_IDENTITY,
+            rv = cli_fail(TROUBLE_IDENTITY,
                           "keys restore: %s; a key is never overwritten: move "
                           "it away first",
                           errmsg);

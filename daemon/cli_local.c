@@ -27,10 +27,10 @@ static int verify_shard(const struct manifest_shard *s, const char *dir)
 
     if (file_path_join(path, dir, s->name, errmsg) != 0 ||
         file_hash(path, &hash, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        return cli_fail(TROUBLE_DATA, "%s", errmsg);
     }
     if (!hash32_eq(&hash, &s->blake2b)) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_DATA,
                         "%s: its hash is not the one that the run names; "
                         "pack the data again or fetch the file anew",
                         path);
@@ -46,14 +46,14 @@ static int verify_run(const char *path)
     int rv;
 
     if (r == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     (void)snprintf(dir, sizeof dir, "%.*s",
                    slash == NULL ? 1 : (int)(slash - path) + (slash == path),
                    slash == NULL ? "." : path);
     rv = run_yaml_load(path, RUN_YAML_SIGNED, r, errmsg);
     if (rv != 0) {
-        rv = cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        rv = cli_fail(TROUBLE_MANIFEST, "%s", errmsg);
     }
     for (uint32_t i = 0; rv == 0 && i < r->manifest.data.n_shards; i++) {
         rv = verify_shard(&r->manifest.data.shards[i], dir);
@@ -74,8 +74,9 @@ static int verify_state(const char *dir)
     int rv = model_open_state(&m, dir, errmsg);
 
     if (rv != 0) {
-        rv = cli_fail(rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES : LOCO_EXIT_STATE,
-                      "%s", errmsg);
+        rv =
+            cli_fail(rv == LOCO_ENOMEM ? TROUBLE_RESOURCES : TROUBLE_CHECKPOINT,
+                     "%s", errmsg);
     } else {
         (void)printf("%s: manifest and checkpoint of round %llu are right\n",
                      dir, (unsigned long long)m.round);
@@ -97,7 +98,7 @@ int cli_verify(const struct cli_call *call)
         return rv;
     }
     if (files.n == 0 && state == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "verify: name a run.yaml, or --state DIR");
     }
     rv = 0;
@@ -128,12 +129,12 @@ int cli_keys(const struct cli_call *call)
         return rv;
     }
     if (state == NULL && config_parse(0, no_arguments, &config, errmsg) != 0) {
-        return cli_fail(config.exit_code, "%s", errmsg);
+        return cli_fail(trouble_of_settings(config.exit_code), "%s", errmsg);
     }
     if (file_path_join(path, state == NULL ? config.state : state,
                        STATE_DIR_KEY, errmsg) != 0 ||
         identity_load(&id, path, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_IDENTITY, "%s", errmsg);
+        return cli_fail(TROUBLE_IDENTITY, "%s", errmsg);
     }
     id_hex(&id.id, hex);
     id_short(&id.id, brief);
@@ -156,11 +157,11 @@ static int settings(const struct cli_call *call, struct config *config)
         return LOCO_EXIT_OK; /* those of locod, not ours */
     }
     if (call->argc > CLI_LIST_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE, "too many arguments");
+        return cli_fail(TROUBLE_USAGE, "too many arguments");
     }
     memcpy(argv + 1, call->argv, (size_t)call->argc * sizeof *argv);
     if (config_parse(call->argc + 1, argv, config, errmsg) != 0) {
-        return cli_fail(config->exit_code, "%s", errmsg);
+        return cli_fail(trouble_of_settings(config->exit_code), "%s", errmsg);
     }
     if (config->help) {
         (void)cli_parse(call, none, 0, NULL, 0, 0);
@@ -226,7 +227,7 @@ int cli_quickstart(const struct cli_call *call)
         return LOCO_EXIT_OK;
     }
     if (len < 0 || call->argc > CLI_LIST_MAX) {
-        return cli_fail(LOCO_EXIT_FAILURE, "quickstart: where am I?");
+        return cli_fail(TROUBLE_PROGRAM, "quickstart: where am I?");
     }
     path[len] = '\0';
     for (int up = 0; up < 2; up++) {
@@ -238,12 +239,12 @@ int cli_quickstart(const struct cli_call *call)
     (void)snprintf(path + strlen(path), sizeof path - strlen(path),
                    "/deploy/quickstart.sh");
     if (access(path, R_OK) != 0) {
-        return cli_fail(LOCO_EXIT_FAILURE,
+        return cli_fail(TROUBLE_PROGRAM,
                         "quickstart: %s is not there; it runs from a source "
                         "tree only",
                         path);
     }
     memcpy(argv + 2, call->argv, (size_t)call->argc * sizeof *argv);
     (void)execvp("sh", argv);
-    return cli_fail(LOCO_EXIT_FAILURE, "quickstart: sh: %s", strerror(errno));
+    return cli_fail(TROUBLE_PROGRAM, "quickstart: sh: %s", strerror(errno));
 }

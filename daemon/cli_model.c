@@ -48,7 +48,7 @@ int cli_export(const struct cli_call *call)
     }
     if (out == NULL || strcmp(format, "hf") != 0 ||
         !dtype_named(dtype, &opt.dtype)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "export: --out DIR is needed; the only format is hf; "
                         "--dtype is fp32, bf16 or fp16");
     }
@@ -58,7 +58,7 @@ int cli_export(const struct cli_call *call)
     }
     rv = model_export(&s, out, &opt, errmsg);
     if (rv != 0) {
-        rv = cli_fail(cli_exit_of(rv), "export: %s", errmsg);
+        rv = cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "export: %s", errmsg);
     } else if (s.facts.run_id[0] != '\0') {
         (void)printf("%s: round %llu of run %.16s\n", out,
                      (unsigned long long)s.facts.round, s.facts.run_id);
@@ -89,7 +89,7 @@ int cli_import(const struct cli_call *call)
         return rv;
     }
     if (out == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE, "import: --out FILE is missing");
+        return cli_fail(TROUBLE_USAGE, "import: --out FILE is missing");
     }
     from.model = words.item[0];
     rv = cli_source_open(&s, &from);
@@ -97,14 +97,15 @@ int cli_import(const struct cli_call *call)
         return rv;
     }
     if (seq > s.config.model.seq) {
-        rv = cli_fail(LOCO_EXIT_USAGE,
+        rv = cli_fail(TROUBLE_USAGE,
                       "import: --seq %llu is more than the model's %u",
                       (unsigned long long)seq, s.config.model.seq);
     } else {
         s.config.model.seq = seq == 0 ? s.config.model.seq : (uint32_t)seq;
         rv = model_import(&s, out, errmsg);
         if (rv != 0) {
-            rv = cli_fail(cli_exit_of(rv), "import: %s", errmsg);
+            rv = cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "import: %s",
+                          errmsg);
         } else {
             (void)printf("%s: %lld parameters, vocabulary %u, windows of %u\n",
                          out, (long long)llama_numel(&s.config.model),

@@ -94,12 +94,12 @@ int cli_peers(const struct cli_call *call)
         return rv;
     }
     if (http_get(&daemon, "/api/v1/peers", &body, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
+        return cli_fail(TROUBLE_NO_DAEMON, "%s", errmsg);
     }
     all = json_loads(body, 0, NULL);
     rv = LOCO_EXIT_OK;
     if (!json_is_object(all)) {
-        rv = cli_fail(LOCO_EXIT_FAILURE, "the daemon's answer is no list");
+        rv = cli_fail(TROUBLE_ANSWER, "the daemon's answer is no list");
     } else if (as_json) {
         (void)printf("%s\n", body);
     } else {

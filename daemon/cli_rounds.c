@@ -236,18 +236,18 @@ static int show(const struct asked *a)
                                  : "/api/v1/rounds?round=%llu",
                    (unsigned long long)a->round);
     if (http_get(&daemon, path, &body, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
+        return cli_fail(TROUBLE_NO_DAEMON, "%s", errmsg);
     }
     o = json_loads(body, 0, NULL);
     list = json_object_get(o, "rounds");
     if (!json_is_array(list)) {
-        rv = cli_fail(LOCO_EXIT_FAILURE, "the daemon's answer is no timeline");
+        rv = cli_fail(TROUBLE_ANSWER, "the daemon's answer is no timeline");
     } else if (a->json) {
         (void)printf("%s\n", body);
     } else if (a->round == 0) {
         print_list(list, a->last);
     } else if (json_array_size(list) == 0) {
-        rv = cli_fail(LOCO_EXIT_FAILURE,
+        rv = cli_fail(TROUBLE_NO_ROUND,
                       "nothing is known of round %llu here: loco rounds lists "
                       "those that are",
                       (unsigned long long)a->round);
@@ -292,7 +292,7 @@ int cli_rounds_explain(const struct cli_call *call)
     }
     a.round = strtoull(words.item[0], &end, 10);
     if (*end != '\0' || a.round == 0) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "rounds explain %s: not the number of a round",
                         words.item[0]);
     }

@@ -33,7 +33,7 @@ static int fill_preset(struct manifest *m, const char *name)
     char errmsg[ERRMSG_SIZE];
 
     if (preset_find(name, &preset, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+        return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
     }
     manifest_from_preset(&m->sync, preset);
     return 0;
@@ -45,7 +45,7 @@ static int fill_model(struct manifest *m, const char *name)
     char errmsg[ERRMSG_SIZE];
 
     if (model_find(name, &c, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+        return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
     }
     m->model = (struct manifest_model){
         .dim = c.dim,
@@ -72,14 +72,14 @@ static int add_shard(struct manifest_data *data, const json_t *entry, bool val)
     struct manifest_shard *s;
 
     if (data->n_shards == MANIFEST_SHARDS_MAX) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_DATA,
                         "run create: more than %d shards; pack fewer",
                         MANIFEST_SHARDS_MAX);
     }
     s = &data->shards[data->n_shards];
     if (name == NULL || strlen(name) >= sizeof s->name || hash == NULL ||
         hash32_parse_hex(hash, &s->blake2b) != 0 || bytes <= 0 || tokens <= 0) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_DATA,
                         "run create: data.json names a shard without name, "
                         "size or hash; run loco data pack again");
     }
@@ -129,7 +129,7 @@ add_tokenizer(struct manifest_data *data, const json_t *root, const char *dir)
         hash32_parse_hex(hash, &data->tokenizer_blake2b) != 0 ||
         file_path_join(path, dir, data->tokenizer, errmsg) != 0 ||
         stat(path, &st) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_DATA,
                         "run create: the tokenizer %s is not in %s or has no "
                         "hash in data.json; run loco data pack again",
                         data->tokenizer, dir);
@@ -148,7 +148,7 @@ static int check_vocabulary(const struct manifest *m, const json_t *root)
 
     return vocab <= (json_int_t)m->model.vocab
                ? 0
-               : cli_fail(LOCO_EXIT_CONFIG,
+               : cli_fail(TROUBLE_RUN_SETTINGS,
                           "run create: the data has %lld token ids, the model "
                           "knows %u: take a model file with vocab: %lld",
                           (long long)vocab, m->model.vocab, (long long)vocab);
@@ -162,11 +162,11 @@ static int fill_data(struct manifest *m, const char *dir)
     int rv;
 
     if (file_path_join(path, dir, "data.json", errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+        return cli_fail(TROUBLE_DATA, "run create: %s", errmsg);
     }
     root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
     if (root == NULL) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_DATA,
                         "run create: %s: %s; loco data pack writes it", path,
                         where.text);
     }
@@ -192,7 +192,7 @@ static int fill_urls(struct manifest_data *data, const struct cli_list *bases)
                 snprintf(url, sizeof url, "%s%s%s", base,
                          len > 0 && base[len - 1] == '/' ? "" : "/",
                          s->name) >= (int)sizeof url) {
-                return cli_fail(LOCO_EXIT_USAGE,
+                return cli_fail(TROUBLE_USAGE,
                                 "run create: --url: at most %d, of %d "
                                 "characters with the file's name",
                                 MANIFEST_URLS_MAX, MANIFEST_URL_MAX - 1);
@@ -210,7 +210,7 @@ static int apply_settings(struct manifest *m, const struct cli_list *set)
         char path[DOC_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
 
         if (equals == NULL || (size_t)(equals - set->item[i]) >= sizeof path) {
-            return cli_fail(LOCO_EXIT_USAGE,
+            return cli_fail(TROUBLE_USAGE,
                             "run create: --set %.80s: write path=value, as in "
                             "sync.period=20",
                             set->item[i]);
@@ -218,7 +218,7 @@ static int apply_settings(struct manifest *m, const struct cli_list *set)
         memcpy(path, set->item[i], (size_t)(equals - set->item[i]));
         path[equals - set->item[i]] = '\0';
         if (doc_set(manifest_schema(), m, path, equals + 1, errmsg) != 0) {
-            return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+            return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
         }
     }
     return 0;
@@ -241,41 +241,14 @@ static void fit_topology(struct manifest_sync *sync, const struct cli_list *set)
 }
 
 /* What no machine would train: better said to the author. */
-static int check_topology(const struct manifest_sync *sync)
-{
-    if (strcmp(sync->topology, "ring") == 0 &&
-        !codec_adds(codec_find(sync->wire))) {
-        return cli_fail(LOCO_EXIT_CONFIG,
-                        "run create: sync.wire %s is never summed on the way, "
-                        "which a ring does; take sync.topology=butterfly, or "
-                        "fp32, bf16 or fp16 on the wire",
-                        sync->wire);
-    }
-    return 0;
-}
-
-static int check_method(const struct manifest *m)
+static int check_method(const struct manifest *m, const char *command)
 {
     struct method method;
     char errmsg[ERRMSG_SIZE];
 
     if (method_from_manifest(&method, &m->sync, errmsg) != 0 ||
-        method_check_stages(&method, m, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
-    }
-    if (method.group == METHOD_PAIR && m->stop.tokens > 0) {
-        return cli_fail(LOCO_EXIT_CONFIG,
-                        "run create: in a run of random pairs nobody knows the "
-                        "tokens of all peers; set stop.rounds in place of "
-                        "stop.tokens");
-    }
-    if (method.group == METHOD_QUORUM &&
-        strcmp(m->sync.topology, "butterfly") == 0) {
-        return cli_fail(LOCO_EXIT_CONFIG,
-                        "run create: in a quorum machines in the middle of a "
-                        "task take part without weight, which a butterfly "
-                        "cannot; take sync.topology=ring, and fp32, bf16 or "
-                        "fp16 on the wire");
+        method_check_run(&method, m, errmsg) != 0) {
+        return cli_fail(TROUBLE_RUN_SETTINGS, "run %s: %s", command, errmsg);
     }
     return 0;
 }
@@ -313,7 +286,7 @@ author_load(const char *key, const char *out, struct identity *author)
         }
     }
     if (rv != 0) {
-        return cli_fail(LOCO_EXIT_IDENTITY, "author: %s", errmsg);
+        return cli_fail(TROUBLE_AUTHOR_KEY, "author: %s", errmsg);
     }
     return 0;
 }
@@ -324,7 +297,7 @@ static int fill(struct manifest *m, const struct arguments *a)
 
     manifest_default(m);
     if (strlen(a->name) >= sizeof m->name) {
-        return cli_fail(LOCO_EXIT_USAGE, "run create: --name is too long");
+        return cli_fail(TROUBLE_USAGE, "run create: --name is too long");
     }
     memcpy(m->name, a->name, strlen(a->name) + 1);
     /* Two runs with the same settings are two runs. 53 bits: every reader of
@@ -346,8 +319,7 @@ static int fill(struct manifest *m, const struct arguments *a)
     }
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
-    rv = rv == 0 ? check_topology(&m->sync) : rv;
-    return rv == 0 ? check_method(m) : rv;
+    return rv == 0 ? check_method(m, "create") : rv;
 }
 
 /* The daemon that starts the run looks for shards beside run.yaml: put links
@@ -359,23 +331,23 @@ static int link_shard(const char *dir, const char *name, const char *from)
 
     if (file_path_join(path, dir, name, errmsg) != 0 ||
         file_path_join(target, from, name, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s", errmsg);
+        return cli_fail(TROUBLE_DATA, "run create: %s", errmsg);
     }
     if (stat(target, &there) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_DATA,
                         "run create: %s: %s; run loco data pack again", target,
                         strerror(errno));
     }
     if (stat(path, &here) == 0) {
         return here.st_dev == there.st_dev && here.st_ino == there.st_ino
                    ? 0
-                   : cli_fail(LOCO_EXIT_CONFIG,
+                   : cli_fail(TROUBLE_DATA,
                               "run create: %s is another file; write run.yaml "
                               "into the data directory or into an empty one",
                               path);
     }
     if (symlink(target, path) != 0) {
-        return cli_fail(LOCO_EXIT_FAILURE, "run create: link %s: %s", path,
+        return cli_fail(TROUBLE_FILE, "run create: link %s: %s", path,
                         strerror(errno));
     }
     return 0;
@@ -390,7 +362,7 @@ static int link_shards(const struct manifest_data *data,
     int rv = 0;
 
     if (from == NULL) {
-        return cli_fail(LOCO_EXIT_CONFIG, "run create: %s: %s", a->data,
+        return cli_fail(TROUBLE_DATA, "run create: %s: %s", a->data,
                         strerror(errno));
     }
     (void)snprintf(dir, sizeof dir, "%.*s",
@@ -427,7 +399,8 @@ static int create(struct run_yaml *r, const struct arguments *a)
     }
     if (rv != 0) {
         identity_wipe(&author);
-        return cli_fail(cli_exit_of(rv), "run create: %s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MANIFEST), "run create: %s",
+                        errmsg);
     }
     rv = cli_invite_own(r, a->out, &author);
     identity_wipe(&author);
@@ -465,12 +438,12 @@ int cli_run_create(const struct cli_call *call)
         return rv;
     }
     if (a.name == NULL || a.model == NULL || a.data == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "run create: --name, --model and --data are needed");
     }
     r = calloc(1, sizeof *r);
     if (r == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     rv = create(r, &a);
     free(r);
@@ -486,7 +459,11 @@ static int sign(struct run_yaml *r, const char *path, const char *key)
     int rv = run_yaml_load(path, RUN_YAML_ANY, r, errmsg);
 
     if (rv != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "%s", errmsg);
+        return cli_fail(TROUBLE_MANIFEST, "%s", errmsg);
+    }
+    rv = check_method(&r->manifest, "sign");
+    if (rv != 0) {
+        return rv;
     }
     rv = author_load(key, path, &author);
     if (rv != 0) {
@@ -500,7 +477,8 @@ static int sign(struct run_yaml *r, const char *path, const char *key)
     }
     if (rv != 0) {
         identity_wipe(&author);
-        return cli_fail(cli_exit_of(rv), "run sign: %s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MANIFEST), "run sign: %s",
+                        errmsg);
     }
     rv = cli_invite_own(r, path, &author);
     identity_wipe(&author);
@@ -528,7 +506,7 @@ int cli_run_sign(const struct cli_call *call)
     }
     r = calloc(1, sizeof *r);
     if (r == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     rv = sign(r, words.item[0], key);
     free(r);

@@ -165,18 +165,18 @@ int cli_run_show(const struct cli_call *call)
         return rv;
     }
     if ((words.n == 1) == (state != NULL)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "run show: name a run.yaml, or --state DIR");
     }
     r = calloc(1, sizeof *r);
     if (r == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     rv = state != NULL
              ? show_load_state(r, state, errmsg)
              : run_yaml_load(words.item[0], RUN_YAML_SIGNED, r, errmsg);
     if (rv != 0) {
-        rv = cli_fail(LOCO_EXIT_CONFIG, "%s",
+        rv = cli_fail(TROUBLE_MANIFEST, "%s",
                       errmsg[0] == '\0' ? loco_strerror(rv) : errmsg);
     } else {
         hash32_hex(&r->run_id, hex);

@@ -5,8 +5,10 @@
  * come from --links, the comings and goings from --members; both are small
  * tables in text, `#` begins a comment:
  *
- * With --set stages=S peers are the hosts of S stages (lab.h), and
- * lab.fixed_routes=1 keeps every micro-batch in its column.
+ * --set sync.topology=owners takes arrivals one by one at the owners of slices
+ * (async-dn, async-naive) in place of quorums. With --set stages=S peers are
+ * the hosts of S stages (lab.h), and lab.fixed_routes=1 keeps every micro-batch
+ * in its column.
  *
  *   links    PEER|* TOKENS_PER_S UP_MBIT DOWN_MBIT DELAY_MS
  *   members  TOKENS join|leave|die PEER
@@ -25,10 +27,13 @@
 #include "daemon/lab_files.h"
 #include "daemon/method_manifest.h"
 #include "daemon/model_file.h"
+#include "p2p/owners.h"
 #include "p2p/route.h"
 #include "proto/base/err.h"
+#include "proto/base/rng.h"
 #include "train/file.h"
 #include "train/lab/lab.h"
+#include "train/sync/slices.h"
 
 struct arguments {
     const char *sync, *model, *data, *members, *links, *csv, *plot, *dtype;
@@ -84,7 +89,7 @@ set_lab(struct lab_number *numbers, const char *path, const char *text)
         v = strtod(text, &end);
         if (end == text || *end != '\0' || !(v >= numbers[i].least) ||
             !(v <= numbers[i].most)) {
-            return cli_fail(LOCO_EXIT_CONFIG,
+            return cli_fail(TROUBLE_RUN_SETTINGS,
                             "sim train: %s is a number from %g to %g, not "
                             "\"%.40s\"",
                             path, numbers[i].least, numbers[i].most, text);
@@ -92,7 +97,7 @@ set_lab(struct lab_number *numbers, const char *path, const char *text)
         numbers[i].value = v;
         return 0;
     }
-    return cli_fail(LOCO_EXIT_CONFIG,
+    return cli_fail(TROUBLE_RUN_SETTINGS,
                     "sim train: unknown setting %.60s; the laboratory's own "
                     "are lab.eval_every_tokens, lab.eval_tokens, "
                     "lab.fixed_routes, lab.grace_s and lab.activations",
@@ -105,7 +110,7 @@ static int set_activations(struct setup *s, const char *name)
     const struct codec *c = codec_find(name);
 
     if (c == NULL) {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_RUN_SETTINGS,
                         "sim train: lab.activations is fp32, bf16, fp16, int8 "
                         "or e3m0, not \"%.40s\"",
                         name);
@@ -122,7 +127,7 @@ static int apply_set(struct setup *s, struct lab_number *numbers, bool *steps)
         int rv = 0;
 
         if (equals == NULL || (size_t)(equals - item) >= sizeof path) {
-            return cli_fail(LOCO_EXIT_USAGE,
+            return cli_fail(TROUBLE_USAGE,
                             "sim train: --set %.80s: write path=value, as in "
                             "sync.period=20",
                             item);
@@ -135,7 +140,7 @@ static int apply_set(struct setup *s, struct lab_number *numbers, bool *steps)
             rv = set_lab(numbers, path, equals + 1);
         } else if (doc_set(manifest_schema(), &s->manifest, path, equals + 1,
                            errmsg) != 0) {
-            rv = cli_fail(LOCO_EXIT_CONFIG, "sim train: %s", errmsg);
+            rv = cli_fail(TROUBLE_RUN_SETTINGS, "sim train: %s", errmsg);
         }
         if (rv != 0) {
             return rv;
@@ -215,11 +220,38 @@ static void random_route(void *data,
     route_path(&d, mb, hosts, stages, entry, path);
 }
 
+_Static_assert(SLICES_MAX <= OWNERS_SLICES_MAX, "each slice has an owner");
+
+/* The owners of p2p/owners.h, by ids that are made of the peers' numbers. */
+static void drawn_holders(void *data,
+                          uint32_t slice,
+                          const uint32_t *who,
+                          uint32_t n,
+                          uint32_t *owner,
+                          uint32_t *backup)
+{
+    const struct setup *s = data;
+    struct owners_member members[LAB_PEERS_MAX] = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint64_t k = 0; k < sizeof members[i].id.b / 8; k++) {
+            uint64_t words[3] = {s->a.seed, who[i], k};
+            uint64_t word = rng_mix(words, 3);
+
+            memcpy(members[i].id.b + 8 * k, &word, 8);
+        }
+    }
+    owners_holders(s->a.seed, slice, members, n, owner, backup);
+    *backup = *backup == OWNERS_NOBODY ? n : *backup;
+}
+
 static void fill_stages(struct setup *s, bool fixed)
 {
     s->lab.stages = s->manifest.stages;
     s->lab.route = fixed ? NULL : random_route;
     s->lab.route_data = s;
+    s->lab.holders = drawn_holders;
+    s->lab.holders_data = s;
 }
 
 static void fill_lab(struct setup *s, const struct lab_number *numbers)
@@ -251,7 +283,7 @@ static int fill_settings(struct setup *s)
     first_values(&m->inner);
     if (model_find(s->a.model, &s->lab.model, errmsg) != 0 ||
         preset_find(s->a.sync, &preset, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "sim train: %s", errmsg);
+        return cli_fail(TROUBLE_RUN_SETTINGS, "sim train: %s", errmsg);
     }
     m->inner.seq = s->lab.model.seq;
     manifest_from_preset(&m->sync, preset);
@@ -267,8 +299,9 @@ static int fill_settings(struct setup *s)
             m->inner.warmup < m->inner.steps ? m->inner.warmup : 0;
     }
     if (method_from_manifest(&s->lab.method, &m->sync, errmsg) != 0 ||
+        method_check_inner(&s->lab.method, &m->inner, errmsg) != 0 ||
         fill_inner(s, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "sim train: %s", errmsg);
+        return cli_fail(TROUBLE_RUN_SETTINGS, "sim train: %s", errmsg);
     }
     fill_lab(s, numbers);
     return 0;
@@ -291,11 +324,12 @@ static int fill_rest(struct setup *s)
              ? rv
              : lab_members_read(s->a.members, s->events, &o->n_events, errmsg);
     if (rv != 0) {
-        return cli_fail(LOCO_EXIT_CONFIG, "sim train: %s", errmsg);
+        return cli_fail(TROUBLE_RUN_SETTINGS, "sim train: %s", errmsg);
     }
     rv = lab_text_open(&s->text, s->a.data, errmsg);
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "sim train: %s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_RUN_SETTINGS),
+                        "sim train: %s", errmsg);
     }
     o->train = s->text.train;
     o->n_train = s->text.n_train;
@@ -360,7 +394,7 @@ static int print_json(const struct setup *s, const struct lab_result *r)
         "virtual_hours", r->virtual_s / 3600.0, "rounds", (json_int_t)r->turns,
         "spread", r->spread, "never_synchronised", unsynced);
     if (o == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     if (s->lab.stages > 1) {
         json_object_set_new(o, "stages", json_integer(s->lab.stages));
@@ -420,7 +454,8 @@ static int report(const struct setup *s, const struct lab_result *r)
         rv = lab_plot_write(s->a.plot, s->a.sync, r, errmsg);
     }
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "sim train: %s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_RUN_SETTINGS),
+                        "sim train: %s", errmsg);
     }
     if (s->a.json) {
         return print_json(s, r);
@@ -442,7 +477,7 @@ static int run(struct setup *s)
     s->lab.progress_data = s;
     rv = lab_run(&s->lab, &result, errmsg);
     if (rv != 0) {
-        rv = cli_fail(cli_exit_of(rv), "sim train: %s",
+        rv = cli_fail(cli_trouble_of(rv, TROUBLE_RUN_SETTINGS), "sim train: %s",
                       errmsg[0] != '\0' ? errmsg : loco_strerror(rv));
     } else {
         rv = report(s, &result);
@@ -455,13 +490,13 @@ static int check_arguments(const struct arguments *a, enum backend_dtype *dtype)
 {
     if (a->peers == 0 || a->peers > LAB_PEERS_MAX || a->tokens == 0 ||
         a->threads == 0 || a->threads > BACKEND_THREADS_MAX) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "sim train: 1 to %d peers, --tokens above 0 and 1 to "
                         "%d threads are needed",
                         LAB_PEERS_MAX, BACKEND_THREADS_MAX);
     }
     if (!backend_dtype_named(a->dtype, dtype)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "sim train: --dtype is fp32, bf16 or auto, not %s",
                         a->dtype);
     }

@@ -47,7 +47,7 @@ static int hours(const struct arguments *a, json_t *out)
         json_object_set_new(out, "compute_hours", json_real(compute / 3600)) ||
         json_object_set_new(out, "sync_seconds", json_real(sync)) ||
         json_object_set_new(out, "hours", rows)) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     if (!a->json) {
         (void)printf("compute %.2f hours, one all-reduce %.2f s\n\n%-14s %12s "
@@ -77,7 +77,7 @@ static int groups(const struct arguments *a, json_t *out)
     if (tree == NULL || wait == NULL ||
         json_object_set_new(out, "tree_over_pair", tree) ||
         json_object_set_new(out, "all_wait_over_pairs", wait)) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     if (!a->json) {
         (void)printf(
@@ -159,13 +159,13 @@ int cli_sim_wallclock(const struct cli_call *call)
     if (!(a.params > 0) || !(a.tokens > 0) || a.workers == 0 ||
         !(a.tflops > 0) || !(a.mfu > 0) || !(a.bytes > 0) || !(a.mbit > 0) ||
         !(a.latency_ms >= 0) || !(a.batch > 0) || !(a.exposed >= 0)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "sim wallclock: all figures must be above 0, "
                         "--latency-ms and --exposed at least 0");
     }
     out = json_object();
     if (out == NULL) {
-        return cli_fail(LOCO_EXIT_RESOURCES, "out of memory");
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
     rv = a.groups ? groups(&a, out) : hours(&a, out);
     if (rv == 0 && a.json) {

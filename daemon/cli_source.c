@@ -9,7 +9,7 @@
 static int check(const struct cli_source *from)
 {
     return (from->state == NULL) == (from->model == NULL)
-               ? cli_fail(LOCO_EXIT_USAGE,
+               ? cli_fail(TROUBLE_USAGE,
                           "give one of --state DIR and --model DIR")
                : 0;
 }
@@ -26,7 +26,7 @@ int cli_source_open(struct model_source *s, const struct cli_source *from)
                              : model_source_files(s, from->model, errmsg);
     if (rv != 0) {
         model_source_close(s);
-        return cli_fail(cli_exit_of(rv), "%s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "%s", errmsg);
     }
     return 0;
 }
@@ -40,16 +40,16 @@ open_tokenizer(const struct model *m, struct tokenizer **t, const char *name)
 
     name = name != NULL ? name : m->tokenizer;
     if (name[0] == '\0') {
-        return cli_fail(LOCO_EXIT_CONFIG,
+        return cli_fail(TROUBLE_MODEL,
                         "there is no tokenizer.json beside the model: name "
                         "one with --tokenizer byte|FILE");
     }
     rv = tokenizer_open_named(t, name, errmsg);
     if (rv != 0) {
-        return cli_fail(cli_exit_of(rv), "%s", errmsg);
+        return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "%s", errmsg);
     }
     if (tokenizer_vocab(*t) > m->config.vocab) {
-        rv = cli_fail(LOCO_EXIT_CONFIG,
+        rv = cli_fail(TROUBLE_MODEL,
                       "the tokenizer has %u ids, the model knows %u",
                       tokenizer_vocab(*t), m->config.vocab);
         tokenizer_close(*t);
@@ -72,7 +72,7 @@ int cli_source_load(struct model *m,
     rv = from->state != NULL ? model_open_state(m, from->state, errmsg)
                              : model_open_files(m, from->model, errmsg);
     rv = rv == 0 ? open_tokenizer(m, t, from->tokenizer)
-                 : cli_fail(cli_exit_of(rv), "%s", errmsg);
+                 : cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "%s", errmsg);
     if (rv != 0) {
         model_close(m);
     }

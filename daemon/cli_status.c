@@ -120,7 +120,7 @@ static int print_field(const json_t *o, const char *key)
     char *text;
 
     if (value == NULL) {
-        return cli_fail(LOCO_EXIT_USAGE, "the status has no field '%s'", key);
+        return cli_fail(TROUBLE_USAGE, "the status has no field '%s'", key);
     }
     if (json_is_string(value)) {
         (void)printf("%s\n", json_string_value(value));
@@ -142,7 +142,7 @@ static int show(const char *body, bool as_json, const char *field)
 
     if (!json_is_object(o)) {
         json_decref(o);
-        return cli_fail(LOCO_EXIT_FAILURE, "the daemon's answer is no status");
+        return cli_fail(TROUBLE_ANSWER, "the daemon's answer is no status");
     }
     if (field != NULL) {
         rv = print_field(o, field);
@@ -179,7 +179,7 @@ int cli_status(const struct cli_call *call)
         return rv;
     }
     if (http_get(&daemon, "/api/v1/status", &body, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
+        return cli_fail(TROUBLE_NO_DAEMON, "%s", errmsg);
     }
     rv = show(body, as_json, field);
     free(body);
@@ -207,7 +207,7 @@ static int send_command(const struct cli_call *call, const char *path)
         return rv;
     }
     if (http_post(&daemon, path, errmsg) != 0) {
-        return cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
+        return cli_fail(TROUBLE_NO_DAEMON, "%s", errmsg);
     }
     return LOCO_EXIT_OK;
 }

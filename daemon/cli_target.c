@@ -18,15 +18,15 @@ int http_target(const char *state,
 
     if (control != NULL) {
         if (strlen(control) >= HTTP_ADDRESS_MAX) {
-            return cli_fail(LOCO_EXIT_USAGE, "--control: address too long");
+            return cli_fail(TROUBLE_USAGE, "--control: address too long");
         }
         memcpy(daemon->address, control, strlen(control) + 1);
         http_token_of_environment(daemon);
         return 0;
     }
     if (state == NULL && config_parse(0, no_arguments, &config, errmsg) != 0) {
-        return cli_fail(config.exit_code, "%s", errmsg);
+        return cli_fail(trouble_of_settings(config.exit_code), "%s", errmsg);
     }
     rv = http_of_state(state == NULL ? config.state : state, daemon, errmsg);
-    return rv == 0 ? 0 : cli_fail(LOCO_EXIT_NETWORK, "%s", errmsg);
+    return rv == 0 ? 0 : cli_fail(TROUBLE_NO_DAEMON, "%s", errmsg);
 }

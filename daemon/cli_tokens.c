@@ -257,7 +257,7 @@ run(const struct cli_call *call, const char *name, int (*action)(struct work *))
         return rv;
     }
     if (!format_named(&w)) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "%s: --format %.40s: it is text, u16 or u32", name,
                         w.format);
     }
@@ -267,7 +267,8 @@ run(const struct cli_call *call, const char *name, int (*action)(struct work *))
     }
     rv = close_all(&w, rv);
     return rv == 0 ? LOCO_EXIT_OK
-                   : cli_fail(cli_exit_of(rv), "%s: %s", name, w.errmsg);
+                   : cli_fail(cli_trouble_of(rv, TROUBLE_DATA), "%s: %s", name,
+                              w.errmsg);
 }
 
 int cli_data_tokenize(const struct cli_call *call)

@@ -283,7 +283,7 @@ static int watch(struct top *t, bool until_finished, uint64_t patience_ms)
         }
         lost = silent(t, patience_ms);
         if (lost != NULL) {
-            return cli_fail(LOCO_EXIT_NETWORK,
+            return cli_fail(TROUBLE_NO_DAEMON,
                             "top: the daemon of %s has not answered for %llu "
                             "s",
                             lost->state_dir,
@@ -313,13 +313,13 @@ int cli_top(const struct cli_call *call)
         return rv;
     }
     if (dirs.n == 0 && config_parse(0, none, &config, errmsg) != 0) {
-        return cli_fail(config.exit_code, "%s", errmsg);
+        return cli_fail(trouble_of_settings(config.exit_code), "%s", errmsg);
     }
     if (dirs.n == 0) {
         dirs.item[dirs.n++] = config.state;
     }
     if (patience_s == 0 || patience_s > 86400) {
-        return cli_fail(LOCO_EXIT_USAGE, "top: --patience is 1 to 86400");
+        return cli_fail(TROUBLE_USAGE, "top: --patience is 1 to 86400");
     }
     t.n = dirs.n;
     for (size_t i = 0; i < t.n; i++) {

@@ -28,6 +28,7 @@
 #include "daemon/notify.h"
 #include "daemon/shown.h"
 #include "daemon/status_json.h"
+#include "daemon/trouble.h"
 #include "p2p/uv/lan.h"
 #include "p2p/uv/loop.h"
 #include "p2p/uv/mapper.h"
@@ -43,12 +44,6 @@
 struct live_set {
     char text[CONFIG_OPTION_COUNT][LIVE_TEXT_MAX];
     bool given[CONFIG_OPTION_COUNT];
-};
-
-enum trouble {
-#define TROUBLE(name, id, code) TROUBLE_##name,
-#include "daemon/trouble.def"
-    TROUBLE_COUNT
 };
 
 struct daemon {

@@ -47,38 +47,6 @@ static struct llama_config model_of(const struct manifest *f)
     };
 }
 
-/* Settings that the manifest knows and this build cannot honour. To train on
- * as if they were not there would be another run than its author meant. */
-static int check_supported(struct machine_job *j, const struct manifest *f)
-{
-    const struct {
-        bool asked;
-        const char *what;
-    } rows[] = {
-        {f->sync.norm_clip != 0 && strcmp(f->sync.topology, "butterfly") != 0,
-         "sync.norm_clip needs sync.topology butterfly"},
-        {f->sync.norm_clip != 0 &&
-             (f->sync.period_u != 0 || f->sync.period_v != 0),
-         "sync.norm_clip limits differences and sync.period_u and period_v "
-         "average moments, which are none: set it to 0"},
-        {f->sync.norm_clip != 0 && f->sync.trainers != 0,
-         "sync.norm_clip compares the contributions of all peers and trainers "
-         "have their own: set it to 0"},
-        {f->sites > 1 && strcmp(f->sync.topology, "ring") != 0,
-         "sites need sync.topology ring"},
-    };
-
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].asked) {
-            (void)snprintf(j->errmsg, sizeof j->errmsg,
-                           "this build cannot train that run: %s",
-                           rows[i].what);
-            return LOCO_EINVAL;
-        }
-    }
-    return 0;
-}
-
 /* Tensor data travels without encryption only where the run and this machine
  * both say so. Either alone is a misunderstanding that a person must clear. */
 static int check_encryption(struct machine *m, struct machine_job *j)
@@ -126,7 +94,7 @@ static int read_sync(struct machine *m, struct machine_job *j)
     if (rv != 0) {
         return rv;
     }
-    rv = method_check_stages(&method, m->manifest, j->errmsg);
+    rv = method_check_run(&method, m->manifest, j->errmsg);
     if (rv != 0) {
         return rv;
     }
@@ -136,31 +104,10 @@ static int read_sync(struct machine *m, struct machine_job *j)
     if (m->exchange == EXCHANGE_RING && m->manifest->sites > 1) {
         m->exchange = EXCHANGE_SITES;
     }
-    if (m->exchange != EXCHANGE_BUTTERFLY && !codec_adds(m->codec)) {
-        return fail(j, LOCO_EINVAL,
-                    "a ring cannot carry sync.wire int8 or e3m0: they are "
-                    "never summed on the way; the run needs sync.topology "
-                    "butterfly, or fp32, bf16 or fp16 on the wire");
-    }
     m->replica.codec = m->codec;
     m->replica.method = method;
     m->replica.members = m->manifest->round.min_peers;
     m->pairs = method.group == METHOD_PAIR;
-    if (m->pairs && m->manifest->stop.tokens > 0) {
-        return fail(j, LOCO_EINVAL,
-                    "in a run of random pairs nobody knows the tokens of all "
-                    "peers: set stop.rounds in place of stop.tokens");
-    }
-    if (m->pairs && m->exchange == EXCHANGE_SITES) {
-        return fail(j, LOCO_EINVAL,
-                    "random pairs know no sites: set sites to 0");
-    }
-    if (method.group == METHOD_QUORUM && m->exchange == EXCHANGE_BUTTERFLY) {
-        return fail(j, LOCO_EINVAL,
-                    "in a quorum machines in the middle of a task take part "
-                    "without weight, which a butterfly cannot; the run needs "
-                    "sync.topology ring, and fp32, bf16 or fp16 on the wire");
-    }
     return 0;
 }
 
@@ -247,8 +194,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     if (rv != 0) {
         return fail(j, rv, reason);
     }
-    rv = check_supported(j, f);
-    rv = rv != 0 ? rv : check_encryption(m, j);
+    rv = check_encryption(m, j);
     rv = rv != 0 ? rv : check_caps(m, j);
     rv = rv != 0 ? rv : read_sync(m, j);
     rv = rv != 0 ? rv : read_inner(m, j);

@@ -14,14 +14,6 @@
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 
-static const struct {
-    const char *id;
-    int exit_code;
-} troubles[TROUBLE_COUNT] = {
-#define TROUBLE(name, id, code) [TROUBLE_##name] = {id, code},
-#include "daemon/trouble.def"
-};
-
 int complain(enum trouble what, const char *fmt, ...)
 {
     va_list args;
@@ -30,8 +22,8 @@ int complain(enum trouble what, const char *fmt, ...)
     va_start(args, fmt);
     (void)vfprintf(stderr, fmt, args);
     va_end(args);
-    (void)fprintf(stderr, " [%s]\n", troubles[what].id);
-    return troubles[what].exit_code;
+    (void)fprintf(stderr, " [%s]\n", trouble_id(what));
+    return trouble_exit(what);
 }
 
 uint32_t time_scale(void)
@@ -80,10 +72,8 @@ static int check_gpu(struct daemon *d)
 static int configure(struct daemon *d, int argc, char **argv)
 {
     if (config_parse(argc, argv, &d->config, d->errmsg) != 0) {
-        return complain(d->config.exit_code == LOCO_EXIT_USAGE
-                            ? TROUBLE_USAGE
-                            : TROUBLE_SETTINGS,
-                        "%s", d->errmsg);
+        return complain(trouble_of_settings(d->config.exit_code), "%s",
+                        d->errmsg);
     }
     if (d->config.help || d->config.version) {
         return 0;

@@ -73,6 +73,16 @@ int method_from_manifest(struct method *to,
             to->batch = (enum batch_test)i;
         }
     }
+    if (strcmp(from->topology, "owners") == 0) {
+        if (to->group != METHOD_QUORUM) {
+            return errmsg_fail(errmsg, LOCO_EINVAL,
+                               "owners of slices apply what comes one by one "
+                               "and preset \"%s\" averages what belongs "
+                               "together; take sync.topology ring, or async-dn",
+                               from->preset);
+        }
+        to->group = METHOD_OWNERS;
+    }
     to->batch_most = from->batch_most;
     to->merge_every = from->merge_every;
     to->trainers = from->trainers;
@@ -114,9 +124,8 @@ static bool is_wide(const struct manifest *f)
     return segments * ((uint64_t)f->stages + 2) > CORE_OUT_MAX / 2;
 }
 
-int method_check_stages(const struct method *m,
-                        const struct manifest *f,
-                        char *errmsg)
+static int
+check_stages(const struct method *m, const struct manifest *f, char *errmsg)
 {
     const struct {
         bool asked;
@@ -125,6 +134,9 @@ int method_check_stages(const struct method *m,
         {m->group == METHOD_PAIR,
          "random pairs within a stage are not built: take opendiloco or "
          "localsgd"},
+        {m->group == METHOD_TRAINER,
+         "trainers are whole models, each with its own hosts: take opendiloco "
+         "or localsgd"},
         {m->group == METHOD_QUORUM,
          "all hosts of a stage make the same steps, so there is no quorum of "
          "those who are ready: take opendiloco or localsgd"},
@@ -152,4 +164,101 @@ int method_check_stages(const struct method *m,
         }
     }
     return 0;
+}
+
+/* Settings that each make sense and do not go together. */
+static int
+check_group(const struct method *m, const struct manifest *f, char *errmsg)
+{
+    const bool ring = strcmp(f->sync.topology, "ring") == 0;
+    const bool butterfly = strcmp(f->sync.topology, "butterfly") == 0;
+    const bool pairs = m->group == METHOD_PAIR;
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {m->group == METHOD_OWNERS,
+         "owners of slices (sync.topology owners) are in the laboratory only, "
+         "loco sim train; daemons take sync.topology ring"},
+        {m->group == METHOD_QUORUM && butterfly,
+         "in a quorum machines in the middle of a task take part without "
+         "weight, which a butterfly cannot; take sync.topology=ring, and fp32, "
+         "bf16 or fp16 on the wire"},
+        {ring && !codec_adds(codec_get(m->wire)),
+         "sync.wire int8 and e3m0 are never summed on the way, which a ring "
+         "does; take sync.topology=butterfly, or fp32, bf16 or fp16 on the "
+         "wire"},
+        {pairs && f->stop.tokens > 0,
+         "in a run of random pairs nobody knows the tokens of all peers; set "
+         "stop.rounds in place of stop.tokens"},
+        {pairs && f->sites > 1, "random pairs know no sites: set sites to 0"},
+        {f->sites > 1 && !ring,
+         "sites need sync.topology ring: set it, or sites to 0"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].asked) {
+            return errmsg_fail(errmsg, LOCO_EINVAL, "%s", rows[i].what);
+        }
+    }
+    return 0;
+}
+
+static int
+check_clip(const struct method *m, const struct manifest *f, char *errmsg)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {strcmp(f->sync.topology, "butterfly") != 0,
+         "it needs sync.topology butterfly: set that, or norm_clip to 0"},
+        {m->period_u > 0 || m->period_v > 0,
+         "it limits differences, and sync.period_u and period_v average "
+         "moments, which are none: set it to 0"},
+        {m->group == METHOD_TRAINER,
+         "it compares the contributions of all peers, and trainers have their "
+         "own: set it to 0"},
+    };
+
+    for (size_t i = 0;
+         f->sync.norm_clip != 0 && i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].asked) {
+            return errmsg_fail(errmsg, LOCO_EINVAL, "sync.norm_clip: %s",
+                               rows[i].what);
+        }
+    }
+    return 0;
+}
+
+int method_check_inner(const struct method *m,
+                       const struct manifest_inner *f,
+                       char *errmsg)
+{
+    bool sgd = strcmp(f->optimizer, "sgd") == 0;
+    bool sgdm = strcmp(f->optimizer, "sgdm") == 0;
+
+    if ((sgd || sgdm) && m->period_v > 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "inner.optimizer %s keeps no second moment to "
+                           "average: set sync.period_v to 0, or take adamw",
+                           f->optimizer);
+    }
+    if (sgd && m->period_u > 0) {
+        return errmsg_fail(errmsg, LOCO_EINVAL,
+                           "inner.optimizer sgd keeps no first moment to "
+                           "average: set sync.period_u to 0, or take sgdm");
+    }
+    return 0;
+}
+
+int method_check_run(const struct method *m,
+                     const struct manifest *f,
+                     char *errmsg)
+{
+    int rv = check_stages(m, f, errmsg);
+
+    rv = rv != 0 ? rv : check_group(m, f, errmsg);
+    rv = rv != 0 ? rv : method_check_inner(m, &f->inner, errmsg);
+    return rv != 0 ? rv : check_clip(m, f, errmsg);
 }

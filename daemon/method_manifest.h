@@ -22,10 +22,17 @@ int method_from_manifest(struct method *to,
                          const struct manifest_sync *from,
                          char *errmsg);
 
-/* Whether this build can train a model that is cut into stages (`f->stages`
- * above 1) by that method. LOCO_EINVAL and a sentence in errmsg. */
-int method_check_stages(const struct method *m,
-                        const struct manifest *f,
-                        char *errmsg);
+/* Whether the inner optimizer has what the method averages; else as below. */
+int method_check_inner(const struct method *m,
+                       const struct manifest_inner *f,
+                       char *errmsg);
+
+/* Whether this build's daemons can train that manifest by its method, which is
+ * checked. What `loco run create` refuses to write and a daemon to take part in
+ * is this one list. LOCO_EINVAL, and in errmsg a sentence with the reason and
+ * the nearest setting that can be. */
+int method_check_run(const struct method *m,
+                     const struct manifest *f,
+                     char *errmsg);
 
 #endif

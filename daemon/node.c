@@ -269,7 +269,6 @@ struct ballot_context node_context(struct node *n)
 
 struct heartbeat node_heartbeat(struct node *n)
 {
-    struct node_status s;
     struct heartbeat h = {
         .life = n->life,
         .configured = n->configured,
@@ -294,8 +293,7 @@ struct heartbeat node_heartbeat(struct node *n)
     if (terms_staged(&n->terms) && n->staging != STAGING_NONE) {
         h.stage = (uint16_t)(n->stage + 1);
     }
-    node_status(n, &s);
-    h.state = (uint8_t)s.state;
+    h.state = (uint8_t)node_state(n);
     h.relays = reach_is_dialable((enum reach_class)h.reach) &&
                relay_willing(&n->relay);
     if (n->ballot.have) {

@@ -174,6 +174,7 @@ void node_step(void *node, const struct event *event, struct out *out);
 
 uint64_t node_deadline(const void *node);
 
+enum node_state node_state(const struct node *node);
 void node_status(const struct node *node, struct node_status *status);
 
 /* NULL before the first commit that this peer saw. */

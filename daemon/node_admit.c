@@ -22,8 +22,9 @@
  * and leaves the view as one that is lost.
  *
  * A joiner that was refused and that nobody tells the manifest for REFUSED_MS
- * stops with the reason: it would wait for ever. One that knows the run goes on
- * trying and shows it.
+ * stops with the reason: it would wait for ever. While it has a link to
+ * somebody who did not refuse it, what one host says is that host's matter. One
+ * that knows the run goes on trying and shows it.
  */
 #include "daemon/node_internal.h"
 
@@ -375,6 +376,21 @@ void node_on_told_revocation(struct node *n, const uint8_t *bytes, size_t len)
     }
 }
 
+/* Whether somebody who has a link to us speaks with us. A bare link says
+ * nothing: who refuses us has one, too, each time that we come again. */
+static bool is_answered(const struct node *n)
+{
+    const struct members *m = &n->members;
+
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        if (m->links[i].used && !m->links[i].closing &&
+            m->peers[m->links[i].peer].version > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void node_admit_advance(struct node *n)
 {
     struct action *a;
@@ -385,6 +401,9 @@ void node_admit_advance(struct node *n)
         if (g->used && !g->open && n->now >= g->due_ms) {
             refuse(n, g, REFUSAL_NOT_INVITED);
         }
+    }
+    if (is_answered(n)) {
+        n->refused_ms = n->now;
     }
     if (n->refusal == REFUSAL_NONE || n->configured || n->stopped ||
         n->manifest_got > 0 ||

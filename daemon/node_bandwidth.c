@@ -65,11 +65,11 @@ void node_on_bandwidth(struct node *n,
 {
     const struct peer_id *to = &n->members.peers[peer].id;
 
-    if (!n->ballot.have || view_index(&n->ballot.cert.body, to) < 0) {
+    if (ballot_index(&n->ballot, to) < 0) {
         return; /* strangers could fill the map */
     }
     for (uint32_t i = 0; i < m->n_edges; i++) {
-        if (view_index(&n->ballot.cert.body, &m->edges[i].from) >= 0) {
+        if (ballot_index(&n->ballot, &m->edges[i].from) >= 0) {
             bandwidth_told(&n->bandwidth, &m->edges[i].from, to,
                            m->edges[i].bytes_per_s, m->edges[i].confidence,
                            n->now);

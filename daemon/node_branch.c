@@ -206,7 +206,7 @@ static void ask_view(struct node *n, int peer)
 static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
 {
     const struct peer_id *id = &n->members.peers[peer].id;
-    int at = view_index(&n->ballot.cert.body, id);
+    int at = ballot_index(&n->ballot, id);
 
     if (at < 0 || m->has_view || (n->ballot.lost >> at & 1) ||
         n->now - n->ballot.adopted_ms < n->t.dead_ms) {

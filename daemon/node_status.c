@@ -17,7 +17,7 @@ const char *node_state_name(enum node_state state)
     return state < NODE_STATE_COUNT ? state_names[state] : "?";
 }
 
-static enum node_state state_of(const struct node *n)
+enum node_state node_state(const struct node *n)
 {
     uint32_t stage;
 
@@ -191,7 +191,7 @@ static void reach_of(const struct node *n, struct node_status *s)
 void node_status(const struct node *n, struct node_status *s)
 {
     memset(s, 0, sizeof *s);
-    s->state = state_of(n);
+    s->state = node_state(n);
     s->fork = still_forked(n);
     s->replicas_equal =
         (!n->terms.pairs || n->finished) && !terms_staged(&n->terms);

@@ -49,7 +49,7 @@ void node_note_lost(struct node *n,
 void node_on_lost(struct node *n, const struct members_lost *lost)
 {
     const struct peer_id *id = &n->members.peers[lost->peer].id;
-    int at = n->ballot.have ? view_index(&n->ballot.cert.body, id) : -1;
+    int at = ballot_index(&n->ballot, id);
 
     node_dht_unreachable(n, lost->peer);
     if (at < 0 || (n->ballot.lost >> at & 1)) {
@@ -63,7 +63,7 @@ void node_on_lost(struct node *n, const struct members_lost *lost)
 void node_on_hello(struct node *n, int peer, const struct hello *m)
 {
     struct member *p = &n->members.peers[peer];
-    int at = n->ballot.have ? view_index(&n->ballot.cert.body, &p->id) : -1;
+    int at = ballot_index(&n->ballot, &p->id);
 
     node_on_observed(n, &m->observed);
     p->version = m->newest < n->opt.newest ? m->newest : n->opt.newest;
@@ -101,7 +101,7 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
     }
     node_timeline_left(n, &p->id);
     ballot_departed(&n->ballot, &p->id);
-    if (n->ballot.have && view_index(&n->ballot.cert.body, &p->id) >= 0) {
+    if (ballot_index(&n->ballot, &p->id) >= 0) {
         ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
     }
 }
@@ -361,7 +361,7 @@ void node_on_join(struct node *n, int peer, const struct join *m)
         n->malformed++;
         return;
     }
-    if (view_index(&n->ballot.cert.body, &n->members.peers[peer].id) < 0) {
+    if (ballot_index(&n->ballot, &n->members.peers[peer].id) < 0) {
         newest.body.round = n->known.round;
         newest.body.commit = n->known.commit;
         ballot_joiner_add(&n->ballot, peer, &newest);

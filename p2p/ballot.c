@@ -102,9 +102,19 @@ static bool joiner_waits(const struct ballot *b,
     return false;
 }
 
+int ballot_index(const struct ballot *b, const struct peer_id *id)
+{
+    for (uint32_t i = 0; b->have && i < b->cert.body.n_members; i++) {
+        if (id_eq(&b->ids[i], id)) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
 void ballot_departed(struct ballot *b, const struct peer_id *id)
 {
-    int at = b->have ? view_index(&b->cert.body, id) : -1;
+    int at = ballot_index(b, id);
 
     if (at >= 0) {
         b->departed |= BIT(at);
@@ -114,7 +124,7 @@ void ballot_departed(struct ballot *b, const struct peer_id *id)
 
 void ballot_lost(struct ballot *b, const struct peer_id *id)
 {
-    int at = b->have ? view_index(&b->cert.body, id) : -1;
+    int at = ballot_index(b, id);
 
     if (at >= 0) {
         b->lost |= BIT(at);
@@ -148,7 +158,7 @@ static void on_suspect(struct ballot *b,
                        const struct suspect *s)
 {
     if (b->have && ballot_names_our_view(b, s->epoch, &s->view) &&
-        view_index(&b->cert.body, &b->members->peers[peer].id) >= 0) {
+        ballot_index(b, &b->members->peers[peer].id) >= 0) {
         ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
         if (s->ballot > b->next_ballot &&
             s->ballot <= ballot_limit(b, VIEW_MAJORITY) &&

@@ -184,6 +184,9 @@ void ballot_recv(struct ballot *b,
 void ballot_joiner_add(struct ballot *b, int peer, const struct join *join);
 
 /* A member said goodbye / is lost / was restarted. */
+/* Which member of our view this is; -1: none, or we are in none. */
+int ballot_index(const struct ballot *b, const struct peer_id *id);
+
 void ballot_departed(struct ballot *b, const struct peer_id *id);
 void ballot_lost(struct ballot *b, const struct peer_id *id);
 

@@ -129,6 +129,7 @@ struct member {
     uint8_t version;        /* of the protocol, in common; 0: no HELLO yet */
     uint32_t features;      /* bits in common */
     uint32_t n_links;
+    uint32_t n_open;   /* of them those that are not closing */
     uint64_t heard_ms; /* last sign of life, or since when one is due */
     uint64_t real_ms;  /* last sign of life */
     /* Of its clock against ours, in 16 ms: the least of the last pulses, two

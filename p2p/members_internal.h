@@ -97,7 +97,9 @@ void members_keep_begins(struct members *m, struct member *p);
 void members_sign(struct members *m, struct member *p);
 
 /* Not closing yet when `out` is full: tried again. */
-void members_hang_up(struct members_link *l, struct out *out);
+void members_hang_up(struct members *m,
+                     struct members_link *l,
+                     struct out *out);
 
 /* Close what has been silent for long while another link to it was not, what
  * broke off silently, and what nobody wants. */

@@ -49,12 +49,13 @@ struct members_link *members_link_of_peer(struct members *m, int peer)
     return NULL;
 }
 
-void members_hang_up(struct members_link *l, struct out *out)
+void members_hang_up(struct members *m, struct members_link *l, struct out *out)
 {
     struct action *a = out_add(out, ACTION_HANG_UP);
 
     if (a != NULL) {
         a->link = l->link;
+        m->peers[l->peer].n_open -= !l->closing;
         l->closing = true;
     }
 }
@@ -78,7 +79,7 @@ void members_hang_up_all(struct members *m, int peer, struct out *out)
     struct members_link *l;
 
     while ((l = members_link_of_peer(m, peer)) != NULL) {
-        members_hang_up(l, out);
+        members_hang_up(m, l, out);
         if (!l->closing) {
             return;
         }
@@ -116,7 +117,7 @@ void members_links_tick(struct members *m, uint64_t *due, struct out *out)
         struct members_link *l = &m->links[i];
 
         if (l->used && !l->closing && is_over(m, l, due)) {
-            members_hang_up(l, out);
+            members_hang_up(m, l, out);
         }
     }
 }
@@ -148,6 +149,7 @@ static void note_up(struct members *m, int i, const struct event *event)
     bool relayed = !id_is_zero(&event->relay);
 
     m->n_linked += p->n_links++ == 0;
+    p->n_open++;
     m->n_relayed += relayed;
     if (!relayed) {
         p->address = event->address;
@@ -207,7 +209,7 @@ bool members_link_up(struct members *m,
      * the one through a relay. */
     if (old != NULL &&
         ((old->relayed && !relayed) || id_cmp(&m->opt.self, &p->id) < 0)) {
-        members_hang_up(old, out);
+        members_hang_up(m, old, out);
     }
     if (p->way.bulk_wanted) {
         p->way.bulk_wanted = false;
@@ -228,6 +230,7 @@ int members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     m->due_ms = 0;
     p = &m->peers[l->peer];
     l->used = false;
+    p->n_open -= !l->closing;
     m->n_relayed -= l->relayed;
     while (m->n_links_used > 0 && !m->links[m->n_links_used - 1].used) {
         m->n_links_used--;
@@ -320,16 +323,7 @@ void members_alive(struct members *m, const struct peer_id *id, uint64_t now)
 
 bool members_linked(const struct members *m, int peer)
 {
-    if (peer == MEMBERS_NONE || m->peers[peer].n_links == 0) {
-        return false;
-    }
-    for (uint32_t i = 0; i < m->n_links_used; i++) {
-        if (m->links[i].used && !m->links[i].closing &&
-            m->links[i].peer == peer) {
-            return true;
-        }
-    }
-    return false;
+    return peer != MEMBERS_NONE && m->peers[peer].n_open > 0;
 }
 
 uint32_t members_n_linked(const struct members *m)

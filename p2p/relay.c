@@ -47,12 +47,15 @@ static struct relay_pipe *free_row(struct relay *r)
 
 bool relay_willing(const struct relay *r)
 {
-    bool room = false;
-
-    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
-        room = room || r->pipes[i].state == RELAY_FREE;
+    if (r->opt.bytes_per_hour == 0 || r->spent) {
+        return false;
     }
-    return r->opt.bytes_per_hour > 0 && !r->spent && room;
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        if (r->pipes[i].state == RELAY_FREE) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static uint32_t n_of(const struct relay *r, const struct peer_id *peer)

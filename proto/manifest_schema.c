@@ -12,7 +12,7 @@ static const char *const optimizers[] = {"sgd", "sgdm", "adamw", "adopt", NULL};
 static const char *const schedules[] = {"constant", "cosine", "wsd", NULL};
 static const char *const wires[] = {"fp32", "bf16", "fp16", "int8", "e3m0",
                                     NULL};
-static const char *const topologies[] = {"ring", "butterfly", NULL};
+static const char *const topologies[] = {"ring", "butterfly", "owners", NULL};
 static const char *const batch_tests[] = {"fixed", "norm", "inner",
                                           "augmented", NULL};
 static const char *const encryptions[] = {"on", "off", NULL};

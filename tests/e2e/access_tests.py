@@ -1,6 +1,7 @@
 """access_tests.py - tokens of the API, invitations to a run, what locod says
 when it cannot run."""
 import base64
+import http.server
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -209,7 +211,8 @@ EXIT_CODES = {"OK": 0, "FAILURE": 1, "USAGE": 2, "CONFIG": 3, "STATE": 4,
               "RESOURCES": 9}
 
 
-@test("every trouble of locod is in TROUBLESHOOTING.md with its exit code", 60)
+@test("every trouble of locod and loco is in TROUBLESHOOTING.md with its exit "
+      "code", 60)
 def troubleshooting():
     with open(os.path.join(ROOT, "deploy/TROUBLESHOOTING.md"),
               encoding="utf-8") as f:
@@ -221,10 +224,13 @@ def troubleshooting():
     # Nothing in the table that no code says.
     source = ""
     for name in os.listdir(os.path.join(ROOT, "daemon")):
-        if re.match(r"(main|locod_\w+)\.c$", name):
+        if re.match(r"(main|locod_\w+|cli|cli_\w+|trouble)\.c$", name):
             with open(os.path.join(ROOT, "daemon", name),
                       encoding="utf-8") as f:
                 source += f.read()
+    with open(os.path.join(ROOT, "tests/sim/cli_sim.c"),
+              encoding="utf-8") as f:
+        source += f.read()
     with open(os.path.join(ROOT, "daemon/trouble.def"), encoding="ascii") as f:
         rows = re.findall(r"TROUBLE\((\w+),", f.read())
     unused = [r for r in rows if f"TROUBLE_{r}" not in source
@@ -294,6 +300,86 @@ def ids():
         again.start("--run", s.yaml).wait_up()
         again.drain()
         held.close()
+
+
+def says(want, *words, command=LOCO, env=None):
+    """A command that gives up: the row's exit code, its id at the end."""
+    code = EXIT_CODES[troubles()[want].removeprefix("LOCO_EXIT_")]
+    said = run(command, *words, code=code, env=env).stderr
+    last = said.rstrip().split("\n")[-1]
+    check(last.startswith("loco: ") and last.endswith(f" [{want}]"), f"loco {' '.join(words)}: {said}, not [{want}]")
+
+
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """Answers, and is no daemon."""
+
+    def do_GET(self):  # noqa: N802
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *_):
+        pass
+
+
+@test("what loco says before it gives up ends with its id", 120)
+def ids_of_loco():
+    with Swarm(peers=1, rounds=1000000, period=10) as s:
+        data, empty = os.path.dirname(s.yaml), s.path("empty")
+        os.makedirs(empty)
+
+        def write(name, text):
+            with open(s.path(name), "w", encoding="ascii") as f:
+                f.write(text)
+            return s.path(name)
+
+        wrong = write("wrong", "nothing: 1\n")
+        with open(s.yaml, encoding="utf-8") as f:
+            altered = write("altered.yaml", f.read().replace("e2e", "e2f"))
+        alone = shutil.copy(LOCO, s.path("loco"))  # no locod beside it
+        other = {**os.environ, "HOME": empty, "XDG_STATE_HOME": empty,
+                 "XDG_CONFIG_HOME": empty}
+        uri = f"loco://127.0.0.1:9/{s.run_id}"
+        create = ["run", "create", "--name", "x", "--model", "quickstart-1m",
+                  "--out", s.path("new/run.yaml")]
+        server = http.server.HTTPServer(("127.0.0.1", 0), Stranger)
+        at = f"127.0.0.1:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for want, words in (
+                ("usage", ["stauts"]), ("usage", ["status", "--jsn"]),
+                ("usage", ["peers", "--control"]), ("usage", ["run", "show"]),
+                ("uri", ["join", "loco://x", "--state", empty]),
+                ("settings", ["config", "validate", "--config", wrong]),
+                ("manifest", ["run", "show", altered]),
+                ("manifest", ["verify", wrong]),
+                ("run-settings", create + ["--data", data, "--sync", "dilco"]),
+                ("run-settings", create + ["--data", data, "--sync", "diloco",
+                                           "--set", "sync.peroid=3"]),
+                ("data", create + ["--data", empty, "--sync", "diloco"]),
+                ("data", ["data", "fetch", s.yaml, "--out", empty]),
+                ("download", ["data", "fetch", s.yaml, "--out", empty,
+                              "--mirror", "file:///nowhere"]),
+                ("model", ["eval", "--model", wrong, "--text", wrong]),
+                ("checkpoint", ["verify", "--state", empty]),
+                ("identity", ["keys", "--state", empty]),
+                ("no-daemon", ["status", "--state", empty]),
+                ("no-daemon", ["pause", "--control", "127.0.0.1:9"]),
+                ("answer", ["status", "--control", at]),
+                ("answer", ["peers", "--control", at, "--json"]),
+                ("answer", ["rounds", "--control", at]),
+                ("device", ["bench", "train", "--config", "quickstart-1m",
+                            "--device", "cuda"]),
+                ("state-dir", ["join", uri, "--state", wrong + "/x"]),
+                ("file", ["data", "tokenize", s.path("none"), "--out",
+                          s.path("ids")])):
+            says(want, *words, env=other)
+        says("program", "join", uri, "--state", empty, command=alone)
+        says("program", "quickstart", command=alone)
+        server.shutdown()
+        server.server_close()
+        one = s.peer().start("--run", s.yaml).wait_up()
+        says("no-round", "rounds", "explain", "999999", "--state", one.state)
+        one.drain()
 
 
 @test("the example of two sites is a run that can be signed, shown and invited "

@@ -100,6 +100,9 @@ def refused():
                 ("streaming", ["sync.overlap=25"], "overlap"),
                 ("async-dn", ["sync.topology=butterfly"], "topology=ring"),
                 ("async-dn", ["sync.wire=int8"], "fp16 on the wire"),
+                ("async-dn", ["sync.topology=owners"], "topology ring"),
+                ("diloco", ["sync.topology=owners"], "or async-dn"),
+                ("desloc", ["inner.optimizer=sgdm"], "sync.period_v to 0"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
             sets = [w for v in settings for w in ("--set", v)]
             done = run(LOCO, "run", "create", "--name", "e2e", "--model",
@@ -150,6 +153,13 @@ def sim_train():
             check(answer["tokens"] >= 3072, f"{preset}: too few tokens")
             check(answer["rounds"] > 0, f"{preset}: no round")
             ElementTree.parse(d + "/plot.svg")
+        out = run(LOCO, "sim", "train", "--sync", "async-dn", "--set",
+                  "sync.topology=owners", "--peers", "3", "--tokens", "3072",
+                  "--model", d + "/tiny.yaml", "--data", d + "/data",
+                  "--members", d + "/members", "--set", "sync.period=4",
+                  "--set", "inner.batch=2", "--set", "inner.micro_batch=2",
+                  "--json")
+        check(json.loads(out.stdout)["rounds"] > 0, "owners: no flush")
         never = run(LOCO, "sim", "train", "--sync", "diloco", "--peers", "2",
                     "--tokens", "1024", "--model", d + "/tiny.yaml",
                     "--data", d + "/data", "--json")

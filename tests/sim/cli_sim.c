@@ -168,13 +168,15 @@ static int once(struct run *run, struct sim_result *r, int *exit_code)
     clear_progress();
     if (rc < 0) {
         *exit_code = cli_fail(
-            rc == LOCO_EINVAL ? LOCO_EXIT_USAGE : cli_exit_of(rc), "sim: %s",
+            rc == LOCO_EINVAL ? TROUBLE_USAGE
+                              : cli_trouble_of(rc, TROUBLE_RUN_SETTINGS),
+            "sim: %s",
             r->violation[0] != '\0' ? r->violation : loco_strerror(rc));
         return -1;
     }
     if (rc > 0) {
-        (void)cli_fail(0, "sim: seed %" PRIu64 ": %s", run->opt.seed,
-                       r->violation);
+        (void)cli_fail(TROUBLE_INVARIANT, "sim: seed %" PRIu64 ": %s",
+                       run->opt.seed, r->violation);
     }
     return rc;
 }
@@ -192,7 +194,8 @@ static int one_seed(struct run *run, int *exit_code)
     if (run->twice && once(run, &again, exit_code) >= 0 &&
         again.trace_hash != r.trace_hash) {
         run->sum.all.violations++;
-        (void)cli_fail(0, "sim: seed %" PRIu64 " gave another trace",
+        (void)cli_fail(TROUBLE_INVARIANT,
+                       "sim: seed %" PRIu64 " gave another trace",
                        run->opt.seed);
     }
     last = run->sweep > 0 ? r.victim_actions : 0;
@@ -283,7 +286,7 @@ int cli_sim(const struct cli_call *call)
         return rc;
     }
     if (run.seeds == 0 || run.peers > 1000000) {
-        return cli_fail(LOCO_EXIT_USAGE,
+        return cli_fail(TROUBLE_USAGE,
                         "sim: --seeds wants 1 or more, --peers at most a "
                         "million; see loco sim --help");
     }

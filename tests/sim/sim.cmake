@@ -1,5 +1,5 @@
 # Tests of the simulator; the library itself is tests/sim/CMakeLists.txt.
-add_executable(loco_sim sim/sim_main.c ../daemon/cli_args.c
+add_executable(loco_sim sim/sim_main.c ../daemon/cli_args.c ../daemon/trouble.c
   ../daemon/nearest.c)
 target_link_libraries(loco_sim PRIVATE loco_simulator)
 set_target_properties(loco_sim PROPERTIES

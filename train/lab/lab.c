@@ -35,7 +35,9 @@ size_t lab_bytes(const struct lab_options *opt)
                   opt->method.error_feedback;
     size_t columns = opt->stages > 1 ? opt->peers / opt->stages : opt->peers;
 
-    return n * sizeof(float) * (each * columns + 6);
+    size_t once = 6 + (opt->method.group == METHOD_OWNERS ? 3 : 0);
+
+    return n * sizeof(float) * (each * columns + once);
 }
 
 /* ---- peers --------------------------------------------------------------- */
@@ -252,6 +254,7 @@ static void lab_close(struct lab *lab)
     free(lab->decoded);
     free(lab->mean_phi);
     free(lab->mean);
+    free(lab->owned);
     free(lab->grad);
 }
 
@@ -376,6 +379,9 @@ static int join(struct lab *lab, uint32_t number)
     p->e.fragments = from->e.fragments;
     p->e.k = from->e.k;
     p->clock_s = now;
+    if (lab->opt.method.group == METHOD_OWNERS) {
+        return 0; /* it reads all slices first */
+    }
     if ((needs & ENGINE_PHI) != 0) {
         memcpy(p->e.phi, from->e.phi, bytes);
         memcpy(p->e.theta, from->e.phi, bytes);
@@ -619,6 +625,9 @@ static int final_eval(struct lab *lab)
         }
         return rv;
     }
+    if (m->group == METHOD_OWNERS) {
+        return lab_eval(lab, lab->owned, &r->bits_per_byte);
+    }
     if (m->group == METHOD_QUORUM) {
         return lab_eval(lab, lab->peers[who[0]].e.phi, &r->bits_per_byte);
     }
@@ -663,6 +672,9 @@ static int run(struct lab *lab)
         break;
     case METHOD_QUORUM:
         rv = lab_run_quorum(lab);
+        break;
+    case METHOD_OWNERS:
+        rv = lab_run_owners(lab);
         break;
     case METHOD_TRAINER:
         rv = lab_run_trainers(lab);

@@ -94,6 +94,15 @@ typedef void lab_route(void *data,
                        uint32_t entry,
                        uint32_t *path);
 
+/* Owners: who of the peers `who` (n) owns a slice and who holds the same beside
+ * it; positions in `who`, n: nobody. */
+typedef void lab_holders(void *data,
+                         uint32_t slice,
+                         const uint32_t *who,
+                         uint32_t n,
+                         uint32_t *owner,
+                         uint32_t *backup);
+
 struct lab_options {
     struct method method;
     struct llama_config model;
@@ -110,6 +119,8 @@ struct lab_options {
     uint32_t stages;  /* above 1: a divisor of peers */
     lab_route *route; /* NULL: micro-batches stay in a column */
     void *route_data;
+    lab_holders *holders; /* NULL: in turn */
+    void *holders_data;
     enum codec_id activations; /* and their gradients, between stages */
     const struct shard *train; /* borrowed */
     size_t n_train;

@@ -51,6 +51,22 @@ one_way(const struct lab_peer *from, const struct lab_peer *to, uint64_t bytes)
            larger(from->machine.delay_s, to->machine.delay_s);
 }
 
+double lab_way(const struct lab *lab, uint32_t a, uint32_t b, uint64_t bytes)
+{
+    return a == b ? 0.0
+                  : larger(seconds((double)bytes,
+                                   lab->peers[a].machine.up_bytes_per_s),
+                           seconds((double)bytes,
+                                   lab->peers[b].machine.down_bytes_per_s));
+}
+
+double lab_delay(const struct lab *lab, uint32_t a, uint32_t b)
+{
+    return a == b ? 0.0
+                  : larger(lab->peers[a].machine.delay_s,
+                           lab->peers[b].machine.delay_s);
+}
+
 double
 lab_swap(struct lab *lab, uint32_t a, uint32_t b, uint64_t late, uint64_t total)
 {

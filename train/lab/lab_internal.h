@@ -2,8 +2,9 @@
  *
  * lab.c opens, steps, evaluates and closes; lab_wire.c averages through the
  * codecs; lab_clock.c knows what that costs; lab_all.c, lab_pair.c,
- * lab_quorum.c and lab_trainer.c run one kind of group each; lab_stage.c runs
- * pipelines, whose stages are such groups one after the other (lab_focus).
+ * lab_quorum.c, lab_owners.c and lab_trainer.c run one kind of group each;
+ * lab_stage.c runs pipelines, whose stages are such groups one after the other
+ * (lab_focus).
  */
 #ifndef LOCO_TRAIN_LAB_LAB_INTERNAL_H
 #define LOCO_TRAIN_LAB_LAB_INTERNAL_H
@@ -50,6 +51,7 @@ struct lab {
     float *grad;            /* (n) where peers need none of their own */
     float *micro;           /* (n) one micro-batch's gradient (AdLoCo) */
     float *mean, *mean_phi; /* (n) */
+    float *owned;           /* (n) owners: what all slices hold; else NULL */
     float *packed[LAB_PEERS_MAX];
     uint8_t *wire;  /* room for n encoded values */
     float *decoded; /* (n) butterfly */
@@ -140,6 +142,11 @@ double lab_swap(
 double
 lab_scatter(struct lab *lab, uint32_t who, uint32_t members, uint64_t bytes);
 
+/* One way from a to b: seconds of the bytes alone, and of the way. 0 where both
+ * are one. */
+double lab_way(const struct lab *lab, uint32_t a, uint32_t b, uint64_t bytes);
+double lab_delay(const struct lab *lab, uint32_t a, uint32_t b);
+
 /* ---- one kind of group each ---------------------------------------------- */
 
 /* Of the stage in focus, after an inner step: what is due of all streams; with
@@ -154,9 +161,17 @@ int lab_turns_all(struct lab *lab, struct lab_flight *flights);
 int lab_gradients_all(struct lab *lab);
 int lab_turn_pairs(struct lab *lab, uint64_t t, uint64_t epoch);
 
+/* Tasks: inner steps of the next one of p, which take so many seconds; doing it
+ * and packing what it came to. */
+uint32_t lab_task_steps(const struct lab *lab,
+                        const struct lab_peer *p,
+                        double *seconds);
+int lab_task(struct lab *lab, struct lab_peer *p, uint32_t steps);
+
 int lab_run_all(struct lab *lab);
 int lab_run_pairs(struct lab *lab);
 int lab_run_quorum(struct lab *lab);
+int lab_run_owners(struct lab *lab);
 int lab_run_trainers(struct lab *lab);
 int lab_run_stages(struct lab *lab);
 

@@ -24,8 +24,10 @@ struct tasks {
     bool begun[LAB_PEERS_MAX];
 };
 
-static double fastest(const struct lab *lab, const uint32_t *who, uint32_t n)
+static double fastest(const struct lab *lab)
 {
+    uint32_t who[LAB_PEERS_MAX];
+    uint32_t n = lab_alive(lab, who);
     double v = 0.0;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -36,17 +38,26 @@ static double fastest(const struct lab *lab, const uint32_t *who, uint32_t n)
     return v;
 }
 
-static void begin(struct lab *lab, struct tasks *t, uint32_t who, double v_max)
+uint32_t
+lab_task_steps(const struct lab *lab, const struct lab_peer *p, double *seconds)
+{
+    uint32_t steps = lab->opt.method.period;
+    double speed = p->machine.tokens_per_s;
+
+    if (lab->opt.method.dylu) {
+        steps = pace_steps(steps, speed, fastest(lab));
+    }
+    *seconds = (double)steps * lab->opt.batch * lab->opt.seq / speed;
+    return steps;
+}
+
+static void begin(struct lab *lab, struct tasks *t, uint32_t who)
 {
     struct lab_peer *p = &lab->peers[who];
-    uint32_t period = lab->opt.method.period;
-    double step_s =
-        (double)lab->opt.batch * lab->opt.seq / p->machine.tokens_per_s;
+    double seconds;
 
-    t->of[who].steps = lab->opt.method.dylu
-                           ? pace_steps(period, p->machine.tokens_per_s, v_max)
-                           : period;
-    t->of[who].due_s = p->clock_s + t->of[who].steps * step_s;
+    t->of[who].steps = lab_task_steps(lab, p, &seconds);
+    t->of[who].due_s = p->clock_s + seconds;
     t->begun[who] = true;
 }
 
@@ -74,20 +85,18 @@ static uint32_t gather(const struct lab *lab,
     return count;
 }
 
-static int work(struct lab *lab, struct tasks *t, uint32_t who)
+int lab_task(struct lab *lab, struct lab_peer *p, uint32_t steps)
 {
     const struct stream_turn turn = {0, 0};
-    struct lab_peer *p = &lab->peers[who];
     int rv = 0;
 
-    for (uint32_t k = 0; k < t->of[who].steps && rv == 0; k++) {
+    for (uint32_t k = 0; k < steps && rv == 0; k++) {
         rv = lab_step(lab, p);
     }
-    if (rv == 0 && engine_pack(&p->e, 0, &turn, lab->packed[who]) != 0) {
+    if (rv == 0 && engine_pack(&p->e, 0, &turn, lab->packed[p->number]) != 0) {
         rv = errmsg_fail(lab->errmsg, LOCO_ENUMERIC,
-                         "peer %u: its contribution is not finite", who);
+                         "peer %u: its contribution is not finite", p->number);
     }
-    t->begun[who] = false;
     return rv;
 }
 
@@ -126,7 +135,8 @@ quorum(struct lab *lab, struct tasks *t, const uint32_t *who, uint32_t n)
     int rv = 0;
 
     for (uint32_t i = 0; i < q && rv == 0; i++) {
-        rv = work(lab, t, in[i]);
+        rv = lab_task(lab, &lab->peers[in[i]], t->of[in[i]].steps);
+        t->begun[in[i]] = false;
         parts[i] = (struct lab_part){lab->packed[in[i]],
                                      lab->peers[in[i]].residual, 1.0};
     }
@@ -160,7 +170,7 @@ int lab_run_quorum(struct lab *lab)
         }
         for (uint32_t i = 0; i < n; i++) {
             if (!tasks.begun[who[i]]) {
-                begin(lab, &tasks, who[i], fastest(lab, who, n));
+                begin(lab, &tasks, who[i]);
             }
         }
         rv = quorum(lab, &tasks, who, n);

@@ -5,11 +5,15 @@
 #include <string.h>
 
 #include "train/sync/mix.h"
+#include "train/sync/slices.h"
 
 unsigned engine_needs(const struct method *m)
 {
     unsigned bits = 0;
 
+    if (m->group == METHOD_OWNERS) { /* who owns a slice has the rest of it */
+        return ENGINE_BASE;
+    }
     if (m->period > 0) {
         bits |= ENGINE_PHI;
     }
@@ -335,19 +339,12 @@ static int apply_anchored(struct engine *e,
 /* A quorum of `arrivals`: all move phi; who was in it starts a new task. */
 static int apply_quorum(struct engine *e, const struct engine_average *a)
 {
-    struct outer_state state = {e->phi, e->m};
-    struct delayed rule = {e->method.rule.lr, e->method.rule.mu,
-                           e->method.delayed_c};
-    int rv = 0;
+    int rv;
 
-    if (e->method.delayed) {
-        rv = delayed_apply(&rule, &e->delayed, &e->delayed, a->mean,
-                           a->arrivals, e->n);
-    } else {
-        for (uint32_t i = 0; i < a->arrivals && rv == 0; i++) {
-            rv = rule_apply(&e->method.rule, &state, &state, a->mean, e->n);
-        }
-    }
+    e->delayed.phi = e->phi;
+    e->delayed.m = e->m;
+    e->delayed.sum = e->sum;
+    rv = slices_arrive(&e->method, &e->delayed, a->mean, a->arrivals, e->n);
     if (a->share > 0.0) {
         copy(e->theta, e->phi, e->n);
         copy(e->base, e->phi, e->n);
@@ -390,5 +387,21 @@ int engine_apply(struct engine *e,
     default:
         copy(e->grad, a->mean, e->n);
         return 0;
+    }
+}
+
+void engine_read(struct engine *e,
+                 uint64_t offset,
+                 uint64_t len,
+                 const float *phi)
+{
+    copy(e->base + offset, phi, len);
+    copy(e->theta + offset, phi, len);
+}
+
+void engine_begin_task(struct engine *e)
+{
+    if (e->method.moments == METHOD_RESET) {
+        reset_moments(e);
     }
 }

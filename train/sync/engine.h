@@ -39,6 +39,10 @@
  * with the own part exchanged for the fresh one. Before the first mean, and
  * where the share changes, nothing is counted twice or left behind.
  *
+ * With owners of slices (slices.h) a worker applies nothing. Its task is packed
+ * as a whole, begins at base and ends at theta; then it reads all slices, each
+ * of which is base and theta of the next task.
+ *
  * A turn that came to nothing needs no call: anchors stay, so the next
  * displacement contains this one; moments keep their live values.
  *
@@ -73,7 +77,7 @@ enum engine_vector {
     ENGINE_PHI = 1 << 0,
     ENGINE_M = 1 << 1,
     ENGINE_SUM = 1 << 2,  /* D of delayed Nesterov */
-    ENGINE_BASE = 1 << 3, /* phi that the task began from (quorum) */
+    ENGINE_BASE = 1 << 3, /* phi that the task began from (quorum, owners) */
     ENGINE_SENT =
         1 << 4,          /* pseudo-gradient on its way; eager: own part of it */
     ENGINE_OWN = 1 << 5, /* eager: own anchor less phi */
@@ -143,5 +147,14 @@ int engine_apply(struct engine *e,
                  size_t s,
                  const struct stream_turn *turn,
                  const struct engine_average *a);
+
+/* Owners: elements from offset on are what an owner holds of them now. */
+void engine_read(struct engine *e,
+                 uint64_t offset,
+                 uint64_t len,
+                 const float *phi);
+
+/* All of them were read. */
+void engine_begin_task(struct engine *e);
 
 #endif

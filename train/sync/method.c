@@ -7,10 +7,9 @@
 #include "train/sync/trainers.h"
 
 static const char *const group_names[METHOD_GROUP_COUNT] = {
-    [METHOD_ALL] = "all",
-    [METHOD_PAIR] = "pair",
-    [METHOD_QUORUM] = "quorum",
-    [METHOD_TRAINER] = "trainer",
+    [METHOD_ALL] = "all",       [METHOD_PAIR] = "pair",
+    [METHOD_QUORUM] = "quorum", [METHOD_TRAINER] = "trainer",
+    [METHOD_OWNERS] = "owners",
 };
 
 const char *method_group_name(enum method_group group)
@@ -47,7 +46,8 @@ bool method_has_momentum(const struct method *m)
 
 bool method_replicas_equal(const struct method *m)
 {
-    return m->group != METHOD_PAIR && m->group != METHOD_TRAINER && !m->eager;
+    return m->group != METHOD_PAIR && m->group != METHOD_TRAINER &&
+           m->group != METHOD_OWNERS && !m->eager;
 }
 
 double method_rate(const struct method *m)
@@ -121,16 +121,48 @@ static int check_pull(const struct method *m, char *errmsg)
     return 0;
 }
 
+/* Whether each contribution moves the anchor when it comes. */
+static bool arrives(const struct method *m)
+{
+    return m->group == METHOD_QUORUM || m->group == METHOD_OWNERS;
+}
+
+/* A task is a whole model's way from the anchor that was read, at its worker's
+ * own time. */
+static int check_arrivals(const struct method *m, char *errmsg)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {
+        {m->gradients, "gradients have no tasks: take ddp with a ring"},
+        {m->fragments > 1, "sync.fragments must be 1"},
+        {m->overlap > 0, "sync.overlap must be 0"},
+        {m->period_u > 0, "sync.period_u must be 0"},
+        {m->period_v > 0, "sync.period_v must be 0"},
+        {m->take != METHOD_OVERWRITE, "sync.mix must be 0"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (arrives(m) && rows[i].asked) {
+            return errmsg_fail(errmsg, LOCO_EINVAL,
+                               "asynchronous peers finish whole tasks, each at "
+                               "its own time, and nothing else is averaged: %s",
+                               rows[i].what);
+        }
+    }
+    return 0;
+}
+
 static int check_group(const struct method *m, char *errmsg)
 {
-    if (m->group == METHOD_QUORUM && !m->delayed && m->rule.mu != 0.0F &&
-        !m->baseline) {
+    if (arrives(m) && !m->delayed && m->rule.mu != 0.0F && !m->baseline) {
         return errmsg_fail(errmsg, LOCO_EINVAL,
                            "plain momentum applied at every arrival counts old "
                            "momentum several times; take async-dn, or "
                            "outer_momentum 0");
     }
-    if (m->delayed && m->group != METHOD_QUORUM) {
+    if (m->delayed && !arrives(m)) {
         return errmsg_fail(errmsg, LOCO_EINVAL,
                            "delayed Nesterov is for arrivals one by one; with "
                            "group \"%s\" it equals rule N: take diloco",
@@ -290,6 +322,7 @@ int method_check(const struct method *m, char *errmsg)
 
     rv = rv != 0 ? rv : check_pull(m, errmsg);
     rv = rv != 0 ? rv : check_group(m, errmsg);
+    rv = rv != 0 ? rv : check_arrivals(m, errmsg);
     rv = rv != 0 ? rv : check_wire(m, errmsg);
     rv = rv != 0 ? rv : check_take(m, errmsg);
     rv = rv != 0 ? rv : check_pair(m, errmsg);

@@ -27,6 +27,7 @@ enum method_group {
     METHOD_PAIR,    /* a random partner (pair.h); replicas differ */
     METHOD_QUORUM,  /* those who finish within a grace period; all apply */
     METHOD_TRAINER, /* the members of one AdLoCo trainer */
+    METHOD_OWNERS,  /* arrivals one by one at the owners of slices (slices.h) */
     METHOD_GROUP_COUNT
 };
 
@@ -71,7 +72,8 @@ size_t method_streams(const struct method *m,
  * outer momentum. */
 bool method_has_momentum(const struct method *m);
 
-/* Whether all members hold the same bits after a round. */
+/* Whether all members hold the same bits after a round. With owners there is no
+ * such moment: each reads when its own task is over. */
 bool method_replicas_equal(const struct method *m);
 
 /* 0, or LOCO_EINVAL with a sentence in errmsg (errmsg.h). */

@@ -1,9 +1,11 @@
-/* method_manifest_test.c - which methods can train a model that is cut. */
+/* method_manifest_test.c - which runs no machine would train, and what an
+ * author is told. */
 #include "daemon/method_manifest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -21,7 +23,7 @@ static void opendiloco(struct manifest *f, struct method *m)
     manifest_from_preset(&f->sync, preset);
     assert_int_equal(method_from_manifest(m, &f->sync, errmsg), 0);
     f->stages = 2;
-    assert_int_equal(method_check_stages(m, f, errmsg), 0);
+    assert_int_equal(method_check_run(m, f, errmsg), 0);
 }
 
 static void
@@ -29,7 +31,7 @@ refused(const struct method *m, const struct manifest *f, const char *why)
 {
     char errmsg[ERRMSG_SIZE] = "";
 
-    assert_int_equal(method_check_stages(m, f, errmsg), LOCO_EINVAL);
+    assert_int_equal(method_check_run(m, f, errmsg), LOCO_EINVAL);
     assert_non_null(strstr(errmsg, why));
 }
 
@@ -43,7 +45,7 @@ static void a_model_that_is_not_cut_is_not_looked_at(void **state)
     opendiloco(&f, &m);
     f.sites = 3;
     f.stages = 1;
-    assert_int_equal(method_check_stages(&m, &f, errmsg), 0);
+    assert_int_equal(method_check_run(&m, &f, errmsg), 0);
 }
 
 static void what_stages_cannot_do_is_refused_with_the_reason(void **state)
@@ -59,6 +61,9 @@ static void what_stages_cannot_do_is_refused_with_the_reason(void **state)
     other = m;
     other.group = METHOD_QUORUM;
     refused(&other, &f, "quorum");
+    other = m;
+    other.group = METHOD_TRAINER;
+    refused(&other, &f, "trainers");
     other = m;
     other.gradients = true;
     refused(&other, &f, "ddp");
@@ -84,7 +89,7 @@ static void more_than_64_stages_are_refused(void **state)
     f.inner.micro_batch = 1;
     f.inner.seq = 128;
     f.model.dim = 64;
-    assert_int_equal(method_check_stages(&m, &f, (char[ERRMSG_SIZE]){0}), 0);
+    assert_int_equal(method_check_run(&m, &f, (char[ERRMSG_SIZE]){0}), 0);
     f.stages = 65;
     refused(&m, &f, "64 stages");
 }
@@ -100,9 +105,147 @@ static void activations_that_cannot_be_posted_are_refused(void **state)
     f.inner.micro_batch = 8;
     f.inner.seq = 1024;
     f.model.dim = 2048;
-    assert_int_equal(method_check_stages(&m, &f, (char[ERRMSG_SIZE]){0}), 0);
+    assert_int_equal(method_check_run(&m, &f, (char[ERRMSG_SIZE]){0}), 0);
     f.inner.micro_batch = 64;
     refused(&m, &f, "inner.micro_batch");
+}
+
+/* ---- settings that do not go together ---------------------------------- */
+
+static struct manifest *of(const char *preset)
+{
+    static struct manifest f;
+    const struct preset *p;
+
+    assert_int_equal(preset_find(preset, &p, NULL), 0);
+    manifest_default(&f);
+    manifest_from_preset(&f.sync, p);
+    return &f;
+}
+
+static int check(const struct manifest *f, char *errmsg)
+{
+    struct method m;
+    int rv = method_from_manifest(&m, &f->sync, errmsg);
+
+    return rv != 0 ? rv : method_check_run(&m, f, errmsg);
+}
+
+/* One sentence: a reason, and what to do. */
+static void says(const struct manifest *f, const char *why)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+
+    assert_int_equal(check(f, errmsg), LOCO_EINVAL);
+    if (strstr(errmsg, why) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", errmsg, why);
+    }
+}
+
+static void text(char *field, size_t size, const char *value)
+{
+    (void)snprintf(field, size, "%s", value);
+}
+
+#define SET(F, FIELD, VALUE) text((F)->FIELD, sizeof(F)->FIELD, VALUE)
+
+static void every_preset_is_a_run_as_it_stands(void **state)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        if (check(of(preset_at(i)->name), errmsg) != 0) {
+            fail_msg("%s: %s", preset_at(i)->name, errmsg);
+        }
+    }
+}
+
+static void a_topology_that_cannot_carry_the_method_is_refused(void **state)
+{
+    struct manifest *f = of("async-dn");
+
+    (void)state;
+    SET(f, sync.topology, "butterfly");
+    says(f, "take sync.topology=ring");
+    SET(f, sync.topology, "owners");
+    says(f, "daemons take sync.topology ring");
+    f = of("opendiloco");
+    SET(f, sync.topology, "owners");
+    says(f, "take sync.topology ring, or async-dn");
+    f = of("opendiloco");
+    SET(f, sync.wire, "int8");
+    says(f, "take sync.topology=butterfly, or fp32");
+    SET(f, sync.topology, "butterfly");
+    assert_int_equal(check(f, NULL), 0);
+    f->sites = 4;
+    says(f, "or sites to 0");
+}
+
+static void pairs_are_told_what_they_cannot_know(void **state)
+{
+    struct manifest *f = of("noloco");
+
+    (void)state;
+    f->stop.tokens = 1000;
+    says(f, "set stop.rounds");
+    f->stop.tokens = 0;
+    f->sites = 2;
+    says(f, "set sites to 0");
+}
+
+static void a_norm_clip_is_for_differences_of_all(void **state)
+{
+    struct manifest *f = of("opendiloco");
+
+    (void)state;
+    f->sync.norm_clip = 2;
+    says(f, "sync.topology butterfly");
+    SET(f, sync.topology, "butterfly");
+    assert_int_equal(check(f, NULL), 0);
+    f = of("desloc");
+    f->sync.norm_clip = 2;
+    SET(f, sync.topology, "butterfly");
+    says(f, "moments, which are none: set it to 0");
+    f = of("adloco");
+    f->sync.norm_clip = 2;
+    SET(f, sync.topology, "butterfly");
+    says(f, "set it to 0");
+}
+
+static void moments_that_the_optimizer_has_not_are_no_stream(void **state)
+{
+    struct manifest *f = of("desloc");
+
+    (void)state;
+    SET(f, inner.optimizer, "sgdm");
+    says(f, "set sync.period_v to 0, or take adamw");
+    f->sync.period_v = 0;
+    assert_int_equal(check(f, NULL), 0);
+    SET(f, inner.optimizer, "sgd");
+    says(f, "set sync.period_u to 0, or take sgdm");
+    f->sync.period_u = 0;
+    assert_int_equal(check(f, NULL), 0);
+}
+
+/* The group that a laboratory's method has. */
+static void owners_are_a_choice_of_asynchronous_presets(void **state)
+{
+    static const char *const presets[] = {"async-dn", "async-naive"};
+    struct method m;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct manifest *f = of(presets[i]);
+
+        assert_int_equal(method_from_manifest(&m, &f->sync, NULL), 0);
+        assert_int_equal(m.group, METHOD_QUORUM);
+        SET(f, sync.topology, "owners");
+        assert_int_equal(method_from_manifest(&m, &f->sync, NULL), 0);
+        assert_int_equal(m.group, METHOD_OWNERS);
+        SET(f, sync.wire, "int8"); /* a piece is never summed on the way */
+        assert_int_equal(method_from_manifest(&m, &f->sync, NULL), 0);
+    }
 }
 
 int main(void)
@@ -112,6 +255,12 @@ int main(void)
         cmocka_unit_test(what_stages_cannot_do_is_refused_with_the_reason),
         cmocka_unit_test(more_than_64_stages_are_refused),
         cmocka_unit_test(activations_that_cannot_be_posted_are_refused),
+        cmocka_unit_test(every_preset_is_a_run_as_it_stands),
+        cmocka_unit_test(a_topology_that_cannot_carry_the_method_is_refused),
+        cmocka_unit_test(pairs_are_told_what_they_cannot_know),
+        cmocka_unit_test(a_norm_clip_is_for_differences_of_all),
+        cmocka_unit_test(moments_that_the_optimizer_has_not_are_no_stream),
+        cmocka_unit_test(owners_are_a_choice_of_asynchronous_presets),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

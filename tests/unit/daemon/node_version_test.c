@@ -102,51 +102,124 @@ static void we_say_what_we_speak(void **state)
 }
 
 /* It would wait for ever for somebody who lets it in. */
-static void a_joiner_that_is_too_old_ends_with_the_reason(void **state)
-{
-    struct identity self, other;
-    struct node_options o = {.seed = 1, .time_scale = 1};
-    struct event up = {.type = EVENT_LINK_UP, .link = 5, .now_ms = 1000};
-    struct event e = {.type = EVENT_RECV,
-                      .link = 5,
-                      .message = MESSAGE_HELLO,
-                      .now_ms = 1000};
-    struct hello m = {
-        .life = 7, .oldest = PROTO_NEWEST + 1, .newest = PROTO_NEWEST + 2};
-    struct out *out = calloc(1, sizeof *out);
-    struct signer pen;
-    uint8_t bytes[64];
-    struct node *n;
-    int len, rc = -1;
+/* A joiner that knows nothing of the run yet, and its time. */
+struct joiner {
+    struct node *node;
+    struct out *out;
+    uint64_t now_ms;
+};
 
-    (void)state;
-    assert_non_null(out);
+static void joiner_open(struct joiner *j)
+{
+    struct identity self;
+    struct node_options o = {.seed = 1, .time_scale = 1};
+
     identity_fake(&self, 5);
-    identity_fake(&other, 6);
-    pen = signer_keyed(&self);
     o.self = self.id;
     memcpy(o.public_key, self.public, 32);
-    o.signer = pen;
-    assert_int_equal(node_open(&n, &o, e.now_ms), 0);
-    up.peer = other.id;
-    memcpy(up.public_key, other.public, 32);
-    node_step(n, &up, out);
-    len = msg_encode(&hello_schema, &m, bytes, sizeof bytes);
+    o.signer = signer_keyed(&self);
+    j->out = calloc(1, sizeof *j->out);
+    assert_non_null(j->out);
+    j->now_ms = 1000;
+    assert_int_equal(node_open(&j->node, &o, j->now_ms), 0);
+}
+
+static void joiner_close(struct joiner *j)
+{
+    node_close(j->node);
+    free(j->out);
+}
+
+static void
+joiner_hears(struct joiner *j, uint32_t link, uint8_t oldest, uint8_t newest)
+{
+    struct hello m = {.life = 7, .oldest = oldest, .newest = newest};
+    struct event e = {.type = EVENT_RECV,
+                      .link = link,
+                      .message = MESSAGE_HELLO,
+                      .now_ms = j->now_ms};
+    uint8_t bytes[64];
+    int len = msg_encode(&hello_schema, &m, bytes, sizeof bytes);
+
     assert_true(len > 0);
     e.bytes = bytes;
     e.len = (uint32_t)len;
-    node_step(n, &e, out);
-    e = (struct event){.type = EVENT_TICK, .now_ms = 1000};
-    while (rc < 0 && e.now_ms < 20000) {
-        e.now_ms += 250;
-        node_step(n, &e, out);
-        for (uint32_t i = 0; i < out->n; i++) {
-            rc = out->action[i].type == ACTION_STOP ? out->action[i].rc : rc;
+    node_step(j->node, &e, j->out);
+}
+
+static void joiner_meets(struct joiner *j, uint32_t link, uint8_t seed)
+{
+    struct event up = {
+        .type = EVENT_LINK_UP, .link = link, .now_ms = j->now_ms};
+    struct identity other;
+
+    identity_fake(&other, seed);
+    up.peer = other.id;
+    memcpy(up.public_key, other.public, 32);
+    node_step(j->node, &up, j->out);
+}
+
+static void joiner_loses(struct joiner *j, uint32_t link)
+{
+    struct event down = {
+        .type = EVENT_LINK_DOWN, .link = link, .now_ms = j->now_ms};
+
+    node_step(j->node, &down, j->out);
+}
+
+/* What it stops with in `ms`; -1: it goes on. `link`: a host of our version
+ * that speaks all the time; 0: none. */
+static int joiner_stops(struct joiner *j, uint64_t ms, uint32_t link)
+{
+    struct event e = {.type = EVENT_TICK};
+    uint64_t end_ms = j->now_ms + ms;
+    int rc = -1;
+
+    while (rc < 0 && j->now_ms < end_ms) {
+        j->now_ms += 250;
+        if (link != 0) {
+            joiner_hears(j, link, PROTO_NEWEST, PROTO_NEWEST);
+        }
+        e.now_ms = j->now_ms;
+        node_step(j->node, &e, j->out);
+        for (uint32_t i = 0; i < j->out->n; i++) {
+            const struct action *a = &j->out->action[i];
+
+            rc = a->type == ACTION_STOP ? a->rc : rc;
         }
     }
-    assert_int_equal(rc, LOCO_EXIT_INCOMPATIBLE);
-    node_close(n);
-    free(out);
+    return rc;
+}
+
+static void a_joiner_that_is_too_old_ends_with_the_reason(void **state)
+{
+    struct joiner j;
+
+    (void)state;
+    joiner_open(&j);
+    joiner_meets(&j, 5, 6);
+    joiner_hears(&j, 5, PROTO_NEWEST + 1, PROTO_NEWEST + 2);
+    assert_int_equal(joiner_stops(&j, 20000, 0), LOCO_EXIT_INCOMPATIBLE);
+    joiner_close(&j);
+}
+
+static void
+what_one_host_refuses_does_not_end_a_joiner_with_another(void **state)
+{
+    struct joiner j;
+
+    (void)state;
+    joiner_open(&j);
+    joiner_meets(&j, 5, 6);
+    joiner_hears(&j, 5, PROTO_NEWEST + 1, PROTO_NEWEST + 2);
+    joiner_loses(&j, 5);
+    joiner_meets(&j, 7, 8);
+    assert_int_equal(joiner_stops(&j, 10000, 7), -1);
+    /* That one goes, too: some seconds to come back, then the reason. */
+    joiner_loses(&j, 7);
+    assert_int_equal(joiner_stops(&j, 4000, 0), -1);
+    assert_int_equal(joiner_stops(&j, 20000, 0), LOCO_EXIT_INCOMPATIBLE);
+    joiner_close(&j);
 }
 
 int main(void)
@@ -156,6 +229,8 @@ int main(void)
         cmocka_unit_test(who_shares_no_version_is_refused_and_told),
         cmocka_unit_test(we_say_what_we_speak),
         cmocka_unit_test(a_joiner_that_is_too_old_ends_with_the_reason),
+        cmocka_unit_test(
+            what_one_host_refuses_does_not_end_a_joiner_with_another),
     };
 
     return cmocka_run_group_tests_name("node_version", tests, NULL, NULL);

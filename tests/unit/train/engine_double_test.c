@@ -33,4 +33,5 @@
 #include "train/sync/mix.c"
 #include "train/sync/pair.c"
 #include "train/sync/rule.c"
+#include "train/sync/slices.c"
 #include "train/sync/stream.c"

@@ -313,6 +313,186 @@ static void dylu_lets_slow_peers_arrive_as_often(void **state)
     lab_result_free(&without);
 }
 
+/* ---- owners of slices --------------------------------------------------- */
+
+static struct lab_options owners(const char *preset, uint32_t peers)
+{
+    struct lab_options o = options(preset, peers);
+
+    o.method.group = METHOD_OWNERS;
+    return o;
+}
+
+static void owners_learn_on_every_wire(void **state)
+{
+    static const char *const presets[] = {"async-dn", "async-naive"};
+    static const uint32_t peers[] = {1, 2, 3, 5, 8};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t k = 0; k < sizeof peers / sizeof peers[0]; k++) {
+            struct lab_options o = owners(presets[i], peers[k]);
+            struct lab_result r;
+
+            o.method.wire = (enum codec_id)(k % CODEC_COUNT);
+            r = run(&o);
+            if (!(r.bits_per_byte < r.bits_per_byte_before - 0.5)) {
+                fail_msg("%s with %u peers: %.3f after %.3f", presets[i],
+                         peers[k], r.bits_per_byte, r.bits_per_byte_before);
+            }
+            assert_int_equal(r.turns, 3); /* each has made three tasks */
+            assert_false(r.never_synced[0]);
+            assert_true(r.virtual_s > 0.0);
+            assert_true(peers[k] == 1 ? r.bytes_sent == 0 : r.bytes_sent > 0);
+            lab_result_free(&r);
+        }
+    }
+}
+
+/* Who owns what is not in turn, as p2p/owners draws it. */
+static void by_lot(void *data,
+                   uint32_t slice,
+                   const uint32_t *who,
+                   uint32_t n,
+                   uint32_t *owner,
+                   uint32_t *backup)
+{
+    uint64_t words[2] = {slice, who[n - 1]};
+    uint32_t *calls = data;
+
+    *owner = (uint32_t)(rng_mix(words, 2) % n);
+    *backup = n > 1 ? (*owner + 1) % n : n;
+    *calls += 1;
+}
+
+static void owners_go_on_while_peers_come_and_go(void **state)
+{
+    static const uint32_t peers[] = {2, 3, 5, 8};
+
+    (void)state;
+    for (size_t k = 0; k < 2 * sizeof peers / sizeof peers[0]; k++) {
+        uint32_t n = peers[k / 2], calls = 0;
+        struct lab_options o =
+            owners(k % 2 == 0 ? "async-dn" : "async-naive", n);
+        const struct lab_event events[] = {
+            {o.tokens / 5, LAB_DIE, 1, 0.0},
+            {o.tokens / 3, LAB_JOIN, 17, 0.0},
+            {o.tokens / 2, LAB_SPEED, 0, 100.0},
+            {o.tokens / 2 + 1, LAB_LEAVE, 2, 0.0},
+        };
+        struct lab_result r, again;
+
+        o.holders = by_lot;
+        o.holders_data = &calls;
+        o.events = events;
+        o.n_events = n > 2 ? 4 : 3;
+        r = run(&o);
+        again = run(&o);
+        if (!(r.bits_per_byte < r.bits_per_byte_before - 0.3)) {
+            fail_msg("%u peers: %.3f after %.3f", n, r.bits_per_byte,
+                     r.bits_per_byte_before);
+        }
+        assert_true(r.tokens >= o.tokens && calls > 0);
+        assert_true(r.bits_per_byte == again.bits_per_byte);
+        assert_true(r.virtual_s == again.virtual_s);
+        assert_int_equal(r.bytes_sent, again.bytes_sent);
+        lab_result_free(&r);
+        lab_result_free(&again);
+    }
+}
+
+/* A newcomer reads the slices of the one that was alone; then that one dies. */
+static void owners_go_over_to_a_newcomer(void **state)
+{
+    struct lab_options o = owners("async-dn", 1);
+    struct lab_event events[] = {{0, LAB_JOIN, 17, 0.0}, {0, LAB_DIE, 0, 0.0}};
+    struct lab_result r;
+
+    (void)state;
+    o.tokens *= 2;
+    events[0].at_tokens = o.tokens / 4;
+    events[1].at_tokens = o.tokens / 2;
+    o.events = events;
+    o.n_events = 2;
+    r = run(&o);
+    assert_true(r.bits_per_byte < r.bits_per_byte_before - 0.5);
+    assert_true(r.bytes_sent > 0);
+    lab_result_free(&r);
+}
+
+/* Where bytes and messages take no time, arrivals one by one are quorums of
+ * one: the same tasks in the same order, the same bits. */
+static void owners_without_delays_are_quorums_of_one(void **state)
+{
+    static const char *const presets[] = {"async-dn", "async-naive"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct lab_options o = owners(presets[i], 3);
+        struct lab_machine own[LAB_PEERS_MAX];
+        struct lab_result slices, quorums;
+
+        for (uint32_t k = 0; k < LAB_PEERS_MAX; k++) {
+            own[k] = (struct lab_machine){1000 - 130.7 * k, 0, 0, 0};
+        }
+        o.machines = own;
+        o.method.wire = CODEC_FP32;
+        o.method.dylu = false;
+        o.grace_s = 0;
+        o.tokens *= 3;
+        slices = run(&o);
+        o.method.group = METHOD_QUORUM;
+        quorums = run(&o);
+        assert_int_equal(slices.tokens, quorums.tokens);
+        assert_true(slices.loss == quorums.loss);
+        assert_true(slices.bits_per_byte == quorums.bits_per_byte);
+        lab_result_free(&slices);
+        lab_result_free(&quorums);
+    }
+}
+
+/* Two peers: of each slice one is the owner and the other the backup, so a task
+ * sends half of its pieces to the other as such and half as records, and the
+ * other sends half of the model back. fp32, and the last task reads nothing. */
+static void owners_send_what_the_page_says(void **state)
+{
+    struct lab_options o = owners("async-dn", 2);
+    uint64_t bytes = 4 * (uint64_t)llama_numel(&o.model);
+    struct lab_result r;
+
+    (void)state;
+    o.method.wire = CODEC_FP32;
+    o.method.dylu = false;
+    machines[1].tokens_per_s = 999;
+    r = run(&o);
+    machines[1].tokens_per_s = 1000;
+    /* 6 tasks: pieces P b / 2, records P b; 4 readings of P b / 2. Slices of
+     * 1,024 elements do not halve every model: within one of them. */
+    assert_true(fabs((double)r.bytes_sent -
+                     (double)bytes * (6 * 1.5 + 4 * 0.5)) <= 6 * 4 * 1024 * 4);
+    lab_result_free(&r);
+}
+
+/* A slow line costs who has it, and nobody else waits. */
+static void owners_do_not_wait_for_a_slow_worker(void **state)
+{
+    struct lab_options o = owners("async-dn", 4);
+    struct lab_result fast, slow;
+
+    (void)state;
+    o.method.dylu = false;
+    o.tokens *= 2;
+    fast = run(&o);
+    machines[3].tokens_per_s = 100;
+    slow = run(&o);
+    machines[3].tokens_per_s = 1000;
+    /* Three make what four made, and the slow one's last task is not waited
+     * for: a third more, not ten times. */
+    assert_true(slow.virtual_s < 2.0 * fast.virtual_s);
+    lab_result_free(&fast);
+    lab_result_free(&slow);
+}
+
 static void trainers_merge_until_one_is_left(void **state)
 {
     struct lab_options o = options("adloco", 8);
@@ -516,6 +696,12 @@ int main(void)
         cmocka_unit_test(bytes_and_seconds_are_those_of_the_model),
         cmocka_unit_test(what_overlaps_costs_only_what_is_left),
         cmocka_unit_test(dylu_lets_slow_peers_arrive_as_often),
+        cmocka_unit_test(owners_learn_on_every_wire),
+        cmocka_unit_test(owners_go_on_while_peers_come_and_go),
+        cmocka_unit_test(owners_go_over_to_a_newcomer),
+        cmocka_unit_test(owners_without_delays_are_quorums_of_one),
+        cmocka_unit_test(owners_send_what_the_page_says),
+        cmocka_unit_test(owners_do_not_wait_for_a_slow_worker),
         cmocka_unit_test(trainers_merge_until_one_is_left),
         cmocka_unit_test(a_stream_that_was_never_due_is_reported),
         cmocka_unit_test(one_column_of_stages_is_one_peer_to_the_bit),
