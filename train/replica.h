@@ -128,9 +128,8 @@ struct replica_commit {
     uint32_t members;    /* of so many members; 0 for both: no matter */
 };
 
-#define REPLICA_WIRES_MAX                                                      \
-    8 /* addresses of wire bytes that a GPU is told of                         \
-       */
+/* Addresses of wire bytes that a GPU is told of. */
+#define REPLICA_WIRES_MAX 8
 
 /* What is done on a GPU only where it has room (replica_outer.h): the outer
  * step, the norms of the batch test. */

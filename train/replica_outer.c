@@ -1,12 +1,11 @@
 /* replica_outer.c - see replica_outer.h. */
 #include "train/replica_outer.h"
 
-#include "train/replica_host.h"
-
 #include <assert.h>
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "train/replica_host.h"
 
 /* Elements at a time: a multiple of every codec's block; 16 MB, which takes
  * a third of a millisecond to copy out. */
@@ -278,7 +277,7 @@ static int send_piece(struct replica *r,
 static int
 take_mean(struct replica *r, const struct layout_part *p, const uint8_t *wire)
 {
-    uint64_t n, next;
+    uint64_t n, next = 0;
     int rv = send_piece(r, p, wire, 0, &n);
 
     for (uint64_t i = 0; n > 0 && rv == 0; i++) {

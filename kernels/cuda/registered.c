@@ -122,6 +122,10 @@ int gpu_host_register(struct gpu *g, void *p, size_t bytes)
         return gpu_fail(g, LOCO_ENOMEM, what,
                         "more than half of this machine's memory");
     }
+    rv = gpu_wait_all(g, what); /* cudaHostRegister may do so without an end */
+    if (rv != 0) {
+        return rv;
+    }
     r = malloc(sizeof *r);
     if (r == NULL) {
         return LOCO_ENOMEM;

@@ -221,11 +221,13 @@ static uintptr_t page_of(uintptr_t at)
            (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Waits for all that is queued, as the real one may. */
 cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 {
     uintptr_t at = (uintptr_t)p;
 
     (void)flags;
+    emu_run_all();
     if (emu_control.sticky != 0) {
         return emu_sticky();
     }
@@ -247,7 +249,6 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     return cudaSuccess;
 }
 
-/* Waits for all that is queued, as the real one may. */
 cudaError_t cudaHostUnregister(void *p)
 {
     auto found = registered.find((uintptr_t)p);

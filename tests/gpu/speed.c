@@ -90,6 +90,8 @@ BODY(embed_fwd, embed)
 BODY(embed_bwd, embed)
 BODY(rmsnorm_fwd, rmsnorm)
 BODY(rmsnorm_back, rmsnorm)
+BODY(rmsnorm_bwd, rmsnorm)
+BODY(rmsnorm_dw, rmsnorm)
 BODY(rope, rope)
 BODY(attention_fwd, attention)
 BODY(attention_bwd, attention)
@@ -175,6 +177,8 @@ static void elementwise(const struct shape *s)
 
     row("rmsnorm + residual", run_rmsnorm_fwd, &norm, 8 * nc, 0);
     row("rmsnorm backward", run_rmsnorm_back, &norm, 8 * nc, 0);
+    row("- first rung: dx alone", run_rmsnorm_bwd, &norm, 8 * nc, 0);
+    row("- and dw alone", run_rmsnorm_dw, &norm, 4 * nc, 0);
     row("swiglu", run_swiglu_fwd, &swiglu, 6 * nf, 0);
     row("swiglu backward", run_swiglu_bwd, &swiglu, 10 * nf, 0);
     row("rope", run_rope, &rope, 4.0 * (double)(n * rope.heads * s->d), 0);
@@ -199,6 +203,30 @@ static void attention(const struct shape *s)
 
     row("attention", run_attention_fwd, &op, 0, 2 * pairs);
     row("attention backward", run_attention_bwd, &op, 0, 5 * pairs);
+    forget();
+}
+
+/* The first rung: no shared memory, no tensor cores (attention_plain.cu). An
+ * address that is no multiple of 16 bytes leaves it nothing else. One sequence:
+ * it is slow. */
+static void attention_rung(const struct shape *s)
+{
+    int64_t n = s->t, ld = (s->heads + 2 * s->kv) * s->d;
+    double pairs = (double)(s->heads * s->d) * (double)(s->t * s->t);
+    unsigned char *qkv = (unsigned char *)room(n * ld * 2 + 16);
+    struct attention op = {.qkv = (float *)(void *)(qkv + 8),
+                           .out = room(n * s->heads * s->d * 2),
+                           .lse = room(n * s->heads * 4),
+                           .dout = room(n * s->heads * s->d * 2),
+                           .dqkv = room(n * ld * 2),
+                           .b = 1,
+                           .t = s->t,
+                           .heads = s->heads,
+                           .kv_heads = s->kv,
+                           .d = s->d};
+
+    row("- first rung, B 1", run_attention_fwd, &op, 0, 2 * pairs);
+    row("- backward", run_attention_bwd, &op, 0, 5 * pairs);
     forget();
 }
 
@@ -341,6 +369,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++) {
         (void)printf("%s\n", shapes[i].name);
         attention(&shapes[i]);
+        if (i == 0) {
+            attention_rung(&shapes[i]);
+        }
         if (i < 2) {
             elementwise(&shapes[i]);
             head_and_embedding(&shapes[i]);
