@@ -1,9 +1,9 @@
 /* status_json.h - what one peer says about itself, as one JSON object.
  *
- * The field names are a contract (README, "status"): `loco status --json`, the
- * HTTP path /api/v1/status and every script see exactly this object. Numbers
- * that are not known yet (loss before the first step, bits per byte before
- * the first evaluation, eta) are null.
+ * The field names are a contract (API.md, "The status object"): `loco status
+ * --json`, the HTTP path /api/v1/status and every script see exactly this
+ * object. Numbers that are not known yet (loss before the first step, bits per
+ * byte before the first evaluation, eta) are null.
  *
  * *progress* goes from 0 to 1: of the run towards its stop, while `syncing` of
  * the state that is fetched. *eta* extrapolates the speed since this process

@@ -8,13 +8,14 @@
 # that has everything is not touched and needs no root.
 #
 # Groups: build  to compile and run loco
+#         package  to pack what was built (cpack -G DEB)
 #         text   the English prose of the quick start (public domain)
 #         test   to run every test; ccache, as one build of the tests has most
 #                of the objects of another
 #         cross  to run the kernels' tests for 64-bit Arm in qemu-user;
 #                without it they are skipped
 #         judges other people's programs that judge what we serve and pack:
-#                a browser, Prometheus, lintian; only --full gets them
+#                a browser, Prometheus, lintian, docker-compose; only --full gets them
 #         bench  what tests/bench/allreduce.sh measures beside us
 
 packages_list() {
@@ -26,13 +27,14 @@ packages_list() {
             libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev \
             libpcre2-dev libjs-chart.js
         ;;
+    package) echo dpkg-dev file ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \
             ccache curl iproute2 nftables miniupnpd-nftables groff-base zsh fish dpkg-dev file
         ;;
     judges)
-        echo chromium-headless-shell prometheus lintian adduser
+        echo chromium-headless-shell prometheus lintian adduser docker-compose
         ;;
     cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     bench) echo openmpi-bin libopenmpi-dev python3-torch ;;

@@ -1,7 +1,16 @@
 #!/usr/bin/env python3
 """containers.py - the container files, read as a builder would read them.
 
-No builder runs here: this finds what breaks a build before its first download.
+use: python3 tests/containers.py
+     sudo python3 tests/containers.py --build BASE.tar
+
+With --build deploy/Dockerfile is built by buildah (Debian: buildah) on a root
+file system of Debian 12 in a tar file, as debootstrap --variant=minbase makes
+it, and what it has built is run: locod --version, loco --help, its user. The
+image of Dockerfile.cuda needs NVIDIA's server. It takes minutes.
+
+Without it no builder runs: this finds what breaks a build before its first
+download.
 Of each Dockerfile: instructions that exist, FROM first, stages that are named
 before they are copied from, files of the tree that are copied or sourced, RUN
 as sh -n reads it, the JSON of exec forms, settings that locod has, options of
@@ -13,6 +22,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILES = ("deploy/Dockerfile", "deploy/Dockerfile.cuda")
@@ -170,7 +180,34 @@ def self_test():
     return wrong
 
 
+def build(tar):
+    """The image, and what runs in it; a failure ends with what was said."""
+    with tempfile.TemporaryDirectory() as d:
+        def buildah(*words, show=False):
+            done = subprocess.run(
+                ["buildah", "--storage-driver", "vfs", "--root", d + "/root",
+                 "--runroot", d + "/run", *words], cwd=ROOT, text=True,
+                stdout=None if show else subprocess.PIPE, check=True)
+            return (done.stdout or "").strip()
+
+        base = buildah("from", "scratch")
+        buildah("add", "--quiet", base, tar, "/")
+        buildah("commit", "--quiet", base, "docker.io/library/debian:12-slim")
+        buildah("rm", base)
+        buildah("build", "--isolation", "chroot", "--pull-never", "--file",
+                "deploy/Dockerfile", "--tag", "loco", ".", show=True)
+        made = buildah("from", "--pull-never", "loco")
+        for words in (["locod", "--version"], ["loco", "status", "--help"],
+                      ["sh", "-c", "test $(id -un) = loco && "
+                       "test -w /var/lib/loco && ! test -w /usr"]):
+            print(buildah("run", "--isolation", "chroot", made, "--", *words))
+        buildah("rm", made)
+
+
 def main():
+    if sys.argv[1:2] == ["--build"]:
+        build(os.path.abspath(sys.argv[2]))
+        return 0
     found = [f"self-test: {sentence}" for sentence in self_test()]
     for name, check in [(n, of_dockerfile) for n in FILES] + [
             ("deploy/compose.yaml", of_compose)]:

@@ -5,6 +5,7 @@ is compared with what builds or imports it, and with the pages that tell of it.
 tidy.py runs this; `self_test` feeds each comparison a tree that is right and
 one that is not.
 """
+import json
 import os
 import re
 
@@ -23,6 +24,12 @@ class Tree:
                 return f.read()
         except (FileNotFoundError, NotADirectoryError):
             return ""
+
+    def has(self, path):
+        if self.files is not None:
+            return any(p == path or p.startswith(path.rstrip("/") + "/")
+                       for p in self.files)
+        return os.path.exists(os.path.join(self.root, path))
 
     def names(self, folder):
         if self.files is not None:
@@ -143,8 +150,54 @@ def live_settings(tree):
                       "the settings that POST /api/v1/set takes")
 
 
+def vectors(tree):
+    """Each published vector: a test reads it, or a page says where it is."""
+    where = "tests/unit/train/VECTORS.md"
+    keys = set(json.loads(tree.text("tests/unit/train/vectors.json") or "{}"))
+    files = {f"{folder}/{name}" for folder in tree.names("tests/unit")
+             for name in tree.names(f"tests/unit/{folder}")
+             if name.endswith("_test.c")}
+    read = set()
+    for name in files:
+        text = re.sub(r'"\s*\n\s*"', "", tree.text(f"tests/unit/{name}"))
+        read |= {key for key in keys if f'"{key}"' in text}
+    told = dict(re.findall(r"^- `([^`]+)`: ([^,;\n]+)", tree.text(where), re.M))
+    yield from differ(where, set(told), keys - read,
+                      "a line for each vector that no test reads by its key")
+    for key, name in told.items():
+        if name not in files | {"nothing"}:
+            yield f"{where}: {name} is no test, and has `{key}`"
+
+
+PAGES = ("README.md", "FEATURES.md", "CONTRIBUTING.md", "deploy/README.md",
+         "deploy/TROUBLESHOOTING.md", "daemon/README.md", "daemon/API.md",
+         ".github/SECURITY.md")
+FOLDERS = "daemon deploy kernels p2p proto tests train .github".split()
+SHOP_WINDOW = 160  # lines: what comes first is read, what is long is not
+
+
+def pages(tree):
+    """Files that the pages name are there; README.md stays short."""
+    for page in PAGES:
+        text = tree.text(page)
+        named = set(re.findall(r"`([\w.-]+/[\w./-]*\w)`", text)) | \
+            set(re.findall(r"\]\(([\w./-]+)\)", text)) | \
+            set(re.findall(r"`([A-Z]+\.md)`", text))
+        for name in sorted(named):
+            beside = os.path.join(os.path.dirname(page), name)
+            if "/FOLDER/" in name:
+                continue  # a form of names, not one
+            if (name.split("/")[0] in FOLDERS or name.endswith(".md")) and \
+                    not tree.has(name) and not tree.has(beside):
+                yield f"{page}: {name} is not there"
+    n = tree.text("README.md").count("\n")
+    if n > SHOP_WINDOW:
+        yield f"README.md: {n} lines, at most {SHOP_WINDOW}: is it for who " \
+              "sees loco for the first time?"
+
+
 CHECKS = (unit_tests, seeds, imported, scenarios, groups, methods,
-          live_settings)
+          live_settings, pages, vectors)
 
 
 def findings(root):
@@ -156,7 +209,7 @@ def findings(root):
 
 RIGHT = {
     "tests/unit/a/one_test.c": "",
-    "tests/unit/a/two_test.c": "",
+    "tests/unit/a/two_test.c": 'x = of(" second, "\n       "of 2");',
     "tests/unit/a/tests.cmake":
         "loco_unit(a one lib)\nforeach(name two)\n    loco_unit(a ${name} x)",
     "tests/fuzz/x_fuzz.c": "",
@@ -173,12 +226,15 @@ RIGHT = {
     "tests/README.md": "- `build`, `tidy`: what they do\n",
     "CONTRIBUTING.md": "| group | what |\n|---|---|\n| tidy | the style |\n",
     "train/sync/presets.def": 'PRESET("x", "arXiv:1",\n    .period = 1)\n',
-    "README.md": "| X, Y (arXiv:1) | `x` | always |\n",
+    "README.md": "| X, Y (arXiv:1) | `x` | always |\n`daemon/API.md` `tests/sim`"
+                 " `loco/x` [that](CONTRIBUTING.md)\n",
     "tests/e2e/method_tests.py": '\nMETHODS = {\n    "x": (6, {}),\n}\n',
     "daemon/locod_settings.c":
         "enum config_option live[] = {\n    CONFIG_log,\n    CONFIG_keep,\n};",
     "daemon/API.md":
         "| `POST /api/v1/set?name=N` | one that changes live (`keep`, `log`) |",
+    "tests/unit/train/vectors.json": '{"first": 1, " second, of 2": 2}',
+    "tests/unit/train/VECTORS.md": "- `first`: a/one_test.c, in full\n",
 }
 # What is changed of it, and in how many findings that must end.
 WRONG = [
@@ -189,8 +245,14 @@ WRONG = [
     (live_settings, {"daemon/API.md": "| `POST /api/v1/set` | what changes live "
                      "(`keep`, `state`) |"}, 2),
     (live_settings, {"daemon/locod_settings.c": ""}, 2),
+    (pages, {"daemon/API.md": "as `tests/sum` or `sim/x.c` in `tests/run.sh` and "
+             "[here](here.md)"}, 2),
+    (pages, {"README.md": 200 * "a\n"}, 1),
     (unit_tests, {"tests/unit/a/three_test.c": ""}, 1),
     (unit_tests, {"tests/unit/a/tests.cmake": "loco_unit(a one lib)"}, 1),
+    (vectors, {"tests/unit/train/VECTORS.md": ""}, 1),
+    (vectors, {"tests/unit/train/VECTORS.md": "- `first`: a/x_test.c\n"}, 1),
+    (vectors, {"tests/unit/train/vectors.json": '{"first": 1, "third": 3}'}, 1),
     (seeds, {"tests/fuzz/y_fuzz.c": ""}, 1),
     (imported, {"tests/e2e/e2e.py": ""}, 2),
     (imported, {"tests/netlab/new_tests.py": ""}, 1),

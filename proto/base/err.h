@@ -43,7 +43,7 @@ enum loco_err {
 #undef X
 };
 
-/* The exit codes that scripts rely on (README, "Exit codes"). */
+/* The exit codes that scripts rely on; deploy/TROUBLESHOOTING.md has them. */
 enum loco_exit {
     LOCO_EXIT_OK = 0,
     LOCO_EXIT_FAILURE = 1,

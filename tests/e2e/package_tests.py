@@ -60,6 +60,25 @@ def judged():
         check(done.returncode == 0, done.stdout + done.stderr)
 
 
+@test("docker-compose reads compose.yaml, and asks for the run's address", 60)
+def composed():
+    if not shutil.which("docker-compose"):
+        raise Skipped("no docker-compose (apt-get install docker-compose)")
+
+    def read(**more):
+        return subprocess.run(
+            ["docker-compose", "-f", os.path.join(ROOT, "deploy/compose.yaml"),
+             "config"], capture_output=True, text=True, timeout=50 * SCALE,
+            env={"PATH": os.environ["PATH"], **more})
+
+    done = read(LOCO_JOIN="loco://x")
+    check(done.returncode == 0 and "LOCO_JOIN: loco://x" in done.stdout and
+          "dockerfile: deploy/Dockerfile" in done.stdout,
+          done.stdout + done.stderr)
+    done = read()
+    check(done.returncode != 0 and "LOCO_JOIN" in done.stderr, done.stderr)
+
+
 INSIDE = r"""
 set -e
 root=$1 deb=$2 yaml=$3

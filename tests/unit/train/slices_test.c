@@ -208,6 +208,8 @@ static void naive_arrivals_amplify_as_the_page_says(void **state)
         assert_true(fabs((double)(before - phi) / 0.7 -
                          vector_number(vector_at(want, t))) < 1e-5);
     }
+    assert_true(fabs((double)(1 - phi) / 0.7 -
+                     vector_number(vector_of(" total"))) < 1e-5);
     assert_int_equal(s.count, 0);
     assert_int_equal(s.size, 5);
 }

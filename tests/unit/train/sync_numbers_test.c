@@ -240,6 +240,9 @@ static void the_shard_most_behind_is_drawn_most(void **state)
     shard_pick_probabilities(s, 3, p);
     for (size_t i = 0; i < 3; i++) {
         assert_near(p[i], number(" probabilities", i));
+        assert_near(p[i] * 0.25, number("shard sampling weights "
+                                        "|D|=(100,100,200) n=(30,10,20)",
+                                        i)); /* of these 1/4 in all */
     }
     for (size_t i = 0; i < 30000; i++) {
         drawn[shard_pick(s, 3, rng_next(&rng))]++;
@@ -300,6 +303,11 @@ static void the_batch_tests_give_their_vectors(void **state)
                 number(" ip test raw, vartheta=.01 -> b", 1));
     assert_near(batch_ortho_ratio(&b, 0.3),
                 number(" ortho raw, nu=.3 -> b", 1));
+    /* In print: element by element, without the samples' number. */
+    assert_true(fabs(batch_ortho_ratio(&b, 0.3) -
+                     vector_number(vector_of(" ortho as the repo computes it "
+                                             "(elementwise var, no s)"))) >
+                0.05);
     /* Micro-batches of 2 against the whole of 8. */
     batch_two_sizes(2, b.sum_norm2 / 4, 8, b.norm2, &variance, &signal);
     assert_near(
@@ -318,9 +326,13 @@ static void a_request_grows_by_its_test_and_within_its_bounds(void **state)
                               0.3,        .cap = 1000, .growth = 0.0};
 
     (void)state;
-    assert_int_equal(batch_request(&rule, &b, 1), 1);
+    assert_int_equal(
+        batch_request(&rule, &b, 1),
+        number(" norm test b=ceil(sigma2/(eta^2|g|^2)) eta=.8,.1", 0));
     rule.eta = 0.1;
-    assert_int_equal(batch_request(&rule, &b, 1), 27);
+    assert_int_equal(
+        batch_request(&rule, &b, 1),
+        number(" norm test b=ceil(sigma2/(eta^2|g|^2)) eta=.8,.1", 1));
     assert_int_equal(batch_request(&rule, &b, 40), 40); /* never shrinks */
     rule.test = BATCH_INNER_PRODUCT;
     assert_int_equal(batch_request(&rule, &b, 1), 1000);
