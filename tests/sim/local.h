@@ -39,7 +39,8 @@ struct local_options {
     unsigned codec; /* enum codec_id */
     uint32_t segment_elements, block;
     enum exchange_kind exchange;
-    bool invited; /* terms.invited, of that author */
+    uint32_t site_rtt_us; /* as in terms */
+    bool invited;         /* terms.invited, of that author */
     uint8_t author[32];
     bool pairs; /* random pairs: rule H with a pull of 0.7 */
     /* A model cut into stages, each of n_params: its terms, and how long a
