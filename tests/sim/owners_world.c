@@ -8,7 +8,7 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/sync/delayed.h"
+#include "train/sync/slices.h"
 
 enum what {
     MESSAGE,
@@ -24,7 +24,7 @@ enum what {
 };
 
 struct ow_event {
-    uint64_t at_us, order;
+    struct agenda_key key;
     enum what what;
     uint32_t peer, from;
     uint64_t arg; /* STRIKE: comes back after; VIEW: epoch; others: life */
@@ -66,11 +66,6 @@ static void note(struct owners_world *w, uint64_t x)
 
 /* ---- the queue -------------------------------------------------------- */
 
-static bool sooner(const struct ow_event *a, const struct ow_event *b)
-{
-    return a->at_us != b->at_us ? a->at_us < b->at_us : a->order < b->order;
-}
-
 static void spill(struct ow_event *e)
 {
     free(e->tasks);
@@ -84,53 +79,18 @@ static bool is_fault(const struct ow_event *e)
 
 static void push(struct owners_world *w, struct ow_event e)
 {
-    uint32_t i = w->n_queue;
-
-    if (i == w->room_queue) {
-        uint32_t room = i == 0 ? 1024 : 2 * i;
-        struct ow_event *more = realloc(w->queue, room * sizeof *more);
-
-        if (more == NULL) {
-            ow_fail(w, "out of memory");
-            spill(&e);
-            return;
-        }
-        w->queue = more;
-        w->room_queue = room;
-    }
-    w->n_queue++;
-    w->faults_left += is_fault(&e);
-    e.order = w->order++;
     e.life = w->peer[e.peer].life;
-    while (i > 0 && sooner(&e, &w->queue[(i - 1) / 2])) {
-        w->queue[i] = w->queue[(i - 1) / 2];
-        i = (i - 1) / 2;
+    if (!agenda_put(&w->agenda, &e)) {
+        ow_fail(w, "out of memory");
+        spill(&e);
+        return;
     }
-    w->queue[i] = e;
-}
-
-static struct ow_event pop(struct owners_world *w)
-{
-    struct ow_event first = w->queue[0], last = w->queue[--w->n_queue];
-    uint32_t i = 0;
-
-    for (uint32_t k = 1; k < w->n_queue; k = 2 * i + 1) {
-        if (k + 1 < w->n_queue && sooner(&w->queue[k + 1], &w->queue[k])) {
-            k++;
-        }
-        if (!sooner(&w->queue[k], &last)) {
-            break;
-        }
-        w->queue[i] = w->queue[k];
-        i = k;
-    }
-    w->queue[i] = last;
-    return first;
+    w->faults_left += is_fault(&e);
 }
 
 static void after(struct owners_world *w, struct ow_event e, uint64_t us)
 {
-    e.at_us = w->now_us + us;
+    e.key.at_us = w->now_us + us;
     push(w, e);
 }
 
@@ -169,14 +129,16 @@ void ow_build(struct ow_slice *s, uint32_t slice, uint32_t size)
 
 bool ow_step(struct ow_slice *s, const float *piece, uint32_t next)
 {
-    const struct delayed rule = {.lr = 0.7F, .mu = 0.9F};
+    const struct method method = {.group = METHOD_OWNERS,
+                                  .delayed = true,
+                                  .rule = {.lr = 0.7F, .mu = 0.9F}};
     struct delayed_state d = {.phi = s->phi,
                               .m = s->m,
                               .sum = s->sum,
                               .size = s->size,
                               .next = next,
                               .count = s->count};
-    int rv = delayed_apply(&rule, &d, &d, piece, 1, OW_VALUES);
+    int rv = slices_arrive(&method, &d, piece, 1, OW_VALUES);
 
     s->size = d.size;
     s->count = d.count;
@@ -378,7 +340,7 @@ static void say(struct owners_world *w,
                 }
                 memcpy(e.tasks, out->task, sizeof out->task);
             }
-            e.at_us = arrival(w, me, to, w->now_us);
+            e.key.at_us = arrival(w, me, to, w->now_us);
             push(w, e);
         }
     }
@@ -415,13 +377,13 @@ give(struct owners_world *w, uint32_t me, const struct owners_action *a)
         copy(w, &e.state, &p->held[a->slice]);
     }
     w->n_bytes += us;
-    e.at_us = arrival(w, me, e.peer, w->now_us + us / 2);
+    e.key.at_us = arrival(w, me, e.peer, w->now_us + us / 2);
     push(w, (struct ow_event){.what = MOVED,
-                              .at_us = e.at_us,
+                              .key.at_us = e.key.at_us,
                               .peer = e.peer,
                               .slot = e.slot,
                               .attempt = e.attempt});
-    e.at_us += us / 2;
+    e.key.at_us += us / 2;
     push(w, e);
 }
 
@@ -625,9 +587,10 @@ static void tick_later(struct owners_world *w, uint32_t me)
     }
     p->ticked = due;
     due *= 1000;
-    push(w, (struct ow_event){.what = TICK,
-                              .peer = me,
-                              .at_us = due > w->now_us ? due : w->now_us + 1});
+    push(w,
+         (struct ow_event){.what = TICK,
+                           .peer = me,
+                           .key.at_us = due > w->now_us ? due : w->now_us + 1});
 }
 
 static void run(struct owners_world *w, uint32_t me, struct owners_out *out)
@@ -865,12 +828,11 @@ static bool at_rest(const struct owners_world *w)
 void ow_run(struct owners_world *w)
 {
     uint64_t end_us = 1000 * w->opt.end_ms;
+    struct ow_event e;
 
     change_view(w);
-    while (w->n_queue > 0 && w->why[0] == '\0') {
-        struct ow_event e = pop(w);
-
-        w->now_us = e.at_us > w->now_us ? e.at_us : w->now_us;
+    while (w->why[0] == '\0' && agenda_take(&w->agenda, &e)) {
+        w->now_us = e.key.at_us > w->now_us ? e.key.at_us : w->now_us;
         w->faults_left -= is_fault(&e);
         if (w->now_us > end_us) {
             ow_fail(w, "no rest after %llu ms",
@@ -892,7 +854,7 @@ void ow_strike(struct owners_world *w,
                uint64_t back_ms)
 {
     push(w, (struct ow_event){.what = STRIKE,
-                              .at_us = 1000 * at_ms,
+                              .key.at_us = 1000 * at_ms,
                               .peer = peer,
                               .freeze = freeze,
                               .arg = back_ms});
@@ -909,6 +871,7 @@ struct owners_world *ow_open(const struct ow_options *opt)
         return NULL;
     }
     w->opt = *opt;
+    w->agenda.size = sizeof(struct ow_event);
     w->rng = rng_mix(words, 2);
     w->peer = calloc(opt->peers, sizeof w->peer[0]);
     w->out = calloc(1, sizeof *w->out);
@@ -940,11 +903,12 @@ struct owners_world *ow_open(const struct ow_options *opt)
 
 void ow_close(struct owners_world *w)
 {
-    while (w->n_queue > 0) {
-        struct ow_event e = pop(w);
+    struct ow_event e;
 
+    while (agenda_take(&w->agenda, &e)) {
         spill(&e);
     }
+    agenda_free(&w->agenda);
     for (uint32_t i = 0; w->peer != NULL && i < w->opt.peers; i++) {
         for (uint32_t k = 0; k < OWNERS_SLICES_MAX; k++) {
             free(w->peer[i].held[k].log);
@@ -955,7 +919,6 @@ void ow_close(struct owners_world *w)
         }
     }
     free(w->peer);
-    free(w->queue);
     free(w->marks);
     free(w->acked);
     free(w->out);

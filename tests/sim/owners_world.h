@@ -1,6 +1,6 @@
 /* owners_world.h - owners of slices alone, in virtual time: peers that are
  * nothing but a p2p/owners core, a trainer that makes tasks, and slices of a
- * few real numbers on which train/sync/delayed.h does its steps.
+ * few real numbers on which train/sync/slices.h does its steps.
  *
  * A service beside the peers stands for views: it sees who dies or freezes
  * after notice_ms, and gives every live member the new view, each after a time
@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "p2p/owners.h"
+#include "tests/sim/agenda.h"
 #include "tests/sim/sim.h"
 
 #define OW_PEERS_MAX 32
@@ -83,16 +84,13 @@ struct ow_mark {
     uint64_t flush, generation, hash;
 };
 
-struct ow_event;
-
 struct owners_world {
     struct ow_options opt;
-    uint64_t rng, now_us, order;
+    uint64_t rng, now_us;
     struct peer_id id[OW_PEERS_MAX]; /* ascending */
     struct ow_peer *peer;            /* (peers) */
-    struct ow_event *queue;          /* a binary heap */
+    struct agenda agenda;            /* of struct ow_event */
     struct owners_out *out;          /* of the call under way */
-    uint32_t n_queue, room_queue;
     uint64_t epoch;
     uint64_t in; /* bits: members of it */
     struct ow_mark *marks;
