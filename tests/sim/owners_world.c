@@ -10,6 +10,8 @@
 #include "proto/base/rng.h"
 #include "train/sync/slices.h"
 
+#define DOUBT_US 20000000
+
 enum what {
     MESSAGE,
     MOVED,
@@ -276,6 +278,24 @@ static void check_base(struct owners_world *w, uint32_t me, uint32_t i)
     }
 }
 
+/* The first that a slice is after all began anew. */
+static void check_restart(struct owners_world *w, uint32_t me, uint32_t i)
+{
+    const struct owners_slice *s = &w->peer[me].c.slice[i];
+    const struct owners_version *v = &s->at;
+
+    w->checked++;
+    if (w->calm && s->base < w->restart_before && v->flush > w->from_before) {
+        ow_fail(w, "F: peer %u begins slice %u with a mark that was given up",
+                me, i);
+    }
+    if (w->calm && v->flush != w->from) {
+        ow_fail(w, "F: peer %u begins slice %u at %llu and not at mark %llu",
+                me, i, (unsigned long long)v->flush,
+                (unsigned long long)w->from);
+    }
+}
+
 static void check_opened(struct owners_world *w, uint32_t me)
 {
     const struct owners *c = &w->peer[me].c;
@@ -285,6 +305,9 @@ static void check_opened(struct owners_world *w, uint32_t me)
 
         if ((phase == OWNERS_FEED || phase == OWNERS_OPEN) &&
             w->fed[i] < c->epoch) {
+            if (w->restart > 0 && w->fed[i] < w->restart) {
+                check_restart(w, me, i);
+            }
             w->fed[i] = c->epoch;
             check_base(w, me, i);
         }
@@ -438,6 +461,129 @@ load(struct owners_world *w, uint32_t me, const struct owners_action *a)
     }
 }
 
+/* Its disk has it from now on. */
+static void keep_mark(struct owners_world *w, uint32_t me, uint32_t slice)
+{
+    struct ow_peer *p = &w->peer[me];
+    struct ow_kept k = {.slice = slice, .at = p->c.slice[slice].at};
+
+    if (p->n_kept == p->room_kept) {
+        uint32_t room = p->room_kept == 0 ? 16 : 2 * p->room_kept;
+        struct ow_kept *more = realloc(p->kept, room * sizeof *more);
+
+        if (more == NULL) {
+            ow_fail(w, "out of memory");
+            return;
+        }
+        p->kept = more;
+        p->room_kept = room;
+    }
+    copy(w, &k.state, &p->held[slice]);
+    p->kept[p->n_kept++] = k;
+}
+
+/* Of a time that was given up when all began anew from an earlier mark. */
+static bool is_void(const struct owners_world *w, const struct ow_kept *k)
+{
+    return k->at.generation < w->restart && k->at.flush > w->from;
+}
+
+static void forget_void(struct owners_world *w, struct ow_peer *p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_kept; i++) {
+        if (is_void(w, &p->kept[i])) {
+            free(p->kept[i].state.log);
+        } else {
+            p->kept[n++] = p->kept[i];
+        }
+    }
+    p->n_kept = n;
+}
+
+/* The last of that number; NULL: none. */
+static const struct ow_kept *kept_mark(const struct owners_world *w,
+                                       const struct ow_peer *p,
+                                       uint32_t slice,
+                                       uint64_t flush)
+{
+    const struct ow_kept *best = NULL;
+
+    for (uint32_t i = 0; i < p->n_kept; i++) {
+        const struct ow_kept *k = &p->kept[i];
+
+        if (k->slice == slice && k->at.flush == flush && !is_void(w, k) &&
+            (best == NULL || k->at.generation > best->at.generation)) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+static bool is_whole(const struct owners_world *w, uint64_t in, uint64_t flush)
+{
+    for (uint32_t s = 0; s < w->opt.slices; s++) {
+        bool found = false;
+
+        for (uint32_t i = 0; i < w->opt.peers && !found; i++) {
+            found = (in >> i & 1) != 0 &&
+                    kept_mark(w, &w->peer[i], s, flush) != NULL;
+        }
+        if (!found) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* All members begin a life: what do they go on from? */
+static void begin_anew(struct owners_world *w, uint64_t in)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < w->opt.peers; i++) {
+        for (uint32_t k = 0; k < w->peer[i].n_kept; k++) {
+            uint64_t flush = w->peer[i].kept[k].at.flush;
+
+            most = flush > most ? flush : most;
+        }
+    }
+    while (most > 0 && !is_whole(w, in, most)) {
+        most--;
+    }
+    w->from_before = w->from;
+    w->restart_before = w->restart;
+    w->from = most;
+    w->restart = w->epoch;
+    w->n_restarts++;
+    w->calm = true; /* but one that sleeps may bring a newer state */
+    for (uint32_t i = 0; i < w->opt.peers; i++) {
+        w->calm = w->calm && !w->peer[i].frozen;
+    }
+    for (uint32_t s = 0; s < w->opt.slices; s++) {
+        w->anew[s] = true; /* what came after that mark is gone */
+    }
+}
+
+static void restore(struct owners_world *w, uint32_t me)
+{
+    struct ow_peer *p = &w->peer[me];
+
+    for (uint32_t s = 0; s < w->opt.slices; s++) {
+        const struct ow_kept *k = kept_mark(w, p, s, w->from);
+
+        if (k == NULL) {
+            continue;
+        }
+        copy(w, &p->held[s], &k->state);
+        if (owners_restore(&p->c, s, &k->at) != 0) {
+            ow_fail(w, "peer %u cannot go on from mark %llu of slice %u", me,
+                    (unsigned long long)w->from, s);
+        }
+    }
+}
+
 static void
 mark(struct owners_world *w, uint32_t me, const struct owners_action *a)
 {
@@ -450,6 +596,11 @@ mark(struct owners_world *w, uint32_t me, const struct owners_action *a)
     memcpy(words + OW_VALUES, s->m, sizeof s->m);
     m.hash = rng_mix(words, 2 * OW_VALUES);
     w->checked++;
+    if (v->flush != a->flush || v->count != 0) {
+        ow_fail(w, "C: peer %u marks slice %u in the middle of a cycle", me,
+                a->slice);
+    }
+    keep_mark(w, me, a->slice);
     for (uint32_t i = 0; i < w->n_marks; i++) {
         const struct ow_mark *q = &w->marks[i];
 
@@ -609,10 +760,24 @@ static void run(struct owners_world *w, uint32_t me, struct owners_out *out)
 
 /* ---- views ------------------------------------------------------------ */
 
+/* It takes half of the last view to found one, or a long time. */
+static bool waits_for_half(struct owners_world *w, uint64_t in)
+{
+    if (2 * __builtin_popcountll(in & w->in) >= __builtin_popcountll(w->in) ||
+        (w->doubt_us > 0 && w->now_us >= w->doubt_us + DOUBT_US)) {
+        w->doubt_us = 0;
+        return false;
+    }
+    w->doubt_us = w->doubt_us > 0 ? w->doubt_us : w->now_us;
+    after(w, (struct ow_event){.what = NOTICE}, 1000000);
+    return true;
+}
+
 /* Members that the service sees; who came back or was out has the epoch as its
  * joining. */
 static void change_view(struct owners_world *w)
 {
+    bool anew = w->epoch > 0;
     uint64_t in = 0;
 
     for (uint32_t i = 0; i < w->opt.peers; i++) {
@@ -623,7 +788,16 @@ static void change_view(struct owners_world *w)
     if (in == 0) {
         return;
     }
+    for (uint32_t i = 0; i < w->opt.peers; i++) {
+        anew = anew && ((in >> i & 1) == 0 || !w->peer[i].joined);
+    }
+    if (anew && waits_for_half(w, in)) {
+        return;
+    }
     w->epoch++;
+    if (anew) {
+        begin_anew(w, in);
+    }
     for (uint32_t i = 0; i < w->opt.peers; i++) {
         struct ow_peer *p = &w->peer[i];
 
@@ -658,6 +832,10 @@ enter(struct owners_world *w, const struct ow_event *e, struct owners_out *out)
         if ((e->members >> i & 1) != 0) {
             m[n++] = (struct owners_member){w->id[i], w->peer[i].epoch_in};
         }
+    }
+    forget_void(w, p);
+    if (first && w->from > 0) {
+        restore(w, e->peer);
     }
     if (owners_view(&p->c, e->arg, m, n, w->now_us / 1000, out) != 0) {
         ow_fail(w, "peer %u refuses view %llu", e->peer,
@@ -744,6 +922,7 @@ static void strike(struct owners_world *w, const struct ow_event *e)
     if (!p->alive || p->frozen) {
         return;
     }
+    w->calm = false;
     p->frozen = e->freeze;
     p->alive = e->freeze;
     after(w, (struct ow_event){.what = NOTICE},
@@ -910,6 +1089,10 @@ void ow_close(struct owners_world *w)
     }
     agenda_free(&w->agenda);
     for (uint32_t i = 0; w->peer != NULL && i < w->opt.peers; i++) {
+        for (uint32_t k = 0; k < w->peer[i].n_kept; k++) {
+            free(w->peer[i].kept[k].state.log);
+        }
+        free(w->peer[i].kept);
         for (uint32_t k = 0; k < OWNERS_SLICES_MAX; k++) {
             free(w->peer[i].held[k].log);
             free(w->peer[i].read[k].log);
