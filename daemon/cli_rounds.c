@@ -132,7 +132,9 @@ static void print_member(const json_t *m, bool has_plan)
     const char *lost = text(m, "lost");
 
     const char *in = json_is_true(json_object_get(m, "in_plan"))
-                         ? "in the plan, "
+                         ? json_is_true(json_object_get(m, "gateway"))
+                               ? "in the plan as its site's gateway, "
+                               : "in the plan, "
                          : "not in the plan, ";
 
     (void)printf("  %s%s  %s", brief(text(m, "peer_id"), who),

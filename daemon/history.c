@@ -15,6 +15,8 @@ static const char *const kind_names[HISTORY_KIND_COUNT] = {
     [HISTORY_FORK] = "fork",
     [HISTORY_HEALED] = "healed",
     [HISTORY_EVALUATED] = "evaluated",
+    [HISTORY_SETTING] = "setting",
+    [HISTORY_REFUSED] = "setting_refused",
 };
 
 const char *history_kind_name(enum history_kind kind)
@@ -109,6 +111,38 @@ say(struct history *h,
     va_start(args, fmt);
     (void)vsnprintf(e->text, sizeof e->text, fmt, args);
     va_end(args);
+}
+
+void history_note(struct history_notes *notes,
+                  enum history_kind kind,
+                  const char *fmt,
+                  ...)
+{
+    va_list args;
+
+    if (notes->n == HISTORY_NOTES) {
+        return;
+    }
+    notes->note[notes->n].kind = kind;
+    va_start(args, fmt);
+    (void)vsnprintf(notes->note[notes->n].text, HISTORY_TEXT_MAX, fmt, args);
+    va_end(args);
+    /* What a person wrote goes to JSON. */
+    for (char *c = notes->note[notes->n].text; *c != '\0'; c++) {
+        *c = (unsigned char)*c < ' ' || (unsigned char)*c > '~' ? '?' : *c;
+    }
+    notes->n++;
+}
+
+static void take_notes(struct history *h, const struct history_look *look)
+{
+    for (uint32_t i = 0; look->notes != NULL && i < look->notes->n; i++) {
+        say(h, look, look->notes->note[i].kind, NULL, "%s",
+            look->notes->note[i].text);
+    }
+    if (look->notes != NULL) {
+        look->notes->n = 0;
+    }
 }
 
 /* A waiting peer's reason counts others ("2 of 4 are here"): with the state it
@@ -290,6 +324,7 @@ bool history_update(struct history *h, const struct history_look *look)
     look_at_state(h, look);
     look_at_peers(h, look);
     look_at_rounds(h, look);
+    take_notes(h, look);
     sample_take(h, look);
     h->started = true;
     return h->event_number != before;

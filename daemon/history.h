@@ -51,6 +51,8 @@ enum history_kind {
     HISTORY_FORK,
     HISTORY_HEALED,
     HISTORY_EVALUATED, /* the shared model's bits per byte are new */
+    HISTORY_SETTING,   /* a limit of this machine changed */
+    HISTORY_REFUSED,   /* one that was asked for cannot be */
     HISTORY_KIND_COUNT
 };
 
@@ -94,6 +96,17 @@ struct history {
     struct node_peer peer[NODE_SWARM_MAX];
 };
 
+/* What happened between two looks and is to become an event. Beyond the table
+ * nothing is kept: the log has it. */
+#define HISTORY_NOTES 8
+struct history_notes {
+    uint32_t n;
+    struct {
+        enum history_kind kind;
+        char text[HISTORY_TEXT_MAX];
+    } note[HISTORY_NOTES];
+};
+
 /* What is looked at; all of it borrowed for the call. */
 struct history_look {
     const struct node_status *status;
@@ -101,11 +114,17 @@ struct history_look {
     const struct timeline *rounds;
     const struct node_peer *peer; /* node_swarm() */
     uint32_t n_peers;
+    struct history_notes *notes; /* taken: emptied; NULL: none */
     uint64_t bytes_sent, bytes_received;
     uint64_t now_ms, wall_s;
 };
 
 void history_init(struct history *h);
+
+void history_note(struct history_notes *notes,
+                  enum history_kind kind,
+                  const char *fmt,
+                  ...) __attribute__((format(printf, 3, 4)));
 
 /* Take in the present; true when there is a new event. */
 bool history_update(struct history *h, const struct history_look *look);
@@ -125,7 +144,7 @@ const struct history_share *history_share_of(const struct history *h,
                                              const struct peer_id *id);
 
 /* "state", "peer_in", "peer_out", "peer_lost", "round_failed", "fork",
- * "healed", "evaluated" */
+ * "healed", "evaluated", "setting", "setting_refused" */
 const char *history_kind_name(enum history_kind kind);
 
 #endif

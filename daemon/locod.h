@@ -90,8 +90,9 @@ struct daemon {
     struct lan_socket *lan;
     struct status_eta eta;
     struct notify notify;
-    struct shown *shown; /* what the HTTP thread may read */
-    unsigned n_open;     /* machine, shell, ..., while closing */
+    struct shown *shown;        /* what the HTTP thread may read */
+    struct history_notes notes; /* for it */
+    unsigned n_open;            /* machine, shell, ..., while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
 };
 

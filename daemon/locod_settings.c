@@ -125,42 +125,44 @@ static void live_keep(struct live_set *set, const struct live_set *asked)
     }
 }
 
-/* The settings as they are now in file, environment and flags, and as they were
- * asked for; all of them or none. */
-static void settings_renew(struct daemon *d)
+static void refuse(struct daemon *d, const char *why)
 {
-    char now[CONFIG_TEXT_MAX], next[CONFIG_TEXT_MAX];
-    struct live_set asked;
+    log_warn("main", "the settings stay as they are: %s", why);
+    history_note(&d->notes, HISTORY_REFUSED,
+                 "the settings stay as they are: %s", why);
+}
 
-    (void)pthread_mutex_lock(&d->set_lock);
-    asked = d->asked;
-    memset(&d->asked, 0, sizeof d->asked);
-    (void)pthread_mutex_unlock(&d->set_lock);
-    if (config_parse(d->argc, d->argv, &d->next, d->errmsg) != 0) {
-        log_warn("main", "the settings stay as they are: %s", d->errmsg);
-        return;
-    }
-    live_apply(d, &d->set);
-    live_apply(d, &asked);
+/* Whether this run can go on with d->next. */
+static bool all_fit(struct daemon *d)
+{
+    char why[HISTORY_TEXT_MAX];
+
     if (!caps_fit(d, &d->next)) {
-        log_warn("main", "the settings stay as they are: in this run a peer "
-                         "below round.progress_floor_bytes_per_s is given up");
-        return;
+        refuse(d, "in this run a peer below round.progress_floor_bytes_per_s "
+                  "is given up");
+        return false;
     }
     if (!machine_disk_fits(d->machine, d->next.disk_bytes,
                            (unsigned)d->next.keep)) {
-        log_warn("main", "the settings stay as they are: this run needs more "
-                         "than disk_bytes with so many checkpoints (keep)");
-        return;
+        refuse(d, "this run needs more than disk_bytes with so many "
+                  "checkpoints (keep)");
+        return false;
     }
     if (!machine_memory_fits(d->machine, d->next.memory_bytes)) {
-        log_warn("main",
-                 "the settings stay as they are: this run needs %llu "
-                 "bytes of memory, more than memory_bytes",
-                 (unsigned long long)machine_memory_need(d->machine));
-        return;
+        (void)snprintf(
+            why, sizeof why,
+            "this run needs %llu bytes of memory, more than memory_bytes",
+            (unsigned long long)machine_memory_need(d->machine));
+        refuse(d, why);
+        return false;
     }
-    live_keep(&d->set, &asked);
+    return true;
+}
+
+static void take_over(struct daemon *d)
+{
+    char now[CONFIG_TEXT_MAX], next[CONFIG_TEXT_MAX];
+
     for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
         enum config_option o = (enum config_option)i;
 
@@ -171,12 +173,37 @@ static void settings_renew(struct daemon *d)
         }
         if (is_live(i)) {
             log_info("main", "%s is %s now", config_name(o), next);
+            history_note(&d->notes, HISTORY_SETTING, "%s is %.120s now",
+                         config_name(o), next);
             config_copy(&d->config, &d->next, o);
         } else {
             log_warn("main", "%s will be %s at the next start", config_name(o),
                      next);
         }
     }
+}
+
+/* The settings as they are now in file, environment and flags, and as they were
+ * asked for; all of them or none. */
+static void settings_renew(struct daemon *d)
+{
+    struct live_set asked;
+
+    (void)pthread_mutex_lock(&d->set_lock);
+    asked = d->asked;
+    memset(&d->asked, 0, sizeof d->asked);
+    (void)pthread_mutex_unlock(&d->set_lock);
+    if (config_parse(d->argc, d->argv, &d->next, d->errmsg) != 0) {
+        refuse(d, d->errmsg);
+        return;
+    }
+    live_apply(d, &d->set);
+    live_apply(d, &asked);
+    if (!all_fit(d)) {
+        return;
+    }
+    live_keep(&d->set, &asked);
+    take_over(d);
     log_set_level((enum log_level)log_level_parse(d->config.log));
     log_set_json(d->config.log_json);
     machine_set_disk(d->machine, d->config.disk_bytes,

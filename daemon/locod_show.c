@@ -74,6 +74,7 @@ void on_publish(uv_timer_t *timer)
     struct history_look look = {
         .status = &s,
         .reason = s.reason,
+        .notes = &d->notes,
     };
     char *json;
 

@@ -437,6 +437,7 @@ static void apply(struct machine *m, const struct action *a)
         return;
     }
     c.wire = slot->bytes;
+    c.wire_room = slot->room;
     if (a->buffer == BUFFER_RING) {
         c.error = m->error; /* that of what the round has taken */
     }

@@ -33,6 +33,7 @@ enum wire_use { WIRE_FREE, WIRE_RING, WIRE_REDUCED, WIRE_FETCHED };
 struct wire_slot {
     enum wire_use use;
     uint8_t *bytes;
+    size_t room;           /* of them: whole pages, until the trainer is gone */
     uint64_t attempt;      /* RING */
     uint64_t round;        /* REDUCED, FETCHED */
     uint64_t made;         /* order of use: the oldest is taken first */

@@ -12,6 +12,7 @@
  * inherited: which of its bytes are final is not said here.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "daemon/machine_internal.h"
 #include "proto/base/err.h"
@@ -51,7 +52,10 @@ slot_make(struct machine *m, enum wire_use use, uint64_t key)
         return NULL;
     }
     if (best->bytes == NULL) {
-        best->bytes = malloc(m->codec->bytes(m->n_wire));
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+        best->room = (m->codec->bytes(m->n_wire) + page - 1) / page * page;
+        best->bytes = aligned_alloc(page, best->room);
         if (best->bytes == NULL) {
             return NULL;
         }

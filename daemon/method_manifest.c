@@ -194,6 +194,9 @@ check_group(const struct method *m, const struct manifest *f, char *errmsg)
         {pairs && f->sites > 1, "random pairs know no sites: set sites to 0"},
         {f->sites > 1 && !ring,
          "sites need sync.topology ring: set it, or sites to 0"},
+        {f->site_rtt_ms > 0 && f->sites < 2,
+         "site_rtt_ms makes sites and `sites` allows none: set it to the "
+         "machines that a site may have, or site_rtt_ms to 0"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

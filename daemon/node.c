@@ -621,6 +621,7 @@ static void on_recv(struct node *n, const struct event *ev)
         return;
     }
     members_used(&n->members, ev->link, ev->message);
+    members_round_trip(&n->members, peer, ev->rtt_us);
     if (schema == NULL) {
         node_dht_recv(n, peer, ev);
         return;

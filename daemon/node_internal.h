@@ -133,13 +133,17 @@ struct node_task {
 /* Whether this peer's stage is chosen, and its machine ready for it. */
 enum node_staging { STAGING_NONE, STAGING_ASKED, STAGING_DONE };
 
+#define NODE_QUEUE_UNIT 16U /* heartbeat.queue counts in 1/16 */
+
 /* A micro-batch on its way to or from another stage. */
 #define NODE_PIPE_MOVES (4 * PIPELINE_SLOTS_MAX)
 struct node_pipe_move {
     bool used;
     enum pipeline_action_type type;
-    uint32_t micro;
-    uint32_t left; /* segments */
+    uint64_t tag;
+    uint32_t micro, host, slot;
+    uint32_t named; /* segments that went out; the others wait for room in it */
+    uint32_t left;  /* segments that are not done */
 };
 
 #define NODE_GATES_MAX 128
@@ -264,6 +268,10 @@ struct node {
     struct pipeline pipe;
     struct pipeline_out pipe_out;
     struct node_pipe_move pipe_moves[NODE_PIPE_MOVES];
+    uint64_t busy_ms;       /* of these steps that the machine worked */
+    bool busy;              /* it does, since queue_at_ms or before */
+    uint32_t idle_permille; /* of the last round's steps */
+    bool pipe_unnamed;      /* segments of some wait for room in `out` */
     uint64_t pipe_life[PIPELINE_HOSTS_MAX];   /* by host: of its process */
     uint64_t pipe_bad_ms[PIPELINE_HOSTS_MAX]; /* since when bytes to it fail */
     uint64_t pipe_void;    /* tags up to this one are cancelled */
@@ -431,9 +439,13 @@ struct hash32 node_group_of(const struct hash32 *run, uint32_t stage);
 bool node_is_staged(const struct node *n);
 /* Whether what that peer says of commits and views is of our group. */
 bool node_same_stage(const struct node *n, const struct member *p);
-/* Members that a first view of a group has at least. */
+/* Members that a first view of a group is founded with now, and that one which
+ * is proven has at least. */
 uint32_t node_group_min(const struct node *n);
+uint32_t node_group_least(const struct node *n);
 void node_stage_advance(struct node *n);
+/* Peers that hold each stage, or have chosen it. */
+void node_stage_hosts(const struct node *n, uint16_t hosts[ROUTE_STAGES_MAX]);
 void node_on_staged(struct node *n, const struct local_event *e);
 /* Leave our group for that of another stage. */
 void node_stage_move(struct node *n, uint32_t to);

@@ -22,16 +22,18 @@
  *   1. a host dies or is silent: pipeline_lost() when members.h says so;
  *   2. bytes do not get through though both live: pipeline_cut(), but not
  *      before the host could have been found dead;
- *   3. the own machine fails: pipeline_leave(), the others do without us.
+ *   3. the own machine fails, or hangs: pipeline_leave(), the others do
+ *      without us;
+ *   4. what a host sends is no micro-batch (labels, codec): it is lost at once.
  */
 #include "daemon/node_internal.h"
 
 #include <string.h>
 
+#include "proto/base/err.h"
 #include "proto/base/log.h"
 
-#define REBALANCE_ROUNDS 8   /* a host moves after every so many, at most */
-#define QUEUE_UNIT       16U /* heartbeat.queue counts in 1/16 */
+#define REBALANCE_ROUNDS 8 /* a host moves after every so many, at most */
 #define NOBODY           UINT32_MAX
 #define LIVES            65521U /* a restarted process enters other tokens */
 
@@ -194,7 +196,7 @@ static uint32_t mover(const struct node *n, const struct crew *c, uint32_t *to)
     }
     from = q[who].stage;
     return work[*to] / hosts[*to] >=
-                   2 * work[from] / hosts[from] + QUEUE_UNIT / 2
+                   2 * work[from] / hosts[from] + NODE_QUEUE_UNIT / 2
                ? who
                : NOBODY;
 }
@@ -240,6 +242,7 @@ void node_pipe_configured(struct node *n)
         /* Others may wait for who is late before they begin. */
         .gather_ms = n->t.dead_ms + n->t.redial_ms + n->terms.grace_ms,
         .resend_ms = 2 * n->t.heartbeat_ms,
+        .stall_ms = n->terms.grace_ms + UNPOSTED_MS * n->opt.time_scale,
         .first_redraw =
             n->ballot.restored ? 1 + (uint32_t)(n->life % LIVES) : 0,
     };
@@ -286,7 +289,7 @@ static void begin(struct node *n, struct crew *c)
                     "lower inner.batch, or raise inner.micro_batch";
         return;
     }
-    n->queue_sum = n->queue_now = 0;
+    n->queue_sum = n->queue_now = n->busy_ms = 0;
     n->queue_ms = n->queue_at_ms = n->now;
     n->pipe_wait_ms = 0;
     execute(n);
@@ -312,9 +315,10 @@ static bool is_finished(const struct node *n)
 static void publish_queue(struct node *n)
 {
     uint64_t ms = n->queue_at_ms - n->queue_ms;
-    uint64_t mean = ms == 0 ? 0 : n->queue_sum * QUEUE_UNIT / ms;
+    uint64_t mean = ms == 0 ? 0 : n->queue_sum * NODE_QUEUE_UNIT / ms;
 
     n->queue = mean > UINT16_MAX ? UINT16_MAX : (uint32_t)mean;
+    n->idle_permille = ms == 0 ? 0 : (uint32_t)(1000 - 1000 * n->busy_ms / ms);
 }
 
 /* Another member of our group offers its part: the steps are over for it. */
@@ -455,14 +459,67 @@ static uint32_t pieces(const struct node *n)
            n->terms.cut_segment;
 }
 
-/* One micro-batch to or from another host. Segments are numbered so that the
- * two directions of one micro-batch differ. */
-static void move(struct node *n,
-                 const struct pipeline_action *a,
-                 enum action_type type,
-                 enum buffer_kind buffer)
+static bool is_back(enum pipeline_action_type type)
 {
-    uint32_t count = pieces(n), first;
+    return type == PIPELINE_TAKE_BACK || type == PIPELINE_GIVE_BACK;
+}
+
+static bool is_given(enum pipeline_action_type type)
+{
+    return type == PIPELINE_GIVE || type == PIPELINE_GIVE_BACK;
+}
+
+/* What is left for the rest of a step when segments fill it. */
+#define OUT_RESERVE (CORE_OUT_MAX / 4)
+
+static bool has_room(const struct node *n)
+{
+    return n->out->n + OUT_RESERVE < CORE_OUT_MAX;
+}
+
+/* Segment i of a move. They are numbered so that the two directions of one
+ * micro-batch differ. */
+static void
+name_segment(struct node *n, const struct node_pipe_move *m, uint32_t i)
+{
+    struct action *s =
+        out_add(n->out, is_given(m->type) ? ACTION_SEND_SEG : ACTION_POST_RECV);
+    uint32_t at = i * n->terms.cut_segment;
+    uint32_t rest = n->terms.cut_elements - at;
+    bool back = is_back(m->type);
+
+    if (s == NULL) {
+        return; /* cannot be: has_room() */
+    }
+    s->segment = (struct segment){
+        .peer = n->pipe.host[m->host].id,
+        .attempt = m->tag,
+        .stream = STREAM_PIPE,
+        .seg = (m->micro * 2 + back) * pieces(n) + i,
+        .buffer = back ? BUFFER_BACK : BUFFER_FORTH,
+        .index = m->micro,
+        .offset = at,
+        .len = rest < n->terms.cut_segment ? rest : n->terms.cut_segment,
+        .op = SEGMENT_COPY,
+        .slot = (uint8_t)m->slot,
+    };
+}
+
+/* True: all its segments are named. Else there is no room for the rest in this
+ * `out`; the next one has it (node_pipe_tick). */
+static bool name_segments(struct node *n, struct node_pipe_move *m)
+{
+    uint32_t count = pieces(n);
+
+    while (m->named < count && has_room(n)) {
+        name_segment(n, m, m->named++);
+    }
+    return m->named == count;
+}
+
+/* One micro-batch to or from another host. */
+static void move(struct node *n, const struct pipeline_action *a)
+{
     struct node_pipe_move *m = NULL;
 
     for (uint32_t i = 0; i < NODE_PIPE_MOVES; i++) {
@@ -471,29 +528,23 @@ static void move(struct node *n,
     if (m == NULL) {
         return; /* cannot be: four for each slot */
     }
-    *m = (struct node_pipe_move){
-        .used = true, .type = a->type, .micro = a->micro, .left = count};
-    first = (a->micro * 2 + (buffer == BUFFER_BACK)) * count;
-    for (uint32_t i = 0; i < count; i++) {
-        struct action *s = out_add(n->out, type);
-        uint32_t at = i * n->terms.cut_segment;
-        uint32_t rest = n->terms.cut_elements - at;
+    *m = (struct node_pipe_move){.used = true,
+                                 .type = a->type,
+                                 .tag = a->tag,
+                                 .micro = a->micro,
+                                 .host = a->host,
+                                 .slot = a->slot,
+                                 .left = pieces(n)};
+    n->pipe_unnamed = !name_segments(n, m) || n->pipe_unnamed;
+}
 
-        if (s != NULL) {
-            s->segment = (struct segment){
-                .peer = n->pipe.host[a->host].id,
-                .attempt = a->tag,
-                .stream = STREAM_PIPE,
-                .seg = first + i,
-                .buffer = buffer,
-                .index = a->micro,
-                .offset = at,
-                .len =
-                    rest < n->terms.cut_segment ? rest : n->terms.cut_segment,
-                .op = SEGMENT_COPY,
-                .slot = (uint8_t)a->slot,
-            };
-        }
+static void name_the_rest(struct node *n)
+{
+    n->pipe_unnamed = false;
+    for (uint32_t i = 0; i < NODE_PIPE_MOVES; i++) {
+        struct node_pipe_move *m = &n->pipe_moves[i];
+
+        n->pipe_unnamed = (m->used && !name_segments(n, m)) || n->pipe_unnamed;
     }
 }
 
@@ -506,6 +557,9 @@ static void cancel(struct node *n, uint64_t tag)
         a->attempt = tag;
     }
     memset(n->pipe_moves, 0, sizeof n->pipe_moves);
+    n->pipe_unnamed = false;
+    /* What did not get through may do so in the next attempt. */
+    memset(n->pipe_bad_ms, 0, sizeof n->pipe_bad_ms);
     n->pipe_void = tag;
 }
 
@@ -545,16 +599,10 @@ static void execute_one(struct node *n, const struct pipeline_action *a)
         work(n, a, PIPE_CLEAR);
         return;
     case PIPELINE_TAKE:
-        move(n, a, ACTION_POST_RECV, BUFFER_FORTH);
-        return;
     case PIPELINE_TAKE_BACK:
-        move(n, a, ACTION_POST_RECV, BUFFER_BACK);
-        return;
     case PIPELINE_GIVE:
-        move(n, a, ACTION_SEND_SEG, BUFFER_FORTH);
-        return;
     case PIPELINE_GIVE_BACK:
-        move(n, a, ACTION_SEND_SEG, BUFFER_BACK);
+        move(n, a);
         return;
     case PIPELINE_FORWARD:
         work(n, a, PIPE_FORWARD);
@@ -581,6 +629,8 @@ static void weigh_queue(struct node *n)
     const struct pipeline *p = &n->pipe;
 
     n->queue_sum += n->queue_now * (n->now - n->queue_at_ms);
+    n->busy_ms += n->busy ? n->now - n->queue_at_ms : 0;
+    n->busy = p->computing || p->stepping;
     n->queue_at_ms = n->now;
     n->queue_now = 0;
     for (uint32_t i = p->first_undone; i < p->n_placed && i < p->n_micro; i++) {
@@ -652,6 +702,30 @@ static uint32_t host_of(const struct node *n, const struct peer_id *id)
     return NOBODY;
 }
 
+/* What arrived whole and is no micro-batch is its sender's fault: it goes.
+ * Anything else may be the line's. */
+static void segment_failed(struct node *n, uint32_t k, const struct event *ev)
+{
+    if (k == NOBODY) {
+        return;
+    }
+    if (!ev->sent && ev->rc == LOCO_EPROTO) {
+        char text[ID_SHORT_MAX];
+
+        id_short(&ev->segment.peer, text);
+        out_log(n->out, LOG_WARN,
+                "round %llu, step %u: host %s of stage %u sent what is no "
+                "micro-batch; the step runs again without it",
+                (unsigned long long)n->pipe.round, n->pipe.step, text,
+                n->pipe.host[k].stage + 1);
+        n->pipe_out.n = 0;
+        pipeline_lost(&n->pipe, &ev->segment.peer, n->now, &n->pipe_out);
+        execute(n);
+    } else if (n->pipe_bad_ms[k] == 0) {
+        n->pipe_bad_ms[k] = n->now;
+    }
+}
+
 void node_pipe_seg_done(struct node *n, const struct event *ev)
 {
     const struct segment *s = &ev->segment;
@@ -663,9 +737,7 @@ void node_pipe_seg_done(struct node *n, const struct event *ev)
         return;
     }
     if (ev->rc != 0) {
-        if (k != NOBODY && n->pipe_bad_ms[k] == 0) {
-            n->pipe_bad_ms[k] = n->now;
-        }
+        segment_failed(n, k, ev);
         return;
     }
     if (s->buffer == BUFFER_FORTH) {
@@ -774,6 +846,9 @@ void node_pipe_tick(struct node *n)
         return;
     }
     keep_bulk(n);
+    if (n->pipe_unnamed) {
+        name_the_rest(n);
+    }
     for (uint32_t k = 0; k < n->pipe.n && is_under_way(n); k++) {
         const struct peer_id id = n->pipe.host[k].id;
 
@@ -805,5 +880,8 @@ uint64_t node_pipe_deadline(const struct node *n)
 {
     uint64_t due = n->pipe_open ? pipeline_deadline(&n->pipe) : UINT64_MAX;
 
+    if (n->pipe_open && n->pipe_unnamed) {
+        return n->now;
+    }
     return due == UINT64_MAX ? CORE_NEVER : due;
 }

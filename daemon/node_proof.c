@@ -30,7 +30,7 @@ static struct chain_rules rules_of(const struct node *n)
 {
     return (struct chain_rules){
         .run = n->group,
-        .min_peers = node_group_min(n),
+        .min_peers = node_group_least(n),
         .signer = &n->opt.signer,
     };
 }

@@ -58,14 +58,6 @@ bool node_same_stage(const struct node *n, const struct member *p)
            (n->staging == STAGING_DONE && p->beat.stage == n->stage + 1);
 }
 
-uint32_t node_group_min(const struct node *n)
-{
-    uint32_t stages = terms_staged(&n->terms) ? n->terms.stages : 1;
-    uint32_t need = n->terms.min_peers / stages;
-
-    return need > 0 ? need : 1;
-}
-
 /* ---- who serves what ---------------------------------------------------- */
 
 struct service {
@@ -114,6 +106,18 @@ static void look(const struct node *n, struct service *s)
                    id_cmp(&p->id, &n->opt.self) > 0) {
             s->highest = false;
         }
+    }
+}
+
+void node_stage_hosts(const struct node *n, uint16_t hosts[ROUTE_STAGES_MAX])
+{
+    struct service s = {0};
+
+    if (terms_staged(&n->terms)) {
+        look(n, &s);
+    }
+    for (uint32_t k = 0; k < ROUTE_STAGES_MAX; k++) {
+        hosts[k] = (uint16_t)s.hosts[k];
     }
 }
 
@@ -339,6 +343,48 @@ void node_on_staged(struct node *n, const struct local_event *e)
 
 /* ---- what follows ------------------------------------------------------- */
 
+/* Of an equal share of the peers that the run begins with. */
+uint32_t node_group_least(const struct node *n)
+{
+    uint32_t share = n->terms.min_peers;
+
+    if (terms_staged(&n->terms)) {
+        share = (share / n->terms.stages + 1) / 2;
+    }
+    return share > 0 ? share : 1;
+}
+
+/* Hosts that the first view of a stage has at least: an equal share. Where
+ * another stage has begun and the peers of the run are here, unequally (one
+ * died on the way and came back elsewhere), as many as chose it, half a share
+ * at least: those in a view do not come over. */
+static uint32_t
+first_hosts(const struct node *n, const struct service *s, uint32_t at)
+{
+    uint32_t need = n->terms.min_peers / n->terms.stages;
+    uint32_t hosts = 0, placed = 0;
+
+    for (uint32_t k = 0; k < n->terms.stages; k++) {
+        hosts += s->hosts[k];
+        placed += s->placed[k];
+    }
+    if (placed > 0 && hosts >= n->terms.min_peers && s->hosts[at] < need) {
+        need = s->hosts[at];
+    }
+    return need > node_group_least(n) ? need : node_group_least(n);
+}
+
+uint32_t node_group_min(const struct node *n)
+{
+    struct service s;
+
+    if (!terms_staged(&n->terms)) {
+        return n->terms.min_peers > 0 ? n->terms.min_peers : 1;
+    }
+    look(n, &s);
+    return first_hosts(n, &s, n->stage);
+}
+
 /* Until the run has the peers that it begins with, and every stage as many as a
  * first view of it needs, none is founded: who is in no view can still go where
  * it is needed. */
@@ -354,7 +400,7 @@ static bool lacks_hosts(const struct node *n, const struct service *s)
         return true;
     }
     for (uint32_t k = 0; k < n->terms.stages; k++) {
-        if (s->hosts[k] < node_group_min(n) && s->placed[k] == 0) {
+        if (s->hosts[k] < first_hosts(n, s, k) && s->placed[k] == 0) {
             return true;
         }
     }

@@ -67,6 +67,7 @@ static void note_plan(struct node *n, struct timeline_attempt *a)
 {
     const struct round *r = &n->round;
     const struct plan_body *p = &r->plan.body;
+    bool sites = round_kind(&r->terms, p) == EXCHANGE_SITES;
 
     a->has_plan = true;
     a->in_plan = r->in_plan;
@@ -74,6 +75,8 @@ static void note_plan(struct node *n, struct timeline_attempt *a)
         if (p->members[k].index < a->n) {
             a->member[p->members[k].index].planned = true;
             a->member[p->members[k].index].tokens = p->members[k].tokens;
+            a->member[p->members[k].index].gateway =
+                sites && p->members[k].share > 0;
         }
     }
     a->inherited = inherit_total(p);

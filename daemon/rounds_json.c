@@ -90,6 +90,7 @@ static json_t *members_json(const struct timeline_attempt *a)
         json_object_set_new(o, "peer_id", id_json(&m->id));
         json_object_set_new(o, "self", json_boolean(i == a->self));
         json_object_set_new(o, "in_plan", json_boolean(m->planned));
+        json_object_set_new(o, "gateway", json_boolean(m->gateway));
         json_object_set_new(o, "tokens", count(m->tokens));
         json_object_set_new(o, "ready_ms", since(a, m->ready_ms));
         json_object_set_new(o, "voted_ms", since(a, m->voted_ms));

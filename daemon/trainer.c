@@ -273,6 +273,7 @@ static void apply(struct trainer *t,
 
     ev->type = LOCAL_APPLIED;
     ev->tokens = c->share > 0 ? replica_replaced(r, false) : 0;
+    replica_know_wire(r, c->wire, c->wire_room);
     ev->rc = replica_commit(r, &commit);
     if (lost_gpu(t, ev->rc) && recover(t, ev->rc)) {
         ev->rc = replica_commit(r, &commit);
@@ -314,6 +315,10 @@ static void run_pipe(struct trainer *t, const struct stage_command *c)
     ev.rc = t->opt.slots == NULL
                 ? LOCO_EINVAL
                 : trainer_stage_run(&t->stage, &t->replica, c, &loss);
+    if (lost_gpu(t, ev.rc)) { /* the attempt failed; the next one need not */
+        (void)recover(t, ev.rc);
+        replica_stage_clear(&t->replica);
+    }
     if (c->op == PIPE_CLEAR) {
         return;
     }
@@ -335,12 +340,12 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         run_pipe(t, &c->pipe);
         return;
     case TRAINER_TRAIN:
+        if (!r->have_backend) { /* lost in an earlier round: once more */
+            (void)replica_recover(r, true, NULL);
+        }
         if (t->opt.slots != NULL) { /* the steps are made */
             trained(t, 0);
             return;
-        }
-        if (!r->have_backend) { /* lost in an earlier round: once more */
-            (void)replica_recover(r, true, NULL);
         }
         t->training = true;
         r->task = c->steps > 0 ? c->steps : r->opt.method.period;

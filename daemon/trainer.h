@@ -62,6 +62,7 @@ struct trainer_command {
     const float *state;         /* (replica_state_elements) */
     const float *moments;       /* (2, n) or NULL */
     const uint8_t *wire;
+    size_t wire_room; /* APPLY: bytes for replica_know_wire() */
     const float
         *error; /* APPLY: as long as the wire, what rounding took from the
                    contribution, for the next one; NULL: not known */

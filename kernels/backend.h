@@ -207,7 +207,8 @@ struct backend {
     int64_t head_floats; /* logits that are worth making at a time */
     unsigned char *scratch; /* of matrix products; NULL with references */
     const struct cpu_kernels *cpu;
-    struct pool *pool;     /* NULL with one thread */
+    struct pool *pool;     /* NULL with one thread; beside a device for who
+                            * works on memory of the process */
     struct device *device; /* NULL: this processor and its memory */
 #define X(kernel, type, units)                                                 \
     void (*kernel)(const struct backend *b, const struct type *op);

@@ -365,13 +365,13 @@ bool backend_dtype_named(const char *name, enum backend_dtype *dtype)
 
 void backend_close(struct backend *b)
 {
+    pool_close(b->pool);
+    b->pool = NULL;
     if (b->device != NULL) {
         device_close(b->device);
         b->device = NULL;
         return;
     }
-    pool_close(b->pool);
-    b->pool = NULL;
     free(b->scratch);
     b->scratch = NULL;
     b->threads = 1;

@@ -24,7 +24,7 @@
 
 #include "kernels/backend.h"
 
-#define PLUGIN_ABI     2u
+#define PLUGIN_ABI     3u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
@@ -163,9 +163,21 @@ struct plugin_table {
     /* Memory of the host that the device reads at full speed. */
     int (*pin)(struct gpu *gpu, void **p, size_t bytes);
     void (*unpin)(struct gpu *gpu, void *p);
-    /* Copies between pinned memory and the device on the copy stream, beside
-     * whatever is computed meanwhile: after the work queued so far; what is
-     * queued later does not wait for them, until copies_done(). */
+    /* The same for memory that the caller has already: whole pages (else
+     * LOCO_EINVAL), nothing of it registered before (LOCO_EBUSY), until
+     * host_unregister() or close(), which must come before it is freed. put(),
+     * get() and the copies beside then move it without a copy in between.
+     * LOCO_ENOMEM: the system refuses, or it would be more than half of this
+     * machine's memory; everything goes on without. What was on its way into
+     * such memory when a GPU broke reads as anything; a GPU that answers
+     * later does not write there any more. */
+    int (*host_register)(struct gpu *gpu, void *p, size_t bytes);
+    void (*host_unregister)(struct gpu *gpu, void *p);
+    bool (*is_registered)(const struct gpu *gpu, const void *p, size_t bytes);
+    /* Copies between pinned or registered memory and the device on the copy
+     * stream, beside whatever is computed meanwhile: after the work queued so
+     * far; what is queued later does not wait for them, until copies_done().
+     */
     int (*put_beside)(struct gpu *gpu,
                       void *to,
                       const void *pinned,

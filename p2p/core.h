@@ -244,8 +244,11 @@ struct event {
     struct peer_id other;   /* RELAY */
     uint64_t token;         /* RELAY */
     uint64_t n_bytes;       /* RELAY_MOVED */
-    uint16_t message;       /* RECV: type */
-    const uint8_t *bytes;   /* RECV: borrowed for the call */
+    /* RECV: the shortest round trip of that connection of late, as the kernel
+     * saw it; 0: not known, or through a relay */
+    uint32_t rtt_us;
+    uint16_t message;     /* RECV: type */
+    const uint8_t *bytes; /* RECV: borrowed for the call */
     size_t len;
     struct segment segment; /* SEG_DONE */
     /* SEG_DONE, received: so many of its bytes arrived in so many microseconds

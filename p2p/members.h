@@ -130,6 +130,7 @@ struct member {
     uint32_t features;      /* bits in common */
     uint32_t n_links;
     uint32_t n_open;   /* of them those that are not closing */
+    uint32_t rtt_us;   /* shortest round trip of late; 0: not known */
     uint64_t heard_ms; /* last sign of life, or since when one is due */
     uint64_t real_ms;  /* last sign of life */
     /* Of its clock against ours, in 16 ms: the least of the last pulses, two
@@ -393,6 +394,12 @@ void members_gap(struct members *m, uint64_t now_ms);
 
 /* Whether the peer has a usable link. */
 bool members_linked(const struct members *m, int peer);
+
+/* How near it is, as EVENT_RECV says; forgotten with the last link. */
+void members_round_trip(struct members *m, int peer, uint32_t rtt_us);
+
+/* 0: not known. */
+uint32_t members_rtt_us(const struct members *m, int peer);
 
 /* Make sure that there is a data connection, the way the link came about: the
  * peer is dialled, asked to dial us, or met at the relay. */

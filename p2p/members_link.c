@@ -239,6 +239,7 @@ int members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     p->n_links--;
     if (p->n_links == 0) {
         m->n_linked--;
+        p->rtt_us = 0;
         p->down_ms = now_ms;
         p->dial_rc = 0;
         p->dial_at_ms = p->shun_until_ms > now_ms ? p->shun_until_ms : now_ms;
@@ -324,6 +325,18 @@ void members_alive(struct members *m, const struct peer_id *id, uint64_t now)
 bool members_linked(const struct members *m, int peer)
 {
     return peer != MEMBERS_NONE && m->peers[peer].n_open > 0;
+}
+
+void members_round_trip(struct members *m, int peer, uint32_t rtt_us)
+{
+    if (rtt_us > 0) {
+        m->peers[peer].rtt_us = rtt_us;
+    }
+}
+
+uint32_t members_rtt_us(const struct members *m, int peer)
+{
+    return members_linked(m, peer) ? m->peers[peer].rtt_us : 0;
 }
 
 uint32_t members_n_linked(const struct members *m)

@@ -208,6 +208,39 @@ split(uint64_t mask, const struct order_sites *s, struct groups *groups)
     }
 }
 
+static bool
+all_near(const uint64_t near[VIEW_MEMBERS_MAX], uint64_t group, uint32_t k)
+{
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        if ((group >> i & 1) && !(near[i] >> k & 1)) {
+            return false;
+        }
+    }
+    return (near[k] & group) == group;
+}
+
+void order_near(uint64_t mask,
+                const uint64_t near[VIEW_MEMBERS_MAX],
+                struct order_sites *s)
+{
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        uint64_t group = BIT(i);
+
+        if (!(mask >> i & 1) || s->site[i] != 0) {
+            continue;
+        }
+        for (uint32_t k = i + 1; k < VIEW_MEMBERS_MAX; k++) {
+            if ((mask >> k & 1) && s->site[k] == 0 &&
+                all_near(near, group, k) &&
+                (s->most == 0 || count(group) < s->most)) {
+                group |= BIT(k);
+                s->site[k] = ORDER_SITE_MEASURED + i;
+            }
+        }
+        s->site[i] = count(group) > 1 ? ORDER_SITE_MEASURED + i : 0;
+    }
+}
+
 /* Of a site: one that leads already, later any. */
 static uint32_t
 gateway_of(uint64_t group, uint64_t lead, uint64_t seed, uint32_t try)

@@ -45,12 +45,22 @@ uint64_t order_largest(const struct order_graph *g,
                        const uint64_t first[VIEW_MEMBERS_MAX],
                        uint64_t seed);
 
+/* Numbers of sites that were measured begin here; named ones are below. */
+#define ORDER_SITE_MEASURED 0x80000000U
+
 /* For order_nested(), by member. */
 struct order_sites {
     uint32_t site[VIEW_MEMBERS_MAX]; /* 0: one of its own */
     uint32_t most;                   /* members of a site; 0: any number */
     uint64_t lead; /* who is a gateway where that is possible */
 };
+
+/* Sites of those in `mask` that name none: whoever says of each other that they
+ * are near (bit k of near[i] and bit i of near[k]), all with all, at most
+ * s->most. One that lies about it is believed by nobody else. */
+void order_near(uint64_t mask,
+                const uint64_t near[VIEW_MEMBERS_MAX],
+                struct order_sites *s);
 
 /* The members in `mask` site by site, each beginning with its gateway:
  * marks[k] > 0 where order[k] is one. Those of a site are a ring, and so are

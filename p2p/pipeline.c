@@ -8,9 +8,15 @@
 
 #define BIT(k) (1ULL << (k))
 
-/* Attempts that a newcomer may be behind; without a bound one made-up number
- * would be the last. */
-#define ATTEMPTS_AHEAD (1U << 20)
+/* How far an attempt may be ahead of ours: without a bound one made-up number
+ * would be the last. At once so many; a newcomer meets hosts whose numbers grew
+ * with the rounds that they saw. */
+#define ATTEMPTS_NEAR  64
+#define ATTEMPTS_FIRST 4096
+#define ATTEMPTS_ROUND 1024 /* more for each round of the run */
+
+/* Stalls double the patience, up to 2^this. */
+#define STALLS_MAX 6
 
 struct pipeline_action *pipeline_add(struct pipeline *p,
                                      struct pipeline_out *out,
@@ -58,6 +64,11 @@ static bool active(const struct pipeline *p)
            p->state == PIPELINE_HELD;
 }
 
+static uint64_t all_stages(const struct pipeline *p)
+{
+    return p->opt.stages == 64 ? UINT64_MAX : BIT(p->opt.stages) - 1;
+}
+
 static bool starved(const struct pipeline *p)
 {
     uint64_t served = 0;
@@ -67,8 +78,7 @@ static bool starved(const struct pipeline *p)
             served |= BIT(p->host[k].stage);
         }
     }
-    return served !=
-           (p->opt.stages == 64 ? UINT64_MAX : BIT(p->opt.stages) - 1);
+    return served != all_stages(p);
 }
 
 static void say_again_later(struct pipeline *p)
@@ -115,7 +125,7 @@ static void gather(struct pipeline *p,
     p->attempt = attempt;
     p->layout = layout;
     p->hello = 0;
-    p->next = 0;
+    p->said[p->self] = p->step;
     p->ready = 0;
     p->ready_next = 0;
     memset(p->asked, (int)PIPELINE_NOBODY, sizeof p->asked);
@@ -171,9 +181,9 @@ static void count_step(struct pipeline *p, struct pipeline_out *out)
     a->count = p->held_count;
     p->held = false;
     p->stepping = true;
+    p->work_ms = p->now_ms;
     p->step++;
     p->redraw = first_redraw(p);
-    p->next = 0;
     p->ready = p->ready_next;
     p->ready_next = 0;
     memcpy(p->asked[0], p->asked[1], sizeof p->asked[0]);
@@ -214,23 +224,127 @@ static bool answers(struct pipeline *p, uint32_t k)
     return due;
 }
 
-/* All have said the same: decide about a sum that is held, then go. */
-static void if_gathered(struct pipeline *p, struct pipeline_out *out)
+/* ---- which step comes next -------------------------------------------- */
+
+/* More than half of the layout has come to that step, or all hosts of a stage:
+ * without these there is no way. */
+static bool is_reached(const struct pipeline *p, uint32_t step)
 {
-    if (p->state != PIPELINE_GATHER || (p->hello | BIT(p->self)) != p->layout) {
-        return;
+    uint64_t there = 0, behind = 0; /* hosts; stages */
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        if ((p->layout & BIT(k)) == 0) {
+            continue;
+        }
+        if (p->said[k] >= step) {
+            there |= BIT(k);
+        } else {
+            behind |= BIT(p->host[k].stage);
+        }
     }
-    if (p->held && p->next != 0) {
-        count_step(p, out);
-    } else if (p->held) {
-        discard(p, out);
-    } else if (p->next != 0) {
-        /* They counted what we have not: not the same past. */
+    return 2 * __builtin_popcountll(there) > __builtin_popcountll(p->layout) ||
+           behind != all_stages(p);
+}
+
+/* All have spoken, so all who heard the same come to the same. */
+static uint32_t agreed_step(const struct pipeline *p)
+{
+    uint32_t step = 0;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        if ((p->layout & BIT(k)) != 0 && p->said[k] > step &&
+            is_reached(p, p->said[k])) {
+            step = p->said[k];
+        }
+    }
+    return step;
+}
+
+/* Hosts of the layout that name a step after `step`. */
+static uint64_t ahead_of(const struct pipeline *p, uint64_t step)
+{
+    uint64_t hosts = 0;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        hosts |= p->said[k] > step ? BIT(k) : 0;
+    }
+    return hosts & p->layout;
+}
+
+/* Others made steps that this host did not: who has run nothing since
+ * pipeline_begin goes on with them, and what it held is void. Else it has
+ * another past than they. */
+static void
+catch_up(struct pipeline *p, uint32_t step, struct pipeline_out *out)
+{
+    if (!p->rejoins) {
         go_out(p, out);
         return;
     }
+    discard(p, out);
+    p->step = step;
+    p->redraw = first_redraw(p);
     go_on(p, out);
 }
+
+/* The layout without some that are not where the others are. */
+static void
+leave_out(struct pipeline *p, uint64_t hosts, struct pipeline_out *out)
+{
+    gather(p, out, p->attempt + 1, p->layout & ~hosts, p->now_ms);
+}
+
+/* All are at `step` or before, some at the one after it, `leaders`. One word is
+ * enough where it can be true: who named the next step heard that all of the
+ * last one were HELD. */
+static void follow(struct pipeline *p,
+                   uint32_t step,
+                   uint64_t leaders,
+                   struct pipeline_out *out)
+{
+    if (p->step > step) {
+        discard(p, out); /* of the step after it: nobody counted that */
+        go_on(p, out);
+    } else if (p->step == step && p->held) {
+        count_step(p, out);
+        go_on(p, out);
+    } else if (p->step == step) {
+        leave_out(p, leaders, out); /* it was not: we were not */
+    } else {
+        catch_up(p, step + 1, out);
+    }
+}
+
+/* All have said the same: decide about a sum that is held, then go. */
+static void if_gathered(struct pipeline *p, struct pipeline_out *out)
+{
+    uint32_t step;
+    uint64_t leaders, far;
+
+    if (p->state != PIPELINE_GATHER || (p->hello | BIT(p->self)) != p->layout) {
+        return;
+    }
+    step = agreed_step(p);
+    leaders = ahead_of(p, step);
+    far = ahead_of(p, step + 1ULL);
+    if ((far & BIT(p->self)) != 0) {
+        go_out(p, out);
+    } else if (far != 0) {
+        leave_out(p, far, out);
+    } else if (leaders != 0) {
+        follow(p, step, leaders, out);
+    } else if (p->step < step && !(p->held && p->step + 1 == step)) {
+        catch_up(p, step, out);
+    } else {
+        if (p->step < step) {
+            count_step(p, out);
+        }
+        discard(p, out);
+        go_on(p, out);
+    }
+}
+
+/* ---- lists of hosts --------------------------------------------------- */
 
 static int position(const struct pipeline *p, const struct peer_id *id)
 {
@@ -242,11 +356,12 @@ static int position(const struct pipeline *p, const struct peer_id *id)
     return -1;
 }
 
-/* See ATTEMPTS_AHEAD. */
+/* See ATTEMPTS_NEAR. */
 static bool is_made_up(const struct pipeline *p, uint32_t attempt)
 {
     return attempt > UINT32_MAX / 2 || /* numbers never run out */
-           attempt > (uint64_t)p->attempt + ATTEMPTS_AHEAD;
+           (attempt > (uint64_t)p->attempt + ATTEMPTS_NEAR &&
+            attempt > ATTEMPTS_FIRST + ATTEMPTS_ROUND * p->round);
 }
 
 /* The hosts of a HELLO that we know too, with the same stage. */
@@ -334,24 +449,22 @@ int pipeline_begin(struct pipeline *p,
     }
     p->rejoins = true;
     p->stepping = false;
+    memset(p->raised, 0, sizeof p->raised);
     p->state = PIPELINE_IDLE;
     gather(p, out, p->attempt + 1, p->layout, now_ms);
     if_gathered(p, out); /* a host that has all stages to itself */
     return 0;
 }
 
-/* A host that was away meets others that went on: it goes on with them. What it
- * held of a step that they have made without it is void. */
-static void
-catch_up(struct pipeline *p, uint32_t step, struct pipeline_out *out)
+/* Host k wants another attempt. More of these than each host could have a loss
+ * for, or a list without most of the others: then it is left out itself. */
+static bool is_obeyed(struct pipeline *p, uint32_t k, uint64_t theirs)
 {
-    if (step <= p->step + p->held) {
-        return;
-    }
-    discard(p, out);
-    p->step = step;
-    p->redraw = first_redraw(p);
-    p->next = 0;
+    uint32_t all = (uint32_t)__builtin_popcountll(p->layout);
+    uint32_t missing = (uint32_t)__builtin_popcountll(p->layout & ~theirs);
+
+    p->raised[k]++;
+    return 2 * missing <= all && p->raised[k] <= 2 * p->n + 8;
 }
 
 /* A HELLO of our attempt or a later one from host k, who takes part in it. */
@@ -362,32 +475,27 @@ static void take_hello(struct pipeline *p,
                        struct pipeline_out *out)
 {
     uint64_t theirs = common(p, h);
-    uint64_t both = theirs & p->layout;
     bool same = theirs == p->layout &&
                 h->n == (uint32_t)__builtin_popcountll(p->layout);
-    bool near = p->rejoins ? h->step <= p->opt.steps
-                           : h->step + 1 >= p->step && h->step <= p->step + 1;
 
-    if (p->rejoins && near) {
-        catch_up(p, h->step, out);
-    }
-    if (!near) {
-        both &= ~BIT(k); /* of another past */
-        same = false;
+    if ((!same || h->attempt > p->attempt) && !is_obeyed(p, k, theirs)) {
+        leave_out(p, BIT(k), out);
+        if_gathered(p, out);
+        return;
     }
     if (!same) {
-        gather(p, out, h->attempt + 1, both, now_ms);
+        gather(p, out, h->attempt + 1, theirs & p->layout, now_ms);
         return;
     }
     if (h->attempt > p->attempt) {
-        gather(p, out, h->attempt, both, now_ms);
+        gather(p, out, h->attempt, p->layout, now_ms);
     } else if ((p->hello & BIT(k)) && answers(p, k)) {
         say_hello(p, out, BIT(k), 0); /* said twice: it lacks ours */
     }
-    p->hello |= BIT(k);
-    if (h->step == p->step + 1) {
-        p->next |= BIT(k);
+    if ((p->hello & BIT(k)) == 0) {
+        p->said[k] = h->step;
     }
+    p->hello |= BIT(k);
     if_gathered(p, out);
 }
 
@@ -401,7 +509,8 @@ void pipeline_on_hello(struct pipeline *p,
 
     p->now_ms = now_ms;
     if (k < 0 || (uint32_t)k == p->self || h->round != p->round ||
-        is_made_up(p, h->attempt) || !(p->layout & BIT(k))) {
+        is_made_up(p, h->attempt) || h->step > p->opt.steps ||
+        !(p->layout & BIT(k))) {
         return;
     }
     if (p->state == PIPELINE_FINISHED) {
@@ -622,10 +731,21 @@ static uint64_t gather_deadline(const struct pipeline *p)
                                                        : UINT64_MAX;
 }
 
+/* Own work hangs then. What it took before, eight times, is no reason. */
+static uint64_t stall_deadline(const struct pipeline *p)
+{
+    if (!active(p) || p->opt.stall_ms == 0 || (!p->computing && !p->stepping)) {
+        return UINT64_MAX;
+    }
+    return p->work_ms + ((uint64_t)p->opt.stall_ms << p->n_stalls) +
+           8 * p->longest_ms;
+}
+
 uint64_t pipeline_deadline(const struct pipeline *p)
 {
-    uint64_t due = gather_deadline(p);
+    uint64_t due = gather_deadline(p), stall = stall_deadline(p);
 
+    due = stall < due ? stall : due;
     return active(p) && p->opt.resend_ms > 0 && p->resend_at_ms < due
                ? p->resend_at_ms
                : due;
@@ -654,6 +774,11 @@ void pipeline_tick(struct pipeline *p,
     if (now_ms < pipeline_deadline(p)) {
         return;
     }
+    if (now_ms >= stall_deadline(p)) {
+        p->n_stalls += p->n_stalls < STALLS_MAX;
+        pipeline_leave(p, out);
+        return;
+    }
     if (now_ms < gather_deadline(p)) {
         say_again(p, out);
         return;
@@ -663,6 +788,14 @@ void pipeline_tick(struct pipeline *p,
 }
 
 /* ---- what is done ----------------------------------------------------- */
+
+void pipeline_worked(struct pipeline *p)
+{
+    uint64_t ms = p->now_ms - p->work_ms;
+
+    p->longest_ms = ms > p->longest_ms ? ms : p->longest_ms;
+    p->computing = false;
+}
 
 void pipeline_done(struct pipeline *p,
                    enum pipeline_action_type type,
@@ -674,6 +807,7 @@ void pipeline_done(struct pipeline *p,
     p->now_ms = now_ms;
     if (type == PIPELINE_STEP) {
         if (p->stepping) {
+            pipeline_worked(p);
             p->stepping = false;
             if (p->state == PIPELINE_HELD) {
                 go_on(p, out);

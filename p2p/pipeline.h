@@ -30,7 +30,9 @@
  * A joiner waits for the next round. A stage without hosts: STARVED until
  * pipeline_begin of the same round names one; it goes on from the step that it
  * was at, with what was held, and a host that has nothing of this round yet
- * begins where the others are.
+ * begins where the others are: at the step that more than half of them name, or
+ * all of some stage, without which there is no way. One host's word moves
+ * nobody; who names a later one alone is left out.
  *
  * Nothing counts twice though nobody votes. Hosts that cannot hear each other
  * may go on in two parties, and both count. So a micro-batch is not one of the
@@ -49,6 +51,15 @@
  *
  * A message may be lost: what somebody waits for is said again every
  * `resend_ms`, and who hears a HELLO or READY twice answers with its own.
+ *
+ * What one host can do to the others. Its word leaves hosts out and begins new
+ * attempts; honest ones do this only after a loss. Who leaves more than half of
+ * the others out at once, or begins more attempts than losses could explain,
+ * is left out itself. Attempts far ahead of ours are followed as far as a long
+ * life explains them, by the number of the round. A host whose own work hangs
+ * (a device that does not answer, though the process lives) leaves by itself;
+ * one that keeps silent on purpose, and answers heartbeats, is not noticed
+ * here: the round's own grace ends it.
  *
  * The owner maps actions to segments and messages, and tells what came of
  * them; `attempt` and `step` go with every segment (pipeline_tag), so what is
@@ -82,6 +93,8 @@ struct pipeline_options {
     uint32_t slots;         /* 1..PIPELINE_SLOTS_MAX */
     uint32_t gather_ms;     /* a HELLO must come within this */
     uint32_t resend_ms;     /* what is waited for is said again; 0: never */
+    uint32_t stall_ms;      /* own work that takes so much longer than any did
+                               before hangs: this host leaves; 0: never */
     bool fixed;             /* routes do not change (comparisons) */
     /* Redraws begin there in the first round: 0; where an earlier process may
      * have entered micro-batches of it, a number that it did not use. */
@@ -186,16 +199,21 @@ struct pipeline {
     bool rejoins;  /* since pipeline_begin nothing has run */
     bool stepping; /* the optimizer is at the step before `step` */
     uint32_t held_count;
-    uint64_t first_round;       /* of this process */
-    uint32_t redraw;            /* sums of `step` that may count elsewhere */
-    uint64_t hello, next;       /* bits: said the same HELLO; of them those that
-                                   name the step after ours */
+    uint64_t first_round; /* of this process */
+    uint32_t redraw;      /* sums of `step` that may count elsewhere */
+    uint64_t hello;       /* bits: said the same HELLO, */
+    uint32_t said[PIPELINE_HOSTS_MAX];   /* which named this step */
+    uint16_t raised[PIPELINE_HOSTS_MAX]; /* attempts begun at its word, since
+                                            pipeline_begin */
     uint64_t ready, ready_next; /* bits: READY of this step, of the next */
     uint64_t answered;    /* bits: said again to it, once in `resend_ms` */
     uint64_t answered_ms; /* since then */
     uint64_t now_ms, deadline_ms, resend_at_ms;
     uint64_t free_slots;
     bool computing;
+    uint64_t work_ms;    /* since when the machine works: computing, stepping */
+    uint64_t longest_ms; /* that it ever took */
+    uint32_t n_stalls;   /* that this host left for; each doubles stall_ms */
     uint32_t n_micro, n_done;
     uint32_t first_undone, n_placed; /* those before have (had) a slot */
     struct pipeline_micro micro[PIPELINE_MICRO_MAX];

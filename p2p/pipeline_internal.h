@@ -17,6 +17,9 @@ void pipeline_micro_done(struct pipeline *p,
                          uint32_t number,
                          struct pipeline_out *out);
 
+/* The machine has done what it was told. */
+void pipeline_worked(struct pipeline *p);
+
 /* TAKE again for all that is awaited. */
 void pipeline_take_again(struct pipeline *p, struct pipeline_out *out);
 

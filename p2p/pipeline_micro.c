@@ -173,6 +173,7 @@ static void compute(struct pipeline *p, struct pipeline_out *out)
             PIPELINE_NOBODY);
     }
     p->computing = true;
+    p->work_ms = p->now_ms;
 }
 
 static void pump(struct pipeline *p, struct pipeline_out *out)
@@ -320,7 +321,7 @@ void pipeline_micro_done(struct pipeline *p,
         break;
     case PIPELINE_FORWARD:
     case PIPELINE_SCORE:
-        p->computing = false;
+        pipeline_worked(p);
         computed_forward(p, m, out);
         break;
     case PIPELINE_GIVE:
@@ -328,7 +329,7 @@ void pipeline_micro_done(struct pipeline *p,
         came_or_left(m, type == PIPELINE_TAKE_BACK);
         break;
     case PIPELINE_BACKWARD:
-        p->computing = false;
+        pipeline_worked(p);
         pass_back(p, m, out);
         break;
     default:

@@ -145,11 +145,14 @@ static bool find_sites(const struct round *r,
         .most = r->terms.site_members,
         .lead = last_leads(r),
     };
+    uint64_t near[VIEW_MEMBERS_MAX] = {0};
     struct order_graph g;
 
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
         s.site[i] = r->readies[i].site;
+        near[i] = r->readies[i].near;
     }
+    order_near(mask, near, &s);
     graph_of(r, true, &g);
     if (order_nested(&g, mask, &s, order_seed(r), at, marks)) {
         return true;

@@ -12,6 +12,22 @@ void round_ready_send(struct round *r, uint64_t mask, struct out *out)
     }
 }
 
+/* Members that a packet reaches and comes back from in the site's time. */
+static uint64_t near_mask(const struct round *r)
+{
+    uint64_t mask = 0;
+
+    if (r->terms.exchange != EXCHANGE_SITES || r->terms.site_rtt_us == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        uint32_t us = members_rtt_us(r->members, r->ballot->rows[i]);
+
+        mask |= us > 0 && us <= r->terms.site_rtt_us ? BIT(i) : 0;
+    }
+    return mask;
+}
+
 /* Offer the contribution to this attempt. */
 void round_offer(struct round *r, uint64_t now_ms, struct out *out)
 {
@@ -23,6 +39,7 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.n_rejected = r->has_rejected;
     r->mine.rejected[0] = r->rejected;
     r->mine.site = r->opt.site;
+    r->mine.near = near_mask(r);
     r->phase = ROUND_READY;
     r->ready |= BIT(round_self(r));
     r->readies[round_self(r)] = r->mine;

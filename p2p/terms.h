@@ -41,6 +41,8 @@ struct run_terms {
     enum exchange_kind exchange;
     bool adapts; /* RING: a plan may be a butterfly, where a line is slow */
     uint32_t site_members; /* SITES: of a site at most; 0: any number */
+    uint32_t site_rtt_us;  /* SITES: who is this near to each other, and names
+                              no site, is one; 0: only named ones */
     bool invited;          /* who takes part has an invitation of the author */
     uint8_t author[32];
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */

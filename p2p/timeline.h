@@ -69,7 +69,8 @@ struct timeline_member {
     struct peer_id id;
     uint64_t ready_ms, voted_ms;
     uint64_t tokens;  /* of its contribution, once a plan names it */
-    bool planned;     /* it is in the plan */
+    bool planned;     /* it is in the plan ... */
+    bool gateway;     /* ... and speaks for its site (p2p/sites.h) */
     const char *lost; /* why it was lost in this attempt; NULL: it was not */
 };
 

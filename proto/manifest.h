@@ -140,8 +140,9 @@ struct manifest {
     char name[MANIFEST_NAME_MAX];
     struct manifest_round round;
     uint64_t seed;
-    uint32_t sites;  /* 0: flat; else members per site at most */
-    uint32_t stages; /* pipeline stages; 1: none */
+    uint32_t sites;       /* 0: flat; else members per site at most */
+    uint32_t site_rtt_ms; /* who is this near, and names no site, is one */
+    uint32_t stages;      /* pipeline stages; 1: none */
     struct manifest_stop stop;
     struct manifest_sync sync;
     struct manifest_transport transport;

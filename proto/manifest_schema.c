@@ -196,6 +196,9 @@ static const struct doc_field manifest_fields[] = {
     DOC_FIELD_STR(struct manifest, name, NULL, "for people"),
     DOC_FIELD_MAP(struct manifest, round, round_schema, "outer rounds"),
     DOC_FIELD_U64(struct manifest, seed, 0, 0, "of weights and data order"),
+    DOC_OPTIONAL_U32(struct manifest, site_rtt_ms, 0, 1000,
+                     "machines this near to each other are a site, if they "
+                     "name none; 0: only named sites"),
     DOC_FIELD_U32(struct manifest, sites, 0, VIEW_MEMBERS_MAX,
                   "members per site at most; 0: no sites"),
     DOC_FIELD_U32(struct manifest, stages, 1, 1024, "pipeline stages"),

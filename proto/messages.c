@@ -378,6 +378,7 @@ static const struct msg_field ready_body_fields[] = {
     MSG_ARRAY_STRUCT(struct ready_body, claims, n_claims, reduced_claim_schema),
     MSG_ARRAY_FIXED(struct ready_body, rejected, n_rejected),
     MSG_FIELD_U32(struct ready_body, site),
+    MSG_FIELD_U64(struct ready_body, near),
 };
 SCHEMA(ready_body);
 

@@ -506,6 +506,7 @@ struct ready_body {
     uint32_t n_rejected;
     struct peer_id rejected[1];
     uint32_t site; /* where it stands; 0: at none (p2p/sites.h) */
+    uint64_t near; /* bit i: member i of the view is near, as measured here */
 };
 
 struct ready {

@@ -1,6 +1,7 @@
 /* replica.c - memory, inner steps, evaluation; see replica.h. What goes to and
  * comes from other peers: replica_sync.c. */
 #include "train/replica_device.h"
+#include "train/replica_host.h"
 #include "train/replica_trainers.h"
 
 #include <math.h>
@@ -12,14 +13,6 @@
 #include "train/errmsg.h"
 
 #define EVAL_ROWS 8 /* windows in one forward pass of the evaluation */
-
-static float *floats(struct replica *r, uint64_t n)
-{
-    float *x = calloc(n, sizeof(float));
-
-    r->vectors[r->n_vectors++] = x;
-    return x;
-}
 
 /* Where a vector of the engine goes, in the order of enum engine_vector. */
 static void engine_slots(struct engine *e, float **slots[ENGINE_VECTORS])
@@ -80,13 +73,20 @@ static void take_mirrors(struct replica *r)
     struct engine *e = &r->engine;
 
     r->mirrored = true;
-    e->theta = floats(r, r->n);
+    e->theta = replica_take_vector(r, r->n);
     if (replica_mirrors_grad(m)) {
-        e->grad = e->next_m = floats(r, r->n);
+        e->grad = e->next_m = replica_take_vector(r, r->n);
     }
-    e->u = replica_shares_u(m) ? floats(r, r->n) : NULL;
-    e->v = replica_shares_v(m) ? floats(r, r->n) : NULL;
-    r->spare = m->gradients ? floats(r, r->n) : NULL;
+    e->u = replica_shares_u(m) ? replica_take_vector(r, r->n) : NULL;
+    e->v = replica_shares_v(m) ? replica_take_vector(r, r->n) : NULL;
+    r->spare = m->gradients ? replica_take_vector(r, r->n) : NULL;
+}
+
+/* Beside a GPU the anchor changes places with the memory of the mean, which may
+ * be padded (replica_outer.c). */
+static uint64_t room_of(const struct replica *r, uint64_t n)
+{
+    return r->opt.device != NULL && n < r->n_wire ? r->n_wire : n;
 }
 
 static int take_vectors(struct replica *r)
@@ -104,17 +104,17 @@ static int take_vectors(struct replica *r)
             1U << i == ENGINE_PHI && m->trainers > 0 ? m->trainers : 1;
 
         if ((needs & (1U << i)) != 0) {
-            *slots[i] = floats(r, all * r->n);
+            *slots[i] = replica_take_vector(r, room_of(r, all * r->n));
         }
     }
     r->phi = r->engine.phi;
     r->m = r->engine.m;
-    r->state_u = m->period_u > 0 ? floats(r, r->n) : NULL;
-    r->state_v = m->period_v > 0 ? floats(r, r->n) : NULL;
-    r->contribution = floats(r, r->n_wire);
-    r->average = r->engine.next_phi = floats(r, r->n_wire);
+    r->state_u = m->period_u > 0 ? replica_take_vector(r, r->n) : NULL;
+    r->state_v = m->period_v > 0 ? replica_take_vector(r, r->n) : NULL;
+    r->contribution = replica_take_vector(r, r->n_wire);
+    r->average = r->engine.next_phi = replica_take_vector(r, r->n_wire);
     for (unsigned i = 0; i < r->n_vectors; i++) {
-        if (r->vectors[i] == NULL) {
+        if (r->vectors[i].x == NULL) {
             return LOCO_ENOMEM;
         }
     }
@@ -202,9 +202,7 @@ void replica_close(struct replica *r)
     }
     free(r->targets);
     free(r->tokens);
-    for (unsigned i = 0; i < r->n_vectors; i++) {
-        free(r->vectors[i]);
-    }
+    replica_free_vectors(r);
     memset(r, 0, sizeof *r);
 }
 

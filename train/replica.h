@@ -128,17 +128,28 @@ struct replica_commit {
     uint32_t members;    /* of so many members; 0 for both: no matter */
 };
 
+/* Addresses of wire bytes that a GPU is told of. */
+#define REPLICA_WIRES_MAX 8
+
 /* What is done on a GPU only where it has room (replica_outer.h): the outer
  * step, the norms of the batch test. */
 struct replica_outer {
-    float *phi, *m;  /* (n), of the GPU */
-    float *piece[2]; /* of the GPU */
-    uint8_t *wire;   /* of the GPU */
+    float *phi, *m;   /* (n), of the GPU */
+    float *piece[2];  /* of the GPU */
+    uint8_t *wire[2]; /* of the GPU */
     uint8_t *pinned[2];
     uint64_t most; /* elements of a piece */
     bool on;       /* there is memory for it */
     bool current;  /* phi, m are those of the state */
     float *half;   /* (n), of the GPU: a first half's gradient; NULL: none */
+    const uint8_t *wires[REPLICA_WIRES_MAX]; /* tried (replica_host.h) */
+    unsigned n_wires;
+};
+
+/* One vector of this process, and what must be given back. */
+struct replica_memory {
+    float *x;
+    size_t bytes; /* of pages of its own, beside a GPU; 0: calloc's */
 };
 
 struct replica {
@@ -179,7 +190,7 @@ struct replica {
     float
         arrivals[4]; /* quorum, in the state: size, next, count of delayed.h */
     bool have_backend, have_optimizer, have_loader, have_layout;
-    float *vectors[16]; /* what is to be freed */
+    struct replica_memory vectors[16]; /* what is to be freed */
     unsigned n_vectors;
 };
 
@@ -210,6 +221,12 @@ void replica_close(struct replica *r);
  * place. At the anchor, with nothing pending and no moments but those of the
  * state; then as before. LOCO_EINVAL for a replica that had no GPU. */
 int replica_recover(struct replica *r, bool device, char *errmsg);
+
+/* Wire bytes of commits come from here: so many bytes of whole pages, private
+ * ones, which stay until replica_close(); a GPU that makes the outer step is
+ * told of them, once for each address. Before each commit: it may be a new GPU.
+ * Elsewhere nothing. */
+void replica_know_wire(struct replica *r, const uint8_t *wire, size_t bytes);
 
 /* Inner moments: out (2n) = u, then v. */
 void replica_moments(const struct replica *r, float *out);

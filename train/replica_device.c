@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/pool.h"
 #include "proto/base/err.h"
 #include "train/errmsg.h"
+#include "train/replica_host.h"
 #include "train/replica_outer.h"
 #include "train/replica_plan.h"
 
@@ -63,7 +65,16 @@ static int open_backend(struct replica *r, char *errmsg)
     }
     rv = backend_device(&r->backend, r->opt.device, why);
     r->have_backend = rv == 0;
-    return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "%.200s", why);
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "%.200s", why);
+    }
+    /* Nothing of the GPU's: for who copies and hashes what lies here. One
+     * thread does it where no more can be had. */
+    if (r->opt.threads > 1 &&
+        pool_open(&r->backend.pool, r->opt.threads, NULL) != 0) {
+        r->backend.pool = NULL;
+    }
+    return 0;
 }
 
 #define MB(bytes) ((unsigned long long)((bytes) >> 20))
@@ -192,6 +203,7 @@ int replica_open_work(struct replica *r, char *errmsg)
     if (rv == 0) {
         bind_engine(r);
         replica_outer_open(r);
+        replica_register(r);
     }
     return rv;
 }
@@ -204,6 +216,7 @@ void replica_close_work(struct replica *r)
     llama_close(r->llama);
     if (r->have_backend) {
         replica_outer_close(r);
+        replica_unregister(r);
         r->backend.give(&r->backend, r->grad);
         r->backend.give(&r->backend, r->theta);
         backend_close(&r->backend);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "train/replica_host.h"
 
 /* Elements at a time: a multiple of every codec's block; 16 MB, which takes
  * a third of a millisecond to copy out. */
@@ -53,7 +54,7 @@ size_t replica_outer_bytes(const struct replica_options *opt, uint64_t n)
         return 0;
     }
     return (size_t)(vectors * n + 2 * piece_of(n)) * sizeof(float) +
-           opt->codec->bytes((size_t)piece_of(n + opt->codec->block));
+           2 * opt->codec->bytes((size_t)piece_of(n + opt->codec->block));
 }
 
 void replica_outer_open(struct replica *r)
@@ -73,12 +74,14 @@ void replica_outer_open(struct replica *r)
     }
     o->phi = be->take(be, bytes);
     o->m = r->m == NULL ? NULL : be->take(be, bytes);
-    o->wire = be->take(be, r->opt.codec->bytes((size_t)piece_of(r->n_wire)));
-    all = o->phi != NULL && (r->m == NULL || o->m != NULL) && o->wire != NULL;
+    all = o->phi != NULL && (r->m == NULL || o->m != NULL);
     for (int i = 0; i < 2; i++) {
+        o->wire[i] =
+            be->take(be, r->opt.codec->bytes((size_t)piece_of(r->n_wire)));
         o->piece[i] = be->take(be, piece);
         (void)table(r)->pin(gpu(r), (void **)&o->pinned[i], piece);
-        all = all && o->piece[i] != NULL && o->pinned[i] != NULL;
+        all = all && o->wire[i] != NULL && o->piece[i] != NULL &&
+              o->pinned[i] != NULL;
     }
     if (all) {
         o->on = true;
@@ -96,9 +99,9 @@ void replica_outer_close(struct replica *r)
     if (be->device != NULL) {
         be->give(be, o->phi);
         be->give(be, o->m);
-        be->give(be, o->wire);
         be->give(be, o->half);
         for (int i = 0; i < 2; i++) {
+            be->give(be, o->wire[i]);
             be->give(be, o->piece[i]);
             table(r)->unpin(gpu(r), o->pinned[i]);
         }
@@ -180,11 +183,13 @@ static bool next_run(const struct replica *r, struct walk *w, struct run *run)
 
 /* ---- out of the GPU ---------------------------------------------------- */
 
-/* The piece on its way to pinned memory. */
+/* The piece on its way to this process: to pinned memory and from there to its
+ * place, or there at once where the GPU knows that. */
 struct outgoing {
     float *to;
     size_t bytes; /* 0: none */
     int half;
+    bool direct;
 };
 
 /* It has arrived: to its place, beside the next copy where `next` begins one.
@@ -200,11 +205,13 @@ static int arrive(struct replica *r,
 
     o->bytes = 0;
     if (rv == 0 && next != NULL) {
-        *o = (struct outgoing){to, n * sizeof(float), !before.half};
-        rv = table(r)->get_beside(gpu(r), r->outer.pinned[o->half], next,
-                                  o->bytes);
+        *o = (struct outgoing){to, n * sizeof(float), !before.half,
+                               replica_is_registered(r, to, n * sizeof(float))};
+        rv = table(r)->get_beside(
+            gpu(r), o->direct ? (void *)to : r->outer.pinned[o->half], next,
+            o->bytes);
     }
-    if (rv == 0 && before.bytes > 0) {
+    if (rv == 0 && before.bytes > 0 && !before.direct) {
         memcpy(before.to, r->outer.pinned[before.half], before.bytes);
     }
     return rv;
@@ -240,25 +247,52 @@ int replica_outer_pack(struct replica *r, const struct layout_part *p)
 
 /* ---- into the GPU ------------------------------------------------------ */
 
+/* Piece i of the wire bytes to the GPU, if there is one; *n: its elements. What
+ * the GPU knows travels beside what it decodes meanwhile. */
+static int send_piece(struct replica *r,
+                      const struct layout_part *p,
+                      const uint8_t *wire,
+                      uint64_t i,
+                      uint64_t *n)
+{
+    const struct codec *codec = r->opt.codec;
+    uint64_t at = i * r->outer.most;
+    uint64_t left = at < p->room ? p->room - at : 0;
+    const uint8_t *from = wire + codec->bytes(at);
+    uint8_t *to = r->outer.wire[i % 2];
+    size_t bytes;
+
+    *n = left < r->outer.most ? left : r->outer.most;
+    bytes = codec->bytes(*n);
+    if (*n == 0) {
+        return 0;
+    }
+    return replica_is_registered(r, from, bytes)
+               ? table(r)->put_beside(gpu(r), to, from, bytes)
+               : table(r)->put(gpu(r), to, from, bytes);
+}
+
 /* The mean into grad, which is spent between two steps; the padding of the
  * part is looked at, too. */
 static int
 take_mean(struct replica *r, const struct layout_part *p, const uint8_t *wire)
 {
-    const struct codec *codec = r->opt.codec;
-    int rv = 0;
+    uint64_t n, next = 0;
+    int rv = send_piece(r, p, wire, 0, &n);
 
-    for (uint64_t at = 0; at < p->room && rv == 0; at += r->outer.most) {
-        uint64_t n =
-            p->room - at < r->outer.most ? p->room - at : r->outer.most;
-        const struct wire_op op = {.wire = (enum plugin_wire)codec->id,
-                                   .bytes = r->outer.wire,
-                                   .x = r->grad + at,
+    for (uint64_t i = 0; n > 0 && rv == 0; i++) {
+        const struct wire_op op = {.wire = (enum plugin_wire)r->opt.codec->id,
+                                   .bytes = r->outer.wire[i % 2],
+                                   .x = r->grad + i * r->outer.most,
                                    .n = (int64_t)n};
 
-        rv = table(r)->put(gpu(r), r->outer.wire, wire + codec->bytes(at),
-                           codec->bytes(n));
+        rv = table(r)->copies_done(gpu(r));
+        rv = rv != 0 ? rv : send_piece(r, p, wire, i + 1, &next);
         rv = rv != 0 ? rv : table(r)->decode(gpu(r), &op);
+        n = next;
+    }
+    if (rv != 0) { /* the piece that nobody wants is there before another */
+        (void)table(r)->copies_done(gpu(r));
     }
     return rv;
 }
@@ -369,11 +403,33 @@ static int bring_back(struct replica *r, const struct layout_part *p)
     return rv != 0 ? rv : arrive(r, &o, NULL, NULL, 0);
 }
 
+static void swap(float **a, float **b)
+{
+    float *x = *a;
+
+    *a = *b;
+    *b = x;
+}
+
+/* What has come is the state: all of it changes places with what was, a
+ * fragment is copied. */
 static void adopt(struct replica *r, const struct layout_part *p)
 {
     struct walk w = walk_of(r, p, r->n);
+    struct engine *e = &r->engine;
     struct run run;
 
+    if (p->len == r->n) {
+        swap(&e->phi, &e->next_phi);
+        r->phi = e->phi;
+        r->average = e->next_phi;
+        if (r->m != NULL) {
+            swap(&e->m, &e->next_m);
+            r->m = e->m;
+            e->grad = e->next_m;
+        }
+        return;
+    }
     while (next_run(r, &w, &run)) {
         size_t bytes = run.n * sizeof(float);
 

@@ -99,6 +99,7 @@ function showStatus(s) {
       (s.eta_s ? `, ${duration(1000 * s.eta_s)} left` : ""));
   }
   showLimits(s.caps);
+  showUse(s);
   $("pause").disabled = !running;
   $("drain").disabled = !running;
   say("pause", s.state === "paused" ? "Resume" : "Pause");
@@ -380,49 +381,70 @@ async function command(name) {
 
 // ---- limits ----------------------------------------------------------------
 
-// Field, setting, from the status to what is shown, and back ("": no cap).
+// Field, setting, from the status to what is shown, and back ("": no limit).
 const LIMITS = [
-  ["cap-upload", "upload_bytes_per_s", (c) => per(c.upload_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
-  ["cap-download", "download_bytes_per_s", (c) => per(c.download_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
-  ["cap-quota", "quota", (c) => per(c.bytes_per_month, 1e9), (v) => whole(v, 1)],
-  ["cap-disk", "disk_bytes", (c) => per(c.disk_bytes, 1e9), (v) => whole(v, 1e9)],
-  ["cap-schedule", "schedule", (c) => c.schedule || "", (v) => v.trim() || "always"],
-  ["cap-battery", "battery", (c) => c.battery || "pause", (v) => v],
+  ["upload", "upload_bytes_per_s", (c) => per(c.upload_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
+  ["download", "download_bytes_per_s", (c) => per(c.download_bytes_per_s, 1e6), (v) => whole(v, 1e6)],
+  ["quota", "quota", (c) => per(c.bytes_per_month, 1e9), (v) => whole(v, 1)],
+  ["disk", "disk_bytes", (c) => per(c.disk_bytes, 1e9), (v) => whole(v, 1e9)],
+  ["memory", "memory_bytes", (c) => per(c.memory_bytes, 1e9), (v) => whole(v, 1e9)],
+  ["cpu", "cpu_percent", (c) => c.cpu_percent === 100 ? "" : String(c.cpu_percent),
+    (v) => whole(v || 100, 1)],
+  ["schedule", "schedule", (c) => c.schedule === "always" ? "" : c.schedule || "",
+    (v) => v.trim() || "always"],
+  ["idle", "idle_minutes", (c) => per(c.idle_minutes, 1), (v) => whole(v, 1)],
+  ["battery", "battery", (c) => c.battery || "pause", (v) => v],
 ];
 const per = (v, unit) => v === null || v === undefined ? "" : String(v / unit);
 const whole = (v, unit) => String(Math.round(Number(v || 0) * unit));
 const shown = {}; // what the daemon said last, by field
 
+// What each limit is about, as it is now; the state's reason says which one holds.
+function showUse(s) {
+  const c = s.caps, p = now.samples[now.samples.length - 1], q = now.samples[now.samples.length - 2];
+  const rate = (name) => p && q && p.at_s > q.at_s ?
+    `${bytes(Math.max(0, Math.round((p[name] - q[name]) / (p.at_s - q.at_s))))}/s now` : "";
+  say("now-upload", rate("bytes_sent"));
+  say("now-download", rate("bytes_received"));
+  say("now-quota", `${bytes(c.bytes_this_month || 0)} so far`);
+  say("now-disk", `${bytes(c.disk_bytes_used || 0)} in use`);
+  say("now-memory", c.memory_bytes_needed ? `the run needs ${bytes(c.memory_bytes_needed)}` : "");
+  say("now-cpu", c.cpu_percent === 100 ? "all of it" : `rests ${100 - c.cpu_percent} %`);
+  say("now-schedule", c.schedule && c.schedule !== "always" ? c.schedule : "at any hour");
+  say("now-idle", !c.idle_minutes ? "goes on while in use" : c.in_use ? "in use" : "not in use");
+  say("now-battery", c.on_battery ? "on battery now" : "on mains now");
+}
+
 function showLimits(caps) {
   for (const [id, , read] of LIMITS) {
-    const field = $(id), value = read(caps);
+    const field = $("cap-" + id), value = read(caps);
     // What a person is at is left alone.
     if (shown[id] === undefined || field.value === shown[id]) { field.value = value; }
     shown[id] = value;
   }
-  say("month", bytes(caps.bytes_this_month || 0));
   limitsChanged();
 }
 
 function limitsChanged() {
-  $("apply").disabled = offline || LIMITS.every(([id]) => $(id).value === shown[id]);
+  $("apply").disabled = offline || LIMITS.every(([id]) => $("cap-" + id).value === shown[id]);
 }
 
 async function setLimits(event) {
   event.preventDefault();
+  notice("");
   for (const [id, name, , write] of LIMITS) {
-    if ($(id).value === shown[id]) { continue; }
+    const value = $("cap-" + id).value;
+    if (value === shown[id]) { continue; }
     try {
       const answer = await fetch(`/api/v1/set?name=${name}&value=` +
-        encodeURIComponent(write($(id).value)), { method: "POST" });
+        encodeURIComponent(write(value)), { method: "POST" });
       if (!answer.ok) { notice(`Refused: ${(await answer.text()).trim()}`); return; }
-      shown[id] = $(id).value;
+      shown[id] = value;
     } catch {
       notice("The daemon does not answer.");
       return;
     }
   }
-  notice("");
   limitsChanged();
 }
 
@@ -464,7 +486,11 @@ function listen() {
   });
   on("peers", showPeers);
   on("sample", addSample);
-  on("event", addEvent);
+  on("event", (e) => {
+    addEvent(e);
+    // It was taken, and then found not to fit this run.
+    if (e.kind === "setting_refused") { notice(`Refused: ${e.text}`); }
+  });
 }
 
 $("pause").addEventListener("click", () =>

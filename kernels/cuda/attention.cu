@@ -272,8 +272,11 @@ template <int D> static int run(struct gpu *g, const struct attention *op)
 
 int cuda_attention_fwd(struct gpu *g, const struct attention *op)
 {
+    int rv;
+
     if (!flash_serves(g, op)) {
         return cuda_attention_fwd_plain(g, op);
     }
-    return FOR_HEAD_SIZE(op->d, run, g, op);
+    rv = cuda_attention_fits(g, op);
+    return rv != 0 ? rv : FOR_HEAD_SIZE(op->d, run, g, op);
 }

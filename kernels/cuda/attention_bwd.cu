@@ -408,9 +408,11 @@ int cuda_attention_bwd(struct gpu *g, const struct attention *op)
     if (!flash_serves(g, op)) {
         return cuda_attention_bwd_plain(g, op);
     }
-    rv = gpu_slot(g, SLOT_DELTA,
-                  (size_t)(op->b * op->heads * op->t) * sizeof *delta,
-                  (void **)&delta);
+    rv = cuda_attention_fits(g, op);
+    rv = rv != 0 ? rv
+                 : gpu_slot(g, SLOT_DELTA,
+                            (size_t)(op->b * op->heads * op->t) * sizeof *delta,
+                            (void **)&delta);
     if (rv == 0) {
         rv = run_delta(g, op, delta);
     }

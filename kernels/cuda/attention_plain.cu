@@ -13,9 +13,10 @@
 #include "kernels/cuda/common.cuh"
 #include "proto/base/err.h"
 
-#define WARPS 4
-#define D_MAX 256
-#define OWN   (D_MAX / WARP) /* channels of a lane */
+#define GRID_MAX 65535 /* blocks in y and in z */
+#define WARPS    4
+#define D_MAX    256
+#define OWN      (D_MAX / WARP) /* channels of a lane */
 
 struct plain_args {
     const void *qkv, *out, *dout;
@@ -235,7 +236,7 @@ static struct plain_args args_of(const struct attention *op)
 static int check(struct gpu *g, const struct attention *op)
 {
     return op->d <= D_MAX
-               ? 0
+               ? cuda_attention_fits(g, op)
                : gpu_fail(g, LOCO_EINVAL, "attention", "heads larger than 256");
 }
 
@@ -289,6 +290,14 @@ int cuda_attention_delta(struct gpu *g,
         LAUNCH(full, blocks, WARPS * WARP, 0, g->stream, a, delta);
     }
     return gpu_launched(g, "attention_delta");
+}
+
+int cuda_attention_fits(struct gpu *g, const struct attention *op)
+{
+    return op->b <= GRID_MAX && op->heads <= GRID_MAX
+               ? 0
+               : gpu_fail(g, LOCO_ENOMEM, "attention",
+                          "more than 65,535 sequences at a time");
 }
 
 int cuda_attention_fwd_plain(struct gpu *g, const struct attention *op)

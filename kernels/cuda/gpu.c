@@ -46,6 +46,7 @@ int gpu_fail(struct gpu *g, int code, const char *what, const char *why)
     (void)snprintf(g->message, sizeof g->message, "%s: %s", what, why);
     if (code == LOCO_ECUDA || code == LOCO_ETIMEOUT) {
         g->broken = code;
+        gpu_abandon(g);
     }
     return code;
 }
@@ -102,26 +103,25 @@ int gpu_wait(struct gpu *g, cudaEvent_t event, const char *what)
     }
 }
 
-/* Everything queued on the compute stream so far is done. */
-static int wait_stream(struct gpu *g, const char *what)
+int gpu_wait_stream(struct gpu *g, const char *what)
 {
     int rv = gpu_check(g, cudaEventRecord(g->mark, g->stream), what);
 
     return rv != 0 ? rv : gpu_wait(g, g->mark, what);
 }
 
-/* Everything on both streams is done: before calls of CUDA that would wait for
- * it without a deadline. */
-static int wait_all(struct gpu *g, const char *what)
+int gpu_wait_all(struct gpu *g, const char *what)
 {
     int rv = gpu_check(g, cudaEventRecord(g->beside, g->copies), what);
 
     rv = rv != 0 ? rv : gpu_wait(g, g->beside, what);
-    return rv != 0 ? rv : wait_stream(g, what);
+    if (rv == 0) {
+        g->n_arriving = 0;
+    }
+    return rv != 0 ? rv : gpu_wait_stream(g, what);
 }
 
-/* The trainer's thread may not be the one that opened the GPU. */
-static int enter(struct gpu *g)
+int gpu_enter(struct gpu *g)
 {
     return g->broken != 0
                ? g->broken
@@ -157,7 +157,7 @@ static int device_malloc(struct gpu *g, void **p, size_t bytes)
 static int gpu_take(struct gpu *g, void **p, size_t bytes)
 {
     struct allocation *a;
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     *p = NULL;
     if (rv != 0) {
@@ -192,7 +192,7 @@ static void gpu_give(struct gpu *g, void *p)
         *at = a->next;
         g->taken_bytes -= a->bytes;
         /* cudaFree waits for the device: never after a hang */
-        if (g->broken == 0 && wait_all(g, "give") == 0) {
+        if (g->broken == 0 && gpu_wait_all(g, "give") == 0) {
             (void)gpu_check(g, cudaFree(p), "give");
         }
         free(a);
@@ -205,7 +205,7 @@ int gpu_slot(struct gpu *g, enum gpu_slot slot, size_t bytes, void **p)
 
     if (rv == 0 && g->slot_bytes[slot] < bytes) {
         if (g->slot[slot] != NULL) {
-            rv = wait_all(g, "scratch");
+            rv = gpu_wait_all(g, "scratch");
             rv =
                 rv != 0 ? rv : gpu_check(g, cudaFree(g->slot[slot]), "scratch");
             g->taken_bytes -= g->slot_bytes[slot];
@@ -254,7 +254,7 @@ int gpu_refresh_copy(struct gpu *g)
 static int
 gpu_use_theta(struct gpu *g, const float *theta, int64_t n, void *copy)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     if (n == 0 || !g->opt.bf16) {
         theta = NULL;
@@ -327,10 +327,15 @@ int gpu_upload(
 
 static int gpu_put(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     gpu_touched(g, to, bytes);
-    return rv != 0 ? rv : stage_copy(g, to, from, bytes);
+    if (rv != 0) {
+        return rv;
+    }
+    return gpu_is_registered(g, from, bytes)
+               ? gpu_put_registered(g, to, from, bytes)
+               : stage_copy(g, to, from, bytes);
 }
 
 /* Part i of a download, into half i % 2. */
@@ -355,7 +360,7 @@ static int fetch(struct gpu *g, const void *from, size_t bytes, size_t i)
 
 int gpu_download(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    int rv = wait_stream(g, "copy from the GPU"); /* staging is free, too */
+    int rv = gpu_wait_stream(g, "copy from the GPU"); /* staging is free, too */
 
     g->stage_busy[0] = g->stage_busy[1] = false;
     g->stage_used = 0;
@@ -375,14 +380,19 @@ int gpu_download(struct gpu *g, void *to, const void *from, size_t bytes)
 
 static int gpu_get(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
-    return rv != 0 ? rv : gpu_download(g, to, from, bytes);
+    if (rv != 0) {
+        return rv;
+    }
+    return gpu_is_registered(g, to, bytes)
+               ? gpu_get_registered(g, to, from, bytes)
+               : gpu_download(g, to, from, bytes);
 }
 
 static int gpu_clear(struct gpu *g, void *p, size_t bytes)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     gpu_touched(g, p, bytes);
     return rv != 0
@@ -392,7 +402,7 @@ static int gpu_clear(struct gpu *g, void *p, size_t bytes)
 
 static int gpu_copy(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     gpu_touched(g, to, bytes);
     return rv != 0
@@ -405,14 +415,14 @@ static int gpu_copy(struct gpu *g, void *to, const void *from, size_t bytes)
 
 static int gpu_finish(struct gpu *g)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
-    return rv != 0 ? rv : wait_stream(g, "finish");
+    return rv != 0 ? rv : gpu_wait_stream(g, "finish");
 }
 
 static int gpu_pin(struct gpu *g, void **p, size_t bytes)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     *p = NULL;
     return rv != 0 ? rv
@@ -423,7 +433,7 @@ static int gpu_pin(struct gpu *g, void **p, size_t bytes)
 static void gpu_unpin(struct gpu *g, void *p)
 {
     /* cudaFreeHost waits for the device, too */
-    if (p != NULL && g->broken == 0 && wait_all(g, "unpin") == 0) {
+    if (p != NULL && g->broken == 0 && gpu_wait_all(g, "unpin") == 0) {
         (void)gpu_check(g, cudaFreeHost(p), "pinned memory");
     }
 }
@@ -431,7 +441,7 @@ static void gpu_unpin(struct gpu *g, void *p)
 /* The copy stream begins after what is queued now. */
 static int copies_follow(struct gpu *g)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     rv = rv != 0 ? rv
                  : gpu_check(g, cudaEventRecord(g->beside, g->stream),
@@ -455,28 +465,38 @@ gpu_put_beside(struct gpu *g, void *to, const void *pinned, size_t bytes)
                            "copy stream");
 }
 
-static int
-gpu_get_beside(struct gpu *g, void *pinned, const void *from, size_t bytes)
-{
-    int rv = copies_follow(g);
-
-    return rv != 0
-               ? rv
-               : gpu_check(g,
-                           cudaMemcpyAsync(pinned, from, bytes,
-                                           cudaMemcpyDeviceToHost, g->copies),
-                           "copy stream");
-}
-
 /* They are done, and what is queued from now on sees them. */
 static int gpu_copies_done(struct gpu *g)
 {
-    int rv = enter(g);
+    int rv = gpu_enter(g);
 
     rv = rv != 0 ? rv
                  : gpu_check(g, cudaEventRecord(g->beside, g->copies),
                              "copy stream");
-    return rv != 0 ? rv : gpu_wait(g, g->beside, "copy stream");
+    rv = rv != 0 ? rv : gpu_wait(g, g->beside, "copy stream");
+    if (rv == 0) {
+        g->n_arriving = 0;
+    }
+    return rv;
+}
+
+static int
+gpu_get_beside(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    bool registered = gpu_is_registered(g, to, bytes);
+    int rv =
+        registered && g->n_arriving == ARRIVING_MAX ? gpu_copies_done(g) : 0;
+
+    rv = rv != 0 ? rv : copies_follow(g);
+    if (rv == 0 && registered) {
+        gpu_arriving(g, to, bytes);
+    }
+    return rv != 0
+               ? rv
+               : gpu_check(g,
+                           cudaMemcpyAsync(to, from, bytes,
+                                           cudaMemcpyDeviceToHost, g->copies),
+                           "copy stream");
 }
 
 /* ---- life -----------------------------------------------------------------
@@ -519,7 +539,8 @@ static void gpu_close(struct gpu *g)
     while (g->taken != NULL) {
         gpu_give(g, g->taken->p);
     }
-    if (g->broken == 0 && wait_all(g, "close") == 0) {
+    gpu_unregister_all(g);
+    if (g->broken == 0 && gpu_wait_all(g, "close") == 0) {
         release(g);
     } else if (g->broken == LOCO_ECUDA) {
         (void)cudaDeviceReset(); /* may give this process a new context */
@@ -662,7 +683,7 @@ static const char *gpu_message(const struct gpu *g)
 #define X(kernel, type, units)                                                 \
     static int guarded_##kernel(struct gpu *g, const struct type *op)          \
     {                                                                          \
-        int rv = enter(g);                                                     \
+        int rv = gpu_enter(g);                                                 \
                                                                                \
         return rv != 0 ? rv : cuda_##kernel(g, op);                            \
     }
@@ -687,6 +708,9 @@ static const struct plugin_table table = {
     .finish = gpu_finish,
     .pin = gpu_pin,
     .unpin = gpu_unpin,
+    .host_register = gpu_host_register,
+    .host_unregister = gpu_host_unregister,
+    .is_registered = gpu_is_registered,
     .put_beside = gpu_put_beside,
     .get_beside = gpu_get_beside,
     .copies_done = gpu_copies_done,

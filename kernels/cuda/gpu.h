@@ -34,7 +34,16 @@ enum gpu_slot {
 
 #define STAGE_BYTES ((size_t)4 << 20) /* one of two pinned halves */
 
+#define ARRIVING_MAX 4
+
 struct gemm;
+struct registration;
+
+/* Memory of the caller that the device is writing to. */
+struct arriving {
+    unsigned char *to;
+    size_t bytes;
+};
 
 struct gpu {
     struct plugin_options opt;
@@ -51,6 +60,9 @@ struct gpu {
     size_t slot_bytes[SLOT_COUNT];
     uint64_t taken_bytes; /* by take() and slots; the cap counts them */
     struct allocation *taken;
+    struct registration *registered; /* registered.c */
+    struct arriving arriving[ARRIVING_MAX];
+    int n_arriving;
     /* use_theta() */
     const float *theta;
     int64_t theta_n;
@@ -88,6 +100,33 @@ int gpu_download(struct gpu *g, void *to, const void *from, size_t bytes);
 /* Wait for an event; LOCO_ETIMEOUT after opt.timeout_ms. */
 int gpu_wait(struct gpu *g, cudaEvent_t event, const char *what);
 
+/* Everything queued on the compute stream so far is done. */
+int gpu_wait_stream(struct gpu *g, const char *what);
+
+/* Everything on both streams is done: before calls of CUDA that would wait for
+ * it without a deadline. */
+int gpu_wait_all(struct gpu *g, const char *what);
+
+/* The trainer's thread may not be the one that opened the GPU. */
+int gpu_enter(struct gpu *g);
+
+/* ---- registered.c: memory of the caller that the driver knows -------------
+ * (plugin.h: host_register) */
+int gpu_host_register(struct gpu *g, void *p, size_t bytes);
+void gpu_host_unregister(struct gpu *g, void *p);
+void gpu_unregister_all(struct gpu *g);
+bool gpu_is_registered(const struct gpu *g, const void *p, size_t bytes);
+
+/* Copies by way of nothing; they wait. */
+int gpu_put_registered(struct gpu *g, void *to, const void *from, size_t bytes);
+int gpu_get_registered(struct gpu *g, void *to, const void *from, size_t bytes);
+
+/* A copy to registered memory is on its way; there is room for it. */
+void gpu_arriving(struct gpu *g, void *to, size_t bytes);
+
+/* The GPU is given up: what it still writes goes to pages that are nobody's. */
+void gpu_abandon(struct gpu *g);
+
 /* Somebody wrote [p, p + bytes): the bf16 copy may be old. */
 void gpu_touched(struct gpu *g, const void *p, size_t bytes);
 
@@ -114,6 +153,9 @@ int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n);
 /* attention that takes any head size up to 256, slow */
 int cuda_attention_fwd_plain(struct gpu *g, const struct attention *op);
 int cuda_attention_bwd_plain(struct gpu *g, const struct attention *op);
+/* Sequences and heads are the y and z of a grid, which end at 65,535.
+ * LOCO_ENOMEM where there are more: the caller tries a smaller micro-batch. */
+int cuda_attention_fits(struct gpu *g, const struct attention *op);
 /* delta (B, H, T) = sum of dout * out */
 int cuda_attention_delta(struct gpu *g,
                          const struct attention *op,

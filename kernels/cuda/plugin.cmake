@@ -49,7 +49,7 @@ foreach(kernel attention attention_bwd attention_plain embed matmul optimizer
   list(APPEND objects ${object})
 endforeach()
 
-add_library(loco_cuda MODULE cuda/gpu.c cuda/gemm.c ${objects})
+add_library(loco_cuda MODULE cuda/gpu.c cuda/gemm.c cuda/registered.c ${objects})
 set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON
   GENERATED ON)
 set_target_properties(loco_cuda PROPERTIES

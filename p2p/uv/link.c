@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/uv/rtt.h"
 #include "p2p/uv/shell.h"
 #include "proto/base/err.h"
+
+#define RTT_EVERY_MS 1000
 
 /* ---- the table -------------------------------------------------------- */
 
@@ -86,6 +89,22 @@ static void on_closed(struct conn *c)
     (void)c;
 }
 
+/* Through a relay the kernel sees only the way to the relay. */
+static uint32_t round_trip(struct link *l)
+{
+    uint64_t now_ms = shell_now_ms();
+    uv_os_fd_t fd;
+
+    if (l->rtt_at_ms == 0 || now_ms - l->rtt_at_ms >= RTT_EVERY_MS) {
+        l->rtt_at_ms = now_ms;
+        if (id_is_zero(&l->conn->relay) &&
+            uv_fileno((const uv_handle_t *)&l->conn->tcp, &fd) == 0) {
+            l->rtt_us = rtt_of_socket(fd);
+        }
+    }
+    return l->rtt_us;
+}
+
 static void receive(struct link *l, const struct frame_event *f)
 {
     struct event e = {.type = EVENT_RECV, .link = l->id};
@@ -94,6 +113,7 @@ static void receive(struct link *l, const struct frame_event *f)
     e.message = f->header.type;
     e.bytes = f->bytes;
     e.len = f->len;
+    e.rtt_us = round_trip(l);
     shell_step(l->conn->shell, &e);
 }
 

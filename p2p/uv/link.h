@@ -27,6 +27,8 @@ struct link {
     uint32_t id;
     struct frame_decoder decoder;
     uint8_t *frame;
+    uint32_t rtt_us; /* of the connection; 0: not known */
+    uint64_t rtt_at_ms;
 };
 
 struct link_table {

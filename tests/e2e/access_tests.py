@@ -393,6 +393,7 @@ def two_sites():
         shown = json.loads(run(LOCO, "run", "show", path, "--json").stdout)
         check(shown["run_id"] == run_id and shown["invited"] is True
               and shown["sync"]["period"] == 500
+              and (shown["sites"], shown["site_rtt_ms"]) == (8, 5)
               and shown["round"]["min_peers"] == 12, f"{shown}")
         line = run(LOCO, "run", "invite", path, "--host", "[2001:db8::1]:7700",
                    "--days", 0).stdout.strip()

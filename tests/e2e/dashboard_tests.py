@@ -106,6 +106,34 @@ def everything_has_a_name(page):
           f"roles: {sorted(r for r in seen if r)}")
 
 
+def says(element, text):
+    return (f"document.getElementById('{element}').textContent"
+            f".includes('{text}')")
+
+
+def fields_have_names(page):
+    """Each limit has a name and says what it is about to a screen reader."""
+    tree = page.call("Accessibility.getFullAXTree")["nodes"]
+    fields = [n for n in tree if not n.get("ignored") and n.get("role", {})
+              .get("value") in ("spinbutton", "textbox", "combobox")]
+    check(len(fields) == len(FIELDS), f"{len(fields)} fields")
+    wanting = [n["name"]["value"] for n in fields
+               if not n.get("name", {}).get("value")
+               or not n.get("description", {}).get("value")]
+    check(not wanting, f"without a description: {wanting}")
+
+
+def by_keyboard(page):
+    """Tab goes through the limits as they stand, to the button."""
+    page.ask("document.getElementById('cap-upload').focus()")
+    seen = []
+    for _ in FIELDS:
+        seen.append(page.ask("document.activeElement.id"))
+        page.press("Tab")
+    check(seen == ["cap-" + f for f in FIELDS], f"Tab goes to {seen}")
+    check(page.ask("document.activeElement.id") == "apply", "not the button")
+
+
 def nothing_is_cut_off(page):
     """Also on a phone, nothing makes the page wider than the screen."""
     for width, phone in ((1200, False), (360, True)):
@@ -178,17 +206,27 @@ def buttons():
                   "a button without a daemon")
 
 
+FIELDS = ["upload", "download", "quota", "disk", "memory", "cpu", "schedule",
+          "idle", "battery"]
+
+
 @test("limits that are typed into the page hold at once and are shown", 240)
 def limits():
     need_browser()
     with Swarm(peers=2, rounds=100000) as s:
-        s.start()
+        terminal = s.path("root/dev/pts/7")
+        os.makedirs(os.path.dirname(terminal))
+        s.peer().start("--run", s.yaml,
+                       env={"LOCO_ROOT": s.path("root")}).wait_up()
+        s.peer().start("--join", s.uri()).wait_up()
         s.wait_training()
         one = s.peers[0]
         with browser.Page(800, 900) as page:
             page.open(page_of(one))
             wait_page(page, "now.status !== null", "it is connected")
             check(page.ask("apply.disabled"), "nothing was typed")
+            wait_page(page, says("now-upload", "/s now"), "it has a speed")
+            fields_have_names(page)
 
             def put(field, value):
                 page.ask(f"(e => {{ e.value = '{value}'; e.dispatchEvent("
@@ -198,12 +236,41 @@ def limits():
             put("cap-upload", "1.5")
             put("cap-quota", "40")
             check(not page.ask("apply.disabled"), "it cannot be applied")
+            by_keyboard(page)
             page.press("Enter")
             one.wait_status(lambda t: t["caps"]["upload_bytes_per_s"] == 1500000
                             and t["caps"]["bytes_per_month"] == 40e9,
                             "the caps are what was typed")
-            wait_page(page, "apply.disabled && shown['cap-upload'] === '1.5'",
+            wait_page(page, "apply.disabled && shown['upload'] === '1.5'",
                       "the page shows what holds")
+            put("cap-cpu", "60")
+            put("cap-memory", "100")
+            put("cap-idle", "10")
+            page.press("Enter")
+            one.wait_status(lambda t: t["caps"]["cpu_percent"] == 60 and
+                            t["caps"]["memory_bytes"] == 100e9 and
+                            t["caps"]["idle_minutes"] == 10, "and those")
+            wait_page(page, says("now-cpu", "rests 40 %") + " && " +
+                      says("now-idle", "not in use") + " && " +
+                      says("now-memory", "the run needs") + " && " +
+                      says("events", "cpu_percent is 60 now"),
+                      "each is shown with what it is about")
+            with open(terminal, "w", encoding="ascii"):
+                pass  # somebody types there
+            wait_page(page, "now.status.state === 'paused' && " +
+                      says("now-idle", "in use") + " && " +
+                      says("reason", "somebody uses this machine"),
+                      "it pauses, and the page says why")
+            put("cap-idle", "")
+            page.press("Enter")
+            wait_page(page, "now.status.state !== 'paused' && " +
+                      says("now-idle", "goes on while in use"), "it goes on")
+            # The daemon took it, and then this run did not fit.
+            put("cap-memory", "0.000001")
+            page.press("Enter")
+            wait_page(page, says("notice", "more than memory_bytes") +
+                      " && document.getElementById('cap-memory').value "
+                      "=== '100'", "the reason is on the page, the old one back")
             # Not a schedule: refused with the reason, nothing changes.
             put("cap-schedule", "sometimes")
             page.press("Enter")

@@ -20,7 +20,8 @@ set_source_files_properties(${LOCO_EMU_CU} PROPERTIES LANGUAGE CXX)
 add_library(loco_cuda_emulated MODULE ${LOCO_EMU_CU} emu/emu.cpp
   emu/emu_runtime.cpp emu/emu_memory.cpp emu/emu_stream.cpp
   emu/emu_cublas.cpp ${CMAKE_SOURCE_DIR}/kernels/cuda/gpu.c
-  ${CMAKE_SOURCE_DIR}/kernels/cuda/gemm.c)
+  ${CMAKE_SOURCE_DIR}/kernels/cuda/gemm.c
+  ${CMAKE_SOURCE_DIR}/kernels/cuda/registered.c)
 target_compile_definitions(loco_cuda_emulated PRIVATE LOCO_CUDA_EMULATED)
 target_compile_options(loco_cuda_emulated PRIVATE
   "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-O2 -fno-strict-aliasing \

@@ -27,10 +27,14 @@ struct emu_control {
     int64_t fail_beside; /* the n-th copy on a stream that is not the oldest
                           * breaks the GPU; 0: none */
     int64_t fail_pin;    /* the n-th cudaHostAlloc from now fails; 0: none */
+    int64_t fail_register;  /* the n-th cudaHostRegister from now fails, */
+    int64_t register_error; /* with this error; 0: out of memory */
     /* Counts since the start. */
     uint64_t launches, mallocs, frees, products;
-    uint64_t used; /* bytes of the GPU's memory taken now */
-    int sticky;    /* the error that every call returns; 0: none */
+    uint64_t used;       /* bytes of the GPU's memory taken now */
+    uint64_t registered; /* bytes of the process's memory that it knows now */
+    uint64_t direct;     /* bytes copied from and to them */
+    int sticky;          /* the error that every call returns; 0: none */
     int hanging;
 };
 

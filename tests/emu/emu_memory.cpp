@@ -5,8 +5,14 @@
  * takes an address of the device for one of its own ends here as it does on a
  * real machine. (The reverse, a kernel that reads the process's memory, is not
  * seen.) Pinned memory is malloc's, with its bounds known.
+ *
+ * Registered memory is the caller's, by whole pages: what is registered twice,
+ * or freed before it is unregistered, is found. The GPU knows the pages, not
+ * the addresses: where the process had new ones put in their place, a copy
+ * that comes later writes to nothing that anybody reads.
  */
 #include <map>
+#include <set>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +44,12 @@ struct piece {
 
 static std::map<uintptr_t, struct piece> pieces; /* by the address given out */
 static std::map<uintptr_t, size_t> pinned;
+
+struct registered {
+    size_t bytes;
+    std::set<uintptr_t> gone; /* pages that are others by now */
+};
+static std::map<uintptr_t, struct registered> registered;
 static int opened; /* calls of emu_memory_open() */
 
 static void protect_all(int how)
@@ -89,6 +101,13 @@ bool emu_is_pinned(const void *p, size_t bytes)
 {
     return inside(
         pinned, p, bytes, +[](const size_t &x) { return x; });
+}
+
+bool emu_is_registered(const void *p, size_t bytes)
+{
+    return inside(
+        registered, p, bytes,
+        +[](const struct registered &x) { return x.bytes; });
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
@@ -191,4 +210,100 @@ cudaError_t cudaFreeHost(void *p)
     }
     free(p);
     return emu_sticky();
+}
+
+/* ---- registered memory ---------------------------------------------------
+ */
+
+static uintptr_t page_of(uintptr_t at)
+{
+    return at / (uintptr_t)sysconf(_SC_PAGESIZE) *
+           (uintptr_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Waits for all that is queued, as the real one may. */
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
+{
+    uintptr_t at = (uintptr_t)p;
+
+    (void)flags;
+    emu_run_all();
+    if (emu_control.sticky != 0) {
+        return emu_sticky();
+    }
+    if (emu_due(&emu_control.fail_register)) {
+        return emu_fail(emu_control.register_error != 0
+                            ? (cudaError_t)emu_control.register_error
+                            : cudaErrorMemoryAllocation);
+    }
+    if (page_of(at) != at || page_of(bytes) != bytes || bytes == 0) {
+        emu_give_up("cudaHostRegister of parts of pages");
+    }
+    for (const auto &r : registered) {
+        if (at < r.first + r.second.bytes && r.first < at + bytes) {
+            return emu_fail(cudaErrorHostMemoryAlreadyRegistered);
+        }
+    }
+    registered[at] = {bytes, {}};
+    emu_control.registered += bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *p)
+{
+    auto found = registered.find((uintptr_t)p);
+
+    emu_run_all();
+    if (found == registered.end()) {
+        return emu_fail(cudaErrorHostMemoryNotRegistered);
+    }
+    if (msync(p, found->second.bytes, MS_ASYNC) != 0) {
+        emu_give_up("memory was freed while it was registered");
+    }
+    emu_control.registered -= found->second.bytes;
+    registered.erase(found);
+    return emu_sticky();
+}
+
+void emu_forget_registered(void)
+{
+    registered.clear();
+    emu_control.registered = 0;
+}
+
+void emu_write_host(void *to, const void *from, size_t bytes)
+{
+    auto r = registered.upper_bound((uintptr_t)to);
+    uintptr_t at = (uintptr_t)to, end = at + bytes;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    if (r == registered.begin()) {
+        return; /* its context is gone, and the copy with it */
+    }
+    --r;
+    while (at < end) {
+        uintptr_t next = page_of(at) + page < end ? page_of(at) + page : end;
+
+        if (r->second.gone.count(page_of(at)) == 0) {
+            memmove((void *)at,
+                    (const unsigned char *)from + (at - (uintptr_t)to),
+                    next - at);
+        }
+        at = next;
+    }
+}
+
+int emu_madvise(void *p, size_t bytes, int advice)
+{
+    uintptr_t end = (uintptr_t)p + bytes;
+
+    for (auto &r : registered) {
+        for (uintptr_t at = page_of((uintptr_t)p); at < end;
+             at += (uintptr_t)sysconf(_SC_PAGESIZE)) {
+            if (at >= r.first && at < r.first + r.second.bytes) {
+                r.second.gone.insert(at);
+            }
+        }
+    }
+    return madvise(p, bytes, advice);
 }

@@ -8,7 +8,8 @@
 
 extern "C" {
 __attribute__((visibility("default"))) struct emu_control emu_control = {
-    1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0};
 }
 
 static cudaError_t last_error;
@@ -23,6 +24,8 @@ __attribute__((constructor)) static void read_environment(void)
     } words[] = {{"fail_malloc=", &emu_control.fail_malloc},
                  {"fail_launch=", &emu_control.fail_launch},
                  {"fail_beside=", &emu_control.fail_beside},
+                 {"fail_register=", &emu_control.fail_register},
+                 {"register_error=", &emu_control.register_error},
                  {"hang_after=", &emu_control.hang_after}};
     const char *at;
 
@@ -103,9 +106,11 @@ cudaError_t cudaSetDevice(int device)
     return device < emu_control.devices ? emu_sticky() : cudaErrorInvalidValue;
 }
 
-/* A broken context stays so here: the worse of what GPUs do. */
+/* A broken context stays so here: the worse of what GPUs do. What it had
+ * registered goes with it. */
 cudaError_t cudaDeviceReset(void)
 {
+    emu_forget_registered();
     return emu_sticky();
 }
 

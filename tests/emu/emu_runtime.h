@@ -31,6 +31,12 @@ void emu_memory_close(void);
 /* Whether [p, p + bytes) lies in one piece of either kind. */
 bool emu_is_device(const void *p, size_t bytes);
 bool emu_is_pinned(const void *p, size_t bytes);
+bool emu_is_registered(const void *p, size_t bytes);
+
+/* The GPU writes to memory of the process that it was told of: the bytes, but
+ * for pages that are not those any more. */
+void emu_write_host(void *to, const void *from, size_t bytes);
+void emu_forget_registered(void);
 
 /* `body` is the stream's next work. */
 void emu_queue(cudaStream_t stream, std::function<void()> body);

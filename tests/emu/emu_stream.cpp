@@ -204,6 +204,11 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     return emu_sticky();
 }
 
+static bool emu_is_host(const void *p, size_t bytes)
+{
+    return emu_is_pinned(p, bytes) || emu_is_registered(p, bytes);
+}
+
 cudaError_t cudaMemcpyAsync(void *to,
                             const void *from,
                             size_t bytes,
@@ -211,9 +216,9 @@ cudaError_t cudaMemcpyAsync(void *to,
                             cudaStream_t stream)
 {
     bool fine = kind == cudaMemcpyHostToDevice
-                    ? emu_is_pinned(from, bytes) && emu_is_device(to, bytes)
+                    ? emu_is_host(from, bytes) && emu_is_device(to, bytes)
                 : kind == cudaMemcpyDeviceToHost
-                    ? emu_is_device(from, bytes) && emu_is_pinned(to, bytes)
+                    ? emu_is_device(from, bytes) && emu_is_host(to, bytes)
                     : emu_is_device(from, bytes) && emu_is_device(to, bytes);
 
     if (emu_control.sticky != 0) {
@@ -225,6 +230,13 @@ cudaError_t cudaMemcpyAsync(void *to,
     if (stream != streams[0] && emu_due(&emu_control.fail_beside)) {
         emu_control.sticky = cudaErrorIllegalAddress;
         return emu_fail(cudaErrorIllegalAddress);
+    }
+    if (emu_is_registered(to, bytes) || emu_is_registered(from, bytes)) {
+        emu_control.direct += bytes;
+    }
+    if (emu_is_registered(to, bytes)) {
+        emu_queue(stream, [=] { emu_write_host(to, from, bytes); });
+        return cudaSuccess;
     }
     emu_queue(stream, [=] { memmove(to, from, bytes); });
     return cudaSuccess;

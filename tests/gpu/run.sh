@@ -6,7 +6,8 @@
 #
 # Builds with CMake, a C and a C++ compiler, nvcc and jansson alone
 # (LOCO_NETWORK=OFF; --prefix is where jansson was unpacked, say DIR/usr) for
-# the GPU that is there, then:
+# the GPU that is there (without one for sm_90, and each part then says why it
+# cannot run: nothing of it counts), then:
 #   correctness  kernels, bits and whole model against kernels/cpu (fp32 and
 #                bf16), a curve of 200 losses, the same bits twice; the outer
 #                step against the engine's
@@ -15,7 +16,8 @@
 #   torch        the same models in PyTorch, where python3 has it
 # --quick leaves out torch and sanitizer, --sanitize all but the sanitizer. Each
 # part has a time limit, and all together LIMIT_S; one that runs out or fails is
-# a line of the table, the others go on. Exit 0 only when all correctness passed.
+# a line of the table, the others go on. Exit 0 only when all correctness passed,
+# 77 where there was no GPU and nothing else failed.
 # For kernels/BENCH.md: the table, GPU, date, commit.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -49,6 +51,7 @@ logs=$build/gpu-logs
 LIMIT_S=525 # and what the table and a killed part's end take
 began=$(date +%s)
 failed=0
+without=0 # parts that had no GPU
 table=
 
 line() {
@@ -62,6 +65,29 @@ within() {
     limit=$((LIMIT_S - ($(date +%s) - began)))
     [ "$limit" -lt "$1" ] || limit=$1
     [ "$limit" -ge 10 ]
+}
+
+# absent NAME COMMAND...: there is no GPU. The command is asked all the same: it
+# must refuse, with a sentence, and not hang.
+absent() {
+    name=$1
+    shift
+    without=$((without + 1))
+    if [ $# -eq 0 ]; then
+        line "no GPU  $name"
+        return 1
+    fi
+    timeout -k 5 20 "$@" >"$logs/$name.log" 2>&1
+    status=$?
+    why=$(grep -oE -m 1 'no NVIDIA GPU.*' "$logs/$name.log" | cut -c1-120)
+    if [ $status -ne 0 ] && [ $status -lt 124 ] && [ -n "$why" ]; then
+        line "no GPU  $name: $why"
+    else
+        failed=$((failed + 1))
+        line "FAILED  $name (exit $status without a GPU): $(head -n 1 \
+            "$logs/$name.log" | cut -c1-120)"
+    fi
+    return 1
 }
 
 # part NAME LIMIT_S COMMAND...: a test; fails the whole when it fails.
@@ -89,20 +115,23 @@ part() {
     return 1
 }
 
-sm=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
-    head -n 1 | tr -d ' .')
-gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader \
-    2>/dev/null | head -n 1)
+# A driver that hangs hangs this, too.
+sm=$(timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+    2>/dev/null | head -n 1 | tr -d ' .')
+gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version \
+    --format=csv,noheader 2>/dev/null | head -n 1)
+there=yes
 if [ -z "$sm" ]; then
-    echo "skip  gpu: nvidia-smi shows no GPU here"
-    exit 77
+    there=no
+    sm=90
+    gpu="none (nvidia-smi shows none): built for"
 fi
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo "no git")
 line "GPU $gpu, sm_$sm; commit $commit; $(date -u +%Y-%m-%d)"
 
 # Where CUDA's parts lie apart (in Python's packages, say): the first found.
 anywhere() {
-    find /usr/local /usr/lib /usr/include /opt -name "$1" 2>/dev/null |
+    timeout 20 find /usr/local /usr/lib /usr/include /opt -name "$1" 2>/dev/null |
         head -n 1
 }
 more=
@@ -128,12 +157,19 @@ part configure 60 cmake -S . -B "$build" $generator \
     part build 200 cmake --build "$build" -j "$jobs" --target loco loco_cuda \
         gpu_kernels gpu_bits gpu_model gpu_outer gpu_speed || {
     tail -n 30 "$logs/build.log" "$logs/configure.log" 2>/dev/null
+    echo
+    echo "$table"
+    echo "gpu: $failed failed, $(($(date +%s) - began)) s"
     exit 1
 }
 plugin=$build/libloco_cuda.so
 
 # sanitize LIMIT_S: of each of the two.
 sanitize() {
+    if [ $there = no ]; then
+        absent sanitizer
+        return
+    fi
     if ! command -v compute-sanitizer >/dev/null 2>&1; then
         line "skip    sanitizer: no compute-sanitizer here"
         return
@@ -152,6 +188,10 @@ tuning=$logs/tuning
 
 # The speed of what is wrong is of no use, but the figures may say why.
 speed() {
+    if [ $there = no ]; then
+        absent speed "$build/tests/gpu_speed" "$plugin"
+        return
+    fi
     if ! within 100; then
         line "skip    speed: no time is left"
         return
@@ -169,6 +209,11 @@ speed() {
 
 # train NAME CONFIG BATCH SEQ
 train() {
+    if [ $there = no ]; then
+        absent "loco-$1" "$build/loco" bench train --config "$2" --batch "$3" \
+            --seq "$4" --device cuda --plugin "$plugin"
+        return
+    fi
     if ! within 110; then
         line "skip    loco $1: no time is left"
         return
@@ -187,9 +232,14 @@ train() {
 }
 
 torch() {
+    if [ $there = no ]; then
+        absent torch
+        return
+    fi
     if ! within 180 || [ "$limit" -lt 60 ]; then
         line "skip    torch: no time is left"
-    elif python3 -c 'import torch, transformers' 2>/dev/null; then
+    elif timeout -k 5 60 python3 -c 'import torch, transformers' 2>/dev/null
+    then
         timeout -k 5 "$limit" python3 tests/gpu/torch_train.py \
             >"$logs/torch.log" 2>&1
         line "$(grep '^torch' "$logs/torch.log" || tail -n 2 "$logs/torch.log")"
@@ -198,13 +248,25 @@ torch() {
     fi
 }
 
+# test_part NAME LIMIT_S COMMAND...: a part that wants a GPU.
+test_part() {
+    name=$1
+    limit=$2
+    shift 2
+    if [ $there = yes ]; then
+        part "$name" "$limit" "$@"
+    else
+        absent "$name" "$@"
+    fi
+}
+
 if [ $only = yes ]; then
     sanitize 220
 else
-    part kernels 60 "$build/tests/gpu_kernels" "$plugin"
-    part bits 30 "$build/tests/gpu_bits" "$plugin"
-    part outer 30 "$build/tests/gpu_outer" "$plugin"
-    part model 90 "$build/tests/gpu_model" "$plugin" 200
+    test_part kernels 60 "$build/tests/gpu_kernels" "$plugin"
+    test_part bits 30 "$build/tests/gpu_bits" "$plugin"
+    test_part outer 30 "$build/tests/gpu_outer" "$plugin"
+    test_part model 90 "$build/tests/gpu_model" "$plugin" 200
     speed
     train 150M llama-150m 64 1024
     train 1.1B llama-1b 16 2048
@@ -216,5 +278,12 @@ fi
 
 echo
 echo "$table"
-echo "gpu: $failed failed, $(($(date +%s) - began)) s"
+took=$(($(date +%s) - began))
+if [ $there = no ]; then
+    echo "gpu: $failed failed, $without not run, $took s: NOTHING ABOVE RAN ON A" \
+        "GPU"
+    [ $failed -eq 0 ] && exit 77
+    exit 1
+fi
+echo "gpu: $failed failed, $took s"
 [ $failed -eq 0 ]

@@ -416,6 +416,17 @@ class LabPeer(Peer):
         return json.loads(done.stdout) if done.returncode == 0 else None
 
 
+    def rounds(self, *explain):
+        """The newest first; of one round its attempts in order."""
+        done = subprocess.run(
+            self.space.command(LOCO, "rounds",
+                               *(("explain", *explain) if explain else ()),
+                               "--state", self.state, "--json"),
+            capture_output=True, text=True, timeout=30 * SCALE)
+        return json.loads(done.stdout)["rounds"] if done.returncode == 0 \
+            else []
+
+
 class LabSwarm(Swarm):
     """with LabSwarm([a, b, c, d], rounds=20) as s: one peer in each space."""
 

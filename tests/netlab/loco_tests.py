@@ -120,6 +120,40 @@ def two_levels():
               f"{vectors:.2f} vectors a round between two sites; 2 is least")
 
 
+@test("sites are found by their round trips, and outlive a gateway", 180)
+def measured_sites():
+    with Lab() as lab:
+        hosts = sites.two_sites(lab, 3, "50mbit", 30)
+        with LabSwarm(hosts, sync="opendiloco",
+                      settings={"sites": 4, "site_rtt_ms": 5},
+                      **ENDLESS) as s:
+            s.start()
+            s.wait_training()
+
+            def gateways(peer, members):
+                """Of the newest round that was committed with so many."""
+                for a in peer.rounds():
+                    if a["outcome"] == "committed" and \
+                            a["members_in_plan"] == members:
+                        full = peer.rounds(a["round"])[-1]["members"]
+                        return [m["peer_id"] for m in full if m["gateway"]]
+                return []
+
+            def of_each_site(peer, members):
+                def found():
+                    ids = gateways(peer, members)
+                    at = [n for n, who in enumerate(names) if who in ids]
+                    return [min(at), max(at)] if len(at) == 2 and \
+                        min(at) < 3 <= max(at) else None
+                return found
+            names = [p.peer_id()["peer_id"] for p in s.peers]
+            first = wait_for(of_each_site(s.peers[0], 6),
+                             "a gateway of each site", 60)
+            s.peers[first[1]].kill()
+            wait_for(of_each_site(s.peers[first[0]], 5),
+                     "another gateway of that site", 60)
+
+
 @test("two and two, cut apart and healed, end in one branch", 150)
 def two_two():
     with Lab() as lab:

@@ -39,7 +39,8 @@ struct local_options {
     unsigned codec; /* enum codec_id */
     uint32_t segment_elements, block;
     enum exchange_kind exchange;
-    bool invited; /* terms.invited, of that author */
+    uint32_t site_rtt_us; /* as in terms */
+    bool invited;         /* terms.invited, of that author */
     uint8_t author[32];
     bool pairs; /* random pairs: rule H with a pull of 0.7 */
     /* A model cut into stages, each of n_params: its terms, and how long a
@@ -170,11 +171,15 @@ void local_forget(struct local *l, uint32_t peer);
 /* Compute takes k times as long from now on. */
 void local_slow(struct local *l, uint32_t peer, uint32_t k);
 
-/* The next training step takes so much longer; all other work does not. */
+/* The next training step, or pass of a micro-batch, takes so much longer; all
+ * other work does not. */
 void local_hang(struct local *l, uint32_t peer, uint32_t ms);
 
 /* Hash of the anchor now. */
 void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash);
+
+/* Of the same bytes, a tenth of the work and no hash; 0: there are none. */
+uint64_t local_params_sum(const struct local *l, uint32_t peer);
 
 /* Inner steps made in this life. */
 uint64_t local_inner_step(const struct local *l, uint32_t peer);

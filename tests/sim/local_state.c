@@ -27,6 +27,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .block = o->block,
         .segment_elements = o->segment_elements,
         .exchange = o->exchange,
+        .site_rtt_us = o->site_rtt_us,
         .adapts = o->exchange == EXCHANGE_RING && o->quorum == 0,
         .pairs = o->pairs,
         .chunk_segments = 1, /* as many stripes as can be */

@@ -57,7 +57,7 @@ void sim_start(struct sim *s, uint32_t peer)
         .signer = signer_keyed(id),
         .run_id = s->run_id,
         .dialable = true,
-        .site = sim_site(s, peer),
+        .site = s->local_opt.site_rtt_us > 0 ? 0 : sim_site(s, peer),
         .edge_sample_us = 2000, /* vectors are small here */
         .edges = s->n <= VIEW_MEMBERS_MAX ? 4 * s->n * s->n + 16 : 0,
         .timeline = s->links || s->slow_line ? (uint32_t)s->rounds + 1 : 0,

@@ -205,6 +205,7 @@ static void heal_call(void *data, uint64_t arg)
             check_fail(s->check, "G: peer %u of the majority says fork", i);
         }
         if (s->group[i] != major && !t.fork && t.state != NODE_FINISHED &&
+            (t.epoch > 0 || t.round > 0) && /* the run had begun there */
             cut_ms > s->local_opt.fork_after_ms + 30000) {
             check_fail(s->check,
                        "G: peer %u has been cut off for %" PRIu64

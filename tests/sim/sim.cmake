@@ -236,10 +236,12 @@ endforeach()
 
 # Models cut into stages: each fault of stages.c, drawn ones, few and many peers.
 # 6: a host moves to where the work is. 7: a stage dies whole and comes back
-# from its checkpoints. 8: newcomers go to a stage that has one host left.
+# from its checkpoints. 8: newcomers go to a stage that has one host left. 11: a
+# trainer hangs while its process lives.
 foreach(fault RANGE 10)
   loco_sim_test(stages_fault_${fault} stages --set fault=${fault} --seeds 12)
 endforeach()
+loco_sim_test(stages_fault_11 stages --set fault=11 --peers 8 --seeds 12)
 loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
   --seeds 12)
 loco_sim_test(stages_of_four stages --peers 8 --set stages=4 --seeds 12)

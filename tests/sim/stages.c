@@ -5,7 +5,8 @@
  * freeze, 4 links drop, 5 peers join, 6 unequal machines (rebalancing), 7 all
  * hosts of a stage die and come back with their checkpoints, 8 all hosts of a
  * stage but one die and newcomers take their places, 9 all start at once, 10
- * any of these.
+ * any of these, 11 the trainer of one hangs for minutes though its process
+ * lives.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ enum fault {
     STARVED,
     AT_ONCE,
     ALL,
+    HANG,
     FAULTS
 };
 
@@ -120,13 +122,24 @@ static uint32_t n_hosts(const struct stages *s, uint32_t stage)
     return n;
 }
 
-/* Only who held a stage's state can bring it back. */
+static uint64_t newest_round(const struct stages *s)
+{
+    uint64_t round = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        round = s->peers[q].seen.round > round ? s->peers[q].seen.round : round;
+    }
+    return round;
+}
+
+/* Only who held a stage's state can bring it back, and a run begins with as
+ * many as it asks for. */
 static bool must_return(const struct stages *s, uint32_t peer)
 {
     uint32_t stage = s->peers[peer].seen.stage;
 
     return s->fault == RESTART || s->fault == STAGE_LOST || s->fault == ALL ||
-           stage == 0 || n_hosts(s, stage) == 0;
+           stage == 0 || n_hosts(s, stage) == 0 || newest_round(s) == 0;
 }
 
 static void on_died(void *self, uint32_t peer)
@@ -347,6 +360,44 @@ static void strike_stage(void *data, uint64_t arg)
     }
 }
 
+/* ---- a trainer that hangs --------------------------------------------- */
+
+#define HANG_MS     180000
+#define HANG_ROUNDS 3 /* that the others make of it at least */
+
+static void hang_over(void *data, uint64_t arg)
+{
+    struct stages *s = data;
+    uint64_t made = newest_round(s) - s->hung_at;
+
+    (void)arg;
+    note_fault(s);
+    if (made < HANG_ROUNDS && newest_round(s) < s->rounds) {
+        stages_fail(s, "H: %" PRIu64 " rounds in %d s in which a trainer hung",
+                    made, HANG_MS / 1000);
+    }
+}
+
+/* Of a host that its stage can do without: a view of two cannot leave out one
+ * that lives. */
+static void hang_one(void *data, uint64_t arg)
+{
+    struct stages *s = data;
+    uint32_t q = (uint32_t)draw(s, s->n);
+
+    if (s->peers[0].seen.round == 0 || n_hosts(s, s->peers[q].seen.stage) < 3) {
+        if (arg < 200) {
+            world_call(s->world, world_now(s->world) + POLL_MS, hang_one, s,
+                       arg + 1);
+        }
+        return;
+    }
+    s->hung_at = newest_round(s);
+    s->hung_peer = q + 1;
+    local_hang(s->local, q, HANG_MS);
+    world_call(s->world, world_now(s->world) + HANG_MS, hang_over, s, 0);
+}
+
 /* The hosts of some stage turn out to be slow. */
 static void slow_stage(void *data, uint64_t arg)
 {
@@ -384,6 +435,9 @@ static void schedule(struct stages *s)
     }
     if (s->fault == UNEQUAL) {
         world_call(s->world, 2000, slow_stage, s, 0);
+    }
+    if (s->fault == HANG) {
+        world_call(s->world, 4000 + draw(s, span / 2), hang_one, s, 0);
     }
 }
 
@@ -568,7 +622,7 @@ int sim_stages_run(const struct sim_options *opt, struct sim_result *result)
                          s.n > s.stages + 1
                      ? s.n - 2
                      : s.n;
-    if (s.fault == UNEQUAL && opt->rounds == 0) {
+    if ((s.fault == UNEQUAL || s.fault == HANG) && opt->rounds == 0) {
         s.rounds = 20;
     }
     if (s.fault == PLAIN || s.fault == JOIN || s.fault >= UNEQUAL) {

@@ -12,6 +12,7 @@
  *   E  when the faults are over every live peer finishes in time, all of one
  *      stage with the same parameters
  *   F  no `out` overflowed, no rule of the shell was broken, no deadline span
+ *   H  while the trainer of one host hangs for minutes the others make rounds
  *   R  at most one host moves to another stage after a round
  */
 #ifndef LOCO_TESTS_SIM_STAGES_H
@@ -73,6 +74,8 @@ struct stages {
     uint32_t n_moves;
     uint32_t lost_stage; /* the one whose hosts all died, from 1; 0: none */
     bool starved;        /* some other host has said so */
+    uint64_t hung_at;    /* the newest round when a trainer began to hang */
+    uint32_t hung_peer;  /* whose it is, from 1 */
 };
 
 void stages_fail(struct stages *s, const char *fmt, ...)

@@ -10,6 +10,8 @@
 #include "daemon/node_internal.h"
 
 #define STILL_MS 20000 /* nothing happens for that long: there is a reason */
+/* Or others wait until a host notices that its own trainer hangs. */
+#define STILL_HUNG_MS 60000
 
 void stages_fail(struct stages *s, const char *fmt, ...)
 {
@@ -177,11 +179,13 @@ void stages_check_step(struct stages *s,
 void stages_check_all(struct stages *s)
 {
     uint64_t now = world_now(s->world);
+    uint64_t still_ms = s->hung_peer > 0 ? STILL_HUNG_MS : STILL_MS;
 
     for (uint32_t q = 0; q < s->n; q++) {
         struct stages_peer *p = &s->peers[q];
 
-        if (!world_alive(s->world, q) || world_frozen(s->world, q)) {
+        if (!world_alive(s->world, q) || world_frozen(s->world, q) ||
+            q + 1 == s->hung_peer) {
             p->seen_ms = now;
             continue;
         }
@@ -190,12 +194,12 @@ void stages_check_all(struct stages *s)
             s->starved = true;
         }
         if (p->seen.state != NODE_FINISHED && p->seen.reason[0] == '\0' &&
-            now - p->seen_ms > STILL_MS) {
+            now - p->seen_ms > still_ms) {
             stages_fail(s,
-                        "D: peer %u is %s at round %" PRIu64
-                        " for %d s and does not say why",
+                        "D: peer %u is %s at round %" PRIu64 " for %" PRIu64
+                        " s and does not say why",
                         q, node_state_name(p->seen.state), p->seen.round,
-                        STILL_MS / 1000);
+                        still_ms / 1000);
         }
     }
 }

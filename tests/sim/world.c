@@ -257,11 +257,20 @@ uint64_t world_resend_ms(struct world *w)
 }
 
 /* The base of a directed pair is a function of the seed: no table. */
-uint32_t world_latency(struct world *w, uint32_t from, uint32_t to)
+uint32_t world_least_latency(struct world *w, uint32_t from, uint32_t to)
 {
     uint64_t words[] = {w->opt.seed, 0x6c6174, from, to};
     uint32_t span = w->opt.latency_max_ms - w->opt.latency_min_ms + 1;
-    uint32_t ms = w->opt.latency_min_ms + (uint32_t)(rng_mix(words, 4) % span);
+
+    if (w->opt.latency != NULL) {
+        return w->opt.latency(w->opt.rate_self, from, to);
+    }
+    return w->opt.latency_min_ms + (uint32_t)(rng_mix(words, 4) % span);
+}
+
+uint32_t world_latency(struct world *w, uint32_t from, uint32_t to)
+{
+    uint32_t ms = world_least_latency(w, from, to);
 
     if (w->opt.jitter_ms > 0) {
         ms += (uint32_t)rng_below(&w->rng, w->opt.jitter_ms + 1);

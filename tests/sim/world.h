@@ -44,11 +44,13 @@ struct world_options {
     uint32_t n_peers;
     uint32_t latency_min_ms; /* one way, base of a directed pair */
     uint32_t latency_max_ms;
+    /* ... or as this says; NULL: drawn for each pair. */
+    uint32_t (*latency)(void *self, uint32_t from, uint32_t to);
     uint32_t jitter_ms;   /* added to each message */
     uint64_t bytes_per_s; /* of each bulk connection and direction ... */
     /* ... or as this says; NULL: all are alike. */
     uint64_t (*rate)(void *self, uint32_t from, uint32_t to);
-    void *rate_self;
+    void *rate_self; /* of rate and latency */
     uint32_t dial_timeout_ms;
     /* The last peer has the identity of this one, minus 1; 0: its own. By id
      * only the first of the two is found. */

@@ -180,6 +180,8 @@ void world_push_again(struct world *w, struct entry entry);
 void entry_list_add(struct entry_list *list, const struct entry *entry);
 void entry_free(struct entry *entry);
 uint32_t world_latency(struct world *w, uint32_t from, uint32_t to);
+/* Without jitter. */
+uint32_t world_least_latency(struct world *w, uint32_t from, uint32_t to);
 /* One direction, one kind of connection. */
 bool world_blocked(const struct world *w,
                    uint32_t from,

@@ -175,6 +175,10 @@ static void on_message(struct world *w, const struct entry *e)
                           .bytes = m->bytes,
                           .len = m->len};
 
+    if (l->via == 0) {
+        event.rtt_us = 1000 * (world_least_latency(w, l->peer[0], l->peer[1]) +
+                               world_least_latency(w, l->peer[1], l->peer[0]));
+    }
     if (l->end[e->b] == END_UP) {
         world_deliver(w, l->peer[e->b], &event);
     }

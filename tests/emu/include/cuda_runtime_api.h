@@ -17,9 +17,14 @@ enum cudaError {
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
+    cudaErrorOperatingSystem = 304,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
-    cudaErrorLaunchFailure = 719
+    cudaErrorHostMemoryAlreadyRegistered = 712,
+    cudaErrorHostMemoryNotRegistered = 713,
+    cudaErrorLaunchFailure = 719,
+    cudaErrorNotPermitted = 800,
+    cudaErrorNotSupported = 801
 };
 typedef enum cudaError cudaError_t;
 
@@ -31,9 +36,10 @@ enum cudaMemcpyKind {
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
-#define cudaStreamNonBlocking  1
-#define cudaEventDisableTiming 2
-#define cudaHostAllocDefault   0
+#define cudaStreamNonBlocking   1
+#define cudaEventDisableTiming  2
+#define cudaHostAllocDefault    0
+#define cudaHostRegisterDefault 0
 
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
@@ -55,6 +61,10 @@ cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *p);
+/* Not CUDA's: what the system's call does to a GPU that still writes there. */
+int emu_madvise(void *p, size_t bytes, int advice);
 cudaError_t cudaMemcpyAsync(void *to,
                             const void *from,
                             size_t bytes,

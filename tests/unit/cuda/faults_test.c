@@ -1,6 +1,8 @@
 /* What the host side does when the GPU fails: no driver, no GPU, an old one,
  * no memory at any moment, a broken context, no answer; and what a replica
  * makes of it. Needs the emulator: it injects all of these. */
+#include <dirent.h>
+
 #include "tests/unit/cuda/bench.h"
 
 #include "train/errmsg.h"
@@ -284,6 +286,43 @@ static void a_replica_without_a_backend_refuses(void **state)
     replica_close(&r);
 }
 
+static int threads_now(void)
+{
+    DIR *d = opendir("/proc/self/task");
+    int n = 0;
+
+    assert_non_null(d);
+    while (readdir(d) != NULL) {
+        n++;
+    }
+    assert_int_equal(closedir(d), 0);
+    return n;
+}
+
+/* Copies and hashes of the state are made by threads of the process (snapshot.h
+ * of the daemon), beside a GPU, too; they end with it. */
+static void what_lies_here_has_threads_beside_a_gpu(void **state)
+{
+    struct replica_options opt = options(2);
+    struct replica r;
+    int before = threads_now();
+
+    (void)state;
+    opt.threads = 3;
+    opt.reference = false;
+    for (int lost = 0; lost < 2; lost++) {
+        assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+        assert_non_null(r.backend.pool);
+        assert_int_equal(threads_now(), before + 2);
+        if (lost != 0) {
+            assert_int_equal(replica_recover(&r, false, errmsg), 0);
+            assert_int_equal(threads_now(), before + 2);
+        }
+        replica_close(&r);
+        assert_int_equal(threads_now(), before);
+    }
+}
+
 /* A round on the GPU: the contribution, the outer step, moments and back. */
 static void a_round_runs_on_the_gpu(void **state)
 {
@@ -344,6 +383,7 @@ int main(void)
             a_gpu_that_does_not_answer_is_left_after_the_deadline, renew),
         cmocka_unit_test_setup(a_replica_without_a_backend_refuses, renew),
         cmocka_unit_test_setup(a_round_runs_on_the_gpu, renew),
+        cmocka_unit_test_setup(what_lies_here_has_threads_beside_a_gpu, renew),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -356,6 +356,28 @@ static void attentions(void)
     }
 }
 
+/* Sequences are the z of a grid: nothing is launched, and the GPU goes on. */
+static void too_many(void)
+{
+    float *x = room(64);
+    struct attention op = {.qkv = x,
+                           .out = x,
+                           .lse = x,
+                           .dout = x,
+                           .dqkv = x,
+                           .b = 65536,
+                           .t = 1,
+                           .heads = 1,
+                           .kv_heads = 1,
+                           .d = 8};
+
+    gpu.attention_fwd(&gpu, &op);
+    assert_int_equal(gpu.finish(&gpu), LOCO_ENOMEM);
+    gpu.attention_bwd(&gpu, &op);
+    assert_int_equal(gpu.finish(&gpu), LOCO_ENOMEM);
+    done();
+}
+
 /* ---- products -------------------------------------------------------------
  */
 
@@ -448,6 +470,7 @@ CASE(rmsnorm_equals_the_reference, norms)
 CASE(rope_and_swiglu_equal_the_reference, ropes_and_swiglus)
 CASE(loss_equals_the_reference, losses)
 CASE(attention_equals_the_reference, attentions)
+CASE(more_sequences_than_a_grid_has_are_no_memory, too_many)
 CASE(products_equal_the_reference, products)
 /* clang-format on */
 
@@ -459,6 +482,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rope_and_swiglu_equal_the_reference),
         cmocka_unit_test(loss_equals_the_reference),
         cmocka_unit_test(attention_equals_the_reference),
+        cmocka_unit_test(more_sequences_than_a_grid_has_are_no_memory),
         cmocka_unit_test(products_equal_the_reference),
     };
 

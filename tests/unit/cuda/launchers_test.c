@@ -12,9 +12,10 @@
 
 #include "tests/unit/cuda/bench.h"
 
-#define FLOATS     4096
-#define ROWS       8
-#define TIMEOUT_MS 20
+#define FLOATS      4096
+#define ROWS        8
+#define TIMEOUT_MS  20
+#define PAGES_BYTES 65536 /* whole pages wherever this runs */
 
 static const struct plugin_table *table;
 static struct gpu *device;
@@ -247,6 +248,32 @@ static int call_unpin(void)
     return table->finish(device);
 }
 
+static unsigned char *pages; /* of this process, PAGES_BYTES */
+
+static int call_host_register(void)
+{
+    int rv = table->host_register(device, pages, PAGES_BYTES);
+
+    if (rv == 0) {
+        table->host_unregister(device, pages);
+    }
+    return rv;
+}
+
+/* What gives back says nothing itself: finish() does. */
+static int call_host_unregister(void)
+{
+    (void)table->host_register(device, pages, PAGES_BYTES);
+    table->host_unregister(device, pages);
+    return table->finish(device);
+}
+
+static int call_is_registered(void)
+{
+    return table->is_registered(device, pages, 1) ? LOCO_EBUSY
+                                                  : table->finish(device);
+}
+
 static int call_put_beside(void)
 {
     return table->put_beside(device, at[0], pinned, sizeof host);
@@ -267,7 +294,7 @@ static int call_copies_done(void)
 
 /* What a call does: launches a kernel; gives its memory to the caller, where
  * the others keep theirs for the next call; takes memory of the host. */
-enum { LAUNCHES = 1, GIVES = 2, PINS = 4 };
+enum { LAUNCHES = 1, GIVES = 2, PINS = 4, REGISTERS = 8 };
 
 static const struct launcher {
     const char *name;
@@ -285,6 +312,9 @@ static const struct launcher {
     {"finish", call_finish, 0, 0},
     {"pin", call_pin, 1, GIVES | PINS},
     {"unpin", call_unpin, 0, 0},
+    {"host_register", call_host_register, 1, GIVES | REGISTERS},
+    {"host_unregister", call_host_unregister, 0, 0},
+    {"is_registered", call_is_registered, 0, 0},
     {"put_beside", call_put_beside, 0, 0},
     {"get_beside", call_get_beside, 0, 0},
     {"copies_done", call_copies_done, 0, 0},
@@ -350,14 +380,17 @@ static bool open_device(void)
         at[i] = gpu.take(&gpu, sizeof host);
         gpu.clear(&gpu, at[i], sizeof host);
     }
-    return table->pin(device, &pinned, sizeof host) == 0 &&
+    pages = aligned_alloc(PAGES_BYTES, PAGES_BYTES);
+    return pages != NULL && table->pin(device, &pinned, sizeof host) == 0 &&
            gpu.finish(&gpu) == 0;
 }
 
 /* Each allocation of the first call fails once; then it works. */
 static enum trouble no_memory(const struct launcher *l)
 {
-    int64_t *fail = (l->what & PINS) != 0 ? &emu->fail_pin : &emu->fail_malloc;
+    int64_t *fail = (l->what & PINS) != 0        ? &emu->fail_pin
+                    : (l->what & REGISTERS) != 0 ? &emu->fail_register
+                                                 : &emu->fail_malloc;
     int failed = 0;
     bool hit;
 

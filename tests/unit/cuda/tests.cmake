@@ -5,7 +5,8 @@ if(NOT LOCO_SANITIZE MATCHES "thread|fuzzer")
   include(emu/emu.cmake)
 endif()
 if(TARGET loco_cuda_emulated)
-  foreach(name bits faults kernels launchers methods model outer)
+  foreach(name bits faults kernels launchers methods model outer
+      registered)
     loco_unit(cuda ${name} loco_train)
     add_dependencies(test_cuda_${name} loco_cuda_emulated)
     target_compile_definitions(test_cuda_${name} PRIVATE
@@ -15,6 +16,6 @@ if(TARGET loco_cuda_emulated)
   endforeach()
   # After a hang or a broken GPU the plug-in frees nothing, on purpose.
   set_tests_properties(unit/cuda/faults unit/cuda/launchers
-    unit/cuda/methods unit/cuda/outer PROPERTIES
+    unit/cuda/methods unit/cuda/outer unit/cuda/registered PROPERTIES
     ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endif()

@@ -223,6 +223,37 @@ static void a_full_table_of_shares_drops_the_smallest(void **state)
     assert_int_equal(f->h.share[7].tokens, 20);
 }
 
+static void what_a_person_changed_is_an_event_once(void **state)
+{
+    struct fixture *f = *state;
+    struct history_notes notes = {0};
+    const struct history_event *e;
+    uint64_t before;
+
+    (void)history_update(&f->h, &f->look);
+    before = f->h.event_number;
+    f->look.notes = &notes;
+    history_note(&notes, HISTORY_SETTING, "%s is %s now", "quota", "4\xff\n");
+    history_note(&notes, HISTORY_REFUSED, "no");
+    assert_true(history_update(&f->h, &f->look));
+    assert_int_equal(f->h.event_number, before + 2);
+    e = history_event_at(&f->h, before + 1);
+    assert_int_equal(e->kind, HISTORY_SETTING);
+    assert_string_equal(e->text, "quota is 4?? now");
+    assert_string_equal(history_kind_name(e->kind), "setting");
+    e = history_event_at(&f->h, before + 2);
+    assert_string_equal(history_kind_name(e->kind), "setting_refused");
+    assert_false(history_update(&f->h, &f->look));
+    /* More than there is room for before the next look: the first ones. */
+    for (int i = 0; i < 2 * HISTORY_NOTES; i++) {
+        history_note(&notes, HISTORY_SETTING, "%d", i);
+    }
+    assert_int_equal(notes.n, HISTORY_NOTES);
+    assert_true(history_update(&f->h, &f->look));
+    assert_int_equal(f->h.event_number, before + 2 + HISTORY_NOTES);
+    assert_string_equal(history_event_at(&f->h, before + 3)->text, "0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +263,7 @@ int main(void)
         TEST(a_change_of_state_is_an_event_with_its_reason),
         TEST(peers_that_come_leave_and_die_are_events),
         TEST(only_the_newest_events_are_kept),
+        TEST(what_a_person_changed_is_an_event_once),
         TEST(shares_are_those_of_committed_plans_each_once),
         TEST(attempts_that_fell_out_of_the_ring_are_passed_over),
         TEST(a_full_table_of_shares_drops_the_smallest),

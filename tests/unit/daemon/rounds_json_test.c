@@ -29,6 +29,7 @@ static struct timeline *story(void)
     a->has_plan = a->in_plan = true;
     a->member[0].planned = a->member[1].planned = true;
     a->member[1].tokens = 77;
+    a->member[1].gateway = true;
     timeline_enter(t, TIMELINE_REDUCE, 1300);
     timeline_segment(t, true, false, 500, 1350);
     timeline_commit(t, 1400);
@@ -135,9 +136,25 @@ static void a_round_that_is_not_known_is_an_empty_list(void **state)
     end(t, o);
 }
 
+static void a_round_says_who_spoke_for_a_site(void **state)
+{
+    struct timeline *t = story();
+    json_t *o = parsed(t, 4);
+    const json_t *a = json_array_get(json_object_get(o, "rounds"), 0);
+    const json_t *members = json_object_get(a, "members");
+
+    (void)state;
+    assert_true(
+        json_is_false(json_object_get(json_array_get(members, 0), "gateway")));
+    assert_true(
+        json_is_true(json_object_get(json_array_get(members, 1), "gateway")));
+    end(t, o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_round_says_who_spoke_for_a_site),
         cmocka_unit_test(the_list_is_newest_first_and_has_no_members),
         cmocka_unit_test(one_round_has_its_attempts_in_order_and_the_culprit),
         cmocka_unit_test(a_round_that_is_not_known_is_an_empty_list),

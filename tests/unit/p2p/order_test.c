@@ -258,9 +258,70 @@ static void what_is_left_of_any_graph_is_a_clique(void **state)
     }
 }
 
+/* 0 1 2 and 3 4 near each other, 5 far from all. */
+static const uint64_t near_all[VIEW_MEMBERS_MAX] = {0x06, 0x05, 0x03,
+                                                    0x10, 0x08, 0x00};
+
+static void who_is_near_to_each_other_is_a_site(void **state)
+{
+    struct order_sites s = {0};
+
+    (void)state;
+    order_near(0x3f, near_all, &s);
+    assert_true(s.site[0] >= ORDER_SITE_MEASURED);
+    assert_int_equal(s.site[1], s.site[0]);
+    assert_int_equal(s.site[2], s.site[0]);
+    assert_true(s.site[3] >= ORDER_SITE_MEASURED);
+    assert_int_equal(s.site[4], s.site[3]);
+    assert_int_not_equal(s.site[3], s.site[0]);
+    assert_int_equal(s.site[5], 0);
+}
+
+static void a_named_site_stays_and_a_full_one_takes_no_more(void **state)
+{
+    struct order_sites s = {.most = 2, .site = {[1] = 7}};
+
+    (void)state;
+    order_near(0x3f, near_all, &s);
+    assert_int_equal(s.site[1], 7);
+    assert_true(s.site[0] >= ORDER_SITE_MEASURED);
+    assert_int_equal(s.site[2], s.site[0]);
+    s = (struct order_sites){.most = 2};
+    order_near(0x3f, near_all, &s);
+    assert_int_equal(s.site[0], s.site[1]);
+    assert_int_equal(s.site[2], 0);
+}
+
+static void near_is_what_both_say_and_all_of_a_site(void **state)
+{
+    /* 0 says it is near to all, which 1 and 2 do not say. */
+    static const uint64_t liar[VIEW_MEMBERS_MAX] = {0x0e, 0x04, 0x02, 0};
+    /* A chain: 0 near 1, 1 near 2, 2 not near 0. */
+    static const uint64_t chain[VIEW_MEMBERS_MAX] = {0x02, 0x05, 0x02};
+    struct order_sites s = {0};
+
+    (void)state;
+    order_near(0x0f, liar, &s);
+    assert_int_equal(s.site[0], 0);
+    assert_true(s.site[1] >= ORDER_SITE_MEASURED);
+    assert_int_equal(s.site[2], s.site[1]);
+    assert_int_equal(s.site[3], 0);
+    s = (struct order_sites){0};
+    order_near(0x07, chain, &s);
+    assert_int_equal(s.site[0], s.site[1]);
+    assert_int_equal(s.site[2], 0);
+    s = (struct order_sites){0};
+    order_near(0x05, chain, &s); /* 1 is not there */
+    assert_int_equal(s.site[0], 0);
+    assert_int_equal(s.site[2], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_near_to_each_other_is_a_site),
+        cmocka_unit_test(a_named_site_stays_and_a_full_one_takes_no_more),
+        cmocka_unit_test(near_is_what_both_say_and_all_of_a_site),
         cmocka_unit_test(all_edges_give_a_ring_of_all),
         cmocka_unit_test(the_same_seed_names_the_same_ring),
         cmocka_unit_test(one_missing_edge_of_four_or_more_is_avoided),

@@ -540,6 +540,183 @@ static void options_out_of_range_are_refused(void **state)
     assert_int_equal(pipeline_begin(&p, 1, list, 0, 0, &out), LOCO_EINVAL);
 }
 
+/* ---- what one host's word can do --------------------------------------- */
+
+/* Hosts 0, 2 and 4 hold stage 0, hosts 1 and 3 stage 1. */
+static const struct pipeline_host five[5] = {
+    {{{1}}, 0}, {{{2}}, 1}, {{{3}}, 0}, {{{4}}, 1}, {{{5}}, 0}};
+
+static void begin_five(struct fixture *f, uint32_t self)
+{
+    struct pipeline_options opt = options(0);
+
+    opt.self = five[self].id;
+    opt.steps = 20;
+    memset(f, 0, sizeof *f);
+    assert_int_equal(pipeline_init(&f->p, &opt), 0);
+    assert_int_equal(pipeline_begin(&f->p, ROUND, five, 5, 0, &f->out), 0);
+    f->hello = (struct pipeline_hello){.round = ROUND, .attempt = 1, .n = 5};
+    memcpy(f->hello.hosts, five, sizeof five);
+}
+
+static void hear_step(struct fixture *f, uint32_t from, uint32_t step)
+{
+    f->out.n = 0;
+    f->hello.step = step;
+    pipeline_on_hello(&f->p, &five[from].id, &f->hello, 1, &f->out);
+}
+
+static void one_host_that_names_the_last_step_is_left_out(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    for (uint32_t liar = 1; liar < 5; liar++) {
+        begin_five(&f, 0);
+        for (uint32_t k = 1; k < 5; k++) {
+            hear_step(&f, k, k == liar ? 20 : 0);
+        }
+        assert_int_equal(f.p.step, 0);
+        assert_int_equal(f.p.layout, 31 & ~(1U << liar));
+        assert_int_equal(f.p.state, PIPELINE_GATHER);
+        assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->gone, 1U << liar);
+    }
+    begin_five(&f, 0); /* the same of the next step: nobody was HELD */
+    for (uint32_t k = 1; k < 5; k++) {
+        hear_step(&f, k, k == 2);
+    }
+    assert_int_equal(f.p.step, 0);
+    assert_int_equal(f.p.layout, 31 & ~(1U << 2));
+}
+
+static void a_step_that_most_hosts_name_is_taken_over(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin_five(&f, 0);
+    hear_step(&f, 1, 7);
+    hear_step(&f, 2, 7);
+    hear_step(&f, 3, 0);
+    assert_int_equal(f.p.state, PIPELINE_GATHER);
+    assert_int_equal(f.p.step, 0);
+    hear_step(&f, 4, 8); /* it heard that all of step 7 were HELD */
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    assert_int_equal(f.p.step, 8);
+}
+
+/* Without them there is no way: both hosts of stage 1. */
+static void a_step_that_all_of_a_stage_name_is_taken_over(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin_five(&f, 0);
+    hear_step(&f, 1, 7);
+    hear_step(&f, 2, 0);
+    hear_step(&f, 3, 7);
+    hear_step(&f, 4, 0);
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    assert_int_equal(f.p.step, 7);
+    begin_five(&f, 1); /* and who is alone ahead goes, not they */
+    f.p.step = f.p.said[1] = 7;
+    for (uint32_t k = 0; k < 5; k++) {
+        hear_step(&f, k, 0);
+    }
+    assert_int_equal(f.p.state, PIPELINE_OUT);
+    begin_five(&f, 0); /* a step that the round does not have */
+    hear_step(&f, 1, 21);
+    assert_int_equal(f.p.hello, 0);
+}
+
+static void who_leaves_most_of_the_others_out_is_left_out(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin_five(&f, 0);
+    f.hello.n = 2; /* 0 and 1 */
+    hear_step(&f, 1, 0);
+    assert_int_equal(f.p.layout, 31 & ~2);
+    begin_five(&f, 0);
+    f.hello.n = 3;
+    hear_step(&f, 1, 0);
+    assert_int_equal(f.p.layout, 7);
+}
+
+static void who_begins_attempt_after_attempt_is_left_out(void **state)
+{
+    static struct fixture f;
+    uint32_t n = 0;
+
+    (void)state;
+    begin_five(&f, 0);
+    while ((f.p.layout & 2) != 0 && n < 1000) {
+        f.hello.attempt = f.p.attempt + 1;
+        hear_step(&f, 1, 0);
+        n++;
+    }
+    assert_int_equal(n, 2 * 5 + 8 + 1);
+    hear_step(&f, 1, 0); /* nobody listens */
+    assert_int_equal(f.out.n, 0);
+    assert_int_equal(f.p.layout, 31 & ~2);
+}
+
+static void attempts_grow_no_faster_than_rounds(void **state)
+{
+    static struct fixture f;
+    uint32_t most = 4096 + 1024 * ROUND;
+
+    (void)state;
+    begin_five(&f, 0);
+    f.hello.attempt = most + 1;
+    hear_step(&f, 1, 0);
+    assert_int_equal(f.p.attempt, 1);
+    f.hello.attempt = most;
+    hear_step(&f, 1, 0);
+    assert_int_equal(f.p.attempt, most);
+    f.hello.attempt = most + 64; /* a few losses more are always possible */
+    hear_step(&f, 1, 0);
+    assert_int_equal(f.p.attempt, most + 64);
+}
+
+/* ---- own work that hangs ------------------------------------------------ */
+
+static void who_hangs_leaves_and_has_more_patience_then(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0);
+    f.p.opt.stall_ms = 1000;
+    f.p.opt.resend_ms = 0;
+    hear(&f, 1);
+    hear(&f, 2);
+    assert_non_null(find(&f, PIPELINE_FORWARD)); /* at 1 ms */
+    assert_int_equal(pipeline_deadline(&f.p), 1001);
+    tick(&f, 1000);
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    tick(&f, 1001);
+    assert_int_equal(f.p.state, PIPELINE_OUT);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 6);
+    assert_int_equal(pipeline_deadline(&f.p), UINT64_MAX);
+
+    f.out.n = 0;
+    assert_int_equal(pipeline_begin(&f.p, ROUND + 1, hosts, 3, 2000, &f.out),
+                     0);
+    f.hello.round = ROUND + 1;
+    f.hello.attempt = f.p.attempt;
+    hear(&f, 1);
+    hear(&f, 2);
+    assert_int_equal(f.p.work_ms, 1);
+    assert_int_equal(pipeline_deadline(&f.p), 2001);
+    f.out.n = 0; /* slow, then: what it took once does not hang */
+    pipeline_done(&f.p, PIPELINE_FORWARD, pipeline_tag(f.p.attempt, 0), 0, 501,
+                  &f.out);
+    assert_int_equal(f.p.longest_ms, 500);
+    assert_int_equal(pipeline_deadline(&f.p), UINT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -563,6 +740,13 @@ int main(void)
         cmocka_unit_test(a_made_up_attempt_of_a_ready_is_not_taken_up),
         cmocka_unit_test(two_hosts_that_leave_at_once_fall_silent),
         cmocka_unit_test(strangers_and_nonsense_change_nothing),
+        cmocka_unit_test(one_host_that_names_the_last_step_is_left_out),
+        cmocka_unit_test(a_step_that_most_hosts_name_is_taken_over),
+        cmocka_unit_test(a_step_that_all_of_a_stage_name_is_taken_over),
+        cmocka_unit_test(who_leaves_most_of_the_others_out_is_left_out),
+        cmocka_unit_test(who_begins_attempt_after_attempt_is_left_out),
+        cmocka_unit_test(attempts_grow_no_faster_than_rounds),
+        cmocka_unit_test(who_hangs_leaves_and_has_more_patience_then),
         cmocka_unit_test(options_out_of_range_are_refused),
     };
 

@@ -229,7 +229,8 @@ static void make_rows(const struct doc_schema *s, const char *prefix)
         }
         if (f->optional) {
             n += (size_t)snprintf(text + n, sizeof text - n,
-                                  "true, or the key is absent");
+                                  "%s, or the key is absent",
+                                  f->kind == DOC_BOOL ? "true" : "");
         }
         if (f->list) {
             n += (size_t)snprintf(text + n, sizeof text - n, "at most %zu",

@@ -56,6 +56,7 @@ static void ten_thousand_messages_arrive_in_order(void **state)
         assert_int_equal(l->first, i);
         assert_int_equal(l->event.len, 4 + i % 61);
         assert_int_equal(l->event.message, i % 2 ? 1 : 2);
+        assert_true(l->event.rtt_us > 0 || i == 0);
     }
     struct shell_peer_stats from_a, from_b;
     shell_peer_stats(a.shell, &b.id.id, &from_a);
