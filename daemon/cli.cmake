@@ -8,7 +8,7 @@ if(LOCO_NETWORK)
 
   # Models and files on this machine.
   add_library(loco_model STATIC file_hash.c model.c model_card.c
-    model_export.c model_source.c)
+    model_export.c model_source.c model_stages.c)
   target_link_libraries(loco_model PUBLIC loco_train loco_proto)
 
   # What the laboratory reads and writes.

@@ -200,12 +200,13 @@ static int eval_file(struct eval *e, const char *path, int threads, bool json)
 
 int cli_eval(const struct cli_call *call)
 {
-    struct cli_source from = {NULL, NULL, NULL};
+    struct cli_source from = {.model = NULL};
     const char *text = NULL;
     uint64_t threads = 1;
     bool json = false;
     const struct cli_option options[] = {
-        {"--state", CLI_TEXT, &from.state, "DIR", "of a daemon"},
+        {"--state", CLI_LIST, &from.state, "DIR",
+         "of a daemon; of a run with stages: of one of each"},
         {"--model", CLI_TEXT, &from.model, "DIR|FILE",
          "or an exported, downloaded or imported model"},
         {"--text", CLI_TEXT, &text, "FILE", "plain text to score"},

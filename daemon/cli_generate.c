@@ -58,14 +58,15 @@ static int generate_text(const struct model *m,
 
 int cli_generate(const struct cli_call *call)
 {
-    struct cli_source from = {NULL, NULL, NULL};
+    struct cli_source from = {.model = NULL};
     struct generate_options opt = {.temperature = 1.0, .top_p = 1.0};
     uint64_t max_tokens = 256, top_k = 0, threads = 1;
     const char *prompt = NULL;
     const struct cli_option options[] = {
         {"--model", CLI_TEXT, &from.model, "DIR|FILE",
          "an exported, downloaded or imported model"},
-        {"--state", CLI_TEXT, &from.state, "DIR", "or that of a daemon"},
+        {"--state", CLI_LIST, &from.state, "DIR",
+         "or that of a daemon; of a run with stages: of one of each"},
         {"--prompt", CLI_TEXT, &prompt, "TEXT", "how it begins"},
         {"--max-tokens", CLI_COUNT, &max_tokens, "N", "to add (256)"},
         {"--seed", CLI_COUNT, &opt.seed, "S", "same seed, same text (0)"},

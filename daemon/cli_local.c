@@ -67,11 +67,11 @@ static int verify_run(const char *path)
 }
 
 /* The newest checkpoint's checksum, and the manifest's signature. */
-static int verify_state(const char *dir)
+static int verify_state(const struct cli_list *dirs)
 {
     char errmsg[ERRMSG_SIZE];
     struct model m;
-    int rv = model_open_state(&m, dir, errmsg);
+    int rv = model_open_state(&m, dirs->item, dirs->n, errmsg);
 
     if (rv != 0) {
         rv =
@@ -79,7 +79,7 @@ static int verify_state(const char *dir)
                      "%s", errmsg);
     } else {
         (void)printf("%s: manifest and checkpoint of round %llu are right\n",
-                     dir, (unsigned long long)m.round);
+                     dirs->item[0], (unsigned long long)m.round);
     }
     model_close(&m);
     return rv;
@@ -87,17 +87,17 @@ static int verify_state(const char *dir)
 
 int cli_verify(const struct cli_call *call)
 {
-    struct cli_list files = {0};
-    const char *state = NULL;
+    struct cli_list files = {0}, state = {0};
     const struct cli_option options[] = {
-        {"--state", CLI_TEXT, &state, "DIR", "a stopped daemon's directory"},
+        {"--state", CLI_LIST, &state, "DIR",
+         "a stopped daemon's directory; of a run with stages: of one of each"},
     };
     int rv = CLI_PARSE(call, options, &files, 0, CLI_LIST_MAX);
 
     if (rv != CLI_GO) {
         return rv;
     }
-    if (files.n == 0 && state == NULL) {
+    if (files.n == 0 && state.n == 0) {
         return cli_fail(TROUBLE_USAGE,
                         "verify: name a run.yaml, or --state DIR");
     }
@@ -105,7 +105,7 @@ int cli_verify(const struct cli_call *call)
     for (size_t i = 0; rv == 0 && i < files.n; i++) {
         rv = verify_run(files.item[i]);
     }
-    return rv == 0 && state != NULL ? verify_state(state) : rv;
+    return rv == 0 && state.n > 0 ? verify_state(&state) : rv;
 }
 
 /* ---- keys --------------------------------------------------------------- */

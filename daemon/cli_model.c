@@ -27,11 +27,12 @@ static bool dtype_named(const char *name, enum st_dtype *dtype)
 
 int cli_export(const struct cli_call *call)
 {
-    struct cli_source from = {NULL, NULL, NULL};
+    struct cli_source from = {.model = NULL};
     struct model_export_options opt = {.dtype = ST_F32};
     const char *format = "hf", *out = NULL, *dtype = "fp32";
     const struct cli_option options[] = {
-        {"--state", CLI_TEXT, &from.state, "DIR", "of a daemon"},
+        {"--state", CLI_LIST, &from.state, "DIR",
+         "of a daemon; of a run with stages: of one of each"},
         {"--model", CLI_TEXT, &from.model, "DIR|FILE", "or a model's files"},
         {"--format", CLI_TEXT, &format, "hf", "Hugging Face (hf)"},
         {"--dtype", CLI_TEXT, &dtype, "NAME", "fp32, bf16 or fp16 (fp32)"},
@@ -72,7 +73,7 @@ int cli_export(const struct cli_call *call)
 
 int cli_import(const struct cli_call *call)
 {
-    struct cli_source from = {NULL, NULL, NULL};
+    struct cli_source from = {.model = NULL};
     struct cli_list words = {0};
     uint64_t seq = 0;
     const char *out = NULL;

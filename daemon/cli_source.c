@@ -8,7 +8,7 @@
 
 static int check(const struct cli_source *from)
 {
-    return (from->state == NULL) == (from->model == NULL)
+    return (from->state.n == 0) == (from->model == NULL)
                ? cli_fail(TROUBLE_USAGE,
                           "give one of --state DIR and --model DIR")
                : 0;
@@ -22,8 +22,9 @@ int cli_source_open(struct model_source *s, const struct cli_source *from)
     if (rv != 0) {
         return rv;
     }
-    rv = from->state != NULL ? model_source_state(s, from->state, errmsg)
-                             : model_source_files(s, from->model, errmsg);
+    rv = from->state.n > 0
+             ? model_source_state(s, from->state.item, from->state.n, errmsg)
+             : model_source_files(s, from->model, errmsg);
     if (rv != 0) {
         model_source_close(s);
         return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "%s", errmsg);
@@ -69,8 +70,9 @@ int cli_source_load(struct model *m,
     if (rv != 0) {
         return rv;
     }
-    rv = from->state != NULL ? model_open_state(m, from->state, errmsg)
-                             : model_open_files(m, from->model, errmsg);
+    rv = from->state.n > 0
+             ? model_open_state(m, from->state.item, from->state.n, errmsg)
+             : model_open_files(m, from->model, errmsg);
     rv = rv == 0 ? open_tokenizer(m, t, from->tokenizer)
                  : cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "%s", errmsg);
     if (rv != 0) {

@@ -3,12 +3,15 @@
 #ifndef LOCO_DAEMON_CLI_SOURCE_H
 #define LOCO_DAEMON_CLI_SOURCE_H
 
+#include "daemon/cli.h"
 #include "daemon/model.h"
 #include "train/tokenizer.h"
 
 struct cli_source {
-    const char *state, *model; /* exactly one of them */
-    const char *tokenizer;     /* NULL: the model's */
+    struct cli_list state; /* of a run whose model is cut into stages: several.
+                            */
+    const char *model;     /* exactly one of the two */
+    const char *tokenizer; /* NULL: the model's */
 };
 
 /* 0, or an exit code after a sentence. Nothing is open then. */

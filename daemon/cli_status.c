@@ -72,6 +72,31 @@ static void print_fetch(const json_t *o)
     (void)putchar('\n');
 }
 
+/* Which part of the model is here, and how busy it is. */
+static void print_stage(const json_t *o)
+{
+    const json_t *s = json_object_get(o, "stage");
+    const json_t *hosts = json_object_get(s, "hosts");
+
+    if (!json_is_object(s)) {
+        return;
+    }
+    (void)printf("stage      ");
+    print_number(s, "number", 0);
+    (void)printf(" of ");
+    print_number(s, "of", 0);
+    (void)printf(", hosts of each");
+    for (size_t i = 0; i < json_array_size(hosts); i++) {
+        (void)printf("%s %lld", i == 0 ? ":" : ",",
+                     (long long)json_integer_value(json_array_get(hosts, i)));
+    }
+    (void)printf("; queue ");
+    print_number(s, "queue", 2);
+    (void)printf(", idle %.0f %%, memory %.1f MB\n",
+                 100 * json_number_value(json_object_get(s, "idle")),
+                 json_number_value(json_object_get(s, "memory_bytes")) / 1e6);
+}
+
 static void print_text(const json_t *o)
 {
     (void)printf("state      %s%s%s%s\n", text_of(o, "state"),
@@ -109,6 +134,7 @@ static void print_text(const json_t *o)
     (void)printf(" received\nreached    %s: %s\nparameters %s\n",
                  text_of(o, "reachability"), text_of(o, "reachability_reason"),
                  text_of(o, "params_hash"));
+    print_stage(o);
     print_fetch(o);
     print_lost(o);
 }

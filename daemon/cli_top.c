@@ -195,6 +195,17 @@ static void print_summary(const struct top *t, const struct sum *s)
                  bytes);
 }
 
+/* The end of a row. */
+static void print_stage(const json_t *s)
+{
+    if (json_is_object(s)) {
+        (void)printf("  stage %.0f of %.0f  queue %.1f  idle %.0f %%",
+                     number(s, "number", 0), number(s, "of", 0),
+                     number(s, "queue", 0), 100 * number(s, "idle", 0));
+    }
+    (void)putchar('\n');
+}
+
 static void print_rows(const struct top *t)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -207,10 +218,11 @@ static void print_rows(const struct top *t)
         }
         format_bytes(number(o, "bytes_sent", 0), bytes);
         (void)printf("  %.8s  %-9s step %-7.0f loss %-7.3f %6.0f tokens/s  "
-                     "%s\n",
+                     "%s",
                      text(o, "peer_id"), text(o, "state"),
                      number(o, "inner_step", 0), number(o, "loss", 0),
                      number(o, "tokens_per_s", 0), bytes);
+        print_stage(json_object_get(o, "stage"));
     }
 }
 

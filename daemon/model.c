@@ -32,11 +32,12 @@ static int load(struct model *m, const struct model_source *s, char *errmsg)
 }
 
 int model_open_state(struct model *m,
-                     const char *state_dir,
+                     const char *const *state_dirs,
+                     size_t n_dirs,
                      char errmsg[ERRMSG_SIZE])
 {
     struct model_source s;
-    int rv = model_source_state(&s, state_dir, errmsg);
+    int rv = model_source_state(&s, state_dirs, n_dirs, errmsg);
 
     memset(m, 0, sizeof *m);
     if (rv == 0) {

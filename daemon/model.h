@@ -26,7 +26,8 @@ struct model {
 
 /* model_close afterwards, whatever the result. */
 int model_open_state(struct model *m,
-                     const char *state_dir,
+                     const char *const *state_dirs,
+                     size_t n_dirs,
                      char errmsg[ERRMSG_SIZE]);
 int model_open_files(struct model *m,
                      const char *path,

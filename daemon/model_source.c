@@ -13,6 +13,7 @@
 void model_source_close(struct model_source *s)
 {
     checkpoint_close(&s->checkpoint);
+    model_stages_close(&s->stages);
     weights_close(&s->weights);
     s->phi = NULL;
 }
@@ -57,13 +58,17 @@ static void take_manifest(struct model_source *s, const struct manifest *f)
                    f->data.licence);
 }
 
-static int manifest_read(struct model_source *s, const char *dir, char *errmsg)
+/* *stages, *run: of its run. */
+static int manifest_read(struct model_source *s,
+                         const char *dir,
+                         uint32_t *stages,
+                         struct hash32 *run,
+                         char *errmsg)
 {
     struct signer signer = signer_sodium(NULL);
     struct manifest *manifest = malloc(sizeof *manifest);
     char path[FILE_PATH_MAX];
     struct file_map map;
-    struct hash32 run;
     int rv;
 
     if (manifest == NULL) {
@@ -74,7 +79,7 @@ static int manifest_read(struct model_source *s, const char *dir, char *errmsg)
         rv = file_map_open(&map, path, errmsg);
     }
     if (rv == 0) {
-        rv = manifest_unpack(map.data, map.size, &signer, manifest, NULL, &run,
+        rv = manifest_unpack(map.data, map.size, &signer, manifest, NULL, run,
                              errmsg);
         if (rv != 0) {
             rv = errmsg_fail(errmsg, LOCO_EFORMAT,
@@ -84,6 +89,7 @@ static int manifest_read(struct model_source *s, const char *dir, char *errmsg)
         file_map_close(&map);
     }
     if (rv == 0) {
+        *stages = manifest->stages;
         take_manifest(s, manifest);
         take_tokenizer(s, &manifest->data, dir);
     }
@@ -91,55 +97,94 @@ static int manifest_read(struct model_source *s, const char *dir, char *errmsg)
     return rv;
 }
 
-static int take_checkpoint(struct model_source *s, char *errmsg)
+static void take_facts(struct model_source *s, const struct checkpoint_state *c)
 {
-    const struct checkpoint_state *c = &s->checkpoint.state;
-    uint64_t n = (uint64_t)llama_numel(&s->config.model);
-
-    if (c->n != n) {
-        return errmsg_fail(errmsg, LOCO_EFORMAT,
-                           "the checkpoint holds %llu parameters, the run's "
-                           "model has %llu",
-                           (unsigned long long)c->n, (unsigned long long)n);
-    }
-    s->phi = c->phi;
     s->mapped = true;
     s->facts.round = c->round;
     s->facts.inner_steps = c->inner_step;
     s->facts.tokens = c->tokens;
     (void)snprintf(s->facts.run_id, sizeof s->facts.run_id, "%s",
                    c->run_id == NULL ? "" : c->run_id);
-    return 0;
 }
 
-int model_source_state(struct model_source *s,
-                       const char *state_dir,
-                       char errmsg[ERRMSG_SIZE])
+static int
+take_checkpoint(struct model_source *s, const char *state_dir, char *errmsg)
 {
+    const struct checkpoint_state *c = &s->checkpoint.state;
+    uint64_t n = (uint64_t)llama_numel(&s->config.model);
     char dir[FILE_PATH_MAX];
-    const char *reason = "";
-    int rv;
+    int rv = file_path_join(dir, state_dir, STATE_DIR_CHECKPOINTS, errmsg);
 
-    memset(s, 0, sizeof *s);
-    s->config.bos = s->config.eos = HF_NO_TOKEN;
-    rv = manifest_read(s, state_dir, errmsg);
-    if (rv == 0 && llama_config_check(&s->config.model, &reason) != 0) {
-        rv = errmsg_fail(errmsg, LOCO_EINVAL, "model: %.120s", reason);
-    }
-    if (rv == 0) {
-        rv = file_path_join(dir, state_dir, STATE_DIR_CHECKPOINTS, errmsg);
-    }
-    if (rv != 0) {
-        return rv;
-    }
-    rv = checkpoint_open_newest(&s->checkpoint, dir, errmsg);
+    rv = rv == 0 ? checkpoint_open_newest(&s->checkpoint, dir, errmsg) : rv;
     if (rv == LOCO_ENOENT) {
         return errmsg_fail(errmsg, LOCO_ENOENT,
                            "%.180s holds no checkpoint yet: the run has not "
                            "committed a round",
                            dir);
     }
-    return rv == 0 ? take_checkpoint(s, errmsg) : rv;
+    if (rv == 0 && c->n != n) {
+        rv = errmsg_fail(errmsg, LOCO_EFORMAT,
+                         "the checkpoint holds %llu parameters, the run's "
+                         "model has %llu",
+                         (unsigned long long)c->n, (unsigned long long)n);
+    }
+    if (rv == 0) {
+        s->phi = c->phi;
+        take_facts(s, c);
+    }
+    return rv;
+}
+
+/* All directories are of one run; *stages of it. */
+static int read_manifests(struct model_source *s,
+                          const char *const *dirs,
+                          size_t n,
+                          uint32_t *stages,
+                          char *errmsg)
+{
+    struct hash32 first, run;
+    int rv = manifest_read(s, dirs[0], stages, &first, errmsg);
+
+    for (size_t i = 1; i < n && rv == 0; i++) {
+        rv = manifest_read(s, dirs[i], stages, &run, errmsg);
+        if (rv == 0 && !hash32_eq(&first, &run)) {
+            rv = errmsg_fail(errmsg, LOCO_EINVAL,
+                             "%.120s and %.120s are of two runs", dirs[0],
+                             dirs[i]);
+        }
+    }
+    return rv;
+}
+
+int model_source_state(struct model_source *s,
+                       const char *const *state_dirs,
+                       size_t n_dirs,
+                       char errmsg[ERRMSG_SIZE])
+{
+    const char *reason = "";
+    uint32_t stages = 1;
+    int rv;
+
+    memset(s, 0, sizeof *s);
+    s->config.bos = s->config.eos = HF_NO_TOKEN;
+    rv = read_manifests(s, state_dirs, n_dirs, &stages, errmsg);
+    if (rv == 0 && llama_config_check(&s->config.model, &reason) != 0) {
+        rv = errmsg_fail(errmsg, LOCO_EINVAL, "model: %.120s", reason);
+    }
+    if (rv == 0 && stages > 1) {
+        rv = model_stages_open(&s->stages, &s->config.model, stages, state_dirs,
+                               n_dirs, errmsg);
+        if (rv == 0) {
+            take_facts(s, &s->stages.stage[0].checkpoint.state);
+        }
+        return rv;
+    }
+    if (rv == 0 && n_dirs > 1) {
+        rv = errmsg_fail(errmsg, LOCO_EINVAL,
+                         "the run's model is not cut into stages: one --state "
+                         "is all of it");
+    }
+    return rv == 0 ? take_checkpoint(s, state_dirs[0], errmsg) : rv;
 }
 
 /* ---- files ----------------------------------------------------------------
@@ -191,27 +236,33 @@ void model_source_memory(struct model_source *s,
 /* ---- reading --------------------------------------------------------------
  */
 
-void model_source_read(
-    const struct model_source *s, int i, int64_t first, int64_t n, float *out)
+static const float *tensor_at(const struct model_source *s, int i)
 {
     struct llama_view v;
 
-    if (s->phi == NULL) {
+    llama_tensor(&s->config.model, i, &v);
+    return s->stages.n > 0 ? model_stages_at(&s->stages, v.offset)
+                           : s->phi + v.offset;
+}
+
+void model_source_read(
+    const struct model_source *s, int i, int64_t first, int64_t n, float *out)
+{
+    if (s->phi == NULL && s->stages.n == 0) {
         weights_read(&s->weights, i, first, n, out);
         return;
     }
-    llama_tensor(&s->config.model, i, &v);
-    memcpy(out, s->phi + v.offset + first, (size_t)n * sizeof *out);
+    memcpy(out, tensor_at(s, i) + first, (size_t)n * sizeof *out);
 }
 
 void model_source_forget(const struct model_source *s, int i)
 {
     struct llama_view v;
 
-    if (s->phi == NULL) {
+    if (s->phi == NULL && s->stages.n == 0) {
         weights_forget(&s->weights, i);
     } else if (s->mapped) {
         llama_tensor(&s->config.model, i, &v);
-        file_forget(s->phi + v.offset, (uint64_t)v.numel * sizeof *s->phi);
+        file_forget(tensor_at(s, i), (uint64_t)v.numel * sizeof *s->phi);
     }
 }

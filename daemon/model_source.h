@@ -1,7 +1,8 @@
 /* model_source.h - where a model's weights come from, without loading them.
  *
  * Three kinds: a *state directory* (the newest whole checkpoint, its anchor
- * phi, shaped by the run's manifest), *files* (an exported or downloaded
+ * phi, shaped by the run's manifest; several of them, of hosts of all stages,
+ * where the model is cut into stages), *files* (an exported or downloaded
  * directory, or one file of `loco import`; train/weights.h), and *memory*.
  * Weights are read in pieces as fp32; pages that were read can be given back,
  * so that export and import need little memory, whatever the model.
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/model_stages.h"
 #include "train/checkpoint.h"
 #include "train/errmsg.h"
 #include "train/file.h"
@@ -42,13 +44,15 @@ struct model_source {
     char tokenizer[FILE_PATH_MAX];
     struct weights weights;
     struct checkpoint checkpoint;
-    const float *phi; /* NULL: in weights */
-    bool mapped;      /* phi lies in a mapped file */
+    struct model_stages stages; /* n 0: not of these */
+    const float *phi;           /* NULL: in weights, or in stages */
+    bool mapped;                /* phi lies in a mapped file */
 };
 
 /* model_source_close afterwards, whatever the result. */
 int model_source_state(struct model_source *s,
-                       const char *state_dir,
+                       const char *const *state_dirs,
+                       size_t n_dirs,
                        char errmsg[ERRMSG_SIZE]);
 int model_source_files(struct model_source *s,
                        const char *path,

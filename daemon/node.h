@@ -17,6 +17,7 @@
 #include "p2p/core.h"
 #include "p2p/dht.h"
 #include "p2p/limits.h"
+#include "p2p/route.h"
 #include "p2p/terms.h"
 #include "p2p/timeline.h"
 #include "proto/messages.h"
@@ -107,6 +108,9 @@ struct node_status {
     uint32_t stages; /* the model is cut into so many; 0: it is not */
     uint32_t stage;  /* ours, from 1; 0: not chosen */
     uint32_t stage_moves;
+    uint16_t stage_hosts[ROUTE_STAGES_MAX]; /* peers that hold each of them */
+    float queue; /* micro-batches that waited for us, mean of the last steps */
+    float idle;  /* part of that time in which we computed nothing */
     uint64_t epoch, round, inner_step, tokens, tokens_dropped;
     uint64_t run_tokens; /* committed in this branch */
     struct hash32 view_hash, params_hash, commit_hash;

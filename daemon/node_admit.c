@@ -402,12 +402,14 @@ void node_admit_advance(struct node *n)
             refuse(n, g, REFUSAL_NOT_INVITED);
         }
     }
+    if (n->refusal == REFUSAL_NONE || n->configured || n->stopped ||
+        n->manifest_got > 0) {
+        return;
+    }
     if (is_answered(n)) {
         n->refused_ms = n->now;
     }
-    if (n->refusal == REFUSAL_NONE || n->configured || n->stopped ||
-        n->manifest_got > 0 ||
-        n->now < n->refused_ms + (uint64_t)REFUSED_MS * n->opt.time_scale) {
+    if (n->now < n->refused_ms + (uint64_t)REFUSED_MS * n->opt.time_scale) {
         return;
     }
     a = out_add(n->out, ACTION_STOP);

@@ -133,6 +133,8 @@ struct node_task {
 /* Whether this peer's stage is chosen, and its machine ready for it. */
 enum node_staging { STAGING_NONE, STAGING_ASKED, STAGING_DONE };
 
+#define NODE_QUEUE_UNIT 16U /* heartbeat.queue counts in 1/16 */
+
 /* A micro-batch on its way to or from another stage. */
 #define NODE_PIPE_MOVES (4 * PIPELINE_SLOTS_MAX)
 struct node_pipe_move {
@@ -266,7 +268,10 @@ struct node {
     struct pipeline pipe;
     struct pipeline_out pipe_out;
     struct node_pipe_move pipe_moves[NODE_PIPE_MOVES];
-    bool pipe_unnamed; /* segments of some wait for room in `out` */
+    uint64_t busy_ms;       /* of these steps that the machine worked */
+    bool busy;              /* it does, since queue_at_ms or before */
+    uint32_t idle_permille; /* of the last round's steps */
+    bool pipe_unnamed;      /* segments of some wait for room in `out` */
     uint64_t pipe_life[PIPELINE_HOSTS_MAX];   /* by host: of its process */
     uint64_t pipe_bad_ms[PIPELINE_HOSTS_MAX]; /* since when bytes to it fail */
     uint64_t pipe_void;    /* tags up to this one are cancelled */
@@ -439,6 +444,8 @@ bool node_same_stage(const struct node *n, const struct member *p);
 uint32_t node_group_min(const struct node *n);
 uint32_t node_group_least(const struct node *n);
 void node_stage_advance(struct node *n);
+/* Peers that hold each stage, or have chosen it. */
+void node_stage_hosts(const struct node *n, uint16_t hosts[ROUTE_STAGES_MAX]);
 void node_on_staged(struct node *n, const struct local_event *e);
 /* Leave our group for that of another stage. */
 void node_stage_move(struct node *n, uint32_t to);

@@ -33,8 +33,7 @@
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 
-#define REBALANCE_ROUNDS 8   /* a host moves after every so many, at most */
-#define QUEUE_UNIT       16U /* heartbeat.queue counts in 1/16 */
+#define REBALANCE_ROUNDS 8 /* a host moves after every so many, at most */
 #define NOBODY           UINT32_MAX
 #define LIVES            65521U /* a restarted process enters other tokens */
 
@@ -197,7 +196,7 @@ static uint32_t mover(const struct node *n, const struct crew *c, uint32_t *to)
     }
     from = q[who].stage;
     return work[*to] / hosts[*to] >=
-                   2 * work[from] / hosts[from] + QUEUE_UNIT / 2
+                   2 * work[from] / hosts[from] + NODE_QUEUE_UNIT / 2
                ? who
                : NOBODY;
 }
@@ -290,7 +289,7 @@ static void begin(struct node *n, struct crew *c)
                     "lower inner.batch, or raise inner.micro_batch";
         return;
     }
-    n->queue_sum = n->queue_now = 0;
+    n->queue_sum = n->queue_now = n->busy_ms = 0;
     n->queue_ms = n->queue_at_ms = n->now;
     n->pipe_wait_ms = 0;
     execute(n);
@@ -316,9 +315,10 @@ static bool is_finished(const struct node *n)
 static void publish_queue(struct node *n)
 {
     uint64_t ms = n->queue_at_ms - n->queue_ms;
-    uint64_t mean = ms == 0 ? 0 : n->queue_sum * QUEUE_UNIT / ms;
+    uint64_t mean = ms == 0 ? 0 : n->queue_sum * NODE_QUEUE_UNIT / ms;
 
     n->queue = mean > UINT16_MAX ? UINT16_MAX : (uint32_t)mean;
+    n->idle_permille = ms == 0 ? 0 : (uint32_t)(1000 - 1000 * n->busy_ms / ms);
 }
 
 /* Another member of our group offers its part: the steps are over for it. */
@@ -629,6 +629,8 @@ static void weigh_queue(struct node *n)
     const struct pipeline *p = &n->pipe;
 
     n->queue_sum += n->queue_now * (n->now - n->queue_at_ms);
+    n->busy_ms += n->busy ? n->now - n->queue_at_ms : 0;
+    n->busy = p->computing || p->stepping;
     n->queue_at_ms = n->now;
     n->queue_now = 0;
     for (uint32_t i = p->first_undone; i < p->n_placed && i < p->n_micro; i++) {

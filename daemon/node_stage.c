@@ -109,6 +109,18 @@ static void look(const struct node *n, struct service *s)
     }
 }
 
+void node_stage_hosts(const struct node *n, uint16_t hosts[ROUTE_STAGES_MAX])
+{
+    struct service s = {0};
+
+    if (terms_staged(&n->terms)) {
+        look(n, &s);
+    }
+    for (uint32_t k = 0; k < ROUTE_STAGES_MAX; k++) {
+        hosts[k] = (uint16_t)s.hosts[k];
+    }
+}
+
 static bool has_state_of(const struct node *n, uint32_t stage)
 {
     return n->terms.holds_state && n->terms.held_stage == stage;

@@ -200,6 +200,9 @@ void node_status(const struct node *n, struct node_status *s)
     s->stages = terms_staged(&n->terms) ? n->terms.stages : 0;
     s->stage = s->stages > 0 && n->staging != STAGING_NONE ? n->stage + 1 : 0;
     s->stage_moves = n->n_moves;
+    node_stage_hosts(n, s->stage_hosts);
+    s->queue = (float)n->queue / NODE_QUEUE_UNIT;
+    s->idle = (float)n->idle_permille / 1000;
     s->inner_step = n->inner_step;
     s->tokens = n->own_tokens;
     s->tokens_dropped = n->tokens_dropped;

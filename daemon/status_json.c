@@ -255,10 +255,34 @@ static void add_training(json_t *o, const struct node_status *s)
     json_object_set_new(o, "tokens_per_s",
                         real_or_null((double)s->tokens_per_s));
     json_object_set_new(o, "loss",
-                        s->inner_step == 0 ? json_null()
-                                           : real_or_null((double)s->loss));
+                        s->inner_step == 0 || s->stage != s->stages
+                            ? json_null()
+                            : real_or_null((double)s->loss));
     json_object_set_new(o, "bits_per_byte", real_or_null(after));
     json_object_set_new(o, "bits_per_byte_before", real_or_null(before));
+}
+
+/* Which part of the model this peer holds; null: all of it. */
+static json_t *stage(const struct node_status *s, const struct status_extra *x)
+{
+    json_t *o, *hosts;
+
+    if (s->stages == 0) {
+        return json_null();
+    }
+    o = json_object();
+    hosts = json_array();
+    for (uint32_t k = 0; k < s->stages && k < ROUTE_STAGES_MAX; k++) {
+        json_array_append_new(hosts, count(s->stage_hosts[k]));
+    }
+    json_object_set_new(o, "number", cap(s->stage));
+    json_object_set_new(o, "of", count(s->stages));
+    json_object_set_new(o, "hosts", hosts);
+    json_object_set_new(o, "queue", real_or_null((double)s->queue));
+    json_object_set_new(o, "idle", real_or_null((double)s->idle));
+    json_object_set_new(o, "moves", count(s->stage_moves));
+    json_object_set_new(o, "memory_bytes", count(x->memory_bytes));
+    return o;
 }
 
 static void
@@ -278,6 +302,7 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(o, "peers_lost", lost_list(s));
     json_object_set_new(o, "reachability", json_string(reach_name(s->reach)));
     json_object_set_new(o, "reachability_reason", safe_text(s->reach_reason));
+    json_object_set_new(o, "stage", stage(s, x));
     json_object_set_new(o, "links", links(s));
     json_object_set_new(o, "fetch", fetch(s));
     json_object_set_new(o, "sources_dropped", count(s->sources_shunned));

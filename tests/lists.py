@@ -169,7 +169,7 @@ def vectors(tree):
             yield f"{where}: {name} is no test, and has `{key}`"
 
 
-PAGES = ("README.md", "FEATURES.md", "CONTRIBUTING.md", "deploy/README.md",
+PAGES = ("README.md", "tests/FEATURES.md", "CONTRIBUTING.md", "deploy/README.md",
          "deploy/TROUBLESHOOTING.md", "daemon/README.md", "daemon/API.md",
          ".github/SECURITY.md")
 FOLDERS = "daemon deploy kernels p2p proto tests train .github".split()

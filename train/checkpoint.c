@@ -466,6 +466,37 @@ int checkpoint_open(struct checkpoint *c, const char *path, char *errmsg)
     return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "%s: %s", path, problem);
 }
 
+int checkpoint_open_round(struct checkpoint *c,
+                          const char *dir,
+                          uint64_t round,
+                          char *errmsg)
+{
+    char name[64];
+    char path[FILE_PATH_MAX];
+    int rv;
+
+    memset(c, 0, sizeof *c);
+    checkpoint_name(name, round);
+    rv = file_path_join(path, dir, name, errmsg);
+    return rv == 0 ? checkpoint_open(c, path, errmsg) : rv;
+}
+
+size_t checkpoint_rounds(const char *dir, uint64_t *rounds, size_t max)
+{
+    uint64_t *all;
+    size_t n;
+
+    if (list_rounds(dir, &all, &n, NULL) != 0) {
+        return 0;
+    }
+    n = n < max ? n : max;
+    if (n > 0) {
+        memcpy(rounds, all, n * sizeof *rounds);
+    }
+    free(all);
+    return n;
+}
+
 int checkpoint_open_newest(struct checkpoint *c, const char *dir, char *errmsg)
 {
     uint64_t *rounds;

@@ -86,6 +86,15 @@ int checkpoint_open_memory(struct checkpoint *c,
  * last one's problem is left in `errmsg`. LOCO_ENOENT when there is none. */
 int checkpoint_open_newest(struct checkpoint *c, const char *dir, char *errmsg);
 
+/* That of one round. LOCO_ENOENT when there is none. */
+int checkpoint_open_round(struct checkpoint *c,
+                          const char *dir,
+                          uint64_t round,
+                          char *errmsg);
+
+/* The newest `max` rounds in `dir`, newest first; how many. */
+size_t checkpoint_rounds(const char *dir, uint64_t *rounds, size_t max);
+
 /* A vector by its name, of state.n elements; NULL when it is not there. */
 const float *checkpoint_vector(const struct checkpoint *c, const char *name);
 

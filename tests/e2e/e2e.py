@@ -34,6 +34,7 @@ import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401
 import runner_tests  # noqa: E402, F401
 import soak  # noqa: E402, F401
+import stage_soak  # noqa: E402, F401
 import stage_tests  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 import stranger_tests  # noqa: E402, F401

@@ -1,8 +1,9 @@
 """stage_tests.py - real daemons that hold one stage of a model each."""
+import json
 import re
 
 from e2e_registry import test
-from swarm import Swarm, check, wait_for
+from swarm import LOCO, Swarm, check, run, wait_for
 
 
 def staged(peers, rounds, period, **settings):
@@ -42,6 +43,25 @@ def check_equal(stages, done):
     check(hashes[0] != hashes[1], "both stages hold the same")
 
 
+def check_whole(s, stages):
+    """The model out of one host of each stage: its figure on the text is that
+    of the exported one, and of what was learnt; a stage alone is none."""
+    one = stages[1][0].state
+    both = ["--state", stages[2][1].state, "--state", one]
+    done = run(LOCO, "export", "--state", one, "--out", s.path("half"), code=1)
+    check("stage 2" in done.stderr, f"nobody names stage 2: {done.stderr}")
+    run(LOCO, "export", *both, "--out", s.path("hf"))
+    run(LOCO, "verify", *both)
+    scores = [json.loads(run(LOCO, "eval", *source, "--text",
+                             s.path("text.txt"), "--json").stdout)
+              for source in (both, ["--model", s.path("hf")])]
+    check(scores[0] == scores[1] or
+          scores[0]["bits_per_byte"] == scores[1]["bits_per_byte"],
+          f"the exported model is another one: {scores}")
+    check(0 < scores[0]["bits_per_byte"] < 4,
+          f"nothing was learnt: {scores[0]}")
+
+
 @test("four daemons train a model in two stages, and hosts of a stage agree",
       240)
 def stages_train():
@@ -53,6 +73,7 @@ def stages_train():
         done = {p: p.wait_state("finished", seconds=150) for p in s.peers}
         check_equal(stages, done)
         check_learnt(stages, done)
+        check_whole(s, stages)
 
 
 @test("a stage's host dies of kill -9, the others train on, and it comes back",

@@ -219,7 +219,7 @@ class Swarm:
 
     def __init__(self, peers=4, rounds=40, period=40, min_peers=None,
                  settings=(), shards=1, sync="opendiloco",
-                 text_bytes=100_000, tokenizer=None, vocab=256):
+                 text_bytes=100_000, tokenizer=None, vocab=256, text=None):
         self.dir = tempfile.mkdtemp(prefix="loco-e2e-")
         self.data = os.path.join(self.dir, "data")
         self.yaml = os.path.join(self.data, "run.yaml")
@@ -227,7 +227,7 @@ class Swarm:
         self.rounds = rounds
         self.peers = []
         with open(self.path("text.txt"), "w", encoding="ascii") as f:
-            f.write(text_of(text_bytes))
+            f.write(text or text_of(text_bytes))
         with open(self.path("model.yaml"), "w", encoding="ascii") as f:
             f.write(MODEL.replace("vocab: 256", f"vocab: {vocab}"))
         how = []

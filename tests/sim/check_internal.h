@@ -53,7 +53,9 @@ struct view_seen {
 struct checked_peer {
     struct contribution kept[CONTRIBUTIONS_KEPT];
     uint32_t n_kept;
-    int state; /* in states; -1: none */
+    int state;    /* in states; -1: none */
+    int sum_of;   /* state that `sum` is of; -1: none */
+    uint64_t sum; /* local_params_sum() when the hash was seen to be right */
     struct hash32 last_plan;
     uint32_t steps;
     uint64_t spent;  /* tokens of this life in commits that it applied */

@@ -143,6 +143,28 @@ void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash)
     }
 }
 
+uint64_t local_params_sum(const struct local *l, uint32_t peer)
+{
+    const struct machine *m = &l->machines[peer];
+    const uint8_t *at = (const uint8_t *)m->phi;
+    uint64_t n = at == NULL ? 0 : l->state_bytes / 2, sum[4] = {n};
+
+    for (; n >= sizeof sum; n -= sizeof sum, at += sizeof sum) {
+        uint64_t words[4];
+
+        memcpy(words, at, sizeof words);
+        for (int i = 0; i < 4; i++) { /* order matters: each step is undone by
+                                         no other bytes in its place */
+            sum[i] = (sum[i] ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+            sum[i] ^= sum[i] >> 29;
+        }
+    }
+    for (; n > 0; n--, at++) {
+        sum[0] = (sum[0] ^ *at) * 0x9e3779b97f4a7c15ULL;
+    }
+    return rng_mix(sum, 4);
+}
+
 void local_shard_segments(const struct local *l,
                           uint32_t peer,
                           uint64_t *all,

@@ -311,13 +311,14 @@ static void an_import_is_one_file_that_reads_back(void **state)
 
 static void a_directory_without_a_model_says_so(void **state)
 {
+    const char *none = "/nonexistent";
     struct model m;
 
     (void)state;
     assert_int_equal(model_open_files(&m, "/nonexistent", errmsg), LOCO_ENOENT);
     assert_non_null(strstr(errmsg, "/nonexistent"));
     model_close(&m);
-    assert_true(model_open_state(&m, "/nonexistent", errmsg) != 0);
+    assert_true(model_open_state(&m, &none, 1, errmsg) != 0);
     assert_non_null(strstr(errmsg, "/nonexistent"));
     model_close(&m);
 }

@@ -335,6 +335,22 @@ static void a_failure_of_an_attempt_that_is_over_is_nothing(void **state)
     assert_int_equal(r->n->pipe.state, PIPELINE_OUT);
 }
 
+/* 30 ms of the 100 that the steps took it worked. */
+static void idle_is_the_time_in_which_nothing_is_computed(void **state)
+{
+    struct rig *r = *state;
+
+    r->n->busy_ms = 0;
+    r->n->queue_ms = r->n->queue_at_ms = r->n->now;
+    assert_true(r->n->busy); /* the forward pass */
+    r->n->now += 30;
+    piped(r, PIPE_FORWARD, tag_of(r), 0);
+    assert_false(r->n->busy);
+    tick(r, 70);
+    assert_int_equal(r->n->busy_ms, 30);
+    assert_int_equal(r->n->queue_at_ms - r->n->queue_ms, 100);
+}
+
 /* Its process lives and answers; only its device does not. */
 static void a_machine_that_hangs_takes_this_host_out(void **state)
 {
@@ -365,6 +381,7 @@ int main(void)
         TEST(a_step_that_fails_takes_this_host_out),
         TEST(a_step_that_is_made_goes_on),
         TEST(a_failure_of_an_attempt_that_is_over_is_nothing),
+        TEST(idle_is_the_time_in_which_nothing_is_computed),
         TEST(a_machine_that_hangs_takes_this_host_out),
     };
 

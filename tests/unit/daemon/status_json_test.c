@@ -97,6 +97,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "sources_dropped",
         "reachability_reason",
         "bytes_relayed",
+        "stage",
     };
     struct node_status s = status_example();
     struct status_extra x = {.version = "1", .eta_s = -1};
@@ -300,6 +301,43 @@ static void metrics_leave_out_what_is_null(void **state)
     free(json);
 }
 
+static void a_stage_says_what_it_holds_and_how_busy_it_is(void **state)
+{
+    struct node_status s = status_example();
+    struct status_extra x = {
+        .version = "1", .eta_s = -1, .memory_bytes = 12345};
+    json_t *o = object_of(&s, &x), *stage;
+
+    (void)state;
+    assert_true(json_is_null(json_object_get(o, "stage")));
+    assert_true(json_is_number(json_object_get(o, "loss")));
+    json_decref(o);
+    s.stages = 3;
+    s.stage = 2;
+    s.stage_hosts[0] = s.stage_hosts[2] = 2;
+    s.stage_hosts[1] = 1;
+    s.queue = 1.5F;
+    s.idle = 0.25F;
+    o = object_of(&s, &x);
+    stage = json_object_get(o, "stage");
+    assert_int_equal(json_integer_value(json_object_get(stage, "number")), 2);
+    assert_int_equal(json_integer_value(json_object_get(stage, "of")), 3);
+    assert_int_equal(json_array_size(json_object_get(stage, "hosts")), 3);
+    assert_int_equal(
+        json_integer_value(json_array_get(json_object_get(stage, "hosts"), 1)),
+        1);
+    assert_true(json_real_value(json_object_get(stage, "queue")) == 1.5);
+    assert_true(json_real_value(json_object_get(stage, "idle")) == 0.25);
+    assert_int_equal(json_integer_value(json_object_get(stage, "memory_bytes")),
+                     12345);
+    assert_true(json_is_null(json_object_get(o, "loss"))); /* not known here */
+    json_decref(o);
+    s.stage = 3;
+    o = object_of(&s, &x);
+    assert_true(json_is_number(json_object_get(o, "loss")));
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +351,7 @@ int main(void)
         cmocka_unit_test(metrics_leave_out_what_is_null),
         cmocka_unit_test(a_label_cannot_be_broken_out_of),
         cmocka_unit_test(each_link_is_named_by_its_other_end),
+        cmocka_unit_test(a_stage_says_what_it_holds_and_how_busy_it_is),
     };
 
     return cmocka_run_group_tests_name("status_json", tests, NULL, NULL);

@@ -32,6 +32,7 @@ if(LOCO_NETWORK)
   loco_unit(daemon bench loco_bench)
   loco_unit(daemon lab_files loco_lab)
   loco_unit(daemon model loco_model PkgConfig::JANSSON)
+  loco_unit(daemon model_stages loco_model)
   loco_unit(daemon model_golden loco_model)
   target_compile_definitions(test_daemon_model_golden PRIVATE
     LOCO_GOLDEN="${CMAKE_CURRENT_LIST_DIR}/golden_logits.bin")
