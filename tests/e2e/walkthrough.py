@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from swarm import LOCO, LOCOD, ROOT, SCALE, Failed, check, wait_for  # noqa: E402
 
 HOSTS = ("alice", "bob")
+SPACES = "/run/netns"
 
 
 class Walk:
@@ -38,6 +39,7 @@ class Walk:
         self.dir = tempfile.mkdtemp(prefix="loco-walk-")
         self.tag = f"w{os.getpid() % 10000}"
         self.daemons = []
+        self.mounted = True  # SPACES, before we came
         self.settings = os.path.join(self.dir, "locod.yaml")
 
     def space(self, host):
@@ -55,6 +57,7 @@ class Walk:
         def within(host, *words):
             subprocess.run(self.inside(host, words), check=True)
 
+        self.mounted = os.path.ismount(SPACES)
         for host in HOSTS:
             ip("netns", "add", self.space(host))
         a, b = (f"{self.tag}{i}" for i in range(2))
@@ -74,7 +77,7 @@ class Walk:
 
     def inside(self, host, words):
         # `ip netns exec` mounts /sys anew, which a chroot does not allow.
-        return ["nsenter", f"--net=/run/netns/{self.space(host)}",
+        return ["nsenter", f"--net={SPACES}/{self.space(host)}",
                 *map(str, words)]
 
     def type(self, host, *words, show=12, quiet=False, codes=(0,)):
@@ -169,6 +172,10 @@ class Walk:
                 p.kill()
         for host in HOSTS:
             subprocess.run(["ip", "netns", "del", self.space(host)])
+        # ip mounts it over itself, which would keep a chroot from going away.
+        if not self.mounted and os.path.ismount(SPACES) and \
+                not os.listdir(SPACES):
+            subprocess.run(["umount", SPACES])
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
