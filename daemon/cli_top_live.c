@@ -179,16 +179,32 @@ static const char *cap(const json_t *caps, const char *key, char out[40])
     return out;
 }
 
+/* What went this month against what may, where there is a quota. */
+static const char *month(const json_t *caps, char out[80])
+{
+    const json_t *most = json_object_get(caps, "bytes_per_month");
+    char used[24], of[24];
+
+    out[0] = '\0';
+    if (json_is_integer(most)) {
+        (void)snprintf(out, 80, ", this month %s of %s",
+                       scaled(number(caps, "bytes_this_month"), "B", used),
+                       scaled(json_number_value(most), "B", of));
+    }
+    return out;
+}
+
 static void draw_bytes(struct screen *s, const json_t *o)
 {
     const json_t *caps = json_object_get(o, "caps");
-    char sent[24], got[24], up[40], down[40];
+    char sent[24], got[24], up[40], down[40], quota[80];
 
-    put(s, PLAIN, "sent %s%s, received %s%s, reached: %s",
+    put(s, PLAIN, "sent %s%s, received %s%s%s, reached: %s",
         scaled(number(o, "bytes_sent"), "B", sent),
         cap(caps, "upload_bytes_per_s", up),
         scaled(number(o, "bytes_received"), "B", got),
-        cap(caps, "download_bytes_per_s", down), text(o, "reachability"));
+        cap(caps, "download_bytes_per_s", down), month(caps, quota),
+        text(o, "reachability"));
 }
 
 /* The loss over the samples, the newest at the right. */

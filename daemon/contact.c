@@ -302,6 +302,17 @@ static void transfer(struct visit *v)
 
 /* ---- the visit -------------------------------------------------------- */
 
+/* Or it would be among the live peers there until it is missed. */
+static void say_goodbye(struct visit *v)
+{
+    struct goodbye bye = {.body = {.run = v->opt->run_id, .peer = v->self.id}};
+
+    if (message_sign(&v->signer, &goodbye_body_schema, &bye.body, bye.sig) ==
+        0) {
+        (void)say(v, MESSAGE_GOODBYE, &goodbye_schema, &bye);
+    }
+}
+
 void contact_visit(const struct contact_options *opt, struct contact *c)
 {
     struct visit *v = calloc(1, sizeof *v);
@@ -326,6 +337,9 @@ void contact_visit(const struct contact_options *opt, struct contact *c)
         }
         if (c->rc == 0 && opt->transfer_bytes > 0) {
             transfer(v);
+        }
+        if (c->step == CONTACT_TALKED) {
+            say_goodbye(v);
         }
     }
     dialogue_close(v->control);

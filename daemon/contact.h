@@ -3,8 +3,8 @@
  * `loco doctor` finds out whether a bootstrap can be joined by doing what a
  * joining daemon does first: resolve, connect, shake hands, HELLO; then it asks
  * for the manifest and the run's records, and, only if told to, fetches some
- * pieces of a shard to see how fast they come. It joins nothing and leaves
- * nothing behind but a row among the known peers.
+ * pieces of a shard to see how fast they come. It joins nothing, says goodbye
+ * and leaves nothing behind but a row among those who left.
  *
  * The *step* names how far it got; everything after a failed step is unset.
  * A visit ends by limit_ms. Blocking, one thread a visit.

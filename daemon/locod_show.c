@@ -41,6 +41,33 @@ static void obey_guest(struct daemon *d, uint64_t bytes)
     }
 }
 
+/* The limits of this machine, and what of them is in use. */
+static void show_caps(const struct daemon *d, struct status_extra *x)
+{
+    const struct config *c = &d->config;
+    const struct courtesy_facts *f = &d->guest.facts;
+
+    x->cap_threads = c->threads;
+    x->cap_rounds = c->rounds;
+    x->cap_upload_bytes_per_s = c->upload_bytes_per_s;
+    x->cap_download_bytes_per_s = c->download_bytes_per_s;
+    x->cap_month_bytes = f->quota_bytes;
+    x->cap_disk_bytes = c->disk_bytes;
+    x->disk_bytes = machine_disk_used(d->machine);
+    x->month_bytes = f->traffic.bytes;
+    x->schedule = c->schedule;
+    x->battery = c->battery;
+    x->cap_cpu_percent = c->cpu_percent;
+    x->cap_memory_bytes = c->memory_bytes;
+    x->memory_bytes = machine_memory_need(d->machine);
+    x->cap_idle_minutes = c->idle_minutes;
+    x->cap_gpu_memory_bytes = c->gpu_memory_bytes;
+    x->nice = c->nice;
+    x->idle_io = c->idle_io;
+    x->in_use = courtesy_in_use(f);
+    x->on_battery = f->on_battery;
+}
+
 void on_publish(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
@@ -54,22 +81,6 @@ void on_publish(uv_timer_t *timer)
         .run_name = run == NULL ? NULL : run->name,
         .listen = d->listen,
         .stop_tokens = run == NULL ? 0 : run->stop.tokens,
-        .cap_threads = d->config.threads,
-        .cap_rounds = d->config.rounds,
-        .cap_upload_bytes_per_s = d->config.upload_bytes_per_s,
-        .cap_download_bytes_per_s = d->config.download_bytes_per_s,
-        .cap_month_bytes = d->guest.facts.quota_bytes,
-        .cap_disk_bytes = d->config.disk_bytes,
-        .disk_bytes = machine_disk_used(d->machine),
-        .month_bytes = d->guest.facts.traffic.bytes,
-        .schedule = d->config.schedule,
-        .battery = d->config.battery,
-        .cap_cpu_percent = d->config.cpu_percent,
-        .cap_memory_bytes = d->config.memory_bytes,
-        .memory_bytes = machine_memory_need(d->machine),
-        .cap_idle_minutes = d->config.idle_minutes,
-        .in_use = courtesy_in_use(&d->guest.facts),
-        .on_battery = d->guest.facts.on_battery,
     };
     struct history_look look = {
         .status = &s,
@@ -86,6 +97,7 @@ void on_publish(uv_timer_t *timer)
         (void)snprintf(s.reason, sizeof s.reason, "%s",
                        guest_reason(&d->guest));
     }
+    show_caps(d, &x);
     x.bytes_sent = net.bytes_sent;
     x.bytes_received = net.bytes_received;
     x.refused = (struct status_refused){

@@ -179,6 +179,9 @@ static json_t *caps_object(const struct status_extra *x)
     json_object_set_new(caps, "memory_bytes", cap(x->cap_memory_bytes));
     json_object_set_new(caps, "memory_bytes_needed", count(x->memory_bytes));
     json_object_set_new(caps, "idle_minutes", cap(x->cap_idle_minutes));
+    json_object_set_new(caps, "gpu_memory_bytes", cap(x->cap_gpu_memory_bytes));
+    json_object_set_new(caps, "nice", count(x->nice));
+    json_object_set_new(caps, "idle_io", json_boolean(x->idle_io));
     json_object_set_new(caps, "in_use", json_boolean(x->in_use));
     json_object_set_new(caps, "schedule",
                         x->schedule == NULL ? json_null()

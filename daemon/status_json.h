@@ -50,6 +50,9 @@ struct status_extra {
     uint64_t cap_cpu_percent;
     uint64_t cap_memory_bytes, memory_bytes; /* that the run needs */
     uint64_t cap_idle_minutes;
+    uint64_t cap_gpu_memory_bytes; /* 0: none */
+    uint64_t nice;                 /* 0 to 19 */
+    bool idle_io;
     bool in_use;          /* by a person, as far as idle_minutes minds */
     uint64_t month_bytes; /* sent and received this month */
     const char *schedule, *battery; /* as set; NULL: not said */

@@ -94,6 +94,24 @@ def tokens():
         one.drain()
 
 
+@test("a control socket in a file is for its owner, and all commands find it",
+      120)
+def unix_socket():
+    with Swarm(peers=1, rounds=1000000, period=10) as s:
+        one, path = s.peer(), s.path("control.sock")
+        one.start("--run", s.yaml, "--control", f"unix:{path}").wait_up()
+        mode = os.stat(path).st_mode
+        check(mode & 0o077 == 0, f"mode {mode:o}")
+        for words in (["--control", f"unix:{path}"], ["--state", one.state]):
+            said = json.loads(run(LOCO, "status", "--json", *words).stdout)
+            check(said["peer_id"] == one.peer_id()["peer_id"], f"{said}")
+        run(LOCO, "peers", "--control", f"unix:{path}")
+        one.wait_state("training", "averaging")
+        run(LOCO, "pause", "--control", f"unix:{path}")
+        one.wait_state("paused")
+        one.drain()
+
+
 @test("a token ends though there is a mistake in the settings",
       120)
 def renewed_beside_a_mistake():

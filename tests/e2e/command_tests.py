@@ -250,12 +250,12 @@ class Terminal:
       240)
 def top():
     with Swarm(peers=3, rounds=100000) as s:
-        s.start("--upload-bytes-per-s", "80000")
+        s.start("--upload-bytes-per-s", "80000", "--quota", "40")
         s.wait_training()
         s.peers[0].wait_round(3)
         t = Terminal(LOCO, "top", s.peers[0].state)
         for mark in ("loss", "reduce", "this peer", "bit/s", "tokens/s",
-                     "\033["):
+                     "(at most", "of 40.0 GB", "\033["):
             t.until(mark)
         victim = s.peers[2]
         victim.kill()

@@ -109,6 +109,10 @@ def nice():
         wait_for(lambda: shares() == {5}, "nice 5")
         set_live(one, path, "nice", "7")
         wait_for(lambda: shares() == {7}, "nice 7")
+        check(one.status()["caps"]["idle_io"] is False, "not asked for")
+        set_live(one, path, "idle_io", "on")
+        one.wait_status(lambda t: t["caps"]["nice"] == 7 and
+                        t["caps"]["idle_io"] is True, "both are shown")
 
 
 @test("upload caps change live, up, down and off, and rounds go on", 240)

@@ -82,6 +82,8 @@ def healthy():
         report = Report("--state", first.state, "--join", s.uri(), "--run",
                         s.yaml, "--bandwidth")
         check(report.code == 0, f"a problem: {report.object}")
+        first.wait_status(lambda t: t["peers_alive"] == 2,
+                          "the visitor is not taken for a peer", 10)
         short = run(LOCO, "keys", "--state", first.state).stdout.split()[1]
         report.says("settings", "ok", "are valid")
         report.says("daemon", "ok", r"^(training|averaging), \d peers alive")
