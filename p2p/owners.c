@@ -298,6 +298,25 @@ static void begin_anew(struct owners *o, struct owners_out *out)
     }
 }
 
+int owners_restore(struct owners *o,
+                   uint32_t slice,
+                   const struct owners_version *at)
+{
+    struct owners_slice *s;
+
+    if (o->epoch != 0 || slice >= o->opt.slices || at->generation == 0 ||
+        at->flush == 0 || at->count != 0 || at->size == 0 ||
+        at->size > VIEW_MEMBERS_MAX) {
+        return LOCO_EINVAL;
+    }
+    s = &o->slice[slice];
+    s->at = *at;
+    memset(s->at.task, 0, sizeof s->at.task); /* all are other workers now */
+    s->held = true;
+    o->restored = at->generation > o->restored ? at->generation : o->restored;
+    return 0;
+}
+
 int owners_view(struct owners *o,
                 uint64_t epoch,
                 const struct owners_member *members,
@@ -307,7 +326,8 @@ int owners_view(struct owners *o,
 {
     uint32_t was[VIEW_MEMBERS_MAX];
 
-    if (epoch <= o->epoch || check_members(o, members, n) != 0) {
+    if (epoch <= o->epoch || epoch <= o->restored ||
+        check_members(o, members, n) != 0) {
         return LOCO_EINVAL;
     }
     o->now_ms = now_ms;
@@ -356,7 +376,7 @@ void owners_reset(struct owners *o, struct owners_out *out)
         }
     }
     memset(o->slice, 0, sizeof o->slice);
-    o->epoch = o->before = 0;
+    o->epoch = o->before = o->restored = 0;
     o->n = 0;
     o->gathering = false;
 }

@@ -31,7 +31,10 @@
  * A *flush* is the end of a cycle of as many arrivals as there were members
  * when it began. `round` is what all slices have flushed. Every mark_every-th
  * flush is a MARK: the marks with one number of all slices are a checkpoint
- * (each peer keeps those of what it holds; nothing here collects them).
+ * (each peer keeps those of what it holds; nothing here collects them). After
+ * all have stopped, whoever founds the next view says which mark all go on
+ * from; each tells its core what it has of it (owners_restore), before that
+ * view.
  *
  * All bytes are asked for: who receives has a place (a *slot*, with a growing
  * attempt) before anything is sent. Slots for records and states, for reading
@@ -225,6 +228,7 @@ struct owners_slot {
 struct owners {
     struct owners_options opt;
     uint64_t epoch, before; /* of the view, and of the last one; 0: none */
+    uint64_t restored;      /* the latest generation of what was; 0: nothing */
     uint32_t n, self;
     struct owners_member member[VIEW_MEMBERS_MAX]; /* by id */
     struct owners_slice slice[OWNERS_SLICES_MAX];
@@ -241,8 +245,16 @@ struct owners {
 /* LOCO_EINVAL where an option is out of range. */
 int owners_init(struct owners *o, const struct owners_options *opt);
 
+/* Before the first view: this is held, from a mark of an earlier life: `at` as
+ * it was after the MARK. All members must go on from marks of one number, or
+ * slices are of different times. LOCO_EINVAL: there was a view, or it is no
+ * mark. */
+int owners_restore(struct owners *o,
+                   uint32_t slice,
+                   const struct owners_version *at);
+
 /* A new view: members sorted by id, this one among them, of a higher epoch.
- * LOCO_EINVAL: not so. */
+ * and later than all that was restored. LOCO_EINVAL: not so. */
 int owners_view(struct owners *o,
                 uint64_t epoch,
                 const struct owners_member *members,

@@ -80,6 +80,8 @@ CASES = {
     "async-dn without DyLU's grace, speeds 4:4:2:1": case(
         "async-dn", P, "lab.grace_s=0", links=UNEQUAL),
     "async-dn, speeds 4:4:2:1": case("async-dn", P, links=UNEQUAL),
+    "async-dn, owners of slices, speeds 4:4:2:1": case(
+        "async-dn", P, "sync.topology=owners", links=UNEQUAL),
     "local-adam": case("local-adam", *ALL_16),
     "desloc": case("desloc", *MOMENTS),
     "favg-keep": case("favg-keep", "sync.period=16"),
@@ -386,6 +388,9 @@ CLAIMS = [
     ("naive async is clearly worse, DN with DyLU closes most of the gap", gap(
         "diloco, speeds 4:4:2:1", "async-naive, speeds 4:4:2:1",
         "async-dn, speeds 4:4:2:1")),
+    ("owners of slices do what quorums do", against(
+        "async-dn, speeds 4:4:2:1",
+        "async-dn, owners of slices, speeds 4:4:2:1")),
     ("DES-LOC is as good as Local Adam at half of the bytes", fewer_bytes(
         "local-adam", "desloc")),
     ("where peers double, kept moments jump and DES-LOC's do not", jumps(

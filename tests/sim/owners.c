@@ -4,6 +4,8 @@
  *   owners         nobody dies
  *   owners-deaths  owners and backups die, one or both, freeze and come back;
  *                  messages are lost or said twice, transfers break off
+ *   owners-restart all die at once and come back, some later, and go on from
+ * the newest mark of which there is every slice
  *
  * At the end: every live member has submitted all its tasks and every slice is
  * open; owner and backup hold the same bits; what is in a log was submitted,
@@ -180,6 +182,8 @@ static void figures(const struct owners_world *w, struct sim_result *r)
     sim_figure(r, "told_lost", (double)w->n_lost, SIM_SUM);
     sim_figure(r, "suspected", (double)w->n_suspects, SIM_SUM);
     sim_figure(r, "views", (double)w->epoch, SIM_SUM);
+    sim_figure(r, "restarts", (double)w->n_restarts, SIM_SUM);
+    sim_figure(r, "from_mark", (double)w->from, SIM_MEAN);
     sim_figure(r, "round", round == UINT64_MAX ? 0 : (double)round, SIM_MIN);
     sim_figure(r, "virtual_s", (double)w->now_us / 1e6, SIM_MEAN);
 }
@@ -205,6 +209,25 @@ static void inflict(struct owners_world *w, uint32_t strikes)
     }
 }
 
+/* All die within a moment, once or twice; some come back when others have gone
+ * on without them. */
+static void stop_all(struct owners_world *w)
+{
+    bool all = ow_below(w, 2) == 0;
+
+    for (uint32_t k = 0; k < w->opt.stops; k++) {
+        uint64_t at = 5000 + ow_below(w, 30000) + k * 50000;
+
+        for (uint32_t i = 0; i < w->opt.peers; i++) {
+            bool back = (i + k) % w->opt.peers <= w->opt.peers / 2;
+            uint64_t late = all || back ? 0 : ow_below(w, 2) * 12000;
+
+            ow_strike(w, i, at + ow_below(w, 300), false,
+                      12000 + ow_below(w, 200) + late);
+        }
+    }
+}
+
 static int run(const struct sim_options *opt,
                struct ow_options *o,
                uint32_t strikes,
@@ -221,9 +244,10 @@ static int run(const struct sim_options *opt,
         return LOCO_ENOMEM;
     }
     inflict(w, strikes);
+    stop_all(w);
     ow_run(w);
     if (w->why[0] == '\0') {
-        check(w, strikes == 0 && (o->lose | o->breaks) == 0);
+        check(w, strikes == 0 && (o->lose | o->breaks | o->stops) == 0);
     }
     figures(w, r);
     r->trace_hash = w->hash;
@@ -261,4 +285,20 @@ int owners_deaths_run(const struct sim_options *opt, struct sim_result *r)
     o.repeat = opt->seed % 4 == 1 ? 100 : 0;
     o.breaks = opt->seed % 4 == 2 ? 50 : 0;
     return run(opt, &o, 1 + (uint32_t)(opt->seed % 5), r);
+}
+
+/* Slices move one after the other, so that all seldom have the same mark. */
+int owners_restart_run(const struct sim_options *opt, struct sim_result *r)
+{
+    struct ow_options o = defaults(opt);
+
+    o.slices = 1 + (uint32_t)(opt->seed / 3 % 8);
+    o.train_ms = 500;
+    o.piece_ms = 150;
+    o.records = o.pieces = 1;
+    o.mark_every = 1 + (uint32_t)(opt->seed / 7 % 2);
+    o.tasks = 16;
+    o.stops = 1 + (uint32_t)(opt->seed % 2);
+    o.lose = opt->seed % 4 == 0 ? 50 : 0;
+    return run(opt, &o, (uint32_t)(opt->seed / 2 % 2), r);
 }

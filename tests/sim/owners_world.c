@@ -8,7 +8,9 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/sync/delayed.h"
+#include "train/sync/slices.h"
+
+#define DOUBT_US 20000000
 
 enum what {
     MESSAGE,
@@ -24,7 +26,7 @@ enum what {
 };
 
 struct ow_event {
-    uint64_t at_us, order;
+    struct agenda_key key;
     enum what what;
     uint32_t peer, from;
     uint64_t arg; /* STRIKE: comes back after; VIEW: epoch; others: life */
@@ -66,11 +68,6 @@ static void note(struct owners_world *w, uint64_t x)
 
 /* ---- the queue -------------------------------------------------------- */
 
-static bool sooner(const struct ow_event *a, const struct ow_event *b)
-{
-    return a->at_us != b->at_us ? a->at_us < b->at_us : a->order < b->order;
-}
-
 static void spill(struct ow_event *e)
 {
     free(e->tasks);
@@ -84,53 +81,18 @@ static bool is_fault(const struct ow_event *e)
 
 static void push(struct owners_world *w, struct ow_event e)
 {
-    uint32_t i = w->n_queue;
-
-    if (i == w->room_queue) {
-        uint32_t room = i == 0 ? 1024 : 2 * i;
-        struct ow_event *more = realloc(w->queue, room * sizeof *more);
-
-        if (more == NULL) {
-            ow_fail(w, "out of memory");
-            spill(&e);
-            return;
-        }
-        w->queue = more;
-        w->room_queue = room;
-    }
-    w->n_queue++;
-    w->faults_left += is_fault(&e);
-    e.order = w->order++;
     e.life = w->peer[e.peer].life;
-    while (i > 0 && sooner(&e, &w->queue[(i - 1) / 2])) {
-        w->queue[i] = w->queue[(i - 1) / 2];
-        i = (i - 1) / 2;
+    if (!agenda_put(&w->agenda, &e)) {
+        ow_fail(w, "out of memory");
+        spill(&e);
+        return;
     }
-    w->queue[i] = e;
-}
-
-static struct ow_event pop(struct owners_world *w)
-{
-    struct ow_event first = w->queue[0], last = w->queue[--w->n_queue];
-    uint32_t i = 0;
-
-    for (uint32_t k = 1; k < w->n_queue; k = 2 * i + 1) {
-        if (k + 1 < w->n_queue && sooner(&w->queue[k + 1], &w->queue[k])) {
-            k++;
-        }
-        if (!sooner(&w->queue[k], &last)) {
-            break;
-        }
-        w->queue[i] = w->queue[k];
-        i = k;
-    }
-    w->queue[i] = last;
-    return first;
+    w->faults_left += is_fault(&e);
 }
 
 static void after(struct owners_world *w, struct ow_event e, uint64_t us)
 {
-    e.at_us = w->now_us + us;
+    e.key.at_us = w->now_us + us;
     push(w, e);
 }
 
@@ -169,14 +131,16 @@ void ow_build(struct ow_slice *s, uint32_t slice, uint32_t size)
 
 bool ow_step(struct ow_slice *s, const float *piece, uint32_t next)
 {
-    const struct delayed rule = {.lr = 0.7F, .mu = 0.9F};
+    const struct method method = {.group = METHOD_OWNERS,
+                                  .delayed = true,
+                                  .rule = {.lr = 0.7F, .mu = 0.9F}};
     struct delayed_state d = {.phi = s->phi,
                               .m = s->m,
                               .sum = s->sum,
                               .size = s->size,
                               .next = next,
                               .count = s->count};
-    int rv = delayed_apply(&rule, &d, &d, piece, 1, OW_VALUES);
+    int rv = slices_arrive(&method, &d, piece, 1, OW_VALUES);
 
     s->size = d.size;
     s->count = d.count;
@@ -314,6 +278,24 @@ static void check_base(struct owners_world *w, uint32_t me, uint32_t i)
     }
 }
 
+/* The first that a slice is after all began anew. */
+static void check_restart(struct owners_world *w, uint32_t me, uint32_t i)
+{
+    const struct owners_slice *s = &w->peer[me].c.slice[i];
+    const struct owners_version *v = &s->at;
+
+    w->checked++;
+    if (w->calm && s->base < w->restart_before && v->flush > w->from_before) {
+        ow_fail(w, "F: peer %u begins slice %u with a mark that was given up",
+                me, i);
+    }
+    if (w->calm && v->flush != w->from) {
+        ow_fail(w, "F: peer %u begins slice %u at %llu and not at mark %llu",
+                me, i, (unsigned long long)v->flush,
+                (unsigned long long)w->from);
+    }
+}
+
 static void check_opened(struct owners_world *w, uint32_t me)
 {
     const struct owners *c = &w->peer[me].c;
@@ -323,6 +305,9 @@ static void check_opened(struct owners_world *w, uint32_t me)
 
         if ((phase == OWNERS_FEED || phase == OWNERS_OPEN) &&
             w->fed[i] < c->epoch) {
+            if (w->restart > 0 && w->fed[i] < w->restart) {
+                check_restart(w, me, i);
+            }
             w->fed[i] = c->epoch;
             check_base(w, me, i);
         }
@@ -378,7 +363,7 @@ static void say(struct owners_world *w,
                 }
                 memcpy(e.tasks, out->task, sizeof out->task);
             }
-            e.at_us = arrival(w, me, to, w->now_us);
+            e.key.at_us = arrival(w, me, to, w->now_us);
             push(w, e);
         }
     }
@@ -415,13 +400,13 @@ give(struct owners_world *w, uint32_t me, const struct owners_action *a)
         copy(w, &e.state, &p->held[a->slice]);
     }
     w->n_bytes += us;
-    e.at_us = arrival(w, me, e.peer, w->now_us + us / 2);
+    e.key.at_us = arrival(w, me, e.peer, w->now_us + us / 2);
     push(w, (struct ow_event){.what = MOVED,
-                              .at_us = e.at_us,
+                              .key.at_us = e.key.at_us,
                               .peer = e.peer,
                               .slot = e.slot,
                               .attempt = e.attempt});
-    e.at_us += us / 2;
+    e.key.at_us += us / 2;
     push(w, e);
 }
 
@@ -476,6 +461,129 @@ load(struct owners_world *w, uint32_t me, const struct owners_action *a)
     }
 }
 
+/* Its disk has it from now on. */
+static void keep_mark(struct owners_world *w, uint32_t me, uint32_t slice)
+{
+    struct ow_peer *p = &w->peer[me];
+    struct ow_kept k = {.slice = slice, .at = p->c.slice[slice].at};
+
+    if (p->n_kept == p->room_kept) {
+        uint32_t room = p->room_kept == 0 ? 16 : 2 * p->room_kept;
+        struct ow_kept *more = realloc(p->kept, room * sizeof *more);
+
+        if (more == NULL) {
+            ow_fail(w, "out of memory");
+            return;
+        }
+        p->kept = more;
+        p->room_kept = room;
+    }
+    copy(w, &k.state, &p->held[slice]);
+    p->kept[p->n_kept++] = k;
+}
+
+/* Of a time that was given up when all began anew from an earlier mark. */
+static bool is_void(const struct owners_world *w, const struct ow_kept *k)
+{
+    return k->at.generation < w->restart && k->at.flush > w->from;
+}
+
+static void forget_void(struct owners_world *w, struct ow_peer *p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_kept; i++) {
+        if (is_void(w, &p->kept[i])) {
+            free(p->kept[i].state.log);
+        } else {
+            p->kept[n++] = p->kept[i];
+        }
+    }
+    p->n_kept = n;
+}
+
+/* The last of that number; NULL: none. */
+static const struct ow_kept *kept_mark(const struct owners_world *w,
+                                       const struct ow_peer *p,
+                                       uint32_t slice,
+                                       uint64_t flush)
+{
+    const struct ow_kept *best = NULL;
+
+    for (uint32_t i = 0; i < p->n_kept; i++) {
+        const struct ow_kept *k = &p->kept[i];
+
+        if (k->slice == slice && k->at.flush == flush && !is_void(w, k) &&
+            (best == NULL || k->at.generation > best->at.generation)) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+static bool is_whole(const struct owners_world *w, uint64_t in, uint64_t flush)
+{
+    for (uint32_t s = 0; s < w->opt.slices; s++) {
+        bool found = false;
+
+        for (uint32_t i = 0; i < w->opt.peers && !found; i++) {
+            found = (in >> i & 1) != 0 &&
+                    kept_mark(w, &w->peer[i], s, flush) != NULL;
+        }
+        if (!found) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* All members begin a life: what do they go on from? */
+static void begin_anew(struct owners_world *w, uint64_t in)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < w->opt.peers; i++) {
+        for (uint32_t k = 0; k < w->peer[i].n_kept; k++) {
+            uint64_t flush = w->peer[i].kept[k].at.flush;
+
+            most = flush > most ? flush : most;
+        }
+    }
+    while (most > 0 && !is_whole(w, in, most)) {
+        most--;
+    }
+    w->from_before = w->from;
+    w->restart_before = w->restart;
+    w->from = most;
+    w->restart = w->epoch;
+    w->n_restarts++;
+    w->calm = true; /* but one that sleeps may bring a newer state */
+    for (uint32_t i = 0; i < w->opt.peers; i++) {
+        w->calm = w->calm && !w->peer[i].frozen;
+    }
+    for (uint32_t s = 0; s < w->opt.slices; s++) {
+        w->anew[s] = true; /* what came after that mark is gone */
+    }
+}
+
+static void restore(struct owners_world *w, uint32_t me)
+{
+    struct ow_peer *p = &w->peer[me];
+
+    for (uint32_t s = 0; s < w->opt.slices; s++) {
+        const struct ow_kept *k = kept_mark(w, p, s, w->from);
+
+        if (k == NULL) {
+            continue;
+        }
+        copy(w, &p->held[s], &k->state);
+        if (owners_restore(&p->c, s, &k->at) != 0) {
+            ow_fail(w, "peer %u cannot go on from mark %llu of slice %u", me,
+                    (unsigned long long)w->from, s);
+        }
+    }
+}
+
 static void
 mark(struct owners_world *w, uint32_t me, const struct owners_action *a)
 {
@@ -488,6 +596,11 @@ mark(struct owners_world *w, uint32_t me, const struct owners_action *a)
     memcpy(words + OW_VALUES, s->m, sizeof s->m);
     m.hash = rng_mix(words, 2 * OW_VALUES);
     w->checked++;
+    if (v->flush != a->flush || v->count != 0) {
+        ow_fail(w, "C: peer %u marks slice %u in the middle of a cycle", me,
+                a->slice);
+    }
+    keep_mark(w, me, a->slice);
     for (uint32_t i = 0; i < w->n_marks; i++) {
         const struct ow_mark *q = &w->marks[i];
 
@@ -625,9 +738,10 @@ static void tick_later(struct owners_world *w, uint32_t me)
     }
     p->ticked = due;
     due *= 1000;
-    push(w, (struct ow_event){.what = TICK,
-                              .peer = me,
-                              .at_us = due > w->now_us ? due : w->now_us + 1});
+    push(w,
+         (struct ow_event){.what = TICK,
+                           .peer = me,
+                           .key.at_us = due > w->now_us ? due : w->now_us + 1});
 }
 
 static void run(struct owners_world *w, uint32_t me, struct owners_out *out)
@@ -646,10 +760,24 @@ static void run(struct owners_world *w, uint32_t me, struct owners_out *out)
 
 /* ---- views ------------------------------------------------------------ */
 
+/* It takes half of the last view to found one, or a long time. */
+static bool waits_for_half(struct owners_world *w, uint64_t in)
+{
+    if (2 * __builtin_popcountll(in & w->in) >= __builtin_popcountll(w->in) ||
+        (w->doubt_us > 0 && w->now_us >= w->doubt_us + DOUBT_US)) {
+        w->doubt_us = 0;
+        return false;
+    }
+    w->doubt_us = w->doubt_us > 0 ? w->doubt_us : w->now_us;
+    after(w, (struct ow_event){.what = NOTICE}, 1000000);
+    return true;
+}
+
 /* Members that the service sees; who came back or was out has the epoch as its
  * joining. */
 static void change_view(struct owners_world *w)
 {
+    bool anew = w->epoch > 0;
     uint64_t in = 0;
 
     for (uint32_t i = 0; i < w->opt.peers; i++) {
@@ -660,7 +788,16 @@ static void change_view(struct owners_world *w)
     if (in == 0) {
         return;
     }
+    for (uint32_t i = 0; i < w->opt.peers; i++) {
+        anew = anew && ((in >> i & 1) == 0 || !w->peer[i].joined);
+    }
+    if (anew && waits_for_half(w, in)) {
+        return;
+    }
     w->epoch++;
+    if (anew) {
+        begin_anew(w, in);
+    }
     for (uint32_t i = 0; i < w->opt.peers; i++) {
         struct ow_peer *p = &w->peer[i];
 
@@ -695,6 +832,10 @@ enter(struct owners_world *w, const struct ow_event *e, struct owners_out *out)
         if ((e->members >> i & 1) != 0) {
             m[n++] = (struct owners_member){w->id[i], w->peer[i].epoch_in};
         }
+    }
+    forget_void(w, p);
+    if (first && w->from > 0) {
+        restore(w, e->peer);
     }
     if (owners_view(&p->c, e->arg, m, n, w->now_us / 1000, out) != 0) {
         ow_fail(w, "peer %u refuses view %llu", e->peer,
@@ -781,6 +922,7 @@ static void strike(struct owners_world *w, const struct ow_event *e)
     if (!p->alive || p->frozen) {
         return;
     }
+    w->calm = false;
     p->frozen = e->freeze;
     p->alive = e->freeze;
     after(w, (struct ow_event){.what = NOTICE},
@@ -865,12 +1007,11 @@ static bool at_rest(const struct owners_world *w)
 void ow_run(struct owners_world *w)
 {
     uint64_t end_us = 1000 * w->opt.end_ms;
+    struct ow_event e;
 
     change_view(w);
-    while (w->n_queue > 0 && w->why[0] == '\0') {
-        struct ow_event e = pop(w);
-
-        w->now_us = e.at_us > w->now_us ? e.at_us : w->now_us;
+    while (w->why[0] == '\0' && agenda_take(&w->agenda, &e)) {
+        w->now_us = e.key.at_us > w->now_us ? e.key.at_us : w->now_us;
         w->faults_left -= is_fault(&e);
         if (w->now_us > end_us) {
             ow_fail(w, "no rest after %llu ms",
@@ -892,7 +1033,7 @@ void ow_strike(struct owners_world *w,
                uint64_t back_ms)
 {
     push(w, (struct ow_event){.what = STRIKE,
-                              .at_us = 1000 * at_ms,
+                              .key.at_us = 1000 * at_ms,
                               .peer = peer,
                               .freeze = freeze,
                               .arg = back_ms});
@@ -909,6 +1050,7 @@ struct owners_world *ow_open(const struct ow_options *opt)
         return NULL;
     }
     w->opt = *opt;
+    w->agenda.size = sizeof(struct ow_event);
     w->rng = rng_mix(words, 2);
     w->peer = calloc(opt->peers, sizeof w->peer[0]);
     w->out = calloc(1, sizeof *w->out);
@@ -940,12 +1082,17 @@ struct owners_world *ow_open(const struct ow_options *opt)
 
 void ow_close(struct owners_world *w)
 {
-    while (w->n_queue > 0) {
-        struct ow_event e = pop(w);
+    struct ow_event e;
 
+    while (agenda_take(&w->agenda, &e)) {
         spill(&e);
     }
+    agenda_free(&w->agenda);
     for (uint32_t i = 0; w->peer != NULL && i < w->opt.peers; i++) {
+        for (uint32_t k = 0; k < w->peer[i].n_kept; k++) {
+            free(w->peer[i].kept[k].state.log);
+        }
+        free(w->peer[i].kept);
         for (uint32_t k = 0; k < OWNERS_SLICES_MAX; k++) {
             free(w->peer[i].held[k].log);
             free(w->peer[i].read[k].log);
@@ -955,7 +1102,6 @@ void ow_close(struct owners_world *w)
         }
     }
     free(w->peer);
-    free(w->queue);
     free(w->marks);
     free(w->acked);
     free(w->out);

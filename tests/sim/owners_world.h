@@ -1,6 +1,6 @@
 /* owners_world.h - owners of slices alone, in virtual time: peers that are
  * nothing but a p2p/owners core, a trainer that makes tasks, and slices of a
- * few real numbers on which train/sync/delayed.h does its steps.
+ * few real numbers on which train/sync/slices.h does its steps.
  *
  * A service beside the peers stands for views: it sees who dies or freezes
  * after notice_ms, and gives every live member the new view, each after a time
@@ -18,6 +18,9 @@
  *   D  a slice is opened from less than all that was acknowledged only where
  *      no state as new is left among the members
  *   E  a call leaves nothing that does not fit `out`, and deadlines move on
+ *   F  after all have died all slices go on from one mark, the newest that the
+ *      members have of all; marks beyond one that all went on from before are
+ *      of another history and count no more
  *
  * One seed, one run. Memory grows with peers, slices and tasks.
  */
@@ -28,6 +31,7 @@
 #include <stdint.h>
 
 #include "p2p/owners.h"
+#include "tests/sim/agenda.h"
 #include "tests/sim/sim.h"
 
 #define OW_PEERS_MAX 32
@@ -40,6 +44,7 @@ struct ow_options {
     uint32_t train_ms, link_ms, piece_ms, resend_ms, stuck_ms, notice_ms;
     uint32_t unequal;              /* the slowest takes so many times as long */
     uint32_t lose, repeat, breaks; /* of a thousand */
+    uint32_t stops;                /* times that all die together */
     uint64_t end_ms;
 };
 
@@ -65,6 +70,13 @@ struct ow_slot {
     struct ow_slice state;
 };
 
+/* On a peer's disk. */
+struct ow_kept {
+    uint32_t slice;
+    struct owners_version at;
+    struct ow_slice state;
+};
+
 struct ow_peer {
     struct owners c;
     bool alive, frozen, joined, training, done;
@@ -75,6 +87,8 @@ struct ow_peer {
     struct ow_slot slot[OWNERS_SLOTS_MAX];
     uint64_t ticked;
     uint64_t last_us[OW_PEERS_MAX]; /* arrival of the last to each */
+    struct ow_kept *kept;           /* outlives the process */
+    uint32_t n_kept, room_kept;
 };
 
 /* Bits of a slice as a mark. */
@@ -83,18 +97,21 @@ struct ow_mark {
     uint64_t flush, generation, hash;
 };
 
-struct ow_event;
-
 struct owners_world {
     struct ow_options opt;
-    uint64_t rng, now_us, order;
+    uint64_t rng, now_us;
     struct peer_id id[OW_PEERS_MAX]; /* ascending */
     struct ow_peer *peer;            /* (peers) */
-    struct ow_event *queue;          /* a binary heap */
+    struct agenda agenda;            /* of struct ow_event */
     struct owners_out *out;          /* of the call under way */
-    uint32_t n_queue, room_queue;
     uint64_t epoch;
-    uint64_t in; /* bits: members of it */
+    uint64_t in;            /* bits: members of it */
+    uint64_t restart, from; /* epoch in which all began anew, and the mark that
+                               they go on from; 0: none, the initial weights */
+    bool calm;              /* no fault since */
+    uint64_t doubt_us;      /* since when too few are there to found a view */
+    uint64_t restart_before, from_before; /* the time before */
+    uint32_t n_restarts;
     struct ow_mark *marks;
     uint32_t n_marks, room_marks;
     uint32_t faults_left; /* strikes, returns and views to come */

@@ -14,7 +14,7 @@
 enum what { HELLO, READY, WANT, DATA, DONE, LOST, CUT, TICK, STRIKE, THAW };
 
 struct pw_event {
-    uint64_t at_us, order;
+    struct agenda_key key;
     enum what what;
     uint32_t host, from;
     uint64_t arg; /* STRIKE: freeze_ms */
@@ -66,53 +66,12 @@ static double spread(struct pipeline_world *w, double median, double sigma)
 
 /* ---- the queue -------------------------------------------------------- */
 
-static bool sooner(const struct pw_event *a, const struct pw_event *b)
-{
-    return a->at_us != b->at_us ? a->at_us < b->at_us : a->order < b->order;
-}
-
 static void push(struct pipeline_world *w, struct pw_event e)
 {
-    uint32_t i = w->n_queue;
-
-    if (i == w->room_queue) {
-        uint32_t room = i == 0 ? 1024 : 2 * i;
-        struct pw_event *more = realloc(w->queue, room * sizeof *more);
-
-        if (more == NULL) {
-            pw_fail(w, "out of memory");
-            free(e.hello);
-            return;
-        }
-        w->queue = more;
-        w->room_queue = room;
+    if (!agenda_put(&w->agenda, &e)) {
+        pw_fail(w, "out of memory");
+        free(e.hello);
     }
-    w->n_queue++;
-    e.order = w->order++;
-    while (i > 0 && sooner(&e, &w->queue[(i - 1) / 2])) {
-        w->queue[i] = w->queue[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    w->queue[i] = e;
-}
-
-static struct pw_event pop(struct pipeline_world *w)
-{
-    struct pw_event first = w->queue[0], last = w->queue[--w->n_queue];
-    uint32_t i = 0;
-
-    for (uint32_t k = 1; k < w->n_queue; k = 2 * i + 1) {
-        if (k + 1 < w->n_queue && sooner(&w->queue[k + 1], &w->queue[k])) {
-            k++;
-        }
-        if (!sooner(&w->queue[k], &last)) {
-            break;
-        }
-        w->queue[i] = w->queue[k];
-        i = k;
-    }
-    w->queue[i] = last;
-    return first;
 }
 
 /* ---- what hosts do ---------------------------------------------------- */
@@ -140,7 +99,7 @@ say(struct pipeline_world *w, uint32_t me, const struct pipeline_action *a)
             (w->opt.lose > 0 && pw_below(w, 1000) < w->opt.lose)) {
             continue;
         }
-        e.at_us = arrival(w, me, k, w->now_us);
+        e.key.at_us = arrival(w, me, k, w->now_us);
         if (a->type == PIPELINE_SAY_TAKE) {
             e.what = WANT;
         } else if (a->type == PIPELINE_SAY_HELLO) {
@@ -162,7 +121,7 @@ static void done_at(struct pipeline_world *w,
                     uint64_t at_us)
 {
     push(w, (struct pw_event){
-                .what = DONE, .host = me, .at_us = at_us, .action = *a});
+                .what = DONE, .host = me, .key.at_us = at_us, .action = *a});
 }
 
 /* A segment meets its posting, which is there before it: else it would stand
@@ -229,7 +188,7 @@ give(struct pipeline_world *w, uint32_t me, const struct pipeline_action *a)
     push(w, (struct pw_event){.what = DATA,
                               .host = a->host,
                               .from = me,
-                              .at_us = arrival(w, me, a->host, *until),
+                              .key.at_us = arrival(w, me, a->host, *until),
                               .action = *a});
     done_at(w, me, a, *until);
 }
@@ -451,29 +410,29 @@ static void strike(struct pipeline_world *w, const struct pw_event *e)
             push(w, (struct pw_event){.what = LOST,
                                       .host = i,
                                       .from = e->host,
-                                      .at_us = w->now_us + 1 + late});
+                                      .key.at_us = w->now_us + 1 + late});
         }
     }
     if (h->frozen) {
         push(w, (struct pw_event){.what = THAW,
                                   .host = e->host,
-                                  .at_us = w->now_us + e->arg * 1000});
+                                  .key.at_us = w->now_us + e->arg * 1000});
     }
 }
 
 static void happen(struct pipeline_world *w, struct pw_event *e)
 {
     struct pw_host *h = &w->host[e->host];
-    uint64_t words[4] = {w->hash, e->at_us, (uint64_t)e->what, e->host};
+    uint64_t words[4] = {w->hash, e->key.at_us, (uint64_t)e->what, e->host};
 
-    w->now_us = e->at_us;
+    w->now_us = e->key.at_us;
     w->hash = rng_mix(words, 4);
     if (e->what == STRIKE) {
         strike(w, e);
     } else if (e->what == THAW) {
         h->frozen = false;
     } else if (h->frozen) {
-        e->at_us = w->now_us + 100000; /* waits in its sockets */
+        e->key.at_us = w->now_us + 100000; /* waits in its sockets */
         push(w, *e);
         return;
     } else if (!h->dead) {
@@ -490,14 +449,15 @@ static void set_tick(struct pipeline_world *w, uint32_t i)
     if (at != UINT64_MAX && h->ticked != at && !h->dead) {
         h->ticked = at;
         at = at * 1000 > w->now_us ? at * 1000 : w->now_us;
-        push(w, (struct pw_event){.what = TICK, .host = i, .at_us = at});
+        push(w, (struct pw_event){.what = TICK, .host = i, .key.at_us = at});
     }
 }
 
 void pw_run(struct pipeline_world *w)
 {
-    while (w->n_queue > 0 && w->why[0] == '\0') {
-        struct pw_event e = pop(w);
+    struct pw_event e;
+
+    while (w->why[0] == '\0' && agenda_take(&w->agenda, &e)) {
         uint32_t i = e.host;
 
         happen(w, &e);
@@ -516,18 +476,18 @@ void pw_strike(struct pipeline_world *w,
 {
     push(w, (struct pw_event){.what = STRIKE,
                               .host = host,
-                              .at_us = at_ms * 1000,
+                              .key.at_us = at_ms * 1000,
                               .arg = freeze_ms});
 }
 
 void pw_cut(struct pipeline_world *w, uint32_t a, uint32_t b, uint64_t at_ms)
 {
     push(w, (struct pw_event){
-                .what = CUT, .host = a, .from = b, .at_us = at_ms * 1000});
+                .what = CUT, .host = a, .from = b, .key.at_us = at_ms * 1000});
     push(w, (struct pw_event){.what = CUT,
                               .host = b,
                               .from = a,
-                              .at_us = (at_ms + pw_below(w, 500)) * 1000});
+                              .key.at_us = (at_ms + pw_below(w, 500)) * 1000});
 }
 
 /* ---- the beginning and the end ---------------------------------------- */
@@ -588,6 +548,7 @@ struct pipeline_world *pw_open(const struct pw_options *opt)
         return NULL;
     }
     w->opt = *opt;
+    w->agenda.size = sizeof(struct pw_event);
     w->rng = rng_mix(words, 2);
     w->host = calloc(opt->hosts, sizeof *w->host);
     if (w->host == NULL) {
@@ -607,14 +568,16 @@ struct pipeline_world *pw_open(const struct pw_options *opt)
 
 void pw_close(struct pipeline_world *w)
 {
-    for (uint32_t i = 0; i < w->n_queue; i++) {
-        free(w->queue[i].hello);
+    struct pw_event e;
+
+    while (agenda_take(&w->agenda, &e)) {
+        free(e.hello);
     }
+    agenda_free(&w->agenda);
     for (uint32_t i = 0; w->host != NULL && i < w->opt.hosts; i++) {
         free(w->host[i].posts);
         free(w->host[i].steps);
     }
-    free(w->queue);
     free(w->host);
     free(w);
 }

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "p2p/pipeline.h"
+#include "tests/sim/agenda.h"
 #include "tests/sim/sim.h"
 
 #define PW_SET_WORDS (PIPELINE_MICRO_MAX / 64)
@@ -79,15 +80,12 @@ struct pw_host {
     uint64_t last_us[PIPELINE_HOSTS_MAX]; /* arrival of the last to each */
 };
 
-struct pw_event;
-
 struct pipeline_world {
     struct pw_options opt;
-    uint64_t rng, now_us, order;
+    uint64_t rng, now_us;
     struct pipeline_host list[PIPELINE_HOSTS_MAX]; /* by id, as cores have it */
     struct pw_host *host;                          /* (hosts) */
-    struct pw_event *queue;                        /* a binary heap */
-    uint32_t n_queue, room_queue;
+    struct agenda agenda;                          /* of struct pw_event */
     uint64_t hash, checked;
     uint64_t decided; /* sums held that another host's word decided */
     char why[SIM_TEXT_MAX];

@@ -233,6 +233,9 @@ foreach(n 2 3 5 8)
   loco_sim_test(owners_deaths_${n} owners-deaths --peers ${n} --seeds 200)
 endforeach()
 loco_sim_test(owners_deaths_12 owners-deaths --peers 12 --seeds 60)
+foreach(n 1 2 3 6 12)
+  loco_sim_test(owners_restart_${n} owners-restart --peers ${n} --seeds 60)
+endforeach()
 
 # Models cut into stages: each fault of stages.c, drawn ones, few and many peers.
 # 6: a host moves to where the work is. 7: a stage dies whole and comes back

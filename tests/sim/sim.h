@@ -130,6 +130,7 @@ int membership_partition_run(const struct sim_options *opt,
 /* Owners of slices alone, owners.c. */
 int owners_plain_run(const struct sim_options *opt, struct sim_result *r);
 int owners_deaths_run(const struct sim_options *opt, struct sim_result *r);
+int owners_restart_run(const struct sim_options *opt, struct sim_result *r);
 
 /* Pipelines alone, pipeline.c. */
 int pipeline_plain_run(const struct sim_options *opt, struct sim_result *r);

@@ -63,6 +63,8 @@ const struct sim_scenario sim_table[] = {
     {"owners", "owners of slices alone: nobody dies", 6, owners_plain_run},
     {"owners-deaths", "owners of slices alone: they die, freeze, come back", 6,
      owners_deaths_run},
+    {"owners-restart", "owners of slices alone: all stop, and go on from a mark",
+     6, owners_restart_run},
     {NULL, NULL, 0, NULL},
 };
 /* clang-format on */

@@ -545,6 +545,61 @@ static void another_branch_begins_with_nothing(void **state)
     assert_false(f.o.slice[0].held);
 }
 
+static struct owners_version mark(void)
+{
+    return (struct owners_version){.generation = 3,
+                                   .position = 12,
+                                   .flush = 4,
+                                   .size = 3,
+                                   .task = {1, 2, 3}};
+}
+
+/* Another life: what is on the disk is newer than the initial weights, older
+ * than what anybody holds, and its tasks were of other workers. */
+static void a_mark_is_gone_on_from(void **state)
+{
+    struct owners_version at = mark();
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 0, 1);
+    f.out.n = 0;
+    owners_reset(&f.o, &f.out);
+    assert_int_equal(owners_restore(&f.o, 0, &at), 0);
+    assert_int_equal(owners_view(&f.o, 3, members, 3, f.now_ms, &f.out),
+                     LOCO_EINVAL);
+    f.out.n = 0;
+    assert_int_equal(owners_view(&f.o, 9, members, 3, f.now_ms, &f.out), 0);
+    assert_true(f.o.slice[0].held);
+    assert_int_equal(f.o.slice[0].source, 0); /* itself, until others say */
+    assert_int_equal(f.o.slice[0].position, 12);
+    assert_int_equal(f.o.slice[0].at.task[1], 0);
+    assert_int_equal(owners_round(&f.o), 4);
+    assert_int_equal(owners_restore(&f.o, 0, &at), LOCO_EINVAL);
+}
+
+static void what_is_no_mark_is_not_restored(void **state)
+{
+    struct owners_version at[6] = {mark(), mark(), mark(),
+                                   mark(), mark(), mark()};
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 0, 1);
+    f.out.n = 0;
+    owners_reset(&f.o, &f.out);
+    at[0].generation = 0;
+    at[1].flush = 0;
+    at[2].count = 1;
+    at[3].size = 0;
+    at[4].size = VIEW_MEMBERS_MAX + 1;
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(owners_restore(&f.o, 0, &at[i]), LOCO_EINVAL);
+    }
+    assert_int_equal(owners_restore(&f.o, 1, &at[5]), LOCO_EINVAL);
+    assert_false(f.o.slice[0].held);
+}
+
 static void options_are_checked(void **state)
 {
     struct owners o;
@@ -583,6 +638,8 @@ int main(void)
         cmocka_unit_test(strangers_and_nonsense_are_dropped),
         cmocka_unit_test(any_message_leaves_it_in_order),
         cmocka_unit_test(another_branch_begins_with_nothing),
+        cmocka_unit_test(a_mark_is_gone_on_from),
+        cmocka_unit_test(what_is_no_mark_is_not_restored),
         cmocka_unit_test(options_are_checked),
     };
 
