@@ -352,7 +352,7 @@ function showPeers(data) {
 // ---- events ----------------------------------------------------------------
 
 function addEvent(e) {
-  if (e.number <= now.newest) { return; }
+  if (e.number <= now.newest) { return false; }
   now.newest = e.number;
   const item = element("li", undefined, { "data-kind": e.kind });
   item.append(element("time", clock(e.at_s), { datetime: new Date(1000 * e.at_s).toISOString() }),
@@ -360,6 +360,7 @@ function addEvent(e) {
   $("events").prepend(item);
   while ($("events").childElementCount > EVENTS_MAX) { $("events").lastElementChild.remove(); }
   if (e.kind === "round_failed") { lookAtRounds(); }
+  return true;
 }
 
 // ---- commands --------------------------------------------------------------
@@ -487,9 +488,9 @@ function listen() {
   on("peers", showPeers);
   on("sample", addSample);
   on("event", (e) => {
-    addEvent(e);
-    // It was taken, and then found not to fit this run.
-    if (e.kind === "setting_refused") { notice(`Refused: ${e.text}`); }
+    // It was taken, and then found not to fit this run. The stream begins with
+    // what was before: that is known already.
+    if (addEvent(e) && e.kind === "setting_refused") { notice(`Refused: ${e.text}`); }
   });
 }
 

@@ -271,6 +271,11 @@ def limits():
             wait_page(page, says("notice", "more than memory_bytes") +
                       " && document.getElementById('cap-memory').value "
                       "=== '100'", "the reason is on the page, the old one back")
+            # Who comes later finds it among the events, not as news.
+            page.open(page_of(one))
+            wait_page(page, says("events", "more than memory_bytes") +
+                      " && now.status !== null", "the page is there again")
+            check(not page.text("#notice"), "an old refusal is told as new")
             # Not a schedule: refused with the reason, nothing changes.
             put("cap-schedule", "sometimes")
             page.press("Enter")

