@@ -310,6 +310,7 @@ static void run_pipe(struct trainer *t, const struct stage_command *c)
                              .index = c->micro,
                              .round = c->round};
     uint64_t before = t->replica.tokens_seen;
+    double began = now_s();
     float loss = NAN;
 
     ev.rc = t->opt.slots == NULL
@@ -322,6 +323,7 @@ static void run_pipe(struct trainer *t, const struct stage_command *c)
     if (c->op == PIPE_CLEAR) {
         return;
     }
+    (void)rest(t, now_s(), now_s() - began);
     ev.tokens = t->replica.tokens_seen - before;
     ev.inner_step = t->replica.inner_step;
     if (c->op == PIPE_STEP && ev.rc == 0) {
@@ -400,9 +402,17 @@ static bool must_wait(const struct trainer *t, const struct trainer_command *c)
            !t->training && has_steps(t);
 }
 
+/* The work of a stage has the trainer's share of the time, like steps. */
+static bool must_rest(const struct trainer *t)
+{
+    return t->n_queue > 0 && t->queue[0].type == TRAINER_PIPE &&
+           t->queue[0].pipe.op != PIPE_CLEAR && now_s() < t->rest_until_s;
+}
+
 static bool has_nothing_to_do(const struct trainer *t)
 {
-    bool command = t->n_queue > 0 && !must_wait(t, &t->queue[0]);
+    bool command =
+        t->n_queue > 0 && !must_wait(t, &t->queue[0]) && !must_rest(t);
     bool may_step = has_steps(t) && !t->paused && now_s() >= t->rest_until_s;
 
     return !t->closing && !command && !may_step;
@@ -423,7 +433,7 @@ static bool next_command(struct trainer *t, struct trainer_command *c)
 
     (void)pthread_mutex_lock(&t->mutex);
     while (has_nothing_to_do(t)) {
-        if (has_steps(t) && !t->paused) {
+        if ((has_steps(t) && !t->paused) || must_rest(t)) {
             wait_until(t, t->rest_until_s);
         } else {
             (void)pthread_cond_wait(&t->wake, &t->mutex);

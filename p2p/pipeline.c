@@ -456,15 +456,20 @@ int pipeline_begin(struct pipeline *p,
     return 0;
 }
 
+/* Most of us are not in that list: who says so is cut off, or wants to be
+ * alone. */
+static bool lacks_most(const struct pipeline *p, uint64_t theirs)
+{
+    return 2 * __builtin_popcountll(p->layout & ~theirs) >
+           __builtin_popcountll(p->layout);
+}
+
 /* Host k wants another attempt. More of these than each host could have a loss
  * for, or a list without most of the others: then it is left out itself. */
 static bool is_obeyed(struct pipeline *p, uint32_t k, uint64_t theirs)
 {
-    uint32_t all = (uint32_t)__builtin_popcountll(p->layout);
-    uint32_t missing = (uint32_t)__builtin_popcountll(p->layout & ~theirs);
-
     p->raised[k]++;
-    return 2 * missing <= all && p->raised[k] <= 2 * p->n + 8;
+    return !lacks_most(p, theirs) && p->raised[k] <= 2 * p->n + 8;
 }
 
 /* A HELLO of our attempt or a later one from host k, who takes part in it. */
@@ -499,6 +504,21 @@ static void take_hello(struct pipeline *p,
     if_gathered(p, out);
 }
 
+/* Host k speaks of an attempt before ours, in which it is not any more: that it
+ * was left out was lost on the way. It waits for ever if nobody says so. */
+static void tell_lost(struct pipeline *p,
+                      int k,
+                      uint64_t round,
+                      uint32_t attempt,
+                      struct pipeline_out *out)
+{
+    if (k >= 0 && (uint32_t)k != p->self && round == p->round &&
+        attempt < p->attempt && (p->layout & BIT(k)) == 0 &&
+        p->state != PIPELINE_OUT && answers(p, (uint32_t)k)) {
+        say_hello(p, out, BIT(k), 0);
+    }
+}
+
 void pipeline_on_hello(struct pipeline *p,
                        const struct peer_id *id,
                        const struct pipeline_hello *h,
@@ -508,6 +528,7 @@ void pipeline_on_hello(struct pipeline *p,
     int k = position(p, id);
 
     p->now_ms = now_ms;
+    tell_lost(p, k, h->round, h->attempt, out);
     if (k < 0 || (uint32_t)k == p->self || h->round != p->round ||
         is_made_up(p, h->attempt) || h->step > p->opt.steps ||
         !(p->layout & BIT(k))) {
@@ -547,7 +568,7 @@ void pipeline_on_hello(struct pipeline *p,
         }
         return;
     }
-    if (!(common(p, h) & BIT(p->self))) {
+    if (!(common(p, h) & BIT(p->self)) && !lacks_most(p, common(p, h))) {
         go_out(p, out);
         return;
     }
@@ -582,6 +603,7 @@ static bool concerns(struct pipeline *p,
                      uint32_t attempt,
                      struct pipeline_out *out)
 {
+    tell_lost(p, k, round, attempt, out);
     if (k < 0 || (uint32_t)k == p->self || !(p->layout & BIT(k)) ||
         round != p->round || is_made_up(p, attempt)) {
         return false;
@@ -690,8 +712,8 @@ void pipeline_lost(struct pipeline *p,
     if (active(p)) {
         gather(p, out, p->attempt + 1, p->layout & ~BIT(k), now_ms);
         if_gathered(p, out);
-    } else {
-        p->layout &= ~BIT(k);
+    } else if (p->state != PIPELINE_FINISHED) {
+        p->layout &= ~BIT(k); /* else it may be back, and lack our last READY */
     }
 }
 

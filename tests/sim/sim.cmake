@@ -219,6 +219,9 @@ loco_sim_test(pipeline_same_seed_same_trace pipeline-deaths --seeds 5 --twice)
 foreach(n 3 5 8 12)
   loco_sim_test(pipeline_deaths_${n} pipeline-deaths --peers ${n} --seeds 1000)
 endforeach()
+# Who was taken for dead and is not, and never heard that it was left out.
+loco_sim_test(pipeline_deaths_unheard pipeline-deaths --peers 4 --seed 1156
+  --seeds 600)
 # Owners of slices alone.
 loco_sim_test(owners owners --seeds 5)
 loco_sim_test(owners_of_one owners --peers 1 --seeds 3)

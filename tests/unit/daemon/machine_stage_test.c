@@ -277,6 +277,37 @@ static void a_machine_moves_to_another_stage(void **state)
     close_rig(g);
 }
 
+/* The shortest of some forward passes. */
+static uint64_t shortest_ns(struct rig *g)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int i = 0; i < 6; i++) {
+        uint64_t began = uv_hrtime(), took;
+
+        g->n_told = 0;
+        (void)pipe_op(g, PIPE_FORWARD, 0, 0);
+        took = uv_hrtime() - began;
+        least = took < least ? took : least;
+    }
+    return least;
+}
+
+/* At 1 % each waits for a hundred times as long as the one before it took. */
+static void a_share_of_the_processor_holds_for_stages(void **state)
+{
+    struct rig *g = open_stage(0);
+    uint64_t whole = shortest_ns(g);
+
+    (void)state;
+    trainer_set_share(g->m->trainer, 1);
+    (void)pipe_op(g, PIPE_FORWARD, 0, 0);
+    assert_true(shortest_ns(g) > 4 * whole);
+    trainer_set_share(g->m->trainer, 100);
+    (void)pipe_op(g, PIPE_CLEAR, 0, 0);
+    close_rig(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +315,7 @@ int main(void)
         cmocka_unit_test(what_was_cleared_is_in_no_step),
         cmocka_unit_test(segments_that_do_not_fit_are_refused),
         cmocka_unit_test(a_machine_moves_to_another_stage),
+        cmocka_unit_test(a_share_of_the_processor_holds_for_stages),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -225,8 +225,9 @@ static void a_host_that_the_others_left_out_stops(void **state)
     assert_int_equal(f.p.state, PIPELINE_OUT);
     hold(&f);
     f.hello.attempt = 2;
-    f.hello.n = 1;
+    f.hello.n = 2;
     f.hello.hosts[0] = hosts[1];
+    f.hello.hosts[1] = hosts[2];
     hear(&f, 1);
     assert_int_equal(f.p.state, PIPELINE_OUT);
     assert_non_null(find(&f, PIPELINE_CLEAR));
@@ -639,6 +640,12 @@ static void who_leaves_most_of_the_others_out_is_left_out(void **state)
     hear_step(&f, 1, 0);
     assert_int_equal(f.p.layout, 31 & ~2);
     begin_five(&f, 0);
+    f.hello.n = 1; /* itself */
+    f.hello.hosts[0] = five[1];
+    hear_step(&f, 1, 0);
+    assert_int_equal(f.p.layout, 31 & ~2);
+    assert_int_equal(f.p.state, PIPELINE_GATHER);
+    begin_five(&f, 0);
     f.hello.n = 3;
     hear_step(&f, 1, 0);
     assert_int_equal(f.p.layout, 7);
@@ -678,6 +685,41 @@ static void attempts_grow_no_faster_than_rounds(void **state)
     f.hello.attempt = most + 64; /* a few losses more are always possible */
     hear_step(&f, 1, 0);
     assert_int_equal(f.p.attempt, most + 64);
+}
+
+/* It was taken for dead after the last step, and is not: it lacks our READY. */
+static void who_is_finished_answers_one_that_was_lost(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    hold(&f);
+    f.p.opt.steps = 1;
+    ready(&f, 1, 0, 1);
+    ready(&f, 2, 0, 1);
+    done(&f, PIPELINE_STEP);
+    assert_int_equal(f.p.state, PIPELINE_FINISHED);
+    pipeline_lost(&f.p, &hosts[2].id, 2, &f.out);
+    ready(&f, 2, 0, 1);
+    assert_int_equal(find(&f, PIPELINE_SAY_READY)->tag, pipeline_tag(1, 0));
+    assert_int_equal(find(&f, PIPELINE_SAY_READY)->hosts, 4);
+}
+
+/* Its leaving was lost on the way, and it waits for us: it is told, once in a
+ * while. */
+static void one_that_was_left_out_hears_so_again(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    hold(&f);
+    pipeline_lost(&f.p, &hosts[2].id, 1, &f.out);
+    ready(&f, 2, 0, 1);
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 4);
+    ready(&f, 2, 0, 1);
+    assert_int_equal(f.out.n, 0);
+    ready(&f, 2, 0, f.p.attempt); /* it knows this attempt */
+    assert_int_equal(f.out.n, 0);
 }
 
 /* ---- own work that hangs ------------------------------------------------ */
@@ -746,6 +788,8 @@ int main(void)
         cmocka_unit_test(who_leaves_most_of_the_others_out_is_left_out),
         cmocka_unit_test(who_begins_attempt_after_attempt_is_left_out),
         cmocka_unit_test(attempts_grow_no_faster_than_rounds),
+        cmocka_unit_test(who_is_finished_answers_one_that_was_lost),
+        cmocka_unit_test(one_that_was_left_out_hears_so_again),
         cmocka_unit_test(who_hangs_leaves_and_has_more_patience_then),
         cmocka_unit_test(options_out_of_range_are_refused),
     };

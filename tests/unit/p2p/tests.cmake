@@ -29,6 +29,4 @@ loco_unit(p2p bandwidth loco_p2p)
 loco_unit(p2p bucket loco_p2p)
 loco_unit(p2p timeline loco_p2p)
 loco_unit(p2p pair loco_p2p)
-# Rules that are not built yet (p2p/LEASES.md), played in Python.
-add_test(NAME unit/p2p/leases_model
-    COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/model/leases.py 500)
+loco_unit(p2p lease loco_p2p)

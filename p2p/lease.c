@@ -1,0 +1,503 @@
+/* lease.c - see lease.h. */
+#include "p2p/lease.h"
+
+#include <string.h>
+
+#include "proto/msg.h"
+
+/* ---- on the wire ----------------------------------------------------------
+ */
+
+static const struct msg_field lease_range_fields[] = {
+    MSG_FIELD_U64(struct lease_range, first),
+    MSG_FIELD_U32(struct lease_range, n),
+};
+static const struct msg_schema lease_range_schema =
+    MSG_SCHEMA(struct lease_range, lease_range_fields);
+
+static const struct msg_field lease_fields[] = {
+    MSG_FIELD_U64(struct lease, holder),
+    MSG_FIELD_U8(struct lease, missed),
+    MSG_ARRAY_STRUCT(struct lease, ranges, n_ranges, lease_range_schema),
+};
+static const struct msg_schema lease_schema =
+    MSG_SCHEMA(struct lease, lease_fields);
+
+static const struct msg_field ledger_fields[] = {
+    MSG_FIELD_U64(struct ledger, next),
+    MSG_ARRAY_STRUCT(struct ledger, returned, n_returned, lease_range_schema),
+    MSG_ARRAY_STRUCT(struct ledger, held, n_held, lease_schema),
+};
+const struct msg_schema ledger_schema =
+    MSG_SCHEMA(struct ledger, ledger_fields);
+
+/* ---- who just came --------------------------------------------------------
+ */
+
+static int index_of(const struct lease_view *v, const uint8_t key[32])
+{
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        if (memcmp(v->members[i].public_key, key, 32) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+void lease_slots(const struct lease_view *old, struct lease_view *v)
+{
+    bool same = old != NULL && hash32_eq(&old->commit, &v->commit);
+
+    v->slots = same ? old->slots : 0;
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        struct lease_member *m = &v->members[i];
+        int at = same ? index_of(old, m->public_key) : -1;
+
+        m->slot = 0;
+        if (m->joined == v->epoch && v->slots < LEDGER_SLOTS_MAX) {
+            m->slot = ++v->slots;
+        } else if (at >= 0 && m->joined != v->epoch) {
+            m->slot = old->members[at].slot;
+        }
+    }
+}
+
+bool lease_slots_valid(const struct lease_view *v)
+{
+    bool taken[LEDGER_SLOTS_MAX + 1] = {false};
+
+    if (v->slots > LEDGER_SLOTS_MAX) {
+        return false;
+    }
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        uint32_t slot = v->members[i].slot;
+
+        if (slot > v->slots || (slot > 0 && taken[slot])) {
+            return false;
+        }
+        taken[slot] = true;
+    }
+    return true;
+}
+
+/* ---- what nobody holds -------------------------------------------------- */
+
+static void returned_remove(struct ledger *l, uint32_t at)
+{
+    l->n_returned--;
+    memmove(&l->returned[at], &l->returned[at + 1],
+            (l->n_returned - at) * sizeof l->returned[0]);
+}
+
+/* Whether b begins where a ends, and both are one range. */
+static bool joins(const struct lease_range *a, const struct lease_range *b)
+{
+    return a->first + a->n == b->first && b->n <= UINT32_MAX - a->n;
+}
+
+/* One more slot in the table: the shortest range is forgotten. False: that is
+ * `r` itself. */
+static bool returned_room(struct ledger *l, const struct lease_range *r)
+{
+    uint32_t shortest = 0;
+
+    if (l->n_returned < LEDGER_RETURNED_MAX) {
+        return true;
+    }
+    for (uint32_t i = 1; i < l->n_returned; i++) {
+        if (l->returned[i].n < l->returned[shortest].n) {
+            shortest = i;
+        }
+    }
+    if (r->n <= l->returned[shortest].n) {
+        return false;
+    }
+    returned_remove(l, shortest);
+    return true;
+}
+
+static void give_back(struct ledger *l, const struct lease_range *r)
+{
+    uint32_t at = 0;
+
+    if (r->n == 0 || !returned_room(l, r)) {
+        return;
+    }
+    while (at < l->n_returned && l->returned[at].first < r->first) {
+        at++;
+    }
+    memmove(&l->returned[at + 1], &l->returned[at],
+            (l->n_returned - at) * sizeof l->returned[0]);
+    l->returned[at] = *r;
+    l->n_returned++;
+    if (at + 1 < l->n_returned &&
+        joins(&l->returned[at], &l->returned[at + 1])) {
+        l->returned[at].n += l->returned[at + 1].n;
+        returned_remove(l, at + 1);
+    }
+    if (at > 0 && joins(&l->returned[at - 1], &l->returned[at])) {
+        l->returned[at - 1].n += l->returned[at].n;
+        returned_remove(l, at);
+    }
+}
+
+/* [first, first + n) is trained, as far as it is in there. */
+static void returned_spend(struct ledger *l, uint64_t first, uint64_t n)
+{
+    uint64_t end = n > UINT64_MAX - first ? UINT64_MAX : first + n;
+
+    for (uint32_t i = l->n_returned; i-- > 0;) {
+        struct lease_range *r = &l->returned[i], behind;
+        uint64_t r_end = r->first + r->n;
+
+        if (end <= r->first || first >= r_end) {
+            continue;
+        }
+        behind.first = end;
+        behind.n = end < r_end ? (uint32_t)(r_end - end) : 0;
+        if (first > r->first) {
+            r->n = (uint32_t)(first - r->first);
+        } else {
+            returned_remove(l, i);
+        }
+        give_back(l, &behind);
+    }
+}
+
+/* ---- what somebody holds ------------------------------------------------ */
+
+uint64_t lease_count(const struct lease *lease)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < lease->n_ranges; i++) {
+        n += lease->ranges[i].n;
+    }
+    return n;
+}
+
+bool lease_at(const struct lease *lease, uint64_t i, uint64_t *position)
+{
+    for (uint32_t k = 0; k < lease->n_ranges; k++) {
+        if (i < lease->ranges[k].n) {
+            *position = lease->ranges[k].first + i;
+            return true;
+        }
+        i -= lease->ranges[k].n;
+    }
+    return false;
+}
+
+/* At the back of the queue; false: it has as many ranges as it may. */
+static bool append(struct lease *lease, uint64_t first, uint32_t n)
+{
+    struct lease_range r = {.first = first, .n = n};
+    uint32_t last = lease->n_ranges;
+
+    if (last > 0 && joins(&lease->ranges[last - 1], &r)) {
+        lease->ranges[last - 1].n += n;
+        return true;
+    }
+    if (last == LEASE_RANGES_MAX) {
+        return false;
+    }
+    lease->ranges[lease->n_ranges++] = r;
+    return true;
+}
+
+/* Off the front of the queue. */
+static void spend(struct lease *lease, uint64_t steps)
+{
+    uint32_t gone = 0;
+
+    while (gone < lease->n_ranges && steps >= lease->ranges[gone].n) {
+        steps -= lease->ranges[gone].n;
+        gone++;
+    }
+    lease->n_ranges -= gone;
+    memmove(lease->ranges, lease->ranges + gone,
+            lease->n_ranges * sizeof lease->ranges[0]);
+    if (lease->n_ranges > 0) {
+        lease->ranges[0].first += steps;
+        lease->ranges[0].n -= (uint32_t)steps;
+    }
+}
+
+static struct lease *find(struct ledger *l, uint64_t holder)
+{
+    for (uint32_t i = 0; i < l->n_held; i++) {
+        if (l->held[i].holder == holder) {
+            return &l->held[i];
+        }
+    }
+    return NULL;
+}
+
+static void held_end(struct ledger *l, uint32_t at)
+{
+    for (uint32_t k = 0; k < l->held[at].n_ranges; k++) {
+        give_back(l, &l->held[at].ranges[k]);
+    }
+    l->n_held--;
+    memmove(&l->held[at], &l->held[at + 1],
+            (l->n_held - at) * sizeof l->held[0]);
+}
+
+static bool is_member(const struct lease_commit *c, uint64_t holder)
+{
+    for (uint32_t i = 0; i < c->view->n_members; i++) {
+        if (c->holders[i] == holder) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who has been away longest gives back; of those the first. */
+static void held_room(struct ledger *l, const struct lease_commit *c)
+{
+    uint32_t longest = LEDGER_HELD_MAX;
+
+    for (uint32_t i = 0; i < l->n_held; i++) {
+        if (!is_member(c, l->held[i].holder) &&
+            (longest == LEDGER_HELD_MAX ||
+             l->held[i].missed > l->held[longest].missed)) {
+            longest = i;
+        }
+    }
+    if (l->n_held == LEDGER_HELD_MAX && longest < LEDGER_HELD_MAX) {
+        held_end(l, longest);
+    }
+}
+
+/* An empty lease; NULL: no room. */
+static struct lease *
+held_new(struct ledger *l, const struct lease_commit *c, uint64_t holder)
+{
+    uint32_t at = 0;
+
+    held_room(l, c);
+    if (l->n_held == LEDGER_HELD_MAX) {
+        return NULL;
+    }
+    while (at < l->n_held && l->held[at].holder < holder) {
+        at++;
+    }
+    memmove(&l->held[at + 1], &l->held[at],
+            (l->n_held - at) * sizeof l->held[0]);
+    l->n_held++;
+    memset(&l->held[at], 0, sizeof l->held[at]);
+    l->held[at].holder = holder;
+    return &l->held[at];
+}
+
+/* ---- a commit ------------------------------------------------------------ */
+
+static struct lease_range
+slot_range(const struct ledger *l, uint32_t quota, uint32_t slot)
+{
+    return (struct lease_range){.first = l->next + (uint64_t)(slot - 1) * quota,
+                                .n = quota};
+}
+
+/* Whose slot that is: index in the view, or n_members. */
+static uint32_t owner_of(const struct lease_view *v, uint32_t slot)
+{
+    uint32_t i = 0;
+
+    while (i < v->n_members && v->members[i].slot != slot) {
+        i++;
+    }
+    return i;
+}
+
+/* A slot's range goes to the front where a lease is not full (of who was away,
+ * so that it was not filled): what is trained on it is then named by it alone.
+ */
+static bool
+slot_joins(struct lease *lease, uint32_t quota, const struct lease_range *r)
+{
+    if (lease_count(lease) >= quota || lease->n_ranges == LEASE_RANGES_MAX) {
+        return false;
+    }
+    memmove(lease->ranges + 1, lease->ranges,
+            lease->n_ranges * sizeof lease->ranges[0]);
+    lease->ranges[0] = *r;
+    lease->n_ranges++;
+    return true;
+}
+
+/* Who it was has left the view, and may come back with what it trained: it is
+ * held by a name of its own, as long as anybody's is who is away. */
+static void hold_slot(struct ledger *l,
+                      const struct lease_commit *c,
+                      const struct lease_range *r)
+{
+    struct lease *lease = held_new(l, c, ~r->first);
+
+    if (lease == NULL || !append(lease, r->first, r->n)) {
+        give_back(l, r);
+    }
+}
+
+/* What slots stood for is given out now. */
+static void take_slots(struct ledger *l, const struct lease_commit *c)
+{
+    uint32_t slots = c->view->slots;
+
+    slots = slots < LEDGER_SLOTS_MAX ? slots : LEDGER_SLOTS_MAX;
+    for (uint32_t s = 1; s <= slots; s++) {
+        struct lease_range r = slot_range(l, c->quota, s);
+        uint32_t i = owner_of(c->view, s);
+        struct lease *lease;
+
+        if (i == c->view->n_members) {
+            hold_slot(l, c, &r);
+            continue;
+        }
+        lease = find(l, c->holders[i]);
+        lease = lease != NULL ? lease : held_new(l, c, c->holders[i]);
+        if (lease == NULL || !slot_joins(lease, c->quota, &r)) {
+            give_back(l, &r);
+        }
+    }
+    l->next += (uint64_t)slots * c->quota;
+}
+
+static bool begins(const struct lease *lease, uint64_t first)
+{
+    return lease != NULL && lease->n_ranges > 0 &&
+           lease->ranges[0].first == first;
+}
+
+/* The lease that a contribution is from the front of: its maker's, or that of a
+ * slot whose owner was away at a commit. NULL: there is none. */
+static struct lease *lease_named(struct ledger *l, const struct lease_spent *s)
+{
+    struct lease *own = find(l, s->holder);
+    struct lease *slot = find(l, ~(s->lease - 1));
+
+    return begins(own, s->lease - 1)    ? own
+           : begins(slot, s->lease - 1) ? slot
+                                        : NULL;
+}
+
+/* Returned text first, the lowest first; one range is left for new text. */
+static void fill(struct ledger *l, struct lease *lease, uint32_t quota)
+{
+    uint64_t have = lease_count(lease);
+    uint32_t want = have < quota ? (uint32_t)(quota - have) : 0;
+
+    while (want > 0 && l->n_returned > 0 &&
+           lease->n_ranges < LEASE_RANGES_MAX - 1) {
+        struct lease_range *r = &l->returned[0];
+        uint32_t n = r->n < want ? r->n : want;
+
+        (void)append(lease, r->first, n);
+        want -= n;
+        r->first += n;
+        r->n -= n;
+        if (r->n == 0) {
+            returned_remove(l, 0);
+        }
+    }
+    if (want > 0 && append(lease, l->next, want)) {
+        l->next += want;
+    }
+}
+
+void lease_settle(struct ledger *l, const struct lease_commit *c)
+{
+    if (c->first) {
+        take_slots(l, c);
+    }
+    for (uint32_t k = 0; k < c->n_spent; k++) {
+        const struct lease_spent *s = &c->spent[k];
+        struct lease *lease = lease_named(l, s);
+        /* What somebody says of itself takes no more from the others. */
+        uint64_t steps = s->steps < c->quota ? s->steps : c->quota;
+
+        if (lease != NULL) {
+            spend(lease, steps);
+        } else if (s->lease > 0) {
+            returned_spend(l, s->lease - 1, steps);
+        }
+    }
+    for (uint32_t i = l->n_held; i-- > 0;) {
+        struct lease *lease = &l->held[i];
+
+        lease->missed = is_member(c, lease->holder)
+                            ? 0
+                            : (uint8_t)(lease->missed < LEASE_MISSED_MAX
+                                            ? lease->missed + 1
+                                            : LEASE_MISSED_MAX);
+        if (lease->missed == LEASE_MISSED_MAX ||
+            (lease->missed > 0 && lease->n_ranges == 0)) {
+            held_end(l, i);
+        }
+    }
+    for (uint32_t i = 0; i < c->view->n_members; i++) {
+        struct lease *lease = find(l, c->holders[i]);
+
+        lease = lease != NULL ? lease : held_new(l, c, c->holders[i]);
+        if (lease != NULL) {
+            fill(l, lease, c->quota);
+        }
+    }
+}
+
+bool lease_of(const struct ledger *l,
+              uint32_t quota,
+              const struct lease_view *view,
+              uint32_t index,
+              uint64_t holder,
+              bool first,
+              struct lease *out)
+{
+    uint32_t slot = first ? view->members[index].slot : 0;
+
+    memset(out, 0, sizeof *out);
+    for (uint32_t i = 0; i < l->n_held; i++) {
+        if (l->held[i].holder == holder) {
+            *out = l->held[i];
+        }
+    }
+    out->holder = holder;
+    if (slot > 0 && slot <= view->slots && slot <= LEDGER_SLOTS_MAX &&
+        owner_of(view, slot) == index) {
+        struct lease_range r = slot_range(l, quota, slot);
+
+        (void)slot_joins(out, quota, &r);
+    }
+    return out->n_ranges > 0;
+}
+
+/* ---- comparing ----------------------------------------------------------- */
+
+static bool ranges_eq(const struct lease_range *a,
+                      uint32_t n_a,
+                      const struct lease_range *b,
+                      uint32_t n_b)
+{
+    bool same = n_a == n_b;
+
+    for (uint32_t i = 0; same && i < n_a; i++) {
+        same = a[i].first == b[i].first && a[i].n == b[i].n;
+    }
+    return same;
+}
+
+bool ledger_eq(const struct ledger *a, const struct ledger *b)
+{
+    bool same =
+        a->next == b->next && a->n_held == b->n_held &&
+        ranges_eq(a->returned, a->n_returned, b->returned, b->n_returned);
+
+    for (uint32_t i = 0; same && i < a->n_held; i++) {
+        const struct lease *x = &a->held[i], *y = &b->held[i];
+
+        same = x->holder == y->holder && x->missed == y->missed &&
+               ranges_eq(x->ranges, x->n_ranges, y->ranges, y->n_ranges);
+    }
+    return same;
+}
