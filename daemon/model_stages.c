@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/state_dir.h"
+#include "p2p/route.h"
 #include "proto/base/err.h"
 #include "train/file.h"
 
@@ -147,6 +148,10 @@ int model_stages_open(struct model_stages *s,
     }
     if (rv != 0) {
         rv = errmsg_fail(errmsg, rv, "out of memory");
+    } else if (stages > ROUTE_STAGES_MAX) {
+        rv = errmsg_fail(errmsg, LOCO_EINVAL,
+                         "a model of %u stages: there are at most %u", stages,
+                         ROUTE_STAGES_MAX);
     }
     for (size_t i = 0; i < n_dirs && rv == 0; i++) {
         names[i] = paths[i];
