@@ -230,6 +230,7 @@ void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
             ballot_give_up(b, ctx);
         }
     }
+    ballot_ask_again(b, ctx);
     if (!b->have) {
         return;
     }
@@ -259,6 +260,9 @@ uint64_t ballot_deadline(const struct ballot *b)
 
     if (b->phase != BALLOT_IDLE) {
         due = b->deadline_ms;
+    }
+    if (b->phase == BALLOT_GATHER && b->again_ms < due) {
+        due = b->again_ms;
     }
     if (b->have && (b->want != BALLOT_WANT_NOTHING || b->frozen) &&
         b->phase == BALLOT_IDLE && b->try_at_ms < due) {

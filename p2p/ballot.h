@@ -105,6 +105,8 @@ struct ballot {
     enum ballot_phase phase;
     enum view_mode mode;
     uint64_t current, deadline_ms;
+    struct prepare asked; /* BALLOT_GATHER, said again at again_ms */
+    uint64_t again_ms;
     uint32_t n_electors;
     uint8_t elector_keys[VIEW_MEMBERS_MAX][32];
     int elector_rows[VIEW_MEMBERS_MAX];

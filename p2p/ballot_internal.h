@@ -82,6 +82,7 @@ void ballot_propose(struct ballot *b,
 
 /* Gathering is over: propose a value, or give up. */
 void ballot_conclude(struct ballot *b, const struct ballot_context *ctx);
+void ballot_ask_again(struct ballot *b, const struct ballot_context *ctx);
 
 /* Leave this ballot; try again after a moment that differs between members. */
 void ballot_give_up(struct ballot *b, const struct ballot_context *ctx);

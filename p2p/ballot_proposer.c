@@ -1,16 +1,18 @@
 /* ballot_proposer.c - the owner of a ballot: gather, decide, certify.
  *
  * BALLOT_GATHER: PREPARE is out, promises come in, until all reachable electors
- * have answered or half of ballot_ms is over. BALLOT_SIGN: ACCEPT is out,
- * signatures come in, until there are enough for a certificate. One's own
- * promise and signature are among them without a message. A ballot that does
- * not get enough is given up; the next owner tries.
+ * have answered or half of ballot_ms is over; who has not is asked again.
+ * BALLOT_SIGN: ACCEPT is out, signatures come in, until there are enough for a
+ * certificate. One's own promise and signature are among them without a
+ * message. A ballot that does not get enough is given up; the next owner tries.
  */
 #include "p2p/ballot_internal.h"
 
 #include <string.h>
 
 #include "proto/base/rng.h"
+
+#define ASK_PARTS 8 /* of ballot_ms: an unanswered PREPARE is said again */
 
 /* ---- electors --------------------------------------------------------- */
 
@@ -266,6 +268,26 @@ void ballot_on_promise(struct ballot *b,
 
 /* ---- proposals -------------------------------------------------------- */
 
+/* Who was in the middle of a commit when it was asked did not answer, and would
+ * be left out of the view for it. */
+void ballot_ask_again(struct ballot *b, const struct ballot_context *ctx)
+{
+    int rows[VIEW_MEMBERS_MAX];
+    uint32_t n = 0;
+
+    if (b->phase != BALLOT_GATHER || ctx->now_ms < b->again_ms) {
+        return;
+    }
+    for (uint32_t i = 0; i < b->n_electors; i++) {
+        if (!(b->answered >> i & 1)) {
+            rows[n++] = b->elector_rows[i];
+        }
+    }
+    b->again_ms = ctx->now_ms + b->opt.ballot_ms / ASK_PARTS;
+    members_broadcast(b->members, ctx->out, rows, n, MESSAGE_PREPARE,
+                      &b->asked);
+}
+
 void ballot_propose(struct ballot *b,
                     const struct ballot_context *ctx,
                     enum view_mode mode,
@@ -286,6 +308,8 @@ void ballot_propose(struct ballot *b,
     b->mode = mode;
     b->current = ballot;
     b->deadline_ms = ctx->now_ms + b->opt.ballot_ms / 2;
+    b->asked = p;
+    b->again_ms = ctx->now_ms + b->opt.ballot_ms / ASK_PARTS;
     b->has_value = false;
     b->n_sigs = 0;
     b->answered = 0;
