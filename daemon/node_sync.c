@@ -476,7 +476,8 @@ static void reduced_advance(struct node *n)
     struct action *a;
 
     if (!t->finished) {
-        if (!node_fetch_sources(n, is_past_target)) {
+        if (!node_fetch_sources(n, is_past_target) ||
+            transfer_starves(t, n->now)) {
             n->delta_failed = true;
             transfer_stop(t, n->out);
             n->sync = SYNC_IDLE;
@@ -497,7 +498,8 @@ static void state_transfer_advance(struct node *n)
 
     if (t->finished) {
         state_here(n);
-    } else if (node_fetch_sources(n, may_have)) {
+    } else if (node_fetch_sources(n, may_have) &&
+               !transfer_starves(t, n->now)) {
         n->sync_since_ms = n->now;
     } else if (n->now - n->sync_since_ms >
                    (n->terms.pairs ? ASK_MS : 2ULL * n->t.fetch_ms) ||

@@ -411,7 +411,7 @@ void transfer_seg_done(struct transfer *t,
         dispatch(t, ev->now_ms, out);
         return;
     }
-    s->progress_ms = ev->now_ms;
+    s->progress_ms = t->news_ms = ev->now_ms;
     for (uint32_t i = 0; i < TRANSFER_FLIGHTS; i++) {
         struct transfer_flight *f = &t->flights[i];
 
@@ -458,7 +458,7 @@ bool transfer_start(struct transfer *t,
     t->n_pieces = (uint32_t)n;
     t->n_done = t->low = 0;
     t->done_units = t->resumed_units = 0;
-    t->started_ms = now_ms;
+    t->started_ms = t->news_ms = now_ms;
     t->has_leaves = false;
     t->n_away = 0;
     memset(t->have, 0, (n + 7) / 8);
@@ -588,6 +588,11 @@ static uint64_t silence_ms(const struct transfer *t)
     return t->fetch_ms + (more < FLOOR_MAX_MS ? more : FLOOR_MAX_MS);
 }
 
+bool transfer_starves(const struct transfer *t, uint64_t now_ms)
+{
+    return t->active && !t->finished && now_ms - t->news_ms > 2 * silence_ms(t);
+}
+
 /* Nothing came. What a source sends to an earlier life of this process would
  * stand unposted at the head of its connection for ever: end that connection.
  * The bound is set again by what follows. */
@@ -616,6 +621,7 @@ void transfer_link_down(struct transfer *t,
 
 void transfer_gap(struct transfer *t, uint64_t now_ms)
 {
+    t->news_ms = now_ms;
     for (uint32_t i = 0; i < TRANSFER_SOURCES; i++) {
         t->sources[i].progress_ms = now_ms;
     }

@@ -79,6 +79,7 @@ struct transfer {
     bool has_leaves;
     uint64_t done_units; /* in the unit of the buffer */
     uint64_t started_ms, resumed_units;
+    uint64_t news_ms; /* when a part came, or it began */
     uint8_t have[TRANSFER_PIECES_MAX / 8], busy[TRANSFER_PIECES_MAX / 8];
     struct transfer_source sources[TRANSFER_SOURCES];
     struct transfer_flight flights[TRANSFER_FLIGHTS];
@@ -111,6 +112,11 @@ bool transfer_wants(const struct transfer *t);
 /* Whether that peer (row) can be one: not yet one, not given up just now, not
  * shunned. */
 bool transfer_may(const struct transfer *t, int peer, uint64_t now_ms);
+
+/* Nothing came for longer than two sources may be silent, one after the other:
+ * it may be that nobody has it any more. Where there are many peers there is
+ * always one more to ask (TRANSFER_AWAY), so that alone ends nothing. */
+bool transfer_starves(const struct transfer *t, uint64_t now_ms);
 
 /* What it gave has its hash and is of no use: it is no source any more. */
 void transfer_shun(struct transfer *t, int peer);

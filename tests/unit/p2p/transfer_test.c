@@ -390,6 +390,34 @@ static void who_refuses_is_not_asked_again_for_this_object(void **state)
     assert_true(transfer_may(&f->t, f->row[0], f->now_ms));
 }
 
+/* Each says that it has nothing, and another one is asked: without an end where
+ * more are there than are remembered. */
+static void who_only_hears_no_starves_until_something_comes(void **state)
+{
+    struct fixture *f = *state;
+    struct fetch_no no = {0};
+
+    begin(f, 2000, 1);
+    get_leaves(f);
+    for (uint32_t k = 0; f->now_ms < 2 * FETCH_MS; k++) {
+        assert_false(transfer_starves(&f->t, f->now_ms));
+        f->now_ms += FETCH_MS / 4;
+        no.attempt = f->t.sources[0].attempt;
+        transfer_refused(&f->t, f->row[k % 2], &no, f->now_ms, &f->out);
+        transfer_source(&f->t, f->row[1 - k % 2], f->now_ms, &f->out);
+        collect(f);
+        assert_int_equal(transfer_n_sources(&f->t), 1);
+    }
+    f->now_ms++;
+    assert_true(transfer_starves(&f->t, f->now_ms));
+    arrive(f, 0, 0);
+    assert_false(transfer_starves(&f->t, f->now_ms));
+    f->now_ms += 3 * FETCH_MS;
+    transfer_gap(&f->t, f->now_ms);
+    assert_false(transfer_starves(&f->t, f->now_ms));
+    finish(f);
+}
+
 static void a_transfer_without_sources_goes_on_with_the_next_one(void **state)
 {
     struct fixture *f = *state;
@@ -505,6 +533,7 @@ int main(void)
         TEST(what_a_link_took_with_it_is_asked_anew),
         TEST(a_slow_source_does_not_keep_the_end_waiting),
         TEST(who_refuses_is_not_asked_again_for_this_object),
+        TEST(who_only_hears_no_starves_until_something_comes),
         TEST(a_transfer_without_sources_goes_on_with_the_next_one),
         TEST(what_an_earlier_life_left_is_not_fetched),
         TEST(a_verdict_on_another_object_is_void),
