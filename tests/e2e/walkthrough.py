@@ -32,6 +32,12 @@ HOSTS = ("alice", "bob")
 SPACES = "/run/netns"
 
 
+def is_mounted(path):
+    """Also a directory mounted over itself, which os.path.ismount() misses."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as f:
+        return any(line.split()[4] == path for line in f)
+
+
 class Walk:
     def __init__(self, options):
         self.options = options
@@ -57,7 +63,7 @@ class Walk:
         def within(host, *words):
             subprocess.run(self.inside(host, words), check=True)
 
-        self.mounted = os.path.ismount(SPACES)
+        self.mounted = is_mounted(SPACES)
         for host in HOSTS:
             ip("netns", "add", self.space(host))
         a, b = (f"{self.tag}{i}" for i in range(2))
@@ -173,7 +179,7 @@ class Walk:
         for host in HOSTS:
             subprocess.run(["ip", "netns", "del", self.space(host)])
         # ip mounts it over itself, which would keep a chroot from going away.
-        if not self.mounted and os.path.ismount(SPACES) and \
+        if not self.mounted and is_mounted(SPACES) and \
                 not os.listdir(SPACES):
             subprocess.run(["umount", SPACES])
         shutil.rmtree(self.dir, ignore_errors=True)
