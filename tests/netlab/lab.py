@@ -415,7 +415,6 @@ class LabPeer(Peer):
             capture_output=True, text=True, timeout=30 * SCALE)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
-
     def rounds(self, *explain):
         """The newest first; of one round its attempts in order."""
         done = subprocess.run(

@@ -414,27 +414,36 @@ static const struct contribution *older_of(const struct check *c,
                : NULL;
 }
 
+/* Of so many contributors at most, every combination is tried. */
+#define OLDER_MAX 8
+
 /* A commit that waited in a cut may name steps that a restarted process made
- * again since: try the older of the two, in every combination. */
+ * again since: try the older of the two, in every combination of those who
+ * have an older one. */
 static bool replay_is_older(struct check *c,
                             struct part *p,
                             const float *const *in,
                             uint64_t elements,
                             const uint8_t *bytes)
 {
-    for (uint32_t pick = 1; pick < 256 && pick >> p->n == 0; pick++) {
+    const struct contribution *older[OLDER_MAX] = {NULL};
+    uint32_t of[OLDER_MAX] = {0}, n = 0;
+
+    for (uint32_t k = 0; k < p->n && n < OLDER_MAX; k++) {
+        older[n] = older_of(c, &p->in[k]);
+        of[n] = k;
+        n += older[n] != NULL;
+    }
+    for (uint32_t pick = 1; pick < 1U << n; pick++) {
         const float *other[VIEW_MEMBERS_MAX];
         uint32_t life[VIEW_MEMBERS_MAX];
 
         memcpy(other, in, sizeof other);
         memcpy(life, p->life, sizeof life);
-        for (uint32_t k = 0; k < 8 && k < p->n; k++) {
-            const struct contribution *older =
-                pick >> k & 1 ? older_of(c, &p->in[k]) : NULL;
-
-            if (older != NULL) {
-                other[k] = older->values;
-                life[k] = older->life;
+        for (uint32_t k = 0; k < n; k++) {
+            if (pick >> k & 1) {
+                other[of[k]] = older[k]->values;
+                life[of[k]] = older[k]->life;
             }
         }
         if (replay_is(c, p, other, elements, bytes)) {
