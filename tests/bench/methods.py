@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """methods.py - do the published methods keep their promises at our size?
 
-use: methods.py [--build DIR] [--cache DIR] [--data DIR] [--out FILE] [--short]
-                [--list] [--threads K] [--table] [WORD...]
+use: methods.py [--build DIR] [--cache DIR] [--results DIR] [--data DIR]
+                [--out FILE] [--short] [--list] [--threads K] [--table]
+                [WORD...]
 
 Trains every case below with `loco sim train` on real prose and writes a table
 and the claims beside their figures, in Markdown (tests/bench/methods.md). Each
-case is one JSON file in the cache, with commit and machine; what is there
-already is not run again, so the script goes on where it was stopped. A case
-that failed is not kept: it runs again, and the exit code is 1. WORDs choose
-cases by name; --table only writes. Without --data the text is deploy/text.sh's
-(packages of `sh deploy/packages.sh text`), packed into the cache.
+case is one JSON file in tests/bench/methods, with commit and machine; what is
+there already is not run again, so the script goes on where it was stopped, on
+another machine too. A case that failed is not kept: it runs again, and the exit
+code is 1. WORDs choose cases by name; --table only writes. Without --data the
+text is deploy/text.sh's (packages of `sh deploy/packages.sh text`), packed into
+the cache.
 
 --short is the form for tests: a tiny model, generated text, periods an eighth
 as long, a few thousand tokens. It shows that every case runs; there is nothing
-to conclude from its figures, and its table stays in its cache.
+to conclude from its figures, and its table and results stay in its cache.
 
 Settings: the papers' where they name them, periods scaled so that every stream
 is averaged at least 8 times. Nothing was tuned towards a result.
@@ -115,9 +117,9 @@ for _seed in (1, 2):
             _preset, *_set, peers=8, seed=_seed)
 
 
-def file_of(cache, name):
+def file_of(results, name):
     keep = "".join(c if c.isalnum() else "-" for c in name)
-    return os.path.join(cache, keep + ".json")
+    return os.path.join(results, keep + ".json")
 
 
 def commit():
@@ -158,6 +160,7 @@ class Bench:
         self.a = a
         self.tokens = 12_000 if a.short else TOKENS
         os.makedirs(a.cache, exist_ok=True)
+        os.makedirs(a.results, exist_ok=True)
         self.model = self.write("model.yaml", TINY if a.short else MODEL)
 
     def data(self):
@@ -219,7 +222,7 @@ class Bench:
     def run(self, name):
         """False: it failed. A case whose settings have changed runs again."""
         c = CASES[name]
-        path = file_of(self.a.cache, name)
+        path = file_of(self.a.results, name)
         kept = self.result(name)
         if kept and kept["case"] == c and kept["tokens"] >= (
                 self.tokens * c["peers"]):
@@ -246,7 +249,7 @@ class Bench:
         return True
 
     def result(self, name):
-        path = file_of(self.a.cache, name)
+        path = file_of(self.a.results, name)
         if not os.path.exists(path):
             return None
         with open(path, encoding="ascii") as f:
@@ -282,6 +285,8 @@ class Bench:
 
     def jump(self, name):
         """Loss at the point after peers doubled less that before, nats."""
+        if "jump" in self.result(name):
+            return self.result(name)["jump"]
         rows = [line.split(",") for line in self.result(name)["points"]]
         loss, peers = rows[0].index("loss"), rows[0].index("peers")
         for before, after in zip(rows[1:], rows[2:]):
@@ -331,8 +336,8 @@ class Bench:
         done = [r for r in map(self.result, names) if r]
         where = sorted({f"{r['machine']}, commit {r['commit']}" for r in done})
         head = ["# Do the methods keep their promises at this size?", "",
-                "Written by `tests/bench/methods.py` from one cached JSON a "
-                "case; do not edit.", ""]
+                "Written by `tests/bench/methods.py` from one JSON a case "
+                "(tests/bench/methods); do not edit.", ""]
         if self.a.short:
             head += ["**The short form**: a tiny model on generated text. It "
                      "shows that the cases run; nothing follows from the "
@@ -404,6 +409,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     parser.add_argument("--cache", default="")
+    parser.add_argument("--results", default="")
     parser.add_argument("--data", default="")
     parser.add_argument("--out", default="")
     parser.add_argument("--threads", type=int, default=1)
@@ -414,6 +420,8 @@ def main():
     a = parser.parse_args()
     a.cache = a.cache or os.path.join(
         a.build, "methods-short" if a.short else "methods")
+    a.results = a.results or (a.cache if a.short
+                              else os.path.join(HERE, "methods"))
     a.out = a.out or (os.path.join(a.cache, "methods.md") if a.short
                       else os.path.join(HERE, "methods.md"))
     names = [n for n in CASES
