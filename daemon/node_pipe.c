@@ -422,6 +422,7 @@ static void say_hello(struct node *n, const struct pipeline_action *a)
     msg.round = h.round;
     msg.step = h.step;
     msg.attempt = h.attempt;
+    msg.cost_us = h.cost_us;
     for (uint32_t k = 0; k < h.n; k++) {
         msg.hosts[k].id = h.hosts[k].id;
         msg.hosts[k].stage = (uint16_t)h.hosts[k].stage;
@@ -776,6 +777,7 @@ void node_on_stage_message(struct node *n,
         h.round = hello->round;
         h.step = hello->step;
         h.attempt = hello->attempt;
+        h.cost_us = hello->cost_us;
         h.n = hello->n_hosts;
         for (uint32_t k = 0; k < h.n; k++) {
             h.hosts[k].id = hello->hosts[k].id;

@@ -126,6 +126,7 @@ static void gather(struct pipeline *p,
     p->layout = layout;
     p->hello = 0;
     p->said[p->self] = p->step;
+    p->cost_us[p->self] = p->own_cost_us;
     p->ready = 0;
     p->ready_next = 0;
     memset(p->asked, (int)PIPELINE_NOBODY, sizeof p->asked);
@@ -387,6 +388,7 @@ void pipeline_hello_of(const struct pipeline *p,
     h->round = p->round;
     h->step = pipeline_tag_step(a->tag);
     h->attempt = pipeline_tag_attempt(a->tag);
+    h->cost_us = p->cost_us[p->self];
     for (uint32_t k = 0; k < p->n; k++) {
         if (p->layout & BIT(k)) {
             h->hosts[h->n++] = p->host[k];
@@ -418,6 +420,24 @@ static int check_hosts(const struct pipeline *p,
                : LOCO_EINVAL;
 }
 
+/* What the round that is over says of this machine. Who had nothing to do is
+ * not known any more: it is tried again. */
+static void weigh_work(struct pipeline *p)
+{
+    uint32_t stage = p->host[p->self].stage;
+    uint64_t mean = 0;
+
+    if (stage == p->own_stage && p->n_worked > 0) {
+        mean = 1000 * p->worked_ms / p->n_worked;
+        mean = p->own_cost_us == 0 ? mean : (3ULL * p->own_cost_us + mean) / 4;
+        mean = mean == 0 ? 1 : mean;
+    }
+    p->own_cost_us = mean < UINT32_MAX ? (uint32_t)mean : UINT32_MAX;
+    p->own_stage = stage;
+    p->worked_ms = 0;
+    p->n_worked = 0;
+}
+
 int pipeline_begin(struct pipeline *p,
                    uint64_t round,
                    const struct pipeline_host *hosts,
@@ -446,6 +466,7 @@ int pipeline_begin(struct pipeline *p,
         p->step = 0;
         p->redraw = first_redraw(p);
         p->held = false;
+        weigh_work(p);
     }
     p->rejoins = true;
     p->stepping = false;
@@ -499,6 +520,7 @@ static void take_hello(struct pipeline *p,
     }
     if ((p->hello & BIT(k)) == 0) {
         p->said[k] = h->step;
+        p->cost_us[k] = h->cost_us;
     }
     p->hello |= BIT(k);
     if_gathered(p, out);
@@ -816,6 +838,7 @@ void pipeline_worked(struct pipeline *p)
     uint64_t ms = p->now_ms - p->work_ms;
 
     p->longest_ms = ms > p->longest_ms ? ms : p->longest_ms;
+    p->worked_ms += p->computing ? ms : 0; /* not the optimizer's */
     p->computing = false;
 }
 

@@ -3,8 +3,11 @@
  * Every host holds one stage. In an inner step each host of stage 0 enters
  * `micro_batches` micro-batches; each takes a random route through one host of
  * every stage (route.h), the loss is at the last one, and the gradient comes
- * back the same way (NoLoCo 3.1, arXiv:2506.10911). A host adds up the
- * gradients of what passed through it, and makes its optimizer step when
+ * back the same way (NoLoCo 3.1, arXiv:2506.10911). Where hosts of a stage are
+ * not alike each has as many as it can take in the time of the others
+ * (pipeline_routes.c), so that the slowest does not set the pace: every HELLO
+ * says what a micro-batch took its sender in the rounds before. A host adds up
+ * the gradients of what passed through it, and makes its optimizer step when
  * *every* micro-batch of the step has come back everywhere.
  *
  * What must hold: a host's step counts each micro-batch of its routes exactly
@@ -117,6 +120,7 @@ struct pipeline_hello {
     uint64_t round;
     uint32_t step; /* the next one it will make */
     uint32_t attempt;
+    uint32_t cost_us; /* that a micro-batch takes there; 0: not known */
     uint32_t n;
     struct pipeline_host hosts[PIPELINE_HOSTS_MAX]; /* by id, ascending */
 };
@@ -147,7 +151,8 @@ struct pipeline_action {
     uint32_t host;        /* position in `hosts` of the core */
     uint32_t count;       /* STEP: micro-batches in the sum */
     uint32_t draw;        /* on stage 0: which of its own in this step: the
-                             turn, + micro_batches for each redraw */
+                             turn, + micro_batches * ROUTE_TIMES_MAX for each
+                             redraw */
     uint64_t hosts, gone; /* SAY: bit k is host k */
 };
 
@@ -202,9 +207,10 @@ struct pipeline {
     uint64_t first_round; /* of this process */
     uint32_t redraw;      /* sums of `step` that may count elsewhere */
     uint64_t hello;       /* bits: said the same HELLO, */
-    uint32_t said[PIPELINE_HOSTS_MAX];   /* which named this step */
-    uint16_t raised[PIPELINE_HOSTS_MAX]; /* attempts begun at its word, since
-                                            pipeline_begin */
+    uint32_t said[PIPELINE_HOSTS_MAX];    /* which named this step */
+    uint32_t cost_us[PIPELINE_HOSTS_MAX]; /* and this */
+    uint16_t raised[PIPELINE_HOSTS_MAX];  /* attempts begun at its word, since
+                                             pipeline_begin */
     uint64_t ready, ready_next; /* bits: READY of this step, of the next */
     uint64_t answered;    /* bits: said again to it, once in `resend_ms` */
     uint64_t answered_ms; /* since then */
@@ -213,7 +219,11 @@ struct pipeline {
     bool computing;
     uint64_t work_ms;    /* since when the machine works: computing, stepping */
     uint64_t longest_ms; /* that it ever took */
-    uint32_t n_stalls;   /* that this host left for; each doubles stall_ms */
+    uint64_t worked_ms;  /* on micro-batches since pipeline_begin, */
+    uint32_t n_worked;   /* on so many */
+    uint32_t own_cost_us, own_stage; /* mean of the rounds before; of which
+                                        stage */
+    uint32_t n_stalls; /* that this host left for; each doubles stall_ms */
     uint32_t n_micro, n_done;
     uint32_t first_undone, n_placed; /* those before have (had) a slot */
     struct pipeline_micro micro[PIPELINE_MICRO_MAX];

@@ -1,4 +1,5 @@
-/* pipeline_internal.h - between pipeline.c and pipeline_micro.c. */
+/* pipeline_internal.h - between pipeline.c, pipeline_micro.c and
+ * pipeline_routes.c. */
 #ifndef LOCO_P2P_PIPELINE_INTERNAL_H
 #define LOCO_P2P_PIPELINE_INTERNAL_H
 
@@ -10,6 +11,9 @@ struct pipeline_action *pipeline_add(struct pipeline *p,
 
 /* Find the routes of p->step through this host and begin with them. */
 void pipeline_run(struct pipeline *p, struct pipeline_out *out);
+
+/* p->micro: those of p->step that come by here, by number. */
+void pipeline_list_routes(struct pipeline *p);
 
 /* Something of micro-batch `number` is complete. */
 void pipeline_micro_done(struct pipeline *p,

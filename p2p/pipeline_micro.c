@@ -12,75 +12,6 @@
 
 #define BIT(k) (1ULL << (k))
 
-/* ---- routes ----------------------------------------------------------- */
-
-/* Hosts of each stage that take part, as positions in p->host. */
-struct stages {
-    uint32_t n[ROUTE_STAGES_MAX];
-    uint8_t host[ROUTE_STAGES_MAX][PIPELINE_HOSTS_MAX];
-};
-
-static void list_stages(const struct pipeline *p, struct stages *s)
-{
-    for (uint32_t i = 0; i < p->opt.stages; i++) {
-        s->n[i] = 0;
-    }
-    for (uint32_t k = 0; k < p->n; k++) {
-        if (p->layout & BIT(k)) {
-            uint32_t stage = p->host[k].stage;
-
-            s->host[stage][s->n[stage]++] = (uint8_t)k;
-        }
-    }
-}
-
-/* The way of one micro-batch; counted if it comes by here. */
-static void add_route(struct pipeline *p,
-                      const struct stages *s,
-                      const struct route_draw *draw,
-                      uint32_t turn,
-                      uint32_t entry)
-{
-    uint32_t own = p->host[p->self].stage;
-    uint32_t path[ROUTE_STAGES_MAX];
-    struct pipeline_micro *m = &p->micro[p->n_micro];
-
-    route_path(draw, turn, s->n, p->opt.stages, entry, path);
-    if (s->host[own][path[own]] != p->self) {
-        return;
-    }
-    *m =
-        (struct pipeline_micro){.number = turn * s->n[0] + entry,
-                                .draw = p->redraw * p->opt.micro_batches + turn,
-                                .from = PIPELINE_NOBODY,
-                                .to = PIPELINE_NOBODY};
-    if (own > 0) {
-        m->from = s->host[own - 1][path[own - 1]];
-    }
-    if (own + 1 < p->opt.stages) {
-        m->to = s->host[own + 1][path[own + 1]];
-        m->asked = p->asked[0][m->number] == m->to;
-    }
-    p->n_micro++;
-}
-
-static void list_routes(struct pipeline *p)
-{
-    const struct route_draw draw = {.seed = p->opt.seed,
-                                    .epoch = p->round,
-                                    .step = p->step,
-                                    .fixed = p->opt.fixed};
-    struct stages s;
-
-    list_stages(p, &s);
-    p->n_micro = 0;
-    for (uint32_t turn = 0; turn < p->opt.micro_batches; turn++) {
-        for (uint32_t entry = 0; entry < s.n[0]; entry++) {
-            add_route(p, &s, &draw, turn, entry);
-        }
-    }
-}
-
 /* ---- actions ---------------------------------------------------------- */
 
 static void act(struct pipeline *p,
@@ -185,7 +116,7 @@ static void pump(struct pipeline *p, struct pipeline_out *out)
 
 void pipeline_run(struct pipeline *p, struct pipeline_out *out)
 {
-    list_routes(p);
+    pipeline_list_routes(p);
     p->n_done = 0;
     p->n_placed = 0;
     p->first_undone = 0;
@@ -322,6 +253,7 @@ void pipeline_micro_done(struct pipeline *p,
     case PIPELINE_FORWARD:
     case PIPELINE_SCORE:
         pipeline_worked(p);
+        p->n_worked += is_last(p);
         computed_forward(p, m, out);
         break;
     case PIPELINE_GIVE:
@@ -330,6 +262,7 @@ void pipeline_micro_done(struct pipeline *p,
         break;
     case PIPELINE_BACKWARD:
         pipeline_worked(p);
+        p->n_worked++;
         pass_back(p, m, out);
         break;
     default:

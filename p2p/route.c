@@ -6,6 +6,7 @@
 #include "proto/base/rng.h"
 
 #define ROUTE_TAG 0x524F555445U /* "ROUTE" */
+#define DEAL_TAG  0x4445414CU   /* "DEAL" */
 
 /* Share of a new measurement in the mean. */
 #define ROUTE_NEWEST 0.25
@@ -38,6 +39,66 @@ void route_path(const struct route_draw *d,
     path[0] = entry;
     for (uint32_t s = 1; s < stages; s++) {
         path[s] = route_next(d, mb, s, n_hosts[s - 1], n_hosts[s], path[s - 1]);
+    }
+}
+
+/* A permutation of n, its own for every `number`. */
+static void deal_perm(const struct route_draw *d,
+                      uint32_t stage,
+                      uint32_t number,
+                      uint32_t n,
+                      uint32_t *perm)
+{
+    const uint64_t words[6] = {d->seed, d->epoch, d->step,
+                               number,  stage,    DEAL_TAG};
+
+    rng_perm(perm, n, rng_mix(words, 6));
+}
+
+/* Who would be done first, `order` among equals. */
+static uint32_t first_done(const uint32_t *order,
+                           const uint32_t *cost,
+                           const uint32_t *count,
+                           uint32_t n_hosts,
+                           uint32_t most)
+{
+    uint32_t best = ROUTE_NONE;
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t i = 0; i < n_hosts; i++) {
+        uint32_t h = order[i];
+        uint64_t load = (count[h] + 1ULL) * cost[h];
+
+        if (count[h] < most && load < least) {
+            least = load;
+            best = h;
+        }
+    }
+    return best;
+}
+
+void route_deal(const struct route_draw *d,
+                uint32_t stage,
+                const uint32_t *cost,
+                uint32_t n_hosts,
+                uint32_t n,
+                uint8_t *host)
+{
+    uint32_t most = ROUTE_TIMES_MAX * ((n + n_hosts - 1) / n_hosts);
+    uint32_t order[ROUTE_HOSTS_MAX], perm[ROUTE_HOSTS_MAX];
+    uint32_t count[ROUTE_HOSTS_MAX] = {0};
+
+    deal_perm(d, stage, 0, n_hosts, order);
+    for (uint32_t from = 0; from < n; from += n_hosts) {
+        uint32_t some = n - from < n_hosts ? n - from : n_hosts;
+
+        deal_perm(d, stage, 1 + from, some, perm);
+        for (uint32_t i = 0; i < some; i++) {
+            uint32_t h = first_done(order, cost, count, n_hosts, most);
+
+            count[h]++;
+            host[from + perm[i]] = (uint8_t)h;
+        }
     }
 }
 

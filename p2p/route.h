@@ -1,14 +1,17 @@
 /* route.h - which host of the next stage gets a micro-batch.
  *
- * A pipeline (`stages: S`) has several hosts per stage. Two ways to choose:
+ * A pipeline (`stages: S`) has several hosts per stage. Three ways to choose:
  *
  *   random   NoLoCo 3.1 (arXiv:2506.10911): each hop of a micro-batch draws a
  *            permutation from the run's seed, so every host of a stage gets
  *            one micro-batch per slot and everybody knows all routes without a
  *            message. For hosts that are alike.
+ *   dealt    Each stage's micro-batches of a step in proportion to what its
+ *            hosts are known to take for one: all who know the same numbers
+ *            know all routes without a message. For hosts that are not alike.
  *   wired    SWARM (arXiv:2301.11913): the sender keeps for each host the work
  *            it has given it, in seconds of that host's measured speed, and
- *            sends to the least loaded. For hosts that are not alike.
+ *            sends to the least loaded.
  *
  * The way back is the way forth: a gradient goes to the host that sent the
  * activations. Hosts are numbers: positions in the list of a stage's hosts,
@@ -59,6 +62,23 @@ void route_path(const struct route_draw *d,
                 uint32_t stages,
                 uint32_t entry,
                 uint32_t *path);
+
+/* ---- dealt ------------------------------------------------------------ */
+
+/* No host gets more than so many times its even part. */
+#define ROUTE_TIMES_MAX 8U
+
+/* host[i] < n_hosts: who of `stage` gets micro-batch i of n; cost[h] > 0 is
+ * what one takes at host h, in any unit. Each goes to the host that would be
+ * done first with all it has; of equal ones, and within every n_hosts in a row,
+ * the draw decides, so that in time everybody sends to everybody. n_hosts
+ * 1..ROUTE_HOSTS_MAX. */
+void route_deal(const struct route_draw *d,
+                uint32_t stage,
+                const uint32_t *cost,
+                uint32_t n_hosts,
+                uint32_t n,
+                uint8_t *host);
 
 /* ---- wired ------------------------------------------------------------ */
 

@@ -533,6 +533,7 @@ static const struct msg_field stage_hello_fields[] = {
     MSG_FIELD_U64(struct stage_hello, round),
     MSG_FIELD_U32(struct stage_hello, step),
     MSG_FIELD_U32(struct stage_hello, attempt),
+    MSG_FIELD_U32(struct stage_hello, cost_us),
     MSG_ARRAY_STRUCT(struct stage_hello, hosts, n_hosts, stage_host_schema),
 };
 SCHEMA(stage_hello);

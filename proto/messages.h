@@ -664,6 +664,7 @@ struct stage_host {
 struct stage_hello {
     uint64_t round;
     uint32_t step, attempt;
+    uint32_t cost_us; /* of a micro-batch, in the sender's rounds before */
     uint32_t n_hosts;
     struct stage_host hosts[VIEW_MEMBERS_MAX]; /* by id */
 };

@@ -70,6 +70,8 @@ static int settings(const struct sim_options *opt,
          &o->transfer_ms, NULL, NULL},
         {"unequal", "sigma of the hosts' speeds", 0, 3, &o->unequal, NULL,
          NULL},
+        {"blind", "1: hosts do not know their speeds", 0, 1, NULL, &o->blind,
+         NULL},
         {"lose", "of a thousand messages", 0, 200, NULL, &o->lose, NULL},
         {"strikes", "hosts that die or freeze", 0, 64, NULL, &f->strikes, NULL},
         {"cuts", "edges that break", 0, 64, NULL, &f->cuts, NULL},
@@ -357,6 +359,7 @@ int pipeline_deaths_run(const struct sim_options *opt, struct sim_result *r)
     o.slots = 1 + (uint32_t)(opt->seed / 5 % 3);
     o.steps = 6;
     o.lose = opt->seed % 4 == 0 ? 50 : 0;
+    o.unequal = opt->seed / 2 % 2 == 0 ? 0.7 : 0;
     o.compute_ms = 10;
     o.link_ms = 20;
     o.link_sigma = 0.8;

@@ -41,6 +41,7 @@ struct pw_options {
     double link_ms, link_sigma;       /* one way */
     double transfer_ms;               /* of the uplink, activations of one */
     double unequal; /* sigma of the hosts' speeds; 0: all alike */
+    uint32_t blind; /* 1: no host knows its speed; 0: a round before said it */
     uint32_t gather_ms, notice_ms;
     uint32_t lose;   /* of a thousand messages */
     uint64_t end_ms; /* virtual time that is too long */

@@ -394,7 +394,7 @@ static void what_is_in_doubt_is_not_entered_again(void **state)
     pipeline_on_hello(&f.p, &other.id, &f.hello, 4, &f.out);
     assert_non_null(find(&f, PIPELINE_CLEAR));
     assert_int_equal(find(&f, PIPELINE_FORWARD)->tag >> 32, f.p.attempt);
-    assert_int_equal(find(&f, PIPELINE_FORWARD)->draw, 1);
+    assert_int_equal(find(&f, PIPELINE_FORWARD)->draw, ROUTE_TIMES_MAX);
     f.out.n = 0; /* in the next round it begins anew */
     assert_int_equal(pipeline_begin(&f.p, ROUND + 1, both, 2, 5, &f.out), 0);
     f.hello.round = ROUND + 1;
@@ -439,8 +439,106 @@ static void a_restarted_process_enters_others_in_its_first_round(void **state)
         memcpy(f.hello.hosts, hosts, 2 * sizeof hosts[0]);
         hear(&f, 1);
         assert_int_equal(find(&f, PIPELINE_FORWARD)->draw,
-                         round == ROUND ? 77 : 0);
+                         round == ROUND ? 77 * ROUTE_TIMES_MAX : 0);
     }
+}
+
+/* Hosts 0 and 2 enter four each; what all say, and what comes of it. */
+static void deal(struct fixture *f, uint32_t self, const uint32_t cost_us[3])
+{
+    struct pipeline_options opt = options(self);
+
+    memset(f, 0, sizeof *f);
+    opt.micro_batches = 4;
+    assert_int_equal(pipeline_init(&f->p, &opt), 0);
+    f->p.own_stage = hosts[self].stage;
+    f->p.n_worked = cost_us[self] > 0 ? 1000 : 0;
+    f->p.worked_ms = cost_us[self];
+    assert_int_equal(pipeline_begin(&f->p, ROUND, hosts, 3, 0, &f->out), 0);
+    f->hello = (struct pipeline_hello){.round = ROUND, .attempt = 1, .n = 3};
+    memcpy(f->hello.hosts, hosts, sizeof hosts);
+    for (uint32_t k = 0; k < 3; k++) {
+        f->hello.cost_us = cost_us[k];
+        hear(f, k);
+    }
+    assert_int_equal(f->p.state, PIPELINE_RUN);
+}
+
+/* Host 2 takes three times as long as host 0: it enters two of eight. All three
+ * know the same routes, and each host's draws are its own first ones. */
+static void a_slow_host_has_fewer_and_all_know_which(void **state)
+{
+    static const uint32_t cost_us[3] = {1000, 500, 3000};
+    static struct fixture f[3];
+    uint32_t turn[3] = {0};
+
+    (void)state;
+    for (uint32_t k = 0; k < 3; k++) {
+        deal(&f[k], k, cost_us);
+    }
+    assert_int_equal(f[0].p.n_micro, 6);
+    assert_int_equal(f[1].p.n_micro, 8);
+    assert_int_equal(f[2].p.n_micro, 2);
+    for (uint32_t i = 0; i < 8; i++) {
+        uint8_t from = f[1].p.micro[i].from;
+        const struct pipeline_micro *m = &f[from].p.micro[turn[from]];
+
+        assert_int_equal(f[1].p.micro[i].number, i);
+        assert_int_equal(m->number, i);
+        assert_int_equal(m->draw, turn[from]);
+        assert_int_equal(m->to, 1);
+        turn[from]++;
+    }
+}
+
+/* What is measured varies by itself, and nothing is known of a newcomer. */
+static void hosts_that_are_alike_have_as_many(void **state)
+{
+    static const uint32_t cost_us[3][3] = {
+        {1000, 500, 1240}, {0, 500, 0}, {1000, 500, 0}};
+    static struct fixture f;
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        deal(&f, 2, cost_us[i]);
+        assert_int_equal(f.p.n_micro, 4);
+    }
+}
+
+/* One that says it takes nothing gets eight times its part at most, and not
+ * everything of what the others have. */
+static void a_made_up_cost_does_not_take_everything(void **state)
+{
+    static const uint32_t cost_us[3] = {1, 500, 8000};
+    static struct fixture f;
+
+    (void)state;
+    deal(&f, 2, cost_us);
+    assert_int_equal(f.p.n_micro, 1);
+}
+
+/* Rounds say what a micro-batch takes; a round without work leaves nothing. */
+static void a_host_measures_what_a_micro_batch_takes(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    hold(&f);
+    f.p.worked_ms = 40;
+    f.out.n = 0;
+    assert_int_equal(pipeline_begin(&f.p, ROUND + 1, hosts, 3, 5, &f.out), 0);
+    pipeline_hello_of(&f.p, find(&f, PIPELINE_SAY_HELLO), &f.hello);
+    assert_int_equal(f.hello.cost_us, 40000); /* one was computed */
+    f.p.n_worked = 2;
+    f.p.worked_ms = 40;
+    f.out.n = 0;
+    assert_int_equal(pipeline_begin(&f.p, ROUND + 2, hosts, 3, 5, &f.out), 0);
+    pipeline_hello_of(&f.p, find(&f, PIPELINE_SAY_HELLO), &f.hello);
+    assert_int_equal(f.hello.cost_us, 35000);
+    f.out.n = 0;
+    assert_int_equal(pipeline_begin(&f.p, ROUND + 3, hosts, 3, 5, &f.out), 0);
+    pipeline_hello_of(&f.p, find(&f, PIPELINE_SAY_HELLO), &f.hello);
+    assert_int_equal(f.hello.cost_us, 0);
 }
 
 static void a_made_up_attempt_does_not_end_them_all(void **state)
@@ -791,6 +889,10 @@ int main(void)
         cmocka_unit_test(who_is_finished_answers_one_that_was_lost),
         cmocka_unit_test(one_that_was_left_out_hears_so_again),
         cmocka_unit_test(who_hangs_leaves_and_has_more_patience_then),
+        cmocka_unit_test(a_slow_host_has_fewer_and_all_know_which),
+        cmocka_unit_test(hosts_that_are_alike_have_as_many),
+        cmocka_unit_test(a_made_up_cost_does_not_take_everything),
+        cmocka_unit_test(a_host_measures_what_a_micro_batch_takes),
         cmocka_unit_test(options_out_of_range_are_refused),
     };
 

@@ -224,6 +224,70 @@ static void moves_bring_hosts_to_where_the_work_is(void **state)
     assert_true(hosts[0] > hosts[1] && hosts[1] > hosts[2] && hosts[2] >= 1);
 }
 
+/* For any costs: no host is done later than the last of the others and one
+ * micro-batch more; who is twice as fast has twice as many. */
+static void what_is_dealt_is_done_at_the_same_time(void **state)
+{
+    static const uint32_t cost[3] = {400, 200, 100};
+    uint8_t host[70];
+    uint32_t count[3] = {0};
+
+    (void)state;
+    for (uint64_t step = 0; step < 50; step++) {
+        const struct route_draw d = {7, 3, step, false};
+
+        memset(count, 0, sizeof count);
+        route_deal(&d, 1, cost, 3, 70, host);
+        for (uint32_t i = 0; i < 70; i++) {
+            assert_true(host[i] < 3);
+            count[host[i]]++;
+        }
+        assert_int_equal(count[0], 10);
+        assert_int_equal(count[1], 20);
+        assert_int_equal(count[2], 40);
+    }
+}
+
+static void no_host_is_dealt_more_than_its_bound(void **state)
+{
+    uint32_t cost[16] = {1};
+    const struct route_draw d = {7, 3, 1, false};
+    uint8_t host[33];
+    uint32_t count = 0;
+
+    (void)state;
+    for (uint32_t h = 1; h < 16; h++) {
+        cost[h] = UINT32_MAX;
+    }
+    route_deal(&d, 1, cost, 16, 33, host);
+    for (uint32_t i = 0; i < 33; i++) {
+        count += host[i] == 0;
+    }
+    assert_int_equal(count, ROUTE_TIMES_MAX * 3); /* 33 / 16, rounded up */
+}
+
+/* Hosts of two stages, as fast as each other: no two are a pair for ever. */
+static void dealt_routes_meet_all_in_time(void **state)
+{
+    static const uint32_t cost[3] = {100, 150, 220};
+    uint32_t met[3][3] = {{0}};
+
+    (void)state;
+    for (uint64_t step = 0; step < 100; step++) {
+        const struct route_draw d = {7, 3, step, false};
+        uint8_t from[12], to[12];
+
+        route_deal(&d, 0, cost, 3, 12, from);
+        route_deal(&d, 1, cost, 3, 12, to);
+        for (uint32_t i = 0; i < 12; i++) {
+            met[from[i]][to[i]]++;
+        }
+    }
+    for (uint32_t i = 0; i < 9; i++) {
+        assert_true(met[i / 3][i % 3] > 25); /* of 1,200; alike: 133 */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +302,9 @@ int main(void)
         cmocka_unit_test(nobody_moves_where_it_would_not_help),
         cmocka_unit_test(a_stage_that_nobody_serves_gets_a_host_first),
         cmocka_unit_test(moves_bring_hosts_to_where_the_work_is),
+        cmocka_unit_test(what_is_dealt_is_done_at_the_same_time),
+        cmocka_unit_test(no_host_is_dealt_more_than_its_bound),
+        cmocka_unit_test(dealt_routes_meet_all_in_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
