@@ -369,6 +369,161 @@ static void a_machine_that_hangs_takes_this_host_out(void **state)
     assert_int_equal(r->n->pipe.state, PIPELINE_OUT);
 }
 
+/* ---- what is late, twice, or of another time ----------------------------- */
+
+static void
+say_ready(struct rig *r, uint32_t p, uint64_t round, uint32_t attempt)
+{
+    const struct stage_ready ready = {.round = round, .attempt = attempt};
+
+    step_begins(r->n, r->h->out);
+    node_on_stage_message(r->n,
+                          members_find(&r->n->members, &r->h->puppet[p].id),
+                          MESSAGE_STAGE_READY, &ready);
+}
+
+static void words_of_another_round_or_attempt_are_nothing(void **state)
+{
+    struct rig *r = *state;
+    uint32_t attempt = r->n->pipe.attempt;
+    struct stage_hello other = r->hello;
+
+    say_ready(r, 0, ROUND + 1, attempt);
+    say_ready(r, 0, ROUND - 1, attempt);
+    say_ready(r, 0, ROUND, attempt - 1);
+    say_ready(r, 0, ROUND, attempt + 1);
+    assert_int_equal(r->n->pipe.ready, 0);
+    other.round = ROUND + 1;
+    other.attempt = attempt + 1;
+    other.n_hosts = 1; /* would leave us out */
+    node_on_stage_message(r->n,
+                          members_find(&r->n->members, &r->h->puppet[0].id),
+                          MESSAGE_STAGE_HELLO, &other);
+    assert_int_equal(r->n->pipe.state, PIPELINE_RUN);
+    assert_int_equal(r->n->pipe.attempt, attempt);
+    say_ready(r, 0, ROUND, attempt);
+    assert_int_not_equal(r->n->pipe.ready, 0);
+}
+
+/* Its gradient may have left before the other host heard of the end. */
+static void a_segment_of_an_attempt_that_is_over_is_nothing(void **state)
+{
+    struct rig *r = *state;
+    struct segment s = awaited(r);
+
+    s.attempt--;
+    for (uint32_t i = 0; i < 2 * PIECES; i++) {
+        segment_done(r, &s, i < PIECES, 0);
+    }
+    segment_done(r, &s, false, LOCO_EPROTO); /* nor anybody's fault */
+    assert_int_equal(r->n->pipe.layout, 15);
+    assert_int_equal(r->n->pipe.micro[0].state, MICRO_AWAY);
+    assert_false(r->n->pipe.micro[0].returned);
+}
+
+static void a_gradient_that_comes_twice_is_summed_once(void **state)
+{
+    struct rig *r = *state;
+    struct segment s = awaited(r);
+    struct stage_take take = {.round = ROUND,
+                              .attempt = r->n->pipe.attempt,
+                              .micro = (uint32_t)s.index};
+    uint64_t tag = tag_of(r);
+
+    node_on_stage_message(r->n, members_find(&r->n->members, &s.peer),
+                          MESSAGE_STAGE_TAKE, &take);
+    for (uint32_t i = 0; i < 2 * PIECES; i++) {
+        s.buffer = i < PIECES ? BUFFER_FORTH : BUFFER_BACK;
+        segment_done(r, &s, i < PIECES, 0);
+    }
+    assert_int_equal(find(r, ACTION_PIPE)->op, PIPE_BACKWARD);
+    for (uint32_t i = 0; i < PIECES; i++) {
+        segment_done(r, &s, false, 0);
+        assert_null(find(r, ACTION_PIPE));
+    }
+    piped(r, PIPE_BACKWARD, tag, 0);
+    assert_int_equal(r->n->pipe.state, PIPELINE_HELD);
+    piped(r, PIPE_BACKWARD, tag, 0); /* nor is it reported twice */
+    assert_int_equal(r->n->pipe.held_count, 1);
+    assert_int_equal(r->n->pipe.n_done, 1);
+}
+
+/* ---- who moves ----------------------------------------------------------- */
+
+/* All hosts are level at `round`, with these queues: of the node, of puppets 0
+ * to 2. The next round's steps may begin. */
+static void level(struct rig *r, uint64_t round, const uint32_t queue[4])
+{
+    struct node *n = r->n;
+
+    n->applied.round = round;
+    n->queue = queue[0];
+    n->terms.stage_fits = 3;
+    for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
+        int row = members_find(&n->members, &r->h->puppet[p].id);
+        struct member *m = &n->members.peers[row];
+
+        m->confirmed = true;
+        m->has_beat = true;
+        m->info.stage = p == 1 ? 1 : 2;
+        m->info.features = PEER_IN_VIEW;
+        m->beat = (struct heartbeat){.life = 7,
+                                     .state = NODE_TRAINING,
+                                     .ready = true,
+                                     .has_view = true,
+                                     .round = round,
+                                     .stage = m->info.stage,
+                                     .queue = (uint16_t)queue[1 + p]};
+    }
+    step_begins(n, r->h->out);
+    node_pipe_advance(n);
+}
+
+static void once_in_eight_rounds_a_host_moves_to_where_more_waits(void **state)
+{
+    static const uint32_t queue[4] = {0, 64, 16, 64};
+    struct rig *r = *state;
+
+    level(r, 7, queue);
+    assert_null(find(r, ACTION_STAGE));
+    assert_int_equal(r->n->pipe.state, PIPELINE_GATHER);
+    assert_int_equal(r->n->pipe.round, 8);
+    level(r, 8, queue);
+    assert_non_null(find(r, ACTION_STAGE));
+    assert_int_equal(find(r, ACTION_STAGE)->index, 1);
+    assert_int_equal(r->n->pipe.round, 8); /* it begins no steps */
+}
+
+/* All see the same queues: who goes is not waited for. */
+static void a_host_that_moves_is_not_in_the_next_round(void **state)
+{
+    static const uint32_t queue[4] = {16, 64, 0, 64};
+    struct rig *r = *state;
+
+    level(r, 8, queue);
+    assert_null(find(r, ACTION_STAGE));
+    assert_int_equal(r->n->pipe.round, 9);
+    assert_int_equal(r->n->pipe.n, 3);
+    for (uint32_t k = 0; k < 3; k++) {
+        assert_false(id_eq(&r->n->pipe.host[k].id, &r->h->puppet[1].id));
+    }
+}
+
+static void nobody_moves_for_little(void **state)
+{
+    static const uint32_t much[4] = {0, 64, 16, 64};
+    static const uint32_t little[4] = {16, 40, 24, 40};
+    struct rig *r = *state;
+
+    level(r, 8, little);
+    assert_null(find(r, ACTION_STAGE));
+    assert_int_equal(r->n->pipe.n, 4);
+    r->n->balanced_round = 0;
+    r->n->pipe.state = PIPELINE_IDLE;
+    level(r, 16, much);
+    assert_non_null(find(r, ACTION_STAGE)); /* it is the queues */
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -383,6 +538,12 @@ int main(void)
         TEST(a_failure_of_an_attempt_that_is_over_is_nothing),
         TEST(idle_is_the_time_in_which_nothing_is_computed),
         TEST(a_machine_that_hangs_takes_this_host_out),
+        TEST(words_of_another_round_or_attempt_are_nothing),
+        TEST(a_segment_of_an_attempt_that_is_over_is_nothing),
+        TEST(a_gradient_that_comes_twice_is_summed_once),
+        TEST(once_in_eight_rounds_a_host_moves_to_where_more_waits),
+        TEST(a_host_that_moves_is_not_in_the_next_round),
+        TEST(nobody_moves_for_little),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
