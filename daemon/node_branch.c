@@ -118,10 +118,10 @@ void node_cancel_streams(struct node *n)
     }
 }
 
-/* Leave our view for that of others. Our displacement since the last commit is
+/* For a view of others, or none. Our displacement since the last commit is
  * kept over the reload unless it was in a ring: the others may have committed
  * it, or the part of it that was done, without us. */
-static void leave_view(struct node *n, const char *why)
+void node_leave_view(struct node *n, const char *why)
 {
     out_log(n->out, LOG_WARN, "leaving view %llu at round %llu: %s",
             (unsigned long long)n->ballot.cert.body.epoch,
@@ -185,7 +185,7 @@ void node_watch_commit(struct node *n)
         n->gone_ms = n->now;
     } else if (n->now - n->gone_ms >= n->terms.fork_after_ms) {
         n->gone_ms = 0;
-        leave_view(n, "nobody holds the commit that binds it");
+        node_leave_view(n, "nobody holds the commit that binds it");
     }
 }
 
@@ -327,7 +327,7 @@ void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
     confirm_view(n);
     if (n->ballot.have && n->finished && m->state == NODE_FINISHED &&
         node_beat_ahead(n, m) && ended_ahead(n, m)) {
-        leave_view(n, "another branch of the run ended ahead of ours");
+        node_leave_view(n, "another branch of the run ended ahead of ours");
         return;
     }
     if (n->ballot.have) {
@@ -436,7 +436,7 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     n->has_other = false;
     for (uint32_t i = 0; i < m->n_hashes; i++) {
         if (hash32_eq(&m->hashes[i], &n->ballot.hash)) {
-            leave_view(n, "the others went on without this peer");
+            node_leave_view(n, "the others went on without this peer");
             return;
         }
     }
@@ -445,8 +445,9 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     }
     lose = loses_to(n, &n->members.peers[peer].beat);
     if (lose && node_proof_allows(n, &n->other_hash)) {
-        leave_view(n, ours->fork || theirs->fork
-                          ? "the cut has healed and the other branch is ahead"
-                          : "another branch of the run is ahead");
+        node_leave_view(n,
+                        ours->fork || theirs->fork
+                            ? "the cut has healed and the other branch is ahead"
+                            : "another branch of the run is ahead");
     }
 }

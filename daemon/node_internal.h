@@ -271,7 +271,8 @@ struct node {
     uint64_t busy_ms;       /* of these steps that the machine worked */
     bool busy;              /* it does, since queue_at_ms or before */
     uint32_t idle_permille; /* of the last round's steps */
-    bool pipe_unnamed;      /* segments of some wait for room in `out` */
+    bool hangs; /* this machine does not answer: in no view until it does */
+    bool pipe_unnamed; /* segments of some wait for room in `out` */
     uint64_t pipe_life[PIPELINE_HOSTS_MAX];   /* by host: of its process */
     uint64_t pipe_bad_ms[PIPELINE_HOSTS_MAX]; /* since when bytes to it fail */
     uint64_t pipe_void;    /* tags up to this one are cancelled */
@@ -535,6 +536,9 @@ bool node_beat_ahead(const struct node *n, const struct heartbeat *b);
 
 /* Dial them all, and hear them. */
 void node_learn_members(struct node *n, const struct view_body *v);
+/* Give up our view: as after a restart we still count for its majority, but are
+ * not left in it, and come back as a joiner. */
+void node_leave_view(struct node *n, const char *why);
 /* Forget what every stream waits for: another branch counts from elsewhere. */
 void node_cancel_streams(struct node *n);
 /* Whether a linked peer names a view, proven or not. */

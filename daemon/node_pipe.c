@@ -23,7 +23,8 @@
  *   2. bytes do not get through though both live: pipeline_cut(), but not
  *      before the host could have been found dead;
  *   3. the own machine fails, or hangs: pipeline_leave(), the others do
- *      without us;
+ *      without us; while it hangs we are in no view either, or the rounds of
+ *      our group would wait for what we cannot give;
  *   4. what a host sends is no micro-batch (labels, codec): it is lost at once.
  */
 #include "daemon/node_internal.h"
@@ -671,6 +672,7 @@ void node_on_piped(struct node *n, const struct local_event *e)
         [PIPE_STEP] = PIPELINE_STEP,
     };
 
+    n->hangs = n->hangs && e->rc == LOCO_EFULL; /* said without it */
     if (!n->pipe_open || e->op >= PIPE_OP_COUNT || e->op == PIPE_CLEAR) {
         return;
     }
@@ -842,8 +844,34 @@ static void keep_bulk(struct node *n)
     }
 }
 
+/* Somebody else is in our view, and not known to be lost. */
+static bool has_others(const struct node *n)
+{
+    const struct ballot *b = &n->ballot;
+    uint64_t gone = b->lost | b->departed;
+
+    for (uint32_t i = 0; b->have && i < b->cert.body.n_members; i++) {
+        if ((int)i != b->self_index && !(gone >> i & 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The own work takes too long: the view goes on without us, which of two
+ * members neither could do against the other. */
+static void step_aside(struct node *n)
+{
+    n->hangs = true;
+    if (has_others(n)) {
+        node_leave_view(n, "this machine does not answer; back when it does");
+    }
+}
+
 void node_pipe_tick(struct node *n)
 {
+    bool hangs;
+
     if (!n->pipe_open) {
         return;
     }
@@ -874,8 +902,12 @@ void node_pipe_tick(struct node *n)
         execute(n);
     }
     n->pipe_out.n = 0;
+    hangs = pipeline_hangs(&n->pipe, n->now);
     pipeline_tick(&n->pipe, n->now, &n->pipe_out);
     execute(n);
+    if (hangs) {
+        step_aside(n);
+    }
 }
 
 uint64_t node_pipe_deadline(const struct node *n)

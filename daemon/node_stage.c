@@ -437,6 +437,9 @@ const char *node_stage_wait(const struct node *n)
 {
     struct service s;
 
+    if (n->hangs && !n->ballot.have) {
+        return "this machine does not answer: the others train without it";
+    }
     if (n->staging == STAGING_NONE) {
         look(n, &s);
         return least(n, &s) == ROUTE_NONE

@@ -478,7 +478,8 @@ void node_view_advance(struct node *n)
     if (n->ballot.have) {
         n->found_stable_ms = 0; /* out of it doubt begins anew */
     }
-    if (n->ballot.have || !n->loaded || n->applying || n->finished) {
+    if (n->ballot.have || !n->loaded || n->applying || n->finished ||
+        n->hangs) {
         return;
     }
     best = node_best_peer(n);

@@ -785,6 +785,11 @@ static uint64_t stall_deadline(const struct pipeline *p)
            8 * p->longest_ms;
 }
 
+bool pipeline_hangs(const struct pipeline *p, uint64_t now_ms)
+{
+    return now_ms >= stall_deadline(p);
+}
+
 uint64_t pipeline_deadline(const struct pipeline *p)
 {
     uint64_t due = gather_deadline(p), stall = stall_deadline(p);
@@ -818,7 +823,7 @@ void pipeline_tick(struct pipeline *p,
     if (now_ms < pipeline_deadline(p)) {
         return;
     }
-    if (now_ms >= stall_deadline(p)) {
+    if (pipeline_hangs(p, now_ms)) {
         p->n_stalls += p->n_stalls < STALLS_MAX;
         pipeline_leave(p, out);
         return;

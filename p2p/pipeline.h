@@ -314,6 +314,9 @@ void pipeline_tick(struct pipeline *p,
                    uint64_t now_ms,
                    struct pipeline_out *out);
 
+/* Own work hangs: pipeline_tick() leaves now. */
+bool pipeline_hangs(const struct pipeline *p, uint64_t now_ms);
+
 /* Of the segments of a step: grows with attempt and step. */
 uint64_t pipeline_tag(uint32_t attempt, uint32_t step);
 

@@ -245,6 +245,7 @@ foreach(fault RANGE 10)
   loco_sim_test(stages_fault_${fault} stages --set fault=${fault} --seeds 12)
 endforeach()
 loco_sim_test(stages_fault_11 stages --set fault=11 --peers 8 --seeds 12)
+loco_sim_test(stages_fault_11_of_two stages --set fault=11 --peers 6 --seeds 12)
 loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
   --seeds 12)
 loco_sim_test(stages_of_four stages --peers 8 --set stages=4 --seeds 12)

@@ -378,14 +378,13 @@ static void hang_over(void *data, uint64_t arg)
     }
 }
 
-/* Of a host that its stage can do without: a view of two cannot leave out one
- * that lives. */
+/* Of a host that its stage can do without. */
 static void hang_one(void *data, uint64_t arg)
 {
     struct stages *s = data;
     uint32_t q = (uint32_t)draw(s, s->n);
 
-    if (s->peers[0].seen.round == 0 || n_hosts(s, s->peers[q].seen.stage) < 3) {
+    if (s->peers[0].seen.round == 0 || n_hosts(s, s->peers[q].seen.stage) < 2) {
         if (arg < 200) {
             world_call(s->world, world_now(s->world) + POLL_MS, hang_one, s,
                        arg + 1);

@@ -367,6 +367,12 @@ static void a_machine_that_hangs_takes_this_host_out(void **state)
         tick(r, 100);
     }
     assert_int_equal(r->n->pipe.state, PIPELINE_OUT);
+    assert_true(r->n->hangs); /* and it is in no view */
+    assert_non_null(node_stage_wait(r->n));
+    piped(r, PIPE_FORWARD, 0, LOCO_EFULL); /* there is no room for more */
+    assert_true(r->n->hangs);
+    piped(r, PIPE_FORWARD, 0, LOCO_ESTALE); /* it answers, however late */
+    assert_false(r->n->hangs);
 }
 
 /* ---- what is late, twice, or of another time ----------------------------- */
