@@ -284,7 +284,7 @@ static bool more_ended_there(const struct node *n, const struct heartbeat *m)
         const struct member *p = &n->members.peers[i];
 
         if (p->used && p->has_beat && p->beat.state == NODE_FINISHED &&
-            members_linked(&n->members, (int)i)) {
+            node_same_stage(n, p) && members_linked(&n->members, (int)i)) {
             there += hash32_eq(&p->beat.commit, &m->commit);
             here += hash32_eq(&p->beat.commit, &n->applied.commit);
         }
@@ -326,7 +326,8 @@ void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
     }
     confirm_view(n);
     if (n->ballot.have && n->finished && m->state == NODE_FINISHED &&
-        node_beat_ahead(n, m) && ended_ahead(n, m)) {
+        node_same_stage(n, &n->members.peers[peer]) && node_beat_ahead(n, m) &&
+        ended_ahead(n, m)) {
         node_leave_view(n, "another branch of the run ended ahead of ours");
         return;
     }

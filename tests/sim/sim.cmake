@@ -248,6 +248,7 @@ loco_sim_test(stages_fault_11 stages --set fault=11 --peers 8 --seeds 12)
 loco_sim_test(stages_fault_11_of_two stages --set fault=11 --peers 6 --seeds 12)
 loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
   --seeds 12)
+loco_sim_test(stages_of_eight stages --peers 8 --seeds 12)
 loco_sim_test(stages_of_four stages --peers 8 --set stages=4 --seeds 12)
 loco_sim_test(stages_of_sixteen stages --peers 16 --seeds 4)
 loco_sim_test(stages_same_seed_same_trace stages --seeds 3 --twice)
