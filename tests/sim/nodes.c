@@ -751,11 +751,6 @@ static void check_blame(struct sim *s)
     const struct peer_id *too = &world_identity(s->world, s->victim_too)->id;
     const struct timeline_attempt *a;
 
-    /* Where two of many come back at once, a change of view can leave out one
-     * that is there, and the timeline then says that it was lost. */
-    if (s->n > 8 && s->victim_too != s->victim) {
-        return;
-    }
     for (uint32_t q = 0; q < s->n && s->at > 0; q++) {
         for (uint32_t back = 0;
              q != s->victim && q != s->victim_too && world_alive(s->world, q) &&
