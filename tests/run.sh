@@ -68,7 +68,7 @@ summary=
 not_well= # groups with a failure
 # Seconds a group may take; --full takes this many times longer.
 stretch=1
-fuzz_s=10
+fuzz_s=5
 soak_s=60
 [ $full = no ] || { stretch=60 fuzz_s=1800 soak_s=1800; }
 
@@ -159,6 +159,8 @@ launcher=
 if command -v ccache >/dev/null 2>&1; then
     launcher='-DCMAKE_C_COMPILER_LAUNCHER=ccache
         -DCMAKE_CXX_COMPILER_LAUNCHER=ccache'
+    # And so does a clone in another folder.
+    export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 fi
 
 # configure PRESET OPTIONS...: and build all, or $targets. It may be under way
