@@ -57,6 +57,9 @@ static void print_fetch(const json_t *o)
 {
     const json_t *f = json_object_get(o, "fetch");
     const json_t *eta = json_object_get(o, "eta_s");
+    const char *state = text_of(o, "state");
+    long long behind =
+        (long long)json_integer_value(json_object_get(f, "rounds_behind"));
 
     if (!json_is_object(f)) {
         return;
@@ -66,7 +69,11 @@ static void print_fetch(const json_t *o)
                  json_number_value(json_object_get(f, "of_bytes")) / 1e6,
                  strcmp(text_of(f, "from"), "url") == 0 ? "its URL" : "peers",
                  json_number_value(json_object_get(f, "bytes_per_s")) / 1e6);
-    if (json_is_number(eta) && strcmp(text_of(o, "state"), "syncing") == 0) {
+    if (behind > 1) {
+        (void)printf(", %lld rounds behind", behind);
+    }
+    if (json_is_number(eta) &&
+        (strcmp(state, "syncing") == 0 || strcmp(state, "joining") == 0)) {
         (void)printf(", %.0f s left", json_number_value(eta));
     }
     (void)putchar('\n');

@@ -6,9 +6,11 @@
  * the last piece of it was asked for; one at a time.
  *
  * Reduced bytes: a worker writes those of every round to rounds/ROUND.wire, and
- * deletes what is older than ROUNDS_MAX or more than twice a state: whoever
- * needs more fetches the state anew. They are no part of what must survive: not
- * flushed, checked by who fetches them, and one that finds no room is left out.
+ * deletes what is older than ROUNDS_MAX or more than twice a state: so long
+ * that who fetches a state finds what was made meanwhile, where its line can
+ * follow the rounds at all (node_follow.c). They are no part of what must
+ * survive: not flushed, checked by who fetches them, and one that finds no room
+ * is left out.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +27,7 @@
 #include "proto/base/log.h"
 
 #define PIN_MS     60000
-#define ROUNDS_MAX 16 /* NODE_PAST_MAX: what a node says that it has */
+#define ROUNDS_MAX 64 /* NODE_PAST_MAX: what a node says that it has */
 
 /* ---- states ------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  *   node_data.c   manifest and shards: getting them
  *   node_fetch.c  bytes in pieces: from whom, and for whom
  *   node_sync.c   the state: getting what a member must hold
+ *   node_follow.c the commits behind it, one by one
  *   node_view.c   founding, joining, losses, leaving
  *   node_branch.c other views of the run, which of them wins
  *   node_proof.c  which views are the run's: proofs asked for and given
@@ -52,7 +53,7 @@ struct node_point {
 
 enum node_sync_phase {
     SYNC_IDLE,
-    SYNC_WALK,    /* asking for records, from the target back to what we hold */
+    SYNC_WALK,    /* asking for records, from the newest back to what we hold */
     SYNC_COMMIT,  /* asked for the record of the next commit */
     SYNC_REDUCED, /* fetching its reduced bytes */
     SYNC_REDUCED_HASH,
@@ -87,11 +88,40 @@ struct node_probe {
 /* How much of our contribution is in the commit that is being applied. Of a
  * part the rest is given up: who knows which elements to keep is gone. */
 /* What was in place, for those who fetch it. */
-#define NODE_PAST_MAX 16
+#define NODE_PAST_MAX 64
 struct node_past {
     uint64_t round;
     struct hash32 state;
     struct hash32 result; /* reduced bytes that led to it; zero: not known */
+};
+
+/* A commit on the way to the newest one (node_follow.c); `linked`: the one
+ * before it is known from its record. */
+struct node_step {
+    uint64_t round; /* 0: none */
+    struct hash32 commit;
+    bool linked;
+};
+
+struct node_way {
+    struct node_step step[NODE_PAST_MAX]; /* of a round: at round % MAX */
+    uint64_t asked, ask_ms; /* whose record; when it is asked for again */
+    bool has_next;
+    struct commit next; /* the record of the next commit to be applied */
+    /* How fast the others are, and our line (0: not known); when a pause began
+     * in which no state is fetched (0: there is none), how long it is. */
+    uint64_t seen_round, seen_ms, round_ms, bytes_per_s;
+    bool began; /* seen_ms is when that round was made */
+    uint64_t paused_ms, pause_ms;
+};
+
+/* Who is outside, on its way in. */
+struct node_follow_speed {
+    uint64_t round_ms; /* the others take for one; 0: not known */
+    uint64_t wire_ms;  /* the bytes of one take on our line */
+    bool slow;         /* it cannot follow */
+    uint32_t behind;   /* rounds */
+    uint64_t left_ms;  /* until it is there; 0: not known */
 };
 
 /* A view whose chain was verified. */
@@ -226,8 +256,7 @@ struct node {
     bool load_rebase;  /* the LOAD under way was asked for with rebase */
     bool rebase;       /* keep our displacement over the next LOAD */
     struct history history;
-    uint64_t walk_round;
-    struct hash32 walk_hash;
+    struct node_way way;
     struct commit delta;
     struct hash32 expect; /* state hash or result hash */
     struct peer_id owner; /* pairs: who named the state that is fetched */
@@ -502,6 +531,29 @@ void node_sync_reset(struct node *n);
 void node_on_hashed(struct node *n, const struct local_event *e);
 void node_on_loaded(struct node *n, const struct local_event *e);
 void node_on_commit_record(struct node *n, const struct commit *c);
+
+/* node_follow.c */
+/* The way to the newest commit, which is trusted: ask for what is not known of
+ * it. */
+void node_follow_look(struct node *n, const struct node_point *tip);
+/* Commits that are taken one by one rather than the state whole: as many as
+ * have no more bytes than it. */
+uint64_t node_follow_max(const struct node *n);
+/* A fetch has ended well: how fast was it? */
+void node_follow_fetched(struct node *n);
+void node_follow_speed(const struct node *n, struct node_follow_speed *s);
+/* Our state is too old, and another one would soon be: not again for a while.
+ */
+bool node_follow_pauses(struct node *n);
+/* Fetch the commit after the one that is applied; what it waits for. */
+void node_follow_next(struct node *n);
+void node_follow_wait(struct node *n);
+/* A record, of whatever commit. */
+void node_follow_record(struct node *n, const struct commit *c);
+/* Bytes of so many units of what is fetched. */
+uint64_t node_fetched_bytes(const struct node *n, uint64_t units);
+/* Bytes of the reduced vector of a round. */
+uint64_t node_wire_bytes(const struct node *n, uint64_t round);
 
 /* node_view.c */
 void node_view_advance(struct node *n);

@@ -261,6 +261,7 @@ static void forget_group(struct node *n)
     memset(&n->momentum_hash, 0, sizeof n->momentum_hash);
     memset(&n->state_hash, 0, sizeof n->state_hash);
     n->n_past = 0;
+    memset(&n->way, 0, sizeof n->way);
     n->history.n = n->history.used = 0;
     n->muster = 0;
     n->found_stable_ms = n->gone_ms = n->commit_ms = 0;

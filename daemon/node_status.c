@@ -76,6 +76,28 @@ static bool stage_reason(const struct node *n, struct node_status *s)
     return true;
 }
 
+/* On its way in: how far it is, and whether it can. False: there is nothing to
+ * be said. */
+static bool follow_of(const struct node *n, struct node_status *s)
+{
+    struct node_follow_speed f;
+
+    node_follow_speed(n, &f);
+    s->rounds_behind = f.behind;
+    s->catch_up_ms = n->sync == SYNC_STATE || f.behind > 1 ? f.left_ms : 0;
+    if (f.slow) {
+        (void)snprintf(
+            s->reason, sizeof s->reason,
+            "this line is too slow for the run: the bytes of a round take %.1f "
+            "s, and the others make one each %.1f s",
+            (double)f.wire_ms / 1e3, (double)f.round_ms / 1e3);
+    } else if (n->loaded && f.behind > 1) {
+        (void)snprintf(s->reason, sizeof s->reason,
+                       "%u rounds behind: fetching them one by one", f.behind);
+    }
+    return s->reason[0] != '\0';
+}
+
 static void reason_of(const struct node *n, struct node_status *s)
 {
     const char *text = n->reason != NULL         ? n->reason
@@ -87,6 +109,9 @@ static void reason_of(const struct node *n, struct node_status *s)
         return;
     }
 
+    if (text == NULL && !n->ballot.have && !n->finished && follow_of(n, s)) {
+        return;
+    }
     if (text == NULL && n->save_failed) {
         text = "cannot write the state directory";
     }
@@ -131,7 +156,6 @@ static void download_of(const struct node *n, struct node_status *s)
 static void progress_of(const struct node *n, struct node_status *s)
 {
     const struct transfer *t = &n->transfer;
-    uint64_t unit = t->object.buffer == BUFFER_REDUCED ? 2 : 1;
     uint64_t ms = n->now - t->started_ms;
 
     s->sources_shunned = n->n_shunned;
@@ -141,12 +165,12 @@ static void progress_of(const struct node *n, struct node_status *s)
     if (!t->active) {
         return;
     }
-    s->fetched_bytes = t->done_units * unit;
-    s->fetch_total_bytes = t->object.total * unit;
+    s->fetched_bytes = node_fetched_bytes(n, t->done_units);
+    s->fetch_total_bytes = node_fetched_bytes(n, t->object.total);
     s->fetch_sources = transfer_n_sources(t);
     if (ms > 0) {
         s->fetch_bytes_per_s =
-            (t->done_units - t->resumed_units) * unit * 1000 / ms;
+            node_fetched_bytes(n, t->done_units - t->resumed_units) * 1000 / ms;
     }
 }
 

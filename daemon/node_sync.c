@@ -21,8 +21,6 @@
 #include "proto/base/log.h"
 
 #define ASK_MS 1000 /* a small question is asked again after this */
-/* Commits that are applied one by one rather than the state fetched whole. */
-#define CATCH_UP_MAX 8
 
 void node_sync_reset(struct node *n)
 {
@@ -196,33 +194,7 @@ static void attest(struct node *n, const struct commit *c)
     }
 }
 
-/* ---- one commit ------------------------------------------------------- */
-
-/* How much of our open contribution is in that commit: parts of it where an
- * attempt that we were in failed, and the next one inherited what was done. */
-static enum node_spent spent_in(const struct node *n, const struct commit *c)
-{
-    const struct ready_body *mine = &n->round.mine;
-    uint64_t all = terms_elements(&n->terms, c->plan.body.round);
-    bool in_members = false;
-    uint64_t share;
-
-    for (uint32_t k = 0; k < c->n_votes && k < c->plan.body.n_members; k++) {
-        const struct plan_member *m = &c->plan.body.members[k];
-
-        if (memcmp(c->votes[k].public_key, n->opt.public_key, 32) == 0) {
-            in_members = m->first_step == mine->first_step &&
-                         m->last_step == mine->last_step;
-        }
-    }
-    share = inherit_share(&c->plan.body, in_members, &n->opt.self,
-                          mine->first_step, mine->last_step, all);
-    if (!n->round.contributed || share == 0 || node_quorum_idle(n)) {
-        /* What it was made from is gone: of no use to any other round. */
-        return n->terms.fleeting ? SPENT_PARTLY : SPENT_NOT;
-    }
-    return share == all ? SPENT_WHOLLY : SPENT_PARTLY;
-}
+/* ---- records ------------------------------------------------------- */
 
 /* A commit of our own view that we have not heard of. */
 static void learn_commit(struct node *n, const struct commit *c)
@@ -251,95 +223,11 @@ static void learn_commit(struct node *n, const struct commit *c)
                 n->known.tokens, n->now, n->out);
 }
 
-static void ask_commit(struct node *n, uint64_t round)
-{
-    struct get_commit ask = {.round = round};
-    int peer = node_pick(n, is_past_target);
-
-    if (peer != MEMBERS_NONE) {
-        n->sync_since_ms = n->now;
-        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT, &ask);
-    }
-}
-
-/* The record of what follows our state: fetch its reduced bytes. */
-static void begin_delta(struct node *n, const struct commit *c)
-{
-    if (!hash32_eq(&c->plan.body.base, &n->applied.commit)) {
-        n->delta_failed = true; /* another branch: take the whole state */
-        n->sync = SYNC_IDLE;
-        return;
-    }
-    history_add(&n->history, c);
-    n->delta = *c;
-    n->expect = c->result;
-    n->target_spent = spent_in(n, c);
-    n->sync = SYNC_REDUCED;
-    (void)node_fetch(n, &(struct transfer_object){
-                            .buffer = BUFFER_REDUCED,
-                            .leaves = BUFFER_KIND_COUNT,
-                            .index = n->target.round,
-                            .root = c->result,
-                            .total = terms_elements(&n->terms, n->target.round),
-                        });
-}
-
-/* Several commits behind: each record names the one before by its hash, so what
- * holds for the target holds for all on the way. */
-static void walk(struct node *n, const struct commit *c)
-{
-    const struct plan_body *p = &c->plan.body;
-
-    if (p->round > n->applied.round + 1) {
-        n->walk_round = p->round - 1;
-        n->walk_hash = p->base;
-        ask_commit(n, n->walk_round);
-        return;
-    }
-    n->target = (struct node_point){.round = p->round,
-                                    .tokens = p->tokens_before + plan_tokens(p),
-                                    .commit = n->walk_hash};
-    begin_delta(n, c);
-}
-
 void node_on_commit_record(struct node *n, const struct commit *c)
 {
-    struct hash32 hash;
-
     attest(n, c);
     learn_commit(n, c);
-    message_commit_hash(&c->plan.body, &c->result, &hash);
-    if (n->sync == SYNC_WALK && c->plan.body.round == n->walk_round &&
-        hash32_eq(&hash, &n->walk_hash)) {
-        walk(n, c);
-    } else if (n->sync == SYNC_COMMIT &&
-               c->plan.body.round == n->target.round &&
-               hash32_eq(&hash, &n->target.commit)) {
-        begin_delta(n, c);
-    }
-}
-
-static void start_walk(struct node *n)
-{
-    n->sync = SYNC_WALK;
-    n->sync_since_ms = n->now;
-    n->walk_round = n->target.round;
-    n->walk_hash = n->target.commit;
-    ask_commit(n, n->walk_round);
-}
-
-static void start_delta(struct node *n)
-{
-    n->sync = SYNC_COMMIT;
-    n->sync_since_ms = n->now;
-    if (n->round.has_last && n->round.last.plan.body.round == n->target.round &&
-        hash32_eq(&n->round.last_hash, &n->target.commit)) {
-        begin_delta(n, &n->round.last);
-    } else if (node_pick(n, is_past_target) == MEMBERS_NONE) {
-        n->sync = SYNC_IDLE;
-    } else {
-        ask_commit(n, n->target.round);
-    }
+    node_follow_record(n, c);
 }
 
 /* ---- a whole state ---------------------------------------------------- */
@@ -461,6 +349,7 @@ void node_on_loaded(struct node *n, const struct local_event *e)
 /* The state is here, and every piece of it was verified. */
 static void state_here(struct node *n)
 {
+    node_follow_fetched(n);
     transfer_stop(&n->transfer, n->out);
     n->rebase = n->loaded && n->rebase && !n->terms.fleeting &&
                 n->target.round - n->applied.round <= 2;
@@ -524,6 +413,7 @@ void node_on_hashed(struct node *n, const struct local_event *e)
         n->sync = SYNC_IDLE;
         return;
     }
+    node_follow_fetched(n);
     transfer_stop(&n->transfer, n->out);
     node_apply(n, BUFFER_REDUCED, n->target_spent);
 }
@@ -547,22 +437,27 @@ static void state_advance(struct node *n)
         return;
     }
     n->target = target;
+    if (!n->terms.pairs) {
+        node_follow_look(n, &target);
+    }
     if (n->ballot.have) {
         n->rebase = !n->round.exposed;
     }
     if (!n->loaded || n->delta_failed || n->terms.pairs ||
         target.round <= n->applied.round ||
-        target.round - n->applied.round > CATCH_UP_MAX) {
-        start_state(n);
-    } else if (target.round == n->applied.round + 1) {
-        start_delta(n);
+        target.round - n->applied.round > node_follow_max(n)) {
+        if (!node_follow_pauses(n)) {
+            start_state(n);
+        }
     } else {
-        start_walk(n);
+        node_follow_next(n);
     }
 }
 
 void node_sync_advance(struct node *n)
 {
+    struct node_point tip;
+
     if (!n->data_ready) {
         node_data_advance(n);
         return;
@@ -570,12 +465,12 @@ void node_sync_advance(struct node *n)
     if (!node_is_staged(n)) {
         return;
     }
-    if ((n->sync == SYNC_COMMIT || n->sync == SYNC_WALK) &&
-        n->now - n->sync_since_ms > ASK_MS) {
-        n->sync = SYNC_IDLE;
-        n->delta_failed = true;
+    if (n->sync != SYNC_IDLE && !n->terms.pairs && find_target(n, &tip)) {
+        node_follow_look(n, &tip);
     }
-    if (n->sync == SYNC_REDUCED) {
+    if (n->sync == SYNC_COMMIT || n->sync == SYNC_WALK) {
+        node_follow_wait(n);
+    } else if (n->sync == SYNC_REDUCED) {
         reduced_advance(n);
     } else if (n->sync == SYNC_STATE) {
         state_transfer_advance(n);

@@ -158,6 +158,7 @@ static json_t *fetch(const struct node_status *s)
     json_object_set_new(o, "from",
                         json_string(s->fetch_by_url ? "url" : "peers"));
     json_object_set_new(o, "sources", count(s->fetch_sources));
+    json_object_set_new(o, "rounds_behind", count(s->rounds_behind));
     return o;
 }
 

@@ -18,7 +18,7 @@ static void drop_oldest(struct history *h)
 
 void history_add(struct history *h, const struct commit *c)
 {
-    uint8_t bytes[HISTORY_BYTES];
+    uint8_t bytes[FRAME_CONTROL_MAX];
     uint64_t round = c->plan.body.round;
     int len = msg_encode(&commit_schema, c, bytes, sizeof bytes);
 

@@ -11,8 +11,8 @@
 
 #include "proto/messages.h"
 
-#define HISTORY_MAX   16
-#define HISTORY_BYTES FRAME_CONTROL_MAX
+#define HISTORY_MAX   64
+#define HISTORY_BYTES (3 * FRAME_CONTROL_MAX)
 
 struct history {
     uint32_t n, used;

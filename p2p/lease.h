@@ -89,7 +89,7 @@ struct lease_view {
 
 /* Commits whose views do not have a holder before it gives back. Who is away
  * for fewer catches up commit by commit, or takes a state over what it trained,
- * and its work counts (daemon/node_sync.c: CATCH_UP_MAX and one). */
+ * and its work counts (daemon/node_follow.c: WORK_MAX and one). */
 #define LEASE_MISSED_MAX 9
 
 /* A contribution in a plan. */

@@ -85,6 +85,7 @@ static void forget(struct machine *m)
     for (uint32_t k = 0; k < LOCAL_STATES; k++) {
         free(m->states[k].bytes);
     }
+    free(m->pinned.bytes);
     for (uint32_t k = 0; k < LOCAL_SHARDS; k++) {
         free(m->shard_in[k]);
     }

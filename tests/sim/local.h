@@ -27,9 +27,13 @@
 #include "p2p/terms.h"
 #include "tests/sim/world.h"
 
-#define LOCAL_RINGS   3 /* wire bytes of that many attempts are kept */
-#define LOCAL_REDUCED 8 /* wire bytes of that many rounds are kept */
-#define LOCAL_STATES  3 /* states of that many rounds are kept */
+#define LOCAL_RINGS 3 /* wire bytes of that many attempts are kept */
+/* As machine_past.c: wire bytes of at most so many rounds are kept, and of no
+ * more than two states; the last states, and one that is being fetched, until
+ * nobody has asked for it for PIN_MS. */
+#define LOCAL_REDUCED 64
+#define LOCAL_STATES  2
+#define LOCAL_PIN_MS  60000
 #define LOCAL_OPS     64
 #define LOCAL_SHARDS  4
 
@@ -198,6 +202,9 @@ uint64_t local_elements(const struct local *l, uint64_t round, uint64_t *first);
 
 /* Elements of the longest vector of a run. */
 uint64_t local_most(const struct local_options *opt);
+
+/* Bytes of a state: anchor and momentum. */
+size_t local_state_bytes(const struct local *l);
 
 /* Bytes of a whole encoded vector. */
 size_t local_vector_bytes(const struct local *l);

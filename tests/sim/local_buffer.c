@@ -11,13 +11,22 @@
 #include "proto/hash.h"
 #include "tests/sim/world_internal.h"
 
+/* Rounds whose wire bytes are kept; two, so that one can be put in place while
+ * the one before is fetched. */
+static uint32_t n_reduced(const struct local *l)
+{
+    uint64_t n = 2 * l->state_bytes / local_round_bytes(l, 1);
+
+    return n > LOCAL_REDUCED ? LOCAL_REDUCED : n < 2 ? 2 : (uint32_t)n;
+}
+
 /* Slot of a round's wire bytes; `make` evicts the oldest. */
 struct local_reduced *
 local_reduced_at(struct local *l, struct machine *m, uint64_t index, bool make)
 {
     struct local_reduced *oldest = &m->reduced[0];
 
-    for (uint32_t k = 0; k < LOCAL_REDUCED; k++) {
+    for (uint32_t k = 0; k < n_reduced(l); k++) {
         struct local_reduced *r = &m->reduced[k];
 
         if (r->used && r->index == index) {
@@ -95,7 +104,24 @@ const uint8_t *local_state_at(const struct local *l,
             return m->states[k].bytes;
         }
     }
+    if (is_named(&m->pinned, round, name)) {
+        return m->pinned.bytes;
+    }
     return is_named(&m->disk.state, round, name) ? m->disk.state.bytes : NULL;
+}
+
+/* Somebody fetches it. */
+static void note_asked(struct local *l, struct machine *m, uint64_t round)
+{
+    for (uint32_t k = 0; k < LOCAL_STATES; k++) {
+        if (is_named(&m->states[k], round, 0)) {
+            m->states[k].asked_ms = world_now(l->world);
+            return;
+        }
+    }
+    if (is_named(&m->pinned, round, 0)) {
+        m->pinned.asked_ms = world_now(l->world);
+    }
 }
 
 uint64_t local_state_name(const struct machine *m, uint64_t round)
@@ -106,6 +132,25 @@ uint64_t local_state_name(const struct machine *m, uint64_t round)
         }
     }
     return 0;
+}
+
+static bool is_asked(const struct local *l, const struct local_state *s)
+{
+    return s->used && s->asked_ms > 0 &&
+           world_now(l->world) - s->asked_ms < LOCAL_PIN_MS;
+}
+
+/* It leaves its place: kept if it is being fetched, one at a time. */
+static void retire(struct local *l, struct machine *m, struct local_state *s)
+{
+    struct local_state before = m->pinned;
+
+    if (is_asked(l, s) && !is_asked(l, &m->pinned)) {
+        m->pinned = *s;
+        *s = before;
+    } else if (!is_asked(l, &m->pinned)) {
+        m->pinned.used = false;
+    }
 }
 
 /* Keep the anchor and momentum of now as the state of `round`. */
@@ -126,11 +171,15 @@ void local_state_keep(struct local *l, struct machine *m, uint64_t round)
             at = s;
         }
     }
+    if (at->round != round) {
+        retire(l, m, at);
+    }
     if (at->bytes == NULL) {
         at->bytes = world_alloc(l->state_bytes);
     }
     at->used = true;
     at->round = round;
+    at->asked_ms = 0;
     memcpy(at->bytes, m->phi, half);
     memcpy(at->bytes + half, m->m, half);
     local_hash_state(l, at->bytes, &params, &momentum);
@@ -345,6 +394,9 @@ int local_fill(void *self,
     if (from == NULL) {
         return LOCO_ENOENT;
     }
+    if (seg->buffer == BUFFER_STATE) {
+        note_asked(l, m, seg->index);
+    }
     memcpy(dst, from + at, local_wire_len(l, peer, seg));
     if (m->spoiled && seg->buffer != BUFFER_RING) {
         dst[seg->len / 2] ^= 1;
@@ -538,6 +590,11 @@ uint64_t local_most(const struct local_options *opt)
         .n = opt->trainers > 0 ? opt->n_params / opt->trainers : 0};
 
     return t.count > 0 ? trainers_most(&t) : opt->n_params;
+}
+
+size_t local_state_bytes(const struct local *l)
+{
+    return l->state_bytes;
 }
 
 size_t local_vector_bytes(const struct local *l)

@@ -31,6 +31,7 @@ struct local_reduced {
 struct local_state {
     bool used;
     uint64_t round, name; /* as in struct segment */
+    uint64_t asked_ms;    /* some of it was sent; 0: never */
     uint8_t *bytes;       /* phi, then m */
 };
 
@@ -84,7 +85,7 @@ struct machine {
     uint64_t ring_refused; /* INHERIT failed for this attempt */
     uint64_t ring_hashed;  /* the attempt that was hashed last: to be applied */
     struct local_reduced reduced[LOCAL_REDUCED];
-    struct local_state states[LOCAL_STATES];
+    struct local_state states[LOCAL_STATES], pinned;
     struct local_state incoming;
     uint8_t *pair_in; /* the partner's anchor, then its displacement */
     uint8_t *shard_in[LOCAL_SHARDS];

@@ -226,6 +226,7 @@ void local_stage(struct local *l, uint32_t peer, uint32_t stage)
     for (uint32_t k = 0; k < LOCAL_STATES; k++) {
         m->states[k].used = false;
     }
+    m->pinned.used = false;
     for (uint32_t k = 0; k < LOCAL_REDUCED; k++) {
         m->reduced[k].used = false;
     }

@@ -409,6 +409,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.quorum", "", 0, 1, .u32 = &l->quorum},
         {"sync.trainers", "", 0, 16, .u32 = &l->trainers},
         {"sync.merge_every", "", 0, 4, .u32 = &l->merge_every},
+        {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},
@@ -873,6 +874,7 @@ static int run_once(const struct sim_options *opt,
         sim_links_judge(s, result);
         sim_sites_judge(s, result);
         sim_faults_judge(s, result);
+        sim_slow_judge(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;
         result->victim_heard = base ? s->heard_at : before->victim_heard;

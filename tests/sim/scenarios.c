@@ -698,6 +698,8 @@ const struct scenario scenarios[] = {
      options_fast_join, setup_fast_join, false},
     {"join-many-sources", "a newcomer fetches from several peers at once", 5,
      16, options_newcomer, setup_many_sources, false},
+    {"slow-join", "a newcomer whose line takes 1.5 to 12 rounds for the state",
+     5, 150, options_slow_join, setup_slow_join, false},
     {"bad-source", "and one of them serves pieces that are wrong", 5, 16,
      options_newcomer, setup_bad_source, false},
     {"source-dies", "and one of them dies while it fetches", 5, 16,

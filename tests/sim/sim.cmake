@@ -113,6 +113,10 @@ foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar
   loco_sim_test(${name} ${scenario} --seeds 20)
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)
 endforeach()
+# Its line takes many rounds for the state.
+loco_sim_test(slow_join slow-join --seeds 4)
+loco_sim_test(butterfly_slow_join slow-join --wire e3m0 --seeds 4)
+loco_sim_test(slow_join_fragments slow-join --seed 3 --set sync.fragments=8)
 loco_sim_test(invited invited --seeds 30)
 loco_sim_test(twin twin --seeds 30)
 loco_sim_test(versions versions --seeds 20)

@@ -82,6 +82,18 @@ struct sim {
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
     bool urls_only;                     /* its shards come from URLs alone */
 
+    /* scenarios_slow.c: a newcomer on a slow line. */
+    struct {
+        uint32_t tenths;      /* of a round, that its state takes */
+        uint64_t round_ms;    /* before it came */
+        uint64_t bytes_per_s; /* of its line; 0: nobody came */
+        uint64_t first_round, came_round, entered_round;
+        uint64_t entered_ms;           /* 0: it is outside */
+        uint64_t longest_ms;           /* of a round until then */
+        uint32_t generation, n_states; /* of states that it began to fetch */
+        bool told;                     /* it says that it cannot follow */
+    } slow;
+
     /* scenarios_faults.c */
     bool two_die;                         /* another one with the victim: */
     uint32_t victim_too;                  /* itself: none */
@@ -116,6 +128,11 @@ void options_urls(struct sim *s);
 void setup_urls(struct sim *s);
 /* At the end: it had as many sources as it needs. */
 void check_sources(struct sim *s);
+
+/* scenarios_slow.c */
+void options_slow_join(struct sim *s);
+void setup_slow_join(struct sim *s);
+void sim_slow_judge(struct sim *s, struct sim_result *r);
 
 /* scenarios_faults.c */
 void options_kill_two(struct sim *s);

@@ -50,7 +50,10 @@ struct world_options {
     uint64_t bytes_per_s; /* of each bulk connection and direction ... */
     /* ... or as this says; NULL: all are alike. */
     uint64_t (*rate)(void *self, uint32_t from, uint32_t to);
-    void *rate_self; /* of rate and latency */
+    /* Bytes a second that one peer takes from all others together; 0, or NULL:
+     * as many as their connections bring. */
+    uint64_t (*line)(void *self, uint32_t peer);
+    void *rate_self; /* of rate, line and latency */
     uint32_t dial_timeout_ms;
     /* The last peer has the identity of this one, minus 1; 0: its own. By id
      * only the first of the two is found. */

@@ -106,6 +106,21 @@ static uint64_t rate_of(const struct world *w, uint32_t from, uint32_t to)
                                : w->opt.rate(w->opt.rate_self, from, to);
 }
 
+/* When the receiver's line has taken what was sent by `at_ms`: in that order,
+ * whoever it is from. */
+static uint64_t
+line_until(struct world *w, uint32_t to, uint64_t at_ms, size_t len)
+{
+    uint64_t rate = w->opt.line == NULL ? 0 : w->opt.line(w->opt.rate_self, to);
+    uint64_t *busy_ms = &w->peers[to].line_until_ms;
+
+    if (rate == 0) {
+        return at_ms;
+    }
+    *busy_ms = (*busy_ms > at_ms ? *busy_ms : at_ms) + 1 + len * 1000 / rate;
+    return *busy_ms;
+}
+
 /* Received, at the speed of the link. */
 static void done_busy(struct world *w,
                       uint32_t from,
@@ -246,7 +261,8 @@ static void pump_sender(struct world *w, struct channel *c)
             continue;
         }
         c->busy_until_ms = start + 1 + f->len * 1000 / rate_of(w, peer, to);
-        here = c->busy_until_ms + world_latency(w, peer, to);
+        here = line_until(w, to, c->busy_until_ms, f->len) +
+               world_latency(w, peer, to);
         here = here > c->last_ms ? here : c->last_ms;
         c->last_ms = here;
         w->stats.segments++;

@@ -135,6 +135,7 @@ struct world_peer {
     bool nat; /* nobody can dial it */
     uint32_t life, group;
     uint64_t armed_ms;
+    uint64_t line_until_ms;     /* it is taking data until then */
     struct entry_list deferred; /* while frozen */
     uint8_t *record;
     size_t record_len;

@@ -185,6 +185,24 @@ static void text_that_is_not_utf8_leaves_the_object_whole(void **state)
     json_decref(o);
 }
 
+static void a_fetch_says_how_far_behind_it_is(void **state)
+{
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1", .eta_s = 90};
+    json_t *o, *fetch;
+
+    (void)state;
+    s.fetched_bytes = 30;
+    s.fetch_total_bytes = 40;
+    s.rounds_behind = 5;
+    o = object_of(&s, &x);
+    fetch = json_object_get(o, "fetch");
+    assert_int_equal(json_integer_value(json_object_get(fetch, "bytes")), 30);
+    assert_int_equal(
+        json_integer_value(json_object_get(fetch, "rounds_behind")), 5);
+    json_decref(o);
+}
+
 static void progress_is_of_the_nearer_limit(void **state)
 {
     struct node_status s = status_example();
@@ -345,6 +363,7 @@ int main(void)
         cmocka_unit_test(values_are_those_of_the_node),
         cmocka_unit_test(what_is_not_known_is_null),
         cmocka_unit_test(text_that_is_not_utf8_leaves_the_object_whole),
+        cmocka_unit_test(a_fetch_says_how_far_behind_it_is),
         cmocka_unit_test(progress_is_of_the_nearer_limit),
         cmocka_unit_test(eta_extrapolates_and_starts_anew_when_progress_falls),
         cmocka_unit_test(metrics_name_figures_in_base_units),

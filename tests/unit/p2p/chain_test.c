@@ -330,7 +330,7 @@ static void a_history_keeps_the_newest_records_of_one_branch(void **state)
 
     (void)state;
     assert_non_null(h);
-    for (uint64_t r = 1; r <= 40; r++) {
+    for (uint64_t r = 1; r <= 24 + HISTORY_MAX; r++) {
         c = commit_of(&v, r, 2);
         history_add(h, &c);
     }
