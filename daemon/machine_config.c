@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "daemon/hash_threads.h"
 #include "daemon/machine_internal.h"
 #include "daemon/memory_limit.h"
 #include "daemon/method_manifest.h"
@@ -422,7 +423,8 @@ int machine_shard_open(const struct machine *m,
     if (*leaves == NULL) {
         rv = errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
     } else {
-        hash_tree_keep(shard->map.data, shard->map.size, *leaves, &root);
+        hash_threads(shard->map.data, shard->map.size, m->opt.threads, *leaves,
+                     &root);
         if (!hash32_eq(&root, &m->terms.shards[i].hash)) {
             rv = errmsg_fail(errmsg, LOCO_EHASH,
                              "%.180s does not have the hash that the run names",

@@ -1,0 +1,62 @@
+/* hash_threads.c - see hash_threads.h. */
+#include "daemon/hash_threads.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/pool.h"
+#include "proto/hash.h"
+
+#define PIECES_EACH 4 /* fewer for a thread are not worth starting it */
+
+struct work {
+    const uint8_t *bytes;
+    size_t len, n;
+    struct hash32 *leaves;
+    atomic_size_t next;
+};
+
+static void take_pieces(void *arg, int worker)
+{
+    struct work *w = arg;
+    size_t i;
+
+    (void)worker;
+    while ((i = atomic_fetch_add(&w->next, 1)) < w->n) {
+        size_t at = i * HASH_PIECE_BYTES, left = w->len - at;
+
+        hash_tree_leaf(w->bytes + at,
+                       left < HASH_PIECE_BYTES ? left : HASH_PIECE_BYTES,
+                       &w->leaves[i]);
+    }
+}
+
+void hash_threads(const void *bytes,
+                  size_t len,
+                  int threads,
+                  struct hash32 *leaves,
+                  struct hash32 *root)
+{
+    size_t n = (size_t)hash_tree_pieces(len);
+    struct work w = {.bytes = bytes, .len = len, .n = n, .leaves = leaves};
+    struct hash32 *nodes = NULL;
+    struct pool *pool = NULL;
+
+    if ((size_t)threads > n / PIECES_EACH) {
+        threads = (int)(n / PIECES_EACH);
+    }
+    if (threads > 1 && pool_open(&pool, threads, NULL) == 0) {
+        nodes = malloc(n * sizeof *nodes);
+    }
+    if (nodes == NULL) {
+        hash_tree_keep(bytes, len, leaves, root);
+    } else {
+        pool_run(pool, take_pieces, &w);
+        memcpy(nodes, leaves, n * sizeof *nodes);
+        hash_tree_root(nodes, n, root);
+    }
+    free(nodes);
+    pool_close(pool);
+}
