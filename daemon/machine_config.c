@@ -306,6 +306,23 @@ static void read_terms(struct machine *m)
     }
 }
 
+/* Of all held-out windows that an evaluation reads; 0: there are none. */
+static uint32_t eval_micros(const struct machine *m)
+{
+    const struct replica_options *r = &m->replica;
+    uint64_t tokens = 0, micros;
+
+    for (uint32_t i = 0; i < m->manifest->data.n_shards; i++) {
+        const struct manifest_shard *s = &m->manifest->data.shards[i];
+
+        tokens = s->val ? s->tokens : tokens;
+    }
+    micros =
+        (eval_windows(tokens, r->seq, r->eval_tokens) + r->micro_batch - 1) /
+        r->micro_batch;
+    return tokens == 0 || micros > UINT32_MAX ? 0 : (uint32_t)micros;
+}
+
 /* What hosts of stages agree on beside that. */
 static void read_stage_terms(struct machine *m)
 {
@@ -321,6 +338,7 @@ static void read_stage_terms(struct machine *m)
     t->pipe_slots = r->slots;
     t->cut_elements = r->micro_batch * r->seq * r->model.dim;
     t->cut_segment = (uint32_t)(rows > 0 ? rows : 1) * r->model.dim;
+    t->eval_micros = eval_micros(m);
 }
 
 uint64_t machine_replica_need(const struct machine *m,

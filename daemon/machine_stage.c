@@ -30,7 +30,8 @@ uint64_t machine_stage_need(const struct machine *m, uint32_t stage)
         return UINT64_MAX;
     }
     return machine_replica_need(m, &r) +
-           stage_slots_bytes(r.slots, r.micro_batch * r.seq, r.model.dim);
+           stage_slots_bytes(r.slots + EVAL_SLOTS, r.micro_batch * r.seq,
+                             r.model.dim);
 }
 
 /* ---- another stage ----------------------------------------------------- */
@@ -86,7 +87,7 @@ static int become(struct machine *m, uint32_t stage, char *errmsg)
         m->memory_need = machine_stage_need(m, stage);
     }
     rv = rv != 0 ? rv
-                 : stage_slots_open(&m->slots, &wire, r->slots,
+                 : stage_slots_open(&m->slots, &wire, r->slots + EVAL_SLOTS,
                                     r->micro_batch * r->seq);
     return rv == 0
                ? 0

@@ -451,6 +451,8 @@ on_view_message(struct node *n, int peer, enum message_type type, const void *m)
         node_on_get_proof(n, peer, m);
     } else if (type == MESSAGE_PROOF) {
         node_on_proof(n, peer, m);
+    } else if (type == MESSAGE_GOODBYE) {
+        node_on_goodbye(n, peer, m);
     } else {
         node_on_join(n, peer, m);
     }
@@ -475,7 +477,9 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
 static void
 on_step_message(struct node *n, int peer, enum message_type type, const void *m)
 {
-    if (type != MESSAGE_PAIR && type != MESSAGE_PAIR_HAVE) {
+    if (type == MESSAGE_STAGE_EVAL || type == MESSAGE_EVAL_TAKE) {
+        node_on_eval_message(n, peer, type, m);
+    } else if (type != MESSAGE_PAIR && type != MESSAGE_PAIR_HAVE) {
         node_on_stage_message(n, peer, type, m);
     } else if (n->terms.pairs && n->loaded) {
         pair_recv(&n->pair, peer, type, m, n->now, n->out);
@@ -529,9 +533,6 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_FORWARD:
         on_forward(n, peer, m);
         return;
-    case MESSAGE_GOODBYE:
-        node_on_goodbye(n, peer, m);
-        return;
     case MESSAGE_GET_MANIFEST:
     case MESSAGE_MANIFEST:
     case MESSAGE_FETCH:
@@ -551,6 +552,7 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_GET_PROOF:
     case MESSAGE_PROOF:
     case MESSAGE_JOIN:
+    case MESSAGE_GOODBYE:
         on_view_message(n, peer, type, m);
         return;
     case MESSAGE_READY:
@@ -567,6 +569,8 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_STAGE_HELLO:
     case MESSAGE_STAGE_READY:
     case MESSAGE_STAGE_TAKE:
+    case MESSAGE_STAGE_EVAL:
+    case MESSAGE_EVAL_TAKE:
         on_step_message(n, peer, type, m);
         return;
     case MESSAGE_PROBE:
@@ -658,6 +662,8 @@ static void on_seg_done(struct node *n, const struct event *ev)
         pair_seg_done(&n->pair, ev, n->out);
     } else if (ev->segment.stream == STREAM_PIPE) {
         node_pipe_seg_done(n, ev);
+    } else if (ev->segment.stream == STREAM_EVAL) {
+        node_eval_seg_done(n, ev);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->out);
     } else if (ev->rc != 0) {
@@ -673,6 +679,15 @@ static void on_hashed(struct node *n, const struct local_event *e)
         pair_hashed(&n->pair, e->request, e->rc, &e->hash, n->now, n->out);
     } else {
         node_on_hashed(n, e);
+    }
+}
+
+static void on_piped(struct node *n, const struct local_event *e)
+{
+    if (e->op == PIPE_EVAL_FORWARD || e->op == PIPE_EVAL_SCORE) {
+        node_eval_piped(n, e);
+    } else {
+        node_on_piped(n, e);
     }
 }
 
@@ -732,7 +747,7 @@ static void on_local(struct node *n, const struct local_event *e)
         node_on_staged(n, e);
         return;
     case LOCAL_PIPED:
-        node_on_piped(n, e);
+        on_piped(n, e);
         return;
     case LOCAL_MAPPED:
         node_on_mapped(n, e);
@@ -814,6 +829,7 @@ static void advance(struct node *n)
         node_sync_advance(n);
         node_view_advance(n);
         node_pipe_tick(n);
+        node_eval_advance(n);
         node_round_advance(n);
         round_tick(&n->round, n->now, n->out);
         ask_for_change(n);
@@ -948,5 +964,6 @@ uint64_t node_deadline(const void *node)
     due = earlier(due, transfer_deadline(&n->transfer));
     due = earlier(due, node_quorum_deadline(n));
     due = earlier(due, node_pipe_deadline(n));
+    due = earlier(due, node_eval_deadline(n));
     return earlier(due, node_dht_deadline(n));
 }

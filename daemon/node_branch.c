@@ -108,8 +108,8 @@ bool node_beat_ahead(const struct node *n, const struct heartbeat *b)
 void node_cancel_streams(struct node *n)
 {
     for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-        struct action *a =
-            s == STREAM_PIPE ? NULL : out_add(n->out, ACTION_CANCEL);
+        bool counts_on = s == STREAM_PIPE || s == STREAM_EVAL;
+        struct action *a = counts_on ? NULL : out_add(n->out, ACTION_CANCEL);
 
         if (a != NULL) {
             a->stream = s;

@@ -14,6 +14,7 @@
  *   node_quorum.c rounds of those who are ready
  *   node_stage.c  a model cut into stages: which of them is ours
  *   node_pipe.c   and the steps that all stages make together
+ *   node_eval.c   and the held-out text that passes through them
  *   node_dht.c    the DHT's messages over our links
  *   node_reach.c  who can dial us, and what we do for those who cannot
  *   node_stale.c  messages of another view, round or run, counted
@@ -176,6 +177,43 @@ struct node_pipe_move {
     uint32_t left;  /* segments that are not done */
 };
 
+/* Held-out windows in a place of a stage (node_eval.c). */
+enum node_eval_state {
+    EVAL_FREE,
+    EVAL_POSTED, /* awaited */
+    EVAL_HERE,
+    EVAL_FORTH, /* being computed */
+    EVAL_READY, /* for the next stage */
+    EVAL_LEAVES
+};
+
+struct node_eval_slot {
+    enum node_eval_state state;
+    uint32_t micro;
+    uint32_t named, left; /* as in struct node_pipe_move */
+    uint64_t since_ms;    /* in that state */
+};
+
+/* The evaluation that passes here, or did so last. */
+struct node_eval {
+    bool active;
+    uint64_t tag;            /* names it; only grows */
+    struct node_point point; /* what is evaluated */
+    struct peer_id hosts[ROUTE_STAGES_MAX];
+    uint64_t life[ROUTE_STAGES_MAX]; /* of their processes */
+    struct node_eval_slot slot[EVAL_SLOTS];
+    uint32_t next;   /* micro-batch that gets a place next */
+    uint32_t wanted; /* those before have a place at the next host */
+    uint32_t n_computed, n_done;
+    bool computing;
+    bool unnamed; /* segments wait for room in `out` */
+    uint64_t progress_ms, say_ms;
+    /* Of whose turn it is to begin one: tries at that round, since when, and
+     * when the next one may be. */
+    uint32_t tries;
+    uint64_t round_tried, since_ms, try_ms;
+};
+
 #define NODE_GATES_MAX 128
 
 /* A control link in a run for invited peers (node_admit.c). */
@@ -304,11 +342,12 @@ struct node {
     bool pipe_unnamed; /* segments of some wait for room in `out` */
     uint64_t pipe_life[PIPELINE_HOSTS_MAX];   /* by host: of its process */
     uint64_t pipe_bad_ms[PIPELINE_HOSTS_MAX]; /* since when bytes to it fail */
-    uint64_t pipe_void;    /* tags up to this one are cancelled */
-    uint64_t pipe_wait_ms; /* all stages have a host that is level since; 0 */
-    uint64_t pipe_idle_ms; /* the last steps ended */
-    uint64_t pipe_bulk_ms; /* connections are looked after again */
-    uint64_t pack_round;   /* what is being packed is for it */
+    uint64_t pipe_void;     /* tags up to this one are cancelled */
+    uint64_t pipe_wait_ms;  /* all stages have a host that is level since; 0 */
+    uint64_t pipe_idle_ms;  /* the last steps ended */
+    uint64_t pipe_bulk_ms;  /* connections are looked after again */
+    uint64_t pack_round;    /* what is being packed is for it */
+    uint64_t steps_over_ms; /* all steps of the round are made; 0: not yet */
     /* Micro-batches at this machine: now, since when, times how long. */
     uint64_t queue_now, queue_at_ms, queue_sum, queue_ms;
     uint32_t queue;          /* mean of the round before, for others */
@@ -317,6 +356,7 @@ struct node {
     /* Evaluation. */
     bool evaluating;
     struct node_point eval_point;
+    struct node_eval eval; /* of a model cut into stages */
     double bits, bits_before;
     uint64_t bits_round;
     bool has_bits, has_before;
@@ -505,6 +545,23 @@ void node_on_stage_message(struct node *n,
 void node_pipe_link_up(struct node *n, const struct peer_id *id);
 void node_pipe_tick(struct node *n);
 uint64_t node_pipe_deadline(const struct node *n);
+/* Segments of one micro-batch; whether `out` has room for some more. */
+uint32_t node_cut_pieces(const struct node *n);
+bool node_has_room(const struct node *n);
+
+/* node_eval.c */
+void node_eval_advance(struct node *n);
+/* The steps of this round are over since then, and what they made is not to be
+ * offered yet: the parameters before it are still evaluated. */
+bool node_eval_holds(const struct node *n, uint64_t since_ms);
+void node_eval_forget(struct node *n);
+void node_eval_piped(struct node *n, const struct local_event *e);
+void node_eval_seg_done(struct node *n, const struct event *ev);
+void node_on_eval_message(struct node *n,
+                          int peer,
+                          enum message_type type,
+                          const void *msg);
+uint64_t node_eval_deadline(const struct node *n);
 
 /* node_fetch.c */
 typedef bool node_want(const struct node *n, const struct member *p);

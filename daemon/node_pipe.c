@@ -292,7 +292,7 @@ static void begin(struct node *n, struct crew *c)
     }
     n->queue_sum = n->queue_now = n->busy_ms = 0;
     n->queue_ms = n->queue_at_ms = n->now;
-    n->pipe_wait_ms = 0;
+    n->pipe_wait_ms = n->steps_over_ms = 0;
     execute(n);
 }
 
@@ -338,8 +338,13 @@ void node_pipe_advance(struct node *n)
         return;
     }
     if (is_finished(n)) {
-        publish_queue(n);
-        pack(n);
+        if (n->steps_over_ms == 0) {
+            publish_queue(n);
+            n->steps_over_ms = n->now;
+        }
+        if (!node_eval_holds(n, n->steps_over_ms)) {
+            pack(n);
+        }
         return;
     }
     muster(n, &c);
@@ -455,7 +460,7 @@ static void say_take(struct node *n, const struct pipeline_action *a)
     say(n, a->hosts, MESSAGE_STAGE_TAKE, &msg);
 }
 
-static uint32_t pieces(const struct node *n)
+uint32_t node_cut_pieces(const struct node *n)
 {
     return (n->terms.cut_elements + n->terms.cut_segment - 1) /
            n->terms.cut_segment;
@@ -474,7 +479,7 @@ static bool is_given(enum pipeline_action_type type)
 /* What is left for the rest of a step when segments fill it. */
 #define OUT_RESERVE (CORE_OUT_MAX / 4)
 
-static bool has_room(const struct node *n)
+bool node_has_room(const struct node *n)
 {
     return n->out->n + OUT_RESERVE < CORE_OUT_MAX;
 }
@@ -491,13 +496,13 @@ name_segment(struct node *n, const struct node_pipe_move *m, uint32_t i)
     bool back = is_back(m->type);
 
     if (s == NULL) {
-        return; /* cannot be: has_room() */
+        return; /* cannot be: node_has_room() */
     }
     s->segment = (struct segment){
         .peer = n->pipe.host[m->host].id,
         .attempt = m->tag,
         .stream = STREAM_PIPE,
-        .seg = (m->micro * 2 + back) * pieces(n) + i,
+        .seg = (m->micro * 2 + back) * node_cut_pieces(n) + i,
         .buffer = back ? BUFFER_BACK : BUFFER_FORTH,
         .index = m->micro,
         .offset = at,
@@ -511,9 +516,9 @@ name_segment(struct node *n, const struct node_pipe_move *m, uint32_t i)
  * `out`; the next one has it (node_pipe_tick). */
 static bool name_segments(struct node *n, struct node_pipe_move *m)
 {
-    uint32_t count = pieces(n);
+    uint32_t count = node_cut_pieces(n);
 
-    while (m->named < count && has_room(n)) {
+    while (m->named < count && node_has_room(n)) {
         name_segment(n, m, m->named++);
     }
     return m->named == count;
@@ -536,7 +541,7 @@ static void move(struct node *n, const struct pipeline_action *a)
                                  .micro = a->micro,
                                  .host = a->host,
                                  .slot = a->slot,
-                                 .left = pieces(n)};
+                                 .left = node_cut_pieces(n)};
     n->pipe_unnamed = !name_segments(n, m) || n->pipe_unnamed;
 }
 

@@ -145,6 +145,9 @@ static bool our_turn_to_evaluate(const struct node *n)
     if (n->terms.pairs) {
         return node_pair_evaluates(n);
     }
+    if (terms_staged(&n->terms)) {
+        return false; /* node_eval.c: no host has all of the model */
+    }
     if (!n->ballot.have || every == 0 ||
         (n->applied.round % every != 0 && !node_run_over(n))) {
         return false;

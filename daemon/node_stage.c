@@ -243,6 +243,7 @@ static void forget_group(struct node *n)
     }
     round_freeze(&n->round, n->out);
     transfer_stop(&n->transfer, n->out);
+    node_eval_forget(n);
     node_cancel_streams(n);
     ballot_init(&n->ballot, &bo, &n->members, n->now);
     n->ballot.malformed = malformed;

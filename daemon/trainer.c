@@ -329,6 +329,9 @@ static void run_pipe(struct trainer *t, const struct stage_command *c)
     if (c->op == PIPE_STEP && ev.rc == 0) {
         pipe_stepped(t, ev.tokens, loss);
     }
+    if (c->op == PIPE_EVAL_SCORE) {
+        ev.bits_per_byte = trainer_stage_bits(&t->stage);
+    }
     t->opt.post(t->opt.self, &ev);
 }
 
@@ -537,6 +540,13 @@ err_after_replica:
     return rv;
 }
 
+/* Of the steps; a STEP was decided by all, and held-out text is none of it. */
+static bool is_void(const struct trainer_command *c)
+{
+    return c->type == TRAINER_PIPE && c->pipe.op != PIPE_STEP &&
+           c->pipe.op != PIPE_EVAL_FORWARD && c->pipe.op != PIPE_EVAL_SCORE;
+}
+
 /* Under the lock: what waits before a CLEAR is void. */
 static void drop_void(struct trainer *t)
 {
@@ -545,7 +555,7 @@ static void drop_void(struct trainer *t)
     for (unsigned i = 0; i < t->n_queue; i++) {
         const struct trainer_command *c = &t->queue[i];
 
-        if (c->type != TRAINER_PIPE || c->pipe.op == PIPE_STEP) {
+        if (!is_void(c)) {
             t->queue[kept++] = *c;
         }
     }

@@ -18,7 +18,7 @@
  *
  * A stage of a pipeline (slots): PIPE commands make the inner steps, a TRAIN
  * packs what they made. A CLEAR takes the place of what waits before it, but
- * for a STEP.
+ * for a STEP and held-out windows.
  *
  * Error feedback: a contribution goes out as phi - theta + residual. The
  * residual is what rounding took from the contribution of the last commit that

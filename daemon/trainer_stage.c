@@ -99,6 +99,59 @@ static int backward(struct trainer_stage *t,
                                                 STAGE_LOW, dx, NULL);
 }
 
+/* Held-out windows through the commit's parameters. */
+static int
+look(struct trainer_stage *t, struct replica *r, const struct stage_command *c)
+{
+    bool first = r->opt.part.embeds;
+    const float *y = NULL;
+    int rv = first ? replica_stage_windows(r, c->micro, t->tokens, t->targets)
+                   : read_low(t, c);
+
+    if (rv == 0 && first) {
+        rv = stage_slots_begin(t->slots, c->slot, c->tag);
+    }
+    rv = rv != 0 ? rv
+                 : replica_stage_eval_forward(r, first ? t->tokens : NULL,
+                                              first ? NULL : t->x, &y);
+    return rv != 0 ? rv
+                   : stage_slots_write(t->slots, c->slot, c->tag, STAGE_HIGH, y,
+                                       t->targets);
+}
+
+/* In order: a figure is of all of them, each once. */
+static int
+judge(struct trainer_stage *t, struct replica *r, const struct stage_command *c)
+{
+    double nats = 0;
+    uint64_t bytes = 0;
+    int rv;
+
+    if (c->micro == 0) {
+        t->eval_tag = c->tag;
+        t->eval_scored = 0;
+        t->nats = 0;
+        t->bytes = 0;
+    }
+    if (c->tag != t->eval_tag || c->micro != t->eval_scored) {
+        return LOCO_EINVAL;
+    }
+    rv = read_low(t, c);
+    rv = rv != 0 ? rv
+                 : replica_stage_eval_score(r, t->targets, t->x, &nats, &bytes);
+    if (rv == 0) {
+        t->eval_scored++;
+        t->nats += nats;
+        t->bytes += bytes;
+    }
+    return rv;
+}
+
+double trainer_stage_bits(const struct trainer_stage *t)
+{
+    return t->bytes == 0 ? 0 : t->nats / (double)t->bytes / 0.69314718055994531;
+}
+
 int trainer_stage_run(struct trainer_stage *t,
                       struct replica *r,
                       const struct stage_command *c,
@@ -116,6 +169,10 @@ int trainer_stage_run(struct trainer_stage *t,
     case PIPE_CLEAR:
         replica_stage_clear(r);
         return 0;
+    case PIPE_EVAL_FORWARD:
+        return c->round == r->round ? look(t, r, c) : LOCO_ESTALE;
+    case PIPE_EVAL_SCORE:
+        return c->round == r->round ? judge(t, r, c) : LOCO_ESTALE;
     case PIPE_OP_COUNT:
         break;
     }

@@ -16,13 +16,17 @@ struct trainer_stage {
     struct stage_slots *slots;
     float *x;                   /* (rows, dim) */
     uint32_t *tokens, *targets; /* (rows) */
+    /* The evaluation of that tag: micro-batches scored, what came of them. */
+    uint64_t eval_tag, bytes;
+    uint32_t eval_scored;
+    double nats;
 };
 
 struct stage_command {
     enum pipe_op op;
     uint64_t tag;
     uint32_t micro, slot;
-    uint64_t round; /* that the step is for */
+    uint64_t round; /* that the step is for; EVAL: the commit's own */
     uint32_t step;  /* of that round, from 0 */
     uint32_t count; /* STEP: in the sum; else, on stage 0: its draw */
 };
@@ -31,10 +35,14 @@ struct stage_command {
 int trainer_stage_open(struct trainer_stage *t, struct stage_slots *slots);
 void trainer_stage_close(struct trainer_stage *t);
 
-/* *loss: as replica_stage_step(), of a STEP. */
+/* *loss: as replica_stage_step(), of a STEP. LOCO_ESTALE of an EVAL: another
+ * commit is in place. */
 int trainer_stage_run(struct trainer_stage *t,
                       struct replica *r,
                       const struct stage_command *c,
                       float *loss);
+
+/* Of all windows that were scored for the last tag; 0: there is none. */
+double trainer_stage_bits(const struct trainer_stage *t);
 
 #endif

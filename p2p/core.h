@@ -132,8 +132,12 @@ enum {
     STREAM_FETCH,
     STREAM_PAIR = STREAM_FETCH + STREAM_FETCHES,
     STREAM_PIPE, /* stages: attempts are the tags of p2p/pipeline.h */
+    STREAM_EVAL, /* stages: held-out windows, daemon/node_eval.c */
     STREAM_COUNT
 };
+
+/* Places of a stage for held-out windows, beside those of its pipeline. */
+#define EVAL_SLOTS 2
 
 /* What a stage does with the micro-batches of a step. */
 enum pipe_op {
@@ -142,6 +146,10 @@ enum pipe_op {
     PIPE_BACKWARD, /* adds to the sum of gradients */
     PIPE_CLEAR,    /* the sum, and what is kept for backward passes */
     PIPE_STEP,     /* the optimizer, with the sum; it is empty then */
+    /* Held-out windows through the parameters of the commit `round`, not those
+     * that the steps have moved; nothing of it is kept or summed. */
+    PIPE_EVAL_FORWARD,
+    PIPE_EVAL_SCORE, /* the last stage */
     PIPE_OP_COUNT
 };
 
@@ -192,7 +200,8 @@ enum local_type {
     LOCAL_NEARBY,  /* somebody of this run is heard on the LAN: address */
     LOCAL_STAGED,  /* STAGE done: terms of that stage (or rc) */
     LOCAL_PIPED,   /* PIPE done (or rc): op, attempt, index. STEP: also
-                      inner_step */
+                      inner_step. EVAL_SCORE: bits_per_byte of the windows of
+                      that attempt up to these */
     LOCAL_TYPE_COUNT
 };
 
@@ -314,7 +323,9 @@ enum action_type {
                           step in that round, from 0; count. Each but
                           CLEAR is answered. CLEAR: all work of attempts up to
                           its own is void, what is under way too; an answer to
-                          it may still come */
+                          it may still come. EVAL_*: round is that of the
+                          commit, attempts are of their own, CLEAR is nothing
+                          to them */
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     ACTION_RESUME,
     ACTION_STOP, /* the node is drained; rc is the exit code */

@@ -89,6 +89,8 @@ struct run_terms {
     uint32_t pipe_slots;    /* micro-batches in one host at a time */
     uint32_t cut_elements;  /* of the activations of one micro-batch */
     uint32_t cut_segment;   /* of these in one segment */
+    uint32_t eval_micros;   /* micro-batches of held-out windows that make an
+                               evaluation; 0: there is no such text */
 };
 
 static inline bool terms_staged(const struct run_terms *t)

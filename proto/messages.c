@@ -553,6 +553,20 @@ static const struct msg_field stage_take_fields[] = {
 };
 SCHEMA(stage_take);
 
+static const struct msg_field stage_eval_fields[] = {
+    MSG_FIELD_U64(struct stage_eval, round),
+    MSG_FIELD_U32(struct stage_eval, attempt),
+    MSG_ARRAY_FIXED(struct stage_eval, hosts, n_hosts),
+};
+SCHEMA(stage_eval);
+
+static const struct msg_field eval_take_fields[] = {
+    MSG_FIELD_U64(struct eval_take, round),
+    MSG_FIELD_U32(struct eval_take, attempt),
+    MSG_FIELD_U32(struct eval_take, micro),
+};
+SCHEMA(eval_take);
+
 static const struct msg_field probe_fields[] = {
     MSG_FIELD_U64(struct probe, request),
 };

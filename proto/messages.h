@@ -61,6 +61,8 @@
     X(STAGE_HELLO,  0x3c, stage_hello)                                         \
     X(STAGE_READY,  0x3d, stage_ready)                                         \
     X(STAGE_TAKE,   0x3e, stage_take)                                          \
+    X(STAGE_EVAL,   0x3f, stage_eval)                                          \
+    X(EVAL_TAKE,    0x44, eval_take)                                           \
     X(FETCH,        0x38, fetch)                                               \
     X(FETCH_NO,     0x39, fetch_no)                                            \
     X(PROBE,        0x40, probe)                                               \
@@ -679,6 +681,22 @@ struct stage_ready {
 struct stage_take {
     uint64_t round;
     uint32_t step, attempt;
+    uint32_t micro;
+};
+
+/* "The parameters of that commit are evaluated on the way through these hosts,
+ * one of each stage; you are behind me." */
+struct stage_eval {
+    uint64_t round;
+    uint32_t attempt;
+    uint32_t n_hosts;
+    struct peer_id hosts[VIEW_MEMBERS_MAX]; /* by stage */
+};
+
+/* There is a place for the activations of these held-out windows. */
+struct eval_take {
+    uint64_t round;
+    uint32_t attempt;
     uint32_t micro;
 };
 

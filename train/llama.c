@@ -63,7 +63,8 @@ static void plan_inside(const struct llama *m, struct layer *l, struct arena *a)
 }
 
 /* Buffers of its own for a slot's layer i; what is made again lies in those of
- * the very first, which all share. */
+ * the very first, which all share. What only passes needs those of the layer
+ * before. */
 static void
 plan_layer(struct llama *m, uint32_t slot, uint32_t i, struct arena *a)
 {
@@ -71,6 +72,12 @@ plan_layer(struct llama *m, uint32_t slot, uint32_t i, struct arena *a)
     struct layer unused;
     struct layer *l = m->layers_all == NULL ? &unused : &m->layers_all[at];
 
+    if (slot == m->n_slots && i >= 2) {
+        if (m->layers_all != NULL) {
+            *l = l[-2];
+        }
+        return;
+    }
     if (at > 0 && m->layers_all != NULL) {
         *l = m->layers_all[0];
     }
@@ -122,7 +129,7 @@ static void plan(struct llama *m, struct arena *a)
     int64_t n = m->rows_max;
     int64_t half = m->dim / m->c.heads / 2;
 
-    for (uint32_t i = 0; i < m->n_slots; i++) {
+    for (uint32_t i = 0; i < m->n_slots + m->pass; i++) {
         plan_slot(m, i, a);
     }
     m->cos = take(a, m->c.seq * half);
@@ -149,6 +156,7 @@ static void shape(struct llama *m,
     m->c = *c;
     m->part = room->part;
     m->n_slots = room->slots;
+    m->pass = room->pass;
     m->be = be;
     m->recompute = room->recompute;
     m->rows_max = (int64_t)room->micro_batch * c->seq;
@@ -212,7 +220,7 @@ size_t llama_room_bytes(const struct llama_config *c,
     shape(&m, c, backend, room);
     plan(&m, &a);
     return a.used * sizeof(float) + sizeof m +
-           room->slots *
+           (size_t)(room->slots + room->pass) *
                (sizeof *m.slots + room->part.layers * sizeof *m.layers);
 }
 
@@ -232,9 +240,9 @@ static int allocate(struct llama *m)
     struct arena a = arena_of(m->be, NULL);
 
     plan(m, &a);
-    m->slots = calloc(m->n_slots, sizeof *m->slots);
-    m->layers_all =
-        calloc((size_t)m->n_slots * m->part.layers, sizeof *m->layers_all);
+    m->slots = calloc(m->n_slots + m->pass, sizeof *m->slots);
+    m->layers_all = calloc((size_t)(m->n_slots + m->pass) * m->part.layers,
+                           sizeof *m->layers_all);
     m->arena = m->be->take(m->be, a.used * sizeof(float));
     if (m->slots == NULL || m->layers_all == NULL || m->arena == NULL) {
         return LOCO_ENOMEM;

@@ -51,6 +51,8 @@ struct llama_room {
     struct llama_part part;
     uint32_t micro_batch; /* sequences, 1..LLAMA_MICRO_BATCH_MAX */
     uint32_t slots;       /* 1..LLAMA_SLOTS_MAX */
+    bool pass;            /* a place for stage_pass(), with room for two layers
+                             however many there are */
     enum llama_recompute recompute;
 };
 

@@ -43,8 +43,9 @@ struct llama {
     int64_t rows_max; /* micro_batch * seq */
     int64_t head_rows;
     int64_t dim, ffn, vocab, qkv_dim;
-    struct llama_slot *slots;
+    struct llama_slot *slots; /* (n_slots, and one more with `pass`) */
     uint32_t n_slots;
+    bool pass;
     int64_t b, t, n;      /* of the micro-batch at work */
     bool fresh;           /* its gradient is the first: written, not added */
     struct layer *layers; /* of its slot */
@@ -60,7 +61,7 @@ struct llama {
     float *copy;              /* backend_copy_bytes() of the part's theta */
     float *arena;             /* all of the above, in the backend's memory */
     float *losses;            /* (N) loss in the caller's memory */
-    struct layer *layers_all; /* (n_slots, part.layers) */
+    struct layer *layers_all; /* (of each slot, part.layers) */
 };
 
 /* Work on the micro-batch of a slot. */

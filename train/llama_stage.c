@@ -27,14 +27,12 @@ static int check_targets(const struct llama *m, const uint32_t *ids, int64_t n)
     return 0;
 }
 
-static int check_batch(const struct llama *m,
-                       uint32_t slot,
-                       const struct stage_batch *batch)
+static int check_batch(const struct llama *m, const struct stage_batch *batch)
 {
     int rv = 0;
 
-    if (slot >= m->n_slots || batch->b < 1 || batch->t < 1 ||
-        batch->t > m->c.seq || batch->b > m->rows_max / batch->t) {
+    if (batch->b < 1 || batch->t < 1 || batch->t > m->c.seq ||
+        batch->b > m->rows_max / batch->t) {
         return LOCO_EINVAL;
     }
     if (m->part.embeds) {
@@ -79,11 +77,12 @@ static void run_forward(struct llama *m,
     pass_layers(m, theta, batch->tokens, s->b, s->t);
 }
 
-int stage_forward(struct llama *m,
-                  uint32_t slot,
-                  const float *theta,
-                  const struct stage_batch *batch,
-                  const float **y)
+/* In a slot, or the place behind the last one. */
+static int forward(struct llama *m,
+                   uint32_t slot,
+                   const float *theta,
+                   const struct stage_batch *batch,
+                   const float **y)
 {
     int rv;
 
@@ -93,13 +92,36 @@ int stage_forward(struct llama *m,
     if (m->part.scores) {
         return LOCO_EINVAL;
     }
-    rv = check_batch(m, slot, batch);
+    rv = check_batch(m, batch);
     if (rv != 0) {
         return rv;
     }
     run_forward(m, slot, theta, batch);
     *y = m->layers[m->part.layers - 1].out;
     return all_finite(*y, m->n * m->dim) ? 0 : LOCO_ENUMERIC;
+}
+
+int stage_forward(struct llama *m,
+                  uint32_t slot,
+                  const float *theta,
+                  const struct stage_batch *batch,
+                  const float **y)
+{
+    if (m->be->device == NULL && slot >= m->n_slots) {
+        return LOCO_EINVAL;
+    }
+    return forward(m, slot, theta, batch, y);
+}
+
+int stage_pass(struct llama *m,
+               const float *theta,
+               const struct stage_batch *batch,
+               const float **y)
+{
+    if (m->be->device == NULL && !m->pass) {
+        return LOCO_EINVAL;
+    }
+    return forward(m, m->n_slots, theta, batch, y);
 }
 
 int stage_score(struct llama *m,
@@ -117,7 +139,7 @@ int stage_score(struct llama *m,
     if (!m->part.scores) {
         return LOCO_EINVAL;
     }
-    rv = check_batch(m, 0, batch);
+    rv = check_batch(m, batch);
     if (rv != 0) {
         return rv;
     }

@@ -50,6 +50,14 @@ int stage_forward(struct llama *m,
                   const struct stage_batch *batch,
                   const float **y);
 
+/* The same, and nothing of it stays: for text that is only looked at, while
+ * others wait in their slots. The workspace has a place for it (llama_room
+ * `pass`), else LOCO_EINVAL. */
+int stage_pass(struct llama *m,
+               const float *theta,
+               const struct stage_batch *batch,
+               const float **y);
+
 /* Only for the last stage; takes slot 0. *loss_sum as of llama_loss(); with
  * grad also grad += and *dx (N, C), NULL where the part embeds. */
 int stage_score(struct llama *m,

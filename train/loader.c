@@ -158,6 +158,16 @@ uint64_t eval_window_count(const struct shard *s, uint32_t seq)
     return s->info.tokens / seq + (s->info.tokens % seq != 0);
 }
 
+uint64_t eval_windows(uint64_t tokens, uint32_t seq, uint64_t most)
+{
+    uint64_t windows = tokens / seq + (tokens % seq != 0);
+
+    if (most > 0 && windows > most / seq) {
+        windows = most / seq > 0 ? most / seq : 1;
+    }
+    return windows;
+}
+
 int eval_rows(const struct shard *s,
               uint32_t seq,
               uint64_t first,

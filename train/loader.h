@@ -79,6 +79,10 @@ uint64_t loader_permute(uint64_t i, uint64_t n, uint64_t key);
 /* Evaluation windows of T tokens in a shard. */
 uint64_t eval_window_count(const struct shard *s, uint32_t seq);
 
+/* The first ones that an evaluation of at most so many tokens (0: all) of a
+ * text reads; one at least. */
+uint64_t eval_windows(uint64_t tokens, uint32_t seq, uint64_t most);
+
 /* tokens (n_rows, T) and targets (n_rows, T) of n_rows evaluation windows
  * from window `first` on; a window's last position, and what lies behind the
  * end of the text, has token 0 or target LOADER_NO_TARGET. *n_scored: the

@@ -308,9 +308,8 @@ int replica_step(struct replica *r, float *loss)
     return rv;
 }
 
-/* That the scored targets stand for. */
-static uint64_t
-target_bytes(const struct replica *r, const uint32_t *targets, size_t n)
+uint64_t
+replica_target_bytes(const struct replica *r, const uint32_t *targets, size_t n)
 {
     uint64_t bytes = 0;
 
@@ -341,11 +340,8 @@ int replica_eval(struct replica *r, double *bits_per_byte)
         return LOCO_EDEVICE;
     }
     phi = replica_phi_for_model(r);
-    windows = eval_window_count(r->opt.val, r->opt.seq);
-    if (r->opt.eval_tokens > 0 && windows > r->opt.eval_tokens / r->opt.seq) {
-        windows = r->opt.eval_tokens / r->opt.seq;
-        windows = windows > 0 ? windows : 1;
-    }
+    windows =
+        eval_windows(r->opt.val->info.tokens, r->opt.seq, r->opt.eval_tokens);
     while (done < windows) {
         uint32_t rows =
             (uint32_t)(windows - done < EVAL_ROWS ? windows - done : EVAL_ROWS);
@@ -364,7 +360,7 @@ int replica_eval(struct replica *r, double *bits_per_byte)
             return rv;
         }
         nats += sum;
-        bytes += target_bytes(r, r->targets, (size_t)rows * r->opt.seq);
+        bytes += replica_target_bytes(r, r->targets, (size_t)rows * r->opt.seq);
         done += rows;
     }
     if (bytes == 0 || !isfinite(nats)) {

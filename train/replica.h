@@ -294,4 +294,9 @@ int replica_commit(struct replica *r, const struct replica_commit *c);
  * without held-out text. */
 int replica_eval(struct replica *r, double *bits_per_byte);
 
+/* Bytes that the scored ones of n targets, below V, stand for. */
+uint64_t replica_target_bytes(const struct replica *r,
+                              const uint32_t *targets,
+                              size_t n);
+
 #endif

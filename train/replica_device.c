@@ -110,6 +110,7 @@ struct llama_room replica_room(const struct replica_options *opt,
     struct llama_room room = {.part = opt->part,
                               .micro_batch = micro_batch,
                               .slots = opt->slots,
+                              .pass = opt->slots > 0 && !opt->part.scores,
                               .recompute = opt->recompute};
 
     if (opt->slots == 0) {

@@ -129,3 +129,64 @@ int replica_stage_step(struct replica *r, uint32_t count, float *loss)
     replica_stage_clear(r);
     return rv;
 }
+
+/* ---- held-out text ------------------------------------------------------ */
+
+int replica_stage_windows(const struct replica *r,
+                          uint32_t micro,
+                          uint32_t *tokens,
+                          uint32_t *targets)
+{
+    uint32_t rows = r->opt.micro_batch, seq = r->opt.seq;
+    uint64_t first = (uint64_t)micro * rows, windows, scored;
+
+    if (r->opt.slots == 0) {
+        return LOCO_EINVAL;
+    }
+    if (r->opt.val == NULL) {
+        return LOCO_ENOENT;
+    }
+    windows = eval_windows(r->opt.val->info.tokens, seq, r->opt.eval_tokens);
+    for (uint64_t i = windows > first ? windows - first : 0; i < rows; i++) {
+        for (uint32_t t = 0; t < seq; t++) {
+            tokens[i * seq + t] = 0;
+            targets[i * seq + t] = LOADER_NO_TARGET;
+        }
+    }
+    if (windows <= first) {
+        return 0;
+    }
+    return eval_rows(r->opt.val, seq, first,
+                     windows - first < rows ? (uint32_t)(windows - first)
+                                            : rows,
+                     tokens, targets, &scored);
+}
+
+int replica_stage_eval_forward(struct replica *r,
+                               const uint32_t *tokens,
+                               const float *x,
+                               const float **y)
+{
+    const struct stage_batch batch = batch_of(r, tokens, NULL, x);
+
+    return !usable(r) ? LOCO_EINVAL : stage_pass(r->llama, r->phi, &batch, y);
+}
+
+int replica_stage_eval_score(struct replica *r,
+                             const uint32_t *targets,
+                             const float *x,
+                             double *nats,
+                             uint64_t *bytes)
+{
+    const struct stage_batch batch = batch_of(r, NULL, targets, x);
+    int rv = LOCO_EINVAL;
+
+    if (usable(r)) {
+        rv = stage_score(r->llama, r->phi, &batch, NULL, nats, NULL);
+    }
+    if (rv == 0) { /* it has seen that every target is in the vocabulary */
+        *bytes = replica_target_bytes(r, targets,
+                                      (size_t)r->opt.micro_batch * r->opt.seq);
+    }
+    return rv;
+}

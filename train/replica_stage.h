@@ -15,6 +15,9 @@
  * have the bits of a replica in one piece that sees the same micro-batches in
  * the same order.
  *
+ * Held-out text passes through the parameters of the last commit, forward only,
+ * beside all that: replica_stage_windows, _eval_forward, _eval_score.
+ *
  * Packing, commits, states: replica.h, of the stage's slice. They come between
  * two steps, or after replica_stage_clear(): the outer step works in the memory
  * of the sum. A micro-batch is micro_batch sequences of seq tokens. x, y, dx,
@@ -66,5 +69,25 @@ void replica_stage_clear(struct replica *r);
  * gradient is not finite. On failure the replica is as it was; the sum is
  * cleared in any case. */
 int replica_stage_step(struct replica *r, uint32_t count, float *loss);
+
+/* tokens, targets (micro_batch, seq): micro-batch `micro` of the windows that
+ * replica_eval() of a whole model reads; rows behind the last one have no
+ * targets. LOCO_ENOENT: there is no held-out text. */
+int replica_stage_windows(const struct replica *r,
+                          uint32_t micro,
+                          uint32_t *tokens,
+                          uint32_t *targets);
+
+/* As replica_stage_forward() and _score(), but of the anchor, and nothing is
+ * kept or summed. *nats: the sum of losses; *bytes that they are of. */
+int replica_stage_eval_forward(struct replica *r,
+                               const uint32_t *tokens,
+                               const float *x,
+                               const float **y);
+int replica_stage_eval_score(struct replica *r,
+                             const uint32_t *targets,
+                             const float *x,
+                             double *nats,
+                             uint64_t *bytes);
 
 #endif

@@ -3,7 +3,7 @@ import json
 import re
 
 from e2e_registry import test
-from swarm import LOCO, Swarm, check, run, wait_for
+from swarm import LOCO, VAL_BYTES, Swarm, check, run, wait_for
 
 
 def staged(peers, rounds, period, **settings):
@@ -62,6 +62,25 @@ def check_whole(s, stages):
           f"nothing was learnt: {scores[0]}")
 
 
+def check_evaluated(s, stages, done):
+    """Hosts of both stages show the whole model's figure of the last round: that
+    of `loco eval` but for the rounding of activations on the wire (bf16, whose
+    steps are 2^-8) and of the figure."""
+    both = ["--state", stages[1][1].state, "--state", stages[2][0].state]
+    with open(s.path("text.txt"), "rb") as f:
+        text = f.read()
+    with open(s.path("held-out.txt"), "wb") as f:
+        f.write(text[text.index(b"\n", len(text) - VAL_BYTES - 1) + 1:])
+    whole = json.loads(run(LOCO, "eval", *both, "--text",
+                           s.path("held-out.txt"),
+                           "--json").stdout)["bits_per_byte"]
+    for peer in done:
+        wait_for(lambda: abs((peer.status()["bits_per_byte"] or 9) - whole)
+                 < 1e-4 * whole, f"{peer.name} shows {whole:.5f}", 30)
+        print(f"{peer.name}: {peer.status()['bits_per_byte']:.5f}, "
+              f"loco eval {whole:.5f}")
+
+
 @test("four daemons train a model in two stages, and hosts of a stage agree",
       240)
 def stages_train():
@@ -74,6 +93,7 @@ def stages_train():
         check_equal(stages, done)
         check_learnt(stages, done)
         check_whole(s, stages)
+        check_evaluated(s, stages, done)
 
 
 @test("a stage's host dies of kill -9, the others train on, and it comes back",

@@ -30,6 +30,7 @@ POLL_S = 0.05
 # fast the machine: long enough for a peer to come back, and no work for it.
 PACED = ("--upload-bytes-per-s", "150000")
 DETECT_MS = 3000  # a dead or frozen member is known to the others by then
+VAL_BYTES = 4096  # the end of the text is held out
 # A daemon pauses on battery: these run on laptops, too.
 os.environ.setdefault("LOCO_SYSFS", "/nonexistent")
 
@@ -235,7 +236,7 @@ class Swarm:
             how = ["--tokenizer", self.path("tokenizer.json")]
             tokenizer(how[1], text_of(text_bytes), vocab - 256)
         run(LOCO, "data", "pack", self.path("text.txt"), "--out", self.data,
-            "--val-bytes", 4096, "--shards", shards, "--licence", "CC0-1.0",
+            "--val-bytes", VAL_BYTES, "--shards", shards, "--licence", "CC0-1.0",
             *how)
         values = {
             "seed": 1, "sync.period": period, "stop.rounds": rounds,

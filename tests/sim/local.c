@@ -271,11 +271,16 @@ static void downloaded(struct local *l, uint32_t peer, uint64_t shard)
     local_tell(l, peer, &e);
 }
 
+double local_bits_of(uint64_t round)
+{
+    return 8.0 / (double)(round + 1);
+}
+
 static void evaluated(struct local *l, uint32_t peer, uint64_t round)
 {
     struct local_event e = {.type = LOCAL_EVALUATED,
                             .round = round,
-                            .bits_per_byte = 8.0 / (double)(round + 1)};
+                            .bits_per_byte = local_bits_of(round)};
 
     local_tell(l, peer, &e);
 }
@@ -386,9 +391,9 @@ delay_of(struct local *l, struct machine *m, const struct action *a)
     }
     if (a->type == ACTION_PIPE && a->op != PIPE_STEP) {
         work = l->opt.forward_ms * m->slow *
-               (a->op == PIPE_FORWARD    ? 1
-                : a->op == PIPE_BACKWARD ? 2
-                                         : 3);
+               (a->op == PIPE_FORWARD || a->op >= PIPE_EVAL_FORWARD ? 1
+                : a->op == PIPE_BACKWARD                            ? 2
+                                                                    : 3);
         work += m->hang_ms;
         m->hang_ms = 0;
     }

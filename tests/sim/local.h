@@ -51,7 +51,8 @@ struct local_options {
      * forward pass of a micro-batch takes; a backward pass takes twice that. */
     uint32_t stages, micro_batches, pipe_slots, cut_elements, cut_segment;
     uint32_t forward_ms;
-    uint64_t stage_fits; /* 0: all */
+    uint32_t eval_micros; /* of held-out windows in an evaluation */
+    uint64_t stage_fits;  /* 0: all */
     bool error_feedback;
     float norm_clip; /* butterfly; 0: none */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;
@@ -184,6 +185,9 @@ void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash);
 
 /* Of the same bytes, a tenth of the work and no hash; 0: there are none. */
 uint64_t local_params_sum(const struct local *l, uint32_t peer);
+
+/* What an evaluation finds after that round. */
+double local_bits_of(uint64_t round);
 
 /* Inner steps made in this life. */
 uint64_t local_inner_step(const struct local *l, uint32_t peer);

@@ -71,7 +71,9 @@ struct machine {
     struct run_terms *terms;
     bool staged;
     uint32_t stage;
-    struct local_micro micros[PIPELINE_SLOTS_MAX];
+    struct local_micro micros[PIPELINE_SLOTS_MAX + EVAL_SLOTS];
+    uint64_t eval_tag; /* of what was scored last: so many micro-batches */
+    uint32_t eval_scored;
     uint32_t n_sum, sum[LOCAL_SUM_MAX], origins[LOCAL_SUM_MAX];
     uint64_t pipe_void; /* work of tags up to this one is */
     struct local_leaves leaves;

@@ -6,7 +6,8 @@
  * element), so that a receiver sees whether it got the right one. The first
  * element of activations is the origin instead: the peer that entered the
  * micro-batch and the draw that names its tokens. A backward pass adds the
- * origin to the sum; STEP hands the sum to the owner, who counts.
+ * origin to the sum; STEP hands the sum to the owner, who counts. Held-out
+ * windows have origins of their own, which no sum may have.
  */
 #include "tests/sim/local_internal.h"
 
@@ -23,6 +24,9 @@
 
 /* More than any draw has: lives * micro-batches. */
 #define ORIGIN_DRAW_BITS 24
+
+/* Of held-out windows: no peer has such a number. */
+#define ORIGIN_EVAL (0xffU << ORIGIN_DRAW_BITS)
 
 bool local_is_cut(const struct segment *seg)
 {
@@ -52,7 +56,7 @@ static bool in_range(const struct local *l, const struct segment *seg)
 {
     return seg->offset <= l->opt.cut_elements &&
            seg->len <= l->opt.cut_elements - seg->offset &&
-           seg->slot < PIPELINE_SLOTS_MAX;
+           seg->slot < PIPELINE_SLOTS_MAX + EVAL_SLOTS;
 }
 
 int local_cut_fill(const struct local *l,
@@ -121,6 +125,9 @@ sum_up(struct local *l, struct machine *m, uint32_t number, uint32_t origin)
             l->calls.wrong(l->calls.self, "a micro-batch twice in a sum");
         }
     }
+    if (origin >= ORIGIN_EVAL) {
+        l->calls.wrong(l->calls.self, "held-out windows in a sum");
+    }
     assert(m->n_sum < LOCAL_SUM_MAX);
     m->origins[m->n_sum] = origin;
     m->sum[m->n_sum++] = number;
@@ -176,6 +183,38 @@ void local_pipe_step(struct local *l, uint32_t peer, const struct action *a)
     m->n_sum = 0;
 }
 
+/* Held-out windows, in order; a figure for all of them only. */
+static void
+evaluate(struct local *l, uint32_t peer, const struct action *a, double *bits)
+{
+    struct machine *m = &l->machines[peer];
+    struct local_micro *slot = &m->micros[a->slot];
+    uint32_t number = (uint32_t)a->index;
+
+    if (m->stage == 0) {
+        *slot = (struct local_micro){.tag = a->attempt,
+                                     .number = number,
+                                     .origin = ORIGIN_EVAL | number};
+    } else if (slot->tag != a->attempt || slot->number != number ||
+               slot->in != l->opt.cut_elements ||
+               slot->origin != (ORIGIN_EVAL | number)) {
+        l->calls.wrong(l->calls.self, "other windows than were to come");
+    }
+    slot->forth = true;
+    if (a->op != PIPE_EVAL_SCORE) {
+        return;
+    }
+    if (m->eval_tag != a->attempt) {
+        m->eval_tag = a->attempt;
+        m->eval_scored = 0;
+    }
+    if (number != m->eval_scored++) {
+        l->calls.wrong(l->calls.self, "windows are scored out of order");
+    }
+    *bits =
+        m->eval_scored == l->opt.eval_micros ? local_bits_of(a->round) : 1e3;
+}
+
 void local_pipe(struct local *l, uint32_t peer, const struct action *a)
 {
     struct machine *m = &l->machines[peer];
@@ -184,6 +223,15 @@ void local_pipe(struct local *l, uint32_t peer, const struct action *a)
                             .attempt = a->attempt,
                             .index = a->index};
 
+    if (a->op == PIPE_EVAL_FORWARD || a->op == PIPE_EVAL_SCORE) {
+        if (a->round == m->round) {
+            evaluate(l, peer, a, &e.bits_per_byte);
+        } else {
+            e.rc = LOCO_ESTALE;
+        }
+        local_tell(l, peer, &e);
+        return;
+    }
     if (a->attempt <= m->pipe_void && a->op != PIPE_STEP) {
         return;
     }

@@ -53,6 +53,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .micro_batches = o->micro_batches,
         .pipe_slots = o->pipe_slots,
         .cut_elements = o->cut_elements,
+        .eval_micros = o->eval_micros,
         .cut_segment = o->cut_segment,
     };
     if (o->trainers > 0) {

@@ -457,6 +457,41 @@ static void poll(void *data, uint64_t arg)
     }
 }
 
+/* What each machine is like. */
+static struct local_options machines_of(struct stages *s)
+{
+    return (struct local_options){
+        .piece_bytes = 512,
+        .seed = s->opt.seed,
+        .n_peers = s->n,
+        .n_params = 403,
+        .codec = CODEC_BF16,
+        .block = 8,
+        .segment_elements = 64,
+        .stages = s->stages,
+        .micro_batches = 3,
+        .pipe_slots = 2 + (uint32_t)(s->opt.seed % 3),
+        .cut_elements = 40,
+        .cut_segment = 16,
+        .forward_ms = 10,
+        .eval_micros = 3 + (uint32_t)(s->opt.seed % 5) * 9,
+        .eval_every = s->eval_every,
+        .period = 4,
+        .min_peers = s->fault == ALL ? s->stages : s->starters,
+        .grace_ms = 3000,
+        .fork_after_ms = 30000,
+        .stop_rounds = s->rounds,
+        .n_shards = 2,
+        .shard_bytes = 3000,
+        .step_ms = 20,
+        .work_ms = 5,
+        .tokens_per_step = 64,
+        .lr = 0.7F,
+        .mu = 0.5F,
+        .manifest = s->manifest,
+        .manifest_len = sizeof s->manifest};
+}
+
 static int make(struct stages *s)
 {
     const struct world_options wo = {.seed = s->opt.seed,
@@ -486,34 +521,7 @@ static int make(struct stages *s)
                                    .logged = on_logged,
                                    .stepped = stages_stepped,
                                    .wrong = stages_wrong};
-    const struct local_options lo = {
-        .piece_bytes = 512,
-        .seed = s->opt.seed,
-        .n_peers = s->n,
-        .n_params = 403,
-        .codec = CODEC_BF16,
-        .block = 8,
-        .segment_elements = 64,
-        .stages = s->stages,
-        .micro_batches = 3,
-        .pipe_slots = 2 + (uint32_t)(s->opt.seed % 3),
-        .cut_elements = 40,
-        .cut_segment = 16,
-        .forward_ms = 10,
-        .period = 4,
-        .min_peers = s->fault == ALL ? s->stages : s->starters,
-        .grace_ms = 3000,
-        .fork_after_ms = 30000,
-        .stop_rounds = s->rounds,
-        .n_shards = 2,
-        .shard_bytes = 3000,
-        .step_ms = 20,
-        .work_ms = 5,
-        .tokens_per_step = 64,
-        .lr = 0.7F,
-        .mu = 0.5F,
-        .manifest = s->manifest,
-        .manifest_len = sizeof s->manifest};
+    const struct local_options lo = machines_of(s);
     uint64_t rng = s->opt.seed ^ 0x6d616e;
     int rc;
 
@@ -544,6 +552,13 @@ static void judge(struct stages *s)
     if (s->fault == UNEQUAL && s->rounds > 8 && s->n_moves == 0) {
         stages_fail(s, "R: nobody went to the stage that has most to do");
     }
+    for (uint64_t r = 0;
+         s->fault == PLAIN && s->eval_every > 0 && r <= s->rounds && r < 64;
+         r += s->eval_every) {
+        if ((s->evaluated >> r & 1) == 0) {
+            stages_fail(s, "G: round %" PRIu64 " is not evaluated", r);
+        }
+    }
     if (w->dropped > 0 || w->broke_rules > 0 || w->spins > 0) {
         stages_fail(s,
                     "F: %" PRIu64 " actions dropped, %" PRIu64
@@ -555,6 +570,8 @@ static void judge(struct stages *s)
     sim_figure(s->r, "steps", (double)w->steps, SIM_SUM);
     sim_figure(s->r, "bytes", (double)w->bytes, SIM_SUM);
     sim_figure(s->r, "micro_batches", (double)s->n_counts, SIM_SUM);
+    sim_figure(s->r, "evaluated_rounds",
+               (double)__builtin_popcountll(s->evaluated), SIM_SUM);
     sim_figure(s->r, "moves", (double)s->n_moves, SIM_SUM);
     sim_figure(s->r, "peers_at_the_end", (double)n_alive(s), SIM_MEAN);
 }
@@ -602,6 +619,7 @@ int sim_stages_run(const struct sim_options *opt, struct sim_result *result)
 {
     struct stages s = {.opt = *opt, .r = result, .n = opt->peers};
     const struct sim_setting table[] = {
+        {"eval", "", 0, 1e4, .u32 = &s.eval_every},
         {"fault", "", 0, FAULTS - 1, .u32 = &s.fault},
         {"faults", "", 0, 1e4, .u32 = &s.n_faults},
         {"stages", "", 2, ROUTE_STAGES_MAX, .u32 = &s.stages},
@@ -612,6 +630,7 @@ int sim_stages_run(const struct sim_options *opt, struct sim_result *result)
     s.rounds = opt->rounds > 0 ? opt->rounds : 6;
     s.stages = 2 + (uint32_t)draw(&s, s.n > 5 ? 2 : 1);
     s.fault = (uint32_t)draw(&s, FAULTS);
+    s.eval_every = 2;
     s.n_faults = 1 + s.n / 3;
     rc = sim_settings(opt, table, sizeof table / sizeof table[0], result);
     if (rc != 0 || s.n < s.stages) {

@@ -11,6 +11,9 @@
  *   D  who stands still says why
  *   E  when the faults are over every live peer finishes in time, all of one
  *      stage with the same parameters
+ *   G  a figure of a round is that of all held-out windows, each once, through
+ *      the parameters of that round on every stage, and no sum has any of them;
+ *      the last round has one where all are in views
  *   F  no `out` overflowed, no rule of the shell was broken, no deadline span
  *   H  while the trainer of one host hangs for minutes the others make rounds
  *   R  at most one host moves to another stage after a round
@@ -76,6 +79,8 @@ struct stages {
     bool starved;        /* some other host has said so */
     uint64_t hung_at;    /* the newest round when a trainer began to hang */
     uint32_t hung_peer;  /* whose it is, from 1 */
+    uint32_t eval_every;
+    uint64_t evaluated; /* bit r: round r was (up to 63) */
 };
 
 void stages_fail(struct stages *s, const char *fmt, ...)

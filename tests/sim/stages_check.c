@@ -130,6 +130,22 @@ static void note_move(struct stages *s, uint32_t peer, uint64_t round)
     }
 }
 
+/* G */
+static void check_figure(struct stages *s, uint32_t peer, const struct node *n)
+{
+    double want = local_bits_of(n->bits_round);
+
+    if (!n->has_bits) {
+        return;
+    }
+    if (n->bits > want + 1e-6 || n->bits < want - 1e-6 ||
+        n->bits_round > s->rounds) {
+        stages_fail(s, "G: peer %u shows %f for round %" PRIu64 ", not %f",
+                    peer, n->bits, n->bits_round, want);
+    }
+    s->evaluated |= n->bits_round < 64 ? 1ULL << n->bits_round : 0;
+}
+
 static bool has_changed(const struct node_status *a,
                         const struct node_status *b,
                         uint64_t round)
@@ -164,6 +180,7 @@ void stages_check_step(struct stages *s,
         p->moves = n->n_moves;
         note_move(s, peer, p->seen.round);
     }
+    check_figure(s, peer, n);
     node_status(n, &t);
     if (n->loaded && event->type == EVENT_LOCAL && event->local.rc == 0 &&
         (event->local.type == LOCAL_APPLIED ||
@@ -207,7 +224,7 @@ void stages_check_all(struct stages *s)
 bool stages_finished(struct stages *s, char *why, size_t size)
 {
     struct hash32 params[ROUTE_STAGES_MAX];
-    bool any[ROUTE_STAGES_MAX] = {false};
+    bool any[ROUTE_STAGES_MAX] = {false}, figure = s->eval_every == 0;
     struct node_status t;
 
     for (uint32_t q = 0; q < s->n; q++) {
@@ -217,6 +234,10 @@ bool stages_finished(struct stages *s, char *why, size_t size)
             continue;
         }
         node_status(s->peers[q].node, &t);
+        /* Who comes back when all is over founds no view any more. */
+        figure = figure || t.epoch == 0 ||
+                 (s->peers[q].node->has_bits &&
+                  s->peers[q].node->bits_round == s->rounds);
         if (t.stage > 0 && !any[t.stage - 1]) {
             params[t.stage - 1] = t.params_hash;
             any[t.stage - 1] = true;
@@ -238,5 +259,8 @@ bool stages_finished(struct stages *s, char *why, size_t size)
             return false;
         }
     }
-    return true;
+    if (!figure) {
+        (void)snprintf(why, size, "nobody has evaluated the last round");
+    }
+    return figure;
 }

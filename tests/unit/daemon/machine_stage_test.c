@@ -2,6 +2,8 @@
  * node gives them; the test carries the segments. */
 #include "tests/unit/daemon/rig.h"
 
+#include <math.h>
+
 #define SEQ   16
 #define DIM   16
 #define MICRO 2
@@ -43,6 +45,8 @@ static struct replica_options options(void)
         .seed = 3,
         .train = &shard,
         .n_train = 1,
+        .val = &shard,
+        .eval_tokens = MICRO * SEQ,
         .threads = 1,
         .reference = true};
 }
@@ -88,16 +92,19 @@ static struct rig *open_stage(uint64_t index)
     m->replica = options();
     m->activations = codec_find("fp32");
     m->terms.stages = 2;
-    m->terms.n_shards = 1;
+    m->terms.n_shards = 2;
     m->manifest = calloc(1, sizeof *m->manifest);
-    m->files = calloc(1, sizeof *m->files);
+    m->files = calloc(2, sizeof *m->files);
     m->train = calloc(1, sizeof *m->train);
     assert_true(m->manifest != NULL && m->files != NULL && m->train != NULL);
     manifest_default(m->manifest);
-    m->manifest->data.n_shards = 1;
-    m->files[0].held = true;
-    m->files[0].fd = -1;
-    m->files[0].shard = shard;
+    m->manifest->data.n_shards = 2;
+    m->manifest->data.shards[1].val = true;
+    for (int i = 0; i < 2; i++) {
+        m->files[i].held = true;
+        m->files[i].fd = -1;
+        m->files[i].shard = shard;
+    }
     m->saved_number = UINT64_MAX; /* no node, so nothing is written */
     stage(g, index);
     load(g);
@@ -233,13 +240,81 @@ static void what_was_cleared_is_in_no_step(void **state)
     close_rig(g[1]);
 }
 
+/* Held-out windows of that commit on that machine. */
+static const struct local_event *
+eval_op(struct rig *g, enum pipe_op op, uint32_t micro, uint64_t round)
+{
+    struct action a = {.type = ACTION_PIPE,
+                       .op = op,
+                       .attempt = TAG,
+                       .index = micro,
+                       .slot = (uint32_t)(MICRO + micro % EVAL_SLOTS),
+                       .round = round};
+
+    g->calls.local(g->calls.self, &a, NULL);
+    g->n_told = 0;
+    until(g, NULL, 1);
+    assert_int_equal(g->told[0].type, LOCAL_PIPED);
+    return &g->told[0];
+}
+
+static void held_out_windows_pass_beside_the_steps(void **state)
+{
+    struct rig *g[2] = {open_stage(0), open_stage(1)};
+    const struct local_event *e;
+    struct replica_options o = options();
+    struct replica whole;
+    char errmsg[ERRMSG_SIZE];
+    double bits;
+
+    (void)state;
+    o.slots = 0;
+    llama_part_whole(&o.model, &o.part);
+    assert_int_equal(replica_open(&whole, &o, errmsg), 0);
+    replica_init(&whole);
+    assert_int_equal(replica_eval(&whole, &bits), 0);
+    (void)pipe_op(g[0], PIPE_FORWARD, 0, 0);
+    for (uint32_t k = 0; k < MICRO; k++) {
+        struct segment s = {.attempt = TAG,
+                            .stream = STREAM_EVAL,
+                            .buffer = BUFFER_FORTH,
+                            .index = k,
+                            .slot = (uint8_t)(MICRO + k % EVAL_SLOTS),
+                            .len = SEQ * DIM};
+        uint8_t bytes[SEQ * (DIM + 1) * 4];
+        size_t len = g[0]->calls.wire_len(g[0]->calls.self, &s);
+
+        assert_int_equal(eval_op(g[0], PIPE_EVAL_FORWARD, k, 0)->rc, 0);
+        if (k == 0) { /* the steps begin anew: none of that is theirs */
+            (void)pipe_op(g[0], PIPE_CLEAR, 0, 0);
+        }
+        assert_int_equal(g[0]->calls.fill(g[0]->calls.self, &s, bytes), 0);
+        assert_int_equal(g[1]->calls.take(g[1]->calls.self, &s, bytes, len), 0);
+        e = eval_op(g[1], PIPE_EVAL_SCORE, k, 0);
+        assert_int_equal(e->rc, 0);
+    }
+    assert_true(fabs(e->bits_per_byte - bits) < 1e-6 * bits);
+    assert_int_equal(eval_op(g[1], PIPE_EVAL_SCORE, 0, 1)->rc, LOCO_ESTALE);
+    assert_int_equal(eval_op(g[1], PIPE_EVAL_SCORE, MICRO + 1, 0)->rc,
+                     LOCO_EINVAL); /* out of order */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pipe_op(g[i], PIPE_STEP, 0, 0)->tokens, 0);
+    }
+    replica_close(&whole);
+    close_rig(g[0]);
+    close_rig(g[1]);
+}
+
 static void segments_that_do_not_fit_are_refused(void **state)
 {
     struct rig *g = open_stage(1);
     const struct segment bad[] = {
         {.attempt = TAG, .buffer = BUFFER_FORTH, .len = DIM + 1},
         {.attempt = TAG, .buffer = BUFFER_FORTH, .len = DIM, .offset = 3},
-        {.attempt = TAG, .buffer = BUFFER_BACK, .len = DIM, .slot = MICRO},
+        {.attempt = TAG,
+         .buffer = BUFFER_BACK,
+         .len = DIM,
+         .slot = MICRO + EVAL_SLOTS},
         {.attempt = TAG, .buffer = BUFFER_BACK, .len = (SEQ + 1) * DIM},
         {.attempt = TAG,
          .buffer = BUFFER_FORTH,
@@ -313,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_machines_make_the_step_of_one),
         cmocka_unit_test(what_was_cleared_is_in_no_step),
+        cmocka_unit_test(held_out_windows_pass_beside_the_steps),
         cmocka_unit_test(segments_that_do_not_fit_are_refused),
         cmocka_unit_test(a_machine_moves_to_another_stage),
         cmocka_unit_test(a_share_of_the_processor_holds_for_stages),

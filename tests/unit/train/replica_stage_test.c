@@ -106,6 +106,9 @@ static void close_worker(struct worker *w)
     replica_close(&w->whole);
 }
 
+/* Called while a micro-batch is away from hosts (stages); NULL: nothing. */
+static void (*meanwhile)(struct replica **host, uint32_t stages);
+
 /* A micro-batch along hosts (stages), there and back. */
 static void pass(struct replica **host,
                  uint32_t stages,
@@ -122,6 +125,9 @@ static void pass(struct replica **host,
                                                s == 0 ? NULL : x, &y),
                          0);
         memcpy(x, y, sizeof x);
+    }
+    if (meanwhile != NULL) {
+        meanwhile(host, stages);
     }
     assert_int_equal(replica_stage_score(host[s], s == 0 ? tokens : NULL,
                                          targets, s == 0 ? NULL : x, &y),
@@ -427,6 +433,93 @@ static void what_only_a_whole_model_can_do_is_refused(void **state)
     close_worker(&w);
 }
 
+/* Micro-batches of windows along hosts (stages), in bits per byte. */
+static double bits_of(struct replica **host, uint32_t stages)
+{
+    static float x[3 * SEQ * DIM];
+    uint32_t rows = host[0]->opt.micro_batch, s;
+    uint32_t tokens[3 * SEQ], targets[3 * SEQ];
+    double nats = 0, sum;
+    uint64_t bytes = 0, n;
+    const float *y;
+
+    for (uint32_t i = 0; i * rows < 512 / SEQ; i++) {
+        assert_int_equal(replica_stage_windows(host[0], i, tokens, targets), 0);
+        for (s = 0; s + 1 < stages; s++) {
+            assert_int_equal(replica_stage_eval_forward(host[s],
+                                                        s == 0 ? tokens : NULL,
+                                                        s == 0 ? NULL : x, &y),
+                             0);
+            memcpy(x, y, (size_t)rows * SEQ * DIM * sizeof *x);
+        }
+        assert_int_equal(
+            replica_stage_eval_score(host[s], targets, x, &sum, &n), 0);
+        nats += sum;
+        bytes += n;
+    }
+    return nats / (double)bytes / log(2);
+}
+
+static double seen_bits;
+
+static void evaluate(struct replica **host, uint32_t stages)
+{
+    seen_bits = bits_of(host, stages);
+}
+
+/* Of the commit, while its steps are under way: more layers than the place for
+ * it keeps, and a micro-batch in a slot. */
+static void held_out_text_passes_through_the_commit_and_moves_nothing(void **st)
+{
+    struct replica_options o = options(1);
+    struct worker w;
+    double bits, before;
+
+    (void)st;
+    o.model.layers = 7;
+    open_worker(&w, &o, 2);
+    assert_int_equal(replica_eval(&w.whole, &before), 0);
+    step(&w);
+    meanwhile = evaluate;
+    step(&w);
+    meanwhile = NULL;
+    expect_same(&w);
+    assert_int_equal(replica_eval(&w.whole, &bits), 0);
+    assert_true(bits == before); /* of the anchor, not of the steps */
+    assert_true(fabs(seen_bits - bits) < 1e-6 * bits);
+    close_worker(&w);
+}
+
+/* 32 windows in micro-batches of three: the last one has a row of nothing. */
+static void rows_behind_the_last_window_count_nothing(void **state)
+{
+    struct replica_options o = options(1);
+    uint32_t tokens[3 * SEQ], targets[3 * SEQ];
+    struct replica *host[STAGES];
+    struct worker w;
+    double bits;
+
+    (void)state;
+    o.batch = o.micro_batch = 3;
+    open_worker(&w, &o, STAGES);
+    for (uint32_t s = 0; s < STAGES; s++) {
+        host[s] = &w.part[s];
+    }
+    assert_int_equal(replica_eval(&w.whole, &bits), 0);
+    assert_true(fabs(bits_of(host, STAGES) - bits) < 1e-6 * bits);
+    assert_int_equal(replica_stage_windows(host[0], 10, tokens, targets), 0);
+    assert_int_equal(replica_target_bytes(host[0], targets, 3 * SEQ),
+                     2 * (SEQ - 1));
+    assert_int_equal(replica_stage_windows(host[0], 11, tokens, targets), 0);
+    assert_int_equal(replica_target_bytes(host[0], targets, 3 * SEQ), 0);
+    assert_int_equal(replica_stage_windows(&w.whole, 0, tokens, targets),
+                     LOCO_EINVAL);
+    host[0]->opt.val = NULL;
+    assert_int_equal(replica_stage_windows(host[0], 0, tokens, targets),
+                     LOCO_ENOENT);
+    close_worker(&w);
+}
+
 static void a_stage_is_smaller_than_the_whole(void **state)
 {
     struct replica_options whole = options(1), part = options(1);
@@ -448,6 +541,9 @@ int main(void)
         cmocka_unit_test(a_step_of_nothing_moves_nothing_and_counts),
         cmocka_unit_test(a_host_enters_what_step_and_draw_name),
         cmocka_unit_test(what_only_a_whole_model_can_do_is_refused),
+        cmocka_unit_test(
+            held_out_text_passes_through_the_commit_and_moves_nothing),
+        cmocka_unit_test(rows_behind_the_last_window_count_nothing),
         cmocka_unit_test(a_stage_is_smaller_than_the_whole),
     };
 
