@@ -463,6 +463,7 @@ static void level(struct rig *r, uint64_t round, const uint32_t queue[4])
     struct node *n = r->n;
 
     n->applied.round = round;
+    n->ballot.self_index = 0; /* as in a view */
     n->queue = queue[0];
     n->terms.stage_fits = 3;
     for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
