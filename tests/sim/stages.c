@@ -345,8 +345,8 @@ static void strike_stage(void *data, uint64_t arg)
                    arg + 1);
         return;
     }
-    if (s->fault == STAGE_LOST) {
-        s->lost_stage = stage;
+    if (s->fault == STAGE_LOST && newest_round(s) < s->rounds) {
+        s->lost_stage = stage; /* else nobody waits for it */
     }
     for (uint32_t q = 0; q < s->n; q++) {
         if (!world_alive(s->world, q) || s->peers[q].seen.stage != stage) {
