@@ -610,6 +610,7 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_SUM:
     case ACTION_CANCEL:
     case ACTION_SAVE:
+    case ACTION_SLICE: /* or of a run that no daemon takes part in yet */
     case ACTION_TYPE_COUNT:
         return; /* the shell's */
     }

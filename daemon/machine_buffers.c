@@ -211,6 +211,9 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
         return machine_pair_fill(m, s, dst);
     case BUFFER_FORTH:
     case BUFFER_BACK:
+    case BUFFER_PIECE:
+    case BUFFER_SLICE:
+    case BUFFER_READING:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -368,6 +371,9 @@ int machine_take(void *self,
         return take_pair(m, s, src);
     case BUFFER_FORTH:
     case BUFFER_BACK:
+    case BUFFER_PIECE:
+    case BUFFER_SLICE:
+    case BUFFER_READING:
     case BUFFER_KIND_COUNT:
         break;
     }

@@ -37,7 +37,7 @@ size_t node_bytes(void)
 
     return sizeof(struct node) + message_struct_max() + dht_bytes(&opt) +
            MANIFEST_BYTES_MAX + timeline_bytes(NODE_TIMELINE_MIN) +
-           bandwidth_bytes(NODE_EDGES_MIN);
+           bandwidth_bytes(NODE_EDGES_MIN) + node_owners_bytes();
 }
 
 static struct node_timing timing_of(const struct node_options *opt)
@@ -196,6 +196,7 @@ int node_open(struct node **node,
     rv = rv == 0 ? node_timeline_open(n) : rv;
     rv = rv == 0 ? node_bandwidth_open(n) : rv;
     rv = rv == 0 ? node_proof_open(n) : rv;
+    rv = rv == 0 ? node_owners_open(n) : rv;
     rv = rv == 0 ? node_reach_open(n) : rv;
     rv = rv == 0 ? open_record(n) : rv;
     if (rv != 0) {
@@ -216,6 +217,7 @@ void node_close(struct node *n)
         return;
     }
     node_proof_close(n);
+    free(n->owners);
     free(n->bandwidth_memory);
     free(n->timeline_memory);
     free(n->dht_memory);
@@ -264,6 +266,9 @@ struct ballot_context node_context(struct node *n)
     if (n->ballot.have) {
         round_closing(&n->round, &c.closing);
     }
+    if (terms_owned(&n->terms)) {
+        node_owners_closing(n, &c);
+    }
     return c;
 }
 
@@ -296,6 +301,9 @@ struct heartbeat node_heartbeat(struct node *n)
     h.state = (uint8_t)node_state(n);
     h.relays = reach_is_dialable((enum reach_class)h.reach) &&
                relay_willing(&n->relay);
+    if (terms_owned(&n->terms)) {
+        h.round = node_owners_round(n);
+    }
     if (n->ballot.have) {
         h.view = n->ballot.hash;
         h.fork = n->ballot.cert.body.fork;
@@ -419,6 +427,17 @@ static void on_reach_message(struct node *n,
     }
 }
 
+/* Two processes with one identity. */
+static void
+on_twin_message(struct node *n, int peer, enum message_type type, const void *m)
+{
+    if (type == MESSAGE_CLAIM) {
+        node_on_claim(n, peer, m);
+    } else {
+        node_on_present(n, peer, m);
+    }
+}
+
 /* What linked peers say of themselves, neighbours and rumours. */
 static void
 on_membership(struct node *n, int peer, enum message_type type, const void *m)
@@ -429,6 +448,10 @@ on_membership(struct node *n, int peer, enum message_type type, const void *m)
     }
     if (type == MESSAGE_HEARTBEAT) {
         node_on_beat(n, peer, m);
+        return;
+    }
+    if (type == MESSAGE_CLAIM || type == MESSAGE_PRESENT) {
+        on_twin_message(n, peer, type, m);
         return;
     }
     members_recv(&n->members, peer, type, m, n->out);
@@ -473,27 +496,18 @@ on_transfer(struct node *n, int peer, enum message_type type, const void *m)
     }
 }
 
-/* Of a pair, or of the steps that stages make together. */
+/* Of a pair, of the steps that stages make together, or of slices. */
 static void
 on_step_message(struct node *n, int peer, enum message_type type, const void *m)
 {
     if (type == MESSAGE_STAGE_EVAL || type == MESSAGE_EVAL_TAKE) {
         node_on_eval_message(n, peer, type, m);
+    } else if (type == MESSAGE_OWNERS || type == MESSAGE_OWNERS_HEAD) {
+        node_on_owners_message(n, peer, type, m);
     } else if (type != MESSAGE_PAIR && type != MESSAGE_PAIR_HAVE) {
         node_on_stage_message(n, peer, type, m);
     } else if (n->terms.pairs && n->loaded) {
         pair_recv(&n->pair, peer, type, m, n->now, n->out);
-    }
-}
-
-/* Two processes with one identity. */
-static void
-on_twin_message(struct node *n, int peer, enum message_type type, const void *m)
-{
-    if (type == MESSAGE_CLAIM) {
-        node_on_claim(n, peer, m);
-    } else {
-        node_on_present(n, peer, m);
     }
 }
 
@@ -528,6 +542,8 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_NEIGHBOUR:
     case MESSAGE_SHUFFLE:
     case MESSAGE_GOSSIP:
+    case MESSAGE_CLAIM:
+    case MESSAGE_PRESENT:
         on_membership(n, peer, type, m);
         return;
     case MESSAGE_FORWARD:
@@ -571,6 +587,8 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_STAGE_TAKE:
     case MESSAGE_STAGE_EVAL:
     case MESSAGE_EVAL_TAKE:
+    case MESSAGE_OWNERS:
+    case MESSAGE_OWNERS_HEAD:
         on_step_message(n, peer, type, m);
         return;
     case MESSAGE_PROBE:
@@ -578,10 +596,6 @@ on_message(struct node *n, int peer, enum message_type type, const void *m)
     case MESSAGE_CALL:
     case MESSAGE_CALLED:
         on_reach_message(n, peer, type, m);
-        return;
-    case MESSAGE_CLAIM:
-    case MESSAGE_PRESENT:
-        on_twin_message(n, peer, type, m);
         return;
     case MESSAGE_ADMISSION:
     case MESSAGE_REVOCATION:
@@ -664,6 +678,8 @@ static void on_seg_done(struct node *n, const struct event *ev)
         node_pipe_seg_done(n, ev);
     } else if (ev->segment.stream == STREAM_EVAL) {
         node_eval_seg_done(n, ev);
+    } else if (ev->segment.stream >= STREAM_OWNERS) {
+        node_owners_seg_done(n, ev);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->out);
     } else if (ev->rc != 0) {
@@ -682,9 +698,16 @@ static void on_hashed(struct node *n, const struct local_event *e)
     }
 }
 
-static void on_piped(struct node *n, const struct local_event *e)
+/* Of a stage, or of slices. */
+static void on_part(struct node *n, const struct local_event *e)
 {
-    if (e->op == PIPE_EVAL_FORWARD || e->op == PIPE_EVAL_SCORE) {
+    if (e->type == LOCAL_STAGED) {
+        node_on_staged(n, e);
+    } else if (e->type == LOCAL_SLICED) {
+        if (terms_owned(&n->terms)) {
+            node_on_sliced(n, e);
+        }
+    } else if (e->op == PIPE_EVAL_FORWARD || e->op == PIPE_EVAL_SCORE) {
         node_eval_piped(n, e);
     } else {
         node_on_piped(n, e);
@@ -744,10 +767,9 @@ static void on_local(struct node *n, const struct local_event *e)
         n->drain_ms = n->now;
         return;
     case LOCAL_STAGED:
-        node_on_staged(n, e);
-        return;
     case LOCAL_PIPED:
-        on_piped(n, e);
+    case LOCAL_SLICED:
+        on_part(n, e);
         return;
     case LOCAL_MAPPED:
         node_on_mapped(n, e);
@@ -773,6 +795,7 @@ static void on_gap(struct node *n)
     n->round.progress_ms = n->now;
     transfer_gap(&n->transfer, n->now);
     pair_gap(&n->pair, n->now);
+    node_owners_gap(n);
 }
 
 /* Take in a commit and a view as soon as they are made: whoever speaks next
@@ -830,7 +853,11 @@ static void advance(struct node *n)
         node_view_advance(n);
         node_pipe_tick(n);
         node_eval_advance(n);
-        node_round_advance(n);
+        if (terms_owned(&n->terms)) {
+            node_owners_advance(n);
+        } else {
+            node_round_advance(n);
+        }
         round_tick(&n->round, n->now, n->out);
         ask_for_change(n);
         again = settle(n);
@@ -963,6 +990,7 @@ uint64_t node_deadline(const void *node)
     due = earlier(due, round_deadline(&n->round));
     due = earlier(due, transfer_deadline(&n->transfer));
     due = earlier(due, node_quorum_deadline(n));
+    due = earlier(due, node_owners_deadline(n));
     due = earlier(due, node_pipe_deadline(n));
     due = earlier(due, node_eval_deadline(n));
     return earlier(due, node_dht_deadline(n));

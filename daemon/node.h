@@ -17,6 +17,7 @@
 #include "p2p/core.h"
 #include "p2p/dht.h"
 #include "p2p/limits.h"
+#include "p2p/owners.h"
 #include "p2p/route.h"
 #include "p2p/terms.h"
 #include "p2p/timeline.h"
@@ -188,6 +189,10 @@ const struct node_commit *node_last_commit(const struct node *node);
 
 /* The last attempts at rounds; borrowed until the next step. */
 const struct timeline *node_timeline(const struct node *node);
+
+/* Who owns which slice; NULL: a run of another kind. Borrowed until the next
+ * step. */
+const struct owners *node_owners(const struct node *node);
 
 /* How fast bytes went between peers; borrowed until the next step. */
 const struct bandwidth *node_bandwidth(const struct node *node);

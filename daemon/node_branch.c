@@ -107,9 +107,9 @@ bool node_beat_ahead(const struct node *n, const struct heartbeat *b)
 
 void node_cancel_streams(struct node *n)
 {
-    for (uint32_t s = 0; s < STREAM_COUNT; s++) {
-        bool counts_on = s == STREAM_PIPE || s == STREAM_EVAL;
-        struct action *a = counts_on ? NULL : out_add(n->out, ACTION_CANCEL);
+    /* Attempts of the others only grow. */
+    for (uint32_t s = 0; s < STREAM_PIPE; s++) {
+        struct action *a = out_add(n->out, ACTION_CANCEL);
 
         if (a != NULL) {
             a->stream = s;
@@ -339,7 +339,8 @@ void node_on_beat(struct node *n, int peer, const struct heartbeat *m)
         return;
     }
     if (hash32_eq(&m->view, &n->ballot.hash)) {
-        if (m->round > n->known.round && n->now >= n->commit_ask_ms) {
+        if (m->round > n->known.round && n->now >= n->commit_ask_ms &&
+            !terms_owned(&n->terms)) {
             struct get_commit ask = {.round = n->known.round + 1};
 
             n->commit_ask_ms = n->now + ASK_MS;

@@ -116,6 +116,7 @@ void node_take_terms(struct node *n, const struct run_terms *t)
     n->ballot.opt.exchange = n->terms.exchange;
     round_configure(&n->round, &n->terms);
     pair_configure(&n->pair, &n->terms);
+    node_owners_configured(n);
 }
 
 void node_on_configured(struct node *n, const struct local_event *e)

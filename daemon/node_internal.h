@@ -11,6 +11,8 @@
  *   node_proof.c  which views are the run's: proofs asked for and given
  *   node_round.c  training, commits, evaluation, the end of a run
  *   node_pair.c   all of that for runs whose replicas average in pairs
+ *   node_owners.c the same for runs whose members own slices; its bytes and
+ *                 jobs are in node_owners_move.c
  *   node_quorum.c rounds of those who are ready
  *   node_stage.c  a model cut into stages: which of them is ours
  *   node_pipe.c   and the steps that all stages make together
@@ -352,6 +354,8 @@ struct node {
     uint64_t queue_now, queue_at_ms, queue_sum, queue_ms;
     uint32_t queue;          /* mean of the round before, for others */
     uint64_t balanced_round; /* who moves was looked at after it */
+
+    struct node_owners *owners; /* node_owners.h */
 
     /* Evaluation. */
     bool evaluating;
@@ -714,6 +718,33 @@ void node_pair_trained(struct node *n, const struct local_event *e);
 void node_pair_applied(struct node *n, const struct local_event *e);
 bool node_pair_evaluates(const struct node *n);
 bool node_pair_busy(const struct node *n);
+
+/* node_owners.c, node_owners_move.c: runs whose members own slices of the
+ * parameters, terms_owned(). */
+int node_owners_open(struct node *n);
+size_t node_owners_bytes(void);
+void node_owners_configured(struct node *n);
+void node_owners_adopted(struct node *n);
+void node_owners_advance(struct node *n);
+uint64_t node_owners_deadline(const struct node *n);
+void node_owners_trained(struct node *n, const struct local_event *e);
+void node_on_sliced(struct node *n, const struct local_event *e);
+void node_owners_seg_done(struct node *n, const struct event *ev);
+void node_on_owners_message(struct node *n,
+                            int peer,
+                            enum message_type type,
+                            const void *msg);
+void node_owners_gap(struct node *n);
+/* What is said towards the next view. */
+void node_owners_closing(const struct node *n, struct ballot_context *c);
+/* Cycles that all slices have ended, as far as is known here. */
+uint64_t node_owners_round(const struct node *n);
+/* The result is here. */
+bool node_owners_ended(const struct node *n);
+/* It is with others, and does not train. */
+bool node_owners_averages(const struct node *n);
+/* A goodbye now would cost others what they have. */
+bool node_owners_busy(const struct node *n);
 
 /* node_quorum.c */
 /* A task is finished: true when it has to wait for the next round. */

@@ -258,6 +258,10 @@ void node_on_trained(struct node *n, const struct local_event *e)
         node_pair_trained(n, e);
         return;
     }
+    if (terms_owned(&n->terms)) {
+        node_owners_trained(n, e);
+        return;
+    }
     if (terms_staged(&n->terms)) {
         if (n->pack_round != n->known.round + 1) {
             return; /* that round is over: it stays open, for the next one */

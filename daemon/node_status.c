@@ -24,7 +24,7 @@ enum node_state node_state(const struct node *n)
     if (n->draining) {
         return NODE_DRAINING;
     }
-    if (n->finished) {
+    if (n->finished || node_owners_ended(n)) {
         return NODE_FINISHED;
     }
     if (n->paused) {
@@ -47,7 +47,8 @@ enum node_state node_state(const struct node *n)
     if (!n->ballot.have) {
         return node_sees_view(n) ? NODE_JOINING : NODE_WAITING;
     }
-    if (n->round.phase != ROUND_TRAINING || n->applying) {
+    if (n->round.phase != ROUND_TRAINING || n->applying ||
+        (terms_owned(&n->terms) && node_owners_averages(n))) {
         return NODE_AVERAGING;
     }
     return terms_staged(&n->terms) && node_pipe_wait(n, &stage) != NULL
@@ -217,10 +218,11 @@ void node_status(const struct node *n, struct node_status *s)
     memset(s, 0, sizeof *s);
     s->state = node_state(n);
     s->fork = still_forked(n);
-    s->replicas_equal =
-        (!n->terms.pairs || n->finished) && !terms_staged(&n->terms);
+    s->replicas_equal = (!n->terms.pairs || n->finished) &&
+                        !terms_staged(&n->terms) &&
+                        (!terms_owned(&n->terms) || node_owners_ended(n));
     s->epoch = n->ballot.have ? n->ballot.cert.body.epoch : 0;
-    s->round = n->applied.round;
+    s->round = terms_owned(&n->terms) ? node_owners_round(n) : n->applied.round;
     s->stages = terms_staged(&n->terms) ? n->terms.stages : 0;
     s->stage = s->stages > 0 && n->staging != STAGING_NONE ? n->stage + 1 : 0;
     s->stage_moves = n->n_moves;
@@ -254,6 +256,10 @@ void node_status(const struct node *n, struct node_status *s)
     s->malformed = n->malformed + n->ballot.malformed + n->round.malformed +
                    n->pair.malformed;
     s->stale = n->stale;
+    if (terms_owned(&n->terms)) {
+        s->malformed += (uint32_t)node_owners(n)->malformed;
+        s->stale += node_owners(n)->stale;
+    }
     s->forwards_refused = n->members.counts.refused;
     s->relays_refused = n->relay.n_refused;
     s->probes_refused = n->probes_refused;

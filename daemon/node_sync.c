@@ -465,6 +465,10 @@ void node_sync_advance(struct node *n)
     if (!node_is_staged(n)) {
         return;
     }
+    if (terms_owned(&n->terms)) {
+        n->loaded = true; /* who is in a view reads it from the owners */
+        return;
+    }
     if (n->sync != SYNC_IDLE && !n->terms.pairs && find_target(n, &tip)) {
         node_follow_look(n, &tip);
     }

@@ -403,6 +403,10 @@ void node_on_adopted(struct node *n)
     if (!hash32_eq(&n->target.commit, &v->commit)) {
         node_sync_reset(n); /* else it is what we are fetching */
     }
+    if (terms_owned(&n->terms)) {
+        node_owners_adopted(n);
+        return;
+    }
     if (r->round == v->round && round_decided(r, &v->commit)) {
         node_on_committed(n); /* the view decided our round */
         return;
@@ -443,7 +447,7 @@ static void drain_advance(struct node *n)
 {
     struct goodbye bye = {.body = {.run = n->opt.run_id, .peer = n->opt.self}};
     uint64_t limit_ms = n->configured ? n->terms.grace_ms : 0;
-    bool busy = n->applying || node_pair_busy(n) ||
+    bool busy = n->applying || node_pair_busy(n) || node_owners_busy(n) ||
                 (n->round.has_plan && n->round.in_plan &&
                  n->round.phase != ROUND_COMMITTED);
 

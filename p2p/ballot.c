@@ -51,6 +51,15 @@ bool ballot_joiner_here(const struct ballot *b, const struct ballot_joiner *j)
                   sizeof j->public_key) == 0;
 }
 
+bool ballot_joiner_holds(const struct ballot *b,
+                         const struct ballot_joiner *j,
+                         uint64_t round,
+                         const struct hash32 *commit)
+{
+    return b->opt.owners ||
+           (j->body.round == round && hash32_eq(&j->body.commit, commit));
+}
+
 void ballot_joiner_add(struct ballot *b, int peer, const struct join *join)
 {
     struct ballot_joiner *slot = NULL;
@@ -89,8 +98,9 @@ static bool joiner_waits(const struct ballot *b,
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         const struct ballot_joiner *j = &b->joiners[k];
 
-        if (ballot_joiner_here(b, j) && j->body.round == ctx->closing.round &&
-            hash32_eq(&j->body.commit, &ctx->closing.commit) &&
+        if (ballot_joiner_here(b, j) &&
+            ballot_joiner_holds(b, j, ctx->closing.round,
+                                &ctx->closing.commit) &&
             !(j->tried && j->tried_round == j->body.round) &&
             view_index_key(&b->cert.body, j->public_key) < 0 &&
             !ballot_is_ousted(b, j->public_key, ctx->closing.round) &&

@@ -41,6 +41,10 @@ struct ballot_options {
     uint32_t fork_after_ms;
     uint64_t seed;
     enum exchange_kind exchange; /* of the run: what members must be able to */
+    /* Members own slices (owners.h), and there are no rounds: a joiner needs no
+     * commit, nobody who is out waits for one, and who a member names as broken
+     * is out. */
+    bool owners;
 };
 
 enum ballot_phase { BALLOT_IDLE, BALLOT_GATHER, BALLOT_SIGN };

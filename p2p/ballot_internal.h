@@ -20,6 +20,12 @@
 /* A joiner that went away frees its place. */
 bool ballot_joiner_here(const struct ballot *b, const struct ballot_joiner *j);
 
+/* It holds that commit, which is what a member must have. */
+bool ballot_joiner_holds(const struct ballot *b,
+                         const struct ballot_joiner *j,
+                         uint64_t round,
+                         const struct hash32 *commit);
+
 /* ---- ballot_view.c ---------------------------------------------------- */
 
 /* Emit the SAVE of all that must survive a restart. */

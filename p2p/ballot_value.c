@@ -97,8 +97,8 @@ static void add_joiners(struct ballot *b, struct view_body *v)
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         struct ballot_joiner *j = &b->joiners[k];
 
-        if (ballot_joiner_here(b, j) && j->body.round == v->round &&
-            hash32_eq(&j->body.commit, &v->commit) &&
+        if (ballot_joiner_here(b, j) &&
+            ballot_joiner_holds(b, j, v->round, &v->commit) &&
             !ballot_is_ousted(b, j->public_key, v->round) &&
             ballot_joiner_fits(b, v, j)) {
             member_add(v, j->public_key, &j->address, v->epoch);
@@ -201,10 +201,29 @@ static void mark_fork(const struct ballot *b, struct view_body *v)
     }
 }
 
+/* Electors that one of the others, which is not named itself, has waited for in
+ * vain: where there are no rounds that go around an edge, they leave. */
+static uint64_t named_broken(const struct ballot *b)
+{
+    uint64_t named = 0;
+
+    for (uint32_t i = 0; i < b->n_electors && b->opt.owners; i++) {
+        const struct promise_body *p = &b->promises[i];
+
+        for (uint32_t k = 0; k < b->n_electors; k++) {
+            if (k != i && (b->answered >> i & 1) && !(named >> i & 1) &&
+                p->has_broken && id_eq(&p->broken, &b->ids[k])) {
+                named |= BIT(k);
+            }
+        }
+    }
+    return named;
+}
+
 bool ballot_make_value(struct ballot *b, struct view_body *v)
 {
     const struct view_body *old = &b->cert.body;
-    uint64_t left = 0;
+    uint64_t left = 0, broken = b->mode == VIEW_FOUND ? 0 : named_broken(b);
 
     memset(v, 0, sizeof *v);
     v->run = b->opt.run;
@@ -214,7 +233,7 @@ bool ballot_make_value(struct ballot *b, struct view_body *v)
     v->departed = b->mode == VIEW_FOUND ? 0 : b->departed;
     for (uint32_t i = 0; i < b->n_electors; i++) {
         if ((b->answered >> i & 1) && !b->promises[i].restarted &&
-            !(v->departed >> i & 1)) {
+            !((v->departed | broken) >> i & 1)) {
             struct msg_address a = address_of(b, b->elector_rows[i]);
             uint64_t joined =
                 b->mode == VIEW_FOUND ? v->epoch : old->members[i].joined;
@@ -234,7 +253,7 @@ bool ballot_make_value(struct ballot *b, struct view_body *v)
         add_joiners(b, v);
     }
     (void)view_sort(v);
-    if (b->mode != VIEW_FOUND) {
+    if (b->mode != VIEW_FOUND && !b->opt.owners) {
         note_edges(b, left, v);
         ballot_prune(b, v);
     }

@@ -121,10 +121,12 @@ static void note_joiners(struct ballot *b)
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         struct ballot_joiner *j = &b->joiners[k];
 
-        if (!j->used || j->body.round != b->cert.body.round) {
+        if (!j->used ||
+            (j->body.round != b->cert.body.round && !b->opt.owners)) {
             continue;
         }
-        if (view_index_key(&b->cert.body, j->public_key) >= 0) {
+        if (view_index_key(&b->cert.body, j->public_key) >= 0 ||
+            b->opt.owners) { /* it asks again */
             j->used = false;
         } else {
             j->tried = true;
@@ -140,7 +142,7 @@ static void note_ousted(struct ballot *b, const struct view_body *next)
     const struct view_body *v = &b->cert.body;
     uint64_t gone = b->departed | b->lost;
 
-    for (uint32_t i = 0; b->have && i < v->n_members; i++) {
+    for (uint32_t i = 0; b->have && i < v->n_members && !b->opt.owners; i++) {
         if ((int)i != b->self_index && !(gone >> i & 1) &&
             view_index_key(next, v->members[i].public_key) < 0 &&
             members_reaches(b->members, b->rows[i])) {

@@ -55,6 +55,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "p2p/owners.h"
 #include "p2p/terms.h"
 #include "proto/id.h"
 
@@ -99,6 +100,11 @@ enum buffer_kind {
                       the cut. Received: input of `slot`; sent: its output */
     BUFFER_BACK,   /* stages, their gradient. Received: that of the output of
                       `slot`; sent: that of its input */
+    /* Owners of slices, slice `index`. Received: into `slot`; sent: what GIVE
+     * put into `slot`, if it was for this attempt. */
+    BUFFER_PIECE,   /* of a task: wire type */
+    BUFFER_SLICE,   /* fp32: parameters, momentum, sum; elements of all three */
+    BUFFER_READING, /* parameters, in the type of readings */
     BUFFER_KIND_COUNT
 };
 
@@ -127,13 +133,16 @@ struct segment {
 
 /* A fetch from one of several sources at a time is a stream of its own. */
 #define STREAM_FETCHES 8
+#define STREAM_SLOTS   16
 enum {
     STREAM_RING,
     STREAM_FETCH,
     STREAM_PAIR = STREAM_FETCH + STREAM_FETCHES,
-    STREAM_PIPE, /* stages: attempts are the tags of p2p/pipeline.h */
-    STREAM_EVAL, /* stages: held-out windows, daemon/node_eval.c */
-    STREAM_COUNT
+    STREAM_PIPE,   /* stages: attempts are the tags of p2p/pipeline.h */
+    STREAM_EVAL,   /* stages: held-out windows, daemon/node_eval.c */
+    STREAM_OWNERS, /* one for each slot of p2p/owners.h: slots end in any order
+                    */
+    STREAM_COUNT = STREAM_OWNERS + STREAM_SLOTS
 };
 
 /* Places of a stage for held-out windows, beside those of its pipeline. */
@@ -151,6 +160,33 @@ enum pipe_op {
     PIPE_EVAL_FORWARD,
     PIPE_EVAL_SCORE, /* the last stage */
     PIPE_OP_COUNT
+};
+
+/* What a machine does with a slice of the parameters: the actions of
+ * p2p/owners.h, one after the other in the order in which they come. */
+enum slice_op {
+    SLICE_CHECK, /* slot: what came is of `what`; LOCO_ENUMERIC: no numbers */
+    SLICE_FILL,  /* slot: the own piece, of the task that was packed last */
+    SLICE_GIVE,  /* what, as it is now, into the sender's buffer `give`, for
+                    `attempt` of the peer. PIECE: the own; RECORD: of slot */
+    SLICE_APPLY, /* slot: arrival `count` of a cycle of `size`; cycles behind
+                    it have `next`. Its maker is `peer`, its task `request` */
+    SLICE_BUILD, /* from the initial weights; cycles have `size` */
+    SLICE_LOAD,  /* slot: STATE; COPY: momentum and sum are 0, cycles have
+                    `size`; slot SLICE_NO_SLOT: of the own reading */
+    SLICE_FORGET,
+    SLICE_KEEP, /* slot: was read; SLICE_NO_SLOT: of the own state */
+    SLICE_READ, /* all are read: the next task begins from there */
+    SLICE_OP_COUNT
+};
+#define SLICE_NO_SLOT UINT32_MAX
+
+struct slice_job {
+    enum slice_op op;
+    enum owners_what what;
+    uint32_t slice, slot, give;
+    uint32_t size, count, next;
+    uint64_t serial; /* each job is answered under its number */
 };
 
 /* ---- into the core ---------------------------------------------------- */
@@ -202,6 +238,8 @@ enum local_type {
     LOCAL_PIPED,   /* PIPE done (or rc): op, attempt, index. STEP: also
                       inner_step. EVAL_SCORE: bits_per_byte of the windows of
                       that attempt up to these */
+    LOCAL_SLICED,  /* SLICE done (or rc): job. READ: also params_hash,
+                      inner_step */
     LOCAL_TYPE_COUNT
 };
 
@@ -229,6 +267,7 @@ struct local_event {
     const struct run_terms *terms; /* CONFIGURED, STAGED: borrowed */
     enum pipe_op op;               /* PIPED */
     uint64_t attempt;              /* PIPED: that of the action */
+    struct slice_job job;          /* SLICED: that of the action */
     struct address address;        /* MAPPED: outer one; NEARBY */
     /* REVOKED: borrowed until it was handled. */
     uint32_t n_bytes;
@@ -326,6 +365,7 @@ enum action_type {
                           it may still come. EVAL_*: round is that of the
                           commit, attempts are of their own, CLEAR is nothing
                           to them */
+    ACTION_SLICE,      /* job, attempt, peer, request: slice_op. Answered */
     ACTION_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     ACTION_RESUME,
     ACTION_STOP, /* the node is drained; rc is the exit code */
@@ -372,6 +412,7 @@ struct action {
     uint32_t slot, count;   /* PIPE: where the micro-batch is kept; STEP:
                                those in the sum, else, on the first stage, the
                                draw that names its tokens */
+    struct slice_job job;   /* SLICE */
 };
 
 /* Filled by a step. What does not fit is lost like a message on the wire and

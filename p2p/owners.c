@@ -48,7 +48,11 @@ int owners_init(struct owners *o, const struct owners_options *opt)
     }
     memset(o, 0, sizeof *o);
     o->opt = *opt;
+    o->opt.quiet_ms = opt->quiet_ms > 0 ? opt->quiet_ms : opt->resend_ms;
     o->n_slots = (uint32_t)slots;
+    for (uint32_t k = 0; k < o->n_slots; k++) {
+        o->slot[k].attempt = opt->first_attempt;
+    }
     return 0;
 }
 
@@ -488,6 +492,16 @@ void owners_tick(struct owners *o, uint64_t now_ms, struct owners_out *out)
     owners_pump(o, out);
 }
 
+void owners_gap(struct owners *o, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < o->opt.slices; i++) {
+        o->slice[i].since_ms = now_ms;
+    }
+    for (uint32_t k = 0; k < o->n_slots; k++) {
+        o->slot[k].asked_ms = now_ms;
+    }
+}
+
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -509,7 +523,7 @@ uint64_t owners_deadline(const struct owners *o)
         const struct owners_slot *t = &o->slot[k];
 
         if (t->used && !t->here) {
-            at = sooner(at, t->asked_ms + o->opt.resend_ms);
+            at = sooner(at, t->asked_ms + o->opt.quiet_ms);
         }
     }
     return at;

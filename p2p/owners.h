@@ -52,7 +52,8 @@
  * dropped and counted.
  *
  * Pure: no clock but `now_ms`, no allocation, no tensor bytes. Memory: 140
- * KB. Cost of a call: O(slices * slots). No node runs this yet.
+ * KB. Cost of a call: O(slices * slots). A node runs this in the simulator
+ * (daemon/node_owners.c).
  */
 #ifndef LOCO_P2P_OWNERS_H
 #define LOCO_P2P_OWNERS_H
@@ -76,9 +77,12 @@ struct owners_options {
     uint32_t pieces;     /* slots for pieces, at least 1 */
     uint32_t mark_every; /* flushes; 0: never */
     uint32_t stale_most; /* arrivals since a task read the slice; 0: any */
-    uint32_t resend_ms;  /* what is waited for is asked for again */
-    uint32_t stuck_ms;   /* who does nothing for so long is named; longer than
-                            a state takes */
+    uint32_t resend_ms;  /* what is said is said again, without an answer */
+    uint32_t quiet_ms;   /* bytes of which nothing has come for so long are
+                            asked for again; 0: resend_ms */
+    uint64_t first_attempt; /* those of an earlier life are others */
+    uint32_t stuck_ms; /* who does nothing for so long is named; longer than
+                          a state takes */
 };
 
 struct owners_member {
@@ -298,6 +302,9 @@ void owners_moved(struct owners *o,
                   uint32_t slot,
                   uint64_t attempt,
                   uint64_t now_ms);
+
+/* This process did not run for a while: who is late may not be to blame. */
+void owners_gap(struct owners *o, uint64_t now_ms);
 
 /* When to call owners_tick(); UINT64_MAX: never. */
 uint64_t owners_deadline(const struct owners *o);

@@ -1,7 +1,7 @@
 /* owners_move.c - see owners.h: what is asked for, and what comes of it.
  *
  * A slot is asked for anew, under the next attempt, when nothing of it has come
- * for resend_ms: the question, its answer or the bytes may be lost. Pieces and
+ * for quiet_ms: the question, its answer or the bytes may be lost. Pieces and
  * readings are given up after a while, and the slot is another's: who submits
  * says so again, and what is to be read is asked for in turn. */
 #include "p2p/owners_internal.h"
@@ -322,7 +322,7 @@ void owners_retry(struct owners *o, struct owners_out *out)
     for (uint32_t k = 0; k < o->n_slots; k++) {
         struct owners_slot *t = &o->slot[k];
 
-        if (!t->used || t->here || o->now_ms < t->asked_ms + o->opt.resend_ms) {
+        if (!t->used || t->here || o->now_ms < t->asked_ms + o->opt.quiet_ms) {
             continue;
         }
         slot_drop(o, k, out);

@@ -91,7 +91,20 @@ struct run_terms {
     uint32_t cut_segment;   /* of these in one segment */
     uint32_t eval_micros;   /* micro-batches of held-out windows that make an
                                evaluation; 0: there is no such text */
+
+    /* Members own slices of the parameters (owners.h); 0: they do not. A slice
+     * has slice_elements, the last one what is left. */
+    uint32_t n_slices;
+    uint64_t slice_elements;
+    uint32_t slice_segment; /* elements of a segment of a state or reading */
+    uint64_t slice_seed;    /* of the run: who owns what */
+    uint32_t stale_most;    /* arrivals since a task read a slice; 0: any */
 };
+
+static inline bool terms_owned(const struct run_terms *t)
+{
+    return t->n_slices > 0;
+}
 
 static inline bool terms_staged(const struct run_terms *t)
 {

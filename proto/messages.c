@@ -567,6 +567,33 @@ static const struct msg_field eval_take_fields[] = {
 };
 SCHEMA(eval_take);
 
+static const struct msg_field owners_said_fields[] = {
+    MSG_FIELD_U8(struct owners_said, kind),
+    MSG_FIELD_U64(struct owners_said, epoch),
+    MSG_FIELD_U32(struct owners_said, slice),
+    MSG_FIELD_U8(struct owners_said, what),
+    MSG_FIELD_U32(struct owners_said, slot),
+    MSG_FIELD_U64(struct owners_said, attempt),
+    MSG_FIELD_BOOL(struct owners_said, held),
+    MSG_FIELD_BOOL(struct owners_said, refused),
+    MSG_FIELD_U32(struct owners_said, worker),
+    MSG_FIELD_U64(struct owners_said, task),
+    MSG_FIELD_U64(struct owners_said, generation),
+    MSG_FIELD_U64(struct owners_said, position),
+    MSG_FIELD_U64(struct owners_said, read_generation),
+    MSG_FIELD_U64(struct owners_said, read_position),
+    MSG_FIELD_U64(struct owners_said, flush),
+    MSG_FIELD_U32(struct owners_said, size),
+    MSG_FIELD_U32(struct owners_said, count),
+};
+SCHEMA(owners_said);
+
+static const struct msg_field owners_head_fields[] = {
+    MSG_FIELD_STRUCT(struct owners_head, said, owners_said_schema),
+    MSG_ARRAY_U64(struct owners_head, tasks, n_tasks),
+};
+SCHEMA(owners_head);
+
 static const struct msg_field probe_fields[] = {
     MSG_FIELD_U64(struct probe, request),
 };

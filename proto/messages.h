@@ -68,7 +68,9 @@
     X(PROBE,        0x40, probe)                                               \
     X(PROBED,       0x41, probed)                                              \
     X(CALL,         0x42, call)                                                \
-    X(CALLED,       0x43, called)
+    X(CALLED,       0x43, called)                                              \
+    X(OWNERS,       0x48, owners_said)                                         \
+    X(OWNERS_HEAD,  0x49, owners_head)
 /* clang-format on */
 
 enum message_type {
@@ -698,6 +700,33 @@ struct eval_take {
     uint64_t round;
     uint32_t attempt;
     uint32_t micro;
+};
+
+/* ---- owners of slices: p2p/owners.h -------------------------------------- */
+
+/* What members of a view say about one slice of the parameters. What a kind
+ * has no use for is 0. */
+struct owners_said {
+    uint8_t kind;   /* enum owners_kind */
+    uint64_t epoch; /* of the view */
+    uint32_t slice;
+    uint8_t what; /* enum owners_what */
+    uint32_t slot;
+    uint64_t attempt; /* of the frames to the sender of this, or, in a HEAD, to
+                         its receiver */
+    bool held, refused;
+    uint32_t worker; /* member */
+    uint64_t task;
+    uint64_t generation, position, read_generation, read_position;
+    uint64_t flush;
+    uint32_t size, count;
+};
+
+/* The same, of kind HEAD: the version of what is being sent. */
+struct owners_head {
+    struct owners_said said;
+    uint32_t n_tasks;                 /* members of the view */
+    uint64_t tasks[VIEW_MEMBERS_MAX]; /* last one of each that is in it */
 };
 
 /* ---- who reaches whom ------------------------------------------------- */

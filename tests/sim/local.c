@@ -11,6 +11,7 @@
 #include "proto/hash.h"
 #include "tests/sim/local_internal.h"
 #include "tests/sim/world_internal.h"
+#include "train/sync/slices.h"
 
 static void make_shards(struct local *l)
 {
@@ -40,6 +41,7 @@ int local_open(struct local **local,
     l->calls = *calls;
     l->world = world;
     l->codec = codec_get(opt->codec);
+    l->reading = codec_get(slices_reading(opt->codec));
     assert(l->codec != NULL && opt->block % l->codec->block == 0);
     local_trainers_open(l);
     l->vector_bytes = l->codec->bytes(local_most(opt));
@@ -76,6 +78,7 @@ static void forget(struct machine *m)
         free(m->rings[k].bytes);
     }
     lanes_free(&m->lanes);
+    local_owners_free(m);
     free(m->incoming.bytes);
     free(m->leaves.bytes);
     free(m->pair_in);
@@ -364,6 +367,10 @@ void local_timer(void *self, uint32_t peer, uint64_t token)
         local_on_step(l, peer, token & ~STEP_TOKEN);
         return;
     }
+    if ((token & SLICE_TOKEN) != 0) {
+        local_slice_done(l, peer);
+        return;
+    }
     for (uint32_t k = 0; k < LOCAL_OPS; k++) {
         struct local_op *op = &l->machines[peer].ops[k];
 
@@ -449,6 +456,9 @@ void local_action(void *self,
             }
             begin(l, peer, a);
         }
+        break;
+    case ACTION_SLICE:
+        local_slice(l, peer, a);
         break;
     case ACTION_PAUSE:
         m->training = false;

@@ -46,7 +46,8 @@ struct local_options {
     uint32_t site_rtt_us; /* as in terms */
     bool invited;         /* terms.invited, of that author */
     uint8_t author[32];
-    bool pairs; /* random pairs: rule H with a pull of 0.7 */
+    uint32_t slices; /* at most so many, owned by members; 0: none */
+    bool pairs;      /* random pairs: rule H with a pull of 0.7 */
     /* A model cut into stages, each of n_params: its terms, and how long a
      * forward pass of a micro-batch takes; a backward pass takes twice that. */
     uint32_t stages, micro_batches, pipe_slots, cut_elements, cut_segment;
@@ -106,6 +107,16 @@ struct local_step {
     const uint32_t *origins;
 };
 
+/* A job of slices that was done. Hashes: of the state of that slice here
+ * before and after (0: none), of its parameters, of these as they are read; of
+ * a piece (FILL, GIVE of one, APPLY). */
+struct local_sliced {
+    const struct slice_job *job;
+    struct peer_id maker; /* APPLY: of the piece; GIVE: who gets it */
+    uint64_t task;
+    uint64_t before, after, phi, reading, piece;
+};
+
 struct local_calls {
     void *self;
     void (*contributed)(void *self, const struct local_contribution *c);
@@ -122,6 +133,8 @@ struct local_calls {
                      struct hash32 *commit);
     void (*stopped)(void *self, uint32_t peer, int rc);
     void (*logged)(void *self, uint32_t peer, int level, const char *text);
+    /* Owners of slices only; NULL: nobody looks. */
+    void (*sliced)(void *self, uint32_t peer, const struct local_sliced *x);
     /* Stages only. */
     void (*stepped)(void *self, uint32_t peer, const struct local_step *s);
     void (*wrong)(void *self, const char *what);
@@ -188,6 +201,9 @@ uint64_t local_params_sum(const struct local *l, uint32_t peer);
 
 /* What an evaluation finds after that round. */
 double local_bits_of(uint64_t round);
+
+/* Of what it holds of a slice; 0: nothing. */
+uint64_t local_slice_hash(const struct local *l, uint32_t peer, uint32_t slice);
 
 /* Inner steps made in this life. */
 uint64_t local_inner_step(const struct local *l, uint32_t peer);

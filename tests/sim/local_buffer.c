@@ -282,6 +282,9 @@ size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg)
     if (local_is_cut(seg)) {
         return local_cut_bytes(seg);
     }
+    if (local_is_owned(seg)) {
+        return local_owned_bytes(l, seg);
+    }
     return in_elements(seg) ? l->codec->bytes(seg->len) : seg->len;
 }
 
@@ -371,6 +374,9 @@ int local_fill(void *self,
     if (local_is_cut(seg)) {
         return m->staged ? local_cut_fill(l, m, seg, dst) : LOCO_ENOENT;
     }
+    if (local_is_owned(seg)) {
+        return local_owned_fill(l, m, seg, dst);
+    }
     rc = place(l, seg, &at);
     if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
         return rc != 0 ? rc : LOCO_ENOENT;
@@ -444,6 +450,9 @@ target(struct local *l, struct machine *m, const struct segment *seg)
         return local_pair_in(l, m, seg);
     case BUFFER_FORTH:
     case BUFFER_BACK:
+    case BUFFER_PIECE:
+    case BUFFER_SLICE:
+    case BUFFER_READING:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -527,6 +536,9 @@ int local_take(void *self,
         return !m->staged || len != local_cut_bytes(seg)
                    ? LOCO_EPROTO
                    : local_cut_take(l, m, seg, src);
+    }
+    if (local_is_owned(seg)) {
+        return local_owned_take(l, m, seg, src, len);
     }
     rc = place(l, seg, &at);
 

@@ -10,7 +10,9 @@
 #include "train/sync/lanes.h"
 #include "train/sync/trainers.h"
 
-#define STEP_TOKEN (1ULL << 63) /* timers of inner steps; others name a job */
+/* Timers of inner steps, and of the first job of slices; others name a job. */
+#define STEP_TOKEN  (1ULL << 63)
+#define SLICE_TOKEN (1ULL << 62)
 
 struct local_op {
     bool used;
@@ -67,6 +69,8 @@ struct local_micro {
 
 #define LOCAL_SUM_MAX 1024
 
+struct local_owned; /* local_owners.c */
+
 struct machine {
     struct run_terms *terms;
     bool staged;
@@ -89,6 +93,7 @@ struct machine {
     struct local_reduced reduced[LOCAL_REDUCED];
     struct local_state states[LOCAL_STATES], pinned;
     struct local_state incoming;
+    struct local_owned *owned;
     uint8_t *pair_in; /* the partner's anchor, then its displacement */
     uint8_t *shard_in[LOCAL_SHARDS];
     bool held[LOCAL_SHARDS];              /* readable: on disk or kept */
@@ -111,8 +116,8 @@ struct local {
     struct local_options opt;
     struct local_calls calls;
     struct world *world;
-    const struct codec *codec;
-    struct trainers trainers; /* count 0: none */
+    const struct codec *codec, *reading; /* reading: of slices */
+    struct trainers trainers;            /* count 0: none */
     size_t vector_bytes, state_bytes;
     uint64_t serial;
     struct machine *machines;
@@ -208,6 +213,25 @@ void local_pipe(struct local *l, uint32_t peer, const struct action *a);
 void local_pipe_step(struct local *l, uint32_t peer, const struct action *a);
 void local_pipe_clear(struct local *l, uint32_t peer, uint64_t tag);
 
+/* local_owners.c */
+void local_owners_terms(const struct local *l, struct run_terms *t);
+void local_owners_open(const struct local *l, struct machine *m);
+void local_owners_free(struct machine *m);
+bool local_is_owned(const struct segment *seg);
+size_t local_owned_bytes(const struct local *l, const struct segment *seg);
+int local_owned_fill(const struct local *l,
+                     const struct machine *m,
+                     const struct segment *seg,
+                     uint8_t *dst);
+int local_owned_take(const struct local *l,
+                     struct machine *m,
+                     const struct segment *seg,
+                     const uint8_t *src,
+                     size_t len);
+/* A job of its queue; and the time of the first one is over. */
+void local_slice(struct local *l, uint32_t peer, const struct action *a);
+void local_slice_done(struct local *l, uint32_t peer);
+
 /* local_trainers.c */
 void local_trainers_open(struct local *l);
 /* All are where the first one is. */
@@ -237,6 +261,8 @@ void local_tell(struct local *l, uint32_t peer, const struct local_event *e);
 
 /* local_state.c: what CONFIGURE, LOAD and APPLY do when their time has come. */
 void local_fill_terms(struct local *l, struct machine *m);
+/* The parameters that the run begins with: (n_params). */
+void local_initial(const struct local *l, const struct machine *m, float *phi);
 void local_configure(struct local *l, uint32_t peer, int rc);
 void local_load(struct local *l, uint32_t peer, const struct action *a);
 void local_apply(struct local *l, uint32_t peer, const struct action *a);

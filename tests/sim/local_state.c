@@ -56,6 +56,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .eval_micros = o->eval_micros,
         .cut_segment = o->cut_segment,
     };
+    local_owners_terms(l, t);
     if (o->trainers > 0) {
         t->n_turns = t->n_once + 1;
     }
@@ -104,20 +105,26 @@ void local_configure(struct local *l, uint32_t peer, int rc)
         memcpy(m->held, m->disk.shards, sizeof m->held);
     }
     local_fill_terms(l, m);
+    local_owners_open(l, m);
     e.terms = m->terms;
     local_tell(l, peer, &e);
 }
 
 /* ---- load -------------------------------------------------------------- */
 
-static void initial(const struct local *l, struct machine *m)
+void local_initial(const struct local *l, const struct machine *m, float *phi)
 {
     uint64_t rng = l->opt.seed ^ 0x696e6974 ^ (uint64_t)m->stage << 40;
 
     for (uint32_t i = 0; i < l->opt.n_params; i++) {
-        m->phi[i] = rng_float(&rng) - 0.5f;
-        m->m[i] = 0;
+        phi[i] = rng_float(&rng) - 0.5f;
     }
+}
+
+static void initial(const struct local *l, struct machine *m)
+{
+    local_initial(l, m, m->phi);
+    memset(m->m, 0, l->opt.n_params * sizeof(float));
     if (l->trainers.count > 0) {
         local_trainers_begin(l, m);
     }

@@ -440,9 +440,13 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
     struct world_calls wc = {s,        on_wire_len, on_fill, on_take, on_sum,
                              on_local, on_timer,    on_died, on_after};
-    struct local_calls lc = {s,         on_contributed, on_applied,
-                             on_loaded, on_describe,    on_stopped,
-                             on_logged, NULL,           NULL};
+    struct local_calls lc = {.self = s,
+                             .contributed = on_contributed,
+                             .applied = on_applied,
+                             .loaded = on_loaded,
+                             .describe = on_describe,
+                             .stopped = on_stopped,
+                             .logged = on_logged};
     struct check_options co;
     enum exchange_kind exchange;
     uint64_t rng = s->opt.seed ^ 0x6d616e;

@@ -1,469 +1,30 @@
-/* pairs_nodes.c - whole nodes (daemon/node.h) in a run of random pairs, under
- * faults, until all have made one mean of their replicas.
+/* pairs_nodes.c - whole nodes in a run of random pairs, under faults, until all
+ * have made one mean of their replicas.
  *
  * What pairs.c leaves out: the manifest, shards and states from peers, joining,
- * checkpoints, and the end. What must hold: when the faults are over every live
- * peer ends `finished` in time, all with the same parameters; the parameters of
- * each are finite and near the others' before; the turn of a process only
- * grows; no `out` overflowed, no deadline span, no rule of the shell was
- * broken.
+ * checkpoints, and the end. Beside what crew.h says: the parameters of each
+ * peer are finite and near the others' before the end; the turn of a process
+ * only grows.
  */
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "daemon/node.h"
-#include "proto/base/err.h"
-#include "proto/base/rng.h"
-#include "proto/hash.h"
-#include "tests/sim/local.h"
-#include "tests/sim/sim.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/crew.h"
 #include "train/sync/codec.h"
 
-#define MANIFEST_BYTES 64
-#define PEERS_BYTES    (64U << 10)
-#define POLL_MS        500
-#define LIMIT_MS       400000
-
-enum fault { PLAIN, KILL, RESTART, FREEZE, CUT, DROPS, JOIN, ALL, FAULTS };
-
-struct crew_peer {
-    struct node *node;
-    uint32_t lives;
-    uint64_t round; /* of this life, as last seen */
-    size_t n_cache;
-    uint8_t cache[PEERS_BYTES];
-};
-
-struct crew {
-    struct sim_options opt;
-    struct sim_result *r;
-    struct world *world;
-    struct local *local;
-    struct crew_peer *peers;
-    uint32_t n, starters, fault, n_faults;
-    uint64_t rng, rounds, calm_ms;
-    uint32_t *group;
-    uint8_t manifest[MANIFEST_BYTES];
-    struct hash32 run_id;
-    bool done;
-};
-
-static void fail(struct crew *s, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void fail(struct crew *s, const char *fmt, ...)
+static void on_after(struct crew *s, uint32_t peer, const struct event *event)
 {
-    va_list ap;
-
-    if (s->r->violations++ > 0) {
-        return;
-    }
-    va_start(ap, fmt);
-    (void)vsnprintf(s->r->violation, sizeof s->r->violation, fmt, ap);
-    va_end(ap);
-}
-
-static uint64_t draw(struct crew *s, uint64_t n)
-{
-    return rng_below(&s->rng, n);
-}
-
-static void note_fault(struct crew *s)
-{
-    s->calm_ms = world_now(s->world);
-}
-
-/* ---- processes -------------------------------------------------------- */
-
-static void start(void *data, uint64_t number)
-{
-    struct crew *s = data;
-    struct crew_peer *p = &s->peers[number];
-    const struct identity *id = world_identity(s->world, (uint32_t)number);
-    uint64_t words[] = {s->opt.seed, 0x6e6f6465, number, ++p->lives};
-    struct node_options o = {
-        .self = id->id,
-        .signer = signer_keyed(id),
-        .run_id = s->run_id,
-        .dialable = true,
-        .listen_port = world_address(s->world, (uint32_t)number).port,
-        .seed = rng_mix(words, 4),
-        .time_scale = 1,
-    };
-    struct core core = {.step = node_step, .deadline = node_deadline};
-
-    if (world_alive(s->world, (uint32_t)number)) {
-        return;
-    }
-    memcpy(o.public_key, id->public, sizeof o.public_key);
-    if (number == 0 || p->lives > 1) {
-        o.manifest = s->manifest;
-        o.manifest_len = sizeof s->manifest;
-    }
-    for (uint32_t q = 0; q < 3 && q < s->n; q++) {
-        if (q != number && (number > 0 || p->lives > 1)) {
-            o.bootstrap[o.n_bootstrap++] = world_address(s->world, q);
-        }
-    }
-    o.peers = p->n_cache > 0 ? p->cache : NULL;
-    o.peers_len = p->n_cache;
-    p->round = 0;
-    if (node_open(&p->node, &o, world_now(s->world)) != 0) {
-        fail(s, "node_open of peer %u failed", (uint32_t)number);
-        return;
-    }
-    core.self = p->node;
-    world_start(s->world, (uint32_t)number, &core);
-    note_fault(s);
-}
-
-static uint32_t n_alive(const struct crew *s)
-{
-    uint32_t n = 0;
-
-    for (uint32_t q = 0; q < s->n; q++) {
-        n += world_alive(s->world, q);
-    }
-    return n;
-}
-
-static void on_died(void *self, uint32_t peer)
-{
-    struct crew *s = self;
-    bool back = s->fault == RESTART || n_alive(s) <= 2 ||
-                (s->fault == ALL && draw(s, 2) == 0);
-
-    local_died(s->local, peer);
-    node_close(s->peers[peer].node);
-    s->peers[peer].node = NULL;
-    note_fault(s);
-    if (back) {
-        world_call(s->world, world_now(s->world) + 1000 + draw(s, 8000), start,
-                   s, peer);
-    }
-}
-
-static void on_after(void *self,
-                     uint32_t peer,
-                     const struct event *event,
-                     const struct out *out)
-{
-    struct crew *s = self;
     struct crew_peer *p = &s->peers[peer];
     struct node_status status;
 
-    (void)out;
-    s->r->invariants_checked++;
-    if (p->node == NULL || event->type != EVENT_LOCAL) {
+    if (event->type != EVENT_LOCAL) {
         return;
     }
     node_status(p->node, &status);
     if (status.round < p->round) {
-        fail(s, "peer %u went back from turn %" PRIu64 " to %" PRIu64, peer,
-             p->round, status.round);
+        crew_fail(s, "peer %u went back from turn %" PRIu64 " to %" PRIu64,
+                  peer, p->round, status.round);
     }
     p->round = status.round;
-}
-
-static void stop(void *data, uint64_t number)
-{
-    struct crew *s = data;
-
-    if (world_alive(s->world, (uint32_t)number)) {
-        world_kill(s->world, (uint32_t)number);
-        world_call(s->world, world_now(s->world) + 3000, start, s, number);
-    }
-}
-
-/* ---- the machines ----------------------------------------------------- */
-
-static void on_local(void *self,
-                     uint32_t peer,
-                     const struct action *a,
-                     const struct out *out)
-{
-    struct crew *s = self;
-
-    if (a->type == ACTION_PEERS && a->len <= PEERS_BYTES) {
-        s->peers[peer].n_cache = a->len;
-        memcpy(s->peers[peer].cache, out->bytes + a->bytes, a->len);
-    }
-    local_action(s->local, peer, a, out);
-}
-
-static void on_timer(void *self, uint32_t peer, uint64_t token)
-{
-    local_timer(((struct crew *)self)->local, peer, token);
-}
-
-static size_t on_wire_len(void *self, uint32_t peer, const struct segment *seg)
-{
-    return local_wire_len(((struct crew *)self)->local, peer, seg);
-}
-
-static int
-on_fill(void *self, uint32_t peer, const struct segment *seg, uint8_t *dst)
-{
-    return local_fill(((struct crew *)self)->local, peer, seg, dst);
-}
-
-static int on_take(void *self,
-                   uint32_t peer,
-                   const struct segment *seg,
-                   const uint8_t *src,
-                   size_t len)
-{
-    return local_take(((struct crew *)self)->local, peer, seg, src, len);
-}
-
-static void on_contributed(void *self, const struct local_contribution *k)
-{
-    (void)self;
-    (void)k;
-}
-
-static void on_loaded(void *self,
-                      uint32_t peer,
-                      uint64_t round,
-                      const struct hash32 *params)
-{
-    (void)self;
-    (void)peer;
-    (void)round;
-    (void)params;
-}
-
-static void
-on_describe(void *self, uint32_t peer, uint64_t *tokens, struct hash32 *commit)
-{
-    struct crew *s = self;
-    struct node_status status;
-
-    node_status(s->peers[peer].node, &status);
-    *tokens = status.run_tokens;
-    *commit = status.commit_hash;
-}
-
-static void on_stopped(void *self, uint32_t peer, int rc)
-{
-    struct crew *s = self;
-
-    if (rc != LOCO_EXIT_NETWORK) { /* nobody was there: a person tries again */
-        fail(s, "peer %u stops with code %d", peer, rc);
-        return;
-    }
-    world_call(s->world, world_now(s->world), stop, s, peer);
-}
-
-static void on_logged(void *self, uint32_t peer, int level, const char *text)
-{
-    struct crew *s = self;
-
-    (void)level;
-    world_note(s->world, peer, text);
-}
-
-/* ---- faults ----------------------------------------------------------- */
-
-static void thaw(void *data, uint64_t q)
-{
-    struct crew *s = data;
-
-    if (world_alive(s->world, (uint32_t)q) &&
-        world_frozen(s->world, (uint32_t)q)) {
-        world_thaw(s->world, (uint32_t)q);
-    }
-    note_fault(s);
-}
-
-static void heal(void *data, uint64_t arg)
-{
-    struct crew *s = data;
-
-    (void)arg;
-    world_heal(s->world);
-    note_fault(s);
-}
-
-static void strike(void *data, uint64_t arg)
-{
-    struct crew *s = data;
-    uint32_t q = (uint32_t)draw(s, s->starters), other;
-    uint32_t fault =
-        s->fault == ALL ? KILL + (uint32_t)draw(s, DROPS) : s->fault;
-
-    (void)arg;
-    if (!world_alive(s->world, q) || world_frozen(s->world, q)) {
-        return;
-    }
-    note_fault(s);
-    if ((fault == KILL && n_alive(s) > 2) || fault == RESTART) {
-        world_kill_at_action(s->world, q, 1 + draw(s, 60));
-    } else if (fault == FREEZE) {
-        world_freeze(s->world, q);
-        world_call(s->world, world_now(s->world) + 500 + draw(s, 12000), thaw,
-                   s, q);
-    } else if (fault == CUT) {
-        for (uint32_t k = 0; k < s->n; k++) {
-            s->group[k] = (uint32_t)draw(s, 2);
-        }
-        world_partition(s->world, s->group);
-        world_call(s->world, world_now(s->world) + 2000 + draw(s, 20000), heal,
-                   s, 0);
-    } else if (fault == DROPS) {
-        other = (q + 1 + (uint32_t)draw(s, s->n - 1)) % s->n;
-        world_drop_bulk(s->world, q, other);
-        world_drop_links(s->world, q, other);
-    }
-}
-
-static void schedule(struct crew *s)
-{
-    /* From the first steps to the mean at the end. */
-    uint64_t span = 6000 + s->rounds * 1200;
-
-    for (uint32_t q = 0; q < s->starters; q++) {
-        world_call(s->world, 100 + 50 * q, start, s, q);
-    }
-    for (uint32_t k = 0; k < s->n_faults; k++) {
-        world_call(s->world, 2000 + draw(s, span), strike, s, k);
-    }
-    for (uint32_t q = s->starters; q < s->n; q++) {
-        world_call(s->world, 4000 + draw(s, span), start, s, q);
-    }
-}
-
-/* ---- one run ---------------------------------------------------------- */
-
-static bool all_finished(struct crew *s, char *why, size_t size)
-{
-    struct node_status first, status;
-    bool any = false;
-
-    for (uint32_t q = 0; q < s->n; q++) {
-        if (!world_alive(s->world, q)) {
-            continue;
-        }
-        node_status(s->peers[q].node, &status);
-        if (!any) {
-            first = status;
-            any = true;
-        }
-        if (status.state != NODE_FINISHED || status.round != s->rounds ||
-            !status.replicas_equal ||
-            !hash32_eq(&status.params_hash, &first.params_hash)) {
-            (void)snprintf(
-                why, size,
-                "peer %u is %s at turn %" PRIu64 " of %" PRIu64 "%s%s", q,
-                node_state_name(status.state), status.round, s->rounds,
-                hash32_eq(&status.params_hash, &first.params_hash)
-                    ? ""
-                    : ", with other parameters",
-                status.reason);
-            return false;
-        }
-    }
-    return any;
-}
-
-static void poll(void *data, uint64_t arg)
-{
-    struct crew *s = data;
-    char why[SIM_TEXT_MAX];
-    uint64_t now = world_now(s->world);
-
-    (void)arg;
-    s->done = now > 15000 + s->rounds * 1200 && now > s->calm_ms + 3000 &&
-              all_finished(s, why, sizeof why);
-    if (!s->done) {
-        world_call(s->world, now + POLL_MS, poll, s, 0);
-    }
-}
-
-static int make(struct crew *s)
-{
-    const struct world_options wo = {.seed = s->opt.seed,
-                                     .n_peers = s->n,
-                                     .latency_min_ms = 5,
-                                     .latency_max_ms = 60,
-                                     .jitter_ms = 10,
-                                     .bytes_per_s = 20000,
-                                     .dial_timeout_ms = 5000,
-                                     .transport_timeout_ms = 20000,
-                                     .print_trace = s->opt.print_trace};
-    const struct world_calls wc = {.self = s,
-                                   .wire_len = on_wire_len,
-                                   .fill = on_fill,
-                                   .take = on_take,
-                                   .local = on_local,
-                                   .timer = on_timer,
-                                   .died = on_died,
-                                   .after = on_after};
-    const struct local_calls lc = {.self = s,
-                                   .contributed = on_contributed,
-                                   .loaded = on_loaded,
-                                   .describe = on_describe,
-                                   .stopped = on_stopped,
-                                   .logged = on_logged};
-    const struct local_options lo = {.piece_bytes = 512,
-                                     .seed = s->opt.seed,
-                                     .n_peers = s->n,
-                                     .n_params = 1003,
-                                     .codec = CODEC_BF16,
-                                     .block = 8,
-                                     .segment_elements = 64,
-                                     .pairs = true,
-                                     .period = 10,
-                                     .min_peers = s->starters / 2 + 1,
-                                     .grace_ms = 3000,
-                                     .fork_after_ms = 30000,
-                                     .eval_every = 1,
-                                     .stop_rounds = s->rounds,
-                                     .n_shards = 2,
-                                     .shard_bytes = 3000,
-                                     .step_ms = 100,
-                                     .work_ms = 5,
-                                     .tokens_per_step = 64,
-                                     .lr = 0.7F,
-                                     .mu = 0.5F,
-                                     .manifest = s->manifest,
-                                     .manifest_len = sizeof s->manifest};
-    uint64_t rng = s->opt.seed ^ 0x6d616e;
-    int rc;
-
-    s->peers = world_alloc(s->n * sizeof *s->peers);
-    s->group = world_alloc(s->n * sizeof *s->group);
-    for (uint32_t i = 0; i < sizeof s->manifest; i++) {
-        s->manifest[i] = (uint8_t)rng_next(&rng);
-    }
-    hash_bytes("loco-run-1", s->manifest, sizeof s->manifest, &s->run_id);
-    rc = world_open(&s->world, &wo, &wc);
-    return rc != 0 ? rc : local_open(&s->local, s->world, &lo, &lc);
-}
-
-static void judge(struct crew *s)
-{
-    const struct world_stats *w = world_stats(s->world);
-    char why[SIM_TEXT_MAX] = "nobody is left";
-
-    if (!s->done && s->r->violations == 0 &&
-        !all_finished(s, why, sizeof why)) {
-        fail(s, "after %d s %s", LIMIT_MS / 1000, why);
-    }
-    if (w->dropped > 0 || w->broke_rules > 0 || w->spins > 0) {
-        fail(s,
-             "%" PRIu64 " actions dropped, %" PRIu64 " rules broken, "
-             "%" PRIu64 " spins",
-             w->dropped, w->broke_rules, w->spins);
-    }
-    s->r->trace_hash = world_trace_hash(s->world);
-    sim_figure(s->r, "virtual_ms", (double)world_now(s->world), SIM_MAX);
-    sim_figure(s->r, "steps", (double)w->steps, SIM_SUM);
-    sim_figure(s->r, "bytes", (double)w->bytes, SIM_SUM);
 }
 
 static void count_turns(struct crew *s)
@@ -484,53 +45,40 @@ static void count_turns(struct crew *s)
     sim_figure(s->r, "turns_alone", (double)alone, SIM_SUM);
 }
 
-static void release(struct crew *s)
-{
-    for (uint32_t q = 0; q < s->n; q++) {
-        node_close(s->peers[q].node);
-    }
-    world_close(s->world);
-    local_close(s->local);
-    free(s->peers);
-    free(s->group);
-}
-
 int sim_pairs_nodes_run(const struct sim_options *opt,
                         struct sim_result *result)
 {
-    struct crew s = {.opt = *opt, .r = result, .n = opt->peers};
-    const struct sim_setting table[] = {
-        {"fault", "", 0, FAULTS - 1, .u32 = &s.fault},
-        {"faults", "", 0, 1e4, .u32 = &s.n_faults},
+    struct crew s = {
+        .name = "pairs-nodes",
+        .round_ms = 1200,
+        .limit_ms = 400000,
+        .alive_least = 2,
+        .after = on_after,
+        .machines = {.piece_bytes = 512,
+                     .n_params = 1003,
+                     .codec = CODEC_BF16,
+                     .block = 8,
+                     .segment_elements = 64,
+                     .pairs = true,
+                     .period = 10,
+                     .grace_ms = 3000,
+                     .fork_after_ms = 30000,
+                     .eval_every = 1,
+                     .n_shards = 2,
+                     .shard_bytes = 3000,
+                     .step_ms = 100,
+                     .work_ms = 5,
+                     .tokens_per_step = 64,
+                     .lr = 0.7F,
+                     .mu = 0.5F},
     };
-    int rc;
+    int rc = crew_open(&s, opt, result);
 
-    s.rng = opt->seed ^ 0x63726577;
-    s.rounds = opt->rounds > 0 ? opt->rounds : 6;
-    s.fault = (uint32_t)draw(&s, FAULTS);
-    s.n_faults = 1 + s.n / 2;
-    rc = sim_settings(opt, table, sizeof table / sizeof table[0], result);
     if (rc != 0) {
         return rc;
     }
-    s.starters = s.n > 2 && (s.fault == JOIN || s.fault == ALL) ? s.n - 2 : s.n;
-    s.n_faults = s.fault == PLAIN || s.fault == JOIN ? 0 : s.n_faults;
-    rc = make(&s);
-    if (rc != 0) {
-        return rc;
-    }
-    schedule(&s);
-    poll(&s, 0);
-    while (result->violations == 0 && !s.done &&
-           world_step(s.world, LIMIT_MS)) {
-    }
-    judge(&s);
+    crew_run(&s);
     count_turns(&s);
-    if (result->violations > 0 && !opt->quiet_failure) {
-        world_print_trace(s.world);
-        fprintf(stderr, "sim: pairs-nodes, fault %u: %s\n", s.fault,
-                result->violation);
-    }
-    release(&s);
+    crew_close(&s);
     return result->violations > 0;
 }

@@ -228,6 +228,12 @@ loco_sim_test(pipeline_deaths_unheard pipeline-deaths --peers 4 --seed 1156
   --seeds 600)
 # Owners of slices alone.
 loco_sim_test(owners owners --seeds 5)
+loco_sim_test(owners_nodes owners-nodes --seeds 40)
+loco_sim_test(owners_nodes_same_seed_same_trace owners-nodes --seeds 2 --twice)
+foreach(n 2 3 9)
+  loco_sim_test(owners_nodes_of_${n} owners-nodes --peers ${n} --seed 3000
+    --seeds 30)
+endforeach()
 loco_sim_test(owners_of_one owners --peers 1 --seeds 3)
 loco_sim_test(owners_many_slices owners --peers 16 --set slices=64
   --set tasks=3)

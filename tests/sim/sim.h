@@ -112,6 +112,10 @@ int sim_pairs_run(const struct sim_options *opt, struct sim_result *result);
 int sim_pairs_nodes_run(const struct sim_options *opt,
                         struct sim_result *result);
 
+/* Members that own slices, whole nodes: owners_nodes.c. */
+int sim_owners_nodes_run(const struct sim_options *opt,
+                         struct sim_result *result);
+
 /* A model cut into stages, whole nodes: stages.c. */
 int sim_stages_run(const struct sim_options *opt, struct sim_result *result);
 

@@ -65,6 +65,8 @@ const struct sim_scenario sim_table[] = {
      owners_deaths_run},
     {"owners-restart", "owners of slices alone: all stop, and go on from a mark",
      6, owners_restart_run},
+    {"owners-nodes", "owners of slices, whole nodes; each seed draws one fault",
+     6, sim_owners_nodes_run},
     {NULL, NULL, 0, NULL},
 };
 /* clang-format on */

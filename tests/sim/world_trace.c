@@ -32,7 +32,7 @@ static const char *const local_names[] = {
     [LOCAL_RESUME] = "resume",           [LOCAL_DRAIN] = "drain",
     [LOCAL_MAPPED] = "mapped",           [LOCAL_NEARBY] = "nearby",
     [LOCAL_STAGED] = "staged",           [LOCAL_PIPED] = "piped",
-    [LOCAL_REVOKED] = "revoked",
+    [LOCAL_REVOKED] = "revoked",         [LOCAL_SLICED] = "sliced",
 };
 
 _Static_assert(sizeof event_names / sizeof *event_names == EVENT_TYPE_COUNT,
