@@ -622,6 +622,8 @@ void node_on_adopted(struct node *n);
 void node_on_lost(struct node *n, const struct members_lost *lost);
 void node_on_hello(struct node *n, int peer, const struct hello *m);
 void node_on_join(struct node *n, int peer, const struct join *m);
+/* We hold the commit that was made from `base`: so will those who wait. */
+void node_joiners_follow(struct node *n, const struct hash32 *base);
 void node_on_goodbye(struct node *n, int peer, const struct goodbye *m);
 /* Note the loss of a member for the status and the log. */
 void node_note_lost(struct node *n,

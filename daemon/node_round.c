@@ -121,6 +121,7 @@ void node_on_committed(struct node *n)
     n->known.commit = r->last_hash;
     n->known.tokens = p->tokens_before + plan_tokens(p);
     history_add(&n->history, &r->last);
+    node_joiners_follow(n, &p->base);
     note_commit(n);
     node_timeline_committed(n);
     out_log(n->out, LOG_INFO,

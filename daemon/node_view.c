@@ -12,7 +12,8 @@
 #include "proto/base/log.h"
 #include "proto/hash.h"
 
-#define ASK_MS 500 /* JOIN is said again after this */
+#define ASK_MS        500  /* JOIN is said again after this */
+#define JOIN_FRESH_MS 2000 /* who said it no longer ago still wants in */
 /* A higher epoch is a lie: some hundred years of views. */
 #define EPOCH_HEARD_MAX (UINT32_MAX / 2)
 /* Candidates must not change for this before founding. */
@@ -364,11 +365,19 @@ void node_on_join(struct node *n, int peer, const struct join *m)
     if (ballot_index(&n->ballot, &n->members.peers[peer].id) < 0) {
         newest.body.round = n->known.round;
         newest.body.commit = n->known.commit;
-        ballot_joiner_add(&n->ballot, peer, &newest);
+        ballot_joiner_add(&n->ballot, peer, &newest, n->now);
     } else { /* it is in already: the VIEW that says so was lost */
         (void)members_send(&n->members, n->out, peer, MESSAGE_VIEW,
                            &n->ballot.cert);
     }
+}
+
+void node_joiners_follow(struct node *n, const struct hash32 *base)
+{
+    uint64_t fresh_ms = JOIN_FRESH_MS * (uint64_t)n->opt.time_scale;
+
+    ballot_joiners_follow(&n->ballot, base, n->known.round, &n->known.commit,
+                          n->now > fresh_ms ? n->now - fresh_ms : 0);
 }
 
 /* The others left somebody out before we noticed anything ourselves. */

@@ -60,7 +60,10 @@ bool ballot_joiner_holds(const struct ballot *b,
            (j->body.round == round && hash32_eq(&j->body.commit, commit));
 }
 
-void ballot_joiner_add(struct ballot *b, int peer, const struct join *join)
+void ballot_joiner_add(struct ballot *b,
+                       int peer,
+                       const struct join *join,
+                       uint64_t now_ms)
 {
     struct ballot_joiner *slot = NULL;
 
@@ -83,12 +86,30 @@ void ballot_joiner_add(struct ballot *b, int peer, const struct join *join)
         .tried = slot->used && slot->peer == peer && slot->tried,
         .tried_round = slot->tried_round,
         .peer = peer,
+        .said_ms = now_ms,
         .body = join->body,
         .address = join->address,
         .n_linked = join->n_linked,
     };
     memcpy(slot->linked, join->linked, sizeof slot->linked);
     memcpy(slot->public_key, b->members->peers[peer].public_key, 32);
+}
+
+void ballot_joiners_follow(struct ballot *b,
+                           const struct hash32 *base,
+                           uint64_t round,
+                           const struct hash32 *commit,
+                           uint64_t since_ms)
+{
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        struct ballot_joiner *j = &b->joiners[k];
+
+        if (j->used && j->said_ms >= since_ms && j->body.round + 1 == round &&
+            hash32_eq(&j->body.commit, base)) {
+            j->body.round = round;
+            j->body.commit = *commit;
+        }
+    }
 }
 
 /* Whether a view made now would take in somebody new. */

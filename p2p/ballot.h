@@ -68,6 +68,7 @@ struct ballot_joiner {
     bool tried; /* a view made at `tried_round` left it out */
     uint64_t tried_round;
     int peer;
+    uint64_t said_ms; /* its last JOIN came */
     struct join_body body;
     struct msg_address address;
     uint8_t public_key[32];
@@ -187,7 +188,19 @@ void ballot_recv(struct ballot *b,
                  const void *msg);
 
 /* A peer that holds the newest commit wants in. */
-void ballot_joiner_add(struct ballot *b, int peer, const struct join *join);
+void ballot_joiner_add(struct ballot *b,
+                       int peer,
+                       const struct join *join,
+                       uint64_t now_ms);
+
+/* There is a newer commit, made from `base`: who said since `since_ms` that it
+ * holds that wants in still, and fetches the new one. Where members train for a
+ * moment only, whoever says so after the commit comes too late each time. */
+void ballot_joiners_follow(struct ballot *b,
+                           const struct hash32 *base,
+                           uint64_t round,
+                           const struct hash32 *commit,
+                           uint64_t since_ms);
 
 /* A member said goodbye / is lost / was restarted. */
 /* Which member of our view this is; -1: none, or we are in none. */

@@ -117,6 +117,9 @@ endforeach()
 loco_sim_test(slow_join slow-join --seeds 4)
 loco_sim_test(butterfly_slow_join slow-join --wire e3m0 --seeds 4)
 loco_sim_test(slow_join_fragments slow-join --seed 3 --set sync.fragments=8)
+# Members that train for a moment only: a plan follows each commit at once.
+loco_sim_test(slow_join_without_training slow-join --seed 4 --seeds 2
+  --set inner.step_ms=1 --set sync.period=1 --set link.bytes_per_s=20000)
 loco_sim_test(invited invited --seeds 30)
 loco_sim_test(twin twin --seeds 30)
 loco_sim_test(versions versions --seeds 20)

@@ -432,7 +432,8 @@ static void joiners_come_in_at_a_boundary_only(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         c->a[i]->round.has_plan = true; /* a round is in flight */
-        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j);
+        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j,
+                          c->now_ms);
     }
     for (int t = 0; t < 50; t++) {
         for (int i = 0; i < 3; i++) {
@@ -471,7 +472,8 @@ static void only_the_next_coordinator_asks_for_a_joiners_view(void **state)
 
     (void)state;
     for (int i = 0; i < 5; i++) {
-        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j);
+        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j,
+                          c->now_ms);
     }
     for (int i = 0; i < 5; i++) {
         struct ballot_context ctx = context(c, i);
@@ -492,10 +494,34 @@ static void who_holds_an_older_commit_is_not_let_in(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j);
+        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j,
+                          c->now_ms);
     }
     cast_wait(c, 10000);
     assert_int_equal(c->a[0]->ballot.cert.body.epoch, 1);
+    cast_close(c);
+}
+
+static void
+who_said_of_late_that_it_holds_a_commit_follows_the_next(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct join j = join_of(c, 7);
+    struct ballot *b = &c->a[0]->ballot;
+    struct ballot_joiner *k = &b->joiners[0];
+    struct hash32 base = j.body.commit, next = {{9}}, other = {{8}};
+
+    (void)state;
+    ballot_joiner_add(b, row_of(c, 0, CAST_STRANGE), &j, 1000);
+    assert_true(k->used);
+    ballot_joiners_follow(b, &other, 8, &next, 900); /* of another branch */
+    ballot_joiners_follow(b, &base, 9, &next, 900);  /* one is missing */
+    ballot_joiners_follow(b, &base, 8, &next, 1001); /* said too long ago */
+    assert_int_equal(k->body.round, 7);
+    assert_true(hash32_eq(&k->body.commit, &base));
+    ballot_joiners_follow(b, &base, 8, &next, 1000);
+    assert_int_equal(k->body.round, 8);
+    assert_true(hash32_eq(&k->body.commit, &next));
     cast_close(c);
 }
 
@@ -516,10 +542,11 @@ static void joiners_that_went_away_free_their_places(void **state)
         e.peer = id.id;
         memcpy(e.public_key, id.public, 32);
         assert_true(members_link_up(&c->a[0]->members, &e, c->out));
-        ballot_joiner_add(b, members_find(&c->a[0]->members, &id.id), &j);
+        ballot_joiner_add(b, members_find(&c->a[0]->members, &id.id), &j,
+                          c->now_ms);
         members_link_down(&c->a[0]->members, e.link, c->now_ms);
     }
-    ballot_joiner_add(b, row_of(c, 0, CAST_STRANGE), &j);
+    ballot_joiner_add(b, row_of(c, 0, CAST_STRANGE), &j, c->now_ms);
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         here += b->joiners[k].used &&
                 b->joiners[k].peer == row_of(c, 0, CAST_STRANGE);
@@ -587,6 +614,8 @@ int main(void)
         cmocka_unit_test(only_the_next_coordinator_asks_for_a_joiners_view),
         cmocka_unit_test(joiners_come_in_at_a_boundary_only),
         cmocka_unit_test(who_holds_an_older_commit_is_not_let_in),
+        cmocka_unit_test(
+            who_said_of_late_that_it_holds_a_commit_follows_the_next),
         cmocka_unit_test(joiners_that_went_away_free_their_places),
         cmocka_unit_test(a_restarted_member_does_not_take_back_its_old_view),
         cmocka_unit_test(a_founder_may_ask_again_at_once_and_others_wait),
