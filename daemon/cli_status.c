@@ -56,8 +56,11 @@ static void print_lost(const json_t *o)
 static void print_fetch(const json_t *o)
 {
     const json_t *f = json_object_get(o, "fetch");
-    const json_t *eta = json_object_get(o, "eta_s");
-    const char *state = text_of(o, "state");
+    bool syncing = strcmp(text_of(o, "state"), "syncing") == 0;
+    const json_t *left = json_object_get(f, "catch_up_s");
+    const json_t *eta = json_is_number(left) ? left
+                        : syncing            ? json_object_get(o, "eta_s")
+                                             : NULL;
     long long behind =
         (long long)json_integer_value(json_object_get(f, "rounds_behind"));
 
@@ -72,8 +75,7 @@ static void print_fetch(const json_t *o)
     if (behind > 1) {
         (void)printf(", %lld rounds behind", behind);
     }
-    if (json_is_number(eta) &&
-        (strcmp(state, "syncing") == 0 || strcmp(state, "joining") == 0)) {
+    if (json_is_number(eta)) {
         (void)printf(", %.0f s left", json_number_value(eta));
     }
     (void)putchar('\n');

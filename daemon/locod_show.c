@@ -110,7 +110,8 @@ void on_publish(uv_timer_t *timer)
     };
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
-    if (s.catch_up_ms > 0) { /* which knows what is made meanwhile */
+    if (s.state == NODE_SYNCING &&
+        s.catch_up_ms > 0) { /* which knows what is made meanwhile */
         x.eta_s = (double)s.catch_up_ms / 1e3;
     }
     status_edges(&x, node_bandwidth(d->node), &d->identity.id, shell_now_ms());

@@ -129,13 +129,12 @@ uint64_t node_fetched_bytes(const struct node *n, uint64_t units)
 }
 
 /* Of the fetch that is under way, when that much of it is here; 0: it is not.
- * What is under way of its pieces does not count yet, so that a small part says
- * too little. */
+ */
 static uint64_t rate_now(const struct node *n, uint64_t part)
 {
     const struct transfer *t = &n->transfer;
     uint64_t ms = n->now - t->started_ms;
-    uint64_t units = t->done_units - t->resumed_units;
+    uint64_t units = transfer_units(t) - t->resumed_units;
 
     return !t->active || ms == 0 || t->object.buffer == BUFFER_SHARD ||
                    units < part
@@ -192,7 +191,7 @@ void node_follow_speed(const struct node *n, struct node_follow_speed *s)
     /* While the bytes of one come in, ms / round_ms of another are made. */
     s->left_ms =
         behind * ms +
-        (on_way ? node_fetched_bytes(n, t->object.total - t->done_units) *
+        (on_way ? node_fetched_bytes(n, t->object.total - transfer_units(t)) *
                       1000 / rate
                 : 0);
     s->left_ms = s->left_ms * s->round_ms / (s->round_ms - ms);

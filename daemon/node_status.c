@@ -166,12 +166,13 @@ static void progress_of(const struct node *n, struct node_status *s)
     if (!t->active) {
         return;
     }
-    s->fetched_bytes = node_fetched_bytes(n, t->done_units);
+    s->fetched_bytes = node_fetched_bytes(n, transfer_units(t));
     s->fetch_total_bytes = node_fetched_bytes(n, t->object.total);
     s->fetch_sources = transfer_n_sources(t);
     if (ms > 0) {
         s->fetch_bytes_per_s =
-            node_fetched_bytes(n, t->done_units - t->resumed_units) * 1000 / ms;
+            node_fetched_bytes(n, transfer_units(t) - t->resumed_units) * 1000 /
+            ms;
     }
 }
 

@@ -159,6 +159,10 @@ static json_t *fetch(const struct node_status *s)
                         json_string(s->fetch_by_url ? "url" : "peers"));
     json_object_set_new(o, "sources", count(s->fetch_sources));
     json_object_set_new(o, "rounds_behind", count(s->rounds_behind));
+    json_object_set_new(o, "catch_up_s",
+                        s->catch_up_ms == 0
+                            ? json_null()
+                            : json_real((double)s->catch_up_ms / 1e3));
     return o;
 }
 

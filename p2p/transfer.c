@@ -224,6 +224,23 @@ bool transfer_may(const struct transfer *t, int peer, uint64_t now_ms)
     return true;
 }
 
+uint64_t transfer_units(const struct transfer *t)
+{
+    uint64_t units = t->done_units;
+
+    for (uint32_t i = 0; i < TRANSFER_FLIGHTS; i++) {
+        const struct transfer_flight *f = &t->flights[i];
+        uint64_t came = (uint64_t)f->n_done * t->object.part;
+        uint32_t len = 0;
+
+        if (f->used && f->piece != TRANSFER_LEAVES) {
+            (void)transfer_piece_at(&t->object, f->piece, &len);
+            units += came < len ? came : len;
+        }
+    }
+    return units;
+}
+
 bool transfer_wants(const struct transfer *t)
 {
     return t->active && !t->finished &&

@@ -106,6 +106,10 @@ bool transfer_start(struct transfer *t,
 
 void transfer_stop(struct transfer *t, struct out *out);
 
+/* What is here, in the unit of the buffer: pieces that count, and what has come
+ * of others. */
+uint64_t transfer_units(const struct transfer *t);
+
 /* Whether one more source would have something to do. */
 bool transfer_wants(const struct transfer *t);
 

@@ -195,11 +195,13 @@ static void a_fetch_says_how_far_behind_it_is(void **state)
     s.fetched_bytes = 30;
     s.fetch_total_bytes = 40;
     s.rounds_behind = 5;
+    s.catch_up_ms = 2500;
     o = object_of(&s, &x);
     fetch = json_object_get(o, "fetch");
     assert_int_equal(json_integer_value(json_object_get(fetch, "bytes")), 30);
     assert_int_equal(
         json_integer_value(json_object_get(fetch, "rounds_behind")), 5);
+    assert_true(json_real_value(json_object_get(fetch, "catch_up_s")) == 2.5);
     json_decref(o);
 }
 
