@@ -100,6 +100,10 @@ static const struct cli_command commands[] = {
     {"verify", "(FILE | --state DIR)",
      "Check a run.yaml with its shards, or a state directory",
      "loco verify data/run.yaml", cli_verify},
+    {"stages", "DIR",
+     "Fetch the other stages of a model that is cut, so that one state"
+     " directory is enough",
+     "loco stages ~/.local/share/loco", cli_stages},
     {"doctor", "[--state DIR] [--join URI] [--run FILE]",
      "Say what keeps this machine from taking part, and how to repair it",
      "loco doctor --join loco://HOST:PORT/RUNID", cli_doctor},

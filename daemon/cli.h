@@ -127,6 +127,7 @@ int cli_run_sign(const struct cli_call *call);
 int cli_sim(const struct cli_call *call); /* tests/sim/cli_sim.c */
 int cli_sim_train(const struct cli_call *call);
 int cli_sim_wallclock(const struct cli_call *call);
+int cli_stages(const struct cli_call *call);
 int cli_status(const struct cli_call *call);
 int cli_top(const struct cli_call *call);
 int cli_verify(const struct cli_call *call);

@@ -170,7 +170,7 @@ static int fetch_manifest(struct visit *v, uint8_t *wire, size_t *len)
             return rv;
         }
         if (v->in.part.offset != got || v->in.part.n_bytes == 0 ||
-            v->in.part.total > MANIFEST_WIRE_MAX ||
+            v->in.part.total > MANIFEST_WIRE_MAX || v->in.part.total < got ||
             v->in.part.n_bytes > v->in.part.total - got) {
             return LOCO_EPROTO;
         }

@@ -35,11 +35,9 @@ static void take_tokenizer(struct model_source *s,
     }
 }
 
-static void take_manifest(struct model_source *s, const struct manifest *f)
+struct llama_config model_source_config(const struct manifest_model *m)
 {
-    const struct manifest_model *m = &f->model;
-
-    s->config.model = (struct llama_config){
+    return (struct llama_config){
         .dim = m->dim,
         .layers = m->layers,
         .heads = m->heads,
@@ -51,6 +49,11 @@ static void take_manifest(struct model_source *s, const struct manifest *f)
         .rope_theta = (float)m->rope_theta,
         .norm_eps = (float)m->norm_eps,
     };
+}
+
+static void take_manifest(struct model_source *s, const struct manifest *f)
+{
+    s->config.model = model_source_config(&f->model);
     (void)snprintf(s->facts.run_name, sizeof s->facts.run_name, "%s", f->name);
     (void)snprintf(s->facts.method, sizeof s->facts.method, "%s",
                    f->sync.preset);

@@ -50,6 +50,10 @@ struct model_source {
 };
 
 /* model_source_close afterwards, whatever the result. */
+/* What a manifest says of the model. */
+struct manifest_model;
+struct llama_config model_source_config(const struct manifest_model *m);
+
 int model_source_state(struct model_source *s,
                        const char *const *state_dirs,
                        size_t n_dirs,

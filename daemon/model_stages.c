@@ -121,11 +121,24 @@ find(struct model_stages *s, const char *const *dirs, size_t n, char *errmsg)
                ? errmsg_fail(errmsg, LOCO_ENOENT,
                              "the model is cut into %u stages, and none of "
                              "these directories has a checkpoint of stage "
-                             "%.80s: give --state of a host of each",
+                             "%.80s: give --state of a host of each, or fetch "
+                             "them: loco stages DIR",
                              s->n, missing)
                : errmsg_fail(errmsg, LOCO_ENOENT,
                              "no round is in the directories of all %u stages",
                              s->n);
+}
+
+/* Checkpoints that a state directory holds itself (0), or that were fetched of
+ * stage k (from 1). */
+static int place(char *path, const char *dir, uint32_t k, char *errmsg)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof name, STATE_DIR_STAGES "/%u/%s", k,
+                   STATE_DIR_CHECKPOINTS);
+    return file_path_join(path, dir, k == 0 ? STATE_DIR_CHECKPOINTS : name,
+                          errmsg);
 }
 
 int model_stages_open(struct model_stages *s,
@@ -135,8 +148,10 @@ int model_stages_open(struct model_stages *s,
                       size_t n_dirs,
                       char errmsg[ERRMSG_SIZE])
 {
-    char(*paths)[FILE_PATH_MAX] = calloc(n_dirs, sizeof *paths);
-    const char **names = calloc(n_dirs, sizeof *names);
+    /* Of each, what it holds itself, and what was fetched of each stage. */
+    size_t each = 1 + (stages <= ROUTE_STAGES_MAX ? stages : 0);
+    char(*paths)[FILE_PATH_MAX] = calloc(n_dirs * each, sizeof *paths);
+    const char **names = calloc(n_dirs * each, sizeof *names);
     const char *reason = "";
     int rv = paths == NULL || names == NULL ? LOCO_ENOMEM : 0;
 
@@ -153,9 +168,9 @@ int model_stages_open(struct model_stages *s,
                          "a model of %u stages: there are at most %u", stages,
                          ROUTE_STAGES_MAX);
     }
-    for (size_t i = 0; i < n_dirs && rv == 0; i++) {
+    for (size_t i = 0; i < n_dirs * each && rv == 0; i++) {
         names[i] = paths[i];
-        rv = file_path_join(paths[i], dirs[i], STATE_DIR_CHECKPOINTS, errmsg);
+        rv = place(paths[i], dirs[i / each], (uint32_t)(i % each), errmsg);
     }
     for (uint32_t k = 0; k < stages && rv == 0; k++) {
         rv = llama_part_of_stage(config, stages, k, &s->stage[k].part, &reason);
@@ -163,7 +178,7 @@ int model_stages_open(struct model_stages *s,
             rv = errmsg_fail(errmsg, rv, "model: %.120s", reason);
         }
     }
-    rv = rv == 0 ? find(s, names, n_dirs, errmsg) : rv;
+    rv = rv == 0 ? find(s, names, n_dirs * each, errmsg) : rv;
     free(names);
     free(paths);
     return rv;

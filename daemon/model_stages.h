@@ -4,6 +4,7 @@
  * slice of the parameters (train/llama_part.h). Given the state directories of
  * hosts of all stages, the newest round is taken of which there is a whole
  * checkpoint of each: the model's round r exists when all stages committed r.
+ * What `loco stages` fetched (stage_fetch.h) counts like another directory.
  * Hosts keep their newest rounds, and no stage is more than one ahead of
  * another, so directories of hosts that live have one in common.
  *

@@ -197,6 +197,13 @@ const struct owners *node_owners(const struct node *node);
 /* How fast bytes went between peers; borrowed until the next step. */
 const struct bandwidth *node_bandwidth(const struct node *node);
 
+/* The name of that stage's averaging group. */
+struct hash32 node_group_of(const struct hash32 *run, uint32_t stage);
+
+/* Members that the first view of a stage has at least, of a run that begins
+ * with so many peers. */
+uint32_t node_group_share(uint32_t min_peers, uint32_t stages);
+
 /* What a state is called, by the hashes of its parameters and of what is behind
  * them. */
 struct hash32 node_state_hash(const struct hash32 *params,

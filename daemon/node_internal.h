@@ -507,8 +507,6 @@ void node_on_downloaded(struct node *n, const struct local_event *e);
 void node_take_terms(struct node *n, const struct run_terms *t);
 
 /* node_stage.c */
-/* The name of that stage's averaging group. */
-struct hash32 node_group_of(const struct hash32 *run, uint32_t stage);
 /* The run is not cut, or our stage is settled and its machine ready. */
 bool node_is_staged(const struct node *n);
 /* Whether what that peer says of commits and views is of our group. */

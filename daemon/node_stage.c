@@ -345,15 +345,17 @@ void node_on_staged(struct node *n, const struct local_event *e)
 
 /* ---- what follows ------------------------------------------------------- */
 
-/* Of an equal share of the peers that the run begins with. */
+/* Half of an equal share of the peers that the run begins with. */
+uint32_t node_group_share(uint32_t min_peers, uint32_t stages)
+{
+    uint32_t share = stages > 1 ? (min_peers / stages + 1) / 2 : min_peers;
+
+    return share > 0 ? share : 1;
+}
+
 uint32_t node_group_least(const struct node *n)
 {
-    uint32_t share = n->terms.min_peers;
-
-    if (terms_staged(&n->terms)) {
-        share = (share / n->terms.stages + 1) / 2;
-    }
-    return share > 0 ? share : 1;
+    return node_group_share(n->terms.min_peers, n->terms.stages);
 }
 
 /* Hosts that the first view of a stage has at least: an equal share. Where

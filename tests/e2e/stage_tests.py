@@ -1,5 +1,6 @@
 """stage_tests.py - real daemons that hold one stage of a model each."""
 import json
+import os
 import re
 
 from e2e_registry import test
@@ -62,6 +63,26 @@ def check_whole(s, stages):
           f"nothing was learnt: {scores[0]}")
 
 
+def eval_of(s, *source):
+    return json.loads(run(LOCO, "eval", *source, "--text", s.path("text.txt"),
+                          "--json").stdout)["bits_per_byte"]
+
+
+def check_fetched(s, stages):
+    """One state directory is the whole model once the other stage is fetched: its
+    figure is that of the directories of both."""
+    one = stages[2][0].state
+    alone = run(LOCO, "eval", "--state", one, "--text", s.path("text.txt"),
+                code=1)
+    check("loco stages" in alone.stderr, f"no way is named: {alone.stderr}")
+    wait_for(lambda: os.path.exists(os.path.join(one, "peers")),
+             "the peers cache is written", 60)
+    print(run(LOCO, "stages", one).stdout.strip())
+    both = eval_of(s, "--state", stages[1][0].state, "--state",
+                   stages[2][1].state)
+    check(eval_of(s, "--state", one) == both, "another model was fetched")
+
+
 def check_evaluated(s, stages, done):
     """Hosts of both stages show the whole model's figure of the last round: that
     of `loco eval` but for the rounding of activations on the wire (bf16, whose
@@ -94,6 +115,7 @@ def stages_train():
         check_learnt(stages, done)
         check_whole(s, stages)
         check_evaluated(s, stages, done)
+        check_fetched(s, stages)
 
 
 @test("a stage's host dies of kill -9, the others train on, and it comes back",
@@ -110,6 +132,9 @@ def stage_host_dies():
         at = others[0].status()["round"]
         for peer in others:
             peer.wait_round(at + 3)
+        one = stages[1][-1].state  # while it trains
+        print(run(LOCO, "stages", one).stdout.strip())
+        check(0 < eval_of(s, "--state", one) < 6, "no model was fetched")
         victim.start("--join", s.uri()).wait_up()
         done = {p: p.wait_state("finished", seconds=150) for p in s.peers}
         stages = by_stage(s.peers)
