@@ -11,7 +11,6 @@
 #include "proto/hash.h"
 #include "tests/sim/local_internal.h"
 #include "tests/sim/world_internal.h"
-#include "train/sync/slices.h"
 
 static void make_shards(struct local *l)
 {
@@ -41,7 +40,6 @@ int local_open(struct local **local,
     l->calls = *calls;
     l->world = world;
     l->codec = codec_get(opt->codec);
-    l->reading = codec_get(slices_reading(opt->codec));
     assert(l->codec != NULL && opt->block % l->codec->block == 0);
     local_trainers_open(l);
     l->vector_bytes = l->codec->bytes(local_most(opt));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/node.h"
+#include "daemon/slice_store.h"
 #include "p2p/butterfly.h"
 #include "proto/base/err.h"
 #include "proto/hash.h"
@@ -282,8 +283,8 @@ size_t local_wire_len(void *self, uint32_t peer, const struct segment *seg)
     if (local_is_cut(seg)) {
         return local_cut_bytes(seg);
     }
-    if (local_is_owned(seg)) {
-        return local_owned_bytes(l, seg);
+    if (slice_store_is(seg)) {
+        return local_owned_bytes(&l->machines[peer], seg);
     }
     return in_elements(seg) ? l->codec->bytes(seg->len) : seg->len;
 }
@@ -374,8 +375,8 @@ int local_fill(void *self,
     if (local_is_cut(seg)) {
         return m->staged ? local_cut_fill(l, m, seg, dst) : LOCO_ENOENT;
     }
-    if (local_is_owned(seg)) {
-        return local_owned_fill(l, m, seg, dst);
+    if (slice_store_is(seg)) {
+        return local_owned_fill(m, seg, dst);
     }
     rc = place(l, seg, &at);
     if (rc != 0 || m->terms == NULL || is_refused(m, seg)) {
@@ -537,8 +538,8 @@ int local_take(void *self,
                    ? LOCO_EPROTO
                    : local_cut_take(l, m, seg, src);
     }
-    if (local_is_owned(seg)) {
-        return local_owned_take(l, m, seg, src, len);
+    if (slice_store_is(seg)) {
+        return local_owned_take(m, seg, src, len);
     }
     rc = place(l, seg, &at);
 

@@ -116,8 +116,8 @@ struct local {
     struct local_options opt;
     struct local_calls calls;
     struct world *world;
-    const struct codec *codec, *reading; /* reading: of slices */
-    struct trainers trainers;            /* count 0: none */
+    const struct codec *codec;
+    struct trainers trainers; /* count 0: none */
     size_t vector_bytes, state_bytes;
     uint64_t serial;
     struct machine *machines;
@@ -217,14 +217,11 @@ void local_pipe_clear(struct local *l, uint32_t peer, uint64_t tag);
 void local_owners_terms(const struct local *l, struct run_terms *t);
 void local_owners_open(const struct local *l, struct machine *m);
 void local_owners_free(struct machine *m);
-bool local_is_owned(const struct segment *seg);
-size_t local_owned_bytes(const struct local *l, const struct segment *seg);
-int local_owned_fill(const struct local *l,
-                     const struct machine *m,
+size_t local_owned_bytes(const struct machine *m, const struct segment *seg);
+int local_owned_fill(const struct machine *m,
                      const struct segment *seg,
                      uint8_t *dst);
-int local_owned_take(const struct local *l,
-                     struct machine *m,
+int local_owned_take(struct machine *m,
                      const struct segment *seg,
                      const uint8_t *src,
                      size_t len);
