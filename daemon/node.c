@@ -126,6 +126,7 @@ static int open_cores(struct node *n)
         .self = n->opt.self,
         .signer = n->opt.signer,
         .bandwidth = &n->bandwidth,
+        .record = &n->record,
         .site = n->opt.site,
         .plan_ms = n->t.plan_ms,
         .vote_ms = n->t.vote_ms,

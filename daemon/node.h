@@ -156,9 +156,12 @@ struct node_commit {
     uint64_t weight[VIEW_MEMBERS_MAX]; /* tokens */
     uint64_t first_step[VIEW_MEMBERS_MAX];
     uint64_t last_step[VIEW_MEMBERS_MAX];
+    uint64_t lease[VIEW_MEMBERS_MAX]; /* as in a plan */
     /* Elements before the last `upto` were reduced by these plans, in turn. */
     uint32_t n_ranges;
     struct plan_range ranges[ROUND_RANGES_MAX];
+    bool has_ledger;
+    struct ledger ledger; /* after it */
 };
 
 struct node;
@@ -186,6 +189,10 @@ void node_status(const struct node *node, struct node_status *status);
 
 /* NULL before the first commit that this peer saw. */
 const struct node_commit *node_last_commit(const struct node *node);
+
+/* In runs with leases the record of the commit whose state is in place, for the
+ * checkpoint; NULL: it is not here, or there is none. */
+const struct commit *node_record(const struct node *node);
 
 /* The last attempts at rounds; borrowed until the next step. */
 const struct timeline *node_timeline(const struct node *node);

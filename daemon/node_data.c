@@ -139,6 +139,7 @@ void node_on_configured(struct node *n, const struct local_event *e)
         return;
     }
     node_take_terms(n, e->terms);
+    node_lease_restored(n, e);
     n->configured = true;
     n->stage_ms = n->now;
     if (!terms_staged(&n->terms)) {

@@ -3,6 +3,7 @@
  *   node.c        open, step, dispatch of events, deadline
  *   node_admit.c  who may speak to us, in runs for invited peers
  *   node_data.c   manifest and shards: getting them
+ *   node_lease.c  which part of the text is ours to train
  *   node_fetch.c  bytes in pieces: from whom, and for whom
  *   node_sync.c   the state: getting what a member must hold
  *   node_follow.c the commits behind it, one by one
@@ -298,14 +299,17 @@ struct node {
     struct history history;
     struct node_way way;
     struct commit delta;
-    struct hash32 expect; /* state hash or result hash */
-    struct peer_id owner; /* pairs: who named the state that is fetched */
+    struct hash32 expect;       /* state hash or result hash */
+    struct round_record record; /* with leases: of what is in place */
+    uint64_t record_ms;         /* it is asked for again after that */
+    struct peer_id owner;       /* pairs: who named the state that is fetched */
 
     /* Training. */
     bool training, paused, packed;
     struct node_task task; /* packed, and not offered yet (quorum) */
     uint64_t arrival_ms;   /* quorum: since when somebody is ready; 0: no */
     uint64_t inner_step, first_step, own_tokens;
+    uint64_t lease; /* first position of the TRAIN under way, plus 1; 0: none */
     float loss, tokens_per_s;
     uint64_t commit_ms, round_ms; /* of the last commit; its duration */
     uint64_t n_committed, tokens_dropped;
@@ -613,6 +617,21 @@ void node_follow_record(struct node *n, const struct commit *c);
 uint64_t node_fetched_bytes(const struct node *n, uint64_t units);
 /* Bytes of the reduced vector of a round. */
 uint64_t node_wire_bytes(const struct node *n, uint64_t round);
+
+/* node_lease.c. CONFIGURED: what is held, with its record. */
+void node_lease_restored(struct node *n, const struct local_event *e);
+/* The state in place has changed. */
+void node_lease_find(struct node *n);
+/* Whether it is known who holds what after that commit, or no matter. */
+bool node_lease_known(const struct node *n);
+/* A record came, and its name. */
+void node_lease_heard(struct node *n,
+                      const struct commit *c,
+                      const struct hash32 *hash);
+/* Ask for what is missing. */
+void node_lease_advance(struct node *n);
+/* Into TRAIN: what is ours. */
+void node_lease_name(struct node *n, struct action *a);
 
 /* node_view.c */
 void node_view_advance(struct node *n);

@@ -69,8 +69,11 @@ void node_quorum_advance(struct node *n)
     }
     if (n->task.waits) {
         n->task.waits = false;
-        round_contribute(&n->round, n->task.tokens, n->first_step,
-                         n->task.last_step, n->now, n->out);
+        round_contribute(&n->round,
+                         &(struct round_work){.tokens = n->task.tokens,
+                                              .first_step = n->first_step,
+                                              .last_step = n->task.last_step},
+                         n->now, n->out);
         return;
     }
     if (!n->training || !somebody_is_ready(n)) {
@@ -79,8 +82,10 @@ void node_quorum_advance(struct node *n)
     }
     n->arrival_ms = n->arrival_ms == 0 ? n->now : n->arrival_ms;
     if (n->now - n->arrival_ms >= window_ms(n)) {
-        round_contribute(&n->round, 0, n->first_step, n->first_step, n->now,
-                         n->out);
+        round_contribute(&n->round,
+                         &(struct round_work){.first_step = n->first_step,
+                                              .last_step = n->first_step},
+                         n->now, n->out);
     }
 }
 

@@ -24,7 +24,8 @@ const struct hash32 *node_base(const struct node *n)
 {
     bool here = node_point_eq(&n->known, &n->applied) && !n->applying;
 
-    return here && !node_run_over(n) ? &n->state_hash : NULL;
+    return here && !node_run_over(n) && node_lease_known(n) ? &n->state_hash
+                                                            : NULL;
 }
 
 /* Offer it no more. Its tokens are counted by whom it is lost to: the event
@@ -53,9 +54,12 @@ static void note_commit(struct node *n)
         c->weight[k] = p->members[k].tokens;
         c->first_step[k] = p->members[k].first_step;
         c->last_step[k] = p->members[k].last_step;
+        c->lease[k] = p->members[k].lease;
     }
     c->n_ranges = p->n_ranges;
     memcpy(c->ranges, p->ranges, sizeof c->ranges);
+    c->has_ledger = p->n_ledgers > 0;
+    c->ledger = p->ledgers[0];
     n->has_commit = true;
     n->round_ms = n->commit_ms != 0 ? n->now - n->commit_ms : 0;
     n->commit_ms = n->now;
@@ -232,6 +236,7 @@ void node_on_applied(struct node *n, const struct local_event *e)
         node_forget_contribution(n); /* packed again after the next steps */
     }
     n->applied = n->target;
+    node_lease_find(n);
     timeline_applied(&n->timeline, n->applied.round, n->now);
     n->delta_failed = false;
     n->params_hash = e->params_hash;
@@ -275,8 +280,12 @@ void node_on_trained(struct node *n, const struct local_event *e)
     if (node_quorum_defer(n, e)) {
         return;
     }
-    round_contribute(&n->round, tokens, n->first_step, n->inner_step, n->now,
-                     n->out);
+    round_contribute(&n->round,
+                     &(struct round_work){.tokens = tokens,
+                                          .first_step = n->first_step,
+                                          .last_step = n->inner_step,
+                                          .lease = n->lease},
+                     n->now, n->out);
 }
 
 void node_on_evaluated_own(struct node *n, const struct local_event *e)
@@ -330,7 +339,7 @@ void node_round_advance(struct node *n)
     n->finished = node_run_over(n) && !n->draining;
     if (n->finished || n->draining || n->paused || !n->ballot.have ||
         n->applying || n->training || n->packed || !n->loaded ||
-        !node_point_eq(&n->applied, &n->known)) {
+        !node_point_eq(&n->applied, &n->known) || !node_lease_known(n)) {
         return;
     }
     if (!n->has_before && n->applied.round == 0) {
@@ -347,6 +356,7 @@ void node_round_advance(struct node *n)
                                    : terms_steps(&n->terms, a->round);
         a->members = n->ballot.cert.body.n_members;
         a->rank = (uint32_t)n->ballot.self_index;
+        node_lease_name(n, a);
         n->training = true;
     }
 }

@@ -191,6 +191,7 @@ static void attest(struct node *n, const struct commit *c)
     if (!hash32_eq(&hash, &n->attested) &&
         chain_commit_valid(&v->body, &v->view, c, &n->opt.signer)) {
         n->attested = hash;
+        history_add(&n->history, c); /* where that state is, it is here */
     }
 }
 
@@ -225,8 +226,12 @@ static void learn_commit(struct node *n, const struct commit *c)
 
 void node_on_commit_record(struct node *n, const struct commit *c)
 {
+    struct hash32 hash;
+
     attest(n, c);
     learn_commit(n, c);
+    message_commit_hash(&c->plan.body, &c->result, &hash);
+    node_lease_heard(n, c, &hash);
     node_follow_record(n, c);
 }
 
@@ -333,6 +338,7 @@ void node_on_loaded(struct node *n, const struct local_event *e)
     n->loaded = true;
     n->delta_failed = false;
     n->applied = n->target;
+    node_lease_find(n);
     n->params_hash = e->params_hash;
     n->momentum_hash = e->momentum_hash;
     n->state_hash = node_state_hash(&e->params_hash, &e->momentum_hash);
@@ -482,4 +488,5 @@ void node_sync_advance(struct node *n)
     if (n->sync == SYNC_IDLE && !n->applying) {
         state_advance(n);
     }
+    node_lease_advance(n);
 }

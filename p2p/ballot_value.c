@@ -1,11 +1,12 @@
 /* ballot_value.c - the next view, made of closing statements.
  *
  * A function of the promises that were gathered and of the view before: who
- * stays, who comes in, which edges rings avoid, whether it is a fork, and the
- * fate of the round in flight, which is the only place where a round can be
- * decided without all its voters.
+ * stays, who comes in and which slot it has (lease.h), which edges rings
+ * avoid, whether it is a fork, and the fate of the round in flight, which is
+ * the only place where a round can be decided without all its voters.
  */
 #include "p2p/ballot_internal.h"
+#include "p2p/lease.h"
 
 #include <assert.h>
 #include <string.h>
@@ -258,5 +259,6 @@ bool ballot_make_value(struct ballot *b, struct view_body *v)
         ballot_prune(b, v);
     }
     mark_fork(b, v);
+    lease_slots(b->mode == VIEW_FOUND ? NULL : old, v);
     return true;
 }

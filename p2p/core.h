@@ -269,7 +269,9 @@ struct local_event {
     uint64_t attempt;              /* PIPED: that of the action */
     struct slice_job job;          /* SLICED: that of the action */
     struct address address;        /* MAPPED: outer one; NEARBY */
-    /* REVOKED: borrowed until it was handled. */
+    /* REVOKED; CONFIGURED: the record of terms.held_commit, as
+     * ACTION_CHECKPOINT found it, len 0: none. Borrowed until it was handled.
+     */
     uint32_t n_bytes;
     const uint8_t *bytes;
 };
@@ -334,7 +336,10 @@ enum action_type {
                           round averages (stages: 0 steps, those were made).
                           Who makes some beside a round that is under way makes
                           fewer here. members, rank: of the view, and the own
-                          place in it */
+                          place in it. bytes: a struct lease, which the steps
+                          read from its front on; len 0: the peer's own order.
+                          A LOAD, or an APPLY without rebase, that comes before
+                          TRAINED makes them begin at the front again */
     ACTION_APPLY,      /* round, buffer RING or REDUCED, rebase, share,
                           arrivals, members; after the steps made beside it.
                           The bytes stay readable as BUFFER_REDUCED `round`
@@ -352,7 +357,9 @@ enum action_type {
     ACTION_DOWNLOAD,   /* buffer SHARD, index: from elsewhere than peers, all of
                           it, verify it, make it durable; one at a time, and not
                           while a fetch of it goes on */
-    ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED */
+    ACTION_CHECKPOINT, /* round: write the state of the last APPLIED/LOADED, and
+                          the record of its commit where there is one
+                          (node_record()) */
     ACTION_PEERS,      /* bytes: replaces the peers cache (p2p/peers.h) */
     ACTION_CHAIN,      /* bytes: replaces the chain of views (p2p/chain.h) */
     ACTION_REVOKED,    /* bytes: replaces the list of revoked invitations */

@@ -58,6 +58,7 @@ void inherit_keep(struct inherit *h,
             .tokens = plan->members[k].tokens,
             .first_step = plan->members[k].first_step,
             .last_step = plan->members[k].last_step,
+            .lease = plan->members[k].lease,
         };
     }
 }
@@ -171,21 +172,34 @@ static uint64_t known_upto(const struct inherit *h,
     return at;
 }
 
-static bool contributed(const struct plan_range *r,
-                        const struct peer_id *peer,
-                        uint64_t tokens,
-                        uint64_t first_step,
-                        uint64_t last_step)
+static bool same_contribution(const struct contributor *a,
+                              const struct contributor *b)
+{
+    return id_eq(&a->peer, &b->peer) && a->tokens == b->tokens &&
+           a->first_step == b->first_step && a->last_step == b->last_step &&
+           a->lease == b->lease;
+}
+
+static bool contributed(const struct plan_range *r, const struct contributor *c)
 {
     for (uint32_t k = 0; k < r->n_contributors; k++) {
-        const struct contributor *c = &r->contributors[k];
-
-        if (id_eq(&c->peer, peer)) {
-            return c->tokens == tokens && c->first_step == first_step &&
-                   c->last_step == last_step;
+        if (same_contribution(&r->contributors[k], c)) {
+            return true;
         }
     }
     return false;
+}
+
+static struct contributor offered(const struct ready_body *ready,
+                                  const struct peer_id *peer)
+{
+    return (struct contributor){
+        .peer = *peer,
+        .tokens = ready->tokens,
+        .first_step = ready->first_step,
+        .last_step = ready->last_step,
+        .lease = ready->lease,
+    };
 }
 
 /* Whether this member's contribution is in all that it claims: only then can it
@@ -194,14 +208,15 @@ static bool is_in_claims(const struct inherit *h,
                          const struct ready_body *ready,
                          const struct peer_id *peer)
 {
+    struct contributor c = offered(ready, peer);
+
     for (uint32_t i = 0; i < ready->n_claims; i++) {
         const struct plan_range *known = range_of(h, &ready->claims[i].plan);
 
         if (known == NULL) {
             break;
         }
-        if (!contributed(known, peer, ready->tokens, ready->first_step,
-                         ready->last_step)) {
+        if (!contributed(known, &c)) {
             return false;
         }
     }
@@ -230,9 +245,10 @@ uint64_t inherit_choose(const struct inherit *h,
     }
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         for (uint32_t k = 0; (ready >> i & 1) && k < plan->n_ranges; k++) {
+            struct contributor c = offered(&readies[i], &ids[i]);
+
             if (members[i].joined > epoch_of(h, &plan->ranges[k].plan) ||
-                !contributed(&plan->ranges[k], &ids[i], readies[i].tokens,
-                             readies[i].first_step, readies[i].last_step)) {
+                !contributed(&plan->ranges[k], &c)) {
                 ready &= ~(1ULL << i);
             }
         }
@@ -261,11 +277,7 @@ static bool same_contributors(const struct plan_range *a,
         return false;
     }
     for (uint32_t k = 0; k < a->n_contributors; k++) {
-        const struct contributor *x = &a->contributors[k];
-        const struct contributor *y = &b->contributors[k];
-
-        if (!id_eq(&x->peer, &y->peer) || x->tokens != y->tokens ||
-            x->first_step != y->first_step || x->last_step != y->last_step) {
+        if (!same_contribution(&a->contributors[k], &b->contributors[k])) {
             return false;
         }
     }
@@ -282,8 +294,16 @@ bool inherit_fits(const struct inherit *h,
     const struct plan_member *own =
         rank < plan->n_members ? &plan->members[rank] : NULL;
     struct ready_body mine = {0};
+    struct contributor as = {0};
     uint64_t at = 0, most = 0;
 
+    if (own != NULL) {
+        as.peer = *self;
+        as.tokens = own->tokens;
+        as.first_step = own->first_step;
+        as.last_step = own->last_step;
+        as.lease = own->lease;
+    }
     for (uint32_t i = 0; i < plan->n_ranges; i++) {
         const struct plan_range *r = &plan->ranges[i];
         const struct plan_range *known = range_of(h, &r->plan);
@@ -291,8 +311,7 @@ bool inherit_fits(const struct inherit *h,
         if (r->upto <= at || !is_cut(r->upto, elements, block) ||
             r->n_contributors == 0 ||
             (own != NULL && known != NULL && !same_contributors(known, r)) ||
-            (own != NULL && !contributed(r, self, own->tokens, own->first_step,
-                                         own->last_step))) {
+            (own != NULL && !contributed(r, &as))) {
             return false;
         }
         at = r->upto;

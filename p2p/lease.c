@@ -3,55 +3,19 @@
 
 #include <string.h>
 
-#include "proto/msg.h"
-
-/* ---- on the wire ----------------------------------------------------------
- */
-
-static const struct msg_field lease_range_fields[] = {
-    MSG_FIELD_U64(struct lease_range, first),
-    MSG_FIELD_U32(struct lease_range, n),
-};
-static const struct msg_schema lease_range_schema =
-    MSG_SCHEMA(struct lease_range, lease_range_fields);
-
-static const struct msg_field lease_fields[] = {
-    MSG_FIELD_U64(struct lease, holder),
-    MSG_FIELD_U8(struct lease, missed),
-    MSG_ARRAY_STRUCT(struct lease, ranges, n_ranges, lease_range_schema),
-};
-static const struct msg_schema lease_schema =
-    MSG_SCHEMA(struct lease, lease_fields);
-
-static const struct msg_field ledger_fields[] = {
-    MSG_FIELD_U64(struct ledger, next),
-    MSG_ARRAY_STRUCT(struct ledger, returned, n_returned, lease_range_schema),
-    MSG_ARRAY_STRUCT(struct ledger, held, n_held, lease_schema),
-};
-const struct msg_schema ledger_schema =
-    MSG_SCHEMA(struct ledger, ledger_fields);
+#include "p2p/view.h"
 
 /* ---- who just came --------------------------------------------------------
  */
 
-static int index_of(const struct lease_view *v, const uint8_t key[32])
-{
-    for (uint32_t i = 0; i < v->n_members; i++) {
-        if (memcmp(v->members[i].public_key, key, 32) == 0) {
-            return (int)i;
-        }
-    }
-    return -1;
-}
-
-void lease_slots(const struct lease_view *old, struct lease_view *v)
+void lease_slots(const struct view_body *old, struct view_body *v)
 {
     bool same = old != NULL && hash32_eq(&old->commit, &v->commit);
 
     v->slots = same ? old->slots : 0;
     for (uint32_t i = 0; i < v->n_members; i++) {
-        struct lease_member *m = &v->members[i];
-        int at = same ? index_of(old, m->public_key) : -1;
+        struct view_member *m = &v->members[i];
+        int at = same ? view_index_key(old, m->public_key) : -1;
 
         m->slot = 0;
         if (m->joined == v->epoch && v->slots < LEDGER_SLOTS_MAX) {
@@ -62,7 +26,7 @@ void lease_slots(const struct lease_view *old, struct lease_view *v)
     }
 }
 
-bool lease_slots_valid(const struct lease_view *v)
+bool lease_slots_valid(const struct view_body *v)
 {
     bool taken[LEDGER_SLOTS_MAX + 1] = {false};
 
@@ -301,7 +265,7 @@ slot_range(const struct ledger *l, uint32_t quota, uint32_t slot)
 }
 
 /* Whose slot that is: index in the view, or n_members. */
-static uint32_t owner_of(const struct lease_view *v, uint32_t slot)
+static uint32_t owner_of(const struct view_body *v, uint32_t slot)
 {
     uint32_t i = 0;
 
@@ -448,7 +412,7 @@ void lease_settle(struct ledger *l, const struct lease_commit *c)
 
 bool lease_of(const struct ledger *l,
               uint32_t quota,
-              const struct lease_view *view,
+              const struct view_body *view,
               uint32_t index,
               uint64_t holder,
               bool first,

@@ -7,9 +7,9 @@
  * any more, and from where on nothing was given out; LEASES.md has the reasons.
  *
  * The ledger after a commit is a function of the one before, of the view and of
- * the plan. A plan is to have it in it, so that the record of a commit proves
- * it to whoever was not there; members make it themselves and refuse a plan
- * with another one. No plan has it yet: see LEASES.md.
+ * the plan. A plan has it in it, so that the record of a commit proves it to
+ * whoever was not there; members make it themselves and refuse a plan with
+ * another one (round_lease.c).
  *
  *   settle   a commit: slots become leases, contributions are spent, who was
  *            missed too often gives back, then everybody's lease is filled.
@@ -35,58 +35,6 @@
 
 #include "proto/messages.h"
 
-/* Ranges of one lease: some of what was returned, then new text. */
-#define LEASE_RANGES_MAX 6
-
-/* Who is in the view, and as many that were: what they held is returned after a
- * few commits. 128 leases of a range or two take 3 KiB, encoded, with six
- * ranges each 10 KiB. */
-#define LEDGER_HELD_MAX     (2 * VIEW_MEMBERS_MAX)
-#define LEDGER_RETURNED_MAX 64
-
-/* Joiners between two commits who get something to train at once. */
-#define LEDGER_SLOTS_MAX 256
-
-/* Positions [first, first + n). */
-struct lease_range {
-    uint64_t first;
-    uint32_t n;
-};
-
-/* Who trains which positions, in this order, and nobody else. */
-struct lease {
-    uint64_t holder; /* id_u64() of its id */
-    uint8_t missed;  /* commits in a row whose view did not have it */
-    uint32_t n_ranges;
-    struct lease_range ranges[LEASE_RANGES_MAX];
-};
-
-struct ledger {
-    uint64_t next; /* nothing at or above was ever given out */
-    uint32_t n_returned;
-    struct lease_range returned[LEDGER_RETURNED_MAX]; /* ascending, apart */
-    uint32_t n_held;
-    struct lease held[LEDGER_HELD_MAX]; /* ascending by holder */
-};
-
-extern const struct msg_schema ledger_schema;
-
-/* What a view says of slots. */
-struct lease_member {
-    uint8_t public_key[32];
-    uint64_t joined; /* epoch of the first view that named it */
-    uint32_t slot;   /* 0: none */
-};
-
-struct lease_view {
-    uint64_t epoch;
-    struct hash32 commit;
-    uint32_t slots; /* given to members that joined since `commit`, also to
-                       those who are gone */
-    uint32_t n_members;
-    struct lease_member members[VIEW_MEMBERS_MAX];
-};
-
 /* Commits whose views do not have a holder before it gives back. Who is away
  * for fewer catches up commit by commit, or takes a state over what it trained,
  * and its work counts (daemon/node_follow.c: WORK_MAX and one). */
@@ -102,7 +50,7 @@ struct lease_spent {
 /* What a commit does to a ledger. */
 struct lease_commit {
     uint32_t quota;
-    const struct lease_view *view;
+    const struct view_body *view;
     const uint64_t *holders; /* (view->n_members) of its members */
     bool first;              /* builds on the commit that the view names */
     const struct lease_spent *spent; /* (n_spent) */
@@ -111,10 +59,10 @@ struct lease_commit {
 
 /* Number the members of `v` that joined with it; `old`: the view before, NULL:
  * none. Members and commit of `v` are set. */
-void lease_slots(const struct lease_view *old, struct lease_view *v);
+void lease_slots(const struct view_body *old, struct view_body *v);
 
 /* Whether no two members have one slot, and none a higher one than `slots`. */
-bool lease_slots_valid(const struct lease_view *v);
+bool lease_slots_valid(const struct view_body *v);
 
 void lease_settle(struct ledger *l, const struct lease_commit *c);
 
@@ -122,7 +70,7 @@ void lease_settle(struct ledger *l, const struct lease_commit *c);
  * that `l` is of. `first`: the view names that commit. False: nothing. */
 bool lease_of(const struct ledger *l,
               uint32_t quota,
-              const struct lease_view *view,
+              const struct view_body *view,
               uint32_t index,
               uint64_t holder,
               bool first,

@@ -174,16 +174,15 @@ void round_begin(struct round *r,
 }
 
 void round_contribute(struct round *r,
-                      uint64_t tokens,
-                      uint64_t first_step,
-                      uint64_t last_step,
+                      const struct round_work *work,
                       uint64_t now_ms,
                       struct out *out)
 {
     r->contributed = true;
-    r->mine.tokens = tokens;
-    r->mine.first_step = first_step;
-    r->mine.last_step = last_step;
+    r->mine.tokens = work->tokens;
+    r->mine.first_step = work->first_step;
+    r->mine.last_step = work->last_step;
+    r->mine.lease = work->lease;
     if (r->ballot->have && r->has_state && r->phase == ROUND_TRAINING &&
         !r->frozen) {
         round_offer(r, now_ms, out);

@@ -33,6 +33,10 @@
  * measured rates promise a clearly faster one (rates.h), a member goes or
  * comes, or a plan of the same members failed: then another one is drawn.
  *
+ * Leases. In a run with leases (lease.h) a plan has the ledger after its
+ * commit. It follows from the record of the commit before, so whoever has no
+ * such record makes no plan, and offers nothing.
+ *
  * Kind. A plan without shares is a ring. With some it is a butterfly, in a run
  * of rings too, where the terms allow it (`adapts`) and the map says that a
  * slow line makes the ring slower by a quarter; or, in a run with sites, one of
@@ -57,11 +61,20 @@
  * the sum over a view cannot overflow. */
 #define ROUND_TOKENS_MAX (1ULL << 48)
 
+/* A commit whose record is held; of round 0 nothing is in it. */
+struct round_record {
+    bool known;
+    struct hash32 hash;
+    struct commit commit;
+};
+
 struct round_options {
     struct peer_id self;
     struct signer signer;
     /* Borrowed; for the plans that we make. NULL: nothing is known. */
     const struct bandwidth *bandwidth;
+    /* Borrowed; in runs with leases the commit whose state is in place. */
+    const struct round_record *record;
     uint32_t site; /* where this machine stands; 0: at none */
     uint32_t plan_ms, vote_ms, hop_ms;
 };
@@ -172,11 +185,15 @@ void round_begin(struct round *r,
                  uint64_t now_ms,
                  struct out *out);
 
-/* The local contribution is packed: weight in tokens, its inner steps. */
+/* What is packed: weight in tokens, its inner steps, what they read. */
+struct round_work {
+    uint64_t tokens, first_step, last_step;
+    uint64_t lease; /* as in READY */
+};
+
+/* The local contribution is packed. */
 void round_contribute(struct round *r,
-                      uint64_t tokens,
-                      uint64_t first_step,
-                      uint64_t last_step,
+                      const struct round_work *work,
                       uint64_t now_ms,
                       struct out *out);
 

@@ -3,6 +3,7 @@
  *   round.c         the life of an attempt: begin, contribute, freeze
  *   round_ready.c   contributions offered
  *   round_plan.c    who takes part, in which order
+ *   round_lease.c   and who holds which part of the text after it
  *   round_reduce.c  the exchange, its end, and what a failed one leaves
  *   round_vote.c    votes and the commit
  *   round_time.c    deadlines and repetition
@@ -75,6 +76,15 @@ void round_on_plan(struct round *r,
                    const struct plan *p,
                    uint64_t now_ms,
                    struct out *out);
+
+/* ---- round_lease.c ---------------------------------------------------- */
+
+/* Put the ledger into a plan that is complete but for it. False: the record of
+ * the commit that it builds on is not here. */
+bool round_ledger_make(const struct round *r, struct plan_body *p);
+
+/* Whether it has the ledger that we would make, as far as we can. */
+bool round_ledger_valid(const struct round *r, const struct plan_body *p);
 
 /* ---- round_reduce.c --------------------------------------------------- */
 

@@ -186,6 +186,7 @@ static void plan_order(const struct round *r,
             .tokens = c->tokens,
             .first_step = c->first_step,
             .last_step = c->last_step,
+            .lease = c->lease,
             .share = marks[k],
         };
     }
@@ -372,8 +373,9 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     plan_order(r, fitting(r, mask), now_ms, &msg.body);
     inherit_holds(r->readies, &msg.body);
     plan_shares(r, now_ms, &msg.body);
-    if (message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
-        0) {
+    if (!round_ledger_make(r, &msg.body) ||
+        message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
+            0) {
         return;
     }
     round_on_plan(r, (int)round_self(r), &msg, now_ms, out);
@@ -409,7 +411,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
         if (m->index == round_self(r) &&
             (r->phase != ROUND_READY || m->tokens != r->mine.tokens ||
              m->first_step != r->mine.first_step ||
-             m->last_step != r->mine.last_step ||
+             m->last_step != r->mine.last_step || m->lease != r->mine.lease ||
              !hash32_eq(&p->state, &r->state))) {
             return false;
         }
@@ -418,7 +420,9 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
     return shares_valid(r, p) &&
            inherit_fits(&r->kept, p, &r->opt.self, rank,
                         terms_elements(&r->terms, r->round), r->terms.block) &&
-           tokens > 0 && view_quorum(round_view(r), mask, r->ballot->departed);
+           tokens > 0 &&
+           view_quorum(round_view(r), mask, r->ballot->departed) &&
+           round_ledger_valid(r, p);
 }
 
 uint64_t plan_tokens(const struct plan_body *plan)

@@ -47,6 +47,9 @@ struct run_terms {
     uint8_t author[32];
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period; /* inner steps between two rounds */
+    /* Peers read one order of the text, with leases of so many positions
+     * (lease.h); 0: each reads an order of its own. */
+    uint32_t lease_quota;
     /* Rounds 1 to n_turns, and so on again from the one after n_once; 0: all
      * have n_params elements and `period` steps. */
     uint32_t n_turns, n_once;

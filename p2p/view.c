@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/lease.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -107,7 +108,7 @@ bool view_well_formed(const struct view_body *view)
             return false;
         }
     }
-    return true;
+    return lease_slots_valid(view);
 }
 
 /* Bits of the members of `view` with a good signature in the certificate. */

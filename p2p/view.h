@@ -39,7 +39,7 @@ bool view_holds_half(const struct view_body *view,
 int view_sort(struct view_body *view);
 
 /* The shape of a body from outside: sorted distinct members, known mode,
- * edges in range. */
+ * edges in range, slots that nobody has twice. */
 bool view_well_formed(const struct view_body *view);
 
 /* Whether the signers of a majority's certificate say enough to a peer that

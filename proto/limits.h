@@ -9,14 +9,14 @@
 
 /* Spoken in the handshake prologue; peers of another one cannot even say
  * HELLO. It changes where the handshake, frames or the form of messages do. */
-#define PROTO_VERSION 3
+#define PROTO_VERSION 4
 
 /* Said in HELLO: the versions that are spoken after it. Two peers use the
  * newest that both speak, so that a swarm goes from one to the next peer by
  * peer; whoever shares none with us is refused (node_admit.c). A release
  * speaks its own version and the one before. */
-#define PROTO_OLDEST 3
-#define PROTO_NEWEST 3
+#define PROTO_OLDEST 4
+#define PROTO_NEWEST 4
 
 /* Sentences for people: callers pass buffers of exactly this size. */
 #define LOCO_ERRMSG_MAX 256
@@ -39,6 +39,18 @@
 /* Wire. Attempts at one round whose finished parts a plan can inherit: what a
  * fourth failure in a row leaves is done again. */
 #define ROUND_RANGES_MAX 3
+
+/* Wire. Ranges of one lease: some of what was returned, then new text. */
+#define LEASE_RANGES_MAX 6
+
+/* Wire. Who is in the view, and as many that were: what they held is returned
+ * after a few commits. 128 leases of a range or two take 3 KiB, encoded, with
+ * six ranges each 14 KiB at most. */
+#define LEDGER_HELD_MAX     (2 * VIEW_MEMBERS_MAX)
+#define LEDGER_RETURNED_MAX 64
+
+/* Joiners between two commits who get something to train at once. */
+#define LEDGER_SLOTS_MAX 256
 
 /* Wire. "[" IPv6 text (45) "]:" port (5) and the final zero, or a DNS name of
  * 253 characters with its port. */

@@ -210,6 +210,7 @@ static const struct msg_field view_member_fields[] = {
     MSG_FIELD_FIXED(struct view_member, public_key),
     MSG_FIELD_STRUCT(struct view_member, address, address_schema),
     MSG_FIELD_U64(struct view_member, joined),
+    MSG_FIELD_U32(struct view_member, slot),
 };
 static const struct msg_schema view_member_schema =
     MSG_SCHEMA(struct view_member, view_member_fields);
@@ -227,6 +228,7 @@ static const struct msg_field view_body_fields[] = {
     MSG_ARRAY_STRUCT(struct view_body, members, n_members, view_member_schema),
     MSG_ARRAY_FIXED(struct view_body, roots, n_roots),
     MSG_ARRAY_U16(struct view_body, edges, n_edges),
+    MSG_FIELD_U32(struct view_body, slots),
 };
 SCHEMA(view_body);
 
@@ -374,6 +376,7 @@ static const struct msg_field ready_body_fields[] = {
     MSG_FIELD_U64(struct ready_body, tokens),
     MSG_FIELD_U64(struct ready_body, first_step),
     MSG_FIELD_U64(struct ready_body, last_step),
+    MSG_FIELD_U64(struct ready_body, lease),
     MSG_FIELD_FIXED(struct ready_body, state),
     MSG_ARRAY_STRUCT(struct ready_body, claims, n_claims, reduced_claim_schema),
     MSG_ARRAY_FIXED(struct ready_body, rejected, n_rejected),
@@ -393,6 +396,7 @@ static const struct msg_field plan_member_fields[] = {
     MSG_FIELD_U64(struct plan_member, tokens),
     MSG_FIELD_U64(struct plan_member, first_step),
     MSG_FIELD_U64(struct plan_member, last_step),
+    MSG_FIELD_U64(struct plan_member, lease),
     MSG_FIELD_U64(struct plan_member, holds),
     MSG_FIELD_U32(struct plan_member, share),
 };
@@ -404,6 +408,7 @@ static const struct msg_field contributor_fields[] = {
     MSG_FIELD_U64(struct contributor, tokens),
     MSG_FIELD_U64(struct contributor, first_step),
     MSG_FIELD_U64(struct contributor, last_step),
+    MSG_FIELD_U64(struct contributor, lease),
 };
 static const struct msg_schema contributor_schema =
     MSG_SCHEMA(struct contributor, contributor_fields);
@@ -417,6 +422,28 @@ static const struct msg_field plan_range_fields[] = {
 static const struct msg_schema plan_range_schema =
     MSG_SCHEMA(struct plan_range, plan_range_fields);
 
+static const struct msg_field lease_range_fields[] = {
+    MSG_FIELD_U64(struct lease_range, first),
+    MSG_FIELD_U32(struct lease_range, n),
+};
+static const struct msg_schema lease_range_schema =
+    MSG_SCHEMA(struct lease_range, lease_range_fields);
+
+static const struct msg_field lease_fields[] = {
+    MSG_FIELD_U64(struct lease, holder),
+    MSG_FIELD_U8(struct lease, missed),
+    MSG_ARRAY_STRUCT(struct lease, ranges, n_ranges, lease_range_schema),
+};
+static const struct msg_schema lease_schema =
+    MSG_SCHEMA(struct lease, lease_fields);
+
+static const struct msg_field ledger_fields[] = {
+    MSG_FIELD_U64(struct ledger, next),
+    MSG_ARRAY_STRUCT(struct ledger, returned, n_returned, lease_range_schema),
+    MSG_ARRAY_STRUCT(struct ledger, held, n_held, lease_schema),
+};
+SCHEMA(ledger);
+
 static const struct msg_field plan_body_fields[] = {
     MSG_FIELD_U64(struct plan_body, epoch),
     MSG_FIELD_FIXED(struct plan_body, view),
@@ -426,6 +453,7 @@ static const struct msg_field plan_body_fields[] = {
     MSG_FIELD_U64(struct plan_body, tokens_before),
     MSG_ARRAY_STRUCT(struct plan_body, members, n_members, plan_member_schema),
     MSG_ARRAY_STRUCT(struct plan_body, ranges, n_ranges, plan_range_schema),
+    MSG_ARRAY_STRUCT(struct plan_body, ledgers, n_ledgers, ledger_schema),
 };
 SCHEMA(plan_body);
 

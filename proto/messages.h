@@ -83,7 +83,7 @@ enum message_type {
 #define MESSAGE_EDGES_MAX    32
 #define MESSAGE_DIGEST       64 /* parts of a table of peers */
 #define MESSAGE_RUMOURS_MAX  32
-#define MESSAGE_FORWARD_MAX  (24 << 10) /* a COMMIT is 21 KB */
+#define MESSAGE_FORWARD_MAX  (40 << 10) /* a COMMIT is 37 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
 #define MESSAGE_REVOKED_MAX  256
 #define MESSAGE_LINEAGE_MAX  64
@@ -337,6 +337,7 @@ struct view_member {
     uint8_t public_key[SIGN_PUBLIC_BYTES];
     struct msg_address address;
     uint64_t joined; /* epoch of the first view that named it */
+    uint32_t slot;   /* of those given out since `commit`; 0: none */
 };
 
 /* Members are sorted by id. `round`, `tokens`, `commit` name the newest
@@ -361,6 +362,9 @@ struct view_body {
      * avoid these edges. */
     uint32_t n_edges;
     uint16_t edges[16]; /* low byte, high byte: two indices */
+    /* Given to members that joined since `commit`, also to those who are gone
+     * again (p2p/lease.h). */
+    uint32_t slots;
 };
 
 struct view_signature {
@@ -503,6 +507,8 @@ struct ready_body {
     uint64_t round;
     uint64_t tokens; /* weight of the contribution */
     uint64_t first_step, last_step;
+    uint64_t lease; /* first position that these steps read, plus 1; 0: they
+                       were of no lease (p2p/lease.h) */
     struct hash32 state; /* parameters and momentum that it starts from */
     uint32_t n_claims;   /* of attempts at this round that failed */
     struct reduced_claim claims[ROUND_RANGES_MAX];
@@ -522,6 +528,7 @@ struct plan_member {
     uint8_t index; /* in the view */
     uint64_t tokens;
     uint64_t first_step, last_step;
+    uint64_t lease; /* as in its READY */
     uint64_t holds; /* inherited elements that it has, from 0 on */
     uint32_t share; /* butterfly: of each stripe, of the sum of all shares */
 };
@@ -530,6 +537,7 @@ struct contributor {
     struct peer_id peer;
     uint64_t tokens;
     uint64_t first_step, last_step;
+    uint64_t lease;
 };
 
 /* Reduced elements that a plan inherits from one that failed: from where the
@@ -540,6 +548,29 @@ struct plan_range {
     struct hash32 plan;
     uint32_t n_contributors;
     struct contributor contributors[VIEW_MEMBERS_MAX];
+};
+
+/* Positions [first, first + n) of the order in which all read the text. */
+struct lease_range {
+    uint64_t first;
+    uint32_t n;
+};
+
+/* Who trains which positions, in this order, and nobody else. */
+struct lease {
+    uint64_t holder; /* id_u64() of its id */
+    uint8_t missed;  /* commits in a row whose view did not have it */
+    uint32_t n_ranges;
+    struct lease_range ranges[LEASE_RANGES_MAX];
+};
+
+/* Who holds what after a commit (p2p/lease.h). */
+struct ledger {
+    uint64_t next; /* nothing at or above was ever given out */
+    uint32_t n_returned;
+    struct lease_range returned[LEDGER_RETURNED_MAX]; /* ascending, apart */
+    uint32_t n_held;
+    struct lease held[LEDGER_HELD_MAX]; /* ascending by holder */
 };
 
 /* Members stand in ring order: each sends to the next, the last to the first.
@@ -555,6 +586,8 @@ struct plan_body {
     struct plan_member members[VIEW_MEMBERS_MAX];
     uint32_t n_ranges;
     struct plan_range ranges[ROUND_RANGES_MAX];
+    uint32_t n_ledgers; /* 1 in a run with leases, else 0 */
+    struct ledger ledgers[1];
 };
 
 struct plan {
@@ -779,6 +812,7 @@ X(, , promise_body)
 X(, , join_body)
 X(, , ready_body)
 X(, , plan_body)
+X(, , ledger)
 X(, , vote_body)
 X(, , goodbye_body)
 X(, , forward_body)

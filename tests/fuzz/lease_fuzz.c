@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define HEAD 16U
 
 static struct ledger ledger, again;
-static struct lease_view view;
+static struct view_body view;
 static uint8_t bytes[FRAME_CONTROL_MAX];
 
 static void require(bool ok)

@@ -165,6 +165,35 @@ static void save_messages(void)
     }
 }
 
+/* A commit of one member, with ranges and the ledger after it. */
+static void save_commit(void)
+{
+    struct commit *c = calloc(1, sizeof *c);
+    struct plan_body *p;
+    int n;
+
+    if (c == NULL) {
+        exit(1);
+    }
+    p = &c->plan.body;
+    p->epoch = p->round = p->n_members = p->n_ranges = p->n_ledgers = 1;
+    p->members[0] = (struct plan_member){
+        .tokens = 64, .last_step = 5, .lease = 1, .holds = 8};
+    p->ranges[0].upto = 8;
+    p->ranges[0].n_contributors = 1;
+    p->ranges[0].contributors[0] =
+        (struct contributor){.tokens = 64, .last_step = 5, .lease = 1};
+    p->ledgers[0].next = 20;
+    p->ledgers[0].n_returned = p->ledgers[0].n_held = 1;
+    p->ledgers[0].returned[0] = (struct lease_range){.first = 10, .n = 5};
+    p->ledgers[0].held[0] =
+        (struct lease){.holder = 7, .n_ranges = 2, .ranges = {{5, 5}, {15, 5}}};
+    buf[0] = MESSAGE_COMMIT;
+    n = msg_encode(&commit_schema, c, buf + 1, sizeof buf - 1);
+    save("messages/commit", buf, n < 0 ? n : n + 1);
+    free(c);
+}
+
 static void save_text(void)
 {
     static const char uri[] =
@@ -199,6 +228,7 @@ int main(int argc, char **argv)
     save_frames();
     save_msg();
     save_messages();
+    save_commit();
     save_record(&id);
     save_manifest(&id);
     save_text();

@@ -55,6 +55,9 @@ void check_close(struct check *c)
     }
     free(c->peers);
     free(c->commits);
+    for (uint32_t s = 0; s < c->n_states; s++) {
+        free(c->states[s].trained);
+    }
     free(c->states);
     free(c->views);
     free(c->oracle);

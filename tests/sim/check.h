@@ -17,6 +17,9 @@
  *   G  a fork flag appears only after a cut or the loss of a majority
  *   I  what a process trained is in a commit that it followed, or open, or
  *      counted in tokens_dropped
+ *   W  with leases: no position of the text is in a branch twice (but where
+ *      check_lease.c says so); each below the ledger's `next` is in it, held by
+ *      one, or returned; what was returned is given out again
  *   M  what is in a bandwidth map is what the links are
  *   T  the timeline of a peer knows every commit that it saw and, where there
  *      is one victim, knows nobody else to be why an attempt failed
@@ -81,6 +84,11 @@ void check_fail(struct check *c, const char *fmt, ...)
 const char *check_violation(const struct check *c);
 
 uint64_t check_count(const struct check *c);
+
+/* Positions of the text that were in a branch before; contributions that name
+ * no lease, in runs with leases. */
+uint64_t check_twice(const struct check *c);
+uint64_t check_unleased(const struct check *c);
 
 /* Distinct commits applied by somebody. */
 uint64_t check_commits(const struct check *c);

@@ -2,6 +2,7 @@
  *
  *   check.c         open, per step (A, D, F, G), the end (E)
  *   check_tree.c    the state tree: what anchors ever were (A, B, C, D)
+ *   check_lease.c   which text was trained (W)
  *   check_replay.c  contributions, and the ring over them again (B)
  *   check_tokens.c  where the work went (I)
  */
@@ -12,11 +13,13 @@
 #include "train/sync/codec.h"
 
 #define CONTRIBUTIONS_KEPT 64 /* per peer */
+#define CHECK_LATE         0x8000U
 
 struct contribution {
     bool used;
     uint32_t life;
     uint64_t first, last, tokens;
+    struct lease lease;
     float *values;
 };
 
@@ -42,6 +45,11 @@ struct state {
     struct hash32 params;
     int parent; /* -1: initial */
     int commit; /* in commits; -1: initial */
+    /* Who trained each position, first: peer + 1; 0: nobody in this branch.
+     * CHECK_LATE: when it had been given back. */
+    uint16_t *trained;
+    uint32_t n_trained;
+    uint32_t waits; /* commits in a row after which the same is returned */
 };
 
 struct view_seen {
@@ -77,6 +85,7 @@ struct check {
     struct view_seen *views;
     uint32_t n_views, cap_views;
     uint8_t *oracle;
+    uint64_t twice, unleased;
 };
 
 /* Room for one more element. */
@@ -91,6 +100,9 @@ const struct contribution *check_contribution(const struct check *c,
 
 /* B: the wire bytes that somebody applies for this commit. */
 void check_replay(struct check *c, struct commit_seen *s, const uint8_t *bytes);
+
+/* W: a new state, whose commit was replayed. */
+void check_leases(struct check *c, int state);
 
 /* An outer step of this commit; with rebase nothing of the peer is in it. */
 void check_spent(struct check *c, uint32_t peer, int commit, bool rebase);

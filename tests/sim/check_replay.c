@@ -34,6 +34,7 @@ void check_contributed(void *self, const struct local_contribution *k)
     at->first = k->first_step;
     at->last = k->last_step;
     at->tokens = k->tokens;
+    at->lease = *k->lease;
 }
 
 const struct contribution *check_contribution(const struct check *c,
@@ -95,7 +96,8 @@ static void split_parts(const struct check *c, struct commit_seen *s)
         p->in[k] = (struct contributor){.peer = m->member[k],
                                         .tokens = m->weight[k],
                                         .first_step = m->first_step[k],
-                                        .last_step = m->last_step[k]};
+                                        .last_step = m->last_step[k],
+                                        .lease = m->lease[k]};
     }
     s->n_parts = m->n_ranges + 1;
 }
@@ -137,6 +139,12 @@ input_of(struct check *c, uint64_t round, struct part *p, uint32_t k)
                    "B: the commit of round %" PRIu64 " weighs peer %u with "
                    "%" PRIu64 " tokens; they were %" PRIu64,
                    round, peer, x->tokens, in->tokens);
+    }
+    if (in->lease.n_ranges > 0 && x->lease != in->lease.ranges[0].first + 1) {
+        check_fail(c,
+                   "W: the commit of round %" PRIu64 " says that peer %u read "
+                   "from position %" PRIu64 " on; it was %" PRIu64,
+                   round, peer, x->lease - 1, in->lease.ranges[0].first);
     }
     return in->values;
 }

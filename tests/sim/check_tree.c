@@ -161,7 +161,8 @@ static int add_state(struct check *c,
 {
     c->states = check_reserve(c->states, c->n_states, &c->cap_states,
                               sizeof *c->states);
-    c->states[c->n_states] = (struct state){round, *params, parent, commit};
+    c->states[c->n_states] = (struct state){
+        .round = round, .params = *params, .parent = parent, .commit = commit};
     return (int)c->n_states++;
 }
 
@@ -203,6 +204,7 @@ void check_applied(void *self, uint32_t peer, const struct local_applied *a)
     if (state < 0) {
         state = add_state(c, a->round, &a->after, p->state, commit);
         check_once(c, state);
+        check_leases(c, state);
     }
     p->state = state;
     p->untold++;

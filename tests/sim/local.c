@@ -92,6 +92,7 @@ static void forget(struct machine *m)
     }
     for (uint32_t k = 0; k < LOCAL_OPS; k++) {
         free(m->ops[k].snapshot);
+        free(m->ops[k].record);
     }
     memset(m, 0, sizeof *m);
     m->disk = disk;
@@ -109,6 +110,7 @@ void local_close(struct local *l)
     for (uint32_t i = 0; i < l->opt.n_peers; i++) {
         forget(&l->machines[i]);
         free(l->machines[i].disk.state.bytes);
+        free(l->machines[i].disk.record);
     }
     for (uint32_t s = 0; s < l->opt.n_shards; s++) {
         free(l->shards[s]);
@@ -223,7 +225,10 @@ write_checkpoint(struct local *l, struct machine *m, struct local_op *op)
     d->trained = op->snapshot_trained;
     d->stage = op->snapshot_stage;
     d->commit = op->snapshot_commit;
-    op->snapshot = NULL;
+    free(d->record);
+    d->record = op->record;
+    d->n_record = op->n_record;
+    op->snapshot = op->record = NULL;
 }
 
 static void
@@ -244,6 +249,11 @@ begin_checkpoint(struct local *l, uint32_t peer, struct local_op *op)
     op->snapshot_stage = m->stage;
     l->calls.describe(l->calls.self, peer, &op->snapshot_tokens,
                       &op->snapshot_commit);
+    op->record = world_alloc(FRAME_CONTROL_MAX);
+    op->n_record = l->calls.record == NULL
+                       ? 0
+                       : l->calls.record(l->calls.self, peer, op->record,
+                                         FRAME_CONTROL_MAX);
 }
 
 static void keep(struct local *l, struct machine *m, uint64_t shard)
@@ -353,7 +363,8 @@ static void finish(struct local *l, uint32_t peer, struct local_op *op)
         break;
     }
     free(op->snapshot);
-    op->snapshot = NULL;
+    free(op->record);
+    op->snapshot = op->record = NULL;
     op->used = false;
 }
 
@@ -439,6 +450,7 @@ void local_action(void *self,
     switch (a->type) {
     case ACTION_TRAIN:
         local_trainers_turn(l, m, a);
+        local_take_lease(m, a, out);
         local_train_round(l, peer, a->steps);
         break;
     case ACTION_PEERS:

@@ -25,6 +25,7 @@
 
 #include "p2p/core.h"
 #include "p2p/terms.h"
+#include "proto/messages.h"
 #include "tests/sim/world.h"
 
 #define LOCAL_RINGS 3 /* wire bytes of that many attempts are kept */
@@ -62,6 +63,7 @@ struct local_options {
     uint32_t fragments, overlap;
     bool fleeting;   /* terms.fleeting */
     uint32_t quorum; /* 1: terms.quorum */
+    uint32_t leases; /* 1: terms.lease_quota, where the method allows it */
     /* So many models of n_params / trainers each; rounds between mergers. */
     uint32_t trainers, merge_every;
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
@@ -84,7 +86,8 @@ struct local_options {
 struct local_contribution {
     uint32_t peer, life;
     uint64_t first_step, last_step, tokens;
-    const float *values; /* (n) borrowed for the call */
+    const struct lease *lease; /* that they read from its front on; borrowed */
+    const float *values;       /* (n) borrowed for the call */
     uint64_t n;
 };
 
@@ -126,11 +129,13 @@ struct local_calls {
                    uint32_t peer,
                    uint64_t round,
                    const struct hash32 *params);
-    /* What a checkpoint of the node's last commit should name. */
+    /* What a checkpoint of the node's last commit should name, and its record:
+     * how many bytes of the room. */
     void (*describe)(void *self,
                      uint32_t peer,
                      uint64_t *tokens,
                      struct hash32 *commit);
+    uint32_t (*record)(void *self, uint32_t peer, uint8_t *to, size_t room);
     void (*stopped)(void *self, uint32_t peer, int rc);
     void (*logged)(void *self, uint32_t peer, int level, const char *text);
     /* Owners of slices only; NULL: nobody looks. */

@@ -22,6 +22,8 @@ struct local_op {
     uint64_t snapshot_step, snapshot_tokens, snapshot_trained, snapshot_name;
     uint32_t snapshot_stage;
     struct hash32 snapshot_commit;
+    uint8_t *record; /* CHECKPOINT: of that commit */
+    uint32_t n_record;
 };
 
 struct local_reduced {
@@ -42,6 +44,8 @@ struct local_disk {
     uint64_t inner_step, tokens, trained;
     uint32_t stage;
     struct hash32 commit;
+    uint8_t *record;
+    uint32_t n_record;
     bool shards[LOCAL_SHARDS];
 };
 
@@ -100,8 +104,9 @@ struct machine {
     uint32_t url_tries, url_busy;         /* DOWNLOADs ended, under way */
     uint64_t shard_segs, shard_segs_both; /* local_shard_segments() */
     uint64_t inner_step, base_step, round;
-    uint32_t trainer; /* that theta is of */
-    bool packed;      /* a contribution is open: the steps up to packed_step */
+    uint32_t trainer;   /* that theta is of */
+    struct lease lease; /* that the steps after base_step read; none: empty */
+    bool packed; /* a contribution is open: the steps up to packed_step */
     uint64_t packed_step;
     uint32_t beside_left;           /* steps that may go on beside its round */
     uint64_t tokens, tokens_before; /* ever; of them in earlier lives */
@@ -275,6 +280,10 @@ void local_train(struct local *l, uint32_t peer, uint32_t steps);
 void local_step_once(struct local *l, uint32_t peer);
 /* The timer of a step: STEP_TOKEN | gen. */
 void local_on_step(struct local *l, uint32_t peer, uint64_t gen);
+/* TRAIN: which part of the text. */
+void local_take_lease(struct machine *m,
+                      const struct action *a,
+                      const struct out *out);
 /* Tokens of the steps since the state in place. */
 uint64_t local_open_tokens(const struct local *l, const struct machine *m);
 

@@ -17,6 +17,13 @@
 
 /* ---- configure --------------------------------------------------------- */
 
+/* Whether the rounds are common and all tasks of one size. */
+static bool is_leased(const struct local_options *o)
+{
+    return o->leases != 0 && !o->pairs && o->quorum == 0 && o->trainers == 0 &&
+           o->stages <= 1 && o->overlap == 0;
+}
+
 void local_fill_terms(struct local *l, struct machine *m)
 {
     const struct local_options *o = &l->opt;
@@ -41,6 +48,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .eval_every = o->eval_every,
         .fleeting = o->fleeting,
         .quorum = o->quorum != 0,
+        .lease_quota = is_leased(o) ? o->period : 0,
         .n_turns = o->fragments > 1 ? o->fragments : 0,
         .n_once = o->trainers > 0 ? (o->trainers - 1) * o->merge_every : 0,
         .state_bytes = l->state_bytes,
@@ -107,6 +115,10 @@ void local_configure(struct local *l, uint32_t peer, int rc)
     local_fill_terms(l, m);
     local_owners_open(l, m);
     e.terms = m->terms;
+    if (m->terms->holds_state) {
+        e.bytes = m->disk.record;
+        e.n_bytes = m->disk.n_record;
+    }
     local_tell(l, peer, &e);
 }
 

@@ -5,6 +5,8 @@
  */
 #include "tests/sim/local_internal.h"
 
+#include <string.h>
+
 #include "proto/base/rng.h"
 #include "tests/sim/world_internal.h"
 #include "train/sync/rule.h"
@@ -34,6 +36,7 @@ static int fill(struct local *l, uint32_t peer)
         .first_step = m->base_step,
         .last_step = m->packed_step,
         .tokens = (m->packed_step - m->base_step) * l->opt.tokens_per_step,
+        .lease = &m->lease,
         .values = m->contribution,
         .n = n,
     };
@@ -133,6 +136,16 @@ void local_on_step(struct local *l, uint32_t peer, uint64_t gen)
         return;
     }
     inner_step(l, peer);
+}
+
+void local_take_lease(struct machine *m,
+                      const struct action *a,
+                      const struct out *out)
+{
+    memset(&m->lease, 0, sizeof m->lease);
+    if (a->len == sizeof m->lease) {
+        memcpy(&m->lease, out->bytes + a->bytes, sizeof m->lease);
+    }
 }
 
 void local_train_round(struct local *l, uint32_t peer, uint32_t steps)

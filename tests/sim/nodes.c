@@ -296,6 +296,15 @@ on_describe(void *self, uint32_t peer, uint64_t *tokens, struct hash32 *commit)
     *commit = status.commit_hash;
 }
 
+static uint32_t on_record(void *self, uint32_t peer, uint8_t *to, size_t room)
+{
+    struct sim *s = self;
+    const struct commit *c = node_record(s->nodes[peer]);
+    int n = c == NULL ? 0 : msg_encode(&commit_schema, c, to, room);
+
+    return n > 0 ? (uint32_t)n : 0;
+}
+
 static void on_stopped(void *self, uint32_t peer, int rc)
 {
     struct sim *s = self;
@@ -368,6 +377,7 @@ static void set_defaults(struct sim *s,
         .segment_elements = block > 8 ? block : 64,
         .exchange = exchange,
         .period = 5,
+        .leases = 1,
         .min_peers = s->n,
         .grace_ms = 3000,
         .fork_after_ms = 30000,
@@ -407,6 +417,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.fragments", "", 1, 16, .u32 = &l->fragments},
         {"sync.overlap", "", 0, 100, .u32 = &l->overlap},
         {"sync.quorum", "", 0, 1, .u32 = &l->quorum},
+        {"sync.leases", "", 0, 1, .u32 = &l->leases},
         {"sync.trainers", "", 0, 16, .u32 = &l->trainers},
         {"sync.merge_every", "", 0, 4, .u32 = &l->merge_every},
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
@@ -445,6 +456,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                              .applied = on_applied,
                              .loaded = on_loaded,
                              .describe = on_describe,
+                             .record = on_record,
                              .stopped = on_stopped,
                              .logged = on_logged};
     struct check_options co;
@@ -598,6 +610,8 @@ static void collect(struct sim *s, struct sim_result *r)
     sim_figure(r, "rounds", (double)t.rounds, SIM_MIN);
     sim_figure(r, "commits", (double)check_commits(s->check), SIM_SUM);
     sim_figure(r, "inherited", (double)t.inherited, SIM_SUM);
+    sim_figure(r, "twice", (double)check_twice(s->check), SIM_SUM);
+    sim_figure(r, "unleased", (double)check_unleased(s->check), SIM_SUM);
     sim_figure(r, "aborted", (double)t.aborted, SIM_SUM);
     sim_figure(r, "virtual_ms", (double)(world_now(s->world) - SIM_START_MS),
                SIM_SUM);

@@ -389,8 +389,10 @@ static inline int actor_of(const struct cast *c, uint32_t index)
 static inline void contribute(struct cast *c, int i, uint64_t tokens)
 {
     c->out->n = c->out->n_bytes = 0;
-    round_contribute(&c->a[i]->round, tokens, 0, CAST_PERIOD, c->now_ms,
-                     c->out);
+    round_contribute(
+        &c->a[i]->round,
+        &(struct round_work){.tokens = tokens, .last_step = CAST_PERIOD},
+        c->now_ms, c->out);
     mail(c, i);
 }
 

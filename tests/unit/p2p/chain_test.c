@@ -322,6 +322,19 @@ static void a_view_vouches_for_the_commit_that_it_starts_from(void **state)
     assert_false(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
 }
 
+/* As many as there may be, of two ranges each. */
+static void hold_leases(struct plan_body *p)
+{
+    p->n_ledgers = 1;
+    p->ledgers[0].n_held = LEDGER_HELD_MAX;
+    for (uint32_t i = 0; i < LEDGER_HELD_MAX; i++) {
+        p->ledgers[0].held[i] =
+            (struct lease){.holder = UINT64_MAX - LEDGER_HELD_MAX + i,
+                           .n_ranges = 2,
+                           .ranges = {{1 << 24, 500}, {1 << 25, 500}}};
+    }
+}
+
 static void a_history_keeps_the_newest_records_of_one_branch(void **state)
 {
     struct view_cert v = view_of(3, VIEW_MAJORITY, 0, 64, 0, 4);
@@ -343,8 +356,9 @@ static void a_history_keeps_the_newest_records_of_one_branch(void **state)
     assert_true(history_get(h, 30, &got));
     assert_int_equal(got.n_votes, 4);
     assert_false(history_get(h, 31, &got));
-    for (uint64_t r = 31; r <= 60; r++) { /* 64 members: 9 KB each */
+    for (uint64_t r = 31; r <= 60; r++) { /* 64 members: 12 KB each */
         c = commit_of(&v, r, 64);
+        hold_leases(&c.plan.body);
         history_add(h, &c);
         assert_true(history_get(h, r, &got));
         assert_int_equal(got.plan.body.n_members, 64);

@@ -25,9 +25,9 @@
  */
 
 /* Members 1..n; bit i of `joined`: member i came with this view. */
-static struct lease_view view_of(uint32_t n, uint64_t epoch, uint64_t joined)
+static struct view_body view_of(uint32_t n, uint64_t epoch, uint64_t joined)
 {
-    struct lease_view v = {.epoch = epoch, .n_members = n};
+    struct view_body v = {.epoch = epoch, .n_members = n};
 
     for (uint32_t i = 0; i < n; i++) {
         v.members[i].public_key[0] = (uint8_t)(i + 1);
@@ -39,7 +39,7 @@ static struct lease_view view_of(uint32_t n, uint64_t epoch, uint64_t joined)
 static const uint64_t ids[VIEW_MEMBERS_MAX] = {10, 20, 30, 40, 50};
 
 static void settle(struct ledger *l,
-                   const struct lease_view *v,
+                   const struct view_body *v,
                    bool first,
                    const struct lease_spent *spent,
                    uint32_t n_spent)
@@ -59,7 +59,7 @@ static void settle(struct ledger *l,
 static void a_first_view_gives_each_member_its_own_text(void **state)
 {
     struct ledger l = {0};
-    struct lease_view v = view_of(3, 1, 7);
+    struct view_body v = view_of(3, 1, 7);
     struct lease lease;
 
     (void)state;
@@ -78,7 +78,7 @@ static void a_commit_spends_the_front_and_fills_the_back(void **state)
 {
     const struct lease_spent spent[2] = {{10, 1, 3}, {20, 5, 4}};
     struct ledger l = {0};
-    struct lease_view v = view_of(3, 1, 7);
+    struct view_body v = view_of(3, 1, 7);
     uint64_t at;
 
     (void)state;
@@ -102,7 +102,7 @@ static void who_is_gone_gives_back_after_some_commits(void **state)
 {
     const struct lease_spent spent[1] = {{10, 1, 4}};
     struct ledger l = {0};
-    struct lease_view v = view_of(2, 1, 3), one = view_of(1, 2, 0);
+    struct view_body v = view_of(2, 1, 3), one = view_of(1, 2, 0);
     struct lease lease;
 
     (void)state;
@@ -129,7 +129,7 @@ static void a_contribution_of_other_text_spends_nothing(void **state)
 {
     const struct lease_spent other[2] = {{10, 3, 4}, {99, 1, 4}};
     struct ledger l = {0}, before;
-    struct lease_view v = view_of(2, 1, 3);
+    struct view_body v = view_of(2, 1, 3);
 
     (void)state;
     lease_slots(NULL, &v);
@@ -142,7 +142,7 @@ static void a_contribution_of_other_text_spends_nothing(void **state)
 static void slots_of_who_left_again_come_back(void **state)
 {
     struct ledger l = {0}, y;
-    struct lease_view v = view_of(1, 1, 1), w = view_of(3, 2, 6), x;
+    struct view_body v = view_of(1, 1, 1), w = view_of(3, 2, 6), x;
     struct lease lease;
 
     (void)state;
@@ -177,7 +177,7 @@ static void slots_of_who_left_again_come_back(void **state)
 static void wrong_slots_are_seen_and_harm_nobody(void **state)
 {
     struct ledger l = {0};
-    struct lease_view v = view_of(2, 1, 3);
+    struct view_body v = view_of(2, 1, 3);
     struct lease lease;
 
     (void)state;
@@ -198,7 +198,7 @@ static void wrong_slots_are_seen_and_harm_nobody(void **state)
 static void tables_that_are_full_lose_the_least(void **state)
 {
     struct ledger l = {.next = 1000000};
-    struct lease_view v = view_of(1, 1, 0);
+    struct view_body v = view_of(1, 1, 0);
 
     (void)state;
     for (uint32_t i = 0; i < LEDGER_RETURNED_MAX; i++) {
@@ -239,7 +239,7 @@ struct history {
     uint64_t rng;
     uint32_t quota, overlap;
     struct ledger ledger;
-    struct lease_view view;
+    struct view_body view;
     uint64_t holders[VIEW_MEMBERS_MAX];
     bool first;
     struct worker workers[PEERS];
@@ -261,14 +261,14 @@ static uint32_t peer_at(const struct history *h, uint32_t index)
 /* The next view: who is a member now; bit i of `joined`: peer i just came. */
 static void view_next(struct history *h, uint64_t joined)
 {
-    struct lease_view v = {.epoch = h->view.epoch + 1};
+    struct view_body v = {.epoch = h->view.epoch + 1};
 
     v.commit = h->view.commit;
     if (!h->first) { /* commits since then: it names the last one */
         v.commit.b[0]++;
     }
     for (uint32_t i = 0; i < PEERS; i++) {
-        struct lease_member *m = &v.members[v.n_members];
+        struct view_member *m = &v.members[v.n_members];
 
         if (h->workers[i].member) {
             int at;

@@ -249,8 +249,75 @@ static void wrong_plans_are_ignored(void **state)
     p = good;
     p.body.tokens_before = 1ULL << 63;
     try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.n_ledgers = 1; /* where there are no leases */
+    try_plan(c, boss, victim, &p, false);
     try_plan(c, boss, victim, &good, true);
     cast_close(c);
+}
+
+/* Everybody has the record of the commit that the round builds on, and offers
+ * what it read of its slot. */
+static void lease(struct cast *c, struct round_record *record)
+{
+    record->known = true;
+    record->hash = c->a[0]->round.base;
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct round *r = &c->a[i]->round;
+        const struct view_body *v = &r->ballot->cert.body;
+
+        r->terms.lease_quota = CAST_PERIOD;
+        r->opt.record = record;
+        c->out->n = c->out->n_bytes = 0;
+        round_contribute(
+            r,
+            &(struct round_work){
+                .tokens = 100,
+                .last_step = CAST_PERIOD,
+                .lease = 1 + CAST_PERIOD *
+                                 (v->members[r->ballot->self_index].slot - 1U)},
+            c->now_ms, c->out);
+        mail(c, (int)i);
+    }
+    cast_run(c);
+    cast_tick(c, 0);
+}
+
+static void a_plan_says_who_reads_what_after_it(void **state)
+{
+    struct round_record *record = calloc(1, sizeof *record);
+    struct cast *c = begin(3);
+    int boss = coordinator(c), victim = other_than(boss, -1);
+    struct plan good, p;
+    uint32_t own = 0;
+
+    (void)state;
+    assert_non_null(record);
+    c->drop = lose_plans;
+    lease(c, record);
+    assert_true(c->a[boss]->round.has_plan);
+    good = c->a[boss]->round.plan;
+    assert_int_equal(good.body.n_ledgers, 1);
+    assert_int_equal(good.body.ledgers[0].next, 6 * CAST_PERIOD);
+    assert_int_equal(good.body.ledgers[0].n_held, 3);
+    while (actor_of(c, good.body.members[own].index) != victim) {
+        own++;
+    }
+    p = good;
+    p.body.ledgers[0].held[1].ranges[0].first++;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.n_ledgers = 0;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.members[own].lease += CAST_PERIOD; /* that of another one */
+    try_plan(c, boss, victim, &p, false);
+    record->known = false; /* nor can it be checked without the record */
+    try_plan(c, boss, victim, &good, false);
+    record->known = true;
+    try_plan(c, boss, victim, &good, true);
+    cast_close(c);
+    free(record);
 }
 
 static void there_is_one_plan_in_an_attempt(void **state)
@@ -962,6 +1029,7 @@ int main(void)
         cmocka_unit_test(half_of_a_view_makes_no_plan),
         cmocka_unit_test(a_round_of_no_weight_is_not_started),
         cmocka_unit_test(wrong_plans_are_ignored),
+        cmocka_unit_test(a_plan_says_who_reads_what_after_it),
         cmocka_unit_test(there_is_one_plan_in_an_attempt),
         cmocka_unit_test(
             a_new_attempt_cancels_all_earlier_ones_unseen_ones_too),

@@ -242,6 +242,13 @@ static void bodies_from_outside_must_be_well_formed(void **state)
     bad.n_edges = 1;
     bad.edges[0] = 3 << 8;
     assert_false(view_well_formed(&bad));
+    bad = v;
+    bad.slots = 2;
+    bad.members[0].slot = 1;
+    bad.members[2].slot = 2;
+    assert_true(view_well_formed(&bad));
+    bad.members[1].slot = 2; /* two would read the same text */
+    assert_false(view_well_formed(&bad));
 }
 
 static void a_member_cannot_stand_twice(void **state)
