@@ -50,7 +50,7 @@ static void checkpoint_run(struct machine_job *j)
     struct machine *m = j->m;
     const struct snapshot *s = j->snapshot;
     char run[ID_HEX_MAX];
-    struct st_meta extra[4] = {{.key = "commit", .value = j->extra_commit},
+    struct st_meta extra[5] = {{.key = "commit", .value = j->extra_commit},
                                {.key = "run_tokens", .value = j->extra_tokens}};
     size_t n_extra = 2;
     struct checkpoint_vector others[TRAINERS_MAX];
@@ -77,6 +77,10 @@ static void checkpoint_run(struct machine_job *j)
     if (j->extra_stage[0] != '\0') {
         extra[n_extra++] =
             (struct st_meta){.key = "stage", .value = j->extra_stage};
+    }
+    if (j->extra_record != NULL) {
+        extra[n_extra++] =
+            (struct st_meta){.key = "record", .value = j->extra_record};
     }
     for (size_t i = 0; i < s->n_others; i++) {
         machine_trainer_name(names[i], i + 1);
@@ -188,6 +192,7 @@ static void job_done(struct worker_job *w, int status)
     if (j->kind == JOB_CHECKPOINT && m->closing) {
         close_workers(m);
     }
+    free(j->extra_record);
     free(j->bytes);
     free(j);
 }
@@ -445,6 +450,35 @@ static void apply(struct machine *m, const struct action *a)
     machine_round_save(m, slot, a->round);
 }
 
+/* The record of the commit in place, in hex; NULL: there is none. */
+static char *record_text(const struct machine *m)
+{
+    const struct commit *c = node_record(m->node);
+    uint8_t *bytes = c == NULL ? NULL : malloc(FRAME_CONTROL_MAX);
+    char *text = NULL;
+    int n;
+
+    if (bytes == NULL) {
+        return NULL;
+    }
+    n = msg_encode(&commit_schema, c, bytes, FRAME_CONTROL_MAX);
+    if (n > 0) {
+        text = malloc(2 * (size_t)n + 1);
+    }
+    if (text != NULL) {
+        hex_encode(bytes, (size_t)n, text);
+    }
+    free(bytes);
+    return text;
+}
+
+/* A state that just came, whose record did not: the checkpoint before stays. */
+static bool lacks_record(const struct machine *m, const struct node_status *s)
+{
+    return m->terms.lease_quota > 0 && s->round > 0 &&
+           node_record(m->node) == NULL;
+}
+
 /* The newest state that the trainer published, if nothing is being saved. A
  * busy disk skips rounds; the last one is always written (machine_close). */
 static void save_checkpoint(struct machine *m)
@@ -461,11 +495,14 @@ static void save_checkpoint(struct machine *m)
         return;
     }
     node_status(m->node, s);
-    j = s->round == snap->round ? machine_job_new(m, JOB_CHECKPOINT) : NULL;
+    j = s->round == snap->round && !lacks_record(m, s)
+            ? machine_job_new(m, JOB_CHECKPOINT)
+            : NULL;
     if (j != NULL) {
         (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
+        j->extra_record = record_text(m);
         if (m->staged) {
             (void)snprintf(j->extra_stage, sizeof j->extra_stage, "%u",
                            m->stage);
@@ -484,7 +521,8 @@ static void save_checkpoint(struct machine *m)
     free(s);
 }
 
-static void train(struct machine *m, const struct action *a)
+static void
+train(struct machine *m, const struct action *a, const struct out *out)
 {
     struct trainer_command c = {
         .type = TRAINER_TRAIN,
@@ -494,6 +532,9 @@ static void train(struct machine *m, const struct action *a)
         .rank = a->rank,
     };
 
+    if (a->len == sizeof c.lease) {
+        memcpy(&c.lease, out->bytes + a->bytes, sizeof c.lease);
+    }
     if (m->trainer != NULL) {
         (void)trainer_post(m->trainer, &c);
     }
@@ -555,7 +596,7 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         load(m, a);
         return;
     case ACTION_TRAIN:
-        train(m, a);
+        train(m, a, out);
         return;
     case ACTION_APPLY:
         apply(m, a);
@@ -749,6 +790,7 @@ static void free_all(struct machine *m)
     free(m->zeros);
     free(m->error);
     free(m->pair_in);
+    free(m->record);
     free(m->restore_state);
     free(m->restore_moments);
     machine_state_close(m, false);

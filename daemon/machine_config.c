@@ -240,6 +240,23 @@ static int open_exchange(struct machine *m)
 _Static_assert(TERMS_TURNS_MAX >= CYCLE_TURNS_MAX, "a cycle fits the terms");
 _Static_assert(TERMS_TURNS_MAX > TRAINERS_MERGES, "so do mergers, and one");
 
+/* With common rounds and tasks of one size all read one order of the text:
+ * leases of the longest round (p2p/LEASES.md). */
+static uint32_t lease_quota(const struct machine *m)
+{
+    const struct method *method = &m->replica.method;
+    const struct run_terms *t = &m->terms;
+    uint32_t most = t->n_turns == 0 ? t->period : 0;
+
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        most = t->turns[i].steps > most ? t->turns[i].steps : most;
+    }
+    return t->pairs || t->quorum || method->trainers > 0 ||
+                   method->overlap > 0 || terms_staged(t)
+               ? 0
+               : most;
+}
+
 /* How long each round's vector is, and how many steps go before it. */
 int machine_read_part(struct machine *m, char *errmsg)
 {
@@ -564,6 +581,19 @@ static uint64_t checkpoint_params(struct machine *m, const struct checkpoint *c)
                : 0;
 }
 
+/* The record that goes with it, if it has one. */
+static void read_record(struct machine *m, const struct checkpoint *c)
+{
+    const char *text = checkpoint_text(c, "record");
+    size_t n = text == NULL ? 0 : strlen(text) / 2;
+
+    free(m->record);
+    m->record = n == 0 || n > FRAME_CONTROL_MAX ? NULL : malloc(n);
+    if (m->record != NULL && hex_decode(text, m->record, n) == 0) {
+        m->n_record = (uint32_t)n;
+    }
+}
+
 static void find_checkpoint(struct machine *m)
 {
     char errmsg[ERRMSG_SIZE], run[ID_HEX_MAX];
@@ -591,6 +621,7 @@ static void find_checkpoint(struct machine *m)
     t->held_tokens = text == NULL ? 0 : strtoull(text, NULL, 10);
     t->held_inner_step = c->state.inner_step;
     m->restoring = true;
+    read_record(m, c);
 }
 
 static int make_directories(struct machine *m, struct machine_job *j)
@@ -644,6 +675,7 @@ void machine_configure_run(struct machine_job *j)
         read_stage_terms(m);
     }
     j->rc = machine_read_part(m, j->errmsg);
+    m->terms.lease_quota = lease_quota(m);
     j->rc = j->rc != 0 ? j->rc : check_memory(m, j);
     j->rc = j->rc == 0 ? open_exchange(m) : j->rc;
     m->files = calloc(m->terms.n_shards, sizeof *m->files);
@@ -674,6 +706,8 @@ void machine_configured(struct machine *m, struct machine_job *j)
     } else {
         m->configured = true;
         ev.terms = &m->terms;
+        ev.bytes = m->record;
+        ev.n_bytes = m->n_record;
         if (file_path_join(path, m->opt.state_dir, STATE_DIR_MANIFEST,
                            errmsg) != 0 ||
             file_write_whole(path, j->bytes, j->len, errmsg) != 0) {

@@ -101,6 +101,7 @@ struct machine_job {
     char extra_tokens[24], extra_commit[ID_HEX_MAX];
     char extra_numbers[REPLICA_NUMBERS_MAX * sizeof "16777216"];
     char extra_stage[12]; /* "": no pipeline */
+    char *extra_record;   /* of its commit, in hex; NULL: none */
     char errmsg[LOCO_ERRMSG_MAX];
 };
 
@@ -150,6 +151,8 @@ struct machine {
     struct checkpoint restore; /* mapped while a RESTORE runs */
     bool restoring;
     float *restore_state, *restore_moments;
+    uint8_t *record; /* of that checkpoint's commit, encoded; or NULL */
+    uint32_t n_record;
 
     struct wire_slot wire[WIRE_SLOTS];
     struct lanes lanes; /* contributions to the own slice (butterfly) */

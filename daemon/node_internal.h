@@ -301,6 +301,8 @@ struct node {
     struct commit delta;
     struct hash32 expect;       /* state hash or result hash */
     struct round_record record; /* with leases: of what is in place */
+    bool record_assumed;        /* nobody had it (node_lease.c) */
+    uint64_t record_since_ms;   /* that it is missing */
     uint64_t record_ms;         /* it is asked for again after that */
     struct peer_id owner;       /* pairs: who named the state that is fetched */
 

@@ -137,6 +137,9 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "waiting for a state that most members of a view vouch for";
     } else if (text == NULL && s->state == NODE_SYNCING) {
         text = "fetching data and state from peers";
+    } else if (text == NULL && n->ballot.have && n->loaded && !n->applying &&
+               !node_lease_known(n)) {
+        text = "asking for the record of the newest commit";
     }
     (void)snprintf(s->reason, sizeof s->reason, "%s", text == NULL ? "" : text);
 }

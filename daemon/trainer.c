@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/node.h"
+#include "p2p/lease.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "train/errmsg.h"
@@ -32,7 +34,9 @@ struct trainer {
     double rest_until_s; /* no inner step before */
     /* The TRAIN under way; the thread's. */
     bool training;
-    bool beside; /* steps may go on while what was packed is under way */
+    bool beside;        /* steps may go on while what was packed is under way */
+    struct lease lease; /* of the TRAIN */
+    uint64_t n_leased;  /* steps that are open and read it */
     float loss;
     double tokens_per_s;
     float *residual; /* (n) with error feedback */
@@ -140,6 +144,7 @@ static bool recover(struct trainer *t, int rc)
     log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
               device_message(t->replica.backend.device));
     t->gpu_lost_before = true;
+    t->n_leased = 0;
     if (again) {
         rv = replica_recover(&t->replica, true, errmsg);
         log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
@@ -150,6 +155,28 @@ static bool recover(struct trainer *t, int rc)
                  rv == 0 ? "done" : errmsg);
     }
     return rv == 0;
+}
+
+/* "120+40 300+5", what the contribution of the next round has read. */
+static void log_read(const struct trainer *t)
+{
+    char text[LEASE_RANGES_MAX * 32] = "";
+    uint64_t left = t->n_leased;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < t->lease.n_ranges && left > 0; i++) {
+        const struct lease_range *r = &t->lease.ranges[i];
+        uint64_t n = r->n < left ? r->n : left;
+
+        at += (size_t)snprintf(text + at, sizeof text - at, " %llu+%llu",
+                               (unsigned long long)r->first,
+                               (unsigned long long)n);
+        left -= n;
+    }
+    if (at > 0) {
+        log_debug("train", "round %llu: read positions%s of the text",
+                  (unsigned long long)t->replica.round + 1, text);
+    }
 }
 
 static void trained(struct trainer *t, int rc)
@@ -163,6 +190,7 @@ static void trained(struct trainer *t, int rc)
             ev.rc = replica_pack(&t->replica);
         }
         add_residual(t);
+        log_read(t);
         t->beside = ev.rc == 0;
     }
     ev.inner_step = t->replica.inner_step;
@@ -209,13 +237,15 @@ static double rest(struct trainer *t, double now, double took)
 static void step(struct trainer *t)
 {
     double began = now_s(), took;
-    uint64_t before = t->replica.tokens_seen;
+    uint64_t before = t->replica.tokens_seen, at = 0;
+    bool leased = lease_at(&t->lease, t->n_leased, &at);
     int rc;
 
     if (t->training && replica_left(&t->replica) == 0) {
         trained(t, 0); /* they were made while the round before was under way */
         return;
     }
+    replica_read(&t->replica, leased, at);
     rc = replica_step(&t->replica, &t->loss);
     if (lost_gpu(t, rc) && recover(t, rc)) {
         return; /* the step is made again */
@@ -227,6 +257,7 @@ static void step(struct trainer *t)
         }
         return;
     }
+    t->n_leased++;
     took = now_s() - began;
     took += rest(t, began + took, took);
     set_speed(t, t->replica.tokens_seen - before, took);
@@ -251,6 +282,7 @@ load(struct trainer *t, const struct trainer_command *c, struct local_event *ev)
     struct replica *r = &t->replica;
 
     ev->tokens = c->rebase ? 0 : replica_replaced(r, true);
+    t->n_leased = c->rebase ? t->n_leased : 0;
     ev->rc = replica_load(r, c->round, c->state, c->rebase);
     if (lost_gpu(t, ev->rc) && recover(t, ev->rc)) {
         ev->rc = replica_load(r, c->round, c->state, c->rebase);
@@ -273,6 +305,7 @@ static void apply(struct trainer *t,
 
     ev->type = LOCAL_APPLIED;
     ev->tokens = c->share > 0 ? replica_replaced(r, false) : 0;
+    t->n_leased = c->share > 0 ? 0 : t->n_leased;
     replica_know_wire(r, c->wire, c->wire_room);
     ev->rc = replica_commit(r, &commit);
     if (lost_gpu(t, ev->rc) && recover(t, ev->rc)) {
@@ -353,15 +386,19 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
             return;
         }
         t->training = true;
+        t->lease = c->lease;
+        t->n_leased = 0;
         r->task = c->steps > 0 ? c->steps : r->opt.method.period;
         replica_turn(r, c->rank, c->members);
         return;
     case TRAINER_INIT:
+        t->n_leased = 0;
         replica_init(r);
         drop_residual(t);
         publish(t, &ev);
         break;
     case TRAINER_RESTORE:
+        t->n_leased = 0;
         ev.rc = replica_restore(r, c->round, c->state, c->moments,
                                 c->moments == NULL ? NULL : c->moments + r->n,
                                 c->inner_step, c->tokens);

@@ -16,6 +16,10 @@
  * checkpoint) is made by the trainer after LOAD and APPLY and handed to
  * `take_snapshot`, which owns it from then on.
  *
+ * The steps of a TRAIN read its lease from the front on; what takes the steps
+ * back that are open (a new anchor without rebase, a lost GPU) begins there
+ * again. Steps beyond its end, or without one, read the peer's own order.
+ *
  * A stage of a pipeline (slots): PIPE commands make the inner steps, a TRAIN
  * packs what they made. A CLEAR takes the place of what waits before it, but
  * for a STEP and held-out windows.
@@ -35,6 +39,7 @@
 #include "daemon/snapshot.h"
 #include "daemon/trainer_stage.h"
 #include "p2p/core.h"
+#include "proto/messages.h"
 #include "train/replica.h"
 
 enum trainer_command_type {
@@ -59,6 +64,7 @@ struct trainer_command {
                        state in the mean */
     uint32_t arrivals, members; /* APPLY: as in struct replica_commit */
     uint32_t rank;              /* TRAIN: the own place among `members` */
+    struct lease lease;         /* TRAIN: what it reads; no ranges: its own */
     const float *state;         /* (replica_state_elements) */
     const float *moments;       /* (2, n) or NULL */
     const uint8_t *wire;

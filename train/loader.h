@@ -5,13 +5,14 @@
  * last T, so each token but a shard's first is a target once. A window never
  * crosses shards.
  *
- * Each peer walks all windows in an order of its own: row b of step k is
- * position p = k * batch + b of the peer's sequence; the *epoch* is p divided
- * by the number of windows, the place in it goes through the permutation that
- * (seed, peer, epoch) names. Nothing is stored per window: the permutation is
- * a Feistel network over the next even power of two, walked until it falls
- * below the number of windows (Black & Rogaway 2002, "cycle walking"), less
- * than four rounds of it on average.
+ * All windows are walked in an order that a `peer` names: its own, or 0, the
+ * one that all share (p2p/LEASES.md). Row b of step k is position p = k * batch
+ * + b of that sequence; the *epoch* is p divided by the number of windows, the
+ * place in it goes through the permutation that (seed, peer, epoch) names.
+ * Nothing is stored per window: the permutation is a Feistel network over the
+ * next even power of two, walked until it falls below the number of windows
+ * (Black & Rogaway 2002, "cycle walking"), less than four rounds of it on
+ * average.
  *
  * So a peer that restarts, or one that takes over, finds step k's batch
  * without any state, and two runs with the same seed see the same data.

@@ -206,13 +206,25 @@ void replica_close(struct replica *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Batches of one size are found by the count of steps; where they grow rows are
- * taken one by one, and tokens_seen says how many were. */
+void replica_read(struct replica *r, bool shared, uint64_t position)
+{
+    r->reads_shared = shared;
+    r->position = position;
+}
+
+/* Batches of one size are found by the count of steps, or by their position in
+ * the order of all, which is peer 0's; where they grow rows are taken one by
+ * one, and tokens_seen says how many were. */
 static int read_rows(struct replica *r, uint32_t first, uint32_t rows)
 {
     uint64_t at = r->tokens_seen / r->opt.seq + first;
+    struct loader shared = r->loader;
     int rv = 0;
 
+    if (r->opt.method.trainers == 0 && r->reads_shared) {
+        shared.opt.peer = 0;
+        return loader_batch(&shared, r->position, r->tokens, r->targets);
+    }
     if (r->opt.method.trainers == 0) {
         return loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
     }

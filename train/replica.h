@@ -31,10 +31,10 @@
  * them at a time, with batches that grow (replica_trainers.h).
  *
  * Learning rates follow the run (cycle.h: the step after which the anchor's
- * round packed, and those since), the data follows the peer (its own step
- * count), so that a joiner neither warms up again nor repeats another's data.
- * Adam's count of steps follows the run where moments are shared, else the
- * peer.
+ * round packed, and those since), the data follows the peer: its own step count
+ * in an order of its own, or what replica_read() names in the order of all. So
+ * a joiner neither warms up again nor repeats another's data. Adam's count of
+ * steps follows the run where moments are shared, else the peer.
  *
  * Memory: theta, u, v, grad, the anchors and the state as the method needs
  * them, two vectors of the longest round (replica_bytes), and the workspace of
@@ -175,6 +175,8 @@ struct replica {
     uint32_t *tokens, *targets; /* (batch, seq) */
     uint64_t round;             /* whose anchor phi is */
     uint64_t inner_step;        /* steps ever made by this peer */
+    bool reads_shared;          /* the next step reads the order of all, */
+    uint64_t position;          /* there */
     uint64_t since;             /* steps since that round packed */
     uint64_t tokens_seen;       /* ever */
     uint32_t summed;            /* stage: micro-batches in grad, */
@@ -264,6 +266,11 @@ void replica_turn(struct replica *r, uint32_t rank, uint32_t members);
 /* The optimizer's step with the sum of gradients in grad, of so many positions
  * (DDP: their mean is kept for the round); counts it. Of none nothing moves. */
 int replica_take_gradient(struct replica *r, uint64_t positions);
+
+/* The next step reads batch `position` of the order that all peers share; else
+ * (shared false, as at first) the one that its count names in an order of its
+ * own. */
+void replica_read(struct replica *r, bool shared, uint64_t position);
 
 /* One inner step (DDP: its gradient); mean loss in nats per token. */
 int replica_step(struct replica *r, float *loss);

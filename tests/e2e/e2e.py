@@ -25,6 +25,7 @@ import death_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
 import identity_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
+import lease_tests  # noqa: E402, F401
 import method_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import mistake_tests  # noqa: E402, F401

@@ -518,6 +518,45 @@ static void an_own_state_that_cannot_be_loaded_is_said(void **state)
     hand_close(h);
 }
 
+/* A checkpoint of a version without leases, and somebody who has the record
+ * after all. */
+static void a_state_without_its_record_begins_the_text_anew(void **state)
+{
+    struct commit *c = calloc(1, sizeof *c);
+    struct hand *h = hand_open(1);
+    const struct ledger *ledger = h->node->record.commit.plan.body.ledgers;
+    struct heartbeat b;
+
+    (void)state;
+    assert_non_null(c);
+    c->plan.body.round = 7;
+    c->plan.body.n_ledgers = 1;
+    c->plan.body.ledgers[0].next = 100;
+    message_commit_hash(&c->plan.body, &c->result, &h->terms.held_commit);
+    h->terms.holds_state = true;
+    h->terms.held_round = 7;
+    h->terms.lease_quota = 5;
+    hand_wait(h, 1000);
+    assert_int_equal(status(h).round, 7);
+    b = hand_beat(h);
+    hand_say(h, 0, MESSAGE_HEARTBEAT, &b); /* the other one holds it too */
+    hand_wait(h, 2000);
+    assert_false(node_lease_known(h->node)); /* somebody may have it */
+    assert_true(h->n_sent[MESSAGE_GET_COMMIT] > 0);
+    assert_null(node_base(h->node));
+    hand_wait(h, 5000);
+    assert_true(node_lease_known(h->node));
+    assert_int_equal(ledger->next, 7 * 5 * VIEW_MEMBERS_MAX);
+    assert_null(node_record(h->node)); /* none that could be saved */
+    hand_say(h, 0, MESSAGE_COMMIT, c);
+    hand_wait(h, 10);
+    assert_int_equal(ledger->next, 100);
+    assert_non_null(node_record(h->node));
+    assert_non_null(node_base(h->node));
+    hand_close(h);
+    free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +579,7 @@ int main(void)
         cmocka_unit_test(a_refusal_shows_while_nobody_lets_us_in),
         cmocka_unit_test(a_mean_that_is_no_numbers_is_asked_for_once),
         cmocka_unit_test(an_own_state_that_cannot_be_loaded_is_said),
+        cmocka_unit_test(a_state_without_its_record_begins_the_text_anew),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,39 +78,43 @@ static struct method diloco(uint32_t period)
         .period = period, .fragments = 1, .rule = {.lr = 1.0F}};
 }
 
+static struct replica_options replica_with(const struct method *method)
+{
+    return (struct replica_options){
+        .model = {.dim = 16,
+                  .layers = 1,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .ffn = 16,
+                  .vocab = 256,
+                  .seq = 16,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5f},
+        .optimizer = optimizer_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+        .method = *method,
+        .codec = codec_find("fp16"),
+        .batch = 2,
+        .micro_batch = 2,
+        .seq = 16,
+        .seed = 3,
+        .peer = 9,
+        .train = &shard,
+        .n_train = 1,
+        .val = &shard,
+        .eval_tokens = 64,
+        .threads = 1,
+        .reference = true,
+    };
+}
+
 static struct trainer *open_with(const struct method *method,
                                  bool error_feedback)
 {
     struct trainer_options opt = {
         .error_feedback = error_feedback,
-        .replica =
-            {
-                .model = {.dim = 16,
-                          .layers = 1,
-                          .heads = 2,
-                          .kv_heads = 2,
-                          .ffn = 16,
-                          .vocab = 256,
-                          .seq = 16,
-                          .tied = true,
-                          .rope_theta = 10000,
-                          .norm_eps = 1e-5f},
-                .optimizer = optimizer_defaults(),
-                .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-                .method = *method,
-                .codec = codec_find("fp16"),
-                .batch = 2,
-                .micro_batch = 2,
-                .seq = 16,
-                .seed = 3,
-                .peer = 9,
-                .train = &shard,
-                .n_train = 1,
-                .val = &shard,
-                .eval_tokens = 64,
-                .threads = 1,
-                .reference = true,
-            },
+        .replica = replica_with(method),
         .self = &inbox,
         .post = post,
         .take_snapshot = take_snapshot,
@@ -173,6 +177,75 @@ static void every_command_has_one_answer(void **state)
     assert_int_equal(e.rc, 0);
     assert_true(e.bits_per_byte > 0);
     close_trainer(t);
+}
+
+/* What four steps contribute that read these positions of the order of all,
+ * and then the own one. */
+static float *contribution_of(const uint64_t *at, unsigned n_shared)
+{
+    const struct method m = diloco(4);
+    struct replica_options o = replica_with(&m);
+    struct replica r;
+    char errmsg[ERRMSG_SIZE];
+    float loss, *copy;
+
+    assert_int_equal(replica_open(&r, &o, errmsg), 0);
+    replica_init(&r);
+    for (unsigned i = 0; i < 4; i++) {
+        replica_read(&r, i < n_shared, i < n_shared ? at[i] : 0);
+        assert_int_equal(replica_step(&r, &loss), 0);
+    }
+    assert_int_equal(replica_pack(&r), 0);
+    copy = malloc(r.n * sizeof *copy);
+    assert_non_null(copy);
+    memcpy(copy, r.contribution, r.n * sizeof *copy);
+    replica_close(&r);
+    return copy;
+}
+
+static void a_lease_is_read_from_its_front_and_then_the_own_order(void **state)
+{
+    const uint64_t at[] = {500, 501, 40};
+    struct trainer_command c = {
+        .type = TRAINER_TRAIN,
+        .lease = {.n_ranges = 2, .ranges = {{500, 2}, {40, 1}}}};
+    struct trainer *t = open_trainer();
+    float *want = contribution_of(at, 3);
+    size_t n;
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    n = (size_t)inbox.snapshot->n;
+    assert_true(trainer_post(t, &c));
+    (void)wait_for(LOCAL_TRAINED);
+    assert_memory_equal(trainer_contribution(t), want, n * sizeof *want);
+    close_trainer(t);
+    free(want);
+}
+
+/* The steps before it count for nothing: they would be in no commit, and the
+ * contribution is called by the front of the lease. */
+static void a_state_that_comes_meanwhile_begins_the_lease_again(void **state)
+{
+    const uint64_t at[] = {500, 501, 502, 503};
+    struct trainer_command c = {.type = TRAINER_TRAIN,
+                                .lease = {.n_ranges = 1, .ranges = {{500, 4}}}};
+    struct trainer *t = open_trainer();
+    float *first = contribution_of(at, 4);
+    size_t n;
+
+    (void)state;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    n = (size_t)inbox.snapshot->n;
+    assert_true(trainer_post(t, &c));
+    (void)wait_for(LOCAL_PROGRESS);
+    command(t, TRAINER_INIT); /* the same state once more */
+    (void)wait_for(LOCAL_TRAINED);
+    assert_memory_equal(trainer_contribution(t), first, n * sizeof *first);
+    close_trainer(t);
+    free(first);
 }
 
 static void a_commit_is_applied_between_two_steps_of_a_training(void **state)
@@ -435,6 +508,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_has_one_answer),
+        cmocka_unit_test(a_lease_is_read_from_its_front_and_then_the_own_order),
+        cmocka_unit_test(a_state_that_comes_meanwhile_begins_the_lease_again),
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
         cmocka_unit_test(a_loaded_state_says_what_work_it_replaced),
         cmocka_unit_test(what_rounding_took_goes_into_the_next_contribution),

@@ -84,6 +84,43 @@ static uint8_t *wire_of(const struct replica *a, const struct replica *b)
     return wire;
 }
 
+/* Batch `position` of the order that all read. */
+static void assert_reads(const struct replica *r, uint64_t position)
+{
+    uint32_t tokens[2 * 16], targets[2 * 16];
+    struct loader l = r->loader;
+
+    l.opt.peer = 0;
+    assert_int_equal(loader_batch(&l, position, tokens, targets), 0);
+    assert_memory_equal(r->tokens, tokens, sizeof tokens);
+    assert_memory_equal(r->targets, targets, sizeof targets);
+}
+
+static void what_is_read_in_the_order_of_all_is_the_same_for_all(void **state)
+{
+    const uint64_t positions[] = {7, 8, 30000, 0};
+    struct replica a, b;
+
+    (void)state;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    for (size_t i = 0; i < sizeof positions / sizeof positions[0]; i++) {
+        replica_read(&a, true, positions[i]);
+        replica_read(&b, true, positions[i]);
+        steps(&a, 1);
+        steps(&b, 1);
+        assert_reads(&a, positions[i]);
+        assert_memory_equal(a.theta, b.theta, a.n * sizeof(float));
+    }
+    replica_read(&a, false, 0); /* each by its own count again */
+    replica_read(&b, false, 0);
+    steps(&a, 1);
+    steps(&b, 1);
+    assert_memory_not_equal(a.theta, b.theta, a.n * sizeof(float));
+    replica_close(&a);
+    replica_close(&b);
+}
+
 static void two_workers_take_the_outer_step_of_algorithm_1(void **state)
 {
     struct replica a, b;
@@ -299,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_workers_take_the_outer_step_of_algorithm_1),
+        cmocka_unit_test(what_is_read_in_the_order_of_all_is_the_same_for_all),
         cmocka_unit_test(a_late_worker_keeps_its_displacement_and_contribution),
         cmocka_unit_test(a_restored_worker_continues_with_the_same_bits),
         cmocka_unit_test(moments_are_reset_where_the_method_says_so),
