@@ -152,6 +152,23 @@ static bool named_before(const struct commit_seen *s, uint32_t i, uint32_t k)
     return false;
 }
 
+/* What the commit says of it is what it read. */
+static void check_name(struct check *c,
+                       const struct state *s,
+                       uint32_t peer,
+                       const struct contributor *x,
+                       const struct contribution *in)
+{
+    uint64_t first = in->lease.n_ranges > 0 ? in->lease.ranges[0].first + 1 : 0;
+
+    if (x->lease != first) {
+        check_fail(c,
+                   "W: the commit of round %" PRIu64 " says that peer %u read "
+                   "from position %" PRIu64 " on; it was %" PRIu64,
+                   s->round, peer, x->lease - 1, first - 1);
+    }
+}
+
 static void train_all(struct check *c, struct state *s)
 {
     const struct commit_seen *commit = &c->commits[s->commit];
@@ -174,6 +191,7 @@ static void train_all(struct check *c, struct state *s)
                 continue;
             }
             c->unleased += p->in[k].lease == 0;
+            check_name(c, s, peer, &p->in[k], in);
             train(c, s, peer, in);
         }
     }

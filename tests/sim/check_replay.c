@@ -140,12 +140,6 @@ input_of(struct check *c, uint64_t round, struct part *p, uint32_t k)
                    "%" PRIu64 " tokens; they were %" PRIu64,
                    round, peer, x->tokens, in->tokens);
     }
-    if (in->lease.n_ranges > 0 && x->lease != in->lease.ranges[0].first + 1) {
-        check_fail(c,
-                   "W: the commit of round %" PRIu64 " says that peer %u read "
-                   "from position %" PRIu64 " on; it was %" PRIu64,
-                   round, peer, x->lease - 1, in->lease.ranges[0].first);
-    }
     return in->values;
 }
 
