@@ -105,12 +105,12 @@ uint32_t node_swarm(const struct node *n,
         fill_self(n, &out[count++]);
     }
     for (int rank = 0; rank < RANK_COUNT; rank++) {
-        for (int i = 0; i < PEERS_MAX && count < max; i++) {
+        for (uint32_t i = 0; i < n->members.n_peers && count < max; i++) {
             const struct member *p = &n->members.peers[i];
 
             if (p->used && (p->confirmed || p->watched) &&
                 (int)rank_of(n, p) == rank) {
-                fill(n, i, now_ms, &out[count++]);
+                fill(n, (int)i, now_ms, &out[count++]);
             }
         }
     }
