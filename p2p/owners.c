@@ -238,6 +238,7 @@ static void take_role(struct owners *o, uint32_t i, struct owners_out *out)
     s->follow = s->record = false;
     s->shipped = OWNERS_NOBODY;
     s->shunned = 0;
+    s->wanted_ms = o->now_ms;
     memset(s->asked, 0, sizeof s->asked);
     if (s->owner == o->self) {
         o->n_taken_over += s->held && !was_owner;
@@ -458,6 +459,16 @@ static void suspect(struct owners *o, uint32_t i, struct owners_out *out)
     owners_add(out, OWNERS_SUSPECT)->to = who;
 }
 
+/* Whether nothing comes of a reading: when it is due that this is said. */
+static uint64_t unread_ms(const struct owners *o, uint32_t i)
+{
+    const struct owners_slice *s = &o->slice[i];
+
+    return o->epoch != 0 && o->gathering && s->wanted && s->owner != o->self
+               ? s->wanted_ms + 2ULL * o->opt.stuck_ms
+               : UINT64_MAX;
+}
+
 static void say_again(struct owners *o, uint32_t i, struct owners_out *out)
 {
     struct owners_slice *s = &o->slice[i];
@@ -481,6 +492,10 @@ void owners_tick(struct owners *o, uint64_t now_ms, struct owners_out *out)
         if (waits(s) && now_ms >= s->since_ms + o->opt.stuck_ms) {
             suspect(o, i, out);
         }
+        if (now_ms >= unread_ms(o, i)) {
+            s->wanted_ms = now_ms;
+            owners_add(out, OWNERS_SUSPECT)->to = BIT(s->owner);
+        }
         if (speaks(s) && now_ms >= s->said_ms + o->opt.resend_ms) {
             say_again(o, i, out);
         }
@@ -495,7 +510,7 @@ void owners_tick(struct owners *o, uint64_t now_ms, struct owners_out *out)
 void owners_gap(struct owners *o, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < o->opt.slices; i++) {
-        o->slice[i].since_ms = now_ms;
+        o->slice[i].since_ms = o->slice[i].wanted_ms = now_ms;
     }
     for (uint32_t k = 0; k < o->n_slots; k++) {
         o->slot[k].asked_ms = now_ms;
@@ -517,6 +532,7 @@ uint64_t owners_deadline(const struct owners *o)
         const struct owners_slice *s = &o->slice[i];
 
         at = waits(s) ? sooner(at, s->since_ms + o->opt.stuck_ms) : at;
+        at = sooner(at, unread_ms(o, i));
         at = speaks(s) ? sooner(at, s->said_ms + o->opt.resend_ms) : at;
     }
     for (uint32_t k = 0; k < o->n_slots; k++) {

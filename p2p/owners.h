@@ -42,14 +42,14 @@
  * which waits for nothing, so no circle of peers waits for itself.
  *
  * Failing: a lost message or broken transfer is asked for again. A member that
- * lives and does not do its part for stuck_ms is named (SUSPECT): its slices
- * stand still until a view change, which is the caller's. What a liar can do:
- * an owner can make what it likes of its slices; nobody votes on bytes here,
- * which is what this group costs compared with rounds. Any other member can
- * submit any finite piece, under its own name; and where owner and backup went
- * together, what it says it read may stand in. Messages of strangers and of
- * other epochs, numbers out of range and roles that are not the sender's are
- * dropped and counted.
+ * lives and does not do its part for stuck_ms is named (SUSPECT), by readers
+ * after twice that, since its owner may wait itself: its slices stand still
+ * until a view change, which is the caller's. What a liar can do: an owner can
+ * make what it likes of its slices; nobody votes on bytes here, which is what
+ * this group costs compared with rounds. Any other member can submit any finite
+ * piece, under its own name; and where owner and backup went together, what it
+ * says it read may stand in. Messages of strangers and of other epochs, numbers
+ * out of range and roles that are not the sender's are dropped and counted.
  *
  * Pure: no clock but `now_ms`, no allocation, no tensor bytes. Memory: 140
  * KB. Cost of a call: O(slices * slots). A node runs this in the simulator
@@ -219,6 +219,7 @@ struct owners_slice {
     /* Of the worker. */
     bool acked, refused, wanted; /* wanted: to be read */
     uint64_t acked_task;         /* the last one that was not refused */
+    uint64_t wanted_ms;          /* nothing of it came since */
 };
 
 struct owners_slot {

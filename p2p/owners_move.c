@@ -332,6 +332,8 @@ void owners_retry(struct owners *o, struct owners_out *out)
         } else if (t->what != OWNERS_PIECE || t->tries < PIECE_TRIES) {
             t->used = true;
             say_want(o, k, out);
+        } else { /* it submits, and nothing comes of it */
+            owners_add(out, OWNERS_SUSPECT)->to = BIT(t->peer);
         }
     }
 }
@@ -559,6 +561,9 @@ void owners_moved(struct owners *o,
         return;
     }
     t->asked_ms = now_ms;
+    if (t->what == OWNERS_READING) {
+        o->slice[t->slice].wanted_ms = now_ms;
+    }
     if (o->slice[t->slice].phase == OWNERS_FETCH) {
         o->slice[t->slice].since_ms = now_ms;
     }

@@ -380,6 +380,7 @@ void owners_gather(struct owners *o, uint64_t now_ms, struct owners_out *out)
     o->gathering = true;
     for (uint32_t i = 0; i < o->opt.slices; i++) {
         o->slice[i].wanted = true;
+        o->slice[i].wanted_ms = now_ms;
     }
     owners_pump(o, out);
 }

@@ -238,6 +238,9 @@ static void on_logged(void *self, uint32_t peer, int level, const char *text)
 
     (void)level;
     world_note(s->world, peer, text);
+    if (s->logged != NULL) {
+        s->logged(s->self, peer, text);
+    }
 }
 
 /* ---- faults ----------------------------------------------------------- */
@@ -296,6 +299,22 @@ static void strike(void *data, uint64_t arg)
     }
 }
 
+static bool is_cut(void *self, uint32_t from, uint32_t to, bool bulk)
+{
+    const struct crew *s = self;
+
+    return bulk && (from == s->mute || to == s->mute);
+}
+
+static void set_mute(void *data, uint64_t peer)
+{
+    struct crew *s = data;
+
+    s->mute = (uint32_t)peer;
+    world_heal(s->world); /* it looks at connections again */
+    note_fault(s);
+}
+
 static void schedule(struct crew *s)
 {
     /* From the first steps to the mean at the end. */
@@ -306,6 +325,12 @@ static void schedule(struct crew *s)
     }
     for (uint32_t k = 0; k < s->n_faults; k++) {
         world_call(s->world, 2000 + crew_draw(s, span), strike, s, k);
+    }
+    if (s->mute_ms > 0) {
+        uint64_t at = 8000 + crew_draw(s, 2000); /* after founding */
+
+        world_call(s->world, at, set_mute, s, crew_draw(s, s->n));
+        world_call(s->world, at + s->mute_ms, set_mute, s, s->n);
     }
     for (uint32_t q = s->starters; q < s->n; q++) {
         world_call(s->world, 4000 + crew_draw(s, span), start, s, q);
@@ -353,7 +378,8 @@ static void poll(void *data, uint64_t arg)
     uint64_t now = world_now(s->world);
 
     (void)arg;
-    s->done = now > 15000 + s->rounds * s->round_ms &&
+    s->done = s->mute == s->n && now > 15000 + s->mute_ms &&
+              now > 15000 + s->rounds * s->round_ms &&
               now > s->calm_ms + 3000 && all_finished(s, why, sizeof why);
     if (!s->done) {
         world_call(s->world, now + POLL_MS, poll, s, 0);
@@ -375,6 +401,8 @@ static int make(struct crew *s)
                                      .bytes_per_s = 20000,
                                      .dial_timeout_ms = 5000,
                                      .transport_timeout_ms = 20000,
+                                     .cut = is_cut,
+                                     .cut_self = s,
                                      .print_trace = s->opt.print_trace};
     const struct world_calls wc = {.self = s,
                                    .wire_len = on_wire_len,
@@ -440,12 +468,13 @@ int crew_open(struct crew *s,
     const struct sim_setting table[] = {
         {"fault", "", 0, CREW_FAULTS - 1, .u32 = &s->fault},
         {"faults", "", 0, 1e4, .u32 = &s->n_faults},
+        {"mute_ms", "a peer's data goes nowhere", 0, 1e6, .u32 = &s->mute_ms},
     };
     int rc;
 
     s->opt = *opt;
     s->r = result;
-    s->n = opt->peers;
+    s->n = s->mute = opt->peers;
     s->rng = opt->seed ^ 0x63726577;
     s->rounds = opt->rounds > 0 ? opt->rounds : 6;
     s->fault = (uint32_t)crew_draw(s, CREW_FAULTS);

@@ -48,6 +48,8 @@ struct crew {
     struct crew_peer *peers;
     uint32_t n, starters, fault, n_faults;
     uint64_t rng, rounds, calm_ms;
+    uint32_t mute_ms, mute; /* the data connections of one peer (n: of none)
+                               fail for so long, its links do not */
     uint32_t *group;
     uint8_t manifest[CREW_MANIFEST_BYTES];
     struct hash32 run_id;
@@ -64,6 +66,7 @@ struct crew {
     bool beyond;          /* the run may end with more rounds than asked for */
     void *self;           /* of the two */
     void (*after)(struct crew *s, uint32_t peer, const struct event *event);
+    void (*logged)(void *self, uint32_t peer, const char *text);
     void (*sliced)(void *self, uint32_t peer, const struct local_sliced *x);
 };
 

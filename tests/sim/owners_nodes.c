@@ -58,7 +58,7 @@ struct oracle {
     uint64_t opened[SLICES], fed[SLICES]; /* epochs */
     bool anew[SLICES];         /* not all that was acknowledged is there */
     uint64_t (*acked)[SLICES]; /* (peers) of the process, as last seen */
-    uint64_t n_applied, n_acked, n_copies, n_built;
+    uint64_t n_applied, n_acked, n_copies, n_built, n_suspects;
 };
 
 static void *more(void *at, uint32_t n, uint32_t *room, size_t size)
@@ -319,6 +319,14 @@ static void check_open(struct oracle *o, uint32_t peer, const struct owners *c)
     }
 }
 
+static void on_logged(void *self, uint32_t peer, const char *text)
+{
+    struct oracle *o = self;
+
+    (void)peer;
+    o->n_suspects += strstr(text, "does not do its part") != NULL;
+}
+
 static void on_after(struct crew *s, uint32_t peer, const struct event *event)
 {
     struct oracle *o = s->self;
@@ -382,10 +390,14 @@ static void judge(struct oracle *o)
     if (s->r->violations == 0 && (o->n_acked == 0 || o->n_applied == 0)) {
         crew_fail(s, "nothing was trained");
     }
-    if (s->r->violations == 0 && s->fault == CREW_PLAIN &&
+    if (s->r->violations == 0 && s->fault == CREW_PLAIN && s->mute_ms == 0 &&
         (anew > 0 || o->n_copies > 0)) {
         crew_fail(s, "a slice began anew, and nothing had failed");
     }
+    if (s->r->violations == 0 && s->mute_ms > 0 && o->n_suspects == 0) {
+        crew_fail(s, "nobody waits in vain for who moves no data");
+    }
+    sim_figure(s->r, "suspects", (double)o->n_suspects, SIM_SUM);
     sim_figure(s->r, "acknowledged", (double)o->n_acked, SIM_SUM);
     sim_figure(s->r, "applied", (double)o->n_applied, SIM_SUM);
     sim_figure(s->r, "begun_anew", anew, SIM_SUM);
@@ -420,6 +432,7 @@ int sim_owners_nodes_run(const struct sim_options *opt,
         .beyond = true,
         .self = o,
         .after = on_after,
+        .logged = on_logged,
         .sliced = on_sliced,
         .machines = {.piece_bytes = 512,
                      .n_params = 1003,
