@@ -147,6 +147,13 @@ void local_params_hash(struct local *l, uint32_t peer, struct hash32 *hash)
     }
 }
 
+uint64_t local_saved_round(const struct local *l, uint32_t peer, uint32_t stage)
+{
+    const struct local_disk *d = &l->machines[peer].disk;
+
+    return d->state.used && d->stage == stage ? d->state.round : 0;
+}
+
 uint64_t local_params_sum(const struct local *l, uint32_t peer)
 {
     const struct machine *m = &l->machines[peer];

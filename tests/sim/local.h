@@ -207,6 +207,10 @@ uint64_t local_params_sum(const struct local *l, uint32_t peer);
 /* What an evaluation finds after that round. */
 double local_bits_of(uint64_t round);
 
+/* Newest round of that stage (from 0) that its disk has; 0: none. */
+uint64_t
+local_saved_round(const struct local *l, uint32_t peer, uint32_t stage);
+
 /* Of what it holds of a slice; 0: nothing. */
 uint64_t local_slice_hash(const struct local *l, uint32_t peer, uint32_t slice);
 

@@ -146,11 +146,18 @@ static void on_died(void *self, uint32_t peer)
 {
     struct stages *s = self;
     uint64_t back_ms = 1000 + draw(s, 8000);
+    uint32_t stage = s->peers[peer].seen.stage;
 
     local_died(s->local, peer);
     node_close(s->peers[peer].node);
     s->peers[peer].node = NULL;
     note_fault(s);
+    if (stage > 0 && n_hosts(s, stage) == 0) {
+        stages_stage_died(s, stage);
+        if (s->fault == STAGE_LOST && newest_round(s) < s->rounds) {
+            s->lost_stage = stage; /* else nobody waits for it */
+        }
+    }
     if (s->fault == STAGE_LOST) {
         back_ms += 15000;
     }
@@ -344,9 +351,6 @@ static void strike_stage(void *data, uint64_t arg)
         world_call(s->world, world_now(s->world) + POLL_MS, strike_stage, s,
                    arg + 1);
         return;
-    }
-    if (s->fault == STAGE_LOST && newest_round(s) < s->rounds) {
-        s->lost_stage = stage; /* else nobody waits for it */
     }
     for (uint32_t q = 0; q < s->n; q++) {
         if (!world_alive(s->world, q) || s->peers[q].seen.stage != stage) {

@@ -37,8 +37,10 @@ struct stages_count {
     bool final; /* that peer offered it for the round */
 };
 
-/* A state that some host held. */
+/* A state that some host held; lost: all hosts of its stage died before it was
+ * sure to be on disk. */
 struct stages_state {
+    bool lost;
     uint32_t stage;
     uint64_t round;
     struct hash32 params;
@@ -90,6 +92,11 @@ void stages_fail(struct stages *s, const char *fmt, ...)
 void stages_check_step(struct stages *s,
                        uint32_t peer,
                        const struct event *event);
+
+/* The last live host of that stage (from 1) has died: those that come back
+ * begin with the newest round that one of them wrote, so what was newer may be
+ * made once more, with other contributions. */
+void stages_stage_died(struct stages *s, uint32_t stage);
 
 /* calls.stepped: counts. */
 void stages_stepped(void *self, uint32_t peer, const struct local_step *step);

@@ -98,22 +98,65 @@ static void note_packed(struct stages *s, uint32_t peer, uint64_t round)
 static void
 note_state(struct stages *s, uint32_t peer, const struct node_status *t)
 {
+    bool other = false;
+
     for (uint32_t i = 0; i < s->n_states; i++) {
         const struct stages_state *x = &s->states[i];
 
-        if (x->stage == t->stage && x->round == t->round) {
-            if (!hash32_eq(&x->params, &t->params_hash)) {
-                stages_fail(s,
-                            "A: peer %u holds other parameters of stage %u, "
-                            "round %" PRIu64 " than another one did",
-                            peer, t->stage, t->round);
-            }
+        if (x->stage != t->stage || x->round != t->round) {
+            continue;
+        }
+        if (hash32_eq(&x->params, &t->params_hash)) {
             return;
         }
+        other = other || !x->lost;
+    }
+    if (other) {
+        stages_fail(s,
+                    "A: peer %u holds other parameters of stage %u, "
+                    "round %" PRIu64 " than another one did",
+                    peer, t->stage, t->round);
+        return;
     }
     s->states = grow(s->states, s->n_states, &s->cap_states, sizeof *s->states);
-    s->states[s->n_states++] =
-        (struct stages_state){t->stage, t->round, t->params_hash};
+    s->states[s->n_states++] = (struct stages_state){
+        .stage = t->stage, .round = t->round, .params = t->params_hash};
+}
+
+/* What a majority of those hosts is sure to have on disk: of any more than
+ * half of them one has a round as new as this. */
+static uint64_t surely_saved(const struct stages *s, uint32_t stage)
+{
+    uint64_t saved[PIPELINE_HOSTS_MAX], round;
+    uint32_t n = 0, at;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        round = local_saved_round(s->local, q, stage - 1);
+        if (round == 0) {
+            continue;
+        }
+        for (at = n++; at > 0 && saved[at - 1] > round; at--) {
+            saved[at] = saved[at - 1];
+        }
+        saved[at] = round;
+    }
+    return n == 0 ? 0 : saved[n / 2];
+}
+
+void stages_stage_died(struct stages *s, uint32_t stage)
+{
+    uint64_t saved = surely_saved(s, stage);
+
+    for (uint32_t i = 0; i < s->n_states; i++) {
+        struct stages_state *x = &s->states[i];
+
+        x->lost = x->lost || (x->stage == stage && x->round > saved);
+    }
+    for (uint32_t i = 0; i < s->n_counts; i++) {
+        struct stages_count *c = &s->counts[i];
+
+        c->final = c->final && (c->stage != stage - 1 || c->round <= saved);
+    }
 }
 
 /* R */
