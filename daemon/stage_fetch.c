@@ -70,7 +70,8 @@ static int say(struct fetching *f,
                enum message_type type,
                const void *message)
 {
-    int n = msg_encode(message_schema(type), message, f->out, sizeof f->out);
+    int n = msg_encode(message_schema((uint16_t)type), message, f->out,
+                       sizeof f->out);
 
     return n < 0 ? n
                  : dialogue_send(h->control, (uint8_t)type, f->out, (size_t)n);
@@ -88,7 +89,8 @@ static int hear(struct fetching *f, struct host *h, enum message_type wanted)
         n = dialogue_recv(h->control, until_ms, &type, &bytes);
     } while (n >= 0 && type != (uint8_t)wanted);
     return n < 0 ? n
-                 : msg_decode(message_schema(wanted), bytes, (size_t)n, f->in);
+                 : msg_decode(message_schema((uint16_t)wanted), bytes,
+                              (size_t)n, f->in);
 }
 
 static bool
