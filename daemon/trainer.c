@@ -160,7 +160,7 @@ static bool recover(struct trainer *t, int rc)
 /* "120+40 300+5", what the contribution of the next round has read. */
 static void log_read(const struct trainer *t)
 {
-    char text[LEASE_RANGES_MAX * 32] = "";
+    char text[LEASE_RANGES_MAX * 48] = ""; /* two of 20 digits each */
     uint64_t left = t->n_leased;
     size_t at = 0;
 
