@@ -81,15 +81,6 @@ void loader_close(struct loader *l)
     l->n_windows = 0;
 }
 
-uint64_t loader_window(const struct loader *l, uint64_t step, uint32_t row)
-{
-    uint64_t n = l->n_windows;
-    uint64_t position = step * l->opt.batch + row;
-    uint64_t words[3] = {l->opt.seed, l->opt.peer, position / n};
-
-    return loader_permute(position % n, n, rng_mix(words, 3));
-}
-
 /* The shard that holds a window: the last one that starts at or before it. */
 static size_t shard_of(const struct loader *l, uint64_t window)
 {
@@ -107,6 +98,30 @@ static size_t shard_of(const struct loader *l, uint64_t window)
     return low;
 }
 
+/* The window that a peer's order begins with: the first one of a shard. */
+static uint64_t start_of(const struct loader *l)
+{
+    uint64_t words[2] = {l->opt.seed, l->opt.peer};
+
+    return l->opt.peer == 0
+               ? 0
+               : l->first_window[rng_mix(words, 2) % l->opt.n_shards];
+}
+
+uint64_t loader_window(const struct loader *l, uint64_t step, uint32_t row)
+{
+    uint64_t n = l->n_windows;
+    uint64_t place = step * l->opt.batch + row;
+    uint64_t words[3] = {l->opt.seed, l->opt.peer, place / n};
+    uint64_t at = (place % n + start_of(l)) % n;
+    size_t shard = shard_of(l, at);
+    uint64_t first = l->first_window[shard];
+
+    return first + loader_permute(at - first,
+                                  l->first_window[shard + 1] - first,
+                                  rng_mix(words, 3));
+}
+
 static int read_window(const struct loader *l,
                        uint64_t window,
                        uint32_t *tokens,
@@ -116,7 +131,7 @@ static int read_window(const struct loader *l,
     const struct shard *s = &l->opt.shards[index];
     uint32_t seq = l->opt.seq;
     uint64_t first = (window - l->first_window[index]) * seq;
-    int rv = shard_read(s, first, seq, tokens);
+    int rv = s->data == NULL ? LOCO_ENOENT : shard_read(s, first, seq, tokens);
 
     if (rv != 0) {
         return rv;

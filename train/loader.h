@@ -6,9 +6,14 @@
  * crosses shards.
  *
  * All windows are walked in an order that a `peer` names: its own, or 0, the
- * one that all share (p2p/LEASES.md). Row b of step k is position p = k * batch
- * + b of that sequence; the *epoch* is p divided by the number of windows, the
- * place in it goes through the permutation that (seed, peer, epoch) names.
+ * one that all share (p2p/LEASES.md). Row b of step k is place p = k * batch
+ * + b of that sequence; the *epoch* is p divided by the number of windows. An
+ * epoch reads one shard after the other, in the order of the manifest, so that
+ * training may begin before the later ones are here; a peer's own order begins
+ * with a shard that (seed, peer) draws and goes round. Inside a shard the place
+ * goes through the permutation that (seed, peer, epoch) names. So a shard
+ * should be a sample of the whole text, as those of pack.h are.
+ *
  * Nothing is stored per window: the permutation is a Feistel network over the
  * next even power of two, walked until it falls below the number of windows
  * (Black & Rogaway 2002, "cycle walking"), less than four rounds of it on
@@ -21,8 +26,9 @@
  * order; a window's first token is given but not scored, the last window may
  * be short. Scored tokens of n: n - ceil(n / T).
  *
- * How it fails: LOCO_EINVAL for options that leave no window, LOCO_EFORMAT for
- * a token outside the vocabulary. Reads are pure: any number of threads.
+ * How it fails: LOCO_EINVAL for options that leave no window, LOCO_ENOENT for a
+ * window of a shard that is not here (info alone is set, no map), LOCO_EFORMAT
+ * for a token outside the vocabulary. Reads are pure: any number of threads.
  */
 #ifndef LOCO_TRAIN_LOADER_H
 #define LOCO_TRAIN_LOADER_H

@@ -21,6 +21,7 @@
 
 #define INDEX_NAME     "data.json"
 #define TOKENIZER_NAME "tokenizer.json"
+#define STRIPES_MAX    65536 /* of one shard: then they are longer */
 
 struct pack {
     struct pack_inputs in;
@@ -69,15 +70,25 @@ static int split_find(const struct pack *p, uint64_t *out)
     return 0;
 }
 
-/* Where shard i begins. */
-static uint64_t cut(const struct pack *p, uint64_t split, uint64_t i)
+/* Stripes of one shard. */
+static uint64_t stripes_of(const struct pack *p, uint64_t split)
 {
-    uint64_t shards = p->opt->shards;
-    /* i * split / shards without overflow */
-    uint64_t at = split / shards * i + split % shards * i / shards;
+    uint64_t size = p->opt->stripe > 0 ? p->opt->stripe : PACK_STRIPE;
+    uint64_t n = p->opt->shards > 1 ? split / p->opt->shards / size : 1;
+
+    return n < 1 ? 1 : n > STRIPES_MAX ? STRIPES_MAX : n;
+}
+
+/* Where piece i of n begins. */
+static uint64_t
+cut(const struct pack *p, uint64_t split, uint64_t i, uint64_t n)
+{
+    /* i * split / n without overflow */
+    uint64_t at = split / n * i + split % n * i / n;
+    bool anywhere = p->writer.encoder == NULL && n == p->opt->shards;
     uint64_t line;
 
-    if (i == 0 || i == shards || p->in.tokens || p->writer.encoder == NULL) {
+    if (i == 0 || i == n || p->in.tokens || anywhere) {
         return at;
     }
     line = pack_line_after(&p->in, at);
@@ -106,8 +117,8 @@ add_hash(const struct pack *p, json_t *row, const char *key, const char *path)
 /* Write one file; its row of data.json goes to *row. */
 static int write_part(const struct pack *p,
                       const char *name,
-                      uint64_t begin,
-                      uint64_t end,
+                      const struct pack_range *ranges,
+                      uint64_t n,
                       json_t **row,
                       uint64_t *tokens)
 {
@@ -117,7 +128,7 @@ static int write_part(const struct pack *p,
 
     *row = NULL;
     if (rv == 0) {
-        rv = pack_part(&p->writer, path, begin, end, &info);
+        rv = pack_part(&p->writer, path, ranges, n, &info);
     }
     if (rv != 0) {
         return rv;
@@ -140,26 +151,43 @@ static int write_part(const struct pack *p,
     return rv;
 }
 
+/* Shard i gets stripes i, i + shards, ..; `ranges`: room for them. */
+static int write_shard(struct pack *p,
+                       uint64_t split,
+                       uint64_t i,
+                       struct pack_range *ranges)
+{
+    uint64_t each = stripes_of(p, split), n = each * p->opt->shards;
+    json_t *row;
+    char name[32];
+    int rv;
+
+    for (uint64_t k = 0; k < each; k++) {
+        uint64_t at = k * p->opt->shards + i;
+
+        ranges[k].begin = cut(p, split, at, n);
+        ranges[k].end = cut(p, split, at + 1, n);
+    }
+    (void)snprintf(name, sizeof name, "train-%04u.ltk", (unsigned)i);
+    rv = write_part(p, name, ranges, each, &row, &p->result->train_tokens);
+    if (rv == 0 &&
+        json_array_append_new(json_object_get(p->index, "train"), row) != 0) {
+        rv = errmsg_fail(p->errmsg, LOCO_ENOMEM, "no memory");
+    }
+    return rv;
+}
+
 static int write_train(struct pack *p, uint64_t split)
 {
-    json_t *list = json_object_get(p->index, "train");
+    struct pack_range *ranges = calloc(stripes_of(p, split), sizeof *ranges);
+    int rv =
+        ranges == NULL ? errmsg_fail(p->errmsg, LOCO_ENOMEM, "no memory") : 0;
 
-    for (uint64_t i = 0; i < p->opt->shards; i++) {
-        char name[32];
-        json_t *row;
-        int rv;
-
-        (void)snprintf(name, sizeof name, "train-%04u.ltk", (unsigned)i);
-        rv = write_part(p, name, cut(p, split, i), cut(p, split, i + 1), &row,
-                        &p->result->train_tokens);
-        if (rv != 0) {
-            return rv;
-        }
-        if (json_array_append_new(list, row) != 0) {
-            return errmsg_fail(p->errmsg, LOCO_ENOMEM, "no memory");
-        }
+    for (uint64_t i = 0; i < p->opt->shards && rv == 0; i++) {
+        rv = write_shard(p, split, i, ranges);
     }
-    return 0;
+    free(ranges);
+    return rv;
 }
 
 static int write_val(struct pack *p, uint64_t split)
@@ -170,8 +198,8 @@ static int write_val(struct pack *p, uint64_t split)
     if (split == p->in.units) {
         return 0;
     }
-    rv = write_part(p, "val.ltk", split, p->in.units, &row,
-                    &p->result->val_tokens);
+    rv = write_part(p, "val.ltk", &(struct pack_range){split, p->in.units}, 1,
+                    &row, &p->result->val_tokens);
     if (rv != 0) {
         return rv;
     }

@@ -3,10 +3,12 @@
  * The inputs (pack_input.h: text, JSONL, directories, other people's token
  * files) are joined in the order given. The end is held out for evaluation
  * (val.ltk), from the first line that starts at or after total - val_bytes;
- * the rest is cut into `shards` nearly equal pieces, train-0000.ltk and so on:
- * anywhere with the byte tokenizer, else at a line's start, so that no word is
- * cut; ready tokens are cut by their number. data.json lists the files for
- * `loco run create`:
+ * the rest is cut into `shards` nearly equal files, train-0000.ltk and so on.
+ * Training reads one after the other (loader.h), so each is a sample of the
+ * whole: a stripe of about PACK_STRIPE goes to each in turn. Stripes begin at a
+ * line's start, so that no word is cut; shards of one stripe, with the byte
+ * tokenizer, anywhere; ready tokens are cut by their number. data.json lists
+ * the files for `loco run create`:
  *
  *   {"version": 1, "tokenizer": "byte", "vocab": 256, "source": "...",
  *    "licence": "...",
@@ -38,6 +40,7 @@
 #include "train/errmsg.h"
 
 #define PACK_SHARDS_MAX    10000
+#define PACK_STRIPE        ((uint64_t)1 << 20)
 #define PACK_HEX_SIZE      65         /* 32 bytes as hex and a NUL */
 #define PACK_VAL_DEFAULT   UINT64_MAX /* a tenth, at most PACK_VAL_BYTES_MAX */
 #define PACK_VAL_BYTES_MAX ((uint64_t)128 << 10)
@@ -60,6 +63,8 @@ struct pack_options {
     uint64_t val_bytes;    /* 0: no held-out part; of tokens: as they lie in
                             * the shard */
     uint32_t shards;       /* at least 1 */
+    uint64_t stripe;       /* units (bytes of text, ready tokens) that lie
+                            * together; 0: PACK_STRIPE */
     const char *tokenizer; /* "byte" or a tokenizer.json */
     enum pack_format format;
     const char *separator; /* behind each text of JSONL; NULL: a newline */

@@ -131,8 +131,8 @@ static int put_range(struct part *p, uint64_t begin, uint64_t end)
 
 int pack_part(const struct pack_writer *w,
               const char *path,
-              uint64_t begin,
-              uint64_t end,
+              const struct pack_range *ranges,
+              uint64_t n,
               struct shard_info *info)
 {
     uint8_t header[SHARD_HEADER_BYTES];
@@ -149,8 +149,8 @@ int pack_part(const struct pack_writer *w,
         return rv;
     }
     rv = file_out_write(&p.f, header, sizeof header, w->errmsg);
-    if (rv == 0) {
-        rv = put_range(&p, begin, end);
+    for (uint64_t i = 0; rv == 0 && i < n; i++) {
+        rv = put_range(&p, ranges[i].begin, ranges[i].end);
     }
     if (rv == 0) {
         rv = shard_header_encode(header, info, w->errmsg);

@@ -13,12 +13,16 @@ struct pack_writer {
     char *errmsg;
 };
 
-/* Write units begin .. end of the inputs to `path`. `info` holds everything
- * but tokens and text_bytes, which are filled in. */
+struct pack_range {
+    uint64_t begin, end; /* units of the inputs */
+};
+
+/* Write n ranges of the inputs to `path`. `info` holds everything but tokens
+ * and text_bytes, which are filled in. */
 int pack_part(const struct pack_writer *w,
               const char *path,
-              uint64_t begin,
-              uint64_t end,
+              const struct pack_range *ranges,
+              uint64_t n,
               struct shard_info *info);
 
 #endif

@@ -130,6 +130,66 @@ static void an_epoch_holds_each_window_once_and_the_next_differs(void **state)
     loader_close(&l);
 }
 
+/* Windows 0 to 4 are shard a's, 5 to 7 shard b's. */
+static void the_shared_order_reads_one_shard_after_the_other(void **state)
+{
+    struct loader l;
+
+    (void)state;
+    open_loader(&l, 42, 0);
+    for (uint64_t p = 0; p < 800; p++) {
+        uint64_t window = loader_window(&l, p / B, (uint32_t)(p % B));
+
+        assert_true(p % 8 < 5 ? window < 5 : window >= 5);
+    }
+    loader_close(&l);
+}
+
+static void peers_begin_with_different_shards_and_go_round(void **state)
+{
+    unsigned began[2] = {0};
+
+    (void)state;
+    for (uint64_t peer = 1; peer < 100; peer++) {
+        struct loader l;
+        unsigned changes = 0;
+
+        open_loader(&l, 42, peer);
+        for (uint64_t p = 0; p < 8; p++) {
+            bool is_b = loader_window(&l, p / B, (uint32_t)(p % B)) >= 5;
+            bool next =
+                loader_window(&l, (p + 1) / B, (uint32_t)((p + 1) % B)) >= 5;
+
+            began[is_b] += p == 0;
+            changes += is_b != next;
+        }
+        assert_int_equal(changes, 2);
+        loader_close(&l);
+    }
+    assert_true(began[0] > 20 && began[1] > 20);
+}
+
+static void a_window_of_a_shard_that_is_not_here_is_never_read(void **state)
+{
+    struct loader l;
+    struct shard some[3];
+    struct loader_options o = options(42, 0);
+    uint32_t tokens[B * T], targets[B * T];
+
+    (void)state;
+    memcpy(some, shards, sizeof some);
+    some[2].data = NULL;
+    o.shards = some;
+    assert_int_equal(loader_open(&l, &o, errmsg), 0);
+    assert_int_equal(l.n_windows, 8);
+    assert_int_equal(loader_batch(&l, 0, tokens, targets), 0);
+    /* Places 3, 4 and 5: the last one is b's. */
+    assert_int_equal(loader_batch(&l, 1, tokens, targets), LOCO_ENOENT);
+    some[2] = shards[2];
+    assert_int_equal(loader_batch(&l, 1, tokens, targets), 0);
+    loader_close(&l);
+}
+
 /* The first token of a window tells which one it is. */
 static void check_row(const uint32_t *tokens, const uint32_t *targets)
 {
@@ -304,6 +364,9 @@ int main(void)
         cmocka_unit_test(the_order_of_huge_sets_stays_in_range_and_distinct),
         cmocka_unit_test(every_place_gets_every_window_equally_often),
         cmocka_unit_test(an_epoch_holds_each_window_once_and_the_next_differs),
+        cmocka_unit_test(the_shared_order_reads_one_shard_after_the_other),
+        cmocka_unit_test(peers_begin_with_different_shards_and_go_round),
+        cmocka_unit_test(a_window_of_a_shard_that_is_not_here_is_never_read),
         cmocka_unit_test(
             targets_are_the_tokens_one_later_and_never_cross_shards),
         cmocka_unit_test(the_same_seed_peer_and_step_give_the_same_batch),

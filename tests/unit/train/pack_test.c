@@ -99,6 +99,24 @@ the_joined_text_is_cut_into_equal_shards_and_a_held_out_end(void **state)
     assert_int_equal(tmpdir_count(&out_dir), 5);
 }
 
+static void each_of_several_shards_is_a_sample_of_the_whole_text(void **state)
+{
+    struct pack_options o = options(0, 2);
+
+    (void)state;
+    o.stripe = 4;
+    assert_int_equal(pack("one\ntwo\nsix\n", "ten\n", &o), 0);
+    check_tokens("train-0000.ltk", "one\nsix\n");
+    check_tokens("train-0001.ltk", "two\nten\n");
+    /* Lines are longer than stripes, so that some of these are empty, and the
+     * last line is cut: nothing is lost or twice. */
+    o.stripe = 2;
+    assert_int_equal(pack("a long line\n", "one\nsix\n", &o), 0);
+    assert_int_equal(result.train_tokens, 20);
+    check_tokens("train-0000.ltk", "a long line\none\nsi");
+    check_tokens("train-0001.ltk", "x\n");
+}
+
 static void a_line_that_starts_at_the_mark_is_taken_whole(void **state)
 {
     struct pack_options o = options(4, 1);
@@ -311,6 +329,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(the_joined_text_is_cut_into_equal_shards_and_a_held_out_end),
+        CASE(each_of_several_shards_is_a_sample_of_the_whole_text),
         CASE(a_line_that_starts_at_the_mark_is_taken_whole),
         CASE(a_last_line_longer_than_asked_is_held_out_whole),
         CASE(text_without_lines_is_cut_at_the_byte),
