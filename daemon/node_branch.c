@@ -17,6 +17,31 @@
 
 #define ASK_MS 500 /* a view is asked for again after this */
 
+/* One of those that led to the view that we were in before a restart. */
+static bool is_ancestor(const struct node *n, const struct hash32 *view)
+{
+    bool found = hash32_eq(view, &n->ballot.cert.body.prev);
+
+    for (uint32_t i = 0; i < n->chain.n && !found; i++) {
+        found = hash32_eq(view, &n->chain.link[i].hash);
+    }
+    return found && !hash32_eq(view, &n->ballot.hash);
+}
+
+/* It was left out and does not know (frozen, say). There is no branch to wait
+ * for: it would go on from where it stood, in a view of its own, and what was
+ * committed since would be lost with us here to bring it. */
+bool node_left_behind(const struct node *n, const struct member *p)
+{
+    uint64_t tokens = n->loaded              ? n->applied.tokens
+                      : n->terms.holds_state ? n->terms.held_tokens
+                                             : 0;
+
+    return n->ballot.restored && p->has_beat && p->beat.has_view &&
+           p->beat.state != NODE_FINISHED && p->beat.tokens <= tokens &&
+           is_ancestor(n, &p->beat.view);
+}
+
 /* It says that it has a view, or the end of the run. */
 static bool claims_view(const struct node *n, int peer)
 {
@@ -24,7 +49,7 @@ static bool claims_view(const struct node *n, int peer)
 
     return p->used && p->has_beat && !p->lost && node_same_stage(n, p) &&
            (p->beat.has_view || p->beat.state == NODE_FINISHED) &&
-           members_linked(&n->members, peer);
+           members_linked(&n->members, peer) && !node_left_behind(n, p);
 }
 
 bool node_sees_view(const struct node *n)
@@ -105,16 +130,16 @@ bool node_beat_ahead(const struct node *n, const struct heartbeat *b)
 
 /* ---- giving up a view ------------------------------------------------- */
 
-void node_cancel_streams(struct node *n)
+/* The attempts of rounds, that is. All others only grow, whatever view we are
+ * in: without its bound what a source still sends of a fetch that was stopped
+ * would stand unposted before all else on its connection. */
+void node_cancel_rounds(struct node *n)
 {
-    /* Attempts of the others only grow. */
-    for (uint32_t s = 0; s < STREAM_PIPE; s++) {
-        struct action *a = out_add(n->out, ACTION_CANCEL);
+    struct action *a = out_add(n->out, ACTION_CANCEL);
 
-        if (a != NULL) {
-            a->stream = s;
-            a->attempt = 0;
-        }
+    if (a != NULL) {
+        a->stream = STREAM_RING;
+        a->attempt = 0;
     }
 }
 
@@ -137,7 +162,7 @@ void node_leave_view(struct node *n, const char *why)
     n->has_other = false;
     node_sync_reset(n);
     node_pipe_leave(n);
-    node_cancel_streams(n);
+    node_cancel_rounds(n);
 }
 
 static bool holds_known(const struct node *n, const struct heartbeat *b)

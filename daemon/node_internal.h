@@ -338,6 +338,8 @@ struct node {
     uint64_t stage_ms; /* when it was chosen, or could be at the earliest */
     uint64_t stage_look_ms; /* at the swarm, the last time */
     bool moved;             /* chosen by rebalancing: it stays */
+    bool stage_late; /* chosen without a host in a view of it, when others had
+                        theirs */
     uint32_t n_moves;
     bool pipe_open;
     struct pipeline pipe;
@@ -673,8 +675,12 @@ void node_learn_members(struct node *n, const struct view_body *v);
 /* Give up our view: as after a restart we still count for its majority, but are
  * not left in it, and come back as a joiner. */
 void node_leave_view(struct node *n, const char *why);
-/* Forget what every stream waits for: another branch counts from elsewhere. */
-void node_cancel_streams(struct node *n);
+/* Forget what rounds wait for: another branch counts attempts from elsewhere.
+ */
+void node_cancel_rounds(struct node *n);
+/* Whether that peer is still in a view that the one on our disk followed
+ * without it, and holds nothing that is not on our disk. */
+bool node_left_behind(const struct node *n, const struct member *p);
 /* Whether a linked peer names a view, proven or not. */
 bool node_sees_view(const struct node *n);
 

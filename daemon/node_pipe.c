@@ -53,12 +53,21 @@ static bool is_level(const struct node *n, const struct member *p)
     return p->beat.ready && p->beat.round == n->applied.round;
 }
 
+/* Would be left out of the steps at once, or is: who is counted before a round
+ * must be one that is not, or rounds begin and end with every message. */
+static bool is_silent(const struct node *n, const struct member *p)
+{
+    return p->lost || p->state >= PEER_DEAD ||
+           (p->n_links == 0 && n->now - p->down_ms >= n->t.redial_ms) ||
+           n->now - p->heard_ms >= n->t.dead_ms;
+}
+
 /* Of a stage, linked, and in a view of it. */
 static bool is_host(const struct node *n, int row)
 {
     const struct member *p = &n->members.peers[row];
 
-    return p->used && p->has_beat && !p->lost && p->beat.stage > 0 &&
+    return p->used && p->has_beat && !is_silent(n, p) && p->beat.stage > 0 &&
            p->beat.stage <= n->terms.stages && members_linked(&n->members, row);
 }
 
@@ -293,6 +302,7 @@ static void begin(struct node *n, struct crew *c)
     n->queue_sum = n->queue_now = n->busy_ms = 0;
     n->queue_ms = n->queue_at_ms = n->now;
     n->pipe_wait_ms = n->steps_over_ms = 0;
+    n->pipe_idle_ms = n->now; /* starved at once: not again at once */
     execute(n);
 }
 
@@ -818,10 +828,7 @@ static bool is_gone(const struct node *n, uint32_t k)
     const struct member *p =
         row == MEMBERS_NONE ? NULL : &n->members.peers[row];
 
-    return p == NULL || p->lost || p->life != n->pipe_life[k] ||
-           p->state >= PEER_DEAD ||
-           (p->n_links == 0 && n->now - p->down_ms >= n->t.redial_ms) ||
-           n->now - p->heard_ms >= n->t.dead_ms;
+    return p == NULL || p->life != n->pipe_life[k] || is_silent(n, p);
 }
 
 /* Its connection broke so long ago that it would be known to be dead. */

@@ -63,8 +63,10 @@ bool node_same_stage(const struct node *n, const struct member *p)
 struct service {
     uint32_t hosts[ROUTE_STAGES_MAX];  /* that chose it, ourselves too */
     uint32_t placed[ROUTE_STAGES_MAX]; /* of those: in a view of it */
-    uint64_t round;                    /* newest that one in a view names */
-    uint32_t n;                        /* peers that are here, and ourselves */
+    uint32_t behind; /* of those of our stage: in one that ours has left behind
+                      */
+    uint64_t round;  /* newest that one in a view names */
+    uint32_t n;      /* peers that are here, and ourselves */
     bool highest; /* no other peer without a view in our stage has a higher id
                    */
 };
@@ -101,6 +103,7 @@ static void look(const struct node *n, struct service *s)
         s->hosts[at]++;
         if (is_placed(p)) {
             s->placed[at]++;
+            s->behind += at == n->stage && node_left_behind(n, p);
             s->round = p->info.round > s->round ? p->info.round : s->round;
         } else if (n->staging != STAGING_NONE && at == n->stage &&
                    id_cmp(&p->id, &n->opt.self) > 0) {
@@ -149,6 +152,20 @@ static uint32_t least(const struct node *n, const struct service *s)
 
 /* ---- choosing ----------------------------------------------------------- */
 
+/* Other stages have views, this one has none that is here: its hosts may have
+ * come and be silent for a moment. */
+static bool is_late(const struct node *n, uint32_t stage)
+{
+    struct service s;
+    uint32_t placed = 0;
+
+    look(n, &s);
+    for (uint32_t k = 0; k < n->terms.stages; k++) {
+        placed += s.placed[k];
+    }
+    return placed > 0 && s.placed[stage] == 0;
+}
+
 static void take_stage(struct node *n, uint32_t stage)
 {
     struct action *a = out_add(n->out, ACTION_STAGE);
@@ -156,6 +173,7 @@ static void take_stage(struct node *n, uint32_t stage)
     if (a == NULL) {
         return; /* the next look tries again */
     }
+    n->stage_late = is_late(n, stage);
     a->index = stage;
     n->stage = stage;
     n->staging = STAGING_ASKED;
@@ -244,7 +262,7 @@ static void forget_group(struct node *n)
     round_freeze(&n->round, n->out);
     transfer_stop(&n->transfer, n->out);
     node_eval_forget(n);
-    node_cancel_streams(n);
+    node_cancel_rounds(n);
     ballot_init(&n->ballot, &bo, &n->members, n->now);
     n->ballot.malformed = malformed;
     malformed = n->round.malformed;
@@ -411,6 +429,12 @@ static bool lacks_hosts(const struct node *n, const struct service *s)
     return false;
 }
 
+/* Two foundings of one stage would be two chains of it. */
+static bool waits_for_first(const struct node *n)
+{
+    return n->stage_late && n->now - n->stage_ms < n->terms.fork_after_ms;
+}
+
 bool node_stage_may_found(const struct node *n)
 {
     struct service s;
@@ -418,7 +442,7 @@ bool node_stage_may_found(const struct node *n)
     if (!terms_staged(&n->terms) || n->ballot.restored) {
         return true;
     }
-    if (n->staging != STAGING_DONE) {
+    if (n->staging != STAGING_DONE || waits_for_first(n)) {
         return false;
     }
     look(n, &s);
@@ -433,7 +457,7 @@ bool node_stage_may_begin(const struct node *n)
         return true;
     }
     look(n, &s);
-    return s.placed[n->stage] == 0 &&
+    return s.placed[n->stage] == s.behind &&
            (s.round == 0 || has_state_of(n, n->stage));
 }
 
@@ -461,6 +485,10 @@ const char *node_stage_wait(const struct node *n)
     if (s.placed[n->stage] == 0 && s.round > 0 && !has_state_of(n, n->stage)) {
         return "its stage has lost all hosts: waiting for one that holds its "
                "state";
+    }
+    if (s.round == 0 && s.placed[n->stage] == 0 && waits_for_first(n)) {
+        return "the other stages have begun: its first hosts may come back, "
+               "else it is founded anew";
     }
     return s.round == 0 && lacks_hosts(n, &s)
                ? "a stage has too few hosts yet: waiting for more peers"

@@ -449,11 +449,8 @@ static void judge(struct crew *s)
         !all_finished(s, why, sizeof why)) {
         crew_fail(s, "after %d s %s", (int)(s->limit_ms / 1000), why);
     }
-    if (w->dropped > 0 || w->broke_rules > 0 || w->spins > 0) {
-        crew_fail(s,
-                  "%" PRIu64 " actions dropped, %" PRIu64 " rules broken, "
-                  "%" PRIu64 " spins",
-                  w->dropped, w->broke_rules, w->spins);
+    if (!world_is_sound(s->world, why, sizeof why)) {
+        crew_fail(s, "%s", why);
     }
     s->r->trace_hash = world_trace_hash(s->world);
     sim_figure(s->r, "virtual_ms", (double)world_now(s->world), SIM_MAX);

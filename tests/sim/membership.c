@@ -303,15 +303,13 @@ static int make(struct crowd *s)
 static void finish(struct crowd *s)
 {
     const struct world_stats *stats = world_stats(s->world);
+    char why[SIM_TEXT_MAX];
 
     s->r->trace_hash = world_trace_hash(s->world);
     s->r->virtual_ms = world_now(s->world);
     s->r->steps = stats->steps;
-    if (stats->dropped > 0 || stats->broke_rules > 0 || stats->spins > 0) {
-        crowd_fail(s,
-                   "%" PRIu64 " actions dropped, %" PRIu64 " rules broken, "
-                   "%" PRIu64 " spins",
-                   stats->dropped, stats->broke_rules, stats->spins);
+    if (!world_is_sound(s->world, why, sizeof why)) {
+        crowd_fail(s, "%s", why);
     }
 }
 

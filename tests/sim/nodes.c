@@ -673,7 +673,13 @@ static void run(struct sim *s)
     while (!s->done && check_violation(s->check) == NULL) {
         uint64_t more_ms = s->finished_ms != 0 ? LINGER_MS + POLL_MS : 0;
 
-        if (!world_step(s->world, s->calm_ms + s->limit_ms + more_ms)) {
+        if (world_step(s->world, s->calm_ms + s->limit_ms + more_ms)) {
+            continue;
+        }
+        if (world_stats(s->world)->storms > 0) {
+            check_fail(s->check, "F: peers answer each other without end: %s",
+                       s->why);
+        } else {
             check_fail(s->check,
                        "E: not done %" PRIu64 " ms after the last fault: %s",
                        s->limit_ms, s->why);

@@ -357,6 +357,7 @@ static void release(struct pairs *s)
 static void figures(struct pairs *s)
 {
     const struct world_stats *w = world_stats(s->world);
+    char why[SIM_TEXT_MAX];
     struct sim_result *r = s->r;
     double turns = (double)(s->n_with + s->n_alone);
 
@@ -378,11 +379,8 @@ static void figures(struct pairs *s)
     sim_figure(r, "moved_on", (double)s->n_moved_on, SIM_SUM);
     sim_figure(r, "longest_wait_ms", s->longest_ms, SIM_MAX);
     sim_figure(r, "spread_1e6", 1e6 * pairs_spread(s), SIM_MEAN);
-    if (w->dropped > 0 || w->broke_rules > 0 || w->spins > 0) {
-        pairs_fail(s,
-                   "%" PRIu64 " actions dropped, %" PRIu64 " rules broken, "
-                   "%" PRIu64 " spins",
-                   w->dropped, w->broke_rules, w->spins);
+    if (!world_is_sound(s->world, why, sizeof why)) {
+        pairs_fail(s, "%s", why);
     }
 }
 

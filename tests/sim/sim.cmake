@@ -255,12 +255,21 @@ endforeach()
 # Models cut into stages: each fault of stages.c, drawn ones, few and many peers.
 # 6: a host moves to where the work is. 7: a stage dies whole and comes back
 # from its checkpoints. 8: newcomers go to a stage that has one host left. 11: a
-# trainer hangs while its process lives.
+# trainer hangs while its process lives. 12: one is frozen, the other of two goes
+# on, dies and comes back.
 foreach(fault RANGE 10)
   loco_sim_test(stages_fault_${fault} stages --set fault=${fault} --seeds 12)
 endforeach()
 loco_sim_test(stages_fault_11 stages --set fault=11 --peers 8 --seeds 12)
 loco_sim_test(stages_fault_11_of_two stages --set fault=11 --peers 6 --seeds 12)
+foreach(n 4 6 8)
+  loco_sim_test(stages_stranded_of_${n} stages --set fault=12 --peers ${n}
+    --seeds 12)
+endforeach()
+# A newcomer to a stage whose only host is frozen before the first commit.
+loco_sim_test(stages_founded_once stages --set fault=10 --peers 4 --seed 11
+  --seeds 64)
+loco_sim_test(stages_fault_10_more stages --set fault=10 --seed 76 --seeds 60)
 loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
   --seeds 12)
 loco_sim_test(stages_of_eight stages --peers 8 --seeds 12)

@@ -6,7 +6,8 @@
  * hosts of a stage die and come back with their checkpoints, 8 all hosts of a
  * stage but one die and newcomers take their places, 9 all start at once, 10
  * any of these, 11 the trainer of one hangs for minutes though its process
- * lives.
+ * lives, 12 one of a stage's two hosts is frozen, the other goes on alone, dies
+ * and comes back while the first still stands where it was.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ enum fault {
     AT_ONCE,
     ALL,
     HANG,
+    STRANDED,
     FAULTS
 };
 
@@ -139,7 +141,8 @@ static bool must_return(const struct stages *s, uint32_t peer)
     uint32_t stage = s->peers[peer].seen.stage;
 
     return s->fault == RESTART || s->fault == STAGE_LOST || s->fault == ALL ||
-           stage == 0 || n_hosts(s, stage) == 0 || newest_round(s) == 0;
+           s->fault == STRANDED || stage == 0 || n_hosts(s, stage) == 0 ||
+           newest_round(s) == 0;
 }
 
 static void on_died(void *self, uint32_t peer)
@@ -364,6 +367,58 @@ static void strike_stage(void *data, uint64_t arg)
     }
 }
 
+/* ---- one that stays behind -------------------------------------------- */
+
+static void kill_call(void *data, uint64_t q)
+{
+    struct stages *s = data;
+
+    if (world_alive(s->world, (uint32_t)q)) {
+        world_kill_at_action(s->world, (uint32_t)q, 1 + draw(s, 60));
+    }
+}
+
+/* The live hosts of that stage (from 1), if they are two: by id. */
+static bool two_hosts(const struct stages *s, uint32_t stage, uint32_t q[2])
+{
+    uint32_t n = 0, first;
+
+    for (uint32_t k = 0; k < s->n && n_hosts(s, stage) == 2; k++) {
+        if (world_alive(s->world, k) && s->peers[k].seen.stage == stage) {
+            q[n++] = k;
+        }
+    }
+    if (n == 2 && id_cmp(&world_identity(s->world, q[0])->id,
+                         &world_identity(s->world, q[1])->id) > 0) {
+        first = q[0];
+        q[0] = q[1];
+        q[1] = first;
+    }
+    return n == 2;
+}
+
+/* The lower id may go on alone, as one half of the view; then it dies, early
+ * enough not to have come to the end of the run: who finds no view then is no
+ * longer asked for one (p2p/PIPELINE.md). */
+static void strand(void *data, uint64_t arg)
+{
+    struct stages *s = data;
+    uint64_t now = world_now(s->world), dies_ms = 6000 + draw(s, 6000);
+    uint32_t q[2];
+
+    if (s->peers[0].seen.round == 0 ||
+        !two_hosts(s, 1 + (uint32_t)draw(s, s->stages), q)) {
+        if (arg < 200) {
+            world_call(s->world, now + POLL_MS, strand, s, arg + 1);
+        }
+        return;
+    }
+    note_fault(s);
+    world_freeze(s->world, q[1]);
+    world_call(s->world, now + dies_ms, kill_call, s, q[0]);
+    world_call(s->world, now + dies_ms + draw(s, 12000), thaw, s, q[1]);
+}
+
 /* ---- a trainer that hangs --------------------------------------------- */
 
 #define HANG_MS     180000
@@ -441,6 +496,9 @@ static void schedule(struct stages *s)
     }
     if (s->fault == HANG) {
         world_call(s->world, 4000 + draw(s, span / 2), hang_one, s, 0);
+    }
+    if (s->fault == STRANDED) {
+        world_call(s->world, 4000 + draw(s, 4000), strand, s, 0);
     }
 }
 
@@ -545,6 +603,9 @@ static void judge(struct stages *s)
     const struct world_stats *w = world_stats(s->world);
     char why[SIM_TEXT_MAX] = "nobody is left";
 
+    if (!world_is_sound(s->world, why, sizeof why)) {
+        stages_fail(s, "F: %s", why);
+    }
     if (!s->done && s->r->violations == 0 &&
         !stages_finished(s, why, sizeof why)) {
         stages_fail(s, "E: after %d s %s", LIMIT_MS / 1000, why);
@@ -562,12 +623,6 @@ static void judge(struct stages *s)
         if ((s->evaluated >> r & 1) == 0) {
             stages_fail(s, "G: round %" PRIu64 " is not evaluated", r);
         }
-    }
-    if (w->dropped > 0 || w->broke_rules > 0 || w->spins > 0) {
-        stages_fail(s,
-                    "F: %" PRIu64 " actions dropped, %" PRIu64
-                    " rules broken, %" PRIu64 " spins",
-                    w->dropped, w->broke_rules, w->spins);
     }
     s->r->trace_hash = world_trace_hash(s->world);
     sim_figure(s->r, "virtual_ms", (double)world_now(s->world), SIM_MAX);
@@ -644,7 +699,8 @@ int sim_stages_run(const struct sim_options *opt, struct sim_result *result)
                          s.n > s.stages + 1
                      ? s.n - 2
                      : s.n;
-    if ((s.fault == UNEQUAL || s.fault == HANG) && opt->rounds == 0) {
+    if ((s.fault == UNEQUAL || s.fault == HANG || s.fault == STRANDED) &&
+        opt->rounds == 0) {
         s.rounds = 20;
     }
     if (s.fault == PLAIN || s.fault == JOIN || s.fault >= UNEQUAL) {

@@ -2,6 +2,7 @@
 #include "tests/sim/world.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -554,6 +555,35 @@ static void dispatch(struct world *w, struct entry *e)
     entry_free(e);
 }
 
+/* More steps in this second than peers can have a reason for. */
+static bool is_storm(struct world *w)
+{
+    if (w->second != w->now_ms / 1000) {
+        w->second = w->now_ms / 1000;
+        w->second_steps = 0;
+    }
+    if (++w->second_steps <= (uint64_t)WORLD_STORM_MAX * w->opt.n_peers) {
+        return false;
+    }
+    w->stats.storms++;
+    return true;
+}
+
+bool world_is_sound(const struct world *w, char *why, size_t size)
+{
+    const struct world_stats *x = &w->stats;
+
+    if (x->dropped == 0 && x->broke_rules == 0 && x->spins == 0 &&
+        x->storms == 0) {
+        return true;
+    }
+    (void)snprintf(why, size,
+                   "%" PRIu64 " actions dropped, %" PRIu64 " rules broken, "
+                   "%" PRIu64 " spins, %" PRIu64 " storms of messages",
+                   x->dropped, x->broke_rules, x->spins, x->storms);
+    return false;
+}
+
 bool world_step(struct world *w, uint64_t end_ms)
 {
     struct entry e;
@@ -566,6 +596,10 @@ bool world_step(struct world *w, uint64_t end_ms)
     e = pop(w);
     assert(e.at_ms >= w->now_ms);
     w->now_ms = e.at_ms;
+    if (is_storm(w)) {
+        entry_free(&e);
+        return false;
+    }
     if (e.peer == NOBODY) {
         dispatch(w, &e);
         return true;

@@ -36,6 +36,10 @@
 #define WORLD_TRACE_LINES 200
 #define WORLD_EREFUSED    (-111) /* as libuv says it on Linux */
 #define WORLD_SPIN_MAX    100    /* ticks in a row of one peer in one ms */
+/* Steps of all peers in one second of virtual time, for each: the busiest
+ * scenario has a few hundred. A world with more stands still (world_step): it
+ * would never end, and its queues take all memory. */
+#define WORLD_STORM_MAX 20000
 
 struct world;
 
@@ -120,6 +124,7 @@ struct world_stats {
     uint64_t unposted;    /* connections closed for a frame never posted */
     uint64_t relayed;     /* links and data connections through a relay */
     uint64_t spins;       /* a core asked for ticks without end */
+    uint64_t storms;      /* peers answered each other without end */
     uint32_t queue_max;   /* longest queue of sends or posts of one peer */
 };
 
@@ -160,8 +165,12 @@ void world_call(
     struct world *w, uint64_t at_ms, world_fn fn, void *data, uint64_t arg);
 
 /* One entry of the heap; false: nothing before end_ms is left, and the clock
- * stands there. */
+ * stands there; or a storm. */
 bool world_step(struct world *w, uint64_t end_ms);
+
+/* What cores owe the shell, whatever is going on: false, with a sentence in
+ * `why`, which is left alone otherwise. */
+bool world_is_sound(const struct world *w, char *why, size_t size);
 
 /* Note a line in the trace (a short copy is kept). */
 void world_note(struct world *w, uint32_t peer, const char *text);

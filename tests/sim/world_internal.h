@@ -159,6 +159,7 @@ struct world {
     struct world_options opt;
     struct world_calls calls;
     uint64_t now_ms, seq, rng, trace, cut_serial, n_waits;
+    uint64_t second, second_steps; /* of virtual time; steps in it */
     struct entry *heap;
     uint32_t n_heap, cap_heap;
     struct world_peer *peers;

@@ -25,7 +25,8 @@ struct toy {
     uint32_t n_segs;
     int rc; /* of the last failed dial or segment */
     uint64_t last_ms, deadline_ms, n_ticks;
-    struct out todo; /* for the next tick */
+    uint32_t answers; /* to each message, the same */
+    struct out todo;  /* for the next tick */
 };
 
 struct fixture {
@@ -55,6 +56,9 @@ static void toy_step(void *self, const struct event *e, struct out *out)
         t->rc = e->rc;
     } else if (e->type == EVENT_RECV) {
         t->order[t->n_recv++ % SEEN_MAX] = get_u32(e->bytes);
+        for (uint32_t k = 0; k < t->answers; k++) {
+            assert_true(out_send(out, e->link, 1, e->bytes, e->len));
+        }
     } else if (e->type == EVENT_SEG_DONE && e->rc != 0) {
         t->n_errors++;
         t->rc = e->rc;
@@ -432,6 +436,30 @@ static void save_is_a_barrier(void **state)
     assert_memory_equal(world_record(f->world, 0, &len), "once", 4);
 }
 
+/* Two answers to each message: without a bound no seed would end. */
+static void storms_end(void **state)
+{
+    struct fixture *f = *state;
+    char why[160] = "";
+    uint64_t sent_ms;
+
+    dial(f, 0);
+    f->toys[0].answers = f->toys[1].answers = 1;
+    send_numbers(f, 0, 1);
+    go(f, 0, 3000);
+    assert_true(f->toys[1].n_recv > 20);
+    assert_true(world_is_sound(f->world, why, sizeof why));
+    assert_string_equal(why, "");
+
+    f->toys[0].answers = 2;
+    sent_ms = world_now(f->world);
+    run(f, 60000);
+    assert_true(world_now(f->world) < sent_ms + 10000);
+    assert_int_equal(world_stats(f->world)->storms, 1);
+    assert_false(world_is_sound(f->world, why, sizeof why));
+    assert_non_null(strstr(why, "1 storms"));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -447,6 +475,7 @@ int main(void)
         T(a_broken_data_connection_ends_every_segment_once),
         T(a_frame_that_contradicts_its_posting_breaks_the_connection),
         T(save_is_a_barrier),
+        T(storms_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
