@@ -85,6 +85,7 @@ static struct bench_sample merge(const struct board *b, uint32_t n, uint32_t i)
         all.reduced_ns = later(all.reduced_ns, s->reduced_ns);
         all.committed_ns = later(all.committed_ns, s->committed_ns);
         all.cpu_ns += s->cpu_ns;
+        all.hash_ns += s->hash_ns;
         all.bytes_sent += s->bytes_sent;
     }
     return all;
@@ -121,6 +122,7 @@ static int summarize(const struct bench_rank_options *opt,
         commit[i] = (double)(s.committed_ns - s.reduced_ns) / NS;
         r->bytes_sent += (double)s.bytes_sent / rounds;
         r->cpu_seconds += (double)s.cpu_ns / NS / rounds;
+        r->hash_cpu_seconds += (double)s.hash_ns / NS / rounds;
     }
     if (opt->fault != BENCH_FAULT_NONE) {
         merge_fault(opt, b, r);

@@ -8,7 +8,8 @@
  * Figures: elements_per_s is elements / seconds_median. bus_bytes_per_s is
  * what one direction of a rank carries, 2(n-1)/n * encoded bytes / seconds
  * (the "bus bandwidth" of NCCL's tests). bytes_sent and cpu_seconds are sums
- * over the ranks that were measured, per round.
+ * over the ranks that were measured, per round; hash_cpu_seconds is what of
+ * cpu_seconds made pieces of the vote's hash meanwhile.
  */
 #ifndef LOCO_DAEMON_BENCH_ALLREDUCE_H
 #define LOCO_DAEMON_BENCH_ALLREDUCE_H
@@ -20,7 +21,7 @@
 struct bench_result {
     double seconds_median, seconds_min, commit_seconds_median;
     double elements_per_s, bus_bytes_per_s;
-    double bytes_sent, cpu_seconds, max_error;
+    double bytes_sent, cpu_seconds, hash_cpu_seconds, max_error;
     uint64_t max_rss_bytes, rounds_aborted;
     /* With a fault, whose round is in none of the medians: from it to the last
      * value at the last survivor, and to its commit. */

@@ -26,6 +26,7 @@ struct bench_leaf {
     struct worker_job job;
     struct rank *rank;
     uint64_t piece;
+    uint64_t cpu_ns; /* what it took */
 };
 
 struct rank {

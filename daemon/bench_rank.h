@@ -34,6 +34,7 @@
 struct bench_sample {
     uint64_t start_ns, reduced_ns, committed_ns;
     uint64_t cpu_ns;     /* of this process, start to reduced */
+    uint64_t hash_ns;    /* of it, for pieces of the vote's hash */
     uint64_t bytes_sent; /* on sockets, start to committed */
 };
 

@@ -18,12 +18,17 @@
 #include "proto/hash.h"
 #include "train/sync/recode.h"
 
-uint64_t bench_cpu_ns(void)
+static uint64_t read_clock(clockid_t clock)
 {
     struct timespec t;
 
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    (void)clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+uint64_t bench_cpu_ns(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* ---- memory ----------------------------------------------------------- */
@@ -166,11 +171,13 @@ int bench_wire_hash(struct rank *r, struct hash32 *hash)
 static void leaf_run(struct worker_job *job)
 {
     struct bench_leaf *l = job->data;
+    uint64_t began_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
 
     if (l->rank->opt.roam != NULL) {
         l->rank->opt.roam();
     }
     make_leaf(l->rank, l->piece);
+    l->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - began_ns;
 }
 
 static void leaf_done(struct worker_job *job, int status)
@@ -179,6 +186,9 @@ static void leaf_done(struct worker_job *job, int status)
 
     (void)status;
     l->rank->n_leaf_jobs--;
+    if (l->rank->now.reduced_ns == 0) {
+        l->rank->now.hash_ns += l->cpu_ns;
+    }
 }
 
 /* Pieces of the hash that are complete now go to the worker. */

@@ -276,6 +276,18 @@ static uint64_t unsent(const struct shell *s)
     return n;
 }
 
+/* Nothing came for a while: whatever comes now is news. */
+static void look_at_all(struct shell *s)
+{
+    struct bulk *b;
+
+    DL_FOREACH2(s->bulk.all, b, all_next)
+    {
+        b->batch = 0;
+        conn_read_least(b->conn, 1);
+    }
+}
+
 void bulk_tell_moved(struct shell *s)
 {
     struct event e = {.type = EVENT_MOVED};
@@ -283,6 +295,9 @@ void bulk_tell_moved(struct shell *s)
 
     if (now < s->bulk.moved_told_ms + BULK_MOVED_MS) {
         return;
+    }
+    if (!s->bulk.moved) {
+        look_at_all(s);
     }
     left = unsent(s);
     if (s->bulk.moved || left != s->bulk.unsent) {

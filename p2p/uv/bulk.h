@@ -23,6 +23,11 @@
  * written or queued for it, the attempt it was carrying here; and everything
  * of that peer when it was the last one. A failed dial ends the queue, and the
  * posts too when the peer had been connected before.
+ *
+ * A slow line delivers packet by packet, and a turn of the loop for each costs
+ * more than opening what is in it. So the kernel is told to wake us for what
+ * some milliseconds bring, at most 32 KiB, and never for more than what must
+ * come of the frame that has begun.
  * Internal to p2p/uv; loop thread only. Nothing here steps the core.
  */
 #ifndef LOCO_P2P_UV_BULK_H
@@ -39,6 +44,11 @@
 #define BULK_WRITES_MAX   2 /* one in the socket, one ready behind it */
 #define BULK_READ_BYTES   (256U << 10) /* four records for one system call */
 #define BULK_MOVED_MS     1000         /* MOVED is said no more often */
+
+/* Most bytes that are waited for at once, and how long they should take. */
+#define BULK_BATCH_BYTES    (32U << 10)
+#define BULK_BATCH_LEAST_MS 2
+#define BULK_BATCH_MOST_MS  8
 
 struct bulk_op;
 struct slab;
@@ -75,6 +85,8 @@ struct bulk {
     uint8_t *dst;       /* BODY: where payload goes */
     struct slab *slab;  /* BODY, unless the owner has a place */
     struct bulk_op *op; /* BODY */
+    uint32_t batch;     /* bytes worth a wake-up, at the speed of the line */
+    uint64_t came_ms;
     bool carried[STREAM_COUNT];
     uint64_t carried_attempt[STREAM_COUNT]; /* the last that arrived here */
     struct slab *writing[BULK_WRITES_MAX];
@@ -112,6 +124,9 @@ void bulk_cancel(struct shell *s, uint32_t stream, uint64_t attempt);
 
 /* Bytes came in on that connection, whose owner is a bulk. */
 void bulk_came(const struct conn *c);
+
+/* What came was looked at: how much more is worth a wake-up of the loop. */
+void bulk_await(struct conn *c);
 
 /* Note a MOVED, if bytes moved and it is time to say so again. */
 void bulk_tell_moved(struct shell *s);

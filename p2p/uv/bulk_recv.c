@@ -283,6 +283,42 @@ void bulk_recv_retry(struct bulk *b)
     }
 }
 
+/* ---- how often we are woken ------------------------------------------- */
+
+/* Bytes of the frame that must still come. Sealed: at least, since into how
+ * many records they are cut is the sender's business. */
+static size_t bytes_due(const struct bulk *b)
+{
+    size_t due = b->header.len - b->got, here = b->conn->fill - b->conn->pos;
+
+    if (b->state != BULK_BODY && b->state != BULK_SKIP) {
+        return 0;
+    }
+    if (b->conn->plain) {
+        return due;
+    }
+    due += RECORD_HEAD_BYTES + NOISE_TAG_BYTES;
+    return due > here ? due - here : 0;
+}
+
+/* The batch follows the line: doubled while it comes in a moment, halved when
+ * it takes longer than anybody should have to wait. */
+void bulk_await(struct conn *c)
+{
+    struct bulk *b = c->owner;
+    uint64_t now = uv_now(c->shell->loop), took_ms = now - b->came_ms;
+    size_t due = bytes_due(b);
+
+    b->came_ms = now;
+    if (took_ms <= BULK_BATCH_LEAST_MS && b->batch < BULK_BATCH_BYTES) {
+        b->batch = b->batch < 1024 ? 1024 : 2 * b->batch;
+    } else if (took_ms > BULK_BATCH_MOST_MS) {
+        b->batch /= 2;
+    }
+    due = due < b->batch ? due : b->batch;
+    conn_read_least(c, due > 1 ? (uint32_t)due : 1);
+}
+
 /* ---- endings ---------------------------------------------------------- */
 
 void bulk_recv_stop(struct bulk *b, int rc)

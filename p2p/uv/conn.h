@@ -143,6 +143,7 @@ struct conn {
     size_t n_head;
     uint8_t *buf; /* unread bytes are buf[pos..fill) */
     size_t cap, pos, fill;
+    uint32_t least; /* conn_read_least() of it; 0: nothing was said */
 };
 
 /* Connect and shake hands. 0: on_up or on_fail follows. Else nothing was made.
@@ -176,6 +177,10 @@ int conn_accept(struct shell *s, const struct conn_ops *ops, int fd);
 
 /* Called by the owner in on_up: the receive buffer of records. */
 void conn_buffer(struct conn *c, size_t cap);
+
+/* Wake us only when so many bytes are there, or the end is. The caller knows
+ * that they come without anything from us, or waits for ever. */
+void conn_read_least(struct conn *c, uint32_t bytes);
 
 /* Seal len <= NOISE_PLAIN_MAX bytes into one record at dst, which has room for
  * RECORD_HEAD_BYTES + len + NOISE_TAG_BYTES; dst + RECORD_HEAD_BYTES may be

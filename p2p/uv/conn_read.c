@@ -1,6 +1,7 @@
 /* conn_read.c - see conn.h: bytes become records, or go where they belong. */
 #include <assert.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "p2p/uv/conn_internal.h"
 #include "proto/base/bytes.h"
@@ -123,6 +124,22 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         c->fill += (size_t)n;
         parse(c);
     }
+    if (c->state == CONN_UP && c->kind == CONNECTION_BULK) {
+        bulk_await(c);
+    }
+}
+
+void conn_read_least(struct conn *c, uint32_t bytes)
+{
+    int fd, least = (int)bytes;
+
+    if (bytes == c->least || (bytes == 1 && c->least == 0) ||
+        uv_fileno((const uv_handle_t *)&c->tcp, &fd) != 0) {
+        return;
+    }
+    /* Where a system has no such thing, we are woken more often. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+    c->least = bytes;
 }
 
 int conn_start_reading(struct conn *c)

@@ -142,6 +142,18 @@ def measure(a):
         return found
 
 
+def cpu_per_gb(bench):
+    """Mean of the ranks, without the hash; each receives what it sends."""
+    return statistics.mean(
+        (b["cpu_seconds"] - b["hash_cpu_seconds"]) / (2 * b["bytes_sent"])
+        for b in bench) * 1e9
+
+
+def hash_per_gb(bench):
+    return statistics.mean(b["hash_cpu_seconds"] / (2 * b["bytes_sent"])
+                           for b in bench) * 1e9
+
+
 def spread(trips):
     """Round trips in ms: least, and how far above it half and 95 % stay."""
     trips = sorted(trips)
@@ -170,7 +182,9 @@ def show(found):
               f"{found['bound_s']:.3f} s: {100 * found['of_bound'][0]:.1f} to "
               f"{100 * found['of_bound'][-1]:.1f} % of it; "
               f"{first['bytes_sent'] / 1e6:.1f} MB sent, "
-              f"{first['cpu_seconds']:.3f} CPU s, "
+              f"{cpu_per_gb(found['bench']):.2f} CPU s a GB moved (sent or "
+              f"received), the vote's hash {hash_per_gb(found['bench']):.2f} "
+              f"beside it, "
               f"{last['rounds_aborted']} rounds aborted")
 
 

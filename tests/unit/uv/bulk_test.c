@@ -454,6 +454,52 @@ static void a_receiver_learns_of_death_in_the_middle_of_a_segment(void **state)
     free(a.memory);
 }
 
+/* The kernel is told to wait for what must come of a frame (bulk.h). Whoever
+ * cuts payload into more records than need be sends more than that; nothing may
+ * be waited for behind the last byte of a frame. */
+static void a_frame_in_small_records_ends_without_the_next_one(void **state)
+{
+    enum { LEN = 120000 };
+    static uint8_t plain[977], wire[2048];
+    uint32_t records[] = {1, 977, 3};
+    struct node a, b;
+    uv_loop_t loop;
+    struct raw r;
+
+    (void)state;
+    uv_loop_init(&loop);
+    node_init(&a, 1);
+    node_start(&b, &loop, 2);
+    raw_connect(&r, b.port);
+    raw_shake(&r, &loop, &a.signer, CONNECTION_BULK);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t n, left = LEN - i;
+
+        post(&b, &a, 9, i, left);
+        memset(plain, 0, 20);
+        put_u32(plain, left);
+        plain[4] = 1;
+        put_u64(plain + 8, 9);
+        put_u32(plain + 16, i);
+        raw_write(&r, &loop, wire, raw_seal(&r, plain, 20, wire));
+        memset(plain, (int)i + 1, sizeof plain);
+        /* The last record of a frame is one byte, all of it, or three. */
+        for (left -= records[i]; left > 0; left -= n) {
+            n = left < sizeof plain ? left : (uint32_t)sizeof plain;
+            raw_write(&r, &loop, wire, raw_seal(&r, plain, n, wire));
+        }
+        raw_write(&r, &loop, wire, raw_seal(&r, plain, records[i], wire));
+        RUN_UNTIL(&loop, done(&b, 0) == i + 1);
+    }
+    assert_int_equal(b.n_taken, 3);
+    close(r.fd);
+    node_close(&b, &loop);
+    loop_end(&loop);
+    free(a.toy.queue);
+    free(a.toy.log);
+    free(a.memory);
+}
+
 static void a_failed_dial_ends_the_queue_but_not_the_posts(void **state)
 {
     struct pair p;
@@ -635,6 +681,7 @@ int main(void)
         cmocka_unit_test(cancel_zero_forgets_the_bound_and_ends_what_waits),
         cmocka_unit_test(the_death_of_a_peer_is_reported_once_for_each),
         cmocka_unit_test(a_receiver_learns_of_death_in_the_middle_of_a_segment),
+        cmocka_unit_test(a_frame_in_small_records_ends_without_the_next_one),
         cmocka_unit_test(a_failed_dial_ends_the_queue_but_not_the_posts),
         cmocka_unit_test(
             a_segment_that_contradicts_its_post_ends_the_connection),
