@@ -100,7 +100,7 @@ static const struct cli_command commands[] = {
     {"verify", "(FILE | --state DIR)",
      "Check a run.yaml with its shards, or a state directory",
      "loco verify data/run.yaml", cli_verify},
-    {"stages", "DIR",
+    {"stages", "[--join URI | --invitation FILE] DIR",
      "Fetch the other stages of a model that is cut, so that one state"
      " directory is enough",
      "loco stages ~/.local/share/loco", cli_stages},

@@ -35,7 +35,7 @@ if(LOCO_NETWORK)
     cli_local.c cli_model.c cli_peers.c cli_rounds.c cli_run.c cli_run_show.c
     cli_sim_train.c cli_sim_wallclock.c cli_source.c cli_stages.c cli_status.c cli_target.c
     cli_tokens.c cli_top.c cli_top_live.c config.c courtesy.c stage_fetch.c
-    words.c)
+    stage_fetch_state.c stage_fetch_visit.c words.c)
   target_compile_definitions(loco PRIVATE LOCO_NETWORK)
   target_link_libraries(loco PRIVATE loco_simulator loco_bench loco_doctor
     loco_download loco_lab loco_run_yaml loco_model

@@ -211,6 +211,9 @@ struct hash32 node_group_of(const struct hash32 *run, uint32_t stage);
  * with so many peers. */
 uint32_t node_group_share(uint32_t min_peers, uint32_t stages);
 
+/* What a peer that sends REFUSED means by it. */
+const char *node_refusal_sentence(enum refusal reason);
+
 /* What a state is called, by the hashes of its parameters and of what is behind
  * them. */
 struct hash32 node_state_hash(const struct hash32 *params,

@@ -51,6 +51,11 @@ static const char *const sentences[REFUSAL_COUNT] = {
     [REFUSAL_TWIN] = "another daemon with this identity takes part",
 };
 
+const char *node_refusal_sentence(enum refusal reason)
+{
+    return sentences[reason < REFUSAL_COUNT ? reason : REFUSAL_INVALID];
+}
+
 static struct node_gate *gate_of(struct node *n, uint32_t link)
 {
     for (unsigned i = 0; i < NODE_GATES_MAX; i++) {

@@ -13,6 +13,9 @@
  * that prove that view name the same state. Every byte has that hash, or the
  * host is passed over: the same as a joining daemon asks for.
  *
+ * In a run for invited peers hosts speak to nobody who shows no invitation: one
+ * is needed then, and is used for the identity of the occasion.
+ *
  * What it writes: DIR/stages/K/checkpoints, which model_stages.h finds by
  * itself. The whole state of a stage is in memory for the time (with the outer
  * momentum: its hash is one of both). Blocking, no threads. How it fails: a
@@ -23,6 +26,7 @@
 
 #include <stdint.h>
 
+#include "proto/invite.h"
 #include "train/errmsg.h"
 
 struct stage_fetch {
@@ -32,8 +36,10 @@ struct stage_fetch {
     uint64_t bytes;
 };
 
+/* `invite`: NULL, there is none. */
 int stage_fetch(struct stage_fetch *f,
                 const char *state_dir,
+                const struct invite *invite,
                 char errmsg[ERRMSG_SIZE]);
 
 #endif

@@ -3,6 +3,7 @@ import json
 import os
 import re
 
+from access_tests import invite
 from e2e_registry import test
 from swarm import LOCO, VAL_BYTES, Swarm, check, run, wait_for
 
@@ -140,3 +141,31 @@ def stage_host_dies():
         stages = by_stage(s.peers)
         check_equal(stages, done)
         check_learnt(stages, done)
+
+
+@test("in a run for invited peers loco stages shows an invitation, and says what "
+      "it lacks without one", 180)
+def stages_invited():
+    with staged(2, 6, 20, invited="true") as s:
+        one = s.peer().start("--run", s.yaml).wait_up()
+        guest, _ = invite(s, one)
+        other, number = invite(s, one)
+        two = s.peer().start("--join", guest).wait_up()
+        for peer in (one, two):
+            peer.wait_state("finished", seconds=120)
+        wait_for(lambda: os.path.exists(os.path.join(two.state, "peers")),
+                 "the peers cache is written", 60)
+        said = run(LOCO, "stages", two.state, code=7).stderr
+        check("--join" in said and "[not-invited]" in said, said)
+        said = run(LOCO, "stages", "--join", s.uri(), two.state, code=7).stderr
+        check("has no invitation" in said, said)
+        run(LOCO, "run", "revoke", s.yaml, number, "--state", one.state)
+        said = run(LOCO, "stages", "--join", other, two.state, code=7).stderr
+        check("revoked by the run's author" in said, said)
+        print(run(LOCO, "stages", "--join", guest, two.state).stdout.strip())
+        own = os.path.join(os.path.dirname(s.yaml), "run.invitation")
+        print(run(LOCO, "stages", "--invitation", own,
+                  one.state).stdout.strip())
+        check(eval_of(s, "--state", one.state) ==
+              eval_of(s, "--state", two.state),
+              "both fetched, and have not the same model")
