@@ -266,6 +266,74 @@ static void no_stage_is_founded_while_another_lacks_hosts(void **state)
     assert_false(node_stage_may_found(r->n));
 }
 
+/* Its first host may be silent for a moment only: two foundings would be two
+ * chains of one stage. */
+static void
+who_comes_when_others_have_begun_waits_before_it_founds(void **state)
+{
+    struct rig *r = *state;
+    const char *why;
+
+    r->n->terms.min_peers = 3;
+    chose(r, 0, 1, 0);
+    chose(r, 1, 2, 0);
+    chose(r, 2, 0, 0);
+    r->puppet[0]->info.features = r->puppet[1]->info.features = PEER_IN_VIEW;
+    r->puppet[2]->lost = true; /* it was in the view of stage 0 */
+    assert_int_equal(look(r, SETTLED), 0);
+    staged(r, 0);
+    assert_false(node_stage_may_found(r->n));
+    why = node_stage_wait(r->n);
+    assert_non_null(why);
+    assert_non_null(strstr(why, "founded anew"));
+    r->n->now = r->n->stage_ms + r->n->terms.fork_after_ms - 1;
+    assert_false(node_stage_may_found(r->n));
+    r->n->now++;
+    assert_true(node_stage_may_found(r->n));
+}
+
+/* The puppet is in a view that came before the one on our disk. */
+static void who_was_left_behind_is_not_waited_for(void **state)
+{
+    struct rig *r = *state;
+    struct member *p = r->puppet[0];
+    struct heartbeat b = {.has_view = true, .ready = true, .stage = 1};
+    struct view_body *ours = &r->n->ballot.cert.body;
+
+    r->n->terms.holds_state = true;
+    r->n->terms.held_stage = 0;
+    r->n->terms.held_tokens = 100;
+    assert_int_equal(look(r, SETTLED), 0);
+    staged(r, 0);
+    chose(r, 0, 0, 3);
+    r->n->loaded = false;
+    r->n->ballot.have = false;
+    r->n->ballot.restored = true;
+    ours->prev.b[0] = 1;
+    r->n->ballot.hash.b[0] = 2;
+    b.view.b[0] = 1;
+    b.tokens = 100;
+    p->beat = b;
+    assert_true(node_left_behind(r->n, p));
+    assert_false(node_sees_view(r->n));
+    assert_true(node_stage_may_begin(r->n));
+    p->beat.tokens++; /* it has what our disk has not */
+    assert_false(node_left_behind(r->n, p));
+    assert_true(node_sees_view(r->n));
+    assert_false(node_stage_may_begin(r->n));
+    p->beat = b;
+    p->beat.view.b[0] = 2; /* our own view: others are still in it */
+    assert_true(node_sees_view(r->n));
+    p->beat.view.b[0] = 3; /* some other one */
+    assert_true(node_sees_view(r->n));
+    p->beat = b;
+    p->beat.state = NODE_FINISHED; /* the end is something to go by */
+    assert_true(node_sees_view(r->n));
+    p->beat = b;
+    r->n->ballot.restored = false; /* nothing is known of what came before */
+    assert_true(node_sees_view(r->n));
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -282,6 +350,8 @@ int main(void)
         TEST(nobody_moves_for_one_host_less),
         TEST(who_moves_says_goodbye_and_keeps_nothing),
         TEST(no_stage_is_founded_while_another_lacks_hosts),
+        TEST(who_comes_when_others_have_begun_waits_before_it_founds),
+        TEST(who_was_left_behind_is_not_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
