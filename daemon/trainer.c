@@ -40,6 +40,8 @@ struct trainer {
     float loss;
     double tokens_per_s;
     float *residual; /* (n) with error feedback */
+    uint8_t *wire;   /* as owners of slices get a task; only to see what it
+                        takes */
     bool gpu_lost_before;
     bool stopped;
     struct trainer_stage stage; /* with slots */
@@ -157,6 +159,21 @@ static bool recover(struct trainer *t, int rc)
     return rv == 0;
 }
 
+/* Owners of slices: the residual is what the wire type takes from the task.
+ * Pieces are whole blocks of it. */
+static void spend_residual(struct trainer *t)
+{
+    const struct replica *r = &t->replica;
+    struct codec_op op = {.own = r->contribution,
+                          .n = (size_t)r->n,
+                          .scale = 1.0F,
+                          .next = t->residual};
+
+    if (t->wire != NULL && r->opt.codec->encode_op(t->wire, &op) != 0) {
+        drop_residual(t);
+    }
+}
+
 /* "120+40 300+5", what the contribution of the next round has read. */
 static void log_read(const struct trainer *t)
 {
@@ -190,6 +207,7 @@ static void trained(struct trainer *t, int rc)
             ev.rc = replica_pack(&t->replica);
         }
         add_residual(t);
+        spend_residual(t);
         log_read(t);
         t->beside = ev.rc == 0;
     }
@@ -322,6 +340,23 @@ static void apply(struct trainer *t,
     publish(t, ev);
 }
 
+/* What was read from the owners of slices is where the next task begins. */
+static void take_reading(struct trainer *t, const struct trainer_command *c)
+{
+    struct local_event ev = {.type = LOCAL_SLICED, .job = c->job};
+    struct replica *r = &t->replica;
+
+    t->n_leased = 0;
+    ev.rc = replica_load(r, c->round, c->state, false);
+    if (lost_gpu(t, ev.rc) && recover(t, ev.rc)) {
+        ev.rc = replica_load(r, c->round, c->state, false);
+    }
+    if (ev.rc == 0) {
+        publish(t, &ev);
+    }
+    t->opt.post(t->opt.self, &ev);
+}
+
 /* A pipeline's speed is that of its steps, waiting included. */
 static void pipe_stepped(struct trainer *t, uint64_t tokens, float loss)
 {
@@ -376,6 +411,9 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
     switch (c->type) {
     case TRAINER_PIPE:
         run_pipe(t, &c->pipe);
+        return;
+    case TRAINER_READ:
+        take_reading(t, c);
         return;
     case TRAINER_TRAIN:
         if (!r->have_backend) { /* lost in an earlier round: once more */
@@ -515,6 +553,18 @@ static void *trainer_run(void *arg)
     return NULL;
 }
 
+static int take_residual(struct trainer *t)
+{
+    const struct replica *r = &t->replica;
+
+    t->residual = calloc(r->n, sizeof *t->residual);
+    if (r->opt.method.group == METHOD_OWNERS) {
+        t->wire = malloc(r->opt.codec->bytes((size_t)r->n));
+        return t->residual == NULL || t->wire == NULL ? LOCO_ENOMEM : 0;
+    }
+    return t->residual == NULL ? LOCO_ENOMEM : 0;
+}
+
 int trainer_open(struct trainer **trainer,
                  const struct trainer_options *opt,
                  char *errmsg)
@@ -531,12 +581,9 @@ int trainer_open(struct trainer **trainer,
     if (rv != 0) {
         goto err_after_replica;
     }
-    if (opt->error_feedback) {
-        t->residual = calloc(t->replica.n, sizeof *t->residual);
-        if (t->residual == NULL) {
-            rv = LOCO_ENOMEM;
-            goto err_after_replica;
-        }
+    if (opt->error_feedback && take_residual(t) != 0) {
+        rv = LOCO_ENOMEM;
+        goto err_after_replica;
     }
     if (opt->slots != NULL) {
         rv = trainer_stage_open(&t->stage, opt->slots);
@@ -573,6 +620,7 @@ err_after_replica:
     trainer_stage_close(&t->stage);
     replica_close(&t->replica);
     free(t->residual);
+    free(t->wire);
     free(t);
     return rv;
 }
@@ -662,5 +710,6 @@ void trainer_close(struct trainer *t)
     trainer_stage_close(&t->stage);
     replica_close(&t->replica);
     free(t->residual);
+    free(t->wire);
     free(t);
 }

@@ -30,6 +30,11 @@
  * peer leave it as it is. It is lost, and nothing else, with the process, or
  * when the commit's bytes came from others.
  *
+ * Where peers own slices nothing is applied here: READ takes what was read from
+ * them (state), and the next task begins there. Each piece of a packed task is
+ * encoded when it is asked for, perhaps several times, with the same bits; so
+ * the residual is what that takes, whatever becomes of the task.
+ *
  * The messages are plain structs, so that a trainer in another process could
  * stand here.
  */
@@ -50,6 +55,7 @@ enum trainer_command_type {
     TRAINER_APPLY,   /* wire, round, share -> APPLIED */
     TRAINER_PAIR,    /* wire (NULL: alone), first, round -> APPLIED */
     TRAINER_MIX,     /* state, share -> LOADED */
+    TRAINER_READ,    /* state, round, job -> SLICED */
     TRAINER_PIPE,    /* pipe -> PIPED, after a STEP's PROGRESS; CLEAR: none */
     TRAINER_EVAL     /* -> EVALUATED */
 };
@@ -73,6 +79,7 @@ struct trainer_command {
         *error; /* APPLY: as long as the wire, what rounding took from the
                    contribution, for the next one; NULL: not known */
     struct stage_command pipe; /* PIPE */
+    struct slice_job job;      /* READ: its answer has it */
 };
 
 struct trainer_options {

@@ -107,7 +107,7 @@ static int take_vectors(struct replica *r)
             *slots[i] = replica_take_vector(r, room_of(r, all * r->n));
         }
     }
-    r->phi = r->engine.phi;
+    r->phi = m->group == METHOD_OWNERS ? r->engine.base : r->engine.phi;
     r->m = r->engine.m;
     r->state_u = m->period_u > 0 ? replica_take_vector(r, r->n) : NULL;
     r->state_v = m->period_v > 0 ? replica_take_vector(r, r->n) : NULL;

@@ -26,6 +26,11 @@
  * In a quorum (AsyncDiLoCo) a task is `task` inner steps from the anchor that
  * it began at; commits without it move phi beside it, nothing else.
  *
+ * Where peers own slices of the parameters (sync/slices.h) a replica is a
+ * worker's: phi is what it read last, which is where its task began, and the
+ * state is that, since momentum is the owners'. It begins the next task by
+ * loading what it has read.
+ *
  * Where trainers share the rounds (AdLoCo, sync/trainers.h) the state has the
  * anchors of all of them and phi is the first one's; a replica works for one of
  * them at a time, with batches that grow (replica_trainers.h).
@@ -184,7 +189,7 @@ struct replica {
     uint64_t tokens_pending;    /* since the contribution before was packed */
     bool packed;                /* a contribution is open */
     uint64_t packed_since, packed_tokens; /* of it */
-    uint32_t task;                        /* quorum: inner steps of a task */
+    uint32_t task;    /* quorum, owners: inner steps of a task */
     uint32_t trainer; /* trainers: the one that it works for, */
     uint32_t rows;    /* sequences of its steps in this turn, */
     uint32_t asked;   /* and what the noise of the first one asks for */
@@ -243,8 +248,8 @@ size_t replica_state(const struct replica *r,
 
 /* The state of `round` as others hold it: its vectors one behind the other.
  * With rebase theta keeps its displacement and the contribution stands. */
-/* LOCO_EPROTO: not such a state. LOCO_ENUMERIC: of a replica that averages in
- * pairs, for which its owner alone answers, and not finite; nothing changed. */
+/* LOCO_EPROTO: not such a state. LOCO_ENUMERIC: not finite, where nobody has
+ * agreed on it (pairs, owners of slices); nothing changed. */
 int replica_load(struct replica *r,
                  uint64_t round,
                  const float *state,

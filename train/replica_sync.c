@@ -12,7 +12,7 @@
 
 bool replica_shares_m(const struct method *m)
 {
-    return m->period > 0 && method_has_momentum(m);
+    return m->period > 0 && m->group != METHOD_OWNERS && method_has_momentum(m);
 }
 
 bool replica_shares_u(const struct method *m)
@@ -27,7 +27,7 @@ bool replica_shares_v(const struct method *m)
 
 bool replica_shares_sum(const struct method *m)
 {
-    return m->delayed;
+    return m->delayed && m->group != METHOD_OWNERS;
 }
 
 #define N_ARRIVALS 4
@@ -75,9 +75,11 @@ size_t replica_state(const struct replica *r,
     return n;
 }
 
-static bool is_quorum(const struct replica *r)
+/* Whether it makes tasks of its own length, from where each began. */
+static bool has_tasks(const struct replica *r)
 {
-    return r->opt.method.group == METHOD_QUORUM;
+    return r->opt.method.group == METHOD_QUORUM ||
+           r->opt.method.group == METHOD_OWNERS;
 }
 
 /* Whole numbers below 2^24, exact in a float. */
@@ -129,7 +131,7 @@ static void copy(float *to, const float *from, uint64_t n)
 
 uint64_t replica_clock(const struct replica *r)
 {
-    if (is_quorum(r)) { /* rounds have no steps: a worker counts its own */
+    if (has_tasks(r)) { /* rounds have no steps: a worker counts its own */
         return r->inner_step;
     }
     return cycle_step(&r->layout.cycle, r->round) + r->since;
@@ -140,7 +142,7 @@ uint64_t replica_left(const struct replica *r)
     uint64_t at = cycle_step(&r->layout.cycle, r->round + 1);
     uint64_t k = replica_clock(r);
 
-    if (is_quorum(r)) {
+    if (has_tasks(r)) {
         return r->task > r->since ? r->task - r->since : 0;
     }
     return at > k ? at - k : 0;
@@ -311,7 +313,8 @@ int replica_load(struct replica *r,
     if (replica_shares_sum(m) && !take_arrivals(r, state + n - N_ARRIVALS)) {
         return LOCO_EPROTO;
     }
-    if (m->group == METHOD_PAIR && all_finite(state, n) != 0) {
+    if ((m->group == METHOD_PAIR || m->group == METHOD_OWNERS) &&
+        all_finite(state, n) != 0) {
         return LOCO_ENUMERIC;
     }
     if (m->trainers > 0 &&
@@ -322,7 +325,7 @@ int replica_load(struct replica *r,
     rebase = rebase && !m->gradients;
     if (m->trainers > 0) {
         rv = rebase ? replica_trainers_lift(r) : 0;
-    } else if (rebase && !is_quorum(r)) {
+    } else if (rebase && !has_tasks(r)) {
         rv = rebase_on(r, state);
     } else if (!rebase) {
         memcpy(r->engine.theta, state, r->n * sizeof(float));
@@ -447,7 +450,7 @@ check_taken(const struct replica *r, const struct layout_part *parts, size_t n)
         enum stream_tensor tensor = r->engine.streams[parts[i].s].tensor;
         const float *x = r->average + parts[i].at;
         bool taken = tensor == STREAM_MOMENT_1 || tensor == STREAM_MOMENT_2 ||
-                     is_quorum(r); /* whose rule works in place */
+                     has_tasks(r); /* whose rule works in place */
 
         for (uint64_t k = 0; taken && k < parts[i].len; k++) {
             bad |= (unsigned)not_finite(x[k]);
@@ -553,7 +556,7 @@ int replica_commit(struct replica *r, const struct replica_commit *c)
             replica_clear_moments(r);
         }
     }
-    if (is_quorum(r)) {
+    if (has_tasks(r)) {
         follow_members(r, c->members);
     }
     if (c->share > 0.0 || r->opt.method.gradients) {

@@ -1,6 +1,7 @@
 /* trainer_test.c - commands in, one answer each; run under ThreadSanitizer. */
 #include "daemon/trainer.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -394,6 +395,79 @@ static void what_rounding_took_goes_into_the_next_contribution(void **state)
                            n));
 }
 
+/* What a worker of owned slices packs after the first and the second reading of
+ * the same parameters: tasks (2, n). */
+static float *two_tasks(bool feedback, uint64_t *n)
+{
+    const struct method m = {.group = METHOD_OWNERS,
+                             .period = 2,
+                             .fragments = 1,
+                             .delayed = true,
+                             .rule = {.lr = 1.0F}};
+    struct trainer *t = open_with(&m, feedback);
+    struct trainer_command read = {.type = TRAINER_READ, .round = 4};
+    struct trainer_command train = {.type = TRAINER_TRAIN, .steps = 3};
+    float *from, *tasks;
+    struct local_event e;
+
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    *n = inbox.snapshot->n;
+    from = malloc(*n * sizeof *from);
+    tasks = malloc(2 * *n * sizeof *tasks);
+    assert_true(from != NULL && tasks != NULL);
+    memcpy(from, inbox.snapshot->phi, *n * sizeof *from);
+    read.state = from;
+    for (uint64_t k = 0; k < 2; k++) {
+        read.job.serial = 7 + k;
+        assert_true(trainer_post(t, &read));
+        e = wait_for(LOCAL_SLICED);
+        assert_int_equal(e.rc, 0);
+        assert_int_equal(e.job.serial, read.job.serial);
+        assert_int_equal(e.round, 4);
+        assert_memory_equal(inbox.snapshot->phi, from, *n * sizeof *from);
+        assert_true(trainer_post(t, &train));
+        e = wait_for(LOCAL_TRAINED);
+        assert_int_equal(e.tokens, 3 * 2 * 16);
+        memcpy(tasks + k * *n, trainer_contribution(t), *n * sizeof *tasks);
+    }
+    from[5] = NAN;
+    assert_true(trainer_post(t, &read));
+    e = wait_for(LOCAL_SLICED);
+    assert_int_equal(e.rc, LOCO_ENUMERIC);
+    free(from);
+    close_trainer(t);
+    return tasks;
+}
+
+/* It begins where it has read; what the wire type takes from one task goes into
+ * the next. */
+static void a_task_begins_where_it_was_read(void **state)
+{
+    const struct codec *wire = codec_find("fp16");
+    uint64_t n, taken = 0;
+    float *plain = two_tasks(false, &n), *fed = two_tasks(true, &n);
+    float *through = malloc(n * sizeof *through);
+    uint8_t *bytes = malloc(wire->bytes(n));
+
+    (void)state;
+    assert_true(through != NULL && bytes != NULL);
+    assert_memory_equal(plain, fed, n * sizeof *plain);
+    assert_int_equal(wire->encode(bytes, plain, n, 1.0F), 0);
+    assert_int_equal(wire->decode(through, bytes, n), 0);
+    for (uint64_t i = 0; i < n; i++) {
+        float rest = plain[i] - through[i];
+
+        assert_true(fed[n + i] == plain[n + i] + rest);
+        taken += rest != 0.0F;
+    }
+    assert_true(taken > n / 8);
+    free(plain);
+    free(fed);
+    free(through);
+    free(bytes);
+}
+
 /* Two fragments, one of which leaves every 4 steps and is taken in 2 later. */
 static void steps_go_on_beside_a_round(void **state)
 {
@@ -513,6 +587,7 @@ int main(void)
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
         cmocka_unit_test(a_loaded_state_says_what_work_it_replaced),
         cmocka_unit_test(what_rounding_took_goes_into_the_next_contribution),
+        cmocka_unit_test(a_task_begins_where_it_was_read),
         cmocka_unit_test(steps_go_on_beside_a_round),
         cmocka_unit_test(a_pause_beside_a_round_does_not_hold_up_its_commit),
         cmocka_unit_test(a_share_slows_the_steps_and_holds_up_nothing_else),

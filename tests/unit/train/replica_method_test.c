@@ -3,6 +3,7 @@
  * joiners, and bytes that are no numbers. */
 #include "train/replica.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -390,6 +391,45 @@ static void who_is_in_the_middle_of_a_task_goes_on(void **state)
     swarm_close(&s);
 }
 
+/* With owners of slices the state is what was read, and a task goes from there.
+ */
+static void a_task_goes_from_what_was_read(void **state)
+{
+    struct method m = method_of("async-dn");
+    struct replica *r;
+    struct swarm s;
+    float *read;
+
+    (void)state;
+    m.group = METHOD_OWNERS;
+    swarm_open(&s, &m);
+    r = &s.r[0];
+    assert_true(replica_state_elements(&m, r->n) == r->n);
+    read = malloc(r->n * sizeof *read);
+    assert_non_null(read);
+    memcpy(read, s.r[1].theta, r->n * sizeof *read);
+    read[3] += 0.25F;
+    step(r);
+    assert_int_equal(replica_load(r, 5, read, false), 0);
+    assert_memory_equal(r->phi, read, r->n * sizeof *read);
+    assert_memory_equal(r->theta, read, r->n * sizeof *read);
+    r->task = 3;
+    while (replica_left(r) > 0) {
+        step(r);
+    }
+    assert_true(r->inner_step == 4); /* its learning rate goes by its own */
+    assert_true(replica_clock(r) == 4);
+    assert_int_equal(replica_pack(r), 0);
+    for (uint64_t i = 0; i < r->n; i++) {
+        assert_true(r->contribution[i] == read[i] - r->theta[i]);
+    }
+    read[r->n - 1] = NAN;
+    assert_int_equal(replica_load(r, 6, read, false), LOCO_ENUMERIC);
+    assert_true(r->round == 5 && r->phi[3] == read[3]);
+    free(read);
+    swarm_close(&s);
+}
+
 /* What comes from others is not believed. */
 static void a_state_without_meaning_is_refused(void **state)
 {
@@ -489,6 +529,7 @@ int main(void)
         cmocka_unit_test(who_was_late_packs_for_the_next_round),
         cmocka_unit_test(a_late_gradient_is_spent_and_the_replicas_stay_equal),
         cmocka_unit_test(who_is_in_the_middle_of_a_task_goes_on),
+        cmocka_unit_test(a_task_goes_from_what_was_read),
         cmocka_unit_test(a_state_without_meaning_is_refused),
         cmocka_unit_test(bytes_that_are_no_numbers_change_nothing),
     };
