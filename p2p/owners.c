@@ -303,23 +303,38 @@ static void begin_anew(struct owners *o, struct owners_out *out)
     }
 }
 
+static int restore(struct owners *o,
+                   uint32_t slice,
+                   struct owners_version *to,
+                   const struct owners_version *at)
+{
+    if (o->epoch != 0 || slice >= o->opt.slices || at->generation == 0 ||
+        at->size == 0 || at->size > VIEW_MEMBERS_MAX || at->count >= at->size) {
+        return LOCO_EINVAL;
+    }
+    *to = *at;
+    memset(to->task, 0, sizeof to->task); /* all are other workers now */
+    o->restored = at->generation > o->restored ? at->generation : o->restored;
+    return 0;
+}
+
 int owners_restore(struct owners *o,
                    uint32_t slice,
                    const struct owners_version *at)
 {
-    struct owners_slice *s;
+    int rc = restore(o, slice, &o->slice[slice % OWNERS_SLICES_MAX].at, at);
 
-    if (o->epoch != 0 || slice >= o->opt.slices || at->generation == 0 ||
-        at->flush == 0 || at->count != 0 || at->size == 0 ||
-        at->size > VIEW_MEMBERS_MAX) {
-        return LOCO_EINVAL;
+    if (rc == 0) {
+        o->slice[slice].held = true;
     }
-    s = &o->slice[slice];
-    s->at = *at;
-    memset(s->at.task, 0, sizeof s->at.task); /* all are other workers now */
-    s->held = true;
-    o->restored = at->generation > o->restored ? at->generation : o->restored;
-    return 0;
+    return rc;
+}
+
+int owners_restore_reading(struct owners *o,
+                           uint32_t slice,
+                           const struct owners_version *at)
+{
+    return restore(o, slice, &o->slice[slice % OWNERS_SLICES_MAX].seen, at);
 }
 
 int owners_view(struct owners *o,
@@ -539,7 +554,7 @@ uint64_t owners_deadline(const struct owners *o)
         const struct owners_slot *t = &o->slot[k];
 
         if (t->used && !t->here) {
-            at = sooner(at, t->asked_ms + o->opt.quiet_ms);
+            at = sooner(at, t->asked_ms + owners_patience_ms(o, t));
         }
     }
     return at;

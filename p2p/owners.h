@@ -30,11 +30,11 @@
  *
  * A *flush* is the end of a cycle of as many arrivals as there were members
  * when it began. `round` is what all slices have flushed. Every mark_every-th
- * flush is a MARK: the marks with one number of all slices are a checkpoint
- * (each peer keeps those of what it holds; nothing here collects them). After
- * all have stopped, whoever founds the next view says which mark all go on
- * from; each tells its core what it has of it (owners_restore), before that
- * view.
+ * flush is a MARK, for a caller that writes only then. After all have stopped
+ * each tells its core, before the next view, what its disk has
+ * (owners_restore), and the rest is as in any new view: the newest of each
+ * slice counts, and nobody needs to agree on a moment of all slices, as nobody
+ * ever reads one.
  *
  * All bytes are asked for: who receives has a place (a *slot*, with a growing
  * attempt) before anything is sent. Slots for records and states, for reading
@@ -79,7 +79,9 @@ struct owners_options {
     uint32_t stale_most; /* arrivals since a task read the slice; 0: any */
     uint32_t resend_ms;  /* what is said is said again, without an answer */
     uint32_t quiet_ms;   /* bytes of which nothing has come for so long are
-                            asked for again; 0: resend_ms */
+                            asked for again; 0: resend_ms. Where a HEAD goes
+                            before them: without it already after twice
+                            resend_ms */
     uint64_t first_attempt; /* those of an earlier life are others */
     uint32_t stuck_ms; /* who does nothing for so long is named; longer than
                           a state takes */
@@ -250,13 +252,18 @@ struct owners {
 /* LOCO_EINVAL where an option is out of range. */
 int owners_init(struct owners *o, const struct owners_options *opt);
 
-/* Before the first view: this is held, from a mark of an earlier life: `at` as
- * it was after the MARK. All members must go on from marks of one number, or
- * slices are of different times. LOCO_EINVAL: there was a view, or it is no
- * mark. */
+/* Before the first view: this is held, from the disk of an earlier life. Of
+ * each slice the newest that anybody holds is what it goes on from, so slices
+ * are as far apart as what was written last. LOCO_EINVAL: there was a view, or
+ * that is no version of a slice. */
 int owners_restore(struct owners *o,
                    uint32_t slice,
                    const struct owners_version *at);
+
+/* The same of what was read last: it stands in where nobody holds a state. */
+int owners_restore_reading(struct owners *o,
+                           uint32_t slice,
+                           const struct owners_version *at);
 
 /* A new view: members sorted by id, this one among them, of a higher epoch.
  * and later than all that was restored. LOCO_EINVAL: not so. */

@@ -77,6 +77,9 @@ void owners_on_head(struct owners *o,
                     const uint64_t *task,
                     struct owners_out *out);
 
+/* How long nothing may come into a slot that was asked for. */
+uint64_t owners_patience_ms(const struct owners *o,
+                            const struct owners_slot *t);
 /* Ask again where nothing has come. */
 void owners_retry(struct owners *o, struct owners_out *out);
 void owners_say_log(struct owners *o, uint32_t i, struct owners_out *out);

@@ -317,12 +317,24 @@ void owners_pump(struct owners *o, struct owners_out *out)
     }
 }
 
+uint64_t owners_patience_ms(const struct owners *o, const struct owners_slot *t)
+{
+    uint64_t answer_ms = 2ULL * o->opt.resend_ms;
+    bool asks = t->what != OWNERS_PIECE && t->what != OWNERS_RECORD;
+
+    /* A slice that is not open yet is not read, and nobody says so. */
+    return asks && !t->has_head && !t->has_bytes && answer_ms < o->opt.quiet_ms
+               ? answer_ms
+               : o->opt.quiet_ms;
+}
+
 void owners_retry(struct owners *o, struct owners_out *out)
 {
     for (uint32_t k = 0; k < o->n_slots; k++) {
         struct owners_slot *t = &o->slot[k];
 
-        if (!t->used || t->here || o->now_ms < t->asked_ms + o->opt.quiet_ms) {
+        if (!t->used || t->here ||
+            o->now_ms < t->asked_ms + owners_patience_ms(o, t)) {
             continue;
         }
         slot_drop(o, k, out);

@@ -589,15 +589,36 @@ static void what_is_no_mark_is_not_restored(void **state)
     f.out.n = 0;
     owners_reset(&f.o, &f.out);
     at[0].generation = 0;
-    at[1].flush = 0;
-    at[2].count = 1;
+    at[1].count = 3;
+    at[2].count = 7;
     at[3].size = 0;
     at[4].size = VIEW_MEMBERS_MAX + 1;
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(owners_restore(&f.o, 0, &at[i]), LOCO_EINVAL);
     }
     assert_int_equal(owners_restore(&f.o, 1, &at[5]), LOCO_EINVAL);
+    assert_int_equal(owners_restore_reading(&f.o, 1, &at[5]), LOCO_EINVAL);
     assert_false(f.o.slice[0].held);
+}
+
+/* What was read in another life stands in where nobody holds a state. */
+static void a_reading_of_another_life_stands_in(void **state)
+{
+    struct owners_version at = mark();
+    struct fixture f;
+
+    (void)state;
+    begin(&f, 0, 1);
+    f.out.n = 0;
+    owners_reset(&f.o, &f.out);
+    at.count = 2; /* in the middle of a cycle */
+    assert_int_equal(owners_restore_reading(&f.o, 0, &at), 0);
+    f.out.n = 0;
+    assert_int_equal(owners_view(&f.o, 9, members, 3, f.now_ms, &f.out), 0);
+    assert_false(f.o.slice[0].held);
+    assert_true(f.o.slice[0].is_reading);
+    assert_int_equal(f.o.slice[0].source, 0);
+    assert_int_equal(f.o.slice[0].position, 12);
 }
 
 static void options_are_checked(void **state)
@@ -640,6 +661,7 @@ int main(void)
         cmocka_unit_test(another_branch_begins_with_nothing),
         cmocka_unit_test(a_mark_is_gone_on_from),
         cmocka_unit_test(what_is_no_mark_is_not_restored),
+        cmocka_unit_test(a_reading_of_another_life_stands_in),
         cmocka_unit_test(options_are_checked),
     };
 
