@@ -50,7 +50,7 @@ static void checkpoint_run(struct machine_job *j)
     struct machine *m = j->m;
     const struct snapshot *s = j->snapshot;
     char run[ID_HEX_MAX];
-    struct st_meta extra[5] = {{.key = "commit", .value = j->extra_commit},
+    struct st_meta extra[6] = {{.key = "commit", .value = j->extra_commit},
                                {.key = "run_tokens", .value = j->extra_tokens}};
     size_t n_extra = 2;
     struct checkpoint_vector others[TRAINERS_MAX];
@@ -81,6 +81,10 @@ static void checkpoint_run(struct machine_job *j)
     if (j->extra_record != NULL) {
         extra[n_extra++] =
             (struct st_meta){.key = "record", .value = j->extra_record};
+    }
+    if (j->extra_slices != NULL) {
+        extra[n_extra++] =
+            (struct st_meta){.key = "slices", .value = j->extra_slices};
     }
     for (size_t i = 0; i < s->n_others; i++) {
         machine_trainer_name(names[i], i + 1);
@@ -122,6 +126,10 @@ static void job_run(struct worker_job *w)
         machine_round_run(j);
     } else if (j->kind == JOB_DOWNLOAD) {
         machine_download_run(j);
+    } else if (j->kind == JOB_SLICE) {
+        machine_slice_run(j);
+    } else if (j->kind == JOB_MARK) {
+        machine_mark_run(j);
     } else if (j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
                j->kind == JOB_REVOKED) {
         file_run(j);
@@ -178,6 +186,10 @@ static void job_done(struct worker_job *w, int status)
         machine_verified(m, j);
     } else if (status == 0 && j->kind == JOB_CONFIGURE) {
         machine_configured(m, j);
+    } else if (status == 0 && j->kind == JOB_SLICE) {
+        machine_sliced(m, j);
+    } else if (j->kind == JOB_MARK) {
+        machine_mark_done(m, j);
     } else if (status == 0 && j->kind == JOB_HASH) {
         (void)shell_post(m->shell, &ev);
     } else if (status == 0 && j->kind == JOB_CHECKPOINT) {
@@ -189,10 +201,11 @@ static void job_done(struct worker_job *w, int status)
     }
     machine_snapshot_drop(m, j->snapshot);
     machine_stage_advance(m);
-    if (j->kind == JOB_CHECKPOINT && m->closing) {
+    if ((j->kind == JOB_CHECKPOINT || j->kind == JOB_MARK) && m->closing) {
         close_workers(m);
     }
     free(j->extra_record);
+    free(j->extra_slices);
     free(j->bytes);
     free(j);
 }
@@ -201,8 +214,8 @@ void machine_job_submit(struct machine *m, struct machine_job *j)
 {
     /* A vote waits for a hash, and a hash must not wait for the disk. */
     bool disk = j->kind == JOB_CHECKPOINT || j->kind == JOB_ROUND ||
-                j->kind == JOB_PEERS || j->kind == JOB_CHAIN ||
-                j->kind == JOB_REVOKED;
+                j->kind == JOB_MARK || j->kind == JOB_PEERS ||
+                j->kind == JOB_CHAIN || j->kind == JOB_REVOKED;
     struct worker_pool *pool = j->kind == JOB_DOWNLOAD ? &m->urls
                                : disk                  ? &m->disk
                                                        : &m->workers;
@@ -283,7 +296,7 @@ static struct snapshot *spare_snapshot(void *self)
     return s;
 }
 
-static int start_trainer(struct machine *m)
+int machine_start_trainer(struct machine *m)
 {
     struct trainer_options opt = {
         .self = m,
@@ -301,7 +314,9 @@ static int start_trainer(struct machine *m)
     if (rv == 0) {
         opt.replica = m->replica;
         opt.slots = m->slots.n > 0 ? &m->slots : NULL;
-        opt.error_feedback = m->error != NULL;
+        opt.error_feedback =
+            m->error != NULL ||
+            (machine_owns(m) && m->manifest->sync.error_feedback);
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
     }
@@ -386,6 +401,21 @@ static int copy_checkpoint(struct machine *m)
     return 0;
 }
 
+void machine_restore(struct machine *m, uint64_t round)
+{
+    struct trainer_command c = {.type = TRAINER_RESTORE, .round = round};
+
+    if (copy_checkpoint(m) != 0) {
+        post(m, LOCAL_LOADED, LOCO_ENOMEM);
+        return;
+    }
+    c.state = m->restore_state;
+    c.moments = m->restore_moments;
+    c.inner_step = m->restore.state.inner_step;
+    c.tokens = m->restore.state.tokens;
+    (void)trainer_post(m->trainer, &c);
+}
+
 static void load(struct machine *m, const struct action *a)
 {
     struct trainer_command c = {
@@ -395,7 +425,7 @@ static void load(struct machine *m, const struct action *a)
         .state = m->state_in,
     };
 
-    if (start_trainer(m) != 0) {
+    if (machine_start_trainer(m) != 0) {
         return;
     }
     if (a->share > 0) {
@@ -404,15 +434,8 @@ static void load(struct machine *m, const struct action *a)
     } else if (a->from_seed) {
         c.type = TRAINER_INIT;
     } else if (a->from_disk) {
-        if (copy_checkpoint(m) != 0) {
-            post(m, LOCAL_LOADED, LOCO_ENOMEM);
-            return;
-        }
-        c.type = TRAINER_RESTORE;
-        c.state = m->restore_state;
-        c.moments = m->restore_moments;
-        c.inner_step = m->restore.state.inner_step;
-        c.tokens = m->restore.state.tokens;
+        machine_restore(m, a->round);
+        return;
     }
     if ((c.type == TRAINER_LOAD || c.type == TRAINER_MIX) && c.state == NULL) {
         post(m, LOCAL_LOADED, LOCO_ENOENT);
@@ -495,7 +518,8 @@ static void save_checkpoint(struct machine *m)
         return;
     }
     node_status(m->node, s);
-    j = s->round == snap->round && !lacks_record(m, s)
+    /* Owned slices go on while a reading of them is taken. */
+    j = (s->round == snap->round || machine_owns(m)) && !lacks_record(m, s)
             ? machine_job_new(m, JOB_CHECKPOINT)
             : NULL;
     if (j != NULL) {
@@ -503,6 +527,7 @@ static void save_checkpoint(struct machine *m)
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
         j->extra_record = record_text(m);
+        j->extra_slices = m->read == NULL ? NULL : strdup(m->read);
         if (m->staged) {
             (void)snprintf(j->extra_stage, sizeof j->extra_stage, "%u",
                            m->stage);
@@ -584,6 +609,16 @@ static int job_of(enum action_type type)
                                   : JOB_REVOKED;
 }
 
+/* Of a model whose stages, or whose slices, are at several machines. */
+static void part(struct machine *m, const struct action *a)
+{
+    if (a->type == ACTION_SLICE) {
+        machine_slice(m, a);
+    } else {
+        machine_stage_act(m, a);
+    }
+}
+
 static void
 execute(struct machine *m, const struct action *a, const struct out *out)
 {
@@ -625,7 +660,8 @@ execute(struct machine *m, const struct action *a, const struct out *out)
         return;
     case ACTION_STAGE:
     case ACTION_PIPE:
-        machine_stage_act(m, a);
+    case ACTION_SLICE:
+        part(m, a);
         return;
     case ACTION_PAUSE:
     case ACTION_RESUME:
@@ -651,7 +687,6 @@ execute(struct machine *m, const struct action *a, const struct out *out)
     case ACTION_SUM:
     case ACTION_CANCEL:
     case ACTION_SAVE:
-    case ACTION_SLICE: /* or of a run that no daemon takes part in yet */
     case ACTION_TYPE_COUNT:
         return; /* the shell's */
     }
@@ -787,6 +822,7 @@ static void free_all(struct machine *m)
     }
     stage_slots_close(&m->slots);
     lanes_free(&m->lanes);
+    machine_owners_free(m);
     free(m->zeros);
     free(m->error);
     free(m->pair_in);
@@ -838,7 +874,7 @@ static void workers_closed(struct worker_pool *pool)
 /* Workers end when the newest state is on disk, or could not be written. */
 static void close_workers(struct machine *m)
 {
-    if (m->saving) {
+    if (m->saving || m->marking) {
         return; /* its end calls again */
     }
     if (!m->final_save && m->snapshots[0] != NULL &&

@@ -26,6 +26,9 @@ size_t machine_wire_len(void *self, const struct segment *s)
     if (machine_is_stage(s)) {
         return machine_stage_len(m, s);
     }
+    if (slice_store_is(s)) {
+        return machine_slice_len(m, s);
+    }
     return in_elements(s) && m->codec != NULL ? m->codec->bytes(s->len)
                                               : s->len;
 }
@@ -179,6 +182,9 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
 
     if (machine_is_stage(s)) {
         return machine_stage_fill(m, s, dst);
+    }
+    if (slice_store_is(s)) {
+        return machine_slice_fill(m, s, dst);
     }
     if (!in_bounds(m, s)) {
         return LOCO_ERANGE;
@@ -344,6 +350,9 @@ int machine_take(void *self,
     if (machine_is_stage(s)) {
         return len == machine_stage_len(m, s) ? machine_stage_take(m, s, src)
                                               : LOCO_ERANGE;
+    }
+    if (slice_store_is(s)) {
+        return machine_slice_take(m, s, src, len);
     }
     if (!in_bounds(m, s) || len != machine_wire_len(m, s)) {
         return LOCO_ERANGE;

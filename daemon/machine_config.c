@@ -22,8 +22,6 @@
 #include "train/file.h"
 #include "train/tokenizer.h"
 
-#define SEGMENT_BYTES (256U << 10) /* wire bytes of a ring segment, at most */
-
 static int fail(struct machine_job *j, int rc, const char *what)
 {
     if (what != NULL) {
@@ -224,6 +222,9 @@ static int open_exchange(struct machine *m)
     const struct manifest_sync *s = &m->manifest->sync;
 
     m->clip = (float)s->norm_clip;
+    if (machine_owns(m)) {
+        return machine_owners_open(m);
+    }
     if (m->terms.quorum && m->zeros == NULL) {
         m->zeros = calloc(m->n_wire, sizeof *m->zeros);
         if (m->zeros == NULL) {
@@ -251,7 +252,7 @@ static uint32_t lease_quota(const struct machine *m)
     for (uint32_t i = 0; i < t->n_turns; i++) {
         most = t->turns[i].steps > most ? t->turns[i].steps : most;
     }
-    return t->pairs || t->quorum || method->trainers > 0 ||
+    return t->pairs || t->quorum || machine_owns(m) || method->trainers > 0 ||
                    method->overlap > 0 || terms_staged(t)
                ? 0
                : most;
@@ -288,7 +289,7 @@ static void read_terms(struct machine *m)
     const struct manifest *f = m->manifest;
     struct run_terms *t = &m->terms;
     uint32_t block = exchange_block(m->exchange, m->codec->block);
-    uint64_t blocks = SEGMENT_BYTES / m->codec->bytes(block);
+    uint64_t blocks = MACHINE_SEGMENT_BYTES / m->codec->bytes(block);
 
     blocks = blocks > 0 ? blocks : 1;
     t->exchange = m->exchange;
@@ -304,7 +305,7 @@ static void read_terms(struct machine *m)
     t->period = f->sync.period;
     t->fleeting = m->replica.method.gradients;
     t->quorum = m->replica.method.group == METHOD_QUORUM;
-    t->adapts = m->exchange == EXCHANGE_RING && !t->quorum;
+    t->adapts = m->exchange == EXCHANGE_RING && !t->quorum && !machine_owns(m);
     t->by_speed = m->replica.method.dylu;
     t->min_peers = f->round.min_peers;
     t->grace_ms = f->round.grace_ms;
@@ -347,7 +348,7 @@ static void read_stage_terms(struct machine *m)
     struct run_terms *t = &m->terms;
     const struct stage_wire wire = {m->activations, r->model.dim,
                                     r->model.vocab};
-    uint64_t rows = SEGMENT_BYTES / stage_wire_forth_bytes(&wire, 1);
+    uint64_t rows = MACHINE_SEGMENT_BYTES / stage_wire_forth_bytes(&wire, 1);
 
     t->stages = m->manifest->stages;
     t->pipe_seed = r->seed;
@@ -372,7 +373,10 @@ uint64_t machine_replica_need(const struct machine *m,
                     (SNAPSHOTS_MAX + 1) * snapshot_bytes + /* one is made */
                     2 * state; /* one pinned, one fetched */
 
-    if (m->exchange == EXCHANGE_BUTTERFLY || m->terms.adapts) {
+    if (machine_owns(m)) {
+        need = replica_bytes(r) + (SNAPSHOTS_MAX + 1) * snapshot_bytes +
+               machine_owners_need(m, n);
+    } else if (m->exchange == EXCHANGE_BUTTERFLY || m->terms.adapts) {
         need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
     }
     if (m->pairs) {
@@ -622,22 +626,24 @@ static void find_checkpoint(struct machine *m)
     t->held_inner_step = c->state.inner_step;
     m->restoring = true;
     read_record(m, c);
+    machine_restore_reading(m);
 }
 
 static int make_directories(struct machine *m, struct machine_job *j)
 {
     char path[MACHINE_PATH_MAX];
     const char *names[] = {STATE_DIR_SHARDS, STATE_DIR_ROUNDS,
-                           STATE_DIR_CHECKPOINTS};
+                           STATE_DIR_CHECKPOINTS, STATE_DIR_SLICES};
+    size_t n = machine_owns(m) ? 4 : 3;
 
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (file_path_join(path, m->opt.state_dir, names[i], j->errmsg) != 0 ||
             (mkdir(path, 0755) != 0 && errno != EEXIST)) {
             (void)snprintf(j->errmsg, sizeof j->errmsg,
                            "cannot make %.180s: %s", path, strerror(errno));
             return LOCO_EIO;
         }
-        if (i > 0) {
+        if (i == 1 || i == 2) {
             *(i == 1 ? &m->rounds : &m->checkpoints) = strdup(path);
         }
     }
@@ -674,6 +680,9 @@ void machine_configure_run(struct machine_job *j)
     if (m->manifest->stages > 1) {
         read_stage_terms(m);
     }
+    if (machine_owns(m)) {
+        machine_owners_terms(m);
+    }
     j->rc = machine_read_part(m, j->errmsg);
     m->terms.lease_quota = lease_quota(m);
     j->rc = j->rc != 0 ? j->rc : check_memory(m, j);
@@ -693,6 +702,7 @@ void machine_configure_run(struct machine_job *j)
     machine_disk_measure(m);
     if (j->rc == 0) {
         find_checkpoint(m);
+        machine_marks_find(m);
     }
 }
 

@@ -25,6 +25,7 @@ uint64_t machine_disk_need(const struct machine *m, unsigned keep)
     uint64_t need = (keep + 1ULL) * checkpoint + 3 * m->terms.state_bytes +
                     m->codec->bytes(m->n_wire) + SMALL_BYTES;
 
+    need += machine_owns(m) ? machine_marks_bytes(m) : 0;
     uint64_t largest = 0; /* may come from a server and from peers */
 
     for (uint32_t i = 0; i < m->terms.n_shards; i++) {

@@ -11,6 +11,8 @@
  *   machine_past.c     states and reduced bytes of rounds that are over
  *   machine_pair.c     the bytes of an exchange between two replicas
  *   machine_stage.c    one stage of a model that is cut into several
+ *   machine_owners.c   slices of the parameters that this machine owns
+ *   machine_marks.c    what the disk has of them
  */
 #ifndef LOCO_DAEMON_MACHINE_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_INTERNAL_H
@@ -20,10 +22,13 @@
 
 #include "daemon/leaves.h"
 #include "daemon/machine.h"
+#include "daemon/slice_store.h"
 #include "train/checkpoint.h"
 #include "train/layout.h"
 #include "train/sync/lanes.h"
 #include "train/sync/preset.h"
+
+#define MACHINE_SEGMENT_BYTES (256U << 10) /* of the wire, at most */
 
 #define WIRE_SLOTS    4 /* in flight, being hashed, last commit, fetched */
 #define SNAPSHOTS_MAX 2 /* rounds whose state joiners can fetch */
@@ -78,7 +83,9 @@ struct machine_job {
         JOB_PEERS,
         JOB_CHAIN,
         JOB_REVOKED,
-        JOB_DOWNLOAD
+        JOB_DOWNLOAD,
+        JOB_SLICE,
+        JOB_MARK
     } kind;
     int rc;
     /* HASH, LEAF (index: its piece) */
@@ -95,12 +102,15 @@ struct machine_job {
     /* CONFIGURE, PEERS, CHAIN; VERIFY: pieces held (or NULL) */
     uint8_t *bytes;
     size_t len;
-    struct url_job *url; /* DOWNLOAD */
+    struct url_job *url;    /* DOWNLOAD */
+    struct action action;   /* SLICE */
+    struct slice_mark mark; /* MARK */
     /* CHECKPOINT */
     struct snapshot *snapshot;
     char extra_tokens[24], extra_commit[ID_HEX_MAX];
     char extra_numbers[REPLICA_NUMBERS_MAX * sizeof "16777216"];
     char extra_stage[12]; /* "": no pipeline */
+    char *extra_slices;   /* versions of owned ones; NULL: none */
     char *extra_record;   /* of its commit, in hex; NULL: none */
     char errmsg[LOCO_ERRMSG_MAX];
 };
@@ -146,6 +156,11 @@ struct machine {
     uint32_t stage;
     uint32_t stage_wanted; /* and 1: a move that waits for jobs; 0: none */
     unsigned n_jobs;       /* under way */
+
+    struct slice_store *slices; /* owners of slices; or NULL */
+    float *initial; /* (n) the worker's: what slices are built from; or NULL */
+    bool marking;   /* a slice is being written */
+    char *read;     /* versions of the last reading, as a checkpoint has them */
 
     struct trainer *trainer;
     struct checkpoint restore; /* mapped while a RESTORE runs */
@@ -307,6 +322,41 @@ int machine_stage_take(struct machine *m,
                        const struct segment *s,
                        const uint8_t *src);
 
+/* machine_owners.c */
+bool machine_owns(const struct machine *m);
+/* How the run's parameters are cut. */
+void machine_owners_terms(struct machine *m);
+/* Bytes that slices of n parameters may take. */
+uint64_t machine_owners_need(const struct machine *m, uint64_t n);
+int machine_owners_open(struct machine *m);
+void machine_owners_free(struct machine *m);
+/* SLICE. */
+void machine_slice(struct machine *m, const struct action *a);
+void machine_slice_run(struct machine_job *j);
+void machine_sliced(struct machine *m, struct machine_job *j);
+size_t machine_slice_len(const struct machine *m, const struct segment *s);
+int machine_slice_fill(struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst);
+int machine_slice_take(struct machine *m,
+                       const struct segment *s,
+                       const uint8_t *src,
+                       size_t len);
+
+/* machine_marks.c */
+
+/* On the worker that configures: what an earlier life wrote goes into the store
+ * and the terms. */
+void machine_marks_find(struct machine *m);
+/* The next mark that waits, if none is being written. */
+void machine_marks_advance(struct machine *m);
+void machine_mark_run(struct machine_job *j);
+void machine_mark_done(struct machine *m, struct machine_job *j);
+/* The versions of what was read, and back from a checkpoint. */
+void machine_note_reading(struct machine *m);
+void machine_restore_reading(struct machine *m);
+uint64_t machine_marks_bytes(const struct machine *m);
+
 /* machine_buffers.c */
 size_t machine_wire_len(void *self, const struct segment *s);
 int machine_fill(void *self, const struct segment *s, uint8_t *dst);
@@ -326,5 +376,9 @@ void machine_trainer_name(char name[MACHINE_TRAINER_NAME], size_t trainer);
 struct machine_job *machine_job_new(struct machine *m, int kind);
 void machine_job_submit(struct machine *m, struct machine_job *j);
 void machine_stop(struct machine *m, int exit_code);
+/* 0; else the machine stops. */
+int machine_start_trainer(struct machine *m);
+/* The checkpoint that was found, to the trainer, as that of a round. */
+void machine_restore(struct machine *m, uint64_t round);
 
 #endif

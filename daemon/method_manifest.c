@@ -140,6 +140,9 @@ check_stages(const struct method *m, const struct manifest *f, char *errmsg)
         {m->group == METHOD_QUORUM,
          "all hosts of a stage make the same steps, so there is no quorum of "
          "those who are ready: take opendiloco or localsgd"},
+        {m->group == METHOD_OWNERS,
+         "owners of slices of a stage are not built: take opendiloco or "
+         "localsgd"},
         {m->gradients,
          "ddp averages the gradient of every step, and the steps of a pipeline "
          "are made by each host: take localsgd, with a short sync.period"},
@@ -177,9 +180,9 @@ check_group(const struct method *m, const struct manifest *f, char *errmsg)
         bool asked;
         const char *what;
     } rows[] = {
-        {m->group == METHOD_OWNERS,
-         "owners of slices (sync.topology owners) are in the laboratory only, "
-         "loco sim train; daemons take sync.topology ring"},
+        {m->group == METHOD_OWNERS && f->stop.tokens > 0,
+         "with owners of slices (sync.topology owners) nobody knows the tokens "
+         "of all peers; set stop.rounds in place of stop.tokens"},
         {m->group == METHOD_QUORUM && butterfly,
          "in a quorum machines in the middle of a task take part without "
          "weight, which a butterfly cannot; take sync.topology=ring, and fp32, "

@@ -7,7 +7,7 @@
  *   neither                   -> two branches: more committed tokens win, then
  *                                the lower commit hash, then the higher epoch,
  *                                then the lower view hash; the losers join the
- *                                winner
+ *                                winner (owners of slices: owners_lose_to)
  */
 #include "daemon/node_internal.h"
 
@@ -426,6 +426,28 @@ void node_on_view(struct node *n, int peer, const struct view_cert *m)
     view_hash(&m->body, &n->other_hash);
 }
 
+/* Owners of slices have two branches only where some that came back founded
+ * anew (a fork) beside others whom they did not see. Those who make progress
+ * without having done that stay; nobody gives way to who only waits. */
+static bool owners_lose_to(const struct node *n, const struct heartbeat *b)
+{
+    const struct view_body *ours = &n->ballot.cert.body;
+    const struct view_body *theirs = &n->other;
+    bool we_wait = !ballot_sees_majority(&n->ballot);
+    bool they_wait = b->state == NODE_WAITING;
+
+    if (ours->fork != theirs->fork) {
+        return !they_wait && (ours->fork || we_wait);
+    }
+    if (we_wait != they_wait) {
+        return we_wait;
+    }
+    if (ours->epoch != theirs->epoch) {
+        return ours->epoch < theirs->epoch;
+    }
+    return hash32_cmp(&n->ballot.hash, &n->other_hash) > 0;
+}
+
 /* Whether our branch gives way to the other one that we were shown; `b` is the
  * last heartbeat of the peer that showed it. */
 static bool loses_to(const struct node *n, const struct heartbeat *b)
@@ -470,11 +492,14 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     if (ballot_descends_from(&n->ballot, &n->other_hash)) {
         return;
     }
-    lose = loses_to(n, &n->members.peers[peer].beat);
+    lose = terms_owned(&n->terms)
+               ? owners_lose_to(n, &n->members.peers[peer].beat)
+               : loses_to(n, &n->members.peers[peer].beat);
     if (lose && node_proof_allows(n, &n->other_hash)) {
         node_leave_view(n,
                         ours->fork || theirs->fork
                             ? "the cut has healed and the other branch is ahead"
                             : "another branch of the run is ahead");
+        node_owners_reset(n);
     }
 }

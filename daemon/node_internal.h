@@ -752,6 +752,8 @@ int node_owners_open(struct node *n);
 size_t node_owners_bytes(void);
 void node_owners_configured(struct node *n);
 void node_owners_adopted(struct node *n);
+/* Another branch won: what is here of slices counts no more. */
+void node_owners_reset(struct node *n);
 void node_owners_advance(struct node *n);
 uint64_t node_owners_deadline(const struct node *n);
 void node_owners_trained(struct node *n, const struct local_event *e);
@@ -764,6 +766,11 @@ void node_on_owners_message(struct node *n,
 void node_owners_gap(struct node *n);
 /* What is said towards the next view. */
 void node_owners_closing(const struct node *n, struct ballot_context *c);
+/* The newest round that is known of: with owners of slices the furthest that
+ * anybody says it has read. */
+uint64_t node_known_round(const struct node *n);
+/* Tokens that this peer and those it knows have read for the run. */
+uint64_t node_owners_tokens(const struct node *n);
 /* Cycles that all slices have ended, as far as is known here. */
 uint64_t node_owners_round(const struct node *n);
 /* The result is here. */

@@ -51,6 +51,44 @@ static uint32_t floor_ms(const struct node *n, uint64_t bytes)
     return ms < 3600000 ? (uint32_t)ms : 3600000;
 }
 
+static struct slice_version version_of(const struct owners_version *v)
+{
+    return (struct slice_version){.generation = v->generation,
+                                  .position = v->position,
+                                  .flush = v->flush,
+                                  .size = v->size,
+                                  .count = v->count};
+}
+
+static struct owners_version version_from(const struct slice_version *v)
+{
+    return (struct owners_version){.generation = v->generation,
+                                   .position = v->position,
+                                   .flush = v->flush,
+                                   .size = v->size,
+                                   .count = v->count};
+}
+
+/* What the disk has of an earlier life. */
+static void restore(struct node *n)
+{
+    struct owners *c = &n->owners->core;
+
+    for (uint32_t i = 0; i < n->terms.n_slices; i++) {
+        const struct slice_version *held = &n->terms.slice_held[i];
+        const struct slice_version *read = &n->terms.slice_read[i];
+        struct owners_version at = version_from(held);
+
+        if (held->generation != 0 && owners_restore(c, i, &at) != 0) {
+            n->malformed++;
+        }
+        at = version_from(read);
+        if (read->generation != 0 && owners_restore_reading(c, i, &at) != 0) {
+            n->malformed++;
+        }
+    }
+}
+
 void node_owners_configured(struct node *n)
 {
     const struct run_terms *t = &n->terms;
@@ -70,9 +108,14 @@ void node_owners_configured(struct node *n)
     };
 
     n->ballot.opt.owners = terms_owned(t);
-    if (terms_owned(t) && owners_init(&n->owners->core, &o) != 0) {
-        n->reason = "the parameters are cut into more slices than can be";
+    if (!terms_owned(t)) {
+        return;
     }
+    if (owners_init(&n->owners->core, &o) != 0) {
+        n->reason = "the parameters are cut into more slices than can be";
+        return;
+    }
+    restore(n);
 }
 
 /* ---- what the core says ----------------------------------------------- */
@@ -162,6 +205,27 @@ static void suspect(struct node *n, const struct owners_action *a)
     }
 }
 
+/* States that have another name in this view, or have ended a cycle. */
+static void mark(struct node *n)
+{
+    struct node_owners *s = n->owners;
+
+    for (uint32_t i = 0; i < s->core.opt.slices; i++) {
+        const struct owners_slice *x = &s->core.slice[i];
+        struct slice_job job = {.op = SLICE_MARK,
+                                .slice = i,
+                                .slot = SLICE_NO_SLOT,
+                                .at = version_of(&x->at)};
+
+        if (x->held && x->at.generation == s->core.epoch &&
+            (x->at.generation != s->marked[i].generation ||
+             x->at.flush != s->marked[i].flush)) {
+            s->marked[i] = job.at;
+            (void)node_owners_job(n, &job, 0, NULL, 0);
+        }
+    }
+}
+
 static void work(struct node *n, const struct owners_action *a)
 {
     static const enum slice_op op[OWNERS_ACTION_COUNT] = {
@@ -176,7 +240,8 @@ static void work(struct node *n, const struct owners_action *a)
                             .slot = a->slot,
                             .size = a->size,
                             .count = a->count,
-                            .next = a->next};
+                            .next = a->next,
+                            .at = version_of(&c->slice[a->slice].seen)};
 
     (void)node_owners_job(
         n, &job, 0, a->peer < c->n ? &c->member[a->peer].id : NULL, a->task);
@@ -196,6 +261,7 @@ static void gathered(struct node *n)
         s->life = OWNERS_REST;
     } else if (s->life == OWNERS_READS || s->life == OWNERS_LAST) {
         s->life = s->life == OWNERS_LAST ? OWNERS_LAST_BEGINS : OWNERS_BEGINS;
+        s->read_round = owners_round(&s->core);
         s->read_serial = node_owners_job(n, &job, 0, NULL, 0);
     }
 }
@@ -273,6 +339,9 @@ void node_owners_execute(struct node *n)
     for (uint32_t k = 0; k < out->n; k++) {
         execute_one(n, &out->action[k]);
     }
+    if (n->owners->core.epoch != 0 && out->n > 0) {
+        mark(n);
+    }
     out->n = 0;
 }
 
@@ -319,15 +388,49 @@ static void train(struct node *n)
     }
 }
 
+/* One after the other of the members measures what it has read, before the
+ * first cycle, after each eval_every-th, and at the end. */
+static void evaluate(struct node *n)
+{
+    struct node_owners *s = n->owners;
+    uint64_t every = n->terms.eval_every;
+    uint64_t turn;
+
+    if (every == 0 || n->evaluating || n->draining) {
+        return;
+    }
+    turn = 1 + s->read_round / every + (s->life == OWNERS_LAST_BEGINS);
+    if (turn <= s->eval_turn) {
+        return;
+    }
+    s->eval_turn = turn;
+    if (turn % s->core.n == s->core.self) {
+        n->evaluating = true;
+        n->eval_point = (struct node_point){.round = s->read_round};
+        node_local_action(n, ACTION_EVAL, s->read_round);
+    }
+}
+
 static void begun(struct node *n, const struct local_event *e)
 {
     struct node_owners *s = n->owners;
 
-    if (e->job.serial != s->read_serial || e->rc != 0) {
+    if (e->job.serial != s->read_serial) {
+        return;
+    }
+    if (e->rc != 0) {
+        n->reason = "what the owners of slices sent is not finite, or cannot "
+                    "be taken over";
+        s->life = OWNERS_REST;
         return;
     }
     n->params_hash = e->params_hash;
     n->first_step = n->inner_step = e->inner_step;
+    if (s->read_round >= s->saved || s->life == OWNERS_LAST_BEGINS) {
+        s->saved = s->read_round + 1;
+        node_local_action(n, ACTION_CHECKPOINT, s->read_round);
+    }
+    evaluate(n);
     if (s->life == OWNERS_BEGINS) {
         train(n);
     } else if (s->life == OWNERS_LAST_BEGINS) {
@@ -355,7 +458,8 @@ void node_owners_trained(struct node *n, const struct local_event *e)
 {
     struct node_owners *s = n->owners;
 
-    if (s->life != OWNERS_TRAINS) {
+    if (s->life != OWNERS_TRAINS) { /* it began in a branch that was left */
+        n->tokens_dropped += e->tokens;
         return;
     }
     s->task = s->core.epoch << 32 | ++s->n_tasks;
@@ -398,6 +502,19 @@ void node_owners_adopted(struct node *n)
                 (unsigned long long)v->epoch);
     }
     node_owners_execute(n);
+}
+
+void node_owners_reset(struct node *n)
+{
+    struct node_owners *s = n->owners;
+
+    if (!terms_owned(&n->terms)) {
+        return;
+    }
+    owners_reset(&s->core, &s->out);
+    node_owners_execute(n);
+    memset(s->marked, 0, sizeof s->marked);
+    s->life = OWNERS_REST;
 }
 
 void node_owners_closing(const struct node *n, struct ballot_context *c)
@@ -447,6 +564,36 @@ static bool all_ended(const struct node *n)
 uint64_t node_owners_round(const struct node *n)
 {
     return n->owners->core.epoch == 0 ? 0 : owners_round(&n->owners->core);
+}
+
+uint64_t node_known_round(const struct node *n)
+{
+    uint64_t round;
+
+    if (!terms_owned(&n->terms)) {
+        return n->known.round;
+    }
+    round = node_owners_round(n);
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (p->used && p->has_beat && p->beat.round > round) {
+            round = p->beat.round;
+        }
+    }
+    return round;
+}
+
+uint64_t node_owners_tokens(const struct node *n)
+{
+    uint64_t tokens = n->own_tokens;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        tokens += p->used && p->has_beat ? p->beat.own_tokens : 0;
+    }
+    return tokens;
 }
 
 bool node_owners_ended(const struct node *n)

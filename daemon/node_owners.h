@@ -42,10 +42,14 @@ struct node_owners {
     uint64_t serial, read_serial; /* of jobs; of the last READ */
     uint32_t jobs[STREAM_SLOTS];  /* under way on that slot */
     struct node_owners_move take[STREAM_SLOTS], give[NODE_GIVES_MAX];
+    struct slice_version marked[OWNERS_SLICES_MAX];
     bool has_suspect;
     struct peer_id suspect;
-    uint64_t bulk_ms; /* connections are looked after again */
-    uint64_t n_lost;  /* acknowledged and gone with their owners */
+    uint64_t bulk_ms;    /* connections are looked after again */
+    uint64_t read_round; /* of the last READ */
+    uint64_t saved;      /* 1 + round of the last checkpoint; 0: none */
+    uint64_t eval_turn;
+    uint64_t n_lost; /* acknowledged and gone with their owners */
 };
 
 /* Emit a job of the machine; its number. */
@@ -62,7 +66,7 @@ void node_owners_give(struct node *n, const struct owners_action *a);
 void node_owners_name(struct node *n);
 /* A job was answered: what waited for it may move. */
 void node_owners_job_done(struct node *n, const struct slice_job *job, int rc);
-/* What the core said in the last call. */
+/* What the core said in the last call, and marks of what it came to. */
 void node_owners_execute(struct node *n);
 
 #endif

@@ -33,6 +33,7 @@ uint64_t node_owners_job(struct node *n,
     a->job.serial = ++s->serial;
     a->attempt = attempt;
     a->request = request;
+    a->round = node_owners_round(n);
     if (peer != NULL) {
         a->peer = *peer;
     }

@@ -314,7 +314,7 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
         n->malformed++;
         return;
     }
-    if (n->ballot.have && m->body.round > n->known.round + 1) {
+    if (n->ballot.have && m->body.round > node_known_round(n) + 1) {
         return; /* no such round yet */
     }
     if (m->body.round == 0) {

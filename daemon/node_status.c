@@ -17,6 +17,13 @@ const char *node_state_name(enum node_state state)
     return state < NODE_STATE_COUNT ? state_names[state] : "?";
 }
 
+/* Which slices are whose is one truth: half of a view never goes on alone. */
+static bool owners_wait(const struct node *n)
+{
+    return terms_owned(&n->terms) && n->ballot.have &&
+           !ballot_sees_majority(&n->ballot);
+}
+
 enum node_state node_state(const struct node *n)
 {
     uint32_t stage;
@@ -46,6 +53,9 @@ enum node_state node_state(const struct node *n)
     }
     if (!n->ballot.have) {
         return node_sees_view(n) ? NODE_JOINING : NODE_WAITING;
+    }
+    if (owners_wait(n)) {
+        return NODE_WAITING;
     }
     if (n->round.phase != ROUND_TRAINING || n->applying ||
         (terms_owned(&n->terms) && node_owners_averages(n))) {
@@ -115,6 +125,11 @@ static void reason_of(const struct node *n, struct node_status *s)
     }
     if (text == NULL && n->save_failed) {
         text = "cannot write the state directory";
+    }
+    if (text == NULL && s->state == NODE_WAITING && owners_wait(n)) {
+        text = "less than half of the view can be reached, and a slice has "
+               "one owner: waiting for the others; if they are gone for good, "
+               "restart all that are left: they go on from their disks";
     }
     if (text == NULL && s->state == NODE_WAITING) {
         (void)snprintf(s->reason, sizeof s->reason,
@@ -236,7 +251,8 @@ void node_status(const struct node *n, struct node_status *s)
     s->inner_step = n->inner_step;
     s->tokens = n->own_tokens;
     s->tokens_dropped = n->tokens_dropped;
-    s->run_tokens = n->applied.tokens;
+    s->run_tokens =
+        terms_owned(&n->terms) ? node_owners_tokens(n) : n->applied.tokens;
     if (n->ballot.have) {
         s->view_hash = n->ballot.hash;
     }

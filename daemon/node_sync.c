@@ -314,6 +314,10 @@ static void start_state(struct node *n)
 
 void node_on_loaded(struct node *n, const struct local_event *e)
 {
+    if (terms_owned(&n->terms)) { /* moments and counts of an earlier life */
+        n->first_step = n->inner_step = e->inner_step;
+        return;
+    }
     n->applying = false;
     n->sync = SYNC_IDLE;
     if (e->rc == LOCO_ENUMERIC && !id_is_zero(&n->owner)) {

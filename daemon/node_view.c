@@ -35,7 +35,7 @@ void node_note_lost(struct node *n,
     memmove(n->lost + 1, n->lost, (NODE_LOST_MAX - 1) * sizeof n->lost[0]);
     n->lost[0] = (struct node_lost){
         .peer = *id,
-        .round = n->known.round,
+        .round = node_known_round(n),
         .detected_ms = silent_ms,
         .reason = reason,
     };
@@ -44,7 +44,7 @@ void node_note_lost(struct node *n,
     id_short(id, text);
     out_log(n->out, LOG_WARN,
             "lost peer %s after round %llu: %s (%u ms after its last sign)",
-            text, (unsigned long long)n->known.round, reason, silent_ms);
+            text, (unsigned long long)node_known_round(n), reason, silent_ms);
 }
 
 void node_on_lost(struct node *n, const struct members_lost *lost)
@@ -469,7 +469,8 @@ static void drain_advance(struct node *n)
         members_tell_all(&n->members, n->out, MESSAGE_GOODBYE, &bye);
     }
     out_log(n->out, LOG_INFO, "drained after round %llu",
-            (unsigned long long)n->applied.round);
+            (unsigned long long)(terms_owned(&n->terms) ? node_owners_round(n)
+                                                        : n->applied.round));
     node_local_action(n, ACTION_STOP, n->applied.round);
     n->stopped = true;
 }

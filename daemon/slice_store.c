@@ -2,6 +2,7 @@
 #include "daemon/slice_store.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "train/sync/slices.h"
 
 struct give {
-    uint64_t attempt; /* for whom, under which; 0: for nobody */
+    uint64_t attempt; /* for whom, under which; 0: for nobody. By the lock */
     struct peer_id peer;
     uint8_t *bytes;
     size_t len;
@@ -22,6 +23,10 @@ struct slice_store {
     float *held[SLICES_MAX];
     float *reading, *piece;
     uint8_t *slot[STREAM_SLOTS];
+    struct slice_version seen[SLICES_MAX]; /* of the reading */
+    pthread_mutex_t lock;
+    struct slice_mark mark[SLICES_MAX]; /* v NULL: none. By the lock */
+    uint32_t mark_turn;
     struct give give[SLICE_GIVES_MAX];
 };
 
@@ -58,6 +63,7 @@ int slice_store_open(struct slice_store **store,
     if (s == NULL) {
         return LOCO_ENOMEM;
     }
+    (void)pthread_mutex_init(&s->lock, NULL);
     s->opt = *opt;
     s->reading_codec = codec_get(slices_reading(opt->codec->id));
     s->room = larger(wire(s, BUFFER_SLICE, 3 * opt->each),
@@ -83,6 +89,7 @@ void slice_store_close(struct slice_store *s)
     }
     for (uint32_t i = 0; i < SLICES_MAX; i++) {
         free(s->held[i]);
+        free(s->mark[i].v);
     }
     for (uint32_t k = 0; k < STREAM_SLOTS; k++) {
         free(s->slot[k]);
@@ -92,6 +99,7 @@ void slice_store_close(struct slice_store *s)
     }
     free(s->reading);
     free(s->piece);
+    (void)pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
@@ -131,23 +139,26 @@ place(const struct slice_store *s, const struct segment *seg, size_t *at)
     return true;
 }
 
-int slice_store_fill(const struct slice_store *s,
+int slice_store_fill(struct slice_store *s,
                      const struct segment *seg,
                      uint8_t *dst)
 {
     const struct give *g;
     size_t at, len = slice_store_wire_len(s, seg);
+    int rc = LOCO_ENOENT; /* its place is another's by now */
 
     if (seg->slot >= SLICE_GIVES_MAX || !place(s, seg, &at)) {
         return LOCO_ERANGE;
     }
     g = &s->give[seg->slot];
-    if (g->attempt != seg->attempt || !id_eq(&g->peer, &seg->peer) ||
-        at + len > g->len) {
-        return LOCO_ENOENT; /* its place is another's by now */
+    (void)pthread_mutex_lock(&s->lock);
+    if (g->attempt == seg->attempt && id_eq(&g->peer, &seg->peer) &&
+        at + len <= g->len) {
+        memcpy(dst, g->bytes + at, len);
+        rc = 0;
     }
-    memcpy(dst, g->bytes + at, len);
-    return 0;
+    (void)pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 int slice_store_take(struct slice_store *s,
@@ -212,14 +223,27 @@ static int encode_give(struct slice_store *s,
     }
 }
 
+/* From now on it is for that peer; NULL: for nobody. */
+static void give_to(struct slice_store *s,
+                    struct give *g,
+                    uint64_t attempt,
+                    const struct peer_id *peer)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    g->attempt = attempt;
+    if (peer != NULL) {
+        g->peer = *peer;
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
 static int
 give(struct slice_store *s, const struct action *a, const float *contribution)
 {
     struct give *g = &s->give[a->job.give];
     int rc;
 
-    g->attempt = 0;
-    g->len = 0;
+    give_to(s, g, 0, NULL);
     if (g->bytes == NULL) {
         g->bytes = calloc(1, s->room);
     }
@@ -228,8 +252,7 @@ give(struct slice_store *s, const struct action *a, const float *contribution)
     }
     rc = encode_give(s, &a->job, contribution, g);
     if (rc == 0) {
-        g->attempt = a->attempt;
-        g->peer = a->peer;
+        give_to(s, g, a->attempt, &a->peer);
     }
     return rc;
 }
@@ -272,8 +295,9 @@ static int load(struct slice_store *s, const struct slice_job *job)
     }
     memset(v + n, 0, 2 * n * sizeof *v);
     if (job->op == SLICE_BUILD) {
-        s->opt.initial(s->opt.self, job->slice * s->opt.each, n, v);
-    } else if (job->slot != SLICE_NO_SLOT) {
+        return s->opt.initial(s->opt.self, job->slice * s->opt.each, n, v);
+    }
+    if (job->slot != SLICE_NO_SLOT) {
         return s->reading_codec->decode(v, s->slot[job->slot], n);
     } else {
         memcpy(v, s->reading + job->slice * s->opt.each, n * sizeof *v);
@@ -320,12 +344,86 @@ static int keep(struct slice_store *s, const struct slice_job *job)
     uint64_t n = slice_store_len(s, job->slice);
     float *to = s->reading + job->slice * s->opt.each;
 
+    s->seen[job->slice] = job->at;
     if (job->slot != SLICE_NO_SLOT) {
         return s->reading_codec->decode(to, s->slot[job->slot], n);
     }
     return s->held[job->slice] == NULL
                ? LOCO_ENOENT
                : slice_store_as_read(s, s->held[job->slice], n, to);
+}
+
+/* ---- the disk --------------------------------------------------------- */
+
+/* A copy, in the place of one that was not written yet. */
+static int mark(struct slice_store *s, const struct slice_job *job)
+{
+    size_t bytes = 3 * slice_store_len(s, job->slice) * sizeof(float);
+    struct slice_mark new = {.slice = job->slice, .at = job->at}, old;
+
+    if (s->held[job->slice] == NULL) {
+        return LOCO_ENOENT;
+    }
+    (void)pthread_mutex_lock(&s->lock);
+    old = s->mark[job->slice];
+    s->mark[job->slice].v = NULL;
+    (void)pthread_mutex_unlock(&s->lock);
+    new.v = old.v == NULL ? malloc(bytes) : old.v;
+    if (new.v == NULL) {
+        return LOCO_ENOMEM;
+    }
+    memcpy(new.v, s->held[job->slice], bytes);
+    (void)pthread_mutex_lock(&s->lock);
+    s->mark[job->slice] = new;
+    (void)pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
+bool slice_store_next_mark(struct slice_store *s, struct slice_mark *out)
+{
+    bool found = false;
+
+    (void)pthread_mutex_lock(&s->lock);
+    for (uint32_t k = 0; k < s->opt.count && !found; k++) {
+        uint32_t i = (s->mark_turn + k) % s->opt.count;
+
+        if (s->mark[i].v != NULL) {
+            *out = s->mark[i];
+            s->mark[i].v = NULL;
+            s->mark_turn = i + 1;
+            found = true;
+        }
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+int slice_store_put(struct slice_store *s,
+                    uint32_t slice,
+                    const float *phi,
+                    const float *m,
+                    const float *sum)
+{
+    uint64_t n = slice_store_len(s, slice);
+    float *v = hold(s, slice);
+
+    if (v == NULL) {
+        return LOCO_ENOMEM;
+    }
+    memcpy(v, phi, n * sizeof *v);
+    memcpy(v + n, m, n * sizeof *v);
+    memcpy(v + 2 * n, sum, n * sizeof *v);
+    return 0;
+}
+
+void slice_store_put_reading(struct slice_store *s, const float *phi)
+{
+    memcpy(s->reading, phi, s->opt.n * sizeof *phi);
+}
+
+const struct slice_version *slice_store_seen(const struct slice_store *s)
+{
+    return s->seen;
 }
 
 int slice_store_run(struct slice_store *s,
@@ -354,6 +452,8 @@ int slice_store_run(struct slice_store *s,
         return 0;
     case SLICE_KEEP:
         return keep(s, job);
+    case SLICE_MARK:
+        return mark(s, job);
     case SLICE_READ:
     case SLICE_OP_COUNT:
         break;

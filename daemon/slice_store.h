@@ -6,13 +6,14 @@
  * A *slot* has what was received, a *give* what is being sent, the *reading* is
  * all slices as they were read last. Memory: 12 bytes an element of each slice
  * that is held; of every slot and of each give that was used, one slice as it
- * goes over the wire; 4 bytes of every parameter.
+ * goes over the wire; 4 bytes of every parameter; of each mark that waits for
+ * the disk 12 bytes an element.
  *
  * Jobs (slice_store_run) are done one after the other, in the order of the
  * actions. Segments may come and go meanwhile, from one other thread: no slot
  * is written while a job on it is under way (node_owners_move.c). Only a give
- * that was given away may still be read, so these two take turns by the
- * caller's lock.
+ * that was given away may still be read: a lock says for whom it is, and is
+ * held while a segment is copied, not while a job makes the bytes.
  *
  * How it fails: LOCO_ENOENT, what is named is not here; LOCO_ERANGE,
  * LOCO_EPROTO, a segment that does not fit; LOCO_ENUMERIC, no numbers, or a
@@ -38,9 +39,10 @@ struct slice_store_options {
     uint64_t each;  /* elements of all but the last; whole blocks */
     const struct codec *codec;
     const struct method *method; /* borrowed */
-    /* The parameters that the run begins with: elements [at, at + len). */
+    /* The parameters that the run begins with: elements [at, at + len). 0, or
+     * LOCO_ENOMEM. */
     void *self;
-    void (*initial)(void *self, uint64_t at, uint64_t len, float *out);
+    int (*initial)(void *self, uint64_t at, uint64_t len, float *out);
 };
 
 struct slice_store;
@@ -56,7 +58,7 @@ uint64_t slice_store_len(const struct slice_store *s, uint32_t slice);
 bool slice_store_is(const struct segment *seg);
 size_t slice_store_wire_len(const struct slice_store *s,
                             const struct segment *seg);
-int slice_store_fill(const struct slice_store *s,
+int slice_store_fill(struct slice_store *s,
                      const struct segment *seg,
                      uint8_t *dst);
 int slice_store_take(struct slice_store *s,
@@ -69,6 +71,30 @@ int slice_store_take(struct slice_store *s,
 int slice_store_run(struct slice_store *s,
                     const struct action *a,
                     const float *contribution);
+
+/* ---- the disk --------------------------------------------------------- */
+
+/* A state and its version, to be written: the caller's, for free(v). */
+struct slice_mark {
+    uint32_t slice;
+    struct slice_version at;
+    float *v; /* (3, len) parameters, momentum, sum */
+};
+
+/* The next slice in turn whose newest mark (SLICE_MARK) was not taken yet. Any
+ * thread. */
+bool slice_store_next_mark(struct slice_store *s, struct slice_mark *mark);
+
+/* Before any job: what an earlier life had. LOCO_ENOMEM. */
+int slice_store_put(struct slice_store *s,
+                    uint32_t slice,
+                    const float *phi,
+                    const float *m,
+                    const float *sum);
+void slice_store_put_reading(struct slice_store *s, const float *phi);
+
+/* Versions of the reading, by slice; not while a KEEP may be under way. */
+const struct slice_version *slice_store_seen(const struct slice_store *s);
 
 /* (n) */
 const float *slice_store_reading(const struct slice_store *s);

@@ -17,6 +17,8 @@
  *   rounds/          reduced bytes of the last rounds (machine_past.c); may be
  *                    deleted at any time
  *   checkpoints/     train/checkpoint.h
+ *   slices/I/        slice I of the parameters, where members own slices
+ *                    (machine_marks.c)
  *   stages/K/checkpoints/  those of stage K, which `loco stages` fetched; may
  *                    be deleted at any time
  *   cuda-tuning      choices of matrix products on this GPU
@@ -44,6 +46,7 @@
 #define STATE_DIR_INCOMING    "incoming.state"
 #define STATE_DIR_ROUNDS      "rounds"
 #define STATE_DIR_CHECKPOINTS "checkpoints"
+#define STATE_DIR_SLICES      "slices"
 #define STATE_DIR_STAGES      "stages"
 #define STATE_DIR_TUNING      "cuda-tuning"
 

@@ -11,7 +11,8 @@
  *      owner of the next one (try_next);
  *   2. a message is lost: the same, or GET_VIEW after a heartbeat with a newer
  *      epoch (node.c);
- *   3. no majority is left: ballots fail until fork_after_ms, then FORK.
+ *   3. no majority is left: ballots fail until fork_after_ms, then FORK; with
+ *      owners of slices for as long as the others are away.
  */
 #include "p2p/ballot_internal.h"
 
@@ -223,7 +224,7 @@ static void try_next(struct ballot *b, const struct ballot_context *ctx)
     struct suspect s = {.epoch = b->cert.body.epoch, .view = b->hash};
     uint64_t alive = reachable(b) & ~b->lost;
     bool fork = b->fork_bound ||
-                (!ballot_sees_majority(b) &&
+                (!b->opt.owners && !ballot_sees_majority(b) &&
                  ctx->now_ms - b->doubt_since_ms >= b->opt.fork_after_ms);
     uint32_t owner = 0;
 

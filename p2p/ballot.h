@@ -43,7 +43,8 @@ struct ballot_options {
     enum exchange_kind exchange; /* of the run: what members must be able to */
     /* Members own slices (owners.h), and there are no rounds: a joiner needs no
      * commit, nobody who is out waits for one, and who a member names as broken
-     * is out. */
+     * is out. What a slice is must be one truth: a side without its majority
+     * waits, and is no fork. */
     bool owners;
 };
 

@@ -101,9 +101,10 @@ static bool may_promise(const struct ballot *b,
         return false;
     }
     if (p->mode == VIEW_FORK) {
-        return b->have && (b->fork_bound ||
-                           ctx->now_ms - b->doubt_since_ms >=
-                               b->opt.fork_after_ms - b->opt.fork_after_ms / 4);
+        return b->have && !b->opt.owners &&
+               (b->fork_bound ||
+                ctx->now_ms - b->doubt_since_ms >=
+                    b->opt.fork_after_ms - b->opt.fork_after_ms / 4);
     }
     return !b->fork_bound && (p->urgent || !ctx->in_flight || b->frozen);
 }

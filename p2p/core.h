@@ -175,7 +175,10 @@ enum slice_op {
     SLICE_LOAD,  /* slot: STATE; COPY: momentum and sum are 0, cycles have
                     `size`; slot SLICE_NO_SLOT: of the own reading */
     SLICE_FORGET,
-    SLICE_KEEP, /* slot: was read; SLICE_NO_SLOT: of the own state */
+    SLICE_KEEP, /* slot: was read, version `at`; SLICE_NO_SLOT: of the own
+                   state */
+    SLICE_MARK, /* the state is version `at` now: to the disk with it, as soon
+                   as that has time, in the place of the mark before */
     SLICE_READ, /* all are read: the next task begins from there */
     SLICE_OP_COUNT
 };
@@ -186,6 +189,7 @@ struct slice_job {
     enum owners_what what;
     uint32_t slice, slot, give;
     uint32_t size, count, next;
+    struct slice_version at;
     uint64_t serial; /* each job is answered under its number */
 };
 

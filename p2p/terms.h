@@ -27,7 +27,15 @@ struct terms_turn {
     uint32_t steps;    /* inner steps since the round before */
 };
 
-#define TERMS_TURNS_MAX 64
+#define TERMS_TURNS_MAX  64
+#define TERMS_SLICES_MAX 64
+
+/* Which state of a slice of the parameters something is (owners.h); generation
+ * 0: none. */
+struct slice_version {
+    uint64_t generation, position, flush;
+    uint32_t size, count; /* of its cycle */
+};
 
 /* How contributions become one vector (exchange.h). In terms: what the run
  * asks for; a plan says what it is (round.h). */
@@ -102,6 +110,9 @@ struct run_terms {
     uint32_t slice_segment; /* elements of a segment of a state or reading */
     uint64_t slice_seed;    /* of the run: who owns what */
     uint32_t stale_most;    /* arrivals since a task read a slice; 0: any */
+    /* What the disk has of them: states, and what was read last. */
+    struct slice_version slice_held[TERMS_SLICES_MAX];
+    struct slice_version slice_read[TERMS_SLICES_MAX];
 };
 
 static inline bool terms_owned(const struct run_terms *t)

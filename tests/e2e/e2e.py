@@ -29,6 +29,7 @@ import lease_tests  # noqa: E402, F401
 import method_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import mistake_tests  # noqa: E402, F401
+import owners_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401

@@ -100,7 +100,8 @@ def refused():
                 ("streaming", ["sync.overlap=25"], "overlap"),
                 ("async-dn", ["sync.topology=butterfly"], "topology=ring"),
                 ("async-dn", ["sync.wire=int8"], "fp16 on the wire"),
-                ("async-dn", ["sync.topology=owners"], "topology ring"),
+                ("async-dn", ["sync.topology=owners", "stop.tokens=1000"],
+                 "stop.rounds in place"),
                 ("diloco", ["sync.topology=owners"], "or async-dn"),
                 ("desloc", ["inner.optimizer=sgdm"], "sync.period_v to 0"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):

@@ -99,7 +99,7 @@ static void on_died(void *self, uint32_t peer)
 {
     struct crew *s = self;
     bool back = s->fault == CREW_RESTART || n_alive(s) <= s->alive_least ||
-                (s->fault == CREW_ALL && crew_draw(s, 2) == 0);
+                (s->fault == CREW_ALL && crew_draw(s, 2) == 0) || s->stopping;
 
     local_died(s->local, peer);
     node_close(s->peers[peer].node);
@@ -315,6 +315,21 @@ static void set_mute(void *data, uint64_t peer)
     note_fault(s);
 }
 
+static void stop_all(void *data, uint64_t arg)
+{
+    struct crew *s = data;
+
+    (void)arg;
+    s->stopping = true;
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (world_alive(s->world, q)) {
+            world_kill(s->world, q);
+        }
+    }
+    s->stopping = false;
+    s->stopped = true;
+}
+
 static void schedule(struct crew *s)
 {
     /* From the first steps to the mean at the end. */
@@ -331,6 +346,9 @@ static void schedule(struct crew *s)
 
         world_call(s->world, at, set_mute, s, crew_draw(s, s->n));
         world_call(s->world, at + s->mute_ms, set_mute, s, s->n);
+    }
+    if (s->stop > 0) {
+        world_call(s->world, 8000 + crew_draw(s, span), stop_all, s, 0);
     }
     for (uint32_t q = s->starters; q < s->n; q++) {
         world_call(s->world, 4000 + crew_draw(s, span), start, s, q);
@@ -465,6 +483,8 @@ int crew_open(struct crew *s,
     const struct sim_setting table[] = {
         {"fault", "", 0, CREW_FAULTS - 1, .u32 = &s->fault},
         {"faults", "", 0, 1e4, .u32 = &s->n_faults},
+        {"fork_after_ms", "doubt", 0, 1e7, .u32 = &s->machines.fork_after_ms},
+        {"stop", "all are killed, and come back", 0, 1, .u32 = &s->stop},
         {"mute_ms", "a peer's data goes nowhere", 0, 1e6, .u32 = &s->mute_ms},
     };
     int rc;

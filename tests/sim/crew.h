@@ -50,6 +50,8 @@ struct crew {
     uint64_t rng, rounds, calm_ms;
     uint32_t mute_ms, mute; /* the data connections of one peer (n: of none)
                                fail for so long, its links do not */
+    uint32_t stop; /* all processes are killed at one time, and come back */
+    bool stopping, stopped; /* that is being done, and has been */
     uint32_t *group;
     uint8_t manifest[CREW_MANIFEST_BYTES];
     struct hash32 run_id;

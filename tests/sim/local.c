@@ -111,6 +111,7 @@ void local_close(struct local *l)
         forget(&l->machines[i]);
         free(l->machines[i].disk.state.bytes);
         free(l->machines[i].disk.record);
+        local_owners_wipe(&l->machines[i]);
     }
     for (uint32_t s = 0; s < l->opt.n_shards; s++) {
         free(l->shards[s]);
@@ -244,8 +245,8 @@ begin_checkpoint(struct local *l, uint32_t peer, struct local_op *op)
     struct machine *m = &l->machines[peer];
     size_t half = l->state_bytes / 2;
 
-    if (m->phi == NULL || m->round != op->action.round) {
-        return;
+    if (m->phi == NULL || m->round != op->action.round || m->owned != NULL) {
+        return; /* of slices: local_owners.c */
     }
     op->snapshot = world_alloc(l->state_bytes);
     memcpy(op->snapshot, m->phi, half);

@@ -214,6 +214,10 @@ local_saved_round(const struct local *l, uint32_t peer, uint32_t stage);
 /* Of what it holds of a slice; 0: nothing. */
 uint64_t local_slice_hash(const struct local *l, uint32_t peer, uint32_t slice);
 
+/* The last mark of it that its disk has; generation 0: none. */
+struct slice_version
+local_slice_on_disk(const struct local *l, uint32_t peer, uint32_t slice);
+
 /* Inner steps made in this life. */
 uint64_t local_inner_step(const struct local *l, uint32_t peer);
 

@@ -47,6 +47,7 @@ struct local_disk {
     uint8_t *record;
     uint32_t n_record;
     bool shards[LOCAL_SHARDS];
+    struct local_slices *slices; /* local_owners.c */
 };
 
 /* Wire bytes of an attempt. */
@@ -219,7 +220,10 @@ void local_pipe_step(struct local *l, uint32_t peer, const struct action *a);
 void local_pipe_clear(struct local *l, uint32_t peer, uint64_t tag);
 
 /* local_owners.c */
-void local_owners_terms(const struct local *l, struct run_terms *t);
+void local_owners_terms(const struct local *l,
+                        const struct machine *m,
+                        struct run_terms *t);
+void local_owners_wipe(struct machine *m); /* its disk */
 void local_owners_open(const struct local *l, struct machine *m);
 void local_owners_free(struct machine *m);
 size_t local_owned_bytes(const struct machine *m, const struct segment *seg);

@@ -24,8 +24,18 @@ struct local_owned {
     struct owned_job *first, *last;
 };
 
-void local_owners_terms(const struct local *l, struct run_terms *t)
+/* What a disk has: of each slice its last mark; what was read last. */
+struct local_slices {
+    struct slice_mark mark[TERMS_SLICES_MAX]; /* v NULL: none */
+    struct slice_version read[TERMS_SLICES_MAX];
+    float *reading; /* (n_params); NULL: nothing was read */
+};
+
+void local_owners_terms(const struct local *l,
+                        const struct machine *m,
+                        struct run_terms *t)
 {
+    const struct local_slices *d = m->disk.slices;
     uint32_t block = l->opt.block;
     uint64_t blocks = (t->n_params + block - 1) / block;
     uint64_t n = l->opt.slices;
@@ -39,13 +49,85 @@ void local_owners_terms(const struct local *l, struct run_terms *t)
     t->slice_segment = l->opt.segment_elements;
     t->slice_seed = l->opt.seed;
     t->by_speed = true;
+    for (uint32_t i = 0; d != NULL && i < t->n_slices; i++) {
+        t->slice_held[i] = d->mark[i].at;
+        t->slice_read[i] = d->read[i];
+    }
 }
 
-static void initial(void *self, uint64_t at, uint64_t len, float *out)
+static int initial(void *self, uint64_t at, uint64_t len, float *out)
 {
     const struct local_owned *o = self;
 
     memcpy(out, o->initial + at, len * sizeof *out);
+    return 0;
+}
+
+/* ---- the disk ---------------------------------------------------------- */
+
+/* What an earlier life wrote. */
+static void recall(const struct local *l, struct machine *m)
+{
+    if (m->disk.slices == NULL) {
+        m->disk.slices = world_alloc(sizeof *m->disk.slices);
+    }
+    for (uint32_t i = 0; i < m->terms->n_slices; i++) {
+        const float *v = m->disk.slices->mark[i].v;
+        uint64_t n = slice_store_len(m->owned->store, i);
+
+        if (v != NULL &&
+            slice_store_put(m->owned->store, i, v, v + n, v + 2 * n) != 0) {
+            abort();
+        }
+    }
+    if (m->disk.slices->reading != NULL) {
+        slice_store_put_reading(m->owned->store, m->disk.slices->reading);
+    }
+    (void)l;
+}
+
+/* One mark, when the job that came after it is done: so some wait, and some are
+ * overtaken. */
+static void write_mark(struct machine *m)
+{
+    struct slice_mark mark;
+
+    if (slice_store_next_mark(m->owned->store, &mark)) {
+        free(m->disk.slices->mark[mark.slice].v);
+        m->disk.slices->mark[mark.slice] = mark;
+    }
+}
+
+static void write_reading(const struct local *l, struct machine *m)
+{
+    struct local_slices *d = m->disk.slices;
+    size_t bytes = l->opt.n_params * sizeof(float);
+
+    if (d->reading == NULL) {
+        d->reading = world_alloc(bytes);
+    }
+    memcpy(d->reading, slice_store_reading(m->owned->store), bytes);
+    memcpy(d->read, slice_store_seen(m->owned->store),
+           m->terms->n_slices * sizeof d->read[0]);
+}
+
+void local_owners_wipe(struct machine *m)
+{
+    struct local_slices *d = m->disk.slices;
+
+    for (uint32_t i = 0; d != NULL && i < TERMS_SLICES_MAX; i++) {
+        free(d->mark[i].v);
+    }
+    free(d == NULL ? NULL : d->reading);
+    free(d);
+}
+
+struct slice_version
+local_slice_on_disk(const struct local *l, uint32_t peer, uint32_t slice)
+{
+    const struct local_slices *d = l->machines[peer].disk.slices;
+
+    return d == NULL ? (struct slice_version){0} : d->mark[slice].at;
 }
 
 void local_owners_open(const struct local *l, struct machine *m)
@@ -73,6 +155,7 @@ void local_owners_open(const struct local *l, struct machine *m)
     if (slice_store_open(&o->store, &so) != 0) {
         abort();
     }
+    recall(l, m);
 }
 
 void local_owners_free(struct machine *m)
@@ -125,6 +208,7 @@ static int begin(struct local *l, struct machine *m)
     memcpy(m->theta, m->phi, bytes);
     m->base_step = m->inner_step;
     m->packed = false;
+    write_reading(l, m);
     return 0;
 }
 
@@ -214,6 +298,7 @@ void local_slice_done(struct local *l, uint32_t peer)
                           ? 0
                           : local_slice_hash(l, peer, job->action.job.slice);
 
+    write_mark(m);
     e.rc = job->action.job.op == SLICE_READ
                ? begin(l, m)
                : slice_store_run(o->store, &job->action, m->contribution);

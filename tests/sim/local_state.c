@@ -64,7 +64,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .eval_micros = o->eval_micros,
         .cut_segment = o->cut_segment,
     };
-    local_owners_terms(l, t);
+    local_owners_terms(l, m, t);
     if (o->trainers > 0) {
         t->n_turns = t->n_once + 1;
     }

@@ -11,6 +11,9 @@
  *      hold the same bits
  *   D  a slice is opened from less than all that was acknowledged only where no
  *      member has a state as new
+ *   F  there is no second branch, unless processes came back and founded it
+ *   I  after all have stopped each slice goes on from the newest state that the
+ *      disks of the members of that view have
  *   H  at the end all have the same parameters, and the slices have all that
  * was acknowledged, but where D let some go
  *
@@ -56,8 +59,12 @@ struct oracle {
     struct piece *piece;
     uint32_t n_pieces, room;
     uint64_t opened[SLICES], fed[SLICES]; /* epochs */
+    uint64_t epoch, stop_epoch;           /* newest; when all were stopped */
+    bool knows_stop;
+    struct slice_version acked_at[SLICES]; /* what is acknowledged is in it */
     bool anew[SLICES];         /* not all that was acknowledged is there */
     uint64_t (*acked)[SLICES]; /* (peers) of the process, as last seen */
+    uint64_t n_resumed;        /* slices, after all had stopped */
     uint64_t n_applied, n_acked, n_copies, n_built, n_suspects;
 };
 
@@ -234,6 +241,35 @@ number(const struct oracle *o, const struct owners *c, uint32_t k)
     return k < c->n ? world_find(o->s.world, &c->member[k].id) : o->s.n;
 }
 
+static bool is_newer(const struct slice_version *a,
+                     const struct slice_version *b)
+{
+    return a->generation > b->generation ||
+           (a->generation == b->generation && a->position > b->position);
+}
+
+/* What is acknowledged is in the beginning of the log that both have. */
+static void
+note_acked(struct oracle *o, const struct owners *worker, uint32_t i)
+{
+    const struct owners_slice *s = &worker->slice[i];
+    struct slice_version at = {.generation = worker->epoch,
+                               .position = UINT64_MAX};
+
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t holder = k == 0 ? s->owner : s->backup;
+        const struct owners *c = core_of(o, number(o, worker, holder));
+
+        if (c != NULL && c->epoch == worker->epoch &&
+            c->slice[i].at.position < at.position) {
+            at.position = c->slice[i].at.position;
+        }
+    }
+    if (at.position != UINT64_MAX && is_newer(&at, &o->acked_at[i])) {
+        o->acked_at[i] = at;
+    }
+}
+
 /* A: whoever of the two is in this view has that task. */
 static void check_holder(struct oracle *o,
                          const struct owners *worker,
@@ -266,6 +302,7 @@ static bool check_acks(struct oracle *o, uint32_t peer, const struct owners *c)
         }
         if (s->acked_task != o->acked[peer][i]) {
             o->acked[peer][i] = s->acked_task;
+            note_acked(o, c, i);
             check_holder(o, c, i, s->owner, "owner");
             check_holder(o, c, i, s->backup, "backup");
         }
@@ -279,13 +316,49 @@ static bool check_acks(struct oracle *o, uint32_t peer, const struct owners *c)
     return all;
 }
 
+/* I: for the first time after all have stopped. */
+static void check_resumed(struct oracle *o,
+                          uint32_t peer,
+                          const struct owners *c,
+                          uint32_t i)
+{
+    const struct owners_slice *s = &c->slice[i];
+    const struct slice_version at = {.generation = s->base,
+                                     .position = s->position};
+    struct slice_version newest = {0};
+
+    for (uint32_t k = 0; k < c->n; k++) {
+        uint32_t q = number(o, c, k);
+        struct slice_version v =
+            q < o->s.n ? local_slice_on_disk(o->s.local, q, i) : newest;
+
+        newest = is_newer(&v, &newest) ? v : newest;
+    }
+    if (!s->is_reading && is_newer(&newest, &at)) {
+        crew_fail(&o->s,
+                  "I: peer %u begins slice %u at %" PRIu64 ".%" PRIu64
+                  ", and a disk has %" PRIu64 ".%" PRIu64,
+                  peer, i, at.generation, at.position, newest.generation,
+                  newest.position);
+    } else if (s->is_reading && newest.generation >= s->base) {
+        crew_fail(&o->s, "I: peer %u begins slice %u with a reading", peer, i);
+    } else if (s->base == 0 && o->acked_at[i].generation > 0) {
+        crew_fail(&o->s, "I: peer %u begins slice %u from the seed", peer, i);
+    }
+    o->n_resumed++;
+}
+
 /* D. */
 static void
 check_base(struct oracle *o, uint32_t peer, const struct owners *c, uint32_t i)
 {
     const struct owners_slice *s = &c->slice[i];
+    /* Both that held it died, and one came back with its last mark. */
+    const struct slice_version at = {.generation = s->base,
+                                     .position = s->position};
 
-    if (s->base >= o->opened[i] && !s->is_reading) {
+    if (s->base >= o->opened[i] && !s->is_reading &&
+        !is_newer(&o->acked_at[i], &at)) {
         return;
     }
     o->anew[i] = true;
@@ -295,10 +368,16 @@ check_base(struct oracle *o, uint32_t peer, const struct owners *c, uint32_t i)
 
         if (q != peer && d != NULL && d->epoch == c->epoch &&
             d->slice[i].held && d->slice[i].at.generation >= o->opened[i] &&
-            d->slice[i].at.generation < c->epoch) {
+            d->slice[i].at.generation < c->epoch &&
+            (d->slice[i].at.generation > s->base ||
+             (d->slice[i].at.generation == s->base &&
+              (s->is_reading || d->slice[i].at.position > s->position)))) {
             crew_fail(&o->s,
-                      "D: peer %u begins slice %u, and %u has a newer state",
-                      peer, i, q);
+                      "D: peer %u begins slice %u at %" PRIu64 ".%" PRIu64
+                      "%s, and %u has %" PRIu64 ".%" PRIu64,
+                      peer, i, s->base, s->position,
+                      s->is_reading ? ", a reading" : "", q,
+                      d->slice[i].at.generation, d->slice[i].at.position);
         }
     }
 }
@@ -310,6 +389,12 @@ static void check_open(struct oracle *o, uint32_t peer, const struct owners *c)
 
         if ((phase == OWNERS_FEED || phase == OWNERS_OPEN) &&
             o->fed[i] < c->epoch) {
+            if (o->stop_epoch > 0 && o->fed[i] <= o->stop_epoch &&
+                c->epoch > o->stop_epoch) {
+                check_resumed(o, peer, c, i);
+                o->anew[i] = true; /* what no disk had is gone */
+                o->opened[i] = 0;
+            }
             o->fed[i] = c->epoch;
             check_base(o, peer, c, i);
         }
@@ -322,8 +407,12 @@ static void check_open(struct oracle *o, uint32_t peer, const struct owners *c)
 static void on_logged(void *self, uint32_t peer, const char *text)
 {
     struct oracle *o = self;
+    bool comes_back = o->s.fault == CREW_KILL || o->s.fault == CREW_RESTART ||
+                      o->s.fault == CREW_ALL || o->s.stop > 0;
 
-    (void)peer;
+    if (!comes_back && strstr(text, ", fork") != NULL) {
+        crew_fail(&o->s, "F: peer %u goes on without the others", peer);
+    }
     o->n_suspects += strstr(text, "does not do its part") != NULL;
 }
 
@@ -333,6 +422,13 @@ static void on_after(struct crew *s, uint32_t peer, const struct event *event)
     const struct owners *c = core_of(o, peer);
 
     (void)event;
+    if (s->stopped && !o->knows_stop) {
+        o->knows_stop = true;
+        o->stop_epoch = o->epoch; /* 0: before there was a view */
+    }
+    if (c != NULL && c->epoch > o->epoch) {
+        o->epoch = c->epoch;
+    }
     if (c == NULL || c->epoch == 0) {
         memset(o->acked[peer], 0, sizeof o->acked[peer]);
         return;
@@ -391,12 +487,17 @@ static void judge(struct oracle *o)
         crew_fail(s, "nothing was trained");
     }
     if (s->r->violations == 0 && s->fault == CREW_PLAIN && s->mute_ms == 0 &&
-        (anew > 0 || o->n_copies > 0)) {
+        s->stop == 0 && (anew > 0 || o->n_copies > 0)) {
         crew_fail(s, "a slice began anew, and nothing had failed");
+    }
+    if (s->r->violations == 0 && o->stop_epoch > 0 && o->n_resumed < SLICES) {
+        crew_fail(s, "only %" PRIu64 " slices went on after all had stopped",
+                  o->n_resumed);
     }
     if (s->r->violations == 0 && s->mute_ms > 0 && o->n_suspects == 0) {
         crew_fail(s, "nobody waits in vain for who moves no data");
     }
+    sim_figure(s->r, "resumed", (double)o->n_resumed, SIM_SUM);
     sim_figure(s->r, "suspects", (double)o->n_suspects, SIM_SUM);
     sim_figure(s->r, "acknowledged", (double)o->n_acked, SIM_SUM);
     sim_figure(s->r, "applied", (double)o->n_applied, SIM_SUM);

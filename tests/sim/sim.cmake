@@ -233,6 +233,9 @@ loco_sim_test(pipeline_deaths_unheard pipeline-deaths --peers 4 --seed 1156
 loco_sim_test(owners owners --seeds 5)
 loco_sim_test(owners_nodes owners-nodes --seeds 40)
 loco_sim_test(owners_nodes_same_seed_same_trace owners-nodes --seeds 2 --twice)
+loco_sim_test(owners_nodes_all_stopped owners-nodes --set stop=1 --seeds 40)
+loco_sim_test(owners_nodes_never_fork owners-nodes --set fault=4
+  --set fork_after_ms=3000 --seeds 40)
 loco_sim_test(owners_nodes_mute owners-nodes --set fault=0
   --set mute_ms=90000 --seeds 10)
 foreach(n 2 3 9)

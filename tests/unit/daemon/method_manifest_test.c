@@ -169,7 +169,12 @@ static void a_topology_that_cannot_carry_the_method_is_refused(void **state)
     SET(f, sync.topology, "butterfly");
     says(f, "take sync.topology=ring");
     SET(f, sync.topology, "owners");
-    says(f, "daemons take sync.topology ring");
+    assert_int_equal(check(f, NULL), 0);
+    f->stop.tokens = 1000;
+    says(f, "set stop.rounds in place");
+    f->stop.tokens = 0;
+    f->sites = 4;
+    says(f, "or sites to 0");
     f = of("opendiloco");
     SET(f, sync.topology, "owners");
     says(f, "take sync.topology ring, or async-dn");
@@ -228,7 +233,7 @@ static void moments_that_the_optimizer_has_not_are_no_stream(void **state)
     assert_int_equal(check(f, NULL), 0);
 }
 
-/* The group that a laboratory's method has. */
+/* The group that a method has then. */
 static void owners_are_a_choice_of_asynchronous_presets(void **state)
 {
     static const char *const presets[] = {"async-dn", "async-naive"};

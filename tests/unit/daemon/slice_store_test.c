@@ -18,12 +18,13 @@
 static const struct method method = {
     .group = METHOD_OWNERS, .delayed = true, .rule = {.lr = 0.5F, .mu = 0.5F}};
 
-static void initial(void *self, uint64_t at, uint64_t len, float *out)
+static int initial(void *self, uint64_t at, uint64_t len, float *out)
 {
     (void)self;
     for (uint64_t i = 0; i < len; i++) {
         out[i] = (float)(at + i);
     }
+    return 0;
 }
 
 static struct slice_store *store(enum codec_id codec)
@@ -120,6 +121,44 @@ static void a_backup_makes_the_owners_steps(void **state)
     slice_store_close(owner);
     slice_store_close(backup);
     slice_store_close(worker);
+}
+
+/* What goes to the disk is a state as it was at its mark, the newest of each
+ * slice, and comes back with the same bits. */
+static void a_mark_is_the_newest_of_its_slice(void **state)
+{
+    struct slice_store *s = store(CODEC_BF16), *again = store(CODEC_BF16);
+    struct slice_job job = {.op = SLICE_MARK, .slice = 1};
+    uint64_t n = N - EACH;
+    struct slice_mark mark;
+
+    (void)state;
+    assert_int_equal(run(s, job), LOCO_ENOENT);
+    assert_false(slice_store_next_mark(s, &mark));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(
+            run(s, (struct slice_job){.op = SLICE_BUILD, .slice = i}), 0);
+    }
+    for (uint32_t k = 1; k <= 2; k++) {
+        job.at = (struct slice_version){.generation = 3, .position = k};
+        assert_int_equal(run(s, job), 0);
+    }
+    job.slice = 0;
+    assert_int_equal(run(s, job), 0);
+    assert_true(slice_store_next_mark(s, &mark));
+    assert_int_equal(mark.slice, 0);
+    free(mark.v);
+    assert_true(slice_store_next_mark(s, &mark));
+    assert_int_equal(mark.slice, 1);
+    assert_int_equal(mark.at.position, 2);
+    assert_false(slice_store_next_mark(s, &(struct slice_mark){0}));
+    assert_int_equal(
+        slice_store_put(again, 1, mark.v, mark.v + n, mark.v + 2 * n), 0);
+    assert_memory_equal(slice_store_held(again, 1), slice_store_held(s, 1),
+                        3 * n * sizeof(float));
+    free(mark.v);
+    slice_store_close(s);
+    slice_store_close(again);
 }
 
 /* The owner's own reading has the bits of everybody else's. */
@@ -246,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_backup_makes_the_owners_steps),
+        cmocka_unit_test(a_mark_is_the_newest_of_its_slice),
         cmocka_unit_test(all_read_the_same),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_give_is_for_one_attempt),
