@@ -23,12 +23,7 @@
 
 #include "daemon/node.h"
 #include "p2p/route.h"
-#include "tests/sim/local.h"
-#include "tests/sim/sim.h"
-#include "tests/sim/world.h"
-
-#define STAGES_MANIFEST_BYTES 64
-#define STAGES_PEERS_BYTES    (64U << 10)
+#include "tests/sim/crew.h"
 
 /* An optimizer step that somebody made. */
 struct stages_count {
@@ -47,11 +42,6 @@ struct stages_state {
 };
 
 struct stages_peer {
-    struct node *node;
-    uint32_t lives;
-    size_t n_cache, n_chain;
-    uint8_t cache[STAGES_PEERS_BYTES];
-    uint8_t *chain;
     /* What it was like when it last changed, and when that was. */
     struct node_status seen;
     uint64_t seen_ms;
@@ -59,17 +49,9 @@ struct stages_peer {
 };
 
 struct stages {
-    struct sim_options opt;
-    struct sim_result *r;
-    struct world *world;
-    struct local *local;
+    struct crew c;
     struct stages_peer *peers;
-    uint32_t n, starters, stages, fault, n_faults;
-    uint64_t rng, rounds, calm_ms;
-    uint32_t *group;
-    uint8_t manifest[STAGES_MANIFEST_BYTES];
-    struct hash32 run_id;
-    bool done;
+    uint32_t stages;
 
     struct stages_count *counts;
     uint32_t n_counts, cap_counts;
@@ -85,11 +67,8 @@ struct stages {
     uint64_t evaluated; /* bit r: round r was (up to 63) */
 };
 
-void stages_fail(struct stages *s, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* After a step of that peer. */
-void stages_check_step(struct stages *s,
+void stages_check_step(struct crew *c,
                        uint32_t peer,
                        const struct event *event);
 
@@ -101,13 +80,34 @@ void stages_stage_died(struct stages *s, uint32_t stage);
 /* calls.stepped: counts. */
 void stages_stepped(void *self, uint32_t peer, const struct local_step *step);
 
-/* calls.wrong. */
-void stages_wrong(void *self, const char *what);
-
 /* Now and then. */
-void stages_check_all(struct stages *s);
+void stages_check_all(void *self);
 
 /* E; says in `why` who is not done. */
-bool stages_finished(struct stages *s, char *why, size_t size);
+bool stages_finished(void *self, char *why, size_t size);
+
+/* ---- for the faults (stages_faults.c) ------------------------------------ */
+
+enum stages_fault {
+    STAGES_PLAIN,
+    STAGES_KILL,
+    STAGES_RESTART,
+    STAGES_FREEZE,
+    STAGES_DROPS,
+    STAGES_JOIN,
+    STAGES_UNEQUAL,
+    STAGES_LOST,
+    STAGES_STARVED,
+    STAGES_AT_ONCE,
+    STAGES_ALL,
+    STAGES_HANG,
+    STAGES_STRANDED,
+    STAGES_FAULTS
+};
+
+/* Live hosts of that stage (from 1), as they say. */
+uint32_t stages_n_hosts(const struct stages *s, uint32_t stage);
+uint64_t stages_newest_round(const struct stages *s);
+void stages_schedule(struct crew *c);
 
 #endif

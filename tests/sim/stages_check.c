@@ -2,7 +2,6 @@
 #include "tests/sim/stages.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,23 +11,6 @@
 #define STILL_MS 20000 /* nothing happens for that long: there is a reason */
 /* Or others wait until a host notices that its own trainer hangs. */
 #define STILL_HUNG_MS 60000
-
-void stages_fail(struct stages *s, const char *fmt, ...)
-{
-    va_list ap;
-
-    if (s->r->violations++ > 0) {
-        return;
-    }
-    va_start(ap, fmt);
-    (void)vsnprintf(s->r->violation, sizeof s->r->violation, fmt, ap);
-    va_end(ap);
-}
-
-void stages_wrong(void *self, const char *what)
-{
-    stages_fail(self, "C: %s", what);
-}
 
 static void *grow(void *p, uint32_t n, uint32_t *cap, size_t size)
 {
@@ -52,7 +34,7 @@ void stages_stepped(void *self, uint32_t peer, const struct local_step *step)
             grow(s->counts, s->n_counts, &s->cap_counts, sizeof *s->counts);
         s->counts[s->n_counts++] =
             (struct stages_count){.peer = peer,
-                                  .life = s->peers[peer].lives,
+                                  .life = s->c.peers[peer].lives,
                                   .stage = step->stage,
                                   .step = step->step,
                                   .origin = step->origins[i],
@@ -68,11 +50,10 @@ static void check_once(struct stages *s, const struct stages_count *c)
 
         if (d != c && d->final && d->round == c->round && d->step == c->step &&
             d->stage == c->stage && d->origin == c->origin) {
-            stages_fail(s,
-                        "C: peers %u and %u have both counted micro-batch %x "
-                        "of step %u, round %" PRIu64 ", stage %u",
-                        d->peer, c->peer, c->origin, c->step, c->round,
-                        c->stage);
+            crew_fail(&s->c,
+                      "C: peers %u and %u have both counted micro-batch %x "
+                      "of step %u, round %" PRIu64 ", stage %u",
+                      d->peer, c->peer, c->origin, c->step, c->round, c->stage);
             return;
         }
     }
@@ -81,7 +62,7 @@ static void check_once(struct stages *s, const struct stages_count *c)
 /* This peer has packed its steps of a round: what it counted in it is final. */
 static void note_packed(struct stages *s, uint32_t peer, uint64_t round)
 {
-    uint32_t life = s->peers[peer].lives;
+    uint32_t life = s->c.peers[peer].lives;
 
     for (uint32_t i = 0; i < s->n_counts; i++) {
         struct stages_count *c = &s->counts[i];
@@ -112,10 +93,10 @@ note_state(struct stages *s, uint32_t peer, const struct node_status *t)
         other = other || !x->lost;
     }
     if (other) {
-        stages_fail(s,
-                    "A: peer %u holds other parameters of stage %u, "
-                    "round %" PRIu64 " than another one did",
-                    peer, t->stage, t->round);
+        crew_fail(&s->c,
+                  "A: peer %u holds other parameters of stage %u, "
+                  "round %" PRIu64 " than another one did",
+                  peer, t->stage, t->round);
         return;
     }
     s->states = grow(s->states, s->n_states, &s->cap_states, sizeof *s->states);
@@ -130,8 +111,8 @@ static uint64_t surely_saved(const struct stages *s, uint32_t stage)
     uint64_t saved[PIPELINE_HOSTS_MAX], round;
     uint32_t n = 0, at;
 
-    for (uint32_t q = 0; q < s->n; q++) {
-        round = local_saved_round(s->local, q, stage - 1);
+    for (uint32_t q = 0; q < s->c.n; q++) {
+        round = local_saved_round(s->c.local, q, stage - 1);
         if (round == 0) {
             continue;
         }
@@ -164,11 +145,11 @@ static void note_move(struct stages *s, uint32_t peer, uint64_t round)
 {
     for (uint32_t i = 0; i < s->n_moves; i++) {
         if (s->move_rounds[i] == round) {
-            stages_fail(s, "R: peer %u moves after round %" PRIu64 ", too",
-                        peer, round);
+            crew_fail(&s->c, "R: peer %u moves after round %" PRIu64 ", too",
+                      peer, round);
         }
     }
-    if (s->n_moves < s->n * 64) {
+    if (s->n_moves < s->c.n * 64) {
         s->move_rounds[s->n_moves++] = round;
     }
 }
@@ -182,9 +163,9 @@ static void check_figure(struct stages *s, uint32_t peer, const struct node *n)
         return;
     }
     if (n->bits > want + 1e-6 || n->bits < want - 1e-6 ||
-        n->bits_round > s->rounds) {
-        stages_fail(s, "G: peer %u shows %f for round %" PRIu64 ", not %f",
-                    peer, n->bits, n->bits_round, want);
+        n->bits_round > s->c.rounds) {
+        crew_fail(&s->c, "G: peer %u shows %f for round %" PRIu64 ", not %f",
+                  peer, n->bits, n->bits_round, want);
     }
     s->evaluated |= n->bits_round < 64 ? 1ULL << n->bits_round : 0;
 }
@@ -198,24 +179,19 @@ static bool has_changed(const struct node_status *a,
            a->fetched_bytes != b->fetched_bytes || round != 0;
 }
 
-void stages_check_step(struct stages *s,
-                       uint32_t peer,
-                       const struct event *event)
+void stages_check_step(struct crew *c, uint32_t peer, const struct event *event)
 {
+    struct stages *s = c->self;
     struct stages_peer *p = &s->peers[peer];
-    const struct node *n = p->node;
+    const struct node *n = c->peers[peer].node;
     struct node_status t;
 
-    s->r->invariants_checked++;
-    if (n == NULL) {
-        return;
-    }
     if (event->type == EVENT_LOCAL && event->local.type == LOCAL_TRAINED &&
         n->pipe.round == n->applied.round + 1) {
         if (n->pipe.state == PIPELINE_FINISHED &&
             n->pipe.step != n->pipe.opt.steps) {
-            stages_fail(s, "B: peer %u ends a round after %u of %u steps", peer,
-                        n->pipe.step, n->pipe.opt.steps);
+            crew_fail(&s->c, "B: peer %u ends a round after %u of %u steps",
+                      peer, n->pipe.step, n->pipe.opt.steps);
         }
         note_packed(s, peer, n->pipe.round);
     }
@@ -231,20 +207,21 @@ void stages_check_step(struct stages *s,
         note_state(s, peer, &t);
     }
     if (has_changed(&p->seen, &t, 0)) {
-        p->seen_ms = world_now(s->world);
+        p->seen_ms = world_now(s->c.world);
     }
     p->seen = t;
 }
 
-void stages_check_all(struct stages *s)
+void stages_check_all(void *self)
 {
-    uint64_t now = world_now(s->world);
+    struct stages *s = self;
+    uint64_t now = world_now(s->c.world);
     uint64_t still_ms = s->hung_peer > 0 ? STILL_HUNG_MS : STILL_MS;
 
-    for (uint32_t q = 0; q < s->n; q++) {
+    for (uint32_t q = 0; q < s->c.n; q++) {
         struct stages_peer *p = &s->peers[q];
 
-        if (!world_alive(s->world, q) || world_frozen(s->world, q) ||
+        if (!world_alive(s->c.world, q) || world_frozen(s->c.world, q) ||
             q + 1 == s->hung_peer) {
             p->seen_ms = now;
             continue;
@@ -255,43 +232,44 @@ void stages_check_all(struct stages *s)
         }
         if (p->seen.state != NODE_FINISHED && p->seen.reason[0] == '\0' &&
             now - p->seen_ms > still_ms) {
-            stages_fail(s,
-                        "D: peer %u is %s at round %" PRIu64 " for %" PRIu64
-                        " s and does not say why",
-                        q, node_state_name(p->seen.state), p->seen.round,
-                        still_ms / 1000);
+            crew_fail(&s->c,
+                      "D: peer %u is %s at round %" PRIu64 " for %" PRIu64
+                      " s and does not say why",
+                      q, node_state_name(p->seen.state), p->seen.round,
+                      still_ms / 1000);
         }
     }
 }
 
-bool stages_finished(struct stages *s, char *why, size_t size)
+bool stages_finished(void *self, char *why, size_t size)
 {
+    struct stages *s = self;
     struct hash32 params[ROUTE_STAGES_MAX];
     bool any[ROUTE_STAGES_MAX] = {false}, figure = s->eval_every == 0;
     struct node_status t;
 
-    for (uint32_t q = 0; q < s->n; q++) {
+    for (uint32_t q = 0; q < s->c.n; q++) {
         bool same;
 
-        if (!world_alive(s->world, q)) {
+        if (!world_alive(s->c.world, q)) {
             continue;
         }
-        node_status(s->peers[q].node, &t);
+        node_status(s->c.peers[q].node, &t);
         /* Who comes back when all is over founds no view any more. */
         figure = figure || t.epoch == 0 ||
-                 (s->peers[q].node->has_bits &&
-                  s->peers[q].node->bits_round == s->rounds);
+                 (s->c.peers[q].node->has_bits &&
+                  s->c.peers[q].node->bits_round == s->c.rounds);
         if (t.stage > 0 && !any[t.stage - 1]) {
             params[t.stage - 1] = t.params_hash;
             any[t.stage - 1] = true;
         }
         same = t.stage > 0 && hash32_eq(&params[t.stage - 1], &t.params_hash);
-        if (t.state != NODE_FINISHED || t.round != s->rounds || !same) {
+        if (t.state != NODE_FINISHED || t.round != s->c.rounds || !same) {
             (void)snprintf(why, size,
                            "peer %u of stage %u is %s at round %" PRIu64
                            " of %" PRIu64 "%s %s",
                            q, t.stage, node_state_name(t.state), t.round,
-                           s->rounds, same ? "" : ", with other parameters",
+                           s->c.rounds, same ? "" : ", with other parameters",
                            t.reason);
             return false;
         }
