@@ -48,15 +48,11 @@ bool machine_owns(const struct machine *m)
     return m->replica.method.group == METHOD_OWNERS;
 }
 
-/* Whoever is alone owns everything. */
 uint64_t machine_owners_need(const struct machine *m, uint64_t n)
 {
-    struct slices cut = slices_cut(n, block_of(m));
-    uint64_t travels = (STREAM_SLOTS + SLICE_GIVES_MAX) * 3 * cut.each;
-    uint64_t held = 3 * n, marks = 3 * n, reading = n, initial = n;
+    uint64_t initial = n * sizeof(float);
 
-    return (held + marks + reading + initial + cut.each + travels) *
-           sizeof(float);
+    return slice_store_most(n, slices_cut(n, block_of(m)).each) + initial;
 }
 
 /* On the worker. */

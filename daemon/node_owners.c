@@ -261,8 +261,9 @@ static void gathered(struct node *n)
         s->life = OWNERS_REST;
     } else if (s->life == OWNERS_READS || s->life == OWNERS_LAST) {
         s->life = s->life == OWNERS_LAST ? OWNERS_LAST_BEGINS : OWNERS_BEGINS;
+        s->reading = true;
         s->read_round = owners_round(&s->core);
-        s->read_serial = node_owners_job(n, &job, 0, NULL, 0);
+        (void)node_owners_job(n, &job, 0, NULL, 0);
     }
 }
 
@@ -415,8 +416,9 @@ static void begun(struct node *n, const struct local_event *e)
 {
     struct node_owners *s = n->owners;
 
-    if (e->job.serial != s->read_serial) {
-        return;
+    s->reading = false;
+    if (s->life != OWNERS_BEGINS && s->life != OWNERS_LAST_BEGINS) {
+        return; /* all is to be read again */
     }
     if (e->rc != 0) {
         n->reason = "what the owners of slices sent is not finite, or cannot "
@@ -668,7 +670,7 @@ void node_owners_advance(struct node *n)
         node_owners_execute(n);
     }
     if (n->ballot.have && s->life == OWNERS_REST && !n->training &&
-        !n->paused && !n->draining) {
+        !s->reading && !n->paused && !n->draining) {
         s->life = OWNERS_READS;
         owners_gather(&s->core, n->now, &s->out);
         node_owners_execute(n);

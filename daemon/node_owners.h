@@ -39,13 +39,14 @@ struct node_owners {
     struct owners_out out; /* of the call under way */
     enum owners_life life;
     uint64_t task, n_tasks, task_tokens;
-    uint64_t serial, read_serial; /* of jobs; of the last READ */
-    uint32_t jobs[STREAM_SLOTS];  /* under way on that slot */
+    uint64_t serial;             /* of jobs */
+    uint32_t jobs[STREAM_SLOTS]; /* under way on that slot */
     struct node_owners_move take[STREAM_SLOTS], give[NODE_GIVES_MAX];
     struct slice_version marked[OWNERS_SLICES_MAX];
     bool has_suspect;
     struct peer_id suspect;
     uint64_t bulk_ms;    /* connections are looked after again */
+    bool reading;        /* READ is under way: nothing is read meanwhile */
     uint64_t read_round; /* of the last READ */
     uint64_t saved;      /* 1 + round of the last checkpoint; 0: none */
     uint64_t eval_turn;

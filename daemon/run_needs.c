@@ -2,7 +2,9 @@
 #include "daemon/run_needs.h"
 
 #include "daemon/method_manifest.h"
+#include "daemon/slice_store.h"
 #include "train/replica.h"
+#include "train/sync/slices.h"
 
 static struct llama_config model_of(const struct manifest_model *m)
 {
@@ -28,6 +30,31 @@ wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
         sum += codec->bytes((size_t)layout_elements(l, i));
     }
     return (uint64_t)((double)sum * period / (double)l->cycle.steps);
+}
+
+/* Where members own slices: states on the disk and in memory, and all slices
+ * are read for each task. */
+static void add_owned(struct run_needs *needs,
+                      const struct manifest *m,
+                      const struct method *method)
+{
+    uint64_t n = needs->parameters;
+    const struct codec *codec = codec_get(method->wire);
+    const struct codec *reading = codec_get(slices_reading(method->wire));
+    size_t block =
+        codec->block > reading->block ? codec->block : reading->block;
+
+    if (method->group != METHOD_OWNERS) {
+        return;
+    }
+    if (m->limits.disk_bytes == 0) {
+        needs->disk_bytes += 3 * n * sizeof(float);
+    }
+    if (m->limits.memory_bytes == 0) {
+        needs->memory_bytes +=
+            slice_store_most(n, slices_cut(n, (uint32_t)block).each);
+    }
+    needs->round_bytes += reading->bytes((size_t)n);
 }
 
 struct run_needs run_needs(const struct manifest *m)
@@ -65,6 +92,7 @@ struct run_needs run_needs(const struct manifest *m)
     /* Every element about twice. */
     needs.round_bytes =
         2 * wire_bytes(&l, codec_get(method.wire), m->sync.period);
+    add_owned(&needs, m, &method);
     layout_close(&l);
     return needs;
 }

@@ -47,6 +47,16 @@ struct slice_store_options {
 
 struct slice_store;
 
+/* Memory that slices of `each` of n parameters may take: whoever is alone owns
+ * everything. */
+static inline uint64_t slice_store_most(uint64_t n, uint64_t each)
+{
+    uint64_t travels = (STREAM_SLOTS + SLICE_GIVES_MAX) * 3 * each;
+    uint64_t held = 3 * n, marks = 3 * n;
+
+    return (held + marks + n + each + travels) * sizeof(float);
+}
+
 int slice_store_open(struct slice_store **store,
                      const struct slice_store_options *opt);
 void slice_store_close(struct slice_store *s);
