@@ -81,6 +81,24 @@ static void print_fetch(const json_t *o)
     (void)putchar('\n');
 }
 
+/* Of the data, while some is still to come. */
+static void print_shards(const json_t *o)
+{
+    const json_t *s = json_object_get(o, "shards");
+    const json_t *left = json_object_get(s, "left_s");
+    long long here = (long long)json_integer_value(json_object_get(s, "here"));
+    long long all = (long long)json_integer_value(json_object_get(s, "of"));
+
+    if (!json_is_object(s) || here == all) {
+        return;
+    }
+    (void)printf("shards     %lld of %lld are here", here, all);
+    if (json_is_number(left)) {
+        (void)printf(", all in %.0f s", json_number_value(left));
+    }
+    (void)putchar('\n');
+}
+
 /* Which part of the model is here, and how busy it is. */
 static void print_stage(const json_t *o)
 {
@@ -145,6 +163,7 @@ static void print_text(const json_t *o)
                  text_of(o, "params_hash"));
     print_stage(o);
     print_fetch(o);
+    print_shards(o);
     print_lost(o);
 }
 

@@ -415,6 +415,7 @@ void machine_keep(struct machine *m, uint64_t index)
         f->fd = -1;
         f->held = true;
         log_info("data", "shard %s is here and verified", f->path);
+        machine_add_text(m, (uint32_t)index);
         return;
     }
     log_error("data", "cannot keep shard %s: %s; check the disk", f->path,

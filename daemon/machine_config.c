@@ -20,7 +20,6 @@
 #include "proto/hash.h"
 #include "train/errmsg.h"
 #include "train/file.h"
-#include "train/tokenizer.h"
 
 static int fail(struct machine_job *j, int rc, const char *what)
 {
@@ -685,6 +684,7 @@ void machine_configure_run(struct machine_job *j)
     }
     j->rc = machine_read_part(m, j->errmsg);
     m->terms.lease_quota = lease_quota(m);
+    machine_read_text(m);
     j->rc = j->rc != 0 ? j->rc : check_memory(m, j);
     j->rc = j->rc == 0 ? open_exchange(m) : j->rc;
     m->files = calloc(m->terms.n_shards, sizeof *m->files);
@@ -725,92 +725,4 @@ void machine_configured(struct machine *m, struct machine_job *j)
         }
     }
     (void)shell_post(m->shell, &ev);
-}
-
-/* How many bytes each id stands for: the held-out text is scored per byte. */
-static int
-read_tokenizer(struct machine *m, const struct file_map *map, char *errmsg)
-{
-    uint32_t vocab = m->replica.model.vocab;
-    char problem[ERRMSG_SIZE];
-    struct tokenizer *t;
-    int rv = tokenizer_open_memory(&t, map->data, map->size, problem);
-
-    if (rv != 0) {
-        return errmsg_fail(errmsg, rv, "the run's tokenizer: %.200s", problem);
-    }
-    if (tokenizer_vocab(t) > vocab) {
-        rv = errmsg_fail(errmsg, LOCO_EINVAL,
-                         "the run's tokenizer has %u ids, its model knows %u",
-                         tokenizer_vocab(t), vocab);
-    }
-    free(m->token_bytes);
-    m->token_bytes = rv == 0 ? calloc(vocab, sizeof *m->token_bytes) : NULL;
-    if (rv == 0 && m->token_bytes == NULL) {
-        rv = errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
-    }
-    for (uint32_t id = 0; rv == 0 && id < tokenizer_vocab(t); id++) {
-        size_t len = 0;
-
-        (void)tokenizer_text(t, id, &len);
-        m->token_bytes[id] = (uint32_t)len;
-    }
-    tokenizer_close(t);
-    m->replica.token_bytes = m->token_bytes;
-    return rv;
-}
-
-/* Whether a file of tokens was made for this run's model and tokenizer. */
-static int check_tokens(const struct machine *m, uint32_t i, char *errmsg)
-{
-    const struct manifest_data *data = &m->manifest->data;
-    const struct shard_info *info = &m->files[i].shard.info;
-    char hex[ID_HEX_MAX], name[SHARD_TOKENIZER_SIZE];
-
-    if (info->vocab > m->replica.model.vocab) {
-        return errmsg_fail(errmsg, LOCO_EINVAL,
-                           "shard %s has %u token ids, the run's model knows "
-                           "%u",
-                           data->shards[i].name, info->vocab,
-                           m->replica.model.vocab);
-    }
-    hash32_hex(&data->tokenizer_blake2b, hex);
-    (void)snprintf(name, sizeof name, "blake2b:%.32s", hex);
-    if (strcmp(data->tokenizer, "byte") != 0 &&
-        strcmp(info->tokenizer, name) != 0) {
-        return errmsg_fail(errmsg, LOCO_EINVAL,
-                           "shard %s was tokenized by %s, the run's tokenizer "
-                           "is %s",
-                           data->shards[i].name, info->tokenizer, name);
-    }
-    return 0;
-}
-
-/* All shards are here: hand them to the trainer's options. */
-int machine_open_data(struct machine *m, char *errmsg)
-{
-    const struct manifest *f = m->manifest;
-    size_t n = 0;
-    int rv = 0;
-
-    m->replica.val = NULL;
-    for (uint32_t i = 0; rv == 0 && i < f->data.n_shards; i++) {
-        if (!m->files[i].held) {
-            return errmsg_fail(errmsg, LOCO_ENOENT, "shard %s is missing",
-                               m->files[i].path);
-        }
-        if (manifest_is_tokenizer(&f->data, i)) {
-            rv = read_tokenizer(m, &m->files[i].shard.map, errmsg);
-            continue;
-        }
-        rv = check_tokens(m, i, errmsg);
-        if (f->data.shards[i].val) {
-            m->replica.val = &m->files[i].shard;
-        } else {
-            m->train[n++] = m->files[i].shard;
-        }
-    }
-    m->replica.train = m->train;
-    m->replica.n_train = n;
-    return rv;
 }

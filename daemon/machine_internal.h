@@ -7,6 +7,7 @@
  *   machine_hash.c     hashes of buffers
  *   machine_pieces.c   leaf lists, and pieces checked by them
  *   machine_urls.c     shards from URLs
+ *   machine_text.c     shards for the trainer
  *   machine_disk.c     what all of it takes of the disk
  *   machine_past.c     states and reduced bytes of rounds that are over
  *   machine_pair.c     the bytes of an exchange between two replicas
@@ -56,6 +57,7 @@ struct shard_file {
     int fd;                /* of the part being received; -1 */
     struct hash32 *leaves; /* of its pieces, once held */
     struct shard shard;
+    size_t slot; /* a train shard's place among them, once there is a trainer */
     char path[MACHINE_PATH_MAX];
 };
 
@@ -202,6 +204,10 @@ struct machine {
 void machine_configure_run(struct machine_job *j);
 void machine_configured(struct machine *m, struct machine_job *j);
 int machine_open_data(struct machine *m, char *errmsg);
+/* machine_text.c. Into the terms: what shards are trained as. */
+void machine_read_text(struct machine *m);
+/* Shard i has come: the trainer gets it, if there is one. */
+void machine_add_text(struct machine *m, uint32_t i);
 /* Map the file at `path` and see that it is shard i. *leaves: hashes of its
  * pieces, for free(). LOCO_EHASH, LOCO_EFORMAT, LOCO_ENOMEM, those of file.h.
  */

@@ -168,6 +168,7 @@ void machine_downloaded(struct machine *m, struct machine_job *j)
         memset(&u->shard, 0, sizeof u->shard);
         u->leaves = NULL;
         log_info("data", "shard %s is here and verified", f->path);
+        machine_add_text(m, u->index);
     } else if (j->rc != LOCO_ECLOSED) {
         log_warn("data", "shard %s could not be fetched by URL: %s", f->path,
                  j->errmsg);

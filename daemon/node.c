@@ -127,6 +127,7 @@ static int open_cores(struct node *n)
         .signer = n->opt.signer,
         .bandwidth = &n->bandwidth,
         .record = &n->record,
+        .text = &n->text,
         .site = n->opt.site,
         .plan_ms = n->t.plan_ms,
         .vote_ms = n->t.vote_ms,
@@ -955,6 +956,7 @@ void node_step(void *node, const struct event *event, struct out *out)
     advance(n);
     node_timeline_note(n);
     node_bandwidth_advance(n);
+    node_text_make_way(n);
     transfer_tick(&n->transfer, n->now, out);
     node_reach_advance(n);
     node_dht_advance(n);

@@ -127,10 +127,12 @@ struct node_status {
     uint64_t fetched_bytes, fetch_total_bytes; /* while syncing */
     uint64_t fetch_bytes_per_s;                /* since that fetch began */
     uint32_t fetch_sources;
-    uint32_t rounds_behind;   /* on its way in; 0 where that is not known */
-    uint64_t catch_up_ms;     /* until it has caught up; 0: not known */
-    bool fetch_by_url;        /* from a server; else from fetch_sources peers */
-    uint32_t sources_shunned; /* served something wrong */
+    uint32_t rounds_behind; /* on its way in; 0 where that is not known */
+    uint64_t catch_up_ms;   /* until it has caught up; 0: not known */
+    bool fetch_by_url;      /* from a server; else from fetch_sources peers */
+    uint32_t shards, shards_here; /* files of the run's data */
+    uint64_t shards_left_ms;      /* until all are here; 0: not known */
+    uint32_t sources_shunned;     /* served something wrong */
     uint64_t stop_rounds;
     char reason[CORE_TEXT_MAX];
     enum reach_class reach;

@@ -6,6 +6,9 @@
  * all its pieces have the hashes under the manifest's. Whatever fails is
  * started again from node_data_advance().
  *
+ * Where members read one order of the text, one begins before all shards are
+ * here (node_text.c), and the others come beside the rounds.
+ *
  * URLs first: a server has nothing else to do, while the uplinks of peers carry
  * the rounds of all. When every URL of a shard failed, peers are asked; when
  * they cannot give it, the URLs again, after a pause that doubles.
@@ -14,6 +17,7 @@
 
 #include <string.h>
 
+#include "p2p/text.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 
@@ -185,7 +189,9 @@ static void unreachable_advance(struct node *n)
     }
 }
 
-/* ---- shards ----------------------------------------------------------- */
+/* ---- shards -----------------------------------------------------------
+ * Members may lack some, too: they say so, and others are asked.
+ */
 
 static bool is_ready(const struct node *n, const struct member *p)
 {
@@ -238,6 +244,7 @@ void node_on_downloaded(struct node *n, const struct local_event *e)
     if (e->rc == 0) {
         n->terms.shards[n->shard].held = true;
         d->failures = 0;
+        node_text_look(n);
         return;
     }
     pause <<= d->failures < 16 ? d->failures : 16;
@@ -269,23 +276,37 @@ static bool download_advance(struct node *n)
     return true;
 }
 
+static bool shard_is_fetched(const struct node *n)
+{
+    const struct transfer *t = &n->transfer;
+
+    return t->active && t->object.buffer == BUFFER_SHARD &&
+           t->object.index == n->shard;
+}
+
+/* What has begun is brought to its end. False: nothing is missing. */
+static bool pick_shard(struct node *n)
+{
+    if (n->shard >= n->terms.n_shards || n->terms.shards[n->shard].held ||
+        (!n->download.active && !shard_is_fetched(n))) {
+        n->shard = text_missing(&n->terms, node_text_front(n));
+    }
+    return n->shard < n->terms.n_shards;
+}
+
 static void shards_advance(struct node *n)
 {
     struct transfer *t = &n->transfer;
     struct action *a;
 
-    while (n->shard < n->terms.n_shards && n->terms.shards[n->shard].held) {
-        n->shard++;
-    }
-    if (n->shard == n->terms.n_shards) {
-        n->data_ready = true;
+    n->data_ready = n->data_ready || node_text_suffices(n);
+    if (!pick_shard(n)) {
         return;
     }
-    if (!t->finished && download_advance(n)) {
+    if (!(shard_is_fetched(n) && t->finished) && download_advance(n)) {
         return;
     }
-    if (!t->active || t->object.buffer != BUFFER_SHARD ||
-        t->object.index != n->shard) {
+    if (!shard_is_fetched(n)) {
         fetch_shard(n);
     }
     node_fetch_sources(n, is_ready);
@@ -298,6 +319,7 @@ static void shards_advance(struct node *n)
         a->index = n->shard;
         n->terms.shards[n->shard].held = true;
         transfer_stop(t, n->out);
+        node_text_look(n);
     }
 }
 

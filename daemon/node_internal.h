@@ -4,6 +4,7 @@
  *   node_admit.c  who may speak to us, in runs for invited peers
  *   node_data.c   manifest and shards: getting them
  *   node_lease.c  which part of the text is ours to train
+ *   node_text.c   and how much of it is here
  *   node_fetch.c  bytes in pieces: from whom, and for whom
  *   node_sync.c   the state: getting what a member must hold
  *   node_follow.c the commits behind it, one by one
@@ -275,7 +276,10 @@ struct node {
 
     /* Data. */
     bool data_ready;
-    uint32_t shard; /* being fetched */
+    uint32_t shard;        /* being fetched */
+    struct text_span text; /* what can be trained (node_text.c) */
+    bool exchanges;        /* a round's bytes are on their way */
+    uint64_t quiet_ms;     /* from a commit to that, last time; 0: not known */
     struct node_download download;
 
     /* The state that is in place, and the newest commit we are bound by. */
@@ -634,7 +638,22 @@ void node_lease_heard(struct node *n,
                       const struct hash32 *hash);
 /* Ask for what is missing. */
 void node_lease_advance(struct node *n);
-/* Into TRAIN: what is ours. */
+/* node_text.c. Shards, the lease or the record have changed. */
+void node_text_look(struct node *n);
+/* Whether enough is here to begin: all that is not train text, and the shard
+ * that training has reached. */
+bool node_text_suffices(const struct node *n);
+/* Where training is: the shard of this position is wanted first. */
+uint64_t node_text_front(const struct node *n);
+/* Shards that come beside the rounds leave the line to these. */
+void node_text_make_way(struct node *n);
+/* A member that can train nothing of what is its. */
+bool node_text_waits(const struct node *n);
+/* Whether we can train now, and how many of these steps. Where nothing of our
+ * lease is here we offer nothing, with the others who offer something. */
+bool node_text_allows(struct node *n, uint32_t *steps);
+
+/* node_lease.c. Into TRAIN: what is ours. */
 void node_lease_name(struct node *n, struct action *a);
 
 /* node_view.c */
@@ -781,6 +800,8 @@ bool node_owners_averages(const struct node *n);
 bool node_owners_busy(const struct node *n);
 
 /* node_quorum.c */
+/* Whether another member offers work to the attempt that waits for a plan. */
+bool node_quorum_offered(const struct node *n);
 /* A task is finished: true when it has to wait for the next round. */
 bool node_quorum_defer(struct node *n, const struct local_event *e);
 /* Offer what waits, or take part without weight. */

@@ -101,6 +101,7 @@ void node_lease_find(struct node *n)
             take(n, &c, &hash);
         }
     }
+    node_text_look(n);
 }
 
 static bool is_missing(const struct node *n)
@@ -127,6 +128,7 @@ void node_lease_heard(struct node *n,
         return;
     }
     take(n, c, hash);
+    node_text_look(n);
     begin(n);
 }
 
@@ -148,6 +150,7 @@ void node_lease_advance(struct node *n)
         n->now - n->record_since_ms >=
             (uint64_t)PATIENCE_MS * n->opt.time_scale) {
         assume(n);
+        node_text_look(n);
         begin(n);
     }
     if (n->now < n->record_ms) {

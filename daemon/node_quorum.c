@@ -17,13 +17,14 @@
  */
 #include "daemon/node_internal.h"
 
+#include "p2p/text.h"
+
 static uint64_t window_ms(const struct node *n)
 {
     return n->terms.grace_ms / 4;
 }
 
-/* Whether another member offers work to the attempt that waits for a plan. */
-static bool somebody_is_ready(const struct node *n)
+bool node_quorum_offered(const struct node *n)
 {
     const struct round *r = &n->round;
 
@@ -38,7 +39,8 @@ static bool somebody_is_ready(const struct node *n)
 
 bool node_quorum_idle(const struct node *n)
 {
-    return n->terms.quorum && n->round.mine.tokens == 0;
+    return (n->terms.quorum || text_comes_later(&n->terms)) &&
+           n->round.mine.tokens == 0;
 }
 
 /* Nor is what an attempt left in which we had none: who was to have some may be
@@ -76,7 +78,7 @@ void node_quorum_advance(struct node *n)
                          n->now, n->out);
         return;
     }
-    if (!n->training || !somebody_is_ready(n)) {
+    if (!n->training || !node_quorum_offered(n)) {
         n->arrival_ms = 0;
         return;
     }

@@ -331,6 +331,7 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
 void node_round_advance(struct node *n)
 {
     struct action *a;
+    uint32_t steps;
 
     if (n->stopped) {
         return;
@@ -349,11 +350,15 @@ void node_round_advance(struct node *n)
         node_pipe_advance(n);
         return;
     }
+    steps = n->terms.quorum ? node_quorum_steps(n)
+                            : terms_steps(&n->terms, n->applied.round + 1);
+    if (!node_text_allows(n, &steps)) {
+        return;
+    }
     a = out_add(n->out, ACTION_TRAIN);
     if (a != NULL) {
         a->round = n->applied.round + 1;
-        a->steps = n->terms.quorum ? node_quorum_steps(n)
-                                   : terms_steps(&n->terms, a->round);
+        a->steps = steps;
         a->members = n->ballot.cert.body.n_members;
         a->rank = (uint32_t)n->ballot.self_index;
         node_lease_name(n, a);

@@ -145,7 +145,9 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "looking for a peer of the run";
     } else if (text == NULL && s->state == NODE_JOINING) {
         text = "asking to be let in at the next boundary";
-    } else if (text == NULL && n->download.active) {
+    } else if (text == NULL && node_text_waits(n)) {
+        text = "takes part without weight until the next data shard is here";
+    } else if (text == NULL && n->download.active && !n->data_ready) {
         text = "fetching data from its URLs";
     } else if (text == NULL && s->state == NODE_STARTING && n->configured &&
                n->data_ready) {
@@ -191,6 +193,27 @@ static void progress_of(const struct node *n, struct node_status *s)
         s->fetch_bytes_per_s =
             node_fetched_bytes(n, transfer_units(t) - t->resumed_units) * 1000 /
             ms;
+    }
+}
+
+static void shards_of(const struct node *n, struct node_status *s)
+{
+    uint64_t left = 0;
+    bool coming =
+        n->download.active ||
+        (n->transfer.active && n->transfer.object.buffer == BUFFER_SHARD);
+
+    if (!n->configured) {
+        return;
+    }
+    s->shards = n->terms.n_shards;
+    for (uint32_t i = 0; i < n->terms.n_shards; i++) {
+        s->shards_here += n->terms.shards[i].held;
+        left += n->terms.shards[i].held ? 0 : n->terms.shards[i].bytes;
+    }
+    if (coming && s->fetch_bytes_per_s > 0 && left >= s->fetched_bytes) {
+        s->shards_left_ms =
+            (left - s->fetched_bytes) * 1000 / s->fetch_bytes_per_s;
     }
 }
 
@@ -288,6 +311,7 @@ void node_status(const struct node *n, struct node_status *s)
     s->dht = n->dht.counts;
     reach_of(n, s);
     progress_of(n, s);
+    shards_of(n, s);
     reason_of(n, s);
 }
 

@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+#include "p2p/text.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 
@@ -493,4 +494,7 @@ void node_sync_advance(struct node *n)
         state_advance(n);
     }
     node_lease_advance(n);
+    if (n->sync == SYNC_IDLE && text_comes_later(&n->terms)) {
+        node_data_advance(n); /* what is missing of the shards, beside it */
+    }
 }

@@ -166,6 +166,24 @@ static json_t *fetch(const struct node_status *s)
     return o;
 }
 
+/* How much of the data is here; null: nothing is known of it. */
+static json_t *shards(const struct node_status *s)
+{
+    json_t *o;
+
+    if (s->shards == 0) {
+        return json_null();
+    }
+    o = json_object();
+    json_object_set_new(o, "here", count(s->shards_here));
+    json_object_set_new(o, "of", count(s->shards));
+    json_object_set_new(o, "left_s",
+                        s->shards_left_ms == 0
+                            ? json_null()
+                            : json_real((double)s->shards_left_ms / 1e3));
+    return o;
+}
+
 static json_t *caps_object(const struct status_extra *x)
 {
     json_t *caps = json_object();
@@ -313,6 +331,7 @@ add_swarm(json_t *o, const struct node_status *s, const struct status_extra *x)
     json_object_set_new(o, "stage", stage(s, x));
     json_object_set_new(o, "links", links(s));
     json_object_set_new(o, "fetch", fetch(s));
+    json_object_set_new(o, "shards", shards(s));
     json_object_set_new(o, "sources_dropped", count(s->sources_shunned));
     json_object_set_new(o, "bytes_relayed", count(s->bytes_relayed));
     json_object_set_new(o, "listen",

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/node.h"
+#include "daemon/trainer_text.h"
 #include "p2p/lease.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
@@ -25,18 +26,20 @@ struct trainer {
     struct trainer_options opt;
     struct replica replica; /* the thread's, once it runs */
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards the next seven */
+    pthread_mutex_t mutex; /* guards the next eight */
     pthread_cond_t wake;
     struct trainer_command queue[TRAINER_QUEUE_MAX];
     unsigned n_queue;
     bool paused, closing;
     unsigned percent;    /* of the time in which it may work */
     double rest_until_s; /* no inner step before */
+    struct trainer_text text;
     /* The TRAIN under way; the thread's. */
     bool training;
     bool beside;        /* steps may go on while what was packed is under way */
     struct lease lease; /* of the TRAIN */
     uint64_t n_leased;  /* steps that are open and read it */
+    uint64_t most;      /* of these */
     float loss;
     double tokens_per_s;
     float *residual; /* (n) with error feedback */
@@ -252,6 +255,11 @@ static double rest(struct trainer *t, double now, double took)
     return s;
 }
 
+static bool has_made_all(const struct trainer *t)
+{
+    return replica_left(&t->replica) == 0 || t->n_leased >= t->most;
+}
+
 static void step(struct trainer *t)
 {
     double began = now_s(), took;
@@ -259,7 +267,7 @@ static void step(struct trainer *t)
     bool leased = lease_at(&t->lease, t->n_leased, &at);
     int rc;
 
-    if (t->training && replica_left(&t->replica) == 0) {
+    if (t->training && has_made_all(t)) {
         trained(t, 0); /* they were made while the round before was under way */
         return;
     }
@@ -280,7 +288,7 @@ static void step(struct trainer *t)
     took += rest(t, began + took, took);
     set_speed(t, t->replica.tokens_seen - before, took);
     post_progress(t);
-    if (t->training && replica_left(&t->replica) == 0) {
+    if (t->training && has_made_all(t)) {
         trained(t, 0);
     }
 }
@@ -423,9 +431,13 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
             trained(t, 0);
             return;
         }
+        (void)pthread_mutex_lock(&t->mutex);
+        trainer_text_take(&t->text);
+        (void)pthread_mutex_unlock(&t->mutex);
         t->training = true;
         t->lease = c->lease;
         t->n_leased = 0;
+        t->most = c->lease.n_ranges > 0 && c->steps > 0 ? c->steps : UINT64_MAX;
         r->task = c->steps > 0 ? c->steps : r->opt.method.period;
         replica_turn(r, c->rank, c->members);
         return;
@@ -577,7 +589,9 @@ int trainer_open(struct trainer **trainer,
         return LOCO_ENOMEM;
     }
     t->opt = *opt;
-    rv = replica_open(&t->replica, &opt->replica, errmsg);
+    rv = trainer_text_open(&t->text, opt->replica.train, opt->replica.n_train);
+    t->opt.replica.train = t->text.shards;
+    rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
     if (rv != 0) {
         goto err_after_replica;
     }
@@ -619,6 +633,7 @@ err_after_mutex:
 err_after_replica:
     trainer_stage_close(&t->stage);
     replica_close(&t->replica);
+    trainer_text_close(&t->text);
     free(t->residual);
     free(t->wire);
     free(t);
@@ -686,6 +701,13 @@ const float *trainer_contribution(const struct trainer *t)
     return t->replica.contribution;
 }
 
+void trainer_add_text(struct trainer *t, size_t slot, const struct shard *shard)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    trainer_text_add(&t->text, slot, shard);
+    (void)pthread_mutex_unlock(&t->mutex);
+}
+
 void trainer_stop(struct trainer *t)
 {
     if (t == NULL || t->stopped) {
@@ -709,6 +731,7 @@ void trainer_close(struct trainer *t)
     (void)pthread_mutex_destroy(&t->mutex);
     trainer_stage_close(&t->stage);
     replica_close(&t->replica);
+    trainer_text_close(&t->text);
     free(t->residual);
     free(t->wire);
     free(t);

@@ -16,6 +16,8 @@
  * checkpoint) is made by the trainer after LOAD and APPLY and handed to
  * `take_snapshot`, which owns it from then on.
  *
+ * Train shards may come while it trains (trainer_text.h).
+ *
  * The steps of a TRAIN read its lease from the front on; what takes the steps
  * back that are open (a new anchor without rebase, a lost GPU) begins there
  * again. Steps beyond its end, or without one, read the peer's own order.
@@ -65,7 +67,8 @@ struct trainer_command {
     uint64_t round, inner_step, tokens;
     bool rebase;    /* LOAD */
     bool first;     /* PAIR: our id is the lower one */
-    uint32_t steps; /* TRAIN: of a quorum's task; else the rounds know */
+    uint32_t steps; /* TRAIN: of a quorum's task; with a lease at most so many;
+                       else the rounds know; 0: no limit */
     double share;   /* APPLY: own weight in the commit; 0: rebase. MIX: of the
                        state in the mean */
     uint32_t arrivals, members; /* APPLY: as in struct replica_commit */
@@ -116,6 +119,12 @@ void trainer_pause(struct trainer *t, bool paused);
  * first): after each inner step it rests. Commands are not held up by it. Any
  * thread. */
 void trainer_set_share(struct trainer *t, unsigned percent);
+
+/* A train shard (its place among them) that was not here: it is, until the
+ * trainer is closed. The next TRAIN may read it. Any thread. */
+void trainer_add_text(struct trainer *t,
+                      size_t slot,
+                      const struct shard *shard);
 
 /* The packed contribution: stable from TRAINED to the next TRAIN. */
 const float *trainer_contribution(const struct trainer *t);

@@ -275,20 +275,12 @@ static uint32_t owner_of(const struct view_body *v, uint32_t slot)
     return i;
 }
 
-/* A slot's range goes to the front where a lease is not full (of who was away,
- * so that it was not filled): what is trained on it is then named by it alone.
- */
-static bool
-slot_joins(struct lease *lease, uint32_t quota, const struct lease_range *r)
+/* Who holds something has no use for a slot: what it trained, and is in no
+ * commit yet, would not be the front of its lease any more; and what it trains
+ * on a slot must be named by that alone, as it may lose it. */
+static bool slot_joins(struct lease *lease, const struct lease_range *r)
 {
-    if (lease_count(lease) >= quota || lease->n_ranges == LEASE_RANGES_MAX) {
-        return false;
-    }
-    memmove(lease->ranges + 1, lease->ranges,
-            lease->n_ranges * sizeof lease->ranges[0]);
-    lease->ranges[0] = *r;
-    lease->n_ranges++;
-    return true;
+    return lease->n_ranges == 0 && append(lease, r->first, r->n);
 }
 
 /* Who it was has left the view, and may come back with what it trained: it is
@@ -321,7 +313,7 @@ static void take_slots(struct ledger *l, const struct lease_commit *c)
         }
         lease = find(l, c->holders[i]);
         lease = lease != NULL ? lease : held_new(l, c, c->holders[i]);
-        if (lease == NULL || !slot_joins(lease, c->quota, &r)) {
+        if (lease == NULL || !slot_joins(lease, &r)) {
             give_back(l, &r);
         }
     }
@@ -346,27 +338,103 @@ static struct lease *lease_named(struct ledger *l, const struct lease_spent *s)
                                         : NULL;
 }
 
-/* Returned text first, the lowest first; one range is left for new text. */
-static void fill(struct ledger *l, struct lease *lease, uint32_t quota)
+/* The part of a range that is in a span. */
+static struct lease_range part(const struct lease_range *r,
+                               const struct text_span *text)
 {
-    uint64_t have = lease_count(lease);
+    uint64_t first = r->first > text->first ? r->first : text->first;
+    uint64_t end = r->first + r->n;
+
+    end = end < text->end ? end : text->end;
+    return (struct lease_range){.first = first,
+                                .n = end > first ? (uint32_t)(end - first) : 0};
+}
+
+/* What its holder cannot read waits for somebody who can. */
+static void
+give_back_rest(struct ledger *l, struct lease *lease, const struct text_span *t)
+{
+    struct lease old = *lease;
+
+    lease->n_ranges = 0;
+    for (uint32_t i = 0; i < old.n_ranges; i++) {
+        const struct lease_range *r = &old.ranges[i];
+        struct lease_range kept = part(r, t), before = *r, behind;
+
+        if (kept.n == 0) {
+            give_back(l, r);
+            continue;
+        }
+        before.n = (uint32_t)(kept.first - r->first);
+        behind.first = kept.first + kept.n;
+        behind.n = r->n - before.n - kept.n;
+        give_back(l, &before);
+        give_back(l, &behind);
+        (void)append(lease, kept.first, kept.n);
+    }
+}
+
+/* Returned text first, the lowest first; one range is left for new text. What
+ * would cut one range into two is left where the table is full. */
+static void fill(struct ledger *l,
+                 struct lease *lease,
+                 uint32_t quota,
+                 const struct text_span *text)
+{
+    uint64_t have = lease_count(lease), rest;
     uint32_t want = have < quota ? (uint32_t)(quota - have) : 0;
 
-    while (want > 0 && l->n_returned > 0 &&
-           lease->n_ranges < LEASE_RANGES_MAX - 1) {
-        struct lease_range *r = &l->returned[0];
-        uint32_t n = r->n < want ? r->n : want;
+    for (uint32_t i = 0; want > 0 && i < l->n_returned &&
+                         lease->n_ranges < LEASE_RANGES_MAX - 1;) {
+        const struct lease_range *r = &l->returned[i];
+        struct lease_range take = part(r, text);
+        bool cuts;
 
-        (void)append(lease, r->first, n);
-        want -= n;
-        r->first += n;
-        r->n -= n;
-        if (r->n == 0) {
-            returned_remove(l, 0);
+        take.n = take.n < want ? take.n : want;
+        cuts = take.first > r->first && take.first + take.n < r->first + r->n &&
+               l->n_returned == LEDGER_RETURNED_MAX;
+        if (take.n == 0 || cuts) {
+            i++;
+            continue;
         }
+        (void)append(lease, take.first, take.n);
+        want -= take.n;
+        returned_spend(l, take.first, take.n);
     }
+    rest =
+        l->next >= text->first && l->next < text->end ? text->end - l->next : 0;
+    want = want < rest ? want : (uint32_t)rest;
     if (want > 0 && append(lease, l->next, want)) {
         l->next += want;
+    }
+}
+
+/* What member i of the view can read, as far as that is known. */
+static struct text_span text_of(const struct lease_commit *c, uint32_t i)
+{
+    struct text_span all = {.first = 0, .end = UINT64_MAX};
+
+    return c->texts == NULL || c->texts[i].end == 0 ? all : c->texts[i];
+}
+
+static void fill_all(struct ledger *l, const struct lease_commit *c)
+{
+    for (uint32_t i = 0; i < c->view->n_members; i++) {
+        struct lease *lease = find(l, c->holders[i]);
+        struct text_span text = text_of(c, i);
+
+        if (lease != NULL && text.end != UINT64_MAX) {
+            give_back_rest(l, lease, &text);
+        }
+    }
+    for (uint32_t i = 0; i < c->view->n_members; i++) {
+        struct lease *lease = find(l, c->holders[i]);
+        struct text_span text = text_of(c, i);
+
+        lease = lease != NULL ? lease : held_new(l, c, c->holders[i]);
+        if (lease != NULL) {
+            fill(l, lease, c->quota, &text);
+        }
     }
 }
 
@@ -400,14 +468,7 @@ void lease_settle(struct ledger *l, const struct lease_commit *c)
             held_end(l, i);
         }
     }
-    for (uint32_t i = 0; i < c->view->n_members; i++) {
-        struct lease *lease = find(l, c->holders[i]);
-
-        lease = lease != NULL ? lease : held_new(l, c, c->holders[i]);
-        if (lease != NULL) {
-            fill(l, lease, c->quota);
-        }
-    }
+    fill_all(l, c);
 }
 
 bool lease_of(const struct ledger *l,
@@ -431,7 +492,7 @@ bool lease_of(const struct ledger *l,
         owner_of(view, slot) == index) {
         struct lease_range r = slot_range(l, quota, slot);
 
-        (void)slot_joins(out, quota, &r);
+        (void)slot_joins(out, &r);
     }
     return out->n_ranges > 0;
 }

@@ -12,7 +12,8 @@
  * another one (round_lease.c).
  *
  *   settle   a commit: slots become leases, contributions are spent, who was
- *            missed too often gives back, then everybody's lease is filled.
+ *            missed too often gives back, so does who has not the text of what
+ *            it holds; then everybody's lease is filled, with what it can read.
  *            Of a contribution that is not from the front of its maker's lease
  *            (given back, or of another branch) only what nobody holds is spent
  *   of       what a member may train now
@@ -52,7 +53,9 @@ struct lease_commit {
     uint32_t quota;
     const struct view_body *view;
     const uint64_t *holders; /* (view->n_members) of its members */
-    bool first;              /* builds on the commit that the view names */
+    /* (view->n_members) what each can read, where that is known; NULL: all */
+    const struct text_span *texts;
+    bool first; /* builds on the commit that the view names */
     const struct lease_spent *spent; /* (n_spent) */
     uint32_t n_spent;
 };

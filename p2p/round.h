@@ -75,7 +75,8 @@ struct round_options {
     const struct bandwidth *bandwidth;
     /* Borrowed; in runs with leases the commit whose state is in place. */
     const struct round_record *record;
-    uint32_t site; /* where this machine stands; 0: at none */
+    const struct text_span *text; /* borrowed, too: what is here; NULL: all */
+    uint32_t site;                /* where this machine stands; 0: at none */
     uint32_t plan_ms, vote_ms, hop_ms;
 };
 

@@ -57,10 +57,12 @@ static bool ledger_after(const struct round *r,
     const struct round_record *base = r->opt.record;
     struct spent_list spent;
     uint64_t holders[VIEW_MEMBERS_MAX];
+    struct text_span texts[VIEW_MEMBERS_MAX] = {{0}};
     struct lease_commit c = {
         .quota = r->terms.lease_quota,
         .view = round_view(r),
         .holders = holders,
+        .texts = texts,
         .first = hash32_eq(&round_view(r)->commit, &r->base),
         .spent = spent.at,
     };
@@ -70,6 +72,9 @@ static bool ledger_after(const struct round *r,
     }
     for (uint32_t i = 0; i < c.view->n_members; i++) {
         holders[i] = id_u64(&r->ballot->ids[i]);
+    }
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        texts[p->members[k].index] = p->members[k].text;
     }
     spent_of(r, p, &spent);
     c.n_spent = spent.n;

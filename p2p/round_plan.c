@@ -5,6 +5,7 @@
 #include "p2p/order.h"
 #include "p2p/rates.h"
 #include "p2p/round_internal.h"
+#include "p2p/text.h"
 #include "proto/base/rng.h"
 
 /* Which members can exchange data, directly or through a relay, as far as
@@ -187,6 +188,7 @@ static void plan_order(const struct round *r,
             .first_step = c->first_step,
             .last_step = c->last_step,
             .lease = c->lease,
+            .text = c->text,
             .share = marks[k],
         };
     }
@@ -403,7 +405,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
         const struct plan_member *m = &p->members[k];
 
         if (m->index >= round_view(r)->n_members || (mask >> m->index & 1) ||
-            m->tokens > ROUND_TOKENS_MAX) {
+            m->tokens > ROUND_TOKENS_MAX || !text_span_valid(&m->text)) {
             return false;
         }
         mask |= BIT(m->index);
@@ -412,6 +414,8 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
             (r->phase != ROUND_READY || m->tokens != r->mine.tokens ||
              m->first_step != r->mine.first_step ||
              m->last_step != r->mine.last_step || m->lease != r->mine.lease ||
+             m->text.first != r->mine.text.first ||
+             m->text.end != r->mine.text.end ||
              !hash32_eq(&p->state, &r->state))) {
             return false;
         }

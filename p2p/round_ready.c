@@ -1,6 +1,7 @@
 /* round_ready.c - offering one's own contribution, and taking in those of the
  * others until a plan is possible. See round.h. */
 #include "p2p/round_internal.h"
+#include "p2p/text.h"
 
 void round_ready_send(struct round *r, uint64_t mask, struct out *out)
 {
@@ -39,6 +40,8 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.n_rejected = r->has_rejected;
     r->mine.rejected[0] = r->rejected;
     r->mine.site = r->opt.site;
+    r->mine.text =
+        r->opt.text == NULL ? (struct text_span){0, 0} : *r->opt.text;
     r->mine.near = near_mask(r);
     r->phase = ROUND_READY;
     r->ready |= BIT(round_self(r));
@@ -109,7 +112,7 @@ void round_on_ready(struct round *r,
         r->malformed++;
         return;
     }
-    if (m->body.tokens > ROUND_TOKENS_MAX ||
+    if (m->body.tokens > ROUND_TOKENS_MAX || !text_span_valid(&m->body.text) ||
         !inherit_claims_valid(&m->body,
                               terms_elements(&r->terms, m->body.round),
                               r->terms.block)) {

@@ -17,6 +17,7 @@ struct terms_shard {
     struct hash32 hash; /* tree hash of the file */
     bool held;          /* already on this machine and verified */
     bool urls;          /* can be had from elsewhere than peers (DOWNLOAD) */
+    uint64_t windows; /* that it is trained as; 0: nothing begins without it */
 };
 
 /* What one round of a run's cycle is: methods that average several things, each
@@ -58,6 +59,10 @@ struct run_terms {
     /* Peers read one order of the text, with leases of so many positions
      * (lease.h); 0: each reads an order of its own. */
     uint32_t lease_quota;
+    /* Windows of a position, where training may begin before all shards are
+     * here (text.h); 0: it may not. */
+    uint32_t window_batch;
+    uint64_t position_tokens; /* that a position trains */
     /* Rounds 1 to n_turns, and so on again from the one after n_once; 0: all
      * have n_params elements and `period` steps. */
     uint32_t n_turns, n_once;

@@ -32,6 +32,24 @@ void transfer_init(struct transfer *t,
     t->members = members;
     t->fetch_ms = fetch_ms;
     t->attempt = first_attempt;
+    t->most = TRANSFER_FLIGHTS;
+}
+
+uint32_t transfer_piece_ms(const struct transfer *t)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < TRANSFER_SOURCES; i++) {
+        const struct transfer_source *s = &t->sources[i];
+
+        most = s->used && s->piece_ms > most ? s->piece_ms : most;
+    }
+    return most;
+}
+
+void transfer_limit(struct transfer *t, uint32_t most)
+{
+    t->most = most;
 }
 
 /* ---- pieces ------------------------------------------------------------- */
@@ -326,10 +344,21 @@ static struct transfer_flight *free_flight(struct transfer *t)
     return NULL;
 }
 
+static uint32_t on_their_way(const struct transfer *t)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < TRANSFER_SOURCES; i++) {
+        n += t->sources[i].used ? t->sources[i].n_flight : 0;
+    }
+    return n;
+}
+
 /* Work for everybody who has room: one piece each in turn. */
 static void dispatch(struct transfer *t, uint64_t now_ms, struct out *out)
 {
     bool any = t->active && !t->finished;
+    uint32_t n = on_their_way(t);
 
     while (any) {
         any = false;
@@ -339,12 +368,13 @@ static void dispatch(struct transfer *t, uint64_t now_ms, struct out *out)
             uint32_t piece;
 
             if (!s->used || s->n_flight >= s->window || f == NULL ||
-                !next_piece(t, &piece)) {
+                n >= t->most || !next_piece(t, &piece)) {
                 continue;
             }
             f->piece = piece;
             begin_flight(t, f, i, now_ms, out);
             any = true;
+            n++;
         }
     }
 }

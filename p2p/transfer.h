@@ -71,6 +71,7 @@ struct transfer {
     struct members *members; /* borrowed */
     uint32_t fetch_ms;
     uint64_t attempt; /* the last one given out; grows for ever */
+    uint32_t most;    /* flights that may be on their way at a time */
 
     bool active, finished;
     uint32_t generation; /* of objects: a VERIFIED of another is void */
@@ -129,6 +130,13 @@ void transfer_shun(struct transfer *t, int peer);
 bool transfer_shuns(const struct transfer *t, int peer);
 
 uint32_t transfer_n_sources(const struct transfer *t);
+
+/* How long the last piece took, of the slowest source; 0: not known. */
+uint32_t transfer_piece_ms(const struct transfer *t);
+
+/* So many pieces may be on their way at a time, of all objects from now on, so
+ * that the line is free for what matters more: 0: only those that are. */
+void transfer_limit(struct transfer *t, uint32_t most);
 
 /* Fetch from this linked peer (row), too. */
 void transfer_source(struct transfer *t,

@@ -369,6 +369,13 @@ static const struct msg_field reduced_claim_fields[] = {
 static const struct msg_schema reduced_claim_schema =
     MSG_SCHEMA(struct reduced_claim, reduced_claim_fields);
 
+static const struct msg_field text_span_fields[] = {
+    MSG_FIELD_U64(struct text_span, first),
+    MSG_FIELD_U64(struct text_span, end),
+};
+static const struct msg_schema text_span_schema =
+    MSG_SCHEMA(struct text_span, text_span_fields);
+
 static const struct msg_field ready_body_fields[] = {
     MSG_FIELD_U64(struct ready_body, epoch),
     MSG_FIELD_FIXED(struct ready_body, view),
@@ -377,6 +384,7 @@ static const struct msg_field ready_body_fields[] = {
     MSG_FIELD_U64(struct ready_body, first_step),
     MSG_FIELD_U64(struct ready_body, last_step),
     MSG_FIELD_U64(struct ready_body, lease),
+    MSG_FIELD_STRUCT(struct ready_body, text, text_span_schema),
     MSG_FIELD_FIXED(struct ready_body, state),
     MSG_ARRAY_STRUCT(struct ready_body, claims, n_claims, reduced_claim_schema),
     MSG_ARRAY_FIXED(struct ready_body, rejected, n_rejected),
@@ -397,6 +405,7 @@ static const struct msg_field plan_member_fields[] = {
     MSG_FIELD_U64(struct plan_member, first_step),
     MSG_FIELD_U64(struct plan_member, last_step),
     MSG_FIELD_U64(struct plan_member, lease),
+    MSG_FIELD_STRUCT(struct plan_member, text, text_span_schema),
     MSG_FIELD_U64(struct plan_member, holds),
     MSG_FIELD_U32(struct plan_member, share),
 };

@@ -501,6 +501,11 @@ struct reduced_claim {
     struct hash32 plan;
 };
 
+/* Positions [first, end) whose text a member has (p2p/text.h); end 0: all. */
+struct text_span {
+    uint64_t first, end;
+};
+
 struct ready_body {
     uint64_t epoch;
     struct hash32 view;
@@ -509,8 +514,9 @@ struct ready_body {
     uint64_t first_step, last_step;
     uint64_t lease; /* first position that these steps read, plus 1; 0: they
                        were of no lease (p2p/lease.h) */
-    struct hash32 state; /* parameters and momentum that it starts from */
-    uint32_t n_claims;   /* of attempts at this round that failed */
+    struct text_span text; /* that it can read after this round */
+    struct hash32 state;   /* parameters and momentum that it starts from */
+    uint32_t n_claims;     /* of attempts at this round that failed */
     struct reduced_claim claims[ROUND_RANGES_MAX];
     /* What this member contributed to a failed attempt was no numbers. */
     uint32_t n_rejected;
@@ -529,6 +535,7 @@ struct plan_member {
     uint64_t tokens;
     uint64_t first_step, last_step;
     uint64_t lease; /* as in its READY */
+    struct text_span text;
     uint64_t holds; /* inherited elements that it has, from 0 on */
     uint32_t share; /* butterfly: of each stripe, of the sum of all shares */
 };

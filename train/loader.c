@@ -41,9 +41,9 @@ uint64_t loader_permute(uint64_t i, uint64_t n, uint64_t key)
     return i;
 }
 
-static uint64_t windows_in(const struct shard *s, uint32_t seq)
+uint64_t loader_windows(uint64_t tokens, uint32_t seq)
 {
-    return s->info.tokens == 0 ? 0 : (s->info.tokens - 1) / seq;
+    return tokens == 0 ? 0 : (tokens - 1) / seq;
 }
 
 int loader_open(struct loader *l,
@@ -63,7 +63,7 @@ int loader_open(struct loader *l,
     l->opt = *opt;
     for (size_t i = 0; i < opt->n_shards; i++) {
         l->first_window[i] = l->n_windows;
-        l->n_windows += windows_in(&opt->shards[i], opt->seq);
+        l->n_windows += loader_windows(opt->shards[i].info.tokens, opt->seq);
     }
     l->first_window[opt->n_shards] = l->n_windows;
     if (l->n_windows == 0) {

@@ -80,6 +80,9 @@ int loader_rows(const struct loader *l,
 /* The window that row `row` of step `step` holds. */
 uint64_t loader_window(const struct loader *l, uint64_t step, uint32_t row);
 
+/* Windows of a shard of so many tokens. */
+uint64_t loader_windows(uint64_t tokens, uint32_t seq);
+
 /* The place of i in the permutation of 0..n-1 that `key` names; i < n. */
 uint64_t loader_permute(uint64_t i, uint64_t n, uint64_t key);
 

@@ -1,8 +1,9 @@
 """lease_tests.py - peers share one order of the text; see p2p/LEASES.md."""
+import os
 import re
 
 from e2e_registry import test
-from swarm import Swarm, check, wait_for
+from swarm import LOCO, SCALE, Swarm, check, run, wait_for
 
 PERIOD = 60  # long enough to be struck in the middle of
 
@@ -73,3 +74,49 @@ def comes_back():
         left = held.difference(*(reads(p) for p in rest))
         check(not left, f"nobody trained {sorted(left)[:10]}")
         check_once(rest)
+
+
+def shards_here(peer):
+    shards = (peer.status() or {}).get("shards") or {"here": 0, "of": 1}
+    return shards["here"], shards["of"]
+
+
+def on_disk(peer):
+    """Files of the data that are whole in its state directory."""
+    return {name for _, _, names in os.walk(peer.state) for name in names
+            if name.endswith(".ltk")}
+
+
+@test("a newcomer trains while most of its data shards still come, also after "
+      "SIGKILL", 240)
+def late_shards():
+    # All of the data would take two minutes of this line, a round's bytes a
+    # part of a round.
+    line = ("--download-bytes-per-s", str(400000 // SCALE), "--log", "debug")
+    with Swarm(peers=2, rounds=100000, period=10 * PERIOD, shards=24,
+               text_bytes=48_000_000) as s:
+        s.start("--log", "debug")
+        s.wait_training()
+        late = s.peer().start("--join", s.uri(), *line).wait_up()
+        wait_for(lambda: reads(late), "the newcomer reads text", 100)
+        here, of = shards_here(late)
+        check(of == 25 and here < of, f"{here} of {of} files are here")
+        text = run(LOCO, "status", "--state", late.state).stdout
+        check(re.search(r"shards +\d+ of 25 are here", text), text)
+
+        late.kill()
+        before, n = on_disk(late), len(reads(late))
+        check(2 <= len(before) < of, f"on its disk: {before}")
+        late.start("--join", s.uri(), *line).wait_up()
+        wait_for(lambda: len(reads(late)) > n, "it reads text again", 100)
+        here, of = shards_here(late)
+        check(len(before) <= here < of, f"{before}, then {here} of {of}")
+
+        late.kill()
+        late.start("--join", s.uri(), "--log", "debug").wait_up()
+        wait_for(lambda: shards_here(late)[0] == of, "all shards are here", 60)
+        n = len(reads(late))
+        wait_for(lambda: len(reads(late)) > n, "and it trains", 60)
+        # What a killed process had read, and no commit has, it reads again.
+        check_once([p for p in s.peers if p is not late])
+        check("not found" not in late.log(whole=True), "a shard was missed")

@@ -43,8 +43,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint64_t holders[VIEW_MEMBERS_MAX];
     struct lease_spent spent[4];
+    struct text_span texts[VIEW_MEMBERS_MAX];
     struct lease_commit c = {
         .view = &view, .holders = holders, .spent = spent, .n_spent = 4};
+    bool spans;
     struct lease lease;
 
     if (size < HEAD ||
@@ -61,6 +63,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         holders[i] =
             i < ledger.n_held && data[3] & 8 ? ledger.held[i].holder : i + 1;
     }
+    spans = data[3] & 16;
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) { /* wrong ones, too */
+        texts[i].first = i % 3 == 0 ? ledger.next - data[4] : data[4] * i;
+        texts[i].end = i % 4 == 0 ? 0 : texts[i].first + data[6] - i;
+    }
+    c.texts = spans ? texts : NULL;
     for (uint32_t i = 0; i < 4; i++) {
         spent[i] = (struct lease_spent){
             .holder = holders[i % view.n_members],

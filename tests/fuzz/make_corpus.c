@@ -177,8 +177,11 @@ static void save_commit(void)
     }
     p = &c->plan.body;
     p->epoch = p->round = p->n_members = p->n_ranges = p->n_ledgers = 1;
-    p->members[0] = (struct plan_member){
-        .tokens = 64, .last_step = 5, .lease = 1, .holds = 8};
+    p->members[0] = (struct plan_member){.tokens = 64,
+                                         .last_step = 5,
+                                         .lease = 1,
+                                         .text = {.first = 3, .end = 9},
+                                         .holds = 8};
     p->ranges[0].upto = 8;
     p->ranges[0].n_contributors = 1;
     p->ranges[0].contributors[0] =

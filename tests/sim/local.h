@@ -69,10 +69,12 @@ struct local_options {
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
-    uint32_t piece_bytes;          /* of the tree hashes of states and shards */
-    bool shards_everywhere;        /* else only peer 0 starts with them */
-    bool shards_nowhere;           /* nor does that */
-    bool urls;                     /* shards can be downloaded, in url_ms */
+    uint32_t shard_windows; /* of each, one a step; 0: none begins before all
+                               shards are here */
+    uint32_t piece_bytes;   /* of the tree hashes of states and shards */
+    bool shards_everywhere; /* else only peer 0 starts with them */
+    bool shards_nowhere;    /* nor does that */
+    bool urls;              /* shards can be downloaded, in url_ms */
     uint32_t url_ms, url_failures; /* the first ones of each process fail */
     uint32_t step_ms, work_ms;     /* an inner step; any other job */
     uint32_t tokens_per_step;
@@ -180,6 +182,9 @@ void local_poison(struct local *l, uint32_t peer, bool on);
 /* Pieces of states and shards that this machine serves are not what they
  * should be; or are again. */
 void local_spoil(struct local *l, uint32_t peer, bool on);
+
+/* Inner steps whose text was not here, of all machines. */
+uint64_t local_blind_steps(const struct local *l);
 
 /* Segments of shards that this process received from peers; `both`: those that
  * came while a download was under way. */

@@ -125,6 +125,7 @@ struct local {
     const struct codec *codec;
     struct trainers trainers; /* count 0: none */
     size_t vector_bytes, state_bytes;
+    uint64_t blind_steps; /* local_blind_steps() */
     uint64_t serial;
     struct machine *machines;
     uint8_t *shards[LOCAL_SHARDS]; /* as the manifest names them */

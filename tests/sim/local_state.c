@@ -79,7 +79,10 @@ void local_fill_terms(struct local *l, struct machine *m)
         t->shards[s].hash = l->shard_hash[s];
         t->shards[s].held = m->disk.shards[s];
         t->shards[s].urls = o->urls;
+        t->shards[s].windows = o->shard_windows;
     }
+    t->window_batch = o->shard_windows > 0;
+    t->position_tokens = o->tokens_per_step;
     if (m->disk.state.used && (!m->staged || m->disk.stage == m->stage)) {
         t->holds_state = true;
         t->held_round = m->disk.state.round;

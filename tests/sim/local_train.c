@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "p2p/lease.h"
 #include "proto/base/rng.h"
 #include "tests/sim/world_internal.h"
 #include "train/sync/rule.h"
@@ -82,6 +83,30 @@ static void pack(struct local *l, uint32_t peer)
     }
 }
 
+/* The step's text must be on this machine. */
+static void read_text(struct local *l, const struct machine *m)
+{
+    const struct local_options *o = &l->opt;
+    uint64_t at;
+
+    if (o->shard_windows > 0 && m->terms->lease_quota > 0 &&
+        lease_at(&m->lease, m->inner_step - m->base_step, &at)) {
+        l->blind_steps += !m->held[at / o->shard_windows % o->n_shards];
+        return;
+    }
+    for (uint32_t s = 0; s < o->n_shards; s++) { /* of an order of its own */
+        if (!m->held[s]) {
+            l->blind_steps++;
+            return;
+        }
+    }
+}
+
+uint64_t local_blind_steps(const struct local *l)
+{
+    return l->blind_steps;
+}
+
 void local_step_once(struct local *l, uint32_t peer)
 {
     struct machine *m = &l->machines[peer];
@@ -100,6 +125,7 @@ static void inner_step(struct local *l, uint32_t peer)
     struct machine *m = &l->machines[peer];
     struct local_event e = {.type = LOCAL_PROGRESS};
 
+    read_text(l, m);
     local_step_once(l, peer);
     if (m->training) {
         m->steps_left--;

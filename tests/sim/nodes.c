@@ -421,6 +421,8 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.trainers", "", 0, 16, .u32 = &l->trainers},
         {"sync.merge_every", "", 0, 4, .u32 = &l->merge_every},
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
+        {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
+        {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},
@@ -491,6 +493,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     if (rc != 0) {
         return rc;
     }
+    sim_shards_made(s);
     if (s->local_opt.trainers > 0) { /* models of one size */
         s->local_opt.n_params -= s->local_opt.n_params % s->local_opt.trainers;
     }
@@ -899,6 +902,7 @@ static int run_once(const struct sim_options *opt,
         sim_sites_judge(s, result);
         sim_faults_judge(s, result);
         sim_slow_judge(s, result);
+        sim_shards_judge(s, result);
         result->victim_actions =
             base ? world_actions(s->world, s->victim) : before->victim_actions;
         result->victim_heard = base ? s->heard_at : before->victim_heard;

@@ -700,6 +700,8 @@ const struct scenario scenarios[] = {
      16, options_newcomer, setup_many_sources, false},
     {"slow-join", "a newcomer whose line takes 1.5 to 12 rounds for the state",
      5, 150, options_slow_join, setup_slow_join, false},
+    {"late-shards", "a newcomer trains while its data shards still come", 5,
+     150, options_late_shards, setup_late_shards, false},
     {"bad-source", "and one of them serves pieces that are wrong", 5, 16,
      options_newcomer, setup_bad_source, false},
     {"source-dies", "and one of them dies while it fetches", 5, 16,

@@ -115,6 +115,7 @@ foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar
 endforeach()
 # Its line takes many rounds for the state.
 loco_sim_test(slow_join slow-join --seeds 4)
+loco_sim_test(late_shards late-shards --seeds 8)
 loco_sim_test(butterfly_slow_join slow-join --wire e3m0 --seeds 4)
 loco_sim_test(slow_join_fragments slow-join --seed 3 --set sync.fragments=8)
 # Members that train for a moment only: a plan follows each commit at once.

@@ -94,6 +94,17 @@ struct sim {
         bool told;                     /* it says that it cannot follow */
     } slow;
 
+    /* scenarios_shards.c: a newcomer whose shards come late. */
+    struct {
+        uint32_t tenths;      /* of a round, that a shard takes it */
+        uint32_t read_tenths; /* and the run, to read it */
+        uint64_t bytes_per_s; /* of its line; 0: nobody came */
+        uint64_t first_round, whole_round, last_round;
+        uint64_t came_ms, gave_ms, whole_ms; /* 0: not yet */
+        uint64_t given, given_after; /* rounds with its tokens: before all
+                                        shards were here, and after */
+    } shards;
+
     /* scenarios_faults.c */
     bool two_die;                         /* another one with the victim: */
     uint32_t victim_too;                  /* itself: none */
@@ -133,6 +144,12 @@ void check_sources(struct sim *s);
 void options_slow_join(struct sim *s);
 void setup_slow_join(struct sim *s);
 void sim_slow_judge(struct sim *s, struct sim_result *r);
+
+/* scenarios_shards.c */
+void options_late_shards(struct sim *s);
+void setup_late_shards(struct sim *s);
+void sim_shards_made(struct sim *s); /* the settings are known */
+void sim_shards_judge(struct sim *s, struct sim_result *r);
 
 /* scenarios_faults.c */
 void options_kill_two(struct sim *s);

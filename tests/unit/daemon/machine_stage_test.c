@@ -100,6 +100,8 @@ static struct rig *open_stage(uint64_t index)
     manifest_default(m->manifest);
     m->manifest->data.n_shards = 2;
     m->manifest->data.shards[1].val = true;
+    m->manifest->data.shards[0].tokens = shard.info.tokens;
+    m->manifest->data.shards[1].tokens = shard.info.tokens;
     for (int i = 0; i < 2; i++) {
         m->files[i].held = true;
         m->files[i].fd = -1;

@@ -94,6 +94,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "refused",
         "links",
         "fetch",
+        "shards",
         "sources_dropped",
         "reachability_reason",
         "bytes_relayed",
@@ -182,6 +183,32 @@ static void text_that_is_not_utf8_leaves_the_object_whole(void **state)
     assert_int_equal(json_integer_value(json_object_get(o, "round")), 7);
     assert_non_null(json_object_get(o, "reason"));
     assert_non_null(json_object_get(o, "run_name"));
+    json_decref(o);
+}
+
+static void shards_that_are_here_are_counted(void **state)
+{
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1", .eta_s = 90};
+    json_t *o, *shards;
+
+    (void)state;
+    s.shards = 9;
+    s.shards_here = 4;
+    o = object_of(&s, &x);
+    shards = json_object_get(o, "shards");
+    assert_int_equal(json_integer_value(json_object_get(shards, "here")), 4);
+    assert_int_equal(json_integer_value(json_object_get(shards, "of")), 9);
+    assert_true(json_is_null(json_object_get(shards, "left_s")));
+    json_decref(o);
+    s.shards_left_ms = 1500;
+    o = object_of(&s, &x);
+    shards = json_object_get(o, "shards");
+    assert_true(json_real_value(json_object_get(shards, "left_s")) == 1.5);
+    json_decref(o);
+    s.shards = 0;
+    o = object_of(&s, &x);
+    assert_true(json_is_null(json_object_get(o, "shards")));
     json_decref(o);
 }
 
@@ -365,6 +392,7 @@ int main(void)
         cmocka_unit_test(values_are_those_of_the_node),
         cmocka_unit_test(what_is_not_known_is_null),
         cmocka_unit_test(text_that_is_not_utf8_leaves_the_object_whole),
+        cmocka_unit_test(shards_that_are_here_are_counted),
         cmocka_unit_test(a_fetch_says_how_far_behind_it_is),
         cmocka_unit_test(progress_is_of_the_nearer_limit),
         cmocka_unit_test(eta_extrapolates_and_starts_anew_when_progress_falls),

@@ -110,6 +110,8 @@ static struct replica_options replica_with(const struct method *method)
     };
 }
 
+static bool text_comes_later; /* the shard has no data yet */
+
 static struct trainer *open_with(const struct method *method,
                                  bool error_feedback)
 {
@@ -127,6 +129,9 @@ static struct trainer *open_with(const struct method *method,
         text[i] = (uint8_t)('a' + i % 23);
     }
     shard_from_text(&shard, text, sizeof text);
+    if (text_comes_later) {
+        shard.data = NULL;
+    }
     inbox.n = 0;
     assert_int_equal(trainer_open(&t, &opt, errmsg), 0);
     return t;
@@ -202,6 +207,33 @@ static float *contribution_of(const uint64_t *at, unsigned n_shared)
     memcpy(copy, r.contribution, r.n * sizeof *copy);
     replica_close(&r);
     return copy;
+}
+
+static void
+a_shard_that_comes_later_is_read_from_the_next_train_on(void **state)
+{
+    struct trainer_command c = {.type = TRAINER_TRAIN,
+                                .steps = 1,
+                                .lease = {.n_ranges = 1, .ranges = {{0, 1}}}};
+    struct local_event e;
+    struct trainer *t;
+
+    (void)state;
+    text_comes_later = true;
+    t = open_trainer();
+    text_comes_later = false;
+    command(t, TRAINER_INIT);
+    (void)wait_for(LOCAL_LOADED);
+    assert_true(trainer_post(t, &c));
+    e = wait_for(LOCAL_TRAINED); /* never read as zeros */
+    assert_int_equal(e.rc, LOCO_ENOENT);
+    shard_from_text(&shard, text, sizeof text);
+    trainer_add_text(t, 0, &shard);
+    assert_true(trainer_post(t, &c));
+    e = wait_for(LOCAL_TRAINED);
+    assert_int_equal(e.rc, 0);
+    assert_int_equal(e.tokens, 2 * 16);
+    close_trainer(t);
 }
 
 static void a_lease_is_read_from_its_front_and_then_the_own_order(void **state)
@@ -582,6 +614,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_has_one_answer),
+        cmocka_unit_test(
+            a_shard_that_comes_later_is_read_from_the_next_train_on),
         cmocka_unit_test(a_lease_is_read_from_its_front_and_then_the_own_order),
         cmocka_unit_test(a_state_that_comes_meanwhile_begins_the_lease_again),
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
