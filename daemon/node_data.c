@@ -216,6 +216,16 @@ static void fetch_shard(struct node *n)
     }
 }
 
+static void shard_is_here(struct node *n)
+{
+    uint64_t front = node_text_front(n);
+
+    n->shard_ahead = front > n->shard_front ? front - n->shard_front : 0;
+    n->shard_front = front;
+    n->terms.shards[n->shard].held = true;
+    node_text_look(n);
+}
+
 /* ---- from URLs --- */
 
 void node_on_downloading(struct node *n, const struct local_event *e)
@@ -242,9 +252,8 @@ void node_on_downloaded(struct node *n, const struct local_event *e)
     }
     d->active = false;
     if (e->rc == 0) {
-        n->terms.shards[n->shard].held = true;
+        shard_is_here(n);
         d->failures = 0;
-        node_text_look(n);
         return;
     }
     pause <<= d->failures < 16 ? d->failures : 16;
@@ -284,12 +293,18 @@ static bool shard_is_fetched(const struct node *n)
            t->object.index == n->shard;
 }
 
-/* What has begun is brought to its end. False: nothing is missing. */
+/* The one that will be read when it is here, as far as the last one tells. What
+ * has begun is brought to its end. False: nothing is missing. */
 static bool pick_shard(struct node *n)
 {
     if (n->shard >= n->terms.n_shards || n->terms.shards[n->shard].held ||
         (!n->download.active && !shard_is_fetched(n))) {
-        n->shard = text_missing(&n->terms, node_text_front(n));
+        uint64_t front = node_text_front(n);
+        uint32_t next = text_missing(&n->terms, front + n->shard_ahead);
+
+        n->shard_front =
+            next == n->shard && n->shard_front > 0 ? n->shard_front : front;
+        n->shard = next;
     }
     return n->shard < n->terms.n_shards;
 }
@@ -317,9 +332,8 @@ static void shards_advance(struct node *n)
     if (a != NULL) {
         a->buffer = BUFFER_SHARD;
         a->index = n->shard;
-        n->terms.shards[n->shard].held = true;
+        shard_is_here(n);
         transfer_stop(t, n->out);
-        node_text_look(n);
     }
 }
 

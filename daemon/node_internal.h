@@ -277,6 +277,8 @@ struct node {
     /* Data. */
     bool data_ready;
     uint32_t shard;        /* being fetched */
+    uint64_t shard_front;  /* where training was when that began ... */
+    uint64_t shard_ahead;  /* ... and how much further when the last one came */
     struct text_span text; /* what can be trained (node_text.c) */
     bool exchanges;        /* a round's bytes are on their way */
     uint64_t quiet_ms;     /* from a commit to that, last time; 0: not known */
