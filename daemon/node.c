@@ -796,6 +796,7 @@ static void on_gap(struct node *n)
     node_twin_gap(n);
     n->round.progress_ms = n->now;
     transfer_gap(&n->transfer, n->now);
+    n->train_since_ms = n->now; /* the trainer stood still, too */
     pair_gap(&n->pair, n->now);
     node_owners_gap(n);
 }

@@ -355,6 +355,7 @@ struct node {
     bool busy;              /* it does, since queue_at_ms or before */
     uint32_t idle_permille; /* of the last round's steps */
     bool hangs; /* this machine does not answer: in no view until it does */
+    uint64_t train_since_ms, train_longest_ms; /* the task under way; any */
     bool pipe_unnamed; /* segments of some wait for room in `out` */
     uint64_t pipe_life[PIPELINE_HOSTS_MAX];   /* by host: of its process */
     uint64_t pipe_bad_ms[PIPELINE_HOSTS_MAX]; /* since when bytes to it fail */

@@ -254,7 +254,10 @@ void node_on_trained(struct node *n, const struct local_event *e)
     if (!n->training) {
         return; /* not asked for */
     }
-    n->training = false;
+    n->training = n->hangs = false;
+    if (n->now - n->train_since_ms > n->train_longest_ms) {
+        n->train_longest_ms = n->now - n->train_since_ms;
+    }
     n->inner_step = e->inner_step;
     if (e->rc != 0 || e->tokens > ROUND_TOKENS_MAX) {
         n->reason = "the trainer failed";
@@ -328,6 +331,24 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
     }
 }
 
+/* In a view of two neither can make a round without the other; in larger ones
+ * the others go on after the grace. So whose trainer takes so much longer than
+ * it ever did that it must hang, while the other waits, leaves by itself. What
+ * the first task of a process may take nobody knows. */
+static bool hangs_alone(const struct node *n)
+{
+    uint64_t limit_ms = n->terms.grace_ms +
+                        (uint64_t)UNPOSTED_MS * n->opt.time_scale +
+                        8 * n->train_longest_ms;
+
+    return n->training && n->train_longest_ms > 0 && n->ballot.have &&
+           !terms_staged(&n->terms) && !n->terms.pairs &&
+           !terms_owned(&n->terms) && !n->paused &&
+           n->ballot.cert.body.n_members == 2 &&
+           (n->round.ready & ~(1ULL << n->ballot.self_index)) != 0 &&
+           n->now - n->train_since_ms >= limit_ms;
+}
+
 void node_round_advance(struct node *n)
 {
     struct action *a;
@@ -335,6 +356,10 @@ void node_round_advance(struct node *n)
 
     if (n->stopped) {
         return;
+    }
+    if (hangs_alone(n)) {
+        n->hangs = true;
+        node_leave_view(n, "this machine does not answer; back when it does");
     }
     node_quorum_advance(n);
     n->finished = node_run_over(n) && !n->draining;
@@ -363,5 +388,6 @@ void node_round_advance(struct node *n)
         a->rank = (uint32_t)n->ballot.self_index;
         node_lease_name(n, a);
         n->training = true;
+        n->train_since_ms = n->now;
     }
 }

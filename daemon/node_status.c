@@ -120,6 +120,9 @@ static void reason_of(const struct node *n, struct node_status *s)
         return;
     }
 
+    if (text == NULL && n->hangs && !n->ballot.have) {
+        text = "this machine does not answer: the other trains without it";
+    }
     if (text == NULL && !n->ballot.have && !n->finished && follow_of(n, s)) {
         return;
     }

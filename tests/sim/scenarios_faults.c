@@ -152,7 +152,8 @@ void setup_freeze_edge(struct sim *s)
 /* ---- a trainer that hangs --------------------------------------------- */
 
 #define STUCK_MS     60000
-#define STUCK_ROUNDS 8 /* that the others must make of it: one each 7 s */
+#define STUCK_TWO_MS 180000 /* a view of two waits longer before it goes on */
+#define STUCK_ROUNDS 8      /* that the others must make of it: one each 7 s */
 
 static void stuck_call(void *data, uint64_t arg)
 {
@@ -161,15 +162,15 @@ static void stuck_call(void *data, uint64_t arg)
 
     if (arg > 0) {
         s->heard_at = newest_round(s);
-        local_hang(s->local, s->victim, STUCK_MS);
+        local_hang(s->local, s->victim, (uint32_t)arg);
         return;
     }
     sim_fault(s);
     made = newest_round(s) - s->heard_at;
     if (made < STUCK_ROUNDS && newest_round(s) < s->rounds) {
         check_fail(s->check,
-                   "L: only %" PRIu64 " rounds in a minute in which the "
-                   "trainer of one member hung",
+                   "L: only %" PRIu64 " rounds while the trainer of one "
+                   "member hung",
                    made);
     }
 }
@@ -177,11 +178,12 @@ static void stuck_call(void *data, uint64_t arg)
 void setup_stuck(struct sim *s)
 {
     uint64_t at = after_rounds(s, 1, s->rounds / 4);
+    uint32_t ms = s->n == 2 ? STUCK_TWO_MS : STUCK_MS;
 
     s->quiet = true;
-    world_call(s->world, at, stuck_call, s, 1);
-    world_call(s->world, at + STUCK_MS, stuck_call, s, 0);
-    s->calm_ms = at + STUCK_MS;
+    world_call(s->world, at, stuck_call, s, ms);
+    world_call(s->world, at + ms, stuck_call, s, 0);
+    s->calm_ms = at + ms;
 }
 
 /* ---- one leaves ------------------------------------------------------- */

@@ -58,6 +58,8 @@ foreach(scenario kill-two half-restart stuck drain split-three flap)
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 8)
   loco_sim_test(sites_${name} ${scenario} --exchange sites --peers 6 --seeds 8)
 endforeach()
+loco_sim_test(stuck_of_two stuck --peers 2 --seeds 20)
+loco_sim_test(stuck_of_two_butterfly stuck --peers 2 --wire int8 --seeds 8)
 loco_sim_test(goodput goodput --seeds 6)
 # A round that others told us of is none that failed.
 loco_sim_test(slow_of_sixteen slow --peers 16 --seed 30130)
