@@ -28,9 +28,28 @@ static bool is_ancestor(const struct node *n, const struct hash32 *view)
     return found && !hash32_eq(view, &n->ballot.hash);
 }
 
+/* More than half of the view on our disk are here and in none: they can go on
+ * with what they have (node_view.c, may_found). */
+static bool can_go_on(const struct node *n)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    uint32_t here = 1;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        here += p->used && p->has_beat && !p->lost && !p->beat.has_view &&
+                p->beat.state != NODE_FINISHED &&
+                members_linked(&n->members, (int)i) &&
+                view_index(v, &p->id) >= 0;
+    }
+    return 2 * here > v->n_members;
+}
+
 /* It was left out and does not know (frozen, say). There is no branch to wait
  * for: it would go on from where it stood, in a view of its own, and what was
- * committed since would be lost with us here to bring it. */
+ * committed since would be lost with us here to bring it. But where we are too few
+ * to go on, it is the one who can take that from us. */
 bool node_left_behind(const struct node *n, const struct member *p)
 {
     uint64_t tokens = n->loaded              ? n->applied.tokens
@@ -39,7 +58,7 @@ bool node_left_behind(const struct node *n, const struct member *p)
 
     return n->ballot.restored && p->has_beat && p->beat.has_view &&
            p->beat.state != NODE_FINISHED && p->beat.tokens <= tokens &&
-           is_ancestor(n, &p->beat.view);
+           is_ancestor(n, &p->beat.view) && can_go_on(n);
 }
 
 /* It says that it has a view, or the end of the run. */

@@ -78,12 +78,7 @@ void node_text_look(struct node *n)
 
 bool node_text_suffices(const struct node *n)
 {
-    uint64_t at = next_position(n);
-    struct text_span s = text_span_at(&n->terms, at);
-    uint32_t missing = text_missing(&n->terms, at);
-
-    return missing == n->terms.n_shards ||
-           (n->terms.shards[missing].windows > 0 && text_has(&s, at));
+    return text_suffices(&n->terms, next_position(n));
 }
 
 /* Whether a piece that is asked for now is here before the members exchange,

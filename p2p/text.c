@@ -86,6 +86,16 @@ bool text_has(const struct text_span *s, uint64_t at)
     return s->end == 0 || (at >= s->first && at < s->end);
 }
 
+bool text_suffices(const struct run_terms *t, uint64_t at)
+{
+    struct text_span s = text_span_at(t, at);
+    uint32_t missing = text_missing(t, at);
+
+    return missing == t->n_shards ||
+           (text_comes_later(t) && t->shards[missing].windows > 0 &&
+            text_has(&s, at));
+}
+
 bool text_span_valid(const struct text_span *s)
 {
     return s->first <= s->end;

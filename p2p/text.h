@@ -33,4 +33,8 @@ bool text_span_valid(const struct text_span *s);
  * from position `at` on; terms.n_shards: all are. */
 uint32_t text_missing(const struct run_terms *t, uint64_t at);
 
+/* Whether a process may begin: all is here, or what nothing begins without and
+ * the text of position `at`. */
+bool text_suffices(const struct run_terms *t, uint64_t at);
+
 #endif

@@ -36,6 +36,11 @@ static void nothing_comes_later_without_an_order_of_all(void **state)
     assert_int_equal(s.end, 0);
     assert_true(text_has(&s, 7));
     assert_int_equal(text_missing(&t, 7), 1); /* the first one */
+    assert_false(text_suffices(&t, 7));
+    t.shards[1].held = true;
+    assert_false(text_suffices(&t, 7));
+    t.shards[3].held = true;
+    assert_true(text_suffices(&t, 7));
 }
 
 static void a_span_ends_where_a_batch_needs_the_next_shard(void **state)
@@ -71,8 +76,10 @@ static void the_next_shard_is_the_one_that_is_read_next(void **state)
     assert_int_equal(text_missing(&t, 8), 1);
     t.shards[1].held = true;
     assert_int_equal(text_missing(&t, 8), 3);
+    assert_true(text_suffices(&t, 8) && !text_suffices(&t, 5));
     t.shards[4].held = false; /* nothing begins without it */
     assert_int_equal(text_missing(&t, 8), 4);
+    assert_false(text_suffices(&t, 8));
     t.shards[3].held = t.shards[4].held = true;
     assert_int_equal(text_missing(&t, 8), t.n_shards);
 }
