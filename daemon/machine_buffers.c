@@ -389,7 +389,9 @@ int machine_take(void *self,
     return LOCO_EINVAL;
 }
 
-/* A shard is whole and verified: make it durable under its name. */
+/* A shard is whole and verified: give it its name. Nothing waits for the disk
+ * here, as a member does not stand still for that long: every start hashes the
+ * file, and one that a power cut has spoilt is fetched again. */
 void machine_keep(struct machine *m, uint64_t index)
 {
     struct shard_file *f = &m->files[index];
@@ -402,7 +404,6 @@ void machine_keep(struct machine *m, uint64_t index)
     (void)snprintf(url, sizeof url, "%s.url", f->path);
     machine_keep_leaves(m, index);
     rv = ftruncate(f->fd, (off_t)m->terms.shards[index].bytes);
-    rv = rv == 0 ? fsync(f->fd) : rv;
     if (rv == 0) { /* what a URL left is of no use any more */
         (void)unlink(url);
         rv = rename(part, f->path);

@@ -90,7 +90,8 @@ void machine_restore_reading(struct machine *m)
     }
     for (uint32_t i = 0; i < m->terms.n_slices; i++) {
         if (!parse_version(&text, &m->terms.slice_read[i])) {
-            return;
+            memset(m->terms.slice_read, 0, sizeof m->terms.slice_read);
+            return; /* all of it or nothing */
         }
     }
     slice_store_put_reading(m->slices, m->restore.state.phi);

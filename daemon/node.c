@@ -758,6 +758,7 @@ static void on_local(struct node *n, const struct local_event *e)
     case LOCAL_PAUSE:
     case LOCAL_RESUME:
         n->paused = e->type == LOCAL_PAUSE;
+        n->train_since_ms = n->now; /* a task under way rested, too */
         if (n->paused) {
             node_pipe_leave(n);
         }

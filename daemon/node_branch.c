@@ -48,8 +48,8 @@ static bool can_go_on(const struct node *n)
 
 /* It was left out and does not know (frozen, say). There is no branch to wait
  * for: it would go on from where it stood, in a view of its own, and what was
- * committed since would be lost with us here to bring it. But where we are too few
- * to go on, it is the one who can take that from us. */
+ * committed since would be lost with us here to bring it. But where we are too
+ * few to go on, it is the one who can take that from us. */
 bool node_left_behind(const struct node *n, const struct member *p)
 {
     uint64_t tokens = n->loaded              ? n->applied.tokens

@@ -355,8 +355,10 @@ struct node {
     bool busy;              /* it does, since queue_at_ms or before */
     uint32_t idle_permille; /* of the last round's steps */
     bool hangs; /* this machine does not answer: in no view until it does */
-    uint64_t train_since_ms, train_longest_ms; /* the task under way; any */
-    bool pipe_unnamed; /* segments of some wait for room in `out` */
+    uint64_t train_since_ms; /* the task under way */
+    uint32_t train_steps;    /* of it */
+    uint64_t train_step_ms;  /* the longest step, as a mean of its task */
+    bool pipe_unnamed;       /* segments of some wait for room in `out` */
     uint64_t pipe_life[PIPELINE_HOSTS_MAX];   /* by host: of its process */
     uint64_t pipe_bad_ms[PIPELINE_HOSTS_MAX]; /* since when bytes to it fail */
     uint64_t pipe_void;     /* tags up to this one are cancelled */

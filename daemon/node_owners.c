@@ -498,6 +498,9 @@ void node_owners_adopted(struct node *n)
     if (s->life >= OWNERS_ENDED) {
         s->life = OWNERS_REST; /* somebody may have to train again */
     }
+    if (s->core.epoch == 0 && v->epoch <= s->core.restored) {
+        node_owners_reset(n); /* our disk is of a branch that has lost */
+    }
     if (owners_view(&s->core, v->epoch, members, v->n_members, n->now,
                     &s->out) != 0) {
         out_log(n->out, LOG_ERROR, "view %llu is no view of owners",

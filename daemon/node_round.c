@@ -99,7 +99,8 @@ void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
         n->target_result = n->round.last.result;
     }
     if (node_quorum_idle(n)) {
-        spent = SPENT_NOT;
+        /* A gradient under way is of the parameters before. */
+        spent = n->terms.fleeting ? SPENT_PARTLY : SPENT_NOT;
         node_quorum_withdraw(n);
     }
     n->target_spent = spent;
@@ -247,6 +248,17 @@ void node_on_applied(struct node *n, const struct local_event *e)
     node_step_taken(n);
 }
 
+/* A pause in the middle of a task only makes it shorter. */
+static void note_steps(struct node *n)
+{
+    uint32_t steps = n->train_steps > 0 ? n->train_steps : 1;
+    uint64_t step_ms = (n->now - n->train_since_ms + steps - 1) / steps;
+
+    if (step_ms > n->train_step_ms) {
+        n->train_step_ms = step_ms;
+    }
+}
+
 void node_on_trained(struct node *n, const struct local_event *e)
 {
     uint64_t tokens = e->tokens;
@@ -255,9 +267,7 @@ void node_on_trained(struct node *n, const struct local_event *e)
         return; /* not asked for */
     }
     n->training = n->hangs = false;
-    if (n->now - n->train_since_ms > n->train_longest_ms) {
-        n->train_longest_ms = n->now - n->train_since_ms;
-    }
+    note_steps(n);
     n->inner_step = e->inner_step;
     if (e->rc != 0 || e->tokens > ROUND_TOKENS_MAX) {
         n->reason = "the trainer failed";
@@ -333,15 +343,15 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
 
 /* In a view of two neither can make a round without the other; in larger ones
  * the others go on after the grace. So whose trainer takes so much longer than
- * it ever did that it must hang, while the other waits, leaves by itself. What
- * the first task of a process may take nobody knows. */
+ * a step than it ever did that it must hang, while the other waits, leaves by
+ * itself. What the first task of a process may take nobody knows. */
 static bool hangs_alone(const struct node *n)
 {
     uint64_t limit_ms = n->terms.grace_ms +
                         (uint64_t)UNPOSTED_MS * n->opt.time_scale +
-                        8 * n->train_longest_ms;
+                        8 * n->train_step_ms * n->train_steps;
 
-    return n->training && n->train_longest_ms > 0 && n->ballot.have &&
+    return n->training && n->train_step_ms > 0 && n->ballot.have &&
            !terms_staged(&n->terms) && !n->terms.pairs &&
            !terms_owned(&n->terms) && !n->paused &&
            n->ballot.cert.body.n_members == 2 &&
@@ -389,5 +399,6 @@ void node_round_advance(struct node *n)
         node_lease_name(n, a);
         n->training = true;
         n->train_since_ms = n->now;
+        n->train_steps = steps;
     }
 }

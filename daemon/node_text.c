@@ -82,12 +82,18 @@ bool node_text_suffices(const struct node *n)
 }
 
 /* Whether a piece that is asked for now is here before the members exchange,
- * as far as one can tell; where none can be, in the first half of that time. */
+ * as far as one can tell; where none can be, in the first half of that time.
+ * Who can train nothing before a shard is here, while nobody offers anything,
+ * need not make way: there may be no exchange without it. */
 static bool has_time(const struct node *n)
 {
     uint64_t since_ms = n->now - n->commit_ms;
     uint64_t piece_ms = transfer_piece_ms(&n->transfer);
 
+    if (!n->training && !n->packed && !n->round.contributed &&
+        !node_quorum_offered(n)) {
+        return true;
+    }
     return n->quiet_ms == 0 || since_ms + piece_ms <= n->quiet_ms ||
            (piece_ms > n->quiet_ms && since_ms <= n->quiet_ms / 2);
 }

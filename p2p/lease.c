@@ -423,7 +423,7 @@ static void fill_all(struct ledger *l, const struct lease_commit *c)
         struct lease *lease = find(l, c->holders[i]);
         struct text_span text = text_of(c, i);
 
-        if (lease != NULL && text.end != UINT64_MAX) {
+        if (lease != NULL && c->texts != NULL && c->texts[i].end > 0) {
             give_back_rest(l, lease, &text);
         }
     }
