@@ -557,6 +557,32 @@ static void a_state_without_its_record_begins_the_text_anew(void **state)
     free(c);
 }
 
+/* A commit without us, while a step of ours is under way, in a run where text
+ * may come later. What is made of parameters goes on from the mean; a gradient,
+ * whose parameters are gone, is dropped. */
+static void a_commit_in_the_middle_of_a_step_ends_a_gradient(void **state)
+{
+    struct hand *h = in_a_view(2);
+    const struct action *apply;
+
+    (void)state;
+    h->node->terms.lease_quota = h->node->terms.window_batch = 1;
+    for (int fleeting = 0; fleeting < 2; fleeting++) {
+        h->node->terms.fleeting = fleeting == 1;
+        round_contribution_clear(&h->node->round);
+        h->out->n = 0;
+        h->node->out = h->out;
+        node_apply(h->node, BUFFER_RING, SPENT_PARTLY);
+        apply = &h->out->action[h->out->n - 1];
+        assert_int_equal(apply->type, ACTION_APPLY);
+        assert_int_equal(h->node->target_spent,
+                         fleeting ? SPENT_PARTLY : SPENT_NOT);
+        assert_int_equal(apply->rebase, !fleeting);
+    }
+    h->out->n = 0;
+    hand_close(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +606,7 @@ int main(void)
         cmocka_unit_test(a_mean_that_is_no_numbers_is_asked_for_once),
         cmocka_unit_test(an_own_state_that_cannot_be_loaded_is_said),
         cmocka_unit_test(a_state_without_its_record_begins_the_text_anew),
+        cmocka_unit_test(a_commit_in_the_middle_of_a_step_ends_a_gradient),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
