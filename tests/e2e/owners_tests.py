@@ -1,8 +1,10 @@
 """owners_tests.py - runs whose members own slices of the parameters
 (sync.topology owners, p2p/OWNERS.md), in real daemons; see e2e.py.
 """
+import json
+
 from e2e_registry import test
-from swarm import Swarm, check, check_lost
+from swarm import LOCO, Swarm, check, check_lost, run
 
 SETTINGS = {"sync.topology": "owners", "sync.outer_lr": 0.7,
             "sync.outer_momentum": 0.9}
@@ -45,6 +47,25 @@ def kill_and_return():
         check(done[0]["bits_per_byte"] < done[0]["bits_per_byte_before"] - 1,
               f"from {done[0]['bits_per_byte_before']} to "
               f"{done[0]['bits_per_byte']} bits per byte")
+        check_exports(s)
+
+
+def check_exports(s):
+    """All states are one model, by the commands for it."""
+    with open(s.path("text.txt"), "rb") as f:
+        text = f.read()
+    with open(s.path("tail.txt"), "wb") as f:
+        f.write(text[-4096:])
+    for peer in s.peers:
+        run(LOCO, "export", "--state", peer.state, "--format", "hf", "--out",
+            s.path("model-" + peer.name))
+    found = [json.loads(run(LOCO, "eval", *where, "--text",
+                            s.path("tail.txt"), "--json").stdout)
+             for where in [("--state", p.state) for p in s.peers] +
+             [("--model", s.path("model-" + p.name)) for p in s.peers]]
+    bits = [f["bits_per_byte"] for f in found]
+    check(max(bits) - min(bits) < 1e-6 and bits[0] < 4,
+          f"bits per byte by loco eval: {bits}")
 
 
 @test("owners of slices: all killed -9 and started again go on from their "
