@@ -22,11 +22,15 @@ def stage_of(peer):
 
 
 def by_stage(peers):
-    stages = {1: [], 2: []}
-    for peer in peers:
-        stages[wait_for(lambda: stage_of(peer), f"{peer.name} has a stage",
-                        60)].append(peer)
-    return stages
+    """Peers of each stage, once none has two more than another: who chose at the
+    same time as others chooses once more (daemon/node_stage.c)."""
+    def even():
+        stages = {1: [], 2: []}
+        for peer in peers:
+            stages.setdefault(stage_of(peer), []).append(peer)
+        return (None not in stages and
+                abs(len(stages[1]) - len(stages[2])) < 2 and stages)
+    return wait_for(even, "the stages are shared out", 60)
 
 
 def check_learnt(stages, done):
