@@ -342,8 +342,8 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
 }
 
 /* In a view of two neither can make a round without the other; in larger ones
- * the others go on after the grace. So whose trainer takes so much longer than
- * a step than it ever did that it must hang, while the other waits, leaves by
+ * the others go on after the grace. So whose trainer takes so much longer for a
+ * step than it ever did that it must hang, while the other waits, leaves by
  * itself. What the first task of a process may take nobody knows. */
 static bool hangs_alone(const struct node *n)
 {
