@@ -16,6 +16,9 @@ static void on_signal(uv_signal_t *handle, int signum)
     struct daemon *d = handle->data;
     struct local_event ev = {.type = LOCAL_DRAIN};
 
+    if (d->stopping) {
+        return; /* and the shell may be closed */
+    }
     if (d->n_signals++ > 0) {
         log_warn("main", "second signal: stopping at once");
         d->exit_code = LOCO_EXIT_OK;
@@ -59,6 +62,13 @@ void begin_stop(struct daemon *d)
     uv_stop(&d->loop); /* the rest happens outside of callbacks */
 }
 
+static void run_until_closed(struct daemon *d)
+{
+    while (d->n_open > 0) {
+        (void)uv_run(&d->loop, UV_RUN_ONCE);
+    }
+}
+
 /* Close in the reverse order of opening, running the loop until it is empty.
  * Signals keep their handlers to the end: by default they would kill us. */
 void close_all(struct daemon *d)
@@ -79,19 +89,18 @@ void close_all(struct daemon *d)
         mapper_close(d->mapper, on_closed, d);
     }
     if (d->machine != NULL) {
-        d->n_open++;
-        machine_close(d->machine, on_closed, d);
-    }
-    while (d->n_open > 0) {
-        (void)uv_run(&d->loop, UV_RUN_ONCE);
+        machine_disconnect(d->machine);
     }
     if (d->shell != NULL) {
         d->n_open++;
         shell_close(d->shell, on_closed, d);
     }
-    while (d->n_open > 0) {
-        (void)uv_run(&d->loop, UV_RUN_ONCE);
+    run_until_closed(d);
+    if (d->machine != NULL) { /* whose memory connections wrote from */
+        d->n_open++;
+        machine_close(d->machine, on_closed, d);
     }
+    run_until_closed(d);
     (void)sigemptyset(&both);
     (void)sigaddset(&both, SIGTERM);
     (void)sigaddset(&both, SIGINT);

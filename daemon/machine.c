@@ -25,11 +25,20 @@ void machine_stop(struct machine *m, int exit_code)
     }
 }
 
+void machine_post(struct machine *m, const struct local_event *ev)
+{
+    (void)pthread_mutex_lock(&m->mutex);
+    if (m->shell != NULL) {
+        (void)shell_post(m->shell, ev);
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
+}
+
 static void post(struct machine *m, enum local_type type, int rc)
 {
     struct local_event ev = {.type = type, .rc = rc};
 
-    (void)shell_post(m->shell, &ev);
+    machine_post(m, &ev);
 }
 
 /* ---- worker jobs ------------------------------------------------------ */
@@ -191,7 +200,7 @@ static void job_done(struct worker_job *w, int status)
     } else if (j->kind == JOB_MARK) {
         machine_mark_done(m, j);
     } else if (status == 0 && j->kind == JOB_HASH) {
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
     } else if (status == 0 && j->kind == JOB_CHECKPOINT) {
         checkpoint_done(m, j);
     } else if (status == 0 && j->kind == JOB_PEERS && j->rc != 0) {
@@ -267,7 +276,7 @@ static void trainer_event(void *self, const struct local_event *event)
         atomic_store(&m->state_loaded, true);
     }
 
-    (void)shell_post(m->shell, event);
+    machine_post(m, event);
 }
 
 /* On the trainer thread. */
@@ -697,7 +706,7 @@ machine_local(void *self, const struct action *a, const struct out *out)
 {
     struct machine *m = self;
 
-    if (m->closing) {
+    if (m->closing || m->shell == NULL) {
         return; /* its worker and its trainer take no more */
     }
     if (atomic_exchange(&m->state_loaded, false)) {
@@ -790,6 +799,13 @@ void machine_connect(struct machine *m,
 {
     m->shell = shell;
     m->node = node;
+}
+
+void machine_disconnect(struct machine *m)
+{
+    (void)pthread_mutex_lock(&m->mutex);
+    m->shell = NULL;
+    (void)pthread_mutex_unlock(&m->mutex);
 }
 
 const struct manifest *machine_manifest(const struct machine *m)

@@ -69,6 +69,11 @@ void machine_connect(struct machine *m,
                      struct shell *shell,
                      const struct node *node);
 
+/* From here on it tells the shell nothing and does nothing for it. The way to
+ * the end: machine_disconnect(), shell_close(), and when that is done
+ * machine_close(), for connections write from the machine's memory. */
+void machine_disconnect(struct machine *m);
+
 /* NULL until CONFIGURED. */
 const struct manifest *machine_manifest(const struct machine *m);
 

@@ -724,5 +724,5 @@ void machine_configured(struct machine *m, struct machine_job *j)
             log_error("state", "%s", errmsg);
         }
     }
-    (void)shell_post(m->shell, &ev);
+    machine_post(m, &ev);
 }

@@ -143,7 +143,7 @@ static void hash_failed(struct machine *m, const struct action *a, int rc)
         .request = a->request,
     };
 
-    (void)shell_post(m->shell, &ev);
+    machine_post(m, &ev);
 }
 
 void machine_hash(struct machine *m, const struct action *a)

@@ -191,7 +191,7 @@ struct machine {
     struct snapshot *snapshots[SNAPSHOTS_MAX]; /* newest first */
     struct snapshot *pinned; /* an older one, while somebody fetches it */
     uint64_t snapshots_asked_ms[SNAPSHOTS_MAX], pinned_asked_ms;
-    pthread_mutex_t mutex; /* guards `incoming` and `spare` */
+    pthread_mutex_t mutex; /* guards `shell`, `incoming` and `spare` */
     struct snapshot *incoming[SNAPSHOTS_MAX];
     struct snapshot *spare; /* its memory is that of the next one */
     bool saving, closing, final_save, round_saving;
@@ -199,6 +199,9 @@ struct machine {
      * state can change without a new round (the mean at the end of pairs). */
     uint64_t n_snapshots, saved_number;
 };
+
+/* Any thread. Nothing happens after machine_disconnect(). */
+void machine_post(struct machine *m, const struct local_event *ev);
 
 /* machine_config.c: runs on a worker, then machine_configured on the loop. */
 void machine_configure_run(struct machine_job *j);

@@ -157,7 +157,7 @@ void machine_sliced(struct machine *m, struct machine_job *j)
     if (j->rc == LOCO_ENOMEM) {
         no_memory(m);
     } else if (j->action.job.op != SLICE_READ) {
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
     }
     if (j->action.job.op != SLICE_READ) {
         if (j->action.job.op == SLICE_MARK) {
@@ -169,7 +169,7 @@ void machine_sliced(struct machine *m, struct machine_job *j)
     c.state = slice_store_reading(m->slices);
     if (!trainer_post(m->trainer, &c)) {
         ev.rc = LOCO_EFULL;
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
     }
 }
 

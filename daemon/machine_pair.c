@@ -121,7 +121,7 @@ void machine_pair_hash(struct machine *m, const struct action *a)
             : machine_job_new(m, JOB_HASH);
 
     if (j == NULL) {
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
         return;
     }
     j->buffer = a->buffer;
@@ -146,7 +146,7 @@ void machine_pair_apply(struct machine *m, const struct action *a)
     };
 
     if (m->trainer == NULL || (!a->alone && m->pair_in == NULL)) {
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
         return;
     }
     (void)trainer_post(m->trainer, &c);

@@ -308,11 +308,6 @@ void machine_verify_run(struct machine_job *j)
     free(buf);
 }
 
-static void told(struct machine *m, const struct local_event *ev)
-{
-    (void)shell_post(m->shell, ev);
-}
-
 void machine_verified(struct machine *m, struct machine_job *j)
 {
     struct incoming *in = &m->incoming_leaves;
@@ -334,7 +329,7 @@ void machine_verified(struct machine *m, struct machine_job *j)
         j->bytes = NULL;
         ev.held = in->held;
     }
-    told(m, &ev);
+    machine_post(m, &ev);
 }
 
 void machine_verify(struct machine *m, const struct action *a)
@@ -364,7 +359,7 @@ void machine_verify(struct machine *m, const struct action *a)
     j = ready ? machine_job_new(m, JOB_VERIFY) : NULL;
     if (j == NULL) {
         ev.rc = ready ? LOCO_ENOMEM : LOCO_ENOENT;
-        told(m, &ev);
+        machine_post(m, &ev);
         return;
     }
     j->buffer = a->buffer;

@@ -117,7 +117,7 @@ static void switch_now(struct machine *m)
     m->terms.holds_state = m->restoring && m->terms.held_stage == stage &&
                            m->restore.state.n == m->n;
     ev.terms = &m->terms;
-    (void)shell_post(m->shell, &ev);
+    machine_post(m, &ev);
 }
 
 void machine_stage_advance(struct machine *m)
@@ -157,10 +157,10 @@ static void run_pipe(struct machine *m, const struct action *a)
                              .index = a->index};
 
     if (a->op != PIPE_CLEAR && (m->trainer == NULL || m->slots.n == 0)) {
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
     } else if (m->trainer != NULL && !trainer_post(m->trainer, &c)) {
         ev.rc = LOCO_EFULL;
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
     }
 }
 

@@ -82,7 +82,7 @@ static void on_progress(void *data, uint64_t bytes)
     count(u, bytes);
     if (u->told_ns == 0 || now - u->told_ns >= TOLD_NS) {
         u->told_ns = now;
-        (void)shell_post(u->m->shell, &ev);
+        machine_post(u->m, &ev);
     }
 }
 
@@ -177,7 +177,7 @@ void machine_downloaded(struct machine *m, struct machine_job *j)
     if (ev.rc == LOCO_EDISK) {
         machine_stop(m, LOCO_EXIT_RESOURCES);
     }
-    (void)shell_post(m->shell, &ev);
+    machine_post(m, &ev);
 }
 
 static void add_url(struct download *d, const char *text, bool ours)
@@ -278,7 +278,7 @@ void machine_download(struct machine *m, const struct action *a)
     }
     if (j == NULL || j->url == NULL) {
         free(j);
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
         return;
     }
     machine_job_submit(m, j);

@@ -133,7 +133,7 @@ void machine_inherit(struct machine *m, const struct action *a)
         /* Nothing of that attempt may be sent or hashed: it would be junk. */
         m->refused_attempt = a->request;
         ev.request = a->request;
-        (void)shell_post(m->shell, &ev);
+        machine_post(m, &ev);
         return;
     }
     for (int i = 0; i < WIRE_SLOTS; i++) { /* of another branch */

@@ -294,6 +294,32 @@ static void closing_while_a_contribution_is_encoded_is_safe(void **state)
     free(g);
 }
 
+/* A worker and the trainer may tell something when the shell has gone. */
+static void what_ends_after_the_shell_is_told_to_nobody(void **state)
+{
+    struct rig *g = open_rig("fp32", 4096);
+    struct action a = {.type = ACTION_HASH,
+                       .buffer = BUFFER_RING,
+                       .request = 9,
+                       .encode = true};
+    struct local_event late = {.type = LOCAL_HASHED};
+
+    (void)state;
+    g->calls.local(g->calls.self, &a, NULL);
+    machine_disconnect(g->m);
+    a.request = 10;
+    g->calls.local(g->calls.self, &a, NULL); /* nothing is begun any more */
+    shell_close(g->shell, set_flag, &g->shell_closed);
+    until(g, &g->shell_closed, 0);
+    machine_post(g->m, &late);
+    assert_int_equal(g->n_told, 0);
+    machine_close(g->m, set_flag, &g->machine_closed);
+    until(g, &g->machine_closed, 0);
+    (void)uv_run(&g->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&g->loop), 0);
+    free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +331,7 @@ int main(void)
         cmocka_unit_test(what_is_gone_is_not_inherited_nor_sent),
         cmocka_unit_test(lanes_are_summed_into_the_vector),
         cmocka_unit_test(closing_while_a_contribution_is_encoded_is_safe),
+        cmocka_unit_test(what_ends_after_the_shell_is_told_to_nobody),
     };
 
     if (sign_start() != 0) {

@@ -149,12 +149,13 @@ static inline void set_flag(void *data)
 
 static inline void close_rig(struct rig *g)
 {
+    machine_disconnect(g->m);
+    shell_close(g->shell, set_flag, &g->shell_closed);
+    until(g, &g->shell_closed, 0);
     if (!g->m->closing) {
         machine_close(g->m, set_flag, &g->machine_closed);
     }
     until(g, &g->machine_closed, 0);
-    shell_close(g->shell, set_flag, &g->shell_closed);
-    until(g, &g->shell_closed, 0);
     (void)uv_run(&g->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&g->loop), 0);
     free(g);
