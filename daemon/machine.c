@@ -518,6 +518,7 @@ static void save_checkpoint(struct machine *m)
     struct machine_job *j;
     struct node_status *s;
     struct snapshot *snap;
+    const char *text;
 
     machine_snapshots_collect(m);
     snap = m->snapshots[0];
@@ -536,7 +537,8 @@ static void save_checkpoint(struct machine *m)
                        (unsigned long long)s->run_tokens);
         hash32_hex(&s->commit_hash, j->extra_commit);
         j->extra_record = record_text(m);
-        j->extra_slices = m->read == NULL ? NULL : strdup(m->read);
+        text = machine_reading(m, snap);
+        j->extra_slices = text == NULL ? NULL : strdup(text);
         if (m->staged) {
             (void)snprintf(j->extra_stage, sizeof j->extra_stage, "%u",
                            m->stage);

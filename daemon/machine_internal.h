@@ -162,7 +162,9 @@ struct machine {
     struct slice_store *slices; /* owners of slices; or NULL */
     float *initial; /* (n) the worker's: what slices are built from; or NULL */
     bool marking;   /* a slice is being written */
-    char *read;     /* versions of the last reading, as a checkpoint has them */
+    uint64_t n_readings;
+    char *read[2]; /* versions of readings, as a checkpoint has them: the one
+                      of number k is read[k & 1]; 0: what was restored */
 
     struct trainer *trainer;
     struct checkpoint restore; /* mapped while a RESTORE runs */
@@ -361,8 +363,12 @@ void machine_marks_find(struct machine *m);
 void machine_marks_advance(struct machine *m);
 void machine_mark_run(struct machine_job *j);
 void machine_mark_done(struct machine *m, struct machine_job *j);
-/* The versions of what was read, and back from a checkpoint. */
-void machine_note_reading(struct machine *m);
+/* What was read gets a number: the versions of its slices, for the checkpoint
+ * of the snapshot with that number; NULL: not known. The trainer takes one
+ * before there is a next. */
+uint64_t machine_note_reading(struct machine *m);
+const char *machine_reading(const struct machine *m, const struct snapshot *s);
+/* Back from a checkpoint. */
 void machine_restore_reading(struct machine *m);
 uint64_t machine_marks_bytes(const struct machine *m);
 

@@ -68,17 +68,30 @@ static bool parse_version(const char **text, struct slice_version *v)
     return true;
 }
 
-void machine_note_reading(struct machine *m)
+/* As reading k. */
+static void
+note(struct machine *m, uint64_t k, const struct slice_version *version)
 {
-    const struct slice_version *v = slice_store_seen(m->slices);
     size_t room = m->terms.n_slices * VERSION_TEXT + 1, at = 0;
+    char *text = malloc(room);
 
-    if (m->read == NULL) {
-        m->read = malloc(room);
+    for (uint32_t i = 0; text != NULL && i < m->terms.n_slices; i++) {
+        at += print_version(text + at, room - at, &version[i]);
     }
-    for (uint32_t i = 0; m->read != NULL && i < m->terms.n_slices; i++) {
-        at += print_version(m->read + at, room - at, &v[i]);
-    }
+    free(m->read[k & 1]);
+    m->read[k & 1] = text;
+}
+
+uint64_t machine_note_reading(struct machine *m)
+{
+    m->n_readings++;
+    note(m, m->n_readings, slice_store_seen(m->slices));
+    return m->n_readings;
+}
+
+const char *machine_reading(const struct machine *m, const struct snapshot *s)
+{
+    return s->reading + 1 >= m->n_readings ? m->read[s->reading & 1] : NULL;
 }
 
 void machine_restore_reading(struct machine *m)
@@ -95,6 +108,7 @@ void machine_restore_reading(struct machine *m)
         }
     }
     slice_store_put_reading(m->slices, m->restore.state.phi);
+    note(m, 0, m->terms.slice_read);
 }
 
 /* ---- files -------------------------------------------------------------- */

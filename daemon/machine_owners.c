@@ -91,7 +91,8 @@ void machine_owners_free(struct machine *m)
 {
     slice_store_close(m->slices);
     free(m->initial);
-    free(m->read);
+    free(m->read[0]);
+    free(m->read[1]);
 }
 
 /* A job that is not done leaves a slice unlike its backup. */
@@ -165,7 +166,7 @@ void machine_sliced(struct machine *m, struct machine_job *j)
         }
         return;
     }
-    machine_note_reading(m);
+    c.reading = machine_note_reading(m);
     c.state = slice_store_reading(m->slices);
     if (!trainer_post(m->trainer, &c)) {
         ev.rc = LOCO_EFULL;

@@ -27,8 +27,9 @@ struct snapshot {
     size_t n_others;
     const float *numbers; /* (n_numbers) whole ones, behind the vectors */
     size_t n_numbers;
-    uint64_t number; /* of those that a machine was handed */
-    unsigned refs;   /* owners, all on one thread at a time; 1 when made */
+    uint64_t reading; /* of owners' slices: its number; 0: of no reading */
+    uint64_t number;  /* of those that a machine was handed */
+    unsigned refs;    /* owners, all on one thread at a time; 1 when made */
 };
 
 /* One owner less; the last one frees it. NULL is allowed. */

@@ -52,8 +52,9 @@ struct trainer {
 };
 
 /* New parameters are in place: hashes into the event, a snapshot for others.
- */
-static void publish(struct trainer *t, struct local_event *ev)
+ * reading: as struct snapshot has it. */
+static void
+publish_reading(struct trainer *t, struct local_event *ev, uint64_t reading)
 {
     const struct replica *r = &t->replica;
     struct snapshot *s = snapshot_make(
@@ -67,8 +68,14 @@ static void publish(struct trainer *t, struct local_event *ev)
     ev->inner_step = r->inner_step;
     if (s != NULL) {
         s->name = hash32_u64(&hash);
+        s->reading = reading;
         t->opt.take_snapshot(t->opt.self, s);
     }
+}
+
+static void publish(struct trainer *t, struct local_event *ev)
+{
+    publish_reading(t, ev, 0);
 }
 
 static double now_s(void)
@@ -360,7 +367,7 @@ static void take_reading(struct trainer *t, const struct trainer_command *c)
         ev.rc = replica_load(r, c->round, c->state, false);
     }
     if (ev.rc == 0) {
-        publish(t, &ev);
+        publish_reading(t, &ev, c->reading);
     }
     t->opt.post(t->opt.self, &ev);
 }

@@ -83,6 +83,7 @@ struct trainer_command {
                    contribution, for the next one; NULL: not known */
     struct stage_command pipe; /* PIPE */
     struct slice_job job;      /* READ: its answer has it */
+    uint64_t reading;          /* READ: its snapshot has it */
 };
 
 struct trainer_options {

@@ -320,6 +320,58 @@ static void what_ends_after_the_shell_is_told_to_nobody(void **state)
     free(g);
 }
 
+static void
+expect_reading(const struct machine *m, uint64_t number, const char *versions)
+{
+    const struct snapshot s = {.reading = number};
+    const char *found = machine_reading(m, &s);
+
+    if (versions == NULL) {
+        assert_null(found);
+    } else {
+        assert_non_null(found);
+        assert_string_equal(found, versions);
+    }
+}
+
+static uint64_t read_at(struct machine *m, uint64_t position)
+{
+    struct slice_version *seen =
+        (struct slice_version *)slice_store_seen(m->slices);
+
+    seen[0] = (struct slice_version){.generation = 1, .position = position};
+    return machine_note_reading(m);
+}
+
+/* The trainer may not have taken the newest reading when its snapshot of the
+ * one before is written. */
+static void a_snapshot_has_the_versions_of_its_own_reading(void **state)
+{
+    static const struct method method = {.group = METHOD_OWNERS};
+    struct rig *g = open_rig("fp32", 4096);
+    const struct slice_store_options opt = {.n = 4096,
+                                            .count = 1,
+                                            .each = 4096,
+                                            .codec = g->m->codec,
+                                            .method = &method};
+
+    (void)state;
+    assert_int_equal(slice_store_open(&g->m->slices, &opt), 0);
+    g->m->terms.n_slices = 1;
+    expect_reading(g->m, 0, NULL);
+    assert_int_equal(read_at(g->m, 5), 1);
+    expect_reading(g->m, 0, NULL);
+    expect_reading(g->m, 1, "1 5 0 0 0 ");
+    assert_int_equal(read_at(g->m, 7), 2);
+    expect_reading(g->m, 1, "1 5 0 0 0 ");
+    expect_reading(g->m, 2, "1 7 0 0 0 ");
+    assert_int_equal(read_at(g->m, 9), 3);
+    expect_reading(g->m, 1, NULL);
+    expect_reading(g->m, 2, "1 7 0 0 0 ");
+    expect_reading(g->m, 3, "1 9 0 0 0 ");
+    close_rig(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +384,7 @@ int main(void)
         cmocka_unit_test(lanes_are_summed_into_the_vector),
         cmocka_unit_test(closing_while_a_contribution_is_encoded_is_safe),
         cmocka_unit_test(what_ends_after_the_shell_is_told_to_nobody),
+        cmocka_unit_test(a_snapshot_has_the_versions_of_its_own_reading),
     };
 
     if (sign_start() != 0) {
