@@ -14,12 +14,26 @@
  * b1 = 0 is plain SGD. Compiled with -ffp-contract=off in every set:
  * element-wise, one IEEE operation at a time, so the bits depend neither on
  * the compiler nor on the vector width.
+ *
+ * A moment below the smallest normal number is 0. Without gradient (the row of
+ * a token that does not come any more) moments shrink until b1 u rounds to u,
+ * the smallest subnormal, and there they stay; a processor takes ten times as
+ * long for a step of such numbers.
  */
 #include "kernels/cpu/kernels.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "kernels/cpu/simd.h"
+
+/* b m + (1 - b) x */
+VF_INLINE float moment(float beta, float m, float one_minus_beta, float x)
+{
+    float y = beta * m + one_minus_beta * x;
+
+    return fabsf(y) < FLT_MIN ? 0 : y;
+}
 
 void CPU_KERNEL(adamw)(const struct optimizer_op *op, struct kernel_range r)
 {
@@ -33,8 +47,8 @@ void CPU_KERNEL(adamw)(const struct optimizer_op *op, struct kernel_range r)
         float g = grad[i] * o.grad_scale;
         float x = theta[i];
 
-        u[i] = o.beta1 * u[i] + o.one_minus_beta1 * g;
-        v[i] = o.beta2 * v[i] + o.one_minus_beta2 * (g * g);
+        u[i] = moment(o.beta1, u[i], o.one_minus_beta1, g);
+        v[i] = moment(o.beta2, v[i], o.one_minus_beta2, g * g);
         x -= o.decay * x;
         theta[i] = x - o.step * u[i] / (sqrtf(v[i]) * o.rsqrt_bias2 + o.eps);
     }
@@ -69,8 +83,8 @@ void CPU_KERNEL(adopt)(const struct optimizer_op *op, struct kernel_range r)
 
         q = q > o.limit ? o.limit : q;
         q = q < -o.limit ? -o.limit : q;
-        u[i] = o.beta1 * u[i] + o.one_minus_beta1 * q;
-        v[i] = o.beta2 * v[i] + o.one_minus_beta2 * (g * g);
+        u[i] = moment(o.beta1, u[i], o.one_minus_beta1, q);
+        v[i] = moment(o.beta2, v[i], o.one_minus_beta2, g * g);
         x -= o.decay * x;
         theta[i] = x - o.step * u[i];
     }
@@ -87,7 +101,7 @@ void CPU_KERNEL(sgdm)(const struct optimizer_op *op, struct kernel_range r)
         float g = grad[i] * o.grad_scale;
         float x = theta[i];
 
-        u[i] = o.beta1 * u[i] + o.one_minus_beta1 * g;
+        u[i] = moment(o.beta1, u[i], o.one_minus_beta1, g);
         x -= o.decay * x;
         theta[i] = x - o.step * u[i];
     }

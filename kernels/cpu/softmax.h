@@ -20,6 +20,16 @@ VF_INLINE float row_max(const float *x, int64_t n)
     return vf_top(acc);
 }
 
+/* Below it e^x is 0, 2e-22: nothing beside a sum of 1 or more in fp32. What a
+ * gradient takes to it would be subnormal soon, and a processor multiplies
+ * such numbers many times more slowly. */
+#define ROW_EXP_LEAST (-50.0f)
+
+VF_INLINE vf vf_exp_row(vf x)
+{
+    return vf_pick(x < vf_set(ROW_EXP_LEAST), vf_set(0), vf_exp(x));
+}
+
 /* x = exp(x * scale - shift); returns the sum. */
 VF_INLINE float row_exp(float *x, int64_t n, float scale, float shift)
 {
@@ -27,7 +37,7 @@ VF_INLINE float row_exp(float *x, int64_t n, float scale, float shift)
     int64_t i = 0;
 
     for (; i + VF_LANES <= n; i += VF_LANES) {
-        vf e = vf_exp(vf_load(x + i) * scale - shift);
+        vf e = vf_exp_row(vf_load(x + i) * scale - shift);
 
         vf_store(x + i, e);
         acc += e;
@@ -35,8 +45,9 @@ VF_INLINE float row_exp(float *x, int64_t n, float scale, float shift)
     if (i < n) {
         float part[VF_LANES] = {0};
 
-        vf_store_part(x + i, n - i,
-                      vf_exp(vf_load_part(x + i, n - i, 0) * scale - shift));
+        vf_store_part(
+            x + i, n - i,
+            vf_exp_row(vf_load_part(x + i, n - i, 0) * scale - shift));
         memcpy(part, x + i, (size_t)(n - i) * sizeof *x);
         acc += vf_load(part);
     }

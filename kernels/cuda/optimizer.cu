@@ -17,6 +17,8 @@
  * (reads 8 bytes a parameter, writes 4) and one block for each norm that adds
  * the partial sums.
  */
+#include <float.h>
+
 #include "kernels/cuda/common.cuh"
 #include "proto/base/err.h"
 
@@ -33,11 +35,13 @@ struct step_args {
     float decay, step, rsqrt_bias2, eps, limit;
 };
 
-/* beta x + (1 - beta) y */
+/* beta m + (1 - beta) x; nothing below the smallest normal number */
 __device__ inline float
-average(float beta, float x, float one_minus_beta, float y)
+moment(float beta, float m, float one_minus_beta, float x)
 {
-    return __fadd_rn(__fmul_rn(beta, x), __fmul_rn(one_minus_beta, y));
+    float y = __fadd_rn(__fmul_rn(beta, m), __fmul_rn(one_minus_beta, x));
+
+    return fabsf(y) < FLT_MIN ? 0 : y;
 }
 
 template <enum rule RULE>
@@ -56,12 +60,12 @@ step_one(const struct step_args &a, float grad, float &x, float &u, float &v)
 
         q = q > a.limit ? a.limit : q;
         q = q < -a.limit ? -a.limit : q;
-        u = average(a.beta1, u, a.one_minus_beta1, q);
+        u = moment(a.beta1, u, a.one_minus_beta1, q);
     } else {
-        u = average(a.beta1, u, a.one_minus_beta1, g);
+        u = moment(a.beta1, u, a.one_minus_beta1, g);
     }
     if (RULE != SGDM) {
-        v = average(a.beta2, v, a.one_minus_beta2, __fmul_rn(g, g));
+        v = moment(a.beta2, v, a.one_minus_beta2, __fmul_rn(g, g));
     }
     x = __fsub_rn(x, __fmul_rn(a.decay, x));
     if (RULE == ADAMW) {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/softmax.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -552,6 +552,73 @@ static void optimizer_has_the_same_bits_in_every_set(void **state)
     for_each_backend(optimizer_body);
 }
 
+/* Moments of a parameter without a gradient: 0, and a NaN stays. */
+static void small_moments_body(struct bench *s)
+{
+    struct optimizer_op op = {.theta = s->b[0],
+                              .u = s->b[1],
+                              .v = s->b[2],
+                              .grad = s->b[3],
+                              .n = 37,
+                              .grad_scale = 1,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .one_minus_beta1 = 0.1f,
+                              .one_minus_beta2 = 0.05f,
+                              .step = 1e-2f,
+                              .rsqrt_bias2 = 1,
+                              .eps = 1e-8f,
+                              .limit = 1};
+
+    for (int k = 0; k < 3; k++) {
+        for (int64_t i = 0; i < op.n; i++) {
+            op.theta[i] = 1;
+            s->b[3][i] = i == 5 ? NAN : 0;
+            op.u[i] = i == 6 ? 1e-37f : i % 2 == 0 ? -1.2e-38f : 1.5e-45f;
+            op.v[i] = i == 6 ? 1e-37f : 1.2e-38f;
+        }
+        optimizer_kernel(&s->be, &op, k);
+        for (int64_t i = 0; i < op.n; i++) {
+            bool stays = i == 6;
+
+            assert_true(i == 5 ? isnan(op.u[i]) : (op.u[i] != 0) == stays);
+            assert_true(k == 2   ? op.v[i] != 0 /* sgdm has none */
+                        : i == 5 ? isnan(op.v[i])
+                                 : (op.v[i] != 0) == stays);
+        }
+    }
+}
+
+static void moments_do_not_stay_subnormal(void **state)
+{
+    (void)state;
+    for_each_backend(small_moments_body);
+}
+
+static void what_softmax_cannot_see_is_zero(void **state)
+{
+    float x[VF_LANES + 5];
+    int64_t n = VF_LANES + 5;
+    float sum;
+
+    (void)state;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = i % 2 == 0 ? -25.1f : -24.9f;
+    }
+    x[3] = 0;
+    sum = row_exp(x, n, 2, 0);
+    assert_true(sum == 1);
+    for (int64_t i = 0; i < n; i++) {
+        float want = i % 2 == 0 ? 0 : i == 3 ? 1 : expf(-49.8f);
+
+        assert_true(fabsf(x[i] - want) <= 1e-6f * want);
+    }
+    x[2] = NAN;
+    x[n - 1] = NAN;
+    sum = row_exp(x, n, 2, 0);
+    assert_true(isnan(sum) && isnan(x[2]) && isnan(x[n - 1]));
+}
+
 static void exp_is_within_two_ulp_and_keeps_nan(void **state)
 {
     double worst = 0;
@@ -615,6 +682,8 @@ int main(void)
         cmocka_unit_test(embedding_and_rope_have_the_same_bits_in_every_set),
         cmocka_unit_test(rope_rotates_halves_and_back),
         cmocka_unit_test(optimizer_has_the_same_bits_in_every_set),
+        cmocka_unit_test(moments_do_not_stay_subnormal),
+        cmocka_unit_test(what_softmax_cannot_see_is_zero),
         cmocka_unit_test(exp_is_within_two_ulp_and_keeps_nan),
         cmocka_unit_test(nan_in_a_logit_reaches_the_loss),
         cmocka_unit_test(bad_backend_requests_are_refused),
