@@ -76,6 +76,7 @@ CASES = {
         "diloco", P, "sync.wire=e3m0", "sync.error_feedback=true"),
     "streaming": case("streaming", P),
     "eager": case("eager", P),
+    "eager, outer rate 0.7": case("eager", P, "sync.outer_lr=0.7"),
     "noloco": case("noloco", "sync.period=16"),
     "diloco, speeds 4:4:2:1": case("diloco", P, links=UNEQUAL),
     "async-naive, speeds 4:4:2:1": case("async-naive", P, links=UNEQUAL),
@@ -396,6 +397,9 @@ CLAIMS = [
     ("owners of slices do what quorums do", against(
         "async-dn, speeds 4:4:2:1",
         "async-dn, owners of slices, speeds 4:4:2:1")),
+    ("eager updates lose little to DiLoCo; with its outer rate, 0.7",
+     lambda bench: "; ".join(against("diloco", e)(bench) for e in (
+         "eager", "eager, outer rate 0.7"))),
     ("DES-LOC is as good as Local Adam at half of the bytes", fewer_bytes(
         "local-adam", "desloc")),
     ("where peers double, kept moments jump and DES-LOC's do not", jumps(

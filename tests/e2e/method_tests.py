@@ -27,7 +27,7 @@ METHODS = {
     "streaming": (12, {"sync.period": 40, "sync.fragments": 2,
                        "sync.overlap": 5, "sync.outer_lr": 0.7,
                        "sync.outer_momentum": 0.9}),
-    "eager": (8, {"sync.period": 20, "sync.outer_lr": 0.7,
+    "eager": (8, {"sync.period": 20, "sync.outer_lr": 0.4,
                   "sync.outer_momentum": 0.9}),
     # A window of 50 ms: some are in the middle of a task when it closes.
     "async-dn": (30, {"sync.period": 60, "sync.outer_lr": 0.7,
