@@ -62,11 +62,19 @@ void begin_stop(struct daemon *d)
     uv_stop(&d->loop); /* the rest happens outside of callbacks */
 }
 
-static void run_until_closed(struct daemon *d)
+static void close_machine(struct daemon *d)
 {
-    while (d->n_open > 0) {
-        (void)uv_run(&d->loop, UV_RUN_ONCE);
+    if (d->machine != NULL) {
+        d->n_open++;
+        machine_close(d->machine, on_closed, d);
     }
+}
+
+/* Its connections received into the machine's memory until now. */
+static void on_shell_closed(void *data)
+{
+    on_closed(data);
+    close_machine(data);
 }
 
 /* Close in the reverse order of opening, running the loop until it is empty.
@@ -93,14 +101,13 @@ void close_all(struct daemon *d)
     }
     if (d->shell != NULL) {
         d->n_open++;
-        shell_close(d->shell, on_closed, d);
+        shell_close(d->shell, on_shell_closed, d);
+    } else {
+        close_machine(d);
     }
-    run_until_closed(d);
-    if (d->machine != NULL) { /* whose memory connections wrote from */
-        d->n_open++;
-        machine_close(d->machine, on_closed, d);
+    while (d->n_open > 0) {
+        (void)uv_run(&d->loop, UV_RUN_ONCE);
     }
-    run_until_closed(d);
     (void)sigemptyset(&both);
     (void)sigaddset(&both, SIGTERM);
     (void)sigaddset(&both, SIGINT);

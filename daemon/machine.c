@@ -283,13 +283,15 @@ static void trainer_event(void *self, const struct local_event *event)
 static void take_snapshot(void *self, struct snapshot *s)
 {
     struct machine *m = self;
+    struct snapshot *old;
 
     (void)pthread_mutex_lock(&m->mutex);
     s->number = ++m->n_snapshots;
-    snapshot_free(m->incoming[0]);
+    old = m->incoming[0];
     m->incoming[0] = m->incoming[1];
     m->incoming[1] = s;
     (void)pthread_mutex_unlock(&m->mutex);
+    snapshot_free(old);
 }
 
 /* Likewise. */
@@ -511,8 +513,26 @@ static bool lacks_record(const struct machine *m, const struct node_status *s)
            node_record(m->node) == NULL;
 }
 
-/* The newest state that the trainer published, if nothing is being saved. A
- * busy disk skips rounds; the last one is always written (machine_close). */
+/* The newest state that the trainer published of the round that the node has;
+ * at the end the trainer may have applied one that the node was not told of.
+ * Owned slices go on while a reading of them is taken. NULL: none. */
+static struct snapshot *to_save(const struct machine *m, uint64_t round)
+{
+    if (machine_owns(m)) {
+        return m->snapshots[0];
+    }
+    for (int i = 0; i < SNAPSHOTS_MAX; i++) {
+        struct snapshot *s = m->snapshots[i];
+
+        if (s != NULL && s->round == round) {
+            return i == 0 || s->number > m->saved_number ? s : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* If nothing is being saved. A busy disk skips rounds; the last one is always
+ * written (machine_close). */
 static void save_checkpoint(struct machine *m)
 {
     struct machine_job *j;
@@ -521,17 +541,15 @@ static void save_checkpoint(struct machine *m)
     const char *text;
 
     machine_snapshots_collect(m);
-    snap = m->snapshots[0];
     s = malloc(sizeof *s);
-    if (s == NULL || snap == NULL || m->saving) {
+    if (s == NULL || m->saving) {
         free(s);
         return;
     }
     node_status(m->node, s);
-    /* Owned slices go on while a reading of them is taken. */
-    j = (s->round == snap->round || machine_owns(m)) && !lacks_record(m, s)
-            ? machine_job_new(m, JOB_CHECKPOINT)
-            : NULL;
+    snap = to_save(m, s->round);
+    j = snap != NULL && !lacks_record(m, s) ? machine_job_new(m, JOB_CHECKPOINT)
+                                            : NULL;
     if (j != NULL) {
         (void)snprintf(j->extra_tokens, sizeof j->extra_tokens, "%llu",
                        (unsigned long long)s->run_tokens);
@@ -808,6 +826,7 @@ void machine_disconnect(struct machine *m)
     (void)pthread_mutex_lock(&m->mutex);
     m->shell = NULL;
     (void)pthread_mutex_unlock(&m->mutex);
+    m->stopped = true; /* whatever fails now stops nothing */
 }
 
 const struct manifest *machine_manifest(const struct machine *m)

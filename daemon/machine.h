@@ -71,7 +71,7 @@ void machine_connect(struct machine *m,
 
 /* From here on it tells the shell nothing and does nothing for it. The way to
  * the end: machine_disconnect(), shell_close(), and when that is done
- * machine_close(), for connections write from the machine's memory. */
+ * machine_close(), for connections receive into the machine's memory. */
 void machine_disconnect(struct machine *m);
 
 /* NULL until CONFIGURED. */

@@ -122,7 +122,8 @@ static void switch_now(struct machine *m)
 
 void machine_stage_advance(struct machine *m)
 {
-    if (m->stage_wanted > 0 && m->n_jobs == 0 && !m->closing) {
+    if (m->stage_wanted > 0 && m->n_jobs == 0 && m->shell != NULL &&
+        !m->closing) {
         switch_now(m);
     }
 }

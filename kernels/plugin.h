@@ -24,7 +24,7 @@
 
 #include "kernels/backend.h"
 
-#define PLUGIN_ABI     3u
+#define PLUGIN_ABI     4u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"

@@ -15,10 +15,10 @@
  * element-wise, one IEEE operation at a time, so the bits depend neither on
  * the compiler nor on the vector width.
  *
- * A moment below the smallest normal number is 0. Without gradient (the row of
- * a token that does not come any more) moments shrink until b1 u rounds to u,
- * the smallest subnormal, and there they stay; a processor takes ten times as
- * long for a step of such numbers.
+ * A mean of moments below the smallest normal number is 0. Without gradient
+ * (the row of a token that does not come any more) moments shrink until b1 u
+ * rounds to u, the smallest subnormal, and there they stay; a processor takes
+ * ten times as long for a step of such numbers.
  */
 #include "kernels/cpu/kernels.h"
 
