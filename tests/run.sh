@@ -361,10 +361,10 @@ esac
 
 group build 600 do_build
 [ $failed -gt 0 ] || build_ahead
-group tidy 60 do_tidy
+group tidy 180 do_tidy
 group unit 600 do_unit
 group fuzz 120 do_fuzz
-group sim 500 do_sim
+group sim 900 do_sim
 group e2e 900 do_e2e
 group interop 300 do_interop
 group netlab 700 do_netlab
