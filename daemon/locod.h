@@ -1,13 +1,14 @@
-/* locod.h - the inside of the daemon's process, for main.c and locod_*.c.
+/* locod.h - the inside of the daemon's process, for the files of this folder.
  *
  *   main.c            argv, the order of things, exit codes
- *   locod_state.c     state directory: lock, identity, files; which run
- *   locod_open.c      node, machine, shell, listening, the home network
- *   locod_show.c      status and commands over HTTP
- *   locod_settings.c  settings that change while it runs
- *   locod_life.c      the loop, signals, the end
+ *   daemon/state.c     state directory: lock, identity, files; which run
+ *   daemon/open.c      node, machine, shell, listening, the home network
+ *   daemon/entrance.c  how others join the run that we started
+ *   daemon/show.c      status and commands over HTTP
+ *   daemon/reload.c  settings that change while it runs
+ *   daemon/life.c      the loop, signals, the end
  *
- * Everything here runs on the loop thread but on_command() of locod_show.c.
+ * Everything here runs on the loop thread but on_command() of daemon/show.c.
  * What can go wrong at the start is a row of trouble.def: complain() prints
  * the sentence with the row's id, which deploy/TROUBLESHOOTING.md explains,
  * and returns the row's exit code.
@@ -20,22 +21,21 @@
 
 #include <uv.h>
 
-#include "daemon/config.h"
-#include "daemon/control.h"
-#include "daemon/guest.h"
-#include "daemon/machine.h"
-#include "daemon/node.h"
-#include "daemon/notify.h"
-#include "daemon/shown.h"
-#include "daemon/status_json.h"
-#include "daemon/trouble.h"
+#include "daemon/control/control.h"
+#include "daemon/control/notify.h"
+#include "daemon/control/shown.h"
+#include "daemon/control/status_json.h"
+#include "daemon/machine/machine.h"
+#include "daemon/node/node.h"
+#include "daemon/settings/config.h"
+#include "daemon/settings/guest.h"
+#include "daemon/settings/trouble.h"
 #include "p2p/uv/lan.h"
 #include "p2p/uv/loop.h"
 #include "p2p/uv/mapper.h"
+#include "proto/base/file.h"
 #include "proto/uri.h"
-#include "train/file.h"
 
-#define RULES_MAX         256
 #define REVOKED_BYTES_MAX 2048
 
 /* Settings of a person at the dashboard: they outdo file and flags until the
@@ -63,24 +63,17 @@ struct daemon {
     char listen[URI_HOST_MAX + 16]; /* as bound */
     struct device_options device;   /* plugin NULL: the processor */
     char tuning[FILE_PATH_MAX];     /* of the GPU's products */
-    uint8_t *manifest;
-    size_t manifest_len;
-    uint8_t *record;
-    size_t record_len;
-    uint8_t *peers;
-    size_t peers_len;
-    uint8_t *chain;
-    size_t chain_len;
     struct node_options node_options;
-    pthread_mutex_t set_lock; /* of `asked` */
-    struct live_set asked;    /* over the API, since the last reload */
-    struct live_set set;      /* of those, what holds */
+    uint8_t *manifest, *record, *peers, *chain; /* which it points to */
+    pthread_mutex_t set_lock;                   /* of `asked` */
+    struct live_set asked; /* over the API, since the last reload */
+    struct live_set set;   /* of those, what holds */
     uint8_t revoked[2][REVOKED_BYTES_MAX]; /* what was posted last */
 
     uv_loop_t loop;
     uv_signal_t sigterm, sigint, sighup;
     uv_timer_t publish;
-    struct frame_rule rules[RULES_MAX];
+    struct frame_rule rules[MESSAGE_TYPES_MAX];
     struct node *node;
     struct core core;
     struct machine *machine;
@@ -102,7 +95,7 @@ int complain(enum trouble what, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 uint32_t time_scale(void);
 
-/* locod_state.c; 0 or an exit code after a sentence. */
+/* daemon/state.c; 0 or an exit code after a sentence. */
 int state_path(const struct daemon *d, const char *name, char *out);
 int lock_state(struct daemon *d);
 int load_identity(struct daemon *d);
@@ -112,26 +105,33 @@ void tell_revoked(struct daemon *d);
 /* What an earlier life left: the record of views, peers, the chain. */
 void load_past(struct daemon *d);
 
-/* locod_open.c */
+/* daemon/open.c */
 int open_machine(struct daemon *d);
 int open_shell(struct daemon *d);
 int open_node(struct daemon *d, uint16_t port);
 int listen_on(struct daemon *d, uint16_t *bound);
 void open_home(struct daemon *d, uint16_t port);
+/* Only this machine can reach what we listen on. */
+bool listens_on_loopback(const struct daemon *d);
 
-/* locod_show.c */
+/* daemon/entrance.c; nothing where this daemon did not start the run. */
+void tell_entrance(const struct daemon *d, uint16_t port);
+/* The router maps a port to us, at that address. */
+void tell_outer_address(const struct daemon *d, const struct address *at);
+
+/* daemon/show.c */
 int open_control(struct daemon *d);
 void on_publish(uv_timer_t *timer);
 
-/* locod_settings.c */
+/* daemon/reload.c */
 void reload(struct daemon *d);
 /* HTTP thread; see control.h. */
 int on_set(void *data,
            const char *name,
            const char *value,
-           char errmsg[CONTROL_ERRMSG_MAX]);
+           char errmsg[ERRMSG_SIZE]);
 
-/* locod_life.c */
+/* daemon/life.c */
 int open_loop(struct daemon *d);
 int serve(struct daemon *d);
 /* Not from here on, but soon: the loop ends. */

@@ -34,14 +34,13 @@ uint32_t time_scale(void)
     return n >= 1 && n <= 1000 ? (uint32_t)n : 1;
 }
 
-static int usage(const struct daemon *d)
+static int usage(void)
 {
     (void)printf(
         "usage: locod --state DIR --listen HOST:PORT (--run FILE | --join "
         "URI)\n\nTrains a language model together with the other peers of a "
         "run.\n\n");
     config_print_options(stdout);
-    (void)d;
     return LOCO_EXIT_OK;
 }
 
@@ -107,7 +106,7 @@ int main(int argc, char **argv)
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {
-        rv = d->config.help ? usage(d) : (puts("locod " LOCO_VERSION), 0);
+        rv = d->config.help ? usage() : (puts("locod " LOCO_VERSION), 0);
         free(d);
         return rv;
     }
@@ -121,7 +120,7 @@ int main(int argc, char **argv)
     if (rv == 0) {
         rv = serve(d);
         close_all(d);
-        guest_close(&d->guest);
+        guest_save(&d->guest);
     }
     identity_wipe(&d->identity);
     shown_close(d->shown);

@@ -4,13 +4,13 @@
 # use: sh deploy/join.sh URI [--yes] [--state DIR] [--listen HOST:PORT]
 #
 #   URI                 loco://HOST:PORT[,HOST:PORT...]/RUNID[?peer=ID]
-#   --yes               do not ask
+#   --yes               join without asking
 #   --state DIR         identity, data, checkpoints (XDG state directory)
-#   --listen HOST:PORT  where other peers reach this one (0.0.0.0:7700)
+#   --listen HOST:PORT  address to listen on for peers (0.0.0.0:7700)
 #
 # Installs what is missing (Debian), builds, fetches the run's signed
 # manifest, shows what it asks for, asks, joins and shows the run live. Ctrl-C
-# finishes the round in flight and says goodbye; the same line joins again.
+# finishes the current round and leaves the run; the same line joins again.
 set -u
 
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1

@@ -23,7 +23,7 @@ packages_list() {
     build)
         echo gcc libc6-dev cmake ninja-build pkg-config \
             libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
-            libcyaml-dev libyaml-dev libjansson-dev \
+            libyaml-dev libjansson-dev \
             libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev \
             libpcre2-dev libjs-chart.js
         ;;

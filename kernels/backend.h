@@ -62,8 +62,7 @@ struct matmul {
     float alpha, beta;
     bool ta, tb;
     /* What a device with bf16 activations must know: a and b are activations
-     * and c a weight's gradient; otherwise b is a weight and c an activation.
-     */
+     * and c a weight's gradient; else b is a weight and c an activation. */
     bool to_weight;
 };
 

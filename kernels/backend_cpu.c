@@ -4,12 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/affinity.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/device.h"
 #include "kernels/pool.h"
+#include "proto/base/clock.h"
 #include "proto/base/err.h"
 
 static const struct cpu_kernels cpu_ref = {
@@ -65,25 +65,9 @@ static void run(const struct backend *b, pool_job job, void *arg)
         run(b, kernel##_share, &job);                                          \
     }
 BACKEND_KERNELS(X)
+/* What backend_set_dtype() puts in the place of matmul. */
+X(matmul_bf16, matmul, matmul_units(op))
 #undef X
-
-/* The product that backend_set_dtype() puts in the place of matmul. */
-static void matmul_bf16_share(void *arg, int worker)
-{
-    struct matmul_job *job = arg;
-    struct kernel_range r = share(job->b, matmul_units(job->op), worker);
-
-    if (r.from < r.to) {
-        job->b->cpu->matmul_bf16(job->op, r);
-    }
-}
-
-static void cpu_matmul_bf16(const struct backend *b, const struct matmul *op)
-{
-    struct matmul_job job = {.b = b, .op = op};
-
-    run(b, matmul_bf16_share, &job);
-}
 
 static void cpu_rmsnorm_back(const struct backend *b, const struct rmsnorm *op)
 {
@@ -309,14 +293,10 @@ static double matmul_seconds(const struct backend *b, float *x)
     double best = INFINITY;
 
     for (int i = 0; i < 4; i++) { /* the first warms up */
-        struct timespec from, to;
-        double s;
+        double began = monotonic_s(), s;
 
-        (void)clock_gettime(CLOCK_MONOTONIC, &from);
         b->matmul(b, &op);
-        (void)clock_gettime(CLOCK_MONOTONIC, &to);
-        s = (double)(to.tv_sec - from.tv_sec) +
-            1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+        s = monotonic_s() - began;
         best = i > 0 && s < best ? s : best;
     }
     return best;

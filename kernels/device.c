@@ -26,8 +26,7 @@ static void note(struct device *d, int rv)
     }
 }
 
-/* ---- the table of backend.h -----------------------------------------------
- */
+/* ---- the table of backend.h --------------------------------------------- */
 
 #define X(kernel, type, units)                                                 \
     static void device_##kernel(const struct backend *b,                       \
@@ -112,8 +111,7 @@ static int device_finish(const struct backend *b)
     return rv;
 }
 
-/* ---- opening --------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------ */
 
 /* The folder that this program was started from, with its last slash. */
 static void program_folder(char *out)

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
+#include "proto/base/codec_type.h"
 
 #define PLUGIN_ABI     4u
 #define PLUGIN_ERRMSG  256
@@ -58,19 +59,10 @@ struct plugin_info {
 };
 
 /* g (n) from wire bytes, and the outer step on it: codec.h and rule.h of
- * train/sync with the same bits. Vectors and bytes are device memory; `block`
- * and the layouts are those of codec.h. */
-enum plugin_wire {
-    PLUGIN_FP32,
-    PLUGIN_BF16,
-    PLUGIN_FP16,
-    PLUGIN_INT8,
-    PLUGIN_E3M0,
-    PLUGIN_WIRE_COUNT
-};
-
+ * train/sync with the same bits. Vectors and bytes are device memory; the
+ * layouts are those of codec.h. */
 struct wire_op {
-    enum plugin_wire wire;
+    enum codec_id wire;
     uint8_t *bytes;     /* encode: =; decode: read */
     float *x;           /* decode: (n) = */
     const float *phi;   /* encode: (n) */
@@ -176,8 +168,7 @@ struct plugin_table {
     bool (*is_registered)(const struct gpu *gpu, const void *p, size_t bytes);
     /* Copies between pinned or registered memory and the device on the copy
      * stream, beside whatever is computed meanwhile: after the work queued so
-     * far; what is queued later does not wait for them, until copies_done().
-     */
+     * far; what is queued later does not wait for them, until copies_done(). */
     int (*put_beside)(struct gpu *gpu,
                       void *to,
                       const void *pinned,

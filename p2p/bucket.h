@@ -17,7 +17,6 @@
 #define BUCKET_BURST_MS  50
 #define BUCKET_BURST_MIN 4096
 #define BUCKET_RATE_MAX  1000000000000ULL /* products then fit 64 bits */
-#define BUCKET_NEVER     UINT64_MAX
 
 struct bucket {
     uint64_t rate_bytes_per_s; /* 0: no limit */

@@ -21,6 +21,17 @@ struct action *out_add(struct out *out, enum action_type type)
     return a;
 }
 
+struct job *out_job(struct out *out, enum job_type type)
+{
+    struct action *a = out_add(out, ACTION_JOB);
+
+    if (a == NULL) {
+        return NULL;
+    }
+    a->job.type = type;
+    return &a->job;
+}
+
 uint32_t out_bytes(struct out *out, const void *bytes, size_t len)
 {
     uint32_t at = out->n_bytes;
@@ -55,17 +66,14 @@ bool out_send_again(
     if (a == NULL) {
         return false;
     }
-    a->link = link;
-    a->message = message;
-    a->bytes = at;
-    a->len = (uint32_t)len;
+    a->send = (struct action_send){link, message, {at, (uint32_t)len}};
     return true;
 }
 
 void out_log(struct out *out, int level, const char *fmt, ...)
 {
     char text[CORE_TEXT_MAX];
-    struct action *a;
+    struct job *job;
     va_list ap;
     uint32_t at;
     int n;
@@ -80,32 +88,10 @@ void out_log(struct out *out, int level, const char *fmt, ...)
     if (at == UINT32_MAX) {
         return;
     }
-    a = out_add(out, ACTION_LOG);
-    if (a != NULL) {
-        a->level = level;
-        a->request = log_event(fmt);
-        a->bytes = at;
-        a->len = (uint32_t)strlen(text);
+    job = out_job(out, JOB_LOG);
+    if (job != NULL) {
+        job->log.level = level;
+        job->log.event = log_event(fmt);
+        job->log.text = (struct out_span){at, (uint32_t)strlen(text)};
     }
-}
-
-void address_text(const struct address *a, char out[ADDRESS_TEXT_MAX])
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    const uint8_t *b = a->ip;
-
-    if (memcmp(b, mapped, sizeof mapped) == 0) {
-        (void)snprintf(out, ADDRESS_TEXT_MAX, "%u.%u.%u.%u:%u", b[12], b[13],
-                       b[14], b[15], a->port);
-        return;
-    }
-    (void)snprintf(out, ADDRESS_TEXT_MAX, "[%x:%x:%x:%x:%x:%x:%x:%x]:%u",
-                   b[0] << 8 | b[1], b[2] << 8 | b[3], b[4] << 8 | b[5],
-                   b[6] << 8 | b[7], b[8] << 8 | b[9], b[10] << 8 | b[11],
-                   b[12] << 8 | b[13], b[14] << 8 | b[15], a->port);
-}
-
-bool address_eq(const struct address *a, const struct address *b)
-{
-    return a->port == b->port && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
 }

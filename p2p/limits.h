@@ -10,6 +10,11 @@
 /* Control links held at once: the group, the active view, DHT traffic. */
 #define LINKS_MAX 256
 
+/* Of these, for others than strangers (p2p/swarm/members_strangers.c). */
+#define LINKS_RESERVED 96
+/* Strangers of one /24 or /48 of the internet. */
+#define STRANGERS_OF_GROUP_MAX 8
+
 /* Recent views kept to recognise an ancestor. */
 #define LINEAGE_MAX 256
 

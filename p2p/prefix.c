@@ -3,18 +3,23 @@
 
 #include <string.h>
 
-static bool is_v4(const uint8_t ip[16])
-{
-    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
+static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
+bool prefix_is_v4(const uint8_t ip[16])
+{
     return memcmp(ip, mapped, sizeof mapped) == 0;
+}
+
+void prefix_map_v4(uint8_t ip[16])
+{
+    memcpy(ip, mapped, sizeof mapped);
 }
 
 bool prefix_is_private(const uint8_t ip[16])
 {
     static const uint8_t loopback6[16] = {[15] = 1};
 
-    if (is_v4(ip)) {
+    if (prefix_is_v4(ip)) {
         return ip[12] == 10 || ip[12] == 127 ||
                (ip[12] == 172 && (ip[13] & 0xF0) == 16) ||
                (ip[12] == 192 && ip[13] == 168) ||
@@ -29,5 +34,5 @@ bool prefix_is_private(const uint8_t ip[16])
 bool prefix_eq(const uint8_t a[16], const uint8_t b[16])
 {
     /* /24 of a mapped IPv4 address are the first 15 bytes, /48 are 6. */
-    return memcmp(a, b, is_v4(a) ? 15 : 6) == 0;
+    return memcmp(a, b, prefix_is_v4(a) ? 15 : 6) == 0;
 }

@@ -15,6 +15,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Whether it is an IPv4 address, mapped (RFC 4291, 2.5.5.2); its last four
+ * bytes are those of IPv4. */
+bool prefix_is_v4(const uint8_t ip[16]);
+
+/* Make it one; the last four bytes stay. */
+void prefix_map_v4(uint8_t ip[16]);
+
 bool prefix_is_private(const uint8_t ip[16]);
 
 bool prefix_eq(const uint8_t a[16], const uint8_t b[16]);

@@ -28,15 +28,7 @@ struct terms_turn {
     uint32_t steps;    /* inner steps since the round before */
 };
 
-#define TERMS_TURNS_MAX  64
-#define TERMS_SLICES_MAX 64
-
-/* Which state of a slice of the parameters something is (owners.h); generation
- * 0: none. */
-struct slice_version {
-    uint64_t generation, position, flush;
-    uint32_t size, count; /* of its cycle */
-};
+#define TERMS_TURNS_MAX 64
 
 /* How contributions become one vector (exchange.h). In terms: what the run
  * asks for; a plan says what it is (round.h). */
@@ -63,13 +55,16 @@ struct run_terms {
      * here (text.h); 0: it may not. */
     uint32_t window_batch;
     uint64_t position_tokens; /* that a position trains */
+    /* Of one inner step at most: position_tokens, or more where a batch grows;
+     * 0: not known, as of stages. */
+    uint64_t step_tokens_most;
     /* Rounds 1 to n_turns, and so on again from the one after n_once; 0: all
      * have n_params elements and `period` steps. */
     uint32_t n_turns, n_once;
     struct terms_turn turns[TERMS_TURNS_MAX];
     /* A contribution is of use only to the round that it was made for, as a
      * gradient is: a commit without it makes it worthless. */
-    bool fleeting;
+    bool single_round;
     /* Rounds are of those who are ready: who is in the middle of a task takes
      * part without weight and goes on with it. */
     bool quorum;
@@ -107,23 +102,7 @@ struct run_terms {
     uint32_t cut_segment;   /* of these in one segment */
     uint32_t eval_micros;   /* micro-batches of held-out windows that make an
                                evaluation; 0: there is no such text */
-
-    /* Members own slices of the parameters (owners.h); 0: they do not. A slice
-     * has slice_elements, the last one what is left. */
-    uint32_t n_slices;
-    uint64_t slice_elements;
-    uint32_t slice_segment; /* elements of a segment of a state or reading */
-    uint64_t slice_seed;    /* of the run: who owns what */
-    uint32_t stale_most;    /* arrivals since a task read a slice; 0: any */
-    /* What the disk has of them: states, and what was read last. */
-    struct slice_version slice_held[TERMS_SLICES_MAX];
-    struct slice_version slice_read[TERMS_SLICES_MAX];
 };
-
-static inline bool terms_owned(const struct run_terms *t)
-{
-    return t->n_slices > 0;
-}
 
 static inline bool terms_staged(const struct run_terms *t)
 {
@@ -151,6 +130,17 @@ static inline uint64_t terms_elements(const struct run_terms *t, uint64_t round)
 static inline uint32_t terms_steps(const struct run_terms *t, uint64_t round)
 {
     return t->n_turns == 0 ? t->period : terms_turn(t, round)->steps;
+}
+
+/* Of the longest round. */
+static inline uint32_t terms_most_steps(const struct run_terms *t)
+{
+    uint32_t most = t->n_turns == 0 ? t->period : 0;
+
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        most = t->turns[i].steps > most ? t->turns[i].steps : most;
+    }
+    return most;
 }
 
 #endif

@@ -5,59 +5,46 @@
 
 #include "proto/hash.h"
 
-static const struct msg_field contact_fields[] = {
-    MSG_FIELD_FIXED(struct dht_contact, id),
-    MSG_FIELD_FIXED(struct dht_contact, ip),
-    MSG_FIELD_U16(struct dht_contact, port),
-};
-static const struct msg_schema contact_schema =
-    MSG_SCHEMA(struct dht_contact, contact_fields);
+/* clang-format off */
+MSG_PART(dht_contact,
+         MSG_FIELD_FIXED(struct dht_contact, id),
+         MSG_FIELD_FIXED(struct dht_contact, ip),
+         MSG_FIELD_U16(struct dht_contact, port));
 
-static const struct msg_field dht_ping_fields[] = {
-    MSG_FIELD_U64(struct dht_ping, request),
-};
+MSG_DEFINE(dht_ping, MSG_FIELD_U64(struct dht_ping, request));
 
-static const struct msg_field dht_pong_fields[] = {
-    MSG_FIELD_U64(struct dht_pong, request),
-};
+MSG_DEFINE(dht_pong, MSG_FIELD_U64(struct dht_pong, request));
 
-static const struct msg_field dht_find_node_fields[] = {
-    MSG_FIELD_U64(struct dht_find_node, request),
-    MSG_FIELD_FIXED(struct dht_find_node, target),
-};
+MSG_DEFINE(dht_find_node,
+           MSG_FIELD_U64(struct dht_find_node, request),
+           MSG_FIELD_FIXED(struct dht_find_node, target));
 
-static const struct msg_field dht_nodes_fields[] = {
-    MSG_FIELD_U64(struct dht_nodes, request),
-    MSG_ARRAY_STRUCT(struct dht_nodes, contacts, n_contacts, contact_schema),
-};
+MSG_DEFINE(dht_nodes,
+           MSG_FIELD_U64(struct dht_nodes, request),
+           MSG_ARRAY_STRUCT(struct dht_nodes, contacts, n_contacts,
+                            dht_contact_schema));
 
-static const struct msg_field dht_find_value_fields[] = {
-    MSG_FIELD_U64(struct dht_find_value, request),
-    MSG_FIELD_FIXED(struct dht_find_value, key),
-    MSG_FIELD_FIXED(struct dht_find_value, target),
-};
+MSG_DEFINE(dht_find_value,
+           MSG_FIELD_U64(struct dht_find_value, request),
+           MSG_FIELD_FIXED(struct dht_find_value, key),
+           MSG_FIELD_FIXED(struct dht_find_value, target));
 
-static const struct msg_field dht_values_fields[] = {
-    MSG_FIELD_U64(struct dht_values, request),
-    MSG_ARRAY_STRUCT(struct dht_values, records, n_records, record_schema),
-    MSG_ARRAY_STRUCT(struct dht_values, contacts, n_contacts, contact_schema),
-};
+MSG_DEFINE(dht_values,
+           MSG_FIELD_U64(struct dht_values, request),
+           MSG_ARRAY_STRUCT(struct dht_values, records, n_records,
+                            record_schema),
+           MSG_ARRAY_STRUCT(struct dht_values, contacts, n_contacts,
+                            dht_contact_schema));
 
-static const struct msg_field dht_store_fields[] = {
-    MSG_FIELD_U64(struct dht_store, request),
-    MSG_FIELD_STRUCT(struct dht_store, record, record_schema),
-};
+MSG_DEFINE(dht_store,
+           MSG_FIELD_U64(struct dht_store, request),
+           MSG_FIELD_STRUCT(struct dht_store, record, record_schema));
 
-static const struct msg_field dht_stored_fields[] = {
-    MSG_FIELD_U64(struct dht_stored, request),
-    MSG_FIELD_BOOL(struct dht_stored, kept),
-};
+MSG_DEFINE(dht_stored,
+           MSG_FIELD_U64(struct dht_stored, request),
+           MSG_FIELD_BOOL(struct dht_stored, kept));
 
-#define X(name, value, schema)                                                 \
-    const struct msg_schema schema##_schema =                                  \
-        MSG_SCHEMA(struct schema, schema##_fields);
-DHT_MSG_MAP(X)
-#undef X
+/* clang-format on */
 
 const struct msg_schema *dht_msg_schema(uint16_t message)
 {
@@ -70,13 +57,6 @@ const struct msg_schema *dht_msg_schema(uint16_t message)
     default:
         return NULL;
     }
-}
-
-size_t dht_msg_bytes_max(uint16_t message)
-{
-    const struct msg_schema *s = dht_msg_schema(message);
-
-    return s == NULL ? 0 : msg_bytes_max(s);
 }
 
 struct peer_id dht_root(const struct hash32 *key, uint32_t i)

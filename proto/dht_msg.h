@@ -2,11 +2,11 @@
  *
  * Each question carries 64 random bits that its answer repeats. The sender's
  * id and address are not in the messages: the link has proven them. Types and
- * sizes are part of the wire. PROTOCOL.md says what each means; p2p/dht.c
+ * sizes are part of the wire. PROTOCOL.md says what each means; p2p/dht/dht.c
  * implements it.
  *
  * Encoded by proto/msg.h: malformed bytes are LOCO_EPROTO, nothing is
- * allocated. dht_msg_bytes_max() of a type is its frame limit.
+ * allocated. msg_bytes_max() of a type's schema is its frame limit.
  */
 #ifndef LOCO_PROTO_DHT_MSG_H
 #define LOCO_PROTO_DHT_MSG_H
@@ -108,8 +108,5 @@ struct peer_id dht_root(const struct hash32 *key, uint32_t i);
 
 /* The schema of a type 0x20..0x27, NULL for any other number. */
 const struct msg_schema *dht_msg_schema(uint16_t message);
-
-/* Longest payload of a type; 0 for any other number. */
-size_t dht_msg_bytes_max(uint16_t message);
 
 #endif

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "proto/base/err.h"
-#include "proto/doc_value.h"
 #include "proto/mp.h"
+#include "proto/word.h"
 
 uint32_t doc_count(const struct doc_field *f, const void *obj)
 {
@@ -49,12 +49,11 @@ static int write_value(struct mp_writer *w,
 {
     double d;
     bool b;
-    size_t len;
 
     switch (f->kind) {
     case DOC_U32:
     case DOC_U64:
-        mp_write_uint(w, doc_load_uint(f, p));
+        mp_write_uint(w, word_load(p, f->size));
         return 0;
     case DOC_F64:
         memcpy(&d, p, sizeof d);
@@ -65,12 +64,7 @@ static int write_value(struct mp_writer *w,
         mp_write_bool(w, b);
         return 0;
     case DOC_STR:
-        len = strnlen((const char *)p, f->size);
-        if (len == f->size || !mp_utf8_ok((const char *)p, len)) {
-            return LOCO_EINVAL;
-        }
-        mp_write_str(w, (const char *)p, len);
-        return 0;
+        return mp_write_text(w, p, f->size);
     case DOC_HEX:
         mp_write_bin(w, p, f->size);
         return 0;
@@ -137,18 +131,6 @@ static int read_map(struct mp_reader *r,
                     uint8_t *obj,
                     unsigned depth);
 
-static int read_str(struct mp_reader *r, const struct doc_field *f, uint8_t *p)
-{
-    const char *text;
-    uint32_t len;
-
-    if (mp_read_str(r, &text, &len) != 0 || len >= f->size) {
-        return LOCO_EPROTO;
-    }
-    memcpy(p, text, len); /* the rest of the object is zero */
-    return 0;
-}
-
 static int read_value(struct mp_reader *r,
                       const struct doc_field *f,
                       uint8_t *p,
@@ -165,7 +147,7 @@ static int read_value(struct mp_reader *r,
     case DOC_U32:
     case DOC_U64:
         rv = mp_read_uint(r, &u);
-        return rv != 0 ? rv : doc_store_uint(f, u, p);
+        return rv != 0 ? rv : word_store(p, f->size, u);
     case DOC_F64:
         rv = mp_read_f64(r, &d);
         memcpy(p, &d, sizeof d);
@@ -175,7 +157,7 @@ static int read_value(struct mp_reader *r,
         memcpy(p, &b, sizeof b);
         return rv;
     case DOC_STR:
-        return read_str(r, f, p);
+        return mp_read_text(r, p, f->size);
     case DOC_HEX:
         if (mp_read_bin(r, &bytes, &len) != 0 || len != f->size) {
             return LOCO_EPROTO;

@@ -107,8 +107,7 @@ int doc_parse_value(const struct doc_field *f,
                     void *p,
                     char *errmsg);
 
-/* One element at p as text that doc_parse_value() reads back to the same bits.
- */
+/* One element at p as text, which doc_parse_value() reads back bit for bit. */
 void doc_format_value(const struct doc_field *f,
                       const void *p,
                       char out[DOC_TEXT_MAX]);
@@ -164,6 +163,12 @@ size_t doc_bytes_max(const struct doc_schema *s);
 
 #define DOC_SCHEMA(t, f)                                                       \
     {.fields = (f), .n_fields = sizeof(f) / sizeof((f)[0]), .size = sizeof(t)}
+
+/* The schema of struct NAME with these fields, as NAME_schema of this file. */
+#define DOC_PART(name, ...)                                                    \
+    static const struct doc_field name##_fields[] = {__VA_ARGS__};             \
+    static const struct doc_schema name##_schema =                             \
+        DOC_SCHEMA(struct name, name##_fields)
 /* clang-format on */
 
 #endif

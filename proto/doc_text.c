@@ -3,75 +3,38 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/err.h"
-#include "proto/doc_value.h"
+#include "proto/base/errmsg.h"
+#include "proto/base/nearest.h"
 #include "proto/id.h"
 #include "proto/mp.h"
-
-__attribute__((format(printf, 2, 3))) static int
-invalid(char *errmsg, const char *fmt, ...)
-{
-    va_list ap;
-
-    if (errmsg != NULL) {
-        va_start(ap, fmt);
-        (void)vsnprintf(errmsg, LOCO_ERRMSG_MAX, fmt, ap);
-        va_end(ap);
-    }
-    return LOCO_EINVAL;
-}
-
-/* Edit distance (Levenshtein 1966) of two short keys, by rows. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[DOC_PATH_MAX];
-    size_t n = strlen(b);
-
-    if (n >= DOC_PATH_MAX) {
-        return n;
-    }
-    for (size_t j = 0; j <= n; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; *a != '\0'; a++, i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t best = diagonal + (*a != b[j - 1]);
-
-            diagonal = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-        }
-    }
-    return row[n];
-}
+#include "proto/word.h"
 
 const struct doc_field *
 doc_find(const struct doc_schema *s, const char *key, char *errmsg)
 {
-    const char *nearest = s->fields[0].key;
-    size_t best = SIZE_MAX;
+    struct nearest near;
 
+    nearest_start(&near, key);
     for (size_t i = 0; i < s->n_fields; i++) {
-        size_t d = distance(key, s->fields[i].key);
-
-        if (d == 0) {
+        if (strcmp(key, s->fields[i].key) == 0) {
             return &s->fields[i];
         }
-        if (d < best) {
-            best = d;
-            nearest = s->fields[i].key;
-        }
+        nearest_offer(&near, s->fields[i].key);
     }
-    (void)invalid(errmsg, "unknown key '%.64s'; the nearest known key is '%s'",
-                  key, nearest);
+    if (near.best == NULL) {
+        (void)errmsg_invalid(errmsg,
+                             "unknown key '%.40s'; the keys here are %s", key,
+                             near.known);
+    } else {
+        (void)errmsg_invalid(
+            errmsg, "unknown key '%.64s'; the nearest known key is '%s'", key,
+            near.best);
+    }
     return NULL;
 }
 
@@ -81,27 +44,22 @@ static int invalid_word(const struct doc_field *f,
                         const char *text,
                         char *errmsg)
 {
-    char list[192] = "";
-    size_t n = 0;
+    struct nearest near;
 
+    nearest_start(&near, text);
     for (const char *const *w = f->words; *w != NULL; w++) {
-        int more =
-            snprintf(list + n, sizeof list - n, "%s%s", n == 0 ? "" : ", ", *w);
-
-        if (more < 0 || (size_t)more >= sizeof list - n) {
-            break;
-        }
-        n += (size_t)more;
+        nearest_offer(&near, *w);
     }
-    return invalid(errmsg, "%s: '%.40s' is none of %s", path, text, list);
+    return errmsg_invalid(errmsg, "%s: '%.40s' is none of %s", path, text,
+                          near.known);
 }
 
 static int
 check_range(const struct doc_field *f, const char *path, double v, char *errmsg)
 {
     if ((f->least != 0 || f->most != 0) && !(v >= f->least && v <= f->most)) {
-        return invalid(errmsg, "%s: %.10g is outside %.10g to %.10g", path, v,
-                       f->least, f->most);
+        return errmsg_invalid(errmsg, "%s: %.10g is outside %.10g to %.10g",
+                              path, v, f->least, f->most);
     }
     return 0;
 }
@@ -118,17 +76,17 @@ static int check_value(const struct doc_field *f,
     switch (f->kind) {
     case DOC_U32:
     case DOC_U64:
-        return check_range(f, path, (double)doc_load_uint(f, p), errmsg);
+        return check_range(f, path, (double)word_load(p, f->size), errmsg);
     case DOC_F64:
         memcpy(&d, p, sizeof d);
         if (!isfinite(d)) {
-            return invalid(errmsg, "%s: is not a finite number", path);
+            return errmsg_invalid(errmsg, "%s: is not a finite number", path);
         }
         return check_range(f, path, d, errmsg);
     case DOC_STR:
         if (memchr(text, '\0', f->size) == NULL ||
             !mp_utf8_ok(text, strlen(text))) {
-            return invalid(errmsg, "%s: is not a UTF-8 text", path);
+            return errmsg_invalid(errmsg, "%s: is not a UTF-8 text", path);
         }
         for (const char *const *w = f->words; w != NULL; w++) {
             if (*w == NULL) {
@@ -160,10 +118,11 @@ static int parse_uint(const struct doc_field *f,
     errno = 0;
     v = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0') {
-        return invalid(errmsg, "%s: '%.40s' is not a whole number", path, text);
+        return errmsg_invalid(errmsg, "%s: '%.40s' is not a whole number", path,
+                              text);
     }
-    if (errno != 0 || doc_store_uint(f, v, p) != 0) {
-        return invalid(errmsg, "%s: '%.40s' is too large", path, text);
+    if (errno != 0 || word_store(p, f->size, v) != 0) {
+        return errmsg_invalid(errmsg, "%s: '%.40s' is too large", path, text);
     }
     return 0;
 }
@@ -175,7 +134,8 @@ static int parse_f64(const char *text, const char *path, void *p, char *errmsg)
 
     if (end == text || *end != '\0' || !isfinite(v) ||
         text[strspn(text, "0123456789+-.eE")] != '\0') {
-        return invalid(errmsg, "%s: '%.40s' is not a number", path, text);
+        return errmsg_invalid(errmsg, "%s: '%.40s' is not a number", path,
+                              text);
     }
     v = v == 0 ? 0.0 : v; /* no minus zero */
     memcpy(p, &v, sizeof v);
@@ -201,28 +161,29 @@ int doc_parse_value(const struct doc_field *f,
         break;
     case DOC_BOOL:
         if (!b && strcmp(text, "false") != 0) {
-            return invalid(errmsg, "%s: '%.40s' is neither true nor false",
-                           path, text);
+            return errmsg_invalid(
+                errmsg, "%s: '%.40s' is neither true nor false", path, text);
         }
         memcpy(p, &b, sizeof b);
         break;
     case DOC_STR:
         if (strlen(text) >= f->size) {
-            return invalid(errmsg, "%s: longer than %zu bytes", path,
-                           f->size - 1);
+            return errmsg_invalid(errmsg, "%s: longer than %zu bytes", path,
+                                  f->size - 1);
         }
         memset(p, 0, f->size); /* the bytes behind the end are defined */
         memcpy(p, text, strlen(text));
         break;
     case DOC_HEX:
         if (hex_decode(text, p, f->size) != 0) {
-            return invalid(errmsg, "%s: is not %zu lowercase hex digits", path,
-                           2 * f->size);
+            return errmsg_invalid(errmsg, "%s: is not %zu lowercase hex digits",
+                                  path, 2 * f->size);
         }
         break;
     case DOC_MAP:
     case DOC_KIND_COUNT:
-        return invalid(errmsg, "%s: holds several keys, not one value", path);
+        return errmsg_invalid(errmsg, "%s: holds several keys, not one value",
+                              path);
     }
     return rv != 0 ? rv : check_value(f, path, p, errmsg);
 }
@@ -239,7 +200,7 @@ void doc_format_value(const struct doc_field *f,
     case DOC_U32:
     case DOC_U64:
         (void)snprintf(out, DOC_TEXT_MAX, "%llu",
-                       (unsigned long long)doc_load_uint(f, p));
+                       (unsigned long long)word_load(p, f->size));
         break;
     case DOC_F64:
         memcpy(&d, p, sizeof d);
@@ -324,23 +285,23 @@ static int walk(const struct doc_schema *s,
         uint32_t n, index = 0;
 
         if (!take_step(&rest, &step)) {
-            return invalid(errmsg, "'%.64s' is not a path", path);
+            return errmsg_invalid(errmsg, "'%.64s' is not a path", path);
         }
         f = doc_find(s, step.key, errmsg);
         if (f == NULL) {
             return LOCO_EINVAL;
         }
         if (f->list != step.indexed) {
-            return invalid(errmsg,
-                           f->list ? "%.64s: is a list, write %s[0]"
-                                   : "%.64s: %s is not a list",
-                           path, step.key);
+            return errmsg_invalid(errmsg,
+                                  f->list ? "%.64s: is a list, write %s[0]"
+                                          : "%.64s: %s is not a list",
+                                  path, step.key);
         }
         n = doc_count(f, obj);
         if (f->list) {
             index = step.index;
             if (index >= f->max || index > n || (index == n && !grow)) {
-                return invalid(errmsg, "%.64s: no such element", path);
+                return errmsg_invalid(errmsg, "%.64s: no such element", path);
             }
             if (index == n) {
                 doc_set_count(f, obj, n + 1);
@@ -354,11 +315,12 @@ static int walk(const struct doc_schema *s,
             return 0;
         }
         if (f->kind != DOC_MAP) {
-            return invalid(errmsg, "%.64s: %s has no keys", path, step.key);
+            return errmsg_invalid(errmsg, "%.64s: %s has no keys", path,
+                                  step.key);
         }
         s = f->sub;
     }
-    return invalid(errmsg, "'%.64s' is not a path", path);
+    return errmsg_invalid(errmsg, "'%.64s' is not a path", path);
 }
 
 int doc_set(const struct doc_schema *s,
@@ -389,7 +351,7 @@ int doc_get(const struct doc_schema *s,
         return rv;
     }
     if (f->kind == DOC_MAP) {
-        return invalid(errmsg, "%.64s: holds several keys", path);
+        return errmsg_invalid(errmsg, "%.64s: holds several keys", path);
     }
     doc_format_value(f, p, out);
     return 0;
@@ -407,7 +369,7 @@ static int check_map(const struct doc_schema *s,
         uint32_t n = doc_count(f, obj);
 
         if (n > f->max) {
-            return invalid(errmsg, "%s%s: too many", prefix, f->key);
+            return errmsg_invalid(errmsg, "%s%s: too many", prefix, f->key);
         }
         for (uint32_t j = 0; j < n; j++) {
             const uint8_t *p = obj + f->offset + j * f->size;

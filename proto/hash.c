@@ -4,8 +4,6 @@
 #include <assert.h>
 #include <sodium.h>
 
-#include "proto/base/err.h"
-
 static_assert(sizeof(struct hash_state) >= sizeof(crypto_generichash_state),
               "room for libsodium's state");
 
@@ -104,57 +102,6 @@ void hash_tree_root(struct hash32 *leaves, size_t n, struct hash32 *out)
         n = tree_level(leaves, n);
     }
     *out = leaves[0];
-}
-
-size_t hash_tree_path(struct hash32 *leaves,
-                      size_t n,
-                      size_t index,
-                      struct hash32 path[HASH_PATH_MAX])
-{
-    size_t n_path = 0;
-
-    assert(index < n);
-    while (n > 1) {
-        size_t sibling = index ^ 1;
-
-        if (sibling < n) {
-            assert(n_path < HASH_PATH_MAX);
-            path[n_path++] = leaves[sibling];
-        }
-        n = tree_level(leaves, n);
-        index /= 2;
-    }
-    return n_path;
-}
-
-int hash_tree_check(const struct hash32 *root,
-                    const struct hash32 *leaf,
-                    uint64_t index,
-                    uint64_t n,
-                    const struct hash32 *path,
-                    size_t n_path)
-{
-    struct hash32 at = *leaf;
-    size_t used = 0;
-
-    if (index >= n) {
-        return LOCO_EHASH;
-    }
-    for (; n > 1; n = n / 2 + n % 2, index /= 2) {
-        if ((index ^ 1) >= n) {
-            continue; /* no partner: moves up unchanged */
-        }
-        if (used == n_path) {
-            return LOCO_EHASH;
-        }
-        if (index % 2 == 0) {
-            hash_node(&at, &path[used], &at);
-        } else {
-            hash_node(&path[used], &at, &at);
-        }
-        used++;
-    }
-    return used == n_path && hash32_eq(&at, root) ? 0 : LOCO_EHASH;
 }
 
 void hash_tree_init(struct hash_tree_state *s)

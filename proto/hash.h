@@ -9,7 +9,7 @@
  * pieces of HASH_PIECE_BYTES, the last one shorter;
  *     leaf = H("leaf" || piece)     node = H("node" || left || right)
  * level by level, a node without partner moves up unchanged. Empty data is one
- * empty piece. A piece can be verified alone by its Merkle path.
+ * empty piece.
  * Cost: about 1.4 ns per byte on one core; memory: one state of 2 KB.
  *
  * Pure, no failure, no allocation. Process-wide: call sign_start() first, or
@@ -69,20 +69,5 @@ void hash_tree_root(struct hash32 *leaves, size_t n, struct hash32 *out);
 
 /* Number of pieces of `len` bytes, at least 1. */
 uint64_t hash_tree_pieces(uint64_t len);
-
-/* The siblings from leaf `index` to the root, lowest first; returns how many
- * (at most HASH_PATH_MAX). leaves[n] is overwritten. */
-size_t hash_tree_path(struct hash32 *leaves,
-                      size_t n,
-                      size_t index,
-                      struct hash32 path[HASH_PATH_MAX]);
-
-/* Whether `leaf` is number `index` of `n` under `root`: 0 or LOCO_EHASH. */
-int hash_tree_check(const struct hash32 *root,
-                    const struct hash32 *leaf,
-                    uint64_t index,
-                    uint64_t n,
-                    const struct hash32 *path,
-                    size_t n_path);
 
 #endif

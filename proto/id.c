@@ -141,38 +141,3 @@ void id_short(const struct peer_id *id, char out[ID_SHORT_MAX])
     out[11] = short_digits[check & 31];
     out[12] = '\0';
 }
-
-int id_short_parse(const char *text, uint8_t first[5])
-{
-    uint64_t n = 0;
-    unsigned check = 0, n_digits = 0;
-
-    for (; *text != '\0'; text++) {
-        char c = *text;
-        const char *at;
-
-        if (c == '-') {
-            continue;
-        }
-        if (c >= 'A' && c <= 'Z') {
-            c = (char)(c - 'A' + 'a');
-        }
-        at = strchr(short_digits, c);
-        if (at == NULL || n_digits == 10) {
-            return LOCO_EINVAL;
-        }
-        if (n_digits < 8) {
-            n = n << 5 | (uint64_t)(at - short_digits);
-        } else {
-            check = check << 5 | (unsigned)(at - short_digits);
-        }
-        n_digits++;
-    }
-    if (n_digits != 10 || n % SHORT_MODULUS != check) {
-        return LOCO_EINVAL;
-    }
-    for (int i = 0; i < 5; i++) {
-        first[i] = (uint8_t)(n >> (32 - 8 * i));
-    }
-    return 0;
-}

@@ -66,10 +66,6 @@ int id_parse_hex(const char *text, struct peer_id *id);
 
 void id_short(const struct peer_id *id, char out[ID_SHORT_MAX]);
 
-/* The five leading bytes of a short form; LOCO_EINVAL where a character or the
- * check is wrong. Upper case and missing dashes are forgiven. */
-int id_short_parse(const char *text, uint8_t first[5]);
-
 /* First 8 bytes little-endian: the peer as a word for rng_mix(). */
 static inline uint64_t id_u64(const struct peer_id *id)
 {

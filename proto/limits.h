@@ -7,16 +7,23 @@
 #ifndef LOCO_PROTO_LIMITS_H
 #define LOCO_PROTO_LIMITS_H
 
-/* Spoken in the handshake prologue; peers of another one cannot even say
- * HELLO. It changes where the handshake, frames or the form of messages do. */
-#define PROTO_VERSION 4
+/* The version of the protocol: it changes where the form or the meaning of a
+ * message does. */
+#define PROTO_VERSION 5
 
 /* Said in HELLO: the versions that are spoken after it. Two peers use the
  * newest that both speak, so that a swarm goes from one to the next peer by
- * peer; whoever shares none with us is refused (node_admit.c). A release
- * speaks its own version and the one before. */
-#define PROTO_OLDEST 4
-#define PROTO_NEWEST 4
+ * peer; whoever shares none with us is refused, and both say which versions
+ * they speak (node/admit.c). Version 5 has other forms than 4 and speaks no
+ * other. */
+#define PROTO_OLDEST 5
+#define PROTO_NEWEST PROTO_VERSION
+
+/* In the prologue of the handshake. Peers of another one cannot read each
+ * other's first word, so neither can tell why. It changes only where the
+ * handshake, records, frames, ADMISSION, HELLO or REFUSED do: the protocol's
+ * version then changes, too. */
+#define HANDSHAKE_VERSION 4
 
 /* Sentences for people: callers pass buffers of exactly this size. */
 #define LOCO_ERRMSG_MAX 256

@@ -1,30 +1,16 @@
 /* manifest.c - see manifest.h. Checks, then bytes. */
 #include "proto/manifest.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "proto/hash.h"
 #include "proto/mp.h"
 
 #define DOMAIN_RUN  "loco-run-1"
 #define DOMAIN_SIGN "loco-manifest-1"
-
-__attribute__((format(printf, 2, 3))) static int
-invalid(char *errmsg, const char *fmt, ...)
-{
-    va_list ap;
-
-    if (errmsg != NULL) {
-        va_start(ap, fmt);
-        (void)vsnprintf(errmsg, LOCO_ERRMSG_MAX, fmt, ap);
-        va_end(ap);
-    }
-    return LOCO_EINVAL;
-}
 
 /* Printable ASCII: it stands in requests, logs and on terminals. */
 static bool url_safe(const char *url)
@@ -37,7 +23,8 @@ static bool url_safe(const char *url)
     return true;
 }
 
-/* Names become file names on every member: nothing that leaves a folder. */
+/* Names become file names on every member: nothing that leaves a folder. They
+ * are shown on terminals: nothing that controls one. */
 static bool name_safe(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
@@ -62,54 +49,44 @@ static bool text_shows(const char *text)
     return true;
 }
 
-static int check_model(const struct manifest_model *c, char *errmsg)
+bool manifest_refuses(enum conflict_id id, const struct manifest *f)
 {
-    if (c->dim % c->heads != 0) {
-        return invalid(errmsg, "model.heads: %u does not divide model.dim %u",
-                       c->heads, c->dim);
+    switch (id) {
+#define REFUSE_FORMAT(name, settings, condition, reason, nearest)              \
+    case CONFLICT_##name:                                                      \
+        return condition;
+#include "proto/base/rules.def"
+    default:
+        return false;
     }
-    if (c->dim / c->heads % 2 != 0) {
-        return invalid(errmsg,
-                       "model.heads: the head size %u is odd; rotary "
-                       "angles need pairs",
-                       c->dim / c->heads);
-    }
-    if (c->heads % c->kv_heads != 0) {
-        return invalid(errmsg,
-                       "model.kv_heads: %u does not divide model.heads %u",
-                       c->kv_heads, c->heads);
-    }
-    return 0;
 }
 
-static int check_inner(const struct manifest *m, char *errmsg)
+bool manifest_value(const void *self, const char *path, char *out, size_t cap)
 {
-    const struct manifest_inner *c = &m->inner;
+    char text[DOC_TEXT_MAX];
 
-    if (c->seq > m->model.seq) {
-        return invalid(errmsg, "inner.seq: %u is longer than model.seq %u",
-                       c->seq, m->model.seq);
+    if (doc_get(manifest_schema(), self, path, text, NULL) != 0 ||
+        strlen(text) >= cap) {
+        return false;
     }
-    if (c->batch % c->micro_batch != 0) {
-        return invalid(errmsg,
-                       "inner.micro_batch: %u does not divide inner.batch "
-                       "%u",
-                       c->micro_batch, c->batch);
+    memcpy(out, text, strlen(text) + 1);
+    return true;
+}
+
+int manifest_refuse(enum conflict_id id, const struct manifest *m, char *errmsg)
+{
+    if (errmsg != NULL) {
+        conflict_say(id, manifest_value, m, errmsg, LOCO_ERRMSG_MAX);
     }
-    if (!(c->lr > 0)) {
-        return invalid(errmsg, "inner.lr: must be above 0");
-    }
-    if (c->lr_min > c->lr) {
-        return invalid(errmsg, "inner.lr_min: %g is above inner.lr %g",
-                       c->lr_min, c->lr);
-    }
-    if (c->warmup > c->steps) {
-        return invalid(errmsg, "inner.warmup: longer than inner.steps %llu",
-                       (unsigned long long)c->steps);
-    }
-    if (strcmp(c->schedule, "wsd") == 0 && c->decay > c->steps - c->warmup) {
-        return invalid(errmsg, "inner.decay: longer than the steps after "
-                               "inner.warmup");
+    return LOCO_EINVAL;
+}
+
+static int check_rules(const struct manifest *m, char *errmsg)
+{
+    for (unsigned id = 0; id < CONFLICT_COUNT; id++) {
+        if (manifest_refuses((enum conflict_id)id, m)) {
+            return manifest_refuse((enum conflict_id)id, m, errmsg);
+        }
     }
     return 0;
 }
@@ -143,33 +120,35 @@ check_shard(const struct manifest_data *data, uint32_t i, char *errmsg)
     bool tokenizer = manifest_is_tokenizer(data, i);
 
     if (!name_safe(s->name) || is_partial(s->name)) {
-        return invalid(errmsg,
-                       "data.shards[%u].name: must be letters, digits and "
-                       "'._-', not starting with '.' or '-', not ending with "
-                       "'.part', '.url' or '.tmp'",
-                       i);
+        return errmsg_invalid(
+            errmsg,
+            "data.shards[%u].name: must be letters, digits and "
+            "'._-', not starting with '.' or '-', not ending with "
+            "'.part', '.url' or '.tmp'",
+            i);
     }
     if (tokenizer != (s->tokens == 0) || (tokenizer && s->val)) {
-        return invalid(errmsg,
-                       "data.shards[%u].tokens: must be 0 for the tokenizer, "
-                       "which is not held out, and for nothing else",
-                       i);
+        return errmsg_invalid(
+            errmsg,
+            "data.shards[%u].tokens: must be 0 for the tokenizer, "
+            "which is not held out, and for nothing else",
+            i);
     }
     for (uint32_t j = 0; j < i; j++) {
         if (strcmp(data->shards[j].name, s->name) == 0) {
-            return invalid(errmsg,
-                           "data.shards[%u].name: '%s' is also shard %u", i,
-                           s->name, j);
+            return errmsg_invalid(errmsg,
+                                  "data.shards[%u].name: '%s' is also shard %u",
+                                  i, s->name, j);
         }
     }
     for (uint32_t j = 0; j < s->n_urls; j++) {
         if ((strncmp(s->urls[j], "https://", 8) != 0 &&
              strncmp(s->urls[j], "http://", 7) != 0) ||
             !url_safe(s->urls[j])) {
-            return invalid(errmsg,
-                           "data.shards[%u].urls[%u]: must begin with "
-                           "https:// or http://, and have no spaces",
-                           i, j);
+            return errmsg_invalid(errmsg,
+                                  "data.shards[%u].urls[%u]: must begin with "
+                                  "https:// or http://, and have no spaces",
+                                  i, j);
         }
     }
     return 0;
@@ -195,29 +174,25 @@ static int check_data(const struct manifest *m, char *errmsg)
         }
     }
     if (n_train == 0) {
-        return invalid(errmsg, "data.shards: there is nothing to train on");
+        return errmsg_invalid(errmsg,
+                              "data.shards: there is nothing to train on");
     }
     if (!name_safe(data->tokenizer)) {
-        return invalid(errmsg,
-                       "data.tokenizer: must be 'byte' or a plain file name");
-    }
-    if (byte && m->model.vocab < 256) {
-        return invalid(errmsg,
-                       "model.vocab: %u is less than the 256 bytes of the "
-                       "byte tokenizer",
-                       m->model.vocab);
+        return errmsg_invalid(
+            errmsg, "data.tokenizer: must be 'byte' or a plain file name");
     }
     if (byte != hash32_is_zero(&data->tokenizer_blake2b)) {
-        return invalid(errmsg,
-                       "data.tokenizer_blake2b: must be zeros for the byte "
-                       "tokenizer and the file's hash for any other");
+        return errmsg_invalid(
+            errmsg, "data.tokenizer_blake2b: must be zeros for the byte "
+                    "tokenizer and the file's hash for any other");
     }
     if (!byte && (tokenizer == NULL ||
                   !hash32_eq(&tokenizer->blake2b, &data->tokenizer_blake2b))) {
-        return invalid(errmsg,
-                       "data.tokenizer: '%s' must be one of data.shards, with "
-                       "the hash data.tokenizer_blake2b",
-                       data->tokenizer);
+        return errmsg_invalid(
+            errmsg,
+            "data.tokenizer: '%s' must be one of data.shards, with "
+            "the hash data.tokenizer_blake2b",
+            data->tokenizer);
     }
     return 0;
 }
@@ -227,33 +202,24 @@ int manifest_validate(const struct manifest *m, char *errmsg)
     int rv = doc_check(manifest_schema(), m, errmsg);
 
     if (rv == 0 && m->name[0] == '\0') {
-        rv = invalid(errmsg, "name: is empty");
+        rv = errmsg_invalid(errmsg, "name: is empty");
     }
     if (rv == 0 && !text_shows(m->name)) {
-        rv = invalid(errmsg, "name: holds control characters");
+        rv = errmsg_invalid(errmsg, "name: holds control characters");
     }
     if (rv == 0 && !text_shows(m->data.licence)) {
-        rv = invalid(errmsg, "data.licence: holds control characters");
+        rv = errmsg_invalid(errmsg, "data.licence: holds control characters");
     }
-    if (rv == 0) {
-        rv = check_model(&m->model, errmsg);
+    if (rv == 0 && !name_safe(m->sync.preset)) {
+        rv = errmsg_invalid(errmsg,
+                            "sync.preset: must be letters, digits and '._-', "
+                            "not starting with '.' or '-'");
     }
-    if (rv == 0) {
-        rv = check_inner(m, errmsg);
+    if (rv == 0 && !(m->inner.lr > 0)) {
+        rv = errmsg_invalid(errmsg, "inner.lr: must be above 0");
     }
-    if (rv == 0) {
-        rv = check_data(m, errmsg);
-    }
-    if (rv == 0 && m->stages > m->model.layers) {
-        rv = invalid(errmsg,
-                     "stages: %u is more than the %u layers of the model",
-                     m->stages, m->model.layers);
-    }
-    if (rv == 0 && m->stages > 1 && m->model.tied) {
-        rv = invalid(errmsg,
-                     "stages: a tied head needs the embedding on the first and "
-                     "on the last stage; set model.tied to false");
-    }
+    rv = rv == 0 ? check_rules(m, errmsg) : rv;
+    rv = rv == 0 ? check_data(m, errmsg) : rv;
     return rv;
 }
 
@@ -384,13 +350,14 @@ int manifest_unpack(const uint8_t *in,
         mp_read_bin(&r, &sign, &n_sign) != 0 || mp_read_end(&r) != 0 ||
         n_public != SIGN_PUBLIC_BYTES || n_sign != SIGN_BYTES ||
         manifest_decode(bytes, n_bytes, m) != 0) {
-        (void)invalid(errmsg, "manifest: the bytes are malformed");
+        (void)errmsg_invalid(errmsg, "manifest: the bytes are malformed");
         return rv;
     }
     if (memcmp(public, m->author, n_public) != 0 ||
         !signer->verify(signer->self, public, DOMAIN_SIGN, bytes, n_bytes,
                         sign)) {
-        (void)invalid(errmsg, "manifest: the author's signature is wrong");
+        (void)errmsg_invalid(errmsg,
+                             "manifest: the author's signature is wrong");
         return LOCO_ESIG;
     }
     if (sig != NULL) {

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/base/rules.h"
 #include "proto/doc.h"
 #include "proto/id.h"
 #include "proto/limits.h"
@@ -95,7 +96,7 @@ struct manifest_sync {
     uint32_t period;   /* inner steps between averages of the parameters */
     uint32_t period_u; /* of the first moment; 0: never */
     uint32_t period_v; /* of the second moment; 0: never */
-    char preset[16];
+    char preset[16];   /* any name: who trains knows which there are */
     char topology[12]; /* how contributions become one vector */
     uint32_t trainers; /* models that begin apart; 0: one, of all peers */
     char wire[8];
@@ -160,6 +161,19 @@ bool manifest_is_tokenizer(const struct manifest_data *data, uint32_t i);
 
 /* Every value alone and against the others; LOCO_EINVAL and a sentence. */
 int manifest_validate(const struct manifest *m, char *errmsg);
+
+/* Whether a rule of the format refuses it: REFUSE_FORMAT of rules.def. The
+ * values alone are right (doc_check). */
+bool manifest_refuses(enum conflict_id id, const struct manifest *f);
+
+/* A value of the manifest at self, for conflict_say(). */
+bool manifest_value(const void *self, const char *path, char *out, size_t cap);
+
+/* LOCO_EINVAL and the sentence of that rule, of any scope, with the manifest's
+ * values. */
+int manifest_refuse(enum conflict_id id,
+                    const struct manifest *m,
+                    char *errmsg);
 
 /* Canonical bytes M: their number, at most MANIFEST_BYTES_MAX, or negative. */
 int manifest_encode(const struct manifest *m, uint8_t *out, size_t cap);

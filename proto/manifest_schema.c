@@ -10,53 +10,42 @@
 /* clang-format off */
 static const char *const optimizers[] = {"sgd", "sgdm", "adamw", "adopt", NULL};
 static const char *const schedules[] = {"constant", "cosine", "wsd", NULL};
-static const char *const wires[] = {"fp32", "bf16", "fp16", "int8", "e3m0",
-                                    NULL};
+static const char *const wires[] = {
+#define CODEC(ID, type, ...) #type,
+#include "proto/base/codec.def"
+    NULL};
 static const char *const topologies[] = {"ring", "butterfly", "owners", NULL};
 static const char *const batch_tests[] = {"fixed", "norm", "inner",
                                           "augmented", NULL};
 static const char *const encryptions[] = {"on", "off", NULL};
-static const char *const presets[] = {
-    "ddp", "localsgd", "diloco", "opendiloco", "streaming", "eager",
-    "async-naive", "async-dn", "noloco", "local-adam", "desloc", "favg-keep",
-    "favg-reset", "adloco", NULL};
 
-static const struct doc_field shard_fields[] = {
+DOC_PART(manifest_shard,
     DOC_FIELD_HEX(struct manifest_shard, blake2b, "tree hash of the file"),
     DOC_FIELD_U64(struct manifest_shard, bytes, 1, COUNT_MAX, "file size"),
     DOC_FIELD_STR(struct manifest_shard, name, NULL, "file name"),
     DOC_FIELD_U64(struct manifest_shard, tokens, 0, COUNT_MAX,
                   "tokens in it; 0: it is the tokenizer"),
     DOC_LIST_STR(struct manifest_shard, urls, n_urls,
-                 "where it can be fetched beside peers"),
-    DOC_FIELD_BOOL(struct manifest_shard, val, "held out for evaluation"),
-};
-static const struct doc_schema shard_schema =
-    DOC_SCHEMA(struct manifest_shard, shard_fields);
+                 "download addresses, besides peers"),
+    DOC_FIELD_BOOL(struct manifest_shard, val, "held out for evaluation"));
 
-static const struct doc_field data_fields[] = {
+DOC_PART(manifest_data,
     DOC_FIELD_STR(struct manifest_data, licence, NULL,
                   "terms of use of the text"),
-    DOC_LIST_MAP(struct manifest_data, shards, n_shards, shard_schema,
+    DOC_LIST_MAP(struct manifest_data, shards, n_shards, manifest_shard_schema,
                  "files of tokens"),
     DOC_FIELD_STR(struct manifest_data, tokenizer, NULL,
                   "byte, or the name of the shard that is a tokenizer.json"),
     DOC_FIELD_HEX(struct manifest_data, tokenizer_blake2b,
-                  "tree hash of that file; zeros for byte"),
-};
-static const struct doc_schema data_schema =
-    DOC_SCHEMA(struct manifest_data, data_fields);
+                  "tree hash of that file; zeros for byte"));
 
-static const struct doc_field eval_fields[] = {
+DOC_PART(manifest_eval,
     DOC_FIELD_U32(struct manifest_eval, every_rounds, 0, UINT32_MAX,
                   "rounds between evaluations; 0: never"),
     DOC_FIELD_U64(struct manifest_eval, tokens, 0, COUNT_MAX,
-                  "held-out tokens per evaluation; 0: all"),
-};
-static const struct doc_schema eval_schema =
-    DOC_SCHEMA(struct manifest_eval, eval_fields);
+                  "held-out tokens per evaluation; 0: all"));
 
-static const struct doc_field inner_fields[] = {
+DOC_PART(manifest_inner,
     DOC_FIELD_U32(struct manifest_inner, batch, 1, 1 << 20,
                   "sequences per optimizer step of one peer"),
     DOC_FIELD_F64(struct manifest_inner, beta1, 0, BETA_MAX,
@@ -82,23 +71,17 @@ static const struct doc_field inner_fields[] = {
                   "length of the schedule, inner steps"),
     DOC_FIELD_U64(struct manifest_inner, warmup, 0, COUNT_MAX,
                   "first steps, in which the learning rate rises"),
-    DOC_FIELD_F64(struct manifest_inner, weight_decay, 0, 100, "decoupled"),
-};
-static const struct doc_schema inner_schema =
-    DOC_SCHEMA(struct manifest_inner, inner_fields);
+    DOC_FIELD_F64(struct manifest_inner, weight_decay, 0, 100, "decoupled"));
 
-static const struct doc_field limits_fields[] = {
+DOC_PART(manifest_limits,
     DOC_FIELD_U64(struct manifest_limits, disk_bytes, 0, COUNT_MAX,
                   "disk that a member needs; 0: not stated"),
     DOC_FIELD_U64(struct manifest_limits, memory_bytes, 0, COUNT_MAX,
                   "memory that a member needs; 0: not stated"),
     DOC_FIELD_U64(struct manifest_limits, traffic_bytes_per_day, 0, COUNT_MAX,
-                  "traffic that a member needs; 0: not stated"),
-};
-static const struct doc_schema limits_schema =
-    DOC_SCHEMA(struct manifest_limits, limits_fields);
+                  "traffic that a member needs; 0: not stated"));
 
-static const struct doc_field model_fields[] = {
+DOC_PART(manifest_model,
     DOC_FIELD_U32(struct manifest_model, dim, 1, 1 << 16, "channels"),
     DOC_FIELD_U32(struct manifest_model, ffn, 1, 1 << 20, "hidden size"),
     DOC_FIELD_U32(struct manifest_model, heads, 1, 1024, "query heads"),
@@ -110,12 +93,9 @@ static const struct doc_field model_fields[] = {
                   "base of the rotary angles"),
     DOC_FIELD_U32(struct manifest_model, seq, 1, 1 << 20, "longest context"),
     DOC_FIELD_BOOL(struct manifest_model, tied, "head shares the embedding"),
-    DOC_FIELD_U32(struct manifest_model, vocab, 2, 1 << 24, "tokens known"),
-};
-static const struct doc_schema model_schema =
-    DOC_SCHEMA(struct manifest_model, model_fields);
+    DOC_FIELD_U32(struct manifest_model, vocab, 2, 1 << 24, "tokens known"));
 
-static const struct doc_field round_fields[] = {
+DOC_PART(manifest_round,
     DOC_FIELD_U32(struct manifest_round, fork_after_ms, 1000, 86400000,
                   "a side without majority goes on alone after this"),
     DOC_FIELD_U32(struct manifest_round, grace_ms, 0, 86400000,
@@ -123,25 +103,19 @@ static const struct doc_field round_fields[] = {
     DOC_FIELD_U32(struct manifest_round, min_peers, 1, VIEW_MEMBERS_MAX,
                   "peers that the first round waits for"),
     DOC_FIELD_U64(struct manifest_round, progress_floor_bytes_per_s, 0,
-                  COUNT_MAX, "slower than this counts as gone"),
-};
-static const struct doc_schema round_schema =
-    DOC_SCHEMA(struct manifest_round, round_fields);
+                  COUNT_MAX, "a slower peer counts as gone"));
 
-static const struct doc_field stop_fields[] = {
+DOC_PART(manifest_stop,
     DOC_FIELD_U64(struct manifest_stop, rounds, 0, COUNT_MAX,
                   "rounds; 0: no limit"),
     DOC_FIELD_U64(struct manifest_stop, tokens, 0, COUNT_MAX,
-                  "tokens over all peers; 0: no limit"),
-};
-static const struct doc_schema stop_schema =
-    DOC_SCHEMA(struct manifest_stop, stop_fields);
+                  "tokens over all peers; 0: no limit"));
 
-static const struct doc_field sync_fields[] = {
+DOC_PART(manifest_sync,
     DOC_FIELD_U32(struct manifest_sync, batch_most, 0, 4096,
                   "trainers: sequences in a micro-batch; 0: no trainers"),
     DOC_FIELD_STR(struct manifest_sync, batch_test, batch_tests,
-                  "trainers: what asks for a larger batch"),
+                  "trainers: the test that asks for a larger batch"),
     DOC_FIELD_BOOL(struct manifest_sync, error_feedback,
                    "carry rounding errors of the wire into the next round"),
     DOC_FIELD_U32(struct manifest_sync, fragments, 1, 1024,
@@ -159,53 +133,50 @@ static const struct doc_field sync_fields[] = {
     DOC_FIELD_F64(struct manifest_sync, outer_momentum, 0, BETA_MAX,
                   "outer momentum"),
     DOC_FIELD_U32(struct manifest_sync, overlap, 0, UINT32_MAX,
-                  "inner steps a round may run beside compute"),
+                  "inner steps that may be made during a round"),
     DOC_FIELD_U32(struct manifest_sync, period, 1, UINT32_MAX,
                   "inner steps between averages"),
     DOC_FIELD_U32(struct manifest_sync, period_u, 0, UINT32_MAX,
                   "same for the first moment; 0: never"),
     DOC_FIELD_U32(struct manifest_sync, period_v, 0, UINT32_MAX,
                   "same for the second moment; 0: never"),
-    DOC_FIELD_STR(struct manifest_sync, preset, presets, "named method"),
+    DOC_FIELD_STR(struct manifest_sync, preset, NULL, "named method"),
     DOC_FIELD_STR(struct manifest_sync, topology, topologies,
-                  "who sends what to whom to average"),
+                  "how contributions are exchanged"),
     DOC_FIELD_U32(struct manifest_sync, trainers, 0, 16,
                   "models that begin apart and merge; 0: no trainers"),
-    DOC_FIELD_STR(struct manifest_sync, wire, wires, "type on the wire"),
-};
-static const struct doc_schema sync_schema =
-    DOC_SCHEMA(struct manifest_sync, sync_fields);
+    DOC_FIELD_STR(struct manifest_sync, wire, wires, "type on the wire"));
 
-static const struct doc_field transport_fields[] = {
+DOC_PART(manifest_transport,
     DOC_FIELD_STR(struct manifest_transport, encryption, encryptions,
-                  "of the connections between peers"),
-};
-static const struct doc_schema transport_schema =
-    DOC_SCHEMA(struct manifest_transport, transport_fields);
+                  "of the connections between peers"));
 
 static const struct doc_field manifest_fields[] = {
-    DOC_FIELD_HEX(struct manifest, author, "public key of who made the run"),
-    DOC_FIELD_MAP(struct manifest, data, data_schema, "the text"),
-    DOC_FIELD_MAP(struct manifest, eval, eval_schema, "evaluation"),
-    DOC_FIELD_MAP(struct manifest, inner, inner_schema, "inner optimizer"),
+    DOC_FIELD_HEX(struct manifest, author,
+                  "public key of the person who made the run"),
+    DOC_FIELD_MAP(struct manifest, data, manifest_data_schema, "the text"),
+    DOC_FIELD_MAP(struct manifest, eval, manifest_eval_schema, "evaluation"),
+    DOC_FIELD_MAP(struct manifest, inner, manifest_inner_schema,
+                  "inner optimizer"),
     DOC_OPTIONAL_BOOL(struct manifest, invited,
                       "whether a peer needs an invitation of the author"),
-    DOC_FIELD_MAP(struct manifest, limits, limits_schema,
+    DOC_FIELD_MAP(struct manifest, limits, manifest_limits_schema,
                   "what a member must be able to give"),
-    DOC_FIELD_MAP(struct manifest, model, model_schema, "the model"),
+    DOC_FIELD_MAP(struct manifest, model, manifest_model_schema, "the model"),
     DOC_FIELD_STR(struct manifest, name, NULL, "for people"),
-    DOC_FIELD_MAP(struct manifest, round, round_schema, "outer rounds"),
+    DOC_FIELD_MAP(struct manifest, round, manifest_round_schema,
+                  "outer rounds"),
     DOC_FIELD_U64(struct manifest, seed, 0, 0, "of weights and data order"),
     DOC_OPTIONAL_U32(struct manifest, site_rtt_ms, 0, 1000,
-                     "machines this near to each other are a site, if they "
-                     "name none; 0: only named sites"),
+                     "machines within this round trip are a site, if they name none; 0: only named sites"),
     DOC_FIELD_U32(struct manifest, sites, 0, VIEW_MEMBERS_MAX,
                   "members per site at most; 0: no sites"),
     DOC_FIELD_U32(struct manifest, stages, 1, 1024, "pipeline stages"),
-    DOC_FIELD_MAP(struct manifest, stop, stop_schema, "when the run ends"),
-    DOC_FIELD_MAP(struct manifest, sync, sync_schema,
+    DOC_FIELD_MAP(struct manifest, stop, manifest_stop_schema,
+                  "when the run ends"),
+    DOC_FIELD_MAP(struct manifest, sync, manifest_sync_schema,
                   "how replicas are averaged"),
-    DOC_FIELD_MAP(struct manifest, transport, transport_schema,
+    DOC_FIELD_MAP(struct manifest, transport, manifest_transport_schema,
                   "connections"),
     DOC_FIELD_U32(struct manifest, version, MANIFEST_VERSION, MANIFEST_VERSION,
                   "of this format"),

@@ -16,65 +16,82 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/frame.h"
 #include "proto/id.h"
 #include "proto/limits.h"
 #include "proto/msg.h"
 #include "proto/sign.h"
 
+#define MESSAGE_TYPES_MAX 256 /* a frame's type is one byte */
+
+/* One row a message: name, number, struct, and how every peer takes it.
+ *
+ *   gate   which links it may come over:
+ *            LINK      any, also one whose peer is not admitted
+ *            PEER      one whose peer is admitted and the only such process
+ *            SECOND    the same, and a second link of a peer that is linked
+ *            ENVELOPE  as PEER; the message inside is taken in its place
+ *   way    FORWARD: for members only, another one may carry it. DIRECT: not
+ *   stale  what its first fields name; of another one it is old or replayed:
+ *            ATTEMPT   {epoch, view, round}
+ *            VIEW      {epoch, view}
+ *            GROUP     {run}: the run, or the group of a stage
+ *            RUN       {run}: where there are stages any group, never stale
+ *            NEVER     nothing, or an answer that may honestly be late
+ *
+ * 0x48 and 0x49 are reserved (PROTOCOL.md, section 25). */
 /* clang-format off */
 #define MESSAGE_MAP(X)                                                         \
-    X(HELLO,        0x01, hello)                                               \
-    X(HEARTBEAT,    0x02, heartbeat)                                           \
-    X(PULSE,        0x03, pulse)                                               \
-    X(GOODBYE,      0x04, goodbye)                                             \
-    X(NEIGHBOUR,    0x05, neighbour)                                           \
-    X(SHUFFLE,      0x06, shuffle)                                             \
-    X(GOSSIP,       0x07, gossip)                                              \
-    X(GET_MANIFEST, 0x08, get_manifest)                                        \
-    X(MANIFEST,     0x09, manifest_part)                                       \
-    X(FORWARD,      0x0a, forward)                                             \
-    X(ADMISSION,    0x0b, admission)                                           \
-    X(REVOCATION,   0x0c, revocation)                                          \
-    X(REFUSED,      0x0d, refused)                                             \
-    X(CLAIM,        0x0e, claim)                                               \
-    X(PRESENT,      0x0f, present)                                             \
-    X(SUSPECT,      0x10, suspect)                                             \
-    X(PREPARE,      0x11, prepare)                                             \
-    X(PROMISE,      0x12, promise)                                             \
-    X(ACCEPT,       0x13, accept)                                              \
-    X(ACCEPTED,     0x14, accepted)                                            \
-    X(VIEW,         0x15, view_cert)                                           \
-    X(GET_VIEW,     0x16, get_view)                                            \
-    X(LINEAGE,      0x17, lineage)                                             \
-    X(JOIN,         0x18, join)                                                \
-    X(GET_PROOF,    0x19, get_proof)                                           \
-    X(PROOF,        0x1a, proof)                                               \
-    X(READY,        0x30, ready)                                               \
-    X(PLAN,         0x31, plan)                                                \
-    X(VOTE,         0x32, vote)                                                \
-    X(COMMIT,       0x33, commit)                                              \
-    X(GET_COMMIT,   0x34, get_commit)                                          \
-    X(EVALUATED,    0x35, evaluated)                                           \
-    X(BANDWIDTH,    0x37, bandwidth_report)                                    \
-    X(PAIR,         0x3a, pair_offer)                                          \
-    X(PAIR_HAVE,    0x3b, pair_have)                                           \
-    X(STAGE_HELLO,  0x3c, stage_hello)                                         \
-    X(STAGE_READY,  0x3d, stage_ready)                                         \
-    X(STAGE_TAKE,   0x3e, stage_take)                                          \
-    X(STAGE_EVAL,   0x3f, stage_eval)                                          \
-    X(EVAL_TAKE,    0x44, eval_take)                                           \
-    X(FETCH,        0x38, fetch)                                               \
-    X(FETCH_NO,     0x39, fetch_no)                                            \
-    X(PROBE,        0x40, probe)                                               \
-    X(PROBED,       0x41, probed)                                              \
-    X(CALL,         0x42, call)                                                \
-    X(CALLED,       0x43, called)                                              \
-    X(OWNERS,       0x48, owners_said)                                         \
-    X(OWNERS_HEAD,  0x49, owners_head)
+    X(HELLO,        0x01, hello,            SECOND,   DIRECT,  NEVER)          \
+    X(HEARTBEAT,    0x02, heartbeat,        PEER,     FORWARD, NEVER)          \
+    X(PULSE,        0x03, pulse,            PEER,     DIRECT,  NEVER)          \
+    X(GOODBYE,      0x04, goodbye,          PEER,     FORWARD, RUN)            \
+    X(NEIGHBOUR,    0x05, neighbour,        PEER,     DIRECT,  NEVER)          \
+    X(SHUFFLE,      0x06, shuffle,          PEER,     DIRECT,  NEVER)          \
+    X(GOSSIP,       0x07, gossip,           PEER,     DIRECT,  NEVER)          \
+    X(GET_MANIFEST, 0x08, get_manifest,     PEER,     DIRECT,  NEVER)          \
+    X(MANIFEST,     0x09, manifest_part,    PEER,     DIRECT,  NEVER)          \
+    X(FORWARD,      0x0a, forward,          ENVELOPE, DIRECT,  NEVER)          \
+    X(ADMISSION,    0x0b, admission,        LINK,     DIRECT,  NEVER)          \
+    X(REVOCATION,   0x0c, revocation,       LINK,     DIRECT,  NEVER)          \
+    X(REFUSED,      0x0d, refused,          LINK,     DIRECT,  NEVER)          \
+    X(CLAIM,        0x0e, claim,            PEER,     DIRECT,  NEVER)          \
+    X(PRESENT,      0x0f, present,          SECOND,   DIRECT,  NEVER)          \
+    X(SUSPECT,      0x10, suspect,          PEER,     FORWARD, NEVER)          \
+    X(PREPARE,      0x11, prepare,          PEER,     FORWARD, VIEW)           \
+    X(PROMISE,      0x12, promise,          PEER,     FORWARD, NEVER)          \
+    X(ACCEPT,       0x13, accept,           PEER,     FORWARD, VIEW)           \
+    X(ACCEPTED,     0x14, accepted,         PEER,     FORWARD, NEVER)          \
+    X(VIEW,         0x15, view_cert,        PEER,     FORWARD, NEVER)          \
+    X(GET_VIEW,     0x16, get_view,         PEER,     FORWARD, NEVER)          \
+    X(LINEAGE,      0x17, lineage,          PEER,     FORWARD, NEVER)          \
+    X(JOIN,         0x18, join,             PEER,     DIRECT,  GROUP)          \
+    X(GET_PROOF,    0x19, get_proof,        PEER,     DIRECT,  NEVER)          \
+    X(PROOF,        0x1a, proof,            PEER,     DIRECT,  NEVER)          \
+    X(READY,        0x30, ready,            PEER,     FORWARD, ATTEMPT)        \
+    X(PLAN,         0x31, plan,             PEER,     FORWARD, ATTEMPT)        \
+    X(VOTE,         0x32, vote,             PEER,     FORWARD, ATTEMPT)        \
+    X(COMMIT,       0x33, commit,           PEER,     FORWARD, NEVER)          \
+    X(GET_COMMIT,   0x34, get_commit,       PEER,     FORWARD, NEVER)          \
+    X(EVALUATED,    0x35, evaluated,        PEER,     FORWARD, NEVER)          \
+    X(BANDWIDTH,    0x37, bandwidth_report, PEER,     DIRECT,  NEVER)          \
+    X(PAIR,         0x3a, pair_offer,       PEER,     DIRECT,  NEVER)          \
+    X(PAIR_HAVE,    0x3b, pair_have,        PEER,     DIRECT,  NEVER)          \
+    X(STAGE_HELLO,  0x3c, stage_hello,      PEER,     DIRECT,  NEVER)          \
+    X(STAGE_READY,  0x3d, stage_ready,      PEER,     DIRECT,  NEVER)          \
+    X(STAGE_TAKE,   0x3e, stage_take,       PEER,     DIRECT,  NEVER)          \
+    X(STAGE_EVAL,   0x3f, stage_eval,       PEER,     DIRECT,  NEVER)          \
+    X(EVAL_TAKE,    0x44, eval_take,        PEER,     DIRECT,  NEVER)          \
+    X(FETCH,        0x38, fetch,            PEER,     DIRECT,  NEVER)          \
+    X(FETCH_NO,     0x39, fetch_no,         PEER,     DIRECT,  NEVER)          \
+    X(PROBE,        0x40, probe,            PEER,     DIRECT,  NEVER)          \
+    X(PROBED,       0x41, probed,           PEER,     DIRECT,  NEVER)          \
+    X(CALL,         0x42, call,             PEER,     DIRECT,  NEVER)          \
+    X(CALLED,       0x43, called,           PEER,     DIRECT,  NEVER)
 /* clang-format on */
 
 enum message_type {
-#define X(name, value, schema) MESSAGE_##name = value,
+#define X(name, value, ...) MESSAGE_##name = value,
     MESSAGE_MAP(X)
 #undef X
 };
@@ -83,7 +100,7 @@ enum message_type {
 #define MESSAGE_EDGES_MAX    32
 #define MESSAGE_DIGEST       64 /* parts of a table of peers */
 #define MESSAGE_RUMOURS_MAX  32
-#define MESSAGE_FORWARD_MAX  (40 << 10) /* a COMMIT is 37 KB */
+#define MESSAGE_FORWARD_MAX  (40 << 10) /* a COMMIT is 39 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
 #define MESSAGE_REVOKED_MAX  256
 #define MESSAGE_LINEAGE_MAX  64
@@ -147,6 +164,23 @@ struct hello {
     uint8_t oldest, newest;      /* versions that the sender speaks */
 };
 
+/* Whether its sender speaks a version from `oldest` to `newest`. */
+bool hello_fits(const struct hello *m, uint8_t oldest, uint8_t newest);
+
+/* "version 5", "versions 4 to 5". */
+#define HELLO_VERSIONS_MAX 24
+void hello_versions(uint8_t oldest,
+                    uint8_t newest,
+                    char text[HELLO_VERSIONS_MAX]);
+
+/* How far a peer is with the mean of all replicas, at the end of a run of
+ * pairs. The numbers are on the wire. */
+enum end_phase {
+    END_NONE,  /* not there yet; every other run */
+    END_PART,  /* its branch of the tree is mixed into its state */
+    END_WHOLE, /* its state is the mean */
+};
+
 /* What those who are linked must know of each other. */
 struct heartbeat {
     uint64_t life;
@@ -163,11 +197,16 @@ struct heartbeat {
     struct hash32 params;
     struct hash32 state_hash; /* parameters and outer momentum */
     uint64_t inner_step;
-    uint64_t own_tokens;
     uint32_t tokens_per_s;
-    uint8_t reach;  /* enum reach_class of the sender */
-    bool relays;    /* it carries connections for others */
-    uint8_t muster; /* without a view: ready candidates linked, and itself */
+    uint8_t reach; /* enum reach_class of the sender */
+    bool relays;   /* it carries connections for others */
+    /* Of a candidate for a first view: how many of them it is linked to, and
+     * itself; 0 in a view. Its node/view.c sets it; that of the other
+     * candidates reads there who founds, and whether all are linked yet. */
+    uint8_t linked_candidates;
+    /* enum end_phase. In a run of pairs node/pairs.c sets it; that of the
+     * others reads there whose state to mix in or to copy. */
+    uint8_t end_phase;
     uint16_t stage; /* of a pipeline, from 1; 0: none, or not chosen */
     uint16_t queue; /* of a stage's host: micro-batches that it computed or
                        that waited for it, mean of the round before, in 1/16 */
@@ -363,7 +402,7 @@ struct view_body {
     uint32_t n_edges;
     uint16_t edges[16]; /* low byte, high byte: two indices */
     /* Given to members that joined since `commit`, also to those who are gone
-     * again (p2p/lease.h). */
+     * again (p2p/round/lease.h). */
     uint32_t slots;
 };
 
@@ -407,7 +446,7 @@ struct promise_body {
     struct hash32 view;
     uint8_t mode;
     uint64_t ballot;
-    bool restarted; /* counts for the majority, is not left in the view */
+    bool restarted; /* counts for the majority; not in the next view */
     uint64_t round; /* last commit held or known */
     uint64_t tokens;
     struct hash32 commit;
@@ -477,7 +516,7 @@ struct join {
     uint64_t linked[VIEW_MEMBERS_MAX];
 };
 
-/* The chain of views that ends in that one (p2p/chain.h), in parts. */
+/* The chain of views that ends in that one (p2p/round/chain.h), in parts. */
 struct get_proof {
     struct hash32 view;
     uint32_t offset;
@@ -501,7 +540,8 @@ struct reduced_claim {
     struct hash32 plan;
 };
 
-/* Positions [first, end) whose text a member has (p2p/text.h); end 0: all. */
+/* Positions [first, end) whose text a member has (p2p/round/text.h); end 0:
+ * all. */
 struct text_span {
     uint64_t first, end;
 };
@@ -513,7 +553,7 @@ struct ready_body {
     uint64_t tokens; /* weight of the contribution */
     uint64_t first_step, last_step;
     uint64_t lease; /* first position that these steps read, plus 1; 0: they
-                       were of no lease (p2p/lease.h) */
+                       were of no lease (p2p/round/lease.h) */
     struct text_span text; /* that it can read after this round */
     struct hash32 state;   /* parameters and momentum that it starts from */
     uint32_t n_claims;     /* of attempts at this round that failed */
@@ -521,7 +561,7 @@ struct ready_body {
     /* What this member contributed to a failed attempt was no numbers. */
     uint32_t n_rejected;
     struct peer_id rejected[1];
-    uint32_t site; /* where it stands; 0: at none (p2p/sites.h) */
+    uint32_t site; /* where it stands; 0: at none (p2p/exchange/sites.h) */
     uint64_t near; /* bit i: member i of the view is near, as measured here */
 };
 
@@ -537,7 +577,12 @@ struct plan_member {
     uint64_t lease; /* as in its READY */
     struct text_span text;
     uint64_t holds; /* inherited elements that it has, from 0 on */
-    uint32_t share; /* butterfly: of each stripe, of the sum of all shares */
+    uint32_t share; /* butterfly: of each stripe, of the sum of all shares;
+                       else 0. The coordinator sets it, every member cuts the
+                       stripes by it (p2p/exchange/butterfly.h) */
+    bool gateway;   /* sites: first of its site and the one that speaks with
+                       other sites; else false. The coordinator sets it, every
+                       member finds the sites by it (p2p/exchange/walk.h) */
 };
 
 struct contributor {
@@ -571,7 +616,7 @@ struct lease {
     struct lease_range ranges[LEASE_RANGES_MAX];
 };
 
-/* Who holds what after a commit (p2p/lease.h). */
+/* Who holds what after a commit (p2p/round/lease.h). */
 struct ledger {
     uint64_t next; /* nothing at or above was ever given out */
     uint32_t n_returned;
@@ -646,7 +691,7 @@ struct bandwidth_edge_report {
     uint8_t confidence; /* 1 to 100 */
 };
 
-/* How fast the sender of this receives from others (p2p/bandwidth.h). */
+/* How fast the sender receives from others (p2p/exchange/bandwidth.h). */
 struct bandwidth_report {
     uint32_t n_edges;
     struct bandwidth_edge_report edges[MESSAGE_EDGES_MAX];
@@ -697,7 +742,7 @@ struct pair_have {
     struct hash32 hash; /* of both payloads, that of the lower id first */
 };
 
-/* ---- pipelines: p2p/pipeline.h ----------------------------------------- */
+/* ---- pipelines: p2p/pipeline/pipeline.h --------------------------------- */
 
 struct stage_host {
     struct peer_id id;
@@ -742,33 +787,6 @@ struct eval_take {
     uint32_t micro;
 };
 
-/* ---- owners of slices: p2p/owners.h -------------------------------------- */
-
-/* What members of a view say about one slice of the parameters. What a kind
- * has no use for is 0. */
-struct owners_said {
-    uint8_t kind;   /* enum owners_kind */
-    uint64_t epoch; /* of the view */
-    uint32_t slice;
-    uint8_t what; /* enum owners_what */
-    uint32_t slot;
-    uint64_t attempt; /* of the frames to the sender of this, or, in a HEAD, to
-                         its receiver */
-    bool held, refused;
-    uint32_t worker; /* member */
-    uint64_t task;
-    uint64_t generation, position, read_generation, read_position;
-    uint64_t flush;
-    uint32_t size, count;
-};
-
-/* The same, of kind HEAD: the version of what is being sent. */
-struct owners_head {
-    struct owners_said said;
-    uint32_t n_tasks;                 /* members of the view */
-    uint64_t tasks[VIEW_MEMBERS_MAX]; /* last one of each that is in it */
-};
-
 /* ---- who reaches whom ------------------------------------------------- */
 
 /* "Dial me where I seem to be, on a new connection, and say whether it
@@ -810,32 +828,69 @@ struct ballot_record {
     struct view_body accepted[1];
 };
 
-#define X(name, value, schema) extern const struct msg_schema schema##_schema;
+#define X(name, value, schema, ...)                                            \
+    extern const struct msg_schema schema##_schema;
 MESSAGE_MAP(X)
-X(, , ballot_record)
-X(, , view_body)
-X(, , ballot_body)
-X(, , promise_body)
-X(, , join_body)
-X(, , ready_body)
-X(, , plan_body)
-X(, , ledger)
-X(, , vote_body)
-X(, , goodbye_body)
-X(, , forward_body)
-X(, , peer_info)
-X(, , evaluated_body)
-X(, , invitation_body)
-X(, , admission_body)
-X(, , revocation_body)
-X(, , present_body)
+X(, , ballot_record, )
+X(, , view_body, )
+X(, , ballot_body, )
+X(, , promise_body, )
+X(, , join_body, )
+X(, , ready_body, )
+X(, , plan_body, )
+X(, , ledger, )
+X(, , vote_body, )
+X(, , goodbye_body, )
+X(, , forward_body, )
+X(, , peer_info, )
+X(, , evaluated_body, )
+X(, , invitation_body, )
+X(, , admission_body, )
+X(, , revocation_body, )
+X(, , present_body, )
 #undef X
+
+enum message_gate { GATE_LINK, GATE_PEER, GATE_SECOND, GATE_ENVELOPE };
+enum message_way { WAY_DIRECT, WAY_FORWARD };
+enum message_stale {
+    STALE_NEVER,
+    STALE_RUN,
+    STALE_GROUP,
+    STALE_VIEW,
+    STALE_ATTEMPT
+};
+
+/* A row of MESSAGE_MAP. */
+struct message_row {
+    const char *name; /* "READY", for logs */
+    const struct msg_schema *schema;
+    enum message_gate gate;
+    enum message_way way;
+    enum message_stale stale;
+};
+
+/* How messages that can be stale begin. */
+struct message_attempt {
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t round; /* STALE_ATTEMPT only */
+};
+
+/* NULL for an unknown type, also one of the DHT. */
+const struct message_row *message_row(uint16_t type);
 
 /* Schema of a message type, NULL for an unknown one. */
 const struct msg_schema *message_schema(uint16_t type);
 
+/* The same, also for the messages of the DHT (proto/dht_msg.h). */
+const struct msg_schema *message_any_schema(uint16_t type);
+
 /* "READY", for logs; "?" for an unknown type. */
 const char *message_name(uint16_t type);
+
+/* What a control connection takes: every message, of the DHT too, as one whole
+ * frame of at most its longest encoding. */
+void message_frame_rules(struct frame_rule rules[MESSAGE_TYPES_MAX]);
 
 /* Largest decoded message: buffers that must hold any of them. */
 size_t message_struct_max(void);

@@ -2,7 +2,6 @@
 #include "proto/mp.h"
 
 #include <math.h>
-#include <msgpack/pack.h>
 #include <string.h>
 
 #include "proto/base/err.h"
@@ -17,11 +16,9 @@ enum {
     MP_BIN8 = 0xc4,
     MP_FLOAT64 = 0xcb,
     MP_UINT8 = 0xcc,
-    MP_INT8 = 0xd0,
     MP_STR8 = 0xd9,
     MP_ARRAY16 = 0xdc,
-    MP_MAP16 = 0xde,
-    MP_NEGFIX = 0xe0
+    MP_MAP16 = 0xde
 };
 
 void mp_read_init(struct mp_reader *r, const uint8_t *bytes, size_t len)
@@ -90,50 +87,6 @@ int mp_read_uint(struct mp_reader *r, uint64_t *v)
     return LOCO_EPROTO;
 }
 
-/* Two's complement of `bits` bits to int64. */
-static int64_t sign_extend(uint64_t v, unsigned bits)
-{
-    uint64_t top = (uint64_t)1 << (bits - 1);
-    uint64_t x = (v ^ top) - top;
-    int64_t y;
-
-    memcpy(&y, &x, sizeof y);
-    return y;
-}
-
-int mp_read_int(struct mp_reader *r, int64_t *v)
-{
-    /* The value above which the next shorter form would have done. */
-    static const int64_t above[4] = {-32, INT8_MIN, INT16_MIN, INT32_MIN};
-    uint64_t u;
-    unsigned log2;
-    uint8_t b;
-
-    if (r->at == r->end) {
-        return LOCO_EPROTO;
-    }
-    b = *r->at;
-    if (b >= MP_NEGFIX) {
-        r->at++;
-        *v = (int64_t)b - 256;
-        return 0;
-    }
-    if (b >= MP_INT8 && b <= MP_INT8 + 3) {
-        r->at++;
-        log2 = (unsigned)b - MP_INT8;
-        if (take_word(r, 1U << log2, &u) != 0) {
-            return LOCO_EPROTO;
-        }
-        *v = sign_extend(u, 8U << log2);
-        return *v < above[log2] ? 0 : LOCO_EPROTO;
-    }
-    if (mp_read_uint(r, &u) != 0 || u > INT64_MAX) {
-        return LOCO_EPROTO;
-    }
-    *v = (int64_t)u;
-    return 0;
-}
-
 int mp_read_bool(struct mp_reader *r, bool *v)
 {
     uint8_t b;
@@ -158,8 +111,8 @@ int mp_read_f64(struct mp_reader *r, double *v)
     return isfinite(*v) && !(*v == 0 && signbit(*v)) ? 0 : LOCO_EPROTO;
 }
 
-/* A count or length: `fix` | 0..fix_max in the first byte, or one of `n_forms`
- * words starting at `form` with 1 << log2 bytes. */
+/* A count or length: `fix` | 0..fix_max in the first byte, or a word whose size
+ * the first byte says: `form` is 1 << log2 bytes, each next one the double. */
 static int take_count(struct mp_reader *r,
                       uint8_t fix,
                       uint8_t fix_max,
@@ -224,6 +177,18 @@ int mp_read_str(struct mp_reader *r, const char **text, uint32_t *len)
     return 0;
 }
 
+int mp_read_text(struct mp_reader *r, void *out, size_t cap)
+{
+    const char *text;
+    uint32_t len;
+
+    if (mp_read_str(r, &text, &len) != 0 || len >= cap) {
+        return LOCO_EPROTO;
+    }
+    memcpy(out, text, len);
+    return 0;
+}
+
 bool mp_utf8_ok(const char *text, size_t len)
 {
     /* Per number of continuation bytes: the least code point. */
@@ -260,14 +225,6 @@ bool mp_utf8_ok(const char *text, size_t len)
     return true;
 }
 
-void mp_write_init(struct mp_writer *w, uint8_t *buf, size_t cap)
-{
-    w->buf = buf;
-    w->cap = cap;
-    w->len = 0;
-    w->full = false;
-}
-
 /* msgpack-c's sink: msgpack_packer_write. */
 static int put(void *data, const char *bytes, size_t len)
 {
@@ -284,68 +241,59 @@ static int put(void *data, const char *bytes, size_t len)
     return 0;
 }
 
-void mp_write_uint(struct mp_writer *w, uint64_t v)
+void mp_write_init(struct mp_writer *w, uint8_t *buf, size_t cap)
 {
-    msgpack_packer pk;
-
-    msgpack_packer_init(&pk, w, put);
-    (void)msgpack_pack_uint64(&pk, v);
+    w->buf = buf;
+    w->cap = cap;
+    w->len = 0;
+    w->full = false;
+    msgpack_packer_init(&w->packer, w, put);
 }
 
-void mp_write_int(struct mp_writer *w, int64_t v)
+void mp_write_uint(struct mp_writer *w, uint64_t v)
 {
-    msgpack_packer pk;
-
-    msgpack_packer_init(&pk, w, put);
-    (void)msgpack_pack_int64(&pk, v);
+    (void)msgpack_pack_uint64(&w->packer, v);
 }
 
 void mp_write_bool(struct mp_writer *w, bool v)
 {
-    msgpack_packer pk;
-
-    msgpack_packer_init(&pk, w, put);
-    (void)(v ? msgpack_pack_true(&pk) : msgpack_pack_false(&pk));
+    (void)(v ? msgpack_pack_true(&w->packer) : msgpack_pack_false(&w->packer));
 }
 
 void mp_write_f64(struct mp_writer *w, double v)
 {
-    msgpack_packer pk;
-
-    msgpack_packer_init(&pk, w, put);
-    (void)msgpack_pack_double(&pk, v == 0 ? 0.0 : v); /* no minus zero */
+    (void)msgpack_pack_double(&w->packer, v == 0 ? 0.0 : v); /* no minus zero */
 }
 
 void mp_write_array(struct mp_writer *w, size_t n)
 {
-    msgpack_packer pk;
-
-    msgpack_packer_init(&pk, w, put);
-    (void)msgpack_pack_array(&pk, n);
+    (void)msgpack_pack_array(&w->packer, n);
 }
 
 void mp_write_map(struct mp_writer *w, size_t n)
 {
-    msgpack_packer pk;
-
-    msgpack_packer_init(&pk, w, put);
-    (void)msgpack_pack_map(&pk, n);
+    (void)msgpack_pack_map(&w->packer, n);
 }
 
 void mp_write_bin(struct mp_writer *w, const void *bytes, size_t len)
 {
-    msgpack_packer pk;
-
-    msgpack_packer_init(&pk, w, put);
-    (void)msgpack_pack_bin(&pk, len);
-    (void)msgpack_pack_bin_body(&pk, bytes, len);
+    (void)msgpack_pack_bin(&w->packer, len);
+    (void)msgpack_pack_bin_body(&w->packer, bytes, len);
 }
 
 void mp_write_str(struct mp_writer *w, const char *text, size_t len)
 {
-    msgpack_packer pk;
+    (void)msgpack_pack_str(&w->packer, len);
+    (void)msgpack_pack_str_body(&w->packer, text, len);
+}
 
-    msgpack_packer_init(&pk, w, put);
-    (void)msgpack_pack_str(&pk, len);
-    (void)msgpack_pack_str_body(&pk, text, len);
+int mp_write_text(struct mp_writer *w, const void *text, size_t cap)
+{
+    size_t len = strnlen(text, cap);
+
+    if (len == cap || !mp_utf8_ok(text, len)) {
+        return LOCO_EINVAL;
+    }
+    mp_write_str(w, text, len);
+    return 0;
 }

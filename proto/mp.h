@@ -5,14 +5,15 @@
  * msgpack-c cannot decode in bounded memory: five bytes that announce an array
  * of 2^32 - 1 elements make it ask for 96 GB before the first element is seen.
  *
- * *Canonical*: integers, lengths and counts in their shortest form, floats as
- * float64 that are finite and not minus zero, str in UTF-8 without NUL; no ext
- * and no nil. Everything else is LOCO_EPROTO, as are bytes that end early.
- * Pointers that the reader hands out point into its input.
+ * *Canonical*: unsigned integers, lengths and counts in their shortest form,
+ * floats as float64 that are finite and not minus zero, str in UTF-8 without
+ * NUL; no ext and no nil. Everything else is LOCO_EPROTO, as are bytes that end
+ * early. Pointers that the reader hands out point into its input.
  */
 #ifndef LOCO_PROTO_MP_H
 #define LOCO_PROTO_MP_H
 
+#include <msgpack/pack.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,7 @@ struct mp_reader {
 };
 
 struct mp_writer {
+    msgpack_packer packer; /* writes here: a writer is never copied */
     uint8_t *buf;
     size_t cap;
     size_t len;
@@ -31,25 +33,27 @@ struct mp_writer {
 
 void mp_read_init(struct mp_reader *r, const uint8_t *bytes, size_t len);
 int mp_read_uint(struct mp_reader *r, uint64_t *v);
-int mp_read_int(struct mp_reader *r, int64_t *v);
 int mp_read_bool(struct mp_reader *r, bool *v);
 int mp_read_f64(struct mp_reader *r, double *v);
 int mp_read_array(struct mp_reader *r, uint32_t *n);
 int mp_read_map(struct mp_reader *r, uint32_t *n);
 int mp_read_bin(struct mp_reader *r, const uint8_t **bytes, uint32_t *len);
 int mp_read_str(struct mp_reader *r, const char **text, uint32_t *len);
+/* Into char out[cap], which is zero: less than cap bytes. */
+int mp_read_text(struct mp_reader *r, void *out, size_t cap);
 /* 0 at the end of the input, LOCO_EPROTO before it. */
 int mp_read_end(const struct mp_reader *r);
 
 void mp_write_init(struct mp_writer *w, uint8_t *buf, size_t cap);
 void mp_write_uint(struct mp_writer *w, uint64_t v);
-void mp_write_int(struct mp_writer *w, int64_t v);
 void mp_write_bool(struct mp_writer *w, bool v);
 void mp_write_f64(struct mp_writer *w, double v);
 void mp_write_array(struct mp_writer *w, size_t n);
 void mp_write_map(struct mp_writer *w, size_t n);
 void mp_write_bin(struct mp_writer *w, const void *bytes, size_t len);
 void mp_write_str(struct mp_writer *w, const char *text, size_t len);
+/* LOCO_EINVAL: text[cap] has no end, or is not UTF-8. */
+int mp_write_text(struct mp_writer *w, const void *text, size_t cap);
 
 /* Whether text[len] is UTF-8 (RFC 3629: no surrogates, no overlong forms) and
  * holds no NUL. */

@@ -6,105 +6,18 @@
 
 #include "proto/base/err.h"
 #include "proto/mp.h"
+#include "proto/word.h"
 
+/* Of an array's elements, or of the bytes of BYTES. */
 static uint32_t count_get(const struct msg_field *f, const uint8_t *obj)
 {
-    const uint8_t *p = obj + f->count_offset;
-    uint16_t half;
-    uint32_t word;
-
-    switch (f->count_size) {
-    case 1:
-        return *p;
-    case 2:
-        memcpy(&half, p, sizeof half);
-        return half;
-    default:
-        memcpy(&word, p, sizeof word);
-        return word;
-    }
-}
-
-static void count_set(const struct msg_field *f, uint8_t *obj, uint32_t n)
-{
-    uint8_t *p = obj + f->count_offset;
-    uint16_t half = (uint16_t)n;
-
-    switch (f->count_size) {
-    case 1:
-        *p = (uint8_t)n;
-        break;
-    case 2:
-        memcpy(p, &half, sizeof half);
-        break;
-    default:
-        memcpy(p, &n, sizeof n);
-        break;
-    }
-}
-
-static uint64_t uint_get(const uint8_t *p, size_t size)
-{
-    uint16_t half;
-    uint32_t word;
-    uint64_t wide;
-
-    switch (size) {
-    case 1:
-        return *p;
-    case 2:
-        memcpy(&half, p, sizeof half);
-        return half;
-    case 4:
-        memcpy(&word, p, sizeof word);
-        return word;
-    default:
-        memcpy(&wide, p, sizeof wide);
-        return wide;
-    }
-}
-
-/* Store v in `size` bytes; LOCO_EPROTO where it does not fit. */
-static int uint_set(uint8_t *p, size_t size, uint64_t v)
-{
-    uint16_t half = (uint16_t)v;
-    uint32_t word = (uint32_t)v;
-
-    if (size < 8 && v >> (8 * size) != 0) {
-        return LOCO_EPROTO;
-    }
-    switch (size) {
-    case 1:
-        *p = (uint8_t)v;
-        break;
-    case 2:
-        memcpy(p, &half, sizeof half);
-        break;
-    case 4:
-        memcpy(p, &word, sizeof word);
-        break;
-    default:
-        memcpy(p, &v, sizeof v);
-        break;
-    }
-    return 0;
+    return (uint32_t)word_load(obj + f->count_offset, f->count_size);
 }
 
 static int write_struct(struct mp_writer *w,
                         const struct msg_schema *s,
                         const uint8_t *obj,
                         unsigned depth);
-
-static int write_str(struct mp_writer *w, const char *text, size_t cap)
-{
-    size_t len = strnlen(text, cap);
-
-    if (len == cap || !mp_utf8_ok(text, len)) {
-        return LOCO_EINVAL;
-    }
-    mp_write_str(w, text, len);
-    return 0;
-}
 
 /* One element at p; obj is the struct around it, for the length of BYTES. */
 static int write_value(struct mp_writer *w,
@@ -113,7 +26,6 @@ static int write_value(struct mp_writer *w,
                        const uint8_t *p,
                        unsigned depth)
 {
-    int64_t i64;
     bool b;
 
     switch (f->kind) {
@@ -121,11 +33,7 @@ static int write_value(struct mp_writer *w,
     case MSG_U16:
     case MSG_U32:
     case MSG_U64:
-        mp_write_uint(w, uint_get(p, f->size));
-        return 0;
-    case MSG_I64:
-        memcpy(&i64, p, sizeof i64);
-        mp_write_int(w, i64);
+        mp_write_uint(w, word_load(p, f->size));
         return 0;
     case MSG_BOOL:
         memcpy(&b, p, sizeof b);
@@ -140,8 +48,6 @@ static int write_value(struct mp_writer *w,
         }
         mp_write_bin(w, p, count_get(f, obj));
         return 0;
-    case MSG_STR:
-        return write_str(w, (const char *)p, f->size);
     case MSG_STRUCT:
         return write_struct(w, f->sub, p, depth + 1);
     case MSG_KIND_COUNT:
@@ -207,7 +113,7 @@ static int read_uint(struct mp_reader *r, uint8_t *p, size_t size)
     if (mp_read_uint(r, &v) != 0) {
         return LOCO_EPROTO;
     }
-    return uint_set(p, size, v);
+    return word_store(p, size, v);
 }
 
 static int read_bin(struct mp_reader *r,
@@ -224,20 +130,8 @@ static int read_bin(struct mp_reader *r,
     }
     memcpy(p, bytes, len);
     if (f->kind == MSG_BYTES) {
-        count_set(f, obj, len);
+        (void)word_store(obj + f->count_offset, f->count_size, len);
     }
-    return 0;
-}
-
-static int read_str(struct mp_reader *r, const struct msg_field *f, uint8_t *p)
-{
-    const char *text;
-    uint32_t len;
-
-    if (mp_read_str(r, &text, &len) != 0 || len >= f->size) {
-        return LOCO_EPROTO;
-    }
-    memcpy(p, text, len); /* the rest of the object is zero */
     return 0;
 }
 
@@ -247,7 +141,6 @@ static int read_value(struct mp_reader *r,
                       uint8_t *p,
                       unsigned depth)
 {
-    int64_t i64 = 0;
     bool b = false;
     int rv;
 
@@ -257,10 +150,6 @@ static int read_value(struct mp_reader *r,
     case MSG_U32:
     case MSG_U64:
         return read_uint(r, p, f->size);
-    case MSG_I64:
-        rv = mp_read_int(r, &i64);
-        memcpy(p, &i64, sizeof i64);
-        return rv;
     case MSG_BOOL:
         rv = mp_read_bool(r, &b);
         memcpy(p, &b, sizeof b);
@@ -268,8 +157,6 @@ static int read_value(struct mp_reader *r,
     case MSG_FIXED:
     case MSG_BYTES:
         return read_bin(r, f, obj, p);
-    case MSG_STR:
-        return read_str(r, f, p);
     case MSG_STRUCT:
         return read_struct(r, f->sub, p, depth + 1);
     case MSG_KIND_COUNT:
@@ -297,7 +184,7 @@ static int read_struct(struct mp_reader *r,
             if (mp_read_array(r, &n) != 0 || n > f->max) {
                 return LOCO_EPROTO;
             }
-            count_set(f, obj, n);
+            (void)word_store(obj + f->count_offset, f->count_size, n);
         }
         for (uint32_t j = 0; j < n; j++) {
             uint8_t *p = obj + f->offset + j * f->size;
@@ -326,14 +213,11 @@ int msg_decode(const struct msg_schema *s,
     return 0;
 }
 
-/* Bytes of the header of `n` elements or bytes: the form that msgpack takes. */
-static size_t head_bytes(size_t n, size_t fix, bool byte_form)
+/* Bytes of the header of an array of `n` elements. */
+static size_t array_head_bytes(size_t n)
 {
-    if (n <= fix) {
+    if (n <= 15) {
         return 1;
-    }
-    if (byte_form && n < 256) {
-        return 2;
     }
     return n < 65536 ? 3 : 5;
 }
@@ -345,15 +229,12 @@ static size_t value_max(const struct msg_field *f)
     case MSG_U16:
     case MSG_U32:
     case MSG_U64:
-    case MSG_I64:
         return 1 + f->size;
     case MSG_BOOL:
         return 1;
     case MSG_FIXED:
     case MSG_BYTES: /* no short form: 2, 3 or 5 bytes of header */
-        return (f->size < 256 ? 2 : head_bytes(f->size, 0, false)) + f->size;
-    case MSG_STR:
-        return head_bytes(f->size - 1, 31, true) + f->size - 1;
+        return (f->size < 256 ? 2 : array_head_bytes(f->size)) + f->size;
     case MSG_STRUCT:
         return msg_bytes_max(f->sub);
     case MSG_KIND_COUNT:
@@ -364,14 +245,14 @@ static size_t value_max(const struct msg_field *f)
 
 size_t msg_bytes_max(const struct msg_schema *s)
 {
-    size_t sum = head_bytes(s->n_fields, 15, false);
+    size_t sum = array_head_bytes(s->n_fields);
 
     for (size_t i = 0; i < s->n_fields; i++) {
         const struct msg_field *f = &s->fields[i];
 
         sum += f->max * value_max(f);
         if (f->array) {
-            sum += head_bytes(f->max, 15, false);
+            sum += array_head_bytes(f->max);
         }
     }
     return sum;

@@ -4,9 +4,9 @@
  * maximum and a count field beside it. A *schema* lists its fields in wire
  * order. On the wire a struct is one msgpack array with exactly one element
  * per field, in that order:
- *     U8 U16 U32 U64 I64  shortest integer     BOOL    true / false
- *     FIXED, BYTES        bin                  STR     str (UTF-8, no NUL)
- *     STRUCT              array                ARRAY_x array of x
+ *     U8 U16 U32 U64  shortest integer     BOOL     true / false
+ *     FIXED, BYTES    bin                  STRUCT   array
+ *     ARRAY_x         array of x
  * Only the shortest encoding of a value is accepted, so one value has exactly
  * one byte string, and hashing or signing the encoding is sound.
  *
@@ -14,30 +14,25 @@
  * fails with LOCO_EPROTO for any wrong type, count above its maximum, integer
  * that does not fit, longer-than-needed form, missing, extra or trailing
  * bytes; the object is then all zero. Encoding fails with LOCO_ERANGE (does
- * not fit `cap`, count above its maximum) or LOCO_EINVAL (string without end
- * or not UTF-8): local bugs, reported so that tests can see them.
+ * not fit `cap`, count above its maximum): a local bug, reported so that tests
+ * can see it.
  *
  * How to make one (the file that declares the struct stays free of tables):
  *
- *     struct member { struct peer_id id; char addr[ADDR_TEXT_MAX]; };
+ *     struct member { struct peer_id id; uint16_t port; };
  *     struct view {
  *         uint64_t epoch;
  *         uint32_t n_members;
  *         struct member members[VIEW_MEMBERS_MAX];
  *     };
  *
- *     static const struct msg_field member_fields[] = {
- *         MSG_FIELD_FIXED(struct member, id),
- *         MSG_FIELD_STR(struct member, addr),
- *     };
- *     const struct msg_schema member_schema =
- *         MSG_SCHEMA(struct member, member_fields);
- *     static const struct msg_field view_fields[] = {
- *         MSG_FIELD_U64(struct view, epoch),
- *         MSG_ARRAY_STRUCT(struct view, members, n_members, member_schema),
- *     };
- *     const struct msg_schema view_schema =
- *         MSG_SCHEMA(struct view, view_fields);
+ *     MSG_PART(member,
+ *              MSG_FIELD_FIXED(struct member, id),
+ *              MSG_FIELD_U16(struct member, port));
+ *     MSG_DEFINE(view,
+ *                MSG_FIELD_U64(struct view, epoch),
+ *                MSG_ARRAY_STRUCT(struct view, members, n_members,
+ *                                 member_schema));
  *
  * A count field is uint8_t, uint16_t or uint32_t and is not a wire field of its
  * own. A wrong member type does not compile. Arrays of BYTES need a struct
@@ -57,11 +52,9 @@ enum msg_kind {
     MSG_U16,
     MSG_U32,
     MSG_U64,
-    MSG_I64,
     MSG_BOOL,
     MSG_FIXED,
     MSG_BYTES,
-    MSG_STR,
     MSG_STRUCT,
     MSG_KIND_COUNT
 };
@@ -131,7 +124,6 @@ bool msg_schema_ok(const struct msg_schema *s);
 #define MSG_FIELD_U16(t, m)  MSG_SCALAR_(t, m, MSG_U16, uint16_t)
 #define MSG_FIELD_U32(t, m)  MSG_SCALAR_(t, m, MSG_U32, uint32_t)
 #define MSG_FIELD_U64(t, m)  MSG_SCALAR_(t, m, MSG_U64, uint64_t)
-#define MSG_FIELD_I64(t, m)  MSG_SCALAR_(t, m, MSG_I64, int64_t)
 #define MSG_FIELD_BOOL(t, m) MSG_SCALAR_(t, m, MSG_BOOL, bool)
 
 /* Exactly sizeof member bytes: struct peer_id, struct hash32, uint8_t x[64].
@@ -147,33 +139,38 @@ bool msg_schema_ok(const struct msg_schema *s);
      .size = sizeof(MSG_MEMBER_(t, m)) +                                       \
              MSG_REQUIRE_(sizeof(MSG_MEMBER_(t, m)[0]) == 1)}
 
-/* char m[MAX] with its final zero. */
-#define MSG_FIELD_STR(t, m)                                                    \
-    {.name = #m, .kind = MSG_STR, .offset = offsetof(t, m), .max = 1,          \
-     .size = sizeof(MSG_MEMBER_(t, m)) +                                       \
-             MSG_REQUIRE_(sizeof(MSG_MEMBER_(t, m)[0]) == 1)}
-
 #define MSG_FIELD_STRUCT(t, m, schema)                                         \
     {.name = #m, .kind = MSG_STRUCT, .offset = offsetof(t, m), .max = 1,       \
      .size = sizeof(MSG_MEMBER_(t, m)), .sub = &(schema)}
 
 /* Arrays: member m[MAX], count member c. */
-#define MSG_ARRAY_U8(t, m, c)   MSG_SCALARS_(t, m, c, MSG_U8, uint8_t)
 #define MSG_ARRAY_U16(t, m, c)  MSG_SCALARS_(t, m, c, MSG_U16, uint16_t)
 #define MSG_ARRAY_U32(t, m, c)  MSG_SCALARS_(t, m, c, MSG_U32, uint32_t)
 #define MSG_ARRAY_U64(t, m, c)  MSG_SCALARS_(t, m, c, MSG_U64, uint64_t)
-#define MSG_ARRAY_I64(t, m, c)  MSG_SCALARS_(t, m, c, MSG_I64, int64_t)
 #define MSG_ARRAY_BOOL(t, m, c) MSG_SCALARS_(t, m, c, MSG_BOOL, bool)
 #define MSG_ARRAY_FIXED(t, m, c)                                               \
     MSG_LIST_(t, m, c, MSG_FIXED, sizeof(MSG_MEMBER_(t, m)[0]), NULL)
-#define MSG_ARRAY_STR(t, m, c) /* char m[MAX][LEN] */                          \
-    MSG_LIST_(t, m, c, MSG_STR, sizeof(MSG_MEMBER_(t, m)[0]), NULL)
 #define MSG_ARRAY_STRUCT(t, m, c, schema)                                      \
     MSG_LIST_(t, m, c, MSG_STRUCT, sizeof(MSG_MEMBER_(t, m)[0]), &(schema))
 
 #define MSG_SCHEMA(t, f)                                                       \
     {.name = #t, .size = sizeof(t), .fields = (f),                             \
      .n_fields = sizeof(f) / sizeof((f)[0])}
+
+#define MSG_FIELDS_(name, ...)                                                 \
+    static const struct msg_field name##_fields[] = {__VA_ARGS__}
+
+/* The schema of struct NAME with these fields, as NAME_schema. */
+#define MSG_DEFINE(name, ...)                                                  \
+    MSG_FIELDS_(name, __VA_ARGS__);                                            \
+    const struct msg_schema name##_schema =                                    \
+        MSG_SCHEMA(struct name, name##_fields)
+
+/* The same for this file alone: a part of what it defines. */
+#define MSG_PART(name, ...)                                                    \
+    MSG_FIELDS_(name, __VA_ARGS__);                                            \
+    static const struct msg_schema name##_schema =                             \
+        MSG_SCHEMA(struct name, name##_fields)
 /* clang-format on */
 
 #endif

@@ -74,13 +74,3 @@ bool record_replaces(const struct record *candidate, const struct record *held)
                   sizeof held->publisher) == 0 &&
            candidate->sequence > held->sequence;
 }
-
-int record_encode(const struct record *r, uint8_t *out, size_t cap)
-{
-    return msg_encode(&record_schema, r, out, cap);
-}
-
-int record_decode(const uint8_t *in, size_t len, struct record *r)
-{
-    return msg_decode(&record_schema, in, len, r);
-}

@@ -55,10 +55,4 @@ int record_verify(const struct record *r,
  * higher sequence. Verify it first. */
 bool record_replaces(const struct record *candidate, const struct record *held);
 
-/* Bytes of the record, or LOCO_ERANGE. */
-int record_encode(const struct record *r, uint8_t *out, size_t cap);
-
-/* Malformed bytes are LOCO_EPROTO; the signature is not looked at. */
-int record_decode(const uint8_t *in, size_t len, struct record *r);
-
 #endif

@@ -11,6 +11,7 @@
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/file.h"
 #include "proto/base/rng.h"
 #include "proto/hash.h"
 
@@ -133,27 +134,6 @@ int identity_load(struct identity *out, const char *path, char *errmsg)
     return rv;
 }
 
-/* Make the new name durable; a directory that cannot be synced is no loss of
- * the file's own bytes, so the result is not an error. */
-static void sync_parent(const char *path)
-{
-    char dir[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash == NULL ? 0 : (size_t)(slash - path);
-    int fd;
-
-    if (slash == NULL) {
-        (void)snprintf(dir, sizeof dir, ".");
-    } else {
-        (void)snprintf(dir, sizeof dir, "%.*s", n == 0 ? 1 : (int)n, path);
-    }
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        (void)close(fd);
-    }
-}
-
 int identity_save(const struct identity *id, const char *path, char *errmsg)
 {
     char tmp[4096], text[KEY_TEXT_MAX], seed[2 * SIGN_SEED_BYTES + 1];
@@ -186,8 +166,9 @@ int identity_save(const struct identity *id, const char *path, char *errmsg)
         rv = fail_errno(errmsg, "cannot name it", path);
     }
     (void)unlink(tmp);
-    if (rv == 0) {
-        sync_parent(path);
+    if (rv ==
+        0) { /* if it fails, the file's own bytes are there all the same */
+        (void)file_sync_folder(path, NULL);
     }
     return rv;
 }
@@ -203,18 +184,6 @@ int sign_detached(const struct identity *id,
     hash_bytes(domain, bytes, len, &h);
     (void)crypto_sign_detached(sig, NULL, h.b, sizeof h.b, id->secret);
     return 0;
-}
-
-bool sign_verify(const uint8_t public[SIGN_PUBLIC_BYTES],
-                 const char *domain,
-                 const void *bytes,
-                 size_t len,
-                 const uint8_t sig[SIGN_BYTES])
-{
-    struct hash32 h;
-
-    hash_bytes(domain, bytes, len, &h);
-    return crypto_sign_verify_detached(sig, h.b, sizeof h.b, public) == 0;
 }
 
 static int sodium_sign(void *self,
@@ -236,20 +205,21 @@ static bool sodium_verify(void *self,
                           size_t len,
                           const uint8_t sig[SIGN_BYTES])
 {
+    struct hash32 h;
+
     (void)self;
-    return sign_verify(public, domain, bytes, len, sig);
+    hash_bytes(domain, bytes, len, &h);
+    return crypto_sign_verify_detached(sig, h.b, sizeof h.b, public) == 0;
 }
 
 struct signer signer_sodium(const struct identity *id)
 {
-    struct signer s = {
+    return (struct signer){
         .self = (void *)(uintptr_t)id,
         .public = id == NULL ? NULL : id->public,
         .sign = sodium_sign,
         .verify = sodium_verify,
     };
-
-    return s;
 }
 
 /* Absorb bytes, 8 at a time, the last word padded with zeros; the length is
@@ -321,14 +291,12 @@ static bool keyed_verify(void *self,
 
 struct signer signer_keyed(const struct identity *id)
 {
-    struct signer s = {
+    return (struct signer){
         .self = (void *)(uintptr_t)id,
         .public = id == NULL ? NULL : id->public,
         .sign = keyed_sign,
         .verify = keyed_verify,
     };
-
-    return s;
 }
 
 void identity_fake(struct identity *out, uint64_t number)

@@ -58,12 +58,6 @@ int sign_detached(const struct identity *id,
                   size_t len,
                   uint8_t sig[SIGN_BYTES]);
 
-bool sign_verify(const uint8_t public[SIGN_PUBLIC_BYTES],
-                 const char *domain,
-                 const void *bytes,
-                 size_t len,
-                 const uint8_t sig[SIGN_BYTES]);
-
 /* What a core holds. `public` is the key that sign() signs for, NULL in a
  * signer that only verifies (sign() then returns LOCO_EINVAL). */
 struct signer {

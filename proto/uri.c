@@ -3,30 +3,17 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 
 #define SCHEME "loco://"
 
 static_assert(URI_TEXT_MAX > 7 + URI_HOSTS_MAX * (URI_HOST_MAX + 9) + 1 + 64 +
                                  6 + 64 + 8 + INVITE_TEXT_MAX,
               "the longest invitation fits");
-
-__attribute__((format(printf, 2, 3))) static int
-invalid(char *errmsg, const char *fmt, ...)
-{
-    va_list ap;
-
-    if (errmsg != NULL) {
-        va_start(ap, fmt);
-        (void)vsnprintf(errmsg, LOCO_ERRMSG_MAX, fmt, ap);
-        va_end(ap);
-    }
-    return LOCO_EINVAL;
-}
 
 /* Letters, digits, '-', '_' and '.', no empty label: what a resolver takes. */
 static bool host_name_ok(const char *host)
@@ -53,9 +40,9 @@ static int port_parse(const char *text,
     }
     if (n == 0 || n > 5 || text[n] != '\0' || v > 65535 ||
         (v == 0 && !any_port)) {
-        return invalid(errmsg,
-                       "'%.80s': the port must be a number from %d to 65535",
-                       whole, any_port ? 0 : 1);
+        return errmsg_invalid(
+            errmsg, "'%.80s': the port must be a number from %d to 65535",
+            whole, any_port ? 0 : 1);
     }
     *port = (uint16_t)v;
     return 0;
@@ -75,34 +62,35 @@ int uri_host_parse(const char *text,
         host++;
         end = strchr(host, ']');
         if (end == NULL || end[1] != ':') {
-            return invalid(errmsg,
-                           "'%.80s': an IPv6 address is written "
-                           "[ADDRESS]:PORT",
-                           text);
+            return errmsg_invalid(errmsg,
+                                  "'%.80s': an IPv6 address is written "
+                                  "[ADDRESS]:PORT",
+                                  text);
         }
         h->ipv6 = true;
     } else {
         end = strrchr(text, ':');
         if (end == NULL) {
-            return invalid(errmsg, "'%.80s': the :PORT is missing", text);
+            return errmsg_invalid(errmsg, "'%.80s': the :PORT is missing",
+                                  text);
         }
         if (memchr(text, ':', (size_t)(end - text)) != NULL) {
-            return invalid(errmsg,
-                           "'%.80s': an IPv6 address is written "
-                           "[ADDRESS]:PORT",
-                           text);
+            return errmsg_invalid(errmsg,
+                                  "'%.80s': an IPv6 address is written "
+                                  "[ADDRESS]:PORT",
+                                  text);
         }
     }
     n = (size_t)(end - host);
     if (n >= sizeof h->host) {
-        return invalid(errmsg, "'%.80s...': the host is too long", text);
+        return errmsg_invalid(errmsg, "'%.80s...': the host is too long", text);
     }
     memcpy(h->host, host, n);
     if (h->ipv6 ? inet_pton(AF_INET6, h->host, addr) != 1
                 : !host_name_ok(h->host)) {
-        return invalid(errmsg, "'%.80s': not %s", text,
-                       h->ipv6 ? "an IPv6 address"
-                               : "a host name or IPv4 address");
+        return errmsg_invalid(errmsg, "'%.80s': not %s", text,
+                              h->ipv6 ? "an IPv6 address"
+                                      : "a host name or IPv4 address");
     }
     return port_parse(end + (h->ipv6 ? 2 : 1), any_port, text, &h->port,
                       errmsg);
@@ -128,14 +116,16 @@ hosts_parse(const char *text, size_t len, struct uri *u, char *errmsg)
         int rv;
 
         if (u->n_hosts == URI_HOSTS_MAX) {
-            return invalid(errmsg, "an invitation holds at most %d hosts",
-                           URI_HOSTS_MAX);
+            return errmsg_invalid(
+                errmsg, "an invitation holds at most %d hosts", URI_HOSTS_MAX);
         }
         if (n == 0) {
-            return invalid(errmsg, "the invitation has an empty HOST:PORT");
+            return errmsg_invalid(errmsg,
+                                  "the invitation has an empty HOST:PORT");
         }
         if (n >= sizeof one) {
-            return invalid(errmsg, "'%.80s...': the host is too long", text);
+            return errmsg_invalid(errmsg, "'%.80s...': the host is too long",
+                                  text);
         }
         memcpy(one, text, n);
         one[n] = '\0';
@@ -161,29 +151,31 @@ static int options_parse(const char *rest, struct uri *u, char *errmsg)
     if (strncmp(rest, "?peer=", 6) == 0) {
         (void)snprintf(hex, sizeof hex, "%s", rest + 6);
         if (id_parse_hex(hex, &u->peer) != 0) {
-            return invalid(errmsg,
-                           "the peer id in the invitation is not 64 lowercase "
-                           "hex digits");
+            return errmsg_invalid(
+                errmsg, "the peer id in the invitation is not 64 lowercase "
+                        "hex digits");
         }
         u->has_peer = true;
         rest += 6 + 64;
     }
     if (strncmp(rest, u->has_peer ? "&invite=" : "?invite=", 8) == 0) {
         if (invite_parse(rest + 8, &u->invite) != 0) {
-            return invalid(errmsg,
-                           "what follows invite= is not an invitation: %u "
-                           "characters of A-Z, a-z, 0-9, - and _; was it cut "
-                           "off?",
-                           INVITE_TEXT_MAX - 1);
+            return errmsg_invalid(
+                errmsg,
+                "what follows invite= is not an invitation: %u "
+                "characters of A-Z, a-z, 0-9, - and _; was it cut "
+                "off?",
+                INVITE_TEXT_MAX - 1);
         }
         u->has_invite = true;
         return 0;
     }
-    return *rest == '\0' ? 0
-                         : invalid(errmsg,
-                                   "'%.40s' after the run id: only ?peer=ID "
-                                   "and invite=TOKEN may stand there",
-                                   rest);
+    return *rest == '\0'
+               ? 0
+               : errmsg_invalid(errmsg,
+                                "'%.40s' after the run id: only ?peer=ID "
+                                "and invite=TOKEN may stand there",
+                                rest);
 }
 
 int uri_parse(const char *text, struct uri *u, char *errmsg)
@@ -194,13 +186,14 @@ int uri_parse(const char *text, struct uri *u, char *errmsg)
 
     memset(u, 0, sizeof *u);
     if (strncmp(text, SCHEME, strlen(SCHEME)) != 0) {
-        return invalid(errmsg, "an invitation begins with " SCHEME
-                               ", for example " SCHEME "HOST:PORT/RUNID");
+        return errmsg_invalid(errmsg,
+                              "an invitation begins with " SCHEME
+                              ", for example " SCHEME "HOST:PORT/RUNID");
     }
     text += strlen(SCHEME);
     slash = strchr(text, '/');
     if (slash == NULL) {
-        return invalid(errmsg, "the invitation has no /RUNID");
+        return errmsg_invalid(errmsg, "the invitation has no /RUNID");
     }
     rv = hosts_parse(text, (size_t)(slash - text), u, errmsg);
     if (rv != 0) {
@@ -209,9 +202,9 @@ int uri_parse(const char *text, struct uri *u, char *errmsg)
     rest = slash + 1;
     (void)snprintf(hex, sizeof hex, "%s", rest);
     if (hash32_parse_hex(hex, &u->run) != 0) {
-        return invalid(errmsg,
-                       "the run id in the invitation is not 64 lowercase "
-                       "hex digits");
+        return errmsg_invalid(
+            errmsg, "the run id in the invitation is not 64 lowercase "
+                    "hex digits");
     }
     rest += 64;
     return options_parse(rest, u, errmsg);

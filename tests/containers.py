@@ -32,7 +32,7 @@ KNOWN = {"FROM", "COPY", "ADD", "WORKDIR", "RUN", "ENV", "USER", "VOLUME",
 
 
 def settings():
-    with open(os.path.join(ROOT, "daemon/options.def"), encoding="ascii") as f:
+    with open(os.path.join(ROOT, "daemon/settings/options.def"), encoding="ascii") as f:
         return set(re.findall(r"^OPTION\((\w+)", f.read(), re.M))
 
 

@@ -25,7 +25,10 @@ BEGIN { LINES = 12 }
     if (/\*\*\*/ && !/\*\*\*Skipped/) {
         name = $0
         sub(/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: /, "", name)
-        sub(/ \.*\*\*\*/, ": ", name)
+        # "NAME ..Subprocess aborted***Exception:": by a signal.
+        if (!sub(/ \.*\*\*\*/, ": ", name) &&
+            sub(/\*\*\*Exception:/, "", name))
+            sub(/ \.*/, ": ", name)
         sub(/ +[0-9.]+ sec$/, "", name)
         from_ctest = 1
     }

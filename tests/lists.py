@@ -89,7 +89,7 @@ def scenarios(tree):
     """The simulator's tables and what ctest runs of them."""
     table = {name for part in ("table", "scenarios") for name in
              re.findall(r'^    \{"([a-z0-9-]+)",',
-                        tree.text(f"tests/sim/{part}.c"), re.M)}
+                        tree.text(f"daemon/sim/{part}.c"), re.M)}
     where = "tests/sim/sim.cmake"
     text = re.sub(r"#.*", "", tree.text(where))
     # An argument of a test, or a word of a loop over scenarios; no name of a
@@ -137,16 +137,78 @@ def methods(tree):
     yield from differ(where, have, set(presets), "METHODS has every preset")
 
 
+def wire_types(tree):
+    """codec.def: the same row in PROTOCOL.md."""
+    rows = {", ".join(re.split(r",\s*", row)[1:7]) for row in re.findall(
+        r"^CODEC\((.*)\)$", tree.text("proto/base/codec.def"), re.M)}
+    told = {", ".join(re.split(r"`? \| `?", row)) for row in re.findall(
+        r"^\| `(\w+`(?: \| \w+){5}) \|$", tree.text("proto/PROTOCOL.md"), re.M)
+        if re.search(r" (RING|BUTTERFLY) ", row)}
+    yield from differ("proto/PROTOCOL.md", told, rows,
+                      "a row for each wire type, as in codec.def")
+
+
+def arguments(text):
+    """Of a macro's call, between its parentheses: strings joined, one line."""
+    depth, parts, at = 0, [""], 0
+    for token in re.findall(r'"(?:[^"\\]|\\.)*"|[^"]', text):
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if token == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[at] += token
+        at = len(parts) - 1
+    return [re.sub(r'"\s*"', "", " ".join(p.split())).strip('"')
+            for p in parts]
+
+
+RULES_HEAD = """# What cannot be combined
+
+Made of `proto/base/rules.def` by `python3 tests/lists.py > daemon/RULES.md`.
+`loco run create`, `loco run sign` and locod refuse each of these with the reason
+and what to set. `loco sim train` does so too, but for *peers*: these are of the
+network, or not built for peers yet. *Machine*: between the run and the settings
+of one machine; locod refuses to join.
+"""
+RULES_WHO = {"RUN": "peers", "MACHINE": "machine"}
+
+
+def rules_page(tree):
+    """RULES.md as it follows from rules.def."""
+    text = re.sub(r"\n#.*(\\\n.*)*", "", tree.text("proto/base/rules.def"))
+    page = RULES_HEAD
+    for title, scope, call in re.findall(
+            r"^/\* ---- (.*?) -+ \*/$|^REFUSE_(\w+)\((.*?)\)$(?=\n[R/\n])",
+            text, re.M | re.S):
+        if title:
+            page += (f"\n## {title[0].upper()}{title[1:]}\n\n"
+                     "| settings | why not | set | |\n|---|---|---|---|\n")
+            continue
+        _, names, _, reason, nearest = arguments(call)
+        names = ", ".join(f"`{n}`" for n in names.split(", "))
+        nearest = re.sub(r"[\w.]+=[\w.-]+", r"`\g<0>`", nearest)
+        page += (f"| {names} | {reason} | {nearest} | "
+                 f"{RULES_WHO.get(scope, '')} |\n")
+    return page
+
+
+def rules(tree):
+    """RULES.md is what rules.def makes."""
+    have = set(tree.text("daemon/RULES.md").splitlines())
+    want = set(rules_page(tree).splitlines())
+    yield from differ("daemon/RULES.md", have, want,
+                      "a line that rules.def makes; run tests/lists.py")
+
+
 def live_settings(tree):
     """What changes while locod runs: its table and the page of the API."""
-    table = re.search(r"config_option live\[\] = \{(.*?)\};",
-                      tree.text("daemon/locod_settings.c"), re.S)
     row = re.search(r"^\| `POST /api/v1/set.*changes live \(([^)]*)\)",
                     tree.text("daemon/API.md"), re.M)
     yield from differ("daemon/API.md",
                       set(re.findall(r"`(\w+)`", row[1] if row else "")),
-                      set(re.findall(r"CONFIG_(\w+)",
-                                     table[1] if table else "")),
+                      set(re.findall(r"^OPTION\((\w+),.*, LIVE, ",
+                                     tree.text("daemon/settings/options.def"),
+                                     re.M)),
                       "the settings that POST /api/v1/set takes")
 
 
@@ -169,16 +231,28 @@ def vectors(tree):
             yield f"{where}: {name} is no test, and has `{key}`"
 
 
+PRODUCT = ("proto", "kernels", "train", "p2p", "daemon")
+TABLE = re.compile(r"^\| file \| noun \|\n\|[-|]+\n((?:\|.*\n)+)", re.M)
+
+
+def folders(tree, top):
+    """`top` and every folder below it."""
+    yield top
+    for name in tree.names(top):
+        if tree.names(f"{top}/{name}"):
+            yield from folders(tree, f"{top}/{name}")
+
+
 PAGES = ("README.md", "tests/FEATURES.md", "CONTRIBUTING.md", "deploy/README.md",
-         "deploy/TROUBLESHOOTING.md", "daemon/README.md", "daemon/API.md",
-         ".github/SECURITY.md")
+         "deploy/TROUBLESHOOTING.md", "daemon/API.md", ".github/SECURITY.md")
 FOLDERS = "daemon deploy kernels p2p proto tests train .github".split()
 SHOP_WINDOW = 160  # lines: what comes first is read, what is long is not
 
 
 def pages(tree):
     """Files that the pages name are there; README.md stays short."""
-    for page in PAGES:
+    below = [f"{f}/README.md" for top in PRODUCT for f in folders(tree, top)]
+    for page in [*PAGES, *below]:
         text = tree.text(page)
         named = set(re.findall(r"`([\w.-]+/[\w./-]*\w)`", text)) | \
             set(re.findall(r"\]\(([\w./-]+)\)", text)) | \
@@ -196,8 +270,22 @@ def pages(tree):
               "sees loco for the first time?"
 
 
+def folder_pages(tree):
+    """A folder's README.md has a table with each of its C files."""
+    for folder in [f for top in PRODUCT for f in folders(tree, top)]:
+        code, other = set(), set()
+        for name in tree.names(folder):
+            (code if name.endswith((".c", ".h")) else other).add(
+                name.split(".")[0])
+        table = TABLE.search(tree.text(f"{folder}/README.md"))
+        told = {name for row in (table[1] if table else "").split("\n")
+                for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+        yield from differ(f"{folder}/README.md", told - (other - code), code,
+                          "a file of this folder, in the table of nouns")
+
+
 CHECKS = (unit_tests, seeds, imported, scenarios, groups, methods,
-          live_settings, pages, vectors)
+          wire_types, rules, live_settings, pages, folder_pages, vectors)
 
 
 def findings(root):
@@ -216,8 +304,8 @@ RIGHT = {
     "tests/fuzz/corpus/x/good": "",
     "tests/e2e/e2e.py": "import storm_tests  # noqa\nimport method_tests\n",
     "tests/e2e/storm_tests.py": "",
-    "tests/sim/table.c": '    {"dht", g, NULL,\n',
-    "tests/sim/scenarios.c": '    {"kill-each", f, NULL,\n',
+    "daemon/sim/table.c": '    {"dht", g, NULL,\n',
+    "daemon/sim/scenarios.c": '    {"kill-each", f, NULL,\n',
     "tests/sim/sim.cmake":
         "loco_sim_test(dht dht --seeds 2)\nforeach(s kill-each nat)\n",
     "tests/run.sh":
@@ -226,15 +314,33 @@ RIGHT = {
     "tests/README.md": "- `build`, `tidy`: what they do\n",
     "CONTRIBUTING.md": "| group | what |\n|---|---|\n| tidy | the style |\n",
     "train/sync/presets.def": 'PRESET("x", "arXiv:1",\n    .period = 1)\n',
+    "proto/base/codec.def":
+        "CODEC(AB, ab, 1,   0, 32, RING,   STATES, SAME)\n",
+    "proto/PROTOCOL.md": "| `ab` | 1 | 0 | 32 | RING | STATES |\n",
+    "proto/base/rules.def":
+        '#define REFUSE_RUN(name)\n/* ---- the a ---- */\n'
+        'REFUSE_RUN(ab, "a, b.c",\n    is(a, "x") && b,\n    "too "\n    "many",'
+        '\n    "a=1, or none")\n/* end */\n',
+    "daemon/RULES.md": RULES_HEAD + "\n## The a\n\n| settings | why not | set | |"
+        "\n|---|---|---|---|\n| `a`, `b.c` | too many | `a=1`, or none | peers |\n",
     "README.md": "| X, Y (arXiv:1) | `x` | always |\n`daemon/API.md` `tests/sim`"
                  " `loco/x` [that](CONTRIBUTING.md)\n",
     "tests/e2e/method_tests.py": '\nMETHODS = {\n    "x": (6, {}),\n}\n',
-    "daemon/locod_settings.c":
-        "enum config_option live[] = {\n    CONFIG_log,\n    CONFIG_keep,\n};",
+    "daemon/settings/options.def":
+        'OPTION(log, TEXT, "", 0, 0, LIVE, HIDDEN, "",\n    "a level")\n'
+        'OPTION(keep, COUNT, "2", 1, 9, LIVE, LIMIT, "N", "so many")\n'
+        'OPTION(run, TEXT, "", 0, 0, START, HIDDEN, "FILE", "that run")\n',
     "daemon/API.md":
         "| `POST /api/v1/set?name=N` | one that changes live (`keep`, `log`) |",
     "tests/unit/train/vectors.json": '{"first": 1, " second, of 2": 2}',
     "tests/unit/train/VECTORS.md": "- `first`: a/one_test.c, in full\n",
+    "daemon/sim/README.md": "| file | noun |\n|---|---|\n"
+                            "| `table`, `scenarios` | by name |\n",
+    "kernels/cpu/rope.c": "",
+    "kernels/cpu/simd.h": "",
+    "kernels/cpu/wire.cu": "",
+    "kernels/cpu/README.md": "| file | noun |\n|---|---|\n| `rope` | turns |\n"
+                             "| `simd`, `wire` | beside `mma` |\n\n`slot`\n",
 }
 # What is changed of it, and in how many findings that must end.
 WRONG = [
@@ -242,12 +348,22 @@ WRONG = [
     (methods, {"README.md": "| X (arXiv:2) | `x` | always |\n"}, 2),
     (methods, {"tests/e2e/method_tests.py": "\nMETHODS = {\n}\n"}, 1),
     (methods, {"train/sync/presets.def": ""}, 2),
+    (wire_types, {"proto/base/codec.def": ""}, 1),
+    (wire_types, {"proto/PROTOCOL.md":
+                  "| `ab` | 1 | 0 | 16 | RING | STATES |\n"}, 2),
+    (rules, {"proto/base/rules.def": ""}, 4),
+    (rules, {"daemon/RULES.md": RULES_HEAD}, 4),
     (live_settings, {"daemon/API.md": "| `POST /api/v1/set` | what changes live "
                      "(`keep`, `state`) |"}, 2),
-    (live_settings, {"daemon/locod_settings.c": ""}, 2),
+    (live_settings, {"daemon/settings/options.def": ""}, 2),
     (pages, {"daemon/API.md": "as `tests/sum` or `sim/x.c` in `tests/run.sh` and "
              "[here](here.md)"}, 2),
     (pages, {"README.md": 200 * "a\n"}, 1),
+    (folder_pages, {"kernels/cpu/README.md": ""}, 2),
+    (folder_pages, {"kernels/cpu/slot.c": ""}, 1),
+    (folder_pages, {"kernels/cpu/README.md": "| file | noun |\n|---|---|\n"
+                    "| `rope`, `simd`, `gone` | x |\n"}, 1),
+    (folder_pages, {"train/new/a.h": ""}, 1),
     (unit_tests, {"tests/unit/a/three_test.c": ""}, 1),
     (unit_tests, {"tests/unit/a/tests.cmake": "loco_unit(a one lib)"}, 1),
     (vectors, {"tests/unit/train/VECTORS.md": ""}, 1),
@@ -276,3 +392,8 @@ def self_test():
         if len(found) != n:
             wrong.append(f"{check.__name__}: {change}: {found}")
     return len(CHECKS) + len(WRONG), wrong
+
+
+if __name__ == "__main__":
+    print(rules_page(Tree(os.path.join(os.path.dirname(__file__), ".."))),
+          end="")

@@ -5,8 +5,9 @@ use: tests/tidy.py [--self-test] [ROOT]
 
 Checks every C file of the tree: include arrows between folders, purity of the
 protocol cores, function length, line width, banned calls, mutable file-scope
-state, include guards, the essay at the top, clang-format, trailing blanks; and
-lists that must agree (lists.py).
+state, include guards, the essay at the top, clang-format, trailing blanks,
+comments that belong to nothing or name what does not exist; and lists that must
+agree (lists.py).
 Prints "FILE:LINE: what" per finding; exit 0 only when there is none.
 --self-test feeds each check a snippet that it must find and one that it must
 not, and fails when a check is blind or too eager.
@@ -23,20 +24,10 @@ FUNCTION_MAX = 70  # lines from { to }
 COLUMNS = 80
 FOLDERS = ("proto", "kernels", "train", "p2p", "daemon", "tests")
 
-# Folder (longest prefix first) -> what a file there may include of ours.
-ARROWS = {
-    "proto/base": {"proto/base"},
-    "proto": {"proto/base", "proto"},
-    "kernels": {"proto/base", "kernels"},
-    "train": {"proto/base", "kernels", "train"},
-    "p2p/uv": {"proto/base", "proto", "p2p", "p2p/uv"},
-    "p2p": {"proto/base", "proto", "p2p"},
-    "daemon": {"proto/base", "proto", "kernels", "train", "p2p", "p2p/uv",
-               "daemon"},
-    "tests": {"proto/base", "proto", "kernels", "train", "p2p", "p2p/uv",
-              "daemon", "tests"},
-}
-# Library header -> folders that may include it.
+# Folders that a test may include: all. Those of the product are declared in
+# CMake: the library of folder a/b is loco_a_b, and what it links are its arrows.
+EVERYWHERE = "tests"
+# Library header -> folders, with those below them, that may include it.
 LIBRARIES = {
     r"uv\.h": {"p2p/uv", "daemon", "tests"},
     r"sodium\.h": {"proto", "p2p", "p2p/uv", "daemon", "tests"},
@@ -46,13 +37,10 @@ LIBRARIES = {
     r"curl/.*": {"p2p/uv", "daemon", "tests"},
     r"jansson\.h": {"train", "daemon", "tests"},
     r"pcre2\.h": {"train"},
-    r"microhttpd\.h": {"daemon", "tests"},
-    r"(yaml|cyaml/.*)\.h": {"daemon", "tests"},
+    r"microhttpd\.h": {"daemon/control", "tests"},
+    r"yaml\.h": {"daemon/settings"},
     r"cmocka\.h": {"tests"},
 }
-# The whole peer is a pure core too: it may see p2p and proto, nothing else.
-NODE = re.compile(r"daemon/node(_\w+)?\.[ch]$")
-NODE_ARROWS = {"proto/base", "proto", "p2p", "daemon"}
 PURE_HEADERS = re.compile(
     r"^(uv|time|sys/time|pthread|threads|sys/socket|netdb|unistd|fcntl|poll|"
     r"sys/epoll|sys/stat|signal)\.h$")
@@ -66,27 +54,101 @@ BANNED = re.compile(
     r"\b(sprintf|vsprintf|strcpy|strcat|strncpy|atoi|atol|atof|rand|srand|"
     r"time|gettimeofday|gethostbyname|system|gets|strtok|alloca)\s*\(")
 EXITS = re.compile(r"\b(exit|_exit|abort)\s*\(")
-# The control plane's one allocator ends the process with size and site.
-MAY_ABORT = {"p2p/uv/loop.c"}
+# The one allocator of the control plane, and that of the simulator, end the
+# process with size and site; a check that cannot be made ends the simulator.
+MAY_ABORT = {"p2p/uv/loop.c", "daemon/sim/world/world.c",
+             "daemon/sim/stages_check.c"}
 # Programs with a main of their own; only they may end the process.
-MAINS = re.compile(r"^(daemon/(main|cli)\.c|tests/.*)$")
+MAINS = re.compile(r"^(daemon/main\.c|daemon/cli/cli\.c|tests/.*)$")
 STATELESS = re.compile(
-    r"^(proto/|p2p/(?!uv/)|train/sync/|daemon/node(_\w+)?\.c)")
+    r"^(proto/|p2p/(?!uv/)|train/sync/|daemon/node/)")
 STATE_ALLOWED = {"proto/base/log.c"}
+# Comments: where a name may stand that the check of mentions finds.
+CODE = (".c", ".h", ".def", ".cu", ".cuh", ".cpp", ".in", ".py", ".sh",
+        ".cmake", ".txt", ".yaml", ".js")
+COMMENT = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(/\*.*?\*/|//[^\n]*)',
+    re.S)
+# A function, a file, or words joined as only a program's names are; x_i and
+# sum_j are mathematics.
+MENTION = re.compile(
+    r"(?<![\w.])(?:[A-Za-z_]\w*(?=\(\))|[\w-]+\.(?:c|h|def|py|sh)\b|"
+    r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*_(?:[a-z0-9]{2,}|s)\b)")
+# Made by macros or by CMake, examples, mathematics, and the world outside.
+ELSEWHERE = re.compile(
+    r"ref_\w+|\w+_avx512|test_\w+|(fast_|\w+_)?TYPE\.c|x_\w+|sum_in|g_low|g_high|"
+    r"(member|view)_(fields|schema)|bytes_to_unicode|msgpack_packer_write|"
+    r"sd_notify|sd_watchdog_enabled|tcp_min_rtt_wlen|sm_\d+|"
+    r"ioprio\.h|ll(m|ama2)\.c")
 
 
-def folder_of(path):
-    """The longest key of ARROWS that `path` lies in."""
-    for name in sorted(ARROWS, key=len, reverse=True):
-        if path.startswith(name + "/"):
-            return name
-    return None
+class Arrows:
+    """Which folder may include which, as CMake has it."""
+
+    def __init__(self, lists):
+        """lists: folder -> text of its CMakeLists.txt."""
+        self.direct = {}  # folder -> folders that it links
+        names = {f: "loco_" + f.replace("/", "_") for f in lists}
+        folders = {name: f for f, name in names.items()}
+        links = {}
+        for folder, text in lists.items():
+            text = re.sub(r"#[^\n]*", "", text)
+            if re.search(rf"add_library\({names[folder]}\s", text):
+                self.direct[folder] = set()
+            for name, words in re.findall(
+                    r"target_link_libraries\(\s*(\w+)([^)]*)\)", text):
+                links.setdefault(name, set()).update(words.split())
+        # The programs: their folder is what has their main.
+        for folder, program in (("daemon", "locod"), ("daemon/cli", "loco")):
+            self.direct.setdefault(folder, set())
+            links.setdefault(names.get(folder, folder), set()).update(
+                links.get(program, set()))
+        for folder in self.direct:
+            self.direct[folder] = {
+                folders[word] for word in self.expand(
+                    links.get(names.get(folder, folder), set()), links,
+                    folders)} - {folder}
+
+    def expand(self, words, links, folders):
+        """Libraries of folders; an interface library stands for its own."""
+        found, todo = set(), list(words)
+        while todo:
+            word = todo.pop()
+            if word in folders and folders[word] in self.direct:
+                found.add(word)
+            elif word.startswith("loco_") and word in links:
+                todo += links[word]
+        return found
+
+    def allowed(self, folder):
+        """What it reaches, itself included."""
+        seen, todo = {folder}, [folder]
+        while todo:
+            for there in self.direct.get(todo.pop(), set()) - seen:
+                seen.add(there)
+                todo.append(there)
+        return seen
+
+    def cycles(self):
+        """Folders that reach themselves over others."""
+        return sorted(f for f in self.direct if any(
+            f in self.allowed(there) for there in self.direct[f]))
+
+    def folder_of(self, path):
+        """The nearest folder above `path` that has a library; None."""
+        folder = os.path.dirname(path)
+        while folder and folder not in self.direct:
+            folder = os.path.dirname(folder)
+        return folder or (EVERYWHERE if path.startswith("tests/") else None)
+
+
+ARROWS = None  # of the tree that is checked
 
 
 def is_pure(path):
     """Protocol cores: p2p without its shell, and the node."""
     return (path.startswith("p2p/") and not path.startswith("p2p/uv/")) \
-        or bool(NODE.match(path))
+        or path.startswith("daemon/node/")
 
 
 def blank(text):
@@ -127,28 +189,48 @@ def functions(code):
 
 
 def check_arrows(path, text, code):
-    here = folder_of(path)
-    allowed = NODE_ARROWS if NODE.match(path) else ARROWS.get(here, set())
+    here = ARROWS.folder_of(path)
     for match in re.finditer(r'^\s*#\s*include\s*"([^"]+)"', text, re.M):
-        there = folder_of(match.group(1))
+        name = match.group(1)
+        there = ARROWS.folder_of(name)
         line = line_of(text, match.start())
-        local = os.path.join(os.path.dirname(path), match.group(1))
-        if there is None and path.startswith("tests/"):
+        if there is None and here == EVERYWHERE:
             continue  # a test's own helper beside it
         if there is None:
-            yield line, f'include "{match.group(1)}" by its path from the root' \
-                f' (not {local})'
-        elif there not in allowed:
-            yield line, f"{here} must not include {there}"
+            yield line, f'include "{name}" by its path from the root'
+        elif here != EVERYWHERE and there not in ARROWS.allowed(here):
+            yield line, f"{here} must not include {there}: " \
+                f"{here}/CMakeLists.txt does not link it"
+
+
+# Where folders are one library, its private headers are of all of them.
+ONE_LIBRARY = ("daemon/sim/",)
+
+
+def check_private(path, text, code):
+    for match in re.finditer(
+            r'^\s*#\s*include\s*"([^"]*/(?:\w+_)?internal\.h)"', text, re.M):
+        name = match.group(1)
+        one = any(path.startswith(f) and name.startswith(f)
+                  for f in ONE_LIBRARY)
+        if os.path.dirname(name) != os.path.dirname(path) and not one:
+            yield (line_of(text, match.start()),
+                   f'"{name}" is private to its folder: use a verb or a '
+                   "getter of a public header (inspect.h)")
+
+
+def inside(path, folders):
+    return any(path.startswith(folder + "/") for folder in folders)
 
 
 def check_libraries(path, text, code):
-    here = folder_of(path)
     for match in re.finditer(r"^\s*#\s*include\s*<([^>]+)>", text, re.M):
         for pattern, allowed in LIBRARIES.items():
-            if re.fullmatch(pattern, match.group(1)) and here not in allowed:
+            if re.fullmatch(pattern, match.group(1)) \
+                    and not inside(path, allowed):
                 yield (line_of(text, match.start()),
-                       f"{here} must not include <{match.group(1)}>")
+                       f"{os.path.dirname(path)} must not include "
+                       f"<{match.group(1)}>")
 
 
 def check_pure(path, text, code):
@@ -210,6 +292,29 @@ def check_banned(path, text, code):
                    f"{match.group(1)} outside a main file")
 
 
+# struct node holds cores and children by value; the child `pairs` is written by
+# pairs.c, a core by none of these files: they ask by verbs.
+CHILD = re.compile(r"\bn->(\w+)(?:\.\w+|\[[^\]]*\])+\s*"
+                   r"(?:=(?!=)|\+\+|--|[-+|&*^]=)|"
+                   r"(?:\+\+|--)\s*n->(\w+)\.")
+CHILD_FILES = {"fetches": {"fetch"}, "way": {"follow"},
+               "sync": {"sync", "follow"}, "eval": {"eval", "eval_pass"},
+               "pipe": {"pipe", "pipe_actions"}}
+NO_CHILDREN = {"opt", "terms", "lost"}
+
+
+def check_children(path, text, code):
+    if not re.fullmatch(r"daemon/node/\w+\.c", path):
+        return
+    stem = os.path.basename(path)[:-2]
+    for match in CHILD.finditer(code):
+        child = match.group(1) or match.group(2)
+        if stem not in CHILD_FILES.get(child, {child}) \
+                and child not in NO_CHILDREN:
+            yield (line_of(code, match.start()),
+                   f"{stem}.c writes a field of n->{child}: ask by a verb")
+
+
 STATIC = re.compile(
     r"^(?:static|_Thread_local|extern)\b(?P<rest>[^;{(=]*)(?P<end>[;={(\[])",
     re.M)
@@ -256,19 +361,72 @@ def check_guard(path, text, code):
 def check_essay(path, text, code):
     name = os.path.basename(path)
     if path.endswith(".c"):
+        named = re.match(r"/\* (\w+\.c) - ", text)
         if not re.match(r"/\* \S", text):
             yield 1, "the file does not begin with what it is"
+        elif named and named.group(1) != name:
+            yield 1, f"the file says that it is {named.group(1)}"
     elif not re.match(r"/\* " + re.escape(name) + r" - \S", text):
         yield 1, f'the file does not begin with "/* {name} - ..."'
 
 
-CHECKS = (check_arrows, check_libraries, check_pure, check_functions,
-          check_columns, check_blanks, check_banned, check_state, check_guard,
-          check_essay)
+# What a comment may be for that stands above another one.
+SECTION = re.compile(r"----|clang-format|NOLINT|^/\* [\w./]+\.[ch](?=[ :])")
 
 
-def run_checks(path, text):
+def check_orphans(path, text, code):
+    for match in re.finditer(r"^/\*(?:(?!\*/).)*\*/(?=\n/\*)", text,
+                             re.M | re.S):
+        after = text[match.end() + 1:].split("\n", 1)[0]
+        if match.start() > 0 and not SECTION.search(match.group(0)) \
+                and not SECTION.search(after):
+            yield line_of(text, match.start()), "a comment of nothing: what " \
+                "it was above has moved"
+
+
+CHECKS = (check_arrows, check_private, check_libraries, check_pure, check_functions,
+          check_columns, check_blanks, check_banned, check_children,
+          check_state, check_guard, check_essay, check_orphans)
+
+
+def names_of(path, text):
+    """Every word of a file that a comment may name, comments left out."""
+    if path.endswith(".py"):
+        text = re.sub(r"#.*", "", text)
+    else:
+        text = COMMENT.sub(lambda m: " " if m.group(1) else m.group(0), text)
+    name = os.path.basename(path)
+    return {name, name.split(".")[0], *re.findall(r"\w+", text),
+            *re.findall(r"[\w-]+\.\w+", text)}
+
+
+def names_in(root):
+    names = set()
+    for base, dirs, files in os.walk(root):
+        dirs[:] = [d for d in dirs if not d.startswith((".", "build"))
+                   and d not in ("__pycache__", "corpus")]
+        for name in files:
+            if name.endswith(CODE):
+                path = os.path.join(base, name)
+                with open(path, encoding="utf-8") as f:
+                    names |= names_of(path, f.read())
+    return names
+
+
+def check_mentions(path, text, names):
+    """Yields (line, what) for each name in a comment that is none."""
+    for comment in COMMENT.finditer(text):
+        for match in MENTION.finditer(comment.group(1) or ""):
+            name = match.group(0)
+            if name not in names and not ELSEWHERE.fullmatch(name):
+                yield (line_of(text, comment.start() + match.start()),
+                       f"the comment names {name}, which does not exist")
+
+
+def run_checks(path, text, names):
     code = blank(text)
+    for line, what in check_mentions(path, text, names):
+        yield f"{path}:{line}: {what}"
     for check in CHECKS:
         for line, what in check(path, text, code):
             yield f"{path}:{line}: {what}"
@@ -302,12 +460,28 @@ def sources(root):
                     yield os.path.relpath(os.path.join(base, name), root)
 
 
+def read_arrows(root):
+    """The tree's arrows; a finding for each folder in a cycle."""
+    lists_of = {}
+    for folder in FOLDERS:
+        for base, _, files in os.walk(os.path.join(root, folder)):
+            if "CMakeLists.txt" in files:
+                with open(os.path.join(base, "CMakeLists.txt"),
+                          encoding="utf-8") as f:
+                    lists_of[os.path.relpath(base, root)] = f.read()
+    arrows = Arrows(lists_of)
+    return arrows, [f"{folder}/CMakeLists.txt:1: {folder} reaches itself over "
+                    "the folders that it links" for folder in arrows.cycles()]
+
+
 def main(root):
+    global ARROWS
     paths = list(sources(root))
-    findings = []
+    ARROWS, findings = read_arrows(root)
+    names = names_in(root)
     for path in paths:
         with open(os.path.join(root, path), encoding="utf-8") as f:
-            findings += run_checks(path, f.read())
+            findings += run_checks(path, f.read(), names)
     formatted, ran = check_format(root, paths)
     disagree = lists.findings(root)
     for finding in findings + formatted + disagree:
@@ -321,25 +495,58 @@ def main(root):
 
 # ---- self-test --------------------------------------------------------------
 
+# A tree of folders for check_arrows.
+TREE = {
+    "proto": "add_library(loco_proto STATIC a.c)\n"
+             "target_link_libraries(loco_proto PUBLIC loco_proto_base)",
+    "proto/base": "add_library(loco_proto_base STATIC a.c)",
+    "p2p": "add_library(loco_p2p STATIC a.c)\n"
+           "target_link_libraries(loco_p2p PUBLIC loco_proto)",
+    "p2p/uv": "add_library(loco_p2p_uv STATIC a.c)\n"
+              "target_link_libraries(loco_p2p_uv PUBLIC loco_p2p)",
+    "train": "add_library(loco_train INTERFACE)\n"
+             "target_link_libraries(loco_train INTERFACE loco_train_model)",
+    "train/model": "add_library(loco_train_model STATIC a.c)\n"
+                   "target_link_libraries(loco_train_model\n"
+                   "  PUBLIC loco_proto_base)",
+    "daemon": "add_executable(locod main.c)\n"
+              "target_link_libraries(locod PRIVATE loco_daemon_node"
+              " loco_train)",
+    "daemon/node": "add_library(loco_daemon_node STATIC a.c)\n"
+                   "target_link_libraries(loco_daemon_node PUBLIC loco_p2p)",
+}
 LONG = "void f(void)\n{\n" + "    g();\n" * FUNCTION_MAX + "}\n"
 # (check, path, snippet, whether it must be found)
 SNIPPETS = [
-    (check_arrows, "p2p/x.c", '#include "train/llama.h"\n', True),
+    (check_arrows, "p2p/x.c", '#include "train/model/llama.h"\n', True),
     (check_arrows, "p2p/x.c", '#include "p2p/uv/loop.h"\n', True),
     (check_arrows, "p2p/uv/x.c", '#include "p2p/core.h"\n', False),
-    (check_arrows, "train/x.c", '#include "p2p/core.h"\n', True),
-    (check_arrows, "train/x.c", '#include "proto/id.h"\n', True),
-    (check_arrows, "train/x.c", '#include "proto/base/err.h"\n', False),
-    (check_arrows, "proto/x.c", '#include "daemon/node.h"\n', True),
+    (check_arrows, "train/model/x.c", '#include "p2p/core.h"\n', True),
+    (check_arrows, "train/model/x.c", '#include "proto/id.h"\n', True),
+    (check_arrows, "train/model/x.c", '#include "proto/base/err.h"\n', False),
+    (check_arrows, "proto/x.c", '#include "daemon/node/node.h"\n', True),
     (check_arrows, "proto/x.c", '#include "id.h"\n', True),
-    (check_arrows, "daemon/node_round.c", '#include "train/llama.h"\n', True),
-    (check_arrows, "daemon/main.c", '#include "train/llama.h"\n', False),
+    (check_arrows, "daemon/node/x.c", '#include "proto/id.h"\n', False),
+    (check_arrows, "daemon/node/x.c", '#include "train/model/llama.h"\n',
+     True),
+    (check_arrows, "daemon/main.c", '#include "train/model/llama.h"\n', False),
+    (check_arrows, "tests/x.c", '#include "train/model/llama.h"\n', False),
+    (check_private, "tests/x.c", '#include "p2p/dht/internal.h"\n', True),
+    (check_private, "tests/unit/daemon/x.h",
+     '#include "daemon/machine/internal.h"\n', True),
+    (check_private, "daemon/sim/x.c", '#include "daemon/node/internal.h"\n',
+     True),
+    (check_private, "p2p/x.c", '#include "p2p/uv/conn_internal.h"\n', True),
+    (check_private, "p2p/dht/x.c", '#include "p2p/dht/internal.h"\n', False),
+    (check_private, "daemon/sim/x.c",
+     '#include "daemon/sim/world/internal.h"\n', False),
+    (check_private, "tests/x.c", '#include "p2p/dht/inspect.h"\n', False),
     (check_libraries, "train/x.c", "#include <sodium.h>\n", True),
     (check_libraries, "p2p/x.c", "#include <uv.h>\n", True),
     (check_libraries, "p2p/x.c", "#include <sodium.h>\n", False),
     (check_pure, "p2p/x.c", "#include <uv.h>\n", True),
     (check_pure, "p2p/x.c", "#include <time.h>\n", True),
-    (check_pure, "daemon/node.c", "#include <pthread.h>\n", True),
+    (check_pure, "daemon/node/node.c", "#include <pthread.h>\n", True),
     (check_pure, "p2p/uv/x.c", "#include <time.h>\n", False),
     (check_pure, "p2p/x.c", "int f(void)\n{\n    return !malloc(1);\n}\n",
      True),
@@ -366,6 +573,14 @@ SNIPPETS = [
     (check_banned, "train/x.c", '    say("time(now)"); /* rand() */\n', False),
     (check_banned, "train/x.c", "    n = snprintf(a, 1, b);\n", False),
     (check_banned, "train/x.c", "    n = wall_time(a);\n", False),
+    (check_children, "daemon/node/view.c", "    n->held.known = x;\n", True),
+    (check_children, "daemon/node/view.c", "    n->round.kept.n++;\n", True),
+    (check_children, "daemon/node/view.c", "    n->view.join_ms = 0;\n", False),
+    (check_children, "daemon/node/follow.c", "    n->sync.phase = 1;\n",
+     False),
+    (check_children, "daemon/node/view.c",
+     "    if (n->held.known.round == x) {\n", False),
+    (check_children, "daemon/machine/x.c", "    n->held.known = x;\n", False),
     (check_state, "p2p/x.c", "static int counter;\n", True),
     (check_state, "p2p/x.c", "static const char *name = 0;\n", True),
     (check_state, "p2p/x.c", "static struct a b[4];\n", True),
@@ -376,7 +591,7 @@ SNIPPETS = [
     (check_state, "p2p/x.c", "static int f(int a);\n", False),
     (check_state, "p2p/x.c",
      "static int f(int a)\n{\n    int b = a;\n    return b;\n}\n", False),
-    (check_state, "daemon/node_view.c", "static int counter = 0;\n", True),
+    (check_state, "daemon/node/view.c", "static int counter = 0;\n", True),
     (check_state, "daemon/main.c", "static int counter;\n", False),
     (check_guard, "p2p/x.h", "#ifndef X_H\n#define X_H\n#endif\n", True),
     (check_guard, "p2p/x.h",
@@ -384,18 +599,61 @@ SNIPPETS = [
     (check_essay, "p2p/x.h", "#ifndef LOCO_P2P_X_H\n", True),
     (check_essay, "p2p/x.h", "/* x.h - what an x is.\n */\n", False),
     (check_essay, "p2p/x.c", "#include <stdio.h>\n", True),
+    (check_essay, "p2p/x.c", "/* y.c - see y.h. */\n", True),
+    (check_essay, "p2p/x.c", "/* x.c - see x.h. */\n", False),
     (check_essay, "p2p/x.c", "/* Bytes to words. */\n", False),
+    (check_orphans, "p2p/x.h", "int a;\n/* Of b. */\n/* Of c. */\nint c;\n",
+     True),
+    (check_orphans, "p2p/x.h", "/* x.h - an x. */\n/* Of c. */\nint c;\n",
+     False),
+    (check_orphans, "p2p/x.h",
+     "int a;\n/* ---- b ---- */\n/* Of c. */\nint c;\n", False),
+    (check_orphans, "p2p/x.h", "int a;\n/* y.c */\n/* Of c. */\nint c;\n",
+     False),
+    (check_orphans, "p2p/x.h", "int a;\n/* Of c. */\nint c;\n", False),
+]
+# What a comment says, and whether a name in it must be found to be none, where
+# these are the other files.
+OTHERS = {"train/x.c": '/* old_name() */\nint h_open(void)\n{\n    say("key_of");\n}\n',
+          "tests/y_test.py": "def check_it():  # as gone_by() did\n    pass\n"}
+MENTIONS = [
+    ("h_open() is called first", False),
+    ("old_name() is called first", True),
+    ("gone_by() is called first", True),
+    ("h_close() is called last", True),
+    ("the member h_opened", True),
+    ("the setting key_of", False),
+    ("tests/y_test.py, check_it", False),
+    ("see train/x.c and x.h", True),
+    ("see train/x.c", False),
+    ("sum_j x_j of f(x)", False),
+    ("made: ref_matmul()", False),
 ]
 
 
 def self_test():
+    global ARROWS
     failures = 0
+    ARROWS = Arrows(TREE)
+    round_trip = dict(TREE, proto=TREE["proto"] + "\n"
+                      "target_link_libraries(loco_proto PUBLIC loco_p2p)")
+    if ARROWS.cycles() or Arrows(round_trip).cycles() != ["p2p", "proto"]:
+        failures += 1
+        print("a cycle of folders is not seen, or seen where there is none")
     for check, path, snippet, must_find in SNIPPETS:
         found = list(check(path, snippet, blank(snippet)))
         if bool(found) != must_find:
             failures += 1
             print(f"{check.__name__} {'missed' if must_find else 'minded'} "
                   f"in {path}: {snippet!r} {found}")
+    names = set().union(*(names_of(p, t) for p, t in OTHERS.items()))
+    for sentence, must_find in MENTIONS:
+        snippet = f"int a; /* {sentence} */\n"
+        found = list(check_mentions("train/z.c", snippet, names))
+        if bool(found) != must_find:
+            failures += 1
+            print(f"check_mentions {'missed' if must_find else 'minded'}: "
+                  f"{sentence!r} {found}")
     unproven = [c.__name__ for c in CHECKS
                 if not any(s[0] is c and s[3] for s in SNIPPETS)]
     for name in unproven:
@@ -405,7 +663,7 @@ def self_test():
     for sentence in wrong:
         failures += 1
         print(sentence)
-    print(f"tidy self-test: {len(SNIPPETS)} snippets, {cases} lists, "
+    print(f"tidy self-test: {len(SNIPPETS) + len(MENTIONS)} snippets, {cases} lists, "
           f"{failures} failures")
     return 1 if failures else 0
 

@@ -112,17 +112,13 @@ static void zero_head(float *x, const struct head *h, int64_t t)
 void ref_attention_fwd(const struct attention *op, struct kernel_range r)
 {
     int64_t group = op->heads / op->kv_heads;
+    float *scratch = op->scratch + r.worker * attention_scratch(op->t);
 
-    for (int64_t u = r.from; u < r.to; u++) {
-        int64_t kv = u % op->kv_heads;
+    for (int64_t u = r.from * group; u < r.to * group; u++) {
+        struct head h = head_at(op, u / op->heads, u % op->heads);
 
-        for (int64_t g = 0; g < group; g++) {
-            struct head h = head_at(op, u / op->kv_heads, kv * group + g);
-
-            for (int64_t i = 0; i < op->t; i++) {
-                row_fwd(op, &h, i,
-                        op->scratch + r.worker * attention_scratch(op->t));
-            }
+        for (int64_t i = 0; i < op->t; i++) {
+            row_fwd(op, &h, i, scratch);
         }
     }
 }
@@ -131,20 +127,16 @@ void ref_attention_bwd(const struct attention *op, struct kernel_range r)
 {
     int64_t group = op->heads / op->kv_heads;
 
-    for (int64_t u = r.from; u < r.to; u++) {
-        int64_t kv = u % op->kv_heads;
+    for (int64_t u = r.from * group; u < r.to * group; u++) {
+        struct head h = head_at(op, u / op->heads, u % op->heads);
 
-        for (int64_t g = 0; g < group; g++) {
-            struct head h = head_at(op, u / op->kv_heads, kv * group + g);
-
-            zero_head(op->dqkv + h.q, &h, op->t);
-            if (g == 0) {
-                zero_head(op->dqkv + h.k, &h, op->t);
-                zero_head(op->dqkv + h.v, &h, op->t);
-            }
-            for (int64_t i = 0; i < op->t; i++) {
-                row_bwd(op, &h, i);
-            }
+        zero_head(op->dqkv + h.q, &h, op->t);
+        if (u % group == 0) {
+            zero_head(op->dqkv + h.k, &h, op->t);
+            zero_head(op->dqkv + h.v, &h, op->t);
+        }
+        for (int64_t i = 0; i < op->t; i++) {
+            row_bwd(op, &h, i);
         }
     }
 }

@@ -64,21 +64,74 @@ static void tile_rows(struct tile *s, int64_t first)
     s->keys = first + s->rows;
 }
 
-/* p (rows, keys) = q k^T, not yet scaled */
-static void tile_scores(const struct tile *s)
+/* c (rows, keys) = rows (rows, D; ldr apart) times the head's k or v, which
+ * begins at `keys` */
+static void by_keys(const struct tile *s,
+                    const float *rows,
+                    int64_t ldr,
+                    int64_t keys,
+                    float *c)
 {
     multiply(s->r, (struct matmul){
                        .m = s->rows,
                        .n = s->keys,
                        .k = s->op->d,
-                       .a = s->op->qkv + s->q + s->first * s->ld,
-                       .lda = s->ld,
-                       .b = s->op->qkv + s->k,
+                       .a = rows,
+                       .lda = ldr,
+                       .b = s->op->qkv + keys,
                        .ldb = s->ld,
                        .tb = true,
-                       .c = s->p,
+                       .c = c,
                        .ldc = s->ldp,
                        .alpha = 1,
+                   });
+}
+
+/* p = q k^T, not yet scaled */
+static void tile_scores(const struct tile *s)
+{
+    by_keys(s, s->op->qkv + s->q + s->first * s->ld, s->ld, s->k, s->p);
+}
+
+/* c (rows, D; ldc apart) = a (rows, keys) times the head's k or v */
+static void of_keys(
+    const struct tile *s, const float *a, int64_t keys, float *c, int64_t ldc)
+{
+    multiply(s->r, (struct matmul){
+                       .m = s->rows,
+                       .n = s->op->d,
+                       .k = s->keys,
+                       .a = a,
+                       .lda = s->ldp,
+                       .b = s->op->qkv + keys,
+                       .ldb = s->ld,
+                       .c = c,
+                       .ldc = ldc,
+                       .alpha = 1,
+                   });
+}
+
+/* The gradient of the head's k or v, which begins at `keys`, += a^T (keys,
+ * rows) times rows (rows, D; ldr apart) */
+static void to_keys(const struct tile *s,
+                    const float *a,
+                    const float *rows,
+                    int64_t ldr,
+                    int64_t keys)
+{
+    multiply(s->r, (struct matmul){
+                       .m = s->keys,
+                       .n = s->op->d,
+                       .k = s->rows,
+                       .a = a,
+                       .lda = s->ldp,
+                       .ta = true,
+                       .b = rows,
+                       .ldb = ldr,
+                       .c = s->op->dqkv + keys,
+                       .ldc = s->ld,
+                       .alpha = 1,
+                       .beta = s->first_write ? 0 : 1,
                    });
 }
 
@@ -99,18 +152,7 @@ static void tile_fwd(const struct tile *s)
         s->lse[s->first + i] = max + logf(sum);
         inverse[i] = 1 / sum;
     }
-    multiply(s->r, (struct matmul){
-                       .m = s->rows,
-                       .n = op->d,
-                       .k = s->keys,
-                       .a = s->p,
-                       .lda = s->ldp,
-                       .b = op->qkv + s->v,
-                       .ldb = s->ld,
-                       .c = out,
-                       .ldc = s->ldo,
-                       .alpha = 1,
-                   });
+    of_keys(s, s->p, s->v, out, s->ldo);
     for (int64_t i = 0; i < s->rows; i++) {
         row_scale(out + i * s->ldo, op->d, inverse[i]);
     }
@@ -156,64 +198,15 @@ static void tile_softmax_bwd(const struct tile *s)
 static void tile_bwd(const struct tile *s)
 {
     const struct attention *op = s->op;
+    const float *q = op->qkv + s->q + s->first * s->ld;
     const float *dout = op->dout + s->o + s->first * s->ldo;
-    float beta = s->first_write ? 0 : 1;
 
     tile_scores(s);
-    multiply(s->r, (struct matmul){
-                       .m = s->rows,
-                       .n = s->keys,
-                       .k = op->d,
-                       .a = dout,
-                       .lda = s->ldo,
-                       .b = op->qkv + s->v,
-                       .ldb = s->ld,
-                       .tb = true,
-                       .c = s->dp,
-                       .ldc = s->ldp,
-                       .alpha = 1,
-                   });
+    by_keys(s, dout, s->ldo, s->v, s->dp);
     tile_softmax_bwd(s);
-    multiply(s->r, (struct matmul){
-                       .m = s->rows,
-                       .n = op->d,
-                       .k = s->keys,
-                       .a = s->dp,
-                       .lda = s->ldp,
-                       .b = op->qkv + s->k,
-                       .ldb = s->ld,
-                       .c = op->dqkv + s->q + s->first * s->ld,
-                       .ldc = s->ld,
-                       .alpha = 1,
-                   });
-    multiply(s->r, (struct matmul){
-                       .m = s->keys,
-                       .n = op->d,
-                       .k = s->rows,
-                       .a = s->dp,
-                       .lda = s->ldp,
-                       .ta = true,
-                       .b = op->qkv + s->q + s->first * s->ld,
-                       .ldb = s->ld,
-                       .c = op->dqkv + s->k,
-                       .ldc = s->ld,
-                       .alpha = 1,
-                       .beta = beta,
-                   });
-    multiply(s->r, (struct matmul){
-                       .m = s->keys,
-                       .n = op->d,
-                       .k = s->rows,
-                       .a = s->p,
-                       .lda = s->ldp,
-                       .ta = true,
-                       .b = dout,
-                       .ldb = s->ldo,
-                       .c = op->dqkv + s->v,
-                       .ldc = s->ld,
-                       .alpha = 1,
-                       .beta = beta,
-                   });
+    of_keys(s, s->dp, s->k, op->dqkv + s->q + s->first * s->ld, s->ld);
+    to_keys(s, s->dp, q, s->ld, s->k);
+    to_keys(s, s->p, dout, s->ldo, s->v);
 }
 
 static struct tile tile_start(const struct attention *op,

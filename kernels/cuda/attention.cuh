@@ -12,9 +12,7 @@
 #include "kernels/cuda/common.cuh"
 
 #define TILE_THREADS 128 /* 4 warps */
-#define TILE_WARPS   4
 #define LOG2E        1.44269504088896341f
-#define LN2          0.69314718055994531f
 
 struct flash_args {
     const bf16 *qkv, *out, *dout;
@@ -114,6 +112,76 @@ a_from(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
     a[1] = pack_bf16(left[2], left[3]);
     a[2] = pack_bf16(right[0], right[1]);
     a[3] = pack_bf16(right[2], right[3]);
+}
+
+template <int M, int N> __device__ inline void zero(float (&c)[M][N][4])
+{
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            for (int i = 0; i < 4; i++) {
+                c[m][n][i] = 0;
+            }
+        }
+    }
+}
+
+/* c (16 M, 8 N) = rows row.. of `left` times the rows of `right` (8 N of them),
+ * both D wide. */
+template <int D, int M, int N>
+__device__ inline void
+multiply(float (&c)[M][N][4], const bf16 *left, int row, const bf16 *right)
+{
+    zero(c);
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        uint32_t a[M][4];
+
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            tile_a<D>(a[m], left, row + m * 16, step);
+        }
+#pragma unroll
+        for (int n = 0; n < N / 2; n++) {
+            uint32_t b[4];
+
+            tile_b<D>(b, right, n * 16, step);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_bf16(c[m][2 * n], a[m], b[0], b[1]);
+                mma_bf16(c[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* sum (16 M, D) += x (16 M, 8 N) times `tile` (8 N rows, D) */
+template <int D, int M, int N>
+__device__ inline void accumulate(float (&sum)[M][D / 8][4],
+                                  const float (&x)[M][N][4],
+                                  const bf16 *tile)
+{
+#pragma unroll
+    for (int k = 0; k < N / 2; k++) {
+        uint32_t a[M][4];
+
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            a_from(a[m], x[m][2 * k], x[m][2 * k + 1]);
+        }
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+
+            tile_b_trans<D>(b, tile, k * 16, n);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_bf16(sum[m][2 * n], a[m], b[0], b[1]);
+                mma_bf16(sum[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
 }
 
 /* Write 16 rows of a result: c[n] are columns 8 n ..; rows from `first` below

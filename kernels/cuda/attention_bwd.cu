@@ -16,9 +16,9 @@
  *                and dS' go from the registers of one product into the next
  *   flash_dq     a block owns 64 queries and walks over the key tiles
  * S and dP are made in both: 7 products instead of 5, the price of the order.
+ * Shared memory: at most 70 KB.
  */
 #include "kernels/cuda/attention.cuh"
-#include "proto/base/err.h"
 
 #define OWNED 64 /* rows that a block owns; 16 a warp */
 
@@ -29,8 +29,7 @@ template <int D> __host__ __device__ constexpr int walked()
     return D <= 80 ? 64 : 32;
 }
 
-/* ---- delta ----------------------------------------------------------------
- */
+/* ---- delta -------------------------------------------------------------- */
 
 #define DELTA_LANES 8
 
@@ -61,70 +60,7 @@ __global__ void flash_delta_kernel(float *delta, struct flash_args a, int64_t n)
     }
 }
 
-/* ---- products -------------------------------------------------------------
- */
-
-/* c (16, 8 N) = rows row.. of `left` times the rows of `right` (8 N of them),
- * both D wide. */
-template <int D, int N>
-__device__ inline void
-multiply(float (&c)[N][4], const bf16 *left, int row, const bf16 *right)
-{
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-        for (int i = 0; i < 4; i++) {
-            c[n][i] = 0;
-        }
-    }
-#pragma unroll
-    for (int step = 0; step < D / 16; step++) {
-        uint32_t a[4];
-
-        tile_a<D>(a, left, row, step);
-#pragma unroll
-        for (int n = 0; n < N / 2; n++) {
-            uint32_t b[4];
-
-            tile_b<D>(b, right, n * 16, step);
-            mma_bf16(c[2 * n], a, b[0], b[1]);
-            mma_bf16(c[2 * n + 1], a, b[2], b[3]);
-        }
-    }
-}
-
-/* sum (16, D) += x (16, 8 N) times `tile` (8 N rows, D) */
-template <int D, int N>
-__device__ inline void
-accumulate(float (&sum)[D / 8][4], const float (&x)[N][4], const bf16 *tile)
-{
-#pragma unroll
-    for (int k = 0; k < N / 2; k++) {
-        uint32_t a[4];
-
-        a_from(a, x[2 * k], x[2 * k + 1]);
-#pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            uint32_t b[4];
-
-            tile_b_trans<D>(b, tile, k * 16, n);
-            mma_bf16(sum[2 * n], a, b[0], b[1]);
-            mma_bf16(sum[2 * n + 1], a, b[2], b[3]);
-        }
-    }
-}
-
-template <int D> __device__ inline void zero(float (&sum)[D / 8][4])
-{
-#pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-        for (int i = 0; i < 4; i++) {
-            sum[n][i] = 0;
-        }
-    }
-}
-
-/* ---- dk, dv ---------------------------------------------------------------
- */
+/* ---- dk, dv ------------------------------------------------------------- */
 
 /* lse (for exp2) and delta of query rows from q0; a row that does not exist
  * gets probability 0. */
@@ -214,11 +150,11 @@ __global__ void __launch_bounds__(TILE_THREADS)
     int64_t at = (row0 + k0) * a.ld + (a.heads + blockIdx.y) * a.d;
     int first = k0 / Q;                    /* query tile on the diagonal */
     int tiles = (a.t + Q - 1) / Q - first; /* of each query head */
-    float dk[D / 8][4];
-    float dv[D / 8][4];
+    float dk[1][D / 8][4];
+    float dv[1][D / 8][4];
 
-    zero<D>(dk);
-    zero<D>(dv);
+    zero(dk);
+    zero(dv);
     tile_load<D, OWNED>(k_tile, a.qkv + at, a.ld, a.t - k0, a.d);
     tile_load<D, OWNED>(v_tile, a.qkv + at + a.kv_heads * a.d, a.ld, a.t - k0,
                         a.d);
@@ -228,8 +164,8 @@ __global__ void __launch_bounds__(TILE_THREADS)
     for (int i = 0; i < group * tiles; i++) {
         const struct query_stage<D> s = query_stage_at<D>(query_tiles, i % 2);
         int q0 = (first + i % tiles) * Q;
-        float p[Q / 8][4];
-        float ds[Q / 8][4];
+        float p[1][Q / 8][4];
+        float ds[1][Q / 8][4];
 
         if (i + 1 < group * tiles) {
             load_queries<D>(query_stage_at<D>(query_tiles, (i + 1) % 2), a,
@@ -241,30 +177,29 @@ __global__ void __launch_bounds__(TILE_THREADS)
             copies_wait<0>();
         }
         __syncthreads();
-        multiply<D, Q / 8>(p, k_tile, warp_row, s.q);
-        probabilities<Q / 8>(p, s.lse, a.scale * LOG2E, k0 + warp_row, q0);
-        multiply<D, Q / 8>(ds, v_tile, warp_row, s.dout);
+        multiply<D>(p, k_tile, warp_row, s.q);
+        probabilities(p[0], s.lse, a.scale * LOG2E, k0 + warp_row, q0);
+        multiply<D>(ds, v_tile, warp_row, s.dout);
 #pragma unroll
         for (int n = 0; n < Q / 8; n++) {
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 int query = n * 8 + threadIdx.x % 4 * 2 + c % 2;
 
-                ds[n][c] = p[n][c] * (ds[n][c] - s.delta[query]);
+                ds[0][n][c] = p[0][n][c] * (ds[0][n][c] - s.delta[query]);
             }
         }
-        accumulate<D, Q / 8>(dv, p, s.dout);
-        accumulate<D, Q / 8>(dk, ds, s.q);
+        accumulate<D>(dv, p, s.dout);
+        accumulate<D>(dk, ds, s.q);
         __syncthreads(); /* nobody reads this stage any more */
     }
-    rows_store<D>(a.to + at, a.ld, dk, a.scale, a.scale, warp_row, a.t - k0,
+    rows_store<D>(a.to + at, a.ld, dk[0], a.scale, a.scale, warp_row, a.t - k0,
                   a.d);
-    rows_store<D>(a.to + at + a.kv_heads * a.d, a.ld, dv, 1, 1, warp_row,
+    rows_store<D>(a.to + at + a.kv_heads * a.d, a.ld, dv[0], 1, 1, warp_row,
                   a.t - k0, a.d);
 }
 
-/* ---- dq -------------------------------------------------------------------
- */
+/* ---- dq ----------------------------------------------------------------- */
 
 /* p = exp(S / sqrt(D) - lse), then dS = p (dP - delta) into ds. */
 template <int N>
@@ -316,7 +251,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
     int tiles = (end + K - 1) / K;
     float lse[2];
     float delta[2];
-    float dq[D / 8][4];
+    float dq[1][D / 8][4];
 
     for (int half = 0; half < 2; half++) {
         int row = q0 + warp_row + (int)(threadIdx.x % WARP) / 4 + half * 8;
@@ -325,7 +260,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
         lse[half] = row < a.t ? a.lse[number] * LOG2E : INFINITY;
         delta[half] = row < a.t ? a.delta[number] : 0;
     }
-    zero<D>(dq);
+    zero(dq);
     tile_load<D, OWNED>(q_tile, a.qkv + at, a.ld, a.t - q0, a.d);
     tile_load<D, OWNED>(dout_tile, a.dout + (row0 + q0) * ldo + h * a.d, ldo,
                         a.t - q0, a.d);
@@ -335,8 +270,8 @@ __global__ void __launch_bounds__(TILE_THREADS)
     for (int j = 0; j < tiles; j++) {
         int stage = j % 2 * K * LD;
         int next = K * LD - stage;
-        float p[K / 8][4];
-        float ds[K / 8][4];
+        float p[1][K / 8][4];
+        float ds[1][K / 8][4];
 
         if (j + 1 < tiles) {
             int64_t row = (int64_t)(j + 1) * K;
@@ -351,19 +286,18 @@ __global__ void __launch_bounds__(TILE_THREADS)
             copies_wait<0>();
         }
         __syncthreads();
-        multiply<D, K / 8>(p, q_tile, warp_row, k_tile + stage);
-        multiply<D, K / 8>(ds, dout_tile, warp_row, v_tile + stage);
-        gradient_of_scores<K / 8>(ds, p, lse, delta, a.scale * LOG2E,
-                                  q0 + warp_row, j * K);
-        accumulate<D, K / 8>(dq, ds, k_tile + stage);
+        multiply<D>(p, q_tile, warp_row, k_tile + stage);
+        multiply<D>(ds, dout_tile, warp_row, v_tile + stage);
+        gradient_of_scores(ds[0], p[0], lse, delta, a.scale * LOG2E,
+                           q0 + warp_row, j * K);
+        accumulate<D>(dq, ds, k_tile + stage);
         __syncthreads();
     }
-    rows_store<D>(a.to + at, a.ld, dq, a.scale, a.scale, warp_row, a.t - q0,
+    rows_store<D>(a.to + at, a.ld, dq[0], a.scale, a.scale, warp_row, a.t - q0,
                   a.d);
 }
 
-/* ---- launchers ------------------------------------------------------------
- */
+/* ---- launchers ---------------------------------------------------------- */
 
 template <int D>
 static int run(struct gpu *g, const struct attention *op, const float *delta)
@@ -413,8 +347,6 @@ int cuda_attention_bwd(struct gpu *g, const struct attention *op)
                  : gpu_slot(g, SLOT_DELTA,
                             (size_t)(op->b * op->heads * op->t) * sizeof *delta,
                             (void **)&delta);
-    if (rv == 0) {
-        rv = run_delta(g, op, delta);
-    }
+    rv = rv == 0 ? run_delta(g, op, delta) : rv;
     return rv != 0 ? rv : FOR_HEAD_SIZE(op->d, run, g, op, delta);
 }

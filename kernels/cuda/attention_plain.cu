@@ -8,7 +8,9 @@
  * owns channels lane, lane + 32, .. of the sums while the weights go round by
  * shuffles. Backward: one kernel with a warp per query for dq, one with a warp
  * per key, which goes through all query heads of its group, for dk and dv; no
- * atomics. Simple, and slow: no shared memory, no tensor cores.
+ * atomics. Simple, and slow: no shared memory, no tensor cores. More sequences
+ * than a grid has blocks (65,535) are refused as LOCO_ENOMEM: the launch would
+ * fail and break the GPU, while a smaller micro-batch works.
  */
 #include "kernels/cuda/common.cuh"
 #include "proto/base/err.h"
@@ -212,8 +214,7 @@ template <class T> __global__ void delta_kernel(struct plain_args a, float *to)
     }
 }
 
-/* ---- launchers ------------------------------------------------------------
- */
+/* ---- launchers ---------------------------------------------------------- */
 
 static struct plain_args args_of(const struct attention *op)
 {
@@ -317,9 +318,7 @@ int cuda_attention_bwd_plain(struct gpu *g, const struct attention *op)
                       (size_t)(op->b * op->heads * op->t) * sizeof *delta,
                       (void **)&delta);
     }
-    if (rv == 0) {
-        rv = cuda_attention_delta(g, op, delta);
-    }
+    rv = rv == 0 ? cuda_attention_delta(g, op, delta) : rv;
     return rv != 0       ? rv
            : g->opt.bf16 ? bwd<bf16>(g, op, delta)
                          : bwd<float>(g, op, delta);

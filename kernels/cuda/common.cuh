@@ -37,8 +37,7 @@
 #define SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif
 
-/* ---- numbers --------------------------------------------------------------
- */
+/* ---- numbers ------------------------------------------------------------ */
 
 __device__ inline float to_float(float x)
 {
@@ -71,8 +70,7 @@ __device__ inline float rounded(const bf16 *, float x)
     return __uint_as_float(pack_bf16(x, 0.0f) << 16);
 }
 
-/* ---- vectors: V elements at p, aligned to 16 bytes where V is 8 -----------
- */
+/* ---- vectors: V elements at p, aligned to 16 bytes where V is 8 --------- */
 
 template <int V> __device__ inline void load(float (&f)[V], const float *p)
 {
@@ -130,8 +128,7 @@ template <int V> __device__ inline void store(bf16 *p, const float (&f)[V])
     }
 }
 
-/* ---- sums over a warp: every lane gets the same bits ----------------------
- */
+/* ---- sums over a warp: every lane gets the same bits -------------------- */
 
 template <class F> __device__ inline F warp_sum(F x)
 {
@@ -149,13 +146,19 @@ __device__ inline float warp_max(float x)
     return x;
 }
 
-/* ---- on the host: may all of these be read eight at a time? ---------------
- */
+/* ---- on the host: may all of these be read eight at a time? ------------- */
 
 static inline bool aligned(const void *p)
 {
     return ((uintptr_t)p & 15) == 0; /* NULL is */
 }
+
+/* Run f<T, V>: activations as the GPU has them, vectors as `wide` says. */
+#define FOR_TYPE(g, wide, f, ...)                                              \
+    ((g)->opt.bf16                                                             \
+         ? (wide) ? f<bf16, 8>(__VA_ARGS__) : f<bf16, 1>(__VA_ARGS__)          \
+     : (wide) ? f<float, 8>(__VA_ARGS__)                                       \
+              : f<float, 1>(__VA_ARGS__))
 
 static inline int64_t blocks_for(int64_t n, int64_t per_block)
 {

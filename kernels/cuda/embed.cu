@@ -136,16 +136,10 @@ int cuda_embed_fwd(struct gpu *g, const struct embed *op)
     if (rv != 0) {
         return rv;
     }
-    if (g->opt.bf16) {
-        return wide ? embed_fwd<bf16, 8>(g, op, (uint32_t *)tokens)
-                    : embed_fwd<bf16, 1>(g, op, (uint32_t *)tokens);
-    }
-    return wide ? embed_fwd<float, 8>(g, op, (uint32_t *)tokens)
-                : embed_fwd<float, 1>(g, op, (uint32_t *)tokens);
+    return FOR_TYPE(g, wide, embed_fwd, g, op, (uint32_t *)tokens);
 }
 
-/* ---- the plan of a backward pass, on the host ------------------------------
- */
+/* ---- the plan of a backward pass, on the host --------------------------- */
 
 struct plan {
     uint32_t *order;         /* (n) */
@@ -288,17 +282,10 @@ int cuda_embed_bwd(struct gpu *g, const struct embed *op)
     const unsigned char *at;
     int rv = make_plan(g, op, &p);
 
-    if (rv == 0) {
-        rv = gpu_upload(g, SLOT_EMBED_PLAN, p.order, p.bytes, &plan);
-    }
+    rv = rv == 0 ? gpu_upload(g, SLOT_EMBED_PLAN, p.order, p.bytes, &plan) : rv;
     if (rv != 0) {
         return rv;
     }
     at = (const unsigned char *)plan;
-    if (g->opt.bf16) {
-        return wide ? embed_bwd<bf16, 8>(g, op, &p, at)
-                    : embed_bwd<bf16, 1>(g, op, &p, at);
-    }
-    return wide ? embed_bwd<float, 8>(g, op, &p, at)
-                : embed_bwd<float, 1>(g, op, &p, at);
+    return FOR_TYPE(g, wide, embed_bwd, g, op, &p, at);
 }

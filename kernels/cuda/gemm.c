@@ -20,7 +20,8 @@
  * others.
  *
  * Where the library has no algorithm (odd bf16 rows on some GPUs) the product
- * goes to matmul.cu.
+ * goes to matmul.cu. PLANS_MAX shapes have a plan; a new one takes the place of
+ * the oldest.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -76,8 +77,7 @@ struct gemm {
     int n_plans, oldest; /* when there are PLANS_MAX */
 };
 
-/* ---- opening --------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------ */
 
 #ifdef LOCO_CUDA_EMULATED
 static void *library_open(void)
@@ -183,8 +183,7 @@ int gemm_product_version(const struct gpu *g)
     return (int)g->gemm->cublasLtGetVersion();
 }
 
-/* ---- plans ----------------------------------------------------------------
- */
+/* ---- plans -------------------------------------------------------------- */
 
 static uint32_t alignment_of(const void *p)
 {
@@ -304,8 +303,7 @@ static int find_choices(struct gpu *g,
     return n;
 }
 
-/* ---- the tuning file: one line a shape ------------------------------------
- */
+/* ---- the tuning file: one line a shape ---------------------------------- */
 
 static void
 write_key(char *line, size_t size, const struct gpu *g, const struct shape *s)
@@ -357,8 +355,7 @@ static void write_choice(const struct gpu *g, const struct shape *s, int choice)
     }
 }
 
-/* ---- running --------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------ */
 
 static cublasStatus_t run_plan(struct gpu *g,
                                const struct plan *p,

@@ -12,6 +12,10 @@
  *
  * No call synchronises the whole device: waits poll one event, first busily
  * (a step of a small model is shorter than a sleep), then with short sleeps.
+ * CUDA has no wait with a deadline. A launch on a GPU that hangs blocks when
+ * the queue is full, so every launcher asks first whether the GPU is broken.
+ * Memory is freed, also pinned memory, only when both streams are idle:
+ * cudaFree waits for them without a deadline.
  */
 #include "kernels/cuda/gpu.h"
 
@@ -35,8 +39,7 @@ struct allocation {
     size_t bytes;
 };
 
-/* ---- errors ---------------------------------------------------------------
- */
+/* ---- errors ------------------------------------------------------------- */
 
 int gpu_fail(struct gpu *g, int code, const char *what, const char *why)
 {
@@ -110,7 +113,8 @@ int gpu_wait_stream(struct gpu *g, const char *what)
     return rv != 0 ? rv : gpu_wait(g, g->mark, what);
 }
 
-int gpu_wait_all(struct gpu *g, const char *what)
+/* For what is on the copy stream. */
+static int wait_copies(struct gpu *g, const char *what)
 {
     int rv = gpu_check(g, cudaEventRecord(g->beside, g->copies), what);
 
@@ -118,6 +122,13 @@ int gpu_wait_all(struct gpu *g, const char *what)
     if (rv == 0) {
         g->n_arriving = 0;
     }
+    return rv;
+}
+
+int gpu_wait_all(struct gpu *g, const char *what)
+{
+    int rv = wait_copies(g, what);
+
     return rv != 0 ? rv : gpu_wait_stream(g, what);
 }
 
@@ -128,8 +139,7 @@ int gpu_enter(struct gpu *g)
                : gpu_check(g, cudaSetDevice(g->opt.ordinal), "set device");
 }
 
-/* ---- memory ---------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------- */
 
 static bool over_cap(const struct gpu *g, size_t bytes)
 {
@@ -270,8 +280,7 @@ gpu_use_theta(struct gpu *g, const float *theta, int64_t n, void *copy)
     return rv != 0 ? rv : gpu_refresh_copy(g);
 }
 
-/* ---- copies ---------------------------------------------------------------
- */
+/* ---- copies ------------------------------------------------------------- */
 
 /* The other half, when the device has read what it last held. */
 static int next_half(struct gpu *g)
@@ -470,14 +479,7 @@ static int gpu_copies_done(struct gpu *g)
 {
     int rv = gpu_enter(g);
 
-    rv = rv != 0 ? rv
-                 : gpu_check(g, cudaEventRecord(g->beside, g->copies),
-                             "copy stream");
-    rv = rv != 0 ? rv : gpu_wait(g, g->beside, "copy stream");
-    if (rv == 0) {
-        g->n_arriving = 0;
-    }
-    return rv;
+    return rv != 0 ? rv : wait_copies(g, "copy stream");
 }
 
 static int
@@ -499,8 +501,7 @@ gpu_get_beside(struct gpu *g, void *to, const void *from, size_t bytes)
                            "copy stream");
 }
 
-/* ---- life -----------------------------------------------------------------
- */
+/* ---- life --------------------------------------------------------------- */
 
 static void release(struct gpu *g)
 {
@@ -549,31 +550,27 @@ static void gpu_close(struct gpu *g)
     free(g);
 }
 
+static int make_stream(struct gpu *g, cudaStream_t *s)
+{
+    return gpu_check(g, cudaStreamCreateWithFlags(s, cudaStreamNonBlocking),
+                     "stream");
+}
+
+static int make_event(struct gpu *g, cudaEvent_t *e)
+{
+    return gpu_check(g, cudaEventCreateWithFlags(e, cudaEventDisableTiming),
+                     "event");
+}
+
 static int open_streams(struct gpu *g)
 {
-    int rv = gpu_check(
-        g, cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
-        "stream");
+    int rv = make_stream(g, &g->stream);
 
-    if (rv == 0) {
-        rv = gpu_check(
-            g, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking),
-            "stream");
-    }
-    if (rv == 0) {
-        rv = gpu_check(
-            g, cudaEventCreateWithFlags(&g->mark, cudaEventDisableTiming),
-            "event");
-    }
-    if (rv == 0) {
-        rv = gpu_check(
-            g, cudaEventCreateWithFlags(&g->beside, cudaEventDisableTiming),
-            "event");
-    }
+    rv = rv != 0 ? rv : make_stream(g, &g->copies);
+    rv = rv != 0 ? rv : make_event(g, &g->mark);
+    rv = rv != 0 ? rv : make_event(g, &g->beside);
     for (int i = 0; i < 2 && rv == 0; i++) {
-        rv = gpu_check(
-            g, cudaEventCreateWithFlags(&g->staged[i], cudaEventDisableTiming),
-            "event");
+        rv = make_event(g, &g->staged[i]);
         if (rv == 0) {
             rv = gpu_check(g,
                            cudaHostAlloc((void **)&g->stage[i], STAGE_BYTES,
@@ -676,8 +673,7 @@ static const char *gpu_message(const struct gpu *g)
     return g->message;
 }
 
-/* ---- the table ------------------------------------------------------------
- */
+/* ---- the table ---------------------------------------------------------- */
 
 /* A launch on a GPU that hangs may block when its queue is full. */
 #define X(kernel, type, units)                                                 \

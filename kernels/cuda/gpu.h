@@ -140,8 +140,7 @@ int gemm_open(struct gpu *g, char *errmsg);
 void gemm_close(struct gpu *g);
 int gemm_product_version(const struct gpu *g);
 
-/* ---- launchers -------------------------------------------------------------
- */
+/* ---- launchers ---------------------------------------------------------- */
 #define X(kernel, type, units)                                                 \
     int cuda_##kernel(struct gpu *g, const struct type *op);
 PLUGIN_KERNELS(X)

@@ -20,19 +20,14 @@
 #include <float.h>
 
 #include "kernels/cuda/common.cuh"
-#include "proto/base/err.h"
 
 #define THREADS 256
 
 enum rule { ADAMW, ADOPT, ADOPT_FIRST, SGDM };
 
 struct step_args {
-    float *theta, *u, *v;
+    struct optimizer_op op;
     bf16 *copy; /* NULL: none */
-    const float *grad;
-    int64_t n;
-    float grad_scale, beta1, beta2, one_minus_beta1, one_minus_beta2;
-    float decay, step, rsqrt_bias2, eps, limit;
 };
 
 /* beta m + (1 - beta) x; nothing below the smallest normal number */
@@ -48,7 +43,7 @@ template <enum rule RULE>
 __device__ inline void
 step_one(const struct step_args &a, float grad, float &x, float &u, float &v)
 {
-    float g = __fmul_rn(grad, a.grad_scale);
+    float g = __fmul_rn(grad, a.op.grad_scale);
 
     if (RULE == ADOPT_FIRST) {
         v = __fmul_rn(g, g);
@@ -56,24 +51,25 @@ step_one(const struct step_args &a, float grad, float &x, float &u, float &v)
     }
     if (RULE == ADOPT) {
         float s = __fsqrt_rn(v);
-        float q = __fdiv_rn(g, s > a.eps ? s : a.eps);
+        float q = __fdiv_rn(g, s > a.op.eps ? s : a.op.eps);
 
-        q = q > a.limit ? a.limit : q;
-        q = q < -a.limit ? -a.limit : q;
-        u = moment(a.beta1, u, a.one_minus_beta1, q);
+        q = q > a.op.limit ? a.op.limit : q;
+        q = q < -a.op.limit ? -a.op.limit : q;
+        u = moment(a.op.beta1, u, a.op.one_minus_beta1, q);
     } else {
-        u = moment(a.beta1, u, a.one_minus_beta1, g);
+        u = moment(a.op.beta1, u, a.op.one_minus_beta1, g);
     }
     if (RULE != SGDM) {
-        v = moment(a.beta2, v, a.one_minus_beta2, __fmul_rn(g, g));
+        v = moment(a.op.beta2, v, a.op.one_minus_beta2, __fmul_rn(g, g));
     }
-    x = __fsub_rn(x, __fmul_rn(a.decay, x));
+    x = __fsub_rn(x, __fmul_rn(a.op.decay, x));
     if (RULE == ADAMW) {
-        float under = __fadd_rn(__fmul_rn(__fsqrt_rn(v), a.rsqrt_bias2), a.eps);
+        float under =
+            __fadd_rn(__fmul_rn(__fsqrt_rn(v), a.op.rsqrt_bias2), a.op.eps);
 
-        x = __fsub_rn(x, __fdiv_rn(__fmul_rn(a.step, u), under));
+        x = __fsub_rn(x, __fdiv_rn(__fmul_rn(a.op.step, u), under));
     } else {
-        x = __fsub_rn(x, __fmul_rn(a.step, u));
+        x = __fsub_rn(x, __fmul_rn(a.op.step, u));
     }
 }
 
@@ -82,28 +78,28 @@ template <enum rule RULE, int V> __global__ void step_kernel(struct step_args a)
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
     float g[V] = {0}, x[V] = {0}, u[V] = {0}, v[V] = {0};
 
-    if (i >= a.n) {
+    if (i >= a.op.n) {
         return;
     }
-    load(g, a.grad + i);
+    load(g, a.op.grad + i);
     if (RULE != ADOPT_FIRST) {
-        load(x, a.theta + i);
-        load(u, a.u + i);
+        load(x, a.op.theta + i);
+        load(u, a.op.u + i);
     }
     if (RULE == ADAMW || RULE == ADOPT) {
-        load(v, a.v + i);
+        load(v, a.op.v + i);
     }
     for (int k = 0; k < V; k++) {
         step_one<RULE>(a, g[k], x[k], u[k], v[k]);
     }
     if (RULE != SGDM) {
-        store(a.v + i, v);
+        store(a.op.v + i, v);
     }
     if (RULE == ADOPT_FIRST) {
         return;
     }
-    store(a.u + i, u);
-    store(a.theta + i, x);
+    store(a.op.u + i, u);
+    store(a.op.theta + i, x);
     if (a.copy != NULL) {
         store(a.copy + i, x);
     }
@@ -219,8 +215,7 @@ __global__ void round_copy_kernel(bf16 *to, const float *from, int64_t n)
     }
 }
 
-/* ---- launchers ------------------------------------------------------------
- */
+/* ---- launchers ---------------------------------------------------------- */
 
 template <enum rule RULE, int V>
 static int launch_step(struct gpu *g, const struct step_args *args)
@@ -228,7 +223,7 @@ static int launch_step(struct gpu *g, const struct step_args *args)
     auto kernel = step_kernel<RULE, V>;
     struct step_args a = *args;
 
-    LAUNCH(kernel, (unsigned)blocks_for(a.n, THREADS * V), THREADS, 0,
+    LAUNCH(kernel, (unsigned)blocks_for(a.op.n, THREADS * V), THREADS, 0,
            g->stream, a);
     return gpu_launched(g, "optimizer step");
 }
@@ -244,39 +239,26 @@ static int step(struct gpu *g, const struct optimizer_op *op)
     int64_t n = wide ? op->n / 4 * 4 : 0;
     int rv = 0;
 
-    a.theta = op->theta;
-    a.u = op->u;
-    a.v = op->v;
-    a.grad = op->grad;
+    a.op = *op;
+    a.op.n = n;
     a.copy = (bf16 *)gpu_copy_of(g, op->theta);
-    a.n = n;
-    a.grad_scale = op->grad_scale;
-    a.beta1 = op->beta1;
-    a.beta2 = op->beta2;
-    a.one_minus_beta1 = op->one_minus_beta1;
-    a.one_minus_beta2 = op->one_minus_beta2;
-    a.decay = op->decay;
-    a.step = op->step;
-    a.rsqrt_bias2 = op->rsqrt_bias2;
-    a.eps = op->eps;
-    a.limit = op->limit;
     if (a.copy == NULL) {
         gpu_touched(g, op->theta, (size_t)op->n * sizeof(float));
     }
     /* copy + i is written 8 bytes at a time */
     if (((uintptr_t)a.copy & 7) != 0) {
-        n = a.n = 0;
+        n = a.op.n = 0;
     }
     if (n > 0) {
         rv = launch_step<RULE, 4>(g, &a);
     }
     if (rv == 0 && n < op->n) {
-        a.theta += n;
-        a.u += n;
-        a.v += n;
-        a.grad += n;
+        a.op.theta += n;
+        a.op.u += n;
+        a.op.v += n;
+        a.op.grad += n;
         a.copy = a.copy == NULL ? NULL : a.copy + n;
-        a.n = op->n - n;
+        a.op.n = op->n - n;
         rv = launch_step<RULE, 1>(g, &a);
     }
     return rv;

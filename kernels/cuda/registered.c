@@ -24,7 +24,6 @@
  * A fork while copies run could divide such pages in the wrong way; a process
  * with a GPU does not fork (posix_spawn is no fork).
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -172,8 +171,7 @@ void gpu_unregister_all(struct gpu *g)
     }
 }
 
-/* ---- copies ---------------------------------------------------------------
- */
+/* ---- copies ------------------------------------------------------------- */
 
 void gpu_arriving(struct gpu *g, void *to, size_t bytes)
 {

@@ -217,8 +217,7 @@ rmsnorm_join_kernel(float *dw, const float *parts, int rows, int64_t c)
     dw[i] += sum;
 }
 
-/* ---- launchers ------------------------------------------------------------
- */
+/* ---- launchers ---------------------------------------------------------- */
 
 template <class T, int V, int KEEP>
 static int fwd(struct gpu *g, const struct rmsnorm *op)

@@ -65,8 +65,5 @@ int cuda_rope(struct gpu *g, const struct rope *op)
     bool wide = op->d % 16 == 0 && op->ld % 8 == 0 && aligned(op->x) &&
                 aligned(op->cos) && aligned(op->sin);
 
-    if (g->opt.bf16) {
-        return wide ? run<bf16, 8>(g, op) : run<bf16, 1>(g, op);
-    }
-    return wide ? run<float, 8>(g, op) : run<float, 1>(g, op);
+    return FOR_TYPE(g, wide, run, g, op);
 }

@@ -95,12 +95,7 @@ static int swiglu(struct gpu *g, const struct swiglu *op, bool backward)
         op->f % 8 == 0 && aligned(op->gu) &&
         (backward ? aligned(op->dh) && aligned(op->dgu) : aligned(op->h));
 
-    if (g->opt.bf16) {
-        return wide ? run<bf16, 8>(g, op, backward)
-                    : run<bf16, 1>(g, op, backward);
-    }
-    return wide ? run<float, 8>(g, op, backward)
-                : run<float, 1>(g, op, backward);
+    return FOR_TYPE(g, wide, run, g, op, backward);
 }
 
 int cuda_swiglu_fwd(struct gpu *g, const struct swiglu *op)

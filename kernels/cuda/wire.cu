@@ -3,8 +3,8 @@
  *
  * The layouts and every operation are those of train/sync/codec_TYPE.c and
  * rule.c, in the same order, each one IEEE fp32: the bits of a processor
- * (compiled with -fmad=false; the intrinsics say it once more). The numbers of
- * the layouts are repeated here, because kernels knows nothing of train;
+ * (compiled with -fmad=false; the intrinsics say it once more). The bounds of
+ * numbers are repeated here, because kernels knows nothing of train;
  * tests/unit/cuda compares the bytes.
  *
  * One block of threads a codec block; the largest magnitude is found as an
@@ -12,17 +12,14 @@
  * or decoded raises a flag; all threads that raise it write the same value.
  * Bound by memory: 10 bytes a parameter for fp16 from phi and theta.
  */
-#include <string.h>
 
 #include "kernels/cuda/common.cuh"
 #include "proto/base/err.h"
 
 #define THREADS 256
 
-#define FP16_BLOCK   4096
 #define FP16_EXP_MIN (-126)
 #define FP16_EXP_MAX 113
-#define LOW_BLOCK    1024
 #define LOW_MIN      0x1p-119f
 
 #define SIGN_OFF        0x7fffffffu
@@ -34,11 +31,7 @@
 enum flag { FLAG_NUMERIC, FLAG_PROTO, FLAG_COUNT };
 
 struct wire_args {
-    uint8_t *bytes;
-    float *x;
-    const float *phi, *theta;
-    float scale;
-    int64_t n;
+    struct wire_op op;
     int *flags;
 };
 
@@ -55,9 +48,10 @@ __device__ inline bool not_finite(float x)
 /* scale * (phi - theta) or scale * phi */
 __device__ inline float term(const struct wire_args &a, int64_t i)
 {
-    float x = a.theta == NULL ? a.phi[i] : __fsub_rn(a.phi[i], a.theta[i]);
+    float x = a.op.theta == NULL ? a.op.phi[i]
+                                 : __fsub_rn(a.op.phi[i], a.op.theta[i]);
 
-    return __fmul_rn(a.scale, x);
+    return __fmul_rn(a.op.scale, x);
 }
 
 /* The largest magnitude of the block's terms, known to all its threads. */
@@ -96,8 +90,7 @@ __device__ inline uint16_t get_16(const uint8_t *from)
     return *(const uint16_t *)from;
 }
 
-/* ---- encode: one function per type, n elements from `at` into `to` ---------
- */
+/* ---- encode: one function per type, n elements from `at` into `to` ------ */
 
 __device__ inline void
 encode_fp32(const struct wire_args &a, int64_t at, int n, uint8_t *to, uint32_t)
@@ -152,7 +145,7 @@ __device__ inline void encode_int8(
     }
 }
 
-/* Bounds between codes, see codec_e3m0.c. */
+/* Bounds between codes, see sync/codec/e3m0.c. */
 struct low_scale {
     float s;
     uint32_t upper, zero;
@@ -208,30 +201,30 @@ __device__ inline void encode_e3m0(
     }
 }
 
-/* Elements and bytes of a whole block; magnitudes that do not fit. */
-template <int WIRE> __host__ __device__ constexpr int block_of()
-{
-    return WIRE == PLUGIN_FP16 ? FP16_BLOCK : LOW_BLOCK;
-}
-
-template <int WIRE> __host__ __device__ constexpr int bytes_of()
-{
-    return WIRE == PLUGIN_FP32   ? 4 * LOW_BLOCK
-           : WIRE == PLUGIN_BF16 ? 2 * LOW_BLOCK
-           : WIRE == PLUGIN_FP16 ? 2 + 2 * FP16_BLOCK
-           : WIRE == PLUGIN_INT8 ? 4 + LOW_BLOCK
-                                 : 4 + LOW_BLOCK / 2;
-}
+/* Elements of a whole block, or of a piece of a type without; their bytes;
+ * magnitudes that do not fit. */
+template <int WIRE> __host__ __device__ constexpr int block_of();
+template <int WIRE> __host__ __device__ constexpr int bytes_of();
+#define CODEC(ID, type, block, head, bits, ...)                                \
+    template <> __host__ __device__ constexpr int block_of<CODEC_##ID>()       \
+    {                                                                          \
+        return (block) == 1 ? CODEC_PIECE : (block);                           \
+    }                                                                          \
+    template <> __host__ __device__ constexpr int bytes_of<CODEC_##ID>()       \
+    {                                                                          \
+        return (head) + block_of<CODEC_##ID>() * (bits) / 8;                   \
+    }
+#include "proto/base/codec.def"
 
 template <int WIRE> __device__ inline bool fits(uint32_t max)
 {
-    if (WIRE == PLUGIN_FP16) {
+    if (WIRE == CODEC_FP16) {
         return max < FP16_TOO_LARGE;
     }
-    if (WIRE == PLUGIN_BF16) {
+    if (WIRE == CODEC_BF16) {
         return max < BF16_TOO_LARGE;
     }
-    if (WIRE == PLUGIN_INT8 && max < INFINITE_BITS) {
+    if (WIRE == CODEC_INT8 && max < INFINITE_BITS) {
         float s = __fdiv_rn(__uint_as_float(max), 127.0f);
 
         return __float_as_uint(__fmul_rn(s, 127.0f)) < INFINITE_BITS;
@@ -243,30 +236,29 @@ template <int WIRE> __global__ void encode_kernel(struct wire_args a)
 {
     SHARED(memory);
     int64_t at = (int64_t)blockIdx.x * block_of<WIRE>();
-    int64_t left = a.n - at;
+    int64_t left = a.op.n - at;
     int n = left < block_of<WIRE>() ? (int)left : block_of<WIRE>();
-    uint8_t *to = a.bytes + (int64_t)blockIdx.x * bytes_of<WIRE>();
+    uint8_t *to = a.op.bytes + (int64_t)blockIdx.x * bytes_of<WIRE>();
     uint32_t max = measure(a, at, n, (uint32_t *)memory);
 
     if (!fits<WIRE>(max)) {
         a.flags[FLAG_NUMERIC] = 1;
         return;
     }
-    if (WIRE == PLUGIN_FP32) {
+    if (WIRE == CODEC_FP32) {
         encode_fp32(a, at, n, to, max);
-    } else if (WIRE == PLUGIN_BF16) {
+    } else if (WIRE == CODEC_BF16) {
         encode_bf16(a, at, n, to, max);
-    } else if (WIRE == PLUGIN_FP16) {
+    } else if (WIRE == CODEC_FP16) {
         encode_fp16(a, at, n, to, max);
-    } else if (WIRE == PLUGIN_INT8) {
+    } else if (WIRE == CODEC_INT8) {
         encode_int8(a, at, n, to, max);
     } else {
         encode_e3m0(a, at, n, to, max);
     }
 }
 
-/* ---- decode ----------------------------------------------------------------
- */
+/* ---- decode ------------------------------------------------------------- */
 
 /* The block's scale where it has one; false: no encoder writes it. */
 template <int WIRE>
@@ -274,14 +266,14 @@ __device__ inline bool scale_of(const uint8_t *from, float *s)
 {
     uint32_t bits;
 
-    if (WIRE == PLUGIN_FP16) {
+    if (WIRE == CODEC_FP16) {
         int e = (int16_t)get_16(from);
         bool good = e >= FP16_EXP_MIN && e <= FP16_EXP_MAX;
 
         *s = good ? power_of_two(e) : 0;
         return good;
     }
-    if (WIRE != PLUGIN_INT8 && WIRE != PLUGIN_E3M0) {
+    if (WIRE != CODEC_INT8 && WIRE != CODEC_E3M0) {
         *s = 1;
         return true;
     }
@@ -290,7 +282,7 @@ __device__ inline bool scale_of(const uint8_t *from, float *s)
     if (bits == 0) {
         return true;
     }
-    if (WIRE == PLUGIN_INT8) {
+    if (WIRE == CODEC_INT8) {
         return bits >= SMALLEST_NORMAL && bits < INFINITE_BITS &&
                __float_as_uint(__fmul_rn(*s, 127.0f)) < INFINITE_BITS;
     }
@@ -301,13 +293,13 @@ __device__ inline bool scale_of(const uint8_t *from, float *s)
 template <int WIRE>
 __device__ inline bool decode_one(const uint8_t *from, int i, float s, float *x)
 {
-    if (WIRE == PLUGIN_FP32) {
+    if (WIRE == CODEC_FP32) {
         *x = ((const float *)from)[i];
-    } else if (WIRE == PLUGIN_BF16) {
+    } else if (WIRE == CODEC_BF16) {
         *x = __uint_as_float((uint32_t)get_16(from + 2 * i) << 16);
-    } else if (WIRE == PLUGIN_FP16) {
+    } else if (WIRE == CODEC_FP16) {
         *x = __fmul_rn(half_value(get_16(from + 2 + 2 * i)), s);
-    } else if (WIRE == PLUGIN_INT8) {
+    } else if (WIRE == CODEC_INT8) {
         int q = (int8_t)from[4 + i];
 
         *x = __fmul_rn((float)q, s);
@@ -327,9 +319,9 @@ __device__ inline bool decode_one(const uint8_t *from, int i, float s, float *x)
 template <int WIRE> __global__ void decode_kernel(struct wire_args a)
 {
     int64_t at = (int64_t)blockIdx.x * block_of<WIRE>();
-    int64_t left = a.n - at;
+    int64_t left = a.op.n - at;
     int n = left < block_of<WIRE>() ? (int)left : block_of<WIRE>();
-    const uint8_t *from = a.bytes + (int64_t)blockIdx.x * bytes_of<WIRE>();
+    const uint8_t *from = a.op.bytes + (int64_t)blockIdx.x * bytes_of<WIRE>();
     float s;
     bool good = scale_of<WIRE>(from, &s);
     bool finite = true;
@@ -339,9 +331,9 @@ template <int WIRE> __global__ void decode_kernel(struct wire_args a)
 
         good = decode_one<WIRE>(from, i, s, &x);
         finite = finite && !not_finite(x);
-        a.x[at + i] = x;
+        a.op.x[at + i] = x;
     }
-    if (WIRE == PLUGIN_E3M0 && n % 2 != 0 && from[4 + n / 2] >> 4 != 0) {
+    if (WIRE == CODEC_E3M0 && n % 2 != 0 && from[4 + n / 2] >> 4 != 0) {
         good = false;
     }
     if (!good) {
@@ -352,48 +344,44 @@ template <int WIRE> __global__ void decode_kernel(struct wire_args a)
     }
 }
 
-/* ---- rules ----------------------------------------------------------------
- */
+/* ---- rules -------------------------------------------------------------- */
 
 struct outer_args {
-    bool heavy_ball, plain, pulled;
-    float lr, mu, gamma;
-    const float *phi, *m, *g, *mean_phi;
-    float *phi_out, *m_out;
-    int64_t n;
+    struct outer_op op;
+    bool plain, pulled;
     int *flags;
 };
 
 __device__ inline void outer_one(const struct outer_args &a, int64_t i)
 {
-    float g = a.g[i];
-    float phi = a.phi[i];
+    float g = a.op.g[i];
+    float phi = a.op.phi[i];
     float m = g;
     float d;
 
     if (a.plain) {
-        d = __fmul_rn(a.lr, g);
-    } else if (a.heavy_ball) {
-        m = __fadd_rn(__fmul_rn(a.mu, a.m[i]), __fmul_rn(a.lr, g));
+        d = __fmul_rn(a.op.lr, g);
+    } else if (a.op.heavy_ball) {
+        m = __fadd_rn(__fmul_rn(a.op.mu, a.op.m[i]), __fmul_rn(a.op.lr, g));
         d = 0;
     } else {
-        m = __fadd_rn(__fmul_rn(a.mu, a.m[i]), g);
-        d = __fmul_rn(a.lr, __fadd_rn(g, __fmul_rn(a.mu, m)));
+        m = __fadd_rn(__fmul_rn(a.op.mu, a.op.m[i]), g);
+        d = __fmul_rn(a.op.lr, __fadd_rn(g, __fmul_rn(a.op.mu, m)));
     }
     if (a.pulled) {
-        float f = __fmul_rn(a.gamma, __fsub_rn(phi, a.mean_phi[i]));
+        float f = __fmul_rn(a.op.gamma, __fsub_rn(phi, a.op.mean_phi[i]));
 
-        if (a.heavy_ball) {
+        if (a.op.heavy_ball) {
             m = __fadd_rn(m, f);
         } else {
             d = __fadd_rn(d, f);
         }
     }
-    phi = __fsub_rn(phi, a.heavy_ball ? m : d);
-    if (a.phi_out != NULL) {
-        a.phi_out[i] = phi;
-        if (a.m_out != NULL) {
-            a.m_out[i] = m;
+    phi = __fsub_rn(phi, a.op.heavy_ball ? m : d);
+    if (a.op.phi_out != NULL) {
+        a.op.phi_out[i] = phi;
+        if (a.op.m_out != NULL) {
+            a.op.m_out[i] = m;
         }
     }
     if (not_finite(phi) || (!a.plain && not_finite(m))) {
@@ -405,7 +393,7 @@ __global__ void outer_kernel(struct outer_args a)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
-    if (i < a.n) {
+    if (i < a.op.n) {
         outer_one(a, i);
     }
 }
@@ -438,8 +426,7 @@ __global__ void mix_kernel(struct mix_op a)
     }
 }
 
-/* ---- launchers ------------------------------------------------------------
- */
+/* ---- launchers ---------------------------------------------------------- */
 
 static int clear_flags(struct gpu *g, int **flags)
 {
@@ -470,7 +457,7 @@ static int run(struct gpu *g, struct wire_args a, bool encode)
 {
     auto encoder = encode_kernel<WIRE>;
     auto decoder = decode_kernel<WIRE>;
-    unsigned blocks = (unsigned)blocks_for(a.n, block_of<WIRE>());
+    unsigned blocks = (unsigned)blocks_for(a.op.n, block_of<WIRE>());
     int rv = clear_flags(g, &a.flags);
 
     if (rv != 0) {
@@ -480,7 +467,7 @@ static int run(struct gpu *g, struct wire_args a, bool encode)
         LAUNCH(encoder, blocks, THREADS, THREADS / WARP * sizeof(uint32_t),
                g->stream, a);
     } else {
-        gpu_touched(g, a.x, (size_t)a.n * sizeof(float));
+        gpu_touched(g, a.op.x, (size_t)a.op.n * sizeof(float));
         LAUNCH(decoder, blocks, THREADS, 0, g->stream, a);
     }
     rv = gpu_launched(g, encode ? "encode" : "decode");
@@ -491,24 +478,13 @@ static int run_wire(struct gpu *g, const struct wire_op *op, bool encode)
 {
     struct wire_args a = {};
 
-    a.bytes = op->bytes;
-    a.x = op->x;
-    a.phi = op->phi;
-    a.theta = op->theta;
-    a.scale = op->scale;
-    a.n = op->n;
+    a.op = *op;
     switch (op->wire) {
-    case PLUGIN_FP32:
-        return run<PLUGIN_FP32>(g, a, encode);
-    case PLUGIN_BF16:
-        return run<PLUGIN_BF16>(g, a, encode);
-    case PLUGIN_FP16:
-        return run<PLUGIN_FP16>(g, a, encode);
-    case PLUGIN_INT8:
-        return run<PLUGIN_INT8>(g, a, encode);
-    case PLUGIN_E3M0:
-        return run<PLUGIN_E3M0>(g, a, encode);
-    case PLUGIN_WIRE_COUNT:
+#define CODEC(ID, ...)                                                         \
+    case CODEC_##ID:                                                           \
+        return run<CODEC_##ID>(g, a, encode);
+#include "proto/base/codec.def"
+    case CODEC_COUNT:
         break;
     }
     return gpu_fail(g, LOCO_EINVAL, "wire", "an unknown type");
@@ -532,23 +508,13 @@ int cuda_outer(struct gpu *g, const struct outer_op *op)
     if (rv != 0) {
         return rv;
     }
+    a.op = *op;
     a.pulled = op->mean_phi != NULL && op->gamma != 0;
-    a.heavy_ball = op->heavy_ball;
     a.plain = !op->heavy_ball && op->mu == 0 && !a.pulled;
-    a.lr = op->lr;
-    a.mu = op->mu;
-    a.gamma = op->gamma;
-    a.phi = op->phi;
-    a.m = op->m;
-    a.g = op->g;
-    a.mean_phi = op->mean_phi;
-    a.phi_out = op->phi_out;
-    a.m_out = op->m_out;
-    a.n = op->n;
-    if (a.phi_out != NULL) {
-        gpu_touched(g, a.phi_out, (size_t)a.n * sizeof(float));
+    if (op->phi_out != NULL) {
+        gpu_touched(g, op->phi_out, (size_t)op->n * sizeof(float));
     }
-    LAUNCH(outer_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
+    LAUNCH(outer_kernel, (unsigned)blocks_for(op->n, THREADS), THREADS, 0,
            g->stream, a);
     rv = gpu_launched(g, "outer rule");
     return rv != 0 ? rv : read_flags(g, a.flags);

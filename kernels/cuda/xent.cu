@@ -132,12 +132,5 @@ int cuda_xent(struct gpu *g, const struct xent *op)
                         (size_t)op->n * sizeof *op->targets, &p);
     const uint32_t *targets = (const uint32_t *)p;
 
-    if (rv != 0) {
-        return rv;
-    }
-    if (g->opt.bf16) {
-        return wide ? run<bf16, 8>(g, op, targets)
-                    : run<bf16, 1>(g, op, targets);
-    }
-    return wide ? run<float, 8>(g, op, targets) : run<float, 1>(g, op, targets);
+    return rv != 0 ? rv : FOR_TYPE(g, wide, run, g, op, targets);
 }

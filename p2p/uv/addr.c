@@ -5,9 +5,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "p2p/prefix.h"
 #include "proto/base/err.h"
-
-static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 int address_from_sockaddr(const struct sockaddr *sa, struct address *out)
 {
@@ -17,7 +16,7 @@ int address_from_sockaddr(const struct sockaddr *sa, struct address *out)
     memset(out, 0, sizeof *out);
     if (sa->sa_family == AF_INET) {
         memcpy(&in, sa, sizeof in);
-        memcpy(out->ip, mapped, sizeof mapped);
+        prefix_map_v4(out->ip);
         memcpy(out->ip + 12, &in.sin_addr, 4);
         out->port = ntohs(in.sin_port);
         return 0;
@@ -38,7 +37,7 @@ socklen_t address_to_sockaddr(const struct address *a,
     struct sockaddr_in6 in6;
 
     memset(out, 0, sizeof *out);
-    if (memcmp(a->ip, mapped, sizeof mapped) == 0) {
+    if (prefix_is_v4(a->ip)) {
         memset(&in, 0, sizeof in);
         in.sin_family = AF_INET;
         in.sin_port = htons(a->port);
@@ -59,7 +58,7 @@ int address_parse(const char *host, uint16_t port, struct address *out)
     memset(out, 0, sizeof *out);
     out->port = port;
     if (inet_pton(AF_INET, host, out->ip + 12) == 1) {
-        memcpy(out->ip, mapped, sizeof mapped);
+        prefix_map_v4(out->ip);
         return 0;
     }
     return inet_pton(AF_INET6, host, out->ip) == 1 ? 0 : LOCO_EINVAL;

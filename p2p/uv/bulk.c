@@ -13,7 +13,7 @@
 
 /* ---- slabs ------------------------------------------------------------ */
 
-size_t slab_bytes(uint32_t segment_bytes)
+static size_t slab_bytes(uint32_t segment_bytes)
 {
     size_t n_records =
         1 + (segment_bytes + NOISE_PLAIN_MAX - 1) / NOISE_PLAIN_MAX;
@@ -70,9 +70,8 @@ op_new(struct shell *s, const struct segment *segment, bool sent)
 
     memset(op, 0, sizeof *op);
     op->note.event.type = EVENT_SEG_DONE;
-    op->note.event.segment = *segment;
-    op->note.event.sent = sent;
-    op->note.event.peer = segment->peer;
+    op->note.event.seg_done.segment = *segment;
+    op->note.event.seg_done.sent = sent;
     op->key.peer = segment->peer;
     op->key.attempt = segment->attempt;
     op->key.stream = segment->stream;
@@ -85,7 +84,7 @@ void op_finish(struct shell *s, struct bulk_op *op, int rc)
 {
     static_assert(offsetof(struct bulk_op, note) == 0, "freed as a note");
     peer_release(s, op->peer);
-    op->note.event.rc = rc;
+    op->note.event.seg_done.rc = rc;
     shell_note_taken(s, &op->note);
 }
 
@@ -224,23 +223,23 @@ static bool has_direct(const struct peer *p)
     return false;
 }
 
-void bulk_open(struct shell *s, const struct action *a)
+void bulk_open(struct shell *s, const struct action_bulk_open *open)
 {
-    struct peer *p = peer_acquire(s, &a->peer);
-    bool relayed = !id_is_zero(&a->relay);
+    struct peer *p = peer_acquire(s, &open->peer);
+    bool relayed = !id_is_zero(&open->relay);
     struct conn *c;
     int rv;
 
-    assert(!id_is_zero(&a->peer));
+    assert(!id_is_zero(&open->peer));
     if (p->dialling || (relayed ? p->n_bulks > 0 : has_direct(p))) {
         peer_release(s, p);
         return;
     }
     p->dialling = true;
-    rv = conn_dial_through(s, &dial_ops, CONNECTION_BULK, &a->address,
-                           &a->relay, &a->peer, 0, &c);
+    rv = conn_dial_through(s, &dial_ops, CONNECTION_BULK, &open->address,
+                           &open->relay, &open->peer, 0, &c);
     if (rv != 0) {
-        dial_over(s, &a->peer, rv);
+        dial_over(s, &open->peer, rv);
     }
 }
 

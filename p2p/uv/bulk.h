@@ -24,6 +24,15 @@
  * of that peer when it was the last one. A failed dial ends the queue, and the
  * posts too when the peer had been connected before.
  *
+ * Cost: a plain segment of a ring is touched twice on each side, by the
+ * kernel's copy and by the codec; encryption adds one pass on each side. A
+ * segment of 256 KiB takes about 2.3 reads and one write, and 0.2 ms of the
+ * loop thread for `fill`, `take` and sealing, so heartbeats pass between two
+ * segments. At most two segments of a connection go to the kernel in one turn.
+ *
+ * A connection that waits for a post is not read, so its end is noticed only
+ * when the post, a CANCEL or unposted_ms comes.
+ *
  * A slow line delivers packet by packet, and a turn of the loop for each costs
  * more than opening what is in it. So the kernel is told to wake us for what
  * some milliseconds bring, at most 32 KiB, and never for more than what must
@@ -117,7 +126,7 @@ void bulk_init(struct shell *s);
 void bulk_free(struct shell *s);
 
 /* The actions of these names. */
-void bulk_open(struct shell *s, const struct action *a);
+void bulk_open(struct shell *s, const struct action_bulk_open *open);
 void bulk_post(struct shell *s, const struct segment *segment);
 void bulk_send(struct shell *s, const struct segment *segment);
 void bulk_cancel(struct shell *s, uint32_t stream, uint64_t attempt);

@@ -39,7 +39,6 @@ struct slab {
 /* NULL when all slabs of this pool are in use. */
 struct slab *slab_take(struct shell *s, struct slab_pool *pool);
 void slab_give(struct shell *s, struct slab_pool *pool, struct slab *slab);
-size_t slab_bytes(uint32_t segment_bytes);
 
 struct bulk_op *
 op_new(struct shell *s, const struct segment *segment, bool sent);

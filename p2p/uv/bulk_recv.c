@@ -1,6 +1,5 @@
 /* bulk_recv.c - see bulk.h: frames meet their posts. */
 #include <assert.h>
-#include <stdlib.h>
 
 #include <utlist.h>
 
@@ -88,7 +87,7 @@ static void clock_start(struct bulk *b)
     b->buffered = buffered < b->header.len ? (uint32_t)buffered : b->header.len;
 }
 
-static void clock_stop(struct bulk *b, struct event *e)
+static void clock_stop(struct bulk *b, struct event_seg_done *e)
 {
     if (b->began_us != 0 && b->header.len >= b->buffered + BUSY_LEAST_BYTES) {
         e->busy_bytes = b->header.len - b->buffered;
@@ -102,8 +101,8 @@ static void complete(struct bulk *b)
     struct bulk_op *op = b->op;
     int rv;
 
-    clock_stop(b, &op->note.event);
-    rv = s->calls.take(s->calls.self, &op->note.event.segment, b->dst,
+    clock_stop(b, &op->note.event.seg_done);
+    rv = s->calls.take(s->calls.self, &op->note.event.seg_done.segment, b->dst,
                        b->header.len);
     detach(b);
     b->state = BULK_HEAD;
@@ -158,11 +157,12 @@ static void meet(struct bulk *b)
     op = find_post(s, &key);
     if (op != NULL &&
         (op->bulk != NULL ||
-         s->calls.wire_len(s->calls.self, &op->note.event.segment) != h->len)) {
+         s->calls.wire_len(s->calls.self, &op->note.event.seg_done.segment) !=
+             h->len)) {
         refuse(b); /* a second copy, or another length */
         return;
     }
-    if (op == NULL || !find_place(b, &op->note.event.segment)) {
+    if (op == NULL || !find_place(b, &op->note.event.seg_done.segment)) {
         wait_for_post(b);
         return;
     }

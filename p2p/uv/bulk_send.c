@@ -91,7 +91,7 @@ static int find_payload(struct shell *s,
                         uint8_t *room,
                         const uint8_t **payload)
 {
-    const struct segment *segment = &op->note.event.segment;
+    const struct segment *segment = &op->note.event.seg_done.segment;
     size_t len = s->calls.wire_len(s->calls.self, segment);
     int rv;
 

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "p2p/noise.h"
+#include "p2p/link/noise.h"
 
 enum cipher_kind { CIPHER_CHACHA, CIPHER_AES };
 

@@ -29,6 +29,11 @@
  * the handshake of the two ends. Nothing above this file sees a difference.
  * The deadline covers each leg.
  *
+ * The kernel asks after 20 s of silence whether the other end is alive, so that
+ * a home router does not forget the connection between two rounds. Bytes that
+ * are not acknowledged for unposted_ms and 5 s end it (TCP_USER_TIMEOUT): a
+ * router that was restarted drops them without a word.
+ *
  * Memory: a half-open connection reads exactly the bytes of the message that
  * is due into its own struct (2 KB); the read buffer comes with on_up, a plain
  * connection has none.
@@ -44,7 +49,7 @@
 #include <uv.h>
 
 #include "p2p/core.h"
-#include "p2p/handshake.h"
+#include "p2p/link/handshake.h"
 
 /* Plain bytes of what is said to a relay and what it answers, section 11 of
  * PROTOCOL.md: {id[32] of whom we want, u64 token, u64 0}, {u64 0}. */
@@ -119,8 +124,8 @@ struct conn {
     struct peer_id relay;      /* through whom; zero: directly */
     uint64_t token;            /* the call that we come for; 0: none */
     enum conn_leg leg;
-    struct hello remote; /* once up */
-    struct peer *peer;   /* once up: whose bytes these are */
+    struct handshake_hello remote; /* once up */
+    struct peer *peer;             /* once up: whose bytes these are */
     enum conn_state state;
     bool paused;
     bool plain; /* once up */
@@ -219,10 +224,5 @@ void conn_hang_up(struct conn *c);
 
 /* At once; idempotent. Queued writes end with UV_ECANCELED. */
 void conn_close(struct conn *c);
-
-static inline bool conn_is_open(const struct conn *c)
-{
-    return c->state < CONN_LINGERING;
-}
 
 #endif

@@ -5,6 +5,16 @@
  * conn_leg_ready(): the socket is a pipe to the other end now, and the two of
  * us shake hands as if it had just been connected. What was agreed with the
  * relay is forgotten: it holds no key of what follows.
+ *
+ *   a: DIAL {relay r} ---- TCP, handshake, "I want b" ---> r: EVENT_RELAY
+ *                                 the core of r tells b (CALLED, a token)
+ *   b: RELAY_COME {token} - TCP, handshake, the token ---> r: EVENT_RELAY
+ *                                 the core of r says RELAY_JOIN
+ *   a <--------------- ready ---------------- r --------- ready ---------> b
+ *   a =========== handshake, then records: r only copies bytes ========== b
+ *
+ * Both ends then have an ordinary connection, a link or a bulk one; `relay` in
+ * LINK_UP is the only difference.
  */
 #include <string.h>
 

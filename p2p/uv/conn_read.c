@@ -37,11 +37,12 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
                        (unsigned)pace_room(c, c->cap - c->fill));
 }
 
-/* Deliver one record of `len` sealed bytes at `in`: 0 or a negative code. */
-static int deliver(struct conn *c, uint8_t *in, size_t len)
+/* Open one record of `len` sealed bytes at `in`: its plain bytes are at *plain.
+ * Their number, or a negative code. */
+static int
+open_record(struct conn *c, uint8_t *in, size_t len, const uint8_t **plain)
 {
     uint8_t *dst = NULL;
-    int rv;
 
     if (len < NOISE_TAG_BYTES) {
         return LOCO_EPROTO;
@@ -50,13 +51,9 @@ static int deliver(struct conn *c, uint8_t *in, size_t len)
         dst = c->ops->on_place(c, len - NOISE_TAG_BYTES);
     }
     dst = dst != NULL ? dst : in;
-    rv = c->opener != NULL ? cipher_open(c->opener, in, len, dst)
-                           : noise_open(&c->recv, in, len, dst);
-    if (rv < 0) {
-        return rv;
-    }
-    c->ops->on_record(c, dst, (size_t)rv);
-    return 0;
+    *plain = dst;
+    return c->opener != NULL ? cipher_open(c->opener, in, len, dst)
+                             : noise_open(&c->recv, in, len, dst);
 }
 
 /* Deliver what is buffered until it ends, the owner pauses or closes. */
@@ -65,9 +62,10 @@ static void parse(struct conn *c)
     int rv = 0;
 
     c->parsing = true;
-    while (c->state == CONN_UP && !c->paused && rv == 0) {
+    while (c->state == CONN_UP && !c->paused && rv >= 0) {
         size_t have = c->fill - c->pos, len;
         uint8_t *at = c->buf + c->pos;
+        const uint8_t *plain = NULL;
 
         if (have < RECORD_HEAD_BYTES) {
             break;
@@ -81,7 +79,10 @@ static void parse(struct conn *c)
             break;
         }
         c->pos += RECORD_HEAD_BYTES + len;
-        rv = deliver(c, at + RECORD_HEAD_BYTES, len);
+        rv = open_record(c, at + RECORD_HEAD_BYTES, len, &plain);
+        if (rv >= 0) {
+            c->ops->on_record(c, plain, (size_t)rv);
+        }
     }
     c->parsing = false;
     if (rv < 0) {

@@ -5,7 +5,6 @@
 
 #include "p2p/uv/conn_internal.h"
 #include "proto/base/bytes.h"
-#include "proto/base/err.h"
 
 static void on_written(uv_write_t *req, int status)
 {

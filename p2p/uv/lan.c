@@ -5,17 +5,15 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <sodium.h>
 
-#include "p2p/lan.h"
+#include "p2p/swarm/lan.h"
 #include "p2p/uv/addr.h"
 #include "p2p/uv/loop.h"
 #include "proto/base/err.h"
-#include "proto/base/log.h"
 
 struct lan_socket {
     struct lan core;

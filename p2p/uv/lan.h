@@ -1,7 +1,7 @@
 /* lan.h - hear and be heard by peers of this run on the LAN.
  *
  * One UDP socket for IPv4 multicast and one for IPv6, on every interface that
- * has an address, loopback apart; what is said and when is p2p/lan.h's. A
+ * has an address, loopback apart; what is said and when is p2p/swarm/lan.h's. A
  * machine without such an interface, or a port that is taken, is a line in the
  * log, not an error. Interfaces are looked at again with every announcement.
  *

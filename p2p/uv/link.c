@@ -64,9 +64,8 @@ static void leave(struct link *l, int rc)
 {
     struct conn *c = l->conn;
     struct shell *s = c->shell;
-    struct event e = {.type = EVENT_LINK_DOWN, .link = l->id, .rc = rc};
+    struct event e = {.type = EVENT_LINK_DOWN, .link_down = {l->id, rc}};
 
-    e.peer = c->remote.id;
     s->links.slots[l->id & (LINK_SLOTS_MAX - 1)] = NULL;
     s->stats.links--;
     c->owner = NULL;
@@ -105,16 +104,14 @@ static uint32_t round_trip(struct link *l)
     return l->rtt_us;
 }
 
-static void receive(struct link *l, const struct frame_event *f)
+static struct event received(struct link *l, const struct frame_event *f)
 {
-    struct event e = {.type = EVENT_RECV, .link = l->id};
-
-    e.peer = l->conn->remote.id;
-    e.message = f->header.type;
-    e.bytes = f->bytes;
-    e.len = f->len;
-    e.rtt_us = round_trip(l);
-    shell_step(l->conn->shell, &e);
+    return (struct event){.type = EVENT_RECV,
+                          .recv = {.link = l->id,
+                                   .rtt_us = round_trip(l),
+                                   .message = f->header.type,
+                                   .bytes = f->bytes,
+                                   .len = f->len}};
 }
 
 static void on_record(struct conn *c, const uint8_t *plain, size_t len)
@@ -135,7 +132,9 @@ static void on_record(struct conn *c, const uint8_t *plain, size_t len)
         plain += used;
         len -= used;
         if (f.kind == FRAME_READY) {
-            receive(l, &f);
+            struct event e = received(l, &f);
+
+            shell_step(c->shell, &e);
         }
         /* The step may have ended the link. */
     } while (f.kind != FRAME_NONE && c->owner != NULL);
@@ -153,6 +152,7 @@ void link_adopt(struct conn *c)
     size_t cap = frame_buffer_bytes(s->opt.rules, s->opt.n_rules);
     struct link *l = shell_alloc(sizeof *l);
     struct event e = {.type = EVENT_LINK_UP};
+    struct event_link_up *up = &e.link_up;
 
     *l = (struct link){.conn = c};
     l->frame = shell_alloc(cap > 0 ? cap : 1);
@@ -163,16 +163,16 @@ void link_adopt(struct conn *c)
     c->ops = &link_ops;
     conn_buffer(c, RECORD_MAX);
     s->stats.links++;
-    e.link = l->id;
-    e.inbound = c->inbound;
-    e.request = c->request;
-    e.peer = c->remote.id;
-    memcpy(e.public_key, c->remote.public_key, sizeof e.public_key);
-    e.address = c->address;
-    e.address.port = c->remote.listen_port;
+    up->link = l->id;
+    up->inbound = c->inbound;
+    up->request = c->request;
+    up->peer = c->remote.id;
+    memcpy(up->public_key, c->remote.public_key, sizeof up->public_key);
+    up->address = c->address;
+    up->address.port = c->remote.listen_port;
     if (conn_is_relayed(c)) {
-        e.relay = c->relay;
-        e.address = (struct address){0};
+        up->relay = c->relay;
+        up->address = (struct address){0};
     }
     shell_step(s, &e);
 }
@@ -184,10 +184,10 @@ static void dial_failed(struct shell *s,
                         const struct address *address,
                         int rc)
 {
-    struct event e = {.type = EVENT_DIAL_FAILED, .request = request};
+    struct event e = {
+        .type = EVENT_DIAL_FAILED,
+        .dial_failed = {.request = request, .address = *address, .rc = rc}};
 
-    e.address = *address;
-    e.rc = rc;
     shell_note(s, &e);
 }
 
@@ -203,63 +203,67 @@ static const struct conn_ops dial_ops = {
     .on_closed = on_closed,
 };
 
-void link_dial(struct shell *s, const struct action *a)
+void link_dial(struct shell *s, const struct action_dial *dial)
 {
     struct conn *c;
     int rv;
 
-    rv = conn_dial_through(s, &dial_ops, CONNECTION_CONTROL, &a->address,
-                           &a->relay, &a->peer, 0, &c);
+    rv = conn_dial_through(s, &dial_ops, CONNECTION_CONTROL, &dial->address,
+                           &dial->relay, &dial->peer, 0, &c);
     if (rv != 0) {
-        dial_failed(s, a->request, &a->address, rv);
+        dial_failed(s, dial->request, &dial->address, rv);
         return;
     }
-    c->request = a->request;
+    c->request = dial->request;
 }
 
-void link_come(struct shell *s, const struct action *a)
+void link_come(struct shell *s, const struct action_relay_come *come)
 {
     struct conn *c;
 
     /* Nobody waits for the outcome but the one who called. */
-    (void)conn_dial_through(s, &conn_ops_inbound, CONNECTION_NONE, &a->address,
-                            &a->relay, &a->peer, a->token, &c);
+    (void)conn_dial_through(s, &conn_ops_inbound, CONNECTION_NONE,
+                            &come->address, &come->relay, &come->peer,
+                            come->token, &c);
 }
 
 /* ---- sending ---------------------------------------------------------- */
 
-static bool allowed(const struct shell *s, const struct action *a)
+static bool allowed(const struct shell *s, const struct action_send *send)
 {
     const struct frame_rule *rule;
 
-    if (a->message >= s->opt.n_rules || a->message > UINT8_MAX) {
+    if (send->message >= s->opt.n_rules || send->message > UINT8_MAX) {
         return false;
     }
-    rule = &s->opt.rules[a->message];
-    return rule->delivery == FRAME_WHOLE && a->len <= rule->bytes_max;
+    rule = &s->opt.rules[send->message];
+    return rule->delivery == FRAME_WHOLE && send->bytes.len <= rule->bytes_max;
 }
 
-void link_send(struct shell *s, const struct action *a, const uint8_t *bytes)
+void link_send(struct shell *s,
+               const struct action_send *send,
+               const uint8_t *bytes)
 {
-    struct link *l = find(s, a->link);
-    struct frame_header h = {.len = a->len, .type = (uint8_t)a->message};
+    struct link *l = find(s, send->link);
+    struct frame_header h = {.len = send->bytes.len,
+                             .type = (uint8_t)send->message};
     uint8_t head[FRAME_HEADER_BYTES];
     int rv;
 
     if (l == NULL) {
         return; /* LINK_DOWN is on its way */
     }
-    if (!allowed(s, a)) {
+    if (!allowed(s, send)) {
         s->stats.sends_refused++;
         return;
     }
-    if (conn_unsent(l->conn) + a->len > s->opt.link_queue_bytes_max) {
+    if (conn_unsent(l->conn) + send->bytes.len > s->opt.link_queue_bytes_max) {
         s->stats.links_full++;
         on_fail(l->conn, LOCO_EBUSY);
         return;
     }
     frame_header_encode(&h, head);
-    rv = conn_send(l->conn, head, sizeof head, bytes, a->len);
+    rv = conn_send(l->conn, head, sizeof head, bytes, send->bytes.len);
     if (rv != 0) {
         on_fail(l->conn, rv);
     }

@@ -41,12 +41,14 @@ int link_table_init(struct link_table *t, uint32_t n_slots);
 void link_table_free(struct link_table *t);
 
 /* ACTION_DIAL, ACTION_SEND, ACTION_HANG_UP. */
-void link_dial(struct shell *s, const struct action *a);
-void link_send(struct shell *s, const struct action *a, const uint8_t *bytes);
+void link_dial(struct shell *s, const struct action_dial *dial);
+void link_send(struct shell *s,
+               const struct action_send *send,
+               const uint8_t *bytes);
 void link_hang_up(struct shell *s, uint32_t id);
 
 /* ACTION_RELAY_COME: a connection of either kind, accepted through a relay. */
-void link_come(struct shell *s, const struct action *a);
+void link_come(struct shell *s, const struct action_relay_come *come);
 
 /* An accepted connection turned out to be a control link. */
 void link_adopt(struct conn *c);

@@ -146,12 +146,8 @@ static int make_socket(const struct address *address, bool reuse_port)
     if (rv == 0 && ss.ss_family == AF_INET6) {
         rv = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
     }
-    if (rv == 0) {
-        rv = bind(fd, (const struct sockaddr *)&ss, len);
-    }
-    if (rv == 0) {
-        rv = listen(fd, LISTEN_BACKLOG);
-    }
+    rv = rv == 0 ? bind(fd, (const struct sockaddr *)&ss, len) : rv;
+    rv = rv == 0 ? listen(fd, LISTEN_BACKLOG) : rv;
     if (rv != 0) {
         rv = uv_translate_sys_error(errno);
         close(fd);

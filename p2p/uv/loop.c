@@ -119,7 +119,7 @@ void shell_remove_conn(struct shell *s, struct conn *c)
 void shell_options_default(struct shell_options *opt)
 {
     *opt = (struct shell_options){
-        .version = PROTO_VERSION,
+        .version = HANDSHAKE_VERSION,
         .aes_bulk = cipher_has_aes(),
         .segment_bytes_max = FRAME_BULK_MAX,
         .slabs = 16,
@@ -274,6 +274,11 @@ void shell_release(struct shell *s)
     if (cb != NULL) {
         cb(data);
     }
+}
+
+void shell_handle_closed(uv_handle_t *handle)
+{
+    shell_release(handle->data);
 }
 
 static void on_mailbox_closed(struct mailbox *m)

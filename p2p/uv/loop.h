@@ -3,8 +3,8 @@
  * A *shell* turns what happens on a libuv loop into events of one core
  * (p2p/core.h) and executes the actions that come back, in order, after each
  * step. It knows nothing of rounds, views or peers' roles; what it decides is
- * named in its options. Actions for this machine (CONFIGURE to LOG) go to the
- * owner's `local` callback untouched.
+ * named in its options. Jobs of this machine (p2p/local.h) go to the owner's
+ * `local` callback untouched.
  *
  * Words: a *link* is an authenticated control connection, a *bulk* connection
  * carries segments, a *post* is a POST_RECV that waits, a *slab* is a staging
@@ -58,19 +58,28 @@ struct shell_options {
      * for the shell's life. Only FRAME_WHOLE rows count. */
     const struct frame_rule *rules;
     size_t n_rules;
+    /* Limits, and what happens beyond each. A message longer than its rule
+     * allows: LINK_DOWN, LOCO_EPROTO. */
     uint32_t segment_bytes_max;
-    uint32_t slabs;        /* staging buffers, for sending and receiving each */
-    uint32_t handshake_ms; /* from connect or accept to authenticated */
-    uint32_t linger_ms;    /* to flush what was sent before a HANG_UP */
-    uint32_t accept_retry_ms; /* pause when descriptors ran out */
-    uint32_t accepts_per_s;   /* also the burst */
-    uint32_t conns_max;       /* connections of all kinds, any state */
-    uint32_t half_open_max;   /* accepted and not yet authenticated */
-    uint32_t bulks_per_peer_max;
-    uint32_t sends_max;            /* SEND_SEG that wait, per peer and stream */
-    uint32_t posts_max;            /* POST_RECV that wait, in all */
-    uint32_t unposted_ms;          /* that a segment waits for its post */
-    uint32_t link_queue_bytes_max; /* unsent bytes; beyond: LOCO_EBUSY */
+    uint32_t slabs;        /* staging buffers, for sending and receiving each;
+                              connections wait */
+    uint32_t handshake_ms; /* from connect or accept to authenticated; closed */
+    uint32_t linger_ms;    /* to flush what was sent before a HANG_UP: our side
+                              stops writing, the other closes, then we do */
+    uint32_t
+        accept_retry_ms;    /* the listener's pause when descriptors ran out */
+    uint32_t accepts_per_s; /* also the burst; the listener sleeps */
+    uint32_t conns_max;     /* connections of all kinds, any state; closed at
+                               once, DIAL_FAILED LOCO_EFULL */
+    uint32_t half_open_max; /* accepted and not yet authenticated; the oldest
+                               is closed */
+    uint32_t bulks_per_peer_max; /* the oldest is closed */
+    uint32_t sends_max;   /* SEND_SEG that wait, per peer and stream; SEG_DONE
+                             LOCO_EFULL */
+    uint32_t posts_max;   /* POST_RECV that wait, in all; SEG_DONE LOCO_EFULL */
+    uint32_t unposted_ms; /* that a segment waits for its post; the connection
+                             is closed */
+    uint32_t link_queue_bytes_max; /* unsent bytes; LINK_DOWN LOCO_EBUSY */
     /* Caps on bulk traffic, all peers together; 0: none. Control traffic is
      * neither held up nor counted. */
     uint64_t upload_bytes_per_s, download_bytes_per_s;
@@ -110,10 +119,8 @@ struct shell_calls {
     int (*sum)(void *self, struct segment *segment);
     /* Replace the durable record; back when it is on disk. */
     int (*save)(void *self, const uint8_t *bytes, size_t len);
-    /* CONFIGURE to LOG; both borrowed for the call. */
-    void (*local)(void *self,
-                  const struct action *action,
-                  const struct out *out);
+    /* ACTION_JOB; `job` and `out` are borrowed for the call. */
+    void (*local)(void *self, const struct job *job, const struct out *out);
 };
 
 struct shell_stats {

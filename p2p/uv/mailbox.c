@@ -1,7 +1,6 @@
 /* mailbox.c - see mailbox.h. */
 #include "p2p/uv/mailbox.h"
 
-#include <assert.h>
 #include <stddef.h>
 
 #include "proto/base/err.h"

@@ -7,7 +7,7 @@
 
 #include <sodium.h>
 
-#include "p2p/mapping.h"
+#include "p2p/swarm/mapping.h"
 #include "p2p/uv/loop.h"
 #include "p2p/uv/portmap.h"
 #include "p2p/uv/worker.h"

@@ -1,7 +1,7 @@
 /* mapper.h - keep a port of the home router open for us.
  *
- * Runs p2p/mapping.h with a timer and one worker thread of its own, since the
- * calls to the router block for seconds (portmap.h). Start-up waits for
+ * Runs p2p/swarm/mapping.h with a timer and one worker thread of its own, since
+ * the calls to the router block for seconds (portmap.h). Start-up waits for
  * nothing: the callback tells when something is held, and when no more.
  *
  * Loop thread only. Fails with a negative code where no thread can be made;

@@ -99,8 +99,7 @@ static void write_piece(struct conn *c)
     bucket_spend(&p->up, w->piece, shell_now_ms());
 }
 
-/* Pieces to whoever was served longest ago, while there is anything to spend.
- */
+/* Pieces to whoever was served longest ago, while there is a budget. */
 static void round_of(struct shell *s)
 {
     for (;;) {
@@ -226,12 +225,7 @@ void shell_set_caps(struct shell *s,
     wake_in(s, 0); /* whoever waits under the old ones */
 }
 
-static void on_closed(uv_handle_t *handle)
-{
-    shell_release(handle->data);
-}
-
 void pace_close(struct shell *s)
 {
-    uv_close((uv_handle_t *)&s->pace.timer, on_closed);
+    uv_close((uv_handle_t *)&s->pace.timer, shell_handle_closed);
 }

@@ -1,7 +1,6 @@
 /* pipe.c - see pipe.h. */
 #include "p2p/uv/pipe.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,10 +31,9 @@ static struct pipe_end *find(const struct shell *s, uint64_t request)
 
 static void report(struct shell *s, struct pipe_end *e, int rc)
 {
-    struct event ev = {.type = EVENT_RELAY_MOVED,
-                       .request = e->request,
-                       .n_bytes = e->moved,
-                       .rc = rc};
+    struct event ev = {
+        .type = EVENT_RELAY_MOVED,
+        .relay_moved = {.request = e->request, .n_bytes = e->moved, .rc = rc}};
 
     e->moved = 0;
     shell_note(s, &ev);
@@ -216,10 +214,10 @@ int pipe_asked(struct conn *c)
     DL_APPEND(s->pipe.ends, e);
     conn_stop_reading(c);
     conn_set_deadline(c, s->opt.handshake_ms);
-    ev.request = e->request;
-    ev.peer = c->remote.id;
-    memcpy(ev.other.b, plain, ID_BYTES);
-    ev.token = get_u64(plain + ID_BYTES);
+    ev.relay.request = e->request;
+    ev.relay.peer = c->remote.id;
+    memcpy(ev.relay.other.b, plain, ID_BYTES);
+    ev.relay.token = get_u64(plain + ID_BYTES);
     shell_note(s, &ev);
     return 0;
 }
@@ -247,18 +245,20 @@ static int carry(struct pipe_end *e)
 
 static void on_timer(uv_timer_t *timer);
 
-void pipe_join(struct shell *s, const struct action *a)
+void pipe_join(struct shell *s, const struct action_relay_join *join)
 {
-    struct pipe_end *x = find(s, a->request), *y = find(s, a->other_request);
+    struct pipe_end *x = find(s, join->request),
+                    *y = find(s, join->other_request);
     struct event gone = {
-        .type = EVENT_RELAY_MOVED, .request = a->request, .rc = LOCO_ECLOSED};
+        .type = EVENT_RELAY_MOVED,
+        .relay_moved = {.request = join->request, .rc = LOCO_ECLOSED}};
     bool ready = x != NULL && y != NULL && x != y && x->other == NULL &&
                  y->other == NULL && x->conn->state == CONN_SHAKING &&
                  y->conn->state == CONN_SHAKING;
 
     if (!ready || carry(x) != 0 || carry(y) != 0) {
-        pipe_refuse(s, a->other_request);
-        pipe_refuse(s, a->request);
+        pipe_refuse(s, join->other_request);
+        pipe_refuse(s, join->request);
         if (x == NULL) {
             shell_note(s, &gone);
         }
@@ -328,11 +328,6 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-    shell_release(handle->data);
-}
-
 void pipe_init(struct shell *s)
 {
     uv_timer_init(s->loop, &s->pipe.timer); /* Cannot fail. */
@@ -341,5 +336,5 @@ void pipe_init(struct shell *s)
 
 void pipe_close(struct shell *s)
 {
-    uv_close((uv_handle_t *)&s->pipe.timer, on_timer_closed);
+    uv_close((uv_handle_t *)&s->pipe.timer, shell_handle_closed);
 }

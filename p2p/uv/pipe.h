@@ -8,11 +8,11 @@
  *
  * Back-pressure: an end is read only when what it sent before was written to
  * the other one, so a pipe holds at most PIPE_BYTES for each direction. All
- * pipes share one token bucket of relay_bytes_per_s; who finds it empty is not
- * read until it fills. What was moved is reported about every second, so that
- * the core can keep a budget. A half-closed end lingers; an error or a silence
- * of pipe_idle_ms closes both.
- * Internal to p2p/uv; loop thread only.
+ * pipes share one token bucket of relay_bytes_per_s; a pipe that finds it empty
+ * is not read until it fills. The core makes no step for bytes that are
+ * carried, but one a second for what was moved (EVENT_RELAY_MOVED), so that it
+ * can keep a budget for the hour. A half-closed end lingers; an error or a
+ * silence of pipe_idle_ms closes both. Internal to p2p/uv; loop thread only.
  */
 #ifndef LOCO_P2P_UV_PIPE_H
 #define LOCO_P2P_UV_PIPE_H
@@ -59,7 +59,7 @@ void pipe_close(struct shell *s); /* releases the shell when it is done */
 int pipe_asked(struct conn *c);
 
 /* The actions of these names. */
-void pipe_join(struct shell *s, const struct action *a);
+void pipe_join(struct shell *s, const struct action_relay_join *join);
 void pipe_refuse(struct shell *s, uint64_t request);
 
 #endif

@@ -1,26 +1,27 @@
 /* portmap.c - see portmap.h.
  *
- * PCP (p2p/pcp.h) and NAT-PMP are one datagram each way and quick to say no;
- * UPnP is a search by multicast (2 s) and HTTP. What can go wrong: no router,
- * one that does not answer in time, a port that another machine has (UPnP error
- * 718: others are tried), a router that knows only leases without end (725).
+ * PCP (p2p/swarm/pcp.h) and NAT-PMP are one datagram each way and quick to say
+ * no; UPnP is a search by multicast (2 s) and HTTP. What can go wrong: no
+ * router, one that does not answer in time, a port that another machine has
+ * (UPnP error 718: others are tried), a router that knows only leases without
+ * end (725).
  */
 #include "p2p/uv/portmap.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <miniupnpc/miniupnpc.h>
 #include <miniupnpc/upnpcommands.h>
 #include <miniupnpc/upnperrors.h>
 #include <natpmp.h>
 
+#include "p2p/prefix.h"
 #include "p2p/uv/addr.h"
+#include "proto/base/clock.h"
 #include "proto/base/err.h"
 
 #define PCP_TRIES      3 /* 250, 500, 1000 ms: no answer after that */
@@ -28,14 +29,6 @@
 #define NATPMP_MS      2000 /* for each of two questions */
 #define UPNP_SEARCH_MS 2000
 #define PORT_TRIES     4
-
-static uint64_t now_ms(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* ---- PCP ---------------------------------------------------------------- */
 
@@ -45,9 +38,9 @@ static int pcp_wait(int fd,
                     uint64_t wait_ms,
                     struct pcp_mapped *got)
 {
-    uint64_t end_ms = now_ms() + wait_ms, now;
+    uint64_t end_ms = monotonic_ms() + wait_ms, now;
 
-    while ((now = now_ms()) < end_ms) {
+    while ((now = monotonic_ms()) < end_ms) {
         struct pollfd pfd = {.fd = fd, .events = POLLIN};
         uint8_t bytes[PCP_BYTES_MAX];
         ssize_t n;
@@ -119,13 +112,13 @@ static int pcp_ask(struct portmap *p)
 /* The answer to the question that is out, repeated until it comes. */
 static int natpmp_wait(natpmp_t *n, natpmpresp_t *answer)
 {
-    uint64_t end_ms = now_ms() + NATPMP_MS;
+    uint64_t end_ms = monotonic_ms() + NATPMP_MS;
     int rv = NATPMP_TRYAGAIN;
 
-    while (rv == NATPMP_TRYAGAIN && now_ms() < end_ms) {
+    while (rv == NATPMP_TRYAGAIN && monotonic_ms() < end_ms) {
         struct pollfd fd = {.fd = n->s, .events = POLLIN};
         struct timeval tv = {0};
-        uint64_t left = end_ms - now_ms(), wait;
+        uint64_t left = end_ms - monotonic_ms(), wait;
 
         (void)getnatpmprequesttimeout(n, &tv);
         wait = (uint64_t)tv.tv_sec * 1000 + (uint64_t)tv.tv_usec / 1000 + 1;
@@ -150,7 +143,7 @@ static int natpmp_talk(natpmp_t *n, struct portmap *p)
         return rv;
     }
     memset(&p->at, 0, sizeof p->at);
-    p->at.ip[10] = p->at.ip[11] = 0xff;
+    prefix_map_v4(p->at.ip);
     memcpy(p->at.ip + 12, &answer.pnu.publicaddress.addr, 4);
     /* RFC 6886 3.4: a removal names no outer port. */
     if (sendnewportmappingrequest(n, NATPMP_PROTOCOL_TCP, p->inner,

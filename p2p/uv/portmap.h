@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "p2p/core.h"
-#include "p2p/pcp.h"
+#include "p2p/swarm/pcp.h"
 
 enum portmap_way { PORTMAP_NONE, PORTMAP_PCP, PORTMAP_NATPMP, PORTMAP_UPNP };
 
@@ -22,8 +22,7 @@ struct portmap {
     uint16_t inner, outer; /* ports; outer as wished, then as given */
     uint32_t lease_s;      /* wished, then given; 0: remove the mapping */
     uint8_t nonce[PCP_NONCE_BYTES]; /* the same while a mapping is held */
-    enum portmap_way way; /* how it is held, NONE: not yet; then how it was got
-                           */
+    enum portmap_way way; /* how it is held (NONE: not yet), then was got */
     struct address at;    /* given: the router's outer address and port */
 };
 

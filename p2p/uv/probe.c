@@ -6,7 +6,7 @@
 
 static void report(struct shell *s, uint64_t request, int rc)
 {
-    struct event e = {.type = EVENT_PROBED, .request = request, .rc = rc};
+    struct event e = {.type = EVENT_PROBED, .probed = {request, rc}};
 
     shell_note(s, &e);
 }
@@ -36,16 +36,16 @@ static const struct conn_ops probe_ops = {
     .on_closed = on_closed,
 };
 
-void probe_dial(struct shell *s, const struct action *a)
+void probe_dial(struct shell *s, const struct action_probe *probe)
 {
     struct conn *c;
-    int rv =
-        conn_dial(s, &probe_ops, CONNECTION_PROBE, &a->address, &a->peer, &c);
+    int rv = conn_dial(s, &probe_ops, CONNECTION_PROBE, &probe->address,
+                       &probe->peer, &c);
 
     if (rv != 0) {
-        report(s, a->request, rv);
+        report(s, probe->request, rv);
         return;
     }
-    c->request = a->request;
+    c->request = probe->request;
     conn_set_deadline(c, s->opt.probe_ms);
 }

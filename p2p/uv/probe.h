@@ -12,6 +12,6 @@
 
 struct shell;
 
-void probe_dial(struct shell *s, const struct action *a);
+void probe_dial(struct shell *s, const struct action_probe *probe);
 
 #endif

@@ -16,7 +16,7 @@
 
 #include <uv.h>
 
-#include "p2p/handshake.h"
+#include "p2p/link/handshake.h"
 #include "p2p/uv/bulk.h"
 #include "p2p/uv/conn.h"
 #include "p2p/uv/link.h"
@@ -94,6 +94,8 @@ void shell_add_conn(struct shell *s, struct conn *c);
 void shell_remove_conn(struct shell *s, struct conn *c);
 void shell_retain(struct shell *s);
 void shell_release(struct shell *s);
+/* What libuv calls for a handle whose data is a shell that it retains. */
+void shell_handle_closed(uv_handle_t *handle);
 
 /* For connections that are not owned by anybody (yet). */
 extern const struct conn_ops conn_ops_none;

@@ -3,16 +3,21 @@
  * Happy path: a callback sees something -> shell_step() (or shell_note() where
  * a step may be running) -> execute() -> what that caused is noted -> pump(),
  * called before the loop sleeps and after it read its sockets, steps the notes,
- * moves bulk on, ticks the core and sets the timer.
+ * moves bulk on, ticks the core while it is due and sets the one timer to the
+ * core's deadline. A message is stepped in the read callback that brought it.
+ * What an action causes (LINK_DOWN, SEG_DONE, DIAL_FAILED) is a note, so steps
+ * never nest.
  *
  * What can go wrong: a core that always has more to say, or a flood of notes:
- * a turn is bounded, the idle handle keeps the loop awake for the rest.
+ * a turn is bounded, the idle handle keeps the loop awake for the rest, which
+ * comes after the sockets. A SEG_DONE of an attempt that is cancelled meanwhile
+ * is taken out of the notes.
  */
 #include <assert.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "p2p/uv/shell.h"
+#include "proto/base/clock.h"
 #include "proto/base/err.h"
 
 #define TURN_STEPS_MAX 1024 /* notes stepped before sockets get their turn */
@@ -59,9 +64,9 @@ static void purge_notes(struct shell *s, uint32_t stream, uint64_t attempt)
     struct note **at = &s->notes, *note;
 
     while ((note = *at) != NULL) {
-        const struct event *e = &note->event;
+        const struct event_seg_done *e = &note->event.seg_done;
 
-        if (e->type == EVENT_SEG_DONE && e->segment.stream == stream &&
+        if (note->event.type == EVENT_SEG_DONE && e->segment.stream == stream &&
             (e->sent ? e->segment.attempt == attempt
                      : e->segment.attempt <= attempt)) {
             *at = note->next;
@@ -75,31 +80,33 @@ static void purge_notes(struct shell *s, uint32_t stream, uint64_t attempt)
 
 /* ---- actions ---------------------------------------------------------- */
 
-static void cancel(struct shell *s, const struct action *a)
+static void cancel(struct shell *s, const struct action_cancel *cancelled)
 {
-    bulk_cancel(s, a->stream, a->attempt);
-    purge_notes(s, a->stream, a->attempt);
+    bulk_cancel(s, cancelled->stream, cancelled->attempt);
+    purge_notes(s, cancelled->stream, cancelled->attempt);
 }
 
 static void sum(struct shell *s, const struct segment *segment)
 {
-    struct event e = {.type = EVENT_SEG_DONE, .segment = *segment};
+    struct event e = {.type = EVENT_SEG_DONE, .seg_done.segment = *segment};
 
-    e.rc = s->calls.sum == NULL ? LOCO_EINVAL
-                                : s->calls.sum(s->calls.self, &e.segment);
+    e.seg_done.rc = s->calls.sum == NULL
+                        ? LOCO_EINVAL
+                        : s->calls.sum(s->calls.self, &e.seg_done.segment);
     shell_note(s, &e);
 }
 
 /* The barrier: false when what follows in `out` must not be said. */
-static bool save(struct shell *s, const struct action *a, const uint8_t *bytes)
+static bool save(struct shell *s, const struct out_span *record)
 {
     struct event e = {.type = EVENT_SAVE_FAILED};
-    int rv = s->calls.save(s->calls.self, bytes, a->len);
+    int rv =
+        s->calls.save(s->calls.self, s->out->bytes + record->at, record->len);
 
     if (rv >= 0) {
         return true;
     }
-    e.rc = rv;
+    e.save_failed.rc = rv;
     shell_note(s, &e);
     return false;
 }
@@ -107,32 +114,30 @@ static bool save(struct shell *s, const struct action *a, const uint8_t *bytes)
 /* One action; false: a SAVE that failed. */
 static bool execute_one(struct shell *s, const struct action *a)
 {
-    const uint8_t *bytes = s->out->bytes + a->bytes;
-
     switch (a->type) {
     case ACTION_SEND:
-        link_send(s, a, bytes);
+        link_send(s, &a->send, s->out->bytes + a->send.bytes.at);
         break;
     case ACTION_DIAL:
-        link_dial(s, a);
+        link_dial(s, &a->dial);
         break;
     case ACTION_HANG_UP:
-        link_hang_up(s, a->link);
+        link_hang_up(s, a->hang_up.link);
         break;
     case ACTION_BULK_OPEN:
-        bulk_open(s, a);
+        bulk_open(s, &a->bulk_open);
         break;
     case ACTION_PROBE:
-        probe_dial(s, a);
+        probe_dial(s, &a->probe);
         break;
     case ACTION_RELAY_COME:
-        link_come(s, a);
+        link_come(s, &a->relay_come);
         break;
     case ACTION_RELAY_JOIN:
-        pipe_join(s, a);
+        pipe_join(s, &a->relay_join);
         break;
     case ACTION_RELAY_REFUSE:
-        pipe_refuse(s, a->request);
+        pipe_refuse(s, a->relay_refuse.request);
         break;
     case ACTION_POST_RECV:
         bulk_post(s, &a->segment);
@@ -144,12 +149,14 @@ static bool execute_one(struct shell *s, const struct action *a)
         sum(s, &a->segment);
         break;
     case ACTION_CANCEL:
-        cancel(s, a);
+        cancel(s, &a->cancel);
         break;
     case ACTION_SAVE:
-        return save(s, a, bytes);
-    default:
-        s->calls.local(s->calls.self, a, s->out);
+        return save(s, &a->save);
+    case ACTION_JOB:
+        s->calls.local(s->calls.self, &a->job, s->out);
+        break;
+    case ACTION_TYPE_COUNT:
         break;
     }
     return true;
@@ -168,15 +175,6 @@ static void execute(struct shell *s)
     }
 }
 
-/* Only for the expiry of signed records; no deadline rests on it. */
-static uint64_t wall_now_s(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec;
-}
-
 void shell_step(struct shell *s, struct event *event)
 {
     assert(!s->stepping);
@@ -185,7 +183,8 @@ void shell_step(struct shell *s, struct event *event)
     }
     s->stepping = true;
     event->now_ms = shell_now_ms();
-    event->wall_s = wall_now_s();
+    /* Only for the expiry of signed records; no deadline rests on it. */
+    event->wall_s = (uint64_t)wall_ms() / 1000;
     s->out->n = 0;
     s->out->n_bytes = 0;
     s->out->dropped = 0;
@@ -295,11 +294,6 @@ void turn_init(struct shell *s)
     uv_check_start(&s->check, on_check);
 }
 
-static void on_handle_closed(uv_handle_t *handle)
-{
-    shell_release(handle->data);
-}
-
 void turn_close(struct shell *s)
 {
     struct note *note;
@@ -307,8 +301,8 @@ void turn_close(struct shell *s)
     while ((note = next_note(s)) != NULL) {
         free(note);
     }
-    uv_close((uv_handle_t *)&s->timer, on_handle_closed);
-    uv_close((uv_handle_t *)&s->prepare, on_handle_closed);
-    uv_close((uv_handle_t *)&s->check, on_handle_closed);
-    uv_close((uv_handle_t *)&s->idle, on_handle_closed);
+    uv_close((uv_handle_t *)&s->timer, shell_handle_closed);
+    uv_close((uv_handle_t *)&s->prepare, shell_handle_closed);
+    uv_close((uv_handle_t *)&s->check, shell_handle_closed);
+    uv_close((uv_handle_t *)&s->idle, shell_handle_closed);
 }

@@ -7,10 +7,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "proto/base/nearest.h"
 
 #define LOG_LINE_MAX 1024 /* bytes; longer lines are cut */
 #define EVENTS_MAX   256  /* a power of two; two in one place share it */
@@ -55,12 +56,7 @@ void log_set_json(bool json)
 
 int log_level_parse(const char *name)
 {
-    for (int i = 0; i < LOG_LEVEL_COUNT; i++) {
-        if (strcmp(name, level_names[i]) == 0) {
-            return i;
-        }
-    }
-    return -1;
+    return word_place(name, level_names, LOG_LEVEL_COUNT);
 }
 
 bool log_enabled(enum log_level level)

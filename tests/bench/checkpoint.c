@@ -12,13 +12,12 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
-#include "daemon/snapshot.h"
-#include "train/checkpoint.h"
-#include "train/errmsg.h"
+#include "daemon/machine/snapshot.h"
+#include "proto/base/errmsg.h"
+#include "train/replica/checkpoint.h"
 #include "train/sync/preset.h"
 
 static double seconds(clockid_t clock)
@@ -76,12 +75,14 @@ static struct replica_options options(const struct shard *shard, uint32_t width)
 
 static int save(const struct snapshot *s, const char *dir)
 {
+    const struct checkpoint_vector more[] = {{"m", s->state + s->n},
+                                             {"adam_u", s->moments},
+                                             {"adam_v", s->moments + s->n}};
     struct checkpoint_state state = {
         .n = s->n,
-        .phi = s->phi,
-        .m = s->m,
-        .adam_u = s->u,
-        .adam_v = s->v,
+        .phi = s->state,
+        .more = more,
+        .n_more = 3,
         .round = 1,
         .run_id = "0",
     };

@@ -25,7 +25,7 @@
 #include <time.h>
 
 #include "proto/base/rng.h"
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 
 #define ROUNDS       11
 #define N_MEMORY     ((size_t)16 << 20)

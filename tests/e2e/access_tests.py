@@ -66,7 +66,7 @@ def tokens():
         check(ask(at, "/api/v1/status", mine["read"], host="box.example")[0]
               == 200, "our own name was refused")
         code, said = ask(at, "/api/v1/pause", mine["read"], "POST")
-        check(code == 403 and "read only" in said, f"{code} {said}")
+        check(code == 403 and "only allows reading" in said, f"{code} {said}")
         for words, want in (("name=upload_bytes_per_s&value=900000", 202),
                             ("name=upload_bytes_per_s&value=many", 400),
                             ("name=schedule&value=sometimes", 400),
@@ -174,6 +174,8 @@ def invited():
     with Swarm(peers=2, rounds=1000000, period=20, min_peers=2,
                settings={"invited": "true"}) as s:
         one = s.peer().start("--run", s.yaml).wait_up()
+        wait_for(lambda: f"loco run invite {s.yaml} --host "
+                 f"127.0.0.1:{one.port}" in one.log(), "it says how to invite")
         guest, number = invite(s, one, "--note", "the guest")
         other, _ = invite(s, one)
         check("&" not in guest and "?invite=" in guest, guest)
@@ -219,7 +221,7 @@ def invited():
 
 
 def troubles():
-    with open(os.path.join(ROOT, "daemon/trouble.def"), encoding="ascii") as f:
+    with open(os.path.join(ROOT, "daemon/settings/trouble.def"), encoding="ascii") as f:
         return dict(re.findall(r'TROUBLE\(\w+,\s*"([a-z-]+)",\s*(\w+)\)',
                                f.read()))
 
@@ -241,22 +243,19 @@ def troubleshooting():
     check(page == want, f"only in one of them: {page.items() ^ want.items()}")
     # Nothing in the table that no code says.
     source = ""
-    for name in os.listdir(os.path.join(ROOT, "daemon")):
-        if re.match(r"(main|locod_\w+|cli|cli_\w+|trouble)\.c$", name):
-            with open(os.path.join(ROOT, "daemon", name),
-                      encoding="utf-8") as f:
-                source += f.read()
-    with open(os.path.join(ROOT, "tests/sim/cli_sim.c"),
-              encoding="utf-8") as f:
-        source += f.read()
-    with open(os.path.join(ROOT, "daemon/trouble.def"), encoding="ascii") as f:
+    for base, _, names in os.walk(os.path.join(ROOT, "daemon")):
+        for name in names:
+            if name.endswith(".c"):
+                with open(os.path.join(base, name), encoding="utf-8") as f:
+                    source += f.read()
+    with open(os.path.join(ROOT, "daemon/settings/trouble.def"), encoding="ascii") as f:
         rows = re.findall(r"TROUBLE\((\w+),", f.read())
     unused = [r for r in rows if f"TROUBLE_{r}" not in source
               and r not in ("name",)]
     check(not unused, f"never said: {unused}")
 
 
-@test("what keeps locod from running is said with its id", 120)
+@test("what keeps locod from running is said with its id", 120, smoke=True)
 def ids():
     with Swarm(peers=1, rounds=1000000, period=10) as s:
         one = s.peer().start("--run", s.yaml).wait_up()

@@ -224,9 +224,9 @@ class Terminal:
     def until(self, mark, seconds=60):
         end = time.monotonic() + seconds * SCALE
         while mark not in self.seen:
-            ready, _, _ = select.select([self.fd], [], [],
-                                        max(0, end - time.monotonic()))
-            if not ready:
+            left = end - time.monotonic()
+            # A live view never stops writing: the clock has to be looked at.
+            if left < 0 or not select.select([self.fd], [], [], left)[0]:
                 raise Failed(f"'{mark}' is not there: {self.seen[-2000:]!r}")
             try:
                 self.seen += os.read(self.fd, 1 << 16).decode(errors="replace")
@@ -288,7 +288,7 @@ def join():
         wait_for(lambda: (joiner.status() or {}).get("rounds_committed", 0)
                  > 1, "it commits rounds with the others")
         os.write(t.fd, b"\x03")
-        t.until("finishing the round in flight")
+        t.until("finishing the current round")
         check(t.end() == 0, "it drained with another code")
         with open(joiner.state + "/locod.log", encoding="utf-8") as f:
             check("draining" in f.read(), "its log does not say so")

@@ -56,7 +56,7 @@ def breaks_in_an_outer_step():
         first, done = gpu_and_processor(s, {"LOCO_EMULATOR": "fail_beside=3"})
         log = first.log(whole=True)
         check("the GPU failed" in log, "the failure is not said")
-        check("going on on the processor: done" in log,
+        check("continuing on the processor: done" in log,
               f"nothing took its place: {log[-600:]}")
         check(all(d["rounds_committed"] == 3 and d["rounds_aborted"] == 0
                   for d in done), "a round was missed")
@@ -71,7 +71,7 @@ def breaks():
         first, _ = gpu_and_processor(s, {"LOCO_EMULATOR": "fail_launch=150"})
         log = first.log(whole=True)
         check("the GPU failed" in log, "the failure is not said")
-        check("going on on the processor: done" in log,
+        check("continuing on the processor: done" in log,
               f"nothing took its place: {log[-600:]}")
 
 

@@ -77,7 +77,7 @@ def dashboard():
             if shots:
                 pictures(page, shots)
             who = victim.peer_id()["peer_id"]
-            check(page.ask(row_class(who)) == "alive", "not alive at first")
+            wait_page(page, f"{row_class(who)} === 'alive'", "alive at first")
             victim.kill()
             began = time.monotonic()
             wait_page(page, f"{row_class(who)} === 'lost'",
@@ -90,6 +90,21 @@ def dashboard():
             check(page.ask("performance.getEntriesByType('resource').every("
                            "e => e.name.startsWith(location.origin))"),
                   "the page asked somebody else")
+
+
+@test("the page shows the status although no event arrives", 120)
+def status_first():
+    need_browser()
+    with Swarm(peers=2, rounds=100000) as s:
+        s.start()
+        s.wait_training()
+        with browser.Page() as page:
+            page.call("Network.enable")
+            page.call("Network.setBlockedURLs", urls=["*/api/v1/events"])
+            page.open(page_of(s.peers[0]))
+            wait_for(lambda: page.text("#run") == "e2e" and
+                     page.text("#alive") == "2, 2 in the round" and
+                     page.text("#round") != "-", "the figures are there")
 
 
 def everything_has_a_name(page):

@@ -64,7 +64,8 @@ def butterfly_kill(wire, index, at_round, **settings):
             check(status["bits_per_byte"] < 7, "nothing was learnt")
 
 
-@test("int8 takes the butterfly by itself: kill -9 of one of four, equal hashes")
+@test("int8 takes the butterfly by itself: kill -9 of one of four, equal hashes",
+      smoke=True)
 def butterfly_int8():
     butterfly_kill("int8", 1, 3)
 
@@ -128,7 +129,7 @@ def lone_survivor():
 
 
 @test("a killed peer that starts again on its state ends with the same hash",
-      240)
+      240, smoke=True)
 def restart():
     with Swarm(rounds=30, period=20) as s:
         s.start(*PACED)

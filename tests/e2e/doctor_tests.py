@@ -87,16 +87,16 @@ def healthy():
         short = run(LOCO, "keys", "--state", first.state).stdout.split()[1]
         report.says("settings", "ok", "are valid")
         report.says("daemon", "ok", r"^(training|averaging), \d peers alive")
-        report.says("memory", "ok", r"of .*B can be had.*; the run needs")
+        report.says("memory", "ok", r"of .*B available.*; the run needs")
         report.says("disk", "ok", r"free at .*peer-1; the run still needs")
         report.says("dns", "ok", "the URI holds addresses only")
         # Its peer may or may not have tried to dial it by now.
-        report.says("nat", "ok", "127.0.0.1 is this machine|the daemon is "
-                    "public to others: 1 of 1 peers that tried")
-        report.says("port", "ok", f"{first.port} is held by the running "
-                    "daemon, which answers there")
+        report.says("nat", "ok", "127.0.0.1 is this machine|the daemon's "
+                    "reachability is public: 1 of 1 peers that tried")
+        report.says("port", "ok", f"{first.port}: the running daemon "
+                    "answers there")
         report.says("bandwidth", "ok", r"B/s from 127.0.0.1 \(.*B in .* s\)")
-        report.says("manifest", "ok", 'run "e2e", signature right, 2 of 2 '
+        report.says("manifest", "ok", 'run "e2e", signature valid, 2 of 2 '
                     "shards here")
         report.says("bootstrap", "ok", rf"1 of 1 answer; 127.0.0.1:"
                     rf"{first.port} is peer {short} of this run")
@@ -104,7 +104,7 @@ def healthy():
         # As a person sees it; and without a URI less is checked.
         text = run(LOCO, "doctor", "--state", s.peers[1].state).stdout
         check("ok       port" in text, f"text: {text}")
-        check("bootstrap  not checked, none was given" in text,
+        check("bootstrap  not checked, no bootstrap was given" in text,
               f"text: {text}")
         # A visit changes nothing: nobody is lost, the run goes on.
         before = s.peers[1].status()["round"]
@@ -126,8 +126,8 @@ def wrong_host():
         began = time.monotonic()
         report = Report("--state", state, "--join", uri(port, s.run_id),
                         limit=1).says(
-            "bootstrap", "problem", "takes the connection, but says nothing",
-            "no loco peer")
+            "bootstrap", "problem", "accepts the connection, but sends nothing",
+            "not a loco peer")
         check(time.monotonic() - began < 10 * SCALE, "it was not bounded")
         check("manifest" in report.rest, "a manifest from nowhere")
 
@@ -140,7 +140,7 @@ def wrong_host():
                 c.close()
 
         for data, what in ((b"HTTP/1.1 400 Bad Request\r\n\r\n",
-                            "is no loco peer"),
+                            "is not a loco peer"),
                            (b"", "closes the connection during")):
             thread = threading.Thread(target=answer, args=(data,),
                                       daemon=True)
@@ -178,7 +178,7 @@ def wrong_run():
         report.says("bootstrap", "warning", "1 of 2 answer",
                     "127.0.0.1:1 refuses connections")
         report.says("manifest", "ok", 'from 127.0.0.1: run "e2e", signature '
-                    "and run id right")
+                    "and run id valid")
         check(report.code == 0, "a warning is no problem")
 
 
@@ -190,18 +190,18 @@ def port():
             "port", "problem", f"127.0.0.1:{held} is in use by another "
             "program", rf"ss -ltnp 'sport = :{held}'")
         Report("--state", s.path("none"), "--listen", "198.51.100.1:0").says(
-            "port", "problem", "198.51.100.1:0 is no address of this machine",
+            "port", "problem", "198.51.100.1:0 is not an address of this machine",
             r"--listen 0\.0\.0\.0:0")
         daemon = waiting(s)
         daemon.wait_state("waiting")
         report = Report("--state", daemon.state)
-        report.says("port", "ok", f"^{daemon.port} is held by the running")
+        report.says("port", "ok", f"^{daemon.port}: the running daemon")
         report.says("daemon", "warning", "waiting, 1 peers alive: waiting for "
-                    "peers: 1 of 2 are here", "It is waiting")
+                    "peers: 1 of 2 are here", "The daemon waits")
         daemon.kill()
         Report("--state", daemon.state, "--listen", "127.0.0.1:0").says(
             "daemon", "warning", "nothing answers at 127.0.0.1:",
-            "It was killed: start locod again").says(
+            "The daemon was killed: start locod again").says(
             "port", "ok", "127.0.0.1:0 is free")
 
 
@@ -279,8 +279,8 @@ def clock():
         state = s.path("none")
         with clock_server(lambda now: now + 7200) as url:
             Report("--state", state, "--clock-url", url).says(
-                "clock", "problem", r"this clock is (7199|7200|7201) s behind,"
-                " says http://127", "timedatectl set-ntp true")
+                "clock", "problem", r"this clock is (7199|7200|7201) s behind "
+                "http://127", "timedatectl set-ntp true")
         with clock_server(lambda now: now - 120) as url:
             Report("--state", state, "--clock-url", url).says(
                 "clock", "warning", r"this clock is (119|120|121) s ahead",
@@ -299,7 +299,7 @@ def manifest():
     with Swarm(peers=1) as s:
         state = s.path("none")
         Report("--state", state, "--run", s.yaml).says(
-            "manifest", "ok", 'run "e2e", signature right, 2 of 2 shards here')
+            "manifest", "ok", 'run "e2e", signature valid, 2 of 2 shards here')
         shard = os.path.join(s.data, "train-0000.ltk")
         with open(shard, "r+b") as f:
             f.seek(5000)
@@ -307,12 +307,12 @@ def manifest():
             f.seek(5000)
             f.write(bytes([byte[0] ^ 1]))
         Report("--state", state, "--run", s.yaml).says(
-            "manifest", "problem", "shard train-0000.ltk is not the file that "
-            "the run names", "loco data pack")
+            "manifest", "problem", "shard train-0000.ltk differs from "
+            "the manifest", "loco data pack")
         os.remove(shard)
         Report("--state", state, "--run", s.yaml).says(
             "manifest", "problem", "shard train-0000.ltk is missing",
-            "who starts a run must hold its data")
+            "the peer that starts a run must have its data")
         with open(s.yaml, encoding="utf-8") as f:
             text = f.read()
         with open(s.yaml, "w", encoding="utf-8") as f:
@@ -330,4 +330,4 @@ def settings():
         os.environ["LOCO_CONFIG"] = path  # of this test's own process
         Report("--state", s.path("none")).says(
             "settings", "problem", "thraeds.*threads",
-            "loco config sources").says("memory", "ok", "can be had")
+            "loco config sources").says("memory", "ok", "available")

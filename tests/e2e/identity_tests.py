@@ -1,7 +1,7 @@
 """identity_tests.py - one identity, one process, across machines. See e2e.py.
 
 Two daemons of one machine are told apart by a name that the system knows
-(locod_state.c). Here it is held by the test, so that they meet as two machines
+(daemon/state.c). Here it is held by the test, so that they meet as two machines
 do: over the network alone.
 """
 import shutil

@@ -45,6 +45,27 @@ def bad_source():
                          "it took part in a round", 120)
 
 
+@test("a daemon that starts a run prints the line that others join with")
+def entrance():
+    line = r"join with: loco join (loco://\S+)"
+
+    def said(peer):
+        return wait_for(lambda: re.search(line, peer.log()), "it says how")
+
+    with Swarm(peers=2, rounds=100000) as s:
+        first = s.peer().start("--run", s.yaml).wait_up()
+        check(said(first)[1] == s.uri(first), first.log())
+        check("others on this machine" in first.log(), first.log())
+        second = s.peer().start("--join", said(first)[1]).wait_up()
+        second.wait_round(1)
+        check(not re.search(line, second.log()), "it did not start the run")
+        everywhere = s.peer().start("--run", s.yaml, "--mapping", "off",
+                                    listen="0.0.0.0:0").wait_up()
+        uri = said(everywhere)[1]
+        check(f":{everywhere.port}" in uri and uri.endswith("/" + s.run_id),
+              uri)
+
+
 @test("a lone peer killed twice ends with the bits of one that was not", 240)
 def same_bits():
     rounds = 40

@@ -1,4 +1,4 @@
-"""lease_tests.py - peers share one order of the text; see p2p/LEASES.md."""
+"""lease_tests.py - peers share one order of the text; see p2p/round/LEASES.md."""
 import os
 import re
 
@@ -90,10 +90,10 @@ def on_disk(peer):
 @test("a newcomer trains while most of its data shards still come, also after "
       "SIGKILL", 700)
 def late_shards():
-    # All of the data would take four minutes of this line, a round's bytes a
-    # part of a round.
+    # All of the data would take four minutes of this line, the bytes of a round a
+    # small part of a round, also where a machine trains fast.
     line = ("--download-bytes-per-s", str(200000 // SCALE), "--log", "debug")
-    with Swarm(peers=2, rounds=100000, period=5 * PERIOD, shards=24,
+    with Swarm(peers=2, rounds=100000, period=20 * PERIOD, shards=24,
                text_bytes=48_000_000) as s:
         s.start("--log", "debug")
         s.wait_training()

@@ -34,8 +34,9 @@ METHODS = {
                       "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
     "async-naive": (30, {"sync.period": 60, "sync.outer_lr": 0.1,
                          "sync.outer_momentum": 0.9, "round.grace_ms": 200}),
-    # Processes that share a processor are not ready together.
-    "noloco": (12, {"sync.period": 100, "sync.outer_lr": 0.7,
+    # Processes that share a processor are not ready together. Of three one is
+    # alone every turn, and the draw may name the same one five times.
+    "noloco": (24, {"sync.period": 100, "sync.outer_lr": 0.7,
                     "sync.outer_momentum": 0.5, "round.grace_ms": 20000}),
     # Two models for two rounds, one from the third on.
     "adloco": (7, {"sync.outer_lr": 0.7, "sync.trainers": 2,
@@ -64,7 +65,8 @@ def method_survives(preset):
 
 
 for _preset in METHODS:
-    test(f"{_preset} survives a kill -9 in the middle", 240)(
+    test(f"{_preset} survives a kill -9 in the middle", 240,
+         smoke=_preset == "noloco")(
         lambda preset=_preset: method_survives(preset))
 
 
@@ -95,27 +97,23 @@ def refused():
         for preset, settings, word in (
                 ("desloc", ["sync.wire=fp16"], "bf16"),
                 ("local-adam", ["sync.wire=e3m0"], "moments"),
-                ("ddp", ["sync.period=4"], "sync.period must be 1"),
+                ("ddp", ["sync.period=4"], "set sync.period=1"),
                 ("streaming", ["sync.fragments=3"], "divide"),
+                ("streaming", ["sync.fragments=4"], "would hold nothing"),
                 ("streaming", ["sync.overlap=25"], "overlap"),
                 ("async-dn", ["sync.topology=butterfly"], "topology=ring"),
-                ("async-dn", ["sync.wire=int8"], "fp16 on the wire"),
-                ("async-dn", ["sync.topology=owners", "stop.tokens=1000"],
-                 "stop.rounds in place"),
-                ("diloco", ["sync.topology=owners"], "or async-dn"),
-                ("desloc", ["inner.optimizer=sgdm"], "sync.period_v to 0"),
+                ("async-dn", ["sync.wire=int8"], "sync.wire=fp16"),
+                ("async-dn", ["sync.topology=owners"],
+                 "set sync.topology=ring"),
+                ("diloco", ["sync.topology=owners"], "or sync.preset=async-dn"),
+                ("desloc", ["inner.optimizer=sgdm"], "set sync.period_v=0"),
+                ("diloco", ["sync.preset=foo"], "the presets are opendiloco"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
             sets = [w for v in settings for w in ("--set", v)]
             done = run(LOCO, "run", "create", "--name", "e2e", "--model",
                        s.path("model.yaml"), "--data", s.data, "--sync",
                        preset, *sets, "--out", s.path("no.yaml"), code=3)
             check(word in done.stderr, f"{preset} {settings}: {done.stderr}")
-    # What only the model shows: its two layers make three fragments at most.
-    with Swarm(peers=1, rounds=1, sync="streaming",
-               settings={"sync.fragments": 4}) as s:
-        peer = s.peer().start("--run", s.yaml)
-        peer.wait_exit(3)
-        check("take at most 3" in peer.log(), peer.log())
 
 
 @test("loco sim train runs every method and prints what the contract names")

@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 from e2e_registry import Skipped, test
-from swarm import LOCO, LOCOD, PACED, SCALE, Swarm, check
+from swarm import LOCO, LOCOD, PACED, SCALE, Swarm, check, run
 
 
 def refuses(code, *arguments, words=(), seconds=60, **options):
@@ -65,6 +65,41 @@ def second_daemon():
                 "--run", s.yaml)
         check(s.peers[0].status() is not None, "the first one suffered")
         s.wait_finished()
+
+
+@test("too little text is refused when it is packed and when a run is made")
+def too_little_text():
+    with Swarm() as s:  # its model has a context of 64 tokens
+        text, data = s.path("short.txt"), s.path("short")
+
+        def pack(n, code=0):
+            with open(text, "w", encoding="ascii") as f:
+                f.write("x" * n)
+            return run(LOCO, "data", "pack", text, "--out", data,
+                       "--val-bytes", 0, code=code).stderr
+
+        def create(*words, code=3):
+            return run(LOCO, "run", "create", "--name", "short", "--model",
+                       s.path("model.yaml"), "--data", data, "--out",
+                       data + "/run.yaml", *words, code=code).stderr
+
+        check("at least 3 tokens" in pack(2, code=3), "2 tokens are packed")
+        pack(64)
+        said = create()
+        check("train-0000.ltk has 64 tokens" in said and "takes 65" in said
+              and "inner.seq to at most 63" in said, said)
+        pack(65)
+        said = create("--set", "inner.batch=2")
+        check("1 window of 64 tokens" in said and "step takes 2" in said
+              and "inner.batch to at most 1" in said, said)
+        create("--set", "inner.batch=1", code=0)
+        create("--set", "inner.batch=2", "--set", "inner.seq=32", code=0)
+        with open(data + "/run.yaml", encoding="utf-8") as f:
+            edited = f.read().replace("seq: 32", "seq: 64")
+        with open(data + "/run.yaml", "w", encoding="utf-8") as f:
+            f.write(edited)
+        said = run(LOCO, "run", "sign", data + "/run.yaml", code=3).stderr
+        check("run sign: the data has 1 window of" in said, said)
 
 
 @test("a run that does not fit into memory is exit code 9 with the figures")

@@ -188,7 +188,7 @@ def notifies():
                     return text
 
         until("READY=1")
-        check(peer.wait_up().status(), "it is ready but does not answer")
+        check(peer.status(), "it is ready but does not answer")
         until("WATCHDOG=1")
         until("STATUS=training, round")
         until("WATCHDOG=1")

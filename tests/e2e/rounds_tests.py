@@ -123,8 +123,8 @@ def cap_too_low():
         peer = s.peer().start("--run", s.yaml, "--download-bytes-per-s",
                               "1000")
         peer.wait_exit(3)
-        check("download_bytes_per_s is 1000, but in this run a peer below "
-              "32768 bytes a second" in peer.log(), peer.log())
+        check("download_bytes_per_s=1000, "
+              "round.progress_floor_bytes_per_s=32768" in peer.log(), peer.log())
 
 
 @test("a member killed in the ring is named with the segment it stopped at",

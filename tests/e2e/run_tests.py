@@ -6,7 +6,8 @@ from e2e_registry import test
 from swarm import LOCO, Swarm, check, run, wait_for
 
 
-@test("four peers of which three know only the URI end with equal hashes")
+@test("four peers of which three know only the URI end with equal hashes",
+      smoke=True)
 def main_job():
     with Swarm(rounds=10) as s:
         s.start()
@@ -38,7 +39,8 @@ def status_fields():
             check(status["bytes_sent"] > 0, "nothing was sent")
 
 
-@test("a finished run can be verified, evaluated, exported and sampled")
+@test("a finished run can be verified, evaluated, exported and sampled",
+      smoke=True)
 def after_the_run():
     with Swarm(peers=2, rounds=6) as s:
         s.start()
@@ -61,6 +63,16 @@ def after_the_run():
                 check(a.read() == b.read(), f"{name} differs between peers")
         run(LOCO, "generate", "--model", out, "--prompt", "the ",
             "--max-tokens", 16)
+
+
+@test("a run of one long round shows its progress, and the time left, in it")
+def progress_within_a_round():
+    with Swarm(peers=1, rounds=1, period=20000, sync="localsgd") as s:
+        s.start()
+        status = s.peers[0].wait_status(
+            lambda t: t["eta_s"] is not None and 0 < t["progress"] < 1,
+            "it shows progress and the time left")
+        check(status["round"] == 0, "that round is over")
 
 
 @test("SIGTERM drains with exit code 0 and the others finish")

@@ -20,6 +20,7 @@ from e2e_registry import TESTS, Skipped
 from swarm import SCALE, Failed
 
 SKIPPED = 77  # exit code of one test
+BUSY = 3  # so many times its seconds may a test last where others run beside
 RUNNING = set()  # processes of tests
 LOCK = threading.Lock()  # of RUNNING and TOLD_TO_END
 TOLD_TO_END = threading.Event()
@@ -32,6 +33,12 @@ def cpu_s():
     return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
+def limit_s(one):
+    """After it a test is taken for one that hangs. What it waits for has limits
+    of its own, which say more."""
+    return one.seconds * BUSY * SCALE
+
+
 def be_one(sentence):
     """The child of run_one()."""
     one = TESTS[sentence]
@@ -39,7 +46,7 @@ def be_one(sentence):
 
     def too_late(number, frame):
         raise Failed(f"no end after {time.monotonic() - began:.0f} s "
-                     f"(limit {one.seconds * SCALE} s)")
+                     f"(limit {limit_s(one)} s)")
 
     signal.signal(signal.SIGTERM, too_late)
     try:
@@ -68,7 +75,7 @@ def run_one(script, sentence):
         RUNNING.add(process)
     try:
         output, _ = process.communicate(
-            timeout=TESTS[sentence].seconds * SCALE)
+            timeout=limit_s(TESTS[sentence]))
     except subprocess.TimeoutExpired:
         process.terminate()  # it fails, shows the logs and cleans up
         try:
@@ -113,9 +120,11 @@ class Count:
             print("    " + output.strip().replace("\n", "\n    "), flush=True)
 
 
-def chosen_of(words):
-    """The sentences that hold one of the words."""
-    return [t for t in TESTS if not words or any(w in t for w in words)]
+def chosen_of(words, smoke):
+    """The sentences that hold one of the words; smoke: of those, the few."""
+    return [t for t, one in TESTS.items()
+            if (not words or any(w in t for w in words))
+            and (one.smoke or not smoke)]
 
 
 def run_all(name, script, chosen, jobs, missing):
@@ -148,11 +157,13 @@ def main(name, script, parser, jobs, not_built, missing=lambda: None):
                         help=f"tests at a time ({jobs})")
     parser.add_argument("--one", metavar="SENTENCE",
                         help="in this process and with no deadline")
+    parser.add_argument("--smoke", action="store_true",
+                        help="only the few of `sh tests/run.sh quick`")
     parser.add_argument("words", nargs="*", metavar="WORD")
     a = parser.parse_args()
     if a.one:
         return be_one(a.one)
-    chosen = chosen_of(a.words)
+    chosen = chosen_of(a.words, a.smoke)
     if a.list:
         print("\n".join(chosen))
         return 0

@@ -93,6 +93,7 @@ set_tests_properties(unit/skips PROPERTIES SKIP_RETURN_CODE 77)
 add_test(unit/late sleep 1000)
 set_tests_properties(unit/late PROPERTIES TIMEOUT 1)
 add_test(unit/missing /nonexistent)
+add_test(unit/aborts sh -c "kill -ABRT $$")
 """
 
 
@@ -104,8 +105,8 @@ def ctest_told():
             f.write(CTEST)
         log = run("ctest", "--output-on-failure", "-j2", cwd=d, code=8).stdout
     check(sorted(told_again(log)) == [
-        "FAILED unit/bad: Failed", "FAILED unit/late: Timeout",
-        "FAILED unit/missing: Not Run"], f"{told_again(log)} of {log}")
+        "FAILED unit/aborts: Subprocess aborted", "FAILED unit/bad: Failed",
+        "FAILED unit/late: Timeout", "FAILED unit/missing: Not Run"], f"{told_again(log)} of {log}")
     said = run("awk", "-f", os.path.join(ROOT, "tests", "failures.awk"),
                input=log).stdout
     check("\n    the reason\n" in said and "RUN" not in said

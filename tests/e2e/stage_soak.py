@@ -110,7 +110,9 @@ class Run:
         seen = [p.status() for p in self.swarm.peers]
         for peer, status in zip(self.swarm.peers, seen):
             self.note(peer, status)
-        return all(s and s["peers_in_round"] == HOSTS // STAGES for s in seen)
+        at = [s and s["stage"] and s["stage"]["number"] for s in seen]
+        return set(at) == set(range(1, STAGES + 1)) and all(
+            s["peers_in_round"] == at.count(n) for s, n in zip(seen, at))
 
     def tokens(self):
         """{(peer, round): (tokens, peers)}, as every log says it committed."""

@@ -7,9 +7,14 @@ from access_tests import invite
 from e2e_registry import test
 from swarm import LOCO, VAL_BYTES, Swarm, check, run, wait_for
 
+# A round of four lasts about a second: somebody who died is back before the end,
+# and the peers cache, written after 5 s, is there.
+CAP = ("--upload-bytes-per-s", "800000")
 
-def staged(peers, rounds, period, **settings):
-    return Swarm(peers=peers, rounds=rounds, period=period, min_peers=2,
+
+def staged(peers, rounds, period, least=2, **settings):
+    """least: the run begins with so many peers, shared out among the stages."""
+    return Swarm(peers=peers, rounds=rounds, period=period, min_peers=least,
                  settings={"stages": 2, "model.tied": "false",
                            "inner.micro_batch": 2, "round.grace_ms": 5000,
                            **settings}.items())
@@ -23,7 +28,7 @@ def stage_of(peer):
 
 def by_stage(peers):
     """Peers of each stage, once none has two more than another: who chose at the
-    same time as others chooses once more (daemon/node_stage.c)."""
+    same time as others chooses once more (daemon/node/stages.c)."""
     def even():
         stages = {1: [], 2: []}
         for peer in peers:
@@ -91,7 +96,8 @@ def check_fetched(s, stages):
 def check_evaluated(s, stages, done):
     """Hosts of both stages show the whole model's figure of the last round: that
     of `loco eval` but for the rounding of activations on the wire (bf16, whose
-    steps are 2^-8) and of the figure."""
+    steps are 2^-8) and of the figure: of seven runs two differed by 1.0e-4 and
+    1.2e-4 of it. The round before differs by 3.7e-2."""
     both = ["--state", stages[1][1].state, "--state", stages[2][0].state]
     with open(s.path("text.txt"), "rb") as f:
         text = f.read()
@@ -102,15 +108,15 @@ def check_evaluated(s, stages, done):
                            "--json").stdout)["bits_per_byte"]
     for peer in done:
         wait_for(lambda: abs((peer.status()["bits_per_byte"] or 9) - whole)
-                 < 1e-4 * whole, f"{peer.name} shows {whole:.5f}", 30)
+                 < 5e-4 * whole, f"{peer.name} shows {whole:.5f}", 30)
         print(f"{peer.name}: {peer.status()['bits_per_byte']:.5f}, "
               f"loco eval {whole:.5f}")
 
 
 @test("four daemons train a model in two stages, and hosts of a stage agree",
-      240)
+      240, smoke=True)
 def stages_train():
-    with staged(4, 10, 20) as s:
+    with staged(4, 10, 20, least=4) as s:
         s.start()
         stages = by_stage(s.peers)
         check(len(stages[1]) == len(stages[2]) == 2,
@@ -126,8 +132,8 @@ def stages_train():
 @test("a stage's host dies of kill -9, the others train on, and it comes back",
       240)
 def stage_host_dies():
-    with staged(4, 16, 20) as s:
-        s.start()
+    with staged(4, 16, 20, least=4) as s:
+        s.start(*CAP)
         stages = by_stage(s.peers)
         for peer in s.peers:
             peer.wait_round(2)
@@ -138,9 +144,11 @@ def stage_host_dies():
         for peer in others:
             peer.wait_round(at + 3)
         one = stages[1][-1].state  # while it trains
+        wait_for(lambda: os.path.exists(os.path.join(one, "peers")),
+                 "the peers cache is written")
         print(run(LOCO, "stages", one).stdout.strip())
         check(0 < eval_of(s, "--state", one) < 6, "no model was fetched")
-        victim.start("--join", s.uri()).wait_up()
+        victim.start("--join", s.uri(), *CAP).wait_up()
         done = {p: p.wait_state("finished", seconds=150) for p in s.peers}
         stages = by_stage(s.peers)
         check_equal(stages, done)

@@ -73,7 +73,7 @@ def idle():
               f"{memory} bytes of memory")
 
 
-@test("the control server answers only its own names and methods")
+@test("the control server answers only its own names and methods", smoke=True)
 def control():
     with Swarm(peers=1, rounds=3) as s:
         s.start()

@@ -128,14 +128,15 @@ class Peer:
         return self
 
     def wait_up(self):
-        """Until it answers; remembers its port."""
+        """Until it answers; remembers its port. For a moment after the start
+        the control server has nothing to show, and answers 503."""
         def up():
             check(self.process.poll() is None,
                   f"{self.name} ended with {self.process.poll()}: "
                   f"{self.log()[-500:]}")
             found = re.search(r", port (\d+),", self.log())
             return found and os.path.exists(
-                os.path.join(self.state, "control")) and found
+                os.path.join(self.state, "control")) and self.status() and found
         self.port = int(wait_for(up, f"{self.name} is up").group(1))
         return self
 

@@ -25,7 +25,12 @@ add_library(loco_cuda_emulated MODULE ${LOCO_EMU_CU} emu/emu.cpp
 target_compile_definitions(loco_cuda_emulated PRIVATE LOCO_CUDA_EMULATED)
 target_compile_options(loco_cuda_emulated PRIVATE
   "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-O2 -fno-strict-aliasing \
--Wno-unknown-pragmas -fno-stack-protector -U_FORTIFY_SOURCE>")
+-Wno-unknown-pragmas -fno-stack-protector -U_FORTIFY_SOURCE>"
+  ${LOCO_KERNEL_OPTIONS})
+if(LOCO_LIBFUZZER)
+  # What C++ has of UBSan is not in the programs in C that load the plug-in.
+  target_compile_options(loco_cuda_emulated PRIVATE -fno-sanitize=function,vptr)
+endif()
 target_include_directories(loco_cuda_emulated PRIVATE emu/include)
 target_link_libraries(loco_cuda_emulated PRIVATE Threads::Threads
   ${CMAKE_DL_LIBS} m)

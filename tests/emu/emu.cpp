@@ -378,7 +378,7 @@ void emu_ldmatrix(uint32_t *r, const void *row, bool trans)
     }
 }
 
-/* ---- binary16, by arithmetic and not by train/sync/half.h ------------------
+/* ---- binary16, by arithmetic and not by proto/base/half.h ------------------
  */
 
 uint16_t half_bits(float x)

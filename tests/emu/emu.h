@@ -18,9 +18,19 @@
  * Streams run as late as they may, or at once (emu_stream.cpp); emu_control
  * injects failures.
  *
- * What it does not show: speed, bank conflicts, the tensor cores' rounding
- * (sums here are rounded once for each product of 16), the memory model beyond
- * barriers, and whether the real compiler does what this one does.
+ * What it does not show:
+ *   - speed, bank conflicts, occupancy, caches, the cost of a launch;
+ *   - how tensor cores round and add (sums here are rounded once for each
+ *     product of 16), the last bits of ex2.approx;
+ *   - the memory model between barriers: a __syncwarp that is missing where
+ *     lanes share memory;
+ *   - lanes of one warp at different instructions of the same kind: it counts
+ *     how many have come, not to which one;
+ *   - registers and spills (tests/cuda_plugin.py reads what ptxas says);
+ *   - what cuBLASLt chooses, and how that rounds;
+ *   - an error that comes later than the call that made it, and what a reset
+ *     does to a context;
+ *   - indices above 2^31: these were read, not run.
  */
 #ifndef LOCO_TESTS_EMU_EMU_H
 #define LOCO_TESTS_EMU_EMU_H
@@ -121,8 +131,7 @@ template <class T> T __shfl_xor_sync(unsigned mask, T x, int with)
     return __shfl_sync(mask, x, emu_lane() ^ with);
 }
 
-/* ---- arithmetic: one IEEE operation each (built with -ffp-contract=off) ----
- */
+/* ---- arithmetic: one IEEE operation each (built with -ffp-contract=off) - */
 
 static inline float __uint_as_float(uint32_t bits)
 {

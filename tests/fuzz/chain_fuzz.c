@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "p2p/chain.h"
+#include "p2p/round/chain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

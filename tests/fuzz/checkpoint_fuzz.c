@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/checkpoint.h"
-#include "train/errmsg.h"
+#include "proto/base/errmsg.h"
+#include "train/replica/checkpoint.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

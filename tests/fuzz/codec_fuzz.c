@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 
 #define HEAD 3
 

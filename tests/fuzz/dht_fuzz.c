@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "p2p/dht.h"
+#include "p2p/dht/dht.h"
 #include "proto/base/rng.h"
 
 #define WALL_S    1700000000U
@@ -101,7 +101,7 @@ static void read_out(struct world *w)
         const struct dht_send *s = &w->out->sends[i];
         struct asked *a = &w->asked[w->n_asked % ASKED];
 
-        must(s->len <= dht_msg_bytes_max(s->message));
+        must(s->len <= msg_bytes_max(dht_msg_schema(s->message)));
         must(msg_decode(dht_msg_schema(s->message), w->out->bytes + s->bytes,
                         s->len, &q) == 0);
         if (s->message % 2 != 0) {

@@ -35,7 +35,7 @@ static void start(void)
 static void post_some(void)
 {
     hub.toy.n_queue = hub.toy.at = 0;
-    node_act(&hub, ACTION_CANCEL)->attempt = 1;
+    node_act(&hub, ACTION_CANCEL)->cancel.attempt = 1;
     for (uint32_t seg = 0; seg < 3; seg++) {
         segment_act(&hub, ACTION_POST_RECV, &client, 2, seg, 0, seg * 100);
     }
@@ -47,8 +47,8 @@ static void cancel_streams(uint64_t attempt)
     for (uint32_t stream = 0; stream < STREAM_COUNT; stream++) {
         struct action *a = node_act(&hub, ACTION_CANCEL);
 
-        a->attempt = attempt;
-        a->stream = stream;
+        a->cancel.attempt = attempt;
+        a->cancel.stream = stream;
     }
 }
 

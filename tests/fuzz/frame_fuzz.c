@@ -1,7 +1,6 @@
 /* frame_fuzz.c - any bytes in any cuts: the frames do not depend on the cuts,
  * and no payload is longer than its rule. The first byte names the cut. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "proto/base/bytes.h"
 #include "proto/frame.h"

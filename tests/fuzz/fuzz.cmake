@@ -1,26 +1,23 @@
 # Every tests/fuzz/NAME_fuzz.c is one decoder under attack.
 #
-# With -DLOCO_SANITIZE=fuzzer (clang) it becomes a libFuzzer program, and its
-# ctest "fuzz/NAME" runs it for LOCO_FUZZ_SECONDS over the saved corpus. In any
-# other build the same file is linked with replay.c: the corpus and some
-# thousand seeded mutations of it, the same in every run, so that each target is
-# exercised wherever the tests are; under a sanitizer a tenth of them, as
-# libFuzzer has sanitizers too and chooses better.
+# With AddressSanitizer and clang the target becomes a libFuzzer program, and its
+# ctest "fuzz/NAME" runs it over the saved corpus and then for LOCO_FUZZ_SECONDS.
+# In any other build the same file is linked with replay.c: the corpus and some
+# thousand seeded mutations of it, the same in every run. Another sanitizer runs
+# a tenth of the mutations: libFuzzer has sanitizers too and chooses better.
 #
 # Libraries follow from the folders that the file includes.
-set(LOCO_FUZZ_SECONDS 10 CACHE STRING "Seconds per fuzz target in ctest")
+set(LOCO_FUZZ_SECONDS 2 CACHE STRING "Seconds per fuzz target in ctest")
 set(LOCO_FUZZ_DIR ${CMAKE_CURRENT_LIST_DIR})
 set(LOCO_FUZZ_MUTATIONS 4000)
 if(LOCO_SANITIZE)
   set(LOCO_FUZZ_MUTATIONS 400)
 endif()
-# Builds every target.
-add_custom_target(fuzz_targets)
 
 # The libraries that FILE needs; sets OUT to "missing" where one is not built.
 function(loco_fuzz_libs file out)
   set(libs)
-  foreach(pair proto:loco_proto p2p:loco_p2p train:loco_train
+  foreach(pair proto:loco_proto p2p:loco_protocols train:loco_train
       kernels:loco_kernels)
     string(REPLACE ":" ";" pair ${pair})
     list(GET pair 0 folder)
@@ -35,29 +32,29 @@ function(loco_fuzz_libs file out)
       list(APPEND libs ${lib})
     endif()
   endforeach()
-  file(STRINGS ${file} hits REGEX "^#include \"daemon/run_yaml.h")
+  file(STRINGS ${file} hits REGEX "^#include \"daemon/settings/run_yaml.h")
   if(hits)
     if(NOT LOCO_NETWORK)
       set(${out} missing PARENT_SCOPE)
       return()
     endif()
-    list(APPEND libs PkgConfig::CYAML)
+    list(APPEND libs loco_daemon_settings)
   endif()
   file(STRINGS ${file} hits REGEX "^#include \"tests/unit/daemon/hand.h")
-  if(hits AND NOT TARGET loco_node)
+  if(hits AND NOT TARGET loco_daemon_node)
     set(${out} missing PARENT_SCOPE)
     return()
   elseif(hits)
-    list(APPEND libs loco_node)
+    list(APPEND libs loco_daemon_node)
   endif()
   file(STRINGS ${file} hits REGEX "^#include \"tests/unit/uv/toy.h")
-  if(hits AND NOT TARGET loco_uv)
+  if(hits AND NOT TARGET loco_p2p_uv)
     set(${out} missing PARENT_SCOPE)
     return()
   elseif(hits)
-    list(APPEND libs loco_uv PkgConfig::CMOCKA)
+    list(APPEND libs loco_p2p_uv PkgConfig::CMOCKA)
   endif()
-  set(${out} ${libs} loco_base PARENT_SCOPE)
+  set(${out} ${libs} loco_proto_base PARENT_SCOPE)
 endfunction()
 
 function(loco_fuzz name file)
@@ -74,15 +71,10 @@ function(loco_fuzz name file)
     set(slow 20)
   endif()
   add_executable(${target} ${file})
-  add_dependencies(fuzz_targets ${target})
-  if(name STREQUAL "run_yaml")
-    target_sources(${target} PRIVATE
-      ${LOCO_FUZZ_DIR}/../../daemon/run_yaml.c)
-  endif()
   target_link_libraries(${target} PRIVATE ${libs} m)
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  if(LOCO_SANITIZE STREQUAL "fuzzer")
+  if(LOCO_LIBFUZZER)
     set(found ${CMAKE_BINARY_DIR}/fuzz/${name})
     file(MAKE_DIRECTORY ${found})
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
@@ -92,13 +84,12 @@ function(loco_fuzz name file)
     add_test(NAME fuzz/${name} COMMAND ${target}
       -max_total_time=${LOCO_FUZZ_SECONDS} -rss_limit_mb=1024 -timeout=${slow}
       -artifact_prefix=${found}/crash- -print_final_stats=1 ${found} ${seeds})
-    math(EXPR limit "${LOCO_FUZZ_SECONDS} + 120")
+    math(EXPR limit "${LOCO_FUZZ_SECONDS} + 900") # as in tests/run.sh
+    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT ${limit})
   else()
     target_sources(${target} PRIVATE ${LOCO_FUZZ_DIR}/replay.c)
     add_test(NAME fuzz/${name} COMMAND ${target} ${corpus} ${mutations})
-    set(limit 120)
   endif()
-  set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT ${limit})
 endfunction()
 
 file(GLOB targets CONFIGURE_DEPENDS ${LOCO_FUZZ_DIR}/*_fuzz.c)
@@ -109,10 +100,9 @@ foreach(file ${targets})
 endforeach()
 
 # Writes the seeds of proto's targets: fuzz_corpus tests/fuzz/corpus
-if(TARGET loco_proto AND NOT LOCO_SANITIZE STREQUAL "fuzzer")
-  add_executable(fuzz_corpus ${LOCO_FUZZ_DIR}/make_corpus.c
-    ${LOCO_FUZZ_DIR}/../../daemon/run_yaml.c)
-  target_link_libraries(fuzz_corpus PRIVATE loco_proto PkgConfig::CYAML m)
+if(TARGET loco_proto)
+  add_executable(fuzz_corpus ${LOCO_FUZZ_DIR}/make_corpus.c)
+  target_link_libraries(fuzz_corpus PRIVATE loco_daemon_settings m)
   set_target_properties(fuzz_corpus PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/errmsg.h"
-#include "train/hf_config.h"
+#include "proto/base/errmsg.h"
+#include "train/model/hf_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,9 +1,8 @@
 /* lan_fuzz.c - any bytes from the LAN: taken as an announcement or dropped, and
  * never more than a few a second. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "p2p/lan.h"
+#include "p2p/swarm/lan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

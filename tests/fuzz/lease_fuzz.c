@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "p2p/lease.h"
+#include "p2p/round/lease.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/run_yaml.h"
+#include "daemon/settings/run_yaml.h"
 #include "proto/dht_msg.h"
 #include "proto/frame.h"
 #include "proto/manifest.h"
@@ -61,26 +61,22 @@ static void save_msg(void)
     struct mp_writer w;
 
     mp_write_init(&w, buf, sizeof buf);
-    mp_write_array(&w, 9);
+    mp_write_array(&w, 7);
     mp_write_uint(&w, 255);
     mp_write_uint(&w, 256);
     mp_write_uint(&w, 70000);
     mp_write_uint(&w, UINT64_MAX);
-    mp_write_int(&w, -129);
     mp_write_bool(&w, true);
     mp_write_array(&w, 1);
-    mp_write_array(&w, 3);
+    mp_write_array(&w, 2);
     mp_write_bin(&w, "0123456789abcdef0123456789abcdef", 32);
-    mp_write_str(&w, "127.0.0.1:4001", 14);
     mp_write_bin(&w, "data", 4);
     mp_write_array(&w, 16);
     for (uint64_t i = 0; i < 16; i++) {
         mp_write_uint(&w, (uint64_t)1 << (4 * i));
     }
-    mp_write_array(&w, 1);
-    mp_write_str(&w, "name", 4);
     save("msg/full", buf, (int)w.len);
-    save("msg/empty", "\x99\0\0\0\0\0\xc2\x90\x90\x90", 10);
+    save("msg/empty", "\x97\0\0\0\0\xc2\x90\x90", 8);
 }
 
 static void save_record(const struct identity *id)
@@ -92,10 +88,10 @@ static void save_record(const struct identity *id)
                        .expiry_s = 1800003600};
 
     (void)record_sign(&r, &s);
-    save("record/short", buf, record_encode(&r, buf, sizeof buf));
+    save("record/short", buf, msg_encode(&record_schema, &r, buf, sizeof buf));
     r.value_len = RECORD_VALUE_MAX;
     (void)record_sign(&r, &s);
-    save("record/long", buf, record_encode(&r, buf, sizeof buf));
+    save("record/long", buf, msg_encode(&record_schema, &r, buf, sizeof buf));
 }
 
 static void save_manifest(const struct identity *id)

@@ -10,7 +10,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct inner {
     struct peer_id id;
-    char addr[24];
     uint16_t n_data;
     uint8_t data[40];
 };
@@ -20,19 +19,15 @@ struct outer {
     uint16_t u16;
     uint32_t u32;
     uint64_t u64;
-    int64_t i64;
     bool flag;
     uint32_t n_list;
     struct inner list[3];
     uint8_t n_words;
     uint64_t words[20];
-    uint8_t n_names;
-    char names[2][8];
 };
 
 static const struct msg_field inner_fields[] = {
     MSG_FIELD_FIXED(struct inner, id),
-    MSG_FIELD_STR(struct inner, addr),
     MSG_FIELD_BYTES(struct inner, data, n_data),
 };
 static const struct msg_schema inner_schema =
@@ -43,11 +38,9 @@ static const struct msg_field outer_fields[] = {
     MSG_FIELD_U16(struct outer, u16),
     MSG_FIELD_U32(struct outer, u32),
     MSG_FIELD_U64(struct outer, u64),
-    MSG_FIELD_I64(struct outer, i64),
     MSG_FIELD_BOOL(struct outer, flag),
     MSG_ARRAY_STRUCT(struct outer, list, n_list, inner_schema),
     MSG_ARRAY_U64(struct outer, words, n_words),
-    MSG_ARRAY_STR(struct outer, names, n_names),
 };
 static const struct msg_schema outer_schema =
     MSG_SCHEMA(struct outer, outer_fields);

@@ -104,26 +104,81 @@ static void raw(struct hand *h, struct input *in)
 
 static void segment_done(struct hand *h, struct input *in)
 {
-    struct event e = {.type = EVENT_SEG_DONE, .sent = u8(in) % 2};
+    struct event e = {.type = EVENT_SEG_DONE, .seg_done.sent = u8(in) % 2};
 
-    e.rc = u8(in) % 3 == 0 ? -30013 : 0;
-    e.segment.peer = h->puppet[u8(in) % h->n_puppets].id;
-    e.segment.stream = u8(in) % STREAM_COUNT;
-    e.segment.attempt =
-        u8(in) % 2 == 0 ? h->node->round.exchange.attempt
-                        : h->node->transfer.attempt; /* of the last source */
-    e.segment.seg = (uint32_t)number(in);
+    e.seg_done.rc = u8(in) % 3 == 0 ? -30013 : 0;
+    e.seg_done.segment.peer = h->puppet[u8(in) % h->n_puppets].id;
+    e.seg_done.segment.stream = u8(in) % STREAM_COUNT;
+    e.seg_done.segment.attempt =
+        u8(in) % 2 == 0 ? h->in.round->exchange.attempt
+                        : h->in.transfer->attempt; /* of the last source */
+    e.seg_done.segment.seg = (uint32_t)number(in);
     if (h->terms.pairs) {
-        e.segment.attempt =
-            e.sent ? h->node->pair.to_attempt : h->node->pair.attempt;
-        e.segment.seg = u8(in) % 2 == 0 ? h->node->pair.got : e.segment.seg;
+        e.seg_done.segment.attempt =
+            e.seg_done.sent ? h->in.pair->to_attempt : h->in.pair->attempt;
+        e.seg_done.segment.seg =
+            u8(in) % 2 == 0 ? h->in.pair->got : e.seg_done.segment.seg;
     }
-    if (h->node->round.terms.exchange == EXCHANGE_BUTTERFLY) {
-        e.segment.op = (enum segment_op)(u8(in) % SEGMENT_OP_COUNT);
-        e.segment.lane = u8(in);
-        e.segment.seg |= u8(in) % 2 == 0 ? BUTTERFLY_FINAL : 0;
+    if (h->in.round->terms.exchange == EXCHANGE_BUTTERFLY) {
+        e.seg_done.segment.op = (enum segment_op)(u8(in) % SEGMENT_OP_COUNT);
+        e.seg_done.segment.lane = u8(in);
+        e.seg_done.segment.seg |= u8(in) % 2 == 0 ? BUTTERFLY_FINAL : 0;
     }
     hand_post(h, &e);
+}
+
+/* All numbers are read, whatever the kind has of them: an input stays the
+ * program that it was. */
+static void payload(struct local_event *l, struct input *in)
+{
+    uint64_t round = number(in), inner_step = number(in), tokens = number(in);
+    enum buffer_kind buffer = (enum buffer_kind)(u8(in) % BUFFER_KIND_COUNT);
+    uint64_t index = number(in), request = number(in);
+
+    switch (l->type) {
+    case LOCAL_LOADED:
+        l->loaded = (struct report_state){
+            .round = round, .inner_step = inner_step, .tokens = tokens};
+        break;
+    case LOCAL_APPLIED:
+        l->applied = (struct report_state){
+            .round = round, .inner_step = inner_step, .tokens = tokens};
+        break;
+    case LOCAL_PROGRESS:
+        l->progress = (struct report_progress){.inner_step = inner_step,
+                                               .tokens = tokens};
+        break;
+    case LOCAL_TRAINED:
+        l->trained = (struct report_trained){
+            .round = round, .inner_step = inner_step, .tokens = tokens};
+        break;
+    case LOCAL_EVALUATED:
+        l->evaluated.round = round;
+        break;
+    case LOCAL_HASHED:
+        l->hashed = (struct report_hashed){
+            .buffer = buffer, .index = index, .request = request};
+        break;
+    case LOCAL_INHERITED:
+        l->inherited.request = request;
+        break;
+    case LOCAL_VERIFIED:
+        l->verified = (struct report_verified){
+            .buffer = buffer, .index = index, .request = request};
+        break;
+    case LOCAL_DOWNLOADING:
+        l->downloading.index = index;
+        break;
+    case LOCAL_DOWNLOADED:
+        l->downloaded.index = index;
+        break;
+    case LOCAL_PIPED:
+        l->piped = (struct report_piped){
+            .index = index, .inner_step = inner_step, .tokens = tokens};
+        break;
+    default:
+        break;
+    }
 }
 
 /* What the machine could report, in any order. */
@@ -136,19 +191,14 @@ static void local_event(struct hand *h, struct input *in)
         return; /* once at the start; the end */
     }
     l.rc = u8(in) % 4 == 0 ? -30007 : 0;
-    l.round = number(in);
-    l.inner_step = number(in);
-    l.tokens = number(in);
-    l.buffer = (enum buffer_kind)(u8(in) % BUFFER_KIND_COUNT);
-    l.index = number(in);
-    l.request = number(in);
+    payload(&l, in);
     hand_local(h, &l);
 }
 
 static void link_event(struct hand *h, struct input *in)
 {
     uint32_t p = u8(in) % h->n_puppets;
-    struct event e = {.type = EVENT_LINK_DOWN, .link = h->link[p]};
+    struct event e = {.type = EVENT_LINK_DOWN, .link_down.link = h->link[p]};
 
     if (u8(in) % 2 == 0) {
         hand_link(h, p);
@@ -164,19 +214,25 @@ static void relay_event(struct hand *h, struct input *in)
     static const enum event_type types[] = {EVENT_PROBED, EVENT_RELAY,
                                             EVENT_RELAY_MOVED};
     struct event e = {.type = types[u8(in) % 3]};
+    uint64_t request = number(in);
+    int rc = u8(in) % 2 == 0 ? 0 : -30013;
+    const struct peer_id *peer = &h->puppet[u8(in) % h->n_puppets].id;
+    const struct peer_id *other = &h->puppet[u8(in) % h->n_puppets].id;
+    uint64_t token = number(in), n_bytes = number(in);
 
-    e.request = number(in);
-    e.rc = u8(in) % 2 == 0 ? 0 : -30013;
-    e.peer = h->puppet[u8(in) % h->n_puppets].id;
-    e.other = h->puppet[u8(in) % h->n_puppets].id;
-    e.token = number(in);
-    e.n_bytes = number(in);
+    if (e.type == EVENT_PROBED) {
+        e.probed = (struct event_probed){request, rc};
+    } else if (e.type == EVENT_RELAY) {
+        e.relay = (struct event_relay){request, *peer, *other, token};
+    } else {
+        e.relay_moved = (struct event_relay_moved){request, n_bytes, rc};
+    }
     hand_post(h, &e);
 }
 
 static void one(struct hand *h, struct input *in)
 {
-    struct event e = {.type = EVENT_SAVE_FAILED, .rc = -30008};
+    struct event e = {.type = EVENT_SAVE_FAILED, .save_failed.rc = -30008};
 
     switch (u8(in) % 10) {
     case 0:
@@ -227,7 +283,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     h->terms.pairs = size > 0 && data[size - 1] % 8 == 2;
     h->terms.min_peers = h->terms.pairs ? 1 : h->terms.min_peers;
     hand_wait(h, 4000);
-    hand_check(h->terms.pairs ? h->node->pair.turn > 0 : h->node->ballot.have);
+    hand_check(h->terms.pairs ? h->in.pair->turn > 0 : h->in.ballot->have);
     while (in.at < in.end && h->steps < STEPS_MAX) {
         one(h, &in);
     }

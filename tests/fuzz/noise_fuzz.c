@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "p2p/handshake.h"
+#include "p2p/link/handshake.h"
 #include "proto/sign.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

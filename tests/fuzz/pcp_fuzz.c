@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "p2p/pcp.h"
+#include "p2p/swarm/pcp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,5 +26,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (got.at.port == 0 || memcmp(bytes + 24, ask.nonce, 12) != 0)) {
         abort();
     }
-    return pcp_result_text(got.result) == NULL;
+    return 0;
 }

@@ -1,9 +1,8 @@
 /* peers_fuzz.c - any bytes as the peers cache: refused, or a list within its
  * bounds that is written back as the same bytes. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "p2p/peers.h"
+#include "p2p/swarm/peers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

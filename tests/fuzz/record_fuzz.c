@@ -14,13 +14,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct record r;
     int n;
 
-    if (record_decode(data, size, &r) != 0) {
+    if (msg_decode(&record_schema, data, size, &r) != 0) {
         return 0;
     }
     if (record_verify(&r, &signer, 1800000000) > 0) {
         abort();
     }
-    n = record_encode(&r, again, sizeof again);
+    n = msg_encode(&record_schema, &r, again, sizeof again);
     if (n < 0 || (size_t)n != size || memcmp(again, data, size) != 0) {
         abort();
     }

@@ -2,9 +2,8 @@
  * file is local, but people paste what others send them. */
 #include <stdlib.h>
 
-#include "daemon/run_yaml.h"
+#include "daemon/settings/run_yaml.h"
 #include "proto/base/err.h"
-#include "proto/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

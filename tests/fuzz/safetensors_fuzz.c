@@ -3,8 +3,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "train/errmsg.h"
-#include "train/safetensors.h"
+#include "proto/base/errmsg.h"
+#include "train/model/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/llama.h"
-#include "train/stage_wire.h"
+#include "train/model/llama.h"
+#include "train/replica/stage_wire.h"
 
 #define HEAD  2
 #define DIM   6

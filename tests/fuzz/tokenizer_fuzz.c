@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/errmsg.h"
-#include "train/tokenizer.h"
+#include "proto/base/errmsg.h"
+#include "train/data/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

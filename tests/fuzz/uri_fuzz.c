@@ -27,7 +27,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char errmsg[LOCO_ERRMSG_MAX];
     struct uri_host host;
     struct peer_id id;
-    uint8_t first[5];
     char *text = malloc(size + 1);
 
     if (text == NULL) {
@@ -40,7 +39,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_uri(text);
     (void)uri_host_parse(text, true, &host, errmsg);
     (void)id_parse_hex(text, &id);
-    (void)id_short_parse(text, first);
     free(text);
     return 0;
 }

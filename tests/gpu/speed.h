@@ -26,7 +26,7 @@ void forget(void);
  * copy in, unpack and apply. */
 void outer_step(int64_t n);
 
-/* As train/replica_outer.c does it, by registered memory: the displacement out
+/* As train/replica/outer.c does it, by registered memory: the displacement out
  * as fp32, the mean in as fp16, the rule, anchor and momentum home. */
 void outer_step_of_locod(int64_t n);
 

@@ -12,7 +12,7 @@ void outer_step(int64_t n)
     struct gpu *g = device_gpu(gpu.device);
     size_t bytes = (size_t)n * 2 + (size_t)(n + 4095) / 4096 * 2;
     void *pinned = NULL;
-    struct wire_op wire = {.wire = PLUGIN_FP16,
+    struct wire_op wire = {.wire = CODEC_FP16,
                            .bytes = (uint8_t *)room((int64_t)bytes),
                            .x = room(n * 4),
                            .phi = room(n * 4),
@@ -53,8 +53,7 @@ void outer_step(int64_t n)
     forget();
 }
 
-/* ---- the same as locod makes it -------------------------------------------
- */
+/* ---- the same as locod makes it ----------------------------------------- */
 
 #define PIECE ((int64_t)1 << 22) /* elements, a multiple of every block */
 
@@ -112,7 +111,7 @@ in_by_pieces(float *x, const uint8_t *from, uint8_t *const *wire, int64_t n)
          "copy in");
     for (int64_t at = 0, i = 0; at < n; at += PIECE, i++) {
         int64_t next = n - at - PIECE < PIECE ? n - at - PIECE : PIECE;
-        struct wire_op op = {.wire = PLUGIN_FP16,
+        struct wire_op op = {.wire = CODEC_FP16,
                              .bytes = wire[i % 2],
                              .x = x + at,
                              .n = n - at < PIECE ? n - at : PIECE};

@@ -147,7 +147,7 @@ def responder():
         c.close()
 
 
-@test("another run, another version, a forged hello are refused in silence")
+@test("another run, another handshake, a forged hello are refused in silence")
 def strangers():
     import peer
     from cryptography.exceptions import InvalidTag
@@ -155,9 +155,10 @@ def strangers():
         daemon = s.peer().start("--run", s.yaml).wait_up()
         run_id = bytes.fromhex(s.run_id)
         other = bytes([run_id[0] ^ 1]) + run_id[1:]
-        for run, version in ((other, peer.VERSION), (run_id, peer.VERSION - 1)):
+        for run, prologue in ((other, peer.PROLOGUE),
+                              (run_id, peer.PROLOGUE - 1)):
             c = peer.dial(daemon.port, peer.Identity(), run, WAIT_S,
-                          version=version)
+                          prologue=prologue)
             try:
                 c.initiate()
                 raise Failed("message 2 was readable with another prologue")
@@ -177,6 +178,26 @@ def strangers():
         c = peer.dial(daemon.port, peer.Identity(), run_id, WAIT_S).initiate()
         c.wait_frame(peer.HELLO)
         c.close()
+
+
+@test("a foreign peer of another version is told so, and let go of")
+def versions():
+    import peer
+    with one_daemon() as s:
+        daemon = s.peer().start("--run", s.yaml).wait_up()
+        run_id = bytes.fromhex(s.run_id)
+        for oldest, newest in ((peer.VERSION - 1, peer.VERSION - 1),
+                               (peer.VERSION + 1, peer.VERSION + 2)):
+            c = peer.dial(daemon.port, peer.Identity(), run_id, WAIT_S)
+            c.initiate()
+            *_, speaks_oldest, speaks_newest = c.wait_frame(peer.HELLO)
+            check((speaks_oldest, speaks_newest) ==
+                  (peer.VERSION, peer.VERSION), "it speaks other versions than "
+                  "the document names")
+            c.send_frame(peer.HELLO, [7, [bytes(16), 0], 0, oldest, newest])
+            check(c.wait_frame(peer.REFUSED) == [6], "another reason")
+            check(refused(c), "the link stays open")
+            c.close()
 
 
 @test("a frame that is not canonical closes the link")
@@ -212,7 +233,8 @@ def main():
                         help="longer texts, and transformers")
     if "--full" in sys.argv[1:]:
         os.environ["LOCO_INTEROP_FULL"] = "1"
-    import container_tests  # noqa: F401 each adds to the table
+    import attack_tests  # noqa: F401 each adds to the table
+    import container_tests  # noqa: F401
     import model_tests  # noqa: F401
     import tokenizer_tests  # noqa: F401
     script = os.path.abspath(__file__)

@@ -9,12 +9,11 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "daemon/model.h"
+#include "daemon/model/model.h"
 #include "kernels/backend.h"
-#include "train/decode.h"
-#include "train/llama.h"
+#include "train/model/decode.h"
+#include "train/model/llama.h"
 
 #define LINE_MAX_BYTES 65536
 

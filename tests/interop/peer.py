@@ -23,12 +23,17 @@ from noise.connection import Keypair, NoiseConnection
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 with open(os.path.join(ROOT, "proto", "PROTOCOL.md"), encoding="utf-8") as page:
-    VERSION = int(re.search(r"Version of this protocol: (\d+)",
-                            page.read()).group(1))
+    PAGE = page.read()
+PROSE = " ".join(PAGE.split())  # a sentence may go over lines
+VERSION = int(re.search(r"The version of this protocol is (\d+)",
+                        PROSE).group(1))
+PROLOGUE = int(re.search(r"u16 (\d+) \|\| 32 bytes run id",
+                         PROSE).group(1))
 PROTOCOL = b"Noise_XX_25519_ChaChaPoly_BLAKE2b"
 INITIATOR, RESPONDER = b"loco-hello-initiator-1", b"loco-hello-responder-1"
 CONTROL, BULK = 1, 2
-HELLO, GET_MANIFEST, MANIFEST, PING, PONG = 0x01, 0x08, 0x09, 0x20, 0x21
+HELLO, GET_MANIFEST, MANIFEST, REFUSED = 0x01, 0x08, 0x09, 0x0d
+PING, PONG = 0x20, 0x21
 
 
 def blake2b(data):
@@ -62,11 +67,11 @@ def verify(public, domain, data, signature):
 class Connection:
     """One TCP connection of section 11: handshake, then frames."""
 
-    def __init__(self, sock, identity, run_id, version=VERSION):
+    def __init__(self, sock, identity, run_id, prologue=PROLOGUE):
         self.sock = sock
         self.identity = identity
         self.noise = NoiseConnection.from_name(PROTOCOL)
-        self.noise.set_prologue(b"loco" + struct.pack("<H", version) + run_id)
+        self.noise.set_prologue(b"loco" + struct.pack("<H", prologue) + run_id)
         self.noise.set_keypair_from_private_bytes(Keypair.STATIC,
                                                   os.urandom(32))
         self.remote_public = None

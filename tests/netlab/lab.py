@@ -214,7 +214,17 @@ upnp_nat_postrouting_chain=postrouting_miniupnpd
 allow 1024-65535 0.0.0.0/0 1024-65535
 deny 0-65535 0.0.0.0/0 0-65535
 """
+NATPMP_PORT = 5351  # PCP's, too
+SSDP_PORT = 1900
 NAT_KINDS = ("none", "restricted", "full-cone", "symmetric")
+
+
+def wait_bound(space, port):
+    """A daemon asks its router once at its start, and again after a minute: the
+    router has to be there first."""
+    end = f":{port:04X} "
+    wait_for(lambda: end in space.run("cat", "/proc/net/udp", "/proc/net/udp6"),
+             f"a program of the router is on its UDP port {port}")
 
 
 class Site:
@@ -377,16 +387,20 @@ class Lab:
                                      natpmp="yes" if natpmp else "no"))
         site.box.run("nft", "-f", "-", input=MINIUPNPD_NFT)
         with open(path + ".log", "wb") as log:
-            return self.start(site.box, "miniupnpd", "-d", "-f",
-                              path + ".conf", "-P", path + ".pid",
-                              stdout=log, stderr=log)
+            child = self.start(site.box, "miniupnpd", "-d", "-f",
+                               path + ".conf", "-P", path + ".pid",
+                               stdout=log, stderr=log)
+        wait_bound(site.box, NATPMP_PORT if natpmp else SSDP_PORT)
+        return child
 
     def natpmp(self, site):
         """A router that speaks NAT-PMP alone, on the site's box."""
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                               "natpmp.py")
-        return self.start(site.box, sys.executable, script, site.wan,
-                          site.box.address)
+        child = self.start(site.box, sys.executable, script, site.wan,
+                           site.box.address)
+        wait_bound(site.box, NATPMP_PORT)
+        return child
 
 
 # ---- loco in the laboratory -------------------------------------------------

@@ -3,6 +3,7 @@
 A star is four hosts at a hub: 100 Mbit/s each way and 50 ms to each other.
 """
 import json
+import re
 import subprocess
 
 import sites
@@ -73,7 +74,7 @@ def cut_off():
 
 
 # 8.4 million parameters and next to no compute: a round is its transfer, seven
-# seconds over SLOW lines, two stripes (p2p/ring.h).
+# seconds over SLOW lines, two stripes (p2p/exchange/ring.h).
 SLOW = {"rate": "30mbit", "delay": "5ms"}
 LARGE = {"model.vocab": 65536, "model.dim": 128,
          "model.layers": 1, "model.seq": 64,
@@ -290,7 +291,7 @@ def no_relay():
         s.start("--relay", "0")
         for peer in s.peers[1:]:
             status = peer.wait_status(
-                lambda x: "no peer here relays" in x["reachability_reason"],
+                lambda x: "no peer relays" in x["reachability_reason"],
                 "it says that there is no relay")
             check("forward TCP port 7700" in status["reachability_reason"],
                   f"no advice: {status['reachability_reason']}")
@@ -330,6 +331,22 @@ def nat_pmp():
       program="miniupnpd")
 def pcp():
     maps_a_port("pcp")
+
+
+@test("a run that starts behind a router is joined by the outer address in its "
+      "log")
+def outer_address():
+    with Lab() as lab:
+        outside, home = homes(lab, "nat-pmp")
+        with LabSwarm([home, outside], **ENDLESS) as s:
+            first = s.peer().start("--run", s.yaml).wait_up()
+            check("outer address, which is not known yet" in first.log(),
+                  first.log())
+            said = wait_for(lambda: re.search(
+                r"others elsewhere join with: loco join (loco://\S+)",
+                first.log()), "it tells the outer address")
+            second = s.peer().start("--join", said[1]).wait_up()
+            second.wait_round(1)
 
 
 @test("a peer without any reachable port joins a running quick start")

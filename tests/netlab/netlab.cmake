@@ -10,7 +10,6 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_include_directories(test_netlab_model PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(test_netlab_model PRIVATE PkgConfig::CMOCKA)
   add_test(NAME unit/netlab/model COMMAND test_netlab_model)
-  set_tests_properties(unit/netlab/model PROPERTIES TIMEOUT 60)
 
   set_target_properties(loco_netlab test_netlab_model PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

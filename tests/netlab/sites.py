@@ -7,8 +7,8 @@ use: tests/netlab/sites.py [--elements E] [--rate 100mbit] [--rtt-ms 30]
 Two sites, each a hub with hosts of 1 Gbit/s, and one line between the hubs
 with `rate` and RTT. `loco bench allreduce` in fp16, one rank a host, so often:
   blind   a ring, from its first round on: nobody knows yet where lines are slow
-  known   a ring after it has learnt that (p2p/rates.h)
-  sites   --sites 2: inside first, then between two gateways (p2p/sites.h)
+  known   a ring after it has learnt that (p2p/exchange/rates.h)
+  sites   --sites 2: inside first, then between two gateways (p2p/exchange/sites.h)
 Bytes are counted by the router on the line, both directions, all overhead
 included; a vector is one of the whole model. Two sites need two vectors at
 least: each must learn what the other one's sum is.

@@ -4,7 +4,7 @@
  * A packet that enters at time t leaves the sender's interface when the ones
  * before it and itself have been sent at `rate`, and arrives `delay` plus
  * jitter later. The interface is a *virtual finish time*, not a bucket of
- * tokens: free_at says when the last byte of all that was accepted will have
+ * tokens: free_at_ns says when the last byte of all that was accepted will have
  * been sent, with the remainder of the division carried on, so that any number
  * of bytes takes exactly bytes * 8 / rate seconds however the packets came.
  *

@@ -1,6 +1,6 @@
 /* sim_main.c - tests/loco_sim: `loco sim` as a program of its own, for a build
  * that tests the simulator and nothing else. */
-#include "daemon/cli.h"
+#include "daemon/cli/cli.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
 

@@ -3,7 +3,7 @@
  * The toy dials the other peer, sends numbered messages, posts and sends
  * segments when a test says so, and records what happens to it.
  */
-#include "tests/sim/world.h"
+#include "daemon/sim/world/world.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,25 +47,26 @@ static void toy_step(void *self, const struct event *e, struct out *out)
         memset(&t->todo, 0, sizeof t->todo);
         t->deadline_ms = CORE_NEVER;
     } else if (e->type == EVENT_LINK_UP) {
-        t->link = e->link;
+        t->link = e->link_up.link;
         t->n_up++;
     } else if (e->type == EVENT_LINK_DOWN) {
         t->n_down++;
     } else if (e->type == EVENT_DIAL_FAILED) {
         t->n_failed++;
-        t->rc = e->rc;
+        t->rc = e->dial_failed.rc;
     } else if (e->type == EVENT_RECV) {
-        t->order[t->n_recv++ % SEEN_MAX] = get_u32(e->bytes);
+        t->order[t->n_recv++ % SEEN_MAX] = get_u32(e->recv.bytes);
         for (uint32_t k = 0; k < t->answers; k++) {
-            assert_true(out_send(out, e->link, 1, e->bytes, e->len));
+            assert_true(
+                out_send(out, e->recv.link, 1, e->recv.bytes, e->recv.len));
         }
-    } else if (e->type == EVENT_SEG_DONE && e->rc != 0) {
+    } else if (e->type == EVENT_SEG_DONE && e->seg_done.rc != 0) {
         t->n_errors++;
-        t->rc = e->rc;
+        t->rc = e->seg_done.rc;
     } else if (e->type == EVENT_SEG_DONE) {
         t->n_done++;
-        if (!e->sent) {
-            t->segs[t->n_segs++ % SEEN_MAX] = e->segment.seg;
+        if (!e->seg_done.sent) {
+            t->segs[t->n_segs++ % SEEN_MAX] = e->seg_done.segment.seg;
         }
     }
 }
@@ -103,30 +104,6 @@ static int take(void *self,
     return 0;
 }
 
-static void on_local(void *self,
-                     uint32_t peer,
-                     const struct action *a,
-                     const struct out *out)
-{
-    (void)self;
-    (void)peer;
-    (void)a;
-    (void)out;
-}
-
-static void on_timer(void *self, uint32_t peer, uint64_t token)
-{
-    (void)self;
-    (void)peer;
-    (void)token;
-}
-
-static void on_died(void *self, uint32_t peer)
-{
-    (void)self;
-    (void)peer;
-}
-
 static void on_after(void *self,
                      uint32_t peer,
                      const struct event *e,
@@ -150,8 +127,9 @@ static void start(struct fixture *f, uint32_t peer)
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    struct world_calls calls = {f,        wire_len, fill,    take,    NULL,
-                                on_local, on_timer, on_died, on_after};
+    const struct world_calls calls = {.self = f, .after = on_after};
+    const struct world_machines machines = {
+        .self = f, .wire_len = wire_len, .fill = fill, .take = take};
     struct world_options opt = {.seed = 7,
                                 .n_peers = 2,
                                 .latency_min_ms = 10,
@@ -165,6 +143,7 @@ static int setup(void **state)
         free(f);
         return -1;
     }
+    world_set_machines(f->world, &machines);
     start(f, 0);
     start(f, 1);
     *state = f;
@@ -203,8 +182,8 @@ static void dial(struct fixture *f, uint32_t from)
 {
     struct action *a = out_add(&f->toys[from].todo, ACTION_DIAL);
 
-    a->request = 5;
-    a->address = world_address(f->world, !from);
+    a->dial.request = 5;
+    a->dial.address = world_address(f->world, !from);
     go(f, from, 6000);
 }
 
@@ -238,7 +217,7 @@ static void open_bulk(struct fixture *f, uint32_t peer)
 {
     struct action *a = out_add(&f->toys[peer].todo, ACTION_BULK_OPEN);
 
-    a->peer = world_identity(f->world, !peer)->id;
+    a->bulk_open.peer = world_identity(f->world, !peer)->id;
 }
 
 static void a_dial_ends_in_a_link_on_both_sides(void **state)
@@ -366,7 +345,7 @@ a_cancelled_attempt_reports_nothing_and_its_frames_are_dropped(void **state)
     go(f, 0, 5000);
     segment(f, 1, ACTION_POST_RECV, 1, 3);
     a = out_add(&f->toys[1].todo, ACTION_CANCEL);
-    a->attempt = 1;
+    a->cancel.attempt = 1;
     segment(f, 1, ACTION_POST_RECV, 2, 1);
     go(f, 1, 5000);
     assert_int_equal(f->toys[1].n_segs, 1);
@@ -416,8 +395,8 @@ static void save_is_a_barrier(void **state)
 
     dial(f, 0);
     a = out_add(&f->toys[0].todo, ACTION_SAVE);
-    a->bytes = out_bytes(&f->toys[0].todo, "once", 4);
-    a->len = 4;
+    a->save.at = out_bytes(&f->toys[0].todo, "once", 4);
+    a->save.len = 4;
     send_numbers(f, 0, 1);
     world_kill_at_action(f->world, 0, 2);
     go(f, 0, 1000);
@@ -428,8 +407,8 @@ static void save_is_a_barrier(void **state)
     dial(f, 0);
     world_fail_save(f->world, 0);
     a = out_add(&f->toys[0].todo, ACTION_SAVE);
-    a->bytes = out_bytes(&f->toys[0].todo, "more", 4);
-    a->len = 4;
+    a->save.at = out_bytes(&f->toys[0].todo, "more", 4);
+    a->save.len = 4;
     send_numbers(f, 0, 1);
     go(f, 0, 1000);
     assert_int_equal(f->toys[1].n_recv, 0);

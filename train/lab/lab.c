@@ -11,33 +11,30 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/lab/lab_internal.h"
-#include "train/layout.h"
+#include "train/lab/internal.h"
+#include "train/replica/eval.h"
+#include "train/replica/layout.h"
 
-#define EVAL_ROWS 8
-#define LN_2      0.69314718055994531
-
-static unsigned vector_count(unsigned needs)
+/* Vectors of the engine that each peer has. */
+static unsigned needs_of(const struct method *m)
 {
-    unsigned n = 2; /* theta, packed */
-
-    for (; needs != 0; needs &= needs - 1) {
-        n++;
-    }
-    return n;
+    return engine_needs(m) & ~(m->trainers > 0 ? (unsigned)ENGINE_PHI : 0U);
 }
 
-size_t lab_bytes(const struct lab_options *opt)
+/* Vectors that are encoded at a time. */
+static size_t payloads(const struct method *m)
 {
-    size_t n = (size_t)llama_numel(&opt->model);
-    size_t each = vector_count(engine_needs(&opt->method)) + 2 +
-                  (opt->method.gradients || opt->stages > 1) +
-                  opt->method.error_feedback;
-    size_t columns = opt->stages > 1 ? opt->peers / opt->stages : opt->peers;
+    return m->group == METHOD_PAIR ? 4 : 1;
+}
 
-    size_t once = 6 + (opt->method.group == METHOD_OWNERS ? 3 : 0);
+/* Elements of the longest average. */
+static size_t longest(const struct lab_options *o)
+{
+    const struct trainers t =
+        layout_trainers(&o->method, (uint64_t)llama_numel(&o->model),
+                        codec_get(o->method.wire)->block);
 
-    return n * sizeof(float) * (each * columns + once);
+    return (size_t)(t.count > 0 ? trainers_most(&t) : t.n);
 }
 
 /* ---- peers --------------------------------------------------------------- */
@@ -45,15 +42,14 @@ size_t lab_bytes(const struct lab_options *opt)
 static int take_vectors(struct lab *lab, struct lab_peer *p)
 {
     const struct method *m = &lab->opt.method;
-    unsigned needs = engine_needs(m);
+    unsigned needs = needs_of(m);
     bool own_gradient = m->gradients || lab->opt.stages > 1;
     size_t n = (size_t)p->part.numel;
-    float **to[] = {&p->e.phi,  &p->e.m,   &p->e.sum,  &p->e.base,
-                    &p->e.sent, &p->e.own, &p->e.own_m};
-    float *at;
-    size_t count = vector_count(needs) + own_gradient + m->error_feedback;
+    size_t packed = m->trainers > 0 ? longest(&lab->opt) : n;
+    float **to[ENGINE_VECTORS], *at;
+    size_t count = 1 + engine_count(needs) + own_gradient + m->error_feedback;
 
-    p->vectors = calloc(count * n, sizeof(float));
+    p->vectors = calloc(count * n + packed, sizeof(float));
     if (p->vectors == NULL) {
         return LOCO_ENOMEM;
     }
@@ -61,12 +57,16 @@ static int take_vectors(struct lab *lab, struct lab_peer *p)
     p->e.theta = at;
     at += n;
     lab->packed[p->number] = at;
-    at += n;
-    for (unsigned i = 0; i < sizeof to / sizeof to[0]; i++) {
+    at += packed;
+    engine_slots(&p->e, to);
+    for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
         if ((needs & (1U << i)) != 0) {
             *to[i] = at;
             at += n;
         }
+    }
+    if (m->trainers > 0) {
+        p->e.phi = lab->anchors;
     }
     p->e.grad = lab->grad;
     if (own_gradient) {
@@ -165,6 +165,31 @@ static float *vector(struct lab *lab)
     return calloc((size_t)lab->n, sizeof(float));
 }
 
+/* All trainers begin at one model. */
+static int open_trainers(struct lab *lab)
+{
+    const struct lab_options *o = &lab->opt;
+    struct trainers *t = &lab->trainers;
+    struct llama_part whole;
+
+    *t = layout_trainers(&o->method, lab->n, codec_get(o->method.wire)->block);
+    if (t->count == 0) {
+        return 0;
+    }
+    lab->micro = vector(lab);
+    lab->anchors = calloc((size_t)(t->count * lab->n), sizeof(float));
+    lab->numbers = calloc((size_t)trainers_numbers(t), sizeof(float));
+    if (lab->micro == NULL || lab->anchors == NULL || lab->numbers == NULL) {
+        return LOCO_ENOMEM;
+    }
+    llama_part_whole(&o->model, &whole);
+    for (uint32_t i = 0; i < t->count; i++) {
+        llama_part_init(&o->model, &whole, lab->anchors + i * lab->n, o->seed);
+    }
+    trainers_begin(t, lab->numbers, o->batch);
+    return 0;
+}
+
 static int take_memory(struct lab *lab)
 {
     const struct lab_options *o = &lab->opt;
@@ -172,20 +197,19 @@ static int take_memory(struct lab *lab)
     size_t cells = (size_t)rows * o->seq;
 
     lab->grad = vector(lab);
-    lab->mean = vector(lab);
+    lab->mean = calloc(longest(o), sizeof(float));
     lab->mean_phi = vector(lab);
     lab->decoded = vector(lab);
-    lab->micro = o->method.batch != BATCH_FIXED ? vector(lab) : NULL;
-    lab->wire = malloc(codec_get(CODEC_FP32)->bytes((size_t)lab->n) + 8192);
+    lab->wire = malloc(
+        payloads(&o->method) * codec_get(CODEC_FP32)->bytes(longest(o)) + 8192);
     lab->tokens = calloc(cells, sizeof *lab->tokens);
     lab->targets = calloc(cells, sizeof *lab->targets);
     if (lab->grad == NULL || lab->mean == NULL || lab->mean_phi == NULL ||
         lab->decoded == NULL || lab->wire == NULL || lab->tokens == NULL ||
-        lab->targets == NULL ||
-        (o->method.batch != BATCH_FIXED && lab->micro == NULL)) {
+        lab->targets == NULL) {
         return LOCO_ENOMEM;
     }
-    return 0;
+    return open_trainers(lab);
 }
 
 static int open_model(struct lab *lab)
@@ -250,6 +274,8 @@ static void lab_close(struct lab *lab)
     free(lab->targets);
     free(lab->tokens);
     free(lab->wire);
+    free(lab->numbers);
+    free(lab->anchors);
     free(lab->micro);
     free(lab->decoded);
     free(lab->mean_phi);
@@ -345,13 +371,30 @@ int lab_update(struct lab *lab, struct lab_peer *p, uint32_t rows)
 
 int lab_step(struct lab *lab, struct lab_peer *p)
 {
-    int rv = lab_gradient(lab, p, lab->opt.batch);
+    uint32_t rows = lab->opt.batch;
+    int rv = lab->trainers.count > 0 ? lab_trainer_gradient(lab, p, &rows)
+                                     : lab_gradient(lab, p, rows);
 
-    return rv != 0 ? rv : lab_update(lab, p, lab->opt.batch);
+    return rv != 0 ? rv : lab_update(lab, p, rows);
 }
 
-/* ---- who comes and goes ---------------------------------------------------
- */
+int lab_period(struct lab *lab)
+{
+    int rv = 0;
+
+    for (uint32_t k = 0; k < lab->opt.method.period && rv == 0; k++) {
+        uint32_t who[LAB_PEERS_MAX], n;
+
+        rv = lab_events(lab, false);
+        n = lab_alive(lab, who);
+        for (uint32_t i = 0; i < n && rv == 0; i++) {
+            rv = lab_step(lab, &lab->peers[who[i]]);
+        }
+    }
+    return rv;
+}
+
+/* ---- who comes and goes ------------------------------------------------- */
 
 /* The newcomer takes what others hold and its method shares: the anchor, the
  * outer state, averaged moments. Own moments begin at 0. */
@@ -366,9 +409,10 @@ static int join(struct lab *lab, uint32_t number)
     int rv;
 
     if (n == 0 || p->used) {
-        return errmsg_fail(lab->errmsg, LOCO_EINVAL,
-                           "peer %u cannot join: it is there, or nobody is",
-                           number);
+        return errmsg_fail(
+            lab->errmsg, LOCO_EINVAL,
+            "peer %u cannot join: it has joined already, or no peer is left",
+            number);
     }
     from = &lab->peers[who[0]];
     now = lab_latest(lab, who, n);
@@ -381,6 +425,10 @@ static int join(struct lab *lab, uint32_t number)
     p->clock_s = now;
     if (lab->opt.method.group == METHOD_OWNERS) {
         return 0; /* it reads all slices first */
+    }
+    if (lab->trainers.count > 0) { /* it takes one of them */
+        from->sent += lab->trainers.count * (uint64_t)bytes;
+        return 0;
     }
     if ((needs & ENGINE_PHI) != 0) {
         memcpy(p->e.phi, from->e.phi, bytes);
@@ -410,7 +458,6 @@ static int join(struct lab *lab, uint32_t number)
         p->optimizer.t = from->optimizer.t;
     }
     from->sent += (uint64_t)bytes;
-    p->trainer = from->trainer;
     return 0;
 }
 
@@ -444,43 +491,24 @@ int lab_events(struct lab *lab, bool at_boundary)
     return 0;
 }
 
-/* ---- measuring ------------------------------------------------------------
- */
+/* ---- measuring ---------------------------------------------------------- */
 
 int lab_eval(struct lab *lab, const float *theta, double *bits_per_byte)
 {
-    const struct lab_options *o = &lab->opt;
-    uint64_t windows = eval_window_count(o->val, o->seq);
-    uint64_t most = o->eval_tokens / o->seq, scored_all = 0;
-    double nats = 0.0;
+    const struct eval e = {
+        .llama = lab->llama,
+        .val = lab->opt.val,
+        .seq = lab->opt.seq,
+        .most = lab->opt.eval_tokens,
+        .tokens = lab->tokens,
+        .targets = lab->targets,
+    };
+    int rv = eval_bits(&e, theta, bits_per_byte);
 
-    if (o->eval_tokens > 0 && windows > most) {
-        windows = most > 0 ? most : 1;
-    }
-    for (uint64_t done = 0; done < windows;) {
-        uint32_t rows =
-            (uint32_t)(windows - done < EVAL_ROWS ? windows - done : EVAL_ROWS);
-        struct llama_batch batch = {lab->tokens, lab->targets, rows, o->seq};
-        uint64_t scored = 0;
-        double sum = 0.0;
-        int rv = eval_rows(o->val, o->seq, done, rows, lab->tokens,
-                           lab->targets, &scored);
-
-        rv = rv != 0 ? rv : llama_loss(lab->llama, theta, &batch, NULL, &sum);
-        if (rv != 0 || !isfinite(sum)) {
-            return errmsg_fail(lab->errmsg, rv != 0 ? rv : LOCO_ENUMERIC,
-                               "the model's held-out loss is not finite");
-        }
-        nats += sum;
-        scored_all += scored;
-        done += rows;
-    }
-    if (scored_all == 0) {
-        return errmsg_fail(lab->errmsg, LOCO_EINVAL,
-                           "the held-out text is shorter than two tokens");
-    }
-    *bits_per_byte = nats / (double)scored_all / LN_2;
-    return 0;
+    return rv == 0 ? 0
+                   : errmsg_fail(lab->errmsg, rv,
+                                 "the model's held-out loss is not finite, or "
+                                 "the text is shorter than two tokens");
 }
 
 static uint64_t sent_by_all(const struct lab *lab, uint64_t *most)
@@ -551,8 +579,7 @@ int lab_point(struct lab *lab, size_t s, const float *theta)
     return rv != 0 ? rv : add_point(lab, &point);
 }
 
-/* ---- the whole ------------------------------------------------------------
- */
+/* ---- the whole ---------------------------------------------------------- */
 
 /* mean (n) = mean of the live peers' models, or of those of the stage in focus;
  * returns the sum of their squared distances from it. */
@@ -616,10 +643,10 @@ static int final_eval(struct lab *lab)
     r->spread = final_mean(lab, lab->mean);
     if (m->group == METHOD_TRAINER) {
         r->bits_per_byte = INFINITY;
-        for (uint32_t i = 0; i < n && rv == 0; i++) {
+        for (uint32_t i = 0; i < r->trainers && rv == 0; i++) {
             double bits = INFINITY;
 
-            rv = lab_eval(lab, lab->peers[who[i]].e.phi, &bits);
+            rv = lab_eval(lab, lab->anchors + i * lab->n, &bits);
             r->bits_per_byte =
                 bits < r->bits_per_byte ? bits : r->bits_per_byte;
         }
@@ -692,20 +719,21 @@ static int check_stages(const struct lab_options *o, char *errmsg)
     struct llama_part part;
 
     if (llama_part_of_stage(&o->model, o->stages, 0, &part, &reason) != 0) {
-        return errmsg_fail(errmsg, LOCO_EINVAL, "stages: %s", reason);
+        return errmsg_invalid(errmsg, "stages: %s", reason);
     }
     if (o->peers % o->stages != 0 || o->batch % o->micro_batch != 0) {
-        return errmsg_fail(errmsg, LOCO_EINVAL,
-                           "%u peers cannot be %u stages with as many hosts "
-                           "each, or %u sequences no whole micro-batches of %u",
-                           o->peers, o->stages, o->batch, o->micro_batch);
+        return errmsg_invalid(
+            errmsg,
+            "%u peers do not divide into %u stages of equally many hosts, or "
+            "%u sequences do not divide into micro-batches of %u",
+            o->peers, o->stages, o->batch, o->micro_batch);
     }
     if ((o->method.group != METHOD_ALL && o->method.group != METHOD_PAIR) ||
         o->method.fragments > 1 || o->method.overlap > 0 || o->n_events > 0) {
-        return errmsg_fail(errmsg, LOCO_EINVAL,
-                           "with stages the laboratory averages among all "
-                           "hosts of a stage or in pairs, without fragments or "
-                           "overlap, and nobody comes or goes");
+        return errmsg_invalid(errmsg,
+                              "with stages the laboratory averages among all "
+                              "hosts of a stage or in pairs, without fragments "
+                              "or overlap, and no peer joins or leaves");
     }
     return 0;
 }
@@ -719,23 +747,24 @@ static int check(const struct lab_options *o, char *errmsg)
         return rv;
     }
     if (llama_config_check(&o->model, &reason) != 0) {
-        return errmsg_fail(errmsg, LOCO_EINVAL, "model: %s", reason);
+        return errmsg_invalid(errmsg, "model: %s", reason);
     }
     if (o->peers == 0 || o->peers > LAB_PEERS_MAX || o->batch == 0 ||
         o->micro_batch == 0 || o->seq < 2 || o->seq > o->model.seq) {
-        return errmsg_fail(errmsg, LOCO_EINVAL,
-                           "1 to %d peers, a batch, and sequences of 2 to %u "
-                           "tokens are needed",
-                           LAB_PEERS_MAX, o->model.seq);
+        return errmsg_invalid(
+            errmsg,
+            "1 to %d peers, a batch, and sequences of 2 to %u "
+            "tokens are needed",
+            LAB_PEERS_MAX, o->model.seq);
     }
     if (o->stages > 1 && check_stages(o, errmsg) != 0) {
         return LOCO_EINVAL;
     }
     for (size_t i = 0; i < o->n_events; i++) {
         if (o->events[i].peer >= LAB_PEERS_MAX) {
-            return errmsg_fail(errmsg, LOCO_EINVAL,
-                               "the script names peer %u; the highest is %d",
-                               o->events[i].peer, LAB_PEERS_MAX - 1);
+            return errmsg_invalid(errmsg,
+                                  "the script names peer %u; the highest is %d",
+                                  o->events[i].peer, LAB_PEERS_MAX - 1);
         }
     }
     return 0;

@@ -5,7 +5,8 @@
  * M replicas of a real model with any method (sync/method.h) through the same
  * engine, optimizer, codecs and data order as the daemon, and computes what
  * the network would have cost in virtual time from links and speeds. Losses
- * are real, seconds are not.
+ * are real, seconds are not. With the same learning rates the parameters have
+ * the bits of replica.h's; tests compare both, method by method.
  *
  * Words
  *   tokens      over all peers together; a run ends when so many were used
@@ -20,9 +21,10 @@
  * left when it is due. Nothing else is modelled: no loss, no congestion, no
  * time for the outer step.
  *
- * Learning rates follow the run: step k of the schedule is tokens used so far
- * divided by the tokens that all first peers use in one step, so that a run
- * whose peers are unequal, or change, ends at the end of its schedule.
+ * Learning rates follow the tokens, in a swarm the steps: step k of the
+ * schedule is tokens used so far divided by the tokens that all first peers use
+ * in one step, so that a run whose peers are unequal, or change, or whose
+ * batches grow, ends at the end of its schedule.
  *
  * Stages. With `stages` S above 1 every peer is a host of one stage, number
  * p of stage p mod S in column p / S; each stage averages among its hosts, and
@@ -30,7 +32,8 @@
  * order (NoLoCo 3.1). A step then takes as long as its slowest host computes
  * and sends, and the way of one micro-batch through all stages before it.
  *
- * Memory: 4 bytes * parameters * (5 to 9 vectors of the method) per peer.
+ * Memory: 4 bytes * parameters * (5 to 9 vectors of the method) per peer, with
+ * AdLoCo (4 and one for each trainer).
  * One thread drives it; kernels may use more. Errors: codes with a sentence in
  * errmsg; LOCO_ENUMERIC when a replica diverged.
  */
@@ -42,10 +45,10 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
-#include "train/llama_config.h"
-#include "train/optimizer.h"
-#include "train/schedule.h"
-#include "train/shard.h"
+#include "train/data/shard.h"
+#include "train/model/llama_config.h"
+#include "train/model/optimizer.h"
+#include "train/model/schedule.h"
 #include "train/sync/merge.h"
 #include "train/sync/method.h"
 
@@ -94,15 +97,6 @@ typedef void lab_route(void *data,
                        uint32_t entry,
                        uint32_t *path);
 
-/* Owners: who of the peers `who` (n) owns a slice and who holds the same beside
- * it; positions in `who`, n: nobody. */
-typedef void lab_holders(void *data,
-                         uint32_t slice,
-                         const uint32_t *who,
-                         uint32_t n,
-                         uint32_t *owner,
-                         uint32_t *backup);
-
 struct lab_options {
     struct method method;
     struct llama_config model;
@@ -119,8 +113,6 @@ struct lab_options {
     uint32_t stages;  /* above 1: a divisor of peers */
     lab_route *route; /* NULL: micro-batches stay in a column */
     void *route_data;
-    lab_holders *holders; /* NULL: in turn */
-    void *holders_data;
     enum codec_id activations; /* and their gradients, between stages */
     const struct shard *train; /* borrowed */
     size_t n_train;
@@ -160,8 +152,5 @@ int lab_run(const struct lab_options *opt,
             char *errmsg);
 
 void lab_result_free(struct lab_result *r);
-
-/* Bytes that lab_run would take, without the kernels' workspace. */
-size_t lab_bytes(const struct lab_options *opt);
 
 #endif

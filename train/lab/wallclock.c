@@ -126,14 +126,3 @@ double wallclock_blocking_ratio(uint32_t n,
     free(order);
     return all / pairs;
 }
-
-double wallclock_psi(double px, double pu, double beta)
-{
-    return 4.0 * (1.0 - px) / (px * px) * (1.0 - beta) * (1.0 - pu) /
-           (1.0 - (1.0 - pu) * beta);
-}
-
-double wallclock_half_life(double beta)
-{
-    return log(0.5) / log(beta);
-}

@@ -56,11 +56,4 @@ double wallclock_blocking_ratio(uint32_t n,
                                 double variance,
                                 uint64_t seed);
 
-/* Gradient noise theory of DES-LOC (page 9.6): how often parameters (px = 1/Kx)
- * and first moments (pu = 1/Ku) are averaged enters the rate through psi. */
-double wallclock_psi(double px, double pu, double beta);
-
-/* Steps after which half of a moment's memory is gone. */
-double wallclock_half_life(double beta);
-
 #endif

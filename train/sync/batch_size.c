@@ -88,26 +88,6 @@ double batch_variance(const struct batch_sample *b)
                          (b->sum_norm2 - n * b->norm2));
 }
 
-double batch_signal(const struct batch_sample *b)
-{
-    double all = (double)b->n * (double)b->s;
-
-    return all > 0.0 ? at_least_zero(b->norm2 - batch_variance(b) / all) : 0.0;
-}
-
-void batch_two_sizes(double size_small,
-                     double mean_norm2_small,
-                     double size_large,
-                     double norm2_large,
-                     double *variance,
-                     double *signal)
-{
-    *variance = (mean_norm2_small - norm2_large) /
-                (1.0 / size_small - 1.0 / size_large);
-    *signal = (size_large * norm2_large - size_small * mean_norm2_small) /
-              (size_large - size_small);
-}
-
 static bool tells(const struct batch_sample *b)
 {
     return b->n >= 2 && b->norm2 >= NORM2_MIN && isfinite(b->sum_norm2);
@@ -191,4 +171,16 @@ batch_switch(uint64_t request, uint64_t most, uint64_t multiple)
         s.accumulate = (request + most - 1) / most;
     }
     return s;
+}
+
+uint32_t batch_rows(uint64_t request, uint64_t most)
+{
+    struct batch_shape s = batch_switch(request, most, 2);
+
+    return (uint32_t)(s.micro * s.accumulate);
+}
+
+uint32_t batch_rows_tested(uint32_t rows)
+{
+    return rows < 2 ? 2 : rows / 2 * 2;
 }

@@ -79,18 +79,6 @@ struct batch_sample batch_sample_of_gradients(
 /* trace cov(f): the variance of one sample's gradient. */
 double batch_variance(const struct batch_sample *b);
 
-/* |G|^2 of the true gradient without the noise in |g|^2; at least 0. */
-double batch_signal(const struct batch_sample *b);
-
-/* The same two from mean squared norms of batches of two sizes, for example a
- * worker's and everybody's; sizes must differ. */
-void batch_two_sizes(double size_small,
-                     double mean_norm2_small,
-                     double size_large,
-                     double norm2_large,
-                     double *variance,
-                     double *signal);
-
 /* Unrounded b' of one test; 0 where the sample tells nothing. */
 double batch_norm_ratio(const struct batch_sample *b, double eta);
 double batch_inner_ratio(const struct batch_sample *b, double vartheta);
@@ -108,5 +96,10 @@ struct batch_shape {
 };
 struct batch_shape
 batch_switch(uint64_t request, uint64_t most, uint64_t multiple);
+
+/* Sequences of a step for such a request, with the paper's multiple of 2; and
+ * of a step that tests the noise, whose halves are equal. */
+uint32_t batch_rows(uint64_t request, uint64_t most);
+uint32_t batch_rows_tested(uint32_t rows);
 
 #endif

@@ -2,7 +2,7 @@
 #include "train/sync/cycle.h"
 
 #include "proto/base/err.h"
-#include "train/errmsg.h"
+#include "proto/base/errmsg.h"
 
 static uint64_t gcd(uint64_t a, uint64_t b)
 {
@@ -26,11 +26,12 @@ static uint64_t next_begin(const struct stream *s, uint64_t k)
 
 static int too_long(char *errmsg)
 {
-    return errmsg_fail(errmsg, LOCO_EINVAL,
-                       "the periods of this method meet again only after more "
-                       "than %d rounds; take sync.period_u and sync.period_v "
-                       "as multiples of sync.period, and fewer fragments",
-                       CYCLE_TURNS_MAX);
+    return errmsg_invalid(
+        errmsg,
+        "the periods of this method meet again only after more "
+        "than %d rounds; take sync.period_u and sync.period_v "
+        "as multiples of sync.period, and fewer fragments",
+        CYCLE_TURNS_MAX);
 }
 
 int cycle_init(struct cycle *c, const struct method *m, char *errmsg)
@@ -40,10 +41,10 @@ int cycle_init(struct cycle *c, const struct method *m, char *errmsg)
     *c = (struct cycle){.steps = 1};
     c->n_streams = method_streams(m, c->streams);
     if (m->overlap > 0 && c->n_streams > 1) {
-        return errmsg_fail(errmsg, LOCO_EINVAL,
-                           "a round that overlaps with training carries the "
-                           "parameters only; set sync.overlap to 0, or "
-                           "sync.period_u and sync.period_v to 0");
+        return errmsg_invalid(errmsg,
+                              "a round that overlaps with training carries the "
+                              "parameters only; set sync.overlap to 0, or "
+                              "sync.period_u and sync.period_v to 0");
     }
     for (size_t s = 0; s < c->n_streams; s++) {
         uint64_t period = c->streams[s].period;

@@ -1,7 +1,6 @@
 /* engine.c - see engine.h. */
 #include "train/sync/engine.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "train/sync/mix.h"
@@ -36,6 +35,24 @@ unsigned engine_needs(const struct method *m)
         bits |= ENGINE_OWN_M;
     }
     return bits;
+}
+
+size_t engine_count(unsigned needs)
+{
+    size_t n = 0;
+
+    for (; needs != 0; needs &= needs - 1) {
+        n++;
+    }
+    return n;
+}
+
+void engine_slots(struct engine *e, float **slots[ENGINE_VECTORS])
+{
+    float **all[ENGINE_VECTORS] = {&e->phi,  &e->m,   &e->sum,  &e->base,
+                                   &e->sent, &e->own, &e->own_m};
+
+    memcpy(slots, all, sizeof all);
 }
 
 void engine_init(struct engine *e,
@@ -275,9 +292,8 @@ static int move_anchor(struct engine *e,
         uint64_t at = w.span.offset;
         struct outer_state in = {e->phi + at, e->m == NULL ? NULL : e->m + at};
         struct outer_state out = made_at(e, &w);
-        int got = rule_apply_pulled(
-            &e->method.rule, &out, &in, a->mean + w.at,
-            a->mean_phi == NULL ? NULL : a->mean_phi + w.at, w.span.len);
+        int got =
+            rule_apply(&e->method.rule, &out, &in, a->mean + w.at, w.span.len);
 
         rv = rv != 0 ? rv : got;
     }

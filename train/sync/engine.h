@@ -26,9 +26,9 @@
  *                    parameters         phi = rule(phi, mean); theta takes it
  * in moments            u = mean, v = mean
  *
- * Pairs average anchors too: `mean_phi` of an average. A quorum's members who
- * were not in time apply the same average to phi and keep theta and the base
- * of their task; those who were go on from phi.
+ * Pairs average anchors too: they pack here and step by pair_mean.h. A quorum's
+ * members who were not in time apply the same average to phi and keep theta and
+ * the base of their task; those who were go on from phi.
  *
  * The eager form (algorithms page 5.2) takes the outer step twice: phi moves
  * with the mean when that is there, one turn late and with the same bits for
@@ -107,14 +107,17 @@ struct engine {
 
 /* The average of one turn. */
 struct engine_average {
-    const float *mean;     /* (engine_len) */
-    const float *mean_phi; /* pairs: mean of the anchors; else NULL */
-    double share;          /* own weight in the mean, 0: was not in it */
-    uint32_t arrivals;     /* quorum: contributions in it; else 1 */
+    const float *mean; /* (engine_len) */
+    double share;      /* own weight in the mean, 0: was not in it */
+    uint32_t arrivals; /* quorum: contributions in it; else 1 */
 };
 
 /* Bits of enum engine_vector that the method reads. */
 unsigned engine_needs(const struct method *m);
+
+/* How many vectors these bits are; where in an engine they go, bit by bit. */
+size_t engine_count(unsigned needs);
+void engine_slots(struct engine *e, float **slots[ENGINE_VECTORS]);
 
 /* The method must have passed method_check(). Vectors are set by the caller
  * before engine_start(). */

@@ -4,8 +4,8 @@
  * page, section 11): what is synchronised and when, who averages with whom,
  * how the average is applied, what goes on the wire. A preset is a named value
  * (presets.def); a run manifest may change single fields of it. What makes no
- * sense together is refused with a sentence that gives the reason and the
- * nearest valid setting (11.4).
+ * sense together (11.4) is a row of proto/base/rules.def, with the reason and
+ * the nearest valid setting.
  *
  * Plain data and pure functions.
  */
@@ -16,8 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/base/rules.h"
 #include "train/sync/batch_size.h"
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 #include "train/sync/rule.h"
 #include "train/sync/stream.h"
 
@@ -27,7 +28,8 @@ enum method_group {
     METHOD_PAIR,    /* a random partner (pair.h); replicas differ */
     METHOD_QUORUM,  /* those who finish within a grace period; all apply */
     METHOD_TRAINER, /* the members of one AdLoCo trainer */
-    METHOD_OWNERS,  /* arrivals one by one at the owners of slices (slices.h) */
+    METHOD_OWNERS,  /* arrivals one by one at the owners of slices (slices.h):
+                       in the laboratory only */
     METHOD_GROUP_COUNT
 };
 
@@ -55,12 +57,32 @@ struct method {
     enum method_moments moments;
     enum codec_id wire;
     bool error_feedback;
-    bool dylu; /* steps in proportion to speed (pace.h) */
+    bool dylu; /* steps in proportion to speed (dylu.h) */
     enum batch_test batch;
     /* AdLoCo's trainers (trainers.h), and how many sequences fit in memory: the
      * most of one micro-batch. 0 elsewhere. */
     uint32_t trainers, merge_every, batch_most;
 };
+
+/* What the life of a replica asks of a method, whichever method it is. */
+
+/* Packing a contribution moves the live parameters. */
+static inline bool method_packs_theta(const struct method *m)
+{
+    return m->eager;
+}
+
+/* Inner steps made while a round was under way outlive its commit. */
+static inline bool method_keeps_beside(const struct method *m)
+{
+    return m->overlap > 0 && (m->eager || m->take != METHOD_OVERWRITE);
+}
+
+/* Inner steps beyond its last packing of a replica that begins at an anchor. */
+static inline uint32_t method_head_start(const struct method *m)
+{
+    return m->eager ? 0 : m->overlap;
+}
 
 #define METHOD_STREAMS_MAX 3
 
@@ -76,13 +98,15 @@ bool method_has_momentum(const struct method *m);
  * such moment: each reads when its own task is over. */
 bool method_replicas_equal(const struct method *m);
 
-/* 0, or LOCO_EINVAL with a sentence in errmsg (errmsg.h). */
+/* Whether a rule refuses it: REFUSE_METHOD of proto/base/rules.def. */
+bool method_refuses(enum conflict_id id, const struct method *m);
+
+/* 0, or LOCO_EINVAL with the sentence of the first rule that refuses it in
+ * errmsg (errmsg.h). */
 int method_check(const struct method *m, char *errmsg);
 
 /* Vectors that one member sends per inner step, in units of one all-reduce of
  * all parameters; DDP is 1. */
 double method_rate(const struct method *m);
-
-const char *method_group_name(enum method_group group);
 
 #endif

@@ -5,7 +5,7 @@
  *              (Streaming DiLoCo, arXiv:2501.18512; torchft's lerp)
  *   rebase     theta = phi + (theta - sent): all that was learnt since the
  *              pseudo-gradient left is kept. `sent` is what theta was then:
- *              old phi - g
+ *              old phi - g (engine.c)
  *
  * One IEEE fp32 operation at a time; theta differs between peers anyway, so
  * these bits are not part of the protocol, but a restart must repeat them.
@@ -17,12 +17,5 @@
 
 /* a = 0 is overwrite, 1 leaves theta alone. */
 void mix_toward(float *theta, const float *phi, float a, size_t n);
-
-/* phi_old and g as they were when g was packed; phi_new may not be phi_old. */
-void mix_rebase(float *theta,
-                const float *phi_new,
-                const float *phi_old,
-                const float *g,
-                size_t n);
 
 #endif

@@ -1,6 +1,8 @@
-/* pair_mean.h - the average of two replicas, from what went over the wire.
+/* pair_mean.h - the outer step of a replica with one partner (NoLoCo,
+ * arXiv:2506.10911; algorithms page 8.2), from what went over the wire.
  *
- * Both partners compute it from the same bytes (algorithms page 8.2):
+ * Each of the two sends its anchor phi and its displacement g = phi - theta.
+ * Both compute the same two means from the same bytes:
  *
  *     displacements  g = g_low / 2 + g_high / 2, as decoded, in the order of
  *                    the ids: the same bits on both sides
@@ -11,12 +13,21 @@
  * each other towards the codec's grid, and what one is pulled is exactly what
  * the other one is pulled the other way: the mean of the two stays.
  *
- * Each line is one fp32 operation per element, rounded to nearest. Pure.
+ * Each line is one fp32 operation per element, rounded to nearest; the rule
+ * (rule.h) does the rest. The laboratory, the replica and the simulator all
+ * step by pair_mean_apply().
+ *
+ * Pure. Errors: those of the codec and the rule.
  */
 #ifndef LOCO_TRAIN_SYNC_PAIR_MEAN_H
 #define LOCO_TRAIN_SYNC_PAIR_MEAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "train/sync/codec/codec.h"
+#include "train/sync/rule.h"
 
 /* mean may be one of the two. */
 void pair_mean_step(float *mean, const float *low, const float *high, size_t n);
@@ -27,5 +38,23 @@ void pair_mean_anchor(float *mean,
                       const float *own,
                       const float *theirs,
                       size_t n);
+
+/* What the partner sent. */
+struct pair_mean {
+    const struct codec *codec;
+    const uint8_t *wire; /* its anchor, then its displacement, each
+                            codec->bytes(n) long; NULL: no partner */
+    bool first;          /* the own id is the lower one */
+};
+
+/* out = the state after one step from `in` with the own displacement g (n). In
+ * place is allowed; what is in `out` after a failure is useless. Uses 64 KiB of
+ * stack beside the codec's. */
+int pair_mean_apply(const struct pair_mean *p,
+                    const struct rule *rule,
+                    const struct outer_state *out,
+                    const struct outer_state *in,
+                    const float *g,
+                    size_t n);
 
 #endif

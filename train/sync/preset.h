@@ -1,8 +1,8 @@
 /* preset.h - a named training method as settings of the one sync engine.
  *
  * The rows live in presets.def; a run manifest names one (`sync.preset`) and
- * may override single fields. An unknown name is answered with the nearest one
- * that exists. Constant tables, no state.
+ * may override single fields. The answer to an unknown name suggests a preset
+ * that is spelt nearly so, or lists them all. Constant tables, no state.
  */
 #ifndef LOCO_TRAIN_SYNC_PRESET_H
 #define LOCO_TRAIN_SYNC_PRESET_H

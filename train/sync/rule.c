@@ -7,15 +7,16 @@
 
 #include "train/sync/finite.h"
 
-/* mean_phi: NULL where nothing pulls. The branch is hoisted by the callers'
- * constant argument. */
+/* Both rules with momentum. The branches are hoisted: callers give `form` as a
+ * constant, and NULL or not for mean_phi, towards which it pulls. */
 static inline __attribute__((always_inline)) unsigned
-nesterov(const struct rule *rule,
-         const struct outer_state *out,
-         const struct outer_state *in,
-         const float *g,
-         const float *mean_phi,
-         size_t n)
+with_momentum(const struct rule *rule,
+              enum rule_form form,
+              const struct outer_state *out,
+              const struct outer_state *in,
+              const float *g,
+              const float *mean_phi,
+              size_t n)
 {
     const float lr = rule->lr;
     const float mu = rule->mu;
@@ -23,51 +24,24 @@ nesterov(const struct rule *rule,
     unsigned bad = 0;
 
     for (size_t i = 0; i < n; i++) {
-        float a = mu * in->m[i];
-        float m = a + g[i];
-        float b = mu * m;
-        float c = g[i] + b;
-        float d = lr * c;
         float phi = in->phi[i];
+        float a = mu * in->m[i];
+        float b = form == RULE_NESTEROV ? g[i] : lr * g[i];
+        float m = a + b;
+        float d = m;
 
+        if (form == RULE_NESTEROV) {
+            float ahead = mu * m;
+            float c = g[i] + ahead;
+            d = lr * c;
+        }
         if (mean_phi != NULL) {
             float e = phi - mean_phi[i];
             float f = gamma * e;
             d = d + f;
         }
+        m = form == RULE_NESTEROV ? m : d;
         phi = phi - d;
-        out->m[i] = m;
-        out->phi[i] = phi;
-        bad |= (unsigned)not_finite(m) | (unsigned)not_finite(phi);
-    }
-    return bad;
-}
-
-static inline __attribute__((always_inline)) unsigned
-heavy_ball(const struct rule *rule,
-           const struct outer_state *out,
-           const struct outer_state *in,
-           const float *g,
-           const float *mean_phi,
-           size_t n)
-{
-    const float lr = rule->lr;
-    const float mu = rule->mu;
-    const float gamma = rule->gamma;
-    unsigned bad = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        float a = mu * in->m[i];
-        float b = lr * g[i];
-        float m = a + b;
-        float phi = in->phi[i];
-
-        if (mean_phi != NULL) {
-            float e = phi - mean_phi[i];
-            float f = gamma * e;
-            m = m + f;
-        }
-        phi = phi - m;
         out->m[i] = m;
         out->phi[i] = phi;
         bad |= (unsigned)not_finite(m) | (unsigned)not_finite(phi);
@@ -105,17 +79,23 @@ int rule_apply_pulled(const struct rule *rule,
                       size_t n)
 {
     bool pulled = mean_phi != NULL && rule->gamma != 0.0F;
+    unsigned bad;
 
     if (rule->form == RULE_NESTEROV && rule->mu == 0.0F && !pulled) {
         return finite_or_error(plain(rule, out, in, g, n));
     }
     assert(in->m != NULL && out->m != NULL);
     if (rule->form == RULE_NESTEROV) {
-        return finite_or_error(pulled ? nesterov(rule, out, in, g, mean_phi, n)
-                                      : nesterov(rule, out, in, g, NULL, n));
+        bad = pulled
+                  ? with_momentum(rule, RULE_NESTEROV, out, in, g, mean_phi, n)
+                  : with_momentum(rule, RULE_NESTEROV, out, in, g, NULL, n);
+    } else {
+        bad =
+            pulled
+                ? with_momentum(rule, RULE_HEAVY_BALL, out, in, g, mean_phi, n)
+                : with_momentum(rule, RULE_HEAVY_BALL, out, in, g, NULL, n);
     }
-    return finite_or_error(pulled ? heavy_ball(rule, out, in, g, mean_phi, n)
-                                  : heavy_ball(rule, out, in, g, NULL, n));
+    return finite_or_error(bad);
 }
 
 int rule_apply(const struct rule *rule,

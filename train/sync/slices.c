@@ -60,5 +60,5 @@ int slices_arrive(const struct method *m,
 
 enum codec_id slices_reading(enum codec_id wire)
 {
-    return wire == CODEC_INT8 || wire == CODEC_E3M0 ? CODEC_FP16 : wire;
+    return codec_types[wire].holds < CODEC_STATES ? CODEC_FP16 : wire;
 }

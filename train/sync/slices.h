@@ -8,10 +8,10 @@
  * reads all slices again for the next one. Slices may see the arrivals in
  * different orders, and a worker may read slices some arrivals apart.
  *
- * Who owns what, in which order arrivals count and what happens when an owner
- * dies is not decided here (p2p/owners.h); this is what it does to numbers.
- * Owner and backup make the same calls in the same order and hold the same
- * bits.
+ * The laboratory (train/lab/owners.c) decides who owns what, in which order
+ * arrivals count and what happens when an owner dies; this is what arrivals do
+ * to numbers. Owner and backup make the same calls in the same order and hold
+ * the same bits. A quorum of a run moves all parameters as one such slice.
  *
  * A slice is a whole number of blocks of the wire type, so that the pieces of a
  * task have the bits that its whole vector would have. What is read is a state,

@@ -7,9 +7,9 @@
  * turns, so that the link never carries the whole vector at once (Streaming
  * DiLoCo, arXiv:2501.18512): with period H and F fragments one is synchronised
  * every H / F steps. It *begins* when its bytes leave and *ends* when the
- * average is applied, `overlap` steps later; 0: training waits for it. An
- * overlap of a whole period is the eager form: begin and end of one step are
- * the end of the one before and then the new begin.
+ * average is applied, `overlap` steps later; 0: training waits for it. With
+ * an overlap of a whole period begin and end of one step are the end of the
+ * one before and then the new begin.
  *
  * A pure function of k, the count of inner steps made, from 1. Which layers
  * belong to a fragment is the caller's matter (layer l to fragment l mod F).
@@ -32,7 +32,7 @@ struct stream {
     enum stream_tensor tensor;
     uint32_t period;    /* H; 0: never */
     uint32_t fragments; /* F >= 1, divides H */
-    uint32_t overlap;   /* < H / F, or H with F = 1 (eager) */
+    uint32_t overlap;   /* < H / F, or H with F = 1 */
 };
 
 /* One synchronisation of one fragment. */
@@ -40,10 +40,6 @@ struct stream_turn {
     uint64_t number;   /* counts the stream's turns from 0 */
     uint32_t fragment; /* number mod F */
 };
-
-/* 0, or LOCO_EINVAL with what is wrong and the nearest valid setting in
- * *reason (static text; may be NULL). */
-int stream_check(const struct stream *s, const char **reason);
 
 /* Whether a turn's bytes leave after step k. */
 bool stream_begins(const struct stream *s, uint64_t k, struct stream_turn *t);

@@ -29,15 +29,10 @@ uint64_t trainers_section(const struct trainers *t, uint32_t trainer)
     return trainer * padded(t, t->n);
 }
 
-/* Where shares and requests of k trainers begin. */
-static uint64_t shares_at(const struct trainers *t, uint32_t k)
-{
-    return trainers_section(t, k);
-}
-
+/* Behind the sections of k trainers: their shares, then their requests. */
 static uint64_t requests_at(const struct trainers *t, uint32_t k)
 {
-    return shares_at(t, k) + (k > 1 ? padded(t, k) : 0);
+    return trainers_section(t, k) + (k > 1 ? padded(t, k) : 0);
 }
 
 uint64_t trainers_elements(const struct trainers *t, uint64_t round)
@@ -130,7 +125,7 @@ void trainers_fill(const struct trainers *t,
 
     memset(vector, 0, trainers_elements(t, round) * sizeof *vector);
     if (k > 1) {
-        vector[shares_at(t, k) + trainer] = 1.0F;
+        vector[trainers_section(t, k) + trainer] = 1.0F;
     }
     vector[requests_at(t, k) + trainer] = (float)request;
 }
@@ -166,7 +161,7 @@ int trainers_step(const struct trainers *t,
 {
     uint32_t k = trainers_in(t, round);
     float *requests = mean + requests_at(t, k);
-    const float *shares = mean + shares_at(t, k);
+    const float *shares = mean + trainers_section(t, k);
 
     for (uint32_t i = 0; i < k; i++) {
         float *g = mean + trainers_section(t, i);

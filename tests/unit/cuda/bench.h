@@ -26,7 +26,7 @@
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "tests/emu/emu_control.h"
-#include "train/replica.h"
+#include "train/replica/replica.h"
 
 #define BUFFERS_MAX 64
 
@@ -288,8 +288,7 @@ static inline double tolerance(void)
     return gpu.act_bytes == 2 ? 1e-2 : 1e-5;
 }
 
-/* ---- replicas -------------------------------------------------------------
- */
+/* ---- replicas ----------------------------------------------------------- */
 
 static uint8_t text[4000];
 static struct shard shard; /* of text */
@@ -354,8 +353,7 @@ static inline float *state_of(const struct replica *r)
     return out;
 }
 
-/* ---- cases ----------------------------------------------------------------
- */
+/* ---- cases -------------------------------------------------------------- */
 
 /* With fp32 and bf16 activations. */
 static inline void both(void (*body)(void))

@@ -1,11 +1,11 @@
 /* What must have the bits of a processor: optimizer steps, wire bytes, outer
- * rules. Against kernels/cpu, train/sync/codec.h and rule.h, on numbers of all
- * sizes. use: test_cuda_bits [PLUGIN] */
+ * rules. Against kernels/cpu, train/sync/codec/codec.h and rule.h, on numbers
+ * of all sizes. use: test_cuda_bits [PLUGIN] */
 #include "tests/unit/cuda/bench.h"
 
 #include "tests/unit/sanitized.h"
 #include "train/sync/batch_size.h"
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 #include "train/sync/mix.h"
 #include "train/sync/rule.h"
 
@@ -40,8 +40,7 @@ check_bits(const void *got, const void *want, size_t bytes, const char *what)
     }
 }
 
-/* ---- optimizers -----------------------------------------------------------
- */
+/* ---- optimizers --------------------------------------------------------- */
 
 static void
 rule_of(const struct backend *be, const struct optimizer_op *op, int kind)
@@ -183,8 +182,7 @@ static void halves(void)
     try_halves(TURNS(257, 3) * (int64_t)SUMSQ_CHUNK + 1);
 }
 
-/* ---- wire -----------------------------------------------------------------
- */
+/* ---- wire --------------------------------------------------------------- */
 
 static const float scales[] = {1, 0.25f, 1.0f / 3};
 
@@ -197,7 +195,7 @@ static void try_encode(unsigned id, int64_t n, int exponents, bool minus)
     uint8_t *want = (uint8_t *)host_floats((int64_t)bytes / 4 + 1);
     uint8_t *got = (uint8_t *)host_floats((int64_t)bytes / 4 + 1);
     float *back = host_floats(n), *got_back = host_floats(n);
-    struct wire_op op = {.wire = (enum plugin_wire)id, .n = n};
+    struct wire_op op = {.wire = (enum codec_id)id, .n = n};
     int rv;
 
     if (minus) {
@@ -248,7 +246,7 @@ static void try_refusal(unsigned id, size_t at, uint8_t byte, int64_t n)
     size_t bytes = codec->bytes((size_t)n);
     float *x = random_floats(n);
     uint8_t *wire = (uint8_t *)host_floats((int64_t)bytes / 4 + 1);
-    struct wire_op op = {.wire = (enum plugin_wire)id, .n = n};
+    struct wire_op op = {.wire = (enum codec_id)id, .n = n};
 
     assert_int_equal(codec->encode(wire, x, (size_t)n, 1), 0);
     wire[at] = byte;
@@ -276,8 +274,7 @@ static void refusals(void)
     try_refusal(CODEC_INT8, 20, 0x80, 77);
 }
 
-/* ---- outer rules ----------------------------------------------------------
- */
+/* ---- outer rules -------------------------------------------------------- */
 
 static void try_outer(const struct rule *rule, bool pulled, int64_t n)
 {

@@ -5,10 +5,10 @@
 
 #include "tests/unit/cuda/bench.h"
 
-#include "train/errmsg.h"
-#include "train/replica.h"
-#include "train/replica_outer.h"
-#include "train/replica_plan.h"
+#include "proto/base/errmsg.h"
+#include "train/replica/outer.h"
+#include "train/replica/plan.h"
+#include "train/replica/replica.h"
 
 static char errmsg[ERRMSG_SIZE];
 static struct device_options device;

@@ -3,8 +3,7 @@
  * threads. use: test_cuda_kernels [PLUGIN] */
 #include "tests/unit/cuda/bench.h"
 
-/* ---- embedding ------------------------------------------------------------
- */
+/* ---- embedding ---------------------------------------------------------- */
 
 static void try_embed(int64_t n, int64_t c, uint32_t vocab)
 {
@@ -55,8 +54,7 @@ static void embeddings(void)
     try_embed(500, 24, 3);
 }
 
-/* ---- rmsnorm --------------------------------------------------------------
- */
+/* ---- rmsnorm ------------------------------------------------------------ */
 
 static void try_norm(int64_t n, int64_t c, bool add)
 {
@@ -138,8 +136,7 @@ static void norms(void)
     try_norm(2200, 8, true);
 }
 
-/* ---- rope, swiglu ---------------------------------------------------------
- */
+/* ---- rope, swiglu ------------------------------------------------------- */
 
 static void try_rope(int64_t d, int64_t ld_more, float sign)
 {
@@ -220,8 +217,7 @@ static void ropes_and_swiglus(void)
     }
 }
 
-/* ---- loss -----------------------------------------------------------------
- */
+/* ---- loss --------------------------------------------------------------- */
 
 static void try_xent(int64_t v, bool grad)
 {
@@ -284,8 +280,7 @@ static void losses(void)
     nan_in_a_logit_reaches_its_loss();
 }
 
-/* ---- attention ------------------------------------------------------------
- */
+/* ---- attention ---------------------------------------------------------- */
 
 static void
 try_attention(int64_t b, int64_t t, int64_t heads, int64_t kv, int64_t d)
@@ -378,8 +373,7 @@ static void too_many(void)
     done();
 }
 
-/* ---- products -------------------------------------------------------------
- */
+/* ---- products ----------------------------------------------------------- */
 
 static void try_matmul(const int64_t *mnk, int kind)
 {
@@ -461,8 +455,7 @@ static void products(void)
     }
 }
 
-/* ---- running --------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------ */
 
 /* clang-format off */
 CASE(embedding_equals_the_reference, embeddings)

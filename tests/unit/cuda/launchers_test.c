@@ -131,7 +131,7 @@ static struct sumsq make_sumsq(void)
 
 static struct wire_op make_wire_op(void)
 {
-    return (struct wire_op){.wire = PLUGIN_FP16,
+    return (struct wire_op){.wire = CODEC_FP16,
                             .bytes = (uint8_t *)at[0],
                             .x = at[1],
                             .phi = at[2],
@@ -289,8 +289,7 @@ static int call_copies_done(void)
     return table->copies_done(device);
 }
 
-/* ---- the table -----------------------------------------------------------
- */
+/* ---- the table ---------------------------------------------------------- */
 
 /* What a call does: launches a kernel; gives its memory to the caller, where
  * the others keep theirs for the next call; takes memory of the host. */

@@ -1,5 +1,5 @@
 /* methods_test.c - every method on a GPU. The engine works on copies of what
- * lies there (train/replica_device.h):
+ * lies there (train/replica/device.h):
  *   - with the processor in the GPU's place, which keeps the copies, the bits
  *     are those of a replica that never had any;
  *   - on the GPU the numbers are the processor's but for rounding;
@@ -9,8 +9,8 @@
 #include "tests/unit/cuda/bench.h"
 
 #include "tests/unit/train/short_method.h"
-#include "train/replica.h"
-#include "train/replica_pair.h"
+#include "train/replica/pair.h"
+#include "train/replica/replica.h"
 
 #define STEPS 14
 

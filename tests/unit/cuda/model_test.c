@@ -4,8 +4,8 @@
 #include "tests/unit/cuda/bench.h"
 
 #include "tests/unit/sanitized.h"
-#include "train/llama.h"
-#include "train/optimizer.h"
+#include "train/model/llama.h"
+#include "train/model/optimizer.h"
 
 static int steps = TURNS(6, 2); /* of a curve; a real GPU makes many */
 

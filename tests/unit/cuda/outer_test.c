@@ -1,13 +1,12 @@
-/* outer_test.c - the outer step on the GPU (train/replica_outer.h) beside the
+/* outer_test.c - the outer step on the GPU (train/replica/outer.h) beside the
  * engine's on copies of what lies there: the same bits of contribution, anchor,
  * momentum and live parameters, round after round; what is refused changes
  * nothing; a GPU that fails at any moment of it takes nothing away. What the
  * emulator must inject is left out on a GPU. use: test_cuda_outer [PLUGIN] */
 #include "tests/unit/cuda/bench.h"
 
-#include "train/errmsg.h"
-#include "train/replica_device.h"
-#include "train/replica_outer.h"
+#include "proto/base/errmsg.h"
+#include "train/replica/outer.h"
 #include "train/sync/preset.h"
 
 static char errmsg[ERRMSG_SIZE];
@@ -414,7 +413,7 @@ static void without_room_the_engine_does_it(void **state)
     assert_int_equal(emu->used, used);
 }
 
-/* Every preset is in one of the lists, which kernels/cuda/README.md explains.
+/* Every preset is in one of the lists, which train/replica/outer.h explains.
  * methods_test.c looks at what the engine does with copies. */
 static void methods_with_more_than_an_anchor_go_through_the_engine(void **state)
 {

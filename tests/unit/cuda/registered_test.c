@@ -7,10 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "proto/base/errmsg.h"
 #include "tests/unit/train/short_method.h"
-#include "train/errmsg.h"
-#include "train/replica_host.h"
-#include "train/replica_outer.h"
+#include "train/replica/host.h"
 
 #define ROUNDS 2
 

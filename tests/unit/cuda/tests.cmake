@@ -1,7 +1,7 @@
 # The CUDA plug-in under the emulator of tests/emu; tests/gpu/run.sh gives the
 # same programs the real one.
-# Not under ThreadSanitizer, which does not know fibers, nor for the fuzzer.
-if(NOT LOCO_SANITIZE MATCHES "thread|fuzzer")
+# Not under ThreadSanitizer, which does not know fibers.
+if(NOT LOCO_SANITIZE STREQUAL "thread")
   include(emu/emu.cmake)
 endif()
 if(TARGET loco_cuda_emulated)
@@ -11,8 +11,6 @@ if(TARGET loco_cuda_emulated)
     add_dependencies(test_cuda_${name} loco_cuda_emulated)
     target_compile_definitions(test_cuda_${name} PRIVATE
       LOCO_EMULATED_PLUGIN="$<TARGET_FILE:loco_cuda_emulated>")
-    # A processor in a GPU's place: some ten seconds where nothing else runs.
-    set_tests_properties(unit/cuda/${name} PROPERTIES TIMEOUT 400)
   endforeach()
   # After a hang or a broken GPU the plug-in frees nothing, on purpose.
   set_tests_properties(unit/cuda/faults unit/cuda/launchers

@@ -11,8 +11,7 @@
 
 #include <sodium.h>
 
-#include "daemon/bench_allreduce.h"
-#include "proto/base/err.h"
+#include "daemon/bench/allreduce.h"
 #include "proto/sign.h"
 
 static struct bench_rank_options

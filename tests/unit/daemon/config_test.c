@@ -6,13 +6,11 @@
 
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
-#include "daemon/nearest.h"
+#include "daemon/settings/config.h"
 #include "proto/base/err.h"
 
 #define ARGS_MAX 16
@@ -228,21 +226,6 @@ static void text_of_every_option_reads_back(void **state)
     }
 }
 
-static void nearest_word_finds_slips_and_nothing_else(void **state)
-{
-    static const char *const words[] = {"status", "start", "stop"};
-
-    (void)state;
-    assert_string_equal(nearest_word("stauts", words, 3), "status");
-    assert_string_equal(nearest_word("stop", words, 3), "stop");
-    assert_string_equal(nearest_word("sotp", words, 3), "stop");
-    assert_null(nearest_word("xyzzy", words, 3));
-    assert_null(nearest_word("", words, 3));
-    assert_int_equal(nearest_distance("", "abc"), 3);
-    assert_int_equal(nearest_distance("ab", "ba"), 1);
-    assert_int_equal(nearest_distance("kitten", "sitting"), 3);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,7 +241,6 @@ int main(void)
         TEST(run_and_join_exclude_each_other),
         TEST(help_wins_over_mistakes),
         TEST(text_of_every_option_reads_back),
-        TEST(nearest_word_finds_slips_and_nothing_else),
 #undef TEST
     };
 

@@ -19,8 +19,8 @@
 
 #include <sodium.h>
 
-#include "daemon/control.h"
-#include "daemon/control_tokens.h"
+#include "daemon/control/control.h"
+#include "daemon/settings/control_tokens.h"
 #include "proto/base/err.h"
 
 #define READ_TOKEN    "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr"
@@ -59,7 +59,7 @@ static int open_at(struct fixture *f, const char *address, bool always)
         .hosts = "box.example, other.example",
         .always = always,
     };
-    char errmsg[CONTROL_ERRMSG_MAX] = "";
+    char errmsg[ERRMSG_SIZE] = "";
     int rv = control_open(&f->control, address, &access, on_command, f, errmsg);
     const char *colon;
 
@@ -225,7 +225,7 @@ static void a_scope_is_what_it_says(void **state)
                      200);
     assert_int_equal(
         ask(f, "POST", "/api/v1/pause", "127.0.0.1", bearer(READ_TOKEN)), 403);
-    assert_non_null(strstr(f->answer, "read only"));
+    assert_non_null(strstr(f->answer, "only allows reading"));
     assert_int_equal(ask(f, "POST", "/api/v1/pause", "127.0.0.1",
                          basic("a:b:" CONTROL_TOKEN)),
                      401); /* the password is all behind the first colon */
@@ -314,7 +314,7 @@ static void long_and_many_headers_end_the_request_only(void **state)
 static void tokens_are_made_when_they_are_needed(void **state)
 {
     struct fixture *f = *state;
-    char token[CONTROL_TOKEN_MAX], errmsg[CONTROL_ERRMSG_MAX];
+    char token[CONTROL_TOKEN_MAX], errmsg[ERRMSG_SIZE];
     struct stat st;
 
     assert_int_equal(open_at(f, "127.0.0.1:0", false), 0);
@@ -334,7 +334,7 @@ static void tokens_are_made_when_they_are_needed(void **state)
 static void a_renewed_file_ends_the_old_tokens(void **state)
 {
     struct fixture *f = *state;
-    char errmsg[CONTROL_ERRMSG_MAX];
+    char errmsg[ERRMSG_SIZE];
 
     assert_int_equal(open_remote(f), 0);
     write_tokens(f, "read " READ_TOKEN "\n", 0600);
@@ -395,7 +395,7 @@ static int open_stream(struct fixture *f)
 static void a_renewed_file_ends_the_streams_of_the_old_tokens(void **state)
 {
     struct fixture *f = *state;
-    char errmsg[CONTROL_ERRMSG_MAX];
+    char errmsg[ERRMSG_SIZE];
     int fd;
 
     assert_int_equal(open_remote(f), 0);
@@ -423,7 +423,7 @@ struct maker {
 static void *make_and_look(void *data)
 {
     struct maker *m = data;
-    char errmsg[CONTROL_ERRMSG_MAX];
+    char errmsg[ERRMSG_SIZE];
 
     m->rv = control_tokens_make(m->path, false, errmsg);
     if (m->rv == 0) {
@@ -461,7 +461,7 @@ static void a_new_file_replaces_the_old_one(void **state)
 {
     struct fixture *f = *state;
     struct maker before = {.path = f->tokens}, after = {.path = f->tokens};
-    char errmsg[CONTROL_ERRMSG_MAX];
+    char errmsg[ERRMSG_SIZE];
     struct stat st;
 
     (void)make_and_look(&before);

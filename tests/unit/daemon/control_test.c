@@ -16,8 +16,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/control.h"
-#include "daemon/shown.h"
+#include "daemon/control/control.h"
+#include "daemon/control/shown.h"
 #include "proto/base/err.h"
 
 #define ANSWER_MAX (1 << 20)
@@ -39,7 +39,7 @@ static void on_command(void *data, enum control_command command)
 static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    char errmsg[CONTROL_ERRMSG_MAX];
+    char errmsg[ERRMSG_SIZE];
 
     assert_non_null(f);
     assert_int_equal(
@@ -76,21 +76,28 @@ static void exchange(struct fixture *f, int fd, const char *request)
     assert_int_equal(close(fd), 0);
 }
 
+static int dial(const struct fixture *f)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    at.sin_port = htons((uint16_t)f->port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
 /* The status code of one request with the given further header lines. */
 static int ask_as(struct fixture *f,
                   const char *method,
                   const char *path,
                   const char *headers)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = dial(f);
     char request[1024];
     int code = 0;
 
-    at.sin_port = htons((uint16_t)f->port);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
     (void)snprintf(request, sizeof request,
                    "%s %s HTTP/1.1\r\n%sConnection: close\r\n"
                    "Content-Length: 0\r\n\r\n",
@@ -169,6 +176,40 @@ static void wrong_paths_and_methods_are_refused(void **state)
     assert_int_equal(atomic_load(&f->commands[CONTROL_DRAIN]), 0);
 }
 
+static void bodies_that_are_too_large_are_not_read(void **state)
+{
+    static const char *const headers[] = {
+        "Content-Length: 32769", "Content-Length: 99999999999999999999",
+        "Transfer-Encoding: chunked"};
+    struct fixture *f = *state;
+    char request[1024];
+
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        (void)snprintf(request, sizeof request,
+                       "POST /api/v1/pause HTTP/1.1\r\n"
+                       "Host: 127.0.0.1:%u\r\n%s\r\n\r\n",
+                       f->port, headers[i]);
+        exchange(f, dial(f), request); /* no byte of the body is sent */
+        assert_answers(f, i == 1 ? "HTTP/1.1 4" : "HTTP/1.1 413");
+        assert_int_equal(f->commands[CONTROL_PAUSE], 0);
+    }
+}
+
+static void those_who_say_nothing_keep_nobody_out(void **state)
+{
+    struct fixture *f = *state;
+    int fd[80];
+
+    for (size_t i = 0; i < sizeof fd / sizeof fd[0]; i++) {
+        fd[i] = dial(f);
+    }
+    control_publish(f->control, strdup("{}"));
+    assert_int_equal(ask(f, "GET", "/healthz"), 200);
+    for (size_t i = 0; i < sizeof fd / sizeof fd[0]; i++) {
+        assert_int_equal(close(fd[i]), 0);
+    }
+}
+
 static void foreign_hosts_and_origins_are_refused(void **state)
 {
     struct fixture *f = *state;
@@ -200,7 +241,7 @@ static void addresses_that_are_not_local_are_refused(void **state)
         "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:123456", ":80",
         "",           "unix:"};
     struct fixture *f = *state;
-    char errmsg[CONTROL_ERRMSG_MAX];
+    char errmsg[ERRMSG_SIZE];
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct control *c = NULL;
@@ -217,7 +258,7 @@ static void addresses_that_are_not_local_are_refused(void **state)
 static void an_address_in_use_is_busy(void **state)
 {
     struct fixture *f = *state;
-    char errmsg[CONTROL_ERRMSG_MAX];
+    char errmsg[ERRMSG_SIZE];
     struct control *c = NULL;
 
     assert_int_equal(control_open(&c, control_address(f->control), NULL,
@@ -419,7 +460,7 @@ a_unix_socket_is_private_replaced_when_stale_and_removed(void **state)
 {
     struct fixture *f = *state;
     char dir[] = "/tmp/loco-control-XXXXXX";
-    char address[128], errmsg[CONTROL_ERRMSG_MAX];
+    char address[128], errmsg[ERRMSG_SIZE];
     const char *path = address + strlen("unix:");
     struct control *c = NULL, *second = NULL;
     struct sockaddr_un stale = {.sun_family = AF_UNIX};
@@ -458,6 +499,8 @@ int main(void)
         TEST(the_newest_snapshot_is_served),
         TEST(commands_reach_the_callback_once),
         TEST(wrong_paths_and_methods_are_refused),
+        TEST(bodies_that_are_too_large_are_not_read),
+        TEST(those_who_say_nothing_keep_nobody_out),
         TEST(foreign_hosts_and_origins_are_refused),
         TEST(addresses_that_are_not_local_are_refused),
         TEST(an_address_in_use_is_busy),

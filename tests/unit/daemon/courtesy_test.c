@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/courtesy.h"
+#include "daemon/settings/courtesy.h"
 #include "proto/base/err.h"
 
 enum { SUN, MON, TUE, WED, THU, FRI, SAT };

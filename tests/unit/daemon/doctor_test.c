@@ -10,10 +10,9 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "daemon/doctor.h"
+#include "daemon/doctor/doctor.h"
 #include "proto/base/err.h"
 
 #define NOW_S 1800000000
@@ -101,7 +100,7 @@ static void a_sound_machine_has_no_warning(void **state)
         assert_true(line[i].level != DOCTOR_OK || line[i].fix[0] == '\0');
     }
     expect(linked(), DOCTOR_CHECK_nat, DOCTOR_OK,
-           "none towards seed.example, which sees our address 93.184.1.2",
+           "no NAT towards seed.example, which sees our address 93.184.1.2",
            NULL);
 }
 
@@ -149,10 +148,10 @@ static void memory_is_held_against_the_runs_need_and_the_cgroup(void **state)
     (void)state;
     f->memory.need_bytes = 9000000000;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM,
-           "8.0 GB of 16.0 GB can be had; the run needs 9.0 GB", "9.0 GB free");
+           "8.0 GB of 16.0 GB available; the run needs 9.0 GB", "9.0 GB free");
     f->memory.need_bytes = 4000000000;
     f->memory.limit_bytes = 1000000000;
-    expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "the limit of this cgroup",
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "limit of this cgroup",
            "Raise the memory limit");
     f->daemon.state = FACT_FOUND; /* it has its memory already */
     expect(f, DOCTOR_CHECK_memory, DOCTOR_OK, "1.0 GB", NULL);
@@ -176,7 +175,7 @@ static void the_disk_needs_room_for_what_is_not_there_yet(void **state)
     f->disk.free_files = 10;
     expect(f, DOCTOR_CHECK_disk, DOCTOR_WARNING, "50.0 GB", "inodes");
     f->disk.rc = EACCES;
-    expect(f, DOCTOR_CHECK_disk, DOCTOR_PROBLEM, "cannot be written by this",
+    expect(f, DOCTOR_CHECK_disk, DOCTOR_PROBLEM, "this user cannot write",
            "chown -R \"$USER\" '/state'");
     f->disk.rc = EIO;
     expect(f, DOCTOR_CHECK_disk, DOCTOR_PROBLEM, "Input/output error",
@@ -194,7 +193,7 @@ static void the_clock_is_judged_by_what_knows_most(void **state)
     expect(f, DOCTOR_CHECK_clock, DOCTOR_OK, "within 12 ms", NULL);
     c->newest_expiry_s = NOW_S + 7200 + 5000; /* signed in our future */
     expect(f, DOCTOR_CHECK_clock, DOCTOR_PROBLEM,
-           "this clock is 5000 s behind, says what the run's peers signed",
+           "this clock is 5000 s behind the times that the run's peers signed",
            "timedatectl set-ntp true");
     c->newest_expiry_s = NOW_S + 7200 - 3000; /* and not renewed since */
     expect(f, DOCTOR_CHECK_clock, DOCTOR_WARNING, "this clock is 2100 s ahead",
@@ -216,7 +215,7 @@ static void ipv6_without_a_route_is_a_warning_no_network_a_problem(void **state)
     struct doctor_facts *f = sound();
 
     (void)state;
-    expect(f, DOCTOR_CHECK_ipv6, DOCTOR_OK, "none here", NULL);
+    expect(f, DOCTOR_CHECK_ipv6, DOCTOR_OK, "no IPv6 here", NULL);
     f->ip.v6_address = true;
     expect(f, DOCTOR_CHECK_ipv6, DOCTOR_WARNING, "no route", "ip -6 route");
     f->ip.v6_route = true;
@@ -238,11 +237,11 @@ static void nat_is_seen_from_outside_and_cgnat_has_another_fix(void **state)
            "seed.example sees 93.184.1.2, but this machine is 192.168.1.7",
            "Forward TCP port 7700 on the router");
     f->port.port = 0;
-    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "a NAT is between",
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "behind a NAT",
            "Listen on a fixed port");
     f->port.port = 7700;
     set_v4(&f->ip.v4, cgnat);
-    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "a NAT is between",
+    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "behind a NAT",
            "ask the provider for a public address");
     f->n_hosts = 0;
     expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING, "100.70.1.2 is a CGNAT address",
@@ -256,9 +255,10 @@ static void nat_is_seen_from_outside_and_cgnat_has_another_fix(void **state)
     (void)snprintf(f->daemon.reachability_reason,
                    sizeof f->daemon.reachability_reason,
                    "three peers tried to dial back");
-    expect(f, DOCTOR_CHECK_nat, DOCTOR_WARNING,
-           "the daemon is relayed to others: three peers tried to dial back",
-           "CGNAT");
+    expect(
+        f, DOCTOR_CHECK_nat, DOCTOR_WARNING,
+        "the daemon's reachability is relayed: three peers tried to dial back",
+        "CGNAT");
     (void)snprintf(f->daemon.reachability, sizeof f->daemon.reachability,
                    "public");
     expect(f, DOCTOR_CHECK_nat, DOCTOR_OK, "public", NULL);
@@ -280,8 +280,7 @@ static void a_port_that_cannot_be_had_says_why(void **state)
                    "public");
     expect(f, DOCTOR_CHECK_port, DOCTOR_OK, "from outside: public", NULL);
     f->port.state = FACT_NONE;
-    expect(f, DOCTOR_CHECK_port, DOCTOR_UNCHECKED, "not known where",
-           "--listen");
+    expect(f, DOCTOR_CHECK_port, DOCTOR_UNCHECKED, "is not known", "--listen");
 }
 
 static void bandwidth_is_held_against_the_runs_floor(void **state)
@@ -290,7 +289,7 @@ static void bandwidth_is_held_against_the_runs_floor(void **state)
     struct fact_host *h = &f->host[0];
 
     (void)state;
-    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_UNCHECKED, "without being asked",
+    expect(f, DOCTOR_CHECK_bandwidth, DOCTOR_UNCHECKED, "only on request",
            "--bandwidth");
     h->wants_transfer = true;
     h->contact.transfer_rc = LOCO_ETIMEOUT;
@@ -340,12 +339,14 @@ static void every_step_towards_a_bootstrap_has_its_sentence(void **state)
         {CONTACT_HANDSHAKE, LOCO_ERUN, "of another run or protocol version",
          "run id"},
         {CONTACT_HANDSHAKE, LOCO_ESIG, "not the peer", "invitation"},
-        {CONTACT_HANDSHAKE, LOCO_EPROTO, "is no loco peer", "port"},
+        {CONTACT_HANDSHAKE, LOCO_EPROTO, "is not a loco peer", "port"},
         {CONTACT_HANDSHAKE, LOCO_ECLOSED, "during the handshake",
          "too many connections"},
-        {CONTACT_HANDSHAKE, LOCO_ETIMEOUT, "says nothing", "hangs"},
+        {CONTACT_HANDSHAKE, LOCO_ETIMEOUT, "sends nothing", "hangs"},
         {CONTACT_HANDSHAKE, -EPIPE, "Broken pipe", "Try again"},
-        {CONTACT_HELLO, LOCO_ECLOSED, "shakes hands, but", "full"},
+        {CONTACT_HELLO, LOCO_ECLOSED, "completes the handshake", "full"},
+        {CONTACT_HELLO, LOCO_ERUN, "speaks versions 2 to 3 of the protocol",
+         "Update the older"},
     };
 
     (void)state;
@@ -354,10 +355,12 @@ static void every_step_towards_a_bootstrap_has_its_sentence(void **state)
 
         f->host[0].contact.step = cases[i].step;
         f->host[0].contact.rc = cases[i].rc;
+        f->host[0].contact.oldest = 2;
+        f->host[0].contact.newest = 3;
         expect(f, DOCTOR_CHECK_bootstrap, DOCTOR_PROBLEM, cases[i].what,
                cases[i].fix);
-        expect(f, DOCTOR_CHECK_manifest, DOCTOR_UNCHECKED, "no peer sent one",
-               "bootstrap");
+        expect(f, DOCTOR_CHECK_manifest, DOCTOR_UNCHECKED,
+               "no peer sent a manifest", "bootstrap");
         f->host[1] = f->host[0];
         f->n_hosts = 2;
         expect(f, DOCTOR_CHECK_bootstrap, DOCTOR_PROBLEM,

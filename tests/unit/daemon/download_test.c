@@ -1,6 +1,6 @@
 /* download_test.c - the pause between two tries. What servers do, and how files
  * come over, is tests/e2e/data_tests.py's. */
-#include "daemon/download.h"
+#include "daemon/visit/download.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "tests/unit/train/tmpdir.h"
-#include "train/errmsg.h"
 
 struct server {
     int listener, stop;

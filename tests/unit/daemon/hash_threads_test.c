@@ -1,4 +1,4 @@
-/* hash_spread_test.c - several threads make the hash that one makes. */
+/* hash_threads_test.c - several threads make the hash that one makes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/hash_threads.h"
+#include "daemon/machine/hash_threads.h"
 #include "proto/hash.h"
 
 static void any_number_of_threads_makes_the_same_leaves_and_root(void **state)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/history.h"
+#include "daemon/control/history.h"
 
 struct fixture {
     struct history h;

@@ -1,6 +1,6 @@
 /* lab_files_test.c - tables of the laboratory: what is read, what is refused.
  */
-#include "daemon/lab_files.h"
+#include "daemon/cli/lab_files.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "daemon/method_manifest.h"
+#include "daemon/settings/method_manifest.h"
 #include "proto/base/err.h"
-#include "train/errmsg.h"
+#include "proto/base/errmsg.h"
 
 static char path[64];
 static char errmsg[ERRMSG_SIZE];
@@ -136,15 +136,14 @@ static void every_preset_survives_a_manifest(void **state)
     (void)state;
     for (size_t i = 0; preset_at(i) != NULL; i++) {
         const struct preset *p = preset_at(i);
-        struct manifest_sync sync = {.period = 1};
         struct method back;
 
         if (doc_set(manifest_schema(), &whole, "sync.preset", p->name,
                     errmsg) != 0) {
             fail_msg("%s: %s", p->name, errmsg);
         }
-        manifest_from_preset(&sync, p);
-        if (method_from_manifest(&back, &sync, errmsg) != 0) {
+        manifest_from_preset(&whole.sync, p);
+        if (method_from_manifest(&back, &whole, SCOPE_SETTINGS, errmsg) != 0) {
             fail_msg("%s: %s", p->name, errmsg);
         }
         assert_int_equal(back.period, p->method.period);

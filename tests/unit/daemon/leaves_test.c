@@ -3,11 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
-#include "daemon/leaves.h"
+#include "daemon/jobs/leaves.h"
 #include "proto/base/rng.h"
 
 #define PIECE HASH_PIECE_BYTES

@@ -1,13 +1,12 @@
 /* memory_limit_test.c - limits of control groups in a made-up /proc and /sys,
  * and ulimit -v. */
-#include "daemon/memory_limit.h"
+#include "daemon/settings/memory_limit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

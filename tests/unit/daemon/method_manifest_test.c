@@ -1,6 +1,6 @@
 /* method_manifest_test.c - which runs no machine would train, and what an
  * author is told. */
-#include "daemon/method_manifest.h"
+#include "daemon/settings/method_manifest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,9 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
-#include "train/errmsg.h"
+#include "proto/base/errmsg.h"
 
+/* A run of two stages. */
 static void opendiloco(struct manifest *f, struct method *m)
 {
     const struct preset *preset;
@@ -21,9 +22,8 @@ static void opendiloco(struct manifest *f, struct method *m)
     assert_int_equal(preset_find("opendiloco", &preset, errmsg), 0);
     manifest_default(f);
     manifest_from_preset(&f->sync, preset);
-    assert_int_equal(method_from_manifest(m, &f->sync, errmsg), 0);
     f->stages = 2;
-    assert_int_equal(method_check_run(m, f, errmsg), 0);
+    assert_int_equal(method_from_manifest(m, f, SCOPE_RUN, errmsg), 0);
 }
 
 static void
@@ -31,7 +31,7 @@ refused(const struct method *m, const struct manifest *f, const char *why)
 {
     char errmsg[ERRMSG_SIZE] = "";
 
-    assert_int_equal(method_check_run(m, f, errmsg), LOCO_EINVAL);
+    assert_int_equal(rules_check(m, f, SCOPE_RUN, errmsg), LOCO_EINVAL);
     assert_non_null(strstr(errmsg, why));
 }
 
@@ -44,37 +44,9 @@ static void a_model_that_is_not_cut_is_not_looked_at(void **state)
     (void)state;
     opendiloco(&f, &m);
     f.sites = 3;
+    refused(&m, &f, "sites are not built for stages");
     f.stages = 1;
-    assert_int_equal(method_check_run(&m, &f, errmsg), 0);
-}
-
-static void what_stages_cannot_do_is_refused_with_the_reason(void **state)
-{
-    static struct manifest f;
-    struct method m, other;
-
-    (void)state;
-    opendiloco(&f, &m);
-    other = m;
-    other.group = METHOD_PAIR;
-    refused(&other, &f, "pairs");
-    other = m;
-    other.group = METHOD_QUORUM;
-    refused(&other, &f, "quorum");
-    other = m;
-    other.group = METHOD_TRAINER;
-    refused(&other, &f, "trainers");
-    other = m;
-    other.gradients = true;
-    refused(&other, &f, "ddp");
-    other = m;
-    other.overlap = 1;
-    refused(&other, &f, "sync.overlap");
-    other = m;
-    other.fragments = 4;
-    refused(&other, &f, "sync.fragments");
-    f.sites = 2;
-    refused(&m, &f, "sites");
+    assert_int_equal(rules_check(&m, &f, SCOPE_RUN, errmsg), 0);
 }
 
 /* A manifest comes from others: more stages than any table has room for. */
@@ -89,9 +61,22 @@ static void more_than_64_stages_are_refused(void **state)
     f.inner.micro_batch = 1;
     f.inner.seq = 128;
     f.model.dim = 64;
-    assert_int_equal(method_check_run(&m, &f, (char[ERRMSG_SIZE]){0}), 0);
+    assert_int_equal(rules_check(&m, &f, SCOPE_RUN, NULL), 0);
     f.stages = 65;
     refused(&m, &f, "64 stages");
+}
+
+/* What peers cannot do yet, the laboratory plays. */
+static void the_laboratory_plays_what_peers_cannot(void **state)
+{
+    static struct manifest f;
+    struct method m;
+
+    (void)state;
+    opendiloco(&f, &m);
+    f.sites = 3;
+    refused(&m, &f, "sites");
+    assert_int_equal(rules_check(&m, &f, SCOPE_SETTINGS, NULL), 0);
 }
 
 /* Segments that do not fit into what one step may say would never go out. */
@@ -105,7 +90,7 @@ static void activations_that_cannot_be_posted_are_refused(void **state)
     f.inner.micro_batch = 8;
     f.inner.seq = 1024;
     f.model.dim = 2048;
-    assert_int_equal(method_check_run(&m, &f, (char[ERRMSG_SIZE]){0}), 0);
+    assert_int_equal(rules_check(&m, &f, SCOPE_RUN, NULL), 0);
     f.inner.micro_batch = 64;
     refused(&m, &f, "inner.micro_batch");
 }
@@ -120,15 +105,15 @@ static struct manifest *of(const char *preset)
     assert_int_equal(preset_find(preset, &p, NULL), 0);
     manifest_default(&f);
     manifest_from_preset(&f.sync, p);
+    f.model.layers = 5;
     return &f;
 }
 
 static int check(const struct manifest *f, char *errmsg)
 {
     struct method m;
-    int rv = method_from_manifest(&m, &f->sync, errmsg);
 
-    return rv != 0 ? rv : method_check_run(&m, f, errmsg);
+    return method_from_manifest(&m, f, SCOPE_RUN, errmsg);
 }
 
 /* One sentence: a reason, and what to do. */
@@ -167,24 +152,17 @@ static void a_topology_that_cannot_carry_the_method_is_refused(void **state)
 
     (void)state;
     SET(f, sync.topology, "butterfly");
-    says(f, "take sync.topology=ring");
-    SET(f, sync.topology, "owners");
-    assert_int_equal(check(f, NULL), 0);
-    f->stop.tokens = 1000;
-    says(f, "set stop.rounds in place");
-    f->stop.tokens = 0;
-    f->sites = 4;
-    says(f, "or sites to 0");
+    says(f, "set sync.topology=ring");
     f = of("opendiloco");
     SET(f, sync.topology, "owners");
-    says(f, "take sync.topology ring, or async-dn");
+    says(f, "set sync.topology=ring, or sync.preset=async-dn");
     f = of("opendiloco");
     SET(f, sync.wire, "int8");
-    says(f, "take sync.topology=butterfly, or fp32");
+    says(f, "set sync.topology=butterfly, or sync.wire=fp16");
     SET(f, sync.topology, "butterfly");
     assert_int_equal(check(f, NULL), 0);
     f->sites = 4;
-    says(f, "or sites to 0");
+    says(f, "set sites=0");
 }
 
 static void pairs_are_told_what_they_cannot_know(void **state)
@@ -193,10 +171,10 @@ static void pairs_are_told_what_they_cannot_know(void **state)
 
     (void)state;
     f->stop.tokens = 1000;
-    says(f, "set stop.rounds");
+    says(f, "or rather stop.rounds");
     f->stop.tokens = 0;
     f->sites = 2;
-    says(f, "set sites to 0");
+    says(f, "set sites=0");
 }
 
 static void a_norm_clip_is_for_differences_of_all(void **state)
@@ -205,17 +183,17 @@ static void a_norm_clip_is_for_differences_of_all(void **state)
 
     (void)state;
     f->sync.norm_clip = 2;
-    says(f, "sync.topology butterfly");
+    says(f, "set sync.topology=butterfly");
     SET(f, sync.topology, "butterfly");
     assert_int_equal(check(f, NULL), 0);
     f = of("desloc");
     f->sync.norm_clip = 2;
     SET(f, sync.topology, "butterfly");
-    says(f, "moments, which are none: set it to 0");
+    says(f, "moments are no differences; set sync.norm_clip=0");
     f = of("adloco");
     f->sync.norm_clip = 2;
     SET(f, sync.topology, "butterfly");
-    says(f, "set it to 0");
+    says(f, "set sync.norm_clip=0");
 }
 
 static void moments_that_the_optimizer_has_not_are_no_stream(void **state)
@@ -224,17 +202,18 @@ static void moments_that_the_optimizer_has_not_are_no_stream(void **state)
 
     (void)state;
     SET(f, inner.optimizer, "sgdm");
-    says(f, "set sync.period_v to 0, or take adamw");
+    says(f, "set sync.period_v=0, or inner.optimizer=adamw");
     f->sync.period_v = 0;
     assert_int_equal(check(f, NULL), 0);
     SET(f, inner.optimizer, "sgd");
-    says(f, "set sync.period_u to 0, or take sgdm");
+    says(f, "set sync.period_u=0, or inner.optimizer=sgdm");
     f->sync.period_u = 0;
     assert_int_equal(check(f, NULL), 0);
 }
 
-/* The group that a method has then. */
-static void owners_are_a_choice_of_asynchronous_presets(void **state)
+/* The laboratory takes it (method_from_manifest), a run does not. */
+static void
+owners_are_a_choice_of_asynchronous_presets_in_the_laboratory(void **state)
 {
     static const char *const presets[] = {"async-dn", "async-naive"};
     struct method m;
@@ -243,13 +222,14 @@ static void owners_are_a_choice_of_asynchronous_presets(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct manifest *f = of(presets[i]);
 
-        assert_int_equal(method_from_manifest(&m, &f->sync, NULL), 0);
+        assert_int_equal(method_from_manifest(&m, f, SCOPE_SETTINGS, NULL), 0);
         assert_int_equal(m.group, METHOD_QUORUM);
         SET(f, sync.topology, "owners");
-        assert_int_equal(method_from_manifest(&m, &f->sync, NULL), 0);
+        assert_int_equal(method_from_manifest(&m, f, SCOPE_SETTINGS, NULL), 0);
         assert_int_equal(m.group, METHOD_OWNERS);
+        says(f, "set sync.topology=ring");
         SET(f, sync.wire, "int8"); /* a piece is never summed on the way */
-        assert_int_equal(method_from_manifest(&m, &f->sync, NULL), 0);
+        assert_int_equal(method_from_manifest(&m, f, SCOPE_SETTINGS, NULL), 0);
     }
 }
 
@@ -257,7 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_that_is_not_cut_is_not_looked_at),
-        cmocka_unit_test(what_stages_cannot_do_is_refused_with_the_reason),
+        cmocka_unit_test(the_laboratory_plays_what_peers_cannot),
         cmocka_unit_test(more_than_64_stages_are_refused),
         cmocka_unit_test(activations_that_cannot_be_posted_are_refused),
         cmocka_unit_test(every_preset_is_a_run_as_it_stands),
@@ -265,7 +245,8 @@ int main(void)
         cmocka_unit_test(pairs_are_told_what_they_cannot_know),
         cmocka_unit_test(a_norm_clip_is_for_differences_of_all),
         cmocka_unit_test(moments_that_the_optimizer_has_not_are_no_stream),
-        cmocka_unit_test(owners_are_a_choice_of_asynchronous_presets),
+        cmocka_unit_test(
+            owners_are_a_choice_of_asynchronous_presets_in_the_laboratory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

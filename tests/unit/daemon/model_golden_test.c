@@ -15,11 +15,11 @@
 
 #include <cmocka.h>
 
-#include "daemon/model.h"
+#include "daemon/model/model.h"
 #include "kernels/backend.h"
 #include "proto/base/rng.h"
-#include "train/decode.h"
-#include "train/llama.h"
+#include "train/model/decode.h"
+#include "train/model/llama.h"
 
 #define PROMPTS 64
 #define VOCAB   64

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "daemon/model_stages.h"
+#include "daemon/model/stages.h"
 #include "proto/base/err.h"
-#include "train/file.h"
+#include "proto/base/file.h"
 
 #define STAGES 3
 #define HOSTS  4 /* hosts 0 to 2 hold stages 0 to 2, host 3 stage 1 */

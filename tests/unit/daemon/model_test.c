@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/model.h"
-#include "daemon/model_file.h"
+#include "daemon/model/model.h"
+#include "daemon/settings/model_file.h"
 #include "proto/base/err.h"
-#include "train/file.h"
+#include "proto/base/file.h"
 
 static char errmsg[ERRMSG_SIZE];
 
@@ -58,7 +58,7 @@ static void mistakes_in_a_model_file_name_the_line(void **state)
         {WHOLE "kv_haeds: 2\n", "m.yaml:7: unknown key 'kv_haeds'; did you "
                                 "mean 'kv_heads'"},
         {WHOLE "dim: 64\n", "m.yaml:7: 'dim' is set twice"},
-        {"dim: many\n", "m.yaml:1: 'dim' has no such value"},
+        {"dim: many\n", "m.yaml:1: 'dim' cannot have this value"},
         {"dim: -1\n", "m.yaml:1:"},
         {"dim: 99999999999\n", "m.yaml:1:"},
         {"tied: maybe\n", "m.yaml:1:"},

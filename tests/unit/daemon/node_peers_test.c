@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "daemon/node.h"
-#include "p2p/peers.h"
+#include "daemon/node/node.h"
+#include "p2p/swarm/peers.h"
 
 struct fixture {
     struct identity self, peer[3];
@@ -59,9 +59,12 @@ static void teardown(struct fixture *f)
     free(f->out);
 }
 
-/* Let `ms` pass in ticks; the first action of `type` ends it. */
-static const struct action *
-tick_until(struct fixture *f, uint64_t ms, enum action_type type)
+/* Let `ms` pass in ticks; the first action of `type`, where it is a job the
+ * first of `job`, ends it. */
+static const struct action *tick_until(struct fixture *f,
+                                       uint64_t ms,
+                                       enum action_type type,
+                                       enum job_type job)
 {
     uint64_t end = f->now_ms + ms;
 
@@ -72,8 +75,10 @@ tick_until(struct fixture *f, uint64_t ms, enum action_type type)
         e.now_ms = f->now_ms;
         node_step(f->node, &e, f->out);
         for (uint32_t i = 0; i < f->out->n; i++) {
-            if (f->out->action[i].type == type) {
-                return &f->out->action[i];
+            const struct action *a = &f->out->action[i];
+
+            if (a->type == type && (type != ACTION_JOB || a->job.type == job)) {
+                return a;
             }
         }
     }
@@ -109,22 +114,23 @@ static void who_is_in_the_cache_is_dialled_as_who_they_are(void **state)
     setup(&f, NULL, 0);
     n = encode(&f, bytes);
     assert_true(n > 0);
-    assert_null(tick_until(&f, 2000, ACTION_DIAL)); /* it knows nobody */
+    assert_null(tick_until(&f, 2000, ACTION_DIAL, 0)); /* it knows nobody */
     teardown(&f);
     setup(&f, bytes, (size_t)n);
-    a = tick_until(&f, 2000, ACTION_DIAL);
+    a = tick_until(&f, 2000, ACTION_DIAL, 0);
     assert_non_null(a);
-    assert_true(address_eq(&a->address, &at));
-    assert_memory_equal(a->peer.b, f.peer[2].id.b, ID_BYTES);
+    assert_true(address_eq(&a->dial.address, &at));
+    assert_memory_equal(a->dial.peer.b, f.peer[2].id.b, ID_BYTES);
     teardown(&f);
 }
 
 static void the_cache_is_written_when_there_is_something_new(void **state)
 {
     struct event up = {.type = EVENT_LINK_UP,
-                       .link = 7,
-                       .inbound = false, /* we dialled it, so others can */
-                       .address = address_of(1)};
+                       .link_up.link = 7,
+                       .link_up.inbound =
+                           false, /* we dialled it, so others can */
+                       .link_up.address = address_of(1)};
     const struct action *a;
     struct fixture f;
     struct peers p;
@@ -132,18 +138,21 @@ static void the_cache_is_written_when_there_is_something_new(void **state)
     (void)state;
     setup(&f, NULL, 0);
     /* Nothing to be kept; and a silent peer is one only until it fails. */
-    assert_null(tick_until(&f, 9800, ACTION_PEERS));
+    assert_null(tick_until(&f, 9800, ACTION_JOB, JOB_PEERS));
     up.now_ms = f.now_ms;
-    up.peer = f.peer[1].id;
-    memcpy(up.public_key, f.peer[1].public, sizeof up.public_key);
+    up.link_up.peer = f.peer[1].id;
+    memcpy(up.link_up.public_key, f.peer[1].public,
+           sizeof up.link_up.public_key);
     node_step(f.node, &up, f.out);
-    a = tick_until(&f, 1000, ACTION_PEERS);
+    a = tick_until(&f, 1000, ACTION_JOB, JOB_PEERS);
     assert_non_null(a);
-    assert_int_equal(peers_decode(f.out->bytes + a->bytes, a->len, &p), 0);
+    assert_int_equal(
+        peers_decode(f.out->bytes + a->job.peers.at, a->job.peers.len, &p), 0);
     assert_int_equal(p.n, 1);
     assert_memory_equal(p.contact[0].id.b, f.peer[1].id.b, ID_BYTES);
     assert_int_equal(p.contact[0].port, 4001);
-    assert_null(tick_until(&f, 130000, ACTION_PEERS)); /* and nothing new */
+    assert_null(
+        tick_until(&f, 130000, ACTION_JOB, JOB_PEERS)); /* and nothing new */
     teardown(&f);
 }
 
@@ -155,10 +164,11 @@ static void a_damaged_cache_is_said_and_ignored(void **state)
 
     (void)state;
     setup(&f, garbage, sizeof garbage);
-    a = tick_until(&f, 1000, ACTION_LOG);
+    a = tick_until(&f, 1000, ACTION_JOB, JOB_LOG);
     assert_non_null(a);
-    assert_non_null(strstr((const char *)f.out->bytes + a->bytes, "damaged"));
-    assert_null(tick_until(&f, 2000, ACTION_DIAL));
+    assert_non_null(
+        strstr((const char *)f.out->bytes + a->job.log.text.at, "damaged"));
+    assert_null(tick_until(&f, 2000, ACTION_DIAL, 0));
     teardown(&f);
 }
 

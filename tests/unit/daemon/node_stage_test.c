@@ -1,4 +1,4 @@
-/* node_stage_test.c - one peer's node_stage.c by hand: which stage it takes,
+/* node_stage_test.c - one peer's node/stages.c by hand: which stage it takes,
  * when it takes another, and what its machine's answer makes of it. Whole
  * swarms that choose at once are the simulator's (sim stages). */
 #include <setjmp.h>
@@ -8,262 +8,273 @@
 
 #include <cmocka.h>
 
+#include "daemon/node/branch.h"
 #include "proto/base/err.h"
 #include "tests/unit/daemon/hand.h"
 
 #define STAGES  3
-#define SETTLED 2000 /* ms after which a choice is made */
+#define SETTLED 2000  /* ms after which a choice is made */
+#define FOUNDED 10000 /* ms after which who may found a view has one */
 
-/* The node and three puppets in a run of three stages. Nobody has chosen. */
-struct rig {
-    struct hand *h;
-    struct node *n;
-    struct member *puppet[HAND_PUPPETS];
-};
+/* The node and three puppets in a run of three stages. Nobody has chosen, and
+ * nothing has happened yet. */
+static struct hand *open_as(const struct hand_options *opt)
+{
+    const struct heartbeat none = {.life = 7, .configured = true};
+    struct hand *h = hand_open_as(HAND_PUPPETS, opt);
+
+    h->terms.stages = STAGES;
+    h->terms.stage_fits = 7;
+    h->terms.min_peers = 4;
+    h->terms.micro_batches = 1;
+    h->terms.pipe_slots = 2;
+    h->terms.cut_elements = h->terms.cut_segment = 16;
+    for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
+        hand_set_beat(h, p, &none);
+    }
+    return h;
+}
 
 static int setup(void **state)
 {
-    struct rig *r = calloc(1, sizeof *r);
+    const struct hand_options opt = {.highest = false};
 
-    r->h = hand_open(HAND_PUPPETS);
-    r->n = r->h->node;
-    hand_drain(r->h, 16); /* links and their first words */
-    r->n->terms = r->h->terms;
-    r->n->terms.stages = STAGES;
-    r->n->terms.stage_fits = 7;
-    r->n->terms.min_peers = 4;
-    r->n->configured = true;
-    r->n->staging = STAGING_NONE;
-    r->n->now = r->h->now_ms;
-    r->n->stage_ms = r->n->now;
-    for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
-        int row = members_find(&r->n->members, &r->h->puppet[p].id);
+    *state = open_as(&opt);
+    return 0;
+}
 
-        r->puppet[p] = &r->n->members.peers[row];
-        r->puppet[p]->confirmed = true;
-        r->puppet[p]->has_beat = true;
-    }
-    *state = r;
+static int setup_highest(void **state)
+{
+    const struct hand_options opt = {.highest = true};
+
+    *state = open_as(&opt);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    struct rig *r = *state;
-
-    hand_close(r->h);
-    free(r);
+    hand_close(*state);
     return 0;
 }
 
-/* Puppet p has chosen that stage, from 0; `round`: and is in a view of it. */
-static void chose(struct rig *r, uint32_t p, uint32_t stage, uint64_t round)
+static void
+says(struct hand *h, uint32_t p, uint32_t stage, uint64_t round, bool in_view)
 {
-    r->puppet[p]->info.stage = (uint16_t)(stage + 1);
-    r->puppet[p]->info.round = round;
-    r->puppet[p]->info.features = round > 0 ? PEER_IN_VIEW : 0;
+    const struct heartbeat b = {.life = 7,
+                                .configured = true,
+                                .has_view = in_view,
+                                .round = round,
+                                .stage = (uint16_t)(stage + 1)};
+
+    hand_set_beat(h, p, &b);
 }
 
-/* The node looks at the swarm, `ms` later. The stage it asks its machine for,
- * or ROUTE_NONE. */
-static uint32_t look(struct rig *r, uint64_t ms)
+/* Puppet p has chosen that stage, from 0; `round`: and is in a view of it. */
+static void chose(struct hand *h, uint32_t p, uint32_t stage, uint64_t round)
 {
-    r->n->now += ms;
-    r->n->out = r->h->out;
-    r->h->out->n = r->h->out->n_bytes = 0;
-    node_stage_advance(r->n);
-    for (uint32_t i = 0; i < r->h->out->n; i++) {
-        if (r->h->out->action[i].type == ACTION_STAGE) {
-            return (uint32_t)r->h->out->action[i].index;
-        }
-    }
-    return ROUTE_NONE;
+    says(h, p, stage, round, round > 0);
+}
+
+/* `ms` pass. The stage that the node asks its machine for, or ROUTE_NONE. */
+static uint32_t look(struct hand *h, uint64_t ms)
+{
+    const struct job *job;
+
+    hand_forget(h);
+    hand_wait(h, ms);
+    job = hand_find_job(h, JOB_STAGE);
+    return job == NULL ? ROUTE_NONE : job->stage.stage;
 }
 
 /* Its machine has the stage that it was asked for, or does not. */
-static void staged(struct rig *r, int rc)
+static void staged(struct hand *h, int rc)
 {
-    struct local_event e = {
-        .type = LOCAL_STAGED, .index = r->n->stage, .rc = rc};
-    struct run_terms terms = r->n->terms;
+    const struct event e = {
+        .type = EVENT_LOCAL,
+        .local = {.type = LOCAL_STAGED,
+                  .rc = rc,
+                  .staged = {.stage = h->last_job[JOB_STAGE].stage.stage,
+                             .terms = rc == 0 ? &h->terms : NULL}}};
 
-    e.terms = rc == 0 ? &terms : NULL;
-    r->n->out = r->h->out;
-    r->h->out->n = r->h->out->n_bytes = 0;
-    node_on_staged(r->n, &e);
-    r->n->applying = false; /* the seed's weights are made */
+    hand_forget(h);
+    hand_step(h, &e);
+}
+
+static void leaves(struct hand *h, uint32_t p)
+{
+    struct goodbye m = {.body.peer = h->puppet[p].id};
+
+    hand_sign(h, p, &goodbye_body_schema, &m.body, m.sig);
+    hand_say(h, p, MESSAGE_GOODBYE, &m);
+    h->link[p] = 0;
 }
 
 static void the_stage_with_the_fewest_hosts_is_taken(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    chose(r, 0, 0, 0);
-    chose(r, 1, 2, 0);
-    chose(r, 2, 0, 0);
-    assert_int_equal(look(r, 300), ROUTE_NONE); /* others may choose, too */
-    assert_int_equal(look(r, SETTLED), 1);
-    assert_int_equal(r->n->staging, STAGING_ASKED);
-    assert_int_equal(look(r, SETTLED), ROUTE_NONE); /* once */
+    chose(h, 0, 0, 0);
+    chose(h, 1, 2, 0);
+    chose(h, 2, 0, 0);
+    assert_int_equal(look(h, 300), ROUTE_NONE); /* others may choose, too */
+    assert_int_equal(look(h, SETTLED), 1);
+    assert_int_equal(h->in.stages->staging, STAGING_ASKED);
+    assert_int_equal(look(h, SETTLED), ROUTE_NONE); /* once */
 }
 
 static void of_equal_ones_the_lower(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    chose(r, 0, 1, 0);
-    chose(r, 1, 0, 0);
-    chose(r, 2, 2, 0);
-    assert_int_equal(look(r, SETTLED), 0);
+    chose(h, 0, 1, 0);
+    chose(h, 1, 0, 0);
+    chose(h, 2, 2, 0);
+    assert_int_equal(look(h, SETTLED), 0);
 }
 
 /* Ids below ours that have chosen nothing yet go before: each takes one. */
 static void who_has_a_lower_id_chooses_first(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    memset(r->n->opt.self.b, 0xff, sizeof r->n->opt.self.b);
-    chose(r, 0, 0, 0);
-    assert_int_equal(look(r, SETTLED), 0); /* the others: 1 and 2 */
+    chose(h, 0, 0, 0);
+    assert_int_equal(look(h, SETTLED), 0); /* the others: 1 and 2 */
 }
 
 static void a_stage_that_does_not_fit_is_nobodys_choice(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    chose(r, 0, 0, 0);
-    chose(r, 1, 2, 0);
-    r->n->terms.stage_fits = 5;
-    assert_int_equal(look(r, SETTLED), 0);
+    chose(h, 0, 0, 0);
+    chose(h, 1, 2, 0);
+    h->terms.stage_fits = 5;
+    assert_int_equal(look(h, SETTLED), 0);
 }
 
 /* Its state is gone: from the seed it would be another model. */
 static void a_stage_that_lost_all_its_hosts_is_left_alone(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    chose(r, 0, 0, 4);
-    chose(r, 1, 0, 4);
-    chose(r, 2, 2, 4);
-    assert_int_equal(look(r, SETTLED), 2);
+    chose(h, 0, 0, 4);
+    chose(h, 1, 0, 4);
+    chose(h, 2, 2, 4);
+    assert_int_equal(look(h, SETTLED), 2);
 }
 
 static void who_holds_its_state_brings_it_back(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    chose(r, 0, 0, 4);
-    chose(r, 1, 2, 4);
-    chose(r, 2, 2, 4);
-    r->n->terms.holds_state = true;
-    r->n->terms.held_stage = 1;
-    assert_int_equal(look(r, 300), 1); /* there is nothing to choose */
+    chose(h, 0, 0, 4);
+    chose(h, 1, 2, 4);
+    chose(h, 2, 2, 4);
+    h->terms.holds_state = true;
+    h->terms.held_stage = 1;
+    assert_int_equal(look(h, 300), 1); /* there is nothing to choose */
 }
 
 static void a_machine_without_the_memory_takes_another(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    chose(r, 0, 1, 0);
-    chose(r, 1, 2, 0);
-    chose(r, 2, 2, 0);
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, LOCO_ENOMEM);
-    assert_int_equal(r->n->staging, STAGING_NONE);
-    assert_int_equal(look(r, SETTLED), 1);
+    chose(h, 0, 1, 0);
+    chose(h, 1, 2, 0);
+    chose(h, 2, 2, 0);
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, LOCO_ENOMEM);
+    assert_int_equal(h->in.stages->staging, STAGING_NONE);
+    assert_int_equal(look(h, SETTLED), 1);
 }
 
 static void a_machine_that_fits_none_stops_with_the_reason(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    r->n->terms.stage_fits = 1;
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, LOCO_ENOMEM);
-    assert_int_equal(r->h->out->action[0].type, ACTION_STOP);
-    assert_int_equal(r->h->out->action[0].rc, LOCO_EXIT_RESOURCES);
-    assert_true(r->n->stopped);
+    h->terms.stage_fits = 1;
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, LOCO_ENOMEM);
+    assert_true(h->stopped);
+    assert_int_equal(h->last_job[JOB_STOP].stop.exit_code, LOCO_EXIT_RESOURCES);
 }
 
-/* All chose the same at once. The highest id of them moves, and only it. */
+/* All chose the same at once. */
+static void all_choose_stage_0(struct hand *h)
+{
+    chose(h, 0, 1, 0);
+    chose(h, 1, 2, 0);
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, 0);
+    assert_int_equal(h->in.stages->staging, STAGING_DONE);
+    chose(h, 0, 0, 0);
+    chose(h, 1, 0, 0);
+    chose(h, 2, 1, 0);
+}
+
 static void the_highest_of_the_fullest_stage_takes_another(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    chose(r, 0, 1, 0);
-    chose(r, 1, 2, 0);
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, 0);
-    assert_int_equal(r->n->staging, STAGING_DONE);
-    chose(r, 0, 0, 0);
-    chose(r, 1, 0, 0);
-    chose(r, 2, 1, 0);
-    assert_int_equal(look(r, SETTLED), ROUTE_NONE); /* ours is the lowest */
-    memset(r->n->opt.self.b, 0xff, sizeof r->n->opt.self.b);
-    assert_int_equal(look(r, 300), 2);
+    all_choose_stage_0(h);
+    assert_int_equal(look(h, SETTLED), 2);
+}
+
+static void only_the_highest_moves(void **state)
+{
+    struct hand *h = *state;
+
+    all_choose_stage_0(h);
+    assert_int_equal(look(h, SETTLED), ROUTE_NONE); /* ours is the lowest */
 }
 
 /* One host more or less is no reason. */
 static void nobody_moves_for_one_host_less(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    memset(r->n->opt.self.b, 0xff, sizeof r->n->opt.self.b);
-    chose(r, 0, 1, 0);
-    chose(r, 1, 2, 0);
-    chose(r, 2, 2, 0);
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, 0);
-    chose(r, 2, 0, 0); /* two at stage 0, one at the others */
-    assert_int_equal(look(r, SETTLED), ROUTE_NONE);
-}
-
-static void who_moves_says_goodbye_and_keeps_nothing(void **state)
-{
-    struct rig *r = *state;
-    struct hash32 group;
-
-    chose(r, 0, 1, 0);
-    chose(r, 1, 2, 0);
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, 0);
-    group = r->n->group;
-    r->n->loaded = true;
-    r->n->applied.round = 8;
-    r->n->out = r->h->out;
-    r->h->out->n = r->h->out->n_bytes = 0;
-    node_stage_move(r->n, 2);
-    assert_int_equal(r->n->stage, 2);
-    assert_int_equal(r->n->staging, STAGING_ASKED);
-    assert_false(r->n->loaded);
-    assert_int_equal(r->n->applied.round, 0);
-    assert_memory_not_equal(&group, &r->n->group, sizeof group);
-    for (uint32_t i = 0; i < r->h->out->n; i++) {
-        const struct action *a = &r->h->out->action[i];
-
-        if (a->type == ACTION_SEND && a->message == MESSAGE_GOODBYE) {
-            return;
-        }
-    }
-    fail_msg("nobody hears that it left its group");
+    h->terms.min_peers = 5; /* nobody is in a view */
+    chose(h, 0, 1, 0);
+    chose(h, 1, 2, 0);
+    chose(h, 2, 2, 0);
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, 0);
+    chose(h, 2, 0, 0); /* two at stage 0, one at the others */
+    assert_int_equal(look(h, FOUNDED), ROUTE_NONE);
+    assert_false(h->in.ballot->have);
 }
 
 /* Until the run has its peers, and each stage its first ones. */
 static void no_stage_is_founded_while_another_lacks_hosts(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
 
-    r->n->terms.min_peers = 3;
-    chose(r, 0, 1, 0);
-    chose(r, 1, 1, 0);
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, 0);
-    assert_false(node_stage_may_found(r->n));
-    assert_non_null(node_stage_wait(r->n));
-    chose(r, 2, 2, 0);
-    assert_true(node_stage_may_found(r->n));
-    r->puppet[2]->lost = true;
-    assert_false(node_stage_may_found(r->n));
+    h->terms.min_peers = 3;
+    chose(h, 0, 1, 0);
+    chose(h, 1, 1, 0);
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, 0);
+    assert_int_equal(look(h, FOUNDED), ROUTE_NONE);
+    assert_false(h->in.ballot->have);
+    assert_non_null(node_stage_wait(h->node));
+    chose(h, 2, 2, 0);
+    hand_wait(h, FOUNDED);
+    assert_true(h->in.ballot->have);
+}
+
+static void a_host_that_is_lost_is_none(void **state)
+{
+    struct hand *h = *state;
+
+    h->terms.min_peers = 3;
+    chose(h, 0, 1, 0);
+    chose(h, 1, 1, 0);
+    chose(h, 2, 2, 0);
+    leaves(h, 2);
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, 0);
+    hand_wait(h, FOUNDED);
+    assert_false(h->in.ballot->have);
+    assert_false(node_stage_may_found(h->node));
 }
 
 /* Its first host may be silent for a moment only: two foundings would be two
@@ -271,85 +282,122 @@ static void no_stage_is_founded_while_another_lacks_hosts(void **state)
 static void
 who_comes_when_others_have_begun_waits_before_it_founds(void **state)
 {
-    struct rig *r = *state;
+    struct hand *h = *state;
     const char *why;
 
-    r->n->terms.min_peers = 3;
-    chose(r, 0, 1, 0);
-    chose(r, 1, 2, 0);
-    chose(r, 2, 0, 0);
-    r->puppet[0]->info.features = r->puppet[1]->info.features = PEER_IN_VIEW;
-    r->puppet[2]->lost = true; /* it was in the view of stage 0 */
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, 0);
-    assert_false(node_stage_may_found(r->n));
-    why = node_stage_wait(r->n);
+    h->terms.min_peers = 3;
+    says(h, 0, 1, 0, true);
+    says(h, 1, 2, 0, true);
+    says(h, 2, 0, 0, true);
+    leaves(h, 2);
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, 0);
+    assert_false(node_stage_may_found(h->node));
+    why = node_stage_wait(h->node);
     assert_non_null(why);
-    assert_non_null(strstr(why, "founded anew"));
-    r->n->now = r->n->stage_ms + r->n->terms.fork_after_ms - 1;
-    assert_false(node_stage_may_found(r->n));
-    r->n->now++;
-    assert_true(node_stage_may_found(r->n));
+    assert_non_null(strstr(why, "before founding it again"));
+    hand_wait(h,
+              h->in.stages->chosen_ms + h->terms.fork_after_ms - 1 - h->now_ms);
+    assert_false(h->in.ballot->have);
+    assert_false(node_stage_may_found(h->node));
+    hand_wait(h, FOUNDED);
+    assert_true(h->in.ballot->have);
+}
+
+/* ---- who was left behind ------------------------------------------------ */
+
+/* The view that the disk of the node holds: it is alone in it. */
+static struct view_body last_view(const struct hand *h)
+{
+    const struct hash32 run = {{0}};
+    struct view_body v = {
+        .run = node_group_of(&run, 0), .epoch = 2, .n_members = 1};
+
+    v.prev.b[0] = 1;
+    memcpy(v.members[0].public_key, h->self.public, 32);
+    v.members[0].joined = 1;
+    return v;
+}
+
+/* Whether a node that held that view, and 100 tokens of its stage, waits for
+ * puppet 0, who says `b`. */
+static bool waits_for(const struct heartbeat *b, bool restored)
+{
+    static uint8_t bytes[FRAME_CONTROL_MAX];
+    struct ballot_record *record = calloc(1, sizeof *record);
+    struct hand_options opt = {.node.record = restored ? bytes : NULL};
+    struct hand *h = hand_open(0);
+    const struct member *p;
+    bool waits;
+    int n;
+
+    assert_non_null(record);
+    record->n_certs = 1;
+    record->certs[0].body = last_view(h);
+    n = msg_encode(&ballot_record_schema, record, bytes, sizeof bytes);
+    assert_true(n > 0);
+    opt.node.record_len = (size_t)n;
+    hand_close(h);
+    h = open_as(&opt);
+    h->terms.holds_state = true;
+    h->terms.held_tokens = 100;
+    hand_set_beat(h, 0, b);
+    assert_int_equal(look(h, 300), 0);
+    staged(h, 0);
+    p = &h->in.members->peers[members_find(h->in.members, &h->puppet[0].id)];
+    waits = node_sees_view(h->node);
+    assert_int_equal(node_left_behind(h->node, p), !waits);
+    assert_int_equal(node_stage_may_begin(h->node), !waits);
+    hand_close(h);
+    free(record);
+    return waits;
 }
 
 /* The puppet is in a view that came before the one on our disk. */
 static void who_was_left_behind_is_not_waited_for(void **state)
 {
-    struct rig *r = *state;
-    struct member *p = r->puppet[0];
-    struct heartbeat b = {.has_view = true, .ready = true, .stage = 1};
-    struct view_body *ours = &r->n->ballot.cert.body;
+    const struct heartbeat behind = {.life = 7,
+                                     .has_view = true,
+                                     .ready = true,
+                                     .stage = 1,
+                                     .tokens = 100,
+                                     .view.b = {1}};
+    struct heartbeat b = behind;
+    struct view_body ours = last_view(*state);
 
-    r->n->terms.holds_state = true;
-    r->n->terms.held_stage = 0;
-    r->n->terms.held_tokens = 100;
-    assert_int_equal(look(r, SETTLED), 0);
-    staged(r, 0);
-    chose(r, 0, 0, 3);
-    r->n->loaded = false;
-    r->n->ballot.have = false;
-    r->n->ballot.restored = true;
-    ours->prev.b[0] = 1;
-    r->n->ballot.hash.b[0] = 2;
-    b.view.b[0] = 1;
-    b.tokens = 100;
-    p->beat = b;
-    assert_true(node_left_behind(r->n, p));
-    assert_false(node_sees_view(r->n));
-    assert_true(node_stage_may_begin(r->n));
-    p->beat.tokens++; /* it has what our disk has not */
-    assert_false(node_left_behind(r->n, p));
-    assert_true(node_sees_view(r->n));
-    assert_false(node_stage_may_begin(r->n));
-    p->beat = b;
-    p->beat.view.b[0] = 2; /* our own view: others are still in it */
-    assert_true(node_sees_view(r->n));
-    p->beat.view.b[0] = 3; /* some other one */
-    assert_true(node_sees_view(r->n));
-    p->beat = b;
-    p->beat.state = NODE_FINISHED; /* the end is something to go by */
-    assert_true(node_sees_view(r->n));
-    p->beat = b;
-    r->n->ballot.restored = false; /* nothing is known of what came before */
-    assert_true(node_sees_view(r->n));
+    assert_false(waits_for(&b, true));
+    b.tokens++; /* it has what our disk has not */
+    assert_true(waits_for(&b, true));
+    b = behind;
+    view_hash(&ours, &b.view); /* our own view: others are still in it */
+    assert_true(waits_for(&b, true));
+    b.view.b[0] ^= 1; /* some other one */
+    assert_true(waits_for(&b, true));
+    b = behind;
+    b.state = NODE_FINISHED; /* the end is something to go by */
+    assert_true(waits_for(&b, true));
+    /* Nothing is known of what came before. */
+    assert_true(waits_for(&behind, false));
 }
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f)    cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define HIGHEST(f) cmocka_unit_test_setup_teardown(f, setup_highest, teardown)
     const struct CMUnitTest tests[] = {
         TEST(the_stage_with_the_fewest_hosts_is_taken),
         TEST(of_equal_ones_the_lower),
-        TEST(who_has_a_lower_id_chooses_first),
+        HIGHEST(who_has_a_lower_id_chooses_first),
         TEST(a_stage_that_does_not_fit_is_nobodys_choice),
         TEST(a_stage_that_lost_all_its_hosts_is_left_alone),
         TEST(who_holds_its_state_brings_it_back),
         TEST(a_machine_without_the_memory_takes_another),
         TEST(a_machine_that_fits_none_stops_with_the_reason),
-        TEST(the_highest_of_the_fullest_stage_takes_another),
-        TEST(nobody_moves_for_one_host_less),
-        TEST(who_moves_says_goodbye_and_keeps_nothing),
+        HIGHEST(the_highest_of_the_fullest_stage_takes_another),
+        TEST(only_the_highest_moves),
+        HIGHEST(nobody_moves_for_one_host_less),
         TEST(no_stage_is_founded_while_another_lacks_hosts),
+        TEST(a_host_that_is_lost_is_none),
         TEST(who_comes_when_others_have_begun_waits_before_it_founds),
         TEST(who_was_left_behind_is_not_waited_for),
     };

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "daemon/node/rounds.h"
+#include "daemon/node/text.h"
 #include "proto/base/err.h"
 #include "tests/unit/daemon/hand.h"
 
@@ -23,8 +25,8 @@ static struct hand *in_a_view(uint32_t n_puppets)
 
     h->terms.stop_rounds = 1000000;
     hand_wait(h, 5000);
-    assert_true(h->node->ballot.have);
-    assert_int_equal(h->node->ballot.cert.body.n_members, n_puppets + 1);
+    assert_true(h->in.ballot->have);
+    assert_int_equal(h->in.ballot->cert.body.n_members, n_puppets + 1);
     return h;
 }
 
@@ -61,7 +63,7 @@ static void a_silent_member_is_lost_and_the_others_go_on(void **state)
     assert_true(status(h).n_lost >= 1);
     assert_true(id_eq(&status(h).lost[0].peer, &h->puppet[1].id));
     hand_wait(h, 10000);
-    assert_int_equal(h->node->ballot.cert.body.n_members, 3);
+    assert_int_equal(h->in.ballot->cert.body.n_members, 3);
     assert_false(status(h).fork);
     before = status(h).round;
     hand_wait(h, 5000);
@@ -90,12 +92,12 @@ static void epochs_that_nobody_reached_do_not_stop_the_founding(void **state)
 
     (void)state;
     b.epoch = UINT64_MAX;
-    for (int i = 0; i < 100 && !h->node->ballot.have; i++) {
+    for (int i = 0; i < 100 && !h->in.ballot->have; i++) {
         hand_say(h, 0, MESSAGE_HEARTBEAT, &b);
         hand_wait(h, 100);
     }
-    assert_true(h->node->ballot.have);
-    assert_int_equal(h->node->ballot.cert.body.epoch, 1);
+    assert_true(h->in.ballot->have);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 1);
     hand_close(h);
 }
 
@@ -106,7 +108,7 @@ static void a_view_that_one_peer_made_up_is_not_entered(void **state)
     struct hand *h = in_a_view(2);
     struct view_cert c = {.ballot = 3, .n_sigs = 1};
     struct ballot_body body = {.ballot = 3};
-    struct hash32 hash = h->node->ballot.hash;
+    struct hash32 hash = h->in.ballot->hash;
 
     (void)state;
     h->obedient = false;
@@ -124,7 +126,7 @@ static void a_view_that_one_peer_made_up_is_not_entered(void **state)
     hand_sign(h, 0, &ballot_body_schema, &body, c.sigs[0].sig);
     hand_say(h, 0, MESSAGE_VIEW, &c);
     hand_wait(h, 300);
-    assert_true(hash32_eq(&h->node->ballot.hash, &hash));
+    assert_true(hash32_eq(&h->in.ballot->hash, &hash));
     /* A forged signature is not even considered. */
     c.sigs[0].sig[0] ^= 1;
     hand_say(h, 0, MESSAGE_VIEW, &c);
@@ -148,10 +150,10 @@ static void what_belongs_to_another_view_round_or_run_is_counted(void **state)
     before = status(h).round;
     assert_true(before > 2);
     for (int k = 0; k < 3; k++) {
-        votes[k].body.epoch = h->node->ballot.cert.body.epoch + (k == 0);
-        votes[k].body.view = h->node->ballot.hash;
+        votes[k].body.epoch = h->in.ballot->cert.body.epoch + (k == 0);
+        votes[k].body.view = h->in.ballot->hash;
         votes[k].body.view.b[3] ^= k == 1;
-        votes[k].body.round = h->node->round.round - (k == 2);
+        votes[k].body.round = h->in.round->round - (k == 2);
         hand_sign(h, 0, &vote_body_schema, &votes[k].body, votes[k].sig);
         hand_say(h, 0, MESSAGE_VOTE, &votes[k]);
     }
@@ -222,8 +224,8 @@ static void only_what_is_held_is_served(void **state)
     hand_drain(h, 1);
     assert_int_equal(h->n_send_segs, segs + 1);
     good.buffer = BUFFER_STATE;
-    good.index = h->node->applied.round;
-    good.root = h->node->state_hash;
+    good.index = h->in.held->applied.round;
+    good.root = h->in.held->state_hash;
     hand_say(h, 0, MESSAGE_FETCH, &good);
     hand_drain(h, 2); /* the end of the first one, too */
     assert_int_equal(h->n_send_segs, segs + 2);
@@ -237,9 +239,9 @@ static void a_member_that_missed_its_view_is_sent_it_again(void **state)
     uint32_t before = h->n_sent[MESSAGE_VIEW];
 
     (void)state;
-    m.body.round = h->node->known.round;
-    m.body.commit = h->node->known.commit;
-    m.body.state = h->node->state_hash;
+    m.body.round = h->in.held->known.round;
+    m.body.commit = h->in.held->known.commit;
+    m.body.state = h->in.held->state_hash;
     hand_sign(h, 0, &join_body_schema, &m.body, m.sig);
     hand_say(h, 0, MESSAGE_JOIN, &m);
     hand_drain(h, 1);
@@ -252,13 +254,13 @@ static void a_member_that_missed_its_view_is_sent_it_again(void **state)
 static void only_work_that_a_state_replaced_counts_as_dropped(void **state)
 {
     struct hand *h = in_a_view(2);
-    struct local_event e = {.type = LOCAL_PROGRESS, .tokens = 1000000};
+    struct local_event e = {.type = LOCAL_PROGRESS, .progress.tokens = 1000000};
 
     (void)state;
     hand_wait(h, 5000);
     assert_true(status(h).round > 0);
     hand_local(h, &e);
-    e = (struct local_event){.type = LOCAL_LOADED, .tokens = 128};
+    e = (struct local_event){.type = LOCAL_LOADED, .loaded.tokens = 128};
     hand_local(h, &e);
     hand_drain(h, UINT32_MAX);
     assert_int_equal(status(h).tokens, 1000000);
@@ -282,8 +284,7 @@ static void a_finished_run_rests(void **state)
     hand_close(h);
 }
 
-/* ---- reachability ---------------------------------------------------------
- */
+/* ---- reachability ------------------------------------------------------- */
 
 static void a_probe_goes_where_the_asker_is_and_not_often(void **state)
 {
@@ -297,9 +298,9 @@ static void a_probe_goes_where_the_asker_is_and_not_often(void **state)
     hand_say(h, 1, MESSAGE_PROBE, &ask);
     hand_drain(h, HAND_EVENTS);
     assert_int_equal(h->n_actions[ACTION_PROBE], 1);
-    assert_true(id_eq(&a->peer, &h->puppet[1].id));
-    assert_int_equal(a->address.port, 4002); /* as its link says */
-    done.request = a->request;
+    assert_true(id_eq(&a->probe.peer, &h->puppet[1].id));
+    assert_int_equal(a->probe.address.port, 4002); /* as its link says */
+    done.probed.request = a->probe.request;
     hand_post(h, &done);
     hand_drain(h, HAND_EVENTS);
     assert_int_equal(h->n_sent[MESSAGE_PROBED], 1);
@@ -312,7 +313,7 @@ static void a_probe_goes_where_the_asker_is_and_not_often(void **state)
     for (int i = 0; i < 200; i++) {
         hand_say(h, 1, MESSAGE_PROBE, &ask);
         hand_drain(h, HAND_EVENTS);
-        done.request = a->request;
+        done.probed.request = a->probe.request;
         hand_post(h, &done);
         hand_drain(h, HAND_EVENTS);
     }
@@ -328,8 +329,8 @@ static void probe_answers(struct hand *h, bool reached)
     hand_check(msg_decode(&probe_schema, h->last[MESSAGE_PROBE].bytes,
                           h->last[MESSAGE_PROBE].len, &asked) == 0);
     for (uint32_t p = 0; p < h->n_puppets; p++) {
-        for (unsigned i = 0; i < h->node->reach.n_tests; i++) {
-            m.request = h->node->reach.tests[i].request;
+        for (unsigned i = 0; i < h->in.reach->n_tests; i++) {
+            m.request = h->in.reach->tests[i].request;
             hand_say(h, p, MESSAGE_PROBED, &m);
         }
     }
@@ -354,7 +355,7 @@ static void a_node_believes_the_peers_that_it_asked(void **state)
                      0);
     assert_int_equal(beat.reach, REACH_RESTRICTED);
     assert_false(beat.relays); /* nobody could come to it */
-    assert_false(h->node->dht.opt.server);
+    assert_false(h->in.dht->opt.server);
     hand_close(h);
 
     h = hand_open(2);
@@ -367,19 +368,19 @@ static void a_node_believes_the_peers_that_it_asked(void **state)
                                 h->last[MESSAGE_HEARTBEAT].len, &beat),
                      0);
     assert_true(beat.reach == REACH_PUBLIC && beat.relays);
-    assert_true(h->node->dht.opt.server);
+    assert_true(h->in.dht->opt.server);
     hand_close(h);
 }
 
 static void a_relay_calls_and_joins_whom_it_knows(void **state)
 {
     struct hand *h = in_a_view(2);
-    struct event ask = {.type = EVENT_RELAY, .request = 1};
+    struct event ask = {.type = EVENT_RELAY, .relay.request = 1};
     struct called call;
 
     (void)state;
-    ask.peer = h->puppet[0].id;
-    ask.other = h->puppet[1].id;
+    ask.relay.peer = h->puppet[0].id;
+    ask.relay.other = h->puppet[1].id;
     hand_post(h, &ask);
     hand_drain(h, HAND_EVENTS);
     assert_int_equal(h->n_sent[MESSAGE_CALLED], 1);
@@ -388,55 +389,59 @@ static void a_relay_calls_and_joins_whom_it_knows(void **state)
                                 h->last[MESSAGE_CALLED].len, &call),
                      0);
     assert_true(id_eq(&call.from, &h->puppet[0].id) && call.token != 0);
-    ask.peer = h->puppet[1].id;
-    ask.request = 2;
-    ask.token = call.token + 2; /* a guess */
+    ask.relay.peer = h->puppet[1].id;
+    ask.relay.request = 2;
+    ask.relay.token = call.token + 2; /* a guess */
     hand_post(h, &ask);
     hand_drain(h, HAND_EVENTS);
     assert_int_equal(h->n_actions[ACTION_RELAY_JOIN], 0);
-    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].request, 2);
-    ask.request = 3;
-    ask.token = call.token;
+    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].relay_refuse.request,
+                     2);
+    ask.relay.request = 3;
+    ask.relay.token = call.token;
     hand_post(h, &ask);
     hand_drain(h, HAND_EVENTS);
     assert_int_equal(h->n_actions[ACTION_RELAY_JOIN], 1);
-    assert_int_equal(h->last_action[ACTION_RELAY_JOIN].request, 1);
-    assert_int_equal(h->last_action[ACTION_RELAY_JOIN].other_request, 3);
-    ask.request = 4; /* for somebody who is not here */
-    ask.token = 0;
-    ask.other = h->self.id;
+    assert_int_equal(h->last_action[ACTION_RELAY_JOIN].relay_join.request, 1);
+    assert_int_equal(h->last_action[ACTION_RELAY_JOIN].relay_join.other_request,
+                     3);
+    ask.relay.request = 4; /* for somebody who is not here */
+    ask.relay.token = 0;
+    ask.relay.other = h->self.id;
     hand_post(h, &ask);
     hand_drain(h, HAND_EVENTS);
-    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].request, 4);
+    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].relay_refuse.request,
+                     4);
     hand_close(h);
 }
 
 static void a_spent_relay_closes_what_it_carries(void **state)
 {
     struct hand *h = in_a_view(2);
-    struct event ask = {.type = EVENT_RELAY, .request = 1};
-    struct event moved = {.type = EVENT_RELAY_MOVED, .request = 1};
+    struct event ask = {.type = EVENT_RELAY, .relay.request = 1};
+    struct event moved = {.type = EVENT_RELAY_MOVED, .relay_moved.request = 1};
     struct called call;
 
     (void)state;
-    ask.peer = h->puppet[0].id;
-    ask.other = h->puppet[1].id;
+    ask.relay.peer = h->puppet[0].id;
+    ask.relay.other = h->puppet[1].id;
     hand_post(h, &ask);
     hand_drain(h, HAND_EVENTS);
     hand_check(msg_decode(&called_schema, h->last[MESSAGE_CALLED].bytes,
                           h->last[MESSAGE_CALLED].len, &call) == 0);
-    ask.peer = h->puppet[1].id;
-    ask.request = 2;
-    ask.token = call.token;
+    ask.relay.peer = h->puppet[1].id;
+    ask.relay.request = 2;
+    ask.relay.token = call.token;
     hand_post(h, &ask);
-    moved.n_bytes = 1 << 19;
+    moved.relay_moved.n_bytes = 1 << 19;
     hand_post(h, &moved);
     hand_drain(h, HAND_EVENTS);
     assert_int_equal(h->n_actions[ACTION_RELAY_REFUSE], 0);
-    moved.n_bytes = 1 << 20;
+    moved.relay_moved.n_bytes = 1 << 20;
     hand_post(h, &moved);
     hand_drain(h, HAND_EVENTS);
-    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].request, 1);
+    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].relay_refuse.request,
+                     1);
     assert_int_equal(status(h).bytes_relayed, 3 << 19);
     hand_close(h);
 }
@@ -461,7 +466,7 @@ static void a_refusal_shows_while_nobody_lets_us_in(void **state)
     no.reason = REFUSAL_NONE;
     hand_say(h, 1, MESSAGE_REFUSED, &no);
     hand_drain(h, HAND_EVENTS);
-    assert_int_equal(h->node->refusal, REFUSAL_INVALID);
+    assert_int_equal(h->in.admit->refusal, REFUSAL_INVALID);
     assert_true(status(h).reason[0] != '\0');
     assert_false(h->stopped); /* it knows the run */
     hand_close(h);
@@ -482,19 +487,19 @@ static void a_mean_that_is_no_numbers_is_asked_for_once(void **state)
     h->terms.min_peers = 1;
     h->terms.stop_rounds = 1;
     hand_wait(h, 1000);
-    assert_true(h->node->loaded);
-    loads = h->n_actions[ACTION_LOAD];
+    assert_true(h->in.held->loaded);
+    loads = h->n_jobs[JOB_LOAD];
     h->load_rc = LOCO_ENUMERIC;
     b.has_view = true;
     b.round = 1;
     b.tokens = UINT64_MAX / 2;
-    b.muster = 2; /* the whole */
+    b.end_phase = END_WHOLE;
     b.commit = b.state_hash = node_state_hash(&zero, &zero);
     for (int k = 0; k < 60; k++) {
         hand_say(h, 0, MESSAGE_HEARTBEAT, &b);
         hand_wait(h, 500);
     }
-    assert_int_equal(h->n_actions[ACTION_LOAD], loads + 1);
+    assert_int_equal(h->n_jobs[JOB_LOAD], loads + 1);
     assert_int_equal(status(h).sources_shunned, 1);
     assert_int_equal(status(h).round, 1);
     assert_int_equal(status(h).state, NODE_FINISHED);
@@ -512,7 +517,7 @@ static void an_own_state_that_cannot_be_loaded_is_said(void **state)
     h->terms.held_round = 3;
     h->load_rc = LOCO_ENUMERIC;
     hand_wait(h, 1000);
-    assert_false(h->node->loaded);
+    assert_false(h->in.held->loaded);
     assert_string_equal(status(h).reason, "cannot load the state");
     assert_int_equal(status(h).sources_shunned, 0);
     hand_close(h);
@@ -524,7 +529,8 @@ static void a_state_without_its_record_begins_the_text_anew(void **state)
 {
     struct commit *c = calloc(1, sizeof *c);
     struct hand *h = hand_open(1);
-    const struct ledger *ledger = h->node->record.commit.plan.body.ledgers;
+    const struct ledger *ledger =
+        h->in.round->opt.record->commit.plan.body.ledgers;
     struct heartbeat b;
 
     (void)state;
@@ -557,30 +563,76 @@ static void a_state_without_its_record_begins_the_text_anew(void **state)
     free(c);
 }
 
-/* A commit without us, while a step of ours is under way, in a run where text
- * may come later. What is made of parameters goes on from the mean; a gradient,
- * whose parameters are gone, is dropped. */
+/* A puppet has finished its task. */
+static void offer(struct hand *h, uint32_t p)
+{
+    const struct round *r = h->in.round;
+    struct ready m = {.body = {.epoch = r->epoch,
+                               .view = h->in.ballot->hash,
+                               .round = r->round,
+                               .tokens = h->tokens,
+                               .last_step = 5,
+                               .state = r->state}};
+
+    hand_sign(h, p, &ready_body_schema, &m.body, m.sig);
+    hand_say(h, p, MESSAGE_READY, &m);
+}
+
+/* A commit without our work, while a step of ours is under way: rounds are of
+ * those who are ready. What is made of parameters goes on from the mean; a
+ * gradient, whose parameters are gone, is dropped. */
 static void a_commit_in_the_middle_of_a_step_ends_a_gradient(void **state)
 {
-    struct hand *h = in_a_view(2);
-    const struct action *apply;
-
     (void)state;
-    h->node->terms.lease_quota = h->node->terms.window_batch = 1;
-    for (int fleeting = 0; fleeting < 2; fleeting++) {
-        h->node->terms.fleeting = fleeting == 1;
-        round_contribution_clear(&h->node->round);
-        h->out->n = 0;
-        h->node->out = h->out;
-        node_apply(h->node, BUFFER_RING, SPENT_PARTLY);
-        apply = &h->out->action[h->out->n - 1];
-        assert_int_equal(apply->type, ACTION_APPLY);
-        assert_int_equal(h->node->target_spent,
-                         fleeting ? SPENT_PARTLY : SPENT_NOT);
-        assert_int_equal(apply->rebase, !fleeting);
+    for (int single_round = 0; single_round < 2; single_round++) {
+        struct hand *h = hand_open(2);
+
+        h->terms.quorum = true;
+        h->terms.single_round = single_round == 1;
+        h->tokens = 64;
+        h->train_ms = 60000;
+        hand_wait(h, 5000);
+        offer(h, 0);
+        offer(h, 1);
+        hand_wait(h, 2000);
+        assert_true(h->training);
+        assert_int_equal(h->n_applied, 1);
+        assert_int_equal(h->in.held->target_spent,
+                         single_round ? SPENT_PARTLY : SPENT_NOT);
+        assert_int_equal(h->last_job[JOB_APPLY].apply.rebase, !single_round);
+        hand_close(h);
     }
-    h->out->n = 0;
-    hand_close(h);
+}
+
+/* The same where the next text of ours is in a shard that is not here: we are
+ * in the round of the others without weight. */
+static void who_waits_for_its_text_goes_on_from_the_mean(void **state)
+{
+    (void)state;
+    for (int single_round = 0; single_round < 2; single_round++) {
+        struct hand *h = hand_open(2);
+
+        h->terms.single_round = single_round == 1;
+        h->terms.lease_quota = h->terms.period;
+        h->terms.window_batch = 1;
+        h->terms.n_shards = 2;
+        h->terms.shards[0].windows = 3 * h->terms.period; /* all of round 1 */
+        h->terms.shards[1].windows = h->terms.shards[1].bytes = 1000;
+        h->tokens = 64;
+        for (int t = 0; t < 60 && h->n_applied == 0; t++) {
+            hand_wait(h, 1000); /* until the node makes the plan: its ledger */
+        }
+        assert_int_equal(h->in.held->target_spent, SPENT_WHOLLY);
+        assert_true(h->in.held->applied.round == 1 && !h->training);
+        offer(h, 0);
+        offer(h, 1);
+        hand_wait(h, 2000);
+        assert_int_equal(h->n_applied, 2);
+        assert_int_equal(h->in.held->target_spent,
+                         single_round ? SPENT_PARTLY : SPENT_NOT);
+        assert_int_equal(h->last_job[JOB_APPLY].apply.rebase, !single_round);
+        hand_close(h);
+    }
 }
 
 int main(void)
@@ -607,6 +659,7 @@ int main(void)
         cmocka_unit_test(an_own_state_that_cannot_be_loaded_is_said),
         cmocka_unit_test(a_state_without_its_record_begins_the_text_anew),
         cmocka_unit_test(a_commit_in_the_middle_of_a_step_ends_a_gradient),
+        cmocka_unit_test(who_waits_for_its_text_goes_on_from_the_mean),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

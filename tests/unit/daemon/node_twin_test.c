@@ -14,12 +14,30 @@
 #define FIRST_LIFE  7    /* as hand.h says */
 #define SECOND_LIFE 8
 
+static struct node_status status_of(const struct hand *h)
+{
+    struct node_status s;
+
+    node_status(h->node, &s);
+    return s;
+}
+
+/* Of the node, as its HELLO says. */
+static uint64_t life_of(const struct hand *h)
+{
+    const struct hand_message *m = &h->last[MESSAGE_HELLO];
+    struct hello hello;
+
+    hand_check(msg_decode(&hello_schema, m->bytes, m->len, &hello) == 0);
+    return hello.life;
+}
+
 static struct hand *in_a_view(void)
 {
     struct hand *h = hand_open(HAND_PUPPETS);
 
     hand_wait(h, 5000);
-    assert_true(h->node->ballot.have);
+    assert_true(h->in.ballot->have);
     return h;
 }
 
@@ -27,15 +45,15 @@ static struct hand *in_a_view(void)
 static void second_comes(struct hand *h, uint32_t link, uint64_t life)
 {
     struct event up = {.type = EVENT_LINK_UP,
-                       .link = link,
-                       .inbound = true,
-                       .peer = h->puppet[0].id,
-                       .address = {.port = 5555}};
+                       .link_up.link = link,
+                       .link_up.inbound = true,
+                       .link_up.peer = h->puppet[0].id,
+                       .link_up.address = {.port = 5555}};
     struct hello hello = {
         .life = life, .oldest = PROTO_OLDEST, .newest = PROTO_NEWEST};
     uint32_t first = h->link[0];
 
-    memcpy(up.public_key, h->puppet[0].public, 32);
+    memcpy(up.link_up.public_key, h->puppet[0].public, 32);
     hand_post(h, &up);
     h->link[0] = link;
     hand_say(h, 0, MESSAGE_HELLO, &hello);
@@ -43,16 +61,13 @@ static void second_comes(struct hand *h, uint32_t link, uint64_t life)
     hand_drain(h, HAND_EVENTS);
 }
 
-static struct present present(struct hand *h,
-                              const struct signer *pen,
+static struct present present(const struct signer *pen,
                               uint64_t life,
                               uint64_t other,
                               uint64_t age_ms)
 {
-    struct present m = {.body = {.run = h->node->opt.run_id,
-                                 .life = life,
-                                 .other = other,
-                                 .age_ms = age_ms}};
+    struct present m = {
+        .body = {.life = life, .other = other, .age_ms = age_ms}};
 
     hand_check(message_sign(pen, &present_body_schema, &m.body, m.sig) == 0);
     return m;
@@ -65,7 +80,7 @@ static void say_present(struct hand *h,
                         uint64_t other,
                         uint64_t age_ms)
 {
-    struct present m = present(h, pen, life, other, age_ms);
+    struct present m = present(pen, life, other, age_ms);
 
     hand_say(h, p, MESSAGE_PRESENT, &m);
     hand_drain(h, HAND_EVENTS);
@@ -73,14 +88,15 @@ static void say_present(struct hand *h,
 
 static const struct member *puppet_0(const struct hand *h)
 {
-    return &h->node->members
-                .peers[members_find(&h->node->members, &h->puppet[0].id)];
+    int row = members_find(h->in.members, &h->puppet[0].id);
+
+    return &h->in.members->peers[row];
 }
 
 static void the_second_process_is_refused_while_the_first_answers(void **state)
 {
     struct hand *h = in_a_view();
-    uint64_t round = h->node->known.round;
+    uint64_t round = h->in.held->known.round;
     struct refused r;
     struct claim c;
 
@@ -103,15 +119,15 @@ static void the_second_process_is_refused_while_the_first_answers(void **state)
                      0);
     assert_int_equal(r.reason, REFUSAL_TWIN);
     assert_int_equal(h->n_hang_ups, 1);
-    assert_int_equal(h->last_action[ACTION_HANG_UP].link, SECOND_LINK);
+    assert_int_equal(h->last_action[ACTION_HANG_UP].hang_up.link, SECOND_LINK);
     hand_wait(h, 20000);
     /* The first one has noticed nothing. */
     assert_int_equal(h->n_hang_ups, 1);
-    assert_int_equal(h->node->n_lost, 0);
-    assert_int_equal(h->node->n_twins, 0);
+    assert_int_equal(status_of(h).n_lost, 0);
+    assert_int_equal(h->in.twin->n, 0);
     assert_int_equal(puppet_0(h)->life, FIRST_LIFE);
     assert_int_equal(puppet_0(h)->address.port, 4001);
-    assert_true(h->node->known.round > round + 2);
+    assert_true(h->in.held->known.round > round + 2);
     hand_close(h);
 }
 
@@ -128,8 +144,8 @@ static void a_restart_is_let_in_when_nobody_answers_for_the_first(void **state)
     assert_int_equal(puppet_0(h)->life, SECOND_LIFE);
     assert_int_equal(puppet_0(h)->address.port, 5555);
     assert_int_equal(h->n_sent[MESSAGE_REFUSED], 0);
-    assert_int_equal(h->node->n_twins, 0);
-    assert_int_equal(h->node->n_lost, 1); /* as any restart */
+    assert_int_equal(h->in.twin->n, 0);
+    assert_int_equal(status_of(h).n_lost, 1); /* as any restart */
     hand_close(h);
 }
 
@@ -146,7 +162,7 @@ static void who_stood_still_waits_for_the_answer_again(void **state)
     assert_int_equal(h->n_hang_ups, 0);
     say_present(h, 0, &h->puppet_pen[0], FIRST_LIFE, SECOND_LIFE, 5);
     assert_int_equal(h->n_hang_ups, 1);
-    assert_int_equal(h->last_action[ACTION_HANG_UP].link, SECOND_LINK);
+    assert_int_equal(h->last_action[ACTION_HANG_UP].hang_up.link, SECOND_LINK);
     assert_int_equal(puppet_0(h)->life, FIRST_LIFE);
     hand_close(h);
 }
@@ -154,7 +170,7 @@ static void who_stood_still_waits_for_the_answer_again(void **state)
 static void a_restart_is_let_in_when_the_links_of_the_first_end(void **state)
 {
     struct hand *h = in_a_view();
-    struct event down = {.type = EVENT_LINK_DOWN, .link = h->link[0]};
+    struct event down = {.type = EVENT_LINK_DOWN, .link_down.link = h->link[0]};
 
     (void)state;
     second_comes(h, SECOND_LINK, SECOND_LIFE);
@@ -174,9 +190,10 @@ static void the_same_process_dials_again_and_is_let_in(void **state)
     (void)state;
     second_comes(h, SECOND_LINK, FIRST_LIFE);
     assert_int_equal(h->n_sent[MESSAGE_CLAIM], 0);
-    assert_int_equal(h->node->n_twins, 0);
-    assert_int_not_equal(h->last_action[ACTION_HANG_UP].link, SECOND_LINK);
-    assert_int_equal(h->node->n_lost, 0);
+    assert_int_equal(h->in.twin->n, 0);
+    assert_int_not_equal(h->last_action[ACTION_HANG_UP].hang_up.link,
+                         SECOND_LINK);
+    assert_int_equal(status_of(h).n_lost, 0);
     hand_close(h);
 }
 
@@ -200,23 +217,23 @@ static void who_says_no_hello_is_not_waited_for(void **state)
 {
     struct hand *h = in_a_view();
     struct event up = {.type = EVENT_LINK_UP,
-                       .link = SECOND_LINK,
-                       .inbound = true,
-                       .peer = h->puppet[0].id};
+                       .link_up.link = SECOND_LINK,
+                       .link_up.inbound = true,
+                       .link_up.peer = h->puppet[0].id};
 
     (void)state;
     for (uint32_t i = 0; i <= NODE_TWINS_MAX; i++) {
-        up.link = SECOND_LINK + i;
-        memcpy(up.public_key, h->puppet[0].public, 32);
+        up.link_up.link = SECOND_LINK + i;
+        memcpy(up.link_up.public_key, h->puppet[0].public, 32);
         hand_post(h, &up);
     }
     hand_drain(h, HAND_EVENTS);
-    assert_int_equal(h->node->n_twins, NODE_TWINS_MAX);
+    assert_int_equal(h->in.twin->n, NODE_TWINS_MAX);
     assert_int_equal(h->n_hang_ups, 1); /* one too many */
     hand_wait(h, 5500);
-    assert_int_equal(h->node->n_twins, 0);
+    assert_int_equal(h->in.twin->n, 0);
     assert_int_equal(h->n_hang_ups, NODE_TWINS_MAX + 1);
-    assert_int_equal(h->node->n_lost, 0);
+    assert_int_equal(status_of(h).n_lost, 0);
     hand_close(h);
 }
 
@@ -238,10 +255,10 @@ static void whoever_is_asked_signs_that_it_is_there(void **state)
                      0);
     assert_true(message_verify(&h->pen, h->self.public, &present_body_schema,
                                &p.body, p.sig));
-    assert_int_equal(p.body.life, h->node->life);
+    assert_int_equal(p.body.life, life_of(h));
     assert_int_equal(p.body.other, 4711);
     assert_int_equal(p.body.age_ms, h->now_ms - 1000);
-    m.life = h->node->life; /* there is nobody else */
+    m.life = life_of(h); /* there is nobody else */
     hand_say(h, 1, MESSAGE_CLAIM, &m);
     hand_drain(h, HAND_EVENTS);
     assert_int_equal(h->n_sent[MESSAGE_PRESENT], 1);
@@ -251,7 +268,7 @@ static void whoever_is_asked_signs_that_it_is_there(void **state)
 static void a_proven_older_process_stops_a_young_one(void **state)
 {
     struct hand *h = in_a_view();
-    uint64_t life = h->node->life, age_ms = h->now_ms - 1000;
+    uint64_t life = life_of(h), age_ms = h->now_ms - 1000;
 
     (void)state;
     /* What only a peer says, a proof for another life, a younger one. */
@@ -259,10 +276,10 @@ static void a_proven_older_process_stops_a_young_one(void **state)
     say_present(h, 0, &h->pen, 99, life + 1, age_ms + 10000);
     say_present(h, 0, &h->pen, 99, life, age_ms - 1);
     assert_false(h->stopped);
-    assert_int_equal(h->node->malformed, 1);
+    assert_int_equal(status_of(h).malformed, 1);
     say_present(h, 0, &h->pen, 99, life, age_ms + 10000);
     assert_true(h->stopped);
-    assert_int_equal(h->last_action[ACTION_STOP].rc, LOCO_EXIT_IDENTITY);
+    assert_int_equal(h->last_job[JOB_STOP].stop.exit_code, LOCO_EXIT_IDENTITY);
     hand_close(h);
 }
 
@@ -273,14 +290,14 @@ static void nobody_stops_one_that_takes_part(void **state)
 
     (void)state;
     hand_wait(h, 60000);
-    round = h->node->known.round;
-    say_present(h, 0, &h->pen, 99, h->node->life, UINT64_MAX);
+    round = h->in.held->known.round;
+    say_present(h, 0, &h->pen, 99, life_of(h), UINT64_MAX);
     assert_false(h->stopped);
     assert_non_null(node_twin_reason(h->node));
     hand_wait(h, 61000);
     assert_false(h->stopped);
     assert_null(node_twin_reason(h->node)); /* and nothing new */
-    assert_true(h->node->known.round > round);
+    assert_true(h->in.held->known.round > round);
     hand_close(h);
 }
 
@@ -319,17 +336,19 @@ static int stop_code(uint64_t after_ms)
     node_step(n, &e, out);
     for (uint32_t i = 0; i < out->n; i++) {
         if (out->action[i].type == ACTION_DIAL) {
-            e.request = out->action[i].request;
-            e.address = out->action[i].address;
+            e.dial_failed.request = out->action[i].dial.request;
+            e.dial_failed.address = out->action[i].dial.address;
         }
     }
     e.type = EVENT_DIAL_FAILED;
-    e.rc = LOCO_ETWIN;
+    e.dial_failed.rc = LOCO_ETWIN;
     e.now_ms += after_ms;
     node_step(n, &e, out);
     for (uint32_t i = 0; i < out->n; i++) {
-        if (out->action[i].type == ACTION_STOP) {
-            rc = out->action[i].rc;
+        const struct action *a = &out->action[i];
+
+        if (a->type == ACTION_JOB && a->job.type == JOB_STOP) {
+            rc = a->job.stop.exit_code;
         }
     }
     node_close(n);

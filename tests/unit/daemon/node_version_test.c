@@ -12,8 +12,11 @@
 /* Puppet 0 comes anew and says what it speaks; ours are 2 and 3. */
 static struct hand *meet(uint8_t oldest, uint8_t newest, uint32_t features)
 {
-    struct hand *h = hand_open(1);
-    struct event up = {.type = EVENT_LINK_UP, .link = 99, .inbound = true};
+    const struct hand_options ours = {
+        .node = {.oldest = 2, .newest = 3, .features = 6}};
+    struct hand *h = hand_open_as(1, &ours);
+    struct event up = {
+        .type = EVENT_LINK_UP, .link_up.link = 99, .link_up.inbound = true};
     struct hello hello = {
         .life = 7, .features = features, .oldest = oldest, .newest = newest};
 
@@ -21,15 +24,12 @@ static struct hand *meet(uint8_t oldest, uint8_t newest, uint32_t features)
         struct event *e = &h->queue[h->head++ % HAND_EVENTS];
 
         if (e->type == EVENT_RECV) {
-            free((void *)(uintptr_t)e->bytes);
+            free((void *)(uintptr_t)e->recv.bytes);
         }
     }
-    h->node->opt.oldest = 2;
-    h->node->opt.newest = 3;
-    h->node->opt.features = 6;
-    up.peer = h->puppet[0].id;
-    memcpy(up.public_key, h->puppet[0].public, 32);
-    h->link[0] = up.link;
+    up.link_up.peer = h->puppet[0].id;
+    memcpy(up.link_up.public_key, h->puppet[0].public, 32);
+    h->link[0] = up.link_up.link;
     hand_post(h, &up);
     hand_say(h, 0, MESSAGE_HELLO, &hello);
     hand_drain(h, HAND_EVENTS);
@@ -38,9 +38,9 @@ static struct hand *meet(uint8_t oldest, uint8_t newest, uint32_t features)
 
 static const struct member *puppet(const struct hand *h)
 {
-    int row = members_find(&h->node->members, &h->puppet[0].id);
+    int row = members_find(h->in.members, &h->puppet[0].id);
 
-    return row == MEMBERS_NONE ? NULL : &h->node->members.peers[row];
+    return row == MEMBERS_NONE ? NULL : &h->in.members->peers[row];
 }
 
 static void the_newest_version_of_both_is_spoken(void **state)
@@ -78,12 +78,28 @@ static void who_shares_no_version_is_refused_and_told(void **state)
                                     h->last[MESSAGE_REFUSED].len, &r),
                          0);
         assert_int_equal(r.reason, REFUSAL_VERSION);
-        assert_int_equal(h->last_action[ACTION_HANG_UP].link, 99);
+        assert_int_equal(h->last_action[ACTION_HANG_UP].hang_up.link, 99);
         assert_int_equal(puppet(h)->version, 0);
         assert_int_equal(puppet(h)->n_links, 0);
         assert_non_null(strstr(node_refusal(h->node), "update the older"));
         hand_close(h);
     }
+}
+
+/* A peer of the version before: both are named, and what to do. */
+static void the_refusal_names_both_versions(void **state)
+{
+    struct hand *h = meet(1, 1, 0);
+    struct refused r = {.reason = REFUSAL_VERSION};
+
+    (void)state;
+    assert_string_equal(node_refusal(h->node),
+                        "it speaks version 1 of the protocol, this one "
+                        "versions 2 to 3: update the older of the two");
+    /* What it says of us says less. */
+    hand_say(h, 0, MESSAGE_REFUSED, &r);
+    assert_non_null(strstr(node_refusal(h->node), "version 1 "));
+    hand_close(h);
 }
 
 static void we_say_what_we_speak(void **state)
@@ -101,7 +117,6 @@ static void we_say_what_we_speak(void **state)
     hand_close(h);
 }
 
-/* It would wait for ever for somebody who lets it in. */
 /* A joiner that knows nothing of the run yet, and its time. */
 struct joiner {
     struct node *node;
@@ -135,34 +150,34 @@ joiner_hears(struct joiner *j, uint32_t link, uint8_t oldest, uint8_t newest)
 {
     struct hello m = {.life = 7, .oldest = oldest, .newest = newest};
     struct event e = {.type = EVENT_RECV,
-                      .link = link,
-                      .message = MESSAGE_HELLO,
+                      .recv.link = link,
+                      .recv.message = MESSAGE_HELLO,
                       .now_ms = j->now_ms};
     uint8_t bytes[64];
     int len = msg_encode(&hello_schema, &m, bytes, sizeof bytes);
 
     assert_true(len > 0);
-    e.bytes = bytes;
-    e.len = (uint32_t)len;
+    e.recv.bytes = bytes;
+    e.recv.len = (uint32_t)len;
     node_step(j->node, &e, j->out);
 }
 
 static void joiner_meets(struct joiner *j, uint32_t link, uint8_t seed)
 {
     struct event up = {
-        .type = EVENT_LINK_UP, .link = link, .now_ms = j->now_ms};
+        .type = EVENT_LINK_UP, .link_up.link = link, .now_ms = j->now_ms};
     struct identity other;
 
     identity_fake(&other, seed);
-    up.peer = other.id;
-    memcpy(up.public_key, other.public, 32);
+    up.link_up.peer = other.id;
+    memcpy(up.link_up.public_key, other.public, 32);
     node_step(j->node, &up, j->out);
 }
 
 static void joiner_loses(struct joiner *j, uint32_t link)
 {
     struct event down = {
-        .type = EVENT_LINK_DOWN, .link = link, .now_ms = j->now_ms};
+        .type = EVENT_LINK_DOWN, .link_down.link = link, .now_ms = j->now_ms};
 
     node_step(j->node, &down, j->out);
 }
@@ -185,12 +200,15 @@ static int joiner_stops(struct joiner *j, uint64_t ms, uint32_t link)
         for (uint32_t i = 0; i < j->out->n; i++) {
             const struct action *a = &j->out->action[i];
 
-            rc = a->type == ACTION_STOP ? a->rc : rc;
+            if (a->type == ACTION_JOB && a->job.type == JOB_STOP) {
+                rc = a->job.stop.exit_code;
+            }
         }
     }
     return rc;
 }
 
+/* It would wait for ever for somebody who lets it in. */
 static void a_joiner_that_is_too_old_ends_with_the_reason(void **state)
 {
     struct joiner j;
@@ -227,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_version_of_both_is_spoken),
         cmocka_unit_test(who_shares_no_version_is_refused_and_told),
+        cmocka_unit_test(the_refusal_names_both_versions),
         cmocka_unit_test(we_say_what_we_speak),
         cmocka_unit_test(a_joiner_that_is_too_old_ends_with_the_reason),
         cmocka_unit_test(

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/notify.h"
+#include "daemon/control/notify.h"
 
 struct fixture {
     int fd;

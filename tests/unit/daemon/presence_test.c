@@ -1,12 +1,11 @@
 /* presence_test.c - who uses the machine, in a made-up /dev, /run and /sys. */
-#include "daemon/presence.h"
+#include "daemon/settings/presence.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,44 +1,241 @@
-/* rig.h - a machine (daemon/machine.h) on a shell of its own, without a node:
- * what it tells is kept. For machine_test.c and machine_pieces_test.c. */
+/* rig.h - a machine (daemon/machine/machine.h) on a shell of its own, with a
+ * node that is told nothing: what the machine reports is kept. For
+ * machine_test.c, machine_pieces_test.c and machine_stage_test.c.
+ *
+ *     make_rig -> the test sets manifest and settings, add_text ->
+ *     start_rig (opened and configured) -> jobs -> close_rig
+ *
+ * The state directory and the files in it are real. A rig that was stopped may
+ * be started again: the same directory, another life. The directories of a test
+ * go away with its teardown (CASE), even if it failed.
+ */
 #ifndef LOCO_TESTS_UNIT_DAEMON_RIG_H
 #define LOCO_TESTS_UNIT_DAEMON_RIG_H
 
+#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "daemon/machine_internal.h"
+#include "daemon/machine/machine.h"
+#include "daemon/settings/method_manifest.h"
+#include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
-#include "train/errmsg.h"
+#include "proto/base/errmsg.h"
+#include "proto/hash.h"
 
-#define HANG_S 60 /* only a test that hangs gets here */
+#define HANG_S   60 /* only a test that hangs gets here */
+#define TOLD_MAX 16
 
-/* A machine on a shell whose core only writes down what it is told. */
+/* The model, and its parameters beside the embedding: of a layer, and the last
+ * norm. */
+#define RIG_DIM  16
+#define RIG_SEQ  16
+#define RIG_FFN  16
+#define RIG_REST ((uint64_t)RIG_DIM * (3 + 4 * RIG_DIM + 3 * RIG_FFN))
+
 struct rig {
+    char dir[128]; /* the state directory */
+    struct config settings;
+    struct manifest manifest;
+    uint32_t time_scale;
     uv_loop_t loop;
     struct shell *shell;
+    struct node *node; /* asked for figures of checkpoints */
     struct machine *m;
     struct shell_calls calls;
     struct identity id;
     struct signer signer;
     struct frame_rule rule;
-    struct local_event told[16];
-    uint32_t n_told;
-    bool shell_closed, machine_closed;
+    struct run_terms terms; /* as CONFIGURED or STAGED said it last */
+    /* Reports but PROGRESS and DOWNLOADING, which are counted only. */
+    struct local_event told[TOLD_MAX];
+    uint32_t n_told, n_counted;
+    bool shell_closing, shell_closed, machine_closing, machine_closed;
 };
+
+/* ---- directories --------------------------------------------------------- */
+
+static char rigs_dir[] = "/tmp/loco-rig-XXXXXX";
+static unsigned n_rigs;
+
+static inline int make_rigs_dir(void **state)
+{
+    (void)state;
+    memcpy(rigs_dir + sizeof rigs_dir - 7, "XXXXXX", 6);
+    n_rigs = 0;
+    return mkdtemp(rigs_dir) == NULL ? -1 : 0;
+}
+
+static inline int
+remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static inline int remove_rigs_dir(void **state)
+{
+    (void)state;
+    return nftw(rigs_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+#define CASE(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, make_rigs_dir, remove_rigs_dir)
+
+/* Full path of a name in the state directory; valid until the next call. */
+static inline const char *rig_path(const struct rig *g, const char *name)
+{
+    static char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/%s", g->dir, name);
+    return path;
+}
+
+static inline bool is_there(const struct rig *g, const char *name)
+{
+    return access(rig_path(g, name), F_OK) == 0;
+}
+
+static inline void
+put_file(const struct rig *g, const char *name, const void *bytes, size_t len)
+{
+    FILE *f = fopen(rig_path(g, name), "wb");
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, len, f), len);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* ---- the run ------------------------------------------------------------- */
+
+/* Its one round is a step of one sequence; no text yet. */
+static inline struct rig *make_rig(const char *preset)
+{
+    struct rig *g = calloc(1, sizeof *g);
+    const struct preset *p;
+    struct manifest *f;
+
+    assert_non_null(g);
+    (void)snprintf(g->dir, sizeof g->dir, "%s/%u", rigs_dir, n_rigs++);
+    assert_int_equal(mkdir(g->dir, 0700), 0);
+    assert_int_equal(mkdir(rig_path(g, STATE_DIR_SHARDS), 0700), 0);
+    assert_int_equal(mkdir(rig_path(g, STATE_DIR_ROUNDS), 0700), 0);
+    config_init(&g->settings);
+    g->settings.threads = 1;
+    g->time_scale = 1;
+    f = &g->manifest;
+    manifest_default(f);
+    assert_int_equal(preset_find(preset, &p, NULL), 0);
+    manifest_from_preset(&f->sync, p);
+    f->sync.period = 1;
+    (void)snprintf(f->name, sizeof f->name, "rig");
+    (void)snprintf(f->data.tokenizer, sizeof f->data.tokenizer, "byte");
+    f->model.dim = RIG_DIM;
+    f->model.ffn = RIG_FFN;
+    f->model.heads = f->model.kv_heads = 2;
+    f->model.layers = 1;
+    f->model.seq = f->inner.seq = RIG_SEQ;
+    f->model.tied = true;
+    f->model.vocab = 256;
+    f->inner.batch = f->inner.micro_batch = 1;
+    f->inner.warmup = 0;
+    return g;
+}
+
+/* So many parameters: the vocabulary is as large as it takes. */
+static inline void set_size(struct rig *g, uint64_t n)
+{
+    g->manifest.model.vocab = (uint32_t)((n - RIG_REST) / RIG_DIM);
+}
+
+static inline void set_wire(struct rig *g, const char *wire)
+{
+    struct manifest_sync *s = &g->manifest.sync;
+    const char *topology = codec_adds(codec_find(wire)) ? "ring" : "butterfly";
+
+    (void)snprintf(s->wire, sizeof s->wire, "%s", wire);
+    (void)snprintf(s->topology, sizeof s->topology, "%s", topology);
+}
+
+/* A shard of the run; where its file is, is another matter. */
+static inline struct manifest_shard *
+name_shard(struct rig *g, const char *name, const void *bytes, size_t len)
+{
+    struct manifest_data *data = &g->manifest.data;
+    struct manifest_shard *s = &data->shards[data->n_shards++];
+
+    (void)snprintf(s->name, sizeof s->name, "%s", name);
+    s->bytes = len;
+    s->tokens = len > SHARD_HEADER_BYTES ? len - SHARD_HEADER_BYTES : 1;
+    hash_tree(bytes, len, &s->blake2b);
+    return s;
+}
+
+#define TEXT_TOKENS 2000
+#define TEXT_BYTES  (SHARD_HEADER_BYTES + TEXT_TOKENS)
+
+/* The file of a shard of byte tokens. */
+static inline void make_text(uint8_t file[TEXT_BYTES])
+{
+    const struct shard_info info = {.tokens = TEXT_TOKENS,
+                                    .text_bytes = TEXT_TOKENS,
+                                    .vocab = 256,
+                                    .token_bytes = 1,
+                                    .tokenizer = "byte",
+                                    .licence = "CC0-1.0",
+                                    .source = "rig.h"};
+    char errmsg[ERRMSG_SIZE];
+
+    assert_int_equal(shard_header_encode(file, &info, errmsg), 0);
+    for (size_t i = 0; i < TEXT_TOKENS; i++) {
+        file[SHARD_HEADER_BYTES + i] = (uint8_t)('a' + i * i % 23);
+    }
+}
+
+/* Text that is here. */
+static inline void add_text(struct rig *g, const char *name, bool val)
+{
+    uint8_t file[TEXT_BYTES];
+    char path[128];
+
+    make_text(file);
+    name_shard(g, name, file, sizeof file)->val = val;
+    (void)snprintf(path, sizeof path, STATE_DIR_SHARDS "/%s", name);
+    put_file(g, path, file, sizeof file);
+}
+
+/* ---- events -------------------------------------------------------------- */
 
 static inline void step(void *self, const struct event *event, struct out *out)
 {
     struct rig *g = self;
+    const struct local_event *e = &event->local;
 
     (void)out;
-    if (event->type == EVENT_LOCAL && g->n_told < 16) {
-        g->told[g->n_told++] = event->local;
+    if (event->type != EVENT_LOCAL) {
+        return;
     }
+    g->n_counted++;
+    if (e->type == LOCAL_PROGRESS || e->type == LOCAL_DOWNLOADING) {
+        return;
+    }
+    if (e->rc == 0 && e->type == LOCAL_CONFIGURED) {
+        g->terms = *e->configured.terms;
+    } else if (e->rc == 0 && e->type == LOCAL_STAGED) {
+        g->terms = *e->staged.terms;
+    }
+    assert_true(g->n_told < TOLD_MAX);
+    g->told[g->n_told++] = *e;
 }
 
 static inline uint64_t deadline(const void *self)
@@ -53,85 +250,7 @@ static inline void on_stop(void *data, int exit_code)
     fail_msg("the machine stops with %d", exit_code);
 }
 
-static inline void nothing_posted(void *self, const struct local_event *event)
-{
-    (void)self;
-    (void)event;
-}
-
-static inline void no_snapshot(void *self, struct snapshot *s)
-{
-    (void)self;
-    snapshot_free(s);
-}
-
-/* A trainer of some thousand parameters, so that there is a contribution. */
-static inline struct trainer *open_trainer(void)
-{
-    static uint8_t text[2000];
-    static struct shard shard;
-    struct trainer_options opt = {
-        .replica = {.model = {.dim = 16,
-                              .layers = 1,
-                              .heads = 2,
-                              .kv_heads = 2,
-                              .ffn = 16,
-                              .vocab = 256,
-                              .seq = 16,
-                              .tied = true,
-                              .rope_theta = 10000,
-                              .norm_eps = 1e-5f},
-                    .optimizer = optimizer_defaults(),
-                    .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-                    .method = {.period = 1, .fragments = 1, .rule = {.lr = 1}},
-                    .codec = codec_find("fp32"),
-                    .batch = 1,
-                    .micro_batch = 1,
-                    .seq = 16,
-                    .train = &shard,
-                    .n_train = 1,
-                    .threads = 1,
-                    .reference = true},
-        .post = nothing_posted,
-        .take_snapshot = no_snapshot,
-    };
-    struct trainer *t = NULL;
-    char errmsg[ERRMSG_SIZE];
-
-    memset(text, 'x', sizeof text);
-    shard_from_text(&shard, text, sizeof text);
-    assert_int_equal(trainer_open(&t, &opt, errmsg), 0);
-    return t;
-}
-
-static inline struct rig *open_rig(const char *wire, uint64_t n)
-{
-    static const uint8_t seed[SIGN_SEED_BYTES] = {7};
-    struct machine_options opt = {.state_dir = ".", .encryption = true};
-    struct shell_options so;
-    struct rig *g = calloc(1, sizeof *g);
-    struct core core = {g, step, deadline};
-
-    assert_non_null(g);
-    assert_int_equal(uv_loop_init(&g->loop), 0);
-    assert_int_equal(machine_open(&g->m, &g->loop, &opt, on_stop, g), 0);
-    g->calls = machine_calls(g->m);
-    assert_int_equal(identity_generate(&g->id, seed), 0);
-    g->signer = signer_sodium(&g->id);
-    shell_options_default(&so);
-    so.signer = &g->signer;
-    so.rules = &g->rule;
-    so.n_rules = 1;
-    assert_int_equal(shell_open(&g->shell, &g->loop, &core, &so, &g->calls), 0);
-    machine_connect(g->m, g->shell, NULL);
-    g->m->codec = codec_find(wire);
-    g->m->n = g->m->n_wire = g->m->terms.n_params = n;
-    g->m->terms.segment_elements = 4096;
-    g->m->configured = true;
-    g->m->trainer = open_trainer();
-    return g;
-}
-
+/* Let the loop run until the flag is set, or (NULL) so much was told. */
 static inline void until(struct rig *g, const bool *flag, uint32_t told)
 {
     uint64_t hang_ns = uv_hrtime() + HANG_S * 1000000000ULL;
@@ -142,49 +261,133 @@ static inline void until(struct rig *g, const bool *flag, uint32_t told)
     }
 }
 
+static inline void give(struct rig *g, const struct job *job)
+{
+    g->calls.local(g->calls.self, job, NULL);
+}
+
+/* What the machine says to a job, the first of this type; all that was told
+ * before is forgotten. */
+static inline const struct local_event *
+ask(struct rig *g, const struct job *job, enum local_type type)
+{
+    g->n_told = 0;
+    give(g, job);
+    for (uint32_t i = 0;; i++) {
+        until(g, NULL, i + 1);
+        if (g->told[i].type == type) {
+            return &g->told[i];
+        }
+    }
+}
+
+/* ---- its life ------------------------------------------------------------ */
+
+static inline void configure(struct rig *g, const uint8_t sig[SIGN_BYTES])
+{
+    struct out *out = calloc(1, sizeof *out);
+    uint8_t *wire = malloc(MANIFEST_WIRE_MAX);
+    struct job job = {.type = JOB_CONFIGURE};
+    int n;
+
+    assert_true(out != NULL && wire != NULL);
+    n = manifest_pack(&g->manifest, sig, wire, MANIFEST_WIRE_MAX);
+    assert_true(n > 0);
+    job.configure.at = out_bytes(out, wire, (size_t)n);
+    job.configure.len = (uint32_t)n;
+    g->n_told = 0;
+    g->calls.local(g->calls.self, &job, out);
+    until(g, NULL, 1);
+    assert_int_equal(g->told[0].type, LOCAL_CONFIGURED);
+    assert_int_equal(g->told[0].rc, 0);
+    free(wire);
+    free(out);
+}
+
+static inline void open_node(struct rig *g, const struct hash32 *run)
+{
+    struct node_options opt = {.self = g->id.id,
+                               .signer = g->signer,
+                               .run_id = *run,
+                               .seed = 1,
+                               .time_scale = 1};
+
+    memcpy(opt.public_key, g->id.public, sizeof opt.public_key);
+    assert_int_equal(node_open(&g->node, &opt, 0), 0);
+}
+
+/* Signed, opened and configured. */
+static inline void start_rig(struct rig *g)
+{
+    static const uint8_t seed[SIGN_SEED_BYTES] = {7};
+    struct core core = {g, step, deadline};
+    struct machine_options opt = {.state_dir = g->dir,
+                                  .settings = &g->settings,
+                                  .reference = true,
+                                  .time_scale = g->time_scale};
+    struct shell_options so;
+    uint8_t sig[SIGN_BYTES];
+
+    assert_int_equal(identity_generate(&g->id, seed), 0);
+    g->signer = signer_sodium(&g->id);
+    assert_int_equal(manifest_sign(&g->manifest, &g->signer, sig), 0);
+    assert_int_equal(manifest_run_id(&g->manifest, &opt.run_id), 0);
+    opt.self = g->id.id;
+    open_node(g, &opt.run_id);
+    g->shell_closing = g->shell_closed = false;
+    g->machine_closing = g->machine_closed = false;
+    assert_int_equal(uv_loop_init(&g->loop), 0);
+    assert_int_equal(machine_open(&g->m, &g->loop, &opt, on_stop, g), 0);
+    g->calls = machine_calls(g->m);
+    shell_options_default(&so);
+    so.signer = &g->signer;
+    so.rules = &g->rule;
+    so.n_rules = 1;
+    assert_int_equal(shell_open(&g->shell, &g->loop, &core, &so, &g->calls), 0);
+    machine_connect(g->m, g->shell, g->node);
+    configure(g, sig);
+}
+
 static inline void set_flag(void *data)
 {
     *(bool *)data = true;
 }
 
-static inline void close_rig(struct rig *g)
+static inline void close_shell(struct rig *g)
 {
-    machine_disconnect(g->m);
-    shell_close(g->shell, set_flag, &g->shell_closed);
+    if (!g->shell_closing) {
+        g->shell_closing = true;
+        shell_close(g->shell, set_flag, &g->shell_closed);
+    }
     until(g, &g->shell_closed, 0);
-    if (!g->m->closing) {
-        machine_close(g->m, set_flag, &g->machine_closed);
+}
+
+static inline void begin_to_close_machine(struct rig *g)
+{
+    g->machine_closing = true;
+    machine_close(g->m, set_flag, &g->machine_closed);
+}
+
+/* As the daemon does; whatever the test has done of it is not done again. */
+static inline void stop_rig(struct rig *g)
+{
+    if (!g->machine_closing) {
+        machine_disconnect(g->m);
+    }
+    close_shell(g);
+    if (!g->machine_closing) {
+        begin_to_close_machine(g);
     }
     until(g, &g->machine_closed, 0);
     (void)uv_run(&g->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&g->loop), 0);
+    node_close(g->node);
+}
+
+static inline void close_rig(struct rig *g)
+{
+    stop_rig(g);
     free(g);
-}
-
-static inline void
-act(struct rig *g, enum action_type type, uint64_t attempt, uint64_t request)
-{
-    struct action a = {.type = type,
-                       .buffer = BUFFER_RING,
-                       .attempt = attempt,
-                       .request = request};
-
-    g->calls.local(g->calls.self, &a, NULL);
-}
-
-/* Fill the slot of an attempt through segments, as a shell does. */
-static inline void receive(struct rig *g, uint64_t attempt, uint8_t with)
-{
-    struct segment s = {.attempt = attempt, .len = 1 << 16};
-    size_t len = g->calls.wire_len(g->calls.self, &s);
-
-    for (; s.offset < g->m->n; s.offset += s.len) {
-        uint8_t *at = g->calls.place(g->calls.self, &s);
-
-        assert_non_null(at);
-        memset(at, with, len);
-        assert_int_equal(g->calls.take(g->calls.self, &s, at, len), 0);
-    }
 }
 
 #endif

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "daemon/rounds_json.h"
+#include "daemon/control/rounds_json.h"
 
 static struct peer_id ids[2] = {{{1}}, {{2}}};
 

@@ -1,6 +1,6 @@
 /* snapshot_test.c - the leaves that a snapshot keeps have the roots that
  * members agree on, whichever vectors the method's members share. */
-#include "daemon/snapshot.h"
+#include "daemon/machine/snapshot.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "p2p/transfer.h"
+#include "p2p/swarm/transfer.h"
+#include "proto/base/errmsg.h"
 #include "proto/hash.h"
-#include "train/errmsg.h"
 #include "train/sync/preset.h"
 
 static uint8_t text[2000];
@@ -165,16 +165,15 @@ static void memory_is_used_again(void **state)
     s = snapshot_make(&r, s);
     assert_non_null(s);
     assert_ptr_equal(s->state, was);
-    assert_ptr_equal(s->phi, was);
     snapshot_hash(&r, s, &params, &rest);
     assert_true(hash32_eq(&params, &want_params));
     assert_true(hash32_eq(&rest, &want_rest));
-    assert_true(s->u[0] == 0 && s->v[s->n - 1] == 0);
+    assert_true(s->moments[0] == 0 && s->moments[2 * s->n - 1] == 0);
     free(s->moments); /* one that somebody fetched has none */
     s->moments = NULL;
     s = snapshot_make(&r, s);
     assert_non_null(s);
-    assert_true(s->u[0] == 0 && s->v[s->n - 1] == 0);
+    assert_true(s->moments[0] == 0 && s->moments[2 * s->n - 1] == 0);
     other = snapshot_make(&small, s);
     assert_non_null(other);
     assert_true(other->n == small.n && other->n < r.n);

@@ -1,14 +1,14 @@
 /* stage_test.c - pipelines with real gradients, hosts in one process: the core
- * of p2p/pipeline.h, slots and trainers as the daemon has them; bytes, messages
- * and computing in any order that a network allows, from a seed.
+ * of p2p/pipeline/pipeline.h, slots and trainers as the daemon has them; bytes,
+ * messages and computing in any order that a network allows, from a seed.
  *
  * The oracle is independent of all of these: it takes from the hosts only who
  * took part in each step that counted, draws the routes anew, passes every
  * micro-batch through replicas of its own, one after the other, and makes the
  * step. A micro-batch that was counted twice, or not, or elsewhere, moves other
  * parameters than those. */
-#include "daemon/trainer_stage.h"
-#include "p2p/pipeline.h"
+#include "daemon/machine/trainer_stage.h"
+#include "p2p/pipeline/pipeline.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -20,8 +20,9 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "proto/base/rng.h"
-#include "train/errmsg.h"
+#include "tests/unit/p2p/past.h"
 
 #define TEXT   4000
 #define SEQ    8
@@ -132,7 +133,7 @@ struct host {
 };
 
 struct world {
-    bool unequal; /* hosts know what they take: cost_us() */
+    bool unequal; /* hosts know what they take: cost_ms() */
     struct pipeline_host list[HOSTS];
     struct host host[HOSTS];
     uint64_t rng, now_ms;
@@ -309,14 +310,14 @@ static void
 compute(struct world *w, struct host *h, struct item *i, struct pipeline_out *o)
 {
     const struct pipeline_action *a = &i->action;
-    const struct stage_command c = {
-        .op = op_of(a->type),
-        .tag = a->tag,
-        .micro = a->micro,
-        .slot = a->slot,
-        .round = ROUND,
-        .step = pipeline_tag_step(a->tag),
-        .count = a->type == PIPELINE_STEP ? a->count : a->draw};
+    const struct job_pipe c = {.op = op_of(a->type),
+                               .attempt = a->tag,
+                               .index = a->micro,
+                               .slot = a->slot,
+                               .round = ROUND,
+                               .step = pipeline_tag_step(a->tag),
+                               .count = a->type == PIPELINE_STEP ? a->count
+                                                                 : a->draw};
     float loss;
     int rv = trainer_stage_run(&h->t, &h->r, &c, &loss);
 
@@ -391,9 +392,10 @@ static void kill_host(struct world *w, uint32_t victim)
     }
 }
 
-static uint32_t cost_us(uint32_t host)
+/* Of a micro-batch in the round before, where hosts are not alike. */
+static uint32_t cost_ms(uint32_t host)
 {
-    return host < STAGES ? 1000 : 3000;
+    return host < STAGES ? 1 : 3;
 }
 
 /* ---- the oracle -------------------------------------------------------- */
@@ -461,7 +463,7 @@ static void pass_dealt(const struct world *w,
 
     for (uint32_t s = 0; s < STAGES; s++) {
         for (uint32_t i = 0; i < n[s]; i++) {
-            cost[i] = cost_us(of[s][i]);
+            cost[i] = 1000 * cost_ms(of[s][i]);
         }
         route_deal(draw, s, cost, n[s], n[0] * MICRO, host[s]);
     }
@@ -575,9 +577,7 @@ static void begin(struct world *w, uint32_t k)
     assert_int_equal(trainer_stage_open(&h->t, &h->slots), 0);
     assert_int_equal(pipeline_init(&h->p, &po), 0);
     if (w->unequal) { /* as a round before would have it */
-        h->p.own_stage = w->list[k].stage;
-        h->p.n_worked = 1000;
-        h->p.worked_ms = cost_us(k);
+        (void)past_round(&h->p, ROUND - 1, w->list, HOSTS, 0, cost_ms(k));
     }
     out.n = 0;
     assert_int_equal(pipeline_begin(&h->p, ROUND, w->list, HOSTS, 0, &out), 0);

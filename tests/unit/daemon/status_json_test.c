@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/status_json.h"
+#include "daemon/control/status_json.h"
+
+static struct config settings; /* main(): the defaults */
 
 static struct node_status status_example(void)
 {
@@ -101,7 +103,8 @@ static void every_field_of_the_contract_is_there(void **state)
         "stage",
     };
     struct node_status s = status_example();
-    struct status_extra x = {.version = "1", .eta_s = -1};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .eta_s = -1};
     json_t *o = object_of(&s, &x);
 
     (void)state;
@@ -118,10 +121,10 @@ static void values_are_those_of_the_node(void **state)
 {
     struct node_status s = status_example();
     struct status_extra x = {.version = "1",
+                             .settings = &settings,
                              .run_name = "a \"name\"",
-                             .bytes_sent = 1U << 31,
-                             .eta_s = 12.5,
-                             .cap_threads = 2};
+                             .net.bytes_sent = 1U << 31,
+                             .eta_s = 12.5};
     json_t *o = object_of(&s, &x);
     const json_t *lost = json_array_get(json_object_get(o, "peers_lost"), 0);
     const char *hash = json_string_value(json_object_get(o, "params_hash"));
@@ -156,7 +159,8 @@ static void what_is_not_known_is_null(void **state)
         "params_hash", "run_id",        "run_name",
         "progress",    "eta_s"};
     struct node_status s = {.state = NODE_STARTING};
-    struct status_extra x = {.version = "1", .eta_s = -1};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .eta_s = -1};
     json_t *o;
 
     (void)state;
@@ -174,7 +178,8 @@ static void what_is_not_known_is_null(void **state)
 static void text_that_is_not_utf8_leaves_the_object_whole(void **state)
 {
     struct node_status s = status_example();
-    struct status_extra x = {.version = "1", .run_name = "\xff\xfe"};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .run_name = "\xff\xfe"};
     json_t *o;
 
     (void)state;
@@ -189,7 +194,8 @@ static void text_that_is_not_utf8_leaves_the_object_whole(void **state)
 static void shards_that_are_here_are_counted(void **state)
 {
     struct node_status s = status_example();
-    struct status_extra x = {.version = "1", .eta_s = 90};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .eta_s = 90};
     json_t *o, *shards;
 
     (void)state;
@@ -215,7 +221,8 @@ static void shards_that_are_here_are_counted(void **state)
 static void a_fetch_says_how_far_behind_it_is(void **state)
 {
     struct node_status s = status_example();
-    struct status_extra x = {.version = "1", .eta_s = 90};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .eta_s = 90};
     json_t *o, *fetch;
 
     (void)state;
@@ -229,6 +236,56 @@ static void a_fetch_says_how_far_behind_it_is(void **state)
     assert_int_equal(
         json_integer_value(json_object_get(fetch, "rounds_behind")), 5);
     assert_true(json_real_value(json_object_get(fetch, "catch_up_s")) == 2.5);
+    json_decref(o);
+}
+
+static void limits_that_are_settings_are_shown_as_they_are_set(void **state)
+{
+    static const char *const keys[] = {
+        "threads",
+        "rounds",
+        "upload_bytes_per_s",
+        "idle_io",
+        "bytes_per_month",
+        "download_bytes_per_s",
+        "bytes_this_month",
+        "disk_bytes",
+        "disk_bytes_used",
+        "cpu_percent",
+        "memory_bytes",
+        "memory_bytes_needed",
+        "idle_minutes",
+        "nice",
+        "gpu_memory_bytes",
+        "in_use",
+        "schedule",
+        "battery",
+        "on_battery",
+    };
+    static struct config set;
+    struct node_status s = status_example();
+    struct status_extra x = {.version = "1", .settings = &set};
+    json_t *o, *caps;
+
+    (void)state;
+    config_init(&set);
+    set.cpu_percent = 50;
+    o = object_of(&s, &x);
+    caps = json_object_get(o, "caps");
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (json_object_get(caps, keys[i]) == NULL) {
+            fail_msg("no limit %s", keys[i]);
+        }
+    }
+    assert_int_equal(json_object_size(caps), sizeof keys / sizeof keys[0]);
+    assert_int_equal(json_integer_value(json_object_get(caps, "cpu_percent")),
+                     50);
+    assert_int_equal(json_integer_value(json_object_get(caps, "threads")), 1);
+    assert_int_equal(json_integer_value(json_object_get(caps, "nice")), 0);
+    assert_true(json_is_false(json_object_get(caps, "idle_io")));
+    assert_true(json_is_null(json_object_get(caps, "upload_bytes_per_s")));
+    assert_string_equal(json_string_value(json_object_get(caps, "battery")),
+                        "pause");
     json_decref(o);
 }
 
@@ -250,6 +307,21 @@ static void progress_is_of_the_nearer_limit(void **state)
     assert_true(status_progress(&s, 0) == 1);
 }
 
+/* A peer that trains alone may have one round that is the whole run. */
+static void progress_moves_within_a_round(void **state)
+{
+    struct node_status s = status_example();
+
+    (void)state;
+    s.round_trained = 0.5;
+    assert_true(status_progress(&s, 0) == 7.5 / 28);
+    s.round = 0;
+    s.stop_rounds = 1;
+    assert_true(status_progress(&s, 0) == 0.5);
+    s.round_trained = 1;
+    assert_true(status_progress(&s, 0) == 1);
+}
+
 static void eta_extrapolates_and_starts_anew_when_progress_falls(void **state)
 {
     struct status_eta eta = {0};
@@ -266,7 +338,8 @@ static void eta_extrapolates_and_starts_anew_when_progress_falls(void **state)
 static void metrics_name_figures_in_base_units(void **state)
 {
     struct node_status s = status_example();
-    struct status_extra x = {.version = "1", .eta_s = -1};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .eta_s = -1};
     char *json, *text;
 
     (void)state;
@@ -274,7 +347,7 @@ static void metrics_name_figures_in_base_units(void **state)
     s.dht.self_named = 3;
     s.dht.rejected[DHT_REJECT_REPLAYED] = 5;
     s.stale = 6;
-    x.refused.connections = 940;
+    x.net.accepts_refused = 940;
     json = status_json(&s, &x);
     text = status_metrics(json);
     assert_non_null(text);
@@ -312,7 +385,8 @@ static void a_label_cannot_be_broken_out_of(void **state)
 static void each_link_is_named_by_its_other_end(void **state)
 {
     struct node_status s = status_example();
-    struct status_extra x = {.version = "1", .eta_s = -1, .n_edges = 2};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .eta_s = -1, .n_edges = 2};
     char *json, *text, who[ID_SHORT_MAX], want[160];
 
     (void)state;
@@ -337,7 +411,8 @@ static void each_link_is_named_by_its_other_end(void **state)
 static void metrics_leave_out_what_is_null(void **state)
 {
     struct node_status s = {.state = NODE_STARTING};
-    struct status_extra x = {.version = "1", .eta_s = -1};
+    struct status_extra x = {
+        .version = "1", .settings = &settings, .eta_s = -1};
     char *json = status_json(&s, &x);
     char *text = status_metrics(json);
 
@@ -351,8 +426,10 @@ static void metrics_leave_out_what_is_null(void **state)
 static void a_stage_says_what_it_holds_and_how_busy_it_is(void **state)
 {
     struct node_status s = status_example();
-    struct status_extra x = {
-        .version = "1", .eta_s = -1, .memory_bytes = 12345};
+    struct status_extra x = {.version = "1",
+                             .settings = &settings,
+                             .eta_s = -1,
+                             .memory_bytes = 12345};
     json_t *o = object_of(&s, &x), *stage;
 
     (void)state;
@@ -394,7 +471,9 @@ int main(void)
         cmocka_unit_test(text_that_is_not_utf8_leaves_the_object_whole),
         cmocka_unit_test(shards_that_are_here_are_counted),
         cmocka_unit_test(a_fetch_says_how_far_behind_it_is),
+        cmocka_unit_test(limits_that_are_settings_are_shown_as_they_are_set),
         cmocka_unit_test(progress_is_of_the_nearer_limit),
+        cmocka_unit_test(progress_moves_within_a_round),
         cmocka_unit_test(eta_extrapolates_and_starts_anew_when_progress_falls),
         cmocka_unit_test(metrics_name_figures_in_base_units),
         cmocka_unit_test(metrics_leave_out_what_is_null),
@@ -403,5 +482,6 @@ int main(void)
         cmocka_unit_test(a_stage_says_what_it_holds_and_how_busy_it_is),
     };
 
+    config_init(&settings);
     return cmocka_run_group_tests_name("status_json", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* trainer_test.c - commands in, one answer each; run under ThreadSanitizer. */
-#include "daemon/trainer.h"
+#include "daemon/machine/trainer.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "proto/hash.h"
-#include "train/errmsg.h"
 
 #define EVENTS_MAX 256
 
@@ -151,10 +151,13 @@ static void close_trainer(struct trainer *t)
     inbox.snapshot = NULL;
 }
 
-static void command(struct trainer *t, enum trainer_command_type type)
+static void command(struct trainer *t, enum job_type type)
 {
-    struct trainer_command c = {.type = type, .round = 1};
+    struct trainer_command c = {.job.type = type};
 
+    if (type == JOB_LOAD) {
+        c.job.load.from_seed = true;
+    }
     assert_true(trainer_post(t, &c));
 }
 
@@ -165,23 +168,23 @@ static void every_command_has_one_answer(void **state)
     struct hash32 hash;
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     e = wait_for(LOCAL_LOADED);
     assert_int_equal(e.rc, 0);
     (void)pthread_mutex_lock(&inbox.mutex);
     assert_non_null(inbox.snapshot);
     hash_tree(inbox.snapshot->state, inbox.snapshot->n * sizeof(float), &hash);
     (void)pthread_mutex_unlock(&inbox.mutex);
-    assert_true(hash32_eq(&hash, &e.params_hash));
-    command(t, TRAINER_TRAIN);
+    assert_true(hash32_eq(&hash, &e.loaded.params_hash));
+    command(t, JOB_TRAIN);
     e = wait_for(LOCAL_TRAINED);
     assert_int_equal(e.rc, 0);
-    assert_int_equal(e.inner_step, 4);
-    assert_int_equal(e.tokens, 4 * 2 * 16);
-    command(t, TRAINER_EVAL);
+    assert_int_equal(e.trained.inner_step, 4);
+    assert_int_equal(e.trained.tokens, 4 * 2 * 16);
+    command(t, JOB_EVAL);
     e = wait_for(LOCAL_EVALUATED);
     assert_int_equal(e.rc, 0);
-    assert_true(e.bits_per_byte > 0);
+    assert_true(e.evaluated.bits_per_byte > 0);
     close_trainer(t);
 }
 
@@ -212,8 +215,7 @@ static float *contribution_of(const uint64_t *at, unsigned n_shared)
 static void
 a_shard_that_comes_later_is_read_from_the_next_train_on(void **state)
 {
-    struct trainer_command c = {.type = TRAINER_TRAIN,
-                                .steps = 1,
+    struct trainer_command c = {.job = {.type = JOB_TRAIN, .train.steps = 1},
                                 .lease = {.n_ranges = 1, .ranges = {{0, 1}}}};
     struct local_event e;
     struct trainer *t;
@@ -222,7 +224,7 @@ a_shard_that_comes_later_is_read_from_the_next_train_on(void **state)
     text_comes_later = true;
     t = open_trainer();
     text_comes_later = false;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     assert_true(trainer_post(t, &c));
     e = wait_for(LOCAL_TRAINED); /* never read as zeros */
@@ -232,7 +234,7 @@ a_shard_that_comes_later_is_read_from_the_next_train_on(void **state)
     assert_true(trainer_post(t, &c));
     e = wait_for(LOCAL_TRAINED);
     assert_int_equal(e.rc, 0);
-    assert_int_equal(e.tokens, 2 * 16);
+    assert_int_equal(e.trained.tokens, 2 * 16);
     close_trainer(t);
 }
 
@@ -240,14 +242,14 @@ static void a_lease_is_read_from_its_front_and_then_the_own_order(void **state)
 {
     const uint64_t at[] = {500, 501, 40};
     struct trainer_command c = {
-        .type = TRAINER_TRAIN,
+        .job.type = JOB_TRAIN,
         .lease = {.n_ranges = 2, .ranges = {{500, 2}, {40, 1}}}};
     struct trainer *t = open_trainer();
     float *want = contribution_of(at, 3);
     size_t n;
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     n = (size_t)inbox.snapshot->n;
     assert_true(trainer_post(t, &c));
@@ -262,19 +264,19 @@ static void a_lease_is_read_from_its_front_and_then_the_own_order(void **state)
 static void a_state_that_comes_meanwhile_begins_the_lease_again(void **state)
 {
     const uint64_t at[] = {500, 501, 502, 503};
-    struct trainer_command c = {.type = TRAINER_TRAIN,
+    struct trainer_command c = {.job.type = JOB_TRAIN,
                                 .lease = {.n_ranges = 1, .ranges = {{500, 4}}}};
     struct trainer *t = open_trainer();
     float *first = contribution_of(at, 4);
     size_t n;
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     n = (size_t)inbox.snapshot->n;
     assert_true(trainer_post(t, &c));
     (void)wait_for(LOCAL_PROGRESS);
-    command(t, TRAINER_INIT); /* the same state once more */
+    command(t, JOB_LOAD); /* the same state once more */
     (void)wait_for(LOCAL_TRAINED);
     assert_memory_equal(trainer_contribution(t), first, n * sizeof *first);
     close_trainer(t);
@@ -285,34 +287,34 @@ static void a_commit_is_applied_between_two_steps_of_a_training(void **state)
 {
     struct trainer *t = open_trainer();
     const struct codec *codec = codec_find("fp16");
-    struct trainer_command c = {.type = TRAINER_APPLY, .round = 1};
+    struct trainer_command c = {.job = {.type = JOB_APPLY, .apply.round = 1}};
     struct local_event e;
     uint64_t n;
     uint8_t *wire;
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     n = inbox.snapshot->n;
-    command(t, TRAINER_TRAIN);
+    command(t, JOB_TRAIN);
     (void)wait_for(LOCAL_TRAINED);
     wire = malloc(codec->bytes(n));
     assert_non_null(wire);
     assert_int_equal(codec->encode(wire, trainer_contribution(t), n, 1.0f), 0);
     c.wire = wire;
-    c.share = 1.0;
+    c.job.apply.share = 1.0;
     assert_true(trainer_post(t, &c));
     (void)wait_for(LOCAL_APPLIED);
-    command(t, TRAINER_TRAIN);
-    c.round = 2; /* of others */
-    c.share = 0.0;
+    command(t, JOB_TRAIN);
+    c.job.apply.round = 2; /* of others */
+    c.job.apply.share = 0.0;
     assert_true(trainer_post(t, &c));
     e = wait_for(LOCAL_APPLIED);
     assert_int_equal(e.rc, 0);
-    assert_int_equal(e.round, 2);
+    assert_int_equal(e.applied.round, 2);
     e = wait_for(LOCAL_TRAINED);
     assert_int_equal(e.rc, 0);
-    assert_int_equal(e.inner_step, 8);
+    assert_int_equal(e.trained.inner_step, 8);
     close_trainer(t);
     free(wire);
 }
@@ -321,26 +323,26 @@ static void a_loaded_state_says_what_work_it_replaced(void **state)
 {
     struct trainer *t = open_trainer();
     struct trainer_command c = {
-        .type = TRAINER_LOAD, .round = 1, .rebase = true};
+        .job = {.type = JOB_LOAD, .load = {.round = 1, .rebase = true}}};
     uint64_t n;
     float *zeros;
 
     (void)state;
-    command(t, TRAINER_INIT);
-    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 0);
+    command(t, JOB_LOAD);
+    assert_int_equal(wait_for(LOCAL_LOADED).loaded.tokens, 0);
     n = inbox.snapshot->n;
     zeros = calloc(2 * n, sizeof *zeros);
     assert_non_null(zeros);
     c.state = zeros;
-    command(t, TRAINER_TRAIN);
+    command(t, JOB_TRAIN);
     (void)wait_for(LOCAL_TRAINED);
     assert_true(trainer_post(t, &c));
-    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 0);
-    c.rebase = false;
+    assert_int_equal(wait_for(LOCAL_LOADED).loaded.tokens, 0);
+    c.job.load.rebase = false;
     assert_true(trainer_post(t, &c));
-    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 4 * 2 * 16);
+    assert_int_equal(wait_for(LOCAL_LOADED).loaded.tokens, 4 * 2 * 16);
     assert_true(trainer_post(t, &c));
-    assert_int_equal(wait_for(LOCAL_LOADED).tokens, 0);
+    assert_int_equal(wait_for(LOCAL_LOADED).loaded.tokens, 0);
     close_trainer(t);
     free(zeros);
 }
@@ -353,34 +355,35 @@ second_contribution(bool feedback, const float *error, bool rebase, bool reload)
     const struct method m = diloco(4);
     struct trainer *t = open_with(&m, feedback);
     const struct codec *codec = codec_find("fp16");
-    struct trainer_command c = {.type = TRAINER_APPLY,
-                                .round = 1,
-                                .share = rebase ? 0.0 : 1.0,
-                                .error = error};
+    struct trainer_command c = {
+        .job = {.type = JOB_APPLY,
+                .apply = {.round = 1, .share = rebase ? 0.0 : 1.0}},
+        .error = error};
     size_t n, bytes;
     uint8_t *wire;
     float *copy;
 
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     n = (size_t)inbox.snapshot->n;
     bytes = n * sizeof(float);
     wire = malloc(codec->bytes(n));
     copy = malloc(bytes);
     assert_true(wire != NULL && copy != NULL);
-    command(t, TRAINER_TRAIN);
+    command(t, JOB_TRAIN);
     (void)wait_for(LOCAL_TRAINED);
     assert_int_equal(codec->encode(wire, trainer_contribution(t), n, 1), 0);
     c.wire = wire;
     assert_true(trainer_post(t, &c));
     assert_int_equal(wait_for(LOCAL_APPLIED).rc, 0);
     if (reload) {
-        c = (struct trainer_command){.type = TRAINER_LOAD, .round = 1};
+        c = (struct trainer_command){
+            .job = {.type = JOB_LOAD, .load.round = 1}};
         c.state = inbox.snapshot->state;
         assert_true(trainer_post(t, &c));
         (void)wait_for(LOCAL_LOADED);
     }
-    command(t, TRAINER_TRAIN);
+    command(t, JOB_TRAIN);
     (void)wait_for(LOCAL_TRAINED);
     trainer_stop(t);
     memcpy(copy, trainer_contribution(t), bytes); /* readable until closed */
@@ -427,79 +430,6 @@ static void what_rounding_took_goes_into_the_next_contribution(void **state)
                            n));
 }
 
-/* What a worker of owned slices packs after the first and the second reading of
- * the same parameters: tasks (2, n). */
-static float *two_tasks(bool feedback, uint64_t *n)
-{
-    const struct method m = {.group = METHOD_OWNERS,
-                             .period = 2,
-                             .fragments = 1,
-                             .delayed = true,
-                             .rule = {.lr = 1.0F}};
-    struct trainer *t = open_with(&m, feedback);
-    struct trainer_command read = {.type = TRAINER_READ, .round = 4};
-    struct trainer_command train = {.type = TRAINER_TRAIN, .steps = 3};
-    float *from, *tasks;
-    struct local_event e;
-
-    command(t, TRAINER_INIT);
-    (void)wait_for(LOCAL_LOADED);
-    *n = inbox.snapshot->n;
-    from = malloc(*n * sizeof *from);
-    tasks = malloc(2 * *n * sizeof *tasks);
-    assert_true(from != NULL && tasks != NULL);
-    memcpy(from, inbox.snapshot->phi, *n * sizeof *from);
-    read.state = from;
-    for (uint64_t k = 0; k < 2; k++) {
-        read.job.serial = 7 + k;
-        assert_true(trainer_post(t, &read));
-        e = wait_for(LOCAL_SLICED);
-        assert_int_equal(e.rc, 0);
-        assert_int_equal(e.job.serial, read.job.serial);
-        assert_int_equal(e.round, 4);
-        assert_memory_equal(inbox.snapshot->phi, from, *n * sizeof *from);
-        assert_true(trainer_post(t, &train));
-        e = wait_for(LOCAL_TRAINED);
-        assert_int_equal(e.tokens, 3 * 2 * 16);
-        memcpy(tasks + k * *n, trainer_contribution(t), *n * sizeof *tasks);
-    }
-    from[5] = NAN;
-    assert_true(trainer_post(t, &read));
-    e = wait_for(LOCAL_SLICED);
-    assert_int_equal(e.rc, LOCO_ENUMERIC);
-    free(from);
-    close_trainer(t);
-    return tasks;
-}
-
-/* It begins where it has read; what the wire type takes from one task goes into
- * the next. */
-static void a_task_begins_where_it_was_read(void **state)
-{
-    const struct codec *wire = codec_find("fp16");
-    uint64_t n, taken = 0;
-    float *plain = two_tasks(false, &n), *fed = two_tasks(true, &n);
-    float *through = malloc(n * sizeof *through);
-    uint8_t *bytes = malloc(wire->bytes(n));
-
-    (void)state;
-    assert_true(through != NULL && bytes != NULL);
-    assert_memory_equal(plain, fed, n * sizeof *plain);
-    assert_int_equal(wire->encode(bytes, plain, n, 1.0F), 0);
-    assert_int_equal(wire->decode(through, bytes, n), 0);
-    for (uint64_t i = 0; i < n; i++) {
-        float rest = plain[i] - through[i];
-
-        assert_true(fed[n + i] == plain[n + i] + rest);
-        taken += rest != 0.0F;
-    }
-    assert_true(taken > n / 8);
-    free(plain);
-    free(fed);
-    free(through);
-    free(bytes);
-}
-
 /* Two fragments, one of which leaves every 4 steps and is taken in 2 later. */
 static void steps_go_on_beside_a_round(void **state)
 {
@@ -509,30 +439,30 @@ static void steps_go_on_beside_a_round(void **state)
                              .take = METHOD_MIX,
                              .mix = 0.5F,
                              .rule = {.lr = 1.0F}};
-    struct trainer_command c = {.type = TRAINER_APPLY, .share = 1.0};
+    struct trainer_command c = {.job = {.type = JOB_APPLY, .apply.share = 1.0}};
     struct trainer *t = open_with(&m, false);
     struct local_event e;
     uint8_t *wire; /* a mean of zeros */
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     wire = calloc(1, codec_find("fp16")->bytes(inbox.snapshot->n));
     assert_non_null(wire);
     for (uint64_t round = 1; round <= 4; round++) {
-        command(t, TRAINER_TRAIN);
+        command(t, JOB_TRAIN);
         e = wait_for(LOCAL_TRAINED);
         assert_int_equal(e.rc, 0);
-        assert_true(e.inner_step == 4 * round - 2);
+        assert_true(e.trained.inner_step == 4 * round - 2);
         /* Those of the steps since the one before was packed. */
-        assert_true(e.tokens == (round == 1 ? 2 : 4) * 2 * 16);
-        c.round = round;
+        assert_true(e.trained.tokens == (round == 1 ? 2 : 4) * 2 * 16);
+        c.job.apply.round = round;
         c.wire = wire;
         assert_true(trainer_post(t, &c));
         e = wait_for(LOCAL_APPLIED);
         assert_int_equal(e.rc, 0);
-        assert_true(e.inner_step == 4 * round); /* not before */
-        assert_true(e.tokens == (round == 1 ? 2 : 4) * 2 * 16);
+        assert_true(e.applied.inner_step == 4 * round); /* not before */
+        assert_true(e.applied.tokens == (round == 1 ? 2 : 4) * 2 * 16);
     }
     close_trainer(t);
     free(wire);
@@ -547,18 +477,18 @@ static void a_pause_beside_a_round_does_not_hold_up_its_commit(void **state)
                              .overlap = 199,
                              .rule = {.lr = 1.0F}};
     struct trainer_command c = {
-        .type = TRAINER_APPLY, .round = 1, .share = 1.0};
+        .job = {.type = JOB_APPLY, .apply = {.round = 1, .share = 1.0}}};
     struct trainer *t = open_with(&m, false);
     uint8_t *wire;
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     wire = calloc(1, codec_find("fp16")->bytes(inbox.snapshot->n));
     assert_non_null(wire);
     c.wire = wire;
-    command(t, TRAINER_TRAIN);
-    assert_true(wait_for(LOCAL_TRAINED).inner_step == 1);
+    command(t, JOB_TRAIN);
+    assert_true(wait_for(LOCAL_TRAINED).trained.inner_step == 1);
     (void)wait_for(LOCAL_PROGRESS); /* beside */
     trainer_pause(t, true);
     assert_true(trainer_post(t, &c));
@@ -567,31 +497,39 @@ static void a_pause_beside_a_round_does_not_hold_up_its_commit(void **state)
     free(wire);
 }
 
+static void train_share(struct trainer *t, unsigned percent)
+{
+    static struct config settings;
+
+    settings.cpu_percent = percent;
+    trainer_configure(t, &settings);
+}
+
 /* A step takes milliseconds; at 1 % it rests a hundred times as long. */
 static void a_share_slows_the_steps_and_holds_up_nothing_else(void **state)
 {
     const struct method m = diloco(1000000);
     struct trainer *t = open_with(&m, false);
-    struct trainer_command c = {.type = TRAINER_TRAIN};
+    struct trainer_command c = {.job.type = JOB_TRAIN};
     struct local_event fast, slow;
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     assert_true(trainer_post(t, &c));
     fast = wait_for(LOCAL_PROGRESS);
-    trainer_set_share(t, 1);
+    train_share(t, 1);
     (void)wait_for(LOCAL_PROGRESS); /* may have begun before */
     do {
         slow = wait_for(LOCAL_PROGRESS);
-    } while (slow.tokens_per_s > fast.tokens_per_s / 4);
-    assert_true(slow.tokens_per_s > 0);
+    } while (slow.progress.tokens_per_s > fast.progress.tokens_per_s / 4);
+    assert_true(slow.progress.tokens_per_s > 0);
     /* In the middle of a rest a command is taken, and the end is no wait. */
-    command(t, TRAINER_EVAL);
+    command(t, JOB_EVAL);
     (void)wait_for(LOCAL_EVALUATED);
-    trainer_set_share(t, 100);
+    train_share(t, 100);
     (void)wait_for(LOCAL_PROGRESS);
-    trainer_set_share(t, 1);
+    train_share(t, 1);
     close_trainer(t);
 }
 
@@ -599,10 +537,10 @@ static void it_ends_in_the_middle_of_a_training(void **state)
 {
     const struct method m = diloco(1000000);
     struct trainer *t = open_with(&m, false);
-    struct trainer_command c = {.type = TRAINER_TRAIN};
+    struct trainer_command c = {.job.type = JOB_TRAIN};
 
     (void)state;
-    command(t, TRAINER_INIT);
+    command(t, JOB_LOAD);
     (void)wait_for(LOCAL_LOADED);
     assert_true(trainer_post(t, &c));
     (void)wait_for(LOCAL_PROGRESS);
@@ -621,7 +559,6 @@ int main(void)
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
         cmocka_unit_test(a_loaded_state_says_what_work_it_replaced),
         cmocka_unit_test(what_rounding_took_goes_into_the_next_contribution),
-        cmocka_unit_test(a_task_begins_where_it_was_read),
         cmocka_unit_test(steps_go_on_beside_a_round),
         cmocka_unit_test(a_pause_beside_a_round_does_not_hold_up_its_commit),
         cmocka_unit_test(a_share_slows_the_steps_and_holds_up_nothing_else),

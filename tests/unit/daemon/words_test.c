@@ -6,11 +6,9 @@
 
 #include <cmocka.h>
 
-#include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "daemon/words.h"
+#include "daemon/cli/words.h"
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
 #include "proto/id.h"
@@ -78,10 +76,10 @@ static void mistakes_are_named_by_their_place(void **state)
     } cases[] = {
         {"", "0 words of 24"},
         {"zoo zoo", "2 words of 24"},
-        {"zoo zoo hamsterr", "word 3 is not one of the list; did you mean "
+        {"zoo zoo hamsterr", "word 3 is not in the list; did you mean "
                              "'hamster'?"},
-        {"zoo qqqqqqqq", "word 2 is not one of the list"},
-        {"zoo qqqqqqqqqqqqqqqqqqqqqqqqqqqq", "word 2 is not one of the list"},
+        {"zoo qqqqqqqq", "word 2 is not in the list"},
+        {"zoo qqqqqqqqqqqqqqqqqqqqqqqqqqqq", "word 2 is not in the list"},
         {"zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo zoo "
          "zoo zoo zoo zoo zoo zoo zoo",
          "order is wrong"},

@@ -7,9 +7,8 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "p2p/bandwidth.h"
+#include "p2p/exchange/bandwidth.h"
 
 #define CAP 64
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/butterfly.h"
+#include "p2p/exchange/butterfly.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -142,9 +142,10 @@ static void pump(struct rig *g, uint32_t i)
 
 static void finish(struct rig *g, uint32_t i, const struct segment *s, bool out)
 {
-    struct event e = {.type = EVENT_SEG_DONE, .sent = out, .segment = *s};
+    struct event e = {
+        .type = EVENT_SEG_DONE, .seg_done.sent = out, .seg_done.segment = *s};
 
-    assert_int_equal(butterfly_done(&g->m[i].b, &e), 0);
+    assert_int_equal(butterfly_done(&g->m[i].b, &e.seg_done), 0);
     pump(g, i);
 }
 
@@ -466,22 +467,24 @@ static void completions_that_are_not_due_are_refused(void **state)
     struct event e = {.type = EVENT_SEG_DONE};
 
     (void)state;
-    e.segment.peer = g->m[1].id;
-    assert_int_equal(butterfly_done(&g->m[0].b, &e), LOCO_EPROTO); /* no pump */
+    e.seg_done.segment.peer = g->m[1].id;
+    assert_int_equal(butterfly_done(&g->m[0].b, &e.seg_done),
+                     LOCO_EPROTO); /* no pump */
     pump(g, 0);
-    e.segment.seg = 1;
-    assert_int_equal(butterfly_done(&g->m[0].b, &e), LOCO_EPROTO);
-    e.segment.seg = 0;
-    assert_int_equal(butterfly_done(&g->m[0].b, &e), 0);
-    assert_int_equal(butterfly_done(&g->m[0].b, &e), LOCO_EPROTO); /* twice */
-    e.segment.seg = 1;
-    e.segment.peer = g->m[0].id; /* from ourselves */
-    assert_int_equal(butterfly_done(&g->m[0].b, &e), LOCO_EPROTO);
-    e.segment.peer.b[0] = 99;
-    assert_int_equal(butterfly_done(&g->m[0].b, &e), LOCO_EPROTO);
-    e.segment.op = SEGMENT_SUM; /* was not asked for */
-    e.segment.seg = 0;
-    assert_int_equal(butterfly_done(&g->m[0].b, &e), LOCO_EPROTO);
+    e.seg_done.segment.seg = 1;
+    assert_int_equal(butterfly_done(&g->m[0].b, &e.seg_done), LOCO_EPROTO);
+    e.seg_done.segment.seg = 0;
+    assert_int_equal(butterfly_done(&g->m[0].b, &e.seg_done), 0);
+    assert_int_equal(butterfly_done(&g->m[0].b, &e.seg_done),
+                     LOCO_EPROTO); /* twice */
+    e.seg_done.segment.seg = 1;
+    e.seg_done.segment.peer = g->m[0].id; /* from ourselves */
+    assert_int_equal(butterfly_done(&g->m[0].b, &e.seg_done), LOCO_EPROTO);
+    e.seg_done.segment.peer.b[0] = 99;
+    assert_int_equal(butterfly_done(&g->m[0].b, &e.seg_done), LOCO_EPROTO);
+    e.seg_done.segment.op = SEGMENT_SUM; /* was not asked for */
+    e.seg_done.segment.seg = 0;
+    assert_int_equal(butterfly_done(&g->m[0].b, &e.seg_done), LOCO_EPROTO);
     assert_int_equal(butterfly_progress(&g->m[0].b), 1);
     rig_free(g);
 }

@@ -1,5 +1,5 @@
 /* cast.h - a few members with ballots and rounds, and the messages between
- * them, in one process: for ballot_test.c and round_test.c.
+ * them, in one process: for the tests of ballots and rounds.
  *
  * What the node does around the two cores is done here in its simplest form:
  * views are adopted, commits become known. Messages wait in one queue until
@@ -17,9 +17,9 @@
 
 #include <cmocka.h>
 
-#include "p2p/ballot.h"
-#include "p2p/members.h"
-#include "p2p/round.h"
+#include "p2p/round/ballot.h"
+#include "p2p/round/round.h"
+#include "p2p/swarm/members.h"
 #include "proto/base/err.h"
 
 #define CAST_MAX     7
@@ -28,7 +28,9 @@
 #define FORK_MS      30000
 #define GRACE_MS     5000
 #define CAST_PERIOD  5U
-#define CAST_STRANGE 6 /* an actor that is no member */
+#define CAST_STRANGE 6   /* an actor that is no member */
+#define CAST_WAITING 256 /* segments of an actor at a time */
+#define CAST_EDGES   1024
 
 struct actor {
     struct identity identity;
@@ -39,7 +41,17 @@ struct actor {
     struct round round;
     uint64_t known, tokens;
     struct hash32 commit, state;
-    uint32_t n_saves, n_segments, n_hashes, n_committed;
+    uint32_t n_saves, n_committed;
+    uint64_t hash_request; /* of its last JOB_HASH */
+    uint64_t cancelled;    /* attempts of rounds up to this one */
+    /* What its exchange asked the shell to move or to sum, not done yet. */
+    uint32_t n_waiting;
+    struct event_seg_done waiting[CAST_WAITING];
+    /* What its node lends to the round, the test's to fill: what is known of
+     * edges (nothing), the commit whose state is in place (unknown). */
+    struct bandwidth edges;
+    struct bandwidth_row edge_rows[CAST_EDGES];
+    struct round_record record;
 };
 
 struct letter {
@@ -55,6 +67,7 @@ struct cast {
     struct actor *a[CAST_MAX];
     struct out *out;
     void *scratch;
+    struct run_terms terms; /* of all; a change counts from cast_configure() */
     uint32_t head, tail;
     struct letter queue[CAST_QUEUE];
     bool deaf[CAST_MAX];                  /* neither sends nor receives */
@@ -87,31 +100,102 @@ static inline struct ballot_context context(struct cast *c, int i)
     return ctx;
 }
 
-/* Post what actor i has just said; count the rest. */
+/* Segments wait until the test says that they are done: cast_move(). */
+static inline void cast_wait_for(struct actor *a, const struct action *x)
+{
+    uint32_t kept = 0;
+
+    if (x->type != ACTION_CANCEL) {
+        assert_true(a->n_waiting < CAST_WAITING);
+        a->waiting[a->n_waiting++] = (struct event_seg_done){
+            .segment = x->segment, .sent = x->type == ACTION_SEND_SEG};
+        return;
+    }
+    if (x->cancel.stream != STREAM_RING) {
+        return;
+    }
+    a->cancelled = x->cancel.attempt;
+    for (uint32_t k = 0; k < a->n_waiting; k++) {
+        const struct event_seg_done *w = &a->waiting[k];
+        bool gone = w->sent ? w->segment.attempt == x->cancel.attempt
+                            : w->segment.attempt <= x->cancel.attempt;
+
+        if (!gone) {
+            a->waiting[kept++] = *w;
+        }
+    }
+    a->n_waiting = kept;
+}
+
+/* What actor i asks its shell and its machine for. */
+static inline void cast_shell(struct actor *a, const struct action *x)
+{
+    switch (x->type) {
+    case ACTION_SAVE:
+        a->n_saves++;
+        break;
+    case ACTION_SEND_SEG:
+    case ACTION_POST_RECV:
+    case ACTION_SUM:
+    case ACTION_CANCEL:
+        cast_wait_for(a, x);
+        break;
+    case ACTION_JOB:
+        if (x->job.type == JOB_HASH) {
+            a->hash_request = x->job.hash.request;
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* Post what actor i has just said; the rest is for its shell. */
 static inline void mail(struct cast *c, int i)
 {
     for (uint32_t k = 0; k < c->out->n; k++) {
         const struct action *a = &c->out->action[k];
         struct letter *l = &c->queue[c->tail % CAST_QUEUE];
 
-        c->a[i]->n_saves += a->type == ACTION_SAVE;
-        c->a[i]->n_segments +=
-            a->type == ACTION_SEND_SEG || a->type == ACTION_POST_RECV;
-        c->a[i]->n_hashes += a->type == ACTION_HASH;
+        cast_shell(c->a[i], a);
         if (a->type != ACTION_SEND) {
             continue;
         }
         assert_true(c->tail - c->head < CAST_QUEUE);
         *l = (struct letter){.from = i,
-                             .to = (int)a->link - 1,
-                             .type = a->message,
-                             .len = a->len,
-                             .bytes = malloc(a->len + 1U)};
+                             .to = (int)a->send.link - 1,
+                             .type = a->send.message,
+                             .len = a->send.bytes.len,
+                             .bytes = malloc(a->send.bytes.len + 1U)};
         assert_non_null(l->bytes);
-        memcpy(l->bytes, c->out->bytes + a->bytes, a->len);
+        memcpy(l->bytes, c->out->bytes + a->send.bytes.at, a->send.bytes.len);
         c->tail++;
     }
     c->out->n = c->out->n_bytes = 0;
+}
+
+/* The oldest segment that actor i waits for, but for those with peer `but`
+ * (NULL: any), is done: sent, received or summed. False: there is none. No
+ * bytes are moved. */
+static inline bool cast_move(struct cast *c, int i, const struct peer_id *but)
+{
+    struct actor *a = c->a[i];
+
+    for (uint32_t k = 0; k < a->n_waiting; k++) {
+        struct event_seg_done done = a->waiting[k];
+
+        if (but != NULL && id_eq(&done.segment.peer, but)) {
+            continue;
+        }
+        a->n_waiting--;
+        memmove(&a->waiting[k], &a->waiting[k + 1],
+                (a->n_waiting - k) * sizeof done);
+        c->out->n = c->out->n_bytes = 0;
+        round_seg_done(&a->round, &done, c->out);
+        mail(c, i);
+        return true;
+    }
+    return false;
 }
 
 /* What node.c does with a view or a commit just made. */
@@ -120,8 +204,7 @@ static inline void settle(struct cast *c, int i)
     struct actor *a = c->a[i];
     struct round *r = &a->round;
 
-    if (r->committed) {
-        r->committed = false;
+    if (round_take_commit(r)) {
         a->n_committed++;
         a->known = r->last.plan.body.round;
         a->commit = r->last_hash;
@@ -129,10 +212,9 @@ static inline void settle(struct cast *c, int i)
             a->tokens += r->last.plan.body.members[k].tokens;
         }
     }
-    if (a->ballot.adopted) {
+    if (ballot_take_view(&a->ballot)) {
         const struct view_body *v = &a->ballot.cert.body;
 
-        a->ballot.adopted = false;
         if (r->round == v->round && round_decided(r, &v->commit)) {
             a->n_committed++;
         }
@@ -158,19 +240,43 @@ static inline void deliver(struct cast *c, const struct letter *l)
     assert_int_equal(
         msg_decode(message_schema(l->type), l->bytes, l->len, c->scratch), 0);
     ctx = context(c, l->to);
-    if (l->type >= MESSAGE_READY && l->type <= MESSAGE_VOTE) {
-        round_recv(&a->round, peer, (enum message_type)l->type, c->scratch,
-                   c->now_ms, c->out);
-    } else {
-        ballot_recv(&a->ballot, &ctx, peer, (enum message_type)l->type,
-                    c->scratch);
+    switch (l->type) {
+    case MESSAGE_READY:
+        round_on_ready(&a->round, peer, c->scratch, c->now_ms);
+        break;
+    case MESSAGE_PLAN:
+        round_on_plan(&a->round, peer, c->scratch, c->now_ms, c->out);
+        break;
+    case MESSAGE_VOTE:
+        round_on_vote(&a->round, peer, c->scratch);
+        break;
+    case MESSAGE_SUSPECT:
+        ballot_on_suspect(&a->ballot, &ctx, peer, c->scratch);
+        break;
+    case MESSAGE_PREPARE:
+        ballot_on_prepare(&a->ballot, &ctx, peer, c->scratch);
+        break;
+    case MESSAGE_PROMISE:
+        ballot_on_promise(&a->ballot, &ctx, peer, c->scratch);
+        break;
+    case MESSAGE_ACCEPT:
+        ballot_on_accept(&a->ballot, &ctx, peer, c->scratch);
+        break;
+    case MESSAGE_ACCEPTED:
+        ballot_on_accepted(&a->ballot, &ctx, peer, c->scratch);
+        break;
+    case MESSAGE_VIEW:
+        ballot_on_view(&a->ballot, &ctx, c->scratch);
+        break;
+    default:
+        break;
     }
     mail(c, l->to);
     settle(c, l->to);
 }
 
 /* A joiner knows nobody of the view before and waits for the members' own word
- * (node_branch.c): here they always give it. */
+ * (node/branch.c): here they always give it. */
 static inline void confirm(struct cast *c, int i)
 {
     struct ballot_context ctx = context(c, i);
@@ -207,8 +313,7 @@ static inline void cast_tick(struct cast *c, uint64_t after_ms)
         round_tick(&c->a[i]->round, c->now_ms, c->out);
         mail(c, (int)i);
         settle(c, (int)i);
-        if (c->a[i]->round.want_change) {
-            c->a[i]->round.want_change = false;
+        if (round_take_trouble(&c->a[i]->round) != NULL) {
             ballot_want(&c->a[i]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
         }
         ctx = context(c, (int)i);
@@ -227,15 +332,31 @@ static inline void cast_wait(struct cast *c, uint64_t ms)
     }
 }
 
-/* Member i is gone: its links are down and it is lost to the others. */
-static inline void cast_lose(struct cast *c, int i)
+/* Member i is gone: its links are down. */
+static inline void cast_cut(struct cast *c, int i)
 {
     c->deaf[i] = true;
     for (uint32_t k = 0; k < c->n; k++) {
         if ((int)k != i) {
             members_link_down(&c->a[k]->members, (uint32_t)i + 1, c->now_ms);
-            ballot_lost(&c->a[k]->ballot, &c->a[i]->identity.id);
-            ballot_want(&c->a[k]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+        }
+    }
+}
+
+/* Member k notices that member i is lost. */
+static inline void cast_notice(struct cast *c, int k, int i)
+{
+    ballot_lost(&c->a[k]->ballot, &c->a[i]->identity.id);
+    ballot_want(&c->a[k]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+}
+
+/* Member i is gone, and lost to the others. */
+static inline void cast_lose(struct cast *c, int i)
+{
+    cast_cut(c, i);
+    for (uint32_t k = 0; k < c->n; k++) {
+        if ((int)k != i) {
+            cast_notice(c, (int)k, i);
         }
     }
 }
@@ -244,13 +365,14 @@ static inline void link_up(struct cast *c, int at, int whom)
 {
     struct event e = {.type = EVENT_LINK_UP,
                       .now_ms = c->now_ms,
-                      .link = (uint32_t)whom + 1,
-                      .inbound = true,
-                      .peer = c->a[whom]->identity.id,
-                      .address = {.port = (uint16_t)(4000 + whom)}};
+                      .link_up.link = (uint32_t)whom + 1,
+                      .link_up.inbound = true,
+                      .link_up.peer = c->a[whom]->identity.id,
+                      .link_up.address = {.port = (uint16_t)(4000 + whom)}};
 
-    memcpy(e.public_key, c->a[whom]->identity.public, 32);
-    assert_true(members_link_up(&c->a[at]->members, &e, c->out));
+    memcpy(e.link_up.public_key, c->a[whom]->identity.public, 32);
+    assert_true(
+        members_link_up(&c->a[at]->members, &e.link_up, e.now_ms, c->out));
 }
 
 static inline void actor_open(struct cast *c, int i)
@@ -264,11 +386,13 @@ static inline void actor_open(struct cast *c, int i)
     struct ballot_options bo = {.ballot_ms = BALLOT_MS,
                                 .fork_after_ms = FORK_MS,
                                 .seed = (uint64_t)i + 1};
-    struct round_options ro = {
-        .plan_ms = 2000, .vote_ms = 3000, .hop_ms = 2000};
-    struct run_terms *terms = calloc(1, sizeof *terms);
+    struct round_options ro = {.bandwidth = &a->edges,
+                               .record = &a->record,
+                               .site = 1 + (uint32_t)i % 2, /* two sites */
+                               .plan_ms = 2000,
+                               .vote_ms = 3000,
+                               .hop_ms = 2000};
 
-    assert_non_null(terms);
     identity_fake(&a->identity, (uint64_t)i);
     a->signer = signer_keyed(&a->identity);
     mo.self = bo.self = ro.self = a->identity.id;
@@ -278,14 +402,17 @@ static inline void actor_open(struct cast *c, int i)
     assert_non_null(a->members_memory);
     members_init(&a->members, &mo, a->members_memory, c->now_ms);
     ballot_init(&a->ballot, &bo, &a->members, c->now_ms);
+    bandwidth_init(&a->edges, a->edge_rows, CAST_EDGES, 0);
     round_init(&a->round, &ro, &a->members, &a->ballot);
-    terms->n_params = 64;
-    terms->block = 4;
-    terms->segment_elements = 8;
-    terms->period = CAST_PERIOD;
-    terms->grace_ms = GRACE_MS;
-    round_configure(&a->round, terms);
-    free(terms);
+    round_configure(&a->round, &c->terms);
+}
+
+/* The run has the terms that the test has changed. */
+static inline void cast_configure(struct cast *c)
+{
+    for (int i = 0; i < CAST_MAX; i++) {
+        round_configure(&c->a[i]->round, &c->terms);
+    }
 }
 
 /* Everybody founds a view with everybody, through actor 0. */
@@ -316,6 +443,11 @@ static inline struct cast *cast_open(uint32_t n)
     assert_non_null(c);
     c->n = n;
     c->now_ms = 1000;
+    c->terms.n_params = 64;
+    c->terms.block = 4;
+    c->terms.segment_elements = 8;
+    c->terms.period = CAST_PERIOD;
+    c->terms.grace_ms = GRACE_MS;
     c->out = calloc(1, sizeof *c->out);
     c->scratch = malloc(message_struct_max());
     assert_true(c->out != NULL && c->scratch != NULL);
@@ -394,6 +526,64 @@ static inline void contribute(struct cast *c, int i, uint64_t tokens)
         &(struct round_work){.tokens = tokens, .last_step = CAST_PERIOD},
         c->now_ms, c->out);
     mail(c, i);
+}
+
+static inline void all_contribute(struct cast *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        contribute(c, (int)i, 100 + i);
+    }
+    cast_run(c);
+    cast_tick(c, 0);
+}
+
+/* All bytes of the exchange of actor i are there. */
+static inline void exchange_ends(struct cast *c, int i)
+{
+    const struct round *r = &c->a[i]->round;
+
+    assert_int_equal(r->phase, ROUND_REDUCING);
+    while (cast_move(c, i, NULL)) {
+    }
+    assert_int_equal(r->phase, ROUND_HASHING);
+}
+
+/* The machine of actor i has hashed them: it is `h`. */
+static inline void hashed(struct cast *c, int i, uint8_t h)
+{
+    struct hash32 hash = {.b = {h}};
+
+    c->out->n = c->out->n_bytes = 0;
+    round_hashed(&c->a[i]->round, c->a[i]->hash_request, 0, &hash, c->now_ms,
+                 c->out);
+    mail(c, i);
+    settle(c, i);
+}
+
+static inline void reduced(struct cast *c, int i, uint8_t h)
+{
+    exchange_ends(c, i);
+    hashed(c, i, h);
+}
+
+/* All members have the bytes of their plan and commit it; the next begins. */
+static inline void finish_round(struct cast *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        reduced(c, (int)i, 9);
+        cast_run(c);
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct actor *a = c->a[i];
+
+        assert_int_equal(a->round.phase, ROUND_COMMITTED);
+        c->out->n = c->out->n_bytes = 0;
+        round_contribution_clear(&a->round);
+        round_begin(&a->round, a->known + 1, &a->commit, &a->state, a->tokens,
+                    c->now_ms, c->out);
+        mail(c, (int)i);
+    }
+    cast_run(c);
 }
 
 #endif

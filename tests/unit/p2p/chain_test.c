@@ -7,11 +7,11 @@
 
 #include <cmocka.h>
 
-#include "p2p/chain.h"
-#include "p2p/history.h"
+#include "p2p/round/chain.h"
+#include "p2p/round/history.h"
 #include "proto/base/err.h"
 
-#define PEERS 300U
+#define PEERS 2400U
 
 static struct identity who[PEERS];
 static struct signer pen[PEERS];
@@ -28,7 +28,7 @@ static int start(void **state)
     struct fixture *f = calloc(1, sizeof *f);
 
     assert_non_null(f);
-    for (uint64_t i = 0; i < PEERS; i++) {
+    for (uint64_t i = 0; i < PEERS && rules.signer == NULL; i++) {
         identity_fake(&who[i], 100 + i);
         pen[i] = signer_keyed(&who[i]);
     }
@@ -46,6 +46,22 @@ static int stop(void **state)
     return 0;
 }
 
+/* Signed anew, by [signers, signers + n). */
+static void seal(struct view_cert *c, uint32_t signers, uint32_t n)
+{
+    struct ballot_body b = {.ballot = c->ballot};
+
+    view_hash(&c->body, &b.view);
+    c->n_sigs = 0;
+    for (uint32_t i = signers; i < signers + n; i++) {
+        struct view_signature *s = &c->sigs[c->n_sigs++];
+
+        memcpy(s->public_key, who[i].public, 32);
+        assert_int_equal(message_sign(&pen[i], &ballot_body_schema, &b, s->sig),
+                         0);
+    }
+}
+
 /* Peers [from, from + n), signed by [signers, signers + n_signers). */
 static struct view_cert view_of(uint64_t epoch,
                                 enum view_mode mode,
@@ -55,7 +71,6 @@ static struct view_cert view_of(uint64_t epoch,
                                 uint32_t n_signers)
 {
     struct view_cert c = {.ballot = 5};
-    struct ballot_body b = {.ballot = 5};
 
     c.body.run = run;
     c.body.epoch = epoch;
@@ -71,14 +86,29 @@ static struct view_cert view_of(uint64_t epoch,
         c.body.tokens = epoch * 1000;
         c.body.commit.b[0] = (uint8_t)epoch;
     }
-    view_hash(&c.body, &b.view);
-    for (uint32_t i = signers; i < signers + n_signers; i++) {
-        struct view_signature *s = &c.sigs[c.n_sigs++];
+    seal(&c, signers, n_signers);
+    return c;
+}
 
-        memcpy(s->public_key, who[i].public, 32);
-        assert_int_equal(message_sign(&pen[i], &ballot_body_schema, &b, s->sig),
-                         0);
+/* The same, marked as a fork of a view of the peers [root, root + n_roots). */
+static struct view_cert fork_of(struct view_cert c,
+                                uint32_t root,
+                                uint32_t n_roots,
+                                uint32_t signers,
+                                uint32_t n_signers)
+{
+    struct view_body old = {.n_members = n_roots};
+
+    for (uint32_t i = 0; i < n_roots; i++) {
+        memcpy(old.members[i].public_key, who[root + i].public, 32);
     }
+    assert_int_equal(view_sort(&old), 0);
+    c.body.fork = true;
+    c.body.n_roots = n_roots;
+    for (uint32_t i = 0; i < n_roots; i++) {
+        c.body.roots[i] = view_member_id(&old.members[i]);
+    }
+    seal(&c, signers, n_signers);
     return c;
 }
 
@@ -131,6 +161,30 @@ static void a_chain_begins_with_a_founding_that_all_signed(void **state)
     read_again(f);
 }
 
+/* Nobody has committed anything in it, and nothing was before it. */
+static void a_founding_has_no_past(void **state)
+{
+    struct fixture *f = *state;
+
+    for (int how = 0; how < 7; how++) {
+        struct view_cert c = genesis();
+        struct view_member first = c.body.members[0];
+
+        c.body.mode = how == 1 ? VIEW_MAJORITY : c.body.mode;
+        c.body.prev.b[0] ^= how == 2;
+        c.body.round = how == 3;
+        c.body.tokens = how == 4;
+        c.body.commit.b[0] = how == 5;
+        if (how == 6) { /* nor are its members in any order */
+            c.body.members[0] = c.body.members[1];
+            c.body.members[1] = first;
+        }
+        seal(&c, 0, 4);
+        chain_init(&f->c, f->bytes);
+        extend(f, c, how == 0 ? 0 : how < 6 ? LOCO_ESIG : LOCO_EPROTO);
+    }
+}
+
 static void members_that_stay_prove_any_number_of_epochs_with_two(void **state)
 {
     struct fixture *f = *state;
@@ -180,9 +234,10 @@ static void a_fork_is_a_weak_tie_until_more_than_half_is_back(void **state)
     struct fixture *f = *state;
 
     extend(f, genesis(), 0);
-    extend(f, view_of(2, VIEW_FORK, 3, 1, 3, 1), 0);
+    extend(f, fork_of(view_of(2, VIEW_FORK, 3, 1, 3, 1), 0, 4, 3, 1), 0);
     assert_int_equal(chain_n_weak(&f->c), 1);
-    extend(f, view_of(3, VIEW_MAJORITY, 3, 3, 3, 1), 0); /* the fork grows */
+    /* The fork grows. */
+    extend(f, fork_of(view_of(3, VIEW_MAJORITY, 3, 3, 3, 1), 0, 4, 3, 1), 0);
     assert_int_equal(f->c.n, 3);
     read_again(f);
     extend(f, view_of(4, VIEW_MAJORITY, 0, 6, 0, 6), 0); /* healed */
@@ -190,8 +245,52 @@ static void a_fork_is_a_weak_tie_until_more_than_half_is_back(void **state)
     assert_int_equal(chain_n_weak(&f->c), 0);
     read_again(f);
     /* All its members must have signed, one of them of the view before. */
-    extend(f, view_of(5, VIEW_FORK, 0, 2, 0, 1), LOCO_ESIG);
-    extend(f, view_of(5, VIEW_FORK, 20, 2, 20, 2), LOCO_ESIG);
+    extend(f, fork_of(view_of(5, VIEW_FORK, 0, 2, 0, 1), 0, 6, 0, 1),
+           LOCO_ESIG);
+    extend(f, fork_of(view_of(5, VIEW_FORK, 20, 2, 20, 2), 0, 6, 20, 2),
+           LOCO_ESIG);
+    extend(f, fork_of(view_of(5, VIEW_FORK, 0, 2, 0, 2), 0, 6, 0, 2), 0);
+}
+
+/* Else whoever forks alone would found a branch as good as all others'. */
+static void the_mark_of_a_fork_cannot_be_dropped(void **state)
+{
+    struct fixture *f = *state;
+
+    extend(f, genesis(), 0);
+    extend(f, view_of(2, VIEW_FORK, 3, 1, 3, 1), LOCO_ESIG); /* none */
+    extend(f, fork_of(view_of(2, VIEW_FORK, 3, 1, 3, 1), 3, 1, 3, 1),
+           LOCO_ESIG); /* its own root only: then it holds all of them */
+    extend(f, fork_of(view_of(2, VIEW_FORK, 3, 1, 3, 1), 1, 4, 3, 1),
+           LOCO_ESIG); /* another root */
+    extend(f, fork_of(view_of(2, VIEW_FORK, 3, 1, 3, 1), 0, 4, 3, 1), 0);
+    /* With 20 that nobody knows it is one of four roots still. */
+    extend(f, view_of(3, VIEW_MAJORITY, 3, 21, 3, 1), LOCO_ESIG);
+    extend(f, fork_of(view_of(3, VIEW_MAJORITY, 3, 21, 3, 1), 0, 4, 3, 1), 0);
+    /* More than half of the roots: a mark would be wrong. */
+    extend(f, fork_of(view_of(4, VIEW_MAJORITY, 0, 4, 0, 24), 0, 4, 0, 24),
+           LOCO_ESIG);
+    extend(f, view_of(4, VIEW_MAJORITY, 0, 4, 0, 24), 0);
+    read_again(f);
+}
+
+static void what_follows_is_signed_by_more_than_half(void **state)
+{
+    struct view_cert from = genesis();
+    struct view_cert to = view_of(7, VIEW_MAJORITY, 0, 3, 0, 3);
+    struct hash32 hash;
+
+    (void)state;
+    view_hash(&from.body, &hash);
+    assert_true(chain_follows(&from.body, &hash, &to, &pen[0]));
+    seal(&to, 0, 1);
+    assert_false(chain_follows(&from.body, &hash, &to, &pen[0]));
+    to = fork_of(view_of(7, VIEW_FORK, 3, 1, 3, 1), 0, 4, 3, 1);
+    assert_false(chain_follows(&from.body, &hash, &to, &pen[0]));
+    to = view_of(7, VIEW_MAJORITY, 0, 3, 0, 3);
+    to.sigs[0].sig[0] ^= 1;
+    to.sigs[1].sig[0] ^= 1;
+    assert_false(chain_follows(&from.body, &hash, &to, &pen[0]));
 }
 
 static void who_comes_back_after_all_had_stopped_is_tied(void **state)
@@ -201,7 +300,7 @@ static void who_comes_back_after_all_had_stopped_is_tied(void **state)
     extend(f, genesis(), 0);
     extend(f, view_of(9, VIEW_FOUND, 0, 3, 0, 3), 0);
     assert_int_equal(chain_n_weak(&f->c), 0);
-    extend(f, view_of(12, VIEW_FOUND, 2, 1, 2, 1), 0);
+    extend(f, fork_of(view_of(12, VIEW_FOUND, 2, 1, 2, 1), 0, 3, 2, 1), 0);
     assert_int_equal(chain_n_weak(&f->c), 1);
     read_again(f);
 }
@@ -251,14 +350,55 @@ static void a_chain_that_is_full_stays_as_it_is(void **state)
     read_again(f);
 }
 
-/* ---- commits --------------------------------------------------------------
- */
+/* 64 members, 12 KB of each view. */
+static void a_chain_of_large_views_ends_before_its_memory(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 1;
+    int rv = 0;
+
+    extend(f, view_of(1, VIEW_FOUND, 0, 64, 0, 64), 0);
+    for (; rv == 0; n++) { /* a new group each time */
+        struct view_cert c =
+            view_of(n + 1, VIEW_MAJORITY, 64 * n, 64, 64 * (n - 1), 64);
+
+        rv = chain_extend(&f->c, &rules, &c);
+    }
+    assert_int_equal(rv, LOCO_EFULL);
+    assert_true(f->c.n < CHAIN_LINKS_MAX && f->c.used <= CHAIN_BYTES_MAX);
+    assert_true(f->c.used > CHAIN_BYTES_MAX / 10 * 9);
+    read_again(f);
+}
+
+/* ---- commits ------------------------------------------------------------ */
+
+/* All members of its plan vote for it, in that view. */
+static void vote_for(struct commit *c, const struct view_cert *v)
+{
+    const struct plan_body *p = &c->plan.body;
+    struct vote_body vote = {.epoch = v->body.epoch, .round = p->round};
+
+    view_hash(&v->body, &vote.view);
+    vote.result = c->result;
+    message_hash(&plan_body_schema, "loco-plan-1", p, &vote.plan);
+    c->n_votes = p->n_members;
+    for (uint32_t i = 0; i < p->n_members; i++) {
+        const uint8_t *key = v->body.members[p->members[i].index].public_key;
+
+        for (uint32_t k = 0; k < PEERS; k++) {
+            if (memcmp(who[k].public, key, 32) == 0) {
+                assert_int_equal(message_sign(&pen[k], &vote_body_schema, &vote,
+                                              c->votes[i].sig),
+                                 0);
+            }
+        }
+    }
+}
 
 static struct commit
 commit_of(const struct view_cert *v, uint64_t round, uint32_t n_members)
 {
-    struct commit c = {.result = {{3}}, .n_votes = n_members};
-    struct vote_body vote = {.epoch = v->body.epoch, .round = round};
+    struct commit c = {.result = {{3}}};
 
     c.plan.body.epoch = v->body.epoch;
     c.plan.body.round = round;
@@ -267,19 +407,32 @@ commit_of(const struct view_cert *v, uint64_t round, uint32_t n_members)
     for (uint32_t i = 0; i < n_members; i++) {
         c.plan.body.members[i].index = (uint8_t)i;
     }
-    vote.view = c.plan.body.view;
-    vote.result = c.result;
-    message_hash(&plan_body_schema, "loco-plan-1", &c.plan.body, &vote.plan);
-    for (uint32_t i = 0; i < n_members; i++) {
-        for (uint32_t k = 0; k < PEERS; k++) {
-            if (memcmp(who[k].public, v->body.members[i].public_key, 32) == 0) {
-                assert_int_equal(message_sign(&pen[k], &vote_body_schema, &vote,
-                                              c.votes[i].sig),
-                                 0);
-            }
-        }
-    }
+    vote_for(&c, v);
     return c;
+}
+
+/* Whatever its members sign. */
+static void a_commit_is_one_of_its_view(void **state)
+{
+    struct view_cert v = view_of(3, VIEW_MAJORITY, 0, 4, 0, 4);
+    struct hash32 hash;
+
+    (void)state;
+    view_hash(&v.body, &hash);
+    for (int how = 0; how < 5; how++) {
+        struct commit c = commit_of(&v, 4, 3);
+        struct plan_body *p = &c.plan.body;
+
+        p->epoch += how == 1;
+        p->view.b[0] ^= how == 2;
+        for (uint32_t k = 0; k < 3 && how == 3; k++) {
+            p->members[k].index = 3; /* one is not three */
+        }
+        p->n_members = how == 4 ? 0 : 3;
+        vote_for(&c, &v);
+        assert_int_equal(chain_commit_valid(&v.body, &hash, &c, &pen[0]),
+                         how == 0);
+    }
 }
 
 static void a_commit_needs_the_votes_of_its_plan_in_its_view(void **state)
@@ -374,13 +527,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_chain_begins_with_a_founding_that_all_signed),
+        TEST(a_founding_has_no_past),
         TEST(members_that_stay_prove_any_number_of_epochs_with_two),
         TEST(what_is_kept_grows_with_the_turnover),
         TEST(half_of_a_view_ties_nothing),
         TEST(a_fork_is_a_weak_tie_until_more_than_half_is_back),
+        TEST(the_mark_of_a_fork_cannot_be_dropped),
+        TEST(what_follows_is_signed_by_more_than_half),
         TEST(who_comes_back_after_all_had_stopped_is_tied),
         TEST(damaged_chains_prove_nothing),
         TEST(a_chain_that_is_full_stays_as_it_is),
+        TEST(a_chain_of_large_views_ends_before_its_memory),
+        TEST(a_commit_is_one_of_its_view),
         TEST(a_commit_needs_the_votes_of_its_plan_in_its_view),
         TEST(a_view_vouches_for_the_commit_that_it_starts_from),
         TEST(a_history_keeps_the_newest_records_of_one_branch),

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/dht.h"
+#include "p2p/dht/dht.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "proto/hash.h"
@@ -170,7 +170,7 @@ static void flush(struct net *net, uint32_t from, bool watched)
 
         assert_true(to < net->n);
         assert_memory_equal(s->peer.b, net->node[to].identity.id.b, ID_BYTES);
-        assert_true(s->len <= dht_msg_bytes_max(s->message));
+        assert_true(s->len <= msg_bytes_max(dht_msg_schema(s->message)));
         if (net->node[to].dead) {
             if (rng_below(&net->rng, 2) == 0) {
                 item.type = ITEM_REFUSED;

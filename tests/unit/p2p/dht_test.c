@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/dht_internal.h"
+#include "p2p/dht/dht.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -146,7 +146,7 @@ static void round_trip(uint16_t message, const void *object)
 
     assert_non_null(copy);
     assert_true(msg_schema_ok(s));
-    assert_in_range(n, 1, dht_msg_bytes_max(message));
+    assert_in_range(n, 1, msg_bytes_max(dht_msg_schema(message)));
     assert_int_equal(msg_decode(s, a, (size_t)n, copy), 0);
     assert_int_equal(msg_encode(s, copy, b, sizeof b), n);
     assert_memory_equal(a, b, (size_t)n);
@@ -191,9 +191,9 @@ static void every_message_round_trips(void **state)
     round_trip(DHT_MSG_STORED, &stored);
     assert_null(dht_msg_schema(0x1F));
     assert_null(dht_msg_schema(0x28));
-    assert_int_equal(dht_msg_bytes_max(0x28), 0);
-    assert_true(dht_msg_bytes_max(DHT_MSG_NODES) < 1300);
-    assert_true(dht_msg_bytes_max(DHT_MSG_VALUES) < 13000);
+    assert_null(dht_msg_schema(0x28));
+    assert_true(msg_bytes_max(dht_msg_schema(DHT_MSG_NODES)) < 1300);
+    assert_true(msg_bytes_max(dht_msg_schema(DHT_MSG_VALUES)) < 13000);
     teardown(f);
 }
 
@@ -318,6 +318,39 @@ static void bad_bytes_are_an_error_and_change_nothing(void **state)
 
 /* ---- asking ----------------------------------------------------------- */
 
+/* Answer every lookup of the node's own, which its first contacts begin, until
+ * only the clock is left: nothing more goes out for some seconds. */
+static void settle(struct fixture *f)
+{
+    uint64_t quiet_ms = f->now_ms;
+
+    do {
+        uint64_t due = dht_deadline(&f->d);
+        struct dht_send sends[DHT_SENDS_MAX];
+        struct dht_find_node ask[DHT_SENDS_MAX];
+        uint32_t n;
+
+        f->now_ms = due > f->now_ms ? due : f->now_ms;
+        dht_tick(&f->d, f->now_ms, WALL_S, &f->out);
+        n = f->out.n_sends;
+        for (uint32_t i = 0; i < n; i++) {
+            sends[i] = f->out.sends[i];
+            assert_int_equal(sends[i].message, DHT_MSG_FIND_NODE);
+            assert_int_equal(msg_decode(&dht_find_node_schema,
+                                        f->out.bytes + sends[i].bytes,
+                                        sends[i].len, &ask[i]),
+                             0);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            struct dht_nodes none = {.request = ask[i].request};
+
+            assert_int_equal(
+                say(f, sends[i].address.port - 4000, DHT_MSG_NODES, &none), 0);
+            quiet_ms = f->now_ms;
+        }
+    } while (f->now_ms < quiet_ms + 5000);
+}
+
 static void unknown_doubled_and_forged_answers_are_ignored(void **state)
 {
     struct fixture *f = setup(options());
@@ -417,13 +450,14 @@ static void a_silent_peer_times_out_and_becomes_stale(void **state)
 {
     struct fixture *f = setup(options());
     struct peer_id target = {{9}};
-    uint64_t lookup;
+    uint64_t lookup, start_ms;
     int n_done = 0;
 
     (void)state;
     meet(f, 0);
+    settle(f); /* only this lookup */
+    start_ms = f->now_ms;
     assert_int_equal(dht_find(&f->d, &target, f->now_ms, &lookup, &f->out), 0);
-    f->d.bootstrap_ms = CORE_NEVER; /* only this lookup */
     for (int i = 0; i < 100 && n_done == 0; i++) {
         uint64_t due = dht_deadline(&f->d);
 
@@ -432,7 +466,7 @@ static void a_silent_peer_times_out_and_becomes_stale(void **state)
         n_done += (int)f->out.n_done;
     }
     assert_int_equal(n_done, 1);
-    assert_int_equal(f->now_ms, 1000 + f->d.opt.rpc_timeout_ms);
+    assert_int_equal(f->now_ms, start_ms + f->d.opt.rpc_timeout_ms);
     assert_int_equal(f->out.done[0].rc, LOCO_ENOENT);
     assert_int_equal(f->d.counts.timeouts, 1);
     assert_int_equal(kbucket_find(&f->d.table, &f->peer[0].id)->failures, 1);
@@ -508,7 +542,7 @@ static void what_does_not_fit_into_out_follows_at_once(void **state)
     for (int i = 0; i < PEERS; i++) {
         meet(f, i);
     }
-    f->d.bootstrap_ms = CORE_NEVER;
+    settle(f);
     for (int i = 0; i < 30; i++) {
         assert_int_equal(dht_find(&f->d, &target, f->now_ms, &lookup, &f->out),
                          0);
@@ -602,7 +636,6 @@ static void names_at_one_public_network_wait_for_all_others(void **state)
     for (int i = 0; i < PEERS; i++) {
         meet(f, i);
     }
-    f->d.bootstrap_ms = CORE_NEVER;
     (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
     assert_int_equal(f->out.n_sends, 8);
     lie(f, 20, 93, &rng); /* far closer than anybody else */
@@ -611,7 +644,6 @@ static void names_at_one_public_network_wait_for_all_others(void **state)
     /* But where nobody else is known they are asked. */
     f = setup(opt);
     meet(f, 0);
-    f->d.bootstrap_ms = CORE_NEVER;
     (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
     lie(f, 20, 93, &rng);
     assert_int_equal(sent_to(f, 93), 7);
@@ -643,6 +675,20 @@ static void an_answer_that_names_its_sender_is_refused(void **state)
     teardown(f);
 }
 
+/* Who is asked by the k-th message that goes out, and under which name. */
+static void
+asked(struct fixture *f, uint32_t k, struct peer_id *peer, uint64_t *request)
+{
+    const struct dht_send *s = &f->out.sends[k];
+    struct dht_find_node ask;
+
+    assert_int_equal(msg_decode(dht_msg_schema(DHT_MSG_FIND_NODE),
+                                f->out.bytes + s->bytes, s->len, &ask),
+                     0);
+    *peer = s->peer;
+    *request = ask.request;
+}
+
 /* Three paths, twelve contacts: nobody is asked twice, and what one path was
  * told is asked by that path only. */
 static void paths_of_a_lookup_share_no_peer(void **state)
@@ -650,6 +696,7 @@ static void paths_of_a_lookup_share_no_peer(void **state)
     struct dht_options opt = options();
     struct peer_id target = {{9}};
     struct peer_id seen[64];
+    uint64_t request[64];
     uint32_t n_seen = 0;
     struct fixture *f;
     uint64_t lookup;
@@ -662,33 +709,28 @@ static void paths_of_a_lookup_share_no_peer(void **state)
     for (int i = 0; i < PEERS; i++) {
         meet(f, i);
     }
-    f->d.bootstrap_ms = CORE_NEVER;
     (void)dht_find(&f->d, &target, f->now_ms, &lookup, &f->out);
     assert_int_equal(f->out.n_sends, 3); /* one a path */
     for (uint32_t i = 0; i < 3; i++) {
-        seen[n_seen++] = f->out.sends[i].peer;
+        asked(f, i, &seen[n_seen], &request[n_seen]);
+        n_seen++;
     }
     for (uint32_t at = 0; f->out.n_done == 0; at++) {
         struct dht_nodes nodes = {.n_contacts = 0};
         int who;
 
         assert_true(at < n_seen);
+        nodes.request = request[at];
         for (who = 0; !id_eq(&f->peer[who].id, &seen[at]); who++) {
             assert_true(who < PEERS);
-        }
-        for (uint32_t i = 0; i < f->d.opt.requests_max; i++) {
-            const struct dht_request *r = &f->d.request[i];
-
-            if (r->used && id_eq(&r->peer, &seen[at])) {
-                nodes.request = r->name;
-            }
         }
         assert_int_equal(say(f, who, DHT_MSG_NODES, &nodes), 0);
         for (uint32_t i = 0; i < f->out.n_sends; i++) {
             for (uint32_t k = 0; k < n_seen; k++) {
                 assert_false(id_eq(&seen[k], &f->out.sends[i].peer));
             }
-            seen[n_seen++] = f->out.sends[i].peer;
+            asked(f, i, &seen[n_seen], &request[n_seen]);
+            n_seen++;
         }
     }
     assert_int_equal(f->out.done[0].n_contacts, 8);
@@ -740,7 +782,8 @@ static void the_oldest_contact_is_pinged_when_a_newcomer_waits(void **state)
     struct peer_id oldest;
 
     (void)state;
-    f->d.bootstrap_ms = f->d.maintain_ms = CORE_NEVER;
+    meet(f, 1);
+    settle(f); /* nothing but the ping is due */
     for (int i = 0; f->d.table.n_wanted == 0; i++) {
         struct identity many;
         struct address a = address_of(0);
@@ -749,7 +792,6 @@ static void the_oldest_contact_is_pinged_when_a_newcomer_waits(void **state)
         if (id_xor_bucket(&many.id, &f->self.id) == 255) {
             f->now_ms++;
             dht_seen(&f->d, &many.id, &a, f->now_ms);
-            f->d.bootstrap_ms = CORE_NEVER;
         }
     }
     oldest = kbucket_first(&f->d.table, 255)->id;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/inherit.h"
+#include "p2p/round/inherit.h"
 
 #define ELEMENTS 1003U
 #define BLOCK    8U
@@ -74,6 +74,7 @@ choose(const struct inherit *h, struct ready_body *r, struct plan_body *p)
         m->tokens = p->members[k].tokens;
         m->first_step = p->members[k].first_step;
         m->last_step = p->members[k].last_step;
+        m->lease = p->members[k].lease;
         ready |= 1ULL << p->members[k].index;
     }
     ready = inherit_choose(h, r, ids, members, ready, p);
@@ -129,6 +130,12 @@ static void who_was_not_in_the_ring_waits_for_the_next_round(void **state)
     assert_int_equal(choose(&h[0], r, &late), 3);
     assert_false(fits(&h[2], &late, 2));
     late = plan_of(3);
+    late.members[2].first_step = 9; /* of other steps */
+    assert_int_equal(choose(&h[0], r, &late), 3);
+    late = plan_of(3);
+    late.members[2].lease = 1; /* of other text */
+    assert_int_equal(choose(&h[0], r, &late), 3);
+    late = plan_of(3);
     late.members[1].index = 9; /* a stranger */
     assert_int_equal(choose(&h[0], r, &late), 5);
 }
@@ -165,6 +172,22 @@ static void a_claim_without_the_contribution_is_not_chosen(void **state)
     p.members[1].last_step = 21; /* it holds most, and packed anew */
     assert_int_equal(choose(&h[0], r, &p), 5);
     assert_int_equal(inherit_total(&p), 320);
+}
+
+/* It has claimed most, and is not there any more. */
+static void a_claim_of_who_is_not_ready_is_not_chosen(void **state)
+{
+    static struct ready_body r[VIEW_MEMBERS_MAX];
+    struct inherit h[3];
+    const uint64_t final[] = {80, 640, 320};
+    struct plan_body p = plan_of(3), q = plan_of(2);
+
+    (void)state;
+    readies_of(r, h, final);
+    assert_int_equal(choose(&h[0], r, &p), 7);
+    q.members[1] = p.members[2];
+    assert_int_equal(choose(&h[0], r, &q), 5);
+    assert_int_equal(inherit_total(&q), 320);
 }
 
 static void claims_of_an_unknown_plan_are_not_inherited(void **state)
@@ -254,6 +277,9 @@ static void false_plans_do_not_fit(void **state)
     p.members[0].holds = 72; /* less: then it would be written over */
     assert_false(fits(&h[0], &p, 0));
     p = good;
+    p.members[0].holds = 84; /* inside a block */
+    assert_false(fits(&h[1], &p, 1));
+    p = good;
     p.ranges[0].contributors[3].tokens++;
     assert_false(fits(&h[1], &p, 1));
     p = good;
@@ -308,11 +334,17 @@ static void a_share_counts_the_elements_that_hold_these_steps(void **state)
     assert_int_equal(inherit_share(&p, false, &dead, 10, 20, ELEMENTS), 640);
     assert_int_equal(inherit_share(&p, false, &dead, 20, 30, ELEMENTS), 0);
     assert_int_equal(inherit_share(&p, false, &dead, 19, 30, ELEMENTS), 640);
+    assert_int_equal(inherit_share(&p, false, &dead, 5, 10, ELEMENTS), 0);
     assert_int_equal(inherit_share(&p, true, &left, 10, 20, ELEMENTS),
                      ELEMENTS);
     assert_int_equal(inherit_share(&p, true, &other, 10, 20, ELEMENTS),
                      ELEMENTS - 640);
     assert_int_equal(inherit_share(&p, false, &other, 10, 20, ELEMENTS), 0);
+    /* Of ranges that no such vector has none is. */
+    assert_int_equal(inherit_share(&p, true, &dead, 10, 20, 639), 0);
+    p.ranges[1] = p.ranges[0];
+    p.n_ranges = 2;
+    assert_int_equal(inherit_share(&p, true, &dead, 10, 20, ELEMENTS), 0);
 }
 
 int main(void)
@@ -322,6 +354,7 @@ int main(void)
         cmocka_unit_test(who_was_not_in_the_ring_waits_for_the_next_round),
         cmocka_unit_test(who_joined_since_waits_for_the_next_round),
         cmocka_unit_test(a_claim_without_the_contribution_is_not_chosen),
+        cmocka_unit_test(a_claim_of_who_is_not_ready_is_not_chosen),
         cmocka_unit_test(claims_of_an_unknown_plan_are_not_inherited),
         cmocka_unit_test(
             a_second_failure_adds_a_range_and_cuts_what_was_not_here),

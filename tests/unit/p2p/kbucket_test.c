@@ -3,13 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
-#include "p2p/kbucket.h"
+#include "p2p/dht/kbucket.h"
+#include "p2p/dht/shortlist.h"
 #include "p2p/limiter.h"
-#include "p2p/shortlist.h"
 #include "proto/base/rng.h"
 
 #define K 8
@@ -19,17 +18,28 @@ struct fixture {
     void *memory;
 };
 
+static struct kbucket_options options(uint32_t contacts_max,
+                                      uint32_t prefix_max)
+{
+    return (struct kbucket_options){.contacts_max = contacts_max,
+                                    .k = K,
+                                    .cache = 4,
+                                    .failures_max = 2,
+                                    .prefix_max = prefix_max};
+}
+
+static void setup_with(struct fixture *f, const struct kbucket_options *opt)
+{
+    f->memory = malloc(kbucket_bytes(opt));
+    assert_non_null(f->memory);
+    kbucket_init(&f->t, opt, f->memory, 0);
+}
+
 static void setup(struct fixture *f, uint32_t contacts_max, uint32_t prefix_max)
 {
-    struct kbucket_options opt = {.contacts_max = contacts_max,
-                                  .k = K,
-                                  .cache = 4,
-                                  .failures_max = 2,
-                                  .prefix_max = prefix_max};
+    struct kbucket_options opt = options(contacts_max, prefix_max);
 
-    f->memory = malloc(kbucket_bytes(&opt));
-    assert_non_null(f->memory);
-    kbucket_init(&f->t, &opt, f->memory, 0);
+    setup_with(f, &opt);
 }
 
 /* Our id is zero, so first byte 0x80..0xff is bucket 255. */
@@ -231,12 +241,13 @@ static void one_prefix_cannot_fill_a_bucket(void **state)
 
 static void one_prefix_cannot_fill_the_table(void **state)
 {
+    struct kbucket_options opt = options(64, 2);
     struct fixture f;
     uint32_t n = 0;
 
     (void)state;
-    setup(&f, 64, 2);
-    f.t.opt.table_prefix_max = 5;
+    opt.table_prefix_max = 5;
+    setup_with(&f, &opt);
     for (int b = 0; b < 8; b++) { /* two a bucket would be sixteen */
         for (uint32_t i = 0; i < 3; i++) {
             struct peer_id id = id_make((uint8_t)(0x80 >> b), i);
@@ -260,13 +271,14 @@ static void one_prefix_cannot_fill_the_table(void **state)
 
 static void one_network_alone_fills_the_table_until_others_come(void **state)
 {
+    struct kbucket_options opt = options(64, 2);
     struct fixture f;
     uint32_t n = 0;
 
     (void)state;
-    setup(&f, 64, 2);
-    f.t.opt.table_prefix_max = 5;
-    f.t.opt.diverse_min = 10;
+    opt.table_prefix_max = 5;
+    opt.diverse_min = 10;
+    setup_with(&f, &opt);
     for (uint32_t i = 0; i < K; i++) {
         struct peer_id id = id_make(0x80, i);
         struct address public = address_make(93, 7, 4000);

@@ -2,12 +2,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "p2p/lan.h"
+#include "p2p/swarm/lan.h"
 
 static const struct hash32 run = {{7}}, other_run = {{8}};
 

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "p2p/lease.h"
-#include "p2p/text.h"
+#include "p2p/round/lease.h"
+#include "p2p/round/text.h"
 #include "proto/base/rng.h"
 
 #define PEERS     12
@@ -23,8 +23,7 @@
 #define SHARDS    6
 #define SPAN      (1U << 16) /* positions that a history may reach */
 
-/* ---- small cases ----------------------------------------------------------
- */
+/* ---- small cases -------------------------------------------------------- */
 
 /* Members 1..n; bit i of `joined`: member i came with this view. */
 static struct view_body view_of(uint32_t n, uint64_t epoch, uint64_t joined)
@@ -281,8 +280,7 @@ static void a_lease_ends_where_the_text_does(void **state)
     assert_int_equal(l.next, 21);
 }
 
-/* ---- histories ------------------------------------------------------------
- */
+/* ---- histories ---------------------------------------------------------- */
 
 /* A process, and what it trained that is in no commit. */
 struct worker {

@@ -9,8 +9,8 @@
 
 #include <errno.h>
 
-#include "p2p/members.h"
-#include "p2p/reach.h"
+#include "p2p/swarm/members.h"
+#include "p2p/swarm/reach.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
 
@@ -47,19 +47,19 @@ static void up(struct fixture *f,
 {
     struct event e = {.type = EVENT_LINK_UP,
                       .now_ms = f->now_ms,
-                      .link = link,
-                      .inbound = inbound,
-                      .request = UINT32_MAX,
-                      .peer = f->peer[who].id,
-                      .address = address_of(who)};
+                      .link_up.link = link,
+                      .link_up.inbound = inbound,
+                      .link_up.request = UINT32_MAX,
+                      .link_up.peer = f->peer[who].id,
+                      .link_up.address = address_of(who)};
 
-    memcpy(e.public_key, f->peer[who].public, 32);
+    memcpy(e.link_up.public_key, f->peer[who].public, 32);
     if (relay != NULL) {
-        e.relay = *relay;
-        memset(&e.address, 0, sizeof e.address);
+        e.link_up.relay = *relay;
+        memset(&e.link_up.address, 0, sizeof e.link_up.address);
     }
     f->out.n = f->out.n_bytes = 0;
-    (void)members_link_up(&f->m, &e, &f->out);
+    (void)members_link_up(&f->m, &e.link_up, e.now_ms, &f->out);
 }
 
 /* Peer `from` says what class it is of, and that it is linked to peer 1, which
@@ -76,7 +76,7 @@ static void rumour(struct fixture *f, int from, enum reach_class reach)
     g.peers[0].address.port = a.port;
     g.peers[0].reach = (uint8_t)reach;
     members_beat(&f->m, row, &beat, f->now_ms);
-    members_recv(&f->m, row, MESSAGE_GOSSIP, &g, &f->out);
+    members_on_gossip(&f->m, row, &g, &f->out);
 }
 
 static struct fixture *fixture_new(bool high, enum reach_class reach)
@@ -127,8 +127,8 @@ static bool said(const struct fixture *f, uint16_t message, uint32_t link)
     for (uint32_t i = 0; i < f->out.n; i++) {
         const struct action *a = &f->out.action[i];
 
-        if (a->type == ACTION_SEND && a->message == message &&
-            a->link == link) {
+        if (a->type == ACTION_SEND && a->send.message == message &&
+            a->send.link == link) {
             return true;
         }
     }
@@ -140,7 +140,7 @@ static void who_cannot_be_dialled_is_called_at_once(void **state)
     struct fixture *f = fixture_new(true, REACH_RESTRICTED);
 
     (void)state;
-    f->m.reach = REACH_PUBLIC;
+    members_set_reach(&f->m, REACH_PUBLIC);
     tick(f, 500);
     assert_null(action(f, ACTION_DIAL));
     assert_true(said(f, MESSAGE_CALL, 1));
@@ -148,7 +148,7 @@ static void who_cannot_be_dialled_is_called_at_once(void **state)
     assert_false(said(f, MESSAGE_CALL, 1)); /* not again so soon */
     tick(f, 500);
     assert_non_null(action(f, ACTION_DIAL)); /* it did not help: a relay */
-    assert_true(id_eq(&action(f, ACTION_DIAL)->relay, &f->peer[0].id));
+    assert_true(id_eq(&action(f, ACTION_DIAL)->dial.relay, &f->peer[0].id));
     free(f);
 }
 
@@ -157,22 +157,24 @@ static void two_that_cannot_be_dialled_meet_at_a_relay(void **state)
     struct fixture *f = fixture_new(true, REACH_RESTRICTED);
     const struct action *a;
     struct address r = address_of(0);
-    struct event failed = {.type = EVENT_DIAL_FAILED, .rc = LOCO_ECLOSED};
+    struct event failed = {.type = EVENT_DIAL_FAILED,
+                           .dial_failed.rc = LOCO_ECLOSED};
 
     (void)state;
-    f->m.reach = REACH_RESTRICTED;
+    members_set_reach(&f->m, REACH_RESTRICTED);
     tick(f, 500);
     assert_false(said(f, MESSAGE_CALL, 1)); /* it could not dial us */
     a = action(f, ACTION_DIAL);
     assert_non_null(a);
-    assert_true(id_eq(&a->peer, &f->peer[1].id));
-    assert_true(id_eq(&a->relay, &f->peer[0].id));
-    assert_true(address_eq(&a->address, &r));
-    failed.request = a->request;
+    assert_true(id_eq(&a->dial.peer, &f->peer[1].id));
+    assert_true(id_eq(&a->dial.relay, &f->peer[0].id));
+    assert_true(address_eq(&a->dial.address, &r));
+    failed.dial_failed.request = a->dial.request;
     tick(f, 100);
     assert_null(action(f, ACTION_DIAL)); /* one at a time */
     failed.now_ms = f->now_ms;
-    members_dial_failed(&f->m, &failed);
+    members_dial_failed(&f->m, failed.dial_failed.request,
+                        failed.dial_failed.rc, failed.now_ms);
     tick(f, 499);
     assert_null(action(f, ACTION_DIAL));
     tick(f, 1);
@@ -186,7 +188,7 @@ the_one_with_the_lower_id_leaves_the_relay_to_the_other(void **state)
     struct fixture *f = fixture_new(false, REACH_RESTRICTED);
 
     (void)state;
-    f->m.reach = REACH_RESTRICTED;
+    members_set_reach(&f->m, REACH_RESTRICTED);
     for (int i = 0; i < 20; i++) {
         tick(f, 250);
         assert_null(action(f, ACTION_DIAL));
@@ -194,13 +196,21 @@ the_one_with_the_lower_id_leaves_the_relay_to_the_other(void **state)
     free(f);
 }
 
+/* The neighbour says that it carries nothing. */
+static void unwilling(struct fixture *f)
+{
+    struct heartbeat beat = {.reach = REACH_PUBLIC};
+
+    members_beat(&f->m, f->via, &beat, f->now_ms);
+}
+
 static void an_unwilling_neighbour_is_no_relay(void **state)
 {
     struct fixture *f = fixture_new(true, REACH_RESTRICTED);
 
     (void)state;
-    f->m.reach = REACH_RESTRICTED;
-    f->m.peers[f->via].beat.relays = false;
+    members_set_reach(&f->m, REACH_RESTRICTED);
+    unwilling(f);
     for (int i = 0; i < 20; i++) {
         tick(f, 250);
         assert_null(action(f, ACTION_DIAL));
@@ -215,7 +225,7 @@ static void a_dial_without_answer_is_hedged(void **state)
     (void)state;
     tick(f, 500);
     assert_non_null(action(f, ACTION_DIAL));
-    assert_true(id_is_zero(&action(f, ACTION_DIAL)->relay));
+    assert_true(id_is_zero(&action(f, ACTION_DIAL)->dial.relay));
     assert_false(said(f, MESSAGE_CALL, 1));
     tick(f, 699);
     assert_false(said(f, MESSAGE_CALL, 1));
@@ -223,7 +233,7 @@ static void a_dial_without_answer_is_hedged(void **state)
     assert_true(said(f, MESSAGE_CALL, 1));
     tick(f, 700);
     assert_non_null(action(f, ACTION_DIAL)); /* and then a relay */
-    assert_true(id_eq(&action(f, ACTION_DIAL)->relay, &f->peer[0].id));
+    assert_true(id_eq(&action(f, ACTION_DIAL)->dial.relay, &f->peer[0].id));
     free(f);
 }
 
@@ -245,10 +255,11 @@ static void data_goes_the_way_of_the_link(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fixture *f = fixture_new(true, cases[i].reach);
+        struct heartbeat beat = {.reach = (uint8_t)cases[i].reach};
         const struct action *a;
 
         up(f, 1, 2, cases[i].inbound, cases[i].relayed ? &f->peer[0].id : NULL);
-        f->m.peers[f->wanted].way.reach = (uint8_t)cases[i].reach;
+        members_beat(&f->m, f->wanted, &beat, f->now_ms);
         f->out.n = f->out.n_bytes = 0;
         members_bulk_open(&f->m, &f->out, f->wanted);
         a = action(f, ACTION_BULK_OPEN);
@@ -257,8 +268,8 @@ static void data_goes_the_way_of_the_link(void **state)
         if (cases[i].relayed) {
             struct address r = address_of(0);
 
-            assert_true(id_eq(&a->relay, &f->peer[0].id));
-            assert_true(address_eq(&a->address, &r));
+            assert_true(id_eq(&a->bulk_open.relay, &f->peer[0].id));
+            assert_true(address_eq(&a->bulk_open.address, &r));
         }
         free(f);
     }
@@ -274,7 +285,8 @@ static void data_waits_for_the_link(void **state)
     assert_null(action(f, ACTION_BULK_OPEN));
     up(f, 1, 2, true, &f->peer[0].id);
     assert_non_null(action(f, ACTION_BULK_OPEN));
-    assert_true(id_eq(&action(f, ACTION_BULK_OPEN)->relay, &f->peer[0].id));
+    assert_true(
+        id_eq(&action(f, ACTION_BULK_OPEN)->bulk_open.relay, &f->peer[0].id));
     up(f, 1, 3, true, &f->peer[0].id);
     assert_null(action(f, ACTION_BULK_OPEN)); /* once */
     free(f);
@@ -295,8 +307,9 @@ static void a_call_is_passed_on_with_the_address_that_is_seen(void **state)
     members_on_call(&f->m, f->via, &msg, f->now_ms, &f->out);
     assert_true(said(f, MESSAGE_CALLED, 2));
     a = action(f, ACTION_SEND);
-    assert_int_equal(
-        msg_decode(&called_schema, f->out.bytes + a->bytes, a->len, &got), 0);
+    assert_int_equal(msg_decode(&called_schema, f->out.bytes + a->send.bytes.at,
+                                a->send.bytes.len, &got),
+                     0);
     assert_true(id_eq(&got.from, &f->peer[0].id));
     assert_int_equal(got.token, 0);
     assert_int_equal(got.address.port, 7700);
@@ -314,11 +327,13 @@ static void who_is_called_dials_once(void **state)
     memcpy(msg.address.ip, a.ip, 16);
     msg.address.port = a.port;
     up(f, 1, 2, false, NULL);
-    f->m.opt.links_wanted = 0; /* enough links */
+    members_want_links(&f->m, 0); /* nobody is dialled to be a neighbour */
     members_on_called(&f->m, f->via, &msg, f->now_ms, &f->out);
     tick(f, 0);
+    assert_false(said(f, MESSAGE_NEIGHBOUR, 2));
+    assert_int_equal(f->m.n_seeking, 0);
     assert_non_null(action(f, ACTION_DIAL));
-    assert_true(id_eq(&action(f, ACTION_DIAL)->peer, &f->peer[2].id));
+    assert_true(id_eq(&action(f, ACTION_DIAL)->dial.peer, &f->peer[2].id));
     members_on_called(&f->m, f->via, &msg, f->now_ms, &f->out);
     tick(f, 1);
     assert_null(action(f, ACTION_DIAL));
@@ -340,10 +355,11 @@ static void who_is_called_to_a_relay_comes(void **state)
     members_on_called(&f->m, f->via, &msg, f->now_ms, &f->out);
     a = action(f, ACTION_RELAY_COME);
     assert_non_null(a);
-    assert_int_equal(a->token, 9);
-    assert_true(id_eq(&a->relay, &f->peer[0].id));
-    assert_true(id_eq(&a->peer, &f->peer[1].id));
-    assert_true(address_eq(&a->address, &r)); /* not one that it was told */
+    assert_int_equal(a->relay_come.token, 9);
+    assert_true(id_eq(&a->relay_come.relay, &f->peer[0].id));
+    assert_true(id_eq(&a->relay_come.peer, &f->peer[1].id));
+    assert_true(
+        address_eq(&a->relay_come.address, &r)); /* not one that it was told */
     free(f);
 }
 
@@ -355,11 +371,11 @@ static void a_direct_link_replaces_a_relayed_one(void **state)
     up(f, 1, 2, true, &f->peer[0].id);
     assert_true(members_relayed(&f->m, f->wanted));
     up(f, 1, 3, true, NULL);
-    assert_int_equal(action(f, ACTION_HANG_UP)->link, 2);
+    assert_int_equal(action(f, ACTION_HANG_UP)->hang_up.link, 2);
     members_link_down(&f->m, 2, f->now_ms);
     assert_false(members_relayed(&f->m, f->wanted));
     up(f, 1, 4, true, &f->peer[0].id); /* and is not replaced by one */
-    assert_int_equal(action(f, ACTION_HANG_UP)->link, 4);
+    assert_int_equal(action(f, ACTION_HANG_UP)->hang_up.link, 4);
     assert_true(members_inbound(&f->m, f->wanted));
     free(f);
 }
@@ -371,7 +387,7 @@ static void a_relayed_link_is_given_up_when_it_can_be(void **state)
 
     (void)state;
     up(f, 1, 2, true, &f->peer[0].id);
-    f->m.reach = REACH_RESTRICTED;
+    members_set_reach(&f->m, REACH_RESTRICTED);
     for (int i = 0; i < 40; i++) {
         tick(f, 1000);
         (void)members_heard(&f->m, 1, f->now_ms);
@@ -379,7 +395,7 @@ static void a_relayed_link_is_given_up_when_it_can_be(void **state)
         assert_null(action(f, ACTION_DIAL));
         assert_false(said(f, MESSAGE_CALL, 2));
     }
-    f->m.reach = REACH_PUBLIC; /* we can be dialled now */
+    members_set_reach(&f->m, REACH_PUBLIC); /* we can be dialled now */
     for (int i = 0; i < 30 && !said(f, MESSAGE_CALL, 2); i++) {
         tick(f, 1000);
         (void)members_heard(&f->m, 1, f->now_ms);
@@ -387,11 +403,11 @@ static void a_relayed_link_is_given_up_when_it_can_be(void **state)
     }
     assert_true(said(f, MESSAGE_CALL, 2));
     /* Or the other one can, as it says. */
+    rumour(f, 0, REACH_RESTRICTED); /* where it listens */
     members_on_call(&f->m, f->wanted, &msg, f->now_ms, &f->out);
-    f->m.peers[f->wanted].address = address_of(1);
     tick(f, 0);
     assert_non_null(action(f, ACTION_DIAL));
-    assert_true(id_is_zero(&action(f, ACTION_DIAL)->relay));
+    assert_true(id_is_zero(&action(f, ACTION_DIAL)->dial.relay));
     free(f);
 }
 
@@ -399,7 +415,8 @@ static void somebody_on_the_lan_is_dialled(void **state)
 {
     struct fixture *f = fixture_new(true, REACH_RESTRICTED);
     struct address near = address_of(3), known = address_of(0);
-    struct event failed = {.type = EVENT_DIAL_FAILED, .rc = -ECONNREFUSED};
+    struct event failed = {.type = EVENT_DIAL_FAILED,
+                           .dial_failed.rc = -ECONNREFUSED};
     unsigned n = 0;
 
     (void)state;
@@ -411,11 +428,12 @@ static void somebody_on_the_lan_is_dialled(void **state)
     for (int i = 0; i < 100; i++) {
         tick(f, 1000);
         if (action(f, ACTION_DIAL) != NULL &&
-            address_eq(&action(f, ACTION_DIAL)->address, &near)) {
+            address_eq(&action(f, ACTION_DIAL)->dial.address, &near)) {
             n++;
-            failed.request = action(f, ACTION_DIAL)->request;
+            failed.dial_failed.request = action(f, ACTION_DIAL)->dial.request;
             failed.now_ms = f->now_ms;
-            members_dial_failed(&f->m, &failed);
+            members_dial_failed(&f->m, failed.dial_failed.request,
+                                failed.dial_failed.rc, failed.now_ms);
         }
     }
     assert_int_equal(n, 4); /* then not before it is heard again */
@@ -432,9 +450,9 @@ static void two_that_nobody_dials_are_apart(void **state)
     struct fixture *f = fixture_new(true, REACH_RESTRICTED);
 
     (void)state;
-    f->m.reach = REACH_UNKNOWN;
+    members_set_reach(&f->m, REACH_UNKNOWN);
     assert_false(members_apart(&f->m, MEMBERS_NONE, f->wanted));
-    f->m.reach = REACH_RELAYED;
+    members_set_reach(&f->m, REACH_RELAYED);
     assert_true(members_apart(&f->m, MEMBERS_NONE, f->wanted));
     assert_true(members_apart(&f->m, f->wanted, MEMBERS_NONE));
     assert_false(members_apart(&f->m, f->via, f->wanted));
@@ -449,10 +467,10 @@ static void who_needs_a_relay_and_has_none_is_counted(void **state)
 
     (void)state;
     assert_int_equal(members_n_apart(&f->m, &relays), 0); /* we may call it */
-    f->m.reach = REACH_RESTRICTED;
+    members_set_reach(&f->m, REACH_RESTRICTED);
     assert_int_equal(members_n_apart(&f->m, &relays), 1);
     assert_int_equal(relays, 1);
-    f->m.peers[f->via].beat.relays = false;
+    unwilling(f);
     assert_int_equal(members_n_apart(&f->m, &relays), 1);
     assert_int_equal(relays, 0);
     up(f, 1, 2, true, &f->peer[0].id);
@@ -472,12 +490,12 @@ static void pairs_are_spread_over_relays(void **state)
     int other;
 
     (void)state;
-    f->m.reach = REACH_RESTRICTED;
+    members_set_reach(&f->m, REACH_RESTRICTED);
     up(f, 2, 2, false, NULL);
     other = members_find(&f->m, &f->peer[2].id);
     members_beat(&f->m, other, &beat, f->now_ms);
-    members_recv(&f->m, f->via, MESSAGE_NEIGHBOUR, &ask, &f->out);
-    members_recv(&f->m, other, MESSAGE_NEIGHBOUR, &ask, &f->out);
+    members_on_neighbour(&f->m, f->via, &ask, &f->out);
+    members_on_neighbour(&f->m, other, &ask, &f->out);
     for (int k = 0; k < 16; k++) {
         struct gossip g = {.n_peers = 1};
         struct identity id;
@@ -488,7 +506,7 @@ static void pairs_are_spread_over_relays(void **state)
         g.peers[0].id = id.id;
         g.peers[0].address.port = 4000;
         g.peers[0].reach = REACH_RESTRICTED;
-        members_recv(&f->m, f->via, MESSAGE_GOSSIP, &g, &f->out);
+        members_on_gossip(&f->m, f->via, &g, &f->out);
         members_guest(&f->m, members_find(&f->m, &id.id), true);
     }
     tick(f, 10);
@@ -496,7 +514,7 @@ static void pairs_are_spread_over_relays(void **state)
         const struct action *a = &f->out.action[i];
 
         for (int who = 0; who < 3 && a->type == ACTION_DIAL; who++) {
-            used[who] = used[who] || id_eq(&a->relay, &f->peer[who].id);
+            used[who] = used[who] || id_eq(&a->dial.relay, &f->peer[who].id);
         }
     }
     assert_true(used[0] && used[2]);

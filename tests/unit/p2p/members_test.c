@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/members.h"
+#include "p2p/swarm/members.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "proto/hash.h"
@@ -80,14 +80,14 @@ static bool up(struct fixture *f, int who, uint32_t link)
 {
     struct event e = {.type = EVENT_LINK_UP,
                       .now_ms = f->now_ms,
-                      .link = link,
-                      .inbound = true,
-                      .peer = f->peer[who].id,
-                      .address = {.port = (uint16_t)(4000 + who)}};
+                      .link_up.link = link,
+                      .link_up.inbound = true,
+                      .link_up.peer = f->peer[who].id,
+                      .link_up.address = {.port = (uint16_t)(4000 + who)}};
 
-    memcpy(e.public_key, f->peer[who].public, 32);
+    memcpy(e.link_up.public_key, f->peer[who].public, 32);
     clear(f);
-    return members_link_up(&f->m, &e, &f->out);
+    return members_link_up(&f->m, &e.link_up, e.now_ms, &f->out);
 }
 
 static void tick(struct fixture *f, uint64_t after_ms)
@@ -183,7 +183,7 @@ static void a_gap_of_the_own_process_loses_nobody(void **state)
 /* The link of a watched peer breaks and dialling it ends with `rc`. */
 static void fail_redial(struct fixture *f, int rc)
 {
-    struct event e = {.type = EVENT_DIAL_FAILED, .rc = rc};
+    struct event e = {.type = EVENT_DIAL_FAILED, .dial_failed.rc = rc};
 
     assert_true(up(f, 0, 1));
     watch(f, 0);
@@ -191,9 +191,10 @@ static void fail_redial(struct fixture *f, int rc)
     tick(f, 10);
     assert_int_equal(count(f, ACTION_DIAL), 1);
     expect_nobody_lost(f);
-    e.request = (uint64_t)row(f, 0);
+    e.dial_failed.request = (uint64_t)row(f, 0);
     e.now_ms = f->now_ms;
-    members_dial_failed(&f->m, &e);
+    members_dial_failed(&f->m, e.dial_failed.request, e.dial_failed.rc,
+                        e.now_ms);
     tick(f, 1);
 }
 
@@ -295,29 +296,31 @@ static void an_unreached_bootstrap_is_never_given_up(void **state)
     members_bootstrap_add(&f->m, &a);
     assert_true(up(f, 0, 1)); /* somebody, who may know as little as we do */
     for (int i = 0; i < 12; i++) {
-        struct event e = {.type = EVENT_DIAL_FAILED, .rc = LOCO_ETIMEOUT};
+        struct event e = {.type = EVENT_DIAL_FAILED,
+                          .dial_failed.rc = LOCO_ETIMEOUT};
         uint64_t from_ms = f->now_ms;
 
         do {
             tick(f, 100);
             assert_true(f->now_ms - from_ms <= 60000);
         } while (count(f, ACTION_DIAL) == 0);
-        assert_true(address_eq(&dialled(f)->address, &a));
-        e.request = dialled(f)->request;
+        assert_true(address_eq(&dialled(f)->dial.address, &a));
+        e.dial_failed.request = dialled(f)->dial.request;
         e.now_ms = f->now_ms;
-        members_dial_failed(&f->m, &e);
+        members_dial_failed(&f->m, e.dial_failed.request, e.dial_failed.rc,
+                            e.now_ms);
     }
     {
         struct event e = {.type = EVENT_LINK_UP,
-                          .link = 2,
-                          .peer = f->peer[1].id,
-                          .address = a};
+                          .link_up.link = 2,
+                          .link_up.peer = f->peer[1].id,
+                          .link_up.address = a};
 
         tick(f, 60000);
-        e.request = dialled(f)->request;
+        e.link_up.request = dialled(f)->dial.request;
         e.now_ms = f->now_ms;
         clear(f);
-        assert_true(members_link_up(&f->m, &e, &f->out));
+        assert_true(members_link_up(&f->m, &e.link_up, e.now_ms, &f->out));
     }
     assert_false(f->m.bootstrap[0].dialing);
     tick(f, 120000);
@@ -368,7 +371,7 @@ static void of_two_links_the_lower_id_closes_the_older(void **state)
         assert_true(up(f, who, first + 1));
         assert_int_equal(count(f, ACTION_HANG_UP), lower ? 1 : 0);
         if (lower) {
-            assert_int_equal(f->out.action[0].link, first);
+            assert_int_equal(f->out.action[0].hang_up.link, first);
         }
         members_link_down(&f->m, first, f->now_ms);
         assert_true(members_linked(&f->m, row(f, who)));
@@ -403,7 +406,7 @@ static void hearsay_does_not_keep_out_who_is_here(void **state)
             memcpy(msg.peers[i].id.b, words, sizeof words);
             msg.peers[i].address.port = 4000;
         }
-        members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &msg, &f->out);
+        members_on_gossip(&f->m, row(f, 0), &msg, &f->out);
     }
     assert_int_equal(f->m.n_peers, PEERS_MAX);
     assert_true(up(f, 1, 2));
@@ -440,9 +443,9 @@ static void a_message_to_many_is_encoded_once(void **state)
     assert_true(f->out.n_bytes > 0);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(f->out.action[i].type, ACTION_SEND);
-        assert_int_equal(f->out.action[i].link, i + 1);
-        assert_int_equal(f->out.action[i].bytes, 0);
-        assert_int_equal(f->out.action[i].len, f->out.n_bytes);
+        assert_int_equal(f->out.action[i].send.link, i + 1);
+        assert_int_equal(f->out.action[i].send.bytes.at, 0);
+        assert_int_equal(f->out.action[i].send.bytes.len, f->out.n_bytes);
     }
 }
 
@@ -455,11 +458,12 @@ said(const struct fixture *f, uint16_t type, void *obj, uint32_t *to)
     for (uint32_t i = 0; i < f->out.n; i++) {
         const struct action *a = &f->out.action[i];
 
-        if (a->type == ACTION_SEND && a->message == type) {
+        if (a->type == ACTION_SEND && a->send.message == type) {
             assert_int_equal(msg_decode(message_schema(type),
-                                        f->out.bytes + a->bytes, a->len, obj),
+                                        f->out.bytes + a->send.bytes.at,
+                                        a->send.bytes.len, obj),
                              0);
-            *to = a->link;
+            *to = a->send.link;
             return true;
         }
     }
@@ -489,7 +493,7 @@ static void hears(struct fixture *f, int who, uint64_t mask)
                       .hears = mask};
 
     (void)members_heard(&f->m, (uint32_t)who + 1, f->now_ms);
-    members_recv(&f->m, row(f, who), MESSAGE_PULSE, &p, &f->out);
+    members_on_pulse(&f->m, row(f, who), &p, &f->out);
 }
 
 static void a_member_that_others_hear_is_not_lost(void **state)
@@ -656,7 +660,7 @@ static void what_is_passed_on_has_a_budget(void **state)
         passed += f->out.n;
     }
     assert_in_range(passed, 1, 8);
-    f->m.now_ms += 1000;
+    tick(f, 1000);
     clear(f);
     (void)members_forwarded(&f->m, row(f, 0), &w, &f->out);
     assert_int_equal(f->out.n, 1);
@@ -671,7 +675,7 @@ rumour(struct fixture *f, int from, int about, uint8_t state, uint32_t inc)
         (struct rumour){.id = about < 0 ? f->self.id : f->peer[about].id,
                         .incarnation = inc,
                         .state = state};
-    members_recv(&f->m, row(f, from), MESSAGE_GOSSIP, &g, &f->out);
+    members_on_gossip(&f->m, row(f, from), &g, &f->out);
 }
 
 static void neighbour(struct fixture *f, int who, uint8_t kind)
@@ -679,7 +683,7 @@ static void neighbour(struct fixture *f, int who, uint8_t kind)
     struct neighbour n = {.kind = kind};
 
     clear(f);
-    members_recv(&f->m, row(f, who), MESSAGE_NEIGHBOUR, &n, &f->out);
+    members_on_neighbour(&f->m, row(f, who), &n, &f->out);
 }
 
 static void who_hears_that_it_is_suspected_contradicts(void **state)
@@ -701,6 +705,109 @@ static void who_hears_that_it_is_suspected_contradicts(void **state)
     assert_int_equal(g.rumours[0].incarnation, 7);
     rumour(f, 0, -1, PEER_DEAD, 6); /* an old one */
     assert_int_equal(f->m.self.incarnation, 7);
+}
+
+/* A peer that nobody knows, with an id of its own, dials us from 1.2.net.n of
+ * `first`.2. */
+static bool stranger(
+    struct fixture *f, uint32_t n, uint8_t first, uint8_t net, uint32_t link)
+{
+    struct event e = {.type = EVENT_LINK_UP,
+                      .now_ms = f->now_ms,
+                      .link_up.link = link,
+                      .link_up.inbound = true};
+    struct identity id;
+
+    identity_fake(&id, 10000 + n);
+    e.link_up.peer = id.id;
+    memcpy(e.link_up.public_key, id.public, 32);
+    memcpy(e.link_up.address.ip,
+           (uint8_t[16]){[10] = 255, 255, first, 2, net, (uint8_t)n}, 16);
+    e.link_up.address.port = 4000;
+    clear(f);
+    return members_link_up(&f->m, &e.link_up, e.now_ms, &f->out);
+}
+
+/* Their links go down as they are hung up. */
+static uint32_t hung_up(struct fixture *f)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        if (f->out.action[i].type == ACTION_HANG_UP) {
+            (void)members_link_down(&f->m, f->out.action[i].hang_up.link,
+                                    f->now_ms);
+            n++;
+        }
+    }
+    return n;
+}
+
+static void one_network_holds_few_links(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < 60; i++) {
+        n += stranger(f, i, 8, 3, 1 + i);
+    }
+    assert_int_equal(n, STRANGERS_OF_GROUP_MAX);
+    assert_int_equal(f->m.counts.strangers, 60 - STRANGERS_OF_GROUP_MAX);
+    assert_true(stranger(f, 60, 8, 4, 61)); /* another network */
+    for (uint32_t i = 0; i < 60; i++) { /* behind one router many are honest */
+        assert_true(stranger(f, 100 + i, 10, 3, 200 + i));
+    }
+}
+
+static void strangers_keep_nobody_out(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0, gone = 0;
+
+    for (uint32_t i = 0; i < 1000; i++) { /* of one machine, say */
+        assert_true(stranger(f, i, 127, 3, 1 + i));
+        gone += hung_up(f);
+    }
+    assert_int_equal(1000 - gone, LINKS_MAX - LINKS_RESERVED);
+    /* Who comes from elsewhere stays, however many come after it. */
+    assert_true(stranger(f, 2000, 9, 9, 2000));
+    (void)hung_up(f);
+    for (uint32_t i = 0; i < 500; i++) {
+        assert_true(stranger(f, 3000 + i, 127, 3, 3000 + i));
+        (void)hung_up(f);
+    }
+    for (uint32_t i = 0; i < f->m.n_links_used; i++) {
+        n += f->m.links[i].used && f->m.links[i].link == 2000;
+    }
+    assert_int_equal(n, 1);
+    /* A member of the view has a link of its own. */
+    assert_true(up(f, 0, 5000));
+    (void)hung_up(f);
+    watch(f, 0);
+    (void)members_link_down(&f->m, 5000, f->now_ms);
+    assert_true(up(f, 0, 5001));
+    assert_int_equal(hung_up(f), 0);
+}
+
+/* Else a liar could name the highest number, and nothing would outdo it. */
+static void nobody_uses_the_incarnations_up(void **state)
+{
+    static const uint32_t leaps[] = {(1U << 31) - 1, UINT32_MAX, 5,
+                                     (1U << 31) + 4};
+    struct fixture *f = *state;
+    struct address a = {.port = 4009};
+
+    assert_true(up(f, 0, 1));
+    assert_true(members_learn(&f->m, &f->peer[3].id, &a, f->now_ms) >= 0);
+    for (unsigned i = 0; i < sizeof leaps / sizeof leaps[0]; i++) {
+        rumour(f, 0, -1, PEER_DEAD, leaps[i]);
+        assert_int_equal(f->m.self.incarnation, leaps[i] + 1U);
+        /* Another peer contradicts, too, and is believed. */
+        rumour(f, 0, 3, PEER_DEAD, leaps[i]);
+        assert_int_equal(f->m.peers[row(f, 3)].state, PEER_DEAD);
+        rumour(f, 0, 3, PEER_ALIVE, leaps[i] + 1U);
+        assert_int_equal(f->m.peers[row(f, 3)].state, PEER_ALIVE);
+    }
 }
 
 static void later_statements_outdo_earlier_ones(void **state)
@@ -744,8 +851,8 @@ static void a_rumour_goes_once_to_each_neighbour_but_its_source(void **state)
     tick(f, 100);
     for (uint32_t i = 0; i < f->out.n; i++) {
         if (f->out.action[i].type == ACTION_SEND &&
-            f->out.action[i].message == MESSAGE_GOSSIP) {
-            assert_int_not_equal(f->out.action[i].link, 1);
+            f->out.action[i].send.message == MESSAGE_GOSSIP) {
+            assert_int_not_equal(f->out.action[i].send.link, 1);
             n++;
         }
     }
@@ -754,7 +861,7 @@ static void a_rumour_goes_once_to_each_neighbour_but_its_source(void **state)
     tick(f, 100);
     assert_false(count(f, ACTION_DIAL) > 0);
     for (uint32_t i = 0; i < f->out.n; i++) {
-        assert_int_not_equal(f->out.action[i].message, MESSAGE_GOSSIP);
+        assert_int_not_equal(f->out.action[i].send.message, MESSAGE_GOSSIP);
     }
 }
 
@@ -806,8 +913,7 @@ static void ill_of_a_peer_that_we_hear_is_told_to_it_alone(void **state)
 
     assert_true(up(f, 0, 1));
     assert_true(up(f, 1, 2));
-    tick(f, 10);
-    f->m.gossip_bytes = 1000;
+    tick(f, 100); /* so that there are some bytes for gossip */
     clear(f);
     rumour(f, 0, 1, PEER_DEAD, 0);
     assert_true(said(f, MESSAGE_GOSSIP, &g, &to));
@@ -900,7 +1006,7 @@ static void nobody_has_more_neighbours_than_it_wants(void **state)
     struct neighbour got;
     uint32_t to;
 
-    f->m.opt.links_wanted = 3;
+    members_want_links(&f->m, 3);
     for (int who = 0; who < 4; who++) {
         assert_true(up(f, who, (uint32_t)who + 1));
         neighbour(f, who, NEIGHBOUR_ASK);
@@ -917,16 +1023,124 @@ static void nobody_has_more_neighbours_than_it_wants(void **state)
     assert_int_equal(f->m.n_active, 2);
 }
 
+/* Which of the peers are told so now: bit k is peer k, whose link is k + 1. */
+static uint32_t told(const struct fixture *f, uint8_t kind)
+{
+    uint32_t who = 0;
+
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        const struct action *a = &f->out.action[i];
+        struct neighbour got;
+
+        if (a->type == ACTION_SEND && a->send.message == MESSAGE_NEIGHBOUR) {
+            assert_int_equal(msg_decode(&neighbour_schema,
+                                        f->out.bytes + a->send.bytes.at,
+                                        a->send.bytes.len, &got),
+                             0);
+            who |= got.kind == kind ? 1U << (a->send.link - 1) : 0;
+        }
+    }
+    return who;
+}
+
+static uint32_t asked(const struct fixture *f)
+{
+    return told(f, NEIGHBOUR_ASK) | told(f, NEIGHBOUR_ASK_URGENT);
+}
+
+/* Six peers are linked: how many are asked by somebody who wants so many. */
+static uint32_t n_asked(struct fixture *f, uint32_t wanted)
+{
+    members_want_links(&f->m, wanted);
+    for (int who = 0; who < 6; who++) {
+        assert_true(up(f, who, (uint32_t)who + 1));
+    }
+    tick(f, 1);
+    return (uint32_t)__builtin_popcount(asked(f));
+}
+
+/* Who founds a view needs links to many; the others leave room for those who
+ * ask them. */
+static void a_few_are_asked_unless_many_are_wanted(void **state)
+{
+    static const uint32_t n[][2] = {{0, 0}, {3, 3}, {5, 5}, {8, 5}, {9, 6}};
+
+    for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
+        (void)close_fixture(state);
+        (void)open_fixture(state);
+        assert_int_equal(n_asked(*state, n[i][0]), n[i][1]);
+    }
+}
+
+static void
+an_answer_that_comes_when_all_places_are_taken_is_too_late(void **state)
+{
+    struct fixture *f = *state;
+    struct pulse p = {.flags = PULSE_KEEP | PULSE_ACTIVE};
+    uint32_t left, late;
+
+    assert_int_equal(n_asked(f, 3), 3);
+    left = asked(f);
+    late = (uint32_t)__builtin_ctz(left);
+    for (int who = 0; who < 6; who++) { /* others ask first */
+        if ((left >> who & 1) == 0) {
+            neighbour(f, who, NEIGHBOUR_ASK);
+            assert_int_equal(told(f, NEIGHBOUR_YES), 1 << who);
+        }
+    }
+    assert_int_equal(f->m.n_active, 3);
+    neighbour(f, (int)late, NEIGHBOUR_YES);
+    assert_int_equal(told(f, NEIGHBOUR_NO), 1 << late);
+    neighbour(f, (int)late, NEIGHBOUR_NO); /* it has understood */
+    clear(f);
+    members_on_pulse(&f->m, row(f, (int)late), &p, &f->out); /* and forgotten */
+    assert_int_equal(told(f, NEIGHBOUR_NO), 1 << late);
+    assert_int_equal(f->m.n_active, 3);
+}
+
+/* A yes that nobody asked for. */
+static void nobody_becomes_a_neighbour_unasked(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(up(f, 0, 1));
+    neighbour(f, 0, NEIGHBOUR_YES);
+    assert_int_equal(told(f, NEIGHBOUR_NO), 1);
+    assert_int_equal(f->m.n_active, 0);
+}
+
+static void neighbours_that_are_too_many_are_told_to_go(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t gone = 0;
+
+    assert_int_equal(n_asked(f, 20), 6);
+    for (int who = 0; who < 6; who++) {
+        neighbour(f, who, NEIGHBOUR_YES);
+    }
+    assert_int_equal(f->m.n_active, 6);
+    members_want_links(&f->m, 2); /* the view is founded */
+    for (int k = 0; k < 6; k++) {
+        tick(f, 10);
+        gone |= told(f, NEIGHBOUR_NO);
+    }
+    assert_int_equal(f->m.n_active, 2);
+    assert_int_equal(__builtin_popcount(gone), 4);
+}
+
+/* It is none of ours, and we ask nobody to be one. */
 static void a_link_that_nobody_keeps_is_closed(void **state)
 {
     struct fixture *f = *state;
 
-    f->m.opt.links_wanted = 0;
+    members_want_links(&f->m, 0);
     assert_true(up(f, 0, 1));
     tick(f, 7900);
+    assert_int_equal(asked(f), 0);
     assert_int_equal(count(f, ACTION_HANG_UP), 0);
     members_used(&f->m, 1, 0x20); /* somebody asks the DHT */
     tick(f, 7900);
+    assert_int_equal(asked(f), 0);
     assert_int_equal(count(f, ACTION_HANG_UP), 0);
     tick(f, 200);
     assert_int_equal(count(f, ACTION_HANG_UP), 1);
@@ -942,16 +1156,16 @@ static void a_missed_heartbeat_is_asked_for(void **state)
     assert_true(up(f, 0, 1));
     members_guest(&f->m, row(f, 0), true);
     members_beat(&f->m, row(f, 0), &beat, f->now_ms);
-    members_recv(&f->m, row(f, 0), MESSAGE_PULSE, &p, &f->out);
+    members_on_pulse(&f->m, row(f, 0), &p, &f->out);
     tick(f, 10);
     p.number = 5;
-    members_recv(&f->m, row(f, 0), MESSAGE_PULSE, &p, &f->out);
+    members_on_pulse(&f->m, row(f, 0), &p, &f->out);
     tick(f, 10);
     assert_true(said(f, MESSAGE_PULSE, &p, &to));
     assert_true(p.flags & PULSE_ASK);
     /* And who is asked sends it. */
     p = (struct pulse){.flags = PULSE_ASK};
-    members_recv(&f->m, row(f, 0), MESSAGE_PULSE, &p, &f->out);
+    members_on_pulse(&f->m, row(f, 0), &p, &f->out);
     tick(f, 10);
     assert_true(said(f, MESSAGE_HEARTBEAT, &beat, &to));
 }
@@ -977,7 +1191,7 @@ static void rows_of_the_long_dead_make_room(void **state)
             assert_int_equal(members_find(&f->m, &id), r);
             g.rumours[0] = (struct rumour){
                 .id = id, .state = k < PEERS_MAX ? PEER_DEAD : PEER_ALIVE};
-            members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &g, &f->out);
+            members_on_gossip(&f->m, row(f, 0), &g, &f->out);
         }
     }
     for (uint32_t i = 0; i < f->m.n_peers; i++) {
@@ -1017,7 +1231,7 @@ static void a_rumour_about_a_stranger_is_passed_on_once(void **state)
             id.b[4] = (uint8_t)k;
             id.b[5] = (uint8_t)(k >> 8);
             g.rumours[0] = (struct rumour){.id = id, .state = PEER_DEAD};
-            members_recv(&f->m, row(f, pass), MESSAGE_GOSSIP, &g, &f->out);
+            members_on_gossip(&f->m, row(f, pass), &g, &f->out);
             tick(f, 100);
             hear_links(f, 3);
         }
@@ -1036,7 +1250,7 @@ static void strangers(struct fixture *f, uint64_t *rng, int n)
 
         memcpy(g.peers[0].id.b, &word, sizeof word);
         g.peers[0].address.port = 4000;
-        members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &g, &f->out);
+        members_on_gossip(&f->m, row(f, 0), &g, &f->out);
         tick(f, 100);
         hear_links(f, 2);
     }
@@ -1083,15 +1297,16 @@ static int fail_dials(struct fixture *f)
     for (uint32_t i = 0; i < f->out.n; i++) {
         const struct action *a = &f->out.action[i];
         struct event e = {.type = EVENT_DIAL_FAILED,
-                          .rc = LOCO_ETIMEOUT,
+                          .dial_failed.rc = LOCO_ETIMEOUT,
                           .now_ms = f->now_ms,
-                          .request = a->request};
+                          .dial_failed.request = a->dial.request};
 
-        if (a->type == ACTION_DIAL && a->request < f->m.n_peers) {
-            const struct member *p = &f->m.peers[a->request];
+        if (a->type == ACTION_DIAL && a->dial.request < f->m.n_peers) {
+            const struct member *p = &f->m.peers[a->dial.request];
 
             probed = p->probed ? p->state : probed;
-            members_dial_failed(&f->m, &e);
+            members_dial_failed(&f->m, e.dial_failed.request, e.dial_failed.rc,
+                                e.now_ms);
         }
     }
     return probed;
@@ -1116,7 +1331,7 @@ static void of_two_probes_one_is_of_a_live_peer(void **state)
 
             g.rumours[0] =
                 (struct rumour){.id = f->m.peers[i].id, .state = PEER_DEAD};
-            members_recv(&f->m, row(f, 0), MESSAGE_GOSSIP, &g, &f->out);
+            members_on_gossip(&f->m, row(f, 0), &g, &f->out);
         }
     }
     for (int t = 0; t < 6000 && n < 30; t++) {
@@ -1165,6 +1380,9 @@ int main(void)
         T(what_is_told_to_all_reaches_members_without_a_link),
         T(what_is_passed_on_has_a_budget),
         T(who_hears_that_it_is_suspected_contradicts),
+        T(nobody_uses_the_incarnations_up),
+        T(one_network_holds_few_links),
+        T(strangers_keep_nobody_out),
         T(later_statements_outdo_earlier_ones),
         T(a_rumour_goes_once_to_each_neighbour_but_its_source),
         T(old_ill_word_is_answered_to_who_says_it),
@@ -1174,6 +1392,10 @@ int main(void)
         T(a_silent_neighbour_that_says_nothing_is_dead),
         T(a_new_connection_settles_a_suspicion_quietly),
         T(nobody_has_more_neighbours_than_it_wants),
+        T(a_few_are_asked_unless_many_are_wanted),
+        T(an_answer_that_comes_when_all_places_are_taken_is_too_late),
+        T(nobody_becomes_a_neighbour_unasked),
+        T(neighbours_that_are_too_many_are_told_to_go),
         T(a_link_that_nobody_keeps_is_closed),
         T(a_missed_heartbeat_is_asked_for),
         T(rows_of_the_long_dead_make_room),

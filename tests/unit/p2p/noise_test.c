@@ -10,13 +10,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "p2p/handshake.h"
-#include "p2p/noise.h"
+#include "p2p/link/handshake.h"
+#include "p2p/link/noise.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
 

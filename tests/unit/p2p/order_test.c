@@ -2,11 +2,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
 
 #include <cmocka.h>
 
-#include "p2p/order.h"
+#include "p2p/exchange/order.h"
 #include "proto/base/rng.h"
 
 #define ALL(n) ((n) == 64 ? UINT64_MAX : (1ULL << (n)) - 1)

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/pair.h"
+#include "p2p/pair/pair.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
 
@@ -43,6 +43,7 @@ struct letter {
 struct stage {
     uint64_t now_ms;
     uint32_t n; /* actors that take part */
+    uint32_t incarnation;
     struct actor a[ACTORS];
     struct letter queue[QUEUE];
     uint32_t head, tail;
@@ -67,17 +68,36 @@ static void link_up(struct stage *s, int at, int whom)
 {
     struct event e = {.type = EVENT_LINK_UP,
                       .now_ms = s->now_ms,
-                      .link = (uint32_t)whom + 1,
-                      .peer = s->a[whom].identity.id,
-                      .request = UINT32_MAX};
+                      .link_up.link = (uint32_t)whom + 1,
+                      .link_up.peer = s->a[whom].identity.id,
+                      .link_up.request = UINT32_MAX};
 
-    memcpy(e.public_key, s->a[whom].identity.public, 32);
-    assert_true(members_link_up(&s->a[at].members, &e, &s->out));
+    memcpy(e.link_up.public_key, s->a[whom].identity.public, 32);
+    assert_true(
+        members_link_up(&s->a[at].members, &e.link_up, e.now_ms, &s->out));
 }
 
 static void link_down(struct stage *s, int at, int whom)
 {
     members_link_down(&s->a[at].members, (uint32_t)whom + 1, s->now_ms);
+}
+
+/* `at` hears from the third one that `whom` is alive, or is not. */
+static void hear_of(struct stage *s, int at, int whom, enum peer_state state)
+{
+    static struct gossip g;
+    struct members *m = &s->a[at].members;
+    int third = ACTORS - at - whom; /* 0 + 1 + 2 */
+    int row = members_find(m, &s->a[whom].identity.id);
+
+    g = (struct gossip){.n_rumours = 1};
+    g.rumours[0] = (struct rumour){.id = s->a[whom].identity.id,
+                                   .incarnation = ++s->incarnation,
+                                   .state = (uint8_t)state};
+    members_on_gossip(m, members_find(m, &s->a[third].identity.id), &g,
+                      &s->out);
+    assert_int_equal(m->peers[row].state, state);
+    s->out.n = 0;
 }
 
 /* `at` knows that `whom` takes part, and is at that round. */
@@ -88,7 +108,7 @@ static void know(struct stage *s, int at, int whom, uint64_t round)
     struct heartbeat beat = {.has_view = true, .round = round};
 
     members_beat(m, row, &beat, s->now_ms);
-    m->peers[row].confirmed = true;
+    hear_of(s, at, whom, PEER_ALIVE);
 }
 
 static void unpost(struct actor *a, uint32_t k)
@@ -105,12 +125,14 @@ static void take_out(struct stage *s, int i)
         struct letter *l = &s->queue[s->tail % QUEUE];
 
         if (x->type == ACTION_SEND) {
-            assert_true(x->len <= sizeof l->bytes && s->tail - s->head < QUEUE);
+            assert_true(x->send.bytes.len <= sizeof l->bytes &&
+                        s->tail - s->head < QUEUE);
             *l = (struct letter){.from = i,
-                                 .to = (int)x->link - 1,
-                                 .type = x->message,
-                                 .len = x->len};
-            memcpy(l->bytes, s->out.bytes + x->bytes, x->len);
+                                 .to = (int)x->send.link - 1,
+                                 .type = x->send.message,
+                                 .len = x->send.bytes.len};
+            memcpy(l->bytes, s->out.bytes + x->send.bytes.at,
+                   x->send.bytes.len);
             s->tail++;
         } else if (x->type == ACTION_POST_RECV) {
             assert_true(a->n_posts < POSTS);
@@ -119,11 +141,11 @@ static void take_out(struct stage *s, int i)
             assert_true(a->n_waiting < POSTS);
             a->n_sent++;
             a->waiting[a->n_waiting++] = x->segment;
-        } else if (x->type == ACTION_HASH) {
-            a->hash_request = x->request;
+        } else if (x->type == ACTION_JOB && x->job.type == JOB_HASH) {
+            a->hash_request = x->job.hash.request;
         } else if (x->type == ACTION_CANCEL) {
             for (uint32_t p = 0; p < a->n_posts;) {
-                if (a->posts[p].attempt <= x->attempt) {
+                if (a->posts[p].attempt <= x->cancel.attempt) {
                     unpost(a, p);
                 } else {
                     p++;
@@ -139,11 +161,11 @@ report(struct stage *s, int at, const struct segment *seg, bool sent, int rc)
 {
     struct event e = {.type = EVENT_SEG_DONE,
                       .now_ms = s->now_ms,
-                      .segment = *seg,
-                      .sent = sent,
-                      .rc = rc};
+                      .seg_done.segment = *seg,
+                      .seg_done.sent = sent,
+                      .seg_done.rc = rc};
 
-    pair_seg_done(&s->a[at].pair, &e, &s->out);
+    pair_seg_done(&s->a[at].pair, &e.seg_done, e.now_ms, &s->out);
     take_out(s, at);
 }
 
@@ -181,11 +203,16 @@ static void deliver(struct stage *s, const struct letter *l)
 {
     struct actor *a = &s->a[l->to];
     int row = members_find(&a->members, &s->a[l->from].identity.id);
+    const void *msg = s->scratch;
 
     assert_int_equal(
         msg_decode(message_schema(l->type), l->bytes, l->len, s->scratch), 0);
-    pair_recv(&a->pair, row, (enum message_type)l->type, s->scratch, s->now_ms,
-              &s->out);
+    if (l->type == MESSAGE_PAIR) {
+        pair_on_offer(&a->pair, row, msg, s->now_ms, &s->out);
+    } else {
+        assert_int_equal(l->type, MESSAGE_PAIR_HAVE);
+        pair_on_have(&a->pair, row, msg, s->now_ms, &s->out);
+    }
     take_out(s, l->to);
 }
 
@@ -417,16 +444,13 @@ static void a_list_that_changes_draws_anew_until_both_agree(void **state)
     begin_both(s);
     assert_int_equal(s->a[0].pair.phase, PAIR_OPEN);
     /* The third one is gone: the lists are the same. */
-    s->a[1]
-        .members.peers[members_find(&s->a[1].members, &s->a[2].identity.id)]
-        .state = PEER_DEAD;
+    link_down(s, 1, 2);
+    hear_of(s, 1, 2, PEER_DEAD);
     wait(s, 1500);
     assert_int_equal(s->a[0].pair.phase, PAIR_MOVING);
     assert_int_equal(s->a[1].pair.phase, PAIR_MOVING);
     /* From now on a change of the list does not matter to them. */
-    s->a[1]
-        .members.peers[members_find(&s->a[1].members, &s->a[2].identity.id)]
-        .state = PEER_ALIVE;
+    hear_of(s, 1, 2, PEER_ALIVE);
     wait(s, 1000);
     pack(s, 0);
     pack(s, 1);
@@ -470,7 +494,7 @@ static void before_it_is_packed_a_dead_partner_is_replaced(void **state)
     begin_both(s);
     s->a[1].dead = true;
     link_down(s, 0, 1);
-    s->a[0].members.peers[0].state = PEER_DEAD;
+    hear_of(s, 0, 1, PEER_DEAD);
     wait(s, 500);
     assert_int_equal(s->a[0].pair.phase, PAIR_OPEN);
     /* It is alone in its list now. */
@@ -646,9 +670,9 @@ static void who_asks_for_ever_does_not_hold_us_up_for_ever(void **state)
         wait(s, 1000);
         assert_true(s->now_ms < from_ms + limit + 2000);
         s->a[0].n_waiting = 0;
-        pair_recv(&s->a[0].pair,
-                  members_find(&s->a[0].members, &s->a[1].identity.id),
-                  MESSAGE_PAIR, &m, s->now_ms, &s->out);
+        pair_on_offer(&s->a[0].pair,
+                      members_find(&s->a[0].members, &s->a[1].identity.id), &m,
+                      s->now_ms, &s->out);
         take_out(s, 0);
         if (s->a[0].n_waiting > 0) {
             seg = s->a[0].waiting[0];
@@ -710,15 +734,15 @@ static void nonsense_is_dropped(void **state)
     struct pair_have h = {.turn = 99};
 
     begin(s, 0, 1);
-    pair_recv(&s->a[0].pair, 0, MESSAGE_PAIR, &m, s->now_ms, &s->out);
+    pair_on_offer(&s->a[0].pair, 0, &m, s->now_ms, &s->out);
     assert_int_equal(s->a[0].pair.malformed, 1);
-    pair_recv(&s->a[0].pair, 0, MESSAGE_PAIR_HAVE, &h, s->now_ms, &s->out);
+    pair_on_have(&s->a[0].pair, 0, &h, s->now_ms, &s->out);
     m = (struct pair_offer){.kind = PAIR_AGREED,
                             .turn = 1,
                             .epoch = s->a[0].pair.epoch,
                             .attempt = 5,
                             .from = UINT32_MAX};
-    pair_recv(&s->a[0].pair, 0, MESSAGE_PAIR, &m, s->now_ms, &s->out);
+    pair_on_offer(&s->a[0].pair, 0, &m, s->now_ms, &s->out);
     assert_int_equal(s->a[0].pair.to_next, 0);
 }
 

@@ -2,12 +2,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "p2p/pcp.h"
+#include "p2p/swarm/pcp.h"
 #include "proto/base/err.h"
 
 static const struct pcp_map ask = {
@@ -75,8 +74,7 @@ static void a_refusal_has_a_reason(void **state)
     bytes[3] = 12;
     assert_int_equal(pcp_map_decode(&ask, bytes, sizeof bytes, &got),
                      LOCO_EBUSY);
-    assert_non_null(strstr(pcp_result_text(got.result), "NAT"));
-    assert_non_null(pcp_result_text(255));
+    assert_int_equal(got.result, 12);
 }
 
 static void a_router_of_the_version_before_is_told_apart(void **state)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/peers.h"
+#include "p2p/swarm/peers.h"
 #include "proto/base/err.h"
 
 #define K 4

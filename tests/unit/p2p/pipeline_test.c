@@ -7,8 +7,9 @@
 
 #include <cmocka.h>
 
-#include "p2p/pipeline.h"
+#include "p2p/pipeline/pipeline.h"
 #include "proto/base/err.h"
+#include "tests/unit/p2p/past.h"
 
 #define ROUND 5
 
@@ -34,17 +35,22 @@ struct fixture {
     struct pipeline_hello hello; /* as others say it */
 };
 
-/* Host `self`, who has begun and waits for the others. */
-static void begin(struct fixture *f, uint32_t self)
+/* A host of these options, which has begun and waits for the others. */
+static void begin_with(struct fixture *f, const struct pipeline_options *opt)
 {
-    struct pipeline_options opt = options(self);
-
     memset(f, 0, sizeof *f);
-    assert_int_equal(pipeline_init(&f->p, &opt), 0);
+    assert_int_equal(pipeline_init(&f->p, opt), 0);
     assert_int_equal(pipeline_begin(&f->p, ROUND, hosts, 3, 0, &f->out), 0);
     assert_int_equal(f->p.state, PIPELINE_GATHER);
     f->hello = (struct pipeline_hello){.round = ROUND, .attempt = 1, .n = 3};
     memcpy(f->hello.hosts, hosts, sizeof hosts);
+}
+
+static void begin(struct fixture *f, uint32_t self)
+{
+    struct pipeline_options opt = options(self);
+
+    begin_with(f, &opt);
 }
 
 static void hear(struct fixture *f, uint32_t from)
@@ -100,11 +106,11 @@ static void done(struct fixture *f, enum pipeline_action_type type)
 }
 
 /* Host 0 up to the READY of its only micro-batch. */
-static void hold(struct fixture *f)
+static void hold_with(struct fixture *f, const struct pipeline_options *opt)
 {
     uint64_t tag;
 
-    begin(f, 0);
+    begin_with(f, opt);
     hear(f, 1);
     hear(f, 2);
     assert_int_equal(f->p.state, PIPELINE_RUN);
@@ -122,6 +128,13 @@ static void hold(struct fixture *f)
     done(f, PIPELINE_BACKWARD);
     assert_int_equal(f->p.state, PIPELINE_HELD);
     assert_int_equal(find(f, PIPELINE_SAY_READY)->hosts, 6);
+}
+
+static void hold(struct fixture *f)
+{
+    struct pipeline_options opt = options(0);
+
+    hold_with(f, &opt);
 }
 
 static void a_step_is_made_when_all_are_ready(void **state)
@@ -443,22 +456,22 @@ static void a_restarted_process_enters_others_in_its_first_round(void **state)
     }
 }
 
-/* Hosts 0 and 2 enter four each; what all say, and what comes of it. */
-static void deal(struct fixture *f, uint32_t self, const uint32_t cost_us[3])
+/* Hosts 0 and 2 enter four each. What a micro-batch took each host in the
+ * round before, which all say, and what comes of it. */
+static void deal(struct fixture *f, uint32_t self, const uint32_t cost_ms[3])
 {
     struct pipeline_options opt = options(self);
 
     memset(f, 0, sizeof *f);
     opt.micro_batches = 4;
     assert_int_equal(pipeline_init(&f->p, &opt), 0);
-    f->p.own_stage = hosts[self].stage;
-    f->p.n_worked = cost_us[self] > 0 ? 1000 : 0;
-    f->p.worked_ms = cost_us[self];
+    (void)past_round(&f->p, ROUND - 1, hosts, 3, 0, cost_ms[self]);
     assert_int_equal(pipeline_begin(&f->p, ROUND, hosts, 3, 0, &f->out), 0);
-    f->hello = (struct pipeline_hello){.round = ROUND, .attempt = 1, .n = 3};
+    assert_int_equal(f->p.cost_us[self], 1000 * cost_ms[self]);
+    f->hello = (struct pipeline_hello){.round = ROUND, .attempt = 2, .n = 3};
     memcpy(f->hello.hosts, hosts, sizeof hosts);
     for (uint32_t k = 0; k < 3; k++) {
-        f->hello.cost_us = cost_us[k];
+        f->hello.cost_us = 1000 * cost_ms[k];
         hear(f, k);
     }
     assert_int_equal(f->p.state, PIPELINE_RUN);
@@ -468,13 +481,13 @@ static void deal(struct fixture *f, uint32_t self, const uint32_t cost_us[3])
  * know the same routes, and each host's draws are its own first ones. */
 static void a_slow_host_has_fewer_and_all_know_which(void **state)
 {
-    static const uint32_t cost_us[3] = {1000, 500, 3000};
+    static const uint32_t cost_ms[3] = {1000, 500, 3000};
     static struct fixture f[3];
     uint32_t turn[3] = {0};
 
     (void)state;
     for (uint32_t k = 0; k < 3; k++) {
-        deal(&f[k], k, cost_us);
+        deal(&f[k], k, cost_ms);
     }
     assert_int_equal(f[0].p.n_micro, 6);
     assert_int_equal(f[1].p.n_micro, 8);
@@ -494,13 +507,13 @@ static void a_slow_host_has_fewer_and_all_know_which(void **state)
 /* What is measured varies by itself, and nothing is known of a newcomer. */
 static void hosts_that_are_alike_have_as_many(void **state)
 {
-    static const uint32_t cost_us[3][3] = {
+    static const uint32_t cost_ms[3][3] = {
         {1000, 500, 1240}, {0, 500, 0}, {1000, 500, 0}};
     static struct fixture f;
 
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
-        deal(&f, 2, cost_us[i]);
+        deal(&f, 2, cost_ms[i]);
         assert_int_equal(f.p.n_micro, 4);
     }
 }
@@ -509,11 +522,11 @@ static void hosts_that_are_alike_have_as_many(void **state)
  * everything of what the others have. */
 static void a_made_up_cost_does_not_take_everything(void **state)
 {
-    static const uint32_t cost_us[3] = {1, 500, 8000};
+    static const uint32_t cost_ms[3] = {1, 500, 8000};
     static struct fixture f;
 
     (void)state;
-    deal(&f, 2, cost_us);
+    deal(&f, 2, cost_ms);
     assert_int_equal(f.p.n_micro, 1);
 }
 
@@ -523,22 +536,18 @@ static void a_host_measures_what_a_micro_batch_takes(void **state)
     static struct fixture f;
 
     (void)state;
-    hold(&f);
-    f.p.worked_ms = 40;
+    begin(&f, 0);
+    assert_int_equal(past_round(&f.p, ROUND + 1, hosts, 3, 0, 40), 0);
+    assert_int_equal(past_round(&f.p, ROUND + 2, hosts, 3, 100, 30), 40000);
+    for (uint32_t k = 1; k < 3; k++) {
+        pipeline_on_ready(&f.p, &hosts[k].id, ROUND + 2, 0, f.p.attempt, 130,
+                          &f.out);
+    }
     f.out.n = 0;
-    assert_int_equal(pipeline_begin(&f.p, ROUND + 1, hosts, 3, 5, &f.out), 0);
-    pipeline_hello_of(&f.p, find(&f, PIPELINE_SAY_HELLO), &f.hello);
-    assert_int_equal(f.hello.cost_us, 40000); /* one was computed */
-    f.p.n_worked = 2;
-    f.p.worked_ms = 40;
-    f.out.n = 0;
-    assert_int_equal(pipeline_begin(&f.p, ROUND + 2, hosts, 3, 5, &f.out), 0);
-    pipeline_hello_of(&f.p, find(&f, PIPELINE_SAY_HELLO), &f.hello);
-    assert_int_equal(f.hello.cost_us, 35000);
-    f.out.n = 0;
-    assert_int_equal(pipeline_begin(&f.p, ROUND + 3, hosts, 3, 5, &f.out), 0);
-    pipeline_hello_of(&f.p, find(&f, PIPELINE_SAY_HELLO), &f.hello);
-    assert_int_equal(f.hello.cost_us, 0);
+    pipeline_done(&f.p, PIPELINE_STEP, 0, 0, 500, &f.out); /* is not counted */
+    past_work(&f.p, 0, 500, 10, &f.out);
+    assert_int_equal(past_round(&f.p, ROUND + 3, hosts, 3, 600, 0), 35000);
+    assert_int_equal(past_round(&f.p, ROUND + 4, hosts, 3, 700, 0), 0);
 }
 
 static void a_made_up_attempt_does_not_end_them_all(void **state)
@@ -597,7 +606,7 @@ static void strangers_and_nonsense_change_nothing(void **state)
 
     (void)state;
     begin(&f, 0);
-    f.out.n = 0;
+    tick(&f, 1); /* when all of it comes */
     before = f;
     pipeline_on_hello(&f.p, &stranger, &f.hello, 1, &f.out);
     before.hello.round = f.hello.round = ROUND - 1;
@@ -611,8 +620,68 @@ static void strangers_and_nonsense_change_nothing(void **state)
                       0, 1, &f.out);
     }
     assert_int_equal(f.out.n, 0);
-    before.p.now_ms = f.p.now_ms;
     assert_memory_equal(&before, &f, sizeof f);
+}
+
+#define TYPE(name) (1U << PIPELINE_##name)
+
+/* Nothing but what is of those types can end now. */
+static void nothing_else_ends(struct fixture *f, uint32_t types)
+{
+    static struct pipeline before;
+
+    before = f->p;
+    f->out.n = 0;
+    for (uint32_t type = 0; type < PIPELINE_ACTION_COUNT; type++) {
+        if ((types >> type & 1) == 0) {
+            pipeline_done(&f->p, (enum pipeline_action_type)type,
+                          pipeline_tag(1, 0), 0, 1, &f->out);
+            assert_int_equal(f->out.n, 0);
+            assert_memory_equal(&before, &f->p, sizeof before);
+        }
+    }
+}
+
+static void ends(struct fixture *f, enum pipeline_action_type type)
+{
+    f->out.n = 0;
+    pipeline_done(&f->p, type, pipeline_tag(1, 0), 0, 1, &f->out);
+}
+
+/* What the shell reports twice, too early or too late. */
+static void only_what_is_under_way_comes_to_an_end(void **state)
+{
+    static struct fixture f;
+
+    (void)state;
+    begin(&f, 0); /* the first stage */
+    hear(&f, 1);
+    hear(&f, 2);
+    nothing_else_ends(&f, TYPE(FORWARD) | TYPE(SCORE));
+    ends(&f, PIPELINE_FORWARD);
+    nothing_else_ends(&f, TYPE(TAKE_BACK)); /* GIVE: nobody said TAKE */
+    take(&f, 1, 0, 0);
+    nothing_else_ends(&f, TYPE(GIVE) | TYPE(TAKE_BACK));
+    ends(&f, PIPELINE_GIVE);
+    nothing_else_ends(&f, TYPE(TAKE_BACK));
+    ends(&f, PIPELINE_TAKE_BACK);
+    nothing_else_ends(&f, TYPE(BACKWARD));
+    ends(&f, PIPELINE_BACKWARD);
+    assert_int_equal(f.p.state, PIPELINE_HELD);
+    nothing_else_ends(&f, 0);
+
+    begin(&f, 1); /* the last one; another micro-batch is still to come */
+    hear(&f, 0);
+    hear(&f, 2);
+    nothing_else_ends(&f, TYPE(TAKE));
+    ends(&f, PIPELINE_TAKE);
+    nothing_else_ends(&f, TYPE(FORWARD) | TYPE(SCORE));
+    ends(&f, PIPELINE_SCORE);
+    nothing_else_ends(&f, TYPE(GIVE_BACK));
+    ends(&f, PIPELINE_GIVE_BACK);
+    assert_int_equal(f.p.n_done, 1);
+    nothing_else_ends(&f, 0);
+    assert_int_equal(f.p.state, PIPELINE_RUN);
 }
 
 static void options_out_of_range_are_refused(void **state)
@@ -718,8 +787,15 @@ static void a_step_that_all_of_a_stage_name_is_taken_over(void **state)
     assert_int_equal(f.p.state, PIPELINE_RUN);
     assert_int_equal(f.p.step, 7);
     begin_five(&f, 1); /* and who is alone ahead goes, not they */
-    f.p.step = f.p.said[1] = 7;
     for (uint32_t k = 0; k < 5; k++) {
+        hear_step(&f, k, 7);
+    }
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    f.out.n = 0; /* the same round goes on */
+    assert_int_equal(pipeline_begin(&f.p, ROUND, five, 5, 1, &f.out), 0);
+    f.hello.attempt = 2;
+    for (uint32_t k = 0; k < 5; k++) {
+        assert_int_equal(f.p.state, PIPELINE_GATHER);
         hear_step(&f, k, 0);
     }
     assert_int_equal(f.p.state, PIPELINE_OUT);
@@ -789,10 +865,11 @@ static void attempts_grow_no_faster_than_rounds(void **state)
 static void who_is_finished_answers_one_that_was_lost(void **state)
 {
     static struct fixture f;
+    struct pipeline_options opt = options(0);
 
     (void)state;
-    hold(&f);
-    f.p.opt.steps = 1;
+    opt.steps = 1;
+    hold_with(&f, &opt);
     ready(&f, 1, 0, 1);
     ready(&f, 2, 0, 1);
     done(&f, PIPELINE_STEP);
@@ -825,11 +902,12 @@ static void one_that_was_left_out_hears_so_again(void **state)
 static void who_hangs_leaves_and_has_more_patience_then(void **state)
 {
     static struct fixture f;
+    struct pipeline_options opt = options(0);
 
     (void)state;
-    begin(&f, 0);
-    f.p.opt.stall_ms = 1000;
-    f.p.opt.resend_ms = 0;
+    opt.stall_ms = 1000;
+    opt.resend_ms = 0;
+    begin_with(&f, &opt);
     hear(&f, 1);
     hear(&f, 2);
     assert_non_null(find(&f, PIPELINE_FORWARD)); /* at 1 ms */
@@ -880,6 +958,7 @@ int main(void)
         cmocka_unit_test(a_made_up_attempt_of_a_ready_is_not_taken_up),
         cmocka_unit_test(two_hosts_that_leave_at_once_fall_silent),
         cmocka_unit_test(strangers_and_nonsense_change_nothing),
+        cmocka_unit_test(only_what_is_under_way_comes_to_an_end),
         cmocka_unit_test(one_host_that_names_the_last_step_is_left_out),
         cmocka_unit_test(a_step_that_most_hosts_name_is_taken_over),
         cmocka_unit_test(a_step_that_all_of_a_stage_name_is_taken_over),

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/rates.h"
+#include "p2p/exchange/rates.h"
 #include "proto/base/rng.h"
 
 #define ALL(n) ((n) == 64 ? UINT64_MAX : (1ULL << (n)) - 1)

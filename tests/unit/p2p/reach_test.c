@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/reach.h"
+#include "p2p/swarm/reach.h"
 #include "proto/sign.h"
 
 #define SETTLE_MS 5000
@@ -237,18 +237,17 @@ static void who_is_relayed_is_told_what_to_do(void **state)
     reach_seen(&f->r, &here, f->now_ms);
     round_of(f, 0, 2);
     assert_string_equal(reach_name(reach_class(&f->r)), "restricted");
-    f->r.n_relayed = 2;
+    reach_relayed(&f->r, 2);
     assert_string_equal(reach_name(reach_class(&f->r)), "relayed");
     reach_reason(&f->r, why);
     assert_non_null(strstr(why, "11.0.9.1:7700"));
     assert_non_null(strstr(why, "forward TCP port 7700"));
     assert_non_null(strstr(why, "2 of 2"));
     /* And where there is nobody who relays. */
-    f->r.n_apart = 3;
-    f->r.n_relays = 1;
+    reach_apart(&f->r, 3, 1);
     reach_reason(&f->r, why);
     assert_null(strstr(why, "3 others"));
-    f->r.n_relays = 0;
+    reach_apart(&f->r, 3, 0);
     reach_reason(&f->r, why);
     assert_non_null(strstr(why, "3 others"));
     assert_non_null(strstr(why, "forward TCP port 7700"));

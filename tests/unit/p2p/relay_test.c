@@ -3,11 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
-#include "p2p/relay.h"
+#include "p2p/swarm/relay.h"
 #include "proto/sign.h"
 
 #define HOUR_MS 3600000U
@@ -92,9 +91,11 @@ static void one_peer_has_so_many_pipes(void **state)
 static void there_are_so_many_pipes_in_all(void **state)
 {
     struct fixture *f = *state;
+    struct relay_options opt = f->r.opt;
     uint64_t n = 0;
 
-    f->r.opt.pipes_per_peer = 100;
+    opt.pipes_per_peer = 100;
+    relay_init(&f->r, &opt, 1000);
     while (asked(f, n + 1, (int)n % 20, 20 + (int)n % 20) != 0) {
         n++;
         assert_true(n <= RELAY_PIPES_MAX);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/ring.h"
+#include "p2p/exchange/ring.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -88,9 +88,10 @@ static void pump(struct rig *g, uint32_t i)
 
 static void finish(struct rig *g, uint32_t i, const struct segment *s, bool out)
 {
-    struct event e = {.type = EVENT_SEG_DONE, .sent = out, .segment = *s};
+    struct event e = {
+        .type = EVENT_SEG_DONE, .seg_done.sent = out, .seg_done.segment = *s};
 
-    assert_int_equal(ring_done(&g->ring[i], &e), 0);
+    assert_int_equal(ring_done(&g->ring[i], &e.seg_done), 0);
     pump(g, i);
 }
 
@@ -369,14 +370,15 @@ static void completions_out_of_order_are_refused(void **state)
     (void)state;
     pump(g, 0);
     before = ring_progress(&g->ring[0]);
-    e.segment.seg = 1;
-    assert_int_equal(ring_done(&g->ring[0], &e), LOCO_EPROTO);
-    e.sent = true;
-    assert_int_equal(ring_done(&g->ring[0], &e), LOCO_EPROTO);
+    e.seg_done.segment.seg = 1;
+    assert_int_equal(ring_done(&g->ring[0], &e.seg_done), LOCO_EPROTO);
+    e.seg_done.sent = true;
+    assert_int_equal(ring_done(&g->ring[0], &e.seg_done), LOCO_EPROTO);
     assert_int_equal(ring_progress(&g->ring[0]), before);
-    e.segment.seg = 0;
-    assert_int_equal(ring_done(&g->ring[0], &e), 0);
-    assert_int_equal(ring_done(&g->ring[0], &e), LOCO_EPROTO); /* twice */
+    e.seg_done.segment.seg = 0;
+    assert_int_equal(ring_done(&g->ring[0], &e.seg_done), 0);
+    assert_int_equal(ring_done(&g->ring[0], &e.seg_done),
+                     LOCO_EPROTO); /* twice */
     rig_free(g);
 }
 
@@ -386,9 +388,10 @@ static void what_was_never_posted_cannot_be_done(void **state)
     struct event e = {.type = EVENT_SEG_DONE};
 
     (void)state;
-    assert_int_equal(ring_done(&g->ring[0], &e), LOCO_EPROTO); /* no pump yet */
-    e.sent = true;
-    assert_int_equal(ring_done(&g->ring[0], &e), LOCO_EPROTO);
+    assert_int_equal(ring_done(&g->ring[0], &e.seg_done),
+                     LOCO_EPROTO); /* no pump yet */
+    e.seg_done.sent = true;
+    assert_int_equal(ring_done(&g->ring[0], &e.seg_done), LOCO_EPROTO);
     rig_free(g);
 }
 

@@ -1,8 +1,8 @@
-/* round_test.c - plans, votes and the commit, among a few members. The ring is
- * not run here: a test says that its bytes are there. */
+/* round_test.c - plans, votes and the commit, among a few members. No bytes
+ * move here: a test says which segments of an exchange are done. */
 #include "tests/unit/p2p/cast.h"
 
-#include "p2p/view.h"
+#include "p2p/round/view.h"
 
 /* A view of n, and everybody's round 1 begun. */
 static struct cast *begin(uint32_t n)
@@ -28,27 +28,52 @@ static int other_than(int a, int b)
     return -1;
 }
 
-static void all_contribute(struct cast *c)
+static bool all_planned(const struct cast *c, uint64_t epoch)
 {
     for (uint32_t i = 0; i < c->n; i++) {
-        contribute(c, (int)i, 100 + i);
+        if (c->a[i]->round.epoch < epoch || !c->a[i]->round.has_plan) {
+            return false;
+        }
     }
-    cast_run(c);
-    cast_tick(c, 0);
+    return true;
 }
 
-/* The ring of actor i is done and its bytes hash to `h`. */
-static void reduced(struct cast *c, int i, uint8_t h)
+/* Until everybody has a plan in that epoch; no longer: an exchange that stands
+ * still ends the next attempt, too. */
+static void until_planned(struct cast *c, uint64_t epoch)
+{
+    for (int t = 0; t < 200 && !all_planned(c, epoch); t++) {
+        cast_wait(c, 100);
+    }
+    assert_true(all_planned(c, epoch));
+}
+
+/* Until actor i is in the view of that epoch. */
+static void until_view(struct cast *c, int i, uint64_t epoch)
+{
+    for (int t = 0; t < 200 && c->a[i]->round.epoch < epoch; t++) {
+        cast_tick(c, 100);
+    }
+    assert_true(c->a[i]->round.epoch >= epoch);
+}
+
+/* The segments between actor i and that peer fail: so often. */
+static void
+connection_fails(struct cast *c, int i, const struct peer_id *peer, int times)
 {
     struct round *r = &c->a[i]->round;
-    struct hash32 hash = {.b = {h}};
+    struct event_seg_done failed = {
+        .segment = {.attempt = c->a[i]->waiting[0].segment.attempt,
+                    .peer = *peer},
+        .sent = true,
+        .rc = LOCO_EPROTO,
+    };
 
-    assert_int_equal(r->phase, ROUND_REDUCING);
-    r->phase = ROUND_HASHING;
-    c->out->n = c->out->n_bytes = 0;
-    round_hashed(r, r->exchange.attempt, 0, &hash, c->now_ms, c->out);
-    mail(c, i);
-    settle(c, i);
+    for (int t = 0; t < times; t++) {
+        c->out->n = c->out->n_bytes = 0;
+        round_seg_done(r, &failed, c->out);
+        mail(c, i);
+    }
 }
 
 static void a_round_commits_when_every_member_of_the_plan_voted(void **state)
@@ -258,16 +283,16 @@ static void wrong_plans_are_ignored(void **state)
 
 /* Everybody has the record of the commit that the round builds on, and offers
  * what it read of its slot. */
-static void lease(struct cast *c, struct round_record *record)
+static void lease(struct cast *c)
 {
-    record->known = true;
-    record->hash = c->a[0]->round.base;
+    c->terms.lease_quota = CAST_PERIOD;
+    cast_configure(c);
     for (uint32_t i = 0; i < c->n; i++) {
         struct round *r = &c->a[i]->round;
         const struct view_body *v = &r->ballot->cert.body;
 
-        r->terms.lease_quota = CAST_PERIOD;
-        r->opt.record = record;
+        c->a[i]->record.known = true;
+        c->a[i]->record.hash = r->base;
         c->out->n = c->out->n_bytes = 0;
         round_contribute(
             r,
@@ -285,16 +310,15 @@ static void lease(struct cast *c, struct round_record *record)
 
 static void a_plan_says_who_reads_what_after_it(void **state)
 {
-    struct round_record *record = calloc(1, sizeof *record);
     struct cast *c = begin(3);
     int boss = coordinator(c), victim = other_than(boss, -1);
+    struct round_record *record = &c->a[victim]->record;
     struct plan good, p;
     uint32_t own = 0;
 
     (void)state;
-    assert_non_null(record);
     c->drop = lose_plans;
-    lease(c, record);
+    lease(c);
     assert_true(c->a[boss]->round.has_plan);
     good = c->a[boss]->round.plan;
     assert_int_equal(good.body.n_ledgers, 1);
@@ -317,7 +341,6 @@ static void a_plan_says_who_reads_what_after_it(void **state)
     record->known = true;
     try_plan(c, boss, victim, &good, true);
     cast_close(c);
-    free(record);
 }
 
 static void there_is_one_plan_in_an_attempt(void **state)
@@ -345,23 +368,68 @@ static void there_is_one_plan_in_an_attempt(void **state)
 static void a_new_attempt_cancels_all_earlier_ones_unseen_ones_too(void **state)
 {
     struct cast *c = begin(3);
-    struct round *r = &c->a[1]->round;
-    uint64_t covered = 0;
+    const struct actor *a = c->a[1];
 
     (void)state;
-    assert_false(r->has_plan);
-    r->ballot->cert.body.epoch++;
-    c->out->n = 0;
-    round_begin(r, 1, &r->base, NULL, 0, c->now_ms, c->out);
-    for (uint32_t k = 0; k < c->out->n; k++) {
-        const struct action *a = &c->out->action[k];
+    assert_false(a->round.has_plan);
+    ballot_want(&c->a[0]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+    until_view(c, 1, 2);
+    assert_true(a->cancelled >= (1ULL << 32 | 1)); /* epoch 1, round 1 */
+    assert_true(a->cancelled < (2ULL << 32 | 1));  /* and not the new one */
+    cast_close(c);
+}
 
-        if (a->type == ACTION_CANCEL && a->stream == STREAM_RING) {
-            covered = a->attempt;
-        }
+static uint32_t n_sending(const struct actor *a)
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < a->n_waiting; k++) {
+        n += a->waiting[k].sent;
     }
-    assert_true(covered >= (1ULL << 32 | 1)); /* epoch 1, round 1 */
-    assert_true(covered < (2ULL << 32 | 1));  /* and not the new one */
+    return n;
+}
+
+/* The others committed this round and the next one without us. A CANCEL of all
+ * earlier attempts ends what is to be received of them; our own sends end by
+ * one that names their attempt. */
+static void who_hears_that_the_round_is_over_stops_sending(void **state)
+{
+    struct cast *c = begin(3);
+    struct actor *a = c->a[1];
+    const struct hash32 commit = {{7}};
+
+    (void)state;
+    all_contribute(c);
+    assert_int_equal(a->round.phase, ROUND_REDUCING);
+    assert_true(n_sending(a) > 0);
+    c->out->n = c->out->n_bytes = 0;
+    round_begin(&a->round, 3, &commit, &a->state, 606, c->now_ms, c->out);
+    mail(c, 1);
+    assert_int_equal(a->n_waiting, 0);
+    assert_int_equal(a->round.n_aborted, 0); /* it did not fail */
+    cast_close(c);
+}
+
+static bool lose_promises(const struct letter *l)
+{
+    return l->type == MESSAGE_PROMISE;
+}
+
+static void who_promises_to_end_an_attempt_stops_sending(void **state)
+{
+    struct cast *c = begin(3);
+    const struct actor *a = c->a[1];
+
+    (void)state;
+    all_contribute(c);
+    assert_true(n_sending(a) > 0);
+    c->drop = lose_promises;
+    ballot_want(&c->a[0]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+    for (int t = 0; t < 200 && !a->round.frozen; t++) {
+        cast_tick(c, 100);
+    }
+    assert_true(a->round.frozen);
+    assert_int_equal(n_sending(a), 0);
     cast_close(c);
 }
 
@@ -407,17 +475,14 @@ static void a_ready_before_our_own_commit_is_kept(void **state)
     cast_close(c);
 }
 
-/* A ring that has moved everything, and what READY would claim after it. */
-static uint32_t claims_after(struct round *r)
+/* What the READY of actor i claims after the attempt that fails now. */
+static uint32_t claims_after(struct cast *c, int i)
 {
-    struct ready_body next = {0};
+    const struct round *r = &c->a[i]->round;
 
-    r->exchange.ring.received = r->exchange.ring.sent = (struct ring_cursor){
-        .filled = true, .stripe = r->exchange.ring.n_stripes};
-    r->ballot->cert.body.epoch++;
-    round_begin(r, 1, &r->base, NULL, 0, 0, &(struct out){0});
-    inherit_claims(&r->kept, &next);
-    return next.n_claims;
+    until_view(c, i, 2);
+    assert_int_equal(r->mine.epoch, 2);
+    return r->mine.n_claims;
 }
 
 /* Inherited, they would differ again, and again. */
@@ -433,7 +498,7 @@ static void bytes_that_were_voted_on_differently_are_not_kept(void **state)
         }
         cast_run(c);
         for (int i = 0; i < 3; i++) {
-            assert_int_equal(claims_after(&c->a[i]->round), 0);
+            assert_int_equal(claims_after(c, i), 0);
         }
         cast_close(c);
     }
@@ -444,28 +509,41 @@ static void bytes_that_were_voted_on_differently_are_not_kept(void **state)
         reduced(c, 0, 9);
         reduced(c, 1, 9);
         cast_run(c);
-        assert_int_equal(claims_after(&c->a[0]->round), 1);
+        assert_int_equal(claims_after(c, 0), 1);
         cast_close(c);
     }
 }
 
+/* They are gone in the middle of the exchange, or while they are hashed. */
 static void without_its_bytes_nobody_votes_or_claims_them(void **state)
 {
-    struct cast *c = begin(3);
-    struct round *r = &c->a[1]->round;
-    struct hash32 hash = {.b = {9}};
-
     (void)state;
-    all_contribute(c);
-    assert_int_equal(r->phase, ROUND_REDUCING);
-    round_disinherited(r, r->exchange.attempt - 1, c->out); /* of another one */
-    assert_int_equal(r->phase, ROUND_REDUCING);
-    round_disinherited(r, r->exchange.attempt, c->out);
-    assert_true(r->want_change);
-    round_hashed(r, r->exchange.attempt, 0, &hash, c->now_ms, c->out);
-    assert_int_not_equal(r->phase, ROUND_VOTED);
-    assert_int_equal(claims_after(r), 0);
-    cast_close(c);
+    for (int whole = 0; whole < 2; whole++) {
+        struct cast *c = begin(3);
+        struct round *r = &c->a[1]->round;
+        uint64_t attempt;
+
+        all_contribute(c);
+        attempt = r->exchange.attempt;
+        assert_int_equal(r->phase, ROUND_REDUCING);
+        while (exchange_final(&r->exchange) == 0) { /* something to claim */
+            assert_true(cast_move(c, 1, NULL));
+        }
+        round_disinherited(r, attempt - 1, c->out); /* of another one */
+        assert_int_equal(r->phase, ROUND_REDUCING);
+        if (whole) {
+            exchange_ends(c, 1);
+        }
+        c->out->n = 0;
+        round_disinherited(r, attempt, c->out);
+        mail(c, 1);
+        assert_true(r->want_change);
+        c->a[1]->hash_request = attempt;
+        hashed(c, 1, 9);
+        assert_int_not_equal(r->phase, ROUND_VOTED);
+        assert_int_equal(claims_after(c, 1), 0);
+        cast_close(c);
+    }
 }
 
 /* ---- the butterfly ---------------------------------------------------- */
@@ -474,49 +552,30 @@ static struct cast *begin_butterfly(uint32_t n)
 {
     struct cast *c = begin(n);
 
-    for (uint32_t i = 0; i < n; i++) {
-        c->a[i]->round.terms.exchange = EXCHANGE_BUTTERFLY;
-    }
+    c->terms.exchange = EXCHANGE_BUTTERFLY;
+    cast_configure(c);
     return c;
 }
 
-/* What the coordinator knows of edges; the members' own order. */
-struct known {
-    struct bandwidth map;
-    struct bandwidth_row rows[1024];
-};
-
-static struct known *known_open(struct round *r)
+/* The actor knows this rate between two members. */
+static void
+know(struct cast *c, int i, uint32_t from, uint32_t to, uint64_t rate)
 {
-    struct known *k = calloc(1, sizeof *k);
+    const struct peer_id *ids = c->a[i]->ballot.ids;
 
-    assert_non_null(k);
-    bandwidth_init(&k->map, k->rows, 1024, 0);
-    r->opt.bandwidth = &k->map;
-    return k;
-}
-
-static void know(struct known *k,
-                 const struct round *r,
-                 uint32_t from,
-                 uint32_t to,
-                 uint64_t rate,
-                 uint64_t now_ms)
-{
-    bandwidth_told(&k->map, &r->ballot->ids[from], &r->ballot->ids[to], rate,
-                   BANDWIDTH_CONFIDENCE, now_ms);
+    bandwidth_told(&c->a[i]->edges, &ids[from], &ids[to], rate,
+                   BANDWIDTH_CONFIDENCE, c->now_ms);
 }
 
 static void a_butterfly_plan_shares_the_vector_by_rate(void **state)
 {
     struct cast *c = begin_butterfly(4);
-    struct round *boss = &c->a[coordinator(c)]->round;
-    struct known *known = known_open(boss);
+    int boss = coordinator(c);
 
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         for (uint32_t k = 0; k < 4; k++) {
-            know(known, boss, i, k, i == 2 ? 1000 : 4000, c->now_ms);
+            know(c, boss, i, k, i == 2 ? 1000 : 4000);
         }
     }
     all_contribute(c);
@@ -532,7 +591,6 @@ static void a_butterfly_plan_shares_the_vector_by_rate(void **state)
         }
     }
     cast_close(c);
-    free(known);
 }
 
 /* Whether the plan's ring sends from one of these indices to the other. */
@@ -547,26 +605,6 @@ static bool ring_has(const struct round *r, uint32_t from, uint32_t to)
         }
     }
     return false;
-}
-
-/* All members have the bytes of their plan and commit it; the next begins. */
-static void finish_round(struct cast *c)
-{
-    for (uint32_t i = 0; i < c->n; i++) {
-        reduced(c, (int)i, 9);
-        cast_run(c);
-    }
-    for (uint32_t i = 0; i < c->n; i++) {
-        struct actor *a = c->a[i];
-
-        assert_int_equal(a->round.phase, ROUND_COMMITTED);
-        c->out->n = c->out->n_bytes = 0;
-        round_contribution_clear(&a->round);
-        round_begin(&a->round, a->known + 1, &a->commit, &a->state, a->tokens,
-                    c->now_ms, c->out);
-        mail(c, (int)i);
-    }
-    cast_run(c);
 }
 
 static void a_ring_keeps_its_order_until_another_is_clearly_faster(void **state)
@@ -591,20 +629,18 @@ static void a_ring_keeps_its_order_until_another_is_clearly_faster(void **state)
     finish_round(c);
     for (int slower = 0; slower < 2; slower++) {
         uint64_t slow = slower ? 40 : 90;
-        struct round *boss = &c->a[coordinator(c)]->round;
-        struct known *known = known_open(boss);
+        struct actor *boss = c->a[coordinator(c)];
 
         for (uint32_t i = 0; i < 5; i++) {
             for (uint32_t k = 0; k < 5; k++) {
-                know(known, boss, i, k, i == from && k == to ? slow : 100,
-                     c->now_ms);
+                know(c, coordinator(c), i, k,
+                     i == from && k == to ? slow : 100);
             }
         }
         all_contribute(c);
         assert_true(ring_has(&c->a[0]->round, from, to) != slower);
         finish_round(c);
-        boss->opt.bandwidth = NULL;
-        free(known);
+        bandwidth_init(&boss->edges, boss->edge_rows, CAST_EDGES, 0);
     }
     /* The faster order is the one that is kept now. */
     all_contribute(c);
@@ -626,16 +662,57 @@ static void after_a_plan_that_failed_another_ring_is_drawn(void **state)
             order[k] = c->a[0]->round.plan.body.members[k].index;
         }
         finish_round(c);
-        for (uint32_t i = 0; i < 6 && again; i++) {
-            c->a[i]->round.n_failed = 6; /* of as many members */
-        }
         all_contribute(c);
+        if (again) { /* all six are in the next view, too */
+            assert_true(all_planned(c, 1));
+            connection_fails(c, 1, &c->a[2]->identity.id, 1);
+            until_planned(c, 2);
+            assert_int_equal(c->a[0]->round.plan.body.n_members, 6);
+        }
         for (uint32_t k = 0; k < 6; k++) {
             differ += !ring_has(&c->a[0]->round, order[k], order[(k + 1) % 6]);
         }
         assert_true(again ? differ > 0 : differ == 0);
         cast_close(c);
     }
+}
+
+/* Bit k: member k is a gateway in the plan of actor 0. */
+static uint64_t gateways(const struct cast *c)
+{
+    const struct plan_body *p = &c->a[0]->round.plan.body;
+    uint64_t mask = 0;
+
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        mask |= p->members[k].gateway ? 1ULL << p->members[k].index : 0;
+    }
+    return mask;
+}
+
+/* One of them may be why it failed. */
+static void after_a_plan_that_failed_other_gateways_are_drawn(void **state)
+{
+    struct cast *c = begin(6);
+    uint64_t before;
+
+    (void)state;
+    c->terms.exchange = EXCHANGE_SITES;
+    cast_configure(c);
+    all_contribute(c);
+    before = gateways(c);
+    assert_int_equal(__builtin_popcountll(before), 2);
+    for (int k = 0; k < 5; k++) { /* whoever coordinates */
+        finish_round(c);
+        all_contribute(c);
+        assert_int_equal(gateways(c), before);
+    }
+    assert_true(all_planned(c, 1));
+    connection_fails(c, 1, &c->a[2]->identity.id, 1);
+    until_planned(c, 2);
+    assert_int_equal(c->a[0]->round.plan.body.n_members, 6);
+    assert_int_equal(__builtin_popcountll(gateways(c)), 2);
+    assert_int_not_equal(gateways(c), before);
+    cast_close(c);
 }
 
 /* The longest that members of a butterfly wait, with and without bytes. */
@@ -647,10 +724,9 @@ static void a_butterfly_in_which_no_byte_moves_stands_still_soon(void **state)
         struct round *r = &c->a[0]->round;
         uint64_t start, waited;
 
-        for (uint32_t i = 0; i < 4; i++) {
-            c->a[i]->round.terms.segment_wire_bytes = 262144;
-            c->a[i]->round.terms.progress_floor_bytes_per_s = 32768;
-        }
+        c->terms.segment_wire_bytes = 262144;
+        c->terms.progress_floor_bytes_per_s = 32768;
+        cast_configure(c);
         all_contribute(c);
         assert_int_equal(r->phase, ROUND_REDUCING);
         start = c->now_ms;
@@ -676,16 +752,14 @@ static void who_holds_up_a_butterfly_is_named_in_the_statement(void **state)
     struct cast *c = begin_butterfly(4);
     struct round *r = &c->a[0]->round;
     struct promise_body closing = {0};
-    struct peer_id hung;
+    const struct peer_id hung = c->a[2]->identity.id;
 
     (void)state;
     all_contribute(c);
-    hung = r->exchange.butterfly.edges[(r->rank + 2) % 4].peer;
-    for (uint32_t k = 0; k < 4; k++) { /* all others have sent something */
-        struct butterfly_edge *e = &r->exchange.butterfly.edges[k];
-
-        e->got.number = k == (r->rank + 2) % 4 ? 0 : e->want.number;
+    while (cast_move(c, 0, &hung)) { /* all others have sent something */
     }
+    assert_int_equal(r->phase, ROUND_REDUCING);
+    round_tick(r, c->now_ms, c->out);
     round_closing(r, &closing);
     assert_false(closing.has_broken);
     c->now_ms += 1500;
@@ -718,6 +792,62 @@ static void a_ring_plan_has_no_shares_and_a_butterfly_plan_some(void **state)
     }
 }
 
+/* A plan of four in a run of that exchange: gateway and share of each member,
+ * and whether it may be followed. */
+struct marked {
+    enum exchange_kind run;
+    bool gateway[4];
+    uint32_t share[4];
+    bool follows;
+};
+
+static void mark(struct plan *p, const struct marked *m)
+{
+    for (int k = 0; k < 4; k++) {
+        p->body.members[k].gateway = m->gateway[k];
+        p->body.members[k].share = m->share[k];
+    }
+}
+
+static void gateways_and_shares_are_for_runs_that_have_them(void **state)
+{
+    static const struct marked plans[] = {
+        {EXCHANGE_SITES, {true, false, true, false}, {0}, true},
+        {EXCHANGE_SITES, {0}, {0}, true}, /* all of one site: a ring */
+        /* Sites begin with the first member, and are of two at most. */
+        {EXCHANGE_SITES, {false, true, false, true}, {0}, false},
+        {EXCHANGE_SITES, {true, false, false, true}, {0}, false},
+        /* A share is no gateway's mark, and nothing a gateway has. */
+        {EXCHANGE_SITES, {0}, {1, 0, 1, 0}, false},
+        {EXCHANGE_SITES, {true, false, true, false}, {1, 0, 1, 0}, false},
+        {EXCHANGE_BUTTERFLY, {0}, {1, 0, 1, 0}, true},
+        {EXCHANGE_BUTTERFLY, {true, false, true, false}, {0}, false},
+        {EXCHANGE_BUTTERFLY, {true, false, true, false}, {1, 1, 1, 1}, false},
+        {EXCHANGE_RING, {0}, {0}, true},
+        {EXCHANGE_RING, {true, false, true, false}, {0}, false},
+        {EXCHANGE_RING, {true, false, true, false}, {1, 1, 1, 1}, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        struct cast *c = begin(4);
+        int boss, victim;
+        struct plan p;
+
+        c->terms.exchange = plans[i].run;
+        c->terms.site_members = 2;
+        c->terms.adapts = plans[i].run == EXCHANGE_RING;
+        cast_configure(c);
+        boss = coordinator(c);
+        victim = other_than(boss, -1);
+        c->drop = lose_plans;
+        p = plan_of(c);
+        mark(&p, &plans[i]);
+        try_plan(c, boss, victim, &p, plans[i].follows);
+        cast_close(c);
+    }
+}
+
 static uint32_t rank_of(const struct round *r, uint32_t index)
 {
     uint32_t k = 0;
@@ -737,14 +867,14 @@ a_contribution_that_is_no_numbers_stays_out_of_the_round(void **state)
         struct cast *c = begin_butterfly(4);
         int culprit = actor_of(c, bad), owner = other_than(culprit, -1);
         struct round *r = &c->a[owner]->round;
-        struct event e = {.type = EVENT_SEG_DONE, .rc = LOCO_EPROTO};
+        struct event e = {.type = EVENT_SEG_DONE, .seg_done.rc = LOCO_EPROTO};
 
         all_contribute(c);
-        e.segment = (struct segment){.attempt = r->exchange.attempt,
-                                     .op = SEGMENT_SUM,
-                                     .lane = (uint8_t)rank_of(r, bad)};
+        e.seg_done.segment = (struct segment){.attempt = r->exchange.attempt,
+                                              .op = SEGMENT_SUM,
+                                              .lane = (uint8_t)rank_of(r, bad)};
         c->out->n = c->out->n_bytes = 0;
-        round_seg_done(r, &e, c->out);
+        round_seg_done(r, &e.seg_done, c->out);
         assert_true(r->want_change);
         assert_true(id_eq(&r->rejected, &c->a[culprit]->identity.id));
         cast_wait(c, 4000);
@@ -771,16 +901,6 @@ a_contribution_that_is_no_numbers_stays_out_of_the_round(void **state)
     }
 }
 
-static bool all_planned(const struct cast *c, uint64_t epoch)
-{
-    for (uint32_t i = 0; i < c->n; i++) {
-        if (c->a[i]->round.epoch < epoch || !c->a[i]->round.has_plan) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Whatever the exchange: it cannot be encoded where it was made. */
 static void who_cannot_encode_its_own_stays_out_by_itself(void **state)
 {
@@ -788,21 +908,18 @@ static void who_cannot_encode_its_own_stays_out_by_itself(void **state)
     for (int butterfly = 0; butterfly < 2; butterfly++) {
         struct cast *c = butterfly ? begin_butterfly(4) : begin(4);
         struct round *r = &c->a[1]->round;
-        struct event e = {
-            .type = EVENT_SEG_DONE, .sent = true, .rc = LOCO_ENUMERIC};
+        struct event e = {.type = EVENT_SEG_DONE,
+                          .seg_done.sent = true,
+                          .seg_done.rc = LOCO_ENUMERIC};
 
         all_contribute(c);
-        e.segment = (struct segment){.attempt = r->exchange.attempt,
-                                     .peer = c->a[2]->identity.id,
-                                     .op = SEGMENT_ENCODE};
+        e.seg_done.segment = (struct segment){.attempt = r->exchange.attempt,
+                                              .peer = c->a[2]->identity.id,
+                                              .op = SEGMENT_ENCODE};
         c->out->n = c->out->n_bytes = 0;
-        round_seg_done(r, &e, c->out);
+        round_seg_done(r, &e.seg_done, c->out);
         assert_true(r->has_rejected && id_eq(&r->rejected, &r->opt.self));
-        /* No longer than needed: no bytes move here, and an exchange that
-         * stands still ends the next attempt, too. */
-        for (int t = 0; t < 40 && !all_planned(c, 2); t++) {
-            cast_wait(c, 100);
-        }
+        until_planned(c, 2);
         for (int i = 0; i < 4; i++) {
             assert_true(c->a[i]->round.has_plan);
             assert_int_equal(c->a[i]->round.in_plan, i != 1);
@@ -815,15 +932,15 @@ static void a_broken_connection_is_nobodys_bad_numbers(void **state)
 {
     struct cast *c = begin_butterfly(3);
     struct round *r = &c->a[0]->round;
-    struct event e = {.type = EVENT_SEG_DONE, .rc = LOCO_EPROTO};
+    struct event e = {.type = EVENT_SEG_DONE, .seg_done.rc = LOCO_EPROTO};
 
     (void)state;
     all_contribute(c);
-    e.segment = (struct segment){.attempt = r->exchange.attempt,
-                                 .peer = c->a[1]->identity.id,
-                                 .op = SEGMENT_LANE};
+    e.seg_done.segment = (struct segment){.attempt = r->exchange.attempt,
+                                          .peer = c->a[1]->identity.id,
+                                          .op = SEGMENT_LANE};
     c->out->n = c->out->n_bytes = 0;
-    round_seg_done(r, &e, c->out);
+    round_seg_done(r, &e.seg_done, c->out);
     assert_true(r->want_change);
     assert_false(r->has_rejected);
     assert_int_equal(r->n_broken, 1);
@@ -835,13 +952,9 @@ static void of_two_that_cannot_reach_each_other_one_waits(void **state)
     struct cast *c = begin_butterfly(4);
 
     (void)state;
-    for (uint32_t i = 0; i < 4; i++) {
-        struct view_body *v = &c->a[i]->ballot.cert.body;
-
-        v->n_edges = 1;
-        v->edges[0] = 1 | 3 << 8;
-    }
     all_contribute(c);
+    connection_fails(c, actor_of(c, 1), &c->a[actor_of(c, 3)]->identity.id, 2);
+    until_planned(c, 2);
     for (uint32_t i = 0; i < 4; i++) {
         const struct round *r = &c->a[i]->round;
 
@@ -863,20 +976,13 @@ static void who_gave_a_closing_statement_never_votes(void **state)
     (void)state;
     all_contribute(c);
     cast_run(c);
+    exchange_ends(c, 1);
     c->out->n = 0;
     round_freeze(&c->a[1]->round, c->out);
     round_closing(&c->a[1]->round, &closing);
     assert_int_equal(closing.closing, CLOSING_NONE);
     mail_before = c->tail;
-    c->a[1]->round.phase = ROUND_HASHING;
-    {
-        struct hash32 hash = {.b = {9}};
-
-        c->out->n = 0;
-        round_hashed(&c->a[1]->round, c->a[1]->round.exchange.attempt, 0, &hash,
-                     c->now_ms, c->out);
-        mail(c, 1);
-    }
+    hashed(c, 1, 9);
     assert_int_equal(c->tail, mail_before);
     assert_int_equal(c->a[1]->round.phase, ROUND_HASHING);
     reduced(c, 0, 9);
@@ -929,6 +1035,83 @@ static void absurd_weights_stop_nobody(void **state)
     cast_tick(c, 0);
     assert_true(c->a[boss]->round.has_plan);
     assert_int_equal(c->a[boss]->round.plan.body.n_members, 2);
+    cast_close(c);
+}
+
+/* Says READY of these steps; whether it counts. */
+static bool
+claims(struct cast *c, int from, int to, uint64_t tokens, uint64_t steps)
+{
+    struct ready m = {.body = c->a[from]->round.mine};
+    uint32_t before = c->a[to]->round.malformed;
+
+    m.body.epoch = 1;
+    m.body.view = c->a[0]->ballot.hash;
+    m.body.round = 1;
+    m.body.tokens = tokens;
+    m.body.first_step = 3;
+    m.body.last_step = 3 + steps;
+    assert_int_equal(
+        message_sign(&c->a[from]->signer, &ready_body_schema, &m.body, m.sig),
+        0);
+    say(c, from, to, MESSAGE_READY, &m);
+    return c->a[to]->round.malformed == before;
+}
+
+/* Tokens are weights: one member would outweigh all others by a claim. */
+static void weights_are_those_of_the_steps(void **state)
+{
+    struct cast *c = begin(3);
+    int boss = coordinator(c), liar = other_than(boss, -1);
+
+    (void)state;
+    c->terms.position_tokens = c->terms.step_tokens_most = 20;
+    cast_configure(c);
+    assert_true(claims(c, liar, boss, 100, 5));
+    assert_true(claims(c, liar, boss, 0, 0)); /* of a quorum */
+    assert_false(claims(c, liar, boss, 101, 5));
+    assert_true(claims(c, liar, boss, 99, 5)); /* some were lost */
+    assert_false(claims(c, liar, boss, 1ULL << 47, 5));
+    assert_false(claims(c, liar, boss, 120, 6)); /* a round has five */
+    assert_true(claims(c, liar, boss, 100, 6));  /* one was made twice */
+    assert_false(claims(c, liar, boss, 100, UINT64_MAX - 2)); /* last < first */
+    c->terms.step_tokens_most = 40; /* a batch that grows */
+    cast_configure(c);
+    assert_true(claims(c, liar, boss, 199, 5));
+    assert_false(claims(c, liar, boss, 201, 5));
+    cast_close(c);
+}
+
+static void no_plan_gives_another_member_more_weight(void **state)
+{
+    struct cast *c = begin(3);
+    int boss = coordinator(c), victim = other_than(boss, -1);
+    struct plan good, p;
+
+    (void)state;
+    c->terms.position_tokens = c->terms.step_tokens_most = 20;
+    cast_configure(c);
+    c->drop = lose_plans;
+    for (int i = 0; i < 3; i++) {
+        contribute(c, i, 100);
+    }
+    cast_run(c);
+    cast_tick(c, 0);
+    good = c->a[boss]->round.plan;
+    assert_int_equal(good.body.n_members, 3);
+    for (uint32_t k = 0; k < 3; k++) {
+        if (actor_of(c, good.body.members[k].index) == victim) {
+            continue;
+        }
+        p = good;
+        p.body.members[k].tokens = 1ULL << 47;
+        try_plan(c, boss, victim, &p, false);
+        p = good;
+        p.body.members[k].last_step++;
+        p.body.members[k].tokens += 20;
+        try_plan(c, boss, victim, &p, false);
+    }
+    try_plan(c, boss, victim, &good, true);
     cast_close(c);
 }
 
@@ -1033,6 +1216,8 @@ int main(void)
         cmocka_unit_test(there_is_one_plan_in_an_attempt),
         cmocka_unit_test(
             a_new_attempt_cancels_all_earlier_ones_unseen_ones_too),
+        cmocka_unit_test(who_hears_that_the_round_is_over_stops_sending),
+        cmocka_unit_test(who_promises_to_end_an_attempt_stops_sending),
         cmocka_unit_test(a_ready_before_our_own_commit_is_kept),
         cmocka_unit_test(bytes_that_were_voted_on_differently_are_not_kept),
         cmocka_unit_test(without_its_bytes_nobody_votes_or_claims_them),
@@ -1040,9 +1225,11 @@ int main(void)
         cmocka_unit_test(
             a_ring_keeps_its_order_until_another_is_clearly_faster),
         cmocka_unit_test(after_a_plan_that_failed_another_ring_is_drawn),
+        cmocka_unit_test(after_a_plan_that_failed_other_gateways_are_drawn),
         cmocka_unit_test(a_butterfly_in_which_no_byte_moves_stands_still_soon),
         cmocka_unit_test(who_holds_up_a_butterfly_is_named_in_the_statement),
         cmocka_unit_test(a_ring_plan_has_no_shares_and_a_butterfly_plan_some),
+        cmocka_unit_test(gateways_and_shares_are_for_runs_that_have_them),
         cmocka_unit_test(
             a_contribution_that_is_no_numbers_stays_out_of_the_round),
         cmocka_unit_test(who_cannot_encode_its_own_stays_out_by_itself),
@@ -1051,6 +1238,8 @@ int main(void)
         cmocka_unit_test(who_gave_a_closing_statement_never_votes),
         cmocka_unit_test(a_vote_is_in_the_closing_statement),
         cmocka_unit_test(absurd_weights_stop_nobody),
+        cmocka_unit_test(weights_are_those_of_the_steps),
+        cmocka_unit_test(no_plan_gives_another_member_more_weight),
         cmocka_unit_test(a_ready_taken_back_leaves_nothing_due),
         cmocka_unit_test(forged_and_doubled_votes_do_not_commit),
         cmocka_unit_test(a_commit_record_without_all_votes_proves_nothing),

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/route.h"
+#include "p2p/pipeline/route.h"
 
 /* Algorithms page, appendix V: R = 4, seed 42, epoch 1, step 0. */
 static void random_routes_are_those_of_the_published_vectors(void **state)
@@ -86,68 +86,6 @@ static void fixed_routes_stay(void **state)
         assert_int_equal(route_next(&d, step, 1, 4, 4, 3), 3);
         assert_int_equal(route_next(&d, step, 1, 4, 3, 3), 0);
     }
-}
-
-static void wiring_follows_measured_speed(void **state)
-{
-    static const char want[] = "abccbccabccbcc"; /* page, section 7 */
-    struct route_table t;
-    char got[15] = "";
-
-    (void)state;
-    route_table_init(&t, 1);
-    for (uint32_t h = 0; h < 3; h++) {
-        assert_true(route_announce(&t, h, 1));
-        t.host[h].rows_per_s = (double)(1U << h);
-    }
-    for (int i = 0; i < 14; i++) {
-        got[i] = (char)('a' + route_pick(&t, 1));
-    }
-    assert_string_equal(got, want);
-}
-
-static void a_measured_speed_approaches_what_is_measured(void **state)
-{
-    struct route_table t;
-
-    (void)state;
-    route_table_init(&t, 1);
-    assert_true(route_announce(&t, 0, 1));
-    for (int i = 0; i < 60; i++) {
-        route_measured(&t, 0, 512, 0.5);
-    }
-    assert_true(t.host[0].rows_per_s > 1023 && t.host[0].rows_per_s <= 1024);
-    route_measured(&t, 0, 512, 0); /* no time at all says nothing */
-    route_measured(&t, 7, 512, 1);
-    assert_true(t.host[0].rows_per_s > 1023 && t.host[0].rows_per_s <= 1024);
-}
-
-static void a_newcomer_is_tried_at_once_and_a_banned_one_not(void **state)
-{
-    struct route_table t;
-
-    (void)state;
-    route_table_init(&t, 1);
-    assert_int_equal(route_pick(&t, 1), ROUTE_NONE);
-    assert_true(route_announce(&t, 0, 10));
-    for (int i = 0; i < 5; i++) {
-        assert_int_equal(route_pick(&t, 1), 0);
-    }
-    assert_true(route_announce(&t, 1, 11));
-    assert_int_equal(route_pick(&t, 1), 0); /* equal loads: the lower one */
-    assert_int_equal(route_pick(&t, 1), 1);
-    route_ban(&t, 0);
-    for (int i = 0; i < 5; i++) {
-        assert_int_equal(route_pick(&t, 1), 1);
-    }
-    assert_true(route_announce(&t, 0, 10)); /* what it said before the ban */
-    assert_int_equal(route_pick(&t, 1), 1);
-    assert_true(route_announce(&t, 0, 12));
-    assert_int_equal(route_pick(&t, 1), 0);
-    route_leave(&t, 0);
-    route_leave(&t, 1);
-    assert_int_equal(route_pick(&t, 1), ROUTE_NONE);
-    assert_false(route_announce(&t, ROUTE_HOSTS_MAX, 1));
 }
 
 static void the_idlest_host_moves_to_the_busiest_stage(void **state)
@@ -295,9 +233,6 @@ int main(void)
         cmocka_unit_test(every_host_gets_as_many_as_the_others_or_one_more),
         cmocka_unit_test(in_time_everybody_sends_to_everybody),
         cmocka_unit_test(fixed_routes_stay),
-        cmocka_unit_test(wiring_follows_measured_speed),
-        cmocka_unit_test(a_measured_speed_approaches_what_is_measured),
-        cmocka_unit_test(a_newcomer_is_tried_at_once_and_a_banned_one_not),
         cmocka_unit_test(the_idlest_host_moves_to_the_busiest_stage),
         cmocka_unit_test(nobody_moves_where_it_would_not_help),
         cmocka_unit_test(a_stage_that_nobody_serves_gets_a_host_first),

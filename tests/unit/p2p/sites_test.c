@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/sites.h"
+#include "p2p/exchange/sites.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -128,9 +128,10 @@ static void pump(struct rig *g, uint32_t i)
 
 static void finish(struct rig *g, uint32_t i, const struct segment *s, bool out)
 {
-    struct event e = {.type = EVENT_SEG_DONE, .sent = out, .segment = *s};
+    struct event e = {
+        .type = EVENT_SEG_DONE, .seg_done.sent = out, .seg_done.segment = *s};
 
-    assert_int_equal(sites_done(&g->m[i].t, &e), 0);
+    assert_int_equal(sites_done(&g->m[i].t, &e.seg_done), 0);
     pump(g, i);
 }
 
@@ -211,7 +212,7 @@ static void run(struct rig *g)
 
 static void open_rig(struct rig *g,
                      uint32_t n,
-                     const uint32_t *marks,
+                     const bool *gateway,
                      uint64_t elements,
                      uint64_t from,
                      uint64_t seed)
@@ -225,7 +226,7 @@ static void open_rig(struct rig *g,
                                        .segment_elements = SEGMENT,
                                        .chunk_segments = 2,
                                        .n = n};
-    assert_true(walk_sites_of(marks, n, &g->shape.sites));
+    assert_true(walk_sites_of(gateway, n, &g->shape.sites));
     g->m = calloc(n, sizeof *g->m);
     g->edge = calloc((size_t)n * n, sizeof *g->edge);
     g->out = calloc(1, sizeof *g->out);
@@ -327,15 +328,15 @@ static void members_of_any_sites_end_with_the_same_sum(void **state)
     for (uint64_t seed = 1; seed <= 60; seed++) {
         uint64_t random = seed * 977;
         uint32_t n = 2 + (uint32_t)rng_below(&random, MEMBERS_MAX - 1);
-        uint32_t marks[MEMBERS_MAX] = {1};
+        bool gateway[MEMBERS_MAX] = {true};
         uint64_t elements = rng_below(&random, ELEMENTS);
         uint64_t from = seed % 3 != 0 ? 0 : elements / 2 / BLOCK * BLOCK;
         struct rig g;
 
         for (uint32_t k = 1; k < n; k++) {
-            marks[k] = rng_below(&random, 3) == 0;
+            gateway[k] = rng_below(&random, 3) == 0;
         }
-        open_rig(&g, n, marks, elements, from, seed);
+        open_rig(&g, n, gateway, elements, from, seed);
         start(&g);
         run(&g);
         check_all(&g);
@@ -348,11 +349,11 @@ static void members_of_any_sites_end_with_the_same_sum(void **state)
 /* Two sites of three: each link outside carries the vector once. */
 static void two_sites_send_each_other_one_vector(void **state)
 {
-    static const uint32_t marks[] = {1, 0, 0, 9, 0, 0};
+    static const bool gateway[] = {true, false, false, true, false, false};
     struct rig g;
 
     (void)state;
-    open_rig(&g, 6, marks, ELEMENTS, 0, 5);
+    open_rig(&g, 6, gateway, ELEMENTS, 0, 5);
     start(&g);
     run(&g);
     assert_true(g.edge[0 * 6 + 3].elements == ELEMENTS);
@@ -363,12 +364,12 @@ static void two_sites_send_each_other_one_vector(void **state)
 /* With a member a site, a slice walks as a chunk of a ring does. */
 static void sites_of_one_are_a_ring(void **state)
 {
-    static const uint32_t marks[] = {1, 1, 1, 1, 1};
+    static const bool gateway[] = {true, true, true, true, true};
     struct walk_hop hops[WALK_HOPS_MAX];
     struct walk_sites s;
 
     (void)state;
-    assert_true(walk_sites_of(marks, 5, &s));
+    assert_true(walk_sites_of(gateway, 5, &s));
     for (uint32_t slice = 0; slice < 5; slice++) {
         assert_int_equal(walk_of(&s, slice, hops), 8);
         for (uint32_t k = 0; k < 8; k++) {
@@ -384,16 +385,16 @@ static void sites_of_one_are_a_ring(void **state)
 
 static void the_largest_plan_fits(void **state)
 {
-    uint32_t marks[VIEW_MEMBERS_MAX] = {1};
+    bool gateway[VIEW_MEMBERS_MAX] = {true};
     struct walk_hop hops[WALK_HOPS_MAX];
     struct walk_sites s;
 
     (void)state;
     for (uint32_t size = 1; size <= VIEW_MEMBERS_MAX; size++) {
         for (uint32_t k = 0; k < VIEW_MEMBERS_MAX; k++) {
-            marks[k] = k % size == 0;
+            gateway[k] = k % size == 0;
         }
-        assert_true(walk_sites_of(marks, VIEW_MEMBERS_MAX, &s));
+        assert_true(walk_sites_of(gateway, VIEW_MEMBERS_MAX, &s));
         for (uint32_t slice = 0; slice < s.n; slice++) {
             assert_true(walk_of(&s, slice, hops) <= WALK_HOPS_MAX);
         }
@@ -402,32 +403,32 @@ static void the_largest_plan_fits(void **state)
 
 static void the_first_member_begins_a_site(void **state)
 {
-    static const uint32_t marks[] = {0, 1, 1};
+    static const bool gateway[] = {false, true, true};
     struct walk_sites s;
 
     (void)state;
-    assert_false(walk_sites_of(marks, 3, &s));
+    assert_false(walk_sites_of(gateway, 3, &s));
 }
 
 /* Completions out of order are the shell's fault, or a stranger's. */
 static void only_the_segment_that_is_due_is_taken(void **state)
 {
-    static const uint32_t marks[] = {1, 0, 1};
+    static const bool gateway[] = {true, false, true};
     struct event e = {.type = EVENT_SEG_DONE};
     struct rig g;
 
     (void)state;
-    open_rig(&g, 3, marks, ELEMENTS, 0, 5);
+    open_rig(&g, 3, gateway, ELEMENTS, 0, 5);
     start(&g);
     pump(&g, 0);
-    e.segment = g.edge[1 * 3 + 0].post[0];
-    e.segment.seg = 1;
-    assert_int_equal(sites_done(&g.m[0].t, &e), LOCO_EPROTO);
-    e.segment.seg = 0;
-    memset(e.segment.peer.b, 0xee, sizeof e.segment.peer.b);
-    assert_int_equal(sites_done(&g.m[0].t, &e), LOCO_EPROTO);
-    e.segment.peer = g.m[1].id;
-    assert_int_equal(sites_done(&g.m[0].t, &e), 0);
+    e.seg_done.segment = g.edge[1 * 3 + 0].post[0];
+    e.seg_done.segment.seg = 1;
+    assert_int_equal(sites_done(&g.m[0].t, &e.seg_done), LOCO_EPROTO);
+    e.seg_done.segment.seg = 0;
+    memset(e.seg_done.segment.peer.b, 0xee, sizeof e.seg_done.segment.peer.b);
+    assert_int_equal(sites_done(&g.m[0].t, &e.seg_done), LOCO_EPROTO);
+    e.seg_done.segment.peer = g.m[1].id;
+    assert_int_equal(sites_done(&g.m[0].t, &e.seg_done), 0);
     close_rig(&g);
 }
 

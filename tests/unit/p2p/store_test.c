@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/store.h"
+#include "p2p/dht/store.h"
 #include "proto/base/err.h"
 
 #define NOW_S 1700000000U

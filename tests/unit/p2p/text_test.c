@@ -1,6 +1,6 @@
 /* text_test.c - which positions can be trained with some of the shards: held
  * against the windows one by one. */
-#include "p2p/text.h"
+#include "p2p/round/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,9 +8,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "p2p/timeline.h"
+#include "p2p/round/timeline.h"
 
 #define CAP 4
 

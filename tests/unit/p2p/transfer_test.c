@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/transfer.h"
+#include "p2p/swarm/transfer.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
 
@@ -38,12 +38,12 @@ static void collect(struct fixture *f)
 
         if (a->type == ACTION_POST_RECV) {
             f->asked[f->n_asked++] = a->segment;
-        } else if (a->type == ACTION_VERIFY) {
-            f->checks[f->n_checks++] = a->request;
+        } else if (a->type == ACTION_JOB && a->job.type == JOB_VERIFY) {
+            f->checks[f->n_checks++] = a->job.verify.request;
         } else if (a->type == ACTION_CANCEL) {
             for (uint32_t k = 0; k < f->n_asked; k++) {
-                if (f->asked[k].stream != a->stream ||
-                    f->asked[k].attempt > a->attempt) {
+                if (f->asked[k].stream != a->cancel.stream ||
+                    f->asked[k].attempt > a->cancel.attempt) {
                     f->asked[kept++] = f->asked[k];
                 }
             }
@@ -63,13 +63,14 @@ static int open_fixture(void **state)
     opt.self = f->self.id;
     members_init(&f->m, &opt, f + 1, 0);
     for (uint32_t i = 0; i < PEERS; i++) {
-        struct event e = {
-            .type = EVENT_LINK_UP, .link = i + 1, .request = UINT32_MAX};
+        struct event e = {.type = EVENT_LINK_UP,
+                          .link_up.link = i + 1,
+                          .link_up.request = UINT32_MAX};
 
         identity_fake(&f->peer[i], i);
-        e.peer = f->peer[i].id;
-        memcpy(e.public_key, f->peer[i].public, 32);
-        assert_true(members_link_up(&f->m, &e, &f->out));
+        e.link_up.peer = f->peer[i].id;
+        memcpy(e.link_up.public_key, f->peer[i].public, 32);
+        assert_true(members_link_up(&f->m, &e.link_up, e.now_ms, &f->out));
         f->row[i] = members_find(&f->m, &f->peer[i].id);
     }
     transfer_init(&f->t, &f->m, FETCH_MS, 1000);
@@ -109,13 +110,13 @@ static void begin(struct fixture *f, uint64_t half, uint32_t n_sources)
 static void arrive(struct fixture *f, uint32_t k, int rc)
 {
     struct event e = {.type = EVENT_SEG_DONE,
-                      .rc = rc,
+                      .seg_done.rc = rc,
                       .now_ms = f->now_ms,
-                      .segment = f->asked[k]};
+                      .seg_done.segment = f->asked[k]};
 
     memmove(f->asked + k, f->asked + k + 1,
             (--f->n_asked - k) * sizeof f->asked[0]);
-    transfer_seg_done(&f->t, &e, &f->out);
+    transfer_seg_done(&f->t, &e.seg_done, e.now_ms, &f->out);
     collect(f);
 }
 
@@ -169,8 +170,7 @@ static void finish(struct fixture *f)
     assert_int_equal(f->t.done_units, f->t.object.total);
 }
 
-/* ---- tests ----------------------------------------------------------------
- */
+/* ---- tests -------------------------------------------------------------- */
 
 static void no_piece_is_asked_for_before_the_leaf_list_is_good(void **state)
 {
@@ -322,17 +322,19 @@ static void a_silent_source_gives_its_pieces_to_the_others(void **state)
 static void what_a_link_took_with_it_is_asked_anew(void **state)
 {
     struct fixture *f = *state;
-    struct event e = {
-        .type = EVENT_LINK_UP, .link = PEERS + 1, .request = UINT32_MAX};
+    struct event e = {.type = EVENT_LINK_UP,
+                      .link_up.link = PEERS + 1,
+                      .link_up.request = UINT32_MAX};
     uint32_t ends = 0;
 
     begin(f, 2000, 1);
-    e.peer = f->peer[0].id;
-    memcpy(e.public_key, f->peer[0].public, 32);
-    assert_true(members_link_up(&f->m, &e, &f->out));
+    e.link_up.peer = f->peer[0].id;
+    memcpy(e.link_up.public_key, f->peer[0].public, 32);
+    assert_true(members_link_up(&f->m, &e.link_up, e.now_ms, &f->out));
     for (uint32_t i = 0; i < f->out.n; i++) {
         if (f->out.action[i].type == ACTION_HANG_UP) {
-            ends = f->out.action[i].link; /* one of the two is too many */
+            ends =
+                f->out.action[i].hang_up.link; /* one of the two is too many */
         }
     }
     ends = ends == 0 ? PEERS + 1 : ends;

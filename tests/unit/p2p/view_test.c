@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "p2p/view.h"
+#include "p2p/round/view.h"
 #include "proto/base/err.h"
 
 #define PEERS 8U

@@ -11,6 +11,7 @@
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
+#include "proto/base/nearest.h"
 #include "proto/base/rng.h"
 
 static void every_code_is_its_own_and_has_a_text(void **state)
@@ -322,6 +323,21 @@ static void nothing_is_left_out_where_all_is_asked_for(void **state)
     assert_int_equal(count(a.text, "test   all"), 3 * LOG_BURST);
 }
 
+static void nearest_word_finds_slips_and_nothing_else(void **state)
+{
+    static const char *const words[] = {"status", "start", "stop"};
+
+    (void)state;
+    assert_string_equal(nearest_word("stauts", words, 3), "status");
+    assert_string_equal(nearest_word("stop", words, 3), "stop");
+    assert_string_equal(nearest_word("sotp", words, 3), "stop");
+    assert_null(nearest_word("xyzzy", words, 3));
+    assert_null(nearest_word("", words, 3));
+    assert_int_equal(nearest_distance("", "abc"), 3);
+    assert_int_equal(nearest_distance("ab", "ba"), 1);
+    assert_int_equal(nearest_distance("kitten", "sitting"), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +354,7 @@ int main(void)
         cmocka_unit_test(a_flood_of_one_event_is_cut_and_counted),
         cmocka_unit_test(two_events_in_turn_are_cut_too),
         cmocka_unit_test(nothing_is_left_out_where_all_is_asked_for),
+        cmocka_unit_test(nearest_word_finds_slips_and_nothing_else),
     };
 
     return cmocka_run_group_tests_name("proto/base", tests, NULL, NULL);

@@ -3,8 +3,6 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/err.h"
@@ -151,6 +149,8 @@ static void wrong_paths_are_refused_and_the_nearest_key_named(void **state)
     refuse("smal", "3", "unknown key 'smal'; the nearest known key is 'sm");
     refuse("self.nam", "3", "nearest known key is 'name'");
     refuse("sed", "3", "nearest known key is 'seed'");
+    refuse("xyzzy", "3", "unknown key 'xyzzy'; the keys here are ");
+    refuse("self.xyzzy", "3", "the keys here are name");
     refuse("", "3", "is not a path");
     refuse("self.", "3", "is not a path");
     refuse(".self", "3", "is not a path");

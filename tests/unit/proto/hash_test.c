@@ -3,9 +3,7 @@
 #include "tests/unit/proto/suite.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "proto/hash.h"
 
@@ -116,66 +114,6 @@ static void the_tree_does_not_depend_on_how_data_arrives(void **state)
     free(data);
 }
 
-/* Distinct leaves without hashing megabytes. */
-static void make_leaves(struct hash32 *leaves, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        hash_tree_leaf(&i, sizeof i, &leaves[i]);
-    }
-}
-
-static void every_leaf_of_every_tree_verifies_by_its_path(void **state)
-{
-    struct hash32 leaves[40], copy[40], path[HASH_PATH_MAX], root;
-
-    (void)state;
-    make_leaves(leaves, 40);
-    for (size_t n = 1; n <= 40; n++) {
-        memcpy(copy, leaves, sizeof copy);
-        hash_tree_root(copy, n, &root);
-        for (size_t i = 0; i < n; i++) {
-            size_t n_path;
-
-            memcpy(copy, leaves, sizeof copy);
-            n_path = hash_tree_path(copy, n, i, path);
-            assert_int_equal(
-                hash_tree_check(&root, &leaves[i], i, n, path, n_path), 0);
-            if (n > 1) {
-                assert_int_equal(hash_tree_check(&root, &leaves[(i + 1) % n], i,
-                                                 n, path, n_path),
-                                 LOCO_EHASH);
-                path[n_path - 1].b[5] ^= 1;
-                assert_int_equal(
-                    hash_tree_check(&root, &leaves[i], i, n, path, n_path),
-                    LOCO_EHASH);
-            }
-        }
-    }
-}
-
-static void a_path_of_the_wrong_length_or_place_is_refused(void **state)
-{
-    struct hash32 leaves[5], copy[5], path[HASH_PATH_MAX], root;
-    size_t n_path;
-
-    (void)state;
-    make_leaves(leaves, 5);
-    memcpy(copy, leaves, sizeof copy);
-    hash_tree_root(copy, 5, &root);
-    memcpy(copy, leaves, sizeof copy);
-    n_path = hash_tree_path(copy, 5, 2, path);
-    assert_int_equal(n_path, 3);
-    assert_int_equal(hash_tree_check(&root, &leaves[2], 2, 5, path, 2),
-                     LOCO_EHASH);
-    path[3] = path[2];
-    assert_int_equal(hash_tree_check(&root, &leaves[2], 2, 5, path, 4),
-                     LOCO_EHASH);
-    assert_int_equal(hash_tree_check(&root, &leaves[2], 3, 5, path, 3),
-                     LOCO_EHASH);
-    assert_int_equal(hash_tree_check(&root, &leaves[2], 5, 5, path, 3),
-                     LOCO_EHASH);
-}
-
 static void leaves_made_apart_give_the_same_root(void **state)
 {
     const size_t len = 3 * MIB + 1;
@@ -205,8 +143,6 @@ int main(void)
         cmocka_unit_test(a_domain_is_a_prefix_with_its_zero),
         cmocka_unit_test(the_tree_equals_an_independent_implementation),
         cmocka_unit_test(the_tree_does_not_depend_on_how_data_arrives),
-        cmocka_unit_test(every_leaf_of_every_tree_verifies_by_its_path),
-        cmocka_unit_test(a_path_of_the_wrong_length_or_place_is_refused),
         cmocka_unit_test(leaves_made_apart_give_the_same_root),
     };
 

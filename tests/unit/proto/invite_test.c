@@ -19,7 +19,7 @@ static struct invite made(void)
     return in;
 }
 
-/* As a member does (daemon/node_admit.c). */
+/* As a member does (daemon/node/admit.c). */
 static bool holds(const struct admission *a, const struct peer_id *peer)
 {
     struct signer s = signer_sodium(NULL);

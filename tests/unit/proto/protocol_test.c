@@ -109,9 +109,9 @@ static void make_frame(void)
 
 struct point {
     uint64_t epoch;
-    int64_t shift;
     bool last;
-    char addr[24];
+    uint8_t n_data;
+    uint8_t data[4];
     uint32_t n_words;
     uint16_t words[4];
 };
@@ -120,16 +120,15 @@ static void make_message(void)
 {
     static const struct msg_field fields[] = {
         MSG_FIELD_U64(struct point, epoch),
-        MSG_FIELD_I64(struct point, shift),
         MSG_FIELD_BOOL(struct point, last),
-        MSG_FIELD_STR(struct point, addr),
+        MSG_FIELD_BYTES(struct point, data, n_data),
         MSG_ARRAY_U16(struct point, words, n_words),
     };
     static const struct msg_schema schema = MSG_SCHEMA(struct point, fields);
     struct point p = {.epoch = 300,
-                      .shift = -2,
                       .last = true,
-                      .addr = "[::1]:4001",
+                      .n_data = 3,
+                      .data = "abc",
                       .n_words = 2,
                       .words = {7, 128}};
     int n = msg_encode(&schema, &p, bytes, sizeof bytes);
@@ -147,7 +146,7 @@ static void make_record(void)
 
     memset(r.key.b, 0x11, ID_BYTES);
     assert_int_equal(record_sign(&r, &s), 0);
-    n = record_encode(&r, bytes, sizeof bytes);
+    n = msg_encode(&record_schema, &r, bytes, sizeof bytes);
     assert_true(n > 0);
     dump(bytes, (size_t)n);
 }
@@ -299,8 +298,7 @@ static const char *struct_name(const struct msg_schema *s)
 /* "members [64] view_member" */
 static void field_text(const struct msg_field *f, char *out, size_t cap)
 {
-    static const char *const kinds[] = {"u8",  "u16", "u32",
-                                        "u64", "i64", "bool"};
+    static const char *const kinds[] = {"u8", "u16", "u32", "u64", "bool"};
     char list[16] = "", kind[64];
 
     if (f->array) {
@@ -353,9 +351,11 @@ static const struct {
     const char *name;
     const struct msg_schema *schema;
 } messages[] = {
-#define X(name, value, schema) {value, #name, &schema##_schema},
-    MESSAGE_MAP(X) DHT_MSG_MAP(X)
+#define ROW(name, value, schema)    {value, #name, &schema##_schema},
+#define X(name, value, schema, ...) ROW(name, value, schema)
+    MESSAGE_MAP(X) DHT_MSG_MAP(ROW)
 #undef X
+#undef ROW
 };
 
 /* The structs inside `s`, inner ones first, each once over all calls. */
@@ -453,11 +453,84 @@ static void every_example_of_the_document_is_what_the_code_does(void **state)
     free(document);
 }
 
+/* A number that had another meaning is no message's any more (section 25). */
+static void nobody_takes_a_reserved_number(void **state)
+{
+    static const uint16_t reserved[] = {0x48, 0x49};
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(reserved); i++) {
+        for (size_t k = 0; k < N_OF(messages); k++) {
+            assert_int_not_equal(messages[k].type, reserved[i]);
+        }
+    }
+}
+
+/* Whether these are its first fields, or those of the body that it begins with.
+ */
+static bool begins(const struct msg_schema *s, const char *const *names)
+{
+    while (s->fields[0].kind == MSG_STRUCT && s->fields[0].offset == 0) {
+        s = s->fields[0].sub;
+    }
+    for (size_t i = 0; names[i] != NULL; i++) {
+        if (i == s->n_fields || strcmp(s->fields[i].name, names[i]) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void what_can_be_stale_begins_with_what_it_is_of(void **state)
+{
+    static const char *const run[] = {"run", NULL};
+    static const char *const attempt[] = {"epoch", "view", "round", NULL};
+    static const char *const view[] = {"epoch", "view", NULL};
+    static const struct {
+        const char *const *names;
+        size_t bytes;
+    } heads[] = {
+        [STALE_RUN] = {run, sizeof(struct hash32)},
+        [STALE_GROUP] = {run, sizeof(struct hash32)},
+        [STALE_VIEW] = {view, offsetof(struct message_attempt, round)},
+        [STALE_ATTEMPT] = {attempt, sizeof(struct message_attempt)},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(messages); i++) {
+        const struct message_row *row = message_row(messages[i].type);
+
+        if (row != NULL && row->stale != STALE_NEVER) {
+            assert_true(begins(row->schema, heads[row->stale].names));
+            assert_true(row->schema->size >= heads[row->stale].bytes);
+        }
+    }
+    assert_int_equal(offsetof(struct message_attempt, view),
+                     offsetof(struct vote_body, view));
+    assert_int_equal(offsetof(struct message_attempt, round),
+                     offsetof(struct vote_body, round));
+}
+
+/* It would pass a gate that the link of its sender did not. */
+static void only_what_needs_an_open_link_is_forwarded(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_OF(messages); i++) {
+        const struct message_row *row = message_row(messages[i].type);
+
+        assert_true(row == NULL || row->way == WAY_DIRECT ||
+                    row->gate == GATE_PEER);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_example_of_the_document_is_what_the_code_does),
+        cmocka_unit_test(nobody_takes_a_reserved_number),
+        cmocka_unit_test(what_can_be_stale_begins_with_what_it_is_of),
+        cmocka_unit_test(only_what_needs_an_open_link_is_forwarded),
     };
 
     if (identity_generate(&alice, seed) != 0) {

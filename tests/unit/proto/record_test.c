@@ -41,9 +41,10 @@ static void a_signed_record_is_read_back_and_verifies(void **state)
 
             make(&r, len, UINT64_MAX);
             assert_int_equal(record_sign(&r, &both[i]), 0);
-            n = record_encode(&r, bytes, sizeof bytes);
+            n = msg_encode(&record_schema, &r, bytes, sizeof bytes);
             assert_true(n > 0);
-            assert_int_equal(record_decode(bytes, (size_t)n, &back), 0);
+            assert_int_equal(
+                msg_decode(&record_schema, bytes, (size_t)n, &back), 0);
             assert_memory_equal(&r, &back, sizeof r);
             assert_int_equal(record_verify(&back, &both[i], NOW_S), 0);
         }
@@ -135,14 +136,16 @@ static void a_value_that_is_too_long_is_refused_both_ways(void **state)
     make(&r, RECORD_VALUE_MAX, 1);
     assert_int_equal(record_sign(&r, &none), LOCO_EINVAL);
     assert_int_equal(record_sign(&r, &s), 0);
-    n = record_encode(&r, bytes, sizeof bytes);
+    n = msg_encode(&record_schema, &r, bytes, sizeof bytes);
     assert_true(n > 0);
     /* key and publisher take 1 + 34 + 34 bytes, then bin16 with its length */
     assert_int_equal(bytes[69], 0xc5);
     bytes[71]++;
-    assert_int_equal(record_decode(bytes, (size_t)n + 1, &back), LOCO_EPROTO);
+    assert_int_equal(msg_decode(&record_schema, bytes, (size_t)n + 1, &back),
+                     LOCO_EPROTO);
     r.value_len++;
-    assert_int_equal(record_encode(&r, bytes, sizeof bytes), LOCO_ERANGE);
+    assert_int_equal(msg_encode(&record_schema, &r, bytes, sizeof bytes),
+                     LOCO_ERANGE);
     assert_int_equal(record_sign(&r, &s), LOCO_ERANGE);
     assert_int_equal(record_verify(&r, &s, NOW_S), LOCO_ERANGE);
 }

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "proto/base/err.h"
-#include "proto/hash.h"
 #include "proto/sign.h"
 
 static char folder[64];

@@ -1,4 +1,4 @@
-loco_unit(proto base loco_base)
+loco_unit(proto base loco_proto_base)
 if(LOCO_NETWORK)
   loco_unit(proto id loco_proto)
   loco_unit(proto hash loco_proto)
@@ -16,7 +16,5 @@ if(LOCO_NETWORK)
     COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/log_events.py)
   target_compile_definitions(test_proto_protocol PRIVATE
     PROTOCOL_MD="${CMAKE_CURRENT_LIST_DIR}/../../../proto/PROTOCOL.md")
-  loco_unit(proto run_yaml loco_proto PkgConfig::CYAML)
-  target_sources(test_proto_run_yaml PRIVATE
-    ${CMAKE_CURRENT_LIST_DIR}/../../../daemon/run_yaml.c)
+  loco_unit(proto run_yaml loco_daemon_settings)
 endif()

@@ -1,5 +1,5 @@
 /* bench_test.c - the benchmark measures what it says. */
-#include "train/bench.h"
+#include "train/model/bench.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
-#include "train/llama.h"
+#include "train/model/llama.h"
 
 static const struct llama_config tiny = {16, 2, 2,    1,    24,
                                          11, 8, true, 1e4f, 1e-5f};

@@ -1,5 +1,5 @@
 /* checkpoint_test.c - a state survives; a damaged one is refused. */
-#include "train/checkpoint.h"
+#include "train/replica/checkpoint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,17 +11,21 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+#include "proto/base/hash64.h"
 #include "proto/base/rng.h"
 #include "tests/unit/train/disk_fault.h"
 #include "tests/unit/train/tmpdir.h"
-#include "train/errmsg.h"
-#include "train/hash64.h"
 
 #define N 37
 
 static struct tmpdir dir;
 static char errmsg[ERRMSG_SIZE];
 static float vectors[5][N];
+static const struct checkpoint_vector beside[4] = {{"m", vectors[1]},
+                                                   {"theta", vectors[2]},
+                                                   {"adam_u", vectors[3]},
+                                                   {"adam_v", vectors[4]}};
 
 static int setup(void **state)
 {
@@ -49,10 +53,8 @@ static struct checkpoint_state sample(uint64_t round)
 {
     struct checkpoint_state s = {.n = N,
                                  .phi = vectors[0],
-                                 .m = vectors[1],
-                                 .theta = vectors[2],
-                                 .adam_u = vectors[3],
-                                 .adam_v = vectors[4],
+                                 .more = beside,
+                                 .n_more = 4,
                                  .round = round,
                                  .inner_step = 500 * round + 3,
                                  .tokens = UINT64_MAX - round,
@@ -105,10 +107,10 @@ static void a_state_is_loaded_as_it_was_saved(void **state)
     assert_string_equal(checkpoint_text(&c, "model"), "quickstart-1m");
     assert_null(checkpoint_text(&c, "colour"));
     assert_memory_equal(c.state.phi, vectors[0], sizeof vectors[0]);
-    assert_memory_equal(c.state.m, vectors[1], sizeof vectors[1]);
-    assert_memory_equal(c.state.theta, vectors[2], sizeof vectors[2]);
-    assert_memory_equal(c.state.adam_u, vectors[3], sizeof vectors[3]);
-    assert_memory_equal(c.state.adam_v, vectors[4], sizeof vectors[4]);
+    for (int i = 0; i < 4; i++) {
+        assert_memory_equal(checkpoint_vector(&c, beside[i].name),
+                            beside[i].data, sizeof vectors[0]);
+    }
     checkpoint_close(&c);
     checkpoint_close(&c);
 }
@@ -119,16 +121,15 @@ static void vectors_that_are_absent_stay_absent(void **state)
     struct checkpoint_state s = sample(1);
 
     (void)state;
-    s.m = NULL;
-    s.adam_u = NULL;
-    s.adam_v = NULL;
+    s.more = &beside[1];
+    s.n_more = 1;
     assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg), 0);
     assert_int_equal(checkpoint_open_newest(&c, dir.path, errmsg), 0);
     assert_non_null(c.state.phi);
-    assert_non_null(c.state.theta);
-    assert_null(c.state.m);
-    assert_null(c.state.adam_u);
-    assert_null(c.state.adam_v);
+    assert_non_null(checkpoint_vector(&c, "theta"));
+    assert_null(checkpoint_vector(&c, "m"));
+    assert_null(checkpoint_vector(&c, "adam_u"));
+    assert_null(checkpoint_vector(&c, "adam_v"));
     checkpoint_close(&c);
     s.phi = NULL;
     assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg),
@@ -137,13 +138,13 @@ static void vectors_that_are_absent_stay_absent(void **state)
 
 static void vectors_of_the_callers_naming_come_back(void **state)
 {
-    struct checkpoint_vector more[3] = {
-        {"residual", vectors[3]}, {"u_shared", vectors[4]}, {"m", vectors[0]}};
+    struct checkpoint_vector more[3] = {{"residual", vectors[3]},
+                                        {"u_shared", vectors[4]},
+                                        {"phi", vectors[0]}};
     struct checkpoint_state s = sample(2);
     struct checkpoint c;
 
     (void)state;
-    s.adam_u = s.adam_v = NULL;
     s.more = more;
     s.n_more = 2;
     assert_int_equal(checkpoint_save(dir.path, &s, NULL, 0, 1, errmsg), 0);
@@ -263,6 +264,13 @@ the_newest_whole_one_is_opened_and_damaged_ones_are_counted(void **state)
     free(bytes);
 }
 
+static bool has_same(const struct checkpoint *c, int i)
+{
+    const float *x = checkpoint_vector(c, beside[i].name);
+
+    return x != NULL && memcmp(x, beside[i].data, sizeof vectors[0]) == 0;
+}
+
 /* Whether two opened states differ in nothing that matters. */
 static bool same_state(const struct checkpoint *c)
 {
@@ -270,10 +278,8 @@ static bool same_state(const struct checkpoint *c)
            c->state.inner_step == 2003 && c->state.tokens == UINT64_MAX - 4 &&
            strcmp(c->state.run_id, "7f3a") == 0 &&
            memcmp(c->state.phi, vectors[0], sizeof vectors[0]) == 0 &&
-           memcmp(c->state.m, vectors[1], sizeof vectors[1]) == 0 &&
-           memcmp(c->state.theta, vectors[2], sizeof vectors[2]) == 0 &&
-           memcmp(c->state.adam_u, vectors[3], sizeof vectors[3]) == 0 &&
-           memcmp(c->state.adam_v, vectors[4], sizeof vectors[4]) == 0 &&
+           has_same(c, 0) && has_same(c, 1) && has_same(c, 2) &&
+           has_same(c, 3) &&
            strcmp(checkpoint_text(c, "model"), "quickstart-1m") == 0;
 }
 

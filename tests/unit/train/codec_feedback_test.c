@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "proto/base/rng.h"
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 
 #define N (CODEC_FP16_BLOCK + 1100)
 

@@ -15,9 +15,9 @@
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/half.h"
 #include "proto/base/rng.h"
-#include "train/sync/codec.h"
-#include "train/sync/half.h"
+#include "train/sync/codec/codec.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

@@ -11,11 +11,11 @@
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/half.h"
 #include "proto/base/rng.h"
-#include "train/sync/codec.h"
-#include "train/sync/half.h"
+#include "train/sync/codec/codec.h"
 
-#define N (3 * CODEC_LOW_BLOCK + 77)
+#define N (3 * CODEC_INT8_BLOCK + 77)
 
 static float x[N];
 static float y[N];
@@ -97,10 +97,10 @@ static void sizes_count_a_scale_for_each_begun_block(void **state)
 /* The largest magnitude of the block that i lies in. */
 static double block_max(size_t i)
 {
-    size_t from = i / CODEC_LOW_BLOCK * CODEC_LOW_BLOCK;
+    size_t from = i / CODEC_INT8_BLOCK * CODEC_INT8_BLOCK;
     double max = 0;
 
-    for (size_t k = from; k < N && k < from + CODEC_LOW_BLOCK; k++) {
+    for (size_t k = from; k < N && k < from + CODEC_INT8_BLOCK; k++) {
         max = fmax(max, fabs((double)x[k]));
     }
     return max;
@@ -155,7 +155,7 @@ static void e3m0_takes_the_nearest_value_and_the_smaller_of_two(void **state)
             x[i] = i % 3 == 0 ? x[i] * s
                               : float_from_bits(bits + (uint32_t)(i % 4) - 1);
         }
-        for (size_t b = 0; b < N; b += CODEC_LOW_BLOCK) {
+        for (size_t b = 0; b < N; b += CODEC_INT8_BLOCK) {
             x[b] = s;
         }
         assert_int_equal(c->encode(wire, x, N, 1.0F), 0);
@@ -201,24 +201,24 @@ static void int8_keeps_its_scale_for_every_mantissa(void **state)
 
 static void a_block_of_tiny_numbers_is_sent_as_zeros(void **state)
 {
-    static const uint8_t zeros[4 + CODEC_LOW_BLOCK];
+    static const uint8_t zeros[4 + CODEC_INT8_BLOCK];
     const float tiny = nextafterf(CODEC_LOW_MIN, 0.0F);
 
     (void)state;
     for (unsigned id = CODEC_INT8; id <= CODEC_E3M0; id++) {
         const struct codec *c = codec_get(id);
 
-        for (size_t i = 0; i < CODEC_LOW_BLOCK; i++) {
+        for (size_t i = 0; i < CODEC_INT8_BLOCK; i++) {
             x[i] = i % 2 == 0 ? tiny : -0x1p-149F;
         }
         memset(wire, 0xff, sizeof wire);
-        assert_int_equal(c->encode(wire, x, CODEC_LOW_BLOCK, 1.0F), 0);
-        assert_memory_equal(wire, zeros, c->bytes(CODEC_LOW_BLOCK));
-        assert_int_equal(c->decode(y, wire, CODEC_LOW_BLOCK), 0);
+        assert_int_equal(c->encode(wire, x, CODEC_INT8_BLOCK, 1.0F), 0);
+        assert_memory_equal(wire, zeros, c->bytes(CODEC_INT8_BLOCK));
+        assert_int_equal(c->decode(y, wire, CODEC_INT8_BLOCK), 0);
         assert_true(y[0] == 0.0F && y[1] == 0.0F);
         x[7] = -CODEC_LOW_MIN;
-        assert_int_equal(c->encode(wire, x, CODEC_LOW_BLOCK, 1.0F), 0);
-        assert_int_equal(c->decode(y, wire, CODEC_LOW_BLOCK), 0);
+        assert_int_equal(c->encode(wire, x, CODEC_INT8_BLOCK, 1.0F), 0);
+        assert_int_equal(c->decode(y, wire, CODEC_INT8_BLOCK), 0);
         assert_true(fabsf(y[7] + CODEC_LOW_MIN) <= CODEC_LOW_MIN * 1e-6F);
     }
 }

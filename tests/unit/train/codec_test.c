@@ -1,5 +1,5 @@
 /* codec_test.c - wire codecs: layouts, rounding, bounds, refusals. */
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,8 +11,8 @@
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/half.h"
 #include "proto/base/rng.h"
-#include "train/sync/half.h"
 
 #define N_MAX (3 * CODEC_FP16_BLOCK + 7)
 

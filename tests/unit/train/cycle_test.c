@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
-#include "train/errmsg.h"
-#include "train/layout.h"
+#include "proto/base/errmsg.h"
+#include "train/replica/layout.h"
 
 static char errmsg[ERRMSG_SIZE];
 

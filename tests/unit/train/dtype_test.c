@@ -1,7 +1,7 @@
 /* dtype_test.c - training with bf16 products beside fp32, and the same bits
  * from the same seed. A small model learns a text that a rule generates. */
-#include "train/llama.h"
-#include "train/optimizer.h"
+#include "train/model/llama.h"
+#include "train/model/optimizer.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "proto/base/err.h"
 #include "proto/base/rng.h"
 
 #define B      4

@@ -31,7 +31,7 @@
 #include "train/sync/engine.c"
 #include "train/sync/method.c"
 #include "train/sync/mix.c"
-#include "train/sync/pair.c"
+#include "train/sync/pair_mean.c"
 #include "train/sync/rule.c"
 #include "train/sync/slices.c"
 #include "train/sync/stream.c"

@@ -18,10 +18,10 @@
 #define ENGINE_TOLERANCE 1e-6
 #endif
 
+#include "proto/base/pairing.h"
 #include "tests/unit/train/vectors.h"
 #include "train/sync/engine.h"
-#include "train/sync/mix.h"
-#include "train/sync/pair.h"
+#include "train/sync/pair_mean.h"
 
 #define R(x)    ((float)(x)) /* a setting in the precision of this build */
 #define TOY_MAX 4
@@ -155,7 +155,7 @@ static void toy_turns(struct toy *toy)
     for (size_t s = 0; s < first->n_streams; s++) {
         struct stream_turn turn;
         float mean[2];
-        struct engine_average a = {mean, NULL, 1.0 / toy->n, 1};
+        struct engine_average a = {mean, 1.0 / toy->n, 1};
         bool begins = engine_begins(first, s, &turn);
 
         if (first->streams[s].tensor == STREAM_GRADIENT || !begins) {
@@ -382,7 +382,7 @@ static void check_streaming(uint32_t overlap,
     engine_start(&w.e);
     for (size_t k = 1; k <= 15; k++) {
         struct stream_turn turn;
-        const struct engine_average a = {wire, NULL, 1.0, 1};
+        const struct engine_average a = {wire, 1.0, 1};
 
         w.theta[0] -= 2;
         w.theta[1] -= 2;
@@ -435,7 +435,7 @@ a_rebase_keeps_what_was_learnt_while_the_average_travelled(void **state)
     struct stream_turn turn;
     float wire[2];
     const float mean[2] = {R(0.25), R(-0.5)}; /* of all members */
-    const struct engine_average a = {mean, NULL, 0.5, 1};
+    const struct engine_average a = {mean, 0.5, 1};
 
     (void)state;
     m.overlap = 1;
@@ -469,7 +469,7 @@ static void who_was_not_in_the_mean_keeps_all_it_has_learnt(void **state)
     struct worker w = {0};
     const struct stream_turn turn = {0, 0};
     const float mean[2] = {R(0.25), R(-0.5)};
-    const struct engine_average a = {mean, NULL, 0.0, 1};
+    const struct engine_average a = {mean, 0.0, 1};
 
     (void)state;
     engine_init(&w.e, &m, NULL, 2, 2);
@@ -503,7 +503,7 @@ static void eager_exchanges_the_own_part_for_the_fresh_one(void **state)
 
         for (uint32_t i = 0; i < 2; i++) {
             struct worker *w = &toy.w[i];
-            const struct engine_average a = {mean, NULL, 0.5, 1};
+            const struct engine_average a = {mean, 0.5, 1};
             struct stream_turn turn;
             float anchor = w->theta[0]; /* this worker's, as the page has it */
 
@@ -541,7 +541,7 @@ static void eager_alone_is_diloco(void **state)
     toy_open(&b, &plain, 1);
     for (uint64_t k = 1; k <= 8; k++) {
         struct stream_turn turn;
-        const struct engine_average own = {mean, NULL, 1.0, 1};
+        const struct engine_average own = {mean, 1.0, 1};
 
         toy_gradient(&a.w[0], 0);
         toy_update(&a, &a.w[0]);
@@ -668,7 +668,7 @@ static void naive_arrivals_amplify_as_the_page_says(void **state)
     toy_open(&toy, &m, 4);
     for (size_t j = 0; j < 4; j++) {
         const struct stream_turn turn = {j, 0};
-        const struct engine_average a = {g, NULL, 0.0, 1};
+        const struct engine_average a = {g, 0.0, 1};
         struct worker *w = &toy.w[0];
         float before = w->phi[0];
 
@@ -694,8 +694,7 @@ static void only_who_was_in_the_quorum_leaves_its_task(void **state)
     memcpy(before, toy.w[1].theta, sizeof before);
     assert_int_equal(engine_pack(&toy.w[0].e, 0, &turn, toy.w[0].wire), 0);
     for (uint32_t i = 0; i < 2; i++) {
-        const struct engine_average a = {toy.w[0].wire, NULL,
-                                         i == 0 ? 1.0 : 0.0, 1};
+        const struct engine_average a = {toy.w[0].wire, i == 0 ? 1.0 : 0.0, 1};
         assert_int_equal(engine_apply(&toy.w[i].e, 0, &turn, &a), 0);
     }
     assert_memory_equal(toy.w[0].phi, toy.w[1].phi, sizeof before);
@@ -708,33 +707,52 @@ static void only_who_was_in_the_quorum_leaves_its_task(void **state)
 
 /* ---- pairs ------------------------------------------------------------- */
 
+/* A wire that takes nothing away, in the precision of this build. */
+static size_t exact_bytes(size_t n)
+{
+    return n * sizeof(float);
+}
+
+static int exact_encode(uint8_t *dst, const float *src, size_t n, float scale)
+{
+    assert_true(scale == R(1.0));
+    memcpy(dst, src, n * sizeof(float));
+    return 0;
+}
+
+static int exact_decode(float *dst, const uint8_t *src, size_t n)
+{
+    memcpy(dst, src, n * sizeof(float));
+    return 0;
+}
+
+static const struct codec exact = {
+    .bytes = exact_bytes, .encode = exact_encode, .decode = exact_decode};
+
 static void pair_step(struct toy *toy, uint64_t t)
 {
     const struct stream_turn turn = {t, 0};
-    float phi[TOY_MAX][2];
+    uint8_t sent[TOY_MAX][4 * sizeof(float)];
     uint32_t scratch[TOY_MAX];
 
     for (uint32_t i = 0; i < toy->n; i++) {
         struct worker *w = &toy->w[i];
 
         assert_int_equal(engine_pack(&w->e, 0, &turn, w->wire), 0);
-        memcpy(phi[i], w->phi, sizeof phi[i]);
+        memcpy(sent[i], w->phi, sizeof w->phi);
+        memcpy(sent[i] + sizeof w->phi, w->wire, sizeof w->wire);
     }
     for (uint32_t i = 0; i < toy->n; i++) {
-        uint32_t j = pair_partner(42, 1, t, toy->n, i, scratch);
-        uint32_t a = i < j ? i : j, b = i < j ? j : i;
-        float mean[2], mean_phi[2];
-        struct engine_average average = {mean, mean_phi, 0.5, 1};
+        struct worker *w = &toy->w[i];
+        uint32_t j = pairing_partner(42, 1, t, toy->n, i, scratch);
+        const struct pair_mean partner = {
+            &exact, j == PAIRING_BYE ? NULL : sent[j], i < j};
+        const struct outer_state state = {w->phi, w->m};
 
-        if (j == PAIR_BYE) {
-            average = (struct engine_average){toy->w[i].wire, NULL, 1.0, 1};
-        } else {
-            for (size_t k = 0; k < 2; k++) {
-                mean[k] = (toy->w[a].wire[k] + toy->w[b].wire[k]) / 2;
-                mean_phi[k] = (phi[a][k] + phi[b][k]) / 2;
-            }
-        }
-        assert_int_equal(engine_apply(&toy->w[i].e, 0, &turn, &average), 0);
+        assert_int_equal(pair_mean_apply(&partner, &w->e.method.rule, &state,
+                                         &state, w->wire, 2),
+                         0);
+        memcpy(w->theta, w->phi, sizeof w->theta);
     }
 }
 

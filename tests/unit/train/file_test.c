@@ -1,5 +1,5 @@
 /* file_test.c - a file is there whole or not at all. */
-#include "train/file.h"
+#include "proto/base/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "tests/unit/train/disk_fault.h"
 #include "tests/unit/train/tmpdir.h"
-#include "train/errmsg.h"
 
 static struct tmpdir dir;
 static char errmsg[ERRMSG_SIZE];
@@ -167,6 +167,64 @@ static void errors_have_their_code_and_name_the_file(void **state)
     assert_int_equal(file_path_join(joined, dir.path, name, NULL), LOCO_ERANGE);
 }
 
+static void a_small_file_is_read_whole_or_not_at_all(void **state)
+{
+    char path[FILE_PATH_MAX], *text;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(file_path_join(path, dir.path, "small", errmsg), 0);
+    assert_int_equal(file_read_whole(path, 5, &text, &size, errmsg),
+                     LOCO_ENOENT);
+    assert_null(text);
+    assert_int_equal(file_write_whole(path, "12345", 5, errmsg), 0);
+    assert_int_equal(file_read_whole(path, 5, &text, &size, errmsg), 0);
+    assert_int_equal(size, 5);
+    assert_string_equal(text, "12345");
+    free(text);
+    assert_int_equal(file_read_whole(path, 4, &text, &size, errmsg),
+                     LOCO_EINVAL);
+    assert_null(text);
+    assert_int_equal(file_read_whole(dir.path, 5, &text, &size, errmsg),
+                     LOCO_EIO);
+}
+
+static void a_file_lies_in_a_folder_beside_others(void **state)
+{
+    static const char *const rows[][3] = {
+        {"run.yaml", "./", "./key"},
+        {"/run.yaml", "/", "/key"},
+        {"a/b/run.yaml", "a/b/", "a/b/key"},
+    };
+    char out[FILE_PATH_MAX], longest[FILE_PATH_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        file_folder(out, rows[i][0]);
+        assert_string_equal(out, rows[i][1]);
+        file_beside(out, rows[i][0], "key");
+        assert_string_equal(out, rows[i][2]);
+    }
+    memset(longest, 'x', sizeof longest - 1);
+    longest[0] = longest[sizeof longest - 2] = '/';
+    longest[sizeof longest - 1] = '\0';
+    file_beside(out, longest, "key");
+    assert_string_equal(out, "");
+}
+
+static void folders_are_made_down_to_the_last_slash(void **state)
+{
+    char path[FILE_PATH_MAX];
+
+    (void)state;
+    assert_int_equal(file_path_join(path, dir.path, "a/b/file", errmsg), 0);
+    assert_int_equal(file_make_folders(path, errmsg), 0);
+    assert_int_equal(file_make_folders(path, errmsg), 0);
+    assert_int_equal(file_write_whole(path, "x", 1, errmsg), 0);
+    assert_int_equal(file_path_join(path, dir.path, "a/b/file/c/d", errmsg), 0);
+    assert_true(file_make_folders(path, errmsg) < 0);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -176,6 +234,9 @@ int main(void)
         CASE(any_failing_call_leaves_the_old_file_or_the_new_one),
         CASE(an_interrupted_attempt_does_not_stop_the_next),
         CASE(errors_have_their_code_and_name_the_file),
+        CASE(a_small_file_is_read_whole_or_not_at_all),
+        CASE(a_file_lies_in_a_folder_beside_others),
+        CASE(folders_are_made_down_to_the_last_slash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Sampling filters on hand-made logits, and whole generations of a model. */
-#include "train/generate.h"
+#include "train/model/generate.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
-#include "train/llama.h"
+#include "train/model/llama.h"
 
 #define V     5
 #define DRAWS 20000

@@ -38,14 +38,15 @@ for isa in $isas; do
         more="$more -mavx512f -mavx512bw -mavx512dq -mavx512vl"
     # The AVX2 set must stay one when the build as a whole has AVX-512.
     [ "$isa" = avx512 ] || more="$more -mno-avx512f"
-    for source in "$root"/train/sync/codec_fast*.c; do
+    for source in "$root"/train/sync/codec/fast*.c; do
         "$cc" $flags $more -DLOCO_ISA="$isa" -c "$source" \
             -o "$dir/$isa-$(basename "$source" .c).o"
     done
 done
-# The reference: every other codec*.c, and the rules.
-for source in "$root"/train/sync/codec*.c "$root/train/sync/rule.c"; do
-    case $source in */codec_fast*) continue ;; esac
+# The reference: every other file of the codecs, and the rules.
+for source in "$root"/train/sync/codec/*.c "$root/train/sync/rule.c" \
+    "$root/proto/base/codec_type.c"; do
+    case $source in */fast*) continue ;; esac
     # shellcheck disable=SC2086
     "$cc" $flags -c "$source" -o "$dir/$(basename "$source" .c).o"
 done

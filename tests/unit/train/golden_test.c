@@ -12,13 +12,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "proto/base/rng.h"
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 #include "train/sync/rule.h"
 
 #define N         10001

@@ -4,14 +4,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/sync/lanes.h"
+#include "train/sync/codec/lanes.h"
 
 #define N       (2 * CODEC_FP16_BLOCK + 1301)
 #define MEMBERS 5U
@@ -164,8 +163,9 @@ static void a_lane_that_is_no_numbers_is_named(void **state)
             } else { /* the scale, or the numbers, of the last block */
                 size_t last = N / CODEC_FP16_BLOCK * CODEC_FP16_BLOCK;
 
-                last = id >= CODEC_INT8 ? N / CODEC_LOW_BLOCK * CODEC_LOW_BLOCK
-                                        : last;
+                last = id >= CODEC_INT8
+                           ? N / CODEC_INT8_BLOCK * CODEC_INT8_BLOCK
+                           : last;
                 memset(lanes_at(&l, bad, 0) + c->bytes(last), 0xff, 4);
             }
             s.clip = bad % 2 == 0 ? 0 : 2;

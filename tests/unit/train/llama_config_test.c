@@ -1,5 +1,5 @@
 /* Layout, names and initial weights of the flat parameter vector. */
-#include "train/llama_config.h"
+#include "train/model/llama_config.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,9 +1,9 @@
 /* llama_oracle.h - the model once more, naively and in double: the oracle of
  * the gradient test.
  *
- * Shares only the table of tensor names and offsets with train/llama.c. One
- * position at a time, full loops, nothing kept but the keys and values of the
- * positions before.
+ * Shares only the table of tensor names and offsets with train/model/llama.c.
+ * One position at a time, full loops, nothing kept but the keys and values of
+ * the positions before.
  */
 #ifndef LOCO_TESTS_UNIT_TRAIN_LLAMA_ORACLE_H
 #define LOCO_TESTS_UNIT_TRAIN_LLAMA_ORACLE_H
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/llama.h"
+#include "train/model/llama.h"
 
 #define ORACLE_T      16
 #define ORACLE_C      32

@@ -1,6 +1,6 @@
 /* The model cut into stages: where the cuts are, and that what goes through
  * the stages is the unsplit model's loss and gradient. */
-#include "train/llama_stage.h"
+#include "train/model/llama_stage.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* The model against an independent one in double: loss, gradient of every
  * tensor, causality, micro-batches, generation limits. */
-#include "train/llama.h"
+#include "train/model/llama.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,16 +1,15 @@
 /* loader_test.c - batches are a pure function of seed, peer and step. */
-#include "train/loader.h"
+#include "train/data/loader.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "proto/base/err.h"
-#include "train/errmsg.h"
+#include "proto/base/errmsg.h"
 
 #define T 8
 #define B 3

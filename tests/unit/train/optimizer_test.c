@@ -1,12 +1,11 @@
 /* The vectors of the algorithms page, 0.3, and what a step must refuse. */
-#include "train/optimizer.h"
+#include "train/model/optimizer.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 

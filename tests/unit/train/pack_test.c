@@ -1,5 +1,5 @@
 /* pack_test.c - text in, shards and data.json out. */
-#include "train/pack.h"
+#include "train/data/pack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include "proto/base/err.h"
 #include "tests/unit/train/tmpdir.h"
-#include "train/shard.h"
+#include "train/data/shard.h"
 
 static struct tmpdir in_dir;
 static struct tmpdir out_dir;
@@ -111,10 +111,10 @@ static void each_of_several_shards_is_a_sample_of_the_whole_text(void **state)
     /* Lines are longer than stripes, so that some of these are empty, and the
      * last line is cut: nothing is lost or twice. */
     o.stripe = 2;
-    assert_int_equal(pack("a long line\n", "one\nsix\n", &o), 0);
-    assert_int_equal(result.train_tokens, 20);
-    check_tokens("train-0000.ltk", "a long line\none\nsi");
-    check_tokens("train-0001.ltk", "x\n");
+    assert_int_equal(pack("a long line\n", "one\nsixty\n", &o), 0);
+    assert_int_equal(result.train_tokens, 22);
+    check_tokens("train-0000.ltk", "a long line\nix");
+    check_tokens("train-0001.ltk", "one\nsty\n");
 }
 
 static void a_line_that_starts_at_the_mark_is_taken_whole(void **state)
@@ -302,6 +302,9 @@ static void what_cannot_be_packed_is_refused_with_a_sentence(void **state)
                      LOCO_ENOENT);
     assert_non_null(strstr(result.errmsg, missing));
     refuse(&o, "", LOCO_EINVAL, "too few");
+    refuse(&o, "ab", LOCO_EINVAL, "2 bytes of text to train on are too few");
+    o = options(PACK_VAL_DEFAULT, 1);
+    refuse(&o, "abc", LOCO_EINVAL, "at least 3 tokens");
     o = options(8, 1);
     refuse(&o, "one\ntwo\n", LOCO_EINVAL, "leaves nothing");
     o = options(0, 5);

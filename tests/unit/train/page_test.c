@@ -8,13 +8,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
 
 #include <cmocka.h>
 
-#include "proto/base/err.h"
+#include "tests/unit/train/theory.h"
 #include "tests/unit/train/vectors.h"
-#include "train/optimizer.h"
+#include "train/model/optimizer.h"
 #include "train/sync/delayed.h"
 #include "train/sync/pair.h"
 #include "train/sync/preset.h"
@@ -198,7 +197,7 @@ static void the_spread_of_pairs_shrinks_below_the_bound(void **state)
                       "(alpha=.5; gamma=.1,.3,.5,.7,.9,1.2,1.5,1.8,2.0,2.2)";
     static const double gamma[10] = {.1,  .3,  .5,  .7,  .9,
                                      1.2, 1.5, 1.8, 2.0, 2.2};
-    double limit = pair_gamma_limit(0.5, 2);
+    double limit = theory_gamma_limit(0.5, 2);
 
     (void)state;
     for (size_t i = 0; i < 10; i++) {
@@ -216,7 +215,7 @@ static void the_bound_for_larger_groups_is_wider(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        near(pair_gamma_limit(0.5, n[i]), number(key, i), 1e-9);
+        near(theory_gamma_limit(0.5, n[i]), number(key, i), 1e-9);
     }
 }
 

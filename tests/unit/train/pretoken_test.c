@@ -1,19 +1,17 @@
 /* Words of the two patterns that most tokenizers use, chains of stages, and
  * which patterns are refused. */
-#include "train/pretoken.h"
+#include "train/data/pretoken.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "proto/base/err.h"
-#include "train/errmsg.h"
-#include "train/pattern.h"
+#include "proto/base/errmsg.h"
+#include "train/data/pattern.h"
 
 #define GPT2                                                                   \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+"        \

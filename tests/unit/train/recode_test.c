@@ -3,16 +3,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/half.h"
 #include "proto/base/rng.h"
-#include "train/sync/half.h"
-#include "train/sync/recode.h"
+#include "train/sync/codec/recode.h"
 
 #define N_MAX 20000
 

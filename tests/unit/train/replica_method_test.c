@@ -1,7 +1,7 @@
-/* replica_method_test.c - every method that averages among all members, as
- * replicas run it: the bits of the laboratory; equal states; late members,
- * joiners, and bytes that are no numbers. */
-#include "train/replica.h"
+/* replica_method_test.c - every method that averages among all members or in
+ * pairs, as replicas run it: the bits of the laboratory; equal states; late
+ * members, joiners, and bytes that are no numbers. */
+#include "train/replica/replica.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,10 +13,12 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/pairing.h"
 #include "proto/base/rng.h"
 #include "tests/unit/train/short_method.h"
 #include "tests/unit/train/small_run.h"
 #include "train/lab/lab.h"
+#include "train/replica/pair.h"
 
 #define PEERS 2
 #define STEPS 24
@@ -44,7 +46,7 @@ static struct replica_options options(const struct method *m, uint64_t number)
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 0, 0, 0},
         .method = *m,
         .members = PEERS,
-        .codec = codec_find("fp32"),
+        .codec = codec_get(m->wire),
         .batch = BATCH,
         .micro_batch = BATCH,
         .seq = SEQ,
@@ -76,10 +78,10 @@ static void open_one(struct swarm *s, const struct method *m)
     s->n++;
 }
 
-static void swarm_open(struct swarm *s, const struct method *m)
+static void swarm_open(struct swarm *s, const struct method *m, uint32_t n)
 {
     *s = (struct swarm){0};
-    for (uint32_t i = 0; i < PEERS; i++) {
+    while (s->n < n) {
         open_one(s, m);
     }
     s->wire = malloc(s->r[0].opt.codec->bytes(s->r[0].n_wire));
@@ -155,21 +157,21 @@ static const char *const names[] = {
     "desloc",   "ddp",    "streaming", "eager",      "async-dn"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
-/* ---- the laboratory -------------------------------------------------------
- */
+/* ---- the laboratory ----------------------------------------------------- */
 
-static double in_the_laboratory(const struct method *m)
+static struct lab_result in_the_laboratory(const struct method *m,
+                                           uint32_t peers)
 {
-    static const struct lab_machine machines[LAB_PEERS_MAX] = {{1000, 0, 0, 0},
-                                                               {1000, 0, 0, 0}};
+    static const struct lab_machine machines[LAB_PEERS_MAX] = {
+        {1000, 0, 0, 0}, {1000, 0, 0, 0}, {1000, 0, 0, 0}};
     const struct replica_options o = options(m, 0);
     const struct lab_options lab = {
         .method = *m,
         .model = o.model,
         .optimizer = o.optimizer,
         .schedule = o.schedule,
-        .peers = PEERS,
-        .tokens = (uint64_t)PEERS * STEPS * SEQ * BATCH,
+        .peers = peers,
+        .tokens = (uint64_t)peers * STEPS * SEQ * BATCH,
         .batch = BATCH,
         .micro_batch = BATCH,
         .seq = SEQ,
@@ -184,15 +186,13 @@ static double in_the_laboratory(const struct method *m)
         .reference = true,
     };
     struct lab_result result;
-    double bits;
 
     if (lab_run(&lab, &result, errmsg) != 0) {
         fail_msg("%s", errmsg);
     }
-    bits = result.bits_per_byte;
-    assert_true(bits < result.bits_per_byte_before - 0.2);
-    lab_result_free(&result);
-    return bits;
+    assert_true(result.bits_per_byte < result.bits_per_byte_before - 0.2);
+    lab_result_free(&result); /* the points */
+    return result;
 }
 
 /* Of the mean of the live models, as the laboratory measures. */
@@ -218,10 +218,10 @@ static void every_method_gives_the_bits_of_the_laboratory(void **state)
     (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
         struct method m = method_of(names[i]);
-        double want = in_the_laboratory(&m), got;
+        double want = in_the_laboratory(&m, PEERS).bits_per_byte, got;
         struct swarm s;
 
-        swarm_open(&s, &m);
+        swarm_open(&s, &m, PEERS);
         make_steps(&s, STEPS);
         got = bits_of_mean(&s);
         if (got != want) { /* exactly */
@@ -231,8 +231,89 @@ static void every_method_gives_the_bits_of_the_laboratory(void **state)
     }
 }
 
-/* ---- equal states ---------------------------------------------------------
- */
+/* How far the replicas are from each other, as the laboratory measures. */
+static double spread_of(const struct swarm *s)
+{
+    double square = 0;
+
+    for (uint64_t i = 0; i < s->r[0].n; i++) {
+        double sum = 0;
+
+        for (uint32_t k = 0; k < s->n; k++) {
+            sum += (double)s->r[k].theta[i];
+        }
+        for (uint32_t k = 0; k < s->n; k++) {
+            double d = (double)s->r[k].theta[i] - sum / s->n;
+
+            square += d * d;
+        }
+    }
+    return sqrt(square / ((double)s->r[0].n * s->n));
+}
+
+/* Anchor and displacement, as the daemon sends them to a partner. */
+static uint8_t *payload(const struct replica *r)
+{
+    const struct codec *c = r->opt.codec;
+    uint8_t *p = malloc(2 * c->bytes(r->n));
+
+    assert_non_null(p);
+    assert_int_equal(c->encode(p, r->phi, r->n, 1.0F), 0);
+    assert_int_equal(c->encode(p + c->bytes(r->n), r->contribution, r->n, 1.0F),
+                     0);
+    return p;
+}
+
+static void step_in_pairs(struct swarm *s, uint64_t turn)
+{
+    uint8_t *sent[PEERS + 1];
+    uint32_t scratch[PEERS + 1];
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        while (replica_left(&s->r[i]) > 0) {
+            step(&s->r[i]);
+        }
+        assert_int_equal(replica_pack(&s->r[i]), 0);
+        sent[i] = payload(&s->r[i]);
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        uint32_t j = pairing_partner(11, 1, turn, s->n, i, scratch);
+
+        assert_int_equal(replica_apply_pair(&s->r[i], turn + 1,
+                                            j == PAIRING_BYE ? NULL : sent[j],
+                                            i < j),
+                         0);
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        free(sent[i]);
+    }
+}
+
+/* Three peers: every turn has a pair and a bye. */
+static void pairs_give_the_bits_of_the_laboratory(void **state)
+{
+    static const enum codec_id wires[] = {CODEC_FP32, CODEC_BF16, CODEC_FP16};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct method m = method_of("noloco");
+        struct lab_result want;
+        struct swarm s;
+
+        m.wire = wires[i];
+        want = in_the_laboratory(&m, 3);
+        swarm_open(&s, &m, 3);
+        for (uint64_t turn = 0; turn < STEPS / m.period; turn++) {
+            step_in_pairs(&s, turn);
+        }
+        assert_true(spread_of(&s) > 0);
+        assert_true(spread_of(&s) == want.spread);
+        assert_true(bits_of_mean(&s) == want.bits_per_byte);
+        swarm_close(&s);
+    }
+}
+
+/* ---- equal states ------------------------------------------------------- */
 
 static void check_equal(const char *name, struct swarm *s)
 {
@@ -271,7 +352,7 @@ static void members_and_joiners_hold_the_same_state(void **state)
         struct swarm s;
         float *at;
 
-        swarm_open(&s, &m);
+        swarm_open(&s, &m, PEERS);
         make_steps(&s, 12);
         check_equal(names[i], &s);
         if (s.under_way) { /* it ends first: joins happen between rounds */
@@ -310,7 +391,7 @@ static void who_was_late_packs_for_the_next_round(void **state)
     float *moved;
 
     (void)state;
-    swarm_open(&s, &m);
+    swarm_open(&s, &m, PEERS);
     for (int k = 0; k < 4; k++) {
         step(&s.r[0]);
         step(&s.r[1]);
@@ -358,7 +439,7 @@ static void who_is_in_the_middle_of_a_task_goes_on(void **state)
     float *theta;
 
     (void)state;
-    swarm_open(&s, &m);
+    swarm_open(&s, &m, PEERS);
     for (int k = 0; k < 4; k++) {
         step(&s.r[0]);
     }
@@ -391,45 +472,6 @@ static void who_is_in_the_middle_of_a_task_goes_on(void **state)
     swarm_close(&s);
 }
 
-/* With owners of slices the state is what was read, and a task goes from there.
- */
-static void a_task_goes_from_what_was_read(void **state)
-{
-    struct method m = method_of("async-dn");
-    struct replica *r;
-    struct swarm s;
-    float *read;
-
-    (void)state;
-    m.group = METHOD_OWNERS;
-    swarm_open(&s, &m);
-    r = &s.r[0];
-    assert_true(replica_state_elements(&m, r->n) == r->n);
-    read = malloc(r->n * sizeof *read);
-    assert_non_null(read);
-    memcpy(read, s.r[1].theta, r->n * sizeof *read);
-    read[3] += 0.25F;
-    step(r);
-    assert_int_equal(replica_load(r, 5, read, false), 0);
-    assert_memory_equal(r->phi, read, r->n * sizeof *read);
-    assert_memory_equal(r->theta, read, r->n * sizeof *read);
-    r->task = 3;
-    while (replica_left(r) > 0) {
-        step(r);
-    }
-    assert_true(r->inner_step == 4); /* its learning rate goes by its own */
-    assert_true(replica_clock(r) == 4);
-    assert_int_equal(replica_pack(r), 0);
-    for (uint64_t i = 0; i < r->n; i++) {
-        assert_true(r->contribution[i] == read[i] - r->theta[i]);
-    }
-    read[r->n - 1] = NAN;
-    assert_int_equal(replica_load(r, 6, read, false), LOCO_ENUMERIC);
-    assert_true(r->round == 5 && r->phi[3] == read[3]);
-    free(read);
-    swarm_close(&s);
-}
-
 /* What comes from others is not believed. */
 static void a_state_without_meaning_is_refused(void **state)
 {
@@ -441,7 +483,7 @@ static void a_state_without_meaning_is_refused(void **state)
     float *at;
 
     (void)state;
-    swarm_open(&s, &m);
+    swarm_open(&s, &m, PEERS);
     n = replica_state_elements(&m, s.r[0].n);
     at = calloc(n, sizeof *at);
     assert_non_null(at);
@@ -463,7 +505,7 @@ static void a_late_gradient_is_spent_and_the_replicas_stay_equal(void **state)
     struct swarm s;
 
     (void)state;
-    swarm_open(&s, &m);
+    swarm_open(&s, &m, PEERS);
     step(&s.r[0]);
     step(&s.r[1]);
     assert_int_equal(replica_pack(&s.r[0]), 0);
@@ -492,7 +534,7 @@ static void bytes_that_are_no_numbers_change_nothing(void **state)
         float *before, *after;
         uint64_t len;
 
-        swarm_open(&s, &m);
+        swarm_open(&s, &m, PEERS);
         while (s.under_way || layout_elements(&r->layout, s.round + 1) <
                                   layout_most(&r->layout)) {
             make_steps(&s, 1); /* up to the first of the longest rounds */
@@ -525,11 +567,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_gives_the_bits_of_the_laboratory),
+        cmocka_unit_test(pairs_give_the_bits_of_the_laboratory),
         cmocka_unit_test(members_and_joiners_hold_the_same_state),
         cmocka_unit_test(who_was_late_packs_for_the_next_round),
         cmocka_unit_test(a_late_gradient_is_spent_and_the_replicas_stay_equal),
         cmocka_unit_test(who_is_in_the_middle_of_a_task_goes_on),
-        cmocka_unit_test(a_task_goes_from_what_was_read),
         cmocka_unit_test(a_state_without_meaning_is_refused),
         cmocka_unit_test(bytes_that_are_no_numbers_change_nothing),
     };

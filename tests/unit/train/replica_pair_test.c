@@ -1,7 +1,7 @@
 /* replica_pair_test.c - two replicas that step with each other, and the mix at
  * the end of a run. The vectors of rule H are sync_numbers_test.c's and
  * engine_test.c's; here is what only the wire can spoil. */
-#include "train/replica_pair.h"
+#include "train/replica/pair.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "proto/base/rng.h"
 #include "tests/unit/train/small_run.h"
-#include "train/errmsg.h"
 #include "train/sync/pair_mean.h"
 
 #define TEXT 2000

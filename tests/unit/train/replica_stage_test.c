@@ -1,6 +1,6 @@
 /* replica_stage_test.c - stages that train together are the replica that they
  * were cut from: inner steps, outer rounds, pairs. */
-#include "train/replica_stage.h"
+#include "train/replica/stage.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,9 +11,10 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "proto/base/rng.h"
-#include "train/errmsg.h"
-#include "train/replica_pair.h"
+#include "train/replica/eval.h"
+#include "train/replica/pair.h"
 
 #define TEXT    3000
 #define SEQ     16
@@ -508,10 +509,9 @@ static void rows_behind_the_last_window_count_nothing(void **state)
     assert_int_equal(replica_eval(&w.whole, &bits), 0);
     assert_true(fabs(bits_of(host, STAGES) - bits) < 1e-6 * bits);
     assert_int_equal(replica_stage_windows(host[0], 10, tokens, targets), 0);
-    assert_int_equal(replica_target_bytes(host[0], targets, 3 * SEQ),
-                     2 * (SEQ - 1));
+    assert_int_equal(eval_target_bytes(NULL, targets, 3 * SEQ), 2 * (SEQ - 1));
     assert_int_equal(replica_stage_windows(host[0], 11, tokens, targets), 0);
-    assert_int_equal(replica_target_bytes(host[0], targets, 3 * SEQ), 0);
+    assert_int_equal(eval_target_bytes(NULL, targets, 3 * SEQ), 0);
     assert_int_equal(replica_stage_windows(&w.whole, 0, tokens, targets),
                      LOCO_EINVAL);
     host[0]->opt.val = NULL;

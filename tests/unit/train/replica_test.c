@@ -1,6 +1,6 @@
 /* replica_test.c - one DiLoCo worker: pack, apply, rebase, restore, evaluate.
  */
-#include "train/replica.h"
+#include "train/replica/replica.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,9 +10,8 @@
 
 #include <cmocka.h>
 
-#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "tests/unit/train/small_run.h"
-#include "train/errmsg.h"
 
 static uint8_t text[SMALL_TEXT];
 static struct shard shard;

@@ -1,7 +1,7 @@
 /* replica_trainers_test.c - AdLoCo as replicas run it: equal states, the bits
  * of the laboratory, growing batches, mergers, late members and newcomers. What
  * becomes of a round's numbers is trainers_test.c's. */
-#include "train/replica.h"
+#include "train/replica/replica.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "proto/base/rng.h"
 #include "tests/unit/train/small_run.h"
-#include "train/errmsg.h"
 #include "train/lab/lab.h"
 #include "train/sync/preset.h"
 
@@ -120,24 +120,30 @@ static void train(struct swarm *s, uint32_t i)
     assert_int_equal(replica_pack(&s->r[i]), 0);
 }
 
-/* The mean of what the first n have packed, by their tokens. */
+/* The mean of what the first n have packed, by their tokens: chunk k of a ring
+ * begins at member k. */
 static void reduce(struct swarm *s, uint32_t n)
 {
     const struct codec *c = s->r[0].opt.codec;
     uint64_t len = replica_elements(&s->r[0]);
+    uint64_t chunk = ((len + c->block - 1) / c->block + n - 1) / n * c->block;
     double all = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         all += (double)s->r[i].packed_tokens;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        float w = (float)((double)s->r[i].packed_tokens / all);
-
         assert_int_equal(replica_elements(&s->r[i]), len);
-        assert_int_equal(
-            i == 0 ? c->encode(s->wire, s->r[i].contribution, len, w)
-                   : c->add(s->wire, s->wire, s->r[i].contribution, len, w),
-            0);
+    }
+    for (uint32_t k = 0; k < n * n && k / n * chunk < len; k++) {
+        const struct replica *r = &s->r[(k / n + k % n) % n];
+        uint64_t at = k / n * chunk, left = len - at;
+        uint64_t part = left < chunk ? left : chunk;
+        const float *own = r->contribution + at;
+        uint8_t *to = s->wire + c->bytes(at);
+        float w = (float)((double)r->packed_tokens / all);
+
+        assert_int_equal(k % n == 0 ? c->encode(to, own, part, w)
+                                    : c->add(to, to, own, part, w),
+                         0);
     }
     s->round++;
 }
@@ -231,20 +237,19 @@ static void batches_grow_and_are_cut_to_whole_micro_batches(void **state)
     swarm_close(&s);
 }
 
-/* Two trainers of one peer each: each of them learns what it does in the
- * laboratory, whose result is the better one. */
-static void trainers_learn_what_they_do_in_the_laboratory(void **state)
+static struct lab_result
+in_the_laboratory(const struct method *m, uint32_t peers, uint64_t tokens)
 {
-    static const struct lab_machine machines[LAB_PEERS_MAX] = {{1000, 0, 0, 0},
-                                                               {1000, 0, 0, 0}};
-    const struct method m = method_of(2, 0);
-    const struct replica_options o = options(&m, 0);
-    struct lab_options lab = {
-        .method = m,
+    static const struct lab_machine machines[LAB_PEERS_MAX] = {
+        {1000, 0, 0, 0}, {1000, 0, 0, 0}, {1000, 0, 0, 0}, {1000, 0, 0, 0}};
+    const struct replica_options o = options(m, 0);
+    const struct lab_options lab = {
+        .method = *m,
         .model = o.model,
         .optimizer = o.optimizer,
         .schedule = o.schedule,
-        .peers = 2,
+        .peers = peers,
+        .tokens = tokens,
         .batch = BATCH,
         .micro_batch = 1,
         .seq = SEQ,
@@ -258,29 +263,60 @@ static void trainers_learn_what_they_do_in_the_laboratory(void **state)
         .reference = true,
     };
     struct lab_result result;
-    struct swarm s;
-    double bits[2];
 
-    (void)state;
-    swarm_open(&s, &m, 2);
-    for (int round = 0; round < 6; round++) {
-        make_round(&s);
-    }
-    lab.tokens = s.r[0].tokens_seen + s.r[1].tokens_seen;
     if (lab_run(&lab, &result, errmsg) != 0) {
         fail_msg("%s", errmsg);
     }
-    assert_int_equal(result.tokens, lab.tokens);
-    for (int k = 0; k < 2; k++) {
-        memmove(s.r[0].phi, s.r[1].phi + k * s.r[0].n,
-                s.r[0].n * sizeof(float));
-        assert_int_equal(replica_eval(&s.r[0], &bits[k]), 0);
+    lab_result_free(&result); /* the points */
+    return result;
+}
+
+/* Every round, before a merger and after it: the laboratory's result is the
+ * better one of its trainers. */
+static void trainers_give_the_bits_of_the_laboratory(void **state)
+{
+    static const enum codec_id wires[] = {CODEC_FP32, CODEC_BF16, CODEC_FP16};
+
+    (void)state;
+    for (uint32_t peers = 1; peers <= SWARM; peers++) {
+        struct method m = method_of(2, 3);
+        uint64_t tokens = 0;
+        struct swarm s;
+
+        m.wire = wires[peers % 3];
+        swarm_open(&s, &m, peers);
+        for (uint32_t round = 1; round <= 5; round++) {
+            struct replica *r = &s.r[0];
+            struct lab_result result;
+            double best = INFINITY, bits;
+            float *first;
+
+            make_round(&s);
+            tokens = 0;
+            for (uint32_t i = 0; i < peers; i++) {
+                tokens += s.r[i].tokens_seen;
+            }
+            result = in_the_laboratory(&m, peers, tokens);
+            assert_int_equal(result.tokens, tokens);
+            assert_int_equal(result.turns, round);
+            assert_int_equal(result.trainers, round < 3 ? 2 : 1);
+            first = malloc(r->n * sizeof *first);
+            assert_non_null(first);
+            memcpy(first, r->phi, r->n * sizeof *first);
+            for (uint32_t k = 0; k < result.trainers; k++) {
+                memmove(r->phi, r->phi + k * r->n, r->n * sizeof *first);
+                assert_int_equal(replica_eval(r, &bits), 0);
+                best = fmin(best, bits);
+            }
+            memcpy(r->phi, first, r->n * sizeof *first);
+            free(first);
+            if (best != result.bits_per_byte) {
+                fail_msg("%u peers, round %u: %.17g, in the laboratory %.17g",
+                         peers, round, best, result.bits_per_byte);
+            }
+        }
+        swarm_close(&s);
     }
-    /* Not its bits: a section went through the shares, which are no halves
-     * where one trainer has the larger batches. */
-    assert_true(fabs(fmin(bits[0], bits[1]) - result.bits_per_byte) < 1e-5);
-    lab_result_free(&result);
-    swarm_close(&s);
 }
 
 /* A commit without it, at which its trainer merges: its work goes into the next
@@ -488,7 +524,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_hold_the_same_trainers_until_one_is_left),
         cmocka_unit_test(batches_grow_and_are_cut_to_whole_micro_batches),
-        cmocka_unit_test(trainers_learn_what_they_do_in_the_laboratory),
+        cmocka_unit_test(trainers_give_the_bits_of_the_laboratory),
         cmocka_unit_test(who_was_late_keeps_its_displacement),
         cmocka_unit_test(newcomers_and_who_reloads_hold_the_same),
         cmocka_unit_test(one_peer_alone_works_for_one_of_three),

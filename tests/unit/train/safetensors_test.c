@@ -1,5 +1,5 @@
 /* safetensors_test.c - the format's rules, one by one. */
-#include "train/safetensors.h"
+#include "train/model/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,8 +10,8 @@
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "tests/unit/train/tmpdir.h"
-#include "train/errmsg.h"
 
 static struct tmpdir dir;
 static char errmsg[ERRMSG_SIZE];

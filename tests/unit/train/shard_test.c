@@ -1,17 +1,16 @@
 /* shard_test.c - token files: every field is checked. */
-#include "train/shard.h"
+#include "train/data/shard.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 #include "tests/unit/train/tmpdir.h"
-#include "train/errmsg.h"
 
 #define N_TOKENS 10
 

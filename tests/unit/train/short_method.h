@@ -3,7 +3,7 @@
 #ifndef LOCO_TESTS_UNIT_TRAIN_SHORT_METHOD_H
 #define LOCO_TESTS_UNIT_TRAIN_SHORT_METHOD_H
 
-#include "train/errmsg.h"
+#include "proto/base/errmsg.h"
 #include "train/sync/preset.h"
 
 /* A preset with periods that fit into a few steps, on an exact wire. */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "proto/base/rng.h"
-#include "train/llama_config.h"
-#include "train/shard.h"
+#include "train/data/shard.h"
+#include "train/model/llama_config.h"
 
 #define SMALL_TEXT 6000
 

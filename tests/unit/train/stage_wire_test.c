@@ -1,5 +1,5 @@
 /* stage_wire_test.c - what crosses a cut of the model. */
-#include "train/stage_wire.h"
+#include "train/replica/stage_wire.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/llama.h"
+#include "train/model/llama.h"
 
 #define ROWS  37
 #define DIM   24

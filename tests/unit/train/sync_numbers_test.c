@@ -13,15 +13,16 @@
 
 #include <cmocka.h>
 
+#include "proto/base/dylu.h"
 #include "proto/base/err.h"
+#include "proto/base/pairing.h"
 #include "proto/base/rng.h"
+#include "tests/unit/train/theory.h"
 #include "tests/unit/train/vectors.h"
 #include "train/sync/batch_size.h"
 #include "train/sync/merge.h"
-#include "train/sync/pace.h"
 #include "train/sync/pair.h"
 #include "train/sync/preset.h"
-#include "train/sync/shard_pick.h"
 
 static void assert_near(double got, double want)
 {
@@ -43,7 +44,7 @@ static void check_pairs(const char *key, uint32_t n, uint64_t epoch, uint64_t t)
 {
     const json_t *want = vector_of(key), *list = want;
     uint32_t scratch[8];
-    uint32_t bye = PAIR_BYE;
+    uint32_t bye = PAIRING_BYE;
 
     if (json_is_object(want)) {
         list = vector_field(want, "pairs");
@@ -54,11 +55,12 @@ static void check_pairs(const char *key, uint32_t n, uint64_t epoch, uint64_t t)
         uint32_t a = (uint32_t)vector_number(vector_at(pair, 0));
         uint32_t b = (uint32_t)vector_number(vector_at(pair, 1));
 
-        assert_int_equal(pair_partner(42, epoch, t, n, a, scratch), b);
-        assert_int_equal(pair_partner(42, epoch, t, n, b, scratch), a);
+        assert_int_equal(pairing_partner(42, epoch, t, n, a, scratch), b);
+        assert_int_equal(pairing_partner(42, epoch, t, n, b, scratch), a);
     }
-    if (bye != PAIR_BYE) {
-        assert_true(pair_partner(42, epoch, t, n, bye, scratch) == PAIR_BYE);
+    if (bye != PAIRING_BYE) {
+        assert_true(pairing_partner(42, epoch, t, n, bye, scratch) ==
+                    PAIRING_BYE);
     }
 }
 
@@ -84,14 +86,14 @@ static void everybody_has_one_partner_or_the_one_bye(void **state)
             uint32_t byes = 0;
 
             for (uint32_t i = 0; i < n; i++) {
-                uint32_t j = pair_partner(7, 3, t, n, i, scratch);
+                uint32_t j = pairing_partner(7, 3, t, n, i, scratch);
 
-                if (j == PAIR_BYE) {
+                if (j == PAIRING_BYE) {
                     byes++;
                     continue;
                 }
                 assert_true(j < n && j != i);
-                assert_int_equal(pair_partner(7, 3, t, n, j, scratch), i);
+                assert_int_equal(pairing_partner(7, 3, t, n, j, scratch), i);
             }
             assert_int_equal(byes, n % 2);
         }
@@ -106,21 +108,21 @@ static void the_bounds_of_the_pull_are_exact(void **state)
     (void)state;
     for (size_t i = 0; i < 5; i++) {
         /* The page found these by bisection of a power iteration. */
-        assert_true(fabs(pair_gamma_limit(alpha[i], 2) -
+        assert_true(fabs(theory_gamma_limit(alpha[i], 2) -
                          number("NoLoCo exact upper bound on gamma (n=2) "
                                 "alpha=0,.3,.5,.7,.9",
                                 i)) < 1e-9);
-        assert_true(pair_gamma_max(alpha[i]) < pair_gamma_limit(alpha[i], 2));
+        assert_true(pair_gamma_max(alpha[i]) < theory_gamma_limit(alpha[i], 2));
     }
     for (size_t i = 0; i < 3; i++) {
-        assert_near(pair_gamma_limit(0.5, group[i]),
+        assert_near(theory_gamma_limit(0.5, group[i]),
                     number(" closed form 2(1-a^2)/(1+a-2ak), same", i));
     }
-    assert_near(pair_spread(0.5, 0.7, 0.7, 2), 1.3125);
-    assert_true(fabs(pair_spread(0.5, 0.7, 0.3, 2) - 2.0417) < 1e-4);
-    assert_true(fabs(pair_spread(0.9, 0.7, 0.3, 2) - 38.7917) < 1e-4);
-    assert_true(isinf(pair_spread(0.9, 0.7, 1.0, 2)));
-    assert_true(isinf(pair_spread(0.5, 0.7, 0.0, 2)));
+    assert_near(theory_spread(0.5, 0.7, 0.7, 2), 1.3125);
+    assert_true(fabs(theory_spread(0.5, 0.7, 0.3, 2) - 2.0417) < 1e-4);
+    assert_true(fabs(theory_spread(0.9, 0.7, 0.3, 2) - 38.7917) < 1e-4);
+    assert_true(isinf(theory_spread(0.9, 0.7, 1.0, 2)));
+    assert_true(isinf(theory_spread(0.5, 0.7, 0.0, 2)));
 }
 
 /* One normal number (Box and Muller). */
@@ -152,7 +154,7 @@ static double simulated_spread(double noise)
         for (size_t i = 0; i < N; i++) {
             g[i] = (float)(noise * normal(&rng));
         }
-        /* The pairs as pair_partner() cuts them. */
+        /* The pairs as pairing_partner() cuts them. */
         rng_perm(scratch, N, rng_mix(words, 2));
         for (size_t p = 0; p < N; p += 2) {
             uint32_t a = scratch[p], b = scratch[p + 1];
@@ -182,83 +184,29 @@ static void the_spread_of_replicas_follows_the_closed_form(void **state)
     double half = simulated_spread(0.5);
 
     (void)state;
-    assert_true(fabs(one / pair_spread(0.5, 0.7, 0.7, 2) - 1.0) < 0.1);
+    assert_true(fabs(one / theory_spread(0.5, 0.7, 0.7, 2) - 1.0) < 0.1);
     /* Quadratic in the noise, hence in the inner rate. */
     assert_true(fabs(half / one / 0.25 - 1.0) < 0.01);
 }
 
-/* ---- speeds and shards ------------------------------------------------- */
+/* ---- speeds ------------------------------------------------------------ */
 
 static void steps_follow_speeds(void **state)
 {
     static const double v[4] = {100, 80, 60, 50};
     static const double seconds[4] = {0.58, 0.75, 1.51, 3.33};
-    struct pace p = {0.0};
 
     (void)state;
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(pace_steps(500, v[i], v[0]),
+        assert_int_equal(dylu_steps(500, v[i], v[0]),
                          (int)number("DyLU H=500", i));
         assert_int_equal(
-            pace_steps(50, 1.0 / seconds[i], 1.0 / seconds[0]),
+            dylu_steps(50, 1.0 / seconds[i], 1.0 / seconds[0]),
             (int)number("DyLU notebook very-heterogeneous, H=50", i));
     }
-    assert_int_equal(pace_steps(500, 1e-9, 1.0), 1);
-    assert_int_equal(pace_steps(500, 0.0, 1.0), 500); /* not measured yet */
-    assert_int_equal(pace_steps(500, NAN, 1.0), 500);
-    pace_note(&p, 10, 2);
-    assert_near(p.steps_per_s, 5.0);
-    pace_note(&p, 10, 0);
-    pace_note(&p, 10, -1);
-    pace_note(&p, INFINITY, 1);
-    assert_near(p.steps_per_s, 5.0);
-    for (int i = 0; i < 100; i++) {
-        pace_note(&p, 10, 1);
-    }
-    assert_true(fabs(p.steps_per_s - 10.0) < 0.01);
-}
-
-static void the_grace_period_gathers_who_is_nearly_done(void **state)
-{
-    static const double finish[4] = {1.0, 1.3, 1.6, 2.4};
-    static const uint32_t want[4] = {0, 0, 1, 2};
-    uint32_t window[4];
-
-    (void)state;
-    assert_int_equal(pace_windows(finish, 4, 0.5, window), 3);
-    assert_memory_equal(window, want, sizeof want);
-    assert_int_equal(pace_windows(finish, 0, 0.5, window), 0);
-}
-
-static void the_shard_most_behind_is_drawn_most(void **state)
-{
-    struct shard_use s[3] = {{100, 30}, {100, 10}, {200, 20}};
-    double p[3];
-    uint64_t rng = 1, drawn[3] = {0};
-
-    (void)state;
-    shard_pick_probabilities(s, 3, p);
-    for (size_t i = 0; i < 3; i++) {
-        assert_near(p[i], number(" probabilities", i));
-        assert_near(p[i] * 0.25, number("shard sampling weights "
-                                        "|D|=(100,100,200) n=(30,10,20)",
-                                        i)); /* of these 1/4 in all */
-    }
-    for (size_t i = 0; i < 30000; i++) {
-        drawn[shard_pick(s, 3, rng_next(&rng))]++;
-    }
-    assert_int_equal(drawn[0], 0);
-    assert_true(drawn[1] > 9500 && drawn[1] < 10500);
-    assert_int_equal(shard_pick(s, 3, UINT64_MAX), 2);
-    memset(s, 0, sizeof s);
-    assert_int_equal(shard_pick(s, 3, 0), 3);
-    s[0].tokens = s[1].tokens = 10; /* nothing consumed: by size */
-    shard_pick_probabilities(s, 3, p);
-    assert_near(p[0], 0.5);
-    assert_near(p[2], 0.0);
-    s[0].consumed = s[1].consumed = 5; /* exact balance: by size too */
-    shard_pick_probabilities(s, 3, p);
-    assert_near(p[1], 0.5);
+    assert_int_equal(dylu_steps(500, 1e-9, 1.0), 1);
+    assert_int_equal(dylu_steps(500, 0.0, 1.0), 500); /* not measured yet */
+    assert_int_equal(dylu_steps(500, NAN, 1.0), 500);
 }
 
 /* ---- batches ----------------------------------------------------------- */
@@ -295,9 +243,9 @@ static void the_batch_tests_give_their_vectors(void **state)
     assert_near(batch_norm_ratio(&b, 0.8), number("  raw", 0));
     assert_near(batch_norm_ratio(&b, 0.1), number("  raw", 1));
     assert_near(batch_norm_ratio(&b, 0.1) / batch_norm_ratio(&b, 0.8), 64.0);
-    assert_near(batch_signal(&b),
+    assert_near(theory_signal(&b),
                 number(" unbiased |G|^2 and noise scale sigma2/|G|^2", 0));
-    assert_near(batch_variance(&b) / batch_signal(&b),
+    assert_near(batch_variance(&b) / theory_signal(&b),
                 number(" unbiased |G|^2 and noise scale sigma2/|G|^2", 1));
     assert_near(batch_inner_ratio(&b, 0.01),
                 number(" ip test raw, vartheta=.01 -> b", 1));
@@ -309,7 +257,7 @@ static void the_batch_tests_give_their_vectors(void **state)
                                              "(elementwise var, no s)"))) >
                 0.05);
     /* Micro-batches of 2 against the whole of 8. */
-    batch_two_sizes(2, b.sum_norm2 / 4, 8, b.norm2, &variance, &signal);
+    theory_two_sizes(2, b.sum_norm2 / 4, 8, b.norm2, &variance, &signal);
     assert_near(
         variance,
         number(" two-point (norms only): sigma2,|G|^2 (must match)", 0));
@@ -513,8 +461,6 @@ int main(void)
         cmocka_unit_test(the_bounds_of_the_pull_are_exact),
         cmocka_unit_test(the_spread_of_replicas_follows_the_closed_form),
         cmocka_unit_test(steps_follow_speeds),
-        cmocka_unit_test(the_grace_period_gathers_who_is_nearly_done),
-        cmocka_unit_test(the_shard_most_behind_is_drawn_most),
         cmocka_unit_test(the_batch_tests_give_their_vectors),
         cmocka_unit_test(a_request_grows_by_its_test_and_within_its_bounds),
         cmocka_unit_test(two_halves_give_all_inner_products),

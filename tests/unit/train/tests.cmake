@@ -21,7 +21,7 @@ loco_unit(train codec_isa loco_train)
 loco_unit(train codec_low loco_train)
 loco_unit(train cycle loco_train)
 loco_unit(train engine loco_train)
-loco_unit(train engine_double loco_base PkgConfig::JANSSON m)
+loco_unit(train engine_double loco_proto_base PkgConfig::JANSSON m)
 loco_unit(train decode loco_train)
 loco_unit(train file loco_train)
 loco_unit(train golden loco_train)
@@ -65,7 +65,7 @@ foreach(compiler gcc clang)
     set(test unit/train/golden_bits_${compiler}_${label})
     add_test(NAME ${test} COMMAND sh
       ${CMAKE_CURRENT_LIST_DIR}/golden_bits.sh ${compiler} ${flags})
-    set_tests_properties(${test} PROPERTIES TIMEOUT 120 COST 10
+    set_tests_properties(${test} PROPERTIES COST 10
       SKIP_RETURN_CODE 77)
   endforeach()
 endforeach()

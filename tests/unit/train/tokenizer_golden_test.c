@@ -1,19 +1,18 @@
 /* Ids that PyPI `tokenizers` made of a text in many scripts, with vocabularies
  * that it trained: golden_tokenizer/, written by
  * tests/interop/tokenizer_tests.py FOLDER. */
-#include "train/tokenizer.h"
+#include "train/data/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
-#include "train/errmsg.h"
-#include "train/file.h"
+#include "proto/base/errmsg.h"
+#include "proto/base/file.h"
 
 static void path_of(char out[512], const char *name, const char *end)
 {

@@ -1,7 +1,7 @@
 /* tokenizer_make.h - a small tokenizer.json, built by a test as it needs it.
  *
  * Ids 0 to 255 are the bytes; tokens that are added follow. Every function
- * changes the object in place; make_open hands it to the reader.
+ * changes the object in place; make_try() hands it to the reader.
  */
 #ifndef LOCO_TESTS_UNIT_TRAIN_TOKENIZER_MAKE_H
 #define LOCO_TESTS_UNIT_TRAIN_TOKENIZER_MAKE_H
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/alphabet.h"
-#include "train/errmsg.h"
-#include "train/tokenizer.h"
+#include "proto/base/errmsg.h"
+#include "train/data/alphabet.h"
+#include "train/data/tokenizer.h"
 
 static inline json_t *make_bytes(void)
 {

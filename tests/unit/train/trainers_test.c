@@ -10,9 +10,8 @@
 
 #include <cmocka.h>
 
-#include "proto/base/err.h"
 #include "proto/base/rng.h"
-#include "train/sync/codec.h"
+#include "train/sync/codec/codec.h"
 
 #define N     1000
 #define PEERS 5

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/train/theory.h"
 #include "tests/unit/train/vectors.h"
 #include "train/sync/preset.h"
 
@@ -93,14 +94,12 @@ static void the_theory_of_desloc_has_its_constants(void **state)
     static const double beta[6] = {0.9, 0.95, 0.99, 0.995, 0.999, 0.9999};
 
     (void)state;
-    assert_within(wallclock_psi(1.0 / 32, 1.0 / 96, 0.95), number(psi, 0),
-                  1e-12);
-    assert_within(wallclock_psi(1.0 / 32, 0, 0.95), number(psi, 1), 1e-12);
-    assert_within(wallclock_psi(1.0 / 64, 1.0 / 96, 0.95), number(psi, 2),
-                  1e-12);
-    assert_true(wallclock_psi(1, 1.0 / 96, 0.95) == 0.0);
+    assert_within(theory_psi(1.0 / 32, 1.0 / 96, 0.95), number(psi, 0), 1e-12);
+    assert_within(theory_psi(1.0 / 32, 0, 0.95), number(psi, 1), 1e-12);
+    assert_within(theory_psi(1.0 / 64, 1.0 / 96, 0.95), number(psi, 2), 1e-12);
+    assert_true(theory_psi(1, 1.0 / 96, 0.95) == 0.0);
     for (size_t i = 0; i < 6; i++) {
-        assert_within(wallclock_half_life(beta[i]),
+        assert_within(theory_half_life(beta[i]),
                       number("half-life .9,.95,.99,.995,.999,.9999", i), 1e-12);
     }
 }

@@ -1,5 +1,5 @@
 /* Hugging Face's config.json and weights: what is read, what is refused. */
-#include "train/weights.h"
+#include "train/model/weights.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,9 +12,9 @@
 
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+#include "proto/base/half.h"
 #include "tests/unit/train/tmpdir.h"
-#include "train/errmsg.h"
-#include "train/sync/half.h"
 
 static char errmsg[ERRMSG_SIZE];
 
@@ -32,8 +32,7 @@ static int parse(struct hf_config *c, const char *more)
     return hf_config_parse(c, text, strlen(text), errmsg);
 }
 
-/* ---- config.json -----------------------------------------------------------
- */
+/* ---- config.json -------------------------------------------------------- */
 
 static void absent_keys_have_the_defaults_of_transformers(void **state)
 {
@@ -142,8 +141,7 @@ static void what_is_written_reads_back(void **state)
     free(text);
 }
 
-/* ---- weights ---------------------------------------------------------------
- */
+/* ---- weights ------------------------------------------------------------ */
 
 /* Tensors of a model of SHAPE, each number its place in theta / 64. */
 struct files {
@@ -340,7 +338,7 @@ static void wrong_tensors_are_named(void **state)
         "model.layers.0.self_attn.q_proj.bias", ST_F32, 1, {1}, f.theta, 4};
     f.n++;
     save(&f, "model.safetensors", 0, f.n);
-    refused(&f, "q_proj.bias is none");
+    refused(&f, "q_proj.bias does not belong");
     f.tensors[f.n - 1].name = "model.layers.0.self_attn.rotary_emb.inv_freq";
     save(&f, "model.safetensors", 0, f.n);
     f.n--;

@@ -19,9 +19,10 @@ static void three_megabytes_arrive_intact(void **state)
     for (uint32_t i = 0; i < 12; i++) {
         const struct event *e = &node_event(&p.b, EVENT_SEG_DONE, i)->event;
 
-        assert_int_equal(e->segment.seg, i); /* in order */
-        assert_true(!e->sent && e->segment.offset == (uint64_t)i * PIECE);
-        assert_true(node_event(&p.a, EVENT_SEG_DONE, i)->event.sent);
+        assert_int_equal(e->seg_done.segment.seg, i); /* in order */
+        assert_true(!e->seg_done.sent &&
+                    e->seg_done.segment.offset == (uint64_t)i * PIECE);
+        assert_true(node_event(&p.a, EVENT_SEG_DONE, i)->event.seg_done.sent);
     }
     struct shell_peer_stats stats;
     shell_peer_stats(p.b.shell, &p.a.id.id, &stats);
@@ -169,13 +170,13 @@ static void a_sum_ends_in_one_report_and_none_after_a_cancel(void **state)
     pair_open(&p);
     sum_act(&p.a, 5, 0);
     RUN_UNTIL(&p.loop, done(&p.a, 0) == 1);
-    assert_int_equal(node_event(&p.a, EVENT_SEG_DONE, 0)->event.segment.lane,
-                     1);
+    assert_int_equal(
+        node_event(&p.a, EVENT_SEG_DONE, 0)->event.seg_done.segment.lane, 1);
     p.a.sum_rc = LOCO_ENUMERIC;
     sum_act(&p.a, 5, 1);
     RUN_UNTIL(&p.loop, done(&p.a, LOCO_ENUMERIC) == 1);
-    assert_int_equal(node_event(&p.a, EVENT_SEG_DONE, 1)->event.segment.lane,
-                     3);
+    assert_int_equal(
+        node_event(&p.a, EVENT_SEG_DONE, 1)->event.seg_done.segment.lane, 3);
     sum_act(&p.a, 5, 2);
     cancel(&p.a, 5);
     sum_act(&p.a, 6, 3);
@@ -511,7 +512,7 @@ static void a_failed_dial_ends_the_queue_but_not_the_posts(void **state)
     give(&p.a, &p.b, 5, 0, PIECE);
     post(&p.a, &p.b, 5, 1, PIECE); /* that peer may still dial us */
     bulk_open_act(&p.a, &p.b);
-    p.a.toy.queue[p.a.toy.n_queue - 1].address.port = 1; /* nobody */
+    p.a.toy.queue[p.a.toy.n_queue - 1].bulk_open.address.port = 1; /* nobody */
     RUN_UNTIL(&p.loop, done(&p.a, UV_ECONNREFUSED) == 1);
     run_quiet(&p.loop);
     assert_int_equal(node_stats(&p.a).posts, 1);

@@ -16,8 +16,8 @@ static inline void bulk_open_act(struct node *from, const struct node *to)
 {
     struct action *act = node_act(from, ACTION_BULK_OPEN);
 
-    act->peer = to->id.id;
-    act->address = loopback(to->port);
+    act->bulk_open.peer = to->id.id;
+    act->bulk_open.address = loopback(to->port);
 }
 
 /* `plain_*`: whether that side agrees to segments without encryption. */
@@ -99,7 +99,7 @@ static inline void give(struct node *n,
 
 static inline void cancel(struct node *n, uint64_t attempt)
 {
-    node_act(n, ACTION_CANCEL)->attempt = attempt;
+    node_act(n, ACTION_CANCEL)->cancel.attempt = attempt;
 }
 
 /* How many SEG_DONE with this code. */
@@ -110,7 +110,7 @@ static inline uint32_t done(const struct node *n, int rc)
     for (uint32_t i = 0; i < n->toy.n_log; i++) {
         const struct event *e = &n->toy.log[i].event;
 
-        count += e->type == EVENT_SEG_DONE && e->rc == rc;
+        count += e->type == EVENT_SEG_DONE && e->seg_done.rc == rc;
     }
     return count;
 }
@@ -125,8 +125,8 @@ static inline void assert_once(const struct node *n, uint32_t n_segs)
         const struct event *e = &n->toy.log[i].event;
 
         if (e->type == EVENT_SEG_DONE) {
-            assert_true(e->segment.seg < n_segs);
-            seen[e->segment.seg]++;
+            assert_true(e->seg_done.segment.seg < n_segs);
+            seen[e->seg_done.segment.seg]++;
         }
     }
     for (uint32_t i = 0; i < n_segs; i++) {

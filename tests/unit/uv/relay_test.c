@@ -36,60 +36,64 @@ static void trio_close(struct trio *t)
 }
 
 /* from asks r for `to`: what r's core is told. */
-static struct event
+static struct event_relay
 asked(struct trio *t, struct node *from, struct node *to, enum action_type how)
 {
     uint32_t n = t->r.toy.counts[EVENT_RELAY];
     struct action *act = node_act(from, how);
 
-    act->peer = to->id.id;
-    act->relay = t->r.id.id;
-    act->address = loopback(t->r.port);
-    act->request = 77;
+    if (how == ACTION_DIAL) {
+        act->dial = (struct action_dial){77, to->id.id, loopback(t->r.port),
+                                         t->r.id.id};
+    } else {
+        act->bulk_open = (struct action_bulk_open){
+            to->id.id, loopback(t->r.port), t->r.id.id};
+    }
     RUN_UNTIL(&t->loop, t->r.toy.counts[EVENT_RELAY] > n);
-    return node_event(&t->r, EVENT_RELAY, n)->event;
+    return node_event(&t->r, EVENT_RELAY, n)->event.relay;
 }
 
 /* `who` comes to r with a token, for `from`. */
-static struct event
+static struct event_relay
 came(struct trio *t, struct node *who, struct node *from, uint64_t token)
 {
     uint32_t n = t->r.toy.counts[EVENT_RELAY];
     struct action *act = node_act(who, ACTION_RELAY_COME);
 
-    act->peer = from->id.id;
-    act->relay = t->r.id.id;
-    act->address = loopback(t->r.port);
-    act->token = token;
+    act->relay_come.peer = from->id.id;
+    act->relay_come.relay = t->r.id.id;
+    act->relay_come.address = loopback(t->r.port);
+    act->relay_come.token = token;
     RUN_UNTIL(&t->loop, t->r.toy.counts[EVENT_RELAY] > n);
-    return node_event(&t->r, EVENT_RELAY, n)->event;
+    return node_event(&t->r, EVENT_RELAY, n)->event.relay;
 }
 
-static void join(struct trio *t, const struct event *x, const struct event *y)
+static void
+join(struct trio *t, const struct event_relay *x, const struct event_relay *y)
 {
     struct action *act = node_act(&t->r, ACTION_RELAY_JOIN);
 
-    act->request = x->request;
-    act->other_request = y->request;
+    act->relay_join.request = x->request;
+    act->relay_join.other_request = y->request;
 }
 
 /* A link from a to b through r; a's number of it. */
 static uint32_t link_through(struct trio *t)
 {
-    struct event x = asked(t, &t->a, &t->b, ACTION_DIAL);
-    struct event y = came(t, &t->b, &t->a, 5);
+    struct event_relay x = asked(t, &t->a, &t->b, ACTION_DIAL);
+    struct event_relay y = came(t, &t->b, &t->a, 5);
 
     join(t, &x, &y);
     RUN_UNTIL(&t->loop, t->a.toy.counts[EVENT_LINK_UP] == 1 &&
                             t->b.toy.counts[EVENT_LINK_UP] == 1);
-    return node_event(&t->a, EVENT_LINK_UP, 0)->event.link;
+    return node_event(&t->a, EVENT_LINK_UP, 0)->event.link_up.link;
 }
 
 static void two_peers_meet_at_a_third(void **state)
 {
     struct trio t;
-    const struct event *up;
-    struct event x, y;
+    const struct event_link_up *up;
+    struct event_relay x, y;
     uint32_t link;
 
     (void)state;
@@ -103,12 +107,12 @@ static void two_peers_meet_at_a_third(void **state)
     join(&t, &x, &y);
     RUN_UNTIL(&t.loop, t.a.toy.counts[EVENT_LINK_UP] == 1 &&
                            t.b.toy.counts[EVENT_LINK_UP] == 1);
-    up = &node_event(&t.a, EVENT_LINK_UP, 0)->event;
+    up = &node_event(&t.a, EVENT_LINK_UP, 0)->event.link_up;
     assert_true(id_eq(&up->peer, &t.b.id.id));
     assert_true(id_eq(&up->relay, &t.r.id.id));
     assert_true(!up->inbound && up->request == 77 && up->address.port == 0);
     link = up->link;
-    up = &node_event(&t.b, EVENT_LINK_UP, 0)->event;
+    up = &node_event(&t.b, EVENT_LINK_UP, 0)->event.link_up;
     assert_true(id_eq(&up->peer, &t.a.id.id));
     assert_true(id_eq(&up->relay, &t.r.id.id) && up->inbound);
     send_message(&t.a, link, 2, 0x01010101, 60000);
@@ -126,7 +130,7 @@ static void two_peers_meet_at_a_third(void **state)
 
 static void segments_arrive_intact_through_a_relay(void **state)
 {
-    struct event x, y;
+    struct event_relay x, y;
     struct trio t;
 
     (void)state;
@@ -148,7 +152,7 @@ static void segments_arrive_intact_through_a_relay(void **state)
 
 static void a_direct_data_connection_is_made_beside_a_relayed_one(void **state)
 {
-    struct event x, y;
+    struct event_relay x, y;
     struct trio t;
 
     (void)state;
@@ -169,15 +173,16 @@ static void a_direct_data_connection_is_made_beside_a_relayed_one(void **state)
 
 static void who_is_refused_hears_it(void **state)
 {
-    struct event x;
+    struct event_relay x;
     struct trio t;
 
     (void)state;
     trio_open(&t);
     x = asked(&t, &t.a, &t.b, ACTION_DIAL);
-    node_act(&t.r, ACTION_RELAY_REFUSE)->request = x.request;
+    node_act(&t.r, ACTION_RELAY_REFUSE)->relay_refuse.request = x.request;
     RUN_UNTIL(&t.loop, t.a.toy.counts[EVENT_DIAL_FAILED] == 1);
-    assert_int_equal(node_event(&t.a, EVENT_DIAL_FAILED, 0)->event.request, 77);
+    assert_int_equal(
+        node_event(&t.a, EVENT_DIAL_FAILED, 0)->event.dial_failed.request, 77);
     RUN_UNTIL(&t.loop, node_stats(&t.r).conns == 0);
     RUN_UNTIL(&t.loop, t.r.toy.counts[EVENT_RELAY_MOVED] == 1);
     trio_close(&t);
@@ -192,7 +197,8 @@ static void nobody_waits_at_a_relay_for_ever(void **state)
     (void)asked(&t, &t.a, &t.b, ACTION_DIAL);
     RUN_UNTIL(&t.loop, t.a.toy.counts[EVENT_DIAL_FAILED] == 1);
     RUN_UNTIL(&t.loop, t.r.toy.counts[EVENT_RELAY_MOVED] == 1);
-    assert_true(node_event(&t.r, EVENT_RELAY_MOVED, 0)->event.rc != 0);
+    assert_true(node_event(&t.r, EVENT_RELAY_MOVED, 0)->event.relay_moved.rc !=
+                0);
     assert_int_equal(node_stats(&t.r).half_open, 0);
     trio_close(&t);
 }
@@ -200,7 +206,7 @@ static void nobody_waits_at_a_relay_for_ever(void **state)
 static void a_relay_cannot_put_somebody_else_at_the_other_end(void **state)
 {
     struct node c;
-    struct event x, y;
+    struct event_relay x, y;
     struct trio t;
 
     (void)state;
@@ -210,8 +216,9 @@ static void a_relay_cannot_put_somebody_else_at_the_other_end(void **state)
     y = came(&t, &c, &t.a, 5); /* c, not b */
     join(&t, &x, &y);
     RUN_UNTIL(&t.loop, t.a.toy.counts[EVENT_DIAL_FAILED] == 1);
-    assert_int_equal(node_event(&t.a, EVENT_DIAL_FAILED, 0)->event.rc,
-                     LOCO_ESIG);
+    assert_int_equal(
+        node_event(&t.a, EVENT_DIAL_FAILED, 0)->event.dial_failed.rc,
+        LOCO_ESIG);
     run_quiet(&t.loop);
     assert_int_equal(t.a.toy.counts[EVENT_LINK_UP], 0);
     assert_int_equal(c.toy.counts[EVENT_LINK_UP], 0);
@@ -242,11 +249,12 @@ static void a_hang_up_goes_through_and_the_relay_is_told(void **state)
     trio_open(&t);
     link = link_through(&t);
     send_message(&t.a, link, 2, 0x03030303, 50000);
-    node_act(&t.a, ACTION_HANG_UP)->link = link;
+    node_act(&t.a, ACTION_HANG_UP)->hang_up.link = link;
     RUN_UNTIL(&t.loop, t.b.toy.counts[EVENT_LINK_DOWN] == 1);
     assert_int_equal(t.b.toy.counts[EVENT_RECV], 1); /* it was flushed */
     RUN_UNTIL(&t.loop, node_stats(&t.r).pipes == 0);
-    RUN_UNTIL(&t.loop, t.r.toy.log[t.r.toy.n_log - 1].event.rc != 0);
+    RUN_UNTIL(&t.loop,
+              t.r.toy.log[t.r.toy.n_log - 1].event.relay_moved.rc != 0);
     assert_int_equal(node_stats(&t.r).conns, 0);
     trio_close(&t);
 }
@@ -254,15 +262,15 @@ static void a_hang_up_goes_through_and_the_relay_is_told(void **state)
 static void a_relay_joins_no_strangers(void **state)
 {
     struct action *act;
-    struct event x;
+    struct event_relay x;
     struct trio t;
 
     (void)state;
     trio_open(&t);
     x = asked(&t, &t.a, &t.b, ACTION_DIAL);
     act = node_act(&t.r, ACTION_RELAY_JOIN); /* with one that is not there */
-    act->request = x.request;
-    act->other_request = 4711;
+    act->relay_join.request = x.request;
+    act->relay_join.other_request = 4711;
     RUN_UNTIL(&t.loop, t.a.toy.counts[EVENT_DIAL_FAILED] == 1);
     x = asked(&t, &t.a, &t.b, ACTION_DIAL);
     join(&t, &x, &x); /* with itself */
@@ -304,12 +312,13 @@ probe(struct trio *t, const struct peer_id *peer, const struct address *address)
     uint32_t n = t->a.toy.counts[EVENT_PROBED];
     struct action *act = node_act(&t->a, ACTION_PROBE);
 
-    act->peer = *peer;
-    act->address = *address;
-    act->request = n + 1;
+    act->probe.peer = *peer;
+    act->probe.address = *address;
+    act->probe.request = n + 1;
     RUN_UNTIL(&t->loop, t->a.toy.counts[EVENT_PROBED] > n);
-    assert_int_equal(node_event(&t->a, EVENT_PROBED, n)->event.request, n + 1);
-    return node_event(&t->a, EVENT_PROBED, n)->event.rc;
+    assert_int_equal(node_event(&t->a, EVENT_PROBED, n)->event.probed.request,
+                     n + 1);
+    return node_event(&t->a, EVENT_PROBED, n)->event.probed.rc;
 }
 
 static void a_probe_finds_who_listens_and_leaves_nothing(void **state)

@@ -16,16 +16,18 @@ static void both_sides_learn_the_link_and_who_is_there(void **state)
     connect_nodes(&a, &b, &loop);
     ea = &node_event(&a, EVENT_LINK_UP, 0)->event;
     eb = &node_event(&b, EVENT_LINK_UP, 0)->event;
-    assert_true(id_eq(&ea->peer, &b.id.id) && id_eq(&eb->peer, &a.id.id));
-    assert_memory_equal(ea->public_key, b.id.public, 32);
-    assert_memory_equal(eb->public_key, a.id.public, 32);
-    assert_false(ea->inbound);
-    assert_true(eb->inbound);
-    assert_true(ea->request == 7 && ea->link != 0 && eb->link != 0);
+    assert_true(id_eq(&ea->link_up.peer, &b.id.id) &&
+                id_eq(&eb->link_up.peer, &a.id.id));
+    assert_memory_equal(ea->link_up.public_key, b.id.public, 32);
+    assert_memory_equal(eb->link_up.public_key, a.id.public, 32);
+    assert_false(ea->link_up.inbound);
+    assert_true(eb->link_up.inbound);
+    assert_true(ea->link_up.request == 7 && ea->link_up.link != 0 &&
+                eb->link_up.link != 0);
     /* Not the port that the connection came from, but the listening one. */
     struct address at_a = loopback(a.port), at_b = loopback(b.port);
-    assert_true(address_eq(&ea->address, &at_b));
-    assert_true(address_eq(&eb->address, &at_a));
+    assert_true(address_eq(&ea->link_up.address, &at_b));
+    assert_true(address_eq(&eb->link_up.address, &at_a));
     assert_int_equal(node_stats(&a).links, 1);
     assert_int_equal(node_stats(&b).half_open, 0);
     node_close(&a, &loop);
@@ -54,9 +56,9 @@ static void ten_thousand_messages_arrive_in_order(void **state)
 
         assert_int_equal(l->event.type, EVENT_RECV);
         assert_int_equal(l->first, i);
-        assert_int_equal(l->event.len, 4 + i % 61);
-        assert_int_equal(l->event.message, i % 2 ? 1 : 2);
-        assert_true(l->event.rtt_us > 0 || i == 0);
+        assert_int_equal(l->event.recv.len, 4 + i % 61);
+        assert_int_equal(l->event.recv.message, i % 2 ? 1 : 2);
+        assert_true(l->event.recv.rtt_us > 0 || i == 0);
     }
     struct shell_peer_stats from_a, from_b;
     shell_peer_stats(a.shell, &b.id.id, &from_a);
@@ -84,8 +86,9 @@ static void the_longest_message_takes_two_records(void **state)
     }
     RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] == 80);
     for (uint32_t i = 0; i < 40; i++) {
-        assert_int_equal(b.toy.log[1 + 2 * i].event.len, FRAME_CONTROL_MAX - i);
-        assert_int_equal(b.toy.log[2 + 2 * i].event.len, 0);
+        assert_int_equal(b.toy.log[1 + 2 * i].event.recv.len,
+                         FRAME_CONTROL_MAX - i);
+        assert_int_equal(b.toy.log[2 + 2 * i].event.recv.len, 0);
     }
     node_close(&a, &loop);
     node_close(&b, &loop);
@@ -105,10 +108,11 @@ static int failed_dial(uv_loop_t *loop,
     dial(from, to, expected, 99);
     RUN_UNTIL(loop, from->toy.counts[EVENT_DIAL_FAILED] > n);
     e = &node_event(from, EVENT_DIAL_FAILED, n)->event;
-    assert_true(e->request == 99 && address_eq(&e->address, &at));
+    assert_true(e->dial_failed.request == 99 &&
+                address_eq(&e->dial_failed.address, &at));
     assert_int_equal(from->toy.counts[EVENT_LINK_UP], 0);
     assert_int_equal(to->toy.counts[EVENT_LINK_UP], 0);
-    return e->rc;
+    return e->dial_failed.rc;
 }
 
 static void a_failed_dial_says_why(void **state)
@@ -155,8 +159,8 @@ static void two_links_to_one_peer_are_both_reported(void **state)
     dial(&b, &a, &a.id.id, 1);
     RUN_UNTIL(&loop, a.toy.counts[EVENT_LINK_UP] == 2 &&
                          b.toy.counts[EVENT_LINK_UP] == 2);
-    assert_int_not_equal(node_event(&a, EVENT_LINK_UP, 0)->event.link,
-                         node_event(&a, EVENT_LINK_UP, 1)->event.link);
+    assert_int_not_equal(node_event(&a, EVENT_LINK_UP, 0)->event.link_up.link,
+                         node_event(&a, EVENT_LINK_UP, 1)->event.link_up.link);
     node_close(&a, &loop);
     node_close(&b, &loop);
     loop_end(&loop);
@@ -176,15 +180,15 @@ static void a_goodbye_arrives_before_the_hang_up(void **state)
     for (uint32_t i = 0; i < 30; i++) {
         send_message(&a, link, 2, i, 60000);
     }
-    node_act(&a, ACTION_HANG_UP)->link = link;
-    node_act(&a, ACTION_HANG_UP)->link = link; /* harmless */
-    send_message(&a, link, 1, 1, 4);           /* nobody is there */
+    node_act(&a, ACTION_HANG_UP)->hang_up.link = link;
+    node_act(&a, ACTION_HANG_UP)->hang_up.link = link; /* harmless */
+    send_message(&a, link, 1, 1, 4);                   /* nobody is there */
     RUN_UNTIL(&loop, a.toy.counts[EVENT_LINK_DOWN] == 1);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_DOWN] == 1);
     assert_int_equal(b.toy.counts[EVENT_RECV], 30);
-    assert_int_equal(node_event(&a, EVENT_LINK_DOWN, 0)->event.rc,
+    assert_int_equal(node_event(&a, EVENT_LINK_DOWN, 0)->event.link_down.rc,
                      LOCO_ECLOSED);
-    assert_int_equal(node_event(&b, EVENT_LINK_DOWN, 0)->event.rc,
+    assert_int_equal(node_event(&b, EVENT_LINK_DOWN, 0)->event.link_down.rc,
                      LOCO_ECLOSED);
     RUN_UNTIL(&loop, node_stats(&a).conns == 0 && node_stats(&b).conns == 0);
     assert_int_equal(a.toy.counts[EVENT_LINK_DOWN], 1);
@@ -238,9 +242,9 @@ static void a_dial_that_nobody_answers_ends_at_its_deadline(void **state)
     assert_int_equal(listen(silent.fd, 1), 0);
     getsockname(silent.fd, (struct sockaddr *)&ss, &len);
     address_from_sockaddr((struct sockaddr *)&ss, &a);
-    node_act(&b, ACTION_DIAL)->address = a;
+    node_act(&b, ACTION_DIAL)->dial.address = a;
     RUN_UNTIL(&loop, b.toy.counts[EVENT_DIAL_FAILED] == 1);
-    assert_int_equal(node_event(&b, EVENT_DIAL_FAILED, 0)->event.rc,
+    assert_int_equal(node_event(&b, EVENT_DIAL_FAILED, 0)->event.dial_failed.rc,
                      LOCO_ETIMEOUT);
     close(silent.fd);
     node_close(&b, &loop);
@@ -296,7 +300,7 @@ static int down_after(struct node *b,
     shutdown(r->fd, SHUT_WR);
     RUN_UNTIL(loop, b->toy.counts[EVENT_LINK_DOWN] == n + 1);
     close(r->fd);
-    return node_event(b, EVENT_LINK_DOWN, n)->event.rc;
+    return node_event(b, EVENT_LINK_DOWN, n)->event.link_down.rc;
 }
 
 static void a_peer_that_breaks_the_framing_loses_its_link(void **state)
@@ -399,13 +403,14 @@ static void a_peer_that_does_not_read_loses_its_link(void **state)
     raw_connect(&r, b.port);
     raw_shake(&r, &loop, &a.signer, CONNECTION_CONTROL);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1);
-    link = node_event(&b, EVENT_LINK_UP, 0)->event.link;
+    link = node_event(&b, EVENT_LINK_UP, 0)->event.link_up.link;
     while (b.toy.counts[EVENT_LINK_DOWN] == 0) {
         send_message(&b, link, 2, n, 60000);
         RUN_UNTIL(&loop, b.toy.at == b.toy.n_queue);
         assert_true(++n < 2000); /* the kernel holds a few MB */
     }
-    assert_int_equal(node_event(&b, EVENT_LINK_DOWN, 0)->event.rc, LOCO_EBUSY);
+    assert_int_equal(node_event(&b, EVENT_LINK_DOWN, 0)->event.link_down.rc,
+                     LOCO_EBUSY);
     assert_int_equal(node_stats(&b).links_full, 1);
     RUN_UNTIL(&loop, node_stats(&b).conns == 0);
     close(r.fd);
@@ -459,9 +464,10 @@ static void ipv6_works_where_the_machine_has_it(void **state)
         skip();
     }
     act = node_act(&a, ACTION_DIAL);
-    assert_int_equal(address_parse("::1", port, &act->address), 0);
+    assert_int_equal(address_parse("::1", port, &act->dial.address), 0);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1);
-    assert_int_equal(node_event(&b, EVENT_LINK_UP, 0)->event.address.ip[15], 1);
+    assert_int_equal(
+        node_event(&b, EVENT_LINK_UP, 0)->event.link_up.address.ip[15], 1);
     node_close(&a, &loop);
     node_close(&b, &loop);
     loop_end(&loop);
@@ -591,17 +597,17 @@ static void what_rests_on_a_failed_save_is_not_said(void **state)
     node_start(&a, &loop, 1);
     node_start(&b, &loop, 2);
     link = connect_nodes(&a, &b, &loop);
-    node_act(&a, ACTION_SAVE)->len = 5;
+    node_act(&a, ACTION_SAVE)->save.len = 5;
     send_message(&a, link, 1, 1, 4);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] == 1);
     assert_int_equal(a.toy.counts[EVENT_SAVE_FAILED], 0);
     a.save_rc = LOCO_EDISK;
     send_message(&a, link, 1, 2, 4);
-    node_act(&a, ACTION_SAVE)->len = 5;
+    node_act(&a, ACTION_SAVE)->save.len = 5;
     send_message(&a, link, 1, 3, 4);
-    node_act(&a, ACTION_TRAIN);
+    node_act(&a, ACTION_JOB);
     RUN_UNTIL(&loop, a.toy.counts[EVENT_SAVE_FAILED] == 1);
-    assert_int_equal(node_event(&a, EVENT_SAVE_FAILED, 0)->event.rc,
+    assert_int_equal(node_event(&a, EVENT_SAVE_FAILED, 0)->event.save_failed.rc,
                      LOCO_EDISK);
     assert_int_equal(a.n_local, 1); /* the rest of the step happens */
     assert_int_equal(a.n_saved, 2);
@@ -640,9 +646,10 @@ struct poster {
 static void post_many(void *arg)
 {
     struct poster *p = arg;
-    struct local_event e = {.type = LOCAL_PROGRESS, .round = p->round};
+    struct local_event e = {.type = LOCAL_TRAINED, .trained.round = p->round};
 
-    for (e.inner_step = 0; e.inner_step < 1000; e.inner_step++) {
+    for (uint64_t k = 0; k < 1000; k++) {
+        e.trained.inner_step = k;
         while (shell_post(p->shell, &e) == LOCO_EFULL) {
         }
     }
@@ -666,7 +673,7 @@ static void posts_of_any_thread_arrive_in_order(void **state)
     for (uint32_t i = 0; i < 2000; i++) {
         const struct local_event *e = &a.toy.log[i].event.local;
 
-        assert_true(e->inner_step == seen[e->round]++);
+        assert_true(e->trained.inner_step == seen[e->trained.round]++);
     }
     uv_thread_join(&p[0].thread);
     uv_thread_join(&p[1].thread);
@@ -722,7 +729,7 @@ static void shells_in_two_threads_do_not_share_anything(void **state)
     node_start(&a, &loop, 1);
     dial(&a, &o.node, &o.node.id.id, 1);
     RUN_UNTIL(&loop, a.toy.counts[EVENT_LINK_UP] == 1);
-    link = node_event(&a, EVENT_LINK_UP, 0)->event.link;
+    link = node_event(&a, EVENT_LINK_UP, 0)->event.link_up.link;
     for (uint32_t i = 0; i < 1000; i++) {
         send_message(&a, link, 1, i, 32);
     }
@@ -749,8 +756,8 @@ static void a_shell_closes_in_any_state(void **state)
         dial(&a, &b, &b.id.id, 1);
         segment_act(&a, ACTION_SEND_SEG, &b, 1, 0, 0, 100000);
         segment_act(&b, ACTION_POST_RECV, &a, 1, 1, 0, 100000);
-        node_act(&a, ACTION_BULK_OPEN)->address = loopback(b.port);
-        a.toy.queue[a.toy.n_queue - 1].peer = b.id.id;
+        node_act(&a, ACTION_BULK_OPEN)->bulk_open.address = loopback(b.port);
+        a.toy.queue[a.toy.n_queue - 1].bulk_open.peer = b.id.id;
         for (int i = 0; i < turns; i++) {
             uv_run(&loop, UV_RUN_NOWAIT);
         }

@@ -25,7 +25,7 @@
 
 #include <uv.h>
 
-#include "p2p/handshake.h"
+#include "p2p/link/handshake.h"
 #include "p2p/uv/addr.h"
 #include "p2p/uv/loop.h"
 #include "proto/base/err.h"
@@ -77,21 +77,29 @@ static const struct frame_rule toy_rules[] = {
 
 /* ---- the core --------------------------------------------------------- */
 
+/* The bytes of an action that has some; NULL: none. */
+static inline struct out_span *toy_span(struct action *a)
+{
+    return a->type == ACTION_SEND   ? &a->send.bytes
+           : a->type == ACTION_SAVE ? &a->save
+                                    : NULL;
+}
+
 static inline void toy_emit(struct toy *t, struct out *out)
 {
     static uint8_t body[FRAME_CONTROL_MAX];
 
     while (t->at < t->n_queue && out->n < CORE_OUT_MAX / 2) {
-        const struct action *q = &t->queue[t->at];
-        struct action *a;
+        struct action *q = &t->queue[t->at], *a;
+        const struct out_span *fill = toy_span(q);
         uint32_t at = 0;
 
-        if (q->type == ACTION_SEND || q->type == ACTION_SAVE) {
-            memset(body, (int)q->bytes, q->len);
-            if (q->len >= 4) {
-                put_u32(body, q->bytes);
+        if (fill != NULL) {
+            memset(body, (int)fill->at, fill->len);
+            if (fill->len >= 4) {
+                put_u32(body, fill->at);
             }
-            at = out_bytes(out, body, q->len);
+            at = out_bytes(out, body, fill->len);
             if (at == UINT32_MAX) {
                 out->dropped = 0;
                 return; /* goes with the next tick */
@@ -99,7 +107,9 @@ static inline void toy_emit(struct toy *t, struct out *out)
         }
         a = out_add(out, q->type);
         *a = *q;
-        a->bytes = at;
+        if (fill != NULL) {
+            toy_span(a)->at = at;
+        }
         t->at++;
     }
 }
@@ -115,13 +125,16 @@ toy_step(void *self, const struct event *event, struct out *out)
 
         assert_true(t->n_log < TOY_LOG_MAX);
         l->event = *event;
-        l->event.bytes = NULL;
-        if (event->type == EVENT_RECV && event->len >= 4) {
-            l->first = get_u32(event->bytes);
+        if (event->type == EVENT_RECV) {
+            l->event.recv.bytes = NULL;
+        }
+        if (event->type == EVENT_RECV && event->recv.len >= 4) {
+            l->first = get_u32(event->recv.bytes);
         }
         for (size_t i = 4;
-             event->type == EVENT_RECV && !t->anybody && i < event->len; i++) {
-            assert_int_equal(event->bytes[i], (uint8_t)l->first);
+             event->type == EVENT_RECV && !t->anybody && i < event->recv.len;
+             i++) {
+            assert_int_equal(event->recv.bytes[i], (uint8_t)l->first);
         }
     }
     toy_emit(t, out);
@@ -215,11 +228,11 @@ static inline int toy_save(void *self, const uint8_t *bytes, size_t len)
 }
 
 static inline void
-toy_local(void *self, const struct action *action, const struct out *out)
+toy_local(void *self, const struct job *job, const struct out *out)
 {
     struct node *n = self;
 
-    (void)action;
+    (void)job;
     (void)out;
     n->n_local++;
 }
@@ -358,10 +371,10 @@ static inline void dial(struct node *from,
 {
     struct action *a = node_act(from, ACTION_DIAL);
 
-    a->address = loopback(to->port);
-    a->request = request;
+    a->dial.address = loopback(to->port);
+    a->dial.request = request;
     if (expected != NULL) {
-        a->peer = *expected;
+        a->dial.peer = *expected;
     }
 }
 
@@ -375,7 +388,7 @@ connect_nodes(struct node *a, struct node *b, uv_loop_t *loop)
     dial(a, b, &b->id.id, 7);
     RUN_UNTIL(loop, a->toy.counts[EVENT_LINK_UP] > up_a &&
                         b->toy.counts[EVENT_LINK_UP] > up_b);
-    return node_event(a, EVENT_LINK_UP, up_a)->event.link;
+    return node_event(a, EVENT_LINK_UP, up_a)->event.link_up.link;
 }
 
 static inline void send_message(struct node *n,
@@ -386,10 +399,10 @@ static inline void send_message(struct node *n,
 {
     struct action *a = node_act(n, ACTION_SEND);
 
-    a->link = link;
-    a->message = message;
-    a->bytes = pattern;
-    a->len = len;
+    a->send.link = link;
+    a->send.message = message;
+    a->send.bytes.at = pattern;
+    a->send.bytes.len = len;
 }
 
 static inline void segment_act(struct node *n,
@@ -486,7 +499,7 @@ static inline void raw_shake_features(struct raw *r,
                                       uint64_t features)
 {
     struct handshake_options opt = {
-        .signer = signer, .version = PROTO_VERSION, .features = features};
+        .signer = signer, .version = HANDSHAKE_VERSION, .features = features};
     uint8_t ephemeral[32], wire[4 + HANDSHAKE_MESSAGE_MAX];
     int n;
 

@@ -1,0 +1,478 @@
+/* run.c - loco run create, run sign: a manifest is made and signed. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+#include <sodium.h>
+
+#include "daemon/cli/cli.h"
+#include "daemon/cli/invite.h"
+#include "daemon/cli/lab_files.h"
+#include "daemon/settings/method_manifest.h"
+#include "daemon/settings/model_file.h"
+#include "daemon/settings/run_yaml.h"
+#include "proto/base/err.h"
+#include "proto/base/file.h"
+#include "train/data/loader.h"
+
+#define AUTHOR_KEY "author.key"
+
+struct arguments {
+    const char *name, *model, *data, *sync, *key, *out;
+    struct cli_list set, url;
+};
+
+/* ---- create ------------------------------------------------------------- */
+
+static int fill_preset(struct manifest *m, const char *name)
+{
+    const struct preset *preset;
+    char errmsg[ERRMSG_SIZE];
+
+    if (preset_find(name, &preset, errmsg) != 0) {
+        return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
+    }
+    manifest_from_preset(&m->sync, preset);
+    return 0;
+}
+
+static int fill_model(struct manifest *m, const char *name)
+{
+    struct llama_config c;
+    char errmsg[ERRMSG_SIZE];
+
+    if (model_find(name, &c, errmsg) != 0) {
+        return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
+    }
+    m->model = (struct manifest_model){
+        .dim = c.dim,
+        .ffn = c.ffn,
+        .heads = c.heads,
+        .kv_heads = c.kv_heads,
+        .layers = c.layers,
+        .norm_eps = manifest_real(c.norm_eps),
+        .rope_theta = manifest_real(c.rope_theta),
+        .seq = c.seq,
+        .tied = c.tied,
+        .vocab = c.vocab,
+    };
+    m->inner.seq = c.seq;
+    return 0;
+}
+
+static int add_shard(struct manifest_data *data, const json_t *entry, bool val)
+{
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    const char *hash = json_string_value(json_object_get(entry, "blake2b"));
+    json_int_t bytes = json_integer_value(json_object_get(entry, "bytes"));
+    json_int_t tokens = json_integer_value(json_object_get(entry, "tokens"));
+    struct manifest_shard *s;
+
+    if (data->n_shards == MANIFEST_SHARDS_MAX) {
+        return cli_fail(TROUBLE_DATA,
+                        "run create: more than %d shards; pack fewer",
+                        MANIFEST_SHARDS_MAX);
+    }
+    s = &data->shards[data->n_shards];
+    if (name == NULL || strlen(name) >= sizeof s->name || hash == NULL ||
+        hash32_parse_hex(hash, &s->blake2b) != 0 || bytes <= 0 || tokens <= 0) {
+        return cli_fail(TROUBLE_DATA,
+                        "run create: data.json names a shard without name, "
+                        "size or hash; run loco data pack again");
+    }
+    memcpy(s->name, name, strlen(name) + 1);
+    s->bytes = (uint64_t)bytes;
+    s->tokens = (uint64_t)tokens;
+    s->val = val;
+    data->n_shards++;
+    return 0;
+}
+
+static int add_shards(struct manifest_data *data, const json_t *root)
+{
+    const json_t *train = json_object_get(root, "train");
+    const json_t *val = json_object_get(root, "val");
+    const char *licence = json_string_value(json_object_get(root, "licence"));
+    const char *tok = json_string_value(json_object_get(root, "tokenizer"));
+    int rv = 0;
+
+    for (size_t i = 0; rv == 0 && i < json_array_size(train); i++) {
+        rv = add_shard(data, json_array_get(train, i), false);
+    }
+    if (rv == 0 && json_is_object(val)) {
+        rv = add_shard(data, val, true);
+    }
+    (void)snprintf(data->licence, sizeof data->licence, "%s",
+                   licence == NULL ? "" : licence);
+    (void)snprintf(data->tokenizer, sizeof data->tokenizer, "%s",
+                   tok == NULL ? "byte" : tok);
+    return rv;
+}
+
+/* It stands beside the shards, and travels as one of them. */
+static int
+add_tokenizer(struct manifest_data *data, const json_t *root, const char *dir)
+{
+    const char *hash =
+        json_string_value(json_object_get(root, "tokenizer_blake2b"));
+    struct manifest_shard *s = &data->shards[data->n_shards];
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    struct stat st;
+
+    if (strcmp(data->tokenizer, "byte") == 0) {
+        return 0;
+    }
+    if (data->n_shards == MANIFEST_SHARDS_MAX || hash == NULL ||
+        hash32_parse_hex(hash, &data->tokenizer_blake2b) != 0 ||
+        file_path_join(path, dir, data->tokenizer, errmsg) != 0 ||
+        stat(path, &st) != 0) {
+        return cli_fail(TROUBLE_DATA,
+                        "run create: the tokenizer %s is not in %s or has no "
+                        "hash in data.json; run loco data pack again",
+                        data->tokenizer, dir);
+    }
+    memcpy(s->name, data->tokenizer, sizeof s->name);
+    s->blake2b = data->tokenizer_blake2b;
+    s->bytes = (uint64_t)st.st_size;
+    data->n_shards++;
+    return 0;
+}
+
+/* More ids than the model knows could not be trained on. */
+static int check_vocabulary(const struct manifest *m, const json_t *root)
+{
+    json_int_t vocab = json_integer_value(json_object_get(root, "vocab"));
+
+    return vocab <= (json_int_t)m->model.vocab
+               ? 0
+               : cli_fail(TROUBLE_RUN_SETTINGS,
+                          "run create: the data has %lld token ids, the model "
+                          "only %u: use a model file with vocab: %lld",
+                          (long long)vocab, m->model.vocab, (long long)vocab);
+}
+
+static int fill_data(struct manifest *m, const char *dir)
+{
+    char errmsg[ERRMSG_SIZE];
+    json_t *root = lab_text_list(dir, errmsg);
+    int rv;
+
+    if (root == NULL) {
+        return cli_fail(TROUBLE_DATA, "run create: %s", errmsg);
+    }
+    rv = add_shards(&m->data, root);
+    rv = rv == 0 ? add_tokenizer(&m->data, root, dir) : rv;
+    rv = rv == 0 ? check_vocabulary(m, root) : rv;
+    json_decref(root);
+    return rv;
+}
+
+/* Every shard is at BASE/NAME of each server. */
+static int fill_urls(struct manifest_data *data, const struct cli_list *bases)
+{
+    for (size_t k = 0; k < bases->n; k++) {
+        const char *base = bases->item[k];
+        size_t len = strlen(base);
+
+        for (uint32_t i = 0; i < data->n_shards; i++) {
+            struct manifest_shard *s = &data->shards[i];
+            char url[MANIFEST_URL_MAX];
+
+            if (s->n_urls == MANIFEST_URLS_MAX ||
+                snprintf(url, sizeof url, "%s%s%s", base,
+                         len > 0 && base[len - 1] == '/' ? "" : "/",
+                         s->name) >= (int)sizeof url) {
+                return cli_fail(TROUBLE_USAGE,
+                                "run create: --url: at most %d URLs, of at "
+                                "most %d characters each with the file name",
+                                MANIFEST_URLS_MAX, MANIFEST_URL_MAX - 1);
+            }
+            memcpy(s->urls[s->n_urls++], url, sizeof url);
+        }
+    }
+    return 0;
+}
+
+static int apply_settings(struct manifest *m, const struct cli_list *set)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        char path[DOC_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
+        const char *value = cli_set_split("run create", set->item[i], path);
+
+        if (value == NULL) {
+            return LOCO_EXIT_USAGE;
+        }
+        if (doc_set(manifest_schema(), m, path, value, errmsg) != 0) {
+            return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
+        }
+    }
+    return 0;
+}
+
+/* A wire type that is never summed brings the topology along that can carry
+ * it, unless one was named. */
+static void fit_topology(struct manifest_sync *sync, const struct cli_list *set)
+{
+    const char *key = "sync.topology=";
+
+    for (size_t i = 0; i < set->n; i++) {
+        if (strncmp(set->item[i], key, strlen(key)) == 0) {
+            return;
+        }
+    }
+    if (!codec_adds(codec_find(sync->wire))) {
+        (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
+    }
+}
+
+/* What no machine would train: better said to the author. */
+static int check_method(const struct manifest *m, const char *command)
+{
+    struct method method;
+    char errmsg[ERRMSG_SIZE];
+
+    if (method_from_manifest(&method, m, SCOPE_RUN, errmsg) != 0) {
+        return cli_fail(TROUBLE_RUN_SETTINGS, "run %s: %s", command, errmsg);
+    }
+    return 0;
+}
+
+/* A step reads `batch` windows of seq tokens and the target of the last one; a
+ * window lies in one shard (train/data/loader.h). */
+static int check_text(const struct manifest *m, const char *command)
+{
+    const struct manifest_inner *inner = &m->inner;
+    uint64_t windows = 0;
+
+    for (uint32_t i = 0; i < m->data.n_shards; i++) {
+        const struct manifest_shard *s = &m->data.shards[i];
+
+        if (s->val || s->tokens == 0) {
+            continue;
+        }
+        if (loader_windows(s->tokens, inner->seq) == 0) {
+            return cli_fail(TROUBLE_RUN_SETTINGS,
+                            "run %s: %s has %llu tokens, and one training "
+                            "window takes %u: pack more text, or set inner.seq "
+                            "to at most %llu",
+                            command, s->name, (unsigned long long)s->tokens,
+                            inner->seq + 1, (unsigned long long)s->tokens - 1);
+        }
+        windows += loader_windows(s->tokens, inner->seq);
+    }
+    return windows >= inner->batch
+               ? 0
+               : cli_fail(
+                     TROUBLE_RUN_SETTINGS,
+                     "run %s: the data has %llu window%s of %u tokens, and "
+                     "one step takes %u: pack more text, or set "
+                     "inner.batch to at most %llu",
+                     command, (unsigned long long)windows,
+                     windows == 1 ? "" : "s", inner->seq, inner->batch,
+                     (unsigned long long)windows);
+}
+
+/* A batch that was set alone takes its micro-batches along. */
+static void fit_micro_batch(struct manifest_inner *inner)
+{
+    if (inner->batch % inner->micro_batch != 0) {
+        inner->micro_batch =
+            inner->batch < inner->micro_batch ? inner->batch : 1;
+    }
+}
+
+static int
+author_load(const char *key, const char *out, struct identity *author)
+{
+    char beside[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
+    const char *path = key == NULL ? beside : key;
+    int rv;
+
+    file_beside(beside, out, AUTHOR_KEY);
+    rv = identity_load(author, path, errmsg);
+    if (rv == LOCO_ENOENT) {
+        rv = identity_generate(author, NULL);
+        rv = rv == 0 ? identity_save(author, path, errmsg) : rv;
+        if (rv == 0) {
+            (void)fprintf(stderr, "new author key: %s\n", path);
+        }
+    }
+    if (rv != 0) {
+        return cli_fail(TROUBLE_AUTHOR_KEY, "author: %s", errmsg);
+    }
+    return 0;
+}
+
+static int fill(struct manifest *m, const struct arguments *a)
+{
+    int rv;
+
+    manifest_default(m);
+    if (strlen(a->name) >= sizeof m->name) {
+        return cli_fail(TROUBLE_USAGE, "run create: --name is too long");
+    }
+    memcpy(m->name, a->name, strlen(a->name) + 1);
+    /* Two runs with the same settings are two runs. 53 bits: every reader of
+     * JSON or YAML holds the number exactly. */
+    randombytes_buf(&m->seed, sizeof m->seed);
+    m->seed >>= 11;
+    rv = fill_model(m, a->model);
+    rv = rv == 0 ? fill_data(m, a->data) : rv;
+    rv = rv == 0 ? fill_urls(&m->data, &a->url) : rv;
+    rv = rv == 0 ? fill_preset(m, a->sync) : rv;
+    rv = rv == 0 ? apply_settings(m, &a->set) : rv;
+    fit_micro_batch(&m->inner);
+    fit_topology(&m->sync, &a->set);
+    rv = rv == 0 ? check_method(m, "create") : rv;
+    return rv == 0 ? check_text(m, "create") : rv;
+}
+
+/* The daemon that starts the run looks for shards beside run.yaml: put links
+ * there where the data lies elsewhere. */
+static int link_shard(const char *dir, const char *name, const char *from)
+{
+    char path[FILE_PATH_MAX], target[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    struct stat here, there;
+
+    if (file_path_join(path, dir, name, errmsg) != 0 ||
+        file_path_join(target, from, name, errmsg) != 0) {
+        return cli_fail(TROUBLE_DATA, "run create: %s", errmsg);
+    }
+    if (stat(target, &there) != 0) {
+        return cli_fail(TROUBLE_DATA,
+                        "run create: %s: %s; run loco data pack again", target,
+                        strerror(errno));
+    }
+    if (stat(path, &here) == 0) {
+        return here.st_dev == there.st_dev && here.st_ino == there.st_ino
+                   ? 0
+                   : cli_fail(
+                         TROUBLE_DATA,
+                         "run create: %s is a different file; write run.yaml "
+                         "into the data directory or into an empty one",
+                         path);
+    }
+    if (symlink(target, path) != 0) {
+        return cli_fail(TROUBLE_FILE, "run create: link %s: %s", path,
+                        strerror(errno));
+    }
+    return 0;
+}
+
+static int link_shards(const struct manifest_data *data,
+                       const struct arguments *a)
+{
+    char dir[FILE_PATH_MAX];
+    char *from = realpath(a->data, NULL);
+    int rv = 0;
+
+    if (from == NULL) {
+        return cli_fail(TROUBLE_DATA, "run create: %s: %s", a->data,
+                        strerror(errno));
+    }
+    file_folder(dir, a->out);
+    for (uint32_t i = 0; rv == 0 && i < data->n_shards; i++) {
+        rv = link_shard(dir, data->shards[i].name, from);
+    }
+    free(from);
+    return rv;
+}
+
+/* Put the author's name under the run, and what goes beside it; then its id is
+ * printed. */
+static int
+sign(struct run_yaml *r, const char *path, const char *key, const char *command)
+{
+    struct identity author;
+    char errmsg[LOCO_ERRMSG_MAX], hex[ID_HEX_MAX];
+    int rv = author_load(key, path, &author);
+
+    if (rv != 0) {
+        return rv;
+    }
+    memcpy(r->manifest.author, author.public, sizeof r->manifest.author);
+    rv = manifest_validate(&r->manifest, errmsg);
+    if (rv == 0) {
+        rv = run_yaml_sign(r, &author);
+        (void)snprintf(errmsg, sizeof errmsg, "sign: %s", loco_strerror(rv));
+    }
+    rv = rv == 0 ? run_yaml_save(r, path, errmsg) : rv;
+    rv = rv == 0 ? cli_invite_own(r, path, &author)
+                 : cli_fail(cli_trouble_of(rv, TROUBLE_MANIFEST), "run %s: %s",
+                            command, errmsg);
+    identity_wipe(&author);
+    if (rv == 0) {
+        hash32_hex(&r->run_id, hex);
+        (void)printf("%s\n", hex);
+    }
+    return rv;
+}
+
+static int create(struct run_yaml *r, const struct arguments *a)
+{
+    int rv = fill(&r->manifest, a);
+
+    rv = rv == 0 ? link_shards(&r->manifest.data, a) : rv;
+    return rv == 0 ? sign(r, a->out, a->key, "create") : rv;
+}
+
+int cli_run_create(const struct cli_call *call)
+{
+    struct arguments a = {.sync = "opendiloco", .out = "run.yaml"};
+    const struct cli_option options[] = {
+        {"--name", CLI_TEXT, &a.name, "NAME", "name of the run"},
+        {"--model", CLI_TEXT, &a.model, "NAME|FILE",
+         "model: a preset or a YAML file"},
+        {"--data", CLI_TEXT, &a.data, "DIR",
+         "directory that loco data pack wrote"},
+        {"--sync", CLI_TEXT, &a.sync, "PRESET", "training method (opendiloco)"},
+        {"--url", CLI_LIST, &a.url, "BASE",
+         "download address of the data, as BASE/NAME; repeatable"},
+        {"--set", CLI_LIST, &a.set, "PATH=VALUE",
+         "set a key of run.yaml; repeatable"},
+        {"--key", CLI_TEXT, &a.key, "FILE",
+         "author's key, made on first use (author.key beside run.yaml)"},
+        {"--out", CLI_TEXT, &a.out, "FILE", "file to write (run.yaml)"},
+    };
+    static struct run_yaml r;
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (a.name == NULL || a.model == NULL || a.data == NULL) {
+        return cli_fail(TROUBLE_USAGE,
+                        "run create: --name, --model and --data are needed");
+    }
+    return create(&r, &a);
+}
+
+/* ---- sign --------------------------------------------------------------- */
+
+int cli_run_sign(const struct cli_call *call)
+{
+    struct cli_list words = {0};
+    const char *key = NULL;
+    const struct cli_option options[] = {
+        {"--key", CLI_TEXT, &key, "FILE",
+         "author's key, made on first use (author.key beside the file)"},
+    };
+    static struct run_yaml r;
+    char errmsg[LOCO_ERRMSG_MAX];
+    int rv = CLI_PARSE(call, options, &words, 1, 1);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (run_yaml_load(words.item[0], RUN_YAML_ANY, &r, errmsg) != 0) {
+        return cli_fail(TROUBLE_MANIFEST, "%s", errmsg);
+    }
+    rv = check_method(&r.manifest, "sign");
+    rv = rv == 0 ? check_text(&r.manifest, "sign") : rv;
+    return rv == 0 ? sign(&r, words.item[0], key, "sign") : rv;
+}

@@ -1,0 +1,167 @@
+/* run_show.c - loco run show: what a manifest says and what it needs. */
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "daemon/cli/cli.h"
+#include "daemon/settings/run_needs.h"
+#include "daemon/settings/run_yaml.h"
+#include "daemon/settings/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/base/file.h"
+
+static json_t *map_json(const struct doc_schema *s, const void *obj);
+
+static json_t *value_json(const struct doc_field *f, const void *p)
+{
+    char text[DOC_TEXT_MAX];
+
+    switch (f->kind) {
+    case DOC_U32:
+        return json_integer(*(const uint32_t *)p);
+    case DOC_U64:
+        return json_integer((json_int_t) * (const uint64_t *)p);
+    case DOC_F64:
+        return json_real(*(const double *)p);
+    case DOC_BOOL:
+        return json_boolean(*(const bool *)p);
+    case DOC_MAP:
+        return map_json(f->sub, p);
+    case DOC_STR:
+    case DOC_HEX:
+    case DOC_KIND_COUNT:
+        break;
+    }
+    doc_format_value(f, p, text);
+    return json_string(text);
+}
+
+/* Recursion is bounded by the schema's depth, DOC_DEPTH_MAX. */
+static json_t *map_json(const struct doc_schema *s, const void *obj)
+{
+    json_t *map = json_object();
+
+    for (size_t i = 0; i < s->n_fields; i++) {
+        const struct doc_field *f = &s->fields[i];
+        const char *p = (const char *)obj + f->offset;
+        json_t *list;
+
+        if (!f->list) {
+            json_object_set_new(map, f->key, value_json(f, p));
+            continue;
+        }
+        list = json_array();
+        for (uint32_t j = 0; j < doc_count(f, obj); j++) {
+            json_array_append_new(list, value_json(f, p + j * f->size));
+        }
+        json_object_set_new(map, f->key, list);
+    }
+    return map;
+}
+
+/* One need: what the author states, else what follows from the model. */
+static void print_need(const char *name, uint64_t stated, uint64_t bytes)
+{
+    (void)printf("%-10s %.1f MB%s\n", name, (double)bytes / 1e6,
+                 stated > 0 ? "" : " at least");
+}
+
+/* What joining costs. */
+static void print_needs(const struct manifest *m)
+{
+    struct run_needs needs = run_needs(m);
+
+    print_need("disk", m->limits.disk_bytes, needs.disk_bytes);
+    print_need("memory", m->limits.memory_bytes, needs.memory_bytes);
+    (void)printf("traffic    %.1f MB each way every %u inner steps",
+                 (double)needs.round_bytes / 1e6, m->sync.period);
+    if (m->limits.traffic_bytes_per_day > 0) {
+        (void)printf(", %.1f GB a day",
+                     (double)m->limits.traffic_bytes_per_day / 1e9);
+    }
+    (void)putchar('\n');
+}
+
+static void print_text(const struct run_yaml *r, const char *hex)
+{
+    const struct manifest *m = &r->manifest;
+    char author[ID_HEX_MAX];
+    uint64_t tokens = 0, bytes = 0;
+
+    hex_encode(m->author, sizeof m->author, author);
+    for (uint32_t i = 0; i < m->data.n_shards; i++) {
+        bytes += m->data.shards[i].bytes;
+        tokens += m->data.shards[i].val ? 0 : m->data.shards[i].tokens;
+    }
+    (void)printf("run        %s\nname       %s\nauthor     %s\n", hex, m->name,
+                 author);
+    (void)printf("model      dim %u, %u layers, %u heads, ffn %u, vocab %u, "
+                 "context %u\n",
+                 m->model.dim, m->model.layers, m->model.heads, m->model.ffn,
+                 m->model.vocab, m->model.seq);
+    (void)printf("data       %u shards, %.1f MB, %llu tokens, licence: %s\n",
+                 m->data.n_shards, (double)bytes / 1e6,
+                 (unsigned long long)tokens,
+                 m->data.licence[0] == '\0' ? "not stated" : m->data.licence);
+    (void)printf("method     %s, every %u inner steps, %s by %s, outer %g / "
+                 "%g\n",
+                 m->sync.preset, m->sync.period, m->sync.wire, m->sync.topology,
+                 m->sync.outer_lr, m->sync.outer_momentum);
+    (void)printf("inner      %s, lr %g %s, batch %u x %u tokens\n",
+                 m->inner.optimizer, m->inner.lr, m->inner.schedule,
+                 m->inner.batch, m->inner.seq);
+    print_needs(m);
+    (void)printf("starts at  %u peers\nstops at   round %llu, token %llu "
+                 "(0: never)\n",
+                 m->round.min_peers, (unsigned long long)m->stop.rounds,
+                 (unsigned long long)m->stop.tokens);
+}
+
+static void print_json(const struct run_yaml *r, const char *hex)
+{
+    json_t *o = map_json(manifest_schema(), &r->manifest);
+
+    json_object_set_new(o, "run_id", json_string(hex));
+    (void)cli_print_json(o, JSON_INDENT(1));
+}
+
+int cli_run_show(const struct cli_call *call)
+{
+    struct cli_list words = {0};
+    const char *state = NULL;
+    bool json = false;
+    const struct cli_option options[] = {
+        {"--state", CLI_TEXT, &state, "DIR",
+         "state directory of a daemon in the run"},
+        {"--json", CLI_FLAG, &json, NULL,
+         "print every value as one JSON object"},
+    };
+    char errmsg[LOCO_ERRMSG_MAX] = "", hex[ID_HEX_MAX], path[FILE_PATH_MAX];
+    static struct run_yaml r;
+    int rv = CLI_PARSE(call, options, &words, 0, 1);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if ((words.n == 1) == (state != NULL)) {
+        return cli_fail(TROUBLE_USAGE,
+                        "run show: name a run.yaml, or --state DIR");
+    }
+    if (state == NULL) {
+        rv = run_yaml_load(words.item[0], RUN_YAML_SIGNED, &r, errmsg);
+    } else {
+        rv = file_path_join(path, state, STATE_DIR_MANIFEST, errmsg);
+        rv = rv == 0 ? run_yaml_load_kept(path, &r, errmsg) : rv;
+    }
+    if (rv != 0) {
+        return cli_fail(TROUBLE_MANIFEST, "%s",
+                        errmsg[0] == '\0' ? loco_strerror(rv) : errmsg);
+    }
+    hash32_hex(&r.run_id, hex);
+    if (json) {
+        print_json(&r, hex);
+    } else {
+        print_text(&r, hex);
+    }
+    return LOCO_EXIT_OK;
+}

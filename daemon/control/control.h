@@ -1,0 +1,121 @@
+/* control.h - the daemon's status and commands over HTTP, for this machine.
+ *
+ *   GET  /                 the dashboard (daemon/control/dashboard/)
+ *   GET  /api/v1/status    the status object (status_json.h)
+ *   GET  /api/v1/rounds    the last rounds (rounds_json.h); ?round=N one of
+ *                          them, ?last=N so many attempts
+ *   GET  /api/v1/peers     the peers and the speed of their links (shown.h)
+ *   GET  /api/v1/history   the curves since the start, the last events
+ *   GET  /api/v1/events    all of it as it changes: server-sent events
+ *   GET  /healthz          200 "ok" while the loop publishes, else 503
+ *   GET  /metrics          the same figures for Prometheus
+ *   POST /api/v1/pause, /api/v1/resume, /api/v1/drain
+ *   POST /api/v1/reload    read the settings again, as SIGHUP
+ *   POST /api/v1/set?name=NAME&value=VALUE
+ *                          one of the settings that change live, until the
+ *                          next start
+ *
+ * One thread of libmicrohttpd, asleep in epoll while nobody asks. The loop
+ * thread hands over finished JSON; requests read that snapshot and never touch
+ * the node. Commands go to a callback that must be safe to call from the HTTP
+ * thread (it posts to the loop's mailbox).
+ *
+ * Who may ask: this machine, at a loopback address or a Unix socket (mode
+ * 0600). At any other address, or where the settings say so, whoever shows a
+ * token (control_tokens.h). Against web pages that the user's browser has open:
+ * a Host header that is not ours (DNS rebinding) and an Origin header of
+ * another site (cross-site POST) are answered 403 (control/access.c).
+ * Everybody who can reach the loopback address of this machine can pause and
+ * drain the daemon and change its live settings where no token is asked for.
+ *
+ * Bounds: CONTROL_CONNECTIONS_MAX connections, CONTROL_PER_ADDRESS_MAX of one
+ * address beyond this machine, closed after CONTROL_IDLE_S of silence; a
+ * request of CONTROL_REQUEST_MAX bytes; no request needs a body: a small one
+ * is read and thrown away.
+ */
+#ifndef LOCO_DAEMON_CONTROL_CONTROL_H
+#define LOCO_DAEMON_CONTROL_CONTROL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/base/errmsg.h"
+
+#define CONTROL_ADDRESS_MAX     256
+#define CONTROL_PATH_MAX        4096
+#define CONTROL_CONNECTIONS_MAX 256
+#define CONTROL_PER_ADDRESS_MAX 12
+#define CONTROL_REQUEST_MAX     (32U << 10)
+#define CONTROL_IDLE_S          10
+#define CONTROL_STREAMS_MAX     8    /* of the connections */
+#define CONTROL_STREAM_MS       1000 /* between two states on a stream */
+
+/* /healthz turns to 503 when nothing was published for so long: publish at
+ * least every few seconds, changed or not. */
+#define CONTROL_STALE_MS 15000
+
+enum control_command {
+    CONTROL_PAUSE,
+    CONTROL_RESUME,
+    CONTROL_DRAIN,
+    CONTROL_RELOAD /* the settings */
+};
+
+/* Called on the HTTP thread. */
+typedef void (*control_command_cb)(void *data, enum control_command command);
+
+/* Called on the HTTP thread: 0, or LOCO_EINVAL with a sentence. */
+typedef int (*control_set_cb)(void *data,
+                              const char *name,
+                              const char *value,
+                              char errmsg[ERRMSG_SIZE]);
+
+struct control;
+struct shown;
+
+/* Beyond this machine. NULL members: nothing of the kind. */
+struct control_access {
+    const char *tokens_path; /* made when it is needed and not there */
+    const char *hosts;       /* our names, with commas between */
+    bool always;             /* ask for a token on this machine, too */
+};
+
+/* Listen at "HOST:PORT" (port 0: a free one) or "unix:PATH" (an old socket
+ * file that nobody listens on is replaced) and serve. `access` NULL: this
+ * machine only. LOCO_EINVAL: not an address, or not a local one; LOCO_EBUSY: in
+ * use; LOCO_EIO, LOCO_EFORMAT: the tokens; LOCO_ENOMEM. */
+int control_open(struct control **control,
+                 const char *address,
+                 const struct control_access *access,
+                 control_command_cb on_command,
+                 void *data,
+                 char errmsg[ERRMSG_SIZE]);
+
+/* Read the tokens again, and take these hosts. Any thread; after an error
+ * (a sentence) the old tokens hold. */
+int control_access_renew(struct control *control,
+                         const char *hosts,
+                         char errmsg[ERRMSG_SIZE]);
+
+/* "127.0.0.1:41234" or "unix:/run/loco": the address that was bound, as
+ * written to STATE/control for `loco status --state DIR`. */
+const char *control_address(const struct control *control);
+
+/* The next snapshot; `json` comes from malloc and is taken. Loop thread. */
+void control_publish(struct control *control, char *json);
+
+/* Something happened that readers of the stream should see at once: let each
+ * look for news. Any thread, without the lock. */
+void control_news(struct control *control);
+
+/* From now on rounds, peers, history and events are answered from `shown`,
+ * which is borrowed until control_close(). */
+void control_serve(struct control *control, struct shown *shown);
+
+/* Who takes settings, with the data of control_open(); NULL: nobody. */
+void control_settings(struct control *control, control_set_cb on_set);
+
+/* Stops the thread; after this the callback is not called again. */
+void control_close(struct control *control);
+
+#endif

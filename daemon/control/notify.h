@@ -1,0 +1,46 @@
+/* notify.h - what systemd is told of the daemon (sd_notify(3)).
+ *
+ * A datagram to the socket that NOTIFY_SOCKET names: READY=1 once it listens,
+ * STATUS= a line that `systemctl status` shows, STOPPING=1 when it drains,
+ * WATCHDOG=1 while all is well. No library: the protocol is four words.
+ *
+ * The watchdog is fed by *progress*: by the loop, and while it trains only as
+ * long as inner steps are taken (one in NOTIFY_STALL_MS at least). A loop that
+ * hangs or a trainer that stands still is restarted by systemd.
+ *
+ * Without NOTIFY_SOCKET nothing happens. Nothing here fails: a service manager
+ * that does not listen is its own problem. Reads the environment: open it
+ * before threads start. Loop thread.
+ */
+#ifndef LOCO_DAEMON_CONTROL_NOTIFY_H
+#define LOCO_DAEMON_CONTROL_NOTIFY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/node/node.h"
+
+#define NOTIFY_STALL_MS  1800000 /* a single step takes less on any machine */
+#define NOTIFY_STATUS_MS 5000    /* between two STATUS= lines */
+
+struct notify {
+    int fd;               /* -1: nobody wants to know */
+    uint64_t watchdog_ms; /* to feed within; 0: none */
+    bool ready, stopping;
+    uint64_t fed_ms, told_ms;
+    uint64_t step, step_ms; /* the last inner step that was new, and when */
+};
+
+void notify_open(struct notify *n);
+
+/* Now and then, some times a second: says what is due. */
+void notify_update(struct notify *n,
+                   const struct node_status *s,
+                   uint64_t now_ms);
+
+/* It ends; said once. */
+void notify_stopping(struct notify *n);
+
+void notify_close(struct notify *n);
+
+#endif

@@ -1,0 +1,67 @@
+/* answer.c - see answer.h. */
+#include "daemon/jobs/answer.h"
+
+static struct local_event report(enum local_type type, int rc)
+{
+    return (struct local_event){.type = type, .rc = rc};
+}
+
+struct local_event job_answer(const struct job *job, int rc)
+{
+    struct local_event e;
+
+    switch (job->type) {
+    case JOB_CONFIGURE:
+        return report(LOCAL_CONFIGURED, rc);
+    case JOB_LOAD:
+        e = report(LOCAL_LOADED, rc);
+        e.loaded.round = job->load.round;
+        return e;
+    case JOB_TRAIN:
+        return report(LOCAL_TRAINED, rc);
+    case JOB_APPLY:
+        e = report(LOCAL_APPLIED, rc);
+        e.applied.round = job->apply.round;
+        return e;
+    case JOB_PAIR:
+        e = report(LOCAL_APPLIED, rc);
+        e.applied.round = job->pair.turn;
+        return e;
+    case JOB_EVAL:
+        e = report(LOCAL_EVALUATED, rc);
+        e.evaluated.round = job->eval.round;
+        return e;
+    case JOB_HASH:
+        e = report(LOCAL_HASHED, rc);
+        e.hashed.buffer = job->hash.buffer;
+        e.hashed.index = job->hash.index;
+        e.hashed.request = job->hash.request;
+        return e;
+    case JOB_VERIFY:
+        e = report(LOCAL_VERIFIED, rc);
+        e.verified.buffer = job->verify.buffer;
+        e.verified.index = job->verify.index;
+        e.verified.request = job->verify.request;
+        return e;
+    case JOB_INHERIT:
+        e = report(LOCAL_INHERITED, rc);
+        e.inherited.request = job->inherit.to;
+        return e;
+    case JOB_DOWNLOAD:
+        e = report(LOCAL_DOWNLOADED, rc);
+        e.downloaded.index = job->download.index;
+        return e;
+    case JOB_STAGE:
+        e = report(LOCAL_STAGED, rc);
+        e.staged.stage = job->stage.stage;
+        return e;
+    case JOB_PIPE:
+        e = report(LOCAL_PIPED, rc);
+        e.piped.op = job->pipe.op;
+        e.piped.attempt = job->pipe.attempt;
+        e.piped.index = job->pipe.index;
+        return e;
+    default:
+        return report(LOCAL_TYPE_COUNT, rc);
+    }
+}

@@ -1,0 +1,42 @@
+/* kept.h - which states of rounds can be fetched.
+ *
+ * The last few states are kept. Fetching a large one takes longer than a round,
+ * so that one that somebody fetches is *pinned* when it leaves its place, until
+ * nobody has asked for it for a while; one at a time.
+ *
+ * Pure: a state is a pointer of the caller's, who frees what is given back.
+ */
+#ifndef LOCO_DAEMON_JOBS_KEPT_H
+#define LOCO_DAEMON_JOBS_KEPT_H
+
+#include <stdint.h>
+
+#define KEPT_STATES 2
+
+struct kept_state {
+    void *state;          /* NULL: none */
+    uint64_t round, name; /* as struct segment has them */
+    uint64_t asked_ms;    /* by who fetches it, the last time; 0: never */
+};
+
+struct kept {
+    struct kept_state last[KEPT_STATES]; /* newest first */
+    struct kept_state pinned;
+};
+
+/* Name 0: any of that round, the newest. NULL: it is not kept. */
+struct kept_state *kept_find(struct kept *k, uint64_t round, uint64_t name);
+
+/* The newest one. Those that are not kept any more, NULL for none: the one that
+ * was pinned, and the one that leaves its place. */
+void kept_push(struct kept *k,
+               const struct kept_state *s,
+               uint64_t now_ms,
+               uint64_t lease_ms,
+               void **unpinned,
+               void **left);
+
+/* One of them, which is not kept any more; NULL: there are none. */
+void *kept_pop(struct kept *k);
+
+#endif

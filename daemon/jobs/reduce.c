@@ -1,0 +1,105 @@
+/* reduce.c - see reduce.h. */
+#include "daemon/jobs/reduce.h"
+
+#include <string.h>
+
+#include "p2p/exchange/butterfly.h"
+#include "proto/base/err.h"
+
+static float *at(float *vector, const struct segment *s)
+{
+    return vector == NULL ? NULL : vector + s->offset;
+}
+
+static struct codec_op op_of(const struct reduce_vectors *v,
+                             const struct segment *s)
+{
+    return (struct codec_op){
+        .own = v->own + s->offset,
+        .n = s->len,
+        .scale = (float)s->scale,
+        .next = at(v->error, s),
+    };
+}
+
+/* From the unit of the mean to that of the own contribution. */
+static void unscale(const struct codec_op *op)
+{
+    for (size_t i = 0; op->next != NULL && i < op->n; i++) {
+        op->next[i] = op->scale > 0 ? op->next[i] / op->scale : 0;
+    }
+}
+
+int reduce_encode(const struct reduce *r,
+                  const struct reduce_vectors *v,
+                  const struct segment *s,
+                  uint8_t *dst)
+{
+    struct codec_op op = op_of(v, s);
+    int rv = r->codec->encode_op(dst, &op);
+
+    unscale(&op);
+    return rv;
+}
+
+int reduce_add(const struct reduce *r,
+               const struct reduce_vectors *v,
+               const struct segment *s,
+               uint8_t *dst,
+               const uint8_t *src)
+{
+    struct codec_op op = op_of(v, s);
+    int rv;
+
+    op.result = s->final ? at(v->result, s) : NULL;
+    rv = r->codec->add_op(dst, src, &op);
+    unscale(&op);
+    return rv;
+}
+
+uint8_t *reduce_lane(struct reduce *r, const struct segment *s)
+{
+    return s->len <= r->segment_elements &&
+                   lanes_fit(&r->lanes, r->codec, r->segment_elements, s->lanes,
+                             butterfly_slots(s->lanes)) == 0
+               ? lanes_at(&r->lanes, s->lane, s->slot)
+               : NULL;
+}
+
+int reduce_keep(struct reduce *r, const struct segment *s, const uint8_t *src)
+{
+    uint8_t *to = reduce_lane(r, s);
+
+    if (to == NULL) {
+        return LOCO_EBUSY;
+    }
+    if (src != to) {
+        memcpy(to, src, r->codec->bytes(s->len));
+    }
+    lanes_keep(&r->lanes, s->attempt, s->lane, s->slot, s->len,
+               (float)s->scale);
+    return 0;
+}
+
+int reduce_sum(struct reduce *r,
+               const struct reduce_vectors *v,
+               struct segment *s,
+               uint8_t *dst)
+{
+    struct lanes_sum sum = {
+        .attempt = s->attempt,
+        .lane = s->lane,
+        .slot = s->slot,
+        .n = s->len,
+        .own = v->own + s->offset,
+        .scale = (float)s->scale,
+        .clip = r->clip,
+        .dst = dst,
+        .next = at(v->error, s),
+        .result = at(v->result, s),
+    };
+    int rv = lanes_sum(&r->lanes, &sum);
+
+    s->lane = (uint8_t)sum.bad;
+    return rv;
+}

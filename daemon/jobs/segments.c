@@ -1,0 +1,56 @@
+/* segments.c - see segments.h. */
+#include "daemon/jobs/segments.h"
+
+#include "daemon/jobs/pieces.h"
+#include "proto/base/err.h"
+
+static bool in_elements(const struct segment *s)
+{
+    return s->buffer == BUFFER_RING || s->buffer == BUFFER_REDUCED ||
+           segment_is_pair(s);
+}
+
+size_t segment_wire_len(const struct codec *c, const struct segment *s)
+{
+    return in_elements(s) ? c->bytes(s->len) : s->len;
+}
+
+/* Elements or bytes of the buffer; 0: there is no such buffer. */
+static uint64_t size_of(const struct run_terms *t, const struct segment *s)
+{
+    switch (s->buffer) {
+    case BUFFER_RING:
+        return terms_elements(t, attempt_round(s->attempt));
+    case BUFFER_REDUCED:
+    case BUFFER_ANCHOR:
+    case BUFFER_STEP:
+        return terms_elements(t, s->index);
+    case BUFFER_STATE:
+        return t->state_bytes;
+    case BUFFER_SHARD:
+        return s->index < t->n_shards ? t->shards[s->index].bytes : 0;
+    case BUFFER_STATE_LEAVES:
+    case BUFFER_SHARD_LEAVES:
+        return pieces_list_bytes(t, s->buffer, s->index);
+    case BUFFER_FORTH:
+    case BUFFER_BACK:
+    case BUFFER_KIND_COUNT:
+        break;
+    }
+    return 0;
+}
+
+int segment_place(const struct run_terms *t,
+                  const struct codec *c,
+                  const struct segment *s,
+                  size_t *at)
+{
+    uint64_t size = size_of(t, s);
+
+    if (s->len == 0 || s->offset > size || s->len > size - s->offset ||
+        (in_elements(s) && s->offset % c->block != 0)) {
+        return LOCO_ERANGE;
+    }
+    *at = in_elements(s) ? c->bytes(s->offset) : (size_t)s->offset;
+    return 0;
+}

@@ -1,0 +1,209 @@
+/* checkpoint.c - the state of the last commit, to disk. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/machine/internal.h"
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+
+struct checkpoint_job {
+    struct machine_job job;
+    struct snapshot *snapshot; /* one owner is the job */
+    char tokens[24], commit[ID_HEX_MAX];
+    char numbers[REPLICA_NUMBERS_MAX * sizeof "16777216"]; /* "": none */
+    char stage[12];                                        /* "": no pipeline */
+    char *record; /* of its commit, in hex; NULL: none */
+};
+
+/* The vectors of a snapshot beside phi: moments that are not in the state are
+ * this peer's own. */
+static size_t list_vectors(const struct snapshot *s,
+                           const struct method *method,
+                           const struct replica_names *names,
+                           struct checkpoint_vector out[CHECKPOINT_MORE_MAX])
+{
+    size_t n = 0;
+
+    for (; n < names->n; n++) {
+        out[n] = (struct checkpoint_vector){names->name[n],
+                                            s->state + (n + 1) * s->n};
+    }
+    if (!replica_shares_u(method)) {
+        out[n++] = (struct checkpoint_vector){"adam_u", s->moments};
+    }
+    if (!replica_shares_v(method)) {
+        out[n++] = (struct checkpoint_vector){"adam_v", s->moments + s->n};
+    }
+    return n;
+}
+
+static void checkpoint_run(struct machine_job *job)
+{
+    struct checkpoint_job *j = (struct checkpoint_job *)job;
+    struct machine *m = job->m;
+    const struct snapshot *s = j->snapshot;
+    char run[ID_HEX_MAX];
+    struct st_meta extra[5] = {{.key = "commit", .value = j->commit},
+                               {.key = "run_tokens", .value = j->tokens}};
+    size_t n_extra = 2;
+    struct checkpoint_vector more[CHECKPOINT_MORE_MAX];
+    struct replica_names names;
+    struct checkpoint_state state = {
+        .n = s->n,
+        .phi = s->state,
+        .more = more,
+        .round = s->round,
+        .inner_step = s->inner_step,
+        .tokens = s->tokens,
+        .run_id = run,
+    };
+
+    replica_state_names(&m->replica.method, &names);
+    state.n_more = list_vectors(s, &m->replica.method, &names, more);
+    if (j->numbers[0] != '\0') {
+        extra[n_extra++] =
+            (struct st_meta){.key = "numbers", .value = j->numbers};
+    }
+    if (j->stage[0] != '\0') {
+        extra[n_extra++] = (struct st_meta){.key = "stage", .value = j->stage};
+    }
+    if (j->record != NULL) {
+        extra[n_extra++] =
+            (struct st_meta){.key = "record", .value = j->record};
+    }
+    hash32_hex(&m->opt.run_id, run);
+    job->rc = checkpoint_save(m->checkpoints, &state, extra, n_extra,
+                              (unsigned)atomic_load(&m->use.keep), job->errmsg);
+    machine_disk_measure(m);
+}
+
+/* It is written, or could not be. */
+static void written(const struct checkpoint_job *j)
+{
+    struct machine *m = j->job.m;
+
+    m->saving = false;
+    if (j->job.rc == 0) {
+        m->saved_number = j->snapshot->number;
+        return;
+    }
+    log_error("state",
+              "the checkpoint of round %llu was not written: %s; the one "
+              "before is intact",
+              (unsigned long long)j->snapshot->round, j->job.errmsg);
+    if (j->job.rc == LOCO_EDISK) {
+        machine_stop(m, LOCO_EXIT_RESOURCES);
+    }
+}
+
+static void checkpoint_done(struct machine_job *job, int status)
+{
+    struct checkpoint_job *j = (struct checkpoint_job *)job;
+
+    if (status == 0) {
+        written(j);
+    }
+    machine_snapshot_drop(job->m, j->snapshot);
+    free(j->record);
+}
+
+static const struct job_kind checkpoint_kind = {
+    .size = sizeof(struct checkpoint_job),
+    .pool = POOL_DISK,
+    .run = checkpoint_run,
+    .done = checkpoint_done,
+};
+
+/* The record of the commit in place, in hex; NULL: there is none. */
+static char *record_text(const struct machine *m)
+{
+    const struct commit *c = node_record(m->node);
+    uint8_t *bytes = c == NULL ? NULL : malloc(FRAME_CONTROL_MAX);
+    char *text = NULL;
+    int n;
+
+    if (bytes == NULL) {
+        return NULL;
+    }
+    n = msg_encode(&commit_schema, c, bytes, FRAME_CONTROL_MAX);
+    if (n > 0) {
+        text = malloc(2 * (size_t)n + 1);
+    }
+    if (text != NULL) {
+        hex_encode(bytes, (size_t)n, text);
+    }
+    free(bytes);
+    return text;
+}
+
+/* A state that just came, whose record did not: the checkpoint before stays. */
+static bool lacks_record(const struct machine *m, const struct node_status *s)
+{
+    return m->terms.lease_quota > 0 && s->round > 0 &&
+           node_record(m->node) == NULL;
+}
+
+/* The newest state that the trainer published of the round that the node has;
+ * at the end the trainer may have applied one that the node was not told of.
+ * NULL: none. */
+static struct snapshot *to_save(const struct machine *m, uint64_t round)
+{
+    for (int i = 0; i < KEPT_STATES; i++) {
+        struct snapshot *s = m->past.kept.last[i].state;
+
+        if (s != NULL && s->round == round) {
+            return i == 0 || s->number > m->saved_number ? s : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* What the file says beside the vectors. */
+static void describe(struct checkpoint_job *j, const struct node_status *s)
+{
+    const struct machine *m = j->job.m;
+    const struct snapshot *snap = j->snapshot;
+    struct replica_names names;
+
+    (void)snprintf(j->tokens, sizeof j->tokens, "%llu",
+                   (unsigned long long)s->run_tokens);
+    hash32_hex(&s->commit_hash, j->commit);
+    j->record = record_text(m);
+    if (m->stage.held) {
+        (void)snprintf(j->stage, sizeof j->stage, "%u", m->stage.number);
+    }
+    replica_state_names(&m->replica.method, &names);
+    for (size_t i = (1 + names.n) * snap->n, at = 0;
+         i < snap->n_state && at < sizeof j->numbers; i++) {
+        at += (size_t)snprintf(j->numbers + at, sizeof j->numbers - at, "%.0f ",
+                               (double)snap->state[i]);
+    }
+}
+
+void machine_save_checkpoint(struct machine *m)
+{
+    struct checkpoint_job *j = NULL;
+    struct node_status *s;
+    struct snapshot *snap;
+
+    machine_snapshots_collect(m);
+    s = malloc(sizeof *s);
+    if (s == NULL || m->saving) {
+        free(s);
+        return;
+    }
+    node_status(m->node, s);
+    snap = to_save(m, s->round);
+    if (snap != NULL && !lacks_record(m, s)) {
+        j = machine_job_new(m, &checkpoint_kind, NULL);
+    }
+    if (j != NULL) {
+        j->snapshot = snap;
+        snap->refs++;
+        describe(j, s);
+        m->saving = true;
+        machine_job_submit(&j->job);
+    }
+    free(s);
+}

@@ -1,0 +1,159 @@
+/* snapshot.c - see snapshot.h. */
+#include "daemon/machine/snapshot.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/machine/hash_threads.h"
+#include "proto/hash.h"
+
+#define PIECE_BYTES ((size_t)1 << 20)
+
+void snapshot_free(struct snapshot *s)
+{
+    if (s != NULL && --s->refs == 0) {
+        free(s->state);
+        free(s->moments);
+        free(s->leaves);
+        free(s);
+    }
+}
+
+/* ---- copies ------------------------------------------------------------- */
+
+/* What the replica's threads copy, piece by piece: `next` is to be done. */
+struct copy {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t bytes;
+    atomic_size_t next;
+};
+
+static void copy_pieces(void *arg, int worker)
+{
+    struct copy *w = arg;
+    size_t at;
+
+    (void)worker;
+    while ((at = atomic_fetch_add(&w->next, PIECE_BYTES)) < w->bytes) {
+        size_t left = w->bytes - at;
+
+        memcpy(w->to + at, w->from + at,
+               left < PIECE_BYTES ? left : PIECE_BYTES);
+    }
+}
+
+static void
+copy(const struct replica *r, float *to, const float *from, uint64_t n)
+{
+    struct copy w = {.to = (uint8_t *)to,
+                     .from = (const uint8_t *)from,
+                     .bytes = n * sizeof(float)};
+
+    if (r->backend.pool == NULL) {
+        copy_pieces(&w, 0);
+    } else {
+        pool_run(r->backend.pool, copy_pieces, &w);
+    }
+}
+
+/* One with all its memory, which `old` had if it is as large; NULL. */
+static struct snapshot *with_memory(struct snapshot *old,
+                                    const struct replica *r)
+{
+    uint64_t n_state = replica_state_elements(&r->opt.method, r->n);
+    struct snapshot *s = calloc(1, sizeof *s);
+    bool fits = old != NULL && old->n == r->n && old->n_state == n_state;
+
+    if (s != NULL) {
+        s->refs = 1;
+        s->n = r->n;
+        s->n_state = n_state;
+        if (fits) {
+            s->state = old->state;
+            s->moments = old->moments;
+            old->state = old->moments = NULL;
+        }
+    }
+    snapshot_free(old);
+    if (s != NULL && s->state == NULL) {
+        s->state = malloc(n_state * sizeof(float));
+    }
+    if (s != NULL && s->moments == NULL) {
+        s->moments = malloc(2 * r->n * sizeof(float));
+    }
+    if (s != NULL && (s->state == NULL || s->moments == NULL)) {
+        snapshot_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old)
+{
+    struct snapshot *s = with_memory(old, r);
+    struct replica_vector state[REPLICA_STATE_MAX];
+    size_t count = replica_state(r, state);
+    float *to;
+
+    if (s == NULL) {
+        return NULL;
+    }
+    s->round = r->round;
+    s->inner_step = r->inner_step;
+    s->tokens = r->tokens_seen;
+    to = s->state;
+    for (size_t i = 0; i < count; i++) {
+        copy(r, to, state[i].x, state[i].n);
+        to += state[i].n;
+    }
+    if (r->have_optimizer && r->backend.device == NULL) {
+        copy(r, s->moments, r->optimizer.u, r->n);
+        copy(r, s->moments + r->n, r->optimizer.v, r->n);
+    } else {
+        replica_moments(r, s->moments);
+    }
+    return s;
+}
+
+/* ---- hashes ------------------------------------------------------------- */
+
+/* Pieces do not lie across the end of phi: each part has its own tree. */
+static void hash_kept(const struct replica *r,
+                      struct snapshot *s,
+                      struct hash32 *params,
+                      struct hash32 *rest)
+{
+    size_t first = s->n * sizeof(float);
+    size_t behind = (s->n_state - s->n) * sizeof(float);
+    size_t n = (size_t)hash_tree_pieces(first);
+    /* Nothing behind phi is one leaf to the tree, and none to a fetch. */
+    size_t all = n + (size_t)hash_tree_pieces(behind);
+
+    s->leaves = malloc(all * sizeof *s->leaves);
+    hash_pool(r->backend.pool, s->state, first, s->leaves, params);
+    hash_pool(r->backend.pool, s->state + s->n, behind,
+              s->leaves == NULL ? NULL : s->leaves + n, rest);
+}
+
+void snapshot_hash(const struct replica *r,
+                   struct snapshot *s,
+                   struct hash32 *params,
+                   struct hash32 *rest)
+{
+    struct replica_vector state[REPLICA_STATE_MAX];
+    size_t n = replica_state(r, state);
+    struct hash_tree_state tree;
+
+    if (s != NULL) {
+        hash_kept(r, s, params, rest);
+        return;
+    }
+    hash_tree(state[0].x, state[0].n * sizeof(float), params);
+    hash_tree_init(&tree);
+    for (size_t i = 1; i < n; i++) {
+        hash_tree_update(&tree, state[i].x, state[i].n * sizeof(float));
+    }
+    hash_tree_final(&tree, rest);
+}

@@ -1,0 +1,44 @@
+/* snapshot.h - a copy of what a peer holds of one committed round.
+ *
+ * The trainer makes one after each LOAD and APPLY; joiners fetch its state, the
+ * checkpoint is written from it. Which vectors a state has behind phi is the
+ * method's matter (replica_state_names()).
+ *
+ * Immutable once made; counted by its owners.
+ */
+#ifndef LOCO_DAEMON_MACHINE_SNAPSHOT_H
+#define LOCO_DAEMON_MACHINE_SNAPSHOT_H
+
+#include "proto/id.h"
+#include "train/replica/replica.h"
+
+struct snapshot {
+    uint64_t round, inner_step, tokens;
+    uint64_t name; /* of the state: as struct segment has it */
+    uint64_t n;
+    uint64_t n_state;      /* elements (replica_state_elements) */
+    float *state;          /* (n_state) */
+    float *moments;        /* (2, n) u, then v: this peer's own */
+    struct hash32 *leaves; /* of the pieces of phi, then of all behind it */
+    uint64_t number;       /* of those that a machine was handed */
+    unsigned refs; /* owners, all on one thread at a time; 1 when made */
+};
+
+/* One owner less; the last one frees it. NULL is allowed. */
+void snapshot_free(struct snapshot *s);
+
+/* On the replica's thread, and with the help of those that work for it. `old`,
+ * one that nobody needs any more, or NULL, is gone afterwards: its memory is
+ * taken where it fits, since pages that are new cost more than the copying.
+ * NULL when memory is out: then nothing is served or saved this round. */
+struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old);
+
+/* What members agree on: a hash of phi, and one of all vectors behind it. `s`,
+ * the snapshot of just that state or NULL, keeps the leaves of both for those
+ * who fetch it; without memory it has none. */
+void snapshot_hash(const struct replica *r,
+                   struct snapshot *s,
+                   struct hash32 *params,
+                   struct hash32 *rest);
+
+#endif

@@ -1,0 +1,722 @@
+/* trainer.c - see trainer.h. */
+#include "daemon/machine/trainer.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/jobs/answer.h"
+#include "daemon/machine/trainer_text.h"
+#include "daemon/node/node.h"
+#include "p2p/round/lease.h"
+#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+#include "proto/base/log.h"
+#include "train/replica/pair.h"
+
+#define TRAINER_QUEUE_MAX 16
+#define TRAINER_NICE      5 /* the loop thread must get its turn first */
+
+struct trainer {
+    struct trainer_options opt;
+    struct replica replica; /* the thread's, once it runs */
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards the next eight */
+    pthread_cond_t wake;
+    struct trainer_command queue[TRAINER_QUEUE_MAX];
+    unsigned n_queue;
+    bool paused, closing;
+    unsigned percent;    /* of the time in which it may work */
+    double rest_until_s; /* no inner step before */
+    struct trainer_text text;
+    /* The TRAIN under way; the thread's. */
+    bool training;
+    bool beside;        /* steps may go on while what was packed is under way */
+    struct lease lease; /* of the TRAIN */
+    uint64_t n_leased;  /* steps that are open and read it */
+    uint64_t most;      /* of these */
+    float loss;
+    double tokens_per_s;
+    float *residual; /* (n) with error feedback */
+    bool gpu_lost_before;
+    bool stopped;
+    struct trainer_stage stage; /* with slots */
+    double stepped_s;
+};
+
+/* New parameters are in place: hashes into the event, a snapshot for others. */
+static void publish(struct trainer *t, struct report_state *state)
+{
+    const struct replica *r = &t->replica;
+    struct snapshot *s = snapshot_make(
+        r, t->opt.spare_snapshot == NULL ? NULL
+                                         : t->opt.spare_snapshot(t->opt.self));
+    struct hash32 hash;
+
+    snapshot_hash(r, s, &state->params_hash, &state->momentum_hash);
+    hash = node_state_hash(&state->params_hash, &state->momentum_hash);
+    state->round = r->round;
+    state->inner_step = r->inner_step;
+    if (s != NULL) {
+        s->name = hash32_u64(&hash);
+        t->opt.take_snapshot(t->opt.self, s);
+    }
+}
+
+static double now_s(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* The residual has the place of every parameter, one fragment behind the
+ * other. Where the first part of the vector of `round` has its own, and how
+ * long it is. */
+static float *
+residual_of(const struct trainer *t, uint64_t round, uint64_t *len)
+{
+    const struct layout *l = &t->replica.layout;
+    struct layout_part parts[METHOD_STREAMS_MAX];
+    size_t n = layout_parts(l, round, parts);
+
+    if (t->residual == NULL || n == 0) {
+        return NULL;
+    }
+    *len = parts[0].len;
+    return t->residual + layout_fragment_at(l, parts[0].turn.fragment);
+}
+
+static void add_residual(struct trainer *t)
+{
+    float *c = t->replica.contribution;
+    uint64_t len = 0;
+    const float *from = residual_of(t, t->replica.round + 1, &len);
+
+    for (uint64_t i = 0; from != NULL && i < len; i++) {
+        c[i] = c[i] + from[i];
+    }
+}
+
+/* The contribution to `round` is spent, with this error or an unknown one. */
+static void set_residual(struct trainer *t, uint64_t round, const float *error)
+{
+    uint64_t len = 0;
+    float *to = residual_of(t, round, &len);
+
+    if (to == NULL) {
+        return;
+    }
+    if (error == NULL) {
+        memset(to, 0, len * sizeof *to);
+    } else {
+        memcpy(to, error, len * sizeof *to);
+    }
+}
+
+static void drop_residual(struct trainer *t)
+{
+    if (t->residual != NULL) {
+        memset(t->residual, 0, t->replica.n * sizeof *t->residual);
+    }
+}
+
+/* Whether a code says that the GPU is lost, or has no room even for one
+ * sequence. */
+static bool lost_gpu(const struct trainer *t, int rc)
+{
+    return t->replica.opt.device != NULL &&
+           (rc == LOCO_ECUDA || rc == LOCO_ETIMEOUT || rc == LOCO_ENOMEM);
+}
+
+/* Open the GPU again, once, or the processor in its place. What the steps
+ * since the last commit did is gone; training goes on from there. */
+static bool recover(struct trainer *t, int rc)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+    bool again = rc != LOCO_ENOMEM && !t->gpu_lost_before;
+    int rv = LOCO_EDEVICE;
+
+    log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
+              device_message(t->replica.backend.device));
+    t->gpu_lost_before = true;
+    t->n_leased = 0;
+    if (again) {
+        rv = replica_recover(&t->replica, true, errmsg);
+        log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
+    }
+    if (rv != 0 && t->opt.cpu_fallback) {
+        rv = replica_recover(&t->replica, false, errmsg);
+        log_warn("train", "continuing on the processor: %s",
+                 rv == 0 ? "done" : errmsg);
+    }
+    return rv == 0;
+}
+
+/* "120+40 300+5", what the contribution of the next round has read. */
+static void log_read(const struct trainer *t)
+{
+    char text[LEASE_RANGES_MAX * 48] = ""; /* two of 20 digits each */
+    uint64_t left = t->n_leased;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < t->lease.n_ranges && left > 0; i++) {
+        const struct lease_range *r = &t->lease.ranges[i];
+        uint64_t n = r->n < left ? r->n : left;
+
+        at += (size_t)snprintf(text + at, sizeof text - at, " %llu+%llu",
+                               (unsigned long long)r->first,
+                               (unsigned long long)n);
+        left -= n;
+    }
+    if (at > 0) {
+        log_debug("train", "round %llu: read positions%s of the text",
+                  (unsigned long long)t->replica.round + 1, text);
+    }
+}
+
+static void trained(struct trainer *t, int rc)
+{
+    struct local_event ev = {.type = LOCAL_TRAINED, .rc = rc};
+
+    t->training = false;
+    if (rc == 0) {
+        ev.rc = replica_pack(&t->replica);
+        if (lost_gpu(t, ev.rc) && recover(t, ev.rc)) {
+            ev.rc = replica_pack(&t->replica);
+        }
+        add_residual(t);
+        log_read(t);
+        t->beside = ev.rc == 0;
+    }
+    ev.trained.inner_step = t->replica.inner_step;
+    ev.trained.tokens = t->replica.tokens_pending;
+    ev.trained.loss = t->loss;
+    t->opt.post(t->opt.self, &ev);
+}
+
+static void set_speed(struct trainer *t, uint64_t tokens, double seconds)
+{
+    if (seconds > 0) {
+        double rate = (double)tokens / seconds;
+
+        t->tokens_per_s =
+            t->tokens_per_s > 0 ? 0.9 * t->tokens_per_s + 0.1 * rate : rate;
+    }
+}
+
+static void post_progress(struct trainer *t)
+{
+    struct local_event ev = {
+        .type = LOCAL_PROGRESS,
+        .progress = {.inner_step = t->replica.inner_step,
+                     .tokens = t->replica.tokens_seen,
+                     .loss = t->loss,
+                     .tokens_per_s = (float)t->tokens_per_s},
+    };
+
+    t->opt.post(t->opt.self, &ev);
+}
+
+/* How long it rests after work that took so long; until then no step. */
+static double rest(struct trainer *t, double now, double took)
+{
+    double s;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    s = took * (100.0 / t->percent - 1.0);
+    t->rest_until_s = now + s;
+    (void)pthread_mutex_unlock(&t->mutex);
+    return s;
+}
+
+static bool has_made_all(const struct trainer *t)
+{
+    return replica_left(&t->replica) == 0 || t->n_leased >= t->most;
+}
+
+static void step(struct trainer *t)
+{
+    double began = now_s(), took;
+    uint64_t before = t->replica.tokens_seen, at = 0;
+    bool leased = lease_at(&t->lease, t->n_leased, &at);
+    int rc;
+
+    if (t->training && has_made_all(t)) {
+        trained(t, 0); /* they were made while the round before was under way */
+        return;
+    }
+    replica_read(&t->replica, leased, at);
+    rc = replica_step(&t->replica, &t->loss);
+    if (lost_gpu(t, rc) && recover(t, rc)) {
+        return; /* the step is made again */
+    }
+    if (rc != 0) {
+        t->beside = false;
+        if (t->training) {
+            trained(t, rc);
+        }
+        return;
+    }
+    t->n_leased++;
+    took = now_s() - began;
+    took += rest(t, began + took, took);
+    set_speed(t, t->replica.tokens_seen - before, took);
+    post_progress(t);
+    if (t->training && has_made_all(t)) {
+        trained(t, 0);
+    }
+}
+
+/* After a commit without this peer the replica packs anew where the next
+ * round's vector is another one; the residual is in none of it yet. */
+static void repacked(struct trainer *t)
+{
+    if (t->replica.packed && t->replica.layout.cycle.n > 1) {
+        add_residual(t);
+    }
+}
+
+static int load_state(struct trainer *t,
+                      const struct trainer_command *c,
+                      struct report_state *report)
+{
+    const struct job_load *job = &c->job.load;
+    struct replica *r = &t->replica;
+    int rc;
+
+    report->tokens = job->rebase ? 0 : replica_replaced(r, true);
+    t->n_leased = job->rebase ? t->n_leased : 0;
+    rc = replica_load(r, job->round, c->state, job->rebase);
+    if (lost_gpu(t, rc) && recover(t, rc)) {
+        rc = replica_load(r, job->round, c->state, job->rebase);
+    }
+    if (job->rebase) {
+        repacked(t);
+    } else {
+        drop_residual(t);
+    }
+    return rc;
+}
+
+static int load(struct trainer *t,
+                const struct trainer_command *c,
+                struct report_state *report)
+{
+    const struct job_load *job = &c->job.load;
+    struct replica *r = &t->replica;
+    int rc = 0;
+
+    if (job->share > 0) {
+        rc = replica_mix(r, c->state, job->share);
+    } else if (job->from_seed || job->from_disk) {
+        t->n_leased = 0;
+        if (job->from_seed) {
+            replica_init(r);
+        } else {
+            rc = replica_restore(r, job->round, c->state, c->moments,
+                                 c->moments == NULL ? NULL : c->moments + r->n,
+                                 c->inner_step, c->tokens);
+        }
+        drop_residual(t);
+    } else {
+        rc = load_state(t, c, report);
+    }
+    publish(t, report);
+    return rc;
+}
+
+static int apply(struct trainer *t,
+                 const struct trainer_command *c,
+                 struct report_state *report)
+{
+    const struct job_apply *job = &c->job.apply;
+    const struct replica_commit commit = {job->round, c->wire, job->share,
+                                          job->arrivals, job->members};
+    struct replica *r = &t->replica;
+    int rc;
+
+    if (job->share > 0) {
+        report->tokens = replica_replaced(r, false);
+        t->n_leased = 0;
+    }
+    replica_know_wire(r, c->wire, c->wire_room);
+    rc = replica_commit(r, &commit);
+    if (lost_gpu(t, rc) && recover(t, rc)) {
+        rc = replica_commit(r, &commit);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (job->share > 0) {
+        set_residual(t, job->round, c->error);
+    } else {
+        repacked(t);
+    }
+    publish(t, report);
+    return 0;
+}
+
+static int apply_pair(struct trainer *t,
+                      const struct trainer_command *c,
+                      struct report_state *report)
+{
+    int rc = replica_apply_pair(&t->replica, c->job.pair.turn, c->wire,
+                                c->job.pair.first);
+
+    if (rc == 0) {
+        publish(t, report);
+    }
+    return rc;
+}
+
+/* A pipeline's speed is that of its steps, waiting included. */
+static void pipe_stepped(struct trainer *t, uint64_t tokens, float loss)
+{
+    double now = now_s();
+
+    if (t->stepped_s > 0) {
+        set_speed(t, tokens, now - t->stepped_s);
+    }
+    t->stepped_s = now;
+    t->loss = isnan(loss) ? t->loss : loss;
+    post_progress(t);
+}
+
+static void run_pipe(struct trainer *t, const struct job *job)
+{
+    const struct job_pipe *c = &job->pipe;
+    struct local_event ev = job_answer(job, 0);
+    uint64_t before = t->replica.tokens_seen;
+    double began = now_s();
+    float loss = NAN;
+
+    ev.rc = t->opt.slots == NULL
+                ? LOCO_EINVAL
+                : trainer_stage_run(&t->stage, &t->replica, c, &loss);
+    if (lost_gpu(t, ev.rc)) { /* the attempt failed; the next one need not */
+        (void)recover(t, ev.rc);
+        replica_stage_clear(&t->replica);
+    }
+    if (c->op == PIPE_CLEAR) {
+        return;
+    }
+    (void)rest(t, now_s(), now_s() - began);
+    ev.piped.tokens = t->replica.tokens_seen - before;
+    ev.piped.inner_step = t->replica.inner_step;
+    if (c->op == PIPE_STEP && ev.rc == 0) {
+        pipe_stepped(t, ev.piped.tokens, loss);
+    }
+    if (c->op == PIPE_EVAL_SCORE) {
+        ev.piped.bits_per_byte = trainer_stage_bits(&t->stage);
+    }
+    t->opt.post(t->opt.self, &ev);
+}
+
+static void begin_task(struct trainer *t, const struct trainer_command *c)
+{
+    const struct job_train *job = &c->job.train;
+    struct replica *r = &t->replica;
+
+    if (!r->have_backend) { /* lost in an earlier round: once more */
+        (void)replica_recover(r, true, NULL);
+    }
+    if (t->opt.slots != NULL) { /* the steps are made */
+        trained(t, 0);
+        return;
+    }
+    (void)pthread_mutex_lock(&t->mutex);
+    trainer_text_take(&t->text);
+    (void)pthread_mutex_unlock(&t->mutex);
+    t->training = true;
+    t->lease = c->lease;
+    t->n_leased = 0;
+    t->most = c->lease.n_ranges > 0 && job->steps > 0 ? job->steps : UINT64_MAX;
+    r->task = job->steps > 0 ? job->steps : r->opt.method.period;
+    replica_turn(r, job->rank, job->members);
+}
+
+static void run_command(struct trainer *t, const struct trainer_command *c)
+{
+    struct local_event ev = job_answer(&c->job, 0);
+
+    switch (c->job.type) {
+    case JOB_PIPE:
+        run_pipe(t, &c->job);
+        return;
+    case JOB_TRAIN:
+        begin_task(t, c);
+        return;
+    case JOB_LOAD:
+        ev.rc = load(t, c, &ev.loaded);
+        break;
+    case JOB_APPLY:
+        ev.rc = apply(t, c, &ev.applied);
+        break;
+    case JOB_PAIR:
+        ev.rc = apply_pair(t, c, &ev.applied);
+        break;
+    default:
+        ev.rc = replica_eval(&t->replica, &ev.evaluated.bits_per_byte);
+        break;
+    }
+    t->opt.post(t->opt.self, &ev);
+}
+
+static bool has_steps(const struct trainer *t)
+{
+    return t->training || (t->beside && replica_beside(&t->replica) > 0);
+}
+
+/* The average of what was packed is taken in after the steps made beside. */
+static bool must_wait(const struct trainer *t, const struct trainer_command *c)
+{
+    return c->job.type == JOB_APPLY && c->job.apply.share > 0 && !t->paused &&
+           !t->training && has_steps(t);
+}
+
+/* The work of a stage has the trainer's share of the time, like steps. */
+static bool must_rest(const struct trainer *t)
+{
+    const struct job *next = &t->queue[0].job;
+
+    return t->n_queue > 0 && next->type == JOB_PIPE &&
+           next->pipe.op != PIPE_CLEAR && now_s() < t->rest_until_s;
+}
+
+static bool has_nothing_to_do(const struct trainer *t)
+{
+    bool command =
+        t->n_queue > 0 && !must_wait(t, &t->queue[0]) && !must_rest(t);
+    bool may_step = has_steps(t) && !t->paused && now_s() >= t->rest_until_s;
+
+    return !t->closing && !command && !may_step;
+}
+
+static void wait_until(struct trainer *t, double when_s)
+{
+    struct timespec ts = {.tv_sec = (time_t)when_s};
+
+    ts.tv_nsec = (long)((when_s - (double)ts.tv_sec) * 1e9);
+    (void)pthread_cond_timedwait(&t->wake, &t->mutex, &ts);
+}
+
+/* The next command, or none while there are steps to make. */
+static bool next_command(struct trainer *t, struct trainer_command *c)
+{
+    bool got;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    while (has_nothing_to_do(t)) {
+        if ((has_steps(t) && !t->paused) || must_rest(t)) {
+            wait_until(t, t->rest_until_s);
+        } else {
+            (void)pthread_cond_wait(&t->wake, &t->mutex);
+        }
+    }
+    got = !t->closing && t->n_queue > 0 && !must_wait(t, &t->queue[0]);
+    if (got) {
+        *c = t->queue[0];
+        t->n_queue--;
+        memmove(t->queue, t->queue + 1, t->n_queue * sizeof t->queue[0]);
+    }
+    (void)pthread_mutex_unlock(&t->mutex);
+    return got;
+}
+
+static bool is_closing(struct trainer *t)
+{
+    bool closing;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    closing = t->closing;
+    (void)pthread_mutex_unlock(&t->mutex);
+    return closing;
+}
+
+static void *trainer_run(void *arg)
+{
+    struct trainer *t = arg;
+    struct trainer_command c;
+
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TRAINER_NICE);
+    while (!is_closing(t)) {
+        if (next_command(t, &c)) {
+            run_command(t, &c);
+        } else if (has_steps(t) && !is_closing(t)) {
+            step(t);
+        }
+    }
+    return NULL;
+}
+
+static int take_residual(struct trainer *t)
+{
+    const struct replica *r = &t->replica;
+
+    t->residual = calloc(r->n, sizeof *t->residual);
+    return t->residual == NULL ? LOCO_ENOMEM : 0;
+}
+
+int trainer_open(struct trainer **trainer,
+                 const struct trainer_options *opt,
+                 char *errmsg)
+{
+    struct trainer *t = calloc(1, sizeof *t);
+    pthread_condattr_t attr;
+    int rv;
+
+    if (t == NULL) {
+        return LOCO_ENOMEM;
+    }
+    t->opt = *opt;
+    rv = trainer_text_open(&t->text, opt->replica.train, opt->replica.n_train);
+    t->opt.replica.train = t->text.shards;
+    rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
+    if (rv != 0) {
+        goto err_after_replica;
+    }
+    if (opt->error_feedback && take_residual(t) != 0) {
+        rv = LOCO_ENOMEM;
+        goto err_after_replica;
+    }
+    if (opt->slots != NULL) {
+        rv = trainer_stage_open(&t->stage, opt->slots);
+        if (rv != 0) {
+            goto err_after_replica;
+        }
+    }
+    log_info("train", "%s kernels, %s products, %d threads%s",
+             t->replica.backend.isa, t->replica.backend.bf16 ? "bf16" : "fp32",
+             t->replica.backend.threads,
+             opt->replica.affinity.n > 0 ? ", pinned" : "");
+    if (opt->replica.device != NULL) {
+        log_info("train", "%u of %u sequences at a time; the outer step on %s",
+                 t->replica.micro_batch, opt->replica.batch,
+                 t->replica.outer.on ? "the GPU" : "the processor");
+    }
+    t->percent = 100;
+    (void)pthread_mutex_init(&t->mutex, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&t->wake, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {
+        rv = LOCO_ENOMEM;
+        goto err_after_mutex;
+    }
+    *trainer = t;
+    return 0;
+
+err_after_mutex:
+    (void)pthread_cond_destroy(&t->wake);
+    (void)pthread_mutex_destroy(&t->mutex);
+err_after_replica:
+    trainer_stage_close(&t->stage);
+    replica_close(&t->replica);
+    trainer_text_close(&t->text);
+    free(t->residual);
+    free(t);
+    return rv;
+}
+
+/* Of the steps; a STEP was decided by all, and held-out text is none of it. */
+static bool is_void(const struct job *job)
+{
+    return job->type == JOB_PIPE && job->pipe.op != PIPE_STEP &&
+           job->pipe.op != PIPE_EVAL_FORWARD && job->pipe.op != PIPE_EVAL_SCORE;
+}
+
+/* Under the lock: what waits before a CLEAR is void. */
+static void drop_void(struct trainer *t)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < t->n_queue; i++) {
+        if (!is_void(&t->queue[i].job)) {
+            t->queue[kept++] = t->queue[i];
+        }
+    }
+    t->n_queue = kept;
+}
+
+bool trainer_post(struct trainer *t, const struct trainer_command *command)
+{
+    bool ok;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    if (command->job.type == JOB_PIPE && command->job.pipe.op == PIPE_CLEAR) {
+        drop_void(t);
+    }
+    ok = t->n_queue < TRAINER_QUEUE_MAX;
+    if (ok) {
+        t->queue[t->n_queue++] = *command;
+        (void)pthread_cond_signal(&t->wake);
+    }
+    (void)pthread_mutex_unlock(&t->mutex);
+    return ok;
+}
+
+void trainer_pause(struct trainer *t, bool paused)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    t->paused = paused;
+    (void)pthread_cond_signal(&t->wake);
+    (void)pthread_mutex_unlock(&t->mutex);
+}
+
+void trainer_configure(struct trainer *t, const struct config *settings)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    t->percent = (unsigned)settings->cpu_percent;
+    t->rest_until_s = 0; /* a long rest by the old share is over */
+    (void)pthread_cond_signal(&t->wake);
+    (void)pthread_mutex_unlock(&t->mutex);
+}
+
+const float *trainer_contribution(const struct trainer *t)
+{
+    return t->replica.contribution;
+}
+
+void trainer_add_text(struct trainer *t, size_t slot, const struct shard *shard)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    trainer_text_add(&t->text, slot, shard);
+    (void)pthread_mutex_unlock(&t->mutex);
+}
+
+void trainer_stop(struct trainer *t)
+{
+    if (t == NULL || t->stopped) {
+        return;
+    }
+    (void)pthread_mutex_lock(&t->mutex);
+    t->closing = true;
+    (void)pthread_cond_signal(&t->wake);
+    (void)pthread_mutex_unlock(&t->mutex);
+    (void)pthread_join(t->thread, NULL);
+    t->stopped = true;
+}
+
+void trainer_close(struct trainer *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    trainer_stop(t);
+    (void)pthread_cond_destroy(&t->wake);
+    (void)pthread_mutex_destroy(&t->mutex);
+    trainer_stage_close(&t->stage);
+    replica_close(&t->replica);
+    trainer_text_close(&t->text);
+    free(t->residual);
+    free(t);
+}

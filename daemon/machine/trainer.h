@@ -1,0 +1,116 @@
+/* trainer.h - the thread that owns the model.
+ *
+ * The loop thread posts commands: jobs (p2p/local.h) with the bytes that they
+ * need. The trainer works on one at a time, in order, and answers each with
+ * exactly one event (trainer_options.post, which
+ * any thread may call). A LOAD or APPLY that arrives during a TRAIN is done
+ * between two inner steps; the rest of the steps follow.
+ *
+ * A TRAIN makes the inner steps that are left until the next round packs. Where
+ * the method lets rounds overlap with training the trainer goes on by itself
+ * after TRAINED, as many steps as the method says, and an APPLY of what was
+ * packed waits until these are made (not while paused). Nobody else needs to
+ * know of it.
+ *
+ * Ownership: pointers in a command are borrowed until its answer. A *snapshot*
+ * (the state of one committed round, for joiners; with inner moments, for the
+ * checkpoint) is made by the trainer after LOAD and APPLY and handed to
+ * `take_snapshot`, which owns it from then on.
+ *
+ * Train shards may come while it trains (trainer_text.h).
+ *
+ * The steps of a TRAIN read its lease from the front on; what takes the steps
+ * back that are open (a new anchor without rebase, a lost GPU) begins there
+ * again. Steps beyond its end, or without one, read the peer's own order.
+ *
+ * A stage of a pipeline (slots): PIPE commands make the inner steps, a TRAIN
+ * packs what they made. A CLEAR takes the place of what waits before it, but
+ * for a STEP and held-out windows.
+ *
+ * Error feedback: a contribution goes out as phi - theta + residual. The
+ * residual is what rounding took from the contribution of the last commit that
+ * this peer was in (in its own unit, whoever rounded); commits without this
+ * peer leave it as it is. It is lost, and nothing else, with the process, or
+ * when the commit's bytes came from others.
+ *
+ * The messages are plain structs, so that a trainer in another process could
+ * stand here.
+ */
+#ifndef LOCO_DAEMON_MACHINE_TRAINER_H
+#define LOCO_DAEMON_MACHINE_TRAINER_H
+
+#include "daemon/machine/snapshot.h"
+#include "daemon/machine/trainer_stage.h"
+#include "daemon/settings/config.h"
+#include "p2p/core.h"
+#include "proto/messages.h"
+#include "train/replica/replica.h"
+
+struct trainer_command {
+    /* LOAD, TRAIN, APPLY, PAIR, PIPE or EVAL. A PIPE's STEP is answered after
+     * its PROGRESS. The steps of a TRAIN are a quorum's task; with a lease at
+     * most so many are made; else the rounds know how many. */
+    struct job job;
+    struct lease lease;          /* TRAIN: what it reads; no ranges: its own */
+    const float *state;          /* LOAD: (replica_state_elements) */
+    const float *moments;        /* LOAD from_disk: (2, n) or NULL */
+    uint64_t inner_step, tokens; /* LOAD from_disk */
+    const uint8_t *wire;         /* APPLY; PAIR: NULL where it is alone */
+    size_t wire_room;            /* APPLY: bytes for replica_know_wire() */
+    /* APPLY: as long as the wire, what rounding took from the contribution, for
+     * the next one; NULL: not known. */
+    const float *error;
+};
+
+struct trainer_options {
+    struct replica_options replica;
+    struct stage_slots *slots; /* of a stage, borrowed; NULL: no pipeline */
+    /* Add to each contribution what rounding took from the one before. */
+    bool error_feedback;
+    /* A GPU that fails is opened again once; then training goes on on the
+     * processor, or without this the TRAIN ends with the code. */
+    bool cpu_fallback;
+    void *self;
+    void (*post)(void *self, const struct local_event *event);
+    /* Called on the trainer thread, before the event that goes with it. */
+    void (*take_snapshot)(void *self, struct snapshot *s);
+    /* Likewise, before one is made: one that nobody needs any more, for its
+     * memory; NULL: there is none. The function may be NULL. */
+    struct snapshot *(*spare_snapshot)(void *self);
+};
+
+struct trainer;
+
+/* Start the thread; the model's memory is taken here. errmsg as in train/. */
+int trainer_open(struct trainer **trainer,
+                 const struct trainer_options *opt,
+                 char *errmsg);
+
+/* False when TRAINER_QUEUE_MAX commands wait. */
+bool trainer_post(struct trainer *t, const struct trainer_command *command);
+
+/* Stop and go on between two inner steps. Any thread. */
+void trainer_pause(struct trainer *t, bool paused);
+
+/* Take over the settings that are the trainer's: cpu_percent of the time its
+ * threads may be at work (100 at first), and after each inner step it rests.
+ * Commands are not held up by it. Any thread. */
+void trainer_configure(struct trainer *t, const struct config *settings);
+
+/* A train shard (its place among them) that was not here: it is, until the
+ * trainer is closed. The next TRAIN may read it. Any thread. */
+void trainer_add_text(struct trainer *t,
+                      size_t slot,
+                      const struct shard *shard);
+
+/* The packed contribution: stable from TRAINED to the next TRAIN. */
+const float *trainer_contribution(const struct trainer *t);
+
+/* Ends after the current inner step and joins the thread; the contribution
+ * stays readable. NULL is allowed. */
+void trainer_stop(struct trainer *t);
+
+/* Stops it and gives its memory back. */
+void trainer_close(struct trainer *t);
+
+#endif

@@ -1,0 +1,118 @@
+/* wire.c - the encoded vectors of rounds, in a few slots (jobs/wire_slots.h).
+ *
+ * A worker that reads one (HASH) pins it and reads it piece by piece under its
+ * lock. When an attempt is given up and its slot goes on as that of the next
+ * one (INHERIT), the slot's version changes and the reader stops at the next
+ * piece: nobody waits for a whole vector.
+ *
+ * Of the attempt in flight pieces of the hash are made as they become final, in
+ * the same way, so that little is left for HASH (leaves.h). Not of one that
+ * inherited: which of its bytes are final is not said here.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "daemon/machine/internal.h"
+#include "proto/base/err.h"
+
+struct wire_guard *machine_guard(struct machine *m,
+                                 const struct wire_slot *slot)
+{
+    return &m->wire.guard[slot - m->wire.slots.slot];
+}
+
+/* A slot for new bytes. */
+static struct wire_slot *
+slot_make(struct machine *m, enum wire_use use, uint64_t key)
+{
+    uint64_t round = use == WIRE_RING ? attempt_round(key) : key;
+    size_t bytes = m->codec->bytes(terms_elements(&m->terms, round));
+    struct wire_slot *s = wire_slots_choose(&m->wire.slots);
+
+    if (s == NULL) {
+        return NULL;
+    }
+    if (s->bytes == NULL) {
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+        /* Whole pages, until the trainer is gone. */
+        s->room = (m->codec->bytes(m->n_wire) + page - 1) / page * page;
+        s->bytes = aligned_alloc(page, s->room);
+    }
+    if (s->bytes == NULL ||
+        leaves_fit(&machine_guard(m, s)->leaves, bytes) != 0) {
+        return NULL;
+    }
+    if (use == WIRE_RING) {
+        leaves_begin(&machine_guard(m, s)->leaves); /* nobody reads: no lock */
+    }
+    wire_slots_begin(&m->wire.slots, s, use, key);
+    return s;
+}
+
+struct wire_slot *
+machine_slot_for(struct machine *m, enum wire_use use, uint64_t key)
+{
+    struct wire_slot *s = wire_slots_find(&m->wire.slots, use, key);
+
+    return s != NULL ? s : slot_make(m, use, key);
+}
+
+/* What was made of this slot's hash is void, and what is being made. */
+static void forget_leaves(struct wire_guard *g)
+{
+    (void)pthread_mutex_lock(&g->lock);
+    g->leaf_version++;
+    leaves_stop(&g->leaves);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+int machine_inherit(struct machine *m, const struct job_inherit *job)
+{
+    const struct wire_slot *slot =
+        wire_slots_inherit(&m->wire.slots, job->from, job->to);
+    struct wire_guard *g;
+
+    if (slot == NULL) {
+        return LOCO_ENOENT;
+    }
+    g = machine_guard(m, slot);
+    (void)pthread_mutex_lock(&g->lock);
+    g->version++; /* a hash of the attempt before is of no use any more */
+    (void)pthread_mutex_unlock(&g->lock);
+    forget_leaves(g);
+    return 0;
+}
+
+void machine_final(struct machine *m, const struct segment *s)
+{
+    struct wire_slot *slot =
+        wire_slots_find(&m->wire.slots, WIRE_RING, s->attempt);
+    uint64_t ready[LEAVES_STEP_MAX];
+    struct wire_guard *g;
+    size_t n;
+
+    if (slot == NULL || !s->final) {
+        return;
+    }
+    g = machine_guard(m, slot);
+    if (!g->leaves.on) {
+        return;
+    }
+    n = leaves_final(&g->leaves, m->codec->bytes(s->offset),
+                     m->codec->bytes(s->offset + s->len), ready);
+    if (!g->leaves.on) {
+        forget_leaves(g); /* this attempt is not what it was taken for */
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        machine_leaf(m, slot, ready[i]);
+    }
+}
+
+void machine_leaves_stop(struct machine *m)
+{
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        forget_leaves(&m->wire.guard[i]);
+    }
+}

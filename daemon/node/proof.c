@@ -1,0 +1,432 @@
+/* proof.c - which views are the run's: asking for proofs, giving them.
+ *
+ * While we have no view, whatever a peer's heartbeat says is a claim. The view
+ * that it names is asked for its chain (p2p/round/chain.h); one that is good
+ * makes the view *proven*, and only members of a proven view are listened to,
+ * each for itself: what more than half of them say is the newest commit. So
+ * neither a stranger nor one member can name a false one, however high its
+ * step.
+ *
+ * Anybody can found a chain of its own (ids are free). Which founding is the
+ * right one is settled by what we had before: the chain on our own disk, else
+ * the peers that the invitation names. Only where neither speaks, any will do.
+ * If nobody can prove anything for fork_after_ms, a claim is believed as it
+ * stands, and that is said.
+ *
+ * Who is in a view keeps its own chain, gives it to whoever asks, and gets it
+ * from another member where its own does not reach.
+ */
+#include "daemon/node/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/log.h"
+
+#define ASK_MS   1000  /* a part of a proof is waited for so long */
+#define AGAIN_MS 10000 /* who could not prove its view is asked again */
+
+static struct chain_rules rules_of(const struct node *n)
+{
+    return (struct chain_rules){
+        .run = n->group,
+        .min_peers = node_group_least(n),
+        .signer = &n->opt.signer,
+    };
+}
+
+void node_proof_attest(struct node *n, const struct hash32 *commit)
+{
+    n->proof.attested = *commit;
+}
+
+int node_proof_open(struct node *n)
+{
+    n->proof.chain_bytes = malloc(CHAIN_BYTES_MAX);
+    n->proof.other_chain_bytes = malloc(CHAIN_BYTES_MAX);
+    n->proof.bytes = malloc(CHAIN_BYTES_MAX);
+    n->proof.proven = calloc(NODE_PROVEN_MAX, sizeof *n->proof.proven);
+    if (n->proof.chain_bytes == NULL || n->proof.other_chain_bytes == NULL ||
+        n->proof.bytes == NULL || n->proof.proven == NULL) {
+        return LOCO_ENOMEM;
+    }
+    chain_init(&n->proof.chain, n->proof.chain_bytes);
+    chain_init(&n->proof.other_chain, n->proof.other_chain_bytes);
+    if (n->opt.chain != NULL && n->opt.chain_len <= CHAIN_BYTES_MAX) {
+        memcpy(n->proof.bytes, n->opt.chain, n->opt.chain_len);
+        n->proof.saved_len = (uint32_t)n->opt.chain_len;
+    }
+    return 0;
+}
+
+void node_proof_close(struct node *n)
+{
+    free(n->proof.chain_bytes);
+    free(n->proof.other_chain_bytes);
+    free(n->proof.bytes);
+    free(n->proof.proven);
+}
+
+void node_proof_forget(struct node *n)
+{
+    chain_init(&n->proof.chain, n->proof.chain_bytes);
+    chain_init(&n->proof.other_chain, n->proof.other_chain_bytes);
+    memset(n->proof.proven, 0, NODE_PROVEN_MAX * sizeof *n->proof.proven);
+    memset(n->proof.doubted, 0, sizeof n->proof.doubted);
+    memset(&n->proof.attested, 0, sizeof n->proof.attested);
+    memset(&n->proof.wanted_view, 0, sizeof n->proof.wanted_view);
+    n->proof.asked = n->proof.chain_dirty = false;
+    n->proof.saved_len = 0; /* of the group that we were in */
+    n->proof.claim_since_ms = 0;
+}
+
+/* min_peers is known: what we kept can be checked. */
+void node_proof_configured(struct node *n)
+{
+    struct chain_rules rules = rules_of(n);
+
+    if (n->proof.saved_len > 0 &&
+        chain_read(&n->proof.chain, &rules, n->proof.bytes,
+                   n->proof.saved_len) != 0) {
+        out_log(n->out, LOG_WARN,
+                "the chain of views in the state directory is damaged: getting "
+                "it again from a member");
+    }
+    n->proof.saved_len = 0;
+}
+
+/* ---- our own chain ------------------------------------------------------ */
+
+static void chain_copy(struct chain *to, const struct chain *from)
+{
+    uint8_t *bytes = to->bytes;
+
+    memcpy(bytes, from->bytes, from->used);
+    *to = *from;
+    to->bytes = bytes;
+}
+
+void node_proof_adopted(struct node *n)
+{
+    struct chain_rules rules = rules_of(n);
+    const struct node_proven *p;
+
+    if (chain_proves(&n->proof.chain, &n->ballot.hash)) {
+        return;
+    }
+    /* The chain that let us in reaches farther than one of an earlier life. */
+    p = node_proven_view(n, &n->ballot.cert.body.prev);
+    if (p != NULL && chain_proves(&n->proof.other_chain, &p->view)) {
+        chain_copy(&n->proof.chain, &n->proof.other_chain);
+    }
+    if (chain_extend(&n->proof.chain, &rules, &n->ballot.cert) == 0) {
+        n->proof.chain_dirty = true;
+    }
+}
+
+static void save_chain(struct node *n)
+{
+    uint32_t at = out_bytes(n->out, n->proof.chain.bytes, n->proof.chain.used);
+    struct job *job = at == UINT32_MAX ? NULL : out_job(n->out, JOB_CHAIN);
+
+    if (job != NULL) {
+        job->chain.at = at;
+        job->chain.len = n->proof.chain.used;
+        n->proof.chain_dirty = false;
+    }
+}
+
+void node_on_get_proof(struct node *n, int peer, const struct get_proof *m)
+{
+    struct proof part = {.view = m->view, .offset = m->offset};
+    uint32_t left;
+
+    if (chain_proves(&n->proof.chain, &m->view) &&
+        m->offset < n->proof.chain.used) {
+        left = n->proof.chain.used - m->offset;
+        part.total = n->proof.chain.used;
+        part.n_bytes = left < MESSAGE_PROOF_MAX ? left : MESSAGE_PROOF_MAX;
+        memcpy(part.bytes, n->proof.chain.bytes + m->offset, part.n_bytes);
+    }
+    (void)members_send(&n->members, n->out, peer, MESSAGE_PROOF, &part);
+}
+
+/* ---- proofs of others --------------------------------------------------- */
+
+const struct node_proven *node_proven_view(const struct node *n,
+                                           const struct hash32 *view)
+{
+    for (uint32_t i = 0; i < NODE_PROVEN_MAX; i++) {
+        if (n->proof.proven[i].used &&
+            hash32_eq(&n->proof.proven[i].view, view)) {
+            return &n->proof.proven[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_doubted(const struct node *n, int peer, const struct hash32 *v)
+{
+    for (uint32_t i = 0; i < NODE_DOUBTED_MAX; i++) {
+        if (n->now < n->proof.doubted[i].until_ms &&
+            n->proof.doubted[i].peer == peer &&
+            hash32_eq(&n->proof.doubted[i].view, v)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void doubt(struct node *n, int peer, const struct hash32 *view)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < NODE_DOUBTED_MAX; i++) {
+        at = n->proof.doubted[i].until_ms < n->proof.doubted[at].until_ms ? i
+                                                                          : at;
+    }
+    n->proof.doubted[at].peer = peer;
+    n->proof.doubted[at].view = *view;
+    n->proof.doubted[at].until_ms = n->now + node_scaled(n, AGAIN_MS);
+}
+
+static void ask_part(struct node *n)
+{
+    struct get_proof ask = {.view = n->proof.view, .offset = n->proof.got};
+
+    n->proof.due_ms = n->now + node_scaled(n, ASK_MS);
+    (void)members_send(&n->members, n->out, n->proof.peer, MESSAGE_GET_PROOF,
+                       &ask);
+}
+
+static void learn_proven(struct node *n)
+{
+    struct node_proven *p = &n->proof.proven[0];
+    struct view_cert cert;
+
+    for (uint32_t i = 0; i < NODE_PROVEN_MAX; i++) {
+        struct node_proven *q = &n->proof.proven[i];
+
+        p = !q->used || (p->used && q->at_ms < p->at_ms) ? q : p;
+    }
+    if (!chain_last(&n->proof.other_chain, &cert)) {
+        return;
+    }
+    p->used = true;
+    p->at_ms = n->now;
+    p->view = n->proof.view;
+    p->genesis = n->proof.other_chain.link[0].hash;
+    p->n_weak = chain_n_weak(&n->proof.other_chain);
+    p->body = cert.body;
+    if (!n->ballot.have) {
+        node_learn_members(n, &p->body);
+    } else if (hash32_eq(&p->view, &n->ballot.hash)) {
+        chain_copy(&n->proof.chain, &n->proof.other_chain);
+        n->proof.chain_dirty = true;
+    }
+}
+
+void node_on_proof(struct node *n, int peer, const struct proof *m)
+{
+    struct chain_rules rules = rules_of(n);
+
+    if (!n->proof.asked || peer != n->proof.peer ||
+        !hash32_eq(&m->view, &n->proof.view) || m->offset != n->proof.got) {
+        return;
+    }
+    if (m->total > CHAIN_BYTES_MAX || m->n_bytes == 0 ||
+        m->n_bytes > m->total - m->offset ||
+        (m->offset > 0 && m->total != n->proof.total)) {
+        doubt(n, peer, &m->view); /* it has none, or a bad one */
+        n->proof.asked = false;
+        return;
+    }
+    memcpy(n->proof.bytes + m->offset, m->bytes, m->n_bytes);
+    n->proof.total = m->total;
+    n->proof.got += m->n_bytes;
+    if (n->proof.got < n->proof.total) {
+        ask_part(n);
+        return;
+    }
+    n->proof.asked = false;
+    if (chain_read(&n->proof.other_chain, &rules, n->proof.bytes,
+                   n->proof.total) != 0 ||
+        !chain_proves(&n->proof.other_chain, &m->view)) {
+        char text[ID_SHORT_MAX];
+
+        id_short(&n->members.peers[peer].id, text);
+        out_log(n->out, LOG_WARN,
+                "peer %s names a view that its chain does not prove: ignoring "
+                "that peer",
+                text);
+        n->malformed++;
+        doubt(n, peer, &m->view);
+        return;
+    }
+    learn_proven(n);
+}
+
+/* A view that we should know more of: anybody's while we have none; our own
+ * where our chain does not reach it; another branch's that we might join. */
+static bool is_wanted(const struct node *n, const struct member *p)
+{
+    const struct hash32 *view = &p->beat.view;
+    bool ours = n->ballot.have && hash32_eq(view, &n->ballot.hash);
+
+    if (!p->beat.has_view || !node_same_stage(n, p) ||
+        node_proven_view(n, view) != NULL) {
+        return false;
+    }
+    if (ours) {
+        return !chain_proves(&n->proof.chain, view);
+    }
+    return !n->ballot.have || hash32_eq(view, &n->proof.wanted_view);
+}
+
+static void look_for_one(struct node *n)
+{
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (p->used && p->has_beat && !p->lost &&
+            members_linked(&n->members, (int)i) && is_wanted(n, p) &&
+            !is_doubted(n, (int)i, &p->beat.view)) {
+            n->proof.asked = true;
+            n->proof.peer = (int)i;
+            n->proof.view = p->beat.view;
+            n->proof.got = n->proof.total = 0;
+            ask_part(n);
+            return;
+        }
+    }
+}
+
+void node_proof_advance(struct node *n)
+{
+    if (!n->data.configured || n->stopped || !node_is_staged(n)) {
+        return;
+    }
+    if (n->proof.chain_dirty) {
+        save_chain(n);
+    }
+    if (!node_sees_claim(n)) {
+        n->proof.claim_since_ms = 0;
+    } else if (n->proof.claim_since_ms == 0) {
+        n->proof.claim_since_ms = n->now;
+    }
+    if (n->proof.asked && n->now >= n->proof.due_ms) {
+        doubt(n, n->proof.peer, &n->proof.view);
+        n->proof.asked = false;
+    }
+    if (!n->proof.asked) {
+        look_for_one(n);
+    }
+}
+
+/* ---- what follows ------------------------------------------------------- */
+
+/* The founding that ours must descend from; false: any will do. */
+static bool anchor(const struct node *n, struct hash32 *genesis)
+{
+    if (n->proof.chain.n > 0) {
+        *genesis = n->proof.chain.link[0].hash;
+        return true;
+    }
+    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
+        int row = members_find(&n->members, &n->members.bootstrap[i].id);
+        const struct node_proven *p =
+            row == MEMBERS_NONE || !n->members.peers[row].has_beat
+                ? NULL
+                : node_proven_view(n, &n->members.peers[row].beat.view);
+
+        if (p != NULL) {
+            *genesis = p->genesis;
+            return true;
+        }
+    }
+    return false;
+}
+
+const struct node_proven *node_proven_of(const struct node *n, int peer)
+{
+    const struct member *p = &n->members.peers[peer];
+    const struct node_proven *v = node_proven_view(n, &p->beat.view);
+    struct hash32 genesis;
+
+    if (v == NULL || !p->beat.has_view ||
+        view_index_key(&v->body, p->public_key) < 0 ||
+        (anchor(n, &genesis) && !hash32_eq(&genesis, &v->genesis))) {
+        return NULL;
+    }
+    return v;
+}
+
+bool node_proof_patience(const struct node *n)
+{
+    return n->regime->has_views &&
+           (n->proof.claim_since_ms == 0 ||
+            n->now - n->proof.claim_since_ms < n->terms.fork_after_ms);
+}
+
+bool node_tip(const struct node *n,
+              const struct node_proven *v,
+              struct node_point *tip,
+              struct hash32 *state)
+{
+    const struct heartbeat *said[VIEW_MEMBERS_MAX];
+    uint32_t n_said = 0, need;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (p->used && p->has_beat && p->beat.ready && p->beat.has_view &&
+            n_said < VIEW_MEMBERS_MAX && hash32_eq(&p->beat.view, &v->view) &&
+            members_linked(&n->members, (int)i) &&
+            view_index_key(&v->body, p->public_key) >= 0) {
+            said[n_said++] = &p->beat;
+        }
+    }
+    need = node_proof_patience(n) ? v->body.n_members : n_said;
+    for (uint32_t i = 0; i < n_said; i++) {
+        uint32_t same = 0;
+
+        for (uint32_t k = 0; k < n_said; k++) {
+            same += said[k]->round == said[i]->round &&
+                    said[k]->tokens == said[i]->tokens &&
+                    hash32_eq(&said[k]->commit, &said[i]->commit) &&
+                    hash32_eq(&said[k]->state_hash, &said[i]->state_hash);
+        }
+        if (2 * same > need) {
+            *tip = node_point_of(said[i]);
+            *state = said[i]->state_hash;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of one founding, views that are no forks follow each other: an earlier one is
+ * where we come from, though we may not know that one. Anybody can show it. */
+static bool is_earlier(const struct node *n, const struct view_body *v)
+{
+    const struct view_body *ours = &n->ballot.cert.body;
+
+    return !v->fork && !ours->fork && v->epoch <= ours->epoch;
+}
+
+bool node_proof_allows(struct node *n, const struct hash32 *view)
+{
+    const struct node_proven *v = node_proven_view(n, view);
+
+    n->proof.wanted_view = *view;
+    if (n->proof.chain.n == 0) {
+        return false; /* ours comes first */
+    }
+    if (v == NULL) {
+        return false;
+    }
+    return hash32_eq(&v->genesis, &n->proof.chain.link[0].hash)
+               ? !is_earlier(n, &v->body)
+               : n->held.known.round == 0;
+}

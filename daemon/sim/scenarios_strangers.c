@@ -1,0 +1,260 @@
+/* scenarios_strangers.c - peers of nobody press a run.
+ *
+ * A *stranger* has an identity and a link to every peer, is in no view and says
+ * what no node would say. Seeds take turns at what it says:
+ *
+ *   1  LEFT OUT   a view that it founded alone, and a LINEAGE that names the
+ *                 receiver's view as an ancestor of it: "we went on without
+ *                 you"
+ *   2  AHEAD      the same view as another branch with more tokens
+ *   3  CROWD      views whose members do not exist, so that they are dialled
+ *
+ * The strangers come when a view is there, a CROWD before that, and go on to
+ * the end. S: no member leaves its view, nobody dials an address that a
+ * stranger made up, and no attempt at a round fails (H: quiet, one view).
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/sim/sim_internal.h"
+#include "daemon/sim/world/internal.h"
+#include "p2p/round/view.h"
+#include "proto/base/rng.h"
+
+#define PRESS_MS   200
+#define TARGETS    16
+#define MADE_UP_IP 9 /* first byte of the addresses that nobody has */
+
+enum press { PRESS_LEFT_OUT, PRESS_AHEAD, PRESS_CROWD, PRESS_COUNT };
+
+struct stranger {
+    struct sim *s;
+    const struct identity *id;
+    struct signer pen;
+    enum press kind;
+    uint64_t now_ms, due_ms, n_said;
+    bool up[TARGETS], has_beat[TARGETS];
+    uint32_t link[TARGETS];
+    struct heartbeat beat[TARGETS];
+};
+
+static void say(struct stranger *g,
+                struct out *out,
+                uint32_t q,
+                enum message_type type,
+                const void *msg)
+{
+    uint8_t bytes[FRAME_CONTROL_MAX];
+    int n =
+        msg_encode(message_schema((uint16_t)type), msg, bytes, sizeof bytes);
+
+    if (n < 0 || !out_send(out, g->link[q], (uint16_t)type, bytes, (size_t)n)) {
+        check_fail(g->s->check, "S: a stranger cannot speak");
+    }
+}
+
+/* A view of its own, signed by all its members: a fork. */
+static void found_alone(const struct stranger *g,
+                        const struct heartbeat *of,
+                        struct view_cert *c)
+{
+    struct ballot_body ballot = {.ballot = 1};
+    struct view_member *m = &c->body.members[0];
+
+    memset(c, 0, sizeof *c);
+    c->body.run = g->s->run_id;
+    c->body.mode = VIEW_FORK;
+    c->body.epoch = of->epoch + 1 + g->n_said;
+    memset(c->body.prev.b, 0x77, sizeof c->body.prev.b);
+    c->body.round = of->round + 100;
+    c->body.tokens = of->tokens + 1000000;
+    memset(c->body.commit.b, 0x11, sizeof c->body.commit.b);
+    c->body.n_members = 1;
+    memcpy(m->public_key, g->id->public, sizeof m->public_key);
+    m->joined = c->body.epoch;
+    c->ballot = ballot.ballot;
+    view_hash(&c->body, &ballot.view);
+    c->n_sigs = 1;
+    memcpy(c->sigs[0].public_key, g->id->public, 32);
+    (void)message_sign(&g->pen, &ballot_body_schema, &ballot, c->sigs[0].sig);
+}
+
+/* Members that do not exist, at addresses that nobody has. */
+static void add_crowd(const struct stranger *g, struct view_cert *c)
+{
+    uint64_t rng = g->n_said;
+
+    while (c->body.n_members < VIEW_MEMBERS_MAX) {
+        struct view_member *m = &c->body.members[c->body.n_members++];
+
+        for (unsigned i = 0; i < sizeof m->public_key; i++) {
+            m->public_key[i] = (uint8_t)rng_next(&rng);
+        }
+        m->address.ip[10] = m->address.ip[11] = 0xff;
+        m->address.ip[12] = MADE_UP_IP;
+        m->address.ip[15] = (uint8_t)c->body.n_members;
+        m->address.port = 7777;
+        m->joined = c->body.epoch;
+    }
+    (void)view_sort(&c->body);
+}
+
+static void press(struct stranger *g, struct out *out, uint32_t q)
+{
+    struct heartbeat beat = g->beat[q];
+    struct lineage lineage = {.first_epoch = beat.epoch, .n_hashes = 1};
+    struct view_cert cert;
+
+    if (!g->has_beat[q]) {
+        return;
+    }
+    g->n_said++;
+    found_alone(g, &beat, &cert);
+    if (g->kind == PRESS_CROWD) {
+        add_crowd(g, &cert);
+    }
+    lineage.hashes[0] = g->kind == PRESS_LEFT_OUT ? beat.view : cert.body.prev;
+    view_hash(&cert.body, &beat.view);
+    beat.life = 7;
+    beat.has_view = true;
+    beat.epoch = cert.body.epoch;
+    beat.round = cert.body.round;
+    beat.tokens = cert.body.tokens;
+    beat.commit = cert.body.commit;
+    beat.number = (uint8_t)g->n_said;
+    say(g, out, q, MESSAGE_HEARTBEAT, &beat);
+    say(g, out, q, MESSAGE_VIEW, &cert);
+    say(g, out, q, MESSAGE_LINEAGE, &lineage);
+}
+
+/* ---- its core ----------------------------------------------------------- */
+
+static void dial(struct stranger *g, struct out *out, uint32_t q)
+{
+    struct action *a = out_add(out, ACTION_DIAL);
+
+    a->dial = (struct action_dial){
+        .request = q + 1,
+        .peer = world_identity(g->s->world, q)->id,
+        .address = world_address(g->s->world, q),
+    };
+}
+
+static void
+on_link_up(struct stranger *g, const struct event_link_up *up, struct out *out)
+{
+    struct hello hello = {
+        .life = 7, .oldest = PROTO_OLDEST, .newest = PROTO_NEWEST};
+    uint32_t q = world_find(g->s->world, &up->peer);
+
+    if (q < g->s->n) {
+        g->up[q] = true;
+        g->link[q] = up->link;
+        memcpy(hello.observed.ip, up->address.ip, sizeof hello.observed.ip);
+        hello.observed.port = up->address.port;
+        say(g, out, q, MESSAGE_HELLO, &hello);
+    }
+}
+
+static void
+on_recv(struct stranger *g, const struct event_recv *recv, struct out *out)
+{
+    uint32_t q = 0;
+
+    while (q < g->s->n && !(g->up[q] && g->link[q] == recv->link)) {
+        q++;
+    }
+    if (q == g->s->n) {
+        return;
+    }
+    if (recv->message == MESSAGE_HEARTBEAT &&
+        msg_decode(&heartbeat_schema, recv->bytes, recv->len, &g->beat[q]) ==
+            0) {
+        g->has_beat[q] = true;
+    }
+    if (recv->message == MESSAGE_GET_VIEW) {
+        press(g, out, q);
+    }
+}
+
+static void step(void *self, const struct event *e, struct out *out)
+{
+    struct stranger *g = self;
+
+    out->n = out->n_bytes = out->dropped = 0;
+    g->now_ms = e->now_ms;
+    if (e->type == EVENT_LINK_UP) {
+        on_link_up(g, &e->link_up, out);
+    } else if (e->type == EVENT_RECV) {
+        on_recv(g, &e->recv, out);
+    }
+    for (uint32_t q = 0; q < g->s->n && e->type == EVENT_LINK_DOWN; q++) {
+        g->up[q] = g->up[q] && g->link[q] != e->link_down.link;
+    }
+    if (g->now_ms < g->due_ms) {
+        return;
+    }
+    g->due_ms = g->now_ms + PRESS_MS;
+    for (uint32_t q = 0; q < g->s->n; q++) {
+        if (g->up[q]) {
+            press(g, out, q);
+        } else {
+            dial(g, out, q);
+        }
+    }
+}
+
+static uint64_t deadline(const void *self)
+{
+    return ((const struct stranger *)self)->due_ms;
+}
+
+/* ---- the scenario ------------------------------------------------------- */
+
+static enum press kind_of(const struct sim *s)
+{
+    return (enum press)((s->opt.seed + PRESS_COUNT - 1) % PRESS_COUNT);
+}
+
+static void come_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    struct stranger *g = &s->strangers[arg];
+    struct core core = {g, step, deadline};
+
+    g->s = s;
+    g->id = world_identity(s->world, s->n + (uint32_t)arg);
+    g->pen = signer_keyed(g->id);
+    g->kind = kind_of(s);
+    g->due_ms = world_now(s->world);
+    world_start(s->world, s->n + (uint32_t)arg, &core);
+}
+
+void options_strangers(struct sim *s)
+{
+    s->n_strangers = 1;
+    s->quiet = true;
+    s->epochs_max = 1;
+}
+
+void setup_strangers(struct sim *s)
+{
+    s->strangers = world_alloc(s->n_strangers * sizeof *s->strangers);
+    for (uint32_t i = 0; i < s->n_strangers; i++) {
+        world_call(s->world,
+                   SIM_START_MS + (kind_of(s) == PRESS_CROWD ? 50 : 4000),
+                   come_call, s, i);
+    }
+}
+
+void check_strangers(struct sim *s)
+{
+    uint64_t n = s->n_strangers > 0 ? world_stats(s->world)->nowhere : 0;
+
+    if (n > 0) {
+        check_fail(s->check,
+                   "S: peers dialled %" PRIu64 " times where a stranger told "
+                   "them to",
+                   n);
+    }
+}

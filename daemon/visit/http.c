@@ -1,0 +1,174 @@
+/* http.c - see visit/http.h. */
+#include "daemon/visit/http.h"
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/settings/control_tokens.h"
+#include "daemon/settings/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+
+#define UNIX_PREFIX "unix:"
+
+struct body {
+    char *bytes;
+    size_t len;
+};
+
+void http_token_of_environment(struct http_daemon *daemon)
+{
+    const char *token = getenv("LOCO_TOKEN");
+
+    (void)snprintf(daemon->token, sizeof daemon->token, "%s",
+                   token == NULL ? "" : token);
+}
+
+int http_of_state(const char *state_dir,
+                  struct http_daemon *daemon,
+                  char errmsg[HTTP_ERRMSG_MAX])
+{
+    char path[4096], why[ERRMSG_SIZE];
+    char *address = daemon->address;
+    FILE *f;
+
+    (void)snprintf(path, sizeof path, "%s/" STATE_DIR_CONTROL, state_dir);
+    f = fopen(path, "r");
+    if (f == NULL) {
+        return errmsg_fail(
+            errmsg, LOCO_ENOENT,
+            "no daemon runs on %.160s (start one with locod --state)",
+            state_dir);
+    }
+    if (fgets(address, HTTP_ADDRESS_MAX, f) == NULL) {
+        address[0] = '\0';
+    }
+    (void)fclose(f);
+    address[strcspn(address, "\r\n")] = '\0';
+    if (address[0] == '\0') {
+        return errmsg_fail(errmsg, LOCO_ENOENT, "%.200s is empty", path);
+    }
+    (void)snprintf(path, sizeof path, "%s/" STATE_DIR_TOKENS, state_dir);
+    if (control_tokens_best(path, daemon->token, why) != 0) {
+        http_token_of_environment(daemon);
+    }
+    return 0;
+}
+
+static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
+{
+    struct body *b = data;
+    size_t len = size * n;
+    char *grown;
+
+    if (len > HTTP_BODY_MAX - b->len) {
+        return 0; /* libcurl ends the transfer */
+    }
+    grown = realloc(b->bytes, b->len + len + 1);
+    if (grown == NULL) {
+        return 0;
+    }
+    memcpy(grown + b->len, bytes, len);
+    b->bytes = grown;
+    b->len += len;
+    grown[b->len] = '\0';
+    return len;
+}
+
+static void configure(CURL *curl,
+                      const struct http_daemon *daemon,
+                      const char *path,
+                      bool post,
+                      struct body *body)
+{
+    static const size_t n_prefix = sizeof UNIX_PREFIX - 1;
+    const char *address = daemon->address;
+    char url[HTTP_ADDRESS_MAX + 128];
+
+    if (strncmp(address, UNIX_PREFIX, n_prefix) == 0) {
+        (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH,
+                               address + n_prefix);
+        (void)snprintf(url, sizeof url, "http://localhost%s", path);
+    } else {
+        (void)snprintf(url, sizeof url, "http://%s%s", address, path);
+    }
+    (void)curl_easy_setopt(curl, CURLOPT_URL, url);
+    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+    if (daemon->token[0] != '\0') {
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+        (void)curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, daemon->token);
+    }
+    (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, HTTP_TIMEOUT_MS);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
+    if (post) {
+        (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
+    }
+}
+
+static int request(const struct http_daemon *daemon,
+                   const char *path,
+                   bool post,
+                   char **out,
+                   char errmsg[HTTP_ERRMSG_MAX])
+{
+    const char *address = daemon->address;
+    struct body body = {NULL, 0};
+    CURL *curl = curl_easy_init();
+    long code = 0;
+    CURLcode rc;
+
+    if (curl == NULL) {
+        return errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
+    }
+    configure(curl, daemon, path, post, &body);
+    rc = curl_easy_perform(curl);
+    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
+    curl_easy_cleanup(curl);
+    if (rc != CURLE_OK) {
+        free(body.bytes);
+        return errmsg_fail(
+            errmsg, rc == CURLE_COULDNT_CONNECT ? LOCO_ENOENT : LOCO_EIO,
+            rc == CURLE_COULDNT_CONNECT ? "no daemon answers at %.160s%s"
+                                        : "%.160s: %s",
+            address, rc == CURLE_COULDNT_CONNECT ? "" : curl_easy_strerror(rc));
+    }
+    if (code < 200 || code > 299) {
+        int rv = errmsg_fail(errmsg, LOCO_EIO, "%.120s%.60s: HTTP %ld %.80s",
+                             address, path, code,
+                             body.bytes == NULL ? "" : body.bytes);
+
+        errmsg[strcspn(errmsg, "\n")] = '\0';
+        free(body.bytes);
+        return rv;
+    }
+    if (out != NULL && body.bytes != NULL) {
+        *out = body.bytes;
+        return 0;
+    }
+    free(body.bytes);
+    return out == NULL
+               ? 0
+               : errmsg_fail(errmsg, LOCO_EIO, "no answer from %s", address);
+}
+
+int http_get(const struct http_daemon *daemon,
+             const char *path,
+             char **body,
+             char errmsg[HTTP_ERRMSG_MAX])
+{
+    return request(daemon, path, false, body, errmsg);
+}
+
+int http_post(const struct http_daemon *daemon,
+              const char *path,
+              char errmsg[HTTP_ERRMSG_MAX])
+{
+    return request(daemon, path, true, NULL, errmsg);
+}

@@ -1,0 +1,345 @@
+/* ballot.c - when a view is replaced: wishes and time; see ballot.h.
+ *
+ * Happy path: want -> propose -> PREPARE .. PROMISE* -> conclude -> ACCEPT ..
+ * ACCEPTED* -> certify -> VIEW -> adopt everywhere.
+ *
+ * A wish (ballot_want) comes from a loss, a SUSPECT or a waiting joiner. While
+ * one is open the owners of the next ballots are tried in turn.
+ *
+ * What can go wrong
+ *   1. the owner of a ballot dies: after ballot_ms everybody turns to the
+ *      owner of the next one (try_next);
+ *   2. a message is lost: the same, or GET_VIEW after a heartbeat with a newer
+ *      epoch (node.c);
+ *   3. no majority is left: ballots fail until fork_after_ms, then FORK.
+ */
+#include "p2p/round/ballot_internal.h"
+
+#include <string.h>
+
+void ballot_init(struct ballot *b,
+                 const struct ballot_options *opt,
+                 struct members *members,
+                 uint64_t now_ms)
+{
+    memset(b, 0, sizeof *b);
+    b->opt = *opt;
+    b->members = members;
+    b->rng = opt->seed;
+    b->self_index = -1;
+    b->doubt_since_ms = now_ms;
+}
+
+void ballot_restart(struct ballot *b, uint64_t now_ms)
+{
+    struct ballot_options opt = b->opt;
+    uint32_t malformed = b->malformed;
+
+    ballot_init(b, &opt, b->members, now_ms);
+    b->malformed = malformed;
+}
+
+void ballot_configure(struct ballot *b,
+                      uint32_t fork_after_ms,
+                      enum exchange_kind exchange)
+{
+    b->opt.fork_after_ms = fork_after_ms;
+    b->opt.exchange = exchange;
+}
+
+void ballot_set_group(struct ballot *b, const struct hash32 *group)
+{
+    b->opt.run = *group;
+}
+
+bool ballot_take_view(struct ballot *b)
+{
+    bool was = b->adopted;
+
+    b->adopted = false;
+    return was;
+}
+
+uint32_t ballot_take_left_out(struct ballot *b,
+                              struct peer_id ids[VIEW_MEMBERS_MAX])
+{
+    uint32_t n = b->n_left_out;
+
+    memcpy(ids, b->left_out, n * sizeof *ids);
+    b->n_left_out = 0;
+    return n;
+}
+
+void ballot_gap(struct ballot *b, uint64_t now_ms)
+{
+    b->doubt_since_ms = now_ms;
+}
+
+void ballot_want(struct ballot *b, enum ballot_want want, uint64_t now_ms)
+{
+    if (!b->have || want <= b->want) {
+        return;
+    }
+    b->want = want;
+    b->try_at_ms = now_ms;
+    if (b->next_ballot <= b->promised && b->has_promised) {
+        b->next_ballot = b->promised + 1;
+    }
+}
+
+/* ---- who is there ----------------------------------------------------- */
+
+bool ballot_joiner_here(const struct ballot *b, const struct ballot_joiner *j)
+{
+    return j->used && members_linked(b->members, j->peer) &&
+           memcmp(b->members->peers[j->peer].public_key, j->public_key,
+                  sizeof j->public_key) == 0;
+}
+
+bool ballot_joiner_holds(const struct ballot_joiner *j,
+                         uint64_t round,
+                         const struct hash32 *commit)
+{
+    return j->body.round == round && hash32_eq(&j->body.commit, commit);
+}
+
+void ballot_joiner_add(struct ballot *b,
+                       int peer,
+                       const struct join *join,
+                       uint64_t now_ms)
+{
+    struct ballot_joiner *slot = NULL;
+
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        struct ballot_joiner *j = &b->joiners[k];
+
+        if (j->used && j->peer == peer) {
+            slot = j;
+            break;
+        }
+        if (!ballot_joiner_here(b, j) && slot == NULL) {
+            slot = j;
+        }
+    }
+    if (slot == NULL) {
+        return; /* it asks again */
+    }
+    *slot = (struct ballot_joiner){
+        .used = true,
+        .tried = slot->used && slot->peer == peer && slot->tried,
+        .tried_round = slot->tried_round,
+        .peer = peer,
+        .said_ms = now_ms,
+        .body = join->body,
+        .address = join->address,
+        .n_linked = join->n_linked,
+    };
+    memcpy(slot->linked, join->linked, sizeof slot->linked);
+    memcpy(slot->public_key, b->members->peers[peer].public_key, 32);
+}
+
+void ballot_joiners_follow(struct ballot *b,
+                           const struct hash32 *base,
+                           uint64_t round,
+                           const struct hash32 *commit,
+                           uint64_t since_ms)
+{
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        struct ballot_joiner *j = &b->joiners[k];
+
+        if (j->used && j->said_ms >= since_ms && j->body.round + 1 == round &&
+            hash32_eq(&j->body.commit, base)) {
+            j->body.round = round;
+            j->body.commit = *commit;
+        }
+    }
+}
+
+/* Whether a view made now would take in somebody new. */
+static bool joiner_waits(const struct ballot *b,
+                         const struct ballot_context *ctx)
+{
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        const struct ballot_joiner *j = &b->joiners[k];
+
+        if (ballot_joiner_here(b, j) &&
+            ballot_joiner_holds(j, ctx->closing.round, &ctx->closing.commit) &&
+            !(j->tried && j->tried_round == j->body.round) &&
+            view_index_key(&b->cert.body, j->public_key) < 0 &&
+            !ballot_is_ousted(b, j->public_key, ctx->closing.round) &&
+            b->cert.body.n_members < VIEW_MEMBERS_MAX &&
+            ballot_joiner_fits(b, &b->cert.body, j)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int ballot_index(const struct ballot *b, const struct peer_id *id)
+{
+    for (uint32_t i = 0; b->have && i < b->cert.body.n_members; i++) {
+        if (id_eq(&b->ids[i], id)) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+void ballot_departed(struct ballot *b, const struct peer_id *id)
+{
+    int at = ballot_index(b, id);
+
+    if (at >= 0) {
+        b->departed |= BIT(at);
+        b->lost |= BIT(at);
+    }
+}
+
+void ballot_lost(struct ballot *b, const struct peer_id *id)
+{
+    int at = ballot_index(b, id);
+
+    if (at >= 0) {
+        b->lost |= BIT(at);
+    }
+}
+
+static uint64_t reachable(const struct ballot *b)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
+        if ((int)i == b->self_index ||
+            members_reaches(b->members, b->rows[i])) {
+            mask |= BIT(i);
+        }
+    }
+    return mask;
+}
+
+bool ballot_sees_majority(const struct ballot *b)
+{
+    return b->have &&
+           view_quorum(&b->cert.body, reachable(b) & ~b->lost, b->departed);
+}
+
+/* ---- whose turn it is ------------------------------------------------- */
+
+void ballot_on_suspect(struct ballot *b,
+                       const struct ballot_context *ctx,
+                       int peer,
+                       const struct suspect *s)
+{
+    if (b->have && ballot_names_our_view(b, s->epoch, &s->view) &&
+        ballot_index(b, &b->members->peers[peer].id) >= 0) {
+        ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
+        if (s->ballot > b->next_ballot &&
+            s->ballot <= ballot_limit(b, VIEW_MAJORITY) &&
+            s->ballot < FORK_BALLOT &&
+            view_ballot_owner(&b->cert.body, s->ballot) ==
+                (uint32_t)b->self_index) {
+            b->next_ballot = s->ballot; /* the owners before us are lost */
+        }
+    }
+}
+
+/* Go on to the next ballot of a member that lives; for a joiner, of ours. */
+static uint32_t skip_to_owner(struct ballot *b, uint64_t alive)
+{
+    uint64_t may = b->want == BALLOT_WANT_JOIN ? BIT(b->self_index) : alive;
+    uint32_t owner = 0;
+
+    for (uint32_t k = 0; k < 64 * b->cert.body.n_members; k++) {
+        owner = view_ballot_owner(&b->cert.body, b->next_ballot);
+        if (may >> owner & 1) {
+            break;
+        }
+        b->next_ballot++;
+    }
+    return owner;
+}
+
+/* Propose the next ballot where it is ours, else ask its owner to. */
+static void try_next(struct ballot *b, const struct ballot_context *ctx)
+{
+    struct suspect s = {.epoch = b->cert.body.epoch, .view = b->hash};
+    uint64_t alive = reachable(b) & ~b->lost;
+    bool fork = b->fork_bound ||
+                (!ballot_sees_majority(b) &&
+                 ctx->now_ms - b->doubt_since_ms >= b->opt.fork_after_ms);
+    uint32_t owner = 0;
+
+    b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
+    if (fork) {
+        owner = (uint32_t)__builtin_ctzll(alive);
+        if (owner == (uint32_t)b->self_index) {
+            uint64_t base =
+                b->promised < FORK_BALLOT ? FORK_BALLOT : b->promised + 256;
+
+            ballot_propose(b, ctx, VIEW_FORK, (base & ~0xffULL) | owner);
+        }
+    } else {
+        owner = skip_to_owner(b, alive);
+        s.ballot = b->next_ballot++;
+        if (owner == (uint32_t)b->self_index) {
+            ballot_propose(b, ctx, VIEW_MAJORITY, s.ballot);
+        }
+    }
+    if (owner != (uint32_t)b->self_index && b->want == BALLOT_WANT_CHANGE) {
+        (void)members_send(b->members, ctx->out, b->rows[owner],
+                           MESSAGE_SUSPECT, &s);
+    }
+    if (b->phase == BALLOT_GATHER && b->answered == reachable(b)) {
+        ballot_conclude(b, ctx); /* nobody else is there to be asked */
+    }
+}
+
+void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
+{
+    if (b->phase != BALLOT_IDLE && ctx->now_ms >= b->deadline_ms) {
+        if (b->phase == BALLOT_GATHER) {
+            ballot_conclude(b, ctx);
+        } else {
+            ballot_give_up(b, ctx);
+        }
+    }
+    ballot_ask_again(b, ctx);
+    if (!b->have) {
+        return;
+    }
+    if (ballot_sees_majority(b)) {
+        b->doubt_since_ms = ctx->now_ms;
+    }
+    if (b->frozen) {
+        b->want = BALLOT_WANT_CHANGE;
+    } else if (b->want == BALLOT_WANT_JOIN &&
+               !(ctx->coordinates && joiner_waits(b, ctx))) {
+        b->want = BALLOT_WANT_NOTHING;
+    } else if (b->want == BALLOT_WANT_NOTHING && ctx->coordinates &&
+               joiner_waits(b, ctx)) {
+        /* Who would make the next plan asks for the view instead: a plan of
+         * one member and a ballot of another could freeze each other. */
+        ballot_want(b, BALLOT_WANT_JOIN, ctx->now_ms);
+    }
+    if (b->want != BALLOT_WANT_NOTHING && b->phase == BALLOT_IDLE &&
+        ctx->now_ms >= b->try_at_ms) {
+        try_next(b, ctx);
+    }
+}
+
+uint64_t ballot_deadline(const struct ballot *b)
+{
+    uint64_t due = CORE_NEVER;
+
+    if (b->phase != BALLOT_IDLE) {
+        due = b->deadline_ms;
+    }
+    if (b->phase == BALLOT_GATHER && b->again_ms < due) {
+        due = b->again_ms;
+    }
+    if (b->have && (b->want != BALLOT_WANT_NOTHING || b->frozen) &&
+        b->phase == BALLOT_IDLE && b->try_at_ms < due) {
+        due = b->try_at_ms;
+    }
+    return due;
+}

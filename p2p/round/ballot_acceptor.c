@@ -1,0 +1,204 @@
+/* ballot_acceptor.c - a member as acceptor: what it promises and signs.
+ *
+ * PREPARE -> PROMISE with the closing statement, PREPARE of a lower ballot ->
+ * silence; ACCEPT of a ballot not below the promise -> ACCEPTED, our signature
+ * on the view. Both are on disk before they are sent (ballot_save). A ballot is
+ * answered only if it is its sender's turn, names the view that we are in and
+ * is not absurdly far ahead.
+ */
+#include "p2p/round/ballot_internal.h"
+
+/* Nobody is that far ahead by trying; who names a higher ballot wants to use
+ * the numbers up. */
+#define BALLOT_LEAP (1ULL << 20)
+#define FOUND_LEAP  (1ULL << 32) /* their low 16 bits name the founder */
+
+/* Whether this ballot for the view after ours is that peer's. */
+static bool owns_ballot(const struct ballot *b,
+                        int peer,
+                        enum view_mode mode,
+                        uint64_t ballot)
+{
+    const struct peer_id *id = &b->members->peers[peer].id;
+    int at = view_index(&b->cert.body, id);
+
+    if (mode == VIEW_FOUND) {
+        return (ballot & 0xffff) == (id_u64(id) & 0xffff);
+    }
+    if (at < 0) {
+        return false;
+    }
+    return mode == VIEW_FORK
+               ? ballot >= FORK_BALLOT && (ballot & 0xff) == (uint64_t)at
+               : ballot < FORK_BALLOT &&
+                     view_ballot_owner(&b->cert.body, ballot) == (uint32_t)at;
+}
+
+uint64_t ballot_limit(const struct ballot *b, enum view_mode mode)
+{
+    uint64_t from = mode == VIEW_FORK ? FORK_BALLOT : b->next_ballot;
+
+    if (b->has_promised && b->promised > from &&
+        (mode == VIEW_FORK || b->promised < FORK_BALLOT)) {
+        from = b->promised;
+    }
+    return from + (mode == VIEW_FORK ? BALLOT_LEAP << 8 : BALLOT_LEAP);
+}
+
+/* ---- promises --------------------------------------------------------- */
+
+struct promise_body ballot_own_promise(struct ballot *b,
+                                       const struct ballot_context *ctx,
+                                       const struct prepare *p)
+{
+    struct promise_body body = ctx->closing;
+
+    body.epoch = p->epoch;
+    body.view = p->view;
+    body.mode = p->mode;
+    body.ballot = p->ballot;
+    body.restarted = !b->have && p->mode != VIEW_FOUND;
+    body.has_accepted = b->has_accepted;
+    body.accepted_ballot = b->accepted_ballot;
+    return body;
+}
+
+void ballot_bind(struct ballot *b,
+                 const struct ballot_context *ctx,
+                 const struct peer_id *by,
+                 const struct prepare *p)
+{
+    if (p->mode == VIEW_FOUND) {
+        b->found_ballot = p->ballot;
+        b->found_by = *by;
+        b->found_until_ms = ctx->now_ms + 2 * b->opt.ballot_ms;
+        return; /* nothing of an older view is given away */
+    }
+    b->has_promised = b->frozen = true;
+    b->promised = p->ballot;
+    b->fork_bound = b->fork_bound || p->mode == VIEW_FORK;
+    ballot_save(b, ctx);
+}
+
+static bool may_promise(const struct ballot *b,
+                        const struct ballot_context *ctx,
+                        int peer,
+                        const struct prepare *p)
+{
+    if (!owns_ballot(b, peer, p->mode, p->ballot)) {
+        return false;
+    }
+    if (p->mode == VIEW_FOUND) {
+        /* The founder we are bound to has given up what it asked before. */
+        return ctx->may_found && !b->have && p->ballot > b->found_ballot &&
+               p->ballot - b->found_ballot <= FOUND_LEAP &&
+               (ctx->now_ms >= b->found_until_ms ||
+                id_eq(&b->found_by, &b->members->peers[peer].id));
+    }
+    if (!ballot_names_our_view(b, p->epoch, &p->view) ||
+        (b->has_promised && p->ballot < b->promised) ||
+        p->ballot > ballot_limit(b, p->mode)) {
+        return false;
+    }
+    if (p->mode == VIEW_FORK) {
+        return b->have && (b->fork_bound ||
+                           ctx->now_ms - b->doubt_since_ms >=
+                               b->opt.fork_after_ms - b->opt.fork_after_ms / 4);
+    }
+    return !b->fork_bound && (p->urgent || !ctx->in_flight || b->frozen);
+}
+
+void ballot_on_prepare(struct ballot *b,
+                       const struct ballot_context *ctx,
+                       int peer,
+                       const struct prepare *p)
+{
+    struct promise msg = {0};
+
+    if (p->mode >= VIEW_MODE_COUNT || !may_promise(b, ctx, peer, p)) {
+        return;
+    }
+    msg.body = ballot_own_promise(b, ctx, p);
+    if (p->mode == VIEW_FOUND) {
+        msg.body.has_accepted = false;
+    }
+    if (msg.body.has_accepted) {
+        msg.n_accepted = 1;
+        msg.accepted[0] = b->accepted;
+    }
+    ballot_bind(b, ctx, &b->members->peers[peer].id, p);
+    if (b->phase != BALLOT_IDLE && p->ballot != b->current) {
+        b->phase = BALLOT_IDLE; /* ours can no longer win */
+    }
+    b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
+    if (p->ballot < FORK_BALLOT && b->next_ballot <= p->ballot) {
+        b->next_ballot = p->ballot + 1;
+    }
+    if (message_sign(&b->opt.signer, &promise_body_schema, &msg.body,
+                     msg.sig) == 0) {
+        (void)members_send(b->members, ctx->out, peer, MESSAGE_PROMISE, &msg);
+    }
+}
+
+/* ---- signatures ------------------------------------------------------- */
+
+int ballot_sign_value(struct ballot *b,
+                      const struct ballot_context *ctx,
+                      uint64_t ballot,
+                      const struct view_body *value,
+                      struct accepted *out)
+{
+    if (value->mode != VIEW_FOUND) {
+        b->has_promised = b->has_accepted = b->frozen = true;
+        b->promised = b->accepted_ballot = ballot;
+        b->accepted = *value;
+        ballot_save(b, ctx);
+    }
+    out->body.ballot = ballot;
+    view_hash(value, &out->body.view);
+    return message_sign(&b->opt.signer, &ballot_body_schema, &out->body,
+                        out->sig);
+}
+
+static bool value_acceptable(const struct ballot *b,
+                             const struct ballot_context *ctx,
+                             const struct accept *a)
+{
+    const struct view_body *v = &a->value;
+
+    if (!view_well_formed(v) || v->mode != a->mode ||
+        !hash32_eq(&v->run, &b->opt.run)) {
+        return false;
+    }
+    if (a->mode == VIEW_FOUND) {
+        return ctx->may_found && !b->have && a->ballot == b->found_ballot &&
+               view_index_key(v, b->opt.public_key) >= 0;
+    }
+    return ballot_names_our_view(b, a->epoch, &a->view) &&
+           v->epoch == a->epoch + 1 && hash32_eq(&v->prev, &b->hash) &&
+           (!b->have || v->round >= ctx->closing.round) &&
+           (v->departed & ~b->departed) == 0;
+}
+
+void ballot_on_accept(struct ballot *b,
+                      const struct ballot_context *ctx,
+                      int peer,
+                      const struct accept *a)
+{
+    struct accepted msg = {.epoch = a->epoch, .view = a->view};
+
+    if (a->mode >= VIEW_MODE_COUNT ||
+        !owns_ballot(b, peer, a->mode, a->ballot) ||
+        (a->mode == VIEW_FOUND
+             ? !id_eq(&b->found_by, &b->members->peers[peer].id)
+             : !b->has_promised || a->ballot < b->promised ||
+                   b->fork_bound != (a->mode == VIEW_FORK) ||
+                   a->ballot > ballot_limit(b, a->mode)) ||
+        !value_acceptable(b, ctx, a)) {
+        return;
+    }
+    b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
+    if (ballot_sign_value(b, ctx, a->ballot, &a->value, &msg) == 0) {
+        (void)members_send(b->members, ctx->out, peer, MESSAGE_ACCEPTED, &msg);
+    }
+}

@@ -1,0 +1,207 @@
+/* ballot_edges.c - a view must be able to exchange data.
+ *
+ * Control goes over a third member where two have no link; data does not. With
+ * a few missing edges rings go around them, and a plan leaves out in turn who
+ * does not fit (round.c). Only a view in which no ring holds more than half of
+ * the members could not go on: it is cut down to the largest ring, where the
+ * later joined of a pair without an edge goes first, then the higher id. A
+ * butterfly needs an edge between every two: what is said of a ring holds for
+ * the largest set of members that are all joined, and as many others stay as
+ * leave that set more than half of the view; they take turns with those in it.
+ * Who is out is not taken in while that would not change, and every time that
+ * it was wrong the next try comes later.
+ */
+#include "p2p/round/ballot_internal.h"
+
+#include <string.h>
+
+#include "p2p/exchange/order.h"
+
+#define OUSTED_SHIFT_MAX 6 /* at most 64 rounds */
+
+/* What we know of the edge between members x and y of `v`: pulses name members
+ * of the view that we are in. */
+static bool is_edge(const struct ballot *b,
+                    const struct view_body *v,
+                    uint32_t x,
+                    uint32_t y)
+{
+    int i = view_index_key(&b->cert.body, v->members[x].public_key);
+    int k = view_index_key(&b->cert.body, v->members[y].public_key);
+
+    for (uint32_t e = 0; e < v->n_edges; e++) {
+        uint32_t p = v->edges[e] & 0xff, q = v->edges[e] >> 8;
+
+        if ((p == x && q == y) || (p == y && q == x)) {
+            return false;
+        }
+    }
+    return !b->have || i < 0 || k < 0 ||
+           members_edge(b->members, (uint32_t)i, (uint32_t)k);
+}
+
+static void graph_of(const struct ballot *b,
+                     const struct view_body *v,
+                     uint32_t n,
+                     struct order_graph *g)
+{
+    order_init(g, n);
+    for (uint32_t x = 0; x < v->n_members; x++) {
+        for (uint32_t y = x + 1; y < v->n_members; y++) {
+            if (!is_edge(b, v, x, y)) {
+                order_cut(g, x, y);
+            }
+        }
+    }
+}
+
+static bool is_linked(const struct ballot_joiner *j, const struct peer_id *id)
+{
+    for (uint32_t i = 0; i < j->n_linked; i++) {
+        if (j->linked[i] == id_u64(id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t n_of(uint64_t mask)
+{
+    return (uint32_t)__builtin_popcountll(mask);
+}
+
+/* The most members that can take part in one round. */
+static uint64_t largest(const struct ballot *b,
+                        const struct order_graph *g,
+                        const uint64_t first[VIEW_MEMBERS_MAX],
+                        uint64_t seed)
+{
+    uint64_t all = g->n >= 64 ? UINT64_MAX : BIT(g->n) - 1;
+
+    return b->opt.exchange == EXCHANGE_BUTTERFLY
+               ? order_clique(g, all, first, seed)
+               : order_largest(g, all, first, seed);
+}
+
+bool ballot_joiner_fits(const struct ballot *b,
+                        const struct view_body *v,
+                        const struct ballot_joiner *j)
+{
+    static const uint64_t even[VIEW_MEMBERS_MAX];
+    uint32_t n = v->n_members;
+    struct order_graph g;
+
+    if (n >= VIEW_MEMBERS_MAX) {
+        return false;
+    }
+    graph_of(b, v, n + 1, &g);
+    for (uint32_t x = 0; x < n; x++) {
+        struct peer_id id = view_member_id(&v->members[x]);
+
+        if (!is_linked(j, &id)) {
+            order_cut(&g, x, n);
+        }
+    }
+    return g.edges[n] != 0 && 2 * n_of(largest(b, &g, even, v->epoch)) > n + 1;
+}
+
+/* Who stays beside `stay`, so that these remain more than half: who joined
+ * first. */
+static uint64_t with_others(uint64_t stay, const uint64_t *first, uint32_t n)
+{
+    uint32_t most = 2 * n_of(stay) - 1;
+
+    while (n_of(stay) < most) {
+        uint32_t best = n;
+
+        for (uint32_t x = 0; x < n; x++) {
+            if ((stay >> x & 1) == 0 && (best == n || first[x] < first[best])) {
+                best = x;
+            }
+        }
+        if (best == n) {
+            break;
+        }
+        stay |= BIT(best);
+    }
+    return stay;
+}
+
+void ballot_prune(const struct ballot *b, struct view_body *v)
+{
+    uint64_t first[VIEW_MEMBERS_MAX] = {0}, stay;
+    uint32_t n = v->n_members;
+    struct view_body all = *v;
+    struct order_graph g;
+
+    if (n < 2) {
+        return;
+    }
+    graph_of(b, v, n, &g);
+    for (uint32_t x = 0; x < n; x++) {
+        first[x] = v->members[x].joined << 8 | x;
+    }
+    stay = largest(b, &g, first, 0);
+    if (2 * n_of(stay) > n) {
+        return;
+    }
+    if (b->opt.exchange == EXCHANGE_BUTTERFLY) {
+        stay = with_others(stay, first, n);
+    }
+    v->n_members = v->n_edges = 0;
+    for (uint32_t x = 0; x < n; x++) {
+        if (stay >> x & 1) {
+            v->members[v->n_members++] = all.members[x];
+        }
+    }
+    for (uint32_t e = 0; e < all.n_edges; e++) {
+        uint32_t x = all.edges[e] & 0xff, y = all.edges[e] >> 8;
+
+        if ((stay >> x & 1) && (stay >> y & 1)) {
+            v->edges[v->n_edges++] = (uint16_t)(n_of(stay & (BIT(x) - 1)) |
+                                                n_of(stay & (BIT(y) - 1)) << 8);
+        }
+    }
+}
+
+/* ---- who is out ------------------------------------------------------- */
+
+static const struct ballot_ousted *find(const struct ballot *b,
+                                        const uint8_t key[32])
+{
+    for (int k = 0; k < BALLOT_OUSTED_MAX; k++) {
+        if (b->ousted[k].times > 0 &&
+            memcmp(b->ousted[k].public_key, key, 32) == 0) {
+            return &b->ousted[k];
+        }
+    }
+    return NULL;
+}
+
+void ballot_oust(struct ballot *b, const uint8_t key[32], uint64_t round)
+{
+    const struct ballot_ousted *known = find(b, key);
+    struct ballot_ousted *o = &b->ousted[0];
+    uint32_t times = known == NULL ? 1 : known->times + 1;
+
+    for (int k = 0; k < BALLOT_OUSTED_MAX; k++) {
+        if (&b->ousted[k] == known) {
+            o = &b->ousted[k];
+            break;
+        }
+        o = b->ousted[k].until_round < o->until_round ? &b->ousted[k] : o;
+    }
+    memcpy(o->public_key, key, 32);
+    o->times = times;
+    o->until_round =
+        round + (1ULL << (times < OUSTED_SHIFT_MAX ? times : OUSTED_SHIFT_MAX));
+}
+
+bool ballot_is_ousted(const struct ballot *b,
+                      const uint8_t key[32],
+                      uint64_t round)
+{
+    const struct ballot_ousted *o = find(b, key);
+
+    return o != NULL && round < o->until_round;
+}

@@ -1,0 +1,115 @@
+/* internal.h - what the round*.c files share; nobody else includes it.
+ *
+ *   round.c         the life of an attempt: begin, contribute, freeze
+ *   round/ready.c   contributions offered
+ *   round/plan.c    who takes part, in which order
+ *   round/lease_share.c   and who holds which part of the text after it
+ *   round/reduce.c  the exchange, its end, and what a failed one leaves
+ *   round/vote.c    votes and the commit
+ *   round/time.c    deadlines and repetition
+ */
+#ifndef LOCO_P2P_ROUND_INTERNAL_H
+#define LOCO_P2P_ROUND_INTERNAL_H
+
+#include <assert.h>
+
+#include "p2p/round/round.h"
+
+#define BIT(i)    (1ULL << (i))
+#define RESEND_MS 1000 /* READY, PLAN and VOTE are said again after this */
+
+/* ---- round.c ---------------------------------------------------------- */
+
+static inline const struct view_body *round_view(const struct round *r)
+{
+    return &r->ballot->cert.body;
+}
+
+static inline uint32_t round_self(const struct round *r)
+{
+    assert(r->ballot->self_index >= 0);
+    return (uint32_t)r->ballot->self_index;
+}
+
+static inline uint64_t round_attempt(uint64_t epoch, uint64_t round)
+{
+    return epoch << 32 | (round & 0xffffffff);
+}
+
+/* Index in the view of the peer in that row; -1: no member. */
+int round_member(const struct round *r, int peer);
+
+/* To the members of the view in `mask`. */
+void round_broadcast(struct round *r,
+                     struct out *out,
+                     uint64_t mask,
+                     enum message_type type,
+                     const void *msg);
+
+/* Ask for a change of view; the attempt has no more deadlines. */
+void round_change(struct round *r, const char *why);
+
+/* End all attempts up to this one. */
+void round_cancel(uint64_t attempt, struct out *out);
+
+/* ---- round/ready.c ---------------------------------------------------- */
+
+/* Whether a contribution of so many tokens can be of these steps: tokens are
+ * its weight, and who could claim any number would outweigh all others. Fewer
+ * are honest: a GPU that breaks in the middle of a step makes it twice, and it
+ * counts as two steps with the tokens of one. */
+bool round_work_fair(const struct run_terms *t,
+                     uint64_t tokens,
+                     uint64_t first_step,
+                     uint64_t last_step);
+void round_ready_send(struct round *r, uint64_t mask, struct out *out);
+
+/* Offer the contribution to this attempt. */
+void round_offer(struct round *r, uint64_t now_ms, struct out *out);
+
+/* Members whose READY starts from our state. */
+uint64_t round_ready_mask(const struct round *r);
+
+/* Note since when a plan is possible: everybody is ready, or more than half
+ * has been for grace_ms. */
+void round_watch_ready(struct round *r, uint64_t now_ms);
+
+/* ---- round/plan.c ----------------------------------------------------- */
+
+void round_make_plan(struct round *r, uint64_t now_ms, struct out *out);
+
+/* ---- round/lease_share.c ------------------------------------------------ */
+
+/* Put the ledger into a plan that is complete but for it. False: the record of
+ * the commit that it builds on is not here. */
+bool round_ledger_make(const struct round *r, struct plan_body *p);
+
+/* Whether it has the ledger that we would make, as far as we can. */
+bool round_ledger_valid(const struct round *r, const struct plan_body *p);
+
+/* ---- round/reduce.c --------------------------------------------------- */
+
+/* A ring is given up for a butterfly that is faster by this factor. */
+#define ROUND_BUTTERFLY_GAIN 1.25
+
+/* Begin to reduce by the plan that we are in. */
+void round_reduce(struct round *r, uint64_t now_ms, struct out *out);
+
+/* The attempt that ends here failed: what of it is final stays, unless the next
+ * one would inherit what made this one fail. */
+void round_keep(struct round *r);
+
+/* ---- round/vote.c ----------------------------------------------------- */
+
+/* Complete? Every member of the plan voted for this plan and one result. */
+void round_try_commit(struct round *r);
+
+/* Whether members voted for different bytes: nobody knows whose are right. */
+bool round_votes_differ(const struct round *r);
+
+/* ---- round/time.c ----------------------------------------------------- */
+
+/* How long members may take until all hold what is inherited. */
+uint64_t round_fill_limit_ms(const struct round *r);
+
+#endif

@@ -1,0 +1,148 @@
+/* ready.c - offering one's own contribution, and taking in those of the
+ * others until a plan is possible. See round.h. */
+#include "p2p/round/internal.h"
+#include "p2p/round/text.h"
+
+void round_ready_send(struct round *r, uint64_t mask, struct out *out)
+{
+    struct ready msg = {.body = r->mine};
+
+    if (message_sign(&r->opt.signer, &ready_body_schema, &msg.body, msg.sig) ==
+        0) {
+        round_broadcast(r, out, mask, MESSAGE_READY, &msg);
+    }
+}
+
+/* Members that a packet reaches and comes back from in the site's time. */
+static uint64_t near_mask(const struct round *r)
+{
+    uint64_t mask = 0;
+
+    if (r->terms.exchange != EXCHANGE_SITES || r->terms.site_rtt_us == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        uint32_t us = members_rtt_us(r->members, r->ballot->rows[i]);
+
+        mask |= us > 0 && us <= r->terms.site_rtt_us ? BIT(i) : 0;
+    }
+    return mask;
+}
+
+/* Offer the contribution to this attempt. */
+void round_offer(struct round *r, uint64_t now_ms, struct out *out)
+{
+    r->mine.epoch = r->epoch;
+    r->mine.view = r->ballot->hash;
+    r->mine.round = r->round;
+    r->mine.state = r->state;
+    inherit_claims(&r->kept, &r->mine);
+    r->mine.n_rejected = r->has_rejected;
+    r->mine.rejected[0] = r->rejected;
+    r->mine.site = r->opt.site;
+    r->mine.text =
+        r->opt.text == NULL ? (struct text_span){0, 0} : *r->opt.text;
+    r->mine.near = near_mask(r);
+    r->phase = ROUND_READY;
+    r->ready |= BIT(round_self(r));
+    r->readies[round_self(r)] = r->mine;
+    r->resend_ms = now_ms + RESEND_MS;
+    round_ready_send(r, UINT64_MAX, out);
+}
+
+uint64_t round_ready_mask(const struct round *r)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        if ((r->ready >> i & 1) && hash32_eq(&r->readies[i].state, &r->state)) {
+            mask |= BIT(i);
+        }
+    }
+    return mask;
+}
+
+static uint64_t all_mask(const struct round *r)
+{
+    uint32_t n = round_view(r)->n_members;
+
+    return (n == 64 ? UINT64_MAX : BIT(n) - 1) & ~r->ballot->departed;
+}
+
+/* Note since when a plan is possible: everybody is ready, or more than half
+ * has been for grace_ms. */
+void round_watch_ready(struct round *r, uint64_t now_ms)
+{
+    uint64_t mask = round_ready_mask(r), tokens = 0;
+
+    if (!r->has_state || r->has_plan) {
+        return;
+    }
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        tokens += mask >> i & 1 ? r->readies[i].tokens : 0;
+    }
+    if (tokens == 0 || !view_quorum(round_view(r), mask, r->ballot->departed)) {
+        r->half_ready_ms = r->possible_ms = 0; /* a READY was replaced */
+        return;
+    }
+    if (r->half_ready_ms == 0) {
+        r->half_ready_ms = now_ms;
+    }
+    if (r->possible_ms == 0 &&
+        ((all_mask(r) & ~mask) == 0 ||
+         now_ms - r->half_ready_ms >= r->terms.grace_ms)) {
+        r->possible_ms = now_ms;
+    }
+}
+
+bool round_work_fair(const struct run_terms *t,
+                     uint64_t tokens,
+                     uint64_t first_step,
+                     uint64_t last_step)
+{
+    uint64_t steps = last_step - first_step, most = terms_most_steps(t);
+
+    if (last_step < first_step || tokens > ROUND_TOKENS_MAX) {
+        return false;
+    }
+    steps = steps < most ? steps : most;
+    return t->step_tokens_most == 0 || tokens <= steps * t->step_tokens_most;
+}
+
+void round_on_ready(struct round *r,
+                    int peer,
+                    const struct ready *m,
+                    uint64_t now_ms)
+{
+    bool early = m->body.round == r->round + 1;
+    int index = round_member(r, peer);
+
+    if (index < 0 || m->body.epoch != r->epoch ||
+        (m->body.round != r->round && !early) ||
+        !hash32_eq(&m->body.view, &r->ballot->hash)) {
+        return;
+    }
+    if (!message_verify(&r->opt.signer,
+                        round_view(r)->members[index].public_key,
+                        &ready_body_schema, &m->body, m->sig)) {
+        r->malformed++;
+        return;
+    }
+    if (!round_work_fair(&r->terms, m->body.tokens, m->body.first_step,
+                         m->body.last_step) ||
+        !text_span_valid(&m->body.text) ||
+        !inherit_claims_valid(&m->body,
+                              terms_elements(&r->terms, m->body.round),
+                              r->terms.block)) {
+        r->malformed++;
+        return;
+    }
+    if (early) {
+        r->early |= BIT(index);
+        r->earlies[index] = m->body;
+        return;
+    }
+    r->ready |= BIT(index);
+    r->readies[index] = m->body;
+    round_watch_ready(r, now_ms);
+}

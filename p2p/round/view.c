@@ -1,0 +1,235 @@
+/* view.c - see view.h. */
+#include "p2p/round/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "p2p/round/lease.h"
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+
+void view_hash(const struct view_body *view, struct hash32 *out)
+{
+    message_hash(&view_body_schema, "loco-view-1", view, out);
+}
+
+struct peer_id view_member_id(const struct view_member *member)
+{
+    return id_of_public(member->public_key);
+}
+
+int view_index(const struct view_body *view, const struct peer_id *id)
+{
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        struct peer_id at = view_member_id(&view->members[i]);
+
+        if (id_eq(&at, id)) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+int view_index_key(const struct view_body *view, const uint8_t key[32])
+{
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        if (memcmp(view->members[i].public_key, key, 32) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+bool view_quorum(const struct view_body *view, uint64_t mask, uint64_t departed)
+{
+    uint32_t n = 0, have = 0;
+    int lowest = -1;
+
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        if (departed >> i & 1) {
+            continue;
+        }
+        lowest = lowest < 0 ? (int)i : lowest;
+        n++;
+        have += (uint32_t)(mask >> i & 1);
+    }
+    if (n == 0) {
+        return true;
+    }
+    return 2 * have > n || (2 * have == n && (mask >> lowest & 1));
+}
+
+bool view_holds_half(const struct view_body *view,
+                     const struct peer_id *roots,
+                     uint32_t n)
+{
+    uint32_t have = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        have += view_index(view, &roots[i]) >= 0;
+    }
+    return 2 * have > n;
+}
+
+static int member_order(const void *a, const void *b)
+{
+    struct peer_id ia = view_member_id(a), ib = view_member_id(b);
+
+    return id_cmp(&ia, &ib);
+}
+
+int view_sort(struct view_body *view)
+{
+    qsort(view->members, view->n_members, sizeof view->members[0],
+          member_order);
+    for (uint32_t i = 1; i < view->n_members; i++) {
+        if (member_order(&view->members[i - 1], &view->members[i]) == 0) {
+            return LOCO_EPROTO;
+        }
+    }
+    return 0;
+}
+
+bool view_well_formed(const struct view_body *view)
+{
+    /* The upper half of an attempt's number is the epoch. */
+    if (view->n_members == 0 || view->mode >= VIEW_MODE_COUNT ||
+        view->epoch == 0 || view->epoch > UINT32_MAX) {
+        return false;
+    }
+    for (uint32_t i = 1; i < view->n_members; i++) {
+        if (member_order(&view->members[i - 1], &view->members[i]) >= 0) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < view->n_edges; i++) {
+        if ((view->edges[i] & 0xff) >= view->n_members ||
+            (view->edges[i] >> 8) >= view->n_members) {
+            return false;
+        }
+    }
+    return lease_slots_valid(view);
+}
+
+/* Bits of the members of `view` with a good signature in the certificate. */
+static int signed_mask(const struct view_cert *cert,
+                       const struct view_body *view,
+                       const struct signer *signer,
+                       uint64_t *mask)
+{
+    struct ballot_body ballot = {.ballot = cert->ballot};
+
+    view_hash(&cert->body, &ballot.view);
+    *mask = 0;
+    for (uint32_t i = 0; i < cert->n_sigs; i++) {
+        int at = view_index_key(view, cert->sigs[i].public_key);
+
+        if (at < 0 || *mask >> at & 1) {
+            continue;
+        }
+        if (!message_verify(signer, cert->sigs[i].public_key,
+                            &ballot_body_schema, &ballot, cert->sigs[i].sig)) {
+            return LOCO_ESIG;
+        }
+        *mask |= 1ULL << at;
+    }
+    return 0;
+}
+
+static uint64_t all_of(const struct view_body *view)
+{
+    return view->n_members == 64 ? UINT64_MAX : (1ULL << view->n_members) - 1;
+}
+
+static bool signed_before(const struct view_cert *cert, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++) {
+        if (memcmp(cert->sigs[i].public_key, cert->sigs[k].public_key, 32) ==
+            0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool view_convinces(const struct view_cert *cert)
+{
+    const struct view_body *body = &cert->body;
+    uint32_t n_old = 0, n = 0, n_inside = 0;
+
+    for (uint32_t i = 0; i < body->n_members; i++) {
+        n_old += body->members[i].joined != body->epoch;
+    }
+    for (uint32_t k = 0; k < cert->n_sigs; k++) {
+        int at = view_index_key(body, cert->sigs[k].public_key);
+
+        if (!signed_before(cert, k)) {
+            n++;
+            n_inside += at >= 0 && body->members[at].joined != body->epoch;
+        }
+    }
+    return n_inside > 0 && 2 * n >= n_old;
+}
+
+/* A majority's certificate without the view that it replaces. */
+static int check_alone(const struct view_cert *cert,
+                       const struct signer *signer)
+{
+    struct ballot_body ballot = {.ballot = cert->ballot};
+
+    view_hash(&cert->body, &ballot.view);
+    for (uint32_t k = 0; k < cert->n_sigs; k++) {
+        const struct view_signature *s = &cert->sigs[k];
+
+        if (!message_verify(signer, s->public_key, &ballot_body_schema, &ballot,
+                            s->sig)) {
+            return LOCO_ESIG;
+        }
+    }
+    return view_convinces(cert) ? 0 : LOCO_ESIG;
+}
+
+int view_cert_check(const struct view_cert *cert,
+                    const struct view_body *prev,
+                    const struct signer *signer)
+{
+    const struct view_body *body = &cert->body;
+    uint64_t mask;
+    int rv;
+
+    if (!view_well_formed(body)) {
+        return LOCO_EPROTO;
+    }
+    if (body->mode == VIEW_MAJORITY && prev != NULL) {
+        rv = signed_mask(cert, prev, signer, &mask);
+        if (rv != 0) {
+            return rv;
+        }
+        return view_quorum(prev, mask, body->departed) ? 0 : LOCO_ESIG;
+    }
+    if (body->mode == VIEW_MAJORITY) {
+        return check_alone(cert, signer);
+    }
+    rv = signed_mask(cert, body, signer, &mask);
+    if (rv != 0) {
+        return rv;
+    }
+    return mask == all_of(body) ? 0 : LOCO_ESIG;
+}
+
+uint32_t view_ballot_owner(const struct view_body *view, uint64_t ballot)
+{
+    uint64_t words[] = {hash32_u64(&view->run), view->epoch, ballot, 1};
+
+    return (uint32_t)(rng_mix(words, 4) % view->n_members);
+}
+
+uint32_t view_coordinator(const struct view_body *view, uint64_t round)
+{
+    uint64_t words[] = {hash32_u64(&view->run), round, 2};
+    uint32_t n = view->n_members;
+
+    /* Never the same one twice in a row, as long as members stay: it may be one
+     * whose trainer hangs. */
+    return (uint32_t)((rng_mix(words, 3) % n + view->epoch % n) % n);
+}

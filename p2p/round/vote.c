@@ -1,0 +1,253 @@
+/* vote.c - votes, and the commit that they make. See round.h. */
+#include <string.h>
+
+#include "p2p/round/internal.h"
+
+/* Whether members voted for different bytes: nobody knows whose are right. */
+bool round_votes_differ(const struct round *r)
+{
+    const struct vote_body *first = NULL;
+
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        const struct vote_body *v = &r->votes[i].body;
+
+        if (!(r->voted & r->plan_mask & BIT(i)) ||
+            !hash32_eq(&v->plan, &r->plan_hash)) {
+            continue;
+        }
+        first = first == NULL ? v : first;
+        if (!hash32_eq(&v->result, &first->result)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* This plan worked: the next one has its order. */
+static void keep_order(struct round *r)
+{
+    r->order.n = r->plan.body.n_members;
+    r->order.kind = round_kind(&r->plan.body);
+    r->n_failed = 0;
+    for (uint32_t k = 0; k < r->order.n; k++) {
+        r->order.peer[k] = id_of_public(r->plan_keys[k]);
+        r->order.leads[k] = r->plan.body.members[k].gateway;
+    }
+}
+
+/* Complete? Every member of the plan voted for this plan and one result. */
+void round_try_commit(struct round *r)
+{
+    const struct vote_body *first = NULL;
+    uint32_t k;
+
+    if (!r->has_plan || r->phase == ROUND_COMMITTED ||
+        (r->voted & r->plan_mask) != r->plan_mask) {
+        return;
+    }
+    for (k = 0; k < r->plan.body.n_members; k++) {
+        const struct vote_body *v =
+            &r->votes[r->plan.body.members[k].index].body;
+
+        first = first == NULL ? v : first;
+        if (!hash32_eq(&v->plan, &r->plan_hash) ||
+            !hash32_eq(&v->result, &first->result)) {
+            round_change(r, "votes differ");
+            return;
+        }
+    }
+    memset(&r->last, 0, sizeof r->last);
+    r->last.plan = r->plan;
+    r->last.result = first->result;
+    r->last.n_votes = r->plan.body.n_members;
+    for (k = 0; k < r->plan.body.n_members; k++) {
+        uint32_t at = r->plan.body.members[k].index;
+
+        memcpy(r->last.votes[k].public_key,
+               round_view(r)->members[at].public_key, 32);
+        memcpy(r->last.votes[k].sig, r->votes[at].sig, SIGN_BYTES);
+    }
+    message_commit_hash(&r->plan.body, &first->result, &r->last_hash);
+    r->has_last = true;
+    r->phase = ROUND_COMMITTED;
+    r->committed = true;
+    keep_order(r);
+    r->n_inherited += r->in_plan ? inherit_total(&r->plan.body) : 0;
+    r->n_broken = 0;
+    r->broken = MEMBERS_NONE;
+}
+
+static void vote_own(struct round *r, uint64_t now_ms, struct out *out)
+{
+    struct vote msg = {0};
+
+    msg.body.epoch = r->epoch;
+    msg.body.view = r->ballot->hash;
+    msg.body.round = r->round;
+    msg.body.plan = r->plan_hash;
+    msg.body.result = r->result;
+    if (message_sign(&r->opt.signer, &vote_body_schema, &msg.body, msg.sig) !=
+        0) {
+        return;
+    }
+    r->phase = ROUND_VOTED;
+    message_commit_hash(&r->plan.body, &r->result, &r->commit_hash);
+    r->vote_due_ms = now_ms + r->opt.vote_ms + round_fill_limit_ms(r);
+    r->resend_ms = now_ms + RESEND_MS;
+    r->voted |= BIT(round_self(r));
+    r->votes[round_self(r)] = msg;
+    round_broadcast(r, out, UINT64_MAX, MESSAGE_VOTE, &msg);
+    round_try_commit(r);
+}
+
+void round_hashed(struct round *r,
+                  uint64_t request,
+                  int rc,
+                  const struct hash32 *hash,
+                  uint64_t now_ms,
+                  struct out *out)
+{
+    if (r->phase != ROUND_HASHING || r->frozen ||
+        request != r->exchange.attempt) {
+        return;
+    }
+    if (rc != 0) {
+        round_change(r, "this peer cannot use the reduced bytes");
+        return;
+    }
+    r->result = *hash;
+    vote_own(r, now_ms, out);
+}
+
+void round_on_vote(struct round *r, int peer, const struct vote *v)
+{
+    int index = round_member(r, peer);
+
+    if (index < 0 || v->body.epoch != r->epoch || v->body.round != r->round ||
+        !hash32_eq(&v->body.view, &r->ballot->hash) ||
+        (r->voted >> index & 1)) {
+        return;
+    }
+    if (!message_verify(&r->opt.signer,
+                        round_view(r)->members[index].public_key,
+                        &vote_body_schema, &v->body, v->sig)) {
+        r->malformed++;
+        return;
+    }
+    r->voted |= BIT(index);
+    r->votes[index] = *v;
+    round_try_commit(r);
+}
+
+/* Who holds up a butterfly that stands still: of a few who owe something the
+ * one that owes most. Where most do, the fault is on our side. MEMBERS_NONE:
+ * nobody. */
+static int laggard(const struct round *r)
+{
+    const struct butterfly *b = &r->exchange.butterfly;
+    uint32_t behind;
+    bool sends;
+
+    if (!r->in_plan || round_kind(&r->plan.body) != EXCHANGE_BUTTERFLY ||
+        r->phase != ROUND_REDUCING || !r->quiet || r->plan.body.n_members < 3) {
+        return MEMBERS_NONE;
+    }
+    behind = butterfly_behind(b);
+    return behind == 0 || 2 * behind >= r->plan.body.n_members
+               ? MEMBERS_NONE
+               : members_find(r->members, butterfly_laggard(b, &sends));
+}
+
+/* With whom no data can be exchanged although it is there. */
+static void closing_broken(const struct round *r, struct promise_body *closing)
+{
+    int late = laggard(r), row = r->n_broken >= 2 ? r->broken : late;
+
+    closing->has_broken =
+        row != MEMBERS_NONE && members_linked(r->members, row);
+    if (closing->has_broken) {
+        closing->broken = r->members->peers[row].id;
+    }
+}
+
+void round_closing(const struct round *r, struct promise_body *closing)
+{
+    const struct plan_body *p = &r->plan.body;
+    bool butterfly = r->has_plan && round_kind(p) == EXCHANGE_BUTTERFLY;
+    struct exchange_stall stall;
+
+    closing->closing = CLOSING_NONE;
+    closing->in_ring = r->has_plan && r->in_plan && p->n_members > 2 &&
+                       r->phase >= ROUND_REDUCING &&
+                       exchange_stall_of(&r->exchange, &stall);
+    if (closing->in_ring) {
+        closing->ring_next = p->members[stall.next[0]].index;
+        closing->ring_sent = stall.sent[0];
+        closing->ring_got = stall.got[0];
+        closing->gate_next = p->members[stall.next[1]].index;
+        closing->gate_sent = stall.sent[1];
+        closing->gate_got = stall.got[1];
+    }
+    closing_broken(r, closing);
+    closing->ring_quiet = (closing->in_ring || butterfly) &&
+                          r->phase == ROUND_REDUCING && r->quiet;
+    if (r->phase != ROUND_VOTED || r->round != closing->round + 1) {
+        return;
+    }
+    closing->closing = CLOSING_VOTED;
+    closing->plan_members = r->plan_mask;
+    closing->plan_tokens = p->tokens_before + plan_tokens(p);
+    closing->voted = r->commit_hash;
+}
+
+bool round_decided(struct round *r, const struct hash32 *commit)
+{
+    if (r->phase != ROUND_VOTED || !hash32_eq(&r->commit_hash, commit)) {
+        return false;
+    }
+    memset(&r->last, 0, sizeof r->last);
+    r->last.plan = r->plan;
+    r->last.result = r->result;
+    r->last.n_votes = r->plan.body.n_members;
+    for (uint32_t k = 0; k < r->last.n_votes; k++) {
+        memcpy(r->last.votes[k].public_key, r->plan_keys[k], 32);
+    }
+    r->last_hash = r->commit_hash;
+    r->has_last = true;
+    r->phase = ROUND_COMMITTED;
+    keep_order(r);
+    return true;
+}
+
+bool round_commit_valid(const struct round *r, const struct commit *c)
+{
+    const struct view_body *v = round_view(r);
+    struct vote_body body = {.round = c->plan.body.round};
+    struct hash32 hash;
+    uint64_t mask = 0;
+
+    message_commit_hash(&c->plan.body, &c->result, &hash);
+    if (r->ballot->have && v->round == c->plan.body.round) {
+        return hash32_eq(&v->commit, &hash);
+    }
+    if (!r->ballot->have || c->plan.body.epoch != v->epoch ||
+        !hash32_eq(&c->plan.body.view, &r->ballot->hash) ||
+        c->n_votes != c->plan.body.n_members) {
+        return false;
+    }
+    body.epoch = c->plan.body.epoch;
+    body.view = c->plan.body.view;
+    body.result = c->result;
+    message_hash(&plan_body_schema, "loco-plan-1", &c->plan.body, &body.plan);
+    for (uint32_t k = 0; k < c->n_votes; k++) {
+        uint32_t at = c->plan.body.members[k].index;
+
+        if (at >= v->n_members ||
+            !message_verify(&r->opt.signer, v->members[at].public_key,
+                            &vote_body_schema, &body, c->votes[k].sig)) {
+            return false;
+        }
+        mask |= BIT(at);
+    }
+    return view_quorum(v, mask, r->ballot->departed);
+}

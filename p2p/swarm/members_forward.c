@@ -1,0 +1,124 @@
+/* members_forward.c - between two members of a view that have no link.
+ *
+ * The sender signs {view, from, to, life, number, type, digest of the bytes},
+ * so the third member needs no trust: it can drop or delay, nothing else. One
+ * hop, only between members of one's own view, and within a budget per sender.
+ * Numbers only grow within a life: a copy that comes later is dropped. The
+ * bytes are the message as it would have gone over the link; what is no message
+ * of the view or its rounds is refused.
+ */
+#include "p2p/swarm/members_internal.h"
+
+#include <string.h>
+
+#include "proto/hash.h"
+
+/* Bytes that we pass on for one member in RELAY_MS: some views with their
+ * certificates, and the votes of a round. */
+#define RELAY_MS        1000
+#define RELAY_BYTES_MAX (128U << 10)
+
+/* What concerns only members. Bulk transfers need a connection of their own. */
+static bool may_travel(uint16_t type)
+{
+    const struct message_row *row = message_row(type);
+
+    return row != NULL && row->way == WAY_FORWARD;
+}
+
+static void digest_of(const struct forward *f, struct hash32 *out)
+{
+    hash_bytes("loco-forward-1", f->bytes, f->n_bytes, out);
+}
+
+bool members_forward(struct members *m,
+                     struct out *out,
+                     int peer,
+                     uint16_t type,
+                     const uint8_t *bytes,
+                     size_t len)
+{
+    int via = members_via(m, peer);
+    struct forward f = {.body = {.view = m->watch_view,
+                                 .from = m->opt.self,
+                                 .life = m->opt.life,
+                                 .message = type}};
+
+    if (via == MEMBERS_NONE || m->opt.signer.sign == NULL ||
+        !may_travel(type) || len > sizeof f.bytes) {
+        return false;
+    }
+    f.body.to = m->peers[peer].id;
+    f.body.number = ++m->forward_number;
+    f.n_bytes = (uint32_t)len;
+    memcpy(f.bytes, bytes, len);
+    digest_of(&f, &f.body.digest);
+    if (message_sign(&m->opt.signer, &forward_body_schema, &f.body, f.sig) !=
+        0) {
+        return false;
+    }
+    m->counts.forwards++;
+    return members_send(m, out, via, MESSAGE_FORWARD, &f);
+}
+
+static bool within_budget(struct members *m, struct member *p, uint32_t bytes)
+{
+    if (m->now_ms - p->relay_ms >= RELAY_MS) {
+        p->relay_ms = m->now_ms;
+        p->relay_bytes = 0;
+    }
+    if (p->relay_bytes + bytes > RELAY_BYTES_MAX) {
+        return false;
+    }
+    p->relay_bytes += bytes;
+    return true;
+}
+
+/* For another member: as it is. */
+static void
+pass_on(struct members *m, int from, const struct forward *f, struct out *out)
+{
+    int to = members_find(m, &f->body.to);
+
+    if (to == MEMBERS_NONE || !m->peers[to].watched ||
+        !id_eq(&f->body.from, &m->peers[from].id) ||
+        members_link_of_peer(m, to) == NULL ||
+        !within_budget(m, &m->peers[from], f->n_bytes)) {
+        m->counts.refused++;
+        return;
+    }
+    m->counts.relayed++;
+    (void)members_send(m, out, to, MESSAGE_FORWARD, f);
+}
+
+int members_forwarded(struct members *m,
+                      int peer,
+                      const struct forward *f,
+                      struct out *out)
+{
+    int from = members_find(m, &f->body.from);
+    struct hash32 digest;
+    struct member *p;
+
+    if (!m->peers[peer].watched || !hash32_eq(&f->body.view, &m->watch_view)) {
+        return MEMBERS_NONE;
+    }
+    if (!id_eq(&f->body.to, &m->opt.self)) {
+        pass_on(m, peer, f, out);
+        return MEMBERS_NONE;
+    }
+    p = from == MEMBERS_NONE ? NULL : &m->peers[from];
+    digest_of(f, &digest);
+    if (p == NULL || !p->watched || !p->has_key ||
+        (p->life != 0 && f->body.life != p->life) ||
+        !may_travel(f->body.message) || !hash32_eq(&digest, &f->body.digest) ||
+        (f->body.life == p->forward_life && f->body.number <= p->forwarded) ||
+        !message_verify(&m->opt.signer, p->public_key, &forward_body_schema,
+                        &f->body, f->sig)) {
+        m->counts.refused++;
+        return MEMBERS_NONE;
+    }
+    p->forward_life = f->body.life;
+    p->forwarded = f->body.number;
+    return from;
+}

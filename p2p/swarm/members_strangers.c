@@ -1,0 +1,84 @@
+/* members_strangers.c - which links strangers may hold.
+ *
+ * A *stranger* dialled us, and nothing of ours needs it: it is no member of the
+ * view, no guest, no neighbour, and we did not look for it. Ids are free, so
+ * one machine could fill the table of links, and nobody else would come in.
+ *
+ *   - LINKS_RESERVED links are for all others;
+ *   - one group of addresses of the internet (IPv4 /24, IPv6 /48) holds at most
+ *     STRANGERS_OF_GROUP_MAX. Behind one router, or on one machine, many are
+ *     honest;
+ *   - where strangers hold all that they may, the next one takes the place of
+ *     one of the largest group, by lot. So whoever comes from elsewhere stays.
+ */
+#include "p2p/prefix.h"
+#include "p2p/swarm/members_internal.h"
+#include "p2p/swarm/reach.h"
+#include "proto/base/rng.h"
+
+bool members_needs(const struct member *p)
+{
+    return p->watched || p->named || p->guest || p->active || p->wanted;
+}
+
+static bool is_stranger(const struct members *m, const struct members_link *l)
+{
+    return l->used && !l->closing && l->inbound &&
+           !members_needs(&m->peers[l->peer]);
+}
+
+/* Strangers with a link from the group of that address. */
+static uint32_t n_of_group(const struct members *m, const struct address *from)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        n += is_stranger(m, &m->links[i]) &&
+             prefix_eq(from->ip, m->links[i].from.ip);
+    }
+    return n;
+}
+
+/* One of the largest group; NULL: no stranger has a link. */
+static struct members_link *one_of_largest(struct members *m)
+{
+    struct members_link *found = NULL;
+    uint32_t most = 0, n_alike = 0;
+
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        struct members_link *l = &m->links[i];
+        uint32_t n = is_stranger(m, l) ? n_of_group(m, &l->from) : 0;
+
+        if (n > most) {
+            most = n;
+            n_alike = 0;
+        }
+        if (n == most && n > 0 && rng_below(&m->rng, ++n_alike) == 0) {
+            found = l;
+        }
+    }
+    return found;
+}
+
+bool members_stranger_may(struct members *m,
+                          const struct address *from,
+                          struct out *out)
+{
+    struct members_link *l;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        n += is_stranger(m, &m->links[i]);
+    }
+    if (reach_is_global(from) &&
+        n_of_group(m, from) >= STRANGERS_OF_GROUP_MAX) {
+        m->counts.strangers++;
+        return false;
+    }
+    l = n >= LINKS_MAX - LINKS_RESERVED ? one_of_largest(m) : NULL;
+    if (l != NULL) {
+        m->counts.strangers++;
+        members_hang_up(m, l, out);
+    }
+    return true;
+}

@@ -1,0 +1,157 @@
+/* relay.c - see relay.h. A row is CALLING from the asker's request until the
+ * other end came or wait_ms passed, OPEN until the shell says it is over. */
+#include "p2p/swarm/relay.h"
+
+#include <string.h>
+
+#include "proto/base/rng.h"
+
+#define HOUR_MS 3600000U
+
+void relay_init(struct relay *r,
+                const struct relay_options *opt,
+                uint64_t now_ms)
+{
+    memset(r, 0, sizeof *r);
+    r->opt = *opt;
+    r->rng = opt->seed;
+    r->tokens = opt->bytes_per_hour;
+    r->filled_ms = now_ms;
+}
+
+static void fill(struct relay *r, uint64_t now_ms)
+{
+    uint64_t most = r->opt.bytes_per_hour, ms = now_ms - r->filled_ms;
+
+    ms = ms < HOUR_MS ? ms : HOUR_MS;
+    /* Whole bytes only; what is left of a millisecond's share is given up. */
+    r->tokens += most / HOUR_MS * ms + most % HOUR_MS * ms / HOUR_MS;
+    r->filled_ms = now_ms;
+    if (r->tokens > most) {
+        r->tokens = most;
+    }
+    if (r->tokens >= most / 16) {
+        r->spent = false;
+    }
+}
+
+static struct relay_pipe *free_row(struct relay *r)
+{
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        if (r->pipes[i].state == RELAY_FREE) {
+            return &r->pipes[i];
+        }
+    }
+    return NULL;
+}
+
+bool relay_willing(const struct relay *r)
+{
+    if (r->opt.bytes_per_hour == 0 || r->spent) {
+        return false;
+    }
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        if (r->pipes[i].state == RELAY_FREE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t n_of(const struct relay *r, const struct peer_id *peer)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        const struct relay_pipe *p = &r->pipes[i];
+
+        n += p->state != RELAY_FREE &&
+             (id_eq(&p->from, peer) || id_eq(&p->to, peer));
+    }
+    return n;
+}
+
+uint64_t relay_asked(struct relay *r,
+                     uint64_t request,
+                     const struct peer_id *from,
+                     const struct peer_id *to,
+                     uint64_t now_ms)
+{
+    struct relay_pipe *p = free_row(r);
+
+    fill(r, now_ms);
+    if (p == NULL || !relay_willing(r) || id_eq(from, to) ||
+        n_of(r, from) >= r->opt.pipes_per_peer ||
+        n_of(r, to) >= r->opt.pipes_per_peer) {
+        r->n_refused++;
+        return 0;
+    }
+    *p = (struct relay_pipe){
+        .state = RELAY_CALLING,
+        .request = request,
+        .token = rng_next(&r->rng) | 1,
+        .since_ms = now_ms,
+        .from = *from,
+        .to = *to,
+    };
+    return p->token;
+}
+
+bool relay_came(struct relay *r,
+                uint64_t request,
+                const struct peer_id *peer,
+                uint64_t token,
+                uint64_t *with)
+{
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        struct relay_pipe *p = &r->pipes[i];
+
+        if (p->state == RELAY_CALLING && p->token == token &&
+            id_eq(&p->to, peer)) {
+            p->state = RELAY_OPEN;
+            p->other_request = request;
+            *with = p->request;
+            return true;
+        }
+    }
+    r->n_refused++;
+    return false;
+}
+
+void relay_moved(struct relay *r,
+                 uint64_t request,
+                 uint64_t n_bytes,
+                 bool ended,
+                 uint64_t now_ms)
+{
+    fill(r, now_ms);
+    r->n_bytes += n_bytes;
+    r->tokens -= n_bytes < r->tokens ? n_bytes : r->tokens;
+    r->spent = r->spent || r->tokens == 0;
+    for (int i = 0; i < RELAY_PIPES_MAX && ended; i++) {
+        struct relay_pipe *p = &r->pipes[i];
+
+        if (p->state != RELAY_FREE &&
+            (p->request == request ||
+             (p->state == RELAY_OPEN && p->other_request == request))) {
+            memset(p, 0, sizeof *p);
+        }
+    }
+}
+
+bool relay_next_over(struct relay *r, uint64_t now_ms, uint64_t *request)
+{
+    fill(r, now_ms);
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        struct relay_pipe *p = &r->pipes[i];
+
+        if ((p->state == RELAY_CALLING &&
+             now_ms - p->since_ms > r->opt.wait_ms) ||
+            (p->state == RELAY_OPEN && r->spent)) {
+            *request = p->request;
+            memset(p, 0, sizeof *p);
+            return true;
+        }
+    }
+    return false;
+}

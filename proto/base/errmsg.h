@@ -1,0 +1,38 @@
+/* errmsg.h - the sentence that goes with an error code.
+ *
+ * Functions that can fail for a reason a person must read take
+ * `char *errmsg`, a buffer of ERRMSG_SIZE bytes or NULL, and leave there what
+ * happened and where, without a full stop: the caller may prefix it
+ * ("pack corpus: open a.txt: No such file or directory"). The text is written
+ * only when the function returns a negative code; a longer one is cut.
+ */
+#ifndef LOCO_PROTO_BASE_ERRMSG_H
+#define LOCO_PROTO_BASE_ERRMSG_H
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "proto/base/err.h"
+
+#define ERRMSG_SIZE 256
+
+/* Write the sentence and hand `code` back, so that `return errmsg_fail(...)`
+ * reads as one statement. */
+__attribute__((format(printf, 3, 4))) static inline int
+errmsg_fail(char *errmsg, int code, const char *fmt, ...)
+{
+    va_list args;
+
+    if (errmsg != NULL) {
+        va_start(args, fmt);
+        (void)vsnprintf(errmsg, ERRMSG_SIZE, fmt, args);
+        va_end(args);
+    }
+    return code;
+}
+
+/* The same for a value that is wrong in what was given. */
+#define errmsg_invalid(errmsg, ...)                                            \
+    errmsg_fail((errmsg), LOCO_EINVAL, __VA_ARGS__)
+
+#endif

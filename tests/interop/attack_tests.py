@@ -1,0 +1,118 @@
+"""attack_tests.py - strangers and members that lie to real daemons; see
+interop.py. What attacker.py says is made by the tables of PROTOCOL.md.
+"""
+import os
+import time
+
+from e2e_registry import test
+from swarm import PACED, SCALE, Failed, Swarm, check, wait_for
+
+
+def alone(attacker, beat, epoch):
+    """VIEW of an attacker that founded it alone, as a fork."""
+    from messages import sign, view_hash
+    me = attacker.maker.identity
+    body = [attacker.run_id, epoch, bytes(32), 1, False, 0, beat["round"] + 9,
+            beat["tokens"] + 10**6, bytes([7]) * 32,
+            [[me.public, [bytes(16), 0], epoch, 0]], [], [], 0]
+    ballot = [1, view_hash(body)]
+    return body, [body, 1, [[me.public, sign(me, "ballot_body", ballot)]]]
+
+
+def heartbeat_of(attacker):
+    from messages import MESSAGES
+    names = [name for name, _ in MESSAGES["HEARTBEAT"][1]]
+    wait_for(lambda: "HEARTBEAT" in attacker.heard, "no heartbeat came")
+    return dict(zip(names, attacker.heard["HEARTBEAT"]))
+
+
+def asked_after(attacker, beat):
+    """The other side asks for the view that this heartbeat names."""
+    before = attacker.n_heard.get("GET_VIEW", 0)
+    beat["number"] = (beat["number"] + 1) % 256
+    attacker.say("HEARTBEAT", list(beat.values()))
+    try:
+        wait_for(lambda: attacker.n_heard.get("GET_VIEW", 0) > before, "", 1)
+    except Failed:
+        return False  # it asked a moment ago
+    return True
+
+
+@test("a stranger that says 'we went on without you' moves nobody", 120)
+def left_out():
+    from attacker import Attacker
+    from messages import view_hash
+    with Swarm(peers=3, rounds=400) as s:
+        s.start(*PACED)
+        s.wait_training()
+        run_id = bytes.fromhex(s.run_id)
+        attackers = [Attacker(p.port, run_id, seed=i)
+                     for i, p in enumerate(s.peers)]
+        try:
+            for a in attackers:
+                a.dial()
+            before = s.peers[0].status()["rounds_committed"]
+            for turn in range(5):
+                for a in attackers:
+                    beat = heartbeat_of(a)
+                    body, cert = alone(a, beat, beat["epoch"] + 1 + turn)
+                    said = dict(beat, life=a.life, has_view=True,
+                                epoch=body[1], view=view_hash(body))
+                    wait_for(lambda: asked_after(a, said),
+                             "nobody asks for the view that is named")
+                    a.say("VIEW", cert)
+                    a.say("LINEAGE", [beat["epoch"], [beat["view"]]])
+            s.peers[0].wait_round(before + 3)
+            for p in s.peers:
+                check("leaving view" not in p.log() and "view 2" not in p.log(),
+                      f"{p.name} left its view")
+        finally:
+            for a in attackers:
+                a.hang_up()
+
+
+def attacked(identity_of=None):
+    """Any message, of the schema, for LOCO_ATTACK_S seconds: the others go on,
+    and memory is bounded."""
+    from attacker import Attacker
+    with Swarm(peers=4, rounds=4000) as s:
+        s.start(*PACED)
+        s.wait_training()
+        victim = s.peers[0]
+        identity = identity_of(s) if identity_of else None
+        before = victim.status()["rounds_committed"]
+        grown = victim.memory_anon_bytes()
+        end = time.monotonic() + float(os.environ.get("LOCO_ATTACK_S", "8"))
+        with Attacker(victim.port, bytes.fromhex(s.run_id), seed=3,
+                      identity=identity) as a:
+            heartbeat_of(a)
+            closed = 0
+            while time.monotonic() < end:
+                closed += a.press(200)
+            print(f"{a.n_said} messages, closed {closed} times, heard "
+                  f"{sorted(a.n_heard)}")
+        after = victim.wait_round(before + 2)
+        grown = victim.memory_anon_bytes() - grown
+        print(f"rounds {before} to {after['rounds_committed']}, memory "
+              f"+{grown >> 20} MiB, refused {after['refused']}")
+        check(grown < (64 << 20) * SCALE, f"memory grew by {grown >> 20} MiB")
+        for p in s.peers[:3]:
+            check(p.process.poll() is None, f"{p.name} is gone")
+
+
+@test("any message of a stranger, and the run goes on", 180)
+def stranger():
+    attacked()
+
+
+@test("any message of a member that lies, and the run goes on", 180)
+def member():
+    """A fourth daemon stops, and the attacker comes with its key."""
+    import peer
+
+    def taken(s):
+        s.peers[3].kill()
+        with open(os.path.join(s.peers[3].state, "identity.key"), "rb") as f:
+            return peer.Identity(f.read()[:32])
+
+    attacked(taken)

@@ -1,0 +1,279 @@
+/* jobs_test.c - the books below a node: what a segment names, which vector lies
+ * in which slot, which states are kept, whose pieces are right. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/jobs/kept.h"
+#include "daemon/jobs/pair_payload.h"
+#include "daemon/jobs/pieces.h"
+#include "daemon/jobs/reduce.h"
+#include "daemon/jobs/segments.h"
+#include "daemon/jobs/wire_slots.h"
+#include "proto/base/err.h"
+
+#define N 4096 /* parameters */
+
+static struct run_terms terms(void)
+{
+    struct run_terms t = {.n_params = N,
+                          .state_bytes = 2 * N * sizeof(float),
+                          .piece_bytes = 1000,
+                          .n_shards = 1};
+
+    t.shards[0].bytes = 2500;
+    return t;
+}
+
+static int
+place(enum buffer_kind buffer, uint64_t index, uint64_t offset, uint32_t len)
+{
+    const struct run_terms t = terms();
+    const struct segment s = {
+        .buffer = buffer, .index = index, .offset = offset, .len = len};
+    size_t at;
+
+    return segment_place(&t, codec_find("int8"), &s, &at);
+}
+
+static void a_segment_outside_of_its_buffer_has_no_place(void **state)
+{
+    (void)state;
+    assert_int_equal(place(BUFFER_RING, 0, 1024, 3072), 0);
+    assert_int_equal(place(BUFFER_RING, 0, 1024, 3073), LOCO_ERANGE);
+    assert_int_equal(place(BUFFER_RING, 0, 1, 16), LOCO_ERANGE); /* no block */
+    assert_int_equal(place(BUFFER_RING, 0, 0, 0), LOCO_ERANGE);
+    assert_int_equal(place(BUFFER_STATE, 7, 1, 8 * N - 1), 0);
+    assert_int_equal(place(BUFFER_STATE, 7, UINT64_MAX, 2), LOCO_ERANGE);
+    assert_int_equal(place(BUFFER_SHARD, 0, 0, 2500), 0);
+    assert_int_equal(place(BUFFER_SHARD, 1, 0, 1), LOCO_ERANGE);
+    assert_int_equal(place(BUFFER_SHARD_LEAVES, 0, 64, 32), 0);
+    assert_int_equal(place(BUFFER_SHARD_LEAVES, 0, 64, 33), LOCO_ERANGE);
+    assert_int_equal(place(BUFFER_SHARD_LEAVES, 1, 0, 1), LOCO_ERANGE);
+    assert_int_equal(place(BUFFER_FORTH, 0, 0, 1), LOCO_ERANGE);
+}
+
+static void vectors_are_placed_by_encoded_bytes(void **state)
+{
+    const struct run_terms t = terms();
+    const struct codec *c = codec_find("int8");
+    struct segment s = {.buffer = BUFFER_RING, .offset = 2048, .len = 1024};
+    size_t at;
+
+    (void)state;
+    assert_int_equal(segment_place(&t, c, &s, &at), 0);
+    assert_int_equal(at, c->bytes(2048));
+    assert_int_equal(segment_wire_len(c, &s), c->bytes(1024));
+    s.buffer = BUFFER_STATE;
+    assert_int_equal(segment_place(&t, c, &s, &at), 0);
+    assert_int_equal(at, 2048);
+    assert_int_equal(segment_wire_len(c, &s), 1024);
+}
+
+static struct wire_slot *begin(struct wire_slots *w, uint64_t attempt)
+{
+    struct wire_slot *s = wire_slots_choose(w);
+
+    assert_non_null(s);
+    wire_slots_begin(w, s, WIRE_RING, attempt);
+    return s;
+}
+
+static void neither_the_last_commit_nor_what_is_read_gives_way(void **state)
+{
+    struct wire_slots w = {.n_made = 0};
+    struct wire_slot *commit = begin(&w, 1), *read = begin(&w, 2);
+
+    (void)state;
+    wire_slots_hashed(&w, commit);
+    assert_ptr_equal(wire_slots_apply(&w, WIRE_RING, 1), commit);
+    read->pins = 1;
+    for (uint64_t attempt = 3; attempt < 20; attempt++) {
+        (void)begin(&w, attempt);
+    }
+    assert_ptr_equal(wire_slots_find(&w, WIRE_REDUCED, 1), commit);
+    assert_ptr_equal(wire_slots_find(&w, WIRE_RING, 2), read);
+    assert_non_null(wire_slots_find(&w, WIRE_RING, 18));
+    assert_null(wire_slots_find(&w, WIRE_RING, 17));
+}
+
+static void the_attempt_hashed_last_is_applied(void **state)
+{
+    const uint64_t again = 1ULL << 32;
+    struct wire_slots w = {.n_made = 0};
+    struct wire_slot *first = begin(&w, 5), *second = begin(&w, again | 5);
+
+    (void)state;
+    assert_null(wire_slots_apply(&w, WIRE_RING, 5)); /* none is hashed */
+    wire_slots_hashed(&w, second);
+    wire_slots_hashed(&w, first);
+    assert_null(wire_slots_apply(&w, WIRE_RING, 6));
+    assert_null(wire_slots_apply(&w, WIRE_FETCHED, 5));
+    assert_ptr_equal(wire_slots_apply(&w, WIRE_RING, 5), first);
+    assert_null(wire_slots_find(&w, WIRE_RING, 5));
+}
+
+static void an_attempt_that_inherits_nothing_is_refused(void **state)
+{
+    struct wire_slots w = {.n_made = 0};
+    struct wire_slot *old = begin(&w, 5), *other = begin(&w, 6);
+
+    (void)state;
+    wire_slots_hashed(&w, old);
+    assert_null(wire_slots_inherit(&w, 4, 7));
+    assert_int_equal(w.refused, 7);
+    assert_ptr_equal(wire_slots_inherit(&w, 5, 6), old);
+    assert_int_equal(old->hashed, 0);
+    assert_ptr_equal(wire_slots_find(&w, WIRE_RING, 6), old);
+    assert_int_equal(other->use, WIRE_FREE); /* another branch's */
+    assert_null(wire_slots_find(&w, WIRE_RING, 5));
+}
+
+/* The state that is given back when another one comes; which, by its round. */
+static uint64_t push(struct kept *k, int *rounds, uint64_t round, uint64_t now)
+{
+    const struct kept_state s = {&rounds[round], round, 10 * round, 0};
+    void *unpinned, *left;
+
+    kept_push(k, &s, now, 100, &unpinned, &left);
+    assert_true(unpinned == NULL || left == NULL);
+    left = left == NULL ? unpinned : left;
+    return left == NULL ? 0 : (uint64_t)((int *)left - rounds);
+}
+
+static void a_state_that_is_fetched_stays_until_nobody_asks(void **state)
+{
+    int rounds[16];
+    struct kept k = {.pinned = {.state = NULL}};
+
+    (void)state;
+    assert_int_equal(push(&k, rounds, 1, 1), 0);
+    assert_int_equal(push(&k, rounds, 2, 2), 0);
+    assert_null(kept_find(&k, 2, 11));
+    kept_find(&k, 2, 20)->asked_ms = 50;
+    assert_int_equal(push(&k, rounds, 3, 60), 1);
+    assert_int_equal(push(&k, rounds, 4, 70), 0); /* 2 is pinned */
+    assert_non_null(kept_find(&k, 2, 0));
+    kept_find(&k, 3, 0)->asked_ms = 80;
+    assert_int_equal(push(&k, rounds, 5, 90), 3); /* one at a time */
+    kept_find(&k, 2, 0)->asked_ms = 120;
+    assert_int_equal(push(&k, rounds, 6, 219), 4);
+    assert_non_null(kept_find(&k, 2, 0));
+    assert_null(kept_find(&k, 4, 0));
+    k.last[1].asked_ms = 220; /* takes the place of the other */
+    assert_int_equal(push(&k, rounds, 7, 220), 2);
+    assert_ptr_equal(kept_pop(&k), &rounds[7]);
+    assert_ptr_equal(kept_pop(&k), &rounds[6]);
+    assert_ptr_equal(kept_pop(&k), &rounds[5]);
+    assert_null(kept_pop(&k));
+}
+
+static void a_piece_is_checked_by_the_list_of_its_object(void **state)
+{
+    const struct run_terms t = terms();
+    struct transfer_object o = pieces_object(&t, BUFFER_SHARD, 0);
+    struct segment s = {.buffer = BUFFER_SHARD_LEAVES, .len = 32};
+    struct pieces p = {.leaves = NULL};
+    struct piece_roots roots;
+    struct hash32 list[3], want;
+    uint8_t shard[2500];
+
+    (void)state;
+    memset(shard, 7, sizeof shard);
+    pieces_make(&o, shard, list);
+    for (; s.offset < sizeof list; s.offset += 32) {
+        assert_int_equal(pieces_take(&p, &t, &s, (uint8_t *)list + s.offset),
+                         0);
+    }
+    assert_true(pieces_has(&p, BUFFER_SHARD, 0, 2));
+    assert_false(pieces_has(&p, BUFFER_SHARD, 0, 3));
+    assert_false(pieces_has(&p, BUFFER_SHARD, 1, TRANSFER_LEAVES));
+    assert_false(pieces_has(&p, BUFFER_STATE, 0, TRANSFER_LEAVES));
+    assert_int_equal(pieces_check(&p, 2, shard, 500), 0);
+    assert_int_equal(pieces_check(&p, 2, shard, 501), LOCO_EHASH);
+    assert_int_equal(pieces_roots(&p, &t, &roots), 0);
+    hash_tree_root(list, 3, &want);
+    assert_true(hash32_eq(&roots.hash, &want));
+    pieces_free(&p);
+}
+
+/* The error is kept in the unit of the contribution, whatever its weight. */
+static void what_rounding_took_is_kept(void **state)
+{
+    const struct codec *c = codec_find("int8");
+    static float own[N], error[N], got[N];
+    uint8_t *wire = malloc(c->bytes(N));
+    const struct reduce r = {.codec = c, .segment_elements = N};
+    const struct reduce_vectors v = {.own = own, .error = error};
+    const struct segment s = {
+        .buffer = BUFFER_RING, .offset = 1024, .len = 2048, .scale = 0.25};
+
+    (void)state;
+    assert_non_null(wire);
+    for (uint32_t i = 0; i < N; i++) {
+        own[i] = (float)(i % 1000) / 7;
+    }
+    assert_int_equal(reduce_encode(&r, &v, &s, wire), 0);
+    assert_int_equal(c->decode(got, wire, 2048), 0);
+    for (uint32_t i = 0; i < 2048; i++) {
+        float lost = own[1024 + i] - 4 * got[i];
+
+        assert_float_equal(error[1024 + i], lost, 1e-4);
+    }
+    assert_true(error[1023] == 0 && error[3072] == 0);
+    free(wire);
+}
+
+static void both_peers_of_a_pair_make_one_hash(void **state)
+{
+    const struct codec *c = codec_find("fp16");
+    static float a[2][N], b[2][N];
+    const struct pair_payload one = {c, N, a[0], a[1]};
+    const struct pair_payload two = {c, N, b[0], b[1]};
+    uint8_t *wire[2];
+    struct hash32 left, right;
+
+    (void)state;
+    a[1][3] = 1;
+    b[0][4] = 2;
+    for (int i = 0; i < 2; i++) {
+        struct segment s = {.buffer = BUFFER_ANCHOR, .len = N};
+
+        wire[i] = malloc(pair_payload_bytes(c, N));
+        assert_non_null(wire[i]);
+        for (; s.buffer <= BUFFER_STEP; s.buffer++) {
+            assert_int_equal(
+                pair_payload_fill(i == 0 ? &one : &two, &s,
+                                  wire[i] + pair_payload_at(c, N, &s)),
+                0);
+        }
+    }
+    assert_int_equal(pair_payload_hash(&one, wire[1], true, &left), 0);
+    assert_int_equal(pair_payload_hash(&two, wire[0], false, &right), 0);
+    assert_true(hash32_eq(&left, &right));
+    assert_int_equal(pair_payload_hash(&two, wire[0], true, &right), 0);
+    assert_false(hash32_eq(&left, &right));
+    free(wire[0]);
+    free(wire[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_segment_outside_of_its_buffer_has_no_place),
+        cmocka_unit_test(vectors_are_placed_by_encoded_bytes),
+        cmocka_unit_test(neither_the_last_commit_nor_what_is_read_gives_way),
+        cmocka_unit_test(the_attempt_hashed_last_is_applied),
+        cmocka_unit_test(an_attempt_that_inherits_nothing_is_refused),
+        cmocka_unit_test(a_state_that_is_fetched_stays_until_nobody_asks),
+        cmocka_unit_test(a_piece_is_checked_by_the_list_of_its_object),
+        cmocka_unit_test(what_rounding_took_is_kept),
+        cmocka_unit_test(both_peers_of_a_pair_make_one_hash),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

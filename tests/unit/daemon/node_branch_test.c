@@ -1,0 +1,596 @@
+/* node_branch_test.c - a node in a view, and what others say of it, of other
+ * views and of other ends of the run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "p2p/round/chain.h"
+#include "tests/unit/daemon/hand.h"
+
+static struct node_status status(const struct hand *h)
+{
+    struct node_status s;
+
+    node_status(h->node, &s);
+    return s;
+}
+
+/* In a view with the first n puppets; a third one is linked and in none. */
+static struct hand *in_a_view(uint32_t n)
+{
+    struct hand *h = hand_open(HAND_PUPPETS);
+    struct heartbeat b = hand_beat(h);
+
+    h->terms.min_peers = n + 1;
+    h->terms.stop_rounds = 1000000;
+    b.linked_candidates = (uint8_t)(n + 1);
+    for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
+        b.ready = p < n;
+        hand_set_beat(h, p, &b);
+    }
+    for (int t = 0; t < 50 && !h->in.ballot->have; t++) {
+        hand_wait(h, 100);
+    }
+    assert_true(h->in.ballot->have);
+    for (uint32_t p = 0; p < n; p++) {
+        h->has_beat[p] = false; /* from now on as the node's own */
+    }
+    hand_wait(h, 3000);
+    assert_int_equal(h->in.ballot->cert.body.n_members, n + 1);
+    return h;
+}
+
+/* ---- goodbyes ------------------------------------------------------------ */
+
+static void only_who_goes_says_goodbye(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        struct hand *h = in_a_view(2);
+        struct goodbye m = {.body = {.epoch = 1, .peer = h->puppet[0].id}};
+        uint32_t pen = how == 2;
+
+        m.body.peer = h->puppet[how == 1].id; /* of somebody else */
+        hand_sign(h, pen, &goodbye_body_schema, &m.body, m.sig);
+        m.sig[0] ^= how == 3;
+        hand_say(h, 0, MESSAGE_GOODBYE, &m);
+        hand_drain(h, 1);
+        assert_int_equal(status(h).malformed, how != 0);
+        assert_int_equal(h->in.ballot->departed != 0, how == 0);
+        hand_wait(h, 20000);
+        assert_int_equal(hand_index(h, 0) >= 0, how != 0);
+        hand_close(h);
+    }
+}
+
+/* ---- who wants to be let in ---------------------------------------------- */
+
+/* What a peer holds. */
+struct holding {
+    uint64_t round;
+    struct hash32 commit, state;
+};
+
+static struct holding holding_of(const struct hand *h)
+{
+    const struct node_held *held = h->in.held;
+
+    return (struct holding){held->applied.round, held->applied.commit,
+                            held->state_hash};
+}
+
+/* No round is committed any more; what the node holds, and held before. */
+static void rest(struct hand *h, struct holding *now, struct holding *before)
+{
+    *now = *before = holding_of(h);
+    h->train_ms = 60000;
+    for (int t = 0; t < 30; t++) {
+        hand_wait(h, 100);
+        *before = now->round != h->in.held->applied.round ? *now : *before;
+        *now = holding_of(h);
+    }
+    assert_int_equal(before->round + 1, now->round);
+}
+
+/* Whether puppet 2, who says that it holds that, gets in. */
+static bool gets_in(struct hand *h, const struct holding *holds, struct join *m)
+{
+    m->n_linked = 3;
+    m->linked[0] = id_u64(&h->self.id);
+    m->linked[1] = id_u64(&h->puppet[0].id);
+    m->linked[2] = id_u64(&h->puppet[1].id);
+    m->body.view = h->in.ballot->hash;
+    m->body.round = holds->round;
+    m->body.commit = holds->commit;
+    m->body.state = holds->state;
+    hand_sign(h, 2, &join_body_schema, &m->body, m->sig);
+    for (int t = 0; t < 10; t++) {
+        hand_say(h, 2, MESSAGE_JOIN, m);
+        hand_wait(h, 500);
+    }
+    assert_int_equal(h->in.ballot->cert.body.epoch > 1, hand_index(h, 2) >= 0);
+    return hand_index(h, 2) >= 0;
+}
+
+static void who_joins_holds_what_the_members_hold(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 10; how++) {
+        struct hand *h = in_a_view(2);
+        struct holding now, before, holds;
+        struct join m = {.n_linked = 0};
+
+        rest(h, &now, &before);
+        holds = how < 6 ? now : before; /* it is about to apply the newest */
+        m.body.run.b[0] ^= how == 1;
+        holds.round += how == 2;
+        holds.commit.b[0] ^= how == 3 || how == 7;
+        holds.state.b[0] ^= how == 4 || how == 8;
+        holds.round -= how == 5 || how == 9;
+        assert_int_equal(gets_in(h, &holds, &m), how == 0 || how == 6);
+        assert_int_equal(status(h).malformed, 0);
+        hand_close(h);
+    }
+}
+
+static void a_join_is_signed_by_who_joins(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct holding now, before;
+    struct join m = {.n_linked = 0};
+
+    (void)state;
+    rest(h, &now, &before);
+    m.body.view = h->in.ballot->hash;
+    m.body.round = now.round;
+    m.body.commit = now.commit;
+    m.body.state = now.state;
+    hand_sign(h, 1, &join_body_schema, &m.body, m.sig);
+    hand_say(h, 2, MESSAGE_JOIN, &m);
+    hand_wait(h, 3000);
+    assert_int_equal(status(h).malformed, 1);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 1);
+    hand_close(h);
+}
+
+/* A process that began anew does not know what the one before it did. */
+static void a_member_of_another_life_is_lost(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct hello hello = {
+        .life = h->life, .oldest = PROTO_OLDEST, .newest = PROTO_NEWEST};
+
+    (void)state;
+    hand_say(h, 0, MESSAGE_HELLO, &hello);
+    hand_drain(h, 1);
+    assert_int_equal(h->in.ballot->lost, 0);
+    hello.life++;
+    hand_say(h, 0, MESSAGE_HELLO, &hello);
+    hand_drain(h, 1);
+    assert_int_equal(h->in.ballot->lost, 1 << hand_index(h, 0));
+    assert_int_equal(status(h).n_lost, 1);
+    hello.life++; /* it is, already */
+    hand_say(h, 0, MESSAGE_HELLO, &hello);
+    hello.life++; /* nor does a stranger count */
+    hand_say(h, 2, MESSAGE_HELLO, &hello);
+    hand_drain(h, 2);
+    assert_int_equal(status(h).n_lost, 1);
+    hand_close(h);
+}
+
+/* ---- views of others ----------------------------------------------------- */
+
+static void add_member(struct view_body *v, const uint8_t key[32], uint64_t at)
+{
+    struct view_member *m = &v->members[v->n_members++];
+
+    memcpy(m->public_key, key, 32);
+    m->joined = at;
+}
+
+/* Signed by the puppets in `who`. */
+static void sign_view(struct hand *h, struct view_cert *c, uint32_t who)
+{
+    struct ballot_body b = {.ballot = c->ballot};
+
+    view_hash(&c->body, &b.view);
+    c->n_sigs = 0;
+    for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
+        if (who >> p & 1) {
+            memcpy(c->sigs[c->n_sigs].public_key, h->puppet[p].public, 32);
+            hand_sign(h, p, &ballot_body_schema, &b, c->sigs[c->n_sigs++].sig);
+        }
+    }
+}
+
+/* Of the puppets in `who`, who all sign it, and of the node as a new member. */
+static struct view_cert view_of(struct hand *h,
+                                uint64_t epoch,
+                                enum view_mode mode,
+                                uint32_t who,
+                                bool and_us)
+{
+    struct view_cert c = {.ballot = 3};
+
+    c.body.epoch = epoch;
+    c.body.mode = (uint8_t)mode;
+    c.body.prev.b[0] = 77;
+    c.body.round = h->in.held->known.round;
+    c.body.tokens = h->in.held->known.tokens;
+    c.body.commit = h->in.held->known.commit;
+    for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
+        if (who >> p & 1) {
+            add_member(&c.body, h->puppet[p].public, 1);
+        }
+    }
+    if (and_us) {
+        add_member(&c.body, h->self.public, epoch);
+    }
+    assert_int_equal(view_sort(&c.body), 0);
+    sign_view(h, &c, who);
+    return c;
+}
+
+/* Signatures show that somebody made it; that it is the run's its members say,
+ * each over its own link. */
+static void a_view_is_entered_when_half_of_its_members_are_in_it(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct view_cert c;
+    struct heartbeat b;
+    struct hash32 hash;
+
+    (void)state;
+    h->obedient = false;
+    c = view_of(h, 9, VIEW_MAJORITY, 7, true);
+    view_hash(&c.body, &hash);
+    hand_say(h, 0, MESSAGE_VIEW, &c);
+    hand_wait(h, 10);
+    assert_true(h->in.ballot->has_pending);
+    b = hand_beat(h);
+    b.view = hash;
+    b.epoch = 9;
+    hand_set_beat(h, 0, &b); /* one of three */
+    b.view.b[0] ^= 1;
+    hand_set_beat(h, 1, &b); /* another view */
+    b.view = hash;
+    b.has_view = false;
+    hand_set_beat(h, 2, &b);
+    hand_wait(h, 10);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 1);
+    b.has_view = true;
+    hand_set_beat(h, 2, &b);
+    hand_wait(h, 10);
+    assert_true(hash32_eq(&h->in.ballot->hash, &hash));
+    hand_close(h);
+}
+
+/* Who joins with it waits for the same as we. */
+static void who_joins_with_a_view_does_not_vouch_for_it(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct view_cert c;
+    struct heartbeat b;
+
+    (void)state;
+    h->obedient = false;
+    c = view_of(h, 9, VIEW_MAJORITY, 1, true);
+    add_member(&c.body, h->puppet[1].public, 9);
+    add_member(&c.body, h->puppet[2].public, 9);
+    assert_int_equal(view_sort(&c.body), 0);
+    sign_view(h, &c, 1);
+    hand_say(h, 0, MESSAGE_VIEW, &c);
+    hand_wait(h, 10);
+    assert_true(h->in.ballot->has_pending);
+    b = hand_beat(h);
+    view_hash(&c.body, &b.view);
+    b.epoch = 9;
+    hand_set_beat(h, 1, &b);
+    hand_set_beat(h, 2, &b);
+    hand_wait(h, 10);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 1);
+    hand_set_beat(h, 0, &b);
+    hand_wait(h, 10);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 9);
+    hand_close(h);
+}
+
+/* Puppet 2 names a later view without us, signed by `who`, and the node asks
+ * for it; `from` shows it, and says that ours led to it. */
+static bool stays(
+    uint32_t from, bool named, uint32_t who, bool of_this_run, uint32_t *asked)
+{
+    struct hand *h = in_a_view(2);
+    struct heartbeat b = hand_beat(h);
+    struct lineage m = {.first_epoch = 1, .n_hashes = 1};
+    struct view_cert c;
+    bool have;
+
+    h->obedient = false;
+    c = view_of(h, 9, VIEW_MAJORITY, 7, false);
+    m.hashes[0] = h->in.ballot->hash;
+    c.body.run.b[0] ^= !of_this_run;
+    sign_view(h, &c, who);
+    if (named) {
+        b.epoch = 9;
+        view_hash(&c.body, &b.view);
+        hand_set_beat(h, 2, &b);
+    }
+    hand_say(h, from, MESSAGE_VIEW, &c);
+    hand_say(h, from, MESSAGE_LINEAGE, &m);
+    hand_drain(h, 4);
+    hand_wait(h, 10);
+    have = h->in.ballot->have;
+    *asked = h->n_sent[MESSAGE_GET_PROOF];
+    hand_close(h);
+    return have;
+}
+
+/* Puppets 0 and 1 are in our view, puppet 2 is nobody: what it says of the past
+ * moves nobody. */
+static void who_was_left_out_sees_that_most_of_its_view_went_on(void **state)
+{
+    uint32_t asked;
+
+    (void)state;
+    assert_false(stays(2, true, 7, true, &asked));
+    assert_false(stays(2, true, 3, true, &asked));
+    assert_true(stays(2, true, 4, true, &asked));  /* signed by nobody of it */
+    assert_int_equal(asked, 1);                    /* for a proof */
+    assert_true(stays(2, true, 5, true, &asked));  /* by one of three */
+    assert_true(stays(2, false, 7, true, &asked)); /* nobody asked for it */
+    assert_true(stays(1, true, 7, true, &asked));  /* but another one */
+    assert_true(stays(2, true, 7, false, &asked)); /* another run's */
+}
+
+/* It has more tokens than ours, and nobody proves that it is of this run. */
+static void a_branch_that_is_ahead_is_followed_when_it_is_proven(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct lineage m = {.first_epoch = 9, .n_hashes = 1};
+    struct heartbeat b = hand_beat(h);
+    struct view_cert c;
+
+    (void)state;
+    h->obedient = false;
+    c = view_of(h, 9, VIEW_MAJORITY, 4, false);
+    view_hash(&c.body, &b.view);
+    b.epoch = 9;
+    b.round += 100;
+    b.tokens *= 100;
+    b.commit.b[0] ^= 1;
+    hand_set_beat(h, 2, &b);
+    hand_say(h, 2, MESSAGE_VIEW, &c);
+    hand_say(h, 2, MESSAGE_LINEAGE, &m);
+    hand_drain(h, HAND_EVENTS);
+    hand_wait(h, 100);
+    assert_true(h->in.ballot->have);
+    assert_int_equal(h->n_sent[MESSAGE_GET_PROOF], 1);
+    assert_int_equal(h->last_to[MESSAGE_GET_PROOF], h->link[2]);
+    hand_close(h);
+}
+
+/* Marked as a fork of the founding `from`. */
+static void mark_fork(struct view_body *v, const struct view_body *from)
+{
+    v->fork = true;
+    v->n_roots = from->n_members;
+    for (uint32_t i = 0; i < from->n_members; i++) {
+        v->roots[i] = view_member_id(&from->members[i]);
+    }
+}
+
+/* Both others are gone, for so long that the node goes on alone. */
+static void fork_alone(struct hand *h)
+{
+    for (uint32_t p = 0; p < 2; p++) {
+        struct event e = {.type = EVENT_LINK_DOWN,
+                          .link_down.link = h->link[p]};
+
+        h->link[p] = 0;
+        hand_post(h, &e);
+    }
+    hand_wait(h, 3 * h->terms.fork_after_ms);
+    assert_true(h->in.ballot->have && h->in.ballot->cert.body.fork);
+    assert_int_equal(h->in.ballot->cert.body.n_members, 1);
+    h->train_ms = 600000; /* it commits by itself: no more of that */
+    hand_wait(h, 3000);
+    if (h->link[2] == 0) {
+        hand_link(h, 2);
+    }
+}
+
+/* Puppet 2 shows `c`, says `m` of it, and proves that it ties to `genesis`.
+ * Whether the node leaves its view for it. */
+static bool follows(struct hand *h,
+                    const struct view_cert *genesis,
+                    const struct view_cert *c,
+                    const struct lineage *m)
+{
+    static uint8_t bytes[CHAIN_BYTES_MAX];
+    const struct chain_rules rules = {.min_peers = 3, .signer = &h->pen};
+    struct heartbeat b = hand_beat(h);
+    struct proof proof = {.offset = 0};
+    struct chain chain;
+
+    chain_init(&chain, bytes);
+    assert_int_equal(chain_extend(&chain, &rules, genesis), 0);
+    assert_int_equal(chain_extend(&chain, &rules, c), 0);
+    view_hash(&c->body, &proof.view);
+    proof.total = proof.n_bytes = chain.used;
+    memcpy(proof.bytes, bytes, chain.used);
+    b.view = proof.view;
+    b.epoch = c->body.epoch;
+    b.tokens = c->body.tokens;
+    b.commit = c->body.commit;
+    for (int k = 0; k < 4; k++) {
+        uint32_t asked = h->n_sent[MESSAGE_GET_PROOF];
+
+        b.number++;
+        hand_set_beat(h, 2, &b);
+        hand_drain(h, HAND_EVENTS);
+        hand_say(h, 2, MESSAGE_VIEW, c);
+        hand_say(h, 2, MESSAGE_LINEAGE, m);
+        hand_wait(h, 10);
+        if (h->n_sent[MESSAGE_GET_PROOF] > asked) {
+            hand_say(h, 2, MESSAGE_PROOF, &proof);
+        }
+        hand_wait(h, 600);
+    }
+    assert_int_equal(status(h).malformed, 0);
+    return !h->in.ballot->have;
+}
+
+/* Puppet 0 of our founding went on with puppet 2 in a fork, as far as `tokens`
+ * and `commit` say. Whether the node gives way; `alone`: it is in a fork, too,
+ * and holds one of three roots, as they do. */
+static bool gives_way(bool alone, int tokens, int commit)
+{
+    struct hand *h = in_a_view(2);
+    const struct view_cert genesis = h->in.ballot->cert;
+    const struct lineage m = {.first_epoch = 9, .n_hashes = 1};
+    struct view_cert c;
+    bool left;
+
+    h->obedient = false;
+    if (alone) {
+        fork_alone(h);
+    }
+    c = view_of(h, 9, VIEW_FORK, 5, false);
+    c.body.tokens += (uint64_t)tokens;
+    if (commit != 0) { /* the lowest or the highest one */
+        memset(c.body.commit.b, commit < 0 ? 0 : 0xff, sizeof c.body.commit.b);
+    }
+    mark_fork(&c.body, &genesis.body);
+    sign_view(h, &c, 5);
+    left = follows(h, &genesis, &c, &m);
+    hand_close(h);
+    return left;
+}
+
+/* A newcomer knows few views before its own, and anybody can show one. */
+static void no_earlier_view_of_the_run_is_followed(void **state)
+{
+    struct hand *h = in_a_view(2);
+    const struct view_cert genesis = h->in.ballot->cert;
+    struct lineage m = {.first_epoch = 1, .n_hashes = 1};
+    struct holding now, before;
+    struct join join = {.n_linked = 0};
+    struct view_cert c;
+
+    (void)state;
+    rest(h, &now, &before);
+    assert_true(gets_in(h, &now, &join));
+    assert_true(h->in.ballot->cert.body.epoch > 1);
+    h->obedient = false;
+    c = view_of(h, 2, VIEW_MAJORITY, 3, false);
+    c.body.tokens += 1000000;
+    sign_view(h, &c, 3);
+    m.hashes[0] = h->in.ballot->hash; /* "it led to mine" */
+    assert_false(follows(h, &genesis, &c, &m));
+    m.hashes[0].b[0] ^= 1; /* "mine has more tokens" */
+    assert_false(follows(h, &genesis, &c, &m));
+    hand_close(h);
+}
+
+static void of_two_forks_the_one_with_more_work_wins(void **state)
+{
+    (void)state;
+    assert_true(gives_way(true, 1, 0));
+    assert_false(gives_way(true, -1, 0));
+    assert_true(gives_way(true, 0, -1)); /* of equal ones the lower commit */
+    assert_false(gives_way(true, 0, 1));
+    assert_false(gives_way(true, -1, -1));
+}
+
+/* Whoever forks alone can claim any number of tokens. */
+static void no_fork_wins_over_a_view_that_is_none(void **state)
+{
+    (void)state;
+    assert_false(gives_way(false, 1, 0));
+    assert_false(gives_way(false, 1000000, -1));
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* The node has finished; the puppets say that they have, too: bit p of `other`
+ * another end, `more`: one with more tokens; `view`: in some view. */
+static bool keeps_its_end(uint32_t other, bool more, bool view)
+{
+    struct hand *h = hand_open(2);
+    bool have;
+
+    h->terms.stop_rounds = 3;
+    hand_wait(h, 30000);
+    assert_int_equal(status(h).state, NODE_FINISHED);
+    assert_true(h->in.ballot->have);
+    for (uint32_t p = 0; p < 2; p++) {
+        struct heartbeat b = hand_beat(h);
+
+        b.state = NODE_FINISHED;
+        b.has_view = view;
+        if (other >> p & 1) {
+            b.tokens = more ? b.tokens + 1 : b.tokens - 1;
+            b.commit.b[0] ^= 0x80;
+            b.view.b[0] ^= view;
+        }
+        hand_set_beat(h, p, &b);
+    }
+    for (uint32_t p = 0; p < 2; p++) {
+        hand_say_beat(h, p);
+    }
+    hand_drain(h, HAND_EVENTS);
+    have = h->in.ballot->have;
+    hand_close(h);
+    return have;
+}
+
+static void an_end_is_given_up_for_a_better_one_of_most(void **state)
+{
+    (void)state;
+    assert_false(keeps_its_end(3, true, false));
+    assert_true(keeps_its_end(1, true, false));  /* one of two says so */
+    assert_true(keeps_its_end(3, false, false)); /* ours is better */
+    assert_true(keeps_its_end(3, true, true));   /* of a view: to be proven */
+}
+
+static void who_trains_does_not_stop_for_an_end_that_others_name(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct heartbeat b = hand_beat(h);
+
+    (void)state;
+    b.state = NODE_FINISHED;
+    b.has_view = false;
+    b.tokens++;
+    b.commit.b[0] ^= 0x80;
+    for (uint32_t k = 0; k < 4; k++) {
+        hand_set_beat(h, k % 2, &b);
+    }
+    hand_drain(h, 4);
+    assert_true(h->in.ballot->have);
+    hand_close(h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_who_goes_says_goodbye),
+        cmocka_unit_test(who_joins_holds_what_the_members_hold),
+        cmocka_unit_test(a_join_is_signed_by_who_joins),
+        cmocka_unit_test(a_member_of_another_life_is_lost),
+        cmocka_unit_test(a_view_is_entered_when_half_of_its_members_are_in_it),
+        cmocka_unit_test(who_joins_with_a_view_does_not_vouch_for_it),
+        cmocka_unit_test(who_was_left_out_sees_that_most_of_its_view_went_on),
+        cmocka_unit_test(a_branch_that_is_ahead_is_followed_when_it_is_proven),
+        cmocka_unit_test(of_two_forks_the_one_with_more_work_wins),
+        cmocka_unit_test(no_fork_wins_over_a_view_that_is_none),
+        cmocka_unit_test(no_earlier_view_of_the_run_is_followed),
+        cmocka_unit_test(an_end_is_given_up_for_a_better_one_of_most),
+        cmocka_unit_test(who_trains_does_not_stop_for_an_end_that_others_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

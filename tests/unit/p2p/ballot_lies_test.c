@@ -1,0 +1,684 @@
+/* ballot_lies_test.c - what is said in a ballot, and which of it counts: true
+ * or not, late, twice, or by somebody else. */
+#include "tests/unit/p2p/ballots.h"
+
+/* ---- what a member promises and signs ----------------------------------- */
+
+static void only_its_owner_is_answered_on_a_ballot(void **state)
+{
+    struct cast *c = cast_open(4);
+    uint64_t ballot = ballot_of(c, 1, 1);
+    struct prepare p = prepare_of(c, ballot);
+
+    (void)state;
+    say(c, 2, 0, MESSAGE_PREPARE, &p);
+    say(c, CAST_STRANGE, 0, MESSAGE_PREPARE, &p);
+    assert_false(c->a[0]->ballot.has_promised);
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_true(c->a[0]->ballot.has_promised);
+    assert_int_equal(c->a[0]->ballot.promised, ballot);
+    assert_true(c->a[0]->round.frozen);
+    cast_close(c);
+}
+
+static void nobody_answers_below_a_promise(void **state)
+{
+    struct cast *c = cast_open(4);
+    uint64_t high = ballot_of(c, 1, 50), low = ballot_of(c, 2, 1);
+    struct prepare p = prepare_of(c, high);
+
+    (void)state;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_true(low < high);
+    p.ballot = low;
+    say(c, 2, 0, MESSAGE_PREPARE, &p);
+    assert_int_equal(c->a[0]->ballot.promised, high);
+    cast_close(c);
+}
+
+static void the_ballots_of_a_view_cannot_be_used_up(void **state)
+{
+    struct cast *c = cast_open(4);
+    struct prepare p = prepare_of(c, ballot_of(c, 1, FORK_BALLOT - 5000));
+    struct suspect s = {.epoch = p.epoch, .view = p.view};
+
+    (void)state;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_false(c->a[0]->ballot.has_promised);
+    s.ballot = ballot_of(c, 0, FORK_BALLOT - 5000);
+    say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    assert_true(c->a[0]->ballot.next_ballot < 1000);
+    cast_wait(c, 10000); /* the change that was asked for goes through */
+    assert_int_equal(c->a[0]->ballot.cert.body.epoch, 2);
+    cast_close(c);
+}
+
+/* It ends a round: nobody else may ask for that, nor of another view, nor set
+ * the number of a ballot that is not ours. */
+static void a_suspicion_is_heard_from_members_of_the_view(void **state)
+{
+    struct cast *c = cast_open(4);
+    const struct ballot *b = &c->a[0]->ballot;
+    struct suspect good = {.epoch = 1, .view = b->hash}, s;
+    uint64_t next = b->next_ballot;
+
+    (void)state;
+    good.ballot = ballot_of(c, 0, next + 50);
+    say(c, CAST_STRANGE, 0, MESSAGE_SUSPECT, &good);
+    s = good;
+    s.epoch++;
+    say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    s = good;
+    s.view.b[0] ^= 1;
+    say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    assert_int_equal(b->want, BALLOT_WANT_NOTHING);
+    s = good;
+    s.ballot = ballot_of(c, 2, next + 50);
+    say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    assert_int_equal(b->want, BALLOT_WANT_CHANGE);
+    assert_int_equal(b->next_ballot, next);
+    say(c, 1, 0, MESSAGE_SUSPECT, &good);
+    assert_int_equal(b->next_ballot, good.ballot);
+    s.ballot = ballot_of(c, 0, next); /* said before */
+    assert_true(s.ballot < good.ballot);
+    say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    assert_int_equal(b->next_ballot, good.ballot);
+    cast_close(c);
+}
+
+static void a_prepare_of_another_epoch_or_view_is_ignored(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct prepare p = prepare_of(c, ballot_of(c, 1, 1));
+
+    (void)state;
+    p.epoch = 1000000;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    p.epoch = 1;
+    p.view.b[0] ^= 1;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    p.view.b[0] ^= 1;
+    p.mode = VIEW_MODE_COUNT;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    p.mode = VIEW_FORK;
+    p.ballot = FORK_BALLOT | 1;
+    say(c, 1, 0, MESSAGE_PREPARE, &p); /* nobody is in doubt */
+    assert_false(c->a[0]->ballot.has_promised);
+    cast_close(c);
+}
+
+static void values_are_taken_from_the_owner_of_the_ballot_only(void **state)
+{
+    struct cast *c = cast_open(4);
+    uint64_t ballot = ballot_of(c, 1, 1);
+    struct prepare p = prepare_of(c, ballot);
+    struct accept a = accept_of(c, ballot);
+
+    (void)state;
+    say(c, 1, 0, MESSAGE_ACCEPT, &a); /* nothing was promised */
+    assert_false(c->a[0]->ballot.has_accepted);
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    say(c, 2, 0, MESSAGE_ACCEPT, &a);
+    say(c, CAST_STRANGE, 0, MESSAGE_ACCEPT, &a);
+    a.ballot = ballot_of(c, 2, FORK_BALLOT - 5000);
+    say(c, 2, 0, MESSAGE_ACCEPT, &a);
+    a = accept_of(c, ballot);
+    a.value.departed = 4; /* nobody said goodbye */
+    say(c, 1, 0, MESSAGE_ACCEPT, &a);
+    assert_false(c->a[0]->ballot.has_accepted);
+    a = accept_of(c, ballot);
+    say(c, 1, 0, MESSAGE_ACCEPT, &a);
+    assert_true(c->a[0]->ballot.has_accepted);
+    assert_int_equal(c->a[0]->ballot.accepted_ballot, ballot);
+    cast_close(c);
+}
+
+#define N_SPOILED 12
+
+/* What the owner of a ballot, who has our promise, must not have signed. */
+static void spoil(const struct cast *c, int how, struct accept *a)
+{
+    struct view_body *v = &a->value;
+
+    switch (how) {
+    case 1: /* of an epoch to come */
+        a->epoch++;
+        v->epoch++;
+        break;
+    case 2: /* of another view */
+        a->view.b[0] ^= 1;
+        break;
+    case 3: /* not the next one after it */
+        v->epoch++;
+        break;
+    case 4:
+        v->prev.b[0] ^= 1;
+        break;
+    case 5: /* of another run */
+        v->run.b[0] ^= 1;
+        break;
+    case 6: /* by other rules than it says */
+        v->mode = VIEW_FORK;
+        break;
+    case 7:
+        a->mode = v->mode = VIEW_FORK;
+        a->ballot =
+            FORK_BALLOT | (uint64_t)view_index(&c->a[0]->ballot.cert.body,
+                                               &c->a[1]->identity.id);
+        break;
+    case 8: /* of nobody */
+        v->n_members = 0;
+        break;
+    case 9: /* a commit that we hold is forgotten */
+        v->round--;
+        break;
+    case 10: /* below our promise */
+        a->ballot = ballot_of(c, 1, 1);
+        break;
+    case 11: /* uses the numbers up */
+        a->ballot = ballot_of(c, 1, FORK_BALLOT - 5000);
+        break;
+    default:
+        break;
+    }
+}
+
+static void a_value_that_must_not_follow_is_not_signed(void **state)
+{
+    (void)state;
+    for (int how = 0; how < N_SPOILED; how++) {
+        struct cast *c = cast_open(4);
+        struct prepare p = prepare_of(c, ballot_of(c, 1, 50));
+        struct accept a;
+
+        all_contribute(c);
+        finish_round(c);
+        say(c, 1, 0, MESSAGE_PREPARE, &p);
+        assert_int_equal(c->a[0]->ballot.promised, p.ballot);
+        a = accept_of(c, p.ballot);
+        a.value.round = c->a[0]->known;
+        a.value.commit = c->a[0]->commit;
+        assert_int_equal(a.value.round, 1);
+        spoil(c, how, &a);
+        say(c, 1, 0, MESSAGE_ACCEPT, &a);
+        assert_int_equal(c->a[0]->ballot.has_accepted, how == 0);
+        cast_close(c);
+    }
+}
+
+static void a_round_in_flight_is_ended_for_a_reason_only(void **state)
+{
+    struct cast *c = cast_open(4);
+    struct prepare p = prepare_of(c, ballot_of(c, 1, 1));
+
+    (void)state;
+    all_contribute(c);
+    p.urgent = false; /* somebody wants to join */
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_false(c->a[0]->ballot.has_promised);
+    p.urgent = true; /* somebody is lost */
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_true(c->a[0]->ballot.has_promised);
+    p.urgent = false; /* it ends already */
+    p.ballot = ballot_of(c, 1, p.ballot + 1);
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_int_equal(c->a[0]->ballot.promised, p.ballot);
+    cast_close(c);
+
+    c = cast_open(4); /* between two rounds */
+    all_contribute(c);
+    finish_round(c);
+    p = prepare_of(c, ballot_of(c, 1, 1));
+    p.urgent = false;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_true(c->a[0]->ballot.has_promised);
+    cast_close(c);
+}
+
+/* Actors 0 and 1 are cut off from the three others of their view. */
+static void a_fork_is_promised_in_long_doubt_and_to_its_owner_only(void **state)
+{
+    struct cast *c = cast_open(5);
+    const struct ballot *b = &c->a[0]->ballot;
+    struct prepare p = prepare_of(c, 0);
+    uint64_t at = (uint64_t)view_index(&b->cert.body, &c->a[1]->identity.id);
+
+    (void)state;
+    for (int i = 2; i < 5; i++) {
+        cast_cut(c, i);
+        cast_notice(c, 0, i);
+    }
+    cast_wait(c, FORK_MS / 2);
+    assert_false(ballot_sees_majority(b));
+    p.mode = VIEW_FORK;
+    p.ballot = FORK_BALLOT | at;
+    say(c, 1, 0, MESSAGE_PREPARE, &p); /* too early */
+    assert_false(b->fork_bound);
+    cast_wait(c, FORK_MS / 3);
+    p.ballot = FORK_BALLOT | (at ^ 1); /* another one's */
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    p.ballot = (((b->promised >> 8) + 1) << 8) | at; /* the majority's */
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    p.ballot = 2 * FORK_BALLOT | at; /* uses the numbers up */
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_false(b->fork_bound);
+    p.ballot = FORK_BALLOT | at;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_true(b->fork_bound);
+    assert_int_equal(b->promised, p.ballot);
+    cast_close(c);
+}
+
+/* ---- promises, to who asked --------------------------------------------- */
+
+static void promises_of_another_epoch_do_not_count(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct prepare p;
+    struct promise m;
+    uint64_t ballot;
+
+    (void)state;
+    proposes(c, NULL, &ballot, &p);
+    m = promise_of(c, 1, &p);
+    m.body.epoch++;
+    answer(c, 1, &m);
+    m = promise_of(c, 1, &p);
+    m.body.view.b[3] ^= 1;
+    answer(c, 1, &m);
+    assert_int_equal(__builtin_popcountll(c->a[0]->ballot.answered), 1);
+    m = promise_of(c, 1, &p);
+    m.sig[0] ^= 1;
+    say(c, 1, 0, MESSAGE_PROMISE, &m); /* not signed */
+    assert_int_equal(__builtin_popcountll(c->a[0]->ballot.answered), 1);
+    m = promise_of(c, 1, &p);
+    answer(c, 1, &m);
+    assert_int_equal(__builtin_popcountll(c->a[0]->ballot.answered), 2);
+    cast_close(c);
+}
+
+static void
+an_accepted_value_that_no_ballot_could_carry_is_refused(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 8; how++) {
+        struct cast *c = cast_open(4);
+        const struct ballot *b = &c->a[0]->ballot;
+        struct view_body *v;
+        struct prepare p;
+        struct promise m;
+        uint64_t ballot;
+
+        proposes(c, NULL, &ballot, &p);
+        m = promise_of(c, 1, &p);
+        m.body.has_accepted = true;
+        m.body.accepted_ballot = ballot - 1;
+        m.n_accepted = 1;
+        v = &m.accepted[0];
+        *v = accept_of(c, ballot).value;
+        v->epoch += how == 1;
+        v->prev.b[0] ^= how == 2;
+        v->run.b[0] ^= how == 3;
+        v->n_members = how == 4 ? 0 : v->n_members;
+        m.body.accepted_ballot += how == 5; /* ours: it could not have been */
+        m.n_accepted = how != 6;            /* it says one, and has none */
+        m.body.has_accepted = how != 7;
+        answer(c, 1, &m);
+        assert_int_equal(b->has_value, how == 0);
+        assert_int_equal(__builtin_popcountll(b->answered), 1 + (how == 0));
+        assert_int_equal(b->malformed, how != 0);
+        cast_close(c);
+    }
+}
+
+static void a_promise_counts_once_and_for_its_ballot(void **state)
+{
+    struct cast *c = cast_open(4);
+    const struct ballot *b = &c->a[0]->ballot;
+    uint32_t at = (uint32_t)view_index(&b->cert.body, &c->a[1]->identity.id);
+    struct prepare p = {.mode = VIEW_FOUND, .ballot = b->current};
+    struct promise m;
+    uint64_t ballot;
+
+    (void)state;
+    m = promise_of(c, 1, &p); /* its founding is over */
+    answer(c, 1, &m);
+    assert_int_equal(b->phase, BALLOT_IDLE);
+    assert_int_equal(b->cert.body.epoch, 1);
+    proposes(c, NULL, &ballot, &p);
+    m = promise_of(c, 1, &p);
+    m.body.ballot++;
+    answer(c, 1, &m);
+    m = promise_of(c, 1, &p);
+    m.body.mode = VIEW_FORK;
+    answer(c, 1, &m);
+    m = promise_of(c, CAST_STRANGE, &p); /* nobody asked it */
+    answer(c, CAST_STRANGE, &m);
+    assert_int_equal(__builtin_popcountll(b->answered), 1);
+    m = promise_of(c, 1, &p);
+    answer(c, 1, &m);
+    assert_int_equal(__builtin_popcountll(b->answered), 2);
+    m.body.tokens = 777; /* it says something else now */
+    answer(c, 1, &m);
+    assert_int_equal(b->promises[at].tokens, 0);
+    assert_int_equal(b->malformed, 0);
+    assert_int_equal(b->phase, BALLOT_GATHER);
+    cast_close(c);
+}
+
+/* Of two that were accepted the one of the higher ballot may be chosen. */
+static void of_two_accepted_values_the_later_one_binds(void **state)
+{
+    (void)state;
+    for (int first = 1; first < 3; first++) {
+        struct cast *c = cast_open(4);
+        struct prepare p;
+        uint64_t ballot;
+
+        proposes(c, NULL, &ballot, &p);
+        for (int k = 0; k < 2; k++) {
+            int i = k == 0 ? first : 3 - first;
+            struct promise m = promise_of(c, i, &p);
+
+            m.body.has_accepted = true;
+            m.body.accepted_ballot = ballot - (i == 1 ? 1 : 2);
+            m.n_accepted = 1;
+            m.accepted[0] = accept_of(c, ballot).value;
+            m.accepted[0].tokens = (uint64_t)i;
+            answer(c, i, &m);
+        }
+        assert_int_equal(c->a[0]->ballot.value.tokens, 1);
+        cast_close(c);
+    }
+}
+
+/* ---- signatures on a view ----------------------------------------------- */
+
+/* Actor i says that it has accepted that, signed by actor `pen`. */
+static void signs(struct cast *c, int i, int pen, const struct ballot_body *b)
+{
+    struct accepted m = {.epoch = 1, .body = *b};
+
+    m.view = c->a[1]->ballot.hash;
+    assert_int_equal(
+        message_sign(&c->a[pen]->signer, &ballot_body_schema, b, m.sig), 0);
+    say(c, i, 0, MESSAGE_ACCEPTED, &m);
+}
+
+static void a_view_is_made_of_the_signatures_of_its_electors(void **state)
+{
+    struct cast *c = cast_open(5);
+    const struct ballot *b = &c->a[0]->ballot;
+    struct ballot_body good, bad;
+    struct prepare p;
+    struct promise m;
+    uint64_t ballot;
+
+    (void)state;
+    proposes(c, NULL, &ballot, &p);
+    for (int i = 1; i < 5; i++) {
+        m = promise_of(c, i, &p);
+        answer(c, i, &m);
+    }
+    assert_int_equal(b->phase, BALLOT_SIGN);
+    good = (struct ballot_body){.ballot = ballot, .view = b->value_hash};
+    bad = good;
+    bad.ballot++;
+    signs(c, 1, 1, &bad);
+    bad = good;
+    bad.view.b[0] ^= 1;
+    signs(c, 1, 1, &bad);
+    signs(c, CAST_STRANGE, CAST_STRANGE, &good);
+    assert_int_equal(b->malformed, 0);
+    signs(c, 1, 2, &good); /* 2's signature in 1's mouth */
+    assert_int_equal(b->malformed, 1);
+    assert_int_equal(b->n_sigs, 1);
+    signs(c, 1, 1, &good);
+    signs(c, 1, 1, &good);
+    assert_int_equal(b->n_sigs, 2);
+    assert_int_equal(b->cert.body.epoch, 1);
+    signs(c, 2, 2, &good);
+    assert_int_equal(b->cert.body.epoch, 2);
+    assert_int_equal(b->cert.n_sigs, 3);
+    /* Who signs late is added, by the same rules. */
+    signs(c, 3, 3, &bad);
+    bad = good;
+    bad.ballot++;
+    signs(c, 3, 3, &bad);
+    signs(c, CAST_STRANGE, CAST_STRANGE, &good);
+    signs(c, 2, 2, &good); /* it has */
+    assert_int_equal(b->malformed, 1);
+    signs(c, 3, 4, &good);
+    assert_int_equal(b->malformed, 2);
+    assert_int_equal(b->cert.n_sigs, 3);
+    signs(c, 3, 3, &good);
+    assert_int_equal(b->cert.n_sigs, 4);
+    cast_close(c);
+}
+
+/* ---- views that others show --------------------------------------------- */
+
+/* The view after actor 0's, of the same members, which n of them signed. */
+static struct view_cert next_view(const struct cast *c, uint32_t n, int how)
+{
+    struct view_cert v = {.body = accept_of(c, 0).value, .ballot = 9};
+    struct ballot_body b = {.ballot = v.ballot};
+
+    v.body.epoch = how == 1 ? 1 : v.body.epoch; /* not later than ours */
+    v.body.run.b[0] ^= how == 2;
+    v.body.prev.b[0] ^= how == 3; /* of one that is not known */
+    v.body.mode = how == 4 ? VIEW_FOUND : v.body.mode;
+    if (how == 5) { /* we are not in it */
+        memcpy(v.body.members[c->a[0]->ballot.self_index].public_key,
+               c->a[CAST_STRANGE]->identity.public, 32);
+        assert_int_equal(view_sort(&v.body), 0);
+    }
+    view_hash(&v.body, &b.view);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(v.sigs[i].public_key, c->a[i]->identity.public, 32);
+        assert_int_equal(message_sign(&c->a[i]->signer, &ballot_body_schema, &b,
+                                      v.sigs[i].sig),
+                         0);
+    }
+    v.n_sigs = n;
+    return v;
+}
+
+static void a_view_is_entered_when_it_follows_ours(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 8; how++) {
+        struct cast *c = cast_open(4);
+        const struct ballot *b = &c->a[0]->ballot;
+        struct view_cert v = next_view(c, how == 6 ? 1 : 4, how);
+        struct hash32 before = b->hash;
+
+        v.sigs[3].sig[0] ^= how == 7;
+        say(c, 1, 0, MESSAGE_VIEW, &v);
+        assert_int_equal(hash32_eq(&b->hash, &before), how > 0);
+        assert_int_equal(b->malformed, how >= 6);
+        assert_int_equal(b->has_pending, how == 3);
+        confirm(c, 0); /* its members say that they are in it */
+        assert_int_equal(hash32_eq(&b->hash, &before), how > 0 && how != 3);
+        cast_close(c);
+    }
+}
+
+/* It was shown one, and another came first. */
+static void a_view_that_waits_for_its_members_may_be_over(void **state)
+{
+    struct cast *c = cast_open(4);
+    struct view_cert unknown = next_view(c, 4, 3), next = next_view(c, 4, 0);
+    const struct ballot *b = &c->a[0]->ballot;
+    struct hash32 hash;
+
+    (void)state;
+    say(c, 1, 0, MESSAGE_VIEW, &unknown);
+    assert_true(b->has_pending);
+    say(c, 1, 0, MESSAGE_VIEW, &next);
+    hash = b->hash;
+    assert_int_equal(b->cert.body.epoch, 2);
+    confirm(c, 0);
+    assert_true(hash32_eq(&b->hash, &hash));
+    say(c, 1, 0, MESSAGE_VIEW, &unknown); /* nor later */
+    confirm(c, 0);
+    assert_true(hash32_eq(&b->hash, &hash));
+    cast_close(c);
+}
+
+/* ---- who has no view ---------------------------------------------------- */
+
+static void a_restarted_member_does_not_take_back_its_old_view(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct view_cert old = c->a[1]->ballot.cert;
+
+    (void)state;
+    ballot_drop_view(&c->a[1]->ballot, c->now_ms); /* as after a restart */
+    say(c, 0, 1, MESSAGE_VIEW, &old);
+    assert_false(c->a[1]->ballot.have);
+    assert_true(c->a[1]->ballot.restored);
+    cast_close(c);
+}
+
+/* The views that actor 1 was in before it left the third one, and others. */
+static void a_restarted_member_goes_forward_only(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 5; how++) {
+        struct cast *c = cast_open(4);
+        const struct ballot *b = &c->a[1]->ballot;
+        struct view_cert second, v;
+        uint32_t at;
+
+        ballot_want(&c->a[0]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+        cast_wait(c, 5000);
+        second = b->cert;
+        assert_int_equal(second.body.epoch, 2);
+        ballot_want(&c->a[0]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+        cast_wait(c, 5000);
+        assert_int_equal(b->cert.body.epoch, 3);
+        v = how == 0 ? second : b->cert;
+        ballot_drop_view(&c->a[1]->ballot, c->now_ms);
+        if (how > 1) { /* of another branch */
+            struct ballot_body body = {.ballot = v.ballot};
+
+            at = (uint32_t)view_index(&v.body, &c->a[1]->identity.id);
+            v.body.prev.b[0] ^= 1;
+            v.body.epoch += how == 3;
+            v.body.members[at].joined = how == 4 ? v.body.epoch : 1;
+            view_hash(&v.body, &body.view);
+            v.n_sigs = 4;
+            for (uint32_t i = 0; i < 4; i++) {
+                memcpy(v.sigs[i].public_key, c->a[i]->identity.public, 32);
+                assert_int_equal(message_sign(&c->a[i]->signer,
+                                              &ballot_body_schema, &body,
+                                              v.sigs[i].sig),
+                                 0);
+            }
+        }
+        say(c, 0, 1, MESSAGE_VIEW, &v);
+        /* A later one, or one that it joined anew. */
+        assert_int_equal(b->has_pending, how >= 3);
+        assert_false(b->have);
+        cast_close(c);
+    }
+}
+
+static void a_founder_may_ask_again_at_once_and_others_wait(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct ballot *b = &c->a[CAST_STRANGE]->ballot;
+    struct prepare p = {.mode = VIEW_FOUND};
+
+    (void)state;
+    p.ballot = 1ULL << 16 | (id_u64(&c->a[1]->identity.id) & 0xffff);
+    say(c, 1, CAST_STRANGE, MESSAGE_PREPARE, &p);
+    assert_int_equal(b->found_ballot, p.ballot);
+    p.ballot = 2ULL << 16 | (id_u64(&c->a[2]->identity.id) & 0xffff);
+    say(c, 2, CAST_STRANGE, MESSAGE_PREPARE, &p);
+    assert_int_equal(b->found_ballot >> 16, 1);
+    p.ballot = 3ULL << 16 | (id_u64(&c->a[1]->identity.id) & 0xffff);
+    say(c, 1, CAST_STRANGE, MESSAGE_PREPARE, &p);
+    assert_int_equal(b->found_ballot, p.ballot);
+    p.ballot -= 1ULL << 16; /* late on its way */
+    say(c, 1, CAST_STRANGE, MESSAGE_PREPARE, &p);
+    assert_int_equal(b->found_ballot >> 16, 3);
+    c->now_ms += 3 * BALLOT_MS;
+    p.ballot = ~0xffffULL | (id_u64(&c->a[2]->identity.id) & 0xffff);
+    say(c, 2, CAST_STRANGE, MESSAGE_PREPARE, &p); /* uses the numbers up */
+    assert_int_equal(b->found_ballot >> 16, 3);
+    cast_close(c);
+}
+
+static uint32_t n_signed; /* by the stranger */
+
+static bool count_signed(const struct letter *l)
+{
+    n_signed += l->from == CAST_STRANGE && l->type == MESSAGE_ACCEPTED;
+    return false;
+}
+
+/* Whoever is to sign a first view is in it, and signs what its founder says. */
+static void a_founding_is_signed_as_its_founder_asked(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct prepare p = {.mode = VIEW_FOUND};
+    struct accept good = {.mode = VIEW_FOUND}, a;
+
+    (void)state;
+    n_signed = 0;
+    c->drop = count_signed;
+    p.ballot = 1ULL << 16 | (id_u64(&c->a[1]->identity.id) & 0xffff);
+    say(c, 1, CAST_STRANGE, MESSAGE_PREPARE, &p);
+    good.ballot = p.ballot;
+    good.value = (struct view_body){.epoch = 1, .n_members = 2};
+    memcpy(good.value.members[0].public_key, c->a[1]->identity.public, 32);
+    memcpy(good.value.members[1].public_key,
+           c->a[CAST_STRANGE]->identity.public, 32);
+    good.value.mode = VIEW_FOUND;
+    assert_int_equal(view_sort(&good.value), 0);
+    say(c, 2, CAST_STRANGE, MESSAGE_ACCEPT, &good); /* not the founder */
+    a = good;
+    a.ballot += 1ULL << 16; /* nothing was promised */
+    say(c, 1, CAST_STRANGE, MESSAGE_ACCEPT, &a);
+    a = good;
+    memcpy(a.value.members[0].public_key, c->a[1]->identity.public, 32);
+    memcpy(a.value.members[1].public_key, c->a[2]->identity.public, 32);
+    assert_int_equal(view_sort(&a.value), 0); /* we are not in it */
+    say(c, 1, CAST_STRANGE, MESSAGE_ACCEPT, &a);
+    assert_int_equal(n_signed, 0);
+    say(c, 1, CAST_STRANGE, MESSAGE_ACCEPT, &good);
+    assert_int_equal(n_signed, 1);
+    cast_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_its_owner_is_answered_on_a_ballot),
+        cmocka_unit_test(nobody_answers_below_a_promise),
+        cmocka_unit_test(the_ballots_of_a_view_cannot_be_used_up),
+        cmocka_unit_test(a_suspicion_is_heard_from_members_of_the_view),
+        cmocka_unit_test(a_prepare_of_another_epoch_or_view_is_ignored),
+        cmocka_unit_test(values_are_taken_from_the_owner_of_the_ballot_only),
+        cmocka_unit_test(a_value_that_must_not_follow_is_not_signed),
+        cmocka_unit_test(a_round_in_flight_is_ended_for_a_reason_only),
+        cmocka_unit_test(
+            a_fork_is_promised_in_long_doubt_and_to_its_owner_only),
+        cmocka_unit_test(promises_of_another_epoch_do_not_count),
+        cmocka_unit_test(
+            an_accepted_value_that_no_ballot_could_carry_is_refused),
+        cmocka_unit_test(a_promise_counts_once_and_for_its_ballot),
+        cmocka_unit_test(of_two_accepted_values_the_later_one_binds),
+        cmocka_unit_test(a_view_is_made_of_the_signatures_of_its_electors),
+        cmocka_unit_test(a_view_is_entered_when_it_follows_ours),
+        cmocka_unit_test(a_view_that_waits_for_its_members_may_be_over),
+        cmocka_unit_test(a_restarted_member_does_not_take_back_its_old_view),
+        cmocka_unit_test(a_restarted_member_goes_forward_only),
+        cmocka_unit_test(a_founder_may_ask_again_at_once_and_others_wait),
+        cmocka_unit_test(a_founding_is_signed_as_its_founder_asked),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* wire.c - averages as the network makes them, roundings included.
+ *
+ * Ring, where partial sums may travel: chunk c of n begins at member c, which
+ * encodes its weighted values; each next one decodes, adds its own in fp32 and
+ * encodes; all decode the final bytes. Butterfly, for the other types: each
+ * part is encoded once, the owner decodes all, sums in fp32 in member order,
+ * encodes once, and all decode that. One member alone encodes once. Error
+ * feedback is the member's: what the rounding at its hop took goes into its
+ * next contribution.
+ */
+#include <string.h>
+
+#include "train/lab/internal.h"
+
+static const struct codec *codec_of(const struct lab *lab)
+{
+    return codec_get(lab->opt.method.wire);
+}
+
+uint64_t lab_wire_bytes(const struct lab *lab, uint64_t len)
+{
+    return codec_of(lab)->bytes((size_t)len);
+}
+
+static double weight_sum(const struct lab_part *parts, uint32_t n)
+{
+    double sum = 0.0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        sum += parts[i].weight;
+    }
+    return sum;
+}
+
+/* Elements [begin, end) of chunk c, cut at the codec's blocks. */
+static void chunk_of(uint64_t len,
+                     uint32_t block,
+                     uint32_t n,
+                     uint32_t c,
+                     uint64_t *begin,
+                     uint64_t *end)
+{
+    uint64_t blocks = (len + block - 1) / block;
+    uint64_t per = (blocks + n - 1) / n * block;
+
+    *begin = (uint64_t)c * per < len ? (uint64_t)c * per : len;
+    *end = *begin + per < len ? *begin + per : len;
+}
+
+static int ring(struct lab *lab,
+                const struct codec *codec,
+                const struct lab_part *parts,
+                uint32_t n,
+                uint64_t len,
+                float *out)
+{
+    double sum = weight_sum(parts, n);
+
+    for (uint32_t c = 0; c < n; c++) {
+        uint64_t begin, end;
+        int rv = 0;
+
+        chunk_of(len, codec->block, n, c, &begin, &end);
+        for (uint32_t hop = 0; hop < n && rv == 0 && begin < end; hop++) {
+            const struct lab_part *p = &parts[(c + hop) % n];
+            const struct codec_op op = {
+                .own = p->x + begin,
+                .n = (size_t)(end - begin),
+                .scale = (float)(p->weight / sum),
+                .residual = p->residual == NULL ? NULL : p->residual + begin,
+                .next = p->residual == NULL ? NULL : p->residual + begin,
+                .result = hop + 1 == n ? out + begin : NULL,
+            };
+
+            rv = hop == 0 ? codec->encode_op(lab->wire, &op)
+                          : codec->add_op(lab->wire, lab->wire, &op);
+        }
+        if (rv != 0) {
+            return rv;
+        }
+    }
+    return 0;
+}
+
+static int butterfly(struct lab *lab,
+                     const struct codec *codec,
+                     const struct lab_part *parts,
+                     uint32_t n,
+                     uint64_t len,
+                     float *out)
+{
+    double sum = weight_sum(parts, n);
+    int rv = 0;
+
+    memset(out, 0, len * sizeof *out);
+    for (uint32_t i = 0; i < n && rv == 0; i++) {
+        const struct codec_op op = {
+            .own = parts[i].x,
+            .n = (size_t)len,
+            .scale = 1.0F,
+            .residual = parts[i].residual,
+            .next = parts[i].residual,
+            .result = lab->decoded,
+        };
+        const float weight = (float)(parts[i].weight / sum);
+
+        rv = codec->encode_op(lab->wire, &op);
+        for (uint64_t k = 0; k < len; k++) {
+            float w = weight * lab->decoded[k];
+
+            out[k] = out[k] + w;
+        }
+    }
+    rv = rv != 0 ? rv : codec->encode(lab->wire, out, (size_t)len, 1.0F);
+    return rv != 0 ? rv : codec->decode(out, lab->wire, (size_t)len);
+}
+
+int lab_average(struct lab *lab,
+                const struct lab_part *parts,
+                uint32_t n_parts,
+                uint64_t len,
+                float *out)
+{
+    const struct codec *codec = codec_of(lab);
+    bool adds = codec_adds(codec) || n_parts == 1;
+    int rv = adds ? ring(lab, codec, parts, n_parts, len, out)
+                  : butterfly(lab, codec, parts, n_parts, len, out);
+
+    return rv == 0
+               ? 0
+               : errmsg_fail(lab->errmsg, rv,
+                             "a contribution does not fit the wire type %s: "
+                             "training has diverged",
+                             codec->name);
+}

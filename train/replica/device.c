@@ -1,0 +1,370 @@
+/* device.c - see replica/device.h. */
+#include "train/replica/device.h"
+
+#include <string.h>
+
+#include "kernels/pool.h"
+#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+#include "train/replica/host.h"
+#include "train/replica/outer.h"
+#include "train/replica/plan.h"
+
+bool replica_mirrors_grad(const struct method *m)
+{
+    return m->gradients || method_has_momentum(m) || m->trainers > 0;
+}
+
+size_t replica_mirrors(const struct method *m)
+{
+    return 1 + (size_t)replica_mirrors_grad(m) + (size_t)replica_shares_u(m) +
+           (size_t)replica_shares_v(m) +
+           m->gradients; /* what replica_fetch_step() reads into */
+}
+
+/* ---- opening ----------------------------------------------------------- */
+
+static int open_processor(struct replica *r, char *errmsg)
+{
+    const struct replica_options *opt = &r->opt;
+    int rv = 0;
+
+    if (opt->reference) {
+        backend_cpu_ref(&r->backend);
+    } else {
+        rv = backend_cpu(&r->backend, opt->threads);
+    }
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "cannot start %d threads", opt->threads);
+    }
+    r->have_backend = true;
+    rv = opt->affinity.n == 0
+             ? 0
+             : backend_set_affinity(&r->backend, &opt->affinity);
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "cannot pin %d threads", opt->threads);
+    }
+    rv = backend_set_dtype(&r->backend, opt->dtype);
+    if (rv == LOCO_EDEVICE) {
+        return errmsg_fail(errmsg, rv,
+                           "this processor has no bf16 dot products; train "
+                           "with dtype fp32 or auto");
+    }
+    return rv == 0 ? 0
+                   : errmsg_fail(errmsg, rv, "out of memory for the self-test");
+}
+
+static int open_backend(struct replica *r, char *errmsg)
+{
+    char why[PLUGIN_ERRMSG];
+    int rv;
+
+    if (r->opt.device == NULL) {
+        return open_processor(r, errmsg);
+    }
+    rv = backend_device(&r->backend, r->opt.device, why);
+    r->have_backend = rv == 0;
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "%.200s", why);
+    }
+    /* Nothing of the GPU's: for who copies and hashes what lies here. One
+     * thread does it where no more can be had. */
+    if (r->opt.threads > 1 &&
+        pool_open(&r->backend.pool, r->opt.threads, NULL) != 0) {
+        r->backend.pool = NULL;
+    }
+    return 0;
+}
+
+#define MB(bytes) ((unsigned long long)((bytes) >> 20))
+
+/* The micro-batch to begin with, before anything is taken; 0: none fits. */
+static uint32_t plan_micro_batch(const struct replica *r, char *errmsg)
+{
+    const struct replica_options *opt = &r->opt;
+    struct replica_plan plan;
+    uint64_t have;
+
+    if (opt->device == NULL) {
+        return opt->micro_batch;
+    }
+    have = device_info(r->backend.device)->free_bytes;
+    replica_plan(opt, have, &plan);
+    if (plan.micro_batch == 0) {
+        (void)errmsg_fail(
+            errmsg, LOCO_ENOMEM,
+            "one sequence of %u tokens needs %llu MB of the "
+            "GPU's memory, of which %llu MB %s: use --device "
+            "cpu, or a GPU with more",
+            opt->seq, MB(plan.state_bytes + plan.work_bytes), MB(have),
+            opt->device->gpu.memory_bytes > 0 ? "may be used (gpu-memory-bytes)"
+                                              : "are free");
+    }
+    return plan.micro_batch;
+}
+
+struct llama_room replica_room(const struct replica_options *opt,
+                               uint32_t micro_batch)
+{
+    struct llama_room room = {.part = opt->part,
+                              .micro_batch = micro_batch,
+                              .slots = opt->slots,
+                              .pass = opt->slots > 0 && !opt->part.scores,
+                              .recompute = opt->recompute};
+
+    if (opt->slots == 0) {
+        llama_part_whole(&opt->model, &room.part);
+        room.slots = 1;
+    }
+    return room;
+}
+
+/* Half of the micro-batch after the other until one fits; only a GPU gets
+ * smaller ones. */
+static int open_llama(struct replica *r, uint32_t micro_batch)
+{
+    int rv = LOCO_ENOMEM;
+
+    while (rv == LOCO_ENOMEM && micro_batch > 0) {
+        const struct llama_room room = replica_room(&r->opt, micro_batch);
+
+        rv = llama_open_room(&r->llama, &r->opt.model, &r->backend, &room);
+        if (rv == 0) {
+            r->micro_batch = micro_batch;
+        }
+        micro_batch = r->opt.device == NULL ? 0 : micro_batch / 2;
+    }
+    return rv;
+}
+
+/* What the engine sees. */
+static void bind_engine(struct replica *r)
+{
+    struct engine *e = &r->engine;
+
+    if (!r->mirrored) {
+        e->theta = r->theta;
+        e->grad = e->next_m = r->grad;
+        e->u = r->optimizer.u;
+        e->v = r->optimizer.v;
+    }
+    if (r->opt.method.gradients) { /* equal at every step, so in the state */
+        r->phi = e->theta;
+        r->state_u = e->u;
+        r->state_v = e->v;
+    }
+}
+
+/* The workspace last, it can shrink. */
+static int open_memory(struct replica *r, char *errmsg)
+{
+    const struct backend *be = &r->backend;
+    size_t bytes = r->n * sizeof(float);
+    size_t grad_bytes = bytes;
+    uint32_t micro_batch = plan_micro_batch(r, errmsg);
+    int rv;
+
+    if (micro_batch == 0) {
+        return LOCO_ENOMEM;
+    }
+    if (be->device != NULL && r->n_wire > r->n) { /* a padded mean */
+        grad_bytes = r->n_wire * sizeof(float);
+    }
+    r->theta = be->take(be, bytes);
+    r->grad = be->take(be, grad_bytes);
+    if (r->theta == NULL || r->grad == NULL) {
+        return errmsg_fail(errmsg, LOCO_ENOMEM,
+                           "out of memory for %llu parameters",
+                           (unsigned long long)r->n);
+    }
+    be->clear(be, r->theta, bytes);
+    be->clear(be, r->grad, grad_bytes);
+    rv = optimizer_open_part(&r->optimizer, &r->opt.optimizer, &r->opt.model,
+                             &r->opt.part);
+    r->have_optimizer = rv == 0;
+    if (rv == 0 && be->device != NULL) {
+        rv = optimizer_place(&r->optimizer, be);
+    }
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
+    }
+    rv = open_llama(r, micro_batch);
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "out of memory for the model's work");
+    }
+    return 0;
+}
+
+int replica_open_work(struct replica *r, char *errmsg)
+{
+    int rv = open_backend(r, errmsg);
+
+    rv = rv != 0 ? rv : open_memory(r, errmsg);
+    if (rv == 0) {
+        bind_engine(r);
+        replica_outer_open(r);
+        replica_register(r);
+    }
+    return rv;
+}
+
+void replica_close_work(struct replica *r)
+{
+    if (r->have_optimizer) {
+        optimizer_close(&r->optimizer);
+    }
+    llama_close(r->llama);
+    if (r->have_backend) {
+        replica_outer_close(r);
+        replica_unregister(r);
+        r->backend.give(&r->backend, r->grad);
+        r->backend.give(&r->backend, r->theta);
+        backend_close(&r->backend);
+    }
+    r->llama = NULL;
+    r->theta = r->grad = NULL;
+    r->have_optimizer = r->have_backend = false;
+}
+
+bool replica_lower_micro_batch(struct replica *r)
+{
+    if (r->outer.on ||
+        r->outer.half != NULL) { /* that memory first: it is only for speed */
+        replica_outer_close(r);
+        return true;
+    }
+    if (r->opt.device == NULL || r->micro_batch < 2) {
+        return false;
+    }
+    llama_close(r->llama);
+    r->llama = NULL;
+    return open_llama(r, r->micro_batch / 2) == 0;
+}
+
+/* ---- to this process --------------------------------------------------- */
+
+static void fetch(struct replica *r, float *to, const float *from)
+{
+    if (to != NULL) {
+        r->backend.get(&r->backend, to, from, r->n * sizeof(float));
+    }
+}
+
+int replica_fetch(struct replica *r)
+{
+    int rv;
+
+    if (!r->mirrored || !r->stale || !r->have_backend) {
+        return 0;
+    }
+    fetch(r, r->engine.theta, r->theta);
+    fetch(r, r->engine.u, r->optimizer.u);
+    fetch(r, r->engine.v, r->optimizer.v);
+    rv = r->backend.finish(&r->backend);
+    r->stale = rv != 0;
+    return rv;
+}
+
+int replica_fetch_grad(struct replica *r)
+{
+    if (!r->mirrored) {
+        return 0;
+    }
+    fetch(r, r->engine.grad, r->grad);
+    return r->backend.finish(&r->backend);
+}
+
+int replica_fetch_step(struct replica *r)
+{
+    size_t bytes = r->n * sizeof(float);
+    int rv;
+
+    if (!r->mirrored) {
+        return 0;
+    }
+    /* The mean is spent, and so are its copies. */
+    fetch(r, r->average, r->theta);
+    fetch(r, r->engine.grad, r->optimizer.u);
+    fetch(r, r->spare, r->optimizer.v);
+    rv = r->backend.finish(&r->backend);
+    if (rv == 0) {
+        memcpy(r->engine.theta, r->average, bytes);
+        memcpy(r->engine.u, r->engine.grad, bytes);
+        memcpy(r->engine.v, r->spare, bytes);
+    }
+    return rv;
+}
+
+/* ---- to the backend ---------------------------------------------------- */
+
+/* A vector of the backend, and the engine's, which may be the same one. */
+static void put(struct replica *r, float *own, float *mirror, const float *from)
+{
+    size_t bytes = r->n * sizeof(float);
+
+    if (from == NULL) {
+        return;
+    }
+    if (mirror != NULL && mirror != from) {
+        memcpy(mirror, from, bytes);
+    }
+    if (own != mirror && r->have_backend) {
+        r->backend.put(&r->backend, own, from, bytes);
+    }
+}
+
+void replica_put_theta(struct replica *r)
+{
+    put(r, r->theta, r->engine.theta, r->engine.theta);
+}
+
+void replica_put_grad(struct replica *r)
+{
+    put(r, r->grad, r->engine.grad, r->engine.grad);
+}
+
+void replica_put_moments(struct replica *r, const float *u, const float *v)
+{
+    put(r, r->optimizer.u, r->engine.u, u);
+    put(r, r->optimizer.v, r->engine.v, v);
+}
+
+void replica_clear_moments(struct replica *r)
+{
+    size_t bytes = r->n * sizeof(float);
+
+    if (r->have_optimizer) {
+        optimizer_reset(&r->optimizer);
+    }
+    if (r->mirrored && r->engine.u != NULL) {
+        memset(r->engine.u, 0, bytes);
+    }
+    if (r->mirrored && r->engine.v != NULL) {
+        memset(r->engine.v, 0, bytes);
+    }
+}
+
+void replica_moments(const struct replica *r, float *out)
+{
+    const struct backend *be = &r->backend;
+    size_t bytes = r->n * sizeof(float);
+
+    if (!r->have_optimizer) {
+        memset(out, 0, 2 * bytes);
+        return;
+    }
+    be->get(be, out, r->optimizer.u, bytes);
+    be->get(be, out + r->n, r->optimizer.v, bytes);
+}
+
+const float *replica_phi_for_model(struct replica *r)
+{
+    if (r->backend.device == NULL) {
+        return r->phi;
+    }
+    if (r->outer.on && r->outer.current) {
+        return r->outer.phi;
+    }
+    r->backend.put(&r->backend, r->grad, r->phi, r->n * sizeof(float));
+    return r->grad;
+}

@@ -1,0 +1,39 @@
+/* eval.h - how well a model predicts held-out text: bits per byte.
+ *
+ * All windows of the text (loader.h), or the first ones, EVAL_ROWS in a forward
+ * pass; the loss of each scored token over the bytes that it stands for. The
+ * replica and the laboratory measure with this.
+ *
+ * Errors: those of reading and of llama_loss(); LOCO_ENUMERIC where the loss is
+ * not finite, or nothing was scored.
+ */
+#ifndef LOCO_TRAIN_REPLICA_EVAL_H
+#define LOCO_TRAIN_REPLICA_EVAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "train/data/shard.h"
+#include "train/model/llama.h"
+
+#define EVAL_ROWS 8
+
+struct eval {
+    struct llama *llama;
+    const struct shard *val;
+    uint32_t seq;
+    uint64_t most; /* tokens; 0: the whole text */
+    /* [vocab]: bytes that each id stands for; NULL: ids are bytes. */
+    const uint32_t *token_bytes;
+    uint32_t *tokens, *targets; /* (EVAL_ROWS, seq) room */
+};
+
+/* Of theta, in the memory of the model's backend. */
+int eval_bits(const struct eval *e, const float *theta, double *bits_per_byte);
+
+/* Bytes that the scored ones of n targets stand for. */
+uint64_t eval_target_bytes(const uint32_t *token_bytes,
+                           const uint32_t *targets,
+                           size_t n);
+
+#endif

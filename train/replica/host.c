@@ -1,0 +1,107 @@
+/* host.c - see replica/host.h. */
+#include "train/replica/host.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (bytes + page - 1) / page * page;
+}
+
+/* Zeros, and nobody else's on the same page. */
+static float *take_pages(size_t bytes)
+{
+    void *p = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+float *replica_take_vector(struct replica *r, uint64_t n)
+{
+    size_t bytes = (size_t)n * sizeof(float);
+    struct replica_memory *v = &r->vectors[r->n_vectors++];
+
+    v->bytes = r->opt.device == NULL ? 0 : bytes;
+    v->x = v->bytes > 0 ? take_pages(bytes) : calloc((size_t)n, sizeof(float));
+    return v->x;
+}
+
+void replica_free_vectors(struct replica *r)
+{
+    for (unsigned i = 0; i < r->n_vectors; i++) {
+        const struct replica_memory *v = &r->vectors[i];
+
+        if (v->bytes > 0 && v->x != NULL) {
+            (void)munmap(v->x, whole_pages(v->bytes));
+        } else {
+            free(v->x);
+        }
+    }
+    r->n_vectors = 0;
+}
+
+static const struct plugin_table *table(const struct replica *r)
+{
+    return device_table(r->backend.device);
+}
+
+static bool travels(const struct replica *r, const float *x)
+{
+    const struct engine *e = &r->engine;
+
+    if (r->outer.on) {
+        return x == r->contribution || x == r->phi || x == e->next_phi ||
+               (r->m != NULL && (x == r->m || x == e->next_m));
+    }
+    return x == e->theta || x == e->grad || x == e->u || x == e->v ||
+           x == r->spare || (r->opt.method.gradients && x == r->average);
+}
+
+void replica_register(struct replica *r)
+{
+    if (r->backend.device == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < r->n_vectors; i++) {
+        const struct replica_memory *v = &r->vectors[i];
+
+        if (v->bytes > 0 && travels(r, v->x)) {
+            (void)table(r)->host_register(device_gpu(r->backend.device), v->x,
+                                          whole_pages(v->bytes));
+        }
+    }
+}
+
+void replica_unregister(struct replica *r)
+{
+    for (unsigned i = 0; r->backend.device != NULL && i < r->n_vectors; i++) {
+        table(r)->host_unregister(device_gpu(r->backend.device),
+                                  r->vectors[i].x);
+    }
+}
+
+bool replica_is_registered(const struct replica *r, const void *p, size_t bytes)
+{
+    return table(r)->is_registered(device_gpu(r->backend.device), p, bytes);
+}
+
+void replica_know_wire(struct replica *r, const uint8_t *wire, size_t bytes)
+{
+    struct replica_outer *o = &r->outer;
+    unsigned i = 0;
+
+    while (i < o->n_wires && o->wires[i] != wire) {
+        i++;
+    }
+    if (!o->on || i < o->n_wires || i == REPLICA_WIRES_MAX) {
+        return;
+    }
+    o->wires[o->n_wires++] = wire;
+    (void)table(r)->host_register(device_gpu(r->backend.device),
+                                  (void *)(uintptr_t)wire, bytes);
+}

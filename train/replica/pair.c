@@ -1,0 +1,83 @@
+/* pair.c - see replica/pair.h. */
+#include "train/replica/pair.h"
+
+#include <string.h>
+
+#include "train/replica/device.h"
+#include "train/sync/finite.h"
+#include "train/sync/pair_mean.h"
+
+/* At an anchor, with nothing made since; the clock of learning rates counts a
+ * turn as a round. */
+static void begin(struct replica *r)
+{
+    r->packed = false;
+    r->since = r->packed_since = 0;
+    r->tokens_pending = r->packed_tokens = 0;
+}
+
+int replica_apply_pair(struct replica *r,
+                       uint64_t round,
+                       const uint8_t *wire,
+                       bool first)
+{
+    struct engine *e = &r->engine;
+    const struct pair_mean partner = {r->opt.codec, wire, first};
+    const struct outer_state in = {r->phi, r->m};
+    /* Free between two inner steps. */
+    const struct outer_state made = {e->next_phi, e->next_m};
+    int rv = pair_mean_apply(&partner, &r->opt.method.rule, &made, &in,
+                             r->contribution, r->n);
+
+    if (rv != 0) {
+        return rv;
+    }
+    memcpy(e->theta, made.phi, r->n * sizeof(float));
+    memcpy(r->phi, made.phi, r->n * sizeof(float));
+    memcpy(r->m, made.m, r->n * sizeof(float));
+    replica_put_theta(r);
+    r->round = round;
+    begin(r);
+    return 0;
+}
+
+static float mixed(float own, float other, float share)
+{
+    float d = other - own;
+    float part = share * d;
+
+    return own + part;
+}
+
+static int can_mix(const float *own, const float *other, float s, uint64_t n)
+{
+    unsigned bad = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        bad |= (unsigned)not_finite(mixed(own[i], other[i], s));
+    }
+    return finite_or_error(bad);
+}
+
+static void mix(float *own, const float *other, float share, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        own[i] = mixed(own[i], other[i], share);
+    }
+}
+
+int replica_mix(struct replica *r, const float *state, double share)
+{
+    int rv = can_mix(r->phi, state, (float)share, r->n);
+
+    rv = rv != 0 ? rv : can_mix(r->m, state + r->n, (float)share, r->n);
+    if (rv != 0) {
+        return rv;
+    }
+    mix(r->phi, state, (float)share, r->n);
+    mix(r->m, state + r->n, (float)share, r->n);
+    memcpy(r->engine.theta, r->phi, r->n * sizeof(float));
+    replica_put_theta(r);
+    begin(r);
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* plan.h - what a replica will take of a GPU's memory, before it takes
+ * any.
+ *
+ * In this order: what must be there (theta, gradient, two moments), the largest
+ * micro-batch that leaves no more out than it must (halves of the one asked
+ * for: the rest of a batch is accumulated, so the batch stays what it is), and
+ * the memory of the outer step where it still fits. Launchers' own memory is
+ * counted at its most. A plan that does not fit is refused with what would.
+ *
+ * Pure.
+ */
+#ifndef LOCO_TRAIN_REPLICA_PLAN_H
+#define LOCO_TRAIN_REPLICA_PLAN_H
+
+#include "train/replica/replica.h"
+
+struct replica_plan {
+    uint64_t state_bytes; /* theta, gradient, u, v */
+    uint64_t work_bytes;  /* of a micro-batch: the workspace, with theta in
+                           * bf16, and what launchers take */
+    uint64_t outer_bytes; /* 0: the outer step is made in this process */
+    uint32_t micro_batch; /* 0: there is no room for one sequence, for which
+                           * work_bytes then is */
+};
+
+/* have_bytes: free on the GPU, under the cap. opt->device is not NULL. */
+void replica_plan(const struct replica_options *opt,
+                  uint64_t have_bytes,
+                  struct replica_plan *plan);
+
+#endif

@@ -1,0 +1,330 @@
+/* replica.c - memory, inner steps, evaluation; see replica.h. What goes to and
+ * comes from other peers: replica/sync.c. */
+#include "train/replica/device.h"
+#include "train/replica/host.h"
+#include "train/replica/trainers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+#include "train/replica/eval.h"
+
+/* Vectors of n elements, beside `work` and those of the longest round. */
+static size_t vector_count(const struct method *m, size_t work)
+{
+    size_t count = work + engine_count(engine_needs(m));
+
+    count += m->trainers > 1 ? m->trainers - 1 : 0; /* their anchors */
+    return count + (m->period_u > 0) + (m->period_v > 0);
+}
+
+size_t replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire)
+{
+    size_t work = 4; /* theta, gradient, u, v */
+
+    return (size_t)(vector_count(m, work) * n + 2 * n_wire) * sizeof(float);
+}
+
+size_t replica_bytes(const struct replica_options *opt)
+{
+    struct backend be;
+    struct layout layout;
+    const struct llama_room room = replica_room(opt, opt->micro_batch);
+    size_t n = (size_t)room.part.numel, wire = n;
+
+    if (layout_open_part(&layout, &opt->method, &opt->model, &room.part,
+                         opt->codec->block, NULL) == 0) {
+        wire = (size_t)layout_most(&layout);
+    }
+    layout_close(&layout);
+    if (opt->device != NULL) { /* the rest lies on the GPU */
+        size_t work = replica_mirrors(&opt->method);
+
+        return (vector_count(&opt->method, work) * n + 2 * wire) *
+               sizeof(float);
+    }
+    backend_cpu_ref(&be);
+    return replica_vector_bytes(&opt->method, n, wire) +
+           llama_room_bytes(&opt->model, &be, &room);
+}
+
+/* The engine's own copies of what lies on a GPU. */
+static void take_mirrors(struct replica *r)
+{
+    const struct method *m = &r->opt.method;
+    struct engine *e = &r->engine;
+
+    r->mirrored = true;
+    e->theta = replica_take_vector(r, r->n);
+    if (replica_mirrors_grad(m)) {
+        e->grad = e->next_m = replica_take_vector(r, r->n);
+    }
+    e->u = replica_shares_u(m) ? replica_take_vector(r, r->n) : NULL;
+    e->v = replica_shares_v(m) ? replica_take_vector(r, r->n) : NULL;
+    r->spare = m->gradients ? replica_take_vector(r, r->n) : NULL;
+}
+
+/* Beside a GPU the anchor changes places with the memory of the mean, which may
+ * be padded (replica/outer.c). */
+static uint64_t room_of(const struct replica *r, uint64_t n)
+{
+    return r->opt.device != NULL && n < r->n_wire ? r->n_wire : n;
+}
+
+static int take_vectors(struct replica *r)
+{
+    const struct method *m = &r->opt.method;
+    unsigned needs = engine_needs(m);
+    float **slots[ENGINE_VECTORS];
+
+    if (r->opt.device != NULL) {
+        take_mirrors(r);
+    }
+    engine_slots(&r->engine, slots);
+    for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
+        uint64_t all =
+            1U << i == ENGINE_PHI && m->trainers > 0 ? m->trainers : 1;
+
+        if ((needs & (1U << i)) != 0) {
+            *slots[i] = replica_take_vector(r, room_of(r, all * r->n));
+        }
+    }
+    r->phi = r->engine.phi;
+    r->m = r->engine.m;
+    r->state_u = m->period_u > 0 ? replica_take_vector(r, r->n) : NULL;
+    r->state_v = m->period_v > 0 ? replica_take_vector(r, r->n) : NULL;
+    r->contribution = replica_take_vector(r, r->n_wire);
+    r->average = r->engine.next_phi = replica_take_vector(r, r->n_wire);
+    for (unsigned i = 0; i < r->n_vectors; i++) {
+        if (r->vectors[i].x == NULL) {
+            return LOCO_ENOMEM;
+        }
+    }
+    return 0;
+}
+
+static int take_memory(struct replica *r)
+{
+    size_t positions = (size_t)replica_rows_most(&r->opt) * r->opt.seq;
+
+    if (positions < (size_t)EVAL_ROWS * r->opt.seq) {
+        positions = (size_t)EVAL_ROWS * r->opt.seq;
+    }
+    r->tokens = calloc(positions, sizeof *r->tokens);
+    r->targets = calloc(positions, sizeof *r->targets);
+    return r->tokens == NULL || r->targets == NULL ? LOCO_ENOMEM
+                                                   : take_vectors(r);
+}
+
+static int open_loader(struct replica *r, char *errmsg)
+{
+    const struct replica_options *opt = &r->opt;
+    bool own = opt->slots == 0;
+    struct loader_options lo = {
+        .shards = opt->train,
+        .n_shards = opt->n_train,
+        .seq = opt->seq,
+        .batch = opt->method.trainers > 0 ? 1
+                 : own                    ? opt->batch
+                                          : opt->micro_batch,
+        .seed = opt->seed,
+        .peer = opt->peer,
+    };
+
+    r->have_loader = true;
+    return loader_open(&r->loader, &lo, errmsg);
+}
+
+int replica_open(struct replica *r,
+                 const struct replica_options *opt,
+                 char *errmsg)
+{
+    int rv;
+
+    memset(r, 0, sizeof *r);
+    r->opt = *opt;
+    if (opt->slots > 0 && opt->device != NULL) {
+        return errmsg_fail(errmsg, LOCO_EDEVICE,
+                           "a stage of a pipeline is trained on the "
+                           "processor: set device to cpu");
+    }
+    if (opt->slots > 0 && opt->method.trainers > 0) {
+        return errmsg_invalid(
+            errmsg, "trainers (adloco) train whole models: set stages "
+                    "to 1");
+    }
+    r->opt.part = replica_room(opt, opt->micro_batch).part;
+    r->n = (uint64_t)r->opt.part.numel;
+    rv = layout_open_part(&r->layout, &opt->method, &opt->model, &r->opt.part,
+                          opt->codec->block, errmsg);
+    r->have_layout = true;
+    if (rv != 0) {
+        return rv;
+    }
+    r->n_wire = layout_most(&r->layout);
+    engine_init(&r->engine, &opt->method, &r->layout.fragments, r->n,
+                opt->members);
+    rv = take_memory(r);
+    if (rv != 0) {
+        return errmsg_fail(errmsg, rv, "out of memory for %llu parameters",
+                           (unsigned long long)r->n);
+    }
+    rv = replica_open_work(r, errmsg);
+    return rv != 0 ? rv : open_loader(r, errmsg);
+}
+
+void replica_close(struct replica *r)
+{
+    if (r->have_loader) {
+        loader_close(&r->loader);
+    }
+    replica_close_work(r);
+    if (r->have_layout) {
+        layout_close(&r->layout);
+    }
+    free(r->targets);
+    free(r->tokens);
+    replica_free_vectors(r);
+    memset(r, 0, sizeof *r);
+}
+
+void replica_read(struct replica *r, bool shared, uint64_t position)
+{
+    r->reads_shared = shared;
+    r->position = position;
+}
+
+/* Batches of one size are found by the count of steps, or by their position in
+ * the order of all, which is peer 0's; where they grow rows are taken one by
+ * one, and tokens_seen says how many were. */
+static int read_rows(struct replica *r, uint32_t first, uint32_t rows)
+{
+    uint64_t at = r->tokens_seen / r->opt.seq + first;
+    struct loader shared = r->loader;
+    int rv = 0;
+
+    if (r->opt.method.trainers == 0 && r->reads_shared) {
+        shared.opt.peer = 0;
+        return loader_batch(&shared, r->position, r->tokens, r->targets);
+    }
+    if (r->opt.method.trainers == 0) {
+        return loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
+    }
+    for (uint32_t i = 0; i < rows && rv == 0; i++) {
+        size_t cell = (size_t)i * r->opt.seq;
+
+        rv = loader_batch(&r->loader, at + i, r->tokens + cell,
+                          r->targets + cell);
+    }
+    return rv;
+}
+
+/* The gradient of the next rows at theta into grad, a sum; its loss. */
+int replica_gradient(struct replica *r,
+                     uint32_t first,
+                     uint32_t rows,
+                     double *sum)
+{
+    struct llama_batch batch = {
+        .tokens = r->tokens,
+        .targets = r->targets,
+        .b = rows,
+        .t = r->opt.seq,
+    };
+    int rv = read_rows(r, first, rows);
+
+    if (rv != 0) {
+        return rv;
+    }
+    do {
+        rv = llama_gradient(r->llama, r->theta, &batch, r->grad, sum);
+    } while (rv == LOCO_ENOMEM && replica_lower_micro_batch(r));
+    return rv == 0 && !isfinite(*sum) ? LOCO_ENUMERIC : rv;
+}
+
+/* Where gradients are averaged: a token's mean, for the engine to pack. */
+static int fetch_mean(struct replica *r, float scale)
+{
+    float *grad = r->engine.grad;
+    int rv = replica_fetch_grad(r);
+
+    for (uint64_t i = 0; rv == 0 && i < r->n; i++) {
+        grad[i] = grad[i] * scale;
+    }
+    return rv;
+}
+
+int replica_take_gradient(struct replica *r, uint64_t positions)
+{
+    struct optimizer_rate rate = {
+        .lr = schedule_lr(&r->opt.schedule, replica_clock(r)),
+        .grad_scale = positions > 0 ? 1.0 / (double)positions : 0,
+    };
+    int rv = 0;
+
+    if (r->opt.method.gradients) {
+        rv = fetch_mean(r, (float)rate.grad_scale);
+    } else if (positions > 0) {
+        r->stale = true;
+        rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad,
+                            &rate, NULL);
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    r->inner_step++;
+    r->since++;
+    r->tokens_seen += positions;
+    r->tokens_pending += positions;
+    return 0;
+}
+
+int replica_step(struct replica *r, float *loss)
+{
+    uint32_t rows = r->opt.batch;
+    uint64_t positions;
+    double sum = 0;
+    int rv;
+
+    if (r->opt.slots > 0) {
+        return LOCO_EINVAL;
+    }
+    if (!r->have_backend || r->llama == NULL) {
+        return LOCO_EDEVICE;
+    }
+    rv = r->opt.method.trainers > 0 ? replica_trainers_gradient(r, &rows, &sum)
+                                    : replica_gradient(r, 0, rows, &sum);
+    positions = (uint64_t)rows * r->opt.seq;
+    rv = rv != 0 ? rv : replica_take_gradient(r, positions);
+    if (rv == 0) {
+        *loss = (float)(sum / (double)positions);
+    }
+    return rv;
+}
+
+int replica_eval(struct replica *r, double *bits_per_byte)
+{
+    const struct eval e = {
+        .llama = r->llama,
+        .val = r->opt.val,
+        .seq = r->opt.seq,
+        .most = r->opt.eval_tokens,
+        .token_bytes = r->opt.token_bytes,
+        .tokens = r->tokens,
+        .targets = r->targets,
+    };
+
+    if (r->opt.slots > 0) {
+        return LOCO_EINVAL;
+    }
+    if (r->opt.val == NULL) {
+        return LOCO_ENOENT;
+    }
+    if (!r->have_backend || r->llama == NULL) {
+        return LOCO_EDEVICE;
+    }
+    return eval_bits(&e, replica_phi_for_model(r), bits_per_byte);
+}

@@ -1,0 +1,311 @@
+/* replica.h - one peer's copy of the model and all that training changes.
+ *
+ * Words: *theta* are the live parameters, *phi* the anchor (the parameters of
+ * the last commit), *m* the outer momentum, the *contribution* is the vector of
+ * the next round (layout.h): displacements phi - theta, moments, or a gradient,
+ * as the method says. DiLoCo (arXiv:2311.08105), algorithm 1:
+ *     replica_step     one inner AdamW step on theta            (lines 5 to 8)
+ *     replica_pack     contribution = phi - theta               (line 10)
+ *     replica_commit   phi, m = rule(phi, m, average); theta = phi  (line 12)
+ * or, for a commit that this peer was not part of (share 0), *rebase*: theta
+ * keeps its displacement, theta = phi_new + (theta - phi_old), and the
+ * contribution stays what it was; where the next round's vector is another one
+ * (fragments, moments) it is packed anew. What is packed and what becomes of
+ * an average is train/sync/engine.h's.
+ *
+ * The *state* is what all members of a commit hold alike and a joiner takes:
+ * phi, then those of m, u, v that the method shares. Where moments are averaged
+ * the state has them as of the last round that had them in it; live ones go on
+ * from there. Where gradients are averaged (DDP) an inner step happens when its
+ * round commits: replica_step is only the gradient, theta and phi are the same
+ * vector, and a commit without this peer makes its gradient worthless.
+ *
+ * Where rounds overlap with training, steps go on between pack and apply
+ * (replica_beside); theta then takes in a part of the new phi (mix.h).
+ *
+ * In a quorum (AsyncDiLoCo) a task is `task` inner steps from the anchor that
+ * it began at; commits without it move phi beside it, nothing else.
+ *
+ * Where trainers share the rounds (AdLoCo, sync/trainers.h) the state has the
+ * anchors of all of them and phi is the first one's; a replica works for one of
+ * them at a time, with batches that grow (replica/trainers.h).
+ *
+ * Learning rates follow the run (cycle.h: the step after which the anchor's
+ * round packed, and those since), the data follows the peer: its own step count
+ * in an order of its own, or what replica_read() names in the order of all. So
+ * a joiner neither warms up again nor repeats another's data. Adam's count of
+ * steps follows the run where moments are shared, else the peer.
+ *
+ * Memory: theta, u, v, grad, the anchors and the state as the method needs
+ * them, two vectors of the longest round (replica_bytes), and the workspace of
+ * llama.h. With a GPU theta, u, v, grad and the workspace lie there, and copies
+ * of theta and what else the method reads in this process (replica/device.h);
+ * the anchors and the state are here, so that a GPU that fails takes nothing
+ * with it but the steps since the last commit (replica_recover); with room for
+ * copies of phi and m the outer step is made there (replica/outer.h). Where the
+ * GPU's memory does not hold a micro-batch, half of it is tried, down to one
+ * sequence; the batch stays what it is.
+ *
+ * A replica of one stage of a pipeline is the same for a slice of the model
+ * (`part`, llama_part.h): theta, phi, moments, contributions and states are of
+ * that slice. Its inner steps are those of replica/stage.h; replica_step() and
+ * replica_eval() refuse it.
+ *
+ * One thread (the trainer). Errors: codes with a sentence in errmsg;
+ * LOCO_ENUMERIC when the loss is not finite any more; LOCO_ECUDA,
+ * LOCO_ETIMEOUT when the GPU is lost, LOCO_EDEVICE when nothing could be opened
+ * in its place.
+ */
+#ifndef LOCO_TRAIN_REPLICA_REPLICA_H
+#define LOCO_TRAIN_REPLICA_REPLICA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/affinity.h"
+#include "kernels/backend.h"
+#include "kernels/device.h"
+#include "train/data/loader.h"
+#include "train/data/shard.h"
+#include "train/model/llama.h"
+#include "train/model/optimizer.h"
+#include "train/model/schedule.h"
+#include "train/replica/layout.h"
+#include "train/sync/codec/codec.h"
+
+struct replica_options {
+    struct llama_config model;
+    /* Of a pipeline: what this replica holds, and how many micro-batches are on
+     * their way through it at once. slots 0: no pipeline, the whole model. */
+    struct llama_part part;
+    uint32_t slots;
+    struct optimizer_options optimizer;
+    struct schedule schedule;
+    struct method method; /* checked */
+    uint32_t members;     /* expected in the first round; 0: 1 */
+    const struct codec *codec;
+    uint32_t batch, micro_batch, seq;
+    uint64_t seed;             /* of the run: initial weights and data */
+    uint64_t peer;             /* of this peer: its own order of the data */
+    const struct shard *train; /* borrowed for the replica's life */
+    size_t n_train;
+    const struct shard *val; /* borrowed; NULL: none */
+    uint64_t eval_tokens;    /* of the held-out text; 0: all */
+    /* [model.vocab], borrowed: bytes that each id stands for; NULL: ids are
+     * bytes. */
+    const uint32_t *token_bytes;
+    int threads;
+    struct affinity affinity; /* of those threads; zeroes: off */
+    enum backend_dtype dtype; /* of matrix products; theta stays fp32 */
+    enum llama_recompute recompute;
+    bool reference; /* plain C kernels: for sanitizers and comparisons */
+    /* A GPU; NULL: this processor. Borrowed for the replica's life. */
+    const struct device_options *device;
+};
+
+#define REPLICA_STATE_MAX                                                      \
+    5 /* vectors of a state: at most phi, m, u, v, or                          \
+         phi, m, sum, arrivals */
+
+/* Numbers at the end of a state: whole ones, from 0 to below this. */
+#define REPLICA_NUMBERS_MAX (2 * TRAINERS_MAX)
+#define REPLICA_NUMBERS_END 16777216
+
+/* One of them. */
+struct replica_vector {
+    float *x;
+    uint64_t n;
+};
+
+/* What a commit brings beside its bytes. */
+struct replica_commit {
+    uint64_t round;
+    const uint8_t *wire; /* reduced */
+    double share;        /* own weight in the mean; 0: was not in it */
+    uint32_t arrivals;   /* quorum: contributions in it, */
+    uint32_t members;    /* of so many members; 0 for both: no matter */
+};
+
+/* Addresses of wire bytes that a GPU is told of. */
+#define REPLICA_WIRES_MAX 8
+
+/* What is done on a GPU only where it has room (replica/outer.h): the outer
+ * step, the norms of the batch test. */
+struct replica_outer {
+    float *phi, *m;   /* (n), of the GPU */
+    float *piece[2];  /* of the GPU */
+    uint8_t *wire[2]; /* of the GPU */
+    uint8_t *pinned[2];
+    uint64_t most; /* elements of a piece */
+    bool on;       /* there is memory for it */
+    bool current;  /* phi, m are those of the state */
+    float *half;   /* (n), of the GPU: a first half's gradient; NULL: none */
+    const uint8_t *wires[REPLICA_WIRES_MAX]; /* tried (replica/host.h) */
+    unsigned n_wires;
+};
+
+/* One vector of this process, and what must be given back. */
+struct replica_memory {
+    float *x;
+    size_t bytes; /* of pages of its own, beside a GPU; 0: calloc's */
+};
+
+struct replica {
+    struct replica_options opt;
+    struct layout layout;
+    struct engine engine;          /* its vectors are those here */
+    uint64_t n;                    /* parameters, of its part */
+    uint64_t n_wire;               /* elements of the longest round */
+    float *theta, *grad;           /* (n), in the backend's memory */
+    float *phi;                    /* (n); DDP: the engine's theta */
+    float *m;                      /* (n); NULL where the method has none */
+    float *state_u, *state_v;      /* (n) of the state; NULL: not in it */
+    float *contribution, *average; /* (n_wire) */
+    float *spare;                  /* (n) DDP beside a GPU */
+    bool mirrored;        /* the engine has copies: opened with a GPU */
+    bool stale;           /* theta, u, v moved since they were made */
+    uint32_t micro_batch; /* in use */
+    struct replica_outer outer;
+    struct backend backend;
+    struct llama *llama;
+    struct optimizer optimizer;
+    struct loader loader;
+    uint32_t *tokens, *targets; /* (batch, seq) */
+    uint64_t round;             /* whose anchor phi is */
+    uint64_t inner_step;        /* steps ever made by this peer */
+    bool reads_shared;          /* the next step reads the order of all, */
+    uint64_t position;          /* there */
+    uint64_t since;             /* steps since that round packed */
+    uint64_t tokens_seen;       /* ever */
+    uint32_t summed;            /* stage: micro-batches in grad, */
+    double loss_sum;            /* and their losses where it scores */
+    uint64_t tokens_pending;    /* since the contribution before was packed */
+    bool packed;                /* a contribution is open */
+    uint64_t packed_since, packed_tokens; /* of it */
+    uint32_t task;                        /* quorum: inner steps of a task */
+    uint32_t trainer; /* trainers: the one that it works for, */
+    uint32_t rows;    /* sequences of its steps in this turn, */
+    uint32_t asked;   /* and what the noise of the first one asks for */
+    float numbers[REPLICA_NUMBERS_MAX]; /* trainers, in the state */
+    float
+        arrivals[4]; /* quorum, in the state: size, next, count of delayed.h */
+    bool have_backend, have_optimizer, have_loader, have_layout;
+    struct replica_memory vectors[16]; /* what is to be freed */
+    unsigned n_vectors;
+};
+
+/* Elements of the state: phi and what else members share. */
+uint64_t replica_state_elements(const struct method *m, uint64_t n);
+
+/* Whether the state has the outer momentum, the moments. */
+bool replica_shares_m(const struct method *m);
+bool replica_shares_u(const struct method *m);
+bool replica_shares_v(const struct method *m);
+bool replica_shares_sum(const struct method *m); /* and arrivals */
+
+/* What a checkpoint calls the vectors of n elements that a state has behind
+ * phi, in order. Numbers follow: what is left of replica_state_elements(). */
+struct replica_names {
+    size_t n;
+    char name[TRAINERS_MAX][24];
+};
+void replica_state_names(const struct method *m, struct replica_names *out);
+
+/* Bytes of the vectors that replica_open would take, with rounds of up to
+ * n_wire elements. */
+size_t
+replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire);
+
+/* Bytes that replica_open would take, for a plan before it is done. */
+size_t replica_bytes(const struct replica_options *opt);
+
+/* replica_close afterwards, whatever the result. */
+int replica_open(struct replica *r,
+                 const struct replica_options *opt,
+                 char *errmsg);
+void replica_close(struct replica *r);
+
+/* The GPU is lost: open it again, or with `device` false the processor in its
+ * place. At the anchor, with nothing pending and no moments but those of the
+ * state; then as before. LOCO_EINVAL for a replica that had no GPU. */
+int replica_recover(struct replica *r, bool device, char *errmsg);
+
+/* Wire bytes of commits come from here: so many bytes of whole pages, private
+ * ones, which stay until replica_close(); a GPU that makes the outer step is
+ * told of them, once for each address. Before each commit: it may be a new GPU.
+ * Elsewhere nothing. */
+void replica_know_wire(struct replica *r, const uint8_t *wire, size_t bytes);
+
+/* Inner moments: out (2n) = u, then v. */
+void replica_moments(const struct replica *r, float *out);
+
+/* Round 0: weights that the run's seed names, no momentum. */
+void replica_init(struct replica *r);
+
+/* The vectors of the state, in order; returns how many. Borrowed until the next
+ * call that changes them. */
+size_t replica_state(const struct replica *r,
+                     struct replica_vector out[REPLICA_STATE_MAX]);
+
+/* The state of `round` as others hold it: its vectors one behind the other.
+ * With rebase theta keeps its displacement and the contribution stands.
+ * LOCO_EPROTO: not such a state. LOCO_ENUMERIC: not finite, where nobody has
+ * agreed on it (pairs); nothing changed. */
+int replica_load(struct replica *r,
+                 uint64_t round,
+                 const float *state,
+                 bool rebase);
+
+/* Take back an own checkpoint: also inner moments where they are not in the
+ * state (u, v may be NULL) and counts. */
+int replica_restore(struct replica *r,
+                    uint64_t round,
+                    const float *state,
+                    const float *u,
+                    const float *v,
+                    uint64_t inner_step,
+                    uint64_t tokens_seen);
+
+/* Number `rank` of `members` begins a task: for which trainer, with which
+ * batch. Nothing in the middle of one, or where a run has no trainers. */
+void replica_turn(struct replica *r, uint32_t rank, uint32_t members);
+/* The optimizer's step with the sum of gradients in grad, of so many positions
+ * (DDP: their mean is kept for the round); counts it. Of none nothing moves. */
+int replica_take_gradient(struct replica *r, uint64_t positions);
+
+/* The next step reads batch `position` of the order that all peers share; else
+ * (shared false, as at first) the one that its count names in an order of its
+ * own. */
+void replica_read(struct replica *r, bool shared, uint64_t position);
+
+/* One inner step (DDP: its gradient); mean loss in nats per token. */
+int replica_step(struct replica *r, float *loss);
+
+/* The run's inner step that this peer is at: learning rates go by it. */
+uint64_t replica_clock(const struct replica *r);
+
+/* Steps to make until the next round packs; steps that may be made after it has
+ * packed and before its average is applied. */
+uint64_t replica_left(const struct replica *r);
+uint64_t replica_beside(const struct replica *r);
+
+/* The contribution to round + 1. LOCO_ENUMERIC when training has diverged. */
+int replica_pack(struct replica *r);
+
+/* Elements of the contribution to round + 1. */
+uint64_t replica_elements(const struct replica *r);
+
+/* Tokens whose work a new anchor replaces: all since the contribution before
+ * for a loaded one; for an applied average those that it has, and those made
+ * beside where nothing of them is kept. */
+uint64_t replica_replaced(const struct replica *r, bool loaded);
+
+/* Nothing is changed on failure. */
+int replica_commit(struct replica *r, const struct replica_commit *c);
+
+/* Held-out bits per byte of phi (byte tokens: bits per token). LOCO_ENOENT
+ * without held-out text. */
+int replica_eval(struct replica *r, double *bits_per_byte);
+
+#endif

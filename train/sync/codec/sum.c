@@ -1,0 +1,143 @@
+/* sum.c - the weighted sum of encoded vectors (codec.h), block by block.
+ *
+ * For each block: decode a term into one buffer in the L1 cache, add it times
+ * its weight to another, the last one leaves the largest magnitude; encode.
+ * With a clip all terms are decoded once before, for their norms. A term that
+ * does not decode ends it, with its number in `bad`.
+ */
+#include <math.h>
+
+#include "proto/base/err.h"
+#include "train/sync/codec/kernels.h"
+#include "train/sync/codec/mode.h"
+
+struct sum_block {
+    const struct codec_kernels *kernels;
+    const struct codec_blocks *blocks;
+    size_t at, bytes_at, n; /* this block: elements before it, its own */
+    float scale[CODEC_TERMS_MAX];
+};
+
+static double norm2(const float *x, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    return sum;
+}
+
+/* The lower median of n numbers, which are sorted on the way. */
+static double median(double *v, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        double x = v[i];
+        uint32_t k = i;
+
+        for (; k > 0 && v[k - 1] > x; k--) {
+            v[k] = v[k - 1];
+        }
+        v[k] = x;
+    }
+    return n == 0 ? 0 : v[(n - 1) / 2];
+}
+
+/* Weights such that no term is longer than `clip` medians. */
+static int clip_terms(struct sum_block *b, struct codec_sum *s, float *y)
+{
+    double norms[CODEC_TERMS_MAX], sorted[CODEC_TERMS_MAX], limit;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_terms; i++) {
+        int rv = b->blocks->load(y, s->terms[i] + b->bytes_at, b->n);
+
+        if (rv != 0) {
+            s->bad = i;
+            return rv;
+        }
+        norms[i] = norm2(y, b->n);
+        if (s->scale[i] > 0) {
+            sorted[n++] = norms[i];
+        }
+    }
+    limit = median(sorted, n) * (double)s->clip * (double)s->clip;
+    for (uint32_t i = 0; i < s->n_terms && limit > 0; i++) {
+        if (norms[i] > limit) {
+            b->scale[i] = (float)((double)b->scale[i] * sqrt(limit / norms[i]));
+        }
+    }
+    return 0;
+}
+
+/* x = the sum; *max = its largest magnitude. */
+static int add_terms(
+    struct sum_block *b, struct codec_sum *s, float *x, float *y, uint32_t *max)
+{
+    for (uint32_t i = 0; i < s->n_terms; i++) {
+        struct codec_term t = {
+            .own = y,
+            .residual = i == 0 ? NULL : x,
+            .scale = b->scale[i],
+        };
+        int rv = b->blocks->load(y, s->terms[i] + b->bytes_at, b->n);
+
+        if (rv != 0) {
+            s->bad = i;
+            return rv;
+        }
+        *max = b->kernels->gather(x, &t, b->n);
+    }
+    return 0;
+}
+
+/* The decoded result, and what the encoding took away. */
+static int keep(const struct sum_block *b,
+                const struct codec_sum *s,
+                const uint8_t *dst,
+                const float *x,
+                float *y)
+{
+    float *next = s->next == NULL ? NULL : s->next + b->at;
+    int rv = b->blocks->load(y, dst, b->n);
+
+    for (size_t i = 0; i < b->n && rv == 0 && next != NULL; i++) {
+        float error = x[i] - y[i];
+
+        next[i] = next[i] + error * s->next_scale;
+    }
+    for (size_t i = 0; i < b->n && rv == 0 && s->result != NULL; i++) {
+        s->result[b->at + i] = y[i];
+    }
+    return rv;
+}
+
+int codec_sum_run(const struct codec_kernels *kernels,
+                  enum codec_id id,
+                  uint8_t *dst,
+                  struct codec_sum *s)
+{
+    _Alignas(64) float x[CODEC_BLOCK_MAX], y[CODEC_BLOCK_MAX];
+    const struct codec_piece *piece = &codec_pieces[id];
+    struct sum_block b = {.kernels = kernels, .blocks = &kernels->blocks[id]};
+    unsigned mode = codec_mode_enter();
+    uint32_t max = 0;
+    int rv = s->n_terms == 0 || s->n_terms > CODEC_TERMS_MAX ? LOCO_EINVAL : 0;
+
+    s->bad = s->n_terms;
+    for (; b.at < s->n && rv == 0; b.at += b.n, b.bytes_at += piece->bytes) {
+        b.n = s->n - b.at < piece->n ? s->n - b.at : piece->n;
+        for (uint32_t i = 0; i < s->n_terms; i++) {
+            b.scale[i] = s->scale[i];
+        }
+        rv = s->clip > 0 ? clip_terms(&b, s, y) : 0;
+        rv = rv == 0 ? add_terms(&b, s, x, y, &max) : rv;
+        rv =
+            rv == 0 ? b.blocks->store(dst + b.bytes_at, x, 1.0F, b.n, max) : rv;
+        if (rv == 0 && (s->next != NULL || s->result != NULL)) {
+            rv = keep(&b, s, dst + b.bytes_at, x, y);
+        }
+    }
+    codec_mode_leave(mode);
+    return rv;
+}
