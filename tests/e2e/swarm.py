@@ -26,9 +26,11 @@ LOCO = os.path.join(BUILD, "loco")
 LOCOD = os.path.join(BUILD, "locod")
 SCALE = max(1, int(os.environ.get("LOCO_TIME_SCALE", "1")))
 POLL_S = 0.05
-# Of a model of this size a round of four lasts about 0.6 s with it, however
-# fast the machine: long enough for a peer to come back, and no work for it.
-PACED = ("--upload-bytes-per-s", "150000")
+# A round lasts about 0.7 s with it: long enough for a peer to come back, and
+# longer on a slower machine. The trainer rests, the line stays free: a peer
+# that comes back fetches a round in a fraction of one. (A cap on the upload
+# makes two members send it a round as slowly as they make the next.)
+PACED = ("--cpu-percent", "5")
 DETECT_MS = 3000  # a dead or frozen member is known to the others by then
 VAL_BYTES = 4096  # the end of the text is held out
 # A daemon pauses on battery: these run on laptops, too.
