@@ -9,14 +9,14 @@
 
 /* The version of the protocol: it changes where the form or the meaning of a
  * message does. */
-#define PROTO_VERSION 5
+#define PROTO_VERSION 6
 
 /* Said in HELLO: the versions that are spoken after it. Two peers use the
  * newest that both speak, so that a swarm goes from one to the next peer by
  * peer; whoever shares none with us is refused, and both say which versions
- * they speak (node/admit.c). Version 5 has other forms than 4 and speaks no
+ * they speak (node/admit.c). Version 6 has other forms than 5 and speaks no
  * other. */
-#define PROTO_OLDEST 5
+#define PROTO_OLDEST 6
 #define PROTO_NEWEST PROTO_VERSION
 
 /* In the prologue of the handshake. Peers of another one cannot read each
@@ -42,6 +42,10 @@
 /* Wire. Members of one averaging group and therefore of one view: "tens of
  * peers" (design 6); all of it stays below FRAME_CONTROL_MAX. */
 #define VIEW_MEMBERS_MAX 64
+
+/* Wire. Who comes in by one view: each shows its JOIN in the proposal, and an
+ * ACCEPT stays below FRAME_CONTROL_MAX. */
+#define VIEW_JOINS_MAX 16
 
 /* Wire. Attempts at one round whose finished parts a plan can inherit: what a
  * fourth failure in a row leaves is done again. */

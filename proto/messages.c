@@ -199,44 +199,86 @@ MSG_DEFINE(prepare,
            MSG_FIELD_BOOL(struct prepare, urgent),
            MSG_FIELD_U64(struct prepare, ballot));
 
+MSG_PART(statement,
+         MSG_FIELD_BOOL(struct statement, restarted),
+         MSG_FIELD_STRUCT(struct statement, address, msg_address_schema),
+         MSG_FIELD_U64(struct statement, edges),
+         MSG_FIELD_U64(struct statement, round),
+         MSG_FIELD_U64(struct statement, tokens),
+         MSG_FIELD_FIXED(struct statement, commit),
+         MSG_FIELD_U64(struct statement, made_by),
+         MSG_FIELD_U8(struct statement, closing),
+         MSG_FIELD_U64(struct statement, plan_members),
+         MSG_FIELD_U64(struct statement, plan_tokens),
+         MSG_FIELD_FIXED(struct statement, voted),
+         MSG_FIELD_BOOL(struct statement, in_ring),
+         MSG_FIELD_U8(struct statement, ring_next),
+         MSG_FIELD_U32(struct statement, ring_sent),
+         MSG_FIELD_U32(struct statement, ring_got),
+         MSG_FIELD_U8(struct statement, gate_next),
+         MSG_FIELD_U32(struct statement, gate_sent),
+         MSG_FIELD_U32(struct statement, gate_got),
+         MSG_FIELD_BOOL(struct statement, ring_quiet),
+         MSG_FIELD_BOOL(struct statement, has_broken),
+         MSG_FIELD_FIXED(struct statement, broken),
+         MSG_FIELD_BOOL(struct statement, has_accepted),
+         MSG_FIELD_U64(struct statement, accepted_ballot),
+         MSG_FIELD_FIXED(struct statement, accepted_view));
+
 MSG_DEFINE(promise_body,
            MSG_FIELD_U64(struct promise_body, epoch),
            MSG_FIELD_FIXED(struct promise_body, view),
            MSG_FIELD_U8(struct promise_body, mode),
            MSG_FIELD_U64(struct promise_body, ballot),
-           MSG_FIELD_BOOL(struct promise_body, restarted),
-           MSG_FIELD_U64(struct promise_body, round),
-           MSG_FIELD_U64(struct promise_body, tokens),
-           MSG_FIELD_FIXED(struct promise_body, commit),
-           MSG_FIELD_U8(struct promise_body, closing),
-           MSG_FIELD_U64(struct promise_body, plan_members),
-           MSG_FIELD_U64(struct promise_body, plan_tokens),
-           MSG_FIELD_FIXED(struct promise_body, voted),
-           MSG_FIELD_BOOL(struct promise_body, in_ring),
-           MSG_FIELD_U8(struct promise_body, ring_next),
-           MSG_FIELD_U32(struct promise_body, ring_sent),
-           MSG_FIELD_U32(struct promise_body, ring_got),
-           MSG_FIELD_U8(struct promise_body, gate_next),
-           MSG_FIELD_U32(struct promise_body, gate_sent),
-           MSG_FIELD_U32(struct promise_body, gate_got),
-           MSG_FIELD_BOOL(struct promise_body, ring_quiet),
-           MSG_FIELD_BOOL(struct promise_body, has_broken),
-           MSG_FIELD_FIXED(struct promise_body, broken),
-           MSG_FIELD_BOOL(struct promise_body, has_accepted),
-           MSG_FIELD_U64(struct promise_body, accepted_ballot));
+           MSG_FIELD_STRUCT(struct promise_body, said, statement_schema));
+
+MSG_PART(promised,
+         MSG_FIELD_U8(struct promised, member),
+         MSG_FIELD_STRUCT(struct promised, said, statement_schema),
+         MSG_FIELD_FIXED(struct promised, sig));
+
+MSG_DEFINE(join_body,
+           MSG_FIELD_FIXED(struct join_body, run),
+           MSG_FIELD_FIXED(struct join_body, view),
+           MSG_FIELD_U64(struct join_body, round),
+           MSG_FIELD_FIXED(struct join_body, commit),
+           MSG_FIELD_FIXED(struct join_body, state),
+           MSG_FIELD_STRUCT(struct join_body, address, msg_address_schema),
+           MSG_ARRAY_U32(struct join_body, linked, n_linked));
+
+MSG_DEFINE(join,
+           MSG_FIELD_STRUCT(struct join, body, join_body_schema),
+           MSG_FIELD_FIXED(struct join, sig));
+
+MSG_PART(joining,
+         MSG_FIELD_FIXED(struct joining, public_key),
+         MSG_FIELD_STRUCT(struct joining, join, join_schema));
+
+MSG_DEFINE(proposal,
+           MSG_FIELD_U64(struct proposal, ballot),
+           MSG_FIELD_STRUCT(struct proposal, value, view_body_schema),
+           MSG_ARRAY_STRUCT(struct proposal, promises, n_promises,
+                            promised_schema),
+           MSG_ARRAY_STRUCT(struct proposal, joins, n_joins, joining_schema));
+
+MSG_PART(standing,
+         MSG_FIELD_FIXED(struct standing, sig),
+         MSG_FIELD_STRUCT(struct standing, proposal, proposal_schema));
 
 MSG_DEFINE(promise,
            MSG_FIELD_STRUCT(struct promise, body, promise_body_schema),
            MSG_FIELD_FIXED(struct promise, sig),
            MSG_ARRAY_STRUCT(struct promise, accepted, n_accepted,
-                            view_body_schema));
+                            standing_schema));
 
 MSG_DEFINE(accept,
            MSG_FIELD_U64(struct accept, epoch),
            MSG_FIELD_FIXED(struct accept, view),
            MSG_FIELD_U8(struct accept, mode),
            MSG_FIELD_U64(struct accept, ballot),
-           MSG_FIELD_STRUCT(struct accept, value, view_body_schema));
+           MSG_FIELD_STRUCT(struct accept, of, standing_schema),
+           MSG_ARRAY_STRUCT(struct accept, promises, n_promises,
+                            promised_schema));
 
 MSG_DEFINE(accepted,
            MSG_FIELD_U64(struct accepted, epoch),
@@ -249,19 +291,6 @@ MSG_DEFINE(get_view, MSG_FIELD_BOOL(struct get_view, lineage));
 MSG_DEFINE(lineage,
            MSG_FIELD_U64(struct lineage, first_epoch),
            MSG_ARRAY_FIXED(struct lineage, hashes, n_hashes));
-
-MSG_DEFINE(join_body,
-           MSG_FIELD_FIXED(struct join_body, run),
-           MSG_FIELD_FIXED(struct join_body, view),
-           MSG_FIELD_U64(struct join_body, round),
-           MSG_FIELD_FIXED(struct join_body, commit),
-           MSG_FIELD_FIXED(struct join_body, state));
-
-MSG_DEFINE(join,
-           MSG_FIELD_STRUCT(struct join, body, join_body_schema),
-           MSG_FIELD_STRUCT(struct join, address, msg_address_schema),
-           MSG_FIELD_FIXED(struct join, sig),
-           MSG_ARRAY_U64(struct join, linked, n_linked));
 
 MSG_DEFINE(get_proof,
            MSG_FIELD_FIXED(struct get_proof, view),
@@ -482,7 +511,7 @@ MSG_DEFINE(ballot_record,
            MSG_FIELD_U64(struct ballot_record, promised),
            MSG_FIELD_U64(struct ballot_record, accepted_ballot),
            MSG_ARRAY_STRUCT(struct ballot_record, accepted, n_accepted,
-                            view_body_schema));
+                            standing_schema));
 /* clang-format on */
 
 static const struct message_row rows[] = {

@@ -100,7 +100,7 @@ enum message_type {
 #define MESSAGE_EDGES_MAX    32
 #define MESSAGE_DIGEST       64 /* parts of a table of peers */
 #define MESSAGE_RUMOURS_MAX  32
-#define MESSAGE_FORWARD_MAX  (40 << 10) /* a COMMIT is 39 KB */
+#define MESSAGE_FORWARD_MAX  (63 << 10) /* an ACCEPT is 57 KB */
 #define MESSAGE_MANIFEST_MAX (32 << 10)
 #define MESSAGE_REVOKED_MAX  256
 #define MESSAGE_LINEAGE_MAX  64
@@ -441,16 +441,18 @@ struct prepare {
 /* What the sender did in the attempt of its view: the closing statement. */
 enum closing_status { CLOSING_NONE, CLOSING_VOTED, CLOSING_STATUS_COUNT };
 
-struct promise_body {
-    uint64_t epoch;
-    struct hash32 view;
-    uint8_t mode;
-    uint64_t ballot;
+/* Of the attempt that the sender is in, and of its view: what no promise of it
+ * takes back. */
+struct statement {
     bool restarted; /* counts for the majority; not in the next view */
+    struct msg_address address; /* of the sender; port 0: it knows of none */
+    uint64_t edges; /* bit i: it exchanges data with member i of the view */
     uint64_t round; /* last commit held or known */
     uint64_t tokens;
     struct hash32 commit;
-    uint8_t closing;       /* enum closing_status, of round + 1 */
+    uint64_t made_by; /* bit i: member i of the view was in the plan of that
+                         commit; 0: an earlier view made it */
+    uint8_t closing;  /* enum closing_status, of round + 1 */
     uint64_t plan_members; /* bit i: member i of the view is in that plan */
     uint64_t plan_tokens;  /* committed tokens after that plan */
     struct hash32 voted;   /* hash of the commit that it voted for */
@@ -466,13 +468,67 @@ struct promise_body {
     struct peer_id broken;
     bool has_accepted;
     uint64_t accepted_ballot;
+    struct hash32 accepted_view;
+};
+
+struct promise_body {
+    uint64_t epoch;
+    struct hash32 view;
+    uint8_t mode;
+    uint64_t ballot;
+    struct statement said;
+};
+
+/* A promise of the ballot of the proposal that it is in. */
+struct promised {
+    uint8_t member; /* of the view before; founding: of the value */
+    struct statement said;
+    uint8_t sig[SIGN_BYTES]; /* over promise_body */
+};
+
+struct join_body {
+    struct hash32 run;
+    struct hash32 view; /* of the view to be joined */
+    uint64_t round;     /* "I hold commit `round`" */
+    struct hash32 commit;
+    struct hash32 state;
+    struct msg_address address;
+    uint32_t n_linked; /* members that it is linked to: id_u64() >> 32 */
+    uint32_t linked[VIEW_MEMBERS_MAX];
+};
+
+struct join {
+    struct join_body body;
+    uint8_t sig[SIGN_BYTES];
+};
+
+struct joining {
+    uint8_t public_key[SIGN_PUBLIC_BYTES];
+    struct join join;
+};
+
+/* A view, and what its maker made it of: everybody makes it again
+ * (p2p/round/ballot_value.c). */
+struct proposal {
+    uint64_t ballot; /* in which it was made */
+    struct view_body value;
+    uint32_t n_promises; /* sorted by member */
+    struct promised promises[VIEW_MEMBERS_MAX];
+    uint32_t n_joins;
+    struct joining joins[VIEW_JOINS_MAX];
+};
+
+/* A proposal that the sender has accepted. */
+struct standing {
+    uint8_t sig[SIGN_BYTES]; /* of the ballot's owner, over ballot_body */
+    struct proposal proposal;
 };
 
 struct promise {
     struct promise_body body;
     uint8_t sig[SIGN_BYTES];
     uint32_t n_accepted; /* 0 or 1 */
-    struct view_body accepted[1];
+    struct standing accepted[1];
 };
 
 struct accept {
@@ -480,7 +536,10 @@ struct accept {
     struct hash32 view;
     uint8_t mode;
     uint64_t ballot;
-    struct view_body value;
+    struct standing of;
+    /* Of `ballot`, where it is later than the proposal's. */
+    uint32_t n_promises;
+    struct promised promises[VIEW_MEMBERS_MAX];
 };
 
 struct accepted {
@@ -498,22 +557,6 @@ struct lineage {
     uint64_t first_epoch;
     uint32_t n_hashes;
     struct hash32 hashes[MESSAGE_LINEAGE_MAX]; /* consecutive epochs */
-};
-
-struct join_body {
-    struct hash32 run;
-    struct hash32 view; /* of the view to be joined */
-    uint64_t round;     /* "I hold commit `round`" */
-    struct hash32 commit;
-    struct hash32 state;
-};
-
-struct join {
-    struct join_body body;
-    struct msg_address address;
-    uint8_t sig[SIGN_BYTES];
-    uint32_t n_linked; /* first words of the ids of members it is linked to */
-    uint64_t linked[VIEW_MEMBERS_MAX];
 };
 
 /* The chain of views that ends in that one (p2p/round/chain.h), in parts. */
@@ -825,7 +868,7 @@ struct ballot_record {
     uint64_t promised;
     uint64_t accepted_ballot;
     uint32_t n_accepted; /* 0 or 1 */
-    struct view_body accepted[1];
+    struct standing accepted[1];
 };
 
 #define X(name, value, schema, ...)                                            \
@@ -835,6 +878,7 @@ X(, , ballot_record, )
 X(, , view_body, )
 X(, , ballot_body, )
 X(, , promise_body, )
+X(, , proposal, )
 X(, , join_body, )
 X(, , ready_body, )
 X(, , plan_body, )

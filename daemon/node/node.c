@@ -243,6 +243,10 @@ struct ballot_context node_context(struct node *n)
     c.closing.round = n->held.known.round;
     c.closing.tokens = n->held.known.tokens;
     c.closing.commit = n->held.known.commit;
+    if (n->round.has_last &&
+        n->round.last.plan.body.round == n->held.known.round) {
+        c.base = n->round.last.plan.body.base;
+    }
     if (n->ballot.have) {
         round_closing(&n->round, &c.closing);
     }

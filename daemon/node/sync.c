@@ -174,7 +174,10 @@ static void learn_commit(struct node *n, const struct commit *c)
     }
     message_commit_hash(p, &c->result, &hash);
     if (round_decided(&n->round, &hash)) {
-        node_on_committed(n); /* we hold its bytes, only votes were lost */
+        /* We hold its bytes, only votes were lost: whoever asks us next needs
+         * these as well. */
+        round_learn(&n->round, c, &hash);
+        node_on_committed(n);
         return;
     }
     node_held_know(&n->held,

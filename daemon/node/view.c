@@ -312,17 +312,18 @@ static void join_advance(struct node *n, int best)
     msg.body.round = n->held.applied.round;
     msg.body.commit = n->held.applied.commit;
     msg.body.state = n->held.state_hash;
-    memcpy(msg.address.ip, n->members.observed.ip, 16);
-    msg.address.port = n->members.observed.port;
+    memcpy(msg.body.address.ip, n->members.observed.ip, 16);
+    msg.body.address.port = n->members.observed.port;
     for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
         const struct member *p = &n->members.peers[i];
 
         if (p->used && p->has_beat && p->beat.has_view && p->n_links > 0 &&
             node_same_stage(n, p)) {
             rows[n_rows++] = (int)i;
-            if (msg.n_linked < VIEW_MEMBERS_MAX &&
+            if (msg.body.n_linked < VIEW_MEMBERS_MAX &&
                 hash32_eq(&p->beat.view, &msg.body.view)) {
-                msg.linked[msg.n_linked++] = id_u64(&p->id);
+                msg.body.linked[msg.body.n_linked++] =
+                    (uint32_t)(id_u64(&p->id) >> 32);
             }
         }
     }
@@ -354,8 +355,6 @@ static bool holds_newest(const struct node *n, const struct join_body *m)
 
 void node_on_join(struct node *n, int peer, const struct join *m)
 {
-    struct join newest = *m;
-
     if (!n->ballot.have || n->finished || n->draining ||
         !hash32_eq(&m->body.run, &n->group) || !holds_newest(n, &m->body)) {
         return;
@@ -366,9 +365,8 @@ void node_on_join(struct node *n, int peer, const struct join *m)
         return;
     }
     if (ballot_index(&n->ballot, &n->members.peers[peer].id) < 0) {
-        newest.body.round = n->held.known.round;
-        newest.body.commit = n->held.known.commit;
-        ballot_joiner_add(&n->ballot, peer, &newest, n->now);
+        ballot_joiner_add(&n->ballot, peer, m, n->held.known.round,
+                          &n->held.known.commit, n->now);
     } else { /* it is in already: the VIEW that says so was lost */
         (void)members_send(&n->members, n->out, peer, MESSAGE_VIEW,
                            &n->ballot.cert);

@@ -800,6 +800,7 @@ static void destroy(struct sim *s)
     free(s->group);
     free(s->lines.told);
     free(s->strangers);
+    free(s->liar);
     free(s);
 }
 

@@ -100,12 +100,14 @@ bool ballot_joiner_holds(const struct ballot_joiner *j,
                          uint64_t round,
                          const struct hash32 *commit)
 {
-    return j->body.round == round && hash32_eq(&j->body.commit, commit);
+    return j->round == round && hash32_eq(&j->commit, commit);
 }
 
 void ballot_joiner_add(struct ballot *b,
                        int peer,
                        const struct join *join,
+                       uint64_t round,
+                       const struct hash32 *commit,
                        uint64_t now_ms)
 {
     struct ballot_joiner *slot = NULL;
@@ -130,11 +132,10 @@ void ballot_joiner_add(struct ballot *b,
         .tried_round = slot->tried_round,
         .peer = peer,
         .said_ms = now_ms,
-        .body = join->body,
-        .address = join->address,
-        .n_linked = join->n_linked,
+        .round = round,
+        .commit = *commit,
+        .join = *join,
     };
-    memcpy(slot->linked, join->linked, sizeof slot->linked);
     memcpy(slot->public_key, b->members->peers[peer].public_key, 32);
 }
 
@@ -147,10 +148,11 @@ void ballot_joiners_follow(struct ballot *b,
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         struct ballot_joiner *j = &b->joiners[k];
 
-        if (j->used && j->said_ms >= since_ms && j->body.round + 1 == round &&
-            hash32_eq(&j->body.commit, base)) {
-            j->body.round = round;
-            j->body.commit = *commit;
+        if (j->used && j->said_ms >= since_ms && j->round + 1 == round &&
+            j->join.body.round + JOIN_BEHIND_MAX >= round &&
+            hash32_eq(&j->commit, base)) {
+            j->round = round;
+            j->commit = *commit;
         }
     }
 }
@@ -159,17 +161,25 @@ void ballot_joiners_follow(struct ballot *b,
 static bool joiner_waits(const struct ballot *b,
                          const struct ballot_context *ctx)
 {
+    struct ballot_edges edges;
+    bool read = false;
+
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         const struct ballot_joiner *j = &b->joiners[k];
 
         if (ballot_joiner_here(b, j) &&
             ballot_joiner_holds(j, ctx->closing.round, &ctx->closing.commit) &&
-            !(j->tried && j->tried_round == j->body.round) &&
+            !(j->tried && j->tried_round == j->round) &&
             view_index_key(&b->cert.body, j->public_key) < 0 &&
             !ballot_is_ousted(b, j->public_key, ctx->closing.round) &&
-            b->cert.body.n_members < VIEW_MEMBERS_MAX &&
-            ballot_joiner_fits(b, &b->cert.body, j)) {
-            return true;
+            b->cert.body.n_members < VIEW_MEMBERS_MAX) {
+            if (!read) {
+                ballot_edges_heard(b, &edges);
+                read = true;
+            }
+            if (ballot_join_fits(&edges, &b->cert.body, &j->join.body)) {
+                return true;
+            }
         }
     }
     return false;

@@ -7,10 +7,13 @@
  * round in flight. From then on it takes no part in rounds of this epoch
  * (*frozen*), so what the statement says stays true. With promises of more
  * than half of the view the owner proposes the next view (ACCEPT): the value
- * of the highest ballot already accepted by one of them, or a new one made of
- * everybody who answered, with the fate of the round in flight:
+ * of the highest ballot already accepted by one of them, where more than half
+ * of the view may have accepted it, or a new one made of everybody who
+ * answered, with the fate of the round in flight:
  *     somebody committed it, or all left members of its plan voted the same
  *     -> committed; else -> aborted, and tried again in the new epoch.
+ * Nobody believes the owner: ACCEPT carries the promises and the JOINs that the
+ * value is made of, and whoever signs it makes it again (ballot_value.c).
  * Signatures of more than half on one ballot are the certificate (view.h).
  * Lamport 2001, "Paxos made simple"; the closing statements are ours.
  *
@@ -29,7 +32,7 @@
 #include "p2p/swarm/members.h"
 #include "p2p/terms.h"
 
-#define BALLOT_JOINERS_MAX 16
+#define BALLOT_JOINERS_MAX VIEW_JOINS_MAX
 #define BALLOT_OUSTED_MAX  16
 
 struct ballot_options {
@@ -66,11 +69,10 @@ struct ballot_joiner {
     uint64_t tried_round;
     int peer;
     uint64_t said_ms; /* its last JOIN came */
-    struct join_body body;
-    struct msg_address address;
+    uint64_t round;   /* of the commit that it holds now */
+    struct hash32 commit;
     uint8_t public_key[32];
-    uint32_t n_linked; /* words of members that it is linked to */
-    uint64_t linked[VIEW_MEMBERS_MAX];
+    struct join join; /* as it said it, maybe one commit ago */
 };
 
 /* Was left out because of its edges; not taken in before that round. */
@@ -99,7 +101,10 @@ struct ballot {
     bool frozen, has_promised, fork_bound;
     uint64_t promised, accepted_ballot;
     bool has_accepted;
-    struct view_body accepted;
+    struct standing accepted;
+    uint64_t refused; /* 1 + the ballot whose value came out otherwise */
+    uint64_t refused_without; /* members whom a refused value left out.. */
+    uint8_t refused_of[VIEW_MEMBERS_MAX];  /* ..and the member that made it */
     uint64_t found_ballot, found_until_ms; /* bound to a founder until then */
     struct peer_id found_by;
 
@@ -113,11 +118,12 @@ struct ballot {
     uint8_t elector_keys[VIEW_MEMBERS_MAX][32];
     int elector_rows[VIEW_MEMBERS_MAX];
     uint64_t answered; /* bit i: promises[i] is in */
-    struct promise_body promises[VIEW_MEMBERS_MAX];
-    bool has_value;
-    uint64_t value_ballot;
-    struct view_body value;
-    struct hash32 value_hash;
+    struct promised promises[VIEW_MEMBERS_MAX];
+    bool has_claim; /* somebody accepted `proposal` in ballot `claimed` */
+    uint64_t claimed;
+    struct proposal proposal; /* BALLOT_SIGN: ours */
+    struct hash32 value_hash; /* of its value */
+    struct accept asking;     /* what is sent; no stack holds it */
     uint32_t n_sigs;
     struct view_signature sigs[VIEW_MEMBERS_MAX];
 
@@ -152,10 +158,12 @@ struct ballot {
 struct ballot_context {
     uint64_t now_ms;
     struct out *out;
-    struct promise_body closing; /* round.. broken; the rest is filled in */
-    bool in_flight;              /* a plan is known in this epoch */
-    bool coordinates;            /* the next plan is ours to make */
-    bool may_found;              /* viewless, and ready to train */
+    struct statement closing; /* round.. broken; the rest is filled in */
+    struct hash32 base;       /* of the commit that `closing` names; zero: not
+                                 known */
+    bool in_flight;           /* a plan is known in this epoch */
+    bool coordinates;         /* the next plan is ours to make */
+    bool may_found;           /* viewless, and ready to train */
 };
 
 void ballot_init(struct ballot *b,
@@ -203,10 +211,13 @@ void ballot_on_view(struct ballot *b,
                     const struct ballot_context *ctx,
                     const struct view_cert *cert);
 
-/* A peer that holds the newest commit wants in. */
+/* A peer wants in that holds the newest commit, which is the one of that round,
+ * or fetches it and holds the one before, which its JOIN names. */
 void ballot_joiner_add(struct ballot *b,
                        int peer,
                        const struct join *join,
+                       uint64_t round,
+                       const struct hash32 *commit,
                        uint64_t now_ms);
 
 /* There is a newer commit, made from `base`: who said since `since_ms` that it

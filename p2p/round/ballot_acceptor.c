@@ -8,6 +8,8 @@
  */
 #include "p2p/round/ballot_internal.h"
 
+#include <string.h>
+
 /* Nobody is that far ahead by trying; who names a higher ballot wants to use
  * the numbers up. */
 #define BALLOT_LEAP (1ULL << 20)
@@ -51,15 +53,22 @@ struct promise_body ballot_own_promise(struct ballot *b,
                                        const struct ballot_context *ctx,
                                        const struct prepare *p)
 {
-    struct promise_body body = ctx->closing;
+    const struct address *at = &b->members->observed;
+    struct promise_body body = {.epoch = p->epoch,
+                                .view = p->view,
+                                .mode = p->mode,
+                                .ballot = p->ballot,
+                                .said = ctx->closing};
 
-    body.epoch = p->epoch;
-    body.view = p->view;
-    body.mode = p->mode;
-    body.ballot = p->ballot;
-    body.restarted = !b->have && p->mode != VIEW_FOUND;
-    body.has_accepted = b->has_accepted;
-    body.accepted_ballot = b->accepted_ballot;
+    memcpy(body.said.address.ip, at->ip, sizeof at->ip);
+    body.said.address.port = at->port;
+    body.said.edges = ballot_own_edges(b);
+    body.said.restarted = !b->have && p->mode != VIEW_FOUND;
+    if (b->has_accepted && p->mode != VIEW_FOUND) {
+        body.said.has_accepted = true;
+        body.said.accepted_ballot = b->accepted_ballot;
+        view_hash(&b->accepted.proposal.value, &body.said.accepted_view);
+    }
     return body;
 }
 
@@ -119,10 +128,7 @@ void ballot_on_prepare(struct ballot *b,
         return;
     }
     msg.body = ballot_own_promise(b, ctx, p);
-    if (p->mode == VIEW_FOUND) {
-        msg.body.has_accepted = false;
-    }
-    if (msg.body.has_accepted) {
+    if (msg.body.said.has_accepted) {
         msg.n_accepted = 1;
         msg.accepted[0] = b->accepted;
     }
@@ -145,26 +151,31 @@ void ballot_on_prepare(struct ballot *b,
 int ballot_sign_value(struct ballot *b,
                       const struct ballot_context *ctx,
                       uint64_t ballot,
-                      const struct view_body *value,
+                      const struct proposal *proposal,
+                      const uint8_t *sig,
                       struct accepted *out)
 {
-    if (value->mode != VIEW_FOUND) {
+    int rv;
+
+    out->body.ballot = ballot;
+    view_hash(&proposal->value, &out->body.view);
+    rv =
+        message_sign(&b->opt.signer, &ballot_body_schema, &out->body, out->sig);
+    if (rv == 0 && proposal->value.mode != VIEW_FOUND) {
         b->has_promised = b->has_accepted = b->frozen = true;
         b->promised = b->accepted_ballot = ballot;
-        b->accepted = *value;
+        b->accepted.proposal = *proposal;
+        memcpy(b->accepted.sig, sig == NULL ? out->sig : sig, SIGN_BYTES);
         ballot_save(b, ctx);
     }
-    out->body.ballot = ballot;
-    view_hash(value, &out->body.view);
-    return message_sign(&b->opt.signer, &ballot_body_schema, &out->body,
-                        out->sig);
+    return rv;
 }
 
 static bool value_acceptable(const struct ballot *b,
                              const struct ballot_context *ctx,
                              const struct accept *a)
 {
-    const struct view_body *v = &a->value;
+    const struct view_body *v = &a->of.proposal.value;
 
     if (!view_well_formed(v) || v->mode != a->mode ||
         !hash32_eq(&v->run, &b->opt.run)) {
@@ -180,25 +191,47 @@ static bool value_acceptable(const struct ballot *b,
            (v->departed & ~b->departed) == 0;
 }
 
+/* Whether its sender may propose in that ballot, and we are free to accept. */
+static bool may_accept(const struct ballot *b, int peer, const struct accept *a)
+{
+    if (a->mode >= VIEW_MODE_COUNT ||
+        !owns_ballot(b, peer, (enum view_mode)a->mode, a->ballot)) {
+        return false;
+    }
+    if (a->mode == VIEW_FOUND) {
+        return id_eq(&b->found_by, &b->members->peers[peer].id);
+    }
+    return b->has_promised && a->ballot >= b->promised &&
+           b->fork_bound == (a->mode == VIEW_FORK) &&
+           a->ballot <= ballot_limit(b, (enum view_mode)a->mode);
+}
+
 void ballot_on_accept(struct ballot *b,
                       const struct ballot_context *ctx,
                       int peer,
                       const struct accept *a)
 {
+    const struct proposal *p = &a->of.proposal;
     struct accepted msg = {.epoch = a->epoch, .view = a->view};
+    bool again;
 
-    if (a->mode >= VIEW_MODE_COUNT ||
-        !owns_ballot(b, peer, a->mode, a->ballot) ||
-        (a->mode == VIEW_FOUND
-             ? !id_eq(&b->found_by, &b->members->peers[peer].id)
-             : !b->has_promised || a->ballot < b->promised ||
-                   b->fork_bound != (a->mode == VIEW_FORK) ||
-                   a->ballot > ballot_limit(b, a->mode)) ||
+    if (!may_accept(b, peer, a) || a->ballot + 1 == b->refused ||
         !value_acceptable(b, ctx, a)) {
         return;
     }
+    if (!ballot_accept_holds(b, a, b->members->peers[peer].public_key)) {
+        b->refused = a->ballot + 1;
+        b->malformed++;
+        return;
+    }
+    again = a->ballot != p->ballot &&
+            view_ballot_owner(&b->cert.body, a->ballot) !=
+                view_ballot_owner(&b->cert.body, p->ballot);
+    if (a->mode == VIEW_MAJORITY && !ballot_agrees(b, ctx, p, again)) {
+        return;
+    }
     b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
-    if (ballot_sign_value(b, ctx, a->ballot, &a->value, &msg) == 0) {
+    if (ballot_sign_value(b, ctx, a->ballot, p, a->of.sig, &msg) == 0) {
         (void)members_send(b->members, ctx->out, peer, MESSAGE_ACCEPTED, &msg);
     }
 }

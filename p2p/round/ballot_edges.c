@@ -19,15 +19,15 @@
 
 #define OUSTED_SHIFT_MAX 6 /* at most 64 rounds */
 
-/* What we know of the edge between members x and y of `v`: pulses name members
- * of the view that we are in. */
-static bool is_edge(const struct ballot *b,
+/* Whether there is an edge between members x and y of `v`. Of whom nothing is
+ * known the best is believed. */
+static bool is_edge(const struct ballot_edges *k,
                     const struct view_body *v,
                     uint32_t x,
                     uint32_t y)
 {
-    int i = view_index_key(&b->cert.body, v->members[x].public_key);
-    int k = view_index_key(&b->cert.body, v->members[y].public_key);
+    int i = view_index_key(k->old, v->members[x].public_key);
+    int j = view_index_key(k->old, v->members[y].public_key);
 
     for (uint32_t e = 0; e < v->n_edges; e++) {
         uint32_t p = v->edges[e] & 0xff, q = v->edges[e] >> 8;
@@ -36,11 +36,10 @@ static bool is_edge(const struct ballot *b,
             return false;
         }
     }
-    return !b->have || i < 0 || k < 0 ||
-           members_edge(b->members, (uint32_t)i, (uint32_t)k);
+    return i < 0 || j < 0 || ((k->of[i] >> j & 1) && (k->of[j] >> i & 1));
 }
 
-static void graph_of(const struct ballot *b,
+static void graph_of(const struct ballot_edges *k,
                      const struct view_body *v,
                      uint32_t n,
                      struct order_graph *g)
@@ -48,17 +47,47 @@ static void graph_of(const struct ballot *b,
     order_init(g, n);
     for (uint32_t x = 0; x < v->n_members; x++) {
         for (uint32_t y = x + 1; y < v->n_members; y++) {
-            if (!is_edge(b, v, x, y)) {
+            if (!is_edge(k, v, x, y)) {
                 order_cut(g, x, y);
             }
         }
     }
 }
 
-static bool is_linked(const struct ballot_joiner *j, const struct peer_id *id)
+uint64_t ballot_own_edges(const struct ballot *b)
+{
+    uint64_t mask = 0;
+
+    if (!b->have) {
+        return UINT64_MAX; /* not known */
+    }
+    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
+        if (members_edge(b->members, (uint32_t)b->self_index, i)) {
+            mask |= BIT(i);
+        }
+    }
+    return mask;
+}
+
+void ballot_edges_heard(const struct ballot *b, struct ballot_edges *k)
+{
+    uint32_t n = b->cert.body.n_members;
+
+    *k = (struct ballot_edges){.old = &b->cert.body,
+                               .exchange = b->opt.exchange};
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < n; j++) {
+            if (!b->have || i == j || members_edge(b->members, i, j)) {
+                k->of[i] |= BIT(j);
+            }
+        }
+    }
+}
+
+bool ballot_join_links(const struct join_body *j, const struct peer_id *id)
 {
     for (uint32_t i = 0; i < j->n_linked; i++) {
-        if (j->linked[i] == id_u64(id)) {
+        if (j->linked[i] == id_u64(id) >> 32) {
             return true;
         }
     }
@@ -71,21 +100,20 @@ static uint32_t n_of(uint64_t mask)
 }
 
 /* The most members that can take part in one round. */
-static uint64_t largest(const struct ballot *b,
+static uint64_t largest(enum exchange_kind exchange,
                         const struct order_graph *g,
                         const uint64_t first[VIEW_MEMBERS_MAX],
                         uint64_t seed)
 {
     uint64_t all = g->n >= 64 ? UINT64_MAX : BIT(g->n) - 1;
 
-    return b->opt.exchange == EXCHANGE_BUTTERFLY
-               ? order_clique(g, all, first, seed)
-               : order_largest(g, all, first, seed);
+    return exchange == EXCHANGE_BUTTERFLY ? order_clique(g, all, first, seed)
+                                          : order_largest(g, all, first, seed);
 }
 
-bool ballot_joiner_fits(const struct ballot *b,
-                        const struct view_body *v,
-                        const struct ballot_joiner *j)
+bool ballot_join_fits(const struct ballot_edges *k,
+                      const struct view_body *v,
+                      const struct join_body *j)
 {
     static const uint64_t even[VIEW_MEMBERS_MAX];
     uint32_t n = v->n_members;
@@ -94,15 +122,16 @@ bool ballot_joiner_fits(const struct ballot *b,
     if (n >= VIEW_MEMBERS_MAX) {
         return false;
     }
-    graph_of(b, v, n + 1, &g);
+    graph_of(k, v, n + 1, &g);
     for (uint32_t x = 0; x < n; x++) {
         struct peer_id id = view_member_id(&v->members[x]);
 
-        if (!is_linked(j, &id)) {
+        if (!ballot_join_links(j, &id)) {
             order_cut(&g, x, n);
         }
     }
-    return g.edges[n] != 0 && 2 * n_of(largest(b, &g, even, v->epoch)) > n + 1;
+    return g.edges[n] != 0 &&
+           2 * n_of(largest(k->exchange, &g, even, v->epoch)) > n + 1;
 }
 
 /* Who stays beside `stay`, so that these remain more than half: who joined
@@ -127,7 +156,7 @@ static uint64_t with_others(uint64_t stay, const uint64_t *first, uint32_t n)
     return stay;
 }
 
-void ballot_prune(const struct ballot *b, struct view_body *v)
+void ballot_prune(const struct ballot_edges *k, struct view_body *v)
 {
     uint64_t first[VIEW_MEMBERS_MAX] = {0}, stay;
     uint32_t n = v->n_members;
@@ -137,15 +166,15 @@ void ballot_prune(const struct ballot *b, struct view_body *v)
     if (n < 2) {
         return;
     }
-    graph_of(b, v, n, &g);
+    graph_of(k, v, n, &g);
     for (uint32_t x = 0; x < n; x++) {
         first[x] = v->members[x].joined << 8 | x;
     }
-    stay = largest(b, &g, first, 0);
+    stay = largest(k->exchange, &g, first, 0);
     if (2 * n_of(stay) > n) {
         return;
     }
-    if (b->opt.exchange == EXCHANGE_BUTTERFLY) {
+    if (k->exchange == EXCHANGE_BUTTERFLY) {
         stay = with_others(stay, first, n);
     }
     v->n_members = v->n_edges = 0;

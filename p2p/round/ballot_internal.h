@@ -5,6 +5,8 @@
  *   ballot_acceptor.c  promises and signatures
  *   ballot_proposer.c  gathering them for a proposal of ours
  *   ballot_value.c     the proposal itself, from closing statements
+ *   ballot_own.c       a proposal of ours, with what it is made of
+ *   ballot_check.c     a proposal of somebody else, made again
  *   ballot_edges.c     who can exchange data with whom, and what follows
  */
 #ifndef LOCO_P2P_ROUND_BALLOT_INTERNAL_H
@@ -14,6 +16,10 @@
 
 #define FORK_BALLOT (1ULL << 40) /* above every majority ballot */
 #define BIT(i)      (1ULL << (i))
+
+/* Commits since its JOIN that a joiner may be fetching: rounds can be as short
+ * as that takes. */
+#define JOIN_BEHIND_MAX 2
 
 /* ---- ballot.c --------------------------------------------------------- */
 
@@ -56,11 +62,13 @@ void ballot_bind(struct ballot *b,
                  const struct peer_id *by,
                  const struct prepare *p);
 
-/* Accept a value (not when founding), and sign it. 0 or the signer's error. */
+/* Accept a proposal in that ballot (not when founding), whose owner's signature
+ * is `sig` (NULL: we are), and sign its value. 0 or the signer's error. */
 int ballot_sign_value(struct ballot *b,
                       const struct ballot_context *ctx,
                       uint64_t ballot,
-                      const struct view_body *value,
+                      const struct proposal *proposal,
+                      const uint8_t *sig,
                       struct accepted *out);
 
 /* ---- ballot_proposer.c ------------------------------------------------ */
@@ -80,13 +88,27 @@ void ballot_give_up(struct ballot *b, const struct ballot_context *ctx);
 
 /* ---- ballot_edges.c --------------------------------------------------- */
 
+/* Who of the view `old` exchanges data with whom: bit k of of[i]. */
+struct ballot_edges {
+    const struct view_body *old; /* borrowed */
+    enum exchange_kind exchange;
+    uint64_t of[VIEW_MEMBERS_MAX];
+};
+
+/* Our own row, for a promise; and all that members say in their pulses. */
+uint64_t ballot_own_edges(const struct ballot *b);
+void ballot_edges_heard(const struct ballot *b, struct ballot_edges *k);
+
+/* Whether that joiner says that it has a link to that member. */
+bool ballot_join_links(const struct join_body *j, const struct peer_id *id);
+
 /* Whether the view `v` with that joiner has a ring of more than half. */
-bool ballot_joiner_fits(const struct ballot *b,
-                        const struct view_body *v,
-                        const struct ballot_joiner *j);
+bool ballot_join_fits(const struct ballot_edges *k,
+                      const struct view_body *v,
+                      const struct join_body *j);
 
 /* Where too few members of `v` can form a ring, only those who can stay. */
-void ballot_prune(const struct ballot *b, struct view_body *v);
+void ballot_prune(const struct ballot_edges *k, struct view_body *v);
 
 /* It was left out because of its edges when that round was the newest. */
 void ballot_oust(struct ballot *b, const uint8_t key[32], uint64_t round);
@@ -98,8 +120,74 @@ bool ballot_is_ousted(const struct ballot *b,
 
 /* ---- ballot_value.c --------------------------------------------------- */
 
-/* A new value from the promises: everybody who answered and was not restarted,
- * and waiting joiners. False: nobody would be left. */
-bool ballot_make_value(struct ballot *b, struct view_body *v);
+/* What a value is made of. */
+struct ballot_making {
+    enum view_mode mode;
+    enum exchange_kind exchange;
+    struct hash32 run;
+    uint64_t epoch; /* of the value */
+    struct hash32 prev;
+    /* The view before; founding: that of its founder, or NULL. Borrowed. */
+    const struct view_body *old;
+    uint64_t departed;
+    /* Who was asked, by promised.member: founding: in any order. Borrowed. */
+    const struct view_member *members;
+    uint32_t n_members;
+    uint32_t n_promises, n_joins; /* each member at most once */
+    const struct promised *promises;
+    const struct joining *joins;
+};
+
+/* The value: everybody who answered and was not restarted, and joiners who fit.
+ * A function of *m alone. False: nobody would be left. */
+bool ballot_make_value(const struct ballot_making *m, struct view_body *v);
+
+/* For a value that follows our view by that mode. */
+struct ballot_making ballot_making_after(const struct ballot *b,
+                                         enum view_mode mode);
+
+/* Members (bits) that answered in `promises`, and who had accepted a value. */
+uint64_t
+ballot_promised(const struct promised *promises, uint32_t n, uint64_t *claims);
+
+/* Whether so many of the view may have accepted a value that it is in force,
+ * when of those who `answered` only `claims` say that they did. Then no other
+ * one may be proposed. */
+bool ballot_is_bound(const struct view_body *view,
+                     uint64_t answered,
+                     uint64_t claims);
+
+/* ---- ballot_own.c ----------------------------------------------------- */
+
+/* `proposal` of our ballot, from those who answered. False: nobody is left. */
+bool ballot_make_own(struct ballot *b);
+
+/* ---- ballot_check.c --------------------------------------------------- */
+
+/* Whether a proposal of somebody else is what its promises and joins give, and
+ * these are signed. */
+bool ballot_proposal_holds(const struct ballot *b,
+                           enum view_mode mode,
+                           const struct proposal *p);
+
+/* Whether the owner of its ballot, with that key, may propose that: a new value
+ * where nobody is bound, else the one of the highest ballot. */
+bool ballot_accept_holds(const struct ballot *b,
+                         const struct accept *a,
+                         const uint8_t owner_key[32]);
+
+/* Whether we agree to who is in that value and who is out; `again`: somebody
+ * else than its maker proposes it. A refusal is remembered. */
+bool ballot_agrees(struct ballot *b,
+                   const struct ballot_context *ctx,
+                   const struct proposal *p,
+                   bool again);
+
+/* Who has that key signed that it proposes the view of that hash. */
+bool ballot_owner_signed(const struct ballot *b,
+                         const uint8_t key[32],
+                         uint64_t ballot,
+                         const struct hash32 *view,
+                         const uint8_t sig[SIGN_BYTES]);
 
 #endif

@@ -60,21 +60,22 @@ sig_add(struct ballot *b, const uint8_t key[32], const uint8_t sig[SIGN_BYTES])
 /* Certificate complete? Then adopt and tell everybody. */
 static void certify(struct ballot *b, const struct ballot_context *ctx)
 {
-    struct view_cert cert = {.body = b->value, .ballot = b->current};
+    struct view_cert cert = {.body = b->proposal.value, .ballot = b->current};
     int rows[2 * VIEW_MEMBERS_MAX];
     uint32_t n_rows = b->n_electors;
     uint64_t mask = 0;
 
     for (uint32_t i = 0; i < b->n_sigs; i++) {
         const struct view_body *v =
-            b->mode == VIEW_MAJORITY ? &b->cert.body : &b->value;
+            b->mode == VIEW_MAJORITY ? &b->cert.body : &b->proposal.value;
         int at = view_index_key(v, b->sigs[i].public_key);
 
         mask |= at < 0 ? 0 : BIT(at);
     }
     if (b->mode == VIEW_MAJORITY
-            ? !view_quorum(&b->cert.body, mask, b->value.departed)
-            : (uint32_t)__builtin_popcountll(mask) != b->value.n_members) {
+            ? !view_quorum(&b->cert.body, mask, b->proposal.value.departed)
+            : (uint32_t)__builtin_popcountll(mask) !=
+                  b->proposal.value.n_members) {
         return;
     }
     cert.n_sigs = b->n_sigs;
@@ -93,16 +94,6 @@ static void certify(struct ballot *b, const struct ballot_context *ctx)
         }
     }
     members_broadcast(b->members, ctx->out, rows, n_rows, MESSAGE_VIEW, &cert);
-}
-
-static void accept_own(struct ballot *b, const struct ballot_context *ctx)
-{
-    struct accepted mine = {0};
-
-    if (ballot_sign_value(b, ctx, b->current, &b->value, &mine) == 0) {
-        sig_add(b, b->opt.public_key, mine.sig);
-        certify(b, ctx);
-    }
 }
 
 /* A signature on the view that we are in already. Peers of another branch know
@@ -177,59 +168,101 @@ static bool enough_found(const struct ballot *b)
     return n >= b->founding.least && n_old >= b->founding.least_old;
 }
 
+/* Ours, of whose signature the certificate begins; then ask the others. */
+static void sign_and_ask(struct ballot *b, const struct ballot_context *ctx)
+{
+    struct accept *msg = &b->asking;
+    struct accepted mine = {0};
+
+    memset(msg, 0, sizeof *msg);
+    msg->mode = (uint8_t)b->mode;
+    msg->ballot = b->current;
+    msg->of.proposal = b->proposal;
+    if (b->mode != VIEW_FOUND) {
+        msg->epoch = b->cert.body.epoch;
+        msg->view = b->hash;
+    }
+    for (uint32_t i = 0; i < b->n_electors && b->has_claim; i++) {
+        if (b->answered >> i & 1) {
+            b->promises[i].member = (uint8_t)i;
+            msg->promises[msg->n_promises++] = b->promises[i];
+        }
+    }
+    if (ballot_sign_value(b, ctx, b->current, &b->proposal, NULL, &mine) != 0) {
+        ballot_give_up(b, ctx);
+        return;
+    }
+    memcpy(msg->of.sig, mine.sig, SIGN_BYTES);
+    sig_add(b, b->opt.public_key, mine.sig);
+    broadcast(b, ctx, MESSAGE_ACCEPT, msg);
+    certify(b, ctx);
+}
+
+/* Who answered (bits), and whether they leave us no choice. */
+static bool is_bound(const struct ballot *b)
+{
+    uint64_t claims = 0;
+
+    for (uint32_t i = 0; i < b->n_electors; i++) {
+        claims |= (b->answered >> i & 1) && b->promises[i].said.has_accepted
+                      ? BIT(i)
+                      : 0;
+    }
+    return b->mode == VIEW_MAJORITY &&
+           ballot_is_bound(&b->cert.body, b->answered, claims);
+}
+
 void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
 {
-    struct accept msg = {.mode = (uint8_t)b->mode, .ballot = b->current};
-
-    if (b->mode == VIEW_MAJORITY &&
-        !view_quorum(&b->cert.body, b->answered, b->departed)) {
+    if ((b->mode == VIEW_MAJORITY &&
+         !view_quorum(&b->cert.body, b->answered, b->departed)) ||
+        (b->mode == VIEW_FOUND && !enough_found(b))) {
         ballot_give_up(b, ctx);
         return;
     }
-    if (b->mode == VIEW_FOUND && !enough_found(b)) {
+    b->has_claim = b->has_claim && is_bound(b);
+    if (!b->has_claim && !ballot_make_own(b)) {
         ballot_give_up(b, ctx);
         return;
     }
-    if (!b->has_value && !ballot_make_value(b, &b->value)) {
-        ballot_give_up(b, ctx);
-        return;
-    }
-    view_hash(&b->value, &b->value_hash);
+    view_hash(&b->proposal.value, &b->value_hash);
     b->phase = BALLOT_SIGN;
     b->deadline_ms = ctx->now_ms + b->opt.ballot_ms / 2;
-    if (b->mode != VIEW_FOUND) {
-        msg.epoch = b->cert.body.epoch;
-        msg.view = b->hash;
-    }
-    msg.value = b->value;
-    accept_own(b, ctx);
-    broadcast(b, ctx, MESSAGE_ACCEPT, &msg);
+    sign_and_ask(b, ctx);
 }
 
+/* Somebody accepted that. Only a majority is bound by what was accepted before:
+ * founders have no past, and a fork leaves it. */
 static void
-note_value(struct ballot *b, uint64_t ballot, const struct view_body *value)
+note_claim(struct ballot *b, uint64_t ballot, const struct proposal *proposal)
 {
-    /* Only a majority is bound by what was accepted before: founders have no
-     * past, and a fork leaves it. */
-    if (b->mode == VIEW_MAJORITY &&
-        (!b->has_value || ballot > b->value_ballot)) {
-        b->has_value = true;
-        b->value_ballot = ballot;
-        b->value = *value;
+    if (b->mode == VIEW_MAJORITY && (!b->has_claim || ballot > b->claimed)) {
+        b->has_claim = true;
+        b->claimed = ballot;
+        b->proposal = *proposal;
     }
 }
 
-/* Whether it could have been accepted in this epoch, before this ballot. */
+/* Whether it could have been accepted in this epoch, before this ballot: its
+ * owner proposed it, and it is what its own promises give. */
 static bool was_acceptable(const struct ballot *b, const struct promise *p)
 {
-    const struct view_body *v = &p->accepted[0];
+    const struct statement *s = &p->body.said;
+    const struct proposal *v = &p->accepted[0].proposal;
+    const struct view_body *old = &b->cert.body;
+    const uint8_t *owner;
+    struct hash32 hash;
 
-    if (p->n_accepted == 0 || !p->body.has_accepted) {
-        return p->n_accepted == 0 && !p->body.has_accepted;
+    if (p->n_accepted == 0 || !s->has_accepted) {
+        return p->n_accepted == 0 && !s->has_accepted;
     }
-    return view_well_formed(v) && p->body.accepted_ballot < b->current &&
-           hash32_eq(&v->run, &b->opt.run) &&
-           v->epoch == b->cert.body.epoch + 1 && hash32_eq(&v->prev, &b->hash);
+    view_hash(&v->value, &hash);
+    owner = old->members[view_ballot_owner(old, s->accepted_ballot)].public_key;
+    return s->accepted_ballot < b->current && v->ballot <= s->accepted_ballot &&
+           hash32_eq(&hash, &s->accepted_view) &&
+           ballot_owner_signed(b, owner, s->accepted_ballot, &hash,
+                               p->accepted[0].sig) &&
+           ballot_proposal_holds(b, VIEW_MAJORITY, v);
 }
 
 void ballot_on_promise(struct ballot *b,
@@ -247,14 +280,15 @@ void ballot_on_promise(struct ballot *b,
     }
     if (!message_verify(&b->opt.signer, b->elector_keys[at],
                         &promise_body_schema, &p->body, p->sig) ||
-        !was_acceptable(b, p)) {
+        (b->mode == VIEW_MAJORITY && !was_acceptable(b, p))) {
         b->malformed++;
         return;
     }
-    b->promises[at] = p->body;
+    b->promises[at].said = p->body.said;
+    memcpy(b->promises[at].sig, p->sig, SIGN_BYTES);
     b->answered |= BIT(at);
-    if (p->body.has_accepted && p->n_accepted > 0) {
-        note_value(b, p->body.accepted_ballot, &p->accepted[0]);
+    if (p->body.said.has_accepted) {
+        note_claim(b, p->body.said.accepted_ballot, &p->accepted[0].proposal);
     }
     for (uint32_t i = 0; i < b->n_electors; i++) {
         /* Lost members are not waited for; restarted ones answer. */
@@ -294,6 +328,7 @@ void ballot_propose(struct ballot *b,
                     uint64_t ballot)
 {
     struct prepare p = {.mode = (uint8_t)mode, .ballot = ballot};
+    struct promise_body mine;
 
     p.urgent = b->want == BALLOT_WANT_CHANGE || b->frozen;
     if (mode != VIEW_FOUND) {
@@ -310,17 +345,21 @@ void ballot_propose(struct ballot *b,
     b->deadline_ms = ctx->now_ms + b->opt.ballot_ms / 2;
     b->asked = p;
     b->again_ms = ctx->now_ms + b->opt.ballot_ms / ASK_PARTS;
-    b->has_value = false;
+    b->has_claim = false;
     b->n_sigs = 0;
     b->answered = 0;
     for (uint32_t i = 0; i < b->n_electors; i++) {
         if (b->elector_rows[i] == MEMBERS_NONE) {
-            b->promises[i] = ballot_own_promise(b, ctx, &p);
-            b->answered |= BIT(i);
+            mine = ballot_own_promise(b, ctx, &p);
+            b->promises[i].said = mine.said;
+            if (message_sign(&b->opt.signer, &promise_body_schema, &mine,
+                             b->promises[i].sig) == 0) {
+                b->answered |= BIT(i);
+            }
         }
     }
     if (b->has_accepted) {
-        note_value(b, b->accepted_ballot, &b->accepted);
+        note_claim(b, b->accepted_ballot, &b->accepted.proposal);
     }
     ballot_bind(b, ctx, &b->opt.self, &p);
     broadcast(b, ctx, MESSAGE_PREPARE, &p);

@@ -1,72 +1,196 @@
-/* ballot_value.c - the next view, made of closing statements.
+/* ballot_value.c - the next view, made of promises and JOINs.
  *
- * A function of the promises that were gathered and of the view before: who
- * stays, who comes in and which slot it has (lease.h), which edges rings
- * avoid, whether it is a fork, and the fate of the round in flight, which is
- * the only place where a round can be decided without all its voters.
+ * A function of what the proposal shows (struct ballot_making): who stays, who
+ * comes in and which slot it has (lease.h), which edges rings avoid, whether it
+ * is a fork, and the fate of the round in flight, which is the only place where
+ * a round can be decided without all its voters. The owner of the ballot makes
+ * the value with it and everybody who is asked to sign makes it again.
+ *
+ * When an owner may make a new value: only what more than half of the view
+ * accepted can be in force. Each of these either promised, and then says that
+ * it accepted, or did not answer. Where both together are not more than half,
+ * nothing is in force, whatever one of them claims (ballot_is_bound).
  */
 #include "p2p/round/ballot_internal.h"
 #include "p2p/round/lease.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* Broken edges go over into the next view, but into every such one not: they
  * may have healed. */
 #define EDGES_KEPT 4
 
-/* The fate of the round in flight, from the closing statements of those who
- * are left (`left`: electors); the rule is in ballot.h. */
-static void
-decide_round(const struct ballot *b, uint64_t left, struct view_body *v)
+/* While a value is made. */
+struct making {
+    const struct ballot_making *of;
+    const struct statement *said[VIEW_MEMBERS_MAX]; /* by member; or NULL */
+    uint64_t left;                                  /* members that stay */
+    struct peer_id ids[VIEW_MEMBERS_MAX];
+    struct view_body *v;
+};
+
+/* ---- the round ---------------------------------------------------------- */
+
+static uint32_t n_of(uint64_t mask)
 {
-    const struct promise_body *best = NULL;
-    bool found = false;
+    return (uint32_t)__builtin_popcountll(mask);
+}
 
-    for (uint32_t i = 0; i < b->n_electors; i++) {
-        const struct promise_body *p = &b->promises[i];
+/* What q says of that commit: 1, it holds it or voted for it; -1, it did not;
+ * 0, nothing. */
+static int
+says_of(const struct statement *q, uint64_t round, const struct hash32 *commit)
+{
+    if (q->round >= round) {
+        return q->round > round ? 0 : hash32_eq(&q->commit, commit) ? 1 : -1;
+    }
+    return q->round + 1 == round && q->closing == CLOSING_VOTED &&
+                   hash32_eq(&q->voted, commit)
+               ? 1
+               : -1;
+}
 
-        if ((left >> i & 1) &&
-            (best == NULL || p->round > best->round ||
-             (p->round == best->round &&
-              (p->tokens > best->tokens ||
-               (p->tokens == best->tokens &&
-                hash32_cmp(&p->commit, &best->commit) < 0))))) {
+/* Whether the newest commit that p names can be one. All members of its plan,
+ * who are more than half, voted for it: of those who are left at least as many
+ * say so as deny it. So one member of four can neither invent a commit nor take
+ * one back, whichever plan it names. */
+static bool is_credible(const struct making *m, const struct statement *p)
+{
+    const struct view_body *old = m->of->old;
+    uint32_t n_for = 0, n_against = 0, n_left = n_of(m->left);
+    uint32_t n_plan = n_of(p->made_by);
+
+    if (m->of->mode == VIEW_FOUND || p->round < old->round) {
+        return true;
+    }
+    if (p->round == old->round) {
+        return hash32_eq(&p->commit, &old->commit);
+    }
+    for (uint32_t i = 0; i < m->of->n_members; i++) {
+        if (m->left & p->made_by & BIT(i)) {
+            int said = says_of(m->said[i], p->round, &p->commit);
+
+            n_for += said > 0;
+            n_against += said < 0;
+        }
+    }
+    return 2 * n_plan > n_left ? n_for >= n_against
+                               : 2 * n_plan == n_left && n_for > n_against;
+}
+
+/* Of two credible ones. Founders come from anywhere: more work wins. */
+static bool is_newer(const struct making *m,
+                     const struct statement *p,
+                     const struct statement *q)
+{
+    if (p->round != q->round) {
+        return p->round > q->round;
+    }
+    if (m->of->mode == VIEW_FOUND && p->tokens != q->tokens) {
+        return p->tokens > q->tokens;
+    }
+    return hash32_cmp(&p->commit, &q->commit) < 0;
+}
+
+static uint64_t tokens_at(const struct statement *q, uint64_t round)
+{
+    return q->round == round ? q->tokens : q->plan_tokens;
+}
+
+/* Tokens after that commit, as most of those say who are for it. */
+static uint64_t
+tokens_of(const struct making *m, uint64_t round, const struct hash32 *commit)
+{
+    uint64_t best = 0;
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < m->of->n_members; i++) {
+        uint32_t n = 0;
+        uint64_t tokens;
+
+        if (!(m->left >> i & 1) || says_of(m->said[i], round, commit) <= 0) {
+            continue;
+        }
+        tokens = tokens_at(m->said[i], round);
+        for (uint32_t k = 0; k < m->of->n_members; k++) {
+            n += (m->left >> k & 1) && says_of(m->said[k], round, commit) > 0 &&
+                 tokens_at(m->said[k], round) == tokens;
+        }
+        if (n > most || (n == most && tokens < best)) {
+            most = n;
+            best = tokens;
+        }
+    }
+    return best;
+}
+
+static void newest_commit(const struct making *m)
+{
+    const struct statement *best = NULL;
+    const struct view_body *old = m->of->old;
+    struct view_body *v = m->v;
+
+    for (uint32_t i = 0; i < m->of->n_members; i++) {
+        const struct statement *p = m->said[i];
+
+        if ((m->left >> i & 1) && is_credible(m, p) &&
+            (best == NULL || is_newer(m, p, best))) {
             best = p;
         }
     }
-    assert(best != NULL);
+    if (best == NULL ||
+        (m->of->mode != VIEW_FOUND && best->round == old->round)) {
+        v->round = old->round;
+        v->tokens = old->tokens;
+        v->commit = old->commit;
+        return;
+    }
     v->round = best->round;
-    v->tokens = best->tokens;
     v->commit = best->commit;
-    for (uint32_t i = 0; i < b->n_electors && !found; i++) {
-        const struct promise_body *p = &b->promises[i];
+    v->tokens = m->of->mode == VIEW_FOUND
+                    ? best->tokens
+                    : tokens_of(m, best->round, &best->commit);
+}
 
-        if (!(left >> i & 1) || p->round != best->round ||
-            p->closing != CLOSING_VOTED) {
-            continue;
-        }
-        found = true;
-        for (uint32_t k = 0; k < b->n_electors; k++) {
-            const struct promise_body *q = &b->promises[k];
+/* Whether p voted on the round after, and all of its plan that are left voted
+ * the same. A plan has more than half of the view. */
+static bool all_voted(const struct making *m, const struct statement *p)
+{
+    if (p->round != m->v->round || p->closing != CLOSING_VOTED ||
+        2 * n_of(p->plan_members) < n_of(m->left)) {
+        return false;
+    }
+    for (uint32_t k = 0; k < m->of->n_members; k++) {
+        const struct statement *q = m->said[k];
 
-            if ((left >> k & 1) && (p->plan_members >> k & 1) &&
-                (q->closing != CLOSING_VOTED ||
-                 !hash32_eq(&q->voted, &p->voted))) {
-                found = false;
-            }
+        if ((m->left & p->plan_members & BIT(k)) &&
+            (q->closing != CLOSING_VOTED || !hash32_eq(&q->voted, &p->voted))) {
+            return false;
         }
-        if (found) {
-            v->round = best->round + 1;
-            v->tokens = p->plan_tokens;
-            v->commit = p->voted;
+    }
+    return true;
+}
+
+/* The fate of the round in flight, from the closing statements of those who
+ * are left; the rule is in ballot.h. Founders were in no plan together. */
+static void decide_round(const struct making *m)
+{
+    struct view_body *v = m->v;
+
+    newest_commit(m);
+    for (uint32_t i = 0; i < m->of->n_members && m->of->mode != VIEW_FOUND;
+         i++) {
+        if ((m->left >> i & 1) && all_voted(m, m->said[i])) {
+            v->commit = m->said[i]->voted;
+            v->tokens = tokens_of(m, ++v->round, &v->commit);
+            return;
         }
     }
 }
 
 /* ---- members ---------------------------------------------------------- */
 
-static void member_add(struct view_body *v,
+static bool member_add(struct view_body *v,
                        const uint8_t key[32],
                        const struct msg_address *address,
                        uint64_t joined)
@@ -74,38 +198,57 @@ static void member_add(struct view_body *v,
     struct view_member *m;
 
     if (v->n_members == VIEW_MEMBERS_MAX || view_index_key(v, key) >= 0) {
-        return;
+        return false;
     }
     m = &v->members[v->n_members++];
     memcpy(m->public_key, key, 32);
     m->address = *address;
     m->joined = joined;
+    return true;
 }
 
-static struct msg_address address_of(const struct ballot *b, int row)
+/* Who answered and was not restarted. */
+static void add_those_left(struct making *m)
 {
-    const struct address *a = row == MEMBERS_NONE
-                                  ? &b->members->observed
-                                  : &b->members->peers[row].address;
-    struct msg_address out = {.port = a->port};
+    const struct ballot_making *of = m->of;
 
-    memcpy(out.ip, a->ip, sizeof out.ip);
-    return out;
+    for (uint32_t i = 0; i < of->n_members; i++) {
+        struct msg_address a;
+        uint64_t joined = m->v->epoch;
+
+        if (m->said[i] == NULL || m->said[i]->restarted ||
+            (of->departed >> i & 1)) {
+            continue;
+        }
+        a = m->said[i]->address;
+        if (of->mode != VIEW_FOUND) {
+            joined = of->old->members[i].joined;
+            a = a.port == 0 ? of->old->members[i].address : a;
+        }
+        m->left |= BIT(i);
+        (void)member_add(m->v, of->members[i].public_key, &a, joined);
+    }
 }
 
-static void add_joiners(struct ballot *b, struct view_body *v)
+static void add_joiners(const struct making *m, const struct ballot_edges *k)
 {
-    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
-        struct ballot_joiner *j = &b->joiners[k];
+    struct view_body *v = m->v;
 
-        if (ballot_joiner_here(b, j) &&
-            ballot_joiner_holds(j, v->round, &v->commit) &&
-            !ballot_is_ousted(b, j->public_key, v->round) &&
-            ballot_joiner_fits(b, v, j)) {
-            member_add(v, j->public_key, &j->address, v->epoch);
+    for (uint32_t i = 0; i < m->of->n_joins; i++) {
+        const struct joining *j = &m->of->joins[i];
+        const struct join_body *body = &j->join.body;
+        bool holds =
+            body->round == v->round && hash32_eq(&body->commit, &v->commit);
+
+        if ((holds || (body->round < v->round &&
+                       body->round + JOIN_BEHIND_MAX >= v->round)) &&
+            ballot_join_fits(k, v, body)) {
+            (void)member_add(v, j->public_key, &body->address, v->epoch);
         }
     }
 }
+
+/* ---- edges ------------------------------------------------------------ */
 
 static void
 edge_add(struct view_body *v, const struct peer_id *a, const struct peer_id *b)
@@ -125,27 +268,29 @@ edge_add(struct view_body *v, const struct peer_id *a, const struct peer_id *b)
 /* Whether that statement's `broken` counts. Of a butterfly that stood still one
  * says who holds it up; not so one that stopped by itself, which others wait
  * for as well: it was not quiet. */
-static bool is_broken(const struct ballot *b, const struct promise_body *p)
+static bool is_broken(const struct making *m, const struct statement *p)
 {
     bool waits = p->ring_quiet && !p->in_ring;
 
-    for (uint32_t k = 0; k < b->n_electors && waits; k++) {
-        if (id_eq(&b->ids[k], &p->broken)) {
-            return p->has_broken && b->promises[k].ring_quiet;
+    for (uint32_t k = 0; k < m->of->n_members && waits; k++) {
+        if (id_eq(&m->ids[k], &p->broken)) {
+            return p->has_broken && m->said[k] != NULL &&
+                   m->said[k]->ring_quiet;
         }
     }
     return p->has_broken;
 }
 
-/* What elector `to` says, to whom elector i gave something out, if nothing had
+/* What member `to` says, to whom member i gave something out, if nothing had
  * come there for a while. */
-static const struct promise_body *
-waiter(const struct ballot *b, uint32_t i, uint32_t to, uint64_t left)
+static const struct statement *
+waiter(const struct making *m, uint32_t i, uint32_t to)
 {
-    const struct promise_body *q = &b->promises[to % VIEW_MEMBERS_MAX];
+    const struct statement *q =
+        to < m->of->n_members && (m->left >> to & 1) ? m->said[to] : NULL;
 
-    return b->promises[i].in_ring && to != i && to < b->n_electors &&
-                   (left >> to & 1) && q->in_ring && q->ring_quiet
+    return m->said[i]->in_ring && to != i && q != NULL && q->in_ring &&
+                   q->ring_quiet
                ? q
                : NULL;
 }
@@ -153,40 +298,52 @@ waiter(const struct ballot *b, uint32_t i, uint32_t to, uint64_t left)
 /* Edges of which rings go around: those that failed a live member twice, and
  * where a ring stood still: what was given out to a member to which nothing
  * came for a while is stuck in between. */
-static void
-note_edges(const struct ballot *b, uint64_t left, struct view_body *v)
+static void note_edges(const struct making *m)
 {
-    const struct view_body *old = &b->cert.body;
+    const struct view_body *old = m->of->old;
+    const struct peer_id *ids = m->ids;
+    struct view_body *v = m->v;
 
     for (uint32_t e = 0; e < old->n_edges && v->epoch % EDGES_KEPT != 0; e++) {
-        edge_add(v, &b->ids[old->edges[e] & 0xff], &b->ids[old->edges[e] >> 8]);
+        edge_add(v, &ids[old->edges[e] & 0xff], &ids[old->edges[e] >> 8]);
     }
-    for (uint32_t i = 0; i < b->n_electors; i++) {
-        const struct promise_body *p = &b->promises[i], *q;
+    for (uint32_t i = 0; i < m->of->n_members; i++) {
+        const struct statement *p = m->said[i], *q;
 
-        if (!(left >> i & 1)) {
+        if (!(m->left >> i & 1)) {
             continue;
         }
-        if (is_broken(b, p)) {
-            edge_add(v, &b->ids[i], &p->broken);
+        if (is_broken(m, p)) {
+            edge_add(v, &ids[i], &p->broken);
         }
-        q = waiter(b, i, p->ring_next, left);
+        q = waiter(m, i, p->ring_next);
         if (q != NULL && p->ring_sent > q->ring_got) {
-            edge_add(v, &b->ids[i], &b->ids[p->ring_next]);
+            edge_add(v, &ids[i], &ids[p->ring_next]);
         }
-        q = waiter(b, i, p->gate_next, left);
+        q = waiter(m, i, p->gate_next);
         if (q != NULL && p->gate_sent > q->gate_got) {
-            edge_add(v, &b->ids[i], &b->ids[p->gate_next]);
+            edge_add(v, &ids[i], &ids[p->gate_next]);
         }
     }
 }
 
-static void mark_fork(const struct ballot *b, struct view_body *v)
+/* Who exchanges data with whom, as those say who answered. */
+static void edges_said(const struct making *m, struct ballot_edges *k)
 {
-    const struct view_body *old = &b->cert.body;
+    *k = (struct ballot_edges){.old = m->of->old, .exchange = m->of->exchange};
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        k->of[i] = m->said[i] == NULL ? UINT64_MAX : m->said[i]->edges;
+    }
+}
 
-    if ((b->mode == VIEW_FOUND && !b->restored) ||
-        (b->mode == VIEW_MAJORITY && !old->fork)) {
+/* ---- the value -------------------------------------------------------- */
+
+static void mark_fork(const struct making *m)
+{
+    const struct view_body *old = m->of->old;
+    struct view_body *v = m->v;
+
+    if (old == NULL || (m->of->mode == VIEW_MAJORITY && !old->fork)) {
         return; /* unmarked: its roots are its own members */
     }
     if (old->fork) {
@@ -194,7 +351,9 @@ static void mark_fork(const struct ballot *b, struct view_body *v)
         memcpy(v->roots, old->roots, sizeof v->roots);
     } else {
         v->n_roots = old->n_members;
-        memcpy(v->roots, b->ids, sizeof v->roots[0] * old->n_members);
+        for (uint32_t i = 0; i < old->n_members; i++) {
+            v->roots[i] = view_member_id(&old->members[i]);
+        }
     }
     v->fork = !view_holds_half(v, v->roots, v->n_roots);
     if (!v->fork) {
@@ -202,44 +361,90 @@ static void mark_fork(const struct ballot *b, struct view_body *v)
     }
 }
 
-bool ballot_make_value(struct ballot *b, struct view_body *v)
+bool ballot_make_value(const struct ballot_making *of, struct view_body *v)
 {
-    const struct view_body *old = &b->cert.body;
-    uint64_t left = 0;
+    struct making m = {.of = of, .v = v};
+    struct ballot_edges k;
 
     memset(v, 0, sizeof *v);
-    v->run = b->opt.run;
-    v->mode = (uint8_t)b->mode;
-    v->epoch = b->mode == VIEW_FOUND ? b->founding.epoch : old->epoch + 1;
-    v->prev = b->mode == VIEW_FOUND ? b->opt.run : b->hash;
-    v->departed = b->mode == VIEW_FOUND ? 0 : b->departed;
-    for (uint32_t i = 0; i < b->n_electors; i++) {
-        if ((b->answered >> i & 1) && !b->promises[i].restarted &&
-            !(v->departed >> i & 1)) {
-            struct msg_address a = address_of(b, b->elector_rows[i]);
-            uint64_t joined =
-                b->mode == VIEW_FOUND ? v->epoch : old->members[i].joined;
-
-            if (b->mode != VIEW_FOUND && a.port == 0) {
-                a = old->members[i].address;
-            }
-            left |= BIT(i);
-            member_add(v, b->elector_keys[i], &a, joined);
+    v->run = of->run;
+    v->mode = (uint8_t)of->mode;
+    v->epoch = of->epoch;
+    v->prev = of->prev;
+    v->departed = of->departed;
+    for (uint32_t i = 0; i < of->n_promises; i++) {
+        if (of->promises[i].member < of->n_members) {
+            m.said[of->promises[i].member] = &of->promises[i].said;
         }
     }
-    if (left == 0) {
+    for (uint32_t i = 0; i < of->n_members; i++) {
+        m.ids[i] = id_of_public(of->members[i].public_key);
+    }
+    add_those_left(&m);
+    if (m.left == 0) {
         return false;
     }
-    decide_round(b, left, v);
-    if (b->mode == VIEW_MAJORITY) {
-        add_joiners(b, v);
+    decide_round(&m);
+    if (of->mode == VIEW_FOUND) {
+        (void)view_sort(v);
+        mark_fork(&m);
+        lease_slots(NULL, v);
+        return true;
+    }
+    edges_said(&m, &k);
+    if (of->mode == VIEW_MAJORITY) {
+        add_joiners(&m, &k);
     }
     (void)view_sort(v);
-    if (b->mode != VIEW_FOUND) {
-        note_edges(b, left, v);
-        ballot_prune(b, v);
-    }
-    mark_fork(b, v);
-    lease_slots(b->mode == VIEW_FOUND ? NULL : old, v);
+    note_edges(&m);
+    ballot_prune(&k, v);
+    mark_fork(&m);
+    lease_slots(of->old, v);
     return true;
+}
+
+struct ballot_making ballot_making_after(const struct ballot *b,
+                                         enum view_mode mode)
+{
+    return (struct ballot_making){
+        .mode = mode,
+        .exchange = b->opt.exchange,
+        .run = b->opt.run,
+        .epoch = b->cert.body.epoch + 1,
+        .prev = b->hash,
+        .old = &b->cert.body,
+        .members = b->cert.body.members,
+        .n_members = b->cert.body.n_members,
+    };
+}
+
+/* ---- whether it may be new -------------------------------------------- */
+
+uint64_t
+ballot_promised(const struct promised *promises, uint32_t n, uint64_t *claims)
+{
+    uint64_t answered = 0;
+
+    *claims = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        answered |= BIT(promises[i].member % VIEW_MEMBERS_MAX);
+        *claims |= promises[i].said.has_accepted
+                       ? BIT(promises[i].member % VIEW_MEMBERS_MAX)
+                       : 0;
+    }
+    return answered;
+}
+
+bool ballot_is_bound(const struct view_body *view,
+                     uint64_t answered,
+                     uint64_t claims)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        n += (uint32_t)((claims | ~answered) >> i & 1);
+    }
+    /* Of two halves either may be the one that counts: who said goodbye does
+     * not, and not all know who did. */
+    return claims != 0 && 2 * n >= view->n_members;
 }

@@ -87,6 +87,7 @@ static void acceptor_reset(struct ballot *b, uint64_t now_ms)
     b->phase = BALLOT_IDLE;
     b->want = BALLOT_WANT_NOTHING;
     b->departed = b->lost = 0;
+    b->refused = b->refused_without = 0;
     b->doubt_since_ms = now_ms;
     b->found_until_ms = 0;
 }
@@ -121,14 +122,14 @@ static void note_joiners(struct ballot *b)
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         struct ballot_joiner *j = &b->joiners[k];
 
-        if (!j->used || j->body.round != b->cert.body.round) {
+        if (!j->used || j->round != b->cert.body.round) {
             continue;
         }
         if (view_index_key(&b->cert.body, j->public_key) >= 0) {
             j->used = false;
         } else {
             j->tried = true;
-            j->tried_round = j->body.round;
+            j->tried_round = j->round;
         }
     }
 }
@@ -230,7 +231,8 @@ bool ballot_names_our_view(const struct ballot *b,
 
 /* Whether a restarted member had left that view behind: the one it was in, or
  * one before. What it voted and promised there is not known any more, so it
- * comes back as a joiner only. */
+ * comes back as a joiner only. A fork or a founding has our signature: one
+ * whose epoch is not above ours is of an earlier life. */
 static bool is_past(const struct ballot *b, const struct view_cert *cert)
 {
     const struct view_body *v = &cert->body;
@@ -239,8 +241,8 @@ static bool is_past(const struct ballot *b, const struct view_cert *cert)
 
     view_hash(v, &hash);
     return hash32_eq(&hash, &b->hash) || hash32_eq(&hash, &b->cert.body.prev) ||
-           (v->mode == VIEW_MAJORITY && v->epoch <= b->cert.body.epoch &&
-            v->members[at].joined != v->epoch);
+           (v->epoch <= b->cert.body.epoch &&
+            (v->mode != VIEW_MAJORITY || v->members[at].joined != v->epoch));
 }
 
 void ballot_on_view(struct ballot *b,

@@ -246,7 +246,7 @@ void round_hashed(struct round *r,
 void round_freeze(struct round *r, struct out *out);
 
 /* The statement, as of now, into a promise. */
-void round_closing(const struct round *r, struct promise_body *closing);
+void round_closing(const struct round *r, struct statement *closing);
 
 /* The attempt that we voted in was committed under this hash, as a view or a
  * record says: make the record of it. False: that was not our vote. */

@@ -159,7 +159,7 @@ static int laggard(const struct round *r)
 }
 
 /* With whom no data can be exchanged although it is there. */
-static void closing_broken(const struct round *r, struct promise_body *closing)
+static void closing_broken(const struct round *r, struct statement *closing)
 {
     int late = laggard(r), row = r->n_broken >= 2 ? r->broken : late;
 
@@ -170,13 +170,30 @@ static void closing_broken(const struct round *r, struct promise_body *closing)
     }
 }
 
-void round_closing(const struct round *r, struct promise_body *closing)
+/* Members of the plan of the newest commit, where this view made it. */
+static uint64_t made_by(const struct round *r, uint64_t round)
+{
+    const struct plan_body *p = &r->last.plan.body;
+    uint64_t mask = 0;
+
+    if (!r->has_last || p->round != round ||
+        !hash32_eq(&p->view, &r->ballot->hash)) {
+        return 0;
+    }
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        mask |= BIT(p->members[k].index % VIEW_MEMBERS_MAX);
+    }
+    return mask;
+}
+
+void round_closing(const struct round *r, struct statement *closing)
 {
     const struct plan_body *p = &r->plan.body;
     bool butterfly = r->has_plan && round_kind(p) == EXCHANGE_BUTTERFLY;
     struct exchange_stall stall;
 
     closing->closing = CLOSING_NONE;
+    closing->made_by = made_by(r, closing->round);
     closing->in_ring = r->has_plan && r->in_plan && p->n_members > 2 &&
                        r->phase >= ROUND_REDUCING &&
                        exchange_stall_of(&r->exchange, &stall);
@@ -249,5 +266,6 @@ bool round_commit_valid(const struct round *r, const struct commit *c)
         }
         mask |= BIT(at);
     }
-    return view_quorum(v, mask, r->ballot->departed);
+    /* Who said goodbye since the plan counted when it was made. */
+    return view_quorum(v, mask, r->ballot->departed & ~mask);
 }

@@ -471,6 +471,9 @@ bool members_reaches(const struct members *m, int peer);
  * edge that carries no control carries no data. */
 bool members_edge(const struct members *m, uint32_t i, uint32_t k);
 
+/* A linked peer that said something in the last two heartbeats. */
+bool members_hears_now(const struct members *m, int peer);
+
 /* Encode and queue one message; false when it cannot be spoken to or `out` is
  * full. */
 bool members_send(struct members *m,

@@ -104,6 +104,12 @@ bool members_edge(const struct members *m, uint32_t i, uint32_t k)
              (m->peers[rk].hears & BIT(i)) == 0);
 }
 
+bool members_hears_now(const struct members *m, int peer)
+{
+    return members_linked(m, peer) && !m->peers[peer].lost &&
+           m->now_ms - m->peers[peer].heard_ms <= 2ULL * m->opt.heartbeat_ms;
+}
+
 /* ---- losses ----------------------------------------------------------- */
 
 static void watch_begin(struct members *m, struct member *p, uint64_t now_ms)

@@ -126,10 +126,12 @@ loco_sim_test(quorum_three quorum --peers 3 --seeds 40)
 loco_sim_test(butterfly_churn rounds-churn --wire e3m0 --seeds 8)
 loco_sim_test(butterfly_fast_join fast-join --wire int8 --seeds 4)
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
+# A voter dies in the last round: some learn the commit of others, and pass it on.
+loco_sim_test(last_votes kill-each --peers 16 --rounds 6 --seed 105 --at 1609)
 loco_sim_test(rounds_churn rounds-churn --seeds 30)
 loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)
-foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar strangers
+foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar liars strangers
     urls)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 20)

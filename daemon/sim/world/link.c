@@ -285,7 +285,7 @@ static int side_of(struct world *w, uint32_t peer, uint32_t link)
 }
 
 /* A tampered message may be longer by this. */
-#define TAMPER_BYTES 256
+#define TAMPER_BYTES 4096
 
 void world_link_send(struct world *w,
                      uint32_t peer,
@@ -315,7 +315,8 @@ void world_link_send(struct world *w,
     }
     at = at > l->last_ms[other] ? at : l->last_ms[other];
     l->last_ms[other] = at;
-    m = world_alloc(sizeof *m + send->bytes.len + TAMPER_BYTES);
+    m = world_alloc(sizeof *m + send->bytes.len +
+                    (w->opt.tamper == NULL ? 0 : TAMPER_BYTES));
     m->type = send->message;
     m->len = send->bytes.len;
     memcpy(m->bytes, w->out->bytes + send->bytes.at, send->bytes.len);

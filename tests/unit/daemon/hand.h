@@ -201,9 +201,10 @@ static inline void hand_answer_prepare(struct hand *h, uint32_t p)
                                  .mode = q->mode,
                                  .ballot = q->ballot}};
 
-    m.body.round = h->in.held->known.round;
-    m.body.tokens = h->in.held->known.tokens;
-    m.body.commit = h->in.held->known.commit;
+    m.body.said.edges = UINT64_MAX;
+    m.body.said.round = h->in.held->known.round;
+    m.body.said.tokens = h->in.held->known.tokens;
+    m.body.said.commit = h->in.held->known.commit;
     hand_sign(h, p, &promise_body_schema, &m.body, m.sig);
     hand_say(h, p, MESSAGE_PROMISE, &m);
 }
@@ -214,7 +215,7 @@ static inline void hand_answer_accept(struct hand *h, uint32_t p)
     struct accepted m = {.epoch = q->epoch, .view = q->view};
 
     m.body.ballot = q->ballot;
-    view_hash(&q->value, &m.body.view);
+    view_hash(&q->of.proposal.value, &m.body.view);
     hand_sign(h, p, &ballot_body_schema, &m.body, m.sig);
     hand_say(h, p, MESSAGE_ACCEPTED, &m);
 }

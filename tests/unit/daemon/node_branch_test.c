@@ -97,10 +97,10 @@ static void rest(struct hand *h, struct holding *now, struct holding *before)
 /* Whether puppet 2, who says that it holds that, gets in. */
 static bool gets_in(struct hand *h, const struct holding *holds, struct join *m)
 {
-    m->n_linked = 3;
-    m->linked[0] = id_u64(&h->self.id);
-    m->linked[1] = id_u64(&h->puppet[0].id);
-    m->linked[2] = id_u64(&h->puppet[1].id);
+    m->body.n_linked = 3;
+    m->body.linked[0] = (uint32_t)(id_u64(&h->self.id) >> 32);
+    m->body.linked[1] = (uint32_t)(id_u64(&h->puppet[0].id) >> 32);
+    m->body.linked[2] = (uint32_t)(id_u64(&h->puppet[1].id) >> 32);
     m->body.view = h->in.ballot->hash;
     m->body.round = holds->round;
     m->body.commit = holds->commit;
@@ -120,7 +120,7 @@ static void who_joins_holds_what_the_members_hold(void **state)
     for (int how = 0; how < 10; how++) {
         struct hand *h = in_a_view(2);
         struct holding now, before, holds;
-        struct join m = {.n_linked = 0};
+        struct join m = {.body.round = 0};
 
         rest(h, &now, &before);
         holds = how < 6 ? now : before; /* it is about to apply the newest */
@@ -139,7 +139,7 @@ static void a_join_is_signed_by_who_joins(void **state)
 {
     struct hand *h = in_a_view(2);
     struct holding now, before;
-    struct join m = {.n_linked = 0};
+    struct join m = {.body.round = 0};
 
     (void)state;
     rest(h, &now, &before);
@@ -477,7 +477,7 @@ static void no_earlier_view_of_the_run_is_followed(void **state)
     const struct view_cert genesis = h->in.ballot->cert;
     struct lineage m = {.first_epoch = 1, .n_hashes = 1};
     struct holding now, before;
-    struct join join = {.n_linked = 0};
+    struct join join = {.body.round = 0};
     struct view_cert c;
 
     (void)state;

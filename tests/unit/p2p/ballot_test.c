@@ -56,14 +56,16 @@ static void the_highest_accepted_value_is_proposed_again(void **state)
     struct cast *c = cast_open(3);
     uint64_t first = ballot_of(c, 1, 1);
     struct prepare p = prepare_of(c, first);
-    struct accept a = accept_of(c, first);
+    struct statement said = says_after(c, 777);
+    struct accept *a = accept_of(c, first);
     struct hash32 want;
 
     (void)state;
-    a.value.tokens = 777; /* tells it from any other */
-    view_hash(&a.value, &want);
+    accept_by(c, first, 7, &said, a);
+    view_hash(&a->of.proposal.value, &want);
     say(c, 1, 2, MESSAGE_PREPARE, &p);
-    say(c, 1, 2, MESSAGE_ACCEPT, &a);
+    say(c, 1, 2, MESSAGE_ACCEPT, a);
+    free(a);
     assert_true(c->a[2]->ballot.has_accepted);
     cast_lose(c, 1);
     cast_wait(c, 20000);
@@ -82,14 +84,16 @@ struct fate {
     uint64_t round[3], tokens[3];
     uint8_t commit[3]; /* what it holds; 0: as its actor does */
     int outside;       /* the actor that is not in the plan; 0: all are */
+    int alone;         /* bit i: actor i names a plan of itself */
 };
 
-static struct promise_body
+static struct statement
 statement(const struct cast *c, const struct fate *f, int i)
 {
     const struct view_body *v = &c->a[0]->ballot.cert.body;
     uint64_t plan = 7;
-    struct promise_body body = {
+    struct statement body = {
+        .edges = UINT64_MAX,
         .round = f->round[i],
         .tokens = f->tokens[i],
         .commit = c->a[i]->commit,
@@ -104,7 +108,10 @@ statement(const struct cast *c, const struct fate *f, int i)
     if (f->commit[i] > 0) {
         body.commit = (struct hash32){{f->commit[i]}};
     }
-    body.plan_members = plan;
+    if (f->alone >> i & 1) {
+        plan = 1ULL << view_index(v, &c->a[i]->identity.id);
+    }
+    body.plan_members = body.made_by = plan;
     return body;
 }
 
@@ -112,7 +119,7 @@ statement(const struct cast *c, const struct fate *f, int i)
 static struct view_body decided(const struct fate *f)
 {
     struct cast *c = cast_open(3);
-    struct promise_body own;
+    struct statement own;
     struct view_body v;
     struct prepare p;
     struct promise m;
@@ -122,15 +129,11 @@ static struct view_body decided(const struct fate *f)
     proposes(c, &own, &ballot, &p);
     for (int i = 1; i < 3; i++) {
         m = promise_of(c, i, &p);
-        m.body = statement(c, f, i);
-        m.body.epoch = p.epoch;
-        m.body.view = p.view;
-        m.body.mode = p.mode;
-        m.body.ballot = p.ballot;
-        m.body.restarted = f->restarted[i];
+        m.body.said = statement(c, f, i);
+        m.body.said.restarted = f->restarted[i];
         answer(c, i, &m);
     }
-    v = c->a[0]->ballot.value;
+    v = c->a[0]->ballot.proposal.value;
     if (c->a[0]->ballot.cert.body.epoch == 2) {
         v = c->a[0]->ballot.cert.body;
     }
@@ -177,32 +180,58 @@ static void restarted_members_count_but_are_not_left(void **state)
     assert_int_equal(v.n_members, 2);
 }
 
-/* Of the members that are left. */
+/* Of the members that are left, where those of its plan voted for it. */
 static void the_newest_commit_goes_on(void **state)
 {
-    struct fate f = {.round = {3, 4, 3}, .commit = {5, 6, 5}};
+    struct fate f = {.round = {3, 4, 3},
+                     .commit = {5, 6, 5},
+                     .voted = {true, false, true},
+                     .hash = {6, 0, 6}};
     struct view_body v = decided(&f);
 
     (void)state;
     assert_int_equal(v.round, 4);
     assert_int_equal(v.commit.b[0], 6);
-    f.restarted[1] = true;
+    f = (struct fate){.round = {3, 4, 3}, .commit = {5, 6, 5}};
+    f.restarted[1] = true; /* it is not left, and the others did not vote */
     assert_int_equal(decided(&f).round, 3);
-    /* Two branches of one round: more tokens, then the lower commit. */
+}
+
+/* One of three names a commit that the two others did not vote for, of the same
+ * round or of a later one, or other tokens than they. */
+static void one_member_invents_no_commit(void **state)
+{
+    (void)state;
     for (int k = 0; k < 3; k++) {
-        f = (struct fate){.round = {3, 3, 3}, .commit = {5, 5, 5}};
-        f.commit[k] = 6;
-        assert_int_equal(decided(&f).commit.b[0], 5);
-        f.tokens[k] = 1;
-        assert_int_equal(decided(&f).commit.b[0], 6);
-        f.tokens[k] = 0;
+        struct fate f = {.round = {3, 3, 3}, .commit = {5, 5, 5}};
+        struct view_body v;
+
         f.commit[k] = 4;
-        assert_int_equal(decided(&f).commit.b[0], 4);
-        f.tokens[(k + 1) % 3] = 1; /* whatever its commit is */
         assert_int_equal(decided(&f).commit.b[0], 5);
-        f.round[(k + 2) % 3] = 4; /* nor does it count who is behind */
-        f.commit[(k + 2) % 3] = 9;
-        assert_int_equal(decided(&f).commit.b[0], 9);
+        f.round[k] = 4;
+        v = decided(&f);
+        assert_int_equal(v.round, 3);
+        assert_int_equal(v.commit.b[0], 5);
+        f.round[k] = 1000;
+        assert_int_equal(decided(&f).round, 3);
+        f = (struct fate){.round = {3, 3, 3}, .commit = {5, 5, 5}};
+        f.tokens[k] = 1 << 20;
+        assert_int_equal(decided(&f).tokens, 0);
+        /* It says that it voted, in a plan of its own. */
+        f = (struct fate){.round = {3, 3, 3}, .commit = {5, 5, 5}};
+        f.voted[k] = true;
+        f.hash[k] = 9;
+        f.alone = 1 << k;
+        v = decided(&f);
+        assert_int_equal(v.round, 3);
+        assert_int_equal(v.commit.b[0], 5);
+        /* Nor does it take one back that the two others hold. */
+        f = (struct fate){.round = {4, 4, 4}, .commit = {6, 6, 6}};
+        f.round[k] = 3;
+        f.commit[k] = 5;
+        v = decided(&f);
+        assert_int_equal(v.round, 4);
+        assert_int_equal(v.commit.b[0], 6);
     }
 }
 
@@ -214,9 +243,9 @@ static void who_is_not_in_the_plan_does_not_stand_against_it(void **state)
     (void)state;
     assert_int_equal(decided(&f).round, 1);
     f.round[1] = 1; /* the others voted on what it holds already */
-    f.commit[1] = 6;
+    f.commit[1] = 5;
     assert_int_equal(decided(&f).round, 1);
-    assert_int_equal(decided(&f).commit.b[0], 6);
+    assert_int_equal(decided(&f).commit.b[0], 5);
 }
 
 static void a_lone_survivor_forks_only_after_its_time(void **state)
@@ -259,9 +288,20 @@ static struct join join_of(const struct cast *c, uint64_t round)
     j.body.view = c->a[0]->ballot.hash;
     j.body.commit = c->a[0]->commit;
     for (uint32_t i = 0; i < c->n; i++) {
-        j.linked[j.n_linked++] = id_u64(&c->a[i]->identity.id);
+        j.body.linked[j.body.n_linked++] =
+            (uint32_t)(id_u64(&c->a[i]->identity.id) >> 32);
     }
+    assert_int_equal(message_sign(&c->a[CAST_STRANGE]->signer,
+                                  &join_body_schema, &j.body, j.sig),
+                     0);
     return j;
+}
+
+/* Member i has it from the stranger. */
+static void wants_in(struct cast *c, int i, const struct join *j)
+{
+    ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), j,
+                      j->body.round, &j->body.commit, c->now_ms);
 }
 
 static void joiners_come_in_at_a_boundary_only(void **state)
@@ -273,8 +313,7 @@ static void joiners_come_in_at_a_boundary_only(void **state)
     all_contribute(c); /* a round is in flight */
     for (int i = 0; i < 3; i++) {
         assert_true(c->a[i]->round.has_plan);
-        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j,
-                          c->now_ms);
+        wants_in(c, i, &j);
     }
     for (int t = 0; t < 50; t++) {
         for (int i = 0; i < 3; i++) {
@@ -291,8 +330,7 @@ static void joiners_come_in_at_a_boundary_only(void **state)
     finish_round(c);
     j = join_of(c, 1); /* it has fetched this commit, too */
     for (int i = 0; i < 3; i++) {
-        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j,
-                          c->now_ms);
+        wants_in(c, i, &j);
     }
     cast_wait(c, 10000);
     assert_int_equal(c->a[0]->ballot.cert.body.n_members, 4);
@@ -316,8 +354,7 @@ static void only_the_next_coordinator_asks_for_a_joiners_view(void **state)
 
     (void)state;
     for (int i = 0; i < 5; i++) {
-        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j,
-                          c->now_ms);
+        wants_in(c, i, &j);
     }
     for (int i = 0; i < 5; i++) {
         struct ballot_context ctx = context(c, i);
@@ -337,8 +374,7 @@ static void who_holds_an_older_commit_is_not_let_in(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j,
-                          c->now_ms);
+        wants_in(c, i, &j);
     }
     cast_wait(c, 10000);
     assert_int_equal(c->a[0]->ballot.cert.body.epoch, 1);
@@ -355,16 +391,16 @@ who_said_of_late_that_it_holds_a_commit_follows_the_next(void **state)
     struct hash32 base = j.body.commit, next = {{9}}, other = {{8}};
 
     (void)state;
-    ballot_joiner_add(b, row_of(c, 0, CAST_STRANGE), &j, 1000);
+    ballot_joiner_add(b, row_of(c, 0, CAST_STRANGE), &j, 7, &base, 1000);
     assert_true(k->used);
     ballot_joiners_follow(b, &other, 8, &next, 900); /* of another branch */
     ballot_joiners_follow(b, &base, 9, &next, 900);  /* one is missing */
     ballot_joiners_follow(b, &base, 8, &next, 1001); /* said too long ago */
-    assert_int_equal(k->body.round, 7);
-    assert_true(hash32_eq(&k->body.commit, &base));
+    assert_int_equal(k->round, 7);
+    assert_true(hash32_eq(&k->commit, &base));
     ballot_joiners_follow(b, &base, 8, &next, 1000);
-    assert_int_equal(k->body.round, 8);
-    assert_true(hash32_eq(&k->body.commit, &next));
+    assert_int_equal(k->round, 8);
+    assert_true(hash32_eq(&k->commit, &next));
     cast_close(c);
 }
 
@@ -387,11 +423,11 @@ static void joiners_that_went_away_free_their_places(void **state)
         memcpy(e.link_up.public_key, id.public, 32);
         assert_true(
             members_link_up(&c->a[0]->members, &e.link_up, e.now_ms, c->out));
-        ballot_joiner_add(b, members_find(&c->a[0]->members, &id.id), &j,
-                          c->now_ms);
+        ballot_joiner_add(b, members_find(&c->a[0]->members, &id.id), &j, 7,
+                          &j.body.commit, c->now_ms);
         members_link_down(&c->a[0]->members, e.link_up.link, c->now_ms);
     }
-    ballot_joiner_add(b, row_of(c, 0, CAST_STRANGE), &j, c->now_ms);
+    wants_in(c, 0, &j);
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
         here += b->joiners[k].used &&
                 b->joiners[k].peer == row_of(c, 0, CAST_STRANGE);
@@ -446,6 +482,7 @@ int main(void)
         cmocka_unit_test(different_votes_abort),
         cmocka_unit_test(restarted_members_count_but_are_not_left),
         cmocka_unit_test(the_newest_commit_goes_on),
+        cmocka_unit_test(one_member_invents_no_commit),
         cmocka_unit_test(who_is_not_in_the_plan_does_not_stand_against_it),
         cmocka_unit_test(a_lone_survivor_forks_only_after_its_time),
         cmocka_unit_test(a_majority_never_forks),

@@ -3,6 +3,7 @@
 #ifndef LOCO_TESTS_UNIT_P2P_BALLOTS_H
 #define LOCO_TESTS_UNIT_P2P_BALLOTS_H
 
+#include "p2p/round/lease.h"
 #include "p2p/round/view.h"
 #include "tests/unit/p2p/cast.h"
 
@@ -29,17 +30,121 @@ static inline uint64_t ballot_of(const struct cast *c, int i, uint64_t from)
     return from;
 }
 
-static inline struct accept accept_of(const struct cast *c, uint64_t ballot)
+/* What actor i says in a promise, when it is in no round. */
+static inline struct statement says(const struct cast *c, int i)
 {
-    struct accept a = {.epoch = 1,
-                       .view = c->a[0]->ballot.hash,
-                       .mode = VIEW_MAJORITY,
-                       .ballot = ballot,
-                       .value = c->a[0]->ballot.cert.body};
+    return (struct statement){.edges = UINT64_MAX,
+                              .round = c->a[i]->known,
+                              .tokens = c->a[i]->tokens,
+                              .commit = c->a[i]->commit,
+                              .made_by = (1U << c->n) - 1};
+}
 
-    a.value.mode = VIEW_MAJORITY;
-    a.value.epoch = 2;
-    a.value.prev = c->a[0]->ballot.hash;
+/* What all say after one more round with so many tokens: it tells a view from
+ * any other. */
+static inline struct statement says_after(const struct cast *c, uint64_t tokens)
+{
+    struct statement s = says(c, 0);
+
+    s.round++;
+    s.tokens = tokens;
+    s.commit.b[0] ^= 0x77;
+    return s;
+}
+
+static inline void sign_promise(const struct cast *c,
+                                int i,
+                                const struct prepare *p,
+                                struct promised *m)
+{
+    struct promise_body body = {.epoch = p->epoch,
+                                .view = p->view,
+                                .mode = p->mode,
+                                .ballot = p->ballot,
+                                .said = m->said};
+
+    assert_int_equal(
+        message_sign(&c->a[i]->signer, &promise_body_schema, &body, m->sig), 0);
+}
+
+/* Promises of the actors in `who` (bits), each `said` (NULL: says()). */
+static inline uint32_t promises_of(const struct cast *c,
+                                   const struct prepare *p,
+                                   uint32_t who,
+                                   const struct statement *said,
+                                   struct promised *out)
+{
+    uint32_t n = 0;
+
+    for (uint32_t at = 0; at < c->n; at++) {
+        int i = actor_of(c, at);
+
+        if (who >> i & 1) {
+            out[n].member = (uint8_t)at;
+            out[n].said = said == NULL ? says(c, i) : *said;
+            sign_promise(c, i, p, &out[n++]);
+        }
+    }
+    return n;
+}
+
+/* The owner's own signature under what it proposes. */
+static inline void sign_accept(const struct cast *c, struct accept *a)
+{
+    const struct view_body *v = &c->a[0]->ballot.cert.body;
+    struct ballot_body body = {.ballot = a->ballot};
+    int owner = actor_of(c, view_ballot_owner(v, a->ballot));
+
+    view_hash(&a->of.proposal.value, &body.view);
+    assert_int_equal(message_sign(&c->a[owner]->signer, &ballot_body_schema,
+                                  &body, a->of.sig),
+                     0);
+}
+
+/* What those in `who` (bits) make of a ballot when all say the same (NULL: what
+ * they know): the view that they make without the others. */
+static inline void accept_by(const struct cast *c,
+                             uint64_t ballot,
+                             uint32_t who,
+                             const struct statement *said,
+                             struct accept *a)
+{
+    const struct view_body *old = &c->a[0]->ballot.cert.body;
+    struct prepare p = prepare_of(c, ballot);
+    struct statement first = said == NULL ? says(c, 0) : *said;
+    struct view_body *v = &a->of.proposal.value;
+
+    memset(a, 0, sizeof *a);
+    a->epoch = p.epoch;
+    a->view = p.view;
+    a->mode = VIEW_MAJORITY;
+    a->ballot = a->of.proposal.ballot = ballot;
+    *v = *old;
+    v->mode = VIEW_MAJORITY;
+    v->epoch = p.epoch + 1;
+    v->prev = p.view;
+    v->round = first.round;
+    v->tokens = first.tokens;
+    v->commit = first.commit;
+    v->n_members = 0;
+    memset(v->members, 0, sizeof v->members);
+    for (uint32_t at = 0; at < c->n; at++) {
+        if (who >> actor_of(c, at) & 1) {
+            v->members[v->n_members++] = old->members[at];
+        }
+    }
+    lease_slots(old, v);
+    a->of.proposal.n_promises =
+        promises_of(c, &p, who, said, a->of.proposal.promises);
+    sign_accept(c, a);
+}
+
+static inline struct accept *accept_of(const struct cast *c, uint64_t ballot)
+{
+    struct accept *a = calloc(1, sizeof *a);
+
+    assert_non_null(a);
+    accept_by(c, ballot, (1U << c->n) - 1, NULL, a);
     return a;
 }
 
@@ -47,7 +152,7 @@ static inline struct accept accept_of(const struct cast *c, uint64_t ballot)
  * which somebody's SUSPECT brings it. `closing`: its own statement; NULL: of
  * the round that it is in. */
 static inline void proposes(struct cast *c,
-                            const struct promise_body *closing,
+                            const struct statement *closing,
                             uint64_t *ballot,
                             struct prepare *p)
 {
@@ -77,7 +182,7 @@ promise_of(struct cast *c, int i, const struct prepare *p)
                                  .mode = p->mode,
                                  .ballot = p->ballot}};
 
-    m.body.commit = c->a[i]->commit;
+    m.body.said = says(c, i);
     return m;
 }
 
@@ -87,6 +192,17 @@ static inline void answer(struct cast *c, int i, struct promise *m)
         message_sign(&c->a[i]->signer, &promise_body_schema, &m->body, m->sig),
         0);
     say(c, i, 0, MESSAGE_PROMISE, m);
+}
+
+/* Its promise says that it accepted `a` in that ballot. */
+static inline void
+claims(struct promise *m, const struct accept *a, uint64_t ballot)
+{
+    m->body.said.has_accepted = true;
+    m->body.said.accepted_ballot = ballot;
+    view_hash(&a->of.proposal.value, &m->body.said.accepted_view);
+    m->n_accepted = 1;
+    m->accepted[0] = a->of;
 }
 
 #endif

@@ -751,7 +751,7 @@ static void who_holds_up_a_butterfly_is_named_in_the_statement(void **state)
 {
     struct cast *c = begin_butterfly(4);
     struct round *r = &c->a[0]->round;
-    struct promise_body closing = {0};
+    struct statement closing = {0};
     const struct peer_id hung = c->a[2]->identity.id;
 
     (void)state;
@@ -970,7 +970,7 @@ static void of_two_that_cannot_reach_each_other_one_waits(void **state)
 static void who_gave_a_closing_statement_never_votes(void **state)
 {
     struct cast *c = begin(3);
-    struct promise_body closing = {.round = 0};
+    struct statement closing = {.round = 0};
     uint32_t mail_before;
 
     (void)state;
@@ -995,7 +995,7 @@ static void who_gave_a_closing_statement_never_votes(void **state)
 static void a_vote_is_in_the_closing_statement(void **state)
 {
     struct cast *c = begin(3);
-    struct promise_body closing = {.round = 0};
+    struct statement closing = {.round = 0};
 
     (void)state;
     all_contribute(c);
@@ -1187,6 +1187,30 @@ static void a_commit_record_without_all_votes_proves_nothing(void **state)
     cast_close(c);
 }
 
+/* Two of three made it, and one of the two has left since. The third has the
+ * lowest id: of two halves its own would count. */
+static void a_commit_stays_good_when_its_voters_leave(void **state)
+{
+    struct cast *c = begin(3);
+    int late = actor_of(c, 0), one = actor_of(c, 1), two = actor_of(c, 2);
+    struct commit record;
+
+    (void)state;
+    contribute(c, one, 100);
+    contribute(c, two, 101);
+    cast_run(c);
+    cast_wait(c, GRACE_MS + 500);
+    reduced(c, one, 9);
+    reduced(c, two, 9);
+    cast_run(c);
+    assert_int_equal(c->a[one]->n_committed, 1);
+    record = c->a[one]->round.last;
+    assert_int_equal(record.plan.body.n_members, 2);
+    ballot_departed(&c->a[late]->ballot, &c->a[one]->identity.id);
+    assert_true(round_commit_valid(&c->a[late]->round, &record));
+    cast_close(c);
+}
+
 static void missing_votes_ask_for_another_view(void **state)
 {
     struct cast *c = begin(3);
@@ -1243,6 +1267,7 @@ int main(void)
         cmocka_unit_test(a_ready_taken_back_leaves_nothing_due),
         cmocka_unit_test(forged_and_doubled_votes_do_not_commit),
         cmocka_unit_test(a_commit_record_without_all_votes_proves_nothing),
+        cmocka_unit_test(a_commit_stays_good_when_its_voters_leave),
         cmocka_unit_test(missing_votes_ask_for_another_view),
     };
 
