@@ -137,6 +137,90 @@ static void nobody_outside_names_a_machine_of_our_network(void **state)
     free(t);
 }
 
+/* ---- the LAN ----------------------------------------------------------------
+ */
+
+/* The peer at that address of the LAN is there. */
+static void answer(struct table *t, const struct action_dial *dial)
+{
+    struct event_link_up e = {.link = dial->address.port,
+                              .request = dial->request,
+                              .address = dial->address};
+    struct identity id;
+
+    identity_fake(&id, dial->address.port);
+    e.peer = id.id;
+    memcpy(e.public_key, id.public, 32);
+    (void)members_link_up(&t->m, &e, t->now_ms, &t->out);
+}
+
+/* Connections to addresses of the LAN that are asked for in `ms`; each is up at
+ * once, or fails. */
+static unsigned nearby_dials(struct table *t, unsigned ms, bool up)
+{
+    unsigned n = 0;
+
+    for (unsigned k = 0; k < ms; k += 100) {
+        struct action_dial dials[16];
+        unsigned n_dials = 0;
+
+        tick(t, 100);
+        for (uint32_t i = 0; i < t->out.n && n_dials < 16; i++) {
+            const struct action *a = &t->out.action[i];
+
+            if (a->type == ACTION_DIAL && a->dial.address.ip[12] == LAN_AT &&
+                id_is_zero(&a->dial.peer)) {
+                dials[n_dials++] = a->dial;
+            }
+        }
+        for (unsigned i = 0; i < n_dials; i++) {
+            if (up) {
+                answer(t, &dials[i]);
+            } else {
+                members_dial_failed(&t->m, dials[i].request, -1, t->now_ms);
+            }
+        }
+        n += n_dials;
+    }
+    return n;
+}
+
+static void hear(struct table *t, unsigned from, unsigned n)
+{
+    for (unsigned i = from; i < from + n; i++) {
+        struct address a = at(LAN_AT, (uint16_t)(1000 + i));
+
+        members_nearby(&t->m, &a, t->now_ms);
+    }
+}
+
+static void a_flood_in_the_lan_is_two_dials_a_second(void **state)
+{
+    struct table *t = table_new(LAN_AT);
+    unsigned n = 0;
+
+    (void)state;
+    for (unsigned s = 0; s < 60; s++) {
+        hear(t, s % 2 * 10, 10); /* as many as lan_hear() lets through */
+        n += nearby_dials(t, 1000, false);
+    }
+    assert_in_range(n, 60, 60 * 2 + 8);
+    free(t);
+}
+
+static void eight_in_the_lan_that_answer_keep_out_nobody(void **state)
+{
+    struct table *t = table_new(LAN_AT);
+    struct address honest = at(LAN_AT, 7777);
+
+    (void)state;
+    hear(t, 0, 100);
+    assert_int_equal(nearby_dials(t, 20000, true), 8);
+    members_nearby(&t->m, &honest, t->now_ms);
+    assert_int_equal(nearby_dials(t, 1000, true), 1);
+    free(t);
+}
+
 /* ---- contacts of the DHT --------------------------------------------------
  */
 
@@ -275,6 +359,8 @@ int main(void)
         cmocka_unit_test(a_stranger_calls_sixteen_times_in_four_seconds),
         cmocka_unit_test(a_member_of_the_view_calls_for_all_others),
         cmocka_unit_test(nobody_outside_names_a_machine_of_our_network),
+        cmocka_unit_test(a_flood_in_the_lan_is_two_dials_a_second),
+        cmocka_unit_test(eight_in_the_lan_that_answer_keep_out_nobody),
         cmocka_unit_test(many_ids_at_one_address_are_asked_once_a_lookup),
         cmocka_unit_test(a_contact_in_our_network_is_not_taken_from_outside),
     };
