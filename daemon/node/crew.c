@@ -92,27 +92,25 @@ static bool is_known(const struct node *n, const struct peer_id *id)
     return false;
 }
 
-/* In our view, or of another stage and known. */
-static bool is_trusted(const struct node *n, const struct member *p)
+bool node_crew_trusts(const struct node *n, const struct member *p)
 {
     return p->beat.stage == n->stages.own + 1
                ? ballot_index(&n->ballot, &p->id) >= 0
                : is_known(n, &p->id);
 }
 
-/* Whether those serve all stages. */
-static bool is_served(const struct node *n)
+bool node_crew_is_open(const struct node *n)
 {
     uint64_t served = 1ULL << n->stages.own;
 
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct member *p = &n->members.peers[i];
 
-        if (is_host(n, (int)i) && takes_part(p) && is_trusted(n, p)) {
+        if (is_host(n, (int)i) && takes_part(p) && node_crew_trusts(n, p)) {
             served |= 1ULL << (p->beat.stage - 1U);
         }
     }
-    return served == node_all_stages(n);
+    return served != node_all_stages(n);
 }
 
 static uint64_t lot(const struct node *n, const struct member *p)
@@ -186,7 +184,7 @@ static void note_ahead(const struct node *n, struct node_crew *c)
         const struct heartbeat *b = &n->members.peers[i].beat;
 
         if (is_host(n, (int)i) && b->has_view &&
-            (c->anybody || is_trusted(n, &n->members.peers[i]))) {
+            (c->anybody || node_crew_trusts(n, &n->members.peers[i]))) {
             here[b->stage - 1]++;
             later[b->stage - 1] += b->round > n->held.applied.round;
         }
@@ -201,7 +199,7 @@ void node_crew_gather(const struct node *n, struct node_crew *c)
     int guest;
 
     memset(c, 0, sizeof *c);
-    c->anybody = !is_served(n);
+    c->anybody = node_crew_is_open(n);
     guest = c->anybody ? -1 : drawn(n);
     if (guest >= 0) {
         c->tries = true;
@@ -213,7 +211,7 @@ void node_crew_gather(const struct node *n, struct node_crew *c)
         const struct member *p = &n->members.peers[i];
         uint32_t stage;
 
-        if (!c->anybody && (int)i != guest && !is_trusted(n, p)) {
+        if (!c->anybody && (int)i != guest && !node_crew_trusts(n, p)) {
             continue;
         }
         if (!is_host(n, (int)i) || !takes_part(p)) {

@@ -81,6 +81,11 @@ struct node_crew {
 };
 
 void node_crew_gather(const struct node *n, struct node_crew *c);
+/* A member of our view, or a host of another stage with whom steps were made.
+ */
+bool node_crew_trusts(const struct node *n, const struct member *p);
+/* Those serve not all stages: who says that it is a host counts as one. */
+bool node_crew_is_open(const struct node *n);
 /* The steps of the round begin with it; are over. */
 void node_crew_begins(struct node *n, const struct node_crew *c);
 void node_crew_is_done(struct node *n);
