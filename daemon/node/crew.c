@@ -146,9 +146,11 @@ static int drawn(const struct node *n)
 
 void node_crew_begins(struct node *n, const struct node_crew *c)
 {
+    struct node_known *k = &n->pipe.known;
+
     if (c->tries) {
-        n->pipe.known.drawn = c->tried;
-        n->pipe.known.drawn_for = n->held.applied.round + 1;
+        k->drawn = c->tried;
+        k->drawn_for = n->held.applied.round + 1;
     }
 }
 
