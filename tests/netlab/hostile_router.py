@@ -40,9 +40,9 @@ def say(*words):
 def answer_search(kind, here, elsewhere):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    s.bind(("", SSDP[1]))
     s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
                  socket.inet_aton(SSDP[0]) + socket.inet_aton(here))
+    s.bind(("", SSDP[1]))  # the last: who waits for the port finds all else
     while True:
         _, sender = s.recvfrom(2000)
         host = elsewhere if kind == "elsewhere" else here
@@ -53,6 +53,8 @@ def answer_search(kind, here, elsewhere):
                      .encode(), sender)
             if number:
                 time.sleep(0.001)
+            if number % 1000 == 999:
+                say("sent", number + 1)
 
 
 def serve(kind, connection, elsewhere):
@@ -83,8 +85,7 @@ def serve_one(*what):
     what[1].close()
 
 
-def listen(kind, elsewhere):
-    s = socket.create_server(("", HTTP))
+def listen(s, kind, elsewhere):
     while True:
         connection, _ = s.accept()
         threading.Thread(target=serve_one, args=(kind, connection, elsewhere),
@@ -129,9 +130,10 @@ def answer_port_control(kind, elsewhere):
 def main(kind, here, elsewhere="0.0.0.0"):
     if kind.endswith("-lies"):
         answer_port_control(kind, elsewhere)
+    s = socket.create_server(("", HTTP))
     threading.Thread(target=answer_search, args=(kind, here, elsewhere),
                      daemon=True).start()
-    listen(kind, elsewhere)
+    listen(s, kind, elsewhere)
 
 
 if __name__ == "__main__":
