@@ -12,7 +12,7 @@ from attack_tests import heartbeat_of
 from e2e_registry import test
 from swarm import PACED, SCALE, Swarm, check, wait_for
 
-SECONDS = float(os.environ.get("LOCO_ATTACK_S", "4"))
+SECONDS = float(os.environ.get("LOCO_ATTACK_S", "3"))
 RELAY = 4  # the kind of a connection
 REACH_PUBLIC = 1
 
