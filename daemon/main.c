@@ -4,9 +4,11 @@
  * -> node + machine + shell + control -> loop -> drain -> exit.
  * SIGTERM and SIGINT drain; the second one stops at once.
  */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <curl/curl.h>
 
@@ -87,6 +89,21 @@ static int configure(struct daemon *d, int argc, char **argv)
     return check_gpu(d);
 }
 
+/* Shards are mapped: whoever cuts one short under us (cp over it does) makes
+ * the next read of it fail. Nothing can be repaired here. */
+static void on_bus(int signum)
+{
+    static const char text[] =
+        "locod: a data file was cut short while it was in use, or its disk "
+        "failed: restore the file and start again [configuration]\n";
+
+    (void)signum;
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+        _exit(LOCO_EXIT_FAILURE);
+    }
+    _exit(LOCO_EXIT_CONFIG);
+}
+
 int main(int argc, char **argv)
 {
     struct daemon *d = calloc(1, sizeof *d);
@@ -103,6 +120,7 @@ int main(int argc, char **argv)
     log_find_journal();
     d->argc = argc;
     d->argv = argv;
+    (void)signal(SIGBUS, on_bus);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */
     rv = configure(d, argc, argv);
     if (rv == 0 && (d->config.help || d->config.version)) {

@@ -24,7 +24,7 @@ packages_list() {
         echo gcc libc6-dev cmake ninja-build pkg-config \
             libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
             libyaml-dev libjansson-dev \
-            libmicrohttpd-dev uthash-dev libminiupnpc-dev libnatpmp-dev \
+            libmicrohttpd-dev uthash-dev libnatpmp-dev \
             libpcre2-dev libjs-chart.js
         ;;
     package) echo dpkg-dev file ;;

@@ -33,7 +33,7 @@ LIBRARIES = {
     r"sodium\.h": {"proto", "p2p", "p2p/uv", "daemon", "tests"},
     r"openssl/.*": {"p2p/uv", "tests"},
     r"msgpack.*\.h": {"proto", "tests"},
-    r"(natpmp|miniupnpc/.*)\.h": {"p2p/uv"},
+    r"natpmp\.h": {"p2p/uv"},
     r"curl/.*": {"p2p/uv", "daemon", "tests"},
     r"jansson\.h": {"train", "daemon", "tests"},
     r"pcre2\.h": {"train"},

@@ -43,18 +43,13 @@ static void on_signal(int signum)
 static int is_shard(void *data, char *errmsg)
 {
     const struct fetching *f = data;
-    struct hash32 hash;
-    int rv = file_hash(f->part, &hash, errmsg);
 
-    return rv != 0 ? rv : hash32_eq(&hash, &f->shard->blake2b) ? 0 : LOCO_EHASH;
+    return file_check(f->part, f->shard->bytes, &f->shard->blake2b, errmsg);
 }
 
 static bool is_here(const struct fetching *f)
 {
-    struct hash32 hash;
-
-    return file_hash(f->path, &hash, NULL) == 0 &&
-           hash32_eq(&hash, &f->shard->blake2b);
+    return file_check(f->path, f->shard->bytes, &f->shard->blake2b, NULL) == 0;
 }
 
 static void on_progress(void *data, uint64_t bytes)

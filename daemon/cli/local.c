@@ -21,13 +21,13 @@
 static int verify_shard(const struct manifest_shard *s, const char *dir)
 {
     char path[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
-    struct hash32 hash;
+    int rv = file_path_join(path, dir, s->name, errmsg);
 
-    if (file_path_join(path, dir, s->name, errmsg) != 0 ||
-        file_hash(path, &hash, errmsg) != 0) {
+    rv = rv != 0 ? rv : file_check(path, s->bytes, &s->blake2b, errmsg);
+    if (rv != 0 && rv != LOCO_EHASH) {
         return cli_fail(TROUBLE_DATA, "%s", errmsg);
     }
-    if (!hash32_eq(&hash, &s->blake2b)) {
+    if (rv != 0) {
         return cli_fail(TROUBLE_DATA,
                         "%s: its hash differs from the manifest's; pack the "
                         "data again or fetch the file again",

@@ -1,5 +1,13 @@
 /* crew.c - with whom the steps of a round are made, see pipe.h.
  *
+ * Who is a host. Of our own stage: the members of our view. Of other stages we
+ * hold no view, and a HEARTBEAT can say anything: a stranger that named a stage
+ * and was silent then cost each round the wait for it. So those count with whom
+ * steps were made before, and one more is tried in a round, drawn by the
+ * round's number, so that all try the same; after k in a row in vain only every
+ * 2^k-th round. Where those that are known serve not all stages everybody
+ * counts: at the start, and after a stage died.
+ *
  * Once in a while, between two rounds, a host moves to the stage that has most
  * work waiting (route_moves()): all see the same heartbeats of the same round,
  * so all agree who.
@@ -8,6 +16,9 @@
 
 #include <string.h>
 
+#include "proto/base/rng.h"
+
+#define VAIN_MAX         5 /* one is tried every 32 rounds at least */
 #define REBALANCE_ROUNDS 8 /* a host moves after every so many, at most */
 
 static bool takes_part(const struct member *p)
@@ -69,6 +80,102 @@ void node_crew_add(struct node_crew *c,
     c->level |= 1ULL << stage;
 }
 
+static bool is_known(const struct node *n, const struct peer_id *id)
+{
+    const struct node_known *k = &n->pipe.known;
+
+    for (uint32_t i = 0; i < k->n && i < NODE_HOSTS_KNOWN; i++) {
+        if (id_eq(&k->id[i], id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool node_crew_trusts(const struct node *n, const struct member *p)
+{
+    return p->beat.stage == n->stages.own + 1
+               ? ballot_index(&n->ballot, &p->id) >= 0
+               : is_known(n, &p->id);
+}
+
+bool node_crew_is_open(const struct node *n)
+{
+    uint64_t served = 1ULL << n->stages.own;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (is_host(n, (int)i) && takes_part(p) && node_crew_trusts(n, p)) {
+            served |= 1ULL << (p->beat.stage - 1U);
+        }
+    }
+    return served != node_all_stages(n);
+}
+
+static uint64_t lot(const struct node *n, const struct member *p)
+{
+    const uint64_t words[2] = {n->held.applied.round, id_u64(&p->id)};
+
+    return rng_mix(words, 2);
+}
+
+/* Who is tried this time; -1: nobody. */
+static int drawn(const struct node *n)
+{
+    uint64_t round = n->held.applied.round + 1, least = UINT64_MAX;
+    const struct node_known *k = &n->pipe.known;
+    int found = -1;
+
+    if (k->vain > 0 && round != k->drawn_for &&
+        round - k->drawn_for < 1ULL << k->vain) {
+        return -1;
+    }
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        if (is_host(n, (int)i) && takes_part(p) && is_level(n, p) &&
+            p->beat.stage != n->stages.own + 1 && !is_known(n, &p->id) &&
+            lot(n, p) < least) {
+            least = lot(n, p);
+            found = (int)i;
+        }
+    }
+    return found;
+}
+
+void node_crew_begins(struct node *n, const struct node_crew *c)
+{
+    struct node_known *k = &n->pipe.known;
+
+    if (c->tries) {
+        k->drawn = c->tried;
+        k->drawn_for = n->held.applied.round + 1;
+    }
+}
+
+void node_crew_is_done(struct node *n)
+{
+    const struct pipeline *core = &n->pipe.core;
+    struct node_known *k = &n->pipe.known;
+    bool tried = k->drawn_for == core->round, there = false;
+
+    for (uint32_t i = 0; i < core->n; i++) {
+        const struct peer_id *id = &core->host[i].id;
+
+        if ((core->layout >> i & 1) == 0) {
+            continue;
+        }
+        there = there || id_eq(id, &k->drawn);
+        if (core->host[i].stage != n->stages.own && !is_known(n, id)) {
+            k->id[k->n++ % NODE_HOSTS_KNOWN] = *id;
+        }
+    }
+    if (tried) {
+        k->vain = there ? 0 : k->vain + (k->vain < VAIN_MAX);
+    }
+}
+
 /* Stages of which more than half of the hosts name a later round than ours: one
  * of them could say anything. */
 static void note_ahead(const struct node *n, struct node_crew *c)
@@ -78,7 +185,8 @@ static void note_ahead(const struct node *n, struct node_crew *c)
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct heartbeat *b = &n->members.peers[i].beat;
 
-        if (is_host(n, (int)i) && b->has_view) {
+        if (is_host(n, (int)i) && b->has_view &&
+            (c->anybody || node_crew_trusts(n, &n->members.peers[i]))) {
             here[b->stage - 1]++;
             later[b->stage - 1] += b->round > n->held.applied.round;
         }
@@ -90,13 +198,24 @@ static void note_ahead(const struct node *n, struct node_crew *c)
 
 void node_crew_gather(const struct node *n, struct node_crew *c)
 {
+    int guest;
+
     memset(c, 0, sizeof *c);
+    c->anybody = node_crew_is_open(n);
+    guest = c->anybody ? -1 : drawn(n);
+    if (guest >= 0) {
+        c->tries = true;
+        c->tried = n->members.peers[guest].id;
+    }
     node_crew_add(c, &n->opt.self, n->stages.own, n->pipe.queue.mean);
     c->served |= 1ULL << n->stages.own;
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct member *p = &n->members.peers[i];
         uint32_t stage;
 
+        if (!c->anybody && (int)i != guest && !node_crew_trusts(n, p)) {
+            continue;
+        }
         if (!is_host(n, (int)i) || !takes_part(p)) {
             c->late =
                 c->late || (is_expected(p, n->held.applied.round == 0) &&

@@ -26,6 +26,8 @@
 #define PEERS_MS          60000
 #define VALUE_BYTES       18 /* ip, port little-endian */
 
+#define ADDRESS_RECORDS_MAX 2
+
 /* Whom an earlier life knew. They are dialled like everybody we know of, with
  * their ids expected, so it does no harm when a bootstrap answers as well. */
 static void learn_cache(struct node *n)
@@ -120,19 +122,37 @@ static void keep_pending(struct node *n, const struct dht_send *send, int peer)
     }
 }
 
+/* Publishers are free, so one address counts for ADDRESS_RECORDS_MAX of them:
+ * who took a new identity there, and who had it before. */
+static bool is_crowded(const struct dht_done *done, uint32_t i)
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < i; k++) {
+        n += done->records[k].value_len == VALUE_BYTES &&
+             memcmp(done->records[k].value, done->records[i].value,
+                    VALUE_BYTES) == 0;
+    }
+    return n >= ADDRESS_RECORDS_MAX;
+}
+
+/* Who is seen from outside looks for nobody in a private network by what a
+ * stranger stored: the LAN tells of its own. */
 static void learn_records(struct node *n, const struct dht_done *done)
 {
+    bool outside = reach_is_global(&n->reach.core.seen);
+
     for (uint32_t i = 0; i < done->n_records; i++) {
         const struct record *r = &done->records[i];
         struct peer_id id = id_of_public(r->publisher);
         struct address a;
 
-        if (r->value_len != VALUE_BYTES) {
+        if (r->value_len != VALUE_BYTES || is_crowded(done, i)) {
             continue;
         }
         memcpy(a.ip, r->value, sizeof a.ip);
         a.port = get_u16(r->value + 16);
-        if (a.port != 0) {
+        if (a.port != 0 && (reach_is_global(&a) || !outside)) {
             (void)members_learn(&n->members, &id, &a, n->now);
         }
     }

@@ -84,12 +84,15 @@ static bool is_host(const struct member *p)
 /* Those that hold our commit. */
 static void find_hosts(const struct node *n, struct node_crew *c)
 {
+    bool open = node_crew_is_open(n);
+
     memset(c, 0, sizeof *c);
     node_crew_add(c, &n->opt.self, n->stages.own, 0);
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct member *p = &n->members.peers[i];
 
-        if (!is_host(p) || p->beat.stage > n->terms.stages) {
+        if (!is_host(p) || p->beat.stage > n->terms.stages ||
+            (!open && !node_crew_trusts(n, p))) {
             continue;
         }
         if (p->beat.ready && p->beat.round == n->held.applied.round &&
@@ -321,12 +324,17 @@ is_newer(const struct node *n, const struct stage_eval *m, uint32_t from)
 
 void node_on_stage_eval(struct node *n, int peer, const struct stage_eval *m)
 {
+    bool open = node_crew_is_open(n);
+
     if (!is_newer(n, m, (uint32_t)peer)) {
         return;
     }
     for (uint32_t s = 0; s < m->n_hosts; s++) {
+        int row = members_find(&n->members, &m->hosts[s]);
+
         if (s != n->stages.own &&
-            members_find(&n->members, &m->hosts[s]) == MEMBERS_NONE) {
+            (row == MEMBERS_NONE ||
+             (!open && !node_crew_trusts(n, &n->members.peers[row])))) {
             return;
         }
     }

@@ -71,6 +71,7 @@ static void begin(struct node *n, struct node_crew *c)
     if (node_crew_rebalance(n, c)) {
         return;
     }
+    node_crew_begins(n, c);
     for (uint32_t k = 0; k < c->n; k++) {
         int row = members_find(&n->members, &c->host[k].id);
 
@@ -138,6 +139,7 @@ void node_pipe_advance(struct node *n)
     if (is_finished(n)) {
         if (n->pipe.steps_over_ms == 0) {
             publish_queue(n);
+            node_crew_is_done(n);
             n->pipe.steps_over_ms = n->now;
         }
         if (!node_eval_holds(n, n->pipe.steps_over_ms)) {

@@ -35,8 +35,19 @@ struct node_queue {
     uint32_t mean; /* of the round before, for others */
 };
 
+/* Hosts of other stages with whom steps were made (crew.c). */
+#define NODE_HOSTS_KNOWN 128
+struct node_known {
+    struct peer_id id[NODE_HOSTS_KNOWN];
+    uint32_t n;         /* ever; the oldest makes room */
+    uint64_t drawn_for; /* round for which the last one was tried */
+    struct peer_id drawn;
+    uint32_t vain; /* in a row that were tried and made no step */
+};
+
 struct node_pipe {
     bool open;
+    struct node_known known;
     struct pipeline core;
     struct pipeline_out out;
     struct node_pipe_move moves[NODE_PIPE_MOVES];
@@ -62,11 +73,22 @@ struct node_crew {
     uint32_t queue[PIPELINE_HOSTS_MAX];
     uint32_t n;
     bool late;              /* somebody is not level yet */
+    bool anybody;           /* who says so is a host */
+    bool tries;             /* somebody of another stage for the first time, */
+    struct peer_id tried;   /* this one */
     uint64_t ahead;         /* bit s: stage s holds a later commit */
     uint64_t served, level; /* bit s: it has hosts; that are level */
 };
 
 void node_crew_gather(const struct node *n, struct node_crew *c);
+/* A member of our view, or a host of another stage with whom steps were made.
+ */
+bool node_crew_trusts(const struct node *n, const struct member *p);
+/* Those serve not all stages: who says that it is a host counts as one. */
+bool node_crew_is_open(const struct node *n);
+/* The steps of the round begin with it; are over. */
+void node_crew_begins(struct node *n, const struct node_crew *c);
+void node_crew_is_done(struct node *n);
 void node_crew_add(struct node_crew *c,
                    const struct peer_id *id,
                    uint32_t stage,

@@ -279,6 +279,16 @@ static void join(struct node *n, const struct event_relay *ev)
     }
 }
 
+/* Where there is a view, or hosts of other stages, it is theirs first. */
+static bool is_ours(const struct node *n, const struct peer_id *id)
+{
+    int row = members_find(&n->members, id);
+    const struct member *p =
+        row == MEMBERS_NONE ? NULL : &n->members.peers[row];
+
+    return !n->ballot.have || (p != NULL && (p->watched || p->guest));
+}
+
 void node_on_relay(struct node *n, const struct event *event)
 {
     const struct event_relay *ev = &event->relay;
@@ -295,7 +305,7 @@ void node_on_relay(struct node *n, const struct event *event)
     }
     if (members_linked(&n->members, to) && !members_relayed(&n->members, to)) {
         msg.token = relay_asked(&n->reach.relay, ev->request, &ev->peer,
-                                &ev->other, n->now);
+                                &ev->other, is_ours(n, &ev->peer), n->now);
     }
     if (msg.token == 0) {
         refuse(n, ev->request);

@@ -443,19 +443,23 @@ const char *node_stage_wait(const struct node *n)
                : NULL;
 }
 
-/* A link to everybody who serves a stage. */
+/* A link to everybody who serves a stage, to those first who did before. */
 static void keep_links(struct node *n)
 {
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        const struct member *p = &n->members.peers[i];
+    for (uint32_t i = 0; i < 2 * n->members.n_peers; i++) {
+        int row = (int)(i % n->members.n_peers);
+        const struct member *p = &n->members.peers[row];
         bool here = is_here(p) && p->info.stage != 0;
 
+        if (!p->used || node_crew_trusts(n, p) != (i < n->members.n_peers)) {
+            continue;
+        }
         if (here && kept++ < PIPELINE_HOSTS_MAX) {
-            node_view_guest(n, (int)i);
-        } else if (p->used && p->guest && p->state >= PEER_DEAD) {
-            members_guest(&n->members, (int)i, false);
+            node_view_guest(n, row);
+        } else if (p->guest && (here || p->state >= PEER_DEAD)) {
+            members_guest(&n->members, row, false);
         }
     }
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "proto/base/err.h"
 #include "proto/limits.h"
@@ -53,5 +54,24 @@ end:
     }
     free(piece);
     free(state);
+    return rv;
+}
+
+int file_check(const char *path,
+               uint64_t bytes,
+               const struct hash32 *hash,
+               char *errmsg)
+{
+    struct hash32 is;
+    struct stat st;
+    int rv;
+
+    if (stat(path, &st) == 0 && (uint64_t)st.st_size != bytes) {
+        return fail(errmsg, LOCO_EHASH, path, "has another size");
+    }
+    rv = file_hash(path, &is, errmsg);
+    if (rv == 0 && !hash32_eq(&is, hash)) {
+        rv = fail(errmsg, LOCO_EHASH, path, "has another hash");
+    }
     return rv;
 }

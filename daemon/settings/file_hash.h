@@ -11,4 +11,11 @@
 
 int file_hash(const char *path, struct hash32 *out, char *errmsg);
 
+/* Whether the file has this size and this hash: 0, LOCO_EHASH, or as above. One
+ * of another size is not read: it may be sparse and without end. */
+int file_check(const char *path,
+               uint64_t bytes,
+               const struct hash32 *hash,
+               char *errmsg);
+
 #endif

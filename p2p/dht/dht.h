@@ -148,6 +148,8 @@ struct dht_counts {
     uint64_t limited;     /* requests dropped by the rate limit */
     uint64_t timeouts;    /* requests nobody answered in time */
     uint64_t self_named;  /* answers that name who gave them as a contact */
+    uint64_t misnamed;    /* contacts whose address another one of the path has,
+                             or that a peer outside names in our LAN */
     uint64_t bad_records; /* in answers, all reasons */
     uint64_t refused;     /* records that others wanted stored, all reasons */
     uint64_t rejected[DHT_REJECT_COUNT]; /* both of these by reason */

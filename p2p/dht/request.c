@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "p2p/prefix.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -138,12 +139,17 @@ static bool names_itself(const struct dht_input *in,
     return false;
 }
 
+/* Ids are free and each contact is dialled: one address is taken once a path,
+ * and who is outside of our LAN names nothing in it. */
 static void learn(struct dht *d,
                   struct dht_path *path,
+                  const struct dht_input *by,
                   const struct dht_contact *c,
                   uint32_t n,
                   uint32_t depth)
 {
+    bool outside = !prefix_is_private(by->address.ip);
+
     for (uint32_t i = 0; i < n; i++) {
         struct address address = {.port = c[i].port};
 
@@ -151,6 +157,12 @@ static void learn(struct dht *d,
             continue;
         }
         memcpy(address.ip, c[i].ip, sizeof address.ip);
+        if ((outside && prefix_is_private(address.ip)) ||
+            (shortlist_lists(&path->list, &address) &&
+             shortlist_find(&path->list, &c[i].id) == NULL)) {
+            d->counts.misnamed++;
+            continue;
+        }
         (void)shortlist_add(&path->list, &c[i].id, &address, depth);
     }
 }
@@ -218,7 +230,7 @@ static int take_answer(struct dht *d,
     } else if (in->message == DHT_MSG_STORED) {
         l->n_stored += say->stored.kept;
     }
-    learn(d, &l->path[path], contacts, n, e->depth + 1U);
+    learn(d, &l->path[path], in, contacts, n, e->depth + 1U);
     return 0;
 }
 

@@ -113,6 +113,16 @@ struct shortlist_entry *shortlist_find(struct shortlist *s,
     return NULL;
 }
 
+bool shortlist_lists(const struct shortlist *s, const struct address *address)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (address_eq(&s->entry[i].address, address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct shortlist_entry *
 shortlist_next(struct shortlist *s, uint32_t k, bool *settled)
 {

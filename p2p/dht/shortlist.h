@@ -70,6 +70,9 @@ bool shortlist_add(struct shortlist *s,
 struct shortlist_entry *shortlist_find(struct shortlist *s,
                                        const struct peer_id *id);
 
+/* Whether some entry lives there. */
+bool shortlist_lists(const struct shortlist *s, const struct address *address);
+
 /* The closest entry in state NEW among the k closest that did not fail, or
  * NULL. *settled: all of these k have answered, so the lookup is over. Reserves
  * count once they were asked. */

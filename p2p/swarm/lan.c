@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "p2p/prefix.h"
 #include "proto/base/bytes.h"
 #include "proto/hash.h"
 
@@ -75,6 +76,20 @@ bool lan_hear(struct lan *l,
         l->say_ms = l->answer_ms > now_ms ? l->answer_ms : now_ms;
     }
     return true;
+}
+
+bool lan_is_near(const uint8_t ip[16],
+                 const uint8_t own[16],
+                 const uint8_t mask[16])
+{
+    int from = prefix_is_v4(own) ? 12 : 0;
+    uint8_t differ = 0, any = 0;
+
+    for (int i = from; i < 16; i++) {
+        differ |= (uint8_t)((ip[i] ^ own[i]) & mask[i]);
+        any |= mask[i]; /* zeros are no network */
+    }
+    return prefix_is_v4(ip) == prefix_is_v4(own) && differ == 0 && any != 0;
 }
 
 uint64_t lan_deadline(const struct lan *l)

@@ -4,7 +4,9 @@
  * A datagram of 52 bytes: "locolan1", hash("loco-lan-1", run id), u64 of the
  * process, u16 port, u16 flags (bit 0: answer, please), little-endian. The
  * hash tells members of the run, and nobody else, which run it is. What is
- * heard is an address to dial, no more: the handshake proves the rest.
+ * heard is an address to dial, no more: the handshake proves the rest. A
+ * datagram's sender is easily forged, so it counts only from a network that one
+ * of our interfaces is in (lan_is_near()).
  *
  * When: at once, after 1, 3 and 10 s, then every minute; an answer at most
  * once a second. Of what comes in at most 10 a second are looked at.
@@ -55,6 +57,12 @@ bool lan_hear(struct lan *l,
               size_t len,
               uint64_t now_ms,
               uint16_t *port);
+
+/* Whether `ip` is in the network of our interface's address `own` under `mask`,
+ * all as in struct address. */
+bool lan_is_near(const uint8_t ip[16],
+                 const uint8_t own[16],
+                 const uint8_t mask[16]);
 
 /* When lan_say() has something. */
 uint64_t lan_deadline(const struct lan *l);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "p2p/prefix.h"
+
 #define RETRY_MIN_MS 60000U
 #define RETRY_MAX_MS 1800000U
 /* A router that promises less is asked as if it had promised this. */
@@ -41,14 +43,28 @@ static uint64_t retry_ms(unsigned failures)
     return ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
 }
 
+/* Loopback, link-local, multicast, reserved: no machine has it from outside. */
+static bool is_unicast(const uint8_t ip[16])
+{
+    if (prefix_is_v4(ip)) {
+        return ip[12] > 0 && ip[12] < 224 && ip[12] != 127 &&
+               !(ip[12] == 169 && ip[13] == 254);
+    }
+    return ip[0] != 0 && ip[0] < 0xfe;
+}
+
 bool mapping_answer(struct mapping *m,
                     int rc,
                     const struct address *at,
                     uint32_t lease_s,
                     uint64_t now_ms)
 {
+    struct address outer = *at;
     bool was = m->held;
 
+    if (!is_unicast(outer.ip)) {
+        memset(outer.ip, 0, sizeof outer.ip); /* the peers will tell us */
+    }
     m->asking = false;
     if (m->removing) {
         m->removing = false;
@@ -68,10 +84,10 @@ bool mapping_answer(struct mapping *m,
     m->held = true;
     m->outer = at->port;
     m->due_ms = now_ms + 1000ULL * lease_s / 2;
-    if (was && address_eq(&m->at, at)) {
+    if (was && address_eq(&m->at, &outer)) {
         return false;
     }
-    m->at = *at;
+    m->at = outer;
     return true;
 }
 

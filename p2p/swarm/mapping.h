@@ -32,7 +32,8 @@ void mapping_init(struct mapping *m, uint16_t port, uint64_t now_ms);
 enum mapping_do mapping_next(struct mapping *m, uint64_t now_ms);
 
 /* The end of a question (rc 0: `at` is ours for lease_s) or of a removal. True
- * when what is held has changed. */
+ * when what is held has changed. An IP that no machine has from outside counts
+ * as not said (zero), a lease as one of a minute to MAPPING_LEASE_S. */
 bool mapping_answer(struct mapping *m,
                     int rc,
                     const struct address *at,

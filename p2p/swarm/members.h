@@ -82,6 +82,12 @@ struct members_options {
     uint16_t port;         /* that others can dial; 0: none */
 };
 
+/* Connections because of CALLED, in a window (members_called.c). */
+struct members_calls {
+    uint64_t since_ms;
+    uint32_t n;
+};
+
 /* How a peer is reached that is not linked, or not directly. */
 struct member_way {
     uint8_t reach;            /* enum reach_class, last said of it */
@@ -93,6 +99,7 @@ struct member_way {
     uint64_t dial_began_ms, call_at_ms, relay_at_ms, upgrade_at_ms;
     uint64_t bulk_called_ms; /* when it last asked us for a data connection */
     uint32_t relay_backoff_ms;
+    struct members_calls calls;
     const char *data; /* how data went to it last: static text, for the log */
 };
 
@@ -273,6 +280,7 @@ struct members {
     struct members_rumour rumours[MEMBERS_RUMOURS_MAX];
     struct members_doubt doubts[MEMBERS_DOUBTS_MAX];
     struct members_counts counts;
+    struct members_calls calls;                 /* of all that are no members */
     struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
     uint32_t n_noted;
     struct members_link links[LINKS_MAX];

@@ -14,8 +14,7 @@
  * every upgrade_ms.
  *
  * What can go wrong: a neighbour lies or is gone: the next one is asked. One
- * has us dial somebody who never asked: the same as a rumour, and one dial per
- * peer at a time, with back-off.
+ * has us dial somebody who never asked: members_called.c bounds that.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -390,55 +389,6 @@ void members_on_call(struct members *m,
     (void)members_send(m, out, to, MESSAGE_CALLED, &on);
 }
 
-static void come(const struct members *m,
-                 int relay,
-                 const struct called *msg,
-                 struct out *out)
-{
-    struct action *a = out_add(out, ACTION_RELAY_COME);
-
-    if (a != NULL) {
-        a->relay_come.relay = m->peers[relay].id;
-        a->relay_come.address = m->peers[relay].address;
-        a->relay_come.peer = msg->from;
-        a->relay_come.token = msg->token;
-    }
-}
-
-void members_on_called(struct members *m,
-                       int peer,
-                       const struct called *msg,
-                       uint64_t now_ms,
-                       struct out *out)
-{
-    struct address a = {.port = msg->address.port};
-    struct member *p;
-    int row;
-
-    if (members_relayed(m, peer) || id_eq(&msg->from, &m->opt.self)) {
-        return;
-    }
-    if (msg->token != 0) {
-        come(m, peer, msg, out);
-        return;
-    }
-    memcpy(a.ip, msg->address.ip, sizeof a.ip);
-    row = members_learn(m, &msg->from, &a, now_ms);
-    if (row == MEMBERS_NONE || a.port == 0) {
-        return;
-    }
-    p = &m->peers[row];
-    if (p->n_links > 0 || p->dialing) {
-        return;
-    }
-    members_want(m, row, true);
-    p->way.reach = REACH_UNKNOWN; /* it thinks that it can be dialled */
-    if (p->backoff_ms < DIAL_BACKOFF_MAX_MS) {
-        p->dial_at_ms = now_ms;
-    }
-    m->due_ms = 0;
-}
-
 bool members_apart(const struct members *m, int a, int b)
 {
     unsigned of_a =
@@ -491,8 +441,11 @@ void members_nearby(struct members *m,
     for (unsigned k = 0; k < MEMBERS_NEARBY_MAX; k++) {
         struct members_nearby *b = &m->nearby[k];
 
-        /* A free row, or one of an address where nobody was. */
-        if (k == m->n_nearby || (!b->dialing && b->failures > NEARBY_TRIES)) {
+        /* A free row, or one of an address where nobody was, or that is done:
+         * eight that answered would keep out every later one. */
+        if (k == m->n_nearby ||
+            (!b->dialing &&
+             (b->failures > NEARBY_TRIES || b->dial_at_ms == CORE_NEVER))) {
             m->n_nearby += k == m->n_nearby;
             *b = (struct members_nearby){.address = *address,
                                          .dial_at_ms = now_ms};

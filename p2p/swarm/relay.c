@@ -8,6 +8,11 @@
 
 #define HOUR_MS 3600000U
 
+static uint64_t most_foreign(const struct relay *r)
+{
+    return r->opt.bytes_per_hour / 2;
+}
+
 void relay_init(struct relay *r,
                 const struct relay_options *opt,
                 uint64_t now_ms)
@@ -15,24 +20,37 @@ void relay_init(struct relay *r,
     memset(r, 0, sizeof *r);
     r->opt = *opt;
     r->rng = opt->seed;
-    r->tokens = opt->bytes_per_hour;
+    r->all.tokens = opt->bytes_per_hour;
+    r->foreign.tokens = most_foreign(r);
     r->filled_ms = now_ms;
+}
+
+static void fill_purse(struct relay_purse *p, uint64_t most, uint64_t ms)
+{
+    /* Whole bytes only; what is left of a millisecond's share is given up. */
+    p->tokens += most / HOUR_MS * ms + most % HOUR_MS * ms / HOUR_MS;
+    if (p->tokens > most) {
+        p->tokens = most;
+    }
+    if (p->tokens >= most / 16) {
+        p->spent = false;
+    }
 }
 
 static void fill(struct relay *r, uint64_t now_ms)
 {
-    uint64_t most = r->opt.bytes_per_hour, ms = now_ms - r->filled_ms;
+    uint64_t ms = now_ms - r->filled_ms;
 
     ms = ms < HOUR_MS ? ms : HOUR_MS;
-    /* Whole bytes only; what is left of a millisecond's share is given up. */
-    r->tokens += most / HOUR_MS * ms + most % HOUR_MS * ms / HOUR_MS;
+    fill_purse(&r->all, r->opt.bytes_per_hour, ms);
+    fill_purse(&r->foreign, most_foreign(r), ms);
     r->filled_ms = now_ms;
-    if (r->tokens > most) {
-        r->tokens = most;
-    }
-    if (r->tokens >= most / 16) {
-        r->spent = false;
-    }
+}
+
+static void spend(struct relay_purse *p, uint64_t n_bytes)
+{
+    p->tokens -= n_bytes < p->tokens ? n_bytes : p->tokens;
+    p->spent = p->spent || p->tokens == 0;
 }
 
 static struct relay_pipe *free_row(struct relay *r)
@@ -47,7 +65,7 @@ static struct relay_pipe *free_row(struct relay *r)
 
 bool relay_willing(const struct relay *r)
 {
-    if (r->opt.bytes_per_hour == 0 || r->spent) {
+    if (r->opt.bytes_per_hour == 0 || r->all.spent) {
         return false;
     }
     for (int i = 0; i < RELAY_PIPES_MAX; i++) {
@@ -71,10 +89,21 @@ static uint32_t n_of(const struct relay *r, const struct peer_id *peer)
     return n;
 }
 
+static bool has_foreign_room(const struct relay *r)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        n += r->pipes[i].state != RELAY_FREE && r->pipes[i].foreign;
+    }
+    return n < RELAY_FOREIGN_MAX && !r->foreign.spent;
+}
+
 uint64_t relay_asked(struct relay *r,
                      uint64_t request,
                      const struct peer_id *from,
                      const struct peer_id *to,
+                     bool member,
                      uint64_t now_ms)
 {
     struct relay_pipe *p = free_row(r);
@@ -82,7 +111,8 @@ uint64_t relay_asked(struct relay *r,
     fill(r, now_ms);
     if (p == NULL || !relay_willing(r) || id_eq(from, to) ||
         n_of(r, from) >= r->opt.pipes_per_peer ||
-        n_of(r, to) >= r->opt.pipes_per_peer) {
+        n_of(r, to) >= r->opt.pipes_per_peer ||
+        (!member && !has_foreign_room(r))) {
         r->n_refused++;
         return 0;
     }
@@ -93,6 +123,7 @@ uint64_t relay_asked(struct relay *r,
         .since_ms = now_ms,
         .from = *from,
         .to = *to,
+        .foreign = !member,
     };
     return p->token;
 }
@@ -126,14 +157,19 @@ void relay_moved(struct relay *r,
 {
     fill(r, now_ms);
     r->n_bytes += n_bytes;
-    r->tokens -= n_bytes < r->tokens ? n_bytes : r->tokens;
-    r->spent = r->spent || r->tokens == 0;
-    for (int i = 0; i < RELAY_PIPES_MAX && ended; i++) {
+    spend(&r->all, n_bytes);
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
         struct relay_pipe *p = &r->pipes[i];
 
-        if (p->state != RELAY_FREE &&
-            (p->request == request ||
-             (p->state == RELAY_OPEN && p->other_request == request))) {
+        if (p->state == RELAY_FREE ||
+            (p->request != request &&
+             (p->state != RELAY_OPEN || p->other_request != request))) {
+            continue;
+        }
+        if (p->foreign) {
+            spend(&r->foreign, n_bytes);
+        }
+        if (ended) {
             memset(p, 0, sizeof *p);
         }
     }
@@ -147,7 +183,8 @@ bool relay_next_over(struct relay *r, uint64_t now_ms, uint64_t *request)
 
         if ((p->state == RELAY_CALLING &&
              now_ms - p->since_ms > r->opt.wait_ms) ||
-            (p->state == RELAY_OPEN && r->spent)) {
+            (p->state == RELAY_OPEN &&
+             (r->all.spent || (p->foreign && r->foreign.spent)))) {
             *request = p->request;
             memset(p, 0, sizeof *p);
             return true;

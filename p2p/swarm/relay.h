@@ -11,6 +11,10 @@
  * is there again. Beside it there are limits on pipes in all and per peer; the
  * rate per second is the shell's.
  *
+ * Strangers: ids are free, so what is asked for by peers that are no members of
+ * the view has bounds of its own, all together: RELAY_FOREIGN_MAX pipes, and
+ * half of the bytes. When those are spent only their pipes close.
+ *
  * Pure: it decides, the shell moves the bytes. RELAY_PIPES_MAX rows of 110
  * bytes.
  */
@@ -21,6 +25,10 @@
 
 /* One for each pair of 20 that nobody can dial, and some for their data. */
 #define RELAY_PIPES_MAX 256
+
+/* Asked for by others than members: a newcomer has a link and data with half of
+ * a view of 20. */
+#define RELAY_FOREIGN_MAX 64
 
 struct relay_options {
     uint64_t bytes_per_hour; /* 0: not willing */
@@ -36,14 +44,19 @@ struct relay_pipe {
     uint64_t request, other_request; /* of the asker, of who came */
     uint64_t token, since_ms;
     struct peer_id from, to;
+    bool foreign; /* no member asked for it */
+};
+
+struct relay_purse {
+    uint64_t tokens; /* bytes that may be carried now */
+    bool spent;      /* until a sixteenth is there again */
 };
 
 struct relay {
     struct relay_options opt;
     uint64_t rng;
-    uint64_t tokens; /* bytes that may be carried now */
     uint64_t filled_ms;
-    bool spent;       /* until a sixteenth is there again */
+    struct relay_purse all, foreign;
     uint64_t n_bytes; /* carried, ever */
     uint32_t n_refused;
     struct relay_pipe pipes[RELAY_PIPES_MAX];
@@ -56,12 +69,13 @@ void relay_init(struct relay *r,
 /* Whether one more pipe would be taken. */
 bool relay_willing(const struct relay *r);
 
-/* `from` asks for `to`, which is linked to us. The token to call it with, or
- * 0: refused. */
+/* `from`, a member of the view or not, asks for `to`, which is linked to us.
+ * The token to call it with, or 0: refused. */
 uint64_t relay_asked(struct relay *r,
                      uint64_t request,
                      const struct peer_id *from,
                      const struct peer_id *to,
+                     bool member,
                      uint64_t now_ms);
 
 /* `peer` comes with a token: true and the connection to join it with. */

@@ -150,6 +150,29 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
     *buf = uv_buf_init(l->room, sizeof l->room);
 }
 
+static bool is_on_link(const struct address *from)
+{
+    uv_interface_address_t *list;
+    bool found = false;
+    int n;
+
+    if (uv_interface_addresses(&list, &n) != 0) {
+        return false;
+    }
+    for (int i = 0; i < n && !found; i++) {
+        struct address own, mask;
+
+        if (address_from_sockaddr((const struct sockaddr *)&list[i].address,
+                                  &own) == 0 &&
+            address_from_sockaddr((const struct sockaddr *)&list[i].netmask,
+                                  &mask) == 0) {
+            found = lan_is_near(from->ip, own.ip, mask.ip);
+        }
+    }
+    uv_free_interface_addresses(list, n);
+    return found;
+}
+
 static void on_datagram(uv_udp_t *udp,
                         ssize_t n,
                         const uv_buf_t *buf,
@@ -165,7 +188,8 @@ static void on_datagram(uv_udp_t *udp,
         return;
     }
     if (lan_hear(&l->core, (const uint8_t *)buf->base, (size_t)n,
-                 shell_now_ms(), &port)) {
+                 shell_now_ms(), &port) &&
+        is_on_link(&a)) {
         a.port = port;
         l->cb(l->data, &a);
         arm(l);

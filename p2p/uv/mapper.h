@@ -30,7 +30,7 @@ int mapper_open(struct mapper **mapper,
                 mapper_cb cb,
                 void *data);
 
-/* Give the port back (a question that runs is waited for, about 10 s at most),
+/* Give the port back (a question that runs is waited for, about 15 s at most),
  * then `done` after the memory is gone. */
 void mapper_close(struct mapper *m, mapper_close_cb done, void *data);
 

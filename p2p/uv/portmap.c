@@ -1,10 +1,8 @@
 /* portmap.c - see portmap.h.
  *
  * PCP (p2p/swarm/pcp.h) and NAT-PMP are one datagram each way and quick to say
- * no; UPnP is a search by multicast (2 s) and HTTP. What can go wrong: no
- * router, one that does not answer in time, a port that another machine has
- * (UPnP error 718: others are tried), a router that knows only leases without
- * end (725).
+ * no; UPnP (upnp.c) is a search by multicast and HTTP. What can go wrong: no
+ * router, one that does not answer in time.
  */
 #include "p2p/uv/portmap.h"
 
@@ -14,21 +12,17 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include <miniupnpc/miniupnpc.h>
-#include <miniupnpc/upnpcommands.h>
-#include <miniupnpc/upnperrors.h>
 #include <natpmp.h>
 
 #include "p2p/prefix.h"
 #include "p2p/uv/addr.h"
+#include "p2p/uv/upnp.h"
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
 
-#define PCP_TRIES      3 /* 250, 500, 1000 ms: no answer after that */
-#define PCP_FIRST_MS   250
-#define NATPMP_MS      2000 /* for each of two questions */
-#define UPNP_SEARCH_MS 2000
-#define PORT_TRIES     4
+#define PCP_TRIES    3 /* 250, 500, 1000 ms: no answer after that */
+#define PCP_FIRST_MS 250
+#define NATPMP_MS    2000 /* for each of two questions */
 
 /* ---- PCP ---------------------------------------------------------------- */
 
@@ -173,90 +167,7 @@ static int natpmp_ask(struct portmap *p)
     return rv;
 }
 
-/* ---- UPnP --------------------------------------------------------------- */
-
-struct router {
-    struct UPNPUrls urls;
-    struct IGDdatas data;
-    char lan[64]; /* our address there */
-};
-
-static int upnp_map(const struct router *r, struct portmap *p)
-{
-    const char *type = r->data.first.servicetype;
-    char inner[8], outer[8], lease[16];
-    int rv = 0;
-
-    (void)snprintf(inner, sizeof inner, "%u", p->inner);
-    (void)snprintf(lease, sizeof lease, "%u", p->lease_s);
-    for (unsigned i = 0; i < PORT_TRIES; i++) {
-        (void)snprintf(outer, sizeof outer, "%u", p->outer);
-        rv = UPNP_AddPortMapping(r->urls.controlURL, type, outer, inner, r->lan,
-                                 "loco", "TCP", NULL, lease);
-        if (rv == 725) {
-            (void)snprintf(lease, sizeof lease, "0");
-        } else if (rv == 718) {
-            p->outer = (uint16_t)(p->outer < 60000 ? p->outer + 1237
-                                                   : p->outer - 20000);
-        } else {
-            break;
-        }
-    }
-    return rv == UPNPCOMMAND_SUCCESS ? 0 : LOCO_EBUSY;
-}
-
-static int upnp_talk(const struct router *r, struct portmap *p)
-{
-    const char *type = r->data.first.servicetype;
-    char text[64] = "", outer[8];
-
-    if (p->lease_s == 0) {
-        (void)snprintf(outer, sizeof outer, "%u", p->outer);
-        return UPNP_DeletePortMapping(r->urls.controlURL, type, outer, "TCP",
-                                      NULL) == UPNPCOMMAND_SUCCESS
-                   ? 0
-                   : LOCO_EBUSY;
-    }
-    if (upnp_map(r, p) != 0) {
-        return LOCO_EBUSY;
-    }
-    p->way = PORTMAP_UPNP;
-    if (UPNP_GetExternalIPAddress(r->urls.controlURL, type, text) !=
-            UPNPCOMMAND_SUCCESS ||
-        address_parse(text, p->outer, &p->at) != 0) {
-        memset(&p->at, 0, sizeof p->at); /* the peers will tell us */
-        p->at.port = p->outer;
-    }
-    return 0;
-}
-
-static int upnp_ask(struct portmap *p)
-{
-    struct UPNPDev *found;
-    struct router r;
-    int error = 0, rv;
-
-    memset(&r, 0, sizeof r);
-    found = upnpDiscover(UPNP_SEARCH_MS, NULL, NULL, UPNP_LOCAL_PORT_ANY, 0, 2,
-                         &error);
-    if (found == NULL) {
-        return LOCO_ENOENT;
-    }
-#if MINIUPNPC_API_VERSION >= 18
-    rv =
-        UPNP_GetValidIGD(found, &r.urls, &r.data, r.lan, sizeof r.lan, NULL, 0);
-#else
-    rv = UPNP_GetValidIGD(found, &r.urls, &r.data, r.lan, sizeof r.lan);
-#endif
-    freeUPNPDevlist(found);
-    if (rv == 0) {
-        return LOCO_ENOENT;
-    }
-    /* 1: connected; 2: says it is not; 3: something else that speaks UPnP. */
-    rv = rv == 3 ? LOCO_ENOENT : upnp_talk(&r, p);
-    FreeUPNPUrls(&r.urls);
-    return rv;
-}
+/* ---- one after the other ------------------------------------------------ */
 
 struct way {
     const char *name;

@@ -1,6 +1,6 @@
 /* portmap.h - ask the home router for a port: PCP, then NAT-PMP, then UPnP.
  *
- * These calls block for up to about 10 s: a worker makes them (mapper.h). The
+ * These calls block for up to about 15 s: a worker makes them (mapper.h). The
  * router is whoever answers at the default gateway (PCP and NAT-PMP, IPv4) or
  * by multicast (UPnP); nothing of what it says is trusted: whether the port is
  * open is found out by other peers. What is held is renewed and given back the

@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import runner  # noqa: E402
 from swarm import not_built  # noqa: E402
 import access_tests  # noqa: E402, F401
+import altered_tests  # noqa: E402, F401
 import command_tests  # noqa: E402, F401 registers its tests
 import courtesy_tests  # noqa: E402, F401
 import cuda_tests  # noqa: E402, F401

@@ -10,6 +10,7 @@ what it makes up names the real run, view, round and members. With the key of
 a member it is that member (Attacker(.., identity=..)).
 """
 import random
+import socket
 import threading
 
 import peer
@@ -52,6 +53,10 @@ class Attacker:
 
     def hang_up(self):
         if self.link is not None:
+            try:  # the thread that reads ends now, not with the next pulse
+                self.link.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # closed by the other side
             self.link.sock.close()
             self.reader.join(self.seconds)
             self.link = None

@@ -233,7 +233,8 @@ def main():
                         help="longer texts, and transformers")
     if "--full" in sys.argv[1:]:
         os.environ["LOCO_INTEROP_FULL"] = "1"
-    import attack_tests  # noqa: F401 each adds to the table
+    import attack_network_tests  # noqa: F401 each adds to the table
+    import attack_tests  # noqa: F401
     import container_tests  # noqa: F401
     import model_tests  # noqa: F401
     import tokenizer_tests  # noqa: F401

@@ -19,6 +19,7 @@ sys.path.insert(0, HERE)
 import join_tests  # noqa: E402,F401
 import lab_tests  # noqa: E402,F401
 import loco_tests  # noqa: E402,F401
+import router_tests  # noqa: E402,F401
 import runner  # noqa: E402 of ../e2e
 import shell  # noqa: E402
 from lab import missing, not_built  # noqa: E402

@@ -345,6 +345,7 @@ static void metrics_name_figures_in_base_units(void **state)
     (void)state;
     s.dht_contacts = 12;
     s.dht.self_named = 3;
+    s.dht.misnamed = 7;
     s.dht.rejected[DHT_REJECT_REPLAYED] = 5;
     s.stale = 6;
     x.net.accepts_refused = 940;
@@ -353,6 +354,7 @@ static void metrics_name_figures_in_base_units(void **state)
     assert_non_null(text);
     assert_non_null(strstr(text, "\nloco_dht_contacts 12\n"));
     assert_non_null(strstr(text, "\nloco_dht_self_named_total 3\n"));
+    assert_non_null(strstr(text, "\nloco_dht_misnamed_total 7\n"));
     assert_non_null(
         strstr(text, "\nloco_dht_rejected_total{reason=\"replayed\"} 5\n"));
     assert_non_null(strstr(text, "\nloco_refused_total{what=\"stale\"} 6\n"));

@@ -582,7 +582,8 @@ static void lie(struct fixture *f, int round, uint8_t net, uint64_t *rng)
         for (size_t b = n_zero; b < ID_BYTES; b++) {
             nodes.contacts[c].id.b[b] = (uint8_t)rng_next(rng);
         }
-        nodes.contacts[c].port = 4000;
+        nodes.contacts[c].port =
+            (uint16_t)(4000 + n_zero * DHT_CONTACTS_MAX + c);
         nodes.contacts[c].ip[10] = nodes.contacts[c].ip[11] = 255;
         nodes.contacts[c].ip[12] = net;
     }

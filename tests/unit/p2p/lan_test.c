@@ -94,6 +94,36 @@ static void bad_bytes_and_a_flood_are_dropped(void **state)
     assert_true(lan_hear(&b, good, sizeof good, 2500, &port));
 }
 
+/* A mapped address, or mask. */
+#define V4(a, b, c, d)                                                         \
+    {                                                                          \
+        [10] = 0xff, 0xff, a, b, c, d                                          \
+    }
+
+static void a_sender_counts_only_from_a_network_of_ours(void **state)
+{
+    static const uint8_t own[16] = V4(192, 168, 1, 11);
+    static const uint8_t mask[16] = V4(255, 255, 255, 0), no_mask[16] = {0};
+    static const uint8_t near[16] = V4(192, 168, 1, 254);
+    static const uint8_t other[16] = V4(192, 168, 2, 11);
+    static const uint8_t global[16] = V4(8, 8, 8, 8);
+    static const uint8_t alike[16] = {1, [10] = 0xff, 0xff, 192, 168, 1, 9};
+    static const uint8_t own6[16] = {0x20, 1, 0xd, 0xb8, [15] = 1};
+    static const uint8_t mask6[16] = {255, 255, 255, 255, 255, 255, 255, 255};
+    static const uint8_t near6[16] = {0x20, 1, 0xd, 0xb8, [15] = 99};
+    static const uint8_t other6[16] = {0x20, 1, 0xd, 0xb9, [15] = 99};
+
+    (void)state;
+    assert_true(lan_is_near(near, own, mask));
+    assert_false(lan_is_near(other, own, mask));
+    assert_false(lan_is_near(global, own, mask));
+    assert_false(lan_is_near(alike, own, mask));
+    assert_false(lan_is_near(near, own, no_mask));
+    assert_true(lan_is_near(near6, own6, mask6));
+    assert_false(lan_is_near(other6, own6, mask6));
+    assert_false(lan_is_near(near, own6, mask6));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -101,6 +131,7 @@ int main(void)
         cmocka_unit_test(it_is_said_at_the_start_and_every_minute),
         cmocka_unit_test(a_newcomer_is_answered_at_most_once_a_second),
         cmocka_unit_test(bad_bytes_and_a_flood_are_dropped),
+        cmocka_unit_test(a_sender_counts_only_from_a_network_of_ours),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,31 @@ static void a_lease_of_no_time_is_no_storm(void **state)
     assert_int_equal(mapping_deadline(&m), 30000 + 1800 * 1000);
 }
 
+static void an_address_that_nobody_can_have_counts_as_not_said(void **state)
+{
+    static const struct address never[] = {
+        {.ip = {[10] = 0xff, 0xff, 224, 0, 0, 1}, .port = 7700},
+        {.ip = {[10] = 0xff, 0xff, 255, 255, 255, 255}, .port = 7700},
+        {.ip = {[10] = 0xff, 0xff, 127, 0, 0, 1}, .port = 7700},
+        {.ip = {[10] = 0xff, 0xff, 169, 254, 0, 1}, .port = 7700},
+        {.ip = {[10] = 0xff, 0xff, 0, 1, 2, 3}, .port = 7700},
+        {.ip = {0xff, 2, [15] = 1}, .port = 7700},
+        {.ip = {0xfe, 0x80, [15] = 1}, .port = 7700},
+        {.ip = {[15] = 1}, .port = 7700},
+    };
+    static const struct address none = {.port = 7700};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++) {
+        struct mapping m = held(0);
+
+        assert_true(address_eq(&m.at, &outer));
+        assert_int_equal(mapping_next(&m, m.due_ms), MAPPING_ASK);
+        assert_true(mapping_answer(&m, 0, &never[i], 3600, m.due_ms));
+        assert_true(m.held && address_eq(&m.at, &none));
+    }
+}
+
 static void a_failure_is_tried_again_ever_later(void **state)
 {
     struct mapping m;
@@ -123,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lease_is_renewed_at_its_half),
         cmocka_unit_test(a_lease_of_no_time_is_no_storm),
+        cmocka_unit_test(an_address_that_nobody_can_have_counts_as_not_said),
         cmocka_unit_test(a_failure_is_tried_again_ever_later),
         cmocka_unit_test(what_is_lost_or_moved_is_told),
         cmocka_unit_test(it_is_given_back_at_the_end),

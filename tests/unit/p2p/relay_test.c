@@ -45,7 +45,8 @@ static int close_fixture(void **state)
 
 static uint64_t asked(struct fixture *f, uint64_t request, int from, int to)
 {
-    return relay_asked(&f->r, request, &f->peer[from], &f->peer[to], 1000);
+    return relay_asked(&f->r, request, &f->peer[from], &f->peer[to], true,
+                       1000);
 }
 
 static void who_was_called_is_joined_with_who_asked(void **state)
@@ -133,7 +134,7 @@ static void no_more_than_an_hour_is_saved_up(void **state)
     uint64_t request;
 
     assert_false(relay_next_over(&f->r, 1000 + 100ULL * HOUR_MS, &request));
-    assert_int_equal(f->r.tokens, HOUR_MS);
+    assert_int_equal(f->r.all.tokens, HOUR_MS);
 }
 
 static void a_budget_of_nothing_is_unwilling(void **state)
@@ -144,6 +145,55 @@ static void a_budget_of_nothing_is_unwilling(void **state)
     relay_init(&f->r, &opt, 1000);
     assert_false(relay_willing(&f->r));
     assert_true(asked(f, 1, 0, 1) == 0);
+}
+
+static uint64_t foreign(struct fixture *f, uint64_t request, int from, int to)
+{
+    return relay_asked(&f->r, request, &f->peer[from], &f->peer[to], false,
+                       1000);
+}
+
+/* Twenty strangers and their friends ask for all that they can get. */
+static void strangers_leave_pipes_to_members(void **state)
+{
+    struct fixture *f = *state;
+    struct relay_options opt = f->r.opt;
+    uint64_t n = 0;
+
+    opt.pipes_per_peer = 64;
+    relay_init(&f->r, &opt, 1000);
+    for (int i = 0; i < 1000; i++) {
+        n += foreign(f, (uint64_t)i + 1, i % 20, 20 + i % 19) != 0;
+    }
+    assert_int_equal(n, RELAY_FOREIGN_MAX);
+    assert_true(relay_willing(&f->r));
+    assert_true(asked(f, 2000, 0, 1) != 0);
+    assert_true(asked(f, 2001, 39, 1) != 0);
+    relay_moved(&f->r, 1, 0, true, 1000);
+    assert_true(foreign(f, 2002, 2, 3) != 0);
+    assert_true(foreign(f, 2003, 2, 3) == 0);
+}
+
+static void strangers_spend_half_of_the_bytes(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t token = foreign(f, 1, 0, 1), request = 0;
+
+    assert_true(relay_came(&f->r, 2, &f->peer[1], token, &request));
+    token = asked(f, 3, 2, 3);
+    assert_true(relay_came(&f->r, 4, &f->peer[3], token, &request));
+    relay_moved(&f->r, 3, HOUR_MS / 4, false, 1000);
+    relay_moved(&f->r, 1, HOUR_MS / 2 - 1, false, 1000);
+    assert_false(relay_next_over(&f->r, 1000, &request));
+    relay_moved(&f->r, 2, 1, false, 1000); /* by the other end's name */
+    assert_true(relay_next_over(&f->r, 1000, &request));
+    assert_int_equal(request, 1);
+    assert_false(relay_next_over(&f->r, 1000, &request));
+    assert_true(foreign(f, 5, 4, 5) == 0);
+    assert_true(asked(f, 6, 4, 5) != 0);
+    assert_false(relay_next_over(&f->r, 1000 + WAIT_MS, &request));
+    (void)relay_next_over(&f->r, 1000 + HOUR_MS / 16, &request);
+    assert_true(foreign(f, 7, 6, 7) != 0);
 }
 
 #define T(name)                                                                \
@@ -159,6 +209,8 @@ int main(void)
         T(a_spent_budget_closes_all_and_comes_back),
         T(no_more_than_an_hour_is_saved_up),
         T(a_budget_of_nothing_is_unwilling),
+        T(strangers_leave_pipes_to_members),
+        T(strangers_spend_half_of_the_bytes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
