@@ -40,8 +40,23 @@ void node_on_evaluated_own(struct node *n, const struct local_event *e)
     }
 }
 
+/* Whether its figure is taken: it costs a signature. It is a member of our
+ * view; in a run without views, or of stages, a peer that we work with. */
+static bool may_measure(const struct node *n, int peer)
+{
+    const struct member *p = &n->members.peers[peer];
+
+    if (n->ballot.have && n->inner->whole) {
+        return ballot_index(&n->ballot, &p->id) >= 0;
+    }
+    return p->watched || p->guest;
+}
+
 void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
 {
+    if (peer != MEMBERS_NONE && !may_measure(n, peer)) {
+        return;
+    }
     if (peer != MEMBERS_NONE &&
         !message_verify(&n->opt.signer, n->members.peers[peer].public_key,
                         &evaluated_body_schema, &m->body, m->sig)) {

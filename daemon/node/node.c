@@ -56,6 +56,47 @@ static struct node_timing timing_of(const struct node_options *opt)
     return t;
 }
 
+/* ---- signatures -------------------------------------------------------- */
+
+static int pen_sign(void *self,
+                    const char *domain,
+                    const void *bytes,
+                    size_t len,
+                    uint8_t sig[SIGN_BYTES])
+{
+    const struct node *n = self;
+
+    return n->pen.sign(n->pen.self, domain, bytes, len, sig);
+}
+
+/* Whoever made us verify a signature pays for it. */
+static bool pen_verify(void *self,
+                       const uint8_t public[SIGN_PUBLIC_BYTES],
+                       const char *domain,
+                       const void *bytes,
+                       size_t len,
+                       const uint8_t sig[SIGN_BYTES])
+{
+    struct node *n = self;
+    bool good = n->pen.verify(n->pen.self, public, domain, bytes, len, sig);
+
+    if (n->heard_link != 0) {
+        members_verified(&n->members, n->heard_link, public, good, n->out);
+    }
+    return good;
+}
+
+static void open_pen(struct node *n)
+{
+    n->pen = n->opt.signer;
+    n->opt.signer = (struct signer){.self = n,
+                                    .public = n->pen.public,
+                                    .sign = pen_sign,
+                                    .verify = pen_verify};
+}
+
+/* ---- life -------------------------------------------------------------- */
+
 static int open_members(struct node *n)
 {
     struct members_options mo = {
@@ -168,6 +209,7 @@ int node_open(struct node **node,
         return LOCO_ENOMEM;
     }
     n->opt = *opt;
+    open_pen(n);
     n->group = opt->run_id;
     n->regime = &regime_rounds;
     n->inner = &inner_machine;

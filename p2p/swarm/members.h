@@ -53,6 +53,7 @@
 
 #include "p2p/core.h"
 #include "p2p/limits.h"
+#include "p2p/swarm/budget.h"
 #include "proto/messages.h"
 
 #define MEMBERS_BOOTSTRAP_MAX 8
@@ -66,6 +67,7 @@
 #define MEMBERS_DOUBTS_MAX  32
 #define MEMBERS_SEEN_MAX    2048 /* a power of two times MEMBERS_SEEN_WAYS */
 #define MEMBERS_SEEN_WAYS   4
+#define MEMBERS_GROUPS_MAX  32 /* of addresses of strangers, remembered */
 
 struct members_options {
     struct peer_id self;
@@ -128,6 +130,7 @@ struct member {
     struct address address; /* port 0: cannot be dialled */
     struct peer_info info;  /* as last heard; address and id not kept */
     uint64_t shun_until_ms; /* it refused us */
+    uint64_t wait_until_ms; /* a stranger that is let in no sooner */
     uint64_t life;          /* 0: no HELLO yet */
     uint8_t version;        /* of the protocol, in common; 0: no HELLO yet */
     uint32_t features;      /* bits in common */
@@ -168,6 +171,9 @@ struct members_link {
     uint64_t sent_ms; /* last byte of ours */
     uint64_t used_ms; /* last message that was no pulse or heartbeat */
     uint32_t skipped; /* pulses saved because something else was sent */
+    bool trusted;     /* its peer, by the owner: as if it were a member */
+    uint32_t n_forged; /* bad signatures by its own key */
+    struct budget_link budget;
 };
 
 /* An address on the LAN at which an unknown peer of this run listens. */
@@ -213,6 +219,26 @@ struct members_seen {
     uint8_t state;
 };
 
+/* Why something of a stranger was refused. */
+enum stranger_refusal {
+    STRANGER_LINKS,      /* a link: strangers hold all that they may */
+    STRANGER_WAITS,      /* a link: it forged signatures a while ago */
+    STRANGER_SIGNATURES, /* a frame: too many signatures were verified */
+    STRANGER_BYTES,      /* a frame: too many bytes */
+    STRANGER_FORGED,     /* a link, for bad signatures by its own key */
+    STRANGER_QUEUE,      /* a link: it does not read what is sent to it */
+    STRANGER_REFUSAL_COUNT
+};
+
+/* A /24 or /48 of the internet, or one private address. */
+struct members_group {
+    bool used;
+    struct address from; /* of the last link; the port is nobody's */
+    uint64_t until_ms;   /* no stranger from there is let in before */
+    uint64_t at_ms;      /* something was refused last */
+    uint32_t refused[STRANGER_REFUSAL_COUNT];
+};
+
 /* A peer that seems gone: dead at `due_ms` unless it contradicts. */
 struct members_doubt {
     int peer; /* MEMBERS_NONE: free */
@@ -224,6 +250,8 @@ struct members_doubt {
 struct members_counts {
     uint64_t rumours, declared, refuted, probes, forwards, relayed, refused;
     uint64_t strangers; /* that did not come in, or had to go */
+    uint64_t stranger_signatures; /* verified because of them */
+    uint64_t stranger_frames;     /* of theirs that were dropped */
 };
 
 struct members {
@@ -276,6 +304,8 @@ struct members {
     struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
     uint32_t n_noted;
     struct members_link links[LINKS_MAX];
+    struct budget budget; /* of all strangers */
+    struct members_group groups[MEMBERS_GROUPS_MAX];
     uint32_t rows, index_mask;
     uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */
     struct member *peers; /* (rows) those below n_peers are in use */
@@ -345,6 +375,27 @@ const char *members_dial_text(int rc);
 
 /* Row behind a link or MEMBERS_NONE; also notes a sign of life. */
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms);
+
+/* A *stranger*, here: the peer of a link that is no member of the view, not
+ * named by the invitation, and not trusted by the owner. */
+
+/* Row behind a link or MEMBERS_NONE. */
+int members_at(struct members *m, uint32_t link);
+
+/* A frame has come; `trusted`: its peer may cost what it needs. False: it is a
+ * stranger's, who has used up what strangers may; drop the frame. */
+bool members_affords(struct members *m,
+                     const struct event_recv *frame,
+                     bool trusted,
+                     uint64_t now_ms);
+
+/* A signature by `public_key` was verified because of a frame over that link. A
+ * stranger that forges its own is hung up, and waits. */
+void members_verified(struct members *m,
+                      uint32_t link,
+                      const uint8_t public_key[32],
+                      bool good,
+                      struct out *out);
 
 /* The peer at that link refuses us: it is not dialled before until_ms. */
 void members_shun(struct members *m, uint32_t link, uint64_t until_ms);

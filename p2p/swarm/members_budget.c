@@ -1,0 +1,197 @@
+/* members_budget.c - what strangers may cost.
+ *
+ * A stranger's frame is charged before it is decoded, and each signature that
+ * it made us verify is charged when that was done. Who has used up its budget,
+ * or where all strangers have, its frames are dropped before they cost more;
+ * those that cost no signature pass while there are bytes. See budget.h.
+ *
+ * A bad signature counts as forged only if it should be the sender's own: an
+ * honest peer passes on certificates that somebody else spoilt. Who forged
+ * FORGED_MAX is hung up, and its group of addresses of the internet waits for
+ * WAIT_MS. Behind a private address many are honest: there one peer waits.
+ */
+#include <string.h>
+
+#include "p2p/prefix.h"
+#include "p2p/swarm/members_internal.h"
+#include "p2p/swarm/reach.h"
+
+#define FORGED_MAX 3
+#define WAIT_MS    600000
+
+static bool is_known(const struct members *m, const struct members_link *l)
+{
+    const struct member *p = &m->peers[l->peer];
+
+    if (l->trusted || p->watched || p->named) {
+        return true;
+    }
+    for (unsigned i = 0; i < m->n_bootstrap; i++) {
+        if (id_eq(&m->bootstrap[i].id, &p->id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- groups of addresses ------------------------------------------------ */
+
+static bool is_from(const struct members_group *g, const struct address *a)
+{
+    return g->used && (reach_is_global(a)
+                           ? reach_is_global(&g->from) &&
+                                 prefix_eq(g->from.ip, a->ip)
+                           : memcmp(g->from.ip, a->ip, sizeof a->ip) == 0);
+}
+
+static const struct members_group *group_find(const struct members *m,
+                                              const struct address *from)
+{
+    for (uint32_t i = 0; i < MEMBERS_GROUPS_MAX; i++) {
+        if (is_from(&m->groups[i], from)) {
+            return &m->groups[i];
+        }
+    }
+    return NULL;
+}
+
+/* The row for it; one that waits is given up last. */
+static struct members_group *group_take(struct members *m,
+                                        const struct address *from)
+{
+    struct members_group *g = &m->groups[0];
+
+    for (uint32_t i = 0; i < MEMBERS_GROUPS_MAX; i++) {
+        struct members_group *k = &m->groups[i];
+        bool waits = k->until_ms > m->now_ms;
+        bool g_waits = g->until_ms > m->now_ms;
+
+        if (is_from(k, from)) {
+            return k;
+        }
+        if (waits != g_waits ? g_waits : k->at_ms < g->at_ms) {
+            g = k;
+        }
+    }
+    *g = (struct members_group){.used = true, .from = *from};
+    return g;
+}
+
+void members_refused(struct members *m,
+                     const struct address *from,
+                     enum stranger_refusal why)
+{
+    struct members_group *g = group_take(m, from);
+
+    g->at_ms = m->now_ms;
+    g->refused[why]++;
+    if (why == STRANGER_SIGNATURES || why == STRANGER_BYTES) {
+        m->counts.stranger_frames++;
+    } else {
+        m->counts.strangers++;
+    }
+}
+
+bool members_waits(const struct members *m,
+                   int peer,
+                   const struct address *from)
+{
+    const struct members_group *g =
+        reach_is_global(from) ? group_find(m, from) : NULL;
+
+    return m->peers[peer].wait_until_ms > m->now_ms ||
+           (g != NULL && g->until_ms > m->now_ms);
+}
+
+/* ---- frames and signatures ---------------------------------------------- */
+
+/* Whether the handler of such a frame verifies nothing. */
+static bool is_unsigned(uint16_t type)
+{
+    switch (type) {
+    case MESSAGE_HELLO:
+    case MESSAGE_HEARTBEAT:
+    case MESSAGE_PULSE:
+    case MESSAGE_NEIGHBOUR:
+    case MESSAGE_SHUFFLE:
+    case MESSAGE_GOSSIP:
+    case MESSAGE_GET_MANIFEST:
+    case MESSAGE_MANIFEST:
+    case MESSAGE_GET_VIEW:
+    case MESSAGE_LINEAGE:
+    case MESSAGE_GET_PROOF:
+    case MESSAGE_GET_COMMIT:
+    case MESSAGE_FETCH:
+    case MESSAGE_FETCH_NO:
+    case MESSAGE_PROBE:
+    case MESSAGE_PROBED:
+    case MESSAGE_CALL:
+    case MESSAGE_CALLED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool members_affords(struct members *m,
+                     const struct event_recv *frame,
+                     bool trusted,
+                     uint64_t now_ms)
+{
+    struct members_link *l = members_link_find(m, frame->link);
+
+    if (l == NULL) {
+        return true; /* not let in: its first bad frame is its last */
+    }
+    m->now_ms = now_ms;
+    l->trusted = trusted;
+    if (is_known(m, l)) {
+        return true;
+    }
+    if (!budget_allows(&m->budget, &l->budget, BUDGET_BYTES, now_ms)) {
+        members_refused(m, &l->from, STRANGER_BYTES);
+        return false;
+    }
+    budget_use(&m->budget, &l->budget, BUDGET_BYTES, frame->len, now_ms);
+    if (!is_unsigned(frame->message) &&
+        !budget_allows(&m->budget, &l->budget, BUDGET_SIGNATURES, now_ms)) {
+        members_refused(m, &l->from, STRANGER_SIGNATURES);
+        return false;
+    }
+    return true;
+}
+
+static void forged(struct members *m, struct members_link *l, struct out *out)
+{
+    struct member *p = &m->peers[l->peer];
+
+    if (++l->n_forged < FORGED_MAX || l->closing) {
+        return;
+    }
+    members_refused(m, &l->from, STRANGER_FORGED);
+    p->wait_until_ms = m->now_ms + WAIT_MS;
+    if (reach_is_global(&l->from)) {
+        group_take(m, &l->from)->until_ms = m->now_ms + WAIT_MS;
+    }
+    members_hang_up(m, l, out);
+}
+
+void members_verified(struct members *m,
+                      uint32_t link,
+                      const uint8_t public_key[32],
+                      bool good,
+                      struct out *out)
+{
+    struct members_link *l = members_link_find(m, link);
+    const struct member *p;
+
+    if (l == NULL || is_known(m, l)) {
+        return;
+    }
+    m->counts.stranger_signatures++;
+    budget_use(&m->budget, &l->budget, BUDGET_SIGNATURES, 1, m->now_ms);
+    p = &m->peers[l->peer];
+    if (!good && memcmp(p->public_key, public_key, sizeof p->public_key) == 0) {
+        forged(m, l, out);
+    }
+}
