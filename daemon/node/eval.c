@@ -41,15 +41,17 @@ void node_on_evaluated_own(struct node *n, const struct local_event *e)
 }
 
 /* Whether its figure is taken: it costs a signature. It is a member of our
- * view; in a run without views, or of stages, a peer that we work with. */
+ * view; where the model is cut, a host of a stage; in a run without views, a
+ * partner. */
 static bool may_measure(const struct node *n, int peer)
 {
     const struct member *p = &n->members.peers[peer];
 
-    if (n->ballot.have && n->inner->whole) {
-        return ballot_index(&n->ballot, &p->id) >= 0;
+    if (!n->inner->whole) {
+        return p->has_beat && p->beat.stage > 0;
     }
-    return p->watched || p->guest;
+    return n->ballot.have ? ballot_index(&n->ballot, &p->id) >= 0
+                          : p->watched || p->guest;
 }
 
 void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)

@@ -61,7 +61,7 @@ struct node_speeds {
 struct node {
     struct node_options opt; /* its signer is ours, which counts, */
     struct signer pen;       /* and asks this one */
-    struct node_timing t; /* scaled */
+    struct node_timing t;    /* scaled */
 
     /* Valid during a step. */
     struct out *out;

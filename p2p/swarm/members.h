@@ -168,10 +168,10 @@ struct members_link {
     uint32_t link;
     int peer;
     uint64_t heard_ms;
-    uint64_t sent_ms; /* last byte of ours */
-    uint64_t used_ms; /* last message that was no pulse or heartbeat */
-    uint32_t skipped; /* pulses saved because something else was sent */
-    bool trusted;     /* its peer, by the owner: as if it were a member */
+    uint64_t sent_ms;  /* last byte of ours */
+    uint64_t used_ms;  /* last message that was no pulse or heartbeat */
+    uint32_t skipped;  /* pulses saved because something else was sent */
+    bool trusted;      /* its peer, by the owner: as if it were a member */
     uint32_t n_forged; /* bad signatures by its own key */
     struct budget_link budget;
 };
@@ -249,7 +249,7 @@ struct members_doubt {
 
 struct members_counts {
     uint64_t rumours, declared, refuted, probes, forwards, relayed, refused;
-    uint64_t strangers; /* that did not come in, or had to go */
+    uint64_t strangers;           /* that did not come in, or had to go */
     uint64_t stranger_signatures; /* verified because of them */
     uint64_t stranger_frames;     /* of theirs that were dropped */
 };

@@ -38,10 +38,10 @@ static bool is_known(const struct members *m, const struct members_link *l)
 
 static bool is_from(const struct members_group *g, const struct address *a)
 {
-    return g->used && (reach_is_global(a)
-                           ? reach_is_global(&g->from) &&
-                                 prefix_eq(g->from.ip, a->ip)
-                           : memcmp(g->from.ip, a->ip, sizeof a->ip) == 0);
+    return g->used &&
+           (reach_is_global(a)
+                ? reach_is_global(&g->from) && prefix_eq(g->from.ip, a->ip)
+                : memcmp(g->from.ip, a->ip, sizeof a->ip) == 0);
 }
 
 static const struct members_group *group_find(const struct members *m,

@@ -25,8 +25,11 @@ static void begin(struct strangers *s)
     }
 }
 
-static void
-use(struct strangers *s, uint32_t i, enum budget_kind kind, uint64_t n, uint64_t ms)
+static void use(struct strangers *s,
+                uint32_t i,
+                enum budget_kind kind,
+                uint64_t n,
+                uint64_t ms)
 {
     if (budget_allows(&s->all, &s->link[i], kind, ms)) {
         budget_use(&s->all, &s->link[i], kind, n, ms);
@@ -54,7 +57,8 @@ static void one_link_gets_its_burst_and_its_rate(void **state)
 }
 
 /* All press as they can; the last one wants one signature each two seconds. */
-static void all_together_get_little_and_who_asks_for_little_gets_it(void **state)
+static void
+all_together_get_little_and_who_asks_for_little_gets_it(void **state)
 {
     const uint64_t fair = LINKS * SECONDS / 2;
     struct strangers s;
