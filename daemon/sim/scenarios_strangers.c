@@ -123,12 +123,24 @@ static void add_crowd(const struct stranger *g, struct view_cert *c)
     (void)view_sort(&c->body);
 }
 
-/* Everybody who exists has signed it, it says. */
-static void add_signatures(struct view_cert *c)
+/* The receiver is in it, and it has as many good signatures as there is room
+ * for, all by one key. */
+static void
+make_costly(const struct stranger *g, struct view_cert *c, uint32_t q)
 {
+    struct ballot_body ballot = {.ballot = c->ballot};
+    struct view_member *m = &c->body.members[c->body.n_members++];
+
+    *m = c->body.members[0];
+    memcpy(m->public_key, world_identity(g->s->world, q)->public,
+           sizeof m->public_key);
+    (void)view_sort(&c->body);
+    c->body.mode = VIEW_MAJORITY;
+    c->body.fork = false;
+    view_hash(&c->body, &ballot.view);
+    (void)message_sign(&g->pen, &ballot_body_schema, &ballot, c->sigs[0].sig);
     for (; c->n_sigs < VIEW_MEMBERS_MAX; c->n_sigs++) {
         c->sigs[c->n_sigs] = c->sigs[0];
-        c->sigs[c->n_sigs].public_key[0] ^= (uint8_t)c->n_sigs;
     }
 }
 
@@ -150,8 +162,7 @@ static void flood(struct stranger *g, struct out *out, uint32_t q)
     (void)message_sign(&g->pen, &evaluated_body_schema, &evaluated.body,
                        evaluated.sig);
     found_alone(g, beat, &cert);
-    cert.body.mode = VIEW_MAJORITY;
-    add_signatures(&cert);
+    make_costly(g, &cert, q);
     if (g->forges) {
         bye.sig[7] ^= 1;
         say(g, out, q, MESSAGE_JOIN, &join);
