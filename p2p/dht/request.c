@@ -4,6 +4,7 @@
  * in dht_request_end(): by the answer under that name from that peer, by the
  * time-out, or because the peer could not be reached. */
 #include "p2p/dht/internal.h"
+#include "p2p/prefix.h"
 
 #include <assert.h>
 #include <string.h>
@@ -138,16 +139,22 @@ static bool names_itself(const struct dht_input *in,
     return false;
 }
 
+/* A private address that a public peer names is in a net that is not ours, or
+ * in ours, where a stranger has nobody to name. */
 static void learn(struct dht *d,
                   struct dht_path *path,
+                  const struct dht_input *in,
                   const struct dht_contact *c,
                   uint32_t n,
                   uint32_t depth)
 {
+    bool outside = in->address.port != 0 && !prefix_is_private(in->address.ip);
+
     for (uint32_t i = 0; i < n; i++) {
         struct address address = {.port = c[i].port};
 
-        if (c[i].port == 0 || id_eq(&c[i].id, &d->opt.table.self)) {
+        if (c[i].port == 0 || id_eq(&c[i].id, &d->opt.table.self) ||
+            (outside && prefix_is_private(c[i].ip))) {
             continue;
         }
         memcpy(address.ip, c[i].ip, sizeof address.ip);
@@ -218,7 +225,7 @@ static int take_answer(struct dht *d,
     } else if (in->message == DHT_MSG_STORED) {
         l->n_stored += say->stored.kept;
     }
-    learn(d, &l->path[path], contacts, n, e->depth + 1U);
+    learn(d, &l->path[path], in, contacts, n, e->depth + 1U);
     return 0;
 }
 

@@ -12,6 +12,7 @@ static const struct budget_terms terms_of[BUDGET_KIND_COUNT] = {
     [BUDGET_BYTES] = {.link = {10, 3000000},
                       .fair = {320, 3000000},
                       .all = {1, 2000000}},
+    [BUDGET_DIALS] = {.link = {1, 1}, .fair = {1, 1}, .all = {250000, 4000000}},
 };
 
 bool budget_overdrawn(const struct budget_meter *m,
@@ -44,6 +45,17 @@ void budget_link_init(struct budget_link *l, uint64_t now_ms)
     for (int k = 0; k < BUDGET_KIND_COUNT; k++) {
         l->fair[k].paid_us = now_ms * 1000 + terms_of[k].fair.burst_us;
     }
+}
+
+bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms)
+{
+    const struct budget_price *price = &terms_of[kind].all;
+
+    if (budget_overdrawn(&all->all[kind], price, now_ms)) {
+        return false;
+    }
+    budget_charge(&all->all[kind], price, 1, now_ms);
+    return true;
 }
 
 bool budget_allows(const struct budget *all,

@@ -26,6 +26,7 @@
 enum budget_kind {
     BUDGET_SIGNATURES, /* verified because of what a stranger said */
     BUDGET_BYTES,      /* of control frames, decoded */
+    BUDGET_DIALS,      /* of addresses that they named; of all only */
     BUDGET_KIND_COUNT
 };
 
@@ -63,6 +64,9 @@ void budget_charge(struct budget_meter *m,
                    uint64_t now_ms);
 
 #define BUDGET_DEBT_US 10000000U
+
+/* One of all, whoever it is for; false: all is used. */
+bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms);
 
 /* A link that begins now. */
 void budget_link_init(struct budget_link *l, uint64_t now_ms);

@@ -67,7 +67,8 @@
 #define MEMBERS_DOUBTS_MAX  32
 #define MEMBERS_SEEN_MAX    2048 /* a power of two times MEMBERS_SEEN_WAYS */
 #define MEMBERS_SEEN_WAYS   4
-#define MEMBERS_GROUPS_MAX  32 /* of addresses of strangers, remembered */
+#define MEMBERS_GROUPS_MAX  32  /* of addresses of strangers, remembered */
+#define MEMBERS_DIALLED_MAX 256 /* DIALS_PER_S for a minute */
 
 struct members_options {
     struct peer_id self;
@@ -128,6 +129,7 @@ struct member {
     struct peer_id id;
     uint8_t public_key[32];
     struct address address; /* port 0: cannot be dialled */
+    struct address met;     /* the same, when it was linked: not hearsay */
     struct peer_info info;  /* as last heard; address and id not kept */
     uint64_t shun_until_ms; /* it refused us */
     uint64_t wait_until_ms; /* a stranger that is let in no sooner */
@@ -239,6 +241,12 @@ struct members_group {
     uint32_t refused[STRANGER_REFUSAL_COUNT];
 };
 
+/* An address that was dialled because a stranger named it. */
+struct members_dialled {
+    struct address address;
+    uint64_t at_ms; /* 0: never */
+};
+
 /* A peer that seems gone: dead at `due_ms` unless it contradicts. */
 struct members_doubt {
     int peer; /* MEMBERS_NONE: free */
@@ -252,6 +260,7 @@ struct members_counts {
     uint64_t strangers;           /* that did not come in, or had to go */
     uint64_t stranger_signatures; /* verified because of them */
     uint64_t stranger_frames;     /* of theirs that were dropped */
+    uint64_t stranger_dials;      /* for their words, that waited */
 };
 
 struct members {
@@ -306,6 +315,8 @@ struct members {
     struct members_link links[LINKS_MAX];
     struct budget budget; /* of all strangers */
     struct members_group groups[MEMBERS_GROUPS_MAX];
+    struct members_dialled dialled[MEMBERS_DIALLED_MAX]; /* in turn */
+    uint32_t next_dialled;
     uint32_t rows, index_mask;
     uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */
     struct member *peers; /* (rows) those below n_peers are in use */

@@ -18,12 +18,12 @@
 
 #define FORGED_MAX 3
 #define WAIT_MS    600000
+/* Between two dials of one address that strangers name. */
+#define REDIAL_MS 60000
 
-static bool is_known(const struct members *m, const struct members_link *l)
+static bool is_ours(const struct members *m, const struct member *p)
 {
-    const struct member *p = &m->peers[l->peer];
-
-    if (l->trusted || p->watched || p->named) {
+    if (p->watched || p->named) {
         return true;
     }
     for (unsigned i = 0; i < m->n_bootstrap; i++) {
@@ -32,6 +32,11 @@ static bool is_known(const struct members *m, const struct members_link *l)
         }
     }
     return false;
+}
+
+static bool is_known(const struct members *m, const struct members_link *l)
+{
+    return l->trusted || is_ours(m, &m->peers[l->peer]);
 }
 
 /* ---- groups of addresses ------------------------------------------------ */
@@ -101,6 +106,38 @@ bool members_waits(const struct members *m,
 
     return m->peers[peer].wait_until_ms > m->now_ms ||
            (g != NULL && g->until_ms > m->now_ms);
+}
+
+/* ---- dials -------------------------------------------------------------- */
+
+static bool is_same(const struct address *a, const struct address *b)
+{
+    return a->port == b->port && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
+}
+
+bool members_may_dial(struct members *m, int peer)
+{
+    const struct member *p = &m->peers[peer];
+    struct members_dialled *d = &m->dialled[m->next_dialled];
+
+    if (p->guest || is_ours(m, p) || is_same(&p->address, &p->met)) {
+        return true;
+    }
+    for (uint32_t i = 0; i < MEMBERS_DIALLED_MAX; i++) {
+        if (m->dialled[i].at_ms != 0 &&
+            m->now_ms - m->dialled[i].at_ms < REDIAL_MS &&
+            is_same(&m->dialled[i].address, &p->address)) {
+            m->counts.stranger_dials++;
+            return false;
+        }
+    }
+    if (!budget_take(&m->budget, BUDGET_DIALS, m->now_ms)) {
+        m->counts.stranger_dials++;
+        return false;
+    }
+    *d = (struct members_dialled){.address = p->address, .at_ms = m->now_ms};
+    m->next_dialled = (m->next_dialled + 1) % MEMBERS_DIALLED_MAX;
+    return true;
 }
 
 /* ---- frames and signatures ---------------------------------------------- */

@@ -115,6 +115,10 @@ void members_refused(struct members *m,
                      const struct address *from,
                      enum stranger_refusal why);
 
+/* Whether it may be dialled now. What a stranger said of its address is good
+ * for few dials; where it may be, that is noted. */
+bool members_may_dial(struct members *m, int peer);
+
 /* Whether strangers from there, or this one, are not let in yet. */
 bool members_waits(const struct members *m,
                    int peer,

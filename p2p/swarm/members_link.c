@@ -154,7 +154,7 @@ static void note_up(struct members *m,
     p->n_open++;
     m->n_relayed += relayed;
     if (!relayed) {
-        p->address = up->address;
+        p->address = p->met = up->address;
         p->way.upgrade_at_ms = 0;
     }
     members_key(m, i, up->public_key);

@@ -423,6 +423,9 @@ void members_on_called(struct members *m,
         return;
     }
     memcpy(a.ip, msg->address.ip, sizeof a.ip);
+    if (reach_is_global(&m->peers[peer].address) && !reach_is_global(&a)) {
+        return; /* of its own LAN, which is not ours */
+    }
     row = members_learn(m, &msg->from, &a, now_ms);
     if (row == MEMBERS_NONE || a.port == 0) {
         return;

@@ -136,6 +136,35 @@ static void who_forges_three_signatures_is_hung_up_and_waits(void **state)
     hand_close(h);
 }
 
+/* A frame that cannot be decoded closes its link; so one that is dropped was
+ * not decoded. */
+static void what_a_stranger_says_too_much_is_not_decoded(void **state)
+{
+    uint8_t bytes[32 << 10] = {0};
+    struct manifest_part part = {.total = sizeof part.bytes,
+                                 .n_bytes = sizeof part.bytes};
+    struct hand *h = open_hand();
+
+    (void)state;
+    memset(bytes, 0xff, sizeof bytes);
+    for (int k = 0; k < 12; k++) { /* 384 KiB at once */
+        hand_say(h, STRANGER, MESSAGE_MANIFEST, &part);
+        hand_say(h, 0, MESSAGE_MANIFEST, &part);
+    }
+    hand_wait(h, 1);
+    hand_say_bytes(h, STRANGER, MESSAGE_MANIFEST, bytes, sizeof bytes);
+    hand_wait(h, 1);
+    assert_int_not_equal(h->link[STRANGER], 0);
+    hand_wait(h, 2000);
+    hand_say_bytes(h, STRANGER, MESSAGE_MANIFEST, bytes, sizeof bytes);
+    hand_wait(h, 1);
+    assert_int_equal(h->link[STRANGER], 0);
+    hand_say_bytes(h, 0, MESSAGE_MANIFEST, bytes, sizeof bytes);
+    hand_wait(h, 1);
+    assert_int_equal(h->link[0], 0); /* a member's is */
+    hand_close(h);
+}
+
 static void a_member_is_not_hung_up_for_bad_signatures(void **state)
 {
     struct hand *h = open_hand();
@@ -157,6 +186,7 @@ int main(void)
         cmocka_unit_test(members_get_all_signatures_checked),
         cmocka_unit_test(what_a_stranger_measured_is_not_even_verified),
         cmocka_unit_test(who_forges_three_signatures_is_hung_up_and_waits),
+        cmocka_unit_test(what_a_stranger_says_too_much_is_not_decoded),
         cmocka_unit_test(a_member_is_not_hung_up_for_bad_signatures),
     };
 

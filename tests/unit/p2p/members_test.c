@@ -1249,6 +1249,7 @@ static void strangers(struct fixture *f, uint64_t *rng, int n)
         uint64_t word = rng_next(rng);
 
         memcpy(g.peers[0].id.b, &word, sizeof word);
+        memcpy(g.peers[0].address.ip, &word, sizeof word);
         g.peers[0].address.port = 4000;
         members_on_gossip(&f->m, row(f, 0), &g, &f->out);
         tick(f, 100);
@@ -1312,6 +1313,76 @@ static int fail_dials(struct fixture *f)
     return probed;
 }
 
+/* Peer 0 names so many peers, at one address or each at its own, and they are
+ * all wanted; dials in the next seconds. */
+static uint32_t
+dials_of_named(struct fixture *f, uint32_t n, bool at_one, uint32_t seconds)
+{
+    uint32_t dials = 0;
+
+    for (uint32_t k = 0; k < n; k++) {
+        struct gossip g = {.n_peers = 1};
+        struct peer_id id = {{0x66, (uint8_t)k, 1}};
+
+        g.peers[0].id = id;
+        memcpy(g.peers[0].address.ip,
+               (uint8_t[16]){[10] = 255, 255, 9, 9, 9, at_one ? 9 : (uint8_t)k},
+               16);
+        g.peers[0].address.port = 4000;
+        members_on_gossip(&f->m, row(f, 0), &g, &f->out);
+        members_want(&f->m, members_find(&f->m, &id), true);
+    }
+    for (uint32_t t = 0; t < seconds * 10; t++) {
+        hear_links(f, 1);
+        tick(f, 100);
+        dials += count(f, ACTION_DIAL);
+        (void)fail_dials(f);
+    }
+    return dials;
+}
+
+static void an_address_that_many_ids_have_is_dialled_once_a_minute(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(up(f, 0, 1));
+    assert_int_equal(dials_of_named(f, 200, true, 59), 1);
+    assert_int_equal(dials_of_named(f, 200, true, 59), 1);
+}
+
+/* 4 a second, and a burst of 16. */
+static void named_addresses_are_dialled_slowly(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(up(f, 0, 1));
+    assert_in_range(dials_of_named(f, 200, false, 20), 16 + 4 * 20 - 1,
+                    16 + 4 * 20);
+}
+
+static void a_member_is_dialled_whatever_strangers_named(void **state)
+{
+    struct fixture *f = *state;
+    struct address a = {.port = 4000};
+    uint32_t n = 0;
+
+    assert_true(up(f, 0, 1));
+    (void)dials_of_named(f, 200, false, 5);
+    memcpy(a.ip, (uint8_t[16]){[10] = 255, 255, 9, 9, 9, 1}, 16);
+    assert_true(members_name(&f->m, &f->peer[2].id, &a, f->peer[2].public,
+                             f->now_ms) != MEMBERS_NONE);
+    watch(f, 2);
+    for (int t = 0; t < 20; t++) {
+        tick(f, 100);
+        for (uint32_t i = 0; i < f->out.n; i++) {
+            n += f->out.action[i].type == ACTION_DIAL &&
+                 id_eq(&f->out.action[i].dial.peer, &f->peer[2].id);
+        }
+        (void)fail_dials(f);
+    }
+    assert_true(n >= 2);
+}
+
 /* Who is dead does not answer, and tables are compared with the others. */
 static void of_two_probes_one_is_of_a_live_peer(void **state)
 {
@@ -1357,6 +1428,9 @@ static void of_two_probes_one_is_of_a_live_peer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(an_address_that_many_ids_have_is_dialled_once_a_minute),
+        T(named_addresses_are_dialled_slowly),
+        T(a_member_is_dialled_whatever_strangers_named),
         T(silence_loses_a_watched_peer_once),
         T(any_byte_is_a_sign_of_life),
         T(a_gap_of_the_own_process_loses_nobody),
