@@ -187,6 +187,10 @@ MESSAGE_MAP(X)
 
 void node_on_recv(struct node *n, const struct event *event);
 
+/* False: a frame of a stranger that has used up its budget; nothing follows
+ * from it. */
+bool node_affords(struct node *n, const struct event *event);
+
 /* Decode what came into n->scratch. False: it is malformed, and its link is
  * closed. */
 bool node_decode(struct node *n, const struct event_recv *ev);

@@ -409,6 +409,9 @@ static void on_link_down(struct node *n, const struct event *event)
     const struct event_link_down *ev = &event->link_down;
     int peer;
 
+    if (ev->rc == LOCO_EBUSY) {
+        members_link_full(&n->members, ev->link);
+    }
     if (!node_admit_link_down(n, ev) && !node_twin_link_down(n, ev)) {
         peer = members_link_down(&n->members, ev->link, n->now);
         if (peer != MEMBERS_NONE) {
@@ -604,11 +607,10 @@ void node_step(void *node, const struct event *event, struct out *out)
     struct heartbeat beat;
 
     out->n = out->n_bytes = out->dropped = 0;
-    n->out = out;
-    if (n->stopped) {
-        n->out = NULL;
+    if (n->stopped || !node_affords(n, event)) {
         return;
     }
+    n->out = out;
     n->now = event->now_ms;
     n->wall_s = event->wall_s;
     n->wake_ms = n->now + n->t.tick_ms;

@@ -82,6 +82,15 @@ static bool is_trusted(struct node *n, uint32_t link)
             (!n->inner->whole && n->members.peers[peer].guest));
 }
 
+bool node_affords(struct node *n, const struct event *event)
+{
+    const struct event_recv *ev = &event->recv;
+
+    return event->type != EVENT_RECV ||
+           members_affords(&n->members, ev, is_trusted(n, ev->link),
+                           event->now_ms);
+}
+
 /* False: nothing of it is for a handler. */
 static bool take(struct node *n, const struct event_recv *ev, struct said *s)
 {
@@ -89,9 +98,6 @@ static bool take(struct node *n, const struct event_recv *ev, struct said *s)
 
     *s = (struct said){.peer = MEMBERS_NONE,
                        .type = (enum message_type)ev->message};
-    if (!members_affords(&n->members, ev, is_trusted(n, ev->link), n->now)) {
-        return false;
-    }
     if (row != NULL && row->gate == GATE_LINK) {
         return node_decode(n, ev);
     }

@@ -174,6 +174,7 @@ struct members_link {
     uint64_t used_ms;  /* last message that was no pulse or heartbeat */
     uint32_t skipped;  /* pulses saved because something else was sent */
     bool trusted;      /* its peer, by the owner: as if it were a member */
+    bool told;         /* the shell was told that it is no stranger's */
     uint32_t n_forged; /* bad signatures by its own key */
     struct budget_link budget;
 };
@@ -407,6 +408,9 @@ void members_verified(struct members *m,
                       const uint8_t public_key[32],
                       bool good,
                       struct out *out);
+
+/* It was closed because its peer did not read. Before members_link_down(). */
+void members_link_full(struct members *m, uint32_t link);
 
 /* The peer at that link refuses us: it is not dialled before until_ms. */
 void members_shun(struct members *m, uint32_t link, uint64_t until_ms);

@@ -18,6 +18,9 @@
 
 #define FORGED_MAX 3
 #define WAIT_MS    600000
+/* What the shortest frame costs, in bytes: a step of the node takes some 50 us
+ * of a core, so 2,000 a second are a tenth of it. */
+#define FRAME_COST_BYTES 512
 /* Between two dials of one address that strangers name. */
 #define REDIAL_MS 60000
 
@@ -140,6 +143,33 @@ bool members_may_dial(struct members *m, int peer)
     return true;
 }
 
+/* ---- links -------------------------------------------------------------- */
+
+void members_trust_tick(struct members *m, struct out *out)
+{
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        struct members_link *l = &m->links[i];
+        bool known = l->used && !l->closing && is_known(m, l);
+        struct action *a = known == l->told || !l->used || l->closing
+                               ? NULL
+                               : out_add(out, ACTION_TRUST);
+
+        if (a != NULL) {
+            a->trust = (struct action_trust){.link = l->link, .trusted = known};
+            l->told = known;
+        }
+    }
+}
+
+void members_link_full(struct members *m, uint32_t link)
+{
+    const struct members_link *l = members_link_find(m, link);
+
+    if (l != NULL && !l->told) {
+        members_refused(m, &l->from, STRANGER_QUEUE);
+    }
+}
+
 /* ---- frames and signatures ---------------------------------------------- */
 
 /* Whether the handler of such a frame verifies nothing. */
@@ -189,7 +219,8 @@ bool members_affords(struct members *m,
         members_refused(m, &l->from, STRANGER_BYTES);
         return false;
     }
-    budget_use(&m->budget, &l->budget, BUDGET_BYTES, frame->len, now_ms);
+    budget_use(&m->budget, &l->budget, BUDGET_BYTES,
+               frame->len + FRAME_COST_BYTES, now_ms);
     if (!is_unsigned(frame->message) &&
         !budget_allows(&m->budget, &l->budget, BUDGET_SIGNATURES, now_ms)) {
         members_refused(m, &l->from, STRANGER_SIGNATURES);

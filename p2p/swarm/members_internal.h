@@ -115,6 +115,9 @@ void members_refused(struct members *m,
                      const struct address *from,
                      enum stranger_refusal why);
 
+/* Tell the shell whose link is no stranger's. */
+void members_trust_tick(struct members *m, struct out *out);
+
 /* Whether it may be dialled now. What a stranger said of its address is good
  * for few dials; where it may be, that is noted. */
 bool members_may_dial(struct members *m, int peer);

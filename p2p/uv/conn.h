@@ -140,6 +140,7 @@ struct conn {
     bool piece_with_kernel;   /* pace.c */
     uint64_t served;          /* pace.c */
     struct conn_write *paced; /* pace.c: writes in order */
+    size_t n_copied;          /* conn_write.c */
     bool parsing;
     struct handshake shake;         /* wiped once up */
     struct noise_cipher send, recv; /* control, and until a leg is done */
@@ -212,6 +213,10 @@ int conn_send(struct conn *c,
 
 /* Bytes that the kernel has not taken yet. */
 size_t conn_unsent(const struct conn *c);
+
+/* Memory of what conn_send() has queued: what the kernel has not taken yet, and
+ * what it took in this turn of the loop. */
+size_t conn_queued(const struct conn *c);
 
 /* Stop after the current record; go on with what is buffered. The latter calls
  * on_record and on_fail. A pause of more than limit_ms, also one that is asked

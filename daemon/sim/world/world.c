@@ -425,6 +425,7 @@ static bool execute(struct world *w, uint32_t peer, const struct action *a)
             w->machines.local(w->machines.self, peer, &a->job, w->out);
         }
         break;
+    case ACTION_TRUST: /* queues have no end here */
     case ACTION_TYPE_COUNT:
         break;
     }
