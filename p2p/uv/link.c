@@ -305,8 +305,7 @@ static bool has_room(struct shell *s, struct link *l, size_t len)
         close_full(s, l);
         return false;
     }
-    /* Who reads has no queue; then nothing is to be counted. */
-    if (l->trusted || conn_queued(l->conn) == 0) {
+    if (l->trusted) {
         return true;
     }
     make_room(s, len);
