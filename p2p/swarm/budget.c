@@ -70,6 +70,16 @@ bool budget_allows(const struct budget *all,
             !budget_overdrawn(&l->fair[kind], &t->fair, now_ms));
 }
 
+bool budget_is_overdrawn(const struct budget_link *l, uint64_t now_ms)
+{
+    for (int k = 0; k < BUDGET_KIND_COUNT; k++) {
+        if (budget_overdrawn(&l->own[k], &terms_of[k].link, now_ms)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void budget_use(struct budget *all,
                 struct budget_link *l,
                 enum budget_kind kind,

@@ -77,6 +77,9 @@ bool budget_allows(const struct budget *all,
                    enum budget_kind kind,
                    uint64_t now_ms);
 
+/* Whether it has used up its own share of something. */
+bool budget_is_overdrawn(const struct budget_link *l, uint64_t now_ms);
+
 void budget_use(struct budget *all,
                 struct budget_link *l,
                 enum budget_kind kind,

@@ -54,6 +54,7 @@
 #include "p2p/core.h"
 #include "p2p/limits.h"
 #include "p2p/swarm/budget.h"
+#include "p2p/swarm/strangers.h"
 #include "proto/messages.h"
 
 #define MEMBERS_BOOTSTRAP_MAX 8
@@ -222,17 +223,6 @@ struct members_seen {
     uint8_t state;
 };
 
-/* Why something of a stranger was refused. */
-enum stranger_refusal {
-    STRANGER_LINKS,      /* a link: strangers hold all that they may */
-    STRANGER_WAITS,      /* a link: it forged signatures a while ago */
-    STRANGER_SIGNATURES, /* a frame: too many signatures were verified */
-    STRANGER_BYTES,      /* a frame: too many bytes */
-    STRANGER_FORGED,     /* a link, for bad signatures by its own key */
-    STRANGER_QUEUE,      /* a link: it does not read what is sent to it */
-    STRANGER_REFUSAL_COUNT
-};
-
 /* A /24 or /48 of the internet, or one private address. */
 struct members_group {
     bool used;
@@ -258,7 +248,8 @@ struct members_doubt {
 
 struct members_counts {
     uint64_t rumours, declared, refuted, probes, forwards, relayed, refused;
-    uint64_t strangers;           /* that did not come in, or had to go */
+    uint64_t strangers; /* that did not come in, or had to go */
+    uint64_t stranger_refused[STRANGER_REFUSAL_COUNT];
     uint64_t stranger_signatures; /* verified because of them */
     uint64_t stranger_frames;     /* of theirs that were dropped */
     uint64_t stranger_dials;      /* for their words, that waited */
@@ -408,6 +399,12 @@ void members_verified(struct members *m,
                       const uint8_t public_key[32],
                       bool good,
                       struct out *out);
+
+/* Links of strangers and what was refused to them, by groups of addresses; the
+ * first `max`. The number of rows. */
+uint32_t members_strangers(const struct members *m,
+                           struct strangers_row *rows,
+                           uint32_t max);
 
 /* It was closed because its peer did not read. Before members_link_down(). */
 void members_link_full(struct members *m, uint32_t link);

@@ -93,11 +93,62 @@ void members_refused(struct members *m,
 
     g->at_ms = m->now_ms;
     g->refused[why]++;
+    m->counts.stranger_refused[why]++;
     if (why == STRANGER_SIGNATURES || why == STRANGER_BYTES) {
         m->counts.stranger_frames++;
     } else {
         m->counts.strangers++;
     }
+}
+
+/* The row of that group among the first n; n: it has none. */
+static uint32_t
+row_of(const struct strangers_row *rows, uint32_t n, const struct address *from)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct members_group g = {.used = true, .from = rows[i].from};
+
+        if (is_from(&g, from)) {
+            return i;
+        }
+    }
+    return n;
+}
+
+uint32_t members_strangers(const struct members *m,
+                           struct strangers_row *rows,
+                           uint32_t max)
+{
+    uint32_t n = 0, at;
+
+    for (uint32_t i = 0; i < MEMBERS_GROUPS_MAX && n < max; i++) {
+        const struct members_group *g = &m->groups[i];
+
+        if (g->used) {
+            rows[n] = (struct strangers_row){.from = g->from};
+            rows[n].waits_ms =
+                g->until_ms > m->now_ms ? g->until_ms - m->now_ms : 0;
+            memcpy(rows[n].refused, g->refused, sizeof g->refused);
+            n++;
+        }
+    }
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        const struct members_link *l = &m->links[i];
+
+        if (!l->used || is_known(m, l)) {
+            continue;
+        }
+        at = row_of(rows, n, &l->from);
+        if (at == n) {
+            if (n == max) {
+                continue;
+            }
+            rows[n++] = (struct strangers_row){.from = l->from};
+        }
+        rows[at].n_links++;
+        rows[at].n_overdrawn += budget_is_overdrawn(&l->budget, m->now_ms);
+    }
+    return n;
 }
 
 bool members_waits(const struct members *m,
@@ -113,23 +164,18 @@ bool members_waits(const struct members *m,
 
 /* ---- dials -------------------------------------------------------------- */
 
-static bool is_same(const struct address *a, const struct address *b)
-{
-    return a->port == b->port && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
-}
-
 bool members_may_dial(struct members *m, int peer)
 {
     const struct member *p = &m->peers[peer];
     struct members_dialled *d = &m->dialled[m->next_dialled];
 
-    if (p->guest || is_ours(m, p) || is_same(&p->address, &p->met)) {
+    if (p->guest || is_ours(m, p) || address_eq(&p->address, &p->met)) {
         return true;
     }
     for (uint32_t i = 0; i < MEMBERS_DIALLED_MAX; i++) {
         if (m->dialled[i].at_ms != 0 &&
             m->now_ms - m->dialled[i].at_ms < REDIAL_MS &&
-            is_same(&m->dialled[i].address, &p->address)) {
+            address_eq(&m->dialled[i].address, &p->address)) {
             m->counts.stranger_dials++;
             return false;
         }

@@ -743,6 +743,50 @@ static uint32_t hung_up(struct fixture *f)
     return n;
 }
 
+/* 60 came from 8.2.3.0/24, one from 8.2.4.0/24. */
+static void expect_shown(const struct fixture *f)
+{
+    struct strangers_row rows[4];
+
+    assert_int_equal(members_strangers(&f->m, rows, 4), 2);
+    assert_int_equal(rows[0].from.ip[14], 3);
+    assert_int_equal(rows[0].n_links, STRANGERS_OF_GROUP_MAX);
+    assert_int_equal(rows[0].refused[STRANGER_LINKS],
+                     60 - STRANGERS_OF_GROUP_MAX);
+    assert_int_equal(rows[1].from.ip[14], 4);
+    assert_int_equal(rows[1].n_links, 1);
+    assert_int_equal(members_strangers(&f->m, rows, 1), 1); /* no more room */
+}
+
+/* Who forges is let in no more, nor is anybody of its network. */
+static void a_network_that_forges_waits(void **state)
+{
+    struct fixture *f = *state;
+    struct strangers_row row[1];
+    struct identity id;
+    uint8_t other[32] = {1};
+
+    assert_true(stranger(f, 1, 8, 3, 1));
+    assert_true(stranger(f, 2, 8, 3, 2));
+    identity_fake(&id, 10001);
+    for (int k = 0; k < 3; k++) { /* what somebody else spoilt is not its own */
+        members_verified(&f->m, 1, other, false, &f->out);
+    }
+    assert_int_equal(count(f, ACTION_HANG_UP), 0);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(count(f, ACTION_HANG_UP), 0);
+        members_verified(&f->m, 1, id.public, false, &f->out);
+    }
+    assert_int_equal(hung_up(f), 1);
+    assert_false(stranger(f, 3, 8, 3, 3));
+    assert_true(stranger(f, 4, 8, 4, 4));
+    assert_int_equal(members_strangers(&f->m, row, 1), 1);
+    assert_int_equal(row[0].refused[STRANGER_WAITS], 1);
+    assert_int_equal(row[0].waits_ms, 600000);
+    f->now_ms += 600001;
+    assert_true(stranger(f, 5, 8, 3, 5));
+}
+
 static void one_network_holds_few_links(void **state)
 {
     struct fixture *f = *state;
@@ -754,6 +798,7 @@ static void one_network_holds_few_links(void **state)
     assert_int_equal(n, STRANGERS_OF_GROUP_MAX);
     assert_int_equal(f->m.counts.strangers, 60 - STRANGERS_OF_GROUP_MAX);
     assert_true(stranger(f, 60, 8, 4, 61)); /* another network */
+    expect_shown(f);
     for (uint32_t i = 0; i < 60; i++) { /* behind one router many are honest */
         assert_true(stranger(f, 100 + i, 10, 3, 200 + i));
     }
@@ -1428,6 +1473,7 @@ static void of_two_probes_one_is_of_a_live_peer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(a_network_that_forges_waits),
         T(an_address_that_many_ids_have_is_dialled_once_a_minute),
         T(named_addresses_are_dialled_slowly),
         T(a_member_is_dialled_whatever_strangers_named),
