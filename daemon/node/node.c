@@ -13,6 +13,8 @@
 
 /* Longer without a step: the process slept, and silence proves nothing. */
 #define GAP_MS 1000
+/* Served to strangers, where no option says so. */
+#define STRANGER_BYTES_PER_S 1000000
 
 static const struct node_timing timing_default = {
     .heartbeat_ms = 600,
@@ -214,6 +216,9 @@ int node_open(struct node **node,
     n->regime = &regime_rounds;
     n->inner = &inner_machine;
     n->opt.time_scale = opt->time_scale > 0 ? opt->time_scale : 1;
+    if (n->opt.stranger_bytes_per_s == 0) {
+        n->opt.stranger_bytes_per_s = STRANGER_BYTES_PER_S;
+    }
     n->opt.oldest = opt->oldest > 0 ? opt->oldest : PROTO_OLDEST;
     n->opt.newest = opt->newest > 0 ? opt->newest : PROTO_NEWEST;
     n->t = timing_of(opt);

@@ -70,8 +70,11 @@ struct node_options {
     bool dialable; /* it listens: others may dial it */
     uint16_t listen_port;
     uint64_t relay_bytes_per_hour; /* carried for others; 0: nothing */
-    uint64_t seed;                 /* of the node's own random choices */
-    uint64_t rounds;               /* drain after this round; 0: no limit */
+    /* Served to peers that are in no view of ours, all together, over a long
+     * time; and at once (0: sixteen times text and state). */
+    uint64_t stranger_bytes_per_s, stranger_burst_bytes;
+    uint64_t seed;           /* of the node's own random choices */
+    uint64_t rounds;         /* drain after this round; 0: no limit */
     const uint8_t *manifest; /* wire form, borrowed for node_open; or NULL */
     size_t manifest_len;
     struct address bootstrap[NODE_BOOTSTRAP_MAX];

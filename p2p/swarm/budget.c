@@ -58,6 +58,28 @@ bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms)
     return true;
 }
 
+bool budget_fill(struct budget_level *l,
+                 uint64_t bytes_per_s,
+                 uint64_t burst,
+                 uint64_t n,
+                 uint64_t now_ms)
+{
+    uint64_t passed_ms = now_ms - l->at_ms;
+    bool empty = passed_ms > UINT32_MAX ||
+                 l->bytes <= bytes_per_s / 1000 * passed_ms +
+                                 bytes_per_s % 1000 * passed_ms / 1000;
+
+    l->bytes -= empty ? l->bytes
+                      : bytes_per_s / 1000 * passed_ms +
+                            bytes_per_s % 1000 * passed_ms / 1000;
+    l->at_ms = now_ms;
+    if (l->bytes >= burst) {
+        return false;
+    }
+    l->bytes += n;
+    return true;
+}
+
 bool budget_allows(const struct budget *all,
                    const struct budget_link *l,
                    enum budget_kind kind,

@@ -68,6 +68,19 @@ void budget_charge(struct budget_meter *m,
 /* One of all, whoever it is for; false: all is used. */
 bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms);
 
+/* Bytes that strangers fetch: a level that falls by a rate. It may rise fast up
+ * to a burst, which is long: whole newcomers come in as fast as the line is. */
+struct budget_level {
+    uint64_t bytes, at_ms;
+};
+
+/* `n` bytes more; false, and none: the level has reached `burst`. */
+bool budget_fill(struct budget_level *l,
+                 uint64_t bytes_per_s,
+                 uint64_t burst,
+                 uint64_t n,
+                 uint64_t now_ms);
+
 /* A link that begins now. */
 void budget_link_init(struct budget_link *l, uint64_t now_ms);
 

@@ -406,6 +406,12 @@ uint32_t members_strangers(const struct members *m,
                            struct strangers_row *rows,
                            uint32_t max);
 
+/* Whether it is a member of the view, or named by the invitation. */
+bool members_is_ours(const struct members *m, int peer);
+
+/* What that peer asked for was refused: strangers got enough. */
+void members_fetch_refused(struct members *m, int peer);
+
 /* It was closed because its peer did not read. Before members_link_down(). */
 void members_link_full(struct members *m, uint32_t link);
 

@@ -94,7 +94,8 @@ void members_refused(struct members *m,
     g->at_ms = m->now_ms;
     g->refused[why]++;
     m->counts.stranger_refused[why]++;
-    if (why == STRANGER_SIGNATURES || why == STRANGER_BYTES) {
+    if (why == STRANGER_SIGNATURES || why == STRANGER_BYTES ||
+        why == STRANGER_FETCH) {
         m->counts.stranger_frames++;
     } else {
         m->counts.strangers++;
@@ -149,6 +150,20 @@ uint32_t members_strangers(const struct members *m,
         rows[at].n_overdrawn += budget_is_overdrawn(&l->budget, m->now_ms);
     }
     return n;
+}
+
+bool members_is_ours(const struct members *m, int peer)
+{
+    return is_ours(m, &m->peers[peer]);
+}
+
+void members_fetch_refused(struct members *m, int peer)
+{
+    const struct members_link *l = members_link_of_peer(m, peer);
+
+    if (l != NULL) {
+        members_refused(m, &l->from, STRANGER_FETCH);
+    }
 }
 
 bool members_waits(const struct members *m,

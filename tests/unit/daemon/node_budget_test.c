@@ -165,6 +165,40 @@ static void what_a_stranger_says_too_much_is_not_decoded(void **state)
     hand_close(h);
 }
 
+static uint32_t served(struct hand *h, uint32_t p, uint32_t n)
+{
+    struct fetch f = {.stream = STREAM_FETCH,
+                      .buffer = BUFFER_SHARD,
+                      .attempt = 1,
+                      .len = 1000};
+    uint32_t before = h->n_send_segs;
+
+    for (uint32_t k = 0; k < n; k++) {
+        f.seg = k;
+        hand_say(h, p, MESSAGE_FETCH, &f);
+    }
+    hand_wait(h, 1);
+    return h->n_send_segs - before;
+}
+
+/* Text and state are 3,048 bytes: sixteen newcomers come in at once. */
+static void strangers_fetch_what_newcomers_need(void **state)
+{
+    const uint32_t burst = 16 * 3048 / 1000 + 1;
+    struct hand *h = open_hand();
+    uint32_t refused;
+
+    (void)state;
+    h->has_beat[STRANGER] = true;
+    assert_int_equal(served(h, STRANGER, 200), burst);
+    refused = h->n_sent[MESSAGE_FETCH_NO];
+    assert_int_equal(refused, 200 - burst);
+    assert_int_equal(served(h, 0, 200), 200); /* a member */
+    hand_wait(h, 20);                         /* 1 MB a second: 20,000 bytes */
+    assert_in_range(served(h, STRANGER, 200), 20, 22);
+    hand_close(h);
+}
+
 static void a_member_is_not_hung_up_for_bad_signatures(void **state)
 {
     struct hand *h = open_hand();
@@ -187,6 +221,7 @@ int main(void)
         cmocka_unit_test(what_a_stranger_measured_is_not_even_verified),
         cmocka_unit_test(who_forges_three_signatures_is_hung_up_and_waits),
         cmocka_unit_test(what_a_stranger_says_too_much_is_not_decoded),
+        cmocka_unit_test(strangers_fetch_what_newcomers_need),
         cmocka_unit_test(a_member_is_not_hung_up_for_bad_signatures),
     };
 
