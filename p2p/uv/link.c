@@ -135,6 +135,7 @@ static void on_record(struct conn *c, const uint8_t *plain, size_t len)
         if (f.kind == FRAME_READY) {
             struct event e = received(l, &f);
 
+            pace_frame(c);
             shell_step(c->shell, &e);
         }
         /* The step may have ended the link. */
@@ -163,6 +164,7 @@ void link_adopt(struct conn *c)
     c->owner = l;
     c->ops = &link_ops;
     conn_buffer(c, RECORD_MAX);
+    c->strange = s->opt.strangers_paced;
     s->stats.links++;
     up->link = l->id;
     up->inbound = c->inbound;
@@ -247,6 +249,7 @@ void link_trust(struct shell *s, const struct action_trust *trust)
 
     if (l != NULL) {
         l->trusted = trust->trusted;
+        pace_trust(l->conn, s->opt.strangers_paced && !trust->trusted);
     }
 }
 

@@ -136,6 +136,7 @@ void shell_options_default(struct shell_options *opt)
         .link_queue_bytes_max = 4U << 20,
         .stranger_queue_bytes_max = 256U << 10,
         .strangers_queue_bytes_max = 16U << 20,
+        .strangers_paced = true,
         .spare_ms = 10000,
         .probe_ms = 3000,
         .relay_bytes_per_s = 2U << 20,

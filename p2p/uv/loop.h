@@ -83,6 +83,7 @@ struct shell_options {
     /* The same for a link that the core did not TRUST, and for all of these
      * together: then the one that has most unsent goes. */
     uint32_t stranger_queue_bytes_max, strangers_queue_bytes_max;
+    bool strangers_paced; /* they are read slowly: pace.h */
     uint32_t spare_ms; /* memory that is not used goes back after it: spare.h */
     /* Caps on bulk traffic, all peers together; 0: none. Control traffic is
      * neither held up nor counted. */

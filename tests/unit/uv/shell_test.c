@@ -475,6 +475,43 @@ static void a_stranger_holds_less_than_who_is_trusted(void **state)
     loop_end(&loop);
 }
 
+/* 8,000 frames are 4 MB of its budget: what fits the buffer is handled, and
+ * nothing after it for seconds; but TRUST lets the rest in. */
+static void who_speaks_too_much_is_not_read_until_it_is_trusted(void **state)
+{
+    struct shell_options opt;
+    uv_loop_t loop;
+    struct node a, b;
+    uint32_t link, back;
+    struct action *trust;
+
+    (void)state;
+    uv_loop_init(&loop);
+    opt = node_init(&b, 2);
+    opt.strangers_paced = true;
+    node_open(&b, &loop, &opt);
+    node_start(&a, &loop, 1);
+    dial(&a, &b, &b.id.id, 1);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1 &&
+                         a.toy.counts[EVENT_LINK_UP] == 1);
+    link = node_event(&a, EVENT_LINK_UP, 0)->event.link_up.link;
+    back = node_event(&b, EVENT_LINK_UP, 0)->event.link_up.link;
+    for (uint32_t n = 0; n < 8000; n++) {
+        send_message(&a, link, 1, n, 4);
+    }
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] >= 600);
+    RUN_UNTIL(&loop, a.toy.at == a.toy.n_queue);
+    run_quiet(&loop);
+    assert_true(b.toy.counts[EVENT_RECV] < 8000);
+    trust = node_act(&b, ACTION_TRUST);
+    trust->trust.link = back;
+    trust->trust.trusted = true;
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] == 8000);
+    node_close(&a, &loop);
+    node_close(&b, &loop);
+    loop_end(&loop);
+}
+
 /* The second one, when the third comes. */
 static void of_all_strangers_the_longest_queue_goes(void **state)
 {
@@ -884,6 +921,7 @@ int main(void)
         cmocka_unit_test(a_record_that_does_not_verify_ends_the_link),
         cmocka_unit_test(a_peer_that_does_not_read_loses_its_link),
         cmocka_unit_test(a_stranger_holds_less_than_who_is_trusted),
+        cmocka_unit_test(who_speaks_too_much_is_not_read_until_it_is_trusted),
         cmocka_unit_test(of_all_strangers_the_longest_queue_goes),
         cmocka_unit_test(a_second_shell_on_the_port_is_refused),
         cmocka_unit_test(ipv6_works_where_the_machine_has_it),

@@ -260,6 +260,7 @@ static inline struct shell_options node_init(struct node *n, uint8_t seed)
     /* of strangers these: a toy core trusts all */
     opt.stranger_queue_bytes_max = opt.link_queue_bytes_max;
     opt.strangers_queue_bytes_max = UINT32_MAX;
+    opt.strangers_paced = false;
     opt.accepts_per_s = 10000;
     return opt;
 }
