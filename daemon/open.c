@@ -127,6 +127,22 @@ int listen_on(struct daemon *d, uint16_t *bound)
     return 0;
 }
 
+/* Newcomers get a tenth of the upload cap and of the month's traffic, measured
+ * over a long time. */
+static void limit_strangers(const struct config *c, struct node_options *o)
+{
+    uint64_t month = c->quota * 1000000000U / 10;
+    uint64_t mean = month / (30 * 86400U) + 1;
+
+    o->stranger_bytes_per_s = c->upload_bytes_per_s / 10;
+    if (c->quota > 0) {
+        o->stranger_burst_bytes = month;
+        if (o->stranger_bytes_per_s == 0 || o->stranger_bytes_per_s > mean) {
+            o->stranger_bytes_per_s = mean < 1000000 ? mean : 1000000;
+        }
+    }
+}
+
 int open_node(struct daemon *d, uint16_t port)
 {
     struct node_options *o = &d->node_options;
@@ -139,6 +155,7 @@ int open_node(struct daemon *d, uint16_t port)
     o->dialable = true;
     o->listen_port = port;
     o->relay_bytes_per_hour = d->config.relay << 20;
+    limit_strangers(&d->config, o);
     o->site = (uint32_t)d->config.site;
     o->rounds = d->config.rounds;
     o->time_scale = time_scale();

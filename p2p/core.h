@@ -180,6 +180,7 @@ enum action_type {
     ACTION_SEND,
     ACTION_DIAL,
     ACTION_HANG_UP, /* LINK_DOWN follows with LOCO_ECLOSED */
+    ACTION_TRUST,   /* until then a link is a stranger's */
     ACTION_BULK_OPEN,
     ACTION_PROBE,
     ACTION_RELAY_COME,
@@ -209,6 +210,12 @@ struct action_dial {
 
 struct action_hang_up {
     uint32_t link;
+};
+
+/* Whether a link may hold as much of our memory as its peer needs. */
+struct action_trust {
+    uint32_t link;
+    bool trusted;
 };
 
 /* Make sure that a bulk connection exists; without a relay: a direct one. */
@@ -256,6 +263,7 @@ struct action {
         struct action_send send;
         struct action_dial dial;
         struct action_hang_up hang_up;
+        struct action_trust trust;
         struct action_bulk_open bulk_open;
         struct action_probe probe;
         struct action_relay_come relay_come;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/control/json.h"
+#include "p2p/prefix.h"
 #include "p2p/swarm/reach.h"
 
 /* Enough digits for a double to read back the same. */
@@ -88,6 +89,59 @@ static json_t *hash_text(const struct hash32 *hash)
     }
     hash32_hex(hash, hex);
     return json_string(hex);
+}
+
+static json_t *strangers_refused(const uint64_t n[STRANGER_REFUSAL_COUNT])
+{
+#define NAME_OF(name, text) text,
+    static const char *const names[] = {STRANGER_REFUSAL_MAP(NAME_OF)};
+#undef NAME_OF
+    json_t *o = json_object();
+
+    for (uint32_t i = 0; i < STRANGER_REFUSAL_COUNT; i++) {
+        json_object_set_new(o, names[i], json_of_count(n[i]));
+    }
+    return o;
+}
+
+/* "1.2.3.0/24", "2001:db8:1::/48", or one private address. */
+static json_t *network_of(const struct address *from)
+{
+    char text[ADDRESS_TEXT_MAX];
+    const uint8_t *b = from->ip;
+
+    if (prefix_is_v4(b)) {
+        bool one = prefix_is_private(b);
+
+        (void)snprintf(text, sizeof text, "%u.%u.%u.%u%s", b[12], b[13], b[14],
+                       one ? b[15] : 0U, one ? "" : "/24");
+    } else {
+        (void)snprintf(text, sizeof text, "%x:%x:%x::/48", b[0] << 8 | b[1],
+                       b[2] << 8 | b[3], b[4] << 8 | b[5]);
+    }
+    return json_string(text);
+}
+
+static json_t *strangers_list(const struct node_status *s)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < s->n_strangers; i++) {
+        const struct strangers_row *r = &s->strangers[i];
+        json_t *one = json_object();
+        uint64_t refused[STRANGER_REFUSAL_COUNT];
+
+        for (uint32_t k = 0; k < STRANGER_REFUSAL_COUNT; k++) {
+            refused[k] = r->refused[k];
+        }
+        json_object_set_new(one, "network", network_of(&r->from));
+        json_object_set_new(one, "links", json_of_count(r->n_links));
+        json_object_set_new(one, "overdrawn", json_of_count(r->n_overdrawn));
+        json_object_set_new(one, "waits_s", json_of_count(r->waits_ms / 1000));
+        json_object_set_new(one, "refused", strangers_refused(refused));
+        json_array_append_new(list, one);
+    }
+    return list;
 }
 
 static json_t *lost_list(const struct node_status *s)

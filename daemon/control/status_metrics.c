@@ -44,6 +44,8 @@ static const struct {
      "Links to peers, by how they were made"},
     {"dht.rejected", "loco_dht_rejected_total", "counter", "reason",
      "Records that were not taken, by reason"},
+    {"strangers.refused", "loco_strangers_refused_total", "counter", "why",
+     "Links and frames of strangers refused, by reason"},
     {"refused", "loco_refused_total", "counter", "what",
      "Connections, frames and messages refused, by kind"},
 };

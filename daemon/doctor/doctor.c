@@ -152,6 +152,31 @@ static void judge_daemon(const struct doctor_facts *f, struct doctor_line *l)
     }
 }
 
+/* Strangers cost little whatever they say, so this is never a problem. */
+static void judge_strangers(const struct doctor_facts *f, struct doctor_line *l)
+{
+    const struct fact_daemon *d = &f->daemon;
+
+    if (d->state != FACT_FOUND) {
+        doctor_say(l, DOCTOR_UNCHECKED, "no daemon answers here");
+        doctor_fix(l, "Start one with locod, or name it with --state DIR or "
+                      "--control ADDRESS.");
+    } else if (d->n_refused == 0) {
+        doctor_say(l, DOCTOR_OK, "%u links, nothing was refused", d->strangers);
+    } else {
+        doctor_say(l, d->overdrawn > 0 ? DOCTOR_WARNING : DOCTOR_OK,
+                   "%u links, %u over their budget; refused %llu times, most "
+                   "to %s (%llu, %s)",
+                   d->strangers, d->overdrawn, (unsigned long long)d->n_refused,
+                   d->network, (unsigned long long)d->n_network_refused,
+                   d->why);
+        doctor_fix(l, l->level == DOCTOR_OK
+                          ? ""
+                          : "Rounds go on. If it lasts, block that network in "
+                            "the firewall.");
+    }
+}
+
 /* ---- driver ----------------------------------------------------------- */
 
 static void driver_missing(const struct fact_driver *d, struct doctor_line *l)
@@ -491,6 +516,7 @@ void doctor_judge(const struct doctor_facts *facts,
         [DOCTOR_CHECK_bandwidth] = doctor_judge_bandwidth,
         [DOCTOR_CHECK_manifest] = judge_manifest,
         [DOCTOR_CHECK_bootstrap] = doctor_judge_bootstrap,
+        [DOCTOR_CHECK_strangers] = judge_strangers,
     };
 
     for (int i = 0; i < DOCTOR_CHECK_COUNT; i++) {

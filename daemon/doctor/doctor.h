@@ -36,7 +36,7 @@ enum doctor_level {
 /* clang-format off */
 #define DOCTOR_CHECK_MAP(X)                                                    \
     X(settings) X(daemon) X(driver) X(memory) X(disk) X(clock) X(dns) X(ipv6)  \
-    X(nat) X(port) X(bandwidth) X(manifest) X(bootstrap)
+    X(nat) X(port) X(bandwidth) X(manifest) X(bootstrap) X(strangers)
 /* clang-format on */
 
 enum doctor_check {
@@ -125,6 +125,11 @@ struct fact_daemon {
     char listen[DOCTOR_PATH_MAX]; /* "HOST:PORT"; empty: it does not say */
     uint32_t peers_alive;
     uint64_t best_in_bytes_per_s, best_out_bytes_per_s; /* 0: not known */
+    /* Peers that are no members: links, and of them who used up its budget;
+     * what was refused to all, and the network that it was refused to most. */
+    uint32_t strangers, overdrawn;
+    uint64_t n_refused, n_network_refused;
+    char network[DOCTOR_NAME_MAX], why[24];
 };
 
 struct fact_port {

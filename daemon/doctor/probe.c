@@ -161,6 +161,46 @@ static void take_rates(struct fact_daemon *d, const json_t *o)
     }
 }
 
+/* Sum of an object's numbers; *most: the name of the largest. */
+static uint64_t sum_of(const json_t *counts, const char **most)
+{
+    uint64_t n = 0, largest = 0;
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)counts, key, value)
+    {
+        uint64_t v = (uint64_t)json_integer_value(value);
+
+        n += v;
+        *most = v > largest ? key : *most;
+        largest = v > largest ? v : largest;
+    }
+    return n;
+}
+
+static void take_strangers(struct fact_daemon *d, const json_t *status)
+{
+    const json_t *o = json_object_get(status, "strangers");
+    const json_t *groups = json_object_get(o, "groups");
+    const char *why = "";
+
+    d->strangers = (uint32_t)json_integer_value(json_object_get(o, "links"));
+    d->overdrawn =
+        (uint32_t)json_integer_value(json_object_get(o, "overdrawn"));
+    d->n_refused = sum_of(json_object_get(o, "refused"), &why);
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        const json_t *g = json_array_get(groups, i);
+        uint64_t n = sum_of(json_object_get(g, "refused"), &why);
+
+        if (n > d->n_network_refused) {
+            d->n_network_refused = n;
+            copy_text(d->network, sizeof d->network, g, "network");
+            (void)snprintf(d->why, sizeof d->why, "%s", why);
+        }
+    }
+}
+
 static void probe_daemon(const struct doctor_options *opt, void *fact)
 {
     struct fact_daemon *d = fact;
@@ -193,6 +233,7 @@ static void probe_daemon(const struct doctor_options *opt, void *fact)
         (uint32_t)json_integer_value(json_object_get(o, "peers_alive"));
     copy_text(d->listen, sizeof d->listen, o, "listen");
     take_rates(d, o);
+    take_strangers(d, o);
     json_decref(o);
 }
 

@@ -40,8 +40,25 @@ void node_on_evaluated_own(struct node *n, const struct local_event *e)
     }
 }
 
+/* Whether its figure is taken: it costs a signature. It is a member of our
+ * view; where the model is cut, a host of a stage; in a run without views, a
+ * partner. */
+static bool may_measure(const struct node *n, int peer)
+{
+    const struct member *p = &n->members.peers[peer];
+
+    if (!n->inner->whole) {
+        return p->has_beat && p->beat.stage > 0;
+    }
+    return n->ballot.have ? ballot_index(&n->ballot, &p->id) >= 0
+                          : p->watched || p->guest;
+}
+
 void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
 {
+    if (peer != MEMBERS_NONE && !may_measure(n, peer)) {
+        return;
+    }
     if (peer != MEMBERS_NONE &&
         !message_verify(&n->opt.signer, n->members.peers[peer].public_key,
                         &evaluated_body_schema, &m->body, m->sig)) {

@@ -17,6 +17,9 @@
 
 /* ---- from whom ---------------------------------------------------------- */
 
+/* Newcomers that may fetch everything at once. */
+#define BURST_NEWCOMERS 16
+
 /* Whether the view says that data does not pass between that peer and us. */
 static bool is_broken(const struct node *n, int peer)
 {
@@ -216,6 +219,32 @@ static bool is_held(const struct node *n, const struct fetch *f)
     }
 }
 
+/* Whether that many bytes more are for a peer that is no member. They cost the
+ * month's traffic whenever it asks, so the limit holds at any time; it is one
+ * of hours, so that an honest newcomer comes in as fast as the line is. Before
+ * the first view everybody is a newcomer. */
+static bool affords(struct node *n, int peer, const struct fetch *f)
+{
+    uint64_t bytes = f->buffer == BUFFER_REDUCED ? 4ULL * f->len : f->len;
+    uint64_t burst = n->opt.stranger_burst_bytes, all = n->terms.state_bytes;
+
+    if (!n->ballot.have || members_is_ours(&n->members, peer) ||
+        (!n->inner->whole && n->members.peers[peer].guest)) {
+        return true;
+    }
+    for (uint32_t i = 0; i < n->terms.n_shards; i++) {
+        all += n->terms.shards[i].bytes;
+    }
+    burst = burst == 0 || burst > BURST_NEWCOMERS * all ? BURST_NEWCOMERS * all
+                                                        : burst;
+    if (budget_fill(&n->fetches.strangers, n->opt.stranger_bytes_per_s, burst,
+                    bytes, n->now)) {
+        return true;
+    }
+    members_fetch_refused(&n->members, peer);
+    return false;
+}
+
 void node_on_fetch(struct node *n, int peer, const struct fetch *f)
 {
     struct action *a;
@@ -224,7 +253,7 @@ void node_on_fetch(struct node *n, int peer, const struct fetch *f)
 
     if (f->stream < STREAM_FETCH ||
         f->stream >= STREAM_FETCH + STREAM_FETCHES || f->len == 0 ||
-        f->len > most || !is_held(n, f)) {
+        f->len > most || !is_held(n, f) || !affords(n, peer, f)) {
         refuse(n, peer, f);
         return;
     }

@@ -59,13 +59,15 @@ struct node_speeds {
 };
 
 struct node {
-    struct node_options opt;
-    struct node_timing t; /* scaled */
+    struct node_options opt; /* its signer is ours, which counts, */
+    struct signer pen;       /* and asks this one */
+    struct node_timing t;    /* scaled */
 
     /* Valid during a step. */
     struct out *out;
     uint64_t now, wall_s;
-    void *scratch; /* any decoded message */
+    void *scratch;       /* any decoded message */
+    uint32_t heard_link; /* of the frame that is handled now; 0: none is */
 
     uint64_t rng, life;
     uint64_t started_ms, last_step_ms, wake_ms;
@@ -184,6 +186,10 @@ MESSAGE_MAP(X)
 #undef HANDLER_ENVELOPE
 
 void node_on_recv(struct node *n, const struct event *event);
+
+/* False: a frame of a stranger that has used up its budget; nothing follows
+ * from it. */
+bool node_affords(struct node *n, const struct event *event);
 
 /* Decode what came into n->scratch. False: it is malformed, and its link is
  * closed. */

@@ -13,6 +13,8 @@
 
 /* Longer without a step: the process slept, and silence proves nothing. */
 #define GAP_MS 1000
+/* Served to strangers, where no option says so. */
+#define STRANGER_BYTES_PER_S 1000000
 
 static const struct node_timing timing_default = {
     .heartbeat_ms = 600,
@@ -55,6 +57,47 @@ static struct node_timing timing_of(const struct node_options *opt)
     t.tick_ms = t.tick_ms != 0 ? t.tick_ms : timing_default.tick_ms;
     return t;
 }
+
+/* ---- signatures -------------------------------------------------------- */
+
+static int pen_sign(void *self,
+                    const char *domain,
+                    const void *bytes,
+                    size_t len,
+                    uint8_t sig[SIGN_BYTES])
+{
+    const struct node *n = self;
+
+    return n->pen.sign(n->pen.self, domain, bytes, len, sig);
+}
+
+/* Whoever made us verify a signature pays for it. */
+static bool pen_verify(void *self,
+                       const uint8_t public[SIGN_PUBLIC_BYTES],
+                       const char *domain,
+                       const void *bytes,
+                       size_t len,
+                       const uint8_t sig[SIGN_BYTES])
+{
+    struct node *n = self;
+    bool good = n->pen.verify(n->pen.self, public, domain, bytes, len, sig);
+
+    if (n->heard_link != 0) {
+        members_verified(&n->members, n->heard_link, public, good, n->out);
+    }
+    return good;
+}
+
+static void open_pen(struct node *n)
+{
+    n->pen = n->opt.signer;
+    n->opt.signer = (struct signer){.self = n,
+                                    .public = n->pen.public,
+                                    .sign = pen_sign,
+                                    .verify = pen_verify};
+}
+
+/* ---- life -------------------------------------------------------------- */
 
 static int open_members(struct node *n)
 {
@@ -168,10 +211,14 @@ int node_open(struct node **node,
         return LOCO_ENOMEM;
     }
     n->opt = *opt;
+    open_pen(n);
     n->group = opt->run_id;
     n->regime = &regime_rounds;
     n->inner = &inner_machine;
     n->opt.time_scale = opt->time_scale > 0 ? opt->time_scale : 1;
+    if (n->opt.stranger_bytes_per_s == 0) {
+        n->opt.stranger_bytes_per_s = STRANGER_BYTES_PER_S;
+    }
     n->opt.oldest = opt->oldest > 0 ? opt->oldest : PROTO_OLDEST;
     n->opt.newest = opt->newest > 0 ? opt->newest : PROTO_NEWEST;
     n->t = timing_of(opt);
@@ -371,6 +418,9 @@ static void on_link_down(struct node *n, const struct event *event)
     const struct event_link_down *ev = &event->link_down;
     int peer;
 
+    if (ev->rc == LOCO_EBUSY) {
+        members_link_full(&n->members, ev->link);
+    }
     if (!node_admit_link_down(n, ev) && !node_twin_link_down(n, ev)) {
         peer = members_link_down(&n->members, ev->link, n->now);
         if (peer != MEMBERS_NONE) {
@@ -566,11 +616,10 @@ void node_step(void *node, const struct event *event, struct out *out)
     struct heartbeat beat;
 
     out->n = out->n_bytes = out->dropped = 0;
-    n->out = out;
-    if (n->stopped) {
-        n->out = NULL;
+    if (n->stopped || !node_affords(n, event)) {
         return;
     }
+    n->out = out;
     n->now = event->now_ms;
     n->wall_s = event->wall_s;
     n->wake_ms = n->now + n->t.tick_ms;

@@ -20,6 +20,7 @@
 #include "p2p/limits.h"
 #include "p2p/pipeline/route.h"
 #include "p2p/round/timeline.h"
+#include "p2p/swarm/strangers.h"
 #include "p2p/terms.h"
 #include "proto/messages.h"
 #include "proto/sign.h"
@@ -28,6 +29,7 @@
 #define NODE_LOST_MAX      16 /* remembered lost peers, newest first */
 #define NODE_TIMELINE_MIN  8  /* remembered attempts at rounds */
 #define NODE_EDGES_MIN     256
+#define NODE_STRANGERS_MAX 16 /* groups of addresses that are shown */
 
 enum node_state {
     NODE_STARTING,
@@ -68,8 +70,11 @@ struct node_options {
     bool dialable; /* it listens: others may dial it */
     uint16_t listen_port;
     uint64_t relay_bytes_per_hour; /* carried for others; 0: nothing */
-    uint64_t seed;                 /* of the node's own random choices */
-    uint64_t rounds;               /* drain after this round; 0: no limit */
+    /* Served to peers that are in no view of ours, all together, over a long
+     * time; and at once (0: sixteen times text and state). */
+    uint64_t stranger_bytes_per_s, stranger_burst_bytes;
+    uint64_t seed;           /* of the node's own random choices */
+    uint64_t rounds;         /* drain after this round; 0: no limit */
     const uint8_t *manifest; /* wire form, borrowed for node_open; or NULL */
     size_t manifest_len;
     struct address bootstrap[NODE_BOOTSTRAP_MAX];
@@ -123,6 +128,9 @@ struct node_status {
     struct node_lost lost[NODE_LOST_MAX];
     bool fetch_by_url; /* from a server; else from fetch_sources peers */
     struct dht_counts dht;
+    uint64_t stranger_refused[STRANGER_REFUSAL_COUNT];
+    uint32_t n_strangers;
+    struct strangers_row strangers[NODE_STRANGERS_MAX];
 };
 
 #define NODE_SWARM_MAX 64 /* rows; a view has at most as many */

@@ -70,6 +70,27 @@ static bool holds(struct node *n, int peer, uint32_t link)
            node_twin_hello(n, peer, link, n->scratch);
 }
 
+/* Whether the peer at that link may cost us what it needs, though it is no
+ * member of our view: one of a proven view, and whoever serves another stage of
+ * the model. What it says of itself counts for nothing. */
+static bool is_trusted(struct node *n, uint32_t link)
+{
+    int peer = members_at(&n->members, link);
+
+    return peer != MEMBERS_NONE &&
+           (node_proven_of(n, peer) != NULL ||
+            (!n->inner->whole && n->members.peers[peer].guest));
+}
+
+bool node_affords(struct node *n, const struct event *event)
+{
+    const struct event_recv *ev = &event->recv;
+
+    return event->type != EVENT_RECV ||
+           members_affords(&n->members, ev, is_trusted(n, ev->link),
+                           event->now_ms);
+}
+
 /* False: nothing of it is for a handler. */
 static bool take(struct node *n, const struct event_recv *ev, struct said *s)
 {
@@ -131,14 +152,8 @@ static bool is_stale(const struct node *n, enum message_stale stale)
     return false;
 }
 
-void node_on_recv(struct node *n, const struct event *event)
+static void handle(struct node *n, const struct event_recv *ev, struct said s)
 {
-    const struct event_recv *ev = &event->recv;
-    struct said s;
-
-    if (!take(n, ev, &s)) {
-        return;
-    }
     n->stale += is_stale(n, message_row((uint16_t)s.type)->stale);
     switch (s.type) {
 #define HANDLE_LINK(schema)     node_on_##schema(n, ev->link, n->scratch)
@@ -152,6 +167,18 @@ void node_on_recv(struct node *n, const struct event *event)
         MESSAGE_MAP(X)
 #undef X
     }
+}
+
+void node_on_recv(struct node *n, const struct event *event)
+{
+    const struct event_recv *ev = &event->recv;
+    struct said s;
+
+    n->heard_link = ev->link;
+    if (take(n, ev, &s)) {
+        handle(n, ev, s);
+    }
+    n->heard_link = 0;
 }
 
 /* ---- handlers that pass it on ------------------------------------------- */

@@ -267,6 +267,23 @@ static void reach_of(const struct node *n, struct node_status *s)
     }
 }
 
+static void strangers_of(const struct node *n, struct node_status *s)
+{
+    const struct members_counts *c = &n->members.counts;
+
+    s->stranger_signatures = c->stranger_signatures;
+    s->stranger_frames = c->stranger_frames;
+    s->stranger_dials = c->stranger_dials;
+    memcpy(s->stranger_refused, c->stranger_refused,
+           sizeof s->stranger_refused);
+    s->n_strangers =
+        members_strangers(&n->members, s->strangers, NODE_STRANGERS_MAX);
+    for (uint32_t i = 0; i < s->n_strangers; i++) {
+        s->stranger_links += s->strangers[i].n_links;
+        s->strangers_overdrawn += s->strangers[i].n_overdrawn;
+    }
+}
+
 void node_status(const struct node *n, struct node_status *s)
 {
     memset(s, 0, sizeof *s);
@@ -314,6 +331,7 @@ void node_status(const struct node *n, struct node_status *s)
     s->stale = n->stale;
     s->forwards_refused = n->members.counts.refused;
     s->strangers_refused = n->members.counts.strangers;
+    strangers_of(n, s);
     s->relays_refused = n->reach.relay.n_refused;
     s->probes_refused = n->reach.probes_refused;
     s->dht_contacts = n->dht.core.table.n;

@@ -105,7 +105,7 @@ void sim_start(struct sim *s, uint32_t peer)
     uint64_t words[] = {s->opt.seed, 0x6e6f6465, peer, ++s->lives[peer]};
     struct node_options o = {
         .self = id->id,
-        .signer = signer_keyed(id),
+        .signer = sim_pen(s, peer),
         .run_id = s->run_id,
         .dialable = true,
         .site = s->local_opt.site_rtt_us > 0 ? 0 : sim_site(s, peer),
@@ -801,6 +801,7 @@ static void destroy(struct sim *s)
     free(s->lines.told);
     free(s->strangers);
     free(s->liar);
+    free(s->pens);
     free(s);
 }
 

@@ -8,10 +8,13 @@
  *                 you"
  *   2  AHEAD      the same view as another branch with more tokens
  *   3  CROWD      views whose members do not exist, so that they are dialled
+ *   4  FLOOD      eight strangers, so much that has to be verified that nobody
+ *                 would do anything else; half of them forge their signatures
  *
  * The strangers come when a view is there, a CROWD before that, and go on to
  * the end. S: no member leaves its view, nobody dials an address that a
- * stranger made up, and no attempt at a round fails (H: quiet, one view).
+ * stranger made up, strangers make nobody verify more than their budget, and no
+ * attempt at a round fails (H: quiet, one view).
  */
 #include <inttypes.h>
 #include <string.h>
@@ -22,16 +25,37 @@
 #include "proto/base/rng.h"
 
 #define PRESS_MS   200
+#define FLOOD_MS   50
+#define FLOODERS   8
 #define TARGETS    16
 #define MADE_UP_IP 9 /* first byte of the addresses that nobody has */
 
-enum press { PRESS_LEFT_OUT, PRESS_AHEAD, PRESS_CROWD, PRESS_COUNT };
+/* Signatures that a peer verifies: 200 a second of all strangers, a burst of
+ * 200, half of one a second of each link, and of the members, by far enough,
+ * VERIFIED_OWN_MAX in a round. */
+#define VERIFIED_PER_S   (200 + FLOODERS / 2)
+#define VERIFIED_BURST   (200 + 64 + FLOODERS)
+#define VERIFIED_OWN_MAX 200
+
+enum press {
+    PRESS_LEFT_OUT,
+    PRESS_AHEAD,
+    PRESS_CROWD,
+    PRESS_FLOOD,
+    PRESS_COUNT
+};
+
+struct stranger_pen {
+    struct signer pen;
+    uint64_t n_verified;
+};
 
 struct stranger {
     struct sim *s;
     const struct identity *id;
     struct signer pen;
     enum press kind;
+    bool forges;
     uint64_t now_ms, due_ms, n_said;
     bool up[TARGETS], has_beat[TARGETS];
     uint32_t link[TARGETS];
@@ -99,6 +123,55 @@ static void add_crowd(const struct stranger *g, struct view_cert *c)
     (void)view_sort(&c->body);
 }
 
+/* The receiver is in it, and it has as many good signatures as there is room
+ * for, all by one key. */
+static void
+make_costly(const struct stranger *g, struct view_cert *c, uint32_t q)
+{
+    struct ballot_body ballot = {.ballot = c->ballot};
+    struct view_member *m = &c->body.members[c->body.n_members++];
+
+    *m = c->body.members[0];
+    memcpy(m->public_key, world_identity(g->s->world, q)->public,
+           sizeof m->public_key);
+    (void)view_sort(&c->body);
+    c->body.mode = VIEW_MAJORITY;
+    c->body.fork = false;
+    view_hash(&c->body, &ballot.view);
+    (void)message_sign(&g->pen, &ballot_body_schema, &ballot, c->sigs[0].sig);
+    for (; c->n_sigs < VIEW_MEMBERS_MAX; c->n_sigs++) {
+        c->sigs[c->n_sigs] = c->sigs[0];
+    }
+}
+
+/* What costs whoever hears it a signature, or 64. */
+static void flood(struct stranger *g, struct out *out, uint32_t q)
+{
+    const struct heartbeat *beat = &g->beat[q];
+    struct goodbye bye = {.body.run = g->s->run_id, .body.peer = g->id->id};
+    struct evaluated evaluated = {.body.round = beat->round};
+    struct join join = {.body = {.run = g->s->run_id,
+                                 .view = beat->view,
+                                 .round = beat->round,
+                                 .commit = beat->commit,
+                                 .state = beat->state_hash}};
+    struct view_cert cert;
+
+    g->n_said++;
+    (void)message_sign(&g->pen, &goodbye_body_schema, &bye.body, bye.sig);
+    (void)message_sign(&g->pen, &evaluated_body_schema, &evaluated.body,
+                       evaluated.sig);
+    found_alone(g, beat, &cert);
+    make_costly(g, &cert, q);
+    if (g->forges) {
+        bye.sig[7] ^= 1;
+        say(g, out, q, MESSAGE_JOIN, &join);
+    }
+    say(g, out, q, MESSAGE_VIEW, &cert);
+    say(g, out, q, MESSAGE_EVALUATED, &evaluated);
+    say(g, out, q, MESSAGE_GOODBYE, &bye);
+}
+
 static void press(struct stranger *g, struct out *out, uint32_t q)
 {
     struct heartbeat beat = g->beat[q];
@@ -106,6 +179,10 @@ static void press(struct stranger *g, struct out *out, uint32_t q)
     struct view_cert cert;
 
     if (!g->has_beat[q]) {
+        return;
+    }
+    if (g->kind == PRESS_FLOOD) {
+        flood(g, out, q);
         return;
     }
     g->n_said++;
@@ -194,7 +271,7 @@ static void step(void *self, const struct event *e, struct out *out)
     if (g->now_ms < g->due_ms) {
         return;
     }
-    g->due_ms = g->now_ms + PRESS_MS;
+    g->due_ms = g->now_ms + (g->kind == PRESS_FLOOD ? FLOOD_MS : PRESS_MS);
     for (uint32_t q = 0; q < g->s->n; q++) {
         if (g->up[q]) {
             press(g, out, q);
@@ -226,13 +303,53 @@ static void come_call(void *data, uint64_t arg)
     g->id = world_identity(s->world, s->n + (uint32_t)arg);
     g->pen = signer_keyed(g->id);
     g->kind = kind_of(s);
+    g->forges = arg % 2 == 1;
     g->due_ms = world_now(s->world);
     world_start(s->world, s->n + (uint32_t)arg, &core);
 }
 
+static int pen_sign(void *self,
+                    const char *domain,
+                    const void *bytes,
+                    size_t len,
+                    uint8_t sig[SIGN_BYTES])
+{
+    const struct stranger_pen *p = self;
+
+    return p->pen.sign(p->pen.self, domain, bytes, len, sig);
+}
+
+static bool pen_verify(void *self,
+                       const uint8_t public[SIGN_PUBLIC_BYTES],
+                       const char *domain,
+                       const void *bytes,
+                       size_t len,
+                       const uint8_t sig[SIGN_BYTES])
+{
+    struct stranger_pen *p = self;
+
+    p->n_verified++;
+    return p->pen.verify(p->pen.self, public, domain, bytes, len, sig);
+}
+
+struct signer sim_pen(struct sim *s, uint32_t peer)
+{
+    struct signer pen = signer_keyed(world_identity(s->world, peer));
+
+    if (s->n_strangers == 0) {
+        return pen;
+    }
+    s->pens[peer].pen = pen;
+    return (struct signer){.self = &s->pens[peer],
+                           .public = pen.public,
+                           .sign = pen_sign,
+                           .verify = pen_verify};
+}
+
 void options_strangers(struct sim *s)
 {
-    s->n_strangers = 1;
+    s->n_strangers = kind_of(s) == PRESS_FLOOD ? FLOODERS : 1;
+    s->pens = world_alloc(s->n * sizeof *s->pens);
     s->quiet = true;
     s->epochs_max = 1;
 }
@@ -250,7 +367,19 @@ void setup_strangers(struct sim *s)
 void check_strangers(struct sim *s)
 {
     uint64_t n = s->n_strangers > 0 ? world_stats(s->world)->nowhere : 0;
+    uint64_t seconds = world_now(s->world) / 1000;
 
+    for (uint32_t p = 0; p < s->n && s->n_strangers > 0; p++) {
+        uint64_t most = VERIFIED_PER_S * seconds + VERIFIED_BURST +
+                        VERIFIED_OWN_MAX * s->rounds;
+
+        if (s->pens[p].n_verified > most) {
+            check_fail(s->check,
+                       "S: peer %u verified %" PRIu64 " signatures in %" PRIu64
+                       " s, at most %" PRIu64 " are due",
+                       p, s->pens[p].n_verified, seconds, most);
+        }
+    }
     if (n > 0) {
         check_fail(s->check,
                    "S: peers dialled %" PRIu64 " times where a stranger told "

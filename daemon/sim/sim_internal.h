@@ -60,9 +60,10 @@ struct sim {
     uint64_t split_ms;
     uint32_t n_strangers; /* peers of the world behind the n of the run */
     struct stranger *strangers;
-    struct liar *liar; /* scenarios_liars.c */
-    bool spoils;       /* the victim serves pieces that are wrong */
-    bool truth;        /* a liar says the truth from now on */
+    struct stranger_pen *pens; /* of the peers of the run */
+    struct liar *liar;         /* scenarios_liars.c */
+    bool spoils;               /* the victim serves pieces that are wrong */
+    bool truth;                /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
     bool urls_only;                     /* its shards come from URLs alone */
 
@@ -150,6 +151,9 @@ void check_sources(struct sim *s);
 void options_liars(struct sim *s);
 void setup_liars(struct sim *s);
 void options_strangers(struct sim *s);
+/* What that peer signs and verifies with: it counts where there are strangers.
+ */
+struct signer sim_pen(struct sim *s, uint32_t peer);
 void setup_strangers(struct sim *s);
 void check_strangers(struct sim *s);
 

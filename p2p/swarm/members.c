@@ -178,6 +178,7 @@ void members_tick(struct members *m,
     m->due_ms = CORE_NEVER; /* what is found on the way may lower it */
     members_watch_tick(m, &due, out);
     members_links_tick(m, &due, out);
+    members_trust_tick(m, out);
     members_active_tick(m, &due, out);
     members_dial_due(m, &due, out);
     members_rumour_tick(m, &due, out);

@@ -53,6 +53,8 @@
 
 #include "p2p/core.h"
 #include "p2p/limits.h"
+#include "p2p/swarm/budget.h"
+#include "p2p/swarm/strangers.h"
 #include "proto/messages.h"
 
 #define MEMBERS_BOOTSTRAP_MAX 8
@@ -66,6 +68,8 @@
 #define MEMBERS_DOUBTS_MAX  32
 #define MEMBERS_SEEN_MAX    2048 /* a power of two times MEMBERS_SEEN_WAYS */
 #define MEMBERS_SEEN_WAYS   4
+#define MEMBERS_GROUPS_MAX  32  /* of addresses of strangers, remembered */
+#define MEMBERS_DIALLED_MAX 256 /* DIALS_PER_S for a minute */
 
 struct members_options {
     struct peer_id self;
@@ -133,8 +137,10 @@ struct member {
     struct peer_id id;
     uint8_t public_key[32];
     struct address address; /* port 0: cannot be dialled */
+    struct address met;     /* the same, when it was linked: not hearsay */
     struct peer_info info;  /* as last heard; address and id not kept */
     uint64_t shun_until_ms; /* it refused us */
+    uint64_t wait_until_ms; /* a stranger that is let in no sooner */
     uint64_t life;          /* 0: no HELLO yet */
     uint8_t version;        /* of the protocol, in common; 0: no HELLO yet */
     uint32_t features;      /* bits in common */
@@ -172,9 +178,13 @@ struct members_link {
     uint32_t link;
     int peer;
     uint64_t heard_ms;
-    uint64_t sent_ms; /* last byte of ours */
-    uint64_t used_ms; /* last message that was no pulse or heartbeat */
-    uint32_t skipped; /* pulses saved because something else was sent */
+    uint64_t sent_ms;  /* last byte of ours */
+    uint64_t used_ms;  /* last message that was no pulse or heartbeat */
+    uint32_t skipped;  /* pulses saved because something else was sent */
+    bool trusted;      /* its peer, by the owner: as if it were a member */
+    bool told;         /* the shell was told that it is no stranger's */
+    uint32_t n_forged; /* bad signatures by its own key */
+    struct budget_link budget;
 };
 
 /* An address on the LAN at which an unknown peer of this run listens. */
@@ -220,6 +230,21 @@ struct members_seen {
     uint8_t state;
 };
 
+/* A /24 or /48 of the internet, or one private address. */
+struct members_group {
+    bool used;
+    struct address from; /* of the last link; the port is nobody's */
+    uint64_t until_ms;   /* no stranger from there is let in before */
+    uint64_t at_ms;      /* something was refused last */
+    uint32_t refused[STRANGER_REFUSAL_COUNT];
+};
+
+/* An address that was dialled because a stranger named it. */
+struct members_dialled {
+    struct address address;
+    uint64_t at_ms; /* 0: never */
+};
+
 /* A peer that seems gone: dead at `due_ms` unless it contradicts. */
 struct members_doubt {
     int peer; /* MEMBERS_NONE: free */
@@ -231,6 +256,10 @@ struct members_doubt {
 struct members_counts {
     uint64_t rumours, declared, refuted, probes, forwards, relayed, refused;
     uint64_t strangers; /* that did not come in, or had to go */
+    uint64_t stranger_refused[STRANGER_REFUSAL_COUNT];
+    uint64_t stranger_signatures; /* verified because of them */
+    uint64_t stranger_frames;     /* of theirs that were dropped */
+    uint64_t stranger_dials;      /* for their words, that waited */
 };
 
 struct members {
@@ -284,6 +313,10 @@ struct members {
     struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
     uint32_t n_noted;
     struct members_link links[LINKS_MAX];
+    struct budget budget; /* of all strangers */
+    struct members_group groups[MEMBERS_GROUPS_MAX];
+    struct members_dialled dialled[MEMBERS_DIALLED_MAX]; /* in turn */
+    uint32_t next_dialled;
     uint32_t rows, index_mask;
     uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */
     struct member *peers; /* (rows) those below n_peers are in use */
@@ -353,6 +386,42 @@ const char *members_dial_text(int rc);
 
 /* Row behind a link or MEMBERS_NONE; also notes a sign of life. */
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms);
+
+/* A *stranger*, here: the peer of a link that is no member of the view, not
+ * named by the invitation, and not trusted by the owner. */
+
+/* Row behind a link or MEMBERS_NONE. */
+int members_at(struct members *m, uint32_t link);
+
+/* A frame has come; `trusted`: its peer may cost what it needs. False: it is a
+ * stranger's, who has used up what strangers may; drop the frame. */
+bool members_affords(struct members *m,
+                     const struct event_recv *frame,
+                     bool trusted,
+                     uint64_t now_ms);
+
+/* A signature by `public_key` was verified because of a frame over that link. A
+ * stranger that forges its own is hung up, and waits. */
+void members_verified(struct members *m,
+                      uint32_t link,
+                      const uint8_t public_key[32],
+                      bool good,
+                      struct out *out);
+
+/* Links of strangers and what was refused to them, by groups of addresses; the
+ * first `max`. The number of rows. */
+uint32_t members_strangers(const struct members *m,
+                           struct strangers_row *rows,
+                           uint32_t max);
+
+/* Whether it is a member of the view, or named by the invitation. */
+bool members_is_ours(const struct members *m, int peer);
+
+/* What that peer asked for was refused: strangers got enough. */
+void members_fetch_refused(struct members *m, int peer);
+
+/* It was closed because its peer did not read. Before members_link_down(). */
+void members_link_full(struct members *m, uint32_t link);
 
 /* The peer at that link refuses us: it is not dialled before until_ms. */
 void members_shun(struct members *m, uint32_t link, uint64_t until_ms);

@@ -409,12 +409,13 @@ static void probe(struct members *m, struct out *out)
     bool dead = m->n_dead > 0 && !m->probed_dead;
     int i = dead ? members_random(m, is_cut_off) : MEMBERS_NONE;
 
-    m->probed_dead = i != MEMBERS_NONE;
+    dead = i != MEMBERS_NONE;
     i = i == MEMBERS_NONE ? members_random(m, is_probed) : i;
     m->probe_at_ms =
         m->now_ms + beats_ms / 2 + rng_below(&m->rng, beats_ms + 1);
     if (i != MEMBERS_NONE && members_dial_row(m, i, out)) {
         m->peers[i].probed = true;
+        m->probed_dead = dead;
         m->counts.probes++;
     }
 }

@@ -194,7 +194,8 @@ bool members_dial_row(struct members *m, int peer, struct out *out)
 {
     struct member *p = &m->peers[peer];
 
-    if (p->dialing || p->address.port == 0 || !members_dialable(p)) {
+    if (p->dialing || p->address.port == 0 || !members_dialable(p) ||
+        !members_may_dial(m, peer)) {
         return false;
     }
     p->dialing = true;

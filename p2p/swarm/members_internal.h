@@ -10,6 +10,8 @@
  *   members_rumour.c   rumours, doubts, contradiction
  *   members_forward.c  between two members without a link
  *   members_dial.c     dialling
+ *   members_strangers.c  links of strangers
+ *   members_budget.c   what strangers may cost
  *   members_reach.c    who cannot be dialled: calls, relays, the LAN
  */
 #ifndef LOCO_P2P_SWARM_MEMBERS_INTERNAL_H
@@ -100,8 +102,30 @@ void members_sign(struct members *m, struct member *p);
 bool members_needs(const struct member *p);
 /* Whether a stranger may come in from there; another one may have to go. */
 bool members_stranger_may(struct members *m,
+                          int peer,
                           const struct address *from,
                           struct out *out);
+
+struct members_link *members_link_find(struct members *m, uint32_t link);
+
+/* ---- members_budget.c ------------------------------------------------- */
+
+/* Note what was refused to a stranger from there. */
+void members_refused(struct members *m,
+                     const struct address *from,
+                     enum stranger_refusal why);
+
+/* Tell the shell whose link is no stranger's. */
+void members_trust_tick(struct members *m, struct out *out);
+
+/* Whether it may be dialled now. What a stranger said of its address is good
+ * for few dials; where it may be, that is noted. */
+bool members_may_dial(struct members *m, int peer);
+
+/* Whether strangers from there, or this one, are not let in yet. */
+bool members_waits(const struct members *m,
+                   int peer,
+                   const struct address *from);
 
 /* Not closing yet when `out` is full: tried again. */
 void members_hang_up(struct members *m,

@@ -15,7 +15,7 @@
  * the older. */
 #define LINKS_PER_PEER_MAX 4
 
-static struct members_link *link_find(struct members *m, uint32_t link)
+struct members_link *members_link_find(struct members *m, uint32_t link)
 {
     for (uint32_t i = 0; i < m->n_links_used; i++) {
         if (m->links[i].used && m->links[i].link == link) {
@@ -154,7 +154,7 @@ static void note_up(struct members *m,
     p->n_open++;
     m->n_relayed += relayed;
     if (!relayed) {
-        p->address = up->address;
+        p->address = p->met = up->address;
         p->way.upgrade_at_ms = 0;
     }
     members_key(m, i, up->public_key);
@@ -190,7 +190,7 @@ bool members_link_up(struct members *m,
         return refuse(out, up->link); /* a direct one came first */
     }
     if (i != MEMBERS_NONE && up->inbound && !members_needs(&m->peers[i]) &&
-        !members_stranger_may(m, &up->address, out)) {
+        !members_stranger_may(m, i, &up->address, out)) {
         return refuse(out, up->link);
     }
     slot = i == MEMBERS_NONE || m->peers[i].n_links >= LINKS_PER_PEER_MAX
@@ -211,6 +211,7 @@ bool members_link_up(struct members *m,
                                   .heard_ms = now_ms,
                                   .sent_ms = now_ms,
                                   .used_ms = now_ms};
+    budget_link_init(&slot->budget, now_ms);
     note_up(m, i, up, now_ms);
     /* Of two links to one peer the side with the lower id closes the older:
      * it may be one that the other side has already given up. Both do without
@@ -228,7 +229,7 @@ bool members_link_up(struct members *m,
 
 int members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
 {
-    struct members_link *l = link_find(m, link);
+    struct members_link *l = members_link_find(m, link);
     struct member *p;
 
     if (l == NULL) {
@@ -260,7 +261,7 @@ int members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
 
 void members_shun(struct members *m, uint32_t link, uint64_t until_ms)
 {
-    const struct members_link *l = link_find(m, link);
+    const struct members_link *l = members_link_find(m, link);
     struct member *p = l == NULL ? NULL : &m->peers[l->peer];
 
     if (p == NULL) {
@@ -282,9 +283,16 @@ void members_sign(struct members *m, struct member *p)
     p->real_ms = at > p->real_ms ? at : p->real_ms;
 }
 
+int members_at(struct members *m, uint32_t link)
+{
+    const struct members_link *l = members_link_find(m, link);
+
+    return l == NULL ? MEMBERS_NONE : l->peer;
+}
+
 int members_heard(struct members *m, uint32_t link, uint64_t now_ms)
 {
-    struct members_link *l = link_find(m, link);
+    struct members_link *l = members_link_find(m, link);
     struct member *p;
 
     if (l == NULL) {
@@ -313,7 +321,7 @@ static bool is_use(uint16_t type)
 
 void members_used(struct members *m, uint32_t link, uint16_t type)
 {
-    struct members_link *l = link_find(m, link);
+    struct members_link *l = members_link_find(m, link);
 
     if (l != NULL && is_use(type)) {
         l->used_ms = m->now_ms;

@@ -61,23 +61,28 @@ static struct members_link *one_of_largest(struct members *m)
 }
 
 bool members_stranger_may(struct members *m,
+                          int peer,
                           const struct address *from,
                           struct out *out)
 {
     struct members_link *l;
     uint32_t n = 0;
 
+    if (members_waits(m, peer, from)) {
+        members_refused(m, from, STRANGER_WAITS);
+        return false;
+    }
     for (uint32_t i = 0; i < m->n_links_used; i++) {
         n += is_stranger(m, &m->links[i]);
     }
     if (reach_is_global(from) &&
         n_of_group(m, from) >= STRANGERS_OF_GROUP_MAX) {
-        m->counts.strangers++;
+        members_refused(m, from, STRANGER_LINKS);
         return false;
     }
     l = n >= LINKS_MAX - LINKS_RESERVED ? one_of_largest(m) : NULL;
     if (l != NULL) {
-        m->counts.strangers++;
+        members_refused(m, &l->from, STRANGER_LINKS);
         members_hang_up(m, l, out);
     }
     return true;

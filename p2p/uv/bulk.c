@@ -26,6 +26,7 @@ struct slab *slab_take(struct shell *s, struct slab_pool *pool)
 {
     struct slab *slab = pool->free;
 
+    pool->used_ms = shell_now_ms();
     if (slab != NULL) {
         pool->free = slab->next;
         return slab;
@@ -42,6 +43,7 @@ struct slab *slab_take(struct shell *s, struct slab_pool *pool)
 
 void slab_give(struct shell *s, struct slab_pool *pool, struct slab *slab)
 {
+    pool->used_ms = shell_now_ms();
     slab->next = pool->free;
     slab->bulk = NULL;
     slab->op = NULL;
@@ -49,7 +51,7 @@ void slab_give(struct shell *s, struct slab_pool *pool, struct slab *slab)
     s->bulk.dirty = true;
 }
 
-static void pool_free(struct slab_pool *pool)
+static void pool_empty(struct slab_pool *pool)
 {
     struct slab *slab, *tmp;
 
@@ -58,7 +60,28 @@ static void pool_free(struct slab_pool *pool)
         free(slab);
         pool->n_made--;
     }
+    pool->free = NULL;
+}
+
+static void pool_free(struct slab_pool *pool)
+{
+    pool_empty(pool);
     assert(pool->n_made == 0);
+}
+
+bool bulk_spare(struct shell *s, uint64_t now_ms)
+{
+    struct slab_pool *pools[] = {&s->bulk.in, &s->bulk.out};
+    bool any = false;
+
+    for (int i = 0; i < 2; i++) {
+        if (pools[i]->free != NULL &&
+            now_ms - pools[i]->used_ms >= s->opt.spare_ms) {
+            pool_empty(pools[i]);
+            any = true;
+        }
+    }
+    return any;
 }
 
 /* ---- ops -------------------------------------------------------------- */

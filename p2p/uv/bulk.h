@@ -105,6 +105,7 @@ struct bulk {
 struct slab_pool {
     struct slab *free;
     uint32_t n_made, n_max;
+    uint64_t used_ms; /* when one was taken or given back last */
 };
 
 /* The shell's part. */
@@ -124,6 +125,8 @@ void bulk_init(struct shell *s);
 
 /* After the last connection is gone. */
 void bulk_free(struct shell *s);
+/* Free slabs that nothing used for spare_ms; true: there were some. */
+bool bulk_spare(struct shell *s, uint64_t now_ms);
 
 /* The actions of these names. */
 void bulk_open(struct shell *s, const struct action_bulk_open *open);

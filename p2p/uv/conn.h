@@ -50,6 +50,7 @@
 
 #include "p2p/core.h"
 #include "p2p/link/handshake.h"
+#include "p2p/swarm/budget.h"
 
 /* Plain bytes of what is said to a relay and what it answers, section 11 of
  * PROTOCOL.md: {id[32] of whom we want, u64 token, u64 0}, {u64 0}. */
@@ -137,9 +138,12 @@ struct conn {
     unsigned n_handles;
     bool reading;
     bool throttled; /* pace.c: not read until the bucket has something */
-    bool piece_with_kernel;   /* pace.c */
-    uint64_t served;          /* pace.c */
-    struct conn_write *paced; /* pace.c: writes in order */
+    bool strange;   /* link.c: read no faster than a stranger may speak, */
+    struct budget_meter spoke; /* which is this much */
+    bool piece_with_kernel;    /* pace.c */
+    uint64_t served;           /* pace.c */
+    struct conn_write *paced;  /* pace.c: writes in order */
+    size_t n_copied;           /* conn_write.c */
     bool parsing;
     struct handshake shake;         /* wiped once up */
     struct noise_cipher send, recv; /* control, and until a leg is done */
@@ -212,6 +216,10 @@ int conn_send(struct conn *c,
 
 /* Bytes that the kernel has not taken yet. */
 size_t conn_unsent(const struct conn *c);
+
+/* Memory of what conn_send() has queued: what the kernel has not taken yet, and
+ * what it took in this turn of the loop. */
+size_t conn_queued(const struct conn *c);
 
 /* Stop after the current record; go on with what is buffered. The latter calls
  * on_record and on_fail. A pause of more than limit_ms, also one that is asked

@@ -52,6 +52,7 @@ struct copy_write {
 static void on_copy_written(struct conn_write *w, int status)
 {
     (void)status;
+    w->conn->n_copied -= w->len + sizeof(struct copy_write);
     free(CONTAINER_OF(w, struct copy_write, w));
 }
 
@@ -68,6 +69,8 @@ static int copy_write(struct conn *c, struct copy_write *w, size_t len)
 
     if (rv != 0) {
         free(w);
+    } else {
+        c->n_copied += len + sizeof *w;
     }
     return rv;
 }
@@ -143,4 +146,9 @@ int conn_send(struct conn *c,
 size_t conn_unsent(const struct conn *c)
 {
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp);
+}
+
+size_t conn_queued(const struct conn *c)
+{
+    return c->n_copied;
 }

@@ -68,6 +68,7 @@ static void leave(struct link *l, int rc)
 
     s->links.slots[l->id & (LINK_SLOTS_MAX - 1)] = NULL;
     s->stats.links--;
+    spare_owe(s);
     c->owner = NULL;
     free(l->frame);
     free(l);
@@ -134,6 +135,7 @@ static void on_record(struct conn *c, const uint8_t *plain, size_t len)
         if (f.kind == FRAME_READY) {
             struct event e = received(l, &f);
 
+            pace_frame(c);
             shell_step(c->shell, &e);
         }
         /* The step may have ended the link. */
@@ -162,6 +164,7 @@ void link_adopt(struct conn *c)
     c->owner = l;
     c->ops = &link_ops;
     conn_buffer(c, RECORD_MAX);
+    c->strange = s->opt.strangers_paced;
     s->stats.links++;
     up->link = l->id;
     up->inbound = c->inbound;
@@ -240,6 +243,78 @@ static bool allowed(const struct shell *s, const struct action_send *send)
     return rule->delivery == FRAME_WHOLE && send->bytes.len <= rule->bytes_max;
 }
 
+void link_trust(struct shell *s, const struct action_trust *trust)
+{
+    struct link *l = find(s, trust->link);
+
+    if (l != NULL) {
+        l->trusted = trust->trusted;
+        pace_trust(l->conn, s->opt.strangers_paced && !trust->trusted);
+    }
+}
+
+size_t link_all_queued(const struct shell *s)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->links.n_slots; i++) {
+        const struct link *l = s->links.slots[i];
+
+        n += l == NULL ? 0 : conn_queued(l->conn);
+    }
+    return n;
+}
+
+static void close_full(struct shell *s, struct link *l)
+{
+    s->stats.links_full++;
+    on_fail(l->conn, LOCO_EBUSY);
+}
+
+/* Room for `len` more bytes of strangers: the one that holds most goes. */
+static void make_room(struct shell *s, size_t len)
+{
+    for (;;) {
+        struct link *most = NULL;
+        size_t all = len;
+
+        for (uint32_t i = 0; i < s->links.n_slots; i++) {
+            struct link *l = s->links.slots[i];
+
+            if (l == NULL || l->trusted) {
+                continue;
+            }
+            all += conn_queued(l->conn);
+            if (most == NULL ||
+                conn_queued(l->conn) > conn_queued(most->conn)) {
+                most = l;
+            }
+        }
+        if (most == NULL || all <= s->opt.strangers_queue_bytes_max) {
+            return;
+        }
+        close_full(s, most);
+    }
+}
+
+/* Whether so much more may wait on that link; if not, it is closed. */
+static bool has_room(struct shell *s, struct link *l, size_t len)
+{
+    uint32_t most = l->trusted ? s->opt.link_queue_bytes_max
+                               : s->opt.stranger_queue_bytes_max;
+    uint32_t id = l->id;
+
+    if (conn_queued(l->conn) + len > most) {
+        close_full(s, l);
+        return false;
+    }
+    if (l->trusted) {
+        return true;
+    }
+    make_room(s, len);
+    return find(s, id) != NULL;
+}
+
 void link_send(struct shell *s,
                const struct action_send *send,
                const uint8_t *bytes)
@@ -257,9 +332,7 @@ void link_send(struct shell *s,
         s->stats.sends_refused++;
         return;
     }
-    if (conn_unsent(l->conn) + send->bytes.len > s->opt.link_queue_bytes_max) {
-        s->stats.links_full++;
-        on_fail(l->conn, LOCO_EBUSY);
+    if (!has_room(s, l, send->bytes.len)) {
         return;
     }
     frame_header_encode(&h, head);

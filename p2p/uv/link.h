@@ -7,8 +7,9 @@
  *
  * A frame that no rule allows closes the link with LOCO_EPROTO. Unsent bytes
  * beyond link_queue_bytes_max close it with LOCO_EBUSY: a peer that does not
- * read must not hold our memory. LINK_DOWN is reported once for each LINK_UP.
- * Internal to p2p/uv; loop thread only.
+ * read must not hold our memory. A link that the core did not TRUST may have
+ * few, and all such links together so many that a crowd costs little. LINK_DOWN
+ * is reported once for each LINK_UP. Internal to p2p/uv; loop thread only.
  */
 #ifndef LOCO_P2P_UV_LINK_H
 #define LOCO_P2P_UV_LINK_H
@@ -27,6 +28,7 @@ struct link {
     uint32_t id;
     struct frame_decoder decoder;
     uint8_t *frame;
+    bool trusted;    /* no stranger's */
     uint32_t rtt_us; /* of the connection; 0: not known */
     uint64_t rtt_at_ms;
 };
@@ -46,6 +48,10 @@ void link_send(struct shell *s,
                const struct action_send *send,
                const uint8_t *bytes);
 void link_hang_up(struct shell *s, uint32_t id);
+/* ACTION_TRUST */
+void link_trust(struct shell *s, const struct action_trust *trust);
+/* Memory of the queues of all links. */
+size_t link_all_queued(const struct shell *s);
 
 /* ACTION_RELAY_COME: a connection of either kind, accepted through a relay. */
 void link_come(struct shell *s, const struct action_relay_come *come);

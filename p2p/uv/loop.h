@@ -80,6 +80,11 @@ struct shell_options {
     uint32_t unposted_ms; /* that a segment waits for its post; the connection
                              is closed */
     uint32_t link_queue_bytes_max; /* unsent bytes; LINK_DOWN LOCO_EBUSY */
+    /* The same for a link that the core did not TRUST, and for all of these
+     * together: then the one that has most unsent goes. */
+    uint32_t stranger_queue_bytes_max, strangers_queue_bytes_max;
+    bool strangers_paced; /* they are read slowly: pace.h */
+    uint32_t spare_ms; /* memory that is not used goes back after it: spare.h */
     /* Caps on bulk traffic, all peers together; 0: none. Control traffic is
      * neither held up nor counted. */
     uint64_t upload_bytes_per_s, download_bytes_per_s;
@@ -133,6 +138,7 @@ struct shell_stats {
     uint64_t accepts_refused;  /* over conns_max or half_open_max */
     uint64_t accept_pauses;    /* rate limit or out of descriptors */
     uint64_t links_full;       /* closed because their queue was full */
+    uint64_t trims;            /* memory went back to the system */
     uint64_t sends_refused;    /* messages of the core that no rule allows */
     uint64_t actions_dropped;  /* what a step could not emit */
     uint64_t bulks_aes;        /* bulk connections that took AES, ever */

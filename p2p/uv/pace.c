@@ -161,37 +161,75 @@ size_t pace_room(const struct conn *c, size_t len)
     return is_bulk(c) && most < len ? most : len;
 }
 
-void pace_read(struct conn *c, size_t bytes)
-{
-    struct shell *s = c->shell;
-    uint64_t wait_ms;
+static const struct budget_price stranger = {10, 3000000};
 
-    if (!is_bulk(c) || s->pace.down.rate_bytes_per_s == 0) {
-        return;
+void pace_frame(struct conn *c)
+{
+    if (c->strange) {
+        budget_charge(&c->spoke, &stranger, PACE_FRAME_BYTES, shell_now_ms());
     }
-    bucket_spend(&s->pace.down, bytes, shell_now_ms());
-    wait_ms = bucket_wait_ms(&s->pace.down, shell_now_ms());
+}
+
+void pace_trust(struct conn *c, bool strange)
+{
+    c->strange = strange;
+    if (c->throttled) {
+        wake_in(c->shell, 0);
+    }
+}
+
+/* Until that stranger may be read again; 0: it may. */
+static uint64_t stranger_wait_ms(const struct conn *c)
+{
+    uint64_t now_ms = shell_now_ms();
+
+    return c->strange && budget_overdrawn(&c->spoke, &stranger, now_ms)
+               ? (c->spoke.paid_us - stranger.burst_us) / 1000 - now_ms + 1
+               : 0;
+}
+
+static void stop_reading(struct conn *c, uint64_t wait_ms)
+{
     if (wait_ms > 0 && c->reading) {
         uv_read_stop((uv_stream_t *)&c->tcp);
         c->reading = false;
         c->throttled = true;
-        wake_in(s, wait_ms);
+        wake_in(c->shell, wait_ms);
     }
+}
+
+void pace_read(struct conn *c, size_t bytes)
+{
+    struct shell *s = c->shell;
+
+    if (c->strange && c->state == CONN_UP) {
+        budget_charge(&c->spoke, &stranger, bytes, shell_now_ms());
+        stop_reading(c, stranger_wait_ms(c));
+        return;
+    }
+    if (!is_bulk(c) || s->pace.down.rate_bytes_per_s == 0) {
+        return;
+    }
+    bucket_spend(&s->pace.down, bytes, shell_now_ms());
+    stop_reading(c, bucket_wait_ms(&s->pace.down, shell_now_ms()));
 }
 
 static void resume_reading(struct shell *s)
 {
-    uint64_t wait_ms = bucket_wait_ms(&s->pace.down, shell_now_ms());
     struct conn *c, *tmp;
 
     DL_FOREACH_SAFE(s->conns, c, tmp)
     {
-        if (!c->throttled || !is_bulk(c)) {
+        uint64_t wait_ms;
+
+        if (!c->throttled || c->state != CONN_UP) {
             continue;
         }
+        wait_ms = is_bulk(c) ? bucket_wait_ms(&s->pace.down, shell_now_ms())
+                             : stranger_wait_ms(c);
         if (wait_ms > 0) {
             wake_in(s, wait_ms);
-            return;
+            continue;
         }
         c->throttled = false;
         if (!c->paused && conn_start_reading(c) != 0) {

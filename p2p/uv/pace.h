@@ -50,4 +50,12 @@ size_t pace_room(const struct conn *c, size_t len);
 /* So many were read; may stop the reading for now. */
 void pace_read(struct conn *c, size_t bytes);
 
+/* A control connection of a stranger (conn->strange) is read no faster than
+ * 100 kB a second, 300 kB at once; each frame in it is PACE_FRAME_BYTES more.
+ */
+#define PACE_FRAME_BYTES 512
+void pace_frame(struct conn *c);
+/* It is no stranger's any more, or is one's again. */
+void pace_trust(struct conn *c, bool strange);
+
 #endif

@@ -27,6 +27,7 @@
 #include "p2p/uv/peer.h"
 #include "p2p/uv/pipe.h"
 #include "p2p/uv/probe.h"
+#include "p2p/uv/spare.h"
 #include "p2p/uv/table.h"
 
 struct note {
@@ -71,6 +72,8 @@ struct shell {
     struct pipe_state pipe;
     /* peer.c */
     struct peer *peers; /* uthash, oldest first */
+    /* spare.c */
+    struct spare_state spare;
     /* pace.c */
     struct pace pace;
 };

@@ -124,6 +124,9 @@ static bool execute_one(struct shell *s, const struct action *a)
     case ACTION_HANG_UP:
         link_hang_up(s, a->hang_up.link);
         break;
+    case ACTION_TRUST:
+        link_trust(s, &a->trust);
+        break;
     case ACTION_BULK_OPEN:
         bulk_open(s, &a->bulk_open);
         break;
@@ -251,6 +254,7 @@ static void pump(struct shell *s)
     unsigned steps = 0, ticks = 0;
 
     bulk_tell_moved(s);
+    spare_tick(s);
     while (!s->closing && steps < TURN_STEPS_MAX && ticks < TURN_TICKS_MAX) {
         if (pump_note(s) || bulk_pump(s)) {
             steps++;

@@ -116,3 +116,56 @@ def member():
             return peer.Identity(f.read()[:32])
 
     attacked(taken)
+
+
+def ask_and_do_not_read(port, run_id, n, seconds, look):
+    """n links that ask for whatever is long, for so long; their number in the
+    end. A link that was closed is opened again."""
+    from attacker import Attacker
+    crowd = [Attacker(port, run_id, seed=i) for i in range(n)]
+    end = time.monotonic() + seconds
+    closed = 0
+    try:
+        while time.monotonic() < end:
+            for a in crowd:
+                try:
+                    if a.link is None:
+                        a.dial(reads=False)
+                    a.say("GET_MANIFEST", [0], 1000)
+                    a.say("GET_VIEW", [True], 1000)
+                except OSError:
+                    closed += 1
+                    a.hang_up()
+                except Exception:  # pylint: disable=broad-except
+                    a.hang_up()  # refused before it was up
+            look()
+        return closed
+    finally:
+        for a in crowd:
+            a.hang_up()
+
+
+@test("250 strangers that ask and do not read cost little memory", 240)
+def crowd():
+    with Swarm(peers=3, rounds=4000) as s:
+        s.start(*PACED)
+        s.wait_training()
+        victim = s.peers[0]
+        before = victim.status()["rounds_committed"]
+        least = victim.memory_anon_bytes()
+        seen = [0]
+
+        def look():
+            seen.append(victim.memory_anon_bytes() - least)
+
+        closed = ask_and_do_not_read(
+            victim.port, bytes.fromhex(s.run_id), 250,
+            float(os.environ.get("LOCO_CROWD_S", "20")), look)
+        most = max(seen)
+        print(f"closed {closed} times, memory {least >> 20} MiB, at most "
+              f"+{most >> 20} MiB")
+        check(most < (64 << 20) * SCALE, f"memory grew by {most >> 20} MiB")
+        wait_for(lambda: victim.memory_anon_bytes() - least < (8 << 20) * SCALE,
+                 "memory does not come back", 30)
+        print(f"then +{(victim.memory_anon_bytes() - least) >> 20} MiB")
+        victim.wait_round(before + 2)

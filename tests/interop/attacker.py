@@ -40,14 +40,15 @@ class Attacker:
     def __exit__(self, *what):
         self.hang_up()
 
-    def dial(self):
+    def dial(self, reads=True):
         """A new link; the old one is gone."""
         self.hang_up()
         self.link = peer.dial(self.port, self.maker.identity, self.run_id,
-                              self.seconds).initiate()
-        self.reader = threading.Thread(target=self.read, args=(self.link,),
-                                       daemon=True)
-        self.reader.start()
+                              self.seconds, 0 if reads else 4096).initiate()
+        if reads:
+            self.reader = threading.Thread(target=self.read, args=(self.link,),
+                                           daemon=True)
+            self.reader.start()
         self.say("HELLO", [self.life, [bytes(10) + b"\xff\xff\x7f\0\0\1", 0],
                            0, peer.VERSION, peer.VERSION])
 
@@ -58,8 +59,9 @@ class Attacker:
             except OSError:
                 pass  # closed by the other side
             self.link.sock.close()
-            self.reader.join(self.seconds)
-            self.link = None
+            if self.reader is not None:
+                self.reader.join(self.seconds)
+            self.link = self.reader = None
 
     def read(self, link):
         try:
@@ -73,9 +75,9 @@ class Attacker:
         except Exception:  # pylint: disable=broad-except
             pass  # closed, by either side
 
-    def say(self, name, values):
-        self.n_said += 1
-        self.link.send_frame(MESSAGES[name][0], values)
+    def say(self, name, values, times=1):
+        self.n_said += times
+        self.link.send_frame(MESSAGES[name][0], values, times)
 
     def press(self, n, names=None):
         """n messages, of any kind or of these; the link is opened again

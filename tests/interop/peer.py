@@ -159,10 +159,11 @@ class Connection:
 
     # ---- frames, section 5 ------------------------------------------------
 
-    def send_frame(self, kind, fields):
+    def send_frame(self, kind, fields, times=1):
+        """The same frame `times` times, all of them in one record."""
         payload = msgpack.packb(fields, use_bin_type=True)
         self.send_record(self.noise.encrypt(
-            struct.pack("<IBBH", len(payload), kind, 0, 0) + payload))
+            (struct.pack("<IBBH", len(payload), kind, 0, 0) + payload) * times))
 
     def recv_frame(self):
         """(type, fields) of the next frame; a frame may span records."""
@@ -189,6 +190,11 @@ class Connection:
         self.sock.close()
 
 
-def dial(port, identity, run_id, seconds, **options):
-    sock = socket.create_connection(("127.0.0.1", port), timeout=seconds)
+def dial(port, identity, run_id, seconds, window=0, **options):
+    """window: bytes that the kernel receives before somebody reads them."""
+    sock = socket.socket()
+    sock.settimeout(seconds)
+    if window:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    sock.connect(("127.0.0.1", port))
     return Connection(sock, identity, run_id, **options)

@@ -71,6 +71,18 @@ function element(name, text, attributes) {
 
 // ---- status ----------------------------------------------------------------
 
+/* Links of peers that are no members; by network, what was refused and why. */
+function showStrangers(o) {
+  const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
+
+  say("strangers", `${o.links} links, ${integer.format(sum(o.refused))} refused`);
+  $("strangers").title = o.groups.map((g) =>
+    `${g.network}: ${g.links} links, ${g.overdrawn} over budget` +
+    (g.waits_s ? `, waits ${g.waits_s} s` : "") +
+    Object.entries(g.refused).filter(([, n]) => n > 0)
+      .map(([why, n]) => `, ${why} ${n}`).join("")).join("\n");
+}
+
 function showStatus(s) {
   const running = !["draining", "finished"].includes(s.state);
   now.status = s;
@@ -90,6 +102,7 @@ function showStatus(s) {
   say("bytes", `${bytes(s.bytes_sent)}, ${bytes(s.bytes_received)}`);
   say("reach", s.reachability);
   $("reach").title = s.reachability_reason || "";
+  showStrangers(s.strangers);
   if (s.progress === null) {
     $("progress").removeAttribute("value");
     say("progress-text", "no end is set");

@@ -425,6 +425,7 @@ static bool execute(struct world *w, uint32_t peer, const struct action *a)
             w->machines.local(w->machines.self, peer, &a->job, w->out);
         }
         break;
+    case ACTION_TRUST: /* queues have no end here */
     case ACTION_TYPE_COUNT:
         break;
     }
@@ -447,7 +448,8 @@ void world_deliver(struct world *w, uint32_t peer, struct event *event)
     p->core.step(p->core.self, event, out);
     w->stats.dropped += out->dropped;
     for (uint32_t k = 0; k < out->n; k++) {
-        p->actions++;
+        /* Nothing here follows from TRUST: it is no moment to die at. */
+        p->actions += out->action[k].type != ACTION_TRUST;
         if (p->die_at != 0 && p->actions >= p->die_at) {
             world_note(w, peer, "dies before an action");
             p->die_at = 0;

@@ -399,6 +399,28 @@ static void a_name_server_that_is_silent_is_not_a_wrong_name(void **state)
            "another peer");
 }
 
+static void what_was_refused_to_strangers_is_said(void **state)
+{
+    struct doctor_facts *f = sound();
+    struct fact_daemon *d = &f->daemon;
+
+    (void)state;
+    d->state = FACT_NONE;
+    expect(f, DOCTOR_CHECK_strangers, DOCTOR_UNCHECKED, "no daemon", "locod");
+    d->state = FACT_FOUND;
+    d->strangers = 4;
+    expect(f, DOCTOR_CHECK_strangers, DOCTOR_OK, "nothing was refused", NULL);
+    d->n_refused = 90;
+    d->n_network_refused = 70;
+    (void)snprintf(d->network, sizeof d->network, "9.9.9.0/24");
+    (void)snprintf(d->why, sizeof d->why, "bytes");
+    expect(f, DOCTOR_CHECK_strangers, DOCTOR_OK,
+           "refused 90 times, most to 9.9.9.0/24 (70, bytes)", NULL);
+    d->overdrawn = 2;
+    expect(f, DOCTOR_CHECK_strangers, DOCTOR_WARNING, "2 over their budget",
+           "firewall");
+}
+
 static void what_is_late_is_said_and_does_not_hide_the_rest(void **state)
 {
     struct doctor_facts *f = sound();
@@ -433,6 +455,7 @@ int main(void)
         cmocka_unit_test(every_step_towards_a_bootstrap_has_its_sentence),
         cmocka_unit_test(an_ipv6_host_stands_in_brackets),
         cmocka_unit_test(a_name_server_that_is_silent_is_not_a_wrong_name),
+        cmocka_unit_test(what_was_refused_to_strangers_is_said),
         cmocka_unit_test(what_is_late_is_said_and_does_not_hide_the_rest),
     };
 

@@ -50,6 +50,7 @@ struct hand {
     struct node_parts in;
     struct identity self, puppet[HAND_PUPPETS];
     struct signer pen, puppet_pen[HAND_PUPPETS];
+    uint64_t n_verified; /* signatures, by the node */
     uint32_t n_puppets;
     uint32_t link[HAND_PUPPETS], next_link;
     struct run_terms terms;
@@ -650,6 +651,30 @@ static inline void hand_identify(struct hand *h, bool highest)
     h->pen = signer_keyed(&h->self);
 }
 
+static inline int hand_pen_sign(void *self,
+                                const char *domain,
+                                const void *bytes,
+                                size_t len,
+                                uint8_t sig[SIGN_BYTES])
+{
+    const struct hand *h = self;
+
+    return h->pen.sign(h->pen.self, domain, bytes, len, sig);
+}
+
+static inline bool hand_pen_verify(void *self,
+                                   const uint8_t public[SIGN_PUBLIC_BYTES],
+                                   const char *domain,
+                                   const void *bytes,
+                                   size_t len,
+                                   const uint8_t sig[SIGN_BYTES])
+{
+    struct hand *h = self;
+
+    h->n_verified++;
+    return h->pen.verify(h->pen.self, public, domain, bytes, len, sig);
+}
+
 /* A node and n_puppets linked peers; nothing has happened yet. */
 static inline struct hand *hand_open_as(uint32_t n_puppets,
                                         const struct hand_options *opt)
@@ -681,7 +706,10 @@ static inline struct hand *hand_open_as(uint32_t n_puppets,
     o.time_scale = 1;
     o.self = h->self.id;
     memcpy(o.public_key, h->self.public, 32);
-    o.signer = h->pen;
+    o.signer = (struct signer){.self = h,
+                               .public = h->pen.public,
+                               .sign = hand_pen_sign,
+                               .verify = hand_pen_verify};
     hand_check(node_open(&h->node, &o, h->now_ms) == 0);
     h->in = node_parts(h->node);
     for (uint32_t p = 0; p < n_puppets; p++) {

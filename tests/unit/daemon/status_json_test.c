@@ -93,6 +93,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "caps",
         "bits_per_byte_before",
         "dht",
+        "strangers",
         "refused",
         "links",
         "fetch",
@@ -346,6 +347,8 @@ static void metrics_name_figures_in_base_units(void **state)
     s.dht_contacts = 12;
     s.dht.self_named = 3;
     s.dht.misnamed = 7;
+    s.stranger_refused[STRANGER_BYTES] = 6;
+    s.stranger_links = 9;
     s.dht.rejected[DHT_REJECT_REPLAYED] = 5;
     s.stale = 6;
     x.net.accepts_refused = 940;
@@ -355,6 +358,9 @@ static void metrics_name_figures_in_base_units(void **state)
     assert_non_null(strstr(text, "\nloco_dht_contacts 12\n"));
     assert_non_null(strstr(text, "\nloco_dht_self_named_total 3\n"));
     assert_non_null(strstr(text, "\nloco_dht_misnamed_total 7\n"));
+    assert_non_null(strstr(text, "\nloco_stranger_links 9\n"));
+    assert_non_null(
+        strstr(text, "\nloco_strangers_refused_total{why=\"bytes\"} 6\n"));
     assert_non_null(
         strstr(text, "\nloco_dht_rejected_total{reason=\"replayed\"} 5\n"));
     assert_non_null(strstr(text, "\nloco_refused_total{what=\"stale\"} 6\n"));

@@ -743,6 +743,50 @@ static uint32_t hung_up(struct fixture *f)
     return n;
 }
 
+/* 60 came from 8.2.3.0/24, one from 8.2.4.0/24. */
+static void expect_shown(const struct fixture *f)
+{
+    struct strangers_row rows[4];
+
+    assert_int_equal(members_strangers(&f->m, rows, 4), 2);
+    assert_int_equal(rows[0].from.ip[14], 3);
+    assert_int_equal(rows[0].n_links, STRANGERS_OF_GROUP_MAX);
+    assert_int_equal(rows[0].refused[STRANGER_LINKS],
+                     60 - STRANGERS_OF_GROUP_MAX);
+    assert_int_equal(rows[1].from.ip[14], 4);
+    assert_int_equal(rows[1].n_links, 1);
+    assert_int_equal(members_strangers(&f->m, rows, 1), 1); /* no more room */
+}
+
+/* Who forges is let in no more, nor is anybody of its network. */
+static void a_network_that_forges_waits(void **state)
+{
+    struct fixture *f = *state;
+    struct strangers_row row[1];
+    struct identity id;
+    uint8_t other[32] = {1};
+
+    assert_true(stranger(f, 1, 8, 3, 1));
+    assert_true(stranger(f, 2, 8, 3, 2));
+    identity_fake(&id, 10001);
+    for (int k = 0; k < 3; k++) { /* what somebody else spoilt is not its own */
+        members_verified(&f->m, 1, other, false, &f->out);
+    }
+    assert_int_equal(count(f, ACTION_HANG_UP), 0);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(count(f, ACTION_HANG_UP), 0);
+        members_verified(&f->m, 1, id.public, false, &f->out);
+    }
+    assert_int_equal(hung_up(f), 1);
+    assert_false(stranger(f, 3, 8, 3, 3));
+    assert_true(stranger(f, 4, 8, 4, 4));
+    assert_int_equal(members_strangers(&f->m, row, 1), 1);
+    assert_int_equal(row[0].refused[STRANGER_WAITS], 1);
+    assert_int_equal(row[0].waits_ms, 600000);
+    f->now_ms += 600001;
+    assert_true(stranger(f, 5, 8, 3, 5));
+}
+
 static void one_network_holds_few_links(void **state)
 {
     struct fixture *f = *state;
@@ -754,6 +798,7 @@ static void one_network_holds_few_links(void **state)
     assert_int_equal(n, STRANGERS_OF_GROUP_MAX);
     assert_int_equal(f->m.counts.strangers, 60 - STRANGERS_OF_GROUP_MAX);
     assert_true(stranger(f, 60, 8, 4, 61)); /* another network */
+    expect_shown(f);
     for (uint32_t i = 0; i < 60; i++) { /* behind one router many are honest */
         assert_true(stranger(f, 100 + i, 10, 3, 200 + i));
     }
@@ -1249,6 +1294,7 @@ static void strangers(struct fixture *f, uint64_t *rng, int n)
         uint64_t word = rng_next(rng);
 
         memcpy(g.peers[0].id.b, &word, sizeof word);
+        memcpy(g.peers[0].address.ip, &word, sizeof word);
         g.peers[0].address.port = 4000;
         members_on_gossip(&f->m, row(f, 0), &g, &f->out);
         tick(f, 100);
@@ -1312,6 +1358,76 @@ static int fail_dials(struct fixture *f)
     return probed;
 }
 
+/* Peer 0 names so many peers, at one address or each at its own, and they are
+ * all wanted; dials in the next seconds. */
+static uint32_t
+dials_of_named(struct fixture *f, uint32_t n, bool at_one, uint32_t seconds)
+{
+    uint32_t dials = 0;
+
+    for (uint32_t k = 0; k < n; k++) {
+        struct gossip g = {.n_peers = 1};
+        struct peer_id id = {{0x66, (uint8_t)k, 1}};
+
+        g.peers[0].id = id;
+        memcpy(g.peers[0].address.ip,
+               (uint8_t[16]){[10] = 255, 255, 9, 9, 9, at_one ? 9 : (uint8_t)k},
+               16);
+        g.peers[0].address.port = 4000;
+        members_on_gossip(&f->m, row(f, 0), &g, &f->out);
+        members_want(&f->m, members_find(&f->m, &id), true);
+    }
+    for (uint32_t t = 0; t < seconds * 10; t++) {
+        hear_links(f, 1);
+        tick(f, 100);
+        dials += count(f, ACTION_DIAL);
+        (void)fail_dials(f);
+    }
+    return dials;
+}
+
+static void an_address_that_many_ids_have_is_dialled_once_a_minute(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(up(f, 0, 1));
+    assert_int_equal(dials_of_named(f, 200, true, 59), 1);
+    assert_int_equal(dials_of_named(f, 200, true, 59), 1);
+}
+
+/* 4 a second, and a burst of 16. */
+static void named_addresses_are_dialled_slowly(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_true(up(f, 0, 1));
+    assert_in_range(dials_of_named(f, 200, false, 20), 16 + 4 * 20 - 1,
+                    16 + 4 * 20);
+}
+
+static void a_member_is_dialled_whatever_strangers_named(void **state)
+{
+    struct fixture *f = *state;
+    struct address a = {.port = 4000};
+    uint32_t n = 0;
+
+    assert_true(up(f, 0, 1));
+    (void)dials_of_named(f, 200, false, 5);
+    memcpy(a.ip, (uint8_t[16]){[10] = 255, 255, 9, 9, 9, 1}, 16);
+    assert_true(members_name(&f->m, &f->peer[2].id, &a, f->peer[2].public,
+                             f->now_ms) != MEMBERS_NONE);
+    watch(f, 2);
+    for (int t = 0; t < 20; t++) {
+        tick(f, 100);
+        for (uint32_t i = 0; i < f->out.n; i++) {
+            n += f->out.action[i].type == ACTION_DIAL &&
+                 id_eq(&f->out.action[i].dial.peer, &f->peer[2].id);
+        }
+        (void)fail_dials(f);
+    }
+    assert_true(n >= 2);
+}
+
 /* Who is dead does not answer, and tables are compared with the others. */
 static void of_two_probes_one_is_of_a_live_peer(void **state)
 {
@@ -1357,6 +1473,10 @@ static void of_two_probes_one_is_of_a_live_peer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(a_network_that_forges_waits),
+        T(an_address_that_many_ids_have_is_dialled_once_a_minute),
+        T(named_addresses_are_dialled_slowly),
+        T(a_member_is_dialled_whatever_strangers_named),
         T(silence_loses_a_watched_peer_once),
         T(any_byte_is_a_sign_of_life),
         T(a_gap_of_the_own_process_loses_nobody),

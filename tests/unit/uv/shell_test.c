@@ -421,6 +421,139 @@ static void a_peer_that_does_not_read_loses_its_link(void **state)
     free(a.memory);
 }
 
+/* 400 kB in one turn of the loop: whether the link is closed for it. */
+static bool is_closed_after_much(struct node *b, uv_loop_t *loop, bool trusted)
+{
+    struct node a;
+    struct raw r;
+    uint32_t link, n_up = b->toy.counts[EVENT_LINK_UP];
+    uint32_t n_down = b->toy.counts[EVENT_LINK_DOWN];
+    struct action *trust;
+    bool closed;
+
+    node_init(&a, trusted ? 1 : 3);
+    raw_connect(&r, b->port);
+    raw_shake(&r, loop, &a.signer, CONNECTION_CONTROL);
+    RUN_UNTIL(loop, b->toy.counts[EVENT_LINK_UP] == n_up + 1);
+    link = node_event(b, EVENT_LINK_UP, n_up)->event.link_up.link;
+    trust = node_act(b, ACTION_TRUST);
+    trust->trust.link = link;
+    trust->trust.trusted = trusted;
+    for (uint32_t n = 0; n < 8; n++) {
+        send_message(b, link, 2, n, 50000);
+    }
+    RUN_UNTIL(loop, b->toy.at == b->toy.n_queue);
+    uv_run(loop, UV_RUN_NOWAIT);
+    closed = b->toy.counts[EVENT_LINK_DOWN] == n_down + 1;
+    close(r.fd);
+    RUN_UNTIL(loop, b->toy.counts[EVENT_LINK_DOWN] == n_down + 1);
+    RUN_UNTIL(loop, node_stats(b).conns == 0);
+    free(a.toy.queue);
+    free(a.toy.log);
+    free(a.memory);
+    return closed;
+}
+
+static void a_stranger_holds_less_than_who_is_trusted(void **state)
+{
+    struct shell_options opt;
+    uv_loop_t loop;
+    struct node b;
+
+    (void)state;
+    uv_loop_init(&loop);
+    opt = node_init(&b, 2);
+    opt.link_queue_bytes_max = 1 << 20;
+    opt.stranger_queue_bytes_max = 256 << 10;
+    node_open(&b, &loop, &opt);
+    assert_false(is_closed_after_much(&b, &loop, true));
+    assert_true(is_closed_after_much(&b, &loop, false));
+    assert_int_equal(node_event(&b, EVENT_LINK_DOWN, 1)->event.link_down.rc,
+                     LOCO_EBUSY);
+    assert_int_equal(node_stats(&b).links_full, 1);
+    node_close(&b, &loop);
+    loop_end(&loop);
+}
+
+/* 8,000 frames are 4 MB of its budget: what fits the buffer is handled, and
+ * nothing after it for seconds; but TRUST lets the rest in. */
+static void who_speaks_too_much_is_not_read_until_it_is_trusted(void **state)
+{
+    struct shell_options opt;
+    uv_loop_t loop;
+    struct node a, b;
+    uint32_t link, back;
+    struct action *trust;
+
+    (void)state;
+    uv_loop_init(&loop);
+    opt = node_init(&b, 2);
+    opt.strangers_paced = true;
+    node_open(&b, &loop, &opt);
+    node_start(&a, &loop, 1);
+    dial(&a, &b, &b.id.id, 1);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1 &&
+                         a.toy.counts[EVENT_LINK_UP] == 1);
+    link = node_event(&a, EVENT_LINK_UP, 0)->event.link_up.link;
+    back = node_event(&b, EVENT_LINK_UP, 0)->event.link_up.link;
+    for (uint32_t n = 0; n < 8000; n++) {
+        send_message(&a, link, 1, n, 4);
+    }
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] >= 600);
+    RUN_UNTIL(&loop, a.toy.at == a.toy.n_queue);
+    run_quiet(&loop);
+    assert_true(b.toy.counts[EVENT_RECV] < 8000);
+    trust = node_act(&b, ACTION_TRUST);
+    trust->trust.link = back;
+    trust->trust.trusted = true;
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] == 8000);
+    node_close(&a, &loop);
+    node_close(&b, &loop);
+    loop_end(&loop);
+}
+
+/* The second one, when the third comes. */
+static void of_all_strangers_the_longest_queue_goes(void **state)
+{
+    struct shell_options opt;
+    uv_loop_t loop;
+    struct node a[3], b;
+    struct raw r[3];
+    uint32_t link[3];
+
+    (void)state;
+    uv_loop_init(&loop);
+    opt = node_init(&b, 9);
+    opt.strangers_queue_bytes_max = 200000;
+    node_open(&b, &loop, &opt);
+    for (uint32_t i = 0; i < 3; i++) {
+        node_init(&a[i], (uint8_t)(1 + i));
+        raw_connect(&r[i], b.port);
+        raw_shake(&r[i], &loop, &a[i].signer, CONNECTION_CONTROL);
+        RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == i + 1);
+        link[i] = node_event(&b, EVENT_LINK_UP, i)->event.link_up.link;
+    }
+    send_message(&b, link[0], 2, 1, 60000);
+    send_message(&b, link[1], 2, 2, 60000);
+    send_message(&b, link[1], 2, 3, 60000);
+    send_message(&b, link[2], 2, 4, 60000);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_DOWN] == 1);
+    assert_int_equal(node_event(&b, EVENT_LINK_DOWN, 0)->event.link_down.link,
+                     link[1]);
+    assert_int_equal(node_event(&b, EVENT_LINK_DOWN, 0)->event.link_down.rc,
+                     LOCO_EBUSY);
+    run_quiet(&loop);
+    assert_int_equal(b.toy.counts[EVENT_LINK_DOWN], 1);
+    node_close(&b, &loop);
+    loop_end(&loop);
+    for (uint32_t i = 0; i < 3; i++) {
+        close(r[i].fd);
+        free(a[i].toy.queue);
+        free(a[i].toy.log);
+        free(a[i].memory);
+    }
+}
+
 static void a_second_shell_on_the_port_is_refused(void **state)
 {
     uv_loop_t loop;
@@ -787,6 +920,9 @@ int main(void)
         cmocka_unit_test(a_peer_that_breaks_the_framing_loses_its_link),
         cmocka_unit_test(a_record_that_does_not_verify_ends_the_link),
         cmocka_unit_test(a_peer_that_does_not_read_loses_its_link),
+        cmocka_unit_test(a_stranger_holds_less_than_who_is_trusted),
+        cmocka_unit_test(who_speaks_too_much_is_not_read_until_it_is_trusted),
+        cmocka_unit_test(of_all_strangers_the_longest_queue_goes),
         cmocka_unit_test(a_second_shell_on_the_port_is_refused),
         cmocka_unit_test(ipv6_works_where_the_machine_has_it),
         cmocka_unit_test(connections_over_the_limits_are_refused),

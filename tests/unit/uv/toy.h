@@ -256,7 +256,11 @@ static inline struct shell_options node_init(struct node *n, uint8_t seed)
     opt.signer = &n->signer;
     opt.rules = toy_rules;
     opt.n_rules = TOY_RULES;
-    opt.handshake_ms = 30000; /* tests of deadlines make it short */
+    opt.handshake_ms = 30000; /* tests of deadlines make it short, */
+    /* of strangers these: a toy core trusts all */
+    opt.stranger_queue_bytes_max = opt.link_queue_bytes_max;
+    opt.strangers_queue_bytes_max = UINT32_MAX;
+    opt.strangers_paced = false;
     opt.accepts_per_s = 10000;
     return opt;
 }

@@ -1,0 +1,116 @@
+/* budget.c - see budget.h. The figures are those of .github/SECURITY.md. */
+#include "p2p/swarm/budget.h"
+
+/* A signature is some 120 us of a core: 200 a second are 24 ms. Bytes: 100 kB/s
+ * a link, 1 MB/s all; what a newcomer is sent at once, a chain of views, is
+ * 256 KiB and fits the burst. Fair shares of the 160 links that strangers may
+ * hold: 80 signatures a second and 0.5 MB/s. */
+static const struct budget_terms terms_of[BUDGET_KIND_COUNT] = {
+    [BUDGET_SIGNATURES] = {.link = {100000, 2000000},
+                           .fair = {2000000, 1},
+                           .all = {5000, 1000000}},
+    [BUDGET_BYTES] = {.link = {10, 3000000},
+                      .fair = {320, 3000000},
+                      .all = {1, 2000000}},
+    [BUDGET_DIALS] = {.link = {1, 1}, .fair = {1, 1}, .all = {250000, 4000000}},
+};
+
+bool budget_overdrawn(const struct budget_meter *m,
+                      const struct budget_price *price,
+                      uint64_t now_ms)
+{
+    return m->paid_us >= now_ms * 1000 + price->burst_us;
+}
+
+void budget_charge(struct budget_meter *m,
+                   const struct budget_price *price,
+                   uint64_t n,
+                   uint64_t now_ms)
+{
+    uint64_t now_us = now_ms * 1000;
+    uint64_t most = now_us + price->burst_us + BUDGET_DEBT_US;
+
+    m->paid_us = m->paid_us > now_us ? m->paid_us : now_us;
+    if (n > (most - now_us) / price->each_us) {
+        m->paid_us = most;
+    } else {
+        m->paid_us += n * price->each_us;
+        m->paid_us = m->paid_us < most ? m->paid_us : most;
+    }
+}
+
+void budget_link_init(struct budget_link *l, uint64_t now_ms)
+{
+    *l = (struct budget_link){0};
+    for (int k = 0; k < BUDGET_KIND_COUNT; k++) {
+        l->fair[k].paid_us = now_ms * 1000 + terms_of[k].fair.burst_us;
+    }
+}
+
+bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms)
+{
+    const struct budget_price *price = &terms_of[kind].all;
+
+    if (budget_overdrawn(&all->all[kind], price, now_ms)) {
+        return false;
+    }
+    budget_charge(&all->all[kind], price, 1, now_ms);
+    return true;
+}
+
+bool budget_fill(struct budget_level *l,
+                 uint64_t bytes_per_s,
+                 uint64_t burst,
+                 uint64_t n,
+                 uint64_t now_ms)
+{
+    uint64_t passed_ms = now_ms - l->at_ms;
+    bool empty = passed_ms > UINT32_MAX ||
+                 l->bytes <= bytes_per_s / 1000 * passed_ms +
+                                 bytes_per_s % 1000 * passed_ms / 1000;
+
+    l->bytes -= empty ? l->bytes
+                      : bytes_per_s / 1000 * passed_ms +
+                            bytes_per_s % 1000 * passed_ms / 1000;
+    l->at_ms = now_ms;
+    if (l->bytes >= burst) {
+        return false;
+    }
+    l->bytes += n;
+    return true;
+}
+
+bool budget_allows(const struct budget *all,
+                   const struct budget_link *l,
+                   enum budget_kind kind,
+                   uint64_t now_ms)
+{
+    const struct budget_terms *t = &terms_of[kind];
+
+    return !budget_overdrawn(&l->own[kind], &t->link, now_ms) &&
+           (!budget_overdrawn(&all->all[kind], &t->all, now_ms) ||
+            !budget_overdrawn(&l->fair[kind], &t->fair, now_ms));
+}
+
+bool budget_is_overdrawn(const struct budget_link *l, uint64_t now_ms)
+{
+    for (int k = 0; k < BUDGET_KIND_COUNT; k++) {
+        if (budget_overdrawn(&l->own[k], &terms_of[k].link, now_ms)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void budget_use(struct budget *all,
+                struct budget_link *l,
+                enum budget_kind kind,
+                uint64_t n,
+                uint64_t now_ms)
+{
+    const struct budget_terms *t = &terms_of[kind];
+
+    budget_charge(&all->all[kind], &t->all, n, now_ms);
+    budget_charge(&l->own[kind], &t->link, n, now_ms);
+    budget_charge(&l->fair[kind], &t->fair, n, now_ms);
+}

@@ -1,0 +1,102 @@
+/* budget.h - what strangers may cost a peer: leaky buckets.
+ *
+ * Whatever can be counted has a price in time: a signature costs 100 ms of the
+ * budget of its link. A *meter* is the moment up to which what was used is paid
+ * for; where that moment is further away than the burst, the meter is
+ * *overdrawn*. Use is always charged, and what is asked for is refused while
+ * the meter is overdrawn; so a piece of any size passes, and is paid for after.
+ *
+ * There are two limits: one for each link, and one for all strangers together,
+ * of whom a few could use up the second. So each link has a *fair share*, too:
+ * where all together are overdrawn, whoever stays below the fair share still
+ * passes. A new link has used its fair share: nobody gets another one by
+ * dialling again.
+ *
+ * So over T seconds all strangers together get at most
+ * (T + burst) / all + links * T / fair, and one piece a link.
+ *
+ * Pure: time comes in; a meter is 8 bytes. Cannot fail.
+ */
+#ifndef LOCO_P2P_SWARM_BUDGET_H
+#define LOCO_P2P_SWARM_BUDGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum budget_kind {
+    BUDGET_SIGNATURES, /* verified because of what a stranger said */
+    BUDGET_BYTES,      /* of control frames, decoded */
+    BUDGET_DIALS,      /* of addresses that they named; of all only */
+    BUDGET_KIND_COUNT
+};
+
+struct budget_price {
+    uint32_t each_us, burst_us;
+};
+
+struct budget_terms {
+    struct budget_price link, fair, all;
+};
+
+struct budget_meter {
+    uint64_t paid_us;
+};
+
+/* Of one link, for each kind. */
+struct budget_link {
+    struct budget_meter own[BUDGET_KIND_COUNT], fair[BUDGET_KIND_COUNT];
+};
+
+/* Of all strangers together. */
+struct budget {
+    struct budget_meter all[BUDGET_KIND_COUNT];
+};
+
+bool budget_overdrawn(const struct budget_meter *m,
+                      const struct budget_price *price,
+                      uint64_t now_ms);
+
+/* `n` of them were used. No debt lasts longer than BUDGET_DEBT_US beyond the
+ * burst: one large piece must not silence an honest link for minutes. */
+void budget_charge(struct budget_meter *m,
+                   const struct budget_price *price,
+                   uint64_t n,
+                   uint64_t now_ms);
+
+#define BUDGET_DEBT_US 10000000U
+
+/* One of all, whoever it is for; false: all is used. */
+bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms);
+
+/* Bytes that strangers fetch: a level that falls by a rate. It may rise fast up
+ * to a burst, which is long: whole newcomers come in as fast as the line is. */
+struct budget_level {
+    uint64_t bytes, at_ms;
+};
+
+/* `n` bytes more; false, and none: the level has reached `burst`. */
+bool budget_fill(struct budget_level *l,
+                 uint64_t bytes_per_s,
+                 uint64_t burst,
+                 uint64_t n,
+                 uint64_t now_ms);
+
+/* A link that begins now. */
+void budget_link_init(struct budget_link *l, uint64_t now_ms);
+
+/* Whether a stranger with that link may use something of this kind. */
+bool budget_allows(const struct budget *all,
+                   const struct budget_link *l,
+                   enum budget_kind kind,
+                   uint64_t now_ms);
+
+/* Whether it has used up its own share of something. */
+bool budget_is_overdrawn(const struct budget_link *l, uint64_t now_ms);
+
+void budget_use(struct budget *all,
+                struct budget_link *l,
+                enum budget_kind kind,
+                uint64_t n,
+                uint64_t now_ms);
+
+#endif

@@ -1,0 +1,124 @@
+/* budget_test.c - what strangers get, alone and together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "p2p/swarm/budget.h"
+
+#define LINKS   160
+#define BEGIN   1000000ULL /* ms */
+#define SECONDS 20
+
+struct strangers {
+    struct budget all;
+    struct budget_link link[LINKS];
+    uint64_t n[LINKS], n_all;
+};
+
+static void begin(struct strangers *s)
+{
+    *s = (struct strangers){0};
+    for (uint32_t i = 0; i < LINKS; i++) {
+        budget_link_init(&s->link[i], BEGIN);
+    }
+}
+
+static void use(struct strangers *s,
+                uint32_t i,
+                enum budget_kind kind,
+                uint64_t n,
+                uint64_t ms)
+{
+    if (budget_allows(&s->all, &s->link[i], kind, ms)) {
+        budget_use(&s->all, &s->link[i], kind, n, ms);
+        s->n[i] += n;
+        s->n_all += n;
+    }
+}
+
+static void one_link_gets_its_burst_and_its_rate(void **state)
+{
+    struct strangers s;
+
+    (void)state;
+    begin(&s);
+    for (uint64_t ms = 0; ms < SECONDS * 1000; ms++) {
+        use(&s, 0, BUDGET_SIGNATURES, 1, BEGIN + ms);
+    }
+    assert_in_range(s.n[0], 20 + 10 * SECONDS - 1, 20 + 10 * SECONDS);
+    begin(&s);
+    for (uint64_t ms = 0; ms < SECONDS * 1000; ms++) {
+        use(&s, 0, BUDGET_BYTES, 1000, BEGIN + ms);
+    }
+    assert_in_range(s.n[0], 300000 + 100000 * SECONDS - 1000,
+                    300000 + 100000 * SECONDS + 1000);
+}
+
+/* All press as they can; the last one wants one signature each two seconds. */
+static void
+all_together_get_little_and_who_asks_for_little_gets_it(void **state)
+{
+    const uint64_t fair = LINKS * SECONDS / 2;
+    struct strangers s;
+
+    (void)state;
+    begin(&s);
+    for (uint64_t ms = 0; ms < SECONDS * 1000; ms++) {
+        for (uint32_t i = 0; i < LINKS - 1; i++) {
+            use(&s, (uint32_t)(i + ms) % (LINKS - 1), BUDGET_SIGNATURES, 1,
+                BEGIN + ms);
+        }
+        if (ms % 2001 == 2000) {
+            use(&s, LINKS - 1, BUDGET_SIGNATURES, 1, BEGIN + ms);
+        }
+    }
+    assert_int_equal(s.n[LINKS - 1], SECONDS * 1000 / 2001);
+    assert_in_range(s.n_all, 200 * SECONDS, 200 * (SECONDS + 1) + fair + 1);
+}
+
+static void who_dials_again_gets_no_other_fair_share(void **state)
+{
+    struct strangers s;
+    uint64_t before;
+
+    (void)state;
+    begin(&s);
+    for (uint32_t k = 0; k < 400; k++) { /* all of the budget of all */
+        budget_use(&s.all, &s.link[k % LINKS], BUDGET_SIGNATURES, 1, BEGIN);
+    }
+    before = s.n_all;
+    for (uint64_t ms = 0; ms < 900; ms++) {
+        budget_link_init(&s.link[0], BEGIN + ms);
+        use(&s, 0, BUDGET_SIGNATURES, 1, BEGIN + ms);
+    }
+    assert_int_equal(s.n_all, before);
+}
+
+/* A chain of views is thousands of signatures: it is paid for, not for ever. */
+static void no_debt_lasts_long(void **state)
+{
+    struct strangers s;
+
+    (void)state;
+    begin(&s);
+    use(&s, 0, BUDGET_SIGNATURES, UINT64_MAX, BEGIN);
+    assert_false(
+        budget_allows(&s.all, &s.link[0], BUDGET_SIGNATURES, BEGIN + 9999));
+    assert_true(
+        budget_allows(&s.all, &s.link[0], BUDGET_SIGNATURES, BEGIN + 10001));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_link_gets_its_burst_and_its_rate),
+        cmocka_unit_test(
+            all_together_get_little_and_who_asks_for_little_gets_it),
+        cmocka_unit_test(who_dials_again_gets_no_other_fair_share),
+        cmocka_unit_test(no_debt_lasts_long),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
