@@ -181,7 +181,8 @@ static int check_alone(const struct view_cert *cert,
     for (uint32_t k = 0; k < cert->n_sigs; k++) {
         const struct view_signature *s = &cert->sigs[k];
 
-        if (!message_verify(signer, s->public_key, &ballot_body_schema, &ballot,
+        if (!signed_before(cert, k) &&
+            !message_verify(signer, s->public_key, &ballot_body_schema, &ballot,
                             s->sig)) {
             return LOCO_ESIG;
         }
