@@ -364,8 +364,23 @@ void node_learn_members(struct node *n, const struct view_body *v)
     }
 }
 
+/* It was a member with us, of this view or of the last one that was no fork, or
+ * our invitation names it: anybody else can say what it likes of the end. */
+static bool took_part(const struct node *n, int peer)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    const struct peer_id *id = &n->members.peers[peer].id;
+
+    for (uint32_t i = 0; i < v->n_roots; i++) {
+        if (id_eq(&v->roots[i], id)) {
+            return true;
+        }
+    }
+    return view_index(v, id) >= 0 || is_named(n, peer);
+}
+
 /* Who has finished and started again has no view that would prove anything:
- * then more of those that are linked to us say that end than say ours. */
+ * then more of those that took part say that end than say ours. */
 static bool more_ended_there(const struct node *n, const struct heartbeat *m)
 {
     uint32_t there = 0, here = 1;
@@ -374,7 +389,8 @@ static bool more_ended_there(const struct node *n, const struct heartbeat *m)
         const struct member *p = &n->members.peers[i];
 
         if (p->used && p->has_beat && p->beat.state == NODE_FINISHED &&
-            node_same_stage(n, p) && members_linked(&n->members, (int)i)) {
+            node_same_stage(n, p) && members_linked(&n->members, (int)i) &&
+            took_part(n, (int)i)) {
             there += hash32_eq(&p->beat.commit, &m->commit);
             here += hash32_eq(&p->beat.commit, &n->held.applied.commit);
         }

@@ -18,13 +18,13 @@ static struct node_status status(const struct hand *h)
 }
 
 /* In a view with the first n puppets; a third one is linked and in none. */
-static struct hand *in_a_view(uint32_t n)
+static struct hand *in_a_view_until(uint32_t n, uint64_t stop_rounds)
 {
     struct hand *h = hand_open(HAND_PUPPETS);
     struct heartbeat b = hand_beat(h);
 
     h->terms.min_peers = n + 1;
-    h->terms.stop_rounds = 1000000;
+    h->terms.stop_rounds = stop_rounds;
     b.linked_candidates = (uint8_t)(n + 1);
     for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
         b.ready = p < n;
@@ -40,6 +40,11 @@ static struct hand *in_a_view(uint32_t n)
     hand_wait(h, 3000);
     assert_int_equal(h->in.ballot->cert.body.n_members, n + 1);
     return h;
+}
+
+static struct hand *in_a_view(uint32_t n)
+{
+    return in_a_view_until(n, 1000000);
 }
 
 /* ---- goodbyes ------------------------------------------------------------ */
@@ -556,6 +561,29 @@ static void an_end_is_given_up_for_a_better_one_of_most(void **state)
     assert_true(keeps_its_end(3, true, true));   /* of a view: to be proven */
 }
 
+/* They are more than all who took part in it. */
+static void strangers_do_not_say_where_a_run_ended(void **state)
+{
+    struct hand *h = in_a_view_until(1, 3);
+    struct heartbeat b;
+
+    (void)state;
+    hand_wait(h, 30000);
+    assert_int_equal(status(h).state, NODE_FINISHED);
+    b = hand_beat(h);
+    hand_set_beat(h, 0, &b); /* it has not finished */
+    b.state = NODE_FINISHED;
+    b.has_view = false;
+    b.tokens++;
+    b.commit.b[0] ^= 0x80;
+    for (uint32_t k = 0; k < 6; k++) {
+        hand_set_beat(h, 1 + k % 2, &b);
+    }
+    hand_drain(h, 6);
+    assert_true(h->in.ballot->have);
+    hand_close(h);
+}
+
 static void who_trains_does_not_stop_for_an_end_that_others_name(void **state)
 {
     struct hand *h = in_a_view(2);
@@ -589,6 +617,7 @@ int main(void)
         cmocka_unit_test(no_fork_wins_over_a_view_that_is_none),
         cmocka_unit_test(no_earlier_view_of_the_run_is_followed),
         cmocka_unit_test(an_end_is_given_up_for_a_better_one_of_most),
+        cmocka_unit_test(strangers_do_not_say_where_a_run_ended),
         cmocka_unit_test(who_trains_does_not_stop_for_an_end_that_others_name),
     };
 
