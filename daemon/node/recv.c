@@ -71,14 +71,16 @@ static bool holds(struct node *n, int peer, uint32_t link)
 }
 
 /* Whether the peer at that link may cost us what it needs, though it is no
- * member of our view: one of a proven view, and whoever serves another stage of
- * the model. What it says of itself counts for nothing. */
+ * member of our view: one of a proven view, whoever serves another stage of the
+ * model, and who founds our first view: we check what all others promised it.
+ * What it says of itself counts for nothing. */
 static bool is_trusted(struct node *n, uint32_t link)
 {
     int peer = members_at(&n->members, link);
 
     return peer != MEMBERS_NONE &&
            (node_proven_of(n, peer) != NULL ||
+            ballot_founds(&n->ballot, peer) ||
             (!n->inner->whole && n->members.peers[peer].guest));
 }
 

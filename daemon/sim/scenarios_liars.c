@@ -121,7 +121,8 @@ static bool invent_commit(const struct sim *s, struct promise *m)
     m->body.said.round++;
     m->body.said.tokens += 1000000;
     m->body.said.commit = made_up;
-    m->body.said.made_by = UINT64_MAX;
+    /* Of all, or of none that could deny it. */
+    m->body.said.made_by = s->liar->n_lies % 2 == 0 ? UINT64_MAX : ~31ULL;
     m->body.said.closing = CLOSING_NONE;
     sign_as(s, &promise_body_schema, &m->body, m->sig);
     return true;

@@ -172,7 +172,8 @@ static bool joiner_waits(const struct ballot *b,
             !(j->tried && j->tried_round == j->round) &&
             view_index_key(&b->cert.body, j->public_key) < 0 &&
             !ballot_is_ousted(b, j->public_key, ctx->closing.round) &&
-            b->cert.body.n_members < VIEW_MEMBERS_MAX) {
+            b->cert.body.n_members < VIEW_MEMBERS_MAX &&
+            ballot_join_is_known(b, &j->join.body)) {
             if (!read) {
                 ballot_edges_heard(b, &edges);
                 read = true;
@@ -183,6 +184,12 @@ static bool joiner_waits(const struct ballot *b,
         }
     }
     return false;
+}
+
+bool ballot_founds(const struct ballot *b, int peer)
+{
+    return !b->have && b->found_until_ms > b->members->now_ms &&
+           id_eq(&b->found_by, &b->members->peers[peer].id);
 }
 
 int ballot_index(const struct ballot *b, const struct peer_id *id)

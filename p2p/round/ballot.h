@@ -229,6 +229,9 @@ void ballot_joiners_follow(struct ballot *b,
                            const struct hash32 *commit,
                            uint64_t since_ms);
 
+/* Whether we, who have no view, are bound to that peer (row) as its founder. */
+bool ballot_founds(const struct ballot *b, int peer);
+
 /* Which member of our view this is; -1: none, or we are in none. */
 int ballot_index(const struct ballot *b, const struct peer_id *id);
 

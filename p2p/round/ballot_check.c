@@ -123,8 +123,9 @@ bool ballot_proposal_holds(const struct ballot *b,
         return false;
     }
     answered = ballot_promised(p->promises, p->n_promises, &claims);
-    if (mode == VIEW_MAJORITY && (!view_quorum(m.old, answered, m.departed) ||
-                                  ballot_is_bound(m.old, answered, claims))) {
+    if (mode == VIEW_MAJORITY &&
+        (!view_quorum(m.old, answered, m.departed) ||
+         ballot_is_bound(m.old, answered, claims, m.departed))) {
         return false;
     }
     if (!ballot_make_value(&m, &v)) {
@@ -142,10 +143,11 @@ bool ballot_proposal_holds(const struct ballot *b,
            joins_signed(b, p);
 }
 
-/* Whether those promises oblige the owner of `a->ballot` to propose `value`. */
-static bool oblige(const struct ballot *b,
-                   const struct accept *a,
-                   const struct hash32 *value)
+/* Whether those promises allow the owner of `a->ballot` to propose `value`. It
+ * need not be bound by them: who is, depends on goodbyes that not all know. */
+static bool may_repeat(const struct ballot *b,
+                       const struct accept *a,
+                       const struct hash32 *value)
 {
     struct ballot_making m = ballot_making_after(b, VIEW_MAJORITY);
     const struct statement *highest = NULL;
@@ -155,16 +157,17 @@ static bool oblige(const struct ballot *b,
         return false;
     }
     answered = ballot_promised(a->promises, a->n_promises, &claims);
-    if (!view_quorum(m.old, answered, a->of.proposal.value.departed) ||
-        !ballot_is_bound(m.old, answered, claims)) {
+    if (claims == 0 ||
+        !view_quorum(m.old, answered, a->of.proposal.value.departed)) {
         return false;
     }
     for (uint32_t i = 0; i < a->n_promises; i++) {
         const struct statement *s = &a->promises[i].said;
 
         if (s->has_accepted &&
-            (highest == NULL ||
-             s->accepted_ballot > highest->accepted_ballot)) {
+            (highest == NULL || s->accepted_ballot > highest->accepted_ballot ||
+             (s->accepted_ballot == highest->accepted_ballot &&
+              hash32_cmp(&s->accepted_view, &highest->accepted_view) < 0))) {
             highest = s;
         }
     }
@@ -183,7 +186,7 @@ bool ballot_accept_holds(const struct ballot *b,
     view_hash(&p->value, &hash);
     if (a->ballot != p->ballot &&
         (a->mode != VIEW_MAJORITY || p->ballot > a->ballot ||
-         !oblige(b, a, &hash))) {
+         !may_repeat(b, a, &hash))) {
         return false;
     }
     return ballot_owner_signed(b, owner_key, a->ballot, &hash, a->of.sig) &&
@@ -215,15 +218,10 @@ static bool is_there(const struct ballot *b, const struct joining *j)
 {
     struct peer_id id = id_of_public(j->public_key);
     int row = members_find(b->members, &id);
-    uint32_t n = 0;
 
-    if (ballot_join_links(&j->join.body, &b->opt.self)) {
-        return row != MEMBERS_NONE && members_linked(b->members, row);
-    }
-    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        n += ballot_join_links(&j->join.body, &b->ids[i]);
-    }
-    return 2 * n > b->cert.body.n_members;
+    return ballot_join_links(&j->join.body, &b->opt.self)
+               ? row != MEMBERS_NONE && members_linked(b->members, row)
+               : ballot_join_is_known(b, &j->join.body);
 }
 
 /* It holds the value's commit, or the one before, which that follows. What was
@@ -248,37 +246,43 @@ static bool holds_commit(const struct ballot_context *ctx,
            hash32_eq(&base, &j->commit);
 }
 
-bool ballot_agrees(struct ballot *b,
-                   const struct ballot_context *ctx,
-                   const struct proposal *p,
-                   bool again)
+/* Of those whom that proposal leaves out, whom to refuse it for. */
+static uint64_t
+refuse_for(struct ballot *b, const struct proposal *p, bool again)
 {
     uint32_t by = view_ballot_owner(&b->cert.body, p->ballot);
     uint64_t out = left_out(b, p), first = 0;
 
-    if (!b->have || again) {
-        return true; /* others may have signed it: it is too late to argue */
-    }
-    for (uint32_t i = 0; i < p->n_promises; i++) {
-        first |= BIT(p->promises[i].member);
-    }
-    if (!(first >> b->self_index & 1)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < p->n_joins; i++) {
-        if (!is_there(b, &p->joins[i]) ||
-            !holds_commit(ctx, &p->value, &p->joins[i].join.body)) {
-            return false;
-        }
-    }
-    first = 0;
     for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        if ((out >> i & 1) &&
-            !((b->refused_without >> i & 1) && b->refused_of[i] != by)) {
+        bool known = b->refused_without >> i & 1;
+
+        if ((out >> i & 1) && !(known && (again || b->refused_of[i] != by))) {
             first |= BIT(i);
             b->refused_of[i] = (uint8_t)by;
         }
     }
     b->refused_without |= first;
-    return first == 0;
+    return first;
+}
+
+bool ballot_agrees(struct ballot *b,
+                   const struct ballot_context *ctx,
+                   const struct proposal *p,
+                   bool again)
+{
+    int self = view_index(&b->cert.body, &b->opt.self);
+    uint64_t claims;
+
+    if (!again &&
+        (self < 0 ||
+         !(ballot_promised(p->promises, p->n_promises, &claims) >> self & 1))) {
+        return false;
+    }
+    for (uint32_t i = 0; i < p->n_joins && !again; i++) {
+        if (!is_there(b, &p->joins[i]) ||
+            !holds_commit(ctx, &p->value, &p->joins[i].join.body)) {
+            return false;
+        }
+    }
+    return refuse_for(b, p, again) == 0;
 }

@@ -94,6 +94,16 @@ bool ballot_join_links(const struct join_body *j, const struct peer_id *id)
     return false;
 }
 
+bool ballot_join_is_known(const struct ballot *b, const struct join_body *j)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
+        n += ballot_join_links(j, &b->ids[i]);
+    }
+    return 2 * n > b->cert.body.n_members;
+}
+
 static uint32_t n_of(uint64_t mask)
 {
     return (uint32_t)__builtin_popcountll(mask);

@@ -99,6 +99,9 @@ struct ballot_edges {
 uint64_t ballot_own_edges(const struct ballot *b);
 void ballot_edges_heard(const struct ballot *b, struct ballot_edges *k);
 
+/* Whether that joiner says that it has a link to more than half of the view. */
+bool ballot_join_is_known(const struct ballot *b, const struct join_body *j);
+
 /* Whether that joiner says that it has a link to that member. */
 bool ballot_join_links(const struct join_body *j, const struct peer_id *id);
 
@@ -151,11 +154,13 @@ uint64_t
 ballot_promised(const struct promised *promises, uint32_t n, uint64_t *claims);
 
 /* Whether so many of the view may have accepted a value that it is in force,
- * when of those who `answered` only `claims` say that they did. Then no other
+ * when of those who `answered` only `claims` say that they did, and `departed`
+ * said goodbye. Then no other
  * one may be proposed. */
 bool ballot_is_bound(const struct view_body *view,
                      uint64_t answered,
-                     uint64_t claims);
+                     uint64_t claims,
+                     uint64_t departed);
 
 /* ---- ballot_own.c ----------------------------------------------------- */
 
@@ -177,7 +182,8 @@ bool ballot_accept_holds(const struct ballot *b,
                          const uint8_t owner_key[32]);
 
 /* Whether we agree to who is in that value and who is out; `again`: somebody
- * else than its maker proposes it. A refusal is remembered. */
+ * else than its maker proposes it. A refusal is remembered: for each member
+ * that is left out there is one, and the next owner goes through. */
 bool ballot_agrees(struct ballot *b,
                    const struct ballot_context *ctx,
                    const struct proposal *p,

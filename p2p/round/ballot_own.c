@@ -38,6 +38,7 @@ static bool gather_joins(const struct ballot *b, struct proposal *p)
 
         if (ballot_joiner_here(b, j) &&
             ballot_joiner_holds(j, p->value.round, &p->value.commit) &&
+            ballot_join_is_known(b, &j->join.body) &&
             !ballot_is_ousted(b, j->public_key, p->value.round)) {
             struct joining *to = &p->joins[p->n_joins++];
 

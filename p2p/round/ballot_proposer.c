@@ -149,6 +149,12 @@ void ballot_on_accepted(struct ballot *b,
 
 void ballot_give_up(struct ballot *b, const struct ballot_context *ctx)
 {
+    /* Others may not see a newcomer: without it, and the longer the oftener. */
+    for (uint32_t i = 0; b->phase == BALLOT_SIGN && i < b->proposal.n_joins;
+         i++) {
+        ballot_oust(b, b->proposal.joins[i].public_key,
+                    b->proposal.value.round);
+    }
     b->phase = BALLOT_IDLE;
     b->try_at_ms = ctx->now_ms + b->opt.ballot_ms / 4 +
                    rng_below(&b->rng, b->opt.ballot_ms / 2 + 1);
@@ -209,7 +215,7 @@ static bool is_bound(const struct ballot *b)
                       : 0;
     }
     return b->mode == VIEW_MAJORITY &&
-           ballot_is_bound(&b->cert.body, b->answered, claims);
+           ballot_is_bound(&b->cert.body, b->answered, claims, b->departed);
 }
 
 void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
@@ -236,10 +242,16 @@ void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
 static void
 note_claim(struct ballot *b, uint64_t ballot, const struct proposal *proposal)
 {
-    if (b->mode == VIEW_MAJORITY && (!b->has_claim || ballot > b->claimed)) {
+    struct hash32 hash;
+
+    view_hash(&proposal->value, &hash);
+    if (b->mode == VIEW_MAJORITY &&
+        (!b->has_claim || ballot > b->claimed ||
+         (ballot == b->claimed && hash32_cmp(&hash, &b->value_hash) < 0))) {
         b->has_claim = true;
         b->claimed = ballot;
         b->proposal = *proposal;
+        b->value_hash = hash;
     }
 }
 
@@ -262,7 +274,9 @@ static bool was_acceptable(const struct ballot *b, const struct promise *p)
            hash32_eq(&hash, &s->accepted_view) &&
            ballot_owner_signed(b, owner, s->accepted_ballot, &hash,
                                p->accepted[0].sig) &&
-           ballot_proposal_holds(b, VIEW_MAJORITY, v);
+           ((b->has_claim && hash32_eq(&hash, &b->value_hash) &&
+             v->ballot == b->proposal.ballot) ||
+            ballot_proposal_holds(b, VIEW_MAJORITY, v));
 }
 
 void ballot_on_promise(struct ballot *b,

@@ -50,15 +50,30 @@ says_of(const struct statement *q, uint64_t round, const struct hash32 *commit)
                : -1;
 }
 
+static uint64_t everybody(const struct making *m)
+{
+    return m->of->n_members == 64 ? UINT64_MAX : BIT(m->of->n_members) - 1;
+}
+
+/* Whether a plan of those members can have been: it names members only, and
+ * more than half of all who are left or in it. Of half of four or more at least
+ * two have to be `n_for` it: the other one may be made up beside a dead one. */
+static bool is_plan(const struct making *m, uint64_t plan, uint32_t n_for)
+{
+    uint32_t n = n_of(plan), of = n_of(m->left | plan);
+
+    return (plan & ~everybody(m)) == 0 &&
+           (2 * n > of || (2 * n == of && (of < 4 || n_for >= 2)));
+}
+
 /* Whether the newest commit that p names can be one. All members of its plan,
- * who are more than half, voted for it: of those who are left at least as many
- * say so as deny it. So one member of four can neither invent a commit nor take
- * one back, whichever plan it names. */
+ * who are more than half, voted for it: nobody honest among them denies it. So
+ * one member of four can neither invent a commit nor take one back, whichever
+ * plan it names. */
 static bool is_credible(const struct making *m, const struct statement *p)
 {
     const struct view_body *old = m->of->old;
-    uint32_t n_for = 0, n_against = 0, n_left = n_of(m->left);
-    uint32_t n_plan = n_of(p->made_by);
+    uint32_t n_for = 0, n_against = 0;
 
     if (m->of->mode == VIEW_FOUND || p->round < old->round) {
         return true;
@@ -67,15 +82,15 @@ static bool is_credible(const struct making *m, const struct statement *p)
         return hash32_eq(&p->commit, &old->commit);
     }
     for (uint32_t i = 0; i < m->of->n_members; i++) {
-        if (m->left & p->made_by & BIT(i)) {
+        if (m->left >> i & 1) {
             int said = says_of(m->said[i], p->round, &p->commit);
 
             n_for += said > 0;
-            n_against += said < 0;
+            n_against += said < 0 && (p->made_by >> i & 1);
         }
     }
-    return 2 * n_plan > n_left ? n_for >= n_against
-                               : 2 * n_plan == n_left && n_for > n_against;
+    return is_plan(m, p->made_by, n_for) &&
+           (n_against == 0 || n_for > n_against);
 }
 
 /* Of two credible ones. Founders come from anywhere: more work wins. */
@@ -152,23 +167,29 @@ static void newest_commit(const struct making *m)
                     : tokens_of(m, best->round, &best->commit);
 }
 
-/* Whether p voted on the round after, and all of its plan that are left voted
- * the same. A plan has more than half of the view. */
-static bool all_voted(const struct making *m, const struct statement *p)
+/* Whether member i voted on the round after, and all of its plan that are left
+ * voted the same. */
+static bool all_voted(const struct making *m, uint32_t i)
 {
+    const struct statement *p = m->said[i];
+    uint32_t n_for = 0;
+
     if (p->round != m->v->round || p->closing != CLOSING_VOTED ||
-        2 * n_of(p->plan_members) < n_of(m->left)) {
+        !(p->plan_members >> i & 1)) {
         return false;
     }
     for (uint32_t k = 0; k < m->of->n_members; k++) {
         const struct statement *q = m->said[k];
 
-        if ((m->left & p->plan_members & BIT(k)) &&
-            (q->closing != CLOSING_VOTED || !hash32_eq(&q->voted, &p->voted))) {
+        if (!(m->left & p->plan_members & BIT(k))) {
+            continue;
+        }
+        if (q->closing != CLOSING_VOTED || !hash32_eq(&q->voted, &p->voted)) {
             return false;
         }
+        n_for++;
     }
-    return true;
+    return is_plan(m, p->plan_members, n_for);
 }
 
 /* The fate of the round in flight, from the closing statements of those who
@@ -180,7 +201,7 @@ static void decide_round(const struct making *m)
     newest_commit(m);
     for (uint32_t i = 0; i < m->of->n_members && m->of->mode != VIEW_FOUND;
          i++) {
-        if ((m->left >> i & 1) && all_voted(m, m->said[i])) {
+        if ((m->left >> i & 1) && all_voted(m, i)) {
             v->commit = m->said[i]->voted;
             v->tokens = tokens_of(m, ++v->round, &v->commit);
             return;
@@ -437,14 +458,15 @@ ballot_promised(const struct promised *promises, uint32_t n, uint64_t *claims)
 
 bool ballot_is_bound(const struct view_body *view,
                      uint64_t answered,
-                     uint64_t claims)
+                     uint64_t claims,
+                     uint64_t departed)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < view->n_members; i++) {
-        n += (uint32_t)((claims | ~answered) >> i & 1);
+        n += (uint32_t)((claims | ~answered | departed) >> i & 1);
     }
-    /* Of two halves either may be the one that counts: who said goodbye does
-     * not, and not all know who did. */
+    /* Who said goodbye did not count then, whether it is back or not. Of two
+     * halves either may be the one that counts. */
     return claims != 0 && 2 * n >= view->n_members;
 }

@@ -620,6 +620,8 @@ static void a_founder_may_ask_again_at_once_and_others_wait(void **state)
     p.ballot = 1ULL << 16 | (id_u64(&c->a[1]->identity.id) & 0xffff);
     say(c, 1, CAST_STRANGE, MESSAGE_PREPARE, &p);
     assert_int_equal(b->found_ballot, p.ballot);
+    assert_true(ballot_founds(b, row_of(c, CAST_STRANGE, 1)));
+    assert_false(ballot_founds(b, row_of(c, CAST_STRANGE, 2)));
     p.ballot = 2ULL << 16 | (id_u64(&c->a[2]->identity.id) & 0xffff);
     say(c, 2, CAST_STRANGE, MESSAGE_PREPARE, &p);
     assert_int_equal(b->found_ballot >> 16, 1);

@@ -154,6 +154,30 @@ static void a_member_that_is_heard_is_left_out_by_two_owners(void **state)
     }
 }
 
+/* It does not come into the next view, and still minds who does. */
+static void a_restarted_member_agrees_as_others_do(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        struct cast *c = cast_open(4);
+        struct ballot *b = &c->a[0]->ballot;
+        uint64_t ballot = ballot_of(c, 1, 1);
+        struct prepare p = prepare_of(c, ballot);
+        struct accept *a = accept_of(c, ballot);
+
+        accept_by(c, ballot, how == 1 ? 7 : how == 2 ? 14 : 15, NULL, a);
+        ballot_drop_view(b, c->now_ms);
+        say(c, 1, 0, MESSAGE_PREPARE, &p);
+        assert_true(b->has_promised);
+        say(c, 1, 0, MESSAGE_ACCEPT, a);
+        /* 1: it hears the one that is left out; 2: it promised, too */
+        assert_int_equal(b->has_accepted, how == 0);
+        assert_int_equal(b->malformed, 0);
+        free(a);
+        cast_close(c);
+    }
+}
+
 static void who_promised_signs_no_view_without_itself(void **state)
 {
     struct cast *c = cast_open(4);
@@ -280,13 +304,16 @@ static void a_value_is_proposed_again_where_it_may_be_in_force(void **state)
         uint64_t later = ballot_of(c, 2, ballot + 1);
         struct prepare p = prepare_of(c, later);
         struct accept *first = accept_of(c, ballot), *a;
-        /* Who answered is two claims and one that is not there; one of four
-         * who all answer; three of whom nobody claims; two, too few. */
-        uint32_t who = how == 1 ? 15 : how == 3 ? minority(c) : 14;
-        uint32_t claim = how == 1 ? 2 : how == 2 ? 0 : 6;
+        /* Who answered is two claims and one that is not there; three of whom
+         * nobody claims; two, too few. */
+        uint32_t who = how == 3 ? minority(c) : 14;
+        uint32_t claim = how == 2 ? 0 : 6;
 
         say(c, 2, 0, MESSAGE_PREPARE, &p);
         a = again(c, later, who, claim, first);
+        if (how == 1) { /* not in order */
+            a->promises[1].member = a->promises[0].member;
+        }
         if (how == 4) { /* of another value */
             a->of.proposal.value.tokens++;
         } else if (how == 5) { /* they did not say that */
@@ -306,12 +333,41 @@ static void a_value_is_proposed_again_where_it_may_be_in_force(void **state)
     }
 }
 
+/* Another owner has to propose again what the first one made without a member
+ * that is heard here. The next one goes through: it may be in force. */
+static void a_value_without_a_member_is_refused_once_again(void **state)
+{
+    struct cast *c = cast_open(4);
+    uint64_t ballot = ballot_of(c, 1, 1);
+    uint64_t later = ballot_of(c, 2, ballot + 1);
+    struct prepare p = prepare_of(c, later);
+    struct accept *first = accept_of(c, ballot), *a;
+
+    (void)state;
+    accept_by(c, ballot, 7, NULL, first);
+    say(c, 2, 0, MESSAGE_PREPARE, &p);
+    a = again(c, later, 7, 6, first);
+    say(c, 2, 0, MESSAGE_ACCEPT, a);
+    assert_false(c->a[0]->ballot.has_accepted);
+    free(a);
+    later = ballot_of(c, 2, later + 1);
+    a = again(c, later, 7, 6, first);
+    say(c, 2, 0, MESSAGE_ACCEPT, a);
+    assert_true(c->a[0]->ballot.has_accepted);
+    assert_int_equal(c->a[0]->ballot.malformed, 0);
+    free(a);
+    free(first);
+    cast_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_value_is_what_its_promises_give),
         cmocka_unit_test(a_ballot_is_looked_at_once),
         cmocka_unit_test(a_member_that_is_heard_is_left_out_by_two_owners),
+        cmocka_unit_test(a_restarted_member_agrees_as_others_do),
+        cmocka_unit_test(a_value_without_a_member_is_refused_once_again),
         cmocka_unit_test(who_promised_signs_no_view_without_itself),
         cmocka_unit_test(a_newcomer_is_there_and_holds_the_commit),
         cmocka_unit_test(a_value_is_proposed_again_where_it_may_be_in_force),

@@ -85,6 +85,7 @@ struct fate {
     uint8_t commit[3]; /* what it holds; 0: as its actor does */
     int outside;       /* the actor that is not in the plan; 0: all are */
     int alone;         /* bit i: actor i names a plan of itself */
+    int wild;          /* bit i: and of members that there are not */
 };
 
 static struct statement
@@ -110,6 +111,9 @@ statement(const struct cast *c, const struct fate *f, int i)
     }
     if (f->alone >> i & 1) {
         plan = 1ULL << view_index(v, &c->a[i]->identity.id);
+    }
+    if (f->wild >> i & 1) {
+        plan |= ~7ULL;
     }
     body.plan_members = body.made_by = plan;
     return body;
@@ -225,6 +229,13 @@ static void one_member_invents_no_commit(void **state)
         v = decided(&f);
         assert_int_equal(v.round, 3);
         assert_int_equal(v.commit.b[0], 5);
+        f.wild = f.alone;
+        assert_int_equal(decided(&f).round, 3);
+        f = (struct fate){.round = {3, 3, 3}, .commit = {5, 5, 5}};
+        f.round[k] = 4;
+        f.commit[k] = 9;
+        f.alone = f.wild = 1 << k;
+        assert_int_equal(decided(&f).round, 3);
         /* Nor does it take one back that the two others hold. */
         f = (struct fate){.round = {4, 4, 4}, .commit = {6, 6, 6}};
         f.round[k] = 3;
