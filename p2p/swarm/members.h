@@ -313,10 +313,12 @@ struct members {
     struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
     uint32_t n_noted;
     struct members_link links[LINKS_MAX];
-    struct budget budget; /* of all strangers */
-    struct members_group groups[MEMBERS_GROUPS_MAX];
-    struct members_dialled dialled[MEMBERS_DIALLED_MAX]; /* in turn */
-    uint32_t next_dialled;
+    struct {
+        struct budget budget; /* of all together */
+        struct members_group groups[MEMBERS_GROUPS_MAX];
+        struct members_dialled dialled[MEMBERS_DIALLED_MAX]; /* in turn */
+        uint32_t next_dialled;
+    } strangers;
     uint32_t rows, index_mask;
     uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */
     struct member *peers; /* (rows) those below n_peers are in use */

@@ -56,8 +56,8 @@ static const struct members_group *group_find(const struct members *m,
                                               const struct address *from)
 {
     for (uint32_t i = 0; i < MEMBERS_GROUPS_MAX; i++) {
-        if (is_from(&m->groups[i], from)) {
-            return &m->groups[i];
+        if (is_from(&m->strangers.groups[i], from)) {
+            return &m->strangers.groups[i];
         }
     }
     return NULL;
@@ -67,10 +67,10 @@ static const struct members_group *group_find(const struct members *m,
 static struct members_group *group_take(struct members *m,
                                         const struct address *from)
 {
-    struct members_group *g = &m->groups[0];
+    struct members_group *g = &m->strangers.groups[0];
 
     for (uint32_t i = 0; i < MEMBERS_GROUPS_MAX; i++) {
-        struct members_group *k = &m->groups[i];
+        struct members_group *k = &m->strangers.groups[i];
         bool waits = k->until_ms > m->now_ms;
         bool g_waits = g->until_ms > m->now_ms;
 
@@ -123,7 +123,7 @@ uint32_t members_strangers(const struct members *m,
     uint32_t n = 0, at;
 
     for (uint32_t i = 0; i < MEMBERS_GROUPS_MAX && n < max; i++) {
-        const struct members_group *g = &m->groups[i];
+        const struct members_group *g = &m->strangers.groups[i];
 
         if (g->used) {
             rows[n] = (struct strangers_row){.from = g->from};
@@ -182,25 +182,27 @@ bool members_waits(const struct members *m,
 bool members_may_dial(struct members *m, int peer)
 {
     const struct member *p = &m->peers[peer];
-    struct members_dialled *d = &m->dialled[m->next_dialled];
+    struct members_dialled *d =
+        &m->strangers.dialled[m->strangers.next_dialled];
 
     if (p->guest || is_ours(m, p) || address_eq(&p->address, &p->met)) {
         return true;
     }
     for (uint32_t i = 0; i < MEMBERS_DIALLED_MAX; i++) {
-        if (m->dialled[i].at_ms != 0 &&
-            m->now_ms - m->dialled[i].at_ms < REDIAL_MS &&
-            address_eq(&m->dialled[i].address, &p->address)) {
+        if (m->strangers.dialled[i].at_ms != 0 &&
+            m->now_ms - m->strangers.dialled[i].at_ms < REDIAL_MS &&
+            address_eq(&m->strangers.dialled[i].address, &p->address)) {
             m->counts.stranger_dials++;
             return false;
         }
     }
-    if (!budget_take(&m->budget, BUDGET_DIALS, m->now_ms)) {
+    if (!budget_take(&m->strangers.budget, BUDGET_DIALS, m->now_ms)) {
         m->counts.stranger_dials++;
         return false;
     }
     *d = (struct members_dialled){.address = p->address, .at_ms = m->now_ms};
-    m->next_dialled = (m->next_dialled + 1) % MEMBERS_DIALLED_MAX;
+    m->strangers.next_dialled =
+        (m->strangers.next_dialled + 1) % MEMBERS_DIALLED_MAX;
     return true;
 }
 
@@ -276,14 +278,16 @@ bool members_affords(struct members *m,
     if (is_known(m, l)) {
         return true;
     }
-    if (!budget_allows(&m->budget, &l->budget, BUDGET_BYTES, now_ms)) {
+    if (!budget_allows(&m->strangers.budget, &l->budget, BUDGET_BYTES,
+                       now_ms)) {
         members_refused(m, &l->from, STRANGER_BYTES);
         return false;
     }
-    budget_use(&m->budget, &l->budget, BUDGET_BYTES,
+    budget_use(&m->strangers.budget, &l->budget, BUDGET_BYTES,
                frame->len + FRAME_COST_BYTES, now_ms);
     if (!is_unsigned(frame->message) &&
-        !budget_allows(&m->budget, &l->budget, BUDGET_SIGNATURES, now_ms)) {
+        !budget_allows(&m->strangers.budget, &l->budget, BUDGET_SIGNATURES,
+                       now_ms)) {
         members_refused(m, &l->from, STRANGER_SIGNATURES);
         return false;
     }
@@ -318,7 +322,8 @@ void members_verified(struct members *m,
         return;
     }
     m->counts.stranger_signatures++;
-    budget_use(&m->budget, &l->budget, BUDGET_SIGNATURES, 1, m->now_ms);
+    budget_use(&m->strangers.budget, &l->budget, BUDGET_SIGNATURES, 1,
+               m->now_ms);
     p = &m->peers[l->peer];
     if (!good && memcmp(p->public_key, public_key, sizeof p->public_key) == 0) {
         forged(m, l, out);
