@@ -7,9 +7,9 @@
  * round in flight. From then on it takes no part in rounds of this epoch
  * (*frozen*), so what the statement says stays true. With promises of more
  * than half of the view the owner proposes the next view (ACCEPT): the value
- * of the highest ballot already accepted by one of them, where more than half
- * of the view may have accepted it, or a new one made of everybody who
- * answered, with the fate of the round in flight:
+ * of the highest ballot already accepted by one of them, where half of the view
+ * may have accepted it, or a new one made of everybody who answered, with the
+ * fate of the round in flight:
  *     somebody committed it, or all left members of its plan voted the same
  *     -> committed; else -> aborted, and tried again in the new epoch.
  * Nobody believes the owner: ACCEPT carries the promises and the JOINs that the

@@ -238,21 +238,28 @@ void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
 }
 
 /* Somebody accepted that. Only a majority is bound by what was accepted before:
- * founders have no past, and a fork leaves it. */
+ * founders have no past, and a fork leaves it. Of one value the proposal that
+ * came first stays: it has been made again, later ones are not. */
 static void
 note_claim(struct ballot *b, uint64_t ballot, const struct proposal *proposal)
 {
+    bool later = !b->has_claim || ballot > b->claimed;
     struct hash32 hash;
 
+    if (b->mode != VIEW_MAJORITY) {
+        return;
+    }
     view_hash(&proposal->value, &hash);
-    if (b->mode == VIEW_MAJORITY &&
-        (!b->has_claim || ballot > b->claimed ||
-         (ballot == b->claimed && hash32_cmp(&hash, &b->value_hash) < 0))) {
-        b->has_claim = true;
-        b->claimed = ballot;
+    if (!later &&
+        (ballot < b->claimed || hash32_cmp(&hash, &b->value_hash) >= 0)) {
+        return;
+    }
+    if (!b->has_claim || !hash32_eq(&hash, &b->value_hash)) {
         b->proposal = *proposal;
         b->value_hash = hash;
     }
+    b->has_claim = true;
+    b->claimed = ballot;
 }
 
 /* Whether it could have been accepted in this epoch, before this ballot: its
@@ -274,8 +281,7 @@ static bool was_acceptable(const struct ballot *b, const struct promise *p)
            hash32_eq(&hash, &s->accepted_view) &&
            ballot_owner_signed(b, owner, s->accepted_ballot, &hash,
                                p->accepted[0].sig) &&
-           ((b->has_claim && hash32_eq(&hash, &b->value_hash) &&
-             v->ballot == b->proposal.ballot) ||
+           ((b->has_claim && hash32_eq(&hash, &b->value_hash)) ||
             ballot_proposal_holds(b, VIEW_MAJORITY, v));
 }
 

@@ -396,6 +396,40 @@ static void of_two_accepted_values_the_later_one_binds(void **state)
     }
 }
 
+/* The second one says that it accepted the same value later, and shows promises
+ * that nobody made: what is proposed again is what was checked. */
+static void a_value_that_is_claimed_twice_keeps_its_promises(void **state)
+{
+    struct cast *c = cast_open(4);
+    const struct ballot *b = &c->a[0]->ballot;
+    struct statement said = says_after(c, 9);
+    struct accept *a = calloc(1, sizeof *a);
+    struct promised good;
+    struct prepare p;
+    struct promise m;
+    uint64_t ballot;
+
+    (void)state;
+    assert_non_null(a);
+    proposes(c, NULL, &ballot, &p);
+    accept_by(c, ballot - 2, 15, &said, a);
+    good = a->of.proposal.promises[0];
+    m = promise_of(c, 1, &p);
+    claims(&m, a, a->ballot);
+    answer(c, 1, &m);
+    a->ballot = ballot - 1;
+    a->of.proposal.promises[0].sig[0] ^= 1;
+    sign_accept(c, a);
+    m = promise_of(c, 2, &p);
+    claims(&m, a, a->ballot);
+    answer(c, 2, &m);
+    assert_int_equal(__builtin_popcountll(b->answered), 3);
+    assert_int_equal(b->claimed, ballot - 1);
+    assert_memory_equal(b->proposal.promises[0].sig, good.sig, sizeof good.sig);
+    free(a);
+    cast_close(c);
+}
+
 /* ---- signatures on a view ----------------------------------------------- */
 
 /* Actor i says that it has accepted that, signed by actor `pen`. */
@@ -733,6 +767,7 @@ int main(void)
             an_accepted_value_that_no_ballot_could_carry_is_refused),
         cmocka_unit_test(a_promise_counts_once_and_for_its_ballot),
         cmocka_unit_test(of_two_accepted_values_the_later_one_binds),
+        cmocka_unit_test(a_value_that_is_claimed_twice_keeps_its_promises),
         cmocka_unit_test(a_view_is_made_of_the_signatures_of_its_electors),
         cmocka_unit_test(a_view_is_entered_when_it_follows_ours),
         cmocka_unit_test(a_view_that_waits_for_its_members_may_be_over),
