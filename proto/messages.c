@@ -181,11 +181,18 @@ MSG_DEFINE(ballot_body,
            MSG_FIELD_U64(struct ballot_body, ballot),
            MSG_FIELD_FIXED(struct ballot_body, view));
 
+MSG_PART(parting,
+         MSG_FIELD_U8(struct parting, member),
+         MSG_FIELD_U64(struct parting, epoch),
+         MSG_FIELD_FIXED(struct parting, sig));
+
 MSG_DEFINE(view_cert,
            MSG_FIELD_STRUCT(struct view_cert, body, view_body_schema),
            MSG_FIELD_U64(struct view_cert, ballot),
            MSG_ARRAY_STRUCT(struct view_cert, sigs, n_sigs,
-                            view_signature_schema));
+                            view_signature_schema),
+           MSG_ARRAY_STRUCT(struct view_cert, partings, n_partings,
+                            parting_schema));
 
 MSG_DEFINE(suspect,
            MSG_FIELD_U64(struct suspect, epoch),
@@ -259,7 +266,9 @@ MSG_DEFINE(proposal,
            MSG_FIELD_STRUCT(struct proposal, value, view_body_schema),
            MSG_ARRAY_STRUCT(struct proposal, promises, n_promises,
                             promised_schema),
-           MSG_ARRAY_STRUCT(struct proposal, joins, n_joins, joining_schema));
+           MSG_ARRAY_STRUCT(struct proposal, joins, n_joins, joining_schema),
+           MSG_ARRAY_STRUCT(struct proposal, partings, n_partings,
+                            parting_schema));
 
 MSG_PART(standing,
          MSG_FIELD_FIXED(struct standing, sig),

@@ -387,7 +387,8 @@ struct view_body {
     struct hash32 prev; /* hash of the view before; the run id at first */
     uint8_t mode;
     bool fork;
-    uint64_t departed; /* bit i: member i of the view before said goodbye */
+    uint64_t departed; /* bit i: member i of the view before said goodbye, and
+                          does not count any more */
     uint64_t round;
     uint64_t tokens;
     struct hash32 commit;
@@ -417,11 +418,20 @@ struct ballot_body {
     struct hash32 view;
 };
 
+/* That member of the view before said goodbye, in that epoch. */
+struct parting {
+    uint8_t member;
+    uint64_t epoch;
+    uint8_t sig[SIGN_BYTES]; /* of the member, over goodbye_body */
+};
+
 struct view_cert {
     struct view_body body;
     uint64_t ballot;
     uint32_t n_sigs;
     struct view_signature sigs[VIEW_MEMBERS_MAX];
+    uint32_t n_partings; /* of all in `departed` */
+    struct parting partings[VIEW_MEMBERS_MAX];
 };
 
 struct suspect {
@@ -516,6 +526,8 @@ struct proposal {
     struct promised promises[VIEW_MEMBERS_MAX];
     uint32_t n_joins;
     struct joining joins[VIEW_JOINS_MAX];
+    uint32_t n_partings;
+    struct parting partings[VIEW_MEMBERS_MAX];
 };
 
 /* A proposal that the sender has accepted. */

@@ -305,9 +305,41 @@ static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
     ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
 }
 
-/* A view that follows one we do not know is entered when at least half of its
- * other members say, each over its own link, that they are in it. Those who
- * join with it do not count: they wait for the same as we. */
+/* Whether that peer (row) is here and says that it is in the pending view. */
+static bool is_in_pending(const struct node *n, int row)
+{
+    const struct heartbeat *b =
+        row == MEMBERS_NONE ? NULL : &n->members.peers[row].beat;
+
+    return b != NULL && members_linked(&n->members, row) &&
+           n->members.peers[row].has_beat && b->has_view &&
+           hash32_eq(&b->view, &n->ballot.pending_hash);
+}
+
+/* Whether the pending view is the run's: two keys can make one that names us,
+ * and say that they are in it. Where nothing can be proven, a host of our
+ * invitation is in it. */
+static bool may_enter(struct node *n)
+{
+    const struct node_proven *v = node_proven_view(n, &n->ballot.pending_hash);
+
+    if (n->branch.follows || n->ballot.have) {
+        return n->branch.follows ||
+               node_proof_allows(n, &n->ballot.pending_hash);
+    }
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        if (is_in_pending(n, (int)i) &&
+            (v == NULL ? !node_proof_patience(n) && is_named(n, (int)i)
+                       : node_proven_of(n, (int)i) == v)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A view that follows one we do not know is entered when it is the run's and at
+ * least half of its other members say, each over its own link, that they are in
+ * it. Those who join with it do not count: they wait for the same as we. */
 static void confirm_view(struct node *n)
 {
     const struct view_body *v = &n->ballot.pending.body;
@@ -325,13 +357,9 @@ static void confirm_view(struct node *n)
             continue;
         }
         others++;
-        there += row != MEMBERS_NONE && members_linked(&n->members, row) &&
-                 n->members.peers[row].has_beat &&
-                 n->members.peers[row].beat.has_view &&
-                 hash32_eq(&n->members.peers[row].beat.view,
-                           &n->ballot.pending_hash);
+        there += is_in_pending(n, row);
     }
-    if (there > 0 && 2 * there >= others) {
+    if (there > 0 && 2 * there >= others && may_enter(n)) {
         c = node_context(n);
         ballot_confirm(&n->ballot, &c);
     }
@@ -495,15 +523,33 @@ static void consider(struct node *n, int peer, const struct view_cert *m)
     view_hash(&m->body, &n->branch.other_hash);
 }
 
-void node_on_view_cert(struct node *n, int peer, const struct view_cert *m)
+/* One that names us. What is known to be the run's waits for its members; it
+ * does not give way to what anybody can make up. */
+static void take_view(struct node *n, const struct view_cert *m)
 {
     struct ballot_context c = node_context(n);
+    bool ours = n->ballot.have && hash32_eq(&m->body.prev, &n->ballot.hash);
+    bool follows = !ours && node_proof_follows(n, m);
+    struct hash32 hash;
+
+    view_hash(&m->body, &hash);
+    if (ours || follows || !n->ballot.has_pending || !n->branch.follows) {
+        ballot_on_view(&n->ballot, &c, m);
+        if (n->ballot.has_pending &&
+            hash32_eq(&hash, &n->ballot.pending_hash)) {
+            n->branch.follows = follows;
+        }
+    }
+    confirm_view(n);
+}
+
+void node_on_view_cert(struct node *n, int peer, const struct view_cert *m)
+{
     bool asked = n->branch.asked == peer;
     struct hash32 hash;
 
-    if (!n->finished) {
-        ballot_on_view(&n->ballot, &c, m);
-        confirm_view(n);
+    if (!n->finished && view_index_key(&m->body, n->opt.public_key) >= 0) {
+        take_view(n, m);
     }
     if (!hash32_eq(&m->body.run, &n->group) || !view_well_formed(&m->body)) {
         return;

@@ -22,6 +22,8 @@ struct node_branch {
     struct view_body other;
     struct hash32 other_hash;
     int other_peer;
+    bool follows;     /* the view that ballot.h has pending follows ours, or a
+                         proven one */
     uint64_t gone_ms; /* since when nobody holds `known`; 0: somebody does */
 };
 

@@ -234,7 +234,7 @@ static void keep_bulk(struct node *n)
 static bool has_others(const struct node *n)
 {
     const struct ballot *b = &n->ballot;
-    uint64_t gone = b->lost | b->departed;
+    uint64_t gone = b->lost | b->departed.mask;
 
     for (uint32_t i = 0; b->have && i < b->cert.body.n_members; i++) {
         if ((int)i != b->self_index && !(gone >> i & 1)) {

@@ -362,6 +362,27 @@ const struct node_proven *node_proven_of(const struct node *n, int peer)
     return v;
 }
 
+bool node_proof_follows(const struct node *n, const struct view_cert *cert)
+{
+    const struct ballot *b = &n->ballot;
+    struct hash32 genesis;
+    bool anchored = anchor(n, &genesis);
+
+    if ((b->have || b->restored) &&
+        chain_follows(&b->cert.body, &b->hash, cert, &n->opt.signer)) {
+        return true;
+    }
+    for (uint32_t i = 0; i < NODE_PROVEN_MAX && !b->have; i++) {
+        const struct node_proven *p = &n->proof.proven[i];
+
+        if (p->used && (!anchored || hash32_eq(&genesis, &p->genesis)) &&
+            chain_follows(&p->body, &p->view, cert, &n->opt.signer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool node_proof_patience(const struct node *n)
 {
     return n->regime->has_views &&

@@ -66,6 +66,9 @@ const struct node_proven *node_proven_view(const struct node *n,
 /* The proven view that this peer (row) is a member of and names; NULL where it
  * names none, or one of a founding that is not ours. */
 const struct node_proven *node_proven_of(const struct node *n, int peer);
+/* Whether more than half of our view, or of a proven one of our founding,
+ * signed that one. Costs a signature for each of its members. */
+bool node_proof_follows(const struct node *n, const struct view_cert *cert);
 /* Whether proofs are still waited for. */
 bool node_proof_patience(const struct node *n);
 /* What more than half of its members say is the newest commit, and its state;

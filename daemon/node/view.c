@@ -101,7 +101,11 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
         members_left(&n->members, peer);
     }
     node_timeline_left(n, &p->id);
-    ballot_departed(&n->ballot, &p->id);
+    if (hash32_eq(&m->body.run, &n->group)) {
+        ballot_departed(&n->ballot, m);
+    } else {
+        ballot_lost(&n->ballot, &p->id); /* of a stage: it says both */
+    }
     if (ballot_index(&n->ballot, &p->id) >= 0) {
         ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
     }
@@ -468,6 +472,9 @@ static void drain_advance(struct node *n)
 
     if (n->now - n->drain_ms < limit_ms && (busy || !others_hold_commit(n))) {
         return;
+    }
+    if (!hash32_eq(&n->group, &n->opt.run_id)) {
+        say_goodbye(n, &n->group); /* which its members show to others */
     }
     say_goodbye(n, &n->opt.run_id);
     out_log(n->out, LOG_INFO, "drained after round %llu",

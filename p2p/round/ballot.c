@@ -202,13 +202,20 @@ int ballot_index(const struct ballot *b, const struct peer_id *id)
     return -1;
 }
 
-void ballot_departed(struct ballot *b, const struct peer_id *id)
+void ballot_departed(struct ballot *b, const struct goodbye *m)
 {
-    int at = ballot_index(b, id);
+    int at = ballot_index(b, &m->body.peer);
+    struct parting *said;
 
-    if (at >= 0) {
-        b->departed |= BIT(at);
-        b->lost |= BIT(at);
+    if (at < 0) {
+        return;
+    }
+    b->lost |= BIT(at);
+    if (m->body.epoch >= b->cert.body.members[at].joined) {
+        b->departed.mask |= BIT(at);
+        said = &b->departed.said[at];
+        *said = (struct parting){.member = (uint8_t)at, .epoch = m->body.epoch};
+        memcpy(said->sig, m->sig, SIGN_BYTES);
     }
 }
 
@@ -236,8 +243,8 @@ static uint64_t reachable(const struct ballot *b)
 
 bool ballot_sees_majority(const struct ballot *b)
 {
-    return b->have &&
-           view_quorum(&b->cert.body, reachable(b) & ~b->lost, b->departed);
+    return b->have && view_quorum(&b->cert.body, reachable(b) & ~b->lost,
+                                  b->departed.mask);
 }
 
 /* ---- whose turn it is ------------------------------------------------- */

@@ -82,6 +82,12 @@ struct ballot_ousted {
     uint64_t until_round;
 };
 
+/* Members of the view that said goodbye, and how they said it. */
+struct departures {
+    uint64_t mask;
+    struct parting said[VIEW_MEMBERS_MAX]; /* by member */
+};
+
 struct ballot {
     struct ballot_options opt;
     struct members *members; /* borrowed */
@@ -94,8 +100,8 @@ struct ballot {
     int self_index;     /* in the view; -1 when !have */
     struct peer_id ids[VIEW_MEMBERS_MAX];
     int rows[VIEW_MEMBERS_MAX]; /* in members; MEMBERS_NONE for oneself */
-    uint64_t departed;          /* members that said goodbye */
-    uint64_t lost;              /* members that are not left: lost, restarted */
+    struct departures departed;
+    uint64_t lost; /* members that are not left: lost, restarted */
 
     /* Acceptor of the next view. */
     bool frozen, has_promised, fork_bound;
@@ -235,8 +241,11 @@ bool ballot_founds(const struct ballot *b, int peer);
 /* Which member of our view this is; -1: none, or we are in none. */
 int ballot_index(const struct ballot *b, const struct peer_id *id);
 
-/* A member said goodbye; is lost, or was restarted. */
-void ballot_departed(struct ballot *b, const struct peer_id *id);
+/* A member said goodbye, to the run or group of our view: its signature was
+ * checked. */
+void ballot_departed(struct ballot *b, const struct goodbye *m);
+
+/* A member is lost, or was restarted. */
 void ballot_lost(struct ballot *b, const struct peer_id *id);
 
 void ballot_tick(struct ballot *b, const struct ballot_context *ctx);

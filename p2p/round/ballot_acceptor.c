@@ -187,8 +187,7 @@ static bool value_acceptable(const struct ballot *b,
     }
     return ballot_names_our_view(b, a->epoch, &a->view) &&
            v->epoch == a->epoch + 1 && hash32_eq(&v->prev, &b->hash) &&
-           (!b->have || v->round >= ctx->closing.round) &&
-           (v->departed & ~b->departed) == 0;
+           (!b->have || v->round >= ctx->closing.round);
 }
 
 /* Whether its sender may propose in that ballot, and we are free to accept. */

@@ -139,6 +139,8 @@ bool ballot_proposal_holds(const struct ballot *b,
     view_hash(&v, &made);
     view_hash(&p->value, &want);
     return hash32_eq(&made, &want) && joins_count(p, p->value.epoch) &&
+           (m.departed & ~view_parted(m.old, p->partings, p->n_partings,
+                                      &b->opt.signer)) == 0 &&
            promises_signed(b, &m, p->ballot, p->promises, p->n_promises) &&
            joins_signed(b, p);
 }
@@ -203,7 +205,7 @@ static uint64_t left_out(const struct ballot *b, const struct proposal *p)
     uint64_t out = 0;
 
     for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        if (!(answered >> i & 1) && !(b->departed >> i & 1) &&
+        if (!(answered >> i & 1) && !(b->departed.mask >> i & 1) &&
             !(b->lost >> i & 1) && (int)i != b->self_index &&
             members_hears_now(b->members, b->rows[i])) {
             out |= BIT(i);

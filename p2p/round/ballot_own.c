@@ -49,6 +49,14 @@ static bool gather_joins(const struct ballot *b, struct proposal *p)
     return p->n_joins > 0;
 }
 
+/* How those said goodbye who do not count. */
+static void show_departed(const struct ballot *b, struct proposal *p)
+{
+    for (uint64_t left = b->departed.mask; left != 0; left &= left - 1) {
+        p->partings[p->n_partings++] = b->departed.said[__builtin_ctzll(left)];
+    }
+}
+
 /* Who did not fit is not shown. */
 static void drop_unused(struct proposal *p)
 {
@@ -86,7 +94,8 @@ bool ballot_make_own(struct ballot *b)
         m.members = electors;
         m.n_members = b->n_electors;
     } else {
-        m.departed = b->departed;
+        m.departed = b->departed.mask;
+        show_departed(b, p);
     }
     m.promises = p->promises;
     m.n_promises = p->n_promises;

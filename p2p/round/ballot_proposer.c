@@ -80,6 +80,8 @@ static void certify(struct ballot *b, const struct ballot_context *ctx)
     }
     cert.n_sigs = b->n_sigs;
     memcpy(cert.sigs, b->sigs, sizeof cert.sigs);
+    cert.n_partings = b->proposal.n_partings;
+    memcpy(cert.partings, b->proposal.partings, sizeof cert.partings);
     if (b->mode == VIEW_MAJORITY && !view_convinces(&cert)) {
         return; /* a peer that was away could not follow: wait for more */
     }
@@ -215,13 +217,14 @@ static bool is_bound(const struct ballot *b)
                       : 0;
     }
     return b->mode == VIEW_MAJORITY &&
-           ballot_is_bound(&b->cert.body, b->answered, claims, b->departed);
+           ballot_is_bound(&b->cert.body, b->answered, claims,
+                           b->departed.mask);
 }
 
 void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
 {
     if ((b->mode == VIEW_MAJORITY &&
-         !view_quorum(&b->cert.body, b->answered, b->departed)) ||
+         !view_quorum(&b->cert.body, b->answered, b->departed.mask)) ||
         (b->mode == VIEW_FOUND && !enough_found(b))) {
         ballot_give_up(b, ctx);
         return;

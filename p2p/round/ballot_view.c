@@ -86,7 +86,7 @@ static void acceptor_reset(struct ballot *b, uint64_t now_ms)
     b->promised = b->accepted_ballot = b->next_ballot = 0;
     b->phase = BALLOT_IDLE;
     b->want = BALLOT_WANT_NOTHING;
-    b->departed = b->lost = 0;
+    b->departed.mask = b->lost = 0;
     b->refused = b->refused_without = 0;
     b->doubt_since_ms = now_ms;
     b->found_until_ms = 0;
@@ -139,7 +139,7 @@ static void note_joiners(struct ballot *b)
 static void note_ousted(struct ballot *b, const struct view_body *next)
 {
     const struct view_body *v = &b->cert.body;
-    uint64_t gone = b->departed | b->lost;
+    uint64_t gone = b->departed.mask | b->lost;
 
     for (uint32_t i = 0; b->have && i < v->n_members; i++) {
         if ((int)i != b->self_index && !(gone >> i & 1) &&
@@ -154,7 +154,7 @@ static void note_ousted(struct ballot *b, const struct view_body *next)
 static void note_left_out(struct ballot *b, const struct view_body *next)
 {
     const struct view_body *v = &b->cert.body;
-    uint64_t gone = b->departed | b->lost;
+    uint64_t gone = b->departed.mask | b->lost;
 
     if (hash32_eq(&next->prev, &b->hash)) {
         gone |= next->departed;

@@ -142,18 +142,30 @@ static bool marked_right(const struct view_body *from,
     return (strong && !from->fork) || view_holds_half(to, roots, n);
 }
 
+/* Members of `from` who do not count for `to`, as they said goodbye. */
+static uint64_t departed_from(const struct view_body *from,
+                              const struct hash32 *from_hash,
+                              const struct view_cert *to,
+                              const struct signer *signer)
+{
+    return hash32_eq(&to->body.prev, from_hash)
+               ? to->body.departed &
+                     view_parted(from, to->partings, to->n_partings, signer)
+               : 0;
+}
+
 static enum tie tie_of(const struct view_body *from,
                        const struct hash32 *from_hash,
                        const struct view_cert *to,
-                       uint64_t good)
+                       uint64_t good,
+                       const struct signer *signer)
 {
     uint64_t mask = signers_in(from, to, good);
-    bool next = hash32_eq(&to->body.prev, from_hash);
 
     if (to->body.epoch <= from->epoch || mask == 0) {
         return TIE_NONE;
     }
-    if (view_quorum(from, mask, next ? to->body.departed : 0) &&
+    if (view_quorum(from, mask, departed_from(from, from_hash, to, signer)) &&
         marked_right(from, &to->body, true)) {
         return TIE_STRONG;
     }
@@ -170,7 +182,7 @@ bool chain_follows(const struct view_body *from,
 {
     return view_well_formed(&to->body) &&
            hash32_eq(&to->body.run, &from->run) &&
-           tie_of(from, from_hash, to, good_signatures(to, signer)) ==
+           tie_of(from, from_hash, to, good_signatures(to, signer), signer) ==
                TIE_STRONG;
 }
 
@@ -206,14 +218,16 @@ append(struct chain *c, uint32_t stay, const struct view_cert *cert, bool weak)
 static uint32_t find_tie(const struct chain *c,
                          const struct view_cert *cert,
                          uint64_t good,
+                         const struct signer *signer,
                          bool *weak)
 {
     enum tie tie = TIE_NONE;
     struct view_cert at;
 
     for (uint32_t i = 0; i < c->n; i++) {
-        tie = decode(c, i, &at) ? tie_of(&at.body, &c->link[i].hash, cert, good)
-                                : TIE_NONE;
+        tie = decode(c, i, &at)
+                  ? tie_of(&at.body, &c->link[i].hash, cert, good, signer)
+                  : TIE_NONE;
         if (tie == TIE_STRONG) {
             *weak = false;
             return i + 1;
@@ -240,7 +254,7 @@ int chain_extend(struct chain *c,
         return is_genesis(cert, rules, good) ? append(c, 0, cert, false)
                                              : LOCO_ESIG;
     }
-    stay = find_tie(c, cert, good, &weak);
+    stay = find_tie(c, cert, good, rules->signer, &weak);
     return stay == 0 ? LOCO_ESIG : append(c, stay, cert, weak);
 }
 

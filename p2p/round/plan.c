@@ -216,7 +216,7 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
         tokens += left >> i & 1 ? r->readies[i].tokens : 0;
     }
-    return tokens > 0 && view_quorum(round_view(r), left, r->ballot->departed)
+    return tokens > 0 && view_quorum(round_view(r), left, r->ballot->departed.mask)
                ? left
                : mask;
 }
@@ -393,7 +393,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
            inherit_fits(&r->kept, p, &r->opt.self, rank,
                         terms_elements(&r->terms, r->round), r->terms.block) &&
            tokens > 0 &&
-           view_quorum(round_view(r), mask, r->ballot->departed) &&
+           view_quorum(round_view(r), mask, r->ballot->departed.mask) &&
            round_ledger_valid(r, p);
 }
 
@@ -448,7 +448,7 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     fit = fitting(r, usable);
     mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
                           round_view(r)->members, fit, &msg.body);
-    if (!view_quorum(round_view(r), fitting(r, mask), r->ballot->departed) ||
+    if (!view_quorum(round_view(r), fitting(r, mask), r->ballot->departed.mask) ||
         anew) {
         mask = fit; /* too few were in it: all begin again */
         msg.body.n_ranges = 0;

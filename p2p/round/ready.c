@@ -66,7 +66,7 @@ static uint64_t all_mask(const struct round *r)
 {
     uint32_t n = round_view(r)->n_members;
 
-    return (n == 64 ? UINT64_MAX : BIT(n) - 1) & ~r->ballot->departed;
+    return (n == 64 ? UINT64_MAX : BIT(n) - 1) & ~r->ballot->departed.mask;
 }
 
 /* Note since when a plan is possible: everybody is ready, or more than half
@@ -81,7 +81,7 @@ void round_watch_ready(struct round *r, uint64_t now_ms)
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
         tokens += mask >> i & 1 ? r->readies[i].tokens : 0;
     }
-    if (tokens == 0 || !view_quorum(round_view(r), mask, r->ballot->departed)) {
+    if (tokens == 0 || !view_quorum(round_view(r), mask, r->ballot->departed.mask)) {
         r->half_ready_ms = r->possible_ms = 0; /* a READY was replaced */
         return;
     }

@@ -59,6 +59,34 @@ bool view_quorum(const struct view_body *view, uint64_t mask, uint64_t departed)
     return 2 * have > n || (2 * have == n && (mask >> lowest & 1));
 }
 
+uint64_t view_parted(const struct view_body *view,
+                     const struct parting *partings,
+                     uint32_t n,
+                     const struct signer *signer)
+{
+    uint64_t parted = 0;
+
+    for (uint32_t k = 0; k < n; k++) {
+        const struct parting *p = &partings[k];
+        struct goodbye_body body = {.run = view->run, .epoch = p->epoch};
+        const struct view_member *m;
+
+        if (p->member >= view->n_members || (parted >> p->member & 1)) {
+            continue;
+        }
+        m = &view->members[p->member];
+        if (p->epoch < m->joined) {
+            continue; /* it came back since */
+        }
+        body.peer = view_member_id(m);
+        if (message_verify(signer, m->public_key, &goodbye_body_schema, &body,
+                           p->sig)) {
+            parted |= 1ULL << p->member;
+        }
+    }
+    return parted;
+}
+
 bool view_holds_half(const struct view_body *view,
                      const struct peer_id *roots,
                      uint32_t n)
@@ -136,6 +164,14 @@ static int signed_mask(const struct view_cert *cert,
     return 0;
 }
 
+static bool all_parted(const struct view_cert *cert,
+                       const struct view_body *prev,
+                       const struct signer *signer)
+{
+    return (cert->body.departed &
+            ~view_parted(prev, cert->partings, cert->n_partings, signer)) == 0;
+}
+
 static uint64_t all_of(const struct view_body *view)
 {
     return view->n_members == 64 ? UINT64_MAX : (1ULL << view->n_members) - 1;
@@ -206,7 +242,10 @@ int view_cert_check(const struct view_cert *cert,
         if (rv != 0) {
             return rv;
         }
-        return view_quorum(prev, mask, body->departed) ? 0 : LOCO_ESIG;
+        return mask != 0 && all_parted(cert, prev, signer) &&
+                       view_quorum(prev, mask, body->departed)
+                   ? 0
+                   : LOCO_ESIG;
     }
     if (body->mode == VIEW_MAJORITY) {
         return check_alone(cert, signer);

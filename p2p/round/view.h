@@ -3,8 +3,8 @@
  * A view is {epoch, sorted members, hash of the view before, newest commit}.
  * A *certificate* is a view with signatures of one ballot. It is good when
  *   majority  more than half of the previous view signed, not counting members
- *             that said goodbye; of two equal halves the one that holds the
- *             lowest id counts as more than half
+ *             whose signed goodbye it shows; of two equal halves the one that
+ *             holds the lowest id counts as more than half
  *   fork      every member signed, all of them from the previous view
  *   found     every member signed, and nobody had a view before
  *
@@ -29,6 +29,14 @@ int view_index_key(const struct view_body *view, const uint8_t key[32]);
 bool view_quorum(const struct view_body *view,
                  uint64_t mask,
                  uint64_t departed);
+
+/* Members of `view` (bits) whose goodbyes are among these, said since they came
+ * in and signed. A view counts nobody as gone who did not say so: who could
+ * claim it would be more than half of the others. */
+uint64_t view_parted(const struct view_body *view,
+                     const struct parting *partings,
+                     uint32_t n,
+                     const struct signer *signer);
 
 /* Whether the ids of `view` make more than half of `roots[n]`. */
 bool view_holds_half(const struct view_body *view,

@@ -267,5 +267,5 @@ bool round_commit_valid(const struct round *r, const struct commit *c)
         mask |= BIT(at);
     }
     /* Who said goodbye since the plan counted when it was made. */
-    return view_quorum(v, mask, r->ballot->departed & ~mask);
+    return view_quorum(v, mask, r->ballot->departed.mask & ~mask);
 }

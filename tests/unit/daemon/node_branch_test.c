@@ -63,7 +63,7 @@ static void only_who_goes_says_goodbye(void **state)
         hand_say(h, 0, MESSAGE_GOODBYE, &m);
         hand_drain(h, 1);
         assert_int_equal(status(h).malformed, how != 0);
-        assert_int_equal(h->in.ballot->departed != 0, how == 0);
+        assert_int_equal(h->in.ballot->departed.mask != 0, how == 0);
         hand_wait(h, 20000);
         assert_int_equal(hand_index(h, 0) >= 0, how != 0);
         hand_close(h);
@@ -285,7 +285,7 @@ static void who_joins_with_a_view_does_not_vouch_for_it(void **state)
     add_member(&c.body, h->puppet[1].public, 9);
     add_member(&c.body, h->puppet[2].public, 9);
     assert_int_equal(view_sort(&c.body), 0);
-    sign_view(h, &c, 1);
+    sign_view(h, &c, 3);
     hand_say(h, 0, MESSAGE_VIEW, &c);
     hand_wait(h, 10);
     assert_true(h->in.ballot->has_pending);
@@ -297,6 +297,56 @@ static void who_joins_with_a_view_does_not_vouch_for_it(void **state)
     hand_wait(h, 10);
     assert_int_equal(h->in.ballot->cert.body.epoch, 1);
     hand_set_beat(h, 0, &b);
+    hand_wait(h, 10);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 9);
+    hand_close(h);
+}
+
+/* Two of them made it, and say that they are in it; one of the two is of our
+ * view of three. It may be the run's, and is asked for its proof. */
+static void two_keys_do_not_take_us_into_their_view(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct view_cert c;
+    struct heartbeat b;
+
+    (void)state;
+    h->obedient = false;
+    c = view_of(h, 9, VIEW_MAJORITY, 6, true);
+    hand_say(h, 2, MESSAGE_VIEW, &c);
+    hand_wait(h, 10);
+    assert_true(h->in.ballot->has_pending);
+    b = hand_beat(h);
+    view_hash(&c.body, &b.view);
+    b.epoch = 9;
+    hand_set_beat(h, 1, &b);
+    hand_set_beat(h, 2, &b);
+    hand_wait(h, 3000);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 1);
+    assert_true(h->n_sent[MESSAGE_GET_PROOF] > 0);
+    hand_close(h);
+}
+
+/* A later one that anybody can make up does not take the place of the one that
+ * most of our view signed. */
+static void a_made_up_view_does_not_displace_the_one_that_waits(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct view_cert c, made_up;
+    struct heartbeat b;
+
+    (void)state;
+    h->obedient = false;
+    c = view_of(h, 9, VIEW_MAJORITY, 3, true);
+    made_up = view_of(h, 10, VIEW_MAJORITY, 4, true);
+    hand_say(h, 0, MESSAGE_VIEW, &c);
+    hand_say(h, 2, MESSAGE_VIEW, &made_up);
+    hand_drain(h, 2);
+    b = hand_beat(h);
+    view_hash(&c.body, &b.view);
+    b.epoch = 9;
+    hand_set_beat(h, 0, &b);
+    hand_set_beat(h, 1, &b);
     hand_wait(h, 10);
     assert_int_equal(h->in.ballot->cert.body.epoch, 9);
     hand_close(h);
@@ -611,6 +661,8 @@ int main(void)
         cmocka_unit_test(a_member_of_another_life_is_lost),
         cmocka_unit_test(a_view_is_entered_when_half_of_its_members_are_in_it),
         cmocka_unit_test(who_joins_with_a_view_does_not_vouch_for_it),
+        cmocka_unit_test(two_keys_do_not_take_us_into_their_view),
+        cmocka_unit_test(a_made_up_view_does_not_displace_the_one_that_waits),
         cmocka_unit_test(who_was_left_out_sees_that_most_of_its_view_went_on),
         cmocka_unit_test(a_branch_that_is_ahead_is_followed_when_it_is_proven),
         cmocka_unit_test(of_two_forks_the_one_with_more_work_wins),

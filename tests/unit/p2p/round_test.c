@@ -1193,6 +1193,7 @@ static void a_commit_stays_good_when_its_voters_leave(void **state)
 {
     struct cast *c = begin(3);
     int late = actor_of(c, 0), one = actor_of(c, 1), two = actor_of(c, 2);
+    struct goodbye bye = {.body = {.peer = c->a[one]->identity.id, .epoch = 1}};
     struct commit record;
 
     (void)state;
@@ -1206,7 +1207,8 @@ static void a_commit_stays_good_when_its_voters_leave(void **state)
     assert_int_equal(c->a[one]->n_committed, 1);
     record = c->a[one]->round.last;
     assert_int_equal(record.plan.body.n_members, 2);
-    ballot_departed(&c->a[late]->ballot, &c->a[one]->identity.id);
+    ballot_departed(&c->a[late]->ballot, &bye);
+    assert_int_not_equal(c->a[late]->ballot.departed.mask, 0);
     assert_true(round_commit_valid(&c->a[late]->round, &record));
     cast_close(c);
 }

@@ -124,6 +124,61 @@ static void a_majority_of_the_view_before_makes_a_certificate(void **state)
     assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
 }
 
+/* That member of `prev` says goodbye in that epoch. */
+static void
+part(struct view_cert *c, const struct view_body *prev, uint32_t i, uint64_t at)
+{
+    struct parting *p = &c->partings[c->n_partings++];
+    struct goodbye_body b = {.run = prev->run, .epoch = at};
+
+    b.peer = view_member_id(&prev->members[i]);
+    p->member = (uint8_t)i;
+    p->epoch = at;
+    assert_int_equal(
+        message_sign(&pen[person(prev, i)], &goodbye_body_schema, &b, p->sig),
+        0);
+}
+
+/* One member of four could make any view it likes, and of all that left none
+ * would be left to sign. */
+static void nobody_says_goodbye_for_others(void **state)
+{
+    struct view_body prev = view_of(4, 3, VIEW_MAJORITY);
+    struct view_body next = view_of(4, 4, VIEW_MAJORITY);
+    struct view_cert c, good;
+
+    (void)state;
+    prev.members[1].joined = 3;
+    next.departed = 0xe;
+    c = cert_of(&prev, next, 0x1);
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
+    c.body.departed = 0xf;
+    c.n_sigs = 0;
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
+    c = cert_of(&prev, next, 0x1);
+    part(&c, &prev, 1, 3);
+    part(&c, &prev, 2, 1);
+    part(&c, &prev, 3, 3);
+    good = c;
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), 0);
+    c.n_partings--; /* one of them said nothing */
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
+    part(&c, &prev, 2, 3);
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
+    c = good;
+    c.partings[2].sig[3] ^= 1;
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
+    c = good;
+    c.partings[2].member = 200;
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
+    c = good;
+    c.n_partings = 0;
+    part(&c, &prev, 1, 2); /* and came back in epoch 3 */
+    part(&c, &prev, 2, 1);
+    part(&c, &prev, 3, 3);
+    assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
+}
+
 static void a_doubled_signature_counts_once(void **state)
 {
     struct view_body prev = view_of(5, 1, VIEW_MAJORITY);
@@ -297,6 +352,7 @@ int main(void)
         cmocka_unit_test(who_said_goodbye_does_not_count),
         cmocka_unit_test(a_majority_of_the_view_before_makes_a_certificate),
         cmocka_unit_test(a_doubled_signature_counts_once),
+        cmocka_unit_test(nobody_says_goodbye_for_others),
         cmocka_unit_test(a_forged_signature_spoils_the_certificate),
         cmocka_unit_test(a_signature_of_another_ballot_does_not_count),
         cmocka_unit_test(a_changed_body_invalidates_its_signatures),
