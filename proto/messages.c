@@ -250,6 +250,7 @@ MSG_DEFINE(join_body,
            MSG_FIELD_U64(struct join_body, round),
            MSG_FIELD_FIXED(struct join_body, commit),
            MSG_FIELD_FIXED(struct join_body, state),
+           MSG_FIELD_FIXED(struct join_body, proof),
            MSG_FIELD_STRUCT(struct join_body, address, msg_address_schema),
            MSG_ARRAY_U32(struct join_body, linked, n_linked));
 
@@ -651,4 +652,17 @@ void message_commit_hash(const struct plan_body *plan,
     message_hash(&plan_body_schema, "loco-plan-1", plan, &pair.plan);
     pair.result = *result;
     hash_bytes("loco-commit-1", &pair, sizeof pair, out);
+}
+
+void message_join_proof(const struct join_body *join,
+                        const struct hash32 *sample,
+                        const struct peer_id *id,
+                        struct hash32 *out)
+{
+    struct {
+        struct hash32 sample, run, view, commit;
+        struct peer_id id;
+    } all = {*sample, join->run, join->view, join->commit, *id};
+
+    hash_bytes("loco-join-1", &all, sizeof all, out);
 }

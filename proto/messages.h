@@ -502,6 +502,7 @@ struct join_body {
     uint64_t round;     /* "I hold commit `round`" */
     struct hash32 commit;
     struct hash32 state;
+    struct hash32 proof; /* that it holds it: message_join_proof() */
     struct msg_address address;
     uint32_t n_linked; /* members that it is linked to: id_u64() >> 32 */
     uint32_t linked[VIEW_MEMBERS_MAX];
@@ -957,6 +958,14 @@ void message_hash(const struct msg_schema *schema,
                   const char *domain,
                   const void *obj,
                   struct hash32 *out);
+
+/* What peer `id` says in that JOIN to prove that it holds the state, whose
+ * sample (proto/sample.h) that is. Of use to nobody else, for no other view
+ * and commit. */
+void message_join_proof(const struct join_body *join,
+                        const struct hash32 *sample,
+                        const struct peer_id *id,
+                        struct hash32 *out);
 
 /* Sign and check the encoding of a body. */
 int message_sign(const struct signer *signer,

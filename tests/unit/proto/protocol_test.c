@@ -14,6 +14,7 @@
 #include "proto/hash.h"
 #include "proto/messages.h"
 #include "proto/record.h"
+#include "proto/sample.h"
 #include "proto/uri.h"
 #include "tests/unit/proto/example.h"
 
@@ -290,6 +291,23 @@ static void make_commit_name(void)
     say_hex("commit", commit.b, 32);
 }
 
+/* What a joiner says of the state that it holds: a short one, "abc". */
+static void make_join_proof(void)
+{
+    const struct sample_part part = {"abc", 3};
+    struct join_body join = {.round = 7};
+    struct hash32 sample, proof;
+
+    memset(join.run.b, 0x22, ID_BYTES);
+    memset(join.view.b, 0x33, ID_BYTES);
+    memset(join.commit.b, 0x55, ID_BYTES);
+    memset(join.state.b, 0x66, ID_BYTES);
+    sample_state(&join.state, &part, 1, &sample);
+    message_join_proof(&join, &sample, &alice.id, &proof);
+    say_hex("sample", sample.b, 32);
+    say_hex("proof", proof.b, 32);
+}
+
 static const char *struct_name(const struct msg_schema *s)
 {
     return strncmp(s->name, "struct ", 7) == 0 ? s->name + 7 : s->name;
@@ -416,7 +434,7 @@ static const struct {
     {"record", make_record},       {"manifest", make_manifest},
     {"invitation", make_uri},      {"vote", make_vote},
     {"structs", make_structs},     {"messages", make_messages},
-    {"commit", make_commit_name},
+    {"commit", make_commit_name},  {"join proof", make_join_proof},
 };
 
 static void start(size_t i)
