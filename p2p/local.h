@@ -236,6 +236,7 @@ struct report_state {
     uint64_t tokens; /* trained since the state that it replaced, and taken back
                         with that; 0 where they were kept (rebase) */
     struct hash32 params_hash, momentum_hash;
+    struct hash32 sample; /* of that state (proto/sample.h) */
 };
 
 struct report_progress {

@@ -7,6 +7,7 @@
 
 #include "daemon/machine/hash_threads.h"
 #include "proto/hash.h"
+#include "proto/sample.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)
 
@@ -156,4 +157,23 @@ void snapshot_hash(const struct replica *r,
         hash_tree_update(&tree, state[i].x, state[i].n * sizeof(float));
     }
     hash_tree_final(&tree, rest);
+}
+
+void snapshot_sample(const struct replica *r,
+                     const struct snapshot *s,
+                     const struct hash32 *state,
+                     struct hash32 *sample)
+{
+    struct replica_vector at[REPLICA_STATE_MAX];
+    struct sample_part parts[REPLICA_STATE_MAX];
+    size_t n = replica_state(r, at);
+
+    if (s != NULL) {
+        at[0] = (struct replica_vector){s->state, s->n_state};
+        n = 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        parts[i] = (struct sample_part){at[i].x, at[i].n * sizeof(float)};
+    }
+    sample_state(state, parts, n, sample);
 }

@@ -41,4 +41,10 @@ void snapshot_hash(const struct replica *r,
                    struct hash32 *params,
                    struct hash32 *rest);
 
+/* The sample (proto/sample.h) of the same state, whose hash is `state`. */
+void snapshot_sample(const struct replica *r,
+                     const struct snapshot *s,
+                     const struct hash32 *state,
+                     struct hash32 *sample);
+
 #endif

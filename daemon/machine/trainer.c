@@ -61,6 +61,7 @@ static void publish(struct trainer *t, struct report_state *state)
 
     snapshot_hash(r, s, &state->params_hash, &state->momentum_hash);
     hash = node_state_hash(&state->params_hash, &state->momentum_hash);
+    snapshot_sample(r, s, &hash, &state->sample);
     state->round = r->round;
     state->inner_step = r->inner_step;
     if (s != NULL) {

@@ -154,7 +154,9 @@ void node_on_verified(struct node *n, const struct local_event *e)
 void node_note_state(struct node *n, const struct hash32 *result)
 {
     struct node_past p = {.round = n->held.applied.round,
-                          .state = n->held.state_hash};
+                          .commit = n->held.applied.commit,
+                          .state = n->held.state_hash,
+                          .sample = n->held.sample};
     uint32_t kept = 0;
 
     if (result != NULL) {

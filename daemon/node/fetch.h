@@ -21,7 +21,8 @@ struct node;
 
 struct node_past {
     uint64_t round;
-    struct hash32 state;
+    struct hash32 commit, state;
+    struct hash32 sample; /* of that state: what a joiner must know of it */
     struct hash32 result; /* reduced bytes that led to it; zero: not known */
 };
 

@@ -49,15 +49,14 @@ void node_held_end(struct node_held *h)
     h->applying = false;
 }
 
-void node_held_take(struct node_held *h,
-                    const struct hash32 *params,
-                    const struct hash32 *momentum)
+void node_held_take(struct node_held *h, const struct report_state *state)
 {
     h->loaded = true;
     h->applied = h->target;
-    h->params_hash = *params;
-    h->momentum_hash = *momentum;
-    h->state_hash = node_state_hash(params, momentum);
+    h->params_hash = state->params_hash;
+    h->momentum_hash = state->momentum_hash;
+    h->state_hash = node_state_hash(&h->params_hash, &h->momentum_hash);
+    h->sample = state->sample;
 }
 
 void node_held_name(struct node_held *h, uint64_t round, uint64_t tokens)

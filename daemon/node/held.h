@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "p2p/local.h"
 #include "proto/messages.h"
 
 /* One committed point of a branch. */
@@ -36,6 +37,7 @@ struct node_held {
     bool applying; /* APPLY or LOAD under way */
     struct node_point applied, known;
     struct hash32 params_hash, momentum_hash, state_hash;
+    struct hash32 sample;     /* of that state; told to nobody */
     struct node_point target; /* of the APPLY or LOAD under way */
     enum node_spent target_spent;
     struct hash32 target_result; /* reduced bytes of the APPLY under way */
@@ -53,10 +55,8 @@ void node_held_spend(struct node_held *h, enum node_spent spent);
 void node_held_begin(struct node_held *h, const struct hash32 *result);
 void node_held_end(struct node_held *h);
 
-/* The target is in place, under these hashes. */
-void node_held_take(struct node_held *h,
-                    const struct hash32 *params,
-                    const struct hash32 *momentum);
+/* The target is in place, under the hashes of that report. */
+void node_held_take(struct node_held *h, const struct report_state *state);
 
 /* Pairs: what is in place is called by its own hash, and nothing else is known.
  */

@@ -220,8 +220,7 @@ static void pairs_applied(struct node *n, const struct local_event *e)
         return;
     }
     n->pairs.step_failed = false;
-    node_held_take(&n->held, &e->applied.params_hash,
-                   &e->applied.momentum_hash);
+    node_held_take(&n->held, &e->applied);
     node_held_name(&n->held, p->turn, tokens);
     node_note_state(n, NULL);
     node_training_first(n, n->training.inner_step);

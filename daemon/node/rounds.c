@@ -217,8 +217,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
         return;
     }
     spend_contribution(n, e);
-    node_held_take(&n->held, &e->applied.params_hash,
-                   &e->applied.momentum_hash);
+    node_held_take(&n->held, &e->applied);
     node_sync_taken(n);
     node_lease_find(n);
     timeline_applied(&n->timeline.core, n->held.applied.round, n->now);

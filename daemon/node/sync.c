@@ -310,7 +310,7 @@ void node_on_loaded(struct node *n, const struct local_event *e)
     if (!n->inner->whole) {
         node_forget_contribution(n); /* packed again after the next steps */
     }
-    node_held_take(&n->held, &e->loaded.params_hash, &e->loaded.momentum_hash);
+    node_held_take(&n->held, &e->loaded);
     n->sync.delta_failed = false;
     node_lease_find(n);
     n->regime->loaded(n);

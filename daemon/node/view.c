@@ -316,6 +316,8 @@ static void join_advance(struct node *n, int best)
     msg.body.round = n->held.applied.round;
     msg.body.commit = n->held.applied.commit;
     msg.body.state = n->held.state_hash;
+    message_join_proof(&msg.body, &n->held.sample, &n->opt.self,
+                       &msg.body.proof);
     memcpy(msg.body.address.ip, n->members.observed.ip, 16);
     msg.body.address.port = n->members.observed.port;
     for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
@@ -338,37 +340,57 @@ static void join_advance(struct node *n, int best)
     members_broadcast(&n->members, n->out, rows, n_rows, MESSAGE_JOIN, &msg);
 }
 
-/* Whether it holds our newest commit, or the one before that. */
-static bool holds_newest(const struct node *n, const struct join_body *m)
+/* Whether it names our newest commit, or the one before that. */
+static bool names_newest(const struct node *n, const struct join_body *m)
 {
     const struct plan_body *p = &n->round.last.plan.body;
-    const struct node_past *past;
 
     if (m->round == n->held.known.round) {
-        return hash32_eq(&m->commit, &n->held.known.commit) &&
-               (!node_point_eq(&n->held.applied, &n->held.known) ||
-                hash32_eq(&m->state, &n->held.state_hash));
+        return hash32_eq(&m->commit, &n->held.known.commit);
     }
-    past = node_past_at(n, m->round);
     return m->round > 0 && m->round + 1 == n->held.known.round &&
            n->round.has_last && p->round == n->held.known.round &&
            hash32_eq(&n->round.last_hash, &n->held.known.commit) &&
-           hash32_eq(&m->commit, &p->base) &&
-           (past == NULL || hash32_eq(&m->state, &past->state));
+           hash32_eq(&m->commit, &p->base);
+}
+
+/* Whether that peer holds the state that it names. A state of which we cannot
+ * say so proves nothing: we have not applied that commit, or came after it. It
+ * asks again. A wrong proof of one that we held is forged. */
+static bool
+holds_state(struct node *n, const struct peer_id *id, const struct join_body *m)
+{
+    const struct node_past *past = node_past_at(n, m->round);
+    struct hash32 proof;
+
+    if (past == NULL || !hash32_eq(&m->commit, &past->commit) ||
+        !hash32_eq(&m->state, &past->state)) {
+        return false;
+    }
+    message_join_proof(m, &past->sample, id, &proof);
+    if (!hash32_eq(&m->proof, &proof)) {
+        n->malformed++;
+        members_forged(&n->members, n->heard_link, n->out);
+        return false;
+    }
+    return true;
 }
 
 void node_on_join(struct node *n, int peer, const struct join *m)
 {
+    const struct member *p = &n->members.peers[peer];
+
     if (!n->ballot.have || n->finished || n->draining ||
-        !hash32_eq(&m->body.run, &n->group) || !holds_newest(n, &m->body)) {
+        !hash32_eq(&m->body.run, &n->group) || !names_newest(n, &m->body) ||
+        !holds_state(n, &p->id, &m->body)) {
         return;
     }
-    if (!message_verify(&n->opt.signer, n->members.peers[peer].public_key,
-                        &join_body_schema, &m->body, m->sig)) {
+    if (!message_verify(&n->opt.signer, p->public_key, &join_body_schema,
+                        &m->body, m->sig)) {
         n->malformed++;
         return;
     }
-    if (ballot_index(&n->ballot, &n->members.peers[peer].id) < 0) {
+    if (ballot_index(&n->ballot, &p->id) < 0) {
         ballot_joiner_add(&n->ballot, peer, m, n->held.known.round,
                           &n->held.known.commit, n->now);
     } else { /* it is in already: the VIEW that says so was lost */

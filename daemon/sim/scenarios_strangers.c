@@ -42,6 +42,7 @@ enum press {
     PRESS_AHEAD,
     PRESS_CROWD,
     PRESS_FLOOD,
+    PRESS_EMPTY,
     PRESS_COUNT
 };
 
@@ -172,6 +173,26 @@ static void flood(struct stranger *g, struct out *out, uint32_t q)
     say(g, out, q, MESSAGE_GOODBYE, &bye);
 }
 
+/* It names all that is public, is linked to all members, and signs. */
+static void ask_to_join(struct stranger *g, struct out *out, uint32_t q)
+{
+    const struct heartbeat *beat = &g->beat[q];
+    struct join m = {.body = {.run = g->s->run_id,
+                              .view = beat->view,
+                              .round = beat->round,
+                              .commit = beat->commit,
+                              .state = beat->state_hash}};
+
+    for (uint32_t p = 0; p < g->s->n; p++) {
+        if (g->up[p]) {
+            m.body.linked[m.body.n_linked++] =
+                (uint32_t)(id_u64(&world_identity(g->s->world, p)->id) >> 32);
+        }
+    }
+    (void)message_sign(&g->pen, &join_body_schema, &m.body, m.sig);
+    say(g, out, q, MESSAGE_JOIN, &m);
+}
+
 static void press(struct stranger *g, struct out *out, uint32_t q)
 {
     struct heartbeat beat = g->beat[q];
@@ -183,6 +204,10 @@ static void press(struct stranger *g, struct out *out, uint32_t q)
     }
     if (g->kind == PRESS_FLOOD) {
         flood(g, out, q);
+        return;
+    }
+    if (g->kind == PRESS_EMPTY) {
+        ask_to_join(g, out, q);
         return;
     }
     g->n_said++;

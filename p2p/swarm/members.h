@@ -410,6 +410,9 @@ void members_verified(struct members *m,
                       bool good,
                       struct out *out);
 
+/* The peer at that link said that it knows what it does not: as above. */
+void members_forged(struct members *m, uint32_t link, struct out *out);
+
 /* Links of strangers and what was refused to them, by groups of addresses; the
  * first `max`. The number of rows. */
 uint32_t members_strangers(const struct members *m,

@@ -6,9 +6,10 @@
  * those that cost no signature pass while there are bytes. See budget.h.
  *
  * A bad signature counts as forged only if it should be the sender's own: an
- * honest peer passes on certificates that somebody else spoilt. Who forged
- * FORGED_MAX is hung up, and its group of addresses of the internet waits for
- * WAIT_MS. Behind a private address many are honest: there one peer waits.
+ * honest peer passes on certificates that somebody else spoilt. So does a JOIN
+ * with a wrong proof of the state. Who forged FORGED_MAX is hung up, and its
+ * group of addresses of the internet waits for WAIT_MS. Behind a private
+ * address many are honest: there one peer waits.
  */
 #include <string.h>
 
@@ -294,13 +295,16 @@ bool members_affords(struct members *m,
     return true;
 }
 
-static void forged(struct members *m, struct members_link *l, struct out *out)
+void members_forged(struct members *m, uint32_t link, struct out *out)
 {
-    struct member *p = &m->peers[l->peer];
+    struct members_link *l = members_link_find(m, link);
+    struct member *p;
 
-    if (++l->n_forged < FORGED_MAX || l->closing) {
+    if (l == NULL || is_known(m, l) || ++l->n_forged < FORGED_MAX ||
+        l->closing) {
         return;
     }
+    p = &m->peers[l->peer];
     members_refused(m, &l->from, STRANGER_FORGED);
     p->wait_until_ms = m->now_ms + WAIT_MS;
     if (reach_is_global(&l->from)) {
@@ -326,6 +330,6 @@ void members_verified(struct members *m,
                m->now_ms);
     p = &m->peers[l->peer];
     if (!good && memcmp(p->public_key, public_key, sizeof p->public_key) == 0) {
-        forged(m, l, out);
+        members_forged(m, link, out);
     }
 }

@@ -14,7 +14,7 @@
     X(WAITS, "waits")           /* a link: it forged signatures */             \
     X(SIGNATURES, "signatures") /* a frame: too many were verified */          \
     X(BYTES, "bytes")           /* a frame: too many of them */                \
-    X(FORGED, "forged")         /* a link, for bad signatures of its own */    \
+    X(FORGED, "forged")         /* a link: signatures, proofs of a state */    \
     X(QUEUE, "queue")           /* a link: it does not read */                 \
     X(FETCH, "fetch")           /* bytes of text or state */
 

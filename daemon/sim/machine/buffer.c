@@ -9,6 +9,7 @@
 #include "daemon/sim/world/internal.h"
 #include "proto/base/err.h"
 #include "proto/hash.h"
+#include "proto/sample.h"
 
 /* Rounds whose wire bytes are kept; two, so that one can be put in place while
  * the one before is fetched. */
@@ -140,8 +141,14 @@ void local_hash_anchor(const struct local *l,
                        const struct machine *m,
                        struct report_state *report)
 {
-    local_tree(l, m->phi, l->state_bytes / 2, &report->params_hash);
-    local_tree(l, m->m, l->state_bytes / 2, &report->momentum_hash);
+    const size_t half = l->state_bytes / 2;
+    const struct sample_part parts[] = {{m->phi, half}, {m->m, half}};
+    struct hash32 state;
+
+    local_tree(l, m->phi, half, &report->params_hash);
+    local_tree(l, m->m, half, &report->momentum_hash);
+    state = node_state_hash(&report->params_hash, &report->momentum_hash);
+    sample_state(&state, parts, 2, &report->sample);
 }
 
 static struct reduce_vectors vectors(const struct machine *m)

@@ -310,7 +310,17 @@ static inline struct report_state hand_state(uint64_t round)
 
     s.params_hash.b[0] = (uint8_t)round;
     s.momentum_hash.b[1] = (uint8_t)round;
+    s.sample.b[2] = (uint8_t)round;
     return s;
+}
+
+/* Puppet p proves that it holds the state of the round that this JOIN names. */
+static inline void
+hand_prove(const struct hand *h, uint32_t p, struct join_body *j)
+{
+    const struct report_state s = hand_state(j->round);
+
+    message_join_proof(j, &s.sample, &h->puppet[p].id, &j->proof);
 }
 
 static inline void hand_train(struct hand *h, const struct job_train *job)

@@ -99,8 +99,9 @@ static void rest(struct hand *h, struct holding *now, struct holding *before)
     assert_int_equal(before->round + 1, now->round);
 }
 
-/* Whether puppet 2, who says that it holds that, gets in. */
-static bool gets_in(struct hand *h, const struct holding *holds, struct join *m)
+/* Puppet 2 says that it holds that. */
+static void
+ask_to_join(struct hand *h, const struct holding *holds, struct join *m)
 {
     m->body.n_linked = 3;
     m->body.linked[0] = (uint32_t)(id_u64(&h->self.id) >> 32);
@@ -110,6 +111,11 @@ static bool gets_in(struct hand *h, const struct holding *holds, struct join *m)
     m->body.round = holds->round;
     m->body.commit = holds->commit;
     m->body.state = holds->state;
+    hand_prove(h, 2, &m->body);
+}
+
+static bool joins(struct hand *h, struct join *m)
+{
     hand_sign(h, 2, &join_body_schema, &m->body, m->sig);
     for (int t = 0; t < 10; t++) {
         hand_say(h, 2, MESSAGE_JOIN, m);
@@ -117,6 +123,12 @@ static bool gets_in(struct hand *h, const struct holding *holds, struct join *m)
     }
     assert_int_equal(h->in.ballot->cert.body.epoch > 1, hand_index(h, 2) >= 0);
     return hand_index(h, 2) >= 0;
+}
+
+static bool gets_in(struct hand *h, const struct holding *holds, struct join *m)
+{
+    ask_to_join(h, holds, m);
+    return joins(h, m);
 }
 
 static void who_joins_holds_what_the_members_hold(void **state)
@@ -140,6 +152,56 @@ static void who_joins_holds_what_the_members_hold(void **state)
     }
 }
 
+/* All else is right: the state, and who signed. */
+static void who_does_not_hold_the_state_does_not_join(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 12; how++) {
+        struct hand *h = in_a_view(2);
+        uint32_t link = h->link[2];
+        struct holding now, before;
+        struct join m = {.body.round = 0};
+        struct hash32 sample;
+        uint64_t verified;
+
+        rest(h, &now, &before);
+        ask_to_join(h, how < 6 ? &now : &before, &m);
+        sample = hand_state(m.body.round).sample;
+        switch (how % 6) {
+        case 1: /* of no state */
+            memset(&sample, 0, sizeof sample);
+            break;
+        case 2: /* of another state of the run */
+            sample = hand_state(m.body.round - 1).sample;
+            break;
+        case 3: /* what others have said */
+            message_join_proof(&m.body, &sample, &h->puppet[1].id,
+                               &m.body.proof);
+            break;
+        case 4:
+            m.body.view.b[0] ^= 1;
+            break;
+        case 5:
+            m.body.proof.b[31] ^= 1;
+            break;
+        default:
+            break;
+        }
+        if (how % 6 == 1 || how % 6 == 2) {
+            message_join_proof(&m.body, &sample, &h->puppet[2].id,
+                               &m.body.proof);
+        }
+        verified = h->n_verified;
+        assert_int_equal(joins(h, &m), how % 6 == 0);
+        if (how % 6 != 0) {
+            assert_int_equal(h->n_verified, verified);
+            assert_int_equal(status(h).malformed, 3);
+            assert_int_equal(h->last_action[ACTION_HANG_UP].hang_up.link, link);
+        }
+        hand_close(h);
+    }
+}
+
 static void a_join_is_signed_by_who_joins(void **state)
 {
     struct hand *h = in_a_view(2);
@@ -148,10 +210,7 @@ static void a_join_is_signed_by_who_joins(void **state)
 
     (void)state;
     rest(h, &now, &before);
-    m.body.view = h->in.ballot->hash;
-    m.body.round = now.round;
-    m.body.commit = now.commit;
-    m.body.state = now.state;
+    ask_to_join(h, &now, &m);
     hand_sign(h, 1, &join_body_schema, &m.body, m.sig);
     hand_say(h, 2, MESSAGE_JOIN, &m);
     hand_wait(h, 3000);
@@ -657,6 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_who_goes_says_goodbye),
         cmocka_unit_test(who_joins_holds_what_the_members_hold),
+        cmocka_unit_test(who_does_not_hold_the_state_does_not_join),
         cmocka_unit_test(a_join_is_signed_by_who_joins),
         cmocka_unit_test(a_member_of_another_life_is_lost),
         cmocka_unit_test(a_view_is_entered_when_half_of_its_members_are_in_it),

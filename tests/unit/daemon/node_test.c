@@ -242,6 +242,7 @@ static void a_member_that_missed_its_view_is_sent_it_again(void **state)
     m.body.round = h->in.held->known.round;
     m.body.commit = h->in.held->known.commit;
     m.body.state = h->in.held->state_hash;
+    hand_prove(h, 0, &m.body);
     hand_sign(h, 0, &join_body_schema, &m.body, m.sig);
     hand_say(h, 0, MESSAGE_JOIN, &m);
     hand_drain(h, 1);

@@ -13,6 +13,7 @@
 #include "p2p/swarm/transfer.h"
 #include "proto/base/errmsg.h"
 #include "proto/hash.h"
+#include "proto/sample.h"
 #include "train/sync/preset.h"
 
 static uint8_t text[2000];
@@ -95,6 +96,38 @@ static void parameters_alone_are_a_state(void **state)
 {
     (void)state;
     check("favg-keep", 0);
+}
+
+/* Whoever has no memory for a copy samples the vectors themselves. */
+static void the_sample_is_of_the_bytes_that_are_served(void **state)
+{
+    static const char *const presets[] = {"diloco", "local-adam", "async-dn",
+                                          "favg-keep"};
+    const struct hash32 name = {{9, 8, 7, 6, 5, 4, 3, 2, 1}};
+    char errmsg[ERRMSG_SIZE];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        struct replica_options opt = options(presets[i]);
+        struct hash32 sample[2], want;
+        struct sample_part part;
+        struct snapshot *s;
+        struct replica r;
+
+        assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+        replica_init(&r);
+        s = snapshot_make(&r, NULL);
+        assert_non_null(s);
+        part = (struct sample_part){s->state, s->n_state * sizeof(float)};
+        assert_true(part.len > SAMPLE_BLOCKS * SAMPLE_BLOCK_BYTES);
+        sample_state(&name, &part, 1, &want);
+        snapshot_sample(&r, s, &name, &sample[0]);
+        snapshot_sample(&r, NULL, &name, &sample[1]);
+        assert_true(hash32_eq(&sample[0], &want));
+        assert_true(hash32_eq(&sample[1], &want));
+        snapshot_free(s);
+        replica_close(&r);
+    }
 }
 
 /* Several threads share the work where the replica has them. */
@@ -187,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaves_have_the_roots_of_the_state),
         cmocka_unit_test(parameters_alone_are_a_state),
+        cmocka_unit_test(the_sample_is_of_the_bytes_that_are_served),
         cmocka_unit_test(many_threads_make_the_same),
         cmocka_unit_test(memory_is_used_again),
     };

@@ -11,9 +11,11 @@
 
 #include <cmocka.h>
 
+#include "daemon/node/node.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/hash.h"
+#include "proto/sample.h"
 
 #define EVENTS_MAX 256
 
@@ -165,17 +167,24 @@ static void every_command_has_one_answer(void **state)
 {
     struct trainer *t = open_trainer();
     struct local_event e;
-    struct hash32 hash;
+    struct hash32 hash, state_hash, sample;
+    struct sample_part part;
 
     (void)state;
     command(t, JOB_LOAD);
     e = wait_for(LOCAL_LOADED);
     assert_int_equal(e.rc, 0);
+    state_hash =
+        node_state_hash(&e.loaded.params_hash, &e.loaded.momentum_hash);
     (void)pthread_mutex_lock(&inbox.mutex);
     assert_non_null(inbox.snapshot);
     hash_tree(inbox.snapshot->state, inbox.snapshot->n * sizeof(float), &hash);
+    part = (struct sample_part){inbox.snapshot->state,
+                                inbox.snapshot->n_state * sizeof(float)};
+    sample_state(&state_hash, &part, 1, &sample);
     (void)pthread_mutex_unlock(&inbox.mutex);
     assert_true(hash32_eq(&hash, &e.loaded.params_hash));
+    assert_true(hash32_eq(&sample, &e.loaded.sample));
     command(t, JOB_TRAIN);
     e = wait_for(LOCAL_TRAINED);
     assert_int_equal(e.rc, 0);
