@@ -186,7 +186,13 @@ bool members_may_dial(struct members *m, int peer)
     struct members_dialled *d =
         &m->strangers.dialled[m->strangers.next_dialled];
 
-    if (p->guest || is_ours(m, p) || address_eq(&p->address, &p->met)) {
+    if (p->guest || is_ours(m, p)) {
+        return true;
+    }
+    if (members_waits(m, peer, &p->address)) {
+        return false;
+    }
+    if (address_eq(&p->address, &p->met)) {
         return true;
     }
     for (uint32_t i = 0; i < MEMBERS_DIALLED_MAX; i++) {

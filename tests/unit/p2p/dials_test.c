@@ -137,6 +137,46 @@ static void nobody_outside_names_a_machine_of_our_network(void **state)
     free(t);
 }
 
+/* ---- who forged ------------------------------------------------------------
+ */
+
+/* Connections to the liar that are begun within a minute; each fails. */
+static unsigned dials_of_liar(struct table *t)
+{
+    unsigned n = 0;
+
+    for (unsigned k = 0; k < 600; k++) {
+        tick(t, 100);
+        for (uint32_t i = 0; i < t->out.n; i++) {
+            const struct action *a = &t->out.action[i];
+
+            if (a->type == ACTION_DIAL) {
+                n += id_eq(&a->dial.peer, &t->liar.id);
+                members_dial_failed(&t->m, a->dial.request, -1, t->now_ms);
+            }
+        }
+    }
+    return n;
+}
+
+/* Its link goes down; we know where it listens. */
+static void who_forged_is_not_dialled_while_it_waits(void **state)
+{
+    (void)state;
+    for (unsigned n = 2; n <= 3; n++) {
+        struct table *t = table_new(LIAR_AT);
+        struct address liar_at = at(LIAR_AT, 7700);
+
+        members_learn_here(&t->m, &t->liar.id, &liar_at, t->now_ms);
+        for (unsigned k = 0; k < n; k++) {
+            members_forged(&t->m, LINK, &t->out);
+        }
+        (void)members_link_down(&t->m, LINK, t->now_ms);
+        assert_int_equal(dials_of_liar(t) > 0, n < 3);
+        free(t);
+    }
+}
+
 /* ---- the LAN ----------------------------------------------------------------
  */
 
@@ -359,6 +399,7 @@ int main(void)
         cmocka_unit_test(a_stranger_calls_sixteen_times_in_four_seconds),
         cmocka_unit_test(a_member_of_the_view_calls_for_all_others),
         cmocka_unit_test(nobody_outside_names_a_machine_of_our_network),
+        cmocka_unit_test(who_forged_is_not_dialled_while_it_waits),
         cmocka_unit_test(a_flood_in_the_lan_is_two_dials_a_second),
         cmocka_unit_test(eight_in_the_lan_that_answer_keep_out_nobody),
         cmocka_unit_test(many_ids_at_one_address_are_asked_once_a_lookup),
