@@ -36,6 +36,7 @@
 #define VERIFIED_PER_S   (200 + FLOODERS / 2)
 #define VERIFIED_BURST   (200 + 64 + FLOODERS)
 #define VERIFIED_OWN_MAX 200
+#define PROOFS_MAX       3 /* wrong ones of a state, before it hangs up */
 
 enum press {
     PRESS_LEFT_OUT,
@@ -389,11 +390,29 @@ void setup_strangers(struct sim *s)
     }
 }
 
+/* Who proves nothing three times is hung up, and comes no more. */
+static void check_empty(struct sim *s)
+{
+    struct node_status t;
+
+    for (uint32_t p = 0; p < s->n; p++) {
+        node_status(s->nodes[p], &t);
+        if (t.malformed != PROOFS_MAX) {
+            check_fail(s->check,
+                       "S: peer %u checked %u proofs of a stranger, not %u", p,
+                       t.malformed, PROOFS_MAX);
+        }
+    }
+}
+
 void check_strangers(struct sim *s)
 {
     uint64_t n = s->n_strangers > 0 ? world_stats(s->world)->nowhere : 0;
     uint64_t seconds = world_now(s->world) / 1000;
 
+    if (s->n_strangers > 0 && kind_of(s) == PRESS_EMPTY) {
+        check_empty(s);
+    }
     for (uint32_t p = 0; p < s->n && s->n_strangers > 0; p++) {
         uint64_t most = VERIFIED_PER_S * seconds + VERIFIED_BURST +
                         VERIFIED_OWN_MAX * s->rounds;

@@ -31,9 +31,13 @@ static uint64_t number(struct input *in)
     return x;
 }
 
-/* Where the signature of a message stands, and what it covers. */
+/* Where the signature of a message stands, and what it covers. A JOIN proves
+ * that its sender holds the state, one in two. */
 static void sign_again(struct hand *h, uint32_t p, uint16_t type, void *obj)
 {
+    if (type == MESSAGE_JOIN && ((struct join *)obj)->body.proof.b[0] % 2 > 0) {
+        hand_prove(h, p, &((struct join *)obj)->body);
+    }
     switch (type) {
 #define SIGNED(NAME, name)                                                     \
     case MESSAGE_##NAME: {                                                     \
