@@ -71,6 +71,69 @@ def left_out():
                 a.hang_up()
 
 
+def key_of(p):
+    """The identity of a daemon, PROTOCOL.md, section 2."""
+    from peer import Identity
+    with open(os.path.join(p.state, "identity.key"), encoding="ascii") as f:
+        return Identity(bytes.fromhex(f.read().split()[1]))
+
+
+def join_of(attacker, beat, members):
+    """JOIN as a peer that holds what that heartbeat says would ask, but for
+    the proof, which is a hash of what is public."""
+    from messages import hash_in, sign
+    me = attacker.maker.identity
+    proof = hash_in(b"loco-join-1", bytes(32) + attacker.run_id +
+                    beat["view"] + beat["commit"] + me.id)
+    body = [attacker.run_id, beat["view"], beat["round"], beat["commit"],
+            beat["state_hash"], proof, [bytes(16), 0],
+            [int.from_bytes(m[4:8], "little") for m in members]]
+    return [body, sign(me, "join_body", body)]
+
+
+def closed_out(p):
+    return p.status()["strangers"]["refused"]["forged"] > 0
+
+
+@test("a stranger that knows all that is public and holds no state does not "
+      "join", 120)
+def no_state():
+    import peer
+    from attacker import Attacker
+    with Swarm(peers=3, rounds=400) as s:
+        s.start(*PACED)
+        s.wait_training()
+        members = [key_of(p).id for p in s.peers]
+        me = peer.Identity()
+        attackers = [Attacker(p.port, bytes.fromhex(s.run_id), 5, identity=me)
+                     for p in s.peers]
+        for a in attackers:
+            a.life = attackers[0].life
+        try:
+            for a in attackers:
+                a.dial()
+
+            def ask():
+                for a in attackers:
+                    try:
+                        a.say("PULSE", [5, 0, 0, 0, 0])  # HEARTBEAT, please
+                        a.say("JOIN", join_of(a, heartbeat_of(a), members))
+                    except OSError:
+                        pass  # closed out
+                for p in s.peers:
+                    check("view 2" not in p.log(), f"{p.name} let it in")
+                return all(map(closed_out, s.peers))
+
+            wait_for(ask, "somebody goes on with who proves nothing")
+            before = s.peers[0].status()["rounds_committed"]
+            s.peers[0].wait_round(before + 3)
+            for p in s.peers:
+                check("view 2" not in p.log(), f"{p.name} let it in")
+        finally:
+            for a in attackers:
+                a.hang_up()
+
+
 def attacked(identity_of=None):
     """Any message, of the schema, for LOCO_ATTACK_S seconds: the others go on,
     and memory is bounded."""
@@ -108,12 +171,9 @@ def stranger():
 @test("any message of a member that lies, and the run goes on", 180)
 def member():
     """A fourth daemon stops, and the attacker comes with its key."""
-    import peer
-
     def taken(s):
         s.peers[3].kill()
-        with open(os.path.join(s.peers[3].state, "identity.key"), "rb") as f:
-            return peer.Identity(f.read()[:32])
+        return key_of(s.peers[3])
 
     attacked(taken)
 
