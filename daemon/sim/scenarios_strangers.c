@@ -183,6 +183,7 @@ static void ask_to_join(struct stranger *g, struct out *out, uint32_t q)
                               .round = beat->round,
                               .commit = beat->commit,
                               .state = beat->state_hash}};
+    const struct pulse ask = {.flags = PULSE_KEEP | PULSE_ASK};
 
     for (uint32_t p = 0; p < g->s->n; p++) {
         if (g->up[p]) {
@@ -191,6 +192,7 @@ static void ask_to_join(struct stranger *g, struct out *out, uint32_t q)
         }
     }
     (void)message_sign(&g->pen, &join_body_schema, &m.body, m.sig);
+    say(g, out, q, MESSAGE_PULSE, &ask);
     say(g, out, q, MESSAGE_JOIN, &m);
 }
 
