@@ -44,7 +44,8 @@ struct run_terms {
     uint32_t site_members; /* SITES: of a site at most; 0: any number */
     uint32_t site_rtt_us;  /* SITES: who is this near to each other, and names
                               no site, is one; 0: only named ones */
-    bool invited;          /* who takes part has an invitation of the author */
+    uint32_t probation_rounds; /* of newcomers; 0: they count at once */
+    bool invited; /* who takes part has an invitation of the author */
     uint8_t author[32];
     bool pairs; /* no rounds of all: turns with a random partner (pair.h) */
     uint32_t period; /* inner steps between two rounds */

@@ -43,9 +43,16 @@
  * peers" (design 6); all of it stays below FRAME_CONTROL_MAX. */
 #define VIEW_MEMBERS_MAX 64
 
+/* Wire. Of them who does not count yet: a quarter (p2p/round/probation.h). */
+#define VIEW_PROBATION_MAX (VIEW_MEMBERS_MAX / 4)
+
 /* Wire. Who comes in by one view: each shows its JOIN in the proposal, and an
  * ACCEPT stays below FRAME_CONTROL_MAX. */
 #define VIEW_JOINS_MAX 16
+
+/* Wire. Of these who come back and are full at once, as one member says; an
+ * ACCEPT has 128 times as many. */
+#define VIEW_BACK_MAX 2
 
 /* Wire. Attempts at one round whose finished parts a plan can inherit: what a
  * fourth failure in a row leaves is done again. */

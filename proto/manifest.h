@@ -139,6 +139,7 @@ struct manifest {
     struct manifest_limits limits;
     struct manifest_model model;
     char name[MANIFEST_NAME_MAX];
+    uint32_t probation_rounds; /* of newcomers; 0: they count at once */
     struct manifest_round round;
     uint64_t seed;
     uint32_t sites;       /* 0: flat; else members per site at most */

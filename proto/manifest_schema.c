@@ -164,6 +164,8 @@ static const struct doc_field manifest_fields[] = {
                   "what a member must be able to give"),
     DOC_FIELD_MAP(struct manifest, model, manifest_model_schema, "the model"),
     DOC_FIELD_STR(struct manifest, name, NULL, "for people"),
+    DOC_OPTIONAL_U32(struct manifest, probation_rounds, 0, 1000,
+                     "rounds that a newcomer offers work for before it counts; 0: none"),
     DOC_FIELD_MAP(struct manifest, round, manifest_round_schema,
                   "outer rounds"),
     DOC_FIELD_U64(struct manifest, seed, 0, 0, "of weights and data order"),

@@ -155,6 +155,7 @@ MSG_PART(view_member,
          MSG_FIELD_FIXED(struct view_member, public_key),
          MSG_FIELD_STRUCT(struct view_member, address, msg_address_schema),
          MSG_FIELD_U64(struct view_member, joined),
+         MSG_FIELD_U32(struct view_member, full_since),
          MSG_FIELD_U32(struct view_member, slot));
 
 MSG_DEFINE(view_body,
@@ -228,6 +229,8 @@ MSG_PART(statement,
          MSG_FIELD_BOOL(struct statement, ring_quiet),
          MSG_FIELD_BOOL(struct statement, has_broken),
          MSG_FIELD_FIXED(struct statement, broken),
+         MSG_FIELD_U64(struct statement, vouched),
+         MSG_ARRAY_U64(struct statement, back, n_back),
          MSG_FIELD_BOOL(struct statement, has_accepted),
          MSG_FIELD_U64(struct statement, accepted_ballot),
          MSG_FIELD_FIXED(struct statement, accepted_view));

@@ -372,11 +372,17 @@ enum view_mode {
     VIEW_MODE_COUNT
 };
 
+/* A member is *full* from that epoch on: it counts. Until then it is on
+ * probation (p2p/round/probation.h). */
+#define FULL_NEVER UINT32_MAX
+
 struct view_member {
     uint8_t public_key[SIGN_PUBLIC_BYTES];
     struct msg_address address;
-    uint64_t joined; /* epoch of the first view that named it */
-    uint32_t slot;   /* of those given out since `commit`; 0: none */
+    uint64_t joined;     /* epoch of the first view that named it */
+    uint32_t full_since; /* epoch of the first view that counts it, or
+                            FULL_NEVER */
+    uint32_t slot;       /* of those given out since `commit`; 0: none */
 };
 
 /* Members are sorted by id. `round`, `tokens`, `commit` name the newest
@@ -476,6 +482,10 @@ struct statement {
     bool ring_quiet;       /* nothing had come for a while */
     bool has_broken;       /* its data link to `broken` failed twice */
     struct peer_id broken;
+    uint64_t vouched; /* bit i: member i of the view, on probation, worked for
+                         long enough */
+    uint32_t n_back;  /* joiners that were full before: id_u64() */
+    uint64_t back[VIEW_BACK_MAX];
     bool has_accepted;
     uint64_t accepted_ballot;
     struct hash32 accepted_view;

@@ -20,7 +20,8 @@
 #include "proto/base/file.h"
 #include "train/data/loader.h"
 
-#define AUTHOR_KEY "author.key"
+#define AUTHOR_KEY       "author.key"
+#define PROBATION_ROUNDS 3 /* of newcomers to a run that anybody may join */
 
 struct arguments {
     const char *name, *model, *data, *sync, *key, *out;
@@ -214,19 +215,36 @@ static int apply_settings(struct manifest *m, const struct cli_list *set)
     return 0;
 }
 
+/* Whether --set names it; `key` ends in "=". */
+static bool is_set(const struct cli_list *set, const char *key)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        if (strncmp(set->item[i], key, strlen(key)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A wire type that is never summed brings the topology along that can carry
  * it, unless one was named. */
 static void fit_topology(struct manifest_sync *sync, const struct cli_list *set)
 {
-    const char *key = "sync.topology=";
-
-    for (size_t i = 0; i < set->n; i++) {
-        if (strncmp(set->item[i], key, strlen(key)) == 0) {
-            return;
-        }
-    }
-    if (!codec_adds(codec_find(sync->wire))) {
+    if (!is_set(set, "sync.topology=") && !codec_adds(codec_find(sync->wire))) {
         (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
+    }
+}
+
+/* Where anybody may join, newcomers show first that they take part. */
+static void fit_probation(struct manifest *m, const struct cli_list *set)
+{
+    struct method method;
+    char errmsg[ERRMSG_SIZE];
+
+    if (!is_set(set, "probation_rounds=") && !m->invited &&
+        method_from_manifest(&method, m, SCOPE_RUN, errmsg) == 0 &&
+        method.group != METHOD_PAIR) {
+        m->probation_rounds = PROBATION_ROUNDS;
     }
 }
 
@@ -328,6 +346,7 @@ static int fill(struct manifest *m, const struct arguments *a)
     rv = rv == 0 ? apply_settings(m, &a->set) : rv;
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
+    fit_probation(m, &a->set);
     rv = rv == 0 ? check_method(m, "create") : rv;
     return rv == 0 ? check_text(m, "create") : rv;
 }

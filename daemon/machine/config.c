@@ -306,6 +306,7 @@ static void read_terms(struct machine *m)
     t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
     t->invited = f->invited;
+    t->probation_rounds = f->probation_rounds;
     memcpy(t->author, f->author, sizeof t->author);
     t->pairs = m->pairs;
     t->period = f->sync.period;

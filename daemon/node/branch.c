@@ -39,17 +39,16 @@ static bool is_ancestor(const struct node *n, const struct hash32 *view)
 static bool can_go_on(const struct node *n)
 {
     const struct view_body *v = &n->ballot.cert.body;
-    uint32_t here = 1;
+    uint32_t here = view_counts(v, &n->opt.self);
 
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         const struct member *p = &n->members.peers[i];
 
         here += p->used && p->has_beat && !p->lost && !p->beat.has_view &&
                 p->beat.state != NODE_FINISHED &&
-                members_linked(&n->members, (int)i) &&
-                view_index(v, &p->id) >= 0;
+                members_linked(&n->members, (int)i) && view_counts(v, &p->id);
     }
-    return 2 * here > v->n_members;
+    return 2 * here > view_n_full(v);
 }
 
 /* It was left out and does not know (frozen, say). There is no branch to wait
@@ -302,7 +301,7 @@ static void check_still_in(struct node *n, int peer, const struct heartbeat *m)
     }
     node_note_lost(n, id, 0, "left the view");
     ballot_lost(&n->ballot, id);
-    ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
+    ballot_want_without(&n->ballot, id, n->now);
 }
 
 /* Whether that peer (row) is here and says that it is in the pending view. */
@@ -353,7 +352,7 @@ static void confirm_view(struct node *n)
         struct peer_id id = view_member_id(&v->members[i]);
         int row = members_find(&n->members, &id);
 
-        if (v->members[i].joined == v->epoch || id_eq(&id, &n->opt.self)) {
+        if (!view_counted_before(v, i) || id_eq(&id, &n->opt.self)) {
             continue;
         }
         others++;

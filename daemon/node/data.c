@@ -123,7 +123,8 @@ void node_take_terms(struct node *n, const struct run_terms *t)
     }
     n->terms.grace_ms *= n->opt.time_scale;
     n->terms.fork_after_ms *= n->opt.time_scale;
-    ballot_configure(&n->ballot, n->terms.fork_after_ms, n->terms.exchange);
+    ballot_configure(&n->ballot, n->terms.fork_after_ms, n->terms.exchange,
+                     n->terms.probation_rounds);
     round_configure(&n->round, &n->terms);
     pair_configure(&n->pair, &n->terms);
 }

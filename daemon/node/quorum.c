@@ -32,7 +32,7 @@ bool node_quorum_offered(const struct node *n)
 
     for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
         if ((int)i != n->ballot.self_index && (r->ready >> i & 1) &&
-            r->readies[i].tokens > 0) {
+            view_is_full(&n->ballot.cert.body, i) && r->readies[i].tokens > 0) {
             return true;
         }
     }

@@ -118,6 +118,24 @@ static bool follow_reason(const struct node *n, struct node_status *s)
     return s->reason[0] != '\0';
 }
 
+/* We are in the view and do not count yet. False: we do. */
+static bool probation_reason(const struct node *n, struct node_status *s)
+{
+    const struct ballot *b = &n->ballot;
+    uint32_t done = probation_rounds(&b->probation, &n->opt.self);
+    uint32_t all = b->opt.probation_rounds;
+
+    if (!b->have || n->finished ||
+        view_is_full(&b->cert.body, (uint32_t)b->self_index)) {
+        return false;
+    }
+    (void)snprintf(s->reason, sizeof s->reason,
+                   "on probation: offered work for %u of %u rounds, after "
+                   "which it counts",
+                   done < all ? done : all, all);
+    return true;
+}
+
 static void reason_of(const struct node *n, struct node_status *s)
 {
     const char *text = n->reason != NULL         ? n->reason
@@ -161,6 +179,8 @@ static void reason_of(const struct node *n, struct node_status *s)
     } else if (text == NULL && n->ballot.have && n->held.loaded &&
                !n->held.applying && !node_lease_known(n)) {
         text = "asking for the record of the newest commit";
+    } else if (text == NULL && probation_reason(n, s)) {
+        return;
     }
     (void)snprintf(s->reason, sizeof s->reason, "%s", text == NULL ? "" : text);
 }
@@ -318,6 +338,10 @@ void node_status(const struct node *n, struct node_status *s)
     s->bits_per_byte_before = n->eval.has_before ? n->eval.bits_before : 0;
     s->peers_alive = members_n_alive(&n->members) + 1;
     s->peers_in_round = n->regime->n_members(n);
+    if (n->ballot.have) {
+        s->peers_on_probation =
+            n->ballot.cert.body.n_members - view_n_full(&n->ballot.cert.body);
+    }
     s->rounds_committed = n->rounds.n_committed;
     s->rounds_aborted = n->round.n_aborted + n->pairs.n_byes;
     s->elements_inherited = n->round.n_inherited;

@@ -59,7 +59,7 @@ void node_on_lost(struct node *n, const struct members_lost *lost)
     }
     node_note_lost(n, id, lost->silent_ms, lost->reason);
     ballot_lost(&n->ballot, id);
-    ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
+    ballot_want_without(&n->ballot, id, n->now);
 }
 
 void node_on_hello(struct node *n, int peer, const struct hello *m)
@@ -75,7 +75,7 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
         if (at >= 0 && !(n->ballot.lost >> at & 1)) {
             node_note_lost(n, &p->id, 0, "restarted");
             ballot_lost(&n->ballot, &p->id);
-            ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
+            ballot_want_without(&n->ballot, &p->id, n->now);
         }
     }
     p->life = m->life;
@@ -106,9 +106,7 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
     } else {
         ballot_lost(&n->ballot, &p->id); /* of a stage: it says both */
     }
-    if (ballot_index(&n->ballot, &p->id) >= 0) {
-        ballot_want(&n->ballot, BALLOT_WANT_CHANGE, n->now);
-    }
+    ballot_want_without(&n->ballot, &p->id, n->now);
 }
 
 /* ---- founding and joining --------------------------------------------- */
@@ -224,14 +222,14 @@ static uint32_t candidates(struct node *n, int *rows, struct founder *first)
     return n_rows;
 }
 
-/* Of the candidates and ourselves, members of the view that we were in. */
+/* Of the candidates and ourselves, full members of the view that we were in. */
 static uint32_t of_old_view(const struct node *n, const int *rows, uint32_t k)
 {
-    uint32_t there = 1;
+    uint32_t there = view_counts(&n->ballot.cert.body, &n->opt.self);
 
     for (uint32_t i = 0; i < k; i++) {
-        there += view_index(&n->ballot.cert.body,
-                            &n->members.peers[rows[i]].id) >= 0;
+        there +=
+            view_counts(&n->ballot.cert.body, &n->members.peers[rows[i]].id);
     }
     return there;
 }
@@ -251,7 +249,7 @@ static bool may_found(const struct node *n,
     f->least_old = 0;
     if (n->ballot.restored) {
         f->least = 1;
-        f->least_old = waits ? n->ballot.cert.body.n_members / 2 + 1 : 1;
+        f->least_old = waits ? view_n_full(&n->ballot.cert.body) / 2 + 1 : 0;
         return of_old_view(n, rows, n_rows) >= f->least_old;
     }
     /* Commits, and nobody of those who made them. */
@@ -382,6 +380,7 @@ void node_on_join(struct node *n, int peer, const struct join *m)
 
     if (!n->ballot.have || n->finished || n->draining ||
         !hash32_eq(&m->body.run, &n->group) || !names_newest(n, &m->body) ||
+        !members_may_be_at(&n->members, n->heard_link, m->body.address.ip) ||
         !holds_state(n, &p->id, &m->body)) {
         return;
     }
@@ -433,6 +432,10 @@ void node_on_adopted(struct node *n)
     out_log(n->out, LOG_INFO, "view %llu: %u peers, round %llu%s",
             (unsigned long long)v->epoch, v->n_members,
             (unsigned long long)v->round, v->fork ? ", fork" : "");
+    if (v->members[n->ballot.self_index].full_since == v->epoch &&
+        v->members[n->ballot.self_index].joined != v->epoch) {
+        out_log(n->out, LOG_INFO, "probation is over: this peer's work counts");
+    }
     note_left_out(n);
     members_want_links(&n->members, NODE_LINKS_WANTED);
     bandwidth_tell_anew(&n->bandwidth.map);

@@ -389,6 +389,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},
+        {"probation_rounds", "", 0, 1000, .u32 = &l->probation_rounds},
     };
 
     return sim_settings(&s->opt, table, sizeof table / sizeof table[0], result);
@@ -801,6 +802,7 @@ static void destroy(struct sim *s)
     free(s->lines.told);
     free(s->strangers);
     free(s->liar);
+    free(s->crowd);
     free(s->pens);
     free(s);
 }

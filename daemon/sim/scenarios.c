@@ -664,6 +664,8 @@ const struct scenario scenarios[] = {
      16, options_newcomer, setup_joiner_restarts, false},
     {"liar", "a member tells a newcomer of a commit that nobody made", 5, 80,
      options_liar, setup_liar, false},
+    {"probation", "many identities of one network want in, and one of another",
+     29, 40, options_probation, setup_probation, false},
     {"liars", "a member lies in ballots, and another dies and comes back", 5,
      150, options_liars, setup_liars, false},
     {"strangers", "a peer of nobody says that all others are wrong", 5, 12,

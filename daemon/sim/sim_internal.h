@@ -62,6 +62,7 @@ struct sim {
     struct stranger *strangers;
     struct stranger_pen *pens; /* of the peers of the run */
     struct liar *liar;         /* scenarios_liars.c */
+    struct crowd *crowd;       /* scenarios_probation.c */
     bool spoils;               /* the victim serves pieces that are wrong */
     bool truth;                /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
@@ -148,6 +149,8 @@ void setup_urls(struct sim *s);
 void check_sources(struct sim *s);
 
 /* scenarios_strangers.c */
+void options_probation(struct sim *s);
+void setup_probation(struct sim *s);
 void options_liars(struct sim *s);
 void setup_liars(struct sim *s);
 void options_strangers(struct sim *s);

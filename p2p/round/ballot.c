@@ -14,6 +14,7 @@
  *   3. no majority is left: ballots fail until fork_after_ms, then FORK.
  */
 #include "p2p/round/ballot_internal.h"
+#include "p2p/round/seats.h"
 
 #include <string.h>
 
@@ -41,10 +42,12 @@ void ballot_restart(struct ballot *b, uint64_t now_ms)
 
 void ballot_configure(struct ballot *b,
                       uint32_t fork_after_ms,
-                      enum exchange_kind exchange)
+                      enum exchange_kind exchange,
+                      uint32_t probation_rounds)
 {
     b->opt.fork_after_ms = fork_after_ms;
     b->opt.exchange = exchange;
+    b->opt.probation_rounds = probation_rounds;
 }
 
 void ballot_set_group(struct ballot *b, const struct hash32 *group)
@@ -103,6 +106,35 @@ bool ballot_joiner_holds(const struct ballot_joiner *j,
     return j->round == round && hash32_eq(&j->commit, commit);
 }
 
+static uint32_t of_group(const struct ballot *b, const struct msg_address *at)
+{
+    uint32_t n = 0;
+
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        n += seats_same_group(at, &b->joiners[k].join.body.address);
+    }
+    return n;
+}
+
+/* All places are taken: one of an address group that has two or more of them
+ * more than that of `at`; NULL: there is none. */
+static struct ballot_joiner *crowded(struct ballot *b,
+                                     const struct msg_address *at)
+{
+    struct ballot_joiner *slot = NULL;
+    uint32_t most = of_group(b, at) + 1;
+
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        uint32_t n = of_group(b, &b->joiners[k].join.body.address);
+
+        if (n > most) {
+            most = n;
+            slot = &b->joiners[k];
+        }
+    }
+    return slot;
+}
+
 void ballot_joiner_add(struct ballot *b,
                        int peer,
                        const struct join *join,
@@ -122,6 +154,9 @@ void ballot_joiner_add(struct ballot *b,
         if (!ballot_joiner_here(b, j) && slot == NULL) {
             slot = j;
         }
+    }
+    if (slot == NULL) {
+        slot = crowded(b, &join->body.address);
     }
     if (slot == NULL) {
         return; /* it asks again */
@@ -157,6 +192,15 @@ void ballot_joiners_follow(struct ballot *b,
     }
 }
 
+static bool has_seat(const struct ballot *b, const struct ballot_joiner *j)
+{
+    struct peer_id id = id_of_public(j->public_key);
+
+    return seats_find(&b->cert.body, &j->join.body.address,
+                      b->opt.probation_rounds == 0 ||
+                          probation_was_full(&b->probation, &id)) >= 0;
+}
+
 /* Whether a view made now would take in somebody new. */
 static bool joiner_waits(const struct ballot *b,
                          const struct ballot_context *ctx)
@@ -172,8 +216,7 @@ static bool joiner_waits(const struct ballot *b,
             !(j->tried && j->tried_round == j->round) &&
             view_index_key(&b->cert.body, j->public_key) < 0 &&
             !ballot_is_ousted(b, j->public_key, ctx->closing.round) &&
-            b->cert.body.n_members < VIEW_MEMBERS_MAX &&
-            ballot_join_is_known(b, &j->join.body)) {
+            has_seat(b, j) && ballot_join_is_known(b, &j->join.body)) {
             if (!read) {
                 ballot_edges_heard(b, &edges);
                 read = true;
@@ -228,6 +271,37 @@ void ballot_lost(struct ballot *b, const struct peer_id *id)
     }
 }
 
+static bool is_full_member(const struct ballot *b, const struct peer_id *id)
+{
+    int at = ballot_index(b, id);
+
+    return at >= 0 && view_is_full(&b->cert.body, (uint32_t)at);
+}
+
+void ballot_want_without(struct ballot *b,
+                         const struct peer_id *id,
+                         uint64_t now_ms)
+{
+    if (is_full_member(b, id)) {
+        ballot_want(b, BALLOT_WANT_CHANGE, now_ms);
+    }
+}
+
+/* Whether, of those on probation, somebody is gone or has become full. */
+static bool probation_ends(const struct ballot *b)
+{
+    const struct view_body *v = &b->cert.body;
+
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        if (!view_is_full(v, i) &&
+            ((b->lost >> i & 1) || probation_is_due(&b->probation, &b->ids[i],
+                                                    b->opt.probation_rounds))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static uint64_t reachable(const struct ballot *b)
 {
     uint64_t mask = 0;
@@ -255,7 +329,7 @@ void ballot_on_suspect(struct ballot *b,
                        const struct suspect *s)
 {
     if (b->have && ballot_names_our_view(b, s->epoch, &s->view) &&
-        ballot_index(b, &b->members->peers[peer].id) >= 0) {
+        is_full_member(b, &b->members->peers[peer].id)) {
         ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
         if (s->ballot > b->next_ballot &&
             s->ballot <= ballot_limit(b, VIEW_MAJORITY) &&
@@ -295,7 +369,9 @@ static void try_next(struct ballot *b, const struct ballot_context *ctx)
 
     b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
     if (fork) {
-        owner = (uint32_t)__builtin_ctzll(alive);
+        uint64_t full = alive & view_full(&b->cert.body);
+
+        owner = (uint32_t)__builtin_ctzll(full != 0 ? full : alive);
         if (owner == (uint32_t)b->self_index) {
             uint64_t base =
                 b->promised < FORK_BALLOT ? FORK_BALLOT : b->promised + 256;
@@ -337,10 +413,11 @@ void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
     if (b->frozen) {
         b->want = BALLOT_WANT_CHANGE;
     } else if (b->want == BALLOT_WANT_JOIN &&
-               !(ctx->coordinates && joiner_waits(b, ctx))) {
+               !(ctx->coordinates &&
+                 (probation_ends(b) || joiner_waits(b, ctx)))) {
         b->want = BALLOT_WANT_NOTHING;
     } else if (b->want == BALLOT_WANT_NOTHING && ctx->coordinates &&
-               joiner_waits(b, ctx)) {
+               (probation_ends(b) || joiner_waits(b, ctx))) {
         /* Who would make the next plan asks for the view instead: a plan of
          * one member and a ballot of another could freeze each other. */
         ballot_want(b, BALLOT_WANT_JOIN, ctx->now_ms);

@@ -28,6 +28,7 @@
 #ifndef LOCO_P2P_ROUND_BALLOT_H
 #define LOCO_P2P_ROUND_BALLOT_H
 
+#include "p2p/round/probation.h"
 #include "p2p/round/view.h"
 #include "p2p/swarm/members.h"
 #include "p2p/terms.h"
@@ -44,13 +45,15 @@ struct ballot_options {
     uint32_t fork_after_ms;
     uint64_t seed;
     enum exchange_kind exchange; /* of the run: what members must be able to */
+    uint32_t probation_rounds;   /* of newcomers; 0: they are full at once */
 };
 
 enum ballot_phase { BALLOT_IDLE, BALLOT_GATHER, BALLOT_SIGN };
 
 enum ballot_want {
     BALLOT_WANT_NOTHING,
-    BALLOT_WANT_JOIN,  /* the coordinator proposes it, before the next plan */
+    BALLOT_WANT_JOIN,  /* for a joiner, or for who is on probation: the
+                          coordinator proposes it, before the next plan */
     BALLOT_WANT_CHANGE /* at once */
 };
 
@@ -138,6 +141,7 @@ struct ballot {
     struct ballot_founding founding; /* ours */
     struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
     struct ballot_ousted ousted[BALLOT_OUSTED_MAX];
+    struct probation probation;
 
     /* A view that names us and follows one that we do not know: its signers
      * mean nothing to us. The owner confirms it when enough of its other
@@ -248,6 +252,12 @@ void ballot_departed(struct ballot *b, const struct goodbye *m);
 /* A member is lost, or was restarted. */
 void ballot_lost(struct ballot *b, const struct peer_id *id);
 
+/* A view without it is wanted: at once if it is full; who is on probation ends
+ * no round by going. */
+void ballot_want_without(struct ballot *b,
+                         const struct peer_id *id,
+                         uint64_t now_ms);
+
 void ballot_tick(struct ballot *b, const struct ballot_context *ctx);
 
 uint64_t ballot_deadline(const struct ballot *b);
@@ -280,7 +290,8 @@ void ballot_gap(struct ballot *b, uint64_t now_ms);
 /* The run is known: times already scaled. */
 void ballot_configure(struct ballot *b,
                       uint32_t fork_after_ms,
-                      enum exchange_kind exchange);
+                      enum exchange_kind exchange,
+                      uint32_t probation_rounds);
 
 /* Views are of this group from now on. */
 void ballot_set_group(struct ballot *b, const struct hash32 *group);

@@ -49,6 +49,29 @@ uint64_t ballot_limit(const struct ballot *b, enum view_mode mode)
 
 /* ---- promises --------------------------------------------------------- */
 
+/* For members on probation, and for joiners that were full before. */
+static void vouch(const struct ballot *b, struct statement *said)
+{
+    const struct view_body *v = &b->cert.body;
+
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        if (!view_is_full(v, i) && probation_vouches(&b->probation, &b->ids[i],
+                                                     b->opt.probation_rounds)) {
+            said->vouched |= BIT(i);
+        }
+    }
+    for (int k = 0; k < BALLOT_JOINERS_MAX && said->n_back < VIEW_BACK_MAX;
+         k++) {
+        const struct ballot_joiner *j = &b->joiners[k];
+        struct peer_id id = id_of_public(j->public_key);
+
+        if (ballot_joiner_here(b, j) && view_index_key(v, j->public_key) < 0 &&
+            probation_was_full(&b->probation, &id)) {
+            said->back[said->n_back++] = id_u64(&id);
+        }
+    }
+}
+
 struct promise_body ballot_own_promise(struct ballot *b,
                                        const struct ballot_context *ctx,
                                        const struct prepare *p)
@@ -64,6 +87,9 @@ struct promise_body ballot_own_promise(struct ballot *b,
     body.said.address.port = at->port;
     body.said.edges = ballot_own_edges(b);
     body.said.restarted = !b->have && p->mode != VIEW_FOUND;
+    if (p->mode == VIEW_MAJORITY) {
+        vouch(b, &body.said);
+    }
     if (b->has_accepted && p->mode != VIEW_FOUND) {
         body.said.has_accepted = true;
         body.said.accepted_ballot = b->accepted_ballot;

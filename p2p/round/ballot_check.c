@@ -197,7 +197,7 @@ bool ballot_accept_holds(const struct ballot *b,
 
 /* ---- whom it does not mention ------------------------------------------- */
 
-/* Members whom we hear and who made no promise in that proposal. */
+/* Full members whom we hear and who made no promise in that proposal. */
 static uint64_t left_out(const struct ballot *b, const struct proposal *p)
 {
     uint64_t claims;
@@ -205,8 +205,9 @@ static uint64_t left_out(const struct ballot *b, const struct proposal *p)
     uint64_t out = 0;
 
     for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        if (!(answered >> i & 1) && !(b->departed.mask >> i & 1) &&
-            !(b->lost >> i & 1) && (int)i != b->self_index &&
+        if (view_is_full(&b->cert.body, i) && !(answered >> i & 1) &&
+            !(b->departed.mask >> i & 1) && !(b->lost >> i & 1) &&
+            (int)i != b->self_index &&
             members_hears_now(b->members, b->rows[i])) {
             out |= BIT(i);
         }

@@ -96,12 +96,15 @@ bool ballot_join_links(const struct join_body *j, const struct peer_id *id)
 
 bool ballot_join_is_known(const struct ballot *b, const struct join_body *j)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, of = 0;
 
     for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        n += ballot_join_links(j, &b->ids[i]);
+        if (view_is_full(&b->cert.body, i)) {
+            n += ballot_join_links(j, &b->ids[i]);
+            of++;
+        }
     }
-    return 2 * n > b->cert.body.n_members;
+    return 2 * n > of;
 }
 
 static uint32_t n_of(uint64_t mask)
@@ -109,14 +112,13 @@ static uint32_t n_of(uint64_t mask)
     return (uint32_t)__builtin_popcountll(mask);
 }
 
-/* The most members that can take part in one round. */
+/* The most members of `all` that can take part in one round. */
 static uint64_t largest(enum exchange_kind exchange,
                         const struct order_graph *g,
+                        uint64_t all,
                         const uint64_t first[VIEW_MEMBERS_MAX],
                         uint64_t seed)
 {
-    uint64_t all = g->n >= 64 ? UINT64_MAX : BIT(g->n) - 1;
-
     return exchange == EXCHANGE_BUTTERFLY ? order_clique(g, all, first, seed)
                                           : order_largest(g, all, first, seed);
 }
@@ -128,6 +130,7 @@ bool ballot_join_fits(const struct ballot_edges *k,
     static const uint64_t even[VIEW_MEMBERS_MAX];
     uint32_t n = v->n_members;
     struct order_graph g;
+    uint64_t all;
 
     if (n >= VIEW_MEMBERS_MAX) {
         return false;
@@ -140,25 +143,28 @@ bool ballot_join_fits(const struct ballot_edges *k,
             order_cut(&g, x, n);
         }
     }
+    all = view_full(v) | BIT(n);
     return g.edges[n] != 0 &&
-           2 * n_of(largest(k->exchange, &g, even, v->epoch)) > n + 1;
+           2 * n_of(largest(k->exchange, &g, all, even, v->epoch)) > n_of(all);
 }
 
-/* Who stays beside `stay`, so that these remain more than half: who joined
- * first. */
-static uint64_t with_others(uint64_t stay, const uint64_t *first, uint32_t n)
+/* Who of `all` stays beside `stay`, so that these remain more than half: who
+ * joined first. */
+static uint64_t with_others(uint64_t stay, const uint64_t *first, uint64_t all)
 {
+    const uint32_t none = VIEW_MEMBERS_MAX;
     uint32_t most = 2 * n_of(stay) - 1;
 
     while (n_of(stay) < most) {
-        uint32_t best = n;
+        uint32_t best = none;
 
-        for (uint32_t x = 0; x < n; x++) {
-            if ((stay >> x & 1) == 0 && (best == n || first[x] < first[best])) {
+        for (uint32_t x = 0; x < VIEW_MEMBERS_MAX; x++) {
+            if (((all & ~stay) >> x & 1) &&
+                (best == none || first[x] < first[best])) {
                 best = x;
             }
         }
-        if (best == n) {
+        if (best == none) {
             break;
         }
         stay |= BIT(best);
@@ -168,25 +174,26 @@ static uint64_t with_others(uint64_t stay, const uint64_t *first, uint32_t n)
 
 void ballot_prune(const struct ballot_edges *k, struct view_body *v)
 {
-    uint64_t first[VIEW_MEMBERS_MAX] = {0}, stay;
+    uint64_t first[VIEW_MEMBERS_MAX] = {0}, stay, full = view_full(v);
     uint32_t n = v->n_members;
     struct view_body all = *v;
     struct order_graph g;
 
-    if (n < 2) {
+    if (n_of(full) < 2) {
         return;
     }
     graph_of(k, v, n, &g);
     for (uint32_t x = 0; x < n; x++) {
         first[x] = v->members[x].joined << 8 | x;
     }
-    stay = largest(k->exchange, &g, first, 0);
-    if (2 * n_of(stay) > n) {
+    stay = largest(k->exchange, &g, full, first, 0);
+    if (2 * n_of(stay) > n_of(full)) {
         return;
     }
     if (k->exchange == EXCHANGE_BUTTERFLY) {
-        stay = with_others(stay, first, n);
+        stay = with_others(stay, first, full);
     }
+    stay |= ~full; /* who is on probation is in no ring */
     v->n_members = v->n_edges = 0;
     for (uint32_t x = 0; x < n; x++) {
         if (stay >> x & 1) {

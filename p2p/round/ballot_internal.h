@@ -133,6 +133,7 @@ struct ballot_making {
     /* The view before; founding: that of its founder, or NULL. Borrowed. */
     const struct view_body *old;
     uint64_t departed;
+    bool probation; /* newcomers do not count yet */
     /* Who was asked, by promised.member: founding: in any order. Borrowed. */
     const struct view_member *members;
     uint32_t n_members;

@@ -162,6 +162,14 @@ void ballot_give_up(struct ballot *b, const struct ballot_context *ctx)
                    rng_below(&b->rng, b->opt.ballot_ms / 2 + 1);
 }
 
+/* It was a full member of our last view. */
+static bool counted(const struct ballot *b, const uint8_t key[32])
+{
+    int at = view_index_key(&b->cert.body, key);
+
+    return at >= 0 && view_is_full(&b->cert.body, (uint32_t)at);
+}
+
 static bool enough_found(const struct ballot *b)
 {
     uint32_t n = 0, n_old = 0;
@@ -170,8 +178,7 @@ static bool enough_found(const struct ballot *b)
         bool here = b->answered >> i & 1;
 
         n += here;
-        n_old += here && b->restored &&
-                 view_index_key(&b->cert.body, b->elector_keys[i]) >= 0;
+        n_old += here && b->restored && counted(b, b->elector_keys[i]);
     }
     return n >= b->founding.least && n_old >= b->founding.least_old;
 }

@@ -13,6 +13,7 @@
  */
 #include "p2p/round/ballot_internal.h"
 #include "p2p/round/lease.h"
+#include "p2p/round/seats.h"
 
 #include <string.h>
 
@@ -24,7 +25,8 @@
 struct making {
     const struct ballot_making *of;
     const struct statement *said[VIEW_MEMBERS_MAX]; /* by member; or NULL */
-    uint64_t left;                                  /* members that stay */
+    uint64_t left;                                  /* members that stay, */
+    uint64_t counts; /* and whose word counts: the full ones of them */
     struct peer_id ids[VIEW_MEMBERS_MAX];
     struct view_body *v;
 };
@@ -50,19 +52,15 @@ says_of(const struct statement *q, uint64_t round, const struct hash32 *commit)
                : -1;
 }
 
-static uint64_t everybody(const struct making *m)
-{
-    return m->of->n_members == 64 ? UINT64_MAX : BIT(m->of->n_members) - 1;
-}
-
-/* Whether a plan of those members can have been: it names members only, and
- * more than half of all who are left or in it. Of half of four or more at least
- * two have to be `n_for` it: the other one may be made up beside a dead one. */
+/* Whether a plan of those members can have been: it names full members only,
+ * and more than half of all who are left or in it. Of half of four or more at
+ * least two have to be `n_for` it: the other one may be made up beside a dead
+ * one. */
 static bool is_plan(const struct making *m, uint64_t plan, uint32_t n_for)
 {
-    uint32_t n = n_of(plan), of = n_of(m->left | plan);
+    uint32_t n = n_of(plan), of = n_of(m->counts | plan);
 
-    return (plan & ~everybody(m)) == 0 &&
+    return (plan & ~view_full(m->of->old)) == 0 &&
            (2 * n > of || (2 * n == of && (of < 4 || n_for >= 2)));
 }
 
@@ -82,7 +80,7 @@ static bool is_credible(const struct making *m, const struct statement *p)
         return hash32_eq(&p->commit, &old->commit);
     }
     for (uint32_t i = 0; i < m->of->n_members; i++) {
-        if (m->left >> i & 1) {
+        if (m->counts >> i & 1) {
             int said = says_of(m->said[i], p->round, &p->commit);
 
             n_for += said > 0;
@@ -123,12 +121,13 @@ tokens_of(const struct making *m, uint64_t round, const struct hash32 *commit)
         uint32_t n = 0;
         uint64_t tokens;
 
-        if (!(m->left >> i & 1) || says_of(m->said[i], round, commit) <= 0) {
+        if (!(m->counts >> i & 1) || says_of(m->said[i], round, commit) <= 0) {
             continue;
         }
         tokens = tokens_at(m->said[i], round);
         for (uint32_t k = 0; k < m->of->n_members; k++) {
-            n += (m->left >> k & 1) && says_of(m->said[k], round, commit) > 0 &&
+            n += (m->counts >> k & 1) &&
+                 says_of(m->said[k], round, commit) > 0 &&
                  tokens_at(m->said[k], round) == tokens;
         }
         if (n > most || (n == most && tokens < best)) {
@@ -148,7 +147,7 @@ static void newest_commit(const struct making *m)
     for (uint32_t i = 0; i < m->of->n_members; i++) {
         const struct statement *p = m->said[i];
 
-        if ((m->left >> i & 1) && is_credible(m, p) &&
+        if ((m->counts >> i & 1) && is_credible(m, p) &&
             (best == NULL || is_newer(m, p, best))) {
             best = p;
         }
@@ -181,7 +180,7 @@ static bool all_voted(const struct making *m, uint32_t i)
     for (uint32_t k = 0; k < m->of->n_members; k++) {
         const struct statement *q = m->said[k];
 
-        if (!(m->left & p->plan_members & BIT(k))) {
+        if (!(m->counts & p->plan_members & BIT(k))) {
             continue;
         }
         if (q->closing != CLOSING_VOTED || !hash32_eq(&q->voted, &p->voted)) {
@@ -201,7 +200,7 @@ static void decide_round(const struct making *m)
     newest_commit(m);
     for (uint32_t i = 0; i < m->of->n_members && m->of->mode != VIEW_FOUND;
          i++) {
-        if ((m->left >> i & 1) && all_voted(m, i)) {
+        if ((m->counts >> i & 1) && all_voted(m, i)) {
             v->commit = m->said[i]->voted;
             v->tokens = tokens_of(m, ++v->round, &v->commit);
             return;
@@ -211,43 +210,149 @@ static void decide_round(const struct making *m)
 
 /* ---- members ---------------------------------------------------------- */
 
-static bool member_add(struct view_body *v,
-                       const uint8_t key[32],
-                       const struct msg_address *address,
-                       uint64_t joined)
+static void member_add(struct view_body *v, const struct view_member *m)
 {
-    struct view_member *m;
-
-    if (v->n_members == VIEW_MEMBERS_MAX || view_index_key(v, key) >= 0) {
-        return false;
+    if (v->n_members < VIEW_MEMBERS_MAX &&
+        view_index_key(v, m->public_key) < 0) {
+        v->members[v->n_members++] = *m;
     }
-    m = &v->members[v->n_members++];
-    memcpy(m->public_key, key, 32);
-    m->address = *address;
-    m->joined = joined;
-    return true;
+}
+
+static void member_drop(struct view_body *v, uint32_t i)
+{
+    v->n_members--;
+    memmove(&v->members[i], &v->members[i + 1],
+            (v->n_members - i) * sizeof v->members[0]);
+    memset(&v->members[v->n_members], 0, sizeof v->members[0]);
 }
 
 /* Who answered and was not restarted. */
-static void add_those_left(struct making *m)
+static void find_those_left(struct making *m)
 {
     const struct ballot_making *of = m->of;
 
     for (uint32_t i = 0; i < of->n_members; i++) {
-        struct msg_address a;
-        uint64_t joined = m->v->epoch;
+        if (m->said[i] != NULL && !m->said[i]->restarted &&
+            !(of->departed >> i & 1)) {
+            m->left |= BIT(i);
+        }
+    }
+    m->counts = of->mode == VIEW_FOUND ? m->left : m->left & view_full(of->old);
+    if (m->counts == 0) {
+        m->counts = m->left; /* a fork of those on probation */
+    }
+}
 
-        if (m->said[i] == NULL || m->said[i]->restarted ||
-            (of->departed >> i & 1)) {
+/* From which epoch on member i counts: of a founding all do, and of a fork that
+ * has nobody else. */
+static uint32_t full_since(const struct making *m, uint32_t i)
+{
+    const struct ballot_making *of = m->of;
+
+    if (of->mode == VIEW_FOUND || (m->counts & view_full(of->old)) == 0) {
+        return (uint32_t)m->v->epoch;
+    }
+    return of->old->members[i].full_since <= of->old->epoch
+               ? of->old->members[i].full_since
+               : FULL_NEVER;
+}
+
+/* Whether more than half of the full members vouch for member i. */
+static bool is_vouched_for(const struct making *m, uint32_t i)
+{
+    const struct ballot_making *of = m->of;
+    uint64_t vouch = 0;
+
+    for (uint32_t k = 0; k < of->n_members; k++) {
+        vouch |=
+            (m->counts >> k & 1) && (m->said[k]->vouched >> i & 1) ? BIT(k) : 0;
+    }
+    return view_quorum(of->old, vouch, of->departed);
+}
+
+static void add_those_left(const struct making *m)
+{
+    const struct ballot_making *of = m->of;
+
+    for (uint32_t i = 0; i < of->n_members; i++) {
+        struct view_member to = {.joined = m->v->epoch};
+
+        if (!(m->left >> i & 1)) {
             continue;
         }
-        a = m->said[i]->address;
+        memcpy(to.public_key, of->members[i].public_key, 32);
+        to.address = m->said[i]->address;
+        to.full_since = full_since(m, i);
         if (of->mode != VIEW_FOUND) {
-            joined = of->old->members[i].joined;
-            a = a.port == 0 ? of->old->members[i].address : a;
+            to.joined = of->old->members[i].joined;
+            to.address =
+                to.address.port == 0 ? of->old->members[i].address : to.address;
         }
-        m->left |= BIT(i);
-        (void)member_add(m->v, of->members[i].public_key, &a, joined);
+        member_add(m->v, &to);
+    }
+}
+
+/* Those on probation for whom others vouch count from now on. `v` has all who
+ * stay, in order, and nobody else yet. */
+static void end_probation(const struct making *m)
+{
+    struct view_body *v = m->v;
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < m->of->n_members; i++) {
+        if (!(m->left >> i & 1)) {
+            continue;
+        }
+        if (!view_is_full(v, at) && is_vouched_for(m, i) &&
+            seats_may_count(v, &v->members[at].address)) {
+            v->members[at].full_since = (uint32_t)v->epoch;
+        }
+        at++;
+    }
+}
+
+/* Whether more than half of the full members say that it was full before. */
+static bool is_back(const struct making *m, const uint8_t key[32])
+{
+    struct peer_id id = id_of_public(key);
+    uint64_t vouch = 0;
+
+    for (uint32_t k = 0; k < m->of->n_members; k++) {
+        for (uint32_t i = 0; (m->counts >> k & 1) && i < m->said[k]->n_back;
+             i++) {
+            vouch |= m->said[k]->back[i] == id_u64(&id) ? BIT(k) : 0;
+        }
+    }
+    return view_quorum(m->of->old, vouch, m->of->departed);
+}
+
+/* It takes a seat, if need be that of somebody on probation. */
+static void seat(struct view_body *v,
+                 const struct ballot_edges *k,
+                 const struct joining *j,
+                 bool full)
+{
+    const struct join_body *body = &j->join.body;
+    struct view_member to = {.address = body->address, .joined = v->epoch};
+    struct view_member goes;
+    int at = view_index_key(v, j->public_key) >= 0
+                 ? -1
+                 : seats_find(v, &body->address, full);
+    bool free = at == (int)v->n_members;
+
+    if (at < 0) {
+        return;
+    }
+    memcpy(to.public_key, j->public_key, 32);
+    to.full_since = full ? (uint32_t)v->epoch : FULL_NEVER;
+    if (!free) {
+        goes = v->members[at];
+        member_drop(v, (uint32_t)at);
+    }
+    if (ballot_join_fits(k, v, body)) {
+        member_add(v, &to);
+    } else if (!free) {
+        member_add(v, &goes);
     }
 }
 
@@ -261,10 +366,11 @@ static void add_joiners(const struct making *m, const struct ballot_edges *k)
         bool holds =
             body->round == v->round && hash32_eq(&body->commit, &v->commit);
 
-        if ((holds || (body->round < v->round &&
-                       body->round + JOIN_BEHIND_MAX >= v->round)) &&
-            ballot_join_fits(k, v, body)) {
-            (void)member_add(v, j->public_key, &body->address, v->epoch);
+        if (holds || (body->round < v->round &&
+                      body->round + JOIN_BEHIND_MAX >= v->round)) {
+            seat(v, k, j,
+                 !m->of->probation || (is_back(m, j->public_key) &&
+                                       seats_may_count(v, &body->address)));
         }
     }
 }
@@ -367,15 +473,7 @@ static void mark_fork(const struct making *m)
     if (old == NULL || (m->of->mode == VIEW_MAJORITY && !old->fork)) {
         return; /* unmarked: its roots are its own members */
     }
-    if (old->fork) {
-        v->n_roots = old->n_roots;
-        memcpy(v->roots, old->roots, sizeof v->roots);
-    } else {
-        v->n_roots = old->n_members;
-        for (uint32_t i = 0; i < old->n_members; i++) {
-            v->roots[i] = view_member_id(&old->members[i]);
-        }
-    }
+    v->n_roots = view_roots(old, v->roots);
     v->fork = !view_holds_half(v, v->roots, v->n_roots);
     if (!v->fork) {
         v->n_roots = 0;
@@ -401,10 +499,11 @@ bool ballot_make_value(const struct ballot_making *of, struct view_body *v)
     for (uint32_t i = 0; i < of->n_members; i++) {
         m.ids[i] = id_of_public(of->members[i].public_key);
     }
-    add_those_left(&m);
+    find_those_left(&m);
     if (m.left == 0) {
         return false;
     }
+    add_those_left(&m);
     decide_round(&m);
     if (of->mode == VIEW_FOUND) {
         (void)view_sort(v);
@@ -414,6 +513,7 @@ bool ballot_make_value(const struct ballot_making *of, struct view_body *v)
     }
     edges_said(&m, &k);
     if (of->mode == VIEW_MAJORITY) {
+        end_probation(&m);
         add_joiners(&m, &k);
     }
     (void)view_sort(v);
@@ -436,6 +536,7 @@ struct ballot_making ballot_making_after(const struct ballot *b,
         .old = &b->cert.body,
         .members = b->cert.body.members,
         .n_members = b->cert.body.n_members,
+        .probation = b->opt.probation_rounds > 0,
     };
 }
 
@@ -461,12 +562,10 @@ bool ballot_is_bound(const struct view_body *view,
                      uint64_t claims,
                      uint64_t departed)
 {
-    uint32_t n = 0;
+    uint64_t full = view_full(view);
+    uint32_t n = n_of((claims | ~answered | departed) & full);
 
-    for (uint32_t i = 0; i < view->n_members; i++) {
-        n += (uint32_t)((claims | ~answered | departed) >> i & 1);
-    }
     /* Who said goodbye did not count then, whether it is back or not. Of two
      * halves either may be the one that counts. */
-    return claims != 0 && 2 * n >= view->n_members;
+    return (claims & full) != 0 && 2 * n >= n_of(full);
 }

@@ -134,6 +134,22 @@ static void note_joiners(struct ballot *b)
     }
 }
 
+/* Who is full is remembered; for whom we vouch, and who is not, the view was
+ * asked for too early. */
+static void note_full(struct ballot *b)
+{
+    const struct view_body *v = &b->cert.body;
+
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        if (view_is_full(v, i)) {
+            probation_full(&b->probation, &b->ids[i], v->round);
+        } else if (probation_is_due(&b->probation, &b->ids[i],
+                                    b->opt.probation_rounds)) {
+            probation_tried(&b->probation, &b->ids[i]);
+        }
+    }
+}
+
 /* Who is out although we can speak to it is out because of its edges. It waits
  * for ever more rounds, or views with and without it would take turns. */
 static void note_ousted(struct ballot *b, const struct view_body *next)
@@ -193,6 +209,7 @@ void ballot_adopt(struct ballot *b,
         }
     }
     note_joiners(b);
+    note_full(b);
     if (b->n_lineage == 0 && cert->body.mode != VIEW_FOUND) {
         lineage_add(b, cert->body.epoch - 1, &cert->body.prev);
     }
@@ -200,7 +217,7 @@ void ballot_adopt(struct ballot *b,
     b->adopted = true;
     b->adopted_ms = ctx->now_ms;
     ballot_save(b, ctx);
-    if (b->lost != 0) {
+    if ((b->lost & view_full(&b->cert.body)) != 0) {
         ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
     }
 }

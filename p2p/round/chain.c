@@ -109,17 +109,11 @@ static bool is_genesis(const struct view_cert *cert,
 /* The roots that a view after `from` has if it is marked. */
 static bool same_roots(const struct view_body *from, const struct view_body *to)
 {
-    uint32_t n = from->fork ? from->n_roots : from->n_members;
+    struct peer_id roots[VIEW_MEMBERS_MAX];
+    uint32_t n = view_roots(from, roots);
 
-    for (uint32_t i = 0; i < n && n == to->n_roots; i++) {
-        struct peer_id id =
-            from->fork ? from->roots[i] : view_member_id(&from->members[i]);
-
-        if (!id_eq(&id, &to->roots[i])) {
-            return false;
-        }
-    }
-    return n == to->n_roots;
+    return n == to->n_roots &&
+           memcmp(roots, to->roots, n * sizeof roots[0]) == 0;
 }
 
 /* As ballot_value.c marks: a majority of an unmarked view is unmarked; all else
@@ -129,15 +123,11 @@ static bool marked_right(const struct view_body *from,
                          bool strong)
 {
     struct peer_id roots[VIEW_MEMBERS_MAX];
-    uint32_t n = from->fork ? from->n_roots : from->n_members;
+    uint32_t n = view_roots(from, roots);
 
     if (to->fork) {
         return same_roots(from, to) &&
                !view_holds_half(to, to->roots, to->n_roots);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        roots[i] =
-            from->fork ? from->roots[i] : view_member_id(&from->members[i]);
     }
     return (strong && !from->fork) || view_holds_half(to, roots, n);
 }

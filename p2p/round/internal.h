@@ -67,7 +67,7 @@ void round_ready_send(struct round *r, uint64_t mask, struct out *out);
 /* Offer the contribution to this attempt. */
 void round_offer(struct round *r, uint64_t now_ms, struct out *out);
 
-/* Members whose READY starts from our state. */
+/* Full members whose READY starts from our state. */
 uint64_t round_ready_mask(const struct round *r);
 
 /* Note since when a plan is possible: everybody is ready, or more than half

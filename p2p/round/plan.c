@@ -216,7 +216,8 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
         tokens += left >> i & 1 ? r->readies[i].tokens : 0;
     }
-    return tokens > 0 && view_quorum(round_view(r), left, r->ballot->departed.mask)
+    return tokens > 0 &&
+                   view_quorum(round_view(r), left, r->ballot->departed.mask)
                ? left
                : mask;
 }
@@ -371,6 +372,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
         const struct plan_member *m = &p->members[k];
 
         if (m->index >= round_view(r)->n_members || (mask >> m->index & 1) ||
+            !view_is_full(round_view(r), m->index) ||
             !round_work_fair(&r->terms, m->tokens, m->first_step,
                              m->last_step) ||
             !text_span_valid(&m->text)) {
@@ -448,7 +450,8 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     fit = fitting(r, usable);
     mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
                           round_view(r)->members, fit, &msg.body);
-    if (!view_quorum(round_view(r), fitting(r, mask), r->ballot->departed.mask) ||
+    if (!view_quorum(round_view(r), fitting(r, mask),
+                     r->ballot->departed.mask) ||
         anew) {
         mask = fit; /* too few were in it: all begin again */
         msg.body.n_ranges = 0;

@@ -3,6 +3,8 @@
 #include "p2p/round/internal.h"
 #include "p2p/round/text.h"
 
+#define LATE_ROUNDS 2 /* a READY of that many rounds ago counts as work */
+
 void round_ready_send(struct round *r, uint64_t mask, struct out *out)
 {
     struct ready msg = {.body = r->mine};
@@ -43,6 +45,9 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.text =
         r->opt.text == NULL ? (struct text_span){0, 0} : *r->opt.text;
     r->mine.near = near_mask(r);
+    if (r->mine.tokens > 0) {
+        probation_worked(&r->ballot->probation, &r->opt.self, r->round);
+    }
     r->phase = ROUND_READY;
     r->ready |= BIT(round_self(r));
     r->readies[round_self(r)] = r->mine;
@@ -55,7 +60,8 @@ uint64_t round_ready_mask(const struct round *r)
     uint64_t mask = 0;
 
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
-        if ((r->ready >> i & 1) && hash32_eq(&r->readies[i].state, &r->state)) {
+        if ((r->ready >> i & 1) && view_is_full(round_view(r), i) &&
+            hash32_eq(&r->readies[i].state, &r->state)) {
             mask |= BIT(i);
         }
     }
@@ -64,9 +70,7 @@ uint64_t round_ready_mask(const struct round *r)
 
 static uint64_t all_mask(const struct round *r)
 {
-    uint32_t n = round_view(r)->n_members;
-
-    return (n == 64 ? UINT64_MAX : BIT(n) - 1) & ~r->ballot->departed.mask;
+    return view_full(round_view(r)) & ~r->ballot->departed.mask;
 }
 
 /* Note since when a plan is possible: everybody is ready, or more than half
@@ -81,7 +85,8 @@ void round_watch_ready(struct round *r, uint64_t now_ms)
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
         tokens += mask >> i & 1 ? r->readies[i].tokens : 0;
     }
-    if (tokens == 0 || !view_quorum(round_view(r), mask, r->ballot->departed.mask)) {
+    if (tokens == 0 ||
+        !view_quorum(round_view(r), mask, r->ballot->departed.mask)) {
         r->half_ready_ms = r->possible_ms = 0; /* a READY was replaced */
         return;
     }
@@ -109,6 +114,14 @@ bool round_work_fair(const struct run_terms *t,
     return t->step_tokens_most == 0 || tokens <= steps * t->step_tokens_most;
 }
 
+/* Nobody waits for a peer on probation: its READY may come when the round is
+ * over, and shows all the same that it takes part. */
+static bool counts_late(const struct round *r, uint32_t index, uint64_t round)
+{
+    return round < r->round && round + LATE_ROUNDS >= r->round &&
+           !view_is_full(round_view(r), index);
+}
+
 void round_on_ready(struct round *r,
                     int peer,
                     const struct ready *m,
@@ -116,9 +129,10 @@ void round_on_ready(struct round *r,
 {
     bool early = m->body.round == r->round + 1;
     int index = round_member(r, peer);
+    bool late = index >= 0 && counts_late(r, (uint32_t)index, m->body.round);
 
     if (index < 0 || m->body.epoch != r->epoch ||
-        (m->body.round != r->round && !early) ||
+        (m->body.round != r->round && !early && !late) ||
         !hash32_eq(&m->body.view, &r->ballot->hash)) {
         return;
     }
@@ -135,6 +149,13 @@ void round_on_ready(struct round *r,
                               terms_elements(&r->terms, m->body.round),
                               r->terms.block)) {
         r->malformed++;
+        return;
+    }
+    if (m->body.tokens > 0) {
+        probation_worked(&r->ballot->probation, &r->ballot->ids[index],
+                         m->body.round);
+    }
+    if (late) {
         return;
     }
     if (early) {

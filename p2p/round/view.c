@@ -40,23 +40,51 @@ int view_index_key(const struct view_body *view, const uint8_t key[32])
     return -1;
 }
 
-bool view_quorum(const struct view_body *view, uint64_t mask, uint64_t departed)
+bool view_is_full(const struct view_body *view, uint32_t i)
 {
-    uint32_t n = 0, have = 0;
-    int lowest = -1;
+    return view->members[i].full_since <= view->epoch;
+}
+
+uint64_t view_full(const struct view_body *view)
+{
+    uint64_t mask = 0;
 
     for (uint32_t i = 0; i < view->n_members; i++) {
-        if (departed >> i & 1) {
-            continue;
-        }
-        lowest = lowest < 0 ? (int)i : lowest;
-        n++;
-        have += (uint32_t)(mask >> i & 1);
+        mask |= view_is_full(view, i) ? 1ULL << i : 0;
     }
-    if (n == 0) {
-        return true;
-    }
-    return 2 * have > n || (2 * have == n && (mask >> lowest & 1));
+    return mask;
+}
+
+static uint32_t n_of(uint64_t mask)
+{
+    return (uint32_t)__builtin_popcountll(mask);
+}
+
+uint32_t view_n_full(const struct view_body *view)
+{
+    return n_of(view_full(view));
+}
+
+bool view_counts(const struct view_body *view, const struct peer_id *id)
+{
+    int at = view_index(view, id);
+
+    return at >= 0 && view_is_full(view, (uint32_t)at);
+}
+
+bool view_counted_before(const struct view_body *view, uint32_t i)
+{
+    return view->members[i].joined != view->epoch &&
+           view->members[i].full_since < view->epoch;
+}
+
+bool view_quorum(const struct view_body *view, uint64_t mask, uint64_t departed)
+{
+    uint64_t all = view_full(view) & ~departed;
+    uint32_t n = n_of(all), have = n_of(all & mask);
+
+    /* Of two halves the one with the lowest bit. */
+    return 2 * have > n || (n > 0 && 2 * have == n && (mask & all & -all) != 0);
 }
 
 uint64_t view_parted(const struct view_body *view,
@@ -85,6 +113,23 @@ uint64_t view_parted(const struct view_body *view,
         }
     }
     return parted;
+}
+
+uint32_t view_roots(const struct view_body *view,
+                    struct peer_id roots[VIEW_MEMBERS_MAX])
+{
+    uint32_t n = 0;
+
+    if (view->fork) {
+        memcpy(roots, view->roots, view->n_roots * sizeof roots[0]);
+        return view->n_roots;
+    }
+    for (uint32_t i = 0; i < view->n_members; i++) {
+        if (view_is_full(view, i)) {
+            roots[n++] = view_member_id(&view->members[i]);
+        }
+    }
+    return n;
 }
 
 bool view_holds_half(const struct view_body *view,
@@ -120,6 +165,8 @@ int view_sort(struct view_body *view)
 
 bool view_well_formed(const struct view_body *view)
 {
+    uint32_t n_full;
+
     /* The upper half of an attempt's number is the epoch. */
     if (view->n_members == 0 || view->mode >= VIEW_MODE_COUNT ||
         view->epoch == 0 || view->epoch > UINT32_MAX) {
@@ -129,6 +176,11 @@ bool view_well_formed(const struct view_body *view)
         if (member_order(&view->members[i - 1], &view->members[i]) >= 0) {
             return false;
         }
+    }
+    n_full = n_of(view_full(view));
+    if (n_full == 0 || view->n_members - n_full > VIEW_PROBATION_MAX ||
+        (view->mode == VIEW_FOUND && n_full < view->n_members)) {
+        return false;
     }
     for (uint32_t i = 0; i < view->n_edges; i++) {
         if ((view->edges[i] & 0xff) >= view->n_members ||
@@ -194,14 +246,14 @@ bool view_convinces(const struct view_cert *cert)
     uint32_t n_old = 0, n = 0, n_inside = 0;
 
     for (uint32_t i = 0; i < body->n_members; i++) {
-        n_old += body->members[i].joined != body->epoch;
+        n_old += view_counted_before(body, i);
     }
     for (uint32_t k = 0; k < cert->n_sigs; k++) {
         int at = view_index_key(body, cert->sigs[k].public_key);
 
         if (!signed_before(cert, k)) {
             n++;
-            n_inside += at >= 0 && body->members[at].joined != body->epoch;
+            n_inside += at >= 0 && view_counted_before(body, (uint32_t)at);
         }
     }
     return n_inside > 0 && 2 * n >= n_old;
@@ -257,19 +309,33 @@ int view_cert_check(const struct view_cert *cert,
     return mask == all_of(body) ? 0 : LOCO_ESIG;
 }
 
+/* Full member number k. */
+static uint32_t full_member(const struct view_body *view, uint32_t k)
+{
+    uint64_t left = view_full(view);
+
+    while (k-- > 0) {
+        left &= left - 1;
+    }
+    return left == 0 ? 0 : (uint32_t)__builtin_ctzll(left);
+}
+
 uint32_t view_ballot_owner(const struct view_body *view, uint64_t ballot)
 {
     uint64_t words[] = {hash32_u64(&view->run), view->epoch, ballot, 1};
+    uint32_t n = n_of(view_full(view));
 
-    return (uint32_t)(rng_mix(words, 4) % view->n_members);
+    return full_member(view, (uint32_t)(rng_mix(words, 4) % (n == 0 ? 1 : n)));
 }
 
 uint32_t view_coordinator(const struct view_body *view, uint64_t round)
 {
     uint64_t words[] = {hash32_u64(&view->run), round, 2};
-    uint32_t n = view->n_members;
+    uint32_t n = n_of(view_full(view));
 
     /* Never the same one twice in a row, as long as members stay: it may be one
      * whose trainer hangs. */
-    return (uint32_t)((rng_mix(words, 3) % n + view->epoch % n) % n);
+    n = n == 0 ? 1 : n;
+    return full_member(
+        view, (uint32_t)((rng_mix(words, 3) % n + view->epoch % n) % n));
 }

@@ -24,8 +24,21 @@ struct peer_id view_member_id(const struct view_member *member);
 int view_index(const struct view_body *view, const struct peer_id *id);
 int view_index_key(const struct view_body *view, const uint8_t key[32]);
 
-/* Whether the members in `mask` (bit i = member i) outnumber the others of
- * `view`, of whom `departed` do not count. */
+/* Whether member i counts; all who do (bits). Who does not is on probation: it
+ * has no part in majorities, plans and ballots. */
+bool view_is_full(const struct view_body *view, uint32_t i);
+uint64_t view_full(const struct view_body *view);
+uint32_t view_n_full(const struct view_body *view);
+
+/* Whether it is a full member. */
+bool view_counts(const struct view_body *view, const struct peer_id *id);
+
+/* Whether member i was full in the view before, too. */
+bool view_counted_before(const struct view_body *view, uint32_t i);
+
+/* Whether the full members in `mask` (bit i = member i) outnumber the other
+ * full members of `view`, of whom `departed` do not count. False where none is
+ * left: those on probation go on by a fork. */
 bool view_quorum(const struct view_body *view,
                  uint64_t mask,
                  uint64_t departed);
@@ -38,6 +51,11 @@ uint64_t view_parted(const struct view_body *view,
                      uint32_t n,
                      const struct signer *signer);
 
+/* The roots of a fork that follows `view`: its own where it is marked, else its
+ * full members. Returns how many. */
+uint32_t view_roots(const struct view_body *view,
+                    struct peer_id roots[VIEW_MEMBERS_MAX]);
+
 /* Whether the ids of `view` make more than half of `roots[n]`. */
 bool view_holds_half(const struct view_body *view,
                      const struct peer_id *roots,
@@ -47,12 +65,13 @@ bool view_holds_half(const struct view_body *view,
 int view_sort(struct view_body *view);
 
 /* The shape of a body from outside: sorted distinct members, known mode,
- * edges in range, slots that nobody has twice. */
+ * somebody full and not too many on probation, edges in range, slots that
+ * nobody has twice. */
 bool view_well_formed(const struct view_body *view);
 
 /* Whether the signers of a majority's certificate say enough to a peer that
- * does not know the view before: one of those who stay has signed, and as many
- * as half of them. Signatures are not looked at. */
+ * does not know the view before: one of the full members who stay has signed,
+ * and as many as half of them. Signatures are not looked at. */
 bool view_convinces(const struct view_cert *cert);
 
 /* Check a certificate. `prev` is the view it replaces where we know it. Where
@@ -64,7 +83,8 @@ int view_cert_check(const struct view_cert *cert,
                     const struct view_body *prev,
                     const struct signer *signer);
 
-/* Owner of a ballot for the view after `view`: no role is anybody's. */
+/* Owner of a ballot for the view after `view`, a full member: no role is
+ * anybody's. */
 uint32_t view_ballot_owner(const struct view_body *view, uint64_t ballot);
 
 /* Coordinator of a round in this view. */

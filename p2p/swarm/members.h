@@ -410,6 +410,12 @@ void members_verified(struct members *m,
                       bool good,
                       struct out *out);
 
+/* Whether the peer at that link may be at this address: the link comes from
+ * there, or from a private address or a relay, which says nothing. */
+bool members_may_be_at(const struct members *m,
+                       uint32_t link,
+                       const uint8_t ip[16]);
+
 /* The peer at that link said that it knows what it does not: as above. */
 void members_forged(struct members *m, uint32_t link, struct out *out);
 

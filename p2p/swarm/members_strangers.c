@@ -60,6 +60,21 @@ static struct members_link *one_of_largest(struct members *m)
     return found;
 }
 
+bool members_may_be_at(const struct members *m,
+                       uint32_t link,
+                       const uint8_t ip[16])
+{
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        const struct members_link *l = &m->links[i];
+
+        if (l->used && l->link == link) {
+            return l->relayed || !reach_is_global(&l->from) ||
+                   prefix_eq(l->from.ip, ip);
+        }
+    }
+    return true;
+}
+
 bool members_stranger_may(struct members *m,
                           int peer,
                           const struct address *from,

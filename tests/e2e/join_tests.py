@@ -66,6 +66,30 @@ def entrance():
               uri)
 
 
+@test("a newcomer to an open run says that it is on probation, and counts after "
+      "three rounds", 180)
+def probation():
+    with Swarm(peers=2, rounds=100000) as s:
+        s.start(*PACED)
+        s.wait_training()
+        late = s.peer().start("--join", s.uri(s.peers[0]), *PACED).wait_up()
+        seen = late.wait_status(lambda t: t["peers_on_probation"] == 1,
+                                "it is on probation", 60)
+        check(seen["peers_in_round"] == 3, f"{seen}")
+        late.wait_status(lambda t: "on probation: offered work for"
+                         in t["reason"], "it says so", 30)
+        for peer in (late, *s.peers[:2]):
+            peer.wait_status(lambda t: t["peers_in_round"] == 3
+                             and t["peers_on_probation"] == 0, "it counts", 90)
+        check("probation is over" in late.log(), late.log()[-500:])
+        # Two of three go on; of two founders one would not, or only in doubt.
+        s.peers[0].kill()
+        went = s.peers[1].status()["round"]
+        for peer in (late, s.peers[1]):
+            seen = peer.wait_round(went + 3, seconds=60)
+            check(not peer.status()["fork"], "it goes on in doubt")
+
+
 @test("a lone peer killed twice ends with the bits of one that was not", 240)
 def same_bits():
     rounds = 40

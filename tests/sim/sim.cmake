@@ -137,6 +137,12 @@ foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar l
   loco_sim_test(${name} ${scenario} --seeds 20)
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)
 endforeach()
+loco_sim_test(probation probation --seeds 8)
+loco_sim_test(probation_crowd probation --peers 65 --rounds 30 --seed 2 --seeds 1)
+foreach(scenario kill-each restart all-restart half-restart split-2-2 join-leave-join rounds-churn)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(probation_${name} ${scenario} --seeds 8 --set probation_rounds=2)
+endforeach()
 # Its line takes many rounds for the state.
 loco_sim_test(slow_join slow-join --seeds 4)
 loco_sim_test(late_shards late-shards --seeds 8)

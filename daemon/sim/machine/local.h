@@ -62,6 +62,7 @@ struct local_options {
     /* So many models of n_params / trainers each; rounds between mergers. */
     uint32_t trainers, merge_every;
     uint32_t period, min_peers, grace_ms, fork_after_ms, eval_every;
+    uint32_t probation_rounds; /* of newcomers; 0: they count at once */
     uint64_t stop_rounds;
     uint32_t n_shards, shard_bytes;
     uint32_t shard_windows; /* of each, one a step; 0: none begins before all

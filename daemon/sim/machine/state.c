@@ -41,6 +41,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .min_peers = o->min_peers,
         .grace_ms = o->grace_ms,
         .fork_after_ms = o->fork_after_ms,
+        .probation_rounds = o->probation_rounds,
         .progress_floor_bytes_per_s = 1024,
         .segment_wire_bytes = (uint32_t)l->codec->bytes(o->segment_elements),
         .stop_rounds = o->stop_rounds,

@@ -84,7 +84,8 @@ static void name_peers(struct world *w)
             p->identity = w->peers[w->opt.twin_of - 1].identity;
         }
         prefix_map_v4(p->address.ip);
-        p->address.ip[12] = 10;
+        p->address.ip[12] =
+            i >= w->opt.public_from && i < w->opt.public_to ? 89 : 10;
         p->address.ip[13] = (uint8_t)(i >> 16);
         p->address.ip[14] = (uint8_t)(i >> 8);
         p->address.ip[15] = (uint8_t)i;

@@ -62,6 +62,9 @@ struct world_options {
     /* The last peer has the identity of this one, minus 1; 0: its own. By id
      * only the first of the two is found. */
     uint32_t twin_of;
+    /* Peers from, up to but not including, have addresses of one public /24;
+     * all others are in private ones. */
+    uint32_t public_from, public_to;
     uint32_t transport_timeout_ms; /* 0: a cut connection stays silent */
     uint32_t lose_per_million;     /* control messages */
     uint32_t spike_per_million;    /* control messages that are late ... */

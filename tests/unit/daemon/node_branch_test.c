@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "p2p/prefix.h"
 #include "p2p/round/chain.h"
 #include "tests/unit/daemon/hand.h"
 
@@ -129,6 +130,43 @@ static bool gets_in(struct hand *h, const struct holding *holds, struct join *m)
 {
     ask_to_join(h, holds, m);
     return joins(h, m);
+}
+
+/* Puppet 2 is linked anew, from that IPv4 address. */
+static void comes_from(struct hand *h, const uint8_t ip[4])
+{
+    struct event e = {.type = EVENT_LINK_DOWN, .link_down.link = h->link[2]};
+
+    h->link[2] = 0;
+    hand_post(h, &e);
+    hand_drain(h, 1);
+    memcpy(&h->from[2].ip[12], ip, 4);
+    prefix_map_v4(h->from[2].ip);
+    hand_link(h, 2);
+    hand_wait(h, 100);
+}
+
+/* Seats are of address groups, so nobody names one that it is not of. */
+static void who_joins_is_at_the_address_that_it_names(void **state)
+{
+    static const uint8_t ips[][4] = {
+        {89, 1, 2, 3}, {89, 1, 2, 4}, {89, 1, 3, 3}, {10, 0, 0, 1}};
+
+    (void)state;
+    for (int private = 0; private < 2; private ++) {
+        for (int how = 0; how < 4; how++) {
+            struct hand *h = in_a_view(2);
+            struct holding now, before;
+            struct join m = {.body.round = 0};
+
+            rest(h, &now, &before);
+            comes_from(h, ips[private ? 3 : 0]);
+            memcpy(&m.body.address.ip[12], ips[how], 4);
+            prefix_map_v4(m.body.address.ip);
+            assert_int_equal(gets_in(h, &now, &m), private || how < 2);
+            hand_close(h);
+        }
+    }
 }
 
 static void who_joins_holds_what_the_members_hold(void **state)
@@ -715,6 +753,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_who_goes_says_goodbye),
+        cmocka_unit_test(who_joins_is_at_the_address_that_it_names),
         cmocka_unit_test(who_joins_holds_what_the_members_hold),
         cmocka_unit_test(who_does_not_hold_the_state_does_not_join),
         cmocka_unit_test(a_join_is_signed_by_who_joins),

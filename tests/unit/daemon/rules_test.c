@@ -85,6 +85,7 @@ static const struct example examples[] = {
         {"noloco", "sync.wire=e3m0 sync.topology=butterfly", NULL},
     [CONFLICT_pairs_tokens] = {"noloco", "stop.tokens=1000", NULL},
     [CONFLICT_pairs_sites] = {"noloco", "sites=2", NULL},
+    [CONFLICT_pairs_probation] = {"noloco", "probation_rounds=3", NULL},
     [CONFLICT_arrivals_gradients] = {"async-dn", "sync.period=1",
                                       average_gradients},
     [CONFLICT_arrivals_fragments] = {"async-dn", "sync.fragments=2", NULL},

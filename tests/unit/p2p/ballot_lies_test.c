@@ -698,6 +698,7 @@ static struct accept *founding(const struct cast *c, uint64_t ballot)
         memcpy(p->value.members[k].public_key, c->a[who[k]]->identity.public,
                32);
         p->value.members[k].joined = 1;
+        p->value.members[k].full_since = 1;
         p->value.members[k].slot = (uint32_t)k + 1;
     }
     p->value.slots = 2;

@@ -225,27 +225,43 @@ with_joiner(const struct cast *c, uint64_t ballot, int who, uint32_t n, int how)
     j->join.sig[0] ^= how == 4; /* it did not ask */
     memcpy(m->public_key, id->public, 32);
     m->joined = p->value.epoch;
+    m->full_since = how == 5 ? FULL_NEVER : (uint32_t)p->value.epoch;
     assert_int_equal(view_sort(&p->value), 0);
     lease_slots(&c->a[0]->ballot.cert.body, &p->value);
     sign_accept(c, a);
     return a;
 }
 
-static bool takes_in(uint32_t n_linked, int how)
+static bool takes_in_after(uint32_t rounds, uint32_t n_linked, int how)
 {
     struct cast *c = cast_open(4);
     struct prepare p = prepare_of(c, ballot_of(c, 1, 1));
     struct accept *a = with_joiner(c, p.ballot, CAST_STRANGE, n_linked, how);
     bool signs;
 
+    ballot_configure(&c->a[0]->ballot, FORK_MS, EXCHANGE_RING, rounds);
     say(c, 1, 0, MESSAGE_PREPARE, &p);
     say(c, 1, 0, MESSAGE_ACCEPT, a);
     signs = c->a[0]->ballot.has_accepted;
-    assert_true(signs || how == 0 || how == 1 ||
+    assert_true(signs || (how == 0 && rounds == 0) || how == 1 ||
                 c->a[0]->ballot.malformed == 1);
     free(a);
     cast_close(c);
     return signs;
+}
+
+static bool takes_in(uint32_t n_linked, int how)
+{
+    return takes_in_after(0, n_linked, how);
+}
+
+/* No owner of a ballot makes anybody full, nor leaves it on probation. */
+static void a_newcomer_is_on_probation_where_the_run_says_so(void **state)
+{
+    (void)state;
+    assert_true(takes_in_after(3, 4, 5));
+    assert_false(takes_in_after(3, 4, 0));
+    assert_false(takes_in_after(0, 4, 5));
 }
 
 /* Who says that it is linked to us is; else more than half are to say so. */
@@ -370,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_value_without_a_member_is_refused_once_again),
         cmocka_unit_test(who_promised_signs_no_view_without_itself),
         cmocka_unit_test(a_newcomer_is_there_and_holds_the_commit),
+        cmocka_unit_test(a_newcomer_is_on_probation_where_the_run_says_so),
         cmocka_unit_test(a_value_is_proposed_again_where_it_may_be_in_force),
     };
 

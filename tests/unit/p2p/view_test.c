@@ -109,7 +109,7 @@ static void who_said_goodbye_does_not_count(void **state)
     assert_true(view_quorum(&v, 0xc, 0x1)); /* 2 of 3 */
     assert_true(view_quorum(&v, 0x2, 0x5)); /* half, lowest of those left */
     assert_false(view_quorum(&v, 0x8, 0x5));
-    assert_true(view_quorum(&v, 0, 0xf)); /* nobody is left to ask */
+    assert_false(view_quorum(&v, 0xf, 0xf)); /* nobody is left to ask */
 }
 
 static void a_majority_of_the_view_before_makes_a_certificate(void **state)
