@@ -221,12 +221,14 @@ static bool is_held(const struct node *n, const struct fetch *f)
 
 /* Whether that many bytes more are for a peer that is no member. They cost the
  * month's traffic whenever it asks, so the limit holds at any time; it is one
- * of hours, so that an honest newcomer comes in as fast as the line is. Before
- * the first view everybody is a newcomer. */
+ * of hours, so that an honest newcomer comes in as fast as the line is. One
+ * group of addresses cannot use up what is for all. Before the first view
+ * everybody is a newcomer. */
 static bool affords(struct node *n, int peer, const struct fetch *f)
 {
     uint64_t bytes = f->buffer == BUFFER_REDUCED ? 4ULL * f->len : f->len;
     uint64_t burst = n->opt.stranger_burst_bytes, all = n->terms.state_bytes;
+    struct peer_id group = members_group(&n->members, peer);
 
     if (!n->ballot.have || members_is_ours(&n->members, peer) ||
         (!n->inner->whole && n->members.peers[peer].guest)) {
@@ -237,8 +239,8 @@ static bool affords(struct node *n, int peer, const struct fetch *f)
     }
     burst = burst == 0 || burst > BURST_NEWCOMERS * all ? BURST_NEWCOMERS * all
                                                         : burst;
-    if (budget_fill(&n->fetches.strangers, n->opt.stranger_bytes_per_s, burst,
-                    bytes, n->now)) {
+    if (budget_fill(&n->fetches.strangers, &group, n->opt.stranger_bytes_per_s,
+                    burst, bytes, n->now)) {
         return true;
     }
     members_fetch_refused(&n->members, peer);

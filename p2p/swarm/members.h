@@ -419,6 +419,11 @@ uint32_t members_strangers(const struct members *m,
 /* Whether it is a member of the view, or named by the invitation. */
 bool members_is_ours(const struct members *m, int peer);
 
+/* The name of the group of addresses that a linked peer is of, where what is
+ * for strangers is shared: its /24 or /48 of the internet; itself, where its
+ * address is private; all that come through one relay are of that relay's. */
+struct peer_id members_group(struct members *m, int peer);
+
 /* What that peer asked for was refused: strangers got enough. */
 void members_fetch_refused(struct members *m, int peer);
 

@@ -157,6 +157,23 @@ bool members_is_ours(const struct members *m, int peer)
     return is_ours(m, &m->peers[peer]);
 }
 
+struct peer_id members_group(struct members *m, int peer)
+{
+    const struct members_link *l = members_link_of_peer(m, peer);
+    struct peer_id group = m->peers[peer].id;
+
+    if (l != NULL && l->relayed) {
+        return l->relay;
+    }
+    if (l != NULL && reach_is_global(&l->from)) {
+        /* An id is a hash: none begins with zeros. */
+        memset(&group, 0, sizeof group);
+        memcpy(group.b + sizeof group.b - sizeof l->from.ip, l->from.ip,
+               prefix_bytes(l->from.ip));
+    }
+    return group;
+}
+
 void members_fetch_refused(struct members *m, int peer)
 {
     const struct members_link *l = members_link_of_peer(m, peer);

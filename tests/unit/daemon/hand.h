@@ -53,6 +53,7 @@ struct hand {
     uint64_t n_verified; /* signatures, by the node */
     uint32_t n_puppets;
     uint32_t link[HAND_PUPPETS], next_link;
+    struct address from[HAND_PUPPETS]; /* of which they link; zero: none */
     struct run_terms terms;
     uint64_t now_ms, steps;
     bool obedient;
@@ -605,10 +606,11 @@ static inline void hand_link(struct hand *h, uint32_t p)
                       .link_up.link = ++h->next_link,
                       .link_up.inbound = true,
                       .link_up.peer = h->puppet[p].id,
-                      .link_up.address = {.port = (uint16_t)(4001 + p)}};
+                      .link_up.address = h->from[p]};
     struct hello hello = {
         .life = h->life, .oldest = PROTO_OLDEST, .newest = PROTO_NEWEST};
 
+    e.link_up.address.port = (uint16_t)(4001 + p);
     memcpy(e.link_up.public_key, h->puppet[p].public, 32);
     h->link[p] = e.link_up.link;
     hand_post(h, &e);
