@@ -87,17 +87,6 @@ bool node_sees_claim(const struct node *n)
     return false;
 }
 
-/* Our invitation names it: its word counts where nothing is proven. */
-static bool is_named(const struct node *n, int peer)
-{
-    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
-        if (id_eq(&n->members.bootstrap[i].id, &n->members.peers[peer].id)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Anybody can claim a view, and would keep us from founding one for ever: a
  * claim counts until there was time to prove it. */
 bool node_sees_view(const struct node *n)
@@ -105,7 +94,7 @@ bool node_sees_view(const struct node *n)
     bool young = !n->regime->has_views || node_proof_patience(n);
 
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        if (claims_view(n, (int)i) && (young || is_named(n, (int)i) ||
+        if (claims_view(n, (int)i) && (young || node_is_named(n, (int)i) ||
                                        node_proven_of(n, (int)i) != NULL)) {
             return true;
         }
@@ -151,7 +140,7 @@ int node_best_peer(const struct node *n)
         }
         v = node_proven_of(n, (int)i);
         if (v == NULL && n->regime->has_views &&
-            (node_proof_patience(n) || !is_named(n, (int)i))) {
+            (node_proof_patience(n) || !node_is_named(n, (int)i))) {
             continue;
         }
         at = v != NULL ? stands[v - n->proof.proven] : node_point_of(b);
@@ -376,7 +365,7 @@ static bool took_part(const struct node *n, int peer)
             return true;
         }
     }
-    return view_index(v, id) >= 0 || is_named(n, peer);
+    return view_index(v, id) >= 0 || node_is_named(n, peer);
 }
 
 /* Who has finished and started again has no view that would prove anything:
@@ -511,7 +500,7 @@ void node_on_view_cert(struct node *n, int peer, const struct view_cert *m)
     view_hash(&m->body, &hash);
     if (!n->ballot.have && n->held.loaded && !n->finished &&
         (node_proven_view(n, &hash) != NULL ||
-         (is_named(n, peer) && !node_proof_patience(n)))) {
+         (node_is_named(n, peer) && !node_proof_patience(n)))) {
         node_learn_members(n, &m->body);
     }
     if (asked && !n->ballot.adopted && n->ballot.have &&

@@ -38,8 +38,19 @@ static bool is_broken(const struct node *n, int peer)
     return false;
 }
 
-/* `source`: that the running transfer may have. */
-static int pick(struct node *n, node_want *want, bool source)
+/* One time in so many anybody may be picked for a question. */
+#define ANYBODY_ONE_IN 4
+
+/* Whoever is in a view of the run, or named by our invitation: a thousand
+ * others can say that they have what we want. */
+static bool is_trusted(const struct node *n, int peer)
+{
+    return !n->regime->has_views || members_is_ours(&n->members, peer) ||
+           node_proven_of(n, peer) != NULL;
+}
+
+/* `source`: that the running transfer may have; `trusted`: of those only. */
+static int pick_of(struct node *n, node_want *want, bool source, bool trusted)
 {
     int at = MEMBERS_NONE, bad = MEMBERS_NONE;
     uint32_t seen = 0;
@@ -48,7 +59,7 @@ static int pick(struct node *n, node_want *want, bool source)
         const struct member *p = &n->members.peers[i];
 
         if (!p->used || !p->has_beat || !members_linked(&n->members, (int)i) ||
-            !want(n, p) ||
+            !want(n, p) || (trusted && !is_trusted(n, (int)i)) ||
             (source && !transfer_may(&n->transfer, (int)i, n->now))) {
             continue;
         }
@@ -59,6 +70,20 @@ static int pick(struct node *n, node_want *want, bool source)
         }
     }
     return at == MEMBERS_NONE ? bad : at;
+}
+
+/* Who served a false piece, or nothing, is no source any more; a question may
+ * stay without an answer. */
+static int pick(struct node *n, node_want *want, bool source)
+{
+    bool anybody = !source && rng_below(&n->rng, ANYBODY_ONE_IN) == 0;
+    int at = anybody ? MEMBERS_NONE : pick_of(n, want, source, true);
+
+    if (at != MEMBERS_NONE ||
+        (source && transfer_n_sources(&n->transfer) > 0)) {
+        return at;
+    }
+    return pick_of(n, want, source, false);
 }
 
 int node_pick(struct node *n, node_want *want)

@@ -336,7 +336,7 @@ struct signer sim_pen(struct sim *s, uint32_t peer)
 {
     struct signer pen = signer_keyed(world_identity(s->world, peer));
 
-    if (s->n_strangers == 0) {
+    if (s->pens == NULL) {
         return pen;
     }
     s->pens[peer].pen = pen;
@@ -366,10 +366,10 @@ void setup_strangers(struct sim *s)
 
 void check_strangers(struct sim *s)
 {
-    uint64_t n = s->n_strangers > 0 ? world_stats(s->world)->nowhere : 0;
+    uint64_t n = s->pens != NULL ? world_stats(s->world)->nowhere : 0;
     uint64_t seconds = world_now(s->world) / 1000;
 
-    for (uint32_t p = 0; p < s->n && s->n_strangers > 0; p++) {
+    for (uint32_t p = 0; p < s->n && s->pens != NULL; p++) {
         uint64_t most = VERIFIED_PER_S * seconds + VERIFIED_BURST +
                         VERIFIED_OWN_MAX * s->rounds;
 
