@@ -543,7 +543,7 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
 {
     const struct view_body *ours = &n->ballot.cert.body;
     const struct view_body *theirs = &n->branch.other;
-    bool names_ours = false;
+    bool names_ours = false, loses;
 
     if (!n->branch.has_other || peer != n->branch.other_peer ||
         !n->ballot.have) {
@@ -557,9 +557,16 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     if (ballot_descends_from(&n->ballot, &n->branch.other_hash)) {
         return;
     }
-    if ((names_ours ? n_roots_of(theirs) >= n_roots_of(ours)
-                    : loses_to(n, &n->members.peers[peer].beat)) &&
-        node_proof_allows(n, &n->branch.other_hash)) {
+    loses = names_ours ? n_roots_of(theirs) >= n_roots_of(ours)
+                       : loses_to(n, &n->members.peers[peer].beat);
+    /* Before the first commit it may be of another founding: that has an order
+     * of its own. */
+    if ((loses || n->held.known.round == 0) &&
+        node_proof_allows(n, &n->branch.other_hash) &&
+        (loses || node_proof_is_other(n, &n->branch.other_hash))) {
+        if (node_proof_is_other(n, &n->branch.other_hash)) {
+            node_proof_change_founding(n);
+        }
         node_leave_view(n, names_ours ? "the others went on without this peer"
                            : ours->fork || theirs->fork
                                ? "the cut has healed and the other branch is "

@@ -26,6 +26,7 @@
 
 #define ASK_MS        1000  /* a part of a proof is waited for so long */
 #define AGAIN_MS      10000 /* who could not prove its view is asked again */
+#define HEARD_ENOUGH  8     /* members of another founding */
 #define PARTS_MAX     (CHAIN_BYTES_MAX / MESSAGE_PROOF_MAX)
 #define AGAIN_DOUBLED 5 /* so often is it twice as long: 5 min */
 
@@ -495,6 +496,75 @@ static bool is_earlier(const struct node *n, const struct view_body *v)
     return !v->fork && !ours->fork && v->epoch <= ours->epoch;
 }
 
+/* Whether a host that our invitation names is in that view; `theirs`: and says
+ * so over its own link. */
+static bool has_named_host(const struct node *n,
+                           const struct view_body *v,
+                           const struct hash32 *theirs)
+{
+    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
+        const struct peer_id *id = &n->members.bootstrap[i].id;
+        int row = members_find(&n->members, id);
+
+        if (view_index(v, id) >= 0 &&
+            (theirs == NULL ||
+             (row != MEMBERS_NONE && members_linked(&n->members, row) &&
+              n->members.peers[row].has_beat &&
+              hash32_eq(&n->members.peers[row].beat.view, theirs)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether more than half of its members, or HEARD_ENOUGH, say over their own
+ * links that they are in it: keys cost nothing. */
+static bool is_there(const struct node *n, const struct node_proven *v)
+{
+    uint32_t heard = 0;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        heard += p->used && p->has_beat && p->beat.has_view &&
+                 hash32_eq(&p->beat.view, &v->view) &&
+                 members_linked(&n->members, (int)i) &&
+                 view_index_key(&v->body, p->public_key) >= 0;
+    }
+    return 2 * heard > v->body.n_members || heard >= HEARD_ENOUGH;
+}
+
+/* Of two foundings before the first commit: that of a host which our invitation
+ * names, else the larger one, which must be there. */
+static bool founding_wins(const struct node *n, const struct node_proven *v)
+{
+    const struct view_body *ours = &n->ballot.cert.body;
+    bool named = has_named_host(n, &v->body, &v->view);
+
+    if (named != has_named_host(n, ours, NULL)) {
+        return named;
+    }
+    if (!is_there(n, v)) {
+        return false;
+    }
+    return v->body.n_members != ours->n_members
+               ? v->body.n_members > ours->n_members
+               : hash32_cmp(&n->ballot.hash, &v->view) > 0;
+}
+
+bool node_proof_is_other(const struct node *n, const struct hash32 *view)
+{
+    const struct node_proven *v = node_proven_view(n, view);
+
+    return v != NULL && n->proof.chain.n > 0 &&
+           !hash32_eq(&v->genesis, &n->proof.chain.link[0].hash);
+}
+
+void node_proof_change_founding(struct node *n)
+{
+    chain_init(&n->proof.chain, n->proof.chain_bytes);
+}
+
 bool node_proof_allows(struct node *n, const struct hash32 *view)
 {
     const struct node_proven *v = node_proven_view(n, view);
@@ -508,5 +578,5 @@ bool node_proof_allows(struct node *n, const struct hash32 *view)
     }
     return hash32_eq(&v->genesis, &n->proof.chain.link[0].hash)
                ? !is_earlier(n, &v->body)
-               : n->held.known.round == 0;
+               : n->held.known.round == 0 && founding_wins(n, v);
 }

@@ -81,6 +81,10 @@ bool node_tip(const struct node *n,
               const struct node_proven *v,
               struct node_point *tip,
               struct hash32 *state);
+/* Whether a proof shows that view to be of another founding. */
+bool node_proof_is_other(const struct node *n, const struct hash32 *view);
+/* We leave our founding for another: our chain does not bind us any more. */
+void node_proof_change_founding(struct node *n);
 /* Whether we may leave our view for that one; asks for its proof. */
 bool node_proof_allows(struct node *n, const struct hash32 *view);
 
