@@ -31,8 +31,12 @@ bool prefix_is_private(const uint8_t ip[16])
            memcmp(ip, loopback6, sizeof loopback6) == 0;
 }
 
+unsigned prefix_bytes(const uint8_t ip[16])
+{
+    return prefix_is_v4(ip) ? 15 : 6; /* /24 of a mapped address, or /48 */
+}
+
 bool prefix_eq(const uint8_t a[16], const uint8_t b[16])
 {
-    /* /24 of a mapped IPv4 address are the first 15 bytes, /48 are 6. */
-    return memcmp(a, b, prefix_is_v4(a) ? 15 : 6) == 0;
+    return memcmp(a, b, prefix_bytes(a)) == 0;
 }

@@ -24,6 +24,9 @@ void prefix_map_v4(uint8_t ip[16]);
 
 bool prefix_is_private(const uint8_t ip[16]);
 
+/* How many bytes of it are the prefix. */
+unsigned prefix_bytes(const uint8_t ip[16]);
+
 bool prefix_eq(const uint8_t a[16], const uint8_t b[16]);
 
 #endif

@@ -86,17 +86,6 @@ bool node_sees_claim(const struct node *n)
     return false;
 }
 
-/* Our invitation names it: its word counts where nothing is proven. */
-static bool is_named(const struct node *n, int peer)
-{
-    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
-        if (id_eq(&n->members.bootstrap[i].id, &n->members.peers[peer].id)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Anybody can claim a view, and would keep us from founding one for ever: a
  * claim counts until there was time to prove it. */
 bool node_sees_view(const struct node *n)
@@ -104,7 +93,7 @@ bool node_sees_view(const struct node *n)
     bool young = !n->regime->has_views || node_proof_patience(n);
 
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        if (claims_view(n, (int)i) && (young || is_named(n, (int)i) ||
+        if (claims_view(n, (int)i) && (young || node_is_named(n, (int)i) ||
                                        node_proven_of(n, (int)i) != NULL)) {
             return true;
         }
@@ -150,7 +139,7 @@ int node_best_peer(const struct node *n)
         }
         v = node_proven_of(n, (int)i);
         if (v == NULL && n->regime->has_views &&
-            (node_proof_patience(n) || !is_named(n, (int)i))) {
+            (node_proof_patience(n) || !node_is_named(n, (int)i))) {
             continue;
         }
         at = v != NULL ? stands[v - n->proof.proven] : node_point_of(b);
@@ -324,11 +313,12 @@ static bool may_enter(struct node *n)
 
     if (n->branch.follows || n->ballot.have) {
         return n->branch.follows ||
-               node_proof_allows(n, &n->ballot.pending_hash);
+               (node_proof_allows(n, &n->ballot.pending_hash) &&
+                !node_proof_is_other(n, &n->ballot.pending_hash));
     }
     for (uint32_t i = 0; i < n->members.n_peers; i++) {
         if (is_in_pending(n, (int)i) &&
-            (v == NULL ? !node_proof_patience(n) && is_named(n, (int)i)
+            (v == NULL ? !node_proof_patience(n) && node_is_named(n, (int)i)
                        : node_proven_of(n, (int)i) == v)) {
             return true;
         }
@@ -403,7 +393,7 @@ static bool took_part(const struct node *n, int peer)
             return true;
         }
     }
-    return view_index(v, id) >= 0 || is_named(n, peer);
+    return view_index(v, id) >= 0 || node_is_named(n, peer);
 }
 
 /* Who has finished and started again has no view that would prove anything:
@@ -556,7 +546,7 @@ void node_on_view_cert(struct node *n, int peer, const struct view_cert *m)
     view_hash(&m->body, &hash);
     if (!n->ballot.have && n->held.loaded && !n->finished &&
         (node_proven_view(n, &hash) != NULL ||
-         (is_named(n, peer) && !node_proof_patience(n)))) {
+         (node_is_named(n, peer) && !node_proof_patience(n)))) {
         node_learn_members(n, &m->body);
     }
     if (asked && !n->ballot.adopted && n->ballot.have &&
@@ -599,7 +589,7 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
 {
     const struct view_body *ours = &n->ballot.cert.body;
     const struct view_body *theirs = &n->branch.other;
-    bool names_ours = false;
+    bool names_ours = false, loses;
 
     if (!n->branch.has_other || peer != n->branch.other_peer ||
         !n->ballot.have) {
@@ -613,9 +603,16 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     if (ballot_descends_from(&n->ballot, &n->branch.other_hash)) {
         return;
     }
-    if ((names_ours ? n_roots_of(theirs) >= n_roots_of(ours)
-                    : loses_to(n, &n->members.peers[peer].beat)) &&
-        node_proof_allows(n, &n->branch.other_hash)) {
+    loses = names_ours ? n_roots_of(theirs) >= n_roots_of(ours)
+                       : loses_to(n, &n->members.peers[peer].beat);
+    /* Before the first commit it may be of another founding: that has an order
+     * of its own. */
+    if ((loses || n->held.known.round == 0) &&
+        node_proof_allows(n, &n->branch.other_hash) &&
+        (loses || node_proof_is_other(n, &n->branch.other_hash))) {
+        if (node_proof_is_other(n, &n->branch.other_hash)) {
+            node_proof_change_founding(n);
+        }
         node_leave_view(n, names_ours ? "the others went on without this peer"
                            : ours->fork || theirs->fork
                                ? "the cut has healed and the other branch is "

@@ -38,8 +38,19 @@ static bool is_broken(const struct node *n, int peer)
     return false;
 }
 
-/* `source`: that the running transfer may have. */
-static int pick(struct node *n, node_want *want, bool source)
+/* One time in so many anybody may be picked for a question. */
+#define ANYBODY_ONE_IN 4
+
+/* Whoever is in a view of the run, or named by our invitation: a thousand
+ * others can say that they have what we want. */
+static bool is_trusted(const struct node *n, int peer)
+{
+    return !n->regime->has_views || members_is_ours(&n->members, peer) ||
+           node_proven_of(n, peer) != NULL;
+}
+
+/* `source`: that the running transfer may have; `trusted`: of those only. */
+static int pick_of(struct node *n, node_want *want, bool source, bool trusted)
 {
     int at = MEMBERS_NONE, bad = MEMBERS_NONE;
     uint32_t seen = 0;
@@ -48,7 +59,7 @@ static int pick(struct node *n, node_want *want, bool source)
         const struct member *p = &n->members.peers[i];
 
         if (!p->used || !p->has_beat || !members_linked(&n->members, (int)i) ||
-            !want(n, p) ||
+            !want(n, p) || (trusted && !is_trusted(n, (int)i)) ||
             (source && !transfer_may(&n->transfer, (int)i, n->now))) {
             continue;
         }
@@ -59,6 +70,20 @@ static int pick(struct node *n, node_want *want, bool source)
         }
     }
     return at == MEMBERS_NONE ? bad : at;
+}
+
+/* Who served a false piece, or nothing, is no source any more; a question may
+ * stay without an answer. */
+static int pick(struct node *n, node_want *want, bool source)
+{
+    bool anybody = !source && rng_below(&n->rng, ANYBODY_ONE_IN) == 0;
+    int at = anybody ? MEMBERS_NONE : pick_of(n, want, source, true);
+
+    if (at != MEMBERS_NONE ||
+        (source && transfer_n_sources(&n->transfer) > 0)) {
+        return at;
+    }
+    return pick_of(n, want, source, false);
 }
 
 int node_pick(struct node *n, node_want *want)
@@ -223,12 +248,14 @@ static bool is_held(const struct node *n, const struct fetch *f)
 
 /* Whether that many bytes more are for a peer that is no member. They cost the
  * month's traffic whenever it asks, so the limit holds at any time; it is one
- * of hours, so that an honest newcomer comes in as fast as the line is. Before
- * the first view everybody is a newcomer. */
+ * of hours, so that an honest newcomer comes in as fast as the line is. One
+ * group of addresses cannot use up what is for all. Before the first view
+ * everybody is a newcomer. */
 static bool affords(struct node *n, int peer, const struct fetch *f)
 {
     uint64_t bytes = f->buffer == BUFFER_REDUCED ? 4ULL * f->len : f->len;
     uint64_t burst = n->opt.stranger_burst_bytes, all = n->terms.state_bytes;
+    struct peer_id group = members_group(&n->members, peer);
 
     if (!n->ballot.have || members_is_ours(&n->members, peer) ||
         (!n->inner->whole && n->members.peers[peer].guest)) {
@@ -239,8 +266,8 @@ static bool affords(struct node *n, int peer, const struct fetch *f)
     }
     burst = burst == 0 || burst > BURST_NEWCOMERS * all ? BURST_NEWCOMERS * all
                                                         : burst;
-    if (budget_fill(&n->fetches.strangers, n->opt.stranger_bytes_per_s, burst,
-                    bytes, n->now)) {
+    if (budget_fill(&n->fetches.strangers, &group, n->opt.stranger_bytes_per_s,
+                    burst, bytes, n->now)) {
         return true;
     }
     members_fetch_refused(&n->members, peer);

@@ -29,7 +29,7 @@ struct node_past {
 struct node_fetches {
     struct node_past past[NODE_PAST_MAX]; /* by round */
     uint32_t n_past, n_shunned;
-    struct budget_level strangers; /* bytes that went to them */
+    struct budget_shares strangers; /* bytes that went to them */
 };
 
 typedef bool node_want(const struct node *n, const struct member *p);

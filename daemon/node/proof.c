@@ -24,8 +24,11 @@
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 
-#define ASK_MS   1000  /* a part of a proof is waited for so long */
-#define AGAIN_MS 10000 /* who could not prove its view is asked again */
+#define ASK_MS        1000  /* a part of a proof is waited for so long */
+#define AGAIN_MS      10000 /* who could not prove its view is asked again */
+#define HEARD_ENOUGH  8     /* members of another founding */
+#define PARTS_MAX     (CHAIN_BYTES_MAX / MESSAGE_PROOF_MAX)
+#define AGAIN_DOUBLED 5 /* so often is it twice as long: 5 min */
 
 static struct chain_rules rules_of(const struct node *n)
 {
@@ -47,8 +50,10 @@ int node_proof_open(struct node *n)
     n->proof.other_chain_bytes = malloc(CHAIN_BYTES_MAX);
     n->proof.bytes = malloc(CHAIN_BYTES_MAX);
     n->proof.proven = calloc(NODE_PROVEN_MAX, sizeof *n->proof.proven);
+    n->proof.doubts = calloc(n->members.rows, sizeof *n->proof.doubts);
     if (n->proof.chain_bytes == NULL || n->proof.other_chain_bytes == NULL ||
-        n->proof.bytes == NULL || n->proof.proven == NULL) {
+        n->proof.bytes == NULL || n->proof.proven == NULL ||
+        n->proof.doubts == NULL) {
         return LOCO_ENOMEM;
     }
     chain_init(&n->proof.chain, n->proof.chain_bytes);
@@ -66,6 +71,7 @@ void node_proof_close(struct node *n)
     free(n->proof.other_chain_bytes);
     free(n->proof.bytes);
     free(n->proof.proven);
+    free(n->proof.doubts);
 }
 
 void node_proof_forget(struct node *n)
@@ -73,10 +79,10 @@ void node_proof_forget(struct node *n)
     chain_init(&n->proof.chain, n->proof.chain_bytes);
     chain_init(&n->proof.other_chain, n->proof.other_chain_bytes);
     memset(n->proof.proven, 0, NODE_PROVEN_MAX * sizeof *n->proof.proven);
-    memset(n->proof.doubted, 0, sizeof n->proof.doubted);
+    memset(n->proof.doubts, 0, n->members.rows * sizeof *n->proof.doubts);
     memset(&n->proof.attested, 0, sizeof n->proof.attested);
     memset(&n->proof.wanted_view, 0, sizeof n->proof.wanted_view);
-    n->proof.asked = n->proof.chain_dirty = false;
+    n->proof.asked = n->proof.chain_dirty = n->proof.has_named = false;
     n->proof.saved_len = 0; /* of the group that we were in */
     n->proof.claim_since_ms = 0;
 }
@@ -166,29 +172,41 @@ const struct node_proven *node_proven_view(const struct node *n,
     return NULL;
 }
 
-static bool is_doubted(const struct node *n, int peer, const struct hash32 *v)
+bool node_is_named(const struct node *n, int peer)
 {
-    for (uint32_t i = 0; i < NODE_DOUBTED_MAX; i++) {
-        if (n->now < n->proof.doubted[i].until_ms &&
-            n->proof.doubted[i].peer == peer &&
-            hash32_eq(&n->proof.doubted[i].view, v)) {
+    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
+        if (id_eq(&n->members.bootstrap[i].id, &n->members.peers[peer].id)) {
             return true;
         }
     }
     return false;
 }
 
+/* Of the peer that has this row now. */
+static struct node_doubt *doubt_of(struct node *n, int peer)
+{
+    struct node_doubt *d = &n->proof.doubts[peer];
+    uint64_t who = id_u64(&n->members.peers[peer].id);
+
+    if (d->who != who) {
+        *d = (struct node_doubt){.who = who};
+    }
+    return d;
+}
+
+/* Another view of a peer that failed once is asked for at once: it may have
+ * been a change. */
 static void doubt(struct node *n, int peer, const struct hash32 *view)
 {
-    uint32_t at = 0;
+    struct node_doubt *d = doubt_of(n, peer);
+    uint64_t again_ms = node_scaled(n, AGAIN_MS);
 
-    for (uint32_t i = 0; i < NODE_DOUBTED_MAX; i++) {
-        at = n->proof.doubted[i].until_ms < n->proof.doubted[at].until_ms ? i
-                                                                          : at;
+    d->view = *view;
+    d->view_ms = n->now + again_ms;
+    if (d->n_failed > 0) {
+        d->any_ms = n->now + (again_ms << (d->n_failed - 1));
     }
-    n->proof.doubted[at].peer = peer;
-    n->proof.doubted[at].view = *view;
-    n->proof.doubted[at].until_ms = n->now + node_scaled(n, AGAIN_MS);
+    d->n_failed += d->n_failed <= AGAIN_DOUBLED;
 }
 
 static void ask_part(struct node *n)
@@ -200,19 +218,70 @@ static void ask_part(struct node *n)
                        &ask);
 }
 
-static void learn_proven(struct node *n)
+/* The founding that ours must descend from; false: any will do. */
+static bool anchor(const struct node *n, struct hash32 *genesis)
+{
+    if (n->proof.chain.n > 0) {
+        *genesis = n->proof.chain.link[0].hash;
+        return true;
+    }
+    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
+        int row = members_find(&n->members, &n->members.bootstrap[i].id);
+        const struct node_proven *p =
+            row == MEMBERS_NONE || !n->members.peers[row].has_beat
+                ? NULL
+                : node_proven_view(n, &n->members.peers[row].beat.view);
+
+        if (p != NULL) {
+            *genesis = p->genesis;
+            return true;
+        }
+    }
+    *genesis = n->proof.named; /* their views change: what they proved last */
+    return n->proof.has_named;
+}
+
+/* Where the next one is kept: not in place of one of our founding, if there is
+ * another. */
+static struct node_proven *proven_slot(struct node *n)
 {
     struct node_proven *p = &n->proof.proven[0];
-    struct view_cert cert;
+    struct hash32 ours;
+    bool any = !anchor(n, &ours);
 
     for (uint32_t i = 0; i < NODE_PROVEN_MAX; i++) {
         struct node_proven *q = &n->proof.proven[i];
+        bool p_ours = any || hash32_eq(&p->genesis, &ours);
+        bool q_ours = any || hash32_eq(&q->genesis, &ours);
 
-        p = !q->used || (p->used && q->at_ms < p->at_ms) ? q : p;
+        if (p->used &&
+            (!q->used || (q_ours != p_ours ? p_ours : q->at_ms < p->at_ms))) {
+            p = q;
+        }
     }
+    return p;
+}
+
+static void learn_proven(struct node *n)
+{
+    const struct hash32 *genesis = &n->proof.other_chain.link[0].hash;
+    struct node_proven *p;
+    struct view_cert cert;
+    struct hash32 ours;
+
     if (!chain_last(&n->proof.other_chain, &cert)) {
         return;
     }
+    if (node_is_named(n, n->proof.peer)) {
+        n->proof.has_named = true;
+        n->proof.named = *genesis;
+    }
+    if (anchor(n, &ours) && !hash32_eq(&ours, genesis)) {
+        doubt(n, n->proof.peer, &n->proof.view); /* not our run */
+    } else {
+        doubt_of(n, n->proof.peer)->n_failed = 0;
+    }
+    p = proven_slot(n);
     p->used = true;
     p->at_ms = n->now;
     p->view = n->proof.view;
@@ -237,6 +306,8 @@ void node_on_proof(struct node *n, int peer, const struct proof *m)
     }
     if (m->total > CHAIN_BYTES_MAX || m->n_bytes == 0 ||
         m->n_bytes > m->total - m->offset ||
+        (PARTS_MAX * m->n_bytes < m->total &&
+         m->n_bytes < m->total - m->offset) ||
         (m->offset > 0 && m->total != n->proof.total)) {
         doubt(n, peer, &m->view); /* it has none, or a bad one */
         n->proof.asked = false;
@@ -284,21 +355,55 @@ static bool is_wanted(const struct node *n, const struct member *p)
     return !n->ballot.have || hash32_eq(view, &n->proof.wanted_view);
 }
 
+/* Who is asked before whom: hosts of our invitation, then who failed less, then
+ * whom we dialled. */
+static uint32_t urgency(struct node *n, int peer)
+{
+    return (node_is_named(n, peer) ? 1U << 16 : 0) +
+           2 * (AGAIN_DOUBLED + 1 - doubt_of(n, peer)->n_failed) +
+           !members_inbound(&n->members, peer);
+}
+
+static bool may_ask(struct node *n, int peer)
+{
+    const struct member *p = &n->members.peers[peer];
+    const struct node_doubt *d;
+
+    if (!p->used || !p->has_beat || p->lost ||
+        !members_linked(&n->members, peer) || !is_wanted(n, p)) {
+        return false;
+    }
+    d = doubt_of(n, peer);
+    return n->now >= d->any_ms &&
+           (n->now >= d->view_ms || !hash32_eq(&d->view, &p->beat.view));
+}
+
+/* One at a time; a host of our invitation does not wait for others. */
 static void look_for_one(struct node *n)
 {
-    for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        const struct member *p = &n->members.peers[i];
+    int best = MEMBERS_NONE;
+    uint32_t most = 0;
 
-        if (p->used && p->has_beat && !p->lost &&
-            members_linked(&n->members, (int)i) && is_wanted(n, p) &&
-            !is_doubted(n, (int)i, &p->beat.view)) {
-            n->proof.asked = true;
-            n->proof.peer = (int)i;
-            n->proof.view = p->beat.view;
-            n->proof.got = n->proof.total = 0;
-            ask_part(n);
-            return;
+    if (n->proof.asked &&
+        (n->members.n_bootstrap == 0 || node_is_named(n, n->proof.peer))) {
+        return;
+    }
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        if ((n->proof.asked && !node_is_named(n, (int)i)) ||
+            !may_ask(n, (int)i)) {
+            continue;
         }
+        if (best == MEMBERS_NONE || urgency(n, (int)i) > most) {
+            best = (int)i;
+            most = urgency(n, best);
+        }
+    }
+    if (best != MEMBERS_NONE) {
+        n->proof.asked = true;
+        n->proof.peer = best;
+        n->proof.view = n->members.peers[best].beat.view;
+        n->proof.got = n->proof.total = 0;
+        ask_part(n);
     }
 }
 
@@ -319,34 +424,10 @@ void node_proof_advance(struct node *n)
         doubt(n, n->proof.peer, &n->proof.view);
         n->proof.asked = false;
     }
-    if (!n->proof.asked) {
-        look_for_one(n);
-    }
+    look_for_one(n);
 }
 
 /* ---- what follows ------------------------------------------------------- */
-
-/* The founding that ours must descend from; false: any will do. */
-static bool anchor(const struct node *n, struct hash32 *genesis)
-{
-    if (n->proof.chain.n > 0) {
-        *genesis = n->proof.chain.link[0].hash;
-        return true;
-    }
-    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
-        int row = members_find(&n->members, &n->members.bootstrap[i].id);
-        const struct node_proven *p =
-            row == MEMBERS_NONE || !n->members.peers[row].has_beat
-                ? NULL
-                : node_proven_view(n, &n->members.peers[row].beat.view);
-
-        if (p != NULL) {
-            *genesis = p->genesis;
-            return true;
-        }
-    }
-    return false;
-}
 
 const struct node_proven *node_proven_of(const struct node *n, int peer)
 {
@@ -436,6 +517,75 @@ static bool is_earlier(const struct node *n, const struct view_body *v)
     return !v->fork && !ours->fork && v->epoch <= ours->epoch;
 }
 
+/* Whether a host that our invitation names is in that view; `theirs`: and says
+ * so over its own link. */
+static bool has_named_host(const struct node *n,
+                           const struct view_body *v,
+                           const struct hash32 *theirs)
+{
+    for (unsigned i = 0; i < n->members.n_bootstrap; i++) {
+        const struct peer_id *id = &n->members.bootstrap[i].id;
+        int row = members_find(&n->members, id);
+
+        if (view_index(v, id) >= 0 &&
+            (theirs == NULL ||
+             (row != MEMBERS_NONE && members_linked(&n->members, row) &&
+              n->members.peers[row].has_beat &&
+              hash32_eq(&n->members.peers[row].beat.view, theirs)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether more than half of its members, or HEARD_ENOUGH, say over their own
+ * links that they are in it: keys cost nothing. */
+static bool is_there(const struct node *n, const struct node_proven *v)
+{
+    uint32_t heard = 0;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct member *p = &n->members.peers[i];
+
+        heard += p->used && p->has_beat && p->beat.has_view &&
+                 hash32_eq(&p->beat.view, &v->view) &&
+                 members_linked(&n->members, (int)i) &&
+                 view_index_key(&v->body, p->public_key) >= 0;
+    }
+    return 2 * heard > v->body.n_members || heard >= HEARD_ENOUGH;
+}
+
+/* Of two foundings before the first commit: that of a host which our invitation
+ * names, else the larger one, which must be there. */
+static bool founding_wins(const struct node *n, const struct node_proven *v)
+{
+    const struct view_body *ours = &n->ballot.cert.body;
+    bool named = has_named_host(n, &v->body, &v->view);
+
+    if (named != has_named_host(n, ours, NULL)) {
+        return named;
+    }
+    if (!is_there(n, v)) {
+        return false;
+    }
+    return v->body.n_members != ours->n_members
+               ? v->body.n_members > ours->n_members
+               : hash32_cmp(&n->ballot.hash, &v->view) > 0;
+}
+
+bool node_proof_is_other(const struct node *n, const struct hash32 *view)
+{
+    const struct node_proven *v = node_proven_view(n, view);
+
+    return v != NULL && n->proof.chain.n > 0 &&
+           !hash32_eq(&v->genesis, &n->proof.chain.link[0].hash);
+}
+
+void node_proof_change_founding(struct node *n)
+{
+    chain_init(&n->proof.chain, n->proof.chain_bytes);
+}
+
 bool node_proof_allows(struct node *n, const struct hash32 *view)
 {
     const struct node_proven *v = node_proven_view(n, view);
@@ -449,5 +599,5 @@ bool node_proof_allows(struct node *n, const struct hash32 *view)
     }
     return hash32_eq(&v->genesis, &n->proof.chain.link[0].hash)
                ? !is_earlier(n, &v->body)
-               : n->held.known.round == 0;
+               : n->held.known.round == 0 && founding_wins(n, v);
 }

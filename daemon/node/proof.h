@@ -25,12 +25,13 @@ struct node_proven {
     uint64_t at_ms;
 };
 
-/* A peer that could not prove the view that it names. */
-#define NODE_DOUBTED_MAX 16
-struct node_doubted {
-    int peer;
+/* A row whose peer could not prove the view that it names. */
+struct node_doubt {
+    uint64_t who; /* word of its id: rows change hands */
     struct hash32 view;
-    uint64_t until_ms;
+    uint64_t view_ms;  /* that one is not asked for before */
+    uint64_t any_ms;   /* nor any other */
+    uint32_t n_failed; /* since it proved one */
 };
 
 struct node_proof {
@@ -40,7 +41,9 @@ struct node_proof {
     uint32_t saved_len; /* in `bytes`: of an earlier life, not checked yet */
     bool chain_dirty;   /* not on disk */
     struct node_proven *proven; /* [NODE_PROVEN_MAX] */
-    struct node_doubted doubted[NODE_DOUBTED_MAX];
+    struct node_doubt *doubts;  /* by row */
+    bool has_named; /* a founding that a host of our invitation proved last: */
+    struct hash32 named;
     bool asked; /* part by part: */
     int peer;
     struct hash32 view, wanted_view;
@@ -49,6 +52,10 @@ struct node_proof {
     uint64_t claim_since_ms; /* somebody names a view; 0: nobody */
     struct hash32 attested;  /* newest commit that signatures show */
 };
+
+/* Our invitation names that peer (row): its word counts where nothing is
+ * proven. */
+bool node_is_named(const struct node *n, int peer);
 
 /* Signatures show this commit. */
 void node_proof_attest(struct node *n, const struct hash32 *commit);
@@ -77,6 +84,10 @@ bool node_tip(const struct node *n,
               const struct node_proven *v,
               struct node_point *tip,
               struct hash32 *state);
+/* Whether a proof shows that view to be of another founding. */
+bool node_proof_is_other(const struct node *n, const struct hash32 *view);
+/* We leave our founding for another: our chain does not bind us any more. */
+void node_proof_change_founding(struct node *n);
 /* Whether we may leave our view for that one; asks for its proof. */
 bool node_proof_allows(struct node *n, const struct hash32 *view);
 

@@ -801,6 +801,7 @@ static void destroy(struct sim *s)
     free(s->group);
     free(s->lines.told);
     free(s->strangers);
+    free(s->claims);
     free(s->liar);
     free(s->crowd);
     free(s->pens);
@@ -857,6 +858,7 @@ static int run_once(const struct sim_options *opt,
         check_twin(s);
         check_strangers(s);
         collect(s, result);
+        sim_claims_judge(s, result);
         sim_links_judge(s, result);
         sim_sites_judge(s, result);
         sim_faults_judge(s, result);

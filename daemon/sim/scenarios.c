@@ -670,6 +670,8 @@ const struct scenario scenarios[] = {
      150, options_liars, setup_liars, false},
     {"strangers", "a peer of nobody says that all others are wrong", 5, 12,
      options_strangers, setup_strangers, false},
+    {"claims", "a thousand peers name views of their own to a newcomer", 5, 24,
+     options_claims, setup_claims, false},
     {"urls", "shards can be downloaded; a newcomer comes, and downloads fail",
      5, 16, options_urls, setup_urls, false},
     {"invited",

@@ -364,7 +364,7 @@ struct signer sim_pen(struct sim *s, uint32_t peer)
 {
     struct signer pen = signer_keyed(world_identity(s->world, peer));
 
-    if (s->n_strangers == 0) {
+    if (s->pens == NULL) {
         return pen;
     }
     s->pens[peer].pen = pen;
@@ -409,13 +409,13 @@ static void check_empty(struct sim *s)
 
 void check_strangers(struct sim *s)
 {
-    uint64_t n = s->n_strangers > 0 ? world_stats(s->world)->nowhere : 0;
+    uint64_t n = s->pens != NULL ? world_stats(s->world)->nowhere : 0;
     uint64_t seconds = world_now(s->world) / 1000;
 
-    if (s->n_strangers > 0 && kind_of(s) == PRESS_EMPTY) {
+    if (s->pens != NULL && kind_of(s) == PRESS_EMPTY) {
         check_empty(s);
     }
-    for (uint32_t p = 0; p < s->n && s->n_strangers > 0; p++) {
+    for (uint32_t p = 0; p < s->n && s->pens != NULL; p++) {
         uint64_t most = VERIFIED_PER_S * seconds + VERIFIED_BURST +
                         VERIFIED_OWN_MAX * s->rounds;
 

@@ -13,6 +13,7 @@
 #define SIM_ROUND_MS       1500 /* of a round without faults, about */
 
 struct sim;
+struct claims;
 struct stranger;
 
 struct scenario {
@@ -60,6 +61,7 @@ struct sim {
     uint64_t split_ms;
     uint32_t n_strangers; /* peers of the world behind the n of the run */
     struct stranger *strangers;
+    struct claims *claims;     /* scenarios_claims.c */
     struct stranger_pen *pens; /* of the peers of the run */
     struct liar *liar;         /* scenarios_liars.c */
     struct crowd *crowd;       /* scenarios_probation.c */
@@ -147,6 +149,11 @@ void options_urls(struct sim *s);
 void setup_urls(struct sim *s);
 /* At the end: it had as many sources as it needs. */
 void check_sources(struct sim *s);
+
+/* scenarios_claims.c */
+void options_claims(struct sim *s);
+void setup_claims(struct sim *s);
+void sim_claims_judge(struct sim *s, struct sim_result *r);
 
 /* scenarios_strangers.c */
 void options_probation(struct sim *s);

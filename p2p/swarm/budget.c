@@ -58,25 +58,72 @@ bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms)
     return true;
 }
 
-bool budget_fill(struct budget_level *l,
+/* `bytes` fall off all shares alike. */
+static void fall(struct budget_shares *s, uint64_t bytes)
+{
+    uint64_t n, each;
+
+    for (s->owed += bytes; s->owed > 0; s->owed -= each * n) {
+        uint64_t least = UINT64_MAX;
+
+        n = 0;
+        for (uint32_t i = 0; i < BUDGET_SHARES_MAX; i++) {
+            uint64_t b = s->of[i].bytes;
+
+            n += b > 0;
+            least = b > 0 && b < least ? b : least;
+        }
+        if (n == 0) {
+            s->owed = 0;
+            return;
+        }
+        each = s->owed / n < least ? s->owed / n : least;
+        for (uint32_t i = 0; i < BUDGET_SHARES_MAX; i++) {
+            s->of[i].bytes -= s->of[i].bytes > 0 ? each : 0;
+        }
+        if (each == 0) {
+            return; /* less than a byte for each: later */
+        }
+    }
+}
+
+static void pass(struct budget_shares *s, uint64_t bytes_per_s, uint64_t now_ms)
+{
+    uint64_t ms = now_ms - s->at_ms, thousands;
+
+    ms = ms < UINT32_MAX ? ms : UINT32_MAX;
+    thousands = bytes_per_s % 1000 * ms + s->thousand;
+    s->thousand = (uint32_t)(thousands % 1000);
+    s->at_ms = now_ms;
+    fall(s, bytes_per_s / 1000 * ms + thousands / 1000);
+}
+
+bool budget_fill(struct budget_shares *s,
+                 const struct peer_id *group,
                  uint64_t bytes_per_s,
                  uint64_t burst,
                  uint64_t n,
                  uint64_t now_ms)
 {
-    uint64_t passed_ms = now_ms - l->at_ms;
-    bool empty = passed_ms > UINT32_MAX ||
-                 l->bytes <= bytes_per_s / 1000 * passed_ms +
-                                 bytes_per_s % 1000 * passed_ms / 1000;
+    struct budget_share *mine = NULL, *least = &s->of[0];
+    uint64_t all = 0;
 
-    l->bytes -= empty ? l->bytes
-                      : bytes_per_s / 1000 * passed_ms +
-                            bytes_per_s % 1000 * passed_ms / 1000;
-    l->at_ms = now_ms;
-    if (l->bytes >= burst) {
+    pass(s, bytes_per_s, now_ms);
+    for (uint32_t i = 0; i < BUDGET_SHARES_MAX; i++) {
+        struct budget_share *k = &s->of[i];
+
+        all += k->bytes;
+        least = k->bytes < least->bytes ? k : least;
+        mine = k->bytes > 0 && id_eq(&k->group, group) ? k : mine;
+    }
+    if (mine == NULL) {
+        mine = least; /* where no row is free, with what it holds */
+        mine->group = *group;
+    }
+    if (all >= burst || mine->bytes >= burst - all) {
         return false;
     }
-    l->bytes += n;
+    mine->bytes += n;
     return true;
 }
 

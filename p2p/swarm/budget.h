@@ -23,6 +23,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/id.h"
+
 enum budget_kind {
     BUDGET_SIGNATURES, /* verified because of what a stranger said */
     BUDGET_BYTES,      /* of control frames, decoded */
@@ -69,13 +71,32 @@ void budget_charge(struct budget_meter *m,
 bool budget_take(struct budget *all, enum budget_kind kind, uint64_t now_ms);
 
 /* Bytes that strangers fetch: a level that falls by a rate. It may rise fast up
- * to a burst, which is long: whole newcomers come in as fast as the line is. */
-struct budget_level {
-    uint64_t bytes, at_ms;
+ * to a burst, which is long: whole newcomers come in as fast as the line is.
+ *
+ * Each group of addresses has a share of the level, and what falls, falls off
+ * all shares alike. A share may be as large as what is left of the burst
+ * (Choudhury & Hahne 1998, dynamic queue length thresholds): one group that
+ * fetches without end holds half of the burst, two hold a third each; so k of
+ * them leave the k-th part and one of it to a newcomer, and the rate is divided
+ * by those that fetch. */
+#define BUDGET_SHARES_MAX 64 /* where there are more, some groups share one */
+
+struct budget_share {
+    struct peer_id group; /* a name of it */
+    uint64_t bytes;       /* 0: a free row */
 };
 
-/* `n` bytes more; false, and none: the level has reached `burst`. */
-bool budget_fill(struct budget_level *l,
+struct budget_shares {
+    struct budget_share of[BUDGET_SHARES_MAX];
+    uint64_t at_ms;
+    uint64_t owed;     /* fell off, of no share yet */
+    uint32_t thousand; /* of a byte */
+};
+
+/* `n` bytes more for that group; false, and none: its share is as large as what
+ * is left of `burst`. */
+bool budget_fill(struct budget_shares *s,
+                 const struct peer_id *group,
                  uint64_t bytes_per_s,
                  uint64_t burst,
                  uint64_t n,

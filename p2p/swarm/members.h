@@ -128,6 +128,7 @@ struct member {
     bool sought;    /* the dial under way is for a neighbour */
     bool dialing;
     bool has_beat;
+    bool hearsay;  /* its address: of no link, and no view of ours */
     bool behind;   /* its pulse names a later heartbeat than the one here */
     uint8_t state; /* enum peer_state, by rumours and first hand */
     uint16_t hears_view;
@@ -242,7 +243,10 @@ struct members_group {
 /* An address that was dialled because a stranger named it. */
 struct members_dialled {
     struct address address;
-    uint64_t at_ms; /* 0: never */
+    uint64_t at_ms;    /* 0: never */
+    uint64_t until_ms; /* not again before */
+    uint32_t failures; /* since somebody of the run answered there */
+    bool up;           /* somebody did, the last time */
 };
 
 /* A peer that seems gone: dead at `due_ms` unless it contradicts. */
@@ -316,8 +320,7 @@ struct members {
     struct {
         struct budget budget; /* of all together */
         struct members_group groups[MEMBERS_GROUPS_MAX];
-        struct members_dialled dialled[MEMBERS_DIALLED_MAX]; /* in turn */
-        uint32_t next_dialled;
+        struct members_dialled dialled[MEMBERS_DIALLED_MAX];
     } strangers;
     uint32_t rows, index_mask;
     uint16_t *index;      /* (index_mask + 1) row + 1 by id; 0: free */
@@ -427,6 +430,11 @@ uint32_t members_strangers(const struct members *m,
 
 /* Whether it is a member of the view, or named by the invitation. */
 bool members_is_ours(const struct members *m, int peer);
+
+/* The name of the group of addresses that a linked peer is of, where what is
+ * for strangers is shared: its /24 or /48 of the internet; itself, where its
+ * address is private; all that come through one relay are of that relay's. */
+struct peer_id members_group(struct members *m, int peer);
 
 /* What that peer asked for was refused: strangers got enough. */
 void members_fetch_refused(struct members *m, int peer);

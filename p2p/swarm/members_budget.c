@@ -5,6 +5,10 @@
  * or where all strangers have, its frames are dropped before they cost more;
  * those that cost no signature pass while there are bytes. See budget.h.
  *
+ * An address that others only name is dialled seldom: whoever owns it may have
+ * nothing to do with the run, and all peers of a swarm hear the same name. Not
+ * so where a link was, or where our own view says that a member is.
+ *
  * A bad signature counts as forged only if it should be the sender's own: an
  * honest peer passes on certificates that somebody else spoilt. So does a JOIN
  * with a wrong proof of the state. Who forged FORGED_MAX is hung up, and its
@@ -22,8 +26,12 @@
 /* What the shortest frame costs, in bytes: a step of the node takes some 50 us
  * of a core, so 2,000 a second are a tenth of it. */
 #define FRAME_COST_BYTES 512
-/* Between two dials of one address that strangers name. */
-#define REDIAL_MS 60000
+/* Between two dials of one address that strangers name; twice as long after
+ * each one in vain, so often at most. */
+#define REDIAL_MS      60000
+#define REDIAL_DOUBLED 5 /* 16 min */
+/* Dials in REDIAL_MS of one network of the internet that nobody answers. */
+#define UNANSWERED_MAX 8
 
 static bool is_ours(const struct members *m, const struct member *p)
 {
@@ -158,6 +166,23 @@ bool members_is_ours(const struct members *m, int peer)
     return is_ours(m, &m->peers[peer]);
 }
 
+struct peer_id members_group(struct members *m, int peer)
+{
+    const struct members_link *l = members_link_of_peer(m, peer);
+    struct peer_id group = m->peers[peer].id;
+
+    if (l != NULL && l->relayed) {
+        return l->relay;
+    }
+    if (l != NULL && reach_is_global(&l->from)) {
+        /* An id is a hash: none begins with zeros. */
+        memset(&group, 0, sizeof group);
+        memcpy(group.b + sizeof group.b - sizeof l->from.ip, l->from.ip,
+               prefix_bytes(l->from.ip));
+    }
+    return group;
+}
+
 void members_fetch_refused(struct members *m, int peer)
 {
     const struct members_link *l = members_link_of_peer(m, peer);
@@ -180,13 +205,55 @@ bool members_waits(const struct members *m,
 
 /* ---- dials -------------------------------------------------------------- */
 
+static struct members_dialled *dialled_at(struct members *m,
+                                          const struct address *a)
+{
+    for (uint32_t i = 0; i < MEMBERS_DIALLED_MAX; i++) {
+        struct members_dialled *d = &m->strangers.dialled[i];
+
+        if (d->at_ms != 0 && address_eq(&d->address, a)) {
+            return d;
+        }
+    }
+    return NULL;
+}
+
+/* Of the last REDIAL_MS, in the /24 or /48 of that address: dials that nobody
+ * of the run answered. Behind a private address are others' machines only where
+ * we are, too. */
+static uint32_t n_unanswered(const struct members *m, const struct address *a)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < MEMBERS_DIALLED_MAX && reach_is_global(a); i++) {
+        const struct members_dialled *d = &m->strangers.dialled[i];
+
+        n += d->at_ms != 0 && !d->up && m->now_ms - d->at_ms < REDIAL_MS &&
+             prefix_eq(d->address.ip, a->ip);
+    }
+    return n;
+}
+
+/* The one that may be forgotten first: what fails often is remembered. */
+static struct members_dialled *dialled_take(struct members *m)
+{
+    struct members_dialled *d = &m->strangers.dialled[0];
+
+    for (uint32_t i = 1; i < MEMBERS_DIALLED_MAX; i++) {
+        if (m->strangers.dialled[i].until_ms < d->until_ms) {
+            d = &m->strangers.dialled[i];
+        }
+    }
+    *d = (struct members_dialled){0};
+    return d;
+}
+
 bool members_may_dial(struct members *m, int peer)
 {
     const struct member *p = &m->peers[peer];
-    struct members_dialled *d =
-        &m->strangers.dialled[m->strangers.next_dialled];
+    struct members_dialled *d;
 
-    if (p->guest || is_ours(m, p)) {
+    if (!p->hearsay && (p->guest || is_ours(m, p))) {
         return true;
     }
     if (members_waits(m, peer, &p->address)) {
@@ -195,22 +262,34 @@ bool members_may_dial(struct members *m, int peer)
     if (address_eq(&p->address, &p->met)) {
         return true;
     }
-    for (uint32_t i = 0; i < MEMBERS_DIALLED_MAX; i++) {
-        if (m->strangers.dialled[i].at_ms != 0 &&
-            m->now_ms - m->strangers.dialled[i].at_ms < REDIAL_MS &&
-            address_eq(&m->strangers.dialled[i].address, &p->address)) {
-            m->counts.stranger_dials++;
-            return false;
-        }
-    }
-    if (!budget_take(&m->strangers.budget, BUDGET_DIALS, m->now_ms)) {
+    d = dialled_at(m, &p->address);
+    if ((d != NULL && m->now_ms < d->until_ms) ||
+        n_unanswered(m, &p->address) >= UNANSWERED_MAX ||
+        !budget_take(&m->strangers.budget, BUDGET_DIALS, m->now_ms)) {
         m->counts.stranger_dials++;
         return false;
     }
-    *d = (struct members_dialled){.address = p->address, .at_ms = m->now_ms};
-    m->strangers.next_dialled =
-        (m->strangers.next_dialled + 1) % MEMBERS_DIALLED_MAX;
+    d = d != NULL ? d : dialled_take(m);
+    d->address = p->address;
+    d->at_ms = m->now_ms;
+    d->until_ms = m->now_ms + REDIAL_MS;
+    d->up = false;
     return true;
+}
+
+void members_dialled(struct members *m, uint64_t request, bool up)
+{
+    struct members_dialled *d =
+        request < m->n_peers ? dialled_at(m, &m->peers[request].address) : NULL;
+
+    if (d == NULL || m->now_ms - d->at_ms >= REDIAL_MS) {
+        return;
+    }
+    d->up = up;
+    d->failures = up ? 0 : d->failures + (d->failures < REDIAL_DOUBLED);
+    if (!up) {
+        d->until_ms = m->now_ms + (REDIAL_MS << (d->failures - 1));
+    }
 }
 
 /* ---- links -------------------------------------------------------------- */

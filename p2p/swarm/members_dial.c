@@ -19,6 +19,9 @@
 #include "proto/base/rng.h"
 
 #define DIAL_BACKOFF_MIN_MS 300
+/* Where the peer was never met: it may have named the address of somebody that
+ * has nothing to do with it, and all members dial there. */
+#define UNMET_BACKOFF_MS 60000
 /* The peer with the higher id dials first; the other one only if that did not
  * help, so that two peers rarely open two links at once. */
 #define DIAL_POLITE_MS 400
@@ -151,6 +154,7 @@ void members_dial_failed(struct members *m,
 {
     m->now_ms = now_ms;
     m->due_ms = 0;
+    members_dialled(m, request, false);
     members_dial_done(m, request, false, now_ms);
     if (request >= REQUEST_RELAY) {
         return;
@@ -163,13 +167,13 @@ void members_dial_failed(struct members *m,
         }
     } else if (request < m->n_peers) {
         struct member *p = &m->peers[request];
+        uint32_t most = address_eq(&p->address, &p->met) ? DIAL_BACKOFF_MAX_MS
+                                                         : UNMET_BACKOFF_MS;
 
         p->dial_rc = p->n_links == 0 ? rc : 0;
         p->backoff_ms =
             p->backoff_ms == 0 ? DIAL_BACKOFF_MIN_MS : p->backoff_ms * 2;
-        if (p->backoff_ms > DIAL_BACKOFF_MAX_MS) {
-            p->backoff_ms = DIAL_BACKOFF_MAX_MS;
-        }
+        p->backoff_ms = p->backoff_ms < most ? p->backoff_ms : most;
         p->dial_at_ms =
             now_ms + p->backoff_ms + rng_below(&m->rng, p->backoff_ms / 4 + 1);
         dial_in_vain(m, (int)request);

@@ -121,6 +121,8 @@ void members_trust_tick(struct members *m, struct out *out);
 /* Whether it may be dialled now. What a stranger said of its address is good
  * for few dials; where it may be, that is noted. */
 bool members_may_dial(struct members *m, int peer);
+/* How such a dial ended; nothing for another one. */
+void members_dialled(struct members *m, uint64_t request, bool up);
 
 /* Whether strangers from there, or this one, are not let in yet. */
 bool members_waits(const struct members *m,

@@ -155,6 +155,7 @@ static void note_up(struct members *m,
     m->n_relayed += relayed;
     if (!relayed) {
         p->address = p->met = up->address;
+        p->hearsay = false;
         p->way.upgrade_at_ms = 0;
     }
     members_key(m, i, up->public_key);
@@ -180,6 +181,7 @@ bool members_link_up(struct members *m,
 
     m->now_ms = now_ms;
     if (!up->inbound) {
+        members_dialled(m, up->request, true);
         members_dial_done(m, up->request, true, now_ms);
         members_bootstrap_is(m, up->request, &up->peer);
     }

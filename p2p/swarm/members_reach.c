@@ -230,7 +230,8 @@ void members_upgrade_due(struct members *m,
     }
     w->upgrade_at_ms = now_ms + m->opt.upgrade_ms;
     if (members_dialable(p) && p->address.port != 0) {
-        struct action *a = out_add(out, ACTION_DIAL);
+        struct action *a =
+            members_may_dial(m, peer) ? out_add(out, ACTION_DIAL) : NULL;
 
         if (a != NULL) {
             a->dial.request = (uint64_t)peer;

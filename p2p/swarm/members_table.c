@@ -291,6 +291,14 @@ static int row_take(struct members *m, bool here)
     return row;
 }
 
+/* Whether hearsay does not change its address: while there is hope to find the
+ * peer there, nobody leads us away from it. */
+static bool stays(const struct member *p)
+{
+    return (p->watched || p->named || p->guest) && p->address.port != 0 &&
+           !p->hearsay && p->backoff_ms < DIAL_BACKOFF_MAX_MS;
+}
+
 static int learn(struct members *m,
                  const struct peer_id *id,
                  const struct address *address,
@@ -320,8 +328,10 @@ static int learn(struct members *m,
         index_add(m, i);
     }
     p = &m->peers[i];
-    if (p->n_links == 0 && address->port != 0) {
+    if (p->n_links == 0 && address->port != 0 &&
+        !address_eq(&p->address, address) && !stays(p)) {
         p->address = *address;
+        p->hearsay = true;
     }
     return i;
 }
@@ -351,8 +361,14 @@ int members_name(struct members *m,
     int row = learn(m, id, address, now_ms, true);
 
     if (row != MEMBERS_NONE) {
+        struct member *p = &m->peers[row];
+
+        if (p->n_links == 0 && address->port != 0) {
+            p->address = *address;
+        }
+        p->hearsay = p->hearsay && !address_eq(&p->address, address);
         members_key(m, row, public_key);
-        m->peers[row].named = true;
+        p->named = true;
     }
     return row;
 }

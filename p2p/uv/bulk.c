@@ -36,6 +36,7 @@ struct slab *slab_take(struct shell *s, struct slab_pool *pool)
     }
     slab = malloc(sizeof *slab + slab_bytes(s->opt.segment_bytes_max));
     if (slab != NULL) {
+        slab->strange = false;
         pool->n_made++;
     }
     return slab;
@@ -44,6 +45,8 @@ struct slab *slab_take(struct shell *s, struct slab_pool *pool)
 void slab_give(struct shell *s, struct slab_pool *pool, struct slab *slab)
 {
     pool->used_ms = shell_now_ms();
+    s->bulk.n_strange -= slab->strange;
+    slab->strange = false;
     slab->next = pool->free;
     slab->bulk = NULL;
     slab->op = NULL;
@@ -277,10 +280,19 @@ void bulk_came(const struct conn *c)
     }
 }
 
-/* Bytes of segments of the exchange that the kernel has not taken yet. */
+/* Bytes of one segment that the kernel has not taken yet, and of what is
+ * before it. */
+static uint64_t unsent_of(const struct bulk *b, const struct slab *slab)
+{
+    bool paced = b->conn->shell->pace.up.rate_bytes_per_s > 0;
+
+    return conn_unsent(b->conn) +
+           (paced ? slab->w.rest[0].len + slab->w.rest[1].len : 0);
+}
+
+/* Of the segments of the exchange. */
 static uint64_t unsent(const struct shell *s)
 {
-    bool paced = s->pace.up.rate_bytes_per_s > 0;
     const struct bulk *b;
     uint64_t n = 0;
 
@@ -290,12 +302,33 @@ static uint64_t unsent(const struct shell *s)
             const struct slab *slab = b->writing[i];
 
             if (slab->op != NULL && slab->op->key.stream == STREAM_RING) {
-                n += conn_unsent(b->conn);
-                n += paced ? slab->w.rest[0].len + slab->w.rest[1].len : 0;
+                n += unsent_of(b, slab);
             }
         }
     }
     return n;
+}
+
+/* Strangers that stand still while others of them wait. */
+static void end_stalled(struct shell *s, uint64_t now_ms)
+{
+    struct bulk *b, *tmp;
+
+    DL_FOREACH_SAFE2(s->bulk.all, b, tmp, all_next)
+    {
+        uint64_t left = b->n_writing;
+
+        for (unsigned i = 0; i < b->n_writing; i++) {
+            left += unsent_of(b, b->writing[i]);
+        }
+        if (left != b->unsent) {
+            b->unsent = left;
+            b->unsent_ms = now_ms;
+        } else if (left > 0 && bulk_waits(b) &&
+                   now_ms - b->unsent_ms >= s->opt.stranger_stall_ms) {
+            bulk_end(b, LOCO_ETIMEOUT);
+        }
+    }
 }
 
 /* Nothing came for a while: whatever comes now is news. */
@@ -321,6 +354,7 @@ void bulk_tell_moved(struct shell *s)
     if (!s->bulk.moved) {
         look_at_all(s);
     }
+    end_stalled(s, now);
     left = unsent(s);
     if (s->bulk.moved || left != s->bulk.unsent) {
         shell_note(s, &e);

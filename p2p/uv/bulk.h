@@ -30,6 +30,9 @@
  * loop thread for `fill`, `take` and sealing, so heartbeats pass between two
  * segments. At most two segments of a connection go to the kernel in one turn.
  *
+ * A stranger that fetches and does not read would hold slabs for ever: such
+ * peers hold stranger_slabs of them, and give way when they stand still.
+ *
  * A connection that waits for a post is not read, so its end is noticed only
  * when the post, a CANCEL or unposted_ms comes.
  *
@@ -100,6 +103,7 @@ struct bulk {
     uint64_t carried_attempt[STREAM_COUNT]; /* the last that arrived here */
     struct slab *writing[BULK_WRITES_MAX];
     unsigned n_writing;
+    uint64_t unsent, unsent_ms; /* of `writing`; since when it is so many */
 };
 
 struct slab_pool {
@@ -113,7 +117,8 @@ struct bulk_state {
     struct bulk *all;
     struct bulk_op *posts; /* uthash */
     struct slab_pool in, out;
-    uint8_t *scratch; /* one segment in plain */
+    uint32_t n_strange; /* of `out`, with segments to strangers */
+    uint8_t *scratch;   /* one segment in plain */
     bool fenced[STREAM_COUNT];
     uint64_t fence[STREAM_COUNT]; /* highest cancelled attempt */
     bool dirty; /* something may go on that could not before */

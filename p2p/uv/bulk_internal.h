@@ -33,6 +33,7 @@ struct slab {
     struct slab *next;               /* pool */
     struct bulk *bulk;
     struct bulk_op *op; /* NULL: cancelled */
+    bool strange;       /* on its way to a stranger */
     uint8_t bytes[];
 };
 
@@ -56,7 +57,8 @@ bool bulk_is_cancelled(const struct shell *s,
 /* The connection is over for reason rc; idempotent. */
 void bulk_end(struct bulk *b, int rc);
 
-/* Sending. */
+/* Sending. It is a stranger's, and those hold all that they may. */
+bool bulk_waits(const struct bulk *b);
 void bulk_send_next(struct bulk *b);
 void bulk_send_fail(struct shell *s,
                     struct peer *p,

@@ -142,6 +142,18 @@ static int write_plain(struct bulk *b,
     return pace_write(b->conn, &slab->w, bufs, len > 0 ? 2 : 1, on_written);
 }
 
+static bool is_strange(const struct bulk *b)
+{
+    return b->conn->shell->opt.stranger_slabs > 0 && !b->peer->trusted;
+}
+
+bool bulk_waits(const struct bulk *b)
+{
+    const struct shell *s = b->conn->shell;
+
+    return is_strange(b) && s->bulk.n_strange >= s->opt.stranger_slabs;
+}
+
 /* Write one op that was taken off its queue. */
 static void write_op(struct bulk *b, struct bulk_op *op, struct slab *slab)
 {
@@ -158,6 +170,8 @@ static void write_op(struct bulk *b, struct bulk_op *op, struct slab *slab)
     }
     slab->bulk = b;
     slab->op = op;
+    slab->strange = is_strange(b);
+    s->bulk.n_strange += slab->strange;
     rv = plain ? write_plain(b, &op->key, payload, (size_t)len, slab)
                : write_sealed(b, &op->key, payload, (size_t)len, slab);
     if (rv != 0) {
@@ -200,7 +214,7 @@ void bulk_send_next(struct bulk *b)
     struct slab *slab;
     struct bulk_op *op;
 
-    while (!b->ended && b->n_writing < BULK_WRITES_MAX) {
+    while (!b->ended && b->n_writing < BULK_WRITES_MAX && !bulk_waits(b)) {
         slab = slab_take(s, &s->bulk.out);
         if (slab == NULL) {
             return; /* slab_give() will set `dirty` */

@@ -165,6 +165,7 @@ void link_adopt(struct conn *c)
     c->ops = &link_ops;
     conn_buffer(c, RECORD_MAX);
     c->strange = s->opt.strangers_paced;
+    c->peer->trusted = false; /* until the core says so */
     s->stats.links++;
     up->link = l->id;
     up->inbound = c->inbound;
@@ -248,7 +249,7 @@ void link_trust(struct shell *s, const struct action_trust *trust)
     struct link *l = find(s, trust->link);
 
     if (l != NULL) {
-        l->trusted = trust->trusted;
+        l->trusted = l->conn->peer->trusted = trust->trusted;
         pace_trust(l->conn, s->opt.strangers_paced && !trust->trusted);
     }
 }

@@ -123,6 +123,8 @@ void shell_options_default(struct shell_options *opt)
         .aes_bulk = cipher_has_aes(),
         .segment_bytes_max = FRAME_BULK_MAX,
         .slabs = 16,
+        .stranger_slabs = 8,
+        .stranger_stall_ms = 10000,
         .handshake_ms = 5000,
         .linger_ms = 1000,
         .accept_retry_ms = 100,

@@ -84,6 +84,9 @@ struct shell_options {
      * together: then the one that has most unsent goes. */
     uint32_t stranger_queue_bytes_max, strangers_queue_bytes_max;
     bool strangers_paced; /* they are read slowly: pace.h */
+    /* Staging buffers that segments to such peers hold; 0: all. Where they hold
+     * so many, one that took no byte for stranger_stall_ms is closed. */
+    uint32_t stranger_slabs, stranger_stall_ms;
     uint32_t spare_ms; /* memory that is not used goes back after it: spare.h */
     /* Caps on bulk traffic, all peers together; 0: none. Control traffic is
      * neither held up nor counted. */

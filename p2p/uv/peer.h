@@ -36,6 +36,7 @@ struct peer {
     unsigned n_bulks;
     bool dialling;  /* a bulk connection is on its way */
     bool bulk_seen; /* one has been up at some time */
+    bool trusted;   /* no stranger, by the last word on a link of it */
     struct peer_stream streams[STREAM_COUNT];
     UT_hash_handle hh;
 };

@@ -132,7 +132,7 @@ loco_sim_test(rounds_churn rounds-churn --seeds 30)
 loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)
 foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar liars strangers
-    urls)
+    claims urls)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 20)
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)

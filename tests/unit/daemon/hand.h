@@ -53,7 +53,7 @@ struct hand {
     uint64_t n_verified; /* signatures, by the node */
     uint32_t n_puppets;
     uint32_t link[HAND_PUPPETS], next_link;
-    struct address from[HAND_PUPPETS]; /* where their links come from */
+    struct address from[HAND_PUPPETS]; /* of which they link; zero: none */
     struct run_terms terms;
     uint64_t now_ms, steps;
     bool obedient;

@@ -24,6 +24,7 @@ static struct hand *in_a_view_until(uint32_t n, uint64_t stop_rounds)
     struct hand *h = hand_open(HAND_PUPPETS);
     struct heartbeat b = hand_beat(h);
 
+    h->train_ms = stop_rounds == 0 ? 600000 : h->train_ms; /* no round yet */
     h->terms.min_peers = n + 1;
     h->terms.stop_rounds = stop_rounds;
     b.linked_candidates = (uint8_t)(n + 1);
@@ -622,6 +623,88 @@ static bool gives_way(bool alone, int tokens, int commit)
     return left;
 }
 
+/* Puppets 1 and 2 founded the run apart, with `n_invented` keys that have no
+ * links, while the node did with puppet 0; `both` say so, else puppet 2 does.
+ * Whether the node leaves its founding for theirs, before the first commit. */
+static bool changes_founding(uint32_t n_invented, bool both)
+{
+    static uint8_t bytes[CHAIN_BYTES_MAX];
+    struct hand *h = in_a_view_until(1, 0);
+    const struct chain_rules rules = {.min_peers = 2, .signer = &h->pen};
+    const struct lineage m = {.first_epoch = 9, .n_hashes = 1};
+    struct view_cert c = view_of(h, 9, VIEW_FOUND, 6, false);
+    struct ballot_body b = {.ballot = c.ballot};
+    struct heartbeat beat = hand_beat(h);
+    struct proof proof = {.offset = 0};
+    struct identity invented[VIEW_MEMBERS_MAX];
+    struct chain chain;
+    bool left;
+
+    h->obedient = false;
+    assert_int_equal(h->in.held->known.round, 0);
+    c.body.prev = (struct hash32){{0}}; /* the run */
+    for (uint32_t k = 0; k < n_invented; k++) {
+        identity_fake(&invented[k], 9000 + k);
+        add_member(&c.body, invented[k].public, 9);
+    }
+    assert_int_equal(view_sort(&c.body), 0);
+    sign_view(h, &c, 6);
+    view_hash(&c.body, &b.view);
+    for (uint32_t k = 0; k < n_invented; k++) {
+        struct signer pen = signer_keyed(&invented[k]);
+
+        memcpy(c.sigs[c.n_sigs].public_key, invented[k].public, 32);
+        assert_int_equal(
+            message_sign(&pen, &ballot_body_schema, &b, c.sigs[c.n_sigs++].sig),
+            0);
+    }
+    chain_init(&chain, bytes);
+    assert_int_equal(chain_extend(&chain, &rules, &c), 0);
+    proof.view = beat.view = b.view;
+    proof.total = proof.n_bytes = chain.used;
+    memcpy(proof.bytes, bytes, chain.used);
+    beat.epoch = 9;
+    beat.tokens = 1000000; /* says the liar */
+    for (int k = 0; k < 4; k++) {
+        uint32_t asked = h->n_sent[MESSAGE_GET_PROOF];
+
+        beat.number++;
+        hand_set_beat(h, 2, &beat);
+        if (both) {
+            hand_set_beat(h, 1, &beat);
+        }
+        hand_drain(h, HAND_EVENTS);
+        hand_say(h, 2, MESSAGE_VIEW, &c);
+        hand_say(h, 2, MESSAGE_LINEAGE, &m);
+        hand_wait(h, 10);
+        if (h->n_sent[MESSAGE_GET_PROOF] > asked) {
+            hand_say(h, hand_puppet_of(h, h->last_to[MESSAGE_GET_PROOF]),
+                     MESSAGE_PROOF, &proof);
+        }
+        hand_wait(h, 600);
+    }
+    assert_int_equal(status(h).malformed, 0);
+    left = !h->in.ballot->have;
+    hand_wait(h, 3000);
+    assert_int_equal(h->n_sent[MESSAGE_JOIN] > 0, left);
+    hand_close(h);
+    return left;
+}
+
+static void who_founded_with_invented_keys_moves_nobody(void **state)
+{
+    (void)state;
+    assert_false(changes_founding(12, false));
+    assert_false(changes_founding(12, true));
+    assert_false(changes_founding(1, false));
+}
+
+static void of_two_foundings_that_are_there_the_larger_wins(void **state)
+{
+    (void)state;
+    assert_true(changes_founding(1, true));
+}
+
 /* A newcomer knows few views before its own, and anybody can show one. */
 static void no_earlier_view_of_the_run_is_followed(void **state)
 {
@@ -766,6 +849,8 @@ int main(void)
         cmocka_unit_test(a_branch_that_is_ahead_is_followed_when_it_is_proven),
         cmocka_unit_test(of_two_forks_the_one_with_more_work_wins),
         cmocka_unit_test(no_fork_wins_over_a_view_that_is_none),
+        cmocka_unit_test(who_founded_with_invented_keys_moves_nobody),
+        cmocka_unit_test(of_two_foundings_that_are_there_the_larger_wins),
         cmocka_unit_test(no_earlier_view_of_the_run_is_followed),
         cmocka_unit_test(an_end_is_given_up_for_a_better_one_of_most),
         cmocka_unit_test(strangers_do_not_say_where_a_run_ended),

@@ -181,10 +181,13 @@ static uint32_t served(struct hand *h, uint32_t p, uint32_t n)
     return h->n_send_segs - before;
 }
 
-/* Text and state are 3,048 bytes: sixteen newcomers come in at once. */
+/* Text and state are 3,048 bytes: sixteen newcomers come in at once, eight of
+ * one group of addresses. */
+#define NEWCOMER 4 /* fetches */
+
 static void strangers_fetch_what_newcomers_need(void **state)
 {
-    const uint32_t burst = 16 * 3048 / 1000 + 1;
+    const uint32_t burst = 16 * 3048 / 1000 / 2 + 1;
     struct hand *h = open_hand();
     uint32_t refused;
 
@@ -196,6 +199,37 @@ static void strangers_fetch_what_newcomers_need(void **state)
     assert_int_equal(served(h, 0, 200), 200); /* a member */
     hand_wait(h, 20);                         /* 1 MB a second: 20,000 bytes */
     assert_in_range(served(h, STRANGER, 200), 20, 22);
+    hand_close(h);
+}
+
+/* The same peer, of another address. */
+static void move(struct hand *h, uint8_t a, uint8_t b, uint8_t c, uint8_t d)
+{
+    struct event e = {.type = EVENT_LINK_DOWN,
+                      .link_down.link = h->link[STRANGER]};
+
+    if (e.link_down.link != 0) {
+        hand_post(h, &e);
+    }
+    h->from[STRANGER] = (struct address){.ip = {[10] = 0xff, 0xff, a, b, c, d}};
+    come(h);
+    assert_int_not_equal(h->link[STRANGER], 0);
+}
+
+static void who_fetches_without_end_leaves_others_their_share(void **state)
+{
+    struct hand *h = open_hand();
+
+    (void)state;
+    h->has_beat[STRANGER] = true;
+    for (uint8_t group = 1; group <= 3; group++) {
+        move(h, 11, group, 0, 1);
+        assert_true(served(h, STRANGER, 200) > 0);
+        move(h, 11, group, 0, 2); /* of that group: what fell off in 2 ms */
+        assert_in_range(served(h, STRANGER, 200), 0, 2);
+    }
+    move(h, 12, 0, 0, 1);
+    assert_int_equal(served(h, STRANGER, NEWCOMER), NEWCOMER);
     hand_close(h);
 }
 
@@ -222,6 +256,7 @@ int main(void)
         cmocka_unit_test(who_forges_three_signatures_is_hung_up_and_waits),
         cmocka_unit_test(what_a_stranger_says_too_much_is_not_decoded),
         cmocka_unit_test(strangers_fetch_what_newcomers_need),
+        cmocka_unit_test(who_fetches_without_end_leaves_others_their_share),
         cmocka_unit_test(a_member_is_not_hung_up_for_bad_signatures),
     };
 

@@ -343,6 +343,19 @@ static void a_proof_comes_part_by_part(void **state)
     close_fixture(f);
 }
 
+/* It would be asked for part after part. */
+static void who_gives_a_proof_in_drops_is_not_waited_for(void **state)
+{
+    struct fixture *f = open_fixture();
+
+    (void)state;
+    f->part = f->chain.used / 9;
+    pass(f, 2000);
+    assert_int_equal(f->n_seen, MEMBERS); /* each of them once */
+    assert_int_equal(target(f)->round, 0);
+    close_fixture(f);
+}
+
 /* The puppet that is asked for a proof before all others. */
 static uint32_t asked_first(struct fixture *f)
 {
@@ -609,6 +622,7 @@ int main(void)
         cmocka_unit_test(a_view_that_is_proven_goes_before_one_that_is_not),
         cmocka_unit_test(a_state_is_fetched_when_votes_show_its_commit),
         cmocka_unit_test(a_proof_comes_part_by_part),
+        cmocka_unit_test(who_gives_a_proof_in_drops_is_not_waited_for),
         cmocka_unit_test(only_the_part_that_was_asked_for_is_taken),
         cmocka_unit_test(who_has_no_proof_is_left_alone_for_a_while),
         cmocka_unit_test(a_proof_does_not_grow_on_its_way),

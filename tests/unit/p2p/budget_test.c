@@ -110,6 +110,84 @@ static void no_debt_lasts_long(void **state)
         budget_allows(&s.all, &s.link[0], BUDGET_SIGNATURES, BEGIN + 10001));
 }
 
+/* ---- what they fetch ------------------------------------------------------
+ */
+
+#define RATE  1000000 /* bytes a second */
+#define BURST 16000000U
+#define PIECE 1000
+
+/* Bytes that this group gets in `ms`, and another one (0: none), both asking as
+ * often as they can. */
+static void fetch(struct budget_shares *s,
+                  uint8_t group,
+                  uint8_t other,
+                  uint64_t *now_ms,
+                  uint64_t ms,
+                  uint64_t got[2])
+{
+    got[0] = got[1] = 0;
+    for (uint64_t end = *now_ms + ms; *now_ms < end; ++*now_ms) {
+        for (int k = 0; k < 2; k++) {
+            const struct peer_id id = {{k == 0 ? group : other}};
+
+            while (id.b[0] != 0 &&
+                   budget_fill(s, &id, RATE, BURST, PIECE, *now_ms)) {
+                got[k] += PIECE;
+            }
+        }
+    }
+}
+
+static void a_group_that_fetches_without_end_leaves_half_to_others(void **state)
+{
+    struct budget_shares s = {0};
+    uint64_t now_ms = BEGIN, got[2];
+
+    (void)state;
+    fetch(&s, 1, 0, &now_ms, 1, got);
+    assert_in_range(got[0], BURST / 2, BURST / 2 + PIECE);
+    fetch(&s, 1, 0, &now_ms, 100000, got); /* and it gets the whole rate */
+    assert_in_range(got[0], 99 * RATE, 101 * RATE);
+    fetch(&s, 2, 0, &now_ms, 1, got); /* a newcomer, at once */
+    assert_in_range(got[0], BURST / 4, BURST / 4 + 2 * PIECE);
+    fetch(&s, 1, 2, &now_ms, 100000, got);
+    assert_in_range(got[0] + got[1], 98 * RATE, 101 * RATE);
+    assert_in_range(got[1], 45 * RATE, 60 * RATE);
+}
+
+static void of_more_groups_than_rows_all_get_something(void **state)
+{
+    struct budget_shares s = {0};
+    uint64_t now_ms = BEGIN, got[2], all = 0;
+
+    (void)state;
+    for (uint8_t g = 1; g <= 200; g++) {
+        fetch(&s, g, 0, &now_ms, 1, got);
+        all += got[0];
+    }
+    assert_in_range(all, BURST - RATE, BURST + RATE);
+    fetch(&s, 201, 0, &now_ms, 1000, got);
+    assert_in_range(got[0], RATE / BUDGET_SHARES_MAX / 2, RATE);
+    fetch(&s, 202, 0, &now_ms, 1000, got);
+    assert_in_range(got[0], RATE / BUDGET_SHARES_MAX / 2, RATE);
+}
+
+/* Bytes a second, asked for each millisecond: what is less than one byte is
+ * not lost. */
+static void a_low_rate_is_one(void **state)
+{
+    const struct peer_id id = {{1}};
+    struct budget_shares s = {0};
+    uint64_t n = 0;
+
+    (void)state;
+    for (uint64_t ms = 0; ms < 100000; ms++) {
+        n += budget_fill(&s, &id, 38, 2000, 1, BEGIN + ms);
+    }
+    assert_in_range(n, 1000 + 3800 - 40, 1000 + 3800 + 40);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +196,10 @@ int main(void)
             all_together_get_little_and_who_asks_for_little_gets_it),
         cmocka_unit_test(who_dials_again_gets_no_other_fair_share),
         cmocka_unit_test(no_debt_lasts_long),
+        cmocka_unit_test(
+            a_group_that_fetches_without_end_leaves_half_to_others),
+        cmocka_unit_test(of_more_groups_than_rows_all_get_something),
+        cmocka_unit_test(a_low_rate_is_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* dials_test.c - whom a stranger's word can make us dial, and how often. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -134,6 +135,154 @@ static void nobody_outside_names_a_machine_of_our_network(void **state)
     free(t);
     t = table_new(LAN_AT); /* who is in it may */
     assert_int_equal(called(t, 1, at(LAN_AT, 80), 0), 1);
+    free(t);
+}
+
+/* ---- GOSSIP ---------------------------------------------------------------
+ */
+
+#define VICTIM 99 /* first byte of its address */
+
+/* The liar says that `n` made-up peers, others each time, are at ports `step`
+ * apart of the victim's address, or of its network. */
+static void
+gossip(struct table *t, uint64_t first, unsigned n, uint16_t step, uint8_t host)
+{
+    struct gossip msg = {.n_peers = n};
+
+    for (unsigned i = 0; i < n; i++) {
+        struct peer_info *p = &msg.peers[i];
+        struct address where = at(VICTIM, (uint16_t)(80 + i * step));
+        struct identity nobody;
+
+        identity_fake(&nobody, 1000 + first + i);
+        *p = (struct peer_info){.id = nobody.id, .reach = REACH_PUBLIC};
+        where.ip[15] = (uint8_t)(1 + i * host);
+        memcpy(p->address.ip, where.ip, sizeof where.ip);
+        p->address.port = where.port;
+    }
+    members_on_gossip(&t->m, t->row, &msg, &t->out);
+}
+
+/* Dials of the victim's network in the next `s` seconds; all fail. */
+static unsigned victim_dials(struct table *t, unsigned s)
+{
+    unsigned n = 0;
+
+    for (unsigned k = 0; k < s * 10; k++) {
+        uint64_t failed[64];
+        unsigned n_failed = 0;
+
+        tick(t, 100);
+        for (uint32_t i = 0; i < t->out.n; i++) {
+            const struct action *a = &t->out.action[i];
+
+            if (a->type == ACTION_DIAL && a->dial.address.ip[12] == VICTIM &&
+                n_failed < 64) {
+                failed[n_failed++] = a->dial.request;
+            }
+        }
+        for (unsigned i = 0; i < n_failed; i++) {
+            members_dial_failed(&t->m, failed[i], -ECONNREFUSED, t->now_ms);
+        }
+        n += n_failed;
+    }
+    return n;
+}
+
+/* At 0, 1, 3, 7 and 15 minutes. */
+static void an_address_of_gossip_is_dialled_less_and_less(void **state)
+{
+    struct table *t = table_new(LIAR_AT);
+    unsigned n = 0;
+
+    (void)state;
+    for (unsigned s = 0; s < 1200; s++) {
+        gossip(t, s * 20ULL, 20, 0, 0);
+        n += victim_dials(t, 1);
+    }
+    assert_in_range(n, 1, 5);
+    free(t);
+}
+
+static void ports_and_neighbours_of_an_address_count_as_it(void **state)
+{
+    (void)state;
+    for (int hosts = 0; hosts < 2; hosts++) {
+        struct table *t = table_new(LIAR_AT);
+        unsigned n = 0;
+
+        members_want_links(&t->m, 64);
+        for (unsigned s = 0; s < 59; s++) {
+            gossip(t, s * 20ULL, 20, (uint16_t)(hosts ? 0 : 1 + s),
+                   (uint8_t)(hosts ? 1 + s : 0));
+            n += victim_dials(t, 1);
+        }
+        assert_in_range(n, 8, 8);
+        free(t);
+    }
+}
+
+/* A member without a link: whoever names another address for it. */
+static void hearsay_does_not_move_a_member(void **state)
+{
+    struct table *t = table_new(LIAR_AT);
+    struct gossip msg = {.n_peers = 1};
+    struct address there = at(12, 7700), victim = at(VICTIM, 80);
+    struct identity honest;
+    const struct hash32 view = {{1}};
+    int row;
+
+    (void)state;
+    identity_fake(&honest, 3);
+    row = members_name(&t->m, &honest.id, &there, honest.public, t->now_ms);
+    members_watch(&t->m, &row, 1, &view, t->now_ms);
+    msg.peers[0] = (struct peer_info){.id = honest.id, .reach = REACH_PUBLIC};
+    memcpy(msg.peers[0].address.ip, victim.ip, sizeof victim.ip);
+    msg.peers[0].address.port = victim.port;
+    for (unsigned s = 0; s < 5; s++) {
+        msg.peers[0].incarnation = s;
+        members_on_gossip(&t->m, t->row, &msg, &t->out);
+        assert_int_equal(victim_dials(t, 1), 0);
+    }
+    assert_true(address_eq(&t->m.peers[row].address, &there));
+    free(t);
+}
+
+/* A member that said so of itself, and that nobody ever met there. */
+static void where_no_member_was_met_it_is_looked_for_each_minute(void **state)
+{
+    struct table *t = table_new(LIAR_AT);
+    struct address victim = at(VICTIM, 80);
+    struct identity liar;
+    const struct hash32 view = {{1}};
+    int row;
+
+    (void)state;
+    identity_fake(&liar, 3);
+    row = members_name(&t->m, &liar.id, &victim, liar.public, t->now_ms);
+    members_watch(&t->m, &row, 1, &view, t->now_ms);
+    assert_in_range(victim_dials(t, 60), 2, 9);
+    assert_in_range(victim_dials(t, 600), 8, 12);
+    free(t);
+}
+
+/* Such as of a view that strangers founded. */
+static void who_is_only_named_is_dialled_as_hearsay_is(void **state)
+{
+    struct table *t = table_new(LIAR_AT);
+    struct address victim = at(VICTIM, 80);
+
+    (void)state;
+    for (unsigned i = 0; i < 60; i++) {
+        struct identity nobody;
+        int row;
+
+        identity_fake(&nobody, 1000 + i);
+        row = members_learn_here(&t->m, &nobody.id, &victim, t->now_ms);
+        members_guest(&t->m, row, true);
+    }
+    assert_int_equal(victim_dials(t, 59), 1);
     free(t);
 }
 
@@ -400,6 +549,11 @@ int main(void)
         cmocka_unit_test(a_member_of_the_view_calls_for_all_others),
         cmocka_unit_test(nobody_outside_names_a_machine_of_our_network),
         cmocka_unit_test(who_forged_is_not_dialled_while_it_waits),
+        cmocka_unit_test(an_address_of_gossip_is_dialled_less_and_less),
+        cmocka_unit_test(ports_and_neighbours_of_an_address_count_as_it),
+        cmocka_unit_test(hearsay_does_not_move_a_member),
+        cmocka_unit_test(where_no_member_was_met_it_is_looked_for_each_minute),
+        cmocka_unit_test(who_is_only_named_is_dialled_as_hearsay_is),
         cmocka_unit_test(a_flood_in_the_lan_is_two_dials_a_second),
         cmocka_unit_test(eight_in_the_lan_that_answer_keep_out_nobody),
         cmocka_unit_test(many_ids_at_one_address_are_asked_once_a_lookup),

@@ -1371,7 +1371,7 @@ dials_of_named(struct fixture *f, uint32_t n, bool at_one, uint32_t seconds)
 
         g.peers[0].id = id;
         memcpy(g.peers[0].address.ip,
-               (uint8_t[16]){[10] = 255, 255, 9, 9, 9, at_one ? 9 : (uint8_t)k},
+               (uint8_t[16]){[10] = 255, 255, 9, 9, at_one ? 9 : (uint8_t)k, 9},
                16);
         g.peers[0].address.port = 4000;
         members_on_gossip(&f->m, row(f, 0), &g, &f->out);

@@ -637,6 +637,82 @@ static void few_slabs_are_enough_for_many_peers(void **state)
     loop_end(&loop);
 }
 
+/* A hub that sends to two strangers, who take nothing. */
+struct idlers {
+    uv_loop_t loop;
+    struct node hub, idle[2], other;
+};
+
+static void idlers_open(struct idlers *t, uint32_t stall_ms)
+{
+    struct shell_options opt;
+
+    uv_loop_init(&t->loop);
+    opt = node_init(&t->hub, 9);
+    opt.slabs = 4; /* two for each, but for the reserve */
+    opt.stranger_slabs = 3;
+    opt.stranger_stall_ms = stall_ms;
+    node_open(&t->hub, &t->loop, &opt);
+    for (uint8_t i = 0; i < 2; i++) {
+        node_start(&t->idle[i], &t->loop, i + 1);
+        bulk_open_act(&t->idle[i], &t->hub);
+        RUN_UNTIL(&t->loop, node_stats(&t->hub).bulks == i + 1U);
+        for (uint32_t seg = 0; seg < 50; seg++) {
+            segment_act(&t->hub, ACTION_SEND_SEG, &t->idle[i], 5, seg, 0,
+                        1 << 20);
+        }
+    }
+    run_quiet(&t->loop);
+    node_start(&t->other, &t->loop, 4);
+}
+
+/* The other one fetches a segment. */
+static void idlers_fetch(struct idlers *t)
+{
+    bulk_open_act(&t->other, &t->hub);
+    give(&t->hub, &t->other, 5, 0, PIECE);
+    post(&t->other, &t->hub, 5, 0, PIECE);
+    RUN_UNTIL(&t->loop, done(&t->other, 0) == 1);
+}
+
+static void idlers_close(struct idlers *t)
+{
+    node_close(&t->other, &t->loop);
+    node_close(&t->idle[0], &t->loop);
+    node_close(&t->idle[1], &t->loop);
+    node_close(&t->hub, &t->loop);
+    loop_end(&t->loop);
+}
+
+static void strangers_that_do_not_read_leave_slabs_to_members(void **state)
+{
+    struct idlers t;
+    struct action *trust;
+    uint32_t link;
+
+    (void)state;
+    idlers_open(&t, UINT32_MAX);
+    link = connect_nodes(&t.hub, &t.other, &t.loop);
+    trust = node_act(&t.hub, ACTION_TRUST);
+    trust->trust.trusted = true;
+    trust->trust.link = link;
+    idlers_fetch(&t);
+    /* Not because an idle connection ended. */
+    assert_int_equal(t.hub.toy.counts[EVENT_SEG_DONE], done(&t.hub, 0));
+    idlers_close(&t);
+}
+
+static void strangers_that_stand_still_give_way_to_others(void **state)
+{
+    struct idlers t;
+
+    (void)state;
+    idlers_open(&t, 1500);
+    idlers_fetch(&t);
+    assert_true(done(&t.hub, LOCO_ETIMEOUT) > 0);
+    idlers_close(&t);
+}
+
 static void a_new_attempt_takes_the_newest_connection(void **state)
 {
     struct pair p;
@@ -689,6 +765,8 @@ int main(void)
         cmocka_unit_test(malformed_bulk_frames_end_the_connection),
         cmocka_unit_test(the_code_of_take_is_reported),
         cmocka_unit_test(few_slabs_are_enough_for_many_peers),
+        cmocka_unit_test(strangers_that_do_not_read_leave_slabs_to_members),
+        cmocka_unit_test(strangers_that_stand_still_give_way_to_others),
         cmocka_unit_test(a_new_attempt_takes_the_newest_connection),
     };
 

@@ -261,6 +261,7 @@ static inline struct shell_options node_init(struct node *n, uint8_t seed)
     opt.stranger_queue_bytes_max = opt.link_queue_bytes_max;
     opt.strangers_queue_bytes_max = UINT32_MAX;
     opt.strangers_paced = false;
+    opt.stranger_slabs = 0;
     opt.accepts_per_s = 10000;
     return opt;
 }
