@@ -74,6 +74,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "bits_per_byte",
         "peers_alive",
         "peers_in_round",
+        "peers_on_probation",
         "params_hash",
         "replicas_equal",
         "bytes_sent",
