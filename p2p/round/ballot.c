@@ -242,24 +242,6 @@ bool ballot_sees_majority(const struct ballot *b)
 
 /* ---- whose turn it is ------------------------------------------------- */
 
-void ballot_on_suspect(struct ballot *b,
-                       const struct ballot_context *ctx,
-                       int peer,
-                       const struct suspect *s)
-{
-    if (b->have && ballot_names_our_view(b, s->epoch, &s->view) &&
-        ballot_index(b, &b->members->peers[peer].id) >= 0) {
-        ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
-        if (s->ballot > b->next_ballot &&
-            s->ballot <= ballot_limit(b, VIEW_MAJORITY) &&
-            s->ballot < FORK_BALLOT &&
-            view_ballot_owner(&b->cert.body, s->ballot) ==
-                (uint32_t)b->self_index) {
-            b->next_ballot = s->ballot; /* the owners before us are lost */
-        }
-    }
-}
-
 /* Go on to the next ballot of a member that lives; for a joiner, of ours. */
 static uint32_t skip_to_owner(struct ballot *b, uint64_t alive)
 {
@@ -302,13 +284,21 @@ static void try_next(struct ballot *b, const struct ballot_context *ctx)
             ballot_propose(b, ctx, VIEW_MAJORITY, s.ballot);
         }
     }
-    if (owner != (uint32_t)b->self_index && b->want == BALLOT_WANT_CHANGE) {
+    if (owner != (uint32_t)b->self_index && b->want == BALLOT_WANT_CHANGE &&
+        ballot_asker(b, ctx, &s.by) == 0) {
         (void)members_send(b->members, ctx->out, b->rows[owner],
                            MESSAGE_SUSPECT, &s);
     }
     if (b->phase == BALLOT_GATHER && b->answered == reachable(b)) {
         ballot_conclude(b, ctx); /* nobody else is there to be asked */
     }
+}
+
+/* Somebody waits, and it is our turn to let it in. */
+static bool joiner_is_ours(const struct ballot *b,
+                           const struct ballot_context *ctx)
+{
+    return ctx->coordinates && joiner_waits(b, ctx) && ballot_may_ask(b, ctx);
 }
 
 void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
@@ -327,13 +317,12 @@ void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
     if (ballot_sees_majority(b)) {
         b->doubt_since_ms = ctx->now_ms;
     }
+    ballot_forget_wish(b, ctx);
     if (b->frozen) {
         b->want = BALLOT_WANT_CHANGE;
-    } else if (b->want == BALLOT_WANT_JOIN &&
-               !(ctx->coordinates && joiner_waits(b, ctx))) {
+    } else if (b->want == BALLOT_WANT_JOIN && !joiner_is_ours(b, ctx)) {
         b->want = BALLOT_WANT_NOTHING;
-    } else if (b->want == BALLOT_WANT_NOTHING && ctx->coordinates &&
-               joiner_waits(b, ctx)) {
+    } else if (b->want == BALLOT_WANT_NOTHING && joiner_is_ours(b, ctx)) {
         /* Who would make the next plan asks for the view instead: a plan of
          * one member and a ballot of another could freeze each other. */
         ballot_want(b, BALLOT_WANT_JOIN, ctx->now_ms);
