@@ -62,6 +62,7 @@ struct sim {
     struct stranger *strangers;
     struct stranger_pen *pens; /* of the peers of the run */
     struct liar *liar;         /* scenarios_liars.c */
+    uint32_t lie;              /* its kind; 0: seeds take turns */
     bool spoils;               /* the victim serves pieces that are wrong */
     bool truth;                /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
@@ -149,6 +150,9 @@ void check_sources(struct sim *s);
 
 /* scenarios_strangers.c */
 void options_liars(struct sim *s);
+void sim_liars_made(struct sim *s); /* the settings are known */
+/* Of the rounds without a liar that asks for views, those with it. */
+void sim_liars_judge(const struct sim *s, struct sim_result *r);
 void setup_liars(struct sim *s);
 void options_strangers(struct sim *s);
 /* What that peer signs and verifies with: it counts where there are strangers.
