@@ -195,17 +195,29 @@ MSG_DEFINE(view_cert,
            MSG_ARRAY_STRUCT(struct view_cert, partings, n_partings,
                             parting_schema));
 
+MSG_DEFINE(suspect_body,
+           MSG_FIELD_U64(struct suspect_body, epoch),
+           MSG_FIELD_FIXED(struct suspect_body, view),
+           MSG_FIELD_U64(struct suspect_body, round));
+
+MSG_PART(asker,
+         MSG_FIELD_U8(struct asker, member),
+         MSG_FIELD_U64(struct asker, round),
+         MSG_FIELD_FIXED(struct asker, sig));
+
 MSG_DEFINE(suspect,
            MSG_FIELD_U64(struct suspect, epoch),
            MSG_FIELD_FIXED(struct suspect, view),
-           MSG_FIELD_U64(struct suspect, ballot));
+           MSG_FIELD_U64(struct suspect, ballot),
+           MSG_FIELD_STRUCT(struct suspect, by, asker_schema));
 
 MSG_DEFINE(prepare,
            MSG_FIELD_U64(struct prepare, epoch),
            MSG_FIELD_FIXED(struct prepare, view),
            MSG_FIELD_U8(struct prepare, mode),
            MSG_FIELD_BOOL(struct prepare, urgent),
-           MSG_FIELD_U64(struct prepare, ballot));
+           MSG_FIELD_U64(struct prepare, ballot),
+           MSG_ARRAY_STRUCT(struct prepare, shown, n_shown, asker_schema));
 
 MSG_PART(statement,
          MSG_FIELD_BOOL(struct statement, restarted),

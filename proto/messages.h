@@ -440,10 +440,25 @@ struct view_cert {
     struct parting partings[VIEW_MEMBERS_MAX];
 };
 
+/* "I ask for the view after this one", signed. */
+struct suspect_body {
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t round; /* newest commit that the signer knows */
+};
+
+/* The same without what every message that has one says. */
+struct asker {
+    uint8_t member; /* of the view: who signed */
+    uint64_t round;
+    uint8_t sig[SIGN_BYTES]; /* over suspect_body */
+};
+
 struct suspect {
     uint64_t epoch;
     struct hash32 view;
-    uint64_t ballot; /* the receiver's, whose earlier owners are lost */
+    uint64_t ballot; /* whose owner is to propose; the earlier ones are lost */
+    struct asker by;
 };
 
 struct prepare {
@@ -452,6 +467,8 @@ struct prepare {
     uint8_t mode;
     bool urgent; /* false: only if no round is in flight (a join) */
     uint64_t ballot;
+    uint32_t n_shown; /* 0 or 1: who asked for it, maybe its sender */
+    struct asker shown[1];
 };
 
 /* What the sender did in the attempt of its view: the closing statement. */
@@ -900,6 +917,7 @@ MESSAGE_MAP(X)
 X(, , ballot_record, )
 X(, , view_body, )
 X(, , ballot_body, )
+X(, , suspect_body, )
 X(, , promise_body, )
 X(, , proposal, )
 X(, , join_body, )

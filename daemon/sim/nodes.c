@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/node/inspect.h"
+#include "daemon/sim/liars.h"
 #include "daemon/sim/sim_internal.h"
 #include "daemon/sim/world/internal.h"
 #include "proto/base/err.h"
@@ -144,6 +145,9 @@ void sim_start(struct sim *s, uint32_t peer)
         return;
     }
     core.self = s->nodes[peer];
+    if (s->liar != NULL && s->liar->who == peer && liars_ask(s->liar)) {
+        core = liars_core(s->liar, s->nodes[peer]);
+    }
     world_start(s->world, peer, &core);
 }
 
@@ -386,6 +390,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
+        {"liar.kind", "", 1, LIE_COUNT, .u32 = &s->lie},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},
@@ -449,6 +454,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
         return rc;
     }
     sim_shards_made(s);
+    sim_liars_made(s);
     if (s->local_opt.trainers > 0) { /* models of one size */
         s->local_opt.n_params -= s->local_opt.n_params % s->local_opt.trainers;
     }
@@ -862,6 +868,7 @@ static int run_once(const struct sim_options *opt,
         sim_links_judge(s, result);
         sim_sites_judge(s, result);
         sim_faults_judge(s, result);
+        sim_liars_judge(s, result);
         sim_slow_judge(s, result);
         sim_shards_judge(s, result);
         result->victim_actions =

@@ -11,36 +11,30 @@
  *   3  COMMITS  says in every promise that it holds a commit of the next round,
  *               which the whole view made
  *   4  DEAF     its ballots leave out what one honest member promised
+ *   5  ASKS     asks every owner of a ballot for a new view, all the time
+ *   6  BALLOTS  begins a ballot of its own four times a second, and ends none
+ *   7  PICKS    the same with one member at a time
  *
  * V: nobody enters a view with a key that is no peer's or a commit that nobody
- * made, or without an honest peer that lives. E as ever.
+ * made, or without an honest peer that lives. L: where it asks for views, four
+ * of five rounds are made that there are without it. E as ever.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "daemon/node/inspect.h"
-#include "daemon/sim/sim_internal.h"
+#include "daemon/sim/liars.h"
 #include "daemon/sim/world/internal.h"
 #include "p2p/round/view.h"
 #include "proto/base/rng.h"
 
-#define STRIKES   4    /* at least, */
-#define LIES      3    /* and until it has lied so often, */
-#define MOST      14   /* or there have been so many */
-#define STRIKE_MS 9000 /* between two */
-#define BACK_MS   2500
-#define LOOK_MS   250
-
-enum lie { LIE_FRIENDS, LIE_CLAIMS, LIE_COMMITS, LIE_DEAF, LIE_COUNT };
-
-struct liar {
-    enum lie kind;
-    uint32_t who, ignored; /* the liar; whom it does not hear (DEAF) */
-    uint64_t n_lies;
-    uint32_t n_strikes;
-    struct accept accept; /* while it is changed */
-    struct promise promise;
-};
+#define STRIKES         4    /* at least, */
+#define LIES            3    /* and until it has lied so often, */
+#define MOST            14   /* or there have been so many */
+#define STRIKE_MS       9000 /* between two */
+#define BACK_MS         2500
+#define LOOK_MS         250
+#define CALM_AT_LAST_MS 400000 /* after which a run of questions is over */
 
 static const struct hash32 made_up = {{0x5a, 0x5a, 0x5a}};
 
@@ -157,6 +151,11 @@ static uint32_t lie(void *self,
                                       : invent_commit(s, &g->promise))) {
         n = msg_encode(&promise_schema, &g->promise, bytes, cap);
         g->n_lies++;
+    } else if ((g->kind == LIE_BALLOTS || g->kind == LIE_PICKS) &&
+               from == g->who && message == MESSAGE_ACCEPT &&
+               msg_decode(&accept_schema, bytes, len, &g->accept) == 0) {
+        g->accept.epoch++; /* its ballots freeze others and end in nothing */
+        n = msg_encode(&accept_schema, &g->accept, bytes, cap);
     } else if (g->kind == LIE_DEAF && from == g->ignored && to == g->who &&
                message == MESSAGE_PROMISE &&
                msg_decode(&promise_schema, bytes, len, &g->promise) == 0) {
@@ -217,7 +216,7 @@ static void look_call(void *data, uint64_t arg)
 }
 
 /* The victim dies, until there were enough ballots. */
-static void strike_call(void *data, uint64_t arg)
+void liars_strike_call(void *data, uint64_t arg)
 {
     struct sim *s = data;
     struct liar *g = s->liar;
@@ -232,7 +231,8 @@ static void strike_call(void *data, uint64_t arg)
         return;
     }
     sim_strike_call(s, arg);
-    world_call(s->world, world_now(s->world) + STRIKE_MS, strike_call, s, arg);
+    world_call(s->world, world_now(s->world) + STRIKE_MS, liars_strike_call, s,
+               arg);
 }
 
 /* ---- the scenario ------------------------------------------------------- */
@@ -242,17 +242,34 @@ void options_liars(struct sim *s)
     s->world_opt.tamper = lie;
     s->world_opt.tamper_self = s;
     s->restart_after_ms = BACK_MS;
+    s->liar = world_alloc(sizeof *s->liar);
+    s->liar->s = s;
+    s->liar->kind = (enum lie)((s->opt.seed + LIE_COUNT - 1) % LIE_COUNT);
+}
+
+/* The settings are known. */
+void sim_liars_made(struct sim *s)
+{
+    if (s->liar == NULL) {
+        return;
+    }
+    if (s->lie > 0) {
+        s->liar->kind = (enum lie)(s->lie - 1);
+    }
+    if (liars_ask(s->liar)) {
+        liars_ask_options(s);
+    }
 }
 
 void setup_liars(struct sim *s)
 {
     uint64_t at = SIM_START_MS + 6000;
 
-    s->liar = world_alloc(sizeof *s->liar);
-    s->liar->kind = (enum lie)((s->opt.seed + LIE_COUNT - 1) % LIE_COUNT);
     s->liar->who = (s->victim + 1) % s->n;
     s->liar->ignored = (s->victim + 2) % s->n;
-    world_call(s->world, at, strike_call, s, s->victim);
     world_call(s->world, at, look_call, s, 0);
-    s->calm_ms = at + (uint64_t)MOST * STRIKE_MS;
+    world_call(s->world, at,
+               liars_ask(s->liar) ? liars_count_call : liars_strike_call, s,
+               s->victim);
+    s->calm_ms = at + CALM_AT_LAST_MS + (uint64_t)MOST * STRIKE_MS;
 }

@@ -65,6 +65,7 @@ struct sim {
     struct stranger_pen *pens; /* of the peers of the run */
     struct liar *liar;         /* scenarios_liars.c */
     struct crowd *crowd;       /* scenarios_probation.c */
+    uint32_t lie;              /* its kind; 0: seeds take turns */
     bool spoils;               /* the victim serves pieces that are wrong */
     bool truth;                /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
@@ -159,6 +160,9 @@ void sim_claims_judge(struct sim *s, struct sim_result *r);
 void options_probation(struct sim *s);
 void setup_probation(struct sim *s);
 void options_liars(struct sim *s);
+void sim_liars_made(struct sim *s); /* the settings are known */
+/* Of the rounds without a liar that asks for views, those with it. */
+void sim_liars_judge(const struct sim *s, struct sim_result *r);
 void setup_liars(struct sim *s);
 void options_strangers(struct sim *s);
 /* What that peer signs and verifies with: it counts where there are strangers.

@@ -271,18 +271,11 @@ void ballot_lost(struct ballot *b, const struct peer_id *id)
     }
 }
 
-static bool is_full_member(const struct ballot *b, const struct peer_id *id)
-{
-    int at = ballot_index(b, id);
-
-    return at >= 0 && view_is_full(&b->cert.body, (uint32_t)at);
-}
-
 void ballot_want_without(struct ballot *b,
                          const struct peer_id *id,
                          uint64_t now_ms)
 {
-    if (is_full_member(b, id)) {
+    if (b->have && view_counts(&b->cert.body, id)) {
         ballot_want(b, BALLOT_WANT_CHANGE, now_ms);
     }
 }
@@ -322,24 +315,6 @@ bool ballot_sees_majority(const struct ballot *b)
 }
 
 /* ---- whose turn it is ------------------------------------------------- */
-
-void ballot_on_suspect(struct ballot *b,
-                       const struct ballot_context *ctx,
-                       int peer,
-                       const struct suspect *s)
-{
-    if (b->have && ballot_names_our_view(b, s->epoch, &s->view) &&
-        is_full_member(b, &b->members->peers[peer].id)) {
-        ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
-        if (s->ballot > b->next_ballot &&
-            s->ballot <= ballot_limit(b, VIEW_MAJORITY) &&
-            s->ballot < FORK_BALLOT &&
-            view_ballot_owner(&b->cert.body, s->ballot) ==
-                (uint32_t)b->self_index) {
-            b->next_ballot = s->ballot; /* the owners before us are lost */
-        }
-    }
-}
 
 /* Go on to the next ballot of a member that lives; for a joiner, of ours. */
 static uint32_t skip_to_owner(struct ballot *b, uint64_t alive)
@@ -385,13 +360,22 @@ static void try_next(struct ballot *b, const struct ballot_context *ctx)
             ballot_propose(b, ctx, VIEW_MAJORITY, s.ballot);
         }
     }
-    if (owner != (uint32_t)b->self_index && b->want == BALLOT_WANT_CHANGE) {
+    if (owner != (uint32_t)b->self_index && b->want == BALLOT_WANT_CHANGE &&
+        ballot_asker(b, ctx, &s.by) == 0) {
         (void)members_send(b->members, ctx->out, b->rows[owner],
                            MESSAGE_SUSPECT, &s);
     }
     if (b->phase == BALLOT_GATHER && b->answered == reachable(b)) {
         ballot_conclude(b, ctx); /* nobody else is there to be asked */
     }
+}
+
+/* Somebody waits, and it is our turn to let it in. */
+static bool joiner_is_ours(const struct ballot *b,
+                           const struct ballot_context *ctx)
+{
+    return ctx->coordinates && (probation_ends(b) || joiner_waits(b, ctx)) &&
+           ballot_may_ask(b, ctx);
 }
 
 void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
@@ -410,14 +394,12 @@ void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
     if (ballot_sees_majority(b)) {
         b->doubt_since_ms = ctx->now_ms;
     }
+    ballot_forget_wish(b, ctx);
     if (b->frozen) {
         b->want = BALLOT_WANT_CHANGE;
-    } else if (b->want == BALLOT_WANT_JOIN &&
-               !(ctx->coordinates &&
-                 (probation_ends(b) || joiner_waits(b, ctx)))) {
+    } else if (b->want == BALLOT_WANT_JOIN && !joiner_is_ours(b, ctx)) {
         b->want = BALLOT_WANT_NOTHING;
-    } else if (b->want == BALLOT_WANT_NOTHING && ctx->coordinates &&
-               (probation_ends(b) || joiner_waits(b, ctx))) {
+    } else if (b->want == BALLOT_WANT_NOTHING && joiner_is_ours(b, ctx)) {
         /* Who would make the next plan asks for the view instead: a plan of
          * one member and a ballot of another could freeze each other. */
         ballot_want(b, BALLOT_WANT_JOIN, ctx->now_ms);

@@ -28,6 +28,7 @@
 #ifndef LOCO_P2P_ROUND_BALLOT_H
 #define LOCO_P2P_ROUND_BALLOT_H
 
+#include "p2p/round/asking.h"
 #include "p2p/round/probation.h"
 #include "p2p/round/view.h"
 #include "p2p/swarm/members.h"
@@ -116,6 +117,7 @@ struct ballot {
     uint8_t refused_of[VIEW_MEMBERS_MAX];  /* ..and the member that made it */
     uint64_t found_ballot, found_until_ms; /* bound to a founder until then */
     struct peer_id found_by;
+    struct asking asks; /* who asked for a change without a cause */
 
     /* Proposer. */
     enum ballot_phase phase;
@@ -172,6 +174,8 @@ struct ballot_context {
     struct hash32 base;       /* of the commit that `closing` names; zero: not
                                  known */
     bool in_flight;           /* a plan is known in this epoch */
+    bool late;                /* more than half of a deadline of the round in
+                                 flight is over */
     bool coordinates;         /* the next plan is ours to make */
     bool may_found;           /* viewless, and ready to train */
 };

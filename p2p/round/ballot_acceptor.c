@@ -109,13 +109,16 @@ void ballot_bind(struct ballot *b,
         b->found_until_ms = ctx->now_ms + 2 * b->opt.ballot_ms;
         return; /* nothing of an older view is given away */
     }
+    if (p->mode == VIEW_MAJORITY) {
+        ballot_note_turn(b, p->ballot, ctx->now_ms);
+    }
     b->has_promised = b->frozen = true;
     b->promised = p->ballot;
     b->fork_bound = b->fork_bound || p->mode == VIEW_FORK;
     ballot_save(b, ctx);
 }
 
-static bool may_promise(const struct ballot *b,
+static bool may_promise(struct ballot *b,
                         const struct ballot_context *ctx,
                         int peer,
                         const struct prepare *p)
@@ -140,7 +143,7 @@ static bool may_promise(const struct ballot *b,
                            ctx->now_ms - b->doubt_since_ms >=
                                b->opt.fork_after_ms - b->opt.fork_after_ms / 4);
     }
-    return !b->fork_bound && (p->urgent || !ctx->in_flight || b->frozen);
+    return !b->fork_bound && ballot_gives_way(b, ctx, p);
 }
 
 void ballot_on_prepare(struct ballot *b,
@@ -151,6 +154,7 @@ void ballot_on_prepare(struct ballot *b,
     struct promise msg = {0};
 
     if (p->mode >= VIEW_MODE_COUNT || !may_promise(b, ctx, peer, p)) {
+        ballot_say_higher(b, ctx, peer, p);
         return;
     }
     msg.body = ballot_own_promise(b, ctx, p);
@@ -162,7 +166,7 @@ void ballot_on_prepare(struct ballot *b,
     if (b->phase != BALLOT_IDLE && p->ballot != b->current) {
         b->phase = BALLOT_IDLE; /* ours can no longer win */
     }
-    b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
+    ballot_wait_for_owner(b, (enum view_mode)p->mode, ctx->now_ms);
     if (p->ballot < FORK_BALLOT && b->next_ballot <= p->ballot) {
         b->next_ballot = p->ballot + 1;
     }
@@ -226,9 +230,26 @@ static bool may_accept(const struct ballot *b, int peer, const struct accept *a)
     if (a->mode == VIEW_FOUND) {
         return id_eq(&b->found_by, &b->members->peers[peer].id);
     }
-    return b->has_promised && a->ballot >= b->promised &&
+    return a->ballot >= b->promised &&
            b->fork_bound == (a->mode == VIEW_FORK) &&
            a->ballot <= ballot_limit(b, (enum view_mode)a->mode);
+}
+
+/* More than half of the view promised that ballot, and we saw no reason to: the
+ * round in flight is over, and the next owner must not leave us out. */
+static void bind_to_majority(struct ballot *b,
+                             const struct ballot_context *ctx,
+                             const struct accept *a)
+{
+    const struct prepare p = {.epoch = a->epoch,
+                              .view = a->view,
+                              .mode = a->mode,
+                              .ballot = a->ballot};
+
+    if (a->mode == VIEW_MAJORITY) {
+        ballot_bind(b, ctx, &b->opt.self, &p);
+        ballot_wait_for_owner(b, VIEW_MAJORITY, ctx->now_ms);
+    }
 }
 
 void ballot_on_accept(struct ballot *b,
@@ -249,13 +270,17 @@ void ballot_on_accept(struct ballot *b,
         b->malformed++;
         return;
     }
+    if (!b->has_promised && a->mode != VIEW_FOUND) {
+        bind_to_majority(b, ctx, a);
+        return;
+    }
     again = a->ballot != p->ballot &&
             view_ballot_owner(&b->cert.body, a->ballot) !=
                 view_ballot_owner(&b->cert.body, p->ballot);
     if (a->mode == VIEW_MAJORITY && !ballot_agrees(b, ctx, p, again)) {
         return;
     }
-    b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
+    ballot_wait_for_owner(b, (enum view_mode)a->mode, ctx->now_ms);
     if (ballot_sign_value(b, ctx, a->ballot, p, a->of.sig, &msg) == 0) {
         (void)members_send(b->members, ctx->out, peer, MESSAGE_ACCEPTED, &msg);
     }

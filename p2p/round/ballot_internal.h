@@ -3,6 +3,7 @@
  *   ballot.c           wishes, joiners, losses, time, whose turn it is
  *   ballot_view.c      the view that we are in; what is on disk
  *   ballot_acceptor.c  promises and signatures
+ *   ballot_asks.c      who asked for a change, and whether that is enough
  *   ballot_proposer.c  gathering them for a proposal of ours
  *   ballot_value.c     the proposal itself, from closing statements
  *   ballot_own.c       a proposal of ours, with what it is made of
@@ -70,6 +71,44 @@ int ballot_sign_value(struct ballot *b,
                       const struct proposal *proposal,
                       const uint8_t *sig,
                       struct accepted *out);
+
+/* ---- ballot_asks.c ---------------------------------------------------- */
+
+/* Whether we promise a ballot of our epoch that is its sender's: it is its
+ * owner's turn, and the round in flight may end for it. */
+bool ballot_gives_way(struct ballot *b,
+                      const struct ballot_context *ctx,
+                      const struct prepare *p);
+
+/* We cannot promise that ballot: its owner is told above which we could. */
+void ballot_say_higher(struct ballot *b,
+                       const struct ballot_context *ctx,
+                       int peer,
+                       const struct prepare *p);
+
+/* The owner of that ballot has our promise. */
+void ballot_note_turn(struct ballot *b, uint64_t ballot, uint64_t now_ms);
+
+/* Its owner is at work: it has half of ballot_ms for each of its two steps, and
+ * after one more half, however much it says, we turn to the next owner. */
+void ballot_wait_for_owner(struct ballot *b,
+                           enum view_mode mode,
+                           uint64_t now_ms);
+
+/* In whose name we ask: that of the member whose word it was, or our own.
+ * Nonzero: we cannot sign. */
+int ballot_asker(const struct ballot *b,
+                 const struct ballot_context *ctx,
+                 struct asker *m);
+
+/* The round for which a change was asked is committed all the same. */
+void ballot_forget_wish(struct ballot *b, const struct ballot_context *ctx);
+
+/* The view ends: who asked for that without a cause pays. */
+void ballot_charge_askers(struct ballot *b, const struct view_body *next);
+
+/* Whether others would let us propose a view for a joiner. */
+bool ballot_may_ask(const struct ballot *b, const struct ballot_context *ctx);
 
 /* ---- ballot_proposer.c ------------------------------------------------ */
 

@@ -361,6 +361,7 @@ void ballot_propose(struct ballot *b,
     struct promise_body mine;
 
     p.urgent = b->want == BALLOT_WANT_CHANGE || b->frozen;
+    p.n_shown = mode == VIEW_MAJORITY && ballot_asker(b, ctx, &p.shown[0]) == 0;
     if (mode != VIEW_FOUND) {
         p.epoch = b->cert.body.epoch;
         p.view = b->hash;

@@ -190,6 +190,7 @@ void ballot_adopt(struct ballot *b,
 {
     note_left_out(b, &cert->body);
     note_ousted(b, &cert->body);
+    ballot_charge_askers(b, &cert->body);
     acceptor_reset(b, ctx->now_ms);
     b->has_pending = false;
     b->cert = *cert;

@@ -259,6 +259,9 @@ bool round_commit_valid(const struct round *r, const struct commit *c);
 /* Whether the plan of the attempt that waits for one is ours to make. */
 bool round_coordinates(const struct round *r);
 
+/* Whether more than half of a deadline of the attempt is over. */
+bool round_is_late(const struct round *r, uint64_t now_ms);
+
 void round_tick(struct round *r, uint64_t now_ms, struct out *out);
 
 uint64_t round_deadline(const struct round *r);

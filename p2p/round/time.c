@@ -55,14 +55,20 @@ void round_moved(struct round *r, uint64_t now_ms)
     }
 }
 
+/* Nothing moved for half of what may pass. */
+static bool is_quiet(const struct round *r, uint64_t now_ms)
+{
+    return now_ms >= r->progress_ms + still_limit_ms(r) / 2 &&
+           now_ms + still_limit_ms(r) / 2 >= still_at_ms(r);
+}
+
 static void watch_exchange(struct round *r, uint64_t now_ms)
 {
     if (exchange_progress(&r->exchange) != r->exchange_progress) {
         r->exchange_progress = exchange_progress(&r->exchange);
         r->progress_ms = now_ms;
     }
-    r->quiet = now_ms >= r->progress_ms + still_limit_ms(r) / 2 &&
-               now_ms + still_limit_ms(r) / 2 >= still_at_ms(r);
+    r->quiet = is_quiet(r, now_ms);
     if (now_ms >= still_at_ms(r)) {
         round_change(r, "the exchange stands still");
     }
@@ -142,6 +148,24 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
                now_ms - r->started_ms >= exchange_limit_ms(r)) {
         round_change(r, "the round of the other members does not end");
     }
+}
+
+bool round_is_late(const struct round *r, uint64_t now_ms)
+{
+    if (!r->ballot->have || r->round == 0 || r->phase == ROUND_COMMITTED) {
+        return false;
+    }
+    if (r->overdue || !r->has_plan) {
+        return r->overdue || (r->possible_ms != 0 &&
+                              now_ms - r->possible_ms >= r->opt.plan_ms / 2);
+    }
+    if (r->phase == ROUND_REDUCING) {
+        return is_quiet(r, now_ms);
+    }
+    if (r->phase == ROUND_VOTED) {
+        return now_ms + r->opt.vote_ms / 2 >= r->vote_due_ms;
+    }
+    return !r->in_plan && now_ms - r->started_ms >= exchange_limit_ms(r) / 2;
 }
 
 uint64_t round_deadline(const struct round *r)

@@ -40,7 +40,7 @@ static void the_ballots_of_a_view_cannot_be_used_up(void **state)
 {
     struct cast *c = cast_open(4);
     struct prepare p = prepare_of(c, ballot_of(c, 1, FORK_BALLOT - 5000));
-    struct suspect s = {.epoch = p.epoch, .view = p.view};
+    struct suspect s = {.epoch = p.epoch, .view = p.view, .by = asker_of(c, 1)};
 
     (void)state;
     say(c, 1, 0, MESSAGE_PREPARE, &p);
@@ -53,17 +53,17 @@ static void the_ballots_of_a_view_cannot_be_used_up(void **state)
     cast_close(c);
 }
 
-/* It ends a round: nobody else may ask for that, nor of another view, nor set
- * the number of a ballot that is not ours. */
+/* It ends a round: nobody else may ask for that, nor of another view, nor in
+ * the name of somebody who did not. */
 static void a_suspicion_is_heard_from_members_of_the_view(void **state)
 {
     struct cast *c = cast_open(4);
     const struct ballot *b = &c->a[0]->ballot;
     struct suspect good = {.epoch = 1, .view = b->hash}, s;
-    uint64_t next = b->next_ballot;
 
     (void)state;
-    good.ballot = ballot_of(c, 0, next + 50);
+    good.ballot = ballot_of(c, 0, b->next_ballot);
+    good.by = asker_of(c, 1);
     say(c, CAST_STRANGE, 0, MESSAGE_SUSPECT, &good);
     s = good;
     s.epoch++;
@@ -71,19 +71,49 @@ static void a_suspicion_is_heard_from_members_of_the_view(void **state)
     s = good;
     s.view.b[0] ^= 1;
     say(c, 1, 0, MESSAGE_SUSPECT, &s);
-    assert_int_equal(b->want, BALLOT_WANT_NOTHING);
+    assert_int_equal(b->malformed, 0);
     s = good;
-    s.ballot = ballot_of(c, 2, next + 50);
+    s.by.member = (uint8_t)((s.by.member + 1) % 4); /* it did not say so */
     say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    assert_int_equal(b->malformed, 1);
+    s.by.member = 4;
+    say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    s = good;
+    s.ballot = ballot_of(c, 2, b->next_ballot); /* not asked of us */
+    say(c, 1, 0, MESSAGE_SUSPECT, &s);
+    assert_int_equal(b->want, BALLOT_WANT_NOTHING);
+    say(c, 2, 0, MESSAGE_SUSPECT, &good); /* from hand to hand */
     assert_int_equal(b->want, BALLOT_WANT_CHANGE);
-    assert_int_equal(b->next_ballot, next);
-    say(c, 1, 0, MESSAGE_SUSPECT, &good);
-    assert_int_equal(b->next_ballot, good.ballot);
-    s.ballot = ballot_of(c, 0, next); /* said before */
-    assert_true(s.ballot < good.ballot);
-    say(c, 1, 0, MESSAGE_SUSPECT, &s);
-    assert_int_equal(b->next_ballot, good.ballot);
     cast_close(c);
+}
+
+/* That the owners before it are lost, who sees no loss does not take from
+ * others: many would propose at once. */
+static void
+the_number_of_a_ballot_is_believed_where_a_loss_is_seen(void **state)
+{
+    (void)state;
+    for (int seen = 0; seen < 2; seen++) {
+        struct cast *c = cast_open(4);
+        const struct ballot *b = &c->a[0]->ballot;
+        uint64_t next = b->next_ballot;
+        struct suspect s = {.epoch = 1, .view = b->hash};
+
+        s.by = asker_of(c, 1);
+        if (seen) {
+            cast_notice(c, 0, 3);
+        }
+        s.ballot = ballot_of(c, 2, next + 50);
+        say(c, 1, 0, MESSAGE_SUSPECT, &s);
+        assert_int_equal(b->next_ballot, next);
+        s.ballot = ballot_of(c, 0, next + 50);
+        say(c, 1, 0, MESSAGE_SUSPECT, &s);
+        assert_int_equal(b->next_ballot, seen ? s.ballot : next);
+        s.ballot = ballot_of(c, 0, next); /* said before */
+        say(c, 1, 0, MESSAGE_SUSPECT, &s);
+        assert_true(b->next_ballot != s.ballot || !seen);
+        cast_close(c);
+    }
 }
 
 static void a_prepare_of_another_epoch_or_view_is_ignored(void **state)
@@ -757,6 +787,8 @@ int main(void)
         cmocka_unit_test(nobody_answers_below_a_promise),
         cmocka_unit_test(the_ballots_of_a_view_cannot_be_used_up),
         cmocka_unit_test(a_suspicion_is_heard_from_members_of_the_view),
+        cmocka_unit_test(
+            the_number_of_a_ballot_is_believed_where_a_loss_is_seen),
         cmocka_unit_test(a_prepare_of_another_epoch_or_view_is_ignored),
         cmocka_unit_test(values_are_taken_from_the_owner_of_the_ballot_only),
         cmocka_unit_test(a_value_that_must_not_follow_is_not_signed),

@@ -86,6 +86,7 @@ static inline struct ballot_context context(struct cast *c, int i)
         .now_ms = c->now_ms,
         .out = c->out,
         .in_flight = a->round.has_plan && a->round.phase != ROUND_COMMITTED,
+        .late = round_is_late(&a->round, c->now_ms),
         .coordinates = round_coordinates(&a->round),
         .may_found = !a->ballot.have,
     };
