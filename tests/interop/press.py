@@ -71,12 +71,12 @@ class Press:
 
     def __init__(self, target, run_id, n_links, say=None, *, on_frame=None,
                  reads=True, once=None, kind=peer.CONTROL, identity=None,
-                 new_ids=False, life_s=None, listens=0, sources=None,
+                 new_ids=False, life_s=None, shake_s=SHAKE_S, listens=0, sources=None,
                  window=0):
         self.target, self.run_id = target, run_id
         self.say, self.on_frame, self.reads = say, on_frame, reads
         self.once, self.kind, self.new_ids = once, kind, new_ids
-        self.life_s, self.listens = life_s, listens
+        self.life_s, self.shake_s, self.listens = life_s, shake_s, listens
         self.sources, self.window = sources, window
         self.selector = selectors.DefaultSelector()
         self.links = [Link(i, identity(i) if identity else peer.Identity())
@@ -101,7 +101,7 @@ class Press:
 
     def is_old(self, link, now):
         age = now - link.began
-        return (age > SHAKE_S and not link.is_up and self.once is None) or \
+        return (age > self.shake_s and not link.is_up and self.once is None) or \
             (self.life_s is not None and age > self.life_s)
 
     def poll(self, seconds):

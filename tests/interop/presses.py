@@ -523,7 +523,8 @@ def crowd(at):
             return 3 if link.n_said % 2 == 0 else ask
         return loud(link) if link.number % 8 else ask * 100
 
-    return at.press(1000, say)
+    # Who waits for a second dials again: the kernel would wait ever longer.
+    return at.press(1000, say, shake_s=1)
 
 
 # ---- the program ----------------------------------------------------------------
