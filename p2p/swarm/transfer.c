@@ -16,7 +16,7 @@
 
 #define WINDOW_FIRST     2
 #define WINDOW_MAX       8
-#define FAST_MS          300 /* a piece that took less: ask for more at a time */
+#define FAST_MS          300  /* a piece that took less: ask for more at once */
 #define SLOW_MS          3000 /* one that took more: ask for less */
 #define STEAL_MS         200  /* no slot is given up at the end before this */
 #define HASH_BYTES       32

@@ -49,7 +49,9 @@ SAMPLE_S = 0.05
 REST_S = 3  # what a crowd held is given back
 TEXT_BYTES = 4_000_000
 PERIOD = 20  # inner steps: a round lasts about half a second
-ALONE = ("joins",)  # the run is not what it was before
+# Each on a run of its own: after one the run is not what it was before; the
+# other needs what strangers may fetch, which `fetch` uses up.
+ALONE = ("fetch-unread", "joins")
 PACED = ("--cpu-percent", "10")
 
 

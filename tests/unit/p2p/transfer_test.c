@@ -317,8 +317,6 @@ static void a_silent_source_gives_its_pieces_to_the_others(void **state)
     finish(f);
 }
 
-/* Two that dial each other have two links, and the question may have gone by
- * the one that ends. */
 /* No data passes to it, as where a crowd keeps a peer's port busy. On a line as
  * slow as the floor a piece may take 30 s; the list has 5 s, then 10. */
 static void who_is_silent_about_the_leaf_list_holds_nobody_up(void **state)
@@ -356,6 +354,8 @@ static void who_is_silent_about_the_leaf_list_holds_nobody_up(void **state)
                      f->now_ms + FETCH_MS + PIECE * 1000U / 2);
 }
 
+/* Two that dial each other have two links, and the question may have gone by
+ * the one that ends. */
 static void what_a_link_took_with_it_is_asked_anew(void **state)
 {
     struct fixture *f = *state;
