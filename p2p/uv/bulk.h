@@ -113,8 +113,7 @@ struct bulk_state {
     struct bulk *all;
     struct bulk_op *posts; /* uthash */
     struct slab_pool in, out;
-    uint32_t n_strange; /* of `out`, written to strangers now */
-    uint8_t *scratch;   /* one segment in plain */
+    uint8_t *scratch; /* one segment in plain */
     bool fenced[STREAM_COUNT];
     uint64_t fence[STREAM_COUNT]; /* highest cancelled attempt */
     bool dirty; /* something may go on that could not before */

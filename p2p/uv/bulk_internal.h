@@ -33,7 +33,6 @@ struct slab {
     struct slab *next;               /* pool */
     struct bulk *bulk;
     struct bulk_op *op; /* NULL: cancelled */
-    bool strange;       /* counted in n_strange */
     uint8_t bytes[];
 };
 

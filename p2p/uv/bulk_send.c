@@ -5,7 +5,6 @@
 #include <utlist.h>
 
 #include "p2p/uv/bulk_internal.h"
-#include "p2p/uv/link.h"
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
 
@@ -40,7 +39,6 @@ static void on_written(struct conn_write *w, int status)
     struct bulk_op *op = slab->op;
 
     forget_writing(b, slab);
-    s->bulk.n_strange -= slab->strange;
     slab_give(s, &s->bulk.out, slab);
     if (op != NULL) {
         op_finish(s, op, status != 0 && b->rc != 0 ? b->rc : status);
@@ -144,13 +142,6 @@ static int write_plain(struct bulk *b,
     return pace_write(b->conn, &slab->w, bufs, len > 0 ? 2 : 1, on_written);
 }
 
-static bool is_strange(const struct bulk *b)
-{
-    struct shell *s = b->conn->shell;
-
-    return s->opt.strangers_paced && !link_trusts(s, &b->peer->id);
-}
-
 /* Write one op that was taken off its queue. */
 static void write_op(struct bulk *b, struct bulk_op *op, struct slab *slab)
 {
@@ -175,8 +166,6 @@ static void write_op(struct bulk *b, struct bulk_op *op, struct slab *slab)
         bulk_end(b, rv); /* nonces were used: the stream is broken */
         return;
     }
-    slab->strange = is_strange(b);
-    s->bulk.n_strange += slab->strange;
     b->writing[b->n_writing++] = slab;
 }
 
@@ -211,10 +200,7 @@ void bulk_send_next(struct bulk *b)
     struct slab *slab;
     struct bulk_op *op;
 
-    /* Who fetches and does not read keeps slabs for ever: strangers together
-     * have half of them, so that rounds go on. */
-    while (!b->ended && b->n_writing < BULK_WRITES_MAX &&
-           (2 * s->bulk.n_strange < s->opt.slabs || !is_strange(b))) {
+    while (!b->ended && b->n_writing < BULK_WRITES_MAX) {
         slab = slab_take(s, &s->bulk.out);
         if (slab == NULL) {
             return; /* slab_give() will set `dirty` */

@@ -256,18 +256,6 @@ void link_trust(struct shell *s, const struct action_trust *trust)
     }
 }
 
-bool link_trusts(const struct shell *s, const struct peer_id *id)
-{
-    for (uint32_t i = 0; i < s->links.n_slots; i++) {
-        const struct link *l = s->links.slots[i];
-
-        if (l != NULL && l->trusted && id_eq(&l->conn->remote.id, id)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 size_t link_all_queued(const struct shell *s)
 {
     size_t n = 0;

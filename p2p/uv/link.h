@@ -50,8 +50,6 @@ void link_send(struct shell *s,
 void link_hang_up(struct shell *s, uint32_t id);
 /* ACTION_TRUST */
 void link_trust(struct shell *s, const struct action_trust *trust);
-/* Whether a link to that peer is trusted. */
-bool link_trusts(const struct shell *s, const struct peer_id *id);
 /* Memory of the queues of all links. */
 size_t link_all_queued(const struct shell *s);
 

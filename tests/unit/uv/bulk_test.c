@@ -662,63 +662,9 @@ static void a_new_attempt_takes_the_newest_connection(void **state)
     pair_close(&p);
 }
 
-/* A stranger asks for segments and reads nothing; the second slab is for others
- * all the same. */
-static void a_stranger_that_does_not_read_leaves_slabs_to_others(void **state)
-{
-    struct shell_options opt;
-    struct action *trust;
-    uv_loop_t loop;
-    struct node a, b, stranger;
-    struct raw r;
-    uint64_t before;
-    int window = 4096;
-
-    (void)state;
-    uv_loop_init(&loop);
-    node_init(&stranger, 3);
-    opt = node_init(&b, 2);
-    opt.strangers_paced = true;
-    opt.slabs = 2;
-    node_open(&b, &loop, &opt);
-    node_start(&a, &loop, 1);
-    connect_nodes(&a, &b, &loop);
-    trust = node_act(&b, ACTION_TRUST);
-    trust->trust.link = node_event(&b, EVENT_LINK_UP, 0)->event.link_up.link;
-    trust->trust.trusted = true;
-    bulk_open_act(&a, &b);
-    RUN_UNTIL(&loop, node_stats(&b).bulks == 1);
-    raw_connect(&r, b.port);
-    assert_int_equal(
-        setsockopt(r.fd, SOL_SOCKET, SO_RCVBUF, &window, sizeof window), 0);
-    raw_shake(&r, &loop, &stranger.signer, CONNECTION_BULK);
-    RUN_UNTIL(&loop, node_stats(&b).bulks == 2);
-    for (uint32_t i = 0; i < 64; i++) {
-        segment_act(&b, ACTION_SEND_SEG, &stranger, 1, i, 0, FRAME_BULK_MAX);
-    }
-    do {
-        before = node_stats(&b).sends;
-        run_quiet(&loop);
-    } while (node_stats(&b).sends != before);
-    assert_true(before > 0); /* the kernel takes no more */
-    segment_act(&a, ACTION_POST_RECV, &b, 1, 0, 0, PIECE);
-    segment_act(&b, ACTION_SEND_SEG, &a, 1, 0, 0, PIECE);
-    /* Not only when the kernel gives the stranger up. */
-    RUN_UNTIL(&loop, done(&a, 0) == 1 || node_stats(&b).bulks < 2);
-    assert_int_equal(done(&a, 0), 1);
-    close(r.fd);
-    node_close(&a, &loop);
-    node_close(&b, &loop);
-    loop_end(&loop);
-    free(stranger.toy.queue);
-    free(stranger.toy.log);
-    free(stranger.memory);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stranger_that_does_not_read_leaves_slabs_to_others),
         cmocka_unit_test(three_megabytes_arrive_intact),
         cmocka_unit_test(segments_arrive_under_the_cipher_that_both_have),
         cmocka_unit_test(a_slow_segment_is_seen_to_move),
