@@ -47,7 +47,10 @@ static struct members_link *one_of_largest(struct members *m)
 
     for (uint32_t i = 0; i < m->n_links_used; i++) {
         struct members_link *l = &m->links[i];
-        uint32_t n = is_stranger(m, l) ? n_of_group(m, &l->from) : 0;
+        bool alike = found != NULL && prefix_eq(l->from.ip, found->from.ip);
+        uint32_t n = !is_stranger(m, l) ? 0
+                     : alike            ? most /* already counted */
+                                        : n_of_group(m, &l->from);
 
         if (n > most) {
             most = n;

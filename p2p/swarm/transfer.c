@@ -14,13 +14,14 @@
 
 #include "proto/base/err.h"
 
-#define WINDOW_FIRST 2
-#define WINDOW_MAX   8
-#define FAST_MS      300  /* a piece that took less: ask for more at a time */
-#define SLOW_MS      3000 /* one that took more: ask for less */
-#define STEAL_MS     200  /* no slot is given up at the end before this */
-#define HASH_BYTES   32
-#define FLOOR_MAX_MS 60000
+#define WINDOW_FIRST     2
+#define WINDOW_MAX       8
+#define FAST_MS          300  /* a piece that took less: ask for more at once */
+#define SLOW_MS          3000 /* one that took more: ask for less */
+#define STEAL_MS         200  /* no slot is given up at the end before this */
+#define HASH_BYTES       32
+#define FLOOR_MAX_MS     60000
+#define LISTS_SILENT_MAX 8 /* so often the patience doubles */
 
 void transfer_init(struct transfer *t,
                    struct members *members,
@@ -507,6 +508,7 @@ bool transfer_start(struct transfer *t,
     t->done_units = t->resumed_units = 0;
     t->started_ms = t->news_ms = now_ms;
     t->has_leaves = false;
+    t->n_lists_silent = 0;
     t->n_away = 0;
     memset(t->have, 0, (n + 7) / 8);
     memset(t->busy, 0, (n + 7) / 8);
@@ -635,6 +637,17 @@ static uint64_t silence_ms(const struct transfer *t)
     return t->fetch_ms + (more < FLOOR_MAX_MS ? more : FLOOR_MAX_MS);
 }
 
+/* The same of the leaf list, before which no piece is asked for: a source to
+ * which no data passes would hold up all others. The list is short, but the
+ * line may be slow after all: each time it is longer. */
+static uint64_t patience_ms(const struct transfer *t)
+{
+    uint64_t most = silence_ms(t);
+    uint64_t list_ms = (uint64_t)t->fetch_ms << t->n_lists_silent;
+
+    return needs_leaves(t) && list_ms < most ? list_ms : most;
+}
+
 bool transfer_starves(const struct transfer *t, uint64_t now_ms)
 {
     return t->active && !t->finished && now_ms - t->news_ms > 2 * silence_ms(t);
@@ -726,7 +739,7 @@ static void steal(struct transfer *t, uint64_t now_ms, struct out *out)
 
 void transfer_tick(struct transfer *t, uint64_t now_ms, struct out *out)
 {
-    uint64_t limit = silence_ms(t);
+    uint64_t limit = patience_ms(t);
 
     if (!t->active || t->finished) {
         return;
@@ -738,6 +751,8 @@ void transfer_tick(struct transfer *t, uint64_t now_ms, struct out *out)
         if (s->used && (silent || !members_linked(t->members, s->peer))) {
             if (silent) {
                 unblock(i, out);
+                t->n_lists_silent +=
+                    needs_leaves(t) && t->n_lists_silent < LISTS_SILENT_MAX;
             }
             end_source(t, i, now_ms + t->fetch_ms, out);
         }
@@ -762,8 +777,8 @@ uint64_t transfer_deadline(const struct transfer *t)
         const struct transfer_source *s = &t->sources[i];
 
         if (s->used && s->n_flight > 0 &&
-            s->progress_ms + silence_ms(t) < due) {
-            due = s->progress_ms + silence_ms(t);
+            s->progress_ms + patience_ms(t) < due) {
+            due = s->progress_ms + patience_ms(t);
         }
     }
     return due;

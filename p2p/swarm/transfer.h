@@ -78,7 +78,8 @@ struct transfer {
     struct transfer_object object;
     uint32_t n_pieces, n_done, low;
     bool has_leaves;
-    uint64_t done_units; /* in the unit of the buffer */
+    uint32_t n_lists_silent; /* sources that the leaf list did not come from */
+    uint64_t done_units;     /* in the unit of the buffer */
     uint64_t started_ms, resumed_units;
     uint64_t news_ms; /* when a part came, or it began */
     uint8_t have[TRANSFER_PIECES_MAX / 8], busy[TRANSFER_PIECES_MAX / 8];

@@ -117,6 +117,7 @@ static struct event received(struct link *l, const struct frame_event *f)
 
 static void on_record(struct conn *c, const uint8_t *plain, size_t len)
 {
+    bool taken = true; /* no frame of this record was skipped */
     struct frame_event f;
     size_t used;
     int rv;
@@ -132,11 +133,13 @@ static void on_record(struct conn *c, const uint8_t *plain, size_t len)
         }
         plain += used;
         len -= used;
-        if (f.kind == FRAME_READY) {
+        taken = taken && (f.kind != FRAME_READY || pace_frame(c));
+        if (f.kind == FRAME_READY && taken) {
             struct event e = received(l, &f);
 
-            pace_frame(c);
             shell_step(c->shell, &e);
+        } else {
+            c->shell->stats.frames_refused += f.kind == FRAME_READY;
         }
         /* The step may have ended the link. */
     } while (f.kind != FRAME_NONE && c->owner != NULL);

@@ -135,7 +135,8 @@ struct shell_stats {
     uint64_t bytes_sent; /* on sockets, all overhead of ours included */
     uint64_t bytes_received;
     uint64_t handshakes_failed;
-    uint64_t frames_refused;   /* control: unknown type, oversize, garbage */
+    uint64_t frames_refused;   /* control: unknown type, oversize, garbage; a
+                                  stranger's that says far too much */
     uint64_t segments_refused; /* bulk: bad header, contradicts its post */
     uint64_t segments_skipped; /* bulk: of a cancelled attempt */
     uint64_t accepts_refused;  /* over conns_max or half_open_max */

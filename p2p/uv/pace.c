@@ -162,12 +162,24 @@ size_t pace_room(const struct conn *c, size_t len)
 }
 
 static const struct budget_price stranger = {10, 3000000};
+/* Later than the core, which charges a frame after it looked: 100 kB. */
+#define SKIP_AFTER_US 1000000U
 
-void pace_frame(struct conn *c)
+bool pace_frame(struct conn *c)
 {
-    if (c->strange) {
-        budget_charge(&c->spoke, &stranger, PACE_FRAME_BYTES, shell_now_ms());
+    const struct budget_price skipped = {stranger.each_us,
+                                         stranger.burst_us + SKIP_AFTER_US};
+    uint64_t now_ms;
+
+    if (!c->strange) {
+        return true;
     }
+    now_ms = shell_now_ms();
+    if (budget_overdrawn(&c->spoke, &skipped, now_ms)) {
+        return false;
+    }
+    budget_charge(&c->spoke, &stranger, PACE_FRAME_BYTES, now_ms);
+    return true;
 }
 
 void pace_trust(struct conn *c, bool strange)

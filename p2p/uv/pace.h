@@ -52,9 +52,12 @@ void pace_read(struct conn *c, size_t bytes);
 
 /* A control connection of a stranger (conn->strange) is read no faster than
  * 100 kB a second, 300 kB at once; each frame in it is PACE_FRAME_BYTES more.
+ * One read brings thousands of short frames. The core would drop all beyond
+ * 300 kB, 1 us each, 100 new links a second; beyond 400 kB they are skipped.
  */
 #define PACE_FRAME_BYTES 512
-void pace_frame(struct conn *c);
+/* False: this frame is skipped. */
+bool pace_frame(struct conn *c);
 /* It is no stranger's any more, or is one's again. */
 void pace_trust(struct conn *c, bool strange);
 

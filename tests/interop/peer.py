@@ -134,17 +134,24 @@ class Connection:
 
     def initiate(self, kind=CONTROL, port=0, domain=INITIATOR):
         """-> e   <- e, ee, s, es, hello   -> s, se, hello"""
+        self.begin(kind, port, domain)
+        return self.finish()
+
+    def begin(self, kind=CONTROL, port=0, domain=INITIATOR):
         self.noise.set_as_initiator()
         self.noise.start_handshake()
         self.watch_payload_hash(
             lambda h: self.hello(h, domain, kind, port))
         first = self.noise.write_message(b"")
         self.send_record(first)
+        self.lengths = (len(first),)
+
+    def finish(self):
         second = self.recv_record()
         self.take_hello(self.noise.read_message(second), RESPONDER, {0})
         third = self.noise.write_message(None)
         self.send_record(third)
-        self.lengths = len(first), len(second), len(third)
+        self.lengths = *self.lengths, len(second), len(third)
         return self
 
     def respond(self, port=0):

@@ -317,6 +317,43 @@ static void a_silent_source_gives_its_pieces_to_the_others(void **state)
     finish(f);
 }
 
+/* No data passes to it, as where a crowd keeps a peer's port busy. On a line as
+ * slow as the floor a piece may take 30 s; the list has 5 s, then 10. */
+static void who_is_silent_about_the_leaf_list_holds_nobody_up(void **state)
+{
+    struct fixture *f = *state;
+    struct transfer_object o = {.buffer = BUFFER_STATE,
+                                .leaves = BUFFER_STATE_LEAVES,
+                                .index = 3,
+                                .total = 200,
+                                .piece = PIECE,
+                                .part = PIECE,
+                                .sources = TRANSFER_SOURCES,
+                                .floor_bytes_per_s = 2};
+
+    assert_true(transfer_start(&f->t, &o, f->now_ms, &f->out));
+    transfer_source(&f->t, f->row[0], f->now_ms, &f->out);
+    transfer_source(&f->t, f->row[1], f->now_ms, &f->out);
+    transfer_source(&f->t, f->row[2], f->now_ms, &f->out);
+    collect(f);
+    for (uint32_t k = 0; k < 3; k++) {
+        assert_int_equal(f->n_asked, 1);
+        assert_int_equal(f->asked[0].buffer, BUFFER_STATE_LEAVES);
+        assert_true(id_eq(&f->asked[0].peer, &f->peer[k].id));
+        assert_int_equal(transfer_deadline(&f->t),
+                         f->now_ms + ((uint64_t)FETCH_MS << k));
+        if (k < 2) {
+            f->now_ms = transfer_deadline(&f->t);
+            transfer_tick(&f->t, f->now_ms, &f->out);
+            collect(f);
+        }
+    }
+    assert_true(arrive_from(f, 2, 0));
+    assert_int_equal(checked(f, 0), MEMBERS_NONE);
+    assert_int_equal(transfer_deadline(&f->t),
+                     f->now_ms + FETCH_MS + PIECE * 1000U / 2);
+}
+
 /* Two that dial each other have two links, and the question may have gone by
  * the one that ends. */
 static void what_a_link_took_with_it_is_asked_anew(void **state)
@@ -532,6 +569,7 @@ int main(void)
         TEST(a_check_that_could_not_be_made_blames_nobody),
         TEST(a_bad_leaf_list_is_asked_of_another),
         TEST(a_silent_source_gives_its_pieces_to_the_others),
+        TEST(who_is_silent_about_the_leaf_list_holds_nobody_up),
         TEST(what_a_link_took_with_it_is_asked_anew),
         TEST(a_slow_source_does_not_keep_the_end_waiting),
         TEST(who_refuses_is_not_asked_again_for_this_object),
