@@ -178,10 +178,10 @@ void node_on_verified(struct node *n, const struct local_event *e)
 
 void node_note_state(struct node *n, const struct hash32 *result)
 {
-    struct node_past p = {.round = n->held.applied.round,
-                          .commit = n->held.applied.commit,
-                          .state = n->held.state_hash,
-                          .sample = n->held.sample};
+    struct past_state p = {.round = n->held.applied.round,
+                           .commit = n->held.applied.commit,
+                           .state = n->held.state_hash,
+                           .sample = n->held.sample};
     uint32_t kept = 0;
 
     if (result != NULL) {
@@ -202,7 +202,7 @@ void node_note_state(struct node *n, const struct hash32 *result)
     n->fetches.n_past = kept + 1;
 }
 
-const struct node_past *node_past_at(const struct node *n, uint64_t round)
+const struct past_state *node_past_at(const struct node *n, uint64_t round)
 {
     for (uint32_t i = 0; i < n->fetches.n_past; i++) {
         if (n->fetches.past[i].round == round) {
@@ -221,7 +221,7 @@ static void refuse(struct node *n, int peer, const struct fetch *f)
 
 static bool is_held(const struct node *n, const struct fetch *f)
 {
-    const struct node_past *past = node_past_at(n, f->index);
+    const struct past_state *past = node_past_at(n, f->index);
     const struct terms_shard *s;
     bool any = hash32_is_zero(&f->root);
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "p2p/core.h"
+#include "p2p/round/ballot.h"
 #include "p2p/swarm/members.h"
 #include "p2p/swarm/transfer.h"
 #include "proto/messages.h"
@@ -19,15 +20,8 @@ struct node;
 
 #define NODE_PAST_MAX 64 /* states that were in place, for those who fetch */
 
-struct node_past {
-    uint64_t round;
-    struct hash32 commit, state;
-    struct hash32 sample; /* of that state: what a joiner must know of it */
-    struct hash32 result; /* reduced bytes that led to it; zero: not known */
-};
-
 struct node_fetches {
-    struct node_past past[NODE_PAST_MAX]; /* by round */
+    struct past_state past[NODE_PAST_MAX]; /* by round */
     uint32_t n_past, n_shunned;
     struct budget_shares strangers; /* bytes that went to them */
 };
@@ -46,7 +40,7 @@ void node_on_verified(struct node *n, const struct local_event *e);
 /* The state in place has changed; `result` of the commit behind it, or NULL. */
 void node_note_state(struct node *n, const struct hash32 *result);
 /* The state that was in place after that round; NULL: not known any more. */
-const struct node_past *node_past_at(const struct node *n, uint64_t round);
+const struct past_state *node_past_at(const struct node *n, uint64_t round);
 void node_on_sent_failed(struct node *n, const struct event_seg_done *ev);
 
 /* A peer is asked for nothing more. */

@@ -282,6 +282,8 @@ struct ballot_context node_context(struct node *n)
         .out = n->out,
         .in_flight = n->round.has_plan && n->round.phase != ROUND_COMMITTED,
         .late = round_is_late(&n->round, n->now),
+        .past = n->fetches.past,
+        .n_past = n->fetches.n_past,
         .coordinates = round_coordinates(&n->round),
         .may_found = !n->ballot.have && n->held.loaded && !n->held.applying &&
                      n->data.ready && !n->draining && !node_sees_view(n) &&

@@ -278,8 +278,51 @@ static void train_advance(struct node *n)
 
 /* ---- the regime -------------------------------------------------------- */
 
-/* The commit that our view is bound by, or one that members say they are past;
- * without a view the newest one of the best branch. */
+/* What member i of our view says, if it is in it; NULL: it is not. */
+static const struct heartbeat *said_by(const struct node *n, uint32_t i)
+{
+    int row = n->ballot.rows[i];
+    const struct member *p =
+        row == MEMBERS_NONE ? NULL : &n->members.peers[row];
+
+    return p != NULL && p->has_beat && p->beat.has_view &&
+                   hash32_eq(&p->beat.view, &n->ballot.hash)
+               ? &p->beat
+               : NULL;
+}
+
+/* The newest commit from that round on which more than half of our view say
+ * that they hold, each over its own link. One of them could say so of any
+ * state. */
+static const struct heartbeat *most_hold(const struct node *n, uint64_t round)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    const struct heartbeat *best = NULL;
+
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        const struct heartbeat *b = said_by(n, i), *c;
+        uint64_t mask = 0;
+
+        if (b == NULL || b->round < round ||
+            (best != NULL && b->round <= best->round)) {
+            continue;
+        }
+        for (uint32_t k = 0; k < v->n_members; k++) {
+            c = said_by(n, k);
+            mask |= c != NULL && c->round == b->round &&
+                            hash32_eq(&c->commit, &b->commit)
+                        ? 1ULL << k
+                        : 0;
+        }
+        if (view_quorum(v, mask, n->ballot.departed.mask)) {
+            best = b;
+        }
+    }
+    return best;
+}
+
+/* The commit that our view is bound by, or one that its members say they are
+ * past; without a view the newest one of the best branch. */
 static bool rounds_target(const struct node *n, struct node_point *target)
 {
     const struct heartbeat *best = NULL;
@@ -300,20 +343,7 @@ static bool rounds_target(const struct node *n, struct node_point *target)
         }
     } else {
         *target = n->held.known;
-        for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
-            int row = n->ballot.rows[i];
-            const struct heartbeat *b;
-
-            if (row == MEMBERS_NONE || !n->members.peers[row].has_beat) {
-                continue;
-            }
-            b = &n->members.peers[row].beat;
-            if (b->has_view && hash32_eq(&b->view, &n->ballot.hash) &&
-                b->round > target->round + 1 &&
-                (best == NULL || b->round > best->round)) {
-                best = b;
-            }
-        }
+        best = most_hold(n, target->round + 2);
     }
     if (best != NULL) {
         *target = node_point_of(best);

@@ -358,7 +358,7 @@ static bool names_newest(const struct node *n, const struct join_body *m)
 static bool
 holds_state(struct node *n, const struct peer_id *id, const struct join_body *m)
 {
-    const struct node_past *past = node_past_at(n, m->round);
+    const struct past_state *past = node_past_at(n, m->round);
     struct hash32 proof;
 
     if (past == NULL || !hash32_eq(&m->commit, &past->commit) ||
@@ -449,9 +449,11 @@ void node_on_adopted(struct node *n)
         node_on_committed(n); /* the view decided our round */
         return;
     }
+    /* A later one that is not applied here is of the branch that we left. */
     if (v->round > n->held.known.round ||
         (v->round == n->held.known.round &&
-         !hash32_eq(&v->commit, &n->held.known.commit))) {
+         !hash32_eq(&v->commit, &n->held.known.commit)) ||
+        (v->round < n->held.known.round && n->held.applied.round <= v->round)) {
         node_held_know(&n->held,
                        &(struct node_point){v->round, v->tokens, v->commit});
     }

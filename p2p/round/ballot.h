@@ -166,6 +166,14 @@ struct ballot {
     } lineage[LINEAGE_MAX];
 };
 
+/* A state that was in place here. */
+struct past_state {
+    uint64_t round;
+    struct hash32 commit, state;
+    struct hash32 sample; /* of that state: what a joiner must know of it */
+    struct hash32 result; /* reduced bytes that led to it; zero: not known */
+};
+
 /* What the owner knows at the moment of a call. */
 struct ballot_context {
     uint64_t now_ms;
@@ -173,11 +181,13 @@ struct ballot_context {
     struct statement closing; /* round.. broken; the rest is filled in */
     struct hash32 base;       /* of the commit that `closing` names; zero: not
                                  known */
-    bool in_flight;           /* a plan is known in this epoch */
-    bool late;                /* more than half of a deadline of the round in
-                                 flight is over */
-    bool coordinates;         /* the next plan is ours to make */
-    bool may_found;           /* viewless, and ready to train */
+    const struct past_state *past; /* (n_past) borrowed: what joiners prove */
+    uint32_t n_past;
+    bool in_flight;   /* a plan is known in this epoch */
+    bool late;        /* more than half of a deadline of the round in
+                         flight is over */
+    bool coordinates; /* the next plan is ours to make */
+    bool may_found;   /* viewless, and ready to train */
 };
 
 void ballot_init(struct ballot *b,

@@ -6,7 +6,7 @@
  * What is left to its owner is whom it does not mention. There a member goes by
  * what it hears itself (ballot_agrees): it refuses a view without a member
  * that it hears, until a second owner proposes a view without that one, and
- * newcomers that should be linked to it and are not.
+ * newcomers that should be linked to it and are not, or prove no state.
  *
  * What a liar costs: the value is made first (no signature is looked at), then
  * signatures until the first bad one. A ballot whose proposal did not hold gets
@@ -249,6 +249,27 @@ static bool holds_commit(const struct ballot_context *ctx,
            hash32_eq(&base, &j->commit);
 }
 
+/* Whether it proves the state that it names, where we had that one: an owner
+ * could show the JOIN of a friend that holds nothing. */
+static bool proves_state(const struct ballot_context *ctx,
+                         const struct joining *j)
+{
+    const struct join_body *body = &j->join.body;
+    struct peer_id id = id_of_public(j->public_key);
+    struct hash32 proof;
+
+    for (uint32_t i = 0; i < ctx->n_past; i++) {
+        const struct past_state *p = &ctx->past[i];
+
+        if (p->round == body->round && hash32_eq(&p->commit, &body->commit)) {
+            message_join_proof(body, &p->sample, &id, &proof);
+            return hash32_eq(&p->state, &body->state) &&
+                   hash32_eq(&proof, &body->proof);
+        }
+    }
+    return true;
+}
+
 /* Of those whom that proposal leaves out, whom to refuse it for. */
 static uint64_t
 refuse_for(struct ballot *b, const struct proposal *p, bool again)
@@ -283,7 +304,8 @@ bool ballot_agrees(struct ballot *b,
     }
     for (uint32_t i = 0; i < p->n_joins && !again; i++) {
         if (!is_there(b, &p->joins[i]) ||
-            !holds_commit(ctx, &p->value, &p->joins[i].join.body)) {
+            !holds_commit(ctx, &p->value, &p->joins[i].join.body) ||
+            !proves_state(ctx, &p->joins[i])) {
             return false;
         }
     }

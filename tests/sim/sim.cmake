@@ -128,6 +128,9 @@ loco_sim_test(butterfly_fast_join fast-join --wire int8 --seeds 4)
 loco_sim_test(split_of_five split-2-2 --peers 5 --seeds 20)
 # A voter dies in the last round: some learn the commit of others, and pass it on.
 loco_sim_test(last_votes kill-each --peers 16 --rounds 6 --seed 105 --at 1609)
+# Two members loaded the state of their old branch as they came in: all others
+# took it from them.
+loco_sim_test(state_of_one split-three --peers 6 --rounds 40 --seed 16 --seeds 1)
 loco_sim_test(rounds_churn rounds-churn --seeds 30)
 loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)

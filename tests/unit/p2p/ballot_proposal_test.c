@@ -216,6 +216,10 @@ with_joiner(const struct cast *c, uint64_t ballot, int who, uint32_t n, int how)
     j->join.body.round = p->value.round + (how == 2); /* of no such round */
     j->join.body.commit = p->value.commit;
     j->join.body.commit.b[0] ^= how == 3; /* of another commit */
+    message_join_proof(&j->join.body, &c->a[0]->past.sample, &id->id,
+                       &j->join.body.proof);
+    j->join.body.proof.b[3] ^= how == 6; /* it holds no state */
+    j->join.body.state.b[0] ^= how == 7; /* but another one */
     for (int i = 3; i >= 0 && n > 0; i--, n--) {
         j->join.body.linked[j->join.body.n_linked++] =
             (uint32_t)(id_u64(&c->a[i]->identity.id) >> 32);
@@ -236,15 +240,20 @@ static bool takes_in_after(uint32_t rounds, uint32_t n_linked, int how)
 {
     struct cast *c = cast_open(4);
     struct prepare p = prepare_of(c, ballot_of(c, 1, 1));
-    struct accept *a = with_joiner(c, p.ballot, CAST_STRANGE, n_linked, how);
+    struct accept *a;
     bool signs;
 
+    c->a[0]->has_past = how != 8; /* it never had that state */
+    c->a[0]->past.round = c->a[0]->known;
+    c->a[0]->past.commit = c->a[0]->commit;
+    c->a[0]->past.sample.b[0] = 77;
+    a = with_joiner(c, p.ballot, CAST_STRANGE, n_linked, how == 8 ? 6 : how);
     ballot_configure(&c->a[0]->ballot, FORK_MS, EXCHANGE_RING, rounds);
     say(c, 1, 0, MESSAGE_PREPARE, &p);
     say(c, 1, 0, MESSAGE_ACCEPT, a);
     signs = c->a[0]->ballot.has_accepted;
-    assert_true(signs || (how == 0 && rounds == 0) || how == 1 ||
-                c->a[0]->ballot.malformed == 1);
+    assert_true(signs || (how == 0 && rounds == 0) || how == 1 || how == 6 ||
+                how == 7 || c->a[0]->ballot.malformed == 1);
     free(a);
     cast_close(c);
     return signs;
@@ -253,6 +262,15 @@ static bool takes_in_after(uint32_t rounds, uint32_t n_linked, int how)
 static bool takes_in(uint32_t n_linked, int how)
 {
     return takes_in_after(0, n_linked, how);
+}
+
+/* Where the member had the state that it names. */
+static void a_newcomer_that_an_owner_shows_proves_its_state(void **state)
+{
+    (void)state;
+    assert_false(takes_in(4, 6));
+    assert_false(takes_in(4, 7));
+    assert_true(takes_in(4, 8)); /* it cannot tell */
 }
 
 /* No owner of a ballot makes anybody full, nor leaves it on probation. */
@@ -387,6 +405,7 @@ int main(void)
         cmocka_unit_test(who_promised_signs_no_view_without_itself),
         cmocka_unit_test(a_newcomer_is_there_and_holds_the_commit),
         cmocka_unit_test(a_newcomer_is_on_probation_where_the_run_says_so),
+        cmocka_unit_test(a_newcomer_that_an_owner_shows_proves_its_state),
         cmocka_unit_test(a_value_is_proposed_again_where_it_may_be_in_force),
     };
 

@@ -52,6 +52,9 @@ struct actor {
     struct bandwidth edges;
     struct bandwidth_row edge_rows[CAST_EDGES];
     struct round_record record;
+    /* A state that was in place, if any: what joiners prove. */
+    bool has_past;
+    struct past_state past;
 };
 
 struct letter {
@@ -89,6 +92,8 @@ static inline struct ballot_context context(struct cast *c, int i)
         .late = round_is_late(&a->round, c->now_ms),
         .coordinates = round_coordinates(&a->round),
         .may_found = !a->ballot.have,
+        .past = &a->past,
+        .n_past = a->has_past,
     };
 
     c->out->n = c->out->n_bytes = c->out->dropped = 0;
