@@ -14,9 +14,9 @@ def alone(attacker, beat, epoch):
     me = attacker.maker.identity
     body = [attacker.run_id, epoch, bytes(32), 1, False, 0, beat["round"] + 9,
             beat["tokens"] + 10**6, bytes([7]) * 32,
-            [[me.public, [bytes(16), 0], epoch, 0]], [], [], 0]
+            [[me.public, [bytes(16), 0], epoch, epoch, 0]], [], [], 0]
     ballot = [1, view_hash(body)]
-    return body, [body, 1, [[me.public, sign(me, "ballot_body", ballot)]]]
+    return body, [body, 1, [[me.public, sign(me, "ballot_body", ballot)]], []]
 
 
 def heartbeat_of(attacker):

@@ -120,13 +120,13 @@ def unread(at):
 
 def founded(at, beat, epoch, identities, addresses):
     """(body, VIEW) that these founded, all of whom signed."""
-    members = [[who.public, addresses(i), epoch, 0]
+    members = [[who.public, addresses(i), epoch, epoch, 0]
                for i, who in enumerate(sorted(identities, key=lambda w: w.id))]
     body = [at.run_id, epoch, at.run_id, 2, False, 0, beat["round"] + 9,
             beat["tokens"] + 10**6, RNG.randbytes(32), members, [], [], 0]
     ballot = [1, view_hash(body)]
     return body, [body, 1, [[who.public, sign(who, "ballot_body", ballot)]
-                            for who in identities]]
+                            for who in identities], []]
 
 
 def named_views(at, n_members, n_views, addresses):
@@ -206,7 +206,8 @@ class Joins:
             fields = dict.fromkeys((n for n, _ in STRUCTS["join_body"]), 0)
             fields.update(run=self.at.run_id, view=beat["view"],
                           round=beat["round"], commit=beat["commit"],
-                          state=beat["state_hash"], address=local(link.number),
+                          state=beat["state_hash"], proof=bytes(32),
+                          address=local(link.number),
                           linked=self.linked())
             made = (beat["commit"], beat["view"]), with_body(
                 "JOIN", link.identity, list(fields.values()))
