@@ -735,7 +735,8 @@ struct vote_body {
     struct hash32 view;
     uint64_t round;
     struct hash32 plan;
-    struct hash32 result; /* tree hash of the reduced wire bytes */
+    struct hash32 result; /* tree hash of the reduced wire bytes; of a witness,
+                             who has no part in the plan: 0 */
 };
 
 struct vote {
@@ -747,7 +748,8 @@ struct vote {
 struct commit {
     struct plan plan;
     struct hash32 result;
-    uint32_t n_votes; /* in plan order; 0 where a view decided it */
+    /* In plan order, then those of witnesses; 0 where a view decided it. */
+    uint32_t n_votes;
     struct view_signature votes[VIEW_MEMBERS_MAX];
 };
 

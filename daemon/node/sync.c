@@ -153,7 +153,7 @@ static void attest(struct node *n, const struct commit *c)
     }
     message_commit_hash(&c->plan.body, &c->result, &hash);
     if (!hash32_eq(&hash, &n->proof.attested) &&
-        chain_commit_valid(&v->body, &v->view, c, &n->opt.signer)) {
+        chain_commit_valid(&v->body, &v->view, 0, c, &n->opt.signer)) {
         node_proof_attest(n, &hash);
         history_add(&n->history, c); /* where that state is, it is here */
     }

@@ -154,7 +154,7 @@ record(struct fetching *f, struct fetch_host *h, uint64_t round)
     return dialogue_say(h->control, MESSAGE_GET_COMMIT, &ask) == 0 &&
                    hear(f, h, MESSAGE_COMMIT) == 0 &&
                    c->plan.body.round == round &&
-                   chain_commit_valid(&h->view, &h->view_hash, c, &f->signer)
+                   chain_commit_valid(&h->view, &h->view_hash, 0, c, &f->signer)
                ? c
                : NULL;
 }

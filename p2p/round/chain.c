@@ -276,8 +276,35 @@ int chain_read(struct chain *c,
 
 /* ---- commits ------------------------------------------------------------ */
 
+/* Members of the view (bits) whose votes for `vote` are votes[from..to). Those
+ * of a plan are in its order; who else votes names itself by its key. */
+static uint64_t voters(const struct view_body *view,
+                       const struct commit *c,
+                       const struct vote_body *vote,
+                       uint32_t from,
+                       uint32_t to,
+                       const struct signer *signer)
+{
+    const struct plan_body *p = &c->plan.body;
+    uint64_t mask = 0;
+
+    for (uint32_t k = from; k < to; k++) {
+        int at = k < p->n_members
+                     ? p->members[k].index
+                     : view_index_key(view, c->votes[k].public_key);
+
+        if (at >= 0 && at < (int)view->n_members &&
+            message_verify(signer, view->members[at].public_key,
+                           &vote_body_schema, vote, c->votes[k].sig)) {
+            mask |= 1ULL << at;
+        }
+    }
+    return mask;
+}
+
 bool chain_commit_valid(const struct view_body *view,
                         const struct hash32 *hash,
+                        uint64_t departed,
                         const struct commit *c,
                         const struct signer *signer)
 {
@@ -286,27 +313,24 @@ bool chain_commit_valid(const struct view_body *view,
                              .view = *hash,
                              .round = p->round,
                              .result = c->result};
+    uint64_t planned, all;
     struct hash32 name;
-    uint64_t mask = 0;
 
     message_commit_hash(p, &c->result, &name);
     if (view->round == p->round) {
         return hash32_eq(&view->commit, &name);
     }
     if (p->epoch != view->epoch || !hash32_eq(&p->view, hash) ||
-        p->n_members == 0 || c->n_votes != p->n_members) {
+        p->n_members == 0 || c->n_votes < p->n_members) {
         return false;
     }
     message_hash(&plan_body_schema, "loco-plan-1", p, &vote.plan);
-    for (uint32_t k = 0; k < p->n_members; k++) {
-        uint32_t at = p->members[k].index;
-
-        if (at >= view->n_members ||
-            !message_verify(signer, view->members[at].public_key,
-                            &vote_body_schema, &vote, c->votes[k].sig)) {
-            return false;
-        }
-        mask |= 1ULL << at;
+    planned = voters(view, c, &vote, 0, p->n_members, signer);
+    if ((uint32_t)__builtin_popcountll(planned) != p->n_members ||
+        !view_quorum(view, planned, departed & ~planned)) {
+        return false;
     }
-    return view_quorum(view, mask, 0);
+    memset(&vote.result, 0, sizeof vote.result);
+    all = planned | voters(view, c, &vote, p->n_members, c->n_votes, signer);
+    return view_byzantine_quorum(view, all, departed & ~all);
 }

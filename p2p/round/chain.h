@@ -85,10 +85,12 @@ bool chain_follows(const struct view_body *from,
                    const struct signer *signer);
 
 /* Whether a commit record is one of `view` (hash `hash`): all members of its
- * plan voted for it, and they are more than half of the view; or the view
- * itself starts from it. */
+ * plan voted for it, who are more than half of the view, and with the witnesses
+ * a Byzantine quorum (`departed`: who said goodbye and does not count, unless
+ * it voted before); or the view itself starts from it. */
 bool chain_commit_valid(const struct view_body *view,
                         const struct hash32 *hash,
+                        uint64_t departed,
                         const struct commit *c,
                         const struct signer *signer);
 

@@ -104,6 +104,10 @@ void round_keep(struct round *r);
 /* Complete? Every member of the plan voted for this plan and one result. */
 void round_try_commit(struct round *r);
 
+/* Tell all that this plan, in which we have no part, is the one that we follow:
+ * a vote without a result. */
+void round_witness(struct round *r, uint64_t now_ms, struct out *out);
+
 /* Whether members voted for different bytes: nobody knows whose are right. */
 bool round_votes_differ(const struct round *r);
 

@@ -430,7 +430,7 @@ follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
     if (r->in_plan) {
         round_reduce(r, now_ms, out);
     } else {
-        round_try_commit(r); /* votes may have come first */
+        round_witness(r, now_ms, out);
     }
 }
 

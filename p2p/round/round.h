@@ -3,12 +3,14 @@
  * Everybody says READY with the weight of its contribution. The coordinator,
  * a different member every round, names who takes part in which order
  * (PLAN): all, or after grace_ms those in time if they are more than half of
- * the view. Each member takes part in one plan per (epoch, round). The exchange
+ * the view. Each member follows one plan per (epoch, round). The exchange
  * runs (a ring, or a butterfly: exchange.h); whoever holds all reduced bytes
- * votes for their hash. With the votes of every member of the plan the round is
- * committed. That is all: no member can commit while another member of the plan
- * has not voted, and what happens when one never does is decided by the next
- * view (ballot.h).
+ * votes for their hash; who has no part in the plan is its *witness* and says
+ * at once that it follows it. With the votes of every member of the plan the
+ * round is committed, if these and the witnesses are a Byzantine quorum (a
+ * coordinator that makes two plans commits one at most). No member can commit
+ * while another member of the plan has not voted, and what happens when one
+ * never does is decided by the next view (ballot.h).
  *
  * Until the commit nothing but the wire buffer was touched; an attempt that
  * fails leaves the contribution as it was.

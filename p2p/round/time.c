@@ -106,18 +106,18 @@ static uint64_t exchange_limit_ms(const struct round *r)
 
 static void resend(struct round *r, uint64_t now_ms, struct out *out)
 {
-    if (now_ms < r->resend_ms || r->frozen) {
+    if (now_ms < r->resend_ms || r->frozen || r->phase == ROUND_COMMITTED) {
         return;
     }
     r->resend_ms = now_ms + RESEND_MS;
     if (r->phase == ROUND_READY && !r->has_plan) {
         round_ready_send(r, UINT64_MAX, out);
     }
-    if (r->has_plan && r->phase != ROUND_COMMITTED &&
+    if (r->has_plan &&
         view_coordinator(round_view(r), r->round) == round_self(r)) {
         round_broadcast(r, out, ~r->voted, MESSAGE_PLAN, &r->plan);
     }
-    if (r->phase == ROUND_VOTED) {
+    if (r->voted >> round_self(r) & 1) {
         round_broadcast(r, out, ~r->voted, MESSAGE_VOTE,
                         &r->votes[round_self(r)]);
     }
@@ -176,7 +176,8 @@ uint64_t round_deadline(const struct round *r)
         return due;
     }
     if (r->phase == ROUND_READY || r->phase == ROUND_REDUCING ||
-        r->phase == ROUND_VOTED) {
+        r->phase == ROUND_VOTED ||
+        (r->phase == ROUND_TRAINING && r->has_plan)) {
         due = r->resend_ms;
     }
     if (r->overdue) {

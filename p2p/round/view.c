@@ -87,6 +87,16 @@ bool view_quorum(const struct view_body *view, uint64_t mask, uint64_t departed)
     return 2 * have > n || (n > 0 && 2 * have == n && (mask & all & -all) != 0);
 }
 
+bool view_byzantine_quorum(const struct view_body *view,
+                           uint64_t mask,
+                           uint64_t departed)
+{
+    uint64_t all = view_full(view) & ~departed;
+    uint32_t n = n_of(all), have = n_of(all & mask);
+
+    return n > 0 && 2 * have > n + (n - 1) / 3;
+}
+
 uint64_t view_parted(const struct view_body *view,
                      const struct parting *partings,
                      uint32_t n,

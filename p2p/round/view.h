@@ -43,6 +43,14 @@ bool view_quorum(const struct view_body *view,
                  uint64_t mask,
                  uint64_t departed);
 
+/* Whether the full members in `mask` are a Byzantine quorum: more than (n + f)
+ * / 2 of the n that did not depart, where f = (n - 1) / 3 may lie. Two such
+ * sets have an honest member in common; two majorities of an odd n may have one
+ * liar. */
+bool view_byzantine_quorum(const struct view_body *view,
+                           uint64_t mask,
+                           uint64_t departed);
+
 /* Members of `view` (bits) whose goodbyes are among these, said since they came
  * in and signed. A view counts nobody as gone who did not say so: who could
  * claim it would be more than half of the others. */

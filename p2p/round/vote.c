@@ -1,6 +1,7 @@
 /* vote.c - votes, and the commit that they make. See round.h. */
 #include <string.h>
 
+#include "p2p/round/chain.h"
 #include "p2p/round/internal.h"
 
 /* Whether members voted for different bytes: nobody knows whose are right. */
@@ -23,6 +24,24 @@ bool round_votes_differ(const struct round *r)
     return false;
 }
 
+/* Members that have no part in this plan, and follow no other. */
+static uint64_t witnesses(const struct round *r)
+{
+    static const struct hash32 none;
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        const struct vote_body *v = &r->votes[i].body;
+
+        if ((r->voted & ~r->plan_mask & BIT(i)) &&
+            hash32_eq(&v->plan, &r->plan_hash) &&
+            hash32_eq(&v->result, &none)) {
+            mask |= BIT(i);
+        }
+    }
+    return mask & view_full(round_view(r));
+}
+
 /* This plan worked: the next one has its order. */
 static void keep_order(struct round *r)
 {
@@ -35,17 +54,52 @@ static void keep_order(struct round *r)
     }
 }
 
+static void add_vote(struct round *r, uint32_t member)
+{
+    struct view_signature *v = &r->last.votes[r->last.n_votes++];
+
+    memcpy(v->public_key, round_view(r)->members[member].public_key, 32);
+    memcpy(v->sig, r->votes[member].sig, SIGN_BYTES);
+}
+
+/* Every member of the plan voted for this result. */
+static void commit(struct round *r, const struct hash32 *result)
+{
+    uint64_t beside = witnesses(r), followers = r->plan_mask | beside;
+
+    if (!view_byzantine_quorum(round_view(r), followers,
+                               r->ballot->departed.mask & ~followers)) {
+        return;
+    }
+    memset(&r->last, 0, sizeof r->last);
+    r->last.plan = r->plan;
+    r->last.result = *result;
+    for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
+        add_vote(r, r->plan.body.members[k].index);
+    }
+    for (; beside != 0; beside &= beside - 1) {
+        add_vote(r, (uint32_t)__builtin_ctzll(beside));
+    }
+    message_commit_hash(&r->plan.body, result, &r->last_hash);
+    r->has_last = true;
+    r->phase = ROUND_COMMITTED;
+    r->committed = true;
+    keep_order(r);
+    r->n_inherited += r->in_plan ? inherit_total(&r->plan.body) : 0;
+    r->n_broken = 0;
+    r->broken = MEMBERS_NONE;
+}
+
 /* Complete? Every member of the plan voted for this plan and one result. */
 void round_try_commit(struct round *r)
 {
     const struct vote_body *first = NULL;
-    uint32_t k;
 
     if (!r->has_plan || r->phase == ROUND_COMMITTED ||
         (r->voted & r->plan_mask) != r->plan_mask) {
         return;
     }
-    for (k = 0; k < r->plan.body.n_members; k++) {
+    for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
         const struct vote_body *v =
             &r->votes[r->plan.body.members[k].index].body;
 
@@ -56,28 +110,11 @@ void round_try_commit(struct round *r)
             return;
         }
     }
-    memset(&r->last, 0, sizeof r->last);
-    r->last.plan = r->plan;
-    r->last.result = first->result;
-    r->last.n_votes = r->plan.body.n_members;
-    for (k = 0; k < r->plan.body.n_members; k++) {
-        uint32_t at = r->plan.body.members[k].index;
-
-        memcpy(r->last.votes[k].public_key,
-               round_view(r)->members[at].public_key, 32);
-        memcpy(r->last.votes[k].sig, r->votes[at].sig, SIGN_BYTES);
-    }
-    message_commit_hash(&r->plan.body, &first->result, &r->last_hash);
-    r->has_last = true;
-    r->phase = ROUND_COMMITTED;
-    r->committed = true;
-    keep_order(r);
-    r->n_inherited += r->in_plan ? inherit_total(&r->plan.body) : 0;
-    r->n_broken = 0;
-    r->broken = MEMBERS_NONE;
+    commit(r, &first->result);
 }
 
-static void vote_own(struct round *r, uint64_t now_ms, struct out *out)
+/* Sign and send our vote for that result; false: it could not be signed. */
+static bool say(struct round *r, const struct hash32 *result, struct out *out)
 {
     struct vote msg = {0};
 
@@ -85,18 +122,36 @@ static void vote_own(struct round *r, uint64_t now_ms, struct out *out)
     msg.body.view = r->ballot->hash;
     msg.body.round = r->round;
     msg.body.plan = r->plan_hash;
-    msg.body.result = r->result;
+    msg.body.result = *result;
     if (message_sign(&r->opt.signer, &vote_body_schema, &msg.body, msg.sig) !=
         0) {
+        return false;
+    }
+    r->voted |= BIT(round_self(r));
+    r->votes[round_self(r)] = msg;
+    round_broadcast(r, out, UINT64_MAX, MESSAGE_VOTE, &msg);
+    return true;
+}
+
+void round_witness(struct round *r, uint64_t now_ms, struct out *out)
+{
+    static const struct hash32 none;
+
+    if (view_is_full(round_view(r), round_self(r)) && say(r, &none, out)) {
+        r->resend_ms = now_ms + RESEND_MS;
+    }
+    round_try_commit(r); /* votes may have come first */
+}
+
+static void vote_own(struct round *r, uint64_t now_ms, struct out *out)
+{
+    if (!say(r, &r->result, out)) {
         return;
     }
     r->phase = ROUND_VOTED;
     message_commit_hash(&r->plan.body, &r->result, &r->commit_hash);
     r->vote_due_ms = now_ms + r->opt.vote_ms + round_fill_limit_ms(r);
     r->resend_ms = now_ms + RESEND_MS;
-    r->voted |= BIT(round_self(r));
-    r->votes[round_self(r)] = msg;
-    round_broadcast(r, out, UINT64_MAX, MESSAGE_VOTE, &msg);
     round_try_commit(r);
 }
 
@@ -238,34 +293,7 @@ bool round_decided(struct round *r, const struct hash32 *commit)
 
 bool round_commit_valid(const struct round *r, const struct commit *c)
 {
-    const struct view_body *v = round_view(r);
-    struct vote_body body = {.round = c->plan.body.round};
-    struct hash32 hash;
-    uint64_t mask = 0;
-
-    message_commit_hash(&c->plan.body, &c->result, &hash);
-    if (r->ballot->have && v->round == c->plan.body.round) {
-        return hash32_eq(&v->commit, &hash);
-    }
-    if (!r->ballot->have || c->plan.body.epoch != v->epoch ||
-        !hash32_eq(&c->plan.body.view, &r->ballot->hash) ||
-        c->n_votes != c->plan.body.n_members) {
-        return false;
-    }
-    body.epoch = c->plan.body.epoch;
-    body.view = c->plan.body.view;
-    body.result = c->result;
-    message_hash(&plan_body_schema, "loco-plan-1", &c->plan.body, &body.plan);
-    for (uint32_t k = 0; k < c->n_votes; k++) {
-        uint32_t at = c->plan.body.members[k].index;
-
-        if (at >= v->n_members ||
-            !message_verify(&r->opt.signer, v->members[at].public_key,
-                            &vote_body_schema, &body, c->votes[k].sig)) {
-            return false;
-        }
-        mask |= BIT(at);
-    }
-    /* Who said goodbye since the plan counted when it was made. */
-    return view_quorum(v, mask, r->ballot->departed.mask & ~mask);
+    return r->ballot->have &&
+           chain_commit_valid(round_view(r), &r->ballot->hash,
+                              r->ballot->departed.mask, c, &r->opt.signer);
 }

@@ -430,7 +430,7 @@ static void a_commit_is_one_of_its_view(void **state)
         }
         p->n_members = how == 4 ? 0 : 3;
         vote_for(&c, &v);
-        assert_int_equal(chain_commit_valid(&v.body, &hash, &c, &pen[0]),
+        assert_int_equal(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]),
                          how == 0);
     }
 }
@@ -443,21 +443,62 @@ static void a_commit_needs_the_votes_of_its_plan_in_its_view(void **state)
 
     (void)state;
     view_hash(&v.body, &hash);
-    assert_true(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
-    assert_false(chain_commit_valid(&v.body, &other, &c, &pen[0]));
+    assert_true(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
+    assert_false(chain_commit_valid(&v.body, &other, 0, &c, &pen[0]));
     c.votes[1].sig[0] ^= 1;
-    assert_false(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
     c.votes[1].sig[0] ^= 1;
     c.result.b[9] ^= 1;
-    assert_false(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
     c = commit_of(&v, 4, 1); /* signed, but not by more than half */
-    assert_false(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
     c = commit_of(&v, 4, 3);
     c.n_votes = 0;
-    assert_false(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
     c.plan.body.members[0].index = 200;
     c.n_votes = 3;
-    assert_false(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
+}
+
+/* Member i of the view says that it has no part in the plan and follows it. */
+static void
+witness(struct commit *c, const struct view_cert *v, uint32_t i, bool honest)
+{
+    struct vote_body vote = {.epoch = v->body.epoch,
+                             .round = c->plan.body.round};
+    struct view_signature *s = &c->votes[c->n_votes++];
+
+    view_hash(&v->body, &vote.view);
+    vote.result.b[0] = !honest;
+    message_hash(&plan_body_schema, "loco-plan-1", &c->plan.body, &vote.plan);
+    memcpy(s->public_key, v->body.members[i].public_key, 32);
+    for (uint32_t k = 0; k < PEERS; k++) {
+        if (memcmp(who[k].public, s->public_key, 32) == 0) {
+            assert_int_equal(
+                message_sign(&pen[k], &vote_body_schema, &vote, s->sig), 0);
+        }
+    }
+}
+
+/* Three of five may be one liar's and two, twice. */
+static void a_commit_of_few_needs_witnesses(void **state)
+{
+    struct view_cert v = view_of(3, VIEW_MAJORITY, 0, 5, 0, 4);
+    struct commit c = commit_of(&v, 4, 3);
+    struct hash32 hash;
+
+    (void)state;
+    view_hash(&v.body, &hash);
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
+    witness(&c, &v, 1, true); /* has a part in it: counts once */
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
+    witness(&c, &v, 3, false);
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
+    assert_true(chain_commit_valid(&v.body, &hash, 1U << 4, &c, &pen[0]));
+    witness(&c, &v, 4, true);
+    assert_true(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
+    memset(c.votes[5].public_key, 7, 32); /* of nobody */
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
 }
 
 static void a_view_vouches_for_the_commit_that_it_starts_from(void **state)
@@ -470,9 +511,9 @@ static void a_view_vouches_for_the_commit_that_it_starts_from(void **state)
     c.plan.body.round = v.body.round;
     message_commit_hash(&c.plan.body, &c.result, &v.body.commit);
     view_hash(&v.body, &hash);
-    assert_true(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
+    assert_true(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
     c.result.b[0] ^= 1;
-    assert_false(chain_commit_valid(&v.body, &hash, &c, &pen[0]));
+    assert_false(chain_commit_valid(&v.body, &hash, 0, &c, &pen[0]));
 }
 
 /* As many as there may be, of two ranges each. */
@@ -540,6 +581,7 @@ int main(void)
         TEST(a_chain_of_large_views_ends_before_its_memory),
         TEST(a_commit_is_one_of_its_view),
         TEST(a_commit_needs_the_votes_of_its_plan_in_its_view),
+        TEST(a_commit_of_few_needs_witnesses),
         TEST(a_view_vouches_for_the_commit_that_it_starts_from),
         TEST(a_history_keeps_the_newest_records_of_one_branch),
     };

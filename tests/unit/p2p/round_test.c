@@ -1229,6 +1229,87 @@ static void missing_votes_ask_for_another_view(void **state)
     cast_close(c);
 }
 
+/* Its plan of the members of `mask` (actors), said to the honest ones there. */
+static struct plan
+plan_for(struct cast *c, int liar, const struct plan *whole, uint32_t mask)
+{
+    struct plan p = *whole;
+
+    p.body.n_members = 0;
+    for (uint32_t k = 0; k < whole->body.n_members; k++) {
+        if (mask >> actor_of(c, whole->body.members[k].index) & 1) {
+            p.body.members[p.body.n_members++] = whole->body.members[k];
+        }
+    }
+    for (int i = 0; i < (int)c->n; i++) {
+        if (i != liar && (mask >> i & 1)) {
+            try_plan(c, liar, i, &p, true);
+        }
+    }
+    return p;
+}
+
+static void
+liar_votes(struct cast *c, int liar, const struct plan *p, uint32_t mask)
+{
+    const struct round *r = &c->a[liar]->round;
+    struct vote v = {.body = {.epoch = r->epoch,
+                              .view = r->ballot->hash,
+                              .round = r->round}};
+
+    message_hash(&plan_body_schema, "loco-plan-1", &p->body, &v.body.plan);
+    for (int i = 0; i < (int)c->n; i++) {
+        if (i != liar && (mask >> i & 1)) {
+            v.body.result = c->a[i]->round.result;
+            assert_int_equal(message_sign(&c->a[liar]->signer,
+                                          &vote_body_schema, &v.body, v.sig),
+                             0);
+            say(c, liar, i, MESSAGE_VOTE, &v);
+        }
+    }
+}
+
+/* The coordinator is in the exchange of two halves, and votes in both. */
+static void of_two_plans_for_one_round_one_commits_at_most(void **state)
+{
+    struct cast *c = begin(5);
+    int liar = coordinator(c);
+    uint32_t halves[2] = {1U << liar, 1U << liar}, n = 0;
+    struct plan whole, p[2];
+
+    (void)state;
+    c->drop = lose_plans;
+    whole = plan_of(c);
+    for (int i = 0; i < 5; i++) {
+        halves[n / 2] |= i == liar ? 0 : 1U << i;
+        n += i != liar;
+    }
+    for (int h = 0; h < 2; h++) {
+        p[h] = plan_for(c, liar, &whole, halves[h]);
+        assert_int_equal(p[h].body.n_members, 3); /* of 5 */
+    }
+    for (int i = 0; i < 5; i++) {
+        if (i != liar) {
+            reduced(c, i, halves[0] >> i & 1 ? 8 : 9);
+        }
+    }
+    c->drop = NULL;
+    for (int h = 0; h < 2; h++) {
+        liar_votes(c, liar, &p[h], halves[h]);
+    }
+    cast_run(c);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(c->a[i]->n_committed, 0);
+    }
+    for (int i = 0; i < 5; i++) {
+        until_view(c, i, 2); /* the votes are missing */
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_true(hash32_eq(&c->a[i]->commit, &c->a[liar]->commit));
+    }
+    cast_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1271,6 +1352,7 @@ int main(void)
         cmocka_unit_test(a_commit_record_without_all_votes_proves_nothing),
         cmocka_unit_test(a_commit_stays_good_when_its_voters_leave),
         cmocka_unit_test(missing_votes_ask_for_another_view),
+        cmocka_unit_test(of_two_plans_for_one_round_one_commits_at_most),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,6 +101,39 @@ static void of_two_halves_the_one_with_the_lowest_id_is_more(void **state)
     }
 }
 
+/* Any two share more than may lie. */
+static void two_byzantine_quorums_share_an_honest_member(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 9; n++) {
+        struct view_body v = view_of(n, 1, VIEW_MAJORITY);
+        uint64_t all = (1ULL << n) - 1;
+        int liars = (int)(n - 1) / 3, least = 64;
+
+        for (uint64_t a = 1; a <= all; a++) {
+            if (view_byzantine_quorum(&v, a, 0)) {
+                int have = __builtin_popcountll(a);
+
+                least = have < least ? have : least;
+                assert_true(view_quorum(&v, a, 0));
+            }
+        }
+        assert_true(2 * least - (int)n > liars);
+        assert_true((int)n - least >= liars); /* so many may be silent */
+    }
+}
+
+static void who_said_goodbye_is_in_no_byzantine_quorum(void **state)
+{
+    struct view_body v = view_of(5, 1, VIEW_MAJORITY);
+
+    (void)state;
+    assert_false(view_byzantine_quorum(&v, 0x7, 0));
+    assert_true(view_byzantine_quorum(&v, 0x7, 0x10)); /* 3 of 4 */
+    assert_false(view_byzantine_quorum(&v, 0x13, 0x10));
+    assert_false(view_byzantine_quorum(&v, 0x1f, 0x1f));
+}
+
 static void who_said_goodbye_does_not_count(void **state)
 {
     struct view_body v = view_of(4, 1, VIEW_MAJORITY);
@@ -349,6 +382,8 @@ int main(void)
         cmocka_unit_test(more_than_half_is_a_quorum),
         cmocka_unit_test(who_made_no_plan_makes_not_the_next_one_either),
         cmocka_unit_test(of_two_halves_the_one_with_the_lowest_id_is_more),
+        cmocka_unit_test(two_byzantine_quorums_share_an_honest_member),
+        cmocka_unit_test(who_said_goodbye_is_in_no_byzantine_quorum),
         cmocka_unit_test(who_said_goodbye_does_not_count),
         cmocka_unit_test(a_majority_of_the_view_before_makes_a_certificate),
         cmocka_unit_test(a_doubled_signature_counts_once),
