@@ -157,12 +157,14 @@ struct member {
     uint64_t heard_before_ms, real_before_ms; /* this message */
     uint64_t down_ms;                         /* when the last link went */
     uint64_t dial_at_ms;
-    uint64_t ask_at_ms;    /* not a neighbour before this */
-    uint64_t active_ms;    /* neighbour since */
-    uint64_t forwarded;    /* highest number of its FORWARDs */
-    uint64_t forward_life; /* of the process that counted */
-    uint64_t relay_ms;     /* its budget of forwarded bytes: since when, */
-    uint32_t relay_bytes;  /* and used */
+    uint64_t ask_at_ms;      /* not a neighbour before this */
+    uint64_t active_ms;      /* neighbour since */
+    uint64_t forwarded;      /* highest number of its FORWARDs */
+    uint64_t forwarded_seen; /* bit i: that number less i came */
+    uint64_t forward_life;   /* of the process that counted */
+    uint64_t word_ms;        /* its last FORWARD, or since when one is due */
+    uint64_t relay_ms;       /* its budget of forwarded bytes: since when, */
+    uint32_t relay_bytes;    /* and used */
     int dial_rc; /* of the last dial that failed without a link; 0: none did */
     uint32_t backoff_ms;
     struct member_way way;

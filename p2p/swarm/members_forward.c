@@ -1,11 +1,12 @@
 /* members_forward.c - between two members of a view that have no link.
  *
  * The sender signs {view, from, to, life, number, type, digest of the bytes},
- * so the third member needs no trust: it can drop or delay, nothing else. One
- * hop, only between members of one's own view, and within a budget per sender.
- * Numbers only grow within a life: a copy that comes later is dropped. The
- * bytes are the message as it would have gone over the link; what is no message
- * of the view or its rounds is refused.
+ * so the third member needs no trust: it can drop or delay, nothing else. Each
+ * message takes another one of those who hear its receiver: who drops all that
+ * goes through it holds up what is said again, and no more. One hop, only
+ * between members of one's own view, and within a budget per sender. Each
+ * number counts once in a life. The bytes are the message as it would have gone
+ * over the link; what is no message of the view or its rounds is refused.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -61,6 +62,33 @@ bool members_forward(struct members *m,
     return members_send(m, out, via, MESSAGE_FORWARD, &f);
 }
 
+/* Not a copy. Each takes its own way, so an earlier one may come later. */
+static bool is_new(const struct member *p, const struct forward_body *f)
+{
+    uint64_t ago = p->forwarded - f->number;
+
+    return f->life != p->forward_life || f->number > p->forwarded ||
+           (ago < 64 && !(p->forwarded_seen >> ago & 1));
+}
+
+static void note(struct member *p, const struct forward_body *f)
+{
+    uint64_t ahead = f->number - p->forwarded;
+
+    if (f->life != p->forward_life ||
+        (f->number > p->forwarded && ahead > 63)) {
+        p->forwarded_seen = 0;
+    } else if (f->number > p->forwarded) {
+        p->forwarded_seen <<= ahead;
+    } else {
+        p->forwarded_seen |= BIT(p->forwarded - f->number);
+        return;
+    }
+    p->forward_life = f->life;
+    p->forwarded = f->number;
+    p->forwarded_seen |= 1;
+}
+
 static bool within_budget(struct members *m, struct member *p, uint32_t bytes)
 {
     if (m->now_ms - p->relay_ms >= RELAY_MS) {
@@ -112,13 +140,13 @@ int members_forwarded(struct members *m,
     if (p == NULL || !p->watched || !p->has_key ||
         (p->life != 0 && f->body.life != p->life) ||
         !may_travel(f->body.message) || !hash32_eq(&digest, &f->body.digest) ||
-        (f->body.life == p->forward_life && f->body.number <= p->forwarded) ||
+        !is_new(p, &f->body) ||
         !message_verify(&m->opt.signer, p->public_key, &forward_body_schema,
                         &f->body, f->sig)) {
         m->counts.refused++;
         return MEMBERS_NONE;
     }
-    p->forward_life = f->body.life;
-    p->forwarded = f->body.number;
+    note(p, &f->body);
+    p->word_ms = m->now_ms;
     return from;
 }

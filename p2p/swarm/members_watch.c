@@ -4,13 +4,20 @@
  * and heard elsewhere is known to live: the line between us is bad (a partial
  * cut, or a long loss on one connection). It is *indirect* then, and not lost.
  * All say at once when they stop hearing somebody, so for a real death the last
- * word of everybody is in well before dead_ms.
+ * word of everybody is in well before dead_ms. What they say of one that says
+ * nothing itself, over them, ends to count: one liar could keep a dead member
+ * in the view.
  *
  * What others say counts only while we hear them, and under the same view.
  */
 #include "p2p/swarm/members_internal.h"
 
 #include "proto/base/bytes.h"
+#include "proto/base/rng.h"
+
+/* Who is heard by others alone says so itself (FORWARD) every fourth heartbeat:
+ * it may miss four of five. */
+#define WORD_BEATS 20
 
 uint16_t members_view_word(const struct members *m)
 {
@@ -64,19 +71,31 @@ bool members_vouched(const struct members *m, int peer)
     return false;
 }
 
+/* A member may say that it hears whom nobody hears. */
+static bool lives_elsewhere(const struct members *m, int peer)
+{
+    const struct member *p = &m->peers[peer];
+    uint64_t last = p->word_ms > p->real_ms ? p->word_ms : p->real_ms;
+
+    return m->now_ms - last <= (uint64_t)m->opt.heartbeat_ms * WORD_BEATS &&
+           members_vouched(m, peer);
+}
+
 int members_via(const struct members *m, int peer)
 {
     int i = peer == MEMBERS_NONE ? -1 : number_of(m, peer);
+    int ways[VIEW_MEMBERS_MAX];
+    uint32_t n = 0;
 
     if (i < 0 || m->peers[peer].lost) {
         return MEMBERS_NONE;
     }
     for (uint32_t k = 0; k < m->n_watch; k++) {
         if (says_hears(m, k, i) && members_linked(m, m->watch[k])) {
-            return m->watch[k];
+            ways[n++] = m->watch[k];
         }
     }
-    return MEMBERS_NONE;
+    return n == 0 ? MEMBERS_NONE : ways[rng_mix(&m->forward_number, 1) % n];
 }
 
 bool members_reaches(const struct members *m, int peer)
@@ -118,6 +137,7 @@ static void watch_begin(struct members *m, struct member *p, uint64_t now_ms)
 
     members_keep_begins(m, p);
     p->watched = true;
+    p->word_ms = now_ms;
     p->lost = false; /* others have taken it in: they hear it, perhaps */
     if (p->n_links == 0) {
         p->down_ms = now_ms;
@@ -240,7 +260,7 @@ static void detect(struct members *m, int peer, uint64_t *due, struct out *out)
     if (!gone) {
         return;
     }
-    if (!members_vouched(m, peer)) {
+    if (!lives_elsewhere(m, peer)) {
         lose(m, peer, why, out);
         return;
     }
@@ -281,7 +301,7 @@ void members_watch_tick(struct members *m, uint64_t *due, struct out *out)
         if (row == MEMBERS_NONE || !m->peers[row].watched) {
             continue;
         }
-        if (m->peers[row].lost && members_vouched(m, row)) {
+        if (m->peers[row].lost && lives_elsewhere(m, row)) {
             m->peers[row].lost = false; /* it is back, for others */
             m->peers[row].indirect = true;
         }

@@ -496,12 +496,32 @@ static void hears(struct fixture *f, int who, uint64_t mask)
     members_on_pulse(&f->m, row(f, who), &p, &f->out);
 }
 
+/* Bytes of a message that a member without a link sent us over another one. */
+static void
+forward_of(struct fixture *f, int from, uint64_t number, struct forward *w)
+{
+    struct signer s = signer_keyed(&f->peer[from]);
+
+    memset(w, 0, sizeof *w);
+    w->body = (struct forward_body){.view = {{7, 1}},
+                                    .from = f->peer[from].id,
+                                    .to = f->self.id,
+                                    .life = 5,
+                                    .number = number,
+                                    .message = MESSAGE_GET_COMMIT};
+    w->n_bytes = 2;
+    w->bytes[0] = 0x91;
+    hash_bytes("loco-forward-1", w->bytes, w->n_bytes, &w->body.digest);
+    assert_int_equal(message_sign(&s, &forward_body_schema, &w->body, w->sig),
+                     0);
+}
+
 static void a_member_that_others_hear_is_not_lost(void **state)
 {
     struct fixture *f = *state;
 
     in_view(f, 3);
-    for (int t = 0; t < 20; t++) {
+    for (int t = 0; t < 15; t++) {
         tick(f, 400);
         hears(f, 1, 0xf); /* they hear 0, which is silent here */
         hears(f, 2, 0xf);
@@ -517,6 +537,74 @@ static void a_member_that_others_hear_is_not_lost(void **state)
     hears(f, 2, 0xe);
     tick(f, 1);
     expect_lost(f, 0, "no sign of life");
+}
+
+/* The others, or one that lies, say that they hear it: its own word must come,
+ * too. */
+static void who_is_heard_by_others_alone_must_say_so_itself(void **state)
+{
+    struct fixture *f = *state;
+    struct forward w;
+
+    in_view(f, 3);
+    for (uint64_t t = 1; t <= 100; t++) {
+        tick(f, 400);
+        hears(f, 1, 0xf);
+        hears(f, 2, 0xe);
+        if (t == 15 || t == 30) {
+            forward_of(f, 0, t, &w);
+            assert_int_equal(members_forwarded(&f->m, row(f, 1), &w, &f->out),
+                             row(f, 0));
+        }
+        if (t <= 30 + 20) { /* heartbeats */
+            expect_nobody_lost(f);
+        }
+    }
+    expect_lost(f, 0, "no sign of life");
+    tick(f, 400);
+    assert_true(f->m.peers[row(f, 0)].lost); /* and does not come back */
+}
+
+/* One of two that could pass it on drops what it gets. */
+static void what_is_said_again_takes_another_way(void **state)
+{
+    struct fixture *f = *state;
+    struct goodbye bye = {.body = {.peer = f->self.id}};
+    struct forward w;
+    uint32_t to = 0, n[4] = {0};
+
+    in_view(f, 3);
+    members_link_down(&f->m, 1, f->now_ms);
+    hears(f, 1, 0xf);
+    hears(f, 2, 0xf);
+    for (int i = 0; i < 64; i++) {
+        clear(f);
+        assert_true(
+            members_send(&f->m, &f->out, row(f, 0), MESSAGE_GOODBYE, &bye));
+        assert_true(said(f, MESSAGE_FORWARD, &w, &to));
+        n[to]++;
+    }
+    assert_int_equal(n[2] + n[3], 64);
+    assert_in_range(n[2], 16, 48);
+}
+
+static void forwards_may_overtake_each_other(void **state)
+{
+    static const struct {
+        uint64_t number;
+        bool counts;
+    } got[] = {{9, true},    {7, true},   {7, false}, {8, true},   {9, false},
+               {100, true},  {36, false}, {37, true}, {37, false}, {101, true},
+               {100, false}, {102, true}, {99, true}};
+    struct fixture *f = *state;
+    struct forward w;
+
+    in_view(f, 3);
+    for (size_t i = 0; i < sizeof got / sizeof got[0]; i++) {
+        forward_of(f, 0, got[i].number, &w);
+        assert_int_equal(members_forwarded(&f->m, row(f, 1), &w, &f->out),
+                         got[i].counts ? row(f, 0) : MEMBERS_NONE);
+    }
 }
 
 static void the_word_of_a_silent_member_counts_for_nothing(void **state)
@@ -545,26 +633,6 @@ static void who_stops_hearing_a_member_says_so_at_once(void **state)
     assert_true(said(f, MESSAGE_PULSE, &p, &to));
     assert_int_equal(p.view, 0x0107);
     assert_int_equal(p.hears, 0x6);
-}
-
-/* Bytes of a message that a member without a link sent us over another one. */
-static void
-forward_of(struct fixture *f, int from, uint64_t number, struct forward *w)
-{
-    struct signer s = signer_keyed(&f->peer[from]);
-
-    memset(w, 0, sizeof *w);
-    w->body = (struct forward_body){.view = {{7, 1}},
-                                    .from = f->peer[from].id,
-                                    .to = f->self.id,
-                                    .life = 5,
-                                    .number = number,
-                                    .message = MESSAGE_GET_COMMIT};
-    w->n_bytes = 2;
-    w->bytes[0] = 0x91;
-    hash_bytes("loco-forward-1", w->bytes, w->n_bytes, &w->body.digest);
-    assert_int_equal(message_sign(&s, &forward_body_schema, &w->body, w->sig),
-                     0);
 }
 
 static void
@@ -1495,6 +1563,9 @@ int main(void)
         T(a_member_that_others_hear_is_not_lost),
         T(the_word_of_a_silent_member_counts_for_nothing),
         T(who_stops_hearing_a_member_says_so_at_once),
+        T(who_is_heard_by_others_alone_must_say_so_itself),
+        T(what_is_said_again_takes_another_way),
+        T(forwards_may_overtake_each_other),
         T(a_forwarded_message_counts_once_and_only_as_it_was_signed),
         T(only_members_are_forwarded_to_and_from),
         T(what_is_told_to_all_reaches_members_without_a_link),
