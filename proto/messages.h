@@ -489,6 +489,8 @@ struct statement {
     uint64_t plan_members; /* bit i: member i of the view is in that plan */
     uint64_t plan_tokens;  /* committed tokens after that plan */
     struct hash32 voted;   /* hash of the commit that it voted for */
+    uint64_t followed;     /* first word of the hash of the plan that it follows
+                              in this epoch; 0: none */
     bool in_ring;          /* it was in a ring of this epoch, */
     uint8_t ring_next;     /* where so many segments had been given out to */
     uint32_t ring_sent;    /* that member, */

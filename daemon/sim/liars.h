@@ -12,6 +12,11 @@ enum lie {
     LIE_ASKS,
     LIE_BALLOTS,
     LIE_PICKS,
+    LIE_SILENT,
+    LIE_PLANS,
+    LIE_TWO,
+    LIE_OMITS,
+    LIE_RELAYS,
     LIE_COUNT
 };
 
@@ -23,6 +28,10 @@ struct liar {
     uint32_t n_strikes;
     struct accept accept; /* while it is changed */
     struct promise promise;
+    struct plan plan;
+    struct ready ready;
+    struct forward forward;
+    struct pulse pulse;
 
     /* liars_ask.c */
     struct node *node; /* of the liar, while it lives */
@@ -32,18 +41,44 @@ struct liar {
     double percent;                 /* of those, that are left */
 };
 
+void liars_sign(const struct sim *s,
+                const struct msg_schema *schema,
+                const void *body,
+                uint8_t *sig);
+
+/* ---- liars_ask.c: views that nobody needs -------------------------------- */
+
 /* What this kind of liar says is added to what its node says. */
 bool liars_ask(const struct liar *g);
-
-/* Rounds are longer than ballots, and there are fewer. */
-void liars_ask_options(struct sim *s);
 
 /* The node of the liar, and what is added; for sim_start(). */
 struct core liars_core(struct liar *g, struct node *node);
 
-/* A world_fn: counts rounds without the liar's questions, then with them. When
- * that is done `after` goes on. */
+/* ---- liars_round.c: plans, and what goes over it --------------------------
+ */
+
+bool liars_round(const struct liar *g);
+void liars_round_options(struct sim *s);
+
+/* What becomes of a message: its length. */
+int liars_round_lie(struct sim *s,
+                    uint32_t from,
+                    uint32_t to,
+                    uint16_t message,
+                    uint8_t *bytes,
+                    uint32_t len,
+                    uint32_t cap);
+
+/* ---- liars_count.c: rounds without lies and with them -------------------- */
+
+/* Rounds are longer than ballots, and there are fewer. */
+void liars_count_options(struct sim *s);
+
+/* A world_fn: counts rounds without lies, then with them. When that is done
+ * liars_strike_call() goes on. */
 void liars_count_call(void *data, uint64_t arg);
+
+/* scenarios_liars.c */
 void liars_strike_call(void *data, uint64_t arg);
 
 #endif

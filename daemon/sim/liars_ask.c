@@ -3,8 +3,7 @@
  *
  * It runs a whole node and says more than that says: SUSPECT to every owner of
  * a ballot, or PREPARE in each ballot that is its own, to all or to one member
- * at a time. Nobody of the others is lost meanwhile. The rounds of RUN_MS are
- * counted before it begins and afterwards.
+ * at a time. Nobody of the others is lost meanwhile.
  */
 #include <string.h>
 
@@ -13,28 +12,12 @@
 #include "daemon/sim/world/internal.h"
 #include "p2p/round/view.h"
 
-#define ASK_MS     250
-#define LOOK_MS    100
-#define FIRST      2      /* rounds until all is under way */
-#define CALM_MS    60000  /* without questions */
-#define RUN_MS     180000 /* with them */
-#define PICK_MS    3000
-#define STEP_MS    600 /* rounds of 4.3 s */
-#define ROUNDS     75
-#define LEAST_LEFT 80.0 /* percent of the rounds */
+#define ASK_MS  250
+#define PICK_MS 3000
 
 bool liars_ask(const struct liar *g)
 {
     return g->kind >= LIE_ASKS && g->kind <= LIE_PICKS;
-}
-
-void liars_ask_options(struct sim *s)
-{
-    if (s->opt.rounds == 0) {
-        s->rounds = ROUNDS;
-        s->local_opt.stop_rounds = ROUNDS;
-    }
-    s->local_opt.step_ms = STEP_MS;
 }
 
 /* ---- what it says ------------------------------------------------------- */
@@ -150,43 +133,4 @@ struct core liars_core(struct liar *g, struct node *node)
 {
     g->node = node;
     return (struct core){.self = g, .step = step, .deadline = deadline};
-}
-
-void sim_liars_judge(const struct sim *s, struct sim_result *r)
-{
-    if (s->liar != NULL && s->liar->percent > 0) {
-        sim_figure(r, "left_percent", s->liar->percent, SIM_MIN);
-    }
-}
-
-/* ---- how many rounds are left ------------------------------------------- */
-
-void liars_count_call(void *data, uint64_t arg)
-{
-    struct sim *s = data;
-    struct liar *g = s->liar;
-    uint64_t round = sim_newest_round(s, g->who), now = world_now(s->world);
-
-    if (g->first_ms == 0 && round >= FIRST) {
-        g->first_ms = now;
-        g->first_round = round;
-    } else if (g->first_ms != 0 && g->began_ms == 0 &&
-               now >= g->first_ms + CALM_MS) {
-        g->began_ms = now;
-        g->began_round = round;
-    } else if (g->began_ms != 0 && now >= g->began_ms + RUN_MS) {
-        g->percent = 100.0 * (double)(round - g->began_round) /
-                     (double)(now - g->began_ms) *
-                     (double)(g->began_ms - g->first_ms) /
-                     (double)(g->began_round - g->first_round);
-        if (g->percent < LEAST_LEFT) {
-            check_fail(s->check,
-                       "L: %.0f %% of the rounds are left where a member asks "
-                       "for views",
-                       g->percent);
-        }
-        liars_strike_call(s, arg);
-        return;
-    }
-    world_call(s->world, now + LOOK_MS, liars_count_call, s, arg);
 }

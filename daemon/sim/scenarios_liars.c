@@ -1,6 +1,6 @@
-/* scenarios_liars.c - a member lies in ballots.
+/* scenarios_liars.c - a member lies in ballots and rounds.
  *
- * The *liar* is a whole node; what it says in ballots is changed on its way
+ * The *liar* is a whole node; what it says is changed on its way
  * out and signed again with its key, so it lies as a member, as the owner of
  * ballots and as a voter. Another peer, the victim, dies and comes back time
  * and again, so that there are ballots, of which the liar owns its share.
@@ -14,10 +14,16 @@
  *   5  ASKS     asks every owner of a ballot for a new view, all the time
  *   6  BALLOTS  begins a ballot of its own four times a second, and ends none
  *   7  PICKS    the same with one member at a time
+ *   8  SILENT   makes no plan where it is the coordinator
+ *   9  PLANS    its plans say what is not true, each something else
+ *  10  TWO      it says another plan to half of the members
+ *  11  OMITS    it does not hear what one honest member is ready with
+ *  12  RELAYS   two others speak over it; it changes all that they say
  *
  * V: nobody enters a view with a key that is no peer's or a commit that nobody
- * made, or without an honest peer that lives. L: where it asks for views, four
- * of five rounds are made that there are without it. E as ever.
+ * made, or without an honest peer that lives. L: of the rounds
+ * that there are without it 80 % are made where it asks for views, 75 % where
+ * it makes the plan of one of five. E as ever.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -38,10 +44,10 @@
 
 static const struct hash32 made_up = {{0x5a, 0x5a, 0x5a}};
 
-static void sign_as(const struct sim *s,
-                    const struct msg_schema *schema,
-                    const void *body,
-                    uint8_t *sig)
+void liars_sign(const struct sim *s,
+                const struct msg_schema *schema,
+                const void *body,
+                uint8_t *sig)
 {
     struct signer pen = signer_keyed(world_identity(s->world, s->liar->who));
 
@@ -69,7 +75,7 @@ static void propose(const struct sim *s, uint64_t ballot, struct standing *of)
 
     invent(s, &of->proposal.value);
     view_hash(&of->proposal.value, &body.view);
-    sign_as(s, &ballot_body_schema, &body, of->sig);
+    liars_sign(s, &ballot_body_schema, &body, of->sig);
 }
 
 /* The last ballot below that one which is the liar's; 0: there is none. */
@@ -106,7 +112,7 @@ static bool claim(const struct sim *s, struct promise *m)
     said->has_accepted = true;
     said->accepted_ballot = p->ballot;
     view_hash(&p->value, &said->accepted_view);
-    sign_as(s, &promise_body_schema, &m->body, m->sig);
+    liars_sign(s, &promise_body_schema, &m->body, m->sig);
     return true;
 }
 
@@ -118,7 +124,7 @@ static bool invent_commit(const struct sim *s, struct promise *m)
     /* Of all, or of none that could deny it. */
     m->body.said.made_by = s->liar->n_lies % 2 == 0 ? UINT64_MAX : ~31ULL;
     m->body.said.closing = CLOSING_NONE;
-    sign_as(s, &promise_body_schema, &m->body, m->sig);
+    liars_sign(s, &promise_body_schema, &m->body, m->sig);
     return true;
 }
 
@@ -136,6 +142,10 @@ static uint32_t lie(void *self,
 
     if (g == NULL || s->truth) {
         return len;
+    }
+    if (liars_round(g)) {
+        n = liars_round_lie(s, from, to, message, bytes, len, cap);
+        return n < 0 ? len : (uint32_t)n;
     }
     if (g->kind == LIE_FRIENDS && from == g->who && message == MESSAGE_ACCEPT &&
         msg_decode(&accept_schema, bytes, len, &g->accept) == 0 &&
@@ -237,6 +247,12 @@ void liars_strike_call(void *data, uint64_t arg)
 
 /* ---- the scenario ------------------------------------------------------- */
 
+/* Rounds are counted before it begins to lie and afterwards. */
+static bool is_counted(const struct liar *g)
+{
+    return liars_ask(g) || liars_round(g);
+}
+
 void options_liars(struct sim *s)
 {
     s->world_opt.tamper = lie;
@@ -256,8 +272,11 @@ void sim_liars_made(struct sim *s)
     if (s->lie > 0) {
         s->liar->kind = (enum lie)(s->lie - 1);
     }
-    if (liars_ask(s->liar)) {
-        liars_ask_options(s);
+    if (is_counted(s->liar)) {
+        liars_count_options(s);
+    }
+    if (liars_round(s->liar)) {
+        liars_round_options(s);
     }
 }
 
@@ -269,7 +288,7 @@ void setup_liars(struct sim *s)
     s->liar->ignored = (s->victim + 2) % s->n;
     world_call(s->world, at, look_call, s, 0);
     world_call(s->world, at,
-               liars_ask(s->liar) ? liars_count_call : liars_strike_call, s,
+               is_counted(s->liar) ? liars_count_call : liars_strike_call, s,
                s->victim);
     s->calm_ms = at + CALM_AT_LAST_MS + (uint64_t)MOST * STRIKE_MS;
 }

@@ -392,6 +392,14 @@ edge_add(struct view_body *v, const struct peer_id *a, const struct peer_id *b)
     }
 }
 
+/* Whether these members followed one plan. What another's plan says they
+ * neither send nor take: no fault of the line between them, but of the
+ * coordinator, that made two. */
+static bool same_plan(const struct statement *p, const struct statement *q)
+{
+    return p->followed == q->followed;
+}
+
 /* Whether that statement's `broken` counts. Of a butterfly that stood still one
  * says who holds it up; not so one that stopped by itself, which others wait
  * for as well: it was not quiet. */
@@ -402,7 +410,7 @@ static bool is_broken(const struct making *m, const struct statement *p)
     for (uint32_t k = 0; k < m->of->n_members && waits; k++) {
         if (id_eq(&m->ids[k], &p->broken)) {
             return p->has_broken && m->said[k] != NULL &&
-                   m->said[k]->ring_quiet;
+                   m->said[k]->ring_quiet && same_plan(p, m->said[k]);
         }
     }
     return p->has_broken;
@@ -417,7 +425,7 @@ waiter(const struct making *m, uint32_t i, uint32_t to)
         to < m->of->n_members && (m->left >> to & 1) ? m->said[to] : NULL;
 
     return m->said[i]->in_ring && to != i && q != NULL && q->in_ring &&
-                   q->ring_quiet
+                   q->ring_quiet && same_plan(m->said[i], q)
                ? q
                : NULL;
 }

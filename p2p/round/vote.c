@@ -248,6 +248,7 @@ void round_closing(const struct round *r, struct statement *closing)
     struct exchange_stall stall;
 
     closing->closing = CLOSING_NONE;
+    closing->followed = r->has_plan ? hash32_u64(&r->plan_hash) : 0;
     closing->made_by = made_by(r, closing->round);
     closing->in_ring = r->has_plan && r->in_plan && p->n_members > 2 &&
                        r->phase >= ROUND_REDUCING &&

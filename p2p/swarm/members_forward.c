@@ -2,8 +2,8 @@
  *
  * The sender signs {view, from, to, life, number, type, digest of the bytes},
  * so the third member needs no trust: it can drop or delay, nothing else. Each
- * message takes another one of those who hear its receiver: who drops all that
- * goes through it holds up what is said again, and no more. One hop, only
+ * message goes over two of those who hear its receiver, each time others, so
+ * that one who drops all is not the only way. One hop, only
  * between members of one's own view, and within a budget per sender. Each
  * number counts once in a life. The bytes are the message as it would have gone
  * over the link; what is no message of the view or its rounds is refused.
@@ -39,14 +39,16 @@ bool members_forward(struct members *m,
                      const uint8_t *bytes,
                      size_t len)
 {
-    int via = members_via(m, peer);
+    int ways[WAYS_MAX];
+    uint32_t n = members_ways(m, peer, ways);
+    bool said = false;
     struct forward f = {.body = {.view = m->watch_view,
                                  .from = m->opt.self,
                                  .life = m->opt.life,
                                  .message = type}};
 
-    if (via == MEMBERS_NONE || m->opt.signer.sign == NULL ||
-        !may_travel(type) || len > sizeof f.bytes) {
+    if (n == 0 || m->opt.signer.sign == NULL || !may_travel(type) ||
+        len > sizeof f.bytes) {
         return false;
     }
     f.body.to = m->peers[peer].id;
@@ -59,7 +61,10 @@ bool members_forward(struct members *m,
         return false;
     }
     m->counts.forwards++;
-    return members_send(m, out, via, MESSAGE_FORWARD, &f);
+    for (uint32_t k = 0; k < n; k++) {
+        said = members_send(m, out, ways[k], MESSAGE_FORWARD, &f) || said;
+    }
+    return said;
 }
 
 /* Not a copy. Each takes its own way, so an earlier one may come later. */

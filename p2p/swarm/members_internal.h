@@ -76,8 +76,10 @@ bool members_vouched(const struct members *m, int peer);
  * one. */
 bool members_says_hears(const struct members *m, uint32_t k, int peer);
 
-/* A linked member of the view over which the peer can be spoken to. */
-int members_via(const struct members *m, int peer);
+/* Linked members of the view over which the peer can be spoken to: how many. */
+#define WAYS_MAX 2
+uint32_t members_ways(const struct members *m, int peer, int ways[WAYS_MAX]);
+bool members_has_way(const struct members *m, int peer);
 
 uint16_t members_view_word(const struct members *m);
 

@@ -432,7 +432,7 @@ static bool shared_send(struct shared *s, int peer)
 
     bool indirect = peer != MEMBERS_NONE &&
                     (l == NULL || s->m->peers[peer].suspected) &&
-                    members_via(s->m, peer) != MEMBERS_NONE;
+                    members_has_way(s->m, peer);
 
     if ((l == NULL && !indirect) || !shared_encode(s)) {
         return false;

@@ -62,7 +62,7 @@ static void greet_indirect(struct members *m, struct out *out)
         int row = m->watch[i];
 
         if (row != MEMBERS_NONE && m->peers[row].n_links == 0 &&
-            members_via(m, row) != MEMBERS_NONE) {
+            members_has_way(m, row)) {
             (void)members_send(m, out, row, MESSAGE_HEARTBEAT, &m->beat);
         }
     }

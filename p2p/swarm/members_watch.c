@@ -81,26 +81,37 @@ static bool lives_elsewhere(const struct members *m, int peer)
            members_vouched(m, peer);
 }
 
-int members_via(const struct members *m, int peer)
+uint32_t members_ways(const struct members *m, int peer, int ways[WAYS_MAX])
 {
     int i = peer == MEMBERS_NONE ? -1 : number_of(m, peer);
-    int ways[VIEW_MEMBERS_MAX];
-    uint32_t n = 0;
+    int all[VIEW_MEMBERS_MAX];
+    uint32_t n = 0, first;
 
     if (i < 0 || m->peers[peer].lost) {
-        return MEMBERS_NONE;
+        return 0;
     }
     for (uint32_t k = 0; k < m->n_watch; k++) {
         if (says_hears(m, k, i) && members_linked(m, m->watch[k])) {
-            ways[n++] = m->watch[k];
+            all[n++] = m->watch[k];
         }
     }
-    return n == 0 ? MEMBERS_NONE : ways[rng_mix(&m->forward_number, 1) % n];
+    first = n == 0 ? 0 : (uint32_t)(rng_mix(&m->forward_number, 1) % n);
+    for (uint32_t k = 0; k < n && k < WAYS_MAX; k++) {
+        ways[k] = all[(first + k) % n];
+    }
+    return n < WAYS_MAX ? n : WAYS_MAX;
+}
+
+bool members_has_way(const struct members *m, int peer)
+{
+    int ways[WAYS_MAX];
+
+    return members_ways(m, peer, ways) > 0;
 }
 
 bool members_reaches(const struct members *m, int peer)
 {
-    return members_linked(m, peer) || members_via(m, peer) != MEMBERS_NONE;
+    return members_linked(m, peer) || members_has_way(m, peer);
 }
 
 bool members_edge(const struct members *m, uint32_t i, uint32_t k)

@@ -139,6 +139,15 @@ static bool find_place(struct bulk *b, const struct segment *segment)
     return b->dst != NULL;
 }
 
+/* Two honest members may follow two plans of one attempt, made by a coordinator
+ * that lies. What the one sends does not fit what the other asks for; it waits
+ * like what nobody has asked for, until the attempt ends, and no connection
+ * between them breaks. */
+static bool may_differ(const struct bulk_header *h)
+{
+    return h->stream == STREAM_RING;
+}
+
 /* What to do with the frame whose header has arrived. */
 static void meet(struct bulk *b)
 {
@@ -149,20 +158,22 @@ static void meet(struct bulk *b)
                            .stream = h->stream,
                            .seg = h->seg};
     struct bulk_op *op;
+    bool other; /* than what was asked for */
 
     if (bulk_is_cancelled(s, h->stream, h->attempt)) {
         skip(b);
         return;
     }
     op = find_post(s, &key);
-    if (op != NULL &&
-        (op->bulk != NULL ||
-         s->calls.wire_len(s->calls.self, &op->note.event.seg_done.segment) !=
-             h->len)) {
+    other = op != NULL &&
+            s->calls.wire_len(s->calls.self,
+                              &op->note.event.seg_done.segment) != h->len;
+    if (op != NULL && (op->bulk != NULL || (other && !may_differ(h)))) {
         refuse(b); /* a second copy, or another length */
         return;
     }
-    if (op == NULL || !find_place(b, &op->note.event.seg_done.segment)) {
+    if (op == NULL || other ||
+        !find_place(b, &op->note.event.seg_done.segment)) {
         wait_for_post(b);
         return;
     }

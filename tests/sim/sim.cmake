@@ -134,12 +134,15 @@ loco_sim_test(state_of_one split-three --peers 6 --rounds 40 --seed 16 --seeds 1
 loco_sim_test(rounds_churn rounds-churn --seeds 30)
 loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)
-foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar liars strangers
+foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar strangers
     claims urls)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 20)
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)
 endforeach()
+# Twelve kinds take turns.
+loco_sim_test(liars liars --seeds 36)
+loco_sim_test(butterfly_liars liars --wire int8 --seeds 12)
 loco_sim_test(probation probation --seeds 8)
 loco_sim_test(probation_crowd probation --peers 65 --rounds 30 --seed 2 --seeds 1)
 foreach(scenario kill-each restart all-restart half-restart split-2-2 join-leave-join rounds-churn)

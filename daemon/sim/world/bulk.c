@@ -335,6 +335,10 @@ static bool take_head(struct world *w, struct channel *c)
     }
     if (!fits(&(*at)->segment, &f->segment)) {
         world_note(w, to, "a frame contradicts its posting");
+        if (w->opt.frames_contradict && f->segment.stream == STREAM_RING) {
+            wait_for_post(w, c, f);
+            return false;
+        }
         w->stats.broke_rules++;
         bulk_break(w, k, LOCO_EPROTO);
         return false;

@@ -75,6 +75,8 @@ struct world_options {
      * connections), beside world_partition(). NULL: they can. When its answer
      * changes, world_partition() or world_heal() is called. */
     bool (*cut)(void *self, uint32_t from, uint32_t to, bool bulk);
+    /* A liar made peers post and send what does not fit: no rule is broken. */
+    bool frames_contradict;
     void *cut_self;
     /* What a peer says can be something else on its way: returns the new
      * length, at most cap. NULL: nothing is. */

@@ -1310,6 +1310,51 @@ static void of_two_plans_for_one_round_one_commits_at_most(void **state)
     cast_close(c);
 }
 
+/* Half of them have the ring in another order. Nothing moves anywhere: lines
+ * between members of one plan are to blame, no others. */
+static void who_follows_another_plan_is_no_broken_edge(void **state)
+{
+    (void)state;
+    for (int two = 0; two < 2; two++) {
+        struct cast *c = begin(5);
+        const struct view_body *v = &c->a[0]->ballot.cert.body;
+        int liar = coordinator(c);
+        uint32_t other = 0, across = 0;
+        struct plan p;
+
+        c->drop = lose_plans;
+        p = plan_of(c);
+        for (int i = 0, n = 0; i < 5; i++) {
+            struct plan_member first = p.body.members[0];
+
+            if (i == liar) {
+                continue;
+            }
+            if (two && n++ == 2) {
+                p.body.members[0] = p.body.members[2];
+                p.body.members[2] = first;
+            }
+            other |= n > 2 ? 1U << i : 0;
+            try_plan(c, liar, i, &p, true);
+        }
+        c->drop = NULL;
+        for (int i = 0; i < 5; i++) {
+            until_view(c, i, 2);
+        }
+        assert_int_equal(v->n_members, 5);
+        assert_true(v->n_edges > 0);
+        for (uint32_t e = 0; e < v->n_edges; e++) {
+            int a = actor_of(c, v->edges[e] & 0xff);
+            int b = actor_of(c, v->edges[e] >> 8);
+
+            across += (other >> a & 1) != (other >> b & 1);
+        }
+        assert_int_equal(across, 0);
+        assert_int_equal(other != 0, two);
+        cast_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1352,6 +1397,7 @@ int main(void)
         cmocka_unit_test(a_commit_record_without_all_votes_proves_nothing),
         cmocka_unit_test(a_commit_stays_good_when_its_voters_leave),
         cmocka_unit_test(missing_votes_ask_for_another_view),
+        cmocka_unit_test(who_follows_another_plan_is_no_broken_edge),
         cmocka_unit_test(of_two_plans_for_one_round_one_commits_at_most),
     };
 

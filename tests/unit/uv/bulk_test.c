@@ -530,6 +530,35 @@ static void a_failed_dial_ends_the_queue_but_not_the_posts(void **state)
     loop_end(&p.loop);
 }
 
+/* What was asked for last is of that stream. */
+static void to_stream(struct node *n, uint16_t stream)
+{
+    n->toy.queue[n->toy.n_queue - 1].segment.stream = stream;
+}
+
+/* Its sender follows another plan of that round. */
+static void
+a_segment_of_an_exchange_that_does_not_fit_waits_for_its_end(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p);
+    post(&p.b, &p.a, 5, 0, PIECE);
+    give(&p.a, &p.b, 5, 0, PIECE - 1);
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    run_quiet(&p.loop);
+    assert_int_equal(p.b.n_taken, 0);
+    cancel(&p.b, 5);
+    give(&p.a, &p.b, 6, 1, PIECE);
+    post(&p.b, &p.a, 6, 1, PIECE);
+    RUN_UNTIL(&p.loop, done(&p.b, 0) == 1);
+    assert_int_equal(node_stats(&p.b).segments_skipped, 1);
+    assert_int_equal(node_stats(&p.b).segments_refused, 0);
+    assert_int_equal(node_stats(&p.b).bulks, 1);
+    pair_close(&p);
+}
+
 static void
 a_segment_that_contradicts_its_post_ends_the_connection(void **state)
 {
@@ -538,8 +567,11 @@ a_segment_that_contradicts_its_post_ends_the_connection(void **state)
     (void)state;
     pair_open(&p);
     post(&p.b, &p.a, 5, 0, PIECE);
+    to_stream(&p.b, 3);
     post(&p.b, &p.a, 5, 1, PIECE);
+    to_stream(&p.b, 3);
     give(&p.a, &p.b, 5, 0, PIECE - 1);
+    to_stream(&p.a, 3);
     RUN_UNTIL(&p.loop, done(&p.b, LOCO_EPROTO) == 2);
     assert_int_equal(node_stats(&p.b).segments_refused, 1);
     assert_int_equal(node_stats(&p.b).bulks, 0);
@@ -760,6 +792,8 @@ int main(void)
         cmocka_unit_test(a_receiver_learns_of_death_in_the_middle_of_a_segment),
         cmocka_unit_test(a_frame_in_small_records_ends_without_the_next_one),
         cmocka_unit_test(a_failed_dial_ends_the_queue_but_not_the_posts),
+        cmocka_unit_test(
+            a_segment_of_an_exchange_that_does_not_fit_waits_for_its_end),
         cmocka_unit_test(
             a_segment_that_contradicts_its_post_ends_the_connection),
         cmocka_unit_test(malformed_bulk_frames_end_the_connection),

@@ -153,10 +153,11 @@ static void malformed_plain_headers_end_the_connection(void **state)
 
         stranger_open(&s, CONNECTION_BULK, HANDSHAKE_PLAIN_BULK);
         post(&s.b, &s.a, 9, 0, 10);
+        s.b.toy.queue[s.b.toy.n_queue - 1].segment.stream = i == 1;
         put_frame(frame, i == 0 ? FRAME_BULK_MAX + 1 : i == 1 ? 11 : 10, 9, 0);
         frame[4] = i == 2 ? 2 : frame[4];
         frame[5] = i == 3;
-        frame[6] = i == 4 ? STREAM_COUNT : 0;
+        frame[6] = i == 4 ? STREAM_COUNT : i == 1;
         raw_write(&s.r, &s.loop, frame, sizeof frame);
         assert_true(raw_is_closed(&s.r, &s.loop));
         assert_int_equal(node_stats(&s.b).segments_refused, 1);
