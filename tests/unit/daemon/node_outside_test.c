@@ -184,6 +184,54 @@ static void the_newest_commit_is_what_most_members_name(void **state)
     close_fixture(f);
 }
 
+/* The next view, in which only puppet 0 is full. */
+static void go_on_probation(struct fixture *f)
+{
+    const struct chain_rules rules = {.min_peers = 2, .signer = &f->h->pen};
+    struct ballot_body b = {.ballot = 2};
+    struct view_cert *c = &f->cert;
+
+    c->ballot = b.ballot;
+    c->body.mode = VIEW_MAJORITY;
+    c->body.epoch = 2;
+    c->body.prev = f->view;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        bool full = memcmp(c->body.members[i].public_key,
+                           f->h->puppet[0].public, 32) == 0;
+
+        c->body.members[i].full_since = full ? 1 : FULL_NEVER;
+    }
+    view_hash(&c->body, &b.view);
+    c->n_sigs = 0;
+    for (uint32_t p = 0; p < MEMBERS; p++) {
+        struct view_signature *s = &c->sigs[c->n_sigs++];
+
+        memcpy(s->public_key, f->h->puppet[p].public, 32);
+        hand_sign(f->h, p, &ballot_body_schema, &b, s->sig);
+    }
+    f->view = b.view;
+    assert_int_equal(chain_extend(&f->chain, &rules, c), 0);
+    f->part = f->chain.used;
+    f->answer = (struct proof){.view = f->view, .total = f->chain.used};
+    for (uint32_t p = 0; p < MEMBERS; p++) {
+        f->beat[p] = beat_at(f, ROUND);
+        f->beat[p].epoch = 2;
+    }
+}
+
+/* Sixteen of one machine can be on probation beside a few founders. */
+static void who_is_on_probation_does_not_say_what_a_view_holds(void **state)
+{
+    struct fixture *f = open_fixture();
+
+    (void)state;
+    go_on_probation(f);
+    f->beat[1] = f->beat[2] = beat_at(f, ROUND + 5);
+    pass(f, 3000);
+    assert_int_equal(target(f)->round, ROUND);
+    close_fixture(f);
+}
+
 static void how_far_behind_it_is_shows_whatever_the_reason(void **state)
 {
     struct refused no = {.reason = REFUSAL_EXPIRED};
@@ -616,6 +664,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_commit_is_what_most_members_name),
+        cmocka_unit_test(who_is_on_probation_does_not_say_what_a_view_holds),
         cmocka_unit_test(how_far_behind_it_is_shows_whatever_the_reason),
         cmocka_unit_test(a_commit_is_the_same_in_everything),
         cmocka_unit_test(a_stranger_does_not_speak_for_a_view),
