@@ -1,4 +1,5 @@
 /* ballot_test.c - how views follow each other, and who cannot bend that. */
+#include "p2p/prefix.h"
 #include "tests/unit/p2p/ballots.h"
 
 static void a_lost_member_leaves_by_the_next_view(void **state)
@@ -431,6 +432,46 @@ a_newcomer_offers_work_for_rounds_that_it_lives_through(void **state)
     cast_close(c);
 }
 
+/* Actor 1 says that it is at `ip`; whether the next view says `there`. */
+static bool is_at(struct cast *c, const uint8_t ip[4], const uint8_t there[4])
+{
+    const struct view_body *v = &c->a[0]->ballot.cert.body;
+    struct msg_address at = {.port = 4001};
+    uint64_t epoch = v->epoch;
+
+    memcpy(&at.ip[12], ip, 4);
+    prefix_map_v4(at.ip);
+    members_observed(&c->a[1]->members, &at);
+    members_set_port(&c->a[1]->members, at.port);
+    /* Each may ask three times. */
+    ballot_want(&c->a[epoch % 2 * 2]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+    for (int t = 0; t < 100 && v->epoch == epoch; t++) {
+        cast_wait(c, 100);
+    }
+    assert_int_equal(v->epoch, epoch + 1);
+    at = v->members[view_index(v, &c->a[1]->identity.id)].address;
+    return memcmp(&at.ip[12], there, 4) == 0;
+}
+
+/* It joined at an address that its links bear out, and seats are of address
+ * groups: what a member says of itself later does not take it out of its own.
+ */
+static void no_member_moves_to_another_group_by_its_own_word(void **state)
+{
+    static const uint8_t lan[4] = {10, 0, 0, 7}, first[4] = {89, 1, 2, 3},
+                         near[4] = {89, 1, 2, 9}, far[4] = {90, 1, 2, 3};
+    struct cast *c = cast_open(3);
+
+    (void)state;
+    assert_true(is_at(c, lan, lan));
+    assert_true(is_at(c, first, first));
+    assert_true(is_at(c, near, near));
+    assert_true(is_at(c, far, near));
+    assert_true(is_at(c, lan, near));
+    assert_true(is_at(c, first, first));
+    cast_close(c);
+}
+
 static void who_holds_an_older_commit_is_not_let_in(void **state)
 {
     struct cast *c = cast_open(3);
@@ -554,6 +595,7 @@ int main(void)
         cmocka_unit_test(joiners_come_in_at_a_boundary_only),
         cmocka_unit_test(
             a_newcomer_offers_work_for_rounds_that_it_lives_through),
+        cmocka_unit_test(no_member_moves_to_another_group_by_its_own_word),
         cmocka_unit_test(who_holds_an_older_commit_is_not_let_in),
         cmocka_unit_test(
             who_said_of_late_that_it_holds_a_commit_follows_the_next),
