@@ -597,7 +597,7 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     }
     n->branch.has_other = false;
     n->branch.asked = MEMBERS_NONE;
-    for (uint32_t i = 0; i < m->n_hashes; i++) {
+    for (uint32_t i = 0; i < m->n_hashes && theirs->epoch > ours->epoch; i++) {
         names_ours = names_ours || hash32_eq(&m->hashes[i], &n->ballot.hash);
     }
     if (ballot_descends_from(&n->ballot, &n->branch.other_hash)) {

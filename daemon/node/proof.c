@@ -509,12 +509,13 @@ bool node_tip(const struct node *n,
 }
 
 /* Of one founding, views that are no forks follow each other: an earlier one is
- * where we come from, though we may not know that one. Anybody can show it. */
+ * where we come from, though we may not know that one. Anybody can show it. One
+ * of our own epoch is none of these: an owner signed two values. */
 static bool is_earlier(const struct node *n, const struct view_body *v)
 {
     const struct view_body *ours = &n->ballot.cert.body;
 
-    return !v->fork && !ours->fork && v->epoch <= ours->epoch;
+    return !v->fork && !ours->fork && v->epoch < ours->epoch;
 }
 
 /* Whether a host that our invitation names is in that view; `theirs`: and says
