@@ -12,7 +12,9 @@ enum lie {
     LIE_ASKS,
     LIE_BALLOTS,
     LIE_PICKS,
-    LIE_COUNT
+    LIE_COUNT, /* seeds take turns at these */
+    LIE_TWO = LIE_COUNT,
+    LIE_ALL
 };
 
 struct liar {
@@ -24,6 +26,10 @@ struct liar {
     struct accept accept; /* while it is changed */
     struct promise promise;
 
+    /* liars_two.c: the second view, while it is signed, and any other */
+    struct view_cert other, cert;
+    struct hash32 other_hash;
+
     /* liars_ask.c */
     struct node *node; /* of the liar, while it lives */
     uint64_t due_ms, now_ms;
@@ -31,6 +37,15 @@ struct liar {
     uint64_t began_ms, began_round; /* ..until it began; 0: not yet */
     double percent;                 /* of those, that are left */
 };
+
+/* LIE_TWO: what is said instead; the new length. */
+int liars_two(struct sim *s,
+              uint32_t from,
+              uint32_t to,
+              uint16_t message,
+              uint8_t *bytes,
+              uint32_t len,
+              uint32_t cap);
 
 /* What this kind of liar says is added to what its node says. */
 bool liars_ask(const struct liar *g);

@@ -15,6 +15,11 @@
  *   6  BALLOTS  begins a ballot of its own four times a second, and ends none
  *   7  PICKS    the same with one member at a time
  *
+ * and, where liar.kind says so:
+ *
+ *   8  TWO      signs two values of a ballot, shows one to each half of the
+ *               others, and is gone
+ *
  * V: nobody enters a view with a key that is no peer's or a commit that nobody
  * made, or without an honest peer that lives. L: where it asks for views, four
  * of five rounds are made that there are without it. E as ever.
@@ -137,9 +142,12 @@ static uint32_t lie(void *self,
     if (g == NULL || s->truth) {
         return len;
     }
-    if (g->kind == LIE_FRIENDS && from == g->who && message == MESSAGE_ACCEPT &&
-        msg_decode(&accept_schema, bytes, len, &g->accept) == 0 &&
-        g->accept.mode == VIEW_MAJORITY) {
+    if (g->kind == LIE_TWO) {
+        n = liars_two(s, from, to, message, bytes, len, cap);
+    } else if (g->kind == LIE_FRIENDS && from == g->who &&
+               message == MESSAGE_ACCEPT &&
+               msg_decode(&accept_schema, bytes, len, &g->accept) == 0 &&
+               g->accept.mode == VIEW_MAJORITY) {
         propose(s, g->accept.ballot, &g->accept.of);
         n = msg_encode(&accept_schema, &g->accept, bytes, cap);
         g->n_lies++;
@@ -195,7 +203,7 @@ static void look_at(struct sim *s, uint32_t q)
         }
     }
     for (uint32_t p = 0; p < s->n; p++) {
-        if (p != s->victim && p != s->liar->who &&
+        if (p != s->victim && p != s->liar->who && s->liar->kind != LIE_TWO &&
             view_index(&b->cert.body, &world_identity(s->world, p)->id) < 0) {
             check_fail(s->check, "V: peer %u is left out", p);
         }
@@ -221,7 +229,8 @@ void liars_strike_call(void *data, uint64_t arg)
     struct sim *s = data;
     struct liar *g = s->liar;
 
-    if (g->n_strikes >= STRIKES && g->n_lies >= LIES) {
+    if ((g->n_strikes >= STRIKES && g->n_lies >= LIES) ||
+        (g->kind == LIE_TWO && g->n_lies > 0)) {
         s->truth = true;
         s->calm_ms = world_now(s->world);
         return;

@@ -140,6 +140,7 @@ foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar l
   loco_sim_test(${name} ${scenario} --seeds 20)
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)
 endforeach()
+loco_sim_test(liars_two liars --peers 4 --seeds 6 --set liar.kind=8)
 loco_sim_test(probation probation --seeds 8)
 loco_sim_test(probation_crowd probation --peers 65 --rounds 30 --seed 2 --seeds 1)
 foreach(scenario kill-each restart all-restart half-restart split-2-2 join-leave-join rounds-churn)

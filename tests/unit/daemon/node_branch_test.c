@@ -706,9 +706,11 @@ static void of_two_foundings_that_are_there_the_larger_wins(void **state)
 }
 
 /* The node is in the third view of its run with puppets 0 and 1. These two made
- * another one of that epoch, in which there are so many more tokens. Whether
- * the node gives way; `led`: it is said that theirs led to ours. */
-static bool gives_way_to_epoch(uint64_t epoch, int tokens, bool led)
+ * another one, in which there are so many more tokens. Whether the node gives
+ * way; `led`: it is said that theirs led to ours; `named`: the node is in
+ * theirs, too; `gone`: nobody else says that it is in ours. */
+static bool
+gives_way_to(uint64_t epoch, int tokens, bool led, bool named, bool gone)
 {
     struct hand *h = in_a_view(2);
     const struct view_cert genesis = h->in.ballot->cert;
@@ -728,11 +730,17 @@ static bool gives_way_to_epoch(uint64_t epoch, int tokens, bool led)
     hand_link(h, 2);
     assert_int_equal(h->in.ballot->cert.body.epoch, 3);
     h->obedient = false;
-    c = view_of(h, epoch, VIEW_MAJORITY, 3, false);
+    c = view_of(h, epoch, VIEW_MAJORITY, 3, named);
     c.body.tokens += (uint64_t)tokens;
     sign_view(h, &c, 3);
     m.hashes[0] = h->in.ballot->hash;
     m.hashes[0].b[0] ^= !led;
+    for (uint32_t p = 0; p < 2 && gone; p++) {
+        struct heartbeat b = hand_beat(h);
+
+        view_hash(&genesis.body, &b.view);
+        hand_set_beat(h, p, &b);
+    }
     left = follows(h, &genesis, &c, &m);
     hand_close(h);
     return left;
@@ -742,8 +750,9 @@ static bool gives_way_to_epoch(uint64_t epoch, int tokens, bool led)
 static void no_earlier_view_of_the_run_is_followed(void **state)
 {
     (void)state;
-    assert_false(gives_way_to_epoch(2, 1000000, true));
-    assert_false(gives_way_to_epoch(2, 1000000, false));
+    assert_false(gives_way_to(2, 1000000, true, false, true));
+    assert_false(gives_way_to(2, 1000000, false, false, true));
+    assert_false(gives_way_to(2, 1000000, false, true, true));
 }
 
 /* An owner that signs two values makes them. Nobody is lost then, and neither
@@ -751,9 +760,12 @@ static void no_earlier_view_of_the_run_is_followed(void **state)
 static void of_two_views_of_one_epoch_the_better_one_is_followed(void **state)
 {
     (void)state;
-    assert_true(gives_way_to_epoch(3, 1000000, false));
-    assert_false(gives_way_to_epoch(3, -1, false));
-    assert_false(gives_way_to_epoch(3, -1, true)); /* it cannot have */
+    assert_true(gives_way_to(3, 1000000, false, false, true));
+    assert_false(gives_way_to(3, -1, false, false, true));
+    assert_false(gives_way_to(3, -1, true, false, true)); /* it cannot have */
+    assert_true(gives_way_to(3, 1000000, false, true, true));
+    assert_false(gives_way_to(3, -1, false, true, true));
+    assert_false(gives_way_to(3, 1000000, false, true, false)); /* we go on */
 }
 
 static void of_two_forks_the_one_with_more_work_wins(void **state)
