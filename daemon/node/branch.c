@@ -532,6 +532,35 @@ static void take_view(struct node *n, const struct view_cert *m)
     confirm_view(n);
 }
 
+/* Whether more than half of our view say that they are in it. */
+static bool most_are_in(const struct node *n)
+{
+    const struct ballot *b = &n->ballot;
+    uint64_t mask = 1ULL << b->self_index;
+
+    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
+        const struct member *p =
+            b->rows[i] == MEMBERS_NONE ? NULL : &n->members.peers[b->rows[i]];
+
+        mask |= p != NULL && p->has_beat && p->beat.has_view &&
+                        members_linked(&n->members, b->rows[i]) &&
+                        hash32_eq(&p->beat.view, &b->hash)
+                    ? 1ULL << i
+                    : 0;
+    }
+    return view_quorum(&b->cert.body, mask, b->departed.mask);
+}
+
+/* It names us, too, but does not follow ours: an owner signed two values. Those
+ * who can go on in ours do, and the others follow them. */
+static bool is_twin(const struct node *n,
+                    const struct view_body *v,
+                    const struct hash32 *hash)
+{
+    return v->epoch == n->ballot.cert.body.epoch &&
+           !hash32_eq(hash, &n->ballot.hash) && !most_are_in(n);
+}
+
 void node_on_view_cert(struct node *n, int peer, const struct view_cert *m)
 {
     bool asked = n->branch.asked == peer;
@@ -550,7 +579,8 @@ void node_on_view_cert(struct node *n, int peer, const struct view_cert *m)
         node_learn_members(n, &m->body);
     }
     if (asked && !n->ballot.adopted && n->ballot.have &&
-        view_index_key(&m->body, n->opt.public_key) < 0) {
+        (view_index_key(&m->body, n->opt.public_key) < 0 ||
+         is_twin(n, &m->body, &hash))) {
         consider(n, peer, m);
     }
 }
@@ -597,7 +627,7 @@ void node_on_lineage(struct node *n, int peer, const struct lineage *m)
     }
     n->branch.has_other = false;
     n->branch.asked = MEMBERS_NONE;
-    for (uint32_t i = 0; i < m->n_hashes; i++) {
+    for (uint32_t i = 0; i < m->n_hashes && theirs->epoch > ours->epoch; i++) {
         names_ours = names_ours || hash32_eq(&m->hashes[i], &n->ballot.hash);
     }
     if (ballot_descends_from(&n->ballot, &n->branch.other_hash)) {

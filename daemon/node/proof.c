@@ -3,9 +3,9 @@
  * While we have no view, whatever a peer's heartbeat says is a claim. The view
  * that it names is asked for its chain (p2p/round/chain.h); one that is good
  * makes the view *proven*, and only members of a proven view are listened to,
- * each for itself: what more than half of them say is the newest commit. So
- * neither a stranger nor one member can name a false one, however high its
- * step.
+ * each for itself: what more than half of the full ones say is the newest
+ * commit. So neither a stranger nor one member, nor a crowd on probation can
+ * name a false one, however high its step.
  *
  * Anybody can found a chain of its own (ids are free). Which founding is the
  * right one is settled by what we had before: the chain on our own disk, else
@@ -485,11 +485,11 @@ bool node_tip(const struct node *n,
         if (p->used && p->has_beat && p->beat.ready && p->beat.has_view &&
             n_said < VIEW_MEMBERS_MAX && hash32_eq(&p->beat.view, &v->view) &&
             members_linked(&n->members, (int)i) &&
-            view_index_key(&v->body, p->public_key) >= 0) {
+            view_counts(&v->body, &p->id)) {
             said[n_said++] = &p->beat;
         }
     }
-    need = node_proof_patience(n) ? v->body.n_members : n_said;
+    need = node_proof_patience(n) ? view_n_full(&v->body) : n_said;
     for (uint32_t i = 0; i < n_said; i++) {
         uint32_t same = 0;
 
@@ -509,12 +509,13 @@ bool node_tip(const struct node *n,
 }
 
 /* Of one founding, views that are no forks follow each other: an earlier one is
- * where we come from, though we may not know that one. Anybody can show it. */
+ * where we come from, though we may not know that one. Anybody can show it. One
+ * of our own epoch is none of these: an owner signed two values. */
 static bool is_earlier(const struct node *n, const struct view_body *v)
 {
     const struct view_body *ours = &n->ballot.cert.body;
 
-    return !v->fork && !ours->fork && v->epoch <= ours->epoch;
+    return !v->fork && !ours->fork && v->epoch < ours->epoch;
 }
 
 /* Whether a host that our invitation names is in that view; `theirs`: and says

@@ -78,8 +78,8 @@ const struct node_proven *node_proven_of(const struct node *n, int peer);
 bool node_proof_follows(const struct node *n, const struct view_cert *cert);
 /* Whether proofs are still waited for. */
 bool node_proof_patience(const struct node *n);
-/* What more than half of its members say is the newest commit, and its state;
- * without patience more than half of those linked will do. */
+/* What more than half of its full members say is the newest commit, and its
+ * state; without patience more than half of those linked will do. */
 bool node_tip(const struct node *n,
               const struct node_proven *v,
               struct node_point *tip,

@@ -293,7 +293,7 @@ static const struct heartbeat *said_by(const struct node *n, uint32_t i)
 
 /* The newest commit from that round on which more than half of our view say
  * that they hold, each over its own link. One of them could say so of any
- * state. */
+ * state, and of a true one any tokens. */
 static const struct heartbeat *most_hold(const struct node *n, uint64_t round)
 {
     const struct view_body *v = &n->ballot.cert.body;
@@ -310,6 +310,7 @@ static const struct heartbeat *most_hold(const struct node *n, uint64_t round)
         for (uint32_t k = 0; k < v->n_members; k++) {
             c = said_by(n, k);
             mask |= c != NULL && c->round == b->round &&
+                            c->tokens == b->tokens &&
                             hash32_eq(&c->commit, &b->commit)
                         ? 1ULL << k
                         : 0;

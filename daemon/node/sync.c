@@ -80,41 +80,53 @@ bool node_sync_is_past(const struct node *n, const struct member *p)
            p->beat.round >= n->held.target.round;
 }
 
-/* The state hash that the members of the proven view name; where there is none,
- * or we are in the view, most linked peers of the target commit. */
+/* It is linked and holds the target; `ours`: a full member of our view, too. */
+static bool says_state(const struct node *n, uint32_t i, bool ours)
+{
+    const struct member *p = &n->members.peers[i];
+
+    return p->used && p->has_beat && p->n_links > 0 && node_sync_holds(n, p) &&
+           (!ours || view_counts(&n->ballot.cert.body, &p->id));
+}
+
+/* The state hash that most of these name; false: there are none. */
+static bool most_say(const struct node *n, bool ours, struct hash32 *hash)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < n->members.n_peers; i++) {
+        const struct hash32 *state = &n->members.peers[i].beat.state_hash;
+        uint32_t votes = 0;
+
+        for (uint32_t k = 0; says_state(n, i, ours) && k < n->members.n_peers;
+             k++) {
+            votes += says_state(n, k, ours) &&
+                     hash32_eq(&n->members.peers[k].beat.state_hash, state);
+        }
+        if (votes > most) {
+            most = votes;
+            *hash = *state;
+        }
+    }
+    return most > 0;
+}
+
+/* The state hash that the members of the proven view name; where we are in a
+ * view, most of its full members that hold the target. Where there is neither
+ * most linked peers that do: anybody can say so. */
 static bool agreed_state(const struct node *n, struct hash32 *hash)
 {
     int best = n->ballot.have ? MEMBERS_NONE : node_best_peer(n);
     const struct node_proven *v =
         best == MEMBERS_NONE ? NULL : node_proven_of(n, best);
     struct node_point tip;
-    uint32_t most = 0;
 
     if (v != NULL) {
         return node_tip(n, v, &tip, hash) &&
                node_point_eq(&tip, &n->held.target);
     }
-    for (uint32_t i = 0; i < n->members.n_peers; i++) {
-        const struct member *p = &n->members.peers[i];
-        uint32_t votes = 0;
-
-        if (!p->used || !p->has_beat || p->n_links == 0 ||
-            !node_sync_holds(n, p)) {
-            continue;
-        }
-        for (uint32_t k = 0; k < n->members.n_peers; k++) {
-            const struct member *q = &n->members.peers[k];
-
-            votes += q->used && q->has_beat && q->n_links > 0 &&
-                     node_sync_holds(n, q) &&
-                     hash32_eq(&q->beat.state_hash, &p->beat.state_hash);
-        }
-        if (votes > most) {
-            most = votes;
-            *hash = p->beat.state_hash;
-        }
-    }
-    return most > 0;
+    return (n->ballot.have && most_say(n, true, hash)) ||
+           most_say(n, false, hash);
 }
 
 /* Whether signatures show that the target is a commit of the view that we want

@@ -68,6 +68,7 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     int at = ballot_index(&n->ballot, &p->id);
 
     node_on_observed(n, &m->observed);
+    memcpy(p->sees_us, m->observed.ip, sizeof p->sees_us);
     p->version = m->newest < n->opt.newest ? m->newest : n->opt.newest;
     p->features = m->features & n->opt.features;
     if (p->life != 0 && p->life != m->life) {
@@ -297,6 +298,22 @@ static bool is_in_step(const struct node *n, const struct heartbeat *b)
              n->sync.phase == SYNC_REDUCED_HASH));
 }
 
+/* Each member compares the address with that of our link to it, so it is told
+ * what it says of that: one that lies, or sees another address of ours than the
+ * others do, spoils our JOIN for itself only. */
+static void send_join(struct node *n, int row, struct join *msg)
+{
+    static const uint8_t nowhere[16]; /* it sees a relay */
+    const uint8_t *ip = n->members.peers[row].sees_us;
+
+    ip = memcmp(ip, nowhere, sizeof nowhere) == 0 ? n->members.observed.ip : ip;
+    memcpy(msg->body.address.ip, ip, sizeof msg->body.address.ip);
+    if (message_sign(&n->opt.signer, &join_body_schema, &msg->body, msg->sig) ==
+        0) {
+        (void)members_send(&n->members, n->out, row, MESSAGE_JOIN, msg);
+    }
+}
+
 static void join_advance(struct node *n, int best)
 {
     struct join msg = {0};
@@ -316,7 +333,6 @@ static void join_advance(struct node *n, int best)
     msg.body.state = n->held.state_hash;
     message_join_proof(&msg.body, &n->held.sample, &n->opt.self,
                        &msg.body.proof);
-    memcpy(msg.body.address.ip, n->members.observed.ip, 16);
     msg.body.address.port = n->members.observed.port;
     for (uint32_t i = 0; i < n->members.n_peers && n_rows < LINKS_MAX; i++) {
         const struct member *p = &n->members.peers[i];
@@ -331,11 +347,9 @@ static void join_advance(struct node *n, int best)
             }
         }
     }
-    if (message_sign(&n->opt.signer, &join_body_schema, &msg.body, msg.sig) !=
-        0) {
-        return;
+    for (uint32_t i = 0; i < n_rows; i++) {
+        send_join(n, rows[i], &msg);
     }
-    members_broadcast(&n->members, n->out, rows, n_rows, MESSAGE_JOIN, &msg);
 }
 
 /* Whether it names our newest commit, or the one before that. */

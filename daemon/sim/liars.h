@@ -14,10 +14,12 @@ enum lie {
     LIE_PICKS,
     LIE_SILENT,
     LIE_PLANS,
-    LIE_TWO,
+    LIE_TWO_PLANS,
     LIE_OMITS,
     LIE_RELAYS,
-    LIE_COUNT
+    LIE_COUNT, /* seeds take turns at these */
+    LIE_TWO_VIEWS = LIE_COUNT,
+    LIE_ALL
 };
 
 struct liar {
@@ -33,6 +35,10 @@ struct liar {
     struct forward forward;
     struct pulse pulse;
 
+    /* liars_two.c: the second view, while it is signed, and any other */
+    struct view_cert other, cert;
+    struct hash32 other_hash;
+
     /* liars_ask.c */
     struct node *node; /* of the liar, while it lives */
     uint64_t due_ms, now_ms;
@@ -45,6 +51,15 @@ void liars_sign(const struct sim *s,
                 const struct msg_schema *schema,
                 const void *body,
                 uint8_t *sig);
+
+/* LIE_TWO_VIEWS: what is said instead; the new length. */
+int liars_two(struct sim *s,
+              uint32_t from,
+              uint32_t to,
+              uint16_t message,
+              uint8_t *bytes,
+              uint32_t len,
+              uint32_t cap);
 
 /* ---- liars_ask.c: views that nobody needs -------------------------------- */
 

@@ -27,7 +27,7 @@ static bool apart(void *self, uint32_t from, uint32_t to, bool bulk)
 
 void liars_round_options(struct sim *s)
 {
-    s->world_opt.frames_contradict = s->liar->kind == LIE_TWO;
+    s->world_opt.frames_contradict = s->liar->kind == LIE_TWO_PLANS;
     if (s->liar->kind == LIE_RELAYS) {
         s->world_opt.cut = apart;
         s->world_opt.cut_self = s;
@@ -112,7 +112,7 @@ static bool lie_in_plan(struct sim *s, struct liar *g, uint32_t to)
         g->plan.sig[0] ^= 1; /* it has not come */
         return true;
     }
-    if (g->kind == LIE_TWO && !fork_plan(s, g, to)) {
+    if (g->kind == LIE_TWO_PLANS && !fork_plan(s, g, to)) {
         return false;
     }
     if (g->kind == LIE_PLANS) {

@@ -390,7 +390,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
-        {"liar.kind", "", 1, LIE_COUNT, .u32 = &s->lie},
+        {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
         {"round.fork_after_ms", "", 0, 1e7, .u32 = &l->fork_after_ms},

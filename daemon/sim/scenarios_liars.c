@@ -16,9 +16,14 @@
  *   7  PICKS    the same with one member at a time
  *   8  SILENT   makes no plan where it is the coordinator
  *   9  PLANS    its plans say what is not true, each something else
- *  10  TWO      it says another plan to half of the members
+ *  10  TWO_PLANS  half of the members get another plan
  *  11  OMITS    it does not hear what one honest member is ready with
  *  12  RELAYS   two others speak over it; it changes all that they say
+ *
+ * and, where liar.kind says so:
+ *
+ *  13  TWO_VIEWS  signs two values of a ballot, shows one to each half of the
+ *                 others, and is gone
  *
  * V: nobody enters a view with a key that is no peer's or a commit that nobody
  * made, or without an honest peer that lives. L: of the rounds
@@ -143,8 +148,10 @@ static uint32_t lie(void *self,
     if (g == NULL || s->truth) {
         return len;
     }
-    if (liars_round(g)) {
-        n = liars_round_lie(s, from, to, message, bytes, len, cap);
+    if (liars_round(g) || g->kind == LIE_TWO_VIEWS) {
+        n = liars_round(g)
+                ? liars_round_lie(s, from, to, message, bytes, len, cap)
+                : liars_two(s, from, to, message, bytes, len, cap);
         return n < 0 ? len : (uint32_t)n;
     }
     if (g->kind == LIE_FRIENDS && from == g->who && message == MESSAGE_ACCEPT &&
@@ -206,6 +213,7 @@ static void look_at(struct sim *s, uint32_t q)
     }
     for (uint32_t p = 0; p < s->n; p++) {
         if (p != s->victim && p != s->liar->who &&
+            s->liar->kind != LIE_TWO_VIEWS &&
             view_index(&b->cert.body, &world_identity(s->world, p)->id) < 0) {
             check_fail(s->check, "V: peer %u is left out", p);
         }
@@ -231,7 +239,8 @@ void liars_strike_call(void *data, uint64_t arg)
     struct sim *s = data;
     struct liar *g = s->liar;
 
-    if (g->n_strikes >= STRIKES && g->n_lies >= LIES) {
+    if ((g->n_strikes >= STRIKES && g->n_lies >= LIES) ||
+        (g->kind == LIE_TWO_VIEWS && g->n_lies > 0)) {
         s->truth = true;
         s->calm_ms = world_now(s->world);
         return;

@@ -284,9 +284,12 @@ static void add_those_left(const struct making *m)
         to.address = m->said[i]->address;
         to.full_since = full_since(m, i);
         if (of->mode != VIEW_FOUND) {
-            to.joined = of->old->members[i].joined;
-            to.address =
-                to.address.port == 0 ? of->old->members[i].address : to.address;
+            const struct view_member *was = &of->old->members[i];
+            bool moves = to.address.port != 0 &&
+                         seats_may_move(&was->address, &to.address);
+
+            to.joined = was->joined;
+            to.address = moves ? to.address : was->address;
         }
         member_add(m->v, &to);
     }

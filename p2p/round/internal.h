@@ -67,6 +67,9 @@ void round_ready_send(struct round *r, uint64_t mask, struct out *out);
 /* Offer the contribution to this attempt. */
 void round_offer(struct round *r, uint64_t now_ms, struct out *out);
 
+/* The READYs that came before this round began count for probation now. */
+void round_count_early(struct round *r);
+
 /* Full members whose READY starts from our state. */
 uint64_t round_ready_mask(const struct round *r);
 

@@ -115,11 +115,31 @@ bool round_work_fair(const struct run_terms *t,
 }
 
 /* Nobody waits for a peer on probation: its READY may come when the round is
- * over, and shows all the same that it takes part. */
+ * over, and shows all the same that it takes part. Rounds before this view do
+ * not count: a newcomer was not there. */
 static bool counts_late(const struct round *r, uint32_t index, uint64_t round)
 {
-    return round < r->round && round + LATE_ROUNDS >= r->round &&
+    return round < r->round && round > round_view(r)->round &&
+           round + LATE_ROUNDS >= r->round &&
            !view_is_full(round_view(r), index);
+}
+
+static void
+note_work(struct round *r, uint32_t index, const struct ready_body *m)
+{
+    if (m->tokens > 0) {
+        probation_worked(&r->ballot->probation, &r->ballot->ids[index],
+                         m->round);
+    }
+}
+
+void round_count_early(struct round *r)
+{
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        if (r->ready >> i & 1) {
+            note_work(r, i, &r->readies[i]);
+        }
+    }
 }
 
 void round_on_ready(struct round *r,
@@ -151,16 +171,13 @@ void round_on_ready(struct round *r,
         r->malformed++;
         return;
     }
-    if (m->body.tokens > 0) {
-        probation_worked(&r->ballot->probation, &r->ballot->ids[index],
-                         m->body.round);
-    }
-    if (late) {
-        return;
-    }
-    if (early) {
+    if (early) { /* it counts when that round begins */
         r->early |= BIT(index);
         r->earlies[index] = m->body;
+        return;
+    }
+    note_work(r, (uint32_t)index, &m->body);
+    if (late) {
         return;
     }
     r->ready |= BIT(index);

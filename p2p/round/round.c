@@ -225,6 +225,7 @@ void round_begin(struct round *r,
     }
     r->tokens_before = tokens_before;
     forget(r, next ? r->early : 0);
+    round_count_early(r);
     if (r->contributed && r->has_state) {
         round_offer(r, now_ms, out);
     }

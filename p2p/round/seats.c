@@ -1,12 +1,24 @@
 /* seats.c - see seats.h. */
 #include "p2p/round/seats.h"
 
+#include <string.h>
+
 #include "p2p/prefix.h"
 #include "p2p/round/view.h"
 
 bool seats_same_group(const struct msg_address *a, const struct msg_address *b)
 {
     return !prefix_is_private(a->ip) && prefix_eq(a->ip, b->ip);
+}
+
+bool seats_may_move(const struct msg_address *from,
+                    const struct msg_address *to)
+{
+    static const uint8_t nowhere[16];
+    bool bound = !prefix_is_private(from->ip) &&
+                 memcmp(from->ip, nowhere, sizeof nowhere) != 0;
+
+    return !bound || seats_same_group(from, to);
 }
 
 /* Members of the group of that address; of them those on probation. */

@@ -31,6 +31,12 @@ int seats_find(const struct view_body *v,
  * of the full members, or had more than half before, as founders may. */
 bool seats_may_count(const struct view_body *v, const struct msg_address *at);
 
+/* Whether a member at one address may say that it is at the other now: nobody
+ * bears that out, so it stays in its group. One whose address was private or
+ * not known yet had none. */
+bool seats_may_move(const struct msg_address *from,
+                    const struct msg_address *to);
+
 /* Whether two addresses are of one group. */
 bool seats_same_group(const struct msg_address *a, const struct msg_address *b);
 

@@ -139,6 +139,7 @@ struct member {
     uint8_t public_key[32];
     struct address address; /* port 0: cannot be dialled */
     struct address met;     /* the same, when it was linked: not hearsay */
+    uint8_t sees_us[16];    /* our address, as its last HELLO says */
     struct peer_info info;  /* as last heard; address and id not kept */
     uint64_t shun_until_ms; /* it refused us */
     uint64_t wait_until_ms; /* a stranger that is let in no sooner */

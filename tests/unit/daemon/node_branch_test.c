@@ -705,29 +705,67 @@ static void of_two_foundings_that_are_there_the_larger_wins(void **state)
     assert_true(changes_founding(1, true));
 }
 
-/* A newcomer knows few views before its own, and anybody can show one. */
-static void no_earlier_view_of_the_run_is_followed(void **state)
+/* The node is in the third view of its run with puppets 0 and 1. These two made
+ * another one, in which there are so many more tokens. Whether the node gives
+ * way; `led`: it is said that theirs led to ours; `named`: the node is in
+ * theirs, too; `gone`: nobody else says that it is in ours. */
+static bool
+gives_way_to(uint64_t epoch, int tokens, bool led, bool named, bool gone)
 {
     struct hand *h = in_a_view(2);
     const struct view_cert genesis = h->in.ballot->cert;
+    struct event down = {.type = EVENT_LINK_DOWN};
     struct lineage m = {.first_epoch = 1, .n_hashes = 1};
     struct holding now, before;
     struct join join = {.body.round = 0};
     struct view_cert c;
+    bool left;
 
-    (void)state;
     rest(h, &now, &before);
-    assert_true(gets_in(h, &now, &join));
-    assert_true(h->in.ballot->cert.body.epoch > 1);
+    assert_true(gets_in(h, &now, &join)); /* puppet 2 comes.. */
+    down.link_down.link = h->link[2];
+    h->link[2] = 0;
+    hand_post(h, &down); /* ..and goes */
+    hand_wait(h, 20000);
+    hand_link(h, 2);
+    assert_int_equal(h->in.ballot->cert.body.epoch, 3);
     h->obedient = false;
-    c = view_of(h, 2, VIEW_MAJORITY, 3, false);
-    c.body.tokens += 1000000;
+    c = view_of(h, epoch, VIEW_MAJORITY, 3, named);
+    c.body.tokens += (uint64_t)tokens;
     sign_view(h, &c, 3);
-    m.hashes[0] = h->in.ballot->hash; /* "it led to mine" */
-    assert_false(follows(h, &genesis, &c, &m));
-    m.hashes[0].b[0] ^= 1; /* "mine has more tokens" */
-    assert_false(follows(h, &genesis, &c, &m));
+    m.hashes[0] = h->in.ballot->hash;
+    m.hashes[0].b[0] ^= !led;
+    for (uint32_t p = 0; p < 2 && gone; p++) {
+        struct heartbeat b = hand_beat(h);
+
+        view_hash(&genesis.body, &b.view);
+        hand_set_beat(h, p, &b);
+    }
+    left = follows(h, &genesis, &c, &m);
     hand_close(h);
+    return left;
+}
+
+/* A newcomer knows few views before its own, and anybody can show one. */
+static void no_earlier_view_of_the_run_is_followed(void **state)
+{
+    (void)state;
+    assert_false(gives_way_to(2, 1000000, true, false, true));
+    assert_false(gives_way_to(2, 1000000, false, false, true));
+    assert_false(gives_way_to(2, 1000000, false, true, true));
+}
+
+/* An owner that signs two values makes them. Nobody is lost then, and neither
+ * side has more than half for another view: one has to give way. */
+static void of_two_views_of_one_epoch_the_better_one_is_followed(void **state)
+{
+    (void)state;
+    assert_true(gives_way_to(3, 1000000, false, false, true));
+    assert_false(gives_way_to(3, -1, false, false, true));
+    assert_false(gives_way_to(3, -1, true, false, true)); /* it cannot have */
+    assert_true(gives_way_to(3, 1000000, false, true, true));
+    assert_false(gives_way_to(3, -1, false, true, true));
+    assert_false(gives_way_to(3, 1000000, false, true, false)); /* we go on */
 }
 
 static void of_two_forks_the_one_with_more_work_wins(void **state)
@@ -852,6 +890,7 @@ int main(void)
         cmocka_unit_test(who_founded_with_invented_keys_moves_nobody),
         cmocka_unit_test(of_two_foundings_that_are_there_the_larger_wins),
         cmocka_unit_test(no_earlier_view_of_the_run_is_followed),
+        cmocka_unit_test(of_two_views_of_one_epoch_the_better_one_is_followed),
         cmocka_unit_test(an_end_is_given_up_for_a_better_one_of_most),
         cmocka_unit_test(strangers_do_not_say_where_a_run_ended),
         cmocka_unit_test(who_trains_does_not_stop_for_an_end_that_others_name),

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "p2p/prefix.h"
 #include "p2p/round/chain.h"
 #include "tests/unit/daemon/hand.h"
 
@@ -184,6 +185,54 @@ static void the_newest_commit_is_what_most_members_name(void **state)
     close_fixture(f);
 }
 
+/* The next view, in which only puppet 0 is full. */
+static void go_on_probation(struct fixture *f)
+{
+    const struct chain_rules rules = {.min_peers = 2, .signer = &f->h->pen};
+    struct ballot_body b = {.ballot = 2};
+    struct view_cert *c = &f->cert;
+
+    c->ballot = b.ballot;
+    c->body.mode = VIEW_MAJORITY;
+    c->body.epoch = 2;
+    c->body.prev = f->view;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        bool full = memcmp(c->body.members[i].public_key,
+                           f->h->puppet[0].public, 32) == 0;
+
+        c->body.members[i].full_since = full ? 1 : FULL_NEVER;
+    }
+    view_hash(&c->body, &b.view);
+    c->n_sigs = 0;
+    for (uint32_t p = 0; p < MEMBERS; p++) {
+        struct view_signature *s = &c->sigs[c->n_sigs++];
+
+        memcpy(s->public_key, f->h->puppet[p].public, 32);
+        hand_sign(f->h, p, &ballot_body_schema, &b, s->sig);
+    }
+    f->view = b.view;
+    assert_int_equal(chain_extend(&f->chain, &rules, c), 0);
+    f->part = f->chain.used;
+    f->answer = (struct proof){.view = f->view, .total = f->chain.used};
+    for (uint32_t p = 0; p < MEMBERS; p++) {
+        f->beat[p] = beat_at(f, ROUND);
+        f->beat[p].epoch = 2;
+    }
+}
+
+/* Sixteen of one machine can be on probation beside a few founders. */
+static void who_is_on_probation_does_not_say_what_a_view_holds(void **state)
+{
+    struct fixture *f = open_fixture();
+
+    (void)state;
+    go_on_probation(f);
+    f->beat[1] = f->beat[2] = beat_at(f, ROUND + 5);
+    pass(f, 3000);
+    assert_int_equal(target(f)->round, ROUND);
+    close_fixture(f);
+}
+
 static void how_far_behind_it_is_shows_whatever_the_reason(void **state)
 {
     struct refused no = {.reason = REFUSAL_EXPIRED};
@@ -265,6 +314,53 @@ static void a_view_that_is_proven_goes_before_one_that_is_not(void **state)
     pass(f, f->h->terms.fork_after_ms + 3000); /* patience changes nothing */
     assert_true(f->n_asked[0] > 0);
     assert_int_equal(target(f)->round, ROUND);
+    close_fixture(f);
+}
+
+/* ---- where we are -------------------------------------------------------- */
+
+/* Puppet p says at which IPv4 address it sees us: 89.1.last.1. */
+static void sees_us(struct fixture *f, uint32_t p, uint8_t last)
+{
+    struct hello m = {.life = f->h->life,
+                      .oldest = PROTO_OLDEST,
+                      .newest = PROTO_NEWEST,
+                      .observed = {.ip = {[12] = 89, 1, last, 1}}};
+
+    prefix_map_v4(m.observed.ip);
+    hand_say(f->h, p, MESSAGE_HELLO, &m);
+}
+
+/* Members compare what a JOIN names with the link that it comes over. So one
+ * that lies of what it sees, or sees another address of ours, keeps us out of
+ * no view: each is told what it sees itself. */
+static void a_join_names_the_address_that_its_reader_sees(void **state)
+{
+    struct fixture *f = open_fixture();
+    struct join m;
+
+    (void)state;
+    for (uint32_t p = 0; p < MEMBERS; p++) {
+        f->beat[p] = beat_at(f, 0);
+        f->beat[p].has_view = false; /* the node begins by itself */
+        sees_us(f, p, (uint8_t)(p + 1));
+    }
+    pass(f, 1000);
+    assert_true(f->h->in.held->loaded);
+    for (uint32_t p = 0; p < MEMBERS; p++) {
+        f->beat[p] = beat_at(f, 0);
+    }
+    for (int t = 0; t < 30 && f->h->n_sent[MESSAGE_JOIN] == 0; t++) {
+        pass(f, 100);
+    }
+    hand_forget(f->h);
+    pass(f, 600);
+    for (uint32_t p = 0; p < MEMBERS; p++) {
+        assert_true(hand_heard(f->h, p, MESSAGE_JOIN, 0, &m));
+        assert_int_equal(m.body.address.ip[14], p + 1);
+        assert_true(message_verify(&f->h->pen, f->h->self.public,
+                                   &join_body_schema, &m.body, m.sig));
+    }
     close_fixture(f);
 }
 
@@ -616,10 +712,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_commit_is_what_most_members_name),
+        cmocka_unit_test(who_is_on_probation_does_not_say_what_a_view_holds),
         cmocka_unit_test(how_far_behind_it_is_shows_whatever_the_reason),
         cmocka_unit_test(a_commit_is_the_same_in_everything),
         cmocka_unit_test(a_stranger_does_not_speak_for_a_view),
         cmocka_unit_test(a_view_that_is_proven_goes_before_one_that_is_not),
+        cmocka_unit_test(a_join_names_the_address_that_its_reader_sees),
         cmocka_unit_test(a_state_is_fetched_when_votes_show_its_commit),
         cmocka_unit_test(a_proof_comes_part_by_part),
         cmocka_unit_test(who_gives_a_proof_in_drops_is_not_waited_for),

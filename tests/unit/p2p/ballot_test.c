@@ -1,4 +1,5 @@
 /* ballot_test.c - how views follow each other, and who cannot bend that. */
+#include "p2p/prefix.h"
 #include "tests/unit/p2p/ballots.h"
 
 static void a_lost_member_leaves_by_the_next_view(void **state)
@@ -378,6 +379,99 @@ static void only_the_next_coordinator_asks_for_a_joiners_view(void **state)
     cast_close(c);
 }
 
+/* Of the stranger, who is on probation: it offers work for that round. */
+static void offers(struct cast *c, uint64_t round)
+{
+    const struct ballot *b = &c->a[0]->ballot;
+    struct ready m = {.body = {.epoch = b->cert.body.epoch,
+                               .view = b->hash,
+                               .round = round,
+                               .tokens = 100,
+                               .last_step = CAST_PERIOD}};
+
+    assert_int_equal(message_sign(&c->a[CAST_STRANGE]->signer,
+                                  &ready_body_schema, &m.body, m.sig),
+                     0);
+    say(c, CAST_STRANGE, 0, MESSAGE_READY, &m);
+}
+
+/* It names rounds that were over when it came, and one that is to come. */
+static void
+a_newcomer_offers_work_for_rounds_that_it_lives_through(void **state)
+{
+    struct cast *c = cast_open(3);
+    const struct peer_id *id = &c->a[CAST_STRANGE]->identity.id;
+    const struct probation *p = &c->a[0]->ballot.probation;
+    struct join j;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ballot_configure(&c->a[i]->ballot, FORK_MS, EXCHANGE_RING, 3);
+    }
+    for (int k = 0; k < 2; k++) {
+        all_contribute(c);
+        finish_round(c);
+    }
+    j = join_of(c, 2);
+    for (int i = 0; i < 3; i++) {
+        wants_in(c, i, &j);
+    }
+    cast_wait(c, 5000);
+    assert_int_equal(c->a[0]->ballot.cert.body.n_members, 4);
+    assert_false(view_counts(&c->a[0]->ballot.cert.body, id));
+    for (uint64_t round = 1; round < 5; round++) {
+        offers(c, round); /* the third is under way */
+    }
+    assert_int_equal(probation_rounds(p, id), 1);
+    all_contribute(c);
+    finish_round(c);
+    assert_int_equal(probation_rounds(p, id), 2); /* said early */
+    offers(c, 3);
+    offers(c, 4);
+    assert_int_equal(probation_rounds(p, id), 2);
+    cast_close(c);
+}
+
+/* Actor 1 says that it is at `ip`; whether the next view says `there`. */
+static bool is_at(struct cast *c, const uint8_t ip[4], const uint8_t there[4])
+{
+    const struct view_body *v = &c->a[0]->ballot.cert.body;
+    struct msg_address at = {.port = 4001};
+    uint64_t epoch = v->epoch;
+
+    memcpy(&at.ip[12], ip, 4);
+    prefix_map_v4(at.ip);
+    members_observed(&c->a[1]->members, &at);
+    members_set_port(&c->a[1]->members, at.port);
+    /* Each may ask three times. */
+    ballot_want(&c->a[epoch % 2 * 2]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+    for (int t = 0; t < 100 && v->epoch == epoch; t++) {
+        cast_wait(c, 100);
+    }
+    assert_int_equal(v->epoch, epoch + 1);
+    at = v->members[view_index(v, &c->a[1]->identity.id)].address;
+    return memcmp(&at.ip[12], there, 4) == 0;
+}
+
+/* It joined at an address that its links bear out, and seats are of address
+ * groups: what a member says of itself later does not take it out of its own.
+ */
+static void no_member_moves_to_another_group_by_its_own_word(void **state)
+{
+    static const uint8_t lan[4] = {10, 0, 0, 7}, first[4] = {89, 1, 2, 3},
+                         near[4] = {89, 1, 2, 9}, far[4] = {90, 1, 2, 3};
+    struct cast *c = cast_open(3);
+
+    (void)state;
+    assert_true(is_at(c, lan, lan));
+    assert_true(is_at(c, first, first));
+    assert_true(is_at(c, near, near));
+    assert_true(is_at(c, far, near));
+    assert_true(is_at(c, lan, near));
+    assert_true(is_at(c, first, first));
+    cast_close(c);
+}
+
 static void who_holds_an_older_commit_is_not_let_in(void **state)
 {
     struct cast *c = cast_open(3);
@@ -499,6 +593,9 @@ int main(void)
         cmocka_unit_test(a_majority_never_forks),
         cmocka_unit_test(only_the_next_coordinator_asks_for_a_joiners_view),
         cmocka_unit_test(joiners_come_in_at_a_boundary_only),
+        cmocka_unit_test(
+            a_newcomer_offers_work_for_rounds_that_it_lives_through),
+        cmocka_unit_test(no_member_moves_to_another_group_by_its_own_word),
         cmocka_unit_test(who_holds_an_older_commit_is_not_let_in),
         cmocka_unit_test(
             who_said_of_late_that_it_holds_a_commit_follows_the_next),
