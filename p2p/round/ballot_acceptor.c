@@ -15,6 +15,12 @@
 #define BALLOT_LEAP (1ULL << 20)
 #define FOUND_LEAP  (1ULL << 32) /* their low 16 bits name the founder */
 
+/* Epochs end at 2^32, and in a view that none can follow nobody could be lost.
+ * Of a founding it is one above those that candidates name, of which a higher
+ * one than that counts as none (node/view.c). */
+#define FOUND_EPOCH_MAX  (UINT32_MAX / 2)
+#define FOUND_EPOCH_LEAP (1ULL << 24)
+
 /* Whether this ballot for the view after ours is that peer's. */
 static bool owns_ballot(const struct ballot *b,
                         int peer,
@@ -201,6 +207,15 @@ int ballot_sign_value(struct ballot *b,
     return rv;
 }
 
+/* Whether enough views can follow one founded in that epoch. */
+static bool epoch_founds(const struct ballot *b, uint64_t epoch)
+{
+    uint64_t ours = b->restored ? b->cert.body.epoch : 0;
+
+    return epoch <=
+           (ours > FOUND_EPOCH_MAX ? ours : FOUND_EPOCH_MAX) + FOUND_EPOCH_LEAP;
+}
+
 static bool value_acceptable(const struct ballot *b,
                              const struct ballot_context *ctx,
                              const struct accept *a)
@@ -213,6 +228,7 @@ static bool value_acceptable(const struct ballot *b,
     }
     if (a->mode == VIEW_FOUND) {
         return ctx->may_found && !b->have && a->ballot == b->found_ballot &&
+               epoch_founds(b, v->epoch) &&
                view_index_key(v, b->opt.public_key) >= 0;
     }
     return ballot_names_our_view(b, a->epoch, &a->view) &&
