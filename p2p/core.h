@@ -45,7 +45,9 @@
  *     not read: that is the back-pressure), but no longer than UNPOSTED_MS,
  *     then the connection is closed: whatever is wrong, what is behind the
  *     frame gets through on a new one. One that contradicts its posting closes
- *     the connection at once;
+ *     the connection at once; one of STREAM_RING waits like one that is not
+ *     posted: two honest members may follow two plans of a coordinator that
+ *     lies, and no line between them is to blame;
  *   - while segments of STREAM_RING wait and bytes of them move, in a part of
  *     one too, MOVED says so about every second. A shell may leave it out where
  *     no segment takes that long;

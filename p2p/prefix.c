@@ -31,6 +31,13 @@ bool prefix_is_private(const uint8_t ip[16])
            memcmp(ip, loopback6, sizeof loopback6) == 0;
 }
 
+bool prefix_is_nowhere(const uint8_t ip[16])
+{
+    static const uint8_t nowhere[16];
+
+    return memcmp(ip, nowhere, sizeof nowhere) == 0;
+}
+
 unsigned prefix_bytes(const uint8_t ip[16])
 {
     return prefix_is_v4(ip) ? 15 : 6; /* /24 of a mapped address, or /48 */

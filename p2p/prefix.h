@@ -24,6 +24,9 @@ void prefix_map_v4(uint8_t ip[16]);
 
 bool prefix_is_private(const uint8_t ip[16]);
 
+/* Whether it is all zeros: the address is not known. */
+bool prefix_is_nowhere(const uint8_t ip[16]);
+
 /* How many bytes of it are the prefix. */
 unsigned prefix_bytes(const uint8_t ip[16]);
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/prefix.h"
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
@@ -258,11 +259,10 @@ static void publish(struct node *n)
     enum reach_class c = reach_class(&n->reach.core);
     uint8_t value[VALUE_BYTES];
     struct address a = n->members.observed;
-    static const uint8_t nowhere[16];
 
     n->dht.core.opt.server =
         n->opt.dialable && (c == REACH_UNKNOWN || reach_is_dialable(c));
-    if (!reach_is_dialable(c) || memcmp(a.ip, nowhere, sizeof nowhere) == 0) {
+    if (!reach_is_dialable(c) || prefix_is_nowhere(a.ip)) {
         a.port = 0;
     }
     if (a.port == n->dht.published.port &&

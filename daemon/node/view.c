@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "p2p/prefix.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 #include "proto/hash.h"
@@ -303,10 +304,9 @@ static bool is_in_step(const struct node *n, const struct heartbeat *b)
  * others do, spoils our JOIN for itself only. */
 static void send_join(struct node *n, int row, struct join *msg)
 {
-    static const uint8_t nowhere[16]; /* it sees a relay */
     const uint8_t *ip = n->members.peers[row].sees_us;
 
-    ip = memcmp(ip, nowhere, sizeof nowhere) == 0 ? n->members.observed.ip : ip;
+    ip = prefix_is_nowhere(ip) ? n->members.observed.ip : ip; /* a relay's */
     memcpy(msg->body.address.ip, ip, sizeof msg->body.address.ip);
     if (message_sign(&n->opt.signer, &join_body_schema, &msg->body, msg->sig) ==
         0) {

@@ -52,7 +52,7 @@ void liars_sign(const struct sim *s,
                 const void *body,
                 uint8_t *sig);
 
-/* LIE_TWO_VIEWS: what is said instead; the new length. */
+/* ---- liars_two.c: what becomes of a message: its length ----------------- */
 int liars_two(struct sim *s,
               uint32_t from,
               uint32_t to,
@@ -69,8 +69,7 @@ bool liars_ask(const struct liar *g);
 /* The node of the liar, and what is added; for sim_start(). */
 struct core liars_core(struct liar *g, struct node *node);
 
-/* ---- liars_round.c: plans, and what goes over it --------------------------
- */
+/* ---- liars_round.c: plans, and what goes over it ------------------------ */
 
 bool liars_round(const struct liar *g);
 void liars_round_options(struct sim *s);

@@ -14,11 +14,6 @@
 
 #define GONE_MS 300 /* the second view has come by then */
 
-static struct signer pen_of(const struct sim *s)
-{
-    return signer_keyed(world_identity(s->world, s->liar->who));
-}
-
 /* Every other one of those who are honest. */
 static bool is_second(const struct sim *s, uint32_t peer)
 {
@@ -33,7 +28,7 @@ static bool is_second(const struct sim *s, uint32_t peer)
 /* The same, but that the liar is at another port. */
 static bool other_value(struct sim *s, struct accept *a)
 {
-    struct signer pen = pen_of(s);
+    const uint8_t *key = world_identity(s->world, s->liar->who)->public;
     struct proposal *p = &a->of.proposal;
     struct promise_body body = {.epoch = a->epoch,
                                 .view = a->view,
@@ -42,7 +37,7 @@ static bool other_value(struct sim *s, struct accept *a)
     struct ballot_body named = {.ballot = a->ballot};
     const struct node *node = s->nodes[s->liar->who];
     const struct ballot *b = node == NULL ? NULL : node_parts(node).ballot;
-    int self = view_index_key(&p->value, pen.public);
+    int self = view_index_key(&p->value, key);
 
     if (b == NULL || self < 0 || a->ballot != p->ballot ||
         !hash32_eq(&b->hash, &a->view)) {
@@ -51,15 +46,14 @@ static bool other_value(struct sim *s, struct accept *a)
     for (uint32_t i = 0; i < p->n_promises; i++) {
         struct promised *m = &p->promises[i];
 
-        if (memcmp(b->cert.body.members[m->member].public_key, pen.public,
-                   32) == 0 &&
+        if (memcmp(b->cert.body.members[m->member].public_key, key, 32) == 0 &&
             m->said.address.port != 0) {
             m->said.address.port ^= 0x100;
             p->value.members[self].address.port = m->said.address.port;
             body.said = m->said;
-            (void)message_sign(&pen, &promise_body_schema, &body, m->sig);
+            liars_sign(s, &promise_body_schema, &body, m->sig);
             view_hash(&p->value, &named.view);
-            (void)message_sign(&pen, &ballot_body_schema, &named, a->of.sig);
+            liars_sign(s, &ballot_body_schema, &named, a->of.sig);
             return true;
         }
     }
@@ -69,7 +63,7 @@ static bool other_value(struct sim *s, struct accept *a)
 static void keep_other(struct sim *s, const struct accept *a)
 {
     struct liar *g = s->liar;
-    struct signer pen = pen_of(s);
+    const uint8_t *key = world_identity(s->world, s->liar->who)->public;
 
     memset(&g->other, 0, sizeof g->other);
     g->other.body = a->of.proposal.value;
@@ -77,7 +71,7 @@ static void keep_other(struct sim *s, const struct accept *a)
     g->other.n_partings = a->of.proposal.n_partings;
     memcpy(g->other.partings, a->of.proposal.partings,
            sizeof g->other.partings);
-    memcpy(g->other.sigs[0].public_key, pen.public, 32);
+    memcpy(g->other.sigs[0].public_key, key, 32);
     memcpy(g->other.sigs[0].sig, a->of.sig, SIGN_BYTES);
     g->other.n_sigs = 1;
     view_hash(&g->other.body, &g->other_hash);

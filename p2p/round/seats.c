@@ -1,8 +1,6 @@
 /* seats.c - see seats.h. */
 #include "p2p/round/seats.h"
 
-#include <string.h>
-
 #include "p2p/prefix.h"
 #include "p2p/round/view.h"
 
@@ -14,9 +12,7 @@ bool seats_same_group(const struct msg_address *a, const struct msg_address *b)
 bool seats_may_move(const struct msg_address *from,
                     const struct msg_address *to)
 {
-    static const uint8_t nowhere[16];
-    bool bound = !prefix_is_private(from->ip) &&
-                 memcmp(from->ip, nowhere, sizeof nowhere) != 0;
+    bool bound = !prefix_is_private(from->ip) && !prefix_is_nowhere(from->ip);
 
     return !bound || seats_same_group(from, to);
 }

@@ -69,7 +69,7 @@ void members_gap(struct members *m, uint64_t now_ms)
     m->now_ms = now_ms;
     m->due_ms = 0;
     for (uint32_t i = 0; i < m->n_peers; i++) {
-        m->peers[i].heard_ms = now_ms;
+        m->peers[i].heard_ms = m->peers[i].word_ms = now_ms;
         m->peers[i].down_ms = now_ms;
         m->peers[i].dial_rc = 0;
     }

@@ -3,10 +3,10 @@
  * The sender signs {view, from, to, life, number, type, digest of the bytes},
  * so the third member needs no trust: it can drop or delay, nothing else. Each
  * message goes over two of those who hear its receiver, each time others, so
- * that one who drops all is not the only way. One hop, only
- * between members of one's own view, and within a budget per sender. Each
- * number counts once in a life. The bytes are the message as it would have gone
- * over the link; what is no message of the view or its rounds is refused.
+ * that one who drops all is not the only way. One hop, only between members of
+ * one's own view, and within a budget per sender. Each number counts once in a
+ * life. The bytes are the message as it would have gone over the link; what is
+ * no message of the view or its rounds is refused.
  */
 #include "p2p/swarm/members_internal.h"
 

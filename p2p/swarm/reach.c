@@ -30,9 +30,7 @@ void reach_init(struct reach *r,
 
 bool reach_is_global(const struct address *a)
 {
-    static const uint8_t none[16];
-
-    return !prefix_is_private(a->ip) && memcmp(a->ip, none, 16) != 0 &&
+    return !prefix_is_private(a->ip) && !prefix_is_nowhere(a->ip) &&
            !(prefix_is_v4(a->ip) && a->ip[12] == 0);
 }
 
@@ -193,9 +191,7 @@ static void again(struct reach *r, uint64_t now_ms)
 
 void reach_seen(struct reach *r, const struct address *at, uint64_t now_ms)
 {
-    static const uint8_t nowhere[16];
-
-    if (memcmp(at->ip, nowhere, sizeof nowhere) == 0) {
+    if (prefix_is_nowhere(at->ip)) {
         return;
     }
     /* A LAN neighbour sees another address of ours than the world does. */

@@ -139,10 +139,7 @@ static bool find_place(struct bulk *b, const struct segment *segment)
     return b->dst != NULL;
 }
 
-/* Two honest members may follow two plans of one attempt, made by a coordinator
- * that lies. What the one sends does not fit what the other asks for; it waits
- * like what nobody has asked for, until the attempt ends, and no connection
- * between them breaks. */
+/* It waits like what nobody has asked for, until its attempt ends (core.h). */
 static bool may_differ(const struct bulk_header *h)
 {
     return h->stream == STREAM_RING;

@@ -565,6 +565,24 @@ static void who_is_heard_by_others_alone_must_say_so_itself(void **state)
     assert_true(f->m.peers[row(f, 0)].lost); /* and does not come back */
 }
 
+/* We slept, and could not hear what it said. */
+static void a_gap_loses_nobody_who_is_heard_by_others(void **state)
+{
+    struct fixture *f = *state;
+
+    in_view(f, 3);
+    members_link_down(&f->m, 1, f->now_ms);
+    hears(f, 1, 0xf);
+    tick(f, REDIAL_MS + 1);
+    assert_true(f->m.peers[row(f, 0)].indirect);
+    f->now_ms += 60000;
+    members_gap(&f->m, f->now_ms);
+    hears(f, 1, 0xf);
+    hears(f, 2, 0xf);
+    tick(f, REDIAL_MS + 1);
+    expect_nobody_lost(f);
+}
+
 /* One of those that could pass it on drops what it gets. */
 static void what_is_forwarded_takes_two_ways_each_time_others(void **state)
 {
@@ -1567,6 +1585,7 @@ int main(void)
         T(the_word_of_a_silent_member_counts_for_nothing),
         T(who_stops_hearing_a_member_says_so_at_once),
         T(who_is_heard_by_others_alone_must_say_so_itself),
+        T(a_gap_loses_nobody_who_is_heard_by_others),
         T(what_is_forwarded_takes_two_ways_each_time_others),
         T(forwards_may_overtake_each_other),
         T(a_forwarded_message_counts_once_and_only_as_it_was_signed),
