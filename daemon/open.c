@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "daemon/settings/state_dir.h"
 #include "p2p/prefix.h"
@@ -68,6 +69,31 @@ int open_machine(struct daemon *d)
     return machine_open(&d->machine, &d->loop, &mo, on_machine_stop, d);
 }
 
+/* Descriptors of all that is no connection; of all together. */
+#define FILES_MAX       256
+#define DESCRIPTORS_MAX 4096
+
+/* How many connections may wait for their handshake: what they hold, files and
+ * members cannot have. */
+static uint32_t waiting_max(const struct shell_options *so)
+{
+    rlim_t rest, others = so->conns_max + FILES_MAX;
+    struct rlimit n;
+
+    if (getrlimit(RLIMIT_NOFILE, &n) != 0) {
+        return 1;
+    }
+    if (n.rlim_cur < DESCRIPTORS_MAX) {
+        n.rlim_cur =
+            n.rlim_max < DESCRIPTORS_MAX ? n.rlim_max : DESCRIPTORS_MAX;
+        (void)setrlimit(RLIMIT_NOFILE, &n);
+        (void)getrlimit(RLIMIT_NOFILE, &n);
+    }
+    rest = n.rlim_cur > others ? n.rlim_cur - others : 1;
+    return rest < so->arrivals.waiting_max ? (uint32_t)rest
+                                           : so->arrivals.waiting_max;
+}
+
 int open_shell(struct daemon *d)
 {
     struct shell_options so;
@@ -82,6 +108,7 @@ int open_shell(struct daemon *d)
     so.rules = d->rules;
     so.n_rules = MESSAGE_TYPES_MAX;
     so.handshake_ms *= scale;
+    so.arrivals.waiting_max = waiting_max(&so);
     so.linger_ms *= scale;
     so.unposted_ms *= scale;
     so.upload_bytes_per_s = d->config.upload_bytes_per_s;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/control/status_json.h"
@@ -207,6 +208,34 @@ static enum MHD_Result post_set(struct control *c,
 
 /* ---- requests ----------------------------------------------------------- */
 
+/* 500 a second, 500 at once, where a connection and a request count as one
+ * each: another program of this machine must not take a core from training. */
+static const struct budget_price asking = {2000, 1000000};
+
+/* Somebody connected, or asks. Nobody is refused; beyond the price this thread
+ * sleeps, and all who ask wait. */
+static void pace(struct control *c)
+{
+    uint64_t now_ms = monotonic_ms(), wait_ms;
+    struct timespec ts;
+
+    if (budget_overdrawn(&c->asked, &asking, now_ms)) {
+        wait_ms = (c->asked.paid_us - asking.burst_us) / 1000 - now_ms + 1;
+        ts = (struct timespec){.tv_nsec = (long)wait_ms * 1000000L};
+        (void)nanosleep(&ts, NULL);
+    }
+    budget_charge(&c->asked, &asking, 1, now_ms);
+}
+
+static enum MHD_Result
+on_connect(void *data, const struct sockaddr *from, socklen_t len)
+{
+    (void)from;
+    (void)len;
+    pace(data);
+    return MHD_YES;
+}
+
 /* One of the three is there: a function, the text that it shows, a command. */
 static const struct {
     const char *method, *path;
@@ -310,6 +339,7 @@ static enum MHD_Result on_request(void *data,
     (void)body;
     if (*seen == NULL) {
         *seen = data;
+        pace(data);
         return is_too_large(connection)
                    ? control_answer_text(connection, MHD_HTTP_CONTENT_TOO_LARGE,
                                          "no request needs a body\n")
@@ -351,8 +381,8 @@ int control_open(struct control **control,
         goto err_after_listen;
     }
     c->http = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-        on_request, c, MHD_OPTION_LISTEN_SOCKET, c->socket.fd,
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, on_connect,
+        c, on_request, c, MHD_OPTION_LISTEN_SOCKET, c->socket.fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONTROL_CONNECTIONS_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONTROL_IDLE_S,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT,

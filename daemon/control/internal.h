@@ -15,6 +15,7 @@
 #include "daemon/control/listen.h"
 #include "daemon/control/shown.h"
 #include "daemon/settings/control_tokens.h"
+#include "p2p/swarm/budget.h"
 
 struct stream;
 
@@ -23,7 +24,8 @@ struct control {
     struct control_socket socket;
     control_command_cb on_command;
     void *data;
-    bool guarded; /* a token is needed */
+    struct budget_meter asked; /* of the HTTP thread only */
+    bool guarded;              /* a token is needed */
     char tokens_path[CONTROL_PATH_MAX];
     pthread_mutex_t lock; /* of all below */
     control_set_cb on_set;

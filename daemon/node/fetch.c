@@ -286,6 +286,7 @@ void node_on_fetch(struct node *n, int peer, const struct fetch *f)
         refuse(n, peer, f);
         return;
     }
+    members_fetch_served(&n->members, peer);
     a = out_add(n->out, ACTION_SEND_SEG);
     if (a != NULL) {
         a->segment = (struct segment){

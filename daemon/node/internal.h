@@ -190,6 +190,9 @@ void node_on_recv(struct node *n, const struct event *event);
 /* False: a frame of a stranger that has used up its budget; nothing follows
  * from it. */
 bool node_affords(struct node *n, const struct event *event);
+/* That event has been handled: a stranger pays for what it is answered. The
+ * first `n_said` actions are of its handler. */
+void node_answered(struct node *n, const struct event *event, uint32_t n_said);
 
 /* Decode what came into n->scratch. False: it is malformed, and its link is
  * closed. */

@@ -617,6 +617,7 @@ void node_step(void *node, const struct event *event, struct out *out)
 {
     struct node *n = node;
     struct heartbeat beat;
+    uint32_t n_said;
 
     out->n = out->n_bytes = out->dropped = 0;
     if (n->stopped || !node_affords(n, event)) {
@@ -635,6 +636,7 @@ void node_step(void *node, const struct event *event, struct out *out)
     }
     n->last_step_ms = n->now;
     on_event[event->type](n, event);
+    n_said = out->n;
     node_admit_advance(n);
     node_twin_advance(n);
     n->regime->advance(n);
@@ -647,6 +649,7 @@ void node_step(void *node, const struct event *event, struct out *out)
     node_phase_advance(n);
     beat = heartbeat_of(n);
     members_tick(&n->members, n->now, &beat, out);
+    node_answered(n, event, n_said);
     if (n->save_failed && event->type != EVENT_SAVE_FAILED) {
         n->save_failed = !saves(out); /* it is tried again */
     }

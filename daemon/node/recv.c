@@ -93,6 +93,27 @@ bool node_affords(struct node *n, const struct event *event)
                            event->now_ms);
 }
 
+void node_answered(struct node *n, const struct event *event, uint32_t n_said)
+{
+    uint64_t bytes = 0;
+    uint32_t frames = 0;
+
+    for (uint32_t i = 0; event->type == EVENT_RECV && i < n->out->n; i++) {
+        const struct action *a = &n->out->action[i];
+
+        /* What is said later in the step is due by itself, but for the
+         * HEARTBEAT that a PULSE asks for. */
+        if (a->type == ACTION_SEND && a->send.link == event->recv.link &&
+            (i < n_said || a->send.message == MESSAGE_HEARTBEAT)) {
+            bytes += a->send.bytes.len;
+            frames++;
+        }
+    }
+    if (frames > 0) {
+        members_answered(&n->members, event->recv.link, frames, bytes);
+    }
+}
+
 /* False: nothing of it is for a handler. */
 static bool take(struct node *n, const struct event_recv *ev, struct said *s)
 {

@@ -139,6 +139,29 @@ bool budget_allows(const struct budget *all,
             !budget_overdrawn(&l->fair[kind], &t->fair, now_ms));
 }
 
+static uint64_t wait_ms(const struct budget_meter *m,
+                        const struct budget_price *price,
+                        uint64_t now_ms)
+{
+    return budget_overdrawn(m, price, now_ms)
+               ? (m->paid_us - price->burst_us) / 1000 - now_ms + 1
+               : 0;
+}
+
+uint64_t budget_wait_ms(const struct budget *all,
+                        const struct budget_link *l,
+                        enum budget_kind kind,
+                        uint64_t now_ms)
+{
+    const struct budget_terms *t = &terms_of[kind];
+    uint64_t own = wait_ms(&l->own[kind], &t->link, now_ms);
+    uint64_t fair = wait_ms(&l->fair[kind], &t->fair, now_ms);
+    uint64_t rest = wait_ms(&all->all[kind], &t->all, now_ms);
+
+    rest = fair < rest ? fair : rest;
+    return own > rest ? own : rest;
+}
+
 bool budget_is_overdrawn(const struct budget_link *l, uint64_t now_ms)
 {
     for (int k = 0; k < BUDGET_KIND_COUNT; k++) {

@@ -27,7 +27,7 @@
 
 enum budget_kind {
     BUDGET_SIGNATURES, /* verified because of what a stranger said */
-    BUDGET_BYTES,      /* of control frames, decoded */
+    BUDGET_BYTES,      /* of control frames: decoded, and answered */
     BUDGET_DIALS,      /* of addresses that they named; of all only */
     BUDGET_KIND_COUNT
 };
@@ -110,6 +110,12 @@ bool budget_allows(const struct budget *all,
                    const struct budget_link *l,
                    enum budget_kind kind,
                    uint64_t now_ms);
+
+/* Until it may; 0: it may now. */
+uint64_t budget_wait_ms(const struct budget *all,
+                        const struct budget_link *l,
+                        enum budget_kind kind,
+                        uint64_t now_ms);
 
 /* Whether it has used up its own share of something. */
 bool budget_is_overdrawn(const struct budget_link *l, uint64_t now_ms);

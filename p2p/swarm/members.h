@@ -181,13 +181,15 @@ struct members_link {
     struct address from; /* inbound */
     uint32_t link;
     int peer;
+    uint64_t since_ms;
     uint64_t heard_ms;
-    uint64_t sent_ms;  /* last byte of ours */
-    uint64_t used_ms;  /* last message that was no pulse or heartbeat */
-    uint32_t skipped;  /* pulses saved because something else was sent */
-    bool trusted;      /* its peer, by the owner: as if it were a member */
-    bool told;         /* the shell was told that it is no stranger's */
-    uint32_t n_forged; /* bad signatures by its own key */
+    uint64_t sent_ms;   /* last byte of ours */
+    uint64_t served_ms; /* last FETCH that was answered with bytes; 0: none */
+    uint64_t used_ms;   /* last message that was no pulse or heartbeat */
+    uint32_t skipped;   /* pulses saved because something else was sent */
+    bool trusted;       /* its peer, by the owner: as if it were a member */
+    bool told;          /* the shell was told that it is no stranger's */
+    uint32_t n_forged;  /* bad signatures by its own key */
     struct budget_link budget;
 };
 
@@ -407,6 +409,11 @@ bool members_affords(struct members *m,
                      const struct event_recv *frame,
                      bool trusted,
                      uint64_t now_ms);
+/* So much was said because of it. */
+void members_answered(struct members *m,
+                      uint32_t link,
+                      uint32_t frames,
+                      uint64_t bytes);
 
 /* A signature by `public_key` was verified because of a frame over that link. A
  * stranger that forges its own is hung up, and waits. */
@@ -441,6 +448,8 @@ struct peer_id members_group(struct members *m, int peer);
 
 /* What that peer asked for was refused: strangers got enough. */
 void members_fetch_refused(struct members *m, int peer);
+/* It gets what it asked for. */
+void members_fetch_served(struct members *m, int peer);
 
 /* It was closed because its peer did not read. Before members_link_down(). */
 void members_link_full(struct members *m, uint32_t link);

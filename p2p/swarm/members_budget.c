@@ -3,7 +3,9 @@
  * A stranger's frame is charged before it is decoded, and each signature that
  * it made us verify is charged when that was done. Who has used up its budget,
  * or where all strangers have, its frames are dropped before they cost more;
- * those that cost no signature pass while there are bytes. See budget.h.
+ * those that cost no signature pass while there are bytes. What was answered
+ * at once is charged as well: a short question may have a long answer. Not so
+ * the bytes of a FETCH, which have a limit of their own. See budget.h.
  *
  * An address that others only name is dialled seldom: whoever owns it may have
  * nothing to do with the run, and all peers of a swarm hear the same name. Not
@@ -378,6 +380,19 @@ bool members_affords(struct members *m,
         return false;
     }
     return true;
+}
+
+void members_answered(struct members *m,
+                      uint32_t link,
+                      uint32_t frames,
+                      uint64_t bytes)
+{
+    struct members_link *l = members_link_find(m, link);
+
+    if (l != NULL && !is_known(m, l)) {
+        budget_use(&m->strangers.budget, &l->budget, BUDGET_BYTES,
+                   bytes + (uint64_t)frames * FRAME_COST_BYTES, m->now_ms);
+    }
 }
 
 void members_forged(struct members *m, uint32_t link, struct out *out)

@@ -210,6 +210,7 @@ bool members_link_up(struct members *m,
                                   .from = up->address,
                                   .link = up->link,
                                   .peer = i,
+                                  .since_ms = now_ms,
                                   .heard_ms = now_ms,
                                   .sent_ms = now_ms,
                                   .used_ms = now_ms};

@@ -9,12 +9,16 @@
  *     STRANGERS_OF_GROUP_MAX. Behind one router, or on one machine, many are
  *     honest;
  *   - where strangers hold all that they may, the next one takes the place of
- *     one of the largest group, by lot. So whoever comes from elsewhere stays.
+ *     one of the largest group: so whoever comes from elsewhere stays. It is
+ * the one that has been there for longest, who fetches last: a newcomer has
+ * some seconds to ask for what it needs, and the time to fetch it.
  */
 #include "p2p/prefix.h"
 #include "p2p/swarm/members_internal.h"
 #include "p2p/swarm/reach.h"
-#include "proto/base/rng.h"
+
+/* A piece on a slow line takes so long. */
+#define SERVED_MS 10000
 
 bool members_needs(const struct member *p)
 {
@@ -39,11 +43,26 @@ static uint32_t n_of_group(const struct members *m, const struct address *from)
     return n;
 }
 
-/* One of the largest group; NULL: no stranger has a link. */
+static bool is_served(const struct members *m, const struct members_link *l)
+{
+    return l->served_ms != 0 && m->now_ms - l->served_ms < SERVED_MS;
+}
+
+static bool goes_before(const struct members *m,
+                        const struct members_link *l,
+                        const struct members_link *other)
+{
+    if (is_served(m, l) != is_served(m, other)) {
+        return is_served(m, other);
+    }
+    return l->since_ms < other->since_ms;
+}
+
+/* Who makes room: one of the largest group; NULL: no stranger has a link. */
 static struct members_link *one_of_largest(struct members *m)
 {
     struct members_link *found = NULL;
-    uint32_t most = 0, n_alike = 0;
+    uint32_t most = 0;
 
     for (uint32_t i = 0; i < m->n_links_used; i++) {
         struct members_link *l = &m->links[i];
@@ -52,15 +71,21 @@ static struct members_link *one_of_largest(struct members *m)
                      : alike            ? most /* already counted */
                                         : n_of_group(m, &l->from);
 
-        if (n > most) {
+        if (n > most || (n == most && n > 0 && goes_before(m, l, found))) {
             most = n;
-            n_alike = 0;
-        }
-        if (n == most && n > 0 && rng_below(&m->rng, ++n_alike) == 0) {
             found = l;
         }
     }
     return found;
+}
+
+void members_fetch_served(struct members *m, int peer)
+{
+    struct members_link *l = members_link_of_peer(m, peer);
+
+    if (l != NULL) {
+        l->served_ms = m->now_ms;
+    }
 }
 
 bool members_may_be_at(const struct members *m,

@@ -137,13 +137,14 @@ struct conn {
     uv_shutdown_t shutdown;
     unsigned n_handles;
     bool reading;
-    bool throttled; /* pace.c: not read until the bucket has something */
-    bool strange;   /* link.c: read no faster than a stranger may speak, */
-    struct budget_meter spoke; /* which is this much */
-    bool piece_with_kernel;    /* pace.c */
-    uint64_t served;           /* pace.c */
-    struct conn_write *paced;  /* pace.c: writes in order */
-    size_t n_copied;           /* conn_write.c */
+    bool throttled; /* pace.c: not read until the bucket has something, */
+    bool resumed;   /* which it has */
+    bool strange;   /* link.c: read no faster than a stranger may speak: */
+    struct budget_link spoke; /* so much */
+    bool piece_with_kernel;   /* pace.c */
+    uint64_t served;          /* pace.c */
+    struct conn_write *paced; /* pace.c: writes in order */
+    size_t n_copied;          /* conn_write.c */
     bool parsing;
     struct handshake shake;         /* wiped once up */
     struct noise_cipher send, recv; /* control, and until a leg is done */

@@ -30,6 +30,8 @@ int conn_leg_ready(struct conn *c);
 /* conn_read.c */
 int conn_start_reading(struct conn *c);
 void conn_stop_reading(struct conn *c);
+/* Deliver what is buffered, and read on. */
+void conn_go_on(struct conn *c);
 
 /* conn_write.c: queue a copy of bytes[len] as they are. */
 int conn_write_copy(struct conn *c, const uint8_t *bytes, size_t len);

@@ -62,7 +62,7 @@ static void parse(struct conn *c)
     int rv = 0;
 
     c->parsing = true;
-    while (c->state == CONN_UP && !c->paused && rv >= 0) {
+    while (c->state == CONN_UP && !c->paused && rv >= 0 && !pace_waits(c)) {
         size_t have = c->fill - c->pos, len;
         uint8_t *at = c->buf + c->pos;
         const uint8_t *plain = NULL;
@@ -181,13 +181,11 @@ void conn_pause(struct conn *c, uint32_t limit_ms)
     }
 }
 
-void conn_resume(struct conn *c)
+void conn_go_on(struct conn *c)
 {
     int rv;
 
-    assert(c->paused && !c->parsing);
-    c->paused = false;
-    uv_timer_stop(&c->timer);
+    assert(!c->parsing);
     if (!c->plain) {
         parse(c);
     }
@@ -197,4 +195,12 @@ void conn_resume(struct conn *c)
             conn_fail(c, rv);
         }
     }
+}
+
+void conn_resume(struct conn *c)
+{
+    assert(c->paused && !c->parsing);
+    c->paused = false;
+    uv_timer_stop(&c->timer);
+    conn_go_on(c);
 }

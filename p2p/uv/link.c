@@ -59,6 +59,16 @@ static void enter(struct link_table *t, struct link *l)
 
 /* ---- life ------------------------------------------------------------- */
 
+/* Who is trusted comes back from there, perhaps. */
+static void know(const struct link *l)
+{
+    struct conn *c = l->conn;
+
+    if (l->trusted && !conn_is_relayed(c)) {
+        arrivals_know(&c->shell->room.arrivals, c->address.ip, shell_now_ms());
+    }
+}
+
 /* Out of the table and LINK_DOWN to the core; the connection lives on. */
 static void leave(struct link *l, int rc)
 {
@@ -66,6 +76,7 @@ static void leave(struct link *l, int rc)
     struct shell *s = c->shell;
     struct event e = {.type = EVENT_LINK_DOWN, .link_down = {l->id, rc}};
 
+    know(l);
     s->links.slots[l->id & (LINK_SLOTS_MAX - 1)] = NULL;
     s->stats.links--;
     spare_owe(s);
@@ -133,11 +144,13 @@ static void on_record(struct conn *c, const uint8_t *plain, size_t len)
         }
         plain += used;
         len -= used;
-        taken = taken && (f.kind != FRAME_READY || pace_frame(c));
+        taken = taken && (f.kind != FRAME_READY || pace_frame(c, f.len, len));
         if (f.kind == FRAME_READY && taken) {
             struct event e = received(l, &f);
 
+            c->shell->pace.asks = c;
             shell_step(c->shell, &e);
+            c->shell->pace.asks = NULL;
         } else {
             c->shell->stats.frames_refused += f.kind == FRAME_READY;
         }
@@ -167,7 +180,7 @@ void link_adopt(struct conn *c)
     c->owner = l;
     c->ops = &link_ops;
     conn_buffer(c, RECORD_MAX);
-    c->strange = s->opt.strangers_paced;
+    pace_stranger(c);
     c->peer->trusted = false; /* until the core says so */
     s->stats.links++;
     up->link = l->id;
@@ -254,6 +267,7 @@ void link_trust(struct shell *s, const struct action_trust *trust)
     if (l != NULL) {
         l->trusted = l->conn->peer->trusted = trust->trusted;
         pace_trust(l->conn, s->opt.strangers_paced && !trust->trusted);
+        know(l);
     }
 }
 
@@ -340,6 +354,7 @@ void link_send(struct shell *s,
         return;
     }
     frame_header_encode(&h, head);
+    pace_answer(l->conn, send->bytes.len);
     rv = conn_send(l->conn, head, sizeof head, bytes, send->bytes.len);
     if (rv != 0) {
         on_fail(l->conn, rv);

@@ -9,7 +9,6 @@
 
 #include "p2p/uv/addr.h"
 #include "p2p/uv/shell.h"
-#include "proto/base/err.h"
 
 #define LISTEN_BACKLOG   128
 #define ACCEPTS_PER_TURN 16 /* then the other sockets get their turn */
@@ -45,47 +44,27 @@ static bool take_token(struct listener *l)
     return true;
 }
 
-/* The one that has been shaking hands for longest makes room. Who is honest
- * needs a second; a storm of silent ones keeps nobody out for longer. */
-static bool make_room(struct shell *s)
-{
-    for (struct conn *c = s->conns; c != NULL; c = c->next) {
-        if (c->inbound && c->state == CONN_SHAKING) {
-            c->ops->on_fail(c, LOCO_ETIMEOUT);
-            return s->stats.half_open < s->opt.half_open_max;
-        }
-    }
-    return false;
-}
-
-static void take(struct listener *l, int fd)
-{
-    struct shell *s = l->shell;
-    bool full = s->stats.half_open >= s->opt.half_open_max;
-
-    s->stats.accepts_refused += full || s->stats.conns >= s->opt.conns_max;
-    if ((full && !make_room(s)) || s->stats.conns >= s->opt.conns_max) {
-        close(fd);
-        return;
-    }
-    if (conn_accept(s, &conn_ops_inbound, fd) != 0) {
-        s->stats.handshakes_failed++;
-    }
-}
-
 /* One connection off the queue; false when this turn is over. */
 static bool accept_one(struct listener *l)
 {
     struct shell *s = l->shell;
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof ss;
+    struct address from;
     int fd;
 
     if (!take_token(l)) {
         pause_for(l, 1000 / s->opt.accepts_per_s + 1);
         return false;
     }
-    fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    fd = accept4(l->fd, (struct sockaddr *)&ss, &len,
+                 SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-        take(l, fd);
+        if (address_from_sockaddr((const struct sockaddr *)&ss, &from) == 0) {
+            room_take(s, fd, from.ip);
+        } else {
+            close(fd);
+        }
         return true;
     }
     if (errno == EINTR || errno == ECONNABORTED) {

@@ -3,9 +3,8 @@
  * A *listener* owns a socket made by us (SO_REUSEADDR and SO_REUSEPORT before
  * bind, so that a dial may one day leave from the same port) and a uv_poll_t.
  * libuv's own accept loop is not used: it spins when descriptors run out and
- * cannot be paused. Connections over a limit are accepted and closed at once
- * (the other side learns quickly); over the rate, or out of descriptors, the
- * listener sleeps and the kernel's queue holds them.
+ * cannot be paused. Whom it accepts it hands to room.h. Over the rate, or out
+ * of descriptors, it sleeps and the kernel's queue holds them.
  *
  * A port that somebody listens on is UV_EADDRINUSE also for the same user,
  * which SO_REUSEPORT alone would let in: a socket without it must first get

@@ -19,7 +19,7 @@
 #include "proto/limits.h"
 
 #define MAILBOX_MAX (64U << 10)
-#define OWN_REFS    7 /* six handles and the mailbox */
+#define OWN_REFS    8 /* seven handles and the mailbox */
 
 #define CONTAINER_OF(p, type, field)                                           \
     ((type *)(void *)((char *)(p)-offsetof(type, field)))
@@ -128,9 +128,9 @@ void shell_options_default(struct shell_options *opt)
         .handshake_ms = 5000,
         .linger_ms = 1000,
         .accept_retry_ms = 100,
-        .accepts_per_s = 100,
+        .accepts_per_s = 1000,
         .conns_max = 640,     /* a relay has two for each pipe */
-        .half_open_max = 128, /* 1.3 s for a handshake in a storm */
+        .half_open_max = 128, /* 2.5 s for a handshake in a storm */
         .bulks_per_peer_max = 4,
         .sends_max = 1024,
         .posts_max = 8192,
@@ -144,6 +144,7 @@ void shell_options_default(struct shell_options *opt)
         .relay_bytes_per_s = 2U << 20,
         .pipe_idle_ms = 120000,
     };
+    arrivals_options_default(&opt->arrivals);
 }
 
 int shell_open(struct shell **shell,
@@ -178,6 +179,7 @@ int shell_open(struct shell **shell,
     turn_init(s);
     pace_init(s);
     pipe_init(s);
+    room_init(s);
     s->n_refs = OWN_REFS;
     *shell = s;
     return 0;
@@ -319,6 +321,7 @@ void shell_close(struct shell *s, shell_close_cb cb, void *data)
     turn_close(s);
     pace_close(s);
     pipe_close(s);
+    room_close(s);
     close_conns(s);
     for (unsigned i = 0; i < s->n_listeners; i++) {
         listener_close(&s->listeners[i]);

@@ -36,6 +36,7 @@
 #include <uv.h>
 
 #include "p2p/core.h"
+#include "p2p/swarm/arrivals.h"
 #include "proto/frame.h"
 #include "proto/sign.h"
 
@@ -69,6 +70,9 @@ struct shell_options {
     uint32_t
         accept_retry_ms;    /* the listener's pause when descriptors ran out */
     uint32_t accepts_per_s; /* also the burst; the listener sleeps */
+    /* Who of these shakes hands when; the others wait, are too many or too
+     * late, and are closed: room.h. */
+    struct arrivals_options arrivals;
     uint32_t conns_max;     /* connections of all kinds, any state; closed at
                                once, DIAL_FAILED LOCO_EFULL */
     uint32_t half_open_max; /* accepted and not yet authenticated; the oldest
@@ -139,7 +143,8 @@ struct shell_stats {
                                   stranger's that says far too much */
     uint64_t segments_refused; /* bulk: bad header, contradicts its post */
     uint64_t segments_skipped; /* bulk: of a cancelled attempt */
-    uint64_t accepts_refused;  /* over conns_max or half_open_max */
+    uint64_t accepts_refused;  /* over conns_max or half_open_max, or waited
+                                  in vain */
     uint64_t accept_pauses;    /* rate limit or out of descriptors */
     uint64_t links_full;       /* closed because their queue was full */
     uint64_t trims;            /* memory went back to the system */
@@ -149,6 +154,7 @@ struct shell_stats {
     uint64_t bytes_relayed;    /* carried between two others */
     uint32_t pipes;            /* that carry now */
     uint32_t conns, half_open, links, bulks;
+    uint32_t waiting;      /* accepted, for their turn to shake hands */
     uint32_t posts, sends; /* segments that wait */
     uint32_t paused;       /* bulk connections that wait for a post */
 };

@@ -161,25 +161,59 @@ size_t pace_room(const struct conn *c, size_t len)
     return is_bulk(c) && most < len ? most : len;
 }
 
-static const struct budget_price stranger = {10, 3000000};
-/* Later than the core, which charges a frame after it looked: 100 kB. */
-#define SKIP_AFTER_US 1000000U
+/* The core counts from its own step on. */
+#define CORE_LATER_MS 5
 
-bool pace_frame(struct conn *c)
+void pace_stranger(struct conn *c)
 {
-    const struct budget_price skipped = {stranger.each_us,
-                                         stranger.burst_us + SKIP_AFTER_US};
+    c->strange = c->shell->opt.strangers_paced;
+    budget_link_init(&c->spoke, shell_now_ms() + CORE_LATER_MS);
+}
+
+static void charge(struct conn *c, size_t bytes, uint64_t now_ms)
+{
+    budget_use(&c->shell->pace.strangers, &c->spoke, BUDGET_BYTES, bytes,
+               now_ms);
+}
+
+bool pace_frame(struct conn *c, size_t len, size_t behind)
+{
     uint64_t now_ms;
+    bool may;
 
     if (!c->strange) {
         return true;
     }
     now_ms = shell_now_ms();
-    if (budget_overdrawn(&c->spoke, &skipped, now_ms)) {
-        return false;
+    may = budget_allows(&c->shell->pace.strangers, &c->spoke, BUDGET_BYTES,
+                        now_ms);
+    charge(c,
+           FRAME_HEADER_BYTES + len + (may ? (size_t)PACE_FRAME_BYTES : behind),
+           now_ms);
+    return may;
+}
+
+void pace_answer(struct conn *c, size_t len)
+{
+    if (c->strange && c->shell->pace.asks == c) {
+        charge(c, FRAME_HEADER_BYTES + len + PACE_FRAME_BYTES, shell_now_ms());
     }
-    budget_charge(&c->spoke, &stranger, PACE_FRAME_BYTES, now_ms);
-    return true;
+}
+
+/* Not looked at each millisecond: there may be hundreds. */
+#define STRANGERS_MS 20
+
+/* Until that stranger may be heard again; 0: it may. */
+static uint64_t stranger_wait_ms(const struct conn *c, uint64_t now_ms)
+{
+    uint64_t wait_ms;
+
+    if (!c->strange) {
+        return 0;
+    }
+    wait_ms = budget_wait_ms(&c->shell->pace.strangers, &c->spoke, BUDGET_BYTES,
+                             now_ms);
+    return wait_ms > 0 && wait_ms < STRANGERS_MS ? STRANGERS_MS : wait_ms;
 }
 
 void pace_trust(struct conn *c, bool strange)
@@ -190,62 +224,74 @@ void pace_trust(struct conn *c, bool strange)
     }
 }
 
-/* Until that stranger may be read again; 0: it may. */
-static uint64_t stranger_wait_ms(const struct conn *c)
-{
-    uint64_t now_ms = shell_now_ms();
-
-    return c->strange && budget_overdrawn(&c->spoke, &stranger, now_ms)
-               ? (c->spoke.paid_us - stranger.burst_us) / 1000 - now_ms + 1
-               : 0;
-}
-
 static void stop_reading(struct conn *c, uint64_t wait_ms)
 {
-    if (wait_ms > 0 && c->reading) {
-        uv_read_stop((uv_stream_t *)&c->tcp);
-        c->reading = false;
+    if (wait_ms > 0) {
+        conn_stop_reading(c);
         c->throttled = true;
         wake_in(c->shell, wait_ms);
     }
+}
+
+bool pace_waits(struct conn *c)
+{
+    uint64_t wait_ms = c->strange ? stranger_wait_ms(c, shell_now_ms()) : 0;
+
+    stop_reading(c, wait_ms);
+    return wait_ms > 0;
 }
 
 void pace_read(struct conn *c, size_t bytes)
 {
     struct shell *s = c->shell;
 
-    if (c->strange && c->state == CONN_UP) {
-        budget_charge(&c->spoke, &stranger, bytes, shell_now_ms());
-        stop_reading(c, stranger_wait_ms(c));
-        return;
-    }
     if (!is_bulk(c) || s->pace.down.rate_bytes_per_s == 0) {
         return;
     }
     bucket_spend(&s->pace.down, bytes, shell_now_ms());
-    stop_reading(c, bucket_wait_ms(&s->pace.down, shell_now_ms()));
+    if (c->reading) {
+        stop_reading(c, bucket_wait_ms(&s->pace.down, shell_now_ms()));
+    }
 }
 
-static void resume_reading(struct shell *s)
+/* Find those that may be read again, and when the others may. */
+static void find_resumed(struct shell *s)
 {
-    struct conn *c, *tmp;
+    uint64_t now_ms = shell_now_ms();
+    struct conn *c;
 
-    DL_FOREACH_SAFE(s->conns, c, tmp)
+    DL_FOREACH(s->conns, c)
     {
         uint64_t wait_ms;
 
         if (!c->throttled || c->state != CONN_UP) {
             continue;
         }
-        wait_ms = is_bulk(c) ? bucket_wait_ms(&s->pace.down, shell_now_ms())
-                             : stranger_wait_ms(c);
+        wait_ms = is_bulk(c) ? bucket_wait_ms(&s->pace.down, now_ms)
+                             : stranger_wait_ms(c, now_ms);
+        c->resumed = wait_ms == 0;
         if (wait_ms > 0) {
             wake_in(s, wait_ms);
-            continue;
         }
-        c->throttled = false;
-        if (!c->paused && conn_start_reading(c) != 0) {
-            conn_set_deadline(c, 0);
+    }
+}
+
+/* What a connection says may end any other one, so the list is looked through
+ * anew each time. */
+static void resume_reading(struct shell *s)
+{
+    struct conn *c;
+
+    find_resumed(s);
+    while (!s->closing) {
+        for (c = s->conns; c != NULL && !c->resumed; c = c->next) {
+        }
+        if (c == NULL) {
+            return;
+        }
+        c->resumed = c->throttled = false;
+        if (c->state == CONN_UP && !c->paused) {
+            conn_go_on(c);
         }
     }
 }

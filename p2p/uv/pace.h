@@ -19,6 +19,7 @@
 #include <uv.h>
 
 #include "p2p/bucket.h"
+#include "p2p/swarm/budget.h"
 
 struct conn;
 struct conn_write;
@@ -27,7 +28,9 @@ struct shell;
 struct pace {
     struct bucket up, down;
     uv_timer_t timer;
-    uint64_t served; /* pieces written so far: who was served when */
+    uint64_t served;         /* pieces written so far: who was served when */
+    struct budget strangers; /* all together */
+    struct conn *asks;       /* whose frame the core handles; NULL */
 };
 
 /* The shell is released when the timer is closed. */
@@ -50,14 +53,22 @@ size_t pace_room(const struct conn *c, size_t len);
 /* So many were read; may stop the reading for now. */
 void pace_read(struct conn *c, size_t bytes);
 
-/* A control connection of a stranger (conn->strange) is read no faster than
- * 100 kB a second, 300 kB at once; each frame in it is PACE_FRAME_BYTES more.
- * One read brings thousands of short frames. The core would drop all beyond
- * 300 kB, 1 us each, 100 new links a second; beyond 400 kB they are skipped.
- */
+/* A control connection of a stranger (conn->strange) is read no faster than the
+ * core takes what it says (budget.h, BUDGET_BYTES; members_budget.c): what is
+ * too early waits here and in the kernel, and is not dropped there. So it costs
+ * a little more here: each frame PACE_FRAME_BYTES more than it has, and so does
+ * what is said while the core handles it. Records are whole: thousands of short
+ * frames fit in, and those that are beyond the budget are skipped. */
 #define PACE_FRAME_BYTES 512
-/* False: this frame is skipped. */
-bool pace_frame(struct conn *c);
+/* It is a stranger's from its begin on. */
+void pace_stranger(struct conn *c);
+/* Whether its next record is to wait. */
+bool pace_waits(struct conn *c);
+/* The next frame of it, and so many bytes of the same record behind it. False:
+ * it and those are skipped. */
+bool pace_frame(struct conn *c, size_t len, size_t behind);
+/* So much is answered. */
+void pace_answer(struct conn *c, size_t len);
 /* It is no stranger's any more, or is one's again. */
 void pace_trust(struct conn *c, bool strange);
 

@@ -27,6 +27,7 @@
 #include "p2p/uv/peer.h"
 #include "p2p/uv/pipe.h"
 #include "p2p/uv/probe.h"
+#include "p2p/uv/room.h"
 #include "p2p/uv/spare.h"
 #include "p2p/uv/table.h"
 
@@ -59,6 +60,7 @@ struct shell {
     /* listen.c */
     struct listener listeners[SHELL_LISTEN_MAX];
     unsigned n_listeners;
+    struct room room; /* room.c */
     uint16_t bound_port;
     uint16_t listen_port; /* told to peers */
     /* conn.c */

@@ -360,8 +360,8 @@ def newcomers(a, pen, python):
             s.wait_training()
             crowd = Strangers(pen, python, "crowd", s, sources)
             crowd.go()
-            wait_for(lambda: s.peers[0].status()["refused"][
-                "accept_pauses"] > 300, "the crowd is there", 60)
+            wait_for(lambda: s.peers[0].status()["strangers"][
+                "waiting"] > 300, "the crowd is there", 60)
             for _ in range(a.newcomers):
                 began = time.monotonic()
                 scheduled(os.SCHED_RR, 1)

@@ -18,6 +18,7 @@
 
 #include "daemon/control/control.h"
 #include "daemon/control/shown.h"
+#include "proto/base/clock.h"
 #include "proto/base/err.h"
 
 #define ANSWER_MAX (1 << 20)
@@ -193,6 +194,19 @@ static void bodies_that_are_too_large_are_not_read(void **state)
         assert_answers(f, i == 1 ? "HTTP/1.1 4" : "HTTP/1.1 413");
         assert_int_equal(f->commands[CONTROL_PAUSE], 0);
     }
+}
+
+/* 600 connections with a request each are 1,200, of which 500 may come at once:
+ * the others take 2 ms each. All are served. */
+static void who_asks_without_end_is_slowed_down(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t began_ms = monotonic_ms();
+
+    for (int i = 0; i < 600; i++) {
+        assert_int_equal(ask(f, "GET", "/"), 200);
+    }
+    assert_true(monotonic_ms() - began_ms >= 1390);
 }
 
 static void those_who_say_nothing_keep_nobody_out(void **state)
@@ -500,6 +514,7 @@ int main(void)
         TEST(commands_reach_the_callback_once),
         TEST(wrong_paths_and_methods_are_refused),
         TEST(bodies_that_are_too_large_are_not_read),
+        TEST(who_asks_without_end_is_slowed_down),
         TEST(those_who_say_nothing_keep_nobody_out),
         TEST(foreign_hosts_and_origins_are_refused),
         TEST(addresses_that_are_not_local_are_refused),

@@ -165,6 +165,28 @@ static void what_a_stranger_says_too_much_is_not_decoded(void **state)
     hand_close(h);
 }
 
+/* GET_VIEW costs 514 bytes; the VIEW as much again and what it has. */
+static void what_a_stranger_is_answered_is_charged(void **state)
+{
+    const struct get_view ask = {0};
+    struct hand *h = open_hand();
+    uint32_t before = h->n_sent[MESSAGE_VIEW];
+
+    (void)state;
+    for (int k = 0; k < 1000; k++) {
+        hand_say(h, STRANGER, MESSAGE_GET_VIEW, &ask);
+    }
+    hand_wait(h, 1);
+    assert_in_range(h->n_sent[MESSAGE_VIEW] - before, 100, 300000 / 1200);
+    before = h->n_sent[MESSAGE_VIEW];
+    for (int k = 0; k < 1000; k++) {
+        hand_say(h, 0, MESSAGE_GET_VIEW, &ask);
+    }
+    hand_wait(h, 1);
+    assert_int_equal(h->n_sent[MESSAGE_VIEW] - before, 1000);
+    hand_close(h);
+}
+
 static uint32_t served(struct hand *h, uint32_t p, uint32_t n)
 {
     struct fetch f = {.stream = STREAM_FETCH,
@@ -255,6 +277,7 @@ int main(void)
         cmocka_unit_test(what_a_stranger_measured_is_not_even_verified),
         cmocka_unit_test(who_forges_three_signatures_is_hung_up_and_waits),
         cmocka_unit_test(what_a_stranger_says_too_much_is_not_decoded),
+        cmocka_unit_test(what_a_stranger_is_answered_is_charged),
         cmocka_unit_test(strangers_fetch_what_newcomers_need),
         cmocka_unit_test(who_fetches_without_end_leaves_others_their_share),
         cmocka_unit_test(a_member_is_not_hung_up_for_bad_signatures),

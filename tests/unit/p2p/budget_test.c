@@ -110,6 +110,33 @@ static void no_debt_lasts_long(void **state)
         budget_allows(&s.all, &s.link[0], BUDGET_SIGNATURES, BEGIN + 10001));
 }
 
+/* Alone it waits for itself; in a crowd for its fair share, or for the crowd,
+ * whichever comes first. */
+static void who_waits_may_when_the_wait_is_over(void **state)
+{
+    struct strangers s;
+    uint64_t wait_ms;
+
+    (void)state;
+    begin(&s);
+    assert_int_equal(
+        budget_wait_ms(&s.all, &s.link[0], BUDGET_BYTES, BEGIN + 9000), 0);
+    use(&s, 0, BUDGET_BYTES, 400000, BEGIN + 9000);
+    wait_ms = budget_wait_ms(&s.all, &s.link[0], BUDGET_BYTES, BEGIN + 9000);
+    assert_in_range(wait_ms, 1000, 1001);
+    assert_false(budget_allows(&s.all, &s.link[0], BUDGET_BYTES,
+                               BEGIN + 9000 + wait_ms - 2));
+    assert_true(budget_allows(&s.all, &s.link[0], BUDGET_BYTES,
+                              BEGIN + 9000 + wait_ms));
+    begin(&s);
+    for (uint32_t i = 2; i < 32; i++) { /* 3 MB of all; 1 MB too much */
+        use(&s, i, BUDGET_BYTES, 100000, BEGIN + 1);
+    }
+    use(&s, 0, BUDGET_BYTES, 1000, BEGIN + 1);
+    wait_ms = budget_wait_ms(&s.all, &s.link[0], BUDGET_BYTES, BEGIN + 1);
+    assert_in_range(wait_ms, 320, 321);
+}
+
 /* ---- what they fetch ------------------------------------------------------
  */
 
@@ -196,6 +223,7 @@ int main(void)
             all_together_get_little_and_who_asks_for_little_gets_it),
         cmocka_unit_test(who_dials_again_gets_no_other_fair_share),
         cmocka_unit_test(no_debt_lasts_long),
+        cmocka_unit_test(who_waits_may_when_the_wait_is_over),
         cmocka_unit_test(
             a_group_that_fetches_without_end_leaves_half_to_others),
         cmocka_unit_test(of_more_groups_than_rows_all_get_something),

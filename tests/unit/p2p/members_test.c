@@ -893,6 +893,39 @@ static void one_network_holds_few_links(void **state)
     }
 }
 
+static bool has_link(const struct fixture *f, uint32_t link)
+{
+    for (uint32_t i = 0; i < f->m.n_links_used; i++) {
+        if (f->m.links[i].used && f->m.links[i].link == link) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All have the same time to ask for what they need, and who fetches more. */
+static void who_came_first_and_does_not_fetch_makes_room(void **state)
+{
+    const uint32_t most = LINKS_MAX - LINKS_RESERVED;
+    struct fixture *f = *state;
+    uint32_t fetches = 5;
+
+    for (uint32_t i = 1; i <= 3 * most; i++) {
+        f->now_ms++;
+        assert_true(stranger(f, i, 127, 3, i));
+        assert_int_equal(hung_up(f), i > most);
+        if (i % 100 == 5) {
+            members_fetch_served(&f->m, members_at(&f->m, fetches));
+        }
+        assert_true(has_link(f, fetches) || i < fetches);
+        assert_true(has_link(f, i > most - 2 ? i - (most - 2) + 1 : 1));
+    }
+    f->now_ms += 10000; /* it fetches no more */
+    assert_true(stranger(f, 1000, 127, 3, 1000));
+    assert_int_equal(hung_up(f), 1);
+    assert_false(has_link(f, fetches));
+}
+
 static void strangers_keep_nobody_out(void **state)
 {
     struct fixture *f = *state;
@@ -1595,6 +1628,7 @@ int main(void)
         T(who_hears_that_it_is_suspected_contradicts),
         T(nobody_uses_the_incarnations_up),
         T(one_network_holds_few_links),
+        T(who_came_first_and_does_not_fetch_makes_room),
         T(strangers_keep_nobody_out),
         T(later_statements_outdo_earlier_ones),
         T(a_rumour_goes_once_to_each_neighbour_but_its_source),

@@ -263,6 +263,7 @@ static inline struct shell_options node_init(struct node *n, uint8_t seed)
     opt.strangers_paced = false;
     opt.stranger_slabs = 0;
     opt.accepts_per_s = 10000;
+    opt.arrivals.all.each_us = 1;
     return opt;
 }
 
