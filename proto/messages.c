@@ -217,7 +217,8 @@ MSG_DEFINE(prepare,
            MSG_FIELD_U8(struct prepare, mode),
            MSG_FIELD_BOOL(struct prepare, urgent),
            MSG_FIELD_U64(struct prepare, ballot),
-           MSG_ARRAY_STRUCT(struct prepare, shown, n_shown, asker_schema));
+           MSG_ARRAY_STRUCT(struct prepare, shown, n_shown, asker_schema),
+           MSG_ARRAY_U64(struct prepare, joiners, n_joiners));
 
 MSG_PART(statement,
          MSG_FIELD_BOOL(struct statement, restarted),
@@ -295,7 +296,8 @@ MSG_DEFINE(promise,
            MSG_FIELD_STRUCT(struct promise, body, promise_body_schema),
            MSG_FIELD_FIXED(struct promise, sig),
            MSG_ARRAY_STRUCT(struct promise, accepted, n_accepted,
-                            standing_schema));
+                            standing_schema),
+           MSG_FIELD_U32(struct promise, joiners_linked));
 
 MSG_DEFINE(accept,
            MSG_FIELD_U64(struct accept, epoch),

@@ -469,6 +469,8 @@ struct prepare {
     uint64_t ballot;
     uint32_t n_shown; /* 0 or 1: who asked for it, maybe its sender */
     struct asker shown[1];
+    uint32_t n_joiners; /* who may come in: id_u64() */
+    uint64_t joiners[VIEW_JOINS_MAX];
 };
 
 /* What the sender did in the attempt of its view: the closing statement. */
@@ -571,6 +573,8 @@ struct promise {
     uint8_t sig[SIGN_BYTES];
     uint32_t n_accepted; /* 0 or 1 */
     struct standing accepted[1];
+    uint32_t joiners_linked; /* bit i: joiner i of the PREPARE is linked to the
+                                sender. Advice to the owner: not signed */
 };
 
 struct accept {

@@ -247,7 +247,9 @@ bool node_follow_pauses(struct node *n)
 /* ---- one commit ------------------------------------------------------- */
 
 /* How much of our open contribution is in that commit: parts of it where an
- * attempt that we were in failed, and the next one inherited what was done. */
+ * attempt that we were in failed, and the next one inherited what was done. One
+ * that was in no exchange is in none: the same steps in a range were made by
+ * the process that this peer was before it restarted. */
 static enum node_spent spent_in(const struct node *n, const struct commit *c)
 {
     const struct ready_body *mine = &n->round.mine;
@@ -265,7 +267,8 @@ static enum node_spent spent_in(const struct node *n, const struct commit *c)
     }
     share = inherit_share(&c->plan.body, in_members, &n->opt.self,
                           mine->first_step, mine->last_step, all);
-    if (!n->round.contributed || share == 0 || node_quorum_idle(n)) {
+    if (!n->round.contributed || !n->round.exposed || share == 0 ||
+        node_quorum_idle(n)) {
         /* What it was made from is gone: of no use to any other round. */
         return n->terms.single_round ? SPENT_PARTLY : SPENT_NOT;
     }

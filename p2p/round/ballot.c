@@ -169,6 +169,7 @@ void ballot_joiner_add(struct ballot *b,
         .said_ms = now_ms,
         .round = round,
         .commit = *commit,
+        .linked = slot->used && slot->peer == peer ? slot->linked : 0,
         .join = *join,
     };
     memcpy(slot->public_key, b->members->peers[peer].public_key, 32);

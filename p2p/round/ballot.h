@@ -76,6 +76,7 @@ struct ballot_joiner {
     uint64_t round;   /* of the commit that it holds now */
     struct hash32 commit;
     uint8_t public_key[32];
+    uint64_t linked;  /* bit i: member i says so, or is it, in our ballot */
     struct join join; /* as it said it, maybe one commit ago */
 };
 

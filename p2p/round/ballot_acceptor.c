@@ -152,6 +152,22 @@ static bool may_promise(struct ballot *b,
     return !b->fork_bound && ballot_gives_way(b, ctx, p);
 }
 
+/* Which of the joiners that it names are linked to us (bits). */
+static uint32_t linked_joiners(const struct members *m, const struct prepare *p)
+{
+    uint32_t mask = 0;
+
+    for (uint32_t row = 0; row < m->n_peers && p->n_joiners > 0; row++) {
+        for (uint32_t i = 0; i < p->n_joiners; i++) {
+            if (p->joiners[i] == id_u64(&m->peers[row].id) &&
+                members_linked(m, (int)row)) {
+                mask |= 1U << i;
+            }
+        }
+    }
+    return mask;
+}
+
 void ballot_on_prepare(struct ballot *b,
                        const struct ballot_context *ctx,
                        int peer,
@@ -168,6 +184,7 @@ void ballot_on_prepare(struct ballot *b,
         msg.n_accepted = 1;
         msg.accepted[0] = b->accepted;
     }
+    msg.joiners_linked = linked_joiners(b->members, p);
     ballot_bind(b, ctx, &b->members->peers[peer].id, p);
     if (b->phase != BALLOT_IDLE && p->ballot != b->current) {
         b->phase = BALLOT_IDLE; /* ours can no longer win */

@@ -204,6 +204,11 @@ bool ballot_is_bound(const struct view_body *view,
 
 /* ---- ballot_own.c ----------------------------------------------------- */
 
+/* Fill in who waits for us to let it in: the promises say who is linked to it.
+ * `linked`: what that member's says, bits of that list. */
+void ballot_name_joiners(struct ballot *b, struct prepare *p);
+void ballot_note_linked(struct ballot *b, uint32_t member, uint32_t linked);
+
 /* `proposal` of our ballot, from those who answered. False: nobody is left. */
 bool ballot_make_own(struct ballot *b);
 

@@ -3,7 +3,10 @@
  *
  * Everybody who answered is in it. Of the joiners only those are shown who hold
  * the value's commit, which the promises decide, and who fit: the value is made
- * twice, without them and with them.
+ * twice, without them and with them. A joiner says itself with whom it is
+ * linked, and who is said to be and is not does not sign. So PREPARE names the
+ * joiners, each PROMISE says which of them are linked to its sender, and only
+ * those are shown with whom enough would sign: a liar keeps out itself alone.
  */
 #include "p2p/round/ballot_internal.h"
 
@@ -30,18 +33,106 @@ static void name_by_value(struct proposal *p,
     memcpy(p->promises, sorted, n * sizeof *sorted);
 }
 
-/* Who holds the commit of the value and wants in. False: nobody. */
-static bool gather_joins(const struct ballot *b, struct proposal *p)
+void ballot_name_joiners(struct ballot *b, struct prepare *p)
 {
     for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
-        const struct ballot_joiner *j = &b->joiners[k];
+        struct ballot_joiner *j = &b->joiners[k];
 
-        if (ballot_joiner_here(b, j) &&
-            ballot_joiner_holds(j, p->value.round, &p->value.commit) &&
-            ballot_join_is_known(b, &j->join.body) &&
-            !ballot_is_ousted(b, j->public_key, p->value.round)) {
+        j->linked = 0;
+        if (ballot_joiner_here(b, j)) {
+            j->linked = BIT(b->self_index);
+            p->joiners[p->n_joiners++] = id_u64(&b->members->peers[j->peer].id);
+        }
+    }
+}
+
+void ballot_note_linked(struct ballot *b, uint32_t member, uint32_t linked)
+{
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        struct ballot_joiner *j = &b->joiners[k];
+
+        for (uint32_t i = 0; j->linked != 0 && i < b->asked.n_joiners; i++) {
+            if ((linked >> i & 1) &&
+                b->asked.joiners[i] == id_u64(&b->members->peers[j->peer].id)) {
+                j->linked |= BIT(member);
+            }
+        }
+    }
+}
+
+/* Of the members that answered, who would sign a view with that joiner: who is
+ * linked to it, or need not be (is_there() in ballot_check.c). */
+static uint64_t signers_of(const struct ballot *b,
+                           const struct ballot_joiner *j)
+{
+    uint64_t mask = j->linked;
+
+    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
+        if (!ballot_join_links(&j->join.body, &b->ids[i])) {
+            mask |= BIT(i);
+        }
+    }
+    return mask & b->answered;
+}
+
+/* Whether it holds the commit of the value and was named in our PREPARE, and
+ * enough members see it. Who says of itself that others do is out for a while,
+ * not those who ask with it. */
+static bool may_come(struct ballot *b,
+                     const struct ballot_joiner *j,
+                     const struct view_body *v)
+{
+    if (j->linked == 0 || !ballot_joiner_here(b, j) ||
+        !ballot_joiner_holds(j, v->round, &v->commit) ||
+        !ballot_join_is_known(b, &j->join.body) ||
+        ballot_is_ousted(b, j->public_key, v->round)) {
+        return false;
+    }
+    if (!view_quorum(&b->cert.body, signers_of(b, j), b->departed.mask)) {
+        ballot_oust(b, j->public_key, v->round);
+        return false;
+    }
+    return true;
+}
+
+/* Of those left, the one that most members see. NULL: nobody. */
+static const struct ballot_joiner *best_seen(const struct ballot *b,
+                                             uint32_t left)
+{
+    const struct ballot_joiner *best = NULL;
+    int most = -1;
+
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        const struct ballot_joiner *j = &b->joiners[k];
+        int n = __builtin_popcountll(signers_of(b, j));
+
+        if ((left >> k & 1) && n > most) {
+            most = n;
+            best = j;
+        }
+    }
+    return best;
+}
+
+/* Who may come in and is seen by enough of those who see all others that come.
+ * False: nobody. */
+static bool gather_joins(struct ballot *b, struct proposal *p)
+{
+    uint64_t signers = b->answered;
+    const struct ballot_joiner *j;
+    uint32_t left = 0;
+
+    for (int k = 0; k < BALLOT_JOINERS_MAX; k++) {
+        left |= may_come(b, &b->joiners[k], &p->value) ? 1U << k : 0;
+    }
+    while ((j = best_seen(b, left)) != NULL) {
+        uint64_t both = signers & signers_of(b, j);
+
+        left &= ~(1U << (j - b->joiners));
+        if (view_quorum(&b->cert.body, both, b->departed.mask)) {
             struct joining *to = &p->joins[p->n_joins++];
 
+            signers = both;
             memcpy(to->public_key, j->public_key, 32);
             to->join = j->join;
         }
@@ -57,10 +148,10 @@ static void show_departed(const struct ballot *b, struct proposal *p)
     }
 }
 
-/* Who did not fit is not shown. */
-static void drop_unused(struct proposal *p)
+/* Who did not fit is not shown. True: there was one. */
+static bool drop_unused(struct proposal *p)
 {
-    uint32_t kept = 0;
+    uint32_t shown = p->n_joins, kept = 0;
 
     for (uint32_t i = 0; i < p->n_joins; i++) {
         int at = view_index_key(&p->value, p->joins[i].public_key);
@@ -70,6 +161,7 @@ static void drop_unused(struct proposal *p)
         }
     }
     p->n_joins = kept;
+    return kept < shown;
 }
 
 bool ballot_make_own(struct ballot *b)
@@ -106,9 +198,10 @@ bool ballot_make_own(struct ballot *b)
         name_by_value(p, electors);
     } else if (b->mode == VIEW_MAJORITY && gather_joins(b, p)) {
         m.joins = p->joins;
-        m.n_joins = p->n_joins;
-        (void)ballot_make_value(&m, &p->value);
-        drop_unused(p);
+        do { /* one that did not fit may have taken a seat from another */
+            m.n_joins = p->n_joins;
+            (void)ballot_make_value(&m, &p->value);
+        } while (drop_unused(p));
     }
     return true;
 }

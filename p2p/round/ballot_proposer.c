@@ -317,6 +317,7 @@ void ballot_on_promise(struct ballot *b,
     b->promises[at].said = p->body.said;
     memcpy(b->promises[at].sig, p->sig, SIGN_BYTES);
     b->answered |= BIT(at);
+    ballot_note_linked(b, (uint32_t)at, p->joiners_linked);
     if (p->body.said.has_accepted) {
         note_claim(b, p->body.said.accepted_ballot, &p->accepted[0].proposal);
     }
@@ -361,7 +362,10 @@ void ballot_propose(struct ballot *b,
     struct promise_body mine;
 
     p.urgent = b->want == BALLOT_WANT_CHANGE || b->frozen;
-    p.n_shown = mode == VIEW_MAJORITY && ballot_asker(b, ctx, &p.shown[0]) == 0;
+    if (mode == VIEW_MAJORITY) {
+        p.n_shown = ballot_asker(b, ctx, &p.shown[0]) == 0;
+        ballot_name_joiners(b, &p);
+    }
     if (mode != VIEW_FOUND) {
         p.epoch = b->cert.body.epoch;
         p.view = b->hash;

@@ -117,10 +117,11 @@ uint64_t view_parted(const struct view_body *view,
             continue; /* it came back since */
         }
         body.peer = view_member_id(m);
-        if (message_verify(signer, m->public_key, &goodbye_body_schema, &body,
-                           p->sig)) {
-            parted |= 1ULL << p->member;
+        if (!message_verify(signer, m->public_key, &goodbye_body_schema, &body,
+                            p->sig)) {
+            break; /* forged: it costs one signature, not one for each */
         }
+        parted |= 1ULL << p->member;
     }
     return parted;
 }

@@ -52,8 +52,8 @@ bool view_byzantine_quorum(const struct view_body *view,
                            uint64_t departed);
 
 /* Members of `view` (bits) whose goodbyes are among these, said since they came
- * in and signed. A view counts nobody as gone who did not say so: who could
- * claim it would be more than half of the others. */
+ * in and signed, up to the first forged one. A view counts nobody as gone who
+ * did not say so: who could claim it would be more than half of the others. */
 uint64_t view_parted(const struct view_body *view,
                      const struct parting *partings,
                      uint32_t n,

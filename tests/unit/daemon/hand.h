@@ -201,7 +201,8 @@ static inline void hand_answer_prepare(struct hand *h, uint32_t p)
     struct promise m = {.body = {.epoch = q->epoch,
                                  .view = q->view,
                                  .mode = q->mode,
-                                 .ballot = q->ballot}};
+                                 .ballot = q->ballot},
+                        .joiners_linked = UINT32_MAX};
 
     m.body.said.edges = UINT64_MAX;
     m.body.said.round = h->in.held->known.round;

@@ -293,7 +293,7 @@ static void a_majority_never_forks(void **state)
     cast_close(c);
 }
 
-static struct join join_of(const struct cast *c, uint64_t round)
+static struct join join_by(const struct cast *c, int who, uint64_t round)
 {
     struct join j = {.body = {.round = round}};
 
@@ -303,10 +303,14 @@ static struct join join_of(const struct cast *c, uint64_t round)
         j.body.linked[j.body.n_linked++] =
             (uint32_t)(id_u64(&c->a[i]->identity.id) >> 32);
     }
-    assert_int_equal(message_sign(&c->a[CAST_STRANGE]->signer,
-                                  &join_body_schema, &j.body, j.sig),
-                     0);
+    assert_int_equal(
+        message_sign(&c->a[who]->signer, &join_body_schema, &j.body, j.sig), 0);
     return j;
+}
+
+static struct join join_of(const struct cast *c, uint64_t round)
+{
+    return join_by(c, CAST_STRANGE, round);
 }
 
 /* Member i has it from the stranger. */
@@ -375,6 +379,34 @@ static void only_the_next_coordinator_asks_for_a_joiners_view(void **state)
         assert_int_equal(c->a[i]->ballot.phase,
                          i == boss ? BALLOT_GATHER : BALLOT_IDLE);
         assert_int_equal(c->a[i]->ballot.frozen, i == boss);
+    }
+    cast_close(c);
+}
+
+/* Three ask at once. Two say that they are linked to all four members, and each
+ * is so to two: the two others do not sign a view with it. */
+static void who_lies_about_its_links_keeps_no_other_out(void **state)
+{
+    struct cast *c = cast_open(4);
+    struct join j = join_of(c, 0);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        int liar = CAST_STRANGE - 1 - i % 2;
+        struct join lie = join_by(c, liar, 0);
+
+        link_up(c, i, liar);
+        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, liar), &lie, 0,
+                          &lie.body.commit, c->now_ms);
+        wants_in(c, i, &j);
+    }
+    cast_wait(c, 20000);
+    for (int i = 0; i < 4; i++) {
+        const struct view_body *v = &c->a[i]->ballot.cert.body;
+
+        assert_int_equal(v->epoch, 2);
+        assert_int_equal(v->n_members, 5);
+        assert_true(view_index(v, &c->a[CAST_STRANGE]->identity.id) >= 0);
     }
     cast_close(c);
 }
@@ -592,6 +624,7 @@ int main(void)
         cmocka_unit_test(a_lone_survivor_forks_only_after_its_time),
         cmocka_unit_test(a_majority_never_forks),
         cmocka_unit_test(only_the_next_coordinator_asks_for_a_joiners_view),
+        cmocka_unit_test(who_lies_about_its_links_keeps_no_other_out),
         cmocka_unit_test(joiners_come_in_at_a_boundary_only),
         cmocka_unit_test(
             a_newcomer_offers_work_for_rounds_that_it_lives_through),

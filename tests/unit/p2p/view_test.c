@@ -212,6 +212,39 @@ static void nobody_says_goodbye_for_others(void **state)
     assert_int_equal(view_cert_check(&c, &prev, &pen[0]), LOCO_ESIG);
 }
 
+static uint32_t n_verified;
+
+static bool count_verify(void *self,
+                         const uint8_t public[SIGN_PUBLIC_BYTES],
+                         const char *domain,
+                         const void *bytes,
+                         size_t len,
+                         const uint8_t sig[SIGN_BYTES])
+{
+    n_verified++;
+    return pen[0].verify(self, public, domain, bytes, len, sig);
+}
+
+/* Who sends a view chooses how many goodbyes it shows. */
+static void a_forged_goodbye_costs_one_signature(void **state)
+{
+    struct view_body prev = view_of(4, 3, VIEW_MAJORITY);
+    struct view_cert c = cert_of(&prev, view_of(4, 4, VIEW_MAJORITY), 0x1);
+    struct signer counting = pen[0];
+
+    (void)state;
+    counting.verify = count_verify;
+    part(&c, &prev, 1, 3);
+    for (int k = 0; k < 20; k++) {
+        part(&c, &prev, 2, 3);
+        c.partings[c.n_partings - 1].sig[3] ^= 1;
+    }
+    n_verified = 0;
+    assert_int_equal(view_parted(&prev, c.partings, c.n_partings, &counting),
+                     0x2);
+    assert_int_equal(n_verified, 2);
+}
+
 static void a_doubled_signature_counts_once(void **state)
 {
     struct view_body prev = view_of(5, 1, VIEW_MAJORITY);
@@ -386,6 +419,7 @@ int main(void)
         cmocka_unit_test(who_said_goodbye_is_in_no_byzantine_quorum),
         cmocka_unit_test(who_said_goodbye_does_not_count),
         cmocka_unit_test(a_majority_of_the_view_before_makes_a_certificate),
+        cmocka_unit_test(a_forged_goodbye_costs_one_signature),
         cmocka_unit_test(a_doubled_signature_counts_once),
         cmocka_unit_test(nobody_says_goodbye_for_others),
         cmocka_unit_test(a_forged_signature_spoils_the_certificate),
