@@ -37,10 +37,11 @@ void arrivals_init(struct arrivals *a, const struct arrivals_options *opt)
 /* Its row. Of those for whom nobody waits the one goes that owes least. */
 static uint32_t group_take(struct arrivals *a, const uint8_t ip[16])
 {
+    bool limited = !prefix_is_private(ip);
     uint8_t net[16] = {0};
     uint32_t least = ARRIVALS_GROUPS_MAX;
 
-    memcpy(net, ip, prefix_bytes(ip));
+    memcpy(net, ip, limited ? prefix_bytes(ip) : sizeof net);
     for (uint32_t i = 0; i < ARRIVALS_GROUPS_MAX; i++) {
         const struct arrivals_group *g = &a->groups[i];
 
@@ -54,8 +55,8 @@ static uint32_t group_take(struct arrivals *a, const uint8_t ip[16])
         }
     }
     assert(least < ARRIVALS_GROUPS_MAX); /* there are more than places */
-    a->groups[least] = (struct arrivals_group){
-        .used = true, .limited = !prefix_is_private(ip)};
+    a->groups[least] =
+        (struct arrivals_group){.used = true, .limited = limited};
     memcpy(a->groups[least].ip, net, sizeof net);
     return least;
 }
@@ -107,34 +108,41 @@ static bool group_may(const struct arrivals *a,
            (!g->limited || !budget_overdrawn(&g->paid, &a->opt.group, now_ms));
 }
 
+/* One without a limit pays as well: who was let in longest ago comes first. */
 static void
 group_pays(struct arrivals *a, struct arrivals_group *g, uint64_t now_ms)
 {
     budget_charge(&a->all, &a->opt.all, 1, now_ms);
-    if (g->limited) {
-        budget_charge(&g->paid, &a->opt.group, 1, now_ms);
-    }
+    budget_charge(&g->paid, &a->opt.group, 1, now_ms);
 }
 
 /* ---- places ------------------------------------------------------------- */
 
-/* Where one of the largest group waits. */
+static uint32_t size_of_group(const struct arrivals *a, uint32_t place)
+{
+    const struct arrivals_place *p = &a->places[place];
+
+    return p->used ? a->groups[p->group].n_waiting : 0;
+}
+
+/* Where one of the largest group waits. One lot: this is what a connection
+ * costs while all places are taken. */
 static int one_of_largest(struct arrivals *a)
 {
-    uint32_t most = 0, n_alike = 0;
-    int found = 0;
+    uint32_t most = 0, n_alike = 0, i = 0;
+    uint64_t lot;
 
-    for (uint32_t i = 0; i < a->opt.waiting_max; i++) {
-        const struct arrivals_place *p = &a->places[i];
-        uint32_t n = p->used ? a->groups[p->group].n_waiting : 0;
+    for (uint32_t k = 0; k < a->opt.waiting_max; k++) {
+        uint32_t n = size_of_group(a, k);
 
-        n_alike = n > most ? 0 : n_alike;
+        n_alike = n > most ? 1 : n_alike + (n == most);
         most = n > most ? n : most;
-        if (n == most && rng_below(&a->rng, ++n_alike) == 0) {
-            found = (int)i;
+    }
+    for (lot = rng_below(&a->rng, n_alike);; i++) {
+        if (size_of_group(a, i) == most && lot-- == 0) {
+            return (int)i;
         }
     }
-    return found;
 }
 
 static int place_take(struct arrivals *a)

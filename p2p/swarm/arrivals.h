@@ -4,13 +4,14 @@
  * connects *enters* at once, or *waits* until there is something left for it:
  *
  *   - all strangers together have a budget (budget.h), and one group of
- *     addresses of the internet (IPv4 /24, IPv6 /48) has a smaller one. Behind
- *     a private address or on this machine many are honest: no such limit;
+ *     addresses of the internet (IPv4 /24, IPv6 /48) has a smaller one. A
+ *     private address is a group of its own. Behind it or on this machine many
+ *     are honest: no such limit;
  *   - an address where somebody that the core trusts was linked is *known*. It
  *     has a budget of its own and does not wait behind others: a member whose
  *     link broke is back at once. Nobody can connect from an address of
- * somebody else; who has the same one (a machine, a router) can use up its
- * budget, and then all from there are strangers;
+ *     somebody else; who has the same one (a machine, a router) can use up its
+ *     budget, and then all from there are strangers;
  *   - while some wait nobody passes them, and only who has said something gets
  *     its turn. First who comes from the group that was let in longest ago, of
  *     these by turns the one that waits longest and one by lot. A crowd that
@@ -18,9 +19,6 @@
  *     by the second;
  *   - where all places are taken, the next one takes that of one of the largest
  *     group, by lot. Nobody waits longer than its own patience lasts.
- *
- * Private addresses count as groups there, too, so that one machine fills no
- * places that others need.
  *
  * Pure: time comes in; 100 KB. Cannot fail.
  */
@@ -55,7 +53,7 @@ struct arrivals_place {
 struct arrivals_group {
     bool used;
     bool limited;   /* not private */
-    uint8_t ip[16]; /* the rest is 0 */
+    uint8_t ip[16]; /* what is no part of it is 0 */
     struct budget_meter paid;
     uint32_t n_waiting;
 };

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "p2p/swarm/arrivals.h"
+#include "proto/base/rng.h"
 
 #define BEGIN       1000000ULL /* ms */
 #define PATIENCE_MS 4000
@@ -161,6 +162,22 @@ static void one_of_the_largest_group_makes_room(void **state)
     assert_true(f->a.places[other].used);
 }
 
+/* A lot for each place would be 40 us a connection. */
+static void a_full_room_draws_one_lot_a_connection(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t rng;
+
+    press(f);
+    while (f->a.n_waiting < ARRIVALS_WAITING_MAX) {
+        (void)say(f, 127, 0, 0, 1);
+    }
+    rng = f->a.rng;
+    (void)say(f, 127, 0, 0, 1);
+    (void)rng_next(&rng);
+    assert_true(rng == f->a.rng);
+}
+
 /* There are as many rows for groups as for places and more. */
 static void as_many_groups_as_places_are_told_apart(void **state)
 {
@@ -285,6 +302,27 @@ static void a_network_that_was_not_let_in_lately_comes_first(void **state)
     assert_int_equal(enter_next(f), fresh);
 }
 
+/* Of one private address many may come, but not before all others. */
+static void one_private_address_keeps_nobody_out(void **state)
+{
+    struct fixture *f = *state;
+    int near, far;
+
+    press(f);
+    while (f->a.n_waiting < 500) {
+        (void)say(f, 127, 0, 0, 1);
+    }
+    far = say(f, 9, 9, 9, 9);
+    f->now_ms += 20;
+    assert_int_equal(enter_next(f), far);
+    far = say(f, 9, 9, 9, 9);
+    near = say(f, 127, 0, 0, 2);
+    f->now_ms += 20;
+    assert_int_equal(enter_next(f), near);
+    f->now_ms += 20;
+    assert_int_equal(enter_next(f), far);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -294,11 +332,13 @@ int main(void)
         TEST(a_private_address_is_no_network),
         TEST(who_is_known_does_not_wait_behind_strangers),
         TEST(one_of_the_largest_group_makes_room),
+        TEST(a_full_room_draws_one_lot_a_connection),
         TEST(as_many_groups_as_places_are_told_apart),
         TEST(who_says_nothing_gets_no_turn),
         TEST(a_crowd_without_patience_is_outlived),
         TEST(of_a_patient_crowd_all_have_the_same_chance),
         TEST(a_network_that_was_not_let_in_lately_comes_first),
+        TEST(one_private_address_keeps_nobody_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
