@@ -7,13 +7,10 @@
 #include "p2p/prefix.h"
 #include "proto/base/rng.h"
 
-/* An address of the internet may be another one's tomorrow. */
-#define KNOWN_MS 3600000U
-
 /* 50 a second are 3 % of a core; 150 at once are a swarm that is founded. Of
- * one group 5 a second, 20 at once: a laboratory. Known: of each address 10 a
- * second, 40 at once: a member comes with several connections, and behind one
- * router are several members. */
+ * one group 5 a second, 20 at once: a laboratory. Known: each peer 10 a
+ * second, 40 at once: a member comes with several connections. For an hour: an
+ * address of the internet may be another one's tomorrow. */
 void arrivals_options_default(struct arrivals_options *opt)
 {
     *opt = (struct arrivals_options){
@@ -21,6 +18,7 @@ void arrivals_options_default(struct arrivals_options *opt)
         .group = {200000, 4000000},
         .known = {100000, 4000000},
         .waiting_max = ARRIVALS_WAITING_MAX,
+        .known_ms = 3600000,
     };
 }
 
@@ -61,43 +59,61 @@ static uint32_t group_take(struct arrivals *a, const uint8_t ip[16])
     return least;
 }
 
+static bool is_known_at(const struct arrivals_known *k,
+                        const uint8_t ip[16],
+                        uint64_t now_ms)
+{
+    return k->until_ms > now_ms && memcmp(k->ip, ip, sizeof k->ip) == 0;
+}
+
+static bool
+is_known(const struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < ARRIVALS_KNOWN_MAX; i++) {
+        if (is_known_at(&a->known[i], ip, now_ms)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Its row, or that of whoever was linked longest ago. */
+void arrivals_know(struct arrivals *a,
+                   const struct peer_id *who,
+                   const uint8_t ip[16],
+                   uint64_t now_ms)
+{
+    struct arrivals_known *k = &a->known[0];
+
+    for (uint32_t i = 0; i < ARRIVALS_KNOWN_MAX; i++) {
+        struct arrivals_known *other = &a->known[i];
+
+        if (other->until_ms > 0 && id_eq(&other->who, who)) {
+            k = other;
+            break;
+        }
+        k = other->until_ms < k->until_ms ? other : k;
+    }
+    if (k->until_ms == 0 || !id_eq(&k->who, who)) {
+        *k = (struct arrivals_known){.who = *who};
+    }
+    memcpy(k->ip, ip, sizeof k->ip);
+    k->until_ms = now_ms + a->opt.known_ms;
+}
+
+/* A budget, where somebody is known at that address and has something left. */
 static struct arrivals_known *
-known_find(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
+known_may(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
 {
     for (uint32_t i = 0; i < ARRIVALS_KNOWN_MAX; i++) {
         struct arrivals_known *k = &a->known[i];
 
-        if (k->until_ms > now_ms && memcmp(k->ip, ip, sizeof k->ip) == 0) {
+        if (is_known_at(k, ip, now_ms) &&
+            !budget_overdrawn(&k->paid, &a->opt.known, now_ms)) {
             return k;
         }
     }
     return NULL;
-}
-
-void arrivals_know(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
-{
-    struct arrivals_known *k = known_find(a, ip, now_ms);
-
-    if (k == NULL) {
-        k = &a->known[0];
-        for (uint32_t i = 1; i < ARRIVALS_KNOWN_MAX; i++) {
-            k = a->known[i].until_ms < k->until_ms ? &a->known[i] : k;
-        }
-        *k = (struct arrivals_known){0};
-        memcpy(k->ip, ip, sizeof k->ip);
-    }
-    k->until_ms = now_ms + KNOWN_MS;
-}
-
-/* Its budget, where that address is known and has something left. */
-static struct arrivals_known *
-known_may(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
-{
-    struct arrivals_known *k = known_find(a, ip, now_ms);
-
-    return k != NULL && !budget_overdrawn(&k->paid, &a->opt.known, now_ms)
-               ? k
-               : NULL;
 }
 
 static bool group_may(const struct arrivals *a,
@@ -180,7 +196,7 @@ int arrivals_come(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
     a->n_waiting++;
     a->places[place] = (struct arrivals_place){
         .used = true,
-        .known = known_find(a, ip, now_ms) != NULL,
+        .known = is_known(a, ip, now_ms),
         .group = group,
         .since_ms = now_ms,
     };
@@ -219,7 +235,7 @@ int arrivals_late(struct arrivals *a, uint64_t now_ms)
 
 /* ---- turns -------------------------------------------------------------- */
 
-/* The budget of the known address that it came from, if that has something. */
+/* The budget of who is known where it came from, if that has something. */
 static struct arrivals_known *
 pays_as_known(struct arrivals *a, const struct arrivals_place *p, uint64_t now)
 {

@@ -60,6 +60,15 @@ static int say(struct fixture *f, uint8_t a, uint8_t b, uint8_t c, uint8_t d)
     return place;
 }
 
+/* Peer `who` has a link there. */
+static void know(struct fixture *f, uint8_t who, uint8_t b, uint8_t c)
+{
+    const struct peer_id id = {{who}};
+    const uint8_t ip[16] = {[10] = 0xff, 0xff, 7, b, c, 7};
+
+    arrivals_know(&f->a, &id, ip, f->now_ms);
+}
+
 /* Uses up what all strangers have. */
 static void press(struct fixture *f)
 {
@@ -127,13 +136,12 @@ static void a_private_address_is_no_network(void **state)
 
 static void who_is_known_does_not_wait_behind_strangers(void **state)
 {
-    static const uint8_t member[16] = {[10] = 0xff, 0xff, 7, 7, 7, 7};
     struct fixture *f = *state;
     uint32_t n = 0;
 
     press(f);
     assert_int_not_equal(say(f, 7, 7, 7, 7), ARRIVALS_ENTER);
-    arrivals_know(&f->a, member, f->now_ms);
+    know(f, 1, 7, 7);
     while (say(f, 7, 7, 7, 7) == ARRIVALS_ENTER) {
         n++;
     }
@@ -145,6 +153,23 @@ static void who_is_known_does_not_wait_behind_strangers(void **state)
     f->now_ms += 3600000; /* long ago */
     press(f);
     assert_int_not_equal(say(f, 7, 7, 7, 7), ARRIVALS_ENTER);
+}
+
+/* A member with a thousand addresses has no more than one, and who is known
+ * elsewhere stays so. */
+static void a_peer_is_known_where_it_was_last(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0;
+
+    press(f);
+    know(f, 1, 7, 7);
+    for (int i = 0; i < 1000; i++) {
+        know(f, 2, (uint8_t)(i >> 8), (uint8_t)i);
+        n += say(f, 7, (uint8_t)(i >> 8), (uint8_t)i, 7) == ARRIVALS_ENTER;
+    }
+    assert_int_equal(n, 40);
+    assert_int_equal(say(f, 7, 7, 7, 7), ARRIVALS_ENTER);
 }
 
 static void one_of_the_largest_group_makes_room(void **state)
@@ -331,6 +356,7 @@ int main(void)
         TEST(one_network_of_the_internet_gets_less),
         TEST(a_private_address_is_no_network),
         TEST(who_is_known_does_not_wait_behind_strangers),
+        TEST(a_peer_is_known_where_it_was_last),
         TEST(one_of_the_largest_group_makes_room),
         TEST(a_full_room_draws_one_lot_a_connection),
         TEST(as_many_groups_as_places_are_told_apart),

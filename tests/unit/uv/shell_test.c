@@ -760,19 +760,20 @@ static void who_waits_too_long_or_leaves_gives_its_place_up(void **state)
     loop_end(&loop);
 }
 
-static void a_member_comes_back_while_strangers_wait(void **state)
+static void comes_back(uint32_t known_ms)
 {
     struct shell_options opt;
     struct action *trust;
     struct raw r[2];
     uv_loop_t loop;
     struct node a, b;
+    uint64_t trusted_ms;
 
-    (void)state;
     uv_loop_init(&loop);
     node_start(&a, &loop, 1);
     opt = node_init(&b, 2);
     opt.arrivals.all = (struct budget_price){UINT32_MAX, 1}; /* for 10 s */
+    opt.arrivals.known_ms = known_ms;
     node_open(&b, &loop, &opt);
     (void)connect_nodes(&a, &b, &loop);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1);
@@ -782,6 +783,8 @@ static void a_member_comes_back_while_strangers_wait(void **state)
     trust->trust.link = node_event(&b, EVENT_LINK_UP, 0)->event.link_up.link;
     trust->trust.trusted = true;
     RUN_UNTIL(&loop, b.toy.at == b.toy.n_queue);
+    trusted_ms = shell_now_ms();
+    RUN_UNTIL(&loop, shell_now_ms() > trusted_ms + 1);
     raw_connect(&r[1], b.port); /* from there */
     RUN_UNTIL(&loop, node_stats(&b).half_open == 1);
     assert_int_equal(node_stats(&b).waiting, 1);
@@ -790,6 +793,18 @@ static void a_member_comes_back_while_strangers_wait(void **state)
     node_close(&a, &loop);
     node_close(&b, &loop);
     loop_end(&loop);
+}
+
+static void a_member_comes_back_while_strangers_wait(void **state)
+{
+    (void)state;
+    comes_back(3600000);
+}
+
+static void a_link_of_any_age_makes_its_address_known(void **state)
+{
+    (void)state;
+    comes_back(1);
 }
 
 static void running_out_of_descriptors_does_not_spin(void **state)
@@ -1037,6 +1052,7 @@ int main(void)
         cmocka_unit_test(who_waits_has_its_turn_when_it_says_something),
         cmocka_unit_test(who_waits_too_long_or_leaves_gives_its_place_up),
         cmocka_unit_test(a_member_comes_back_while_strangers_wait),
+        cmocka_unit_test(a_link_of_any_age_makes_its_address_known),
         cmocka_unit_test(running_out_of_descriptors_does_not_spin),
         cmocka_unit_test(what_rests_on_a_failed_save_is_not_said),
         cmocka_unit_test(a_core_that_is_always_due_leaves_sockets_their_turn),
