@@ -837,6 +837,26 @@ static void who_came_first_and_does_not_fetch_makes_room(void **state)
     assert_false(has_link(f, fetches));
 }
 
+/* Strangers that fetch a little each, as often as needed, and come again. */
+static void who_fetches_leaves_others_their_seconds(void **state)
+{
+    const uint32_t most = LINKS_MAX - LINKS_RESERVED;
+    struct fixture *f = *state;
+    uint32_t honest = 2 * most;
+
+    for (uint32_t i = 1; i <= honest + most / 2; i++) {
+        f->now_ms += 20;
+        assert_true(stranger(f, i, 127, 3, i));
+        (void)hung_up(f);
+        for (uint32_t k = 1; k <= i; k++) {
+            if (k != honest && has_link(f, k)) {
+                members_fetch_served(&f->m, members_at(&f->m, k));
+            }
+        }
+        assert_true(i < honest || has_link(f, honest));
+    }
+}
+
 static void strangers_keep_nobody_out(void **state)
 {
     struct fixture *f = *state;
@@ -1536,6 +1556,7 @@ int main(void)
         T(nobody_uses_the_incarnations_up),
         T(one_network_holds_few_links),
         T(who_came_first_and_does_not_fetch_makes_room),
+        T(who_fetches_leaves_others_their_seconds),
         T(strangers_keep_nobody_out),
         T(later_statements_outdo_earlier_ones),
         T(a_rumour_goes_once_to_each_neighbour_but_its_source),
