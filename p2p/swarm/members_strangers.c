@@ -96,12 +96,13 @@ static struct members_link *one_of_largest(struct members *m)
     return found;
 }
 
-void members_fetch_served(struct members *m, int peer)
+void members_fetch_served(struct members *m, int peer, uint64_t bytes)
 {
     struct members_link *l = members_link_of_peer(m, peer);
 
     if (l != NULL) {
         l->served_ms = m->now_ms;
+        budget_served(&l->budget, bytes, m->now_ms);
     }
 }
 

@@ -200,6 +200,16 @@ void pace_answer(struct conn *c, size_t len)
     }
 }
 
+void pace_served(struct shell *s, const struct segment *segment)
+{
+    struct conn *c = s->pace.asks;
+
+    if (c != NULL && c->strange && id_eq(&c->remote.id, &segment->peer)) {
+        budget_served(&c->spoke, s->calls.wire_len(s->calls.self, segment),
+                      shell_now_ms());
+    }
+}
+
 /* Not looked at each millisecond: there may be hundreds. */
 #define STRANGERS_MS 20
 
