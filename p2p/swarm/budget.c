@@ -190,6 +190,20 @@ void budget_use(struct budget *all,
     budget_charge(&l->fair[kind], &t->fair, n, now_ms);
 }
 
+void budget_answered(struct budget *all,
+                     struct budget_link *l,
+                     uint64_t bytes,
+                     uint64_t now_ms)
+{
+    const struct budget_price *fair = &terms_of[BUDGET_BYTES].fair;
+    struct budget_meter *m = &l->fair[BUDGET_BYTES];
+    uint64_t most = now_ms * 1000 + fair->burst_us + BUDGET_ANSWER_US;
+
+    most = m->paid_us > most ? m->paid_us : most;
+    budget_use(all, l, BUDGET_BYTES, bytes, now_ms);
+    m->paid_us = m->paid_us < most ? m->paid_us : most;
+}
+
 void budget_served(struct budget_link *l, uint64_t bytes, uint64_t now_ms)
 {
     struct budget_meter *m = &l->fair[BUDGET_BYTES];

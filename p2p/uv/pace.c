@@ -196,7 +196,9 @@ bool pace_frame(struct conn *c, size_t len, size_t behind)
 void pace_answer(struct conn *c, size_t len)
 {
     if (c->strange && c->shell->pace.asks == c) {
-        charge(c, FRAME_HEADER_BYTES + len + PACE_FRAME_BYTES, shell_now_ms());
+        budget_answered(&c->shell->pace.strangers, &c->spoke,
+                        FRAME_HEADER_BYTES + len + PACE_FRAME_BYTES,
+                        shell_now_ms());
     }
 }
 

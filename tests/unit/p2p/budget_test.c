@@ -165,6 +165,23 @@ static void in_a_crowd_who_fetches_is_heard_more_often(void **state)
     assert_in_range(heard(262144), 150, 160);
 }
 
+/* A chain of views, 256 KiB. What it says itself may cost more. */
+static void no_answer_silences_a_link_for_long(void **state)
+{
+    struct strangers s;
+
+    (void)state;
+    begin(&s);
+    budget_use(&s.all, &s.link[2], BUDGET_BYTES, 20000000, BEGIN);
+    budget_answered(&s.all, &s.link[0], 262144, BEGIN);
+    assert_in_range(budget_wait_ms(&s.all, &s.link[0], BUDGET_BYTES, BEGIN),
+                    3900, 4001);
+    budget_use(&s.all, &s.link[0], BUDGET_BYTES, 262144, BEGIN);
+    budget_answered(&s.all, &s.link[0], 262144, BEGIN);
+    assert_in_range(budget_wait_ms(&s.all, &s.link[0], BUDGET_BYTES, BEGIN),
+                    9900, 10001);
+}
+
 /* ---- what they fetch ------------------------------------------------------
  */
 
@@ -253,6 +270,7 @@ int main(void)
         cmocka_unit_test(no_debt_lasts_long),
         cmocka_unit_test(who_waits_may_when_the_wait_is_over),
         cmocka_unit_test(in_a_crowd_who_fetches_is_heard_more_often),
+        cmocka_unit_test(no_answer_silences_a_link_for_long),
         cmocka_unit_test(
             a_group_that_fetches_without_end_leaves_half_to_others),
         cmocka_unit_test(of_more_groups_than_rows_all_get_something),
