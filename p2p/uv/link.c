@@ -241,6 +241,9 @@ void link_dial(struct shell *s, const struct action_dial *dial)
     struct conn *c;
     int rv;
 
+    if (s->stats.conns >= s->opt.conns_max) {
+        (void)bulk_make_room(s);
+    }
     rv = conn_dial_through(s, &dial_ops, CONNECTION_CONTROL, &dial->address,
                            &dial->relay, &dial->peer, 0, &c);
     if (rv != 0) {

@@ -31,7 +31,8 @@ static void enter(struct shell *s, int fd)
     bool full = s->stats.half_open >= s->opt.half_open_max;
 
     s->stats.accepts_refused += full || s->stats.conns >= s->opt.conns_max;
-    if ((full && !make_room(s)) || s->stats.conns >= s->opt.conns_max) {
+    if ((full && !make_room(s)) ||
+        (s->stats.conns >= s->opt.conns_max && !bulk_make_room(s))) {
         close(fd);
         return;
     }

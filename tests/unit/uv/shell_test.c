@@ -632,6 +632,39 @@ static void connections_over_the_limits_are_refused(void **state)
     loop_end(&loop);
 }
 
+/* Ids cost nothing, and each could hold some for ever. */
+static void data_connections_of_strangers_keep_nobody_out(void **state)
+{
+    struct shell_options opt;
+    struct node b, other[3];
+    uv_loop_t loop;
+
+    (void)state;
+    uv_loop_init(&loop);
+    opt = node_init(&b, 2);
+    opt.conns_max = 2;
+    node_open(&b, &loop, &opt);
+    for (uint8_t i = 0; i < 3; i++) {
+        node_start(&other[i], &loop, (uint8_t)(3 + i));
+    }
+    for (int i = 0; i < 2; i++) {
+        struct action *act = node_act(&other[i], ACTION_BULK_OPEN);
+
+        act->bulk_open.peer = b.id.id;
+        act->bulk_open.address = loopback(b.port);
+    }
+    RUN_UNTIL(&loop, node_stats(&b).bulks == 2);
+    dial(&other[2], &b, &b.id.id, 1);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1);
+    dial(&b, &other[0], &other[0].id.id, 1);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 2);
+    node_close(&b, &loop);
+    for (int i = 0; i < 3; i++) {
+        node_close(&other[i], &loop);
+    }
+    loop_end(&loop);
+}
+
 /* The longest silent one makes room, and who speaks keeps its place. */
 static void silent_connections_keep_nobody_out(void **state)
 {
@@ -1047,6 +1080,7 @@ int main(void)
         cmocka_unit_test(a_second_shell_on_the_port_is_refused),
         cmocka_unit_test(ipv6_works_where_the_machine_has_it),
         cmocka_unit_test(connections_over_the_limits_are_refused),
+        cmocka_unit_test(data_connections_of_strangers_keep_nobody_out),
         cmocka_unit_test(silent_connections_keep_nobody_out),
         cmocka_unit_test(a_flood_of_connections_is_slowed_down),
         cmocka_unit_test(who_waits_has_its_turn_when_it_says_something),
