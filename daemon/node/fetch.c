@@ -246,6 +246,11 @@ static bool is_held(const struct node *n, const struct fetch *f)
     }
 }
 
+static uint64_t bytes_of(const struct fetch *f)
+{
+    return f->buffer == BUFFER_REDUCED ? 4ULL * f->len : f->len;
+}
+
 /* Whether that many bytes more are for a peer that is no member. They cost the
  * month's traffic whenever it asks, so the limit holds at any time; it is one
  * of hours, so that an honest newcomer comes in as fast as the line is. One
@@ -253,7 +258,7 @@ static bool is_held(const struct node *n, const struct fetch *f)
  * everybody is a newcomer. */
 static bool affords(struct node *n, int peer, const struct fetch *f)
 {
-    uint64_t bytes = f->buffer == BUFFER_REDUCED ? 4ULL * f->len : f->len;
+    uint64_t bytes = bytes_of(f);
     uint64_t burst = n->opt.stranger_burst_bytes, all = n->terms.state_bytes;
     struct peer_id group = members_group(&n->members, peer);
 
@@ -286,7 +291,7 @@ void node_on_fetch(struct node *n, int peer, const struct fetch *f)
         refuse(n, peer, f);
         return;
     }
-    members_fetch_served(&n->members, peer);
+    members_fetch_served(&n->members, peer, bytes_of(f));
     a = out_add(n->out, ACTION_SEND_SEG);
     if (a != NULL) {
         a->segment = (struct segment){

@@ -7,13 +7,10 @@
 #include "p2p/prefix.h"
 #include "proto/base/rng.h"
 
-/* An address of the internet may be another one's tomorrow. */
-#define KNOWN_MS 3600000U
-
 /* 50 a second are 3 % of a core; 150 at once are a swarm that is founded. Of
- * one group 5 a second, 20 at once: a laboratory. Known: of each address 10 a
- * second, 40 at once: a member comes with several connections, and behind one
- * router are several members. */
+ * one group 5 a second, 20 at once: a laboratory. Known: each peer 10 a
+ * second, 40 at once: a member comes with several connections. For an hour: an
+ * address of the internet may be another one's tomorrow. */
 void arrivals_options_default(struct arrivals_options *opt)
 {
     *opt = (struct arrivals_options){
@@ -21,6 +18,7 @@ void arrivals_options_default(struct arrivals_options *opt)
         .group = {200000, 4000000},
         .known = {100000, 4000000},
         .waiting_max = ARRIVALS_WAITING_MAX,
+        .known_ms = 3600000,
     };
 }
 
@@ -37,10 +35,11 @@ void arrivals_init(struct arrivals *a, const struct arrivals_options *opt)
 /* Its row. Of those for whom nobody waits the one goes that owes least. */
 static uint32_t group_take(struct arrivals *a, const uint8_t ip[16])
 {
+    bool limited = !prefix_is_private(ip);
     uint8_t net[16] = {0};
     uint32_t least = ARRIVALS_GROUPS_MAX;
 
-    memcpy(net, ip, prefix_bytes(ip));
+    memcpy(net, ip, limited ? prefix_bytes(ip) : sizeof net);
     for (uint32_t i = 0; i < ARRIVALS_GROUPS_MAX; i++) {
         const struct arrivals_group *g = &a->groups[i];
 
@@ -54,49 +53,67 @@ static uint32_t group_take(struct arrivals *a, const uint8_t ip[16])
         }
     }
     assert(least < ARRIVALS_GROUPS_MAX); /* there are more than places */
-    a->groups[least] = (struct arrivals_group){
-        .used = true, .limited = !prefix_is_private(ip)};
+    a->groups[least] =
+        (struct arrivals_group){.used = true, .limited = limited};
     memcpy(a->groups[least].ip, net, sizeof net);
     return least;
 }
 
+static bool is_known_at(const struct arrivals_known *k,
+                        const uint8_t ip[16],
+                        uint64_t now_ms)
+{
+    return k->until_ms > now_ms && memcmp(k->ip, ip, sizeof k->ip) == 0;
+}
+
+static bool
+is_known(const struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < ARRIVALS_KNOWN_MAX; i++) {
+        if (is_known_at(&a->known[i], ip, now_ms)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Its row, or that of whoever was linked longest ago. */
+void arrivals_know(struct arrivals *a,
+                   const struct peer_id *who,
+                   const uint8_t ip[16],
+                   uint64_t now_ms)
+{
+    struct arrivals_known *k = &a->known[0];
+
+    for (uint32_t i = 0; i < ARRIVALS_KNOWN_MAX; i++) {
+        struct arrivals_known *other = &a->known[i];
+
+        if (other->until_ms > 0 && id_eq(&other->who, who)) {
+            k = other;
+            break;
+        }
+        k = other->until_ms < k->until_ms ? other : k;
+    }
+    if (k->until_ms == 0 || !id_eq(&k->who, who)) {
+        *k = (struct arrivals_known){.who = *who};
+    }
+    memcpy(k->ip, ip, sizeof k->ip);
+    k->until_ms = now_ms + a->opt.known_ms;
+}
+
+/* A budget, where somebody is known at that address and has something left. */
 static struct arrivals_known *
-known_find(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
+known_may(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
 {
     for (uint32_t i = 0; i < ARRIVALS_KNOWN_MAX; i++) {
         struct arrivals_known *k = &a->known[i];
 
-        if (k->until_ms > now_ms && memcmp(k->ip, ip, sizeof k->ip) == 0) {
+        if (is_known_at(k, ip, now_ms) &&
+            !budget_overdrawn(&k->paid, &a->opt.known, now_ms)) {
             return k;
         }
     }
     return NULL;
-}
-
-void arrivals_know(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
-{
-    struct arrivals_known *k = known_find(a, ip, now_ms);
-
-    if (k == NULL) {
-        k = &a->known[0];
-        for (uint32_t i = 1; i < ARRIVALS_KNOWN_MAX; i++) {
-            k = a->known[i].until_ms < k->until_ms ? &a->known[i] : k;
-        }
-        *k = (struct arrivals_known){0};
-        memcpy(k->ip, ip, sizeof k->ip);
-    }
-    k->until_ms = now_ms + KNOWN_MS;
-}
-
-/* Its budget, where that address is known and has something left. */
-static struct arrivals_known *
-known_may(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
-{
-    struct arrivals_known *k = known_find(a, ip, now_ms);
-
-    return k != NULL && !budget_overdrawn(&k->paid, &a->opt.known, now_ms)
-               ? k
-               : NULL;
 }
 
 static bool group_may(const struct arrivals *a,
@@ -107,34 +124,41 @@ static bool group_may(const struct arrivals *a,
            (!g->limited || !budget_overdrawn(&g->paid, &a->opt.group, now_ms));
 }
 
+/* One without a limit pays as well: who was let in longest ago comes first. */
 static void
 group_pays(struct arrivals *a, struct arrivals_group *g, uint64_t now_ms)
 {
     budget_charge(&a->all, &a->opt.all, 1, now_ms);
-    if (g->limited) {
-        budget_charge(&g->paid, &a->opt.group, 1, now_ms);
-    }
+    budget_charge(&g->paid, &a->opt.group, 1, now_ms);
 }
 
 /* ---- places ------------------------------------------------------------- */
 
-/* Where one of the largest group waits. */
+static uint32_t size_of_group(const struct arrivals *a, uint32_t place)
+{
+    const struct arrivals_place *p = &a->places[place];
+
+    return p->used ? a->groups[p->group].n_waiting : 0;
+}
+
+/* Where one of the largest group waits. One lot: this is what a connection
+ * costs while all places are taken. */
 static int one_of_largest(struct arrivals *a)
 {
-    uint32_t most = 0, n_alike = 0;
-    int found = 0;
+    uint32_t most = 0, n_alike = 0, i = 0;
+    uint64_t lot;
 
-    for (uint32_t i = 0; i < a->opt.waiting_max; i++) {
-        const struct arrivals_place *p = &a->places[i];
-        uint32_t n = p->used ? a->groups[p->group].n_waiting : 0;
+    for (uint32_t k = 0; k < a->opt.waiting_max; k++) {
+        uint32_t n = size_of_group(a, k);
 
-        n_alike = n > most ? 0 : n_alike;
+        n_alike = n > most ? 1 : n_alike + (n == most);
         most = n > most ? n : most;
-        if (n == most && rng_below(&a->rng, ++n_alike) == 0) {
-            found = (int)i;
+    }
+    for (lot = rng_below(&a->rng, n_alike);; i++) {
+        if (size_of_group(a, i) == most && lot-- == 0) {
+            return (int)i;
         }
     }
-    return found;
 }
 
 static int place_take(struct arrivals *a)
@@ -172,7 +196,7 @@ int arrivals_come(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms)
     a->n_waiting++;
     a->places[place] = (struct arrivals_place){
         .used = true,
-        .known = known_find(a, ip, now_ms) != NULL,
+        .known = is_known(a, ip, now_ms),
         .group = group,
         .since_ms = now_ms,
     };
@@ -211,7 +235,7 @@ int arrivals_late(struct arrivals *a, uint64_t now_ms)
 
 /* ---- turns -------------------------------------------------------------- */
 
-/* The budget of the known address that it came from, if that has something. */
+/* The budget of who is known where it came from, if that has something. */
 static struct arrivals_known *
 pays_as_known(struct arrivals *a, const struct arrivals_place *p, uint64_t now)
 {

@@ -4,13 +4,15 @@
  * connects *enters* at once, or *waits* until there is something left for it:
  *
  *   - all strangers together have a budget (budget.h), and one group of
- *     addresses of the internet (IPv4 /24, IPv6 /48) has a smaller one. Behind
- *     a private address or on this machine many are honest: no such limit;
- *   - an address where somebody that the core trusts was linked is *known*. It
- *     has a budget of its own and does not wait behind others: a member whose
- *     link broke is back at once. Nobody can connect from an address of
- * somebody else; who has the same one (a machine, a router) can use up its
- * budget, and then all from there are strangers;
+ *     addresses of the internet (IPv4 /24, IPv6 /48) has a smaller one. A
+ *     private address is a group of its own. Behind it or on this machine many
+ *     are honest: no such limit;
+ *   - the address where somebody that the core trusts was linked last is
+ *     *known*. It has a budget of its own and does not wait behind others: a
+ *     member whose link broke is back at once. Nobody can connect from an
+ *     address of somebody else; who has the same one (a machine, a router) can
+ *     use up its budget, and then all from there are strangers. The budget is
+ *     the peer's: a seat in the view is not worth more with more addresses;
  *   - while some wait nobody passes them, and only who has said something gets
  *     its turn. First who comes from the group that was let in longest ago, of
  *     these by turns the one that waits longest and one by lot. A crowd that
@@ -18,9 +20,6 @@
  *     by the second;
  *   - where all places are taken, the next one takes that of one of the largest
  *     group, by lot. Nobody waits longer than its own patience lasts.
- *
- * Private addresses count as groups there, too, so that one machine fills no
- * places that others need.
  *
  * Pure: time comes in; 100 KB. Cannot fail.
  */
@@ -31,6 +30,7 @@
 #include <stdint.h>
 
 #include "p2p/swarm/budget.h"
+#include "proto/id.h"
 
 #define ARRIVALS_WAITING_MAX 1024
 #define ARRIVALS_GROUPS_MAX  (ARRIVALS_WAITING_MAX + 256)
@@ -40,7 +40,8 @@ struct arrivals_options {
     struct budget_price all, group, known; /* of one handshake */
     uint32_t waiting_max;                  /* at most ARRIVALS_WAITING_MAX */
     uint32_t patience_ms;
-    uint64_t seed; /* of lots */
+    uint32_t known_ms; /* after its last link */
+    uint64_t seed;     /* of lots */
 };
 
 /* Who waits. */
@@ -55,12 +56,13 @@ struct arrivals_place {
 struct arrivals_group {
     bool used;
     bool limited;   /* not private */
-    uint8_t ip[16]; /* the rest is 0 */
+    uint8_t ip[16]; /* what is no part of it is 0 */
     struct budget_meter paid;
     uint32_t n_waiting;
 };
 
 struct arrivals_known {
+    struct peer_id who;
     uint8_t ip[16];
     struct budget_meter paid;
     uint64_t until_ms; /* 0: a free row */
@@ -100,7 +102,10 @@ void arrivals_enter(struct arrivals *a, int place, uint64_t now_ms);
 /* Whose patience is over, no longer waiting; ARRIVALS_NONE. */
 int arrivals_late(struct arrivals *a, uint64_t now_ms);
 
-/* Somebody that the core trusts has or had a link to that address. */
-void arrivals_know(struct arrivals *a, const uint8_t ip[16], uint64_t now_ms);
+/* A peer that the core trusts has, or had until now, a link to that address. */
+void arrivals_know(struct arrivals *a,
+                   const struct peer_id *who,
+                   const uint8_t ip[16],
+                   uint64_t now_ms);
 
 #endif

@@ -1,6 +1,11 @@
 /* budget.c - see budget.h. The figures are those of .github/SECURITY.md. */
 #include "p2p/swarm/budget.h"
 
+/* Not more than what a frame is charged beside its own bytes; a piece of
+ * 256 KiB gives all of it back. */
+#define SERVED_MOST     512
+#define SERVED_PER_BYTE 512
+
 /* A signature is some 120 us of a core: 200 a second are 24 ms. Bytes: 100 kB/s
  * a link, 1 MB/s all; what a newcomer is sent at once, a chain of views, is
  * 256 KiB and fits the burst. Fair shares of the 160 links that strangers may
@@ -183,4 +188,29 @@ void budget_use(struct budget *all,
     budget_charge(&all->all[kind], &t->all, n, now_ms);
     budget_charge(&l->own[kind], &t->link, n, now_ms);
     budget_charge(&l->fair[kind], &t->fair, n, now_ms);
+}
+
+void budget_answered(struct budget *all,
+                     struct budget_link *l,
+                     uint64_t bytes,
+                     uint64_t now_ms)
+{
+    const struct budget_price *fair = &terms_of[BUDGET_BYTES].fair;
+    struct budget_meter *m = &l->fair[BUDGET_BYTES];
+    uint64_t most = now_ms * 1000 + fair->burst_us + BUDGET_ANSWER_US;
+
+    most = m->paid_us > most ? m->paid_us : most;
+    budget_use(all, l, BUDGET_BYTES, bytes, now_ms);
+    m->paid_us = m->paid_us < most ? m->paid_us : most;
+}
+
+void budget_served(struct budget_link *l, uint64_t bytes, uint64_t now_ms)
+{
+    struct budget_meter *m = &l->fair[BUDGET_BYTES];
+    uint64_t owed = m->paid_us > now_ms * 1000 ? m->paid_us - now_ms * 1000 : 0;
+    uint64_t n = bytes / SERVED_PER_BYTE < SERVED_MOST ? bytes / SERVED_PER_BYTE
+                                                       : SERVED_MOST;
+    uint64_t us = n * terms_of[BUDGET_BYTES].fair.each_us;
+
+    m->paid_us -= us < owed ? us : owed;
 }

@@ -126,4 +126,17 @@ void budget_use(struct budget *all,
                 uint64_t n,
                 uint64_t now_ms);
 
+/* It is answered so much. In a crowd it is not unheard for longer than that
+ * because of what it was answered: else it would seem to be dead. */
+#define BUDGET_ANSWER_US 4000000U
+void budget_answered(struct budget *all,
+                     struct budget_link *l,
+                     uint64_t bytes,
+                     uint64_t now_ms);
+
+/* It is sent so many bytes that it asked for. They have a limit of their own
+ * (budget_fill), so in a crowd the frame that asked for many is not charged:
+ * else a newcomer would get a piece each 0.2 s. */
+void budget_served(struct budget_link *l, uint64_t bytes, uint64_t now_ms);
+
 #endif

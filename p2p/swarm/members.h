@@ -448,8 +448,8 @@ struct peer_id members_group(struct members *m, int peer);
 
 /* What that peer asked for was refused: strangers got enough. */
 void members_fetch_refused(struct members *m, int peer);
-/* It gets what it asked for. */
-void members_fetch_served(struct members *m, int peer);
+/* It gets what it asked for: so much. */
+void members_fetch_served(struct members *m, int peer, uint64_t bytes);
 
 /* It was closed because its peer did not read. Before members_link_down(). */
 void members_link_full(struct members *m, uint32_t link);

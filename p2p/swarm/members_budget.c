@@ -390,8 +390,8 @@ void members_answered(struct members *m,
     struct members_link *l = members_link_find(m, link);
 
     if (l != NULL && !is_known(m, l)) {
-        budget_use(&m->strangers.budget, &l->budget, BUDGET_BYTES,
-                   bytes + (uint64_t)frames * FRAME_COST_BYTES, m->now_ms);
+        budget_answered(&m->strangers.budget, &l->budget,
+                        bytes + (uint64_t)frames * FRAME_COST_BYTES, m->now_ms);
     }
 }
 

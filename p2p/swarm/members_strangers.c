@@ -10,8 +10,10 @@
  *     honest;
  *   - where strangers hold all that they may, the next one takes the place of
  *     one of the largest group: so whoever comes from elsewhere stays. It is
- * the one that has been there for longest, who fetches last: a newcomer has
- * some seconds to ask for what it needs, and the time to fetch it.
+ *     the one that has been there for longest, who fetches last: a newcomer has
+ *     some seconds to ask for what it needs, and the time to fetch it. But who
+ *     fetches holds half of these links at most: else strangers that fetch a
+ *     little each would leave no second to the next newcomer.
  */
 #include "p2p/prefix.h"
 #include "p2p/swarm/members_internal.h"
@@ -19,6 +21,8 @@
 
 /* A piece on a slow line takes so long. */
 #define SERVED_MS 10000
+
+#define STRANGERS_MAX (LINKS_MAX - LINKS_RESERVED)
 
 bool members_needs(const struct member *p)
 {
@@ -48,12 +52,23 @@ static bool is_served(const struct members *m, const struct members_link *l)
     return l->served_ms != 0 && m->now_ms - l->served_ms < SERVED_MS;
 }
 
+static bool too_many_are_served(const struct members *m)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        n += is_stranger(m, &m->links[i]) && is_served(m, &m->links[i]);
+    }
+    return n > STRANGERS_MAX / 2;
+}
+
 static bool goes_before(const struct members *m,
                         const struct members_link *l,
-                        const struct members_link *other)
+                        const struct members_link *other,
+                        bool served_first)
 {
     if (is_served(m, l) != is_served(m, other)) {
-        return is_served(m, other);
+        return is_served(m, l) == served_first;
     }
     return l->since_ms < other->since_ms;
 }
@@ -61,6 +76,7 @@ static bool goes_before(const struct members *m,
 /* Who makes room: one of the largest group; NULL: no stranger has a link. */
 static struct members_link *one_of_largest(struct members *m)
 {
+    bool served_first = too_many_are_served(m);
     struct members_link *found = NULL;
     uint32_t most = 0;
 
@@ -71,7 +87,8 @@ static struct members_link *one_of_largest(struct members *m)
                      : alike            ? most /* already counted */
                                         : n_of_group(m, &l->from);
 
-        if (n > most || (n == most && n > 0 && goes_before(m, l, found))) {
+        if (n > most ||
+            (n == most && n > 0 && goes_before(m, l, found, served_first))) {
             most = n;
             found = l;
         }
@@ -79,12 +96,13 @@ static struct members_link *one_of_largest(struct members *m)
     return found;
 }
 
-void members_fetch_served(struct members *m, int peer)
+void members_fetch_served(struct members *m, int peer, uint64_t bytes)
 {
     struct members_link *l = members_link_of_peer(m, peer);
 
     if (l != NULL) {
         l->served_ms = m->now_ms;
+        budget_served(&l->budget, bytes, m->now_ms);
     }
 }
 
@@ -123,7 +141,7 @@ bool members_stranger_may(struct members *m,
         members_refused(m, from, STRANGER_LINKS);
         return false;
     }
-    l = n >= LINKS_MAX - LINKS_RESERVED ? one_of_largest(m) : NULL;
+    l = n >= STRANGERS_MAX ? one_of_largest(m) : NULL;
     if (l != NULL) {
         members_refused(m, &l->from, STRANGER_LINKS);
         members_hang_up(m, l, out);

@@ -180,6 +180,20 @@ void bulk_adopt(struct conn *c)
     s->bulk.dirty = true;
 }
 
+bool bulk_make_room(struct shell *s)
+{
+    struct bulk *b;
+
+    DL_FOREACH2(s->bulk.all, b, all_next)
+    {
+        if (b->conn->inbound && !b->peer->trusted) {
+            bulk_end(b, LOCO_ECLOSED);
+            return true;
+        }
+    }
+    return false;
+}
+
 void bulk_end(struct bulk *b, int rc)
 {
     struct peer *p = b->peer;

@@ -154,4 +154,8 @@ bool bulk_pump(struct shell *s);
 /* A connection with a known peer turned out to be for bulk. */
 void bulk_adopt(struct conn *c);
 
+/* A connection ends that a stranger has had for longest; false: there is none.
+ * Ids cost nothing: else strangers would hold all that there are. */
+bool bulk_make_room(struct shell *s);
+
 #endif

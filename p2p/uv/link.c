@@ -60,12 +60,25 @@ static void enter(struct link_table *t, struct link *l)
 /* ---- life ------------------------------------------------------------- */
 
 /* Who is trusted comes back from there, perhaps. */
-static void know(const struct link *l)
+static void know(const struct link *l, uint64_t now_ms)
 {
     struct conn *c = l->conn;
 
     if (l->trusted && !conn_is_relayed(c)) {
-        arrivals_know(&c->shell->room.arrivals, c->address.ip, shell_now_ms());
+        arrivals_know(&c->shell->room.arrivals, &c->remote.id, c->address.ip,
+                      now_ms);
+    }
+}
+
+void link_know_at(struct shell *s, const uint8_t ip[16], uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < s->links.n_slots; i++) {
+        const struct link *l = s->links.slots[i];
+
+        if (l != NULL && l->trusted &&
+            memcmp(l->conn->address.ip, ip, sizeof l->conn->address.ip) == 0) {
+            know(l, now_ms);
+        }
     }
 }
 
@@ -76,7 +89,7 @@ static void leave(struct link *l, int rc)
     struct shell *s = c->shell;
     struct event e = {.type = EVENT_LINK_DOWN, .link_down = {l->id, rc}};
 
-    know(l);
+    know(l, shell_now_ms());
     s->links.slots[l->id & (LINK_SLOTS_MAX - 1)] = NULL;
     s->stats.links--;
     spare_owe(s);
@@ -228,6 +241,9 @@ void link_dial(struct shell *s, const struct action_dial *dial)
     struct conn *c;
     int rv;
 
+    if (s->stats.conns >= s->opt.conns_max) {
+        (void)bulk_make_room(s);
+    }
     rv = conn_dial_through(s, &dial_ops, CONNECTION_CONTROL, &dial->address,
                            &dial->relay, &dial->peer, 0, &c);
     if (rv != 0) {
@@ -267,7 +283,7 @@ void link_trust(struct shell *s, const struct action_trust *trust)
     if (l != NULL) {
         l->trusted = l->conn->peer->trusted = trust->trusted;
         pace_trust(l->conn, s->opt.strangers_paced && !trust->trusted);
-        know(l);
+        know(l, shell_now_ms());
     }
 }
 

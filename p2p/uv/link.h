@@ -59,4 +59,7 @@ void link_come(struct shell *s, const struct action_relay_come *come);
 /* An accepted connection turned out to be a control link. */
 void link_adopt(struct conn *c);
 
+/* Whoever is trusted and has a link there is known there from now on. */
+void link_know_at(struct shell *s, const uint8_t ip[16], uint64_t now_ms);
+
 #endif

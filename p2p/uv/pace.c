@@ -196,7 +196,19 @@ bool pace_frame(struct conn *c, size_t len, size_t behind)
 void pace_answer(struct conn *c, size_t len)
 {
     if (c->strange && c->shell->pace.asks == c) {
-        charge(c, FRAME_HEADER_BYTES + len + PACE_FRAME_BYTES, shell_now_ms());
+        budget_answered(&c->shell->pace.strangers, &c->spoke,
+                        FRAME_HEADER_BYTES + len + PACE_FRAME_BYTES,
+                        shell_now_ms());
+    }
+}
+
+void pace_served(struct shell *s, const struct segment *segment)
+{
+    struct conn *c = s->pace.asks;
+
+    if (c != NULL && c->strange && id_eq(&c->remote.id, &segment->peer)) {
+        budget_served(&c->spoke, s->calls.wire_len(s->calls.self, segment),
+                      shell_now_ms());
     }
 }
 

@@ -23,6 +23,7 @@
 
 struct conn;
 struct conn_write;
+struct segment;
 struct shell;
 
 struct pace {
@@ -69,6 +70,8 @@ bool pace_waits(struct conn *c);
 bool pace_frame(struct conn *c, size_t len, size_t behind);
 /* So much is answered. */
 void pace_answer(struct conn *c, size_t len);
+/* That segment is sent, to whom the core hears perhaps: a FETCH. */
+void pace_served(struct shell *s, const struct segment *segment);
 /* It is no stranger's any more, or is one's again. */
 void pace_trust(struct conn *c, bool strange);
 

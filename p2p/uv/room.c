@@ -31,7 +31,8 @@ static void enter(struct shell *s, int fd)
     bool full = s->stats.half_open >= s->opt.half_open_max;
 
     s->stats.accepts_refused += full || s->stats.conns >= s->opt.conns_max;
-    if ((full && !make_room(s)) || s->stats.conns >= s->opt.conns_max) {
+    if ((full && !make_room(s)) ||
+        (s->stats.conns >= s->opt.conns_max && !bulk_make_room(s))) {
         close(fd);
         return;
     }
@@ -150,8 +151,11 @@ static void on_look(uv_timer_t *timer)
 void room_take(struct shell *s, int fd, const uint8_t ip[16])
 {
     struct room *r = &s->room;
-    int place = arrivals_come(&r->arrivals, ip, shell_now_ms());
+    uint64_t now_ms = shell_now_ms();
+    int place;
 
+    link_know_at(s, ip, now_ms); /* its link may be older than an hour */
+    place = arrivals_come(&r->arrivals, ip, now_ms);
     if (place == ARRIVALS_ENTER) {
         enter(s, fd);
         return;

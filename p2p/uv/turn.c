@@ -146,6 +146,7 @@ static bool execute_one(struct shell *s, const struct action *a)
         bulk_post(s, &a->segment);
         break;
     case ACTION_SEND_SEG:
+        pace_served(s, &a->segment);
         bulk_send(s, &a->segment);
         break;
     case ACTION_SUM:

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "p2p/swarm/arrivals.h"
+#include "proto/base/rng.h"
 
 #define BEGIN       1000000ULL /* ms */
 #define PATIENCE_MS 4000
@@ -57,6 +58,15 @@ static int say(struct fixture *f, uint8_t a, uint8_t b, uint8_t c, uint8_t d)
         arrivals_said(&f->a, place);
     }
     return place;
+}
+
+/* Peer `who` has a link there. */
+static void know(struct fixture *f, uint8_t who, uint8_t b, uint8_t c)
+{
+    const struct peer_id id = {{who}};
+    const uint8_t ip[16] = {[10] = 0xff, 0xff, 7, b, c, 7};
+
+    arrivals_know(&f->a, &id, ip, f->now_ms);
 }
 
 /* Uses up what all strangers have. */
@@ -126,13 +136,12 @@ static void a_private_address_is_no_network(void **state)
 
 static void who_is_known_does_not_wait_behind_strangers(void **state)
 {
-    static const uint8_t member[16] = {[10] = 0xff, 0xff, 7, 7, 7, 7};
     struct fixture *f = *state;
     uint32_t n = 0;
 
     press(f);
     assert_int_not_equal(say(f, 7, 7, 7, 7), ARRIVALS_ENTER);
-    arrivals_know(&f->a, member, f->now_ms);
+    know(f, 1, 7, 7);
     while (say(f, 7, 7, 7, 7) == ARRIVALS_ENTER) {
         n++;
     }
@@ -144,6 +153,23 @@ static void who_is_known_does_not_wait_behind_strangers(void **state)
     f->now_ms += 3600000; /* long ago */
     press(f);
     assert_int_not_equal(say(f, 7, 7, 7, 7), ARRIVALS_ENTER);
+}
+
+/* A member with a thousand addresses has no more than one, and who is known
+ * elsewhere stays so. */
+static void a_peer_is_known_where_it_was_last(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0;
+
+    press(f);
+    know(f, 1, 7, 7);
+    for (int i = 0; i < 1000; i++) {
+        know(f, 2, (uint8_t)(i >> 8), (uint8_t)i);
+        n += say(f, 7, (uint8_t)(i >> 8), (uint8_t)i, 7) == ARRIVALS_ENTER;
+    }
+    assert_int_equal(n, 40);
+    assert_int_equal(say(f, 7, 7, 7, 7), ARRIVALS_ENTER);
 }
 
 static void one_of_the_largest_group_makes_room(void **state)
@@ -159,6 +185,22 @@ static void one_of_the_largest_group_makes_room(void **state)
     assert_int_equal(f->a.n_waiting, ARRIVALS_WAITING_MAX);
     assert_int_not_equal(say(f, 9, 9, 8, 1), other); /* not the other's place */
     assert_true(f->a.places[other].used);
+}
+
+/* A lot for each place would be 40 us a connection. */
+static void a_full_room_draws_one_lot_a_connection(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t rng;
+
+    press(f);
+    while (f->a.n_waiting < ARRIVALS_WAITING_MAX) {
+        (void)say(f, 127, 0, 0, 1);
+    }
+    rng = f->a.rng;
+    (void)say(f, 127, 0, 0, 1);
+    (void)rng_next(&rng);
+    assert_true(rng == f->a.rng);
 }
 
 /* There are as many rows for groups as for places and more. */
@@ -285,6 +327,27 @@ static void a_network_that_was_not_let_in_lately_comes_first(void **state)
     assert_int_equal(enter_next(f), fresh);
 }
 
+/* Of one private address many may come, but not before all others. */
+static void one_private_address_keeps_nobody_out(void **state)
+{
+    struct fixture *f = *state;
+    int near, far;
+
+    press(f);
+    while (f->a.n_waiting < 500) {
+        (void)say(f, 127, 0, 0, 1);
+    }
+    far = say(f, 9, 9, 9, 9);
+    f->now_ms += 20;
+    assert_int_equal(enter_next(f), far);
+    far = say(f, 9, 9, 9, 9);
+    near = say(f, 127, 0, 0, 2);
+    f->now_ms += 20;
+    assert_int_equal(enter_next(f), near);
+    f->now_ms += 20;
+    assert_int_equal(enter_next(f), far);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -293,12 +356,15 @@ int main(void)
         TEST(one_network_of_the_internet_gets_less),
         TEST(a_private_address_is_no_network),
         TEST(who_is_known_does_not_wait_behind_strangers),
+        TEST(a_peer_is_known_where_it_was_last),
         TEST(one_of_the_largest_group_makes_room),
+        TEST(a_full_room_draws_one_lot_a_connection),
         TEST(as_many_groups_as_places_are_told_apart),
         TEST(who_says_nothing_gets_no_turn),
         TEST(a_crowd_without_patience_is_outlived),
         TEST(of_a_patient_crowd_all_have_the_same_chance),
         TEST(a_network_that_was_not_let_in_lately_comes_first),
+        TEST(one_private_address_keeps_nobody_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

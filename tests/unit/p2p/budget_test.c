@@ -137,6 +137,51 @@ static void who_waits_may_when_the_wait_is_over(void **state)
     assert_in_range(wait_ms, 320, 321);
 }
 
+/* All together are overdrawn. Each frame has 100 bytes and 512 for itself: who
+ * is sent 256 KiB for each is charged the 100, who is sent nothing 612. */
+static uint32_t heard(uint64_t served)
+{
+    struct strangers s;
+    uint32_t n = 0;
+
+    begin(&s);
+    budget_use(&s.all, &s.link[2], BUDGET_BYTES, 4000000, BEGIN);
+    for (uint64_t now_ms = BEGIN; now_ms < BEGIN + 10000; now_ms++) {
+        budget_use(&s.all, &s.link[2], BUDGET_BYTES, 4000, now_ms);
+        if (budget_allows(&s.all, &s.link[0], BUDGET_BYTES, now_ms)) {
+            use(&s, 0, BUDGET_BYTES, 612, now_ms);
+            budget_served(&s.link[0], served, now_ms);
+            n += now_ms >= BEGIN + 5000; /* the burst is over */
+        }
+    }
+    return n;
+}
+
+static void in_a_crowd_who_fetches_is_heard_more_often(void **state)
+{
+    (void)state;
+    assert_in_range(heard(0), 24, 27);    /* in 5 s: 3,125 bytes a second */
+    assert_in_range(heard(1000), 24, 27); /* a piece of one byte is no trick */
+    assert_in_range(heard(262144), 150, 160);
+}
+
+/* A chain of views, 256 KiB. What it says itself may cost more. */
+static void no_answer_silences_a_link_for_long(void **state)
+{
+    struct strangers s;
+
+    (void)state;
+    begin(&s);
+    budget_use(&s.all, &s.link[2], BUDGET_BYTES, 20000000, BEGIN);
+    budget_answered(&s.all, &s.link[0], 262144, BEGIN);
+    assert_in_range(budget_wait_ms(&s.all, &s.link[0], BUDGET_BYTES, BEGIN),
+                    3900, 4001);
+    budget_use(&s.all, &s.link[0], BUDGET_BYTES, 262144, BEGIN);
+    budget_answered(&s.all, &s.link[0], 262144, BEGIN);
+    assert_in_range(budget_wait_ms(&s.all, &s.link[0], BUDGET_BYTES, BEGIN),
+                    9900, 10001);
+}
+
 /* ---- what they fetch ------------------------------------------------------
  */
 
@@ -224,6 +269,8 @@ int main(void)
         cmocka_unit_test(who_dials_again_gets_no_other_fair_share),
         cmocka_unit_test(no_debt_lasts_long),
         cmocka_unit_test(who_waits_may_when_the_wait_is_over),
+        cmocka_unit_test(in_a_crowd_who_fetches_is_heard_more_often),
+        cmocka_unit_test(no_answer_silences_a_link_for_long),
         cmocka_unit_test(
             a_group_that_fetches_without_end_leaves_half_to_others),
         cmocka_unit_test(of_more_groups_than_rows_all_get_something),

@@ -915,7 +915,7 @@ static void who_came_first_and_does_not_fetch_makes_room(void **state)
         assert_true(stranger(f, i, 127, 3, i));
         assert_int_equal(hung_up(f), i > most);
         if (i % 100 == 5) {
-            members_fetch_served(&f->m, members_at(&f->m, fetches));
+            members_fetch_served(&f->m, members_at(&f->m, fetches), 1);
         }
         assert_true(has_link(f, fetches) || i < fetches);
         assert_true(has_link(f, i > most - 2 ? i - (most - 2) + 1 : 1));
@@ -924,6 +924,63 @@ static void who_came_first_and_does_not_fetch_makes_room(void **state)
     assert_true(stranger(f, 1000, 127, 3, 1000));
     assert_int_equal(hung_up(f), 1);
     assert_false(has_link(f, fetches));
+}
+
+/* Strangers that fetch a little each, as often as needed, and come again. */
+static void who_fetches_leaves_others_their_seconds(void **state)
+{
+    const uint32_t most = LINKS_MAX - LINKS_RESERVED;
+    struct fixture *f = *state;
+    uint32_t honest = 2 * most;
+
+    for (uint32_t i = 1; i <= honest + most / 2; i++) {
+        f->now_ms += 20;
+        assert_true(stranger(f, i, 127, 3, i));
+        (void)hung_up(f);
+        for (uint32_t k = 1; k <= i; k++) {
+            if (k != honest && has_link(f, k)) {
+                members_fetch_served(&f->m, members_at(&f->m, k), 1);
+            }
+        }
+        assert_true(i < honest || has_link(f, honest));
+    }
+}
+
+/* Frames of the first stranger in 10 s, while 60 others say too much. */
+static uint32_t heard_in_a_crowd(struct fixture *f, uint64_t served)
+{
+    struct event_recv frame = {.message = MESSAGE_FETCH};
+    uint32_t n = 0;
+
+    for (uint32_t ms = 0; ms < 10000; ms++) {
+        f->now_ms++;
+        for (uint32_t i = 2; i <= 61; i++) {
+            frame.link = i;
+            frame.len = 30000;
+            (void)members_affords(&f->m, &frame, false, f->now_ms);
+        }
+        frame.link = 1;
+        frame.len = 100;
+        if (members_affords(&f->m, &frame, false, f->now_ms)) {
+            members_fetch_served(&f->m, members_at(&f->m, 1), served);
+            n++;
+        }
+    }
+    return n;
+}
+
+static void in_a_crowd_who_is_served_is_heard_more_often(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t little;
+
+    for (uint32_t i = 1; i <= 61; i++) {
+        f->now_ms++;
+        assert_true(stranger(f, i, 127, 3, i));
+    }
+    (void)heard_in_a_crowd(f, 1); /* bursts */
+    little = heard_in_a_crowd(f, 1);
+    assert_true(heard_in_a_crowd(f, 262144) > 3 * little);
 }
 
 static void strangers_keep_nobody_out(void **state)
@@ -1629,6 +1686,8 @@ int main(void)
         T(nobody_uses_the_incarnations_up),
         T(one_network_holds_few_links),
         T(who_came_first_and_does_not_fetch_makes_room),
+        T(who_fetches_leaves_others_their_seconds),
+        T(in_a_crowd_who_is_served_is_heard_more_often),
         T(strangers_keep_nobody_out),
         T(later_statements_outdo_earlier_ones),
         T(a_rumour_goes_once_to_each_neighbour_but_its_source),

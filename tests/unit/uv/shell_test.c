@@ -632,6 +632,39 @@ static void connections_over_the_limits_are_refused(void **state)
     loop_end(&loop);
 }
 
+/* Ids cost nothing, and each could hold some for ever. */
+static void data_connections_of_strangers_keep_nobody_out(void **state)
+{
+    struct shell_options opt;
+    struct node b, other[3];
+    uv_loop_t loop;
+
+    (void)state;
+    uv_loop_init(&loop);
+    opt = node_init(&b, 2);
+    opt.conns_max = 2;
+    node_open(&b, &loop, &opt);
+    for (uint8_t i = 0; i < 3; i++) {
+        node_start(&other[i], &loop, (uint8_t)(3 + i));
+    }
+    for (int i = 0; i < 2; i++) {
+        struct action *act = node_act(&other[i], ACTION_BULK_OPEN);
+
+        act->bulk_open.peer = b.id.id;
+        act->bulk_open.address = loopback(b.port);
+    }
+    RUN_UNTIL(&loop, node_stats(&b).bulks == 2);
+    dial(&other[2], &b, &b.id.id, 1);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1);
+    dial(&b, &other[0], &other[0].id.id, 1);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 2);
+    node_close(&b, &loop);
+    for (int i = 0; i < 3; i++) {
+        node_close(&other[i], &loop);
+    }
+    loop_end(&loop);
+}
+
 /* The longest silent one makes room, and who speaks keeps its place. */
 static void silent_connections_keep_nobody_out(void **state)
 {
@@ -760,19 +793,20 @@ static void who_waits_too_long_or_leaves_gives_its_place_up(void **state)
     loop_end(&loop);
 }
 
-static void a_member_comes_back_while_strangers_wait(void **state)
+static void comes_back(uint32_t known_ms)
 {
     struct shell_options opt;
     struct action *trust;
     struct raw r[2];
     uv_loop_t loop;
     struct node a, b;
+    uint64_t trusted_ms;
 
-    (void)state;
     uv_loop_init(&loop);
     node_start(&a, &loop, 1);
     opt = node_init(&b, 2);
     opt.arrivals.all = (struct budget_price){UINT32_MAX, 1}; /* for 10 s */
+    opt.arrivals.known_ms = known_ms;
     node_open(&b, &loop, &opt);
     (void)connect_nodes(&a, &b, &loop);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1);
@@ -782,6 +816,8 @@ static void a_member_comes_back_while_strangers_wait(void **state)
     trust->trust.link = node_event(&b, EVENT_LINK_UP, 0)->event.link_up.link;
     trust->trust.trusted = true;
     RUN_UNTIL(&loop, b.toy.at == b.toy.n_queue);
+    trusted_ms = shell_now_ms();
+    RUN_UNTIL(&loop, shell_now_ms() > trusted_ms + 1);
     raw_connect(&r[1], b.port); /* from there */
     RUN_UNTIL(&loop, node_stats(&b).half_open == 1);
     assert_int_equal(node_stats(&b).waiting, 1);
@@ -790,6 +826,18 @@ static void a_member_comes_back_while_strangers_wait(void **state)
     node_close(&a, &loop);
     node_close(&b, &loop);
     loop_end(&loop);
+}
+
+static void a_member_comes_back_while_strangers_wait(void **state)
+{
+    (void)state;
+    comes_back(3600000);
+}
+
+static void a_link_of_any_age_makes_its_address_known(void **state)
+{
+    (void)state;
+    comes_back(1);
 }
 
 static void running_out_of_descriptors_does_not_spin(void **state)
@@ -1032,11 +1080,13 @@ int main(void)
         cmocka_unit_test(a_second_shell_on_the_port_is_refused),
         cmocka_unit_test(ipv6_works_where_the_machine_has_it),
         cmocka_unit_test(connections_over_the_limits_are_refused),
+        cmocka_unit_test(data_connections_of_strangers_keep_nobody_out),
         cmocka_unit_test(silent_connections_keep_nobody_out),
         cmocka_unit_test(a_flood_of_connections_is_slowed_down),
         cmocka_unit_test(who_waits_has_its_turn_when_it_says_something),
         cmocka_unit_test(who_waits_too_long_or_leaves_gives_its_place_up),
         cmocka_unit_test(a_member_comes_back_while_strangers_wait),
+        cmocka_unit_test(a_link_of_any_age_makes_its_address_known),
         cmocka_unit_test(running_out_of_descriptors_does_not_spin),
         cmocka_unit_test(what_rests_on_a_failed_save_is_not_said),
         cmocka_unit_test(a_core_that_is_always_due_leaves_sockets_their_turn),
