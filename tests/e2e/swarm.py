@@ -283,9 +283,10 @@ class Swarm:
     def uri(self, to=None):
         return f"loco://127.0.0.1:{(to or self.peers[0]).port}/{self.run_id}"
 
-    def start(self, *arguments):
+    def start(self, *arguments, listen=None):
         """The first from run.yaml, the others from its address alone."""
-        self.peer().start("--run", self.yaml, *arguments).wait_up()
+        self.peer().start("--run", self.yaml, *arguments,
+                          listen=listen).wait_up()
         for _ in range(self.n - 1):
             self.peer().start("--join", self.uri(), *arguments)
         for peer in self.peers[1:]:
