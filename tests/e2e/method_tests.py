@@ -23,6 +23,8 @@ METHODS = {
     # Rounds of x, of u, of x, of x with u and v: 4, 6, 8, 12 steps.
     "desloc": (12, {"sync.period": 20, "sync.period_u": 30,
                     "sync.period_v": 60}),
+    "muloco": (6, {"sync.outer_lr": 0.7, "sync.outer_momentum": 0.6}),
+    "muon-avg": (6, {}),
     "ddp": (40, {"sync.period": 1, "sync.wire": "bf16"}),
     "streaming": (12, {"sync.period": 40, "sync.fragments": 2,
                        "sync.overlap": 5, "sync.outer_lr": 0.7,
