@@ -309,8 +309,9 @@ void backend_close(struct backend *b);
 /* Floats of scratch that attention over at most t steps needs. */
 int64_t backend_scratch_floats(const struct backend *b, int64_t t);
 
-/* Bytes of scratch that one lane of `muon` needs for a matrix. */
-size_t muon_bytes(const struct backend *b, int64_t rows, int64_t columns);
+/* Bytes of scratch that one lane of `muon` needs for a matrix. The references
+ * (no `scratch` of products) sum in double. */
+size_t muon_bytes(int64_t rows, int64_t columns, bool references);
 
 /* Bytes that use_theta() wants beside n parameters. */
 static inline size_t backend_copy_bytes(const struct backend *b, int64_t n)

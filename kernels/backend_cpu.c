@@ -363,13 +363,11 @@ int64_t backend_scratch_floats(const struct backend *b, int64_t t)
     return b->cpu == NULL ? 0 : b->threads * attention_scratch(t);
 }
 
-size_t muon_bytes(const struct backend *b, int64_t rows, int64_t columns)
+size_t muon_bytes(int64_t rows, int64_t columns, bool references)
 {
     size_t side = (size_t)(rows < columns ? rows : columns);
-    size_t floats = 2 * ((size_t)rows * (size_t)columns + side * side);
-    /* the references, which have no scratch, sum in double */
-    size_t bytes =
-        floats * (b->scratch == NULL ? sizeof(double) : sizeof(float));
+    size_t numbers = 2 * ((size_t)rows * (size_t)columns + side * side);
+    size_t bytes = numbers * (references ? sizeof(double) : sizeof(float));
 
     return (bytes + 63) / 64 * 64;
 }

@@ -109,6 +109,9 @@ def refused():
                  "set sync.topology=ring"),
                 ("diloco", ["sync.topology=owners"], "or sync.preset=async-dn"),
                 ("desloc", ["inner.optimizer=sgdm"], "set sync.period_v=0"),
+                ("desloc", ["inner.optimizer=muon"], "set sync.period_v=0"),
+                ("ddp", ["inner.optimizer=muon"], "set inner.optimizer=adamw"),
+                ("diloco", ["inner.muon_lr=4"], "or inner.optimizer=muon"),
                 ("diloco", ["sync.preset=foo"], "the presets are opendiloco"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
             sets = [w for v in settings for w in ("--set", v)]

@@ -114,6 +114,12 @@ int optimizer_open(struct optimizer *a,
     return 0;
 }
 
+static bool is_muons(const struct optimizer_options *opt,
+                     const struct llama_view *v)
+{
+    return opt->rule == OPTIMIZER_MUON && v->layered && v->ndim == 2;
+}
+
 /* The matrices of the layers are Muon's, the spans of the others AdamW's. */
 static int take_matrices(struct optimizer *a,
                          const struct llama_config *c,
@@ -133,7 +139,7 @@ static int take_matrices(struct optimizer *a,
         if (!llama_part_tensor(c, part, i, &v)) {
             continue;
         }
-        if (v.layered && v.ndim == 2) {
+        if (is_muons(&a->opt, &v)) {
             a->matrices[a->n_matrices++] =
                 (struct muon_matrix){v.offset, v.shape[0], v.shape[1]};
         } else {
@@ -235,7 +241,12 @@ void optimizer_reset(struct optimizer *a)
 
     if (a->be == NULL) {
         memset(a->u, 0, bytes);
-        memset(a->v, 0, bytes);
+        /* Pages of v that nobody touches are no memory: Muon's matrices have
+         * none of it. */
+        for (int i = 0; i < a->n_spans; i++) {
+            memset(a->v + a->spans[i].offset, 0,
+                   (size_t)a->spans[i].numel * sizeof *a->v);
+        }
     } else {
         a->be->clear(a->be, a->u, bytes);
         a->be->clear(a->be, a->v, bytes);
@@ -321,21 +332,34 @@ static void run_rule(const struct optimizer *a,
 /* ---- Muon --------------------------------------------------------------- */
 
 /* A lane for each thread, as long as all scratch is no more than two moments
- * of AdamW. 0: no memory. */
+ * of AdamW. */
+static int64_t
+lanes_of(int64_t n, int64_t n_matrices, size_t lane_bytes, int threads)
+{
+    size_t most = 2 * (size_t)n * sizeof(float);
+    int64_t lanes = threads < n_matrices ? threads : n_matrices;
+
+    while (lanes > 1 && (size_t)lanes * lane_bytes > most) {
+        lanes--;
+    }
+    return lanes;
+}
+
+/* 0: no memory. */
 static int64_t
 muon_lanes(struct optimizer *a, const struct backend *be, size_t *lane_bytes)
 {
-    size_t most = 2 * (size_t)a->n * sizeof(float), bytes;
-    int64_t lanes = be->threads < a->n_matrices ? be->threads : a->n_matrices;
+    int64_t lanes;
+    size_t bytes;
 
     *lane_bytes = 0;
     for (int i = 0; i < a->n_matrices; i++) {
-        bytes = muon_bytes(be, a->matrices[i].rows, a->matrices[i].columns);
+        const struct muon_matrix *m = &a->matrices[i];
+
+        bytes = muon_bytes(m->rows, m->columns, be->scratch == NULL);
         *lane_bytes = bytes > *lane_bytes ? bytes : *lane_bytes;
     }
-    while (lanes > 1 && (size_t)lanes * *lane_bytes > most) {
-        lanes--;
-    }
+    lanes = lanes_of(a->n, a->n_matrices, *lane_bytes, be->threads);
     bytes = (size_t)lanes * *lane_bytes;
     if (bytes > a->scratch_bytes) {
         free(a->scratch);
@@ -343,6 +367,28 @@ muon_lanes(struct optimizer *a, const struct backend *be, size_t *lane_bytes)
         a->scratch_bytes = a->scratch == NULL ? 0 : bytes;
     }
     return a->scratch == NULL ? 0 : lanes;
+}
+
+size_t optimizer_scratch_bytes(const struct optimizer_options *opt,
+                               const struct llama_config *c,
+                               const struct llama_part *part,
+                               int threads)
+{
+    int64_t n_matrices = 0;
+    size_t lane_bytes = 0;
+
+    for (int i = 0; i < llama_tensor_count(c); i++) {
+        struct llama_view v;
+
+        if (llama_part_tensor(c, part, i, &v) && is_muons(opt, &v)) {
+            size_t bytes = muon_bytes(v.shape[0], v.shape[1], false);
+
+            lane_bytes = bytes > lane_bytes ? bytes : lane_bytes;
+            n_matrices++;
+        }
+    }
+    return (size_t)lanes_of(part->numel, n_matrices, lane_bytes, threads) *
+           lane_bytes;
 }
 
 static void muon_step(struct optimizer *a,

@@ -114,6 +114,12 @@ int optimizer_open_part(struct optimizer *a,
                         const struct llama_config *c,
                         const struct llama_part *part);
 
+/* What the first step takes beside u and v: 0 but for Muon. */
+size_t optimizer_scratch_bytes(const struct optimizer_options *opt,
+                               const struct llama_config *c,
+                               const struct llama_part *part,
+                               int threads);
+
 /* Right after opening: u and v into the memory of a backend, which is borrowed
  * until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA; LOCO_EINVAL for Muon on a
  * device. */

@@ -72,8 +72,8 @@ static void run(const struct backend *be, struct bench *s, int64_t lanes)
 
     assert_true(lanes <= LANES_MAX);
     for (int64_t i = 0; i < s->n; i++) {
-        size_t bytes =
-            muon_bytes(be, s->matrices[i].rows, s->matrices[i].columns);
+        size_t bytes = muon_bytes(s->matrices[i].rows, s->matrices[i].columns,
+                                  be->scratch == NULL);
 
         op.lane_bytes = bytes > op.lane_bytes ? bytes : op.lane_bytes;
     }

@@ -333,6 +333,7 @@ static void muon_steps_the_matrices_of_the_layers_alone(void **state)
 {
     struct optimizer_options adamw = muon, twice = muon;
     float theta[4][1024];
+    struct llama_part whole;
     struct backend be;
     struct optimizer a;
 
@@ -357,12 +358,17 @@ static void muon_steps_the_matrices_of_the_layers_alone(void **state)
     }
     assert_int_equal(optimizer_open_llama(&a, &muon, &tiny), 0);
     assert_int_equal(a.n_matrices, 7);
+    assert_null(a.scratch);
     for (int64_t i = 0; i < a.n; i++) {
         theta[0][i] = theta[3][i] = (float)(i % 5 - 2);
     }
     assert_int_equal(optimizer_step(&a, &be, theta[0], theta[3],
                                     &(struct optimizer_rate){0.01, 1}, NULL),
                      0);
+    llama_part_whole(&tiny, &whole);
+    assert_int_equal(a.scratch_bytes,
+                     optimizer_scratch_bytes(&muon, &tiny, &whole, 1));
+    assert_int_equal(optimizer_scratch_bytes(&adamw, &tiny, &whole, 1), 0);
     for (int i = 0; i < a.n_matrices; i++) {
         const struct muon_matrix *m = &a.matrices[i];
 
