@@ -161,6 +161,31 @@ struct optimizer_op {
     float limit; /* adopt: of |g / sqrt(v)|; 0: the first call, v alone moves */
 };
 
+/* A matrix of theta that Muon steps, row-major. */
+struct muon_matrix {
+    int64_t offset; /* of its first element in theta, u and grad */
+    int64_t rows, columns;
+};
+
+/* One step of Muon on n matrices (cpu/muon.h has the formula): the momentum is
+ * made orthogonal. A lane has its own scratch and matrices that follow one
+ * another, about as much work as every other lane has; which lane steps a
+ * matrix changes no bit. */
+struct muon_op {
+    float *theta; /* += */
+    float *u;     /* momentum, += */
+    const float *grad;
+    const struct muon_matrix *matrices; /* (n) */
+    int64_t n;
+    int64_t lanes;
+    unsigned char *scratch; /* lane_bytes for each lane, 64-byte aligned */
+    size_t lane_bytes;      /* the most of muon_bytes() of all matrices */
+    float grad_scale;
+    float beta, one_minus_beta;
+    float decay; /* lr * weight decay; 0: none */
+    float lr;
+};
+
 /* partial[i] = sum of x^2 over chunk i, in double; the caller adds them in
  * order. */
 struct sumsq {
@@ -188,6 +213,11 @@ struct sumsq {
     X(adopt, optimizer_op, op->n)                                              \
     X(sgdm, optimizer_op, op->n)                                               \
     X(sumsq, sumsq, sumsq_chunks(op->n))
+
+/* Of a processor only: a device has NULL in their place. */
+#define BACKEND_CPU_KERNELS(X)                                                 \
+    BACKEND_KERNELS(X)                                                         \
+    X(muon, muon_op, op->lanes)
 /* clang-format on */
 
 struct affinity;
@@ -211,7 +241,7 @@ struct backend {
     struct device *device; /* NULL: this processor and its memory */
 #define X(kernel, type, units)                                                 \
     void (*kernel)(const struct backend *b, const struct type *op);
-    BACKEND_KERNELS(X)
+    BACKEND_CPU_KERNELS(X)
 #undef X
     /* rmsnorm_bwd and rmsnorm_dw: a device reads x and dy once for both */
     void (*rmsnorm_back)(const struct backend *b, const struct rmsnorm *op);
@@ -278,6 +308,10 @@ void backend_close(struct backend *b);
 
 /* Floats of scratch that attention over at most t steps needs. */
 int64_t backend_scratch_floats(const struct backend *b, int64_t t);
+
+/* Bytes of scratch that one lane of `muon` needs for a matrix. The references
+ * (no `scratch` of products) sum in double. */
+size_t muon_bytes(int64_t rows, int64_t columns, bool references);
 
 /* Bytes that use_theta() wants beside n parameters. */
 static inline size_t backend_copy_bytes(const struct backend *b, int64_t n)

@@ -14,7 +14,7 @@
 
 static const struct cpu_kernels cpu_ref = {
 #define X(kernel, type, units) .kernel = ref_##kernel,
-    BACKEND_KERNELS(X)
+    BACKEND_CPU_KERNELS(X)
 #undef X
 };
 
@@ -64,7 +64,7 @@ static void run(const struct backend *b, pool_job job, void *arg)
                                                                                \
         run(b, kernel##_share, &job);                                          \
     }
-BACKEND_KERNELS(X)
+BACKEND_CPU_KERNELS(X)
 /* What backend_set_dtype() puts in the place of matmul. */
 X(matmul_bf16, matmul, matmul_units(op))
 #undef X
@@ -139,7 +139,7 @@ static void fill(struct backend *b, const struct cpu_kernels *cpu)
     b->use_theta = cpu_use_theta;
     b->finish = cpu_finish;
 #define X(kernel, type, units) b->kernel = cpu_##kernel;
-    BACKEND_KERNELS(X)
+    BACKEND_CPU_KERNELS(X)
 #undef X
 }
 
@@ -361,4 +361,13 @@ int64_t backend_scratch_floats(const struct backend *b, int64_t t)
 {
     /* a device has its own */
     return b->cpu == NULL ? 0 : b->threads * attention_scratch(t);
+}
+
+size_t muon_bytes(int64_t rows, int64_t columns, bool references)
+{
+    size_t side = (size_t)(rows < columns ? rows : columns);
+    size_t numbers = 2 * ((size_t)rows * (size_t)columns + side * side);
+    size_t bytes = numbers * (references ? sizeof(double) : sizeof(float));
+
+    return (bytes + 63) / 64 * 64;
 }

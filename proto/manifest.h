@@ -73,6 +73,7 @@ struct manifest_inner {
     double lr;
     double lr_min;
     uint32_t micro_batch; /* sequences per forward pass */
+    double muon_lr;       /* of muon's matrices, in lr; 0: 4 */
     char optimizer[16];
     char schedule[16];
     uint32_t seq;   /* tokens per sequence */

@@ -8,7 +8,8 @@
 #define COUNT_MAX 1e18       /* tokens, bytes: far below 2^64 */
 
 /* clang-format off */
-static const char *const optimizers[] = {"sgd", "sgdm", "adamw", "adopt", NULL};
+static const char *const optimizers[] = {"sgd", "sgdm", "adamw", "adopt",
+                                         "muon", NULL};
 static const char *const schedules[] = {"constant", "cosine", "wsd", NULL};
 static const char *const wires[] = {
 #define CODEC(ID, type, ...) #type,
@@ -62,6 +63,8 @@ DOC_PART(manifest_inner,
                   "learning rate at the end of the schedule"),
     DOC_FIELD_U32(struct manifest_inner, micro_batch, 1, 1 << 20,
                   "sequences per forward pass"),
+    DOC_OPTIONAL_F64(struct manifest_inner, muon_lr, 0, 1000,
+                     "muon: rate of its matrices, in learning rates; 0: 4"),
     DOC_FIELD_STR(struct manifest_inner, optimizer, optimizers, "update rule"),
     DOC_FIELD_STR(struct manifest_inner, schedule, schedules,
                   "of the learning rate"),

@@ -123,7 +123,7 @@ def groups(tree):
 
 def methods(tree):
     """presets.def: a row with the same paper in README.md, a kill -9 in e2e."""
-    presets = dict(re.findall(r'^PRESET\("([^"]+)", "([^"]+)"',
+    presets = dict(re.findall(r'^PRESET(?:_MUON)?\("([^"]+)", "([^"]+)"',
                               tree.text("train/sync/presets.def"), re.M))
     rows = {name: source for source, name in re.findall(
         r"^\| [^|]*\((arXiv:[^)]+)\) \| `([^`]+)` \| [^|]+ \|$",

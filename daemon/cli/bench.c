@@ -13,6 +13,7 @@
 
 struct arguments {
     const char *config, *device, *dtype, *affinity, *isa, *plugin, *tuning;
+    const char *optimizer;
     uint64_t batch, micro_batch, seq, threads, recompute, steps;
     uint64_t gpu_memory_bytes;
     bool dry_run, json;
@@ -99,6 +100,15 @@ static int read_words(struct bench_train_options *bench,
     if (!backend_dtype_named(a->dtype, &bench->dtype)) {
         return cli_fail(TROUBLE_USAGE, "--dtype is fp32, bf16 or auto, not %s",
                         a->dtype);
+    }
+    if (optimizer_rule_named(a->optimizer, &bench->optimizer) != 0) {
+        return cli_fail(
+            TROUBLE_USAGE,
+            "--optimizer is adamw, adopt, muon, sgdm or sgd, not %s",
+            a->optimizer);
+    }
+    if (bench->optimizer == OPTIMIZER_MUON && strcmp(a->device, "cpu") != 0) {
+        return cli_fail(TROUBLE_USAGE, "--optimizer muon needs --device cpu");
     }
     if (affinity_parse(&bench->affinity, a->affinity, bench->threads,
                        &reason) != 0) {
@@ -215,6 +225,7 @@ int cli_bench_train(const struct cli_call *call)
     struct arguments a = {.device = "cpu",
                           .dtype = NULL,
                           .affinity = "off",
+                          .optimizer = "adamw",
                           .batch = 4,
                           .threads = 1};
     const struct cli_option options[] = {
@@ -238,6 +249,8 @@ int cli_bench_train(const struct cli_call *call)
          "steps to time (as many as fit into 5 s)"},
         {"--dtype", CLI_TEXT, &a.dtype, "fp32|bf16|auto",
          "operands of matrix products (fp32; bf16 on a GPU)"},
+        {"--optimizer", CLI_TEXT, &a.optimizer, "NAME",
+         "adamw, adopt, muon, sgdm, sgd (adamw)"},
         {"--micro-batch", CLI_COUNT, &a.micro_batch, "B",
          "sequences per pass (the whole batch)"},
         {"--recompute", CLI_COUNT, &a.recompute, "LEVEL",

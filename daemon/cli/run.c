@@ -38,7 +38,7 @@ static int fill_preset(struct manifest *m, const char *name)
     if (preset_find(name, &preset, errmsg) != 0) {
         return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
     }
-    manifest_from_preset(&m->sync, preset);
+    manifest_from_preset(m, preset);
     return 0;
 }
 

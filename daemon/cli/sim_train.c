@@ -164,6 +164,7 @@ static int fill_inner(struct setup *s, char *errmsg)
         .eps = inner->eps,
         .weight_decay = inner->weight_decay,
         .clip_norm = inner->clip,
+        .muon_lr = inner->muon_lr,
     };
     o->schedule = (struct schedule){
         .peak = inner->lr,
@@ -175,7 +176,7 @@ static int fill_inner(struct setup *s, char *errmsg)
     if (optimizer_rule_named(inner->optimizer, &o->optimizer.rule) != 0) {
         return errmsg_invalid(
             errmsg,
-            "inner.optimizer is adamw, adopt, sgdm or sgd, not "
+            "inner.optimizer is adamw, adopt, muon, sgdm or sgd, not "
             "%.16s",
             inner->optimizer);
     }
@@ -248,7 +249,7 @@ static int fill_settings(struct setup *s)
         return cli_fail(TROUBLE_RUN_SETTINGS, "sim train: %s", errmsg);
     }
     m->inner.seq = s->lab.model.seq;
-    manifest_from_preset(&m->sync, preset);
+    manifest_from_preset(m, preset);
     rv = apply_set(s, numbers, &steps_set);
     if (rv != 0) {
         return rv;

@@ -25,10 +25,15 @@ static const char *const batch_tests[BATCH_TEST_COUNT] = {
     [BATCH_AUGMENTED] = "augmented",
 };
 
-void manifest_from_preset(struct manifest_sync *to, const struct preset *from)
+void manifest_from_preset(struct manifest *f, const struct preset *from)
 {
     const struct method *m = &from->method;
+    struct manifest_sync *to = &f->sync;
 
+    if (from->optimizer != NULL) {
+        (void)snprintf(f->inner.optimizer, sizeof f->inner.optimizer, "%s",
+                       from->optimizer);
+    }
     (void)snprintf(to->preset, sizeof to->preset, "%s", from->name);
     (void)snprintf(to->wire, sizeof to->wire, "%s", codec_get(m->wire)->name);
     (void)snprintf(to->topology, sizeof to->topology, "%s",

@@ -14,7 +14,7 @@
 double manifest_real(float v);
 
 /* The preset's values into a manifest. */
-void manifest_from_preset(struct manifest_sync *to, const struct preset *from);
+void manifest_from_preset(struct manifest *f, const struct preset *from);
 
 /* Whether this rule refuses the manifest, whose method is `m`; any scope but
  * SCOPE_MACHINE. FORMAT: its values alone must be right (doc_check). */

@@ -14,26 +14,13 @@
  * b1 = 0 is plain SGD. Compiled with -ffp-contract=off in every set:
  * element-wise, one IEEE operation at a time, so the bits depend neither on
  * the compiler nor on the vector width.
- *
- * A mean of moments below the smallest normal number is 0. Without gradient
- * (the row of a token that does not come any more) moments shrink until b1 u
- * rounds to u, the smallest subnormal, and there they stay; a processor takes
- * ten times as long for a step of such numbers.
  */
 #include "kernels/cpu/kernels.h"
 
-#include <float.h>
 #include <math.h>
 
+#include "kernels/cpu/moment.h"
 #include "kernels/cpu/simd.h"
-
-/* b m + (1 - b) x */
-VF_INLINE float moment(float beta, float m, float one_minus_beta, float x)
-{
-    float y = beta * m + one_minus_beta * x;
-
-    return fabsf(y) < FLT_MIN ? 0 : y;
-}
 
 void CPU_KERNEL(adamw)(const struct optimizer_op *op, struct kernel_range r)
 {

@@ -23,6 +23,8 @@ METHODS = {
     # Rounds of x, of u, of x, of x with u and v: 4, 6, 8, 12 steps.
     "desloc": (12, {"sync.period": 20, "sync.period_u": 30,
                     "sync.period_v": 60}),
+    "muloco": (6, {"sync.outer_lr": 0.7, "sync.outer_momentum": 0.6}),
+    "muon-avg": (6, {}),
     "ddp": (40, {"sync.period": 1, "sync.wire": "bf16"}),
     "streaming": (12, {"sync.period": 40, "sync.fragments": 2,
                        "sync.overlap": 5, "sync.outer_lr": 0.7,
@@ -107,6 +109,9 @@ def refused():
                  "set sync.topology=ring"),
                 ("diloco", ["sync.topology=owners"], "or sync.preset=async-dn"),
                 ("desloc", ["inner.optimizer=sgdm"], "set sync.period_v=0"),
+                ("desloc", ["inner.optimizer=muon"], "set sync.period_v=0"),
+                ("ddp", ["inner.optimizer=muon"], "set inner.optimizer=adamw"),
+                ("diloco", ["inner.muon_lr=4"], "or inner.optimizer=muon"),
                 ("diloco", ["sync.preset=foo"], "the presets are opendiloco"),
                 ("diloco", ["sync.gamma=0.5"], "sync.gamma")):
             sets = [w for v in settings for w in ("--set", v)]

@@ -310,6 +310,7 @@ static int bench_open(struct bench *s,
     struct optimizer_options adam = optimizer_defaults();
     int rv = open_backend(s, opt, out);
 
+    adam.rule = opt->optimizer;
     rv = rv == 0 ? optimizer_open_llama(&s->adam, &adam, &opt->config) : rv;
     if (rv == 0 && opt->device != NULL) {
         rv = optimizer_place(&s->adam, &s->be);

@@ -1,6 +1,6 @@
 /* bench.h - how fast this machine trains a model: `loco bench train`.
  *
- * Times whole steps (forward, backward, clip, AdamW) on random tokens after
+ * Times whole steps (forward, backward, clip, optimizer) on random tokens after
  * two that warm caches and JIT. The figure is that of the median step.
  */
 #ifndef LOCO_TRAIN_MODEL_BENCH_H
@@ -14,6 +14,7 @@
 #include "kernels/device.h"
 #include "train/model/llama.h"
 #include "train/model/llama_config.h"
+#include "train/model/optimizer.h"
 
 struct bench_train_options {
     struct llama_config config;
@@ -26,6 +27,7 @@ struct bench_train_options {
     int steps; /* timed ones; 0: as many as fit into 5 s, at least 3 */
     enum backend_dtype dtype;
     enum llama_recompute recompute;
+    enum optimizer_rule optimizer;       /* the steps'; 0: AdamW */
     bool dry_run;                        /* only count parameters and bytes */
     const struct device_options *device; /* a GPU; NULL: this processor */
 };

@@ -220,6 +220,7 @@ void llama_tensor(const struct llama_config *c, int i, struct llama_view *v)
     v->shape[1] = r->columns == 0 ? 1 : r->columns;
     v->ndim = r->columns == 0 ? 1 : 2;
     v->decay = v->ndim == 2;
+    v->layered = r->layered;
 }
 
 /* The sum of 12 uniforms on 0..65535 has mean 393210 and variance 2^32 - 1:

@@ -77,7 +77,8 @@ struct llama_view {
     int64_t numel;
     int64_t shape[2]; /* [1] is 1 for a vector */
     int ndim;
-    bool decay; /* weight decay applies */
+    bool decay;   /* weight decay applies */
+    bool layered; /* of a layer: neither embedding, final norm nor head */
 };
 
 /* Fill *c from a model's name; LOCO_ENOENT for an unknown one. */

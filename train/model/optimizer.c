@@ -21,8 +21,8 @@ struct optimizer_options optimizer_defaults(void)
 
 int optimizer_rule_named(const char *name, enum optimizer_rule *rule)
 {
-    static const char *const names[OPTIMIZER_RULE_COUNT] = {"adamw", "adopt",
-                                                            "sgdm", "sgd"};
+    static const char *const names[OPTIMIZER_RULE_COUNT] = {
+        "adamw", "adopt", "sgdm", "sgd", "muon"};
 
     for (int i = 0; i < OPTIMIZER_RULE_COUNT; i++) {
         if (strcmp(name, names[i]) == 0) {
@@ -48,6 +48,8 @@ int optimizer_check(const struct optimizer_options *opt, const char **reason)
         fault = "weight decay must be 0 to 100";
     } else if (!(opt->clip_norm >= 0 && isfinite(opt->clip_norm))) {
         fault = "clip must be 0 (none) or a positive number";
+    } else if (!(opt->muon_lr >= 0 && opt->muon_lr <= 1000)) {
+        fault = "muon_lr must be 0 (the usual multiple) to 1000";
     }
     if (reason != NULL) {
         *reason = fault;
@@ -112,6 +114,45 @@ int optimizer_open(struct optimizer *a,
     return 0;
 }
 
+static bool is_muons(const struct optimizer_options *opt,
+                     const struct llama_view *v)
+{
+    return opt->rule == OPTIMIZER_MUON && v->layered && v->ndim == 2;
+}
+
+/* The matrices of the layers are Muon's, the spans of the others AdamW's. */
+static int take_matrices(struct optimizer *a,
+                         const struct llama_config *c,
+                         const struct llama_part *part)
+{
+    int n = llama_tensor_count(c), n_spans = 0;
+    struct optimizer_span *spans = malloc((size_t)n * sizeof *spans);
+
+    a->matrices = malloc((size_t)n * sizeof *a->matrices);
+    if (spans == NULL || a->matrices == NULL) {
+        free(spans);
+        return LOCO_ENOMEM;
+    }
+    for (int i = 0; i < n; i++) {
+        struct llama_view v;
+
+        if (!llama_part_tensor(c, part, i, &v)) {
+            continue;
+        }
+        if (is_muons(&a->opt, &v)) {
+            a->matrices[a->n_matrices++] =
+                (struct muon_matrix){v.offset, v.shape[0], v.shape[1]};
+        } else {
+            spans[n_spans++] =
+                (struct optimizer_span){v.offset, v.numel, v.decay};
+        }
+    }
+    free(a->spans);
+    a->spans = spans;
+    a->n_spans = n_spans;
+    return 0;
+}
+
 int optimizer_open_part(struct optimizer *a,
                         const struct optimizer_options *opt,
                         const struct llama_config *c,
@@ -135,6 +176,12 @@ int optimizer_open_part(struct optimizer *a,
     }
     rv = optimizer_open(a, opt, spans, n_spans);
     free(spans);
+    if (rv == 0 && opt->rule == OPTIMIZER_MUON) {
+        rv = take_matrices(a, c, part);
+        if (rv != 0) {
+            optimizer_close(a);
+        }
+    }
     return rv;
 }
 
@@ -164,6 +211,9 @@ int optimizer_place(struct optimizer *a, const struct backend *be)
 {
     size_t bytes = (size_t)a->n * sizeof(float);
 
+    if (a->opt.rule == OPTIMIZER_MUON && be->muon == NULL) {
+        return LOCO_EINVAL;
+    }
     give_moments(a);
     a->be = be;
     a->u = be->take(be, bytes);
@@ -179,6 +229,8 @@ void optimizer_close(struct optimizer *a)
 {
     give_moments(a);
     free(a->spans);
+    free(a->matrices);
+    free(a->scratch);
     free(a->partial);
     memset(a, 0, sizeof *a);
 }
@@ -189,7 +241,12 @@ void optimizer_reset(struct optimizer *a)
 
     if (a->be == NULL) {
         memset(a->u, 0, bytes);
-        memset(a->v, 0, bytes);
+        /* Pages of v that nobody touches are no memory: Muon's matrices have
+         * none of it. */
+        for (int i = 0; i < a->n_spans; i++) {
+            memset(a->v + a->spans[i].offset, 0,
+                   (size_t)a->spans[i].numel * sizeof *a->v);
+        }
     } else {
         a->be->clear(a->be, a->u, bytes);
         a->be->clear(a->be, a->v, bytes);
@@ -234,7 +291,7 @@ static struct optimizer_op step_op(const struct optimizer *a,
 {
     const struct optimizer_options *o = &a->opt;
     double beta1 = o->rule == OPTIMIZER_SGD ? 0 : o->beta1;
-    bool corrected = o->rule == OPTIMIZER_ADAMW;
+    bool corrected = o->rule == OPTIMIZER_ADAMW || o->rule == OPTIMIZER_MUON;
     double bias1 = corrected ? 1 - power(beta1, a->t) : 1;
     double bias2 = corrected ? 1 - power(o->beta2, a->t) : 1;
 
@@ -257,6 +314,7 @@ static void run_rule(const struct optimizer *a,
 {
     switch (a->opt.rule) {
     case OPTIMIZER_ADAMW:
+    case OPTIMIZER_MUON: /* what is none of its matrices */
         be->adamw(be, op);
         return;
     case OPTIMIZER_ADOPT:
@@ -271,6 +329,110 @@ static void run_rule(const struct optimizer *a,
     }
 }
 
+/* ---- Muon --------------------------------------------------------------- */
+
+/* A lane for each thread, as long as all scratch is no more than two moments
+ * of AdamW. */
+static int64_t
+lanes_of(int64_t n, int64_t n_matrices, size_t lane_bytes, int threads)
+{
+    size_t most = 2 * (size_t)n * sizeof(float);
+    int64_t lanes = threads < n_matrices ? threads : n_matrices;
+
+    while (lanes > 1 && (size_t)lanes * lane_bytes > most) {
+        lanes--;
+    }
+    return lanes;
+}
+
+/* 0: no memory. */
+static int64_t
+muon_lanes(struct optimizer *a, const struct backend *be, size_t *lane_bytes)
+{
+    int64_t lanes;
+    size_t bytes;
+
+    *lane_bytes = 0;
+    for (int i = 0; i < a->n_matrices; i++) {
+        const struct muon_matrix *m = &a->matrices[i];
+
+        bytes = muon_bytes(m->rows, m->columns, be->scratch == NULL);
+        *lane_bytes = bytes > *lane_bytes ? bytes : *lane_bytes;
+    }
+    lanes = lanes_of(a->n, a->n_matrices, *lane_bytes, be->threads);
+    bytes = (size_t)lanes * *lane_bytes;
+    if (bytes > a->scratch_bytes) {
+        free(a->scratch);
+        a->scratch = aligned_alloc(64, bytes);
+        a->scratch_bytes = a->scratch == NULL ? 0 : bytes;
+    }
+    return a->scratch == NULL ? 0 : lanes;
+}
+
+size_t optimizer_scratch_bytes(const struct optimizer_options *opt,
+                               const struct llama_config *c,
+                               const struct llama_part *part,
+                               int threads)
+{
+    int64_t n_matrices = 0;
+    size_t lane_bytes = 0;
+
+    for (int i = 0; i < llama_tensor_count(c); i++) {
+        struct llama_view v;
+
+        if (llama_part_tensor(c, part, i, &v) && is_muons(opt, &v)) {
+            size_t bytes = muon_bytes(v.shape[0], v.shape[1], false);
+
+            lane_bytes = bytes > lane_bytes ? bytes : lane_bytes;
+            n_matrices++;
+        }
+    }
+    return (size_t)lanes_of(part->numel, n_matrices, lane_bytes, threads) *
+           lane_bytes;
+}
+
+static void muon_step(struct optimizer *a,
+                      const struct backend *be,
+                      const struct optimizer_rate *rate,
+                      struct muon_op *op)
+{
+    const struct optimizer_options *o = &a->opt;
+    double lr = rate->lr * (o->muon_lr > 0 ? o->muon_lr : OPTIMIZER_MUON_LR);
+
+    op->u = a->u;
+    op->matrices = a->matrices;
+    op->n = a->n_matrices;
+    op->scratch = a->scratch;
+    op->beta = (float)OPTIMIZER_MUON_BETA;
+    op->one_minus_beta = (float)(1 - OPTIMIZER_MUON_BETA);
+    op->lr = (float)lr;
+    op->decay = (float)(lr * o->weight_decay);
+    be->muon(be, op);
+}
+
+/* ---- a step ------------------------------------------------------------- */
+
+static void adamw_and_others(struct optimizer *a,
+                             const struct backend *be,
+                             float *theta,
+                             const float *grad,
+                             const struct optimizer_rate *rate,
+                             double scale)
+{
+    for (int i = 0; i < a->n_spans; i++) {
+        const struct optimizer_span *s = &a->spans[i];
+        struct optimizer_op op = step_op(a, rate, scale);
+
+        op.theta = theta + s->offset;
+        op.grad = grad + s->offset;
+        op.u = a->u + s->offset;
+        op.v = a->v + s->offset;
+        op.n = s->numel;
+        op.decay = s->decay ? (float)(rate->lr * a->opt.weight_decay) : 0;
+        run_rule(a, be, &op);
+    }
+}
+
 int optimizer_step(struct optimizer *a,
                    const struct backend *be,
                    float *theta,
@@ -278,6 +440,7 @@ int optimizer_step(struct optimizer *a,
                    const struct optimizer_rate *rate,
                    double *norm)
 {
+    struct muon_op muon = {.theta = theta, .grad = grad};
     double scale = rate->grad_scale;
     double gnorm = optimizer_norm(be, grad, a->n, a->partial) * scale;
     int rv = be->finish(be);
@@ -291,21 +454,20 @@ int optimizer_step(struct optimizer *a,
     if (!isfinite(gnorm) || !isfinite(rate->lr)) {
         return LOCO_ENUMERIC;
     }
+    if (a->n_matrices > 0) {
+        muon.lanes = muon_lanes(a, be, &muon.lane_bytes);
+        if (muon.lanes == 0) {
+            return LOCO_ENOMEM;
+        }
+    }
     if (a->opt.clip_norm > 0 && gnorm > a->opt.clip_norm) {
         scale *= a->opt.clip_norm / gnorm;
     }
     a->t++;
-    for (int i = 0; i < a->n_spans; i++) {
-        const struct optimizer_span *s = &a->spans[i];
-        struct optimizer_op op = step_op(a, rate, scale);
-
-        op.theta = theta + s->offset;
-        op.grad = grad + s->offset;
-        op.u = a->u + s->offset;
-        op.v = a->v + s->offset;
-        op.n = s->numel;
-        op.decay = s->decay ? (float)(rate->lr * a->opt.weight_decay) : 0;
-        run_rule(a, be, &op);
+    adamw_and_others(a, be, theta, grad, rate, scale);
+    if (a->n_matrices > 0) {
+        muon.grad_scale = (float)scale;
+        muon_step(a, be, rate, &muon);
     }
     return 0;
 }

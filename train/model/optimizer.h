@@ -4,19 +4,26 @@
  * (Loshchilov & Hutter 2019, decoupled weight decay, bias correction by the
  * count of steps; with weight_decay 0 it is Adam), ADOPT (Taniguchi et al.
  * 2024, decoupled decay; its first call only fills v), SGD with an averaged
- * momentum, plain SGD. One fused pass, 28 bytes a parameter. u and v (first
- * and second moment) are plain vectors beside theta, so that a sync stream can
- * average them and a checkpoint save them. SGD and momentum leave v at 0; the
- * u of plain SGD is its last gradient.
+ * momentum, plain SGD, Muon. One fused pass, 28 bytes a parameter. u and v
+ * (first and second moment) are plain vectors beside theta, so that a sync
+ * stream can average them and a checkpoint save them. SGD and momentum leave v
+ * at 0; the u of plain SGD is its last gradient.
+ *
+ * Muon (Jordan et al. 2024; kernels/cpu/muon.h has the formula and the cost)
+ * steps the matrices of a model's layers, at muon_lr times the rate; what is
+ * no such matrix (embedding, head, norms, all of a vector that is no model's)
+ * has AdamW. Decay is decoupled in both, each by its own rate. The v of those
+ * matrices stays 0 and is never written. A processor only.
  *
  * The gradient is first multiplied by grad_scale (1 / tokens where it is a
  * sum), then clipped by its global norm. A gradient that is not finite is
  * LOCO_ENUMERIC: theta, u, v and t keep their values.
  *
- * Same bits everywhere: elementwise IEEE operations in a fixed order, double
- * sums in fixed chunks for the norm, no libm but sqrt, which is exact. Peers
- * that start equal and see equal gradients stay equal, which the ddp preset
- * relies on.
+ * Same bits everywhere, but for Muon: elementwise IEEE operations in a fixed
+ * order, double sums in fixed chunks for the norm, no libm but sqrt, which is
+ * exact. Peers that start equal and see equal gradients stay equal, which the
+ * ddp preset relies on. Muon's matrix products have the same bits for any
+ * number of threads, not on two kinds of processor.
  */
 #ifndef LOCO_TRAIN_MODEL_OPTIMIZER_H
 #define LOCO_TRAIN_MODEL_OPTIMIZER_H
@@ -32,8 +39,13 @@ enum optimizer_rule {
     OPTIMIZER_ADOPT,
     OPTIMIZER_SGDM, /* u = beta1 u + (1 - beta1) g; theta -= lr u */
     OPTIMIZER_SGD,
+    OPTIMIZER_MUON,
     OPTIMIZER_RULE_COUNT
 };
+
+/* Muon's momentum, and its usual multiple of the learning rate. */
+#define OPTIMIZER_MUON_BETA 0.95
+#define OPTIMIZER_MUON_LR   4.0
 
 struct optimizer_options {
     double beta1;
@@ -42,6 +54,7 @@ struct optimizer_options {
     double weight_decay;
     double clip_norm; /* 0: no clipping */
     enum optimizer_rule rule;
+    double muon_lr; /* of Muon's matrices, in learning rates; 0: the usual */
 };
 
 /* A run of elements that share one decay rule. */
@@ -63,12 +76,16 @@ struct optimizer {
     float *u;   /* (n) first moment */
     float *v;   /* (n) second moment */
     int n_spans;
-    struct optimizer_span *spans;
+    struct optimizer_span *spans; /* of all but Muon's matrices */
+    int n_matrices;
+    struct muon_matrix *matrices;
+    unsigned char *scratch; /* of Muon, taken with the first step */
+    size_t scratch_bytes;
     double *partial;          /* of the norm's sum */
     const struct backend *be; /* whose memory u and v are; NULL: malloc's */
 };
 
-/* "adamw", "adopt", "sgdm", "sgd"; LOCO_ENOENT for another. */
+/* "adamw", "adopt", "sgdm", "sgd", "muon"; LOCO_ENOENT for another. */
 int optimizer_rule_named(const char *name, enum optimizer_rule *rule);
 
 /* AdamW, betas .9/.95, eps 1e-8, weight decay .1, clip 1 (OpenDiLoCo). */
@@ -85,7 +102,8 @@ int optimizer_open(struct optimizer *a,
                    const struct optimizer_span *spans,
                    int n_spans);
 
-/* The same with the spans of a model: matrices decay, norms do not. */
+/* The same with the spans of a model: matrices decay, norms do not, and Muon
+ * steps the matrices of the layers. */
 int optimizer_open_llama(struct optimizer *a,
                          const struct optimizer_options *opt,
                          const struct llama_config *c);
@@ -96,8 +114,15 @@ int optimizer_open_part(struct optimizer *a,
                         const struct llama_config *c,
                         const struct llama_part *part);
 
+/* What the first step takes beside u and v: 0 but for Muon. */
+size_t optimizer_scratch_bytes(const struct optimizer_options *opt,
+                               const struct llama_config *c,
+                               const struct llama_part *part,
+                               int threads);
+
 /* Right after opening: u and v into the memory of a backend, which is borrowed
- * until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA. */
+ * until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA; LOCO_EINVAL for Muon on a
+ * device. */
 int optimizer_place(struct optimizer *a, const struct backend *be);
 
 void optimizer_close(struct optimizer *a);
@@ -106,7 +131,8 @@ void optimizer_close(struct optimizer *a);
  * first one does (ADOPT's fills v again). */
 void optimizer_reset(struct optimizer *a);
 
-/* One step on theta (n). *norm (may be NULL) = norm of the scaled
+/* One step on theta (n); LOCO_ENOMEM for Muon's scratch, with nothing changed.
+ * *norm (may be NULL) = norm of the scaled
  * gradient before clipping. */
 int optimizer_step(struct optimizer *a,
                    const struct backend *be,

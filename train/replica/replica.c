@@ -48,7 +48,9 @@ size_t replica_bytes(const struct replica_options *opt)
     }
     backend_cpu_ref(&be);
     return replica_vector_bytes(&opt->method, n, wire) +
-           llama_room_bytes(&opt->model, &be, &room);
+           llama_room_bytes(&opt->model, &be, &room) +
+           optimizer_scratch_bytes(&opt->optimizer, &opt->model, &room.part,
+                                   opt->threads);
 }
 
 /* The engine's own copies of what lies on a GPU. */

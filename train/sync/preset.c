@@ -10,6 +10,11 @@
 static const struct preset presets[] = {
 #define PRESET(NAME, SOURCE, ...)                                              \
     {.name = NAME, .source = SOURCE, .method = {__VA_ARGS__}},
+#define PRESET_MUON(NAME, SOURCE, ...)                                         \
+    {.name = NAME,                                                             \
+     .source = SOURCE,                                                         \
+     .optimizer = "muon",                                                      \
+     .method = {__VA_ARGS__}},
 #include "train/sync/presets.def"
 };
 #define N_PRESETS (sizeof presets / sizeof presets[0])

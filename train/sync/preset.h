@@ -13,7 +13,8 @@
 
 struct preset {
     const char *name;
-    const char *source; /* the paper */
+    const char *source;    /* the paper */
+    const char *optimizer; /* inner.optimizer; NULL: any */
     struct method method;
 };
 

@@ -263,6 +263,24 @@ static void a_lost_gpu_keeps_the_state(void **state)
     }
 }
 
+/* Before anything of the GPU is taken; a processor makes such a run. */
+static void muon_is_refused_on_a_gpu_with_what_to_set(void **state)
+{
+    struct replica_options opt = options("muon-avg", true);
+    uint64_t used = emu->used;
+    struct replica r;
+
+    (void)state;
+    opt.optimizer.rule = OPTIMIZER_MUON;
+    assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "set device=cpu on this machine"));
+    replica_close(&r);
+    assert_int_equal(emu->used, used);
+    opt.device = NULL;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_close(&r);
+}
+
 /* ---- the batch test ------------------------------------------------------ */
 
 static void open_adloco(struct replica *r, bool on_gpu)
@@ -344,6 +362,7 @@ int main(void)
         cmocka_unit_test(copies_change_no_bit),
         cmocka_unit_test(joiners_and_restarts_change_no_bit),
         cmocka_unit_test(a_gpu_gives_the_numbers_of_the_processor),
+        cmocka_unit_test(muon_is_refused_on_a_gpu_with_what_to_set),
         cmocka_unit_test(a_lost_gpu_keeps_the_state),
         cmocka_unit_test(the_batch_test_runs_on_the_gpu),
     };

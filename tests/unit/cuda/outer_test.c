@@ -418,7 +418,7 @@ static void without_room_the_engine_does_it(void **state)
 static void methods_with_more_than_an_anchor_go_through_the_engine(void **state)
 {
     static const char *const there = " localsgd diloco opendiloco streaming "
-                                     "favg-keep favg-reset ";
+                                     "favg-keep favg-reset muloco muon-avg ";
     static const char *const engine = " ddp eager async-naive async-dn noloco "
                                       "local-adam desloc adloco ";
     const struct preset *p;

@@ -142,7 +142,7 @@ static void every_preset_survives_a_manifest(void **state)
                     errmsg) != 0) {
             fail_msg("%s: %s", p->name, errmsg);
         }
-        manifest_from_preset(&whole.sync, p);
+        manifest_from_preset(&whole, p);
         if (method_from_manifest(&back, &whole, SCOPE_SETTINGS, errmsg) != 0) {
             fail_msg("%s: %s", p->name, errmsg);
         }

@@ -21,7 +21,7 @@ static void opendiloco(struct manifest *f, struct method *m)
 
     assert_int_equal(preset_find("opendiloco", &preset, errmsg), 0);
     manifest_default(f);
-    manifest_from_preset(&f->sync, preset);
+    manifest_from_preset(f, preset);
     f->stages = 2;
     assert_int_equal(method_from_manifest(m, f, SCOPE_RUN, errmsg), 0);
 }
@@ -104,7 +104,7 @@ static struct manifest *of(const char *preset)
 
     assert_int_equal(preset_find(preset, &p, NULL), 0);
     manifest_default(&f);
-    manifest_from_preset(&f.sync, p);
+    manifest_from_preset(&f, p);
     f.model.layers = 5;
     return &f;
 }
@@ -209,6 +209,33 @@ static void moments_that_the_optimizer_has_not_are_no_stream(void **state)
     says(f, "set sync.period_u=0, or inner.optimizer=sgdm");
     f->sync.period_u = 0;
     assert_int_equal(check(f, NULL), 0);
+    f = of("desloc");
+    SET(f, inner.optimizer, "muon");
+    says(f, "set sync.period_v=0, or inner.optimizer=adamw");
+    f->sync.period_v = 0; /* its momentum may be averaged */
+    assert_int_equal(check(f, NULL), 0);
+}
+
+/* A preset may name an inner optimizer; what a person sets comes after it. */
+static void a_preset_of_muon_sets_the_inner_optimizer(void **state)
+{
+    struct manifest *f = of("diloco");
+    struct method m;
+
+    (void)state;
+    assert_string_equal(f->inner.optimizer, "adamw");
+    f = of("muloco");
+    assert_string_equal(f->inner.optimizer, "muon");
+    SET(f, inner.optimizer, "adamw");
+    assert_int_equal(check(f, NULL), 0);
+    f = of("muon-avg");
+    assert_string_equal(f->inner.optimizer, "muon");
+    assert_string_equal(f->sync.topology, "butterfly");
+    assert_true(f->sync.error_feedback);
+    f = of("ddp"); /* the laboratory has one kind of processor */
+    SET(f, inner.optimizer, "muon");
+    says(f, "set inner.optimizer=adamw");
+    assert_int_equal(method_from_manifest(&m, f, SCOPE_SETTINGS, NULL), 0);
 }
 
 /* The laboratory takes it (method_from_manifest), a run does not. */
@@ -245,6 +272,7 @@ int main(void)
         cmocka_unit_test(pairs_are_told_what_they_cannot_know),
         cmocka_unit_test(a_norm_clip_is_for_differences_of_all),
         cmocka_unit_test(moments_that_the_optimizer_has_not_are_no_stream),
+        cmocka_unit_test(a_preset_of_muon_sets_the_inner_optimizer),
         cmocka_unit_test(
             owners_are_a_choice_of_asynchronous_presets_in_the_laboratory),
     };

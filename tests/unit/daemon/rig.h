@@ -136,7 +136,7 @@ static inline struct rig *make_rig(const char *preset)
     f = &g->manifest;
     manifest_default(f);
     assert_int_equal(preset_find(preset, &p, NULL), 0);
-    manifest_from_preset(&f->sync, p);
+    manifest_from_preset(f, p);
     f->sync.period = 1;
     (void)snprintf(f->name, sizeof f->name, "rig");
     (void)snprintf(f->data.tokenizer, sizeof f->data.tokenizer, "byte");

@@ -113,6 +113,8 @@ static const struct example examples[] = {
     [CONFLICT_second_moment] = {"desloc", "inner.optimizer=sgdm", NULL},
     [CONFLICT_first_moment] =
         {"desloc", "inner.optimizer=sgd sync.period_v=0", NULL},
+    [CONFLICT_muon_lr] = {"diloco", "inner.muon_lr=4", NULL},
+    [CONFLICT_muon_gradients] = {"ddp", "inner.optimizer=muon", NULL},
     [CONFLICT_trainers_only] = {"diloco", "sync.trainers=2", NULL},
     [CONFLICT_batch_trainers] = {"diloco", "sync.batch_test=norm", NULL},
     [CONFLICT_trainers_batch] = {"adloco", "sync.batch_test=fixed", NULL},
@@ -148,6 +150,7 @@ static const struct example examples[] = {
     [CONFLICT_run_plain] = {"diloco", "transport.encryption=off", NULL},
     [CONFLICT_upload_cap] = {"diloco", "upload_bytes_per_s=1000", NULL},
     [CONFLICT_download_cap] = {"diloco", "download_bytes_per_s=1000", NULL},
+    [CONFLICT_muon_gpu] = {"muon-avg", "device=cuda", NULL},
 };
 /* clang-format on */
 _Static_assert(sizeof examples / sizeof examples[0] == CONFLICT_COUNT,
@@ -169,6 +172,8 @@ static bool set(const char *key, const char *value)
         o.upload_bytes_per_s = strtoull(value, NULL, 10);
     } else if (strcmp(key, "download_bytes_per_s") == 0) {
         o.download_bytes_per_s = strtoull(value, NULL, 10);
+    } else if (strcmp(key, "device") == 0) {
+        o.gpu = strcmp(value, "cuda") == 0;
     } else {
         return doc_set(manifest_schema(), &f, key, value, text) == 0;
     }
@@ -218,7 +223,7 @@ static void refuse(enum conflict_id id)
 
     assert_int_equal(preset_find(e->preset, &preset, NULL), 0);
     example_manifest(&f);
-    manifest_from_preset(&f.sync, preset);
+    manifest_from_preset(&f, preset);
     o = (struct machine_limits){.encryption = true};
     set_all(id, e->set);
     resolve();

@@ -27,8 +27,9 @@ k=$root/kernels
     $cc $flags -c $k/affinity.c $k/pool.c $k/device.c $k/backend_cpu.c \
         $k/cpu/embed.c $k/cpu/rmsnorm.c $k/cpu/rope.c $k/cpu/attention.c \
         $k/cpu/swiglu.c $k/cpu/matmul.c $k/cpu/xent.c $k/cpu/optimizer.c \
+        $k/cpu/muon.c \
         "$root/proto/base/err.c"
-    for file in embed rope optimizer fast_table; do
+    for file in embed rope optimizer fast_muon fast_table; do
         $cc $flags $fast -c "$k/cpu/$file.c" -o "neon_$file.o"
     done
     for file in rmsnorm swiglu xent attention matmul; do

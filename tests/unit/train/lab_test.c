@@ -89,6 +89,10 @@ static struct lab_options options(const char *preset, uint32_t peers)
 
     assert_int_equal(preset_find(preset, &p, NULL), 0);
     o.method = p->method;
+    if (p->optimizer != NULL) {
+        assert_int_equal(optimizer_rule_named(p->optimizer, &o.optimizer.rule),
+                         0);
+    }
     if (o.method.trainers > 0) {
         o.method.trainers = 2;
         o.method.merge_every = 2;

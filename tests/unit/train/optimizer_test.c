@@ -11,9 +11,10 @@
 
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
+#include "tests/unit/train/vectors.h"
 
-static const struct optimizer_options plain = {0.9, 0.999, 1e-8,
-                                               0.1, 0,     OPTIMIZER_ADAMW};
+static const struct optimizer_options plain = {0.9, 0.999,           1e-8, 0.1,
+                                               0,   OPTIMIZER_ADAMW, 0};
 
 static void close_to(float have, double want)
 {
@@ -28,7 +29,7 @@ static const struct {
     double x[4][2];
     double u[2], v[2];
 } vectors[] = {
-    {{0.9, 0.999, 1e-8, 0.1, 0, OPTIMIZER_ADAMW},
+    {{0.9, 0.999, 1e-8, 0.1, 0, OPTIMIZER_ADAMW, 0},
      0.01,
      {{0.9890000009999999, -1.9880000005},
       {0.978689205790187, -1.9884890185636943},
@@ -36,7 +37,7 @@ static const struct {
       {0.9815309417619785, -1.9933719939607693}},
      {-0.00466, 0.03872},
      {2.123050325e-4, 1.7969021e-4}},
-    {{0.9, 0.9999, 1e-6, 0, 0, OPTIMIZER_ADOPT},
+    {{0.9, 0.9999, 1e-6, 0, 0, OPTIMIZER_ADOPT, 0},
      0.01,
      {{1.0, -2.0},
       {0.9995, -2.001},
@@ -44,7 +45,7 @@ static const struct {
       {0.9995884195055528, -2.004659915637753}},
      {0.06507876094500432, 0.22599468848234355},
      {0.0100172486499925, 0.040001999300050016}},
-    {{0.9, 0, 1e-8, 0, 0, OPTIMIZER_SGDM},
+    {{0.9, 0, 1e-8, 0, 0, OPTIMIZER_SGDM, 0},
      0.1,
      {{0.999, -1.998},
       {0.9976, -1.9992},
@@ -53,7 +54,7 @@ static const struct {
      {0},
      {0}},
     /* theta minus 0.1 times the sum of the tape so far */
-    {{0.9, 0, 1e-8, 0, 0, OPTIMIZER_SGD},
+    {{0.9, 0, 1e-8, 0, 0, OPTIMIZER_SGD, 0},
      0.1,
      {{0.99, -1.98}, {0.985, -2.01}, {1.025, -2.02}, {1.005, -2.04}},
      {0.2, 0.2},
@@ -162,7 +163,7 @@ static void only_decaying_spans_decay(void **state)
 
 static void a_long_gradient_is_clipped_to_the_norm(void **state)
 {
-    const struct optimizer_options opt = {0, 0, 1e-8, 0, 1, OPTIMIZER_ADAMW};
+    const struct optimizer_options opt = {0, 0, 1e-8, 0, 1, OPTIMIZER_ADAMW, 0};
     const struct optimizer_span span = {0, 2, true};
     const struct optimizer_rate rate = {0, 0.5};
     float x[2] = {0, 0};
@@ -248,6 +249,151 @@ static void a_step_has_the_same_bits_for_any_thread_count(void **state)
     free(grad);
 }
 
+/* ---- Muon ---------------------------------------------------------------- */
+
+static const struct llama_config tiny = {.dim = 8,
+                                         .layers = 1,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .ffn = 12,
+                                         .vocab = 16,
+                                         .seq = 8,
+                                         .rope_theta = 10000,
+                                         .norm_eps = 1e-5f};
+
+static const struct optimizer_options muon = {0.9, 0.95,           1e-8, 0.1,
+                                              0,   OPTIMIZER_MUON, 0};
+
+/* theta (n) after three steps of the tape that vectors.json was made with. */
+static void three_steps(const struct backend *be,
+                        const struct optimizer_options *opt,
+                        float *theta)
+{
+    const struct optimizer_rate rate = {0.01, 1};
+    int64_t n = llama_numel(&tiny);
+    float *grad = malloc((size_t)n * sizeof *grad);
+    struct optimizer a;
+
+    assert_non_null(grad);
+    assert_int_equal(optimizer_open_llama(&a, opt, &tiny), 0);
+    for (int64_t i = 0; i < n; i++) {
+        theta[i] = (float)(i * 37 % 64 - 32) / 64;
+    }
+    for (int64_t t = 1; t <= 3; t++) {
+        for (int64_t i = 0; i < n; i++) {
+            grad[i] = (float)((i * i * 7 + i * t * 13 + t * 5) % 61 - 30) / 32;
+        }
+        assert_int_equal(optimizer_step(&a, be, theta, grad, &rate, NULL), 0);
+    }
+    optimizer_close(&a);
+    free(grad);
+}
+
+static void muon_follows_the_vectors(void **state)
+{
+    json_t *v = vector_of("Muon lr=.01 x4 wd=.1, one layer: of each tensor "
+                          "after 3 steps the first two, the last, the sum of "
+                          "|x|");
+    float theta[1024];
+
+    (void)state;
+    assert_true(llama_numel(&tiny) <= 1024);
+    assert_int_equal(json_array_size(v), llama_tensor_count(&tiny));
+    for (int threads = 0; threads < 3; threads++) {
+        struct backend be;
+
+        backend_cpu_ref(&be);
+        if (threads > 0) {
+            assert_int_equal(backend_cpu(&be, threads), 0);
+        }
+        three_steps(&be, &muon, theta);
+        for (int i = 0; i < llama_tensor_count(&tiny); i++) {
+            json_t *want = vector_at(v, (size_t)i);
+            struct llama_view view;
+            const float *x;
+            double sum = 0;
+
+            llama_tensor(&tiny, i, &view);
+            x = theta + view.offset;
+            for (int64_t k = 0; k < view.numel; k++) {
+                sum += fabs((double)x[k]);
+            }
+            close_to(x[0], vector_number(vector_at(want, 0)));
+            close_to(x[1], vector_number(vector_at(want, 1)));
+            close_to(x[view.numel - 1], vector_number(vector_at(want, 2)));
+            close_to((float)sum, vector_number(vector_at(want, 3)));
+        }
+        backend_close(&be);
+    }
+}
+
+/* What is no matrix of a layer is AdamW's, bit for bit; those matrices keep no
+ * second moment, and go muon_lr times as far. */
+static void muon_steps_the_matrices_of_the_layers_alone(void **state)
+{
+    struct optimizer_options adamw = muon, twice = muon;
+    float theta[4][1024];
+    struct llama_part whole;
+    struct backend be;
+    struct optimizer a;
+
+    (void)state;
+    adamw.rule = OPTIMIZER_ADAMW;
+    twice.muon_lr = 2 * OPTIMIZER_MUON_LR;
+    assert_int_equal(backend_cpu(&be, 1), 0);
+    three_steps(&be, &adamw, theta[0]);
+    three_steps(&be, &muon, theta[1]);
+    three_steps(&be, &twice, theta[2]);
+    for (int i = 0; i < llama_tensor_count(&tiny); i++) {
+        struct llama_view v;
+        bool all = true;
+
+        llama_tensor(&tiny, i, &v);
+        for (int64_t k = v.offset; k < v.offset + v.numel; k++) {
+            bool same = theta[0][k] == theta[1][k];
+
+            all = all && same && theta[1][k] == theta[2][k];
+        }
+        assert_true(all == !(v.layered && v.ndim == 2));
+    }
+    assert_int_equal(optimizer_open_llama(&a, &muon, &tiny), 0);
+    assert_int_equal(a.n_matrices, 7);
+    assert_null(a.scratch);
+    for (int64_t i = 0; i < a.n; i++) {
+        theta[0][i] = theta[3][i] = (float)(i % 5 - 2);
+    }
+    assert_int_equal(optimizer_step(&a, &be, theta[0], theta[3],
+                                    &(struct optimizer_rate){0.01, 1}, NULL),
+                     0);
+    llama_part_whole(&tiny, &whole);
+    assert_int_equal(a.scratch_bytes,
+                     optimizer_scratch_bytes(&muon, &tiny, &whole, 1));
+    assert_int_equal(optimizer_scratch_bytes(&adamw, &tiny, &whole, 1), 0);
+    for (int i = 0; i < a.n_matrices; i++) {
+        const struct muon_matrix *m = &a.matrices[i];
+
+        for (int64_t k = 0; k < m->rows * m->columns; k++) {
+            assert_true(a.v[m->offset + k] == 0);
+        }
+    }
+    optimizer_close(&a);
+    backend_close(&be);
+}
+
+/* A device has no kernel for it. */
+static void muon_is_refused_on_a_device(void **state)
+{
+    struct backend be;
+    struct optimizer a;
+
+    (void)state;
+    backend_cpu_ref(&be);
+    be.muon = NULL;
+    assert_int_equal(optimizer_open_llama(&a, &muon, &tiny), 0);
+    assert_int_equal(optimizer_place(&a, &be), LOCO_EINVAL);
+    optimizer_close(&a);
+}
+
 static void a_models_spans_cover_its_parameters(void **state)
 {
     struct optimizer_options opt = optimizer_defaults();
@@ -271,10 +417,16 @@ static void a_models_spans_cover_its_parameters(void **state)
 static void bad_options_and_spans_are_refused(void **state)
 {
     const struct optimizer_options bad[] = {
-        {1, 0.9, 1e-8, 0, 0, 0},          {NAN, 0.9, 1e-8, 0, 0, 0},
-        {0.9, -1, 1e-8, 0, 0, 0},         {0.9, 0.9, 0, 0, 0, 0},
-        {0.9, 0.9, 1e-8, -1, 0, 0},       {0.9, 0.9, 1e-8, 0, -1, 0},
-        {0.9, 0.9, 1e-8, 0, INFINITY, 0}, {0.9, 0.9, 1e-8, 0, 0, 4},
+        {1, 0.9, 1e-8, 0, 0, 0, 0},
+        {NAN, 0.9, 1e-8, 0, 0, 0, 0},
+        {0.9, -1, 1e-8, 0, 0, 0, 0},
+        {0.9, 0.9, 0, 0, 0, 0, 0},
+        {0.9, 0.9, 1e-8, -1, 0, 0, 0},
+        {0.9, 0.9, 1e-8, 0, -1, 0, 0},
+        {0.9, 0.9, 1e-8, 0, INFINITY, 0, 0},
+        {0.9, 0.9, 1e-8, 0, 0, OPTIMIZER_RULE_COUNT, 0},
+        {0.9, 0.9, 1e-8, 0, 0, OPTIMIZER_MUON, -1},
+        {0.9, 0.9, 1e-8, 0, 0, OPTIMIZER_MUON, NAN},
     };
     const struct optimizer_span gap[] = {{0, 2, true}, {3, 2, true}};
     const struct optimizer_span empty[] = {{0, 0, true}};
@@ -302,9 +454,12 @@ int main(void)
         cmocka_unit_test(a_long_gradient_is_clipped_to_the_norm),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
         cmocka_unit_test(a_step_has_the_same_bits_for_any_thread_count),
+        cmocka_unit_test(muon_follows_the_vectors),
+        cmocka_unit_test(muon_steps_the_matrices_of_the_layers_alone),
+        cmocka_unit_test(muon_is_refused_on_a_device),
         cmocka_unit_test(a_models_spans_cover_its_parameters),
         cmocka_unit_test(bad_options_and_spans_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, vectors_free);
 }

@@ -134,7 +134,8 @@ static void longer_periods_send_less_in_proportion(void **state)
 /* First moment after k steps on a gradient of 1. */
 static double moment(double beta, int k)
 {
-    const struct optimizer_options opt = {beta, 0, 1e-8, 0, 0, OPTIMIZER_SGDM};
+    const struct optimizer_options opt = {beta,           0, 1e-8, 0, 0,
+                                          OPTIMIZER_SGDM, 0};
     const struct optimizer_span span = {0, 1, false};
     const struct optimizer_rate rate = {0.0, 1};
     struct optimizer a;

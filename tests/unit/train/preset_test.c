@@ -23,20 +23,41 @@ check(const char *name, enum codec_id wire, uint32_t period, float lr, float mu)
     assert_true(p->method.rule.lr == lr && p->method.rule.mu == mu);
 }
 
-static void the_three_presets_have_the_settings_of_their_papers(void **state)
+static void presets_have_the_settings_of_their_papers(void **state)
 {
     (void)state;
     check("opendiloco", CODEC_FP16, 500, 0.7F, 0.9F);
     check("diloco", CODEC_FP32, 500, 0.7F, 0.9F);
     check("localsgd", CODEC_FP32, 100, 1.0F, 0.0F);
+    check("muloco", CODEC_FP32, 30, 0.9F, 0.8F);
+}
+
+/* Muon inside, a plain mean outside, 4 bits with error feedback between. */
+static void two_presets_come_with_muon(void **state)
+{
+    const struct preset *p;
+
+    (void)state;
+    check("muon-avg", CODEC_E3M0, 32, 1.0F, 0.0F);
+    assert_int_equal(preset_find("muon-avg", &p, NULL), 0);
+    assert_true(p->method.error_feedback);
+    assert_false(method_has_momentum(&p->method));
+    for (size_t i = 0; (p = preset_at(i)) != NULL; i++) {
+        if (strncmp(p->name, "mu", 2) == 0) {
+            assert_string_equal(p->optimizer, "muon");
+        } else {
+            assert_null(p->optimizer);
+        }
+    }
 }
 
 static void every_preset_makes_sense_and_those_of_old_runs_stay(void **state)
 {
     static const char *const names[] = {
-        "ddp",    "localsgd",    "diloco",     "opendiloco", "streaming",
-        "eager",  "async-naive", "async-dn",   "noloco",     "local-adam",
-        "desloc", "favg-keep",   "favg-reset", "adloco"};
+        "ddp",        "localsgd",   "diloco",      "opendiloco",
+        "streaming",  "eager",      "async-naive", "async-dn",
+        "noloco",     "local-adam", "desloc",      "favg-keep",
+        "favg-reset", "adloco",     "muloco",      "muon-avg"};
     char errmsg[ERRMSG_SIZE];
     size_t n = 0;
 
@@ -209,7 +230,8 @@ static void which_replicas_are_equal_is_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_three_presets_have_the_settings_of_their_papers),
+        cmocka_unit_test(presets_have_the_settings_of_their_papers),
+        cmocka_unit_test(two_presets_come_with_muon),
         cmocka_unit_test(every_preset_makes_sense_and_those_of_old_runs_stay),
         cmocka_unit_test(an_unknown_preset_is_answered_with_a_near_name_or_all),
         cmocka_unit_test(a_name_of_any_length_is_refused_without_harm),

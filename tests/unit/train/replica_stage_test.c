@@ -212,15 +212,15 @@ static void average(struct replica **r, uint64_t round)
     free(wire);
 }
 
-static void stages_have_the_bits_of_the_unsplit_replica(void **state)
+static void split(enum optimizer_rule rule)
 {
-    (void)state;
     for (uint32_t stages = 1; stages <= STAGES; stages++) {
         struct worker w[WORKERS];
 
         for (uint64_t i = 0; i < WORKERS; i++) {
             struct replica_options o = options(i + 1);
 
+            o.optimizer.rule = rule;
             open_worker(&w[i], &o, stages);
             expect_same(&w[i]);
         }
@@ -244,6 +244,14 @@ static void stages_have_the_bits_of_the_unsplit_replica(void **state)
         close_worker(&w[0]);
         close_worker(&w[1]);
     }
+}
+
+/* A stage has whole matrices of its layers, so Muon is no exception. */
+static void stages_have_the_bits_of_the_unsplit_replica(void **state)
+{
+    (void)state;
+    split(OPTIMIZER_ADAMW);
+    split(OPTIMIZER_MUON);
 }
 
 /* NoLoCo: stage by stage with the same partner is the whole with it. */

@@ -215,13 +215,21 @@ static float *state_room(const struct replica *r)
     return out;
 }
 
-static void a_restored_worker_continues_with_the_same_bits(void **state)
+static void open_rule(struct replica *r, enum optimizer_rule rule)
+{
+    struct replica_options o = options(1);
+
+    o.optimizer.rule = rule;
+    assert_int_equal(replica_open(r, &o, errmsg), 0);
+    replica_init(r);
+}
+
+static void restore(enum optimizer_rule rule)
 {
     struct replica a, b;
     float *stored;
 
-    (void)state;
-    open_replica(&a, 1);
+    open_rule(&a, rule);
     steps(&a, 3);
     assert_int_equal(replica_pack(&a), 0);
     {
@@ -230,7 +238,7 @@ static void a_restored_worker_continues_with_the_same_bits(void **state)
         assert_int_equal(take(&a, 1, wire, 0.5), 0);
         free(wire);
     }
-    open_replica(&b, 1);
+    open_rule(&b, rule);
     stored = state_room(&a);
     state_copy(&a, stored);
     assert_int_equal(replica_restore(&b, a.round, stored, a.optimizer.u,
@@ -241,10 +249,19 @@ static void a_restored_worker_continues_with_the_same_bits(void **state)
     steps(&a, 5);
     steps(&b, 5);
     assert_memory_equal(a.theta, b.theta, a.n * sizeof(float));
+    assert_memory_equal(a.optimizer.u, b.optimizer.u, a.n * sizeof(float));
     assert_memory_equal(a.optimizer.v, b.optimizer.v, a.n * sizeof(float));
     assert_int_equal(a.tokens_seen, b.tokens_seen);
     replica_close(&a);
     replica_close(&b);
+}
+
+static void a_restored_worker_continues_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (int rule = 0; rule < OPTIMIZER_RULE_COUNT; rule++) {
+        restore((enum optimizer_rule)rule);
+    }
 }
 
 static float largest(const float *x, uint64_t n)

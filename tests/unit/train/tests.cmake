@@ -48,7 +48,7 @@ if(LOCO_NETWORK)
 endif()
 loco_unit(train wallclock loco_train)
 loco_unit(train weights loco_train)
-foreach(name engine engine_double page slices sync_numbers wallclock)
+foreach(name engine engine_double optimizer page slices sync_numbers wallclock)
   target_compile_definitions(test_train_${name} PRIVATE
     LOCO_VECTORS="${CMAKE_CURRENT_LIST_DIR}/vectors.json")
 endforeach()
