@@ -146,6 +146,9 @@ endforeach()
 loco_sim_test(liars liars --seeds 36)
 loco_sim_test(butterfly_liars liars --wire int8 --seeds 12)
 loco_sim_test(liars_two liars --peers 4 --seeds 6 --set liar.kind=13)
+# A peer restarts and makes again the steps that a failed attempt took from its
+# earlier life; the next plan inherits that attempt (spent_in()).
+loco_sim_test(liars_restart liars --peers 7 --seed 34 --seeds 1 --set liar.kind=12)
 loco_sim_test(probation probation --seeds 8)
 loco_sim_test(probation_crowd probation --peers 65 --rounds 30 --seed 2 --seeds 1)
 foreach(scenario kill-each restart all-restart half-restart split-2-2 join-leave-join rounds-churn)
