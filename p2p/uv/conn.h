@@ -153,7 +153,8 @@ struct conn {
     size_t n_head;
     uint8_t *buf; /* unread bytes are buf[pos..fill) */
     size_t cap, pos, fill;
-    uint32_t least; /* conn_read_least() of it; 0: nothing was said */
+    uint32_t least;  /* conn_read_least() of it; 0: nothing was said */
+    size_t n_thrown; /* lingering */
 };
 
 /* Connect and shake hands. 0: on_up or on_fail follows. Else nothing was made.
@@ -228,7 +229,9 @@ size_t conn_queued(const struct conn *c);
 void conn_pause(struct conn *c, uint32_t limit_ms);
 void conn_resume(struct conn *c);
 
-/* Stop delivering, flush what is queued, then close (linger_ms at most). */
+/* Stop delivering, flush what is queued, then close: linger_ms at most, and
+ * while the other end says no more than CONN_LINGER_BYTES. */
+#define CONN_LINGER_BYTES (256U << 10)
 void conn_hang_up(struct conn *c);
 
 /* At once; idempotent. Queued writes end with UV_ECANCELED. */

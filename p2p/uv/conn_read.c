@@ -29,8 +29,12 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
         *buf = uv_buf_init((char *)at, (unsigned)pace_room(c, len));
         return;
     }
-    if (c->state == CONN_LINGERING || c->buf == NULL) {
+    if (c->buf == NULL) {
         *buf = uv_buf_init((char *)c->head, sizeof c->head);
+        return;
+    }
+    if (c->state == CONN_LINGERING) {
+        *buf = uv_buf_init((char *)c->buf, (unsigned)c->cap);
         return;
     }
     *buf = uv_buf_init((char *)c->buf + c->fill,
@@ -124,6 +128,11 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     } else if (c->state == CONN_UP) {
         c->fill += (size_t)n;
         parse(c);
+    } else if (c->state == CONN_LINGERING) {
+        c->n_thrown += (size_t)n;
+        if (c->n_thrown > CONN_LINGER_BYTES) {
+            conn_close(c);
+        }
     }
     if (c->state == CONN_UP && c->kind == CONNECTION_BULK) {
         bulk_await(c);

@@ -197,6 +197,41 @@ static void a_goodbye_arrives_before_the_hang_up(void **state)
     loop_end(&loop);
 }
 
+/* Its bytes are read only so that its kernel does not drop what we said. */
+static void who_goes_on_after_the_hang_up_is_closed(void **state)
+{
+    size_t much = 64U << 20;
+    uint8_t *junk = calloc(1, much);
+    struct shell_options opt;
+    uv_loop_t loop;
+    struct node a, b;
+    struct raw r;
+
+    (void)state;
+    assert_non_null(junk);
+    uv_loop_init(&loop);
+    opt = node_init(&b, 2);
+    opt.linger_ms = 600000;
+    node_open(&b, &loop, &opt);
+    node_init(&a, 1);
+    raw_connect(&r, b.port);
+    raw_shake(&r, &loop, &a.signer, CONNECTION_CONTROL);
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_UP] == 1);
+    node_act(&b, ACTION_HANG_UP)->hang_up.link =
+        node_event(&b, EVENT_LINK_UP, 0)->event.link_up.link;
+    RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_DOWN] == 1);
+    assert_false(raw_write(&r, &loop, junk, much));
+    RUN_UNTIL(&loop, node_stats(&b).conns == 0);
+    assert_true(node_stats(&b).bytes_received < 1 << 20);
+    close(r.fd);
+    node_close(&b, &loop);
+    loop_end(&loop);
+    free(junk);
+    free(a.toy.queue);
+    free(a.toy.log);
+    free(a.memory);
+}
+
 static void a_silent_half_open_connection_ends_at_its_deadline(void **state)
 {
     struct shell_options opt;
@@ -1068,6 +1103,7 @@ int main(void)
         cmocka_unit_test(a_failed_dial_says_why),
         cmocka_unit_test(two_links_to_one_peer_are_both_reported),
         cmocka_unit_test(a_goodbye_arrives_before_the_hang_up),
+        cmocka_unit_test(who_goes_on_after_the_hang_up_is_closed),
         cmocka_unit_test(a_silent_half_open_connection_ends_at_its_deadline),
         cmocka_unit_test(a_dial_that_nobody_answers_ends_at_its_deadline),
         cmocka_unit_test(garbage_is_dropped_and_counted),
