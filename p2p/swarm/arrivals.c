@@ -262,6 +262,7 @@ static bool is_before(struct arrivals *a,
 int arrivals_next(struct arrivals *a, uint64_t now_ms)
 {
     bool any = !budget_overdrawn(&a->all, &a->opt.all, now_ms);
+    const uint8_t *spent = NULL; /* who is known there has nothing left */
     int best = ARRIVALS_NONE;
     uint32_t n_alike = 1;
 
@@ -271,8 +272,13 @@ int arrivals_next(struct arrivals *a, uint64_t now_ms)
         if (!p->used || !p->said) {
             continue;
         }
-        if (pays_as_known(a, p, now_ms) != NULL) {
-            return (int)i;
+        /* A crowd at one known address is looked up once. */
+        if (p->known &&
+            (spent == NULL || memcmp(spent, p->ip, sizeof p->ip) != 0)) {
+            if (pays_as_known(a, p, now_ms) != NULL) {
+                return (int)i;
+            }
+            spent = p->ip;
         }
         if (any && group_may(a, &a->groups[p->group], now_ms) &&
             (best == ARRIVALS_NONE ||
