@@ -61,6 +61,9 @@ struct matmul {
     int64_t lda, ldb, ldc;
     float alpha, beta;
     bool ta, tb;
+    /* c is symmetric: what is left of the diagonal is not asked for, and holds
+     * anything afterwards. A kernel may make all of c. */
+    bool upper;
     /* What a device with bf16 activations must know: a and b are activations
      * and c a weight's gradient; else b is a weight and c an activation. */
     bool to_weight;

@@ -274,6 +274,9 @@ static void multiply_panel(const struct block *s, int64_t j, int64_t columns)
         int64_t from = s->rows * i / tiles;
         int64_t rows = s->rows * (i + 1) / tiles - from;
 
+        if (op->upper && j + columns <= s->i0 + from) {
+            break; /* this tile and those below are left of the diagonal */
+        }
         if (s->packed) {
             t.a = s->a + tile_at(s, i);
             t.step = TILE_WIDTH;

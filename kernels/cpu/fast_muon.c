@@ -1,9 +1,13 @@
 /* fast_muon.c - muon.h with the packed products of one instruction set.
  *
  * One thread does a whole matrix, so the bits do not depend on how many there
- * are. a and p are symmetric: the products make blocks of rows from the
- * diagonal on, and mirror() the rest. Products stay fp32 where those of the
- * model are bf16.
+ * are. a and p are symmetric: the products make the tiles that the diagonal
+ * crosses and those right of it, mirror() the rest. Products stay fp32 where
+ * those of the model are bf16.
+ *
+ * A left operand that is symmetric is read as its transpose: its columns then
+ * lie in order as tiles want them, and packing need not turn them. For the same
+ * reason a square matrix is done as a tall one.
  */
 #include "kernels/cpu/muon.h"
 
@@ -11,13 +15,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
-
-/* Rows of a symmetric product that are made together: what of them lies left
- * of the diagonal is work for nothing. Whole tiles of every set. */
-#define ROWS 48
-
-/* Side of the squares that mirror() copies. */
-#define SQUARE 16
+#include "kernels/cpu/transpose.h"
 
 struct turn {
     int64_t rows, columns;
@@ -27,11 +25,6 @@ struct turn {
     float *a, *p; /* (s, s) */
     struct kernel_range r;
 };
-
-static int64_t at_most(int64_t x, int64_t most)
-{
-    return x < most ? x : most;
-}
 
 static void product(const struct turn *t, const struct matmul *op)
 {
@@ -43,43 +36,38 @@ static void product(const struct turn *t, const struct matmul *op)
     CPU_KERNEL(matmul)(op, r);
 }
 
-/* The lower half of c (s, s) from the upper one. */
+/* The lower half of c (s, s) from the upper one: squares on the diagonal, and
+ * below each of them what stands right of it. */
 static void mirror(float *c, int64_t s)
 {
-    for (int64_t i0 = 0; i0 < s; i0 += SQUARE) {
-        for (int64_t j0 = 0; j0 <= i0; j0 += SQUARE) {
-            int64_t i_end = at_most(i0 + SQUARE, s);
+    for (int64_t d = 0; d < s; d += VF_LANES) {
+        int64_t end = s - d < VF_LANES ? s : d + VF_LANES;
 
-            for (int64_t i = i0; i < i_end; i++) {
-                int64_t j_end = at_most(j0 + SQUARE, i);
-
-                for (int64_t j = j0; j < j_end; j++) {
-                    c[i * s + j] = c[j * s + i];
-                }
+        for (int64_t i = d; i < end; i++) {
+            for (int64_t j = d; j < i; j++) {
+                c[i * s + j] = c[j * s + i];
             }
         }
+        transpose(c + end * s + d, s, c + d * s + end, s, end - d, s - end);
     }
 }
 
 /* a = x x' of a wide matrix, x' x of a tall one. */
 static void gram(const struct turn *t)
 {
-    for (int64_t i = 0; i < t->s; i += ROWS) {
-        const float *x = t->x + (t->wide ? i * t->columns : i);
-
-        product(t, &(struct matmul){.m = at_most(t->s - i, ROWS),
-                                    .n = t->s - i,
-                                    .k = t->l,
-                                    .a = x,
-                                    .lda = t->columns,
-                                    .ta = !t->wide,
-                                    .b = x,
-                                    .ldb = t->columns,
-                                    .tb = t->wide,
-                                    .c = t->a + i * t->s + i,
-                                    .ldc = t->s,
-                                    .alpha = 1});
-    }
+    product(t, &(struct matmul){.m = t->s,
+                                .n = t->s,
+                                .k = t->l,
+                                .a = t->x,
+                                .lda = t->columns,
+                                .ta = !t->wide,
+                                .b = t->x,
+                                .ldb = t->columns,
+                                .tb = t->wide,
+                                .c = t->a,
+                                .ldc = t->s,
+                                .alpha = 1,
+                                .upper = true});
     mirror(t->a, t->s);
 }
 
@@ -89,19 +77,19 @@ static void polynomial(const struct turn *t)
     int64_t s = t->s;
 
     memcpy(t->p, t->a, (size_t)(s * s) * sizeof *t->p);
-    for (int64_t i = 0; i < s; i += ROWS) {
-        product(t, &(struct matmul){.m = at_most(s - i, ROWS),
-                                    .n = s - i,
-                                    .k = s,
-                                    .a = t->a + i * s,
-                                    .lda = s,
-                                    .b = t->a + i,
-                                    .ldb = s,
-                                    .c = t->p + i * s + i,
-                                    .ldc = s,
-                                    .alpha = (float)MUON_C,
-                                    .beta = (float)MUON_B});
-    }
+    product(t, &(struct matmul){.m = s,
+                                .n = s,
+                                .k = s,
+                                .a = t->a,
+                                .lda = s,
+                                .ta = true, /* symmetric */
+                                .b = t->a,
+                                .ldb = s,
+                                .c = t->p,
+                                .ldc = s,
+                                .alpha = (float)MUON_C,
+                                .beta = (float)MUON_B,
+                                .upper = true});
     mirror(t->p, s);
     for (int64_t i = 0; i < s; i++) {
         t->p[i * s + i] += (float)MUON_A;
@@ -118,6 +106,7 @@ static void apply(struct turn *t)
                                 .k = t->s,
                                 .a = t->wide ? t->p : t->x,
                                 .lda = t->s,
+                                .ta = t->wide, /* p is symmetric */
                                 .b = t->wide ? t->x : t->p,
                                 .ldb = t->columns,
                                 .c = t->y,
@@ -133,7 +122,7 @@ static void step_matrix(const struct muon_op *op,
                         struct kernel_range r)
 {
     int64_t n = m->rows * m->columns;
-    bool wide = m->rows <= m->columns;
+    bool wide = m->rows < m->columns;
     int64_t s = wide ? m->rows : m->columns;
     struct turn t = {.rows = m->rows,
                      .columns = m->columns,

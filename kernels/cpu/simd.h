@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -62,6 +62,12 @@ VF_INLINE void vf_store(float *p, vf x)
     memcpy(p, &x, sizeof x);
 }
 
+/* Lane by lane: yes where the mask is all ones, else no. */
+VF_INLINE vf vf_pick(vi mask, vf yes, vf no)
+{
+    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+}
+
 /* The first n <= VF_LANES floats; the other lanes are `fill`. */
 VF_INLINE vf vf_load_part(const float *p, int64_t n, float fill)
 {
@@ -69,9 +75,17 @@ VF_INLINE vf vf_load_part(const float *p, int64_t n, float fill)
     __mmask16 mask = (__mmask16)((1U << n) - 1);
 
     return (vf)_mm512_mask_loadu_ps((__m512)vf_set(fill), mask, p);
+#elif defined(__AVX2__)
+    static const int32_t ones[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    __m256i mask = _mm256_loadu_si256((const void *)(ones + 8 - n));
+
+    return vf_pick((vi)mask, (vf)_mm256_maskload_ps(p, mask), vf_set(fill));
 #else
     vf x = vf_set(fill);
 
+    if (n == VF_LANES) {
+        return vf_load(p);
+    }
     memcpy(&x, p, (size_t)n * sizeof *p);
     return x;
 #endif
@@ -84,12 +98,6 @@ VF_INLINE void vf_store_part(float *p, int64_t n, vf x)
 #else
     memcpy(p, &x, (size_t)n * sizeof *p);
 #endif
-}
-
-/* Lane by lane: yes where the mask is all ones, else no. */
-VF_INLINE vf vf_pick(vi mask, vf yes, vf no)
-{
-    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
 
 /* A NaN in x stays, a NaN in y does not. */

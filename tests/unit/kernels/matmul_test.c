@@ -40,7 +40,7 @@ static float *matrix(int64_t rows, int64_t columns, uint64_t *rng)
     return x;
 }
 
-/* kind: bit 0 ta, bit 1 tb, bit 2 c is added to. */
+/* kind: bit 0 ta, bit 1 tb, bit 2 c is added to, bit 3 upper. */
 static void open_product(struct product *p, const int64_t *mnk, int kind)
 {
     uint64_t rng = 3;
@@ -64,7 +64,8 @@ static void open_product(struct product *p, const int64_t *mnk, int kind)
                             .alpha = 0.5f,
                             .beta = (kind & 4) != 0 ? 1.0f : 0.0f,
                             .ta = ta,
-                            .tb = tb};
+                            .tb = tb,
+                            .upper = (kind & 8) != 0};
 }
 
 static void close_product(struct product *p)
@@ -143,6 +144,9 @@ static void check(const struct product *p, const struct backend *be)
             assert_true(isnan(p->c[at]));
             continue;
         }
+        if (op->upper && j < i) {
+            continue;
+        }
         sum = (double)op->alpha * dot(a.x + i * a.step_i, a.step_k,
                                       b.x + j * b.step_i, b.step_k, op->k);
         sum += op->beta == 0 ? 0 : (double)p->start[at];
@@ -163,12 +167,18 @@ static const int64_t sizes[][3] = {
 
 #define SIZE_COUNT ((int)(sizeof sizes / sizeof sizes[0]))
 
-static void try_size(struct backend *be, int size)
+/* Of a symmetric c: one tile; several panels; two blocks of rows. */
+static const int64_t sides[][3] = {
+    {5, 5, 9}, {33, 33, 17}, {131, 131, 300}, {401, 401, 12}};
+
+#define SIDE_COUNT ((int)(sizeof sides / sizeof sides[0]))
+
+static void try_size(struct backend *be, const int64_t *mnk, int upper)
 {
     for (int kind = 0; kind < 8; kind++) {
         struct product p;
 
-        open_product(&p, sizes[size], kind);
+        open_product(&p, mnk, kind | upper);
         run(&p, be);
         check(&p, be);
         close_product(&p);
@@ -178,7 +188,10 @@ static void try_size(struct backend *be, int size)
 static void try_all(struct backend *be)
 {
     for (int i = 0; i < SIZE_COUNT; i++) {
-        try_size(be, i);
+        try_size(be, sizes[i], 0);
+    }
+    for (int i = 0; i < SIDE_COUNT; i++) {
+        try_size(be, sides[i], 8);
     }
 }
 

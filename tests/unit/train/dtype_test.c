@@ -76,12 +76,6 @@ static bool open_rule(struct run *r,
     return true;
 }
 
-static bool
-open_run(struct run *r, enum backend_dtype dtype, int threads, int recompute)
-{
-    return open_rule(r, OPTIMIZER_ADAMW, dtype, threads, recompute);
-}
-
 static void close_run(struct run *r)
 {
     optimizer_close(&r->adam);
@@ -118,14 +112,13 @@ static double window(const struct run *r, int from)
     return sum / WINDOW;
 }
 
-static void bf16_learns_like_fp32_for_300_steps(void **state)
+static void bf16_learns_like_fp32(enum optimizer_rule rule)
 {
     static struct run a, b;
     double worst = 0;
 
-    (void)state;
-    assert_true(open_run(&a, BACKEND_FP32, 1, 0));
-    if (!open_run(&b, BACKEND_BF16, 1, 0)) {
+    assert_true(open_rule(&a, rule, BACKEND_FP32, 1, 0));
+    if (!open_rule(&b, rule, BACKEND_BF16, 1, 0)) {
         close_run(&a);
         print_message("skipped: this processor has no bf16 dot products\n");
         skip();
@@ -142,6 +135,18 @@ static void bf16_learns_like_fp32_for_300_steps(void **state)
     assert_true(worst < 0.01);
     close_run(&a);
     close_run(&b);
+}
+
+static void bf16_learns_like_fp32_for_300_steps(void **state)
+{
+    (void)state;
+    bf16_learns_like_fp32(OPTIMIZER_ADAMW);
+}
+
+static void bf16_learns_like_fp32_for_300_steps_of_muon(void **state)
+{
+    (void)state;
+    bf16_learns_like_fp32(OPTIMIZER_MUON);
 }
 
 /* Each with a rate of its own kind. */
@@ -197,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_learns_like_fp32_for_300_steps),
+        cmocka_unit_test(bf16_learns_like_fp32_for_300_steps_of_muon),
         cmocka_unit_test(every_optimizer_learns),
         cmocka_unit_test(the_same_seed_gives_the_same_bits),
     };

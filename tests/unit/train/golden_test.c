@@ -75,10 +75,9 @@ static void train_member(unsigned round, unsigned member)
     }
 }
 
-static uint64_t run_two_rounds(const struct codec *c)
+static uint64_t run_two_rounds(const struct codec *c, const struct rule *rule)
 {
     static const float weights[N_MEMBERS] = {0.5F, 0.3F, 0.2F};
-    const struct rule rule = {.lr = 0.7F, .mu = 0.9F};
     struct outer_state s = {phi, m};
     uint64_t h = 0xcbf29ce484222325U;
 
@@ -92,7 +91,7 @@ static uint64_t run_two_rounds(const struct codec *c)
                              0);
         }
         assert_int_equal(c->decode(g, wire, N), 0);
-        assert_int_equal(rule_apply(&rule, &s, &s, g, N), 0);
+        assert_int_equal(rule_apply(rule, &s, &s, g, N), 0);
         h = hash_floats(g, N, h);
         h = hash_floats(phi, N, h);
         h = hash_floats(m, N, h);
@@ -129,9 +128,9 @@ static void reduce_by_owner(const struct codec *c, unsigned round)
     assert_int_equal(c->decode(g, wire, N), 0);
 }
 
-static uint64_t run_two_butterflies(const struct codec *c)
+static uint64_t run_two_butterflies(const struct codec *c,
+                                    const struct rule *rule)
 {
-    const struct rule rule = {.lr = 0.7F, .mu = 0.9F};
     struct outer_state s = {phi, m};
     uint64_t h = 0xcbf29ce484222325U;
 
@@ -139,7 +138,7 @@ static uint64_t run_two_butterflies(const struct codec *c)
     memset(residuals, 0, sizeof residuals);
     for (unsigned round = 0; round < 2; round++) {
         reduce_by_owner(c, round);
-        assert_int_equal(rule_apply(&rule, &s, &s, g, N), 0);
+        assert_int_equal(rule_apply(rule, &s, &s, g, N), 0);
         h = hash_floats(g, N, h);
         h = hash_floats(phi, N, h);
         h = hash_floats(m, N, h);
@@ -148,7 +147,7 @@ static uint64_t run_two_butterflies(const struct codec *c)
     return h;
 }
 
-static void check(unsigned id, uint64_t want)
+static void check_rule(unsigned id, const struct rule *rule, uint64_t want)
 {
     static const char *const isas[] = {"portable", "avx2", "avx512"};
 
@@ -159,13 +158,18 @@ static void check(unsigned id, uint64_t want)
         if (c == NULL) {
             continue;
         }
-        got = codec_adds(c) ? run_two_rounds(c) : run_two_butterflies(c);
+        got = codec_adds(c) ? run_two_rounds(c, rule) : run_two_butterflies(c, rule);
         if (got != want) {
             print_error("%s by %s: %016llx, stored %016llx\n", c->name, isas[i],
                         (unsigned long long)got, (unsigned long long)want);
         }
         assert_true(got == want);
     }
+}
+
+static void check(unsigned id, uint64_t want)
+{
+    check_rule(id, &(struct rule){.lr = 0.7F, .mu = 0.9F}, want);
 }
 
 static void two_rounds_in_fp32_give_the_stored_bits(void **state)
@@ -198,6 +202,20 @@ static void two_rounds_in_e3m0_give_the_stored_bits(void **state)
     check(CODEC_E3M0, 0x62ef63a238c6a25cU);
 }
 
+/* The outer steps of the presets that have Muon inside. */
+static void two_rounds_of_muloco_give_the_stored_bits(void **state)
+{
+    (void)state;
+    check_rule(CODEC_FP32, &(struct rule){.lr = 0.9F, .mu = 0.8F},
+               0x021fafd3ac438232U);
+}
+
+static void two_rounds_of_muon_avg_give_the_stored_bits(void **state)
+{
+    (void)state;
+    check_rule(CODEC_E3M0, &(struct rule){.lr = 1.0F}, 0x6bcaeb408e1d6a0cU);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +224,8 @@ int main(void)
         cmocka_unit_test(two_rounds_in_fp16_give_the_stored_bits),
         cmocka_unit_test(two_rounds_in_int8_give_the_stored_bits),
         cmocka_unit_test(two_rounds_in_e3m0_give_the_stored_bits),
+        cmocka_unit_test(two_rounds_of_muloco_give_the_stored_bits),
+        cmocka_unit_test(two_rounds_of_muon_avg_give_the_stored_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
