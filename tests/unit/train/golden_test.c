@@ -158,7 +158,8 @@ static void check_rule(unsigned id, const struct rule *rule, uint64_t want)
         if (c == NULL) {
             continue;
         }
-        got = codec_adds(c) ? run_two_rounds(c, rule) : run_two_butterflies(c, rule);
+        got = codec_adds(c) ? run_two_rounds(c, rule)
+                            : run_two_butterflies(c, rule);
         if (got != want) {
             print_error("%s by %s: %016llx, stored %016llx\n", c->name, isas[i],
                         (unsigned long long)got, (unsigned long long)want);
