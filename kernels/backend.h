@@ -170,19 +170,30 @@ struct muon_matrix {
     int64_t rows, columns;
 };
 
+/* The polynomial of Newton-Schulz, a x + b x x' x + c (x x')^2 x, what the norm
+ * is divided by at least, and Liu's factor. */
+#define MUON_ITERATIONS 5
+#define MUON_A          3.4445
+#define MUON_B          (-4.7750)
+#define MUON_C          2.0315
+#define MUON_EPS        1e-7
+#define MUON_SCALE      0.2
+
 /* One step of Muon on n matrices (cpu/muon.h has the formula): the momentum is
  * made orthogonal. A lane has its own scratch and matrices that follow one
  * another, about as much work as every other lane has; which lane steps a
- * matrix changes no bit. */
+ * matrix changes no bit. A device has one lane; products read bf16 where its
+ * activations are. */
 struct muon_op {
     float *theta; /* += */
     float *u;     /* momentum, += */
     const float *grad;
-    const struct muon_matrix *matrices; /* (n) */
+    const struct muon_matrix *matrices; /* (n), the caller's memory */
     int64_t n;
     int64_t lanes;
     unsigned char *scratch; /* lane_bytes for each lane, 64-byte aligned */
-    size_t lane_bytes;      /* the most of muon_bytes() of all matrices */
+    size_t lane_bytes;      /* the most of muon_bytes() of all matrices; on a
+                             * device of muon_device_bytes() */
     float grad_scale;
     float beta, one_minus_beta;
     float decay; /* lr * weight decay; 0: none */
@@ -215,12 +226,8 @@ struct sumsq {
     X(adamw, optimizer_op, op->n)                                              \
     X(adopt, optimizer_op, op->n)                                              \
     X(sgdm, optimizer_op, op->n)                                               \
+    X(muon, muon_op, op->lanes)                                                \
     X(sumsq, sumsq, sumsq_chunks(op->n))
-
-/* Of a processor only: a device has NULL in their place. */
-#define BACKEND_CPU_KERNELS(X)                                                 \
-    BACKEND_KERNELS(X)                                                         \
-    X(muon, muon_op, op->lanes)
 /* clang-format on */
 
 struct affinity;
@@ -244,7 +251,7 @@ struct backend {
     struct device *device; /* NULL: this processor and its memory */
 #define X(kernel, type, units)                                                 \
     void (*kernel)(const struct backend *b, const struct type *op);
-    BACKEND_CPU_KERNELS(X)
+    BACKEND_KERNELS(X)
 #undef X
     /* rmsnorm_bwd and rmsnorm_dw: a device reads x and dy once for both */
     void (*rmsnorm_back)(const struct backend *b, const struct rmsnorm *op);
@@ -329,6 +336,27 @@ static inline float *act_at(const struct backend *b, float *x, int64_t i)
 }
 
 #endif
+
+/* A buffer of a step of Muon on a device ends where an address may be that
+ * tensor cores like. */
+static inline size_t muon_device_piece(int64_t numbers, int bytes)
+{
+    return ((size_t)numbers * (size_t)bytes + 255) / 256 * 256;
+}
+
+/* Bytes that `muon` needs for a matrix on a device: y and x of its shape; a and
+ * the polynomial in fp32 and as activations. */
+static inline size_t
+muon_device_bytes(int64_t rows, int64_t columns, int act_bytes)
+{
+    int64_t n = rows * columns;
+    int64_t square = rows < columns ? rows * rows : columns * columns;
+
+    return muon_device_piece(n, (int)sizeof(float)) +
+           muon_device_piece(n, act_bytes) +
+           2 * muon_device_piece(square, (int)sizeof(float)) +
+           2 * muon_device_piece(square, act_bytes);
+}
 
 /* Units of work of a matrix product: MATMUL_UNIT rows or columns of c,
  * whichever are more. */

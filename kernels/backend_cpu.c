@@ -14,7 +14,7 @@
 
 static const struct cpu_kernels cpu_ref = {
 #define X(kernel, type, units) .kernel = ref_##kernel,
-    BACKEND_CPU_KERNELS(X)
+    BACKEND_KERNELS(X)
 #undef X
 };
 
@@ -64,7 +64,7 @@ static void run(const struct backend *b, pool_job job, void *arg)
                                                                                \
         run(b, kernel##_share, &job);                                          \
     }
-BACKEND_CPU_KERNELS(X)
+BACKEND_KERNELS(X)
 /* What backend_set_dtype() puts in the place of matmul. */
 X(matmul_bf16, matmul, matmul_units(op))
 #undef X
@@ -139,7 +139,7 @@ static void fill(struct backend *b, const struct cpu_kernels *cpu)
     b->use_theta = cpu_use_theta;
     b->finish = cpu_finish;
 #define X(kernel, type, units) b->kernel = cpu_##kernel;
-    BACKEND_CPU_KERNELS(X)
+    BACKEND_KERNELS(X)
 #undef X
 }
 

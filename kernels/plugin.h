@@ -25,7 +25,7 @@
 #include "kernels/backend.h"
 #include "proto/base/codec_type.h"
 
-#define PLUGIN_ABI     4u
+#define PLUGIN_ABI     5u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"

@@ -107,9 +107,6 @@ static int read_words(struct bench_train_options *bench,
             "--optimizer is adamw, adopt, muon, sgdm or sgd, not %s",
             a->optimizer);
     }
-    if (bench->optimizer == OPTIMIZER_MUON && strcmp(a->device, "cpu") != 0) {
-        return cli_fail(TROUBLE_USAGE, "--optimizer muon needs --device cpu");
-    }
     if (affinity_parse(&bench->affinity, a->affinity, bench->threads,
                        &reason) != 0) {
         return cli_fail(TROUBLE_USAGE, "--affinity %s: %s", a->affinity,

@@ -13,6 +13,7 @@
 #include "daemon/cli/cli.h"
 #include "daemon/cli/invite.h"
 #include "daemon/cli/lab_files.h"
+#include "daemon/cli/run_recipe.h"
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/model_file.h"
 #include "daemon/settings/run_yaml.h"
@@ -26,6 +27,7 @@
 struct arguments {
     const char *name, *model, *data, *sync, *key, *out;
     struct cli_list set, url;
+    struct run_plan plan;
 };
 
 /* ---- create ------------------------------------------------------------- */
@@ -326,7 +328,37 @@ author_load(const char *key, const char *out, struct identity *author)
     return 0;
 }
 
-static int fill(struct manifest *m, const struct arguments *a)
+/* --sync auto: rounds for all steps, also of a period that --set names. */
+static void fit_rounds(struct manifest *m, const struct cli_list *set)
+{
+    if (!is_set(set, "stop.rounds=")) {
+        m->stop.rounds = (m->inner.steps + m->sync.period - 1) / m->sync.period;
+    }
+}
+
+/* The method, and what --set changes of it. */
+static int fill_sync(struct manifest *m, struct arguments *a)
+{
+    bool automatic = strcmp(a->sync, "auto") == 0;
+    struct recipe chosen;
+    int rv;
+
+    if (!automatic && run_plan_given(&a->plan)) {
+        return cli_fail(TROUBLE_USAGE,
+                        "run create: --steps, --peers, --mbit and --step-ms "
+                        "choose a method: use them with --sync auto");
+    }
+    rv = automatic ? run_recipe_fill(m, &a->plan, &chosen)
+                   : fill_preset(m, a->sync);
+    rv = rv == 0 ? apply_settings(m, &a->set) : rv;
+    if (rv == 0 && automatic) {
+        fit_rounds(m, &a->set);
+        run_recipe_say(m, &a->plan, &chosen);
+    }
+    return rv;
+}
+
+static int fill(struct manifest *m, struct arguments *a)
 {
     int rv;
 
@@ -342,13 +374,16 @@ static int fill(struct manifest *m, const struct arguments *a)
     rv = fill_model(m, a->model);
     rv = rv == 0 ? fill_data(m, a->data) : rv;
     rv = rv == 0 ? fill_urls(&m->data, &a->url) : rv;
-    rv = rv == 0 ? fill_preset(m, a->sync) : rv;
-    rv = rv == 0 ? apply_settings(m, &a->set) : rv;
+    rv = rv == 0 ? fill_sync(m, a) : rv;
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
     fit_probation(m, &a->set);
     rv = rv == 0 ? check_method(m, "create") : rv;
-    return rv == 0 ? check_text(m, "create") : rv;
+    rv = rv == 0 ? check_text(m, "create") : rv;
+    if (rv == 0) {
+        run_recipe_warn(m);
+    }
+    return rv;
 }
 
 /* The daemon that starts the run looks for shards beside run.yaml: put links
@@ -432,7 +467,7 @@ sign(struct run_yaml *r, const char *path, const char *key, const char *command)
     return rv;
 }
 
-static int create(struct run_yaml *r, const struct arguments *a)
+static int create(struct run_yaml *r, struct arguments *a)
 {
     int rv = fill(&r->manifest, a);
 
@@ -449,7 +484,16 @@ int cli_run_create(const struct cli_call *call)
          "model: a preset or a YAML file"},
         {"--data", CLI_TEXT, &a.data, "DIR",
          "directory that loco data pack wrote"},
-        {"--sync", CLI_TEXT, &a.sync, "PRESET", "training method (opendiloco)"},
+        {"--sync", CLI_TEXT, &a.sync, "PRESET|auto",
+         "training method; auto: what fits --steps and the line (opendiloco)"},
+        {"--steps", CLI_COUNT, &a.plan.steps, "N",
+         "--sync auto: inner steps of each peer"},
+        {"--peers", CLI_COUNT, &a.plan.peers, "N",
+         "--sync auto: peers that are expected (8)"},
+        {"--mbit", CLI_REAL, &a.plan.mbit, "M",
+         "--sync auto: slowest line, up, in Mbit/s (20)"},
+        {"--step-ms", CLI_REAL, &a.plan.step_ms, "T",
+         "--sync auto: an inner step on the slowest machine (from the model)"},
         {"--url", CLI_LIST, &a.url, "BASE",
          "download address of the data, as BASE/NAME; repeatable"},
         {"--set", CLI_LIST, &a.set, "PATH=VALUE",

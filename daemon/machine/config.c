@@ -78,8 +78,6 @@ value_text(const void *self, const char *path, char *out, size_t cap)
         n = snprintf(out, cap, "%" PRIu64, r->o->upload_bytes_per_s);
     } else if (strcmp(path, "download_bytes_per_s") == 0) {
         n = snprintf(out, cap, "%" PRIu64, r->o->download_bytes_per_s);
-    } else if (strcmp(path, "device") == 0) {
-        n = snprintf(out, cap, "%s", r->o->gpu ? "cuda" : "cpu");
     } else {
         return manifest_value(r->f, path, out, cap);
     }
@@ -198,7 +196,6 @@ static int read_replica(struct machine *m, struct machine_job *j)
         .encryption = m->opt.settings->encryption,
         .upload_bytes_per_s = atomic_load(&m->use.upload_cap),
         .download_bytes_per_s = atomic_load(&m->use.download_cap),
-        .gpu = m->opt.device != NULL,
     };
     const struct manifest *f = m->manifest;
     struct replica_options *r = &m->replica;

@@ -16,7 +16,6 @@
 struct machine_limits {
     bool encryption;
     uint64_t upload_bytes_per_s, download_bytes_per_s;
-    bool gpu; /* trains on one */
 };
 
 /* config.c: whether a rule refuses the run with this machine's settings

@@ -12,7 +12,7 @@
 
 const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
 #define X(kernel, type, units) .kernel = CPU_KERNEL(kernel),
-    BACKEND_CPU_KERNELS(X)
+    BACKEND_KERNELS(X)
 #undef X
         .matmul_bf16 = MATMUL_BF16,
 };

@@ -25,7 +25,7 @@ struct kernel_range {
 struct cpu_kernels {
 #define X(kernel, type, units)                                                 \
     void (*kernel)(const struct type *op, struct kernel_range r);
-    BACKEND_CPU_KERNELS(X)
+    BACKEND_KERNELS(X)
 #undef X
     /* matmul of operands rounded to bf16, sums in fp32; NULL: not there */
     void (*matmul_bf16)(const struct matmul *op, struct kernel_range r);
@@ -34,7 +34,7 @@ struct cpu_kernels {
 /* ref_matmul, ref_embed_fwd, ... */
 #define X(kernel, type, units)                                                 \
     void ref_##kernel(const struct type *op, struct kernel_range r);
-BACKEND_CPU_KERNELS(X)
+BACKEND_KERNELS(X)
 #undef X
 
 /* The fast sets. */

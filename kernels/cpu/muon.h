@@ -28,13 +28,6 @@
 #include "kernels/cpu/moment.h"
 #include "kernels/cpu/simd.h"
 
-#define MUON_ITERATIONS 5
-#define MUON_A          3.4445
-#define MUON_B          (-4.7750)
-#define MUON_C          2.0315
-#define MUON_EPS        1e-7
-#define MUON_SCALE      0.2
-
 /* Multiply-adds of an iteration, but for a constant factor. */
 static inline double muon_cost(const struct muon_matrix *m)
 {

@@ -28,7 +28,7 @@
 /* The set's own declarations: adamw_avx512, ... */
 #define CPU_DECLARE(kernel, type, units)                                       \
     void CPU_KERNEL(kernel)(const struct type *op, struct kernel_range r);
-BACKEND_CPU_KERNELS(CPU_DECLARE)
+BACKEND_KERNELS(CPU_DECLARE)
 CPU_DECLARE(matmul_bf16, matmul, 0)
 
 #if defined(__AVX512F__)

@@ -18,6 +18,7 @@
 #define LOCO_KERNELS_CUDA_COMMON_CUH
 
 #include <cuda_runtime.h>
+#include <float.h>
 #include <stdint.h>
 
 #include "kernels/cuda/gpu.h"
@@ -68,6 +69,15 @@ __device__ inline float rounded(const float *, float x)
 __device__ inline float rounded(const bf16 *, float x)
 {
     return __uint_as_float(pack_bf16(x, 0.0f) << 16);
+}
+
+/* beta m + (1 - beta) x; nothing below the smallest normal number */
+__device__ inline float
+moment(float beta, float m, float one_minus_beta, float x)
+{
+    float y = __fadd_rn(__fmul_rn(beta, m), __fmul_rn(one_minus_beta, x));
+
+    return fabsf(y) < FLT_MIN ? 0 : y;
 }
 
 /* ---- vectors: V elements at p, aligned to 16 bytes where V is 8 --------- */

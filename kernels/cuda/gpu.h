@@ -147,6 +147,8 @@ PLUGIN_KERNELS(X)
 #undef X
 /* matmul without cuBLASLt: any shape, slow. */
 int cuda_matmul_plain(struct gpu *g, const struct matmul *op);
+/* *norm2: device memory until the next sum, |x|^2 of x (n) */
+int gpu_norm2(struct gpu *g, const float *x, int64_t n, double **norm2);
 /* to (n) bf16 = from (n) */
 int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n);
 /* attention that takes any head size up to 256, slow */

@@ -17,8 +17,6 @@
  * (reads 8 bytes a parameter, writes 4) and one block for each norm that adds
  * the partial sums.
  */
-#include <float.h>
-
 #include "kernels/cuda/common.cuh"
 
 #define THREADS 256
@@ -29,15 +27,6 @@ struct step_args {
     struct optimizer_op op;
     bf16 *copy; /* NULL: none */
 };
-
-/* beta m + (1 - beta) x; nothing below the smallest normal number */
-__device__ inline float
-moment(float beta, float m, float one_minus_beta, float x)
-{
-    float y = __fadd_rn(__fmul_rn(beta, m), __fmul_rn(one_minus_beta, x));
-
-    return fabsf(y) < FLT_MIN ? 0 : y;
-}
 
 template <enum rule RULE>
 __device__ inline void
@@ -297,6 +286,29 @@ int cuda_sumsq(struct gpu *g, const struct sumsq *op)
     return rv != 0 ? rv
                    : gpu_download(g, op->partial, partial,
                                   (size_t)chunks * sizeof(double));
+}
+
+int gpu_norm2(struct gpu *g, const float *x, int64_t n, double **norm2)
+{
+    int64_t chunks = sumsq_chunks(n);
+    double *sum = NULL, *partial;
+    int rv = gpu_slot(g, SLOT_SUMSQ, (size_t)(chunks + 1) * sizeof(double),
+                      (void **)norm2);
+
+    if (rv != 0) {
+        return rv;
+    }
+    sum = *norm2;
+    partial = sum + 1;
+    LAUNCH(sumsq_kernel, (unsigned)chunks, THREADS,
+           THREADS / WARP * sizeof(double), g->stream, x, partial, n);
+    rv = gpu_launched(g, "norm");
+    if (rv != 0) {
+        return rv;
+    }
+    LAUNCH(add_partials_kernel, 1, THREADS, THREADS / WARP * sizeof(double),
+           g->stream, partial, sum, chunks);
+    return gpu_launched(g, "norm");
 }
 
 int cuda_halves(struct gpu *g, const struct halves_op *op)

@@ -33,11 +33,12 @@ if(LOCO_WERROR)
 endif()
 # Wire bytes, outer rules and optimizer steps have the bits of a processor.
 set(LOCO_CUDA_FLAGS_wire -fmad=false)
+set(LOCO_CUDA_FLAGS_muon -fmad=false)
 set(LOCO_CUDA_FLAGS_optimizer -fmad=false)
 
 set(objects)
-foreach(kernel attention attention_bwd attention_plain embed matmul optimizer
-    rmsnorm rope swiglu wire xent)
+foreach(kernel attention attention_bwd attention_plain embed matmul muon
+    optimizer rmsnorm rope swiglu wire xent)
   set(source ${CMAKE_CURRENT_LIST_DIR}/${kernel}.cu)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${kernel}.o)
   # tests/cuda_plugin.py reads the logs.

@@ -3,6 +3,7 @@ e2e.py.
 """
 import json
 import os
+import re
 import tempfile
 from xml.etree import ElementTree
 
@@ -185,3 +186,42 @@ def sim_command():
     wrong = run(LOCO, "sim", "dht", "--set", "link.los=1", code=2)
     check("did you mean 'link.loss'" in wrong.stderr, wrong.stderr)
     check("example:" in run(LOCO, "sim", "--help").stdout, "no example")
+
+
+@test("run create --sync auto chooses by steps and line, says why, and obeys "
+      "--set; a short run with the papers' momentum is warned")
+def chosen_method():
+    with Swarm(peers=1) as s:
+        path = s.path("auto.yaml")
+
+        def create(*words, code=0):
+            return run(LOCO, "run", "create", "--name", "x", "--model",
+                       s.path("model.yaml"), "--data", s.data, "--out", path,
+                       *words, code=code).stderr
+
+        def setting(key):
+            with open(path, encoding="utf-8") as f:
+                return re.search(rf"^ *{key}: *(\S+)", f.read(), re.M)[1]
+
+        fast = create("--sync", "auto", "--steps", 4096, "--mbit", 1000)
+        period = int(setting("period"))
+        check(f"period {period}:" in fast and "E3M0" not in fast
+              and "wire e3m0" in fast, fast)
+        check(int(setting("rounds")) == 4096 // period, "not all steps")
+        check(setting("optimizer") == "muon", "another inner optimizer")
+        create("--sync", "auto", "--steps", 4096, "--mbit", 0.001)
+        check(int(setting("period")) > period, "a slow line, the same period")
+        create("--sync", "auto", "--steps", 4096, "--set", "sync.period=50")
+        check(setting("period") == "50" and setting("rounds") == "82",
+              "--set does not count")
+        check("needs --steps" in create("--sync", "auto", code=2),
+              "no steps, no sentence")
+        check("with --sync auto" in create("--steps", 10, code=2),
+              "--steps without auto")
+        said = create("--sync", "opendiloco", "--set", "stop.rounds=24")
+        check("warning: outer rate 0.7" in said and "sync.outer_lr=1" in said,
+              f"no warning: {said}")
+        check("warning" not in create("--sync", "opendiloco"),
+              "a run without an end is warned")
+        check("warning" not in create("--sync", "localsgd", "--set",
+                                      "stop.rounds=24"), "plain averaging")

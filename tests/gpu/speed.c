@@ -98,6 +98,7 @@ BODY(swiglu_fwd, swiglu)
 BODY(swiglu_bwd, swiglu)
 BODY(xent, xent)
 BODY(adamw, optimizer_op)
+BODY(muon, muon_op)
 BODY(sumsq, sumsq)
 BODY(matmul, matmul)
 /* clang-format on */
@@ -341,6 +342,41 @@ static void optimizer(int64_t n)
     free(partial);
 }
 
+/* All matrices of a layer of 150M: four square ones, three of 2,688. The flops
+ * are those of the products, whole. */
+static void muon_step(int64_t c, int64_t f)
+{
+    struct muon_matrix matrices[7];
+    struct muon_op op = {.matrices = matrices,
+                         .lanes = 1,
+                         .grad_scale = 1,
+                         .beta = 0.95f,
+                         .one_minus_beta = 0.05f,
+                         .lr = 1e-4f};
+    double flops = 0;
+    int64_t n = 0;
+
+    for (; op.n < 7; op.n++) {
+        int64_t rows = op.n < 4 ? c : op.n < 6 ? f : c;
+        int64_t columns = op.n == 6 ? f : c;
+        double s = (double)(rows < columns ? rows : columns);
+        size_t bytes = muon_device_bytes(rows, columns, gpu.act_bytes);
+
+        matrices[op.n] = (struct muon_matrix){n, rows, columns};
+        n += rows * columns;
+        op.lane_bytes = bytes > op.lane_bytes ? bytes : op.lane_bytes;
+        flops += 5 * 2 * s * s * (2 * (double)(rows * columns) / s + s);
+    }
+    op.theta = room(n * 4);
+    op.u = room(n * 4);
+    op.grad = room(n * 4);
+    op.scratch = (unsigned char *)room((int64_t)op.lane_bytes);
+    gpu.use_theta(&gpu, op.theta, n, room(n * 2));
+    row("muon, a layer of 150M", run_muon, &op, 0, flops);
+    gpu.use_theta(&gpu, NULL, 0, NULL);
+    forget();
+}
+
 int main(int argc, char **argv)
 {
     struct shape shapes[] = {
@@ -379,6 +415,7 @@ int main(int argc, char **argv)
     }
     (void)printf("states\n");
     optimizer(214000000 / divisor / divisor);
+    muon_step(divisor > 1 ? 64 : 1024, divisor > 1 ? 40 : 2688);
     outer_step(1100000000 / divisor / divisor);
     outer_step_of_locod(1100000000 / divisor / divisor);
     backend_close(&gpu);

@@ -207,18 +207,46 @@ static void give_moments(struct optimizer *a)
     a->u = a->v = NULL;
 }
 
+static void give_scratch(struct optimizer *a)
+{
+    if (a->be == NULL) {
+        free(a->scratch);
+    } else {
+        a->be->give(a->be, a->scratch);
+    }
+    a->scratch = NULL;
+    a->scratch_bytes = 0;
+}
+
+/* The most that a matrix needs on a device. */
+static size_t device_scratch(const struct optimizer *a, int act_bytes)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < a->n_matrices; i++) {
+        size_t bytes = muon_device_bytes(a->matrices[i].rows,
+                                         a->matrices[i].columns, act_bytes);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 int optimizer_place(struct optimizer *a, const struct backend *be)
 {
     size_t bytes = (size_t)a->n * sizeof(float);
 
-    if (a->opt.rule == OPTIMIZER_MUON && be->muon == NULL) {
-        return LOCO_EINVAL;
-    }
     give_moments(a);
+    give_scratch(a);
     a->be = be;
     a->u = be->take(be, bytes);
     a->v = be->take(be, bytes);
-    if (a->u == NULL || a->v == NULL) {
+    if (a->n_matrices > 0) {
+        a->scratch_bytes = device_scratch(a, be->act_bytes);
+        a->scratch = be->take(be, a->scratch_bytes);
+    }
+    if (a->u == NULL || a->v == NULL ||
+        (a->n_matrices > 0 && a->scratch == NULL)) {
         return LOCO_ENOMEM;
     }
     optimizer_reset(a);
@@ -228,9 +256,9 @@ int optimizer_place(struct optimizer *a, const struct backend *be)
 void optimizer_close(struct optimizer *a)
 {
     give_moments(a);
+    give_scratch(a);
     free(a->spans);
     free(a->matrices);
-    free(a->scratch);
     free(a->partial);
     memset(a, 0, sizeof *a);
 }
@@ -352,6 +380,10 @@ muon_lanes(struct optimizer *a, const struct backend *be, size_t *lane_bytes)
     int64_t lanes;
     size_t bytes;
 
+    if (a->be != NULL) { /* optimizer_place() took it */
+        *lane_bytes = a->scratch_bytes;
+        return 1;
+    }
     *lane_bytes = 0;
     for (int i = 0; i < a->n_matrices; i++) {
         const struct muon_matrix *m = &a->matrices[i];
@@ -389,6 +421,25 @@ size_t optimizer_scratch_bytes(const struct optimizer_options *opt,
     }
     return (size_t)lanes_of(part->numel, n_matrices, lane_bytes, threads) *
            lane_bytes;
+}
+
+size_t optimizer_device_bytes(const struct optimizer_options *opt,
+                              const struct llama_config *c,
+                              const struct llama_part *part,
+                              int act_bytes)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < llama_tensor_count(c); i++) {
+        struct llama_view v;
+
+        if (llama_part_tensor(c, part, i, &v) && is_muons(opt, &v)) {
+            size_t bytes = muon_device_bytes(v.shape[0], v.shape[1], act_bytes);
+
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
 }
 
 static void muon_step(struct optimizer *a,

@@ -13,7 +13,7 @@
  * steps the matrices of a model's layers, at muon_lr times the rate; what is
  * no such matrix (embedding, head, norms, all of a vector that is no model's)
  * has AdamW. Decay is decoupled in both, each by its own rate. The v of those
- * matrices stays 0 and is never written. A processor only.
+ * matrices stays 0 and is never written.
  *
  * The gradient is first multiplied by grad_scale (1 / tokens where it is a
  * sum), then clipped by its global norm. A gradient that is not finite is
@@ -79,7 +79,8 @@ struct optimizer {
     struct optimizer_span *spans; /* of all but Muon's matrices */
     int n_matrices;
     struct muon_matrix *matrices;
-    unsigned char *scratch; /* of Muon, taken with the first step */
+    unsigned char *scratch; /* of Muon; a processor's is taken with the first
+                             * step */
     size_t scratch_bytes;
     double *partial;          /* of the norm's sum */
     const struct backend *be; /* whose memory u and v are; NULL: malloc's */
@@ -114,15 +115,20 @@ int optimizer_open_part(struct optimizer *a,
                         const struct llama_config *c,
                         const struct llama_part *part);
 
+/* What optimizer_place() takes of a device beside u and v: 0 but for Muon. */
+size_t optimizer_device_bytes(const struct optimizer_options *opt,
+                              const struct llama_config *c,
+                              const struct llama_part *part,
+                              int act_bytes);
+
 /* What the first step takes beside u and v: 0 but for Muon. */
 size_t optimizer_scratch_bytes(const struct optimizer_options *opt,
                                const struct llama_config *c,
                                const struct llama_part *part,
                                int threads);
 
-/* Right after opening: u and v into the memory of a backend, which is borrowed
- * until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA; LOCO_EINVAL for Muon on a
- * device. */
+/* Right after opening: u, v and Muon's scratch into the memory of a device,
+ * which is borrowed until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA. */
 int optimizer_place(struct optimizer *a, const struct backend *be);
 
 void optimizer_close(struct optimizer *a);

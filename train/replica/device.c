@@ -62,12 +62,6 @@ static int open_backend(struct replica *r, char *errmsg)
     if (r->opt.device == NULL) {
         return open_processor(r, errmsg);
     }
-    if (r->opt.optimizer.rule == OPTIMIZER_MUON) {
-        return errmsg_invalid(errmsg,
-                              "Muon's step is written for processors only: set "
-                              "device=cpu on this machine, or "
-                              "inner.optimizer=adamw for the run");
-    }
     rv = backend_device(&r->backend, r->opt.device, why);
     r->have_backend = rv == 0;
     if (rv != 0) {

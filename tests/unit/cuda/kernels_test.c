@@ -455,6 +455,98 @@ static void products(void)
     }
 }
 
+/* ---- Muon --------------------------------------------------------------- */
+
+#define MATRICES 5
+
+/* A wide, a tall, a square one, odd sides, one of a row; not at the start. */
+static const struct muon_matrix matrices[MATRICES] = {{8, 16, 40},
+                                                      {8 + 640, 72, 24},
+                                                      {2376, 32, 32},
+                                                      {3400, 7, 13},
+                                                      {3491, 1, 9}};
+
+#define MUON_FLOATS 3508 /* some after the last */
+
+static void
+step_muon(const struct backend *be, struct muon_op op, float *const x[3])
+{
+    bool device = be == &gpu;
+
+    for (int i = 0; i < MATRICES; i++) {
+        int64_t rows = matrices[i].rows, columns = matrices[i].columns;
+        size_t bytes = device ? muon_device_bytes(rows, columns, be->act_bytes)
+                              : muon_bytes(rows, columns, true);
+
+        op.lane_bytes = bytes > op.lane_bytes ? bytes : op.lane_bytes;
+    }
+    op.scratch = device ? keep(be->take(be, op.lane_bytes))
+                        : aligned_alloc(64, op.lane_bytes);
+    assert_non_null(op.scratch);
+    op.theta = x[0];
+    op.u = x[1];
+    op.grad = x[2];
+    be->muon(be, &op);
+    if (!device) {
+        free(op.scratch);
+    }
+}
+
+/* The copy of theta in bf16 is in step. */
+static void check_copy(const uint16_t *copy, const float *theta)
+{
+    uint16_t *got = (uint16_t *)host_floats(MUON_FLOATS);
+
+    gpu.get(&gpu, got, copy, 2 * MUON_FLOATS);
+    for (int64_t i = 0; i < MUON_FLOATS && gpu.act_bytes == 2; i++) {
+        float r = round_bf16(theta[i]);
+        uint32_t bits;
+
+        memcpy(&bits, &r, 4);
+        assert_true(got[i] == bits >> 16);
+    }
+}
+
+static void steps_of_muon(void)
+{
+    struct muon_op op = {.matrices = matrices,
+                         .n = MATRICES,
+                         .lanes = 1,
+                         .grad_scale = 0.5f,
+                         .beta = 0.95f,
+                         .one_minus_beta = 0.05f,
+                         .decay = 1e-3f,
+                         .lr = 0.5f};
+    float *start[3], *want[3], *got = host_floats(MUON_FLOATS);
+    struct same_bits bits = {0};
+
+    for (int i = 0; i < 3; i++) {
+        start[i] = random_floats(MUON_FLOATS);
+        want[i] = copy_of(start[i], MUON_FLOATS);
+    }
+    step_muon(&ref, op, want);
+    for (int run = 0; run < RUNS; run++) {
+        float *x[3];
+        uint16_t *copy = keep(gpu.take(&gpu, 2 * MUON_FLOATS));
+
+        begin_run(run);
+        for (int i = 0; i < 3; i++) {
+            x[i] = up(start[i], MUON_FLOATS);
+        }
+        gpu.use_theta(&gpu, x[0], MUON_FLOATS, copy);
+        step_muon(&gpu, op, x);
+        down(got, x[1], MUON_FLOATS);
+        assert_memory_equal(got, want[1], MUON_FLOATS * sizeof *got);
+        down(got, x[0], MUON_FLOATS);
+        check_copy(copy, got);
+        gpu.use_theta(&gpu, NULL, 0, NULL);
+        done();
+        check_close(got, want[0], MUON_FLOATS, 2 * tolerance(), "Muon");
+        same_bits(&bits, got, MUON_FLOATS, "Muon");
+    }
+    forget();
+}
+
 /* ---- running ------------------------------------------------------------ */
 
 /* clang-format off */
@@ -465,6 +557,7 @@ CASE(loss_equals_the_reference, losses)
 CASE(attention_equals_the_reference, attentions)
 CASE(more_sequences_than_a_grid_has_are_no_memory, too_many)
 CASE(products_equal_the_reference, products)
+CASE(steps_of_muon_equal_the_reference, steps_of_muon)
 /* clang-format on */
 
 int main(int argc, char **argv)
@@ -477,6 +570,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_equals_the_reference),
         cmocka_unit_test(more_sequences_than_a_grid_has_are_no_memory),
         cmocka_unit_test(products_equal_the_reference),
+        cmocka_unit_test(steps_of_muon_equal_the_reference),
     };
 
     plugin_path = argc > 1 ? argv[1] : plugin_path;

@@ -122,6 +122,22 @@ static struct optimizer_op make_optimizer_op(void)
                                  .limit = 1};
 }
 
+static struct muon_op make_muon_op(void)
+{
+    static const struct muon_matrix matrix = {.rows = 8, .columns = 16};
+
+    return (struct muon_op){.theta = at[0],
+                            .u = at[1],
+                            .grad = at[2],
+                            .matrices = &matrix,
+                            .n = 1,
+                            .lanes = 1,
+                            .scratch = (unsigned char *)at[3],
+                            .lane_bytes = FLOATS * sizeof(float),
+                            .grad_scale = 1,
+                            .lr = 1};
+}
+
 static struct sumsq make_sumsq(void)
 {
     static double partial[1];
@@ -332,6 +348,7 @@ static const struct launcher {
     {"adamw", call_adamw, 0, LAUNCHES},
     {"adopt", call_adopt, 0, LAUNCHES},
     {"sgdm", call_sgdm, 0, LAUNCHES},
+    {"muon", call_muon, 1, LAUNCHES},
     {"sumsq", call_sumsq, 1, LAUNCHES},
     {"rmsnorm_back", call_rmsnorm_back, 1, LAUNCHES},
     {"encode", call_encode, 1, LAUNCHES},

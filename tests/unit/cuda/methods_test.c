@@ -10,6 +10,7 @@
 
 #include "tests/unit/train/short_method.h"
 #include "train/replica/pair.h"
+#include "train/replica/plan.h"
 #include "train/replica/replica.h"
 
 #define STEPS 14
@@ -20,7 +21,13 @@ static struct device_options device;
 static struct replica_options options(const char *name, bool on_gpu)
 {
     struct replica_options opt = small_replica();
+    const struct preset *p;
 
+    assert_int_equal(preset_find(name, &p, NULL), 0);
+    if (p->optimizer != NULL) {
+        assert_int_equal(
+            optimizer_rule_named(p->optimizer, &opt.optimizer.rule), 0);
+    }
     device = (struct device_options){.plugin = plugin_path};
     opt.device = on_gpu ? &device : NULL;
     opt.model.layers = 2;
@@ -263,22 +270,29 @@ static void a_lost_gpu_keeps_the_state(void **state)
     }
 }
 
-/* Before anything of the GPU is taken; a processor makes such a run. */
-static void muon_is_refused_on_a_gpu_with_what_to_set(void **state)
+/* All that a step of Muon works in is taken when the replica opens, and is in
+ * the plan. */
+static void muon_takes_its_memory_when_it_opens(void **state)
 {
     struct replica_options opt = options("muon-avg", true);
-    uint64_t used = emu->used;
+    struct replica_plan plan, adamw;
+    uint64_t before = emu->used, opened;
     struct replica r;
 
     (void)state;
-    opt.optimizer.rule = OPTIMIZER_MUON;
-    assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_EINVAL);
-    assert_non_null(strstr(errmsg, "set device=cpu on this machine"));
+    replica_plan(&opt, UINT64_MAX, &plan);
+    opt.optimizer.rule = OPTIMIZER_ADAMW;
+    replica_plan(&opt, UINT64_MAX, &adamw);
+    assert_true(plan.state_bytes > adamw.state_bytes);
+    open_replica(&r, "muon-avg", true);
+    assert_true(r.optimizer.scratch_bytes ==
+                plan.state_bytes - adamw.state_bytes);
+    opened = emu->used;
+    assert_true(opened - before >= plan.state_bytes);
+    train(&r, 2);
+    assert_true(emu->used - opened < plan.work_bytes + plan.outer_bytes);
     replica_close(&r);
-    assert_int_equal(emu->used, used);
-    opt.device = NULL;
-    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
-    replica_close(&r);
+    assert_int_equal(emu->used, before);
 }
 
 /* ---- the batch test ------------------------------------------------------ */
@@ -362,7 +376,7 @@ int main(void)
         cmocka_unit_test(copies_change_no_bit),
         cmocka_unit_test(joiners_and_restarts_change_no_bit),
         cmocka_unit_test(a_gpu_gives_the_numbers_of_the_processor),
-        cmocka_unit_test(muon_is_refused_on_a_gpu_with_what_to_set),
+        cmocka_unit_test(muon_takes_its_memory_when_it_opens),
         cmocka_unit_test(a_lost_gpu_keeps_the_state),
         cmocka_unit_test(the_batch_test_runs_on_the_gpu),
     };

@@ -150,7 +150,6 @@ static const struct example examples[] = {
     [CONFLICT_run_plain] = {"diloco", "transport.encryption=off", NULL},
     [CONFLICT_upload_cap] = {"diloco", "upload_bytes_per_s=1000", NULL},
     [CONFLICT_download_cap] = {"diloco", "download_bytes_per_s=1000", NULL},
-    [CONFLICT_muon_gpu] = {"muon-avg", "device=cuda", NULL},
 };
 /* clang-format on */
 _Static_assert(sizeof examples / sizeof examples[0] == CONFLICT_COUNT,
@@ -172,8 +171,6 @@ static bool set(const char *key, const char *value)
         o.upload_bytes_per_s = strtoull(value, NULL, 10);
     } else if (strcmp(key, "download_bytes_per_s") == 0) {
         o.download_bytes_per_s = strtoull(value, NULL, 10);
-    } else if (strcmp(key, "device") == 0) {
-        o.gpu = strcmp(value, "cuda") == 0;
     } else {
         return doc_set(manifest_schema(), &f, key, value, text) == 0;
     }

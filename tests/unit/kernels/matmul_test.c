@@ -273,7 +273,8 @@ static void auto_chooses_a_dtype_that_works(void **state)
         if (backend_cpu_isa(&be, 1, isas[i]) == 0) {
             assert_int_equal(backend_set_dtype(&be, BACKEND_AUTO), 0);
             assert_true(!be.bf16 || i == ISA_COUNT - 1);
-            try_size(&be, 1); /* all sizes of what it chose are above */
+            try_size(&be, sizes[1],
+                     0); /* all sizes of what it chose are above */
             assert_int_equal(backend_set_dtype(&be, BACKEND_FP32), 0);
             assert_false(be.bf16);
             backend_close(&be);

@@ -380,17 +380,25 @@ static void muon_steps_the_matrices_of_the_layers_alone(void **state)
     backend_close(&be);
 }
 
-/* A device has no kernel for it. */
-static void muon_is_refused_on_a_device(void **state)
+/* A processor in the place of a device: what it works in is there before the
+ * first step, and as large as was said before. */
+static void muon_has_its_scratch_when_it_is_placed(void **state)
 {
+    struct llama_part whole;
     struct backend be;
     struct optimizer a;
 
     (void)state;
+    llama_part_whole(&tiny, &whole);
     backend_cpu_ref(&be);
-    be.muon = NULL;
     assert_int_equal(optimizer_open_llama(&a, &muon, &tiny), 0);
-    assert_int_equal(optimizer_place(&a, &be), LOCO_EINVAL);
+    assert_null(a.scratch);
+    assert_int_equal(optimizer_place(&a, &be), 0);
+    assert_non_null(a.scratch);
+    assert_int_equal(a.scratch_bytes,
+                     optimizer_device_bytes(&muon, &tiny, &whole, 4));
+    assert_true(a.scratch_bytes > 0);
+    assert_int_equal(optimizer_device_bytes(&plain, &tiny, &whole, 4), 0);
     optimizer_close(&a);
 }
 
@@ -456,7 +464,7 @@ int main(void)
         cmocka_unit_test(a_step_has_the_same_bits_for_any_thread_count),
         cmocka_unit_test(muon_follows_the_vectors),
         cmocka_unit_test(muon_steps_the_matrices_of_the_layers_alone),
-        cmocka_unit_test(muon_is_refused_on_a_device),
+        cmocka_unit_test(muon_has_its_scratch_when_it_is_placed),
         cmocka_unit_test(a_models_spans_cover_its_parameters),
         cmocka_unit_test(bad_options_and_spans_are_refused),
     };

@@ -1,0 +1,35 @@
+/* run_recipe.h - loco run create --sync auto: the method that fits a run. */
+#ifndef LOCO_DAEMON_CLI_RUN_RECIPE_H
+#define LOCO_DAEMON_CLI_RUN_RECIPE_H
+
+#include <stdint.h>
+
+#include "proto/manifest.h"
+#include "train/sync/recipe.h"
+
+/* What the author knows of the run; 0: not said. */
+struct run_plan {
+    uint64_t steps; /* inner steps of a peer */
+    uint64_t peers;
+    double mbit;    /* per second, up, of the slowest line */
+    double step_ms; /* of an inner step on the slowest machine */
+};
+
+/* Whether anything was said. */
+bool run_plan_given(const struct run_plan *plan);
+
+/* sync.*, inner.optimizer, inner.steps and stop.rounds of m, whose model is
+ * filled in. A LOCO_EXIT code; the sentence is printed. */
+int run_recipe_fill(struct manifest *m,
+                    struct run_plan *plan,
+                    struct recipe *chosen);
+
+/* On stderr: what was chosen and why; after --set, which may differ. */
+void run_recipe_say(const struct manifest *m,
+                    const struct run_plan *plan,
+                    const struct recipe *chosen);
+
+/* On stderr, where the outer step is one for longer runs. */
+void run_recipe_warn(const struct manifest *m);
+
+#endif

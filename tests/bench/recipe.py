@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""recipe.py - which inner optimizer, outer step, period and wire for a run?
+
+use: recipe.py [--build DIR] [--cache DIR] [--results DIR] [--out FILE]
+               [--tokens-scale X] [--list] [--table] [WORD...]
+
+Trains every case below with `loco sim train` on real prose and writes
+tests/bench/recipe.md. Each case is one JSON file in tests/bench/recipe, with
+commit and machine. What is there already is not run again: the script goes on
+where it was stopped, on another machine too. Two processes may share the work:
+a case that one has begun is skipped by the other for a day. WORDs choose cases
+by name; --table only writes. --tokens-scale shortens every case (for a test:
+its results belong into a folder of their own).
+
+Groups of cases, each a question:
+  recipe   the methods beside each other: 2M tokens a peer, two sizes of model
+  rate     learning rates of AdamW and of Muon at two sizes
+  outer    rate and momentum of the outer step by the number of rounds
+  period   what a longer period costs
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import methods
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+SMALL = methods.MODEL.replace("80", "64").replace("216", "172").replace(
+    "layers: 4", "layers: 2")
+# Name of the size: the model, sequences of a batch.
+MODELS = {"0.12M": (SMALL, 8), "0.35M": (methods.MODEL, 8),
+          "1M": ("quickstart-1m", 4)}
+BASE = ["inner.lr=0.003", "inner.lr_min=0.0003", "inner.warmup=50",
+        "lab.eval_tokens=131072", "lab.eval_every_tokens=0"]
+BUSY_S = 86400
+
+H = "sync.period=32"
+MUON = "inner.optimizer=muon"
+# The rows of the table; AdamW-DDP is what the others are compared with.
+METHODS = {
+    "AdamW, every gradient (DDP)": ("ddp", []),
+    "Muon, every gradient (DDP)": ("ddp", [MUON]),
+    "AdamW, averaging": ("favg-keep", [H]),
+    "AdamW, DiLoCo .7/.9": ("diloco", [H]),
+    "Muon, averaging, E3M0 (muon-avg)": ("muon-avg", [H]),
+}
+
+
+def cases():
+    """name -> what is trained; tokens of one peer."""
+    found = {}
+
+    def add(group, model, method, preset, sets, peers=4, seed=1,
+            tokens=2_000_000):
+        name = f"{group}: {model}, {method}, {peers} peers, seed {seed}"
+        found[name] = {"group": group, "model": model, "method": method,
+                       "preset": preset, "set": sets, "peers": peers,
+                       "seed": seed, "tokens": tokens}
+
+    for model in ("0.35M", "1M"):
+        for peers, seeds in ((4, (1, 2, 3)), (8, (1,))):
+            for seed in seeds:
+                for method, (preset, sets) in METHODS.items():
+                    add("recipe", model, method, preset, sets, peers, seed)
+    for model in ("0.12M", "0.35M"):
+        for lr in (0.0015, 0.003, 0.006, 0.012):
+            add("rate", model, f"AdamW lr {lr}", "favg-keep",
+                [H, f"inner.lr={lr}", f"inner.lr_min={lr / 10:g}"],
+                tokens=500_000)
+        for times in (1, 2, 4, 8, 16):
+            add("rate", model, f"Muon times {times}", "muon-avg",
+                [H, f"inner.muon_lr={times}"], tokens=500_000)
+    # 256 tokens a step: many steps of a peer are cheap.
+    short = ["inner.batch=2", "inner.micro_batch=2"]
+
+    def outer(steps, period, lr, mu, preset="muon-avg", name="Muon", seed=1):
+        add("outer", "0.12M",
+            f"{name}, {steps} steps, period {period}, outer {lr}/{mu}", preset,
+            [f"sync.period={period}", f"sync.outer_lr={lr}",
+             f"sync.outer_momentum={mu}"] + short, seed=seed,
+            tokens=steps * 256)
+
+    for seed in (1, 2):
+        for period in (8, 32, 128):
+            for lr, mu in ((1, 0), (0.7, 0.9)):
+                outer(512, period, lr, mu, "favg-keep", "AdamW", seed)
+                outer(512, period, lr, mu, seed=seed)
+            outer(512, period, 0.9, 0.8, seed=seed)
+    for period in (128, 32, 8):
+        for lr, mu in ((1, 0), (0.7, 0.9), (0.9, 0.8)):
+            outer(4096, period, lr, mu)
+        for lr, mu in ((1, 0), (0.7, 0.9)):
+            outer(4096, period, lr, mu, "favg-keep", "AdamW")
+    for period in (8, 16, 32, 64, 128):
+        for peers in (4, 8):
+            add("period", "0.12M", f"period {period}", "muon-avg",
+                [f"sync.period={period}"], peers=peers, tokens=1_000_000)
+    return found
+
+
+CASES = cases()
+
+
+class Bench:
+    def __init__(self, a):
+        self.a = a
+        text = argparse.Namespace(short=False, cache=a.cache, data="",
+                                  results=a.results, build=a.build)
+        self.text = methods.Bench(text)
+        self.short = a.tokens_scale < 1
+
+    def tokens(self, c):
+        return int(c["tokens"] * c["peers"] * self.a.tokens_scale)
+
+    def train(self, c):
+        model, batch = MODELS[c["model"]]
+        if "\n" in model:
+            model = self.text.write(f"{c['model']}.yaml", model)
+        command = [os.path.join(self.a.build, "loco"), "sim", "train",
+                   "--sync", c["preset"], "--peers", str(c["peers"]),
+                   "--tokens", str(self.tokens(c)), "--model", model,
+                   "--seed", str(c["seed"]), "--data", self.text.data(),
+                   "--json"]
+        for s in (BASE + [f"inner.batch={batch}", f"inner.micro_batch={batch}"]
+                  + c["set"]):
+            command += ["--set", s]
+        return subprocess.run(command, capture_output=True, text=True,
+                              check=False)
+
+    def claim(self, path):
+        """Whether nobody else has begun this case lately."""
+        busy = path + ".busy"
+        try:
+            os.close(os.open(busy, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            if time.time() - os.path.getmtime(busy) < BUSY_S:
+                return False
+            os.utime(busy)
+        return True
+
+    def run(self, name):
+        """None: somebody else is at it; False: it failed."""
+        c = CASES[name]
+        path = methods.file_of(self.a.results, name)
+        kept = self.result(name)
+        if kept and kept["case"] == c:
+            return True
+        if not self.claim(path):
+            return None
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        began = os.times()
+        try:
+            done = self.train(c)
+            ended = os.times()
+            if done.returncode != 0:
+                print(f"{name}: {done.stderr.strip()}", file=sys.stderr)
+                return False
+            result = json.loads(done.stdout)
+            result.pop("points", None)
+            result.update(
+                case=c, commit=methods.commit(), machine=methods.machine(),
+                cpu_seconds=round(ended.children_user - began.children_user))
+            with open(path + ".new", "w", encoding="ascii") as f:
+                json.dump(result, f, indent=1)
+            os.rename(path + ".new", path)
+        finally:
+            os.unlink(path + ".busy")
+        return True
+
+    def result(self, name):
+        path = methods.file_of(self.a.results, name)
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="ascii") as f:
+            return json.load(f)
+
+    def rows(self, group):
+        """(model, method, peers) -> results of all seeds, in order."""
+        rows = {}
+        for name, c in CASES.items():
+            if c["group"] == group:
+                found = rows.setdefault((c["model"], c["method"], c["peers"]),
+                                        [])
+                r = self.result(name)
+                if r:
+                    found.append(r)
+        return rows
+
+    def table(self, group, base=None):
+        """Bits per byte: the mean over seeds ± half of their range. `base`: the
+        method that the others are compared with."""
+        lines = ["| model, peers | method | bits per byte | seeds | rounds | "
+                 "MB sent a peer |" + (" to DDP | bytes |" if base else ""),
+                 "|---|---|---|---|---|---|" + ("---|---|" if base else "")]
+        rows = self.rows(group)
+        for (model, method, peers), found in rows.items():
+            if not found:
+                continue
+            bits = [r["bits_per_byte"] for r in found]
+            sent = found[0]["bytes_sent"] / peers
+            line = (f"| {model}, {peers} | {method} | "
+                    f"{statistics.mean(bits):.4f} ± "
+                    f"{(max(bits) - min(bits)) / 2:.4f} | {len(bits)} | "
+                    f"{found[0]['rounds']} | {sent / 1e6:.2f} |")
+            than = rows.get((model, base, peers)) if base else None
+            if than:
+                x = statistics.mean(r["bits_per_byte"] for r in than)
+                line += (f" {100 * (statistics.mean(bits) / x - 1):+.1f} % | "
+                         f"1/{than[0]['bytes_sent'] / peers / sent:.0f} |")
+            elif base:
+                line += " | |"
+            lines.append(line)
+        return lines
+
+    def document(self):
+        done = [r for r in map(self.result, CASES) if r]
+        where = sorted({f"{r['machine']}, commit {r['commit']}" for r in done})
+        titles = {"recipe": "Methods beside each other",
+                  "rate": "Learning rates",
+                  "outer": "The outer step, by the number of rounds",
+                  "period": "The period"}
+        lines = ["# The recipe, measured", "",
+                 "Written by `tests/bench/recipe.py` from one JSON a case "
+                 "(tests/bench/recipe); do not edit.", "",
+                 f"{len(done)} of {len(CASES)} cases. " + "; ".join(where)
+                 + ".", "",
+                 "131,072 held-out bytes; ±: half of the range over the seeds. "
+                 "One seed has no ±: two seeds of a case of 0.12M differ by "
+                 "about 0.05.", ""]
+        for group, title in titles.items():
+            base = next(iter(METHODS)) if group == "recipe" else None
+            lines += [f"## {title}", ""] + self.table(group, base) + [""]
+        return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default=os.path.join(methods.ROOT, "build"))
+    parser.add_argument("--cache", default="")
+    parser.add_argument("--results", default=os.path.join(HERE, "recipe"))
+    parser.add_argument("--out", default=os.path.join(HERE, "recipe.md"))
+    parser.add_argument("--tokens-scale", type=float, default=1.0)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("words", nargs="*")
+    a = parser.parse_args()
+    a.cache = a.cache or os.path.join(a.build, f"recipe-{os.getpid()}")
+    names = [n for n in CASES if not a.words or any(w in n for w in a.words)]
+    if a.list:
+        print("\n".join(names))
+        return 0
+    bench = Bench(a)
+    ended = [] if a.table else [bench.run(n) for n in names]
+    with open(a.out, "w", encoding="utf-8") as f:
+        f.write(bench.document())
+    print(f"recipe: {ended.count(True)} passed, {ended.count(False)} failed, "
+          f"{ended.count(None)} skipped (another process is at them)")
+    return 1 if False in ended else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
