@@ -201,7 +201,8 @@ def chosen_method():
 
         def setting(key):
             with open(path, encoding="utf-8") as f:
-                return re.search(rf"^ *{key}: *(\S+)", f.read(), re.M)[1]
+                return re.search(rf'^ *{key}: *"?([^"\s]+)', f.read(),
+                                 re.M)[1]
 
         fast = create("--sync", "auto", "--steps", 4096, "--mbit", 1000)
         period = int(setting("period"))
