@@ -341,15 +341,13 @@ static int fill_sync(struct manifest *m, struct arguments *a)
 {
     bool automatic = strcmp(a->sync, "auto") == 0;
     struct recipe chosen;
-    int rv;
+    int rv = automatic ? run_recipe_fill(m, &a->plan, &chosen)
+                       : run_recipe_check(&a->plan, a->sync);
 
-    if (!automatic && run_plan_given(&a->plan)) {
-        return cli_fail(TROUBLE_USAGE,
-                        "run create: --steps, --peers, --mbit and --step-ms "
-                        "choose a method: use them with --sync auto");
+    if (rv == 0 && !automatic) {
+        rv = fill_preset(m, a->sync);
+        run_recipe_peers(m, &a->plan);
     }
-    rv = automatic ? run_recipe_fill(m, &a->plan, &chosen)
-                   : fill_preset(m, a->sync);
     rv = rv == 0 ? apply_settings(m, &a->set) : rv;
     if (rv == 0 && automatic) {
         fit_rounds(m, &a->set);
@@ -489,7 +487,7 @@ int cli_run_create(const struct cli_call *call)
         {"--steps", CLI_COUNT, &a.plan.steps, "N",
          "--sync auto: inner steps of each peer"},
         {"--peers", CLI_COUNT, &a.plan.peers, "N",
-         "--sync auto: peers that are expected (8)"},
+         "--sync auto or muloco: peers that are expected (8)"},
         {"--mbit", CLI_REAL, &a.plan.mbit, "M",
          "--sync auto: slowest line, up, in Mbit/s (20)"},
         {"--step-ms", CLI_REAL, &a.plan.step_ms, "T",

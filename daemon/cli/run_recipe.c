@@ -2,15 +2,17 @@
 #include "daemon/cli/run_recipe.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/cli/cli.h"
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/run_needs.h"
 #include "train/sync/preset.h"
 
-#define RECIPE_PRESET "muon-avg"
-#define USUAL_PEERS   8
-#define USUAL_MBIT    20 /* a home's line, up */
+#define RECIPE_PRESET   "muon-avg"
+#define PRESET_OF_PEERS "muloco"
+#define USUAL_PEERS     8
+#define USUAL_MBIT      20 /* a home's line, up */
 
 /* Of a step on two cores of a processor: 6 FLOPs a parameter and token. */
 #define USUAL_FLOPS 40e9
@@ -18,10 +20,24 @@
 /* Momentum from here on is the papers'. */
 #define MUCH_MOMENTUM 0.85
 
-bool run_plan_given(const struct run_plan *plan)
+int run_recipe_check(const struct run_plan *plan, const char *preset)
 {
-    return plan->steps > 0 || plan->peers > 0 || plan->mbit > 0 ||
-           plan->step_ms > 0;
+    bool peers = plan->peers > 0 && strcmp(preset, PRESET_OF_PEERS) != 0;
+
+    if (!peers && plan->steps == 0 && plan->mbit == 0 && plan->step_ms == 0) {
+        return 0;
+    }
+    return cli_fail(TROUBLE_USAGE,
+                    "run create: --steps, --peers, --mbit and --step-ms choose "
+                    "a method: use them with --sync auto (--peers with --sync "
+                    "muloco, too)");
+}
+
+void run_recipe_peers(struct manifest *m, const struct run_plan *plan)
+{
+    if (plan->peers > 0) {
+        recipe_muloco(plan->peers, &m->sync.outer_lr, &m->sync.outer_momentum);
+    }
 }
 
 static int check(const struct run_plan *plan)

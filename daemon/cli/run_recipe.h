@@ -15,14 +15,18 @@ struct run_plan {
     double step_ms; /* of an inner step on the slowest machine */
 };
 
-/* Whether anything was said. */
-bool run_plan_given(const struct run_plan *plan);
-
 /* sync.*, inner.optimizer, inner.steps and stop.rounds of m, whose model is
  * filled in. A LOCO_EXIT code; the sentence is printed. */
 int run_recipe_fill(struct manifest *m,
                     struct run_plan *plan,
                     struct recipe *chosen);
+
+/* Whether a preset takes what was said: muloco the peers, others nothing. A
+ * LOCO_EXIT code; the sentence is printed. */
+int run_recipe_check(const struct run_plan *plan, const char *preset);
+
+/* The outer step of muloco for those peers. */
+void run_recipe_peers(struct manifest *m, const struct run_plan *plan);
 
 /* On stderr: what was chosen and why; after --set, which may differ. */
 void run_recipe_say(const struct manifest *m,

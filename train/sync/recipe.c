@@ -60,6 +60,12 @@ void recipe_choose(const struct recipe_run *run, struct recipe *out)
     }
 }
 
+void recipe_muloco(uint64_t peers, double *outer_lr, double *outer_momentum)
+{
+    *outer_lr = peers < 3 ? 0.7 : peers < 12 ? 0.9 : 1.0;
+    *outer_momentum = peers < 3 ? 0.6 : peers < 12 ? 0.8 : 0.9;
+}
+
 double recipe_momentum_cost(uint64_t rounds)
 {
     for (size_t i = 0; i < N_MOMENTUM && rounds > 0; i++) {

@@ -49,4 +49,8 @@ void recipe_choose(const struct recipe_run *run, struct recipe *out);
  * where that many were not measured, or it was no worse. */
 double recipe_momentum_cost(uint64_t rounds);
 
+/* MuLoCo's outer step for so many peers (arXiv:2505.23725: of 1, 8 and 16; the
+ * nearest by ratio). */
+void recipe_muloco(uint64_t peers, double *outer_lr, double *outer_momentum);
+
 #endif

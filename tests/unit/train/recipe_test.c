@@ -117,6 +117,23 @@ static void a_run_of_few_rounds_has_the_plain_mean(void **state)
     assert_true(r.outer_lr == 1 && r.outer_momentum == 0);
 }
 
+/* The three numbers of peers that the paper has. */
+static void muloco_has_the_outer_steps_of_its_paper(void **state)
+{
+    static const struct {
+        uint64_t peers;
+        double lr, mu;
+    } rows[] = {{1, 0.7, 0.6}, {8, 0.9, 0.8}, {16, 1.0, 0.9}, {64, 1.0, 0.9}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double lr, mu;
+
+        recipe_muloco(rows[i].peers, &lr, &mu);
+        assert_true(lr == rows[i].lr && mu == rows[i].mu);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +144,7 @@ int main(void)
         cmocka_unit_test(what_it_says_of_time_is_so),
         cmocka_unit_test(the_papers_momentum_costs_most_in_short_runs),
         cmocka_unit_test(a_run_of_few_rounds_has_the_plain_mean),
+        cmocka_unit_test(muloco_has_the_outer_steps_of_its_paper),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
