@@ -321,8 +321,9 @@ do_netlab() { python3 tests/netlab/netlab.py; }
 
 # Afresh: what is cached was not tested.
 do_methods() {
-    rm -rf build/methods-short
-    python3 tests/bench/methods.py --short
+    rm -rf build/methods-short build/recipe-short
+    python3 tests/bench/recipe.py --short &&
+        python3 tests/bench/methods.py --short
 }
 
 do_local() {

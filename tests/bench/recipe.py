@@ -2,15 +2,17 @@
 """recipe.py - which inner optimizer, outer step, period and wire for a run?
 
 use: recipe.py [--build DIR] [--cache DIR] [--results DIR] [--out FILE]
-               [--tokens-scale X] [--list] [--table] [WORD...]
+               [--short] [--list] [--table] [WORD...]
 
 Trains every case below with `loco sim train` on real prose and writes
 tests/bench/recipe.md. Each case is one JSON file in tests/bench/recipe, with
 commit and machine. What is there already is not run again: the script goes on
 where it was stopped, on another machine too. Two processes may share the work:
 a case that one has begun is skipped by the other for a day. WORDs choose cases
-by name; --table only writes. --tokens-scale shortens every case (for a test:
-its results belong into a folder of their own).
+by name; --table only writes.
+
+--short is the form for tests: a tiny model, generated text, some cases of each
+group. Nothing follows from its figures; they stay in its cache.
 
 Groups of cases, each a question:
   recipe   the methods beside each other: 2M tokens a peer, two sizes of model
@@ -106,19 +108,34 @@ def cases():
 CASES = cases()
 
 
+def mean(bits):
+    """Over the seeds, with half of their range."""
+    text = f"{statistics.mean(bits):.4f}"
+    return (text if len(bits) == 1
+            else f"{text} ± {(max(bits) - min(bits)) / 2:.4f}")
+
+
 class Bench:
     def __init__(self, a):
         self.a = a
-        text = argparse.Namespace(short=False, cache=a.cache, data="",
+        text = argparse.Namespace(short=a.short, cache=a.cache, data="",
                                   results=a.results, build=a.build)
         self.text = methods.Bench(text)
-        self.short = a.tokens_scale < 1
 
     def tokens(self, c):
-        return int(c["tokens"] * c["peers"] * self.a.tokens_scale)
+        return (12_000 if self.a.short else c["tokens"]) * c["peers"]
+
+    def settings(self, c, batch):
+        found = (BASE + [f"inner.batch={batch}", f"inner.micro_batch={batch}"]
+                 + c["set"])
+        if self.a.short:
+            found = [methods.shorter(s) for s in found] + [
+                "lab.eval_tokens=2048"]
+        return found
 
     def train(self, c):
         model, batch = MODELS[c["model"]]
+        model = methods.TINY if self.a.short else model
         if "\n" in model:
             model = self.text.write(f"{c['model']}.yaml", model)
         command = [os.path.join(self.a.build, "loco"), "sim", "train",
@@ -126,8 +143,7 @@ class Bench:
                    "--tokens", str(self.tokens(c)), "--model", model,
                    "--seed", str(c["seed"]), "--data", self.text.data(),
                    "--json"]
-        for s in (BASE + [f"inner.batch={batch}", f"inner.micro_batch={batch}"]
-                  + c["set"]):
+        for s in self.settings(c, batch):
             command += ["--set", s]
         return subprocess.run(command, capture_output=True, text=True,
                               check=False)
@@ -203,9 +219,8 @@ class Bench:
                 continue
             bits = [r["bits_per_byte"] for r in found]
             sent = found[0]["bytes_sent"] / peers
-            line = (f"| {model}, {peers} | {method} | "
-                    f"{statistics.mean(bits):.4f} ± "
-                    f"{(max(bits) - min(bits)) / 2:.4f} | {len(bits)} | "
+            line = (f"| {model}, {peers} | {method} | {mean(bits)} | "
+                    f"{len(bits)} | "
                     f"{found[0]['rounds']} | {sent / 1e6:.2f} |")
             than = rows.get((model, base, peers)) if base else None
             if than:
@@ -238,19 +253,37 @@ class Bench:
         return "\n".join(lines)
 
 
+def some(names):
+    """The first three cases of each group, another preset each."""
+    found = {}
+    for name in names:
+        c = CASES[name]
+        kinds = found.setdefault(c["group"], {})
+        if len(kinds) < 3:
+            kinds.setdefault(c["preset"], name)
+    return [name for kinds in found.values() for name in kinds.values()]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default=os.path.join(methods.ROOT, "build"))
     parser.add_argument("--cache", default="")
-    parser.add_argument("--results", default=os.path.join(HERE, "recipe"))
-    parser.add_argument("--out", default=os.path.join(HERE, "recipe.md"))
-    parser.add_argument("--tokens-scale", type=float, default=1.0)
+    parser.add_argument("--results", default="")
+    parser.add_argument("--out", default="")
+    parser.add_argument("--short", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("words", nargs="*")
     a = parser.parse_args()
-    a.cache = a.cache or os.path.join(a.build, f"recipe-{os.getpid()}")
+    a.cache = a.cache or os.path.join(
+        a.build, "recipe-short" if a.short else f"recipe-{os.getpid()}")
+    a.results = a.results or (a.cache if a.short
+                              else os.path.join(HERE, "recipe"))
+    a.out = a.out or (os.path.join(a.cache, "recipe.md") if a.short
+                      else os.path.join(HERE, "recipe.md"))
     names = [n for n in CASES if not a.words or any(w in n for w in a.words)]
+    if a.short:
+        names = some(names)
     if a.list:
         print("\n".join(names))
         return 0
