@@ -149,6 +149,9 @@ size_t doc_bytes_max(const struct doc_schema *s);
 #define DOC_OPTIONAL_F64(t, m, lo, hi, text)                                   \
     {DOC_PLACE_(t, m, DOC_F64), .optional = true, .least = (lo),               \
      .most = (hi), .help = _Generic(((t *)0)->m, double: text)}
+#define DOC_OPTIONAL_STR(t, m, choice, text)                                   \
+    {DOC_PLACE_(t, m, DOC_STR), .optional = true, .words = (choice),           \
+     .help = (text)}
 #define DOC_FIELD_STR(t, m, choice, text)                                      \
     {DOC_PLACE_(t, m, DOC_STR), .words = (choice), .help = (text)}
 #define DOC_FIELD_HEX(t, m, text)                                              \

@@ -366,7 +366,7 @@ static int check_map(const struct doc_schema *s,
 
     for (size_t i = 0; i < s->n_fields; i++) {
         const struct doc_field *f = &s->fields[i];
-        uint32_t n = doc_count(f, obj);
+        uint32_t n = doc_absent(f, obj) ? 0 : doc_count(f, obj);
 
         if (n > f->max) {
             return errmsg_invalid(errmsg, "%s%s: too many", prefix, f->key);

@@ -16,6 +16,7 @@ static const char *const wires[] = {
 #include "proto/base/codec.def"
     NULL};
 static const char *const topologies[] = {"ring", "butterfly", "owners", NULL};
+static const char *const robusts[] = {"clip", "centred", NULL};
 static const char *const batch_tests[] = {"fixed", "norm", "inner",
                                           "augmented", NULL};
 static const char *const encryptions[] = {"on", "off", NULL};
@@ -144,6 +145,8 @@ DOC_PART(manifest_sync,
     DOC_FIELD_U32(struct manifest_sync, period_v, 0, UINT32_MAX,
                   "same for the second moment; 0: never"),
     DOC_FIELD_STR(struct manifest_sync, preset, NULL, "named method"),
+    DOC_OPTIONAL_STR(struct manifest_sync, robust, robusts,
+                     "norm_clip from 0 (clip) or from a common centre"),
     DOC_FIELD_STR(struct manifest_sync, topology, topologies,
                   "how contributions are exchanged"),
     DOC_FIELD_U32(struct manifest_sync, trainers, 0, 16,

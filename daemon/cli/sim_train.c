@@ -60,6 +60,7 @@ enum {
     LAB_EVAL_TOKENS,
     LAB_FIXED_ROUTES,
     LAB_GRACE_S,
+    LAB_LIARS,
     LAB_NUMBERS
 };
 
@@ -68,6 +69,7 @@ static const struct lab_number lab_numbers[LAB_NUMBERS] = {
     [LAB_EVAL_TOKENS] = {"lab.eval_tokens", 0, 1e15, 32768},
     [LAB_FIXED_ROUTES] = {"lab.fixed_routes", 0, 1, 0},
     [LAB_GRACE_S] = {"lab.grace_s", 0, 1e9, -1},
+    [LAB_LIARS] = {"lab.liars", 0, LAB_PEERS_MAX, 0},
 };
 
 static int
@@ -94,7 +96,8 @@ set_lab(struct lab_number *numbers, const char *path, const char *text)
     return cli_fail(TROUBLE_RUN_SETTINGS,
                     "sim train: unknown setting %.60s; the laboratory's own "
                     "are lab.eval_every_tokens, lab.eval_tokens, "
-                    "lab.fixed_routes, lab.grace_s and lab.activations",
+                    "lab.fixed_routes, lab.grace_s, lab.liars, lab.lie and "
+                    "lab.activations",
                     path);
 }
 
@@ -112,6 +115,16 @@ static int set_activations(struct setup *s, const char *name)
     return 0;
 }
 
+static int set_lie(struct setup *s, const char *name)
+{
+    return lab_lie_named(name, &s->lab.lie)
+               ? 0
+               : cli_fail(TROUBLE_RUN_SETTINGS,
+                          "sim train: lab.lie is noise, flip, scale, huge, "
+                          "zero, drift, against or copy, not \"%.40s\"",
+                          name);
+}
+
 static int apply_set(struct setup *s, struct lab_number *numbers, bool *steps)
 {
     for (size_t i = 0; i < s->a.set.n; i++) {
@@ -124,6 +137,8 @@ static int apply_set(struct setup *s, struct lab_number *numbers, bool *steps)
         }
         if (strcmp(path, "lab.activations") == 0) {
             rv = set_activations(s, value);
+        } else if (strcmp(path, "lab.lie") == 0) {
+            rv = set_lie(s, value);
         } else if (strncmp(path, "lab.", 4) == 0) {
             rv = set_lab(numbers, path, value);
         } else if (doc_set(manifest_schema(), &s->manifest, path, value,
@@ -226,6 +241,10 @@ static void fill_lab(struct setup *s, const struct lab_number *numbers)
     fill_stages(s, numbers[LAB_FIXED_ROUTES].value > 0);
     o->eval_every = every < 0 ? s->a.tokens / 20 : (uint64_t)every;
     o->eval_tokens = (uint64_t)numbers[LAB_EVAL_TOKENS].value;
+    o->liars = (uint32_t)numbers[LAB_LIARS].value;
+    o->butterfly = strcmp(s->manifest.sync.topology, "butterfly") == 0;
+    o->clip = (float)s->manifest.sync.norm_clip;
+    o->centred = strcmp(s->manifest.sync.robust, "centred") == 0;
     /* About one inner step (algorithms page 6.3). */
     o->grace_s =
         numbers[LAB_GRACE_S].value < 0 ? step_s : numbers[LAB_GRACE_S].value;

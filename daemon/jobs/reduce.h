@@ -20,6 +20,7 @@ struct reduce {
     const struct codec *codec;
     uint32_t segment_elements; /* of the longest segment */
     float clip;                /* of a sum of lanes; 0: none (codec.h) */
+    bool centred;              /* the same */
     struct lanes lanes;
 };
 

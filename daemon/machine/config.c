@@ -237,6 +237,7 @@ static int open_exchange(struct machine *m)
     m->wire.reduce.codec = m->codec;
     m->wire.reduce.segment_elements = m->terms.segment_elements;
     m->wire.reduce.clip = (float)s->norm_clip;
+    m->wire.reduce.centred = strcmp(s->robust, "centred") == 0;
     if (m->terms.quorum && m->wire.zeros == NULL) {
         m->wire.zeros = calloc(m->n_wire, sizeof *m->wire.zeros);
         if (m->wire.zeros == NULL) {

@@ -47,6 +47,7 @@ struct check_options {
     enum exchange_kind exchange;
     const struct sim *sim; /* sites of peers */
     float norm_clip;
+    bool centred;
     struct node **nodes; /* by peer, NULL while dead; borrowed */
 };
 

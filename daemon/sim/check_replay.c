@@ -282,33 +282,105 @@ static double norm_of(const float *x, uint64_t n)
     return sum;
 }
 
-/* Weights of the contributions to a block, in[k] (block elements each): those
- * longer than norm_clip medians count less. The median by counting. */
-static void weigh(const struct check *c,
-                  const struct part *p,
-                  float *in,
-                  uint64_t n,
-                  float *w)
+/* The lower median of the distances of members with tokens, by counting. */
+static double median_of(const double *q, const float *w, uint32_t n)
 {
-    double norm[VIEW_MEMBERS_MAX], median = 0, clip = c->opt.norm_clip;
+    double median = 0;
     uint32_t count = 0, below;
+
+    for (uint32_t k = 0; k < n; k++) {
+        count += w[k] > 0;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        below = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            below += w[i] > 0 && (q[i] < q[k] || (q[i] == q[k] && i < k));
+        }
+        median = w[k] > 0 && below == (count - 1) / 2 ? q[k] : median;
+    }
+    return median;
+}
+
+/* w_k such that nobody is farther than `clip` medians. */
+static void limit(const double *q, float *w, uint32_t n, double clip, bool zero)
+{
+    double most = median_of(q, w, n) * clip * clip;
+
+    for (uint32_t k = 0; k < n && (most > 0 || zero); k++) {
+        if (q[k] > most) {
+            w[k] = (float)((double)w[k] * sqrt(most / q[k]));
+        }
+    }
+}
+
+/* sum = the centre of in[k] (block elements each): it begins at 0 and moves by
+ * the mean of the clipped differences. */
+static void centre(const struct check *c,
+                   const struct part *p,
+                   const float *in,
+                   uint64_t n,
+                   const float *w,
+                   float *sum)
+{
+    float *step = world_alloc(n * sizeof *step);
+    float clipped[VIEW_MEMBERS_MAX];
+    double q[VIEW_MEMBERS_MAX];
+
+    memset(sum, 0, n * sizeof *sum);
+    for (int turn = 0; turn < CODEC_CENTRE_TURNS; turn++) {
+        for (uint32_t k = 0; k < p->n; k++) {
+            clipped[k] = w[k];
+            q[k] = 0;
+            for (uint64_t i = 0; i < n; i++) {
+                float d = in[k * c->opt.block + i] - sum[i];
+
+                q[k] += (double)d * (double)d;
+            }
+        }
+        limit(q, clipped, p->n, (double)c->opt.norm_clip, true);
+        for (uint64_t i = 0; i < n; i++) {
+            step[i] = 0;
+            for (uint32_t k = 0; k < p->n; k++) {
+                float d = in[k * c->opt.block + i] - sum[i];
+                float x = clipped[k] * d;
+
+                step[i] = step[i] + x;
+            }
+        }
+        for (uint64_t i = 0; i < n; i++) {
+            sum[i] = step[i] + sum[i];
+        }
+    }
+    free(step);
+}
+
+/* sum = the weighted sum of the contributions to a block, in[k] (block elements
+ * each); those longer than norm_clip medians count less. */
+static void sum_up(const struct check *c,
+                   const struct part *p,
+                   const float *in,
+                   uint64_t n,
+                   float *sum)
+{
+    double q[VIEW_MEMBERS_MAX], clip = (double)c->opt.norm_clip;
+    float w[VIEW_MEMBERS_MAX] = {0};
 
     for (uint32_t k = 0; k < p->n; k++) {
         w[k] = (float)((double)p->in[k].tokens / total_of(p));
-        norm[k] = norm_of(in + k * c->opt.block, n);
-        count += w[k] > 0;
+        q[k] = norm_of(in + k * c->opt.block, n);
     }
-    for (uint32_t k = 0; k < p->n && clip > 0; k++) {
-        below = 0;
-        for (uint32_t i = 0; i < p->n; i++) {
-            below += w[i] > 0 &&
-                     (norm[i] < norm[k] || (norm[i] == norm[k] && i < k));
-        }
-        median = w[k] > 0 && below == (count - 1) / 2 ? norm[k] : median;
+    if (clip > 0 && c->opt.centred) {
+        centre(c, p, in, n, w, sum);
+        return;
     }
-    for (uint32_t k = 0; k < p->n && median > 0; k++) {
-        if (norm[k] > median * clip * clip) {
-            w[k] = (float)((double)w[k] * sqrt(median * clip * clip / norm[k]));
+    if (clip > 0) {
+        limit(q, w, p->n, clip, false);
+    }
+    for (uint32_t k = 0; k < p->n; k++) {
+        for (uint64_t i = 0; i < n; i++) {
+            float x = w[k] * in[k * c->opt.block + i];
+
+            sum[i] = k == 0 ? x : x + sum[i];
         }
     }
 }
@@ -325,21 +397,14 @@ static void replay_block(struct check *c,
 {
     const struct codec *codec = codec_get_portable(c->opt.codec);
     uint8_t *to = c->oracle + codec->bytes(at);
-    float w[VIEW_MEMBERS_MAX] = {0}, *sum = decoded + p->n * c->opt.block;
+    float *sum = decoded + p->n * c->opt.block;
     int rc = 0;
 
     for (uint32_t k = 0; k < p->n && rc == 0; k++) {
         rc = codec->encode(to, in[k] + at, n, 1);
         rc = rc == 0 ? codec->decode(decoded + k * c->opt.block, to, n) : rc;
     }
-    weigh(c, p, decoded, n, w);
-    for (uint32_t k = 0; k < p->n; k++) {
-        for (uint64_t i = 0; i < n; i++) {
-            float x = w[k] * decoded[k * c->opt.block + i];
-
-            sum[i] = k == 0 ? x : x + sum[i];
-        }
-    }
+    sum_up(c, p, decoded, n, sum);
     rc = rc == 0 ? codec->encode(to, sum, n, 1) : rc;
     if (rc != 0) {
         check_fail(c, "B: a replay fails with %d", rc);

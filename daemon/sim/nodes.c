@@ -365,6 +365,7 @@ static void set_defaults(struct sim *s,
     if (exchange == EXCHANGE_BUTTERFLY) { /* seeds take turns */
         s->local_opt.error_feedback = s->opt.seed % 4 >= 2;
         s->local_opt.norm_clip = s->opt.seed % 8 >= 4 ? 1.5f : 0;
+        s->local_opt.centred = s->opt.seed % 16 >= 8;
     }
     s->starters = s->n;
     s->limit_ms = 240000 + s->rounds * 10000;
@@ -469,6 +470,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                                 .codec = codec->id,
                                 .exchange = s->local_opt.exchange,
                                 .norm_clip = s->local_opt.norm_clip,
+                                .centred = s->local_opt.centred,
                                 .sim = s,
                                 .nodes = s->nodes};
     rc = rc == 0 ? check_open(&s->check, &co) : rc;

@@ -101,7 +101,7 @@ def cases():
     for period in (8, 16, 32, 64, 128):
         for peers in (4, 8):
             add("period", "0.12M", f"period {period}", "muon-avg",
-                [f"sync.period={period}"], peers=peers, tokens=1_000_000)
+                [f"sync.period={period}"], peers=peers, tokens=500_000)
     return found
 
 

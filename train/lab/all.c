@@ -47,6 +47,7 @@ static int average(struct lab *lab,
             lab->packed[who[i]], p->residual == NULL ? NULL : p->residual + at,
             1.0};
     }
+    lab_lie(lab, who, n, engine_len(first, s, turn));
     return lab_average(lab, parts, n, engine_len(first, s, turn), mean);
 }
 

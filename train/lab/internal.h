@@ -59,8 +59,9 @@ struct lab {
     float *mean_phi; /* (n) */
     float *owned;    /* (n) owners: what all slices hold; else NULL */
     float *packed[LAB_PEERS_MAX];
-    uint8_t *wire;  /* room for `longest` encoded values; pairs: four of them */
-    float *decoded; /* (n) butterfly */
+    uint8_t *wire;  /* room for `longest` encoded values; pairs: four of them,
+                     * butterflies: one of each peer */
+    float *decoded; /* (n) owners: what one of them reads */
     uint32_t *tokens, *targets;
     uint64_t used_tokens, tokens_per_step, next_eval;
     size_t next_event;
@@ -133,6 +134,11 @@ int lab_average(struct lab *lab,
 
 /* Bytes of len values on the wire. */
 uint64_t lab_wire_bytes(const struct lab *lab, uint64_t len);
+
+/* ---- lab/lies.c ---------------------------------------------------------- */
+
+/* What liars among the peers `who` (n) have packed (len) becomes their lie. */
+void lab_lie(struct lab *lab, const uint32_t *who, uint32_t n, uint64_t len);
 
 /* ---- lab/clock.c --------------------------------------------------------- */
 

@@ -21,10 +21,16 @@ static unsigned needs_of(const struct method *m)
     return engine_needs(m) & ~(m->trainers > 0 ? (unsigned)ENGINE_PHI : 0U);
 }
 
-/* Vectors that are encoded at a time. */
-static size_t payloads(const struct method *m)
+/* Vectors that are encoded at a time: in a butterfly one of each peer. */
+static size_t payloads(const struct lab_options *o)
 {
-    return m->group == METHOD_PAIR ? 4 : 1;
+    bool butterfly = o->butterfly || !codec_adds(codec_get(o->method.wire));
+    size_t peers = o->peers;
+
+    for (size_t i = 0; i < o->n_events; i++) {
+        peers += o->events[i].kind == LAB_JOIN;
+    }
+    return o->method.group == METHOD_PAIR ? 4 : butterfly ? peers : 1;
 }
 
 /* Elements of the longest average. */
@@ -200,8 +206,8 @@ static int take_memory(struct lab *lab)
     lab->mean = calloc(longest(o), sizeof(float));
     lab->mean_phi = vector(lab);
     lab->decoded = vector(lab);
-    lab->wire = malloc(
-        payloads(&o->method) * codec_get(CODEC_FP32)->bytes(longest(o)) + 8192);
+    lab->wire =
+        malloc(payloads(o) * codec_get(CODEC_FP32)->bytes(longest(o)) + 8192);
     lab->tokens = calloc(cells, sizeof *lab->tokens);
     lab->targets = calloc(cells, sizeof *lab->targets);
     if (lab->grad == NULL || lab->mean == NULL || lab->mean_phi == NULL ||

@@ -97,6 +97,23 @@ typedef void lab_route(void *data,
                        uint32_t entry,
                        uint32_t *path);
 
+/* What a member that lies sends in place of its pseudo-gradient d. */
+enum lab_lie {
+    LAB_LIE_NOISE,   /* a random direction of the same length */
+    LAB_LIE_FLIP,    /* -d */
+    LAB_LIE_SCALE,   /* 1,000 d */
+    LAB_LIE_HUGE,    /* 1,000 or -1,000 in every element */
+    LAB_LIE_ZERO,    /* nothing */
+    LAB_LIE_DRIFT,   /* all the same: the honest mean less 1.5 times the spread,
+                      * element by element (Baruch et al. 2019) */
+    LAB_LIE_AGAINST, /* all the same: the honest mean turned round */
+    LAB_LIE_COPY,    /* what the first peer sends */
+    LAB_LIE_COUNT
+};
+
+/* "noise", "flip" ..; false for another name. */
+bool lab_lie_named(const char *name, enum lab_lie *lie);
+
 struct lab_options {
     struct method method;
     struct llama_config model;
@@ -110,6 +127,11 @@ struct lab_options {
     const struct lab_event *events;     /* sorted by at_tokens */
     size_t n_events;
     double grace_s;   /* of a quorum */
+    bool butterfly;   /* also where the wire type could go round a ring */
+    float clip;       /* butterfly: codec_sum's */
+    bool centred;     /* the same */
+    uint32_t liars;   /* the last of the first peers */
+    enum lab_lie lie; /* that they send in place of what they learnt */
     uint32_t stages;  /* above 1: a divisor of peers */
     lab_route *route; /* NULL: micro-batches stay in a column */
     void *route_data;

@@ -2,11 +2,11 @@
  *
  * Ring, where partial sums may travel: chunk c of n begins at member c, which
  * encodes its weighted values; each next one decodes, adds its own in fp32 and
- * encodes; all decode the final bytes. Butterfly, for the other types: each
- * part is encoded once, the owner decodes all, sums in fp32 in member order,
- * encodes once, and all decode that. One member alone encodes once. Error
- * feedback is the member's: what the rounding at its hop took goes into its
- * next contribution.
+ * encodes; all decode the final bytes. Butterfly, for the other types and where
+ * it was asked for: each part is encoded once, the owner decodes all, sums in
+ * fp32 in member order (codec_sum), encodes once, and all decode that. One
+ * member alone encodes once. Error feedback is the member's: what the rounding
+ * at its hop took goes into its next contribution.
  */
 #include <string.h>
 
@@ -89,10 +89,19 @@ static int butterfly(struct lab *lab,
                      uint64_t len,
                      float *out)
 {
-    double sum = weight_sum(parts, n);
+    double total = weight_sum(parts, n);
+    size_t bytes = codec->bytes((size_t)len);
+    const uint8_t *terms[LAB_PEERS_MAX];
+    float scale[LAB_PEERS_MAX];
+    struct codec_sum sum = {.terms = terms,
+                            .scale = scale,
+                            .n_terms = n,
+                            .n = (size_t)len,
+                            .clip = lab->opt.clip,
+                            .centred = lab->opt.centred,
+                            .result = out};
     int rv = 0;
 
-    memset(out, 0, len * sizeof *out);
     for (uint32_t i = 0; i < n && rv == 0; i++) {
         const struct codec_op op = {
             .own = parts[i].x,
@@ -100,19 +109,13 @@ static int butterfly(struct lab *lab,
             .scale = 1.0F,
             .residual = parts[i].residual,
             .next = parts[i].residual,
-            .result = lab->decoded,
         };
-        const float weight = (float)(parts[i].weight / sum);
 
-        rv = codec->encode_op(lab->wire, &op);
-        for (uint64_t k = 0; k < len; k++) {
-            float w = weight * lab->decoded[k];
-
-            out[k] = out[k] + w;
-        }
+        terms[i] = lab->wire + i * bytes;
+        scale[i] = (float)(parts[i].weight / total);
+        rv = codec->encode_op(lab->wire + i * bytes, &op);
     }
-    rv = rv != 0 ? rv : codec->encode(lab->wire, out, (size_t)len, 1.0F);
-    return rv != 0 ? rv : codec->decode(out, lab->wire, (size_t)len);
+    return rv != 0 ? rv : codec->sum(lab->wire, &sum);
 }
 
 int lab_average(struct lab *lab,
@@ -122,7 +125,7 @@ int lab_average(struct lab *lab,
                 float *out)
 {
     const struct codec *codec = codec_of(lab);
-    bool adds = codec_adds(codec) || n_parts == 1;
+    bool adds = (codec_adds(codec) && !lab->opt.butterfly) || n_parts == 1;
     int rv = adds ? ring(lab, codec, parts, n_parts, len, out)
                   : butterfly(lab, codec, parts, n_parts, len, out);
 

@@ -52,6 +52,7 @@ struct local_options {
     uint64_t stage_fits;  /* 0: all */
     bool error_feedback;
     float norm_clip; /* butterfly; 0: none */
+    bool centred;    /* its clip is from a centre */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;
      * steps go on beside a round, at most so many; half of what they moved in
      * that part outlives its commit. */

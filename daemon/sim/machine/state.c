@@ -111,7 +111,8 @@ void local_configure(struct local *l,
         m->error = world_alloc(most);
         m->reduce = (struct reduce){.codec = l->codec,
                                     .segment_elements = l->opt.segment_elements,
-                                    .clip = l->opt.norm_clip};
+                                    .clip = l->opt.norm_clip,
+                                    .centred = l->opt.centred};
         memcpy(m->held, m->disk.shards, sizeof m->held);
     }
     local_fill_terms(l, m);

@@ -104,6 +104,8 @@ static const struct example examples[] = {
     [CONFLICT_moments_feedback] = {"desloc", "sync.error_feedback=true", NULL},
     [CONFLICT_ring_wire] = {"diloco", "sync.wire=int8", NULL},
     [CONFLICT_clip_topology] = {"diloco", "sync.norm_clip=2", NULL},
+    [CONFLICT_robust_radius] =
+        {"diloco", "sync.robust=centred sync.topology=butterfly", NULL},
     [CONFLICT_clip_moments] =
         {"desloc", "sync.norm_clip=2 sync.topology=butterfly", NULL},
     [CONFLICT_clip_trainers] =

@@ -23,6 +23,9 @@
 #define N         10001
 #define N_MEMBERS 3
 
+/* See a_centred_butterfly_gives_the_stored_bits(). */
+#define CENTRED_BITS 0x4c4445003ace4e1eU
+
 static float phi[N];
 static float m[N];
 static float theta[N];
@@ -147,6 +150,54 @@ static uint64_t run_two_butterflies(const struct codec *c,
     return h;
 }
 
+/* A butterfly whose owner computes a centre. */
+static uint64_t run_two_centred(const struct codec *c)
+{
+    static const float weights[N_MEMBERS] = {0.5F, 0.3F, 0.2F};
+    static uint8_t sent[N_MEMBERS][4 * N];
+    const uint8_t *const terms[N_MEMBERS] = {sent[0], sent[1], sent[2]};
+    const struct rule rule = {.lr = 1.0F};
+    struct outer_state s = {phi, m};
+    uint64_t h = 0xcbf29ce484222325U;
+
+    fill_phi();
+    for (unsigned round = 0; round < 2; round++) {
+        struct codec_sum op = {.terms = terms,
+                               .scale = weights,
+                               .n_terms = N_MEMBERS,
+                               .n = N,
+                               .clip = 1,
+                               .centred = true,
+                               .result = g};
+
+        for (unsigned i = 0; i < N_MEMBERS; i++) {
+            train_member(round, i);
+            assert_int_equal(rule_displacement(sum, phi, theta, N), 0);
+            assert_int_equal(c->encode(sent[i], sum, N, 1), 0);
+        }
+        assert_int_equal(c->sum(wire, &op), 0);
+        assert_int_equal(rule_apply(&rule, &s, &s, g, N), 0);
+        h = hash_floats(g, N, h);
+        h = hash_floats(phi, N, h);
+    }
+    return h;
+}
+
+static void a_centred_butterfly_gives_the_stored_bits(void **state)
+{
+    static const char *const isas[] = {"portable", "avx2", "avx512"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        const struct codec *c = codec_get_isa(CODEC_E3M0, isas[i]);
+        uint64_t got = c == NULL ? 0 : run_two_centred(c);
+
+        if (c != NULL && got != CENTRED_BITS) {
+            fail_msg("%s: %016llx", isas[i], (unsigned long long)got);
+        }
+    }
+}
+
 static void check_rule(unsigned id, const struct rule *rule, uint64_t want)
 {
     static const char *const isas[] = {"portable", "avx2", "avx512"};
@@ -227,6 +278,7 @@ int main(void)
         cmocka_unit_test(two_rounds_in_e3m0_give_the_stored_bits),
         cmocka_unit_test(two_rounds_of_muloco_give_the_stored_bits),
         cmocka_unit_test(two_rounds_of_muon_avg_give_the_stored_bits),
+        cmocka_unit_test(a_centred_butterfly_gives_the_stored_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

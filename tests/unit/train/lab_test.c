@@ -673,6 +673,68 @@ static void stages_that_cannot_be_are_an_error(void **state)
     assert_int_equal(lab_run(&o, &r, errmsg), LOCO_EINVAL);
 }
 
+/* Two of seven, round a butterfly; the rest of the run is that of plain means.
+ */
+static struct lab_options lied_to(enum lab_lie lie, float clip, bool centred)
+{
+    struct lab_options o = options("localsgd", 7);
+
+    o.liars = 2;
+    o.lie = lie;
+    o.butterfly = true;
+    o.clip = clip;
+    o.centred = centred;
+    return o;
+}
+
+static void huge_lies_end_a_plain_mean_and_not_a_centred_one(void **state)
+{
+    const struct lab_options plain = lied_to(LAB_LIE_HUGE, 0, false);
+    const struct lab_options centred = lied_to(LAB_LIE_HUGE, 1, true);
+    char errmsg[ERRMSG_SIZE];
+    struct lab_result r;
+    int rv = lab_run(&plain, &r, errmsg);
+
+    (void)state;
+    assert_true(rv == LOCO_ENUMERIC ||
+                (rv == 0 && !(r.bits_per_byte < r.bits_per_byte_before)));
+    lab_result_free(&r);
+    r = run(&centred);
+    assert_true(r.bits_per_byte < 0.7 * r.bits_per_byte_before);
+    lab_result_free(&r);
+}
+
+/* Every lie by its name changes the run; nobody lies where nobody is to. */
+static void lies_are_those_of_the_liars_alone(void **state)
+{
+    static const char *const names[LAB_LIE_COUNT] = {
+        "noise", "flip", "scale", "huge", "zero", "drift", "against", "copy"};
+    struct lab_options honest = lied_to(LAB_LIE_FLIP, 1, true);
+    struct lab_result want, r;
+    enum lab_lie lie;
+
+    (void)state;
+    honest.liars = 0;
+    want = run(&honest);
+    for (int i = 0; i < LAB_LIE_COUNT; i++) {
+        struct lab_options o;
+
+        assert_true(lab_lie_named(names[i], &lie) && (int)lie == i);
+        o = lied_to(lie, 1, true);
+        r = run(&o);
+        assert_true(r.bits_per_byte != want.bits_per_byte);
+        assert_true(r.bits_per_byte < r.bits_per_byte_before);
+        assert_int_equal(r.bytes_sent, want.bytes_sent);
+        lab_result_free(&r);
+    }
+    honest.lie = LAB_LIE_NOISE;
+    r = run(&honest);
+    assert_true(r.bits_per_byte == want.bits_per_byte);
+    lab_result_free(&r);
+    assert_false(lab_lie_named("truth", &lie));
+    lab_result_free(&want);
+}
+
 static void a_script_that_cannot_be_is_an_error(void **state)
 {
     struct lab_options o = options("diloco", 2);
@@ -723,6 +785,8 @@ int main(void)
         cmocka_unit_test(random_routes_change_what_a_host_sees),
         cmocka_unit_test(activations_cost_bytes_of_their_wire_type),
         cmocka_unit_test(stages_that_cannot_be_are_an_error),
+        cmocka_unit_test(huge_lies_end_a_plain_mean_and_not_a_centred_one),
+        cmocka_unit_test(lies_are_those_of_the_liars_alone),
         cmocka_unit_test(a_script_that_cannot_be_is_an_error),
     };
     return cmocka_run_group_tests(tests, make_text, NULL);

@@ -275,6 +275,87 @@ static void a_clip_bounds_what_one_member_can_do(void **state)
     assert_true(norm(sum, CODEC_PIECE) > 100 * median);
 }
 
+/* One of five sends what it likes: the centre is where the others are, far
+ * nearer than the clipped sum, with the same bits in every set. */
+static void a_centre_stays_where_most_are(void **state)
+{
+    static const char *const isas[] = {"portable", "avx2", "avx512"};
+    const float scale[MEMBERS] = {0.2F, 0.2F, 0.2F, 0.2F, 0.2F};
+    const struct codec *c = codec_find("fp32");
+    const uint8_t *terms[MEMBERS];
+    struct codec_sum s = {.terms = terms,
+                          .scale = scale,
+                          .n_terms = MEMBERS,
+                          .n = N,
+                          .clip = 1,
+                          .result = sum};
+    double clipped;
+
+    (void)state;
+    fill(8, 0);
+    for (size_t i = 0; i < N; i++) {
+        for (uint32_t k = 0; k < MEMBERS; k++) { /* four that nearly agree */
+            in[k][i] = k < 4 ? in[0][i] + 0.01F * in[k][i] : -1000;
+            terms[k] = wire[k];
+        }
+    }
+    encode_all(c);
+    assert_int_equal(c->sum(out, &s), 0);
+    for (size_t i = 0; i < CODEC_PIECE; i++) {
+        sum[i] -= in[0][i];
+    }
+    clipped = norm(sum, CODEC_PIECE);
+    s.centred = true;
+    assert_int_equal(c->sum(out, &s), 0);
+    for (size_t i = 0; i < CODEC_PIECE; i++) {
+        decoded[i] = sum[i] - in[0][i];
+    }
+    assert_true(norm(decoded, CODEC_PIECE) < clipped / 10);
+    assert_true(norm(decoded, CODEC_PIECE) < 0.03 * norm(in[0], CODEC_PIECE));
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        const struct codec *other_set = codec_get_isa(c->id, isas[i]);
+
+        if (other_set != NULL) {
+            assert_int_equal(other_set->sum(other, &s), 0);
+            assert_memory_equal(other, out, c->bytes(N));
+        }
+    }
+}
+
+/* All the same: the centre is they, whatever the clip; of a term that does not
+ * decode the number is told. */
+static void a_centre_of_equals_is_they(void **state)
+{
+    const float scale[MEMBERS] = {0.2F, 0.2F, 0.2F, 0.2F, 0.2F};
+    const struct codec *c = codec_find("fp16");
+    const uint8_t *terms[MEMBERS];
+    struct codec_sum s = {.terms = terms,
+                          .scale = scale,
+                          .n_terms = MEMBERS,
+                          .n = N,
+                          .clip = 1,
+                          .centred = true,
+                          .result = sum};
+    double off;
+
+    (void)state;
+    fill(9, 0);
+    for (uint32_t k = 0; k < MEMBERS; k++) {
+        memcpy(in[k], in[0], sizeof in[0]);
+        terms[k] = wire[k];
+    }
+    encode_all(c);
+    assert_int_equal(c->sum(out, &s), 0);
+    for (size_t i = 0; i < N; i++) {
+        decoded[i] = sum[i] - in[0][i];
+    }
+    off = norm(decoded, N);
+    assert_true(off < 2e-3 * norm(in[0], N));
+    memset(wire[3], 0xff, c->bytes(N)); /* no fp16 block is that */
+    assert_int_not_equal(c->sum(out, &s), 0);
+    assert_int_equal(s.bad, 3);
+}
+
 /* Error feedback: over many rounds of constant contributions the mean of the
  * results is the mean of the contributions, with a new owner each round, though
  * one round alone is far off. */
@@ -351,6 +432,8 @@ int main(void)
         cmocka_unit_test(finite_terms_with_an_infinite_sum_blame_nobody),
         cmocka_unit_test(a_slot_counts_once_and_for_its_attempt_only),
         cmocka_unit_test(a_clip_bounds_what_one_member_can_do),
+        cmocka_unit_test(a_centre_stays_where_most_are),
+        cmocka_unit_test(a_centre_of_equals_is_they),
         cmocka_unit_test(what_rounding_takes_comes_back_whoever_rounded),
     };
 

@@ -108,13 +108,19 @@ struct codec_sum {
      * weight above 0 have in that block; the lower one of two. A median of 0
      * clips nothing. */
     float clip;
+    /* With clip: not the distance from 0 counts so, but that from a centre,
+     * which begins at 0 and moves to the clipped mean CODEC_CENTRE_TURNS times
+     * (Karimireddy et al. 2021, arXiv:2012.10333). The centre is the sum, so
+     * the weights have to add up to 1. */
+    bool centred;
     float *next; /* += (sum - dec(dst)) * next_scale; or NULL */
     float next_scale;
     float *result; /* = dec(dst); or NULL */
     uint32_t bad;  /* on failure: the term at fault; n_terms: the sum itself */
 };
 
-#define CODEC_TERMS_MAX 64
+#define CODEC_TERMS_MAX    64
+#define CODEC_CENTRE_TURNS 4
 
 struct codec {
     const char *name; /* as in --wire and sync.wire */

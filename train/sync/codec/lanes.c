@@ -91,6 +91,7 @@ int lanes_sum(struct lanes *l, struct lanes_sum *s)
         .n_terms = l->n_lanes,
         .n = s->n,
         .clip = s->clip,
+        .centred = s->centred,
         .next = s->scale > 0 ? s->next : NULL,
         .next_scale = s->scale > 0 ? 1 / s->scale : 0,
         .result = s->result,

@@ -41,6 +41,7 @@ struct lanes_sum {
     const float *own;
     float scale; /* of the own contribution */
     float clip;  /* codec.h; 0: none */
+    bool centred;
     uint8_t *dst;
     float *next;   /* (n) what rounding took from the own contribution,
                       in its own unit; or NULL */

@@ -2,10 +2,12 @@
  *
  * For each block: decode a term into one buffer in the L1 cache, add it times
  * its weight to another, the last one leaves the largest magnitude; encode.
- * With a clip all terms are decoded once before, for their norms. A term that
- * does not decode ends it, with its number in `bad`.
+ * With a clip all terms are decoded once before, for their norms; with a centre
+ * twice in each of its turns. A term that does not decode ends it, with its
+ * number in `bad`.
  */
 #include <math.h>
+#include <string.h>
 
 #include "proto/base/err.h"
 #include "train/sync/codec/kernels.h"
@@ -43,6 +45,18 @@ static double median(double *v, uint32_t n)
     return n == 0 ? 0 : v[(n - 1) / 2];
 }
 
+/* y = term i of this block. */
+static int
+load_term(const struct sum_block *b, struct codec_sum *s, uint32_t i, float *y)
+{
+    int rv = b->blocks->load(y, s->terms[i] + b->bytes_at, b->n);
+
+    if (rv != 0) {
+        s->bad = i;
+    }
+    return rv;
+}
+
 /* Weights such that no term is longer than `clip` medians. */
 static int clip_terms(struct sum_block *b, struct codec_sum *s, float *y)
 {
@@ -50,10 +64,9 @@ static int clip_terms(struct sum_block *b, struct codec_sum *s, float *y)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->n_terms; i++) {
-        int rv = b->blocks->load(y, s->terms[i] + b->bytes_at, b->n);
+        int rv = load_term(b, s, i, y);
 
         if (rv != 0) {
-            s->bad = i;
             return rv;
         }
         norms[i] = norm2(y, b->n);
@@ -70,6 +83,75 @@ static int clip_terms(struct sum_block *b, struct codec_sum *s, float *y)
     return 0;
 }
 
+/* |y - c|^2, and y = y - c. */
+static double away(float *y, const float *c, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        y[i] = y[i] - c[i];
+        sum += (double)y[i] * (double)y[i];
+    }
+    return sum;
+}
+
+/* Weights such that no term is farther from c than `clip` medians. */
+static int
+clip_from(struct sum_block *b, struct codec_sum *s, const float *c, float *y)
+{
+    double far[CODEC_TERMS_MAX], sorted[CODEC_TERMS_MAX], limit;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_terms; i++) {
+        int rv = load_term(b, s, i, y);
+
+        if (rv != 0) {
+            return rv;
+        }
+        far[i] = away(y, c, b->n);
+        if (s->scale[i] > 0) {
+            sorted[n++] = far[i];
+        }
+    }
+    limit = median(sorted, n) * (double)s->clip * (double)s->clip;
+    for (uint32_t i = 0; i < s->n_terms; i++) {
+        b->scale[i] = s->scale[i];
+        if (far[i] > limit) {
+            b->scale[i] = (float)((double)s->scale[i] * sqrt(limit / far[i]));
+        }
+    }
+    return 0;
+}
+
+/* x = the centre, *max its largest magnitude; y and z are room. */
+static int centre_terms(struct sum_block *b,
+                        struct codec_sum *s,
+                        float *x,
+                        float *y,
+                        float *z,
+                        uint32_t *max)
+{
+    int rv = 0;
+
+    memset(x, 0, b->n * sizeof *x);
+    for (int turn = 0; turn < CODEC_CENTRE_TURNS && rv == 0; turn++) {
+        rv = clip_from(b, s, x, y);
+        memset(z, 0, b->n * sizeof *z);
+        for (uint32_t i = 0; i < s->n_terms && rv == 0; i++) {
+            rv = load_term(b, s, i, y);
+            for (size_t k = 0; k < b->n && rv == 0; k++) {
+                float d = y[k] - x[k];
+                float step = b->scale[i] * d;
+
+                z[k] = z[k] + step;
+            }
+        }
+        *max = b->kernels->gather(
+            x, &(struct codec_term){.own = z, .residual = x, .scale = 1}, b->n);
+    }
+    return rv;
+}
+
 /* x = the sum; *max = its largest magnitude. */
 static int add_terms(
     struct sum_block *b, struct codec_sum *s, float *x, float *y, uint32_t *max)
@@ -80,10 +162,9 @@ static int add_terms(
             .residual = i == 0 ? NULL : x,
             .scale = b->scale[i],
         };
-        int rv = b->blocks->load(y, s->terms[i] + b->bytes_at, b->n);
+        int rv = load_term(b, s, i, y);
 
         if (rv != 0) {
-            s->bad = i;
             return rv;
         }
         *max = b->kernels->gather(x, &t, b->n);
@@ -118,6 +199,7 @@ int codec_sum_run(const struct codec_kernels *kernels,
                   struct codec_sum *s)
 {
     _Alignas(64) float x[CODEC_BLOCK_MAX], y[CODEC_BLOCK_MAX];
+    _Alignas(64) float z[CODEC_BLOCK_MAX];
     const struct codec_piece *piece = &codec_pieces[id];
     struct sum_block b = {.kernels = kernels, .blocks = &kernels->blocks[id]};
     unsigned mode = codec_mode_enter();
@@ -130,8 +212,11 @@ int codec_sum_run(const struct codec_kernels *kernels,
         for (uint32_t i = 0; i < s->n_terms; i++) {
             b.scale[i] = s->scale[i];
         }
-        rv = s->clip > 0 ? clip_terms(&b, s, y) : 0;
-        rv = rv == 0 ? add_terms(&b, s, x, y, &max) : rv;
+        rv = s->clip > 0 && !s->centred ? clip_terms(&b, s, y) : 0;
+        if (rv == 0) {
+            rv = s->clip > 0 && s->centred ? centre_terms(&b, s, x, y, z, &max)
+                                           : add_terms(&b, s, x, y, &max);
+        }
         rv =
             rv == 0 ? b.blocks->store(dst + b.bytes_at, x, 1.0F, b.n, max) : rv;
         if (rv == 0 && (s->next != NULL || s->result != NULL)) {
