@@ -32,7 +32,6 @@ period=20
 outer_lr=1.0
 outer_momentum=0.0
 batch=4
-context=256 # tokens of a sequence: the model's
 lr=0.003
 lr_min=0.0
 warmup=20
@@ -321,6 +320,7 @@ while [ "$n" -le "$peers" ]; do
     n=$((n + 1))
 done
 before=$(field peer-1 bits_per_byte_before)
+context=$(sed -n 's/^ *seq: *\([0-9]*\).*/\1/p' "$state/data/run.yaml" | head -n 1)
 committed=$(field peer-1 rounds_committed)
 aborted=$(field peer-1 rounds_aborted)
 stop_peers

@@ -28,6 +28,7 @@ struct arguments {
     const char *name, *model, *data, *sync, *key, *out;
     struct cli_list set, url;
     struct run_plan plan;
+    struct recipe chosen;
 };
 
 /* ---- create ------------------------------------------------------------- */
@@ -250,6 +251,15 @@ static void fit_probation(struct manifest *m, const struct cli_list *set)
     }
 }
 
+/* A batch that was set alone takes its micro-batches along. */
+static void fit_micro_batch(struct manifest_inner *inner)
+{
+    if (inner->batch % inner->micro_batch != 0) {
+        inner->micro_batch =
+            inner->batch < inner->micro_batch ? inner->batch : 1;
+    }
+}
+
 /* What no machine would train: better said to the author. */
 static int check_method(const struct manifest *m, const char *command)
 {
@@ -297,15 +307,6 @@ static int check_text(const struct manifest *m, const char *command)
                      (unsigned long long)windows);
 }
 
-/* A batch that was set alone takes its micro-batches along. */
-static void fit_micro_batch(struct manifest_inner *inner)
-{
-    if (inner->batch % inner->micro_batch != 0) {
-        inner->micro_batch =
-            inner->batch < inner->micro_batch ? inner->batch : 1;
-    }
-}
-
 static int
 author_load(const char *key, const char *out, struct identity *author)
 {
@@ -328,36 +329,57 @@ author_load(const char *key, const char *out, struct identity *author)
     return 0;
 }
 
-/* --sync auto: rounds for all steps, also of a period that --set names. */
-static void fit_rounds(struct manifest *m, const struct cli_list *set)
+/* What --sync auto counts its rounds by. */
+static int check_auto(const struct cli_list *set)
 {
-    if (!is_set(set, "stop.rounds=")) {
+    static const char *const keys[] = {
+        "sync.preset=", "sync.fragments=", "sync.period_u=", "sync.period_v=",
+        "inner.steps="};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (is_set(set, keys[i])) {
+            return cli_fail(TROUBLE_RUN_SETTINGS,
+                            "run create: --sync auto cannot count the rounds "
+                            "with --set %s..: name a preset",
+                            keys[i]);
+        }
+    }
+    return 0;
+}
+
+/* Settings count before the choice, which looks at the wire and the batch, and
+ * after it. */
+static int fill_auto(struct manifest *m, struct arguments *a)
+{
+    int rv = check_auto(&a->set);
+
+    rv = rv == 0 ? run_recipe_begin(m, &a->plan) : rv;
+    rv = rv == 0 ? apply_settings(m, &a->set) : rv;
+    fit_micro_batch(&m->inner);
+    fit_topology(&m->sync, &a->set);
+    rv = rv == 0 ? run_recipe_choose(m, &a->plan, &a->chosen) : rv;
+    rv = rv == 0 ? apply_settings(m, &a->set) : rv;
+    if (rv == 0 && !is_set(&a->set, "stop.rounds=")) {
         m->stop.rounds = (m->inner.steps + m->sync.period - 1) / m->sync.period;
     }
+    return rv;
 }
 
 /* The method, and what --set changes of it. */
 static int fill_sync(struct manifest *m, struct arguments *a)
 {
-    bool automatic = strcmp(a->sync, "auto") == 0;
-    struct recipe chosen;
-    int rv = automatic ? run_recipe_fill(m, &a->plan, &chosen)
-                       : run_recipe_check(&a->plan, a->sync);
+    int rv = run_recipe_check(&a->plan, a->sync);
 
-    if (rv == 0 && !automatic) {
-        rv = fill_preset(m, a->sync);
+    rv = rv == 0 ? fill_preset(m, a->sync) : rv;
+    if (rv == 0) {
         run_recipe_peers(m, &a->plan);
     }
-    rv = rv == 0 ? apply_settings(m, &a->set) : rv;
-    if (rv == 0 && automatic) {
-        fit_rounds(m, &a->set);
-        run_recipe_say(m, &a->plan, &chosen);
-    }
-    return rv;
+    return rv == 0 ? apply_settings(m, &a->set) : rv;
 }
 
 static int fill(struct manifest *m, struct arguments *a)
 {
+    bool automatic = strcmp(a->sync, "auto") == 0;
     int rv;
 
     manifest_default(m);
@@ -372,12 +394,15 @@ static int fill(struct manifest *m, struct arguments *a)
     rv = fill_model(m, a->model);
     rv = rv == 0 ? fill_data(m, a->data) : rv;
     rv = rv == 0 ? fill_urls(&m->data, &a->url) : rv;
-    rv = rv == 0 ? fill_sync(m, a) : rv;
+    rv = rv != 0 ? rv : automatic ? fill_auto(m, a) : fill_sync(m, a);
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
     fit_probation(m, &a->set);
     rv = rv == 0 ? check_method(m, "create") : rv;
     rv = rv == 0 ? check_text(m, "create") : rv;
+    if (rv == 0 && automatic) {
+        run_recipe_say(m, &a->plan, &a->chosen);
+    }
     if (rv == 0) {
         run_recipe_warn(m);
     }

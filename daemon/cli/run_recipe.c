@@ -13,12 +13,17 @@
 #define PRESET_OF_PEERS "muloco"
 #define USUAL_PEERS     8
 #define USUAL_MBIT      20 /* a home's line, up */
+#define PEERS_MOST      1000000
+#define LEAST           1e-3 /* of --mbit and --step-ms */
+#define MOST            1e9
+#define WARMUP_SHARE    10 /* of the steps at most */
 
 /* Of a step on two cores of a processor: 6 FLOPs a parameter and token. */
 #define USUAL_FLOPS 40e9
 
-/* Momentum from here on is the papers'. */
+/* An outer step about as the papers' 0.7 / 0.9. */
 #define MUCH_MOMENTUM 0.85
+#define PAPERS_RATE   0.9
 
 int run_recipe_check(const struct run_plan *plan, const char *preset)
 {
@@ -42,19 +47,35 @@ void run_recipe_peers(struct manifest *m, const struct run_plan *plan)
 
 static int check(const struct run_plan *plan)
 {
+    const char *wrong = NULL;
+
     if (plan->steps == 0) {
-        return cli_fail(TROUBLE_USAGE,
-                        "run create: --sync auto needs --steps: how many inner "
-                        "steps each peer is to make");
+        wrong = "--sync auto needs --steps: how many inner steps each peer is "
+                "to make";
+    } else if (plan->steps > UINT32_MAX) {
+        wrong = "--steps is at most 4294967295";
+    } else if (plan->peers == 1 || plan->peers > PEERS_MOST) {
+        wrong = "--peers is 2 to 1000000";
+    } else if (plan->mbit != 0 &&
+               !(plan->mbit >= LEAST && plan->mbit <= MOST)) {
+        wrong = "--mbit is 0.001 to 1000000000";
+    } else if (plan->step_ms != 0 &&
+               !(plan->step_ms >= LEAST && plan->step_ms <= MOST)) {
+        wrong = "--step-ms is 0.001 to 1000000000";
     }
-    if (plan->steps > UINT32_MAX || plan->peers == 1 || plan->mbit < 0 ||
-        plan->step_ms < 0) {
-        return cli_fail(TROUBLE_USAGE,
-                        "run create: --steps is at most %u, --peers at least "
-                        "2, --mbit and --step-ms are above 0",
-                        UINT32_MAX);
+    return wrong == NULL ? 0 : cli_fail(TROUBLE_USAGE, "run create: %s", wrong);
+}
+
+int run_recipe_begin(struct manifest *m, const struct run_plan *plan)
+{
+    const struct preset *preset;
+    int rv = check(plan);
+
+    if (rv == 0) {
+        (void)preset_find(RECIPE_PRESET, &preset, NULL);
+        manifest_from_preset(m, preset);
     }
-    return 0;
+    return rv;
 }
 
 /* Seconds of a step where nobody has measured one. */
@@ -64,29 +85,28 @@ static double step_seconds(const struct manifest *m, uint64_t parameters)
            USUAL_FLOPS;
 }
 
-int run_recipe_fill(struct manifest *m,
-                    struct run_plan *plan,
-                    struct recipe *chosen)
+int run_recipe_choose(struct manifest *m,
+                      struct run_plan *plan,
+                      struct recipe *chosen)
 {
-    const struct preset *preset;
-    struct run_needs needs;
+    struct run_needs needs = run_needs(m);
+    double peers;
     struct recipe_run run;
-    int rv = check(plan);
 
-    if (rv != 0) {
-        return rv;
+    if (needs.parameters == 0 || needs.round_bytes == 0) {
+        return cli_fail(TROUBLE_RUN_SETTINGS,
+                        "run create: with what --set changes this is no run "
+                        "that --sync auto can choose for");
     }
-    (void)preset_find(RECIPE_PRESET, &preset, NULL);
-    manifest_from_preset(m, preset);
-    needs = run_needs(m);
+    plan->guessed = plan->step_ms == 0;
     plan->peers = plan->peers > 0 ? plan->peers : USUAL_PEERS;
     plan->mbit = plan->mbit > 0 ? plan->mbit : USUAL_MBIT;
+    peers = (double)plan->peers;
     run = (struct recipe_run){
         .steps = plan->steps,
-        .step_s = plan->step_ms > 0 ? plan->step_ms / 1e3
-                                    : step_seconds(m, needs.parameters),
-        .exchange_bytes = (double)needs.round_bytes *
-                          (double)(plan->peers - 1) / (double)plan->peers,
+        .step_s = plan->guessed ? step_seconds(m, needs.parameters)
+                                : plan->step_ms / 1e3,
+        .exchange_bytes = (double)needs.round_bytes * (peers - 1) / peers,
         .bytes_per_s = plan->mbit * 1e6 / 8,
     };
     recipe_choose(&run, chosen);
@@ -94,9 +114,31 @@ int run_recipe_fill(struct manifest *m,
     m->sync.outer_lr = chosen->outer_lr;
     m->sync.outer_momentum = chosen->outer_momentum;
     m->inner.steps = plan->steps;
+    m->inner.warmup = m->inner.warmup < plan->steps / WARMUP_SHARE
+                          ? m->inner.warmup
+                          : plan->steps / WARMUP_SHARE;
     m->stop.rounds = chosen->rounds;
     plan->step_ms = run.step_s * 1e3;
     return 0;
+}
+
+static void say_period(const struct manifest *m,
+                       const struct run_plan *plan,
+                       const struct recipe *chosen)
+{
+    (void)fprintf(stderr,
+                  "  period %u: %llu rounds; an exchange of %.1f MB takes %.1f "
+                  "s, %.0f %% of the time",
+                  chosen->period, (unsigned long long)m->stop.rounds,
+                  chosen->exchange_s * plan->mbit / 8, chosen->exchange_s,
+                  100 * chosen->time_share);
+    if (chosen->period_cost > 0) {
+        (void)fprintf(stderr,
+                      "; beside a period of %d it costs about %.1f %% of the "
+                      "bits per byte",
+                      RECIPE_PERIOD_LEAST, chosen->period_cost);
+    }
+    (void)fputc('\n', stderr);
 }
 
 void run_recipe_say(const struct manifest *m,
@@ -104,27 +146,21 @@ void run_recipe_say(const struct manifest *m,
                     const struct recipe *chosen)
 {
     (void)fprintf(
-        stderr, "chosen for %llu steps of %.0f ms, %llu peers, %g Mbit/s up:\n",
+        stderr,
+        "chosen for %llu steps of %.3g ms%s, %llu peers, %g Mbit/s up:\n",
         (unsigned long long)plan->steps, plan->step_ms,
+        plan->guessed ? " (a guess for two processor cores; --step-ms says it)"
+                      : "",
         (unsigned long long)plan->peers, plan->mbit);
-    if (m->sync.period == chosen->period) {
-        (void)fprintf(stderr,
-                      "  period %u: %llu rounds; an exchange of %.1f MB takes "
-                      "%.1f s, %.0f %% of the time. Against a period of %u it "
-                      "costs about %.1f %% of the bits per byte\n",
-                      chosen->period, (unsigned long long)m->stop.rounds,
-                      chosen->exchange_s * plan->mbit / 8, chosen->exchange_s,
-                      100 * chosen->time_share, RECIPE_PERIOD_LEAST,
-                      chosen->period_cost);
+    if (m->sync.period == chosen->period && m->stop.rounds == chosen->rounds) {
+        say_period(m, plan, chosen);
     }
-    (void)fprintf(stderr,
-                  "  outer rate %g, momentum %g: %s\n  wire %s%s, inner "
-                  "optimizer %s\n",
-                  m->sync.outer_lr, m->sync.outer_momentum,
-                  m->sync.outer_momentum > 0
-                      ? "so many rounds gain by momentum"
-                      : "the plain mean; momentum is for more rounds",
-                  m->sync.wire,
+    if (m->sync.outer_lr == chosen->outer_lr &&
+        m->sync.outer_momentum == chosen->outer_momentum) {
+        (void)fprintf(stderr, "  outer rate %g, momentum %g\n",
+                      chosen->outer_lr, chosen->outer_momentum);
+    }
+    (void)fprintf(stderr, "  wire %s%s, inner optimizer %s\n", m->sync.wire,
                   m->sync.error_feedback ? " with error feedback" : "",
                   m->inner.optimizer);
 }
@@ -140,17 +176,23 @@ static bool averages(const struct manifest *m)
 
 void run_recipe_warn(const struct manifest *m)
 {
-    double cost = recipe_momentum_cost(m->stop.rounds);
+    const struct manifest_sync *sync = &m->sync;
+    uint64_t rounds = m->stop.rounds / sync->fragments;
+    const struct recipe_measured *like =
+        recipe_momentum(m->stop.rounds * sync->period, rounds);
 
-    if (m->sync.outer_momentum >= MUCH_MOMENTUM && cost > 0 && averages(m)) {
+    if (like != NULL && sync->outer_momentum >= MUCH_MOMENTUM &&
+        sync->outer_lr <= PAPERS_RATE && averages(m)) {
         (void)fprintf(
             stderr,
-            "warning: outer rate %g with momentum %g is made for long "
-            "runs. After %llu rounds the papers' 0.7 / 0.9 ended "
-            "about %.0f %% worse than the plain mean "
-            "(tests/bench/recipe.md): set sync.outer_lr=1 and "
-            "sync.outer_momentum=0, or use --sync auto\n",
-            m->sync.outer_lr, m->sync.outer_momentum,
-            (unsigned long long)m->stop.rounds, cost);
+            "warning: outer rate %g with momentum %g is made for more "
+            "than the %llu averages of this run. In the nearest run "
+            "that was measured (%llu steps, %llu averages) 0.7 / 0.9 "
+            "ended %.1f %% worse than the plain mean: set "
+            "sync.outer_lr=1 and sync.outer_momentum=0, or use --sync "
+            "auto\n",
+            sync->outer_lr, sync->outer_momentum, (unsigned long long)rounds,
+            (unsigned long long)like->steps, (unsigned long long)like->rounds,
+            like->cost);
     }
 }

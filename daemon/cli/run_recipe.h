@@ -13,13 +13,19 @@ struct run_plan {
     uint64_t peers;
     double mbit;    /* per second, up, of the slowest line */
     double step_ms; /* of an inner step on the slowest machine */
+    bool guessed;   /* nobody has said step_ms */
 };
 
-/* sync.*, inner.optimizer, inner.steps and stop.rounds of m, whose model is
- * filled in. A LOCO_EXIT code; the sentence is printed. */
-int run_recipe_fill(struct manifest *m,
-                    struct run_plan *plan,
-                    struct recipe *chosen);
+/* What the choice is made among: the preset, into m. A LOCO_EXIT code; the
+ * sentence is printed. */
+int run_recipe_begin(struct manifest *m, const struct run_plan *plan);
+
+/* The period, the outer step, inner.steps, inner.warmup and stop.rounds of m,
+ * in which the model and what --set changes stand. In plan what was not said
+ * becomes what was taken for it. */
+int run_recipe_choose(struct manifest *m,
+                      struct run_plan *plan,
+                      struct recipe *chosen);
 
 /* Whether a preset takes what was said: muloco the peers, others nothing. A
  * LOCO_EXIT code; the sentence is printed. */

@@ -38,7 +38,7 @@
 #define TIMED_RUNS     5
 #define WORKSPACE      ((size_t)64 << 20)
 #define ALIGNMENT_MAX  256u
-#define TUNING_VERSION 1
+#define TUNING_VERSION 2
 
 /* clang-format off */
 #define CUBLAS_CALLS(X)                                                        \
@@ -56,6 +56,7 @@ struct shape {
     int64_t m, n, k, lda, ldb, ldc;
     uint32_t align_a, align_b, align_c;
     uint8_t ta, tb, to_weight;
+    uint8_t adds; /* to c: such a shape is never timed */
 };
 
 struct plan {
@@ -209,6 +210,7 @@ static struct shape shape_of(const struct matmul *op, const void *b)
     s.ta = op->ta;
     s.tb = op->tb;
     s.to_weight = op->to_weight;
+    s.adds = op->beta != 0;
     return s;
 }
 
@@ -308,15 +310,16 @@ static int find_choices(struct gpu *g,
 static void
 write_key(char *line, size_t size, const struct gpu *g, const struct shape *s)
 {
-    (void)snprintf(
-        line, size,
-        "%d sm_%d:%d cublas:%d %s m:%lld n:%lld k:%lld ld:%lld,"
-        "%lld,%lld %c%c%c align:%u,%u,%u =",
-        TUNING_VERSION, g->sm, g->multiprocessors, gemm_product_version(g),
-        g->opt.bf16 ? "bf16" : "fp32", (long long)s->m, (long long)s->n,
-        (long long)s->k, (long long)s->lda, (long long)s->ldb,
-        (long long)s->ldc, s->ta != 0 ? 'T' : 'N', s->tb != 0 ? 'T' : 'N',
-        s->to_weight != 0 ? 'W' : 'A', s->align_a, s->align_b, s->align_c);
+    (void)snprintf(line, size,
+                   "%d sm_%d:%d cublas:%d %s m:%lld n:%lld k:%lld ld:%lld,"
+                   "%lld,%lld %c%c%c%c align:%u,%u,%u =",
+                   TUNING_VERSION, g->sm, g->multiprocessors,
+                   gemm_product_version(g), g->opt.bf16 ? "bf16" : "fp32",
+                   (long long)s->m, (long long)s->n, (long long)s->k,
+                   (long long)s->lda, (long long)s->ldb, (long long)s->ldc,
+                   s->ta != 0 ? 'T' : 'N', s->tb != 0 ? 'T' : 'N',
+                   s->to_weight != 0 ? 'W' : 'A', s->adds != 0 ? '+' : '=',
+                   s->align_a, s->align_b, s->align_c);
 }
 
 #define LINE_SIZE 256

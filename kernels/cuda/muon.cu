@@ -51,16 +51,21 @@ __global__ void momentum_kernel(struct momentum_args m)
     }
 }
 
-/* x = y / (|y| + eps) */
+/* x = y / (|y| + eps); a thread of each block divides for all. */
 template <class T>
 __global__ void
 normal_kernel(T *x, const float *y, const double *norm2, int64_t n)
 {
+    SHARED(memory);
+    float *inverse = (float *)memory;
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    float inverse = (float)(1 / (sqrt(*norm2) + MUON_EPS));
 
+    if (threadIdx.x == 0) {
+        *inverse = (float)(1 / (sqrt(*norm2) + MUON_EPS));
+    }
+    __syncthreads();
     if (i < n) {
-        set(x + i, y[i] * inverse);
+        set(x + i, y[i] * *inverse);
     }
 }
 
@@ -247,7 +252,7 @@ static int begin(struct gpu *g,
     if (rv != 0) {
         return rv;
     }
-    LAUNCH(kernel, grid(n), THREADS, 0, g->stream, x, y, norm2, n);
+    LAUNCH(kernel, grid(n), THREADS, sizeof(float), g->stream, x, y, norm2, n);
     return gpu_launched(g, "operand of Muon");
 }
 

@@ -203,7 +203,7 @@ class Bench:
                 found = rows.setdefault((c["model"], c["method"], c["peers"]),
                                         [])
                 r = self.result(name)
-                if r:
+                if r and r["case"] == c:
                     found.append(r)
         return rows
 
@@ -233,7 +233,8 @@ class Bench:
         return lines
 
     def document(self):
-        done = [r for r in map(self.result, CASES) if r]
+        done = [r for n, r in ((n, self.result(n)) for n in CASES)
+                if r and r["case"] == CASES[n]]
         where = sorted({f"{r['machine']}, commit {r['commit']}" for r in done})
         titles = {"recipe": "Methods beside each other",
                   "rate": "Learning rates",

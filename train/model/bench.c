@@ -344,6 +344,21 @@ static int check(const struct bench_train_options *opt)
     return 0;
 }
 
+/* What the optimizer's step takes beside its moments. */
+static size_t optimizer_bytes(const struct bench_train_options *opt,
+                              const struct backend *plan)
+{
+    struct optimizer_options o = optimizer_defaults();
+    struct llama_part whole;
+
+    o.rule = opt->optimizer;
+    llama_part_whole(&opt->config, &whole);
+    return opt->device != NULL ? optimizer_device_bytes(&o, &opt->config,
+                                                        &whole, plan->act_bytes)
+                               : optimizer_scratch_bytes(&o, &opt->config,
+                                                         &whole, opt->threads);
+}
+
 int bench_train(const struct bench_train_options *options,
                 struct bench_train_result *result)
 {
@@ -363,8 +378,10 @@ int bench_train(const struct bench_train_options *options,
     plan_backend(&plan, &opt);
     result->parameters = llama_numel(&opt.config);
     result->state_bytes = result->parameters * 4 * (int64_t)sizeof(float);
-    result->workspace_bytes = (int64_t)llama_workspace_bytes(
-        &opt.config, &plan, opt.micro_batch, opt.recompute);
+    result->workspace_bytes =
+        (int64_t)llama_workspace_bytes(&opt.config, &plan, opt.micro_batch,
+                                       opt.recompute) +
+        (int64_t)optimizer_bytes(&opt, &plan);
     if (!opt.dry_run) {
         rv = bench_open(&s, &opt, result);
         if (rv == 0) {

@@ -241,12 +241,12 @@ int optimizer_place(struct optimizer *a, const struct backend *be)
     a->be = be;
     a->u = be->take(be, bytes);
     a->v = be->take(be, bytes);
-    if (a->n_matrices > 0) {
+    if (a->n_matrices > 0 && be->device != NULL) {
         a->scratch_bytes = device_scratch(a, be->act_bytes);
         a->scratch = be->take(be, a->scratch_bytes);
     }
     if (a->u == NULL || a->v == NULL ||
-        (a->n_matrices > 0 && a->scratch == NULL)) {
+        (a->scratch_bytes > 0 && a->scratch == NULL)) {
         return LOCO_ENOMEM;
     }
     optimizer_reset(a);
@@ -380,7 +380,7 @@ muon_lanes(struct optimizer *a, const struct backend *be, size_t *lane_bytes)
     int64_t lanes;
     size_t bytes;
 
-    if (a->be != NULL) { /* optimizer_place() took it */
+    if (be->device != NULL) { /* optimizer_place() took it */
         *lane_bytes = a->scratch_bytes;
         return 1;
     }

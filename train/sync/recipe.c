@@ -18,13 +18,11 @@ _Static_assert(RECIPE_PERIOD_LEAST == 8 && RECIPE_PERIOD_MOST == 128,
 /* % that twice as many steps gain. */
 #define DOUBLING_GAIN 6.0
 
-/* How much worse .7/.9 ended than the plain mean, %, by rounds. */
-static const struct {
-    uint64_t rounds;
-    double cost;
-} momentum[] = {{32, 30}, {128, 20}, {512, 5}};
+/* tests/bench/recipe.md, but for the run of 1,953 steps: methods.md. */
+static const struct recipe_measured measured[] = {
+    {512, 4, 4.3}, {512, 16, 12.7}, {512, 64, 22.5}, {1953, 61, 1.4}};
 
-#define N_MOMENTUM (sizeof momentum / sizeof momentum[0])
+#define N_MEASURED (sizeof measured / sizeof measured[0])
 
 static void
 fill(const struct recipe_run *run, uint32_t period, struct recipe *r)
@@ -44,16 +42,16 @@ void recipe_choose(const struct recipe_run *run, struct recipe *out)
     double best = INFINITY;
 
     for (size_t i = 0; i < N_PERIODS; i++) {
+        double training = periods[i].period * run->step_s, time_cost;
         struct recipe r;
-        double time_cost;
 
         fill(run, periods[i].period, &r);
         r.period_cost = periods[i].cost;
         if (i > 0 && r.rounds < RECIPE_ROUNDS_LEAST) {
             break;
         }
-        time_cost = DOUBLING_GAIN * log2(1 / (1 - r.time_share));
-        if (r.period_cost + time_cost < best) {
+        time_cost = DOUBLING_GAIN * log2(1 + r.exchange_s / training);
+        if (i == 0 || r.period_cost + time_cost < best) {
             best = r.period_cost + time_cost;
             *out = r;
         }
@@ -66,12 +64,21 @@ void recipe_muloco(uint64_t peers, double *outer_lr, double *outer_momentum)
     *outer_momentum = peers < 3 ? 0.6 : peers < 12 ? 0.8 : 0.9;
 }
 
-double recipe_momentum_cost(uint64_t rounds)
+const struct recipe_measured *recipe_momentum(uint64_t steps, uint64_t rounds)
 {
-    for (size_t i = 0; i < N_MOMENTUM && rounds > 0; i++) {
-        if (rounds <= momentum[i].rounds) {
-            return momentum[i].cost;
+    const struct recipe_measured *nearest = NULL;
+    double best = INFINITY;
+
+    for (size_t i = 0; i < N_MEASURED && steps > 0 && rounds > 0 &&
+                       rounds < RECIPE_ROUNDS_SHORT;
+         i++) {
+        double far = fabs(log((double)steps / (double)measured[i].steps)) +
+                     fabs(log((double)rounds / (double)measured[i].rounds));
+
+        if (far < best) {
+            best = far;
+            nearest = &measured[i];
         }
     }
-    return 0;
+    return nearest;
 }

@@ -7,8 +7,7 @@
  * what the time of the exchanges costs (fewer steps in the same hours). The
  * chosen period has the smallest sum.
  *
- * The outer step is the plain mean, rate 1 without momentum, but for runs of
- * so many rounds that momentum was measured to gain.
+ * The outer step is the plain mean, rate 1 without momentum.
  *
  * The figures are measured by `tests/bench/recipe.py`: 0.12M parameters, four
  * peers, Muon inside, E3M0 with error feedback (tests/bench/recipe.md). They
@@ -24,6 +23,7 @@
 #define RECIPE_PERIOD_LEAST 8
 #define RECIPE_PERIOD_MOST  128
 #define RECIPE_ROUNDS_LEAST 8
+#define RECIPE_ROUNDS_SHORT 100
 
 struct recipe_run {
     uint64_t steps;        /* inner steps of one peer; at least 1 */
@@ -44,10 +44,16 @@ struct recipe {
 /* All of run is above 0. */
 void recipe_choose(const struct recipe_run *run, struct recipe *out);
 
-/* How much worse, in per cent of the bits per byte, the papers' outer step
- * (rate 0.7, momentum 0.9) ended than the plain mean after so many rounds; 0
- * where that many were not measured, or it was no worse. */
-double recipe_momentum_cost(uint64_t rounds);
+/* A run in which the papers' outer step (rate 0.7, momentum 0.9) and the plain
+ * mean were compared, AdamW inside. */
+struct recipe_measured {
+    uint64_t steps, rounds;
+    double cost; /* %, by which the papers' ended worse */
+};
+
+/* The measured run that is nearest by ratios of steps and of rounds; NULL where
+ * a run is not short: RECIPE_ROUNDS_SHORT rounds and more, or no end. */
+const struct recipe_measured *recipe_momentum(uint64_t steps, uint64_t rounds);
 
 /* MuLoCo's outer step for so many peers (arXiv:2505.23725: of 1, 8 and 16; the
  * nearest by ratio). */

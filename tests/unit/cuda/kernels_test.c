@@ -457,16 +457,17 @@ static void products(void)
 
 /* ---- Muon --------------------------------------------------------------- */
 
-#define MATRICES 5
+#define MATRICES 7
 
-/* A wide, a tall, a square one, odd sides, one of a row; not at the start. */
-static const struct muon_matrix matrices[MATRICES] = {{8, 16, 40},
-                                                      {8 + 640, 72, 24},
-                                                      {2376, 32, 32},
-                                                      {3400, 7, 13},
-                                                      {3491, 1, 9}};
+/* A wide, a tall, a square one, odd sides, one of a row, one that stands still,
+ * one of several chunks of the norm; not at the start. */
+static const struct muon_matrix matrices[MATRICES] = {
+    {8, 16, 40},  {648, 72, 24},  {2376, 32, 32},  {3400, 7, 13},
+    {3491, 1, 9}, {3504, 16, 16}, {3760, 270, 260}};
 
-#define MUON_FLOATS 3508 /* some after the last */
+#define ZERO_FROM   3504 /* of this one all is 0 */
+#define ZERO_FLOATS 256
+#define MUON_FLOATS 73968 /* some after the last */
 
 static void
 step_muon(const struct backend *be, struct muon_op op, float *const x[3])
@@ -522,6 +523,9 @@ static void steps_of_muon(void)
 
     for (int i = 0; i < 3; i++) {
         start[i] = random_floats(MUON_FLOATS);
+        for (int64_t k = 0; k < ZERO_FLOATS && i > 0; k++) {
+            start[i][ZERO_FROM + k] = 0;
+        }
         want[i] = copy_of(start[i], MUON_FLOATS);
     }
     step_muon(&ref, op, want);
@@ -534,7 +538,11 @@ static void steps_of_muon(void)
             x[i] = up(start[i], MUON_FLOATS);
         }
         gpu.use_theta(&gpu, x[0], MUON_FLOATS, copy);
+        if (run > 0) { /* the copy is old, and made again below */
+            gpu.put(&gpu, x[0], start[0], sizeof(float));
+        }
         step_muon(&gpu, op, x);
+        gpu.use_theta(&gpu, x[0], MUON_FLOATS, copy);
         down(got, x[1], MUON_FLOATS);
         assert_memory_equal(got, want[1], MUON_FLOATS * sizeof *got);
         down(got, x[0], MUON_FLOATS);

@@ -380,26 +380,36 @@ static void muon_steps_the_matrices_of_the_layers_alone(void **state)
     backend_close(&be);
 }
 
-/* A processor in the place of a device: what it works in is there before the
- * first step, and as large as was said before. */
-static void muon_has_its_scratch_when_it_is_placed(void **state)
+/* A processor where a device could be: the first step takes the scratch, and
+ * everything goes back. */
+static void muon_steps_where_a_processor_has_its_moments(void **state)
 {
+    struct optimizer_rate rate = {.lr = 1e-2, .grad_scale = 1};
+    int64_t n = llama_numel(&tiny);
+    float *theta = calloc((size_t)n, sizeof *theta);
+    float *grad = malloc((size_t)n * sizeof *grad);
     struct llama_part whole;
     struct backend be;
     struct optimizer a;
 
     (void)state;
+    assert_true(theta != NULL && grad != NULL);
+    for (int64_t i = 0; i < n; i++) {
+        grad[i] = (float)(i % 7) - 3;
+    }
     llama_part_whole(&tiny, &whole);
     backend_cpu_ref(&be);
     assert_int_equal(optimizer_open_llama(&a, &muon, &tiny), 0);
-    assert_null(a.scratch);
     assert_int_equal(optimizer_place(&a, &be), 0);
+    assert_null(a.scratch);
+    assert_int_equal(optimizer_step(&a, &be, theta, grad, &rate, NULL), 0);
     assert_non_null(a.scratch);
-    assert_int_equal(a.scratch_bytes,
-                     optimizer_device_bytes(&muon, &tiny, &whole, 4));
-    assert_true(a.scratch_bytes > 0);
+    assert_true(theta[a.matrices[0].offset] != 0);
+    assert_true(optimizer_device_bytes(&muon, &tiny, &whole, 4) > 0);
     assert_int_equal(optimizer_device_bytes(&plain, &tiny, &whole, 4), 0);
     optimizer_close(&a);
+    free(grad);
+    free(theta);
 }
 
 static void a_models_spans_cover_its_parameters(void **state)
@@ -464,7 +474,7 @@ int main(void)
         cmocka_unit_test(a_step_has_the_same_bits_for_any_thread_count),
         cmocka_unit_test(muon_follows_the_vectors),
         cmocka_unit_test(muon_steps_the_matrices_of_the_layers_alone),
-        cmocka_unit_test(muon_has_its_scratch_when_it_is_placed),
+        cmocka_unit_test(muon_steps_where_a_processor_has_its_moments),
         cmocka_unit_test(a_models_spans_cover_its_parameters),
         cmocka_unit_test(bad_options_and_spans_are_refused),
     };

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -93,20 +94,43 @@ static void what_it_says_of_time_is_so(void **state)
     assert_true(r.period_cost >= 0);
 }
 
-static void the_papers_momentum_costs_most_in_short_runs(void **state)
+/* Its own row for a run that was measured, the nearest for another, none for a
+ * long run and for one without an end. */
+static void a_short_run_is_told_of_the_nearest_that_was_measured(void **state)
 {
-    double before = recipe_momentum_cost(1);
+    const struct recipe_measured *own = recipe_momentum(512, 16);
 
     (void)state;
-    assert_true(before > 10);
-    for (uint64_t rounds = 2; rounds < 100000; rounds *= 2) {
-        double cost = recipe_momentum_cost(rounds);
+    assert_true(own->steps == 512 && own->rounds == 16 && own->cost > 0);
+    assert_ptr_equal(recipe_momentum(400, 20), own);
+    assert_ptr_equal(recipe_momentum(1, 1), recipe_momentum(512, 4));
+    assert_non_null(recipe_momentum(UINT64_MAX, RECIPE_ROUNDS_SHORT - 1));
+    assert_null(recipe_momentum(512, RECIPE_ROUNDS_SHORT));
+    assert_null(recipe_momentum(512, 0));
+    assert_null(recipe_momentum(0, 16));
+}
 
-        assert_true(cost >= 0 && cost <= before);
-        before = cost;
+/* Whatever is asked, one of the periods and finite figures come out. */
+static void strange_lines_and_machines_get_a_period_too(void **state)
+{
+    static const double values[] = {1e-300, 1e-12, 1, 1e12, 1e300};
+
+    (void)state;
+    for (int i = 0; i < 125; i++) {
+        const struct recipe_run run = {.steps = (uint64_t)1 << i % 64,
+                                       .step_s = values[i % 5],
+                                       .exchange_bytes = values[i / 5 % 5],
+                                       .bytes_per_s = values[i / 25]};
+        struct recipe r;
+
+        memset(&r, 0xff, sizeof r);
+        recipe_choose(&run, &r);
+        assert_true(r.period >= RECIPE_PERIOD_LEAST &&
+                    r.period <= RECIPE_PERIOD_MOST);
+        assert_true(r.outer_lr > 0 && r.outer_lr <= 1);
+        assert_true(r.outer_momentum >= 0 && r.outer_momentum < 1);
+        assert_true(r.period_cost >= 0 && r.period_cost < 100);
     }
-    assert_true(before == 0); /* nobody has measured that many */
-    assert_true(recipe_momentum_cost(0) == 0); /* no end was set */
 }
 
 static void a_run_of_few_rounds_has_the_plain_mean(void **state)
@@ -142,7 +166,8 @@ int main(void)
         cmocka_unit_test(all_steps_are_made_in_whole_rounds),
         cmocka_unit_test(a_short_run_is_averaged_several_times),
         cmocka_unit_test(what_it_says_of_time_is_so),
-        cmocka_unit_test(the_papers_momentum_costs_most_in_short_runs),
+        cmocka_unit_test(a_short_run_is_told_of_the_nearest_that_was_measured),
+        cmocka_unit_test(strange_lines_and_machines_get_a_period_too),
         cmocka_unit_test(a_run_of_few_rounds_has_the_plain_mean),
         cmocka_unit_test(muloco_has_the_outer_steps_of_its_paper),
     };
