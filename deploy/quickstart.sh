@@ -24,7 +24,7 @@ set -u
 # averaging of the parameters outside, four bits a value between (muon-avg). The
 # papers' outer 0.7 / 0.9 is made for thousands of steps.
 peers=4
-steps=1040
+steps=1100
 model=quickstart-1m
 sync=muon-avg
 optimizer=muon
