@@ -235,7 +235,11 @@ def with_tokenizer():
         with open(s.path("tail.txt"), "wb") as f:
             f.write(tail)
         for peer, status in zip(s.peers, done):
-            bits = status["bits_per_byte"]
+            before = status["bits_per_byte_before"]
+            # The last commit is evaluated beside the end of the run.
+            wait_for(lambda p=peer, b=before: p.status()["bits_per_byte"] != b,
+                     "an evaluation of the last commit")
+            bits = peer.status()["bits_per_byte"]
             own = json.loads(run(LOCO, "eval", "--state", peer.state, "--text",
                                  s.path("tail.txt"), "--json").stdout)
             check(own["tokens"] < 0.7 * len(tail), f"{own}: not tokenized")
