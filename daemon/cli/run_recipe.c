@@ -181,7 +181,8 @@ void run_recipe_warn(const struct manifest *m)
     const struct recipe_measured *like =
         recipe_momentum(m->stop.rounds * sync->period, rounds);
 
-    if (like != NULL && sync->outer_momentum >= MUCH_MOMENTUM &&
+    if (like != NULL && like->cost > 0 &&
+        sync->outer_momentum >= MUCH_MOMENTUM &&
         sync->outer_lr <= PAPERS_RATE && averages(m)) {
         (void)fprintf(
             stderr,

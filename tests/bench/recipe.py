@@ -250,7 +250,9 @@ class Bench:
                  "about 0.05.", ""]
         for group, title in titles.items():
             base = next(iter(METHODS)) if group == "recipe" else None
-            lines += [f"## {title}", ""] + self.table(group, base) + [""]
+            table = self.table(group, base)
+            if len(table) > 2:
+                lines += [f"## {title}", ""] + table + [""]
         return "\n".join(lines)
 
 

@@ -232,7 +232,8 @@ def chosen_method():
         create("--sync", "muloco", "--peers", 16, "--set", "sync.period=9")
         check(setting("outer_momentum") == "0.9", "MuLoCo's step of 16 peers")
         create("--sync", "diloco", "--peers", 16, code=2)
-        said = create("--sync", "opendiloco", "--set", "stop.rounds=24")
+        said = create("--sync", "opendiloco", "--set", "stop.rounds=24",
+                      "--set", "sync.period=20")
         check("warning: outer rate 0.7" in said and "sync.outer_lr=1" in said,
               f"no warning: {said}")
         check("warning" not in create("--sync", "opendiloco"),

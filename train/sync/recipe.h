@@ -48,7 +48,7 @@ void recipe_choose(const struct recipe_run *run, struct recipe *out);
  * mean were compared, AdamW inside. */
 struct recipe_measured {
     uint64_t steps, rounds;
-    double cost; /* %, by which the papers' ended worse */
+    double cost; /* %, by which the papers' ended worse; below 0: better */
 };
 
 /* The measured run that is nearest by ratios of steps and of rounds; NULL where
