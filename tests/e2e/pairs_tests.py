@@ -61,16 +61,15 @@ def pairs():
                   f"{x['bits_per_byte']:.3f} bits per byte")
             check(x["replicas_equal"] is True, "one mean, and not equal")
             check(x["state"] == "finished" and x["fork"] is False, f"{x}")
-        # One evaluates the first weights; who is linked later is not told.
-        before = [x["bits_per_byte_before"] for x in done
-                  if x["bits_per_byte_before"] is not None]
-        check(before, "nobody has evaluated the first weights")
+        # One evaluates the first weights; who is linked later is not told, and
+        # the one may be the peer that was killed. An untrained model of bytes
+        # needs 8 bits for each.
         for x in done[:3]:
             check(x["rounds_committed"] >= 3,
                   f"only {x['rounds_committed']} turns with a partner")
             check(x["rounds_committed"] + x["rounds_aborted"] <= 16,
                   "more turns than there are")
-            check(x["bits_per_byte"] < before[0] - 1, "nothing was learnt")
+            check(x["bits_per_byte"] < 7, "nothing was learnt")
         for peer in s.peers:
             peer.drain()
         # A process that starts again finds the run at its end, and the mean.
