@@ -250,6 +250,26 @@ static void fill_lab(struct setup *s, const struct lab_number *numbers)
         numbers[LAB_GRACE_S].value < 0 ? step_s : numbers[LAB_GRACE_S].value;
 }
 
+/* What would be ignored: better said. */
+static int check_lies(const struct setup *s, uint64_t peers)
+{
+    const struct lab_options *o = &s->lab;
+    bool sums = o->butterfly || !codec_adds(codec_get(o->method.wire));
+
+    if (o->liars > 0 && (o->liars >= peers || o->method.gradients ||
+                         o->method.group != METHOD_ALL)) {
+        return cli_fail(
+            TROUBLE_RUN_SETTINGS,
+            "sim train: lab.liars is below --peers, and for methods "
+            "in which all peers average parameters");
+    }
+    return o->clip > 0 && !sums
+               ? cli_fail(TROUBLE_RUN_SETTINGS,
+                          "sim train: sync.norm_clip is of a butterfly: set "
+                          "sync.topology=butterfly")
+               : 0;
+}
+
 static int fill_settings(struct setup *s)
 {
     struct manifest *m = &s->manifest;
@@ -285,7 +305,7 @@ static int fill_settings(struct setup *s)
         return cli_fail(TROUBLE_RUN_SETTINGS, "sim train: %s", errmsg);
     }
     fill_lab(s, numbers);
-    return 0;
+    return check_lies(s, s->a.peers);
 }
 
 static int fill_rest(struct setup *s)

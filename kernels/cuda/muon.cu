@@ -136,6 +136,7 @@ static unsigned char *piece(unsigned char **at, int64_t numbers, size_t bytes)
 template <class T>
 static struct turn<T> turn_of(const struct muon_matrix *m,
                               unsigned char *scratch) {
+    int64_t square;
     struct turn<T> t = {
     };
 
@@ -145,12 +146,13 @@ static struct turn<T> turn_of(const struct muon_matrix *m,
     t.wide = m->rows < m->columns;
     t.s = t.wide ? m->rows : m->columns;
     t.l = t.wide ? m->columns : m->rows;
+    square = t.s * t.s;
     t.y = (float *)piece(&scratch, t.n, sizeof(float));
     t.x = (T *)piece(&scratch, t.n, sizeof(T));
-    t.a = (float *)piece(&scratch, t.s *t.s, sizeof(float));
-    t.p = (float *)piece(&scratch, t.s *t.s, sizeof(float));
-    t.half_a = (T *)piece(&scratch, t.s *t.s, sizeof(T));
-    t.half_p = (T *)piece(&scratch, t.s *t.s, sizeof(T));
+    t.a = (float *)piece(&scratch, square, sizeof(float));
+    t.p = (float *)piece(&scratch, square, sizeof(float));
+    t.half_a = (T *)piece(&scratch, square, sizeof(T));
+    t.half_p = (T *)piece(&scratch, square, sizeof(T));
     return t;
 }
 

@@ -172,6 +172,13 @@ def sim_train():
               "a run shorter than the period says nothing")
         run(LOCO, "sim", "train", "--sync", "noloco", "--set", "sync.gamma=0",
             "--data", d + "/data", code=3)
+        # What would be ignored is refused.
+        for words in (("ddp", "lab.liars=1"), ("noloco", "lab.liars=1"),
+                      ("diloco", "lab.liars=4"),
+                      ("opendiloco", "sync.norm_clip=1"),
+                      ("diloco", "lab.lie=truth")):
+            run(LOCO, "sim", "train", "--sync", words[0], "--set", words[1],
+                "--data", d + "/data", code=3)
 
 
 @test("loco sim prints one object, and suggests the scenario that was meant")

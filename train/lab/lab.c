@@ -21,18 +21,6 @@ static unsigned needs_of(const struct method *m)
     return engine_needs(m) & ~(m->trainers > 0 ? (unsigned)ENGINE_PHI : 0U);
 }
 
-/* Vectors that are encoded at a time: in a butterfly one of each peer. */
-static size_t payloads(const struct lab_options *o)
-{
-    bool butterfly = o->butterfly || !codec_adds(codec_get(o->method.wire));
-    size_t peers = o->peers;
-
-    for (size_t i = 0; i < o->n_events; i++) {
-        peers += o->events[i].kind == LAB_JOIN;
-    }
-    return o->method.group == METHOD_PAIR ? 4 : butterfly ? peers : 1;
-}
-
 /* Elements of the longest average. */
 static size_t longest(const struct lab_options *o)
 {
@@ -41,6 +29,22 @@ static size_t longest(const struct lab_options *o)
                         codec_get(o->method.wire)->block);
 
     return (size_t)(t.count > 0 ? trainers_most(&t) : t.n);
+}
+
+/* Bytes of what is encoded at a time: of pairs four vectors, in a butterfly one
+ * of each peer. */
+static size_t wire_room(const struct lab_options *o)
+{
+    size_t vector = codec_get(CODEC_FP32)->bytes(longest(o));
+    size_t sent = codec_get(o->method.wire)->bytes(longest(o));
+    size_t peers = o->peers;
+
+    for (size_t i = 0; i < o->n_events; i++) {
+        peers += o->events[i].kind == LAB_JOIN;
+    }
+    sent *= o->butterfly || !codec_adds(codec_get(o->method.wire)) ? peers : 1;
+    vector *= o->method.group == METHOD_PAIR ? 4 : 1;
+    return (vector > sent ? vector : sent) + 8192;
 }
 
 /* ---- peers --------------------------------------------------------------- */
@@ -206,8 +210,7 @@ static int take_memory(struct lab *lab)
     lab->mean = calloc(longest(o), sizeof(float));
     lab->mean_phi = vector(lab);
     lab->decoded = vector(lab);
-    lab->wire =
-        malloc(payloads(o) * codec_get(CODEC_FP32)->bytes(longest(o)) + 8192);
+    lab->wire = malloc(wire_room(o));
     lab->tokens = calloc(cells, sizeof *lab->tokens);
     lab->targets = calloc(cells, sizeof *lab->targets);
     if (lab->grad == NULL || lab->mean == NULL || lab->mean_phi == NULL ||

@@ -33,7 +33,9 @@
  * and sends, and the way of one micro-batch through all stages before it.
  *
  * Memory: 4 bytes * parameters * (5 to 9 vectors of the method) per peer, with
- * AdLoCo (4 and one for each trainer).
+ * AdLoCo (4 and one for each trainer); in a butterfly its encoded vector, too.
+ *
+ * Liars (lies.c) are in groups of all peers that average parameters.
  * One thread drives it; kernels may use more. Errors: codes with a sentence in
  * errmsg; LOCO_ENUMERIC when a replica diverged.
  */

@@ -20,16 +20,6 @@ struct sum_block {
     float scale[CODEC_TERMS_MAX];
 };
 
-static double norm2(const float *x, size_t n)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        sum += (double)x[i] * (double)x[i];
-    }
-    return sum;
-}
-
 /* The lower median of n numbers, which are sorted on the way. */
 static double median(double *v, uint32_t n)
 {
@@ -57,32 +47,6 @@ load_term(const struct sum_block *b, struct codec_sum *s, uint32_t i, float *y)
     return rv;
 }
 
-/* Weights such that no term is longer than `clip` medians. */
-static int clip_terms(struct sum_block *b, struct codec_sum *s, float *y)
-{
-    double norms[CODEC_TERMS_MAX], sorted[CODEC_TERMS_MAX], limit;
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < s->n_terms; i++) {
-        int rv = load_term(b, s, i, y);
-
-        if (rv != 0) {
-            return rv;
-        }
-        norms[i] = norm2(y, b->n);
-        if (s->scale[i] > 0) {
-            sorted[n++] = norms[i];
-        }
-    }
-    limit = median(sorted, n) * (double)s->clip * (double)s->clip;
-    for (uint32_t i = 0; i < s->n_terms && limit > 0; i++) {
-        if (norms[i] > limit) {
-            b->scale[i] = (float)((double)b->scale[i] * sqrt(limit / norms[i]));
-        }
-    }
-    return 0;
-}
-
 /* |y - c|^2, and y = y - c. */
 static double away(float *y, const float *c, size_t n)
 {
@@ -95,9 +59,10 @@ static double away(float *y, const float *c, size_t n)
     return sum;
 }
 
-/* Weights such that no term is farther from c than `clip` medians. */
+/* Weights such that no term is farther from c than `clip` medians. A median of
+ * 0 clips everything away where c is a centre, and nothing where it is 0. */
 static int
-clip_from(struct sum_block *b, struct codec_sum *s, const float *c, float *y)
+clip_terms(struct sum_block *b, struct codec_sum *s, const float *c, float *y)
 {
     double far[CODEC_TERMS_MAX], sorted[CODEC_TERMS_MAX], limit;
     uint32_t n = 0;
@@ -116,7 +81,7 @@ clip_from(struct sum_block *b, struct codec_sum *s, const float *c, float *y)
     limit = median(sorted, n) * (double)s->clip * (double)s->clip;
     for (uint32_t i = 0; i < s->n_terms; i++) {
         b->scale[i] = s->scale[i];
-        if (far[i] > limit) {
+        if (far[i] > limit && (limit > 0 || s->centred)) {
             b->scale[i] = (float)((double)s->scale[i] * sqrt(limit / far[i]));
         }
     }
@@ -135,7 +100,7 @@ static int centre_terms(struct sum_block *b,
 
     memset(x, 0, b->n * sizeof *x);
     for (int turn = 0; turn < CODEC_CENTRE_TURNS && rv == 0; turn++) {
-        rv = clip_from(b, s, x, y);
+        rv = clip_terms(b, s, x, y);
         memset(z, 0, b->n * sizeof *z);
         for (uint32_t i = 0; i < s->n_terms && rv == 0; i++) {
             rv = load_term(b, s, i, y);
@@ -212,7 +177,10 @@ int codec_sum_run(const struct codec_kernels *kernels,
         for (uint32_t i = 0; i < s->n_terms; i++) {
             b.scale[i] = s->scale[i];
         }
-        rv = s->clip > 0 && !s->centred ? clip_terms(&b, s, y) : 0;
+        if (s->clip > 0 && !s->centred) {
+            memset(x, 0, b.n * sizeof *x);
+            rv = clip_terms(&b, s, x, y);
+        }
         if (rv == 0) {
             rv = s->clip > 0 && s->centred ? centre_terms(&b, s, x, y, z, &max)
                                            : add_terms(&b, s, x, y, &max);
