@@ -121,6 +121,7 @@ class Bench:
         text = argparse.Namespace(short=a.short, cache=a.cache, data="",
                                   results=a.results, build=a.build)
         self.text = methods.Bench(text)
+        self.commit = methods.commit()  # of the binary, which was built before
 
     def tokens(self, c):
         return (12_000 if self.a.short else c["tokens"]) * c["peers"]
@@ -179,7 +180,7 @@ class Bench:
             result = json.loads(done.stdout)
             result.pop("points", None)
             result.update(
-                case=c, commit=methods.commit(), machine=methods.machine(),
+                case=c, commit=self.commit, machine=methods.machine(),
                 cpu_seconds=round(ended.children_user - began.children_user))
             with open(path + ".new", "w", encoding="ascii") as f:
                 json.dump(result, f, indent=1)

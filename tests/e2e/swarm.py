@@ -177,7 +177,7 @@ class Peer:
         return self.wait_status(lambda s: s["state"] in states,
                                 "state is " + " or ".join(states), seconds)
 
-    def wait_round(self, number, seconds=60):
+    def wait_round(self, number, seconds=100):
         return self.wait_status(lambda s: s["round"] >= number,
                                 f"round is {number} or later", seconds)
 
