@@ -77,9 +77,12 @@ struct job_load {
     uint64_t round;
     bool from_seed; /* derive it from the manifest's seed */
     bool from_disk; /* the held state of the terms; else BUFFER_STATE */
-    bool rebase;    /* keep live progress made since the anchor */
-    double share;   /* weight of the state, in a mean with the one in place;
-                       0: the state takes its place */
+    bool from_kept; /* one of the last states, still in memory: */
+    uint64_t kept_round, kept_name; /* as struct segment has them; LOCO_ENOENT
+                                       where it is gone */
+    bool rebase;  /* keep live progress made since the anchor */
+    double share; /* weight of the state, in a mean with the one in place;
+                     0: the state takes its place */
 };
 
 /* The steps read their lease from its front on. A LOAD, or an APPLY without
@@ -111,6 +114,7 @@ struct job_pair {
 
 struct job_eval {
     uint64_t round; /* the parameters of the last APPLIED or LOADED */
+    uint64_t draw;  /* a few windows, drawn by it; 0: all of eval.tokens */
 };
 
 struct job_hash {
@@ -253,7 +257,7 @@ struct report_trained {
 };
 
 struct report_evaluated {
-    uint64_t round;
+    uint64_t round, draw; /* as in the job */
     double bits_per_byte;
 };
 

@@ -78,6 +78,8 @@ struct run_terms {
     uint64_t stop_rounds;        /* 0: no limit */
     uint64_t stop_tokens;        /* 0: no limit */
     uint32_t eval_every;         /* rounds; 0: never */
+    uint32_t rollback_microbits; /* per byte: a state that is worse by more is
+                                    taken back; 0: none is */
     uint64_t state_bytes;        /* of BUFFER_STATE */
     uint32_t piece_bytes;        /* of a tree hash (HASH_PIECE_BYTES) */
     uint32_t n_shards;

@@ -98,6 +98,7 @@ struct manifest_sync {
     uint32_t period_u; /* of the first moment; 0: never */
     uint32_t period_v; /* of the second moment; 0: never */
     char preset[16];   /* any name: who trains knows which there are */
+    double rollback;   /* bits per byte; 0: never */
     char robust[12];   /* butterfly with norm_clip: "" or clip: from 0; centred:
                         * from a common centre */
     char topology[12]; /* how contributions become one vector */

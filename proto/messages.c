@@ -338,6 +338,10 @@ MSG_PART(text_span,
          MSG_FIELD_U64(struct text_span, first),
          MSG_FIELD_U64(struct text_span, end));
 
+MSG_PART(rollback,
+         MSG_FIELD_U64(struct rollback, round),
+         MSG_FIELD_FIXED(struct rollback, state));
+
 MSG_DEFINE(ready_body,
            MSG_FIELD_U64(struct ready_body, epoch),
            MSG_FIELD_FIXED(struct ready_body, view),
@@ -352,7 +356,9 @@ MSG_DEFINE(ready_body,
                             reduced_claim_schema),
            MSG_ARRAY_FIXED(struct ready_body, rejected, n_rejected),
            MSG_FIELD_U32(struct ready_body, site),
-           MSG_FIELD_U64(struct ready_body, near));
+           MSG_FIELD_U64(struct ready_body, near),
+           MSG_ARRAY_STRUCT(struct ready_body, rollback, n_rollback,
+                            rollback_schema));
 
 MSG_DEFINE(ready,
            MSG_FIELD_STRUCT(struct ready, body, ready_body_schema),
@@ -409,7 +415,9 @@ MSG_DEFINE(plan_body,
            MSG_ARRAY_STRUCT(struct plan_body, ranges, n_ranges,
                             plan_range_schema),
            MSG_ARRAY_STRUCT(struct plan_body, ledgers, n_ledgers,
-                            ledger_schema));
+                            ledger_schema),
+           MSG_ARRAY_STRUCT(struct plan_body, rollback, n_rollback,
+                            rollback_schema));
 
 MSG_DEFINE(plan,
            MSG_FIELD_STRUCT(struct plan, body, plan_body_schema),

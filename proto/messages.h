@@ -635,6 +635,12 @@ struct text_span {
     uint64_t first, end;
 };
 
+/* Back to an earlier state of this branch: that after round `round`. */
+struct rollback {
+    uint64_t round;
+    struct hash32 state;
+};
+
 struct ready_body {
     uint64_t epoch;
     struct hash32 view;
@@ -652,6 +658,10 @@ struct ready_body {
     struct peer_id rejected[1];
     uint32_t site; /* where it stands; 0: at none (p2p/exchange/sites.h) */
     uint64_t near; /* bit i: member i of the view is near, as measured here */
+    /* `state` makes the held-out text worse, measured here, than that earlier
+     * one did: this member contributes nothing and asks to go back. */
+    uint32_t n_rollback;
+    struct rollback rollback[1];
 };
 
 struct ready {
@@ -729,6 +739,10 @@ struct plan_body {
     struct plan_range ranges[ROUND_RANGES_MAX];
     uint32_t n_ledgers; /* 1 in a run with leases, else 0 */
     struct ledger ledgers[1];
+    /* Nothing is reduced: all members asked for it, and its result is that
+     * state (p2p/round/rollback.c). */
+    uint32_t n_rollback;
+    struct rollback rollback[1];
 };
 
 struct plan {

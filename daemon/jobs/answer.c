@@ -30,6 +30,7 @@ struct local_event job_answer(const struct job *job, int rc)
     case JOB_EVAL:
         e = report(LOCAL_EVALUATED, rc);
         e.evaluated.round = job->eval.round;
+        e.evaluated.draw = job->eval.draw;
         return e;
     case JOB_HASH:
         e = report(LOCAL_HASHED, rc);

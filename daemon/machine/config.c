@@ -324,6 +324,7 @@ static void read_terms(struct machine *m)
     t->stop_rounds = f->stop.rounds;
     t->stop_tokens = f->stop.tokens;
     t->eval_every = f->eval.every_rounds;
+    t->rollback_microbits = (uint32_t)(f->sync.rollback * 1e6);
     t->piece_bytes = HASH_PIECE_BYTES;
     t->n_shards = f->data.n_shards;
     for (uint32_t i = 0; i < t->n_shards; i++) {

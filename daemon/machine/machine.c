@@ -337,6 +337,31 @@ static int restore(struct machine *m, const struct job *job)
     return machine_command(m, &c);
 }
 
+/* One of the last states, to the trainer, which may publish another one before
+ * it has read it: a copy. */
+static int load_kept(struct machine *m, const struct job *job)
+{
+    const struct job_load *what = &job->load;
+    struct trainer_command c = {.job = *job};
+    const struct kept_state *kept;
+
+    machine_snapshots_collect(m);
+    kept = kept_find(&m->past.kept, what->kept_round, what->kept_name);
+    if (kept == NULL) {
+        return LOCO_ENOENT;
+    }
+    if (m->found.state == NULL) {
+        m->found.state = malloc(m->terms.state_bytes);
+    }
+    if (m->found.state == NULL) {
+        return LOCO_ENOMEM;
+    }
+    memcpy(m->found.state, ((const struct snapshot *)kept->state)->state,
+           m->terms.state_bytes);
+    c.state = m->found.state;
+    return machine_command(m, &c);
+}
+
 static int load(struct machine *m, const struct job *job)
 {
     struct trainer_command c = {.job = *job, .state = m->in.state};
@@ -346,6 +371,9 @@ static int load(struct machine *m, const struct job *job)
     machine_leaves_stop(m);
     if (start_trainer(m) != 0) {
         return 0; /* nobody is there any more to be told */
+    }
+    if (what->from_kept) {
+        return load_kept(m, job);
     }
     if (what->share <= 0 && what->from_disk && !what->from_seed) {
         return restore(m, job);

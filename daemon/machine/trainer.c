@@ -465,7 +465,8 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
         ev.rc = apply_pair(t, c, &ev.applied);
         break;
     default:
-        ev.rc = replica_eval(&t->replica, &ev.evaluated.bits_per_byte);
+        ev.rc = replica_eval(&t->replica, c->job.eval.draw,
+                             &ev.evaluated.bits_per_byte);
         break;
     }
     t->opt.post(t->opt.self, &ev);

@@ -292,6 +292,10 @@ static void begin(struct node *n, const struct commit *c)
     message_commit_hash(p, &c->result, &target.commit);
     node_held_aim(&n->held, &target);
     history_add(&n->history, c);
+    if (p->n_rollback > 0) {
+        node_judge_back(n, c);
+        return;
+    }
     n->sync.delta = *c;
     n->sync.expect = c->result;
     node_held_spend(&n->held, spent_in(n, c));

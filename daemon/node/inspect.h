@@ -38,6 +38,7 @@ struct node_parts {
     const struct node_stages *stages;
     const struct node_pipe *pipe;
     const struct node_eval *eval;
+    const struct node_judge *judge;
     const struct node_admit *admit;
     const struct node_twin *twin;
 };

@@ -17,6 +17,7 @@
 #include "daemon/node/eval.h"
 #include "daemon/node/fetch.h"
 #include "daemon/node/held.h"
+#include "daemon/node/judge.h"
 #include "daemon/node/node.h"
 #include "daemon/node/pairs.h"
 #include "daemon/node/pipe.h"
@@ -104,6 +105,7 @@ struct node {
     struct node_stages stages;
     struct node_pipe pipe;
     struct node_eval eval;
+    struct node_judge judge;
     struct node_view view;
     struct node_branch branch;
     struct node_proof proof;

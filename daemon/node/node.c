@@ -512,7 +512,9 @@ static void on_local(struct node *n, const struct event *ev)
         node_on_applied(n, e);
         return;
     case LOCAL_EVALUATED:
-        node_on_evaluated_own(n, e);
+        if (!node_judge_measured(n, e)) {
+            node_on_evaluated_own(n, e);
+        }
         return;
     case LOCAL_HASHED:
         on_hashed(n, e);

@@ -169,6 +169,8 @@ struct node_commit {
     struct plan_range ranges[ROUND_RANGES_MAX];
     bool has_ledger;
     struct ledger ledger; /* after it */
+    bool takes_back;      /* what came after that state */
+    struct rollback rollback;
 };
 
 struct node;

@@ -60,6 +60,8 @@ static void note_commit(struct node *n)
     memcpy(c->ranges, p->ranges, sizeof c->ranges);
     c->has_ledger = p->n_ledgers > 0;
     c->ledger = p->ledgers[0];
+    c->takes_back = p->n_rollback > 0;
+    c->rollback = p->rollback[0];
     n->rounds.has_last = true;
     n->rounds.round_ms =
         n->rounds.commit_ms != 0 ? n->now - n->rounds.commit_ms : 0;
@@ -149,7 +151,11 @@ void node_on_committed(struct node *n)
     node_sync_reset(n);
     if (r->in_plan) {
         n->rounds.n_committed++;
-        node_apply(n, BUFFER_RING, SPENT_WHOLLY);
+        if (p->n_rollback > 0) {
+            node_judge_back(n, &r->last);
+        } else {
+            node_apply(n, BUFFER_RING, SPENT_WHOLLY);
+        }
     }
     node_next_round(n);
 }
@@ -222,6 +228,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
     node_lease_find(n);
     timeline_applied(&n->timeline.core, n->held.applied.round, n->now);
     node_note_state(n, &n->held.target_result);
+    node_judge_look(n);
     take_over(n);
     node_step_taken(n);
 }
@@ -229,6 +236,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
 static void rounds_loaded(struct node *n)
 {
     node_note_state(n, NULL);
+    node_judge_look(n);
     take_over(n);
 }
 
@@ -267,7 +275,7 @@ static void train_advance(struct node *n)
     if (n->finished || n->draining || n->training.paused || !n->ballot.have ||
         n->held.applying || n->training.active || n->training.packed ||
         !n->held.loaded || !node_point_eq(&n->held.applied, &n->held.known) ||
-        !node_lease_known(n)) {
+        !node_lease_known(n) || node_judge_holds(n)) {
         return;
     }
     if (!n->eval.has_before && n->held.applied.round == 0) {
@@ -402,6 +410,7 @@ static void rounds_advance(struct node *n)
         node_sync_advance(n);
         node_view_advance(n);
         n->inner->tick(n);
+        node_judge_tick(n);
         train_advance(n);
         round_tick(&n->round, n->now, n->out);
         ask_for_change(n);
@@ -426,6 +435,7 @@ static uint64_t rounds_deadline(const struct node *n)
         node_quorum_deadline(n),
         node_pipe_deadline(n),
         node_eval_deadline(n),
+        node_judge_deadline(n),
     };
     uint64_t first = CORE_NEVER;
 

@@ -390,6 +390,7 @@ struct node_parts node_parts(const struct node *n)
         .stages = &n->stages,
         .pipe = &n->pipe,
         .eval = &n->eval,
+        .judge = &n->judge,
         .admit = &n->admit,
         .twin = &n->twin,
     };

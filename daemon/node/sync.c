@@ -38,6 +38,12 @@ void node_sync_busy(struct node *n, bool rebase)
     n->sync.phase = SYNC_LOAD;
 }
 
+void node_sync_loads(struct node *n)
+{
+    n->sync.load_rebase = false;
+    node_sync_busy(n, false);
+}
+
 void node_sync_expect(struct node *n, const struct hash32 *hash)
 {
     n->sync.expect = *hash;
@@ -301,6 +307,8 @@ void node_on_applied(struct node *n, const struct local_event *e)
 
 void node_on_loaded(struct node *n, const struct local_event *e)
 {
+    bool back = node_judge_loaded(n, e);
+
     node_held_end(&n->held);
     n->sync.phase = SYNC_IDLE;
     if (e->rc == LOCO_ENUMERIC && !id_is_zero(&n->pairs.owner)) {
@@ -308,7 +316,7 @@ void node_on_loaded(struct node *n, const struct local_event *e)
         return;
     }
     if (e->rc != 0) {
-        n->reason = "cannot load the state";
+        n->reason = back ? "" : "cannot load the state";
         return;
     }
     if (!n->sync.load_rebase) {
@@ -326,6 +334,9 @@ void node_on_loaded(struct node *n, const struct local_event *e)
     n->sync.delta_failed = false;
     node_lease_find(n);
     n->regime->loaded(n);
+    if (back) {
+        node_step_taken(n);
+    }
 }
 
 /* ---- transfers -------------------------------------------------------- */

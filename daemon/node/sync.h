@@ -47,6 +47,8 @@ void node_sync_advance(struct node *n);
 void node_sync_reset(struct node *n);
 /* The machine applies a commit; it could not; another state is in place. */
 void node_sync_busy(struct node *n, bool rebase);
+/* LOAD of a state that is here was begun: nothing made since is kept. */
+void node_sync_loads(struct node *n);
 void node_sync_failed(struct node *n);
 void node_sync_taken(struct node *n);
 /* The hash that the state which is fetched must have. */

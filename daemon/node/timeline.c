@@ -82,7 +82,7 @@ static void note_plan(struct node *n, struct timeline_attempt *a)
     if (!r->in_plan) {
         return;
     }
-    if (p->n_members > 1) {
+    if (p->n_members > 1 && p->n_rollback == 0) {
         a->to_send = exchange_segments(&r->exchange, true);
         a->to_receive = exchange_segments(&r->exchange, false);
     }

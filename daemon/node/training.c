@@ -1,6 +1,8 @@
 /* training.c - see training.h. */
 #include "daemon/node/internal.h"
 
+#include "proto/base/err.h"
+
 struct job_train *
 node_training_begin(struct node *n, uint64_t round, uint32_t steps)
 {
@@ -43,10 +45,14 @@ void node_on_trained(struct node *n, const struct local_event *e)
     n->training.active = n->training.hangs = false;
     note_steps(n);
     n->training.inner_step = e->trained.inner_step;
+    if (e->rc == LOCO_ENUMERIC && node_judge_again(n)) {
+        return;
+    }
     if (e->rc != 0 || e->trained.tokens > ROUND_TOKENS_MAX) {
         n->reason = "the trainer failed";
         return;
     }
+    node_judge_trained(n);
     n->regime->trained(n, e);
 }
 

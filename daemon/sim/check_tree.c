@@ -212,6 +212,34 @@ void check_applied(void *self, uint32_t peer, const struct local_applied *a)
     check_siblings(c, peer, state);
 }
 
+/* The state of a commit that takes back what came after an earlier one: the
+ * parameters of an ancestor. -1: there is none. */
+static int taken_back(struct check *c,
+                      uint32_t peer,
+                      uint64_t round,
+                      const struct hash32 *params)
+{
+    int from = c->peers[peer].state;
+
+    check_note_commit(c, peer);
+    for (uint32_t k = c->n_commits; k-- > 0;) {
+        const struct node_commit *m = &c->commits[k].commit;
+
+        if (m->round != round || !m->takes_back) {
+            continue;
+        }
+        for (int s = from; s >= 0; s = c->states[s].parent) {
+            if (c->states[s].round == m->rollback.round &&
+                hash32_eq(&c->states[s].params, params)) {
+                s = add_state(c, round, params, from, (int)k);
+                check_leases(c, s);
+                return s;
+            }
+        }
+    }
+    return -1;
+}
+
 void check_loaded(void *self,
                   uint32_t peer,
                   uint64_t round,
@@ -221,6 +249,9 @@ void check_loaded(void *self,
     int state = find_state(c, round, params, -2);
 
     c->count++;
+    if (state < 0 && c->peers[peer].state >= 0) {
+        state = taken_back(c, peer, round, params);
+    }
     if (state < 0 && round > 0) {
         check_fail(c,
                    "A: peer %u loads a state of round %" PRIu64

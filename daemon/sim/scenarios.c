@@ -666,6 +666,8 @@ const struct scenario scenarios[] = {
      options_liar, setup_liar, false},
     {"probation", "many identities of one network want in, and one of another",
      29, 40, options_probation, setup_probation, false},
+    {"rollback", "a member's contributions ruin the model, some find it so", 5,
+     40, options_rollback, setup_rollback, false},
     {"liars", "a member lies in ballots, and another dies and comes back", 5,
      150, options_liars, setup_liars, false},
     {"strangers", "a peer of nobody says that all others are wrong", 5, 12,

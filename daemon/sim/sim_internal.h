@@ -65,6 +65,7 @@ struct sim {
     struct stranger_pen *pens; /* of the peers of the run */
     struct liar *liar;         /* scenarios_liars.c */
     struct crowd *crowd;       /* scenarios_probation.c */
+    bool rollbacks;            /* scenarios_rollback.c */
     uint32_t lie;              /* its kind; 0: seeds take turns */
     bool spoils;               /* the victim serves pieces that are wrong */
     bool truth;                /* a liar says the truth from now on */
@@ -170,6 +171,11 @@ void options_strangers(struct sim *s);
 struct signer sim_pen(struct sim *s, uint32_t peer);
 void setup_strangers(struct sim *s);
 void check_strangers(struct sim *s);
+
+/* scenarios_rollback.c */
+void options_rollback(struct sim *s);
+void setup_rollback(struct sim *s);
+void check_rollbacks(struct sim *s);
 
 /* scenarios_slow.c */
 void options_slow_join(struct sim *s);

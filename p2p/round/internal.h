@@ -3,6 +3,7 @@
  *   round.c         the life of an attempt: begin, contribute, freeze
  *   round/ready.c   contributions offered
  *   round/plan.c    who takes part, in which order
+ *   round/rollback.c   a plan that takes back an earlier round
  *   round/lease_share.c   and who holds which part of the text after it
  *   round/reduce.c  the exchange, its end, and what a failed one leaves
  *   round/vote.c    votes and the commit
@@ -106,6 +107,12 @@ void round_keep(struct round *r);
 
 /* Complete? Every member of the plan voted for this plan and one result. */
 void round_try_commit(struct round *r);
+
+/* Our vote in the plan that we follow: all of its result is here. */
+void round_vote(struct round *r,
+                const struct hash32 *result,
+                uint64_t now_ms,
+                struct out *out);
 
 /* Tell all that this plan, in which we have no part, is the one that we follow:
  * a vote without a result. */

@@ -5,6 +5,7 @@
 #include "p2p/exchange/order.h"
 #include "p2p/exchange/rates.h"
 #include "p2p/round/internal.h"
+#include "p2p/round/rollback.h"
 #include "p2p/round/text.h"
 #include "proto/base/rng.h"
 
@@ -386,10 +387,14 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
              m->last_step != r->mine.last_step || m->lease != r->mine.lease ||
              m->text.first != r->mine.text.first ||
              m->text.end != r->mine.text.end ||
+             p->n_rollback != r->mine.n_rollback ||
              !hash32_eq(&p->state, &r->state))) {
             return false;
         }
         rank = m->index == round_self(r) ? k : rank;
+    }
+    if (p->n_rollback > 0) {
+        return rollback_plan_valid(r, p, mask) && round_ledger_valid(r, p);
     }
     return kind_valid(r, p) &&
            inherit_fits(&r->kept, p, &r->opt.self, rank,
@@ -427,19 +432,46 @@ follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
             r->rank = k;
         }
     }
-    if (r->in_plan) {
+    if (p->body.n_rollback > 0) {
+        if (r->in_plan) {
+            round_vote(r, &p->body.rollback[0].state, now_ms, out);
+        } else {
+            round_try_commit(r); /* votes may have come first */
+        }
+    } else if (r->in_plan) {
         round_reduce(r, now_ms, out);
     } else {
         round_witness(r, now_ms, out);
     }
 }
 
+/* The part of those who offer work. */
+static void
+plan_work(const struct round *r, uint64_t now_ms, struct plan_body *p)
+{
+    uint64_t ready = round_ready_mask(r) & ~rollback_asks(r);
+    uint64_t usable = without_rejected(r, ready), fit, mask;
+    bool anew = usable != ready; /* all parts with the same contributors */
+
+    fit = fitting(r, usable);
+    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
+                          round_view(r)->members, fit, p);
+    if (!view_quorum(round_view(r), fitting(r, mask),
+                     r->ballot->departed.mask) ||
+        anew) {
+        mask = fit; /* too few were in it: all begin again */
+        p->n_ranges = 0;
+    }
+    plan_order(r, fitting(r, mask), now_ms, p);
+    inherit_holds(r->readies, p);
+    plan_shares(r, now_ms, p);
+}
+
 void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
 {
     struct plan msg = {0};
-    uint64_t ready = round_ready_mask(r), usable = without_rejected(r, ready);
-    bool anew = usable != ready; /* all parts with the same contributors */
-    uint64_t fit, mask;
+    struct rollback to;
+    uint64_t back = rollback_wanted(r, &to);
 
     msg.body.epoch = r->epoch;
     msg.body.view = r->ballot->hash;
@@ -447,18 +479,11 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
     msg.body.base = r->base;
     msg.body.state = r->state;
     msg.body.tokens_before = r->tokens_before;
-    fit = fitting(r, usable);
-    mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
-                          round_view(r)->members, fit, &msg.body);
-    if (!view_quorum(round_view(r), fitting(r, mask),
-                     r->ballot->departed.mask) ||
-        anew) {
-        mask = fit; /* too few were in it: all begin again */
-        msg.body.n_ranges = 0;
+    if (back != 0) {
+        rollback_plan(r, back, &to, &msg.body);
+    } else {
+        plan_work(r, now_ms, &msg.body);
     }
-    plan_order(r, fitting(r, mask), now_ms, &msg.body);
-    inherit_holds(r->readies, &msg.body);
-    plan_shares(r, now_ms, &msg.body);
     if (!round_ledger_make(r, &msg.body) ||
         message_sign(&r->opt.signer, &plan_body_schema, &msg.body, msg.sig) !=
             0) {

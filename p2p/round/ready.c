@@ -1,6 +1,7 @@
 /* ready.c - offering one's own contribution, and taking in those of the
  * others until a plan is possible. See round.h. */
 #include "p2p/round/internal.h"
+#include "p2p/round/rollback.h"
 #include "p2p/round/text.h"
 
 #define LATE_ROUNDS 2 /* a READY of that many rounds ago counts as work */
@@ -77,9 +78,15 @@ static uint64_t all_mask(const struct round *r)
  * has been for grace_ms. */
 void round_watch_ready(struct round *r, uint64_t now_ms)
 {
-    uint64_t mask = round_ready_mask(r), tokens = 0;
+    uint64_t mask = round_ready_mask(r) & ~rollback_asks(r), tokens = 0;
+    struct rollback to;
 
     if (!r->has_state || r->has_plan) {
+        return;
+    }
+    if (rollback_wanted(r, &to) != 0) { /* nobody waits for work */
+        r->half_ready_ms = r->half_ready_ms == 0 ? now_ms : r->half_ready_ms;
+        r->possible_ms = r->possible_ms == 0 ? now_ms : r->possible_ms;
         return;
     }
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
@@ -164,7 +171,7 @@ void round_on_ready(struct round *r,
     }
     if (!round_work_fair(&r->terms, m->body.tokens, m->body.first_step,
                          m->body.last_step) ||
-        !text_span_valid(&m->body.text) ||
+        !rollback_fair(&m->body) || !text_span_valid(&m->body.text) ||
         !inherit_claims_valid(&m->body,
                               terms_elements(&r->terms, m->body.round),
                               r->terms.block)) {

@@ -199,7 +199,8 @@ void round_keep(struct round *r)
         return;
     }
 
-    if (!r->in_plan || r->plan.body.n_members < 2) {
+    if (!r->in_plan || r->plan.body.n_members < 2 ||
+        r->plan.body.n_rollback > 0) {
         return; /* the buffer is as the attempt before left it */
     }
     for (uint32_t k = 0; k < r->plan.body.n_members; k++) {

@@ -196,6 +196,10 @@ void round_begin(struct round *r,
 struct round_work {
     uint64_t tokens, first_step, last_step;
     uint64_t lease; /* as in READY */
+    /* No work, but the wish to have the state after round rollback.round again
+     * (rollback.h). */
+    bool asks_rollback;
+    struct rollback rollback;
 };
 
 /* The local contribution is packed. */

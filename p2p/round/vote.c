@@ -45,6 +45,9 @@ static uint64_t witnesses(const struct round *r)
 /* This plan worked: the next one has its order. */
 static void keep_order(struct round *r)
 {
+    if (r->plan.body.n_rollback > 0) {
+        return; /* it has none */
+    }
     r->order.n = r->plan.body.n_members;
     r->order.kind = round_kind(&r->plan.body);
     r->n_failed = 0;
@@ -143,9 +146,13 @@ void round_witness(struct round *r, uint64_t now_ms, struct out *out)
     round_try_commit(r); /* votes may have come first */
 }
 
-static void vote_own(struct round *r, uint64_t now_ms, struct out *out)
+void round_vote(struct round *r,
+                const struct hash32 *result,
+                uint64_t now_ms,
+                struct out *out)
 {
-    if (!say(r, &r->result, out)) {
+    r->result = *result;
+    if (!say(r, result, out)) {
         return;
     }
     r->phase = ROUND_VOTED;
@@ -170,8 +177,7 @@ void round_hashed(struct round *r,
         round_change(r, "this peer cannot use the reduced bytes");
         return;
     }
-    r->result = *hash;
-    vote_own(r, now_ms, out);
+    round_vote(r, hash, now_ms, out);
 }
 
 void round_on_vote(struct round *r, int peer, const struct vote *v)
@@ -251,7 +257,7 @@ void round_closing(const struct round *r, struct statement *closing)
     closing->followed = r->has_plan ? hash32_u64(&r->plan_hash) : 0;
     closing->made_by = made_by(r, closing->round);
     closing->in_ring = r->has_plan && r->in_plan && p->n_members > 2 &&
-                       r->phase >= ROUND_REDUCING &&
+                       p->n_rollback == 0 && r->phase >= ROUND_REDUCING &&
                        exchange_stall_of(&r->exchange, &stall);
     if (closing->in_ring) {
         closing->ring_next = p->members[stall.next[0]].index;

@@ -149,6 +149,14 @@ loco_sim_test(liars_two liars --peers 4 --seeds 6 --set liar.kind=13)
 # A peer restarts and makes again the steps that a failed attempt took from its
 # earlier life; the next plan inherits that attempt (spent_in()).
 loco_sim_test(liars_restart liars --peers 7 --seed 34 --seeds 1 --set liar.kind=12)
+# Ruined contributions: who finds the model worse, and the way back.
+loco_sim_test(rollback rollback --seeds 16)
+loco_sim_test(rollback_butterfly rollback --seeds 8 --exchange butterfly --wire fp16)
+loco_sim_test(rollback_eight rollback --peers 8 --seeds 8 --wire fp32)
+foreach(scenario restart kill-each join split-2-2 rounds-churn)
+  string(REPLACE "-" "_" name ${scenario})
+  loco_sim_test(rollback_${name} ${scenario} --seeds 8 --set sync.rollback_microbits=500000)
+endforeach()
 loco_sim_test(probation probation --seeds 8)
 loco_sim_test(probation_crowd probation --peers 65 --rounds 30 --seed 2 --seeds 1)
 foreach(scenario kill-each restart all-restart half-restart split-2-2 join-leave-join rounds-churn)

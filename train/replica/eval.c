@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "proto/base/err.h"
+#include "proto/base/rng.h"
 #include "train/data/loader.h"
 
 #define LN_2 0.69314718055994531
@@ -22,33 +23,78 @@ uint64_t eval_target_bytes(const uint32_t *token_bytes,
     return bytes;
 }
 
-int eval_bits(const struct eval *e, const float *theta, double *bits_per_byte)
+/* A sum over the windows that were read. */
+struct scored {
+    uint64_t bytes;
+    double nats;
+};
+
+/* So many windows from `first` on. */
+static int score(const struct eval *e,
+                 const float *theta,
+                 uint64_t first,
+                 uint32_t rows,
+                 struct scored *sum)
+{
+    const struct llama_batch batch = {e->tokens, e->targets, rows, e->seq};
+    uint64_t scored;
+    double nats = 0;
+    int rv =
+        eval_rows(e->val, e->seq, first, rows, e->tokens, e->targets, &scored);
+
+    /* It has seen that every target is in the vocabulary. */
+    rv = rv != 0 ? rv : llama_loss(e->llama, theta, &batch, NULL, &nats);
+    if (rv == 0) {
+        sum->nats += nats;
+        sum->bytes += eval_target_bytes(e->token_bytes, e->targets,
+                                        (size_t)rows * e->seq);
+    }
+    return rv;
+}
+
+static int
+score_first(const struct eval *e, const float *theta, struct scored *sum)
 {
     uint64_t windows = eval_windows(e->val->info.tokens, e->seq, e->most);
-    uint64_t bytes = 0;
-    double nats = 0;
+    int rv = 0;
 
-    for (uint64_t done = 0; done < windows; done += EVAL_ROWS) {
+    for (uint64_t done = 0; done < windows && rv == 0; done += EVAL_ROWS) {
         uint64_t left = windows - done;
-        uint32_t rows = left < EVAL_ROWS ? (uint32_t)left : EVAL_ROWS;
-        const struct llama_batch batch = {e->tokens, e->targets, rows, e->seq};
-        uint64_t scored;
-        double sum = 0;
-        int rv = eval_rows(e->val, e->seq, done, rows, e->tokens, e->targets,
-                           &scored);
 
-        /* It has seen that every target is in the vocabulary. */
-        rv = rv != 0 ? rv : llama_loss(e->llama, theta, &batch, NULL, &sum);
-        if (rv != 0) {
-            return rv;
-        }
-        nats += sum;
-        bytes += eval_target_bytes(e->token_bytes, e->targets,
-                                   (size_t)rows * e->seq);
+        rv = score(e, theta, done,
+                   left < EVAL_ROWS ? (uint32_t)left : EVAL_ROWS, sum);
     }
-    if (bytes == 0 || !isfinite(nats)) {
+    return rv;
+}
+
+static int
+score_drawn(const struct eval *e, const float *theta, struct scored *sum)
+{
+    uint64_t windows = eval_windows(e->val->info.tokens, e->seq, 0);
+    uint32_t rows =
+        windows < EVAL_DRAWN_ROWS ? (uint32_t)windows : EVAL_DRAWN_ROWS;
+    uint64_t turns = EVAL_DRAWN / ((uint64_t)rows * e->seq), rng = e->draw;
+    int rv = 0;
+
+    turns = turns > 0 ? turns : 1;
+    for (uint64_t k = 0; k < turns && rv == 0; k++) {
+        rv = score(e, theta, rng_below(&rng, windows - rows + 1), rows, sum);
+    }
+    return rv;
+}
+
+int eval_bits(const struct eval *e, const float *theta, double *bits_per_byte)
+{
+    struct scored sum = {0};
+    int rv = e->draw != 0 ? score_drawn(e, theta, &sum)
+                          : score_first(e, theta, &sum);
+
+    if (rv != 0) {
+        return rv;
+    }
+    if (sum.bytes == 0 || !isfinite(sum.nats)) {
         return LOCO_ENUMERIC;
     }
-    *bits_per_byte = nats / (double)bytes / LN_2;
+    *bits_per_byte = sum.nats / (double)sum.bytes / LN_2;
     return 0;
 }

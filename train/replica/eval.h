@@ -1,8 +1,8 @@
 /* eval.h - how well a model predicts held-out text: bits per byte.
  *
  * All windows of the text (loader.h), or the first ones, EVAL_ROWS in a forward
- * pass; the loss of each scored token over the bytes that it stands for. The
- * replica and the laboratory measure with this.
+ * pass, or a few that are drawn: the loss of each scored token over the bytes
+ * that it stands for. The replica and the laboratory measure with this.
  *
  * Errors: those of reading and of llama_loss(); LOCO_ENUMERIC where the loss is
  * not finite, or nothing was scored.
@@ -17,12 +17,17 @@
 #include "train/model/llama.h"
 
 #define EVAL_ROWS 8
+/* Tokens that are drawn, where the text has as many: the figures of two draws
+ * differ by 0.03 to 0.1 bits per byte. In turns of so many windows. */
+#define EVAL_DRAWN      2048
+#define EVAL_DRAWN_ROWS 2
 
 struct eval {
     struct llama *llama;
     const struct shard *val;
     uint32_t seq;
     uint64_t most; /* tokens; 0: the whole text */
+    uint64_t draw; /* not 0: EVAL_DRAWN tokens, drawn by it, instead */
     /* [vocab]: bytes that each id stands for; NULL: ids are bytes. */
     const uint32_t *token_bytes;
     uint32_t *tokens, *targets; /* (EVAL_ROWS, seq) room */

@@ -307,13 +307,14 @@ int replica_step(struct replica *r, float *loss)
     return rv;
 }
 
-int replica_eval(struct replica *r, double *bits_per_byte)
+int replica_eval(struct replica *r, uint64_t draw, double *bits_per_byte)
 {
     const struct eval e = {
         .llama = r->llama,
         .val = r->opt.val,
         .seq = r->opt.seq,
         .most = r->opt.eval_tokens,
+        .draw = draw,
         .token_bytes = r->opt.token_bytes,
         .tokens = r->tokens,
         .targets = r->targets,

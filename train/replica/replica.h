@@ -304,8 +304,9 @@ uint64_t replica_replaced(const struct replica *r, bool loaded);
 /* Nothing is changed on failure. */
 int replica_commit(struct replica *r, const struct replica_commit *c);
 
-/* Held-out bits per byte of phi (byte tokens: bits per token). LOCO_ENOENT
- * without held-out text. */
-int replica_eval(struct replica *r, double *bits_per_byte);
+/* Held-out bits per byte of phi (byte tokens: bits per token), of a few windows
+ * that `draw` draws (eval.h), or, with 0, of eval.tokens. LOCO_ENOENT without
+ * held-out text. */
+int replica_eval(struct replica *r, uint64_t draw, double *bits_per_byte);
 
 #endif

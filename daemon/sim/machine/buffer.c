@@ -461,6 +461,16 @@ void local_poison(struct local *l, uint32_t peer, bool on)
     l->machines[peer].poisoned = on;
 }
 
+void local_ruin(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].ruins = on;
+}
+
+void local_misjudge(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].misjudges = on;
+}
+
 void local_spoil(struct local *l, uint32_t peer, bool on)
 {
     l->machines[peer].spoiled = on;

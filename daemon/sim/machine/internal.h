@@ -80,7 +80,7 @@ struct machine {
     /* Error feedback, as daemon/machine/trainer.h and machine/internal.h have
      * it. */
     float *residual, *error;
-    bool poisoned, spoiled;
+    bool poisoned, spoiled, ruins, misjudges;
     struct wire_slots wire; /* of attempts; applied ones go to `reduced` */
     struct reduce reduce;
     bool forgets; /* the next INHERIT fails */

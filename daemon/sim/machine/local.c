@@ -12,6 +12,10 @@
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
+/* What drawn windows show, per byte. */
+#define GOOD_BITS 2.0
+#define BAD_BITS  9.0
+
 /* Everything but the disk. */
 static void forget(struct machine *m)
 {
@@ -265,6 +269,10 @@ work(struct local *l, uint32_t peer, struct local_op *op, struct local_event *e)
         return local_pair_apply(l, m, &job->pair, &e->applied);
     case JOB_EVAL:
         e->evaluated.bits_per_byte = local_bits_of(job->eval.round);
+        if (job->eval.draw != 0) {
+            e->evaluated.bits_per_byte =
+                m->misjudges || local_is_ruined(l, peer) ? BAD_BITS : GOOD_BITS;
+        }
         return 0;
     case JOB_HASH:
         return local_hash_buffer(l, m, &job->hash, &e->hashed);

@@ -76,7 +76,8 @@ struct local_options {
     uint32_t step_ms, work_ms;     /* an inner step; any other job */
     uint32_t tokens_per_step;
     float lr, mu;
-    const uint8_t *manifest; /* what CONFIGURE must name; borrowed */
+    uint32_t rollback_microbits; /* as in terms */
+    const uint8_t *manifest;     /* what CONFIGURE must name; borrowed */
     size_t manifest_len;
 };
 
@@ -155,6 +156,17 @@ const struct local_file *local_chain(const struct local *l, uint32_t peer);
 /* What this machine sends of its contribution is no numbers any more; or is
  * again. */
 void local_poison(struct local *l, uint32_t peer, bool on);
+
+/* What this machine packs is plus and minus 1000 per element; or is what it
+ * learnt again. */
+void local_ruin(struct local *l, uint32_t peer, bool on);
+
+/* This machine measures every state as bad; or as it is again. */
+void local_misjudge(struct local *l, uint32_t peer, bool on);
+
+/* Whether a parameter of the anchor is no number, or larger than the steps of a
+ * whole run could make it. */
+bool local_is_ruined(const struct local *l, uint32_t peer);
 
 /* Pieces of states and shards that this machine serves are not what they
  * should be; or are again. */

@@ -6,6 +6,7 @@
  */
 #include "daemon/sim/machine/internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,8 @@
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "train/sync/rule.h"
+
+#define RUINED 20.0F /* a parameter that no honest step makes */
 
 /* ---- configure --------------------------------------------------------- */
 
@@ -46,6 +49,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .segment_wire_bytes = (uint32_t)l->codec->bytes(o->segment_elements),
         .stop_rounds = o->stop_rounds,
         .eval_every = o->eval_every,
+        .rollback_microbits = o->rollback_microbits,
         .single_round = o->single_round,
         .quorum = o->quorum != 0,
         .lease_quota = is_leased(o) ? o->period : 0,
@@ -184,7 +188,9 @@ load_from(struct local *l, struct machine *m, const struct job_load *job)
         initial(l, m);
         return 0;
     }
-    if (job->from_disk) {
+    if (job->from_kept) {
+        from = local_state_at(m, job->kept_round, job->kept_name);
+    } else if (job->from_disk) {
         from = m->disk.state.used ? m->disk.state.bytes : NULL;
         m->inner_step = m->disk.inner_step;
         m->tokens = m->tokens_before = m->disk.trained;
@@ -238,6 +244,18 @@ int local_load(struct local *l,
         l->watch.loaded(l->watch.self, peer, job->round, &report->params_hash);
     }
     return 0;
+}
+
+bool local_is_ruined(const struct local *l, uint32_t peer)
+{
+    const struct machine *m = &l->machines[peer];
+
+    for (uint32_t i = 0; i < l->opt.n_params; i++) {
+        if (!(fabsf(m->phi[i]) < RUINED)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- apply ------------------------------------------------------------- */

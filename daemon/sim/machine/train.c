@@ -47,7 +47,9 @@ static int fill(struct local *l, uint32_t peer)
                                      m->theta + first, n);
 
     for (uint64_t i = 0; i < n; i++) {
-        m->contribution[i] = m->contribution[i] + m->residual[first + i];
+        m->contribution[i] = m->ruins
+                                 ? (i % 2 == 0 ? 1000.0F : -1000.0F)
+                                 : m->contribution[i] + m->residual[first + i];
     }
     if (l->watch.contributed != NULL) {
         l->watch.contributed(l->watch.self, &c);

@@ -275,7 +275,7 @@ static void a_replica_without_a_backend_refuses(void **state)
     assert_int_equal(replica_recover(&r, true, errmsg), LOCO_EDEVICE);
     assert_int_equal(replica_step(&r, &loss), LOCO_EDEVICE);
     assert_int_equal(replica_pack(&r), LOCO_EDEVICE);
-    assert_int_equal(replica_eval(&r, &bits), LOCO_EDEVICE);
+    assert_int_equal(replica_eval(&r, 0, &bits), LOCO_EDEVICE);
     replica_init(&r);
     shared = state_of(&r);
     assert_int_equal(replica_load(&r, 1, shared, false), 0);

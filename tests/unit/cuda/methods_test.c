@@ -141,8 +141,8 @@ static void copies_change_no_bit(void **state)
                    plain.n * sizeof(float)) != 0) {
             fail_msg("%s: theta or v differ", p->name);
         }
-        assert_int_equal(replica_eval(&plain, &want), 0);
-        assert_int_equal(replica_eval(&copied, &got), 0);
+        assert_int_equal(replica_eval(&plain, 0, &want), 0);
+        assert_int_equal(replica_eval(&copied, 0, &got), 0);
         assert_true(want == got);
         replica_close(&copied);
         replica_close(&plain);
@@ -213,8 +213,8 @@ static void a_gpu_gives_the_numbers_of_the_processor(void **state)
         if (!(moved > 0 && off < 0.1 * moved)) {
             fail_msg("%s: moved %g, off by %g", p->name, moved, off);
         }
-        assert_int_equal(replica_eval(&plain, &a), 0);
-        assert_int_equal(replica_eval(&r, &b), 0);
+        assert_int_equal(replica_eval(&plain, 0, &a), 0);
+        assert_int_equal(replica_eval(&r, 0, &b), 0);
         assert_true(fabs(a - b) < 0.01);
         free(got);
         free(want);

@@ -151,8 +151,8 @@ static void outer_steps_have_the_bits_of_the_engine(void **state)
                 commit(&here, 0.5);
             }
         }
-        assert_int_equal(replica_eval(&there, &a), 0);
-        assert_int_equal(replica_eval(&here, &b), 0);
+        assert_int_equal(replica_eval(&there, 0, &a), 0);
+        assert_int_equal(replica_eval(&here, 0, &b), 0);
         assert_true(a == b);
         assert_true(there.outer.on && there.outer.current);
         step(&there); /* an evaluation leaves theta as it was */

@@ -364,7 +364,9 @@ static inline void hand_job(struct hand *h, const struct job *job)
         break;
     case JOB_EVAL:
         l.type = LOCAL_EVALUATED;
-        l.evaluated = (struct report_evaluated){job->eval.round, 3};
+        l.evaluated = (struct report_evaluated){.round = job->eval.round,
+                                                .draw = job->eval.draw,
+                                                .bits_per_byte = 3};
         break;
     case JOB_HASH:
         l.type = LOCAL_HASHED;

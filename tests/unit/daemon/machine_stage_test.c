@@ -370,7 +370,7 @@ static void held_out_windows_pass_beside_the_steps(void **state)
     by_hand = eval_parts(parts);
     o.slots = 0;
     open_replica(&whole, &o);
-    assert_int_equal(replica_eval(&whole, &bits), 0);
+    assert_int_equal(replica_eval(&whole, 0, &bits), 0);
     (void)pipe_op(g[0], PIPE_FORWARD, 0, 0);
     for (uint32_t k = 0; k < MICRO; k++) {
         struct segment s = {

@@ -106,6 +106,10 @@ static const struct example examples[] = {
     [CONFLICT_clip_topology] = {"diloco", "sync.norm_clip=2", NULL},
     [CONFLICT_robust_radius] =
         {"diloco", "sync.robust=centred sync.topology=butterfly", NULL},
+    [CONFLICT_rollback_group] = {"noloco", "sync.rollback=0.5", NULL},
+    [CONFLICT_rollback_overlap] = {"streaming", "sync.rollback=0.5", NULL},
+    [CONFLICT_rollback_stages] =
+        {"diloco", CUT " stages=2 sync.rollback=0.5", NULL},
     [CONFLICT_clip_moments] =
         {"desloc", "sync.norm_clip=2 sync.topology=butterfly", NULL},
     [CONFLICT_clip_trainers] =

@@ -209,7 +209,7 @@ static double bits_of_mean(struct swarm *s)
         }
         r->phi[i] = (float)(sum / s->n);
     }
-    assert_int_equal(replica_eval(r, &bits), 0);
+    assert_int_equal(replica_eval(r, 0, &bits), 0);
     return bits;
 }
 

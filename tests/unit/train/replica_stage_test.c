@@ -434,7 +434,7 @@ static void what_only_a_whole_model_can_do_is_refused(void **state)
     (void)state;
     open_worker(&w, &o, 2);
     assert_int_equal(replica_step(&w.part[0], &loss), LOCO_EINVAL);
-    assert_int_equal(replica_eval(&w.part[1], &bits), LOCO_EINVAL);
+    assert_int_equal(replica_eval(&w.part[1], 0, &bits), LOCO_EINVAL);
     assert_int_equal(replica_stage_forward(&w.whole, 0, NULL, NULL, &y),
                      LOCO_EINVAL);
     assert_int_equal(replica_stage_tokens(&w.whole, 0, 0, NULL, NULL),
@@ -487,13 +487,13 @@ static void held_out_text_passes_through_the_commit_and_moves_nothing(void **st)
     (void)st;
     o.model.layers = 7;
     open_worker(&w, &o, 2);
-    assert_int_equal(replica_eval(&w.whole, &before), 0);
+    assert_int_equal(replica_eval(&w.whole, 0, &before), 0);
     step(&w);
     meanwhile = evaluate;
     step(&w);
     meanwhile = NULL;
     expect_same(&w);
-    assert_int_equal(replica_eval(&w.whole, &bits), 0);
+    assert_int_equal(replica_eval(&w.whole, 0, &bits), 0);
     assert_true(bits == before); /* of the anchor, not of the steps */
     assert_true(fabs(seen_bits - bits) < 1e-6 * bits);
     close_worker(&w);
@@ -514,7 +514,7 @@ static void rows_behind_the_last_window_count_nothing(void **state)
     for (uint32_t s = 0; s < STAGES; s++) {
         host[s] = &w.part[s];
     }
-    assert_int_equal(replica_eval(&w.whole, &bits), 0);
+    assert_int_equal(replica_eval(&w.whole, 0, &bits), 0);
     assert_true(fabs(bits_of(host, STAGES) - bits) < 1e-6 * bits);
     assert_int_equal(replica_stage_windows(host[0], 10, tokens, targets), 0);
     assert_int_equal(eval_target_bytes(NULL, targets, 3 * SEQ), 2 * (SEQ - 1));

@@ -339,11 +339,11 @@ static void training_lowers_the_held_out_bits(void **state)
 
     (void)state;
     open_replica(&a, 1);
-    assert_int_equal(replica_eval(&a, &before), 0);
+    assert_int_equal(replica_eval(&a, 0, &before), 0);
     assert_true(before > 7.5 && before < 8.5); /* a uniform guess is 8 */
     steps(&a, 60);
     memcpy(a.phi, a.theta, a.n * sizeof(float)); /* eval looks at phi */
-    assert_int_equal(replica_eval(&a, &after), 0);
+    assert_int_equal(replica_eval(&a, 0, &after), 0);
     assert_true(after < before - 1.5);
     replica_close(&a);
 }

@@ -305,7 +305,7 @@ static void trainers_give_the_bits_of_the_laboratory(void **state)
             memcpy(first, r->phi, r->n * sizeof *first);
             for (uint32_t k = 0; k < result.trainers; k++) {
                 memmove(r->phi, r->phi + k * r->n, r->n * sizeof *first);
-                assert_int_equal(replica_eval(r, &bits), 0);
+                assert_int_equal(replica_eval(r, 0, &bits), 0);
                 best = fmin(best, bits);
             }
             memcpy(r->phi, first, r->n * sizeof *first);
