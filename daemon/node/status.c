@@ -176,6 +176,9 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "waiting until most members of a view name the same state";
     } else if (text == NULL && s->state == NODE_SYNCING) {
         text = "fetching data and state from peers";
+    } else if (text == NULL && n->judge.asks) {
+        text = "the last round made the model worse: asking the others to take "
+               "it back";
     } else if (text == NULL && n->ballot.have && n->held.loaded &&
                !n->held.applying && !node_lease_known(n)) {
         text = "asking for the record of the newest commit";
@@ -343,6 +346,7 @@ void node_status(const struct node *n, struct node_status *s)
             n->ballot.cert.body.n_members - view_n_full(&n->ballot.cert.body);
     }
     s->rounds_committed = n->rounds.n_committed;
+    s->rollbacks = n->judge.n_rollback;
     s->rounds_aborted = n->round.n_aborted + n->pairs.n_byes;
     s->elements_inherited = n->round.n_inherited;
     s->last_round_ms = n->rounds.round_ms;

@@ -316,7 +316,7 @@ void node_on_loaded(struct node *n, const struct local_event *e)
         return;
     }
     if (e->rc != 0) {
-        n->reason = back ? "" : "cannot load the state";
+        n->reason = back ? n->reason : "cannot load the state";
         return;
     }
     if (!n->sync.load_rebase) {

@@ -32,6 +32,7 @@ import metrics_tests  # noqa: E402, F401
 import mistake_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
+import rollback_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401
 import runner_tests  # noqa: E402, F401

@@ -82,6 +82,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "last_round_ms",
         "rounds_committed",
         "rounds_aborted",
+        "rollbacks",
         "elements_inherited",
         "tokens_dropped",
         "peers_lost",
