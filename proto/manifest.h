@@ -100,7 +100,7 @@ struct manifest_sync {
     char preset[16];   /* any name: who trains knows which there are */
     double rollback;   /* bits per byte; 0: never */
     char robust[12];   /* butterfly with norm_clip: "" or clip: from 0; centred:
-                        * from a common centre */
+                        * from a common centre; off: norm_clip is 0 */
     char topology[12]; /* how contributions become one vector */
     uint32_t trainers; /* models that begin apart; 0: one, of all peers */
     char wire[8];

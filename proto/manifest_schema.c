@@ -16,7 +16,7 @@ static const char *const wires[] = {
 #include "proto/base/codec.def"
     NULL};
 static const char *const topologies[] = {"ring", "butterfly", "owners", NULL};
-static const char *const robusts[] = {"clip", "centred", NULL};
+static const char *const robusts[] = {"off", "clip", "centred", NULL};
 static const char *const batch_tests[] = {"fixed", "norm", "inner",
                                           "augmented", NULL};
 static const char *const encryptions[] = {"on", "off", NULL};
@@ -146,7 +146,7 @@ DOC_PART(manifest_sync,
                   "same for the second moment; 0: never"),
     DOC_FIELD_STR(struct manifest_sync, preset, NULL, "named method"),
     DOC_OPTIONAL_STR(struct manifest_sync, robust, robusts,
-                     "norm_clip from 0 (clip) or from a common centre"),
+                     "norm_clip from 0 (clip) or from a common centre; off: none"),
     DOC_OPTIONAL_F64(struct manifest_sync, rollback, 0, 8,
                      "take back a round after which held-out text costs so "
                      "many more bits per byte; 0: never"),

@@ -110,6 +110,11 @@ static const struct example examples[] = {
     [CONFLICT_rollback_overlap] = {"streaming", "sync.rollback=0.5", NULL},
     [CONFLICT_rollback_stages] =
         {"diloco", CUT " stages=2 sync.rollback=0.5", NULL},
+    [CONFLICT_robust_off] =
+        {"diloco", "sync.robust=off sync.norm_clip=2 sync.topology=butterfly",
+         NULL},
+    [CONFLICT_clip_pairs] =
+        {"noloco", "sync.norm_clip=2 sync.topology=butterfly", NULL},
     [CONFLICT_clip_moments] =
         {"desloc", "sync.norm_clip=2 sync.topology=butterfly", NULL},
     [CONFLICT_clip_trainers] =
