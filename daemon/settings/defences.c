@@ -1,0 +1,68 @@
+/* defences.c - see defences.h. */
+#include "daemon/settings/defences.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define ROBUST_RADIUS 1 /* tests/bench/README.md, Members that lie */
+
+/* clang-format off */
+static const struct {
+    const char *title;
+    bool built;
+} defences[DEFENCE_COUNT] = {
+#define DEFENCE(name, title, built) [DEFENCE_##name] = {title, built},
+#include "daemon/settings/defences.def"
+};
+
+static const struct defence_lack lacks[] = {
+#define LACKS(name, condition, who, reason, nearest)                           \
+    {DEFENCE_##name, who, reason, nearest},
+#include "daemon/settings/defences.def"
+};
+/* clang-format on */
+#define N_LACKS (sizeof lacks / sizeof lacks[0])
+
+const char *defence_title(enum defence d)
+{
+    return defences[d].title;
+}
+
+bool defence_built(enum defence d)
+{
+    return defences[d].built;
+}
+
+const struct defence_lack *
+defence_lack(enum defence d, const struct method *m, const struct manifest *f)
+{
+    const bool holds[N_LACKS] = {
+#define LACKS(name, condition, who, reason, nearest) condition,
+#include "daemon/settings/defences.def"
+    };
+
+    for (size_t i = 0; i < N_LACKS; i++) {
+        if (lacks[i].of == d && holds[i]) {
+            return &lacks[i];
+        }
+    }
+    return NULL;
+}
+
+const struct defence_lack *defence_lack_at(size_t i)
+{
+    return i < N_LACKS ? &lacks[i] : NULL;
+}
+
+void defence_robust(struct manifest_sync *sync)
+{
+    (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
+    (void)snprintf(sync->robust, sizeof sync->robust, "centred");
+    sync->norm_clip = ROBUST_RADIUS;
+}
+
+bool defence_is_robust(const struct manifest_sync *sync)
+{
+    return text_is(sync->topology, "butterfly") &&
+           text_is(sync->robust, "centred") && sync->norm_clip > 0;
+}

@@ -1,0 +1,56 @@
+/* defences.h - which defences against members that lie a run can have.
+ *
+ * The defences: a *robust mean* (the owner of a slice of a butterfly computes a
+ * centre that few members cannot move far: codec_sum.centred in
+ * train/sync/codec/codec.h); an *audit of sums* (members repeat the sum of an
+ * owner); an *audit of work* (members repeat the steps of another one); a
+ * *gate* (held-out loss after a round, and the way back). Rows of defences.def
+ * say which are built, and where one cannot work.
+ *
+ * What a robust mean promises holds from 3 members on: of two contributions
+ * nobody can say which one is wrong. Pure; constant tables.
+ */
+#ifndef LOCO_DAEMON_SETTINGS_DEFENCES_H
+#define LOCO_DAEMON_SETTINGS_DEFENCES_H
+
+#include <stdbool.h>
+
+#include "proto/manifest.h"
+#include "train/sync/method.h"
+
+/* clang-format off */
+enum defence {
+#define DEFENCE(name, title, built) DEFENCE_##name,
+#include "daemon/settings/defences.def"
+    DEFENCE_COUNT
+};
+/* clang-format on */
+
+struct defence_lack {
+    enum defence of;
+    const char *who;     /* the runs that it is about */
+    const char *reason;  /* a sentence without a full stop */
+    const char *nearest; /* words for `run create`: a run that can have it */
+};
+
+/* For people: "robust mean". */
+const char *defence_title(enum defence d);
+
+/* Whether this version has it. */
+bool defence_built(enum defence d);
+
+/* Why this run cannot have it; NULL: it can. m is f's method. Topology and
+ * radius are not looked at: they are what defence_robust() sets. */
+const struct defence_lack *
+defence_lack(enum defence d, const struct method *m, const struct manifest *f);
+
+/* The i-th row, for the table of people; NULL at the end. */
+const struct defence_lack *defence_lack_at(size_t i);
+
+/* The settings of a robust mean. */
+void defence_robust(struct manifest_sync *sync);
+
+/* Whether these settings ask for one. */
+bool defence_is_robust(const struct manifest_sync *sync);
+
+#endif

@@ -1,0 +1,233 @@
+/* defences_test.c - which run can have which defence, and the page that says
+ * so.
+ *
+ * `test_daemon_defences --print > daemon/DEFENCES.md` writes the page.
+ */
+#include "daemon/settings/defences.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/settings/method_manifest.h"
+#include "proto/base/errmsg.h"
+#include "tests/unit/proto/example.h"
+
+#define PAGE_MAX 16384
+
+static const char head[] =
+    "# Defences against members that lie\n"
+    "\n"
+    "Made of `daemon/settings/defences.def` by\n"
+    "`build/tests/test_daemon_defences --print > daemon/DEFENCES.md`. "
+    "*not built*: no\n"
+    "run of this version has it. *no*: it cannot work there; the reasons are "
+    "below.\n"
+    "\n"
+    "`loco run create` gives an open run (anybody may join) a robust mean: it "
+    "sets\n"
+    "`sync.topology=butterfly`, `sync.norm_clip=1` and `sync.robust=centred`. "
+    "`--set\n"
+    "sync.robust=off` turns it off. Where a run cannot have one, a warning "
+    "says so and\n"
+    "names the nearest run that can. In a run for invited peers `--set "
+    "sync.robust=centred`\n"
+    "turns it on. It needs 3 members or more: of two contributions nobody can "
+    "say which\n"
+    "one is wrong. What is left of a lie: `tests/bench/README.md`.\n"
+    "\n";
+
+static char page[PAGE_MAX];
+static size_t n_page;
+static struct manifest f;
+static struct method m;
+static char errmsg[ERRMSG_SIZE];
+
+static void put(const char *text)
+{
+    n_page += (size_t)snprintf(page + n_page, sizeof page - n_page, "%s", text);
+    if (n_page >= sizeof page) {
+        abort();
+    }
+}
+
+static void cell(const char *text)
+{
+    put(" ");
+    put(text);
+    put(" |");
+}
+
+/* The run of a preset as the network trains it. */
+static void begin(const struct preset *preset)
+{
+    example_manifest(&f);
+    manifest_from_preset(&f, preset);
+    if (method_from_manifest(&m, &f, SCOPE_RUN, errmsg) != 0) {
+        (void)fprintf(stderr, "%s: %s\n", preset->name, errmsg);
+        abort();
+    }
+}
+
+static void make_presets(void)
+{
+    put("| preset |");
+    for (unsigned d = 0; d < DEFENCE_COUNT; d++) {
+        cell(defence_title((enum defence)d));
+    }
+    put("\n|---|---|---|---|---|\n");
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        begin(preset_at(i));
+        put("| `");
+        put(preset_at(i)->name);
+        put("` |");
+        for (unsigned d = 0; d < DEFENCE_COUNT; d++) {
+            cell(defence_lack((enum defence)d, &m, &f) != NULL ? "no"
+                 : defence_built((enum defence)d)              ? "yes"
+                                                               : "not built");
+        }
+        put("\n");
+    }
+}
+
+static void make_reasons(void)
+{
+    const struct defence_lack *lack;
+
+    put("\n| defence | runs without it | why | nearest that can have it "
+        "|\n|---|---|---|---|\n");
+    for (size_t i = 0; (lack = defence_lack_at(i)) != NULL; i++) {
+        put("|");
+        cell(defence_title(lack->of));
+        cell(lack->who);
+        cell(lack->reason);
+        put(" `");
+        put(lack->nearest);
+        put("` |\n");
+    }
+}
+
+static void make_page(void)
+{
+    n_page = 0;
+    put(head);
+    make_presets();
+    make_reasons();
+}
+
+static void the_page_is_what_the_table_makes(void **state)
+{
+    static char have[PAGE_MAX];
+    FILE *file = fopen(DEFENCES_MD, "rb");
+
+    (void)state;
+    assert_non_null(file);
+    assert_true(fread(have, 1, sizeof have - 1, file) > 0);
+    assert_int_equal(fclose(file), 0);
+    make_page();
+    if (strcmp(have, page) != 0) {
+        fail_msg("daemon/DEFENCES.md is another one; see the top of this "
+                 "test's source");
+    }
+}
+
+/* No run is given what its peers would refuse. */
+static void a_robust_mean_is_where_the_rules_allow_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        bool can, allowed;
+
+        begin(preset_at(i));
+        can = defence_lack(DEFENCE_ROBUST_MEAN, &m, &f) == NULL;
+        defence_robust(&f.sync);
+        assert_true(defence_is_robust(&f.sync));
+        allowed = method_from_manifest(&m, &f, SCOPE_RUN, errmsg) == 0;
+        if (can != allowed) {
+            fail_msg("%s: %s", preset_at(i)->name, errmsg);
+        }
+    }
+}
+
+/* What the advice says, done to f. */
+static void follow(const char *advice)
+{
+    char path[DOC_PATH_MAX];
+    const struct preset *preset;
+    const char *equals = strchr(advice, '=');
+
+    if (strncmp(advice, "--sync ", 7) == 0) {
+        assert_int_equal(preset_find(advice + 7, &preset, errmsg), 0);
+        manifest_from_preset(&f, preset);
+    } else {
+        assert_int_equal(strncmp(advice, "--set ", 6), 0);
+        assert_non_null(equals);
+        (void)snprintf(path, sizeof path, "%.*s", (int)(equals - advice - 6),
+                       advice + 6);
+        assert_int_equal(
+            doc_set(manifest_schema(), &f, path, equals + 1, errmsg), 0);
+    }
+    assert_int_equal(method_from_manifest(&m, &f, SCOPE_RUN, errmsg), 0);
+}
+
+static void whoever_follows_the_advice_has_the_defence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        for (unsigned d = 0; d < DEFENCE_COUNT; d++) {
+            const struct defence_lack *lack;
+
+            begin(preset_at(i));
+            lack = defence_lack((enum defence)d, &m, &f);
+            if (lack != NULL) {
+                assert_int_equal(lack->of, d);
+                follow(lack->nearest);
+                assert_null(defence_lack((enum defence)d, &m, &f));
+            }
+        }
+    }
+}
+
+static void a_cut_model_and_sites_have_no_robust_mean(void **state)
+{
+    const struct preset *preset;
+    const struct defence_lack *lack;
+
+    (void)state;
+    assert_int_equal(preset_find("opendiloco", &preset, errmsg), 0);
+    begin(preset);
+    assert_null(defence_lack(DEFENCE_ROBUST_MEAN, &m, &f));
+    f.sites = 4;
+    lack = defence_lack(DEFENCE_ROBUST_MEAN, &m, &f);
+    assert_non_null(lack);
+    follow(lack->nearest);
+    assert_null(defence_lack(DEFENCE_ROBUST_MEAN, &m, &f));
+    f.stages = 2;
+    f.model.tied = false;
+    lack = defence_lack(DEFENCE_ROBUST_MEAN, &m, &f);
+    assert_non_null(lack);
+    follow(lack->nearest);
+    assert_null(defence_lack(DEFENCE_ROBUST_MEAN, &m, &f));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_page_is_what_the_table_makes),
+        cmocka_unit_test(a_robust_mean_is_where_the_rules_allow_it),
+        cmocka_unit_test(whoever_follows_the_advice_has_the_defence),
+        cmocka_unit_test(a_cut_model_and_sites_have_no_robust_mean),
+    };
+
+    if (argc == 2 && strcmp(argv[1], "--print") == 0) {
+        make_page();
+        (void)fputs(page, stdout);
+        return 0;
+    }
+    return cmocka_run_group_tests_name("daemon/defences", tests, NULL, NULL);
+}
