@@ -97,6 +97,9 @@ int cli_tree_file(char *path, const char *name, char *errmsg);
 const char *
 cli_set_split(const char *command, const char *item, char path[DOC_PATH_MAX]);
 
+/* Whether --set names that path. */
+bool cli_is_set(const struct cli_list *set, const char *path);
+
 /* What an error of proto/base/err.h is; `bad` where it is in what was read: a
  * hash, a form, a value. */
 enum trouble cli_trouble_of(int err, enum trouble bad);

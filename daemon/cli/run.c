@@ -8,6 +8,7 @@
 #include "daemon/cli/cli.h"
 #include "daemon/cli/invite.h"
 #include "daemon/cli/run_data.h"
+#include "daemon/cli/run_defences.h"
 #include "daemon/cli/run_recipe.h"
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/model_file.h"
@@ -79,22 +80,12 @@ static int apply_settings(struct manifest *m, const struct cli_list *set)
     return 0;
 }
 
-/* Whether --set names it; `key` ends in "=". */
-static bool is_set(const struct cli_list *set, const char *key)
-{
-    for (size_t i = 0; i < set->n; i++) {
-        if (strncmp(set->item[i], key, strlen(key)) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A wire type that is never summed brings the topology along that can carry
  * it, unless one was named. */
 static void fit_topology(struct manifest_sync *sync, const struct cli_list *set)
 {
-    if (!is_set(set, "sync.topology=") && !codec_adds(codec_find(sync->wire))) {
+    if (!cli_is_set(set, "sync.topology") &&
+        !codec_adds(codec_find(sync->wire))) {
         (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
     }
 }
@@ -105,7 +96,7 @@ static void fit_probation(struct manifest *m, const struct cli_list *set)
     struct method method;
     char errmsg[ERRMSG_SIZE];
 
-    if (!is_set(set, "probation_rounds=") && !m->invited &&
+    if (!cli_is_set(set, "probation_rounds") && !m->invited &&
         method_from_manifest(&method, m, SCOPE_RUN, errmsg) == 0 &&
         method.group != METHOD_PAIR) {
         m->probation_rounds = PROBATION_ROUNDS;
@@ -158,15 +149,15 @@ author_load(const char *key, const char *out, struct identity *author)
 /* What --sync auto counts its rounds by. */
 static int check_auto(const struct cli_list *set)
 {
-    static const char *const keys[] = {
-        "sync.preset=", "sync.fragments=", "sync.period_u=", "sync.period_v=",
-        "inner.steps="};
+    static const char *const keys[] = {"sync.preset", "sync.fragments",
+                                       "sync.period_u", "sync.period_v",
+                                       "inner.steps"};
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (is_set(set, keys[i])) {
+        if (cli_is_set(set, keys[i])) {
             return cli_fail(TROUBLE_RUN_SETTINGS,
                             "run create: --sync auto cannot count the rounds "
-                            "with --set %s..: name a preset",
+                            "with --set %s=..: name a preset",
                             keys[i]);
         }
     }
@@ -185,7 +176,7 @@ static int fill_auto(struct manifest *m, struct arguments *a)
     fit_topology(&m->sync, &a->set);
     rv = rv == 0 ? run_recipe_choose(m, &a->plan, &a->chosen) : rv;
     rv = rv == 0 ? apply_settings(m, &a->set) : rv;
-    if (rv == 0 && !is_set(&a->set, "stop.rounds=")) {
+    if (rv == 0 && !cli_is_set(&a->set, "stop.rounds")) {
         m->stop.rounds = (m->inner.steps + m->sync.period - 1) / m->sync.period;
     }
     return rv;
@@ -222,6 +213,7 @@ static int fill(struct manifest *m, struct arguments *a)
     rv = rv != 0 ? rv : automatic ? fill_auto(m, a) : fill_sync(m, a);
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
+    run_defences_fit(m, &a->set);
     fit_probation(m, &a->set);
     rv = rv == 0 ? check_method(m, "create") : rv;
     rv = rv == 0 ? run_data_check(m, "create") : rv;
@@ -230,6 +222,7 @@ static int fill(struct manifest *m, struct arguments *a)
     }
     if (rv == 0) {
         run_recipe_warn(m);
+        run_defences_say(m, &a->set);
     }
     return rv;
 }

@@ -107,3 +107,15 @@ cli_set_split(const char *command, const char *item, char path[DOC_PATH_MAX])
     (void)snprintf(path, DOC_PATH_MAX, "%.*s", (int)(equals - item), item);
     return equals + 1;
 }
+
+bool cli_is_set(const struct cli_list *set, const char *path)
+{
+    size_t len = strlen(path);
+
+    for (size_t i = 0; i < set->n; i++) {
+        if (strncmp(set->item[i], path, len) == 0 && set->item[i][len] == '=') {
+            return true;
+        }
+    }
+    return false;
+}

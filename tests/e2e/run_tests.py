@@ -1,4 +1,5 @@
 """run_tests.py - a whole run, its status and its end; see e2e.py."""
+import json
 import os
 import signal
 
@@ -19,6 +20,74 @@ def main_job():
             check(status["progress"] == 1, "progress is not 1")
         for peer in s.peers:
             peer.drain()
+
+
+@test("an open run averages around a centre, by a butterfly: three of four learn "
+      "on after kill -9, without another setting", smoke=True)
+def open_run():
+    with Swarm(rounds=15, settings={"sync.robust": None}) as s:
+        text = run(LOCO, "run", "show", s.yaml, "--json").stdout
+        sync = json.loads(text)["sync"]
+        check(sync["robust"] == "centred" and sync["topology"] == "butterfly",
+              f"an open run has {sync}")
+        s.start()
+        s.wait_training()
+        s.peers[0].wait_round(3)
+        s.peers[2].kill()
+        for status in s.wait_finished(s.peers[:2] + s.peers[3:]):
+            check(status["bits_per_byte"] < 7, "nothing was learnt")
+
+
+@test("run create: a robust mean for open runs, not for invited peers; --set "
+      "counts; where a run cannot have one, a sentence names one that can")
+def robust_by_default():
+    with Swarm(peers=1) as s:
+        path = s.path("robust.yaml")
+
+        def create(*sets, sync="opendiloco", code=0):
+            sets = [w for v in sets for w in ("--set", v)]
+            said = run(LOCO, "run", "create", "--name", "x", "--model",
+                       s.path("model.yaml"), "--data", s.data, "--sync", sync,
+                       *sets, "--out", path, code=code).stderr
+            if code != 0:
+                return None, said
+            got = json.loads(run(LOCO, "run", "show", path, "--json").stdout)
+            got = got["sync"]
+            return (got["topology"], got["norm_clip"],
+                    got.get("robust", "")), said
+
+        centred = ("butterfly", 1, "centred")
+        for sync in ("opendiloco", "muon-avg", "favg-keep", "eager"):
+            got, said = create(sync=sync)
+            check(got == centred and "--set sync.robust=off" in said,
+                  f"{sync}: {got} {said}")
+        for sets, want, word in (
+                (["invited=true"], ("ring", 0, ""), None),
+                (["invited=true", "sync.robust=centred"], centred, None),
+                (["sync.robust=off"], ("ring", 0, "off"), None),
+                (["sync.robust=centred"], centred, None),
+                (["sync.topology=butterfly"], centred, "robust=off"),
+                (["sync.robust=clip", "sync.norm_clip=2",
+                  "sync.topology=butterfly"], ("butterfly", 2, "clip"), None),
+                (["sync.topology=ring"], ("ring", 0, ""),
+                 "--set sync.topology=butterfly"),
+                (["sites=4"], ("ring", 0, ""), "--set sites=0"),
+                (["stages=2", "model.tied=false"], ("ring", 0, ""),
+                 "--set stages=1")):
+            got, said = create(*sets)
+            check(got == want, f"{sets}: {got}, not {want}")
+            check(word in said if word else "robust" not in said,
+                  f"{sets}: {said}")
+        for sync, nearest in (("noloco", "opendiloco"),
+                              ("async-dn", "opendiloco"),
+                              ("desloc", "favg-keep"),
+                              ("adloco", "localsgd")):
+            got, said = create(sync=sync)
+            check(got == ("ring", 0, "") and f"--sync {nearest}" in said,
+                  f"{sync}: {got} {said}")
+        _, said = create("sync.robust=off", "sync.norm_clip=1",
+                         "sync.topology=butterfly", code=3)
+        check("sync.robust=clip" in said, said)
 
 
 @test("status holds every field of the contract")

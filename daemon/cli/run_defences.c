@@ -1,0 +1,76 @@
+/* run_defences.c - see run_defences.h. */
+#include "daemon/cli/run_defences.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/settings/defences.h"
+#include "daemon/settings/method_manifest.h"
+
+/* The author has decided. */
+static bool decided(const struct cli_list *set)
+{
+    return cli_is_set(set, "sync.robust") || cli_is_set(set, "sync.norm_clip");
+}
+
+/* sync.robust=centred, completed. */
+static void complete(struct manifest_sync *sync, const struct cli_list *set)
+{
+    struct manifest_sync whole = *sync;
+
+    defence_robust(&whole);
+    if (!cli_is_set(set, "sync.norm_clip")) {
+        sync->norm_clip = whole.norm_clip;
+    }
+    if (!cli_is_set(set, "sync.topology")) {
+        memcpy(sync->topology, whole.topology, sizeof sync->topology);
+    }
+}
+
+void run_defences_fit(struct manifest *m, const struct cli_list *set)
+{
+    bool other_topology = cli_is_set(set, "sync.topology") &&
+                          !text_is(m->sync.topology, "butterfly");
+    struct method method;
+
+    if (text_is(m->sync.robust, "centred")) {
+        complete(&m->sync, set);
+        return;
+    }
+    if (m->invited || decided(set) || other_topology ||
+        method_from_manifest(&method, m, SCOPE_RUN, NULL) != 0) {
+        return;
+    }
+    if (defence_lack(DEFENCE_ROBUST_MEAN, &method, m) == NULL) {
+        defence_robust(&m->sync);
+    }
+}
+
+void run_defences_say(const struct manifest *m, const struct cli_list *set)
+{
+    const struct defence_lack *lack;
+    struct method method;
+
+    if (m->invited || decided(set) ||
+        method_from_manifest(&method, m, SCOPE_RUN, NULL) != 0) {
+        return;
+    }
+    if (defence_is_robust(&m->sync)) {
+        (void)fprintf(stderr,
+                      "anybody may join this run, so its averages are robust: "
+                      "from 3 members on, a few that lie cannot move one far "
+                      "(sync.topology=%s, sync.norm_clip=%g, sync.robust=%s; "
+                      "--set sync.robust=off turns it off)\n",
+                      m->sync.topology, m->sync.norm_clip, m->sync.robust);
+        return;
+    }
+    lack = defence_lack(DEFENCE_ROBUST_MEAN, &method, m);
+    (void)fprintf(
+        stderr,
+        "warning: anybody may join this run, and one member that lies can "
+        "spoil the model, because its averages are not robust: %s; the "
+        "nearest run that has robust averages: %s; or let invited peers in "
+        "only: --set invited=true\n",
+        lack == NULL ? "a ring hides what each member sends" : lack->reason,
+        lack == NULL ? "--set sync.topology=butterfly" : lack->nearest);
+}

@@ -1,0 +1,18 @@
+/* run_defences.h - loco run create: what an open run does against members that
+ * lie. The author's --set always counts. */
+#ifndef LOCO_DAEMON_CLI_RUN_DEFENCES_H
+#define LOCO_DAEMON_CLI_RUN_DEFENCES_H
+
+#include "daemon/cli/cli.h"
+#include "proto/manifest.h"
+
+/* A robust mean for an open run that can have one, unless --set says
+ * sync.robust, sync.norm_clip or another topology. --set sync.robust=centred
+ * alone brings its radius and its topology along, in any run. */
+void run_defences_fit(struct manifest *m, const struct cli_list *set);
+
+/* On stderr, of an open run: what was chosen; or why there is no robust mean,
+ * and the nearest run that has one. */
+void run_defences_say(const struct manifest *m, const struct cli_list *set);
+
+#endif
