@@ -39,7 +39,14 @@ static const char head[] =
     "sync.robust=centred`\n"
     "turns it on. It needs 3 members or more: of two contributions nobody can "
     "say which\n"
-    "one is wrong. What is left of a lie: `tests/bench/README.md`.\n"
+    "one is wrong. What it costs, and what is left of a lie: "
+    "`tests/bench/README.md`.\n"
+    "\n"
+    "A butterfly sends as many bytes as a ring, but between every two members. "
+    "Where two\n"
+    "cannot connect (both behind routers that map no port) a third one passes "
+    "on what they\n"
+    "send each other; a ring often finds an order without such neighbours.\n"
     "\n";
 
 static char page[PAGE_MAX];
