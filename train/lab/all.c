@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "train/lab/internal.h"
+#include "train/lab/lies.h"
+
+#define PIECE 1024 /* that is clipped together where a type has no blocks */
 
 /* Fragments never overlap, so each has its place in the residual: behind those
  * before it. */
@@ -21,6 +24,30 @@ residual_at(const struct engine *e, size_t s, const struct stream_turn *turn)
         at += engine_len(e, s, &other);
     }
     return at;
+}
+
+/* What the liars among `who` have packed becomes their lie. The last of the
+ * first peers are liars. */
+static void lie(struct lab *lab, const uint32_t *who, uint32_t n, uint64_t len)
+{
+    const struct lab_options *o = &lab->opt;
+    uint32_t block = codec_get(o->method.wire)->block;
+    struct lies_group g = {
+        .lie = o->lie,
+        .clip = o->clip,
+        .block = block > 1 ? block : PIECE,
+        .seed = o->seed,
+        .turn = lab->turns,
+        .len = len,
+        .n = n,
+    };
+
+    for (uint32_t i = 0; i < n; i++) {
+        g.x[i] = lab->packed[who[i]];
+        g.number[i] = who[i];
+        g.liar[i] = who[i] < o->peers && who[i] + o->liars >= o->peers;
+    }
+    lies_tell(&g);
 }
 
 static int average(struct lab *lab,
@@ -47,7 +74,7 @@ static int average(struct lab *lab,
             lab->packed[who[i]], p->residual == NULL ? NULL : p->residual + at,
             1.0};
     }
-    lab_lie(lab, who, n, engine_len(first, s, turn));
+    lie(lab, who, n, engine_len(first, s, turn));
     return lab_average(lab, parts, n, engine_len(first, s, turn), mean);
 }
 

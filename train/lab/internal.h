@@ -135,11 +135,6 @@ int lab_average(struct lab *lab,
 /* Bytes of len values on the wire. */
 uint64_t lab_wire_bytes(const struct lab *lab, uint64_t len);
 
-/* ---- lab/lies.c ---------------------------------------------------------- */
-
-/* What liars among the peers `who` (n) have packed (len) becomes their lie. */
-void lab_lie(struct lab *lab, const uint32_t *who, uint32_t n, uint64_t len);
-
 /* ---- lab/clock.c --------------------------------------------------------- */
 
 double lab_latest(const struct lab *lab, const uint32_t *who, uint32_t n);

@@ -35,7 +35,7 @@
  * Memory: 4 bytes * parameters * (5 to 9 vectors of the method) per peer, with
  * AdLoCo (4 and one for each trainer); in a butterfly its encoded vector, too.
  *
- * Liars (lies.c) are in groups of all peers that average parameters.
+ * Liars (lies.h) are in groups of all peers that average parameters.
  * One thread drives it; kernels may use more. Errors: codes with a sentence in
  * errmsg; LOCO_ENUMERIC when a replica diverged.
  */
@@ -110,11 +110,18 @@ enum lab_lie {
                       * element by element (Baruch et al. 2019) */
     LAB_LIE_AGAINST, /* all the same: the honest mean turned round */
     LAB_LIE_COPY,    /* what the first peer sends */
+    LAB_LIE_OVERSHOOT, /* all the same: the honest mean, made longer by as much
+                        * as no clip takes away */
+    LAB_LIE_MIMIC, /* all the same: the honest one farthest from their mean */
     LAB_LIE_COUNT
 };
 
 /* "noise", "flip" ..; false for another name. */
 bool lab_lie_named(const char *name, enum lab_lie *lie);
+const char *lab_lie_name(enum lab_lie lie);
+
+/* All names, "a, b or c", for a sentence. */
+void lab_lie_names(char *text, size_t room);
 
 struct lab_options {
     struct method method;
