@@ -1,6 +1,6 @@
-/* lab_files.h - what `loco sim train` reads and writes.
+/* lab_files.h - what `loco sim train` and `sim byzantine` read and write.
  *
- * Tables of machines and of comings and goings (formats: cli/sim_train.c), the
+ * Tables of machines and of comings and goings (formats: cli/lab_setup.h), the
  * text to train on, the points as CSV, the curves as SVG. All failures are
  * LOCO_E* codes with file, line and a sentence in errmsg. Files may come from
  * strangers: lines and tables are bounded.
