@@ -123,20 +123,24 @@ def refused():
             check(word in done.stderr, f"{preset} {settings}: {done.stderr}")
 
 
+def make_text(d):
+    """Packed text and a tiny model in directory d."""
+    with open(d + "/text", "w", encoding="ascii") as f:
+        f.write(text_of(60000))
+    run(LOCO, "data", "pack", d + "/text", "--out", d + "/data",
+        "--val-bytes", "4096")
+    with open(d + "/tiny.yaml", "w", encoding="ascii") as f:
+        f.write("dim: 16\nlayers: 4\nheads: 2\nkv_heads: 2\nffn: 32\n"
+                "vocab: 256\nseq: 16\ntied: true\nrope_theta: 10000\n"
+                "norm_eps: 0.00001\n")
+
+
 @test("loco sim train runs every method and prints what the contract names")
 def sim_train():
     fields = ("bits_per_byte", "loss", "tokens", "bytes_sent", "virtual_hours",
               "rounds")
     with tempfile.TemporaryDirectory() as d:
-        text = os.path.join(d, "text")
-        with open(text, "w", encoding="ascii") as f:
-            f.write(text_of(60000))
-        run(LOCO, "data", "pack", text, "--out", d + "/data",
-            "--val-bytes", "4096")
-        with open(d + "/tiny.yaml", "w", encoding="ascii") as f:
-            f.write("dim: 16\nlayers: 4\nheads: 2\nkv_heads: 2\nffn: 32\n"
-                    "vocab: 256\nseq: 16\ntied: true\nrope_theta: 10000\n"
-                    "norm_eps: 0.00001\n")
+        make_text(d)
         with open(d + "/members", "w", encoding="ascii") as f:
             f.write("800 die 1\n1200 join 9\n1500 speed 0 500\n")
         for preset in METHODS:
@@ -180,6 +184,52 @@ def sim_train():
                       ("diloco", "lab.lie=truth")):
             run(LOCO, "sim", "train", "--sync", words[0], "--set", words[1],
                 "--data", d + "/data", code=3)
+
+
+@test("loco sim byzantine: lies do damage to a plain mean, centred stands huge "
+      "ones, and --most names what is above it")
+def sim_byzantine():
+    lies = ("huge", "against", "overshoot", "mimic")
+    with tempfile.TemporaryDirectory() as d:
+        make_text(d)
+        lab = ("--model", d + "/tiny.yaml", "--data", d + "/data",
+               "--sync", "favg-keep", "--set", "sync.wire=fp16",
+               "--set", "sync.period=8", "--rounds", "6", "--json")
+        done = run(LOCO, "sim", "byzantine", *lab, "--lies", ",".join(lies),
+                   "--seeds", "2", "--most", "60")
+        table = json.loads(done.stdout)
+        cell = {(c["lie"], c["defence"]): c for c in table["cells"]}
+        check(len(cell) == len(table["cells"]) == 3 * (2 + len(lies)),
+              f"cells are {sorted(cell)}")
+        check((table["peers"], table["liars"], table["rounds"],
+               table["seeds"]) == (8, 3, 6, 2), f"heading: {table}")
+        check(table["tokens"] == 6 * 8 * 4 * 16 * 8, f"{table['tokens']} tokens")
+        for lie in lies:  # one that does nothing would give the same bits
+            for defence in ("mean", "clip", "centred"):
+                c = cell[lie, defence]
+                check(c["diverged"] > 0 or abs(c["percent"]) > 0.02,
+                      f"{lie} does nothing to {defence}: {c}")
+        check(cell["huge", "mean"]["percent"] is None and
+              cell["against", "mean"]["percent"] > 15 and
+              cell["against", "centred"]["percent"] > 5,
+              f"lies do no damage: {table['cells']}")
+        check(cell["nobody", "centred"]["percent"] == 0 and
+              abs(cell["alone", "centred"]["percent"]) < 3,
+              "the honest ones alone train worse")
+        check(abs(cell["huge", "centred"]["percent"]) < 4,
+              "huge numbers move the centre")
+        check(table["above"] == [] and table["worst"]["centred"]["lie"] in lies,
+              f"judged: {table['worst']}, {table['above']}")
+        check(done.stderr.count("seed 2: ") == len(cell),
+              "no line of progress for each run")
+        bad = run(LOCO, "sim", "byzantine", *lab, "--lies", "against",
+                  "--defences", "centred", "--most", "1", code=1)
+        check(json.loads(bad.stdout)["above"] == ["against"] and
+              "against, centred: +" in bad.stderr, bad.stderr)
+        for words in (("--lies", "truth"), ("--defences", "off"),
+                      ("--liars", "8"), ("--set", "lab.lie=flip"),
+                      ("--defences", "mean", "--most", "5")):
+            run(LOCO, "sim", "byzantine", *lab, *words, code=2)
 
 
 @test("loco sim prints one object, and suggests the scenario that was meant")
