@@ -67,7 +67,7 @@ double byzantine_percent(const struct byzantine_table *t, int row, int column)
 
 bool byzantine_above(const struct byzantine_table *t, int row, int column)
 {
-    return t->most >= 0 && row < LAB_LIE_COUNT && t->has_row[row] &&
+    return !isnan(t->most) && row < LAB_LIE_COUNT && t->has_row[row] &&
            column == BYZANTINE_CENTRED &&
            !(byzantine_percent(t, row, column) <= t->most);
 }
@@ -244,7 +244,7 @@ json_t *byzantine_json(const struct byzantine_table *t)
                   (json_int_t)t->liars, "rounds", (json_int_t)t->rounds,
                   "tokens", (json_int_t)t->tokens, "seeds", (json_int_t)seeds,
                   "radius", t->radius, "cells", cells, "worst", json_worst(t));
-    if (t->most >= 0) {
+    if (!isnan(t->most)) {
         json_object_set_new(o, "most", json_real(t->most));
         json_object_set_new(o, "above", above);
     } else {

@@ -33,7 +33,7 @@ struct byzantine_table {
     const char *sync; /* and what else the heading says */
     uint64_t peers, liars, rounds, tokens;
     double radius;
-    double most; /* percent; below 0: any */
+    double most; /* percent; NAN: any */
     bool has_row[BYZANTINE_ROWS];
     bool has_column[BYZANTINE_DEFENCES];
     struct byzantine_cell cell[BYZANTINE_ROWS][BYZANTINE_DEFENCES];

@@ -89,7 +89,7 @@ static int choose_columns(struct byzantine *b)
                         "centred, not \"%s\"",
                         bad);
     }
-    if (t->most >= 0 && !t->has_column[BYZANTINE_CENTRED]) {
+    if (!isnan(t->most) && !t->has_column[BYZANTINE_CENTRED]) {
         return cli_fail(TROUBLE_USAGE,
                         "sim byzantine: --most judges centred, which is not "
                         "among --defences");
@@ -344,7 +344,7 @@ int cli_sim_byzantine(const struct cli_call *call)
 
     b = (struct byzantine){
         .peers = 8, .liars = 3, .rounds = 20, .seeds = 1, .seed = 1};
-    b.table.most = -1;
+    b.table.most = NAN;
     *a = (struct lab_arguments){.command = "sim byzantine",
                                 .sync = "muon-avg",
                                 .model = "quickstart-1m",

@@ -7,8 +7,9 @@
  * (Xie et al. 2019, arXiv:1903.03936). A liar's own replica goes on as if it
  * had been honest.
  *
- * Two are made against our own centre (sync.robust: centred), by those who know
- * how it is computed.
+ * Two are made against our own centre (sync.robust: centred), by liars that
+ * know how it is computed. This is why they should do damage; whether they do
+ * is measured (tests/bench/README.md).
  *
  * "overshoot". A clip bounds how far a lie moves the centre, not where to. Let
  * k = clip * l / h with l liars and h honest members, whose distance from their
