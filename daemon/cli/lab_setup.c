@@ -235,6 +235,12 @@ static int check_lies(const struct lab_setup *s, uint64_t peers)
                         "in which all peers average parameters",
                         s->a.command);
     }
+    if (s->manifest.sync.rollback > 0) {
+        return cli_fail(TROUBLE_RUN_SETTINGS,
+                        "%s: sync.rollback is of real peers: a laboratory "
+                        "takes no round back",
+                        s->a.command);
+    }
     return o->clip > 0 && !sums
                ? cli_fail(TROUBLE_RUN_SETTINGS,
                           "%s: sync.norm_clip is of a butterfly: set "

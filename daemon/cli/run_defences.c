@@ -27,7 +27,7 @@ static void complete(struct manifest_sync *sync, const struct cli_list *set)
     }
 }
 
-void run_defences_fit(struct manifest *m, const struct cli_list *set)
+static void fit_mean(struct manifest *m, const struct cli_list *set)
 {
     bool other_topology = cli_is_set(set, "sync.topology") &&
                           !text_is(m->sync.topology, "butterfly");
@@ -46,7 +46,7 @@ void run_defences_fit(struct manifest *m, const struct cli_list *set)
     }
 }
 
-void run_defences_say(const struct manifest *m, const struct cli_list *set)
+static void say_mean(const struct manifest *m, const struct cli_list *set)
 {
     const struct defence_lack *lack;
     struct method method;
@@ -73,4 +73,51 @@ void run_defences_say(const struct manifest *m, const struct cli_list *set)
         "only: --set invited=true\n",
         lack == NULL ? "a ring hides what each member sends" : lack->reason,
         lack == NULL ? "--set sync.topology=butterfly" : lack->nearest);
+}
+
+/* To measure there must be text that nobody trains on. */
+static bool has_held_out(const struct manifest *m)
+{
+    bool has = false;
+
+    for (uint32_t i = 0; i < m->data.n_shards; i++) {
+        has = has || m->data.shards[i].val;
+    }
+    return has;
+}
+
+static void fit_gate(struct manifest *m, const struct cli_list *set)
+{
+    struct method method;
+
+    if (!m->invited && !cli_is_set(set, "sync.rollback") && has_held_out(m) &&
+        method_from_manifest(&method, m, SCOPE_RUN, NULL) == 0 &&
+        defence_lack(DEFENCE_GATE, &method, m) == NULL) {
+        defence_gate(&m->sync);
+    }
+}
+
+void run_defences_fit(struct manifest *m, const struct cli_list *set)
+{
+    fit_mean(m, set);
+    fit_gate(m, set);
+}
+
+static void say_gate(const struct manifest *m, const struct cli_list *set)
+{
+    if (!m->invited && m->sync.rollback > 0 &&
+        !cli_is_set(set, "sync.rollback")) {
+        (void)fprintf(stderr,
+                      "a round that makes the model worse by more than %g bits "
+                      "per byte of held-out text is taken back "
+                      "(sync.rollback=%g; --set sync.rollback=0 turns it "
+                      "off)\n",
+                      m->sync.rollback, m->sync.rollback);
+    }
+}
+
+void run_defences_say(const struct manifest *m, const struct cli_list *set)
+{
+    say_mean(m, set);
+    say_gate(m, set);
 }

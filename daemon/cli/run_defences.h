@@ -6,9 +6,11 @@
 #include "daemon/cli/cli.h"
 #include "proto/manifest.h"
 
-/* A robust mean for an open run that can have one, unless --set says
- * sync.robust, sync.norm_clip or another topology. --set sync.robust=centred
- * alone brings its radius and its topology along, in any run. */
+/* A gate (sync.rollback) for an open run that can have one and has held-out
+ * text, unless --set says otherwise. A robust mean for an open run that can
+ * have one, unless --set says sync.robust, sync.norm_clip or another topology.
+ * --set sync.robust=centred alone brings its radius and its topology along, in
+ * any run. */
 void run_defences_fit(struct manifest *m, const struct cli_list *set);
 
 /* On stderr, of an open run: what was chosen; or why there is no robust mean,

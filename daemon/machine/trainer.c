@@ -299,6 +299,9 @@ static int load_state(struct trainer *t,
     if (lost_gpu(t, rc) && recover(t, rc)) {
         rc = replica_load(r, job->round, c->state, job->rebase);
     }
+    if (rc == 0 && job->from_kept) {
+        replica_forget_moments(r); /* they may be what ruined the model */
+    }
     if (job->rebase) {
         repacked(t);
     } else {

@@ -8,7 +8,7 @@
  * names the newest state that was good. Where a Byzantine quorum says the same
  * the next commit is a rollback (p2p/round/rollback.c), and each takes that
  * state from memory (the machine keeps the last two), or fetches it like a
- * newcomer.
+ * newcomer. The inner optimizer begins anew: its moments may be the reason.
  *
  * The figures are not compared between peers: kernels differ, and anybody can
  * claim one. So two honest members may differ about a state at the bound. Who
@@ -16,12 +16,14 @@
  * after a while, it takes the new level for its own and goes on. Nothing waits
  * for it but this peer.
  *
- * What it costs: JUDGE_TOKENS forward, which is a third of a step each. What it
- * does not see: a loss that each round makes a little worse than the mean
- * forgets, and a model that is bad at something that the held-out text lacks.
+ * What it costs: EVAL_DRAWN tokens forward (train/replica/eval.h), a third of
+ * what a step takes for as many. What it does not see: a loss that each round
+ * makes a little worse than the mean forgets, and a model that is bad at
+ * something that the held-out text lacks.
  *
  * A trainer that fails with numbers that are none begins its task again from
- * the state in place; JUDGE_TRIES times in a row, then a person must look.
+ * the state in place, whatever sync.rollback says; JUDGE_TRIES times in a row,
+ * then a person must look.
  */
 #include "daemon/node/internal.h"
 

@@ -4,7 +4,8 @@
  * centre that few members cannot move far: codec_sum.centred in
  * train/sync/codec/codec.h); an *audit of sums* (members repeat the sum of an
  * owner); an *audit of work* (members repeat the steps of another one); a
- * *gate* (held-out loss after a round, and the way back). Rows of defences.def
+ * *gate* (members measure the model after a round, and take it back where it is
+ * worse: daemon/node/judge.h). Rows of defences.def
  * say which are built, and where one cannot work.
  *
  * What a robust mean promises holds from 3 members on: of two contributions
@@ -50,7 +51,10 @@ const struct defence_lack *defence_lack_at(size_t i);
 /* The settings of a robust mean. */
 void defence_robust(struct manifest_sync *sync);
 
-/* Whether these settings ask for one. */
+/* The setting of a gate. */
+void defence_gate(struct manifest_sync *sync);
+
+/* Whether these settings ask for a robust mean. */
 bool defence_is_robust(const struct manifest_sync *sync);
 
 #endif

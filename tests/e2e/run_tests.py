@@ -90,12 +90,33 @@ def robust_by_default():
         check("sync.robust=clip" in said, said)
 
 
+@test("run create: an open run takes back rounds that ruin the model, if its "
+      "rounds are long enough; --set counts")
+def rollback_by_default():
+    with Swarm(peers=1) as s:
+        path = s.path("rollback.yaml")
+        for sets, sync, want in (
+                ([], "opendiloco", 0.5), (["sync.rollback=0"], "diloco", 0),
+                (["sync.rollback=2"], "diloco", 2), ([], "noloco", 0),
+                (["invited=true"], "opendiloco", 0), ([], "ddp", 0),
+                (["sync.period=5"], "diloco", 0), ([], "eager", 0)):
+            said = run(LOCO, "run", "create", "--name", "x", "--model",
+                       s.path("model.yaml"), "--data", s.data, "--sync", sync,
+                       *(w for v in sets for w in ("--set", v)),
+                       "--out", path).stderr
+            got = json.loads(run(LOCO, "run", "show", path, "--json").stdout)
+            got = got["sync"].get("rollback", 0)
+            check(got == want, f"{sync} {sets}: {got}, not {want}")
+            check(("--set sync.rollback=0" in said) == (want == 0.5), said)
+
+
 @test("status holds every field of the contract")
 def status_fields():
     want = set("""version peer_id run_id run_name state fork round inner_step
         tokens tokens_per_s loss bits_per_byte peers_alive peers_in_round
         params_hash replicas_equal bytes_sent bytes_received last_round_ms
-        rounds_committed rounds_aborted tokens_dropped peers_lost reachability
+        rounds_committed rounds_aborted rollbacks tokens_dropped peers_lost
+        reachability
         reason progress eta_s caps""".split())
     with Swarm(peers=2, rounds=4) as s:
         s.start()

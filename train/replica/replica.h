@@ -248,6 +248,10 @@ void replica_init(struct replica *r);
 size_t replica_state(const struct replica *r,
                      struct replica_vector out[REPLICA_STATE_MAX]);
 
+/* The inner optimizer begins anew; moments of the state are those of the state.
+ */
+void replica_forget_moments(struct replica *r);
+
 /* The state of `round` as others hold it: its vectors one behind the other.
  * With rebase theta keeps its displacement and the contribution stands.
  * LOCO_EPROTO: not such a state. LOCO_ENUMERIC: not finite, where nobody has

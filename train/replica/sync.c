@@ -393,6 +393,12 @@ int replica_restore(struct replica *r,
     return rv;
 }
 
+void replica_forget_moments(struct replica *r)
+{
+    replica_clear_moments(r);
+    replica_put_moments(r, r->state_u, r->state_v);
+}
+
 /* The anchor, and nothing on its way to others. */
 static void back_to_anchor(struct replica *r)
 {

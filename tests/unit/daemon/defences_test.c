@@ -42,6 +42,13 @@ static const char head[] =
     "one is wrong. What it costs, and what is left of a lie: "
     "`tests/bench/README.md`.\n"
     "\n"
+    "An open run with held-out text has a gate, too (`sync.rollback=0.5`, bits "
+    "per byte):\n"
+    "members measure the model after each round on windows that nobody knows "
+    "before, and\n"
+    "a round that most find worse is taken back (`proto/PROTOCOL.md`, *A "
+    "rollback*).\n"
+    "\n"
     "A butterfly sends as many bytes as a ring, but between every two members. "
     "Where two\n"
     "cannot connect (both behind routers that map no port) a third one passes "
@@ -161,6 +168,25 @@ static void a_robust_mean_is_where_the_rules_allow_it(void **state)
     }
 }
 
+/* But that of cost, which is the author's matter. */
+static void a_gate_is_where_the_rules_allow_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; preset_at(i) != NULL; i++) {
+        bool can, allowed;
+
+        begin(preset_at(i));
+        f.sync.period = f.sync.period == 1 ? 1 : 200;
+        can = defence_lack(DEFENCE_GATE, &m, &f) == NULL;
+        defence_gate(&f.sync);
+        assert_true(f.sync.rollback > 0);
+        allowed = method_from_manifest(&m, &f, SCOPE_RUN, errmsg) == 0;
+        if (can ? !allowed : allowed && f.sync.period > 1) {
+            fail_msg("%s: %s", preset_at(i)->name, errmsg);
+        }
+    }
+}
+
 /* What the advice says, done to f. */
 static void follow(const char *advice)
 {
@@ -227,6 +253,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_page_is_what_the_table_makes),
         cmocka_unit_test(a_robust_mean_is_where_the_rules_allow_it),
+        cmocka_unit_test(a_gate_is_where_the_rules_allow_it),
         cmocka_unit_test(whoever_follows_the_advice_has_the_defence),
         cmocka_unit_test(a_cut_model_and_sites_have_no_robust_mean),
     };
