@@ -6,8 +6,8 @@
 
 #define ROBUST_RADIUS 1    /* tests/bench/README.md, Members that lie */
 #define GATE_TOKENS   2048 /* EVAL_DRAWN (train/replica/eval.h) */
-/* Bits per byte. Two draws of GATE_TOKENS of one model differ by 0.03 to 0.1, a
- * model of noise from a trained one by more than 1. */
+/* Bits per byte: eight standard deviations of a figure (eval.h there). A ruined
+ * model is worse by more than 1. */
 #define GATE_BITS 0.5
 
 /* clang-format off */
