@@ -19,8 +19,8 @@
 #define EVAL_ROWS 8
 /* Tokens that are drawn, where the text has as many, in turns of so many
  * windows. The figure's standard deviation over draws is 0.06 bits per byte
- * (byte tokens, 0.12M parameters, 60 rounds; the largest above the mean of those
- * before was 0.10). */
+ * (byte tokens, 0.12M parameters, 60 rounds; the largest above the mean of
+ * those before was 0.10). */
 #define EVAL_DRAWN      2048
 #define EVAL_DRAWN_ROWS 2
 
