@@ -77,8 +77,8 @@ struct job_load {
     uint64_t round;
     bool from_seed; /* derive it from the manifest's seed */
     bool from_disk; /* the held state of the terms; else BUFFER_STATE */
-    bool from_kept; /* one of the last states, still in memory; the inner
-                       optimizer begins anew: */
+    bool anew;      /* the inner optimizer begins anew */
+    bool from_kept; /* one of the last states, still in memory: */
     uint64_t kept_round, kept_name; /* as struct segment has them; LOCO_ENOENT
                                        where it is gone */
     bool rebase;  /* keep live progress made since the anchor */

@@ -415,11 +415,11 @@ train(struct machine *m, const struct job *job, const struct out *out)
     (void)machine_command(m, &c);
 }
 
-static void evaluate(struct machine *m, const struct job *job)
+static int evaluate(struct machine *m, const struct job *job)
 {
     const struct trainer_command c = {.job = *job};
 
-    (void)machine_command(m, &c);
+    return machine_command(m, &c);
 }
 
 void machine_configure(struct machine *m)
@@ -460,8 +460,7 @@ begin(struct machine *m, const struct job *job, const struct out *out)
     case JOB_PAIR:
         return machine_pair_apply(m, job);
     case JOB_EVAL:
-        evaluate(m, job);
-        return 0;
+        return evaluate(m, job);
     case JOB_HASH:
         return machine_hash(m, job);
     case JOB_INHERIT:

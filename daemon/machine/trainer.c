@@ -299,7 +299,7 @@ static int load_state(struct trainer *t,
     if (lost_gpu(t, rc) && recover(t, rc)) {
         rc = replica_load(r, job->round, c->state, job->rebase);
     }
-    if (rc == 0 && job->from_kept) {
+    if (rc == 0 && job->anew) {
         replica_forget_moments(r); /* they may be what ruined the model */
     }
     if (job->rebase) {

@@ -18,8 +18,9 @@
  *
  * What it costs: EVAL_DRAWN tokens forward (train/replica/eval.h), a third of
  * what a step takes for as many. What it does not see: a loss that each round
- * makes a little worse than the mean forgets, and a model that is bad at
- * something that the held-out text lacks.
+ * makes a little worse than the mean forgets, a model that is bad at something
+ * that the held-out text lacks, and the last round of a run, after which there
+ * is no other.
  *
  * A trainer that fails with numbers that are none begins its task again from
  * the state in place, whatever sync.rollback says; JUDGE_TRIES times in a row,
@@ -54,6 +55,7 @@ static void stop_asking(struct node *n)
 {
     n->judge.asks = false;
     node_forget_contribution(n);
+    round_retract(&n->round);
 }
 
 /* The others went on: their level is ours. */
@@ -72,12 +74,13 @@ void node_judge_look(struct node *n)
     if (!judges(n) || !n->held.loaded) {
         return;
     }
-    if (g->asks) {
-        if (hash32_eq(&n->held.state_hash, &g->good.state)) {
+    if (hash32_eq(&n->held.state_hash, &g->good.state)) {
+        g->good.round = n->held.applied.round; /* it is back, as this round's */
+        if (g->asks) {
             stop_asking(n);
-        } else {
-            overruled(n);
         }
+    } else if (g->asks) {
+        overruled(n);
     }
     job = out_job(n->out, JOB_EVAL);
     if (job != NULL) {
@@ -98,6 +101,7 @@ static void ask(struct node *n)
         .rollback = g->good,
     };
 
+    stop_asking(n); /* nor does older work go into a round now */
     g->asks = true;
     g->asks_ms = n->now;
     round_contribute(&n->round, &work, n->now, n->out);
@@ -161,6 +165,11 @@ bool node_judge_measured(struct node *n, const struct local_event *e)
     return true;
 }
 
+void node_judge_forget(struct node *n)
+{
+    n->judge = (struct node_judge){.n_rollback = n->judge.n_rollback};
+}
+
 bool node_judge_holds(const struct node *n)
 {
     return n->judge.measuring || n->judge.asks;
@@ -200,7 +209,7 @@ load(struct node *n, const struct rollback *to, const struct node_point *target)
     node_held_aim(&n->held, target);
     node_held_spend(&n->held, SPENT_NOT);
     job->load.round = target->round;
-    job->load.from_kept = true;
+    job->load.from_kept = job->load.anew = true;
     job->load.kept_round = to->round;
     job->load.kept_name = hash32_u64(&to->state);
     n->judge.going_back = true;
@@ -229,7 +238,10 @@ bool node_judge_loaded(struct node *n, const struct local_event *e)
 
     n->judge.going_back = false;
     if (was && e->rc != 0) {
+        n->judge.fetches = true;
         node_sync_failed(n); /* somebody else has it */
+    } else if (!was && e->rc == 0) {
+        node_judge_forget(n); /* a state of others: maybe of another branch */
     }
     return was;
 }
@@ -239,9 +251,12 @@ bool node_judge_again(struct node *n)
     struct rollback here = {n->held.applied.round, n->held.state_hash};
     struct node_point target = n->held.applied;
 
-    if (!n->regime->has_views || !n->inner->whole || n->held.applying ||
+    if (!n->regime->has_views || !n->inner->whole ||
         n->judge.n_failed >= JUDGE_TRIES) {
         return false;
+    }
+    if (n->held.applying || n->sync.phase != SYNC_IDLE || n->regime->busy(n)) {
+        return true; /* it fails once more when nothing else is under way */
     }
     n->judge.n_failed++;
     out_log(n->out, LOG_WARN,

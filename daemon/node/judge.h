@@ -21,8 +21,9 @@ struct node_judge {
                              the longer ago; 0: of none */
     bool asks;            /* to go back to `good`, since then */
     uint64_t asks_ms;
-    uint32_t n_failed;   /* tasks of the trainer in a row */
-    bool going_back;     /* a LOAD of an earlier state is under way */
+    uint32_t n_failed; /* tasks of the trainer in a row */
+    bool going_back;   /* a LOAD of an earlier state is under way */
+    bool fetches; /* it is gone here: others have it, under the new round */
     uint64_t n_rollback; /* rounds taken back */
 };
 
@@ -40,6 +41,9 @@ uint64_t node_judge_deadline(const struct node *n);
 
 /* This commit, whose record is held, takes back an earlier one. */
 void node_judge_back(struct node *n, const struct commit *c);
+
+/* Of the group that is left. */
+void node_judge_forget(struct node *n);
 
 /* The LOAD of an earlier state ended; false: that was none. */
 bool node_judge_loaded(struct node *n, const struct local_event *e);

@@ -252,6 +252,9 @@ static void rounds_trained(struct node *n, const struct local_event *e)
             tokens = 1; /* a round of no weight at all is none */
         }
     }
+    if (node_judge_holds(n)) {
+        return; /* made from a state that may be taken back; trained on later */
+    }
     node_training_packed(n);
     if (node_quorum_defer(n, e)) {
         return;

@@ -231,6 +231,7 @@ static void load(struct node *n, bool from_seed, bool from_disk)
         job->load.from_disk = from_disk;
         job->load.rebase = n->sync.rebase && !from_seed && !from_disk;
         job->load.share = n->held.loaded ? n->pairs.merge_share : 0;
+        job->load.anew = n->judge.fetches;
         n->sync.load_rebase = job->load.rebase;
         node_held_begin(&n->held, NULL);
         n->sync.phase = SYNC_LOAD;
@@ -346,7 +347,7 @@ static void state_here(struct node *n)
 {
     node_follow_fetched(n);
     transfer_stop(&n->transfer, n->out);
-    n->sync.rebase = n->held.loaded && n->sync.rebase &&
+    n->sync.rebase = n->held.loaded && n->sync.rebase && !n->judge.fetches &&
                      !n->terms.single_round &&
                      n->held.target.round - n->held.applied.round <= 2;
     if (n->held.loaded && !n->sync.rebase) {

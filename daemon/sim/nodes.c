@@ -388,6 +388,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.leases", "", 0, 1, .u32 = &l->leases},
         {"sync.trainers", "", 0, 16, .u32 = &l->trainers},
         {"sync.merge_every", "", 0, 4, .u32 = &l->merge_every},
+        {"rollback.misjudge", "", 0, 64, .u32 = &s->misjudge},
         {"sync.rollback_microbits", "", 0, 8e6, .u32 = &l->rollback_microbits},
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},

@@ -5,6 +5,9 @@
  * every four seeds two have a machine that finds every state bad, too, for
  * good; of every eight the last four have no vandal. With seeds of three one
  * peer dies and comes back.
+ * With rollback.misjudge so many members find every state bad, and there is no
+ * vandal: half of them are too few to go back and too many to go on, until they
+ * lose patience.
  *
  * R: with a vandal some round was taken back; without one none was, whatever
  * one member says. In the end nobody's model is ruined. E as ever.
@@ -17,7 +20,7 @@
 
 static bool has_vandal(const struct sim *s)
 {
-    return s->opt.seed % 8 < 4;
+    return s->opt.seed % 8 < 4 && s->misjudge == 0;
 }
 
 /* From the first ruined commit on it goes on for so long. */
@@ -53,7 +56,7 @@ void options_rollback(struct sim *s)
 void setup_rollback(struct sim *s)
 {
     uint64_t at = sim_after_rounds(s, 2, 6);
-    uint32_t other = (s->victim + 1) % s->n;
+    uint32_t misjudge = s->misjudge;
 
     s->rollbacks = true;
     s->calm_ms = at;
@@ -61,11 +64,14 @@ void setup_rollback(struct sim *s)
         world_call(s->world, at, vandal_call, s,
                    s->opt.seed % 2 == 0 ? 0 : sim_draw(s, 2000, 9000));
     }
-    if (s->opt.seed % 4 >= 2 && s->n >= 4) { /* fewer than a third */
-        world_call(s->world, at - sim_draw(s, 100, 3000), misjudge_call, s,
-                   other);
+    if (s->misjudge == 0 && s->opt.seed % 4 >= 2 && s->n >= 4) {
+        misjudge = 1; /* fewer than a third */
     }
-    if (s->opt.seed % 3 == 0) {
+    for (uint32_t i = 1; i <= misjudge; i++) {
+        world_call(s->world, at - sim_draw(s, 100, 3000), misjudge_call, s,
+                   (s->victim + i) % s->n);
+    }
+    if (s->misjudge == 0 && s->opt.seed % 3 == 0) {
         s->restart_after_ms = sim_draw(s, 3000, 12000);
         world_call(s->world, at + sim_draw(s, 0, 5000), sim_strike_call, s,
                    (s->victim + 2) % s->n);

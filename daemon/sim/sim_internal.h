@@ -66,6 +66,8 @@ struct sim {
     struct liar *liar;         /* scenarios_liars.c */
     struct crowd *crowd;       /* scenarios_probation.c */
     bool rollbacks;            /* scenarios_rollback.c */
+    uint32_t misjudge;         /* members that find every state bad; 0: one,
+                                  in some seeds */
     uint32_t lie;              /* its kind; 0: seeds take turns */
     bool spoils;               /* the victim serves pieces that are wrong */
     bool truth;                /* a liar says the truth from now on */

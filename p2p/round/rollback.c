@@ -28,7 +28,8 @@ bool rollback_eq(const struct rollback *a, const struct rollback *b)
 bool rollback_fair(const struct ready_body *m)
 {
     return m->n_rollback == 0 ||
-           (m->tokens == 0 && m->rollback[0].round + 1 < m->round);
+           (m->tokens == 0 && m->rollback[0].round + 1 < m->round &&
+            !hash32_eq(&m->rollback[0].state, &m->state));
 }
 
 uint64_t rollback_asks(const struct round *r)
@@ -99,6 +100,7 @@ bool rollback_plan_valid(const struct round *r,
                          uint64_t mask)
 {
     if (p->n_ranges > 0 || p->rollback[0].round + 1 >= p->round ||
+        hash32_eq(&p->rollback[0].state, &p->state) ||
         !view_byzantine_quorum(round_view(r), mask, r->ballot->departed.mask)) {
         return false;
     }

@@ -256,6 +256,15 @@ void round_contribution_clear(struct round *r)
     memset(&r->mine, 0, sizeof r->mine);
 }
 
+void round_retract(struct round *r)
+{
+    round_contribution_clear(r);
+    if (r->ballot->have && r->phase == ROUND_READY && !r->has_plan) {
+        r->phase = ROUND_TRAINING;
+        r->ready &= ~BIT(round_self(r));
+    }
+}
+
 void round_freeze(struct round *r, struct out *out)
 {
     if (r->frozen) {

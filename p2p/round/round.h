@@ -292,6 +292,10 @@ void round_learn(struct round *r,
 /* Our view is given up, with whatever is under way in it. */
 void round_leave(struct round *r, struct out *out);
 
+/* What was offered is taken back: where no plan has it, something else may be
+ * offered to the same attempt. */
+void round_retract(struct round *r);
+
 /* The contribution is withdrawn, and what attempts left of it. */
 void round_withdraw(struct round *r);
 

@@ -153,6 +153,8 @@ loco_sim_test(liars_restart liars --peers 7 --seed 34 --seeds 1 --set liar.kind=
 loco_sim_test(rollback rollback --seeds 16)
 loco_sim_test(rollback_butterfly rollback --seeds 8 --exchange butterfly --wire fp16)
 loco_sim_test(rollback_eight rollback --peers 8 --seeds 8 --wire fp32)
+loco_sim_test(rollback_half rollback --peers 4 --seeds 10 --set rollback.misjudge=2)
+loco_sim_test(rollback_two rollback --peers 2 --seeds 10 --set rollback.misjudge=1)
 foreach(scenario restart kill-each join split-2-2 rounds-churn)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(rollback_${name} ${scenario} --seeds 8 --set sync.rollback_microbits=500000)
