@@ -105,15 +105,29 @@ void run_defences_fit(struct manifest *m, const struct cli_list *set)
 
 static void say_gate(const struct manifest *m, const struct cli_list *set)
 {
-    if (!m->invited && m->sync.rollback > 0 &&
-        !cli_is_set(set, "sync.rollback")) {
+    const struct defence_lack *lack;
+    struct method method;
+
+    if (m->invited || cli_is_set(set, "sync.rollback") ||
+        method_from_manifest(&method, m, SCOPE_RUN, NULL) != 0) {
+        return;
+    }
+    if (m->sync.rollback > 0) {
         (void)fprintf(stderr,
                       "a round that makes the model worse by more than %g bits "
                       "per byte of held-out text is taken back "
                       "(sync.rollback=%g; --set sync.rollback=0 turns it "
                       "off)\n",
                       m->sync.rollback, m->sync.rollback);
+        return;
     }
+    lack = defence_lack(DEFENCE_GATE, &method, m);
+    (void)fprintf(
+        stderr,
+        "warning: a round that ruins the model of this open run is not taken "
+        "back: %s; the nearest run in which it is: %s\n",
+        lack == NULL ? "there is no held-out text" : lack->reason,
+        lack == NULL ? "text packed with --val-bytes" : lack->nearest);
 }
 
 void run_defences_say(const struct manifest *m, const struct cli_list *set)

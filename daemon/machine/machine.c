@@ -288,6 +288,15 @@ static void copy_numbers(const struct machine *m, float *to)
     }
 }
 
+/* For a state that is handed to the trainer. */
+static bool has_room(struct machine *m)
+{
+    if (m->found.state == NULL) { /* else of a LOAD before */
+        m->found.state = malloc(m->terms.state_bytes);
+    }
+    return m->found.state != NULL;
+}
+
 /* The checkpoint's vectors, contiguous as the trainer wants them. Which ones it
  * has was seen when it was found. */
 static int copy_checkpoint(struct machine *m)
@@ -299,13 +308,10 @@ static int copy_checkpoint(struct machine *m)
     struct replica_names names;
     float *at;
 
-    if (m->found.state == NULL) { /* else of a try that failed */
-        m->found.state = malloc(m->terms.state_bytes);
-    }
-    if (m->found.moments == NULL) {
+    if (m->found.moments == NULL) { /* else of a try that failed */
         m->found.moments = calloc(2, bytes);
     }
-    if (m->found.state == NULL || m->found.moments == NULL) {
+    if (!has_room(m) || m->found.moments == NULL) {
         return LOCO_ENOMEM;
     }
     at = m->found.state;
@@ -350,10 +356,7 @@ static int load_kept(struct machine *m, const struct job *job)
     if (kept == NULL) {
         return LOCO_ENOENT;
     }
-    if (m->found.state == NULL) {
-        m->found.state = malloc(m->terms.state_bytes);
-    }
-    if (m->found.state == NULL) {
+    if (!has_room(m)) {
         return LOCO_ENOMEM;
     }
     memcpy(m->found.state, ((const struct snapshot *)kept->state)->state,

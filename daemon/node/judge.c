@@ -18,9 +18,11 @@
  *
  * What it costs: EVAL_DRAWN tokens forward (train/replica/eval.h), a third of
  * what a step takes for as many. What it does not see: a loss that each round
- * makes a little worse than the mean forgets, a model that is bad at something
- * that the held-out text lacks, and the last round of a run, after which there
- * is no other.
+ * makes a little worse than the mean forgets; a model that is bad at something
+ * that the held-out text lacks; the last round of a run, after which there is
+ * no other; and a state from disk: it is written before it is measured, and who
+ * begins with it knows no figure of an earlier one. So where all members die in
+ * that moment, they begin with the bad one.
  *
  * A trainer that fails with numbers that are none begins its task again from
  * the state in place, whatever sync.rollback says; JUDGE_TRIES times in a row,

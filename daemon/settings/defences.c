@@ -4,8 +4,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define ROBUST_RADIUS 1    /* tests/bench/README.md, Members that lie */
-#define GATE_TOKENS   2048 /* EVAL_DRAWN (train/replica/eval.h) */
+#include "train/replica/eval.h"
+
+#define ROBUST_RADIUS 1 /* tests/bench/README.md, Members that lie */
 /* Bits per byte: eight standard deviations of a figure (eval.h there). A ruined
  * model is worse by more than 1. */
 #define GATE_BITS 0.5
@@ -32,7 +33,7 @@ static double defence_gate_costs(const struct manifest *f)
 {
     double tokens = (double)f->sync.period * f->inner.batch * f->model.seq;
 
-    return GATE_TOKENS / (3 * tokens);
+    return EVAL_DRAWN / (3 * tokens);
 }
 
 const char *defence_title(enum defence d)

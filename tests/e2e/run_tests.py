@@ -108,6 +108,8 @@ def rollback_by_default():
             got = got["sync"].get("rollback", 0)
             check(got == want, f"{sync} {sets}: {got}, not {want}")
             check(("--set sync.rollback=0" in said) == (want == 0.5), said)
+            check(("is not taken back" in said) == (want == 0 and sets in
+                  ([], ["sync.period=5"])), f"{sync} {sets}: {said}")
 
 
 @test("status holds every field of the contract")

@@ -592,4 +592,30 @@ static inline void finish_round(struct cast *c)
     cast_run(c);
 }
 
+/* Actor that makes the plan of the round under way. */
+static inline int coordinator(const struct cast *c)
+{
+    const struct round *r = &c->a[0]->round;
+
+    return actor_of(c, view_coordinator(&c->a[0]->ballot.cert.body, r->round));
+}
+
+static inline bool lose_plans(const struct letter *l)
+{
+    return l->type == MESSAGE_PLAN;
+}
+
+/* Whether actor `to` follows the plan of actor `from`; others are lost. */
+static inline void
+try_plan(struct cast *c, int from, int to, struct plan *p, bool follows)
+{
+    assert_int_equal(
+        message_sign(&c->a[from]->signer, &plan_body_schema, &p->body, p->sig),
+        0);
+    c->drop = NULL;
+    say(c, from, to, MESSAGE_PLAN, p);
+    c->drop = lose_plans;
+    assert_int_equal(c->a[to]->round.has_plan, follows);
+}
+
 #endif

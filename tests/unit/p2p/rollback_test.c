@@ -19,13 +19,6 @@ static struct cast *begin(uint32_t n)
     return c;
 }
 
-static int coordinator(const struct cast *c)
-{
-    const struct round *r = &c->a[0]->round;
-
-    return actor_of(c, view_coordinator(&c->a[0]->ballot.cert.body, r->round));
-}
-
 static void ask(struct cast *c, int i, uint64_t round, uint8_t state)
 {
     struct round_work work = {.asks_rollback = true,
@@ -116,23 +109,6 @@ static void wishes_for_different_states_do_not_add_up(void **state)
         assert_int_equal(c->a[i]->round.possible_ms, 0);
     }
     cast_close(c);
-}
-
-static bool lose_plans(const struct letter *l)
-{
-    return l->type == MESSAGE_PLAN;
-}
-
-static void
-try_plan(struct cast *c, int from, int to, struct plan *p, bool follows)
-{
-    assert_int_equal(
-        message_sign(&c->a[from]->signer, &plan_body_schema, &p->body, p->sig),
-        0);
-    c->drop = NULL;
-    say(c, from, to, MESSAGE_PLAN, p);
-    c->drop = lose_plans;
-    assert_int_equal(c->a[to]->round.has_plan, follows);
 }
 
 /* The plan with one thing wrong. */

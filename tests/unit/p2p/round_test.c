@@ -10,13 +10,6 @@ static struct cast *begin(uint32_t n)
     return cast_open(n); /* settle() begins the round with the view */
 }
 
-static int coordinator(const struct cast *c)
-{
-    const struct round *r = &c->a[0]->round;
-
-    return actor_of(c, view_coordinator(&c->a[0]->ballot.cert.body, r->round));
-}
-
 /* An actor that is not `a`, nor `b`. */
 static int other_than(int a, int b)
 {
@@ -206,23 +199,6 @@ static bool lose_all(const struct letter *l)
 {
     (void)l;
     return true;
-}
-
-static bool lose_plans(const struct letter *l)
-{
-    return l->type == MESSAGE_PLAN;
-}
-
-static void
-try_plan(struct cast *c, int from, int to, struct plan *p, bool follows)
-{
-    assert_int_equal(
-        message_sign(&c->a[from]->signer, &plan_body_schema, &p->body, p->sig),
-        0);
-    c->drop = NULL;
-    say(c, from, to, MESSAGE_PLAN, p);
-    c->drop = lose_plans;
-    assert_int_equal(c->a[to]->round.has_plan, follows);
 }
 
 static void wrong_plans_are_ignored(void **state)
