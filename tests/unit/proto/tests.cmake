@@ -12,6 +12,7 @@ if(LOCO_NETWORK)
   loco_unit(proto invite loco_proto)
   loco_unit(proto record loco_proto)
   loco_unit(proto sample loco_proto)
+  loco_unit(proto blocks loco_proto)
   loco_unit(proto protocol loco_proto)
   add_test(NAME unit/proto/log_events
     COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/log_events.py)
