@@ -244,6 +244,7 @@ MSG_PART(statement,
          MSG_FIELD_BOOL(struct statement, has_broken),
          MSG_FIELD_FIXED(struct statement, broken),
          MSG_FIELD_U64(struct statement, vouched),
+         MSG_FIELD_U64(struct statement, convicted),
          MSG_ARRAY_U64(struct statement, back, n_back),
          MSG_FIELD_BOOL(struct statement, has_accepted),
          MSG_FIELD_U64(struct statement, accepted_ballot),
@@ -358,7 +359,8 @@ MSG_DEFINE(ready_body,
            MSG_FIELD_U32(struct ready_body, site),
            MSG_FIELD_U64(struct ready_body, near),
            MSG_ARRAY_STRUCT(struct ready_body, rollback, n_rollback,
-                            rollback_schema));
+                            rollback_schema),
+           MSG_FIELD_FIXED(struct ready_body, offer));
 
 MSG_DEFINE(ready,
            MSG_FIELD_STRUCT(struct ready, body, ready_body_schema),
@@ -373,7 +375,8 @@ MSG_PART(plan_member,
          MSG_FIELD_STRUCT(struct plan_member, text, text_span_schema),
          MSG_FIELD_U64(struct plan_member, holds),
          MSG_FIELD_U32(struct plan_member, share),
-         MSG_FIELD_BOOL(struct plan_member, gateway));
+         MSG_FIELD_BOOL(struct plan_member, gateway),
+         MSG_FIELD_FIXED(struct plan_member, offer));
 
 MSG_PART(contributor,
          MSG_FIELD_FIXED(struct contributor, peer),

@@ -503,9 +503,11 @@ struct statement {
     bool ring_quiet;       /* nothing had come for a while */
     bool has_broken;       /* its data link to `broken` failed twice */
     struct peer_id broken;
-    uint64_t vouched; /* bit i: member i of the view, on probation, worked for
-                         long enough */
-    uint32_t n_back;  /* joiners that were full before: id_u64() */
+    uint64_t vouched;   /* bit i: member i of the view, on probation, worked for
+                           long enough */
+    uint64_t convicted; /* bit i: it holds a proof that member i of the view
+                           lied (daemon/jobs/evidence.h) */
+    uint32_t n_back;    /* joiners that were full before: id_u64() */
     uint64_t back[VIEW_BACK_MAX];
     bool has_accepted;
     uint64_t accepted_ballot;
@@ -662,6 +664,8 @@ struct ready_body {
      * one did: this member contributes nothing and asks to go back. */
     uint32_t n_rollback;
     struct rollback rollback[1];
+    /* In a run with audits: what it will send (proto/blocks.h); else zeros. */
+    struct hash32 offer;
 };
 
 struct ready {
@@ -682,6 +686,7 @@ struct plan_member {
     bool gateway;   /* sites: first of its site and the one that speaks with
                        other sites; else false. The coordinator sets it, every
                        member finds the sites by it (p2p/exchange/walk.h) */
+    struct hash32 offer; /* as in its READY: owners check what comes by it */
 };
 
 struct contributor {
