@@ -61,6 +61,8 @@ enum job_type {
     JOB_REVOKED,    /* replace the list of revoked invitations */
     JOB_STAGE,      /* become the machine of a stage -> STAGED */
     JOB_PIPE,       /* -> PIPED, but for CLEAR */
+    JOB_AUDIT,      /* repeat the sum of a block -> AUDITED */
+    JOB_EVIDENCE,   /* write down that the last AUDIT found a wrong sum */
     JOB_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     JOB_RESUME,
     JOB_STOP, /* the node is drained */
@@ -170,6 +172,21 @@ struct job_pipe {
                        the draw that names the tokens */
 };
 
+/* The contributions of the others have come as BUFFER_OFFER, LANE; our own one
+ * and the result are here. */
+struct job_audit {
+    uint64_t round, offset;    /* the block's first element */
+    uint32_t len, lanes, lane; /* elements; members of the plan; our own */
+    double scale;              /* of our own contribution */
+};
+
+/* Of the same block: messages in wire form, who made the sum. */
+struct job_evidence {
+    uint64_t round, offset;
+    uint32_t accused;                 /* rank in the plan */
+    struct out_span view, plan, vote; /* view_body, plan_body, its vote */
+};
+
 struct job_stop {
     int exit_code;
 };
@@ -198,6 +215,8 @@ struct job {
         struct out_span revoked;      /* a REVOCATION in wire form */
         struct job_stage stage;
         struct job_pipe pipe;
+        struct job_audit audit;
+        struct job_evidence evidence;
         struct job_stop stop;
         struct job_log log;
     };
@@ -225,6 +244,7 @@ enum local_type {
     LOCAL_NEARBY,  /* somebody of this run is heard on the LAN */
     LOCAL_STAGED,  /* (or rc) */
     LOCAL_PIPED,   /* (or rc) */
+    LOCAL_AUDITED, /* (or rc: something of it is not here any more) */
     LOCAL_TYPE_COUNT
 };
 
@@ -255,6 +275,7 @@ struct report_trained {
     uint64_t inner_step;
     uint64_t tokens; /* in this contribution */
     float loss;
+    struct hash32 blocks; /* with terms.audits: the root of its blocks */
 };
 
 struct report_evaluated {
@@ -300,6 +321,11 @@ struct report_staged {
     const struct run_terms *terms; /* of that stage */
 };
 
+struct report_audited {
+    uint64_t round, offset; /* as in the job */
+    bool wrong;             /* the sum has other bytes than the result */
+};
+
 struct report_piped {
     enum pipe_op op; /* these three: as in the job */
     uint64_t attempt, index;
@@ -326,6 +352,7 @@ struct local_event {
         struct report_revoked revoked;
         struct report_staged staged;
         struct report_piped piped;
+        struct report_audited audited;
     };
 };
 

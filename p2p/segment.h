@@ -14,7 +14,8 @@ enum segment_op {
     SEGMENT_COPY,   /* receive: bytes replace the piece; send: bytes as held */
     SEGMENT_ADD,    /* receive: piece = enc(dec(bytes) + own contribution) */
     SEGMENT_ENCODE, /* send: first encode the own contribution, then send it */
-    SEGMENT_LANE,   /* receive: bytes wait in `lane`, `slot` for a SUM */
+    SEGMENT_LANE,   /* receive: bytes wait in `lane`, `slot` for a SUM; OFFER:
+                       in `lane` for an AUDIT */
     SEGMENT_SUM,    /* ACTION_SUM: piece = enc(sum of scale * dec(lane)) */
     SEGMENT_OP_COUNT
 };
@@ -36,6 +37,8 @@ enum buffer_kind {
                       the cut. Received: input of `slot`; sent: its output */
     BUFFER_BACK,   /* stages, their gradient. Received: that of the output of
                       `slot`; sent: that of its input */
+    BUFFER_OFFER,  /* a contribution to round `index`, encoded, with its proof;
+                      `name`, sent: whose, by the first bytes of its offer */
     BUFFER_KIND_COUNT
 };
 
@@ -60,6 +63,12 @@ struct segment {
                      SEG_DONE that failed the one that could not be summed */
     uint8_t lanes, slot; /* LANE, SUM: lanes in all; place in each of them.
                             FORTH, BACK: where the micro-batch is kept here */
+    /* A contribution that was announced: its proof follows its bytes
+     * (daemon/jobs/offers.h). What comes must be what `maker` announced by
+     * `offer`. */
+    bool proven;
+    struct peer_id maker;
+    struct hash32 offer;
 };
 
 /* A fetch from one of several sources at a time is a stream of its own. */
@@ -68,9 +77,10 @@ enum {
     STREAM_RING,
     STREAM_FETCH,
     STREAM_PAIR = STREAM_FETCH + STREAM_FETCHES,
-    STREAM_PIPE, /* stages: attempts are the tags of p2p/pipeline/pipeline.h */
-    STREAM_EVAL, /* stages: held-out windows, daemon/node/eval_pass.c */
-    STREAM_COUNT /* 12 to 27 are reserved (PROTOCOL.md, section 25) */
+    STREAM_PIPE,  /* stages: attempts are the tags of p2p/pipeline/pipeline.h */
+    STREAM_EVAL,  /* stages: held-out windows, daemon/node/eval_pass.c */
+    STREAM_AUDIT, /* contributions to a sum that is repeated */
+    STREAM_COUNT  /* 12 to 27 are reserved (PROTOCOL.md, section 25) */
 };
 
 #endif

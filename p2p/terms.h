@@ -80,6 +80,8 @@ struct run_terms {
     uint32_t eval_every;         /* rounds; 0: never */
     uint32_t rollback_microbits; /* per byte: a state that is worse by more is
                                     taken back; 0: none is */
+    bool audits;                 /* contributions are announced block by block,
+                                    sums are repeated (p2p/round/audit.h) */
     uint64_t state_bytes;        /* of BUFFER_STATE */
     uint32_t piece_bytes;        /* of a tree hash (HASH_PIECE_BYTES) */
     uint32_t n_shards;

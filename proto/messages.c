@@ -443,6 +443,11 @@ MSG_DEFINE(commit,
            MSG_ARRAY_STRUCT(struct commit, votes, n_votes,
                             view_signature_schema));
 
+MSG_DEFINE(accuse,
+           MSG_FIELD_U64(struct accuse, round),
+           MSG_FIELD_FIXED(struct accuse, commit),
+           MSG_FIELD_U64(struct accuse, offset));
+
 MSG_DEFINE(get_commit, MSG_FIELD_U64(struct get_commit, round));
 
 MSG_DEFINE(evaluated_body,

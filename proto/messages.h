@@ -74,6 +74,7 @@
     X(COMMIT,       0x33, commit,           PEER,     FORWARD, NEVER)          \
     X(GET_COMMIT,   0x34, get_commit,       PEER,     FORWARD, NEVER)          \
     X(EVALUATED,    0x35, evaluated,        PEER,     FORWARD, NEVER)          \
+    X(ACCUSE,       0x36, accuse,           PEER,     DIRECT,  NEVER)          \
     X(BANDWIDTH,    0x37, bandwidth_report, PEER,     DIRECT,  NEVER)          \
     X(PAIR,         0x3a, pair_offer,       PEER,     DIRECT,  NEVER)          \
     X(PAIR_HAVE,    0x3b, pair_have,        PEER,     DIRECT,  NEVER)          \
@@ -805,6 +806,13 @@ struct bandwidth_edge_report {
 struct bandwidth_report {
     uint32_t n_edges;
     struct bandwidth_edge_report edges[MESSAGE_EDGES_MAX];
+};
+
+/* The sum of a block of that commit is wrong: see for yourself. */
+struct accuse {
+    uint64_t round;
+    struct hash32 commit;
+    uint64_t offset; /* of the block's first element */
 };
 
 struct fetch {

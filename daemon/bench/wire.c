@@ -252,7 +252,7 @@ static size_t on_wire_len(void *self, const struct segment *s)
 {
     const struct rank *r = self;
 
-    return segment_wire_len(r->opt.codec, s);
+    return segment_wire_len(&r->terms, r->opt.codec, s);
 }
 
 /* Whether what is sent must be made again. */

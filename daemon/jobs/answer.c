@@ -62,6 +62,11 @@ struct local_event job_answer(const struct job *job, int rc)
         e.piped.attempt = job->pipe.attempt;
         e.piped.index = job->pipe.index;
         return e;
+    case JOB_AUDIT:
+        e = report(LOCAL_AUDITED, rc);
+        e.audited.round = job->audit.round;
+        e.audited.offset = job->audit.offset;
+        return e;
     default:
         return report(LOCAL_TYPE_COUNT, rc);
     }

@@ -81,6 +81,21 @@ int reduce_keep(struct reduce *r, const struct segment *s, const uint8_t *src)
     return 0;
 }
 
+int reduce_usable(const struct reduce *r,
+                  const struct segment *s,
+                  const uint8_t *src)
+{
+    float x[CODEC_BLOCK_MAX];
+    uint32_t n;
+    int rv = 0;
+
+    for (uint32_t at = 0; at < s->len && rv == 0; at += n) {
+        n = s->len - at < CODEC_BLOCK_MAX ? s->len - at : CODEC_BLOCK_MAX;
+        rv = r->codec->decode(x, src + r->codec->bytes(at), n);
+    }
+    return rv;
+}
+
 int reduce_sum(struct reduce *r,
                const struct reduce_vectors *v,
                struct segment *s,

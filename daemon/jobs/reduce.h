@@ -51,6 +51,12 @@ uint8_t *reduce_lane(struct reduce *r, const struct segment *s);
 /* It came; src may be where it waits. LOCO_EBUSY: it cannot wait anywhere. */
 int reduce_keep(struct reduce *r, const struct segment *s, const uint8_t *src);
 
+/* Whether bytes of a result can be applied: LOCO_EPROTO, LOCO_ENUMERIC: no
+ * encoder wrote them. */
+int reduce_usable(const struct reduce *r,
+                  const struct segment *s,
+                  const uint8_t *src);
+
 /* dst = the sum of all lanes; on failure s->lane is the one at fault. */
 int reduce_sum(struct reduce *r,
                const struct reduce_vectors *v,

@@ -7,12 +7,32 @@
 static bool in_elements(const struct segment *s)
 {
     return s->buffer == BUFFER_RING || s->buffer == BUFFER_REDUCED ||
-           segment_is_pair(s);
+           s->buffer == BUFFER_OFFER || segment_is_pair(s);
 }
 
-size_t segment_wire_len(const struct codec *c, const struct segment *s)
+struct offer_cut segment_cut(const struct run_terms *t,
+                             const struct codec *c,
+                             const struct segment *s)
 {
-    return in_elements(s) ? c->bytes(s->len) : s->len;
+    return (struct offer_cut){
+        .codec = c,
+        .block = t->block,
+        .elements = terms_elements(t, segment_round(s)),
+    };
+}
+
+size_t segment_wire_len(const struct run_terms *t,
+                        const struct codec *c,
+                        const struct segment *s)
+{
+    size_t len = in_elements(s) ? c->bytes(s->len) : s->len;
+
+    if (s->proven) {
+        const struct offer_cut cut = segment_cut(t, c, s);
+
+        len += offer_proof_bytes(&cut, s);
+    }
+    return len;
 }
 
 /* Elements or bytes of the buffer; 0: there is no such buffer. */
@@ -22,6 +42,7 @@ static uint64_t size_of(const struct run_terms *t, const struct segment *s)
     case BUFFER_RING:
         return terms_elements(t, attempt_round(s->attempt));
     case BUFFER_REDUCED:
+    case BUFFER_OFFER:
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return terms_elements(t, s->index);

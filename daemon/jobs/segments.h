@@ -10,7 +10,9 @@
 #ifndef LOCO_DAEMON_JOBS_SEGMENTS_H
 #define LOCO_DAEMON_JOBS_SEGMENTS_H
 
+#include "daemon/jobs/offers.h"
 #include "p2p/core.h"
+#include "p2p/exchange/butterfly.h"
 #include "p2p/terms.h"
 #include "train/sync/codec/codec.h"
 
@@ -35,8 +37,29 @@ static inline bool segment_is_leaves(const struct segment *s)
     return s->buffer == BUFFER_STATE_LEAVES || s->buffer == BUFFER_SHARD_LEAVES;
 }
 
-/* Bytes that it takes on the wire; not of FORTH and BACK. */
-size_t segment_wire_len(const struct codec *c, const struct segment *s);
+/* The round that a segment of a vector is of. */
+static inline uint64_t segment_round(const struct segment *s)
+{
+    return s->buffer == BUFFER_RING ? attempt_round(s->attempt) : s->index;
+}
+
+/* What the owner of a slice sends as the sum of it. */
+static inline bool segment_is_result(const struct segment *s)
+{
+    return s->buffer == BUFFER_RING && s->final && s->op == SEGMENT_COPY &&
+           (s->seg & BUTTERFLY_FINAL) != 0;
+}
+
+/* How that vector is cut. */
+struct offer_cut segment_cut(const struct run_terms *t,
+                             const struct codec *c,
+                             const struct segment *s);
+
+/* Bytes that it takes on the wire, with its proof if it has one; not of FORTH
+ * and BACK. */
+size_t segment_wire_len(const struct run_terms *t,
+                        const struct codec *c,
+                        const struct segment *s);
 
 /* Where its bytes begin in their buffer. LOCO_ERANGE: it is empty, does not
  * begin at a block, or lies outside of the buffer that it names. */

@@ -19,7 +19,7 @@ size_t machine_wire_len(void *self, const struct segment *s)
     if (segment_is_stage(s)) {
         return machine_stage_len(m, s);
     }
-    return m->codec == NULL ? s->len : segment_wire_len(m->codec, s);
+    return m->codec == NULL ? s->len : segment_wire_len(&m->terms, m->codec, s);
 }
 
 /* Where a segment from outside lies in the buffer that it names. */
@@ -61,6 +61,9 @@ uint8_t *machine_place(void *self, const struct segment *s)
     if (segment_is_pair(s)) {
         return place(m, s, &at) == 0 ? machine_pair_at(m, s) : NULL;
     }
+    if (s->proven) {
+        return NULL; /* it is checked before it goes anywhere */
+    }
     if (s->buffer == BUFFER_RING && s->op == SEGMENT_LANE) {
         return place(m, s, &at) == 0 ? reduce_lane(&m->wire.reduce, s) : NULL;
     }
@@ -84,13 +87,17 @@ static int fill_ring(struct machine *m, const struct segment *s, uint8_t *dst)
 {
     const uint8_t *at = ring_at(m, s);
     struct reduce_vectors v;
+    int rv;
 
     if (at == NULL) {
         return LOCO_EBUSY;
     }
     if (s->op == SEGMENT_ENCODE) { /* its final bytes will come back */
         v = vectors(m, s);
-        return reduce_encode(&m->wire.reduce, &v, s, dst);
+        rv = reduce_encode(&m->wire.reduce, &v, s, dst);
+        return rv == 0 && s->proven
+                   ? machine_prove(m, s, dst + m->codec->bytes(s->len))
+                   : rv;
     }
     memcpy(dst, at, m->codec->bytes(s->len));
     return 0;
@@ -142,6 +149,8 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
     case BUFFER_STATE_LEAVES:
     case BUFFER_SHARD_LEAVES:
         return machine_fill_leaves(m, s, dst);
+    case BUFFER_OFFER:
+        return machine_offer_fill(m, s, dst);
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return machine_pair_fill(m, s, dst);
@@ -198,7 +207,14 @@ static int take_ring(struct machine *m,
     int rv;
 
     if (s->op == SEGMENT_LANE) {
-        return reduce_keep(&m->wire.reduce, s, src);
+        const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
+
+        rv = s->proven ? offer_check(&cut, s, segment_round(s), src) : 0;
+        return rv == 0 ? reduce_keep(&m->wire.reduce, s, src) : rv;
+    }
+    rv = segment_is_result(s) ? reduce_usable(&m->wire.reduce, s, src) : 0;
+    if (rv != 0) {
+        return rv;
     }
     at = ring_at(m, s);
     if (at != NULL && s->op == SEGMENT_ADD) {
@@ -262,6 +278,8 @@ int machine_take(void *self,
     case BUFFER_STATE_LEAVES:
     case BUFFER_SHARD_LEAVES:
         return machine_take_leaves(m, s, src);
+    case BUFFER_OFFER:
+        return machine_offer_take(m, s, src);
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return copy_to(machine_pair_at(m, s), src, len);

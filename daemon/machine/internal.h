@@ -21,8 +21,10 @@
 #include <stdatomic.h>
 
 #include "daemon/jobs/answer.h"
+#include "daemon/jobs/audit_room.h"
 #include "daemon/jobs/kept.h"
 #include "daemon/jobs/leaves.h"
+#include "daemon/jobs/offers.h"
 #include "daemon/jobs/pair_payload.h"
 #include "daemon/jobs/pieces.h"
 #include "daemon/jobs/reduce.h"
@@ -134,6 +136,9 @@ struct machine_wire {
      * contribution of the attempt in flight, in the contribution's unit; the
      * trainer takes it over when the round has committed. */
     float *error;
+    struct offers offers;    /* of runs with audits */
+    struct offer made;       /* by the trainer, for `offers`; under `mutex` */
+    struct audit_room audit; /* the block whose sum is repeated */
 };
 
 struct machine_pair {
@@ -175,7 +180,8 @@ struct machine {
     bool stopped;
     void (*close_done)(void *data);
     void *close_data;
-    pthread_mutex_t mutex; /* guards `shell`, past.incoming and past.spare */
+    /* Guards `shell`, past.incoming, past.spare and wire.made. */
+    pthread_mutex_t mutex;
 
     bool configured;
     struct manifest *manifest;
@@ -236,6 +242,25 @@ machine_slot_for(struct machine *m, enum wire_use use, uint64_t key);
 struct wire_guard *machine_guard(struct machine *m,
                                  const struct wire_slot *slot);
 int machine_inherit(struct machine *m, const struct job_inherit *job);
+/* machine/audit.c: announced contributions (daemon/jobs/offers.h). */
+/* The trainer made one. On its thread. */
+void machine_take_offer(void *self, struct offer *o);
+/* The open one is in the commit of that round. */
+void machine_spend_offer(struct machine *m, uint64_t round);
+/* Write the proof of a segment of the own contribution in flight. */
+int machine_prove(struct machine *m, const struct segment *s, uint8_t *proof);
+/* Bytes and proof of BUFFER_OFFER. */
+int machine_offer_fill(struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst);
+int machine_offer_take(struct machine *m,
+                       const struct segment *s,
+                       const uint8_t *src);
+int machine_audit(struct machine *m, const struct job *job);
+int machine_evidence(struct machine *m,
+                     const struct job *job,
+                     const struct out *out);
+void machine_audit_free(struct machine *m);
 /* The piece of the round in flight that `s` names will not change any more. */
 void machine_final(struct machine *m, const struct segment *s);
 /* Rounds are counted from elsewhere now: no attempt is known any more. */

@@ -258,6 +258,8 @@ static int start_trainer(struct machine *m)
         opt.replica = m->replica;
         opt.slots = m->stage.slots.n > 0 ? &m->stage.slots : NULL;
         opt.error_feedback = m->wire.error != NULL;
+        opt.take_offer = machine_take_offer;
+        opt.offer_block = m->terms.audits ? m->terms.block : 0;
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = trainer_open(&m->trainer, &opt, errmsg);
     }
@@ -402,6 +404,9 @@ static int apply(struct machine *m, const struct job *job)
     }
     c.wire = slot->bytes;
     c.wire_room = slot->room;
+    if (ring && m->terms.audits) {
+        machine_spend_offer(m, job->apply.round);
+    }
     machine_round_save(m, slot, job->apply.round);
     return machine_command(m, &c);
 }
@@ -466,6 +471,10 @@ begin(struct machine *m, const struct job *job, const struct out *out)
         return evaluate(m, job);
     case JOB_HASH:
         return machine_hash(m, job);
+    case JOB_AUDIT:
+        return machine_audit(m, job);
+    case JOB_EVIDENCE:
+        return machine_evidence(m, job, out);
     case JOB_INHERIT:
         return machine_inherit(m, &job->inherit);
     case JOB_VERIFY:
@@ -644,6 +653,7 @@ static void free_all(struct machine *m)
     }
     stage_slots_close(&m->stage.slots);
     lanes_free(&m->wire.reduce.lanes);
+    machine_audit_free(m);
     free(m->wire.zeros);
     free(m->wire.error);
     free(m->pair.in);

@@ -183,6 +183,28 @@ static void log_read(const struct trainer *t)
     }
 }
 
+/* Announce what was packed, block by block. */
+static int announce(struct trainer *t, struct hash32 *blocks)
+{
+    const struct offer_cut cut = {
+        .codec = t->replica.opt.codec,
+        .block = t->opt.offer_block,
+        .elements = replica_elements(&t->replica),
+    };
+    struct offer o;
+    int rv;
+
+    if (t->opt.offer_block == 0) {
+        return 0;
+    }
+    rv = offer_make(&o, &cut, t->replica.contribution);
+    if (rv == 0) {
+        *blocks = *offer_root(&o);
+        t->opt.take_offer(t->opt.self, &o);
+    }
+    return rv;
+}
+
 static void trained(struct trainer *t, int rc)
 {
     struct local_event ev = {.type = LOCAL_TRAINED, .rc = rc};
@@ -194,6 +216,7 @@ static void trained(struct trainer *t, int rc)
             ev.rc = replica_pack(&t->replica);
         }
         add_residual(t);
+        ev.rc = ev.rc == 0 ? announce(t, &ev.trained.blocks) : ev.rc;
         log_read(t);
         t->beside = ev.rc == 0;
     }

@@ -39,6 +39,7 @@
 #ifndef LOCO_DAEMON_MACHINE_TRAINER_H
 #define LOCO_DAEMON_MACHINE_TRAINER_H
 
+#include "daemon/jobs/offers.h"
 #include "daemon/machine/snapshot.h"
 #include "daemon/machine/trainer_stage.h"
 #include "daemon/settings/config.h"
@@ -77,6 +78,10 @@ struct trainer_options {
     /* Likewise, before one is made: one that nobody needs any more, for its
      * memory; NULL: there is none. The function may be NULL. */
     struct snapshot *(*spare_snapshot)(void *self);
+    /* Likewise, with each contribution: it is announced in blocks of so many
+     * elements. 0: it is not. */
+    void (*take_offer)(void *self, struct offer *o);
+    uint32_t offer_block;
 };
 
 struct trainer;

@@ -281,10 +281,16 @@ static bool affords(struct node *n, int peer, const struct fetch *f)
 
 void node_on_fetch(struct node *n, int peer, const struct fetch *f)
 {
-    struct action *a;
     uint32_t most =
         f->buffer == BUFFER_REDUCED ? n->terms.segment_elements : TRANSFER_PART;
+    struct action *a;
 
+    if (f->buffer == BUFFER_OFFER) {
+        if (!node_audit_serve(n, peer, f)) {
+            refuse(n, peer, f);
+        }
+        return;
+    }
     if (f->stream < STREAM_FETCH ||
         f->stream >= STREAM_FETCH + STREAM_FETCHES || f->len == 0 ||
         f->len > most || !is_held(n, f) || !affords(n, peer, f)) {

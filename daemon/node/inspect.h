@@ -8,6 +8,7 @@
 #define LOCO_DAEMON_NODE_INSPECT_H
 
 #include "daemon/node/admit.h"
+#include "daemon/node/audit.h"
 #include "daemon/node/data.h"
 #include "daemon/node/eval.h"
 #include "daemon/node/held.h"
@@ -39,6 +40,7 @@ struct node_parts {
     const struct node_pipe *pipe;
     const struct node_eval *eval;
     const struct node_judge *judge;
+    const struct node_audit *audit;
     const struct node_admit *admit;
     const struct node_twin *twin;
 };

@@ -11,6 +11,7 @@
 #define LOCO_DAEMON_NODE_INTERNAL_H
 
 #include "daemon/node/admit.h"
+#include "daemon/node/audit.h"
 #include "daemon/node/branch.h"
 #include "daemon/node/data.h"
 #include "daemon/node/dht.h"
@@ -106,6 +107,7 @@ struct node {
     struct node_pipe pipe;
     struct node_eval eval;
     struct node_judge judge;
+    struct node_audit audit;
     struct node_view view;
     struct node_branch branch;
     struct node_proof proof;

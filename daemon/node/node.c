@@ -176,6 +176,7 @@ static int open_cores(struct node *n)
     /* Attempts must not repeat those of an earlier life of this process. */
     transfer_init(&n->transfer, &n->members, n->t.fetch_ms,
                   (rng_next(&n->rng) >> 24) << 20);
+    node_audit_open(n);
     return 0;
 }
 
@@ -459,6 +460,8 @@ static void on_seg_done(struct node *n, const struct event *event)
         node_pipe_seg_done(n, ev);
     } else if (ev->segment.stream == STREAM_EVAL) {
         node_eval_seg_done(n, ev);
+    } else if (ev->segment.stream == STREAM_AUDIT) {
+        node_audit_seg_done(n, ev);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->now, n->out);
     } else if (ev->rc != 0) {
@@ -516,6 +519,9 @@ static void on_local(struct node *n, const struct event *ev)
             node_on_evaluated_own(n, e);
         }
         return;
+    case LOCAL_AUDITED:
+        node_on_audited(n, e);
+        break;
     case LOCAL_HASHED:
         on_hashed(n, e);
         return;

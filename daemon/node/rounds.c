@@ -149,6 +149,7 @@ void node_on_committed(struct node *n)
             n->ballot.cert.body.n_members,
             (unsigned long long)(n->held.known.tokens - p->tokens_before));
     node_sync_reset(n);
+    node_audit_committed(n);
     if (r->in_plan) {
         n->rounds.n_committed++;
         if (p->n_rollback > 0) {
@@ -229,6 +230,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
     timeline_applied(&n->timeline.core, n->held.applied.round, n->now);
     node_note_state(n, &n->held.target_result);
     node_judge_look(n);
+    node_audit_applied(n);
     take_over(n);
     node_step_taken(n);
 }
@@ -263,7 +265,8 @@ static void rounds_trained(struct node *n, const struct local_event *e)
                      &(struct round_work){.tokens = tokens,
                                           .first_step = n->training.first_step,
                                           .last_step = n->training.inner_step,
-                                          .lease = n->text.under_way},
+                                          .lease = n->text.under_way,
+                                          .blocks = e->trained.blocks},
                      n->now, n->out);
 }
 
@@ -414,6 +417,7 @@ static void rounds_advance(struct node *n)
         node_view_advance(n);
         n->inner->tick(n);
         node_judge_tick(n);
+        node_audit_tick(n);
         train_advance(n);
         round_tick(&n->round, n->now, n->out);
         ask_for_change(n);
@@ -439,6 +443,7 @@ static uint64_t rounds_deadline(const struct node *n)
         node_pipe_deadline(n),
         node_eval_deadline(n),
         node_judge_deadline(n),
+        node_audit_deadline(n),
     };
     uint64_t first = CORE_NEVER;
 

@@ -395,6 +395,7 @@ struct node_parts node_parts(const struct node *n)
         .pipe = &n->pipe,
         .eval = &n->eval,
         .judge = &n->judge,
+        .audit = &n->audit,
         .admit = &n->admit,
         .twin = &n->twin,
     };

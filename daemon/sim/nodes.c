@@ -390,6 +390,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.merge_every", "", 0, 4, .u32 = &l->merge_every},
         {"rollback.misjudge", "", 0, 64, .u32 = &s->misjudge},
         {"sync.rollback_microbits", "", 0, 8e6, .u32 = &l->rollback_microbits},
+        {"sync.audit", "", 0, 1, .u32 = &l->audits},
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
@@ -437,6 +438,9 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                        codec_names);
         return LOCO_EINVAL;
     }
+    if (sc->options == options_audit) {
+        exchange = EXCHANGE_BUTTERFLY; /* others have no owners */
+    }
     if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
         return LOCO_EINVAL;
     }
@@ -474,6 +478,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                                 .norm_clip = s->local_opt.norm_clip,
                                 .centred = s->local_opt.centred,
                                 .sim = s,
+                                .missums = s->missums,
                                 .nodes = s->nodes};
     rc = rc == 0 ? check_open(&s->check, &co) : rc;
     rc = rc == 0 ? local_open(&s->local, s->world, &s->local_opt, &lc) : rc;
@@ -868,6 +873,7 @@ static int run_once(const struct sim_options *opt,
         check_twin(s);
         check_strangers(s);
         check_rollbacks(s);
+        check_audits(s);
         collect(s, result);
         sim_claims_judge(s, result);
         sim_links_judge(s, result);

@@ -668,6 +668,8 @@ const struct scenario scenarios[] = {
      29, 40, options_probation, setup_probation, false},
     {"rollback", "a member's contributions ruin the model, some find it so", 5,
      40, options_rollback, setup_rollback, false},
+    {"audit", "the owner of a slice sums wrong, others repeat some sums", 5, 40,
+     options_audit, setup_audit, false},
     {"liars", "a member lies in ballots, and another dies and comes back", 5,
      150, options_liars, setup_liars, false},
     {"strangers", "a peer of nobody says that all others are wrong", 5, 12,

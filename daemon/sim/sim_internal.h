@@ -66,6 +66,8 @@ struct sim {
     struct liar *liar;         /* scenarios_liars.c */
     struct crowd *crowd;       /* scenarios_probation.c */
     bool rollbacks;            /* scenarios_rollback.c */
+    bool audits;               /* scenarios_audit.c */
+    bool missums;              /* scenarios_audit.c: the victim sums wrong */
     uint32_t misjudge;         /* members that find every state bad; 0: one,
                                   in some seeds */
     uint32_t lie;              /* its kind; 0: seeds take turns */
@@ -173,6 +175,11 @@ void options_strangers(struct sim *s);
 struct signer sim_pen(struct sim *s, uint32_t peer);
 void setup_strangers(struct sim *s);
 void check_strangers(struct sim *s);
+
+/* scenarios_audit.c */
+void options_audit(struct sim *s);
+void setup_audit(struct sim *s);
+void check_audits(struct sim *s);
 
 /* scenarios_rollback.c */
 void options_rollback(struct sim *s);

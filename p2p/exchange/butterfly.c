@@ -132,6 +132,25 @@ void butterfly_slice(const struct butterfly_shape *s,
     *end = at + least(blocks * (before + s->share[c]) / total * r->block, len);
 }
 
+uint32_t butterfly_owner(const struct butterfly_shape *s, uint64_t element)
+{
+    const struct ring_shape *r = &s->cut;
+    uint32_t c = 0;
+    uint64_t begin, end, stripe;
+
+    if (element < r->from || element >= r->elements) {
+        return r->n;
+    }
+    stripe = (element - r->from) / ring_stripe_elements(r);
+    for (; c < r->n; c++) {
+        butterfly_slice(s, (uint32_t)stripe, c, &begin, &end);
+        if (element >= begin && element < end) {
+            break;
+        }
+    }
+    return c;
+}
+
 static uint32_t segments_in(const struct butterfly *b, uint64_t elements)
 {
     uint32_t whole = b->shape.cut.segment_elements;
@@ -349,6 +368,9 @@ static void pump_sums(struct butterfly *b, struct out *out)
             if (s != NULL) {
                 s->peer = e->peer;
                 s->op = SEGMENT_LANE;
+                s->proven = b->proven;
+                s->maker = e->peer;
+                s->offer = e->offer;
                 s->scale = e->scale;
                 s->lane = (uint8_t)i;
                 s->slot = (uint8_t)slot;
@@ -387,6 +409,7 @@ static void pump_gives(struct butterfly *b, uint32_t i, struct out *out)
         if (s != NULL) {
             s->peer = e->peer;
             s->op = SEGMENT_ENCODE;
+            s->proven = b->proven;
         }
     }
 }

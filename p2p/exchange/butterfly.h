@@ -76,6 +76,7 @@ struct butterfly_cursor {
 /* What goes on between us and one other member. */
 struct butterfly_edge {
     struct peer_id peer;
+    struct hash32 offer;                 /* what it announced */
     double scale;                        /* of its contribution */
     uint64_t fill_in, fill_out;          /* elements from there to `from` */
     struct butterfly_cursor give, gave;  /* our contribution: queued, sent */
@@ -89,7 +90,9 @@ struct butterfly {
     uint32_t rank, n_stripes;
     uint64_t stripe_elements;
     uint64_t attempt;
-    double scale;                      /* of the own contribution */
+    bool proven;  /* contributions travel with the proof that they are those
+                     that were announced (proto/blocks.h) */
+    double scale; /* of the own contribution */
     struct butterfly_cursor sum, done; /* own slice: asked for, summed */
     struct butterfly_edge edges[VIEW_MEMBERS_MAX]; /* by rank; own unused */
     uint64_t progress, bytes;
@@ -105,7 +108,11 @@ void butterfly_slice(const struct butterfly_shape *shape,
                      uint64_t *begin,
                      uint64_t *end);
 
-/* Attempt, scales and peers are the caller's to set. */
+/* The rank whose slice has that element of the vector; n: it is inherited, or
+ * behind the end. */
+uint32_t butterfly_owner(const struct butterfly_shape *shape, uint64_t element);
+
+/* Attempt, scales, peers and offers are the caller's to set. */
 void butterfly_init(struct butterfly *b,
                     const struct butterfly_shape *shape,
                     uint32_t rank);

@@ -26,9 +26,11 @@ static void init_butterfly(struct butterfly *b, const struct exchange_plan *p)
     butterfly_init(b, &shape, p->rank);
     b->attempt = p->attempt;
     b->scale = p->members[p->rank].scale;
+    b->proven = p->proven;
     for (uint32_t k = 0; k < p->cut.n; k++) {
         b->edges[k].peer = p->members[k].peer;
         b->edges[k].scale = p->members[k].scale;
+        b->edges[k].offer = p->members[k].offer;
     }
 }
 

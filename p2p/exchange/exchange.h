@@ -24,15 +24,17 @@
 
 struct exchange_member {
     struct peer_id peer;
-    double scale;   /* of its contribution */
-    uint64_t holds; /* inherited elements that it has */
-    uint32_t share; /* butterfly: of each stripe, see butterfly_shape */
-    bool gateway;   /* sites: the first of one, see walk_sites_of() */
+    double scale;        /* of its contribution */
+    uint64_t holds;      /* inherited elements that it has */
+    uint32_t share;      /* butterfly: of each stripe, see butterfly_shape */
+    bool gateway;        /* sites: the first of one, see walk_sites_of() */
+    struct hash32 offer; /* butterfly: what it announced */
 };
 
 struct exchange_plan {
     enum exchange_kind kind;
     uint64_t attempt;
+    bool proven;           /* butterfly: contributions were announced */
     struct ring_shape cut; /* n: members, >= 2 */
     uint32_t rank;         /* ours */
     struct exchange_member members[VIEW_MEMBERS_MAX];

@@ -63,6 +63,12 @@ bool round_work_fair(const struct run_terms *t,
                      uint64_t tokens,
                      uint64_t first_step,
                      uint64_t last_step);
+
+/* Whether what a member of a run with audits announces is complete; in other
+ * runs it announces nothing. `work`: it contributes. */
+bool round_offer_fair(const struct run_terms *t,
+                      bool work,
+                      const struct hash32 *offer);
 void round_ready_send(struct round *r, uint64_t mask, struct out *out);
 
 /* Offer the contribution to this attempt. */

@@ -192,6 +192,7 @@ static void plan_order(const struct round *r,
             .lease = c->lease,
             .text = c->text,
             .gateway = gateway[k],
+            .offer = c->offer,
         };
     }
 }
@@ -376,6 +377,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
             !view_is_full(round_view(r), m->index) ||
             !round_work_fair(&r->terms, m->tokens, m->first_step,
                              m->last_step) ||
+            !round_offer_fair(&r->terms, p->n_rollback == 0, &m->offer) ||
             !text_span_valid(&m->text)) {
             return false;
         }
@@ -387,6 +389,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
              m->last_step != r->mine.last_step || m->lease != r->mine.lease ||
              m->text.first != r->mine.text.first ||
              m->text.end != r->mine.text.end ||
+             !hash32_eq(&m->offer, &r->mine.offer) ||
              p->n_rollback != r->mine.n_rollback ||
              !hash32_eq(&p->state, &r->state))) {
             return false;
@@ -396,7 +399,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
     if (p->n_rollback > 0) {
         return rollback_plan_valid(r, p, mask) && round_ledger_valid(r, p);
     }
-    return kind_valid(r, p) &&
+    return kind_valid(r, p) && (p->n_ranges == 0 || !r->terms.audits) &&
            inherit_fits(&r->kept, p, &r->opt.self, rank,
                         terms_elements(&r->terms, r->round), r->terms.block) &&
            tokens > 0 &&

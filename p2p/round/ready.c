@@ -3,6 +3,7 @@
 #include "p2p/round/internal.h"
 #include "p2p/round/rollback.h"
 #include "p2p/round/text.h"
+#include "proto/blocks.h"
 
 #define LATE_ROUNDS 2 /* a READY of that many rounds ago counts as work */
 
@@ -46,6 +47,10 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.text =
         r->opt.text == NULL ? (struct text_span){0, 0} : *r->opt.text;
     r->mine.near = near_mask(r);
+    memset(&r->mine.offer, 0, sizeof r->mine.offer);
+    if (r->terms.audits && r->mine.n_rollback == 0) {
+        blocks_offer(&r->opt.self, r->round, &r->blocks, &r->mine.offer);
+    }
     if (r->mine.tokens > 0) {
         probation_worked(&r->ballot->probation, &r->opt.self, r->round);
     }
@@ -121,6 +126,13 @@ bool round_work_fair(const struct run_terms *t,
     return t->step_tokens_most == 0 || tokens <= steps * t->step_tokens_most;
 }
 
+bool round_offer_fair(const struct run_terms *t,
+                      bool work,
+                      const struct hash32 *offer)
+{
+    return hash32_is_zero(offer) != (t->audits && work);
+}
+
 /* Nobody waits for a peer on probation: its READY may come when the round is
  * over, and shows all the same that it takes part. Rounds before this view do
  * not count: a newcomer was not there. */
@@ -171,7 +183,9 @@ void round_on_ready(struct round *r,
     }
     if (!round_work_fair(&r->terms, m->body.tokens, m->body.first_step,
                          m->body.last_step) ||
-        !rollback_fair(&m->body) || !text_span_valid(&m->body.text) ||
+        !round_offer_fair(&r->terms, m->body.n_rollback == 0, &m->body.offer) ||
+        (r->terms.audits && m->body.n_claims > 0) || !rollback_fair(&m->body) ||
+        !text_span_valid(&m->body.text) ||
         !inherit_claims_valid(&m->body,
                               terms_elements(&r->terms, m->body.round),
                               r->terms.block)) {

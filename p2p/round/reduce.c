@@ -63,6 +63,7 @@ static struct exchange_plan exchange_plan(const struct round *r)
     struct exchange_plan x = {
         .kind = round_kind(p),
         .attempt = round_attempt(r->epoch, r->round),
+        .proven = r->terms.audits,
         .cut = {.elements = terms_elements(&r->terms, r->round),
                 .from = inherit_total(p),
                 .block = r->terms.block,
@@ -80,6 +81,7 @@ static struct exchange_plan exchange_plan(const struct round *r)
             .holds = p->members[k].holds,
             .share = p->members[k].share,
             .gateway = p->members[k].gateway,
+            .offer = p->members[k].offer,
         };
     }
     return x;
@@ -135,8 +137,12 @@ culprit(const struct round *r, const struct segment *s, bool sent)
     return sent && s->op == SEGMENT_ENCODE ? &r->opt.self : NULL;
 }
 
-/* A contribution that cannot be used stays out of this round. */
-static void reject(struct round *r, const struct peer_id *peer, struct out *out)
+/* Whose contribution or sum cannot be used stays out of this round. */
+static void reject(struct round *r,
+                   const struct peer_id *peer,
+                   const char *what,
+                   const char *why,
+                   struct out *out)
 {
     char name[ID_SHORT_MAX];
 
@@ -145,10 +151,10 @@ static void reject(struct round *r, const struct peer_id *peer, struct out *out)
     r->spoiled = true; /* all of the result has the same contributors */
     id_short(peer, name);
     out_log(out, LOG_WARN,
-            "round %llu: the contribution of %s%s is not made of finite "
-            "numbers; the round begins again without it",
-            (unsigned long long)r->round, name,
-            id_eq(peer, &r->opt.self) ? ", our own," : "");
+            "round %llu: %s of %s%s is not %s; the round begins again without "
+            "that peer",
+            (unsigned long long)r->round, what, name,
+            id_eq(peer, &r->opt.self) ? ", our own," : "", why);
 }
 
 static void
@@ -156,19 +162,29 @@ seg_failed(struct round *r, const struct event_seg_done *ev, struct out *out)
 {
     bool sum = ev->segment.op == SEGMENT_SUM;
     bool unusable = ev->rc == LOCO_ENUMERIC || (sum && ev->rc == LOCO_EPROTO);
+    bool other = !ev->sent && ev->segment.proven && ev->rc == LOCO_EHASH;
+    bool result = !ev->sent && ev->segment.final && !sum &&
+                  (ev->rc == LOCO_ENUMERIC || ev->rc == LOCO_EPROTO);
     const struct peer_id *peer = culprit(r, &ev->segment, ev->sent);
     int row;
 
-    if (unusable && peer != NULL) {
-        reject(r, peer, out);
+    if (other) {
+        reject(r, &ev->segment.peer, "the contribution", "what it announced",
+               out);
+    } else if (result) {
+        reject(r, &ev->segment.peer, "the sum", "made of finite numbers", out);
+    } else if (unusable && peer != NULL) {
+        reject(r, peer, "the contribution", "made of finite numbers", out);
     } else if (!sum) {
         row = members_find(r->members, &ev->segment.peer);
         r->n_broken = row == r->broken ? r->n_broken + 1 : 1;
         r->broken = row;
     }
-    round_change(r, unusable ? "a contribution is not finite"
-                    : sum    ? "contributions cannot be summed here"
-                             : "a data connection failed");
+    round_change(r, other      ? "a contribution is not what was announced"
+                    : result   ? "a sum is not finite"
+                    : unusable ? "a contribution is not finite"
+                    : sum      ? "contributions cannot be summed here"
+                               : "a data connection failed");
 }
 
 void round_seg_done(struct round *r,
@@ -194,7 +210,7 @@ void round_keep(struct round *r)
 {
     struct peer_id ids[VIEW_MEMBERS_MAX];
 
-    if (r->spoiled || round_votes_differ(r)) {
+    if (r->spoiled || r->terms.audits || round_votes_differ(r)) {
         r->kept.n = 0;
         return;
     }

@@ -241,6 +241,7 @@ void round_contribute(struct round *r,
     r->mine.first_step = work->first_step;
     r->mine.last_step = work->last_step;
     r->mine.lease = work->lease;
+    r->blocks = work->blocks;
     r->mine.n_rollback = work->asks_rollback;
     r->mine.rollback[0] = work->rollback;
     if (r->ballot->have && r->has_state && r->phase == ROUND_TRAINING &&

@@ -47,6 +47,12 @@
  * gateway that dies has a successor with the next plan, and nothing else about
  * an attempt depends on its kind.
  *
+ * Audits. In a run with them READY announces what will be sent, block by block
+ * (proto/blocks.h); the plan repeats it, and the owner of a slice checks what
+ * comes by it. So nobody chooses its contribution by what others sent, and a
+ * sum can be repeated (audit.h). No attempt inherits from one that failed: what
+ * is inherited was summed under another plan, and nobody could repeat it.
+ *
  * Pure: messages through members.h, segments through exchange.h.
  */
 #ifndef LOCO_P2P_ROUND_ROUND_H
@@ -119,6 +125,7 @@ struct round {
 
     bool contributed;
     struct ready_body mine;
+    struct hash32 blocks; /* of what is contributed, as in round_work */
 
     uint64_t ready; /* bit i: member i of the view */
     struct ready_body readies[VIEW_MEMBERS_MAX];
@@ -195,7 +202,8 @@ void round_begin(struct round *r,
 /* What is packed: weight in tokens, its inner steps, what they read. */
 struct round_work {
     uint64_t tokens, first_step, last_step;
-    uint64_t lease; /* as in READY */
+    uint64_t lease;       /* as in READY */
+    struct hash32 blocks; /* in a run with audits: the root of its blocks */
     /* No work, but the wish to have the state after round rollback.round again
      * (rollback.h). */
     bool asks_rollback;

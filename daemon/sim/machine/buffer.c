@@ -216,11 +216,10 @@ static size_t wire_len(void *self, uint32_t peer, const struct segment *seg)
 {
     const struct local *l = self;
 
-    (void)peer;
     if (segment_is_stage(seg)) {
         return local_cut_bytes(seg);
     }
-    return segment_wire_len(l->codec, seg);
+    return segment_wire_len(l->machines[peer].terms, l->codec, seg);
 }
 
 static bool is_refused(const struct machine *m, const struct segment *seg)
@@ -286,6 +285,17 @@ static int fill_leaves(struct local *l,
     return 0;
 }
 
+static int prove(const struct local *l,
+                 const struct machine *m,
+                 const struct segment *seg,
+                 uint8_t *proof)
+{
+    const struct offer_cut cut = segment_cut(m->terms, l->codec, seg);
+    const struct offer *o = offers_find(&m->offers, 0);
+
+    return o == NULL ? LOCO_ENOENT : offer_prove(o, &cut, seg, proof);
+}
+
 static int
 on_fill(void *self, uint32_t peer, const struct segment *seg, uint8_t *dst)
 {
@@ -309,6 +319,9 @@ on_fill(void *self, uint32_t peer, const struct segment *seg, uint8_t *dst)
         assert(seg->buffer == BUFFER_RING);
         v = vectors(m);
         rc = reduce_encode(&m->reduce, &v, seg, dst);
+        if (rc == 0 && seg->proven) {
+            rc = prove(l, m, seg, dst + l->codec->bytes(seg->len));
+        }
         if (m->poisoned && seg->seg % 2 == 0) {
             memset(dst, 0xff, wire_len(l, peer, seg));
         }
@@ -318,6 +331,9 @@ on_fill(void *self, uint32_t peer, const struct segment *seg, uint8_t *dst)
         own = local_pair_own(l, m);
         return m->round < seg->index ? pair_payload_fill(&own, seg, dst)
                                      : LOCO_ENOENT; /* that step is taken */
+    }
+    if (seg->buffer == BUFFER_OFFER) {
+        return local_offer_fill(l, m, seg, dst);
     }
     if (segment_is_leaves(seg)) {
         return fill_leaves(l, m, seg, dst);
@@ -376,6 +392,7 @@ target(struct local *l, struct machine *m, const struct segment *seg)
     case BUFFER_SHARD_LEAVES:
     case BUFFER_FORTH:
     case BUFFER_BACK:
+    case BUFFER_OFFER:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -389,10 +406,18 @@ static int on_sum(void *self, uint32_t peer, struct segment *seg)
     const struct reduce_vectors v = vectors(m);
     size_t at;
     int rc = place(l, m, seg, &at);
+    uint8_t *dst;
 
-    return rc != 0 ? rc
-                   : reduce_sum(&m->reduce, &v, seg,
-                                ring(l, m, seg->attempt)->bytes + at);
+    if (rc != 0) {
+        return rc;
+    }
+    dst = ring(l, m, seg->attempt)->bytes + at;
+    rc = reduce_sum(&m->reduce, &v, seg, dst);
+    if (rc == 0 && m->missums) {
+        m->n_missums++;
+        dst[l->codec->bytes(seg->len) / 2] ^= 1; /* in a number's low bits */
+    }
+    return rc;
 }
 
 /* What came, to where it lies. */
@@ -402,14 +427,26 @@ static int put(struct local *l,
                const uint8_t *src,
                size_t at)
 {
+    const struct offer_cut cut = segment_cut(m->terms, l->codec, seg);
     const struct reduce_vectors v = vectors(m);
     uint8_t *to;
+    int rc;
 
+    if (seg->buffer == BUFFER_OFFER) {
+        return audit_room_take(&m->audit, &cut, seg, src);
+    }
     if (seg->op == SEGMENT_LANE) {
-        return reduce_keep(&m->reduce, seg, src);
+        rc = seg->proven ? offer_check(&cut, seg, segment_round(seg), src) : 0;
+        return rc == 0 ? reduce_keep(&m->reduce, seg, src) : rc;
     }
     if (segment_is_leaves(seg)) {
         return pieces_take(&m->leaves, m->terms, seg, src);
+    }
+    if (segment_is_result(seg)) {
+        rc = reduce_usable(&m->reduce, seg, src);
+        if (rc != 0) {
+            return rc;
+        }
     }
     to = target(l, m, seg);
     if (to == NULL) {
@@ -421,7 +458,7 @@ static int put(struct local *l,
         assert(seg->buffer == BUFFER_RING);
         return reduce_add(&m->reduce, &v, seg, to + at, src);
     }
-    memcpy(to + at, src, segment_wire_len(l->codec, seg));
+    memcpy(to + at, src, segment_wire_len(m->terms, l->codec, seg));
     return 0;
 }
 
@@ -469,6 +506,16 @@ void local_ruin(struct local *l, uint32_t peer, bool on)
 void local_misjudge(struct local *l, uint32_t peer, bool on)
 {
     l->machines[peer].misjudges = on;
+}
+
+void local_missum(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].missums = on;
+}
+
+uint64_t local_missums(const struct local *l, uint32_t peer)
+{
+    return l->machines[peer].n_missums;
 }
 
 void local_spoil(struct local *l, uint32_t peer, bool on)

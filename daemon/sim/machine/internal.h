@@ -5,7 +5,9 @@
 #define LOCO_DAEMON_SIM_MACHINE_INTERNAL_H
 
 #include "daemon/jobs/answer.h"
+#include "daemon/jobs/audit_room.h"
 #include "daemon/jobs/kept.h"
+#include "daemon/jobs/offers.h"
 #include "daemon/jobs/pair_payload.h"
 #include "daemon/jobs/pieces.h"
 #include "daemon/jobs/reduce.h"
@@ -80,9 +82,12 @@ struct machine {
     /* Error feedback, as daemon/machine/trainer.h and machine/internal.h have
      * it. */
     float *residual, *error;
-    bool poisoned, spoiled, ruins, misjudges;
+    bool poisoned, spoiled, ruins, misjudges, missums;
     struct wire_slots wire; /* of attempts; applied ones go to `reduced` */
     struct reduce reduce;
+    struct offers offers; /* of runs with audits */
+    struct audit_room audit;
+    uint64_t n_missums;
     bool forgets; /* the next INHERIT fails */
     struct local_reduced reduced[LOCAL_REDUCED];
     struct kept states;
@@ -164,6 +169,20 @@ struct hash32 *local_leaves_make(const struct machine *m,
 int local_verify(const struct machine *m,
                  const struct job_verify *job,
                  struct report_verified *report);
+/* sim/machine/audit.c */
+/* Announce what was packed. */
+int local_announce(const struct local *l,
+                   struct machine *m,
+                   struct hash32 *blocks);
+int local_offer_fill(const struct local *l,
+                     struct machine *m,
+                     const struct segment *s,
+                     uint8_t *dst);
+int local_audit(struct local *l,
+                struct machine *m,
+                const struct job_audit *job,
+                struct report_audited *report);
+
 /* sim/machine/pair.c */
 /* Anchor and displacement as they go out. */
 struct pair_payload local_pair_own(const struct local *l,

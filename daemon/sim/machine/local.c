@@ -34,6 +34,8 @@ static void forget(struct machine *m)
         free(m->wire.slot[k].bytes);
     }
     lanes_free(&m->reduce.lanes);
+    offers_free(&m->offers);
+    audit_room_free(&m->audit);
     free(m->incoming.bytes);
     pieces_free(&m->leaves);
     free(m->pair_in);
@@ -284,6 +286,8 @@ work(struct local *l, uint32_t peer, struct local_op *op, struct local_event *e)
     case JOB_STAGE:
         local_stage(l, m, &e->staged);
         return 0;
+    case JOB_AUDIT:
+        return local_audit(l, m, &job->audit, &e->audited);
     case JOB_PIPE:
         if (local_pipe_is_void(m, &job->pipe)) {
             e->type = LOCAL_TYPE_COUNT; /* nobody waits for it */
@@ -413,8 +417,9 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
     case JOB_CHAIN:
         write_file(&m->disk.chain, &job->chain, out);
         break;
-    case JOB_REVOKED:
-        break; /* who comes back is told again */
+    case JOB_REVOKED:  /* who comes back is told again */
+    case JOB_EVIDENCE: /* what it says is checked at daemon/jobs/evidence.h */
+        break;
     case JOB_PIPE:
         begin_pipe(l, peer, job);
         break;

@@ -77,6 +77,7 @@ struct local_options {
     uint32_t tokens_per_step;
     float lr, mu;
     uint32_t rollback_microbits; /* as in terms */
+    uint32_t audits;             /* the same; 0 or 1 */
     const uint8_t *manifest;     /* what CONFIGURE must name; borrowed */
     size_t manifest_len;
 };
@@ -163,6 +164,11 @@ void local_ruin(struct local *l, uint32_t peer, bool on);
 
 /* This machine measures every state as bad; or as it is again. */
 void local_misjudge(struct local *l, uint32_t peer, bool on);
+
+/* Each sum that this machine makes is wrong in one bit; or is right again. */
+void local_missum(struct local *l, uint32_t peer, bool on);
+/* How many it made in this life. */
+uint64_t local_missums(const struct local *l, uint32_t peer);
 
 /* Whether a parameter of the anchor is no number, or larger than the steps of a
  * whole run could make it. */

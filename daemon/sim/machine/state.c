@@ -26,6 +26,24 @@ static bool is_leased(const struct local_options *o)
            o->stages <= 1 && o->overlap == 0;
 }
 
+/* The state on disk is that of the run, or of this machine's stage. */
+static void fill_held(const struct local *l, const struct machine *m)
+{
+    const struct local_disk *d = &m->disk;
+    struct run_terms *t = m->terms;
+
+    if (!d->state.used || (m->staged && d->stage != m->stage)) {
+        return;
+    }
+    t->holds_state = true;
+    t->held_round = d->state.round;
+    t->held_tokens = d->tokens;
+    t->held_inner_step = d->inner_step;
+    t->held_commit = d->commit;
+    local_hash_state(l, d->state.bytes, &t->held_params_hash,
+                     &t->held_momentum_hash);
+}
+
 void local_fill_terms(struct local *l, struct machine *m)
 {
     const struct local_options *o = &l->opt;
@@ -50,6 +68,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .stop_rounds = o->stop_rounds,
         .eval_every = o->eval_every,
         .rollback_microbits = o->rollback_microbits,
+        .audits = o->audits,
         .single_round = o->single_round,
         .quorum = o->quorum != 0,
         .lease_quota = is_leased(o) ? o->period : 0,
@@ -87,15 +106,7 @@ void local_fill_terms(struct local *l, struct machine *m)
     t->window_batch = o->shard_windows > 0;
     t->position_tokens = o->tokens_per_step;
     t->step_tokens_most = o->stages > 1 ? 0 : o->tokens_per_step;
-    if (m->disk.state.used && (!m->staged || m->disk.stage == m->stage)) {
-        t->holds_state = true;
-        t->held_round = m->disk.state.round;
-        t->held_tokens = m->disk.tokens;
-        t->held_inner_step = m->disk.inner_step;
-        t->held_commit = m->disk.commit;
-        local_hash_state(l, m->disk.state.bytes, &t->held_params_hash,
-                         &t->held_momentum_hash);
-    }
+    fill_held(l, m);
 }
 
 void local_configure(struct local *l,
@@ -335,6 +346,7 @@ int local_apply(struct local *l,
     }
     if (slot != NULL) {
         memcpy(r->bytes, slot->bytes, note.len);
+        offers_spend(&m->offers, job->round);
     }
     local_params_hash(l, peer, &note.before);
     memcpy(l->scratch, m->phi, l->opt.n_params * sizeof(float));

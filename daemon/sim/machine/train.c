@@ -80,6 +80,7 @@ static void pack(struct local *l, uint32_t peer)
     m->packed = true;
     m->packed_step = m->inner_step;
     e.rc = fill(l, peer);
+    e.rc = e.rc == 0 ? local_announce(l, m, &e.trained.blocks) : e.rc;
     local_tell(l, peer, &e);
     m->beside_left = l->opt.overlap;
     if (m->beside_left > 0) {

@@ -51,6 +51,7 @@ static const struct kind local_kind[] = {
     [LOCAL_STAGED] = {17, "staged"},
     [LOCAL_PIPED] = {18, "piped"},
     /* 19 was a job of slices of the parameters, and stays free. */
+    [LOCAL_AUDITED] = {20, "audited"},
 };
 
 _Static_assert(sizeof event_kind / sizeof *event_kind == EVENT_TYPE_COUNT,

@@ -67,11 +67,11 @@ static void vectors_are_placed_by_encoded_bytes(void **state)
     (void)state;
     assert_int_equal(segment_place(&t, c, &s, &at), 0);
     assert_int_equal(at, c->bytes(2048));
-    assert_int_equal(segment_wire_len(c, &s), c->bytes(1024));
+    assert_int_equal(segment_wire_len(&t, c, &s), c->bytes(1024));
     s.buffer = BUFFER_STATE;
     assert_int_equal(segment_place(&t, c, &s, &at), 0);
     assert_int_equal(at, 2048);
-    assert_int_equal(segment_wire_len(c, &s), 1024);
+    assert_int_equal(segment_wire_len(&t, c, &s), 1024);
 }
 
 static struct wire_slot *begin(struct wire_slots *w, uint64_t attempt)

@@ -1,0 +1,165 @@
+/* offers.c - see offers.h. */
+#include "daemon/jobs/offers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/hash.h"
+
+static uint64_t blocks_of(const struct offer_cut *cut, uint64_t elements)
+{
+    return (elements + cut->block - 1) / cut->block;
+}
+
+/* Hashes of the blocks of encoded elements, of which the last may be short. */
+static void hash_blocks(const struct offer_cut *cut,
+                        const uint8_t *bytes,
+                        uint64_t elements,
+                        struct hash32 *leaves)
+{
+    size_t whole = cut->codec->bytes(cut->block);
+
+    for (uint64_t at = 0; at < elements; at += cut->block) {
+        uint64_t n = elements - at < cut->block ? elements - at : cut->block;
+
+        hash_tree_leaf(bytes, cut->codec->bytes(n), leaves++);
+        bytes += whole;
+    }
+}
+
+int offer_make(struct offer *o, const struct offer_cut *cut, const float *own)
+{
+    const struct codec_op op = {.own = own, .n = cut->elements, .scale = 1};
+    int rv = LOCO_ENOMEM;
+
+    *o = (struct offer){.elements = cut->elements,
+                        .n = blocks_of(cut, cut->elements)};
+    o->bytes = malloc(cut->codec->bytes(o->elements));
+    o->nodes = malloc(blocks_nodes(o->n) * sizeof *o->nodes);
+    if (o->bytes != NULL && o->nodes != NULL) {
+        rv = cut->codec->encode_op(o->bytes, &op);
+    }
+    if (rv != 0) {
+        offer_free(o);
+        return rv;
+    }
+    hash_blocks(cut, o->bytes, o->elements, o->nodes);
+    blocks_build(o->nodes, o->n);
+    return 0;
+}
+
+void offer_free(struct offer *o)
+{
+    free(o->bytes);
+    free(o->nodes);
+    *o = (struct offer){0};
+}
+
+const struct hash32 *offer_root(const struct offer *o)
+{
+    return &o->nodes[blocks_nodes(o->n) - 1];
+}
+
+void offers_open(struct offers *s, struct offer *o)
+{
+    offer_free(&s->open);
+    s->open = *o;
+    *o = (struct offer){0};
+}
+
+void offers_spend(struct offers *s, uint64_t round)
+{
+    if (s->open.n == 0) {
+        s->past[0].round = round; /* the commit before came to nothing */
+        return;
+    }
+    offer_free(&s->past[OFFERS_PAST - 1]);
+    for (int i = OFFERS_PAST - 1; i > 0; i--) {
+        s->past[i] = s->past[i - 1];
+    }
+    s->past[0] = s->open;
+    s->past[0].round = round;
+    s->open = (struct offer){0};
+}
+
+const struct offer *offers_find(const struct offers *s, uint64_t round)
+{
+    const struct offer *o;
+
+    if (round == 0) {
+        o = s->open.n > 0 ? &s->open : &s->past[0];
+        return o->n > 0 ? o : NULL;
+    }
+    for (int i = 0; i < OFFERS_PAST; i++) {
+        if (s->past[i].n > 0 && s->past[i].round == round) {
+            return &s->past[i];
+        }
+    }
+    return NULL;
+}
+
+void offers_free(struct offers *s)
+{
+    offer_free(&s->open);
+    for (int i = 0; i < OFFERS_PAST; i++) {
+        offer_free(&s->past[i]);
+    }
+}
+
+size_t offer_proof_bytes(const struct offer_cut *cut, const struct segment *s)
+{
+    return sizeof(struct hash32) *
+           blocks_proof_len(blocks_of(cut, cut->elements),
+                            s->offset / cut->block,
+                            blocks_of(cut, s->offset + s->len));
+}
+
+int offer_prove(const struct offer *o,
+                const struct offer_cut *cut,
+                const struct segment *s,
+                uint8_t *proof)
+{
+    if (o->elements != cut->elements || s->offset % cut->block != 0 ||
+        s->len == 0 || s->offset + s->len > o->elements) {
+        return LOCO_ERANGE;
+    }
+    blocks_prove(o->nodes, o->n, s->offset / cut->block,
+                 blocks_of(cut, s->offset + s->len), proof);
+    return 0;
+}
+
+int offer_fill(const struct offer *o,
+               const struct offer_cut *cut,
+               const struct segment *s,
+               uint8_t *dst)
+{
+    size_t len = cut->codec->bytes(s->len);
+    int rv = offer_prove(o, cut, s, dst + len);
+
+    if (rv == 0) {
+        memcpy(dst, o->bytes + cut->codec->bytes(s->offset), len);
+    }
+    return rv;
+}
+
+int offer_check(const struct offer_cut *cut,
+                const struct segment *s,
+                uint64_t round,
+                const uint8_t *src)
+{
+    uint64_t from = s->offset / cut->block;
+    uint64_t to = blocks_of(cut, s->offset + s->len);
+    struct hash32 *leaves = malloc((to - from) * sizeof *leaves);
+    struct hash32 root, offer;
+
+    if (leaves == NULL) {
+        return LOCO_ENOMEM;
+    }
+    hash_blocks(cut, src, s->len, leaves);
+    blocks_root(leaves, blocks_of(cut, cut->elements), from, to,
+                src + cut->codec->bytes(s->len), &root);
+    free(leaves);
+    blocks_offer(&s->maker, round, &root, &offer);
+    return hash32_eq(&offer, &s->offer) ? 0 : LOCO_EHASH;
+}

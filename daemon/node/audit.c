@@ -1,0 +1,298 @@
+/* audit.c - see audit.h.
+ *
+ * A commit is noted with its view as it is made, because the view may change
+ * before the result is in place. Contributions are served to members of our
+ * view only: our own ones of the last two commits, and those that we collected
+ * to a block that we found wrong.
+ */
+#include "daemon/node/internal.h"
+
+#include <string.h>
+
+#include "proto/base/log.h"
+#include "proto/base/rng.h"
+#include "proto/hash.h"
+
+#define TELLS   5 /* so often a wrong sum is said: others may apply it late */
+#define TELL_MS 1000
+
+static bool audits(const struct node *n)
+{
+    return n->terms.audits && n->regime->has_views && n->inner->whole;
+}
+
+void node_audit_open(struct node *n)
+{
+    uint64_t words[] = {rng_next(&n->rng), n->life, rng_next(&n->rng)};
+
+    hash_bytes("loco-audit-1", words, sizeof words, &n->audit.secret);
+    audit_init(&n->audit.core, &n->members, n->t.fetch_ms,
+               (rng_next(&n->rng) >> 24) << 20);
+}
+
+/* The plan of the round that was just committed, for audits. */
+static void note(const struct node *n, struct audit_commit *c)
+{
+    const struct round *r = &n->round;
+    const struct plan_body *p = &r->last.plan.body;
+    double total = (double)plan_tokens(p);
+
+    memset(c, 0, sizeof *c);
+    c->round = p->round;
+    c->hash = r->last_hash;
+    c->rank = r->rank;
+    c->shape.cut = (struct ring_shape){
+        .elements = terms_elements(&n->terms, p->round),
+        .block = n->terms.block,
+        .segment_elements = n->terms.segment_elements,
+        .chunk_segments = n->terms.chunk_segments,
+        .n = p->n_members,
+    };
+    for (uint32_t k = 0; k < p->n_members; k++) {
+        c->shape.share[k] = p->members[k].share;
+        c->member[k] = id_of_public(r->plan_keys[k]);
+        c->offer[k] = p->members[k].offer;
+        c->scale[k] = (double)p->members[k].tokens / total;
+    }
+}
+
+void node_audit_committed(struct node *n)
+{
+    struct node_audit *a = &n->audit;
+    const struct plan_body *p = &n->round.last.plan.body;
+
+    a->next.commit.round = 0;
+    if (!audits(n) || !n->round.in_plan || p->n_rollback > 0 ||
+        p->n_members < 2) {
+        return;
+    }
+    note(n, &a->next.commit);
+    a->next.view = n->ballot.cert.body;
+    a->own[p->round % 2].round = p->round;
+    a->own[p->round % 2].offer = p->members[n->round.rank].offer;
+}
+
+void node_audit_applied(struct node *n)
+{
+    struct node_audit *a = &n->audit;
+    struct hash32 words[2] = {a->secret, a->next.commit.hash}, draw;
+
+    if (!audits(n)) {
+        return;
+    }
+    if (a->next.commit.round == 0 ||
+        a->next.commit.round != n->held.applied.round) {
+        audit_stop(&a->core, n->out);
+        return;
+    }
+    hash_bytes("loco-audit-2", words, sizeof words, &draw);
+    a->view = a->next.view;
+    audit_begin(&a->core, &a->next.commit, hash32_u64(&draw), n->out);
+    a->next.commit.round = 0;
+}
+
+/* ---- a wrong sum -------------------------------------------------------- */
+
+static void tell(struct node *n)
+{
+    struct node_audit *a = &n->audit;
+
+    for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
+        int row = n->ballot.rows[i];
+
+        if (row != MEMBERS_NONE && members_linked(&n->members, row)) {
+            (void)members_send(&n->members, n->out, row, MESSAGE_ACCUSE,
+                               &a->found);
+        }
+    }
+    a->tells--;
+    a->tell_ms = n->now + node_scaled(n, TELL_MS);
+}
+
+static struct out_span
+span_of(struct node *n, const struct msg_schema *schema, const void *message)
+{
+    uint8_t bytes[FRAME_CONTROL_MAX];
+    int len = msg_encode(schema, message, bytes, sizeof bytes);
+    struct out_span span = {0, 0};
+
+    if (len > 0) {
+        span.at = out_bytes(n->out, bytes, (size_t)len);
+        span.len = (uint32_t)len;
+    }
+    return span;
+}
+
+/* The vote of the member of that rank, as the record of the commit has it. */
+static bool vote_of(const struct node *n,
+                    const struct commit *c,
+                    uint32_t k,
+                    struct vote *v)
+{
+    const struct view_body *view = &n->audit.view;
+    const struct plan_body *p = &c->plan.body;
+    const uint8_t *key = view->members[p->members[k].index].public_key;
+
+    *v = (struct vote){.body = {.epoch = p->epoch,
+                                .view = p->view,
+                                .round = p->round,
+                                .result = c->result}};
+    message_hash(&plan_body_schema, "loco-plan-1", p, &v->body.plan);
+    for (uint32_t i = 0; i < c->n_votes; i++) {
+        if (memcmp(c->votes[i].public_key, key, 32) == 0) {
+            memcpy(v->sig, c->votes[i].sig, SIGN_BYTES);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Write down what anybody can check. */
+static void keep_evidence(struct node *n, const struct audit_block *b)
+{
+    struct job_evidence what = {.round = n->audit.core.commit.round,
+                                .offset = b->offset,
+                                .accused = b->owner};
+    struct commit c;
+    struct vote vote;
+    struct job *job;
+
+    if (!history_get(&n->history, what.round, &c) ||
+        b->owner >= c.plan.body.n_members || !vote_of(n, &c, b->owner, &vote)) {
+        return;
+    }
+    what.view = span_of(n, &view_body_schema, &n->audit.view);
+    what.plan = span_of(n, &plan_body_schema, &c.plan.body);
+    what.vote = span_of(n, &vote_schema, &vote);
+    job = out_job(n->out, JOB_EVIDENCE);
+    if (job != NULL) {
+        job->evidence = what;
+    }
+}
+
+static void convict(struct node *n, const struct audit_block *b)
+{
+    struct node_audit *a = &n->audit;
+    const struct audit_commit *c = &a->core.commit;
+    const struct peer_id *who = &c->member[b->owner];
+    char name[ID_SHORT_MAX];
+
+    id_short(who, name);
+    out_log(n->out, LOG_WARN,
+            "round %llu: %s summed elements %llu to %llu wrongly, and voted "
+            "for it; it will not be in the next view",
+            (unsigned long long)c->round, name, (unsigned long long)b->offset,
+            (unsigned long long)(b->offset + b->len - 1));
+    a->n_convicted++;
+    a->convicted = *who;
+    a->found = (struct accuse){
+        .round = c->round, .commit = c->hash, .offset = b->offset};
+    a->tells = TELLS;
+    tell(n);
+    keep_evidence(n, b);
+}
+
+void node_on_audited(struct node *n, const struct local_event *e)
+{
+    struct audit_block b;
+
+    if (audit_summed(&n->audit.core, e, &b)) {
+        convict(n, &b);
+    }
+}
+
+void node_on_accuse(struct node *n, int peer, const struct accuse *m)
+{
+    if (audits(n) && members_is_ours(&n->members, peer)) {
+        (void)audit_accuse(&n->audit.core, peer, &m->commit, m->offset);
+    }
+}
+
+/* ---- blocks ------------------------------------------------------------- */
+
+void node_audit_seg_done(struct node *n, const struct event_seg_done *ev)
+{
+    if (!ev->sent) {
+        audit_seg_done(&n->audit.core, ev, n->out);
+    } else if (ev->rc != 0) {
+        node_on_sent_failed(n, ev);
+    }
+}
+
+/* Whether that contribution is here: our own, or one that we collected.
+ * *lane: n where it is ours. */
+static bool is_here(const struct node *n, const struct fetch *f, uint32_t *lane)
+{
+    const struct node_audit *a = &n->audit;
+    const struct audit_commit *c = &a->core.commit;
+    const uint32_t members = c->shape.cut.n;
+
+    *lane = members;
+    if (a->own[f->index % 2].round == f->index &&
+        hash32_eq(&a->own[f->index % 2].offer, &f->root)) {
+        return true;
+    }
+    if (f->index != c->round || c->round != a->found.round ||
+        f->offset != a->found.offset) {
+        return false;
+    }
+    for (uint32_t i = 0; i < members; i++) {
+        if (hash32_eq(&c->offer[i], &f->root)) {
+            *lane = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool node_audit_serve(struct node *n, int peer, const struct fetch *f)
+{
+    uint64_t elements;
+    struct action *action;
+    uint32_t lane;
+
+    if (f->stream != STREAM_AUDIT || f->index == 0 || !audits(n) ||
+        !members_is_ours(&n->members, peer) || !is_here(n, f, &lane)) {
+        return false;
+    }
+    elements = terms_elements(&n->terms, f->index);
+    if (f->len == 0 || f->len > n->terms.block || f->offset >= elements ||
+        f->len > elements - f->offset || f->offset % n->terms.block != 0) {
+        return false;
+    }
+    members_fetch_served(&n->members, peer, 4ULL * f->len);
+    action = out_add(n->out, ACTION_SEND_SEG);
+    if (action != NULL) {
+        action->segment = (struct segment){
+            .peer = n->members.peers[peer].id,
+            .attempt = f->attempt,
+            .stream = f->stream,
+            .seg = f->seg,
+            .buffer = BUFFER_OFFER,
+            .index = f->index,
+            .offset = f->offset,
+            .len = f->len,
+            .op = lane < n->audit.core.commit.shape.cut.n ? SEGMENT_LANE
+                                                          : SEGMENT_COPY,
+            .lane = (uint8_t)lane,
+            .proven = true,
+        };
+    }
+    return true;
+}
+
+void node_audit_tick(struct node *n)
+{
+    audit_tick(&n->audit.core, n->now, n->out);
+    if (n->audit.tells > 0 && n->now >= n->audit.tell_ms) {
+        tell(n);
+    }
+}
+
+uint64_t node_audit_deadline(const struct node *n)
+{
+    uint64_t due = audit_deadline(&n->audit.core);
+
+    return n->audit.tells > 0 && n->audit.tell_ms < due ? n->audit.tell_ms
+                                                        : due;
+}

@@ -1,0 +1,51 @@
+/* audit.h - this peer repeats sums of others, and says what it found. See
+ * audit.c, and p2p/round/audit.h.
+ */
+#ifndef LOCO_DAEMON_NODE_AUDIT_H
+#define LOCO_DAEMON_NODE_AUDIT_H
+
+#include "p2p/round/audit.h"
+#include "proto/messages.h"
+
+struct node;
+
+/* A commit that this peer was in, and the view that made it. */
+struct node_audited {
+    struct audit_commit commit; /* round 0: none */
+    struct view_body view;
+};
+
+struct node_audit {
+    struct audit core;
+    struct hash32 secret;     /* of this process, for draws */
+    struct node_audited next; /* until its result is in place here */
+    struct view_body view;    /* of core.commit */
+    struct {
+        uint64_t round;
+        struct hash32 offer;
+    } own[2];            /* what we contributed last: others may ask for it */
+    struct accuse found; /* a wrong sum; `tells` times it will be said again */
+    uint32_t tells;
+    uint64_t tell_ms;
+    uint64_t n_convicted;     /* wrong sums that this peer found */
+    struct peer_id convicted; /* who made the last one */
+};
+
+void node_audit_open(struct node *n);
+
+/* A round was committed, with this peer. */
+void node_audit_committed(struct node *n);
+
+/* Its result is in place: repeat some of its sums. */
+void node_audit_applied(struct node *n);
+
+void node_audit_tick(struct node *n);
+uint64_t node_audit_deadline(const struct node *n);
+
+void node_audit_seg_done(struct node *n, const struct event_seg_done *ev);
+void node_on_audited(struct node *n, const struct local_event *e);
+
+/* A FETCH of a contribution. False: it is refused. */
+bool node_audit_serve(struct node *n, int peer, const struct fetch *f);
+
+#endif

@@ -1,0 +1,301 @@
+/* audit.c - see audit.h. */
+#include "p2p/round/audit.h"
+
+#include "proto/base/rng.h"
+
+#define COST_SHARE 33 /* one part in so many of the bytes of a round */
+#define TRIES      64 /* draws that fall into our own slice or nowhere */
+
+static void cancel(const struct audit *a, struct out *out)
+{
+    struct action *action = out_add(out, ACTION_CANCEL);
+
+    if (action != NULL) {
+        action->cancel.stream = STREAM_AUDIT;
+        action->cancel.attempt = a->attempt;
+    }
+}
+
+void audit_init(struct audit *a,
+                struct members *members,
+                uint32_t wait_ms,
+                uint64_t first_attempt)
+{
+    *a = (struct audit){
+        .members = members, .wait_ms = wait_ms, .attempt = first_attempt};
+}
+
+/* A round moves two vectors in and out of each member, a draw n blocks. */
+uint32_t audit_draws(const struct butterfly_shape *s)
+{
+    uint64_t draws =
+        2 * s->cut.elements / COST_SHARE / ((uint64_t)s->cut.block * s->cut.n);
+
+    draws = draws < AUDIT_DRAWS_MAX ? draws : AUDIT_DRAWS_MAX;
+    return draws > 0 ? (uint32_t)draws : 1;
+}
+
+static void give_up(struct audit *a, struct out *out)
+{
+    if (a->phase == AUDIT_FETCHING) {
+        cancel(a, out);
+    }
+    a->phase = AUDIT_IDLE;
+}
+
+void audit_begin(struct audit *a,
+                 const struct audit_commit *c,
+                 uint64_t secret,
+                 struct out *out)
+{
+    audit_stop(a, out);
+    a->has = true;
+    a->commit = *c;
+    a->draw = secret;
+    a->left = audit_draws(&c->shape);
+}
+
+void audit_stop(struct audit *a, struct out *out)
+{
+    give_up(a, out);
+    a->has = a->accused = false;
+    a->left = 0;
+    a->heard = 0;
+}
+
+/* The block that begins at or before that element; false: it is nobody's, or
+ * our own. */
+static bool
+block_at(const struct audit_commit *c, uint64_t element, struct audit_block *b)
+{
+    const struct ring_shape *cut = &c->shape.cut;
+    uint64_t end;
+
+    if (element >= cut->elements) {
+        return false;
+    }
+    b->offset = element / cut->block * cut->block;
+    end = b->offset + cut->block;
+    end = end < cut->elements ? end : cut->elements;
+    b->len = (uint32_t)(end - b->offset);
+    b->owner = butterfly_owner(&c->shape, b->offset);
+    b->source = MEMBERS_NONE;
+    return b->owner < cut->n && b->owner != c->rank;
+}
+
+static bool draw(struct audit *a, struct audit_block *b)
+{
+    for (int i = 0; i < TRIES; i++) {
+        if (block_at(&a->commit,
+                     rng_below(&a->draw, a->commit.shape.cut.elements), b)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ask for contribution i to the block. */
+static void ask(struct audit *a, uint32_t i, int row, struct out *out)
+{
+    const struct audit_commit *c = &a->commit;
+    struct action *action = out_add(out, ACTION_POST_RECV);
+    struct fetch msg = {
+        .buffer = BUFFER_OFFER,
+        .index = c->round,
+        .offset = a->block.offset,
+        .len = a->block.len,
+        .attempt = a->attempt,
+        .seg = i,
+        .stream = STREAM_AUDIT,
+        .root = c->offer[i],
+    };
+
+    if (action == NULL) {
+        return; /* it is silent, then */
+    }
+    action->segment = (struct segment){
+        .peer = a->members->peers[row].id,
+        .attempt = a->attempt,
+        .stream = STREAM_AUDIT,
+        .seg = i,
+        .buffer = BUFFER_OFFER,
+        .index = c->round,
+        .offset = a->block.offset,
+        .len = a->block.len,
+        .op = SEGMENT_LANE,
+        .scale = c->scale[i],
+        .lane = (uint8_t)i,
+        .lanes = (uint8_t)c->shape.cut.n,
+        .proven = true,
+        .maker = c->member[i],
+        .offer = c->offer[i],
+    };
+    members_bulk_open(a->members, out, row);
+    (void)members_send(a->members, out, row, MESSAGE_FETCH, &msg);
+}
+
+/* Rows of the sources of all contributions but ours; false: one is away. */
+static bool find_sources(const struct audit *a, int rows[VIEW_MEMBERS_MAX])
+{
+    const struct audit_commit *c = &a->commit;
+
+    for (uint32_t i = 0; i < c->shape.cut.n; i++) {
+        rows[i] = a->block.source != MEMBERS_NONE
+                      ? a->block.source
+                      : members_find(a->members, &c->member[i]);
+        if (i != c->rank &&
+            (rows[i] == MEMBERS_NONE || !members_linked(a->members, rows[i]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void fetch(struct audit *a, uint64_t now_ms, struct out *out)
+{
+    uint32_t n = a->commit.shape.cut.n;
+    int rows[VIEW_MEMBERS_MAX];
+
+    if (!find_sources(a, rows)) {
+        a->n_unanswered++;
+        return;
+    }
+    a->attempt++;
+    a->phase = AUDIT_FETCHING;
+    a->due_ms = now_ms + a->wait_ms;
+    a->missing = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i != a->commit.rank) {
+            a->missing |= 1ULL << i;
+            ask(a, i, rows[i], out);
+        }
+    }
+}
+
+/* All contributions are here. */
+static void sum(struct audit *a, struct out *out)
+{
+    const struct audit_commit *c = &a->commit;
+    struct job *job = out_job(out, JOB_AUDIT);
+
+    a->phase = AUDIT_IDLE;
+    if (job != NULL) {
+        a->phase = AUDIT_SUMMING;
+        job->audit = (struct job_audit){
+            .round = c->round,
+            .offset = a->block.offset,
+            .len = a->block.len,
+            .lanes = c->shape.cut.n,
+            .lane = c->rank,
+            .scale = c->scale[c->rank],
+        };
+    }
+}
+
+bool audit_accuse(struct audit *a,
+                  int peer,
+                  const struct hash32 *commit,
+                  uint64_t offset)
+{
+    const struct audit_commit *c = &a->commit;
+    uint32_t i = 0;
+
+    if (!a->has || a->accused || !hash32_eq(commit, &c->hash)) {
+        return false;
+    }
+    while (i < c->shape.cut.n &&
+           !id_eq(&c->member[i], &a->members->peers[peer].id)) {
+        i++;
+    }
+    if (i == c->shape.cut.n || (a->heard >> i & 1) ||
+        !block_at(c, offset, &a->next) || a->next.owner == i) {
+        return false;
+    }
+    a->heard |= 1ULL << i;
+    a->next.source = peer;
+    a->accused = true;
+    return true;
+}
+
+void audit_seg_done(struct audit *a,
+                    const struct event_seg_done *ev,
+                    struct out *out)
+{
+    if (a->phase != AUDIT_FETCHING || ev->segment.attempt != a->attempt) {
+        return;
+    }
+    if (ev->rc != 0) { /* not what was announced, or the line broke */
+        a->n_unanswered++;
+        give_up(a, out);
+        return;
+    }
+    a->missing &= ~(1ULL << ev->segment.seg);
+    if (a->missing == 0) {
+        sum(a, out);
+    }
+}
+
+void audit_refused(struct audit *a,
+                   int peer,
+                   const struct fetch_no *no,
+                   struct out *out)
+{
+    const struct audit_commit *c = &a->commit;
+    uint32_t i = no->seg;
+
+    if (a->phase == AUDIT_FETCHING && no->attempt == a->attempt &&
+        i < c->shape.cut.n && (a->missing >> i & 1) &&
+        (peer == a->block.source ||
+         id_eq(&a->members->peers[peer].id, &c->member[i]))) {
+        a->n_unanswered++;
+        give_up(a, out);
+    }
+}
+
+bool audit_summed(struct audit *a,
+                  const struct local_event *e,
+                  struct audit_block *b)
+{
+    if (a->phase != AUDIT_SUMMING || e->audited.round != a->commit.round ||
+        e->audited.offset != a->block.offset) {
+        return false;
+    }
+    a->phase = AUDIT_IDLE;
+    *b = a->block;
+    if (e->rc != 0) {
+        a->n_unanswered++;
+        return false;
+    }
+    a->n_blocks++;
+    a->n_wrong += e->audited.wrong;
+    a->n_false += !e->audited.wrong && b->source != MEMBERS_NONE;
+    if (e->audited.wrong) {
+        a->has = a->accused = false;
+    }
+    return e->audited.wrong;
+}
+
+void audit_tick(struct audit *a, uint64_t now_ms, struct out *out)
+{
+    if (a->phase == AUDIT_FETCHING && now_ms >= a->due_ms) {
+        a->n_unanswered++;
+        give_up(a, out);
+    }
+    while (a->has && a->phase == AUDIT_IDLE && (a->accused || a->left > 0)) {
+        if (a->accused) {
+            a->accused = false;
+            a->block = a->next;
+        } else {
+            a->left--;
+            if (!draw(a, &a->block)) {
+                continue;
+            }
+        }
+        fetch(a, now_ms, out);
+    }
+}
+
+uint64_t audit_deadline(const struct audit *a)
+{
+    return a->phase == AUDIT_FETCHING ? a->due_ms : CORE_NEVER;
+}

@@ -1,0 +1,130 @@
+/* audit.h - sums of other owners, repeated at random places.
+ *
+ * The owner of a slice of a butterfly sums what all members send it, and nobody
+ * sees whether it did. In a run with audits contributions are fixed before the
+ * round begins (proto/blocks.h), so everybody can ask for a block of each of
+ * them afterwards, and make its sum again: the arithmetic gives the same bits
+ * everywhere.
+ *
+ * After each commit that it was in, a member draws blocks, by a number that
+ * nobody else knows: if the draws followed from the commit, an owner could try
+ * results until no draw met what it altered. For each one it fetches the block
+ * of each other member from its maker, checks it by its offer in the plan, and
+ * has the machine compare the sum with the result (JOB_AUDIT). Where the bytes
+ * differ the owner lied: it voted for this result, this plan and these offers,
+ * so its own vote is the evidence (daemon/jobs/evidence.h). Who finds that
+ * tells the others where to look (ACCUSE). They believe nothing: each fetches
+ * the same blocks, with their proofs, from the accuser and repeats the sum
+ * itself. So a false accusation costs a few fetches, and convicts nobody.
+ *
+ * An owner that alters a share f of its slice is found in a round with
+ * probability 1 - (1 - f)^d: the n members draw d blocks each, and an n-th of
+ * all draws is in its slice. The blocks are audit_draws(): at most 3 % of what
+ * a round moves anyway.
+ *
+ * What it does not see: what a member contributed (that is for an audit of
+ * work); sums of a round whose contributor does not answer any more (counted:
+ * `n_unanswered`). A member that does not answer is not convicted: its line may
+ * be down.
+ *
+ * Pure. One block at a time, at most one accusation beside. A silent source is
+ * given up after `wait_ms`.
+ */
+#ifndef LOCO_P2P_ROUND_AUDIT_H
+#define LOCO_P2P_ROUND_AUDIT_H
+
+#include "p2p/exchange/butterfly.h"
+#include "p2p/swarm/members.h"
+
+#define AUDIT_DRAWS_MAX 16
+
+/* A commit that can be audited: a butterfly of this peer, with offers. */
+struct audit_commit {
+    uint64_t round;
+    struct hash32 hash;
+    struct butterfly_shape shape;
+    uint32_t rank; /* ours */
+    struct peer_id member[VIEW_MEMBERS_MAX];
+    struct hash32 offer[VIEW_MEMBERS_MAX];
+    double scale[VIEW_MEMBERS_MAX]; /* of its contribution in the sum */
+};
+
+/* A block of its result. */
+struct audit_block {
+    uint64_t offset; /* of its first element */
+    uint32_t len;
+    uint32_t owner; /* rank of who summed it */
+    int source;     /* row of who has all contributions to it; MEMBERS_NONE:
+                       each its own */
+};
+
+enum audit_phase { AUDIT_IDLE, AUDIT_FETCHING, AUDIT_SUMMING };
+
+struct audit {
+    struct members *members; /* borrowed */
+    uint32_t wait_ms;
+    uint64_t attempt; /* of STREAM_AUDIT; grows for ever */
+
+    bool has; /* a commit */
+    struct audit_commit commit;
+    uint64_t draw; /* state of the generator */
+    uint32_t left; /* blocks to draw */
+    enum audit_phase phase;
+    struct audit_block block; /* unless idle */
+    uint64_t missing;         /* bit i: contribution i has not come */
+    uint64_t due_ms;
+    bool accused; /* `next` is to be looked at */
+    struct audit_block next;
+    uint64_t heard; /* bit i: member i accused somebody of this commit */
+
+    uint64_t n_blocks, n_unanswered, n_wrong, n_false; /* n_false: accusations
+                                                          that were none */
+};
+
+void audit_init(struct audit *a,
+                struct members *members,
+                uint32_t wait_ms,
+                uint64_t first_attempt);
+
+/* Blocks that a member of n draws. */
+uint32_t audit_draws(const struct butterfly_shape *shape);
+
+/* A commit was made: what was left of the one before is given up. `secret`: a
+ * number of this commit that others cannot guess. */
+void audit_begin(struct audit *a,
+                 const struct audit_commit *c,
+                 uint64_t secret,
+                 struct out *out);
+
+/* No commit any more: the group is left. */
+void audit_stop(struct audit *a, struct out *out);
+
+/* That peer (row) says that the block at `offset` of this commit is wrong.
+ * False: it is not looked at: of another commit, of no member, of ourselves, or
+ * its second one. */
+bool audit_accuse(struct audit *a,
+                  int peer,
+                  const struct hash32 *commit,
+                  uint64_t offset);
+
+void audit_seg_done(struct audit *a,
+                    const struct event_seg_done *ev,
+                    struct out *out);
+
+void audit_refused(struct audit *a,
+                   int peer,
+                   const struct fetch_no *no,
+                   struct out *out);
+
+/* What JOB_AUDIT found. True: the sum of block `b` is wrong. Nothing more of
+ * this commit is looked at then: the machine keeps the contributions to that
+ * block for those who want to see. */
+bool audit_summed(struct audit *a,
+                  const struct local_event *e,
+                  struct audit_block *b);
+
+/* Begin the next block; give up one whose source is silent. */
+void audit_tick(struct audit *a, uint64_t now_ms, struct out *out);
+uint64_t audit_deadline(const struct audit *a);
+
+#endif
