@@ -40,6 +40,9 @@ struct run_terms {
     uint32_t segment_elements; /* elements of one segment, block-aligned */
     uint32_t chunk_segments; /* segments in a chunk or slice, about, at least */
     enum exchange_kind exchange;
+    /* BUTTERFLY: contributions are announced block by block, and members repeat
+     * some sums of others (p2p/round/audit.h). */
+    bool audits;
     bool adapts; /* RING: a plan may be a butterfly, where a line is slow */
     uint32_t site_members; /* SITES: of a site at most; 0: any number */
     uint32_t site_rtt_us;  /* SITES: who is this near to each other, and names
@@ -80,8 +83,6 @@ struct run_terms {
     uint32_t eval_every;         /* rounds; 0: never */
     uint32_t rollback_microbits; /* per byte: a state that is worse by more is
                                     taken back; 0: none is */
-    bool audits;                 /* contributions are announced block by block,
-                                    sums are repeated (p2p/round/audit.h) */
     uint64_t state_bytes;        /* of BUFFER_STATE */
     uint32_t piece_bytes;        /* of a tree hash (HASH_PIECE_BYTES) */
     uint32_t n_shards;

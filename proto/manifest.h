@@ -83,6 +83,7 @@ struct manifest_inner {
 };
 
 struct manifest_sync {
+    char audit[8];       /* butterfly: "" or off; sums: members check slices */
     uint32_t batch_most; /* trainers: sequences in one micro-batch */
     char batch_test[12]; /* trainers: what asks for a larger batch */
     bool error_feedback;

@@ -301,6 +301,7 @@ static void read_terms(struct machine *m)
 
     blocks = blocks > 0 ? blocks : 1;
     t->exchange = m->exchange;
+    t->audits = strcmp(f->sync.audit, "sums") == 0;
     t->site_members = m->exchange == EXCHANGE_SITES ? f->sites : 0;
     t->site_rtt_us = f->site_rtt_ms * 1000;
     t->block = block;

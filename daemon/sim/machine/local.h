@@ -53,6 +53,7 @@ struct local_options {
     bool error_feedback;
     float norm_clip; /* butterfly; 0: none */
     bool centred;    /* its clip is from a centre */
+    uint32_t audits; /* 1: terms.audits */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;
      * steps go on beside a round, at most so many; half of what they moved in
      * that part outlives its commit. */
@@ -77,7 +78,6 @@ struct local_options {
     uint32_t tokens_per_step;
     float lr, mu;
     uint32_t rollback_microbits; /* as in terms */
-    uint32_t audits;             /* the same; 0 or 1 */
     const uint8_t *manifest;     /* what CONFIGURE must name; borrowed */
     size_t manifest_len;
 };

@@ -55,6 +55,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .segment_elements = o->segment_elements,
         .exchange = o->exchange,
         .site_rtt_us = o->site_rtt_us,
+        .audits = o->audits != 0,
         .adapts = o->exchange == EXCHANGE_RING && o->quorum == 0,
         .pairs = o->pairs,
         .chunk_segments = 1, /* as many stripes as can be */
@@ -68,7 +69,6 @@ void local_fill_terms(struct local *l, struct machine *m)
         .stop_rounds = o->stop_rounds,
         .eval_every = o->eval_every,
         .rollback_microbits = o->rollback_microbits,
-        .audits = o->audits,
         .single_round = o->single_round,
         .quorum = o->quorum != 0,
         .lease_quota = is_leased(o) ? o->period : 0,

@@ -63,6 +63,7 @@ static void every_value_changes_the_run_id(void **state)
         {"data.shards[2].val", "false"},
         {"data.shards[0].urls[1]", "https://example.org/c"},
         {"inner.lr", "0.00040000000000000007"},
+        {"sync.audit", "sums"},
         {"sync.period", "51"},
         {"round.grace_ms", "10001"},
         {"stop.tokens", "1"},
@@ -328,6 +329,34 @@ static void invited_is_there_only_where_it_is_on(void **state)
     assert_int_equal(manifest_decode(bytes, (size_t)with, &back), LOCO_EPROTO);
 }
 
+/* The same of a word, in a map within the map. */
+static void a_word_for_audits_is_there_only_where_it_was_said(void **state)
+{
+    static const char key[] = "\xa5"
+                              "audit"
+                              "\xa4"
+                              "sums";
+    int without, with;
+
+    (void)state;
+    example_manifest(&m);
+    without = manifest_encode(&m, bytes, sizeof bytes);
+    assert_null(memmem(bytes, (size_t)without,
+                       "\xa5"
+                       "audit",
+                       6));
+    assert_int_equal(
+        doc_set(manifest_schema(), &m, "sync.audit", "work", errmsg),
+        LOCO_EINVAL);
+    assert_int_equal(
+        doc_set(manifest_schema(), &m, "sync.audit", "sums", errmsg), 0);
+    with = manifest_encode(&m, bytes, sizeof bytes);
+    assert_int_equal(with, without + (int)sizeof key - 1);
+    assert_non_null(memmem(bytes, (size_t)with, key, sizeof key - 1));
+    assert_int_equal(manifest_decode(bytes, (size_t)with, &back), 0);
+    assert_string_equal(back.sync.audit, "sums");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +372,7 @@ int main(void)
         cmocka_unit_test(words_and_ranges_are_checked_where_they_are_set),
         cmocka_unit_test(a_run_needs_something_to_train_on),
         cmocka_unit_test(invited_is_there_only_where_it_is_on),
+        cmocka_unit_test(a_word_for_audits_is_there_only_where_it_was_said),
     };
 
     return cmocka_run_group_tests_name("proto/manifest", tests, make_author,
