@@ -186,6 +186,11 @@ void node_close(struct node *node);
 /* The port that others can dial, once it is bound. */
 void node_set_port(struct node *node, uint16_t port);
 
+/* A proof that this peer lied was checked by the machine: it is to go out of
+ * the view, and does not come in again by us. Lost with the process: said again
+ * after each start, before the first step. */
+void node_convict(struct node *node, const struct peer_id *id);
+
 /* So many bytes go from one peer to the other: it is believed, as if we had
  * measured it. */
 void node_set_rate(struct node *node,

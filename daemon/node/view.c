@@ -111,6 +111,11 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
     ballot_want_without(&n->ballot, &p->id, n->now);
 }
 
+void node_convict(struct node *n, const struct peer_id *id)
+{
+    ballot_convict(&n->ballot, id);
+}
+
 /* ---- founding and joining --------------------------------------------- */
 
 /* A candidate to found, and what decides. */
@@ -204,7 +209,8 @@ static uint32_t candidates(struct node *n, int *rows, struct founder *first)
 
         if (!p->used || !p->has_beat || !p->beat.ready || p->beat.has_view ||
             p->lost || !node_same_stage(n, p) ||
-            !members_linked(&n->members, (int)i)) {
+            !members_linked(&n->members, (int)i) ||
+            ballot_is_convict(&n->ballot, &p->id)) {
             continue;
         }
         if (n_rows < VIEW_MEMBERS_MAX - 1) {

@@ -34,9 +34,11 @@ void ballot_init(struct ballot *b,
 void ballot_restart(struct ballot *b, uint64_t now_ms)
 {
     struct ballot_options opt = b->opt;
+    struct convicts convicts = b->convicts;
     uint32_t malformed = b->malformed;
 
     ballot_init(b, &opt, b->members, now_ms);
+    b->convicts = convicts;
     b->malformed = malformed;
 }
 
@@ -96,7 +98,8 @@ bool ballot_joiner_here(const struct ballot *b, const struct ballot_joiner *j)
 {
     return j->used && members_linked(b->members, j->peer) &&
            memcmp(b->members->peers[j->peer].public_key, j->public_key,
-                  sizeof j->public_key) == 0;
+                  sizeof j->public_key) == 0 &&
+           !ballot_is_convict(b, &b->members->peers[j->peer].id);
 }
 
 bool ballot_joiner_holds(const struct ballot_joiner *j,
@@ -281,7 +284,7 @@ void ballot_want_without(struct ballot *b,
     }
 }
 
-/* Whether, of those on probation, somebody is gone or has become full. */
+/* Whether, of those on probation, somebody is gone, lied or has become full. */
 static bool probation_ends(const struct ballot *b)
 {
     const struct view_body *v = &b->cert.body;
@@ -293,7 +296,7 @@ static bool probation_ends(const struct ballot *b)
             return true;
         }
     }
-    return false;
+    return ballot_convict_waits(b);
 }
 
 static uint64_t reachable(const struct ballot *b)
@@ -317,6 +320,15 @@ bool ballot_sees_majority(const struct ballot *b)
 
 /* ---- whose turn it is ------------------------------------------------- */
 
+/* Who may own the next ballot: lives and, as far as we know, did not lie. */
+static uint64_t owners(const struct ballot *b)
+{
+    uint64_t alive = reachable(b) & ~b->lost;
+    uint64_t honest = alive & ~ballot_convict_mask(b);
+
+    return (honest & view_full(&b->cert.body)) != 0 ? honest : alive;
+}
+
 /* Go on to the next ballot of a member that lives; for a joiner, of ours. */
 static uint32_t skip_to_owner(struct ballot *b, uint64_t alive)
 {
@@ -337,7 +349,7 @@ static uint32_t skip_to_owner(struct ballot *b, uint64_t alive)
 static void try_next(struct ballot *b, const struct ballot_context *ctx)
 {
     struct suspect s = {.epoch = b->cert.body.epoch, .view = b->hash};
-    uint64_t alive = reachable(b) & ~b->lost;
+    uint64_t alive = owners(b);
     bool fork = b->fork_bound ||
                 (!ballot_sees_majority(b) &&
                  ctx->now_ms - b->doubt_since_ms >= b->opt.fork_after_ms);
@@ -396,6 +408,7 @@ void ballot_tick(struct ballot *b, const struct ballot_context *ctx)
         b->doubt_since_ms = ctx->now_ms;
     }
     ballot_forget_wish(b, ctx);
+    ballot_convicts_tick(b, ctx);
     if (b->frozen) {
         b->want = BALLOT_WANT_CHANGE;
     } else if (b->want == BALLOT_WANT_JOIN && !joiner_is_ours(b, ctx)) {

@@ -29,6 +29,7 @@
 #define LOCO_P2P_ROUND_BALLOT_H
 
 #include "p2p/round/asking.h"
+#include "p2p/round/convicts.h"
 #include "p2p/round/probation.h"
 #include "p2p/round/view.h"
 #include "p2p/swarm/members.h"
@@ -145,6 +146,7 @@ struct ballot {
     struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
     struct ballot_ousted ousted[BALLOT_OUSTED_MAX];
     struct probation probation;
+    struct convicts convicts;
 
     /* A view that names us and follows one that we do not know: its signers
      * mean nothing to us. The owner confirms it when enough of its other
@@ -272,6 +274,14 @@ void ballot_lost(struct ballot *b, const struct peer_id *id);
 void ballot_want_without(struct ballot *b,
                          const struct peer_id *id,
                          uint64_t now_ms);
+
+/* A proof that this peer lied was checked here. It goes out of the views when
+ * more than half of their full members hold one, and comes into none with our
+ * signature; a view without it is asked for. Said again it changes nothing. */
+void ballot_convict(struct ballot *b, const struct peer_id *id);
+
+/* Whether we hold one. */
+bool ballot_is_convict(const struct ballot *b, const struct peer_id *id);
 
 void ballot_tick(struct ballot *b, const struct ballot_context *ctx);
 

@@ -61,8 +61,9 @@ static void vouch(const struct ballot *b, struct statement *said)
     const struct view_body *v = &b->cert.body;
 
     for (uint32_t i = 0; i < v->n_members; i++) {
-        if (!view_is_full(v, i) && probation_vouches(&b->probation, &b->ids[i],
-                                                     b->opt.probation_rounds)) {
+        if (!view_is_full(v, i) && !(said->convicted >> i & 1) &&
+            probation_vouches(&b->probation, &b->ids[i],
+                              b->opt.probation_rounds)) {
             said->vouched |= BIT(i);
         }
     }
@@ -93,6 +94,9 @@ struct promise_body ballot_own_promise(struct ballot *b,
     body.said.address.port = at->port;
     body.said.edges = ballot_own_edges(b);
     body.said.restarted = !b->have && p->mode != VIEW_FOUND;
+    if (p->mode != VIEW_FOUND) {
+        body.said.convicted = ballot_convict_mask(b);
+    }
     if (p->mode == VIEW_MAJORITY) {
         vouch(b, &body.said);
     }
@@ -134,7 +138,9 @@ static bool may_promise(struct ballot *b,
     }
     if (p->mode == VIEW_FOUND) {
         /* The founder we are bound to has given up what it asked before. */
-        return ctx->may_found && !b->have && p->ballot > b->found_ballot &&
+        return ctx->may_found && !b->have &&
+               !ballot_is_convict(b, &b->members->peers[peer].id) &&
+               p->ballot > b->found_ballot &&
                p->ballot - b->found_ballot <= FOUND_LEAP &&
                (ctx->now_ms >= b->found_until_ms ||
                 id_eq(&b->found_by, &b->members->peers[peer].id));
@@ -152,15 +158,18 @@ static bool may_promise(struct ballot *b,
     return !b->fork_bound && ballot_gives_way(b, ctx, p);
 }
 
-/* Which of the joiners that it names are linked to us (bits). */
-static uint32_t linked_joiners(const struct members *m, const struct prepare *p)
+/* Which of the joiners that it names are linked to us, and let in by us (bits).
+ */
+static uint32_t linked_joiners(const struct ballot *b, const struct prepare *p)
 {
+    const struct members *m = b->members;
     uint32_t mask = 0;
 
     for (uint32_t row = 0; row < m->n_peers && p->n_joiners > 0; row++) {
         for (uint32_t i = 0; i < p->n_joiners; i++) {
             if (p->joiners[i] == id_u64(&m->peers[row].id) &&
-                members_linked(m, (int)row)) {
+                members_linked(m, (int)row) &&
+                !ballot_is_convict(b, &m->peers[row].id)) {
                 mask |= 1U << i;
             }
         }
@@ -184,7 +193,7 @@ void ballot_on_prepare(struct ballot *b,
         msg.n_accepted = 1;
         msg.accepted[0] = b->accepted;
     }
-    msg.joiners_linked = linked_joiners(b->members, p);
+    msg.joiners_linked = linked_joiners(b, p);
     ballot_bind(b, ctx, &b->members->peers[peer].id, p);
     if (b->phase != BALLOT_IDLE && p->ballot != b->current) {
         b->phase = BALLOT_IDLE; /* ours can no longer win */

@@ -6,7 +6,8 @@
  * What is left to its owner is whom it does not mention. There a member goes by
  * what it hears itself (ballot_agrees): it refuses a view without a member
  * that it hears, until a second owner proposes a view without that one, and
- * newcomers that should be linked to it and are not, or prove no state.
+ * newcomers that should be linked to it and are not, prove no state, or lied by
+ * a proof that it holds.
  *
  * What a liar costs: the value is made first (no signature is looked at), then
  * signatures until the first bad one. A ballot whose proposal did not hold gets
@@ -303,7 +304,9 @@ bool ballot_agrees(struct ballot *b,
         return false;
     }
     for (uint32_t i = 0; i < p->n_joins && !again; i++) {
-        if (!is_there(b, &p->joins[i]) ||
+        struct peer_id id = id_of_public(p->joins[i].public_key);
+
+        if (ballot_is_convict(b, &id) || !is_there(b, &p->joins[i]) ||
             !holds_commit(ctx, &p->value, &p->joins[i].join.body) ||
             !proves_state(ctx, &p->joins[i])) {
             return false;

@@ -3,6 +3,7 @@
  *   ballot.c           wishes, joiners, losses, time, whose turn it is
  *   ballot_view.c      the view that we are in; what is on disk
  *   ballot_acceptor.c  promises and signatures
+ *   ballot_convicts.c  members that lied, by proofs that we hold
  *   ballot_asks.c      who asked for a change, and whether that is enough
  *   ballot_proposer.c  gathering them for a proposal of ours
  *   ballot_value.c     the proposal itself, from closing statements
@@ -24,7 +25,8 @@
 
 /* ---- ballot.c --------------------------------------------------------- */
 
-/* A joiner that went away frees its place. */
+/* A joiner that went away, or against which we hold a proof, frees its place.
+ */
 bool ballot_joiner_here(const struct ballot *b, const struct ballot_joiner *j);
 
 /* It holds that commit, which is what a member must have. */
@@ -109,6 +111,21 @@ void ballot_charge_askers(struct ballot *b, const struct view_body *next);
 
 /* Whether others would let us propose a view for a joiner. */
 bool ballot_may_ask(const struct ballot *b, const struct ballot_context *ctx);
+
+/* ---- ballot_convicts.c ------------------------------------------------ */
+
+/* Members of our view against whom we hold a proof (bits). */
+uint64_t ballot_convict_mask(const struct ballot *b);
+
+/* Whether one of those on probation is to go, for which the coordinator
+ * proposes a view between two rounds. */
+bool ballot_convict_waits(const struct ballot *b);
+
+/* Ask for a view without a full one, if it is time. */
+void ballot_convicts_tick(struct ballot *b, const struct ballot_context *ctx);
+
+/* Before the view `next` is entered: whether our word was in its making. */
+void ballot_convicts_heard(struct ballot *b, const struct view_body *next);
 
 /* ---- ballot_proposer.c ------------------------------------------------ */
 

@@ -226,7 +226,27 @@ static void member_drop(struct view_body *v, uint32_t i)
     memset(&v->members[v->n_members], 0, sizeof v->members[0]);
 }
 
-/* Who answered and was not restarted. */
+/* Members of whom more than half of all full members say that they lied. Those
+ * who stay without them are more than half of the view, or none is named: then
+ * so many lied, or say so of each other, that no majority knows better. */
+static uint64_t convicted(const struct making *m)
+{
+    const struct ballot_making *of = m->of;
+    uint64_t out = 0;
+
+    for (uint32_t i = 0; i < of->n_members; i++) {
+        uint32_t n = 0;
+
+        for (uint32_t k = 0; k < of->n_members; k++) {
+            n += m->said[k] != NULL && view_is_full(of->old, k) &&
+                 (m->said[k]->convicted >> i & 1);
+        }
+        out |= 2 * n > view_n_full(of->old) ? BIT(i) : 0;
+    }
+    return view_quorum(of->old, m->left & ~out, of->departed) ? out : 0;
+}
+
+/* Who answered and was not restarted, and did not lie. */
 static void find_those_left(struct making *m)
 {
     const struct ballot_making *of = m->of;
@@ -236,6 +256,9 @@ static void find_those_left(struct making *m)
             !(of->departed >> i & 1)) {
             m->left |= BIT(i);
         }
+    }
+    if (of->mode != VIEW_FOUND) {
+        m->left &= ~convicted(m);
     }
     m->counts = of->mode == VIEW_FOUND ? m->left : m->left & view_full(of->old);
     if (m->counts == 0) {

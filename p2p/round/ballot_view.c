@@ -189,6 +189,7 @@ void ballot_adopt(struct ballot *b,
                   const struct view_cert *cert)
 {
     note_left_out(b, &cert->body);
+    ballot_convicts_heard(b, &cert->body);
     note_ousted(b, &cert->body);
     ballot_charge_askers(b, &cert->body);
     acceptor_reset(b, ctx->now_ms);
