@@ -145,6 +145,7 @@ void sim_start(struct sim *s, uint32_t peer)
         return;
     }
     core.self = s->nodes[peer];
+    sim_convicts_started(s, peer);
     if (s->liar != NULL && s->liar->who == peer && liars_ask(s->liar)) {
         core = liars_core(s->liar, s->nodes[peer]);
     }
@@ -394,6 +395,8 @@ static int settings(struct sim *s, struct sim_result *result)
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
+        {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
+        {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},
         {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},
         {"round.min_peers", "", 1, 4096, .u32 = &l->min_peers},
         {"round.grace_ms", "", 0, 1e6, .u32 = &l->grace_ms},
@@ -462,6 +465,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
     }
     sim_shards_made(s);
     sim_liars_made(s);
+    sim_convicts_made(s);
     if (s->local_opt.trainers > 0) { /* models of one size */
         s->local_opt.n_params -= s->local_opt.n_params % s->local_opt.trainers;
     }
@@ -819,6 +823,7 @@ static void destroy(struct sim *s)
     free(s->claims);
     free(s->liar);
     free(s->crowd);
+    free(s->trial);
     free(s->pens);
     free(s);
 }
@@ -874,6 +879,7 @@ static int run_once(const struct sim_options *opt,
         check_strangers(s);
         check_rollbacks(s);
         check_audits(s);
+        sim_convicts_judge(s);
         collect(s, result);
         sim_claims_judge(s, result);
         sim_links_judge(s, result);

@@ -670,6 +670,8 @@ const struct scenario scenarios[] = {
      40, options_rollback, setup_rollback, false},
     {"audit", "the owner of a slice sums wrong, others repeat some sums", 5, 40,
      options_audit, setup_audit, false},
+    {"convicts", "members that lied, and that others hold a proof against, go",
+     5, 60, options_convicts, setup_convicts, false},
     {"liars", "a member lies in ballots, and another dies and comes back", 5,
      150, options_liars, setup_liars, false},
     {"strangers", "a peer of nobody says that all others are wrong", 5, 12,

@@ -61,18 +61,20 @@ struct sim {
     uint64_t split_ms;
     uint32_t n_strangers; /* peers of the world behind the n of the run */
     struct stranger *strangers;
-    struct claims *claims;     /* scenarios_claims.c */
-    struct stranger_pen *pens; /* of the peers of the run */
-    struct liar *liar;         /* scenarios_liars.c */
-    struct crowd *crowd;       /* scenarios_probation.c */
-    bool rollbacks;            /* scenarios_rollback.c */
-    bool audits;               /* scenarios_audit.c */
-    bool missums;              /* scenarios_audit.c: the victim sums wrong */
-    uint32_t misjudge;         /* members that find every state bad; 0: one,
-                                  in some seeds */
-    uint32_t lie;              /* its kind; 0: seeds take turns */
-    bool spoils;               /* the victim serves pieces that are wrong */
-    bool truth;                /* a liar says the truth from now on */
+    struct claims *claims;         /* scenarios_claims.c */
+    struct stranger_pen *pens;     /* of the peers of the run */
+    struct liar *liar;             /* scenarios_liars.c */
+    struct crowd *crowd;           /* scenarios_probation.c */
+    struct trial *trial;           /* scenarios_convicts.c; its settings: */
+    uint32_t trial_kind, accusers; /* 0: seeds take turns; half */
+    bool rollbacks;                /* scenarios_rollback.c */
+    bool audits;                   /* scenarios_audit.c */
+    bool missums;                  /* the same: the victim sums wrong */
+    uint32_t misjudge;             /* members that find every state bad; 0: one,
+                                      in some seeds */
+    uint32_t lie;                  /* its kind; 0: seeds take turns */
+    bool spoils;                   /* the victim serves pieces that are wrong */
+    bool truth;                    /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
     bool urls_only;                     /* its shards come from URLs alone */
 
@@ -185,6 +187,13 @@ void check_audits(struct sim *s);
 void options_rollback(struct sim *s);
 void setup_rollback(struct sim *s);
 void check_rollbacks(struct sim *s);
+
+/* scenarios_convicts.c */
+void options_convicts(struct sim *s);
+void sim_convicts_made(struct sim *s); /* the settings are known */
+void setup_convicts(struct sim *s);
+void sim_convicts_started(struct sim *s, uint32_t peer);
+void sim_convicts_judge(struct sim *s);
 
 /* scenarios_slow.c */
 void options_slow_join(struct sim *s);

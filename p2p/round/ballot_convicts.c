@@ -6,7 +6,7 @@
  * word was in its making, fewer than enough said so: each of the others asks in
  * turn when it gets the proof, and the one that makes them more than half is
  * enough. So we do not ask again but where those who said so would be more than
- * half of the new view, because others left.
+ * half of the new view, because others left, or we came into it anew.
  *
  * What it costs where too few hold the proof: each holder pays for one question
  * (asking.h), and it asks only while its own account allows. One that nobody
@@ -121,11 +121,10 @@ void ballot_convicts_heard(struct ballot *b, const struct view_body *next)
 {
     const struct proposal *p = &b->accepted.proposal;
     const struct view_body *v = &b->cert.body;
+    int self = view_index_key(next, b->opt.public_key);
+    bool anew = !b->have || next->members[self].joined == next->epoch;
     struct hash32 made, entered;
 
-    if (!b->have || b->convicts.n == 0) {
-        return;
-    }
     view_hash(&p->value, &made);
     view_hash(next, &entered);
     for (uint32_t k = 0; k < b->convicts.n; k++) {
@@ -133,8 +132,8 @@ void ballot_convicts_heard(struct ballot *b, const struct view_body *next)
         int at = ballot_index(b, &c->id);
         uint64_t who;
 
-        if (view_index(next, &c->id) < 0) {
-            c->heard = false; /* if it is in again one day */
+        if (anew || view_index(next, &c->id) < 0) {
+            c->heard = false; /* others are in it; if it is in one day */
         } else if (at >= 0 && b->has_accepted && hash32_eq(&made, &entered)) {
             who = accusers(v, p, (uint32_t)at);
             c->heard = (who >> b->self_index & 1) && !are_most(v, next, who);

@@ -24,11 +24,18 @@ uint16_t members_view_word(const struct members *m)
     return m->n_watch == 0 ? 0 : get_u16(m->watch_view.b);
 }
 
+/* What comes in is noted at its own time; our clock follows with the next tick,
+ * and is behind what came in the same step. */
+static uint64_t since(const struct members *m, uint64_t at_ms)
+{
+    return m->now_ms > at_ms ? m->now_ms - at_ms : 0;
+}
+
 static bool heard(const struct members *m, int peer)
 {
     const struct member *p = &m->peers[peer];
 
-    return p->n_links > 0 && m->now_ms - p->real_ms <= m->opt.suspect_ms;
+    return p->n_links > 0 && since(m, p->real_ms) <= m->opt.suspect_ms;
 }
 
 static int number_of(const struct members *m, int peer)
@@ -48,7 +55,7 @@ static bool says_hears(const struct members *m, uint32_t k, int i)
 
     return row != MEMBERS_NONE && (int)k != i && heard(m, row) &&
            m->peers[row].hears_view == members_view_word(m) &&
-           m->now_ms - m->peers[row].hears_ms <= m->opt.suspect_ms &&
+           since(m, m->peers[row].hears_ms) <= m->opt.suspect_ms &&
            (m->peers[row].hears & BIT(i)) != 0;
 }
 
@@ -77,7 +84,7 @@ static bool lives_elsewhere(const struct members *m, int peer)
     const struct member *p = &m->peers[peer];
     uint64_t last = p->word_ms > p->real_ms ? p->word_ms : p->real_ms;
 
-    return m->now_ms - last <= (uint64_t)m->opt.heartbeat_ms * WORD_BEATS &&
+    return since(m, last) <= (uint64_t)m->opt.heartbeat_ms * WORD_BEATS &&
            members_vouched(m, peer);
 }
 
@@ -137,7 +144,7 @@ bool members_edge(const struct members *m, uint32_t i, uint32_t k)
 bool members_hears_now(const struct members *m, int peer)
 {
     return members_linked(m, peer) && !m->peers[peer].lost &&
-           m->now_ms - m->peers[peer].heard_ms <= 2ULL * m->opt.heartbeat_ms;
+           since(m, m->peers[peer].heard_ms) <= 2ULL * m->opt.heartbeat_ms;
 }
 
 /* ---- losses ----------------------------------------------------------- */
