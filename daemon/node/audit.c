@@ -183,6 +183,7 @@ static void convict(struct node *n, const struct audit_block *b)
             "for it; it will not be in the next view",
             (unsigned long long)c->round, name, (unsigned long long)b->offset,
             (unsigned long long)(b->offset + b->len - 1));
+    node_convict(n, who);
     a->n_convicted++;
     a->convicted = *who;
     a->found = (struct accuse){

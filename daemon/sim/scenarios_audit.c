@@ -10,11 +10,14 @@
  * A: in the end each other member that lived through it has found a wrong sum
  * of the victim, or has the word of one and saw for itself; nobody finds one of
  * anybody else, and without a liar nobody finds any (in all scenarios, with
- * sync.audit). Everybody repeated some sums.
+ * sync.audit). The liar is in no view of the others. Everybody repeated some
+ * sums.
  */
 #include "daemon/node/audit.h"
 #include "daemon/node/inspect.h"
 #include "daemon/sim/sim_internal.h"
+#include "daemon/sim/world/internal.h"
+#include "p2p/round/view.h"
 
 static void missum_call(void *data, uint64_t arg)
 {
@@ -51,6 +54,14 @@ void setup_audit(struct sim *s)
     }
 }
 
+static bool has_in_view(const struct sim *s, uint32_t q, uint32_t peer)
+{
+    const struct ballot *b = node_parts(s->nodes[q]).ballot;
+
+    return b->have &&
+           view_index(&b->cert.body, &world_identity(s->world, peer)->id) >= 0;
+}
+
 static void check_node(struct sim *s, uint32_t q)
 {
     const struct node_audit *a = node_parts(s->nodes[q]).audit;
@@ -60,6 +71,10 @@ static void check_node(struct sim *s, uint32_t q)
     if (a->n_convicted > 0 &&
         (!s->missums || world_find(s->world, &a->convicted) != s->victim)) {
         check_fail(s->check, "A: peer %u convicts one that is honest", q);
+    }
+    if (q != s->victim && local_missums(s->local, s->victim) > 0 &&
+        has_in_view(s, q, s->victim)) {
+        check_fail(s->check, "A: peer %u has the liar in its view", q);
     }
     if (a->n_convicted == 0 && q != s->victim && s->lives[q] == 1 &&
         local_missums(s->local, s->victim) > 0) {
