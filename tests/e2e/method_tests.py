@@ -53,7 +53,7 @@ def method_survives(preset):
     comes back for the state: parameters, and whatever else the method's
     members hold alike."""
     rounds, settings = METHODS[preset]
-    settings = {**settings, "sync.robust": None}
+    settings = {**settings, "sync.robust": None, "sync.audit": None}
     with Swarm(peers=3, rounds=rounds, sync=preset, settings=settings) as s:
         s.start()
         before = s.peers[0].wait_round(2)
@@ -181,6 +181,7 @@ def sim_train():
         for words in (("ddp", "lab.liars=1"), ("noloco", "lab.liars=1"),
                       ("diloco", "lab.liars=4"),
                       ("opendiloco", "sync.norm_clip=1"),
+                      ("opendiloco", "sync.audit=sums"),
                       ("diloco", "lab.lie=truth")):
             run(LOCO, "sim", "train", "--sync", words[0], "--set", words[1],
                 "--data", d + "/data", code=3)

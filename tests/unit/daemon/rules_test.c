@@ -110,6 +110,16 @@ static const struct example examples[] = {
     [CONFLICT_rollback_overlap] = {"streaming", "sync.rollback=0.5", NULL},
     [CONFLICT_rollback_stages] =
         {"diloco", CUT " stages=2 sync.rollback=0.5", NULL},
+    [CONFLICT_audit_group] =
+        {"adloco", "sync.audit=sums sync.topology=butterfly", NULL},
+    [CONFLICT_audit_overlap] =
+        {"eager", "sync.audit=sums sync.topology=butterfly", NULL},
+    [CONFLICT_audit_moments] =
+        {"desloc", "sync.audit=sums sync.topology=butterfly", NULL},
+    [CONFLICT_audit_stages] =
+        {"diloco", CUT " sync.audit=sums sync.topology=butterfly", NULL},
+    [CONFLICT_audit_sites] = {"diloco", "sites=4 sync.audit=sums", NULL},
+    [CONFLICT_audit_topology] = {"diloco", "sync.audit=sums", NULL},
     [CONFLICT_robust_off] =
         {"diloco", "sync.robust=off sync.norm_clip=2 sync.topology=butterfly",
          NULL},
