@@ -226,8 +226,8 @@ tail -c +4097 "$state/data/val.ltk" >"$text/held-out.txt"
 
 # ---- run --------------------------------------------------------------------
 # create FILE SYNC PEERS PERIOD ROUNDS LR MOMENTUM OPTIMIZER: prints the run id
-# All peers are ours and listen on loopback: nobody lies, so the mean is plain
-# and no round is measured before the next one.
+# All peers are ours and listen on loopback: nobody lies, so the mean is plain,
+# nobody makes a sum again, and no round is measured before the next one.
 create() {
     "$loco" run create --name "quickstart" --model "$model" \
         --data "$state/data" --sync "$2" --out "$1" \
@@ -235,7 +235,7 @@ create() {
         --set round.min_peers="$3" --set sync.period="$4" \
         --set stop.rounds="$5" --set sync.outer_lr="$6" \
         --set sync.outer_momentum="$7" --set inner.optimizer="$8" \
-        --set sync.robust=off --set sync.rollback=0 \
+        --set sync.robust=off --set sync.audit=off --set sync.rollback=0 \
         --set inner.batch=$batch \
         --set inner.micro_batch=$batch --set inner.lr=$lr \
         --set inner.lr_min=$lr_min --set inner.warmup="$warmup" \

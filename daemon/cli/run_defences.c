@@ -97,9 +97,27 @@ static void fit_gate(struct manifest *m, const struct cli_list *set)
     }
 }
 
+/* An audit needs owners of slices, whom a robust mean brings. That of the
+ * author in any run, where it asks for one alone, is completed. */
+static void fit_audit(struct manifest *m, const struct cli_list *set)
+{
+    struct method method;
+
+    if (text_is(m->sync.audit, "sums") && !cli_is_set(set, "sync.topology")) {
+        defence_audit(&m->sync);
+    }
+    if (!m->invited && !cli_is_set(set, "sync.audit") &&
+        defence_is_robust(&m->sync) &&
+        method_from_manifest(&method, m, SCOPE_RUN, NULL) == 0 &&
+        defence_lack(DEFENCE_AUDIT_OF_SUMS, &method, m) == NULL) {
+        defence_audit(&m->sync);
+    }
+}
+
 void run_defences_fit(struct manifest *m, const struct cli_list *set)
 {
     fit_mean(m, set);
+    fit_audit(m, set);
     fit_gate(m, set);
 }
 
@@ -130,8 +148,39 @@ static void say_gate(const struct manifest *m, const struct cli_list *set)
         lack == NULL ? "text packed with --val-bytes" : lack->nearest);
 }
 
+/* Without a robust mean say_mean() has warned already, or the author did not
+ * want one. */
+static void say_audit(const struct manifest *m, const struct cli_list *set)
+{
+    const struct defence_lack *lack;
+    struct method method;
+
+    if (m->invited || cli_is_set(set, "sync.audit") ||
+        !defence_is_robust(&m->sync) ||
+        method_from_manifest(&method, m, SCOPE_RUN, NULL) != 0) {
+        return;
+    }
+    if (defence_is_audited(&m->sync)) {
+        (void)fprintf(stderr,
+                      "after each round members make parts of each other's "
+                      "sums again, and keep the proof against one that lied "
+                      "(sync.audit=%s; --set sync.audit=off turns it off)\n",
+                      m->sync.audit);
+        return;
+    }
+    lack = defence_lack(DEFENCE_AUDIT_OF_SUMS, &method, m);
+    if (lack != NULL) {
+        (void)fprintf(stderr,
+                      "warning: nobody makes the sums of this open run again, "
+                      "so a member can put any bytes into its slice of the "
+                      "result: %s; the nearest run with an audit of sums: %s\n",
+                      lack->reason, lack->nearest);
+    }
+}
+
 void run_defences_say(const struct manifest *m, const struct cli_list *set)
 {
     say_mean(m, set);
+    say_audit(m, set);
     say_gate(m, set);
 }

@@ -72,6 +72,12 @@ void defence_gate(struct manifest_sync *sync)
     sync->rollback = GATE_BITS;
 }
 
+void defence_audit(struct manifest_sync *sync)
+{
+    (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
+    (void)snprintf(sync->audit, sizeof sync->audit, "sums");
+}
+
 void defence_robust(struct manifest_sync *sync)
 {
     (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
@@ -83,4 +89,9 @@ bool defence_is_robust(const struct manifest_sync *sync)
 {
     return text_is(sync->topology, "butterfly") &&
            text_is(sync->robust, "centred") && sync->norm_clip > 0;
+}
+
+bool defence_is_audited(const struct manifest_sync *sync)
+{
+    return text_is(sync->topology, "butterfly") && text_is(sync->audit, "sums");
 }

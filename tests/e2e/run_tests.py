@@ -22,14 +22,16 @@ def main_job():
             peer.drain()
 
 
-@test("an open run averages around a centre, by a butterfly: three of four learn "
-      "on after kill -9, without another setting", smoke=True)
+@test("an open run averages around a centre, by a butterfly, and audits sums: "
+      "three of four learn on after kill -9, without another setting", smoke=True)
 def open_run():
-    with Swarm(rounds=15, settings={"sync.robust": None}) as s:
+    with Swarm(rounds=15, settings={"sync.robust": None,
+                                    "sync.audit": None}) as s:
         text = run(LOCO, "run", "show", s.yaml, "--json").stdout
         sync = json.loads(text)["sync"]
         check(sync["robust"] == "centred" and sync["topology"] == "butterfly",
               f"an open run has {sync}")
+        check(sync["audit"] == "sums", f"an open run has {sync}")
         s.start()
         s.wait_training()
         s.peers[0].wait_round(3)
@@ -88,6 +90,56 @@ def robust_by_default():
         _, said = create("sync.robust=off", "sync.norm_clip=1",
                          "sync.topology=butterfly", code=3)
         check("sync.robust=clip" in said, said)
+
+
+@test("run create: an audit of sums for open runs with a robust mean; --set "
+      "counts; where a run cannot have one, a sentence names one that can")
+def audit_by_default():
+    turned_off, warned = "--set sync.audit=off", "nobody makes the sums"
+    with Swarm(peers=1) as s:
+        path = s.path("audit.yaml")
+
+        def create(sync, *sets, code=0):
+            sets = [w for v in sets for w in ("--set", v)]
+            return run(LOCO, "run", "create", "--name", "x", "--model",
+                       s.path("model.yaml"), "--data", s.data, "--sync", sync,
+                       *sets, "--out", path, code=code).stderr
+
+        for sync, sets, want, word in (
+                ("opendiloco", [], "sums", turned_off),
+                ("muon-avg", [], "sums", turned_off),
+                ("opendiloco", ["sync.robust=centred"], "sums", turned_off),
+                ("opendiloco", ["sync.audit=off"], "off", None),
+                ("opendiloco", ["sync.robust=off"], "", None),
+                ("opendiloco", ["sync.topology=ring"], "", None),
+                ("opendiloco", ["invited=true"], "", None),
+                ("opendiloco", ["invited=true", "sync.audit=sums"], "sums",
+                 None),
+                ("eager", [], "", warned),
+                ("streaming", ["sync.fragments=2"], "", warned),
+                ("eager", ["sync.audit=off"], "off", None),
+                ("noloco", [], "", None)):
+            said = create(sync, *sets)
+            got = json.loads(run(LOCO, "run", "show", path, "--json").stdout)
+            got = got["sync"]
+            check(got.get("audit", "") == want, f"{sync} {sets}: {got}")
+            check(want != "sums" or got["topology"] == "butterfly",
+                  f"{sync} {sets}: {got}")
+            for w in (turned_off, warned):
+                check((w in said) == (w == word), f"{sync} {sets}: {said}")
+            check(word != warned or "with an audit of sums: --sync opendiloco"
+                  in said, f"{sync} {sets}: {said}")
+        for sync, sets, nearest in (
+                ("noloco", [], "sync.preset=diloco"),
+                ("eager", [], "sync.overlap=0"),
+                ("desloc", [], "sync.period_u=0"),
+                ("opendiloco", ["sites=4"], "sites=0"),
+                ("opendiloco", ["stages=2", "model.tied=false"], "stages=1"),
+                ("opendiloco", ["sync.topology=ring"],
+                 "sync.topology=butterfly")):
+            said = create(sync, "sync.audit=sums", *sets, code=3)
+            check("sync.audit=off" in said and nearest in said,
+                  f"{sync} {sets}: {said}")
 
 
 @test("run create: an open run takes back rounds that ruin the model, if its "

@@ -249,8 +249,9 @@ class Swarm:
             "sync.outer_lr": 1.0, "sync.outer_momentum": 0.0,
             "round.fork_after_ms": 4000, "round.grace_ms": 2000,
             # The ring, which most tests are about. None: what `run create`
-            # chooses, for an open run a robust mean in a butterfly.
-            "sync.robust": "off",
+            # chooses, for an open run a robust mean in a butterfly, whose sums
+            # are audited.
+            "sync.robust": "off", "sync.audit": "off",
             **dict(settings)}
         sets = [w for k, v in values.items() if v is not None
                 for w in ("--set", f"{k}={v}")]
