@@ -35,7 +35,9 @@ static void print_peer(const json_t *all, size_t row, double sum)
         speed(answer_rate(links, row, 0), in),
         (long long)json_integer_value(json_object_get(p, "rounds")), tokens,
         sum > 0 ? 100 * tokens / sum : 0,
-        json_is_true(json_object_get(p, "in_view")) ? "" : "  not in the view");
+        json_is_true(json_object_get(p, "convicted")) ? "  convicted"
+        : json_is_true(json_object_get(p, "in_view")) ? ""
+                                                      : "  not in the view");
 }
 
 static void print_peers(const json_t *all)

@@ -137,6 +137,7 @@ static json_t *peer_json(const struct shown *s, const struct node_peer *p)
                                         ? peer_states[p->state]
                                         : "unknown"));
     json_object_set_new(o, "in_view", json_boolean(p->in_view));
+    json_object_set_new(o, "convicted", json_boolean(p->convicted));
     json_object_set_new(o, "link",
                         !p->linked   ? json_null()
                         : p->relayed ? json_string("relayed")

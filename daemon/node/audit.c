@@ -297,3 +297,14 @@ uint64_t node_audit_deadline(const struct node *n)
     return n->audit.tells > 0 && n->audit.tell_ms < due ? n->audit.tell_ms
                                                         : due;
 }
+
+void node_audit_status(const struct node *n, struct node_status *s)
+{
+    const struct audit *a = &n->audit.core;
+
+    s->audits = audits(n);
+    s->audit_sums = a->n_blocks;
+    s->audit_wrong = a->n_wrong;
+    s->audit_unanswered = a->n_unanswered;
+    s->convicts = n->ballot.convicts.n;
+}

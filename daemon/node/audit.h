@@ -48,4 +48,7 @@ void node_on_audited(struct node *n, const struct local_event *e);
 /* A FETCH of a contribution. False: it is refused. */
 bool node_audit_serve(struct node *n, int peer, const struct fetch *f);
 
+struct node_status;
+void node_audit_status(const struct node *n, struct node_status *s);
+
 #endif

@@ -113,6 +113,7 @@ struct node_status {
 #define FIELD(type, member, key, kind, metric, part) type member;
 #include "daemon/node/status.def"
     enum node_state state;
+    bool audits; /* of the run: members repeat sums */
     char reason[CORE_TEXT_MAX];
     enum reach_class reach;
     char reach_reason[CORE_TEXT_MAX];
@@ -141,6 +142,7 @@ struct node_status {
 struct node_peer {
     struct peer_id id;
     bool self, in_view;
+    bool convicted;                /* this peer holds a proof that it lied */
     bool linked, relayed, inbound; /* of a link to it; inbound: it dialled */
     /* PEER_ALIVE and so on (proto/messages.h); a member that was declared lost
      * is PEER_DEAD here even while a rumour says otherwise. */

@@ -347,6 +347,7 @@ void node_status(const struct node *n, struct node_status *s)
     }
     s->rounds_committed = n->rounds.n_committed;
     s->rollbacks = n->judge.n_rollback;
+    node_audit_status(n, s);
     s->rounds_aborted = n->round.n_aborted + n->pairs.n_byes;
     s->elements_inherited = n->round.n_inherited;
     s->last_round_ms = n->rounds.round_ms;

@@ -79,6 +79,7 @@ fill(const struct node *n, int row, uint64_t now_ms, struct node_peer *o)
     *o = (struct node_peer){
         .id = p->id,
         .in_view = in_view(n, &p->id),
+        .convicted = convicts_has(&n->ballot.convicts, &p->id),
         .state = state_of(p),
         .reach = reach < REACH_CLASS_COUNT ? reach : REACH_UNKNOWN,
         .stage = p->info.stage,

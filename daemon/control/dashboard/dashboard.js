@@ -344,7 +344,8 @@ function showPeers(data) {
     const row = element("tr", undefined, { class: p.state, "data-peer": p.peer_id });
     const to = rate.get(`0 ${i}`), from = rate.get(`${i} 0`), share = all ? p.tokens / all : 0;
     row.append(element("th", p.self ? `${p.short} (this peer)` : p.short, { scope: "row" }),
-      element("td", p.state + (p.in_view ? "" : ", not in the view"), { class: "state-cell" }),
+      element("td", p.state + (p.convicted ? ", convicted" : p.in_view ? "" : ", not in the view"),
+        { class: "state-cell" }),
       element("td", p.self ? "" : p.link || "none"), element("td", p.reachability),
       element("td", short(p.tokens_per_s), { class: "n" }),
       element("td", to ? bits(to) : "-", { class: "n" }),

@@ -83,6 +83,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "rounds_committed",
         "rounds_aborted",
         "rollbacks",
+        "audits",
         "elements_inherited",
         "tokens_dropped",
         "peers_lost",
