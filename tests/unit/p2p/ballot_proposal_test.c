@@ -249,11 +249,14 @@ static bool takes_in_after(uint32_t rounds, uint32_t n_linked, int how)
     c->a[0]->past.sample.b[0] = 77;
     a = with_joiner(c, p.ballot, CAST_STRANGE, n_linked, how == 8 ? 6 : how);
     ballot_configure(&c->a[0]->ballot, FORK_MS, EXCHANGE_RING, rounds);
+    if (how == 9) { /* a proof is held that it lied */
+        ballot_convict(&c->a[0]->ballot, &c->a[CAST_STRANGE]->identity.id);
+    }
     say(c, 1, 0, MESSAGE_PREPARE, &p);
     say(c, 1, 0, MESSAGE_ACCEPT, a);
     signs = c->a[0]->ballot.has_accepted;
     assert_true(signs || (how == 0 && rounds == 0) || how == 1 || how == 6 ||
-                how == 7 || c->a[0]->ballot.malformed == 1);
+                how == 7 || how == 9 || c->a[0]->ballot.malformed == 1);
     free(a);
     cast_close(c);
     return signs;
@@ -271,6 +274,14 @@ static void a_newcomer_that_an_owner_shows_proves_its_state(void **state)
     assert_false(takes_in(4, 6));
     assert_false(takes_in(4, 7));
     assert_true(takes_in(4, 8)); /* it cannot tell */
+}
+
+static void a_newcomer_that_lied_is_not_let_in(void **state)
+{
+    (void)state;
+    assert_true(takes_in(4, 0));
+    assert_false(takes_in(4, 9));
+    assert_false(takes_in(3, 9)); /* which is not linked to us */
 }
 
 /* No owner of a ballot makes anybody full, nor leaves it on probation. */
@@ -404,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_value_without_a_member_is_refused_once_again),
         cmocka_unit_test(who_promised_signs_no_view_without_itself),
         cmocka_unit_test(a_newcomer_is_there_and_holds_the_commit),
+        cmocka_unit_test(a_newcomer_that_lied_is_not_let_in),
         cmocka_unit_test(a_newcomer_is_on_probation_where_the_run_says_so),
         cmocka_unit_test(a_newcomer_that_an_owner_shows_proves_its_state),
         cmocka_unit_test(a_value_is_proposed_again_where_it_may_be_in_force),
