@@ -24,8 +24,8 @@ uint16_t members_view_word(const struct members *m)
     return m->n_watch == 0 ? 0 : get_u16(m->watch_view.b);
 }
 
-/* What comes in is noted at its own time; our clock follows with the next tick,
- * and is behind what came in the same step. */
+/* Data that comes is noted at its time (members_alive), and our clock follows
+ * with the next tick. */
 static uint64_t since(const struct members *m, uint64_t at_ms)
 {
     return m->now_ms > at_ms ? m->now_ms - at_ms : 0;

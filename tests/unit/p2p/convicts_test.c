@@ -196,6 +196,14 @@ static void whom_enough_hold_a_proof_against_goes(void **state)
     }
 }
 
+/* As if so many rounds were committed, and as if not. */
+static void later(struct cast *c, int rounds)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        c->a[i]->known += (uint64_t)(int64_t)rounds;
+    }
+}
+
 /* A change of view for each that gets the proof, and then no more. */
 static void half_of_them_ask_once_each(void **state)
 {
@@ -208,7 +216,9 @@ static void half_of_them_ask_once_each(void **state)
             cast_wait(c, 10000);
             assert_int_equal(view_at(c, 0)->epoch, 2 + k);
             convict(c, 1U << k, (int)n - 1); /* again: nothing new */
+            later(c, 100);
             cast_wait(c, 60000);
+            later(c, -100);
             assert_int_equal(view_at(c, 0)->epoch, 2 + k);
         }
         for (uint32_t i = 0; i < n; i++) {
@@ -328,6 +338,62 @@ static void who_holds_the_proof_lets_it_in_no_more(void **state)
     assert_int_equal(members_after_join(7, &epoch), 5);
 }
 
+/* Three members, and the stranger that is on probation. */
+static struct cast *with_probation(void)
+{
+    struct cast *c = cast_open(3);
+    struct join j = join_of(c);
+
+    for (int i = 0; i < CAST_MAX; i++) {
+        ballot_configure(&c->a[i]->ballot, FORK_MS, EXCHANGE_RING, 3);
+    }
+    for (int i = 0; i < 3; i++) {
+        ballot_joiner_add(&c->a[i]->ballot, row_of(c, i, CAST_STRANGE), &j, 0,
+                          &j.body.commit, c->now_ms);
+    }
+    cast_wait(c, 10000);
+    confirm(c, CAST_STRANGE);
+    assert_int_equal(view_at(c, 0)->n_members, 4);
+    assert_int_equal(view_n_full(view_at(c, 0)), 3);
+    return c;
+}
+
+static void the_word_of_who_is_on_probation_does_not_count(void **state)
+{
+    (void)state;
+    for (int counts = 0; counts < 2; counts++) {
+        struct cast *c = with_probation();
+
+        convict(c, counts ? 3 : 1, 2);
+        ballot_convict(&c->a[CAST_STRANGE]->ballot, &c->a[2]->identity.id);
+        cast_wait(c, 10000);
+        assert_int_equal(view_at(c, 0)->epoch, 3);
+        assert_int_equal(is_in(c, 0, 2), !counts); /* 1 of 3; 2 of 3 */
+        cast_close(c);
+    }
+}
+
+/* Between two rounds: it ends none by going. */
+static void a_convict_on_probation_goes(void **state)
+{
+    (void)state;
+    for (uint32_t by = 1; by < 8; by += 2) {
+        struct cast *c = with_probation();
+
+        convict(c, by, CAST_STRANGE);
+        for (int i = 0; i < 3; i++) {
+            struct ballot_context ctx = context(c, i);
+
+            ballot_tick(&c->a[i]->ballot, &ctx);
+            assert_int_not_equal(c->a[i]->ballot.want, BALLOT_WANT_CHANGE);
+        }
+        ballot_want(&c->a[0]->ballot, BALLOT_WANT_CHANGE, c->now_ms);
+        cast_wait(c, 10000);
+        assert_int_equal(is_in(c, 0, CAST_STRANGE), by == 1);
+        cast_close(c);
+    }
+}
+
 static void nobody_founds_with_a_convict(void **state)
 {
     (void)state;
@@ -374,6 +440,8 @@ int main(void)
         cmocka_unit_test(a_holder_without_credit_does_not_ask),
         cmocka_unit_test(the_convict_is_not_asked_for_a_view),
         cmocka_unit_test(who_holds_the_proof_lets_it_in_no_more),
+        cmocka_unit_test(the_word_of_who_is_on_probation_does_not_count),
+        cmocka_unit_test(a_convict_on_probation_goes),
         cmocka_unit_test(nobody_founds_with_a_convict),
         cmocka_unit_test(a_ballot_that_begins_anew_knows_its_convicts),
     };
