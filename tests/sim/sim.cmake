@@ -165,6 +165,18 @@ foreach(scenario restart kill-each split-2-2 rounds-churn)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(audit_${name} ${scenario} --seeds 6 --exchange butterfly --wire int8 --set sync.audit=1)
 endforeach()
+# Nine kinds take turns.
+loco_sim_test(convicts convicts --seeds 36)
+loco_sim_test(convicts_butterfly convicts --wire int8 --seeds 18)
+foreach(n 3 4 8)
+  loco_sim_test(convicts_of_${n} convicts --peers ${n} --seeds 18)
+endforeach()
+foreach(n 4 6 8)
+  loco_sim_test(convicts_half_of_${n} convicts --peers ${n} --seeds 8
+    --set convicts.kind=9)
+endforeach()
+loco_sim_test(convicts_three_of_eight convicts --peers 8 --seeds 8
+  --set convicts.kind=9 --set convicts.accusers=3)
 loco_sim_test(probation probation --seeds 8)
 loco_sim_test(probation_crowd probation --peers 65 --rounds 30 --seed 2 --seeds 1)
 foreach(scenario kill-each restart all-restart half-restart split-2-2 join-leave-join rounds-churn)
