@@ -80,7 +80,7 @@ enum {
     STREAM_PIPE,  /* stages: attempts are the tags of p2p/pipeline/pipeline.h */
     STREAM_EVAL,  /* stages: held-out windows, daemon/node/eval_pass.c */
     STREAM_AUDIT, /* contributions to a sum that is repeated */
-    STREAM_COUNT  /* 12 to 27 are reserved (PROTOCOL.md, section 25) */
+    STREAM_COUNT  /* 13 to 27 are reserved (PROTOCOL.md, section 25) */
 };
 
 #endif
