@@ -13,7 +13,7 @@
 #include "daemon/machine/hash_threads.h"
 #include "daemon/machine/internal.h"
 #include "daemon/settings/memory_limit.h"
-#include "daemon/settings/method_manifest.h"
+#include "daemon/settings/run_needs.h"
 #include "daemon/settings/state_dir.h"
 #include "p2p/exchange/exchange.h"
 #include "proto/base/err.h"
@@ -28,22 +28,6 @@ static int fail(struct machine_job *j, int rc, const char *what)
         (void)snprintf(j->errmsg, sizeof j->errmsg, "%s", what);
     }
     return rc;
-}
-
-static struct llama_config model_of(const struct manifest *f)
-{
-    return (struct llama_config){
-        .dim = f->model.dim,
-        .layers = f->model.layers,
-        .heads = f->model.heads,
-        .kv_heads = f->model.kv_heads,
-        .ffn = f->model.ffn,
-        .vocab = f->model.vocab,
-        .seq = f->model.seq,
-        .tied = f->model.tied,
-        .rope_theta = (float)f->model.rope_theta,
-        .norm_eps = (float)f->model.norm_eps,
-    };
 }
 
 bool machine_refuses(enum conflict_id id,
@@ -103,23 +87,17 @@ int machine_check(const struct manifest *f,
 /* How contributions travel and what becomes of their average. */
 static int read_sync(struct machine *m, struct machine_job *j)
 {
-    const struct manifest_sync *f = &m->manifest->sync;
-    struct method method;
-    int rv = method_from_manifest(&method, m->manifest, SCOPE_RUN, j->errmsg);
+    int rv = run_vector_read(&m->vector, m->manifest, j->errmsg);
 
     if (rv != 0) {
         return rv;
     }
-    m->codec = codec_get(method.wire);
-    m->exchange = strcmp(f->topology, "butterfly") == 0 ? EXCHANGE_BUTTERFLY
-                                                        : EXCHANGE_RING;
-    if (m->exchange == EXCHANGE_RING && m->manifest->sites > 1) {
-        m->exchange = EXCHANGE_SITES;
-    }
+    m->codec = m->vector.codec;
+    m->exchange = m->vector.exchange;
     m->replica.codec = m->codec;
-    m->replica.method = method;
+    m->replica.method = m->vector.method;
     m->replica.members = m->manifest->round.min_peers;
-    m->pairs = method.group == METHOD_PAIR;
+    m->pairs = m->vector.method.group == METHOD_PAIR;
     return 0;
 }
 
@@ -202,7 +180,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     const char *reason = NULL;
     int rv;
 
-    r->model = model_of(f);
+    r->model = run_model(&f->model);
     rv = llama_config_check(&r->model, &reason);
     if (rv != 0) {
         return fail(j, rv, reason);
@@ -236,8 +214,8 @@ static int open_exchange(struct machine *m)
 
     m->wire.reduce.codec = m->codec;
     m->wire.reduce.segment_elements = m->terms.segment_elements;
-    m->wire.reduce.clip = (float)s->norm_clip;
-    m->wire.reduce.centred = strcmp(s->robust, "centred") == 0;
+    m->wire.reduce.clip = m->vector.clip;
+    m->wire.reduce.centred = m->vector.centred;
     if (m->terms.quorum && m->wire.zeros == NULL) {
         m->wire.zeros = calloc(m->n_wire, sizeof *m->wire.zeros);
         if (m->wire.zeros == NULL) {
@@ -250,9 +228,6 @@ static int open_exchange(struct machine *m)
     }
     return 0;
 }
-
-_Static_assert(TERMS_TURNS_MAX >= CYCLE_TURNS_MAX, "a cycle fits the terms");
-_Static_assert(TERMS_TURNS_MAX > TRAINERS_MERGES, "so do mergers, and one");
 
 /* With common rounds and tasks of one size all read one order of the text:
  * leases of the longest round (p2p/round/LEASES.md). */
@@ -270,44 +245,23 @@ static uint32_t lease_quota(const struct machine *m)
 int machine_read_part(struct machine *m, char *errmsg)
 {
     struct run_terms *t = &m->terms;
-    struct layout layout;
-    int rv = layout_open_part(&layout, &m->replica.method, &m->replica.model,
-                              &m->replica.part, m->codec->block, errmsg);
 
     t->n_params = m->n;
     t->state_bytes =
         replica_state_elements(&m->replica.method, m->n) * sizeof(float);
-    if (rv == 0) {
-        m->n_wire = layout_most(&layout);
-        t->n_turns = layout_turns(&layout, &t->n_once);
-    }
-    for (uint32_t i = 0; rv == 0 && i < t->n_turns; i++) {
-        uint64_t round = i + t->n_turns; /* the first one may begin early */
-
-        t->turns[i].elements = layout_elements(&layout, i + 1);
-        t->turns[i].steps = (uint32_t)(cycle_step(&layout.cycle, round + 1) -
-                                       cycle_step(&layout.cycle, round));
-    }
-    layout_close(&layout);
-    return rv;
+    return run_vector_turns(&m->vector, &m->replica.model, &m->replica.part, t,
+                            &m->n_wire, errmsg);
 }
 
 static void read_terms(struct machine *m)
 {
     const struct manifest *f = m->manifest;
     struct run_terms *t = &m->terms;
-    uint32_t block = exchange_block(m->exchange, m->codec->block);
-    uint64_t blocks = MACHINE_SEGMENT_BYTES / m->codec->bytes(block);
 
-    blocks = blocks > 0 ? blocks : 1;
-    t->exchange = m->exchange;
+    run_vector_cut(&m->vector, t);
     t->audits = strcmp(f->sync.audit, "sums") == 0;
     t->site_members = m->exchange == EXCHANGE_SITES ? f->sites : 0;
     t->site_rtt_us = f->site_rtt_ms * 1000;
-    t->block = block;
-    t->segment_elements = (uint32_t)blocks * block;
-    t->chunk_segments = RING_CHUNK_SEGMENTS;
-    t->segment_wire_bytes = (uint32_t)m->codec->bytes(t->segment_elements);
     t->invited = f->invited;
     t->probation_rounds = f->probation_rounds;
     memcpy(t->author, f->author, sizeof t->author);
@@ -359,7 +313,7 @@ static void read_stage_terms(struct machine *m)
     struct run_terms *t = &m->terms;
     const struct stage_wire wire = {m->stage.activations, r->model.dim,
                                     r->model.vocab};
-    uint64_t rows = MACHINE_SEGMENT_BYTES / stage_wire_forth_bytes(&wire, 1);
+    uint64_t rows = RUN_SEGMENT_BYTES / stage_wire_forth_bytes(&wire, 1);
 
     t->stages = m->manifest->stages;
     t->pipe_seed = r->seed;

@@ -28,6 +28,7 @@
 #include "daemon/jobs/pair_payload.h"
 #include "daemon/jobs/pieces.h"
 #include "daemon/jobs/reduce.h"
+#include "daemon/jobs/run_vector.h"
 #include "daemon/jobs/segments.h"
 #include "daemon/jobs/wire_slots.h"
 #include "daemon/machine/machine.h"
@@ -35,8 +36,6 @@
 #include "train/replica/checkpoint.h"
 #include "train/replica/layout.h"
 #include "train/sync/preset.h"
-
-#define MACHINE_SEGMENT_BYTES (256U << 10) /* of the wire, at most */
 
 /* What a slot has beside its bytes, so that jobs can read it. */
 struct wire_guard {
@@ -186,8 +185,9 @@ struct machine {
     bool configured;
     struct manifest *manifest;
     struct run_terms terms;
-    const struct codec *codec;
-    enum exchange_kind exchange;
+    struct run_vector vector;
+    const struct codec *codec;      /* of `vector` */
+    enum exchange_kind exchange;    /* the same */
     bool pairs;                     /* random pairs in place of rounds */
     struct replica_options replica; /* shards filled in when they are there */
     uint64_t n;                     /* parameters */

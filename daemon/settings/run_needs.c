@@ -4,7 +4,7 @@
 #include "daemon/settings/method_manifest.h"
 #include "train/replica/replica.h"
 
-static struct llama_config model_of(const struct manifest_model *m)
+struct llama_config run_model(const struct manifest_model *m)
 {
     return (struct llama_config){.dim = m->dim,
                                  .layers = m->layers,
@@ -33,7 +33,7 @@ wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
 struct run_needs run_needs(const struct manifest *m)
 {
     struct run_needs needs = {0};
-    const struct llama_config model = model_of(&m->model);
+    const struct llama_config model = run_model(&m->model);
     struct method method;
     struct layout l = {0};
     uint64_t data_bytes = 0, n;

@@ -14,12 +14,16 @@
 #define LOCO_DAEMON_SETTINGS_RUN_NEEDS_H
 
 #include "proto/manifest.h"
+#include "train/model/llama_config.h"
 
 struct run_needs {
     uint64_t parameters;
     uint64_t disk_bytes, memory_bytes;
     uint64_t round_bytes; /* each way in sync.period inner steps */
 };
+
+/* The model that the manifest names, not checked. */
+struct llama_config run_model(const struct manifest_model *m);
 
 struct run_needs run_needs(const struct manifest *m);
 

@@ -135,15 +135,15 @@ void butterfly_slice(const struct butterfly_shape *s,
 uint32_t butterfly_owner(const struct butterfly_shape *s, uint64_t element)
 {
     const struct ring_shape *r = &s->cut;
-    uint32_t c = 0;
-    uint64_t begin, end, stripe;
+    uint64_t begin, end;
+    uint32_t stripe, c = 0;
 
     if (element < r->from || element >= r->elements) {
         return r->n;
     }
-    stripe = (element - r->from) / ring_stripe_elements(r);
+    stripe = (uint32_t)((element - r->from) / ring_stripe_elements(r));
     for (; c < r->n; c++) {
-        butterfly_slice(s, (uint32_t)stripe, c, &begin, &end);
+        butterfly_slice(s, stripe, c, &begin, &end);
         if (element >= begin && element < end) {
             break;
         }

@@ -108,8 +108,8 @@ void butterfly_slice(const struct butterfly_shape *shape,
                      uint64_t *begin,
                      uint64_t *end);
 
-/* The rank whose slice has that element of the vector; n: it is inherited, or
- * behind the end. */
+/* Who owns that element; n: nobody, as it is inherited or behind the end. One
+ * share at least is above 0. */
 uint32_t butterfly_owner(const struct butterfly_shape *shape, uint64_t element);
 
 /* Attempt, scales, peers and offers are the caller's to set. */

@@ -399,6 +399,37 @@ static void slices_follow_the_shares_and_cover_the_vector_once(void **state)
     }
 }
 
+static void every_element_past_the_inherited_ones_has_one_owner(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        uint64_t rng = seed, elements = 1 + rng_below(&rng, ELEMENTS);
+        uint32_t n = 2 + (uint32_t)rng_below(&rng, MEMBERS_MAX - 1);
+        struct butterfly_shape s = shape_of(n, elements, BLOCK);
+
+        s.cut.from = seed % 3 == 0 ? elements / BLOCK / 2 * BLOCK : 0;
+        for (uint32_t i = 0; i < n; i++) {
+            s.share[i] = (uint32_t)rng_below(&rng, 4) * 20000;
+        }
+        s.share[seed % n] = BUTTERFLY_SHARE_MAX;
+        for (uint64_t k = 0; k < s.cut.from; k++) {
+            assert_int_equal(butterfly_owner(&s, k), n);
+        }
+        for (uint64_t at = s.cut.from, stripe = 0; at < elements; stripe++) {
+            for (uint32_t c = 0; c < n; c++) {
+                uint64_t end;
+
+                butterfly_slice(&s, (uint32_t)stripe, c, &at, &end);
+                for (; at < end; at++) {
+                    assert_int_equal(butterfly_owner(&s, at), c);
+                }
+            }
+        }
+        assert_int_equal(butterfly_owner(&s, elements), n);
+        assert_int_equal(butterfly_owner(&s, UINT64_MAX), n);
+    }
+}
+
 static void inherited_elements_reach_who_lacks_them_and_stay(void **state)
 {
     (void)state;
@@ -564,6 +595,7 @@ int main(void)
         cmocka_unit_test(every_member_ends_with_the_weighted_sum_of_all),
         cmocka_unit_test(nobody_sends_more_than_a_ring_would),
         cmocka_unit_test(slices_follow_the_shares_and_cover_the_vector_once),
+        cmocka_unit_test(every_element_past_the_inherited_ones_has_one_owner),
         cmocka_unit_test(inherited_elements_reach_who_lacks_them_and_stay),
         cmocka_unit_test(whole_stripes_are_final_while_it_still_goes_on),
         cmocka_unit_test(completions_that_are_not_due_are_refused),
