@@ -1,4 +1,4 @@
-/* local.c - loco verify, keys, config, quickstart: this machine's files. */
+/* local.c - loco keys, config, quickstart: this machine's files. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -6,99 +6,12 @@
 #include <unistd.h>
 
 #include "daemon/cli/cli.h"
-#include "daemon/model/model.h"
 #include "daemon/settings/config.h"
-#include "daemon/settings/file_hash.h"
 #include "daemon/settings/run_yaml.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/base/file.h"
-
-/* ---- verify ------------------------------------------------------------- */
-
-/* One shard against the manifest; 0, or an exit code after a sentence. */
-static int verify_shard(const struct manifest_shard *s, const char *dir)
-{
-    char path[FILE_PATH_MAX], errmsg[LOCO_ERRMSG_MAX];
-    int rv = file_path_join(path, dir, s->name, errmsg);
-
-    rv = rv != 0 ? rv : file_check(path, s->bytes, &s->blake2b, errmsg);
-    if (rv != 0 && rv != LOCO_EHASH) {
-        return cli_fail(TROUBLE_DATA, "%s", errmsg);
-    }
-    if (rv != 0) {
-        return cli_fail(TROUBLE_DATA,
-                        "%s: its hash differs from the manifest's; pack the "
-                        "data again or fetch the file again",
-                        path);
-    }
-    return 0;
-}
-
-static int verify_run(const char *path)
-{
-    static struct run_yaml r;
-    char errmsg[LOCO_ERRMSG_MAX], dir[FILE_PATH_MAX];
-    int rv;
-
-    file_folder(dir, path);
-    rv = run_yaml_load(path, RUN_YAML_SIGNED, &r, errmsg);
-    if (rv != 0) {
-        rv = cli_fail(TROUBLE_MANIFEST, "%s", errmsg);
-    }
-    for (uint32_t i = 0; rv == 0 && i < r.manifest.data.n_shards; i++) {
-        rv = verify_shard(&r.manifest.data.shards[i], dir);
-    }
-    if (rv == 0) {
-        (void)printf("%s: signature and %u shards are valid\n", path,
-                     r.manifest.data.n_shards);
-    }
-    return rv;
-}
-
-/* The newest checkpoint's checksum, and the manifest's signature. */
-static int verify_state(const struct cli_list *dirs)
-{
-    char errmsg[ERRMSG_SIZE];
-    struct model m;
-    int rv = model_open_state(&m, dirs->item, dirs->n, errmsg);
-
-    if (rv != 0) {
-        rv =
-            cli_fail(rv == LOCO_ENOMEM ? TROUBLE_RESOURCES : TROUBLE_CHECKPOINT,
-                     "%s", errmsg);
-    } else {
-        (void)printf("%s: manifest and checkpoint of round %llu are valid\n",
-                     dirs->item[0], (unsigned long long)m.round);
-    }
-    model_close(&m);
-    return rv;
-}
-
-int cli_verify(const struct cli_call *call)
-{
-    struct cli_list files = {0}, state = {0};
-    const struct cli_option options[] = {
-        {"--state", CLI_LIST, &state, "DIR",
-         "state directory of a stopped daemon; with stages, repeat it for each "
-         "stage"},
-    };
-    int rv = CLI_PARSE(call, options, &files, 0, CLI_LIST_MAX);
-
-    if (rv != CLI_GO) {
-        return rv;
-    }
-    if (files.n == 0 && state.n == 0) {
-        return cli_fail(TROUBLE_USAGE,
-                        "verify: name a run.yaml, or --state DIR");
-    }
-    rv = 0;
-    for (size_t i = 0; rv == 0 && i < files.n; i++) {
-        rv = verify_run(files.item[i]);
-    }
-    return rv == 0 && state.n > 0 ? verify_state(&state) : rv;
-}
 
 /* ---- keys --------------------------------------------------------------- */
 

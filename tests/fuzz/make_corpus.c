@@ -16,6 +16,7 @@
 #include "proto/mp.h"
 #include "proto/record.h"
 #include "proto/uri.h"
+#include "tests/unit/daemon/crime.h"
 #include "tests/unit/proto/example.h"
 
 static const char *folder;
@@ -214,6 +215,33 @@ static void save_text(void)
     }
 }
 
+/* A file that convicts, whole and cut; a round that is changed in each way. The
+ * first byte is what evidence_fuzz.c makes of the rest. */
+static void save_evidence(void)
+{
+    static const uint8_t changes[] = {2, 0,  0, 0, 1, 0,  4, 1, 0, 0, 4, 2,
+                                      1, 40, 3, 3, 2, 12, 5, 4, 3, 1, 9, 5,
+                                      0, 0,  0, 6, 0, 0,  7, 7, 0, 0, 3};
+    struct crime *c = crime_open("e3m0", "centred");
+    size_t len;
+    uint8_t *bytes, *file;
+
+    crime_lie(c, 0, 0);
+    crime_seal(c);
+    crime_vote(c, 0);
+    bytes = crime_file(c, 0, 0, &len);
+    file = crime_room(len + 1);
+    memcpy(file + 1, bytes, len);
+    save("evidence/convicts", file, (int)len + 1);
+    save("evidence/half", file, (int)len / 2);
+    save("evidence/changed", "\1\2\0\20\1\3\0\4", 8);
+    save("evidence/round", changes, sizeof changes);
+    save("evidence/lie", changes, 7);
+    free(file);
+    free(bytes);
+    crime_close(c);
+}
+
 int main(int argc, char **argv)
 {
     static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
@@ -231,5 +259,6 @@ int main(int argc, char **argv)
     save_record(&id);
     save_manifest(&id);
     save_text();
+    save_evidence();
     return 0;
 }
