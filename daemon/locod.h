@@ -104,6 +104,8 @@ int load_run(struct daemon *d);
 void tell_revoked(struct daemon *d);
 /* What an earlier life left: the record of views, peers, the chain. */
 void load_past(struct daemon *d);
+/* Peers of which evidence/ has a proof that they lied. After open_node(). */
+void load_convicts(struct daemon *d);
 
 /* daemon/open.c */
 int open_machine(struct daemon *d);

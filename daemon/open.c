@@ -197,7 +197,11 @@ int open_node(struct daemon *d, uint16_t port)
                         "view.record in the state directory is damaged: "
                         "remove it to join as a newcomer");
     }
-    return rv == 0 ? 0 : complain(TROUBLE_RESOURCES, "%s", loco_strerror(rv));
+    if (rv != 0) {
+        return complain(TROUBLE_RESOURCES, "%s", loco_strerror(rv));
+    }
+    load_convicts(d);
+    return 0;
 }
 
 /* ---- the home network --------------------------------------------------- */

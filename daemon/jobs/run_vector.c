@@ -31,6 +31,7 @@ int run_vector_read(struct run_vector *v,
     }
     v->clip = (float)s->norm_clip;
     v->centred = strcmp(s->robust, "centred") == 0;
+    v->audits = strcmp(s->audit, "sums") == 0;
     return 0;
 }
 
@@ -41,6 +42,7 @@ void run_vector_cut(const struct run_vector *v, struct run_terms *t)
 
     blocks = blocks > 0 ? blocks : 1;
     t->exchange = v->exchange;
+    t->audits = v->audits;
     t->block = block;
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;

@@ -24,6 +24,7 @@ struct run_vector {
     enum exchange_kind exchange; /* what the run asks for */
     float clip;                  /* of a butterfly's sums; 0: none (codec.h) */
     bool centred;                /* the same */
+    bool audits; /* members make parts of the sums of others again */
 };
 
 /* How contributions travel and become one vector. */
@@ -31,7 +32,8 @@ int run_vector_read(struct run_vector *v,
                     const struct manifest *f,
                     char *errmsg);
 
-/* How it is cut: `exchange`, `block`, the sizes of segments and chunks. */
+/* How it is cut: `exchange`, `audits`, `block`, the sizes of segments and
+ * chunks. */
 void run_vector_cut(const struct run_vector *v, struct run_terms *t);
 
 /* How long it is in each round of a cycle, of that part of a model: `n_turns`,

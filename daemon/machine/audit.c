@@ -122,16 +122,6 @@ int machine_audit(struct machine *m, const struct job *job)
     return rv;
 }
 
-int machine_evidence(struct machine *m,
-                     const struct job *job,
-                     const struct out *out)
-{
-    (void)m;
-    (void)job;
-    (void)out;
-    return 0;
-}
-
 void machine_audit_free(struct machine *m)
 {
     offers_free(&m->wire.offers);

@@ -259,7 +259,6 @@ static void read_terms(struct machine *m)
     struct run_terms *t = &m->terms;
 
     run_vector_cut(&m->vector, t);
-    t->audits = strcmp(f->sync.audit, "sums") == 0;
     t->site_members = m->exchange == EXCHANGE_SITES ? f->sites : 0;
     t->site_rtt_us = f->site_rtt_ms * 1000;
     t->invited = f->invited;

@@ -257,6 +257,7 @@ int machine_offer_take(struct machine *m,
                        const struct segment *s,
                        const uint8_t *src);
 int machine_audit(struct machine *m, const struct job *job);
+/* machine/evidence.c: a file about what the last AUDIT found. */
 int machine_evidence(struct machine *m,
                      const struct job *job,
                      const struct out *out);

@@ -16,6 +16,8 @@
  *   shards/          the data, named as in the manifest, verified
  *   rounds/          reduced bytes of the last rounds (machine/past.c); may be
  *                    deleted at any time
+ *   evidence/        proofs that members lied (daemon/jobs/evidence.h); who is
+ *                    named there gets in no view with our signature
  *   checkpoints/     train/replica/checkpoint.h
  *   stages/K/checkpoints/  those of stage K, which `loco stages` fetched; may
  *                    be deleted at any time
@@ -43,6 +45,7 @@
 #define STATE_DIR_SHARDS      "shards"
 #define STATE_DIR_INCOMING    "incoming.state"
 #define STATE_DIR_ROUNDS      "rounds"
+#define STATE_DIR_EVIDENCE    "evidence"
 #define STATE_DIR_CHECKPOINTS "checkpoints"
 #define STATE_DIR_STAGES      "stages"
 #define STATE_DIR_TUNING      "cuda-tuning"

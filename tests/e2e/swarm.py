@@ -113,7 +113,8 @@ class Peer:
         self.port = 0
         self.frozen = False
 
-    def start(self, *arguments, listen=None, before=None, env=None):
+    def start(self, *arguments, listen=None, before=None, env=None,
+              program=LOCOD):
         """Start locod; the port of an earlier life is kept."""
         control = os.path.join(self.state, "control")
         if os.path.exists(control):
@@ -122,7 +123,7 @@ class Peer:
                          if os.path.exists(self.log_path) else 0)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [LOCOD, "--state", self.state,
+                [program, "--state", self.state,
                  "--listen", listen or f"127.0.0.1:{self.port}",
                  "--control", "127.0.0.1:0", *arguments],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,

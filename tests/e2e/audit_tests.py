@@ -1,0 +1,103 @@
+"""audit_tests.py - the owner of a slice whose sums are wrong, in real daemons.
+
+The liar is locod with another lanes_sum() (liar.c).
+"""
+import glob
+import json
+import os
+import signal
+
+from e2e_registry import test
+from swarm import BUILD, LOCO, Swarm, check, run, wait_for
+
+LIAR = os.path.join(BUILD, "tests", "locod_liar")
+AUDITED = {"sync.robust": None, "sync.audit": None}  # as `run create` chooses
+
+
+def audits(peer):
+    return (peer.status() or {}).get("audits") or {}
+
+
+def evidence_of(peer):
+    return glob.glob(os.path.join(peer.state, "evidence", "*.evidence"))
+
+
+def verdict(path, code=0):
+    return run(LOCO, "verify", "--evidence", path, "--json", code=code).stdout
+
+
+def check_evidence(s, peer, liar):
+    """What the peer wrote down convicts the liar, whoever reads it, and no
+    byte of it can be another."""
+    wait_for(lambda: evidence_of(peer), f"{peer.name} writes evidence")
+    path = evidence_of(peer)[0]
+    found = json.loads(verdict(path))
+    check(found["accused"] == liar.peer_id()["peer_id"], f"accused: {found}")
+    check(found["run"] == s.run_id, f"run: {found}")
+    with open(path, "rb") as f:
+        data = bytearray(f.read())
+    altered = s.path("altered.evidence")
+    for at in range(0, len(data), len(data) // 40):
+        data[at] ^= 4
+        with open(altered, "wb") as f:
+            f.write(data)
+        verdict(altered, code=1)
+        data[at] ^= 4
+
+
+def in_view(peer, other):
+    said = json.loads(run(LOCO, "peers", "--state", peer.state,
+                          "--json").stdout)
+    return next((p["in_view"], p["convicted"]) for p in said["peers"]
+                if p["peer_id"] == other.peer_id()["peer_id"])
+
+
+@test("a member that sums wrong is convicted by all others, with evidence, and "
+      "stays out", 240)
+def wrong_sums():
+    with Swarm(peers=4, rounds=100000, period=20, settings=AUDITED) as s:
+        s.start()
+        s.wait_training()
+        s.peers[0].wait_round(3)
+        check(audits(s.peers[0])["wrong"] == 0, "nobody lies yet")
+        liar = s.peers[3]
+        liar.kill()
+        s.peers[0].wait_status(lambda t: t["peers_in_round"] == 3, "it is gone")
+        liar.start("--join", s.uri(), program=LIAR,
+                   env={"LOCO_LIES": "1"}).wait_up()
+        honest = s.peers[:3]
+        for peer in honest:
+            peer.wait_status(lambda t: t["audits"]["convicts"] == 1,
+                             "it convicts the liar", 100)
+            peer.wait_status(lambda t: t["peers_in_round"] == 3,
+                             "the liar is out")
+            check_evidence(s, peer, liar)
+        went = max(p.status()["round"] for p in honest)
+        for peer in honest:
+            seen = peer.wait_round(went + 5)
+            check(seen["peers_in_round"] == 3, f"{peer.name}: {peer.brief()}")
+            check(in_view(peer, liar) == (False, True), f"{peer.name}: peers")
+            for other in honest:
+                check(other is peer or in_view(peer, other) == (True, False),
+                      f"{peer.name} about {other.name}")
+        honest[1].kill()
+        honest[1].start("--join", s.uri()).wait_up()
+        check("is evidence against" in honest[1].log(), honest[1].log()[-900:])
+        honest[1].wait_round(went + 8)
+        check(audits(honest[1])["convicts"] == 1, "it knows after a restart")
+        liar.signal(signal.SIGTERM)
+
+
+@test("members of a run with audits repeat sums of each other, and find none "
+      "wrong")
+def right_sums():
+    with Swarm(peers=4, rounds=25, period=10,
+               settings={**AUDITED, "sync.wire": "e3m0",
+                         "sync.error_feedback": "true"}) as s:
+        s.start()
+        s.wait_finished()
+        for peer in s.peers:
+            a = audits(peer)
+            check(a["sums"] > 0 and a["wrong"] == 0 and a["convicts"] == 0,
+                  f"{peer.name}: {a}")
+            check(not evidence_of(peer), f"{peer.name} has evidence")
