@@ -32,8 +32,8 @@ def check_evidence(s, peer, liar):
     wait_for(lambda: evidence_of(peer), f"{peer.name} writes evidence")
     path = evidence_of(peer)[0]
     found = json.loads(verdict(path))
-    check(found["accused"] == liar.peer_id()["peer_id"], f"accused: {found}")
-    check(found["run"] == s.run_id, f"run: {found}")
+    check(found["peer_id"] == liar.peer_id()["peer_id"], f"accused: {found}")
+    check(found["run_id"] == s.run_id, f"run: {found}")
     with open(path, "rb") as f:
         data = bytearray(f.read())
     altered = s.path("altered.evidence")
