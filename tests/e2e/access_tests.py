@@ -402,6 +402,35 @@ def ids_of_loco():
         one.drain()
 
 
+@test("a file of evidence names who lied to anybody, and convicts nobody once a "
+      "byte is changed", 30)
+def evidence():
+    seed = os.path.join(ROOT, "tests/fuzz/corpus/evidence/convicts")
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "evidence")
+        with open(seed, "rb") as f:
+            whole = f.read()[1:]  # the first byte is for the fuzz target
+
+        def write(data):
+            with open(path, "wb") as f:
+                f.write(data)
+
+        write(whole)
+        said = json.loads(run(LOCO, "verify", "--evidence", path, "--json").stdout)
+        check(said["convicts"] is True and said["finding"] == "differs"
+              and said["round"] == 12 and said["elements"] == 1024
+              and 0 < said["differ"] <= 1024 and said["largest"] > 0, f"{said}")
+        text = run(LOCO, "verify", "--evidence", path).stdout
+        check(f"convicts peer {said['short']} ({said['peer_id']})" in text
+              and f"In run {said['run_id']}, round 12 of epoch 3" in text, text)
+        for altered in (whole[:-1], whole + b"x", b"",
+                        whole[:-1] + bytes([whole[-1] ^ 1])):
+            write(altered)
+            done = run(LOCO, "verify", "--evidence", path, code=1)
+            check("convicts nobody" in done.stderr and done.stdout == "",
+                  f"{done}")
+
+
 @test("the example of two sites is a run that can be signed, shown and invited "
       "to", 60)
 def two_sites():
