@@ -235,18 +235,25 @@ void audit_seg_done(struct audit *a,
     }
 }
 
+/* Whether contribution i is to come from that peer. The accused has no say in
+ * what its accuser sends, or a guessed attempt would save it. */
+static bool was_asked(const struct audit *a, int peer, uint32_t i)
+{
+    return a->block.source != MEMBERS_NONE
+               ? peer == a->block.source
+               : id_eq(&a->members->peers[peer].id, &a->commit.member[i]);
+}
+
 void audit_refused(struct audit *a,
                    int peer,
                    const struct fetch_no *no,
                    struct out *out)
 {
-    const struct audit_commit *c = &a->commit;
     uint32_t i = no->seg;
 
     if (a->phase == AUDIT_FETCHING && no->attempt == a->attempt &&
-        i < c->shape.cut.n && (a->missing >> i & 1) &&
-        (peer == a->block.source ||
-         id_eq(&a->members->peers[peer].id, &c->member[i]))) {
+        i < a->commit.shape.cut.n && (a->missing >> i & 1) &&
+        was_asked(a, peer, i)) {
         a->n_unanswered++;
         give_up(a, out);
     }

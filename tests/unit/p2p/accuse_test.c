@@ -1,0 +1,138 @@
+/* accuse_test.c - which accusations are looked at, where, and what they cost.
+ */
+#include "tests/unit/p2p/audits.h"
+
+static void accusations_that_are_none_are_not_looked_at(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_false(accuse(f, peer_of(0), 0, 0)); /* there is no commit */
+    begin_idle(f);
+    assert_false(accuse(f, peer_of(0), 6, block_of(f, 2))); /* another one */
+    assert_false(accuse(f, STRANGER, 5, block_of(f, 2)));
+    assert_false(accuse(f, peer_of(0), 5, block_of(f, RANK))); /* of us */
+    assert_false(accuse(f, peer_of(0), 5, block_of(f, 0)));    /* of itself */
+    assert_false(accuse(f, peer_of(0), 5, 1001));
+    assert_false(accuse(f, peer_of(0), 5, UINT64_MAX));
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_true(accuse(f, peer_of(0), 5, block_of(f, 2))); /* it may still */
+}
+
+static void what_it_accuses_of_is_fetched_from_the_accuser(void **state)
+{
+    struct fixture *f = *state;
+    const int accuser = peer_of(3);
+    struct audit_block b;
+    uint32_t seen = 0;
+
+    begin_idle(f);
+    members_link_down(&f->m, (uint32_t)peer_of(4) + 1, f->now_ms);
+    assert_true(accuse(f, accuser, 5, block_of(f, 2) + 1));
+    assert_int_equal(f->n_asked, 0);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, MEMBERS - 1); /* whoever else is away */
+    for (uint32_t k = 0; k < f->n_asked; k++) {
+        seen |= 1U << f->asked[k].lane;
+        assert_true(id_eq(&f->asked[k].peer, &f->peer[accuser].id));
+        assert_int_equal(f->asked[k].offset, block_of(f, 2));
+    }
+    assert_int_equal(seen, 0x1f & ~(1U << RANK));
+    all_arrive(f);
+    assert_true(answer(f, true, &b));
+    assert_int_equal(b.owner, 2);
+    assert_int_equal(b.source, f->row[accuser]);
+    assert_int_equal(f->a.n_wrong, 1);
+    assert_int_equal(f->a.n_false, 0);
+}
+
+static void a_false_accusation_costs_fetches_and_counts(void **state)
+{
+    struct fixture *f = *state;
+    const int accuser = peer_of(3);
+    struct audit_block b;
+
+    begin_idle(f);
+    assert_true(accuse(f, accuser, 5, block_of(f, 2)));
+    tick(f, 10);
+    all_arrive(f);
+    assert_false(answer(f, false, &b));
+    assert_int_equal(f->a.n_false, 1);
+    assert_int_equal(f->a.n_wrong, 0);
+    assert_false(accuse(f, accuser, 5, block_of(f, 2))); /* once a commit */
+    assert_false(accuse(f, accuser, 5, block_of(f, 4)));
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_true(accuse(f, peer_of(4), 5, block_of(f, 2))); /* another one */
+    tick(f, 10);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[peer_of(4)].id));
+}
+
+/* Its lane is one of those that the accuser sends, so it has no say. */
+static void the_accused_cannot_refuse_what_the_accuser_sends(void **state)
+{
+    struct fixture *f = *state;
+    const int accuser = peer_of(3);
+
+    begin_idle(f);
+    assert_true(accuse(f, accuser, 5, block_of(f, 2)));
+    tick(f, 10);
+    refuse(f, peer_of(2), f->a.attempt, 2);
+    assert_int_equal(f->a.phase, AUDIT_FETCHING);
+    assert_int_equal(unanswered(f), 0);
+    refuse(f, accuser, f->a.attempt, 2); /* it can */
+    assert_int_equal(unanswered(f), 1);
+    assert_int_equal(f->n_cancels, 1);
+}
+
+static void one_accusation_waits_and_goes_before_the_draws(void **state)
+{
+    struct fixture *f = *state;
+    struct audit_block b;
+    uint64_t drawn;
+
+    begin(f, 5);
+    tick(f, 10);
+    drawn = f->asked[0].offset;
+    assert_true(accuse(f, peer_of(3), 5, block_of(f, 2)));
+    assert_false(accuse(f, peer_of(4), 5, block_of(f, 2))); /* one beside */
+    tick(f, 10);
+    assert_int_equal(f->asked[0].offset, drawn);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[peer_of(0)].id));
+    all_arrive(f);
+    assert_false(answer(f, false, &b));
+    tick(f, 10);
+    assert_int_equal(f->asked[0].offset, block_of(f, 2));
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[peer_of(3)].id));
+    assert_true(accuse(f, peer_of(4), 5, block_of(f, 2))); /* now it may */
+    assert_int_equal(f->a.left, 2);
+}
+
+static void who_accuses_and_is_gone_is_unanswered(void **state)
+{
+    struct fixture *f = *state;
+
+    begin_idle(f);
+    assert_true(accuse(f, peer_of(3), 5, block_of(f, 2)));
+    members_link_down(&f->m, (uint32_t)peer_of(3) + 1, f->now_ms);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(unanswered(f), 1);
+    assert_int_equal(f->a.n_false, 0); /* its line may be down */
+}
+
+int main(void)
+{
+#define WITH(test)                                                             \
+    cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
+    const struct CMUnitTest tests[] = {
+        WITH(accusations_that_are_none_are_not_looked_at),
+        WITH(what_it_accuses_of_is_fetched_from_the_accuser),
+        WITH(a_false_accusation_costs_fetches_and_counts),
+        WITH(the_accused_cannot_refuse_what_the_accuser_sends),
+        WITH(one_accusation_waits_and_goes_before_the_draws),
+        WITH(who_accuses_and_is_gone_is_unanswered),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

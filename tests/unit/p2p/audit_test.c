@@ -1,0 +1,427 @@
+/* audit_test.c - which blocks are drawn, whom they are asked of, and what
+ * happens where somebody does not answer. */
+#include <math.h>
+
+#include "tests/unit/p2p/audits.h"
+
+/* ---- draws --------------------------------------------------------------- */
+
+static void each_other_contribution_is_asked_of_its_maker(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t seen = 0;
+
+    begin(f, 77);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(audit_deadline(&f->a), CORE_NEVER);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, MEMBERS - 1);
+    for (uint32_t k = 0; k < f->n_asked; k++) {
+        const struct segment *s = &f->asked[k];
+
+        seen |= 1U << s->lane;
+        assert_true(id_eq(&s->peer, &s->maker));
+        assert_int_equal(s->offset, f->asked[0].offset);
+        assert_int_equal(s->offset % BLOCK, 0);
+        assert_int_equal(s->len, s->offset == 1000 ? 1 : BLOCK);
+        assert_int_not_equal(butterfly_owner(&f->c.shape, s->offset), RANK);
+    }
+    assert_int_equal(seen, 0x1f & ~(1U << RANK));
+    assert_true(f->a.attempt > FIRST);
+    assert_int_equal(audit_deadline(&f->a), f->now_ms + WAIT_MS);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, MEMBERS - 1); /* once */
+}
+
+static void with_all_of_them_the_sum_is_repeated(void **state)
+{
+    struct fixture *f = *state;
+    struct segment first;
+
+    begin(f, 77);
+    tick(f, 10);
+    first = f->asked[0];
+    all_arrive(f);
+    assert_int_equal(f->job.round, 9);
+    assert_int_equal(f->job.offset, first.offset);
+    assert_int_equal(f->job.len, first.len);
+    assert_int_equal(f->job.lanes, MEMBERS);
+    assert_int_equal(f->job.lane, RANK);
+    assert_true(f->job.scale == f->c.scale[RANK]);
+    assert_int_equal(audit_deadline(&f->a), CORE_NEVER);
+    tick(f, 10 * WAIT_MS);
+    assert_int_equal(f->n_asked, 0); /* one block at a time */
+    assert_int_equal(f->a.n_unanswered, 0);
+}
+
+static void
+right_sums_are_followed_by_the_next_draw_until_all_are_made(void **s)
+{
+    struct fixture *f = *s;
+    struct audit_block b;
+    uint64_t last = 0;
+
+    begin(f, 5);
+    assert_int_equal(audit_draws(&f->c.shape), 3);
+    for (uint32_t k = 0; k < 3; k++) {
+        tick(f, 10);
+        assert_true(f->a.attempt > last);
+        last = f->a.attempt;
+        all_arrive(f);
+        assert_false(answer(f, false, &b));
+        assert_false(answer(f, true, &b)); /* it has been answered */
+    }
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->a.n_blocks, 3);
+    assert_int_equal(f->a.n_wrong + f->a.n_false + f->a.n_unanswered, 0);
+}
+
+/* The machine keeps the contributions to that block for those who want to see,
+ * so nothing else may be collected. */
+static void after_a_wrong_sum_nothing_more_of_the_commit_is_looked_at(void **s)
+{
+    struct fixture *f = *s;
+    struct audit_block b;
+
+    begin(f, 5);
+    tick(f, 10);
+    all_arrive(f);
+    assert_true(answer(f, true, &b));
+    assert_int_equal(b.offset, f->job.offset);
+    assert_int_equal(b.len, f->job.len);
+    assert_int_equal(b.owner, butterfly_owner(&f->c.shape, b.offset));
+    assert_int_equal(b.source, MEMBERS_NONE);
+    assert_false(accuse(f, peer_of(0), 5, block_of(f, 2)));
+    tick(f, 10);
+    tick(f, WAIT_MS);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->a.n_wrong, 1);
+    assert_int_equal(f->a.n_false, 0);
+    f->c.round++;
+    f->c.hash.b[0]++;
+    begin(f, 6); /* but the next one is */
+    tick(f, 10);
+    assert_int_equal(f->n_asked, MEMBERS - 1);
+}
+
+static struct audit_block wrong_report(struct fixture *f,
+                                       const struct local_event *e)
+{
+    struct audit_block b = {.len = 0};
+
+    assert_false(audit_summed(&f->a, e, &b));
+    return b;
+}
+
+static void reports_of_other_blocks_and_rounds_say_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct audit_block b;
+    struct local_event e;
+
+    begin(f, 5);
+    tick(f, 10);
+    e = report_of(f, true, 0);
+    e.audited.round = 9;
+    e.audited.offset = f->asked[0].offset;
+    (void)wrong_report(f, &e); /* not asked for yet */
+    all_arrive(f);
+    e = report_of(f, true, 0);
+    e.audited.offset += BLOCK;
+    (void)wrong_report(f, &e);
+    e = report_of(f, true, 0);
+    e.audited.round++;
+    (void)wrong_report(f, &e);
+    assert_int_equal(f->a.n_blocks, 0);
+    assert_true(answer(f, true, &b));
+}
+
+static void what_the_machine_cannot_sum_is_unanswered(void **state)
+{
+    struct fixture *f = *state;
+    struct local_event e;
+
+    begin(f, 5);
+    tick(f, 10);
+    all_arrive(f);
+    e = report_of(f, true, LOCO_ENOENT);
+    (void)wrong_report(f, &e);
+    assert_int_equal(f->a.n_unanswered, 1);
+    assert_int_equal(f->a.n_blocks, 0);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, MEMBERS - 1);
+}
+
+/* ---- who does not answer ------------------------------------------------- */
+
+/* The attempt ended, and counts; the next draw is the next attempt. */
+static void gave_up(struct fixture *f, uint64_t attempt, uint32_t times)
+{
+    assert_int_equal(f->a.n_unanswered, times);
+    assert_int_equal(f->n_cancels, times);
+    assert_int_equal(f->cancel.stream, STREAM_AUDIT);
+    assert_int_equal(f->cancel.attempt, attempt);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->a.phase, AUDIT_IDLE);
+    assert_int_equal(audit_deadline(&f->a), CORE_NEVER);
+}
+
+static void who_refuses_is_silent_or_sends_something_else_ends_a_draw(void **s)
+{
+    struct fixture *f = *s;
+    struct segment late;
+
+    begin(f, 5);
+    tick(f, 10);
+    late = f->asked[2];
+    refuse(f, peer_of(3), FIRST + 1, 3);
+    gave_up(f, FIRST + 1, 1);
+    tick(f, 10);
+    {
+        const struct event_seg_done e = {.segment = late};
+
+        for (int k = 0; k < MEMBERS; k++) { /* of the attempt before */
+            audit_seg_done(&f->a, &e, &f->out);
+        }
+        assert_int_equal(f->a.missing, 0x1f & ~(1U << RANK));
+    }
+    tick(f, WAIT_MS - 1);
+    assert_int_equal(f->a.n_unanswered, 1);
+    tick(f, 1); /* ends one and asks for the last one */
+    assert_int_equal(f->n_cancels, 2);
+    assert_int_equal(f->cancel.attempt, FIRST + 2);
+    assert_int_equal(f->a.n_unanswered, 2);
+    assert_int_equal(f->a.attempt, FIRST + 3);
+    assert_int_equal(f->n_asked, MEMBERS - 1);
+    arrive(f, 1, LOCO_EHASH);
+    gave_up(f, FIRST + 3, 3);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0); /* three draws, and all are over */
+    assert_int_equal(f->a.n_blocks, 0);
+}
+
+static void nobody_refuses_for_somebody_else(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 5);
+    tick(f, 10);
+    refuse(f, peer_of(3), FIRST + 1, 2);
+    refuse(f, STRANGER, FIRST + 1, 2);
+    refuse(f, peer_of(2), FIRST, 2);
+    refuse(f, peer_of(2), FIRST + 2, 2);
+    refuse(f, peer_of(2), FIRST + 1, RANK);
+    refuse(f, peer_of(2), FIRST + 1, MEMBERS);
+    refuse(f, peer_of(2), FIRST + 1, 64 + 2);
+    arrive(f, 0, 0); /* rank 0 */
+    refuse(f, peer_of(0), FIRST + 1, 0);
+    assert_int_equal(f->n_cancels, 0);
+    assert_int_equal(f->a.n_unanswered, 0);
+    refuse(f, peer_of(2), FIRST + 1, 2);
+    assert_int_equal(f->a.n_unanswered, 1);
+}
+
+/* A draw is over, not the round: another one may have come back. */
+static void without_a_link_to_each_member_nothing_is_asked(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 5);
+    members_link_down(&f->m, (uint32_t)peer_of(4) + 1, f->now_ms);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->a.n_unanswered, 3);
+    assert_int_equal(f->a.phase, AUDIT_IDLE);
+}
+
+static void a_second_commit_gives_up_the_first(void **state)
+{
+    struct fixture *f = *state;
+    struct local_event old;
+    struct audit_block b;
+
+    begin(f, 5);
+    tick(f, 10);
+    assert_true(accuse(f, peer_of(0), 5, block_of(f, 2)));
+    f->c.round = 10;
+    f->c.hash.b[0] = 6;
+    begin(f, 6);
+    assert_int_equal(f->n_cancels, 1);
+    assert_int_equal(f->cancel.attempt, FIRST + 1);
+    assert_int_equal(f->a.left, 3);
+    tick(f, 10);
+    assert_int_equal(f->asked[0].index, 10);
+    assert_int_equal(f->a.block.source, MEMBERS_NONE); /* nobody is accused */
+    all_arrive(f);
+    old = report_of(f, true, 0);
+    f->c.round = 11;
+    begin(f, 7); /* while it is summed */
+    assert_int_equal(f->n_cancels, 1);
+    tick(f, 10);
+    all_arrive(f);
+    (void)wrong_report(f, &old);
+    assert_int_equal(f->a.n_wrong, 0);
+    assert_false(answer(f, false, &b));
+    assert_true(accuse(f, peer_of(0), 6, block_of(f, 2))); /* heard anew */
+}
+
+static void who_leaves_the_group_asks_no_more(void **state)
+{
+    struct fixture *f = *state;
+
+    begin(f, 5);
+    tick(f, 10);
+    assert_true(accuse(f, peer_of(0), 5, block_of(f, 2)));
+    audit_stop(&f->a, &f->out);
+    collect(f);
+    assert_int_equal(f->n_cancels, 1);
+    tick(f, WAIT_MS);
+    assert_int_equal(f->n_asked, 0);
+    assert_false(accuse(f, peer_of(2), 5, block_of(f, 3)));
+    assert_int_equal(f->a.n_unanswered, 0);
+}
+
+/* ---- which blocks -------------------------------------------------------- */
+
+static void draws_cost_three_parts_in_a_hundred_of_a_round(void **state)
+{
+    static const struct {
+        uint64_t elements;
+        uint32_t block, n, draws;
+    } some[] = {
+        {1, 1024, 64, 1},
+        {163, BLOCK, 5, 1},
+        {329, BLOCK, 5, 1},
+        {660, BLOCK, 5, 2},
+        {1001, BLOCK, 5, 3},
+        {5300, BLOCK, 5, AUDIT_DRAWS_MAX},
+        {135000000, 4096, 64, 16},
+        {1ULL << 40, 4096, 2, AUDIT_DRAWS_MAX},
+        {17 * 33 * 1024, 1024, 2, 16},
+        {15 * 33 * 1024, 1024, 2, 15},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+        const struct butterfly_shape s = {.cut = {.elements = some[i].elements,
+                                                  .block = some[i].block,
+                                                  .n = some[i].n}};
+        uint64_t draws = audit_draws(&s);
+
+        assert_int_equal(draws, some[i].draws);
+        assert_true(draws == 1 ||
+                    draws * s.cut.n * s.cut.block * 33 <= 2 * s.cut.elements);
+    }
+}
+
+/* How often each block is drawn first, in so many commits. */
+static void
+count_draws(struct fixture *f, uint32_t commits, uint64_t seed, uint32_t *times)
+{
+    for (uint32_t k = 0; k < commits; k++) {
+        begin(f, rng_next(&seed));
+        tick(f, 1);
+        assert_int_equal(f->n_asked, MEMBERS - 1);
+        times[f->asked[0].offset / BLOCK]++;
+    }
+}
+
+/* Chi-square beside draws by element; 6 standard deviations of it are allowed.
+ * A generator that leaves out one block of a hundred is far outside. */
+static void draws_are_spread_over_all_blocks_of_others(void **state)
+{
+    const uint64_t sizes[] = {163, 403};
+    struct fixture *f = *state;
+
+    for (uint32_t rank = 0; rank < MEMBERS; rank += 2) {
+        for (int k = 0; k < 2; k++) {
+            uint32_t times[128] = {0}, all = 10000, blocks = 0;
+            double others = 0, chi = 0;
+
+            f->c.rank = rank;
+            f->c.member[RANK] = f->peer[STRANGER].id;
+            shape(f, sizes[k]);
+            count_draws(f, all, 1000 * rank + sizes[k], times);
+            for (uint64_t at = 0; at < sizes[k]; at++) {
+                others += butterfly_owner(&f->c.shape, at) != rank;
+            }
+            for (uint64_t at = 0; at < sizes[k]; at += BLOCK) {
+                uint64_t len = sizes[k] - at < BLOCK ? sizes[k] - at : BLOCK;
+                double want = all * (double)len / others;
+
+                if (butterfly_owner(&f->c.shape, at) == rank) {
+                    assert_int_equal(times[at / BLOCK], 0);
+                    continue;
+                }
+                chi += (times[at / BLOCK] - want) * (times[at / BLOCK] - want) /
+                       want;
+                blocks++;
+            }
+            assert_true(blocks > 20);
+            assert_true(chi < blocks - 1 + 6 * sqrt(2.0 * (blocks - 1)));
+            assert_true(chi > 0.3 * blocks); /* nor too even to be drawn */
+        }
+    }
+}
+
+/* Whoever does not know the number cannot say where it is looked. */
+static void other_numbers_draw_other_blocks(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t same = 0;
+
+    for (uint64_t secret = 1; secret <= 100; secret++) {
+        uint64_t first;
+
+        begin(f, secret);
+        tick(f, 1);
+        first = f->asked[0].offset;
+        begin(f, secret + 1000);
+        tick(f, 1);
+        same += f->asked[0].offset == first;
+        begin(f, secret);
+        tick(f, 1);
+        assert_int_equal(f->asked[0].offset, first); /* of nothing else */
+    }
+    assert_true(same < 10); /* of 250 blocks */
+}
+
+static void who_owns_all_has_nothing_to_look_at(void **state)
+{
+    struct fixture *f = *state;
+
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        f->c.shape.share[i] = i == RANK;
+    }
+    begin(f, 5);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->a.left, 0);
+    assert_int_equal(f->a.n_unanswered, 0);
+}
+
+int main(void)
+{
+#define WITH(test)                                                             \
+    cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
+    const struct CMUnitTest tests[] = {
+        WITH(each_other_contribution_is_asked_of_its_maker),
+        WITH(with_all_of_them_the_sum_is_repeated),
+        WITH(right_sums_are_followed_by_the_next_draw_until_all_are_made),
+        WITH(after_a_wrong_sum_nothing_more_of_the_commit_is_looked_at),
+        WITH(reports_of_other_blocks_and_rounds_say_nothing),
+        WITH(what_the_machine_cannot_sum_is_unanswered),
+        WITH(who_refuses_is_silent_or_sends_something_else_ends_a_draw),
+        WITH(nobody_refuses_for_somebody_else),
+        WITH(without_a_link_to_each_member_nothing_is_asked),
+        WITH(a_second_commit_gives_up_the_first),
+        WITH(who_leaves_the_group_asks_no_more),
+        WITH(draws_cost_three_parts_in_a_hundred_of_a_round),
+        WITH(draws_are_spread_over_all_blocks_of_others),
+        WITH(other_numbers_draw_other_blocks),
+        WITH(who_owns_all_has_nothing_to_look_at),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
