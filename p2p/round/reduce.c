@@ -157,13 +157,20 @@ static void reject(struct round *r,
             id_eq(peer, &r->opt.self) ? ", our own," : "", why);
 }
 
+/* Final bytes as the owner of a slice sends them. What a ring adds up here at
+ * its last hop has come through the hands of all. */
+static bool is_sum(const struct segment *s)
+{
+    return s->final && s->op == SEGMENT_COPY && (s->seg & BUTTERFLY_FINAL) != 0;
+}
+
 static void
 seg_failed(struct round *r, const struct event_seg_done *ev, struct out *out)
 {
     bool sum = ev->segment.op == SEGMENT_SUM;
     bool unusable = ev->rc == LOCO_ENUMERIC || (sum && ev->rc == LOCO_EPROTO);
     bool other = !ev->sent && ev->segment.proven && ev->rc == LOCO_EHASH;
-    bool result = !ev->sent && ev->segment.final && !sum &&
+    bool result = !ev->sent && is_sum(&ev->segment) &&
                   (ev->rc == LOCO_ENUMERIC || ev->rc == LOCO_EPROTO);
     const struct peer_id *peer = culprit(r, &ev->segment, ev->sent);
     int row;
