@@ -42,7 +42,7 @@ void run_vector_cut(const struct run_vector *v, struct run_terms *t)
 
     blocks = blocks > 0 ? blocks : 1;
     t->exchange = v->exchange;
-    t->audits = v->audits;
+    t->audits = v->audits && v->exchange == EXCHANGE_BUTTERFLY;
     t->block = block;
     t->segment_elements = (uint32_t)blocks * block;
     t->chunk_segments = RING_CHUNK_SEGMENTS;

@@ -63,7 +63,7 @@ void node_audit_committed(struct node *n)
 
     a->next.commit.round = 0;
     if (!audits(n) || !n->round.in_plan || p->n_rollback > 0 ||
-        p->n_members < 2) {
+        p->n_members < 2 || round_kind(p) != EXCHANGE_BUTTERFLY) {
         return;
     }
     note(n, &a->next.commit);

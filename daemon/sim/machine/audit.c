@@ -10,7 +10,7 @@ int local_announce(const struct local *l,
                    struct machine *m,
                    struct hash32 *blocks)
 {
-    const struct offer_cut cut = {l->codec, m->terms->block,
+    const struct offer_cut cut = {m->reduce.codec, m->terms->block,
                                   local_elements(l, m->round + 1, NULL)};
     struct offer o;
     int rc;
@@ -62,7 +62,8 @@ int local_audit(struct local *l,
     };
     const struct offer_cut cut = segment_cut(m->terms, l->codec, &own);
     const struct local_reduced *r = local_reduced_at(l, m, job->round, false);
-    struct audit_sum sum = {l->codec, m->reduce.clip, m->reduce.centred, NULL};
+    struct audit_sum sum = {m->reduce.codec, m->reduce.clip, m->reduce.centred,
+                            NULL};
     int rc;
 
     if (r == NULL || !r->complete) {

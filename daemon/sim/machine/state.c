@@ -109,6 +109,15 @@ void local_fill_terms(struct local *l, struct machine *m)
     fill_held(l, m);
 }
 
+/* Every second machine has the reference's kernels: sums that some make are
+ * repeated by others. */
+static const struct codec *kernels_of(const struct local *l,
+                                      const struct machine *m)
+{
+    return (m - l->machines) % 2 == 0 ? l->codec
+                                      : codec_get_portable(l->codec->id);
+}
+
 void local_configure(struct local *l,
                      struct machine *m,
                      struct report_configured *report)
@@ -124,7 +133,7 @@ void local_configure(struct local *l,
         m->contribution = world_alloc(most);
         m->residual = world_alloc(most);
         m->error = world_alloc(most);
-        m->reduce = (struct reduce){.codec = l->codec,
+        m->reduce = (struct reduce){.codec = kernels_of(l, m),
                                     .segment_elements = l->opt.segment_elements,
                                     .clip = l->opt.norm_clip,
                                     .centred = l->opt.centred};
