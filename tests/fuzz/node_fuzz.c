@@ -6,6 +6,7 @@
  * messages come back to it changed and properly signed by a member: what a
  * liar inside the view can say.
  */
+#include "proto/base/err.h"
 #include "tests/unit/daemon/hand.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -176,6 +177,10 @@ static void payload(struct local_event *l, struct input *in)
     case LOCAL_DOWNLOADED:
         l->downloaded.index = index;
         break;
+    case LOCAL_AUDITED:
+        l->audited = (struct report_audited){
+            .round = round, .offset = inner_step, .wrong = tokens % 2 > 0};
+        break;
     case LOCAL_PIPED:
         l->piped = (struct report_piped){
             .index = index, .inner_step = inner_step, .tokens = tokens};
@@ -234,6 +239,92 @@ static void relay_event(struct hand *h, struct input *in)
     hand_post(h, &e);
 }
 
+/* Runs with audits: that a block of the last commit is wrong. */
+static void accuse(struct hand *h, uint32_t p, struct input *in)
+{
+    const struct audit_commit *c = &h->in.audit->core.commit;
+    struct accuse m = {.round = c->round, .commit = c->hash};
+
+    m.offset = number(in) % (2 * h->terms.n_params);
+    m.commit.b[0] ^= u8(in) % 8 == 7;
+    hand_say(h, p, MESSAGE_ACCUSE, &m);
+}
+
+/* A FETCH of our contribution, or of one that we collected. */
+static void fetch_offer(struct hand *h, uint32_t p, struct input *in)
+{
+    const struct node_audit *a = h->in.audit;
+    const struct audit_commit *c = &a->core.commit;
+    uint8_t which = u8(in);
+    struct fetch m = {
+        .buffer = BUFFER_OFFER,
+        .index = which % 4 < 2 ? a->own[which % 2].round : c->round,
+        .offset = which % 4 < 3 ? u8(in) * 8ULL : a->found.offset,
+        .len = u8(in) % 20,
+        .attempt = number(in),
+        .seg = u8(in),
+        .stream = which % 16 < 15 ? STREAM_AUDIT : STREAM_FETCH,
+        .root = which % 4 < 2 ? a->own[which % 2].offer
+                              : c->offer[u8(in) % VIEW_MEMBERS_MAX],
+    };
+
+    hand_say(h, p, MESSAGE_FETCH, &m);
+}
+
+/* A contribution to the block that is looked at came, or something else. */
+static void contribution(struct hand *h, uint32_t p, struct input *in)
+{
+    const struct audit *a = &h->in.audit->core;
+    uint8_t how = u8(in), seg = u8(in) % VIEW_MEMBERS_MAX;
+    const struct fetch_no no = {.attempt = a->attempt, .seg = seg};
+    struct event e = {.type = EVENT_SEG_DONE};
+
+    e.seg_done.rc = how % 4 == 0 ? LOCO_EHASH : 0;
+    e.seg_done.sent = how % 8 == 7;
+    e.seg_done.segment = (struct segment){.peer = h->puppet[p].id,
+                                          .stream = STREAM_AUDIT,
+                                          .attempt = a->attempt,
+                                          .seg = seg,
+                                          .buffer = BUFFER_OFFER};
+    if (how % 4 == 3) {
+        hand_say(h, p, MESSAGE_FETCH_NO, &no);
+    } else {
+        hand_post(h, &e);
+    }
+}
+
+static void audit_event(struct hand *h, struct input *in)
+{
+    const struct audit *a = &h->in.audit->core;
+    uint8_t what = u8(in);
+    uint32_t p = u8(in) % h->n_puppets;
+    struct local_event l = {.type = LOCAL_AUDITED,
+                            .audited = {.round = a->commit.round,
+                                        .offset = a->block.offset,
+                                        .wrong = what / 8 % 2 > 0}};
+
+    switch (what % 6) {
+    case 0:
+        accuse(h, p, in);
+        break;
+    case 1:
+        fetch_offer(h, p, in);
+        break;
+    case 2:
+        contribution(h, p, in);
+        break;
+    case 3:
+        hand_local(h, &l);
+        break;
+    case 4:
+        h->bulk_by_hand = what / 8 % 2 > 0;
+        break;
+    default:
+        h->sums_wrong = what / 8 % 2 > 0;
+        break;
+    }
+}
+
 static void one(struct hand *h, struct input *in)
 {
     struct event e = {.type = EVENT_SAVE_FAILED, .save_failed.rc = -30008};
@@ -262,7 +353,11 @@ static void one(struct hand *h, struct input *in)
         h->obedient = u8(in) % 2 == 0;
         break;
     case 8:
-        relay_event(h, in);
+        if (h->terms.audits) {
+            audit_event(h, in);
+        } else {
+            relay_event(h, in);
+        }
         break;
     default:
         if (u8(in) % 2 == 0) {
@@ -284,6 +379,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0 && data[size - 1] % 2 == 1) {
         h->terms.exchange = EXCHANGE_BUTTERFLY;
     }
+    h->terms.audits = size > 0 && data[size - 1] % 4 == 3;
     h->terms.pairs = size > 0 && data[size - 1] % 8 == 2;
     h->terms.min_peers = h->terms.pairs ? 1 : h->terms.min_peers;
     hand_wait(h, 4000);

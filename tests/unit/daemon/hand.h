@@ -66,6 +66,7 @@ struct hand {
     uint64_t tokens;   /* in the puppets' READY; 0: as the node's */
     uint64_t train_ms; /* of a task */
     bool bulk_by_hand; /* segments are done when a test says so */
+    bool sums_wrong;   /* what an AUDIT finds */
     struct out *out;
     void *scratch;
     struct event queue[HAND_EVENTS];
@@ -229,6 +230,15 @@ static inline int hand_index(const struct hand *h, uint32_t p)
     return view_index_key(&h->in.ballot->cert.body, h->puppet[p].public);
 }
 
+/* What a member announces with audits: the node (0), or another one. */
+static inline struct hash32 hand_offer(const struct hand *h, uint32_t which)
+{
+    struct hash32 offer = h->in.round->mine.offer;
+
+    offer.b[0] ^= h->terms.audits ? (uint8_t)which : 0;
+    return offer;
+}
+
 static inline void hand_plan(struct hand *h, uint32_t p)
 {
     const struct round *r = h->in.round;
@@ -248,7 +258,9 @@ static inline void hand_plan(struct hand *h, uint32_t p)
             .index = (uint8_t)k,
             .tokens = other && h->tokens > 0 ? h->tokens : r->mine.tokens,
             .first_step = r->mine.first_step,
-            .last_step = r->mine.last_step};
+            .last_step = r->mine.last_step,
+            .share = h->terms.exchange == EXCHANGE_BUTTERFLY,
+            .offer = hand_offer(h, other ? k + 1 : 0)};
     }
     hand_sign(h, p, &plan_body_schema, &m.body, m.sig);
     hand_say(h, p, MESSAGE_PLAN, &m);
@@ -263,6 +275,7 @@ static inline void hand_answer_ready(struct hand *h, uint32_t p)
         return;
     }
     m.body.tokens = h->tokens > 0 ? h->tokens : m.body.tokens;
+    m.body.offer = hand_offer(h, (uint32_t)hand_index(h, p) + 1);
     hand_sign(h, p, &ready_body_schema, &m.body, m.sig);
     hand_say(h, p, MESSAGE_READY, &m);
     if ((uint32_t)hand_index(h, p) ==
@@ -381,6 +394,12 @@ static inline void hand_job(struct hand *h, const struct job *job)
                                               .index = job->verify.index,
                                               .request = job->verify.request,
                                               .hash.b[2] = 1};
+        break;
+    case JOB_AUDIT:
+        l.type = LOCAL_AUDITED;
+        l.audited = (struct report_audited){.round = job->audit.round,
+                                            .offset = job->audit.offset,
+                                            .wrong = h->sums_wrong};
         break;
     case JOB_STOP:
         h->stopped = true;
