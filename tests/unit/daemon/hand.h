@@ -545,6 +545,7 @@ static inline void hand_action(struct hand *h, const struct action *a)
         return;
     case ACTION_POST_RECV:
     case ACTION_SEND_SEG:
+    case ACTION_SUM:
         h->n_send_segs += a->type == ACTION_SEND_SEG;
         if (h->bulk_by_hand) {
             return;
