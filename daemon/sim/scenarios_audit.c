@@ -10,8 +10,8 @@
  * A: in the end each other member that lived through it has found a wrong sum
  * of the victim, or has the word of one and saw for itself; nobody finds one of
  * anybody else, and without a liar nobody finds any (in all scenarios, with
- * sync.audit). The liar is in no view of the others. All repeated some sums, but
- * for one that may own everything.
+ * sync.audit). The liar is in no view of the others. All repeated some sums,
+ * but for one that may own everything.
  */
 #include "daemon/node/audit.h"
 #include "daemon/node/inspect.h"
