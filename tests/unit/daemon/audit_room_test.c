@@ -312,6 +312,8 @@ static void lanes_are_kept_as_they_came(void **state)
 static void a_lane_of_another_block_empties_the_room(void **state)
 {
     struct table t;
+    struct segment s;
+    uint8_t *bytes;
     bool wrong;
 
     (void)state;
@@ -323,6 +325,21 @@ static void a_lane_of_another_block_empties_the_room(void **state)
         assert_int_equal(has(&t, ROUND, 1, i), i == 2);
     }
     assert_int_equal(audit_room_sum(&t.room, &t.sum, &wrong), LOCO_ENOENT);
+    collect(&t, 1);
+    s = announced_piece(&t.member[0], 1, 3); /* from there, but longer */
+    s.lanes = 3;
+    bytes = announced_bytes(&t.member[0], &s);
+    assert_int_equal(audit_room_take(&t.room, &t.cut, &s, bytes), 0);
+    assert_true(has(&t, ROUND, 1, 0));
+    assert_false(has(&t, ROUND, 1, 1));
+    assert_memory_equal(audit_room_at(&t.room, ROUND, s.offset, 0), bytes,
+                        t.cut.codec->bytes(s.len));
+    s.lanes = 2; /* of fewer members */
+    s.lane = 1;
+    assert_int_equal(audit_room_take(&t.room, &t.cut, &s, bytes), 0);
+    assert_false(has(&t, ROUND, 1, 0));
+    assert_true(has(&t, ROUND, 1, 1));
+    free(bytes);
     collect(&t, 1);
     assert_int_equal(own(&t, 2), 0); /* our own one empties it, too */
     assert_false(has(&t, ROUND, 1, 0));
