@@ -48,7 +48,7 @@ static int lane_for(struct audit_room *r,
         r->lanes != s->lanes) {
         rv = begin(r, s, lane_bytes);
     }
-    *lane = r->bytes + s->lane * lane_bytes;
+    *lane = rv == 0 ? r->bytes + s->lane * lane_bytes : NULL;
     return rv;
 }
 

@@ -60,7 +60,7 @@ void audit_stop(struct audit *a, struct out *out)
     give_up(a, out);
     a->has = a->accused = false;
     a->left = 0;
-    a->heard = 0;
+    a->heard = a->again = 0;
 }
 
 /* The block that begins at or before that element; false: it is nobody's, or
@@ -81,6 +81,33 @@ block_at(const struct audit_commit *c, uint64_t element, struct audit_block *b)
     b->owner = butterfly_owner(&c->shape, b->offset);
     b->source = MEMBERS_NONE;
     return b->owner < cut->n && b->owner != c->rank;
+}
+
+/* The rank of the member in that row; n: none. */
+static uint32_t rank_of(const struct audit *a, int peer)
+{
+    const struct audit_commit *c = &a->commit;
+    uint32_t i = 0;
+
+    while (i < c->shape.cut.n &&
+           !id_eq(&c->member[i], &a->members->peers[peer].id)) {
+        i++;
+    }
+    return i;
+}
+
+/* The sum of this block cannot be repeated now. An accuser whose line broke may
+ * say it once more. */
+static void unanswered(struct audit *a)
+{
+    uint32_t i = a->block.source == MEMBERS_NONE ? VIEW_MEMBERS_MAX
+                                                 : rank_of(a, a->block.source);
+
+    a->n_unanswered++;
+    if (i < a->commit.shape.cut.n && !(a->again >> i & 1)) {
+        a->again |= 1ULL << i;
+        a->heard &= ~(1ULL << i);
+    }
 }
 
 static bool draw(struct audit *a, struct audit_block *b)
@@ -157,7 +184,7 @@ static void fetch(struct audit *a, uint64_t now_ms, struct out *out)
     int rows[VIEW_MEMBERS_MAX];
 
     if (!find_sources(a, rows)) {
-        a->n_unanswered++;
+        unanswered(a);
         return;
     }
     a->attempt++;
@@ -198,15 +225,12 @@ bool audit_accuse(struct audit *a,
                   uint64_t offset)
 {
     const struct audit_commit *c = &a->commit;
-    uint32_t i = 0;
+    uint32_t i;
 
     if (!a->has || a->accused || !hash32_eq(commit, &c->hash)) {
         return false;
     }
-    while (i < c->shape.cut.n &&
-           !id_eq(&c->member[i], &a->members->peers[peer].id)) {
-        i++;
-    }
+    i = rank_of(a, peer);
     if (i == c->shape.cut.n || (a->heard >> i & 1) ||
         !block_at(c, offset, &a->next) || a->next.owner == i) {
         return false;
@@ -221,11 +245,12 @@ void audit_seg_done(struct audit *a,
                     const struct event_seg_done *ev,
                     struct out *out)
 {
-    if (a->phase != AUDIT_FETCHING || ev->segment.attempt != a->attempt) {
+    if (a->phase != AUDIT_FETCHING || ev->segment.attempt != a->attempt ||
+        ev->segment.seg >= a->commit.shape.cut.n) {
         return;
     }
     if (ev->rc != 0) { /* not what was announced, or the line broke */
-        a->n_unanswered++;
+        unanswered(a);
         give_up(a, out);
         return;
     }
@@ -254,7 +279,7 @@ void audit_refused(struct audit *a,
     if (a->phase == AUDIT_FETCHING && no->attempt == a->attempt &&
         i < a->commit.shape.cut.n && (a->missing >> i & 1) &&
         was_asked(a, peer, i)) {
-        a->n_unanswered++;
+        unanswered(a);
         give_up(a, out);
     }
 }
@@ -270,7 +295,7 @@ bool audit_summed(struct audit *a,
     a->phase = AUDIT_IDLE;
     *b = a->block;
     if (e->rc != 0) {
-        a->n_unanswered++;
+        unanswered(a);
         return false;
     }
     a->n_blocks++;
@@ -285,7 +310,7 @@ bool audit_summed(struct audit *a,
 void audit_tick(struct audit *a, uint64_t now_ms, struct out *out)
 {
     if (a->phase == AUDIT_FETCHING && now_ms >= a->due_ms) {
-        a->n_unanswered++;
+        unanswered(a);
         give_up(a, out);
     }
     while (a->has && a->phase == AUDIT_IDLE && (a->accused || a->left > 0)) {

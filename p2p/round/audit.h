@@ -75,7 +75,8 @@ struct audit {
     uint64_t due_ms;
     bool accused; /* `next` is to be looked at */
     struct audit_block next;
-    uint64_t heard; /* bit i: member i accused somebody of this commit */
+    uint64_t heard; /* bit i: member i accused somebody of this commit, */
+    uint64_t again; /* and its blocks did not come, so that it may once more */
 
     uint64_t n_blocks, n_unanswered, n_wrong, n_false; /* n_false: accusations
                                                           that were none */

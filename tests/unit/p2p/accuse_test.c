@@ -85,6 +85,25 @@ static void the_accused_cannot_refuse_what_the_accuser_sends(void **state)
     assert_int_equal(f->n_cancels, 1);
 }
 
+static void
+an_accuser_whose_blocks_do_not_come_may_say_it_once_more(void **state)
+{
+    struct fixture *f = *state;
+    const int accuser = peer_of(3);
+
+    begin_idle(f);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_true(accuse(f, accuser, 5, block_of(f, 2)));
+        tick(f, 10);
+        refuse(f, accuser, f->a.attempt, 2);
+        assert_int_equal(unanswered(f), turn + 1);
+    }
+    assert_false(accuse(f, accuser, 5, block_of(f, 2)));
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_true(accuse(f, peer_of(4), 5, block_of(f, 2))); /* another member */
+}
+
 static void one_accusation_waits_and_goes_before_the_draws(void **state)
 {
     struct fixture *f = *state;
@@ -130,6 +149,7 @@ int main(void)
         WITH(what_it_accuses_of_is_fetched_from_the_accuser),
         WITH(a_false_accusation_costs_fetches_and_counts),
         WITH(the_accused_cannot_refuse_what_the_accuser_sends),
+        WITH(an_accuser_whose_blocks_do_not_come_may_say_it_once_more),
         WITH(one_accusation_waits_and_goes_before_the_draws),
         WITH(who_accuses_and_is_gone_is_unanswered),
     };
