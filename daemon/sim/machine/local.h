@@ -167,7 +167,7 @@ void local_misjudge(struct local *l, uint32_t peer, bool on);
 
 /* Each sum that this machine makes is wrong in one bit; or is right again. */
 void local_missum(struct local *l, uint32_t peer, bool on);
-/* How many it made in this life. */
+/* How many it made in this life; each is of one block. */
 uint64_t local_missums(const struct local *l, uint32_t peer);
 
 /* Whether a parameter of the anchor is no number, or larger than the steps of a
