@@ -1,9 +1,10 @@
 /* evidence.c - a wrong sum is written down, so that anybody can check it.
  *
- * evidence/ROUND-ID.evidence in the state directory; the file says all that is
- * to be said (daemon/jobs/evidence.h). A worker makes it, because the proof of
- * a piece takes a hash of the whole result. It is checked before it is kept:
- * one that convicts nobody is a defect here, and is not written.
+ * evidence/ID.evidence in the state directory, the first one against that peer;
+ * the file says all that is to be said (daemon/jobs/evidence.h). A worker makes
+ * it, because the proof of a piece takes a hash of the whole result. It is
+ * checked before it is kept: one that convicts nobody is a defect here, and is
+ * not written.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -94,7 +95,7 @@ static int make_file(struct evidence_job *j, uint8_t **bytes, size_t *len)
 
 static int keep_file(struct evidence_job *j, const uint8_t *bytes, size_t len)
 {
-    char dir[MACHINE_PATH_MAX], name[80], id[ID_SHORT_MAX];
+    char dir[MACHINE_PATH_MAX], name[ID_HEX_MAX + 16], id[ID_HEX_MAX];
     char path[MACHINE_PATH_MAX];
     int rv = file_path_join(dir, j->job.m->opt.state_dir, STATE_DIR_EVIDENCE,
                             j->job.errmsg);
@@ -104,8 +105,8 @@ static int keep_file(struct evidence_job *j, const uint8_t *bytes, size_t len)
                        "cannot make %.180s: %s", dir, strerror(errno));
         return LOCO_EIO;
     }
-    id_short(&j->verdict.accused, id);
-    (void)snprintf(name, sizeof name, "%" PRIu64 "-%s.evidence", j->round, id);
+    id_hex(&j->verdict.accused, id);
+    (void)snprintf(name, sizeof name, "%s.evidence", id);
     rv = rv == 0 ? file_path_join(path, dir, name, j->job.errmsg) : rv;
     return rv == 0 ? file_write_whole(path, bytes, len, j->job.errmsg) : rv;
 }
@@ -126,7 +127,7 @@ static void evidence_run(struct machine_job *job)
 static void evidence_done(struct machine_job *job, int status)
 {
     struct evidence_job *j = (struct evidence_job *)job;
-    char id[ID_SHORT_MAX];
+    char id[ID_HEX_MAX];
 
     if (status == 0 && job->rc != 0) {
         log_warn("state",
@@ -134,11 +135,11 @@ static void evidence_done(struct machine_job *job, int status)
                  j->round,
                  job->errmsg[0] != '\0' ? job->errmsg : loco_strerror(job->rc));
     } else if (status == 0) {
-        id_short(&j->verdict.accused, id);
+        id_hex(&j->verdict.accused, id);
         log_info("state",
-                 "the evidence against %s is in %s/%" PRIu64
-                 "-%s.evidence; loco verify --evidence checks it",
-                 id, STATE_DIR_EVIDENCE, j->round, id);
+                 "what convicts it is in %s/%s.evidence; loco verify "
+                 "--evidence FILE checks it",
+                 STATE_DIR_EVIDENCE, id);
     }
     free(j->lanes);
     j->slot->pins--;

@@ -175,12 +175,13 @@ static void convict(struct node *n, const struct audit_block *b)
     struct node_audit *a = &n->audit;
     const struct audit_commit *c = &a->core.commit;
     const struct peer_id *who = &c->member[b->owner];
+    bool known = convicts_has(&n->ballot.convicts, who);
     char name[ID_SHORT_MAX];
 
     id_short(who, name);
     out_log(n->out, LOG_WARN,
             "round %llu: %s summed elements %llu to %llu wrongly, and voted "
-            "for it; it will not be in the next view",
+            "for it; it is left out when more than half have seen that",
             (unsigned long long)c->round, name, (unsigned long long)b->offset,
             (unsigned long long)(b->offset + b->len - 1));
     node_convict(n, who);
@@ -190,7 +191,9 @@ static void convict(struct node *n, const struct audit_block *b)
         .round = c->round, .commit = c->hash, .offset = b->offset};
     a->tells = TELLS;
     tell(n);
-    keep_evidence(n, b);
+    if (!known) { /* one file a liar: few members cannot put it out */
+        keep_evidence(n, b);
+    }
 }
 
 void node_on_audited(struct node *n, const struct local_event *e)
