@@ -177,7 +177,9 @@ struct job_pipe {
 struct job_audit {
     uint64_t round, offset;    /* the block's first element */
     uint32_t len, lanes, lane; /* elements; members of the plan; our own */
-    double scale;              /* of our own contribution */
+    double scale;              /* of our own contribution.. */
+    struct peer_id maker;      /* ..of which we announced this: another one */
+    struct hash32 offer;       /* would make a right sum look wrong */
 };
 
 /* Of the same block: messages in wire form, who made the sum. */

@@ -91,7 +91,12 @@ int audit_room_own(struct audit_room *r,
         return o == NULL ? LOCO_ENOENT : LOCO_EINVAL;
     }
     rv = lane_for(r, cut, s, &lane);
-    rv = rv == 0 ? offer_fill(o, cut, s, lane) : rv;
+    if (rv != 0) {
+        return rv;
+    }
+    r->have &= ~(1ULL << s->lane);
+    rv = offer_fill(o, cut, s, lane);
+    rv = rv == 0 ? offer_check(cut, s, s->index, lane) : rv;
     if (rv == 0) {
         keep(r, s);
     }

@@ -34,7 +34,7 @@ int audit_room_take(struct audit_room *r,
                     const uint8_t *src);
 
 /* The same of the own contribution to that round. LOCO_ENOENT: it is not here
- * any more. */
+ * any more. LOCO_EHASH: what is here is not what we announced. */
 int audit_room_own(struct audit_room *r,
                    const struct offer_cut *cut,
                    const struct offers *offers,

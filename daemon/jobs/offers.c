@@ -143,6 +143,17 @@ int offer_fill(const struct offer *o,
     return rv;
 }
 
+bool offer_has(const struct offer *o,
+               const struct offer_cut *cut,
+               const struct segment *s,
+               const uint8_t *encoded)
+{
+    return o->elements == cut->elements && s->offset % cut->block == 0 &&
+           s->offset + s->len <= o->elements &&
+           memcmp(o->bytes + cut->codec->bytes(s->offset), encoded,
+                  cut->codec->bytes(s->len)) == 0;
+}
+
 int offer_check(const struct offer_cut *cut,
                 const struct segment *s,
                 uint64_t round,

@@ -77,6 +77,12 @@ int offer_prove(const struct offer *o,
                 const struct segment *s,
                 uint8_t *proof);
 
+/* Whether the encoded elements are those of this offer. */
+bool offer_has(const struct offer *o,
+               const struct offer_cut *cut,
+               const struct segment *s,
+               const uint8_t *encoded);
+
 /* Whether encoded bytes with their proof behind them are what s->maker
  * announced for `round` by s->offer. LOCO_EHASH: no. LOCO_ENOMEM: not known. */
 int offer_check(const struct offer_cut *cut,

@@ -47,6 +47,17 @@ int machine_prove(struct machine *m, const struct segment *s, uint8_t *proof)
     return o == NULL ? LOCO_ENOENT : offer_prove(o, &cut, s, proof);
 }
 
+int machine_summed_own(struct machine *m, const struct segment *s)
+{
+    const struct offer *o = offers_find(offers(m), 0);
+    const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
+    const uint8_t *lane = reduce_lane(&m->wire.reduce, s);
+
+    return o == NULL || lane == NULL     ? LOCO_ENOENT
+           : offer_has(o, &cut, s, lane) ? 0
+                                         : LOCO_EHASH;
+}
+
 int machine_offer_fill(struct machine *m, const struct segment *s, uint8_t *dst)
 {
     const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
@@ -104,6 +115,8 @@ int machine_audit(struct machine *m, const struct job *job)
         .scale = a->scale,
         .lane = (uint8_t)a->lane,
         .lanes = (uint8_t)a->lanes,
+        .maker = a->maker,
+        .offer = a->offer,
     };
     const struct offer_cut cut = segment_cut(&m->terms, m->codec, &own);
     struct audit_sum sum = {m->codec, m->wire.reduce.clip,

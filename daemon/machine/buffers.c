@@ -165,6 +165,7 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
 int machine_sum(void *self, struct segment *s)
 {
     struct machine *m = self;
+    const struct segment own = *s;
     struct reduce_vectors v;
     uint8_t *dst;
     size_t at;
@@ -179,6 +180,7 @@ int machine_sum(void *self, struct segment *s)
     }
     v = vectors(m, s);
     rv = reduce_sum(&m->wire.reduce, &v, s, dst);
+    rv = rv == 0 && m->terms.audits ? machine_summed_own(m, &own) : rv;
     if (rv == 0) {
         machine_final(m, s);
     }

@@ -249,6 +249,10 @@ void machine_take_offer(void *self, struct offer *o);
 void machine_spend_offer(struct machine *m, uint64_t round);
 /* Write the proof of a segment of the own contribution in flight. */
 int machine_prove(struct machine *m, const struct segment *s, uint8_t *proof);
+/* Whether what a SUM of that segment took as our own contribution is what we
+ * announced. If it is not, nobody could repeat the sum, and our vote for it
+ * would convict us. LOCO_ENOENT: nothing is announced; LOCO_EHASH. */
+int machine_summed_own(struct machine *m, const struct segment *s);
 /* Bytes and proof of BUFFER_OFFER. */
 int machine_offer_fill(struct machine *m,
                        const struct segment *s,

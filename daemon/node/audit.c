@@ -81,14 +81,21 @@ void node_audit_applied(struct node *n)
         return;
     }
     if (a->next.commit.round == 0 ||
-        a->next.commit.round != n->held.applied.round) {
-        audit_stop(&a->core, n->out);
+        !hash32_eq(&a->next.commit.hash, &n->held.applied.commit)) {
+        audit_stop(&a->core, n->out); /* not of the same round, or branch */
         return;
     }
     hash_bytes("loco-audit-2", words, sizeof words, &draw);
     a->view = a->next.view;
     audit_begin(&a->core, &a->next.commit, hash32_u64(&draw), n->out);
     a->next.commit.round = 0;
+}
+
+void node_audit_stop(struct node *n)
+{
+    audit_stop(&n->audit.core, n->out);
+    n->audit.next.commit.round = 0;
+    n->audit.tells = 0;
 }
 
 /* ---- a wrong sum -------------------------------------------------------- */
@@ -123,7 +130,9 @@ span_of(struct node *n, const struct msg_schema *schema, const void *message)
     return span;
 }
 
-/* The vote of the member of that rank, as the record of the commit has it. */
+/* The vote of the member of that rank, as the record of the commit has it.
+ * False: it has none, or is of another view than the one that was noted (where
+ * the next view decided the round, and nobody's signature came). */
 static bool vote_of(const struct node *n,
                     const struct commit *c,
                     uint32_t k,
@@ -132,11 +141,16 @@ static bool vote_of(const struct node *n,
     const struct view_body *view = &n->audit.view;
     const struct plan_body *p = &c->plan.body;
     const uint8_t *key = view->members[p->members[k].index].public_key;
+    struct hash32 noted;
 
     *v = (struct vote){.body = {.epoch = p->epoch,
                                 .view = p->view,
                                 .round = p->round,
                                 .result = c->result}};
+    view_hash(view, &noted);
+    if (!hash32_eq(&noted, &p->view)) {
+        return false;
+    }
     message_hash(&plan_body_schema, "loco-plan-1", p, &v->body.plan);
     for (uint32_t i = 0; i < c->n_votes; i++) {
         if (memcmp(c->votes[i].public_key, key, 32) == 0) {

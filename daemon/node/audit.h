@@ -39,6 +39,10 @@ void node_audit_committed(struct node *n);
 /* Its result is in place: repeat some of its sums. */
 void node_audit_applied(struct node *n);
 
+/* The state in place is another one, or the view is left: results that come now
+ * may be of another branch, which has rounds of the same numbers. */
+void node_audit_stop(struct node *n);
+
 void node_audit_tick(struct node *n);
 uint64_t node_audit_deadline(const struct node *n);
 

@@ -237,6 +237,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
 
 static void rounds_loaded(struct node *n)
 {
+    node_audit_stop(n);
     node_note_state(n, NULL);
     node_judge_look(n);
     take_over(n);

@@ -58,9 +58,9 @@ void audit_begin(struct audit *a,
 void audit_stop(struct audit *a, struct out *out)
 {
     give_up(a, out);
-    a->has = a->accused = false;
+    a->has = a->was_said = false;
     a->left = 0;
-    a->heard = a->again = 0;
+    a->heard = a->again = a->waiting = 0;
 }
 
 /* The block that begins at or before that element; false: it is nobody's, or
@@ -215,6 +215,8 @@ static void sum(struct audit *a, struct out *out)
             .lanes = c->shape.cut.n,
             .lane = c->rank,
             .scale = c->scale[c->rank],
+            .maker = c->member[c->rank],
+            .offer = c->offer[c->rank],
         };
     }
 }
@@ -225,19 +227,20 @@ bool audit_accuse(struct audit *a,
                   uint64_t offset)
 {
     const struct audit_commit *c = &a->commit;
+    struct audit_block b;
     uint32_t i;
 
-    if (!a->has || a->accused || !hash32_eq(commit, &c->hash)) {
+    if (!a->has || !hash32_eq(commit, &c->hash)) {
         return false;
     }
     i = rank_of(a, peer);
     if (i == c->shape.cut.n || (a->heard >> i & 1) ||
-        !block_at(c, offset, &a->next) || a->next.owner == i) {
+        !block_at(c, offset, &b) || b.owner == i) {
         return false;
     }
     a->heard |= 1ULL << i;
-    a->next.source = peer;
-    a->accused = true;
+    a->waiting |= 1ULL << i;
+    a->said[i] = offset;
     return true;
 }
 
@@ -302,9 +305,47 @@ bool audit_summed(struct audit *a,
     a->n_wrong += e->audited.wrong;
     a->n_false += !e->audited.wrong && b->source != MEMBERS_NONE;
     if (e->audited.wrong) {
-        a->has = a->accused = false;
+        a->has = false;
+        a->waiting = 0;
     }
     return e->audited.wrong;
+}
+
+/* Any of those who accuse and were not looked at. False: it is not here. */
+static bool take_accusation(struct audit *a)
+{
+    uint64_t left = a->waiting;
+    uint64_t skip =
+        rng_below(&a->draw, (uint64_t)__builtin_popcountll(a->waiting));
+    uint32_t i;
+
+    for (; skip > 0; skip--) {
+        left &= left - 1;
+    }
+    i = (uint32_t)__builtin_ctzll(left);
+    a->waiting &= ~(1ULL << i);
+    (void)block_at(&a->commit, a->said[i], &a->block);
+    a->block.source = members_find(a->members, &a->commit.member[i]);
+    return a->block.source != MEMBERS_NONE;
+}
+
+/* The next block to look at; false: there is none. */
+static bool choose(struct audit *a)
+{
+    bool drawn = false;
+
+    while (a->left > 0 && !drawn && (a->waiting == 0 || a->was_said)) {
+        a->left--;
+        drawn = draw(a, &a->block);
+    }
+    a->was_said = !drawn;
+    while (!drawn && a->waiting != 0) {
+        if (take_accusation(a)) {
+            return true;
+        }
+        a->n_unanswered++;
+    }
+    return drawn;
 }
 
 void audit_tick(struct audit *a, uint64_t now_ms, struct out *out)
@@ -313,16 +354,7 @@ void audit_tick(struct audit *a, uint64_t now_ms, struct out *out)
         unanswered(a);
         give_up(a, out);
     }
-    while (a->has && a->phase == AUDIT_IDLE && (a->accused || a->left > 0)) {
-        if (a->accused) {
-            a->accused = false;
-            a->block = a->next;
-        } else {
-            a->left--;
-            if (!draw(a, &a->block)) {
-                continue;
-            }
-        }
+    while (a->has && a->phase == AUDIT_IDLE && choose(a)) {
         fetch(a, now_ms, out);
     }
 }

@@ -27,8 +27,12 @@
  * `n_unanswered`). A member that does not answer is not convicted: its line may
  * be down.
  *
- * Pure. One block at a time, at most one accusation beside. A silent source is
- * given up after `wait_ms`.
+ * Accusations and draws take turns, and of several accusations the next one is
+ * drawn: members that accuse falsely and then say nothing hold up neither the
+ * draws nor a true accusation for more than `wait_ms` each.
+ *
+ * Pure. One block at a time, at most one accusation of each member. A silent
+ * source is given up after `wait_ms`.
  */
 #ifndef LOCO_P2P_ROUND_AUDIT_H
 #define LOCO_P2P_ROUND_AUDIT_H
@@ -73,10 +77,11 @@ struct audit {
     struct audit_block block; /* unless idle */
     uint64_t missing;         /* bit i: contribution i has not come */
     uint64_t due_ms;
-    bool accused; /* `next` is to be looked at */
-    struct audit_block next;
-    uint64_t heard; /* bit i: member i accused somebody of this commit, */
-    uint64_t again; /* and its blocks did not come, so that it may once more */
+    uint64_t heard;   /* bit i: member i accused somebody of this commit.. */
+    uint64_t again;   /* ..a second time, as its blocks did not come.. */
+    uint64_t waiting; /* ..and nobody looked yet.. */
+    uint64_t said[VIEW_MEMBERS_MAX]; /* ..at the block of this element */
+    bool was_said; /* the block before was one of an accusation */
 
     uint64_t n_blocks, n_unanswered, n_wrong, n_false; /* n_false: accusations
                                                           that were none */

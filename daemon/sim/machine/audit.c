@@ -59,6 +59,8 @@ int local_audit(struct local *l,
         .scale = job->scale,
         .lane = (uint8_t)job->lane,
         .lanes = (uint8_t)job->lanes,
+        .maker = job->maker,
+        .offer = job->offer,
     };
     const struct offer_cut cut = segment_cut(m->terms, l->codec, &own);
     const struct local_reduced *r = local_reduced_at(l, m, job->round, false);

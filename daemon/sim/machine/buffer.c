@@ -399,10 +399,24 @@ target(struct local *l, struct machine *m, const struct segment *seg)
     return NULL;
 }
 
+/* As machine_summed_own(). */
+static int
+summed_own(const struct local *l, struct machine *m, const struct segment *own)
+{
+    const struct offer_cut cut = segment_cut(m->terms, l->codec, own);
+    const struct offer *o = offers_find(&m->offers, 0);
+    const uint8_t *lane = reduce_lane(&m->reduce, own);
+
+    return o == NULL || lane == NULL       ? LOCO_ENOENT
+           : offer_has(o, &cut, own, lane) ? 0
+                                           : LOCO_EHASH;
+}
+
 static int on_sum(void *self, uint32_t peer, struct segment *seg)
 {
     struct local *l = self;
     struct machine *m = &l->machines[peer];
+    const struct segment own = *seg;
     const struct reduce_vectors v = vectors(m);
     size_t at;
     int rc = place(l, m, seg, &at);
@@ -413,6 +427,7 @@ static int on_sum(void *self, uint32_t peer, struct segment *seg)
     }
     dst = ring(l, m, seg->attempt)->bytes + at;
     rc = reduce_sum(&m->reduce, &v, seg, dst);
+    rc = rc == 0 && m->terms->audits ? summed_own(l, m, &own) : rc;
     if (rc == 0 && m->missums) {
         m->n_missums++;
         dst[l->codec->bytes(seg->len) / 2] ^= 1; /* in a number's low bits */

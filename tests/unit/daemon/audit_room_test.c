@@ -410,6 +410,28 @@ static void a_contribution_of_long_ago_is_not_here(void **state)
     clear(&t);
 }
 
+/* What lies here may be made anew since. To sum that would convict an honest
+ * owner. */
+static void the_own_contribution_counts_as_it_was_announced(void **state)
+{
+    struct table t;
+    struct announced other;
+    bool wrong;
+
+    (void)state;
+    lay(&t, CODEC_INT8, 3, 0, false);
+    collect(&t, 0);
+    assert_false(is_wrong(&t, 0));
+    announced_open(&other, &t.cut, 9, ROUND);
+    offers_open(&t.offers, &other.offer);
+    offers_spend(&t.offers, ROUND);
+    assert_int_equal(own(&t, 0), LOCO_EHASH);
+    assert_false(has(&t, ROUND, 0, t.rank));
+    assert_int_equal(audit_room_sum(&t.room, &t.sum, &wrong), LOCO_ENOENT);
+    announced_close(&other);
+    clear(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +445,7 @@ int main(void)
         cmocka_unit_test(what_was_not_announced_leaves_the_room_as_it_is),
         cmocka_unit_test(there_are_as_many_lanes_as_members),
         cmocka_unit_test(a_contribution_of_long_ago_is_not_here),
+        cmocka_unit_test(the_own_contribution_counts_as_it_was_announced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

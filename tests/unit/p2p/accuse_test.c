@@ -104,7 +104,7 @@ an_accuser_whose_blocks_do_not_come_may_say_it_once_more(void **state)
     assert_true(accuse(f, peer_of(4), 5, block_of(f, 2))); /* another member */
 }
 
-static void one_accusation_waits_and_goes_before_the_draws(void **state)
+static void accusations_and_draws_take_turns(void **state)
 {
     struct fixture *f = *state;
     struct audit_block b;
@@ -114,17 +114,76 @@ static void one_accusation_waits_and_goes_before_the_draws(void **state)
     tick(f, 10);
     drawn = f->asked[0].offset;
     assert_true(accuse(f, peer_of(3), 5, block_of(f, 2)));
-    assert_false(accuse(f, peer_of(4), 5, block_of(f, 2))); /* one beside */
+    assert_true(accuse(f, peer_of(4), 5, block_of(f, 2)));
     tick(f, 10);
-    assert_int_equal(f->asked[0].offset, drawn);
-    assert_true(id_eq(&f->asked[0].peer, &f->peer[peer_of(0)].id));
+    assert_int_equal(f->asked[0].offset, drawn); /* one block at a time */
+    assert_int_equal(f->a.block.source, MEMBERS_NONE);
+    for (uint32_t left = 2;; left--) {
+        all_arrive(f);
+        assert_false(answer(f, false, &b));
+        tick(f, 10);
+        if (left == 0) {
+            break;
+        }
+        assert_int_equal(f->a.left, left);
+        assert_int_equal(f->asked[0].offset, block_of(f, 2));
+        assert_true(f->a.block.source == f->row[peer_of(3)] ||
+                    f->a.block.source == f->row[peer_of(4)]);
+        all_arrive(f);
+        assert_false(answer(f, false, &b));
+        tick(f, 10);
+        assert_int_equal(f->a.left, left - 1);
+        assert_int_equal(f->a.block.source, MEMBERS_NONE);
+    }
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->a.n_false, 2);
+    assert_int_equal(f->a.n_blocks, 5);
+}
+
+/* Liars accuse first and send nothing; a true accusation comes after theirs,
+ * and is not lost for that. */
+static void silent_accusers_hold_up_no_true_accusation_for_good(void **state)
+{
+    struct fixture *f = *state;
+    struct audit_block b;
+    uint64_t from;
+
+    begin_idle(f);
+    assert_true(accuse(f, peer_of(3), 5, block_of(f, 2)));
+    assert_true(accuse(f, peer_of(4), 5, block_of(f, 2)));
+    tick(f, 10);
+    assert_true(accuse(f, peer_of(0), 5, block_of(f, 2))); /* the true one */
+    assert_false(accuse(f, peer_of(0), 5, block_of(f, 2)));
+    from = f->now_ms;
+    while (f->a.block.source != f->row[peer_of(0)]) {
+        assert_true(f->now_ms - from < 3 * WAIT_MS);
+        tick(f, WAIT_MS);
+    }
     all_arrive(f);
-    assert_false(answer(f, false, &b));
-    tick(f, 10);
-    assert_int_equal(f->asked[0].offset, block_of(f, 2));
-    assert_true(id_eq(&f->asked[0].peer, &f->peer[peer_of(3)].id));
-    assert_true(accuse(f, peer_of(4), 5, block_of(f, 2))); /* now it may */
-    assert_int_equal(f->a.left, 2);
+    assert_true(answer(f, true, &b));
+    assert_int_equal(b.owner, 2);
+}
+
+/* Or whoever accuses first would always be looked at first. */
+static void which_of_several_accusations_is_next_is_drawn(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t first[MEMBERS] = {0};
+
+    for (uint64_t secret = 1; secret <= 300; secret++) {
+        begin(f, secret);
+        for (uint32_t rank = 2; rank < MEMBERS; rank++) {
+            assert_true(accuse(f, peer_of(rank), 5, block_of(f, 0)));
+        }
+        tick(f, 1);
+        for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+            first[rank] +=
+                rank != RANK && f->a.block.source == f->row[peer_of(rank)];
+        }
+    }
+    for (uint32_t rank = 2; rank < MEMBERS; rank++) {
+        assert_true(first[rank] > 60 && first[rank] < 140);
+    }
 }
 
 static void who_accuses_and_is_gone_is_unanswered(void **state)
@@ -140,6 +199,21 @@ static void who_accuses_and_is_gone_is_unanswered(void **state)
     assert_int_equal(f->a.n_false, 0); /* its line may be down */
 }
 
+/* Its row may be that of another peer by then. */
+static void who_accuses_and_is_forgotten_is_unanswered(void **state)
+{
+    struct fixture *f = *state;
+    int row = f->row[peer_of(3)];
+
+    begin_idle(f);
+    assert_true(accuse(f, peer_of(3), 5, block_of(f, 2)));
+    f->m.peers[row].id = (struct peer_id){.b = {99}};
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(unanswered(f), 1);
+    f->m.peers[row].id = f->peer[peer_of(3)].id;
+}
+
 int main(void)
 {
 #define WITH(test)                                                             \
@@ -150,8 +224,11 @@ int main(void)
         WITH(a_false_accusation_costs_fetches_and_counts),
         WITH(the_accused_cannot_refuse_what_the_accuser_sends),
         WITH(an_accuser_whose_blocks_do_not_come_may_say_it_once_more),
-        WITH(one_accusation_waits_and_goes_before_the_draws),
+        WITH(accusations_and_draws_take_turns),
+        WITH(silent_accusers_hold_up_no_true_accusation_for_good),
+        WITH(which_of_several_accusations_is_next_is_drawn),
         WITH(who_accuses_and_is_gone_is_unanswered),
+        WITH(who_accuses_and_is_forgotten_is_unanswered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

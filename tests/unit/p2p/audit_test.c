@@ -48,6 +48,8 @@ static void with_all_of_them_the_sum_is_repeated(void **state)
     assert_int_equal(f->job.lanes, MEMBERS);
     assert_int_equal(f->job.lane, RANK);
     assert_true(f->job.scale == f->c.scale[RANK]);
+    assert_true(id_eq(&f->job.maker, &f->self.id));
+    assert_true(hash32_eq(&f->job.offer, &f->c.offer[RANK]));
     assert_int_equal(audit_deadline(&f->a), CORE_NEVER);
     tick(f, 10 * WAIT_MS);
     assert_int_equal(f->n_asked, 0); /* one block at a time */
