@@ -17,6 +17,7 @@ static struct hand *at_a_sum(uint32_t n)
 
     h->terms.exchange = EXCHANGE_BUTTERFLY;
     h->terms.audits = true;
+    h->sums_by_hand = true;
     for (int t = 0; t < 600 && h->n_jobs[JOB_AUDIT] == 0; t++) {
         hand_wait(h, 100);
     }
