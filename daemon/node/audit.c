@@ -4,6 +4,10 @@
  * before the result is in place. Contributions are served to members of our
  * view only: our own ones of the last two commits, and those that we collected
  * to a block that we found wrong.
+ *
+ * Which blocks are drawn follows from our signature of the commit, which is
+ * said to nobody. The generator of this node would not do: its first word is
+ * `life`, which each HELLO has, and with one word all others are known.
  */
 #include "daemon/node/internal.h"
 
@@ -23,9 +27,6 @@ static bool audits(const struct node *n)
 
 void node_audit_open(struct node *n)
 {
-    uint64_t words[] = {rng_next(&n->rng), n->life, rng_next(&n->rng)};
-
-    hash_bytes("loco-audit-1", words, sizeof words, &n->audit.secret);
     audit_init(&n->audit.core, &n->members, n->t.fetch_ms,
                (rng_next(&n->rng) >> 24) << 20);
 }
@@ -72,22 +73,38 @@ void node_audit_committed(struct node *n)
     a->own[p->round % 2].offer = p->members[n->round.rank].offer;
 }
 
+/* What draws the blocks of that commit. False: it could not be signed. */
+static bool
+secret_of(const struct node *n, const struct hash32 *commit, uint64_t *secret)
+{
+    const struct signer *s = &n->opt.signer;
+    uint8_t sig[SIGN_BYTES];
+    struct hash32 draw;
+
+    if (s->sign(s->self, "loco-audit-1", commit, sizeof *commit, sig) != 0) {
+        return false;
+    }
+    hash_bytes("loco-audit-2", sig, sizeof sig, &draw);
+    *secret = hash32_u64(&draw);
+    return true;
+}
+
 void node_audit_applied(struct node *n)
 {
     struct node_audit *a = &n->audit;
-    struct hash32 words[2] = {a->secret, a->next.commit.hash}, draw;
+    uint64_t secret;
 
     if (!audits(n)) {
         return;
     }
     if (a->next.commit.round == 0 ||
-        !hash32_eq(&a->next.commit.hash, &n->held.applied.commit)) {
+        !hash32_eq(&a->next.commit.hash, &n->held.applied.commit) ||
+        !secret_of(n, &a->next.commit.hash, &secret)) {
         audit_stop(&a->core, n->out); /* not of the same round, or branch */
         return;
     }
-    hash_bytes("loco-audit-2", words, sizeof words, &draw);
     a->view = a->next.view;
-    audit_begin(&a->core, &a->next.commit, hash32_u64(&draw), n->out);
+    audit_begin(&a->core, &a->next.commit, secret, n->out);
     a->next.commit.round = 0;
 }
 

@@ -17,7 +17,6 @@ struct node_audited {
 
 struct node_audit {
     struct audit core;
-    struct hash32 secret;     /* of this process, for draws */
     struct node_audited next; /* until its result is in place here */
     struct view_body view;    /* of core.commit */
     struct {

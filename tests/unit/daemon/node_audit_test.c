@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include "daemon/node/audit.h"
+#include "proto/base/rng.h"
+#include "proto/hash.h"
 #include "tests/unit/daemon/hand.h"
 
 /* In a view with n puppets that commits rounds with audits, up to the first
@@ -24,6 +26,30 @@ static struct hand *at_a_sum(uint32_t n)
     assert_int_equal(h->n_jobs[JOB_AUDIT], 1);
     assert_int_equal(h->in.audit->core.phase, AUDIT_SUMMING);
     return h;
+}
+
+/* From what is only in our signature: a number of this node's generator is as
+ * good as said, as `life` is one. */
+static void draws_follow_from_our_signature_of_the_commit(void **state)
+{
+    struct hand *h = at_a_sum(2);
+    const struct audit_commit *c = &h->in.audit->core.commit;
+    uint64_t secret, at;
+    uint8_t sig[SIGN_BYTES];
+    struct hash32 draw;
+
+    (void)state;
+    assert_int_equal(h->pen.sign(h->pen.self, "loco-audit-1", c->hash.b,
+                                 sizeof c->hash.b, sig),
+                     0);
+    hash_bytes("loco-audit-2", sig, sizeof sig, &draw);
+    secret = hash32_u64(&draw);
+    do {
+        at = rng_below(&secret, c->shape.cut.elements);
+    } while (butterfly_owner(&c->shape, at) == c->rank);
+    assert_int_equal(h->last_job[JOB_AUDIT].audit.offset,
+                     at / c->shape.cut.block * c->shape.cut.block);
+    hand_close(h);
 }
 
 static void report(struct hand *h, bool wrong)
@@ -125,6 +151,7 @@ static void after_the_view_is_left_no_report_convicts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws_follow_from_our_signature_of_the_commit),
         cmocka_unit_test(a_wrong_sum_is_said_and_written_down),
         cmocka_unit_test(a_right_sum_is_not),
         cmocka_unit_test(after_a_load_no_report_convicts),
