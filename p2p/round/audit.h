@@ -23,9 +23,9 @@
  * a round moves anyway.
  *
  * What it does not see: what a member contributed (that is for an audit of
- * work); sums of a round whose contributor does not answer any more (counted:
- * `n_unanswered`). A member that does not answer is not convicted: its line may
- * be down.
+ * work); any sum of a round of which one member serves no contribution. An
+ * owner that lies can be that member, as its own contribution is in its sum. It
+ * is counted (`n_unanswered`) and not convicted: its line may be down.
  *
  * Accusations and draws take turns, and of several accusations the next one is
  * drawn: members that accuse falsely and then say nothing hold up neither the
