@@ -5,6 +5,8 @@
 
 #define COST_SHARE 33 /* one part in so many of the bytes of a round */
 #define TRIES      64 /* draws that fall into our own slice or nowhere */
+#define AGAIN_MAX  5  /* times that one draw is asked for again */
+#define REST_SHIFT 4  /* the first time after wait_ms >> so much */
 
 static void cancel(const struct audit *a, struct out *out)
 {
@@ -58,9 +60,9 @@ void audit_begin(struct audit *a,
 void audit_stop(struct audit *a, struct out *out)
 {
     give_up(a, out);
-    a->has = a->was_said = false;
+    a->has = a->was_said = a->again = false;
     a->left = 0;
-    a->heard = a->again = a->waiting = 0;
+    a->heard = a->heard_twice = a->waiting = 0;
 }
 
 /* The block that begins at or before that element; false: it is nobody's, or
@@ -104,8 +106,8 @@ static void unanswered(struct audit *a)
                                                  : rank_of(a, a->block.source);
 
     a->n_unanswered++;
-    if (i < a->commit.shape.cut.n && !(a->again >> i & 1)) {
-        a->again |= 1ULL << i;
+    if (i < a->commit.shape.cut.n && !(a->heard_twice >> i & 1)) {
+        a->heard_twice |= 1ULL << i;
         a->heard &= ~(1ULL << i);
     }
 }
@@ -178,13 +180,25 @@ static bool find_sources(const struct audit *a, int rows[VIEW_MEMBERS_MAX])
     return true;
 }
 
+/* Nobody can repeat the sum now: a draw later, an accusation never. */
+static void put_off(struct audit *a)
+{
+    if (a->block.source == MEMBERS_NONE && a->n_again < AGAIN_MAX) {
+        a->again = true;
+        a->again_ms = 0;
+        a->n_again++;
+    } else {
+        unanswered(a);
+    }
+}
+
 static void fetch(struct audit *a, uint64_t now_ms, struct out *out)
 {
     uint32_t n = a->commit.shape.cut.n;
     int rows[VIEW_MEMBERS_MAX];
 
     if (!find_sources(a, rows)) {
-        unanswered(a);
+        put_off(a);
         return;
     }
     a->attempt++;
@@ -282,8 +296,8 @@ void audit_refused(struct audit *a,
     if (a->phase == AUDIT_FETCHING && no->attempt == a->attempt &&
         i < a->commit.shape.cut.n && (a->missing >> i & 1) &&
         was_asked(a, peer, i)) {
-        unanswered(a);
         give_up(a, out);
+        put_off(a);
     }
 }
 
@@ -329,14 +343,33 @@ static bool take_accusation(struct audit *a)
     return a->block.source != MEMBERS_NONE;
 }
 
-/* The next block to look at; false: there is none. */
+/* The draw that was put off, if its time has come. */
+static bool is_due_again(struct audit *a, uint64_t now_ms)
+{
+    if (a->again && a->again_ms == 0) {
+        a->again_ms =
+            now_ms + (((uint64_t)a->wait_ms << (a->n_again - 1)) >> REST_SHIFT);
+    }
+    if (!a->again || now_ms < a->again_ms) {
+        return false;
+    }
+    a->again = false;
+    a->block = a->drawn;
+    return true;
+}
+
+/* The next block to look at; false: there is none. While a draw is put off only
+ * accusations are looked at. */
 static bool choose(struct audit *a)
 {
     bool drawn = false;
 
-    while (a->left > 0 && !drawn && (a->waiting == 0 || a->was_said)) {
+    while (a->left > 0 && !drawn && !a->again &&
+           (a->waiting == 0 || a->was_said)) {
         a->left--;
-        drawn = draw(a, &a->block);
+        drawn = draw(a, &a->drawn);
+        a->block = drawn ? a->drawn : a->block;
+        a->n_again = 0;
     }
     a->was_said = !drawn;
     while (!drawn && a->waiting != 0) {
@@ -354,12 +387,15 @@ void audit_tick(struct audit *a, uint64_t now_ms, struct out *out)
         unanswered(a);
         give_up(a, out);
     }
-    while (a->has && a->phase == AUDIT_IDLE && choose(a)) {
+    while (a->has && a->phase == AUDIT_IDLE &&
+           (is_due_again(a, now_ms) || choose(a))) {
         fetch(a, now_ms, out);
     }
 }
 
 uint64_t audit_deadline(const struct audit *a)
 {
-    return a->phase == AUDIT_FETCHING ? a->due_ms : CORE_NEVER;
+    return a->phase == AUDIT_FETCHING                     ? a->due_ms
+           : a->phase == AUDIT_IDLE && a->has && a->again ? a->again_ms
+                                                          : CORE_NEVER;
 }

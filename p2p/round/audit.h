@@ -31,6 +31,11 @@
  * drawn: members that accuse falsely and then say nothing hold up neither the
  * draws nor a true accusation for more than `wait_ms` each.
  *
+ * Members hold a result at different times, and the first ones have nobody yet
+ * that serves. So a draw that is refused, or of which a source is away, is
+ * asked for again after a 16th of `wait_ms`, an 8th, .. a whole, and then given
+ * up.
+ *
  * Pure. One block at a time, at most one accusation of each member. A silent
  * source is given up after `wait_ms`.
  */
@@ -77,11 +82,15 @@ struct audit {
     struct audit_block block; /* unless idle */
     uint64_t missing;         /* bit i: contribution i has not come */
     uint64_t due_ms;
-    uint64_t heard;   /* bit i: member i accused somebody of this commit.. */
-    uint64_t again;   /* ..a second time, as its blocks did not come.. */
-    uint64_t waiting; /* ..and nobody looked yet.. */
+    uint64_t heard; /* bit i: member i accused somebody of this commit.. */
+    uint64_t heard_twice; /* ..a second time, as its blocks did not come.. */
+    uint64_t waiting;     /* ..and nobody looked yet.. */
     uint64_t said[VIEW_MEMBERS_MAX]; /* ..at the block of this element */
-    bool was_said; /* the block before was one of an accusation */
+    bool was_said;            /* the block before was one of an accusation */
+    struct audit_block drawn; /* the last draw.. */
+    uint32_t n_again;         /* ..which was put off so many times.. */
+    bool again;               /* ..and is to be asked for again.. */
+    uint64_t again_ms;        /* ..from then on; 0: the next tick says when */
 
     uint64_t n_blocks, n_unanswered, n_wrong, n_false; /* n_false: accusations
                                                           that were none */

@@ -169,7 +169,7 @@ static void gave_up(struct fixture *f, uint64_t attempt, uint32_t times)
     assert_int_equal(audit_deadline(&f->a), CORE_NEVER);
 }
 
-static void who_refuses_is_silent_or_sends_something_else_ends_a_draw(void **s)
+static void who_is_silent_or_sends_something_else_ends_a_draw(void **s)
 {
     struct fixture *f = *s;
     struct segment late;
@@ -177,7 +177,7 @@ static void who_refuses_is_silent_or_sends_something_else_ends_a_draw(void **s)
     begin(f, 5);
     tick(f, 10);
     late = f->asked[2];
-    refuse(f, peer_of(3), FIRST + 1, 3);
+    arrive(f, 0, LOCO_ETIMEOUT);
     gave_up(f, FIRST + 1, 1);
     tick(f, 10);
     {
@@ -203,6 +203,63 @@ static void who_refuses_is_silent_or_sends_something_else_ends_a_draw(void **s)
     assert_int_equal(f->a.n_blocks, 0);
 }
 
+/* So does one that is away. Who holds the result first has nobody yet that
+ * serves. */
+static void
+who_refuses_is_asked_again_ever_more_rarely_and_then_no_more(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t at;
+
+    begin(f, 5);
+    tick(f, 10);
+    at = f->asked[0].offset;
+    for (uint32_t k = 0; k < 5; k++) {
+        uint64_t rest = (WAIT_MS << k) / 16;
+
+        refuse(f, peer_of(3), f->a.attempt, 3);
+        assert_int_equal(f->n_cancels, k + 1);
+        tick(f, 0);
+        assert_int_equal(audit_deadline(&f->a), f->now_ms + rest);
+        tick(f, rest - 1);
+        assert_int_equal(f->n_asked, 0);
+        tick(f, 1);
+        assert_int_equal(f->n_asked, MEMBERS - 1);
+        assert_int_equal(f->asked[0].offset, at);
+        assert_int_equal(f->a.attempt, FIRST + 2 + k);
+    }
+    assert_int_equal(f->a.n_unanswered, 0);
+    assert_int_equal(f->a.left, 2);
+    refuse(f, peer_of(3), f->a.attempt, 3);
+    assert_int_equal(f->a.n_unanswered, 1);
+    tick(f, 1);
+    assert_int_equal(f->n_asked, MEMBERS - 1); /* the next draw */
+    assert_int_equal(f->a.left, 1);
+}
+
+/* An accusation does not wait for a draw that was put off. */
+static void an_accusation_is_looked_at_while_a_draw_waits(void **state)
+{
+    struct fixture *f = *state;
+    struct audit_block b;
+    uint64_t at;
+
+    begin(f, 5);
+    tick(f, 10);
+    at = f->asked[0].offset;
+    refuse(f, peer_of(3), f->a.attempt, 3);
+    tick(f, 1);
+    assert_int_equal(f->n_asked, 0);
+    assert_true(accuse(f, peer_of(4), 5, block_of(f, 2)));
+    tick(f, 1);
+    assert_int_equal(f->a.block.source, f->row[peer_of(4)]);
+    all_arrive(f);
+    assert_false(answer(f, false, &b));
+    tick(f, WAIT_MS / 16);
+    assert_int_equal(f->asked[0].offset, at);
+    assert_int_equal(f->a.block.source, MEMBERS_NONE);
+}
+
 static void nobody_refuses_for_somebody_else(void **state)
 {
     struct fixture *f = *state;
@@ -221,20 +278,27 @@ static void nobody_refuses_for_somebody_else(void **state)
     assert_int_equal(f->n_cancels, 0);
     assert_int_equal(f->a.n_unanswered, 0);
     refuse(f, peer_of(2), FIRST + 1, 2);
-    assert_int_equal(f->a.n_unanswered, 1);
+    assert_int_equal(f->n_cancels, 1);
+    assert_true(f->a.again);
 }
 
-/* A draw is over, not the round: another one may have come back. */
 static void without_a_link_to_each_member_nothing_is_asked(void **state)
 {
     struct fixture *f = *state;
 
     begin(f, 5);
     members_link_down(&f->m, (uint32_t)peer_of(4) + 1, f->now_ms);
-    tick(f, 10);
-    assert_int_equal(f->n_asked, 0);
-    assert_int_equal(f->a.n_unanswered, 3);
-    assert_int_equal(f->a.phase, AUDIT_IDLE);
+    for (int k = 0; k < 5; k++) {
+        tick(f, 2 * WAIT_MS);
+        assert_int_equal(f->n_asked, 0);
+        assert_int_equal(f->a.n_unanswered, 0);
+        assert_true(f->a.again);
+    }
+    link_up(f, (uint32_t)peer_of(4)); /* it is back */
+    f->out.n = f->out.n_bytes = 0;
+    tick(f, 2 * WAIT_MS);
+    assert_int_equal(f->n_asked, MEMBERS - 1);
+    assert_int_equal(f->a.n_unanswered, 0);
 }
 
 static void a_second_commit_gives_up_the_first(void **state)
@@ -414,7 +478,9 @@ int main(void)
         WITH(after_a_wrong_sum_nothing_more_of_the_commit_is_looked_at),
         WITH(reports_of_other_blocks_and_rounds_say_nothing),
         WITH(what_the_machine_cannot_sum_is_unanswered),
-        WITH(who_refuses_is_silent_or_sends_something_else_ends_a_draw),
+        WITH(who_is_silent_or_sends_something_else_ends_a_draw),
+        WITH(who_refuses_is_asked_again_ever_more_rarely_and_then_no_more),
+        WITH(an_accusation_is_looked_at_while_a_draw_waits),
         WITH(nobody_refuses_for_somebody_else),
         WITH(without_a_link_to_each_member_nothing_is_asked),
         WITH(a_second_commit_gives_up_the_first),
