@@ -312,10 +312,33 @@ static uint64_t reachable(const struct ballot *b)
     return mask;
 }
 
+/* Those who say, each over its own link, that they are in another view: they
+ * answer no ballot of ours. After a change of view that is so for a moment. */
+static uint64_t elsewhere(const struct ballot *b)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
+        const struct member *p =
+            b->rows[i] == MEMBERS_NONE ? NULL : &b->members->peers[b->rows[i]];
+
+        if (p != NULL && p->has_beat && p->beat.has_view &&
+            !hash32_eq(&p->beat.view, &b->hash)) {
+            mask |= BIT(i);
+        }
+    }
+    return mask;
+}
+
+static uint64_t can_answer(const struct ballot *b)
+{
+    return reachable(b) & ~b->lost & ~elsewhere(b);
+}
+
 bool ballot_sees_majority(const struct ballot *b)
 {
-    return b->have && view_quorum(&b->cert.body, reachable(b) & ~b->lost,
-                                  b->departed.mask);
+    return b->have &&
+           view_quorum(&b->cert.body, can_answer(b), b->departed.mask);
 }
 
 /* ---- whose turn it is ------------------------------------------------- */
@@ -357,9 +380,10 @@ static void try_next(struct ballot *b, const struct ballot_context *ctx)
 
     b->try_at_ms = ctx->now_ms + b->opt.ballot_ms;
     if (fork) {
-        uint64_t full = alive & view_full(&b->cert.body);
+        uint64_t here = can_answer(b);
+        uint64_t full = here & view_full(&b->cert.body);
 
-        owner = (uint32_t)__builtin_ctzll(full != 0 ? full : alive);
+        owner = (uint32_t)__builtin_ctzll(full != 0 ? full : here);
         if (owner == (uint32_t)b->self_index) {
             uint64_t base =
                 b->promised < FORK_BALLOT ? FORK_BALLOT : b->promised + 256;

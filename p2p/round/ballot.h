@@ -297,7 +297,8 @@ void ballot_drop_view(struct ballot *b, uint64_t now_ms);
 /* Whether a view hash is a recent ancestor of ours, or ours. */
 bool ballot_descends_from(const struct ballot *b, const struct hash32 *hash);
 
-/* Whether more than half of the view can be reached now. */
+/* Whether more than half of the view can be reached now, and are in no other
+ * view. */
 bool ballot_sees_majority(const struct ballot *b);
 
 /* ---- for the owner ---- */

@@ -134,6 +134,7 @@ loco_sim_test(last_votes kill-each --peers 16 --rounds 6 --seed 105 --at 1609)
 # took it from them.
 loco_sim_test(state_of_one split-three --peers 6 --rounds 40 --seed 16 --seeds 1)
 loco_sim_test(rounds_churn rounds-churn --seeds 30)
+loco_sim_test(rounds_churn_elsewhere rounds-churn --seed 18 --seeds 1)
 loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)
 foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar strangers

@@ -260,6 +260,49 @@ static void who_is_not_in_the_plan_does_not_stand_against_it(void **state)
     assert_int_equal(decided(&f).commit.b[0], 5);
 }
 
+/* Actor i went on in another view, of a fork, and says so to actor k. */
+static void is_elsewhere(struct cast *c, int k, int i)
+{
+    int row = members_find(&c->a[k]->members, &c->a[i]->identity.id);
+    struct member *p = &c->a[k]->members.peers[row];
+
+    p->has_beat = p->beat.has_view = true;
+    p->beat.view = c->a[k]->ballot.hash;
+    p->beat.view.b[0] ^= 1;
+    c->a[i]->ballot.hash = p->beat.view; /* it answers no ballot of ours */
+}
+
+/* Two of six are linked, too, and are in a view of theirs, which gives way to
+ * ours: without us they would wait for ever, and we for them. */
+static void members_in_another_view_make_no_majority(void **state)
+{
+    struct cast *c = cast_open(6);
+
+    (void)state;
+    is_elsewhere(c, 0, 2);
+    assert_true(ballot_sees_majority(&c->a[0]->ballot)); /* 5 of 6 */
+    for (int k = 0; k < 2; k++) {
+        for (int i = 2; i < 4; i++) {
+            is_elsewhere(c, k, i);
+        }
+        for (int i = 4; i < 6; i++) {
+            cast_notice(c, k, i);
+        }
+    }
+    cast_cut(c, 4);
+    cast_cut(c, 5);
+    assert_false(ballot_sees_majority(&c->a[0]->ballot));
+    cast_wait(c, FORK_MS - 1000);
+    assert_int_equal(c->a[0]->ballot.cert.body.epoch, 1);
+    cast_wait(c, 8000);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(c->a[k]->ballot.cert.body.epoch, 2);
+        assert_true(c->a[k]->ballot.cert.body.fork);
+        assert_int_equal(c->a[k]->ballot.cert.body.n_members, 2);
+    }
+    cast_close(c);
+}
+
 static void a_lone_survivor_forks_only_after_its_time(void **state)
 {
     struct cast *c = cast_open(3);
@@ -621,6 +664,7 @@ int main(void)
         cmocka_unit_test(the_newest_commit_goes_on),
         cmocka_unit_test(one_member_invents_no_commit),
         cmocka_unit_test(who_is_not_in_the_plan_does_not_stand_against_it),
+        cmocka_unit_test(members_in_another_view_make_no_majority),
         cmocka_unit_test(a_lone_survivor_forks_only_after_its_time),
         cmocka_unit_test(a_majority_never_forks),
         cmocka_unit_test(only_the_next_coordinator_asks_for_a_joiners_view),
