@@ -197,31 +197,77 @@ static void plan_order(const struct round *r,
     }
 }
 
-/* Leave out the members whose contribution another member could not use, as
- * long as enough remain. One member's word is enough, because only the owner of
- * a slice sees what is wrong with it. A liar can keep one member out: nobody
- * can name more than one in a round. */
-static uint64_t without_rejected(const struct round *r, uint64_t mask)
+/* Whether a plan of these could be: more than half, and something to add. */
+static bool is_enough(const struct round *r, uint64_t mask)
 {
-    uint64_t left = mask, tokens = 0;
+    uint64_t tokens = 0;
 
     for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
-        const struct ready_body *c = &r->readies[i];
+        tokens += mask >> i & 1 ? r->readies[i].tokens : 0;
+    }
+    return tokens > 0 &&
+           view_quorum(round_view(r), mask, r->ballot->departed.mask);
+}
 
-        for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
-            if ((mask >> i & 1) && c->n_rejected > 0 &&
-                id_eq(&c->rejected[0], &r->ballot->ids[k])) {
-                left &= ~BIT(k);
+/* The member (bit) whose contribution or sum member i could not use, if both
+ * are in the mask; 0: none. */
+static uint64_t rejected_by(const struct round *r, uint32_t i, uint64_t mask)
+{
+    const struct ready_body *c = &r->readies[i];
+
+    for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
+        if ((mask >> i & 1) && c->n_rejected > 0 &&
+            id_eq(&c->rejected[0], &r->ballot->ids[k])) {
+            return mask & BIT(k);
+        }
+    }
+    return 0;
+}
+
+/* Those who name themselves, or whom more than half of all full members name.
+ */
+static uint64_t rejected_by_most(const struct round *r, uint64_t mask)
+{
+    uint64_t full = view_full(round_view(r)), most = 0;
+    uint32_t n_naming[VIEW_MEMBERS_MAX] = {0};
+
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        uint64_t named = rejected_by(r, i, mask);
+        uint32_t k = named == 0 ? 0 : (uint32_t)__builtin_ctzll(named);
+
+        n_naming[k] += named != 0 && (full >> i & 1);
+        most |= named & BIT(i);
+        most |= 2 * n_naming[k] > view_n_full(round_view(r)) ? named : 0;
+    }
+    return most;
+}
+
+/* Leave out whose contribution or sum another member could not use. Only the
+ * owner of a slice sees what is wrong with it, so nobody knows which of the two
+ * is to blame: both stay out, as in player elimination (Hirt, Maurer, Przydatek
+ * 2000). So members that name honest ones go with them, and liars do not become
+ * more than they were among those that stay. If both would leave too few, the
+ * one that is named goes. Whose turn it is to be heard follows from the commit
+ * before. */
+static uint64_t without_rejected(const struct round *r, uint64_t mask)
+{
+    uint32_t n = round_view(r)->n_members;
+    uint32_t first = (uint32_t)((hash32_u64(&r->base) + r->epoch) % n);
+    uint64_t left = mask & ~rejected_by_most(r, mask);
+
+    left = is_enough(r, left) ? left : mask;
+    for (int both = 1; both >= 0; both--) {
+        for (uint32_t k = 0; k < n; k++) {
+            uint32_t i = (first + k) % n;
+            uint64_t named = rejected_by(r, i, left);
+            uint64_t out = named | (both ? BIT(i) : 0);
+
+            if (named != 0 && is_enough(r, left & ~out)) {
+                left &= ~out;
             }
         }
     }
-    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
-        tokens += left >> i & 1 ? r->readies[i].tokens : 0;
-    }
-    return tokens > 0 &&
-                   view_quorum(round_view(r), left, r->ballot->departed.mask)
-               ? left
-               : mask;
+    return left;
 }
 
 /* Whether every two members of the plan can exchange data. */

@@ -22,7 +22,7 @@
 #include "p2p/swarm/members.h"
 #include "proto/base/err.h"
 
-#define CAST_MAX     7
+#define CAST_MAX     8
 #define CAST_QUEUE   4096
 #define BALLOT_MS    2000
 #define FORK_MS      30000

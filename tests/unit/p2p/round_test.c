@@ -834,47 +834,123 @@ static uint32_t rank_of(const struct round *r, uint32_t index)
     return k;
 }
 
-/* The owner of a slice finds no numbers in it. */
-static void
-a_contribution_that_is_no_numbers_stays_out_of_the_round(void **state)
+/* Member i could not use what came from member k. */
+static void cannot_use(struct cast *c, int i, int k)
+{
+    struct round *r = &c->a[i]->round;
+    struct event e = {.type = EVENT_SEG_DONE, .seg_done.rc = LOCO_EPROTO};
+    uint32_t index = (uint32_t)view_index(&c->a[i]->ballot.cert.body,
+                                          &c->a[k]->identity.id);
+
+    e.seg_done.segment =
+        (struct segment){.attempt = r->exchange.attempt,
+                         .op = SEGMENT_SUM,
+                         .lane = (uint8_t)rank_of(r, index)};
+    c->out->n = c->out->n_bytes = 0;
+    round_seg_done(r, &e.seg_done, c->out);
+    assert_true(r->want_change);
+    assert_true(id_eq(&r->rejected, &c->a[k]->identity.id));
+}
+
+/* The owner of a slice finds no numbers in it, or says so. */
+static void who_is_rejected_and_who_rejects_stay_out_of_the_round(void **state)
 {
     (void)state;
-    for (uint32_t bad = 0; bad < 4; bad++) {
-        struct cast *c = begin_butterfly(4);
+    for (uint32_t bad = 0; bad < 5; bad++) {
+        struct cast *c = begin_butterfly(5);
         int culprit = actor_of(c, bad), owner = other_than(culprit, -1);
-        struct round *r = &c->a[owner]->round;
-        struct event e = {.type = EVENT_SEG_DONE, .seg_done.rc = LOCO_EPROTO};
 
         all_contribute(c);
-        e.seg_done.segment = (struct segment){.attempt = r->exchange.attempt,
-                                              .op = SEGMENT_SUM,
-                                              .lane = (uint8_t)rank_of(r, bad)};
-        c->out->n = c->out->n_bytes = 0;
-        round_seg_done(r, &e.seg_done, c->out);
-        assert_true(r->want_change);
-        assert_true(id_eq(&r->rejected, &c->a[culprit]->identity.id));
+        cannot_use(c, owner, culprit);
         cast_wait(c, 4000);
-        for (int i = 0; i < 4; i++) {
-            r = &c->a[i]->round;
+        for (int i = 0; i < 5; i++) {
+            const struct round *r = &c->a[i]->round;
+
             assert_true(r->epoch > 1 && r->has_plan);
             assert_int_equal(r->plan.body.n_members, 3);
-            assert_int_equal(r->in_plan, i != culprit);
+            assert_int_equal(r->in_plan, i != culprit && i != owner);
             assert_int_equal(r->plan.body.n_ranges, 0);
         }
-        for (int i = 0; i < 4; i++) {
-            if (i != culprit) {
+        for (int i = 0; i < 5; i++) {
+            if (i != culprit && i != owner) {
                 reduced(c, i, 9);
             }
         }
         cast_run(c);
         assert_int_equal(c->a[culprit]->n_committed, 1);
         assert_true(c->a[culprit]->round.contributed); /* for the next one */
+        assert_true(c->a[owner]->round.contributed);
         c->out->n = 0;
         round_begin(&c->a[owner]->round, 2, &c->a[owner]->commit, NULL, 0,
                     c->now_ms, c->out);
         assert_false(c->a[owner]->round.has_rejected); /* forgiven */
         cast_close(c);
     }
+}
+
+/* Of three, two cannot go: the one that is named does. */
+static void where_few_are_left_only_the_rejected_stays_out(void **state)
+{
+    struct cast *c = begin_butterfly(3);
+    int culprit = actor_of(c, 2), owner = other_than(culprit, -1);
+
+    (void)state;
+    all_contribute(c);
+    cannot_use(c, owner, culprit);
+    cast_wait(c, 4000);
+    for (int i = 0; i < 3; i++) {
+        assert_true(c->a[i]->round.has_plan);
+        assert_int_equal(c->a[i]->round.plan.body.n_members, 2);
+        assert_int_equal(c->a[i]->round.in_plan, i != culprit);
+    }
+    cast_close(c);
+}
+
+/* Members of the plan among the first n actors. */
+static int n_in_plan(const struct cast *c, int n)
+{
+    int in = 0;
+
+    for (int i = 0; i < n; i++) {
+        in += c->a[i]->round.in_plan;
+    }
+    return in;
+}
+
+/* Three liars of eight name three honest ones: they shall not be three of five
+ * afterwards. */
+static void liars_that_reject_honest_members_go_with_them(void **state)
+{
+    struct cast *c = begin_butterfly(8);
+
+    (void)state;
+    all_contribute(c);
+    for (int i = 0; i < 3; i++) {
+        cannot_use(c, i, 3 + i);
+    }
+    cast_wait(c, 4000);
+    assert_true(c->a[7]->round.epoch > 1 && c->a[7]->round.has_plan);
+    assert_true(n_in_plan(c, 8) >= 4);
+    assert_true(10 * n_in_plan(c, 3) <= 4 * n_in_plan(c, 8)); /* 2 of 5 */
+    cast_close(c);
+}
+
+/* More than half say the same of one: then it is that one alone. */
+static void whom_most_reject_stays_out_alone(void **state)
+{
+    struct cast *c = begin_butterfly(5);
+
+    (void)state;
+    all_contribute(c);
+    for (int i = 0; i < 3; i++) {
+        cannot_use(c, i, 4);
+    }
+    cast_wait(c, 4000);
+    for (int i = 0; i < 5; i++) {
+        assert_true(c->a[i]->round.has_plan);
+        assert_int_equal(c->a[i]->round.in_plan, i != 4);
+    }
+    cast_close(c);
 }
 
 /* Whatever the exchange: it cannot be encoded where it was made. */
@@ -1358,8 +1434,10 @@ int main(void)
         cmocka_unit_test(who_holds_up_a_butterfly_is_named_in_the_statement),
         cmocka_unit_test(a_ring_plan_has_no_shares_and_a_butterfly_plan_some),
         cmocka_unit_test(gateways_and_shares_are_for_runs_that_have_them),
-        cmocka_unit_test(
-            a_contribution_that_is_no_numbers_stays_out_of_the_round),
+        cmocka_unit_test(who_is_rejected_and_who_rejects_stay_out_of_the_round),
+        cmocka_unit_test(where_few_are_left_only_the_rejected_stays_out),
+        cmocka_unit_test(liars_that_reject_honest_members_go_with_them),
+        cmocka_unit_test(whom_most_reject_stays_out_alone),
         cmocka_unit_test(who_cannot_encode_its_own_stays_out_by_itself),
         cmocka_unit_test(a_broken_connection_is_nobodys_bad_numbers),
         cmocka_unit_test(of_two_that_cannot_reach_each_other_one_waits),
