@@ -360,7 +360,8 @@ MSG_DEFINE(ready_body,
            MSG_FIELD_U64(struct ready_body, near),
            MSG_ARRAY_STRUCT(struct ready_body, rollback, n_rollback,
                             rollback_schema),
-           MSG_FIELD_FIXED(struct ready_body, offer));
+           MSG_FIELD_FIXED(struct ready_body, offer),
+           MSG_FIELD_U64(struct ready_body, silent));
 
 MSG_DEFINE(ready,
            MSG_FIELD_STRUCT(struct ready, body, ready_body_schema),
@@ -446,7 +447,8 @@ MSG_DEFINE(commit,
 MSG_DEFINE(accuse,
            MSG_FIELD_U64(struct accuse, round),
            MSG_FIELD_FIXED(struct accuse, commit),
-           MSG_FIELD_U64(struct accuse, offset));
+           MSG_FIELD_U64(struct accuse, offset),
+           MSG_FIELD_U8(struct accuse, silent));
 
 MSG_DEFINE(get_commit, MSG_FIELD_U64(struct get_commit, round));
 

@@ -667,6 +667,9 @@ struct ready_body {
     struct rollback rollback[1];
     /* In a run with audits: what it will send (proto/blocks.h); else zeros. */
     struct hash32 offer;
+    /* bit i: member i of the view did not serve, of late, what it contributed
+     * to a sum that this member wanted to repeat (p2p/round/silence.h). */
+    uint64_t silent;
 };
 
 struct ready {
@@ -808,11 +811,14 @@ struct bandwidth_report {
     struct bandwidth_edge_report edges[MESSAGE_EDGES_MAX];
 };
 
-/* The sum of a block of that commit is wrong: see for yourself. */
+/* The sum of a block of that commit is wrong, or cannot be repeated: see for
+ * yourself. */
 struct accuse {
     uint64_t round;
     struct hash32 commit;
     uint64_t offset; /* of the block's first element */
+    uint8_t silent;  /* 0: it is wrong; k: member k - 1 of the plan does not
+                        serve what it contributed to it */
 };
 
 struct fetch {

@@ -104,7 +104,8 @@ void node_audit_applied(struct node *n)
         return;
     }
     a->view = a->next.view;
-    audit_begin(&a->core, &a->next.commit, secret, n->out);
+    audit_begin(&a->core, &a->next.commit, secret, n->now, n->rounds.round_ms,
+                n->out);
     a->next.commit.round = 0;
 }
 
@@ -117,18 +118,22 @@ void node_audit_stop(struct node *n)
 
 /* ---- a wrong sum -------------------------------------------------------- */
 
-static void tell(struct node *n)
+static void tell_all(struct node *n, const struct accuse *m)
 {
-    struct node_audit *a = &n->audit;
-
     for (uint32_t i = 0; i < n->ballot.cert.body.n_members; i++) {
         int row = n->ballot.rows[i];
 
         if (row != MEMBERS_NONE && members_linked(&n->members, row)) {
-            (void)members_send(&n->members, n->out, row, MESSAGE_ACCUSE,
-                               &a->found);
+            (void)members_send(&n->members, n->out, row, MESSAGE_ACCUSE, m);
         }
     }
+}
+
+static void tell(struct node *n)
+{
+    struct node_audit *a = &n->audit;
+
+    tell_all(n, &a->found);
     a->tells--;
     a->tell_ms = n->now + node_scaled(n, TELL_MS);
 }
@@ -239,7 +244,29 @@ void node_on_audited(struct node *n, const struct local_event *e)
 void node_on_accuse(struct node *n, int peer, const struct accuse *m)
 {
     if (audits(n) && members_is_ours(&n->members, peer)) {
-        (void)audit_accuse(&n->audit.core, peer, &m->commit, m->offset);
+        (void)audit_on_accuse(&n->audit.core, peer, m);
+    }
+}
+
+/* ---- who does not serve --------------------------------------------------- */
+
+/* Members whose contribution could not be had are named in READY, and the
+ * others are told where to look. */
+static void note_silent(struct node *n)
+{
+    struct node_audit *a = &n->audit;
+    struct accuse word;
+    bool says;
+    uint64_t silent = audit_take_silent(&a->core, &word, &says);
+
+    for (uint32_t i = 0; i < a->core.commit.shape.cut.n; i++) {
+        if (silent >> i & 1) {
+            silence_add(&a->silence, &a->core.commit.member[i],
+                        n->held.known.round + 1);
+        }
+    }
+    if (says) {
+        tell_all(n, &word);
     }
 }
 
@@ -319,6 +346,7 @@ bool node_audit_serve(struct node *n, int peer, const struct fetch *f)
 void node_audit_tick(struct node *n)
 {
     audit_tick(&n->audit.core, n->now, n->out);
+    note_silent(n);
     if (n->audit.tells > 0 && n->now >= n->audit.tell_ms) {
         tell(n);
     }
@@ -340,5 +368,6 @@ void node_audit_status(const struct node *n, struct node_status *s)
     s->audit_sums = a->n_blocks;
     s->audit_wrong = a->n_wrong;
     s->audit_unanswered = a->n_unanswered;
+    s->audit_silent = n->audit.silence.n_seen;
     s->convicts = n->ballot.convicts.n;
 }

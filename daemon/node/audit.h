@@ -5,6 +5,7 @@
 #define LOCO_DAEMON_NODE_AUDIT_H
 
 #include "p2p/round/audit.h"
+#include "p2p/round/silence.h"
 #include "proto/messages.h"
 
 struct node;
@@ -23,6 +24,7 @@ struct node_audit {
         uint64_t round;
         struct hash32 offer;
     } own[2];            /* what we contributed last: others may ask for it */
+    struct silence silence; /* who did not serve what it contributed */
     struct accuse found; /* a wrong sum; `tells` times it will be said again */
     uint32_t tells;
     uint64_t tell_ms;

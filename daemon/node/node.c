@@ -160,6 +160,7 @@ static int open_cores(struct node *n)
         .bandwidth = &n->bandwidth.map,
         .record = &n->text.record,
         .text = &n->text.span,
+        .silence = &n->audit.silence,
         .site = n->opt.site,
         .plan_ms = n->t.plan_ms,
         .vote_ms = n->t.vote_ms,

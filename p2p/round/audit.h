@@ -22,28 +22,40 @@
  * all draws is in its slice. The blocks are audit_draws(): at most 3 % of what
  * a round moves anyway.
  *
+ * *Silence.* No sum can be repeated without the contribution of each member. An
+ * owner that lies can serve its own to nobody, or a friend of it can. A draw
+ * that misses the contributions of a few (of half of the others at most: else
+ * the fault is on our side) is said to the others (ACCUSE with `silent`). Each
+ * of them asks for the same block, of the makers, and sees for itself: it is
+ * answered, then it repeats the sum, and a lie convicts; or it is not, then it
+ * names the silent member in READY, and whom more than half name owns no slice
+ * for some rounds (silence.h). An honest member answers, and nothing follows.
+ *
  * What it does not see: what a member contributed (that is for an audit of
- * work); any sum of a round of which one member serves no contribution. An
- * owner that lies can be that member, as its own contribution is in its sum. It
- * is counted (`n_unanswered`) and not convicted: its line may be down.
+ * work). Where rounds are shorter than `patience_ms`, a commit comes before
+ * anybody is known to be silent.
  *
- * Accusations and draws take turns, and of several accusations the next one is
- * drawn: members that accuse falsely and then say nothing hold up neither the
- * draws nor a true accusation for more than `wait_ms` each.
+ * *Time.* Draws are spread over the first half of the time that a round takes,
+ * so that members of a large view do not all ask at once, and an answer may
+ * take an 8th of that, at most `wait_ms`. Members hold a result at different
+ * times, and the first ones have nobody yet that serves. So a draw that is
+ * refused, or of which a source is away, is asked for again after a 16th of
+ * that patience, an 8th, .. a whole, and then given up.
  *
- * Members hold a result at different times, and the first ones have nobody yet
- * that serves. So a draw that is refused, or of which a source is away, is
- * asked for again after a 16th of `wait_ms`, an 8th, .. a whole, and then given
- * up.
+ * What others say and own draws take turns, and of several accusations the next
+ * one is drawn: members that accuse falsely and then say nothing hold up neither
+ * the draws nor a true accusation for more than the patience each. Of blocks
+ * that are said to be unserved no more are looked at than are drawn.
  *
- * Pure. One block at a time, at most one accusation of each member. A silent
- * source is given up after `wait_ms`.
+ * Pure. One block at a time; at most one accusation and one word about silence
+ * of each member.
  */
 #ifndef LOCO_P2P_ROUND_AUDIT_H
 #define LOCO_P2P_ROUND_AUDIT_H
 
 #include "p2p/exchange/butterfly.h"
 #include "p2p/swarm/members.h"
+#include "proto/messages.h"
 
 #define AUDIT_DRAWS_MAX 16
 
@@ -69,6 +81,13 @@ struct audit_block {
 
 enum audit_phase { AUDIT_IDLE, AUDIT_FETCHING, AUDIT_SUMMING };
 
+/* What members say about blocks of this commit. */
+struct audit_words {
+    uint64_t heard;   /* bit i: member i said it.. */
+    uint64_t waiting; /* ..and nobody looked yet.. */
+    uint64_t at[VIEW_MEMBERS_MAX]; /* ..at the block of this element */
+};
+
 struct audit {
     struct members *members; /* borrowed */
     uint32_t wait_ms;
@@ -76,21 +95,32 @@ struct audit {
 
     bool has; /* a commit */
     struct audit_commit commit;
-    uint64_t draw; /* state of the generator */
-    uint32_t left; /* blocks to draw */
+    uint64_t draw;        /* state of the generator */
+    uint32_t left;        /* blocks to draw.. */
+    uint64_t gap_ms;      /* ..one after so long.. */
+    uint64_t next_ms;     /* ..and not before that time */
+    uint64_t patience_ms; /* for an answer */
     enum audit_phase phase;
     struct audit_block block; /* unless idle */
     uint64_t missing;         /* bit i: contribution i has not come */
     uint64_t due_ms;
-    uint64_t heard; /* bit i: member i accused somebody of this commit.. */
-    uint64_t heard_twice; /* ..a second time, as its blocks did not come.. */
-    uint64_t waiting;     /* ..and nobody looked yet.. */
-    uint64_t said[VIEW_MEMBERS_MAX]; /* ..at the block of this element */
-    bool was_said;            /* the block before was one of an accusation */
-    struct audit_block drawn; /* the last draw.. */
-    uint32_t n_again;         /* ..which was put off so many times.. */
-    bool again;               /* ..and is to be asked for again.. */
-    uint64_t again_ms;        /* ..from then on; 0: the next tick says when */
+    struct audit_words wrong, unserved;
+    uint8_t whom[VIEW_MEMBERS_MAX]; /* unserved by that rank */
+    uint64_t heard_twice;  /* bit i: i accused once more, as its blocks did not
+                              come */
+    uint32_t unserved_left; /* words of silence that are looked at */
+    bool was_said;          /* the block before was one that others named */
+    /* The last draw, which may be asked for again. */
+    struct audit_block drawn;
+    bool is_own;       /* not one of `unserved` */
+    uint32_t n_again;  /* it was put off so many times.. */
+    bool again;        /* ..and is to be asked for again.. */
+    uint64_t again_ms; /* ..from then on; 0: the next tick says when */
+    uint64_t silent;   /* bit i: contribution i could not be had.. */
+    uint64_t known;    /* ..and of those that were asked for */
+    bool has_word;     /* that is to be said to the others.. */
+    bool was_word;     /* ..once about a commit */
+    struct accuse word;
 
     uint64_t n_blocks, n_unanswered, n_wrong, n_false; /* n_false: accusations
                                                           that were none */
@@ -105,22 +135,26 @@ void audit_init(struct audit *a,
 uint32_t audit_draws(const struct butterfly_shape *shape);
 
 /* A commit was made: what was left of the one before is given up. `secret`: a
- * number of this commit that others cannot guess. */
+ * number of this commit that others cannot guess. `round_ms`: what a round takes
+ * of late; 0: unknown. */
 void audit_begin(struct audit *a,
                  const struct audit_commit *c,
                  uint64_t secret,
+                 uint64_t now_ms,
+                 uint64_t round_ms,
                  struct out *out);
 
 /* No commit any more: the group is left. */
 void audit_stop(struct audit *a, struct out *out);
 
-/* That peer (row) says that the block at `offset` of this commit is wrong.
- * False: it is not looked at: of another commit, of no member, of ourselves, or
- * its second one. */
-bool audit_accuse(struct audit *a,
-                  int peer,
-                  const struct hash32 *commit,
-                  uint64_t offset);
+/* That peer (row) says that a block is wrong, or that a contribution to it is
+ * not served. False: it is not looked at: of another commit, of no member, of
+ * ourselves, or its second one. */
+bool audit_on_accuse(struct audit *a, int peer, const struct accuse *m);
+
+/* The members (ranks, bits) whose contribution could not be had since this was
+ * asked last. *says: `word` is for the others. */
+uint64_t audit_take_silent(struct audit *a, struct accuse *word, bool *says);
 
 void audit_seg_done(struct audit *a,
                     const struct event_seg_done *ev,

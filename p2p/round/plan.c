@@ -270,6 +270,25 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
     return left;
 }
 
+/* Leave out, as long as enough remain, whom more than half of all full members
+ * found silent (silence.h). */
+static uint64_t without_silent(const struct round *r, uint64_t mask)
+{
+    uint64_t full = view_full(round_view(r)) & r->ready, left = mask;
+
+    for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+            n += (full >> i & 1) && (r->readies[i].silent >> k & 1);
+        }
+        if (2 * n > view_n_full(round_view(r)) && is_enough(r, left & ~BIT(k))) {
+            left &= ~BIT(k);
+        }
+    }
+    return left;
+}
+
 /* Whether every two members of the plan can exchange data. */
 static bool all_joined(const struct round *r, const struct plan_body *p)
 {
@@ -499,7 +518,7 @@ static void
 plan_work(const struct round *r, uint64_t now_ms, struct plan_body *p)
 {
     uint64_t ready = round_ready_mask(r) & ~rollback_asks(r);
-    uint64_t usable = without_rejected(r, ready), fit, mask;
+    uint64_t usable = without_rejected(r, without_silent(r, ready)), fit, mask;
     bool anew = usable != ready; /* all parts with the same contributors */
 
     fit = fitting(r, usable);

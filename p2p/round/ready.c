@@ -47,6 +47,10 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.text =
         r->opt.text == NULL ? (struct text_span){0, 0} : *r->opt.text;
     r->mine.near = near_mask(r);
+    r->mine.silent = r->opt.silence == NULL
+                         ? 0
+                         : silence_mask(r->opt.silence, r->ballot->ids,
+                                        round_view(r)->n_members, r->round);
     memset(&r->mine.offer, 0, sizeof r->mine.offer);
     if (r->terms.audits && r->mine.n_rollback == 0) {
         blocks_offer(&r->opt.self, r->round, &r->blocks, &r->mine.offer);

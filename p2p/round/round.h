@@ -62,6 +62,7 @@
 #include "p2p/exchange/exchange.h"
 #include "p2p/round/ballot.h"
 #include "p2p/round/inherit.h"
+#include "p2p/round/silence.h"
 #include "p2p/swarm/members.h"
 #include "p2p/terms.h"
 
@@ -84,6 +85,7 @@ struct round_options {
     /* Borrowed; in runs with leases the commit whose state is in place. */
     const struct round_record *record;
     const struct text_span *text; /* borrowed, too: what is here; NULL: all */
+    const struct silence *silence; /* borrowed; whom READY names; NULL: nobody */
     uint32_t site;                /* where this machine stands; 0: at none */
     uint32_t plan_ms, vote_ms, hop_ms;
 };

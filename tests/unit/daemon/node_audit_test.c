@@ -44,6 +44,7 @@ static void draws_follow_from_our_signature_of_the_commit(void **state)
                      0);
     hash_bytes("loco-audit-2", sig, sizeof sig, &draw);
     secret = hash32_u64(&draw);
+    (void)rng_below(&secret, h->in.audit->core.gap_ms + 1); /* when to begin */
     do {
         at = rng_below(&secret, c->shape.cut.elements);
     } while (butterfly_owner(&c->shape, at) == c->rank);

@@ -13,7 +13,7 @@ static void each_other_contribution_is_asked_of_its_maker(void **state)
 
     begin(f, 77);
     assert_int_equal(f->n_asked, 0);
-    assert_int_equal(audit_deadline(&f->a), CORE_NEVER);
+    assert_int_equal(audit_deadline(&f->a), f->now_ms); /* no time is known */
     tick(f, 10);
     assert_int_equal(f->n_asked, MEMBERS - 1);
     for (uint32_t k = 0; k < f->n_asked; k++) {
@@ -157,19 +157,7 @@ static void what_the_machine_cannot_sum_is_unanswered(void **state)
 
 /* ---- who does not answer ------------------------------------------------- */
 
-/* The attempt ended, and counts; the next draw is the next attempt. */
-static void gave_up(struct fixture *f, uint64_t attempt, uint32_t times)
-{
-    assert_int_equal(f->a.n_unanswered, times);
-    assert_int_equal(f->n_cancels, times);
-    assert_int_equal(f->cancel.stream, STREAM_AUDIT);
-    assert_int_equal(f->cancel.attempt, attempt);
-    assert_int_equal(f->n_asked, 0);
-    assert_int_equal(f->a.phase, AUDIT_IDLE);
-    assert_int_equal(audit_deadline(&f->a), CORE_NEVER);
-}
-
-static void who_is_silent_or_sends_something_else_ends_a_draw(void **s)
+static void pieces_of_another_attempt_do_not_count(void **s)
 {
     struct fixture *f = *s;
     struct segment late;
@@ -177,31 +165,266 @@ static void who_is_silent_or_sends_something_else_ends_a_draw(void **s)
     begin(f, 5);
     tick(f, 10);
     late = f->asked[2];
-    arrive(f, 0, LOCO_ETIMEOUT);
-    gave_up(f, FIRST + 1, 1);
-    tick(f, 10);
-    {
+    tick(f, WAIT_MS); /* ends one, and asks for the next */
+    assert_int_equal(f->a.attempt, FIRST + 2);
+    for (int k = 0; k < MEMBERS; k++) {
         const struct event_seg_done e = {.segment = late};
 
-        for (int k = 0; k < MEMBERS; k++) { /* of the attempt before */
-            audit_seg_done(&f->a, &e, &f->out);
-        }
-        assert_int_equal(f->a.missing, 0x1f & ~(1U << RANK));
+        audit_seg_done(&f->a, &e, &f->out);
     }
-    tick(f, WAIT_MS - 1);
-    assert_int_equal(f->a.n_unanswered, 1);
-    tick(f, 1); /* ends one and asks for the last one */
-    assert_int_equal(f->n_cancels, 2);
-    assert_int_equal(f->cancel.attempt, FIRST + 2);
-    assert_int_equal(f->a.n_unanswered, 2);
-    assert_int_equal(f->a.attempt, FIRST + 3);
-    assert_int_equal(f->n_asked, MEMBERS - 1);
-    arrive(f, 1, LOCO_EHASH);
-    gave_up(f, FIRST + 3, 3);
-    tick(f, 10);
-    assert_int_equal(f->n_asked, 0); /* three draws, and all are over */
-    assert_int_equal(f->a.n_blocks, 0);
+    assert_int_equal(f->a.missing, 0x1f & ~(1U << RANK));
 }
+
+/* What is not as announced, and a line that breaks, are asked for again. */
+static void who_sends_something_else_is_asked_again(void **s)
+{
+    const int codes[] = {LOCO_EHASH, LOCO_ECLOSED, LOCO_ETIMEOUT};
+    struct fixture *f = *s;
+    uint64_t at;
+
+    begin(f, 5);
+    tick(f, 10);
+    at = f->asked[0].offset;
+    for (uint32_t k = 0; k < 3; k++) {
+        arrive(f, k, codes[k]);
+        assert_int_equal(f->n_cancels, k + 1);
+        assert_int_equal(f->cancel.stream, STREAM_AUDIT);
+        assert_int_equal(f->cancel.attempt, FIRST + 1 + k);
+        assert_int_equal(f->n_asked, 0);
+        assert_int_equal(f->a.n_unanswered, 0);
+        assert_true(f->a.again);
+        tick(f, 0);
+        tick(f, WAIT_MS);
+        assert_int_equal(f->asked[0].offset, at);
+    }
+}
+
+/* ---- who is silent -------------------------------------------------------- */
+
+/* The answers of all but these (ranks, bits) come. */
+static void all_but(struct fixture *f, uint32_t silent)
+{
+    for (uint32_t k = f->n_asked; k-- > 0;) {
+        if (!(silent >> f->asked[k].seg & 1)) {
+            arrive(f, k, 0);
+        }
+    }
+}
+
+static uint64_t silent_of(struct fixture *f, struct accuse *word, bool *says)
+{
+    return audit_take_silent(&f->a, word, says);
+}
+
+static void who_is_silent_is_known_and_said_once(void **state)
+{
+    struct fixture *f = *state;
+    struct accuse word;
+    uint64_t at;
+    bool says;
+
+    begin(f, 5);
+    tick(f, 10);
+    at = f->asked[0].offset;
+    all_but(f, 1U << 3);
+    tick(f, WAIT_MS - 1);
+    assert_int_equal(silent_of(f, &word, &says), 0);
+    assert_false(says);
+    tick(f, 1);
+    assert_int_equal(f->a.n_unanswered, 1);
+    assert_int_equal(silent_of(f, &word, &says), 1U << 3);
+    assert_true(says);
+    assert_int_equal(word.round, 9);
+    assert_true(hash32_eq(&word.commit, &f->c.hash));
+    assert_int_equal(word.offset, at);
+    assert_int_equal(word.silent, 4);
+    assert_int_equal(silent_of(f, &word, &says), 0);
+    assert_false(says);
+    all_but(f, 1U << 0 | 1U << 4); /* of the next draw */
+    tick(f, WAIT_MS);
+    assert_int_equal(silent_of(f, &word, &says), 1U << 0 | 1U << 4);
+    assert_false(says);
+}
+
+/* Then the fault may be ours. */
+static void of_more_than_half_nobody_is_said_to_be_silent(void **state)
+{
+    struct fixture *f = *state;
+    struct accuse word;
+    bool says;
+
+    begin(f, 5);
+    tick(f, 10);
+    all_but(f, 1U << 0 | 1U << 3 | 1U << 4);
+    tick(f, WAIT_MS);
+    assert_int_equal(f->a.n_unanswered, 1);
+    assert_int_equal(silent_of(f, &word, &says), 0);
+    assert_false(says);
+}
+
+static void who_refuses_to_the_end_or_stays_away_is_silent(void **state)
+{
+    struct fixture *f = *state;
+    struct accuse word;
+    bool says;
+
+    begin(f, 5);
+    for (uint32_t k = 0; k < 6; k++) {
+        tick(f, 0);
+        tick(f, WAIT_MS);
+        refuse(f, peer_of(3), f->a.attempt, 3);
+    }
+    assert_int_equal(silent_of(f, &word, &says), 1U << 3);
+    assert_true(says);
+    members_link_down(&f->m, (uint32_t)peer_of(4) + 1, f->now_ms);
+    assert_int_equal(silent_of(f, &word, &says), 0);
+    for (uint32_t k = 0; k < 4; k++) {
+        tick(f, 0);
+        tick(f, WAIT_MS);
+        assert_int_equal(silent_of(f, &word, &says), 0);
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        tick(f, 0);
+        tick(f, WAIT_MS);
+    }
+    assert_int_equal(silent_of(f, &word, &says), 1U << 4);
+}
+
+/* ---- what others say of who is silent ------------------------------------- */
+
+static bool
+unserved(struct fixture *f, int peer, uint64_t offset, uint32_t rank)
+{
+    const struct accuse m = {.commit = f->c.hash,
+                             .offset = offset,
+                             .silent = (uint8_t)(rank + 1)};
+
+    return audit_on_accuse(&f->a, f->row[peer], &m);
+}
+
+/* The block is asked for of those that made it: it is answered, and the sum is
+ * repeated; or it is not, and the member is silent for us, too. Whoever said so
+ * is not believed. */
+static void who_is_said_to_be_silent_is_asked(void **state)
+{
+    struct fixture *f = *state;
+    struct audit_block b;
+    struct accuse word;
+    bool says;
+
+    for (int silent = 0; silent < 2; silent++) {
+        f->c.hash.b[0] = (uint8_t)(5 + silent);
+        begin_idle(f);
+        (void)silent_of(f, &word, &says);
+        f->a.known = 0;
+        assert_true(unserved(f, peer_of(2), block_of(f, 3), 4));
+        assert_false(unserved(f, peer_of(2), block_of(f, 3), 4)); /* again */
+        tick(f, 1);
+        assert_int_equal(f->a.block.source, MEMBERS_NONE);
+        assert_int_equal(f->asked[0].offset, block_of(f, 3));
+        if (silent) {
+            all_but(f, 1U << 4);
+            tick(f, WAIT_MS);
+            assert_int_equal(silent_of(f, &word, &says), 1U << 4);
+        } else {
+            all_arrive(f);
+            assert_true(answer(f, true, &b));
+            assert_int_equal(b.owner, 3);
+            assert_int_equal(silent_of(f, &word, &says), 0);
+        }
+        assert_false(says); /* they know */
+    }
+}
+
+static void words_that_lead_nowhere_are_dropped(void **state)
+{
+    struct fixture *f = *state;
+    struct accuse word;
+    bool says;
+
+    begin_idle(f);
+    (void)silent_of(f, &word, &says);
+    f->a.known = 0;
+    assert_false(unserved(f, STRANGER, block_of(f, 3), 4));
+    assert_false(unserved(f, peer_of(2), block_of(f, 3), RANK)); /* ourselves */
+    assert_false(unserved(f, peer_of(2), block_of(f, 3), 2));    /* itself */
+    assert_false(unserved(f, peer_of(2), block_of(f, 3), MEMBERS));
+    assert_false(unserved(f, peer_of(2), block_of(f, 2), 4)); /* its own slice */
+    assert_false(unserved(f, peer_of(2), block_of(f, RANK), 4));
+    assert_false(unserved(f, peer_of(2), 1ULL << 40, 4));
+    assert_int_equal(f->a.unserved.waiting, 0);
+    f->a.known = 1U << 4; /* we have seen it */
+    assert_true(unserved(f, peer_of(2), block_of(f, 3), 4));
+    tick(f, 1);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->a.unserved.waiting, 0);
+    assert_int_equal(f->a.unserved_left, audit_draws(&f->c.shape));
+}
+
+/* No more blocks are looked at than are drawn: four members say that the fifth
+ * is silent, and it answers nobody. */
+static void few_words_are_looked_at(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t before;
+
+    shape(f, 501);
+    assert_int_equal(audit_draws(&f->c.shape), 1);
+    begin_idle(f);
+    f->a.known = 0;
+    before = f->a.attempt;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        if (i != RANK && i != 3) {
+            assert_true(unserved(f, peer_of(i), block_of(f, 3), 3));
+        }
+    }
+    for (int k = 0; k < 20; k++) {
+        tick(f, WAIT_MS);
+        f->a.known = 0;
+    }
+    assert_int_equal(f->a.attempt - before, 1);
+}
+
+/* ---- when ----------------------------------------------------------------- */
+
+static void draws_are_spread_over_half_of_a_round(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t gap = 24000 / 2 / 3, first;
+    struct audit_block b;
+
+    f->round_ms = 24000;
+    begin(f, 5);
+    assert_int_equal(f->a.patience_ms, 24000 / 8);
+    first = audit_deadline(&f->a);
+    assert_in_range(first, f->now_ms, f->now_ms + gap);
+    tick(f, first - f->now_ms);
+    all_arrive(f);
+    assert_false(answer(f, false, &b));
+    assert_int_equal(audit_deadline(&f->a), first + gap);
+    tick(f, gap - 1);
+    assert_int_equal(f->n_asked, 0);
+    tick(f, 1);
+    assert_int_equal(f->n_asked, MEMBERS - 1);
+}
+
+/* At most WAIT_MS, and not less than an 8th of that. */
+static void patience_follows_from_the_time_of_a_round(void **state)
+{
+    const uint64_t rounds[][2] = {{0, WAIT_MS},
+                                  {1, WAIT_MS / 8},
+                                  {8 * WAIT_MS / 2, WAIT_MS / 2},
+                                  {80ULL * WAIT_MS, WAIT_MS}};
+    struct fixture *f = *state;
+
+    for (size_t k = 0; k < sizeof rounds / sizeof rounds[0]; k++) {
+        f->round_ms = rounds[k][0];
+        begin(f, 5);
+        assert_int_equal(f->a.patience_ms, rounds[k][1]);
+    }
+}
+
+/* ---- who refuses ---------------------------------------------------------- */
 
 /* So does one that is away. Who holds the result first has nobody yet that
  * serves. */
@@ -478,7 +701,16 @@ int main(void)
         WITH(after_a_wrong_sum_nothing_more_of_the_commit_is_looked_at),
         WITH(reports_of_other_blocks_and_rounds_say_nothing),
         WITH(what_the_machine_cannot_sum_is_unanswered),
-        WITH(who_is_silent_or_sends_something_else_ends_a_draw),
+        WITH(pieces_of_another_attempt_do_not_count),
+        WITH(who_sends_something_else_is_asked_again),
+        WITH(who_is_silent_is_known_and_said_once),
+        WITH(of_more_than_half_nobody_is_said_to_be_silent),
+        WITH(who_refuses_to_the_end_or_stays_away_is_silent),
+        WITH(who_is_said_to_be_silent_is_asked),
+        WITH(words_that_lead_nowhere_are_dropped),
+        WITH(few_words_are_looked_at),
+        WITH(draws_are_spread_over_half_of_a_round),
+        WITH(patience_follows_from_the_time_of_a_round),
         WITH(who_refuses_is_asked_again_ever_more_rarely_and_then_no_more),
         WITH(an_accusation_is_looked_at_while_a_draw_waits),
         WITH(nobody_refuses_for_somebody_else),

@@ -33,7 +33,7 @@ struct fixture {
     struct out out;
     struct identity self, peer[MEMBERS];
     int row[MEMBERS];
-    uint64_t now_ms;
+    uint64_t now_ms, round_ms; /* round_ms: what a round takes; 0: unknown */
     struct segment asked[MEMBERS]; /* posted, not arrived; a FETCH each */
     uint32_t n_asked;
     uint32_t n_jobs, n_cancels;
@@ -184,7 +184,7 @@ static inline int close_fixture(void **state)
 
 static inline void begin(struct fixture *f, uint64_t secret)
 {
-    audit_begin(&f->a, &f->c, secret, &f->out);
+    audit_begin(&f->a, &f->c, secret, f->now_ms, f->round_ms, &f->out);
     collect(f);
 }
 
@@ -250,9 +250,9 @@ static inline bool answer(struct fixture *f, bool wrong, struct audit_block *b)
 static inline bool
 accuse(struct fixture *f, int peer, uint8_t commit, uint64_t offset)
 {
-    const struct hash32 hash = {.b = {commit}};
+    const struct accuse m = {.commit = {.b = {commit}}, .offset = offset};
 
-    return audit_accuse(&f->a, f->row[peer], &hash, offset);
+    return audit_on_accuse(&f->a, f->row[peer], &m);
 }
 
 /* The first block that the member of that rank summed. */

@@ -953,6 +953,52 @@ static void whom_most_reject_stays_out_alone(void **state)
     cast_close(c);
 }
 
+/* Actors of the first n that found actor `silent` so have named it, as its
+ * contribution did not come. */
+static void found_silent(struct cast *c, int n, int silent)
+{
+    for (int i = 0; i < n; i++) {
+        struct round *r = &c->a[i]->round;
+
+        silence_add(&c->a[i]->silence, &c->a[silent]->identity.id, r->round);
+    }
+}
+
+static void whom_most_find_silent_has_no_part_in_the_plan(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++) { /* of five */
+        struct cast *c = begin_butterfly(5);
+
+        found_silent(c, n, 4);
+        all_contribute(c);
+        for (int i = 0; i < 5; i++) {
+            assert_true(c->a[i]->round.has_plan);
+            assert_int_equal(c->a[i]->round.in_plan, n < 3 || i != 4);
+        }
+        cast_close(c);
+    }
+}
+
+/* What is left must be more than half of the view. */
+static void most_members_cannot_be_left_out_for_silence(void **state)
+{
+    struct cast *c = begin_butterfly(5);
+    int in = 0;
+
+    (void)state;
+    for (int silent = 2; silent < 5; silent++) {
+        found_silent(c, 3, silent);
+    }
+    all_contribute(c);
+    for (int i = 0; i < 5; i++) {
+        assert_true(c->a[i]->round.has_plan);
+        in += c->a[i]->round.in_plan;
+    }
+    assert_int_equal(in, 3);
+    cast_close(c);
+}
+
 /* Whatever the exchange: it cannot be encoded where it was made. */
 static void who_cannot_encode_its_own_stays_out_by_itself(void **state)
 {
@@ -1438,6 +1484,8 @@ int main(void)
         cmocka_unit_test(where_few_are_left_only_the_rejected_stays_out),
         cmocka_unit_test(liars_that_reject_honest_members_go_with_them),
         cmocka_unit_test(whom_most_reject_stays_out_alone),
+        cmocka_unit_test(whom_most_find_silent_has_no_part_in_the_plan),
+        cmocka_unit_test(most_members_cannot_be_left_out_for_silence),
         cmocka_unit_test(who_cannot_encode_its_own_stays_out_by_itself),
         cmocka_unit_test(a_broken_connection_is_nobodys_bad_numbers),
         cmocka_unit_test(of_two_that_cannot_reach_each_other_one_waits),
