@@ -248,7 +248,8 @@ void node_on_accuse(struct node *n, int peer, const struct accuse *m)
     }
 }
 
-/* ---- who does not serve --------------------------------------------------- */
+/* ---- who does not serve ---------------------------------------------------
+ */
 
 /* Members whose contribution could not be had are named in READY, and the
  * others are told where to look. */

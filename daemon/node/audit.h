@@ -23,7 +23,7 @@ struct node_audit {
     struct {
         uint64_t round;
         struct hash32 offer;
-    } own[2];            /* what we contributed last: others may ask for it */
+    } own[2]; /* what we contributed last: others may ask for it */
     struct silence silence; /* who did not serve what it contributed */
     struct accuse found; /* a wrong sum; `tells` times it will be said again */
     uint32_t tells;

@@ -441,7 +441,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                        codec_names);
         return LOCO_EINVAL;
     }
-    if (sc->options == options_audit) {
+    if (sc->options == options_audit || sc->options == options_silence) {
         exchange = EXCHANGE_BUTTERFLY; /* others have no owners */
     }
     if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
@@ -879,6 +879,7 @@ static int run_once(const struct sim_options *opt,
         check_strangers(s);
         check_rollbacks(s);
         check_audits(s);
+        check_silence(s);
         sim_convicts_judge(s);
         collect(s, result);
         sim_claims_judge(s, result);

@@ -670,6 +670,8 @@ const struct scenario scenarios[] = {
      40, options_rollback, setup_rollback, false},
     {"audit", "the owner of a slice sums wrong, others repeat some sums", 5, 40,
      options_audit, setup_audit, false},
+    {"silence", "the owner of a slice sums wrong, and nobody can repeat it", 5,
+     60, options_silence, setup_silence, false},
     {"convicts", "members that lied, and that others hold a proof against, go",
      5, 60, options_convicts, setup_convicts, false},
     {"liars", "a member lies in ballots, and another dies and comes back", 5,

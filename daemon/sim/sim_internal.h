@@ -70,11 +70,19 @@ struct sim {
     bool rollbacks;                /* scenarios_rollback.c */
     bool audits;                   /* scenarios_audit.c */
     bool missums;                  /* the same: the victim sums wrong */
-    uint32_t misjudge;             /* members that find every state bad; 0: one,
-                                      in some seeds */
-    uint32_t lie;                  /* its kind; 0: seeds take turns */
-    bool spoils;                   /* the victim serves pieces that are wrong */
-    bool truth;                    /* a liar says the truth from now on */
+    struct {                       /* scenarios_silence.c */
+        bool on, begun;
+        uint32_t mute;         /* who serves its contribution to nobody */
+        uint64_t round;        /* the newest that was seen, */
+        uint32_t n_rounds;     /* since it is mute, */
+        uint32_t n_with;       /* of them those that it has a part in, */
+        uint32_t row, row_max; /* following each other */
+    } silence;
+    uint32_t misjudge; /* members that find every state bad; 0: one,
+                          in some seeds */
+    uint32_t lie;      /* its kind; 0: seeds take turns */
+    bool spoils;       /* the victim serves pieces that are wrong */
+    bool truth;        /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
     bool urls_only;                     /* its shards come from URLs alone */
 
@@ -182,6 +190,11 @@ void check_strangers(struct sim *s);
 void options_audit(struct sim *s);
 void setup_audit(struct sim *s);
 void check_audits(struct sim *s);
+
+/* scenarios_silence.c */
+void options_silence(struct sim *s);
+void setup_silence(struct sim *s);
+void check_silence(struct sim *s);
 
 /* scenarios_rollback.c */
 void options_rollback(struct sim *s);

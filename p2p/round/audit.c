@@ -5,7 +5,7 @@
 
 #define COST_SHARE     33 /* one part in so many of the bytes of a round */
 #define TRIES          64 /* draws that fall into our own slice or nowhere */
-#define REST_SHIFT     4  /* a draw is asked for again after patience >> so much */
+#define REST_SHIFT     5  /* a draw comes again after patience >> so much */
 #define PATIENCE_SHARE 8  /* of the time that a round takes */
 #define SPREAD_SHARE   2  /* of that time the first part has all draws */
 #define LEAST_SHARE    8  /* of wait_ms: the least patience */
@@ -68,7 +68,8 @@ void audit_stop(struct audit *a, struct out *out)
     a->unserved.heard = a->unserved.waiting = 0;
 }
 
-/* ---- blocks --------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------
+ */
 
 /* The block that begins at or before that element; false: it is nobody's, or
  * our own. */
@@ -102,7 +103,8 @@ uint32_t audit_rank_of(const struct audit *a, int peer)
     return i;
 }
 
-/* ---- what others say ------------------------------------------------------ */
+/* ---- what others say ------------------------------------------------------
+ */
 
 bool audit_on_accuse(struct audit *a, int peer, const struct accuse *m)
 {
@@ -172,7 +174,8 @@ static bool take_unserved(struct audit *a)
     return true;
 }
 
-/* ---- which block is next -------------------------------------------------- */
+/* ---- which block is next --------------------------------------------------
+ */
 
 static bool draw(struct audit *a, uint64_t now_ms)
 {
@@ -214,8 +217,8 @@ static bool choose(struct audit *a, uint64_t now_ms)
         bool may_draw = a->left > 0 && !a->again && now_ms >= a->next_ms;
         bool unserved =
             a->unserved.waiting != 0 && !a->again && a->unserved_left > 0;
-        bool accused = a->wrong.waiting != 0 &&
-                       (!unserved || rng_below(&a->draw, 2) == 0);
+        bool accused =
+            a->wrong.waiting != 0 && (!unserved || rng_below(&a->draw, 2) == 0);
 
         if (!may_draw && !unserved && !accused) {
             return false;
@@ -248,7 +251,5 @@ uint64_t audit_deadline(const struct audit *a)
     if (a->phase != AUDIT_IDLE || !a->has) {
         return CORE_NEVER;
     }
-    return a->again      ? a->again_ms
-           : a->left > 0 ? a->next_ms
-                         : CORE_NEVER;
+    return a->again ? a->again_ms : a->left > 0 ? a->next_ms : CORE_NEVER;
 }

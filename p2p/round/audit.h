@@ -32,20 +32,20 @@
  * for some rounds (silence.h). An honest member answers, and nothing follows.
  *
  * What it does not see: what a member contributed (that is for an audit of
- * work). Where rounds are shorter than `patience_ms`, a commit comes before
+ * work). In rounds shorter than about twice `patience_ms` a commit comes before
  * anybody is known to be silent.
  *
  * *Time.* Draws are spread over the first half of the time that a round takes,
  * so that members of a large view do not all ask at once, and an answer may
  * take an 8th of that, at most `wait_ms`. Members hold a result at different
  * times, and the first ones have nobody yet that serves. So a draw that is
- * refused, or of which a source is away, is asked for again after a 16th of
- * that patience, an 8th, .. a whole, and then given up.
+ * refused, or of which a source is away, is asked for again after a 32nd of
+ * that patience, a 16th, .. a half, and then given up.
  *
  * What others say and own draws take turns, and of several accusations the next
- * one is drawn: members that accuse falsely and then say nothing hold up neither
- * the draws nor a true accusation for more than the patience each. Of blocks
- * that are said to be unserved no more are looked at than are drawn.
+ * one is drawn: members that accuse falsely and then say nothing hold up
+ * neither the draws nor a true accusation for more than the patience each. Of
+ * blocks that are said to be unserved no more are looked at than are drawn.
  *
  * Pure. One block at a time; at most one accusation and one word about silence
  * of each member.
@@ -83,8 +83,8 @@ enum audit_phase { AUDIT_IDLE, AUDIT_FETCHING, AUDIT_SUMMING };
 
 /* What members say about blocks of this commit. */
 struct audit_words {
-    uint64_t heard;   /* bit i: member i said it.. */
-    uint64_t waiting; /* ..and nobody looked yet.. */
+    uint64_t heard;                /* bit i: member i said it.. */
+    uint64_t waiting;              /* ..and nobody looked yet.. */
     uint64_t at[VIEW_MEMBERS_MAX]; /* ..at the block of this element */
 };
 
@@ -106,8 +106,8 @@ struct audit {
     uint64_t due_ms;
     struct audit_words wrong, unserved;
     uint8_t whom[VIEW_MEMBERS_MAX]; /* unserved by that rank */
-    uint64_t heard_twice;  /* bit i: i accused once more, as its blocks did not
-                              come */
+    uint64_t heard_twice;   /* bit i: i accused once more, as its blocks did not
+                               come */
     uint32_t unserved_left; /* words of silence that are looked at */
     bool was_said;          /* the block before was one that others named */
     /* The last draw, which may be asked for again. */
@@ -135,8 +135,8 @@ void audit_init(struct audit *a,
 uint32_t audit_draws(const struct butterfly_shape *shape);
 
 /* A commit was made: what was left of the one before is given up. `secret`: a
- * number of this commit that others cannot guess. `round_ms`: what a round takes
- * of late; 0: unknown. */
+ * number of this commit that others cannot guess. `round_ms`: what a round
+ * takes of late; 0: unknown. */
 void audit_begin(struct audit *a,
                  const struct audit_commit *c,
                  uint64_t secret,

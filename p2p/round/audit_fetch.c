@@ -23,7 +23,8 @@ void audit_give_up(struct audit *a, struct out *out)
     a->phase = AUDIT_IDLE;
 }
 
-/* ---- a sum that cannot be repeated ---------------------------------------- */
+/* ---- a sum that cannot be repeated ----------------------------------------
+ */
 
 /* An accuser whose line broke may say it once more. */
 static void unanswered(struct audit *a)
@@ -94,7 +95,8 @@ uint64_t audit_take_silent(struct audit *a, struct accuse *word, bool *says)
     return silent;
 }
 
-/* ---- asking --------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------
+ */
 
 /* Ask for contribution i to the block. */
 static void ask(struct audit *a, uint32_t i, int row, struct out *out)
@@ -177,7 +179,8 @@ void audit_fetch(struct audit *a, uint64_t now_ms, struct out *out)
     }
 }
 
-/* ---- answers -------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------
+ */
 
 /* All contributions are here. */
 static void sum(struct audit *a, struct out *out)

@@ -282,7 +282,8 @@ static uint64_t without_silent(const struct round *r, uint64_t mask)
         for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
             n += (full >> i & 1) && (r->readies[i].silent >> k & 1);
         }
-        if (2 * n > view_n_full(round_view(r)) && is_enough(r, left & ~BIT(k))) {
+        if (2 * n > view_n_full(round_view(r)) &&
+            is_enough(r, left & ~BIT(k))) {
             left &= ~BIT(k);
         }
     }

@@ -85,8 +85,9 @@ struct round_options {
     /* Borrowed; in runs with leases the commit whose state is in place. */
     const struct round_record *record;
     const struct text_span *text; /* borrowed, too: what is here; NULL: all */
-    const struct silence *silence; /* borrowed; whom READY names; NULL: nobody */
-    uint32_t site;                /* where this machine stands; 0: at none */
+    const struct silence
+        *silence;  /* borrowed; whom READY names; NULL: nobody */
+    uint32_t site; /* where this machine stands; 0: at none */
     uint32_t plan_ms, vote_ms, hop_ms;
 };
 

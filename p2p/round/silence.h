@@ -4,13 +4,14 @@
  * own to nobody keeps a wrong sum from being seen, its own or that of a friend,
  * and proves nothing by that: its line may be down. So it is not convicted. But
  * who could not get its contribution names it in READY (`silent`) for the next
- * two rounds, and for 4, 8 .. 64 after it was seen so again. Whom more than half
- * of all full members name is left out of the plan (plan.c): it owns no slice,
- * so that its lies end, and its work stays with it, so that an honest member
- * with a bad line loses no work.
+ * two rounds, and for 4, 8 .. 64 after it was seen so again. Whom more than
+ * half of all full members name is left out of the plan (plan.c): it owns no
+ * slice, so that its lies end, and its work stays with it, so that an honest
+ * member with a bad line loses no work.
  *
  * A member that lies and is silent pays for each lie that is drawn: of R rounds
- * it lies in about log2(R). What one member says of another alone has no effect.
+ * it lies in about log2(R). What one member says of another alone has no
+ * effect.
  *
  * Pure; a fixed table of ids. A full table forgets whose rest ends first.
  */

@@ -88,6 +88,41 @@ def wrong_sums():
         liar.signal(signal.SIGTERM)
 
 
+def made_without_one(peer):
+    """Whether a round was committed by all members of the view but one."""
+    said = json.loads(run(LOCO, "rounds", "--state", peer.state,
+                          "--json").stdout)
+    return any(r["outcome"] == "committed" and r["members_in_view"] == 4 and
+               r["members_in_plan"] == 3 for r in said["rounds"])
+
+
+@test("a member that sums wrong, and serves its contribution to nobody, is left "
+      "out of rounds", 240)
+def mute():
+    # In shorter rounds a commit comes before anybody is known to be silent.
+    with Swarm(peers=4, rounds=100000, period=400, settings=AUDITED) as s:
+        s.start()
+        s.wait_training()
+        s.peers[0].wait_round(2)
+        liar = s.peers[3]
+        liar.kill()
+        s.peers[0].wait_status(lambda t: t["peers_in_round"] == 3, "it is gone")
+        liar.start("--join", s.uri(), program=LIAR,
+                   env={"LOCO_LIES": "1", "LOCO_MUTE": "1"}).wait_up()
+        honest = s.peers[:3]
+        honest[0].wait_status(lambda t: t["peers_in_round"] == 4, "it is back")
+        for peer in honest:
+            peer.wait_status(lambda t: t["audits"]["silent"] > 0,
+                             "it finds the liar silent", 100)
+        wait_for(lambda: made_without_one(honest[0]),
+                 "a round is made without the liar", 60)
+        for peer in honest:
+            check(in_view(peer, liar) == (True, False),
+                  f"{peer.name}: it is no more than left out")
+            check(audits(peer)["convicts"] == 0, f"{peer.name}: convicts")
+        liar.signal(signal.SIGTERM)
+
+
 @test("members of a run with audits repeat sums of each other, and find none "
       "wrong")
 def right_sums():

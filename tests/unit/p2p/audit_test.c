@@ -199,7 +199,8 @@ static void who_sends_something_else_is_asked_again(void **s)
     }
 }
 
-/* ---- who is silent -------------------------------------------------------- */
+/* ---- who is silent --------------------------------------------------------
+ */
 
 /* The answers of all but these (ranks, bits) come. */
 static void all_but(struct fixture *f, uint32_t silent)
@@ -290,14 +291,14 @@ static void who_refuses_to_the_end_or_stays_away_is_silent(void **state)
     assert_int_equal(silent_of(f, &word, &says), 1U << 4);
 }
 
-/* ---- what others say of who is silent ------------------------------------- */
+/* ---- what others say of who is silent -------------------------------------
+ */
 
 static bool
 unserved(struct fixture *f, int peer, uint64_t offset, uint32_t rank)
 {
-    const struct accuse m = {.commit = f->c.hash,
-                             .offset = offset,
-                             .silent = (uint8_t)(rank + 1)};
+    const struct accuse m = {
+        .commit = f->c.hash, .offset = offset, .silent = (uint8_t)(rank + 1)};
 
     return audit_on_accuse(&f->a, f->row[peer], &m);
 }
@@ -349,7 +350,8 @@ static void words_that_lead_nowhere_are_dropped(void **state)
     assert_false(unserved(f, peer_of(2), block_of(f, 3), RANK)); /* ourselves */
     assert_false(unserved(f, peer_of(2), block_of(f, 3), 2));    /* itself */
     assert_false(unserved(f, peer_of(2), block_of(f, 3), MEMBERS));
-    assert_false(unserved(f, peer_of(2), block_of(f, 2), 4)); /* its own slice */
+    assert_false(
+        unserved(f, peer_of(2), block_of(f, 2), 4)); /* its own slice */
     assert_false(unserved(f, peer_of(2), block_of(f, RANK), 4));
     assert_false(unserved(f, peer_of(2), 1ULL << 40, 4));
     assert_int_equal(f->a.unserved.waiting, 0);
@@ -385,7 +387,8 @@ static void few_words_are_looked_at(void **state)
     assert_int_equal(f->a.attempt - before, 1);
 }
 
-/* ---- when ----------------------------------------------------------------- */
+/* ---- when -----------------------------------------------------------------
+ */
 
 static void draws_are_spread_over_half_of_a_round(void **state)
 {
@@ -424,7 +427,8 @@ static void patience_follows_from_the_time_of_a_round(void **state)
     }
 }
 
-/* ---- who refuses ---------------------------------------------------------- */
+/* ---- who refuses ----------------------------------------------------------
+ */
 
 /* So does one that is away. Who holds the result first has nobody yet that
  * serves. */
@@ -438,7 +442,7 @@ who_refuses_is_asked_again_ever_more_rarely_and_then_no_more(void **state)
     tick(f, 10);
     at = f->asked[0].offset;
     for (uint32_t k = 0; k < 5; k++) {
-        uint64_t rest = (WAIT_MS << k) / 16;
+        uint64_t rest = (WAIT_MS << k) / 32;
 
         refuse(f, peer_of(3), f->a.attempt, 3);
         assert_int_equal(f->n_cancels, k + 1);
@@ -478,7 +482,7 @@ static void an_accusation_is_looked_at_while_a_draw_waits(void **state)
     assert_int_equal(f->a.block.source, f->row[peer_of(4)]);
     all_arrive(f);
     assert_false(answer(f, false, &b));
-    tick(f, WAIT_MS / 16);
+    tick(f, WAIT_MS / 32);
     assert_int_equal(f->asked[0].offset, at);
     assert_int_equal(f->a.block.source, MEMBERS_NONE);
 }

@@ -839,13 +839,12 @@ static void cannot_use(struct cast *c, int i, int k)
 {
     struct round *r = &c->a[i]->round;
     struct event e = {.type = EVENT_SEG_DONE, .seg_done.rc = LOCO_EPROTO};
-    uint32_t index = (uint32_t)view_index(&c->a[i]->ballot.cert.body,
-                                          &c->a[k]->identity.id);
+    uint32_t index =
+        (uint32_t)view_index(&c->a[i]->ballot.cert.body, &c->a[k]->identity.id);
 
-    e.seg_done.segment =
-        (struct segment){.attempt = r->exchange.attempt,
-                         .op = SEGMENT_SUM,
-                         .lane = (uint8_t)rank_of(r, index)};
+    e.seg_done.segment = (struct segment){.attempt = r->exchange.attempt,
+                                          .op = SEGMENT_SUM,
+                                          .lane = (uint8_t)rank_of(r, index)};
     c->out->n = c->out->n_bytes = 0;
     round_seg_done(r, &e.seg_done, c->out);
     assert_true(r->want_change);
