@@ -395,6 +395,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
+        {"audit.percent", "", 1, 100, .u32 = &l->missum_percent},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
         {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},
         {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},
@@ -879,6 +880,7 @@ static int run_once(const struct sim_options *opt,
         check_strangers(s);
         check_rollbacks(s);
         check_audits(s);
+        sim_audit_judge(s, result);
         check_silence(s);
         sim_convicts_judge(s);
         collect(s, result);

@@ -21,14 +21,41 @@
 #include "p2p/round/view.h"
 
 #define TO_LEAVE 3 /* rounds */
+#define LOOK_MS  100
+
+static bool has_in_view(const struct sim *s, uint32_t q, uint32_t peer)
+{
+    const struct ballot *b = node_parts(s->nodes[q]).ballot;
+
+    return b->have &&
+           view_index(&b->cert.body, &world_identity(s->world, peer)->id) >= 0;
+}
+
+/* When the liar is in no view of the others. */
+static void look_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    bool in = false;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        in |= q != s->victim && s->nodes[q] != NULL &&
+              has_in_view(s, q, s->victim);
+    }
+    if (!in) {
+        s->liar_rounds = sim_newest_round(s, s->victim) - s->missum_round;
+    } else if (!s->done) {
+        world_call(s->world, world_now(s->world) + LOOK_MS, look_call, s, arg);
+    }
+}
 
 static void missum_call(void *data, uint64_t arg)
 {
     struct sim *s = data;
 
-    (void)arg;
+    s->missum_round = sim_newest_round(s, s->victim);
     local_missum(s->local, s->victim, true);
     sim_fault(s);
+    look_call(s, arg);
 }
 
 void options_audit(struct sim *s)
@@ -82,14 +109,6 @@ static uint32_t n_accusers(const struct sim *s)
     return n;
 }
 
-static bool has_in_view(const struct sim *s, uint32_t q, uint32_t peer)
-{
-    const struct ballot *b = node_parts(s->nodes[q]).ballot;
-
-    return b->have &&
-           view_index(&b->cert.body, &world_identity(s->world, peer)->id) >= 0;
-}
-
 static void check_node(struct sim *s, uint32_t q)
 {
     const struct node_audit *a = node_parts(s->nodes[q]).audit;
@@ -120,5 +139,12 @@ void check_audits(struct sim *s)
     }
     if (s->audits && idle > 1) {
         check_fail(s->check, "A: %u peers repeated no sum", idle);
+    }
+}
+
+void sim_audit_judge(const struct sim *s, struct sim_result *r)
+{
+    if (s->audits && s->liar_rounds > 0) {
+        sim_figure(r, "liar_rounds", (double)s->liar_rounds, SIM_MAX);
     }
 }

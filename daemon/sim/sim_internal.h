@@ -69,7 +69,9 @@ struct sim {
     uint32_t trial_kind, accusers; /* 0: seeds take turns; half */
     bool rollbacks;                /* scenarios_rollback.c */
     bool audits;                   /* scenarios_audit.c */
-    bool missums;                  /* the same: the victim sums wrong */
+    bool missums;                  /* the same: the victim sums wrong.. */
+    uint64_t missum_round;         /* ..after that round; 0: not yet.. */
+    uint64_t liar_rounds;          /* ..and is out so many later; 0: not yet */
     struct {                       /* scenarios_silence.c */
         bool on, begun;
         uint32_t mute;         /* who serves its contribution to nobody */
@@ -190,6 +192,8 @@ void check_strangers(struct sim *s);
 void options_audit(struct sim *s);
 void setup_audit(struct sim *s);
 void check_audits(struct sim *s);
+/* Rounds until the liar was out; the run ended first: no figure. */
+void sim_audit_judge(const struct sim *s, struct sim_result *r);
 
 /* scenarios_silence.c */
 void options_silence(struct sim *s);

@@ -167,6 +167,7 @@ foreach(scenario restart kill-each split-2-2 rounds-churn)
   loco_sim_test(audit_${name} ${scenario} --seeds 6 --exchange butterfly --wire int8 --set sync.audit=1)
 endforeach()
 # Nine kinds take turns.
+loco_sim_test(audit_of_a_tenth audit --peers 8 --set audit.percent=10 --seeds 8)
 loco_sim_test(silence silence --seeds 24)
 loco_sim_test(silence_of_8 silence --peers 8 --seeds 8)
 loco_sim_test(convicts convicts --seeds 36)

@@ -8,6 +8,7 @@
 #include "daemon/node/node.h"
 #include "daemon/sim/world/internal.h"
 #include "proto/base/err.h"
+#include "proto/base/rng.h"
 #include "proto/hash.h"
 #include "proto/sample.h"
 
@@ -412,6 +413,15 @@ summed_own(const struct local *l, struct machine *m, const struct segment *own)
                                            : LOCO_EHASH;
 }
 
+/* Of who sums wrong: in each round other ones. */
+static bool sums_wrong(const struct local *l, const struct segment *s)
+{
+    uint64_t words[] = {s->attempt, s->seg};
+
+    return l->opt.missum_percent == 0 ||
+           rng_mix(words, 2) % 100 < l->opt.missum_percent;
+}
+
 static int on_sum(void *self, uint32_t peer, struct segment *seg)
 {
     struct local *l = self;
@@ -428,7 +438,7 @@ static int on_sum(void *self, uint32_t peer, struct segment *seg)
     dst = ring(l, m, seg->attempt)->bytes + at;
     rc = reduce_sum(&m->reduce, &v, seg, dst);
     rc = rc == 0 && m->terms->audits ? summed_own(l, m, &own) : rc;
-    if (rc == 0 && m->missums) {
+    if (rc == 0 && m->missums && sums_wrong(l, &own)) {
         m->n_missums++;
         dst[l->codec->bytes(seg->len) / 2] ^= 1; /* in a number's low bits */
     }

@@ -51,9 +51,10 @@ struct local_options {
     uint32_t eval_micros; /* of held-out windows in an evaluation */
     uint64_t stage_fits;  /* 0: all */
     bool error_feedback;
-    float norm_clip; /* butterfly; 0: none */
-    bool centred;    /* its clip is from a centre */
-    uint32_t audits; /* 1: terms.audits */
+    float norm_clip;         /* butterfly; 0: none */
+    bool centred;            /* its clip is from a centre */
+    uint32_t missum_percent; /* of the sums of who sums wrong; 0: all */
+    uint32_t audits;         /* 1: terms.audits */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;
      * steps go on beside a round, at most so many; half of what they moved in
      * that part outlives its commit. */
@@ -165,7 +166,8 @@ void local_ruin(struct local *l, uint32_t peer, bool on);
 /* This machine measures every state as bad; or as it is again. */
 void local_misjudge(struct local *l, uint32_t peer, bool on);
 
-/* Each sum that this machine makes is wrong in one bit; or is right again. */
+/* Each sum that this machine makes, or missum_percent of them, is wrong in one
+ * bit; or is right again. */
 void local_missum(struct local *l, uint32_t peer, bool on);
 /* How many it made in this life; each is of one block. */
 uint64_t local_missums(const struct local *l, uint32_t peer);
