@@ -319,8 +319,9 @@ static uint64_t elsewhere(const struct ballot *b)
     uint64_t mask = 0;
 
     for (uint32_t i = 0; i < b->cert.body.n_members; i++) {
-        const struct member *p =
-            b->rows[i] == MEMBERS_NONE ? NULL : &b->members->peers[b->rows[i]];
+        const struct member *p = members_linked(b->members, b->rows[i])
+                                     ? &b->members->peers[b->rows[i]]
+                                     : NULL; /* its last beat may be old */
 
         if (p != NULL && p->has_beat && p->beat.has_view &&
             !hash32_eq(&p->beat.view, &b->hash)) {

@@ -1,5 +1,6 @@
 /* ballot_test.c - how views follow each other, and who cannot bend that. */
 #include "p2p/prefix.h"
+#include "proto/base/bytes.h"
 #include "tests/unit/p2p/ballots.h"
 
 static void a_lost_member_leaves_by_the_next_view(void **state)
@@ -300,6 +301,33 @@ static void members_in_another_view_make_no_majority(void **state)
         assert_true(c->a[k]->ballot.cert.body.fork);
         assert_int_equal(c->a[k]->ballot.cert.body.n_members, 2);
     }
+    cast_close(c);
+}
+
+/* Who is reached over others said nothing here since its link went: that its
+ * beat of then names an older view proves nothing. */
+static void an_old_beat_of_a_member_without_a_link_proves_nothing(void **state)
+{
+    struct cast *c = cast_open(5);
+    struct members *m = &c->a[0]->members;
+    int rows[5];
+
+    (void)state;
+    for (int i = 2; i < 5; i++) {
+        is_elsewhere(c, 0, i);
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        rows[i] = c->a[0]->ballot.rows[i];
+    }
+    members_watch(m, rows, 5, &c->a[0]->ballot.hash, c->now_ms);
+    m->peers[row_of(c, 0, 1)].hears = 0x1f;
+    m->peers[row_of(c, 0, 1)].hears_view = get_u16(c->a[0]->ballot.hash.b);
+    assert_false(ballot_sees_majority(&c->a[0]->ballot));
+    for (int i = 2; i < 5; i++) {
+        members_link_down(m, (uint32_t)i + 1, c->now_ms);
+        assert_true(members_reaches(m, row_of(c, 0, i)));
+    }
+    assert_true(ballot_sees_majority(&c->a[0]->ballot));
     cast_close(c);
 }
 
@@ -665,6 +693,7 @@ int main(void)
         cmocka_unit_test(one_member_invents_no_commit),
         cmocka_unit_test(who_is_not_in_the_plan_does_not_stand_against_it),
         cmocka_unit_test(members_in_another_view_make_no_majority),
+        cmocka_unit_test(an_old_beat_of_a_member_without_a_link_proves_nothing),
         cmocka_unit_test(a_lone_survivor_forks_only_after_its_time),
         cmocka_unit_test(a_majority_never_forks),
         cmocka_unit_test(only_the_next_coordinator_asks_for_a_joiners_view),
