@@ -242,13 +242,25 @@ static uint64_t rejected_by_most(const struct round *r, uint64_t mask)
     return most;
 }
 
+/* Whether nobody of the mask names member i. */
+static bool is_unnamed(const struct round *r, uint32_t i, uint64_t mask)
+{
+    for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
+        if (rejected_by(r, k, mask) & BIT(i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Leave out whose contribution or sum another member could not use. Only the
  * owner of a slice sees what is wrong with it, so nobody knows which of the two
  * is to blame: both stay out, as in player elimination (Hirt, Maurer, Przydatek
  * 2000). So members that name honest ones go with them, and liars do not become
  * more than they were among those that stay. If both would leave too few, the
- * one that is named goes. Whose turn it is to be heard follows from the commit
- * before. */
+ * one that is named goes; who is named itself is heard last, or a liar that
+ * names somebody would stay in, beside another one that cannot use its bytes.
+ * Whose turn it is to be heard follows from the commit before. */
 static uint64_t without_rejected(const struct round *r, uint64_t mask)
 {
     uint32_t n = round_view(r)->n_members;
@@ -256,13 +268,14 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
     uint64_t left = mask & ~rejected_by_most(r, mask);
 
     left = is_enough(r, left) ? left : mask;
-    for (int both = 1; both >= 0; both--) {
+    for (uint32_t turn = 0; turn < 3; turn++) { /* both, one, one */
         for (uint32_t k = 0; k < n; k++) {
             uint32_t i = (first + k) % n;
             uint64_t named = rejected_by(r, i, left);
-            uint64_t out = named | (both ? BIT(i) : 0);
+            uint64_t out = named | (turn == 0 ? BIT(i) : 0);
 
-            if (named != 0 && is_enough(r, left & ~out)) {
+            if (named != 0 && (turn != 1 || is_unnamed(r, i, left)) &&
+                is_enough(r, left & ~out)) {
                 left &= ~out;
             }
         }
@@ -288,6 +301,38 @@ static uint64_t without_silent(const struct round *r, uint64_t mask)
         }
     }
     return left;
+}
+
+/* Whether two of the mask are there of which one rejects the other. */
+static bool quarrels(const struct round *r, uint64_t mask)
+{
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        if (rejected_by(r, i, mask) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of those that are ready whom the plan may have. A rest for silence is counted
+ * in rounds: where there is no plan without a silent member, as those left
+ * cannot exchange data or quarrel, there would be no round any more. So as
+ * many of these as needed come back, then those that were rejected. */
+static uint64_t usable(const struct round *r, uint64_t ready)
+{
+    uint64_t calm = without_rejected(r, ready);
+    const uint64_t some[] = {without_rejected(r, without_silent(r, ready)),
+                             without_silent(r, calm), calm, ready};
+
+    for (int strict = 1; strict >= 0; strict--) {
+        for (int k = 0; k < 4; k++) {
+            if (is_enough(r, fitting(r, some[k])) &&
+                !(strict && quarrels(r, some[k]))) {
+                return some[k];
+            }
+        }
+    }
+    return some[0];
 }
 
 /* Whether every two members of the plan can exchange data. */
@@ -519,10 +564,9 @@ static void
 plan_work(const struct round *r, uint64_t now_ms, struct plan_body *p)
 {
     uint64_t ready = round_ready_mask(r) & ~rollback_asks(r);
-    uint64_t usable = without_rejected(r, without_silent(r, ready)), fit, mask;
-    bool anew = usable != ready; /* all parts with the same contributors */
+    uint64_t may = usable(r, ready), fit = fitting(r, may), mask;
+    bool anew = may != ready; /* all parts with the same contributors */
 
-    fit = fitting(r, usable);
     mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
                           round_view(r)->members, fit, p);
     if (!view_quorum(round_view(r), fitting(r, mask),

@@ -934,6 +934,30 @@ static void liars_that_reject_honest_members_go_with_them(void **state)
     cast_close(c);
 }
 
+/* Who names somebody and is named itself is heard last: a liar of four names
+ * one, and sends a second one bytes that are no numbers. */
+static void no_two_of_a_plan_quarrel_if_it_can_be(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 64; k++) {
+        int liar = k & 3, named = k >> 2 & 3, naming = k >> 4;
+        struct cast *c;
+
+        if (liar == named || liar == naming || named == naming) {
+            continue;
+        }
+        c = begin_butterfly(4);
+        all_contribute(c);
+        cannot_use(c, liar, named);
+        cannot_use(c, naming, liar);
+        until_planned(c, 2);
+        assert_true(
+            !c->a[liar]->round.in_plan ||
+            (!c->a[named]->round.in_plan && !c->a[naming]->round.in_plan));
+        cast_close(c);
+    }
+}
+
 /* More than half say the same of one: then it is that one alone. */
 static void whom_most_reject_stays_out_alone(void **state)
 {
@@ -996,6 +1020,33 @@ static void most_members_cannot_be_left_out_for_silence(void **state)
     }
     assert_int_equal(in, 3);
     cast_close(c);
+}
+
+/* A rest ends with rounds. Where without a silent member no two could be kept
+ * apart that quarrel, or too few can exchange data, there would be none. */
+static void who_is_silent_comes_back_if_there_is_no_round_without_it(void **s)
+{
+    (void)s;
+    for (int quarrel = 0; quarrel < 2; quarrel++) {
+        struct cast *c = begin_butterfly(4);
+        int silent = actor_of(c, 0), a = actor_of(c, 1), b = actor_of(c, 2);
+
+        for (int i = 0; i < 4; i++) {
+            silence_add(&c->a[i]->silence, &c->a[silent]->identity.id, 1);
+        }
+        all_contribute(c);
+        assert_false(c->a[silent]->round.in_plan);
+        if (quarrel) {
+            cannot_use(c, a, b);
+        } else {
+            connection_fails(c, a, &c->a[b]->identity.id, 2);
+        }
+        until_planned(c, 2);
+        assert_true(quarrel || c->a[a]->round.plan.body.n_members == 3);
+        assert_false(c->a[a]->round.in_plan && c->a[b]->round.in_plan);
+        assert_true(c->a[silent]->round.in_plan);
+        cast_close(c);
+    }
 }
 
 /* Whatever the exchange: it cannot be encoded where it was made. */
@@ -1483,7 +1534,10 @@ int main(void)
         cmocka_unit_test(where_few_are_left_only_the_rejected_stays_out),
         cmocka_unit_test(liars_that_reject_honest_members_go_with_them),
         cmocka_unit_test(whom_most_reject_stays_out_alone),
+        cmocka_unit_test(no_two_of_a_plan_quarrel_if_it_can_be),
         cmocka_unit_test(whom_most_find_silent_has_no_part_in_the_plan),
+        cmocka_unit_test(
+            who_is_silent_comes_back_if_there_is_no_round_without_it),
         cmocka_unit_test(most_members_cannot_be_left_out_for_silence),
         cmocka_unit_test(who_cannot_encode_its_own_stays_out_by_itself),
         cmocka_unit_test(a_broken_connection_is_nobodys_bad_numbers),
