@@ -138,7 +138,7 @@ void setup_silence(struct sim *s)
     }
 }
 
-/* How many of the others find that peer silent. */
+/* How many of the others found that peer silent. */
 static uint32_t n_finding(const struct sim *s, uint32_t peer)
 {
     const struct peer_id *id = &world_identity(s->world, peer)->id;
@@ -149,7 +149,9 @@ static uint32_t n_finding(const struct sim *s, uint32_t peer)
                                          ? NULL
                                          : node_parts(s->nodes[q]).audit;
 
-        n += a != NULL && silence_mask(&a->silence, id, 1, 0) != 0;
+        for (uint32_t k = 0; a != NULL && k < a->silence.n; k++) {
+            n += id_eq(&a->silence.row[k].id, id);
+        }
     }
     return n;
 }

@@ -26,16 +26,23 @@ static struct silence_row *make(struct silence *s, const struct peer_id *id)
     return row;
 }
 
+/* Whether that round is in its rest: rounds of a branch that is left, or of
+ * before a rollback, may be far above those that come now. */
+static bool rests(const struct silence_row *row, uint64_t round)
+{
+    return round <= row->last && row->last - round <= 1ULL << row->n_seen;
+}
+
 void silence_add(struct silence *s, const struct peer_id *id, uint64_t round)
 {
     struct silence_row *row = find(s, id);
     uint64_t calm;
 
-    if (row != NULL && round <= row->last) {
+    if (row != NULL && rests(row, round)) {
         return;
     }
     row = row != NULL ? row : make(s, id);
-    calm = (round - row->last) >> SILENCE_REST_LOG2;
+    calm = round > row->last ? (round - row->last) >> SILENCE_REST_LOG2 : 0;
     row->n_seen -= calm < row->n_seen ? (uint32_t)calm : row->n_seen;
     row->n_seen += row->n_seen < SILENCE_REST_LOG2;
     row->last = round + (1ULL << row->n_seen);
@@ -50,7 +57,7 @@ uint64_t silence_mask(const struct silence *s,
     uint64_t mask = 0;
 
     for (uint32_t k = 0; k < s->n; k++) {
-        for (uint32_t i = 0; i < n && round <= s->row[k].last; i++) {
+        for (uint32_t i = 0; i < n && rests(&s->row[k], round); i++) {
             mask |= id_eq(&ids[i], &s->row[k].id) ? 1ULL << i : 0;
         }
     }

@@ -9,6 +9,8 @@
  * slice, so that its lies end, and its work stays with it, so that an honest
  * member with a bad line loses no work.
  *
+ * Rounds of another branch may be lower: a rest has a first and a last round.
+ *
  * A member that lies and is silent pays for each lie that is drawn: of R rounds
  * it lies in about log2(R). What one member says of another alone has no
  * effect.

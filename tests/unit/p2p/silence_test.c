@@ -62,6 +62,22 @@ static void time_without_silence_shortens_the_next_rest(void **state)
     assert_int_equal(s.row[0].n_seen, 1);
 }
 
+/* Another branch has rounds of lower numbers: a rest ends there, too. */
+static void rounds_that_jump_back_make_no_rest_longer(void **state)
+{
+    struct silence s = {0};
+    const struct peer_id who = id_of(7);
+
+    (void)state;
+    silence_add(&s, &who, 1000);
+    assert_int_equal(named(&s, 7, 500), 0);
+    assert_int_equal(named(&s, 7, 1000), 3);
+    silence_add(&s, &who, 500);
+    assert_int_equal(named(&s, 7, 500), 5); /* the second time */
+    assert_int_equal(named(&s, 7, 505), 0);
+    assert_int_equal(s.n, 1);
+}
+
 static void a_full_table_forgets_whose_rest_ends_first(void **state)
 {
     struct silence s = {0};
@@ -85,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rests_double_up_to_64_rounds),
         cmocka_unit_test(time_without_silence_shortens_the_next_rest),
+        cmocka_unit_test(rounds_that_jump_back_make_no_rest_longer),
         cmocka_unit_test(a_full_table_forgets_whose_rest_ends_first),
     };
 
