@@ -9,6 +9,7 @@
 #define PATIENCE_SHARE 8  /* of the time that a round takes */
 #define SPREAD_SHARE   2  /* of that time the first part has all draws */
 #define LEAST_SHARE    8  /* of wait_ms: the least patience */
+#define LAST_WAITS     2  /* so many after all draws vain sayers are heard */
 
 void audit_init(struct audit *a,
                 struct members *members,
@@ -33,13 +34,16 @@ uint32_t audit_draws(const struct butterfly_shape *s)
 static void pace(struct audit *a, uint64_t now_ms, uint64_t round_ms)
 {
     uint64_t least = a->wait_ms / LEAST_SHARE;
-    uint64_t patience = round_ms / PATIENCE_SHARE;
+    uint64_t time =
+        a->took_ms != 0 && a->took_ms < round_ms ? a->took_ms : round_ms;
+    uint64_t patience = time / PATIENCE_SHARE;
 
+    a->took_ms = round_ms;
     patience = patience > least ? patience : least;
-    a->patience_ms =
-        round_ms == 0 || patience > a->wait_ms ? a->wait_ms : patience;
-    a->gap_ms = round_ms / SPREAD_SHARE / a->left;
+    a->patience_ms = time == 0 || patience > a->wait_ms ? a->wait_ms : patience;
+    a->gap_ms = time / SPREAD_SHARE / a->left;
     a->next_ms = now_ms + rng_below(&a->draw, a->gap_ms + 1);
+    a->last_ms = now_ms + time / SPREAD_SHARE + LAST_WAITS * a->patience_ms;
 }
 
 void audit_begin(struct audit *a,
@@ -63,7 +67,7 @@ void audit_stop(struct audit *a, struct out *out)
     a->has = a->was_said = a->again = a->is_own = false;
     a->has_word = a->was_word = false;
     a->left = a->unserved_left = 0;
-    a->heard_twice = a->silent = a->known = 0;
+    a->heard_twice = a->silent = a->known = a->last = 0;
     a->wrong.heard = a->wrong.waiting = 0;
     a->unserved.heard = a->unserved.waiting = 0;
 }
@@ -128,16 +132,17 @@ bool audit_on_accuse(struct audit *a, int peer, const struct accuse *m)
     w->at[i] = m->offset;
     if (m->silent > 0) {
         a->whom[i] = (uint8_t)(m->silent - 1);
+        a->last |= silence_mask(&a->vain, &c->member[i], 1, c->round) << i;
     }
     return true;
 }
 
-/* Any one that is waiting: the member who said it. */
-static uint32_t take_word(struct audit *a, struct audit_words *w)
+/* Any one of these that wait: the member who said it. */
+static uint32_t
+take_word(struct audit *a, struct audit_words *w, uint64_t waiting)
 {
-    uint64_t left = w->waiting;
-    uint64_t skip =
-        rng_below(&a->draw, (uint64_t)__builtin_popcountll(w->waiting));
+    uint64_t left = waiting;
+    uint64_t skip = rng_below(&a->draw, (uint64_t)__builtin_popcountll(left));
     uint32_t i;
 
     for (; skip > 0; skip--) {
@@ -152,22 +157,35 @@ static uint32_t take_word(struct audit *a, struct audit_words *w)
 /* False: the accuser, who has all contributions to the block, is not here. */
 static bool take_accusation(struct audit *a)
 {
-    uint32_t i = take_word(a, &a->wrong);
+    uint32_t i = take_word(a, &a->wrong, a->wrong.waiting);
 
     a->block.source = members_find(a->members, &a->commit.member[i]);
     a->n_unanswered += a->block.source == MEMBERS_NONE;
     return a->block.source != MEMBERS_NONE;
 }
 
-/* False: we know that already. */
-static bool take_unserved(struct audit *a)
+/* Words of silence that may be looked at now: those that come last not while
+ * others wait. */
+static uint64_t unserved_words(const struct audit *a, uint64_t now_ms)
 {
-    uint32_t i = take_word(a, &a->unserved);
+    uint64_t waiting = a->unserved.waiting, first = waiting & ~a->last;
+
+    if (a->again || a->unserved_left == 0) {
+        return 0;
+    }
+    return first != 0 || now_ms < a->last_ms ? first : waiting;
+}
+
+/* False: we know that already. */
+static bool take_unserved(struct audit *a, uint64_t waiting)
+{
+    uint32_t i = take_word(a, &a->unserved, waiting);
 
     if (a->known & AUDIT_BIT(a->whom[i])) {
         return false;
     }
     a->unserved_left--;
+    a->sayer = i;
     a->drawn = a->block;
     a->is_own = false;
     a->n_again = 0;
@@ -215,18 +233,17 @@ static bool choose(struct audit *a, uint64_t now_ms)
 {
     for (;;) {
         bool may_draw = a->left > 0 && !a->again && now_ms >= a->next_ms;
-        bool unserved =
-            a->unserved.waiting != 0 && !a->again && a->unserved_left > 0;
-        bool accused =
-            a->wrong.waiting != 0 && (!unserved || rng_below(&a->draw, 2) == 0);
+        uint64_t unserved = unserved_words(a, now_ms);
+        bool accused = a->wrong.waiting != 0 &&
+                       (unserved == 0 || rng_below(&a->draw, 2) == 0);
 
-        if (!may_draw && !unserved && !accused) {
+        if (!may_draw && unserved == 0 && !accused) {
             return false;
         }
-        a->was_said = !may_draw || ((unserved || accused) && !a->was_said);
+        a->was_said = !may_draw || ((unserved != 0 || accused) && !a->was_said);
         if (!a->was_said ? draw(a, now_ms)
             : accused    ? take_accusation(a)
-                         : take_unserved(a)) {
+                         : take_unserved(a, unserved)) {
             return true;
         }
     }
@@ -245,11 +262,15 @@ void audit_tick(struct audit *a, uint64_t now_ms, struct out *out)
 
 uint64_t audit_deadline(const struct audit *a)
 {
+    uint64_t due;
+
     if (a->phase == AUDIT_FETCHING) {
         return a->due_ms;
     }
     if (a->phase != AUDIT_IDLE || !a->has) {
         return CORE_NEVER;
     }
-    return a->again ? a->again_ms : a->left > 0 ? a->next_ms : CORE_NEVER;
+    due = a->again ? a->again_ms : a->left > 0 ? a->next_ms : CORE_NEVER;
+    return unserved_words(a, UINT64_MAX) != 0 && a->last_ms < due ? a->last_ms
+                                                                  : due;
 }

@@ -35,9 +35,10 @@
  * work). In rounds shorter than about twice `patience_ms` a commit comes before
  * anybody is known to be silent.
  *
- * *Time.* Draws are spread over the first half of the time that a round takes,
- * so that members of a large view do not all ask at once, and an answer may
- * take an 8th of that, at most `wait_ms`. Members hold a result at different
+ * *Time.* Draws are spread over the first half of the time that a round takes
+ * (the shorter one of the last two, or whoever holds up one round would meet
+ * few draws in the next), so that members of a large view do not all ask at
+ * once, and an answer may take an 8th of that, at most `wait_ms`. Members hold a result at different
  * times, and the first ones have nobody yet that serves. So a draw that is
  * refused, or of which a source is away, is asked for again after a 32nd of
  * that patience, a 16th, .. a half, and then given up.
@@ -45,7 +46,9 @@
  * What others say and own draws take turns, and of several accusations the next
  * one is drawn: members that accuse falsely and then say nothing hold up
  * neither the draws nor a true accusation for more than the patience each. Of
- * blocks that are said to be unserved no more are looked at than are drawn.
+ * blocks that are said to be unserved no more are looked at than are drawn, and
+ * whoever said so of a block that we were served has its next words looked at
+ * last, when three quarters of the round are over (for 2, 4, 8 .. 64 rounds).
  *
  * Pure. One block at a time; at most one accusation and one word about silence
  * of each member.
@@ -54,6 +57,7 @@
 #define LOCO_P2P_ROUND_AUDIT_H
 
 #include "p2p/exchange/butterfly.h"
+#include "p2p/round/silence.h"
 #include "p2p/swarm/members.h"
 #include "proto/messages.h"
 
@@ -100,6 +104,7 @@ struct audit {
     uint64_t gap_ms;      /* ..one after so long.. */
     uint64_t next_ms;     /* ..and not before that time */
     uint64_t patience_ms; /* for an answer */
+    uint64_t took_ms;     /* the round before the last one; 0: unknown */
     enum audit_phase phase;
     struct audit_block block; /* unless idle */
     uint64_t missing;         /* bit i: contribution i has not come */
@@ -109,6 +114,10 @@ struct audit {
     uint64_t heard_twice;   /* bit i: i accused once more, as its blocks did not
                                come */
     uint32_t unserved_left; /* words of silence that are looked at */
+    struct silence vain;    /* who said such words, and we were served.. */
+    uint64_t last;          /* ..bit i: so that of member i comes last.. */
+    uint64_t last_ms;       /* ..not before that time */
+    uint32_t sayer;         /* of the block, where it is one of `unserved` */
     bool was_said;          /* the block before was one that others named */
     /* The last draw, which may be asked for again. */
     struct audit_block drawn;

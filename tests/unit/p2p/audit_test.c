@@ -387,6 +387,60 @@ static void few_words_are_looked_at(void **state)
     assert_int_equal(f->a.attempt - before, 1);
 }
 
+static void next_commit(struct fixture *f)
+{
+    f->c.round++;
+    f->c.hash.b[0]++;
+    begin(f, f->c.round);
+}
+
+/* A word about a silent member that answers us takes the place of one that is
+ * true, where few are looked at: the next words of who said so wait for those
+ * of the others. */
+static void words_of_who_was_wrong_come_last(void **state)
+{
+    struct fixture *f = *state;
+    struct audit_block b;
+
+    shape(f, 501); /* one is looked at */
+    begin_idle(f);
+    assert_true(unserved(f, peer_of(2), block_of(f, 3), 4));
+    tick(f, 1);
+    all_arrive(f);
+    assert_false(answer(f, false, &b));
+    for (int other = 0; other < 2; other++) {
+        next_commit(f);
+        tick(f, 1);
+        all_arrive(f); /* of our own draw */
+        assert_false(answer(f, false, &b));
+        assert_true(unserved(f, peer_of(2), block_of(f, 3), 4));
+        tick(f, 1);
+        assert_int_equal(f->n_asked, 0);
+        assert_int_equal(audit_deadline(&f->a), f->now_ms - 2 + 2 * WAIT_MS);
+        if (other) {
+            assert_true(unserved(f, peer_of(3), block_of(f, 4), 0));
+            tick(f, 1);
+            assert_int_equal(f->asked[0].offset, block_of(f, 4));
+            all_arrive(f);
+            assert_true(answer(f, true, &b));
+        } else { /* nobody else says anything */
+            tick(f, 2 * WAIT_MS - 2);
+            assert_int_equal(f->asked[0].offset, block_of(f, 3));
+            all_but(f, 1U << 4);
+            tick(f, WAIT_MS);
+        }
+    }
+    for (int k = 0; k < 2; k++) { /* until its rest is over */
+        next_commit(f);
+    }
+    tick(f, 1);
+    all_arrive(f);
+    assert_false(answer(f, false, &b));
+    assert_true(unserved(f, peer_of(2), block_of(f, 3), 4));
+    tick(f, 1);
+    assert_int_equal(f->n_asked, MEMBERS - 1);
+}
+
 /* ---- when -----------------------------------------------------------------
  */
 
@@ -422,8 +476,23 @@ static void patience_follows_from_the_time_of_a_round(void **state)
 
     for (size_t k = 0; k < sizeof rounds / sizeof rounds[0]; k++) {
         f->round_ms = rounds[k][0];
+        f->a.took_ms = 0;
         begin(f, 5);
         assert_int_equal(f->a.patience_ms, rounds[k][1]);
+    }
+}
+
+/* Who holds up one round and lies in the next would meet few draws. */
+static void one_slow_round_spreads_no_draws(void **state)
+{
+    const uint64_t rounds[] = {24000, 240000, 24000, 240000, 240000};
+    struct fixture *f = *state;
+
+    for (uint32_t k = 0; k < 5; k++) {
+        f->round_ms = rounds[k];
+        begin(f, 5);
+        assert_int_equal(f->a.gap_ms, (k < 4 ? 24000 : 240000) / 2 / 3);
+        assert_int_equal(f->a.patience_ms, k < 4 ? 24000 / 8 : WAIT_MS);
     }
 }
 
@@ -713,8 +782,10 @@ int main(void)
         WITH(who_is_said_to_be_silent_is_asked),
         WITH(words_that_lead_nowhere_are_dropped),
         WITH(few_words_are_looked_at),
+        WITH(words_of_who_was_wrong_come_last),
         WITH(draws_are_spread_over_half_of_a_round),
         WITH(patience_follows_from_the_time_of_a_round),
+        WITH(one_slow_round_spreads_no_draws),
         WITH(who_refuses_is_asked_again_ever_more_rarely_and_then_no_more),
         WITH(an_accusation_is_looked_at_while_a_draw_waits),
         WITH(nobody_refuses_for_somebody_else),
