@@ -17,6 +17,7 @@ import runner  # noqa: E402
 from swarm import not_built  # noqa: E402
 import access_tests  # noqa: E402, F401
 import altered_tests  # noqa: E402, F401
+import audit_soak  # noqa: E402, F401
 import audit_tests  # noqa: E402, F401
 import command_tests  # noqa: E402, F401 registers its tests
 import courtesy_tests  # noqa: E402, F401
