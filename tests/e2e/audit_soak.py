@@ -50,6 +50,12 @@ REJECTED = re.compile(r"round \d+: the (?:contribution|sum) of ([^ ,]+)"
                       r"(?:, our own,)? is not .*; the round begins again")
 
 
+def ended_cpu_s():
+    """Of all processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class Soak:
     def __init__(self, swarm, n, kinds):
         self.swarm, self.n, self.kinds = swarm, n, kinds
@@ -59,6 +65,7 @@ class Soak:
         self.still_s = self.back_s = 0
         self.liar_came, self.out_s = 0, None
         self.most = self.settled = 0
+        self.cpu_before_s = ended_cpu_s()
 
     # ---- members ----------------------------------------------------------
 
@@ -202,7 +209,6 @@ class Soak:
         total = collections.Counter()
         for m in self.honest:
             total.update(m.counted())
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return {
             "s": round(time.monotonic() - self.began), "rounds": self.newest,
             "hashes": len(self.hash_of), **{k: total[k] for k in COUNTS},
@@ -211,7 +217,7 @@ class Soak:
             "longest_still_s": round(self.still_s, 1),
             "longest_back_s": round(self.back_s, 1),
             "most_rss_mb": self.most // 10**6,
-            "cpu_s": round(used.ru_utime + used.ru_stime + sum(
+            "cpu_s": round(ended_cpu_s() - self.cpu_before_s + sum(
                 m.peer.cpu_s() for m in self.honest
                 if m.peer.process.poll() is None)),
             "own_cpu_s": round(time.process_time())}
@@ -243,13 +249,18 @@ def one_run(wire, model, n, kinds, seed, plan):
 
 
 def through(soak, faults, plan):
-    told = asked = time.monotonic()
-    end = soak.began + plan.honest_s + plan.liar_s
-    while time.monotonic() < end:
+    phase(soak, faults, plan.honest_s, plan.tell_s)
+    soak.check_honour()
+    if plan.liar_s:
+        soak.add_liar()
+        phase(soak, faults, plan.liar_s, plan.tell_s)
+    return last_look(soak, faults)
+
+
+def phase(soak, faults, seconds, tell_s):
+    began = told = asked = time.monotonic()
+    while time.monotonic() < began + seconds:
         now = time.monotonic()
-        if (plan.liar_s and not soak.liar and
-                now > soak.began + plan.honest_s):
-            soak.add_liar()
         faults.step()
         soak.look()
         if soak.liar and soak.out_s is None:
@@ -257,18 +268,16 @@ def through(soak, faults, plan):
         if now - asked > ASK_S:
             asked = now
             soak.check_honour()
-        if now - told > plan.tell_s:
+        if now - told > tell_s:
             told = now
             print(json.dumps(soak.figures(faults)), flush=True)
         time.sleep(1)
-    return last_look(soak, faults)
 
 
 def last_look(soak, faults):
-    faults.next = time.monotonic() + 10**6
+    faults.end()
 
     def all_well():
-        faults.step()
         soak.look()
         return soak.together() and (not soak.liar or soak.liar_is_out())
     wait_for(all_well, lambda: f"all honest ones are in one view at last: "

@@ -141,6 +141,16 @@ class Faults:
 
     def step(self):
         now = time.monotonic()
+        self.restore(now)
+        if now > self.next:
+            self.next = now + self.rng.uniform(*self.every_s)
+            self.strike(now)
+
+    def end(self):
+        """Who is down or frozen comes back at once."""
+        self.restore(float("inf"))
+
+    def restore(self, now):
         for m in self.soak.honest:
             if m.back_at and now > m.back_at:
                 m.back_at = None
@@ -150,9 +160,6 @@ class Faults:
                 m.thaw_at = None
                 m.peer.signal(signal.SIGCONT)
                 m.disturbed()
-        if now > self.next:
-            self.next = now + self.rng.uniform(*self.every_s)
-            self.strike(now)
 
     def strike(self, now):
         here = [m for m in self.soak.honest if not m.gone]
