@@ -60,10 +60,12 @@ static int average(struct lab *lab,
     const struct engine *first = &lab->peers[who[0]].e;
     uint64_t at = residual_at(first, s, turn);
     struct lab_part parts[LAB_PEERS_MAX];
+    int rv = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         struct lab_peer *p = &lab->peers[who[i]];
-        int rv = engine_pack(&p->e, s, turn, lab->packed[who[i]]);
+
+        rv = engine_pack(&p->e, s, turn, lab->packed[who[i]]);
 
         if (rv != 0) {
             return errmsg_fail(lab->errmsg, rv,
@@ -74,8 +76,16 @@ static int average(struct lab *lab,
             lab->packed[who[i]], p->residual == NULL ? NULL : p->residual + at,
             1.0};
     }
+    if (first->streams[s].tensor == STREAM_PARAMETERS) {
+        rv = lab_work_measure(lab);
+    }
     lie(lab, who, n, engine_len(first, s, turn));
-    return lab_average(lab, parts, n, engine_len(first, s, turn), mean);
+    rv = rv != 0 ? rv
+                 : lab_average(lab, parts, n, engine_len(first, s, turn), mean);
+    if (rv == 0 && first->streams[s].tensor == STREAM_PARAMETERS) {
+        lab_work_end(lab, mean);
+    }
+    return rv;
 }
 
 static int apply(struct lab *lab,
@@ -248,6 +258,9 @@ int lab_run_all(struct lab *lab)
         rv = lab_events(lab, at_boundary(lab, &flights[0]));
         if (rv != 0 || !lab_goes_on(lab)) {
             break;
+        }
+        if (at_boundary(lab, &flights[0])) {
+            lab_work_begin(lab);
         }
         rv = step(lab);
         rv = rv != 0 ? rv : lab_turns_all(lab, flights);

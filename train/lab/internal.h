@@ -48,6 +48,7 @@ struct lab {
     float *anchors, *numbers; /* their state, the same at all peers */
     uint32_t stage; /* whose hosts alone are looked at; LAB_STAGES_ALL */
     struct backend backend;
+    const struct backend *kernels; /* of the optimizer: this, or an auditor's */
     struct llama *llama;
     bool has_backend;
     struct loader loaders[LAB_PEERS_MAX];
@@ -71,6 +72,7 @@ struct lab {
     uint64_t tail_n;
     uint64_t turns, stream_turns[METHOD_STREAMS_MAX];
     bool stopped;
+    struct lab_work *work; /* NULL without audits */
     struct lab_result *result;
     size_t room; /* for points */
     char *errmsg;
@@ -134,6 +136,16 @@ int lab_average(struct lab *lab,
 
 /* Bytes of len values on the wire. */
 uint64_t lab_wire_bytes(const struct lab *lab, uint64_t len);
+
+/* ---- lab/work.c ---------------------------------------------------------- */
+
+/* Nothing of these happens without audits. A round may begin; everybody has
+ * packed its work; the mean of these was made. */
+int lab_work_open(struct lab *lab);
+void lab_work_close(struct lab *lab);
+void lab_work_begin(struct lab *lab);
+int lab_work_measure(struct lab *lab);
+void lab_work_end(struct lab *lab, const float *mean);
 
 /* ---- lab/clock.c --------------------------------------------------------- */
 

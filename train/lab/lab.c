@@ -236,6 +236,7 @@ static int open_model(struct lab *lab)
                            o->threads);
     }
     lab->has_backend = true;
+    lab->kernels = &lab->backend;
     rv = backend_set_dtype(&lab->backend, o->dtype);
     rv = rv != 0 ? rv
                  : llama_open(&lab->llama, &o->model, &lab->backend,
@@ -266,11 +267,12 @@ static int lab_open(struct lab *lab, const struct engine_fragments *fragments)
             engine_start(&p->e);
         }
     }
-    return rv;
+    return rv != 0 ? rv : lab_work_open(lab);
 }
 
 static void lab_close(struct lab *lab)
 {
+    lab_work_close(lab);
     for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
         if (lab->peers[i].used) {
             peer_close(lab, &lab->peers[i]);
@@ -358,7 +360,7 @@ int lab_optimize(struct lab *lab, struct lab_peer *p, uint64_t positions)
                           lab->used_tokens / lab->tokens_per_step),
         .grad_scale = 1.0 / (double)positions,
     };
-    int rv = optimizer_step(&p->optimizer, &lab->backend, p->e.theta, p->e.grad,
+    int rv = optimizer_step(&p->optimizer, lab->kernels, p->e.theta, p->e.grad,
                             &rate, NULL);
 
     if (rv != 0) {

@@ -141,8 +141,9 @@ struct lab_options {
     bool centred;     /* the same */
     uint32_t liars;   /* the last of the first peers */
     enum lab_lie lie; /* that they send in place of what they learnt */
-    uint32_t stages;  /* above 1: a divisor of peers */
-    lab_route *route; /* NULL: micro-batches stay in a column */
+    const struct work_options *work; /* work.h; NULL: nobody audits */
+    uint32_t stages;                 /* above 1: a divisor of peers */
+    lab_route *route;                /* NULL: micro-batches stay in a column */
     void *route_data;
     enum codec_id activations; /* and their gradients, between stages */
     const struct shard *train; /* borrowed */
