@@ -233,6 +233,43 @@ def sim_byzantine():
             run(LOCO, "sim", "byzantine", *lab, *words, code=2)
 
 
+@test("loco sim work: with the maker's moments honest work is told from every "
+      "lie, and nothing is said of what is no audit")
+def sim_work():
+    with tempfile.TemporaryDirectory() as d:
+        make_text(d)
+        lab = ("--model", d + "/tiny.yaml", "--data", d + "/data",
+               "--sync", "favg-keep", "--set", "sync.wire=fp16",
+               "--set", "sync.period=16", "--peers", "5", "--makers", "2",
+               "--liars", "2", "--json")
+        table = json.loads(run(LOCO, "sim", "work", *lab,
+                               "--at", "4,8").stdout)
+        check((table["peers"], table["period"]) == (5, 16), f"heading: {table}")
+        rows = {r["kind"]: r for r in table["all"]}
+        check(len(table["rounds"]) == 2 * len(rows) == 2 * 25,
+              f"kinds are {sorted(rows)}")
+        honest = ("repeat", "kernels", "fresh", "moments", "rough", "exact")
+        for kind, r in rows.items():
+            check(r["readings"] == 4, f"{kind} has {r['readings']} readings")
+            if kind in honest:
+                check((r["good"], r["bad"]) == (4, 0), f"{kind}: {r}")
+            elif kind != "self":
+                check((r["good"], r["bad"]) == (0, 4), f"{kind}: {r}")
+                check(r["exact_own"]["most"] < 0.9, f"{kind}: {r}")
+        check(rows["rough"]["exact_own"]["least"] > 0.99 and
+              rows["rough"]["after"]["least"] > 0.99, f"{rows['rough']}")
+        check(rows["repeat"]["own"]["most"] < 0.95,
+              "other moments make no difference")
+        shown = run(LOCO, "sim", "work", *lab[:-1], "--at", "2").stdout
+        check("round 2" in shown and "tilt" in shown, shown)
+        for words in (("--at", "0"), ("--at", "5,2"), ("--at", "2,"),
+                      ("--at", "x"), ("--other", "int8")):
+            run(LOCO, "sim", "work", *lab, *words, code=2)
+        for words in (("--sync", "ddp"), ("--makers", "5"),
+                      ("--liars", "9")):
+            run(LOCO, "sim", "work", *lab, *words, code=3)
+
+
 @test("loco sim prints one object, and suggests the scenario that was meant")
 def sim_command():
     done = run(LOCO, "sim", "dht", "--peers", "20", "--seeds", "2", "--json")
