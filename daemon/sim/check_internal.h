@@ -3,6 +3,7 @@
  *   check.c         open, per step (A, D, F, G), the end (E)
  *   check_tree.c    the state tree: what anchors ever were (A, B, C, D)
  *   check_lease.c   which text was trained (W)
+ *   check_centre.c  the shares of a robust mean again (B)
  *   check_replay.c  contributions, and the ring over them again (B)
  *   check_tokens.c  where the work went (I)
  */
@@ -105,6 +106,21 @@ const struct contribution *check_contribution(const struct check *c,
                                               uint32_t peer,
                                               uint64_t last,
                                               uint32_t older);
+
+/* The lower median of the q of members with weight, by counting; 0: none. */
+double check_median(const double *q, const float *w, uint32_t n);
+
+/* The contributions to a block: n of `len` elements, `stride` apart. */
+struct check_crowd {
+    uint32_t n;
+    uint64_t len, stride;
+    const float *in;
+    double clip;
+};
+
+/* w[k], a member's share of the tokens, becomes what it counts in the centre.
+ */
+void check_centre(const struct check_crowd *c, float *w);
 
 /* B: the wire bytes that somebody applies for this commit. */
 void check_replay(struct check *c, struct commit_seen *s, const uint8_t *bytes);

@@ -282,76 +282,16 @@ static double norm_of(const float *x, uint64_t n)
     return sum;
 }
 
-/* The lower median of the distances of members with tokens, by counting. */
-static double median_of(const double *q, const float *w, uint32_t n)
+/* w_k such that nobody is longer than `clip` medians. */
+static void limit(const double *q, float *w, uint32_t n, double clip)
 {
-    double median = 0;
-    uint32_t count = 0, below;
+    double most = check_median(q, w, n) * clip * clip;
 
-    for (uint32_t k = 0; k < n; k++) {
-        count += w[k] > 0;
-    }
-    for (uint32_t k = 0; k < n; k++) {
-        below = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            below += w[i] > 0 && (q[i] < q[k] || (q[i] == q[k] && i < k));
-        }
-        median = w[k] > 0 && below == (count - 1) / 2 ? q[k] : median;
-    }
-    return median;
-}
-
-/* w_k such that nobody is farther than `clip` medians. */
-static void limit(const double *q, float *w, uint32_t n, double clip, bool zero)
-{
-    double most = median_of(q, w, n) * clip * clip;
-
-    for (uint32_t k = 0; k < n && (most > 0 || zero); k++) {
+    for (uint32_t k = 0; k < n && most > 0; k++) {
         if (q[k] > most) {
             w[k] = (float)((double)w[k] * sqrt(most / q[k]));
         }
     }
-}
-
-/* sum = the centre of in[k] (block elements each): it begins at 0 and moves by
- * the mean of the clipped differences. */
-static void centre(const struct check *c,
-                   const struct part *p,
-                   const float *in,
-                   uint64_t n,
-                   const float *w,
-                   float *sum)
-{
-    float *step = world_alloc(n * sizeof *step);
-    float clipped[VIEW_MEMBERS_MAX];
-    double q[VIEW_MEMBERS_MAX];
-
-    memset(sum, 0, n * sizeof *sum);
-    for (int turn = 0; turn < CODEC_CENTRE_TURNS; turn++) {
-        for (uint32_t k = 0; k < p->n; k++) {
-            clipped[k] = w[k];
-            q[k] = 0;
-            for (uint64_t i = 0; i < n; i++) {
-                float d = in[k * c->opt.block + i] - sum[i];
-
-                q[k] += (double)d * (double)d;
-            }
-        }
-        limit(q, clipped, p->n, (double)c->opt.norm_clip, true);
-        for (uint64_t i = 0; i < n; i++) {
-            step[i] = 0;
-            for (uint32_t k = 0; k < p->n; k++) {
-                float d = in[k * c->opt.block + i] - sum[i];
-                float x = clipped[k] * d;
-
-                step[i] = step[i] + x;
-            }
-        }
-        for (uint64_t i = 0; i < n; i++) {
-            sum[i] = step[i] + sum[i];
-        }
-    }
-    free(step);
 }
 
 /* sum = the weighted sum of the contributions to a block, in[k] (block elements
@@ -370,11 +310,9 @@ static void sum_up(const struct check *c,
         q[k] = norm_of(in + k * c->opt.block, n);
     }
     if (clip > 0 && c->opt.centred) {
-        centre(c, p, in, n, w, sum);
-        return;
-    }
-    if (clip > 0) {
-        limit(q, w, p->n, clip, false);
+        check_centre(&(struct check_crowd){p->n, n, c->opt.block, in, clip}, w);
+    } else if (clip > 0) {
+        limit(q, w, p->n, clip);
     }
     for (uint32_t k = 0; k < p->n; k++) {
         for (uint64_t i = 0; i < n; i++) {

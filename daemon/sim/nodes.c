@@ -365,8 +365,11 @@ static void set_defaults(struct sim *s,
     };
     if (exchange == EXCHANGE_BUTTERFLY) { /* seeds take turns */
         s->local_opt.error_feedback = s->opt.seed % 4 >= 2;
-        s->local_opt.norm_clip = s->opt.seed % 8 >= 4 ? 1.5f : 0;
         s->local_opt.centred = s->opt.seed % 16 >= 8;
+        /* Some of these honest contributions are outside of such a radius. */
+        s->local_opt.norm_clip = s->opt.seed % 8 < 4    ? 0
+                                 : s->local_opt.centred ? 0.75f
+                                                        : 1.5f;
     }
     s->starters = s->n;
     s->limit_ms = 240000 + s->rounds * 10000;

@@ -113,6 +113,8 @@ enum lab_lie {
     LAB_LIE_OVERSHOOT, /* all the same: the honest mean, made longer by as much
                         * as no clip takes away */
     LAB_LIE_MIMIC, /* all the same: the honest one farthest from their mean */
+    LAB_LIE_PUSH,  /* d, and a spread or so along the honest mean */
+    LAB_LIE_PULL,  /* d, less a spread along the honest mean */
     LAB_LIE_COUNT
 };
 

@@ -24,7 +24,7 @@
 #define N_MEMBERS 3
 
 /* See a_centred_butterfly_gives_the_stored_bits(). */
-#define CENTRED_BITS 0x4c4445003ace4e1eU
+#define CENTRED_BITS 0xd6f2762e658cde5eU
 
 static float phi[N];
 static float m[N];

@@ -708,8 +708,8 @@ static void huge_lies_end_a_plain_mean_and_not_a_centred_one(void **state)
 static void lies_are_those_of_the_liars_alone(void **state)
 {
     static const char *const names[LAB_LIE_COUNT] = {
-        "noise", "flip",    "scale", "huge",      "zero",
-        "drift", "against", "copy",  "overshoot", "mimic"};
+        "noise",   "flip", "scale",     "huge",  "zero", "drift",
+        "against", "copy", "overshoot", "mimic", "push", "pull"};
     struct lab_options honest = lied_to(LAB_LIE_FLIP, 1, true);
     struct lab_result want, r;
     enum lab_lie lie;

@@ -186,7 +186,7 @@ static void names_are_all_there(void **state)
         assert_non_null(strstr(all, lab_lie_name((enum lab_lie)i)));
     }
     assert_non_null(strstr(all, ", copy, "));
-    assert_non_null(strstr(all, " or mimic"));
+    assert_non_null(strstr(all, " or pull"));
 }
 
 int main(void)

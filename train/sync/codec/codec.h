@@ -108,10 +108,9 @@ struct codec_sum {
      * weight above 0 have in that block; the lower one of two. A median of 0
      * clips nothing. */
     float clip;
-    /* With clip: not the distance from 0 counts so, but that from a centre,
-     * which begins at 0 and moves to the clipped mean CODEC_CENTRE_TURNS times
-     * (Karimireddy et al. 2021, arXiv:2012.10333). The centre is the sum, so
-     * the weights have to add up to 1. */
+    /* With clip: not the distance from 0 counts, but that from a centre, which
+     * follows from the distances between the terms (centre.c); it is the
+     * result. Only ratios of the weights count. */
     bool centred;
     float *next; /* += (sum - dec(dst)) * next_scale; or NULL */
     float next_scale;
@@ -120,7 +119,7 @@ struct codec_sum {
 };
 
 #define CODEC_TERMS_MAX    64
-#define CODEC_CENTRE_TURNS 4
+#define CODEC_CENTRE_TURNS 8
 
 struct codec {
     const char *name; /* as in --wire and sync.wire */

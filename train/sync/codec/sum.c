@@ -3,13 +3,13 @@
  * For each block: decode a term into one buffer in the L1 cache, add it times
  * its weight to another, the last one leaves the largest magnitude; encode.
  * With a clip all terms are decoded once before, for their norms; with a centre
- * twice in each of its turns. A term that does not decode ends it, with its
- * number in `bad`.
+ * every two of them, for their distances (centre.c). A term that does not
+ * decode ends it, with its number in `bad`.
  */
 #include <math.h>
-#include <string.h>
 
 #include "proto/base/err.h"
+#include "train/sync/codec/centre.h"
 #include "train/sync/codec/kernels.h"
 #include "train/sync/codec/mode.h"
 
@@ -47,22 +47,19 @@ load_term(const struct sum_block *b, struct codec_sum *s, uint32_t i, float *y)
     return rv;
 }
 
-/* |y - c|^2, and y = y - c. */
-static double away(float *y, const float *c, size_t n)
+static double squares(const float *y, size_t n)
 {
     double sum = 0;
 
     for (size_t i = 0; i < n; i++) {
-        y[i] = y[i] - c[i];
         sum += (double)y[i] * (double)y[i];
     }
     return sum;
 }
 
-/* Weights such that no term is farther from c than `clip` medians. A median of
- * 0 clips everything away where c is a centre, and nothing where it is 0. */
-static int
-clip_terms(struct sum_block *b, struct codec_sum *s, const float *c, float *y)
+/* Weights such that no term is longer than `clip` medians; a median of 0 clips
+ * nothing. y is room. */
+static int clip_terms(struct sum_block *b, struct codec_sum *s, float *y)
 {
     double far[CODEC_TERMS_MAX], sorted[CODEC_TERMS_MAX], limit;
     uint32_t n = 0;
@@ -73,46 +70,38 @@ clip_terms(struct sum_block *b, struct codec_sum *s, const float *c, float *y)
         if (rv != 0) {
             return rv;
         }
-        far[i] = away(y, c, b->n);
+        far[i] = squares(y, b->n);
         if (s->scale[i] > 0) {
             sorted[n++] = far[i];
         }
     }
     limit = median(sorted, n) * (double)s->clip * (double)s->clip;
     for (uint32_t i = 0; i < s->n_terms; i++) {
-        b->scale[i] = s->scale[i];
-        if (far[i] > limit && (limit > 0 || s->centred)) {
+        if (far[i] > limit && limit > 0) {
             b->scale[i] = (float)((double)s->scale[i] * sqrt(limit / far[i]));
         }
     }
     return 0;
 }
 
-/* x = the centre, *max its largest magnitude; y and z are room. */
-static int centre_terms(struct sum_block *b,
-                        struct codec_sum *s,
-                        float *x,
-                        float *y,
-                        float *z,
-                        uint32_t *max)
+/* Weights such that the sum is the centre; x and y are room. */
+static int
+centre_terms(struct sum_block *b, struct codec_sum *s, float *x, float *y)
 {
+    struct centre c = {.n = s->n_terms, .weight = s->scale, .clip = s->clip};
     int rv = 0;
 
-    memset(x, 0, b->n * sizeof *x);
-    for (int turn = 0; turn < CODEC_CENTRE_TURNS && rv == 0; turn++) {
-        rv = clip_terms(b, s, x, y);
-        memset(z, 0, b->n * sizeof *z);
-        for (uint32_t i = 0; i < s->n_terms && rv == 0; i++) {
-            rv = load_term(b, s, i, y);
-            for (size_t k = 0; k < b->n && rv == 0; k++) {
-                float d = y[k] - x[k];
-                float step = b->scale[i] * d;
-
-                z[k] = z[k] + step;
+    for (uint32_t j = 0; j < s->n_terms && rv == 0; j++) {
+        rv = load_term(b, s, j, x);
+        for (uint32_t i = 0; i < j && rv == 0; i++) {
+            if (s->scale[i] > 0 && s->scale[j] > 0) {
+                rv = load_term(b, s, i, y);
+                c.apart[centre_pair(i, j)] = centre_apart(x, y, b->n);
             }
         }
-        *max = b->kernels->gather(
-            x, &(struct codec_term){.own = z, .residual = x, .scale = 1}, b->n);
+    }
+    if (rv == 0) {
+        centre_shares(&c, b->scale);
     }
     return rv;
 }
@@ -164,7 +153,6 @@ int codec_sum_run(const struct codec_kernels *kernels,
                   struct codec_sum *s)
 {
     _Alignas(64) float x[CODEC_BLOCK_MAX], y[CODEC_BLOCK_MAX];
-    _Alignas(64) float z[CODEC_BLOCK_MAX];
     const struct codec_piece *piece = &codec_pieces[id];
     struct sum_block b = {.kernels = kernels, .blocks = &kernels->blocks[id]};
     unsigned mode = codec_mode_enter();
@@ -177,14 +165,10 @@ int codec_sum_run(const struct codec_kernels *kernels,
         for (uint32_t i = 0; i < s->n_terms; i++) {
             b.scale[i] = s->scale[i];
         }
-        if (s->clip > 0 && !s->centred) {
-            memset(x, 0, b.n * sizeof *x);
-            rv = clip_terms(&b, s, x, y);
+        if (s->clip > 0) {
+            rv = s->centred ? centre_terms(&b, s, x, y) : clip_terms(&b, s, y);
         }
-        if (rv == 0) {
-            rv = s->clip > 0 && s->centred ? centre_terms(&b, s, x, y, z, &max)
-                                           : add_terms(&b, s, x, y, &max);
-        }
+        rv = rv == 0 ? add_terms(&b, s, x, y, &max) : rv;
         rv =
             rv == 0 ? b.blocks->store(dst + b.bytes_at, x, 1.0F, b.n, max) : rv;
         if (rv == 0 && (s->next != NULL || s->result != NULL)) {
