@@ -69,7 +69,7 @@ static void share_voices(struct crowd *c)
         double voices = 1;
 
         for (uint32_t i = 0; i < c->n; i++) {
-            double least = fmin(c->m[k], c->m[i]), d = c->d[k][i];
+            double least = fmin(c->m[k], c->m[i]), d = 1.25 * c->d[k][i];
 
             if (i == k || !(c->w[i] > 0)) {
                 continue;
