@@ -32,9 +32,8 @@
  * have one voice and where what is far away hardly counts: a lie has to keep
  * the distances that an honest member has. A liar learns as the honest do, so
  * its own noise is real, and adds PUSH s along the honest mean, or takes PULL s
- * away. Both numbers are the best of ten for three of eight by how far the mean
- * moves (by about 0.4 s), on contributions of 20 rounds
- * (tests/bench/README.md).
+ * away. Each is about the best of five lengths for three of eight by how far
+ * the mean moves, by 0.4 s (tests/bench/centre.c, README.md there).
  */
 #include "train/lab/lies.h"
 

@@ -61,7 +61,7 @@
  * a scale of 0 or behind an odd end. Every output is then unspecified (in-place
  * add: the source's too), never written beyond bytes(n) or n.
  *
- * Threads: all functions are pure. They use 32 KiB of stack.
+ * Threads: all functions are pure. They use 32 KiB of stack, `sum` 64 KiB.
  */
 #ifndef LOCO_TRAIN_SYNC_CODEC_CODEC_H
 #define LOCO_TRAIN_SYNC_CODEC_CODEC_H
