@@ -38,10 +38,10 @@
  * *Time.* Draws are spread over the first half of the time that a round takes
  * (the shorter one of the last two, or whoever holds up one round would meet
  * few draws in the next), so that members of a large view do not all ask at
- * once, and an answer may take an 8th of that, at most `wait_ms`. Members hold a result at different
- * times, and the first ones have nobody yet that serves. So a draw that is
- * refused, or of which a source is away, is asked for again after a 32nd of
- * that patience, a 16th, .. a half, and then given up.
+ * once, and an answer may take an 8th of that, at most `wait_ms`. Members hold
+ * a result at different times, and the first ones have nobody yet that serves.
+ * So a draw that is refused, or of which a source is away, is asked for again
+ * after a 32nd of that patience, a 16th, .. a half, and then given up.
  *
  * What others say and own draws take turns, and of several accusations the next
  * one is drawn: members that accuse falsely and then say nothing hold up
