@@ -308,6 +308,21 @@ static bool is_here(const struct node *n, const struct fetch *f, uint32_t *lane)
     return false;
 }
 
+/* Whoever asks for what we only voted for holds the commit: the last vote did
+ * not come yet, or somebody keeps it from us, so that we seem silent. One
+ * question for each of theirs. */
+static void ask_commit(struct node *n, int peer, const struct fetch *f)
+{
+    const struct round *r = &n->round;
+    struct get_commit ask = {.round = f->index};
+
+    if (r->phase == ROUND_VOTED && r->round == f->index &&
+        f->index == n->held.known.round + 1 &&
+        hash32_eq(&r->mine.offer, &f->root)) {
+        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT, &ask);
+    }
+}
+
 bool node_audit_serve(struct node *n, int peer, const struct fetch *f)
 {
     uint64_t elements;
@@ -315,7 +330,11 @@ bool node_audit_serve(struct node *n, int peer, const struct fetch *f)
     uint32_t lane;
 
     if (f->stream != STREAM_AUDIT || f->index == 0 || !audits(n) ||
-        !members_is_ours(&n->members, peer) || !is_here(n, f, &lane)) {
+        !members_is_ours(&n->members, peer)) {
+        return false;
+    }
+    if (!is_here(n, f, &lane)) {
+        ask_commit(n, peer, f);
         return false;
     }
     elements = terms_elements(&n->terms, f->index);

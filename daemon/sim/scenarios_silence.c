@@ -5,6 +5,10 @@
  * answers no FETCH of its contribution; in odd seeds it refuses each of them
  * instead. In every fourth seed an honest member dies and comes back.
  *
+ * In every fifth seed nobody sums wrong and all serve, but one keeps its votes
+ * from another one and claims to hold a commit that it does not tell, so that
+ * this one has a commit later than those that ask it for its contribution.
+ *
  * S: from then on the mute member has a part in at most a third of the rounds,
  * and in none of five that follow each other. Nobody finds an honest member
  * silent that most of the others find so, but one that died. Nobody is
@@ -27,6 +31,40 @@ static bool refuses(const struct sim *s)
     return s->opt.seed % 2 == 1;
 }
 
+/* For the one that it means harm its votes are of no attempt, and it always
+ * holds one more commit, of which it tells nothing. */
+static int hide(struct sim *s,
+                uint32_t from,
+                uint32_t to,
+                uint16_t message,
+                uint8_t *bytes,
+                uint32_t len,
+                uint32_t cap)
+{
+    uint32_t harmed = (s->silence.mute + 1) % s->n;
+    struct heartbeat beat;
+    struct get_commit ask;
+    struct vote vote;
+
+    if (message == MESSAGE_VOTE && from == s->silence.mute && to == harmed &&
+        msg_decode(&vote_schema, bytes, len, &vote) == 0) {
+        vote.body.epoch = ~vote.body.epoch;
+        return msg_encode(&vote_schema, &vote, bytes, cap);
+    }
+    if (message == MESSAGE_HEARTBEAT && from == s->silence.mute &&
+        to == harmed && msg_decode(&heartbeat_schema, bytes, len, &beat) == 0) {
+        beat.round++;
+        return msg_encode(&heartbeat_schema, &beat, bytes, cap);
+    }
+    if (message == MESSAGE_GET_COMMIT && from == harmed &&
+        to == s->silence.mute &&
+        msg_decode(&get_commit_schema, bytes, len, &ask) == 0) {
+        ask.round = UINT64_MAX;
+        return msg_encode(&get_commit_schema, &ask, bytes, cap);
+    }
+    return -1;
+}
+
 /* What it is asked for it does not have; and, if it is silent, what it says
  * about that is of no attempt. */
 static uint32_t mute(void *self,
@@ -45,9 +83,11 @@ static uint32_t mute(void *self,
     if (!s->silence.begun) {
         return len;
     }
-    if (message == MESSAGE_FETCH && to == s->silence.mute &&
-        msg_decode(&fetch_schema, bytes, len, &ask) == 0 &&
-        ask.buffer == BUFFER_OFFER) {
+    if (s->silence.hides) {
+        n = hide(s, from, to, message, bytes, len, cap);
+    } else if (message == MESSAGE_FETCH && to == s->silence.mute &&
+               msg_decode(&fetch_schema, bytes, len, &ask) == 0 &&
+               ask.buffer == BUFFER_OFFER) {
         ask.index = UINT64_MAX;
         n = msg_encode(&fetch_schema, &ask, bytes, cap);
     } else if (message == MESSAGE_FETCH_NO && from == s->silence.mute &&
@@ -107,7 +147,9 @@ static void begin_call(void *data, uint64_t arg)
     struct sim *s = data;
 
     s->silence.begun = true;
-    local_missum(s->local, s->victim, true);
+    if (!s->silence.hides) {
+        local_missum(s->local, s->victim, true);
+    }
     sim_fault(s);
     look_call(s, arg);
 }
@@ -116,7 +158,8 @@ void options_silence(struct sim *s)
 {
     s->local_opt.audits = 1;
     s->local_opt.step_ms *= STEP_TIMES;
-    s->missums = true;
+    s->silence.hides = s->opt.seed % 5 == 4;
+    s->missums = !s->silence.hides;
     s->silence.on = true;
     s->world_opt.tamper = mute;
     s->world_opt.tamper_self = s;
@@ -168,7 +211,7 @@ void check_silence(struct sim *s)
                        q);
         }
     }
-    if (s->silence.n_rounds >= LEAST &&
+    if (!s->silence.hides && s->silence.n_rounds >= LEAST &&
         (3 * s->silence.n_with > s->silence.n_rounds ||
          s->silence.row_max > ROW_MAX)) {
         check_fail(s->check,

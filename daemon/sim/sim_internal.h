@@ -79,6 +79,7 @@ struct sim {
         uint32_t n_rounds;     /* since it is mute, */
         uint32_t n_with;       /* of them those that it has a part in, */
         uint32_t row, row_max; /* following each other */
+        bool hides;            /* it keeps votes and commits from one */
     } silence;
     uint32_t misjudge; /* members that find every state bad; 0: one,
                           in some seeds */
