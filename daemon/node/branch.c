@@ -436,6 +436,28 @@ static bool ended_ahead(struct node *n, const struct heartbeat *m)
     return node_tip(n, v, &tip, &state) && node_tip_ahead(n, v, &tip);
 }
 
+/* A member of our view that holds a commit that we do not, as it says. */
+static bool is_ahead(const struct node *n, const struct member *p)
+{
+    return p->used && p->has_beat && p->n_links > 0 && p->beat.has_view &&
+           hash32_eq(&p->beat.view, &n->ballot.hash) &&
+           ballot_index(&n->ballot, &p->id) >= 0 &&
+           p->beat.round > n->held.known.round;
+}
+
+/* Any of those, or one that says so at the right times and has nothing is asked
+ * each time. */
+static void ask_commit(struct node *n)
+{
+    struct get_commit ask = {.round = n->held.known.round + 1};
+    int peer = node_pick(n, is_ahead);
+
+    if (peer != MEMBERS_NONE) {
+        n->branch.commit_ask_ms = n->now + ASK_MS;
+        (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT, &ask);
+    }
+}
+
 void node_on_heartbeat(struct node *n, int peer, const struct heartbeat *m)
 {
     uint8_t was = n->members.peers[peer].way.reach;
@@ -461,11 +483,7 @@ void node_on_heartbeat(struct node *n, int peer, const struct heartbeat *m)
     if (hash32_eq(&m->view, &n->ballot.hash)) {
         if (m->round > n->held.known.round &&
             n->now >= n->branch.commit_ask_ms) {
-            struct get_commit ask = {.round = n->held.known.round + 1};
-
-            n->branch.commit_ask_ms = n->now + ASK_MS;
-            (void)members_send(&n->members, n->out, peer, MESSAGE_GET_COMMIT,
-                               &ask);
+            ask_commit(n);
         }
     } else if (!ballot_descends_from(&n->ballot, &m->view)) {
         ask_view(n, peer);
