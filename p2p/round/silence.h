@@ -11,9 +11,10 @@
  *
  * Rounds of another branch may be lower: a rest has a first and a last round.
  *
- * A member that lies and is silent pays for each lie that is drawn: of R rounds
- * it lies in about log2(R). What one member says of another alone has no
- * effect.
+ * A member that lies and is silent pays for each lie that is drawn: of the
+ * first R rounds it lies in about log2(R), later in one of 64. What one member
+ * says of another alone has no effect, but liars can say it, too: then fewer
+ * honest ones are more than half.
  *
  * Pure; a fixed table of ids. A full table forgets whose rest ends first.
  */
