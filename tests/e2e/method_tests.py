@@ -211,20 +211,21 @@ def sim_byzantine():
                 check(c["diverged"] > 0 or abs(c["percent"]) > 0.02,
                       f"{lie} does nothing to {defence}: {c}")
         check(cell["huge", "mean"]["percent"] is None and
-              cell["against", "mean"]["percent"] > 15 and
-              cell["against", "centred"]["percent"] > 5,
+              cell["against", "mean"]["percent"] > 15,
               f"lies do no damage: {table['cells']}")
         check(cell["nobody", "centred"]["percent"] == 0 and
               abs(cell["alone", "centred"]["percent"]) < 3,
               "the honest ones alone train worse")
-        check(abs(cell["huge", "centred"]["percent"]) < 4,
-              "huge numbers move the centre")
+        for lie in ("huge", "against"):
+            check(abs(cell[lie, "centred"]["percent"]) < 4,
+                  f"{lie} moves the centre: {cell[lie, 'centred']}")
         check(table["above"] == [] and table["worst"]["centred"]["lie"] in lies,
               f"judged: {table['worst']}, {table['above']}")
         check(done.stderr.count("seed 2: ") == len(cell),
               "no line of progress for each run")
         bad = run(LOCO, "sim", "byzantine", *lab, "--lies", "against",
-                  "--defences", "centred", "--most", "1", code=1)
+                  "--liars", "5", "--defences", "centred", "--most", "5",
+                  code=1)
         check(json.loads(bad.stdout)["above"] == ["against"] and
               "against, centred: +" in bad.stderr, bad.stderr)
         for words in (("--lies", "truth"), ("--defences", "off"),
@@ -246,7 +247,7 @@ def sim_work():
                                "--at", "4,8").stdout)
         check((table["peers"], table["period"]) == (5, 16), f"heading: {table}")
         rows = {r["kind"]: r for r in table["all"]}
-        check(len(table["rounds"]) == 2 * len(rows) == 2 * 25,
+        check(len(table["rounds"]) == 2 * len(rows) == 2 * 27,
               f"kinds are {sorted(rows)}")
         honest = ("repeat", "kernels", "fresh", "moments", "rough", "exact")
         for kind, r in rows.items():
@@ -255,7 +256,7 @@ def sim_work():
                 check((r["good"], r["bad"]) == (4, 0), f"{kind}: {r}")
             elif kind != "self":
                 check((r["good"], r["bad"]) == (0, 4), f"{kind}: {r}")
-                check(r["exact_own"]["most"] < 0.9, f"{kind}: {r}")
+                check(r["exact_own"]["most"] < 0.95, f"{kind}: {r}")
         check(rows["rough"]["exact_own"]["least"] > 0.99 and
               rows["rough"]["after"]["least"] > 0.99, f"{rows['rough']}")
         check(rows["repeat"]["own"]["most"] < 0.95,
