@@ -25,6 +25,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 import time
 
@@ -62,7 +63,7 @@ class Soak:
         self.honest, self.liar = [], None
         self.hash_of, self.newest = {}, 0
         self.began = self.newest_at = time.monotonic()
-        self.still_s = self.back_s = 0
+        self.still_s = self.back_s = self.stopped_s = 0
         self.liar_came, self.out_s = 0, None
         self.most = self.settled = 0
         self.cpu_before_s = ended_cpu_s()
@@ -203,6 +204,13 @@ class Soak:
             check(found["peer_id"] == self.liar.id, f"{path}: {found}")
         return len(paths)
 
+    def pardon(self, now, seconds):
+        """Nothing happened for so long."""
+        self.stopped_s += seconds
+        self.newest_at = now
+        for m in self.honest:
+            m.disturbed()
+
     # ---- figures ----------------------------------------------------------
 
     def figures(self, faults):
@@ -214,6 +222,7 @@ class Soak:
             "hashes": len(self.hash_of), **{k: total[k] for k in COUNTS},
             **faults.done, "daemons": sum(m.up() for m in self.honest),
             "identities": len(self.honest),
+            "stopped_s": round(self.stopped_s),
             "longest_still_s": round(self.still_s, 1),
             "longest_back_s": round(self.back_s, 1),
             "most_rss_mb": self.most // 10**6,
@@ -257,10 +266,22 @@ def through(soak, faults, plan):
     return last_look(soak, faults)
 
 
+# Not empty: somebody stopped this process and its daemons, and has continued
+# them. What was not done meanwhile is nobody's fault.
+CONTINUED = []
+
+
 def phase(soak, faults, seconds, tell_s):
-    began = told = asked = time.monotonic()
-    while time.monotonic() < began + seconds:
+    began = told = asked = last = time.monotonic()
+    while True:
         now = time.monotonic()
+        if CONTINUED:
+            CONTINUED.clear()
+            began += now - last
+            soak.pardon(now, now - last)
+        if now > began + seconds:
+            return
+        last = now
         faults.step()
         soak.look()
         if soak.liar and soak.out_s is None:
@@ -310,6 +331,7 @@ def main(arguments):
     wires = ask.wires.split(",")
     share_s = ask.minutes * 60 / len(wires)
     liar_s = min(ask.liar_minutes * 60, share_s / 2)
+    signal.signal(signal.SIGCONT, lambda *_: CONTINUED.append(1))
     plan = Plan(share_s - liar_s, liar_s, (10, 60), (3, 20), 60)
     kinds = KINDS + others(ask.also)
     found, code = {}, 0
