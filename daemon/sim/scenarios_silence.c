@@ -10,7 +10,7 @@
  * this one has a commit later than those that ask it for its contribution.
  *
  * S: from then on the mute member has a part in at most a third of the rounds,
- * and in none of five that follow each other. Nobody finds an honest member
+ * and in no six that follow each other. Nobody finds an honest member
  * silent that most of the others find so, but one that died. Nobody is
  * convicted, as no sum was repeated (A), where the victim is mute itself.
  */
@@ -20,11 +20,10 @@
 #include "daemon/sim/world/internal.h"
 
 #define LOOK_MS 100
-#define STEP_TIMES                                                             \
-    6              /* in rounds of a second nobody is found silent in time     \
-                    */
-#define ROW_MAX 5  /* rounds with it that follow each other */
-#define LEAST   20 /* rounds that are needed to judge */
+/* In rounds of a second nobody is found silent in time. */
+#define STEP_TIMES 6
+#define ROW_MAX    5  /* rounds with it that follow each other */
+#define LEAST      20 /* rounds that are needed to judge */
 
 static bool refuses(const struct sim *s)
 {

@@ -292,7 +292,7 @@ def phase(soak, faults, seconds, tell_s):
         if now - told > tell_s:
             told = now
             print(json.dumps(soak.figures(faults)), flush=True)
-        time.sleep(1)
+        time.sleep(1)  # between two looks: nothing is waited for but the end
 
 
 def last_look(soak, faults):

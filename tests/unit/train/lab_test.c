@@ -23,37 +23,11 @@
 #include "train/sync/preset.h"
 
 #define TEXT_BYTES 20000
-#define SEQ        16
-#define BATCH      2
-#define STEPS      12 /* of each peer */
+#include "tests/unit/train/lab_text.h"
 
-static char text[TEXT_BYTES];
-static struct shard train_shard, val_shard;
-static struct lab_machine machines[LAB_PEERS_MAX];
-
-static int make_text(void **state)
-{
-    static const char *const words[] = {"the ",      "lord ", "is ",   "my ",
-                                        "shepherd ", "and ",  "want ", "not\n"};
-    uint64_t rng = 4;
-    size_t at = 0;
-
-    (void)state;
-    while (at < sizeof text) {
-        const char *w = words[rng_below(&rng, 8)];
-        size_t len = strlen(w);
-
-        len = len < sizeof text - at ? len : sizeof text - at;
-        memcpy(text + at, w, len);
-        at += len;
-    }
-    shard_from_text(&train_shard, text, sizeof text - 2000);
-    shard_from_text(&val_shard, text + sizeof text - 2000, 2000);
-    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
-        machines[i] = (struct lab_machine){1000, 1e6, 1e6, 0.01};
-    }
-    return 0;
-}
+#define SEQ   16
+#define BATCH 2
+#define STEPS 12 /* of each peer */
 
 static struct lab_options options(const char *preset, uint32_t peers)
 {

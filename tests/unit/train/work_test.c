@@ -21,46 +21,20 @@
 #include "train/sync/preset.h"
 
 #define TEXT_BYTES 40000
-#define SEQ        16
-#define BATCH      4
-#define PERIOD     4
-#define ROUNDS     4
-#define PEERS      5
-#define MAKERS     2
+#include "tests/unit/train/lab_text.h"
 
-static char text[TEXT_BYTES];
-static struct shard train_shard, val_shard;
-static struct lab_machine machines[LAB_PEERS_MAX];
+#define SEQ    16
+#define BATCH  4
+#define PERIOD 4
+#define ROUNDS 4
+#define PEERS  5
+#define MAKERS 2
 
 struct readings {
     uint32_t n;
     struct work_reading r[2 * MAKERS * WORK_KINDS];
 };
 static struct readings got;
-
-static int make_text(void **state)
-{
-    static const char *const words[] = {"the ",      "lord ", "is ",   "my ",
-                                        "shepherd ", "and ",  "want ", "not\n"};
-    uint64_t rng = 4;
-    size_t at = 0;
-
-    (void)state;
-    while (at < sizeof text) {
-        const char *w = words[rng_below(&rng, 8)];
-        size_t len = strlen(w);
-
-        len = len < sizeof text - at ? len : sizeof text - at;
-        memcpy(text + at, w, len);
-        at += len;
-    }
-    shard_from_text(&train_shard, text, sizeof text - 2000);
-    shard_from_text(&val_shard, text + sizeof text - 2000, 2000);
-    for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
-        machines[i] = (struct lab_machine){1000, 1e6, 1e6, 0.01};
-    }
-    return 0;
-}
 
 static void note(void *data, const struct work_reading *r)
 {
