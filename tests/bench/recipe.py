@@ -116,8 +116,10 @@ def mean(bits):
 
 
 class Bench:
-    def __init__(self, a):
-        self.a = a
+    """Trains cases and keeps what came of them; liars.py has others."""
+
+    def __init__(self, a, cases, models):
+        self.a, self.cases, self.models = a, cases, models
         text = argparse.Namespace(short=a.short, cache=a.cache, data="",
                                   results=a.results, build=a.build)
         self.text = methods.Bench(text)
@@ -135,7 +137,7 @@ class Bench:
         return found
 
     def train(self, c):
-        model, batch = MODELS[c["model"]]
+        model, batch = self.models[c["model"]]
         model = methods.TINY if self.a.short else model
         if "\n" in model:
             model = self.text.write(f"{c['model']}.yaml", model)
@@ -162,7 +164,7 @@ class Bench:
 
     def run(self, name):
         """None: somebody else is at it; False: it failed."""
-        c = CASES[name]
+        c = self.cases[name]
         path = methods.file_of(self.a.results, name)
         kept = self.result(name)
         if kept and kept["case"] == c:
@@ -199,7 +201,7 @@ class Bench:
     def rows(self, group):
         """(model, method, peers) -> results of all seeds, in order."""
         rows = {}
-        for name, c in CASES.items():
+        for name, c in self.cases.items():
             if c["group"] == group:
                 found = rows.setdefault((c["model"], c["method"], c["peers"]),
                                         [])
@@ -234,8 +236,8 @@ class Bench:
         return lines
 
     def document(self):
-        done = [r for n, r in ((n, self.result(n)) for n in CASES)
-                if r and r["case"] == CASES[n]]
+        done = [r for n, r in ((n, self.result(n)) for n in self.cases)
+                if r and r["case"] == self.cases[n]]
         where = sorted({f"{r['machine']}, commit {r['commit']}" for r in done})
         titles = {"recipe": "Methods beside each other",
                   "rate": "Learning rates",
@@ -244,7 +246,7 @@ class Bench:
         lines = ["# The recipe, measured", "",
                  "Written by `tests/bench/recipe.py` from one JSON a case "
                  "(tests/bench/recipe); do not edit.", "",
-                 f"{len(done)} of {len(CASES)} cases. " + "; ".join(where)
+                 f"{len(done)} of {len(self.cases)} cases. " + "; ".join(where)
                  + ".", "",
                  "131,072 held-out bytes; ±: half of the range over the seeds. "
                  "One seed has no ±: two seeds of a case of 0.12M differ by "
@@ -291,7 +293,7 @@ def main():
     if a.list:
         print("\n".join(names))
         return 0
-    bench = Bench(a)
+    bench = Bench(a, CASES, MODELS)
     ended = [] if a.table else [bench.run(n) for n in names]
     with open(a.out, "w", encoding="utf-8") as f:
         f.write(bench.document())
