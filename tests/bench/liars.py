@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""liars.py - what do three lying members of eight cost, at full size?
+
+use: liars.py [--build DIR] [--cache DIR] [--results DIR] [--list] [--table]
+              [WORD...]
+
+`loco sim byzantine` makes this table in one go; at full size (quickstart-1m,
+opendiloco, 60 rounds) a cell takes ten minutes of one core, and the table a
+day. Here each cell is a case of its own, kept as JSON in tests/bench/liars as
+recipe.py keeps its own: the script goes on where it was stopped. Cases come in
+the order of what they decide: nobody lies, then the centre against every lie
+seed by seed, then the other rules. WORDs choose cases; --table only prints.
+"""
+import argparse
+import os
+import statistics
+import sys
+
+import methods
+import recipe
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+MODELS = {"1M": ("quickstart-1m", 2)}
+LIES = ["push", "overshoot", "mimic", "scale", "against", "flip", "pull",
+        "noise", "huge", "zero", "drift", "copy"]
+RULES = {"centred": ["sync.norm_clip=1", "sync.robust=centred"],
+         "clip": ["sync.norm_clip=1"], "mean": ["sync.norm_clip=0"]}
+NOBODY = "nobody lies"
+ALONE = "the honest five alone"
+PERIOD, ROUNDS, BATCH, SEQ = 16, 60, 2, 256
+SEEDS = (1, 2, 3)
+
+
+def cases():
+    found = {}
+
+    def add(rule, lie, seed):
+        peers = 5 if lie == ALONE else 8
+        lied = lie not in (NOBODY, ALONE)
+        sets = [f"sync.period={PERIOD}", "sync.topology=butterfly"]
+        sets += RULES[rule]
+        if lied:
+            sets += ["lab.liars=3", f"lab.lie={lie}"]
+        found[f"liars: {rule}, {lie}, seed {seed}"] = {
+            "group": rule, "model": "1M", "method": lie,
+            "preset": "opendiloco", "set": sets, "peers": peers, "seed": seed,
+            "tokens": PERIOD * ROUNDS * BATCH * SEQ}
+
+    for seed in SEEDS:
+        add("centred", NOBODY, seed)
+    for seed in SEEDS:
+        for lie in LIES:
+            add("centred", lie, seed)
+        add("mean", NOBODY, seed)
+    for rule in ("mean", "clip"):
+        for lie in [NOBODY, ALONE] + LIES:
+            add(rule, lie, 1)
+    return found
+
+
+class Liars(recipe.Bench):
+    def bits(self, rule, lie):
+        """seed -> held-out bits per byte, of the cases that were run."""
+        found = {}
+        for name, c in self.cases.items():
+            r = self.result(name)
+            if (c["group"], c["method"]) == (rule, lie) and r:
+                found[c["seed"]] = r["bits_per_byte"]
+        return found
+
+    def print_table(self):
+        print("| rule | lie | bits per byte by seed | above nobody, same seed "
+              "| mean |\n|---|---|---|---|---|")
+        for rule in RULES:
+            honest = self.bits(rule, NOBODY)
+            for lie in [NOBODY, ALONE] + LIES:
+                bits = self.bits(rule, lie)
+                more = [100 * (b / honest[s] - 1) for s, b in bits.items()
+                        if s in honest]
+                if bits:
+                    print(f"| {rule} | {lie} | "
+                          + ", ".join(f"{b:.4f}" for b in bits.values())
+                          + " | " + ", ".join(f"{m:+.1f} %" for m in more)
+                          + " | " + (f"{statistics.mean(more):+.1f} %"
+                                     if more else "") + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default=os.path.join(methods.ROOT, "build"))
+    parser.add_argument("--cache", default="")
+    parser.add_argument("--results", default=os.path.join(HERE, "liars"))
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("words", nargs="*")
+    a = parser.parse_args()
+    a.short = False
+    a.cache = a.cache or os.path.join(a.build, f"liars-{os.getpid()}")
+    os.makedirs(a.results, exist_ok=True)
+    bench = Liars(a, cases(), MODELS)
+    names = [n for n in bench.cases
+             if not a.words or any(w in n for w in a.words)]
+    if a.list:
+        print("\n".join(names))
+        return 0
+    ended = [] if a.table else [bench.run(n) for n in names]
+    bench.print_table()
+    return 1 if False in ended else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
