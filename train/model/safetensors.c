@@ -207,16 +207,15 @@ static int write_file(const char *path,
     return file_out_commit(&f, errmsg);
 }
 
-int safetensors_stream(const char *path,
-                       const struct st_tensor *tensors,
-                       size_t n_tensors,
-                       const struct st_meta *meta,
-                       size_t n_meta,
-                       st_fill_fn fill,
-                       void *data,
-                       char *errmsg)
+static int stream(const char *path,
+                  const struct st_tensor *tensors,
+                  size_t n_tensors,
+                  bool sorted,
+                  const struct st_meta *meta,
+                  size_t n_meta,
+                  const struct origin *from,
+                  char *errmsg)
 {
-    const struct origin from = {fill, data};
     const struct st_tensor **order;
     json_t *root = json_object();
     uint64_t offset = 0;
@@ -231,16 +230,47 @@ int safetensors_stream(const char *path,
     for (size_t i = 0; i < n_tensors; i++) {
         order[i] = &tensors[i];
     }
-    qsort(order, n_tensors, sizeof(const struct st_tensor *), compare_for_file);
+    if (sorted) {
+        qsort(order, n_tensors, sizeof(const struct st_tensor *),
+              compare_for_file);
+    }
     rv = add_metadata(root, meta, n_meta, errmsg);
     for (size_t i = 0; rv == 0 && i < n_tensors; i++) {
         rv = add_tensor(root, order[i], &offset, errmsg);
     }
-    rv = rv == 0 ? write_file(path, root, order, n_tensors, &from, errmsg) : rv;
+    rv = rv == 0 ? write_file(path, root, order, n_tensors, from, errmsg) : rv;
 out:
     free(order);
     json_decref(root);
     return rv;
+}
+
+int safetensors_stream(const char *path,
+                       const struct st_tensor *tensors,
+                       size_t n_tensors,
+                       const struct st_meta *meta,
+                       size_t n_meta,
+                       st_fill_fn fill,
+                       void *data,
+                       char *errmsg)
+{
+    const struct origin from = {fill, data};
+
+    return stream(path, tensors, n_tensors, true, meta, n_meta, &from, errmsg);
+}
+
+int safetensors_stream_as_given(const char *path,
+                                const struct st_tensor *tensors,
+                                size_t n_tensors,
+                                const struct st_meta *meta,
+                                size_t n_meta,
+                                st_fill_fn fill,
+                                void *data,
+                                char *errmsg)
+{
+    const struct origin from = {fill, data};
+
+    return stream(path, tensors, n_tensors, false, meta, n_meta, &from, errmsg);
 }
 
 int safetensors_write(const char *path,
@@ -325,8 +355,9 @@ static const char *parse_tensor(struct st_tensor *t,
     if (!tensor_bytes(t, &bytes) || bytes != end - begin) {
         return "the size does not match the shape";
     }
-    t->data = data + begin;
+    t->data = data == NULL ? NULL : data + begin;
     t->bytes = bytes;
+    t->offset = begin;
     return NULL;
 }
 
@@ -335,8 +366,8 @@ static int compare_by_offset(const void *a, const void *b)
     const struct st_tensor *x = a;
     const struct st_tensor *y = b;
 
-    if (x->data != y->data) {
-        return (const uint8_t *)x->data < (const uint8_t *)y->data ? -1 : 1;
+    if (x->offset != y->offset) {
+        return x->offset < y->offset ? -1 : 1;
     }
     /* Empty tensors share their offset with what follows. */
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
@@ -356,25 +387,27 @@ static bool is_string_map(json_t *object)
     return json_is_object(object);
 }
 
-static bool
-covers(const struct safetensors *st, const uint8_t *data, uint64_t size)
+/* No sum overflows: each end is at most what parse_tensor() allows. */
+static bool covers(const struct safetensors *st, const uint64_t *size)
 {
-    const uint8_t *at = data;
+    uint64_t at = 0;
 
     for (size_t i = 0; i < st->n_tensors; i++) {
-        if ((const uint8_t *)st->tensors[i].data != at) {
+        if (st->tensors[i].offset != at) {
             return false;
         }
         at += st->tensors[i].bytes;
     }
-    return (uint64_t)(at - data) == size;
+    return size == NULL || at == *size;
 }
 
+/* `data` (*size) follows the header; both NULL: it is elsewhere. */
 static int parse_entries(struct safetensors *st,
                          const uint8_t *data,
-                         uint64_t size,
+                         const uint64_t *size,
                          char *errmsg)
 {
+    uint64_t most = size == NULL ? INT64_MAX : *size;
     json_t *root = st->json;
     const char *name;
     json_t *entry;
@@ -391,7 +424,7 @@ static int parse_entries(struct safetensors *st,
             problem = is_string_map(entry) ? NULL : "not a map of strings";
         } else {
             struct st_tensor *t = &st->tensors[st->n_tensors++];
-            problem = parse_tensor(t, name, entry, data, size);
+            problem = parse_tensor(t, name, entry, data, most);
         }
         if (problem != NULL) {
             return errmsg_fail(errmsg, LOCO_EFORMAT,
@@ -399,7 +432,7 @@ static int parse_entries(struct safetensors *st,
         }
     }
     qsort(st->tensors, st->n_tensors, sizeof *st->tensors, compare_by_offset);
-    if (!covers(st, data, size)) {
+    if (!covers(st, size)) {
         return errmsg_fail(errmsg, LOCO_EFORMAT,
                            "safetensors: the tensors leave holes, overlap or "
                            "do not reach the end");
@@ -407,13 +440,33 @@ static int parse_entries(struct safetensors *st,
     return 0;
 }
 
+static int load_header(struct safetensors *st,
+                       const uint8_t *json,
+                       size_t size,
+                       char *errmsg)
+{
+    json_error_t error;
+
+    if (size == 0 || json[0] != '{') {
+        return errmsg_fail(errmsg, LOCO_EFORMAT,
+                           "safetensors: the header is not JSON");
+    }
+    st->json =
+        json_loadb((const char *)json, size, JSON_REJECT_DUPLICATES, &error);
+    return st->json != NULL
+               ? 0
+               : errmsg_fail(errmsg, LOCO_EFORMAT,
+                             "safetensors: the header is not JSON: %.120s",
+                             error.text);
+}
+
 static int parse_file(struct safetensors *st,
                       const uint8_t *file,
                       size_t size,
                       char *errmsg)
 {
-    json_error_t error;
-    uint64_t header;
+    uint64_t header, left;
+    int rv;
 
     if (size < 8) {
         return errmsg_fail(errmsg, LOCO_EFORMAT,
@@ -427,18 +480,30 @@ static int parse_file(struct safetensors *st,
                            (unsigned long long)header, size,
                            SAFETENSORS_HEADER_MAX);
     }
-    if (header == 0 || file[8] != '{') {
-        return errmsg_fail(errmsg, LOCO_EFORMAT,
-                           "safetensors: the header is not JSON");
+    left = size - 8 - header;
+    rv = load_header(st, file + 8, (size_t)header, errmsg);
+    return rv != 0 ? rv : parse_entries(st, file + 8 + header, &left, errmsg);
+}
+
+int safetensors_open_header(struct safetensors *st,
+                            const uint8_t *json,
+                            size_t size,
+                            char *errmsg)
+{
+    int rv;
+
+    memset(st, 0, sizeof *st);
+    rv = size > SAFETENSORS_HEADER_MAX
+             ? errmsg_fail(errmsg, LOCO_EFORMAT,
+                           "safetensors: the header is too large: %zu bytes, "
+                           "at most %u are read",
+                           size, SAFETENSORS_HEADER_MAX)
+             : load_header(st, json, size, errmsg);
+    rv = rv != 0 ? rv : parse_entries(st, NULL, NULL, errmsg);
+    if (rv != 0) {
+        safetensors_close(st);
     }
-    st->json = json_loadb((const char *)file + 8, (size_t)header,
-                          JSON_REJECT_DUPLICATES, &error);
-    if (st->json == NULL) {
-        return errmsg_fail(errmsg, LOCO_EFORMAT,
-                           "safetensors: the header is not JSON: %.120s",
-                           error.text);
-    }
-    return parse_entries(st, file + 8 + header, size - 8 - header, errmsg);
+    return rv;
 }
 
 int safetensors_open_memory(struct safetensors *st,

@@ -61,8 +61,9 @@ struct st_tensor {
     enum st_dtype dtype;
     unsigned n_dims; /* 0: a scalar */
     uint64_t shape[SAFETENSORS_DIMS_MAX];
-    const void *data;
+    const void *data; /* NULL where only the header was read */
     uint64_t bytes;
+    uint64_t offset; /* reader: of the first byte, behind the header */
 };
 
 struct st_meta {
@@ -99,6 +100,16 @@ int safetensors_stream(const char *path,
                        void *data,
                        char *errmsg);
 
+/* The same with the tensors in the order that they are given in. */
+int safetensors_stream_as_given(const char *path,
+                                const struct st_tensor *tensors,
+                                size_t n_tensors,
+                                const struct st_meta *meta,
+                                size_t n_meta,
+                                st_fill_fn fill,
+                                void *data,
+                                char *errmsg);
+
 struct safetensors {
     struct st_tensor *tensors; /* by offset; names and data borrowed from us */
     size_t n_tensors;
@@ -112,6 +123,13 @@ int safetensors_open(struct safetensors *st, const char *path, char *errmsg);
 /* The same over a file's bytes in memory, which must outlive `st`. */
 int safetensors_open_memory(struct safetensors *st,
                             const uint8_t *file,
+                            size_t size,
+                            char *errmsg);
+
+/* A header alone, without its size word: names, dtypes, shapes and places of
+ * tensors whose data is elsewhere. `json` may be freed afterwards. */
+int safetensors_open_header(struct safetensors *st,
+                            const uint8_t *json,
                             size_t size,
                             char *errmsg);
 

@@ -373,7 +373,8 @@ static void a_safetensors_file_that_is_no_checkpoint_is_refused(void **state)
                                           {"inner_step", "2"},
                                           {"tokens", "x3"},
                                           {"run_id", "7f"}};
-    struct st_tensor t = {"phi", ST_F32, 1, {N}, vectors[0], sizeof vectors[0]};
+    struct st_tensor t = {"phi", ST_F32, 1, {N}, vectors[0], sizeof vectors[0],
+                          0};
     const char *path = tmpdir_file(&dir, "a");
     struct checkpoint c;
 

@@ -53,10 +53,10 @@ static const int64_t c_data[1] = {-7};
 static int write_sample(const char *name, unsigned rotation)
 {
     struct st_tensor t[4] = {
-        {"w.b", ST_F32, 2, {2, 3}, a_data, sizeof a_data},
-        {"w.a", ST_F32, 1, {1}, a_data, 4},
-        {"half", ST_F16, 1, {2}, b_data, sizeof b_data},
-        {"step", ST_I64, 0, {0}, c_data, sizeof c_data},
+        {"w.b", ST_F32, 2, {2, 3}, a_data, sizeof a_data, 0},
+        {"w.a", ST_F32, 1, {1}, a_data, 4, 0},
+        {"half", ST_F16, 1, {2}, b_data, sizeof b_data, 0},
+        {"step", ST_I64, 0, {0}, c_data, sizeof c_data, 0},
     };
     struct st_tensor rotated[4];
     const struct st_meta meta[2] = {{"round", "12"}, {"run", "\"x\"\n"}};
@@ -324,8 +324,8 @@ static void a_streamed_file_is_the_one_from_memory(void **state)
     unsigned three = 3, seven = 7;
     uint64_t next = 0;
     struct st_tensor tensors[] = {
-        {"b", ST_U8, 1, {sizeof b}, b, sizeof b},
-        {"a", ST_F32, 1, {sizeof a / 4}, a, sizeof a},
+        {"b", ST_U8, 1, {sizeof b}, b, sizeof b, 0},
+        {"a", ST_F32, 1, {sizeof a / 4}, a, sizeof a, 0},
     };
     char *one, *two;
     size_t n, m;
@@ -376,7 +376,7 @@ static void every_truncation_of_a_file_is_refused(void **state)
 
 static void wrong_arguments_write_nothing(void **state)
 {
-    const struct st_tensor good = {"a", ST_F32, 1, {6}, a_data, 24};
+    const struct st_tensor good = {"a", ST_F32, 1, {6}, a_data, 24, 0};
     struct st_tensor t[2] = {good, good};
     const struct st_meta twice[2] = {{"k", "1"}, {"k", "2"}};
     const char *path = tmpdir_file(&dir, "a");
