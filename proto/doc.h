@@ -96,6 +96,13 @@ int doc_get(const struct doc_schema *s,
 /* Every value against its range and words. */
 int doc_check(const struct doc_schema *s, const void *obj, char *errmsg);
 
+/* One element at p against a field's range and words; `path` is for the
+ * sentence. */
+int doc_check_value(const struct doc_field *f,
+                    const char *path,
+                    const void *p,
+                    char *errmsg);
+
 /* The field of `key`, or NULL and a sentence that names the nearest key. */
 const struct doc_field *
 doc_find(const struct doc_schema *s, const char *key, char *errmsg);
@@ -146,6 +153,9 @@ size_t doc_bytes_max(const struct doc_schema *s);
 #define DOC_OPTIONAL_U32(t, m, lo, hi, text)                                   \
     {DOC_PLACE_(t, m, DOC_U32), .optional = true, .least = (lo),               \
      .most = (hi), .help = _Generic(((t *)0)->m, uint32_t: text)}
+#define DOC_OPTIONAL_U64(t, m, lo, hi, text)                                   \
+    {DOC_PLACE_(t, m, DOC_U64), .optional = true, .least = (lo),               \
+     .most = (hi), .help = _Generic(((t *)0)->m, uint64_t: text)}
 #define DOC_OPTIONAL_F64(t, m, lo, hi, text)                                   \
     {DOC_PLACE_(t, m, DOC_F64), .optional = true, .least = (lo),               \
      .most = (hi), .help = _Generic(((t *)0)->m, double: text)}

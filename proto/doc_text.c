@@ -65,10 +65,10 @@ check_range(const struct doc_field *f, const char *path, double v, char *errmsg)
 }
 
 /* One value at p against its range or words. */
-static int check_value(const struct doc_field *f,
-                       const char *path,
-                       const void *p,
-                       char *errmsg)
+int doc_check_value(const struct doc_field *f,
+                    const char *path,
+                    const void *p,
+                    char *errmsg)
 {
     const char *text = p;
     double d;
@@ -185,7 +185,7 @@ int doc_parse_value(const struct doc_field *f,
         return errmsg_invalid(errmsg, "%s: holds several keys, not one value",
                               path);
     }
-    return rv != 0 ? rv : check_value(f, path, p, errmsg);
+    return rv != 0 ? rv : doc_check_value(f, path, p, errmsg);
 }
 
 void doc_format_value(const struct doc_field *f,
@@ -384,7 +384,7 @@ static int check_map(const struct doc_schema *s,
                                dot);
             }
             rv = f->kind == DOC_MAP ? check_map(f->sub, p, path, errmsg)
-                                    : check_value(f, path, p, errmsg);
+                                    : doc_check_value(f, path, p, errmsg);
             if (rv != 0) {
                 return rv;
             }

@@ -92,6 +92,10 @@
 #define MANIFEST_URLS_MAX   4
 #define MANIFEST_URL_MAX    256
 #define MANIFEST_NAME_MAX   64
+/* Elements of a model that is a list of tensors: 4 TB as fp32. */
+#define MANIFEST_PARAMS_MAX 1000000000000ULL
+/* Bytes of its layout: as of the header of a safetensors file. */
+#define MANIFEST_LAYOUT_MAX (16U << 20)
 /* MANIFEST_SHARDS_MAX * (4 URLs + name + hash + numbers) = 0.6 MB, rounded. */
 #define MANIFEST_BYTES_MAX (1U << 20)
 

@@ -113,11 +113,34 @@ bool manifest_is_tokenizer(const struct manifest_data *data, uint32_t i)
            strcmp(data->shards[i].name, data->tokenizer) == 0;
 }
 
-static int
-check_shard(const struct manifest_data *data, uint32_t i, char *errmsg)
+bool manifest_is_text(const struct manifest_data *data, uint32_t i)
 {
+    return data->shards[i].tokens > 0;
+}
+
+bool manifest_has_tensors(const struct manifest *m)
+{
+    return m->model.params > 0;
+}
+
+uint32_t manifest_shard_named(const struct manifest_data *data,
+                              const char *name)
+{
+    uint32_t i = 0;
+
+    while (i < data->n_shards && strcmp(data->shards[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static int check_shard(const struct manifest *m, uint32_t i, char *errmsg)
+{
+    const struct manifest_data *data = &m->data;
     const struct manifest_shard *s = &data->shards[i];
-    bool tokenizer = manifest_is_tokenizer(data, i);
+    bool text = !manifest_is_tokenizer(data, i) &&
+                strcmp(s->name, m->model.layout) != 0 &&
+                strcmp(s->name, m->model.init) != 0;
 
     if (!name_safe(s->name) || is_partial(s->name)) {
         return errmsg_invalid(
@@ -127,11 +150,12 @@ check_shard(const struct manifest_data *data, uint32_t i, char *errmsg)
             "'.part', '.url' or '.tmp'",
             i);
     }
-    if (tokenizer != (s->tokens == 0) || (tokenizer && s->val)) {
+    if (text != (s->tokens > 0) || (!text && s->val)) {
         return errmsg_invalid(
             errmsg,
-            "data.shards[%u].tokens: must be 0 for the tokenizer, "
-            "which is not held out, and for nothing else",
+            "data.shards[%u].tokens: must be 0 for the tokenizer and "
+            "for files of the model, which are not held out, and for "
+            "nothing else",
             i);
     }
     for (uint32_t j = 0; j < i; j++) {
@@ -154,6 +178,76 @@ check_shard(const struct manifest_data *data, uint32_t i, char *errmsg)
     return 0;
 }
 
+/* A file of the model that `key` names. */
+static int check_file(const struct manifest *m,
+                      const char *key,
+                      const char *name,
+                      char *errmsg)
+{
+    if (manifest_shard_named(&m->data, name) == m->data.n_shards) {
+        return errmsg_invalid(errmsg, "%s: '%s' must be one of data.shards",
+                              key, name);
+    }
+    return strcmp(name, m->data.tokenizer) != 0
+               ? 0
+               : errmsg_invalid(errmsg, "%s: '%s' is the tokenizer", key, name);
+}
+
+/* Of a list of tensors: the layout is read whole, and the parameters are fp32
+ * behind a header of that size at most. */
+static int check_tensor_files(const struct manifest *m, char *errmsg)
+{
+    const struct manifest_data *data = &m->data;
+    uint64_t layout =
+        data->shards[manifest_shard_named(data, m->model.layout)].bytes;
+    uint64_t init =
+        data->shards[manifest_shard_named(data, m->model.init)].bytes;
+    uint64_t theta = m->model.params * sizeof(float);
+
+    if (strcmp(m->model.layout, m->model.init) == 0) {
+        return errmsg_invalid(
+            errmsg, "model.layout: must be another file than model.init");
+    }
+    if (layout > MANIFEST_LAYOUT_MAX) {
+        return errmsg_invalid(
+            errmsg, "model.layout: has %llu bytes, at most %u are read",
+            (unsigned long long)layout, MANIFEST_LAYOUT_MAX);
+    }
+    return init > theta && init - theta <= MANIFEST_LAYOUT_MAX + 8
+               ? 0
+               : errmsg_invalid(errmsg,
+                                "model.init: has %llu bytes, which is not a "
+                                "file of model.params=%llu fp32 numbers",
+                                (unsigned long long)init,
+                                (unsigned long long)m->model.params);
+}
+
+/* Which files a model needs, and has. */
+static int check_model(const struct manifest *m, char *errmsg)
+{
+    const struct manifest_model *f = &m->model;
+    bool tensors = manifest_has_tensors(m);
+    int rv = 0;
+
+    if (tensors && (f->layout[0] == '\0' || f->init[0] == '\0')) {
+        return errmsg_invalid(errmsg,
+                              "model.%s: must name a file, as model.params "
+                              "says that the model is a list of tensors",
+                              f->layout[0] == '\0' ? "layout" : "init");
+    }
+    if (!tensors && f->layout[0] != '\0') {
+        return errmsg_invalid(errmsg, "model.layout: is for a model that is a "
+                                      "list of tensors: set model.params");
+    }
+    if (f->init[0] != '\0') {
+        rv = check_file(m, "model.init", f->init, errmsg);
+    }
+    if (rv == 0 && tensors) {
+        rv = check_file(m, "model.layout", f->layout, errmsg);
+    }
+    return rv == 0 && tensors ? check_tensor_files(m, errmsg) : rv;
+}
+
 static int check_data(const struct manifest *m, char *errmsg)
 {
     const struct manifest_data *data = &m->data;
@@ -162,18 +256,19 @@ static int check_data(const struct manifest *m, char *errmsg)
     uint32_t n_train = 0;
 
     for (uint32_t i = 0; i < data->n_shards; i++) {
-        int rv = check_shard(data, i, errmsg);
+        int rv = check_shard(m, i, errmsg);
 
         if (rv != 0) {
             return rv;
         }
         if (manifest_is_tokenizer(data, i)) {
             tokenizer = &data->shards[i];
-        } else {
+        } else if (manifest_is_text(data, i)) {
             n_train += !data->shards[i].val;
         }
     }
-    if (n_train == 0) {
+    /* A loop of its own may have a text of its own. */
+    if (n_train == 0 && !manifest_has_tensors(m)) {
         return errmsg_invalid(errmsg,
                               "data.shards: there is nothing to train on");
     }
@@ -218,8 +313,13 @@ int manifest_validate(const struct manifest *m, char *errmsg)
     if (rv == 0 && !(m->inner.lr > 0)) {
         rv = errmsg_invalid(errmsg, "inner.lr: must be above 0");
     }
+    if (rv == 0) {
+        rv = manifest_has_tensors(m) ? manifest_check_tensors(m, errmsg)
+                                     : manifest_check_llama(m, errmsg);
+    }
     rv = rv == 0 ? check_rules(m, errmsg) : rv;
     rv = rv == 0 ? check_data(m, errmsg) : rv;
+    rv = rv == 0 ? check_model(m, errmsg) : rv;
     return rv;
 }
 

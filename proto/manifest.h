@@ -34,8 +34,8 @@ struct manifest_shard {
     struct hash32 blake2b; /* tree hash of the file (hash.h) */
     uint64_t bytes;
     char name[MANIFEST_NAME_MAX]; /* safe as a file name */
-    uint64_t tokens;
-    uint32_t n_urls; /* 0: only from peers */
+    uint64_t tokens;              /* 0: it is no text (manifest_is_text) */
+    uint32_t n_urls;              /* 0: only from peers */
     char urls[MANIFEST_URLS_MAX][MANIFEST_URL_MAX];
     bool val; /* held out: evaluated, never trained on */
 };
@@ -45,18 +45,26 @@ struct manifest_data {
     uint32_t n_shards;
     struct manifest_shard shards[MANIFEST_SHARDS_MAX];
     /* "byte", or the name of one of the shards: a tokenizer.json, which travels
-     * as they do; it is no tokens, and not counted as a shard to train on. */
+     * as they do; it is no tokens, and not counted as a shard to train on. So
+     * do the files that model.layout and model.init name. */
     char tokenizer[MANIFEST_NAME_MAX];
     struct hash32 tokenizer_blake2b; /* zero for "byte" */
 };
 
+/* A Llama of this shape, or, with `params`, a list of named tensors that a
+ * training loop of its own knows what to do with; the shape is then zeros. */
 struct manifest_model {
     uint32_t dim;
     uint32_t ffn;
     uint32_t heads;
+    char init[MANIFEST_NAME_MAX]; /* shard with the parameters of round 0, a
+                                     safetensors file; "": from the seed */
     uint32_t kv_heads;
     uint32_t layers;
+    char layout[MANIFEST_NAME_MAX]; /* shard with names and shapes of tensors,
+                                       the header of such a file */
     double norm_eps;
+    uint64_t params; /* elements of the list of tensors; 0: a Llama */
     double rope_theta;
     uint32_t seq; /* longest context, tokens */
     bool tied;    /* head shares the embedding */
@@ -164,6 +172,24 @@ void manifest_default(struct manifest *m);
 
 /* Whether shard i is the tokenizer's file. */
 bool manifest_is_tokenizer(const struct manifest_data *data, uint32_t i);
+
+/* Whether shard i is text, to train on or held out: neither the tokenizer nor a
+ * file of the model. */
+bool manifest_is_text(const struct manifest_data *data, uint32_t i);
+
+/* Whether the model is a list of tensors. */
+bool manifest_has_tensors(const struct manifest *m);
+
+/* The shard of that name; n_shards: there is none. */
+uint32_t manifest_shard_named(const struct manifest_data *data,
+                              const char *name);
+
+/* The values that a Llama's shape and text need, which the table of keys leaves
+ * at 0 for other models: LOCO_EINVAL and a sentence. */
+int manifest_check_llama(const struct manifest *m, char *errmsg);
+
+/* LOCO_EINVAL and a sentence: a list of tensors has no such shape. */
+int manifest_check_tensors(const struct manifest *m, char *errmsg);
 
 /* Every value alone and against the others; LOCO_EINVAL and a sentence. */
 int manifest_validate(const struct manifest *m, char *errmsg);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/errmsg.h"
 #include "proto/manifest.h"
 
 #define BETA_MAX  0.99999999 /* an average must forget */
@@ -27,7 +28,7 @@ DOC_PART(manifest_shard,
     DOC_FIELD_U64(struct manifest_shard, bytes, 1, COUNT_MAX, "file size"),
     DOC_FIELD_STR(struct manifest_shard, name, NULL, "file name"),
     DOC_FIELD_U64(struct manifest_shard, tokens, 0, COUNT_MAX,
-                  "tokens in it; 0: it is the tokenizer"),
+                  "tokens in it; 0: it is no text"),
     DOC_LIST_STR(struct manifest_shard, urls, n_urls,
                  "download addresses, besides peers"),
     DOC_FIELD_BOOL(struct manifest_shard, val, "held out for evaluation"));
@@ -70,8 +71,8 @@ DOC_PART(manifest_inner,
     DOC_FIELD_STR(struct manifest_inner, optimizer, optimizers, "update rule"),
     DOC_FIELD_STR(struct manifest_inner, schedule, schedules,
                   "of the learning rate"),
-    DOC_FIELD_U32(struct manifest_inner, seq, 2, 1 << 20,
-                  "tokens per sequence"),
+    DOC_FIELD_U32(struct manifest_inner, seq, 1, 1 << 20,
+                  "tokens per sequence, 2 at least for a Llama"),
     DOC_FIELD_U64(struct manifest_inner, steps, 1, COUNT_MAX,
                   "length of the schedule, inner steps"),
     DOC_FIELD_U64(struct manifest_inner, warmup, 0, COUNT_MAX,
@@ -87,18 +88,25 @@ DOC_PART(manifest_limits,
                   "traffic that a member needs; 0: not stated"));
 
 DOC_PART(manifest_model,
-    DOC_FIELD_U32(struct manifest_model, dim, 1, 1 << 16, "channels"),
-    DOC_FIELD_U32(struct manifest_model, ffn, 1, 1 << 20, "hidden size"),
-    DOC_FIELD_U32(struct manifest_model, heads, 1, 1024, "query heads"),
-    DOC_FIELD_U32(struct manifest_model, kv_heads, 1, 1024,
+    DOC_FIELD_U32(struct manifest_model, dim, 0, 65536,
+                  "channels; 0, as all of the shape: no Llama"),
+    DOC_FIELD_U32(struct manifest_model, ffn, 0, 1 << 20, "hidden size"),
+    DOC_FIELD_U32(struct manifest_model, heads, 0, 1024, "query heads"),
+    DOC_OPTIONAL_STR(struct manifest_model, init, NULL,
+                     "shard with the parameters to begin from; none: from the seed"),
+    DOC_FIELD_U32(struct manifest_model, kv_heads, 0, 1024,
                   "key and value heads"),
-    DOC_FIELD_U32(struct manifest_model, layers, 1, 1024, "blocks"),
-    DOC_FIELD_F64(struct manifest_model, norm_eps, 1e-12, 1, "of RMSNorm"),
-    DOC_FIELD_F64(struct manifest_model, rope_theta, 1, 1e12,
+    DOC_FIELD_U32(struct manifest_model, layers, 0, 1024, "blocks"),
+    DOC_OPTIONAL_STR(struct manifest_model, layout, NULL,
+                     "shard with the names and shapes of tensors"),
+    DOC_FIELD_F64(struct manifest_model, norm_eps, 0, 1, "of RMSNorm"),
+    DOC_OPTIONAL_U64(struct manifest_model, params, 0, MANIFEST_PARAMS_MAX,
+                     "elements of a model that is a list of tensors; 0: a Llama"),
+    DOC_FIELD_F64(struct manifest_model, rope_theta, 0, 1e12,
                   "base of the rotary angles"),
-    DOC_FIELD_U32(struct manifest_model, seq, 1, 1 << 20, "longest context"),
+    DOC_FIELD_U32(struct manifest_model, seq, 0, 1 << 20, "longest context"),
     DOC_FIELD_BOOL(struct manifest_model, tied, "head shares the embedding"),
-    DOC_FIELD_U32(struct manifest_model, vocab, 2, 1 << 24, "tokens known"));
+    DOC_FIELD_U32(struct manifest_model, vocab, 0, 1 << 24, "tokens known"));
 
 DOC_PART(manifest_round,
     DOC_FIELD_U32(struct manifest_round, fork_after_ms, 1000, 86400000,
@@ -203,6 +211,60 @@ static const struct doc_schema schema =
 const struct doc_schema *manifest_schema(void)
 {
     return &schema;
+}
+
+/* What a Llama needs at least, in the order of the keys. */
+static const struct {
+    const char *key;
+    double least;
+} llama_least[] = {
+    {"dim", 1},        {"ffn", 1},        {"heads", 1}, {"kv_heads", 1},
+    {"layers", 1},     {"norm_eps", 1e-12},
+    {"rope_theta", 1}, {"seq", 1},        {"vocab", 2},
+};
+
+#define N_LLAMA (sizeof llama_least / sizeof llama_least[0])
+
+int manifest_check_llama(const struct manifest *m, char *errmsg)
+{
+    struct doc_field f = *doc_find(&manifest_inner_schema, "seq", NULL);
+    int rv;
+
+    f.least = 2;
+    rv = doc_check_value(&f, "inner.seq", &m->inner.seq, errmsg);
+    for (size_t i = 0; i < N_LLAMA && rv == 0; i++) {
+        char path[DOC_PATH_MAX];
+
+        f = *doc_find(&manifest_model_schema, llama_least[i].key, NULL);
+        f.least = llama_least[i].least;
+        (void)snprintf(path, sizeof path, "model.%s", f.key);
+        rv = doc_check_value(&f, path, (const char *)&m->model + f.offset,
+                             errmsg);
+    }
+    return rv;
+}
+
+int manifest_check_tensors(const struct manifest *m, char *errmsg)
+{
+    static const struct manifest_model none;
+
+    for (size_t i = 0; i < N_LLAMA; i++) {
+        const struct doc_field *f =
+            doc_find(&manifest_model_schema, llama_least[i].key, NULL);
+        const char *p = (const char *)&m->model + f->offset;
+
+        if (memcmp(p, (const char *)&none + f->offset, f->size) != 0) {
+            return errmsg_invalid(errmsg,
+                                  "model.%s: must be 0, as model.params says "
+                                  "that the model is a list of tensors",
+                                  f->key);
+        }
+    }
+    return m->model.tied
+               ? errmsg_invalid(errmsg, "model.tied: must be false, as "
+                                        "model.params says that the model is "
+                                        "a list of tensors")
+               : 0;
 }
 
 void manifest_default(struct manifest *m)

@@ -32,7 +32,7 @@
 
 #define TENSOR_LIST_MAX   65536
 #define TENSOR_NAME_MAX   256                    /* with its zero */
-#define TENSOR_NUMEL_MAX  (1ULL << 40)           /* 4 TB as fp32 */
+#define TENSOR_NUMEL_MAX  1000000000000ULL       /* 4 TB as fp32 */
 #define TENSOR_LAYOUT_MAX SAFETENSORS_HEADER_MAX /* bytes of a layout file */
 
 struct tensor_entry {

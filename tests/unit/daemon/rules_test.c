@@ -50,6 +50,12 @@ static void reset_moments(struct method *m)
 }
 
 #define CUT "model.tied=false stages=2"
+#define TENSORS                                                                \
+    "model.params=100 model.layout=l.json model.init=i.st model.dim=0 "        \
+    "model.layers=0 model.heads=0 model.kv_heads=0 model.ffn=0 "               \
+    "model.vocab=0 model.seq=0 model.tied=false model.norm_eps=0 "             \
+    "model.rope_theta=0 data.shards[3].name=l.json data.shards[3].bytes=90 "   \
+    "data.shards[4].name=i.st data.shards[4].bytes=500 "
 
 /* clang-format off */
 static const struct example examples[] = {
@@ -65,6 +71,10 @@ static const struct example examples[] = {
     [CONFLICT_byte_vocab] = {"diloco", "model.vocab=255", NULL},
     [CONFLICT_stages_layers] = {"diloco", CUT " stages=6", NULL},
     [CONFLICT_stages_tied] = {"diloco", "stages=2", NULL},
+    [CONFLICT_tensors_stages] = {"diloco", TENSORS "stages=2", NULL},
+    [CONFLICT_tensors_gradients] = {"ddp", TENSORS, NULL},
+    [CONFLICT_tensors_moments] = {"local-adam", TENSORS, NULL},
+    [CONFLICT_tensors_trainers] = {"adloco", TENSORS, NULL},
     [CONFLICT_ddp_alone] = {"ddp", "sync.period_u=7", NULL},
     [CONFLICT_ddp_period] = {"ddp", "sync.period=4", NULL},
     [CONFLICT_fragments_period] = {"streaming", "sync.fragments=3", NULL},
@@ -201,7 +211,7 @@ static bool set(const char *key, const char *value)
 /* "a.b=1, c=d.e": the value of another key where there is such a key. */
 static void set_all(enum conflict_id id, const char *list)
 {
-    char text[512], value[DOC_TEXT_MAX];
+    char text[1024], value[DOC_TEXT_MAX];
     char *rest = text;
 
     (void)snprintf(text, sizeof text, "%s", list);

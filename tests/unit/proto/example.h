@@ -40,4 +40,24 @@ static inline void example_manifest(struct manifest *m)
     m->stop.rounds = 100;
 }
 
+/* The same text for a list of tensors of 100 elements, whose files are the last
+ * two shards. */
+static inline void example_tensors(struct manifest *m)
+{
+    static const char *const names[2] = {"layout.json", "init.safetensors"};
+
+    example_manifest(m);
+    memset(&m->model, 0, sizeof m->model);
+    m->model.params = 100;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct manifest_shard *s = &m->data.shards[m->data.n_shards++];
+
+        (void)snprintf(s->name, sizeof s->name, "%s", names[i]);
+        memset(s->blake2b.b, (int)i + 4, ID_BYTES);
+        s->bytes = i == 0 ? 90 : 500;
+    }
+    (void)snprintf(m->model.layout, sizeof m->model.layout, "%s", names[0]);
+    (void)snprintf(m->model.init, sizeof m->model.init, "%s", names[1]);
+}
+
 #endif

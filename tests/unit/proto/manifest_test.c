@@ -238,6 +238,19 @@ static void each_senseless_value_has_its_sentence(void **state)
         {"sync.preset", "a\033[2Jb", "sync.preset: must be"},
         {"stages", "6", "set stages=5"},
         {"stages", "2", "a tied head needs the embedding"},
+        {"model.layers", "0", "model.layers: 0 is outside 1 to 1024"},
+        {"model.heads", "0", "model.heads: 0 is outside 1 to 1024"},
+        {"model.kv_heads", "0", "model.kv_heads: 0 is outside 1 to 1024"},
+        {"model.vocab", "1", "model.vocab: 1 is outside 2 to 16777216"},
+        {"model.rope_theta", "0", "model.rope_theta: 0 is outside 1 to 1e+12"},
+        {"model.norm_eps", "0", "model.norm_eps: 0 is outside 1e-12 to 1"},
+        {"inner.seq", "1", "inner.seq: 1 is outside 2 to 1048576"},
+        {"model.layout", "a.bin", "data.shards[0].tokens: must be 0"},
+        {"model.init", "a.bin", "data.shards[0].tokens: must be 0"},
+        {"model.init", "c.bin", "model.init: 'c.bin' must be one of"},
+        {"model.layout", "c.bin", "set model.params"},
+        {"data.shards[0].tokens", "0", "data.shards[0].tokens: must be 0"},
+        {"model.params", "5", "model.dim: must be 0"},
     };
 
     (void)state;
@@ -253,6 +266,104 @@ static void each_senseless_value_has_its_sentence(void **state)
     }
 }
 
+static void a_list_of_tensors_has_its_files_and_no_shape(void **state)
+{
+    static const struct {
+        const char *path, *text, *reason;
+    } rows[] = {
+        {"model.dim", "8", "model.dim: must be 0"},
+        {"model.norm_eps", "1e-5", "model.norm_eps: must be 0"},
+        {"model.vocab", "256", "model.vocab: must be 0"},
+        {"model.tied", "true", "model.tied: must be false"},
+        {"model.layout", "", "data.shards[3].tokens: must be 0"},
+        {"model.init", "layout.json", "data.shards[4].tokens: must be 0"},
+        {"model.layout", "x", "data.shards[3].tokens: must be 0"},
+        {"model.params", "0", "inner.seq"},
+        {"model.params", "126", "model.init: has 500 bytes"},
+        {"data.shards[3].val", "true", "data.shards[3].tokens: must be 0"},
+        {"data.shards[3].tokens", "5", "data.shards[3].tokens: must be 0"},
+        {"data.shards[3].bytes", "16777217", "model.layout: has 16777217"},
+        {"data.shards[4].bytes", "16777625", "model.init: has 16777625"},
+        {"data.shards[4].bytes", "400", "model.init: has 400 bytes"},
+        {"stages", "2", "no layers"},
+    };
+
+    (void)state;
+    example_tensors(&m);
+    m.inner.seq = 1;
+    assert_int_equal(manifest_validate(&m, errmsg), 0);
+    assert_true(manifest_has_tensors(&m));
+    assert_true(manifest_is_text(&m.data, 2));
+    assert_false(manifest_is_text(&m.data, 3));
+    assert_int_equal(manifest_shard_named(&m.data, m.model.init), 4);
+    assert_int_equal(manifest_shard_named(&m.data, "z"), 5);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        example_tensors(&m);
+        m.inner.seq = 1;
+        assert_int_equal(
+            doc_set(manifest_schema(), &m, rows[i].path, rows[i].text, errmsg),
+            0);
+        assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+        if (strstr(errmsg, rows[i].reason) == NULL) {
+            fail_msg("%s: %s", rows[i].path, errmsg);
+        }
+    }
+}
+
+/* The user's own loader has the text. */
+static void a_list_of_tensors_needs_no_text(void **state)
+{
+    (void)state;
+    example_tensors(&m);
+    memmove(&m.data.shards[0], &m.data.shards[3], 2 * sizeof m.data.shards[0]);
+    m.data.n_shards = 2;
+    assert_int_equal(manifest_validate(&m, errmsg), 0);
+    m.data.n_shards = 1;
+    assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "model.init"));
+}
+
+static void a_llama_may_begin_from_a_file(void **state)
+{
+    struct manifest_shard *s;
+
+    (void)state;
+    example_manifest(&m);
+    s = &m.data.shards[m.data.n_shards++];
+    (void)snprintf(s->name, sizeof s->name, "%s", "w.safetensors");
+    s->bytes = 5;
+    assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "data.shards[3].tokens"));
+    (void)snprintf(m.model.init, sizeof m.model.init, "%s", s->name);
+    assert_int_equal(manifest_validate(&m, errmsg), 0);
+    (void)snprintf(m.data.tokenizer, sizeof m.data.tokenizer, "%s", s->name);
+    m.data.tokenizer_blake2b = s->blake2b;
+    m.data.tokenizer_blake2b.b[0] = s->blake2b.b[0] = 1;
+    assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "model.init: 'w.safetensors' is the tok"));
+}
+
+/* A run of before keeps its id. */
+static void keys_of_other_models_are_absent_from_a_llamas_bytes(void **state)
+{
+    static const char *const keys[] = {"\xa6layout", "\xa6params"};
+    int without;
+
+    (void)state;
+    example_manifest(&m);
+    without = manifest_encode(&m, bytes, sizeof bytes);
+    assert_true(without > 0);
+    assert_null(memmem(bytes, (size_t)without, "\xa4init", 5));
+    for (size_t i = 0; i < N_OF(keys); i++) {
+        assert_null(memmem(bytes, (size_t)without, keys[i], 7));
+    }
+    example_tensors(&m);
+    without = manifest_encode(&m, bytes, sizeof bytes);
+    assert_int_equal(manifest_decode(bytes, (size_t)without, &back), 0);
+    assert_memory_equal(&m, &back, sizeof m);
+    assert_non_null(memmem(bytes, (size_t)without, "\xa4init", 5));
+}
+
 static void words_and_ranges_are_checked_where_they_are_set(void **state)
 {
     static const char *const rows[][2] = {{"inner.optimizer", "adam"},
@@ -265,7 +376,6 @@ static void words_and_ranges_are_checked_where_they_are_set(void **state)
                                           {"sync.period", "0"},
                                           {"sync.fragments", "0"},
                                           {"inner.beta1", "1"},
-                                          {"model.layers", "0"},
                                           {"model.layers", "1025"},
                                           {"inner.batch", "0"},
                                           {"version", "2"},
@@ -369,6 +479,10 @@ int main(void)
         cmocka_unit_test(a_signed_manifest_with_senseless_values_is_refused),
         cmocka_unit_test(the_largest_manifest_fits),
         cmocka_unit_test(each_senseless_value_has_its_sentence),
+        cmocka_unit_test(a_list_of_tensors_has_its_files_and_no_shape),
+        cmocka_unit_test(a_list_of_tensors_needs_no_text),
+        cmocka_unit_test(a_llama_may_begin_from_a_file),
+        cmocka_unit_test(keys_of_other_models_are_absent_from_a_llamas_bytes),
         cmocka_unit_test(words_and_ranges_are_checked_where_they_are_set),
         cmocka_unit_test(a_run_needs_something_to_train_on),
         cmocka_unit_test(invited_is_there_only_where_it_is_on),

@@ -229,8 +229,11 @@ static void make_rows(const struct doc_schema *s, const char *prefix)
         }
         if (f->optional) {
             n += (size_t)snprintf(text + n, sizeof text - n,
-                                  "%s, or the key is absent",
-                                  f->kind == DOC_BOOL ? "true" : "");
+                                  f->kind == DOC_BOOL ? "true, %s"
+                                  : f->kind == DOC_STR && f->words == NULL
+                                      ? "%s"
+                                      : ", %s",
+                                  "or the key is absent");
         }
         if (f->list) {
             n += (size_t)snprintf(text + n, sizeof text - n, "at most %zu",
