@@ -54,10 +54,10 @@ MSG_PART(trainer_step,
 MSG_PART(trainer_empty,
     MSG_FIELD_U8(struct trainer_empty, zero));
 
-MSG_PART(trainer_text,
-    MSG_FIELD_U64(struct trainer_text, position),
-    MSG_FIELD_U32(struct trainer_text, rows),
-    MSG_FIELD_BOOL(struct trainer_text, own));
+MSG_PART(trainer_rows,
+    MSG_FIELD_U64(struct trainer_rows, position),
+    MSG_FIELD_U32(struct trainer_rows, rows),
+    MSG_FIELD_BOOL(struct trainer_rows, own));
 
 MSG_PART(trainer_windows,
     MSG_FIELD_U32(struct trainer_windows, rows));

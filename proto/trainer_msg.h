@@ -123,7 +123,7 @@ struct trainer_empty {
 };
 
 /* tokens and targets are those of the next step that has no text yet. */
-struct trainer_text {
+struct trainer_rows {
     uint64_t position; /* in the order of all, or the peer's own */
     uint32_t rows;
     bool own;
@@ -160,7 +160,7 @@ struct trainer_stop {
     X(8,  TAKEN,   trainer_empty,   LOOP)                                      \
     X(9,  STEP,    trainer_step,    LOOP)                                      \
     X(10, READ,    trainer_empty,   LOOP)                                      \
-    X(11, TEXT,    trainer_text,    DAEMON)                                    \
+    X(11, TEXT,    trainer_rows,    DAEMON)                                    \
     X(12, WINDOWS, trainer_windows, DAEMON)                                    \
     X(13, SCORED,  trainer_scored,  LOOP)                                      \
     X(14, STOP,    trainer_stop,    DAEMON)
@@ -185,7 +185,7 @@ struct trainer_msg {
         struct trainer_take take;
         struct trainer_step step;
         struct trainer_empty empty;
-        struct trainer_text text;
+        struct trainer_rows text;
         struct trainer_windows windows;
         struct trainer_scored scored;
         struct trainer_stop stop;

@@ -29,6 +29,9 @@ static size_t list_vectors(const struct snapshot *s,
         out[n] = (struct checkpoint_vector){names->name[n],
                                             s->state + (n + 1) * s->n};
     }
+    if (s->moments == NULL) {
+        return n;
+    }
     if (!replica_shares_u(method)) {
         out[n++] = (struct checkpoint_vector){"adam_u", s->moments};
     }

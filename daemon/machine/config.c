@@ -167,6 +167,15 @@ static int read_stages(struct machine *m, struct machine_job *j)
     return 0;
 }
 
+int machine_list_tensors(const struct machine *m,
+                         struct tensor_list *out,
+                         char *errmsg)
+{
+    int rv = tensor_list_of_llama(out, &m->replica.model);
+
+    return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "out of memory");
+}
+
 /* What the manifest asks for, in the trainer's words. */
 static int read_replica(struct machine *m, struct machine_job *j)
 {
@@ -202,6 +211,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->affinity = m->opt.affinity;
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
+    r->shared = strcmp(m->opt.settings->trainer, "socket") == 0;
     r->device = m->opt.device;
     m->n = (uint64_t)r->part.numel;
     return 0;

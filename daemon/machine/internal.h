@@ -335,7 +335,12 @@ uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
 int machine_pair_hash(struct machine *m, const struct job *job);
 int machine_pair_apply(struct machine *m, const struct job *job);
 
-/* machine/config.c: what follows from replica.part. */
+/* machine/config.c: the tensors of theta, for a training loop of its own.
+ * tensor_list_free() afterwards, whatever the result. */
+int machine_list_tensors(const struct machine *m,
+                         struct tensor_list *out,
+                         char *errmsg);
+/* What follows from replica.part. */
 int machine_read_part(struct machine *m, char *errmsg);
 /* Bytes that the machine takes for such a replica. */
 uint64_t machine_replica_need(const struct machine *m,

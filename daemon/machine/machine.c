@@ -238,6 +238,49 @@ static struct snapshot *spare_snapshot(void *self)
     return s;
 }
 
+/* What a training loop of its own is told of the run. */
+static int
+describe_run(const struct machine *m, struct trainer_welcome *w, char *errmsg)
+{
+    const struct manifest *f = m->manifest;
+    int name =
+        snprintf((char *)w->run_name, sizeof w->run_name, "%.63s", f->name);
+    int preset =
+        snprintf((char *)w->preset, sizeof w->preset, "%s", f->sync.preset);
+
+    w->n_run_name = (uint8_t)name;
+    w->n_preset = (uint8_t)preset;
+    w->run_id = m->opt.run_id;
+    w->batch = m->replica.batch;
+    w->seq = m->replica.seq;
+    w->vocab = m->replica.model.vocab;
+    w->period = f->sync.period;
+    w->tokens_most = (uint64_t)w->batch * w->seq;
+    return name > 0 && preset > 0
+               ? 0
+               : errmsg_fail(errmsg, LOCO_EFORMAT, "the run has no name");
+}
+
+static int
+open_trainer(struct machine *m, struct trainer_options *opt, char *errmsg)
+{
+    struct loop_socket_options loop = {.dir = m->opt.state_dir,
+                                       .has_text = m->replica.n_train > 0};
+    struct tensor_list list = {0};
+    int rv;
+
+    if (!m->replica.shared) {
+        return trainer_open(&m->trainer, opt, errmsg);
+    }
+    rv = describe_run(m, &loop.welcome, errmsg);
+    rv = rv != 0 ? rv : machine_list_tensors(m, &list, errmsg);
+    loop.list = &list;
+    opt->loop = &loop;
+    rv = rv != 0 ? rv : trainer_open(&m->trainer, opt, errmsg);
+    tensor_list_free(&list);
+    return rv;
+}
+
 /* 0; else the machine stops. */
 static int start_trainer(struct machine *m)
 {
@@ -261,7 +304,7 @@ static int start_trainer(struct machine *m)
         opt.take_offer = machine_take_offer;
         opt.offer_block = m->terms.audits ? m->terms.block : 0;
         opt.cpu_fallback = m->opt.cpu_fallback;
-        rv = trainer_open(&m->trainer, &opt, errmsg);
+        rv = open_trainer(m, &opt, errmsg);
     }
     if (rv == 0) {
         trainer_configure(m->trainer, m->opt.settings);

@@ -81,10 +81,11 @@ static struct snapshot *with_memory(struct snapshot *old,
     if (s != NULL && s->state == NULL) {
         s->state = malloc(n_state * sizeof(float));
     }
-    if (s != NULL && s->moments == NULL) {
+    if (s != NULL && s->moments == NULL && r->have_optimizer) {
         s->moments = malloc(2 * r->n * sizeof(float));
     }
-    if (s != NULL && (s->state == NULL || s->moments == NULL)) {
+    if (s != NULL &&
+        (s->state == NULL || (s->moments == NULL && r->have_optimizer))) {
         snapshot_free(s);
         return NULL;
     }
@@ -112,7 +113,7 @@ struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old)
     if (r->have_optimizer && r->backend.device == NULL) {
         copy(r, s->moments, r->optimizer.u, r->n);
         copy(r, s->moments + r->n, r->optimizer.v, r->n);
-    } else {
+    } else if (s->moments != NULL) {
         replica_moments(r, s->moments);
     }
     return s;

@@ -18,7 +18,8 @@ struct snapshot {
     uint64_t n;
     uint64_t n_state;      /* elements (replica_state_elements) */
     float *state;          /* (n_state) */
-    float *moments;        /* (2, n) u, then v: this peer's own */
+    float *moments;        /* (2, n) u, then v: this peer's own; NULL: it has
+                              none here (replica.h, shared) */
     struct hash32 *leaves; /* of the pieces of phi, then of all behind it */
     uint64_t number;       /* of those that a machine was handed */
     unsigned refs; /* owners, all on one thread at a time; 1 when made */

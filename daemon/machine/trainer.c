@@ -1,5 +1,6 @@
 /* trainer.c - see trainer.h. */
-#include "daemon/machine/trainer.h"
+#include "daemon/machine/trainer_internal.h"
+#include "daemon/machine/trainer_loop.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -12,7 +13,6 @@
 #include <unistd.h>
 
 #include "daemon/jobs/answer.h"
-#include "daemon/machine/trainer_text.h"
 #include "daemon/node/node.h"
 #include "p2p/round/lease.h"
 #include "proto/base/err.h"
@@ -20,35 +20,7 @@
 #include "proto/base/log.h"
 #include "train/replica/pair.h"
 
-#define TRAINER_QUEUE_MAX 16
-#define TRAINER_NICE      5 /* the loop thread must get its turn first */
-
-struct trainer {
-    struct trainer_options opt;
-    struct replica replica; /* the thread's, once it runs */
-    pthread_t thread;
-    pthread_mutex_t mutex; /* guards the next eight */
-    pthread_cond_t wake;
-    struct trainer_command queue[TRAINER_QUEUE_MAX];
-    unsigned n_queue;
-    bool paused, closing;
-    unsigned percent;    /* of the time in which it may work */
-    double rest_until_s; /* no inner step before */
-    struct trainer_text text;
-    /* The TRAIN under way; the thread's. */
-    bool training;
-    bool beside;        /* steps may go on while what was packed is under way */
-    struct lease lease; /* of the TRAIN */
-    uint64_t n_leased;  /* steps that are open and read it */
-    uint64_t most;      /* of these */
-    float loss;
-    double tokens_per_s;
-    float *residual; /* (n) with error feedback */
-    bool gpu_lost_before;
-    bool stopped;
-    struct trainer_stage stage; /* with slots */
-    double stepped_s;
-};
+#define TRAINER_NICE 5 /* the loop thread must get its turn first */
 
 /* New parameters are in place: hashes into the event, a snapshot for others. */
 static void publish(struct trainer *t, struct report_state *state)
@@ -70,7 +42,7 @@ static void publish(struct trainer *t, struct report_state *state)
     }
 }
 
-static double now_s(void)
+double trainer_now_s(void)
 {
     struct timespec ts;
 
@@ -205,10 +177,13 @@ static int announce(struct trainer *t, struct hash32 *blocks)
     return rv;
 }
 
-static void trained(struct trainer *t, int rc)
+void trainer_trained(struct trainer *t, int rc)
 {
     struct local_event ev = {.type = LOCAL_TRAINED, .rc = rc};
 
+    if (rc == 0 && t->loop != NULL && !trainer_loop_hold(t)) {
+        return; /* the loop left, and the task begins again with the next one */
+    }
     t->training = false;
     if (rc == 0) {
         ev.rc = replica_pack(&t->replica);
@@ -266,15 +241,37 @@ static bool has_made_all(const struct trainer *t)
     return replica_left(&t->replica) == 0 || t->n_leased >= t->most;
 }
 
+uint64_t trainer_steps_left(const struct trainer *t)
+{
+    uint64_t left = replica_left(&t->replica);
+
+    if (!t->training) {
+        return t->beside ? replica_beside(&t->replica) : 0;
+    }
+    if (has_made_all(t)) {
+        return 0;
+    }
+    return left < t->most - t->n_leased ? left : t->most - t->n_leased;
+}
+
+void trainer_stepped(struct trainer *t, uint64_t tokens, double took)
+{
+    t->n_leased++;
+    took += rest(t, trainer_now_s(), took);
+    set_speed(t, tokens, took);
+    post_progress(t);
+}
+
 static void step(struct trainer *t)
 {
-    double began = now_s(), took;
+    double began = trainer_now_s();
     uint64_t before = t->replica.tokens_seen, at = 0;
     bool leased = lease_at(&t->lease, t->n_leased, &at);
     int rc;
 
     if (t->training && has_made_all(t)) {
-        trained(t, 0); /* they were made while the round before was under way */
+        trainer_trained(
+            t, 0); /* they were made while the round before was under way */
         return;
     }
     replica_read(&t->replica, leased, at);
@@ -285,17 +282,14 @@ static void step(struct trainer *t)
     if (rc != 0) {
         t->beside = false;
         if (t->training) {
-            trained(t, rc);
+            trainer_trained(t, rc);
         }
         return;
     }
-    t->n_leased++;
-    took = now_s() - began;
-    took += rest(t, began + took, took);
-    set_speed(t, t->replica.tokens_seen - before, took);
-    post_progress(t);
+    trainer_stepped(t, t->replica.tokens_seen - before,
+                    trainer_now_s() - began);
     if (t->training && has_made_all(t)) {
-        trained(t, 0);
+        trainer_trained(t, 0);
     }
 }
 
@@ -407,7 +401,7 @@ static int apply_pair(struct trainer *t,
 /* A pipeline's speed is that of its steps, waiting included. */
 static void pipe_stepped(struct trainer *t, uint64_t tokens, float loss)
 {
-    double now = now_s();
+    double now = trainer_now_s();
 
     if (t->stepped_s > 0) {
         set_speed(t, tokens, now - t->stepped_s);
@@ -422,7 +416,7 @@ static void run_pipe(struct trainer *t, const struct job *job)
     const struct job_pipe *c = &job->pipe;
     struct local_event ev = job_answer(job, 0);
     uint64_t before = t->replica.tokens_seen;
-    double began = now_s();
+    double began = trainer_now_s();
     float loss = NAN;
 
     ev.rc = t->opt.slots == NULL
@@ -435,7 +429,7 @@ static void run_pipe(struct trainer *t, const struct job *job)
     if (c->op == PIPE_CLEAR) {
         return;
     }
-    (void)rest(t, now_s(), now_s() - began);
+    (void)rest(t, trainer_now_s(), trainer_now_s() - began);
     ev.piped.tokens = t->replica.tokens_seen - before;
     ev.piped.inner_step = t->replica.inner_step;
     if (c->op == PIPE_STEP && ev.rc == 0) {
@@ -456,7 +450,7 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
         (void)replica_recover(r, true, NULL);
     }
     if (t->opt.slots != NULL) { /* the steps are made */
-        trained(t, 0);
+        trainer_trained(t, 0);
         return;
     }
     (void)pthread_mutex_lock(&t->mutex);
@@ -470,7 +464,7 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     replica_turn(r, job->rank, job->members);
 }
 
-static void run_command(struct trainer *t, const struct trainer_command *c)
+void trainer_run_command(struct trainer *t, const struct trainer_command *c)
 {
     struct local_event ev = job_answer(&c->job, 0);
 
@@ -500,7 +494,10 @@ static void run_command(struct trainer *t, const struct trainer_command *c)
 
 static bool has_steps(const struct trainer *t)
 {
-    return t->training || (t->beside && replica_beside(&t->replica) > 0);
+    bool makes = t->loop == NULL || trainer_loop_is_here(t->loop);
+
+    return t->training ||
+           (t->beside && makes && replica_beside(&t->replica) > 0);
 }
 
 /* The average of what was packed is taken in after the steps made beside. */
@@ -516,14 +513,15 @@ static bool must_rest(const struct trainer *t)
     const struct job *next = &t->queue[0].job;
 
     return t->n_queue > 0 && next->type == JOB_PIPE &&
-           next->pipe.op != PIPE_CLEAR && now_s() < t->rest_until_s;
+           next->pipe.op != PIPE_CLEAR && trainer_now_s() < t->rest_until_s;
 }
 
 static bool has_nothing_to_do(const struct trainer *t)
 {
     bool command =
         t->n_queue > 0 && !must_wait(t, &t->queue[0]) && !must_rest(t);
-    bool may_step = has_steps(t) && !t->paused && now_s() >= t->rest_until_s;
+    bool may_step =
+        has_steps(t) && !t->paused && trainer_now_s() >= t->rest_until_s;
 
     return !t->closing && !command && !may_step;
 }
@@ -534,6 +532,43 @@ static void wait_until(struct trainer *t, double when_s)
 
     ts.tv_nsec = (long)((when_s - (double)ts.tv_sec) * 1e9);
     (void)pthread_cond_timedwait(&t->wake, &t->mutex, &ts);
+}
+
+struct trainer_leave trainer_leave(struct trainer *t)
+{
+    struct trainer_leave leave;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    leave = (struct trainer_leave){
+        .paused = t->paused,
+        .one_by_one = t->percent < 100,
+        .rest_s = t->rest_until_s - trainer_now_s(),
+    };
+    (void)pthread_mutex_unlock(&t->mutex);
+    return leave;
+}
+
+/* Under the lock. */
+static bool take_command(struct trainer *t, struct trainer_command *c)
+{
+    bool got = !t->closing && t->n_queue > 0 && !must_wait(t, &t->queue[0]);
+
+    if (got) {
+        *c = t->queue[0];
+        t->n_queue--;
+        memmove(t->queue, t->queue + 1, t->n_queue * sizeof t->queue[0]);
+    }
+    return got;
+}
+
+bool trainer_take_command(struct trainer *t, struct trainer_command *c)
+{
+    bool got;
+
+    (void)pthread_mutex_lock(&t->mutex);
+    got = take_command(t, c);
+    (void)pthread_mutex_unlock(&t->mutex);
+    return got;
 }
 
 /* The next command, or none while there are steps to make. */
@@ -549,17 +584,12 @@ static bool next_command(struct trainer *t, struct trainer_command *c)
             (void)pthread_cond_wait(&t->wake, &t->mutex);
         }
     }
-    got = !t->closing && t->n_queue > 0 && !must_wait(t, &t->queue[0]);
-    if (got) {
-        *c = t->queue[0];
-        t->n_queue--;
-        memmove(t->queue, t->queue + 1, t->n_queue * sizeof t->queue[0]);
-    }
+    got = take_command(t, c);
     (void)pthread_mutex_unlock(&t->mutex);
     return got;
 }
 
-static bool is_closing(struct trainer *t)
+bool trainer_is_closing(struct trainer *t)
 {
     bool closing;
 
@@ -575,14 +605,26 @@ static void *trainer_run(void *arg)
     struct trainer_command c;
 
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TRAINER_NICE);
-    while (!is_closing(t)) {
+    while (t->loop == NULL && !trainer_is_closing(t)) {
         if (next_command(t, &c)) {
-            run_command(t, &c);
-        } else if (has_steps(t) && !is_closing(t)) {
+            trainer_run_command(t, &c);
+        } else if (has_steps(t) && !trainer_is_closing(t)) {
             step(t);
         }
     }
+    if (t->loop != NULL) {
+        trainer_loop_run(t);
+    }
     return NULL;
+}
+
+/* Under the lock: something has changed for the thread. */
+static void wake(struct trainer *t)
+{
+    (void)pthread_cond_signal(&t->wake);
+    if (t->loop != NULL) {
+        trainer_loop_wake(t->loop);
+    }
 }
 
 static int take_residual(struct trainer *t)
@@ -607,6 +649,9 @@ int trainer_open(struct trainer **trainer,
     t->opt = *opt;
     rv = trainer_text_open(&t->text, opt->replica.train, opt->replica.n_train);
     t->opt.replica.train = t->text.shards;
+    if (rv == 0 && opt->loop != NULL) {
+        rv = trainer_loop_open(&t->loop, opt, &t->opt.replica, errmsg);
+    }
     rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
     if (rv != 0) {
         goto err_after_replica;
@@ -649,6 +694,7 @@ err_after_mutex:
 err_after_replica:
     trainer_stage_close(&t->stage);
     replica_close(&t->replica);
+    trainer_loop_close(t->loop);
     trainer_text_close(&t->text);
     free(t->residual);
     free(t);
@@ -686,7 +732,7 @@ bool trainer_post(struct trainer *t, const struct trainer_command *command)
     ok = t->n_queue < TRAINER_QUEUE_MAX;
     if (ok) {
         t->queue[t->n_queue++] = *command;
-        (void)pthread_cond_signal(&t->wake);
+        wake(t);
     }
     (void)pthread_mutex_unlock(&t->mutex);
     return ok;
@@ -696,7 +742,7 @@ void trainer_pause(struct trainer *t, bool paused)
 {
     (void)pthread_mutex_lock(&t->mutex);
     t->paused = paused;
-    (void)pthread_cond_signal(&t->wake);
+    wake(t);
     (void)pthread_mutex_unlock(&t->mutex);
 }
 
@@ -705,7 +751,7 @@ void trainer_configure(struct trainer *t, const struct config *settings)
     (void)pthread_mutex_lock(&t->mutex);
     t->percent = (unsigned)settings->cpu_percent;
     t->rest_until_s = 0; /* a long rest by the old share is over */
-    (void)pthread_cond_signal(&t->wake);
+    wake(t);
     (void)pthread_mutex_unlock(&t->mutex);
 }
 
@@ -728,7 +774,7 @@ void trainer_stop(struct trainer *t)
     }
     (void)pthread_mutex_lock(&t->mutex);
     t->closing = true;
-    (void)pthread_cond_signal(&t->wake);
+    wake(t);
     (void)pthread_mutex_unlock(&t->mutex);
     (void)pthread_join(t->thread, NULL);
     t->stopped = true;
@@ -744,6 +790,7 @@ void trainer_close(struct trainer *t)
     (void)pthread_mutex_destroy(&t->mutex);
     trainer_stage_close(&t->stage);
     replica_close(&t->replica);
+    trainer_loop_close(t->loop);
     trainer_text_close(&t->text);
     free(t->residual);
     free(t);

@@ -33,13 +33,15 @@
  * peer leave it as it is. It is lost, and nothing else, with the process, or
  * when the commit's bytes came from others.
  *
- * The messages are plain structs, so that a trainer in another process could
- * stand here.
+ * Where another process makes the inner steps this thread does all the rest: it
+ * waits for them, and holds the process while theta is read or written
+ * (trainer_loop.h).
  */
 #ifndef LOCO_DAEMON_MACHINE_TRAINER_H
 #define LOCO_DAEMON_MACHINE_TRAINER_H
 
 #include "daemon/jobs/offers.h"
+#include "daemon/machine/loop_socket.h"
 #include "daemon/machine/snapshot.h"
 #include "daemon/machine/trainer_stage.h"
 #include "daemon/settings/config.h"
@@ -82,6 +84,9 @@ struct trainer_options {
      * elements. 0: it is not. */
     void (*take_offer)(void *self, struct offer *o);
     uint32_t offer_block;
+    /* A training loop of its own makes the inner steps (trainer_loop.h);
+     * borrowed for trainer_open(). NULL: this thread does. */
+    const struct loop_socket_options *loop;
 };
 
 struct trainer;

@@ -113,7 +113,9 @@ struct llama_room replica_room(const struct replica_options *opt,
                               .recompute = opt->recompute};
 
     if (opt->slots == 0) {
-        llama_part_whole(&opt->model, &room.part);
+        if (opt->model.dim > 0) { /* else a list of tensors */
+            llama_part_whole(&opt->model, &room.part);
+        }
         room.slots = 1;
     }
     return room;
@@ -153,6 +155,22 @@ static void bind_engine(struct replica *r)
         r->state_u = e->u;
         r->state_v = e->v;
     }
+}
+
+/* Of a replica whose steps another process makes: the engine needs theta, and
+ * memory for a new momentum. */
+static int open_shared(struct replica *r, char *errmsg)
+{
+    const struct backend *be = &r->backend;
+    bool grad = replica_mirrors_grad(&r->opt.method);
+
+    r->theta = r->opt.shared_theta;
+    r->grad = grad ? be->take(be, r->n * sizeof(float)) : NULL;
+    return grad && r->grad == NULL
+               ? errmsg_fail(errmsg, LOCO_ENOMEM,
+                             "out of memory for %llu parameters",
+                             (unsigned long long)r->n)
+               : 0;
 }
 
 /* The workspace last, it can shrink. */
@@ -199,7 +217,9 @@ int replica_open_work(struct replica *r, char *errmsg)
 {
     int rv = open_backend(r, errmsg);
 
-    rv = rv != 0 ? rv : open_memory(r, errmsg);
+    if (rv == 0) {
+        rv = r->opt.shared ? open_shared(r, errmsg) : open_memory(r, errmsg);
+    }
     if (rv == 0) {
         bind_engine(r);
         replica_outer_open(r);
@@ -218,7 +238,9 @@ void replica_close_work(struct replica *r)
         replica_outer_close(r);
         replica_unregister(r);
         r->backend.give(&r->backend, r->grad);
-        r->backend.give(&r->backend, r->theta);
+        if (r->theta != r->opt.shared_theta) {
+            r->backend.give(&r->backend, r->theta);
+        }
         backend_close(&r->backend);
     }
     r->llama = NULL;

@@ -20,10 +20,10 @@ static uint32_t fragment_of(const struct llama_view *v,
     return ((uint32_t)strtoul(at, NULL, 10) - part->first) % f;
 }
 
-int layout_fragments(const struct llama_config *model,
-                     const struct llama_part *part,
-                     uint32_t f,
-                     struct engine_fragments *out)
+static int cut_by_layers(const struct llama_config *model,
+                         const struct llama_part *part,
+                         uint32_t f,
+                         struct engine_fragments *out)
 {
     int n = llama_tensor_count(model);
     struct engine_span *spans = calloc((size_t)n, sizeof *spans);
@@ -51,6 +51,40 @@ int layout_fragments(const struct llama_config *model,
     return 0;
 }
 
+/* A list of tensors has no layers that we know: pieces of one size, one behind
+ * the other, which Streaming DiLoCo calls sequential. */
+static int cut_evenly(uint64_t n, uint32_t f, struct engine_fragments *out)
+{
+    struct engine_span *spans = calloc(f, sizeof *spans);
+    uint32_t *first = calloc((size_t)f + 1, sizeof *first);
+    uint64_t at = 0;
+
+    *out = (struct engine_fragments){spans, first};
+    if (spans == NULL || first == NULL) {
+        return LOCO_ENOMEM;
+    }
+    for (uint32_t k = 0; k < f; k++) {
+        uint64_t end = n / f * (k + 1) + (k < n % f ? k + 1 : n % f);
+
+        spans[k] = (struct engine_span){at, end - at};
+        first[k] = k;
+        at = end;
+    }
+    first[f] = f;
+    return 0;
+}
+
+int layout_fragments(const struct llama_config *model,
+                     const struct llama_part *part,
+                     uint32_t f,
+                     struct engine_fragments *out)
+{
+    if (model->dim == 0) {
+        return cut_evenly((uint64_t)part->numel, f, out);
+    }
+    return cut_by_layers(model, part, f, out);
+}
+
 void layout_fragments_free(struct engine_fragments *f)
 {
     free((void *)(uintptr_t)f->spans);
@@ -67,7 +101,13 @@ static int check_fragments(const struct method *m,
     bool whole = part->layers == model->layers;
     uint32_t most = part->layers + (part->embeds || part->scores);
 
-    if (m->fragments <= most) {
+    if (model->dim == 0 && m->fragments > part->numel) {
+        return errmsg_invalid(errmsg,
+                              "sync.fragments is %u and the model has %lld "
+                              "parameters",
+                              m->fragments, (long long)part->numel);
+    }
+    if (model->dim == 0 || m->fragments <= most) {
         return 0;
     }
     return errmsg_invalid(errmsg,

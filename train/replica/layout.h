@@ -12,6 +12,8 @@
  * belongs to fragment l mod F, what is outside layers to the last one with the
  * embedding (the strided pattern).
  *
+ * A model that is a list of tensors (dim 0) has pieces of one size instead.
+ *
  * A stage of a pipeline (llama_part.h) has the fragments of its own slice:
  * layers are counted from its first.
  *

@@ -33,16 +33,17 @@ size_t replica_bytes(const struct replica_options *opt)
     struct backend be;
     struct layout layout;
     const struct llama_room room = replica_room(opt, opt->micro_batch);
-    size_t n = (size_t)room.part.numel, wire = n;
+    size_t n = (size_t)room.part.numel, wire = n, work;
 
     if (layout_open_part(&layout, &opt->method, &opt->model, &room.part,
                          opt->codec->block, NULL) == 0) {
         wire = (size_t)layout_most(&layout);
     }
     layout_close(&layout);
-    if (opt->device != NULL) { /* the rest lies on the GPU */
-        size_t work = replica_mirrors(&opt->method);
-
+    if (opt->device != NULL || opt->shared) {
+        work = opt->device != NULL /* the rest lies on the GPU */
+                   ? replica_mirrors(&opt->method)
+                   : 1 + (size_t)replica_mirrors_grad(&opt->method);
         return (vector_count(&opt->method, work) * n + 2 * wire) *
                sizeof(float);
     }
@@ -112,6 +113,9 @@ static int take_memory(struct replica *r)
 {
     size_t positions = (size_t)replica_rows_most(&r->opt) * r->opt.seq;
 
+    if (r->opt.shared) { /* the text goes to the process */
+        return take_vectors(r);
+    }
     if (positions < (size_t)EVAL_ROWS * r->opt.seq) {
         positions = (size_t)EVAL_ROWS * r->opt.seq;
     }
@@ -125,6 +129,7 @@ static int open_loader(struct replica *r, char *errmsg)
 {
     const struct replica_options *opt = &r->opt;
     bool own = opt->slots == 0;
+    bool has_text = !opt->shared || opt->n_train > 0;
     struct loader_options lo = {
         .shards = opt->train,
         .n_shards = opt->n_train,
@@ -136,8 +141,8 @@ static int open_loader(struct replica *r, char *errmsg)
         .peer = opt->peer,
     };
 
-    r->have_loader = true;
-    return loader_open(&r->loader, &lo, errmsg);
+    r->have_loader = has_text;
+    return has_text ? loader_open(&r->loader, &lo, errmsg) : 0;
 }
 
 int replica_open(struct replica *r,
@@ -199,21 +204,30 @@ void replica_read(struct replica *r, bool shared, uint64_t position)
     r->position = position;
 }
 
+int replica_text(struct replica *r, uint32_t *tokens, uint32_t *targets)
+{
+    struct loader shared = r->loader;
+
+    if (!r->have_loader) {
+        return LOCO_ENOENT;
+    }
+    if (r->reads_shared) {
+        shared.opt.peer = 0;
+    }
+    return loader_batch(&shared, r->reads_shared ? r->position : r->inner_step,
+                        tokens, targets);
+}
+
 /* Batches of one size are found by the count of steps, or by their position in
  * the order of all, which is peer 0's; where they grow rows are taken one by
  * one, and tokens_seen says how many were. */
 static int read_rows(struct replica *r, uint32_t first, uint32_t rows)
 {
     uint64_t at = r->tokens_seen / r->opt.seq + first;
-    struct loader shared = r->loader;
     int rv = 0;
 
-    if (r->opt.method.trainers == 0 && r->reads_shared) {
-        shared.opt.peer = 0;
-        return loader_batch(&shared, r->position, r->tokens, r->targets);
-    }
     if (r->opt.method.trainers == 0) {
-        return loader_batch(&r->loader, r->inner_step, r->tokens, r->targets);
+        return replica_text(r, r->tokens, r->targets);
     }
     for (uint32_t i = 0; i < rows && rv == 0; i++) {
         size_t cell = (size_t)i * r->opt.seq;
@@ -259,6 +273,14 @@ static int fetch_mean(struct replica *r, float scale)
     return rv;
 }
 
+void replica_count_step(struct replica *r, uint64_t positions)
+{
+    r->inner_step++;
+    r->since++;
+    r->tokens_seen += positions;
+    r->tokens_pending += positions;
+}
+
 int replica_take_gradient(struct replica *r, uint64_t positions)
 {
     struct optimizer_rate rate = {
@@ -274,14 +296,10 @@ int replica_take_gradient(struct replica *r, uint64_t positions)
         rv = optimizer_step(&r->optimizer, &r->backend, r->theta, r->grad,
                             &rate, NULL);
     }
-    if (rv != 0) {
-        return rv;
+    if (rv == 0) {
+        replica_count_step(r, positions);
     }
-    r->inner_step++;
-    r->since++;
-    r->tokens_seen += positions;
-    r->tokens_pending += positions;
-    return 0;
+    return rv;
 }
 
 int replica_step(struct replica *r, float *loss)
@@ -323,7 +341,7 @@ int replica_eval(struct replica *r, uint64_t draw, double *bits_per_byte)
     if (r->opt.slots > 0) {
         return LOCO_EINVAL;
     }
-    if (r->opt.val == NULL) {
+    if (r->opt.val == NULL || r->opt.shared) {
         return LOCO_ENOENT;
     }
     if (!r->have_backend || r->llama == NULL) {

@@ -51,6 +51,13 @@
  * that slice. Its inner steps are those of replica/stage.h; replica_step() and
  * replica_eval() refuse it.
  *
+ * Where another process makes the inner steps (`shared`) there is no
+ * model here, no optimizer and no moments: theta is memory that the process
+ * shares, and its owner sees to it that the process rests while it is read or
+ * written here (daemon/machine/trainer_loop.h). replica_count_step() takes the
+ * place of replica_step(), which refuses it, as replica_eval() does. A model
+ * that is a list of tensors has dim 0, and part.numel elements.
+ *
  * One thread (the trainer). Errors: codes with a sentence in errmsg;
  * LOCO_ENUMERIC when the loss is not finite any more; LOCO_ECUDA,
  * LOCO_ETIMEOUT when the GPU is lost, LOCO_EDEVICE when nothing could be opened
@@ -102,6 +109,10 @@ struct replica_options {
     bool reference; /* plain C kernels: for sanitizers and comparisons */
     /* A GPU; NULL: this processor. Borrowed for the replica's life. */
     const struct device_options *device;
+    /* Another process makes the inner steps; (n) its parameters, borrowed for
+     * the replica's life. */
+    bool shared;
+    float *shared_theta;
 };
 
 #define REPLICA_STATE_MAX                                                      \
@@ -285,6 +296,18 @@ void replica_read(struct replica *r, bool shared, uint64_t position);
 
 /* One inner step (DDP: its gradient); mean loss in nats per token. */
 int replica_step(struct replica *r, float *loss);
+
+/* shared: the other process made one, on so many positions. */
+void replica_count_step(struct replica *r, uint64_t positions);
+
+/* shared: the process is gone, and so is what it did since theta was read
+ * last: theta and the counts are those of a contribution that is open, else
+ * those of the anchor. */
+void replica_abandon(struct replica *r);
+
+/* tokens, targets (batch, seq) of a step, as replica_read() said. LOCO_ENOENT:
+ * the run has no text. */
+int replica_text(struct replica *r, uint32_t *tokens, uint32_t *targets);
 
 /* The run's inner step that this peer is at: learning rates go by it. */
 uint64_t replica_clock(const struct replica *r);

@@ -420,6 +420,16 @@ static void back_to_anchor(struct replica *r)
     begin(r);
 }
 
+void replica_abandon(struct replica *r)
+{
+    if (!r->packed) {
+        back_to_anchor(r);
+        return;
+    }
+    r->since = r->packed_since;
+    r->tokens_pending = r->packed_tokens;
+}
+
 int replica_recover(struct replica *r, bool device, char *errmsg)
 {
     int rv;

@@ -1,0 +1,69 @@
+/* trainer_internal.h - the inside of trainer.h, for trainer.c and
+ * trainer_loop.c. */
+#ifndef LOCO_DAEMON_MACHINE_TRAINER_INTERNAL_H
+#define LOCO_DAEMON_MACHINE_TRAINER_INTERNAL_H
+
+#include <pthread.h>
+
+#include "daemon/machine/trainer.h"
+#include "daemon/machine/trainer_text.h"
+
+#define TRAINER_QUEUE_MAX 16
+
+struct trainer_loop;
+
+struct trainer {
+    struct trainer_options opt;
+    struct replica replica; /* the thread's, once it runs */
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards the next eight */
+    pthread_cond_t wake;
+    struct trainer_command queue[TRAINER_QUEUE_MAX];
+    unsigned n_queue;
+    bool paused, closing;
+    unsigned percent;    /* of the time in which it may work */
+    double rest_until_s; /* no inner step before */
+    struct trainer_text text;
+    /* The TRAIN under way; the thread's. */
+    bool training;
+    bool beside;        /* steps may go on while what was packed is under way */
+    struct lease lease; /* of the TRAIN */
+    uint64_t n_leased;  /* steps that are open and read it */
+    uint64_t most;      /* of these */
+    float loss;
+    double tokens_per_s;
+    float *residual; /* (n) with error feedback */
+    bool gpu_lost_before;
+    bool stopped;
+    struct trainer_stage stage; /* with slots */
+    double stepped_s;
+    struct trainer_loop *loop; /* another process makes the steps; or NULL */
+};
+
+/* ---- trainer.c, on the trainer's thread ---------------------------------- */
+
+double trainer_now_s(void);
+bool trainer_is_closing(struct trainer *t);
+
+/* The next command that may be done now. False: there is none. */
+bool trainer_take_command(struct trainer *t, struct trainer_command *c);
+void trainer_run_command(struct trainer *t, const struct trainer_command *c);
+
+/* Steps of the TRAIN, or beside a round, that are left. */
+uint64_t trainer_steps_left(const struct trainer *t);
+
+/* What others set: whether steps may be made at all, whether more than one at a
+ * time, and for how long not. */
+struct trainer_leave {
+    bool paused, one_by_one;
+    double rest_s; /* > 0: it rests */
+};
+struct trainer_leave trainer_leave(struct trainer *t);
+
+/* The TRAIN is done: pack, and say so. */
+void trainer_trained(struct trainer *t, int rc);
+
+/* A step of so many tokens was made in so many seconds: count, rest, say so. */
+void trainer_stepped(struct trainer *t, uint64_t tokens, double took);
+
+#endif
