@@ -145,7 +145,7 @@ class Bench:
                    "--sync", c["preset"], "--peers", str(c["peers"]),
                    "--tokens", str(self.tokens(c)), "--model", model,
                    "--seed", str(c["seed"]), "--data", self.text.data(),
-                   "--json"]
+                   "--dtype", "fp32", "--json"]
         for s in self.settings(c, batch):
             command += ["--set", s]
         return subprocess.run(command, capture_output=True, text=True,

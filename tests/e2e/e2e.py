@@ -29,6 +29,7 @@ import doctor_tests  # noqa: E402, F401
 import identity_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
 import lease_tests  # noqa: E402, F401
+import loop_tests  # noqa: E402, F401
 import method_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import mistake_tests  # noqa: E402, F401
