@@ -84,7 +84,7 @@ class Loop:
     def __init__(self, a):
         self.a = a
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.connect(os.path.join(a.state, "trainer.sock"))
+        self.connect(time.monotonic() + 60)
         self.send(HELLO, [VERSION, os.getpid(), False, b"raw_loop"])
         packet, files, _, _ = socket.recv_fds(self.socket, 4096, 1)
         if packet[0] == REFUSED:
@@ -97,6 +97,18 @@ class Loop:
                       if isinstance(v, int)}, tensors=self.tensors())
         self.params = array.array("f")
         self.steps = 0
+
+    def connect(self, until):
+        """A daemon that was killed leaves its socket's file behind."""
+        while True:
+            try:
+                self.socket.connect(os.path.join(self.a.state,
+                                                 "trainer.sock"))
+                return
+            except (ConnectionRefusedError, FileNotFoundError):
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def tensors(self):
         found, at = {}, self.w["layout_at"]
