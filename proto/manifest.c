@@ -253,7 +253,7 @@ static int check_data(const struct manifest *m, char *errmsg)
     const struct manifest_data *data = &m->data;
     bool byte = strcmp(data->tokenizer, "byte") == 0;
     const struct manifest_shard *tokenizer = NULL;
-    uint32_t n_train = 0;
+    uint32_t n_train = 0, n_text = 0;
 
     for (uint32_t i = 0; i < data->n_shards; i++) {
         int rv = check_shard(m, i, errmsg);
@@ -264,6 +264,7 @@ static int check_data(const struct manifest *m, char *errmsg)
         if (manifest_is_tokenizer(data, i)) {
             tokenizer = &data->shards[i];
         } else if (manifest_is_text(data, i)) {
+            n_text++;
             n_train += !data->shards[i].val;
         }
     }
@@ -271,6 +272,11 @@ static int check_data(const struct manifest *m, char *errmsg)
     if (n_train == 0 && !manifest_has_tensors(m)) {
         return errmsg_invalid(errmsg,
                               "data.shards: there is nothing to train on");
+    }
+    if (n_text > 0 && m->inner.seq < 2) {
+        return errmsg_invalid(errmsg, "inner.seq: must be at least 2 where "
+                                      "there is text: each token has a next "
+                                      "one");
     }
     if (!name_safe(data->tokenizer)) {
         return errmsg_invalid(

@@ -218,9 +218,9 @@ static const struct {
     const char *key;
     double least;
 } llama_least[] = {
-    {"dim", 1},        {"ffn", 1},        {"heads", 1}, {"kv_heads", 1},
-    {"layers", 1},     {"norm_eps", 1e-12},
-    {"rope_theta", 1}, {"seq", 1},        {"vocab", 2},
+    {"dim", 1},        {"ffn", 1},    {"heads", 1},
+    {"kv_heads", 1},   {"layers", 1}, {"norm_eps", 1e-12},
+    {"rope_theta", 1}, {"seq", 1},    {"vocab", 2},
 };
 
 #define N_LLAMA (sizeof llama_least / sizeof llama_least[0])

@@ -80,16 +80,15 @@ int run_vector_terms(struct run_vector *v,
                      struct run_terms *t,
                      char *errmsg)
 {
-    const struct llama_config model = run_model(&f->model);
+    struct llama_config model;
     struct llama_part whole;
     const char *reason = NULL;
     uint64_t most;
-    int rv = llama_config_check(&model, &reason);
+    int rv = run_model_whole(f, &model, &whole, &reason);
 
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "%s", reason);
     }
-    llama_part_whole(&model, &whole);
     rv = run_vector_read(v, f, errmsg);
     if (rv != 0) {
         return rv;

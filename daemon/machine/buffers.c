@@ -299,7 +299,7 @@ int machine_take(void *self,
 void machine_keep(struct machine *m, uint64_t index)
 {
     struct shard_file *f = &m->files[index];
-    bool tokenizer = manifest_is_tokenizer(&m->manifest->data, (uint32_t)index);
+    bool text = manifest_is_text(&m->manifest->data, (uint32_t)index);
     char part[MACHINE_PATH_MAX + 8], url[MACHINE_PATH_MAX + 8];
     char errmsg[ERRMSG_SIZE];
     int rv;
@@ -314,8 +314,8 @@ void machine_keep(struct machine *m, uint64_t index)
     }
     if (rv != 0) {
         (void)snprintf(errmsg, sizeof errmsg, "%s", strerror(errno));
-    } else if ((tokenizer ? file_map_open(&f->shard.map, f->path, errmsg)
-                          : shard_open(&f->shard, f->path, errmsg)) == 0) {
+    } else if ((text ? shard_open(&f->shard, f->path, errmsg)
+                     : file_map_open(&f->shard.map, f->path, errmsg)) == 0) {
         (void)close(f->fd);
         f->fd = -1;
         f->held = true;

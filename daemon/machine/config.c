@@ -167,13 +167,34 @@ static int read_stages(struct machine *m, struct machine_job *j)
     return 0;
 }
 
-int machine_list_tensors(const struct machine *m,
-                         struct tensor_list *out,
-                         char *errmsg)
+/* Who makes the inner steps: a model that is a list of tensors only a training
+ * loop of its own knows. */
+static int read_trainer(struct machine *m, struct machine_job *j)
 {
-    int rv = tensor_list_of_llama(out, &m->replica.model);
+    const char *who = m->opt.settings->trainer;
+    bool tensors = manifest_has_tensors(m->manifest);
 
-    return rv == 0 ? 0 : errmsg_fail(errmsg, rv, "out of memory");
+    m->replica.shared = tensors || strcmp(who, "socket") == 0;
+    if (tensors && strcmp(who, "builtin") == 0) {
+        return fail(j, LOCO_EINVAL,
+                    "the run's model is a list of tensors, which the trainer "
+                    "of locod does not know: set trainer to auto, and start a "
+                    "training loop (deploy/PYTHON.md)");
+    }
+    if (m->replica.shared && m->manifest->stages > 1) {
+        return fail(j, LOCO_EINVAL,
+                    "a stage of a model is trained by locod alone: set "
+                    "trainer to auto");
+    }
+    if (m->replica.shared &&
+        (m->replica.method.gradients || m->replica.method.trainers > 0 ||
+         m->replica.method.period_u > 0 || m->replica.method.period_v > 0)) {
+        return fail(j, LOCO_EINVAL,
+                    "the run's method averages more than parameters, which "
+                    "only locod's own trainer does: set trainer to auto, or "
+                    "join a run of another method, such as opendiloco");
+    }
+    return 0;
 }
 
 /* What the manifest asks for, in the trainer's words. */
@@ -189,15 +210,14 @@ static int read_replica(struct machine *m, struct machine_job *j)
     const char *reason = NULL;
     int rv;
 
-    r->model = run_model(&f->model);
-    rv = llama_config_check(&r->model, &reason);
+    rv = run_model_whole(f, &r->model, &r->part, &reason);
     if (rv != 0) {
         return fail(j, rv, reason);
     }
     rv = machine_check(f, &limits, j->errmsg);
     rv = rv != 0 ? rv : read_sync(m, j);
     rv = rv != 0 ? rv : read_inner(m, j);
-    llama_part_whole(&r->model, &r->part);
+    rv = rv != 0 ? rv : read_trainer(m, j);
     if (rv == 0 && f->stages > 1) {
         rv = read_stages(m, j);
     }
@@ -211,7 +231,6 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->affinity = m->opt.affinity;
     r->dtype = m->opt.dtype;
     r->reference = m->opt.reference;
-    r->shared = strcmp(m->opt.settings->trainer, "socket") == 0;
     r->device = m->opt.device;
     m->n = (uint64_t)r->part.numel;
     return 0;
@@ -239,14 +258,25 @@ static int open_exchange(struct machine *m)
     return 0;
 }
 
+static bool has_train_text(const struct manifest_data *data)
+{
+    for (uint32_t i = 0; i < data->n_shards; i++) {
+        if (manifest_is_text(data, i) && !data->shards[i].val) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* With common rounds and tasks of one size all read one order of the text:
  * leases of the longest round (p2p/round/LEASES.md). */
 static uint32_t lease_quota(const struct machine *m)
 {
     const struct method *method = &m->replica.method;
     const struct run_terms *t = &m->terms;
-    return t->pairs || t->quorum || method->trainers > 0 ||
-                   method->overlap > 0 || terms_staged(t)
+    return !has_train_text(&m->manifest->data) || t->pairs || t->quorum ||
+                   method->trainers > 0 || method->overlap > 0 ||
+                   terms_staged(t)
                ? 0
                : terms_most_steps(t);
 }
@@ -417,9 +447,9 @@ int machine_shard_open(const struct machine *m,
 
     *leaves = NULL;
     memset(shard, 0, sizeof *shard);
-    rv = manifest_is_tokenizer(&m->manifest->data, i)
-             ? file_map_open(&shard->map, path, errmsg)
-             : shard_open(shard, path, errmsg);
+    rv = manifest_is_text(&m->manifest->data, i)
+             ? shard_open(shard, path, errmsg)
+             : file_map_open(&shard->map, path, errmsg);
     if (rv != 0) {
         return rv;
     }
@@ -467,13 +497,15 @@ static int try_shard(struct machine *m, uint32_t i, const char *path)
     return 0;
 }
 
-/* `loco export` looks for it in the state directory. */
-static void keep_tokenizer(struct machine *m, uint32_t i)
+/* `loco export` looks for them in the state directory. */
+static void keep_small(struct machine *m, uint32_t i)
 {
+    const struct manifest *run = m->manifest;
     const struct shard_file *f = &m->files[i];
     char errmsg[ERRMSG_SIZE];
 
-    if (manifest_is_tokenizer(&m->manifest->data, i) &&
+    if ((manifest_is_tokenizer(&run->data, i) ||
+         strcmp(run->data.shards[i].name, run->model.layout) == 0) &&
         file_write_whole(f->path, f->shard.map.data, f->shard.map.size,
                          errmsg) != 0) {
         log_warn("data", "%s", errmsg);
@@ -500,7 +532,7 @@ static int find_shard(struct machine *m, struct machine_job *j, uint32_t i)
     rv = rv == 0 ? try_shard(m, i, beside) : rv;
     f->elsewhere = rv == 0;
     if (rv == 0) {
-        keep_tokenizer(m, i);
+        keep_small(m, i);
     }
     if (rv == LOCO_EHASH) {
         (void)snprintf(j->errmsg, sizeof j->errmsg,

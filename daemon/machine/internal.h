@@ -8,6 +8,7 @@
  *   pieces.c      leaf lists, and pieces checked by them
  *   urls.c        shards from URLs
  *   text.c        shards for the trainer
+ *   model_files.c layout of a list of tensors, parameters to begin from
  *   disk.c        what all of it takes of the disk
  *   checkpoint.c  the state of the last commit, to disk
  *   past.c        states and reduced bytes of rounds that are over
@@ -33,6 +34,7 @@
 #include "daemon/jobs/wire_slots.h"
 #include "daemon/machine/machine.h"
 #include "daemon/machine/refuse.h"
+#include "train/model/tensor_list.h"
 #include "train/replica/checkpoint.h"
 #include "train/replica/layout.h"
 #include "train/sync/preset.h"
@@ -116,6 +118,16 @@ struct machine_stage {
     uint32_t wanted; /* and 1: a move that waits for jobs; 0: none */
 };
 
+/* What the model's files say; valid once machine_open_data() was. */
+struct machine_model {
+    struct tensor_list tensors; /* of all of the model, in the order of theta */
+    /* fp32, at any address: the parameters of round 0 of this machine's part,
+     * in the mapped shard; NULL: from the seed. */
+    const uint8_t *init;
+    uint64_t n; /* elements there */
+    const char *name;
+};
+
 /* The newest checkpoint, as it was found. */
 struct machine_found {
     struct checkpoint file; /* mapped while a RESTORE runs */
@@ -195,7 +207,8 @@ struct machine {
     struct shard_file *files;       /* per shard of the manifest */
     struct shard *train;            /* views for the loader */
     uint32_t *token_bytes;          /* [vocab]; NULL: ids are bytes */
-    char *checkpoints;              /* directory */
+    struct machine_model model;
+    char *checkpoints; /* directory */
 
     struct trainer *trainer;
     unsigned n_jobs; /* under way */
@@ -225,6 +238,10 @@ int machine_open_data(struct machine *m, char *errmsg);
 void machine_read_text(struct machine *m);
 /* Shard i has come: the trainer gets it, if there is one. */
 void machine_add_text(struct machine *m, uint32_t i);
+/* machine/model_files.c. The held files of the model, checked: into `model` and
+ * the trainer's options. */
+int machine_open_model(struct machine *m, char *errmsg);
+void machine_close_model(struct machine *m);
 /* Map the file at `path` and see that it is shard i. *leaves: hashes of its
  * pieces, for free(). LOCO_EHASH, LOCO_EFORMAT, LOCO_ENOMEM, those of file.h.
  */
@@ -335,12 +352,7 @@ uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
 int machine_pair_hash(struct machine *m, const struct job *job);
 int machine_pair_apply(struct machine *m, const struct job *job);
 
-/* machine/config.c: the tensors of theta, for a training loop of its own.
- * tensor_list_free() afterwards, whatever the result. */
-int machine_list_tensors(const struct machine *m,
-                         struct tensor_list *out,
-                         char *errmsg);
-/* What follows from replica.part. */
+/* machine/config.c: what follows from replica.part. */
 int machine_read_part(struct machine *m, char *errmsg);
 /* Bytes that the machine takes for such a replica. */
 uint64_t machine_replica_need(const struct machine *m,

@@ -266,19 +266,15 @@ open_trainer(struct machine *m, struct trainer_options *opt, char *errmsg)
 {
     struct loop_socket_options loop = {.dir = m->opt.state_dir,
                                        .has_text = m->replica.n_train > 0};
-    struct tensor_list list = {0};
     int rv;
 
     if (!m->replica.shared) {
         return trainer_open(&m->trainer, opt, errmsg);
     }
     rv = describe_run(m, &loop.welcome, errmsg);
-    rv = rv != 0 ? rv : machine_list_tensors(m, &list, errmsg);
-    loop.list = &list;
+    loop.list = &m->model.tensors;
     opt->loop = &loop;
-    rv = rv != 0 ? rv : trainer_open(&m->trainer, opt, errmsg);
-    tensor_list_free(&list);
-    return rv;
+    return rv != 0 ? rv : trainer_open(&m->trainer, opt, errmsg);
 }
 
 /* 0; else the machine stops. */
@@ -707,6 +703,7 @@ static void free_all(struct machine *m)
     free(m->files);
     free(m->train);
     free(m->token_bytes);
+    machine_close_model(m);
     free(m->checkpoints);
     free(m->past.rounds);
     free(m->manifest);

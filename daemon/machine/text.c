@@ -12,6 +12,8 @@
 #include "train/data/loader.h"
 #include "train/data/tokenizer.h"
 
+#define BYTES 256 /* ids of the byte tokenizer */
+
 /* With one order of all, training begins before all of the text is here. */
 void machine_read_text(struct machine *m)
 {
@@ -29,7 +31,7 @@ void machine_read_text(struct machine *m)
     for (uint32_t i = 0; i < data->n_shards; i++) {
         const struct manifest_shard *s = &data->shards[i];
 
-        t->shards[i].windows = s->val || manifest_is_tokenizer(data, i)
+        t->shards[i].windows = s->val || !manifest_is_text(data, i)
                                    ? 0
                                    : loader_windows(s->tokens, m->replica.seq);
     }
@@ -39,7 +41,7 @@ void machine_read_text(struct machine *m)
 static int
 read_tokenizer(struct machine *m, const struct file_map *map, char *errmsg)
 {
-    uint32_t vocab = m->replica.model.vocab;
+    uint32_t vocab;
     char problem[ERRMSG_SIZE];
     struct tokenizer *t;
     int rv = tokenizer_open_memory(&t, map->data, map->size, problem);
@@ -47,11 +49,15 @@ read_tokenizer(struct machine *m, const struct file_map *map, char *errmsg)
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "the run's tokenizer: %.200s", problem);
     }
+    /* Of a list of tensors nobody knows what ids its model takes. */
+    vocab = manifest_has_tensors(m->manifest) ? tokenizer_vocab(t)
+                                              : m->replica.model.vocab;
     if (tokenizer_vocab(t) > vocab) {
         rv = errmsg_invalid(
             errmsg, "the run's tokenizer has %u ids, its model knows %u",
             tokenizer_vocab(t), vocab);
     }
+    m->replica.vocab = vocab;
     free(m->token_bytes);
     m->token_bytes = rv == 0 ? calloc(vocab, sizeof *m->token_bytes) : NULL;
     if (rv == 0 && m->token_bytes == NULL) {
@@ -76,12 +82,14 @@ static int check_tokens(const struct machine *m, uint32_t i, char *errmsg)
     const struct shard_info *info = &m->files[i].shard.info;
     char hex[ID_HEX_MAX], name[SHARD_TOKENIZER_SIZE];
 
-    if (info->vocab > m->replica.model.vocab) {
-        return errmsg_invalid(
-            errmsg,
-            "shard %s has %u token ids, the run's model knows "
-            "%u",
-            data->shards[i].name, info->vocab, m->replica.model.vocab);
+    if (info->vocab > m->replica.vocab) {
+        return errmsg_invalid(errmsg,
+                              "shard %s has %u token ids, the run's %s knows "
+                              "%u",
+                              data->shards[i].name, info->vocab,
+                              manifest_has_tensors(m->manifest) ? "tokenizer"
+                                                                : "model",
+                              m->replica.vocab);
     }
     if (info->tokens != data->shards[i].tokens) {
         return errmsg_invalid(
@@ -109,12 +117,28 @@ static bool comes_later(const struct machine *m, uint32_t i)
            m->terms.shards[i].windows > 0;
 }
 
+/* How many ids the text may have: what is not text is read first. */
+static int open_vocabulary(struct machine *m, char *errmsg)
+{
+    const struct manifest_data *data = &m->manifest->data;
+    int rv = 0;
+
+    m->replica.vocab =
+        manifest_has_tensors(m->manifest) ? BYTES : m->replica.model.vocab;
+    for (uint32_t i = 0; rv == 0 && i < data->n_shards; i++) {
+        if (manifest_is_tokenizer(data, i) && m->files[i].held) {
+            rv = read_tokenizer(m, &m->files[i].shard.map, errmsg);
+        }
+    }
+    return rv;
+}
+
 /* What is needed is here: hand it to the trainer's options. */
 int machine_open_data(struct machine *m, char *errmsg)
 {
     const struct manifest *f = m->manifest;
     size_t n = 0;
-    int rv = 0;
+    int rv = open_vocabulary(m, errmsg);
 
     m->replica.val = NULL;
     for (uint32_t i = 0; rv == 0 && i < f->data.n_shards; i++) {
@@ -128,8 +152,7 @@ int machine_open_data(struct machine *m, char *errmsg)
             return errmsg_fail(errmsg, LOCO_ENOENT, "shard %s is missing",
                                m->files[i].path);
         }
-        if (manifest_is_tokenizer(&f->data, i)) {
-            rv = read_tokenizer(m, &m->files[i].shard.map, errmsg);
+        if (!manifest_is_text(&f->data, i)) {
             continue;
         }
         rv = check_tokens(m, i, errmsg);
@@ -142,7 +165,7 @@ int machine_open_data(struct machine *m, char *errmsg)
     }
     m->replica.train = m->train;
     m->replica.n_train = n;
-    return rv;
+    return rv == 0 ? machine_open_model(m, errmsg) : rv;
 }
 
 void machine_add_text(struct machine *m, uint32_t i)

@@ -340,7 +340,7 @@ static int load(struct trainer *t,
     } else if (job->from_seed || job->from_disk) {
         t->n_leased = 0;
         if (job->from_seed) {
-            replica_init(r);
+            rc = replica_init(r);
         } else {
             rc = replica_restore(r, job->round, c->state, c->moments,
                                  c->moments == NULL ? NULL : c->moments + r->n,

@@ -18,6 +18,26 @@ struct llama_config run_model(const struct manifest_model *m)
                                  .norm_eps = (float)m->norm_eps};
 }
 
+int run_model_whole(const struct manifest *m,
+                    struct llama_config *model,
+                    struct llama_part *whole,
+                    const char **reason)
+{
+    int rv;
+
+    *model = run_model(&m->model);
+    if (manifest_has_tensors(m)) {
+        *whole = (struct llama_part){
+            .embeds = true, .scores = true, .numel = (int64_t)m->model.params};
+        return 0;
+    }
+    rv = llama_config_check(model, reason);
+    if (rv == 0) {
+        llama_part_whole(model, whole);
+    }
+    return rv;
+}
+
 /* Wire bytes of all rounds of a cycle, in sync.period steps on average. */
 static uint64_t
 wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
@@ -33,15 +53,16 @@ wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
 struct run_needs run_needs(const struct manifest *m)
 {
     struct run_needs needs = {0};
-    const struct llama_config model = run_model(&m->model);
+    struct llama_config model;
+    struct llama_part whole;
     struct method method;
     struct layout l = {0};
     uint64_t data_bytes = 0, n;
 
-    if (llama_config_check(&model, NULL) != 0 ||
+    if (run_model_whole(m, &model, &whole, NULL) != 0 ||
         method_from_manifest(&method, m, SCOPE_SETTINGS, NULL) != 0 ||
-        layout_open(&l, &method, &model, codec_get(method.wire)->block, NULL) !=
-            0) {
+        layout_open_part(&l, &method, &model, &whole,
+                         codec_get(method.wire)->block, NULL) != 0) {
         layout_close(&l);
         return needs; /* not a run that this build knows */
     }

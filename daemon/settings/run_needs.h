@@ -14,7 +14,7 @@
 #define LOCO_DAEMON_SETTINGS_RUN_NEEDS_H
 
 #include "proto/manifest.h"
-#include "train/model/llama_config.h"
+#include "train/model/llama_part.h"
 
 struct run_needs {
     uint64_t parameters;
@@ -24,6 +24,14 @@ struct run_needs {
 
 /* The model that the manifest names, not checked. */
 struct llama_config run_model(const struct manifest_model *m);
+
+/* The same, checked, and all of its parameters as one part. A list of tensors
+ * is a config of zeros (who sees dim 0 knows), in a part of that many elements.
+ * LOCO_EINVAL with what is wrong in *reason (static text; may be NULL). */
+int run_model_whole(const struct manifest *m,
+                    struct llama_config *model,
+                    struct llama_part *whole,
+                    const char **reason);
 
 struct run_needs run_needs(const struct manifest *m);
 

@@ -93,14 +93,19 @@ struct replica_options {
     uint32_t members;     /* expected in the first round; 0: 1 */
     const struct codec *codec;
     uint32_t batch, micro_batch, seq;
-    uint64_t seed;             /* of the run: initial weights and data */
+    uint64_t seed; /* of the run: initial weights and data */
+    /* Round 0: theta (n of the part) = what the run begins from; an error of
+     * it is that of replica_init(). On the trainer's thread. NULL: from the
+     * seed. */
+    int (*init)(void *self, float *theta);
+    void *init_self;
     uint64_t peer;             /* of this peer: its own order of the data */
     const struct shard *train; /* borrowed for the replica's life */
     size_t n_train;
     const struct shard *val; /* borrowed; NULL: none */
     uint64_t eval_tokens;    /* of the held-out text; 0: all */
-    /* [model.vocab], borrowed: bytes that each id stands for; NULL: ids are
-     * bytes. */
+    uint32_t vocab;          /* every id of the text is below it */
+    /* [vocab], borrowed: bytes that each id stands for; NULL: ids are bytes. */
     const uint32_t *token_bytes;
     int threads;
     struct affinity affinity; /* of those threads; zeroes: off */
@@ -251,8 +256,9 @@ void replica_know_wire(struct replica *r, const uint8_t *wire, size_t bytes);
 /* Inner moments: out (2n) = u, then v. */
 void replica_moments(const struct replica *r, float *out);
 
-/* Round 0: weights that the run's seed names, no momentum. */
-void replica_init(struct replica *r);
+/* Round 0: weights that opt.init reads, or that the run's seed names; no
+ * momentum. Fails with opt.init only: nothing is to be trained then. */
+int replica_init(struct replica *r);
 
 /* The vectors of the state, in order; returns how many. Borrowed until the next
  * call that changes them. */

@@ -231,9 +231,16 @@ static void reset_moments(struct replica *r)
     }
 }
 
-void replica_init(struct replica *r)
+int replica_init(struct replica *r)
 {
-    llama_part_init(&r->opt.model, &r->opt.part, r->engine.theta, r->opt.seed);
+    int rv = 0;
+
+    if (r->opt.init != NULL) {
+        rv = r->opt.init(r->opt.init_self, r->engine.theta);
+    } else {
+        llama_part_init(&r->opt.model, &r->opt.part, r->engine.theta,
+                        r->opt.seed);
+    }
     replica_put_theta(r);
     engine_start(&r->engine);
     replica_outer_forget(r);
@@ -251,6 +258,7 @@ void replica_init(struct replica *r)
     note_arrivals(r);
     r->round = 0;
     begin(r);
+    return rv;
 }
 
 /* The vector of round + 1. */

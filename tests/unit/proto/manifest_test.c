@@ -278,7 +278,8 @@ static void a_list_of_tensors_has_its_files_and_no_shape(void **state)
         {"model.layout", "", "data.shards[3].tokens: must be 0"},
         {"model.init", "layout.json", "data.shards[4].tokens: must be 0"},
         {"model.layout", "x", "data.shards[3].tokens: must be 0"},
-        {"model.params", "0", "inner.seq"},
+        {"model.params", "0", "model.dim: 0 is outside"},
+        {"inner.seq", "1", "inner.seq: must be at least 2"},
         {"model.params", "126", "model.init: has 500 bytes"},
         {"data.shards[3].val", "true", "data.shards[3].tokens: must be 0"},
         {"data.shards[3].tokens", "5", "data.shards[3].tokens: must be 0"},
@@ -290,7 +291,6 @@ static void a_list_of_tensors_has_its_files_and_no_shape(void **state)
 
     (void)state;
     example_tensors(&m);
-    m.inner.seq = 1;
     assert_int_equal(manifest_validate(&m, errmsg), 0);
     assert_true(manifest_has_tensors(&m));
     assert_true(manifest_is_text(&m.data, 2));
@@ -299,7 +299,6 @@ static void a_list_of_tensors_has_its_files_and_no_shape(void **state)
     assert_int_equal(manifest_shard_named(&m.data, "z"), 5);
     for (size_t i = 0; i < N_OF(rows); i++) {
         example_tensors(&m);
-        m.inner.seq = 1;
         assert_int_equal(
             doc_set(manifest_schema(), &m, rows[i].path, rows[i].text, errmsg),
             0);
@@ -317,6 +316,7 @@ static void a_list_of_tensors_needs_no_text(void **state)
     example_tensors(&m);
     memmove(&m.data.shards[0], &m.data.shards[3], 2 * sizeof m.data.shards[0]);
     m.data.n_shards = 2;
+    m.inner.seq = 1;
     assert_int_equal(manifest_validate(&m, errmsg), 0);
     m.data.n_shards = 1;
     assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);

@@ -335,7 +335,7 @@ static void wrong_tensors_are_named(void **state)
     f.tensors[2] = keep;
 
     f.tensors[f.n] = (struct st_tensor){
-        "model.layers.0.self_attn.q_proj.bias", ST_F32, 1, {1}, f.theta, 4};
+        "model.layers.0.self_attn.q_proj.bias", ST_F32, 1, {1}, f.theta, 4, 0};
     f.n++;
     save(&f, "model.safetensors", 0, f.n);
     refused(&f, "q_proj.bias does not belong");
