@@ -8,6 +8,13 @@ set(PAGES ${CMAKE_BINARY_DIR}/pages)
 set(DOCS share/doc/loco)
 
 install(TARGETS loco locod RUNTIME DESTINATION bin)
+# For loops of people's own: the library, its header, and for pkg-config.
+install(TARGETS libloco LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  PUBLIC_HEADER DESTINATION include)
+configure_file(${CMAKE_SOURCE_DIR}/daemon/client/loco.pc.in
+  ${CMAKE_BINARY_DIR}/loco.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/loco.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_file(${DEPLOY}/debian/changelog.in
   ${CMAKE_BINARY_DIR}/debian/changelog @ONLY)
 # -n: no time stamps, so that the same build gives the same bytes.
