@@ -75,7 +75,7 @@ struct loco {
     bool reading, has_text; /* READ is under way; TEXT is in `text` */
     bool has_pending;
     struct trainer_msg pending; /* came while the loop waited for TEXT */
-    struct trainer_text text;
+    struct trainer_rows text;
     uint32_t *text_tokens, *held_tokens; /* (2, batch, seq): then targets */
     uint32_t end_code;
     char end_text[TRAINER_TEXT_MAX + 1];

@@ -38,7 +38,7 @@ static int unexpected(struct loco *l, const char *what)
 
 /* ---- what came ---------------------------------------------------------- */
 
-static int on_text(struct loco *l, const struct trainer_text *text)
+static int on_text(struct loco *l, const struct trainer_rows *text)
 {
     char why[LOCO_ERRMSG_MAX];
     int rv;

@@ -2,22 +2,28 @@
 # run.sh - everything that only a GPU can say about the CUDA plug-in, in one
 # command and at most nine minutes; one table at the end.
 #
-# use: sh tests/gpu/run.sh [--build DIR] [--prefix DIR] [--quick|--sanitize]
+# use: sh tests/gpu/run.sh [--build DIR] [--prefix DIR] [--ready]
+#                          [--quick|--sanitize]
 #
 # Builds with CMake, a C and a C++ compiler, nvcc and jansson alone
 # (LOCO_NETWORK=OFF; --prefix is where jansson was unpacked, say DIR/usr) for
 # the GPU that is there (without one for sm_90, and each part then says why it
-# cannot run: nothing of it counts), then:
+# cannot run: nothing of it counts). --ready: DIR was built elsewhere, from the
+# same commit, and is taken as it is. Then:
 #   correctness  kernels, bits and whole model against kernels/cpu (fp32 and
 #                bf16), a curve of 200 losses, the same bits twice; the outer
-#                step against the engine's
+#                step against the engine's; where DIR holds a locod, ten rounds
+#                of a peer on the GPU and a peer on the processor
 #   sanitizer    memcheck and racecheck, where compute-sanitizer works
 #   speed        kernels, 150M and 1.1B training steps, the outer step
 #   torch        the same models in PyTorch, where python3 has it
-# --quick leaves out torch and sanitizer, --sanitize all but the sanitizer. Each
-# part has a time limit, and all together LIMIT_S; one that runs out or fails is
-# a line of the table, the others go on. Exit 0 only when all correctness passed,
-# 77 where there was no GPU and nothing else failed.
+#   profile      what each large kernel waits for, where ncu works
+# Correctness, sanitizer and PyTorch's compiling run side by side; the others one
+# after the other, alone on the GPU. --quick leaves out torch, sanitizer and
+# profile, --sanitize all but the sanitizer. Each part has a time limit, and all
+# together LIMIT_S; one that runs out or fails is a line of the table, the others
+# go on. Exit 0 only when all correctness passed, 77 where there was no GPU and
+# nothing else failed.
 # For kernels/BENCH.md: the table, GPU, date, commit.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -25,6 +31,7 @@ cd "$(dirname "$0")/../.." || exit 1
 build="build-gpu"
 quick=no
 only=no
+ready=no
 while [ $# -gt 0 ]; do
     case $1 in
     --build)
@@ -32,10 +39,15 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --prefix)
-        CMAKE_PREFIX_PATH=$(cd "$2" && pwd)
-        export CMAKE_PREFIX_PATH
+        # The unpacked .pc files name /usr: pkg-config puts --prefix before it.
+        CMAKE_PREFIX_PATH=$(cd "$2" && pwd) || exit 2
+        PKG_CONFIG_SYSROOT_DIR=${CMAKE_PREFIX_PATH%/usr}
+        lib=$CMAKE_PREFIX_PATH/lib/$(uname -m)-linux-gnu
+        LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        export CMAKE_PREFIX_PATH PKG_CONFIG_SYSROOT_DIR LD_LIBRARY_PATH
         shift
         ;;
+    --ready) ready=yes ;;
     --quick) quick=yes ;;
     --sanitize) only=yes ;;
     *)
@@ -48,16 +60,18 @@ done
 mkdir -p "$build/gpu-logs"
 build=$(cd "$build" && pwd)
 logs=$build/gpu-logs
-LIMIT_S=525 # and what the table and a killed part's end take
+LIMIT_S=${LIMIT_S:-525} # and what the table and a killed part's end take
 began=$(date +%s)
-failed=0
-without=0 # parts that had no GPU
-table=
+table=$logs/table
+: >"$table"
 
 line() {
-    table="$table$1
-"
-    echo "$1"
+    echo "$1" | tee -a "$table"
+}
+
+# count WORD: lines of the table that begin with it.
+count() {
+    grep -c "^$1" "$table"
 }
 
 # within LIMIT_S: $limit = that, or what is left of the whole; false: too little.
@@ -72,7 +86,6 @@ within() {
 absent() {
     name=$1
     shift
-    without=$((without + 1))
     if [ $# -eq 0 ]; then
         line "no GPU  $name"
         return 1
@@ -83,7 +96,6 @@ absent() {
     if [ $status -ne 0 ] && [ $status -lt 124 ] && [ -n "$why" ]; then
         line "no GPU  $name: $why"
     else
-        failed=$((failed + 1))
         line "FAILED  $name (exit $status without a GPU): $(head -n 1 \
             "$logs/$name.log" | cut -c1-120)"
     fi
@@ -94,7 +106,6 @@ absent() {
 part() {
     name=$1
     if ! within "$2"; then
-        failed=$((failed + 1))
         line "FAILED  $name (no time is left)"
         return 1
     fi
@@ -107,7 +118,6 @@ part() {
         line "ok      $name ($took s)"
         return 0
     fi
-    failed=$((failed + 1))
     why="exit $status"
     [ $status -ne 124 ] || why="time limit of $limit s"
     line "FAILED  $name ($why, $took s): $(grep -E 'ERROR|error|:.*: ' \
@@ -146,44 +156,59 @@ if [ ! -f $root/lib64/libcublasLt.so.13 ] && blas=$(anywhere 'libcublasLt.so.1[2
     export LD_LIBRARY_PATH
 fi
 
-generator=
-command -v ninja >/dev/null 2>&1 && [ ! -f "$build/CMakeCache.txt" ] &&
-    generator='-G Ninja'
-jobs=$(nproc 2>/dev/null || echo 4)
-build_s=200
-[ $there = yes ] || build_s=$LIMIT_S # nothing else takes time
-# shellcheck disable=SC2086,SC2015 # two words or none
-part configure 60 cmake -S . -B "$build" $generator \
-    -DCMAKE_BUILD_TYPE=Release -DLOCO_NETWORK=OFF -DLOCO_CUDA=ON $more \
-    -DLOCO_CUDA_ARCHS="$sm" -DLOCO_TESTS=OFF -DLOCO_GPU_TESTS=ON &&
-    part build $build_s cmake --build "$build" -j "$jobs" --target loco loco_cuda \
-        gpu_kernels gpu_bits gpu_model gpu_outer gpu_speed || {
+compile() {
+    generator=
+    command -v ninja >/dev/null 2>&1 && [ ! -f "$build/CMakeCache.txt" ] &&
+        generator='-G Ninja'
+    jobs=$(nproc 2>/dev/null || echo 4)
+    build_s=200
+    [ $there = yes ] || build_s=$LIMIT_S # nothing else takes time
+    # shellcheck disable=SC2086 # two words or none
+    part configure 60 cmake -S . -B "$build" $generator \
+        -DCMAKE_BUILD_TYPE=Release -DLOCO_NETWORK=OFF -DLOCO_CUDA=ON $more \
+        -DLOCO_CUDA_ARCHS="$sm" -DLOCO_TESTS=OFF -DLOCO_GPU_TESTS=ON &&
+        part build $build_s cmake --build "$build" -j "$jobs" --target loco \
+            loco_cuda gpu_kernels gpu_bits gpu_model gpu_outer gpu_speed
+}
+
+if [ $ready = no ] && ! compile; then
     tail -n 30 "$logs/build.log" "$logs/configure.log" 2>/dev/null
     echo
-    echo "$table"
-    echo "gpu: $failed failed, $(($(date +%s) - began)) s"
+    cat "$table"
+    echo "gpu: $(count FAILED) failed, $(($(date +%s) - began)) s"
     exit 1
-}
+fi
 plugin=$build/libloco_cuda.so
 
-# sanitize LIMIT_S: of each of the two.
+# sanitize LIMIT_S: both side by side. racecheck would misread the shared memory
+# of cuBLASLt's own kernels: it gets ours by name.
 sanitize() {
     if [ $there = no ]; then
         absent sanitizer
-        return
-    fi
-    if ! command -v compute-sanitizer >/dev/null 2>&1; then
+    elif ! command -v compute-sanitizer >/dev/null 2>&1; then
         line "skip    sanitizer: no compute-sanitizer here"
-        return
+    elif within 60; then
+        part memcheck "$1" compute-sanitizer --error-exitcode 9 \
+            --tool memcheck "$build/tests/gpu_kernels" "$plugin" &
+        part racecheck "$1" compute-sanitizer --error-exitcode 9 \
+            --tool racecheck --kernel-name-exclude regex=cutlass\|gemm\|nvjet \
+            "$build/tests/gpu_kernels" "$plugin" &
+        wait
+    else
+        line "skip    sanitizer: no time is left, see --sanitize"
     fi
-    for tool in memcheck racecheck; do
-        if within 60; then
-            part $tool "$1" compute-sanitizer --error-exitcode 9 \
-                --tool $tool "$build/tests/gpu_kernels" "$plugin"
-        else
-            line "skip    $tool: no time is left, see --sanitize"
-        fi
-    done
+}
+
+# Real daemons, where this build has them (tests/gpu/swarm.sh builds them alone).
+swarm() {
+    if [ $there = no ]; then
+        absent swarm
+    elif [ -x "$build/locod" ]; then
+        LOCO_BUILD=$build LOCO_GPU_PLUGIN=$plugin part swarm 120 \
+            python3 tests/e2e/e2e.py --jobs 1 "GPU"
+    else
+        line "skip    swarm: this build has no locod, see tests/gpu/swarm.sh"
+    fi
 }
 
 tuning=$logs/tuning
@@ -202,10 +227,8 @@ speed() {
     timeout -k 5 "$limit" "$build/tests/gpu_speed" "$plugin" "$tuning" \
         >"$logs/speed.log" 2>&1
     status=$?
-    [ $status -eq 0 ] || {
-        failed=$((failed + 1))
+    [ $status -eq 0 ] ||
         line "FAILED  speed (exit $status); as far as it came:"
-    }
     line "$(cat "$logs/speed.log")"
 }
 
@@ -228,25 +251,48 @@ train() {
             grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch' |
             tr -d '"{}' | tr '\n' ' ')"
     else
-        failed=$((failed + 1))
         line "FAILED  loco $1: $(head -n 1 "$logs/train-$1.log")"
     fi
 }
 
+has_torch() {
+    [ $quick = no ] && [ $there = yes ] &&
+        timeout -k 5 60 python3 -c 'import torch, transformers' 2>/dev/null
+}
+
+# What torch.compile makes is kept: the measured run finds it.
+TORCHINDUCTOR_CACHE_DIR=$logs/../torch-cache
+export TORCHINDUCTOR_CACHE_DIR
+
 torch() {
     if [ $there = no ]; then
         absent torch
-        return
-    fi
-    if ! within 180 || [ "$limit" -lt 60 ]; then
+    elif ! has_torch; then
+        line "skip    torch: python3 has no torch and transformers"
+    elif ! within 180 || [ "$limit" -lt 60 ]; then
         line "skip    torch: no time is left"
-    elif timeout -k 5 60 python3 -c 'import torch, transformers' 2>/dev/null
-    then
+    else
         timeout -k 5 "$limit" python3 tests/gpu/torch_train.py \
             >"$logs/torch.log" 2>&1
         line "$(grep '^torch' "$logs/torch.log" || tail -n 2 "$logs/torch.log")"
+    fi
+}
+
+# What the large kernels wait for, launch by launch.
+profile() {
+    if [ $there = no ]; then
+        absent profile
+    elif ! command -v ncu >/dev/null 2>&1; then
+        line "skip    profile: no ncu here"
+    elif within 60; then
+        timeout -k 5 "$limit" ncu --clock-control none --set full \
+            --print-details all -k 'regex:flash|rmsnorm|swiglu|xent|rope|step' \
+            "$build/tests/gpu_speed" "$plugin" "$tuning" 1 once \
+            >"$logs/ncu.txt" 2>&1
+        line "profile: $(grep -c 'Speed Of Light' "$logs/ncu.txt") kernels, in \
+$logs/ncu.txt"
     else
-        line "skip    torch: python3 has no torch and transformers"
+        line "skip    profile: no time is left"
     fi
 }
 
@@ -263,29 +309,37 @@ test_part() {
 }
 
 if [ $only = yes ]; then
-    sanitize 220
+    sanitize 400
 else
-    test_part kernels 60 "$build/tests/gpu_kernels" "$plugin"
-    test_part bits 30 "$build/tests/gpu_bits" "$plugin"
-    test_part outer 30 "$build/tests/gpu_outer" "$plugin"
-    test_part model 90 "$build/tests/gpu_model" "$plugin" 200
+    test_part kernels 90 "$build/tests/gpu_kernels" "$plugin" &
+    test_part bits 60 "$build/tests/gpu_bits" "$plugin" &
+    test_part outer 60 "$build/tests/gpu_outer" "$plugin" &
+    test_part model 120 "$build/tests/gpu_model" "$plugin" 200 &
+    swarm &
+    if [ $quick = no ]; then
+        sanitize 120 &
+        has_torch && timeout -k 5 120 python3 tests/gpu/torch_train.py --warm \
+            >"$logs/torch-warm.log" 2>&1 &
+    fi
+    wait
     speed
     train 150M llama-150m 64 1024
     train 1.1B llama-1b 16 2048
     if [ $quick = no ]; then
         torch
-        sanitize 60
+        profile
     fi
 fi
 
 echo
-echo "$table"
+cat "$table"
 took=$(($(date +%s) - began))
+failed=$(count FAILED)
 if [ $there = no ]; then
-    echo "gpu: $failed failed, $without not run, $took s: NOTHING ABOVE RAN ON A" \
-        "GPU"
-    [ $failed -eq 0 ] && exit 77
+    echo "gpu: $failed failed, $(count 'no GPU') not run, $took s: NOTHING ABOVE" \
+        "RAN ON A GPU"
+    [ "$failed" -eq 0 ] && exit 77
     exit 1
 fi
 echo "gpu: $failed failed, $took s"
-[ $failed -eq 0 ]
+[ "$failed" -eq 0 ]

@@ -1,13 +1,14 @@
 /* speed.c - how fast the plug-in's kernels are on this GPU.
  *
- * use: gpu_speed PLUGIN [TUNING [DIVISOR]]
+ * use: gpu_speed PLUGIN [TUNING [DIVISOR [once]]]
  *
  * Prints one line a kernel at the shapes of the 150M model (B 64, T 1024) and
  * of the 1.1B one (B 16, T 2048): milliseconds, the best of some runs after a
  * warm-up, and bytes or operations a second by the counts of trainer.md's
  * tables: bytes that must move once, causal attention counted once. Then the
  * outer step of 1.1B parameters (speed_outer.c). DIVISOR makes everything
- * smaller by about that, to try the program under the emulator.
+ * smaller by about that, to try the program under the emulator. once: each
+ * kernel runs twice and no outer step is made, for a profiler.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 
 struct backend gpu;
 static int64_t divisor = 1;
+static bool once;
 static void *taken[32];
 static int n_taken;
 
@@ -107,16 +109,17 @@ BODY(matmul, matmul)
 static double time_of(body run, const void *op)
 {
     double best = INFINITY;
+    int runs = once || divisor > 1 ? 1 : RUNS;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (once ? 2 : 4); i++) {
         double began = now_ms();
 
-        for (int k = 0; k < (i == 0 || divisor > 1 ? 1 : RUNS); k++) {
+        for (int k = 0; k < (i == 0 ? 1 : runs); k++) {
             run(op);
         }
         must(gpu.finish(&gpu), "a kernel");
         if (i > 0) {
-            best = fmin(best, (now_ms() - began) / (divisor > 1 ? 1 : RUNS));
+            best = fmin(best, (now_ms() - began) / runs);
         }
     }
     return best;
@@ -389,6 +392,7 @@ int main(int argc, char **argv)
 
     opt.gpu.tuning_path = argc > 2 ? argv[2] : NULL;
     divisor = argc > 3 ? strtol(argv[3], NULL, 10) : 1;
+    once = argc > 4;
     for (int i = 0; i < 3 && divisor > 1; i++) {
         shapes[i].b = 1;
         shapes[i].t /= divisor;
@@ -416,8 +420,10 @@ int main(int argc, char **argv)
     (void)printf("states\n");
     optimizer(214000000 / divisor / divisor);
     muon_step(divisor > 1 ? 64 : 1024, divisor > 1 ? 40 : 2688);
-    outer_step(1100000000 / divisor / divisor);
-    outer_step_of_locod(1100000000 / divisor / divisor);
+    if (!once) {
+        outer_step(1100000000 / divisor / divisor);
+        outer_step_of_locod(1100000000 / divisor / divisor);
+    }
     backend_close(&gpu);
     return 0;
 }

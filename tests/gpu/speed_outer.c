@@ -60,19 +60,36 @@ void outer_step(int64_t n)
 static const struct plugin_table *table;
 static struct gpu *device;
 
-/* Zeroed pages that the driver knows, or does not. */
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + 65535) / 65536 * 65536;
+}
+
+/* Zeroed pages that the driver knows; NULL: it refuses them, as a container
+ * with a small limit of locked memory does. */
 static void *host_pages(size_t bytes, double *ms)
 {
-    size_t whole = (bytes + 65535) / 65536 * 65536;
     double began = now_ms();
-    void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE,
+    void *p = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (p == MAP_FAILED || table->host_register(device, p, whole) != 0) {
-        must(LOCO_ENOMEM, "registered memory");
+    if (p == MAP_FAILED) {
+        return NULL;
+    }
+    if (table->host_register(device, p, whole_pages(bytes)) != 0) {
+        (void)munmap(p, whole_pages(bytes));
+        return NULL;
     }
     *ms += now_ms() - began;
     return p;
+}
+
+static void give_pages(void *p, size_t bytes)
+{
+    if (p != NULL) {
+        table->host_unregister(device, p);
+        (void)munmap(p, whole_pages(bytes));
+    }
 }
 
 /* All of x (n) to `to`, a piece after the other; with phi the displacement
@@ -127,23 +144,49 @@ in_by_pieces(float *x, const uint8_t *from, uint8_t *const *wire, int64_t n)
     }
 }
 
+/* One step; what each part took, in ms from at[0] on. */
+static void step_of_locod(double *at,
+                          float *const *host,
+                          const uint8_t *wire,
+                          struct outer_op *rule,
+                          float *theta)
+{
+    int64_t n = rule->n;
+    float *piece[2] = {room(PIECE * 4), room(PIECE * 4)};
+    uint8_t *in[2] = {(uint8_t *)room((int64_t)fp16_bytes(PIECE)),
+                      (uint8_t *)room((int64_t)fp16_bytes(PIECE))};
+
+    at[0] = now_ms();
+    out_in_pieces(host[0], theta, rule->phi, piece, n);
+    at[1] = now_ms();
+    in_by_pieces((float *)(uintptr_t)rule->g, wire, in, n);
+    at[2] = now_ms();
+    rule->phi_out = rule->m_out = NULL; /* tried, then made */
+    must(table->outer(device, rule), "rule");
+    rule->phi_out = (float *)(uintptr_t)rule->phi;
+    rule->m_out = (float *)(uintptr_t)rule->m;
+    must(table->outer(device, rule), "rule");
+    must(table->copy(device, theta, rule->phi, (size_t)n * sizeof(float)),
+         "theta");
+    must(gpu.finish(&gpu), "theta");
+    at[3] = now_ms();
+    out_in_pieces(host[1], rule->phi, NULL, piece, n);
+    out_in_pieces(host[2], rule->m, NULL, piece, n);
+    at[4] = now_ms();
+}
+
 void outer_step_of_locod(int64_t n)
 {
     size_t bytes = (size_t)n * sizeof(float);
     double once = 0, at[5] = {0};
-    float *host[3];
-    uint8_t *wire = NULL;
-    float *piece[2] = {room(PIECE * 4), room(PIECE * 4)};
-    uint8_t *in[2] = {(uint8_t *)room((int64_t)fp16_bytes(PIECE)),
-                      (uint8_t *)room((int64_t)fp16_bytes(PIECE))};
+    float *host[3], *theta = room(n * 4);
     struct outer_op rule = {.lr = 0.7f,
                             .mu = 0.9f,
                             .phi = room(n * 4),
                             .m = room(n * 4),
                             .g = room(n * 4),
                             .n = n};
-    struct shift_op shift = {
-        .theta = room(n * 4), .phi_old = rule.phi, .out = piece[0], .n = 1};
+    uint8_t *wire;
 
     table = device_table(gpu.device);
     device = device_gpu(gpu.device);
@@ -151,36 +194,22 @@ void outer_step_of_locod(int64_t n)
     for (int i = 0; i < 3; i++) {
         host[i] = host_pages(bytes, &once);
     }
-    for (int i = 0; i < 2; i++) { /* the first warms up */
-        at[0] = now_ms();
-        out_in_pieces(host[0], shift.theta, rule.phi, piece, n);
-        at[1] = now_ms();
-        in_by_pieces((float *)(uintptr_t)rule.g, wire, in, n);
-        at[2] = now_ms();
-        rule.phi_out = rule.m_out = NULL; /* tried, then made */
-        must(table->outer(device, &rule), "rule");
-        rule.phi_out = (float *)(uintptr_t)rule.phi;
-        rule.m_out = (float *)(uintptr_t)rule.m;
-        must(table->outer(device, &rule), "rule");
-        must(table->copy(device, (float *)(uintptr_t)shift.theta, rule.phi,
-                         bytes),
-             "theta");
-        must(gpu.finish(&gpu), "theta");
-        at[3] = now_ms();
-        out_in_pieces(host[1], rule.phi, NULL, piece, n);
-        out_in_pieces(host[2], rule.m, NULL, piece, n);
-        at[4] = now_ms();
+    if (wire == NULL || host[0] == NULL || host[1] == NULL || host[2] == NULL) {
+        (void)printf("  outer step of %.2fB in locod: skipped, %s\n",
+                     (double)n * 1e-9, device_message(gpu.device));
+    } else {
+        for (int i = 0; i < 2; i++) { /* the first warms up */
+            step_of_locod(at, host, wire, &rule, theta);
+        }
+        (void)printf("  outer step of %.2fB in locod: pack and out %.1f, in "
+                     "and decode %.1f, rule %.1f: %.1f ms; anchor and momentum "
+                     "home %.1f ms; registered in %.0f ms, once\n",
+                     (double)n * 1e-9, at[1] - at[0], at[2] - at[1],
+                     at[3] - at[2], at[3] - at[0], at[4] - at[3], once);
     }
-    (void)printf("  outer step of %.2fB in locod: pack and out %.1f, in and "
-                 "decode %.1f, rule %.1f: %.1f ms; anchor and momentum home "
-                 "%.1f ms; registered in %.0f ms, once\n",
-                 (double)n * 1e-9, at[1] - at[0], at[2] - at[1], at[3] - at[2],
-                 at[3] - at[0], at[4] - at[3], once);
     for (int i = 0; i < 3; i++) {
-        table->host_unregister(device, host[i]);
-        (void)munmap(host[i], (bytes + 65535) / 65536 * 65536);
+        give_pages(host[i], bytes);
     }
-    table->host_unregister(device, wire);
-    (void)munmap(wire, (fp16_bytes(n) + 65535) / 65536 * 65536);
+    give_pages(wire, fp16_bytes(n));
     forget();
 }
