@@ -26,106 +26,12 @@
  */
 #include "kernels/cuda/attention.cuh"
 
-#define KEYS 64
-
 /* A warp's rows 16 by 16, at work. */
 template <int D, int M> struct flash_state {
     float s[M][KEYS / 8][4];
     float o[M][D / 8][4];
-    float max[M][2]; /* of rows g and g + 8, unscaled */
-    float sum[M][2]; /* of this lane's columns */
+    struct softmax_rows rows[M];
 };
-
-/* Keys behind their query count nothing. q0, k0: what row 0 of the warp's
- * rows and column 0 are. */
-template <int D, int M>
-__device__ inline void mask(struct flash_state<D, M> &w, int q0, int k0)
-{
-    int lane = threadIdx.x % WARP;
-
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int row = q0 + m * 16 + lane / 4 + i / 2 * 8;
-                int key = k0 + n * 8 + lane % 4 * 2 + i % 2;
-
-                w.s[m][n][i] = key > row ? -INFINITY : w.s[m][n][i];
-            }
-        }
-    }
-}
-
-/* S becomes P; O, max and sum follow the new maximum. */
-template <int D, int M>
-__device__ inline void soften(struct flash_state<D, M> &w, float c)
-{
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float top = w.max[m][half];
-            float shrink;
-            float sum = 0;
-
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-                top = fmaxf(
-                    top, fmaxf(w.s[m][n][2 * half], w.s[m][n][2 * half + 1]));
-            }
-            top = fmaxf(top, __shfl_xor_sync(ALL, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(ALL, top, 2));
-            shrink = fast_exp2((w.max[m][half] - top) * c);
-            w.max[m][half] = top;
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-                for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    w.s[m][n][i] = fast_exp2(w.s[m][n][i] * c - top * c);
-                    sum += w.s[m][n][i];
-                }
-            }
-            w.sum[m][half] = w.sum[m][half] * shrink + sum;
-#pragma unroll
-            for (int n = 0; n < D / 8; n++) {
-                w.o[m][n][2 * half] *= shrink;
-                w.o[m][n][2 * half + 1] *= shrink;
-            }
-        }
-    }
-}
-
-template <int D, int M>
-__device__ inline void finish(struct flash_state<D, M> &w,
-                              const struct flash_args &a,
-                              bf16 *out,
-                              float *lse,
-                              int first)
-{
-    int lane = threadIdx.x % WARP;
-
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-        float inverse[2];
-
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float sum = w.sum[m][half];
-            int row = first + m * 16 + lane / 4 + half * 8;
-
-            sum += __shfl_xor_sync(ALL, sum, 1);
-            sum += __shfl_xor_sync(ALL, sum, 2);
-            inverse[half] = 1.0f / sum;
-            if (lane % 4 == 0 && row < a.t) {
-                lse[row] = w.max[m][half] * a.scale + logf(sum);
-            }
-        }
-        rows_store<D>(out, (int64_t)a.heads * a.d, w.o[m], inverse[0],
-                      inverse[1], first + m * 16, a.t, a.d);
-    }
-}
 
 /* Block (query tiles, H, B). Two blocks a multiprocessor are enough to ask for:
  * ptxas, left alone, spills registers for more (D 80, 128). */
@@ -151,8 +57,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
 
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        w.max[m][0] = w.max[m][1] = -INFINITY;
-        w.sum[m][0] = w.sum[m][1] = 0;
+        w.rows[m] = softmax_none();
     }
     zero(w.o);
     tile_load<D, QUERIES>(q_tile, base + q0 * a.ld + h * a.d, a.ld, a.t - q0,
@@ -179,15 +84,30 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
         }
         __syncthreads(); /* everybody's copies of this tile are here */
         multiply<D>(w.s, q_tile, warp_q0 - q0, k_tile + stage);
-        if (k0 + KEYS - 1 > warp_q0) {
-            mask(w, warp_q0, k0);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            float shrink[2];
+
+            if (k0 + KEYS - 1 > warp_q0) {
+                mask_keys(w.s[m], warp_q0 + m * 16, k0);
+            }
+            soften(w.s[m], w.rows[m], shrink, a.scale * LOG2E);
+            scale_rows(w.o[m], shrink);
         }
-        soften(w, a.scale * LOG2E);
         accumulate<D>(w.o, w.s, v_tile + stage);
         __syncthreads(); /* nobody reads this stage any more */
     }
-    finish(w, a, a.to + row0 * a.heads * a.d + h * a.d,
-           a.lse + ((int64_t)blockIdx.z * a.heads + h) * a.t, warp_q0);
+    bf16 *out = a.to + row0 * a.heads * a.d + h * a.d;
+    float *lse = a.lse + ((int64_t)blockIdx.z * a.heads + h) * a.t;
+
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        float inverse[2];
+
+        softmax_end(w.rows[m], inverse, lse, a, warp_q0 + m * 16);
+        rows_store<D>(out, (int64_t)a.heads * a.d, w.o[m], inverse[0],
+                      inverse[1], warp_q0 + m * 16, a.t, a.d);
+    }
 }
 
 template <int D> static int run(struct gpu *g, const struct attention *op)
@@ -200,7 +120,7 @@ template <int D> static int run(struct gpu *g, const struct attention *op)
               (unsigned)op->b);
 
     a.to = (bf16 *)op->out;
-    LAUNCH_FLASH(g, "attention_fwd", kernel, grid, shared, a);
+    LAUNCH_FLASH(g, "attention_fwd", kernel, grid, TILE_THREADS, shared, a);
     return gpu_launched(g, "attention_fwd");
 }
 
@@ -212,5 +132,8 @@ int cuda_attention_fwd(struct gpu *g, const struct attention *op)
         return cuda_attention_fwd_plain(g, op);
     }
     rv = cuda_attention_fits(g, op);
+    if (rv == 0 && g->sm == 90 && (op->d == 64 || op->d == 128)) {
+        return cuda_attention_fwd_hopper(g, op);
+    }
     return rv != 0 ? rv : FOR_HEAD_SIZE(op->d, run, g, op);
 }

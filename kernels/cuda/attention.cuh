@@ -114,16 +114,21 @@ a_from(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
     a[3] = pack_bf16(right[2], right[3]);
 }
 
+template <int N> __device__ inline void zero(float (&c)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        for (int i = 0; i < 4; i++) {
+            c[n][i] = 0;
+        }
+    }
+}
+
 template <int M, int N> __device__ inline void zero(float (&c)[M][N][4])
 {
 #pragma unroll
     for (int m = 0; m < M; m++) {
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            for (int i = 0; i < 4; i++) {
-                c[m][n][i] = 0;
-            }
-        }
+        zero(c[m]);
     }
 }
 
@@ -214,8 +219,107 @@ __device__ inline void rows_store(bf16 *to,
     }
 }
 
+/* ---- softmax over tiles of 64 keys -------------------------------------- */
+
+#define KEYS 64
+
+/* Of the two rows that a lane has a share of, g and g + 8 of a warp's 16: the
+ * maximum so far, unscaled; the sum of this lane's columns. */
+struct softmax_rows {
+    float max[2], sum[2];
+};
+
+__device__ inline struct softmax_rows softmax_none()
+{
+    return {{-INFINITY, -INFINITY}, {0, 0}};
+}
+
+/* Keys behind their query count nothing. q0, k0: what row 0 of the warp's 16
+ * and column 0 are. */
+__device__ inline void mask_keys(float (&s)[KEYS / 8][4], int q0, int k0)
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = q0 + lane / 4 + i / 2 * 8;
+            int key = k0 + n * 8 + lane % 4 * 2 + i % 2;
+
+            s[n][i] = key > row ? -INFINITY : s[n][i];
+        }
+    }
+}
+
+/* S becomes P; the rows follow the new maximum, and so must O, by `shrink`. */
+__device__ inline void soften(float (&s)[KEYS / 8][4],
+                              struct softmax_rows &rows,
+                              float (&shrink)[2],
+                              float c)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = rows.max[half];
+        float sum = 0;
+
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+            top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+        }
+        top = fmaxf(top, __shfl_xor_sync(ALL, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(ALL, top, 2));
+        shrink[half] = fast_exp2((rows.max[half] - top) * c);
+        rows.max[half] = top;
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; i++) {
+                s[n][i] = fast_exp2(s[n][i] * c - top * c);
+                sum += s[n][i];
+            }
+        }
+        rows.sum[half] = rows.sum[half] * shrink[half] + sum;
+    }
+}
+
+template <int N>
+__device__ inline void scale_rows(float (&o)[N][4], const float (&by)[2])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        o[n][0] *= by[0];
+        o[n][1] *= by[0];
+        o[n][2] *= by[1];
+        o[n][3] *= by[1];
+    }
+}
+
+/* What O must be multiplied by, and lse of rows `first` and on. */
+__device__ inline void softmax_end(const struct softmax_rows &rows,
+                                   float (&inverse)[2],
+                                   float *lse,
+                                   const struct flash_args &a,
+                                   int first)
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = rows.sum[half];
+        int row = first + lane / 4 + half * 8;
+
+        sum += __shfl_xor_sync(ALL, sum, 1);
+        sum += __shfl_xor_sync(ALL, sum, 2);
+        inverse[half] = 1.0f / sum;
+        if (lane % 4 == 0 && row < a.t) {
+            lse[row] = rows.max[half] * a.scale + logf(sum);
+        }
+    }
+}
+
 /* Shared memory above 48 KB must be asked for. */
-#define LAUNCH_FLASH(g, name, kernel, grid, shared, args)                      \
+#define LAUNCH_FLASH(g, name, kernel, grid, threads, shared, args)             \
     do {                                                                       \
         int asked = gpu_check(                                                 \
             g,                                                                 \
@@ -227,7 +331,7 @@ __device__ inline void rows_store(bf16 *to,
         if (asked != 0) {                                                      \
             return asked;                                                      \
         }                                                                      \
-        LAUNCH(kernel, grid, TILE_THREADS, shared, (g)->stream, args);         \
+        LAUNCH(kernel, grid, threads, shared, (g)->stream, args);              \
     } while (0)
 
 static inline struct flash_args flash_args_of(const struct attention *op)

@@ -313,13 +313,14 @@ static int run(struct gpu *g, const struct attention *op, const float *delta)
     a.delta = delta;
     LAUNCH_FLASH(g, "attention_dkv", dkv,
                  dim3(tiles, (unsigned)op->kv_heads, (unsigned)op->b),
-                 shared + 4 * walked<D>() * sizeof(float), a);
+                 TILE_THREADS, shared + 4 * walked<D>() * sizeof(float), a);
     rv = gpu_launched(g, "attention_dkv");
     if (rv != 0) {
         return rv;
     }
     LAUNCH_FLASH(g, "attention_dq", dq,
-                 dim3(tiles, (unsigned)op->heads, (unsigned)op->b), shared, a);
+                 dim3(tiles, (unsigned)op->heads, (unsigned)op->b),
+                 TILE_THREADS, shared, a);
     return gpu_launched(g, "attention_dq");
 }
 
@@ -348,5 +349,8 @@ int cuda_attention_bwd(struct gpu *g, const struct attention *op)
                             (size_t)(op->b * op->heads * op->t) * sizeof *delta,
                             (void **)&delta);
     rv = rv == 0 ? run_delta(g, op, delta) : rv;
+    if (rv == 0 && g->sm == 90 && op->d == 64) {
+        return cuda_attention_bwd_hopper(g, op, delta);
+    }
     return rv != 0 ? rv : FOR_HEAD_SIZE(op->d, run, g, op, delta);
 }

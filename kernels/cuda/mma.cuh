@@ -42,6 +42,12 @@ __device__ inline uint32_t pack_bf16(float low, float high)
     return d;
 }
 
+/* What was made of x before is made again after: it would take registers. */
+__device__ inline void forget_made_of(uint4 &x)
+{
+    asm volatile("" : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w));
+}
+
 __device__ inline float fast_exp2(float x)
 {
     float y;

@@ -36,15 +36,26 @@ set(LOCO_CUDA_FLAGS_wire -fmad=false)
 set(LOCO_CUDA_FLAGS_muon -fmad=false)
 set(LOCO_CUDA_FLAGS_optimizer -fmad=false)
 
+# Hopper's own instructions are of sm_90a: no other GPU can run these, which the
+# launchers know.
+set(LOCO_CUDA_FLAGS_hopper ${LOCO_CUDA_FLAGS})
+list(FILTER LOCO_CUDA_FLAGS_hopper EXCLUDE REGEX "gencode|arch=")
+list(APPEND LOCO_CUDA_FLAGS_hopper -gencode arch=compute_90a,code=sm_90a)
+
 set(objects)
-foreach(kernel attention attention_bwd attention_plain embed matmul muon
+foreach(kernel attention attention_bwd attention_hopper attention_hopper_bwd
+    attention_plain embed matmul muon
     optimizer rmsnorm rope swiglu wire xent)
   set(source ${CMAKE_CURRENT_LIST_DIR}/${kernel}.cu)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${kernel}.o)
+  set(flags ${LOCO_CUDA_FLAGS})
+  if(kernel MATCHES hopper)
+    set(flags ${LOCO_CUDA_FLAGS_hopper})
+  endif()
   # tests/cuda_plugin.py reads the logs.
   add_custom_command(OUTPUT ${object}
     COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/nvcc.sh ${object} ${LOCO_NVCC}
-      ${LOCO_CUDA_FLAGS} ${LOCO_CUDA_FLAGS_${kernel}} -I${CMAKE_SOURCE_DIR}
+      ${flags} ${LOCO_CUDA_FLAGS_${kernel}} -I${CMAKE_SOURCE_DIR}
       -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${kernel}.cu" VERBATIM)
   list(APPEND objects ${object})

@@ -3,11 +3,12 @@
  *   logits z (N, V)  targets (N)  loss (N) fp32
  *   with grad: z[n, v] becomes softmax(z)[v] - (v == target)
  *
- * One block a row. The first pass keeps a maximum and a sum that is scaled
- * down whenever the maximum grows (Milakov & Gimelshein 2018), so the row is
- * read once from memory; the second reads it from the cache and writes the
- * gradient in its place. The caller makes logits for a chunk of rows at a time,
- * so (N, V) never exists.
+ * One block a row. Up to 32,768 columns of bf16 stay in registers: read once, a
+ * maximum, a sum, written (xent_kept). Otherwise the first pass keeps a maximum
+ * and a sum that is scaled down whenever the maximum grows (Milakov &
+ * Gimelshein 2018), so the row is read once from memory; the second reads it
+ * from the cache and writes the gradient in its place. The caller makes logits
+ * for a chunk of rows at a time, so (N, V) never exists.
  *
  * A NaN among the logits reaches the loss: fmaxf ignores it, the sum does not.
  */
@@ -110,6 +111,140 @@ __global__ void xent_kernel(
     }
 }
 
+/* The same number in all threads: of all their x the largest, or the sum in the
+ * order of the warps. parts: (WARPS), and nobody reads it any more. */
+__device__ inline float block_max(float x, float *parts)
+{
+    x = warp_max(x);
+    if (threadIdx.x % WARP == 0) {
+        parts[threadIdx.x / WARP] = x;
+    }
+    __syncthreads();
+    for (int k = 0; k < WARPS; k++) {
+        x = fmaxf(x, parts[k]);
+    }
+    return x;
+}
+
+__device__ inline float block_sum(float x, float *parts)
+{
+    x = warp_sum(x);
+    if (threadIdx.x % WARP == 0) {
+        parts[threadIdx.x / WARP] = x;
+    }
+    __syncthreads();
+    x = 0;
+    for (int k = 0; k < WARPS; k++) {
+        x += parts[k];
+    }
+    return x;
+}
+
+#define KEEP  8 /* vectors of 8 that a thread holds */
+#define LOG2E 1.44269504088896341f
+
+__device__ inline void open(float (&f)[8], const uint4 &x)
+{
+    const uint32_t w[4] = {x.x, x.y, x.z, x.w};
+
+    for (int i = 0; i < 4; i++) {
+        f[2 * i] = __uint_as_float(w[i] << 16);
+        f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+    }
+}
+
+/* vocab a multiple of 8, at most THREADS * KEEP * 8. What does not exist is
+ * -inf: it is no maximum and adds nothing. */
+__global__ void __launch_bounds__(THREADS, 2) xent_kept_kernel(
+    bf16 *logits, const uint32_t *targets, float *loss, int vocab, bool grad)
+{
+    SHARED(memory);
+    float *parts = (float *)memory; /* (2, WARPS) */
+    bf16 *z = logits + (int64_t)blockIdx.x * vocab;
+    uint32_t target = targets[blockIdx.x];
+    int first = (int)threadIdx.x * 8;
+    uint4 held[KEEP];
+    float target_z, max = -INFINITY, sum = 0, scale, minus;
+
+    if (target == XENT_IGNORE) { /* the whole block */
+        if (threadIdx.x == 0) {
+            loss[blockIdx.x] = 0;
+        }
+        for (int i = first; grad && i < vocab; i += THREADS * 8) {
+            *(uint4 *)(z + i) = make_uint4(0, 0, 0, 0);
+        }
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < KEEP; k++) {
+        held[k] =
+            make_uint4(0xff80ff80u, 0xff80ff80u, 0xff80ff80u, 0xff80ff80u);
+        if (first + k * THREADS * 8 < vocab) {
+            held[k] = *(const uint4 *)(z + first + k * THREADS * 8);
+        }
+    }
+    target_z = to_float(z[target]);
+#pragma unroll
+    for (int k = 0; k < KEEP; k++) {
+        float f[8];
+
+        open(f, held[k]);
+        for (int v = 0; v < 8; v++) {
+            max = fmaxf(max, f[v]);
+        }
+    }
+    max = block_max(max, parts);
+    minus = (max == -INFINITY ? 0 : max) * LOG2E; /* -inf - -inf is NaN */
+#pragma unroll
+    for (int k = 0; k < KEEP; k++) {
+        float f[8];
+
+        forget_made_of(held[k]);
+        open(f, held[k]);
+        for (int v = 0; v < 8; v++) {
+            sum += fast_exp2(f[v] * LOG2E - minus);
+        }
+    }
+    sum = block_sum(sum, parts + WARPS); /* and everybody has read z[target] */
+    if (threadIdx.x == 0) {
+        loss[blockIdx.x] = logf(sum) + max - target_z;
+    }
+    if (!grad) {
+        return;
+    }
+    scale = 1.0f / sum;
+#pragma unroll
+    for (int k = 0; k < KEEP; k++) {
+        float f[8];
+
+        forget_made_of(held[k]);
+        open(f, held[k]);
+        for (int v = 0; v < 8; v++) {
+            f[v] = fast_exp2(f[v] * LOG2E - minus) * scale;
+        }
+        if (first + k * THREADS * 8 < vocab) {
+            store(z + first + k * THREADS * 8, f);
+        }
+    }
+    if (target / 8 % THREADS == threadIdx.x) { /* who has just written it */
+        set(z + target, fast_exp2(target_z * LOG2E - minus) * scale - 1);
+    }
+}
+
+static int
+run_kept(struct gpu *g, const struct xent *op, const uint32_t *targets)
+{
+    bf16 *logits = (bf16 *)op->logits;
+    float *loss = op->loss;
+    int vocab = (int)op->v;
+    bool grad = op->grad;
+
+    LAUNCH(xent_kept_kernel, (unsigned)op->n, THREADS,
+           2 * WARPS * sizeof(float), g->stream, logits, targets, loss, vocab,
+           grad);
+    return gpu_launched(g, "xent");
+}
+
 template <class T, int V>
 static int run(struct gpu *g, const struct xent *op, const uint32_t *targets)
 {
@@ -132,5 +267,8 @@ int cuda_xent(struct gpu *g, const struct xent *op)
                         (size_t)op->n * sizeof *op->targets, &p);
     const uint32_t *targets = (const uint32_t *)p;
 
+    if (rv == 0 && wide && g->opt.bf16 && op->v <= THREADS * KEEP * 8) {
+        return run_kept(g, op, targets);
+    }
     return rv != 0 ? rv : FOR_TYPE(g, wide, run, g, op, targets);
 }

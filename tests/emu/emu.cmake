@@ -12,13 +12,14 @@ set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 set(LOCO_EMU_CU)
-foreach(kernel attention attention_bwd attention_plain embed matmul muon
+foreach(kernel attention attention_bwd attention_hopper attention_hopper_bwd
+    attention_plain embed matmul muon
     optimizer rmsnorm rope swiglu wire xent)
   list(APPEND LOCO_EMU_CU ${CMAKE_SOURCE_DIR}/kernels/cuda/${kernel}.cu)
 endforeach()
 set_source_files_properties(${LOCO_EMU_CU} PROPERTIES LANGUAGE CXX)
 add_library(loco_cuda_emulated MODULE ${LOCO_EMU_CU} emu/emu.cpp
-  emu/emu_runtime.cpp emu/emu_memory.cpp emu/emu_stream.cpp
+  emu/emu_wgmma.cpp emu/emu_runtime.cpp emu/emu_memory.cpp emu/emu_stream.cpp
   emu/emu_cublas.cpp ${CMAKE_SOURCE_DIR}/kernels/cuda/gpu.c
   ${CMAKE_SOURCE_DIR}/kernels/cuda/gemm.c
   ${CMAKE_SOURCE_DIR}/kernels/cuda/registered.c)

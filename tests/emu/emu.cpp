@@ -19,17 +19,23 @@
 #include <ucontext.h>
 #endif
 
-#define THREADS_MAX 1024
+#define THREADS_MAX EMU_THREADS_MAX
 #define WARP        32
 #define GUARD       64
 #define GUARD_BYTE  0xa5
 #define SHARED_FREE (48u << 10) /* what a block gets unasked */
-#define SHARED_MAX  (99u << 10) /* of the smallest GPU that we serve: sm_86 */
+
+/* What a block can ask for: of Hopper, or of the smallest GPU that we serve. */
+static unsigned shared_max(void)
+{
+    return (emu_control.sm == 90 ? 227u : 99u) << 10;
+}
 
 /* A copy that has not happened yet. */
 struct late_copy {
     void *to;
     const void *from;
+    unsigned bytes;
     bool inside;
 };
 
@@ -41,6 +47,7 @@ struct fiber {
     unsigned exchanges; /* made by this thread */
     std::vector<late_copy> open;
     std::vector<std::vector<late_copy>> groups;
+    bool unfenced; /* copies came that wgmma does not see yet */
     unsigned char *stack;
 #ifdef __x86_64__
     void *sp;
@@ -62,6 +69,7 @@ static struct warp warps[THREADS_MAX / WARP];
 static unsigned n_threads, n_barrier, n_ended;
 static struct fiber *current;
 static unsigned char *shared_memory;
+static size_t shared_bytes;
 static const std::function<void()> *kernel_body;
 static uint64_t shuffle_state = 1;
 static std::map<const void *, int> shared_limits;
@@ -150,6 +158,9 @@ static void fiber_main(void)
     if (!current->open.empty() || !current->groups.empty()) {
         give_up("a thread ended with copies that nobody waited for");
     }
+    if (emu_wgmma_open()) {
+        give_up("a thread ended with products that nobody waited for");
+    }
     current->state = ENDED;
     n_ended++;
     to_main();
@@ -169,6 +180,7 @@ static void fiber_begin(struct fiber *f)
     f->exchanges = 0;
     f->open.clear();
     f->groups.clear();
+    f->unfenced = false;
 #ifdef __x86_64__
     void **sp = (void **)(f->stack + STACK_BYTES);
 
@@ -191,6 +203,11 @@ static void fiber_begin(struct fiber *f)
 int emu_lane(void)
 {
     return (int)((unsigned)(current - fibers) % WARP);
+}
+
+int emu_thread(void)
+{
+    return (int)(current - fibers);
 }
 
 static unsigned warp_lanes(unsigned warp)
@@ -269,7 +286,15 @@ void emu_copy_16(void *to, const void *from, bool inside)
     if (((uintptr_t)to | (uintptr_t)from) % 16 != 0) {
         give_up("cp.async wants addresses on 16 bytes");
     }
-    current->open.push_back({to, from, inside});
+    current->open.push_back({to, from, 16, inside});
+}
+
+void emu_copy_4(void *to, const void *from, bool inside)
+{
+    if (((uintptr_t)to | (uintptr_t)from) % 4 != 0) {
+        give_up("cp.async wants addresses on 4 bytes");
+    }
+    current->open.push_back({to, from, 4, inside});
 }
 
 void emu_copies_commit(void)
@@ -285,13 +310,29 @@ void emu_copies_wait(int left)
     while ((int)groups.size() > left) {
         for (const late_copy &c : groups.front()) {
             if (c.inside) {
-                memcpy(c.to, c.from, 16);
+                memcpy(c.to, c.from, c.bytes);
             } else {
-                memset(c.to, 0, 16);
+                memset(c.to, 0, c.bytes);
             }
+            current->unfenced = true;
         }
         groups.erase(groups.begin());
     }
+}
+
+void emu_fence_copies(void)
+{
+    current->unfenced = false;
+}
+
+bool emu_copies_unfenced(void)
+{
+    for (unsigned i = 0; i < n_threads; i++) {
+        if (fibers[i].unfenced) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- tensor cores ----------------------------------------------------------
@@ -427,10 +468,16 @@ unsigned char *emu_shared(void)
     return shared_memory;
 }
 
+size_t emu_shared_bytes(void)
+{
+    return shared_bytes;
+}
+
 static void take_shared(size_t bytes)
 {
     void *p = NULL;
 
+    shared_bytes = bytes;
     if (posix_memalign(&p, 128, bytes + GUARD) != 0) {
         give_up("no memory");
     }
@@ -504,7 +551,7 @@ static bool configured(const void *kernel, dim3 grid, dim3 block, size_t shared)
 
     return grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= 0x7fffffffu &&
            grid.y <= 65535 && grid.z <= 65535 && threads > 0 &&
-           threads <= THREADS_MAX && block.z <= 64 && shared <= SHARED_MAX &&
+           threads <= THREADS_MAX && block.z <= 64 && shared <= shared_max() &&
            (shared <= SHARED_FREE ||
             (limit != shared_limits.end() && shared <= (size_t)limit->second));
 }
@@ -549,7 +596,7 @@ cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value)
         return (cudaError_t)emu_control.sticky;
     }
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize ||
-        (unsigned)value > SHARED_MAX) {
+        (unsigned)value > shared_max()) {
         return cudaErrorInvalidValue;
     }
     shared_limits[kernel] = value;

@@ -131,6 +131,20 @@ template <class T> T __shfl_xor_sync(unsigned mask, T x, int with)
     return __shfl_sync(mask, x, emu_lane() ^ with);
 }
 
+static inline int __any_sync(unsigned, int x)
+{
+    const unsigned char *all = emu_exchange(&x, sizeof x);
+    int any = 0;
+
+    for (int lane = 0; lane < 32; lane++) {
+        int other;
+
+        memcpy(&other, all + lane * EMU_SLOT, sizeof other);
+        any |= other != 0;
+    }
+    return any;
+}
+
 /* ---- arithmetic: one IEEE operation each (built with -ffp-contract=off) - */
 
 static inline float __uint_as_float(uint32_t bits)

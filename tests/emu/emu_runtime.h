@@ -23,6 +23,15 @@ cudaError_t emu_sticky(void);
 /* The program did what no GPU allows: a sentence, and the end. */
 [[noreturn]] void emu_give_up(const char *why);
 
+/* emu.cpp and emu_wgmma.cpp: the running thread's number in its block, its
+ * block's shared memory; whether copies of any thread have come without
+ * emu_fence_copies(), products of this one without a wait. */
+#define EMU_THREADS_MAX 1024
+int emu_thread(void);
+size_t emu_shared_bytes(void);
+bool emu_copies_unfenced(void);
+bool emu_wgmma_open(void);
+
 /* Of device memory: may this thread touch it? Opened for what runs on the
  * GPU; calls nest. */
 void emu_memory_open(void);

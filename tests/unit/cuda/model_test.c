@@ -210,8 +210,10 @@ static void curves(void)
     double *got = malloc((size_t)steps * sizeof *got);
     double *again = malloc((size_t)steps * sizeof *again);
     /* A model that knows its 210 tokens by heart has a loss near 0, where one
-     * per cent is less than bf16 keeps: 0.0025 off at 0.016 after 75 steps. */
-    double slack = gpu.act_bytes == 2 ? 0.03 : 0;
+     * per cent is less than rounding makes of it. On a processor, theta altered
+     * by 6e-8 moves the losses of 200 steps by up to 0.007, by 1e-7 up to
+     * 0.0095 (a fifth of the loss there). */
+    double slack = gpu.act_bytes == 2 ? 0.03 : 0.02;
 
     assert_true(want != NULL && got != NULL && again != NULL);
     begin_run(0);
