@@ -18,10 +18,10 @@ import sys
 
 REGISTERS_MAX = 255
 # Of a multiprocessor: a kernel that wants more for its block does not start.
-# Blocks have at most 256 threads but for this one.
+# Blocks have at most 256 threads but for these.
 REGISTERS_ALL = 65536
-THREADS = {"xent_kernel": 512}
-ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(sm_\d+)'")
+THREADS = {"xent_kernel": 512, "xent_kept_kernel": 512}
+ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(sm_\d+a?)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
                    r"(\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers(.*)")

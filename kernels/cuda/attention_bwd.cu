@@ -350,7 +350,8 @@ int cuda_attention_bwd(struct gpu *g, const struct attention *op)
                             (void **)&delta);
     rv = rv == 0 ? run_delta(g, op, delta) : rv;
     if (rv == 0 && g->sm == 90 && op->d == 64) {
-        return cuda_attention_bwd_hopper(g, op, delta);
+        rv = cuda_attention_dkv_hopper(g, op, delta);
+        return rv != 0 ? rv : cuda_attention_dq_hopper(g, op, delta);
     }
     return rv != 0 ? rv : FOR_HEAD_SIZE(op->d, run, g, op, delta);
 }

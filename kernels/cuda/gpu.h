@@ -154,9 +154,12 @@ int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n);
 /* attention by warpgroup products: sm_90, bf16, heads of 64 (and 128, forward),
  * what flash_serves() says */
 int cuda_attention_fwd_hopper(struct gpu *g, const struct attention *op);
-int cuda_attention_bwd_hopper(struct gpu *g,
+int cuda_attention_dkv_hopper(struct gpu *g,
                               const struct attention *op,
                               const float *delta);
+int cuda_attention_dq_hopper(struct gpu *g,
+                             const struct attention *op,
+                             const float *delta);
 
 /* attention that takes any head size up to 256, slow */
 int cuda_attention_fwd_plain(struct gpu *g, const struct attention *op);

@@ -43,9 +43,10 @@ list(FILTER LOCO_CUDA_FLAGS_hopper EXCLUDE REGEX "gencode|arch=")
 list(APPEND LOCO_CUDA_FLAGS_hopper -gencode arch=compute_90a,code=sm_90a)
 
 set(objects)
-foreach(kernel attention attention_bwd attention_hopper attention_hopper_bwd
+foreach(kernel attention attention_bwd attention_hopper attention_hopper_dkv
+    attention_hopper_dq
     attention_plain embed matmul muon
-    optimizer rmsnorm rope swiglu wire xent)
+    optimizer rmsnorm rmsnorm_bwd rope swiglu wire xent)
   set(source ${CMAKE_CURRENT_LIST_DIR}/${kernel}.cu)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${kernel}.o)
   set(flags ${LOCO_CUDA_FLAGS})

@@ -12,9 +12,10 @@ set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 set(LOCO_EMU_CU)
-foreach(kernel attention attention_bwd attention_hopper attention_hopper_bwd
+foreach(kernel attention attention_bwd attention_hopper attention_hopper_dkv
+    attention_hopper_dq
     attention_plain embed matmul muon
-    optimizer rmsnorm rope swiglu wire xent)
+    optimizer rmsnorm rmsnorm_bwd rope swiglu wire xent)
   list(APPEND LOCO_EMU_CU ${CMAKE_SOURCE_DIR}/kernels/cuda/${kernel}.cu)
 endforeach()
 set_source_files_properties(${LOCO_EMU_CU} PROPERTIES LANGUAGE CXX)
