@@ -31,7 +31,7 @@ packages_list() {
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \
-            ccache curl iproute2 nftables miniupnpd-nftables groff-base zsh fish dpkg-dev file
+            ccache curl iproute2 nftables miniupnpd-nftables groff-base zsh fish python3-numpy dpkg-dev file
         ;;
     judges)
         echo chromium-headless-shell prometheus lintian adduser docker-compose

@@ -9,6 +9,7 @@
 #include "daemon/cli/invite.h"
 #include "daemon/cli/run_data.h"
 #include "daemon/cli/run_defences.h"
+#include "daemon/cli/run_init.h"
 #include "daemon/cli/run_recipe.h"
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/model_file.h"
@@ -20,10 +21,11 @@
 #define PROBATION_ROUNDS 3 /* of newcomers to a run that anybody may join */
 
 struct arguments {
-    const char *name, *model, *data, *sync, *key, *out;
+    const char *name, *model, *init, *data, *sync, *key, *out;
     struct cli_list set, url;
     struct run_plan plan;
     struct recipe chosen;
+    struct run_init begin; /* with --init */
 };
 
 /* ---- create ------------------------------------------------------------- */
@@ -40,28 +42,57 @@ static int fill_preset(struct manifest *m, const char *name)
     return 0;
 }
 
-static int fill_model(struct manifest *m, const char *name)
+static void fill_llama(struct manifest *m, const struct llama_config *c)
+{
+    m->model = (struct manifest_model){
+        .dim = c->dim,
+        .ffn = c->ffn,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .layers = c->layers,
+        .norm_eps = manifest_real(c->norm_eps),
+        .rope_theta = manifest_real(c->rope_theta),
+        .seq = c->seq,
+        .tied = c->tied,
+        .vocab = c->vocab,
+    };
+    m->inner.seq = c->seq;
+}
+
+/* The model, by name or by the weights that it begins from. */
+static int fill_model(struct manifest *m, struct arguments *a)
 {
     struct llama_config c;
     char errmsg[ERRMSG_SIZE];
+    bool as_tensors = a->model != NULL && strcmp(a->model, "tensors") == 0;
+    int rv;
 
-    if (model_find(name, &c, errmsg) != 0) {
+    if (a->init != NULL) {
+        rv = run_init_open(&a->begin, a->init, as_tensors);
+        if (rv == 0 && a->begin.is_llama) {
+            fill_llama(m, &a->begin.weights.config.model);
+        } else if (rv == 0) {
+            run_init_tensors(&a->begin, m, a->data != NULL);
+        }
+        return rv;
+    }
+    if (model_find(a->model, &c, errmsg) != 0) {
         return cli_fail(TROUBLE_RUN_SETTINGS, "run create: %s", errmsg);
     }
-    m->model = (struct manifest_model){
-        .dim = c.dim,
-        .ffn = c.ffn,
-        .heads = c.heads,
-        .kv_heads = c.kv_heads,
-        .layers = c.layers,
-        .norm_eps = manifest_real(c.norm_eps),
-        .rope_theta = manifest_real(c.rope_theta),
-        .seq = c.seq,
-        .tied = c.tied,
-        .vocab = c.vocab,
-    };
-    m->inner.seq = c.seq;
+    fill_llama(m, &c);
     return 0;
+}
+
+static int fill_data(struct manifest *m, const struct arguments *a)
+{
+    if (a->data != NULL) {
+        return run_data_fill(m, a->data, &a->url);
+    }
+    return manifest_has_tensors(m)
+               ? 0
+               : cli_fail(TROUBLE_USAGE,
+                          "run create: the built-in trainer needs text: --data "
+                          "DIR (loco data pack writes it)");
 }
 
 static int apply_settings(struct manifest *m, const struct cli_list *set)
@@ -208,8 +239,8 @@ static int fill(struct manifest *m, struct arguments *a)
      * JSON or YAML holds the number exactly. */
     randombytes_buf(&m->seed, sizeof m->seed);
     m->seed >>= 11;
-    rv = fill_model(m, a->model);
-    rv = rv == 0 ? run_data_fill(m, a->data, &a->url) : rv;
+    rv = fill_model(m, a);
+    rv = rv == 0 ? fill_data(m, a) : rv;
     rv = rv != 0 ? rv : automatic ? fill_auto(m, a) : fill_sync(m, a);
     fit_micro_batch(&m->inner);
     fit_topology(&m->sync, &a->set);
@@ -261,7 +292,13 @@ static int create(struct run_yaml *r, struct arguments *a)
 {
     int rv = fill(&r->manifest, a);
 
-    rv = rv == 0 ? run_data_link(&r->manifest.data, a->data, a->out) : rv;
+    if (rv == 0 && a->data != NULL) {
+        rv = run_data_link(&r->manifest.data, a->data, a->out);
+    }
+    if (rv == 0 && a->init != NULL) {
+        rv = run_init_write(&a->begin, &r->manifest, &a->url, a->out);
+    }
+    run_init_close(&a->begin);
     return rv == 0 ? sign(r, a->out, a->key, "create") : rv;
 }
 
@@ -271,7 +308,13 @@ int cli_run_create(const struct cli_call *call)
     const struct cli_option options[] = {
         {"--name", CLI_TEXT, &a.name, "NAME", "name of the run"},
         {"--model", CLI_TEXT, &a.model, "NAME|FILE",
-         "model: a preset or a YAML file"},
+         "model: a preset or a YAML file; with --init only tensors: whatever "
+         "it "
+         "is, for training loops of their own"},
+        {"--init", CLI_TEXT, &a.init, "DIR|FILE",
+         "weights to begin from: a Hugging Face Llama, which is then the "
+         "model; "
+         "of another safetensors file the model is its tensors"},
         {"--data", CLI_TEXT, &a.data, "DIR",
          "directory that loco data pack wrote"},
         {"--sync", CLI_TEXT, &a.sync, "PRESET|auto",
@@ -298,9 +341,16 @@ int cli_run_create(const struct cli_call *call)
     if (rv != CLI_GO) {
         return rv;
     }
-    if (a.name == NULL || a.model == NULL || a.data == NULL) {
+    if (a.name == NULL || (a.model == NULL && a.init == NULL)) {
         return cli_fail(TROUBLE_USAGE,
-                        "run create: --name, --model and --data are needed");
+                        "run create: --name and --model (or --init) are "
+                        "needed, and --data but for lists of tensors");
+    }
+    if (a.init != NULL && a.model != NULL && strcmp(a.model, "tensors") != 0) {
+        return cli_fail(TROUBLE_USAGE,
+                        "run create: --init brings its model along: leave out "
+                        "--model %s",
+                        a.model);
     }
     return create(&r, &a);
 }

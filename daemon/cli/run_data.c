@@ -98,7 +98,7 @@ static int check_vocabulary(const struct manifest *m, const json_t *root)
 {
     json_int_t vocab = json_integer_value(json_object_get(root, "vocab"));
 
-    return vocab <= (json_int_t)m->model.vocab
+    return vocab <= (json_int_t)m->model.vocab || manifest_has_tensors(m)
                ? 0
                : cli_fail(TROUBLE_RUN_SETTINGS,
                           "run create: the data has %lld token ids, the model "
@@ -122,14 +122,15 @@ static int fill_shards(struct manifest *m, const char *dir)
     return rv;
 }
 
-/* Every shard is at BASE/NAME of each server. */
-static int fill_urls(struct manifest_data *data, const struct cli_list *bases)
+int run_data_urls(struct manifest_data *data,
+                  const struct cli_list *bases,
+                  uint32_t first)
 {
     for (size_t k = 0; k < bases->n; k++) {
         const char *base = bases->item[k];
         size_t len = strlen(base);
 
-        for (uint32_t i = 0; i < data->n_shards; i++) {
+        for (uint32_t i = first; i < data->n_shards; i++) {
             struct manifest_shard *s = &data->shards[i];
             char url[MANIFEST_URL_MAX];
 
@@ -154,7 +155,7 @@ int run_data_fill(struct manifest *m,
 {
     int rv = fill_shards(m, dir);
 
-    return rv == 0 ? fill_urls(&m->data, bases) : rv;
+    return rv == 0 ? run_data_urls(&m->data, bases, 0) : rv;
 }
 
 /* A step reads `batch` windows of seq tokens and the target of the last one; a
@@ -163,6 +164,7 @@ int run_data_check(const struct manifest *m, const char *command)
 {
     const struct manifest_inner *inner = &m->inner;
     uint64_t windows = 0;
+    bool text = !manifest_has_tensors(m); /* a loop can have its own */
 
     for (uint32_t i = 0; i < m->data.n_shards; i++) {
         const struct manifest_shard *s = &m->data.shards[i];
@@ -170,6 +172,7 @@ int run_data_check(const struct manifest *m, const char *command)
         if (s->val || s->tokens == 0) {
             continue;
         }
+        text = true;
         if (loader_windows(s->tokens, inner->seq) == 0) {
             return cli_fail(TROUBLE_RUN_SETTINGS,
                             "run %s: %s has %llu tokens, and one training "
@@ -180,7 +183,7 @@ int run_data_check(const struct manifest *m, const char *command)
         }
         windows += loader_windows(s->tokens, inner->seq);
     }
-    return windows >= inner->batch
+    return windows >= inner->batch || !text
                ? 0
                : cli_fail(
                      TROUBLE_RUN_SETTINGS,

@@ -12,6 +12,11 @@ int run_data_fill(struct manifest *m,
                   const char *dir,
                   const struct cli_list *bases);
 
+/* The shards from `first` on are at BASE/NAME of each server. */
+int run_data_urls(struct manifest_data *data,
+                  const struct cli_list *bases,
+                  uint32_t first);
+
 /* Whether a step finds its windows in the shards; `command` is create or
  * sign. */
 int run_data_check(const struct manifest *m, const char *command);

@@ -82,6 +82,23 @@ static void print_needs(const struct manifest *m)
     (void)putchar('\n');
 }
 
+static void print_model(const struct manifest *m)
+{
+    if (manifest_has_tensors(m)) {
+        (void)printf("model      %llu parameters in tensors (%s), for training "
+                     "loops of their own\n",
+                     (unsigned long long)m->model.params, m->model.layout);
+    } else {
+        (void)printf("model      dim %u, %u layers, %u heads, ffn %u, vocab "
+                     "%u, context %u\n",
+                     m->model.dim, m->model.layers, m->model.heads,
+                     m->model.ffn, m->model.vocab, m->model.seq);
+    }
+    if (m->model.init[0] != '\0') {
+        (void)printf("begins at  %s\n", m->model.init);
+    }
+}
+
 static void print_text(const struct run_yaml *r, const char *hex)
 {
     const struct manifest *m = &r->manifest;
@@ -95,11 +112,8 @@ static void print_text(const struct run_yaml *r, const char *hex)
     }
     (void)printf("run        %s\nname       %s\nauthor     %s\n", hex, m->name,
                  author);
-    (void)printf("model      dim %u, %u layers, %u heads, ffn %u, vocab %u, "
-                 "context %u\n",
-                 m->model.dim, m->model.layers, m->model.heads, m->model.ffn,
-                 m->model.vocab, m->model.seq);
-    (void)printf("data       %u shards, %.1f MB, %llu tokens, licence: %s\n",
+    print_model(m);
+    (void)printf("data       %u files, %.1f MB, %llu tokens, licence: %s\n",
                  m->data.n_shards, (double)bytes / 1e6,
                  (unsigned long long)tokens,
                  m->data.licence[0] == '\0' ? "not stated" : m->data.licence);

@@ -27,6 +27,7 @@ import data_tests  # noqa: E402, F401
 import death_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
 import identity_tests  # noqa: E402, F401
+import init_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
 import lease_tests  # noqa: E402, F401
 import loop_tests  # noqa: E402, F401
@@ -35,6 +36,7 @@ import metrics_tests  # noqa: E402, F401
 import mistake_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
+import python_tests  # noqa: E402, F401
 import rollback_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401

@@ -1,6 +1,7 @@
 """lease_tests.py - peers share one order of the text; see p2p/round/LEASES.md."""
 import os
 import re
+import time
 
 from e2e_registry import test
 from swarm import LOCO, SCALE, Swarm, check, run, wait_for
@@ -81,6 +82,21 @@ def shards_here(peer):
     return shards["here"], shards["of"]
 
 
+SHARD_BYTES = 2_000_000  # of 24 of 48 MB of text
+
+
+def line_for(s):
+    """Bytes a second with which a shard takes half of a round, however fast this
+    machine trains: all of the data twelve rounds."""
+    peer = s.peers[0]
+    first = peer.status()["round"] + 1
+    peer.wait_round(first)
+    began = time.monotonic()
+    peer.wait_round(first + 3)
+    round_s = (time.monotonic() - began) / 3
+    return max(int(2 * SHARD_BYTES / round_s), 100_000 // SCALE)
+
+
 def on_disk(peer):
     """Files of the data that are whole in its state directory."""
     return {name for _, _, names in os.walk(peer.state) for name in names
@@ -90,13 +106,11 @@ def on_disk(peer):
 @test("a newcomer trains while most of its data shards still come, also after "
       "SIGKILL", 700)
 def late_shards():
-    # All of the data would take four minutes of this line, the bytes of a round a
-    # small part of a round, also where a machine trains fast.
-    line = ("--download-bytes-per-s", str(200000 // SCALE), "--log", "debug")
     with Swarm(peers=2, rounds=100000, period=20 * PERIOD, shards=24,
                text_bytes=48_000_000) as s:
         s.start("--log", "debug")
         s.wait_training()
+        line = ("--download-bytes-per-s", str(line_for(s)), "--log", "debug")
         late = s.peer().start("--join", s.uri(), *line).wait_up()
         wait_for(lambda: reads(late), "the newcomer reads text", 200)
         here, of = shards_here(late)

@@ -328,10 +328,11 @@ int weights_open(struct weights *w, const char *path, char *errmsg)
 
 /* ---- reading ------------------------------------------------------------- */
 
-void weights_read(
-    const struct weights *w, int i, int64_t first, int64_t n, float *out)
+void weights_floats(const struct st_tensor *t,
+                    int64_t first,
+                    int64_t n,
+                    float *out)
 {
-    const struct st_tensor *t = w->tensors[i];
     const uint8_t *p = t->data;
 
     if (t->dtype == ST_F32) {
@@ -345,6 +346,12 @@ void weights_read(
         out[k] = t->dtype == ST_BF16 ? float_from_bits((uint32_t)bits << 16)
                                      : half_to_float(bits);
     }
+}
+
+void weights_read(
+    const struct weights *w, int i, int64_t first, int64_t n, float *out)
+{
+    weights_floats(w->tensors[i], first, n, out);
 }
 
 void weights_forget(const struct weights *w, int i)

@@ -45,6 +45,12 @@ void weights_close(struct weights *w); /* idempotent */
 void weights_read(
     const struct weights *w, int i, int64_t first, int64_t n, float *out);
 
+/* The same of any tensor of F32, BF16 or F16. */
+void weights_floats(const struct st_tensor *t,
+                    int64_t first,
+                    int64_t n,
+                    float *out);
+
 /* The memory of tensor i is not needed again soon. */
 void weights_forget(const struct weights *w, int i);
 

@@ -20,8 +20,9 @@ from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional,
 import numpy as np
 
 from . import _lib, _model
+from ._create import create
 
-__all__ = ["Batch", "Error", "Run", "Stopped", "join"]
+__all__ = ["Batch", "Error", "Run", "Stopped", "create", "join"]
 SLICE_MS = 200  # a signal's Python handler runs between two waits
 
 

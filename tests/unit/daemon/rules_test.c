@@ -75,6 +75,8 @@ static const struct example examples[] = {
     [CONFLICT_tensors_gradients] = {"ddp", TENSORS, NULL},
     [CONFLICT_tensors_moments] = {"local-adam", TENSORS, NULL},
     [CONFLICT_tensors_trainers] = {"adloco", TENSORS, NULL},
+    [CONFLICT_tensors_rollback] =
+        {"opendiloco", TENSORS "sync.rollback=0.5", NULL},
     [CONFLICT_ddp_alone] = {"ddp", "sync.period_u=7", NULL},
     [CONFLICT_ddp_period] = {"ddp", "sync.period=4", NULL},
     [CONFLICT_fragments_period] = {"streaming", "sync.fragments=3", NULL},
