@@ -262,8 +262,8 @@ int run_init_write(const struct run_init *init,
     const struct made layout = {"layout", "json", write_layout,
                                 m->model.layout};
     uint32_t first = m->data.n_shards;
-    int rv = init->is_llama ? 0 : make(init, &m->data, &layout, out);
+    int rv = make(init, &m->data, &weights, out); /* it may be refused */
 
-    rv = rv == 0 ? make(init, &m->data, &weights, out) : rv;
+    rv = rv == 0 && !init->is_llama ? make(init, &m->data, &layout, out) : rv;
     return rv == 0 ? run_data_urls(&m->data, bases, first) : rv;
 }

@@ -253,7 +253,7 @@ describe_run(const struct machine *m, struct trainer_welcome *w, char *errmsg)
     w->run_id = m->opt.run_id;
     w->batch = m->replica.batch;
     w->seq = m->replica.seq;
-    w->vocab = m->replica.model.vocab;
+    w->vocab = m->replica.vocab;
     w->period = f->sync.period;
     w->tokens_most = (uint64_t)w->batch * w->seq;
     return name > 0 && preset > 0
@@ -272,6 +272,9 @@ open_trainer(struct machine *m, struct trainer_options *opt, char *errmsg)
         return trainer_open(&m->trainer, opt, errmsg);
     }
     rv = describe_run(m, &loop.welcome, errmsg);
+    if (m->manifest->sync.rollback <= 0) { /* else the last round may go back */
+        loop.stop_rounds = m->manifest->stop.rounds;
+    }
     loop.list = &m->model.tensors;
     opt->loop = &loop;
     return rv != 0 ? rv : trainer_open(&m->trainer, opt, errmsg);

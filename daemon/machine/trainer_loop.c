@@ -20,6 +20,7 @@ struct trainer_loop {
     struct loop_socket socket;
     uint64_t tokens_most; /* that a step may count */
     double hold_s;        /* HOLD_MS, or what a test sets */
+    uint64_t stop_rounds; /* 0: the run has no such end */
     bool loaded;          /* there is a state: theta means something */
     bool here;
     /* Of the loop that is here: */
@@ -58,12 +59,24 @@ static void arrived(struct trainer *t)
              (int)h->n_name, (const char *)h->name);
 }
 
+/* The state is the one with which the run ends. */
+static bool is_over(const struct trainer *t)
+{
+    uint64_t last = t->loop->stop_rounds;
+
+    return last > 0 && t->replica.round >= last;
+}
+
 /* Steps of which theta has nothing are lost. */
 static void left(struct trainer *t)
 {
     struct trainer_loop *l = t->loop;
 
     l->here = l->held = l->answers = false;
+    if (is_over(t)) {
+        log_info("train", "the training loop left: the run has ended");
+        return;
+    }
     if (!l->current) {
         uint64_t lost = t->replica.since;
 
@@ -347,6 +360,10 @@ static int advance(struct trainer *t)
         take(t);
         return -1;
     }
+    if (is_over(t)) {
+        loop_socket_dismiss(&l->socket, 0, "the run has ended");
+        return -1;
+    }
     if (leave.paused || steps == 0) {
         return -1;
     }
@@ -412,6 +429,7 @@ int trainer_loop_open(struct trainer_loop **loop,
     if (rv == 0) {
         r->shared_theta = l->socket.theta;
         l->tokens_most = opt->loop->welcome.tokens_most;
+        l->stop_rounds = opt->loop->stop_rounds;
         l->hold_s =
             (opt->loop->hold_ms > 0 ? opt->loop->hold_ms : HOLD_MS) / 1000.0;
         log_info("train",
