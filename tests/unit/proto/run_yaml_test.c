@@ -176,7 +176,7 @@ static void mistakes_are_named_with_their_line(void **state)
         {"seed: 42", "[seed]: 42", "a key must be a word"},
         {"seed: 42", "seed: &x 42\nsites: *x", "aliases are not allowed"},
         {"seed: 42", "seed: \"4\\0\"", "seed: holds a zero byte"},
-        {"dim: 128", "dim: 0", "model.dim: 0 is outside 1 to 65536"},
+        {"dim: 128", "dim: 65537", "model.dim: 65537 is outside 0 to 65536"},
         {"adamw", "adam", "inner.optimizer: 'adam' is none of"},
         {"val: true", "val: maybe", "data.shards[2].val: 'maybe'"},
         {"transport:\n", "transport: on\nx:\n", "transport: must hold keys"},
