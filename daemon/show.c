@@ -9,6 +9,7 @@
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
+#include "proto/trainer_msg.h"
 
 static void on_command(void *data, enum control_command command)
 {
@@ -82,6 +83,11 @@ void on_publish(uv_timer_t *timer)
     if (s.state == NODE_PAUSED && guest_reason(&d->guest) != NULL) {
         (void)snprintf(s.reason, sizeof s.reason, "%s",
                        guest_reason(&d->guest));
+    }
+    if (s.state == NODE_TRAINING && machine_waits_for_loop(d->machine)) {
+        (void)snprintf(s.reason, sizeof s.reason,
+                       "waiting for a training loop at %.150s/" TRAINER_SOCKET,
+                       d->config.state);
     }
     show_use(d, &x);
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),

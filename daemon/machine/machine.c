@@ -280,6 +280,11 @@ open_trainer(struct machine *m, struct trainer_options *opt, char *errmsg)
     return rv != 0 ? rv : trainer_open(&m->trainer, opt, errmsg);
 }
 
+bool machine_waits_for_loop(const struct machine *m)
+{
+    return m->trainer != NULL && trainer_waits_for_loop(m->trainer);
+}
+
 /* 0; else the machine stops. */
 static int start_trainer(struct machine *m)
 {

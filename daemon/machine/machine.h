@@ -89,6 +89,10 @@ bool machine_disk_fits(const struct machine *m, uint64_t quota, unsigned keep);
 bool machine_memory_fits(const struct machine *m, uint64_t bytes);
 uint64_t machine_memory_need(const struct machine *m);
 
+/* --trainer socket, and no training loop is connected (TRAINER_SOCKET in the
+ * state directory). */
+bool machine_waits_for_loop(const struct machine *m);
+
 /* Stop the trainer, write the last checkpoint, end the workers; `done` when
  * the loop has nothing of ours any more. */
 void machine_close(struct machine *m, void (*done)(void *data), void *data);

@@ -492,12 +492,15 @@ void trainer_run_command(struct trainer *t, const struct trainer_command *c)
     t->opt.post(t->opt.self, &ev);
 }
 
+bool trainer_waits_for_loop(const struct trainer *t)
+{
+    return t->loop != NULL && !trainer_loop_is_here(t->loop);
+}
+
 static bool has_steps(const struct trainer *t)
 {
-    bool makes = t->loop == NULL || trainer_loop_is_here(t->loop);
-
-    return t->training ||
-           (t->beside && makes && replica_beside(&t->replica) > 0);
+    return t->training || (t->beside && !trainer_waits_for_loop(t) &&
+                           replica_beside(&t->replica) > 0);
 }
 
 /* The average of what was packed is taken in after the steps made beside. */

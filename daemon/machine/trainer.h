@@ -102,6 +102,10 @@ bool trainer_post(struct trainer *t, const struct trainer_command *command);
 /* Stop and go on between two inner steps. Any thread. */
 void trainer_pause(struct trainer *t, bool paused);
 
+/* A training loop of its own shall make the steps, and none is here. Any
+ * thread. */
+bool trainer_waits_for_loop(const struct trainer *t);
+
 /* Take over the settings that are the trainer's: cpu_percent of the time its
  * threads may be at work (100 at first), and after each inner step it rests.
  * Commands are not held up by it. Any thread. */

@@ -2,6 +2,7 @@
 #include "daemon/machine/trainer_loop.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ struct trainer_loop {
     double hold_s;        /* HOLD_MS, or what a test sets */
     uint64_t stop_rounds; /* 0: the run has no such end */
     bool loaded;          /* there is a state: theta means something */
-    bool here;
+    atomic_bool here;     /* who asks for the status reads it, too */
     /* Of the loop that is here: */
     bool held;                   /* it makes no steps: it waits for us */
     bool answers;                /* a GIVE or TAKE is not answered yet */

@@ -105,6 +105,10 @@ def loop_killed():
         loops = s.loops("--step-s", 0.02)
         s.peers[0].wait_round(2)
         loops[1].kill()
+        s.peers[1].wait_status(
+            lambda st: st["reason"] == "waiting for a training loop at "
+            f"{s.peers[1].state}/trainer.sock", "its status says what it "
+            "waits for")
         at = s.peers[0].status()["round"]
         s.peers[0].wait_round(at + 2)  # without its work
         check("the training loop left" in s.peers[1].log(), "nobody says so")
