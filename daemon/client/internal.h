@@ -120,6 +120,10 @@ void link_end(struct loco *l, uint32_t code, const void *text, size_t len);
 int child_start(struct loco *l);
 /* Whether ours has ended, and what follows from it. */
 int child_look(struct loco *l);
+
+/* The last line that locod wrote; "" where there is none. */
+#define LAST_LINE_MAX 160
+void child_last_line(struct loco *l, char out[LAST_LINE_MAX]);
 /* SIGTERM, once; 1: none runs (any more); 0: it runs at the deadline. */
 int child_stop(struct loco *l, uint64_t deadline_ms);
 /* May one be started? */

@@ -263,6 +263,19 @@ static int too_late(struct loco *l)
                      state, l->options.start_ms / 1000);
 }
 
+/* A locod that this handle started listens when it has its parameters, which a
+ * newcomer may fetch for hours: as long as it lives it is waited for. */
+static void say_waiting(struct loco *l)
+{
+    char line[LAST_LINE_MAX];
+
+    child_last_line(l, line);
+    link_log(l,
+             "locod, process %ld, has no parameters to train from yet; it "
+             "said: %s",
+             (long)l->child.pid, line);
+}
+
 /* In LINK_DOWN: one attempt. */
 static int try_dial(struct loco *l)
 {
@@ -283,7 +296,11 @@ static int try_dial(struct loco *l)
         return rv;
     }
     if (now_ms() - l->down_since_ms >= patience) {
-        return too_late(l);
+        if (l->was_up || l->child.pid == 0) {
+            return too_late(l);
+        }
+        l->down_since_ms = now_ms();
+        say_waiting(l);
     }
     if (!l->was_up && l->child.pid == 0 && !child_wanted(l)) {
         return l->child.in_use || l->options.join != NULL ||

@@ -107,7 +107,9 @@ struct loco_options {
     const char *locod_log;
     /* Of your program, for people; at most 64 bytes count. */
     const char *name;
-    /* How long until a daemon listens, milliseconds. 0: 60 000. */
+    /* How long until a daemon listens, milliseconds. 0: 60 000. One that this
+     * handle started is waited for as long as it lives, since it may fetch a
+     * large state first; `log` hears what it does. */
     uint32_t start_ms;
     /* How long a daemon that vanished is waited for. 0: 60 000. */
     uint32_t reconnect_ms;

@@ -22,7 +22,6 @@
 
 #define LOG_NAME      "locod.log"
 #define LOOK_EVERY_MS 20
-#define LAST_LINE_MAX 160
 #define ARGS_FIXED    8
 
 extern char **environ;
@@ -82,8 +81,7 @@ static int log_path(struct loco *l, char out[STATE_PATH_MAX])
     return 0;
 }
 
-/* The last line that locod wrote; "" where there is none. */
-static void last_line(struct loco *l, char out[LAST_LINE_MAX])
+void child_last_line(struct loco *l, char out[LAST_LINE_MAX])
 {
     char path[STATE_PATH_MAX], text[1024];
     size_t n = 0;
@@ -240,7 +238,7 @@ static int never_welcomed(struct loco *l, int status)
         l->child.in_use = true; /* another one may listen soon */
         return 0;
     }
-    last_line(l, line);
+    child_last_line(l, line);
     return link_fail(l, LOCO_FAIL_NO_DAEMON, "locod ended with %s %d%s%s",
                      code >= 0 ? "exit code" : "signal",
                      code >= 0 ? code : WTERMSIG(status),

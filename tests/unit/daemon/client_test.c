@@ -1093,6 +1093,30 @@ static void started_locod_drains_when_the_loop_closes(void **state)
     end(&f);
 }
 
+static void started_locod_may_take_its_time(void **state)
+{
+    struct loco_options o;
+    struct fake f;
+
+    (void)state;
+    begin(&f);
+    stop_listening(&f);
+    o = start_options(&f, GOOD_LOCOD);
+    o.start_ms = 100; /* of one that somebody else starts */
+    open_loop_with(&f, o);
+    for (int i = 0;
+         i < LONG_MS / 10 && strstr(f.said, "--trainer socket --run") == NULL;
+         i++) {
+        assert_int_equal(loco_ready(f.l, 10), 0);
+    }
+    assert_non_null(strstr(f.said, "--trainer socket --run"));
+    listen_there(&f);
+    assert_int_equal(loco_ready(f.l, 200), 0);
+    welcome(&f);
+    assert_int_equal(loco_ready(f.l, LONG_MS), 1);
+    end(&f);
+}
+
 static void kept_locod_goes_on(void **state)
 {
     struct loco_options o;
@@ -1283,6 +1307,7 @@ int main(void)
         cmocka_unit_test(locod_that_cannot_start_is_quoted),
         cmocka_unit_test(locod_that_is_not_installed_is_named),
         cmocka_unit_test(started_locod_drains_when_the_loop_closes),
+        cmocka_unit_test(started_locod_may_take_its_time),
         cmocka_unit_test(kept_locod_goes_on),
         cmocka_unit_test(killed_locod_is_started_again),
         cmocka_unit_test(directory_of_another_locod_is_said_in_the_end),
