@@ -308,13 +308,9 @@ int cli_run_create(const struct cli_call *call)
     const struct cli_option options[] = {
         {"--name", CLI_TEXT, &a.name, "NAME", "name of the run"},
         {"--model", CLI_TEXT, &a.model, "NAME|FILE",
-         "model: a preset or a YAML file; with --init only tensors: whatever "
-         "it "
-         "is, for training loops of their own"},
+         "model: a preset or a YAML file; tensors: with --init, as they are"},
         {"--init", CLI_TEXT, &a.init, "DIR|FILE",
-         "weights to begin from: a Hugging Face Llama, which is then the "
-         "model; "
-         "of another safetensors file the model is its tensors"},
+         "begin from these weights: a Hugging Face Llama, any safetensors"},
         {"--data", CLI_TEXT, &a.data, "DIR",
          "directory that loco data pack wrote"},
         {"--sync", CLI_TEXT, &a.sync, "PRESET|auto",
