@@ -15,8 +15,8 @@
  * before (Shah et al. 2024, FlashAttention-3, algorithm 2). At heads of 64 both
  * take the same time: 64 x 64 x 64 x 2 products at 4,096 operations a clock, 64
  * x 64 exponents at 16 a clock. So instructions count: O is scaled only when a
- * maximum of the warp grew by more than LAZY, P is then at most 2^LAZY (Zadouri
- * et al. 2026, FlashAttention-4, section 3.2).
+ * maximum of the warp grew by more than LAZY, as FlashAttention-4 does; P is then
+ * at most 2^LAZY.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/wgmma.cuh"
