@@ -12,7 +12,6 @@
 #include "kernels/cuda/common.cuh"
 
 #define TILE_THREADS 128 /* 4 warps */
-#define LOG2E        1.44269504088896341f
 
 struct flash_args {
     const bf16 *qkv, *out, *dout;

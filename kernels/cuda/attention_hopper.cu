@@ -15,46 +15,19 @@
  * before (Shah et al. 2024, FlashAttention-3, algorithm 2). At heads of 64 both
  * take the same time: 64 x 64 x 64 x 2 products at 4,096 operations a clock, 64
  * x 64 exponents at 16 a clock. So instructions count: O is scaled only when a
- * maximum of the warp grew by more than LAZY, as FlashAttention-4 does; P is then
- * at most 2^LAZY.
+ * maximum of the warp grew by more than LAZY, as FlashAttention-4 does; P is
+ * then at most 2^LAZY.
  */
-#include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/attention_hopper.cuh"
 
-#define THREADS 256
-#define QUERIES 128
-#define STAGES  4 /* a power of two */
-#define AHEAD   2 /* tiles on their way; one more is still read */
-#define SLAB    (KEYS * SLAB_WIDTH) /* elements */
-#define LAZY    8.0f
-#define NEXT    (SLAB * 2 / 16) /* what the next slab's descriptor has more */
+#define AHEAD 2 /* tiles on their way; one more is still read */
+#define LAZY  8.0f
 
-/* q: D / 64 slabs of QUERIES rows; then a stage after the other, K and V. */
+/* q: D / 64 slabs of OWNED rows; then a stage after the other, K and V. */
 template <int D> __host__ __device__ constexpr size_t shared_bytes()
 {
     return SLAB_ALIGN +
-           (size_t)(QUERIES + 2 * KEYS * STAGES) * D * sizeof(bf16);
-}
-
-/* Tile j of the keys and values of a head, into its stage. */
-template <int D>
-__device__ inline void load_keys(bf16 *ring,
-                                 const bf16 *k,
-                                 const struct slab_share &mine,
-                                 const struct flash_args &a,
-                                 int j)
-{
-    bf16 *to = ring + j % STAGES * 2 * KEYS * D;
-    const bf16 *from = k + (int64_t)j * KEYS * a.ld;
-
-#pragma unroll
-    for (int h = 0; h < D / 64; h++) {
-        slab_load<KEYS, THREADS>(to + h * SLAB, from + h * 64, a.ld, mine,
-                                 a.t - j * KEYS);
-        slab_load<KEYS, THREADS>(to + (D / 64 + h) * SLAB,
-                                 from + a.kv_heads * D + h * 64, a.ld, mine,
-                                 a.t - j * KEYS);
-    }
+           (size_t)(OWNED + 2 * WALKED * STAGES) * D * sizeof(bf16);
 }
 
 /* A warp's 16 rows, at work. */
@@ -120,7 +93,7 @@ __device__ inline void ask_scores(struct hopper_state<D> &w, uint32_t low)
 
 #pragma unroll
     for (int h = 0; h < D / 64; h++) {
-        slab_rows(a[h], w.q + h * QUERIES * 64, 0);
+        slab_rows(a[h], w.q + h * OWNED * 64);
     }
     wgmma_begin();
 #pragma unroll
@@ -160,7 +133,7 @@ begin(struct hopper_state<D> &w, uint32_t low, float c, int q0)
     ask_scores<D>(w, low);
     wgmma_wait<0>();
     wgmma_hold(w.s);
-    if (KEYS - 1 > q0) {
+    if (WALKED - 1 > q0) {
         mask_keys(w.s, q0, 0);
     }
     (void)soften_lazily(w.s, w.rows, shrink, c);
@@ -183,7 +156,7 @@ __device__ inline void go_on(struct hopper_state<D> &w,
     ask_out<D>(w, last);
     wgmma_wait<1>();
     wgmma_hold(w.s);
-    if (k0 + KEYS - 1 > q0) {
+    if (k0 + WALKED - 1 > q0) {
         mask_keys(w.s, q0, k0);
     }
     moved = soften_lazily(w.s, w.rows, shrink, c);
@@ -204,9 +177,9 @@ __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)
 {
     SHARED(memory);
     bf16 *q_tile = slabs_in(memory);
-    bf16 *ring = q_tile + QUERIES * D;
+    bf16 *ring = q_tile + OWNED * D;
     uint32_t low = slab_low(ring);
-    int q0 = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES;
+    int q0 = (int)(gridDim.x - 1 - blockIdx.x) * OWNED;
     int h = blockIdx.y;
     int warp = warp_number();
     int warp_q0 = q0 + warp * 16;
@@ -216,9 +189,9 @@ __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)
     const bf16 *base = a.qkv + row0 * a.ld;
     const bf16 *k = base + (a.heads + h / (a.heads / a.kv_heads)) * D;
     const struct slab_share mine = slab_mine<THREADS>(a.ld);
-    int end = q0 + QUERIES < a.t ? q0 + QUERIES : a.t;
-    int tiles = (end + KEYS - 1) / KEYS;
-    int own = group_q0 < a.t ? group_q0 / KEYS + 1 : 0; /* tiles it sees */
+    int end = q0 + OWNED < a.t ? q0 + OWNED : a.t;
+    int tiles = (end + WALKED - 1) / WALKED;
+    int own = group_q0 < a.t ? group_q0 / WALKED + 1 : 0; /* tiles it sees */
     struct hopper_state<D> w;
 
     w.q = q_tile + warp * 16 * 64;
@@ -226,9 +199,9 @@ __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)
     zero(w.o);
 #pragma unroll
     for (int i = 0; i < D / 64; i++) {
-        slab_load<QUERIES, THREADS>(q_tile + i * QUERIES * 64,
-                                    base + q0 * a.ld + h * D + i * 64, a.ld,
-                                    mine, a.t - q0);
+        slab_load<OWNED, THREADS>(q_tile + i * OWNED * 64,
+                                  base + q0 * a.ld + h * D + i * 64, a.ld, mine,
+                                  a.t - q0);
     }
     for (int j = 0; j < AHEAD; j++) { /* Q comes with the first */
         if (j < tiles) {
@@ -253,7 +226,7 @@ __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)
                 begin<D>(w, here, a.scale * LOG2E, warp_q0);
             } else {
                 go_on<D>(w, here, low + (uint32_t)((j - 1) % STAGES * STAGE),
-                         a.scale * LOG2E, warp_q0, j * KEYS);
+                         a.scale * LOG2E, warp_q0, j * WALKED);
             }
         }
     }
@@ -280,7 +253,7 @@ template <int D> static int run(struct gpu *g, const struct attention *op)
 {
     auto kernel = hopper_fwd_kernel<D>;
     struct flash_args a = flash_args_of(op);
-    dim3 grid((unsigned)blocks_for(op->t, QUERIES), (unsigned)op->heads,
+    dim3 grid((unsigned)blocks_for(op->t, OWNED), (unsigned)op->heads,
               (unsigned)op->b);
 
     a.to = (bf16 *)op->out;

@@ -1,9 +1,11 @@
-/* attention_hopper.cuh - what the two kernels of the gradient on Hopper share:
- * the shape of a block, and its launch.
+/* attention_hopper.cuh - what the kernels of attention on Hopper share: the
+ * shape of a block, and how tiles of keys come. bf16, sm_90 only; products by
+ * warpgroups (wgmma.cuh).
  *
- * The gradient of causal attention as attention_bwd.cu makes it, by warpgroup
- * products (wgmma.cuh). Heads of 64, bf16, sm_90 only; equations and delta:
- * attention_bwd.cu.
+ *   hopper_fwd: a block owns 128 queries of a head of 64 or 128 and walks over
+ *     tiles of 64 keys up to the diagonal; attention_hopper.cu.
+ *
+ * The gradient, heads of 64; equations and delta: attention_bwd.cu.
  *
  *   hopper_dkv: a block owns 128 keys of a key/value head, a warpgroup 64, and
  *     walks over tiles of 64 queries from the diagonal on, for all query heads
@@ -31,13 +33,34 @@
 #define WALKED  64
 #define STAGES  4                     /* a power of two */
 #define SLAB    (WALKED * SLAB_WIDTH) /* elements */
+#define NEXT    (SLAB * 2 / 16) /* what the next slab's descriptor has more */
 
-/* Two owned slabs, then a stage after the other: two slabs each; then, of
- * hopper_dkv, lse and delta of a stage. */
+/* Of the gradient's kernels: two owned slabs, then a stage after the other: two
+ * slabs each; then, of hopper_dkv, lse and delta of a stage. */
 #define SHARED_BYTES                                                           \
     (SLAB_ALIGN + (2 * OWNED + 2 * WALKED * STAGES) * SLAB_WIDTH * 2 +         \
      2 * WALKED * STAGES * 4)
 
-#define NEXT (SLAB * 2 / 16) /* what the next slab's descriptor has more */
+/* Tile j of the keys and values of a head, into its stage: the slabs of K, then
+ * those of V. */
+template <int D>
+__device__ inline void load_keys(bf16 *ring,
+                                 const bf16 *k,
+                                 const struct slab_share &mine,
+                                 const struct flash_args &a,
+                                 int j)
+{
+    bf16 *to = ring + j % STAGES * 2 * WALKED * D;
+    const bf16 *from = k + (int64_t)j * WALKED * a.ld;
+
+#pragma unroll
+    for (int h = 0; h < D / 64; h++) {
+        slab_load<WALKED, THREADS>(to + h * SLAB, from + h * 64, a.ld, mine,
+                                   a.t - j * WALKED);
+        slab_load<WALKED, THREADS>(to + (D / 64 + h) * SLAB,
+                                   from + a.kv_heads * D + h * 64, a.ld, mine,
+                                   a.t - j * WALKED);
+    }
+}
 
 #endif

@@ -5,8 +5,8 @@
  */
 #include "kernels/cuda/attention_hopper.cuh"
 
-/* What a block of hopper_dkv walks over: the query tiles from `first` on of the
- * query heads from h0 on. h, tile: what is copied next. */
+/* What a block of hopper_dkv walks over: the query tiles from `first` to `end`
+ * of the group's query heads. h, tile: what is copied next. */
 struct query_walk {
     bf16 *ring;
     float *numbers; /* of a stage: lse, then delta */

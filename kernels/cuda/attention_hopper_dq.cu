@@ -12,21 +12,6 @@ struct dq_state {
     float lse[2], delta[2];
 };
 
-/* Tile j of the keys and values of a head, into its stage. */
-__device__ inline void load_keys(bf16 *ring,
-                                 const bf16 *k,
-                                 const struct slab_share &mine,
-                                 const struct flash_args &a,
-                                 int j)
-{
-    bf16 *to = ring + j % STAGES * 2 * SLAB;
-    const bf16 *from = k + (int64_t)j * WALKED * a.ld;
-
-    slab_load<WALKED, THREADS>(to, from, a.ld, mine, a.t - j * WALKED);
-    slab_load<WALKED, THREADS>(to + SLAB, from + a.kv_heads * 64, a.ld, mine,
-                               a.t - j * WALKED);
-}
-
 /* dP becomes dS = P (dP - delta), 0 for keys behind their query. P comes as the
  * bf16 of slab_a_from(): in 16 registers, so that two blocks fit. */
 __device__ inline void gradient_of_scores(float (&ds)[8][4],
@@ -70,7 +55,7 @@ visit_keys(struct dq_state &w, uint32_t low, float c, int q0, int k0)
     float s[8][4], ds[8][4];
     uint32_t a[4][4], p[4][4];
 
-    slab_rows(a, w.q, 0);
+    slab_rows(a, w.q);
     wgmma_begin();
     slab_product<SLAB_COLUMNS>(s, a, low, false);
     wgmma_commit();
@@ -137,7 +122,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                               ldo, slab_mine<THREADS>(ldo), a.t - q0);
     for (int j = 0; j < STAGES - 1; j++) {
         if (j < tiles) {
-            load_keys(ring, k, mine, a, j);
+            load_keys<64>(ring, k, mine, a, j);
         }
         copies_commit();
     }
@@ -147,7 +132,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         wgmma_fence_copies();
         __syncthreads(); /* tile j is here; nobody reads tile j - 1 any more */
         if (j + STAGES - 1 < tiles) {
-            load_keys(ring, k, mine, a, j + STAGES - 1);
+            load_keys<64>(ring, k, mine, a, j + STAGES - 1);
         }
         copies_commit();
         if (j * WALKED < group_q0 + 64 && group_q0 < a.t) {

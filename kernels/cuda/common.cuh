@@ -2,8 +2,8 @@
  *
  * The kernels are plain CUDA C with templates for the type of an activation
  * (float or bf16) and for the width of a load. They use no CUDA library and no
- * inline assembly but that of mma.cuh, so the same files compile as C++ for
- * the emulator of tests/emu, which runs them on a processor.
+ * inline assembly but that of mma.cuh and wgmma.cuh, so the same files compile
+ * as C++ for the emulator of tests/emu, which runs them on a processor.
  *
  * Rules that the emulator and the tests rest on:
  *   - shared memory is dynamic only (SHARED below), launches go through LAUNCH;
@@ -26,6 +26,8 @@
 
 #define WARP 32
 #define ALL  0xffffffffu
+
+#define LOG2E 1.44269504088896341f /* exp(x) = exp2(x LOG2E) */
 
 #ifdef LOCO_CUDA_EMULATED
 #define LAUNCH(kernel, grid, block, shared, stream, ...)                       \
@@ -98,17 +100,22 @@ template <int V> __device__ inline void load(float (&f)[V], const float *p)
     }
 }
 
+/* Eight bf16 as they lie in memory. */
+__device__ inline void unpack(float (&f)[8], const uint4 &x)
+{
+    const uint32_t w[4] = {x.x, x.y, x.z, x.w};
+
+    for (int i = 0; i < 4; i++) {
+        f[2 * i] = __uint_as_float(w[i] << 16);
+        f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+    }
+}
+
 template <int V> __device__ inline void load(float (&f)[V], const bf16 *p)
 {
     static_assert(V == 8 || V == 1, "no load of this width");
     if constexpr (V == 8) {
-        const uint4 x = *(const uint4 *)p;
-        const uint32_t w[4] = {x.x, x.y, x.z, x.w};
-
-        for (int i = 0; i < 4; i++) {
-            f[2 * i] = __uint_as_float(w[i] << 16);
-            f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
-        }
+        unpack(f, *(const uint4 *)p);
     } else {
         f[0] = to_float(*p);
     }

@@ -99,17 +99,6 @@ __global__ void rmsnorm_back_kernel(struct back_args a)
     }
 }
 
-/* Eight elements as they lie in memory. */
-__device__ inline void open(float (&f)[8], const uint4 &bits)
-{
-    const uint32_t w[4] = {bits.x, bits.y, bits.z, bits.w};
-
-    for (int v = 0; v < 4; v++) {
-        f[2 * v] = __uint_as_float(w[v] << 16);
-        f[2 * v + 1] = __uint_as_float(w[v] & 0xffff0000u);
-    }
-}
-
 /* The block's sums of dw, one warp after the other; sums: (C). */
 template <int KEEP>
 __device__ inline void
@@ -178,8 +167,8 @@ __global__ void __launch_bounds__(BACK_WARPS *WARP, KEEP > 4 ? 1 : 2)
             float xf[8], df[8], w[8];
 
             if (i < a.c) {
-                open(xf, xs[k]);
-                open(df, ds[k]);
+                unpack(xf, xs[k]);
+                unpack(df, ds[k]);
                 load(w, weights + i);
                 for (int v = 0; v < 8; v++) {
                     s += df[v] * w[v] * xf[v];
@@ -194,9 +183,9 @@ __global__ void __launch_bounds__(BACK_WARPS *WARP, KEEP > 4 ? 1 : 2)
             float xf[8], df[8], w[8], out[8];
 
             if (i < a.c && a.dx != NULL) {
-                open(xf, xs[k]);
-                open(df, ds[k]);
-                open(out, outs[k]);
+                unpack(xf, xs[k]);
+                unpack(df, ds[k]);
+                unpack(out, outs[k]);
                 load(w, weights + i);
                 for (int v = 0; v < 8; v++) {
                     out[v] += rrms * (df[v] * w[v] - xf[v] * s);

@@ -197,22 +197,16 @@ __device__ inline void slab_load(bf16 *to,
     }
 }
 
-/* A of this warp: rows row .. row + 15, columns 16 step .. of a slab. */
-__device__ inline void
-slab_a(uint32_t (&a)[4], const bf16 *slab, int row, int step)
+/* A of a warp: the 16 rows and 64 columns at `rows`, whose first row has a
+ * number that is a multiple of 8. It is read again for every tile: ptxas 13.0
+ * gives fragments that live around a loop of products to others. */
+__device__ inline void slab_rows(uint32_t (&a)[4][4], const bf16 *rows)
 {
     int lane = threadIdx.x % 32;
 
-    ldmatrix(a, slab + slab_at(row + lane % 16, step * 16 + lane / 16 * 8));
-}
-
-/* A of a warp's 16 rows and all 64 columns. It is read again for every tile:
- * ptxas 13.0 gives fragments that live around a loop of products to others. */
-__device__ inline void slab_rows(uint32_t (&a)[4][4], const bf16 *slab, int row)
-{
 #pragma unroll
     for (int step = 0; step < 4; step++) {
-        slab_a(a[step], slab, row, step);
+        ldmatrix(a[step], rows + slab_at(lane % 16, step * 16 + lane / 16 * 8));
     }
 }
 

@@ -140,18 +140,7 @@ __device__ inline float block_sum(float x, float *parts)
     return x;
 }
 
-#define KEEP  8 /* vectors of 8 that a thread holds */
-#define LOG2E 1.44269504088896341f
-
-__device__ inline void open(float (&f)[8], const uint4 &x)
-{
-    const uint32_t w[4] = {x.x, x.y, x.z, x.w};
-
-    for (int i = 0; i < 4; i++) {
-        f[2 * i] = __uint_as_float(w[i] << 16);
-        f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
-    }
-}
+#define KEEP 8 /* vectors of 8 that a thread holds */
 
 /* vocab a multiple of 8, at most THREADS * KEEP * 8. What does not exist is
  * -inf: it is no maximum and adds nothing. */
@@ -188,7 +177,7 @@ __global__ void __launch_bounds__(THREADS, 2) xent_kept_kernel(
     for (int k = 0; k < KEEP; k++) {
         float f[8];
 
-        open(f, held[k]);
+        unpack(f, held[k]);
         for (int v = 0; v < 8; v++) {
             max = fmaxf(max, f[v]);
         }
@@ -200,7 +189,7 @@ __global__ void __launch_bounds__(THREADS, 2) xent_kept_kernel(
         float f[8];
 
         forget_made_of(held[k]);
-        open(f, held[k]);
+        unpack(f, held[k]);
         for (int v = 0; v < 8; v++) {
             sum += fast_exp2(f[v] * LOG2E - minus);
         }
@@ -218,7 +207,7 @@ __global__ void __launch_bounds__(THREADS, 2) xent_kept_kernel(
         float f[8];
 
         forget_made_of(held[k]);
-        open(f, held[k]);
+        unpack(f, held[k]);
         for (int v = 0; v < 8; v++) {
             f[v] = fast_exp2(f[v] * LOG2E - minus) * scale;
         }

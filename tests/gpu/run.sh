@@ -181,8 +181,8 @@ fi
 plugin=$build/libloco_cuda.so
 
 # sanitize LIMIT_S: both side by side. racecheck has our kernels alone, and not
-# the steps of Muon: under it (2025.3) a cuBLASLt kernel of theirs ends with "The
-# Sanitizer failed to handle a hardware exception"; memcheck runs them.
+# the steps of Muon: under it (2025.3) they end with "The Sanitizer failed to
+# handle a hardware exception", the reason is not found; memcheck runs them.
 sanitize() {
     if [ $there = no ]; then
         absent sanitizer
@@ -279,7 +279,7 @@ torch() {
     fi
 }
 
-# What the large kernels wait for, launch by launch; a kernel runs nine times.
+# What the large kernels wait for, launch by launch.
 profile() {
     if [ $there = no ]; then
         absent profile

@@ -211,9 +211,10 @@ static void curves(void)
     double *again = malloc((size_t)steps * sizeof *again);
     /* A model that knows its 210 tokens by heart has a loss near 0, where one
      * per cent is less than rounding makes of it. On a processor, theta altered
-     * by 6e-8 moves the losses of 200 steps by up to 0.007, by 1e-7 up to
-     * 0.0095 (a fifth of the loss there). */
-    double slack = gpu.act_bytes == 2 ? 0.03 : 0.02;
+     * by 6e-8 moves the losses of 200 steps by up to 0.007 (19 per cent where
+     * the loss is smallest), by 1e-7 up to 0.0095 (28 per cent). Before step
+     * 60 nothing is known by heart. */
+    double near_zero = gpu.act_bytes == 2 ? 0.03 : 0.02;
 
     assert_true(want != NULL && got != NULL && again != NULL);
     begin_run(0);
@@ -222,6 +223,8 @@ static void curves(void)
     begin_run(2);
     train(&gpu, again);
     for (int i = 0; i < steps; i++) {
+        double slack = i < 60 ? 0 : near_zero;
+
         if (!(fabs(got[i] - want[i]) <= 0.01 * want[i] + slack)) {
             fail_msg("step %d: loss %.6g for %.6g", i, got[i], want[i]);
         }
