@@ -178,12 +178,18 @@ author_load(const char *key, const char *out, struct identity *author)
 }
 
 /* What --sync auto counts its rounds by. */
-static int check_auto(const struct cli_list *set)
+static int check_auto(const struct manifest *m, const struct cli_list *set)
 {
     static const char *const keys[] = {"sync.preset", "sync.fragments",
                                        "sync.period_u", "sync.period_v",
                                        "inner.steps"};
 
+    if (manifest_has_tensors(m)) {
+        return cli_fail(TROUBLE_RUN_SETTINGS,
+                        "run create: --sync auto knows how long a step of the "
+                        "built-in model takes, not one of your training loop: "
+                        "name a preset, say --sync opendiloco");
+    }
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (cli_is_set(set, keys[i])) {
             return cli_fail(TROUBLE_RUN_SETTINGS,
@@ -199,7 +205,7 @@ static int check_auto(const struct cli_list *set)
  * after it. */
 static int fill_auto(struct manifest *m, struct arguments *a)
 {
-    int rv = check_auto(&a->set);
+    int rv = check_auto(m, &a->set);
 
     rv = rv == 0 ? run_recipe_begin(m, &a->plan) : rv;
     rv = rv == 0 ? apply_settings(m, &a->set) : rv;

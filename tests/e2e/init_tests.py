@@ -135,6 +135,7 @@ def refusals():
         refused("sync.rollback", "--init", path("any"), "--set",
                 "sync.rollback=0.5", *out)
         os.mkdir(path("hf"))
+        refused("name a preset", "--init", path("any"), "--sync", "auto", *out)
         refused("--model tensors takes the tensors", "--init", path("hf"), *out)
         with open(path("junk"), "wb") as f:
             f.write(b"\xff" * 64)

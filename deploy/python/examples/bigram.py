@@ -1,12 +1,13 @@
 """bigram.py - the smallest language model, trained with others by loco.
 
-use: bigram.py --create DATA RUN.YAML           make the run
-     bigram.py --run RUN.YAML [LOCOD WORD ..]   be its first peer
-     bigram.py --join URI [LOCOD WORD ..]       be another one
+use: bigram.py --create DATA RUN.YAML [KEY=VALUE ..]   make the run
+     bigram.py --run RUN.YAML [LOCOD WORD ..]          be its first peer
+     bigram.py --join URI [LOCOD WORD ..]              be another one
 
 One table of 256 x 256 numbers says which byte follows which. numpy computes the
 gradient; loco brings text, network, averaging and checkpoints. DATA is a folder
-that `loco data pack` wrote; words behind RUN.YAML or URI go to locod.
+that `loco data pack` wrote, KEY a setting of the run; words behind --run's
+RUN.YAML or --join's URI go to locod.
 """
 import sys
 
@@ -35,10 +36,11 @@ def train_on(batch):
 def main():
     kind, words = sys.argv[1], sys.argv[2:]
     if kind == "--create":
+        settings = {"inner.seq": 64, "inner.batch": 8, "sync.period": 10,
+                    "stop.rounds": 4, "round.min_peers": 2}
+        settings.update(word.split("=", 1) for word in words[2:])
         print(loco.create("bigram", model, data=words[0], out=words[1],
-                          settings={"inner.seq": 64, "inner.batch": 8,
-                                    "sync.period": 10, "stop.rounds": 4,
-                                    "round.min_peers": 2}))
+                          settings=settings))
         return
     where = {"run": words[0]} if kind == "--run" else {}
     with loco.join(None if where else words[0], model, args=words[1:],

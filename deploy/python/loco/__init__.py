@@ -21,13 +21,10 @@ import numpy as np
 
 from . import _lib, _model
 from ._create import create
+from ._lib import Error
 
 __all__ = ["Batch", "Error", "Run", "Stopped", "create", "join"]
 SLICE_MS = 200  # a signal's Python handler runs between two waits
-
-
-class Error(Exception):
-    """A sentence: what happened, where, what to do."""
 
 
 class Stopped(Exception):

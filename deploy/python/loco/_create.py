@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 
 from . import _model
+from ._lib import Error
 
 
 def write_safetensors(path: str, model: Any) -> None:
@@ -60,6 +61,5 @@ def create(name: str, model: Any, *, out: str = "run.yaml",
         done = subprocess.run(words, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=False)
     if done.returncode != 0:
-        from . import Error
         raise Error(done.stderr.decode(errors="replace").strip())
     return done.stdout.decode().strip()

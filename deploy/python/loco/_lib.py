@@ -8,6 +8,10 @@ ERRMSG_MAX = 256
 LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
 
 
+class Error(Exception):
+    """A sentence: what happened, where, what to do."""
+
+
 class Options(c.Structure):
     """struct loco_options"""
     _fields_ = [("size", c.c_size_t), ("state", c.c_char_p),
