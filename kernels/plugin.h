@@ -49,11 +49,15 @@ struct plugin_options {
                               * measuring, the library's first choice */
 };
 
+/* What stays free on the GPU: the driver loads a kernel, ours or cuBLASLt's,
+ * when it first runs, and one that finds no memory then breaks the GPU. */
+#define PLUGIN_SPARE_BYTES ((uint64_t)512 << 20)
+
 struct plugin_info {
     char name[128];
     char isa[16]; /* "sm_90" */
     uint64_t total_bytes;
-    uint64_t free_bytes; /* now, under the cap */
+    uint64_t free_bytes; /* now, under the cap, without PLUGIN_SPARE_BYTES */
     uint32_t multiprocessors;
     int runtime_version, driver_version, product_version;
 };

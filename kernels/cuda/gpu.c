@@ -626,7 +626,8 @@ static int fill_info(struct gpu *g, struct plugin_info *info)
     (void)cudaDriverGetVersion(&info->driver_version);
     info->product_version = gemm_product_version(g);
     info->total_bytes = total;
-    info->free_bytes = free_bytes;
+    info->free_bytes =
+        free_bytes > PLUGIN_SPARE_BYTES ? free_bytes - PLUGIN_SPARE_BYTES : 0;
     if (g->opt.memory_bytes > 0 &&
         g->opt.memory_bytes - g->taken_bytes < info->free_bytes) {
         info->free_bytes = g->opt.memory_bytes - g->taken_bytes;

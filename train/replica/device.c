@@ -78,8 +78,9 @@ static int open_backend(struct replica *r, char *errmsg)
 
 #define MB(bytes) ((unsigned long long)((bytes) >> 20))
 
-/* The micro-batch to begin with, before anything is taken; 0: none fits. */
-static uint32_t plan_micro_batch(const struct replica *r, char *errmsg)
+/* The micro-batch to begin with, before anything is taken; 0: none fits. And
+ * whether the outer step has room beside it. */
+static uint32_t plan_micro_batch(struct replica *r, char *errmsg)
 {
     const struct replica_options *opt = &r->opt;
     struct replica_plan plan;
@@ -90,15 +91,17 @@ static uint32_t plan_micro_batch(const struct replica *r, char *errmsg)
     }
     have = device_info(r->backend.device)->free_bytes;
     replica_plan(opt, have, &plan);
+    r->outer_fits = plan.outer_bytes > 0;
     if (plan.micro_batch == 0) {
         (void)errmsg_fail(
             errmsg, LOCO_ENOMEM,
             "one sequence of %u tokens needs %llu MB of the "
-            "GPU's memory, of which %llu MB %s: use --device "
+            "GPU's memory, of which %llu MB may be used (%s): use --device "
             "cpu, or a GPU with more",
             opt->seq, MB(plan.state_bytes + plan.work_bytes), MB(have),
-            opt->device->gpu.memory_bytes > 0 ? "may be used (gpu-memory-bytes)"
-                                              : "are free");
+            opt->device->gpu.memory_bytes > 0
+                ? "gpu-memory-bytes"
+                : "what is free, less what the driver loads kernels into");
     }
     return plan.micro_batch;
 }

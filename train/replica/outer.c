@@ -57,10 +57,13 @@ void replica_outer_open(struct replica *r)
     bool all;
 
     memset(o, 0, sizeof *o);
-    if (be->device != NULL && r->opt.method.trainers > 0) {
+    if (be->device == NULL || !r->outer_fits) {
+        return;
+    }
+    if (r->opt.method.trainers > 0) {
         o->half = be->take(be, bytes);
     }
-    if (be->device == NULL || !replica_outer_serves(&r->opt.method)) {
+    if (!replica_outer_serves(&r->opt.method)) {
         return;
     }
     o->phi = be->take(be, bytes);

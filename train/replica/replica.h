@@ -182,6 +182,7 @@ struct replica {
     bool mirrored;        /* the engine has copies: opened with a GPU */
     bool stale;           /* theta, u, v moved since they were made */
     uint32_t micro_batch; /* in use */
+    bool outer_fits;      /* the plan has room for its step on the GPU */
     struct replica_outer outer;
     struct backend backend;
     struct llama *llama;

@@ -124,7 +124,7 @@ static void out_of_memory_lowers_the_micro_batch(void **state)
     assert_int_equal(whole.micro_batch, 8);
     /* All but a little of what eight sequences take. */
     replica_plan(&opt, UINT64_MAX, &plan);
-    emu->memory = emu->used - plan.outer_bytes - 20000;
+    emu->memory = emu->used - plan.outer_bytes - 20000 + PLUGIN_SPARE_BYTES;
     replica_close(&whole);
     assert_int_equal(replica_open(&r, &opt, errmsg), 0);
     assert_true(r.micro_batch < 8 && r.micro_batch > 0);
@@ -178,7 +178,8 @@ static void what_is_planned_is_what_is_taken(void **state)
     assert_int_equal(half.micro_batch, 4);
     replica_plan(&opt, plan.state_bytes, &half);
     assert_int_equal(half.micro_batch, 0);
-    emu->memory = emu->used + ((uint64_t)64 << 20) + plan.state_bytes;
+    emu->memory = emu->used + ((uint64_t)64 << 20) + plan.state_bytes +
+                  plan.work_bytes / 8 + PLUGIN_SPARE_BYTES - 1;
     mallocs = emu->mallocs;
     assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
     assert_int_equal(emu->mallocs, mallocs + 1); /* that of the products */

@@ -392,7 +392,8 @@ static void without_room_the_engine_does_it(void **state)
     /* just too little for it; too little pinned memory */
     for (int what = 0; what < 3; what++) {
         emu->fail_pin = what == 1 ? 3 : 0;
-        emu->memory = what == 0 ? emu->used + (emu->used - used) + 4000
+        emu->memory = what == 0 ? emu->used + (emu->used - used) + 4000 +
+                                      PLUGIN_SPARE_BYTES
                                 : (uint64_t)8 << 30;
         assert_int_equal(replica_open(&r, &opt, errmsg), 0);
         assert_true(r.outer.on == (what == 2));
