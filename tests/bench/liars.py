@@ -9,7 +9,8 @@ opendiloco, 60 rounds) a cell takes ten minutes of one core, and the table a
 day. Here each cell is a case of its own, kept as JSON in tests/bench/liars as
 recipe.py keeps its own: the script goes on where it was stopped. Cases come in
 the order of what they decide: nobody lies, then the centre against every lie
-seed by seed, then the other rules. WORDs choose cases; --table only prints.
+seed by seed, then the other rules, then the honest five alone. WORDs choose
+cases; --table only prints.
 """
 import argparse
 import os
@@ -56,6 +57,9 @@ def cases():
     for rule in ("mean", "clip"):
         for lie in [NOBODY, ALONE] + LIES:
             add(rule, lie, 1)
+    for rule in ("centred", "mean"):
+        for seed in SEEDS:
+            add(rule, ALONE, seed)
     return found
 
 
