@@ -63,6 +63,8 @@ enum job_type {
     JOB_PIPE,       /* -> PIPED, but for CLEAR */
     JOB_AUDIT,      /* repeat the sum of a block -> AUDITED */
     JOB_EVIDENCE,   /* write down that the last AUDIT found a wrong sum */
+    JOB_OVER,       /* the run has ended: no TRAIN will follow, unless another
+                       branch of it has not */
     JOB_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
     JOB_RESUME,
     JOB_STOP, /* the node is drained */

@@ -23,10 +23,11 @@
  *
  * A loop that has made the steps of a GO is held. GIVE may also come while it
  * goes: it is answered between two steps, and the rest of the GO is void. READ
- * asks for the text of the next step; the answer is TEXT. EVAL asks a held loop
- * that said it can measure for its loss on held-out text, window by window
- * (WINDOWS, SCORED). STOP ends it. Whoever leaves closes the socket; the steps
- * since the last GIVEN are then lost, and nothing else.
+ * asks for the text of the next step; the answer is TEXT. A held loop that said
+ * in HELLO that it can measure gets WINDOWS, batches of held-out text; it
+ * answers each with SCORED, its loss with the parameters that it has. STOP ends
+ * it. Whoever leaves closes the socket; the steps since the last GIVEN are then
+ * lost, and nothing else.
  *
  * The file: a page of zeros, then at the places that WELCOME names
  *   layout   the tensors, in the order of theta: struct trainer_tensor, then
@@ -67,7 +68,7 @@ struct trainer_tensor {
 struct trainer_hello {
     uint16_t version;
     uint32_t pid;
-    bool measures; /* it answers EVAL */
+    bool measures; /* it answers WINDOWS */
     uint8_t n_name;
     uint8_t name[TRAINER_NAME_MAX]; /* of the program, for people */
 };
@@ -129,8 +130,8 @@ struct trainer_rows {
     bool own;
 };
 
-/* tokens and targets are held-out windows, TRAINER_NO_TARGET where a position
- * is not scored; rows 0: that was all. */
+/* tokens and targets are held-out text, TRAINER_NO_TARGET where a position is
+ * not scored. */
 struct trainer_windows {
     uint32_t rows;
 };

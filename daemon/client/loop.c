@@ -65,9 +65,6 @@ static int on_windows(struct loco *l, uint32_t rows, struct loco_todo *todo)
         return unexpected(l, "held-out text for a loop that does not wait "
                              "for it");
     }
-    if (rows == 0) {
-        return 0;
-    }
     rv = shared_text(&l->shared, &l->welcome, rows, l->held_tokens, why);
     if (rv != 0) {
         return link_fail(l, rv, "%s", why);

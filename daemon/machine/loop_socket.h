@@ -32,9 +32,6 @@ struct loop_socket_options {
     /* For trainer_loop.h: how long a loop may take to answer; 0: two minutes.
      */
     uint32_t hold_ms;
-    /* Of the run: a loop that has this round's parameters is told to go. 0:
-     * when the daemon ends. */
-    uint64_t stop_rounds;
 };
 
 struct loop_socket {

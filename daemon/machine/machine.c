@@ -272,9 +272,6 @@ open_trainer(struct machine *m, struct trainer_options *opt, char *errmsg)
         return trainer_open(&m->trainer, opt, errmsg);
     }
     rv = describe_run(m, &loop.welcome, errmsg);
-    if (m->manifest->sync.rollback <= 0) { /* else the last round may go back */
-        loop.stop_rounds = m->manifest->stop.rounds;
-    }
     loop.list = &m->model.tensors;
     opt->loop = &loop;
     return rv != 0 ? rv : trainer_open(&m->trainer, opt, errmsg);
@@ -491,6 +488,16 @@ void machine_configure(struct machine *m)
     }
 }
 
+/* A loop of its own ends; other trainers rest anyway. */
+static void tell_over(struct machine *m, const struct job *job)
+{
+    const struct trainer_command c = {.job = *job};
+
+    if (m->replica.shared) {
+        (void)machine_command(m, &c);
+    }
+}
+
 static void pause_trainer(struct machine *m, bool paused)
 {
     if (m->trainer != NULL) {
@@ -544,6 +551,9 @@ begin(struct machine *m, const struct job *job, const struct out *out)
         return 0;
     case JOB_PIPE:
         return machine_pipe(m, job);
+    case JOB_OVER:
+        tell_over(m, job);
+        return 0;
     case JOB_PAUSE:
     case JOB_RESUME:
         pause_trainer(m, job->type == JOB_PAUSE);

@@ -484,9 +484,13 @@ void trainer_run_command(struct trainer *t, const struct trainer_command *c)
     case JOB_PAIR:
         ev.rc = apply_pair(t, c, &ev.applied);
         break;
+    case JOB_OVER:
+        return; /* trainer_loop.c's */
     default:
-        ev.rc = replica_eval(&t->replica, c->job.eval.draw,
-                             &ev.evaluated.bits_per_byte);
+        ev.rc = t->loop != NULL ? trainer_loop_eval(t, c->job.eval.draw,
+                                                    &ev.evaluated.bits_per_byte)
+                                : replica_eval(&t->replica, c->job.eval.draw,
+                                               &ev.evaluated.bits_per_byte);
         break;
     }
     t->opt.post(t->opt.self, &ev);

@@ -50,9 +50,9 @@
 #include "train/replica/replica.h"
 
 struct trainer_command {
-    /* LOAD, TRAIN, APPLY, PAIR, PIPE or EVAL. A PIPE's STEP is answered after
-     * its PROGRESS. The steps of a TRAIN are a quorum's task; with a lease at
-     * most so many are made; else the rounds know how many. */
+    /* LOAD, TRAIN, APPLY, PAIR, PIPE, EVAL or OVER. A PIPE's STEP is answered
+     * after its PROGRESS. The steps of a TRAIN are a quorum's task; with a
+     * lease at most so many are made; else the rounds know how many. */
     struct job job;
     struct lease lease;          /* TRAIN: what it reads; no ranges: its own */
     const float *state;          /* LOAD: (replica_state_elements) */

@@ -21,12 +21,14 @@ struct trainer_loop {
     struct loop_socket socket;
     uint64_t tokens_most; /* that a step may count */
     double hold_s;        /* HOLD_MS, or what a test sets */
-    uint64_t stop_rounds; /* 0: the run has no such end */
+    bool over;            /* the run: no more steps will be asked for */
     bool loaded;          /* there is a state: theta means something */
     atomic_bool here;     /* who asks for the status reads it, too */
     /* Of the loop that is here: */
-    bool held;                   /* it makes no steps: it waits for us */
-    bool answers;                /* a GIVE or TAKE is not answered yet */
+    bool held;    /* it makes no steps: it waits for us */
+    bool answers; /* what it was told is not answered yet */
+    bool scores;  /* ... and the answer is SCORED: */
+    double nats;
     bool current;                /* theta is what it has, or is to take */
     bool fresh;                  /* it has not been told of theta */
     bool reset;                  /* with that, its optimizer begins anew */
@@ -53,19 +55,11 @@ static void arrived(struct trainer *t)
     const struct trainer_hello *h = &l->socket.hello;
 
     l->here = l->held = l->current = l->fresh = true;
-    l->answers = l->reset = l->read = false;
+    l->answers = l->scores = l->reset = l->read = false;
     l->steps = 0;
     l->longest_s = 0;
     log_info("train", "a training loop is here: process %u, %.*s", h->pid,
              (int)h->n_name, (const char *)h->name);
-}
-
-/* The state is the one with which the run ends. */
-static bool is_over(const struct trainer *t)
-{
-    uint64_t last = t->loop->stop_rounds;
-
-    return last > 0 && t->replica.round >= last;
 }
 
 /* Steps of which theta has nothing are lost. */
@@ -73,8 +67,8 @@ static void left(struct trainer *t)
 {
     struct trainer_loop *l = t->loop;
 
-    l->here = l->held = l->answers = false;
-    if (is_over(t)) {
+    l->here = l->held = l->answers = l->scores = false;
+    if (l->over) {
         log_info("train", "the training loop left: the run has ended");
         return;
     }
@@ -181,10 +175,17 @@ static void on_message(struct trainer *t, const struct trainer_msg *m)
         return;
     case TRAINER_MSG_GIVEN:
     case TRAINER_MSG_TAKEN:
-        if (l->answers) {
+        if (l->answers && !l->scores) {
             l->answers = false;
             l->held = l->current = true;
             l->steps = 0;
+            return;
+        }
+        break;
+    case TRAINER_MSG_SCORED:
+        if (l->answers && l->scores) {
+            l->answers = l->scores = false;
+            l->nats = double_of(m->scored.nats);
             return;
         }
         break;
@@ -304,6 +305,78 @@ bool trainer_loop_hold(struct trainer *t)
     return (l->here || !was_here) && !trainer_is_closing(t);
 }
 
+/* ---- held-out text ------------------------------------------------------ */
+
+/* One batch, which lies where the loop reads it: an eval_loss. */
+static int loss_of_loop(void *self, const struct llama_batch *b, double *nats)
+{
+    struct trainer *t = self;
+    struct trainer_loop *l = t->loop;
+    const struct trainer_msg m = {.type = TRAINER_MSG_WINDOWS,
+                                  .windows.rows = (uint32_t)b->b};
+
+    l->answers = l->scores = true;
+    loop_socket_send(&l->socket, &m);
+    settle_or_part(t);
+    if (!l->here || l->answers) {
+        return LOCO_ENOENT;
+    }
+    *nats = l->nats;
+    return 0;
+}
+
+/* The loop has what theta is, and measures. */
+static int measure(struct trainer *t, uint64_t draw, double *bits_per_byte)
+{
+    struct trainer_loop *l = t->loop;
+    const struct replica_measure by = {loss_of_loop, t, l->socket.welcome.batch,
+                                       l->socket.tokens, l->socket.targets};
+
+    if (l->fresh) {
+        take(t);
+        settle_or_part(t);
+    }
+    return l->here && !l->answers
+               ? replica_eval_by(&t->replica, &by, draw, bits_per_byte)
+               : LOCO_ENOENT;
+}
+
+/* The same with phi in theta's place for a while. */
+static int measure_phi(struct trainer *t, uint64_t draw, double *bits_per_byte)
+{
+    struct trainer_loop *l = t->loop;
+    size_t bytes = l->socket.welcome.n * sizeof(float);
+    float *own = malloc(bytes);
+    int rv;
+
+    if (own == NULL) {
+        return LOCO_ENOMEM;
+    }
+    memcpy(own, l->socket.theta, bytes);
+    memcpy(l->socket.theta, t->replica.phi, bytes);
+    l->fresh = true;
+    rv = measure(t, draw, bits_per_byte);
+    memcpy(l->socket.theta, own, bytes);
+    l->fresh = true;
+    free(own);
+    return rv;
+}
+
+int trainer_loop_eval(struct trainer *t, uint64_t draw, double *bits_per_byte)
+{
+    struct trainer_loop *l = t->loop;
+    bool can = l->here && l->socket.hello.measures && l->loaded &&
+               l->socket.tokens != NULL;
+
+    if (!can || !trainer_loop_hold(t)) {
+        return LOCO_ENOENT;
+    }
+    return memcmp(l->socket.theta, t->replica.phi,
+                  l->socket.welcome.n * sizeof(float)) == 0
+               ? measure(t, draw, bits_per_byte)
+               : measure_phi(t, draw, bits_per_byte);
+}
+
 /* ---- the thread's work -------------------------------------------------- */
 
 /* Whether that commit leaves theta as it is: a quorum's, without us. */
@@ -320,6 +393,7 @@ static void run(struct trainer *t, const struct trainer_command *c)
     bool moves = job->type == JOB_LOAD || job->type == JOB_PAIR ||
                  (job->type == JOB_APPLY && !leaves_theta(t, job));
 
+    l->over = job->type == JOB_OVER || (l->over && job->type != JOB_TRAIN);
     if (moves) {
         (void)trainer_loop_hold(t);
     }
@@ -361,7 +435,7 @@ static int advance(struct trainer *t)
         take(t);
         return -1;
     }
-    if (is_over(t)) {
+    if (l->over) {
         loop_socket_dismiss(&l->socket, 0, "the run has ended");
         return -1;
     }
@@ -430,7 +504,6 @@ int trainer_loop_open(struct trainer_loop **loop,
     if (rv == 0) {
         r->shared_theta = l->socket.theta;
         l->tokens_most = opt->loop->welcome.tokens_most;
-        l->stop_rounds = opt->loop->stop_rounds;
         l->hold_s =
             (opt->loop->hold_ms > 0 ? opt->loop->hold_ms : HOLD_MS) / 1000.0;
         log_info("train",

@@ -48,6 +48,10 @@ void trainer_loop_run(struct trainer *t);
  * the trainer is closing; its steps are given up. */
 bool trainer_loop_hold(struct trainer *t);
 
+/* As replica_eval(), by the loop, with phi; it has its own parameters back
+ * before its next step. LOCO_ENOENT: none is here that measures, or it left. */
+int trainer_loop_eval(struct trainer *t, uint64_t draw, double *bits_per_byte);
+
 bool trainer_loop_is_here(const struct trainer_loop *loop);
 
 /* Any thread. */

@@ -6,6 +6,8 @@
  */
 #include "daemon/node/internal.h"
 
+#include "proto/base/log.h"
+
 void node_evaluate(struct node *n)
 {
     struct job *job;
@@ -76,5 +78,8 @@ void node_on_evaluated(struct node *n, int peer, const struct evaluated *m)
         n->eval.bits = (double)m->body.microbits / 1e6;
         n->eval.bits_round = m->body.round;
         n->eval.has_bits = true;
+        out_log(n->out, LOG_INFO,
+                "round %llu: %.4f bits per byte of held-out text",
+                (unsigned long long)m->body.round, n->eval.bits);
     }
 }

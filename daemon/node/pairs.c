@@ -394,7 +394,7 @@ static void final_advance(struct node *n)
         n->pairs.final_ms = n->now;
     }
     if (copy_whole(n)) {
-        n->finished = n->pairs.end_phase == END_WHOLE;
+        node_training_finish(n, n->pairs.end_phase == END_WHOLE);
         return;
     }
     pair_look_again(&n->pair);
@@ -435,7 +435,7 @@ static void pairs_advance(struct node *n)
     if (node_run_over(n)) {
         final_advance(n);
     } else {
-        n->finished = false;
+        node_training_finish(n, false);
         turn_advance(n);
     }
 }

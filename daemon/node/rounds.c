@@ -278,7 +278,7 @@ static void train_advance(struct node *n)
         return;
     }
     node_quorum_advance(n);
-    n->finished = node_run_over(n) && !n->draining;
+    node_training_finish(n, node_run_over(n) && !n->draining);
     if (n->finished || n->draining || n->training.paused || !n->ballot.have ||
         n->held.applying || n->training.active || n->training.packed ||
         !n->held.loaded || !node_point_eq(&n->held.applied, &n->held.known) ||

@@ -12,6 +12,7 @@ node_training_begin(struct node *n, uint64_t round, uint32_t steps)
         job->train.round = round;
         job->train.steps = steps;
         n->training.active = true;
+        n->training.told_over = false;
         n->training.since_ms = n->now;
         n->training.steps = steps;
     }
@@ -54,6 +55,14 @@ void node_on_trained(struct node *n, const struct local_event *e)
     }
     node_judge_trained(n);
     n->regime->trained(n, e);
+}
+
+void node_training_finish(struct node *n, bool finished)
+{
+    n->finished = finished;
+    if (finished && !n->training.told_over) {
+        n->training.told_over = out_job(n->out, JOB_OVER) != NULL;
+    }
 }
 
 void node_on_pause(struct node *n, bool paused)

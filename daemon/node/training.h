@@ -21,7 +21,8 @@ struct node_training {
     bool active, paused, packed;
     uint64_t inner_step, first_step, own_tokens;
     float loss, tokens_per_s;
-    bool hangs; /* the trainer does not respond: in no view until it does */
+    bool told_over; /* the machine knows that no task will follow */
+    bool hangs;     /* the trainer does not respond: in no view until it does */
     uint64_t since_ms;       /* the task under way */
     uint32_t steps;          /* of it */
     uint64_t step_ms;        /* the longest step, as a mean of its task */
@@ -72,6 +73,8 @@ void node_training_drop(struct node *n, uint64_t tokens);
 void node_training_hang(struct node *n, bool hangs);
 /* The process slept, and the trainer with it. */
 void node_training_gap(struct node *n);
+/* The run has ended, or has not (any more): the trainer may go. */
+void node_training_finish(struct node *n, bool finished);
 /* Nothing is under way or packed: of the group that is left. */
 void node_training_forget(struct node *n);
 

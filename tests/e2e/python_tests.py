@@ -1,4 +1,5 @@
 """python_tests.py - the Python package and its example beside real daemons."""
+import math
 import os
 import re
 import signal
@@ -140,6 +141,12 @@ def two_programs():
                 check(abs(losses[0] - 5.545) < 0.01, f"not from zero: {losses}")
                 check(losses[-1] < 0.7 * losses[0],
                       f"nothing was learned: {losses}")
+                bits = {int(n): float(x) for n, x in re.findall(
+                    r"round (\d+): ([\d.]+) bits per byte of held-out",
+                    first.log() + second.log())}
+                check(abs(bits[0] - 8) < 0.001, f"zeros are 8 bits: {bits}")
+                check(abs(bits[4] * math.log(2) - losses[-1]) < 0.5,
+                      f"the end was not measured: {bits} {losses}")
 
 
 @test("Ctrl-C ends a Python program, and the locod that it started")
@@ -170,10 +177,13 @@ def daemon_killed():
                          "127.0.0.1:0") as second:
                 wait_for(lambda: "round 2 " in second.text(),
                          second.text, 120)
+                # else it could end the run before the other one is back
+                run(LOCO, "pause", "--state", first.state)
                 second.kill_locod()
+                wait_for(lambda: "is back" in second.text(), second.text)
+                run(LOCO, "resume", "--state", first.state)
                 check(second.wait() == 0, second.text()[-900:])
                 check(first.wait() == 0, first.text()[-900:])
-                check("is back" in second.text(), second.text()[-900:])
                 rounds = [int(x) for x in
                           re.findall(r"^round (\d+)", second.text(), re.M)]
                 check(rounds == sorted(rounds) and rounds[-1] == 39,

@@ -506,15 +506,18 @@ int lab_events(struct lab *lab, bool at_boundary)
 
 int lab_eval(struct lab *lab, const float *theta, double *bits_per_byte)
 {
+    struct eval_llama model = {lab->llama, theta};
     const struct eval e = {
-        .llama = lab->llama,
+        .loss = eval_llama_loss,
+        .self = &model,
         .val = lab->opt.val,
         .seq = lab->opt.seq,
         .most = lab->opt.eval_tokens,
+        .rows = EVAL_ROWS,
         .tokens = lab->tokens,
         .targets = lab->targets,
     };
-    int rv = eval_bits(&e, theta, bits_per_byte);
+    int rv = eval_bits(&e, bits_per_byte);
 
     return rv == 0 ? 0
                    : errmsg_fail(lab->errmsg, rv,

@@ -30,11 +30,8 @@ struct scored {
 };
 
 /* So many windows from `first` on. */
-static int score(const struct eval *e,
-                 const float *theta,
-                 uint64_t first,
-                 uint32_t rows,
-                 struct scored *sum)
+static int
+score(const struct eval *e, uint64_t first, uint32_t rows, struct scored *sum)
 {
     const struct llama_batch batch = {e->tokens, e->targets, rows, e->seq};
     uint64_t scored;
@@ -42,8 +39,8 @@ static int score(const struct eval *e,
     int rv =
         eval_rows(e->val, e->seq, first, rows, e->tokens, e->targets, &scored);
 
-    /* It has seen that every target is in the vocabulary. */
-    rv = rv != 0 ? rv : llama_loss(e->llama, theta, &batch, NULL, &nats);
+    /* Reading has seen that every target is in the vocabulary. */
+    rv = rv != 0 ? rv : e->loss(e->self, &batch, &nats);
     if (rv == 0) {
         sum->nats += nats;
         sum->bytes += eval_target_bytes(e->token_bytes, e->targets,
@@ -52,42 +49,45 @@ static int score(const struct eval *e,
     return rv;
 }
 
-static int
-score_first(const struct eval *e, const float *theta, struct scored *sum)
+static int score_first(const struct eval *e, struct scored *sum)
 {
     uint64_t windows = eval_windows(e->val->info.tokens, e->seq, e->most);
     int rv = 0;
 
-    for (uint64_t done = 0; done < windows && rv == 0; done += EVAL_ROWS) {
+    for (uint64_t done = 0; done < windows && rv == 0; done += e->rows) {
         uint64_t left = windows - done;
 
-        rv = score(e, theta, done,
-                   left < EVAL_ROWS ? (uint32_t)left : EVAL_ROWS, sum);
+        rv = score(e, done, left < e->rows ? (uint32_t)left : e->rows, sum);
     }
     return rv;
 }
 
-static int
-score_drawn(const struct eval *e, const float *theta, struct scored *sum)
+static int score_drawn(const struct eval *e, struct scored *sum)
 {
     uint64_t windows = eval_windows(e->val->info.tokens, e->seq, 0);
-    uint32_t rows =
-        windows < EVAL_DRAWN_ROWS ? (uint32_t)windows : EVAL_DRAWN_ROWS;
+    uint32_t most = e->rows < EVAL_DRAWN_ROWS ? e->rows : EVAL_DRAWN_ROWS;
+    uint32_t rows = windows < most ? (uint32_t)windows : most;
     uint64_t turns = EVAL_DRAWN / ((uint64_t)rows * e->seq), rng = e->draw;
     int rv = 0;
 
     turns = turns > 0 ? turns : 1;
     for (uint64_t k = 0; k < turns && rv == 0; k++) {
-        rv = score(e, theta, rng_below(&rng, windows - rows + 1), rows, sum);
+        rv = score(e, rng_below(&rng, windows - rows + 1), rows, sum);
     }
     return rv;
 }
 
-int eval_bits(const struct eval *e, const float *theta, double *bits_per_byte)
+int eval_llama_loss(void *self, const struct llama_batch *batch, double *nats)
+{
+    const struct eval_llama *l = self;
+
+    return llama_loss(l->llama, l->theta, batch, NULL, nats);
+}
+
+int eval_bits(const struct eval *e, double *bits_per_byte)
 {
     struct scored sum = {0};
-    int rv = e->draw != 0 ? score_drawn(e, theta, &sum)
-                          : score_first(e, theta, &sum);
+    int rv = e->draw != 0 ? score_drawn(e, &sum) : score_first(e, &sum);
 
     if (rv != 0) {
         return rv;

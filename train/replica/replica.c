@@ -325,18 +325,32 @@ int replica_step(struct replica *r, float *loss)
     return rv;
 }
 
-int replica_eval(struct replica *r, uint64_t draw, double *bits_per_byte)
+int replica_eval_by(struct replica *r,
+                    const struct replica_measure *by,
+                    uint64_t draw,
+                    double *bits_per_byte)
 {
     const struct eval e = {
-        .llama = r->llama,
+        .loss = by->loss,
+        .self = by->self,
         .val = r->opt.val,
         .seq = r->opt.seq,
         .most = r->opt.eval_tokens,
         .draw = draw,
         .token_bytes = r->opt.token_bytes,
-        .tokens = r->tokens,
-        .targets = r->targets,
+        .rows = by->rows,
+        .tokens = by->tokens,
+        .targets = by->targets,
     };
+
+    return r->opt.val == NULL ? LOCO_ENOENT : eval_bits(&e, bits_per_byte);
+}
+
+int replica_eval(struct replica *r, uint64_t draw, double *bits_per_byte)
+{
+    struct eval_llama model = {.llama = r->llama};
+    const struct replica_measure here = {eval_llama_loss, &model, EVAL_ROWS,
+                                         r->tokens, r->targets};
 
     if (r->opt.slots > 0) {
         return LOCO_EINVAL;
@@ -347,5 +361,6 @@ int replica_eval(struct replica *r, uint64_t draw, double *bits_per_byte)
     if (!r->have_backend || r->llama == NULL) {
         return LOCO_EDEVICE;
     }
-    return eval_bits(&e, replica_phi_for_model(r), bits_per_byte);
+    model.theta = replica_phi_for_model(r);
+    return replica_eval_by(r, &here, draw, bits_per_byte);
 }

@@ -78,6 +78,7 @@
 #include "train/model/llama.h"
 #include "train/model/optimizer.h"
 #include "train/model/schedule.h"
+#include "train/replica/eval.h"
 #include "train/replica/layout.h"
 #include "train/sync/codec/codec.h"
 
@@ -342,5 +343,18 @@ int replica_commit(struct replica *r, const struct replica_commit *c);
  * that `draw` draws (eval.h), or, with 0, of eval.tokens. LOCO_ENOENT without
  * held-out text. */
 int replica_eval(struct replica *r, uint64_t draw, double *bits_per_byte);
+
+/* The same by somebody else, who has the parameters to be measured: it computes
+ * the loss of batches of so many rows at most, with this room for them. */
+struct replica_measure {
+    eval_loss *loss;
+    void *self;
+    uint32_t rows;
+    uint32_t *tokens, *targets; /* (rows, seq) */
+};
+int replica_eval_by(struct replica *r,
+                    const struct replica_measure *by,
+                    uint64_t draw,
+                    double *bits_per_byte);
 
 #endif

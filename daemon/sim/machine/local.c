@@ -419,6 +419,7 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
         break;
     case JOB_REVOKED:  /* who comes back is told again */
     case JOB_EVIDENCE: /* what it says is checked at daemon/jobs/evidence.h */
+    case JOB_OVER:     /* its trainer rests anyway */
         break;
     case JOB_PIPE:
         begin_pipe(l, peer, job);

@@ -5,7 +5,8 @@ use: bigram.py --create DATA RUN.YAML [KEY=VALUE ..]   make the run
      bigram.py --join URI [LOCOD WORD ..]              be another one
 
 One table of 256 x 256 numbers says which byte follows which. numpy computes the
-gradient; loco brings text, network, averaging and checkpoints. DATA is a folder
+gradient; loco brings text, network, averaging and checkpoints, and asks now and
+then how good the common model is on held-out text. DATA is a folder
 that `loco data pack` wrote, KEY a setting of the run; words behind --run's
 RUN.YAML or --join's URI go to locod.
 """
@@ -19,12 +20,24 @@ model = {"table": np.zeros((256, 256), dtype=np.float32)}
 RATE = 20.0
 
 
+def predict(x):
+    """Probabilities (len(x), 256) of the byte after each of x."""
+    z = model["table"][x]
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def evaluate(tokens, targets):
+    """The sum of the losses in nats; a target of -100 is not scored."""
+    scored = targets != -100
+    p, y = predict(tokens[scored]), targets[scored]
+    return -np.log(p[np.arange(y.size), y]).sum()
+
+
 def train_on(batch):
     """One step of gradient descent; the mean loss in nats."""
     x, y = batch.tokens.ravel(), batch.targets.ravel()
-    z = model["table"][x]
-    p = np.exp(z - z.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = predict(x)
     loss = -np.log(p[np.arange(y.size), y]).mean()
     p[np.arange(y.size), y] -= 1
     grad = np.zeros_like(model["table"])
@@ -44,7 +57,7 @@ def main():
         return
     where = {"run": words[0]} if kind == "--run" else {}
     with loco.join(None if where else words[0], model, args=words[1:],
-                   **where) as run:
+                   evaluate=evaluate, **where) as run:
         for batch in run.batches():
             loss = train_on(batch)
             print(f"round {run.round} step {run.inner_step} loss {loss:.4f}",

@@ -885,11 +885,12 @@ static void held_loop_scores_windows(void **state)
     assert_true(t.targets[0] == LOCO_NO_TARGET);
     assert_int_equal(loco_next(f.l, 0, &t), LOCO_FAIL_VALUE);
     assert_int_equal(loco_scored(f.l, 12.5), 0);
-    say(&f, (struct trainer_msg){.type = TRAINER_MSG_WINDOWS});
     assert_int_equal(loco_next(f.l, 0, &t), LOCO_WAIT);
     m = hear(&f, TRAINER_MSG_SCORED);
     memcpy(&nats, &m.scored.nats, sizeof nats);
     assert_true(nats == 12.5);
+    say(&f, (struct trainer_msg){.type = TRAINER_MSG_WINDOWS});
+    assert_int_equal(loco_next(f.l, LONG_MS, &t), LOCO_FAIL_PROTOCOL);
     end(&f);
 }
 

@@ -282,6 +282,8 @@ static void a_finished_run_rests(void **state)
     steps = h->steps;
     hand_wait(h, 10000);
     assert_true(h->steps - steps < 1000); /* heartbeats and little else */
+    /* The machine was told, once. */
+    assert_int_equal(h->n_jobs[JOB_OVER], 1);
     hand_close(h);
 }
 

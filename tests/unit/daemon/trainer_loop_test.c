@@ -26,6 +26,8 @@
 #define PERIOD     4
 #define BATCH      2
 #define SEQ        16
+/* Five windows of 16 targets: two batches of two, and one of one. */
+#define EVAL_TOKENS 80
 
 struct inbox {
     pthread_mutex_t mutex;
@@ -48,6 +50,7 @@ static struct inbox inbox = {.mutex = PTHREAD_MUTEX_INITIALIZER,
                              .wake = PTHREAD_COND_INITIALIZER};
 static char dir[] = "/tmp/trainer_loop_XXXXXX";
 static uint32_t hold_ms;
+static bool measures; /* what the loop says of itself */
 
 static void post(void *self, const struct local_event *event)
 {
@@ -114,6 +117,8 @@ static struct replica_options replica(uint32_t overlap)
         .peer = 9,
         .train = &shard,
         .n_train = 1,
+        .val = &shard,
+        .eval_tokens = EVAL_TOKENS,
         .threads = 1,
         .reference = true,
         .shared = true,
@@ -218,6 +223,7 @@ static void hello(const struct loop *l, uint16_t version)
     const struct trainer_msg m = {.type = TRAINER_MSG_HELLO,
                                   .hello = {.version = version,
                                             .pid = (uint32_t)getpid(),
+                                            .measures = measures,
                                             .n_name = 4,
                                             .name = "test"}};
 
@@ -615,6 +621,148 @@ static void a_loop_that_does_not_keep_to_it_gets_a_sentence(void **state)
     leave(&l);
 }
 
+static void evaluate(struct trainer *t)
+{
+    const struct trainer_command c = {.job.type = JOB_EVAL};
+
+    assert_true(trainer_post(t, &c));
+}
+
+/* All batches of an evaluation, a nat for each position that is scored. */
+static void score_all(const struct loop *l)
+{
+    static const uint32_t rows[] = {2, 2, 1};
+    struct trainer_msg m = {.type = TRAINER_MSG_SCORED};
+    const uint32_t *targets =
+        (const uint32_t *)(const void *)(l->shared + l->welcome.targets_at);
+
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+        double nats = 0;
+
+        assert_int_equal(expect(l, TRAINER_MSG_WINDOWS).windows.rows, rows[k]);
+        for (size_t i = 0; i < (size_t)rows[k] * SEQ; i++) {
+            nats += targets[i] != TRAINER_NO_TARGET;
+        }
+        memcpy(&m.scored.nats, &nats, sizeof nats);
+        send_msg(l, &m);
+    }
+}
+
+/* One nat a byte. */
+static void assert_evaluated(void)
+{
+    struct local_event e = wait_for(LOCAL_EVALUATED);
+
+    assert_int_equal(e.rc, 0);
+    assert_true(fabs(e.evaluated.bits_per_byte - 1.4426950408889634) < 1e-12);
+}
+
+/* What is measured is the commit, also where the loop has made steps since. */
+static void a_loop_measures_the_last_commit(void **state)
+{
+    struct trainer *t = open_trainer(0);
+    struct loop l;
+    float *phi;
+
+    (void)state;
+    load(t);
+    evaluate(t); /* nobody is here */
+    assert_int_equal(wait_for(LOCAL_EVALUATED).rc, LOCO_ENOENT);
+    join(&l);
+    (void)take(&l);
+    evaluate(t); /* it said that it does not measure */
+    assert_int_equal(wait_for(LOCAL_EVALUATED).rc, LOCO_ENOENT);
+    leave(&l);
+    measures = true;
+    join(&l);
+    measures = false;
+    (void)take(&l);
+    phi = copy_theta(&l);
+    evaluate(t);
+    score_all(&l);
+    assert_evaluated();
+    train(t);
+    assert_int_equal(go(&l), PERIOD);
+    step(&l, BATCH * SEQ);
+    (void)wait_for(LOCAL_PROGRESS);
+    evaluate(t);
+    (void)expect(&l, TRAINER_MSG_GIVE);
+    add(&l, phi, 0.5F);
+    say(&l, TRAINER_MSG_GIVEN);
+    (void)take(&l);
+    assert_more(&l, phi, 0.0F);
+    score_all(&l);
+    assert_evaluated();
+    (void)take(&l); /* its own parameters come back */
+    assert_more(&l, phi, 0.5F);
+    assert_int_equal(go(&l), PERIOD - 1);
+    trainer_close(t);
+    leave(&l);
+    free(phi);
+}
+
+/* It leaves in the middle of it: its steps are safe, they were given. */
+static void a_loop_that_leaves_while_it_measures(void **state)
+{
+    struct trainer *t = open_trainer(0);
+    struct loop l;
+    float *phi;
+
+    (void)state;
+    measures = true;
+    load(t);
+    join(&l);
+    measures = false;
+    (void)take(&l);
+    phi = copy_theta(&l);
+    train(t);
+    assert_int_equal(go(&l), PERIOD);
+    step(&l, BATCH * SEQ);
+    (void)wait_for(LOCAL_PROGRESS);
+    evaluate(t);
+    (void)expect(&l, TRAINER_MSG_GIVE);
+    add(&l, phi, 0.5F);
+    say(&l, TRAINER_MSG_GIVEN);
+    (void)take(&l);
+    (void)expect(&l, TRAINER_MSG_WINDOWS);
+    leave(&l);
+    assert_int_equal(wait_for(LOCAL_EVALUATED).rc, LOCO_ENOENT);
+    join(&l);
+    (void)take(&l);
+    assert_more(&l, phi, 0.5F);
+    assert_int_equal(go(&l), PERIOD - 1);
+    say(&l, TRAINER_MSG_SCORED); /* what nobody asked */
+    assert_int_equal(expect(&l, TRAINER_MSG_STOP).stop.code, 1);
+    trainer_close(t);
+    leave(&l);
+    free(phi);
+}
+
+static void a_loop_is_told_when_the_run_is_over(void **state)
+{
+    const struct trainer_command over = {.job.type = JOB_OVER};
+    struct trainer *t = open_trainer(0);
+    struct loop l;
+
+    (void)state;
+    load(t);
+    join(&l);
+    (void)take(&l);
+    train(t);
+    assert_int_equal(go(&l), PERIOD);
+    step(&l, 1);
+    apply(t, l.welcome.n, 1, -1.0F, 0.0);
+    assert_true(trainer_post(t, &over));
+    (void)expect(&l, TRAINER_MSG_GIVE);
+    say(&l, TRAINER_MSG_GIVEN);
+    assert_int_equal(wait_for(LOCAL_APPLIED).rc, 0);
+    assert_int_equal(take(&l).take.round, 1); /* the last parameters first */
+    assert_int_equal(expect(&l, TRAINER_MSG_STOP).stop.code, 0);
+    expect_end(&l);
+    leave(&l);
+    trainer_close(t);
+}
+
 static void a_pause_holds_the_loop_between_two_steps(void **state)
 {
     struct trainer *t = open_trainer(0);
@@ -678,6 +826,9 @@ int main(void)
         cmocka_unit_test(steps_go_on_beside_a_round),
         cmocka_unit_test(text_is_that_of_the_lease),
         cmocka_unit_test(a_loop_that_does_not_keep_to_it_gets_a_sentence),
+        cmocka_unit_test(a_loop_measures_the_last_commit),
+        cmocka_unit_test(a_loop_that_leaves_while_it_measures),
+        cmocka_unit_test(a_loop_is_told_when_the_run_is_over),
         cmocka_unit_test(a_pause_holds_the_loop_between_two_steps),
         cmocka_unit_test(a_loop_that_hangs_is_let_go),
     };
