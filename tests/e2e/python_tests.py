@@ -4,25 +4,10 @@ import os
 import re
 import signal
 import subprocess
-import sys
 
-from e2e_registry import Skipped, test
-from swarm import BUILD, LOCO, LOCOD, Swarm, check, run, wait_for
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))))
-EXAMPLE = os.path.join(ROOT, "deploy", "python", "examples", "bigram.py")
-
-
-def interpreter():
-    """Debian's python3-numpy is of Debian's python3."""
-    for path in (sys.executable, "/usr/bin/python3"):
-        if os.path.exists(path) and subprocess.run(
-                [path, "-c", "import numpy"], stderr=subprocess.DEVNULL,
-                check=False).returncode == 0:
-            return path
-    raise Skipped("no python3 here has numpy (python3-numpy)")
-
+from e2e_registry import test
+from program import Program, check_ends_equal
+from swarm import LOCO, Swarm, check, run, wait_for
 
 FORK = """
 import os, sys
@@ -45,80 +30,12 @@ print("parent:", model["table"].min(), model["table"].max(), flush=True)
 """
 
 
-class Program:
-    """A program, by default the example, with a state directory of its own or
-    that of another program."""
-
-    def __init__(self, swarm, name, *words, program=EXAMPLE, state=None):
-        self.state = state or swarm.path(name)
-        self.path = swarm.path(f"{name}.out")
-        env = dict(os.environ, LOCO_STATE=self.state, LOCO_LOCOD=LOCOD,
-                   LOCO_COMMAND=LOCO, PYTHONUNBUFFERED="1",
-                   LOCO_LIBRARY=os.path.join(BUILD, "libloco.so.0"),
-                   PYTHONPATH=os.path.join(ROOT, "deploy", "python"))
-        with open(self.path, "wb") as out:
-            self.process = subprocess.Popen(
-                [interpreter(), program, *words], stdout=out, stderr=out,
-                stdin=subprocess.DEVNULL, env=env, cwd=swarm.dir)
-
-    def text(self):
-        with open(self.path, encoding="utf-8") as f:
-            return f.read()
-
-    def log(self):
-        """Of its locod."""
-        path = os.path.join(self.state, "locod.log")
-        if not os.path.exists(path):
-            return ""
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return f.read()
-
-    def port(self):
-        def found():
-            check(self.process.poll() is None, self.text())
-            return re.search(r", port (\d+),", self.log())
-        return wait_for(found, "its locod listens").group(1)
-
-    def kill_locod(self):
-        """kill -9 of the locod that has its state directory."""
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as f:
-                    words = f.read().decode(errors="replace").split("\0")
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if words[0] == LOCOD and self.state in words:
-                os.kill(int(pid), signal.SIGKILL)
-                return
-        check(False, f"no locod runs in {self.state}")
-
-    def wait(self):
-        wait_for(lambda: self.process.poll() is not None,
-                 "the program ends", 120)
-        return self.process.returncode
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *trace):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(30)
-        subprocess.run([LOCO, "drain", "--state", self.state], check=False,
-                       capture_output=True, timeout=60)
-
-
 def made(s, *settings):
     """A run of the example's; (its file, its id)"""
     out = os.path.join(s.data, "bigram.yaml")
     with Program(s, "author", "--create", s.data, out, *settings) as p:
         check(p.wait() == 0, p.text())
         return out, p.text().split()[-1]
-
-
-def check_ends_equal(*programs):
-    ends = [re.findall(r"^end .*$", p.text(), re.M)[-1] for p in programs]
-    check(len(set(ends)) == 1, f"they end apart: {ends}")
 
 
 @test("two Python programs with numpy make a run of their model, train it and "

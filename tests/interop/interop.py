@@ -5,8 +5,8 @@ use: tests/interop/interop.py [--list] [--full] [--jobs N] [WORD...]
 
 A peer made of PyPI packages (peer.py) meets a real daemon, in both roles; PyPI
 `tokenizers` and ours make the same ids (tokenizer_tests.py); safetensors and
-transformers read our models (model_tests.py); hadolint reads our container
-files (container_tests.py). The packages go into a virtual
+transformers read our models (model_tests.py); PyTorch programs are peers
+(torch_tests.py); hadolint reads our container files (container_tests.py). The packages go into a virtual
 environment in the build directory; where they cannot be had every test is
 skipped, by name and with the reason. The last line is "interop: N passed, N
 failed, N skipped"; exit 0 only when none failed.
@@ -238,6 +238,7 @@ def main():
     import container_tests  # noqa: F401
     import model_tests  # noqa: F401
     import tokenizer_tests  # noqa: F401
+    import torch_tests  # noqa: F401
     script = os.path.abspath(__file__)
     # One at a time: with --full one of them makes what the others use.
     if os.environ.get("LOCO_INTEROP_VENV") or "--list" in sys.argv[1:]:

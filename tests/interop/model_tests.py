@@ -3,7 +3,7 @@
 Every tensor of an export through PyPI `safetensors`. With --full: logits of a
 random and of a trained model on 64 prompts through Hugging Face transformers,
 within 1e-4 of ours; and a model that transformers wrote, in bf16 and in
-several files, imported by us. That needs a Python with torch and transformers:
+several files, imported by us. That needs a Python with TORCH_PACKAGES:
 LOCO_TORCH_PYTHON names one, else a virtual environment is made in the build
 directory (some GB), else the tests are skipped.
 
@@ -27,13 +27,15 @@ LOCO = os.path.join(BUILD, "loco")
 LOGITS = os.path.join(BUILD, "tests", "loco_logits")
 GOLDEN_TEST = os.path.join(BUILD, "tests", "test_daemon_model_golden")
 FULL = os.environ.get("LOCO_INTEROP_FULL") == "1"
+TORCH_PACKAGES = ("torch", "transformers", "accelerate", "scikit-learn",
+                  "numpy")
 PROMPTS = 64
 CLOSE = 1e-4
 MADE_S = 3600  # the first of them makes the virtual environment
 
 
 def torch_python():
-    """A Python with torch and transformers."""
+    """A Python with TORCH_PACKAGES."""
     if not FULL:
         raise Skipped("only with --full: it needs torch and transformers")
     named = os.environ.get("LOCO_TORCH_PYTHON")
@@ -42,16 +44,17 @@ def torch_python():
     if not named and not os.path.exists(os.path.join(venv, "ready")):
         shutil.rmtree(venv, ignore_errors=True)
         for command in ([sys.executable, "-m", "venv", venv],
-                        [python, "-m", "pip", "install", "--quiet", "torch",
-                         "transformers", "numpy"]):
+                        [python, "-m", "pip", "install", "--quiet",
+                         *TORCH_PACKAGES]):
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0:
                 raise Skipped(f"{command[2]}: {done.stderr.strip()[-160:]}")
         open(os.path.join(venv, "ready"), "w", encoding="ascii").close()
-    done = subprocess.run([python, "-c", "import torch, transformers"],
+    modules = [p.replace("scikit-learn", "sklearn") for p in TORCH_PACKAGES]
+    done = subprocess.run([python, "-c", "import " + ", ".join(modules)],
                           capture_output=True, text=True)
     if done.returncode != 0:
-        raise Skipped(f"{python} has no torch with transformers")
+        raise Skipped(f"{python}: {done.stderr.strip()[-160:]}")
     return python
 
 

@@ -25,15 +25,16 @@ class Arrays:
 
 
 class Module:
-    """A torch.nn.Module: its parameters, tied ones once, and its buffers of
-    floating point (BatchNorm's statistics); integer buffers stay."""
+    """A torch.nn.Module: its parameters, tied ones once, and its persistent
+    buffers of floating point (BatchNorm's statistics); others stay."""
 
     def __init__(self, model: Any) -> None:
         import torch
         self.torch = torch
         self.tensors = dict(model.named_parameters())
+        kept = model.state_dict().keys()
         for name, buffer in model.named_buffers():
-            if buffer.is_floating_point():
+            if buffer.is_floating_point() and name in kept:
                 self.tensors[name] = buffer
 
     def shapes(self) -> List[Tuple[str, Tuple[int, ...]]]:
