@@ -120,7 +120,9 @@ def answer_port_control(kind, elsewhere):
             other.sendto(pmp(data, "11.9.9.9"), sender)
             s.sendto(pmp(data, elsewhere), sender)
         elif kind == "pcp-lies" and data[0] == 2 and len(data) >= 60:
-            for wrong in (bytes(12), data[24:35] + b"!"):
+            # The last byte altered, not replaced: one nonce in 256 ends in any
+            # fixed byte, and that lie would be the true nonce.
+            for wrong in (bytes(12), data[24:35] + bytes([data[35] ^ 1])):
                 s.sendto(pcp(data, wrong, "11.9.9.9"), sender)
             other.sendto(pcp(data, data[24:36], "11.9.9.9"), sender)
             for _ in range(200):
