@@ -5,9 +5,9 @@ use: diloco_torch.py TEXT VAL_BYTES PEERS ROUNDS PERIOD SEED   prints bits per b
                                        outer step again: must be the same bits
 
 The first has PEERS replicas of gpt2.py's model in one process: each makes
-PERIOD AdamW steps on windows of TEXT, none twice before all were read, then all take the outer step
-(Nesterov momentum, 0.7 and 0.9) with the mean. VAL_BYTES at the end of TEXT are
-held out. No line of it is loco's but the model.
+PERIOD AdamW steps on windows of TEXT, none twice before all were read, then all
+take the outer step (Nesterov momentum, 0.7 and 0.9) with the mean. VAL_BYTES at
+the end of TEXT are held out. No line of it is loco's but the model.
 """
 import math
 import sys
