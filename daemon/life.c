@@ -39,6 +39,28 @@ static void on_hup(uv_signal_t *handle, int signum)
     }
 }
 
+/* A program that was killed drains nobody: else its locod would be a member
+ * without work, and hold disk and memory, for ever. */
+void watch_training_loop(struct daemon *d)
+{
+    struct local_event ev = {.type = LOCAL_DRAIN};
+    uint64_t now = shell_now_ms(), grace_ms = d->config.loop_grace_s * 1000;
+
+    if (!machine_waits_for_loop(d->machine)) {
+        d->looped_ms = now;
+        return;
+    }
+    if (d->looped_ms == 0 || grace_ms == 0 || now - d->looped_ms < grace_ms) {
+        d->looped_ms = d->looped_ms == 0 ? now : d->looped_ms;
+        return;
+    }
+    d->looped_ms = now; /* to be said once */
+    log_info("main",
+             "no training loop was here for %llu s (--loop-grace-s): draining",
+             (unsigned long long)d->config.loop_grace_s);
+    (void)shell_post(d->shell, &ev);
+}
+
 static void on_closed(void *data)
 {
     struct daemon *d = data;

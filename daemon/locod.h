@@ -54,6 +54,7 @@ struct daemon {
     int exit_code;
     bool stopping;
     unsigned n_signals;
+    uint64_t looped_ms; /* when a training loop was here, or none was missed */
 
     int lock_fd, identity_fd; /* held until the process ends */
     struct identity identity;
@@ -136,6 +137,8 @@ int on_set(void *data,
 /* daemon/life.c */
 int open_loop(struct daemon *d);
 int serve(struct daemon *d);
+/* Drain when the training loop that this daemon works for stays away. */
+void watch_training_loop(struct daemon *d);
 /* Not from here on, but soon: the loop ends. */
 void begin_stop(struct daemon *d);
 void close_all(struct daemon *d);

@@ -84,6 +84,7 @@ void on_publish(uv_timer_t *timer)
         (void)snprintf(s.reason, sizeof s.reason, "%s",
                        guest_reason(&d->guest));
     }
+    watch_training_loop(d);
     if (s.state == NODE_TRAINING && machine_waits_for_loop(d->machine)) {
         (void)snprintf(s.reason, sizeof s.reason,
                        "waiting for a training loop at %.150s/" TRAINER_SOCKET,

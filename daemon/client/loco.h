@@ -115,7 +115,9 @@ struct loco_options {
     uint32_t reconnect_ms;
     /* Not 0: this loop answers LOCO_SCORE. */
     int measures;
-    /* Not 0: a locod that this handle started goes on after loco_close(). */
+    /* Not 0: a locod that this handle started goes on after loco_close(). One
+     * whose process was killed drains after 10 minutes without another loop,
+     * unless `keep`, or locod_args with another --loop-grace-s. */
     int keep;
     /* Sentences about what the library does: started a daemon, lost it, found
      * it. Called by the thread that is in a call. NULL: none. */

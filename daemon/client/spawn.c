@@ -22,7 +22,8 @@
 
 #define LOG_NAME      "locod.log"
 #define LOOK_EVERY_MS 20
-#define ARGS_FIXED    8
+#define ARGS_FIXED    10
+#define LOOP_GRACE_S  "600" /* to start a program again that was killed */
 
 extern char **environ;
 
@@ -166,7 +167,8 @@ spawn(pid_t *pid, const char *path, const char *log, char *const *args)
 static char **arguments(const struct loco *l, const char *path)
 {
     static const char state[] = "--state", trainer[] = "--trainer",
-                      kind[] = "socket", join[] = "--join", run[] = "--run";
+                      kind[] = "socket", join[] = "--join", run[] = "--run",
+                      grace[] = "--loop-grace-s", grace_s[] = LOOP_GRACE_S;
     size_t n = 0, more = 0;
     const char **args;
 
@@ -184,6 +186,10 @@ static char **arguments(const struct loco *l, const char *path)
     args[n++] = kind;
     args[n++] = l->join != NULL ? join : run;
     args[n++] = l->join != NULL ? l->join : l->run;
+    if (!l->options.keep) {
+        args[n++] = grace;
+        args[n++] = grace_s;
+    }
     for (size_t i = 0; i < more; i++) {
         args[n++] = l->locod_args[i];
     }

@@ -7,10 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOAD_LLAMA                                                             \
+    "\n    from transformers import AutoModelForCausalLM\n"                    \
+    "    AutoModelForCausalLM.from_pretrained(\"DIR\")\n"
+#define LOAD_TENSORS                                                           \
+    "\nThe names are those of the program that trained it:\n\n"                \
+    "    from safetensors.torch import load_file\n"                            \
+    "    model.load_state_dict(load_file(\"DIR/model.safetensors\"), "         \
+    "strict=False)\n"
+
 static void put_shape(FILE *f, const struct model_source *s)
 {
     const struct llama_config *c = &s->config.model;
 
+    if (s->tensors.n > 0) {
+        (void)fprintf(f, "| parameters | %" PRIu64 " in %zu tensors |\n",
+                      s->tensors.numel, s->tensors.n);
+        return;
+    }
     (void)fprintf(f,
                   "| parameters | %" PRId64 " |\n"
                   "| architecture | Llama: %u layers, width %u, %u heads (%u "
@@ -37,10 +51,20 @@ static void put_run(FILE *f, const struct model_facts *facts)
                   facts->licence[0] == '\0' ? "not named" : facts->licence);
 }
 
+static void put_head(FILE *f, bool is_llama)
+{
+    (void)fprintf(f, "---\n%stags:\n%s- loco\n---\n\n",
+                  is_llama ? "library_name: transformers\n"
+                             "pipeline_tag: text-generation\n"
+                           : "",
+                  is_llama ? "- llama\n" : "");
+}
+
 char *model_card(const struct model_source *s)
 {
     const struct model_facts *facts = &s->facts;
     bool trained = facts->run_id[0] != '\0';
+    bool is_llama = s->tensors.n == 0;
     char *text = NULL;
     size_t len = 0;
     FILE *f = open_memstream(&text, &len);
@@ -48,11 +72,8 @@ char *model_card(const struct model_source *s)
     if (f == NULL) {
         return NULL;
     }
-    (void)fprintf(f,
-                  "---\nlibrary_name: transformers\n"
-                  "pipeline_tag: text-generation\n"
-                  "tags:\n- llama\n- loco\n---\n\n# %s\n\n%s\n\n"
-                  "| | |\n|---|---|\n",
+    put_head(f, is_llama);
+    (void)fprintf(f, "# %s\n\n%s\n\n| | |\n|---|---|\n",
                   trained ? facts->run_name : "Llama",
                   trained ? "Trained by several machines together with loco."
                           : "Written by loco from weights that it did not "
@@ -61,8 +82,7 @@ char *model_card(const struct model_source *s)
     if (trained) {
         put_run(f, facts);
     }
-    (void)fprintf(f, "\n    from transformers import AutoModelForCausalLM\n"
-                     "    AutoModelForCausalLM.from_pretrained(\"DIR\")\n");
+    (void)fprintf(f, "%s", is_llama ? LOAD_LLAMA : LOAD_TENSORS);
     if (fclose(f) != 0) {
         free(text);
         return NULL;

@@ -2,7 +2,8 @@
  *
  * Happy path: the tensors are dealt out to files of at most shard_bytes, each
  * is streamed (read, narrowed, written, given back), then the small files
- * follow. config.json comes last: a directory that has one is whole.
+ * follow. config.json comes last: a directory that has one is whole. A list of
+ * tensors has no config.json, README.md comes last there.
  *
  * A byte tokenizer is byte-level BPE without merges: the 256 bytes are 256
  * tokens, id = byte value.
@@ -28,8 +29,7 @@
 
 /* One tensor on its way; st_tensor.data points to it. */
 struct item {
-    struct llama_view view;
-    int i;    /* of llama_tensor */
+    int i;    /* of the list */
     int file; /* that it goes to */
 };
 
@@ -39,6 +39,8 @@ struct export
     const char *dir;
     enum st_dtype dtype;
     uint64_t shard_bytes;
+    struct tensor_list llama; /* empty, or of s->config */
+    const struct tensor_list *list;
     int count;
     struct item *items;        /* (count) */
     struct st_tensor *tensors; /* (count) */
@@ -134,7 +136,7 @@ static int save_tokenizer(const struct export *e)
         rv = file_path_join(path, e->dir, "tokenizer.json", e->errmsg);
         rv = rv == 0 ? copy_file(e->s->tokenizer, path, e->errmsg) : rv;
     }
-    if (rv != 0) {
+    if (rv != 0 || e->s->tensors.n > 0) {
         return rv;
     }
     /* Else the model's type would choose a tokenizer with rules of its own. */
@@ -211,24 +213,32 @@ static int fill(void *data,
     return 0;
 }
 
+static int name_tensors(struct export *e)
+{
+    e->list = e->s->tensors.n > 0 ? &e->s->tensors : &e->llama;
+    return e->s->tensors.n > 0
+               ? 0
+               : tensor_list_of_llama(&e->llama, &e->s->config.model);
+}
+
 /* Every tensor with its name, shape and file. */
 static int deal(struct export *e)
 {
-    const struct llama_config *c = &e->s->config.model;
     uint64_t in_file = 0;
 
-    e->count = llama_tensor_count(c);
+    if (name_tensors(e) != 0) {
+        return errmsg_fail(e->errmsg, LOCO_ENOMEM, "out of memory");
+    }
+    e->count = (int)e->list->n;
     e->items = calloc((size_t)e->count, sizeof *e->items);
     e->tensors = calloc((size_t)e->count, sizeof *e->tensors);
     if (e->items == NULL || e->tensors == NULL) {
         return errmsg_fail(e->errmsg, LOCO_ENOMEM, "out of memory");
     }
     for (int i = 0; i < e->count; i++) {
-        struct llama_view *v = &e->items[i].view;
-        uint64_t bytes;
+        const struct tensor_entry *v = &e->list->at[i];
+        uint64_t bytes = v->numel * width_of(e->dtype);
 
-        llama_tensor(c, i, v);
-        bytes = (uint64_t)v->numel * width_of(e->dtype);
         if (i > 0 && in_file + bytes > e->shard_bytes) {
             e->n_files++;
             in_file = 0;
@@ -240,11 +250,11 @@ static int deal(struct export *e)
         e->tensors[i] = (struct st_tensor){
             .name = v->name,
             .dtype = e->dtype,
-            .n_dims = (unsigned)v->ndim,
-            .shape = {(uint64_t)v->shape[0], (uint64_t)v->shape[1]},
+            .n_dims = v->n_dims,
             .data = &e->items[i],
             .bytes = bytes,
         };
+        memcpy(e->tensors[i].shape, v->shape, sizeof v->shape);
     }
     e->n_files++;
     return 0;
@@ -268,7 +278,7 @@ static int save_index(const struct export *e)
         char name[NAME_MAX_BYTES];
 
         file_name(e, e->items[i].file, name);
-        json_object_set_new(map, e->items[i].view.name, json_string(name));
+        json_object_set_new(map, e->list->at[i].name, json_string(name));
     }
     return json_save(e, INDEX,
                      json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
@@ -317,12 +327,21 @@ static int save_weights(struct export *e)
 
 /* ---- all of it ---------------------------------------------------------- */
 
-static int export_all(struct export *e)
+/* What transformers makes the model of. */
+static int save_config(const struct export *e)
 {
     const struct hf_config *c = &e->s->config;
     const char *dtype = e->dtype == ST_F32    ? "float32"
                         : e->dtype == ST_BF16 ? "bfloat16"
                                               : "float16";
+    int rv = text_save(e, "generation_config.json", hf_generation_text(c));
+
+    rv = rv == 0 ? text_save(e, "README.md", model_card(e->s)) : rv;
+    return rv == 0 ? text_save(e, "config.json", hf_config_text(c, dtype)) : rv;
+}
+
+static int export_all(struct export *e)
+{
     int rv;
 
     if (mkdir(e->dir, 0777) != 0 && errno != EEXIST) {
@@ -331,11 +350,18 @@ static int export_all(struct export *e)
     }
     rv = save_weights(e);
     rv = rv == 0 ? save_tokenizer(e) : rv;
-    if (rv == 0) {
-        rv = text_save(e, "generation_config.json", hf_generation_text(c));
+    if (rv != 0) {
+        return rv;
     }
-    rv = rv == 0 ? text_save(e, "README.md", model_card(e->s)) : rv;
-    return rv == 0 ? text_save(e, "config.json", hf_config_text(c, dtype)) : rv;
+    return e->s->tensors.n > 0 ? text_save(e, "README.md", model_card(e->s))
+                               : save_config(e);
+}
+
+static void free_all(struct export *e)
+{
+    free(e->items);
+    free(e->tensors);
+    tensor_list_free(&e->llama);
 }
 
 int model_export(const struct model_source *s,
@@ -353,8 +379,7 @@ int model_export(const struct model_source *s,
     };
     int rv = export_all(&e);
 
-    free(e.items);
-    free(e.tensors);
+    free_all(&e);
     return rv;
 }
 
@@ -381,7 +406,6 @@ int model_import(const struct model_source *s,
         rv = copy_file(s->tokenizer, path, errmsg);
     }
     free(config);
-    free(e.items);
-    free(e.tensors);
+    free_all(&e);
     return rv;
 }

@@ -8,8 +8,15 @@
 
 static int load(struct model *m, const struct model_source *s, char *errmsg)
 {
-    int count = llama_tensor_count(&s->config.model);
+    int count;
 
+    if (s->tensors.n > 0) {
+        return errmsg_invalid(errmsg,
+                              "the run's model is a list of tensors, which "
+                              "only the program that trains it can use; `loco "
+                              "export` writes it as model.safetensors");
+    }
+    count = llama_tensor_count(&s->config.model);
     m->config = s->config.model;
     m->round = s->facts.round;
     m->eos = s->config.eos;

@@ -24,7 +24,8 @@ struct model {
     char tokenizer[FILE_PATH_MAX]; /* as in struct model_source */
 };
 
-/* model_close afterwards, whatever the result. */
+/* model_close afterwards, whatever the result. LOCO_EINVAL: a run whose model
+ * is a list of tensors. */
 int model_open_state(struct model *m,
                      const char *const *state_dirs,
                      size_t n_dirs,
@@ -44,8 +45,9 @@ struct model_export_options {
 /* What transformers loads, in `dir`, which is made: config.json,
  * generation_config.json, model.safetensors (or several files and an index),
  * tokenizer.json and tokenizer_config.json where the tokenizer is known, and
- * README.md, a model card. The same source gives the same bytes. Memory: some
- * megabytes. */
+ * README.md, a model card. Of a list of tensors: the weights under the names
+ * of its layout, tokenizer.json and README.md. The same source gives the same
+ * bytes. Memory: some megabytes. */
 int model_export(const struct model_source *s,
                  const char *dir,
                  const struct model_export_options *opt,

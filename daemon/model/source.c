@@ -15,6 +15,7 @@ void model_source_close(struct model_source *s)
     checkpoint_close(&s->checkpoint);
     model_stages_close(&s->stages);
     weights_close(&s->weights);
+    tensor_list_free(&s->tensors);
     s->phi = NULL;
 }
 
@@ -60,6 +61,29 @@ static void take_manifest(struct model_source *s, const struct manifest *f)
                    f->data.licence);
 }
 
+/* The daemon keeps the layout that the author signed beside its shards. */
+static int read_layout(struct model_source *s,
+                       const char *dir,
+                       const struct manifest_model *m,
+                       char *errmsg)
+{
+    char shards[FILE_PATH_MAX], path[FILE_PATH_MAX], problem[ERRMSG_SIZE];
+    struct file_map map;
+    int rv = file_path_join(shards, dir, STATE_DIR_SHARDS, errmsg);
+
+    rv = rv == 0 ? file_path_join(path, shards, m->layout, errmsg) : rv;
+    rv = rv == 0 ? file_map_open(&map, path, errmsg) : rv;
+    if (rv != 0) {
+        return rv;
+    }
+    tensor_list_free(&s->tensors); /* of another directory of the same run */
+    rv = tensor_list_parse(&s->tensors, map.data, map.size, problem);
+    file_map_close(&map);
+    return rv == 0 ? 0
+                   : errmsg_fail(errmsg, rv, "the run's layout, %.120s: %.120s",
+                                 path, problem);
+}
+
 /* *stages, *run: of its run. */
 static int manifest_read(struct model_source *s,
                          const char *dir,
@@ -93,6 +117,9 @@ static int manifest_read(struct model_source *s,
         take_manifest(s, manifest);
         take_tokenizer(s, &manifest->data, dir);
     }
+    if (rv == 0 && manifest_has_tensors(manifest)) {
+        rv = read_layout(s, dir, &manifest->model, errmsg);
+    }
     free(manifest);
     return rv;
 }
@@ -111,7 +138,8 @@ static int
 take_checkpoint(struct model_source *s, const char *state_dir, char *errmsg)
 {
     const struct checkpoint_state *c = &s->checkpoint.state;
-    uint64_t n = (uint64_t)llama_numel(&s->config.model);
+    uint64_t n = s->tensors.n > 0 ? s->tensors.numel
+                                  : (uint64_t)llama_numel(&s->config.model);
     char dir[FILE_PATH_MAX];
     int rv = file_path_join(dir, state_dir, STATE_DIR_CHECKPOINTS, errmsg);
 
@@ -167,7 +195,8 @@ int model_source_state(struct model_source *s,
     memset(s, 0, sizeof *s);
     s->config.bos = s->config.eos = HF_NO_TOKEN;
     rv = read_manifests(s, state_dirs, n_dirs, &stages, errmsg);
-    if (rv == 0 && llama_config_check(&s->config.model, &reason) != 0) {
+    if (rv == 0 && s->tensors.n == 0 &&
+        llama_config_check(&s->config.model, &reason) != 0) {
         rv = errmsg_invalid(errmsg, "model: %.120s", reason);
     }
     if (rv == 0 && stages > 1) {
@@ -236,6 +265,9 @@ static const float *tensor_at(const struct model_source *s, int i)
 {
     struct llama_view v;
 
+    if (s->tensors.n > 0) {
+        return s->phi + s->tensors.at[i].offset;
+    }
     llama_tensor(&s->config.model, i, &v);
     return s->stages.n > 0 ? model_stages_at(&s->stages, v.offset)
                            : s->phi + v.offset;
@@ -251,14 +283,22 @@ void model_source_read(
     memcpy(out, tensor_at(s, i) + first, (size_t)n * sizeof *out);
 }
 
-void model_source_forget(const struct model_source *s, int i)
+static uint64_t numel_of(const struct model_source *s, int i)
 {
     struct llama_view v;
 
+    if (s->tensors.n > 0) {
+        return s->tensors.at[i].numel;
+    }
+    llama_tensor(&s->config.model, i, &v);
+    return (uint64_t)v.numel;
+}
+
+void model_source_forget(const struct model_source *s, int i)
+{
     if (s->phi == NULL && s->stages.n == 0) {
         weights_forget(&s->weights, i);
     } else if (s->mapped) {
-        llama_tensor(&s->config.model, i, &v);
-        file_forget(tensor_at(s, i), (uint64_t)v.numel * sizeof *s->phi);
+        file_forget(tensor_at(s, i), numel_of(s, i) * sizeof *s->phi);
     }
 }

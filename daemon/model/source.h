@@ -7,6 +7,10 @@
  * *memory*. Weights are read in pieces as fp32; pages that were read can be
  * given back, so that export and import need little memory, whatever the model.
  *
+ * The model is a Llama, or, of a state directory, whatever the run's training
+ * loops train: then it is a list of tensors, `tensors` is not empty, and of
+ * config only seq may count.
+ *
  * Blocking. How it fails: LOCO_ENOENT, LOCO_EFORMAT, LOCO_EINVAL, LOCO_ENOMEM
  * with a sentence in errmsg.
  */
@@ -20,6 +24,7 @@
 #include "proto/base/errmsg.h"
 #include "proto/base/file.h"
 #include "train/model/hf_config.h"
+#include "train/model/tensor_list.h"
 #include "train/model/weights.h"
 #include "train/replica/checkpoint.h"
 
@@ -39,6 +44,7 @@ struct model_facts {
 
 struct model_source {
     struct hf_config config;
+    struct tensor_list tensors; /* n 0: a Llama of `config` */
     struct model_facts facts;
     /* "byte", the path of a tokenizer.json, or "": unknown */
     char tokenizer[FILE_PATH_MAX];
@@ -68,7 +74,8 @@ void model_source_memory(struct model_source *s,
                          const float *theta);
 void model_source_close(struct model_source *s); /* idempotent */
 
-/* out (n) = elements first .. first + n - 1 of tensor i of the config. */
+/* out (n) = elements first .. first + n - 1 of tensor i of `tensors`, or of the
+ * config. */
 void model_source_read(
     const struct model_source *s, int i, int64_t first, int64_t n, float *out);
 

@@ -38,6 +38,33 @@ def made(s, *settings):
         return out, p.text().split()[-1]
 
 
+EXPORTED = """
+import json, struct, sys
+import numpy as np
+
+with open(sys.argv[1] + "/model.safetensors", "rb") as f:
+    header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    table = np.frombuffer(f.read(), "<f4").reshape(header["table"]["shape"])
+print(f"end {table.sum():.9g} {abs(table).sum():.9g}")
+"""
+
+
+def check_export(s, program):
+    """`loco export` writes what it ended with; `loco eval` refuses it."""
+    out, script = s.path("export"), s.path("exported.py")
+    run(LOCO, "export", "--state", program.state, "--out", out)
+    check(sorted(os.listdir(out)) == ["README.md", "model.safetensors",
+                                      "tokenizer.json"], os.listdir(out))
+    with open(script, "w", encoding="ascii") as f:
+        f.write(EXPORTED)
+    with Program(s, "exported", out, program=script) as p:
+        check(p.wait() == 0, p.text())
+        check_ends_equal(program, p)
+    said = run(LOCO, "eval", "--state", program.state, "--text",
+               s.path("text.txt"), code=3).stderr
+    check("list of tensors" in said, said)
+
+
 @test("two Python programs with numpy make a run of their model, train it and "
       "end with equal parameters")
 def two_programs():
@@ -64,6 +91,7 @@ def two_programs():
                 check(abs(bits[0] - 8) < 0.001, f"zeros are 8 bits: {bits}")
                 check(abs(bits[4] * math.log(2) - losses[-1]) < 0.5,
                       f"the end was not measured: {bits} {losses}")
+                check_export(s, first)
 
 
 @test("Ctrl-C ends a Python program, and the locod that it started")
@@ -106,6 +134,24 @@ def daemon_killed():
                 check(rounds == sorted(rounds) and rounds[-1] == 39,
                       f"it went back: {rounds}")
                 check_ends_equal(first, second)
+
+
+@test("kill -9 of a Python program: its locod waits for another one, then "
+      "drains")
+def program_killed():
+    with Swarm(peers=1) as s:
+        out, _ = made(s)
+        words = ("--run", out, "--listen", "127.0.0.1:0", "--loop-grace-s", "1")
+        with Program(s, "first", *words) as first:
+            wait_for(lambda: "a training loop is here" in first.log(),
+                     first.log)
+            first.process.kill()
+            wait_for(lambda: "no training loop was here for 1 s" in first.log(),
+                     first.log)
+            wait_for(lambda: subprocess.run(
+                [LOCO, "status", "--state", first.state], check=False,
+                capture_output=True, timeout=60).returncode != 0,
+                "its locod has ended")
 
 
 @test("a second Python program in the same state directory is told who trains "

@@ -1079,8 +1079,8 @@ static void started_locod_drains_when_the_loop_closes(void **state)
     o.locod_args = more;
     open_loop_with(&f, o);
     wait_for_text(&f, "locod.log",
-                  "--trainer socket --run run.yaml --listen "
-                  "127.0.0.1:0");
+                  "--trainer socket --run run.yaml --loop-grace-s 600 "
+                  "--listen 127.0.0.1:0");
     listen_there(&f);
     assert_int_equal(loco_ready(f.l, 200), 0);
     welcome(&f);
@@ -1130,6 +1130,8 @@ static void kept_locod_goes_on(void **state)
     o = start_options(&f, GOOD_LOCOD);
     o.keep = 1;
     open_loop_with(&f, o);
+    /* And is told of no time after which it would drain. */
+    wait_for_text(&f, "locod.log", "--trainer socket --run run.yaml\n");
     listen_there(&f);
     assert_int_equal(loco_ready(f.l, 200), 0);
     welcome(&f);
