@@ -115,9 +115,10 @@ struct loco_options {
     uint32_t reconnect_ms;
     /* Not 0: this loop answers LOCO_SCORE. */
     int measures;
-    /* Not 0: a locod that this handle started goes on after loco_close(). One
-     * whose process was killed drains after 10 minutes without another loop,
-     * unless `keep`, or locod_args with another --loop-grace-s. */
+    /* Not 0: a locod that this handle started goes on after loco_close().
+     * 0: it drains then, and also when your process was killed and 10 minutes
+     * passed without another loop; --loop-grace-s in locod_args sets another
+     * time. */
     int keep;
     /* Sentences about what the library does: started a daemon, lost it, found
      * it. Called by the thread that is in a call. NULL: none. */

@@ -11,7 +11,8 @@
     "\n    from transformers import AutoModelForCausalLM\n"                    \
     "    AutoModelForCausalLM.from_pretrained(\"DIR\")\n"
 #define LOAD_TENSORS                                                           \
-    "\nThe names are those of the program that trained it:\n\n"                \
+    "\nThe names are those of the program that trained it (of a model in "     \
+    "several files, load each):\n\n"                                           \
     "    from safetensors.torch import load_file\n"                            \
     "    model.load_state_dict(load_file(\"DIR/model.safetensors\"), "         \
     "strict=False)\n"
