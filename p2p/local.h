@@ -46,7 +46,8 @@ enum job_type {
     JOB_CONFIGURE,  /* take over a manifest -> CONFIGURED */
     JOB_LOAD,       /* put a state in place -> LOADED */
     JOB_TRAIN,      /* make inner steps, then pack -> PROGRESS*, TRAINED */
-    JOB_APPLY,      /* the outer step with the mean of a round -> APPLIED */
+    JOB_APPLY,      /* the outer step with the mean of a round -> APPLIED, or
+                       before that PLACED */
     JOB_PAIR,       /* the same with the partner of a turn -> APPLIED */
     JOB_EVAL,       /* -> EVALUATED */
     JOB_HASH,       /* -> HASHED */
@@ -233,7 +234,8 @@ enum local_type {
     LOCAL_LOADED,     /* parameters in place (or rc) */
     LOCAL_PROGRESS,   /* while training */
     LOCAL_TRAINED,    /* contribution packed */
-    LOCAL_APPLIED,    /* the new state is in place (or rc) */
+    LOCAL_PLACED,     /* the new state is in place, its hashes are to come */
+    LOCAL_APPLIED,    /* the same with its hashes (or rc) */
     LOCAL_EVALUATED,
     LOCAL_HASHED,      /* (or rc) */
     LOCAL_INHERITED,   /* that buffer is gone (rc) */
@@ -266,6 +268,11 @@ struct report_state {
                         with that; 0 where they were kept (rebase) */
     struct hash32 params_hash, momentum_hash;
     struct hash32 sample; /* of that state (proto/sample.h) */
+};
+
+/* A TRAIN may follow at once; the hashes are made behind its steps. */
+struct report_placed {
+    uint64_t round, inner_step, tokens; /* as in APPLIED's report */
 };
 
 struct report_progress {
@@ -344,6 +351,7 @@ struct local_event {
     int rc;
     union {
         struct report_configured configured;
+        struct report_placed placed;
         struct report_state loaded, applied;
         struct report_progress progress;
         struct report_trained trained;

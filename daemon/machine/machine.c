@@ -210,7 +210,7 @@ static void trainer_event(void *self, const struct local_event *event)
     machine_post(m, event);
 }
 
-/* On the trainer thread. */
+/* On a thread of the trainer's. */
 static void take_snapshot(void *self, struct snapshot *s)
 {
     struct machine *m = self;

@@ -145,13 +145,14 @@ void snapshot_hash(const struct replica *r,
                    struct hash32 *rest)
 {
     struct replica_vector state[REPLICA_STATE_MAX];
-    size_t n = replica_state(r, state);
     struct hash_tree_state tree;
+    size_t n;
 
     if (s != NULL) {
         hash_kept(r, s, params, rest);
         return;
     }
+    n = replica_state(r, state);
     hash_tree(state[0].x, state[0].n * sizeof(float), params);
     hash_tree_init(&tree);
     for (size_t i = 1; i < n; i++) {
@@ -167,11 +168,12 @@ void snapshot_sample(const struct replica *r,
 {
     struct replica_vector at[REPLICA_STATE_MAX];
     struct sample_part parts[REPLICA_STATE_MAX];
-    size_t n = replica_state(r, at);
+    size_t n = 1;
 
     if (s != NULL) {
         at[0] = (struct replica_vector){s->state, s->n_state};
-        n = 1;
+    } else {
+        n = replica_state(r, at);
     }
     for (size_t i = 0; i < n; i++) {
         parts[i] = (struct sample_part){at[i].x, at[i].n * sizeof(float)};

@@ -36,7 +36,8 @@ struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old);
 
 /* What members agree on: a hash of phi, and one of all vectors behind it. `s`,
  * the snapshot of just that state or NULL, keeps the leaves of both for those
- * who fetch it; without memory it has none. */
+ * who fetch it; without memory it has none. With `s` nothing of the replica is
+ * read but its pool, which hashes. */
 void snapshot_hash(const struct replica *r,
                    struct snapshot *s,
                    struct hash32 *params,

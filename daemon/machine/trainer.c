@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "daemon/jobs/answer.h"
-#include "daemon/node/node.h"
 #include "p2p/round/lease.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
@@ -21,26 +20,6 @@
 #include "train/replica/pair.h"
 
 #define TRAINER_NICE 5 /* the loop thread must get its turn first */
-
-/* New parameters are in place: hashes into the event, a snapshot for others. */
-static void publish(struct trainer *t, struct report_state *state)
-{
-    const struct replica *r = &t->replica;
-    struct snapshot *s = snapshot_make(
-        r, t->opt.spare_snapshot == NULL ? NULL
-                                         : t->opt.spare_snapshot(t->opt.self));
-    struct hash32 hash;
-
-    snapshot_hash(r, s, &state->params_hash, &state->momentum_hash);
-    hash = node_state_hash(&state->params_hash, &state->momentum_hash);
-    snapshot_sample(r, s, &hash, &state->sample);
-    state->round = r->round;
-    state->inner_step = r->inner_step;
-    if (s != NULL) {
-        s->name = hash32_u64(&hash);
-        t->opt.take_snapshot(t->opt.self, s);
-    }
-}
 
 double trainer_now_s(void)
 {
@@ -117,6 +96,7 @@ static bool recover(struct trainer *t, int rc)
     bool again = rc != LOCO_ENOMEM && !t->gpu_lost_before;
     int rv = LOCO_EDEVICE;
 
+    publisher_wait(t->publisher);
     log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
               device_message(t->replica.backend.device));
     t->gpu_lost_before = true;
@@ -185,6 +165,7 @@ void trainer_trained(struct trainer *t, int rc)
         return; /* the loop left, and the task begins again with the next one */
     }
     t->training = false;
+    publisher_wait(t->publisher); /* APPLIED comes before TRAINED */
     if (rc == 0) {
         ev.rc = replica_pack(&t->replica);
         if (lost_gpu(t, ev.rc) && recover(t, ev.rc)) {
@@ -350,7 +331,6 @@ static int load(struct trainer *t,
     } else {
         rc = load_state(t, c, report);
     }
-    publish(t, report);
     return rc;
 }
 
@@ -381,21 +361,35 @@ static int apply(struct trainer *t,
     } else {
         repacked(t);
     }
-    publish(t, report);
     return 0;
 }
 
-static int apply_pair(struct trainer *t,
-                      const struct trainer_command *c,
-                      struct report_state *report)
+/* The steps are made elsewhere: threads of this process are free meanwhile. (A
+ * pool whose threads are pinned is the trainer's alone.) */
+static bool hashes_beside(const struct trainer *t)
 {
-    int rc = replica_apply_pair(&t->replica, c->job.pair.turn, c->wire,
-                                c->job.pair.first);
+    return (t->loop != NULL || t->replica.backend.device != NULL) &&
+           t->opt.slots == NULL && t->opt.replica.affinity.n == 0;
+}
 
-    if (rc == 0) {
-        publish(t, report);
+/* LOAD, APPLY, PAIR: the state in place is to be another one. */
+static void run_state(struct trainer *t, const struct trainer_command *c)
+{
+    struct local_event ev = job_answer(&c->job, 0);
+
+    if (c->job.type == JOB_LOAD) {
+        ev.rc = load(t, c, &ev.loaded);
+    } else if (c->job.type == JOB_APPLY) {
+        ev.rc = apply(t, c, &ev.applied);
+    } else {
+        ev.rc = replica_apply_pair(&t->replica, c->job.pair.turn, c->wire,
+                                   c->job.pair.first);
     }
-    return rc;
+    if (ev.rc == 0) {
+        publisher_publish(t->publisher, &ev, hashes_beside(t));
+    } else {
+        t->opt.post(t->opt.self, &ev);
+    }
 }
 
 /* A pipeline's speed is that of its steps, waiting included. */
@@ -447,6 +441,7 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     struct replica *r = &t->replica;
 
     if (!r->have_backend) { /* lost in an earlier round: once more */
+        publisher_wait(t->publisher);
         (void)replica_recover(r, true, NULL);
     }
     if (t->opt.slots != NULL) { /* the steps are made */
@@ -468,6 +463,9 @@ void trainer_run_command(struct trainer *t, const struct trainer_command *c)
 {
     struct local_event ev = job_answer(&c->job, 0);
 
+    if (c->job.type != JOB_TRAIN && c->job.type != JOB_OVER) {
+        publisher_wait(t->publisher);
+    }
     switch (c->job.type) {
     case JOB_PIPE:
         run_pipe(t, &c->job);
@@ -476,14 +474,10 @@ void trainer_run_command(struct trainer *t, const struct trainer_command *c)
         begin_task(t, c);
         return;
     case JOB_LOAD:
-        ev.rc = load(t, c, &ev.loaded);
-        break;
     case JOB_APPLY:
-        ev.rc = apply(t, c, &ev.applied);
-        break;
     case JOB_PAIR:
-        ev.rc = apply_pair(t, c, &ev.applied);
-        break;
+        run_state(t, c);
+        return;
     case JOB_OVER:
         return; /* trainer_loop.c's */
     default:
@@ -642,6 +636,58 @@ static int take_residual(struct trainer *t)
     return t->residual == NULL ? LOCO_ENOMEM : 0;
 }
 
+static int open_parts(struct trainer *t, char *errmsg)
+{
+    const struct trainer_options *opt = &t->opt;
+    const struct publisher_options publish = {
+        .replica = &t->replica,
+        .self = opt->self,
+        .post = opt->post,
+        .take_snapshot = opt->take_snapshot,
+        .spare_snapshot = opt->spare_snapshot,
+    };
+    int rv =
+        trainer_text_open(&t->text, opt->replica.train, opt->replica.n_train);
+
+    t->opt.replica.train = t->text.shards;
+    if (rv == 0 && opt->loop != NULL) {
+        rv = trainer_loop_open(&t->loop, opt, &t->opt.replica, errmsg);
+    }
+    rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
+    if (rv == 0 && opt->error_feedback) {
+        rv = take_residual(t);
+    }
+    if (rv == 0 && opt->slots != NULL) {
+        rv = trainer_stage_open(&t->stage, opt->slots);
+    }
+    return rv == 0 ? publisher_open(&t->publisher, &publish) : rv;
+}
+
+static void close_parts(struct trainer *t)
+{
+    publisher_close(t->publisher);
+    trainer_stage_close(&t->stage);
+    replica_close(&t->replica);
+    trainer_loop_close(t->loop);
+    trainer_text_close(&t->text);
+    free(t->residual);
+    free(t);
+}
+
+static void log_kernels(const struct trainer *t)
+{
+    const struct replica *r = &t->replica;
+
+    log_info("train", "%s kernels, %s products, %d threads%s", r->backend.isa,
+             r->backend.bf16 ? "bf16" : "fp32", r->backend.threads,
+             t->opt.replica.affinity.n > 0 ? ", pinned" : "");
+    if (t->opt.replica.device != NULL) {
+        log_info("train", "%u of %u sequences at a time; the outer step on %s",
+                 r->micro_batch, t->opt.replica.batch,
+                 r->outer.on ? "the GPU" : "the processor");
+    }
+}
+
 int trainer_open(struct trainer **trainer,
                  const struct trainer_options *opt,
                  char *errmsg)
@@ -654,34 +700,12 @@ int trainer_open(struct trainer **trainer,
         return LOCO_ENOMEM;
     }
     t->opt = *opt;
-    rv = trainer_text_open(&t->text, opt->replica.train, opt->replica.n_train);
-    t->opt.replica.train = t->text.shards;
-    if (rv == 0 && opt->loop != NULL) {
-        rv = trainer_loop_open(&t->loop, opt, &t->opt.replica, errmsg);
-    }
-    rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
+    rv = open_parts(t, errmsg);
     if (rv != 0) {
-        goto err_after_replica;
+        close_parts(t);
+        return rv;
     }
-    if (opt->error_feedback && take_residual(t) != 0) {
-        rv = LOCO_ENOMEM;
-        goto err_after_replica;
-    }
-    if (opt->slots != NULL) {
-        rv = trainer_stage_open(&t->stage, opt->slots);
-        if (rv != 0) {
-            goto err_after_replica;
-        }
-    }
-    log_info("train", "%s kernels, %s products, %d threads%s",
-             t->replica.backend.isa, t->replica.backend.bf16 ? "bf16" : "fp32",
-             t->replica.backend.threads,
-             opt->replica.affinity.n > 0 ? ", pinned" : "");
-    if (opt->replica.device != NULL) {
-        log_info("train", "%u of %u sequences at a time; the outer step on %s",
-                 t->replica.micro_batch, opt->replica.batch,
-                 t->replica.outer.on ? "the GPU" : "the processor");
-    }
+    log_kernels(t);
     t->percent = 100;
     (void)pthread_mutex_init(&t->mutex, NULL);
     (void)pthread_condattr_init(&attr);
@@ -689,23 +713,13 @@ int trainer_open(struct trainer **trainer,
     (void)pthread_cond_init(&t->wake, &attr);
     (void)pthread_condattr_destroy(&attr);
     if (pthread_create(&t->thread, NULL, trainer_run, t) != 0) {
-        rv = LOCO_ENOMEM;
-        goto err_after_mutex;
+        (void)pthread_cond_destroy(&t->wake);
+        (void)pthread_mutex_destroy(&t->mutex);
+        close_parts(t);
+        return LOCO_ENOMEM;
     }
     *trainer = t;
     return 0;
-
-err_after_mutex:
-    (void)pthread_cond_destroy(&t->wake);
-    (void)pthread_mutex_destroy(&t->mutex);
-err_after_replica:
-    trainer_stage_close(&t->stage);
-    replica_close(&t->replica);
-    trainer_loop_close(t->loop);
-    trainer_text_close(&t->text);
-    free(t->residual);
-    free(t);
-    return rv;
 }
 
 /* Of the steps; a STEP was decided by all, and held-out text is none of it. */
@@ -784,6 +798,7 @@ void trainer_stop(struct trainer *t)
     wake(t);
     (void)pthread_mutex_unlock(&t->mutex);
     (void)pthread_join(t->thread, NULL);
+    publisher_wait(t->publisher);
     t->stopped = true;
 }
 
@@ -795,10 +810,5 @@ void trainer_close(struct trainer *t)
     trainer_stop(t);
     (void)pthread_cond_destroy(&t->wake);
     (void)pthread_mutex_destroy(&t->mutex);
-    trainer_stage_close(&t->stage);
-    replica_close(&t->replica);
-    trainer_loop_close(t->loop);
-    trainer_text_close(&t->text);
-    free(t->residual);
-    free(t);
+    close_parts(t);
 }

@@ -2,8 +2,9 @@
  *
  * The loop thread posts commands: jobs (p2p/local.h) with the bytes that they
  * need. The trainer works on one at a time, in order, and answers each with
- * exactly one event (trainer_options.post, which
- * any thread may call). A LOAD or APPLY that arrives during a TRAIN is done
+ * exactly one event (trainer_options.post, which any thread may call); an APPLY
+ * with APPLIED, and with PLACED before that where the hashes come later
+ * (publisher.h). A LOAD or APPLY that arrives during a TRAIN is done
  * between two inner steps; the rest of the steps follow.
  *
  * A TRAIN makes the inner steps that are left until the next round packs. Where
@@ -75,10 +76,10 @@ struct trainer_options {
     bool cpu_fallback;
     void *self;
     void (*post)(void *self, const struct local_event *event);
-    /* Called on the trainer thread, before the event that goes with it. */
+    /* Called before the event that goes with it, on that one's thread. */
     void (*take_snapshot)(void *self, struct snapshot *s);
-    /* Likewise, before one is made: one that nobody needs any more, for its
-     * memory; NULL: there is none. The function may be NULL. */
+    /* On the trainer thread, before one is made: one that nobody needs any
+     * more, for its memory; NULL: there is none. The function may be NULL. */
     struct snapshot *(*spare_snapshot)(void *self);
     /* Likewise, with each contribution: it is announced in blocks of so many
      * elements. 0: it is not. */

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "daemon/machine/publisher.h"
 #include "daemon/machine/trainer.h"
 #include "daemon/machine/trainer_text.h"
 
@@ -15,6 +16,7 @@ struct trainer_loop;
 struct trainer {
     struct trainer_options opt;
     struct replica replica; /* the thread's, once it runs */
+    struct publisher *publisher;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards the next eight */
     pthread_cond_t wake;

@@ -13,7 +13,7 @@ void node_evaluate(struct node *n)
     struct job *job;
 
     if (!n->eval.active && !n->draining && n->inner->whole &&
-        n->regime->evaluates(n)) {
+        n->regime->evaluates(n, &n->held.applied)) {
         n->eval.active = true;
         n->eval.point = n->held.applied;
         job = out_job(n->out, JOB_EVAL);

@@ -42,6 +42,17 @@ void node_held_begin(struct node_held *h, const struct hash32 *result)
         h->target_result = *result;
     }
     h->applying = true;
+    h->placed = false;
+}
+
+void node_held_place(struct node_held *h)
+{
+    h->placed = true;
+}
+
+const struct node_point *node_held_stand(const struct node_held *h)
+{
+    return h->applying && h->placed ? &h->target : &h->applied;
 }
 
 void node_held_end(struct node_held *h)

@@ -35,6 +35,8 @@ enum node_spent { SPENT_NOT, SPENT_PARTLY, SPENT_WHOLLY };
 struct node_held {
     bool loaded;
     bool applying; /* APPLY or LOAD under way */
+    bool placed;   /* ... and the target is in place: training goes on from it,
+                      its hashes are to come */
     struct node_point applied, known;
     struct hash32 params_hash, momentum_hash, state_hash;
     struct hash32 sample;     /* of that state; told to nobody */
@@ -54,6 +56,12 @@ void node_held_spend(struct node_held *h, enum node_spent spent);
  * commit that is applied, or NULL. */
 void node_held_begin(struct node_held *h, const struct hash32 *result);
 void node_held_end(struct node_held *h);
+
+/* The target is in place, its hashes are to come. */
+void node_held_place(struct node_held *h);
+
+/* Where the next inner steps begin: what is in place. */
+const struct node_point *node_held_stand(const struct node_held *h);
 
 /* The target is in place, under the hashes of that report. */
 void node_held_take(struct node_held *h, const struct report_state *state);

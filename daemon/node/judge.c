@@ -39,7 +39,7 @@
 #define JUDGE_TRIES 3
 #define MEAN_WEIGHT 0.25 /* of the newest figure */
 
-static bool judges(const struct node *n)
+bool node_judge_is_on(const struct node *n)
 {
     return n->terms.rollback_microbits > 0 && n->inner->whole &&
            n->regime->has_views;
@@ -73,7 +73,7 @@ void node_judge_look(struct node *n)
     struct node_judge *g = &n->judge;
     struct job *job;
 
-    if (!judges(n) || !n->held.loaded) {
+    if (!node_judge_is_on(n) || !n->held.loaded) {
         return;
     }
     if (hash32_eq(&n->held.state_hash, &g->good.state)) {

@@ -36,6 +36,9 @@ bool node_judge_measured(struct node *n, const struct local_event *e);
 /* No step is to be made now. */
 bool node_judge_holds(const struct node *n);
 
+/* Each new state is measured, before anything is trained from it. */
+bool node_judge_is_on(const struct node *n);
+
 void node_judge_tick(struct node *n);
 uint64_t node_judge_deadline(const struct node *n);
 

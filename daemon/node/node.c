@@ -512,6 +512,9 @@ static void on_local(struct node *n, const struct event *ev)
     case LOCAL_TRAINED:
         node_on_trained(n, e);
         return;
+    case LOCAL_PLACED:
+        node_on_placed(n, e);
+        return;
     case LOCAL_APPLIED:
         node_on_applied(n, e);
         return;

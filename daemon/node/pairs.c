@@ -237,14 +237,13 @@ static void pairs_applied(struct node *n, const struct local_event *e)
     node_step_taken(n);
 }
 
-static bool pairs_evaluates(const struct node *n)
+static bool pairs_evaluates(const struct node *n, const struct node_point *p)
 {
     uint64_t every = n->terms.eval_every;
     uint32_t n_members = n->pair.list.n > 0 ? n->pair.list.n : 1;
 
-    return every != 0 &&
-           (n->held.applied.round % every == 0 || node_run_over(n)) &&
-           (n->held.applied.round / every) % n_members == n->pair.list.self;
+    return every != 0 && (p->round % every == 0 || node_run_over(n)) &&
+           (p->round / every) % n_members == n->pair.list.self;
 }
 
 static void turn_advance(struct node *n)

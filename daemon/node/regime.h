@@ -31,8 +31,10 @@ struct regime {
     uint64_t (*deadline)(const struct node *n);
 
     /* The machine's answers, when they are good. LOADED: the state of
-     * held.target is in place. */
+     * held.target is in place. PLACED (may be NULL: APPLIED is enough): so it
+     * is, before its hashes are known. */
     void (*trained)(struct node *n, const struct local_event *e);
+    void (*placed)(struct node *n, const struct local_event *e);
     void (*applied)(struct node *n, const struct local_event *e);
     void (*loaded)(struct node *n);
 
@@ -44,8 +46,8 @@ struct regime {
     /* Who has that state, or may. */
     bool (*may_have)(const struct node *n, const struct member *p);
 
-    /* It is this peer's turn to measure the state in place. */
-    bool (*evaluates)(const struct node *n);
+    /* It is this peer's turn to measure the state of that point. */
+    bool (*evaluates)(const struct node *n, const struct node_point *p);
     /* A goodbye now would cost others what is under way. */
     bool (*busy)(const struct node *n);
 

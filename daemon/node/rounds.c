@@ -1,9 +1,11 @@
 /* rounds.c - the regime of rounds: training, commits, the end of a run.
  *
  * TRAIN(period) -> TRAINED -> round_contribute .. committed -> APPLY ->
- * APPLIED -> next. A peer that was late finds the round committed without it:
- * it fetches the reduced bytes, applies them under its live parameters
- * (rebase) and its contribution, still open, enters the next round.
+ * APPLIED -> next. Where the trainer says PLACED before that, the next TRAIN
+ * begins at once: only READY and heartbeats need the hashes. A peer that was
+ * late finds the round committed without it: it fetches the reduced bytes,
+ * applies them under its live parameters (rebase) and its contribution, still
+ * open, enters the next round.
  */
 #include "daemon/node/internal.h"
 
@@ -11,13 +13,16 @@
 
 #include "proto/base/log.h"
 
-bool node_run_over(const struct node *n)
+static bool ends_at(const struct node *n, const struct node_point *p)
 {
     return n->data.configured && n->held.loaded &&
-           ((n->terms.stop_rounds > 0 &&
-             n->held.applied.round >= n->terms.stop_rounds) ||
-            (n->terms.stop_tokens > 0 &&
-             n->held.applied.tokens >= n->terms.stop_tokens));
+           ((n->terms.stop_rounds > 0 && p->round >= n->terms.stop_rounds) ||
+            (n->terms.stop_tokens > 0 && p->tokens >= n->terms.stop_tokens));
+}
+
+bool node_run_over(const struct node *n)
+{
+    return ends_at(n, &n->held.applied);
 }
 
 const struct hash32 *node_base(const struct node *n)
@@ -191,28 +196,37 @@ void node_step_taken(struct node *n)
 
 /* What was done after the packing is in no commit, unless the method overlaps
  * and keeps it: then it is of the next contribution. */
-static uint64_t next_first_step(const struct node *n,
-                                const struct local_event *e)
+static uint64_t next_first_step(const struct node *n, uint64_t replaced)
 {
-    bool kept =
-        n->round.contributed && e->applied.tokens <= n->round.mine.tokens;
+    bool kept = n->round.contributed && replaced <= n->round.mine.tokens;
 
     return kept ? n->round.mine.last_step : n->training.inner_step;
 }
 
-/* The commit has our contribution, or a part of it, or nothing. */
-static void spend_contribution(struct node *n, const struct local_event *e)
+/* The commit has our contribution, or a part of it, or nothing. `replaced`:
+ * tokens that the state before was trained with. */
+static void spend_contribution(struct node *n, uint64_t replaced)
 {
     enum node_spent spent = n->held.target_spent;
     uint64_t in_it = spent == SPENT_WHOLLY ? n->round.mine.tokens : 0;
 
     if (spent != SPENT_NOT) {
-        node_training_drop(
-            n, e->applied.tokens > in_it ? e->applied.tokens - in_it : 0);
-        node_training_first(n, next_first_step(n, e));
+        node_training_drop(n, replaced > in_it ? replaced - in_it : 0);
+        node_training_first(n, next_first_step(n, replaced));
     }
     if (spent != SPENT_NOT || !n->inner->whole) {
         node_forget_contribution(n); /* stages pack again after each step */
+    }
+}
+
+/* Whoever is to measure that state measures it before it trains on. */
+static void rounds_placed(struct node *n, const struct local_event *e)
+{
+    if (n->inner->whole && !node_judge_is_on(n) &&
+        !n->regime->evaluates(n, &n->held.target)) {
+        spend_contribution(n, e->placed.tokens);
+        node_held_place(&n->held);
+        node_lease_find(n);
     }
 }
 
@@ -223,7 +237,9 @@ static void rounds_applied(struct node *n, const struct local_event *e)
         node_sync_failed(n);
         return;
     }
-    spend_contribution(n, e);
+    if (!n->held.placed) {
+        spend_contribution(n, e->applied.tokens);
+    }
     node_held_take(&n->held, &e->applied);
     node_sync_taken(n);
     node_lease_find(n);
@@ -271,21 +287,35 @@ static void rounds_trained(struct node *n, const struct local_event *e)
                      n->now, n->out);
 }
 
+/* The state in place is to be another one. */
+static bool is_moving(const struct node *n)
+{
+    return n->held.applying && !n->held.placed;
+}
+
+/* This peer ends there; while it is only placed nobody has said so yet. */
+static bool is_last(const struct node *n, const struct node_point *p)
+{
+    return ends_at(n, p) || (n->opt.rounds > 0 && p->round >= n->opt.rounds);
+}
+
 /* Train, offer, wait: what the state asks for. */
 static void train_advance(struct node *n)
 {
+    const struct node_point *stand = node_held_stand(&n->held);
+
     if (n->stopped) {
         return;
     }
     node_quorum_advance(n);
     node_training_finish(n, node_run_over(n) && !n->draining);
     if (n->finished || n->draining || n->training.paused || !n->ballot.have ||
-        n->held.applying || n->training.active || n->training.packed ||
-        !n->held.loaded || !node_point_eq(&n->held.applied, &n->held.known) ||
-        !node_lease_known(n) || node_judge_holds(n)) {
+        is_moving(n) || n->training.active || n->training.packed ||
+        !n->held.loaded || !node_point_eq(stand, &n->held.known) ||
+        is_last(n, stand) || !node_lease_known(n) || node_judge_holds(n)) {
         return;
     }
-    if (!n->eval.has_before && n->held.applied.round == 0) {
+    if (!n->eval.has_before && stand->round == 0) {
         node_evaluate(n);
     }
     n->inner->train(n);
@@ -454,15 +484,14 @@ static uint64_t rounds_deadline(const struct node *n)
     return first;
 }
 
-static bool rounds_evaluates(const struct node *n)
+static bool rounds_evaluates(const struct node *n, const struct node_point *p)
 {
     const struct view_body *v = &n->ballot.cert.body;
     uint64_t every = n->terms.eval_every;
 
     return n->ballot.have && every != 0 &&
-           (n->held.applied.round % every == 0 || node_run_over(n)) &&
-           (n->held.applied.round / every) % v->n_members ==
-               (uint64_t)n->ballot.self_index;
+           (p->round % every == 0 || ends_at(n, p)) &&
+           (p->round / every) % v->n_members == (uint64_t)n->ballot.self_index;
 }
 
 static bool rounds_busy(const struct node *n)
@@ -488,7 +517,7 @@ static enum node_state rounds_state(const struct node *n)
     if (!n->ballot.have) {
         return node_sees_view(n) ? NODE_JOINING : NODE_WAITING;
     }
-    if (n->round.phase != ROUND_TRAINING || n->held.applying) {
+    if (n->round.phase != ROUND_TRAINING || is_moving(n)) {
         return NODE_AVERAGING;
     }
     return node_pipe_wait(n, &stage) != NULL ? NODE_WAITING : NODE_TRAINING;
@@ -499,6 +528,7 @@ const struct regime regime_rounds = {
     .advance = rounds_advance,
     .deadline = rounds_deadline,
     .trained = rounds_trained,
+    .placed = rounds_placed,
     .applied = rounds_applied,
     .loaded = rounds_loaded,
     .target = rounds_target,

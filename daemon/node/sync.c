@@ -299,6 +299,13 @@ static void start_state(struct node *n)
     }
 }
 
+void node_on_placed(struct node *n, const struct local_event *e)
+{
+    if (n->held.applying && n->regime->placed != NULL) {
+        n->regime->placed(n, e);
+    }
+}
+
 void node_on_applied(struct node *n, const struct local_event *e)
 {
     node_held_end(&n->held);

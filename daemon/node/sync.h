@@ -57,6 +57,7 @@ void node_sync_expect(struct node *n, const struct hash32 *hash);
 void node_sync_keep(struct node *n, bool rebase);
 /* Of the group that is left. */
 void node_sync_forget(struct node *n);
+void node_on_placed(struct node *n, const struct local_event *e);
 void node_on_applied(struct node *n, const struct local_event *e);
 void node_on_hashed(struct node *n, const struct local_event *e);
 void node_on_loaded(struct node *n, const struct local_event *e);

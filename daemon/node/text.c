@@ -58,8 +58,9 @@ static bool is_applied(const struct node *n,
                        const struct commit *c,
                        const struct hash32 *hash)
 {
-    return c->plan.body.round == n->held.applied.round &&
-           hash32_eq(hash, &n->held.applied.commit) &&
+    const struct node_point *p = node_held_stand(&n->held);
+
+    return c->plan.body.round == p->round && hash32_eq(hash, &p->commit) &&
            c->plan.body.n_ledgers == 1;
 }
 
@@ -67,14 +68,18 @@ bool node_lease_known(const struct node *n)
 {
     return n->terms.lease_quota == 0 ||
            (n->text.record.known &&
-            hash32_eq(&n->text.record.hash, &n->held.applied.commit));
+            hash32_eq(&n->text.record.hash,
+                      &node_held_stand(&n->held)->commit));
 }
 
 const struct commit *node_record(const struct node *n)
 {
-    return n->terms.lease_quota > 0 && n->held.applied.round > 0 &&
-                   node_lease_known(n) && !n->text.assumed
-               ? &n->text.record.commit
+    const struct round_record *r = &n->text.record;
+
+    return n->terms.lease_quota > 0 && n->held.applied.round > 0 && r->known &&
+                   hash32_eq(&r->hash, &n->held.applied.commit) &&
+                   !n->text.assumed
+               ? &r->commit
                : NULL;
 }
 
@@ -96,6 +101,7 @@ void node_lease_restored(struct node *n, const struct local_event *e)
 
 void node_lease_find(struct node *n)
 {
+    const struct node_point *p = node_held_stand(&n->held);
     struct commit c;
     struct hash32 hash;
 
@@ -105,10 +111,10 @@ void node_lease_find(struct node *n)
     n->text.record.known = n->text.assumed = false;
     n->text.ask_ms = 0;
     n->text.missing_ms = n->now;
-    if (n->held.applied.round == 0) {
+    if (p->round == 0) {
         memset(&c, 0, sizeof c);
-        take(n, &c, &n->held.applied.commit); /* nothing was given out */
-    } else if (history_get(&n->history, n->held.applied.round, &c)) {
+        take(n, &c, &p->commit); /* nothing was given out */
+    } else if (history_get(&n->history, p->round, &c)) {
         message_commit_hash(&c.plan.body, &c.result, &hash);
         if (is_applied(n, &c, &hash)) {
             take(n, &c, &hash);
@@ -182,7 +188,8 @@ static bool own_lease(const struct node *n, struct lease *lease)
            lease_of(&n->text.record.commit.plan.body.ledgers[0],
                     n->terms.lease_quota, v, (uint32_t)n->ballot.self_index,
                     id_u64(&n->opt.self),
-                    hash32_eq(&v->commit, &n->held.applied.commit), lease);
+                    hash32_eq(&v->commit, &node_held_stand(&n->held)->commit),
+                    lease);
 }
 
 void node_lease_name(struct node *n, struct job_train *train)

@@ -153,7 +153,7 @@ static void machine_tick(struct node *n)
 
 static void machine_train(struct node *n)
 {
-    uint64_t round = n->held.applied.round + 1;
+    uint64_t round = node_held_stand(&n->held)->round + 1;
     uint32_t steps =
         n->terms.quorum ? node_quorum_steps(n) : terms_steps(&n->terms, round);
     struct job_train *train = NULL;

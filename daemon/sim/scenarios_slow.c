@@ -45,6 +45,7 @@ void options_slow_join(struct sim *s)
     s->world_opt.line = line;
     l->shards_everywhere = true; /* here only the state is large */
     l->step_ms = 800;            /* a round is long against a message */
+    l->hash_ms /= 10;            /* and only the line is slow */
     l->n_params = 16 * CODEC_PIECE;
     l->piece_bytes = 4096;
     l->segment_elements = l->block > 1024 ? l->block : 1024;

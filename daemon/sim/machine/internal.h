@@ -25,6 +25,8 @@ struct local_op {
     struct job job;
     int rc; /* CONFIGURE: what comes of it */
     uint64_t serial;
+    bool placed; /* APPLY: it is, and that its hashes are known is to be said */
+    struct report_state state;
     uint8_t *snapshot; /* CHECKPOINT: the state as of the action */
     uint64_t snapshot_step, snapshot_tokens, snapshot_trained, snapshot_name;
     uint32_t snapshot_stage;

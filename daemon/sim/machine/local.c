@@ -303,11 +303,40 @@ work(struct local *l, uint32_t peer, struct local_op *op, struct local_event *e)
     }
 }
 
+/* The hashes of that state come later. */
+static bool place(struct local *l,
+                  uint32_t peer,
+                  struct local_op *op,
+                  const struct local_event *e)
+{
+    struct local_event placed = {.type = LOCAL_PLACED};
+
+    if (op->job.type != JOB_APPLY || op->placed || e->rc != 0 ||
+        l->opt.hash_ms == 0) {
+        return false;
+    }
+    op->placed = true;
+    op->state = e->applied;
+    placed.placed = (struct report_placed){
+        e->applied.round, e->applied.inner_step, e->applied.tokens};
+    local_tell(l, peer, &placed);
+    world_timer(l->world, peer, l->opt.hash_ms * l->machines[peer].slow,
+                op->serial);
+    return true;
+}
+
 static void finish(struct local *l, uint32_t peer, struct local_op *op)
 {
     struct local_event e = job_answer(&op->job, 0);
 
-    e.rc = work(l, peer, op, &e);
+    if (op->placed) {
+        e.applied = op->state;
+    } else {
+        e.rc = work(l, peer, op, &e);
+    }
+    if (place(l, peer, op, &e)) {
+        return;
+    }
     if (e.type != LOCAL_TYPE_COUNT) {
         local_tell(l, peer, &e);
     }

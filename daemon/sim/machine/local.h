@@ -76,6 +76,8 @@ struct local_options {
     bool urls;              /* shards can be downloaded, in url_ms */
     uint32_t url_ms, url_failures; /* the first ones of each process fail */
     uint32_t step_ms, work_ms;     /* an inner step; any other job */
+    uint32_t hash_ms; /* the hashes of a new state, behind the next steps; 0:
+                         before them */
     uint32_t tokens_per_step;
     float lr, mu;
     uint32_t rollback_microbits; /* as in terms */

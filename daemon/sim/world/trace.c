@@ -52,6 +52,7 @@ static const struct kind local_kind[] = {
     [LOCAL_PIPED] = {18, "piped"},
     /* 19 was a job of slices of the parameters, and stays free. */
     [LOCAL_AUDITED] = {20, "audited"},
+    [LOCAL_PLACED] = {21, "placed"},
 };
 
 _Static_assert(sizeof event_kind / sizeof *event_kind == EVENT_TYPE_COUNT,
@@ -166,6 +167,9 @@ static struct said said(const struct local_event *l)
     switch (l->type) {
     case LOCAL_LOADED:
         return said_state(&l->loaded);
+    case LOCAL_PLACED:
+        return (struct said){.round = l->placed.round,
+                             .inner_step = l->placed.inner_step};
     case LOCAL_APPLIED:
         return said_state(&l->applied);
     case LOCAL_PROGRESS:

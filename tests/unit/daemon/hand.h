@@ -84,7 +84,9 @@ struct hand {
     uint32_t n_log, n_said;
     uint8_t *said;
     bool stopped, training;
-    int load_rc; /* what a LOAD ends with */
+    bool hashes_later;          /* an APPLY is answered with PLACED ... */
+    struct local_event applied; /* ... and later, by the test, with this */
+    int load_rc;                /* what a LOAD ends with */
     uint64_t trained_ms;
     struct local_event trained;
 };
@@ -375,6 +377,11 @@ static inline void hand_job(struct hand *h, const struct job *job)
         l.applied = hand_state(job->type == JOB_PAIR ? job->pair.turn
                                                      : job->apply.round);
         h->n_applied++;
+        h->applied = l;
+        if (h->hashes_later) {
+            l = (struct local_event){.type = LOCAL_PLACED,
+                                     .placed.round = l.applied.round};
+        }
         break;
     case JOB_EVAL:
         l.type = LOCAL_EVALUATED;

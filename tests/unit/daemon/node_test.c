@@ -638,6 +638,63 @@ static void who_waits_for_its_text_goes_on_from_the_mean(void **state)
     }
 }
 
+/* Training goes on as soon as the new state is in place; others are told of it,
+ * and asked to go on from it, under its hash. */
+static void the_next_steps_do_not_wait_for_hashes(void **state)
+{
+    struct hand *h = in_a_view(2);
+    struct node_status before;
+
+    (void)state;
+    for (int t = 0; t < 60 && h->n_applied == 0; t++) {
+        hand_wait(h, 1000);
+    }
+    h->hashes_later = true;
+    before = status(h);
+    for (int t = 0; t < 60 && !h->in.held->placed; t++) {
+        hand_wait(h, 100);
+    }
+    assert_true(h->in.held->applying && h->in.held->placed);
+    assert_true(h->in.held->known.round > h->in.held->applied.round);
+    assert_int_equal(h->last_job[JOB_TRAIN].train.round,
+                     h->in.held->known.round + 1);
+    assert_true(h->training && h->in.training->active);
+    hand_wait(h, 10000); /* READY waits for the hash, and so do the others */
+    assert_false(h->training);
+    assert_int_equal(status(h).round, h->in.held->applied.round);
+    assert_int_equal(h->in.held->known.round, h->in.held->applied.round + 1);
+    assert_true(h->in.round->contributed);
+    h->hashes_later = false;
+    hand_local(h, &h->applied);
+    hand_wait(h, 10000);
+    assert_true(status(h).round > before.round + 2);
+    assert_int_equal(status(h).tokens_dropped, 0);
+    hand_close(h);
+}
+
+/* Whose turn it is to measure the new state does not train from it before. */
+static void who_measures_a_state_waits_for_it(void **state)
+{
+    struct hand *h = hand_open(2);
+    uint32_t n_trains;
+
+    (void)state;
+    h->terms.stop_rounds = 1000000;
+    h->terms.rollback_microbits = 500000; /* each measures each state */
+    h->hashes_later = true;
+    for (int t = 0; t < 60 && h->n_applied == 0; t++) {
+        hand_wait(h, 1000);
+    }
+    n_trains = h->n_jobs[JOB_TRAIN];
+    hand_wait(h, 5000);
+    assert_true(h->in.held->applying && !h->in.held->placed);
+    assert_int_equal(h->n_jobs[JOB_TRAIN], n_trains);
+    hand_local(h, &h->applied);
+    hand_wait(h, 10);
+    assert_int_equal(h->n_jobs[JOB_TRAIN], n_trains + 1);
+    hand_close(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -663,6 +720,8 @@ int main(void)
         cmocka_unit_test(a_state_without_its_record_begins_the_text_anew),
         cmocka_unit_test(a_commit_in_the_middle_of_a_step_ends_a_gradient),
         cmocka_unit_test(who_waits_for_its_text_goes_on_from_the_mean),
+        cmocka_unit_test(the_next_steps_do_not_wait_for_hashes),
+        cmocka_unit_test(who_measures_a_state_waits_for_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,9 +64,14 @@ static void post(void *self, const struct local_event *event)
     (void)pthread_mutex_unlock(&in->mutex);
 }
 
+/* Taken while nothing may be hashed to its end. */
+static pthread_mutex_t hashing = PTHREAD_MUTEX_INITIALIZER;
+
 static void drop_snapshot(void *self, struct snapshot *s)
 {
     (void)self;
+    (void)pthread_mutex_lock(&hashing);
+    (void)pthread_mutex_unlock(&hashing);
     snapshot_free(s);
 }
 
@@ -394,6 +399,47 @@ static void a_round_is_one_give_and_one_take(void **state)
     leave(&l);
     trainer_close(t);
     free(phi);
+}
+
+static void the_loop_does_not_wait_for_hashes(void **state)
+{
+    struct trainer *t = open_trainer(0);
+    struct local_event e;
+    struct loop l;
+
+    (void)state;
+    load(t);
+    join(&l);
+    (void)take(&l);
+    train(t);
+    assert_int_equal(go(&l), PERIOD);
+    for (int i = 0; i < PERIOD; i++) {
+        step(&l, BATCH * SEQ);
+    }
+    (void)expect(&l, TRAINER_MSG_GIVE);
+    say(&l, TRAINER_MSG_GIVEN);
+    assert_int_equal(wait_for(LOCAL_TRAINED).rc, 0);
+    (void)pthread_mutex_lock(&hashing);
+    apply(t, l.welcome.n, 1, 0.25F, 0.5);
+    e = wait_for(LOCAL_PLACED);
+    assert_true(e.placed.round == 1 && e.placed.inner_step == PERIOD);
+    assert_true(e.placed.tokens == PERIOD * BATCH * SEQ);
+    assert_int_equal(take(&l).take.round, 1);
+    train(t);
+    assert_int_equal(go(&l), PERIOD);
+    for (int i = 0; i < PERIOD; i++) {
+        step(&l, BATCH * SEQ);
+    }
+    (void)expect(&l, TRAINER_MSG_GIVE);
+    say(&l, TRAINER_MSG_GIVEN);
+    (void)pthread_mutex_unlock(&hashing);
+    e = wait_for(LOCAL_APPLIED);
+    assert_true(e.applied.round == 1 && e.applied.inner_step == PERIOD);
+    assert_false(hash32_is_zero(&e.applied.params_hash));
+    assert_true(e.applied.tokens == PERIOD * BATCH * SEQ);
+    assert_int_equal(wait_for(LOCAL_TRAINED).trained.inner_step, 2 * PERIOD);
+    leave(&l);
+    trainer_close(t);
 }
 
 static void a_commit_without_this_peer_keeps_what_the_loop_did(void **state)
@@ -820,6 +866,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_round_is_one_give_and_one_take),
+        cmocka_unit_test(the_loop_does_not_wait_for_hashes),
         cmocka_unit_test(a_commit_without_this_peer_keeps_what_the_loop_did),
         cmocka_unit_test(a_loop_that_leaves_takes_only_its_steps_along),
         cmocka_unit_test(a_parameter_that_is_no_number_is_not_contributed),

@@ -1,0 +1,150 @@
+/* publisher.c - see publisher.h. */
+#include "daemon/machine/publisher.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "daemon/node/node.h"
+#include "proto/base/err.h"
+
+struct publisher {
+    struct publisher_options opt;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards the rest */
+    pthread_cond_t changed;
+    bool busy, closing;
+    struct snapshot *snapshot; /* busy: these two are the thread's */
+    struct local_event answer;
+};
+
+/* LOADED has one, and APPLIED. */
+static struct report_state *report_of(struct local_event *e)
+{
+    return e->type == LOCAL_LOADED ? &e->loaded : &e->applied;
+}
+
+/* Hashes into the answer, the snapshot to others, then the answer. */
+static void finish(const struct publisher *p,
+                   struct local_event *answer,
+                   struct snapshot *s)
+{
+    const struct replica *r = p->opt.replica;
+    struct report_state *state = report_of(answer);
+    struct hash32 hash;
+
+    snapshot_hash(r, s, &state->params_hash, &state->momentum_hash);
+    hash = node_state_hash(&state->params_hash, &state->momentum_hash);
+    snapshot_sample(r, s, &hash, &state->sample);
+    if (s != NULL) {
+        s->name = hash32_u64(&hash);
+        p->opt.take_snapshot(p->opt.self, s);
+    }
+    p->opt.post(p->opt.self, answer);
+}
+
+static void *publisher_run(void *arg)
+{
+    struct publisher *p = arg;
+
+    (void)pthread_mutex_lock(&p->mutex);
+    while (!p->closing || p->busy) {
+        if (!p->busy) {
+            (void)pthread_cond_wait(&p->changed, &p->mutex);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&p->mutex);
+        finish(p, &p->answer, p->snapshot);
+        (void)pthread_mutex_lock(&p->mutex);
+        p->busy = false;
+        (void)pthread_cond_broadcast(&p->changed);
+    }
+    (void)pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+int publisher_open(struct publisher **publisher,
+                   const struct publisher_options *opt)
+{
+    struct publisher *p = calloc(1, sizeof *p);
+
+    if (p == NULL) {
+        return LOCO_ENOMEM;
+    }
+    p->opt = *opt;
+    (void)pthread_mutex_init(&p->mutex, NULL);
+    (void)pthread_cond_init(&p->changed, NULL);
+    if (pthread_create(&p->thread, NULL, publisher_run, p) != 0) {
+        (void)pthread_cond_destroy(&p->changed);
+        (void)pthread_mutex_destroy(&p->mutex);
+        free(p);
+        return LOCO_ENOMEM;
+    }
+    *publisher = p;
+    return 0;
+}
+
+/* PLACED, and the rest to the thread. */
+static void hand_over(struct publisher *p,
+                      const struct local_event *answer,
+                      struct snapshot *s)
+{
+    const struct report_state *state = &answer->applied;
+    const struct local_event placed = {
+        .type = LOCAL_PLACED,
+        .placed = {state->round, state->inner_step, state->tokens},
+    };
+
+    p->opt.post(p->opt.self, &placed);
+    (void)pthread_mutex_lock(&p->mutex);
+    p->answer = *answer;
+    p->snapshot = s;
+    p->busy = true;
+    (void)pthread_cond_broadcast(&p->changed);
+    (void)pthread_mutex_unlock(&p->mutex);
+}
+
+void publisher_publish(struct publisher *p,
+                       const struct local_event *answer,
+                       bool beside)
+{
+    const struct replica *r = p->opt.replica;
+    struct local_event e = *answer;
+    struct report_state *state = report_of(&e);
+    struct snapshot *s;
+
+    publisher_wait(p);
+    s = snapshot_make(r, p->opt.spare_snapshot == NULL
+                             ? NULL
+                             : p->opt.spare_snapshot(p->opt.self));
+    state->round = r->round;
+    state->inner_step = r->inner_step;
+    if (s != NULL && beside && e.type == LOCAL_APPLIED) {
+        hand_over(p, &e, s);
+    } else {
+        finish(p, &e, s);
+    }
+}
+
+void publisher_wait(struct publisher *p)
+{
+    (void)pthread_mutex_lock(&p->mutex);
+    while (p->busy) {
+        (void)pthread_cond_wait(&p->changed, &p->mutex);
+    }
+    (void)pthread_mutex_unlock(&p->mutex);
+}
+
+void publisher_close(struct publisher *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&p->mutex);
+    p->closing = true;
+    (void)pthread_cond_broadcast(&p->changed);
+    (void)pthread_mutex_unlock(&p->mutex);
+    (void)pthread_join(p->thread, NULL);
+    (void)pthread_cond_destroy(&p->changed);
+    (void)pthread_mutex_destroy(&p->mutex);
+    free(p);
+}

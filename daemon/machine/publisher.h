@@ -1,0 +1,50 @@
+/* publisher.h - a new state in place is made known: copied, hashed, reported.
+ *
+ * The trainer publishes what each LOAD, APPLY and PAIR put in place. The hashes
+ * of a large state take longer than the outer step (some 0.3 to 1 s/GB), and
+ * the next inner steps need none of them. So where the steps are made elsewhere
+ * (a GPU, another process) an APPLY is answered twice: PLACED as soon as the
+ * state is copied, APPLIED from a thread of this file when it is hashed. Where
+ * the processor makes the steps its threads hash together, before the steps:
+ * both would only get in each other's way.
+ *
+ * Threads: all calls on the trainer's. After a publish() beside, it waits
+ * before it uses the replica's pool (kernels/pool.h) again or opens another
+ * device; the inner steps of such a trainer do neither.
+ */
+#ifndef LOCO_DAEMON_MACHINE_PUBLISHER_H
+#define LOCO_DAEMON_MACHINE_PUBLISHER_H
+
+#include <stdbool.h>
+
+#include "daemon/machine/snapshot.h"
+#include "p2p/core.h"
+
+struct publisher;
+
+struct publisher_options {
+    const struct replica *replica; /* borrowed */
+    void *self;
+    /* These as in trainer_options. */
+    void (*post)(void *self, const struct local_event *event);
+    void (*take_snapshot)(void *self, struct snapshot *s);
+    struct snapshot *(*spare_snapshot)(void *self);
+};
+
+/* LOCO_ENOMEM: no thread. */
+int publisher_open(struct publisher **publisher,
+                   const struct publisher_options *opt);
+
+/* Answer a LOAD, APPLY or PAIR that put a state in place: `answer` is completed
+ * and posted. `beside`: the hashes of an APPLY are made while the caller goes
+ * on. */
+void publisher_publish(struct publisher *p,
+                       const struct local_event *answer,
+                       bool beside);
+
+/* Until everything is reported. */
+void publisher_wait(struct publisher *p);
+
+void publisher_close(struct publisher *p); /* waits; NULL is allowed */
+
+#endif
