@@ -3,6 +3,9 @@
 
 #include <assert.h>
 #include <sodium.h>
+#include <stdbool.h>
+
+#include "proto/hash_lanes.h"
 
 static_assert(sizeof(struct hash_state) >= sizeof(crypto_generichash_state),
               "room for libsodium's state");
@@ -58,6 +61,73 @@ void hash_tree_leaf(const void *piece, size_t len, struct hash32 *out)
     leaf_init(&s);
     hash_update(&s, piece, len);
     hash_final(&s, out);
+}
+
+#ifdef LOCO_ISA_X86
+void hash_leaves_avx2(const uint8_t *pieces, struct hash32 *leaves);
+void hash_leaves_avx512(const uint8_t *pieces, struct hash32 *leaves);
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f");
+}
+
+/* From the fastest one on. */
+static const struct {
+    struct hash_lanes lanes;
+    bool (*supported)(void);
+} sets[] = {
+    {{"avx512", 8, hash_leaves_avx512}, has_avx512},
+    {{"avx2", 4, hash_leaves_avx2}, has_avx2},
+};
+
+const struct hash_lanes *hash_lanes_get(const char *isa)
+{
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        const struct hash_lanes *l = &sets[i].lanes;
+
+        if ((isa == NULL || strcmp(isa, l->isa) == 0) && sets[i].supported()) {
+            return l;
+        }
+    }
+    return NULL;
+}
+#else
+const struct hash_lanes *hash_lanes_get(const char *isa)
+{
+    (void)isa;
+    return NULL;
+}
+#endif
+
+size_t hash_tree_at_once(void)
+{
+    const struct hash_lanes *l = hash_lanes_get(NULL);
+
+    return l == NULL ? 1 : l->n;
+}
+
+void hash_tree_leaves(const void *bytes, size_t len, struct hash32 *leaves)
+{
+    const struct hash_lanes *l = hash_lanes_get(NULL);
+    const uint8_t *at = bytes;
+    size_t n = (size_t)hash_tree_pieces(len), whole = len / HASH_PIECE_BYTES;
+    size_t i = 0;
+
+    for (; l != NULL && i + l->n <= whole; i += l->n) {
+        l->leaves(at + i * HASH_PIECE_BYTES, leaves + i);
+    }
+    for (; i < n; i++) {
+        size_t from = i * HASH_PIECE_BYTES;
+
+        hash_tree_leaf(len == 0 ? NULL : at + from,
+                       i < whole ? HASH_PIECE_BYTES : len - from, &leaves[i]);
+    }
 }
 
 /* `out` may be one of the two. */
@@ -181,19 +251,23 @@ void hash_tree_keep(const void *bytes,
                     struct hash32 *out)
 {
     const uint8_t *at = bytes;
+    struct hash32 group[HASH_AT_ONCE_MAX];
     struct hash_tree_state s;
-    struct hash32 leaf;
+    size_t n, pieces = (size_t)hash_tree_pieces(len);
 
     hash_tree_init(&s);
-    for (size_t i = 0; i < hash_tree_pieces(len); i++) {
-        size_t from = i * HASH_PIECE_BYTES, rest = len - from;
+    for (size_t i = 0; i < pieces; i += n) {
+        size_t from = i * HASH_PIECE_BYTES;
+        size_t most = hash_tree_at_once() * HASH_PIECE_BYTES;
+        size_t bytes_now = len - from < most ? len - from : most;
 
-        hash_tree_leaf(at == NULL ? NULL : at + from,
-                       rest < HASH_PIECE_BYTES ? rest : HASH_PIECE_BYTES,
-                       &leaf);
-        tree_push_leaf(&s, &leaf);
+        n = (size_t)hash_tree_pieces(bytes_now);
+        hash_tree_leaves(at == NULL ? NULL : at + from, bytes_now, group);
+        for (size_t k = 0; k < n; k++) {
+            tree_push_leaf(&s, &group[k]);
+        }
         if (leaves != NULL) {
-            leaves[i] = leaf;
+            memcpy(leaves + i, group, n * sizeof group[0]);
         }
     }
     hash_tree_final(&s, out);
@@ -201,9 +275,5 @@ void hash_tree_keep(const void *bytes,
 
 void hash_tree(const void *bytes, size_t len, struct hash32 *out)
 {
-    struct hash_tree_state s;
-
-    hash_tree_init(&s);
-    hash_tree_update(&s, bytes, len);
-    hash_tree_final(&s, out);
+    hash_tree_keep(bytes, len, NULL, out);
 }

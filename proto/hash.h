@@ -10,7 +10,7 @@
  *     leaf = H("leaf" || piece)     node = H("node" || left || right)
  * level by level, a node without partner moves up unchanged. Empty data is one
  * empty piece.
- * Cost: about 1.4 ns per byte on one core; memory: one state of 2 KB.
+ * Cost: hash_lanes.h, for data in memory; libsodium's, where it comes in cuts.
  *
  * Pure, no failure, no allocation. Process-wide: call sign_start() first, or
  * the slower portable code is used.
@@ -25,6 +25,7 @@
 
 #define HASH_PIECE_BYTES (1U << 20)
 #define HASH_PATH_MAX    44 /* levels: 2^44 pieces are 2^64 bytes */
+#define HASH_AT_ONCE_MAX 8
 
 struct hash_state {
     _Alignas(64) uint8_t opaque[384]; /* libsodium's generichash state */
@@ -65,6 +66,12 @@ void hash_tree_final(struct hash_tree_state *s, struct hash32 *out);
 /* For work that is spread over threads: leaves apart, then the root.
  * leaves[n] is overwritten; n = 0 stands for empty data. */
 void hash_tree_leaf(const void *piece, size_t len, struct hash32 *out);
+
+/* leaves[hash_tree_pieces(len)] of data that begins with a piece: the same, for
+ * less than one by one where there are hash_tree_at_once() whole ones or more.
+ */
+void hash_tree_leaves(const void *bytes, size_t len, struct hash32 *leaves);
+size_t hash_tree_at_once(void); /* 1 to HASH_AT_ONCE_MAX */
 void hash_tree_root(struct hash32 *leaves, size_t n, struct hash32 *out);
 
 /* Number of pieces of `len` bytes, at least 1. */

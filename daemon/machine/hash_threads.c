@@ -20,15 +20,16 @@ struct work {
 static void take_pieces(void *arg, int worker)
 {
     struct work *w = arg;
+    const size_t group = hash_tree_at_once();
     size_t i;
 
     (void)worker;
-    while ((i = atomic_fetch_add(&w->next, 1)) < w->n) {
+    while ((i = atomic_fetch_add(&w->next, group)) < w->n) {
         size_t at = i * HASH_PIECE_BYTES, left = w->len - at;
+        size_t most = group * HASH_PIECE_BYTES;
 
-        hash_tree_leaf(w->bytes + at,
-                       left < HASH_PIECE_BYTES ? left : HASH_PIECE_BYTES,
-                       &w->leaves[i]);
+        hash_tree_leaves(w->bytes + at, left < most ? left : most,
+                         &w->leaves[i]);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "proto/base/rng.h"
 #include "proto/hash.h"
+#include "proto/hash_lanes.h"
 
 #define MIB ((size_t)HASH_PIECE_BYTES)
 
@@ -71,9 +72,11 @@ static void the_tree_equals_an_independent_implementation(void **state)
          "4633db01b744e3c323ef9fed426a1bf4ee02fdf36defa6c8c35c83d3516790f8"},
         {7 * MIB,
          "566c83c10a0657648b914338f019895ddace10ee7dd5737dd1b02f1e471f218b"},
+        {21 * MIB + 7, /* eight lanes twice, four once, one and a bit alone */
+         "6d1502731434a2e6323d1641f3b9b9185a1e320d42bbdcaa4209a458afdc2c39"},
     };
-    uint8_t *data = pattern(7 * MIB);
-    struct hash32 h, leaves[7];
+    uint8_t *data = pattern(21 * MIB + 7);
+    struct hash32 h, leaves[22];
 
     (void)state;
     for (size_t i = 0; i < N_OF(rows); i++) {
@@ -114,6 +117,37 @@ static void the_tree_does_not_depend_on_how_data_arrives(void **state)
     free(data);
 }
 
+static void every_set_of_lanes_gives_the_leaves_of_libsodium(void **state)
+{
+    static const char *const isas[] = {"avx2", "avx512"};
+    const size_t n = HASH_AT_ONCE_MAX;
+    uint8_t *data = pattern(n * MIB + 1);
+    struct hash32 want[2][HASH_AT_ONCE_MAX], got[HASH_AT_ONCE_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < 2 * n; i++) { /* at odd addresses too */
+        hash_tree_leaf(data + i / n + i % n * MIB, MIB, &want[i / n][i % n]);
+    }
+    for (size_t i = 0; i < N_OF(isas); i++) {
+        const struct hash_lanes *l = hash_lanes_get(isas[i]);
+
+        if (l == NULL) {
+            print_message("%s: not on this processor\n", isas[i]);
+            continue;
+        }
+        assert_string_equal(l->isa, isas[i]);
+        assert_in_range(l->n, 2, n);
+        for (size_t odd = 0; odd < 2; odd++) {
+            memset(got, 0, sizeof got);
+            l->leaves(data + odd, got);
+            assert_memory_equal(got, want[odd], l->n * sizeof *got);
+            assert_true(l->n == n || hash32_is_zero(&got[l->n]));
+        }
+    }
+    assert_null(hash_lanes_get("none"));
+    free(data);
+}
+
 static void leaves_made_apart_give_the_same_root(void **state)
 {
     const size_t len = 3 * MIB + 1;
@@ -143,6 +177,7 @@ int main(void)
         cmocka_unit_test(a_domain_is_a_prefix_with_its_zero),
         cmocka_unit_test(the_tree_equals_an_independent_implementation),
         cmocka_unit_test(the_tree_does_not_depend_on_how_data_arrives),
+        cmocka_unit_test(every_set_of_lanes_gives_the_leaves_of_libsodium),
         cmocka_unit_test(leaves_made_apart_give_the_same_root),
     };
 
