@@ -22,11 +22,11 @@
 
 #define BENCH_MEET_S 60 /* for all ranks to find each other */
 
-/* One piece of the vote's hash. */
+/* One group of pieces of the vote's hash. */
 struct bench_leaf {
     struct worker_job job;
     struct rank *rank;
-    uint64_t piece;
+    uint64_t group;
     uint64_t cpu_ns; /* what it took */
 };
 
@@ -41,7 +41,7 @@ struct rank {
     uint8_t *wire;
     int16_t *notes; /* what for (recode.h) */
     uint8_t *final; /* a segment, before it is decoded */
-    uint8_t *piece; /* one of the hash; the worker's */
+    uint8_t *group; /* one of the hash; the worker's */
     uint64_t attempt;
     struct reduce reduce;
     uint64_t decoded; /* elements of the attempt that are in the result */

@@ -38,10 +38,10 @@ static size_t unit_of(const struct codec *c)
     return c->block > 1 ? c->block : 1;
 }
 
-/* A piece of the hash begins and ends within units. */
-static size_t piece_room(const struct codec *c)
+/* A group of pieces of the hash begins and ends within units. */
+static size_t group_room(const struct codec *c)
 {
-    return HASH_PIECE_BYTES + 2 * c->bytes(unit_of(c));
+    return (size_t)LEAVES_GROUP * HASH_PIECE_BYTES + 2 * c->bytes(unit_of(c));
 }
 
 int bench_wire_make(struct rank *r)
@@ -51,12 +51,12 @@ int bench_wire_make(struct rank *r)
 
     r->wire_bytes = c->bytes(r->opt.elements);
     ok = leaves_fit(&r->leaves, r->wire_bytes) == 0;
-    r->leaf_jobs = calloc(r->leaves.n, sizeof *r->leaf_jobs);
+    r->leaf_jobs = calloc(r->leaves.n_groups, sizeof *r->leaf_jobs);
     if (recode_can(c)) {
         r->notes =
             calloc(recode_notes(c, r->opt.elements) + 1, sizeof *r->notes);
-        r->piece = malloc(piece_room(c));
-        ok = ok && r->notes != NULL && r->piece != NULL;
+        r->group = malloc(group_room(c));
+        ok = ok && r->notes != NULL && r->group != NULL;
     } else {
         r->wire = bench_map(r->wire_bytes);
         ok = ok && r->wire != NULL;
@@ -70,7 +70,7 @@ void bench_wire_free(struct rank *r)
     leaves_free(&r->leaves);
     free(r->leaf_jobs);
     free(r->notes);
-    free(r->piece);
+    free(r->group);
     free(r->final);
     if (r->wire != NULL) {
         bench_unmap(r->wire, r->wire_bytes);
@@ -121,33 +121,33 @@ static int16_t *notes_at(struct rank *r, uint64_t element)
 
 /* ---- the hash --------------------------------------------------------- */
 
-/* Piece `p` of the hash: final bytes, made anew in `r->piece` where need be. On
+/* Group `g` of the hash: final bytes, made anew in `r->group` where need be. On
  * the worker; NULL: the result is not what final bytes decode to. */
-static const uint8_t *piece_of(struct rank *r, uint64_t p)
+static const uint8_t *group_of(struct rank *r, uint64_t g)
 {
     const struct codec *c = r->opt.codec;
     size_t unit = unit_of(c), unit_bytes = c->bytes(unit);
     uint64_t from, to, first, end;
 
-    leaves_piece(&r->leaves, p, &from, &to);
+    leaves_group(&r->leaves, g, &from, &to);
     if (r->wire != NULL) {
         return r->wire + from;
     }
     first = from / unit_bytes * unit;
     end = (to + unit_bytes - 1) / unit_bytes * unit;
     end = end < r->opt.elements ? end : r->opt.elements;
-    return recode(c, r->piece, r->result + first, end - first,
+    return recode(c, r->group, r->result + first, end - first,
                   notes_at(r, first)) == 0
-               ? r->piece + (from - c->bytes(first))
+               ? r->group + (from - c->bytes(first))
                : NULL;
 }
 
-static void make_leaf(struct rank *r, uint64_t p)
+static void make_leaves(struct rank *r, uint64_t g)
 {
-    const uint8_t *bytes = r->leaves.made[p] ? NULL : piece_of(r, p);
+    const uint8_t *bytes = r->leaves.made[g] ? NULL : group_of(r, g);
 
     if (bytes != NULL) {
-        leaves_make(&r->leaves, p, bytes);
+        leaves_make(&r->leaves, g, bytes);
     }
 }
 
@@ -156,9 +156,9 @@ int bench_wire_hash(struct rank *r, struct hash32 *hash)
     if (!r->leaves.on) { /* not asked for, or not of this attempt */
         leaves_stop(&r->leaves);
     }
-    for (uint64_t p = 0; p < r->leaves.n; p++) {
-        make_leaf(r, p); /* those that were not ready */
-        if (!r->leaves.made[p]) {
+    for (uint64_t g = 0; g < r->leaves.n_groups; g++) {
+        make_leaves(r, g); /* those that were not ready */
+        if (!r->leaves.made[g]) {
             return LOCO_ENUMERIC;
         }
     }
@@ -175,7 +175,7 @@ static void leaf_run(struct worker_job *job)
     if (l->rank->opt.roam != NULL) {
         l->rank->opt.roam();
     }
-    make_leaf(l->rank, l->piece);
+    make_leaves(l->rank, l->group);
     l->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - began_ns;
 }
 
@@ -190,7 +190,7 @@ static void leaf_done(struct worker_job *job, int status)
     }
 }
 
-/* Pieces of the hash that are complete now go to the worker. */
+/* Groups of the hash that are complete now go to the worker. */
 static void hash_ahead(struct rank *r, const struct segment *s)
 {
     const struct codec *c = r->opt.codec;
@@ -201,7 +201,7 @@ static void hash_ahead(struct rank *r, const struct segment *s)
     for (size_t i = 0; i < n; i++) {
         struct bench_leaf *l = &r->leaf_jobs[ready[i]];
 
-        *l = (struct bench_leaf){.rank = r, .piece = ready[i]};
+        *l = (struct bench_leaf){.rank = r, .group = ready[i]};
         l->job.data = l;
         r->n_leaf_jobs +=
             worker_submit(&r->workers, &l->job, leaf_run, leaf_done) == 0;

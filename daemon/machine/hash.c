@@ -1,5 +1,6 @@
 /* hash.c - hashes of buffers, on a worker. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/machine/internal.h"
 #include "proto/base/err.h"
@@ -22,10 +23,11 @@ struct hash_job {
     float *error;              /* machine.wire.error */
 };
 
-/* Of one piece of an attempt in flight, which is final. */
+/* Of one group of pieces (jobs/leaves.h) of an attempt in flight, which is
+ * final. */
 struct leaf_job {
     struct machine_job job;
-    uint64_t piece;
+    uint64_t group;
     struct wire_slot *slot; /* pinned */
     struct wire_guard *guard;
     uint64_t version; /* the guard's leaf_version */
@@ -80,22 +82,24 @@ static int hash_encoded(struct hash_job *j)
     return rv;
 }
 
-/* The leaf of one piece: made before, or now. */
-static int leaf_of(struct hash_job *j, uint64_t p, struct hash32 *out)
+/* The leaves of one group: made before, or now. `out`: of all pieces. */
+static int leaves_of(struct hash_job *j, uint64_t group, struct hash32 *out)
 {
     struct wire_guard *g = j->guard;
     const struct leaves *l = &g->leaves;
-    uint64_t from, to;
+    uint64_t from, to, first = group * LEAVES_GROUP;
     int rv = 0;
 
     (void)pthread_mutex_lock(&g->lock);
+    leaves_group(l, group, &from, &to);
     if (g->version != j->version) {
         rv = LOCO_ECANCELED;
-    } else if (l->made[p]) {
-        *out = l->leaf[p];
+    } else if (l->made[group]) {
+        memcpy(out + first, l->leaf + first,
+               (size_t)hash_tree_pieces(to - from) * sizeof *out);
     } else {
-        leaves_piece(l, p, &from, &to);
-        hash_tree_leaf(j->slot->bytes + from, (size_t)(to - from), out);
+        hash_tree_leaves(j->slot->bytes + from, (size_t)(to - from),
+                         out + first);
     }
     (void)pthread_mutex_unlock(&g->lock);
     return rv;
@@ -108,8 +112,8 @@ static int hash_slot(struct hash_job *j)
     struct hash32 *leaves = malloc(n * sizeof *leaves);
     int rv = leaves == NULL ? LOCO_ENOMEM : 0;
 
-    for (uint64_t p = 0; p < n && rv == 0; p++) {
-        rv = leaf_of(j, p, &leaves[p]);
+    for (uint64_t g = 0; g < j->guard->leaves.n_groups && rv == 0; g++) {
+        rv = leaves_of(j, g, leaves);
     }
     if (rv == 0) {
         hash_tree_root(leaves, (size_t)n, &j->job.answer.hashed.hash);
@@ -145,8 +149,10 @@ static void leaf_run(struct machine_job *job)
 
     (void)pthread_mutex_lock(&g->lock);
     if (g->leaf_version == j->version) {
-        leaves_make(&g->leaves, j->piece,
-                    j->slot->bytes + j->piece * HASH_PIECE_BYTES);
+        uint64_t from, to;
+
+        leaves_group(&g->leaves, j->group, &from, &to);
+        leaves_make(&g->leaves, j->group, j->slot->bytes + from);
     }
     (void)pthread_mutex_unlock(&g->lock);
 }
@@ -164,14 +170,14 @@ static const struct job_kind leaf_kind = {
     .done = leaf_done,
 };
 
-void machine_leaf(struct machine *m, struct wire_slot *slot, uint64_t piece)
+void machine_leaves(struct machine *m, struct wire_slot *slot, uint64_t group)
 {
     struct leaf_job *j = machine_job_new(m, &leaf_kind, NULL);
 
     if (j == NULL) {
         return; /* HASH makes it */
     }
-    j->piece = piece;
+    j->group = group;
     j->slot = slot;
     j->guard = machine_guard(m, slot);
     j->version = j->guard->leaf_version; /* only this thread changes it */

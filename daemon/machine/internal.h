@@ -105,6 +105,7 @@ struct machine_downloads {
 struct machine_use {
     atomic_uint_fast64_t url_bytes, disk_used;
     atomic_uint_fast64_t upload_cap, download_cap, disk_quota, keep, memory_cap;
+    atomic_uint_fast64_t checkpoint_percent;
     uint64_t memory_need; /* of the run; written before CONFIGURED */
 };
 
@@ -223,6 +224,7 @@ struct machine {
     /* Of the last snapshot written: a state can change without a new round (the
      * mean at the end of pairs). */
     uint64_t saved_number;
+    uint64_t next_save_ms; /* no round's checkpoint before (uv_now) */
 };
 
 /* What a job begins with returns 0, or the code that the job is answered with
@@ -290,7 +292,7 @@ void machine_leaves_stop(struct machine *m);
 
 /* machine/hash.c */
 int machine_hash(struct machine *m, const struct job *job);
-void machine_leaf(struct machine *m, struct wire_slot *slot, uint64_t piece);
+void machine_leaves(struct machine *m, struct wire_slot *slot, uint64_t group);
 
 /* machine/pieces.c */
 
@@ -385,6 +387,8 @@ int machine_sum(void *self, struct segment *s);
 void machine_keep(struct machine *m, uint64_t index);
 
 /* machine/checkpoint.c */
+/* After a round, if it is time for one. */
+void machine_round_checkpoint(struct machine *m);
 /* If nothing is being saved. A busy disk skips rounds; the last one is always
  * written (machine_close). */
 void machine_save_checkpoint(struct machine *m);

@@ -482,6 +482,7 @@ void machine_configure(struct machine *m)
     atomic_store(&m->use.download_cap, settings->download_bytes_per_s);
     atomic_store(&m->use.disk_quota, settings->disk_bytes);
     atomic_store(&m->use.keep, settings->keep);
+    atomic_store(&m->use.checkpoint_percent, settings->checkpoint_percent);
     atomic_store(&m->use.memory_cap, settings->memory_bytes);
     if (m->trainer != NULL) {
         trainer_configure(m->trainer, settings);
@@ -539,7 +540,7 @@ begin(struct machine *m, const struct job *job, const struct out *out)
     case JOB_DOWNLOAD:
         return machine_download(m, job);
     case JOB_CHECKPOINT:
-        machine_save_checkpoint(m);
+        machine_round_checkpoint(m);
         return 0;
     case JOB_PEERS:
     case JOB_CHAIN:

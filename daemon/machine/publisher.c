@@ -53,6 +53,9 @@ static void *publisher_run(void *arg)
             continue;
         }
         (void)pthread_mutex_unlock(&p->mutex);
+        if (p->opt.replica->opt.shared) {
+            snapshot_fill(p->opt.replica, p->snapshot);
+        }
         finish(p, &p->answer, p->snapshot);
         (void)pthread_mutex_lock(&p->mutex);
         p->busy = false;
@@ -113,12 +116,16 @@ void publisher_publish(struct publisher *p,
     struct snapshot *s;
 
     publisher_wait(p);
-    s = snapshot_make(r, p->opt.spare_snapshot == NULL
-                             ? NULL
-                             : p->opt.spare_snapshot(p->opt.self));
+    s = snapshot_begin(r, p->opt.spare_snapshot == NULL
+                              ? NULL
+                              : p->opt.spare_snapshot(p->opt.self));
     state->round = r->round;
     state->inner_step = r->inner_step;
-    if (s != NULL && beside && e.type == LOCAL_APPLIED) {
+    beside = beside && s != NULL && e.type == LOCAL_APPLIED;
+    if (s != NULL && !(beside && r->opt.shared)) {
+        snapshot_fill(r, s);
+    }
+    if (beside) {
         hand_over(p, &e, s);
     } else {
         finish(p, &e, s);

@@ -4,7 +4,9 @@
  * of a large state take longer than the outer step (some 0.3 to 1 s/GB), and
  * the next inner steps need none of them. So where the steps are made elsewhere
  * (a GPU, another process) an APPLY is answered twice: PLACED as soon as the
- * state is copied, APPLIED from a thread of this file when it is hashed. Where
+ * state is copied, APPLIED from a thread of this file when it is hashed; where
+ * the replica has nothing but the commit's vectors (replica.h, shared) that
+ * thread copies them, too. Where
  * the processor makes the steps its threads hash together, before the steps:
  * both would only get in each other's way.
  *

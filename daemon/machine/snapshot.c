@@ -92,12 +92,9 @@ static struct snapshot *with_memory(struct snapshot *old,
     return s;
 }
 
-struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old)
+struct snapshot *snapshot_begin(const struct replica *r, struct snapshot *old)
 {
     struct snapshot *s = with_memory(old, r);
-    struct replica_vector state[REPLICA_STATE_MAX];
-    size_t count = replica_state(r, state);
-    float *to;
 
     if (s == NULL) {
         return NULL;
@@ -105,16 +102,33 @@ struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old)
     s->round = r->round;
     s->inner_step = r->inner_step;
     s->tokens = r->tokens_seen;
-    to = s->state;
-    for (size_t i = 0; i < count; i++) {
-        copy(r, to, state[i].x, state[i].n);
-        to += state[i].n;
-    }
     if (r->have_optimizer && r->backend.device == NULL) {
         copy(r, s->moments, r->optimizer.u, r->n);
         copy(r, s->moments + r->n, r->optimizer.v, r->n);
     } else if (s->moments != NULL) {
         replica_moments(r, s->moments);
+    }
+    return s;
+}
+
+void snapshot_fill(const struct replica *r, struct snapshot *s)
+{
+    struct replica_vector state[REPLICA_STATE_MAX];
+    size_t count = replica_state(r, state);
+    float *to = s->state;
+
+    for (size_t i = 0; i < count; i++) {
+        copy(r, to, state[i].x, state[i].n);
+        to += state[i].n;
+    }
+}
+
+struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old)
+{
+    struct snapshot *s = snapshot_begin(r, old);
+
+    if (s != NULL) {
+        snapshot_fill(r, s);
     }
     return s;
 }

@@ -34,6 +34,11 @@ void snapshot_free(struct snapshot *s);
  * NULL when memory is out: then nothing is served or saved this round. */
 struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old);
 
+/* The same in two halves: memory and moments, which the next inner step
+ * changes; then what the next commit changes. */
+struct snapshot *snapshot_begin(const struct replica *r, struct snapshot *old);
+void snapshot_fill(const struct replica *r, struct snapshot *s);
+
 /* What members agree on: a hash of phi, and one of all vectors behind it. `s`,
  * the snapshot of just that state or NULL, keeps the leaves of both for those
  * who fetch it; without memory it has none. With `s` nothing of the replica is

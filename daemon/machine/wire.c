@@ -106,7 +106,7 @@ void machine_final(struct machine *m, const struct segment *s)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        machine_leaf(m, slot, ready[i]);
+        machine_leaves(m, slot, ready[i]);
     }
 }
 

@@ -188,7 +188,8 @@ begin_checkpoint(struct local *l, uint32_t peer, struct local_op *op)
     size_t half = l->state_bytes / 2;
     int n;
 
-    if (m->phi == NULL || m->round != op->job.checkpoint.round) {
+    if (m->phi == NULL || m->round != op->job.checkpoint.round ||
+        (l->opt.save_every > 1 && m->round % l->opt.save_every != 0)) {
         return;
     }
     op->snapshot = world_alloc(l->state_bytes);

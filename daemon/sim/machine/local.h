@@ -76,6 +76,7 @@ struct local_options {
     bool urls;              /* shards can be downloaded, in url_ms */
     uint32_t url_ms, url_failures; /* the first ones of each process fail */
     uint32_t step_ms, work_ms;     /* an inner step; any other job */
+    uint32_t save_every;           /* rounds; 0, 1: each is written to disk */
     uint32_t hash_ms; /* the hashes of a new state, behind the next steps; 0:
                          before them */
     uint32_t tokens_per_step;

@@ -1,4 +1,4 @@
-/* leaves_test.c - pieces of a hash become ready when all their bytes are. */
+/* leaves_test.c - groups of pieces become ready when all their bytes are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,8 @@
 #include "daemon/jobs/leaves.h"
 #include "proto/base/rng.h"
 
-#define PIECE HASH_PIECE_BYTES
+#define PIECE ((uint64_t)HASH_PIECE_BYTES)
+#define GROUP (LEAVES_GROUP * PIECE)
 
 static uint8_t *bytes_of(uint64_t n)
 {
@@ -43,15 +44,15 @@ static void all_final_in_any_order(uint64_t bytes, uint64_t step, uint64_t seed)
         n_ready += k;
         while (k > 0) {
             --k;
-            leaves_make(&l, ready[k], vector + ready[k] * HASH_PIECE_BYTES);
+            leaves_make(&l, ready[k], vector + ready[k] * GROUP);
         }
     }
-    assert_int_equal(n_ready, bytes > 0 ? l.n : 0);
-    for (uint64_t p = 0; p < l.n && bytes > 0; p++) {
-        assert_true(l.made[p]);
+    assert_int_equal(n_ready, bytes > 0 ? l.n_groups : 0);
+    for (uint64_t g = 0; g < l.n_groups && bytes > 0; g++) {
+        assert_true(l.made[g]);
     }
     hash_tree(vector, bytes, &want);
-    leaves_make(&l, 0, vector); /* of no bytes there is one piece */
+    leaves_make(&l, 0, vector); /* of no bytes there is one group */
     hash_tree_root(l.leaf, (size_t)l.n, &root);
     assert_true(hash32_eq(&root, &want));
     leaves_free(&l);
@@ -61,9 +62,11 @@ static void all_final_in_any_order(uint64_t bytes, uint64_t step, uint64_t seed)
 
 static void in_any_order_and_cut_the_root_is_that_of_the_tree(void **state)
 {
-    static const uint64_t bytes[] = {0,         1,         PIECE - 1,     PIECE,
-                                     PIECE + 1, 3 * PIECE, 5 * PIECE + 77};
-    static const uint64_t step[] = {4098, 1 << 16, PIECE, 2 * PIECE + 5};
+    static const uint64_t bytes[] = {
+        0,     1,         PIECE - 1,
+        PIECE, PIECE + 1, 3 * PIECE,
+        GROUP, GROUP + 1, 2 * GROUP + 5 * PIECE + 77};
+    static const uint64_t step[] = {1 << 16, PIECE, 2 * PIECE + 5};
 
     (void)state;
     for (size_t i = 0; i < sizeof bytes / sizeof bytes[0]; i++) {
@@ -73,18 +76,22 @@ static void in_any_order_and_cut_the_root_is_that_of_the_tree(void **state)
     }
 }
 
-static void a_byte_that_is_missing_keeps_its_piece_back(void **state)
+static void a_byte_that_is_missing_keeps_its_group_back(void **state)
 {
     uint64_t ready[LEAVES_STEP_MAX];
     struct leaves l = {0};
 
     (void)state;
-    assert_int_equal(leaves_fit(&l, 2 * PIECE), 0);
+    assert_int_equal(leaves_fit(&l, GROUP + PIECE), 0);
     leaves_begin(&l);
-    assert_int_equal(leaves_final(&l, 0, PIECE - 1, ready), 0);
-    assert_int_equal(leaves_final(&l, PIECE, 2 * PIECE, ready), 1);
+    assert_int_equal(leaves_final(&l, 2, PIECE, ready), 0);
+    assert_int_equal(leaves_final(&l, GROUP, GROUP + PIECE, ready), 1);
     assert_int_equal(ready[0], 1);
-    assert_int_equal(leaves_final(&l, PIECE - 1, PIECE, ready), 1);
+    for (uint64_t p = 1; p < LEAVES_GROUP; p++) {
+        assert_int_equal(leaves_final(&l, p * PIECE, (p + 1) * PIECE, ready),
+                         0);
+    }
+    assert_int_equal(leaves_final(&l, 0, 2, ready), 1);
     assert_int_equal(ready[0], 0);
     leaves_free(&l);
 }
@@ -130,7 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_any_order_and_cut_the_root_is_that_of_the_tree),
-        cmocka_unit_test(a_byte_that_is_missing_keeps_its_piece_back),
+        cmocka_unit_test(a_byte_that_is_missing_keeps_its_group_back),
         cmocka_unit_test(what_is_final_twice_ends_it),
         cmocka_unit_test(stopped_nothing_is_ready_and_nothing_is_made),
     };
