@@ -248,6 +248,7 @@ void machine_save_checkpoint(struct machine *m)
 
 void machine_round_checkpoint(struct machine *m)
 {
+    machine_snapshots_collect(m); /* what leaves its place lends its memory */
     if (m->stage.held || uv_now(m->loop) >= m->next_save_ms) {
         machine_save_checkpoint(m);
     }
