@@ -9,6 +9,8 @@
 #
 # Groups: build  to compile and run loco
 #         package  to pack what was built (cpack -G DEB)
+#         wheel  to make the Python wheel, on Debian 11 as well: libraries to
+#                link; cmake and ninja come from PyPI
 #         text   the English prose of the quick start (public domain)
 #         test   to run every test; ccache, as one build of the tests has most
 #                of the objects of another
@@ -28,6 +30,13 @@ packages_list() {
             libpcre2-dev libjs-chart.js
         ;;
     package) echo dpkg-dev file ;;
+    wheel)
+        echo gcc libc6-dev pkg-config binutils patchelf python3-venv \
+            libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
+            libyaml-dev libjansson-dev \
+            libmicrohttpd-dev uthash-dev libnatpmp-dev \
+            libpcre2-dev libjs-chart.js
+        ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \

@@ -16,6 +16,8 @@
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
 
+#define TOO_LARGE 413 /* libmicrohttpd changed its name for it */
+
 /* ---- answers ------------------------------------------------------------ */
 
 enum MHD_Result control_answer(struct MHD_Connection *connection,
@@ -341,7 +343,7 @@ static enum MHD_Result on_request(void *data,
         *seen = data;
         pace(data);
         return is_too_large(connection)
-                   ? control_answer_text(connection, MHD_HTTP_CONTENT_TOO_LARGE,
+                   ? control_answer_text(connection, TOO_LARGE,
                                          "no request needs a body\n")
                    : MHD_YES;
     }

@@ -18,6 +18,7 @@
 #include <curl/curl.h>
 
 #include "daemon/doctor/probe.h"
+#include "daemon/visit/curl_old.h"
 #include "p2p/uv/addr.h"
 #include "proto/base/clock.h"
 
@@ -313,7 +314,7 @@ static void ask_date(const char *url, uint32_t limit_ms, struct fact_clock *c)
     (void)snprintf(c->source, sizeof c->source, "%s", url);
     if (curl != NULL) {
         (void)curl_easy_setopt(curl, CURLOPT_URL, url);
-        (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+        curl_allow(curl, "http,https");
         (void)curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
         (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
         (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,

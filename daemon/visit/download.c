@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/visit/curl_old.h"
 #include "p2p/prefix.h"
 #include "p2p/uv/addr.h"
 #include "proto/base/clock.h"
@@ -309,8 +310,7 @@ static void configure(struct request *r, char *why)
     /* Each connection is looked at by on_socket, for the URL that makes it. */
     (void)curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, 1L);
     (void)curl_easy_setopt(c, CURLOPT_URL, r->url->text);
-    (void)curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, allowed);
-    (void)curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, allowed);
+    curl_allow(c, allowed);
     (void)curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
     (void)curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
     (void)curl_easy_setopt(c, CURLOPT_FAILONERROR, 1L);

@@ -9,6 +9,7 @@
 
 #include "daemon/settings/control_tokens.h"
 #include "daemon/settings/state_dir.h"
+#include "daemon/visit/curl_old.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 
@@ -96,7 +97,7 @@ static void configure(CURL *curl,
         (void)snprintf(url, sizeof url, "http://%s%s", address, path);
     }
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
-    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+    curl_allow(curl, "http");
     if (daemon->token[0] != '\0') {
         (void)curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
         (void)curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, daemon->token);

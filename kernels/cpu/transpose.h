@@ -32,12 +32,18 @@
 #define HIGH_2 2, 3, 6, 7
 #endif
 
+#if defined(__clang__) || __GNUC__ >= 12
+#define LANES_OF(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else /* gcc 10, Debian 11's */
+#define LANES_OF(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
+#endif
+
 #define TRANSPOSE_STEP(x, s)                                                   \
     _Pragma("GCC unroll 16") for (int i = 0; i < VF_LANES; i++)                \
     {                                                                          \
         if ((i & (s)) == 0) {                                                  \
-            vf low = __builtin_shufflevector(x[i], x[i + (s)], LOW_##s);       \
-            vf high = __builtin_shufflevector(x[i], x[i + (s)], HIGH_##s);     \
+            vf low = LANES_OF(x[i], x[i + (s)], LOW_##s);                      \
+            vf high = LANES_OF(x[i], x[i + (s)], HIGH_##s);                    \
                                                                                \
             x[i] = low;                                                        \
             x[i + (s)] = high;                                                 \

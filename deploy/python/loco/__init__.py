@@ -19,7 +19,7 @@ from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional,
 
 import numpy as np
 
-from . import _lib, _model
+from . import _bin, _lib, _model
 from ._create import create
 from ._lib import Error
 
@@ -170,7 +170,8 @@ class Run:
     @property
     def status(self) -> Dict[str, Any]:
         """What `loco status --json` says of the daemon."""
-        command = [os.environ.get("LOCO_COMMAND", "loco"), "status", "--json"]
+        command = [os.environ.get("LOCO_COMMAND") or _bin.path("loco"),
+                   "status", "--json"]
         if self._state is not None:
             command += ["--state", self._state]
         done = subprocess.run(command, stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 
-from . import _model
+from . import _bin, _model
 from ._lib import Error
 
 
@@ -44,9 +44,9 @@ def create(name: str, model: Any, *, out: str = "run.yaml",
     data      directory that `loco data pack` wrote; None: loops have their own
     sync      training method (`loco run create --help`)
     settings  keys of run.yaml, as {"sync.period": 100, "inner.batch": 8}
-    loco      the command; None: $LOCO_COMMAND, else loco
+    loco      the command; None: $LOCO_COMMAND, else the wheel's, else loco
     """
-    command = loco or os.environ.get("LOCO_COMMAND", "loco")
+    command = loco or os.environ.get("LOCO_COMMAND") or _bin.path("loco")
     with tempfile.TemporaryDirectory(prefix="loco-create-") as folder:
         begin = os.path.join(folder, "begin.safetensors")
         write_safetensors(begin, model)

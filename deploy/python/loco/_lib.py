@@ -3,6 +3,8 @@ import ctypes as c
 import os
 from typing import Any
 
+from . import _bin
+
 WAIT, GO, GIVE, TAKE, SCORE, END = range(6)
 ERRMSG_MAX = 256
 LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
@@ -62,11 +64,8 @@ class Text(c.Structure):
 
 
 def load() -> Any:
-    """libloco: $LOCO_LIBRARY, else beside this package, else the system's."""
-    beside = os.path.join(os.path.dirname(__file__), "libloco.so.0")
-    path = os.environ.get("LOCO_LIBRARY") or (
-        beside if os.path.exists(beside) else "libloco.so.0")
-    lib = c.CDLL(path)
+    """libloco: $LOCO_LIBRARY, else the wheel's, else the system's."""
+    lib = c.CDLL(os.environ.get("LOCO_LIBRARY") or _bin.path("libloco.so.0"))
     handle = c.c_void_p
     for name, result, arguments in (
             ("open", c.c_int, [c.POINTER(handle), c.POINTER(Options),
