@@ -37,5 +37,6 @@ cp "$work/build/libloco.so.0" "$work/python/loco/bin/"
 strip --strip-unneeded "$work"/python/loco/bin/*
 "$tools/pip" wheel -q --no-deps --no-build-isolation -w "$work/wheel" \
     "$work/python"
-"$tools/auditwheel" -q repair --strip -w "$out" "$work"/wheel/*.whl
+"$tools/auditwheel" repair -w "$out" "$work"/wheel/*.whl >"$work/repair.log" 2>&1 ||
+    { tail -n 20 "$work/repair.log"; exit 1; }
 ls -l "$out"
