@@ -11,6 +11,10 @@ install(TARGETS loco locod RUNTIME DESTINATION bin)
 # For loops of people's own: the library, its header, and for pkg-config.
 install(TARGETS libloco LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   PUBLIC_HEADER DESTINATION include)
+if(TARGET libloco_static)
+  install(FILES ${CMAKE_BINARY_DIR}/libloco.a
+    DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 configure_file(${CMAKE_SOURCE_DIR}/daemon/client/loco.pc.in
   ${CMAKE_BINARY_DIR}/loco.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/loco.pc
@@ -18,11 +22,13 @@ install(FILES ${CMAKE_BINARY_DIR}/loco.pc
 configure_file(${DEPLOY}/debian/changelog.in
   ${CMAKE_BINARY_DIR}/debian/changelog @ONLY)
 # -n: no time stamps, so that the same build gives the same bytes.
-foreach(page loco.1 locod.yaml.5 locod.8)
+configure_file(${CMAKE_SOURCE_DIR}/daemon/client/libloco.3 ${PAGES}/libloco.3
+  COPYONLY)
+foreach(page loco.1 libloco.3 locod.yaml.5 locod.8)
   add_custom_command(OUTPUT ${PAGES}/${page}.gz
     COMMAND gzip -9nkf ${PAGES}/${page} DEPENDS ${PAGES}/${page})
   list(APPEND LOCO_GZIPPED ${PAGES}/${page}.gz)
-  string(REGEX MATCH "[158]$" section ${page})
+  string(REGEX MATCH "[1358]$" section ${page})
   install(FILES ${PAGES}/${page}.gz DESTINATION share/man/man${section})
 endforeach()
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/debian/changelog.gz

@@ -1,7 +1,9 @@
 """command_tests.py - loco peers, join, top, config set, completion, manual."""
+import glob
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -10,7 +12,7 @@ import tempfile
 import time
 
 from e2e_registry import Skipped, test
-from swarm import LOCO, SCALE, Failed, Swarm, check, run, wait_for
+from swarm import BUILD, LOCO, ROOT, SCALE, Failed, Swarm, check, run, wait_for
 
 
 def commands():
@@ -167,13 +169,68 @@ def manual():
     tool = shutil.which("groff")
     if not tool:
         raise Skipped("no groff (apt-get install groff-base)")
-    for section in "158":
-        page = run(LOCO, "manual", section).stdout
+    with open(os.path.join(ROOT, "daemon/client/libloco.3"),
+              encoding="utf-8") as f:
+        library = f.read()
+    pages = [library] + [run(LOCO, "manual", s).stdout for s in "158"]
+    for page in pages:
         done = subprocess.run([tool, "-man", "-ww", "-Tutf8", "-z"],
                               input=page, text=True, capture_output=True,
                               timeout=60 * SCALE)
         check(done.returncode == 0 and done.stderr == "", done.stderr)
     check("upload_bytes_per_s" in run(LOCO, "manual", "5").stdout, "settings")
+    # The library's has the header's functions, as they are.
+    with open(os.path.join(ROOT, "daemon/client/loco.h"),
+              encoding="utf-8") as f:
+        wanted = {" ".join(x.split()) for x in
+                  re.findall(r"^LOCO_API ([^;]+;)", f.read(), re.M)}
+    found = set(re.findall(r"^\.B ([a-z].*\);)$", library, re.M))
+    check(len(wanted) > 10 and found == wanted, str(found ^ wanted))
+
+
+PROGRAM = r"""
+#include <loco.h>
+#include <stdio.h>
+
+int trainer_msg_decode = 1; /* a name of the library's inside */
+
+int main(void)
+{
+    struct loco_options o = {.size = sizeof o, .state = "/nowhere"};
+    char why[LOCO_ERRMSG_MAX];
+    struct loco *l;
+    int rv = loco_open(&l, &o, why);
+
+    rv = rv == 0 ? loco_ready(l, 1000) : rv;
+    printf("%d %s\\n", rv, why);
+    return rv == LOCO_FAIL_NO_DAEMON ? 0 : trainer_msg_decode;
+}
+"""
+
+
+@test("a C program links what is installed of libloco, shared and static", 60)
+def links():
+    if not shutil.which("pkg-config") or not shutil.which("cc"):
+        raise Skipped("no pkg-config, or no cc")
+    with tempfile.TemporaryDirectory() as d:
+        run("cmake", "--install", BUILD, env=dict(os.environ, DESTDIR=d))
+        lib = os.path.dirname(os.path.dirname(
+            glob.glob(d + "/**/pkgconfig/loco.pc", recursive=True)[0]))
+        env = dict(os.environ, PKG_CONFIG_SYSROOT_DIR=d,
+                   PKG_CONFIG_LIBDIR=lib + "/pkgconfig", LD_LIBRARY_PATH=lib)
+        with open(d + "/a.c", "w", encoding="ascii") as f:
+            f.write(PROGRAM)
+        for how, more in (("shared", []), ("static", ["--static"])):
+            words = run("pkg-config", *more, "--cflags", "--libs", "loco",
+                        env=env).stdout.split()
+            if more:
+                words = [x if x != "-lloco" else lib + "/libloco.a"
+                         for x in words]
+            run("cc", "-o", d + "/" + how, d + "/a.c", *words)
+            done = run(d + "/" + how, env=env)
+            check("locod" in done.stdout, done.stdout)
+            needed = run("ldd", d + "/" + how, env=env).stdout
+            check(("libloco.so.0" in needed) == (how == "shared"), needed)
 
 
 @test("loco peers lists who is there with speeds, and marks who died", 240)
