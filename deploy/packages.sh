@@ -31,7 +31,7 @@ packages_list() {
         ;;
     package) echo dpkg-dev file ;;
     wheel)
-        echo gcc libc6-dev pkg-config binutils patchelf python3-venv \
+        echo gcc libc6-dev pkg-config binutils python3-venv \
             libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
             libyaml-dev libjansson-dev \
             libmicrohttpd-dev uthash-dev libnatpmp-dev \

