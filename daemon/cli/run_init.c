@@ -25,7 +25,7 @@ void run_init_close(struct run_init *init)
 {
     tensor_list_free(&init->tensors);
     weights_close(&init->weights);
-    safetensors_close(&init->file);
+    free(init->given);
     free(init->from);
     memset(init, 0, sizeof *init);
 }
@@ -54,7 +54,7 @@ static int take_tensors(struct run_init *init, char *errmsg)
     }
     for (size_t i = 0; i < init->tensors.n && rv == 0; i++) {
         init->from[i] =
-            init->is_llama ? init->weights.tensors[i] : &init->file.tensors[i];
+            init->is_llama ? init->weights.tensors[i] : &init->given[i];
         rv = check_dtype(init->from[i], errmsg);
     }
     return rv;
@@ -73,11 +73,25 @@ static int open_llama(struct run_init *init, const char *path, char *errmsg)
 
 static int open_tensors(struct run_init *init, const char *path, char *errmsg)
 {
-    int rv = safetensors_open(&init->file, path, errmsg);
+    int rv = weights_open_files(&init->weights, path, errmsg);
+    size_t n = 0;
 
-    return rv == 0 ? tensor_list_of_tensors(&init->tensors, init->file.tensors,
-                                            init->file.n_tensors, errmsg)
-                   : rv;
+    for (size_t i = 0; rv == 0 && i < init->weights.n_files; i++) {
+        n += init->weights.files[i].n_tensors;
+    }
+    init->given = rv == 0 ? calloc(n + 1, sizeof *init->given) : NULL;
+    if (rv != 0 || init->given == NULL) {
+        return rv != 0 ? rv : errmsg_fail(errmsg, LOCO_ENOMEM, "no memory");
+    }
+    n = 0;
+    for (size_t i = 0; i < init->weights.n_files; i++) {
+        const struct safetensors *st = &init->weights.files[i];
+
+        memcpy(init->given + n, st->tensors,
+               st->n_tensors * sizeof *st->tensors);
+        n += st->n_tensors;
+    }
+    return tensor_list_of_tensors(&init->tensors, init->given, n, errmsg);
 }
 
 static bool is_folder(const char *path)
@@ -101,20 +115,14 @@ static bool says_llama(const char *path)
 
 int run_init_open(struct run_init *init, const char *path, bool as_tensors)
 {
-    char errmsg[ERRMSG_SIZE], inside[FILE_PATH_MAX];
+    char errmsg[ERRMSG_SIZE];
     bool folder = is_folder(path);
     bool llama = !as_tensors && (folder || says_llama(path));
-    int rv = 0;
+    int rv;
 
     memset(init, 0, sizeof *init);
-    if (folder && as_tensors) {
-        rv = file_path_join(inside, path, "model.safetensors", errmsg);
-        path = inside;
-    }
-    if (rv == 0) {
-        rv = llama ? open_llama(init, path, errmsg)
-                   : open_tensors(init, path, errmsg);
-    }
+    rv = llama ? open_llama(init, path, errmsg)
+               : open_tensors(init, path, errmsg);
     rv = rv == 0 ? take_tensors(init, errmsg) : rv;
     if (rv == 0) {
         return 0;
@@ -123,8 +131,7 @@ int run_init_open(struct run_init *init, const char *path, bool as_tensors)
                     "run create: --init: %s%s", errmsg,
                     llama && folder
                         ? "; for a training loop of your own, --model tensors "
-                          "takes the tensors of its model.safetensors as they "
-                          "are"
+                          "takes the tensors of its files as they are"
                         : "");
 }
 

@@ -3,10 +3,10 @@
  * A directory that Hugging Face's from_pretrained() reads and whose model is a
  * plain Llama, or a file of loco import, makes a run of that Llama: the
  * built-in trainer and training loops of their own can both be its members. Any
- * other safetensors file, or a directory with model.safetensors under --model
- * tensors, makes a run whose model is the list of its tensors, for training
- * loops of their own. Weights are F32, F16 or BF16 and finite; the run's are
- * F32.
+ * other safetensors file, or such a directory under --model tensors (one file,
+ * or several with their index), makes a run whose model is the list of its
+ * tensors, for training loops of their own. Weights are F32, F16 or BF16 and
+ * finite; the run's are F32.
  *
  * Functions print their sentence and return a LOCO_EXIT code.
  */
@@ -19,9 +19,10 @@
 #include "train/model/weights.h"
 
 struct run_init {
-    struct weights weights;  /* of a Llama */
-    struct safetensors file; /* of anything else */
+    struct weights weights; /* the files */
     struct tensor_list tensors;
+    struct st_tensor
+        *given; /* (tensors.n) not of a Llama: those in the files */
     const struct st_tensor **from; /* (tensors.n), as they are there */
     bool is_llama;
 };

@@ -69,6 +69,41 @@ def tensors():
               f"they end apart: {takes}")
 
 
+@test("run create --init DIR --model tensors: one file, or several with their "
+      "index, are one model")
+def several_files():
+    def folder(of, files):
+        os.mkdir(of)
+        index = {}
+        for name, given in files.items():
+            write(os.path.join(of, name), given)
+            index.update({t[0]: name for t in given})
+        with open(os.path.join(of, "model.safetensors.index.json"), "w",
+                  encoding="ascii") as f:
+            json.dump({"metadata": {}, "weight_map": index}, f)
+        return of
+
+    def created(source, name):
+        os.mkdir(name)
+        run(LOCO, "run", "create", "--name", "x", "--init", source, "--model",
+            "tensors", "--out", os.path.join(name, "run.yaml"))
+        return sorted(x for x in os.listdir(name)
+                      if x.startswith(("init-", "layout-")))
+
+    a = ("a", "BF16", [4, 3], bf16([0.5] * 11 + [0.25]))
+    b = ("b", "F32", [3], struct.pack("<3f", 1, 2, 3))
+    with tempfile.TemporaryDirectory(prefix="loco-init-") as d:
+        two = folder(d + "/two", {"model-1.safetensors": [a],
+                                  "model-2.safetensors": [b]})
+        one = folder(d + "/one", {"model.safetensors": [a, b]})
+        made = created(two, d + "/of-two")
+        check(len(made) == 2 and made == created(one, d + "/of-one"), f"{made}")
+        again = folder(d + "/again", {"model-1.safetensors": [a, b],
+                                      "model-2.safetensors": [b]})
+        refused("b is there twice", "--init", again, "--model", "tensors",
+                "--out", d + "/run.yaml")
+
+
 @test("run create --init DIR: a Llama begins from a Hugging Face directory, at "
       "every member")
 def llama():

@@ -138,14 +138,11 @@ static bool is_there(const char *dir, const char *name)
            access(path, F_OK) == 0;
 }
 
-static int open_directory(struct weights *w, const char *dir, char *errmsg)
+static int open_files(struct weights *w, const char *dir, char *errmsg)
 {
     char path[FILE_PATH_MAX];
-    int rv = read_config(w, dir, errmsg);
+    int rv;
 
-    if (rv != 0) {
-        return rv;
-    }
     if (!is_there(dir, SINGLE) && is_there(dir, INDEX)) {
         return open_index(w, dir, errmsg);
     }
@@ -162,6 +159,26 @@ static int open_directory(struct weights *w, const char *dir, char *errmsg)
     }
     rv = file_path_join(path, dir, SINGLE, errmsg);
     return rv == 0 ? open_one(w, path, errmsg) : rv;
+}
+
+static int open_directory(struct weights *w, const char *dir, char *errmsg)
+{
+    int rv = read_config(w, dir, errmsg);
+
+    return rv == 0 ? open_files(w, dir, errmsg) : rv;
+}
+
+int weights_open_files(struct weights *w, const char *path, char *errmsg)
+{
+    struct stat st;
+
+    memset(w, 0, sizeof *w);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return open_files(w, path, errmsg);
+    }
+    w->files = calloc(1, sizeof *w->files);
+    return w->files == NULL ? errmsg_fail(errmsg, LOCO_ENOMEM, "no memory")
+                            : open_one(w, path, errmsg);
 }
 
 static int open_file(struct weights *w, const char *path, char *errmsg)

@@ -41,6 +41,10 @@ struct weights {
 int weights_open(struct weights *w, const char *path, char *errmsg);
 void weights_close(struct weights *w); /* idempotent */
 
+/* The files alone, whatever is in them: a safetensors file, or those of a
+ * directory. `config` and `tensors` stay empty. */
+int weights_open_files(struct weights *w, const char *path, char *errmsg);
+
 /* out (n) = elements first .. first + n - 1 of tensor i. */
 void weights_read(
     const struct weights *w, int i, int64_t first, int64_t n, float *out);
