@@ -7,7 +7,9 @@ use: frontdoor.py [--build DIR] [--python EXE] [--json FILE] CASE...
 
 EXE has torch, torchft and hivemind; a system that it lacks is skipped by name.
 Both peers are on this machine, one thread each, over loopback; systems in
-turns. A sync's seconds: those of a round, less its steps at their median.
+turns. A sync's seconds: those of a round, less its steps at their median. Its
+copies: what it costs the program's process on a processor, in copies of that
+many numbers.
 """
 import argparse
 import difflib
@@ -144,13 +146,13 @@ def text(path):
         return f.read()
 
 
-def times_of(path, limit_s):
-    """The seconds of each step, when the program has ended."""
+def figures_of(path, limit_s):
+    """What the program says when it has ended (frontdoor/common.py)."""
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         found = re.search(r'^\{"times".*$', text(path), re.M)
         if found:
-            return json.loads(found[0])["times"]
+            return json.loads(found[0])
         if "Traceback" in text(path):
             break
         time.sleep(0.5)
@@ -161,15 +163,19 @@ def measure(bench, case):
     paths = bench.begin()
     if case == "death":
         return death(bench, paths)
-    times = [times_of(p, 280) for p in paths][0]
+    figures = [figures_of(p, 280) for p in paths][0]
+    times = figures["times"]
     step = statistics.median(times)
     rounds = [sum(times[i:i + bench.period])
               for i in range(0, len(times), bench.period)]
     # Before that new memory is touched for the first time.
     rounds = rounds[4:] if case == "sync" else rounds[2:]
     if case == "sync":
+        last = figures["cpu"][bench.period - 1::bench.period][4:]
+        cpu = statistics.median(last) - statistics.median(figures["cpu"])
         return {"sync_s": statistics.median(rounds) - bench.period * step,
-                "least_s": min(rounds) - bench.period * step}
+                "least_s": min(rounds) - bench.period * step,
+                "cpu_s": cpu, "copies": cpu / figures["copy_s"]}
     return {"tokens_per_s": 2 * TOKENS * bench.period /
             statistics.median(rounds)}
 
@@ -190,7 +196,7 @@ def death(bench, paths):
         subprocess.run(["pkill", "-9", "-f", os.path.join(
             bench.folder, "state-1")], check=False)
     try:
-        times = times_of(paths[0], 150)
+        times = figures_of(paths[0], 150)["times"]
     except RuntimeError:
         return {"stands": True, "says": said(paths[0], before)}
     return {"longest_s": max(times[done:]),
