@@ -85,6 +85,7 @@ void on_publish(uv_timer_t *timer)
                        guest_reason(&d->guest));
     }
     watch_training_loop(d);
+    machine_tick(d->machine);
     if (s.state == NODE_TRAINING && machine_waits_for_loop(d->machine)) {
         (void)snprintf(s.reason, sizeof s.reason,
                        "waiting for a training loop at %.150s/" TRAINER_SOCKET,

@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 root=${TMPDIR:-/tmp}/loco-wheel
 out=${1:-$root/dist}
 mkdir -p "$root" "$out"
+[ $# -gt 0 ] || rm -f "$out"/*.whl # made anew; in a FOLDER it may be there
 mirror=${LOCO_MIRROR:-http://deb.debian.org/debian}
 [ "$(id -u)" -eq 0 ] || { echo "wheel: needs root, for debootstrap and chroot" >&2; exit 2; }
 command -v debootstrap >/dev/null ||
@@ -68,6 +69,7 @@ loco data pack text --out data >/dev/null
 example=/root/loco/deploy/python/examples/bigram.py
 id=$(python3 "$example" --create data run.yaml | tail -n 1)
 LOCO_STATE=/tmp/a python3 "$example" --run run.yaml --listen 127.0.0.1:7700 >one 2>&1 &
+trap "kill $! 2>/dev/null || true; loco drain --state /tmp/a >/dev/null 2>&1 || true; wait" EXIT
 LOCO_STATE=/tmp/b timeout 300 python3 "$example" --join "loco://127.0.0.1:7700/$id" \
     --listen 127.0.0.1:0 >two 2>&1 || { cat two; exit 1; }
 wait

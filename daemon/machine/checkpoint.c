@@ -5,7 +5,8 @@
  * disk: writing takes at most checkpoint_percent of the time, so that after one
  * which took 2 s the next is written 18 s later. What is lost by that is the
  * rounds since, if all members die at once; who comes back alone fetches the
- * state of the others. A daemon that ends in order writes the newest one.
+ * state of the others. What was put off is written when the time has come, also
+ * where no further round does; a daemon that ends in order writes the newest.
  *
  * Each host of a stage writes after every round: where all of them come back,
  * they must have a round in common.
@@ -246,10 +247,24 @@ void machine_save_checkpoint(struct machine *m)
     free(s);
 }
 
+static void save_if_due(struct machine *m)
+{
+    if (!m->saving && (m->stage.held || uv_now(m->loop) >= m->next_save_ms)) {
+        m->save_owed = false;
+        machine_save_checkpoint(m);
+    }
+}
+
 void machine_round_checkpoint(struct machine *m)
 {
     machine_snapshots_collect(m); /* what leaves its place lends its memory */
-    if (m->stage.held || uv_now(m->loop) >= m->next_save_ms) {
-        machine_save_checkpoint(m);
+    m->save_owed = true;
+    save_if_due(m);
+}
+
+void machine_tick(struct machine *m)
+{
+    if (m->save_owed && !m->closing) {
+        save_if_due(m);
     }
 }

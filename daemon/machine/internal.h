@@ -225,6 +225,7 @@ struct machine {
      * mean at the end of pairs). */
     uint64_t saved_number;
     uint64_t next_save_ms; /* no round's checkpoint before (uv_now) */
+    bool save_owed;        /* a round's was put off */
 };
 
 /* What a job begins with returns 0, or the code that the job is answered with

@@ -482,7 +482,11 @@ void machine_configure(struct machine *m)
     atomic_store(&m->use.download_cap, settings->download_bytes_per_s);
     atomic_store(&m->use.disk_quota, settings->disk_bytes);
     atomic_store(&m->use.keep, settings->keep);
-    atomic_store(&m->use.checkpoint_percent, settings->checkpoint_percent);
+    if (atomic_exchange(&m->use.checkpoint_percent,
+                        settings->checkpoint_percent) !=
+        settings->checkpoint_percent) {
+        m->next_save_ms = 0; /* by the old share */
+    }
     atomic_store(&m->use.memory_cap, settings->memory_bytes);
     if (m->trainer != NULL) {
         trainer_configure(m->trainer, settings);

@@ -93,6 +93,9 @@ uint64_t machine_memory_need(const struct machine *m);
  * state directory). */
 bool machine_waits_for_loop(const struct machine *m);
 
+/* Now and then, on the loop: what was put off. */
+void machine_tick(struct machine *m);
+
 /* Stop the trainer, write the last checkpoint, end the workers; `done` when
  * the loop has nothing of ours any more. */
 void machine_close(struct machine *m, void (*done)(void *data), void *data);

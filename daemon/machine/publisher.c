@@ -3,9 +3,14 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "daemon/node/node.h"
 #include "proto/base/err.h"
+
+#define NICE 5 /* the loop thread must get its turn first */
 
 struct publisher {
     struct publisher_options opt;
@@ -46,6 +51,7 @@ static void *publisher_run(void *arg)
 {
     struct publisher *p = arg;
 
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
     (void)pthread_mutex_lock(&p->mutex);
     while (!p->closing || p->busy) {
         if (!p->busy) {

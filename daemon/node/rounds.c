@@ -293,10 +293,13 @@ static bool is_moving(const struct node *n)
     return n->held.applying && !n->held.placed;
 }
 
-/* This peer ends there; while it is only placed nobody has said so yet. */
-static bool is_last(const struct node *n, const struct node_point *p)
+/* The state that is only placed is this peer's last: nobody has said so yet. */
+static bool ends_placed(const struct node *n)
 {
-    return ends_at(n, p) || (n->opt.rounds > 0 && p->round >= n->opt.rounds);
+    const struct node_point *p = &n->held.target;
+
+    return n->held.applying && n->held.placed &&
+           (ends_at(n, p) || (n->opt.rounds > 0 && p->round >= n->opt.rounds));
 }
 
 /* Train, offer, wait: what the state asks for. */
@@ -312,7 +315,7 @@ static void train_advance(struct node *n)
     if (n->finished || n->draining || n->training.paused || !n->ballot.have ||
         is_moving(n) || n->training.active || n->training.packed ||
         !n->held.loaded || !node_point_eq(stand, &n->held.known) ||
-        is_last(n, stand) || !node_lease_known(n) || node_judge_holds(n)) {
+        ends_placed(n) || !node_lease_known(n) || node_judge_holds(n)) {
         return;
     }
     if (!n->eval.has_before && stand->round == 0) {

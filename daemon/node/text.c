@@ -74,11 +74,12 @@ bool node_lease_known(const struct node *n)
 
 const struct commit *node_record(const struct node *n)
 {
-    const struct round_record *r = &n->text.record;
+    const struct round_record *r =
+        n->held.applying && n->held.placed ? &n->text.before : &n->text.record;
+    bool assumed = r == &n->text.record && n->text.assumed;
 
     return n->terms.lease_quota > 0 && n->held.applied.round > 0 && r->known &&
-                   hash32_eq(&r->hash, &n->held.applied.commit) &&
-                   !n->text.assumed
+                   hash32_eq(&r->hash, &n->held.applied.commit) && !assumed
                ? &r->commit
                : NULL;
 }
@@ -107,6 +108,10 @@ void node_lease_find(struct node *n)
 
     if (node_lease_known(n)) {
         return;
+    }
+    if (n->held.applying && n->held.placed) { /* a checkpoint may need it */
+        n->text.before = n->text.record;
+        n->text.before.known = n->text.before.known && !n->text.assumed;
     }
     n->text.record.known = n->text.assumed = false;
     n->text.ask_ms = 0;

@@ -18,6 +18,8 @@ struct node;
 
 struct node_text {
     struct round_record record; /* with leases: of what is in place */
+    struct round_record before; /* while a state is only placed: of held.applied
+                                 */
     bool assumed;               /* nobody had it */
     uint64_t missing_ms;        /* since when it is missing */
     uint64_t ask_ms;            /* it is asked for again after that */
