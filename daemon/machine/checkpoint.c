@@ -21,8 +21,6 @@
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 
-#define CHEAP_MS 500 /* written in less: written after every round */
-
 struct checkpoint_job {
     struct machine_job job;
     uint64_t took_ms;
@@ -108,14 +106,6 @@ static void checkpoint_run(struct machine_job *job)
     machine_disk_measure(m);
 }
 
-/* What so long a time of writing is followed by. */
-static uint64_t pause_ms(const struct machine *m, uint64_t took_ms)
-{
-    uint64_t percent = atomic_load(&m->use.checkpoint_percent);
-
-    return took_ms < CHEAP_MS ? 0 : took_ms * (100 - percent) / percent;
-}
-
 /* It is written, or could not be. */
 static void written(const struct checkpoint_job *j)
 {
@@ -124,7 +114,8 @@ static void written(const struct checkpoint_job *j)
     m->saving = false;
     if (j->job.rc == 0) {
         m->saved_number = j->snapshot->number;
-        m->next_save_ms = uv_now(m->loop) + pause_ms(m, j->took_ms);
+        pace_done(&m->save_pace, uv_now(m->loop), j->took_ms,
+                  atomic_load(&m->use.checkpoint_percent));
         return;
     }
     log_error("state",
@@ -247,24 +238,20 @@ void machine_save_checkpoint(struct machine *m)
     free(s);
 }
 
-static void save_if_due(struct machine *m)
+void machine_round_checkpoint(struct machine *m)
 {
-    if (!m->saving && (m->stage.held || uv_now(m->loop) >= m->next_save_ms)) {
-        m->save_owed = false;
+    machine_snapshots_collect(m); /* what leaves its place lends its memory */
+    if (m->stage.held) {
+        pace_again(&m->save_pace);
+    }
+    if (pace_want(&m->save_pace, uv_now(m->loop), m->saving)) {
         machine_save_checkpoint(m);
     }
 }
 
-void machine_round_checkpoint(struct machine *m)
-{
-    machine_snapshots_collect(m); /* what leaves its place lends its memory */
-    m->save_owed = true;
-    save_if_due(m);
-}
-
 void machine_tick(struct machine *m)
 {
-    if (m->save_owed && !m->closing) {
-        save_if_due(m);
+    if (!m->closing && pace_due(&m->save_pace, uv_now(m->loop), m->saving)) {
+        machine_save_checkpoint(m);
     }
 }

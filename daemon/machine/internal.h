@@ -26,6 +26,7 @@
 #include "daemon/jobs/kept.h"
 #include "daemon/jobs/leaves.h"
 #include "daemon/jobs/offers.h"
+#include "daemon/jobs/pace.h"
 #include "daemon/jobs/pair_payload.h"
 #include "daemon/jobs/pieces.h"
 #include "daemon/jobs/reduce.h"
@@ -224,8 +225,7 @@ struct machine {
     /* Of the last snapshot written: a state can change without a new round (the
      * mean at the end of pairs). */
     uint64_t saved_number;
-    uint64_t next_save_ms; /* no round's checkpoint before (uv_now) */
-    bool save_owed;        /* a round's was put off */
+    struct pace save_pace; /* of rounds' checkpoints; uv_now */
 };
 
 /* What a job begins with returns 0, or the code that the job is answered with

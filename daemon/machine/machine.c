@@ -485,7 +485,7 @@ void machine_configure(struct machine *m)
     if (atomic_exchange(&m->use.checkpoint_percent,
                         settings->checkpoint_percent) !=
         settings->checkpoint_percent) {
-        m->next_save_ms = 0; /* by the old share */
+        pace_again(&m->save_pace);
     }
     atomic_store(&m->use.memory_cap, settings->memory_bytes);
     if (m->trainer != NULL) {

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "daemon/jobs/kept.h"
+#include "daemon/jobs/pace.h"
 #include "daemon/jobs/pair_payload.h"
 #include "daemon/jobs/pieces.h"
 #include "daemon/jobs/reduce.h"
@@ -261,6 +262,29 @@ static void both_peers_of_a_pair_make_one_hash(void **state)
     free(wire[1]);
 }
 
+static void what_is_put_off_is_done_when_its_time_has_come(void **state)
+{
+    struct pace p = {0};
+
+    (void)state;
+    assert_true(pace_want(&p, 1000, false));
+    assert_false(pace_due(&p, 1000, false)); /* nothing is owed */
+    assert_false(pace_want(&p, 2000, true)); /* one is under way */
+    pace_done(&p, 3000, 2000, 10);
+    assert_false(pace_due(&p, 3000, false));
+    assert_false(pace_want(&p, 20999, false));
+    assert_true(pace_due(&p, 21000, false)); /* 18 s after 2 s */
+    assert_false(pace_due(&p, 21000, false));
+    pace_done(&p, 22000, PACE_CHEAP_MS - 1, 10);
+    assert_true(pace_want(&p, 22000, false));
+    pace_done(&p, 24000, 2000, 100); /* all of the time */
+    assert_true(pace_want(&p, 24000, false));
+    pace_done(&p, 30000, 6000, 1);
+    assert_false(pace_want(&p, 40000, false));
+    pace_again(&p);
+    assert_true(pace_due(&p, 40000, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +292,7 @@ int main(void)
         cmocka_unit_test(vectors_are_placed_by_encoded_bytes),
         cmocka_unit_test(neither_the_last_commit_nor_what_is_read_gives_way),
         cmocka_unit_test(the_attempt_hashed_last_is_applied),
+        cmocka_unit_test(what_is_put_off_is_done_when_its_time_has_come),
         cmocka_unit_test(an_attempt_that_inherits_nothing_is_refused),
         cmocka_unit_test(a_state_that_is_fetched_stays_until_nobody_asks),
         cmocka_unit_test(a_piece_is_checked_by_the_list_of_its_object),

@@ -1,6 +1,5 @@
 /* machine_test.c - the bytes of a round: lanes, sums, hashes that go on while
  * an attempt is given up, and closing. Also run under ThreadSanitizer. */
-#include "daemon/machine/internal.h"
 #include "tests/unit/daemon/rig_jobs.h"
 
 #define N     ((uint64_t)3 << 20) /* elements: 12 pieces of a hash */
@@ -428,34 +427,6 @@ static void what_ends_after_the_shell_is_told_to_nobody(void **state)
     close_rig(g);
 }
 
-/* Writing took so long that the next round's checkpoint is put off; it is
- * written when the time has come, and no round need end for that. */
-static void a_checkpoint_that_is_put_off_is_written_later(void **state)
-{
-    struct job save = {.type = JOB_CHECKPOINT};
-    struct rig *g = make_rig("localsgd");
-    uint64_t round;
-
-    (void)state;
-    add_text(g, "a.ltk", false);
-    start_rig(g);
-    g->m->next_save_ms = UINT64_MAX;
-    load_seed(g);
-    give(g, &save);
-    machine_tick(g->m);
-    assert_false(g->m->saving);
-    assert_true(g->m->save_owed);
-    g->m->next_save_ms = 0;
-    machine_tick(g->m);
-    assert_true(g->m->saving && !g->m->save_owed);
-    while (g->m->saving) {
-        (void)uv_run(&g->loop, UV_RUN_ONCE);
-    }
-    assert_int_equal(checkpoint_rounds(g->m->checkpoints, &round, 1), 1);
-    assert_true(round == 0);
-    close_rig(g);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,7 +440,6 @@ int main(void)
         CASE(lanes_are_summed_into_the_vector),
         CASE(closing_while_a_contribution_is_encoded_is_safe),
         CASE(what_ends_after_the_shell_is_told_to_nobody),
-        CASE(a_checkpoint_that_is_put_off_is_written_later),
     };
 
     if (sign_start() != 0) {

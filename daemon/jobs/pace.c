@@ -1,0 +1,31 @@
+/* pace.c - see pace.h. */
+#include "daemon/jobs/pace.h"
+
+bool pace_due(struct pace *p, uint64_t now_ms, bool busy)
+{
+    bool due = p->owed && !busy && now_ms >= p->next_ms;
+
+    p->owed = p->owed && !due;
+    return due;
+}
+
+bool pace_want(struct pace *p, uint64_t now_ms, bool busy)
+{
+    p->owed = true;
+    return pace_due(p, now_ms, busy);
+}
+
+void pace_done(struct pace *p,
+               uint64_t now_ms,
+               uint64_t took_ms,
+               uint64_t percent)
+{
+    p->next_ms = took_ms < PACE_CHEAP_MS
+                     ? now_ms
+                     : now_ms + took_ms * (100 - percent) / percent;
+}
+
+void pace_again(struct pace *p)
+{
+    p->next_ms = 0;
+}

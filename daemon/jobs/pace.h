@@ -1,0 +1,39 @@
+/* pace.h - something costly that is done after every round, where it takes no
+ * more than a share of the time.
+ *
+ *     pace_want -> (true: do it, pace_done) | (false: put off -> pace_due)
+ *
+ * After one that took W the next begins W (100 - percent) / percent later at
+ * the earliest; one that took less than PACE_CHEAP_MS is followed by no pause.
+ * What is wanted meanwhile is put off, never forgotten: pace_due() is asked now
+ * and then. Pure: times are the caller's, in milliseconds.
+ */
+#ifndef LOCO_DAEMON_JOBS_PACE_H
+#define LOCO_DAEMON_JOBS_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PACE_CHEAP_MS 500
+
+struct pace {         /* zeros: nothing was done yet */
+    uint64_t next_ms; /* none before */
+    bool owed;        /* wanted, and put off */
+};
+
+/* It is wanted. True: now; false: it is owed. `busy`: one is under way. */
+bool pace_want(struct pace *p, uint64_t now_ms, bool busy);
+
+/* One is owed, and may be done now: not owed any more. */
+bool pace_due(struct pace *p, uint64_t now_ms, bool busy);
+
+/* One ended that took so long. percent: 1 to 100, of the time. */
+void pace_done(struct pace *p,
+               uint64_t now_ms,
+               uint64_t took_ms,
+               uint64_t percent);
+
+/* The pause under way is over: it is of another percentage. */
+void pace_again(struct pace *p);
+
+#endif
