@@ -22,8 +22,8 @@ install(FILES ${CMAKE_BINARY_DIR}/loco.pc
 configure_file(${DEPLOY}/debian/changelog.in
   ${CMAKE_BINARY_DIR}/debian/changelog @ONLY)
 # -n: no time stamps, so that the same build gives the same bytes.
-configure_file(${CMAKE_SOURCE_DIR}/daemon/client/libloco.3 ${PAGES}/libloco.3
-  COPYONLY)
+configure_file(${CMAKE_SOURCE_DIR}/daemon/client/libloco.3.in
+  ${PAGES}/libloco.3 @ONLY)
 foreach(page loco.1 libloco.3 locod.yaml.5 locod.8)
   add_custom_command(OUTPUT ${PAGES}/${page}.gz
     COMMAND gzip -9nkf ${PAGES}/${page} DEPENDS ${PAGES}/${page})

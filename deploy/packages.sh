@@ -20,22 +20,18 @@
 #                a browser, Prometheus, lintian, docker-compose; only --full gets them
 #         bench  what tests/bench/allreduce.sh measures beside us
 
+packages_libraries="libuv1-dev libsodium-dev libssl-dev libmsgpack-dev \
+libcurl4-openssl-dev libyaml-dev libjansson-dev libmicrohttpd-dev uthash-dev \
+libnatpmp-dev libpcre2-dev libjs-chart.js"
+
 packages_list() {
     case $1 in
     build)
-        echo gcc libc6-dev cmake ninja-build pkg-config \
-            libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
-            libyaml-dev libjansson-dev \
-            libmicrohttpd-dev uthash-dev libnatpmp-dev \
-            libpcre2-dev libjs-chart.js
+        echo gcc libc6-dev cmake ninja-build pkg-config "$packages_libraries"
         ;;
     package) echo dpkg-dev file ;;
     wheel)
-        echo gcc libc6-dev pkg-config binutils python3-venv \
-            libuv1-dev libsodium-dev libssl-dev libmsgpack-dev libcurl4-openssl-dev \
-            libyaml-dev libjansson-dev \
-            libmicrohttpd-dev uthash-dev libnatpmp-dev \
-            libpcre2-dev libjs-chart.js
+        echo gcc libc6-dev pkg-config binutils python3-venv "$packages_libraries"
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)

@@ -63,8 +63,7 @@ void hash_tree_init(struct hash_tree_state *s);
 void hash_tree_update(struct hash_tree_state *s, const void *bytes, size_t len);
 void hash_tree_final(struct hash_tree_state *s, struct hash32 *out);
 
-/* For work that is spread over threads: leaves apart, then the root.
- * leaves[n] is overwritten; n = 0 stands for empty data. */
+/* For work that is spread over threads: leaves apart, then the root. */
 void hash_tree_leaf(const void *piece, size_t len, struct hash32 *out);
 
 /* leaves[hash_tree_pieces(len)] of data that begins with a piece: the same, for
@@ -72,6 +71,8 @@ void hash_tree_leaf(const void *piece, size_t len, struct hash32 *out);
  */
 void hash_tree_leaves(const void *bytes, size_t len, struct hash32 *leaves);
 size_t hash_tree_at_once(void); /* 1 to HASH_AT_ONCE_MAX */
+
+/* leaves[n] is overwritten; n = 0 stands for empty data. */
 void hash_tree_root(struct hash32 *leaves, size_t n, struct hash32 *out);
 
 /* Number of pieces of `len` bytes, at least 1. */

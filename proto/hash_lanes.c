@@ -127,7 +127,7 @@ static void compress(lanes *h, const lanes *w, uint64_t bytes, bool last)
 
 /* ---- pieces ------------------------------------------------------------- */
 
-/* Words [8 half ..) of each lane's block at `from`: rows become columns. */
+/* w (LANES): the words at `from` of each lane; rows become columns. */
 #if defined(__AVX512F__)
 static void load(lanes *w, const uint8_t *from)
 {

@@ -15,9 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <time.h>
-
 #include "daemon/machine/internal.h"
+#include "proto/base/clock.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
 
@@ -56,14 +55,6 @@ static size_t list_vectors(const struct snapshot *s,
     return n;
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 static void checkpoint_run(struct machine_job *job)
 {
     struct checkpoint_job *j = (struct checkpoint_job *)job;
@@ -75,7 +66,7 @@ static void checkpoint_run(struct machine_job *job)
     size_t n_extra = 2;
     struct checkpoint_vector more[CHECKPOINT_MORE_MAX];
     struct replica_names names;
-    uint64_t began_ms = now_ms();
+    uint64_t began_ms = monotonic_ms();
     struct checkpoint_state state = {
         .n = s->n,
         .phi = s->state,
@@ -102,7 +93,7 @@ static void checkpoint_run(struct machine_job *job)
     hash32_hex(&m->opt.run_id, run);
     job->rc = checkpoint_save(m->checkpoints, &state, extra, n_extra,
                               (unsigned)atomic_load(&m->use.keep), job->errmsg);
-    j->took_ms = now_ms() - began_ms;
+    j->took_ms = monotonic_ms() - began_ms;
     machine_disk_measure(m);
 }
 

@@ -10,8 +10,6 @@
 #include "daemon/node/node.h"
 #include "proto/base/err.h"
 
-#define NICE 5 /* the loop thread must get its turn first */
-
 struct publisher {
     struct publisher_options opt;
     pthread_t thread;
@@ -51,7 +49,7 @@ static void *publisher_run(void *arg)
 {
     struct publisher *p = arg;
 
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TRAINER_NICE);
     (void)pthread_mutex_lock(&p->mutex);
     while (!p->closing || p->busy) {
         if (!p->busy) {

@@ -22,6 +22,8 @@
 #include "daemon/machine/snapshot.h"
 #include "p2p/core.h"
 
+#define TRAINER_NICE 5 /* its threads: the loop must get its turn first */
+
 struct publisher;
 
 struct publisher_options {

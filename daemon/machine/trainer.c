@@ -19,8 +19,6 @@
 #include "proto/base/log.h"
 #include "train/replica/pair.h"
 
-#define TRAINER_NICE 5 /* the loop thread must get its turn first */
-
 double trainer_now_s(void)
 {
     struct timespec ts;

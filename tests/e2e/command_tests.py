@@ -169,7 +169,7 @@ def manual():
     tool = shutil.which("groff")
     if not tool:
         raise Skipped("no groff (apt-get install groff-base)")
-    with open(os.path.join(ROOT, "daemon/client/libloco.3"),
+    with open(os.path.join(ROOT, "daemon/client/libloco.3.in"),
               encoding="utf-8") as f:
         library = f.read()
     pages = [library] + [run(LOCO, "manual", s).stdout for s in "158"]

@@ -142,7 +142,6 @@ print(sum(torch.equal(a[k], b[k]) for k in a), "of", len(a), "are equal")
 def with_trainer():
     python = torch_python()
     one_thread()
-    os.environ.update(LOCO_KEEP="100", LOCO_CHECKPOINT_PERCENT="100")
     how = {"program": os.path.join(HERE, "trainer_hf.py"), "python": python}
 
     def begin(s):
@@ -152,7 +151,8 @@ def with_trainer():
 
     with Swarm(peers=2, rounds=6, period=10, model=begin,
                settings={"inner.seq": 64}) as s:
-        c = s.peer().start("--run", s.yaml).wait_up()
+        c = s.peer().start("--run", s.yaml, "--keep", "100",
+                           "--checkpoint-percent", "100").wait_up()
         with Program(s, "hf", "--join", s.uri(), s.path("llama"),
                      s.path("text.txt"), s.path("theirs"), **how) as hf:
             check(hf.wait(SLOW_S) == 0, hf.text()[-1500:])

@@ -44,7 +44,8 @@ def train(uri, folder, text, out):
         per_device_train_batch_size=BATCH, report_to=[], save_strategy="no",
         logging_strategy="no", use_cpu=True, disable_tqdm=True)
     peer = loco.hf.Callback(uri, tokens=BATCH * SEQ,
-                            args=["--listen", "127.0.0.1:0"])
+                            args=["--listen", "127.0.0.1:0", "--keep", "100",
+                                  "--checkpoint-percent", "100"])
     Trainer(model, args, train_dataset=Windows(text), callbacks=[peer]).train()
     model.save_pretrained(out)
 
