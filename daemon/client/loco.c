@@ -257,6 +257,11 @@ int loco_stop(struct loco *l, uint32_t timeout_ms)
     return l->options.keep ? 1 : child_stop(l, now_ms() + timeout_ms);
 }
 
+void loco_keep(struct loco *l)
+{
+    l->options.keep = 1;
+}
+
 void loco_close(struct loco *l)
 {
     uint64_t deadline;

@@ -236,6 +236,10 @@ LOCO_API int loco_scored(struct loco *l, double nats);
  * for; 0: it drains still, call again. Only loco_close() may follow. */
 LOCO_API int loco_stop(struct loco *l, uint32_t timeout_ms);
 
+/* From now on as if the options had `keep`, but with the 10 minutes: for a
+ * program that failed and will be started again. */
+LOCO_API void loco_keep(struct loco *l);
+
 /* loco_stop() with up to 60 seconds, then free. NULL is nothing. */
 LOCO_API void loco_close(struct loco *l);
 

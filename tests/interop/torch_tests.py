@@ -20,6 +20,7 @@ from swarm import LOCO, Swarm, VAL_BYTES, check, run, wait_for  # noqa: E402
 
 GPT2 = os.path.join(EXAMPLES, "gpt2.py")
 OURS = os.path.join(HERE, "diloco_torch.py")
+TRAINER = os.path.join(HERE, "trainer_hf.py")
 # 20 rounds: after 8 the loss still falls so fast that the steps which a kill
 # takes away weigh more than the noise between two seeds.
 PEERS, ROUNDS, PERIOD = 4, 20, 20
@@ -137,19 +138,35 @@ print(sum(torch.equal(a[k], b[k]) for k in a), "of", len(a), "are equal")
 """
 
 
+def hf_llama(python):
+    """What a run of the Llama that trainer_hf.py makes begins with."""
+    def begin(s):
+        with Program(s, "init", "--init", s.path("llama"), program=TRAINER,
+                     python=python) as p:
+            check(p.wait() == 0, p.text())
+        return ["--init", s.path("llama")]
+    return begin
+
+
+def check_equal(s, python):
+    """transformers reads the same from the swarm's `ours` and `theirs`."""
+    script = s.path("equal.py")
+    with open(script, "w", encoding="ascii") as f:
+        f.write(EQUAL)
+    with Program(s, "equal", s.path("ours"), s.path("theirs"), program=script,
+                 python=python) as p:
+        check(p.wait() == 0, p.text()[-1500:])
+        n, total = re.search(r"(\d+) of (\d+) are equal", p.text()).groups()
+        check(n == total, f"{n} of {total} tensors are equal")
+
+
 @test("a built-in trainer and transformers' Trainer train one Llama with the "
       "same bits after every round, and transformers loads the export")
 def with_trainer():
     python = torch_python()
     one_thread()
-    how = {"program": os.path.join(HERE, "trainer_hf.py"), "python": python}
-
-    def begin(s):
-        with Program(s, "init", "--init", s.path("llama"), **how) as p:
-            check(p.wait() == 0, p.text())
-        return ["--init", s.path("llama")]
-
-    with Swarm(peers=2, rounds=6, period=10, model=begin,
+    how = {"program": TRAINER, "python": python}
+    with Swarm(peers=2, rounds=6, period=10, model=hf_llama(python),
                settings={"inner.seq": 64}) as s:
         c = s.peer().start("--run", s.yaml, "--keep", "100",
                            "--checkpoint-percent", "100").wait_up()
@@ -168,14 +185,7 @@ def with_trainer():
         check(all(ours[r] == theirs[r] for r in rounds), f"{ours}\n{theirs}")
         check(len(set(ours.values())) == len(ours), "a round changed nothing")
         run(LOCO, "export", "--state", c.state, "--out", s.path("ours"))
-        script = s.path("equal.py")
-        with open(script, "w", encoding="ascii") as f:
-            f.write(EQUAL)
-        with Program(s, "equal", s.path("ours"), s.path("theirs"),
-                     program=script, python=python) as p:
-            check(p.wait() == 0, p.text()[-1500:])
-            n, total = re.search(r"(\d+) of (\d+) are equal", p.text()).groups()
-            check(n == total, f"{n} of {total} tensors are equal")
+        check_equal(s, python)
 
 
 @test("two PyTorch programs with data of their own and BatchNorm learn digits")

@@ -3,6 +3,7 @@
 use: trainer_hf.py --init DIR                 write the Llama that a run begins with
      trainer_hf.py --join URI DIR TEXT OUT    be a peer; OUT: the model at the end
 """
+import os
 import sys
 
 import torch
@@ -11,7 +12,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, Trainer,
 
 import loco.hf
 
-SEQ, BATCH = 64, 4
+SEQ, BATCH = 64, 4 // int(os.environ.get("WORLD_SIZE", "1"))  # of a process
 
 
 def init(folder):
@@ -42,12 +43,14 @@ def train(uri, folder, text, out):
     args = TrainingArguments(
         output_dir=out + ".work", max_steps=1000000, learning_rate=1e-3,
         per_device_train_batch_size=BATCH, report_to=[], save_strategy="no",
-        logging_strategy="no", use_cpu=True, disable_tqdm=True)
+        logging_strategy="no", use_cpu=True, disable_tqdm=True,
+        ddp_backend="gloo" if "RANK" in os.environ else None)
     peer = loco.hf.Callback(uri, tokens=BATCH * SEQ,
                             args=["--listen", "127.0.0.1:0", "--keep", "100",
                                   "--checkpoint-percent", "100"])
     Trainer(model, args, train_dataset=Windows(text), callbacks=[peer]).train()
-    model.save_pretrained(out)
+    if int(os.environ.get("RANK", "0")) == 0:
+        model.save_pretrained(out)
 
 
 if __name__ == "__main__":

@@ -8,23 +8,20 @@
 `model` is a torch.nn.Module, or a dict of numpy arrays that is changed in
 place. The loop leaves by loco.Stopped, which `with` swallows.
 """
-import ctypes as c
 import json
 import math
 import os
 import subprocess
 import weakref
-from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional,
+from typing import (Any, Callable, Dict, Iterator, NamedTuple, Optional,
                     Sequence)
 
-import numpy as np
-
-from . import _bin, _lib, _model
+from . import _bin, _group, _lib, _model
 from ._create import create
+from ._daemon import Daemon, Order, Pair, Way
 from ._lib import Error
 
 __all__ = ["Batch", "Error", "Run", "Stopped", "create", "join"]
-SLICE_MS = 200  # a signal's Python handler runs between two waits
 
 
 class Stopped(Exception):
@@ -39,131 +36,116 @@ class Batch(NamedTuple):
 
 
 class Run:
-    """One loop at one daemon; see join(). One thread at a time."""
+    """One loop at one daemon; see join(). One thread at a time. In a group of
+    processes the first one has the daemon, and each method is collective:
+    step(), batches() and join() are called by all."""
 
-    def __init__(self, lib: Any, handle: Any, model: Any, optimizer: Any,
-                 state: Optional[str],
+    def __init__(self, group: Any, optimizer: Any, way: Way,
                  evaluate: Optional[Callable[[Any, Any], float]],
                  on_reset: Optional[Callable[[], None]]) -> None:
-        self._lib, self._l, self._pid = lib, handle, os.getpid()
-        self._model, self._optimizer = _model.of(model), optimizer
-        self._state, self._evaluate = state, evaluate
-        self._on_reset = on_reset
-        self._tensors: Dict[str, _lib.Tensor] = {}
-        self._info = _lib.Info()
-        self._going = False
+        self._group, self._model = group, group.model
+        self._optimizer, self._way = optimizer, way
+        self._evaluate, self._on_reset = evaluate, on_reset
+        self._daemon: Optional[Daemon] = None  # in the first process
+        self._left = False
+        self._ended: Optional[Stopped] = None  # by the first orders
+        self._names: Sequence[str] = ()
         self.round = 0       #: of the parameters that the model has
         self.inner_step = 0  #: steps that this peer has made
 
     # ---- the way in --------------------------------------------------------
 
-    def _error(self) -> Error:
-        return Error(self._lib.loco_errmsg(self._l).decode(errors="replace"))
-
-    def _ok(self, rv: int) -> int:
-        if rv < 0:
-            raise self._error()
-        return rv
+    def _open(self) -> None:
+        self._daemon = Daemon(self._way)
 
     def _begin(self) -> None:
-        while self._ok(self._lib.loco_ready(self._l, SLICE_MS)) == 0:
+        said, shapes = self._group.said, self._model.shapes()
+        said(self._open)
+        while not said(lambda: self._daemon.ready()):
             pass
-        self._ok(self._lib.loco_info(self._l, c.byref(self._info)))
-        shapes = self._model.shapes()
-        mine = (_lib.Tensor * max(len(shapes), 1))()
-        for at, (name, shape) in zip(mine, shapes):
-            if len(shape) > 8:
-                raise Error(f"tensor {name} has more than 8 dimensions")
-            at.name, at.n_dims = name.encode(), len(shape)
-            at.shape[:len(shape)] = shape
-        self._ok(self._lib.loco_check(self._l, mine, len(shapes)))
-        for i in range(self._info.n_tensors):
-            t = _lib.Tensor()
-            self._ok(self._lib.loco_tensor(self._l, i, c.byref(t)))
-            self._tensors[t.name.decode()] = t
-        self._advance()
+        self._names = said(lambda: self._daemon.check(shapes))
+        try:
+            self._advance()
+        except Stopped as why:  # the model has what the run ended with
+            self._ended = why
 
     # ---- the loop ----------------------------------------------------------
 
-    def _views(self) -> Iterator[Any]:
-        """Name and fp32 view in theta of each tensor, one at a time."""
-        at = self._lib.loco_theta(self._l)
-        if not at:
-            raise self._error()
-        floats = (c.c_float * self._info.n).from_address(at)
-        theta = np.frombuffer(floats, dtype=np.float32)
-        for name, t in self._tensors.items():
-            part = theta[t.offset:t.offset + t.numel]
-            yield name, part.reshape(tuple(t.shape[:t.n_dims]))
+    def _theta(self, name: str) -> Any:
+        return self._daemon.theta(name) if self._daemon is not None else None
 
-    def _batch(self, it: Any) -> Batch:
-        shape = (it.rows, it.seq)
-        pair = [np.ctypeslib.as_array(p, shape).astype(np.int64)
-                for p in (it.tokens, it.targets)]
-        pair[1][pair[1] == 0xffffffff] = -100
+    def _batch(self, pair: Pair) -> Batch:
         if isinstance(self._model, _model.Module):
-            pair = [self._model.torch.from_numpy(a) for a in pair]
+            return Batch(*(self._model.torch.from_numpy(a) for a in pair))
         return Batch(*pair)
 
-    def _take(self, todo: Any) -> None:
-        for name, view in self._views():
-            self._model.get(name, view)
-        self.round = todo.round
-        if todo.reset:
+    def _take(self, order: Order) -> None:
+        for name in self._names:
+            self._model.get(name, self._theta(name))
+        self.round = order.round
+        if order.reset:
             self._model.reset(self._optimizer)
             if self._on_reset is not None:
                 self._on_reset()
 
-    def _do(self, action: int, todo: Any) -> None:
-        if action == _lib.GIVE:
-            for name, view in self._views():
-                self._model.put(name, view)
-        elif action == _lib.TAKE:
-            self._take(todo)
-        elif action == _lib.SCORE:
-            nats = float(self._evaluate(*self._batch(todo)))
-            self._ok(self._lib.loco_scored(self._l, nats))
-        elif action == _lib.GO:
-            self._going, self.inner_step = True, todo.inner_step
-        elif action == _lib.END:
-            text = (todo.text or b"").decode(errors="replace")
-            if todo.code != 0:
-                raise Error(f"locod stopped, exit code {todo.code}: {text}")
-            raise Stopped(text)
+    def _score(self, order: Order) -> None:
+        nats = float(self._evaluate(*self._batch(order.batch)))
+        if self._daemon is not None:
+            self._daemon.scored(nats)
 
-    def _advance(self) -> None:
-        """Do what the daemon asks until a step may be made."""
+    def _do(self, order: Order) -> None:
+        if order.action == _lib.GIVE:
+            for name in self._names:
+                self._model.put(name, self._theta(name))
+        elif order.action == _lib.TAKE:
+            self._take(order)
+        elif order.action == _lib.SCORE:
+            self._score(order)
+        elif order.action == _lib.GO:
+            self.inner_step = order.inner_step
+        elif order.action == _lib.END:
+            if order.code != 0:
+                raise Error(f"locod stopped, exit code {order.code}: "
+                            f"{order.text}")
+            raise Stopped(order.text)
+
+    def _advance(self, first: Callable[[], None] = lambda: None) -> None:
+        """After `first`, do what the daemon asks until a step may be made."""
         self._alive()
-        self._going = False
-        todo = _lib.Todo()
-        while not self._going:
-            self._do(self._ok(self._lib.loco_next(self._l, SLICE_MS,
-                                                  c.byref(todo))), todo)
+        while True:
+            order = self._group.said(lambda: (first(), self._daemon.next())[1])
+            first = lambda: None  # noqa: E731
+            self._do(order)
+            if order.action == _lib.GO:
+                return
 
     def _alive(self) -> None:
-        if self._l is None:
+        if self._left:
             raise Error("this run was left, or this is a child of fork()")
+        if self._ended is not None:
+            raise self._ended
 
     def step(self, loss: Any = None, tokens: int = 0) -> None:
         """One inner step was made: `tokens` of it (or samples), `loss` its mean
-        in nats. Averages when it is time; raises Stopped at the end. After a
-        round the model has new parameters. Moving a loss from a GPU waits for
-        that GPU; None leaves it out."""
+        in nats; in a group of processes those of this process. Averages when it
+        is time; raises Stopped at the end. After a round the model has new
+        parameters. Moving a loss from a GPU waits for that GPU; None leaves it
+        out."""
         self._alive()
-        self._ok(self._lib.loco_step(
-            self._l, int(tokens), math.nan if loss is None else float(loss)))
-        self._advance()
+        n, mean = self._group.total(
+            int(tokens), math.nan if loss is None else float(loss))
+        self._advance(lambda: self._daemon.step(n, mean))
 
     def batches(self, device: Any = None) -> Iterator[Batch]:
-        """The run's text, a batch for each step(). With `device` the tensors
-        are moved there (torch)."""
-        text = _lib.Text()
+        """The run's text, a batch for each step(): in a group of processes the
+        rows of this one. With `device` the tensors are moved there (torch)."""
         while True:
             self._alive()
-            while self._ok(self._lib.loco_read(self._l, SLICE_MS,
-                                               c.byref(text))) == 0:
+            pair = self._group.said(lambda: self._daemon.read())
+            if pair is None:
                 self._advance()
-            batch = self._batch(text)
+                continue
+            batch = self._batch(self._group.part(pair))
             yield batch if device is None else Batch(
                 *(t.to(device) for t in batch))
 
@@ -172,8 +154,8 @@ class Run:
         """What `loco status --json` says of the daemon."""
         command = [os.environ.get("LOCO_COMMAND") or _bin.path("loco"),
                    "status", "--json"]
-        if self._state is not None:
-            command += ["--state", self._state]
+        if self._way.state is not None:
+            command += ["--state", self._way.state]
         done = subprocess.run(command, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=False)
         if done.returncode != 0:
@@ -183,23 +165,32 @@ class Run:
     # ---- the way out -------------------------------------------------------
 
     def close(self) -> None:
-        """Leave. A locod that join() started drains and ends, unless keep."""
-        if self._l is None:
-            return
-        while self._lib.loco_stop(self._l, SLICE_MS) == 0:
-            pass
+        """Leave. A locod that join() started drains and ends, unless keep. In a
+        group of processes nobody waits for the others."""
+        if self._daemon is not None and not self._left:
+            self._daemon.stop()
         self._let_go()
 
+    def _leave(self, why: Optional[type]) -> None:
+        """After an exception, or none. One process that ended early fails all
+        others of its group: their locod waits for the group to be started
+        again, as it waits for a program that was killed."""
+        in_order = why is None or issubclass(why, (Stopped, KeyboardInterrupt))
+        if self._group.fragile and not in_order and \
+                self._daemon is not None and not self._left:
+            self._daemon.keep()
+        self.close()
+
     def _let_go(self) -> None:
-        if self._l is not None:
-            handle, self._l = self._l, None
-            self._lib.loco_close(handle)
+        self._left = True
+        if self._daemon is not None:
+            self._daemon.close()
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> bool:
-        self.close()
+        self._leave(kind)
         return kind is not None and issubclass(kind, Stopped)
 
 
@@ -217,7 +208,7 @@ def join(uri: Optional[str], model: Any, optimizer: Any = None, *,
          listen: Optional[str] = None, name: str = "python",
          args: Sequence[str] = (), keep: bool = False,
          evaluate: Optional[Callable[[Any, Any], float]] = None,
-         on_reset: Optional[Callable[[], None]] = None,
+         on_reset: Optional[Callable[[], None]] = None, group: Any = None,
          log: Optional[Callable[[str], None]] = _say) -> Run:
     """Join the run behind `uri` (or start that of the file `run`), and fill the
     model with its parameters. Waits until this peer may train.
@@ -229,28 +220,19 @@ def join(uri: Optional[str], model: Any, optimizer: Any = None, *,
     keep       such a locod goes on when the loop ends
     evaluate   (tokens, targets) -> sum of nats over scored targets
     on_reset   called after new parameters that want a new optimizer
+    group      of torch.distributed: its processes train the model together,
+               data-parallel (DDP) or in shards (FSDP2), and are one peer; all
+               of them call join() and have the Run. None: all processes, where
+               torch.distributed is initialised. False: this one alone
     """
-    lib, handle = _lib.load(), c.c_void_p()
-    more: List[str] = (["--listen", listen] if listen else []) + list(args)
-    words = (c.c_char_p * (len(more) + 1))(*[a.encode() for a in more], None)
-    told = _lib.LOG(lambda _, text: log(text.decode(errors="replace"))
-                    if log is not None else None)
-    o = _lib.Options(size=c.sizeof(_lib.Options), locod_args=words,
-                     name=name.encode(), keep=keep, log=told,
-                     measures=evaluate is not None)
-    o.state = os.fsencode(state) if state is not None else None
-    o.join = uri.encode() if uri is not None else None
-    o.run = os.fsencode(run) if run is not None else None
-    why = c.create_string_buffer(_lib.ERRMSG_MAX)
-    if lib.loco_open(c.byref(handle), c.byref(o), why) < 0:
-        raise Error(why.value.decode(errors="replace"))
-    made = Run(lib, handle, model, optimizer, state, evaluate, on_reset)
-    made._told = told  # the library calls it as long as the handle lives
+    way = Way(uri, run, state, listen, name, args, keep, evaluate is not None,
+              log)
+    made = Run(_group.of(model, group), optimizer, way, evaluate, on_reset)
     os.register_at_fork(
         after_in_child=lambda ref=weakref.ref(made): _after_fork(ref))
     try:
         made._begin()
-    except BaseException:
-        made.close()
+    except BaseException as why:
+        made._leave(type(why))
         raise
     return made

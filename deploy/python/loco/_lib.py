@@ -81,6 +81,7 @@ def load() -> Any:
             ("read", c.c_int, [handle, c.c_uint32, c.POINTER(Text)]),
             ("scored", c.c_int, [handle, c.c_double]),
             ("stop", c.c_int, [handle, c.c_uint32]),
+            ("keep", None, [handle]),
             ("close", None, [handle])):
         function = getattr(lib, "loco_" + name)
         function.restype, function.argtypes = result, arguments

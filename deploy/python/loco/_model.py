@@ -3,6 +3,8 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
+from ._lib import Error
+
 
 class Arrays:
     """A dict of numpy arrays, changed in place."""
@@ -31,6 +33,7 @@ class Module:
     def __init__(self, model: Any) -> None:
         import torch
         self.torch = torch
+        model = _inner(model)
         self.tensors = dict(model.named_parameters())
         kept = model.state_dict().keys()
         for name, buffer in model.named_buffers():
@@ -52,6 +55,21 @@ class Module:
         """Moments begin anew; parameter groups and learning rates stay."""
         if optimizer is not None:
             optimizer.state.clear()
+
+
+def _inner(model: Any) -> Any:
+    """The user's module, without what wraps it (DDP, torch.compile): its names
+    are the run's."""
+    for _ in range(4):
+        kind = type(model).__name__
+        if kind == "FullyShardedDataParallel":
+            raise Error("this model is wrapped by FSDP1, which hides its "
+                        "tensors: use fully_shard() of torch.distributed.fsdp")
+        if kind == "DistributedDataParallel":
+            model = model.module
+        elif kind == "OptimizedModule":
+            model = model._orig_mod
+    return model
 
 
 def of(model: Any) -> Any:

@@ -11,15 +11,15 @@ from typing import Any, Optional
 
 from transformers import TrainerCallback
 
-from . import Error, Run, Stopped, join
+from . import Run, Stopped, join
 
 __all__ = ["Callback"]
 
 
 class Callback(TrainerCallback):
     """uri and options: as loco.join() has them. `tokens`: what one step counts,
-    by default its sequences (batch a device x accumulation). One process: in a
-    data-parallel Trainer only one of them could join."""
+    by default its sequences (batch a device x accumulation); with several
+    processes (torchrun, accelerate) those of one, which are added."""
 
     def __init__(self, uri: Optional[str], *, tokens: Optional[int] = None,
                  **options: Any) -> None:
@@ -29,9 +29,6 @@ class Callback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any,
                        model: Any = None, optimizer: Any = None,
                        **_: Any) -> None:
-        if args.world_size > 1:
-            raise Error("a Trainer of several processes cannot join a run yet: "
-                        "start one process on this machine")
         self.run = join(self._uri, model, optimizer, **self._options)
 
     def on_step_end(self, args: Any, state: Any, control: Any,
@@ -46,12 +43,9 @@ class Callback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any,
                      **_: Any) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        if self.run is not None:
-            run, self.run = self.run, None
-            run.close()
+        run, self.run = self.run, None
+        run.close()
 
     def __del__(self) -> None:
-        self._leave()  # the Trainer failed: no on_train_end
+        if self.run is not None:
+            self.run._leave(Exception)  # the Trainer failed: no on_train_end

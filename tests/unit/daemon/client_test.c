@@ -1118,31 +1118,43 @@ static void started_locod_may_take_its_time(void **state)
     end(&f);
 }
 
-static void kept_locod_goes_on(void **state)
+/* `late`: loco_keep() says it; the options else. The locod is told of a time
+ * after which it drains only where it was not kept from the beginning. */
+static void a_kept_locod_goes_on(bool late)
 {
     struct loco_options o;
     struct loco_info info;
     struct fake f;
 
-    (void)state;
     begin(&f);
     stop_listening(&f);
     o = start_options(&f, GOOD_LOCOD);
-    o.keep = 1;
+    o.keep = late ? 0 : 1;
     open_loop_with(&f, o);
-    /* And is told of no time after which it would drain. */
-    wait_for_text(&f, "locod.log", "--trainer socket --run run.yaml\n");
+    wait_for_text(&f, "locod.log",
+                  late ? "--loop-grace-s 600"
+                       : "--trainer socket --run run.yaml\n");
     listen_there(&f);
     assert_int_equal(loco_ready(f.l, 200), 0);
     welcome(&f);
     assert_int_equal(loco_ready(f.l, LONG_MS), 1);
     assert_int_equal(loco_info(f.l, &info), 0);
+    if (late) {
+        loco_keep(f.l);
+    }
     loco_close(f.l);
     f.l = NULL;
     assert_int_equal(kill(info.started_pid, 0), 0);
     assert_int_equal(kill(info.started_pid, SIGKILL), 0);
     assert_int_equal(waitpid(info.started_pid, NULL, 0), info.started_pid);
     end(&f);
+}
+
+static void kept_locod_goes_on(void **state)
+{
+    (void)state;
+    a_kept_locod_goes_on(false);
+    a_kept_locod_goes_on(true);
 }
 
 static void killed_locod_is_started_again(void **state)
