@@ -430,6 +430,7 @@ static void on_link_down(struct node *n, const struct event *event)
         peer = members_link_down(&n->members, ev->link, n->now);
         if (peer != MEMBERS_NONE) {
             transfer_link_down(&n->transfer, peer, n->now, n->out);
+            node_proof_link_down(n, peer);
         }
     }
 }

@@ -209,13 +209,24 @@ static void doubt(struct node *n, int peer, const struct hash32 *view)
     d->n_failed += d->n_failed <= AGAIN_DOUBLED;
 }
 
-static void ask_part(struct node *n)
+static void send_ask(struct node *n)
 {
     struct get_proof ask = {.view = n->proof.view, .offset = n->proof.got};
 
-    n->proof.due_ms = n->now + node_scaled(n, ASK_MS);
+    n->proof.cut = false;
     (void)members_send(&n->members, n->out, n->proof.peer, MESSAGE_GET_PROOF,
                        &ask);
+}
+
+static void ask_part(struct node *n)
+{
+    n->proof.due_ms = n->now + node_scaled(n, ASK_MS);
+    send_ask(n);
+}
+
+void node_proof_link_down(struct node *n, int peer)
+{
+    n->proof.cut = n->proof.cut || (n->proof.asked && peer == n->proof.peer);
 }
 
 /* The founding that ours must descend from; false: any will do. */
@@ -423,6 +434,14 @@ void node_proof_advance(struct node *n)
     if (n->proof.asked && n->now >= n->proof.due_ms) {
         doubt(n, n->proof.peer, &n->proof.view);
         n->proof.asked = false;
+    }
+    /* Who comes back is dialled while it dials: one of the two links is closed,
+     * often with this question on it. Unless it is asked again, an honest
+     * member is doubted for AGAIN_MS. The deadline stays: nobody holds up
+     * others by links that it drops. */
+    if (n->proof.asked && n->proof.cut &&
+        members_linked(&n->members, n->proof.peer)) {
+        send_ask(n);
     }
     look_for_one(n);
 }

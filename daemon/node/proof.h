@@ -49,6 +49,7 @@ struct node_proof {
     struct hash32 view, wanted_view;
     uint32_t got, total;
     uint64_t due_ms;
+    bool cut; /* the link may have taken the question or the answer with it */
     uint64_t claim_since_ms; /* somebody names a view; 0: nobody */
     struct hash32 attested;  /* newest commit that signatures show */
 };
@@ -67,6 +68,8 @@ void node_proof_forget(struct node *n);
 void node_proof_configured(struct node *n);
 void node_proof_adopted(struct node *n);
 void node_proof_advance(struct node *n);
+/* A link to that peer (row) is gone, and with it perhaps what we asked for. */
+void node_proof_link_down(struct node *n, int peer);
 /* NULL: not proven. */
 const struct node_proven *node_proven_view(const struct node *n,
                                            const struct hash32 *view);

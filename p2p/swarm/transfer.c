@@ -674,7 +674,7 @@ void transfer_link_down(struct transfer *t,
     int slot = slot_of(t, peer);
 
     if (t->active && !t->finished && slot >= 0 &&
-        t->sources[slot].n_flight > 0 && members_linked(t->members, peer)) {
+        t->sources[slot].n_flight > 0) {
         end_source(t, (uint32_t)slot, now_ms, out);
     }
 }

@@ -173,9 +173,10 @@ void transfer_held(struct transfer *t, const uint8_t *held);
  * source is shunned and returned, or MEMBERS_NONE where there were several. */
 int transfer_spoiled(struct transfer *t);
 
-/* A link to this peer ended, and with it perhaps what was asked on it. Where
- * another one is left (two that dialled each other have two at first), it may
- * be asked anew at once; else the tick sees that it is gone. */
+/* A link to this peer ended, and with it perhaps what was asked on it. It may
+ * be asked anew as soon as it is linked: two that dialled each other have two
+ * links at first, and the second one may still be held back when the first one
+ * ends (daemon/node/twin.c). */
 void transfer_link_down(struct transfer *t,
                         int peer,
                         uint64_t now_ms,

@@ -520,6 +520,55 @@ static void who_has_no_proof_is_left_alone_for_a_while(void **state)
     }
 }
 
+/* Puppet p's link ends, and it comes again. */
+static void link_anew(struct fixture *f, uint32_t p)
+{
+    struct event down = {.type = EVENT_LINK_DOWN,
+                         .link_down.link = f->h->link[p]};
+
+    hand_post(f->h, &down);
+    hand_drain(f->h, HAND_EVENTS);
+    hand_link(f->h, p);
+    hand_drain(f->h, HAND_EVENTS);
+}
+
+/* Of two that dial each other one link is closed, with the question on it. */
+static void a_question_that_a_link_took_with_it_is_asked_anew(void **state)
+{
+    struct fixture *f = open_fixture();
+    uint32_t asked;
+
+    (void)state;
+    f->silent = true;
+    asked = asked_first(f);
+    f->silent = false;
+    link_anew(f, asked);
+    answer(f);
+    pass(f, 200);
+    assert_int_equal(f->n_asked[asked], 2);
+    assert_int_equal(f->n_seen, 2); /* nobody else */
+    assert_int_equal(target(f)->round, ROUND);
+    close_fixture(f);
+}
+
+static void who_drops_its_links_is_not_waited_for_longer(void **state)
+{
+    struct fixture *f = open_fixture();
+    uint32_t asked;
+
+    (void)state;
+    f->silent = true;
+    asked = asked_first(f);
+    for (uint32_t k = 0; k < 12; k++) {
+        link_anew(f, asked);
+        answer(f);
+        pass(f, 100);
+    }
+    assert_true(f->n_asked[asked] > 5);
+    assert_true(f->n_seen > f->n_asked[asked]); /* another one, too */
+    close_fixture(f);
+}
+
 /* The second part is of another length than the first one said. */
 static void a_proof_does_not_grow_on_its_way(void **state)
 {
@@ -598,6 +647,7 @@ static void answer_invitation(struct fixture *f)
     f->h->link[0] = 900;
     hand_post(f->h, &e);
     hand_say(f->h, 0, MESSAGE_HELLO, &hello);
+    hand_drain(f->h, HAND_EVENTS); /* its other link ends before it is asked */
 }
 
 /* Whether the node goes by a claim that nobody proves. */
@@ -723,6 +773,8 @@ int main(void)
         cmocka_unit_test(who_gives_a_proof_in_drops_is_not_waited_for),
         cmocka_unit_test(only_the_part_that_was_asked_for_is_taken),
         cmocka_unit_test(who_has_no_proof_is_left_alone_for_a_while),
+        cmocka_unit_test(a_question_that_a_link_took_with_it_is_asked_anew),
+        cmocka_unit_test(who_drops_its_links_is_not_waited_for_longer),
         cmocka_unit_test(a_proof_does_not_grow_on_its_way),
         cmocka_unit_test(a_chain_proves_its_own_view_only),
         cmocka_unit_test(a_founding_that_is_not_ours_is_not_followed),

@@ -385,6 +385,31 @@ static void what_a_link_took_with_it_is_asked_anew(void **state)
     finish(f);
 }
 
+/* The second link is held back until its HELLO is here. */
+static void
+what_the_only_link_took_with_it_is_asked_anew_over_the_next(void **state)
+{
+    struct fixture *f = *state;
+    struct event e = {.type = EVENT_LINK_UP,
+                      .link_up.link = PEERS + 1,
+                      .link_up.request = UINT32_MAX};
+
+    begin(f, 2000, 1);
+    assert_int_equal(members_link_down(&f->m, 1, f->now_ms), f->row[0]);
+    f->n_asked = 0; /* it never arrives */
+    transfer_link_down(&f->t, f->row[0], f->now_ms, &f->out);
+    transfer_tick(&f->t, f->now_ms, &f->out);
+    collect(f);
+    e.link_up.peer = f->peer[0].id;
+    memcpy(e.link_up.public_key, f->peer[0].public, 32);
+    assert_true(members_link_up(&f->m, &e.link_up, f->now_ms, &f->out));
+    assert_true(transfer_may(&f->t, f->row[0], f->now_ms));
+    transfer_source(&f->t, f->row[0], f->now_ms, &f->out);
+    collect(f);
+    get_leaves(f);
+    finish(f);
+}
+
 static void a_slow_source_does_not_keep_the_end_waiting(void **state)
 {
     struct fixture *f = *state;
@@ -571,6 +596,7 @@ int main(void)
         TEST(a_silent_source_gives_its_pieces_to_the_others),
         TEST(who_is_silent_about_the_leaf_list_holds_nobody_up),
         TEST(what_a_link_took_with_it_is_asked_anew),
+        TEST(what_the_only_link_took_with_it_is_asked_anew_over_the_next),
         TEST(a_slow_source_does_not_keep_the_end_waiting),
         TEST(who_refuses_is_not_asked_again_for_this_object),
         TEST(who_only_hears_no_starves_until_something_comes),
