@@ -31,6 +31,7 @@ static void on_start(struct crew *c, uint32_t peer)
     struct stages_peer *p = &s->peers[peer];
 
     p->moves = 0;
+    p->packed = 0;
     memset(&p->seen, 0, sizeof p->seen);
     p->seen_ms = world_now(c->world);
 }
@@ -55,15 +56,32 @@ uint64_t stages_newest_round(const struct stages *s)
     return round;
 }
 
+bool stages_held_without(const struct stages *s, uint32_t peer)
+{
+    const struct stages_peer *p = &s->peers[peer];
+
+    for (uint32_t q = 0; q < s->c.n; q++) {
+        const struct stages_peer *o = &s->peers[q];
+
+        if (q != peer && world_alive(s->c.world, q) &&
+            o->seen.stage == p->seen.stage &&
+            node_parts(s->c.peers[q].node).held->loaded &&
+            (o->seen.round >= p->seen.round || o->packed >= p->seen.round)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Only who held a stage's state can bring it back, and a run begins with as
- * many as it asks for. */
+ * many as it asks for. A host that came back without a checkpoint counts for
+ * nothing here before it has fetched the state: no protocol could go on if the
+ * only one that has it died for good just before. */
 static bool must_return(const struct stages *s, uint32_t peer)
 {
-    uint32_t stage = s->peers[peer].seen.stage;
-
     return s->c.fault == STAGES_RESTART || s->c.fault == STAGES_LOST ||
            s->c.fault == STAGES_ALL || s->c.fault == STAGES_STRANDED ||
-           stage == 0 || stages_n_hosts(s, stage) == 0 ||
+           s->peers[peer].seen.stage == 0 || !stages_held_without(s, peer) ||
            stages_newest_round(s) == 0;
 }
 
@@ -73,11 +91,12 @@ static uint64_t on_died(struct crew *c, uint32_t peer)
     uint64_t back_ms = 1000 + crew_draw(c, 8000);
     uint32_t stage = s->peers[peer].seen.stage;
 
-    if (stage > 0 && stages_n_hosts(s, stage) == 0) {
-        stages_stage_died(s, stage);
-        if (c->fault == STAGES_LOST && stages_newest_round(s) < c->rounds) {
-            s->lost_stage = stage; /* else nobody waits for it */
-        }
+    if (stage > 0 && !stages_held_without(s, peer)) {
+        stages_newest_died(s, stage);
+    }
+    if (stage > 0 && stages_n_hosts(s, stage) == 0 && c->fault == STAGES_LOST &&
+        stages_newest_round(s) < c->rounds) {
+        s->lost_stage = stage; /* else nobody waits for it */
     }
     if (c->fault == STAGES_LOST) {
         back_ms += 15000;

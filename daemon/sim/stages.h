@@ -32,8 +32,8 @@ struct stages_count {
     bool final; /* that peer offered it for the round */
 };
 
-/* A state that some host held; lost: all hosts of its stage died before it was
- * sure to be on disk. */
+/* A state that some host held; lost: all who held it, or could make it from the
+ * bytes of its round, died before it was sure to be on disk. */
 struct stages_state {
     bool lost;
     uint32_t stage;
@@ -42,10 +42,12 @@ struct stages_state {
 };
 
 struct stages_peer {
-    /* What it was like when it last changed, and when that was. */
+    /* What it was like after its last step, and when it last changed or said
+     * what it waits for. */
     struct node_status seen;
     uint64_t seen_ms;
-    uint32_t moves; /* in this life */
+    uint32_t moves;  /* in this life */
+    uint64_t packed; /* newest round that it offered work for, in this life */
 };
 
 struct stages {
@@ -72,10 +74,11 @@ void stages_check_step(struct crew *c,
                        uint32_t peer,
                        const struct event *event);
 
-/* The last live host of that stage (from 1) has died: those that come back
- * begin with the newest round that one of them wrote, so what was newer may be
- * made once more, with other contributions. */
-void stages_stage_died(struct stages *s, uint32_t stage);
+/* The last live host of that stage (from 1) with its newest round has died:
+ * others go on from the newest that they hold, or that one of those who come
+ * back wrote. So what was newer may be made once more, with other
+ * contributions. */
+void stages_newest_died(struct stages *s, uint32_t stage);
 
 /* calls.stepped: counts. */
 void stages_stepped(void *self, uint32_t peer, const struct local_step *step);
@@ -108,6 +111,10 @@ enum stages_fault {
 /* Live hosts of that stage (from 1), as they say. */
 uint32_t stages_n_hosts(const struct stages *s, uint32_t stage);
 uint64_t stages_newest_round(const struct stages *s);
+/* Whether a live host of the same stage other than `peer` holds what that peer
+ * does: the same round or a newer one, or the bytes of that round because it
+ * took part in it. Who has only chosen the stage holds nothing yet. */
+bool stages_held_without(const struct stages *s, uint32_t peer);
 void stages_schedule(struct crew *c);
 
 #endif

@@ -124,19 +124,27 @@ static uint64_t surely_saved(const struct stages *s, uint32_t stage)
     return n == 0 ? 0 : saved[n / 2];
 }
 
-void stages_stage_died(struct stages *s, uint32_t stage)
+void stages_newest_died(struct stages *s, uint32_t stage)
 {
-    uint64_t saved = surely_saved(s, stage);
+    uint64_t kept = surely_saved(s, stage);
 
+    for (uint32_t q = 0; q < s->c.n; q++) {
+        const struct node_status *t = &s->peers[q].seen;
+
+        if (world_alive(s->c.world, q) && t->stage == stage &&
+            t->round > kept) {
+            kept = t->round;
+        }
+    }
     for (uint32_t i = 0; i < s->n_states; i++) {
         struct stages_state *x = &s->states[i];
 
-        x->lost = x->lost || (x->stage == stage && x->round > saved);
+        x->lost = x->lost || (x->stage == stage && x->round > kept);
     }
     for (uint32_t i = 0; i < s->n_counts; i++) {
         struct stages_count *c = &s->counts[i];
 
-        c->final = c->final && (c->stage != stage - 1 || c->round <= saved);
+        c->final = c->final && (c->stage != stage - 1 || c->round <= kept);
     }
 }
 
@@ -196,6 +204,7 @@ void stages_check_step(struct crew *c, uint32_t peer, const struct event *event)
                      peer, core->step, core->opt.steps);
         }
         note_packed(s, peer, core->round);
+        p->packed = core->round;
     }
     if (in.stages->n_moves != p->moves) {
         p->moves = in.stages->n_moves;
@@ -208,7 +217,9 @@ void stages_check_step(struct crew *c, uint32_t peer, const struct event *event)
          event->local.type == LOCAL_LOADED)) {
         note_state(s, peer, &t);
     }
-    if (has_changed(&p->seen, &t, 0)) {
+    /* D is about time without a reason: what it said that it waits for may have
+     * taken longer than STILL_MS, and has just come. */
+    if (has_changed(&p->seen, &t, 0) || p->seen.reason[0] != '\0') {
         p->seen_ms = world_now(s->c.world);
     }
     p->seen = t;

@@ -7,13 +7,11 @@
 
 static void kill_one(struct stages *s, uint32_t q)
 {
-    uint32_t stage = s->peers[q].seen.stage;
-
     bool kept = s->peers[q].seen.round >= 2; /* a checkpoint is written */
 
     if (s->c.fault == STAGES_RESTART || s->c.fault == STAGES_ALL
             ? kept
-            : stages_n_hosts(s, stage) > 1) {
+            : stages_held_without(s, q)) {
         world_kill_at_action(s->c.world, q, 1 + crew_draw(&s->c, 60));
     }
 }

@@ -326,6 +326,8 @@ endforeach()
 loco_sim_test(stages_founded_once stages --set fault=10 --peers 4 --seed 11
   --seeds 64)
 loco_sim_test(stages_fault_10_more stages --set fault=10 --seed 76 --seeds 60)
+# The only host with the state is to die while another one comes back.
+loco_sim_test(stages_fault_1_more stages --set fault=1 --seed 139 --seeds 70)
 loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
   --seeds 12)
 loco_sim_test(stages_of_eight stages --peers 8 --seeds 12)
