@@ -149,7 +149,7 @@ static void bind_engine(struct replica *r)
 
     if (!r->mirrored) {
         e->theta = r->theta;
-        e->grad = e->next_m = r->grad;
+        r->grad = e->grad;
         e->u = r->optimizer.u;
         e->v = r->optimizer.v;
     }
@@ -160,46 +160,47 @@ static void bind_engine(struct replica *r)
     }
 }
 
-/* Of a replica whose steps another process makes: the engine needs theta, and
- * memory for a new momentum. */
-static int open_shared(struct replica *r, char *errmsg)
+/* Theta and, beside a GPU, the gradient. */
+static bool take_parameters(struct replica *r)
 {
     const struct backend *be = &r->backend;
-    bool grad = replica_mirrors_grad(&r->opt.method);
+    size_t bytes = r->n * sizeof(float);
+    size_t grad_bytes = bytes;
 
-    r->theta = r->opt.shared_theta;
-    r->grad = grad ? be->take(be, r->n * sizeof(float)) : NULL;
-    return grad && r->grad == NULL
-               ? errmsg_fail(errmsg, LOCO_ENOMEM,
-                             "out of memory for %llu parameters",
-                             (unsigned long long)r->n)
-               : 0;
+    if (be->device != NULL && r->n_wire > r->n) { /* a padded mean */
+        grad_bytes = r->n_wire * sizeof(float);
+    }
+    r->theta = be->take(be, bytes);
+    if (r->theta == NULL) {
+        return false;
+    }
+    be->clear(be, r->theta, bytes);
+    if (!r->mirrored) {
+        return true;
+    }
+    r->grad = be->take(be, grad_bytes);
+    if (r->grad == NULL) {
+        return false;
+    }
+    be->clear(be, r->grad, grad_bytes);
+    return true;
 }
 
 /* The workspace last, it can shrink. */
 static int open_memory(struct replica *r, char *errmsg)
 {
     const struct backend *be = &r->backend;
-    size_t bytes = r->n * sizeof(float);
-    size_t grad_bytes = bytes;
     uint32_t micro_batch = plan_micro_batch(r, errmsg);
     int rv;
 
     if (micro_batch == 0) {
         return LOCO_ENOMEM;
     }
-    if (be->device != NULL && r->n_wire > r->n) { /* a padded mean */
-        grad_bytes = r->n_wire * sizeof(float);
-    }
-    r->theta = be->take(be, bytes);
-    r->grad = be->take(be, grad_bytes);
-    if (r->theta == NULL || r->grad == NULL) {
+    if (!take_parameters(r)) {
         return errmsg_fail(errmsg, LOCO_ENOMEM,
                            "out of memory for %llu parameters",
                            (unsigned long long)r->n);
     }
-    be->clear(be, r->theta, bytes);
-    be->clear(be, r->grad, grad_bytes);
     rv = optimizer_open_part(&r->optimizer, &r->opt.optimizer, &r->opt.model,
                              &r->opt.part);
     r->have_optimizer = rv == 0;
@@ -220,8 +221,10 @@ int replica_open_work(struct replica *r, char *errmsg)
 {
     int rv = open_backend(r, errmsg);
 
-    if (rv == 0) {
-        rv = r->opt.shared ? open_shared(r, errmsg) : open_memory(r, errmsg);
+    if (rv == 0 && r->opt.shared) { /* another process makes the steps */
+        r->theta = r->opt.shared_theta;
+    } else if (rv == 0) {
+        rv = open_memory(r, errmsg);
     }
     if (rv == 0) {
         bind_engine(r);
@@ -240,7 +243,9 @@ void replica_close_work(struct replica *r)
     if (r->have_backend) {
         replica_outer_close(r);
         replica_unregister(r);
-        r->backend.give(&r->backend, r->grad);
+        if (r->mirrored) {
+            r->backend.give(&r->backend, r->grad);
+        }
         if (r->theta != r->opt.shared_theta) {
             r->backend.give(&r->backend, r->theta);
         }

@@ -57,6 +57,10 @@ void replica_put_moments(struct replica *r, const float *u, const float *v);
 /* Live moments, their mirrors and the count of steps = 0. */
 void replica_clear_moments(struct replica *r);
 
+/* phi, m, the mean's memory and the gradient's = the engine's, of which some
+ * have changed places (engine.exchanges). */
+void replica_exchanged(struct replica *r);
+
 /* phi where the model can read it; a GPU's grad is spent. */
 const float *replica_phi_for_model(struct replica *r);
 

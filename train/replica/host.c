@@ -1,7 +1,6 @@
 /* host.c - see replica/host.h. */
 #include "train/replica/host.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,8 +25,8 @@ float *replica_take_vector(struct replica *r, uint64_t n)
     size_t bytes = (size_t)n * sizeof(float);
     struct replica_memory *v = &r->vectors[r->n_vectors++];
 
-    v->bytes = r->opt.device == NULL ? 0 : bytes;
-    v->x = v->bytes > 0 ? take_pages(bytes) : calloc((size_t)n, sizeof(float));
+    v->bytes = bytes > 0 ? bytes : 1;
+    v->x = take_pages(v->bytes);
     return v->x;
 }
 
@@ -36,10 +35,8 @@ void replica_free_vectors(struct replica *r)
     for (unsigned i = 0; i < r->n_vectors; i++) {
         const struct replica_memory *v = &r->vectors[i];
 
-        if (v->bytes > 0 && v->x != NULL) {
+        if (v->x != NULL) {
             (void)munmap(v->x, whole_pages(v->bytes));
-        } else {
-            free(v->x);
         }
     }
     r->n_vectors = 0;
@@ -58,8 +55,8 @@ static bool travels(const struct replica *r, const float *x)
         return x == r->contribution || x == r->phi || x == e->next_phi ||
                (r->m != NULL && (x == r->m || x == e->next_m));
     }
-    return x == e->theta || x == e->grad || x == e->u || x == e->v ||
-           x == r->spare || (r->opt.method.gradients && x == r->average);
+    return x == e->theta || x == e->grad || x == e->m || x == e->u ||
+           x == e->v || x == r->spare || (r->opt.method.gradients && x == r->average);
 }
 
 void replica_register(struct replica *r)
@@ -70,7 +67,7 @@ void replica_register(struct replica *r)
     for (unsigned i = 0; i < r->n_vectors; i++) {
         const struct replica_memory *v = &r->vectors[i];
 
-        if (v->bytes > 0 && travels(r, v->x)) {
+        if (travels(r, v->x)) {
             (void)table(r)->host_register(device_gpu(r->backend.device), v->x,
                                           whole_pages(v->bytes));
         }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "train/replica/device.h"
 #include "train/replica/host.h"
 
 /* Elements at a time: a multiple of every codec's block; 16 MB, which takes
@@ -396,31 +397,16 @@ static int bring_back(struct replica *r, const struct layout_part *p)
     return rv != 0 ? rv : arrive(r, &o, NULL, NULL, 0);
 }
 
-static void swap(float **a, float **b)
-{
-    float *x = *a;
-
-    *a = *b;
-    *b = x;
-}
-
 /* What has come is the state: all of it changes places with what was, a
  * fragment is copied. */
 static void adopt(struct replica *r, const struct layout_part *p)
 {
     struct walk w = walk_of(r, p, r->n);
-    struct engine *e = &r->engine;
     struct run run;
 
     if (p->len == r->n) {
-        swap(&e->phi, &e->next_phi);
-        r->phi = e->phi;
-        r->average = e->next_phi;
-        if (r->m != NULL) {
-            swap(&e->m, &e->next_m);
-            r->m = e->m;
-            e->grad = e->next_m;
-        }
+        engine_exchange(&r->engine);
+        replica_exchanged(r);
         return;
     }
     while (next_run(r, &w, &run)) {

@@ -70,11 +70,23 @@ static void take_mirrors(struct replica *r)
     r->spare = m->gradients ? replica_take_vector(r, r->n) : NULL;
 }
 
-/* Beside a GPU the anchor changes places with the memory of the mean, which may
- * be padded (replica/outer.c). */
-static uint64_t room_of(const struct replica *r, uint64_t n)
+/* Whether the anchor may change places with the memory of the mean: that is no
+ * longer than one vector and its padding. */
+static bool exchanges(const struct replica *r)
 {
-    return r->opt.device != NULL && n < r->n_wire ? r->n_wire : n;
+    return r->opt.method.trainers == 0 && r->n_wire >= r->n &&
+           r->n_wire - r->n < CODEC_BLOCK_MAX;
+}
+
+/* Elements of one of the engine's vectors. */
+static uint64_t room_of(const struct replica *r, unsigned vector)
+{
+    uint32_t trainers = r->opt.method.trainers;
+
+    if (vector != ENGINE_PHI) {
+        return r->n;
+    }
+    return exchanges(r) ? r->n_wire : (trainers > 0 ? trainers : 1) * r->n;
 }
 
 static int take_vectors(struct replica *r)
@@ -85,16 +97,16 @@ static int take_vectors(struct replica *r)
 
     if (r->opt.device != NULL) {
         take_mirrors(r);
+    } else if (!r->opt.shared || replica_mirrors_grad(m)) {
+        r->engine.grad = r->engine.next_m = replica_take_vector(r, r->n);
     }
     engine_slots(&r->engine, slots);
     for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
-        uint64_t all =
-            1U << i == ENGINE_PHI && m->trainers > 0 ? m->trainers : 1;
-
         if ((needs & (1U << i)) != 0) {
-            *slots[i] = replica_take_vector(r, room_of(r, all * r->n));
+            *slots[i] = replica_take_vector(r, room_of(r, 1U << i));
         }
     }
+    r->engine.exchanges = exchanges(r);
     r->phi = r->engine.phi;
     r->m = r->engine.m;
     r->state_u = m->period_u > 0 ? replica_take_vector(r, r->n) : NULL;

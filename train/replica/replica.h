@@ -165,7 +165,7 @@ struct replica_outer {
 /* One vector of this process, and what must be given back. */
 struct replica_memory {
     float *x;
-    size_t bytes; /* of pages of its own, beside a GPU; 0: calloc's */
+    size_t bytes;
 };
 
 struct replica {
@@ -174,7 +174,8 @@ struct replica {
     struct engine engine;          /* its vectors are those here */
     uint64_t n;                    /* parameters, of its part */
     uint64_t n_wire;               /* elements of the longest round */
-    float *theta, *grad;           /* (n), in the backend's memory */
+    float *theta, *grad;           /* (n), in the backend's memory; without a
+                                    * GPU grad is the engine's */
     float *phi;                    /* (n); DDP: the engine's theta */
     float *m;                      /* (n); NULL where the method has none */
     float *state_u, *state_v;      /* (n) of the state; NULL: not in it */

@@ -515,16 +515,67 @@ static int step_with_mean(struct replica *r)
     return rv != 0 ? rv : replica_fetch_step(r);
 }
 
+void replica_exchanged(struct replica *r)
+{
+    struct engine *e = &r->engine;
+
+    r->phi = e->phi;
+    r->average = e->next_phi;
+    if (e->m != NULL) {
+        r->m = e->m;
+        e->grad = e->next_m;
+        r->grad = r->mirrored ? r->grad : e->grad;
+    }
+}
+
+/* The wire bytes of a part that is the whole vector. */
+struct wire_mean {
+    const struct codec *codec;
+    const uint8_t *wire;
+    const struct layout_part *part;
+};
+
+_Static_assert(ENGINE_WINDOW % CODEC_BLOCK_MAX == 0, "windows are blocks");
+
+/* The last window decodes the padding, too: bytes that no encoder wrote are an
+ * error wherever they are. */
+static int bring(void *self, uint64_t at, uint64_t n, float *out)
+{
+    const struct wire_mean *w = self;
+    uint64_t room = w->part->room - w->part->len;
+
+    return w->codec->decode(out, w->wire + w->codec->bytes((size_t)at),
+                            (size_t)(at + n == w->part->len ? n + room : n));
+}
+
+static int apply_part(struct replica *r,
+                      const struct layout_part *p,
+                      const struct replica_commit *c,
+                      bool decoded)
+{
+    const struct engine_average a = {r->average + p->at, c->share,
+                                     c->arrivals > 0 ? c->arrivals : 1};
+    struct wire_mean mean = {r->opt.codec, c->wire, p};
+    const struct engine_source source = {bring, &mean};
+    struct engine *e = &r->engine;
+    int rv = decoded ? engine_apply(e, p->s, &p->turn, &a)
+                     : engine_apply_from(e, p->s, &p->turn, &a, &source);
+
+    if (e->streams[p->s].tensor == STREAM_PARAMETERS) {
+        replica_exchanged(r);
+    }
+    return rv;
+}
+
 static int take_part(struct replica *r,
                      const struct layout_part *p,
-                     const struct replica_commit *c)
+                     const struct replica_commit *c,
+                     bool decoded)
 {
-    struct engine_average a = {r->average + p->at, c->share,
-                               c->arrivals > 0 ? c->arrivals : 1};
     enum stream_tensor tensor = r->engine.streams[p->s].tensor;
     int rv = tensor == STREAM_PARAMETERS ? replica_fetch(r) : 0;
 
-    rv = rv != 0 ? rv : engine_apply(&r->engine, p->s, &p->turn, &a);
+    rv = rv != 0 ? rv : apply_part(r, p, c, decoded);
     if (rv != 0) {
         return rv;
     }
@@ -561,20 +612,24 @@ static int take_parts(struct replica *r, const struct replica_commit *c)
 {
     struct layout_part parts[METHOD_STREAMS_MAX];
     size_t n = layout_parts(&r->layout, c->round, parts);
+    bool decoded;
     int rv;
 
     if (r->outer.on) {
         return replica_outer_commit(r, &parts[0], c);
     }
-    rv = r->opt.codec->decode(r->average, c->wire,
-                              layout_elements(&r->layout, c->round));
+    decoded = n != 1 || r->opt.method.trainers > 0 ||
+              !engine_streams_mean(&r->engine, parts[0].s, &parts[0].turn);
+    rv = decoded ? r->opt.codec->decode(r->average, c->wire,
+                                        layout_elements(&r->layout, c->round))
+                 : 0;
     if (rv == 0 && r->opt.method.trainers > 0) {
         n = 0;
         rv = replica_trainers_apply(r, c->round, c->share <= 0.0);
     }
-    rv = rv != 0 ? rv : check_taken(r, parts, n);
+    rv = rv != 0 || !decoded ? rv : check_taken(r, parts, n);
     for (size_t i = 0; i < n && rv == 0; i++) {
-        rv = take_part(r, &parts[i], c);
+        rv = take_part(r, &parts[i], c, decoded);
     }
     return rv;
 }

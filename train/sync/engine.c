@@ -279,31 +279,78 @@ static struct outer_state made_at(const struct engine *e, const struct walk *w)
         e->m == NULL ? NULL : (e->next_phi == NULL ? e->m : e->next_m) + at};
 }
 
+static struct outer_state state_from(const struct outer_state *s, uint64_t at)
+{
+    return (struct outer_state){s->phi + at, s->m == NULL ? NULL : s->m + at};
+}
+
+/* The rule on a span whose mean comes window by window. */
+static int move_by_windows(const struct engine *e,
+                           const struct outer_state *out,
+                           const struct outer_state *in,
+                           const struct engine_source *source)
+{
+    float mean[ENGINE_WINDOW];
+    int rv = 0;
+
+    for (uint64_t at = 0; at < e->n && rv == 0; at += ENGINE_WINDOW) {
+        uint64_t left = e->n - at;
+        uint64_t n = left < ENGINE_WINDOW ? left : ENGINE_WINDOW;
+        struct outer_state to = state_from(out, at), from = state_from(in, at);
+
+        rv = source->bring(source->self, at, n, mean);
+        rv = rv != 0 ? rv : rule_apply(&e->method.rule, &to, &from, mean, n);
+    }
+    return rv;
+}
+
 /* The new anchor and momentum of every span: in place, or beside the old. */
 static int move_anchor(struct engine *e,
                        size_t s,
                        const struct stream_turn *turn,
-                       const struct engine_average *a)
+                       const struct engine_average *a,
+                       const struct engine_source *source)
 {
     struct walk w = {0};
     int rv = 0;
 
     while (walk(e, s, turn, &w)) {
-        uint64_t at = w.span.offset;
-        struct outer_state in = {e->phi + at, e->m == NULL ? NULL : e->m + at};
+        struct outer_state all = {e->phi, e->m};
+        struct outer_state in = state_from(&all, w.span.offset);
         struct outer_state out = made_at(e, &w);
-        int got =
-            rule_apply(&e->method.rule, &out, &in, a->mean + w.at, w.span.len);
+        int got = source != NULL ? move_by_windows(e, &out, &in, source)
+                                 : rule_apply(&e->method.rule, &out, &in,
+                                              a->mean + w.at, w.span.len);
 
         rv = rv != 0 ? rv : got;
     }
     return rv;
 }
 
+static void swap(float **a, float **b)
+{
+    float *x = *a;
+
+    *a = *b;
+    *b = x;
+}
+
+void engine_exchange(struct engine *e)
+{
+    swap(&e->phi, &e->next_phi);
+    if (e->m != NULL) {
+        swap(&e->m, &e->next_m);
+    }
+}
+
 /* What was made beside is what counts now. */
 static void adopt(struct engine *e, const struct walk *w)
 {
     if (e->next_phi == NULL) {
+        return;
+    }
+    if (e->exchanges && w->span.len == e->n) {
+        engine_exchange(e);
         return;
     }
     copy(e->phi + w->span.offset, e->next_phi + w->at, w->span.len);
@@ -315,7 +362,8 @@ static void adopt(struct engine *e, const struct walk *w)
 static int apply_anchored(struct engine *e,
                           size_t s,
                           const struct stream_turn *turn,
-                          const struct engine_average *a)
+                          const struct engine_average *a,
+                          const struct engine_source *source)
 {
     bool contributed = a->share > 0.0;
     bool rebase = !contributed || e->method.eager ||
@@ -329,7 +377,7 @@ static int apply_anchored(struct engine *e,
             lift(e, &w, contributed);
         }
     }
-    rv = move_anchor(e, s, turn, a);
+    rv = move_anchor(e, s, turn, a, source);
     if (rv != 0 && e->next_phi != NULL) {
         return rv;
     }
@@ -371,7 +419,8 @@ static int apply_quorum(struct engine *e, const struct engine_average *a)
 static int apply_parameters(struct engine *e,
                             size_t s,
                             const struct stream_turn *turn,
-                            const struct engine_average *a)
+                            const struct engine_average *a,
+                            const struct engine_source *source)
 {
     int rv;
 
@@ -379,7 +428,8 @@ static int apply_parameters(struct engine *e,
         e->share = a->share;
     }
     rv = e->method.group == METHOD_QUORUM ? apply_quorum(e, a)
-                                          : apply_anchored(e, s, turn, a);
+                                          : apply_anchored(e, s, turn, a,
+                                                           source);
     if (rv == 0 && e->method.moments == METHOD_RESET && a->share > 0.0) {
         reset_moments(e);
     }
@@ -393,7 +443,7 @@ int engine_apply(struct engine *e,
 {
     switch (e->streams[s].tensor) {
     case STREAM_PARAMETERS:
-        return apply_parameters(e, s, turn, a);
+        return apply_parameters(e, s, turn, a, NULL);
     case STREAM_MOMENT_1:
         copy(e->u, a->mean, e->n);
         return 0;
@@ -404,6 +454,26 @@ int engine_apply(struct engine *e,
         copy(e->grad, a->mean, e->n);
         return 0;
     }
+}
+
+bool engine_streams_mean(const struct engine *e,
+                         size_t s,
+                         const struct stream_turn *turn)
+{
+    struct walk w = {0};
+
+    return e->streams[s].tensor == STREAM_PARAMETERS &&
+           e->method.group != METHOD_QUORUM && e->next_phi != NULL &&
+           walk(e, s, turn, &w) && w.span.len == e->n;
+}
+
+int engine_apply_from(struct engine *e,
+                      size_t s,
+                      const struct stream_turn *turn,
+                      const struct engine_average *a,
+                      const struct engine_source *source)
+{
+    return apply_parameters(e, s, turn, a, source);
 }
 
 void engine_read(struct engine *e,

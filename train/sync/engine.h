@@ -97,8 +97,11 @@ struct engine {
     float *phi, *m, *sum, *base, *sent, *own, *own_m; /* engine_needs() */
     /* Optional, of the longest fragment: a new anchor and its momentum are made
      * here, so that a result that is not finite leaves everything as it was.
-     * next_phi may be the memory of the mean; next_m is not read without m. */
+     * next_phi may be the memory of the mean; next_m is not read without m.
+     * exchanges: where a turn has all elements what was made changes places
+     * with phi and m, instead of being copied (see engine_apply()). */
     float *next_phi, *next_m;
+    bool exchanges;
     struct delayed_state delayed; /* its vectors are phi, m, sum */
     double share;       /* own weight in the last mean; first 1 / members */
     bool moments_reset; /* set when u, v went to 0: the inner optimizer counts
@@ -110,6 +113,16 @@ struct engine_average {
     const float *mean; /* (engine_len) */
     double share;      /* own weight in the mean, 0: was not in it */
     uint32_t arrivals; /* quorum: contributions in it; else 1 */
+};
+
+#define ENGINE_WINDOW 4096 /* elements; they stay in the nearest cache */
+
+/* A mean that is made while the rule reads it: `bring` writes elements
+ * [at, at + n) of the turn to out, which has room for ENGINE_WINDOW. `at` is a
+ * multiple of that; each element once, in order. */
+struct engine_source {
+    int (*bring)(void *self, uint64_t at, uint64_t n, float *out);
+    void *self;
 };
 
 /* Bits of enum engine_vector that the method reads. */
@@ -146,10 +159,28 @@ int engine_pack(struct engine *e,
                 const struct stream_turn *turn,
                 float *wire);
 
+/* e->phi, next_phi, m and next_m may be other ones of these four afterwards. */
 int engine_apply(struct engine *e,
                  size_t s,
                  const struct stream_turn *turn,
                  const struct engine_average *a);
+
+/* The new anchor and momentum change places with the old ones. */
+void engine_exchange(struct engine *e);
+
+/* Whether the turn's mean may come from a source: the anchor moves, beside the
+ * one before (next_phi), and all elements are one run. */
+bool engine_streams_mean(const struct engine *e,
+                         size_t s,
+                         const struct stream_turn *turn);
+
+/* engine_apply() where engine_streams_mean(); a->mean is not read. An error of
+ * the source leaves everything as it was, too. */
+int engine_apply_from(struct engine *e,
+                      size_t s,
+                      const struct stream_turn *turn,
+                      const struct engine_average *a,
+                      const struct engine_source *source);
 
 /* Owners: elements from offset on are what an owner holds of them now. */
 void engine_read(struct engine *e,
