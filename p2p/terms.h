@@ -18,6 +18,8 @@ struct terms_shard {
     bool held;          /* already on this machine and verified */
     bool urls;          /* can be had from elsewhere than peers (DOWNLOAD) */
     uint64_t windows; /* that it is trained as; 0: nothing begins without it */
+    /* What round 0 begins from: who gets a later state needs none of it. */
+    bool begins;
 };
 
 /* What one round of a run's cycle is: methods that average several things, each

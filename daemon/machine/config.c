@@ -325,6 +325,8 @@ static void read_terms(struct machine *m)
         t->shards[i].bytes = f->data.shards[i].bytes;
         t->shards[i].hash = f->data.shards[i].blake2b;
         t->shards[i].urls = machine_has_urls(m, i);
+        t->shards[i].begins =
+            strcmp(f->data.shards[i].name, f->model.init) == 0;
     }
 }
 

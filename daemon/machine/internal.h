@@ -124,7 +124,7 @@ struct machine_stage {
 struct machine_model {
     struct tensor_list tensors; /* of all of the model, in the order of theta */
     /* fp32, at any address: the parameters of round 0 of this machine's part,
-     * in the mapped shard; NULL: from the seed. */
+     * in the mapped shard; NULL until machine_open_init(). */
     const uint8_t *init;
     uint64_t n; /* elements there */
     const char *name;
@@ -241,9 +241,13 @@ int machine_open_data(struct machine *m, char *errmsg);
 void machine_read_text(struct machine *m);
 /* Shard i has come: the trainer gets it, if there is one. */
 void machine_add_text(struct machine *m, uint32_t i);
-/* machine/model_files.c. The held files of the model, checked: into `model` and
+/* machine/model_files.c. The tensors of the model, checked: into `model` and
  * the trainer's options. */
 int machine_open_model(struct machine *m, char *errmsg);
+/* Before a LOAD from the seed: what the run begins from, where that is a file,
+ * which may have come after the trainer was opened. LOCO_ENOENT: it is not
+ * here. */
+int machine_open_init(struct machine *m, char *errmsg);
 void machine_close_model(struct machine *m);
 /* Map the file at `path` and see that it is shard i. *leaves: hashes of its
  * pieces, for free(). LOCO_EHASH, LOCO_EFORMAT, LOCO_ENOMEM, those of file.h.

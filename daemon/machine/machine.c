@@ -411,10 +411,28 @@ static int load_kept(struct machine *m, const struct job *job)
     return machine_command(m, &c);
 }
 
+/* The trainer can begin with round 0. The author signed the file's hash, so one
+ * that nobody can begin with stops every machine that tries. */
+static int open_beginning(struct machine *m)
+{
+    char errmsg[ERRMSG_SIZE];
+    int rv = machine_open_init(m, errmsg);
+
+    if (rv != 0) {
+        log_error("train", "cannot begin: %s", errmsg);
+    }
+    if (rv != 0 && rv != LOCO_ENOENT) {
+        machine_stop(m, rv == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
+                                          : LOCO_EXIT_CONFIG);
+    }
+    return rv;
+}
+
 static int load(struct machine *m, const struct job *job)
 {
     struct trainer_command c = {.job = *job, .state = m->in.state};
     const struct job_load *what = &job->load;
+    int rv;
 
     /* Maybe of another branch, which counts its own rounds. */
     machine_leaves_stop(m);
@@ -429,6 +447,9 @@ static int load(struct machine *m, const struct job *job)
     }
     if (c.state == NULL && (what->share > 0 || !what->from_seed)) {
         return LOCO_ENOENT;
+    }
+    if (what->from_seed && (rv = open_beginning(m)) != 0) {
+        return rv;
     }
     return machine_command(m, &c);
 }

@@ -103,6 +103,19 @@ static int check_init(struct machine *m, char *errmsg)
     return rv;
 }
 
+int machine_open_init(struct machine *m, char *errmsg)
+{
+    const char *name = m->manifest->model.init;
+
+    if (name[0] == '\0' || m->model.init != NULL) {
+        return 0;
+    }
+    if (map_of(m, name)->data == NULL) {
+        return errmsg_fail(errmsg, LOCO_ENOENT, "%s is missing", name);
+    }
+    return check_init(m, errmsg);
+}
+
 int machine_open_model(struct machine *m, char *errmsg)
 {
     int rv;
@@ -111,7 +124,6 @@ int machine_open_model(struct machine *m, char *errmsg)
     m->replica.init = NULL;
     rv = read_layout(m, errmsg);
     if (rv == 0 && m->manifest->model.init[0] != '\0') {
-        rv = check_init(m, errmsg);
         m->replica.init = read_init;
         m->replica.init_self = &m->model;
     }

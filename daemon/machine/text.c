@@ -148,6 +148,9 @@ int machine_open_data(struct machine *m, char *errmsg)
             m->files[i].slot = n++;
             continue;
         }
+        if (!m->files[i].held && m->terms.shards[i].begins) {
+            continue; /* machine_open_init() */
+        }
         if (!m->files[i].held) {
             return errmsg_fail(errmsg, LOCO_ENOENT, "shard %s is missing",
                                m->files[i].path);

@@ -6,6 +6,11 @@
  * all its pieces have the hashes under the manifest's. Whatever fails is
  * started again from node_data_advance().
  *
+ * What round 0 begins from may be as long as the model, and is of use to nobody
+ * who gets the state of a later round. Whether there is one is known when peers
+ * have spoken, so node/sync.c decides (node_data_begins), and anew each time: a
+ * view that comes into sight ends the fetch.
+ *
  * Where members read one order of the text, one begins before all shards are
  * here (node/text.c), and the others come beside the rounds.
  *
@@ -26,6 +31,9 @@
 /* URLs that failed are asked again after this, twice that, .., at most that. */
 #define URLS_MS     15000
 #define URLS_MAX_MS 1800000
+/* Without anybody in a view in sight for so long: links end and come again, and
+ * what is fetched meanwhile may be long. */
+#define BEGIN_MS 2000
 
 /* ---- manifest --------------------------------------------------------- */
 
@@ -286,13 +294,44 @@ static bool shard_is_fetched(const struct node *n)
            t->object.index == n->data.shard;
 }
 
+/* ---- what round 0 begins from --- */
+
+uint32_t node_data_beginning(const struct node *n)
+{
+    return n->data.begin_ms == 0 ? n->terms.n_shards
+                                 : text_beginning(&n->terms);
+}
+
+bool node_data_begins(struct node *n, bool wanted)
+{
+    bool missing = (wanted || n->data.begin_ms > 0) &&
+                   text_beginning(&n->terms) < n->terms.n_shards;
+
+    if (!wanted || !missing) {
+        if (n->data.shard == node_data_beginning(n) && shard_is_fetched(n)) {
+            transfer_stop(&n->transfer, n->out); /* its pieces are kept */
+        }
+        n->data.begin_ms = 0;
+    } else if (n->data.begin_ms == 0) {
+        n->data.begin_ms = n->now;
+    }
+    return !missing;
+}
+
+/* ---- which one --- */
+
 /* The one that will be read when it is here, as far as the last one tells. What
- * has begun is brought to its end. False: nothing is missing. */
+ * has begun is brought to its end, unless round 0 waits for another. False:
+ * nothing is missing. */
 static bool pick_shard(struct node *n)
 {
-    if (n->data.shard >= n->terms.n_shards ||
-        n->terms.shards[n->data.shard].held ||
-        (!n->data.download.active && !shard_is_fetched(n))) {
+    uint32_t beginning = node_data_beginning(n);
+
+    if (beginning < n->terms.n_shards) {
+        n->data.shard = n->data.download.active ? n->data.shard : beginning;
+    } else if (n->data.shard >= n->terms.n_shards ||
+               n->terms.shards[n->data.shard].held ||
+               (!n->data.download.active && !shard_is_fetched(n))) {
         uint64_t front = node_text_front(n);
         uint32_t next = text_missing(&n->terms, front + n->data.shard_ahead);
 
@@ -310,6 +349,10 @@ static void shards_advance(struct node *n)
     struct job *job;
 
     n->data.ready = n->data.ready || node_text_suffices(n);
+    if (n->data.begin_ms > 0 &&
+        n->now - n->data.begin_ms < node_scaled(n, BEGIN_MS)) {
+        return; /* nothing that comes after it is begun before it */
+    }
     if (!pick_shard(n)) {
         return;
     }

@@ -171,6 +171,8 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "takes part without weight until the next data shard is here";
     } else if (text == NULL && n->data.download.active && !n->data.ready) {
         text = "fetching data from its URLs";
+    } else if (text == NULL && n->data.begin_ms > 0) {
+        text = "fetching the file that the run begins from";
     } else if (text == NULL && s->state == NODE_STARTING &&
                n->data.configured && n->data.ready) {
         text = "waiting until most members of a view name the same state";
@@ -241,10 +243,14 @@ static void shards_of(const struct node *n, struct node_status *s)
     if (!n->data.configured) {
         return;
     }
-    s->shards = n->terms.n_shards;
     for (uint32_t i = 0; i < n->terms.n_shards; i++) {
-        s->shards_here += n->terms.shards[i].held;
-        left += n->terms.shards[i].held ? 0 : n->terms.shards[i].bytes;
+        const struct terms_shard *t = &n->terms.shards[i];
+
+        if (t->held || !t->begins || i == node_data_beginning(n)) {
+            s->shards++; /* else of no use here */
+            s->shards_here += t->held;
+            left += t->held ? 0 : t->bytes;
+        }
     }
     if (coming && s->fetch_bytes_per_s > 0 && left >= s->fetched_bytes) {
         s->shards_left_ms =

@@ -436,10 +436,13 @@ bool node_heard_anybody(const struct node *n)
 static void state_advance(struct node *n)
 {
     struct node_point target;
+    bool follows = n->regime->target(n, &target);
+    bool begins = !follows && !n->held.loaded && node_heard_anybody(n) &&
+                  !node_sees_view(n) && node_stage_may_begin(n);
+    bool complete = node_data_begins(n, begins && !n->terms.holds_state);
 
-    if (!n->regime->target(n, &target)) {
-        if (!n->held.loaded && node_heard_anybody(n) && !node_sees_view(n) &&
-            node_stage_may_begin(n)) {
+    if (!follows) {
+        if (begins && (complete || n->terms.holds_state)) {
             load_own(n);
         }
         return;
@@ -491,7 +494,8 @@ void node_sync_advance(struct node *n)
         state_advance(n);
     }
     node_lease_advance(n);
-    if (n->sync.phase == SYNC_IDLE && text_comes_later(&n->terms)) {
+    if (n->sync.phase == SYNC_IDLE &&
+        (text_comes_later(&n->terms) || n->data.begin_ms > 0)) {
         node_data_advance(n); /* what is missing of the shards, beside it */
     }
 }

@@ -403,6 +403,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.audit", "", 0, 1, .u32 = &l->audits},
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
+        {"run.init", "", 0, 1, .u32 = &l->begins},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
         {"audit.percent", "", 1, 100, .u32 = &l->missum_percent},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},

@@ -682,6 +682,8 @@ const struct scenario scenarios[] = {
      options_claims, setup_claims, false},
     {"urls", "shards can be downloaded; a newcomer comes, and downloads fail",
      5, 16, options_urls, setup_urls, false},
+    {"init", "round 0 begins from a file; a newcomer comes late, or in time", 5,
+     16, options_init, setup_init, false},
     {"invited",
      "a run for invited peers; a peer without an invitation tries to join", 5,
      40, options_invited, setup_invited, false},

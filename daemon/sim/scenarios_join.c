@@ -9,6 +9,7 @@
  *   L  what one member says of the newest commit leads it nowhere
  *   U  no piece of a shard comes from peers while it is downloaded by URL, and
  *      none at all where its URLs are fine
+ *   I  what round 0 begins from is where round 0 was begun, and nowhere else
  */
 #include <string.h>
 
@@ -212,9 +213,73 @@ static void check_urls(struct sim *s)
     }
 }
 
+/* ---- what round 0 begins from ---------------------------------------------
+ * Peer 0 has it. Seeds take turns: the newcomer comes half way; it dies there,
+ * and comes back; it comes in time, and is needed; it comes half way, all can
+ * be downloaded, and for moments it sees nobody. */
+
+void options_init(struct sim *s)
+{
+    uint32_t kind = (uint32_t)(s->opt.seed % 4);
+
+    options_newcomer(s);
+    s->local_opt.begins = 1;
+    s->n_begin = kind == 2 ? s->n : s->starters;
+    s->local_opt.min_peers = s->n_begin;
+    s->local_opt.urls = s->local_opt.shards_nowhere = kind == 3;
+    s->local_opt.url_ms = 700;
+}
+
+/* All links of the newcomer end. */
+static void alone_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    for (uint32_t q = 0; q < s->n - 1; q++) {
+        world_drop_links(s->world, q, s->n - 1);
+    }
+    sim_fault(s);
+    if (arg > 1) {
+        world_call(s->world, world_now(s->world) + sim_draw(s, 100, 600),
+                   alone_call, s, arg - 1);
+    }
+}
+
+void setup_init(struct sim *s)
+{
+    uint64_t at;
+
+    if (s->opt.seed % 4 == 2) {
+        at = SIM_START_MS + sim_draw(s, 0, 6000);
+        world_call(s->world, at, sim_start_call, s, s->n - 1);
+        s->calm_ms = at;
+        return;
+    }
+    at = come(s);
+    if (s->opt.seed % 4 == 1) {
+        at += sim_draw(s, 20, 8000);
+        s->restart_after_ms = sim_draw(s, 100, 3000);
+        world_call(s->world, at, sim_strike_call, s, s->n - 1);
+        s->calm_ms = at + s->restart_after_ms;
+    } else if (s->opt.seed % 4 == 3) {
+        world_call(s->world, at + sim_draw(s, 700, 1500), alone_call, s, 4);
+    }
+}
+
+static void check_beginning(struct sim *s)
+{
+    for (uint32_t q = 0; s->n_begin > 0 && q < s->n; q++) {
+        if (local_has_beginning(s->local, q) != (q < s->n_begin)) {
+            check_fail(s->check, "I: peer %u %s what round 0 begins from", q,
+                       q < s->n_begin ? "did not need" : "fetched");
+        }
+    }
+}
+
 void check_sources(struct sim *s)
 {
     check_urls(s);
+    check_beginning(s);
     if (s->sources_max < s->sources_need) {
         check_fail(s->check, "K: %u sources at a time, not %u", s->sources_max,
                    s->sources_need);

@@ -88,6 +88,7 @@ struct sim {
     bool truth;        /* a liar says the truth from now on */
     uint32_t sources_max, sources_need; /* of a newcomer, at a time */
     bool urls_only;                     /* its shards come from URLs alone */
+    uint32_t n_begin; /* the first ones begin with round 0; 0: not asked */
 
     /* scenarios_slow.c: a newcomer on a slow line. */
     struct {
@@ -166,6 +167,8 @@ void setup_joiner_restarts(struct sim *s);
 void setup_liar(struct sim *s);
 void options_urls(struct sim *s);
 void setup_urls(struct sim *s);
+void options_init(struct sim *s);
+void setup_init(struct sim *s);
 /* At the end: it had as many sources as it needs. */
 void check_sources(struct sim *s);
 

@@ -101,13 +101,23 @@ bool text_span_valid(const struct text_span *s)
     return s->first <= s->end;
 }
 
+uint32_t text_beginning(const struct run_terms *t)
+{
+    uint32_t i = 0;
+
+    while (i < t->n_shards && (!t->shards[i].begins || t->shards[i].held)) {
+        i++;
+    }
+    return i;
+}
+
 uint32_t text_missing(const struct run_terms *t, uint64_t at)
 {
     uint64_t all = windows_all(t), first;
     uint32_t i = 0;
 
     for (i = 0; i < t->n_shards; i++) {
-        if (!t->shards[i].held &&
+        if (!t->shards[i].held && !t->shards[i].begins &&
             (t->shards[i].windows == 0 || !text_comes_later(t))) {
             return i;
         }

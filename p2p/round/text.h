@@ -30,8 +30,12 @@ bool text_has(const struct text_span *s, uint64_t at);
 bool text_span_valid(const struct text_span *s);
 
 /* The first shard that is not here, of those that nothing begins without, else
- * from position `at` on; terms.n_shards: all are. */
+ * from position `at` on; terms.n_shards: all are. What round 0 begins from is
+ * none of them: who begins there asks for it (text_beginning). */
 uint32_t text_missing(const struct run_terms *t, uint64_t at);
+
+/* The shard that is missing to begin with round 0; terms.n_shards: none. */
+uint32_t text_beginning(const struct run_terms *t);
 
 /* Whether a process may begin: all is here, or what nothing begins without and
  * the text of position `at`. */

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from e2e_registry import test
-from loop_tests import Looped
+from loop_tests import Loop, Looped
 from pairs_tests import parameters
 from swarm import LOCO, Swarm, check, run
 
@@ -115,6 +115,12 @@ def llama():
             run(LOCO, "export", "--state", before.peers[0].state, "--format",
                 "hf", "--out", os.path.join(folder, "hf"))
             go_on(os.path.join(folder, "hf"), folder)
+            with Swarm(peers=2, rounds=80, period=5, model=lambda s: [
+                    "--init", os.path.join(folder, "hf")]) as s:
+                s.start()
+                late = comes_late(s)
+                late.drain()
+                run(LOCO, "verify", "--state", late.state)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -135,6 +141,47 @@ def go_on(begin, folder):
             check(len(a) == len(b) and
                   max(abs(x - y) for x, y in zip(a, b)) < 1e-5,
                   f"{p.name} did not begin from {begin}")
+
+
+def files(peer, kind):
+    """What it has, or began to fetch, of those files of the model."""
+    return [x for x in os.listdir(os.path.join(peer.state, "shards"))
+            if x.startswith(kind + "-")]
+
+
+def comes_late(s, *arguments, begin=lambda peer: None):
+    """A peer comes when there are commits; it dies, and comes back."""
+    s.peers[0].wait_round(1)
+    check(len(files(s.peers[1], "init")) == 1,
+          "a peer that was there at round 0 did not begin from the file")
+    late = s.peer()
+    for life in (1, 2):
+        late.start("--join", s.uri(), *arguments).wait_up()
+        begin(late)
+        late.wait_status(lambda t: t["rounds_committed"] > 0,
+                         "it took part in a round", 60)
+        shards = late.status()["shards"]
+        check(shards["here"] == shards["of"], f"it waits for some: {shards}")
+        if life == 1:
+            late.kill()
+    s.wait_finished()
+    check(files(late, "init") == [], f"it fetched {files(late, 'init')}")
+    return late
+
+
+@test("run create --init FILE: who comes when there are commits does not fetch "
+      "what round 0 began from, who was there does")
+def late_tensors():
+    def words(s):
+        return ["--init", any_tensors(s.path("begin.safetensors"))]
+
+    with Looped(peers=2, rounds=60, model=words,
+                settings={"inner.seq": 64}.items()) as s:
+        s.start()
+        s.loops("--step-s", 0.02)
+        late = comes_late(s, "--trainer", "socket", begin=lambda peer:
+                          Loop(peer, "--goal", 3, "--step-s", 0.02))
+        check(len(files(late, "layout")) == 1, "it trains without a layout")
 
 
 def refused(sentence, *words):

@@ -138,7 +138,7 @@ loco_sim_test(rounds_churn_elsewhere rounds-churn --seed 18 --seeds 1)
 loco_sim_test(rounds rounds --peers 5 --seeds 20)
 loco_sim_test(fast_join fast-join --seeds 20)
 foreach(scenario join-many-sources bad-source source-dies joiner-restarts liar strangers
-    claims urls)
+    claims urls init)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 20)
   loco_sim_test(butterfly_${name} ${scenario} --wire int8 --seeds 4)

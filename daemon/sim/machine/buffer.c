@@ -382,6 +382,7 @@ target(struct local *l, struct machine *m, const struct segment *seg)
         }
         m->shard_segs++;
         m->shard_segs_both += m->url_busy > 0;
+        m->disk.began = m->disk.began || m->terms->shards[seg->index].begins;
         if (m->shard_in[seg->index] == NULL) {
             m->shard_in[seg->index] = world_alloc(l->opt.shard_bytes);
         }

@@ -57,6 +57,7 @@ struct local_disk {
     uint8_t *record;
     uint32_t n_record;
     bool shards[LOCAL_SHARDS];
+    bool began; /* local_has_beginning() */
 };
 
 /* A micro-batch in a slot of this stage: elements that arrived, and what is

@@ -131,6 +131,13 @@ void local_shard_segments(const struct local *l,
     *both = l->machines[peer].shard_segs_both;
 }
 
+bool local_has_beginning(const struct local *l, uint32_t peer)
+{
+    const struct local_disk *d = &l->machines[peer].disk;
+
+    return d->began || (l->opt.begins != 0 && d->shards[l->opt.n_shards - 1]);
+}
+
 uint32_t local_life(const struct local *l, uint32_t peer)
 {
     return l->machines[peer].life;
@@ -239,6 +246,7 @@ static int downloaded(struct local *l, struct machine *m, uint64_t shard)
         return LOCO_EIO;
     }
     m->held[shard] = m->disk.shards[shard] = true;
+    m->disk.began = m->disk.began || m->terms->shards[shard].begins;
     return 0;
 }
 

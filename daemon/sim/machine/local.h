@@ -70,6 +70,7 @@ struct local_options {
     uint32_t n_shards, shard_bytes;
     uint32_t shard_windows; /* of each, one a step; 0: none begins before all
                                shards are here */
+    uint32_t begins;        /* 1: round 0 begins from the last one */
     uint32_t piece_bytes;   /* of the tree hashes of states and shards */
     bool shards_everywhere; /* else only peer 0 starts with them */
     bool shards_nowhere;    /* nor does that */
@@ -192,6 +193,9 @@ void local_shard_segments(const struct local *l,
                           uint32_t peer,
                           uint64_t *all,
                           uint64_t *both);
+
+/* Whether it has what round 0 begins from, or any of its bytes ever came. */
+bool local_has_beginning(const struct local *l, uint32_t peer);
 
 /* The next INHERIT of this machine finds its bytes gone. */
 void local_forget(struct local *l, uint32_t peer);

@@ -101,6 +101,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         t->shards[s].hash = l->shard_hash[s];
         t->shards[s].held = m->disk.shards[s];
         t->shards[s].urls = o->urls;
+        t->shards[s].begins = o->begins != 0 && s == o->n_shards - 1;
         t->shards[s].windows = o->shard_windows;
     }
     t->window_batch = o->shard_windows > 0;
@@ -205,6 +206,9 @@ load_from(struct local *l, struct machine *m, const struct job_load *job)
     size_t half = l->state_bytes / 2;
 
     if (job->from_seed) {
+        if (l->opt.begins != 0 && !m->held[l->opt.n_shards - 1]) {
+            return LOCO_ENOENT;
+        }
         initial(l, m);
         return 0;
     }

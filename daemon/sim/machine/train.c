@@ -100,7 +100,7 @@ static void read_text(struct local *l, const struct machine *m)
         return;
     }
     for (uint32_t s = 0; s < o->n_shards; s++) { /* of an order of its own */
-        if (!m->held[s]) {
+        if (!m->held[s] && !m->terms->shards[s].begins) {
             l->blind_steps++;
             return;
         }

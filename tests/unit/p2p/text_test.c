@@ -84,6 +84,27 @@ static void the_next_shard_is_the_one_that_is_read_next(void **state)
     assert_int_equal(text_missing(&t, 8), t.n_shards);
 }
 
+static void what_round_0_begins_from_is_asked_for_apart(void **state)
+{
+    struct run_terms t = terms_of(1);
+
+    (void)state;
+    assert_int_equal(text_beginning(&t), t.n_shards); /* from the seed */
+    t.shards[4].begins = true;
+    t.shards[4].held = false;
+    for (uint32_t quota = 0; quota < 2; quota++) {
+        t.lease_quota = quota;
+        t.shards[1].held = t.shards[3].held = true;
+        assert_int_equal(text_missing(&t, 0), t.n_shards);
+        assert_true(text_suffices(&t, 0));
+        assert_int_equal(text_beginning(&t), 4);
+        t.shards[1].held = false;
+        assert_int_equal(text_missing(&t, 0), 1);
+    }
+    t.shards[4].held = true;
+    assert_int_equal(text_beginning(&t), t.n_shards);
+}
+
 /* Whether all windows of a position are here. */
 static bool can_read(const struct run_terms *t, uint64_t all, uint64_t at)
 {
@@ -156,6 +177,7 @@ int main(void)
         cmocka_unit_test(nothing_comes_later_without_an_order_of_all),
         cmocka_unit_test(a_span_ends_where_a_batch_needs_the_next_shard),
         cmocka_unit_test(the_next_shard_is_the_one_that_is_read_next),
+        cmocka_unit_test(what_round_0_begins_from_is_asked_for_apart),
         cmocka_unit_test(spans_are_what_can_be_read_window_by_window),
         cmocka_unit_test(places_beyond_all_sense_are_nowhere),
     };
