@@ -244,7 +244,7 @@ def main():
         for turn in range(args.turns):
             for system in CASES[case][3]:
                 program = SYSTEMS.get(system, ("plain",))[0]
-                if args.only not in system or not has(args, program):
+                if not re.search(args.only, system) or not has(args, program):
                     print(f"{case}: {system}: skipped", flush=True)
                     continue
                 with tempfile.TemporaryDirectory(prefix="loco-door-") as d:
