@@ -1,18 +1,22 @@
 /* pace.c - see pace.h. */
 #include "daemon/jobs/pace.h"
 
+static bool begins(struct pace *p, bool begins)
+{
+    p->owed = p->owed && !begins;
+    return begins;
+}
+
 bool pace_due(struct pace *p, uint64_t now_ms, bool busy)
 {
-    bool due = p->owed && !busy && now_ms >= p->next_ms;
-
-    p->owed = p->owed && !due;
-    return due;
+    return begins(p,
+                  p->owed && !busy && now_ms >= p->next_ms + PACE_PATIENCE_MS);
 }
 
 bool pace_want(struct pace *p, uint64_t now_ms, bool busy)
 {
     p->owed = true;
-    return pace_due(p, now_ms, busy);
+    return begins(p, !busy && now_ms >= p->next_ms);
 }
 
 void pace_done(struct pace *p,

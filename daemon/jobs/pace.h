@@ -6,7 +6,9 @@
  * After one that took W the next begins W (100 - percent) / percent later at
  * the earliest; one that took less than PACE_CHEAP_MS is followed by no pause.
  * What is wanted meanwhile is put off, never forgotten: pace_due() is asked now
- * and then. Pure: times are the caller's, in milliseconds.
+ * and then. When the pause is over the next round comes first, for
+ * PACE_PATIENCE_MS: behind a round nobody waits for this machine, and what is
+ * written is newer. Pure: times are the caller's, in milliseconds.
  */
 #ifndef LOCO_DAEMON_JOBS_PACE_H
 #define LOCO_DAEMON_JOBS_PACE_H
@@ -14,7 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PACE_CHEAP_MS 500
+#define PACE_CHEAP_MS    500
+#define PACE_PATIENCE_MS 30000
 
 struct pace {         /* zeros: nothing was done yet */
     uint64_t next_ms; /* none before */
@@ -24,7 +27,7 @@ struct pace {         /* zeros: nothing was done yet */
 /* It is wanted. True: now; false: it is owed. `busy`: one is under way. */
 bool pace_want(struct pace *p, uint64_t now_ms, bool busy);
 
-/* One is owed, and may be done now: not owed any more. */
+/* One is owed, and no round came to do it behind: now, not owed any more. */
 bool pace_due(struct pace *p, uint64_t now_ms, bool busy);
 
 /* One ended that took so long. percent: 1 to 100, of the time. */

@@ -5,8 +5,10 @@
  * disk: writing takes at most checkpoint_percent of the time, so that after one
  * which took 2 s the next is written 18 s later. What is lost by that is the
  * rounds since, if all members die at once; who comes back alone fetches the
- * state of the others. What was put off is written when the time has come, also
- * where no further round does; a daemon that ends in order writes the newest.
+ * state of the others. What was put off is written behind the first round whose
+ * time has come, or without one where none comes soon: not while the members
+ * exchange, when they would wait for a busy machine. A daemon that ends in
+ * order writes the newest.
  *
  * Each host of a stage writes after every round: where all of them come back,
  * they must have a round in common.

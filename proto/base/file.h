@@ -26,6 +26,7 @@
 
 struct file_out {
     int fd;
+    uint64_t paced; /* bytes on their way to the disk: file_out_pace() */
     size_t n_buf;
     uint8_t *buf; /* (FILE_BUF_SIZE) */
     char path[FILE_PATH_MAX];
@@ -40,6 +41,13 @@ int file_out_write(struct file_out *f,
                    const void *data,
                    size_t len,
                    char *errmsg);
+
+/* Between two writes of a large file that is not read again soon: what was
+ * appended goes to the disk from now on, and the system's copy of what is there
+ * is given back. Else gigabytes gather in memory that others need, and are
+ * flushed at once by the commit. Does nothing for less than FILE_PACE bytes. */
+#define FILE_PACE ((size_t)16 << 20)
+void file_out_pace(struct file_out *f);
 
 /* Write over `len` bytes that were appended at `offset`: a header whose
  * figures are known only behind the data. */

@@ -157,6 +157,22 @@ struct origin {
     void *data;
 };
 
+static int
+write_memory(struct file_out *f, const struct st_tensor *t, char *errmsg)
+{
+    const uint8_t *p = t->data;
+    int rv = 0;
+
+    for (uint64_t at = 0; rv == 0 && at < t->bytes; at += FILE_PACE) {
+        uint64_t left = t->bytes - at;
+
+        rv = file_out_write(
+            f, p + at, left < FILE_PACE ? (size_t)left : FILE_PACE, errmsg);
+        file_out_pace(f);
+    }
+    return rv;
+}
+
 static int write_tensor(struct file_out *f,
                         const struct st_tensor *t,
                         const struct origin *from,
@@ -166,7 +182,7 @@ static int write_tensor(struct file_out *f,
     int rv = 0;
 
     if (from->fill == NULL) {
-        return file_out_write(f, t->data, (size_t)t->bytes, errmsg);
+        return write_memory(f, t, errmsg);
     }
     chunk = malloc(SAFETENSORS_CHUNK);
     if (chunk == NULL) {
@@ -178,6 +194,7 @@ static int write_tensor(struct file_out *f,
 
         rv = from->fill(from->data, t, at, chunk, n, errmsg);
         rv = rv == 0 ? file_out_write(f, chunk, n, errmsg) : rv;
+        file_out_pace(f);
     }
     free(chunk);
     return rv;

@@ -56,7 +56,8 @@ static bool travels(const struct replica *r, const float *x)
                (r->m != NULL && (x == r->m || x == e->next_m));
     }
     return x == e->theta || x == e->grad || x == e->m || x == e->u ||
-           x == e->v || x == r->spare || (r->opt.method.gradients && x == r->average);
+           x == e->v || x == r->spare ||
+           (r->opt.method.gradients && x == r->average);
 }
 
 void replica_register(struct replica *r)

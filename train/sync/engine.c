@@ -427,9 +427,9 @@ static int apply_parameters(struct engine *e,
     if (a->share > 0.0) {
         e->share = a->share;
     }
-    rv = e->method.group == METHOD_QUORUM ? apply_quorum(e, a)
-                                          : apply_anchored(e, s, turn, a,
-                                                           source);
+    rv = e->method.group == METHOD_QUORUM
+             ? apply_quorum(e, a)
+             : apply_anchored(e, s, turn, a, source);
     if (rv == 0 && e->method.moments == METHOD_RESET && a->share > 0.0) {
         reset_moments(e);
     }

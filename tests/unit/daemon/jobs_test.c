@@ -273,16 +273,22 @@ static void what_is_put_off_is_done_when_its_time_has_come(void **state)
     pace_done(&p, 3000, 2000, 10);
     assert_false(pace_due(&p, 3000, false));
     assert_false(pace_want(&p, 20999, false));
-    assert_true(pace_due(&p, 21000, false)); /* 18 s after 2 s */
-    assert_false(pace_due(&p, 21000, false));
-    pace_done(&p, 22000, PACE_CHEAP_MS - 1, 10);
-    assert_true(pace_want(&p, 22000, false));
-    pace_done(&p, 24000, 2000, 100); /* all of the time */
-    assert_true(pace_want(&p, 24000, false));
-    pace_done(&p, 30000, 6000, 1);
-    assert_false(pace_want(&p, 40000, false));
+    /* 18 s after 2 s behind a round, or when none has come for a while. */
+    assert_false(pace_due(&p, 21000 + PACE_PATIENCE_MS - 1, false));
+    assert_true(pace_due(&p, 21000 + PACE_PATIENCE_MS, false));
+    assert_false(pace_due(&p, 21000 + PACE_PATIENCE_MS, false));
+    pace_done(&p, 60000, 2000, 10);
+    assert_false(pace_want(&p, 77999, false));
+    assert_true(pace_want(&p, 78000, false));
+    assert_false(pace_due(&p, 78000 + PACE_PATIENCE_MS, false));
+    pace_done(&p, 80000, PACE_CHEAP_MS - 1, 10);
+    assert_true(pace_want(&p, 80000, false));
+    pace_done(&p, 82000, 2000, 100); /* all of the time */
+    assert_true(pace_want(&p, 82000, false));
+    pace_done(&p, 90000, 6000, 1);
+    assert_false(pace_want(&p, 100000, false));
     pace_again(&p);
-    assert_true(pace_due(&p, 40000, false));
+    assert_true(pace_due(&p, 100000, false));
 }
 
 int main(void)

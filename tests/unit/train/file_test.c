@@ -98,6 +98,34 @@ static void nothing_is_at_the_path_before_the_commit(void **state)
     assert_int_equal(tmpdir_count(&dir), 1);
 }
 
+static void a_large_file_goes_to_the_disk_as_it_is_written(void **state)
+{
+    enum { CHUNK = 5 << 20, CHUNKS = 8 };
+    uint8_t *chunk = malloc(CHUNK);
+    struct file_out f;
+    struct file_map m;
+
+    (void)state;
+    assert_non_null(chunk);
+    assert_int_equal(file_out_open(&f, tmpdir_file(&dir, "a"), errmsg), 0);
+    for (int i = 0; i < CHUNKS; i++) {
+        memset(chunk, i + 1, CHUNK);
+        assert_int_equal(file_out_write(&f, chunk, CHUNK, errmsg), 0);
+        file_out_pace(&f);
+        /* In steps of at least FILE_PACE: behind 20 MB, and behind 40. */
+        assert_int_equal(f.paced / CHUNK, (i + 1) / 4 * 4);
+    }
+    assert_int_equal(file_out_commit(&f, errmsg), 0);
+    assert_int_equal(file_map_open(&m, tmpdir_file(&dir, "a"), errmsg), 0);
+    assert_int_equal(m.size, (size_t)CHUNKS * CHUNK);
+    for (int i = 0; i < CHUNKS; i++) {
+        memset(chunk, i + 1, CHUNK);
+        assert_memory_equal(m.data + (size_t)i * CHUNK, chunk, CHUNK);
+    }
+    file_map_close(&m);
+    free(chunk);
+}
+
 static void any_failing_call_leaves_the_old_file_or_the_new_one(void **state)
 {
     bool hit = true;
@@ -231,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(what_was_written_in_pieces_is_read_back_whole),
         CASE(nothing_is_at_the_path_before_the_commit),
+        CASE(a_large_file_goes_to_the_disk_as_it_is_written),
         CASE(any_failing_call_leaves_the_old_file_or_the_new_one),
         CASE(an_interrupted_attempt_does_not_stop_the_next),
         CASE(errors_have_their_code_and_name_the_file),
