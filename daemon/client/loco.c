@@ -260,6 +260,10 @@ int loco_stop(struct loco *l, uint32_t timeout_ms)
 void loco_keep(struct loco *l)
 {
     l->options.keep = 1;
+    if (l->child.pid != 0) {
+        link_log(l, "locod (process %ld) goes on and waits for another loop",
+                 (long)l->child.pid);
+    }
 }
 
 void loco_close(struct loco *l)

@@ -236,7 +236,7 @@ LOCO_API int loco_scored(struct loco *l, double nats);
  * for; 0: it drains still, call again. Only loco_close() may follow. */
 LOCO_API int loco_stop(struct loco *l, uint32_t timeout_ms);
 
-/* From now on as if the options had `keep`, but with the 10 minutes: for a
+/* As `keep`, set late; locod still ends after 10 minutes without a loop. For a
  * program that failed and will be started again. */
 LOCO_API void loco_keep(struct loco *l);
 

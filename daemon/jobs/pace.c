@@ -1,22 +1,22 @@
 /* pace.c - see pace.h. */
 #include "daemon/jobs/pace.h"
 
-static bool begins(struct pace *p, bool begins)
+static bool settle(struct pace *p, bool now)
 {
-    p->owed = p->owed && !begins;
-    return begins;
+    p->owed = p->owed && !now;
+    return now;
 }
 
 bool pace_due(struct pace *p, uint64_t now_ms, bool busy)
 {
-    return begins(p,
+    return settle(p,
                   p->owed && !busy && now_ms >= p->next_ms + PACE_PATIENCE_MS);
 }
 
 bool pace_want(struct pace *p, uint64_t now_ms, bool busy)
 {
     p->owed = true;
-    return begins(p, !busy && now_ms >= p->next_ms);
+    return settle(p, !busy && now_ms >= p->next_ms);
 }
 
 void pace_done(struct pace *p,

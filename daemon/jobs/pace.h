@@ -6,9 +6,9 @@
  * After one that took W the next begins W (100 - percent) / percent later at
  * the earliest; one that took less than PACE_CHEAP_MS is followed by no pause.
  * What is wanted meanwhile is put off, never forgotten: pace_due() is asked now
- * and then. When the pause is over the next round comes first, for
- * PACE_PATIENCE_MS: behind a round nobody waits for this machine, and what is
- * written is newer. Pure: times are the caller's, in milliseconds.
+ * and then. After the pause it waits up to PACE_PATIENCE_MS for the next
+ * round's end, because then no member waits for this machine. Pure: times are
+ * the caller's, in milliseconds.
  */
 #ifndef LOCO_DAEMON_JOBS_PACE_H
 #define LOCO_DAEMON_JOBS_PACE_H

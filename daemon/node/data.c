@@ -9,7 +9,8 @@
  * What round 0 begins from may be as long as the model, and is of use to nobody
  * who gets the state of a later round. Whether there is one is known when peers
  * have spoken, so node/sync.c decides (node_data_begins), and anew each time: a
- * view that comes into sight ends the fetch.
+ * view that is proven ends the fetch. One that is only claimed costs its author
+ * nothing, so it may put the fetch off for a while, but not end it.
  *
  * Where members read one order of the text, one begins before all shards are
  * here (node/text.c), and the others come beside the rounds.
@@ -31,9 +32,10 @@
 /* URLs that failed are asked again after this, twice that, .., at most that. */
 #define URLS_MS     15000
 #define URLS_MAX_MS 1800000
-/* Without anybody in a view in sight for so long: links end and come again, and
- * what is fetched meanwhile may be long. */
-#define BEGIN_MS 2000
+/* So long without a view in sight, in all: links end and come again, and what
+ * is fetched meanwhile may be long. After BEGIN_MOST_MS a moment is enough. */
+#define BEGIN_MS      2000
+#define BEGIN_MOST_MS 20000
 
 /* ---- manifest --------------------------------------------------------- */
 
@@ -298,24 +300,42 @@ static bool shard_is_fetched(const struct node *n)
 
 uint32_t node_data_beginning(const struct node *n)
 {
-    return n->data.begin_ms == 0 ? n->terms.n_shards
-                                 : text_beginning(&n->terms);
+    return n->data.begin.fetched ? text_beginning(&n->terms)
+                                 : n->terms.n_shards;
 }
 
-bool node_data_begins(struct node *n, bool wanted)
+/* Whether the fetch may begin now. */
+static bool is_time(const struct node *n)
 {
-    bool missing = (wanted || n->data.begin_ms > 0) &&
-                   text_beginning(&n->terms) < n->terms.n_shards;
+    const struct node_beginning *b = &n->data.begin;
 
-    if (!wanted || !missing) {
+    return b->clear_since_ms > 0 &&
+           (b->clear_ms + (n->now - b->clear_since_ms) >=
+                node_scaled(n, BEGIN_MS) ||
+            n->now - b->wanted_ms >= node_scaled(n, BEGIN_MOST_MS));
+}
+
+bool node_data_begins(struct node *n, bool possible, bool clear)
+{
+    struct node_beginning *b = &n->data.begin;
+    bool missing = text_beginning(&n->terms) < n->terms.n_shards;
+
+    if (!possible || !missing) {
         if (n->data.shard == node_data_beginning(n) && shard_is_fetched(n)) {
             transfer_stop(&n->transfer, n->out); /* its pieces are kept */
         }
-        n->data.begin_ms = 0;
-    } else if (n->data.begin_ms == 0) {
-        n->data.begin_ms = n->now;
+        *b = (struct node_beginning){0};
+        return !missing;
     }
-    return !missing;
+    if (clear && b->clear_since_ms == 0) {
+        b->clear_since_ms = n->now;
+        b->wanted_ms = b->wanted_ms > 0 ? b->wanted_ms : n->now;
+    } else if (!clear && b->clear_since_ms > 0) {
+        b->clear_ms += n->now - b->clear_since_ms;
+        b->clear_since_ms = 0;
+    }
+    b->fetched = b->fetched || is_time(n);
+    return false;
 }
 
 /* ---- which one --- */
@@ -349,9 +369,8 @@ static void shards_advance(struct node *n)
     struct job *job;
 
     n->data.ready = n->data.ready || node_text_suffices(n);
-    if (n->data.begin_ms > 0 &&
-        n->now - n->data.begin_ms < node_scaled(n, BEGIN_MS)) {
-        return; /* nothing that comes after it is begun before it */
+    if (n->data.begin.clear_since_ms > 0 && !n->data.begin.fetched) {
+        return; /* no other shard is begun while this one is about to be */
     }
     if (!pick_shard(n)) {
         return;

@@ -35,19 +35,24 @@ struct node_data {
      * last shard came. */
     uint64_t shard_front, shard_ahead;
     struct node_download download;
-    /* What round 0 begins from is missing, and wanted since then; 0: it is not
-     * wanted. */
-    uint64_t begin_ms;
+    struct node_beginning {
+        /* What round 0 begins from is missing: since the first moment without a
+         * view in sight; 0: not wanted. */
+        uint64_t wanted_ms;
+        uint64_t clear_ms; /* such moments in all, up to the one since which */
+        uint64_t clear_since_ms; /* there is none in sight; 0: there is one */
+        bool fetched;            /* it is being fetched */
+    } begin;
 };
 
 /* LOCO_ENOMEM. */
 int node_data_open(struct node *n);
 /* Get the manifest, then the shards, until data.ready. */
 void node_data_advance(struct node *n);
-/* This peer begins with round 0, as far as it can tell now (`wanted`), or does
- * not. False: something is missing for that; where it is wanted it is fetched,
- * else no more of it. */
-bool node_data_begins(struct node *n, bool wanted);
+/* May this peer still begin with round 0 (`possible`: no state to follow, none
+ * of its own), and with no view in sight (`clear`)? False: what that begins
+ * from is missing. It is fetched as long as it is possible. */
+bool node_data_begins(struct node *n, bool possible, bool clear);
 /* The shard that is wanted for that; terms.n_shards: none. */
 uint32_t node_data_beginning(const struct node *n);
 void node_on_configured(struct node *n, const struct local_event *e);

@@ -171,7 +171,7 @@ static void reason_of(const struct node *n, struct node_status *s)
         text = "takes part without weight until the next data shard is here";
     } else if (text == NULL && n->data.download.active && !n->data.ready) {
         text = "fetching data from its URLs";
-    } else if (text == NULL && n->data.begin_ms > 0) {
+    } else if (text == NULL && n->data.begin.fetched) {
         text = "fetching the file that the run begins from";
     } else if (text == NULL && s->state == NODE_STARTING &&
                n->data.configured && n->data.ready) {

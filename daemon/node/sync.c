@@ -437,9 +437,11 @@ static void state_advance(struct node *n)
 {
     struct node_point target;
     bool follows = n->regime->target(n, &target);
-    bool begins = !follows && !n->held.loaded && node_heard_anybody(n) &&
-                  !node_sees_view(n) && node_stage_may_begin(n);
-    bool complete = node_data_begins(n, begins && !n->terms.holds_state);
+    bool possible = !follows && !n->held.loaded;
+    bool begins = possible && node_heard_anybody(n) && !node_sees_view(n) &&
+                  node_stage_may_begin(n);
+    bool complete =
+        node_data_begins(n, possible && !n->terms.holds_state, begins);
 
     if (!follows) {
         if (begins && (complete || n->terms.holds_state)) {
@@ -495,7 +497,7 @@ void node_sync_advance(struct node *n)
     }
     node_lease_advance(n);
     if (n->sync.phase == SYNC_IDLE &&
-        (text_comes_later(&n->terms) || n->data.begin_ms > 0)) {
+        (text_comes_later(&n->terms) || n->data.begin.wanted_ms > 0)) {
         node_data_advance(n); /* what is missing of the shards, beside it */
     }
 }

@@ -298,7 +298,7 @@ void node_text_make_way(struct node *n)
         n->text.quiet_ms = n->now - n->rounds.commit_ms;
     }
     n->text.exchanges = exchanges;
-    if (!shard || !n->data.ready || n->data.begin_ms > 0 ||
+    if (!shard || !n->data.ready || n->data.begin.fetched ||
         !text_comes_later(&n->terms)) {
         transfer_limit(&n->transfer, TRANSFER_FLIGHTS);
     } else if (exchanges || comes_in || !has_time(n)) {

@@ -271,7 +271,7 @@ static void check_beginning(struct sim *s)
     for (uint32_t q = 0; s->n_begin > 0 && q < s->n; q++) {
         if (local_has_beginning(s->local, q) != (q < s->n_begin)) {
             check_fail(s->check, "I: peer %u %s what round 0 begins from", q,
-                       q < s->n_begin ? "did not need" : "fetched");
+                       q < s->n_begin ? "has not" : "fetched");
         }
     }
 }

@@ -550,7 +550,12 @@ void transfer_refused(struct transfer *t,
 
     if (t->active && !t->finished && slot >= 0 &&
         no->attempt == t->sources[slot].attempt) {
-        end_source(t, (uint32_t)slot, UINT64_MAX, out);
+        /* Who fetches a file, too, may have it soon; a state gets only older.
+         */
+        end_source(t, (uint32_t)slot,
+                   t->object.buffer == BUFFER_SHARD ? now_ms + 2 * t->fetch_ms
+                                                    : UINT64_MAX,
+                   out);
         dispatch(t, now_ms, out);
     }
 }

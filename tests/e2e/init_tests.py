@@ -115,9 +115,9 @@ def llama():
             run(LOCO, "export", "--state", before.peers[0].state, "--format",
                 "hf", "--out", os.path.join(folder, "hf"))
             go_on(os.path.join(folder, "hf"), folder)
-            with Swarm(peers=2, rounds=80, period=5, model=lambda s: [
+            with Swarm(peers=2, rounds=120, period=5, model=lambda s: [
                     "--init", os.path.join(folder, "hf")]) as s:
-                s.start()
+                s.start("--cpu-percent", "25")  # the run outlasts two joins
                 late = comes_late(s)
                 late.drain()
                 run(LOCO, "verify", "--state", late.state)
@@ -178,9 +178,9 @@ def late_tensors():
     with Looped(peers=2, rounds=60, model=words,
                 settings={"inner.seq": 64}.items()) as s:
         s.start()
-        s.loops("--step-s", 0.02)
+        s.loops("--step-s", 0.05)
         late = comes_late(s, "--trainer", "socket", begin=lambda peer:
-                          Loop(peer, "--goal", 3, "--step-s", 0.02))
+                          Loop(peer, "--goal", 3, "--step-s", 0.05))
         check(len(files(late, "layout")) == 1, "it trains without a layout")
 
 

@@ -61,6 +61,16 @@ def three_peers():
             check(re.search(r"committed: 3 of 3", one.log()), one.log()[-900:])
 
 
+@test("new parameters are used by FSDP2 also behind a forward that only measured")
+def settled():
+    python = torch_python()
+    one_thread()
+    with Swarm(peers=1) as s:
+        with torchrun(s, python, "settle", GROUP, "settle") as p:
+            check(p.wait(SLOW_S) == 0, p.text()[-1500:])
+            check(p.text().count("settled") == 2, p.text()[-900:])
+
+
 APART = """
 import sys
 from safetensors.numpy import load_file
@@ -103,8 +113,8 @@ def same_steps():
             check(apart < 0.005, str(apart))
 
 
-@test("kill -9 of a process of a group: the others end with a sentence, the group "
-      "started again goes on at the same locod and ends as the other peer does")
+@test("kill -9 of a process of a group: the others end, the group started again "
+      "goes on at the same locod and ends as the other peer does")
 def killed():
     python = torch_python()
     one_thread()
@@ -119,7 +129,6 @@ def killed():
                          pair.text, SLOW_S)
                 os.kill(process(pair, 1), signal.SIGKILL)
                 check(pair.wait(SLOW_S) != 0, pair.text())
-                check("lost the others" in pair.text(), pair.text()[-900:])
                 with group(s, python, "again", *how, state=pair.state) as again:
                     for p in (again, one):
                         check(p.wait(SLOW_S) == 0, p.text()[-1500:])

@@ -3,8 +3,11 @@
 use: torchrun --nproc-per-node N group_torch.py KIND run RUN.YAML [WORD ..]
      torchrun --nproc-per-node N group_torch.py KIND join URI [WORD ..]
 
+     torchrun --nproc-per-node N group_torch.py settle
+
 KIND is ddp (every process has the model) or fsdp (in shards). Words go to
-locod. Each process prints the sum of its parameters at the end.
+locod. Each process prints the sum of its parameters at the end. settle: is a
+forward behind new parameters one of these, whatever ran before?
 """
 import sys
 
@@ -13,6 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import loco
+from loco._group import Processes
 from gpt2 import GPT2, loss_of
 
 
@@ -31,7 +35,28 @@ def end_of(model):
     return sum(p.detach().double().sum().item() for p in whole)
 
 
+def settle():
+    """A forward without a backward leaves whole tensors of FSDP2 behind."""
+    torch.manual_seed(1)
+    plain, model = GPT2(), in_shards(GPT2())
+    shared = Processes(model, None).model
+    tokens = torch.arange(32).reshape(2, 16)
+    with torch.no_grad():
+        for times in (1.0, 1.5):
+            for p in plain.parameters():
+                p.mul_(times)
+            shared.settle()
+            for name, p in plain.named_parameters():
+                shared.get(name, p.numpy() if dist.get_rank() == 0 else None)
+            assert torch.allclose(model(tokens), plain(tokens), atol=1e-5)
+    print(f"process {dist.get_rank()} settled", flush=True)
+
+
 def main():
+    if sys.argv[1] == "settle":
+        dist.init_process_group("gloo")
+        settle()
+        return
     kind, way, where, words = sys.argv[1], *sys.argv[2:4], sys.argv[4:]
     dist.init_process_group("gloo")
     me = dist.get_rank()

@@ -70,12 +70,11 @@ static void take_mirrors(struct replica *r)
     r->spare = m->gradients ? replica_take_vector(r, r->n) : NULL;
 }
 
-/* Whether the anchor may change places with the memory of the mean: that is no
- * longer than one vector and its padding. */
+/* Whether the anchor may change places with the memory of the mean: no round
+ * has other parts, which would still be read from there. */
 static bool exchanges(const struct replica *r)
 {
-    return r->opt.method.trainers == 0 && r->n_wire >= r->n &&
-           r->n_wire - r->n < CODEC_BLOCK_MAX;
+    return r->opt.method.trainers == 0 && r->n_wire == r->n;
 }
 
 /* Elements of one of the engine's vectors. */
@@ -86,7 +85,7 @@ static uint64_t room_of(const struct replica *r, unsigned vector)
     if (vector != ENGINE_PHI) {
         return r->n;
     }
-    return exchanges(r) ? r->n_wire : (trainers > 0 ? trainers : 1) * r->n;
+    return (trainers > 0 ? trainers : 1) * r->n;
 }
 
 static int take_vectors(struct replica *r)

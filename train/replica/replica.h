@@ -165,7 +165,7 @@ struct replica_outer {
 /* One vector of this process, and what must be given back. */
 struct replica_memory {
     float *x;
-    size_t bytes;
+    size_t bytes; /* of pages of its own, beside a GPU; 0: malloc's */
 };
 
 struct replica {

@@ -528,24 +528,20 @@ void replica_exchanged(struct replica *r)
     }
 }
 
-/* The wire bytes of a part that is the whole vector. */
+/* The wire bytes of a part that is the whole vector, and so has no padding. */
 struct wire_mean {
     const struct codec *codec;
     const uint8_t *wire;
-    const struct layout_part *part;
 };
 
 _Static_assert(ENGINE_WINDOW % CODEC_BLOCK_MAX == 0, "windows are blocks");
 
-/* The last window decodes the padding, too: bytes that no encoder wrote are an
- * error wherever they are. */
 static int bring(void *self, uint64_t at, uint64_t n, float *out)
 {
     const struct wire_mean *w = self;
-    uint64_t room = w->part->room - w->part->len;
 
     return w->codec->decode(out, w->wire + w->codec->bytes((size_t)at),
-                            (size_t)(at + n == w->part->len ? n + room : n));
+                            (size_t)n);
 }
 
 static int apply_part(struct replica *r,
@@ -555,7 +551,7 @@ static int apply_part(struct replica *r,
 {
     const struct engine_average a = {r->average + p->at, c->share,
                                      c->arrivals > 0 ? c->arrivals : 1};
-    struct wire_mean mean = {r->opt.codec, c->wire, p};
+    struct wire_mean mean = {r->opt.codec, c->wire};
     const struct engine_source source = {bring, &mean};
     struct engine *e = &r->engine;
     int rv = decoded ? engine_apply(e, p->s, &p->turn, &a)
@@ -618,7 +614,8 @@ static int take_parts(struct replica *r, const struct replica_commit *c)
     if (r->outer.on) {
         return replica_outer_commit(r, &parts[0], c);
     }
-    decoded = n != 1 || r->opt.method.trainers > 0 ||
+    decoded = n != 1 || parts[0].room != parts[0].len ||
+              r->opt.method.trainers > 0 ||
               !engine_streams_mean(&r->engine, parts[0].s, &parts[0].turn);
     rv = decoded ? r->opt.codec->decode(r->average, c->wire,
                                         layout_elements(&r->layout, c->round))

@@ -424,12 +424,12 @@ static int apply_parameters(struct engine *e,
 {
     int rv;
 
-    if (a->share > 0.0) {
-        e->share = a->share;
-    }
     rv = e->method.group == METHOD_QUORUM
              ? apply_quorum(e, a)
              : apply_anchored(e, s, turn, a, source);
+    if (rv == 0 && a->share > 0.0) {
+        e->share = a->share;
+    }
     if (rv == 0 && e->method.moments == METHOD_RESET && a->share > 0.0) {
         reset_moments(e);
     }

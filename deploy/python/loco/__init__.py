@@ -47,7 +47,7 @@ class Run:
         self._optimizer, self._way = optimizer, way
         self._evaluate, self._on_reset = evaluate, on_reset
         self._daemon: Optional[Daemon] = None  # in the first process
-        self._left = False
+        self._left = self._made_steps = False
         self._ended: Optional[Stopped] = None  # by the first orders
         self._names: Sequence[str] = ()
         self.round = 0       #: of the parameters that the model has
@@ -60,6 +60,10 @@ class Run:
 
     def _begin(self) -> None:
         said, shapes = self._group.said, self._model.shapes()
+        n, _ = self._group.total(int(self._evaluate is not None), 0.0)
+        if n not in (0, self._group.size):
+            raise Error(f"evaluate= is given in {n} of {self._group.size} "
+                        "processes: give it in all of them")
         said(self._open)
         while not said(lambda: self._daemon.ready()):
             pass
@@ -79,9 +83,13 @@ class Run:
             return Batch(*(self._model.torch.from_numpy(a) for a in pair))
         return Batch(*pair)
 
-    def _take(self, order: Order) -> None:
+    def _fill(self) -> None:
+        self._model.settle()
         for name in self._names:
             self._model.get(name, self._theta(name))
+
+    def _take(self, order: Order) -> None:
+        self._fill()
         self.round = order.round
         if order.reset:
             self._model.reset(self._optimizer)
@@ -102,7 +110,7 @@ class Run:
         elif order.action == _lib.SCORE:
             self._score(order)
         elif order.action == _lib.GO:
-            self.inner_step = order.inner_step
+            self.inner_step, self._made_steps = order.inner_step, True
         elif order.action == _lib.END:
             if order.code != 0:
                 raise Error(f"locod stopped, exit code {order.code}: "
@@ -131,6 +139,8 @@ class Run:
         is time; raises Stopped at the end. After a round the model has new
         parameters. Moving a loss from a GPU waits for that GPU; None leaves it
         out."""
+        if self._ended is not None:
+            self._fill()  # without the step that was made since
         self._alive()
         n, mean = self._group.total(
             int(tokens), math.nan if loss is None else float(loss))
@@ -175,8 +185,9 @@ class Run:
         """After an exception, or none. One process that ended early fails all
         others of its group: their locod waits for the group to be started
         again, as it waits for a program that was killed."""
-        in_order = why is None or issubclass(why, (Stopped, KeyboardInterrupt))
-        if self._group.fragile and not in_order and \
+        in_order = why is None or issubclass(
+            why, (Stopped, KeyboardInterrupt, SystemExit))
+        if self._group.fragile and self._made_steps and not in_order and \
                 self._daemon is not None and not self._left:
             self._daemon.keep()
         self.close()

@@ -5,7 +5,6 @@ says, and what goes wrong there, is said to all, so that all make the same calls
 in the same order. Each of them hears something at least every SLICE_MS, however
 long the run waits: no collective runs into its time limit.
 """
-import math
 import os
 from typing import Any, Callable, Optional, Tuple
 
@@ -19,6 +18,7 @@ from ._lib import Error
 class Alone:
     """A loop of one process."""
     first = True
+    size = 1
     fragile = False  # it may fail for what happened in another process
 
     def __init__(self, model: Any) -> None:
@@ -83,13 +83,13 @@ class Processes(Alone):
 
     def total(self, tokens: int, loss: float) -> Tuple[int, float]:
         torch = self.model.torch
-        sums = torch.tensor([tokens, loss * tokens], dtype=torch.float64)
+        sums = torch.tensor([tokens, loss * tokens, loss], dtype=torch.float64)
         try:
             self._dist.all_reduce(sums, group=self._cpu)
         except RuntimeError as why:
             raise self._lost(why) from why
-        n, nats = sums.tolist()
-        return int(n), nats / n if n > 0 else math.nan
+        n, nats, losses = sums.tolist()
+        return int(n), nats / n if n > 0 else losses / self.size
 
     def part(self, batch: Pair) -> Pair:
         rows = len(batch[0])
@@ -117,6 +117,13 @@ class Shared(_model.Module):
             tensor = tensor.full_tensor()
         if out is not None:
             self.torch.from_numpy(out).copy_(tensor)
+
+    def settle(self) -> None:
+        """FSDP2 keeps whole tensors behind a forward without a backward, and
+        would use them again."""
+        for module in self.model.modules():
+            if hasattr(module, "reshard"):
+                module.reshard()
 
     def get(self, name: str, value: Optional[np.ndarray]) -> None:
         mine = self.tensors[name]
@@ -149,6 +156,9 @@ def of(model: Any, group: Any) -> Alone:
     if isinstance(model, dict) or group is False:
         return Alone(model)
     import torch.distributed as dist
+    if dist.is_available() and dist.is_initialized() and \
+            dist.get_rank(group) < 0:
+        raise Error("this process is not in the group that was given to join()")
     if not dist.is_available() or not dist.is_initialized() or \
             dist.get_world_size(group) <= 1:
         if group is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -22,6 +22,9 @@ class Arrays:
     def get(self, name: str, value: np.ndarray) -> None:
         self.model[name][...] = value
 
+    def settle(self) -> None:
+        """Before get(): nothing but the tensors has their values."""
+
     def reset(self, optimizer: Any) -> None:
         """The user's own optimizer; see Run.on_reset."""
 
@@ -33,7 +36,7 @@ class Module:
     def __init__(self, model: Any) -> None:
         import torch
         self.torch = torch
-        model = _inner(model)
+        self.model = model = _inner(model)
         self.tensors = dict(model.named_parameters())
         kept = model.state_dict().keys()
         for name, buffer in model.named_buffers():
@@ -42,6 +45,9 @@ class Module:
 
     def shapes(self) -> List[Tuple[str, Tuple[int, ...]]]:
         return [(n, tuple(t.shape)) for n, t in self.tensors.items()]
+
+    def settle(self) -> None:
+        """See Arrays."""
 
     def put(self, name: str, out: np.ndarray) -> None:
         with self.torch.no_grad():

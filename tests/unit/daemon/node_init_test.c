@@ -67,18 +67,36 @@ static void it_is_fetched_while_no_view_is_in_sight(void **state)
     say(h, true, 3000);
     assert_false(is_fetched(h));
     assert_int_equal(status(h).shards, 1); /* it is of no use */
-    for (int k = 0; k < 2; k++) {
-        say(h, false, 1000);
-        assert_false(is_fetched(h)); /* it may be a moment */
-        say(h, false, 2000);
-        assert_true(is_fetched(h));
-        assert_int_equal(status(h).shards, 2);
-        assert_int_equal(status(h).shards_here, 1);
-        assert_non_null(strstr(status(h).reason, "begins from"));
-        say(h, true, 200);
-        assert_false(is_fetched(h));
-    }
+    say(h, false, 1000);
+    assert_false(is_fetched(h)); /* it may be a moment */
+    say(h, false, 2000);
+    assert_true(is_fetched(h));
+    assert_int_equal(status(h).shards, 2);
+    assert_int_equal(status(h).shards_here, 1);
+    assert_non_null(strstr(status(h).reason, "begins from"));
+    say(h, true, 200); /* nothing proves it */
+    assert_true(is_fetched(h));
     assert_int_equal(h->n_jobs[JOB_LOAD], 0);
+    hand_close(h);
+}
+
+static void who_claims_a_view_now_and_then_does_not_put_it_off(void **state)
+{
+    struct hand *h = open_hand(false);
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        say(h, true, 300);
+        say(h, false, 900);
+    }
+    assert_true(is_fetched(h));
+    hand_close(h);
+    h = open_hand(false);
+    say(h, false, 200);
+    say(h, true, 21000);
+    assert_false(is_fetched(h));
+    say(h, false, 200); /* it was wanted long ago: a moment is enough */
+    assert_true(is_fetched(h));
     hand_close(h);
 }
 
@@ -119,6 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_fetched_while_no_view_is_in_sight),
+        cmocka_unit_test(who_claims_a_view_now_and_then_does_not_put_it_off),
         cmocka_unit_test(the_run_begins_when_it_is_here),
         cmocka_unit_test(a_checkpoint_needs_none_of_it),
     };

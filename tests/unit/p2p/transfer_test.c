@@ -85,12 +85,13 @@ static int close_fixture(void **state)
     return 0;
 }
 
-/* A state of two sections of `half` bytes, from so many of the peers. */
-static void begin(struct fixture *f, uint64_t half, uint32_t n_sources)
+/* Two sections of `half` bytes, from so many of the peers. */
+static void
+begin_object(struct fixture *f, bool shard, uint64_t half, uint32_t n_sources)
 {
     struct transfer_object o = {
-        .buffer = BUFFER_STATE,
-        .leaves = BUFFER_STATE_LEAVES,
+        .buffer = shard ? BUFFER_SHARD : BUFFER_STATE,
+        .leaves = shard ? BUFFER_SHARD_LEAVES : BUFFER_STATE_LEAVES,
         .index = 3,
         .total = 2 * half,
         .first = half,
@@ -105,6 +106,11 @@ static void begin(struct fixture *f, uint64_t half, uint32_t n_sources)
         transfer_source(&f->t, f->row[i], f->now_ms, &f->out);
     }
     collect(f);
+}
+
+static void begin(struct fixture *f, uint64_t half, uint32_t n_sources)
+{
+    begin_object(f, false, half, n_sources);
 }
 
 static void arrive(struct fixture *f, uint32_t k, int rc)
@@ -454,6 +460,21 @@ static void who_refuses_is_not_asked_again_for_this_object(void **state)
     assert_true(transfer_may(&f->t, f->row[0], f->now_ms));
 }
 
+static void who_has_no_such_file_yet_is_asked_again_later(void **state)
+{
+    struct fixture *f = *state;
+    struct fetch_no no = {0};
+
+    begin_object(f, true, 2000, 2);
+    no.attempt = f->t.sources[0].attempt;
+    transfer_refused(&f->t, f->row[0], &no, f->now_ms, &f->out);
+    collect(f);
+    assert_int_equal(transfer_n_sources(&f->t), 1);
+    assert_false(transfer_may(&f->t, f->row[0], f->now_ms + 2 * FETCH_MS - 1));
+    assert_true(transfer_may(&f->t, f->row[0], f->now_ms + 2 * FETCH_MS));
+    finish(f);
+}
+
 /* Each says that it has nothing, and another one is asked: without an end where
  * more are there than are remembered. */
 static void who_only_hears_no_starves_until_something_comes(void **state)
@@ -599,6 +620,7 @@ int main(void)
         TEST(what_the_only_link_took_with_it_is_asked_anew_over_the_next),
         TEST(a_slow_source_does_not_keep_the_end_waiting),
         TEST(who_refuses_is_not_asked_again_for_this_object),
+        TEST(who_has_no_such_file_yet_is_asked_again_later),
         TEST(who_only_hears_no_starves_until_something_comes),
         TEST(a_transfer_without_sources_goes_on_with_the_next_one),
         TEST(what_an_earlier_life_left_is_not_fetched),

@@ -25,6 +25,7 @@
 #define BATCH 2
 #define SEQ   16
 
+static uint32_t width = 16; /* of the model */
 static uint8_t text[SMALL_TEXT];
 static struct shard shard;
 static char errmsg[ERRMSG_SIZE];
@@ -39,9 +40,11 @@ static int setup(void **state)
 static struct replica_options options(const struct method *m, uint64_t number)
 {
     const uint64_t words[2] = {11, number};
+    struct llama_config model = small_model(2, SEQ);
 
+    model.dim = width;
     return (struct replica_options){
-        .model = small_model(2, SEQ),
+        .model = model,
         .optimizer = optimizer_defaults(),
         .schedule = {SCHEDULE_CONSTANT, 3e-3, 3e-3, 0, 0, 0},
         .method = *m,
@@ -382,6 +385,14 @@ static void members_and_joiners_hold_the_same_state(void **state)
     }
 }
 
+/* All parts of a round together are shorter than a block of a codec. */
+static void also_where_the_model_is_tiny(void **state)
+{
+    width = 4;
+    members_and_joiners_hold_the_same_state(state);
+    width = 16;
+}
+
 /* Replica 1 is not in the round after step 4 (of desloc: of x), and is back in
  * the next, whose vector is another: its displacement is in there again. */
 static void who_was_late_packs_for_the_next_round(void **state)
@@ -569,6 +580,7 @@ int main(void)
         cmocka_unit_test(every_method_gives_the_bits_of_the_laboratory),
         cmocka_unit_test(pairs_give_the_bits_of_the_laboratory),
         cmocka_unit_test(members_and_joiners_hold_the_same_state),
+        cmocka_unit_test(also_where_the_model_is_tiny),
         cmocka_unit_test(who_was_late_packs_for_the_next_round),
         cmocka_unit_test(a_late_gradient_is_spent_and_the_replicas_stay_equal),
         cmocka_unit_test(who_is_in_the_middle_of_a_task_goes_on),
