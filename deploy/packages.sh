@@ -9,8 +9,8 @@
 #
 # Groups: build  to compile and run loco
 #         package  to pack what was built (cpack -G DEB)
-#         wheel  to make the Python wheel, on Debian 11 as well: libraries to
-#                link; cmake and ninja come from PyPI
+#         wheel  to make the Python wheel and the tarball, on Debian 11 as well:
+#                libraries to link; cmake and ninja come from PyPI
 #         text   the English prose of the quick start (public domain)
 #         test   to run every test; ccache, as one build of the tests has most
 #                of the objects of another

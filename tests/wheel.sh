@@ -5,55 +5,15 @@
 #
 # In each: a fresh virtual environment, `pip install` of the one file, and two
 # peers of deploy/python/examples/bigram.py that make a run of four rounds and
-# end with the same numbers. A table says how long each took. Needs root,
-# debootstrap and a network; base systems are cached under $TMPDIR/loco-wheel.
+# end with the same numbers. A table says how long each took. What it needs, and
+# what it keeps where, is in debian.sh.
 set -eu
 cd "$(dirname "$0")/.."
-root=${TMPDIR:-/tmp}/loco-wheel
-out=${1:-$root/dist}
-mkdir -p "$root" "$out"
-[ $# -gt 0 ] || rm -f "$out"/*.whl # made anew; in a FOLDER it may be there
-mirror=${LOCO_MIRROR:-http://deb.debian.org/debian}
-[ "$(id -u)" -eq 0 ] || { echo "wheel: needs root, for debootstrap and chroot" >&2; exit 2; }
-command -v debootstrap >/dev/null ||
-    apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
-
-# The base system of a release, once; with this machine's certificates, so that
-# a proxy that pip trusts here is trusted there.
-base() {
-    [ -f "$root/$1.tar" ] && return 0
-    debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv \
-        "$1" "$root/$1.base" "$mirror" >"$root/$1.log" 2>&1 ||
-        { tail -n 2 "$root/$1.log"; exit 1; }
-    cp /etc/ssl/certs/ca-certificates.crt "$root/$1.base/etc/ssl/certs/"
-    tar -C "$root/$1.base" -cf "$root/$1.part" .
-    mv "$root/$1.part" "$root/$1.tar"
-    rm -rf "$root/$1.base"
-}
-
-# COMMAND in a fresh copy of it; what is in /out there comes back to $out.
-in_release() {
-    release=$1 command=$2
-    tree=$root/$release.$$
-    base "$release"
-    mkdir "$tree"
-    tar -C "$tree" -xf "$root/$release.tar"
-    cp /etc/resolv.conf "$tree/etc/resolv.conf"
-    git clone -q . "$tree/root/loco"
-    mkdir "$tree/out"
-    cp "$out"/*.whl "$tree/out/" 2>/dev/null || true
-    mount -t proc proc "$tree/proc"
-    mount -t tmpfs tmpfs "$tree/dev/shm"
-    status=0
-    chroot "$tree" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-        PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
-        ${PIP_INDEX_URL:+PIP_INDEX_URL=$PIP_INDEX_URL} \
-        timeout 1200 sh -ec "$command" || status=$?
-    umount "$tree/dev/shm" "$tree/proc"
-    cp "$tree"/out/*.whl "$out/" 2>/dev/null || true
-    rm -rf --one-file-system "$tree"
-    return $status
-}
+name=wheel
+files='*.whl'
+packages=ca-certificates,python3,python3-venv
+. tests/debian.sh
+debian_begin "$@"
 
 # What one machine does with it: seconds of the installation and of the run.
 USE='
@@ -81,12 +41,12 @@ echo "| Debian $VERSION_ID | Python $(python3 -c "import sys; print(sys.version.
 '
 
 [ -n "$(ls "$out"/*.whl 2>/dev/null)" ] ||
-    in_release bullseye 'apt-get update -qq; cd /root/loco; sh deploy/wheel.sh /out'
+    debian_in bullseye 'apt-get update -qq; cd /root/loco; sh deploy/wheel.sh /out'
 ls -l "$out"/*.whl
 echo "| system | with | pip install | four rounds | the end of both |"
 echo "|---|---|---|---|---|"
 failed=0
 for release in bullseye bookworm trixie; do
-    in_release "$release" "$USE" || { echo "| $release | failed |"; failed=1; }
+    debian_in "$release" "$USE" || { echo "| $release | failed |"; failed=1; }
 done
 exit $failed

@@ -1,0 +1,356 @@
+#!/bin/sh
+# install.sh - loco from one file, for one user, without root.
+#
+# use: sh install.sh FILE [--sha256 HEX] [--prefix DIR]
+#      sh install.sh --uninstall [--prefix DIR]
+#
+#   FILE          loco-VERSION-linux-ARCH.tar.gz, made by deploy/tarball.sh
+#   --sha256 HEX  the sum that FILE must have; without it FILE.sha256 says so,
+#                 if that is there
+#   --prefix DIR  where to install (~/.local)
+#   --uninstall   take away all that was installed there, and nothing else
+#
+# Everything is checked before anything is written. The file is unpacked into
+# a folder of its own, DIR/lib/loco-VERSION-SUM. The link DIR/lib/loco names the
+# folder that is in use, and programs, pages and completions are links through
+# it, so another version takes its place in one step. A daemon that runs goes
+# on as it is until it is started again.
+set -eu
+
+say() {
+    printf '%s\n' "$*"
+}
+
+die() {
+    printf 'install: %s\n' "$*" >&2
+    exit 1
+}
+
+usage_error() {
+    printf 'install: %s; see --help\n' "$*" >&2
+    exit 2
+}
+
+# ---- checks -----------------------------------------------------------------
+# Sets `sum`. A sum beside the file shows that the download is whole; only one
+# from another place shows that it is the published file.
+check_sum() {
+    command -v sha256sum >/dev/null 2>&1 ||
+        die "sha256sum is missing here, so $file cannot be checked; install coreutils"
+    sum=$(sha256sum <"$file")
+    sum=${sum%% *}
+    trouble=$(LC_ALL=C gzip -t <"$file" 2>&1) || trouble="gzip: $trouble"
+    case $trouble in
+    *"unexpected end"* | *"short read"*)
+        die "$file is only a part of what was published, as the download ended too soon; download it again"
+        ;;
+    esac
+    from="--sha256"
+    if [ -z "$want" ] && [ -f "$file.sha256" ]; then
+        from=$file.sha256
+        want=$(sed '1!d;s/[[:space:]].*//' "$from")
+    elif [ -z "$want" ]; then
+        [ -z "$trouble" ] || die "$file is damaged: gzip cannot unpack it; download it again"
+        say "not checked: whether $file is what was published, because no --sha256 was given and $file.sha256 is not there"
+        return 0
+    fi
+    want=$(printf '%s' "$want" | tr 'A-F' 'a-f')
+    case $want in
+    *[!0-9a-f]*) want= ;;
+    esac
+    [ ${#want} -eq 64 ] ||
+        die "$from gives no sha256, which has 64 hexadecimal digits"
+    [ "$sum" = "$want" ] ||
+        die "$file was altered or is damaged: its sha256 is $sum, and $from says $want"
+    [ -z "$trouble" ] || die "$file has the right sha256, but gzip cannot unpack it"
+    if [ "$from" = --sha256 ]; then
+        say "checked: $file has the sha256 that you gave; not checked: who made the file, as it has no signature"
+    else
+        say "checked: $file has the sha256 that $from says; not checked: who made the two, as they have no signature"
+    fi
+}
+
+about() {
+    printf '%s\n' "$facts" | sed -n "s/^$1 //p"
+}
+
+# 2.31 -> 2031
+number() {
+    rest=${1#*.}
+    echo $((${1%%.*} * 1000 + ${rest%%.*}))
+}
+
+# Sets `version`.
+check_file() {
+    names=$(tar -tzf "$file" 2>/dev/null) || die "$file is no archive that tar can read"
+    top=${names%%/*}
+    case $top in
+    loco-*-linux-*) ;;
+    *) die "$file is not made by loco's tarball.sh: it has no folder loco-VERSION-linux-ARCH" ;;
+    esac
+    if printf '%s\n' "$names" | grep -q -e "^/" -e '\(^\|/\)\.\.\(/\|$\)' ||
+        printf '%s\n' "$names" | grep -q -v "^$top/"; then
+        die "$file would write outside of its folder $top"
+    fi
+    facts=$(tar -xzOf "$file" "$top/ABOUT" 2>/dev/null) ||
+        die "$file is not made by loco's tarball.sh: $top/ABOUT is not in it"
+    version=$(about version)
+    arch=$(about arch)
+    wanted=$(about glibc)
+    case $version,$wanted in
+    *[!0-9.,]* | ,* | *,) die "$file is damaged: $top/ABOUT does not name version and glibc" ;;
+    esac
+    [ "$arch" = "$(uname -m)" ] ||
+        die "$file is for $arch, and this machine is $(uname -m): get loco-$version-linux-$(uname -m).tar.gz"
+    have=$(getconf GNU_LIBC_VERSION 2>/dev/null) || have=
+    have=${have#glibc }
+    case $have in
+    [0-9]*.[0-9]*) ;;
+    *) die "this system has no glibc, which loco needs from $wanted on" ;;
+    esac
+    [ "$(number "$have")" -ge "$(number "$wanted")" ] ||
+        die "this system has glibc $have, and loco needs $wanted or a newer one: use a newer system"
+}
+
+# What is linked under the prefix: the name there, the name in the tarball.
+links() {
+    echo "bin/loco bin/loco"
+    echo "bin/locod bin/locod"
+    for page in man1/loco.1 man3/libloco.3 man5/locod.yaml.5 man8/locod.8; do
+        echo "share/man/$page.gz share/man/$page.gz"
+    done
+    echo "share/bash-completion/completions/loco share/bash-completion/completions/loco"
+    echo "share/zsh/site-functions/_loco share/zsh/vendor-completions/_loco"
+    echo "share/fish/vendor_completions.d/loco.fish share/fish/vendor_completions.d/loco.fish"
+}
+
+# Is there nothing, or what an earlier install put there?
+check_free() {
+    if [ -e "$lib/loco" ] || [ -L "$lib/loco" ]; then
+        old=$(readlink "$lib/loco") || true
+        [ -f "$lib/${old:-none}/installed" ] ||
+            die "$lib/loco is there and is not from install.sh: move it away"
+    fi
+    for name in $(links | sed 's/ .*//'); do
+        if [ -e "$prefix/$name" ] || [ -L "$prefix/$name" ]; then
+            is_ours "$prefix/$name" ||
+                die "$prefix/$name is there and is not from install.sh: move it away"
+        fi
+    done
+}
+
+is_ours() {
+    case $(readlink "$1") in
+    "$lib/loco/"*) return 0 ;;
+    esac
+    return 1
+}
+
+# ---- install ----------------------------------------------------------------
+# Folders that we make are written down: --uninstall takes away no other.
+folder() {
+    [ -d "$1" ] || {
+        folder "$(dirname "$1")"
+        mkdir "$1"
+        made="$made$1
+"
+    }
+}
+
+newest_first() {
+    sed '1!G;h;$!d'
+}
+
+drop_folders() {
+    newest_first | while read -r path; do
+        [ -z "$path" ] || rmdir "$path" 2>/dev/null || true
+    done
+}
+
+# All unpacked folders but $1, also what an interrupted install left.
+sweep() {
+    for record in "$lib"/loco-*/installed; do
+        [ "$record" = "$lib/$1/installed" ] || rm -rf "${record%/installed}"
+    done
+}
+
+undo() {
+    status=$?
+    trap - EXIT
+    if [ "$switched" = no ]; then
+        [ -z "$tree" ] || rm -rf "${lib:?}/$tree"
+        rm -f "$lib/.loco.new"
+        printf '%s' "$made" | drop_folders
+    fi
+    exit "$status"
+}
+
+install_file() {
+    check_sum
+    check_file
+    check_free
+
+    made=
+    tree=
+    switched=no
+    trap undo EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    folder "$lib"
+    tree=loco-$version-$(printf '%.8s' "$sum")
+    [ "$tree" != "$old" ] || tree=$tree-again
+    rm -rf "${lib:?}/$tree" # a leftover: no link leads there
+    mkdir "$lib/$tree"
+    : >"$lib/$tree/installed" # ours, also if this ends here
+    tar -xzof "$file" -C "$lib/$tree" --strip-components=1
+    for program in loco locod; do
+        told=$("$lib/$tree/bin/$program" --version 2>&1) || told="${told:-nothing} (exit code $?)"
+        [ "$told" = "$program $version" ] ||
+            die "$program of this file does not run here; it says: $told"
+    done
+    unit=share/systemd/user/locod.service
+    sed "s|%h/.local|$prefix|" "$lib/$tree/$unit" >"$lib/$tree/unit"
+    mv "$lib/$tree/unit" "$lib/$tree/$unit"
+    folder "$(dirname "$prefix/$unit")"
+    for name in $(links | sed 's/ .*//'); do
+        folder "$(dirname "$prefix/$name")"
+    done
+    {
+        [ -z "$old" ] || grep '^folder ' "$lib/$old/installed" || true
+        printf '%s' "$made" | sed 's/^/folder /'
+        links | sed "s|^\([^ ]*\) .*|link $prefix/\1|"
+        echo "unit $prefix/$unit"
+    } >"$lib/$tree/installed"
+
+    # The one step in which the version changes.
+    ln -s "$tree" "$lib/.loco.new"
+    mv -T -f "$lib/.loco.new" "$lib/loco"
+    switched=yes
+
+    links | while read -r name inside; do
+        [ "$(readlink "$prefix/$name")" = "$lib/loco/$inside" ] ||
+            ln -s -f "$lib/loco/$inside" "$prefix/$name"
+    done
+    if [ ! -e "$prefix/$unit" ] || { [ -n "$old" ] &&
+        cmp -s "$lib/$old/$unit" "$prefix/$unit"; }; then
+        cp "$lib/$tree/$unit" "$prefix/$unit.new"
+        mv "$prefix/$unit.new" "$prefix/$unit"
+    elif ! cmp -s "$lib/$tree/$unit" "$prefix/$unit"; then
+        say "left as it is: $prefix/$unit, which is not ours or was changed; the new one is $lib/loco/$unit"
+    fi
+    if [ -n "$old" ]; then
+        # A name that this version no longer has.
+        sed -n 's/^link //p' "$lib/$old/installed" | while read -r path; do
+            if [ ! -e "$path" ] && is_ours "$path"; then rm -f "$path"; fi
+        done
+    fi
+    sweep "$tree"
+    next_step
+}
+
+next_step() {
+    say "loco $version is installed in $lib/$tree."
+    [ -z "$old" ] || say "It took the place of $lib/$old; a locod that runs stays the old one until it is started again."
+    case :$PATH: in
+    *":$prefix/bin:"*) ;;
+    *) say "Your PATH lacks $prefix/bin: log in again, or type  export PATH=\"$prefix/bin:\$PATH\"" ;;
+    esac
+    say "Next:"
+    say "  loco doctor                           what keeps this machine from taking part"
+    say "  loco join loco://HOST:PORT/RUNID      take part in a run"
+    say "As a service: loco config set join loco://HOST:PORT/RUNID; systemctl --user enable --now locod"
+    [ "$prefix" = "$HOME/.local" ] ||
+        say "(once before: systemctl --user link $prefix/share/systemd/user/locod.service)"
+    say "All of it goes away with: sh $lib/loco/install.sh --uninstall$([ "$prefix" = "$HOME/.local" ] || echo " --prefix $prefix")"
+}
+
+# ---- uninstall --------------------------------------------------------------
+take_away() {
+    old=$(readlink "$lib/loco") || true
+    [ -f "$lib/${old:-none}/installed" ] ||
+        die "nothing that install.sh installed is under $prefix"
+    unit=$prefix/share/systemd/user/locod.service
+    wanted=${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user/default.target.wants/locod.service
+    ran=$(systemctl --user show -p FragmentPath --value locod.service 2>/dev/null) || ran=
+    if [ -n "$ran" ] && [ "$(readlink -f "$ran")" = "$(readlink -f "$unit")" ] &&
+        systemctl --user is-active -q locod.service; then
+        say "stopping the service locod, which finishes its round first"
+        systemctl --user stop locod.service
+    fi
+    if [ -L "$wanted" ] && [ "$(readlink "$wanted")" = "$unit" ]; then
+        rm "$wanted"
+    fi
+    while read -r kind path; do
+        case $kind in
+        link) ! is_ours "$path" || rm -f "$path" ;;
+        unit)
+            if cmp -s "$lib/$old/share/systemd/user/locod.service" "$path"; then
+                rm -f "$path"
+            elif [ -e "$path" ]; then
+                say "left as it is: $path, which is not ours or was changed"
+            fi
+            ;;
+        esac
+    done <"$lib/$old/installed"
+    folders=$(sed -n 's/^folder //p' "$lib/$old/installed")
+    sweep none
+    rm "$lib/loco"
+    printf '%s\n' "$folders" | drop_folders
+    say "loco is taken away from $prefix."
+    say "Left alone, if they are there: state (identity, checkpoints) in ${XDG_STATE_HOME:-$HOME/.local/state}/loco and settings in ${XDG_CONFIG_HOME:-$HOME/.config}/loco."
+}
+
+# In a function, so that half of this script does nothing, and all of it is
+# read before --uninstall takes it away.
+main() {
+    file=
+    want=
+    old=
+    action=install
+    prefix=${HOME:?HOME is not set}/.local
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --sha256 | --prefix)
+            [ -n "${2:-}" ] || usage_error "$1: the value is missing"
+            case $1 in
+            --sha256) want=$2 ;;
+            --prefix) prefix=$2 ;;
+            esac
+            shift
+            ;;
+        --uninstall) action=uninstall ;;
+        --help | -h)
+            sed -n '2,/^set -eu/{/^#/!d;s/^# \{0,1\}//;p;}' "$0"
+            exit 0
+            ;;
+        -*) usage_error "$1 is no option" ;;
+        *)
+            [ -z "$file" ] || usage_error "one FILE, not $file and $1"
+            file=$1
+            ;;
+        esac
+        shift
+    done
+    case $prefix in
+    /*) ;;
+    *) prefix=$(pwd)/$prefix ;;
+    esac
+    prefix=${prefix%/}
+    # These mean something to systemd or sed, and a blank ends a name.
+    case $prefix in
+    *[[:space:]\"\'%\$\|\&\\\;*?[]*)
+        die "$prefix: give a --prefix without blanks, quotes and signs such as % or *"
+        ;;
+    esac
+    lib=$prefix/lib
+    if [ $action = uninstall ]; then
+        [ -z "$file$want" ] || usage_error "--uninstall goes with --prefix only"
+        take_away
+        return 0
+    fi
+    [ -n "$file" ] || usage_error "name the file to install"
+    [ -f "$file" ] || die "$file is not there or is no file"
+    install_file
+}
+
+main "$@"
