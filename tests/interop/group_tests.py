@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 from e2e_registry import test  # noqa: E402
 from model_tests import torch_python  # noqa: E402
-from program import Program, check_ends_equal  # noqa: E402
+from program import Program  # noqa: E402
 from swarm import LOCO, Swarm, check, run, wait_for  # noqa: E402
 from torch_tests import (GPT2, SLOW_S, TEXT_BYTES, TRAINER,  # noqa: E402
                          check_equal, gpt2_run, hf_llama, one_thread)

@@ -168,7 +168,9 @@ write_memory(struct file_out *f, const struct st_tensor *t, char *errmsg)
 
         rv = file_out_write(
             f, p + at, left < FILE_PACE ? (size_t)left : FILE_PACE, errmsg);
-        file_out_pace(f);
+        if (rv == 0) {
+            file_out_pace(f);
+        }
     }
     return rv;
 }
@@ -194,7 +196,9 @@ static int write_tensor(struct file_out *f,
 
         rv = from->fill(from->data, t, at, chunk, n, errmsg);
         rv = rv == 0 ? file_out_write(f, chunk, n, errmsg) : rv;
-        file_out_pace(f);
+        if (rv == 0) {
+            file_out_pace(f);
+        }
     }
     free(chunk);
     return rv;

@@ -52,7 +52,7 @@ struct layout_part {
     size_t s; /* stream */
     struct stream_turn turn;
     uint64_t at, len; /* in the vector */
-    uint64_t room;    /* len and its padding */
+    uint64_t room;    /* len and its padding; of the last part len */
 };
 
 int layout_open(struct layout *l,

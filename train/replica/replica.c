@@ -77,17 +77,6 @@ static bool exchanges(const struct replica *r)
     return r->opt.method.trainers == 0 && r->n_wire == r->n;
 }
 
-/* Elements of one of the engine's vectors. */
-static uint64_t room_of(const struct replica *r, unsigned vector)
-{
-    uint32_t trainers = r->opt.method.trainers;
-
-    if (vector != ENGINE_PHI) {
-        return r->n;
-    }
-    return (trainers > 0 ? trainers : 1) * r->n;
-}
-
 static int take_vectors(struct replica *r)
 {
     const struct method *m = &r->opt.method;
@@ -101,8 +90,11 @@ static int take_vectors(struct replica *r)
     }
     engine_slots(&r->engine, slots);
     for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
+        uint64_t all =
+            1U << i == ENGINE_PHI && m->trainers > 0 ? m->trainers : 1;
+
         if ((needs & (1U << i)) != 0) {
-            *slots[i] = replica_take_vector(r, room_of(r, 1U << i));
+            *slots[i] = replica_take_vector(r, all * r->n);
         }
     }
     r->engine.exchanges = exchanges(r);

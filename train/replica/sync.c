@@ -528,7 +528,7 @@ void replica_exchanged(struct replica *r)
     }
 }
 
-/* The wire bytes of a part that is the whole vector, and so has no padding. */
+/* The wire bytes of the only part, which has no padding (layout.h). */
 struct wire_mean {
     const struct codec *codec;
     const uint8_t *wire;
@@ -614,8 +614,7 @@ static int take_parts(struct replica *r, const struct replica_commit *c)
     if (r->outer.on) {
         return replica_outer_commit(r, &parts[0], c);
     }
-    decoded = n != 1 || parts[0].room != parts[0].len ||
-              r->opt.method.trainers > 0 ||
+    decoded = n != 1 || r->opt.method.trainers > 0 ||
               !engine_streams_mean(&r->engine, parts[0].s, &parts[0].turn);
     rv = decoded ? r->opt.codec->decode(r->average, c->wire,
                                         layout_elements(&r->layout, c->round))

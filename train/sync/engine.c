@@ -422,11 +422,10 @@ static int apply_parameters(struct engine *e,
                             const struct engine_average *a,
                             const struct engine_source *source)
 {
-    int rv;
+    int rv = e->method.group == METHOD_QUORUM
+                 ? apply_quorum(e, a)
+                 : apply_anchored(e, s, turn, a, source);
 
-    rv = e->method.group == METHOD_QUORUM
-             ? apply_quorum(e, a)
-             : apply_anchored(e, s, turn, a, source);
     if (rv == 0 && a->share > 0.0) {
         e->share = a->share;
     }

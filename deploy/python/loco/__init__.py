@@ -47,7 +47,7 @@ class Run:
         self._optimizer, self._way = optimizer, way
         self._evaluate, self._on_reset = evaluate, on_reset
         self._daemon: Optional[Daemon] = None  # in the first process
-        self._left = self._made_steps = False
+        self._left = self._was_going = False
         self._ended: Optional[Stopped] = None  # by the first orders
         self._names: Sequence[str] = ()
         self.round = 0       #: of the parameters that the model has
@@ -110,7 +110,7 @@ class Run:
         elif order.action == _lib.SCORE:
             self._score(order)
         elif order.action == _lib.GO:
-            self.inner_step, self._made_steps = order.inner_step, True
+            self.inner_step, self._was_going = order.inner_step, True
         elif order.action == _lib.END:
             if order.code != 0:
                 raise Error(f"locod stopped, exit code {order.code}: "
@@ -139,7 +139,7 @@ class Run:
         is time; raises Stopped at the end. After a round the model has new
         parameters. Moving a loss from a GPU waits for that GPU; None leaves it
         out."""
-        if self._ended is not None:
+        if self._ended is not None and not self._left:
             self._fill()  # without the step that was made since
         self._alive()
         n, mean = self._group.total(
@@ -187,7 +187,7 @@ class Run:
         again, as it waits for a program that was killed."""
         in_order = why is None or issubclass(
             why, (Stopped, KeyboardInterrupt, SystemExit))
-        if self._group.fragile and self._made_steps and not in_order and \
+        if self._group.fragile and self._was_going and not in_order and \
                 self._daemon is not None and not self._left:
             self._daemon.keep()
         self.close()
