@@ -20,12 +20,14 @@ static void on_signal(uv_signal_t *handle, int signum)
     }
     if (d->n_signals++ > 0) {
         log_warn("main", "second signal: stopping at once");
+        d->restart = false;
         d->exit_code = LOCO_EXIT_OK;
         begin_stop(d);
         return;
     }
     log_info("main", "%s: draining; a second signal stops at once",
              signum == SIGTERM ? "SIGTERM" : "SIGINT");
+    d->restart = false; /* whoever asked for it, this one is to end */
     (void)shell_post(d->shell, &ev);
 }
 
@@ -76,7 +78,11 @@ void begin_stop(struct daemon *d)
         return;
     }
     d->stopping = true;
-    notify_stopping(&d->notify);
+    if (d->restart) {
+        notify_restarting(&d->notify);
+    } else {
+        notify_stopping(&d->notify);
+    }
     if (state_path(d, STATE_DIR_CONTROL, path) == 0) {
         (void)unlink(path);
     }

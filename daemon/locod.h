@@ -7,6 +7,7 @@
  *   daemon/show.c      status and commands over HTTP
  *   daemon/reload.c  settings that change while it runs
  *   daemon/life.c      the loop, signals, the end
+ *   daemon/restart.c   the end that is a beginning: another program follows
  *
  * Everything here runs on the loop thread but on_command() of daemon/show.c.
  * What can go wrong at the start is a row of trouble.def: complain() prints
@@ -54,6 +55,7 @@ struct daemon {
     int exit_code;
     bool stopping;
     unsigned n_signals;
+    _Atomic bool restart; /* set by the HTTP thread: drain, then start again */
     uint64_t looped_ms; /* when a training loop was here, or none was missed */
 
     int lock_fd, identity_fd; /* held until the process ends */
@@ -133,6 +135,10 @@ int on_set(void *data,
            const char *name,
            const char *value,
            char errmsg[ERRMSG_SIZE]);
+
+/* daemon/restart.c; returns only where nothing could be started, with an exit
+ * code after a sentence. Everything is closed. */
+int start_again(char **argv);
 
 /* daemon/life.c */
 int open_loop(struct daemon *d);

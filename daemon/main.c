@@ -107,6 +107,7 @@ static void on_bus(int signum)
 int main(int argc, char **argv)
 {
     struct daemon *d = calloc(1, sizeof *d);
+    bool again;
     int rv;
 
     if (d == NULL || sign_start() != 0) {
@@ -147,6 +148,7 @@ int main(int argc, char **argv)
     free(d->peers);
     free(d->chain);
     free(d->manifest);
+    again = rv == LOCO_EXIT_OK && d->restart;
     free(d);
-    return rv;
+    return again ? start_again(argv) : rv;
 }

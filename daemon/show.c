@@ -21,6 +21,10 @@ static void on_command(void *data, enum control_command command)
     case CONTROL_RESUME:
         guest_by_hand(&d->guest, command == CONTROL_PAUSE);
         return; /* on_publish() does it */
+    case CONTROL_RESTART:
+        d->restart = true; /* before it drains: see on_publish() */
+        (void)shell_post(d->shell, &ev);
+        return;
     case CONTROL_DRAIN:
         (void)shell_post(d->shell, &ev);
         return;
@@ -62,6 +66,7 @@ void on_publish(uv_timer_t *timer)
     struct node_status s;
     struct status_extra x = {
         .version = LOCO_VERSION,
+        .pid = (uint32_t)getpid(),
         .peer_id = d->identity.id,
         .run_id = d->run_id,
         .run_name = run == NULL ? NULL : run->name,
@@ -105,6 +110,9 @@ void on_publish(uv_timer_t *timer)
     }
     look.bytes_sent = x.net.bytes_sent;
     look.bytes_received = x.net.bytes_received;
+    if (d->restart) {
+        notify_restarting(&d->notify);
+    }
     notify_update(&d->notify, &s, shell_now_ms());
     if (shown_update(d->shown, d->node, &look)) {
         control_news(d->control);

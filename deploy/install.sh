@@ -1,20 +1,24 @@
 #!/bin/sh
 # install.sh - loco from one file, for one user, without root.
 #
-# use: sh install.sh FILE [--sha256 HEX] [--prefix DIR]
+# use: sh install.sh FILE [--key KEY] [--sha256 HEX] [--prefix DIR]
+#      sh install.sh --back [--prefix DIR]
 #      sh install.sh --uninstall [--prefix DIR]
 #
 #   FILE          loco-VERSION-linux-ARCH.tar.gz, made by deploy/tarball.sh
+#   --key KEY     the publisher's public key, RW..., or a file with it: FILE must
+#                 have the signature in FILE.minisig; asks minisign or openssl 3
 #   --sha256 HEX  the sum that FILE must have; without it FILE.sha256 says so,
 #                 if that is there
 #   --prefix DIR  where to install (~/.local)
+#   --back        go back to the version that was in use before
 #   --uninstall   take away all that was installed there, and nothing else
 #
 # Everything is checked before anything is written. The file is unpacked into
 # a folder of its own, DIR/lib/loco-VERSION-SUM. The link DIR/lib/loco names the
 # folder that is in use, and programs, pages and completions are links through
-# it, so another version takes its place in one step. A daemon that runs goes
-# on as it is until it is started again.
+# it, so another version takes its place in one step. The version before stays,
+# for --back. A daemon that runs goes on as it is until it is started again.
 set -eu
 
 say() {
@@ -51,7 +55,8 @@ check_sum() {
         want=$(sed '1!d;s/[[:space:]].*//' "$from")
     elif [ -z "$want" ]; then
         [ -z "$trouble" ] || die "$file is damaged: gzip cannot unpack it; download it again"
-        say "not checked: whether $file is what was published, because no --sha256 was given and $file.sha256 is not there"
+        [ -n "$key" ] ||
+            say "not checked: whether $file is what was published, because no --key and no --sha256 was given and $file.sha256 is not there"
         return 0
     fi
     want=$(printf '%s' "$want" | tr 'A-F' 'a-f')
@@ -63,11 +68,61 @@ check_sum() {
     [ "$sum" = "$want" ] ||
         die "$file was altered or is damaged: its sha256 is $sum, and $from says $want"
     [ -z "$trouble" ] || die "$file has the right sha256, but gzip cannot unpack it"
-    if [ "$from" = --sha256 ]; then
-        say "checked: $file has the sha256 that you gave; not checked: who made the file, as it has no signature"
+    if [ -n "$key" ]; then
+        say "checked: $file has the sha256 that $from says"
+    elif [ "$from" = --sha256 ]; then
+        say "checked: $file has the sha256 that you gave; not checked: who made the file, as no --key was given"
     else
-        say "checked: $file has the sha256 that $from says; not checked: who made the two, as they have no signature"
+        say "checked: $file has the sha256 that $from says; not checked: who made the two, as no --key was given"
     fi
+}
+
+# The signature in the format of minisign, by the first program that can tell.
+# (A loco in the file cannot tell whether the file is the published one.)
+check_signature() {
+    [ -n "$key" ] || return 0
+    [ ! -f "$key" ] || key=$(sed -n '/^RW/p' "$key")
+    raw=$(printf '%s' "$key" | base64 -d 2>/dev/null | od -An -v -tx1 | tr -d ' \n')
+    case ${#raw},$raw in
+    84,4564*) ;;
+    *) die "--key gives no public key of minisign, which has 56 characters and begins with RW" ;;
+    esac
+    [ -f "$file.minisig" ] || die "$file.minisig is not there: get it from where $file is from"
+    if command -v minisign >/dev/null 2>&1; then
+        minisign -V -q -P "$key" -m "$file" -x "$file.minisig" >/dev/null 2>&1 ||
+            not_signed
+    elif openssl version 2>/dev/null | grep -q '^OpenSSL [3-9]'; then
+        openssl_says || not_signed
+    else
+        die "neither minisign nor openssl 3 is here, so the signature of $file cannot be checked; install one of them"
+    fi
+    say "checked: $file has the signature of $key"
+}
+
+not_signed() {
+    die "$file was altered, is damaged, or is not signed with the key $key"
+}
+
+# Ed25519 of BLAKE2b-512 of the file, and the key's name in both.
+openssl_says() {
+    checking=$(mktemp -d) || die "mktemp: no place for checking the signature"
+    sed -n 2p "$file.minisig" | base64 -d >"$checking/whole" 2>/dev/null
+    code=0
+    {
+        [ "$(head -c 2 "$checking/whole")" = ED ] &&
+            [ "$(wc -c <"$checking/whole")" -eq 74 ] &&
+            [ "$(head -c 10 "$checking/whole" | tail -c 8 | od -An -v -tx1 | tr -d ' \n')" = \
+                "$(printf '%s' "$raw" | cut -c5-20)" ] &&
+            tail -c 64 "$checking/whole" >"$checking/signature" &&
+            # RFC 8410: 12 bytes before the key.
+            { printf MCowBQYDK2VwAyEA && printf '%s' "$key" | base64 -d | tail -c 32 | base64; } |
+            base64 -d >"$checking/key" &&
+            openssl dgst -blake2b512 -binary <"$file" >"$checking/hash" &&
+            openssl pkeyutl -verify -pubin -keyform DER -inkey "$checking/key" -rawin \
+                -in "$checking/hash" -sigfile "$checking/signature" >/dev/null 2>&1
+    } || code=1
+    rm -r "$checking"
+    return $code
 }
 
 about() {
@@ -124,6 +179,8 @@ links() {
     echo "share/fish/vendor_completions.d/loco.fish share/fish/vendor_completions.d/loco.fish"
 }
 
+units="locod.service loco-upgrade.service loco-upgrade.timer"
+
 # Is there nothing, or what an earlier install put there?
 check_free() {
     if [ -e "$lib/loco" ] || [ -L "$lib/loco" ]; then
@@ -167,10 +224,19 @@ drop_folders() {
     done
 }
 
-# All unpacked folders but $1, also what an interrupted install left.
+# The version before $1, if it is there still.
+before() {
+    name=$(cat "$lib/$1/before" 2>/dev/null) || name=
+    [ -z "$name" ] || [ ! -f "$lib/$name/installed" ] || printf '%s' "$name"
+}
+
+# All unpacked folders but $1 and $2, also what an interrupted install left.
 sweep() {
     for record in "$lib"/loco-*/installed; do
-        [ "$record" = "$lib/$1/installed" ] || rm -rf "${record%/installed}"
+        case $record in
+        "$lib/$1/installed" | "$lib/${2:-none}/installed") ;;
+        *) rm -rf "${record%/installed}" ;;
+        esac
     done
 }
 
@@ -187,6 +253,7 @@ undo() {
 
 install_file() {
     check_sum
+    check_signature
     check_file
     check_free
 
@@ -198,6 +265,10 @@ install_file() {
     trap 'exit 143' TERM HUP
     folder "$lib"
     tree=loco-$version-$(printf '%.8s' "$sum")
+    last=$old
+    case $old in # the same file once more: what was before it stays so
+    "$tree" | "$tree-again") last=$(before "$old") ;;
+    esac
     [ "$tree" != "$old" ] || tree=$tree-again
     rm -rf "${lib:?}/$tree" # a leftover: no link leads there
     mkdir "$lib/$tree"
@@ -208,10 +279,12 @@ install_file() {
         [ "$told" = "$program $version" ] ||
             die "$program of this file does not run here; it says: $told"
     done
-    unit=share/systemd/user/locod.service
-    sed "s|%h/.local|$prefix|" "$lib/$tree/$unit" >"$lib/$tree/unit"
-    mv "$lib/$tree/unit" "$lib/$tree/$unit"
-    folder "$(dirname "$prefix/$unit")"
+    folder "$prefix/share/systemd/user"
+    for unit in $units; do
+        unit=share/systemd/user/$unit
+        sed "s|%h/.local|$prefix|" "$lib/$tree/$unit" >"$lib/$tree/unit"
+        mv "$lib/$tree/unit" "$lib/$tree/$unit"
+    done
     for name in $(links | sed 's/ .*//'); do
         folder "$(dirname "$prefix/$name")"
     done
@@ -219,10 +292,19 @@ install_file() {
         [ -z "$old" ] || grep '^folder ' "$lib/$old/installed" || true
         printf '%s' "$made" | sed 's/^/folder /'
         links | sed "s|^\([^ ]*\) .*|link $prefix/\1|"
-        echo "unit $prefix/$unit"
+        for unit in $units; do echo "unit $prefix/share/systemd/user/$unit"; done
     } >"$lib/$tree/installed"
 
+    printf '%s' "$last" >"$lib/$tree/before"
+    use_tree
+    sweep "$tree" "$last"
+    next_step
+}
+
+# From $old to $tree.
+use_tree() {
     # The one step in which the version changes.
+    rm -f "$lib/.loco.new"
     ln -s "$tree" "$lib/.loco.new"
     mv -T -f "$lib/.loco.new" "$lib/loco"
     switched=yes
@@ -231,26 +313,44 @@ install_file() {
         [ "$(readlink "$prefix/$name")" = "$lib/loco/$inside" ] ||
             ln -s -f "$lib/loco/$inside" "$prefix/$name"
     done
-    if [ ! -e "$prefix/$unit" ] || { [ -n "$old" ] &&
-        cmp -s "$lib/$old/$unit" "$prefix/$unit"; }; then
-        cp "$lib/$tree/$unit" "$prefix/$unit.new"
-        mv "$prefix/$unit.new" "$prefix/$unit"
-    elif ! cmp -s "$lib/$tree/$unit" "$prefix/$unit"; then
-        say "left as it is: $prefix/$unit, which is not ours or was changed; the new one is $lib/loco/$unit"
-    fi
+    for unit in $units; do
+        use_unit "share/systemd/user/$unit"
+    done
     if [ -n "$old" ]; then
         # A name that this version no longer has.
         sed -n 's/^link //p' "$lib/$old/installed" | while read -r path; do
             if [ ! -e "$path" ] && is_ours "$path"; then rm -f "$path"; fi
         done
     fi
-    sweep "$tree"
-    next_step
+}
+
+use_unit() {
+    if [ ! -e "$prefix/$1" ] || { [ -n "$old" ] &&
+        cmp -s "$lib/$old/$1" "$prefix/$1"; }; then
+        cp "$lib/$tree/$1" "$prefix/$1.new"
+        mv "$prefix/$1.new" "$prefix/$1"
+    elif ! cmp -s "$lib/$tree/$1" "$prefix/$1"; then
+        say "left as it is: $prefix/$1, which is not ours or was changed; the new one is $lib/loco/$1"
+    fi
+}
+
+go_back() {
+    old=$(readlink "$lib/loco") || true
+    [ -f "$lib/${old:-none}/installed" ] ||
+        die "nothing that install.sh installed is under $prefix"
+    tree=$(before "$old")
+    [ -n "$tree" ] || die "no version is there from before $lib/$old"
+    # Folders and links of both: nothing of them may be left behind.
+    awk '!seen[$0]++' "$lib/$old/installed" "$lib/$tree/installed" >"$lib/$tree/installed.new"
+    mv "$lib/$tree/installed.new" "$lib/$tree/installed"
+    use_tree
+    sweep "$tree" "$(before "$tree")"
+    say "loco $(sed -n 's/^version //p' "$lib/$tree/ABOUT") is in use again, from $lib/$tree; a locod that runs stays as it is until it is started again."
 }
 
 next_step() {
     say "loco $version is installed in $lib/$tree."
-    [ -z "$old" ] || say "It took the place of $lib/$old; a locod that runs stays the old one until it is started again."
+    [ -z "$old" ] || say "It took the place of $lib/$old; a locod that runs stays the old one until it is started again (loco drain --restart)."
     case :$PATH: in
     *":$prefix/bin:"*) ;;
     *) say "Your PATH lacks $prefix/bin: log in again, or type  export PATH=\"$prefix/bin:\$PATH\"" ;;
@@ -270,21 +370,23 @@ take_away() {
     [ -f "$lib/${old:-none}/installed" ] ||
         die "nothing that install.sh installed is under $prefix"
     unit=$prefix/share/systemd/user/locod.service
-    wanted=${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user/default.target.wants/locod.service
+    enabled=${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user
     ran=$(systemctl --user show -p FragmentPath --value locod.service 2>/dev/null) || ran=
     if [ -n "$ran" ] && [ "$(readlink -f "$ran")" = "$(readlink -f "$unit")" ] &&
         systemctl --user is-active -q locod.service; then
         say "stopping the service locod, which finishes its round first"
-        systemctl --user stop locod.service
+        systemctl --user stop locod.service loco-upgrade.timer
     fi
-    if [ -L "$wanted" ] && [ "$(readlink "$wanted")" = "$unit" ]; then
-        rm "$wanted"
-    fi
+    for wanted in default.target.wants/locod.service timers.target.wants/loco-upgrade.timer; do
+        if [ "$(readlink "$enabled/$wanted")" = "$prefix/share/systemd/user/${wanted##*/}" ]; then
+            rm "$enabled/$wanted"
+        fi
+    done
     while read -r kind path; do
         case $kind in
         link) ! is_ours "$path" || rm -f "$path" ;;
         unit)
-            if cmp -s "$lib/$old/share/systemd/user/locod.service" "$path"; then
+            if cmp -s "$lib/$old/share/systemd/user/${path##*/}" "$path"; then
                 rm -f "$path"
             elif [ -e "$path" ]; then
                 say "left as it is: $path, which is not ours or was changed"
@@ -305,20 +407,23 @@ take_away() {
 main() {
     file=
     want=
+    key=
     old=
     action=install
     prefix=${HOME:?HOME is not set}/.local
     while [ $# -gt 0 ]; do
         case $1 in
-        --sha256 | --prefix)
+        --sha256 | --prefix | --key)
             [ -n "${2:-}" ] || usage_error "$1: the value is missing"
             case $1 in
             --sha256) want=$2 ;;
+            --key) key=$2 ;;
             --prefix) prefix=$2 ;;
             esac
             shift
             ;;
         --uninstall) action=uninstall ;;
+        --back) action=back ;;
         --help | -h)
             sed -n '2,/^set -eu/{/^#/!d;s/^# \{0,1\}//;p;}' "$0"
             exit 0
@@ -343,9 +448,12 @@ main() {
         ;;
     esac
     lib=$prefix/lib
-    if [ $action = uninstall ]; then
-        [ -z "$file$want" ] || usage_error "--uninstall goes with --prefix only"
-        take_away
+    if [ $action != install ]; then
+        [ -z "$file$want$key" ] || usage_error "--$action goes with --prefix only"
+        case $action in
+        back) go_back ;;
+        uninstall) take_away ;;
+        esac
         return 0
     fi
     [ -n "$file" ] || usage_error "name the file to install"

@@ -12,7 +12,7 @@
 #         wheel  to make the Python wheel and the tarball, on Debian 11 as well:
 #                libraries to link; cmake and ninja come from PyPI
 #         text   the English prose of the quick start (public domain)
-#         test   to run every test; ccache, as one build of the tests has most
+#         test   to run every test; minisign signs what upgrades test; ccache, as one build of the tests has most
 #                of the objects of another
 #         cross  to run the kernels' tests for 64-bit Arm in qemu-user;
 #                without it they are skipped
@@ -36,7 +36,7 @@ packages_list() {
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \
-            ccache curl iproute2 nftables miniupnpd-nftables groff-base zsh fish python3-numpy dpkg-dev file
+            ccache curl iproute2 minisign nftables miniupnpd-nftables groff-base zsh fish python3-numpy dpkg-dev file
         ;;
     judges)
         echo chromium-headless-shell prometheus lintian adduser docker-compose

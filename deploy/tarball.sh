@@ -51,7 +51,9 @@ rm "$tree/share/doc/loco/changelog.gz"
 sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$tree/lib/pkgconfig/loco.pc"
 cp LICENSE CHANGELOG.md "$tree/share/doc/loco/"
 mkdir -p "$tree/share/systemd/user"
-cp deploy/locod.user.service "$tree/share/systemd/user/locod.service"
+for unit in locod.user.service loco-upgrade.user.service loco-upgrade.user.timer; do
+    cp "deploy/$unit" "$tree/share/systemd/user/${unit%.user.*}.${unit##*.}"
+done
 cp deploy/install.sh "$tree/"
 strip --strip-unneeded "$tree/bin/loco" "$tree/bin/locod" \
     "$(readlink -f "$tree/lib/libloco.so")"
@@ -101,12 +103,18 @@ while read -r library path; do
 done <"$work/found"
 
 # ---- one file ---------------------------------------------------------------
-# What install.sh asks before it writes anything.
+# What install.sh asks before it writes anything, and release.sh for its list.
 glibc=$(getconf GNU_LIBC_VERSION)
+newest=$(sed -n 's/^#define PROTO_VERSION \([0-9]*\)$/\1/p' proto/limits.h)
+oldest=$(sed -n 's/^#define PROTO_OLDEST \([0-9]*\)$/\1/p' proto/limits.h)
+case $oldest,$newest in
+*[!0-9,]* | ,* | *,) die "proto/limits.h does not name the versions of the protocol" ;;
+esac
 cat >"$tree/ABOUT" <<EOF
 version $version
 arch $arch
 glibc ${glibc#glibc }
+protocols $oldest $newest
 time $SOURCE_DATE_EPOCH
 EOF
 tar -C "$work" --sort=name --format=ustar --owner=0 --group=0 --numeric-owner \

@@ -228,17 +228,12 @@ int cli_status(const struct cli_call *call)
 
 /* ---- commands ----------------------------------------------------------- */
 
-static int send_command(const struct cli_call *call, const char *path)
+static int post(const struct cli_target *target, const char *path)
 {
-    struct cli_target target = {NULL, NULL};
-    const struct cli_option options[] = {
-        CLI_TARGET_OPTIONS(target),
-    };
     struct http_daemon daemon;
     char errmsg[HTTP_ERRMSG_MAX];
-    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+    int rv = cli_target_find(target, &daemon);
 
-    rv = rv == CLI_GO ? cli_target_find(&target, &daemon) : rv;
     if (rv != CLI_GO) {
         return rv;
     }
@@ -246,6 +241,17 @@ static int send_command(const struct cli_call *call, const char *path)
         return cli_fail(TROUBLE_NO_DAEMON, "%s", errmsg);
     }
     return LOCO_EXIT_OK;
+}
+
+static int send_command(const struct cli_call *call, const char *path)
+{
+    struct cli_target target = {NULL, NULL};
+    const struct cli_option options[] = {
+        CLI_TARGET_OPTIONS(target),
+    };
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    return rv == CLI_GO ? post(&target, path) : rv;
 }
 
 int cli_pause(const struct cli_call *call)
@@ -265,5 +271,16 @@ int cli_reload(const struct cli_call *call)
 
 int cli_drain(const struct cli_call *call)
 {
-    return send_command(call, "/api/v1/drain");
+    struct cli_target target = {NULL, NULL};
+    bool again = false;
+    const struct cli_option options[] = {
+        CLI_TARGET_OPTIONS(target),
+        {"--restart", CLI_FLAG, &again, NULL,
+         "then start again, as the locod that is installed now"},
+    };
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    return rv == CLI_GO
+               ? post(&target, again ? "/api/v1/restart" : "/api/v1/drain")
+               : rv;
 }

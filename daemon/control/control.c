@@ -255,6 +255,7 @@ static const struct {
     {"POST", "/api/v1/pause", .command = CONTROL_PAUSE},
     {"POST", "/api/v1/resume", .command = CONTROL_RESUME},
     {"POST", "/api/v1/drain", .command = CONTROL_DRAIN},
+    {"POST", "/api/v1/restart", .command = CONTROL_RESTART},
     {"POST", "/api/v1/reload", .command = CONTROL_RELOAD},
     {"POST", "/api/v1/set", .handle = post_set},
 };

@@ -60,7 +60,8 @@ enum control_command {
     CONTROL_PAUSE,
     CONTROL_RESUME,
     CONTROL_DRAIN,
-    CONTROL_RELOAD /* the settings */
+    CONTROL_RESTART, /* drain, then start again as what is installed now */
+    CONTROL_RELOAD   /* the settings */
 };
 
 /* Called on the HTTP thread. */

@@ -52,12 +52,22 @@ static void tell(const struct notify *n, const char *text)
     (void)send(n->fd, text, strlen(text), MSG_NOSIGNAL);
 }
 
-void notify_stopping(struct notify *n)
+static void tell_end(struct notify *n, const char *text)
 {
     if (n->fd >= 0 && !n->stopping) {
         n->stopping = true;
-        tell(n, "STOPPING=1");
+        tell(n, text);
     }
+}
+
+void notify_stopping(struct notify *n)
+{
+    tell_end(n, "STOPPING=1");
+}
+
+void notify_restarting(struct notify *n)
+{
+    tell_end(n, "RELOADING=1");
 }
 
 /* Whether the watchdog may be fed. Pure but for `n`. */

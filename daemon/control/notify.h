@@ -2,7 +2,8 @@
  *
  * A datagram to the socket that NOTIFY_SOCKET names: READY=1 once it listens,
  * STATUS= a line that `systemctl status` shows, STOPPING=1 when it drains,
- * WATCHDOG=1 while all is well. No library: the protocol is four words.
+ * WATCHDOG=1 while all is well. A restart keeps the process: RELOADING=1, and
+ * READY=1 by the program that follows. No library: the protocol is five words.
  *
  * The watchdog is fed by *progress*: by the loop, and while it trains only as
  * long as inner steps are taken (one in NOTIFY_STALL_MS at least). A loop that
@@ -40,6 +41,9 @@ void notify_update(struct notify *n,
 
 /* It ends; said once. */
 void notify_stopping(struct notify *n);
+
+/* It drains to be another program in this process: in the place of that. */
+void notify_restarting(struct notify *n);
 
 void notify_close(struct notify *n);
 

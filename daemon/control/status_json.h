@@ -35,6 +35,7 @@ struct status_edge {
 /* What the daemon knows beside its node. Strings are borrowed for the call. */
 struct status_extra {
     const char *version;
+    uint32_t pid;
     struct peer_id peer_id;
     struct hash32 run_id; /* zero: no run yet */
     const char *run_name; /* NULL: not known yet */

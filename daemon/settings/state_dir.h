@@ -21,6 +21,8 @@
  *   checkpoints/     train/replica/checkpoint.h
  *   stages/K/checkpoints/  those of stage K, which `loco stages` fetched; may
  *                    be deleted at any time
+ *   upgrade.json     what `loco upgrade` remembers (cli/upgrade.h); beside it
+ *                    its log, and the file that it downloads
  *   cuda-tuning      choices of matrix products on this GPU
  *
  * `locod` writes them, `loco` reads them; both through these names only.
@@ -49,5 +51,8 @@
 #define STATE_DIR_CHECKPOINTS "checkpoints"
 #define STATE_DIR_STAGES      "stages"
 #define STATE_DIR_TUNING      "cuda-tuning"
+#define STATE_DIR_UPGRADE     "upgrade.json"
+#define STATE_DIR_UPGRADE_LOG "upgrade.log"
+#define STATE_DIR_RELEASE     "upgrade.tar.gz" /* until it is installed */
 
 #endif

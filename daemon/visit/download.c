@@ -442,7 +442,7 @@ static bool is_right(struct request *r, char *errmsg)
     if (r->rc == LOCO_EHASH) {
         (void)empty_file(r);
         (void)snprintf(r->trouble, sizeof r->trouble,
-                       "the bytes do not have the hash that the run names");
+                       "the bytes do not have the hash of the file");
         return false;
     }
     if (r->rc != 0) {

@@ -37,6 +37,7 @@ import mistake_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
 import python_tests  # noqa: E402, F401
+import release_tests  # noqa: E402, F401
 import rollback_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401

@@ -127,10 +127,26 @@ static void the_watchdog_of_another_process_is_not_ours(void **state)
     assert_string_equal(heard(f), "");
 }
 
+static void a_restart_is_a_reload_and_no_end(void **state)
+{
+    struct fixture *f = *state;
+
+    f->s.state = NODE_TRAINING;
+    notify_update(&f->n, &f->s, 100000);
+    (void)heard(f);
+    notify_restarting(&f->n);
+    f->s.state = NODE_DRAINING;
+    notify_update(&f->n, &f->s, 100250);
+    notify_restarting(&f->n);
+    notify_stopping(&f->n);
+    assert_string_equal(heard(f), "RELOADING=1\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        TEST(a_restart_is_a_reload_and_no_end),
         TEST(ready_once_then_food_and_a_line),
         TEST(a_trainer_that_stands_still_gets_no_food),
         TEST(the_watchdog_of_another_process_is_not_ours),

@@ -1,0 +1,290 @@
+/* upgrade.c - loco upgrade: what is installed, the order of things; see
+ * upgrade.h. */
+#include "daemon/cli/upgrade.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/cli/cli.h"
+#include "daemon/settings/config.h"
+#include "daemon/settings/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+
+/* What the command line says. */
+struct asked {
+    const char *list, *key;
+    bool check, yes, again, other_protocol, back, json;
+};
+
+/* ---- what is installed -------------------------------------------------- */
+
+/* PREFIX/lib/loco-VERSION-SUM/bin/loco: install.sh's place, and in use? */
+static int find_install(struct upgrade *u)
+{
+    static const char end[] = "/bin/loco";
+    char self[FILE_PATH_MAX], link[FILE_PATH_MAX], used[FILE_PATH_MAX] = "";
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *name = NULL;
+
+    self[len < 0 ? 0 : len] = '\0';
+    len -= (ssize_t)sizeof end - 1;
+    if (len > 0 && strcmp(self + len, end) == 0) {
+        self[len] = '\0';
+        name = strrchr(self, '/');
+    }
+    if (name == NULL || strncmp(name, "/loco-", 6) != 0 ||
+        snprintf(u->script, sizeof u->script, "%s/install.sh", self) >=
+            (int)sizeof u->script ||
+        access(u->script, R_OK) != 0) {
+        return cli_fail(TROUBLE_UPGRADE,
+                        "upgrade: %s was not installed by install.sh; upgrade "
+                        "it with what installed it: apt, pip, a new build",
+                        self);
+    }
+    *name++ = '\0';
+    (void)snprintf(u->lib, sizeof u->lib, "%s", self);
+    if (snprintf(link, sizeof link, "%s/loco", u->lib) >= (int)sizeof link ||
+        readlink(link, used, sizeof used - 1) <= 0 || strcmp(used, name) != 0) {
+        return cli_fail(TROUBLE_UPGRADE,
+                        "upgrade: %s/%s is not the version in use, %s is: use "
+                        "the loco of that one",
+                        u->lib, name, used);
+    }
+    file_folder(u->prefix, u->lib);
+    u->prefix[strlen(u->prefix) - 1] = '\0';
+    return CLI_GO;
+}
+
+/* One upgrade at a time; the system forgets it with the process. */
+static int lock(const struct upgrade *u)
+{
+    int fd = open(u->lib, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        return cli_fail(TROUBLE_UPGRADE, "upgrade: %s: %s", u->lib,
+                        errno == EWOULDBLOCK ? "another loco upgrade is at work"
+                                             : strerror(errno));
+    }
+    return CLI_GO;
+}
+
+/* The last line that the script wrote. */
+static void last_line(const char *path, char out[ERRMSG_SIZE])
+{
+    char errmsg[ERRMSG_SIZE], *text = NULL, *end, *begin;
+    size_t size = 0;
+
+    (void)snprintf(out, ERRMSG_SIZE, "it says nothing");
+    if (file_read_whole(path, 1U << 20, &text, &size, errmsg) != 0) {
+        return;
+    }
+    end = text + size;
+    while (end > text && (end[-1] == '\n' || end[-1] == '\0')) {
+        *--end = '\0';
+    }
+    begin = strrchr(text, '\n');
+    if (end > text) {
+        (void)snprintf(out, ERRMSG_SIZE, "%s",
+                       begin == NULL ? text : begin + 1);
+    }
+    free(text);
+}
+
+int upgrade_install(const struct upgrade *u, const char *const *arguments)
+{
+    const char *argv[12] = {"sh", u->script, "--prefix", u->prefix};
+    posix_spawn_file_actions_t files;
+    char said[ERRMSG_SIZE];
+    int status = 0, rv;
+    size_t n = 4;
+    pid_t pid;
+
+    while (*arguments != NULL && n + 1 < sizeof argv / sizeof argv[0]) {
+        argv[n++] = *arguments++;
+    }
+    if (posix_spawn_file_actions_init(&files) != 0) {
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
+    }
+    (void)posix_spawn_file_actions_addopen(&files, 1, u->log,
+                                           O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    (void)posix_spawn_file_actions_adddup2(&files, 1, 2);
+    /* It takes char pointers and writes to none of them. */
+    rv = posix_spawnp(&pid, "sh", &files, NULL, (char *const *)(uintptr_t)argv,
+                      environ);
+    (void)posix_spawn_file_actions_destroy(&files);
+    if (rv != 0 || waitpid(pid, &status, 0) != pid) {
+        return cli_fail(TROUBLE_PROGRAM, "upgrade: start sh %s: %s", u->script,
+                        strerror(rv != 0 ? rv : errno));
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return CLI_GO;
+    }
+    last_line(u->log, said);
+    return cli_fail(TROUBLE_UPGRADE, "upgrade: %s (log: %s)", said, u->log);
+}
+
+static int ask(const struct asked *a, const struct upgrade_offer *o)
+{
+    char answer[16] = "";
+
+    if (a->yes) {
+        return CLI_GO;
+    }
+    (void)fprintf(stderr, "Upgrade loco %s to %s (%.1f MB)? [y/N] ",
+                  LOCO_VERSION, o->release->text, (double)o->file->bytes / 1e6);
+    if (fgets(answer, sizeof answer, stdin) == NULL ||
+        (answer[0] != 'y' && answer[0] != 'Y')) {
+        (void)fprintf(stderr, "nothing was changed\n");
+        return LOCO_EXIT_OK;
+    }
+    return CLI_GO;
+}
+
+/* ---- the command -------------------------------------------------------- */
+
+static int report(const struct asked *a, const char *to, const char *what)
+{
+    if (a->json) {
+        return cli_print_json(json_pack("{ss ss ss}", "installed", LOCO_VERSION,
+                                        "release", to, "result", what),
+                              JSON_COMPACT);
+    }
+    (void)printf("%s: loco %s%s%s\n", what, LOCO_VERSION,
+                 strcmp(to, LOCO_VERSION) == 0 ? "" : " -> ",
+                 strcmp(to, LOCO_VERSION) == 0 ? "" : to);
+    return LOCO_EXIT_OK;
+}
+
+static int tell(const struct asked *a, const char *to, enum upgrade_end end)
+{
+    static const char *const words[] = {
+        [UPGRADE_UP] = "upgraded",
+        [UPGRADE_ALONE] = "upgraded; no other peer answers, so this is not yet "
+                          "tried in the run",
+        [UPGRADE_NOBODY] = "upgraded; no daemon runs here",
+        [UPGRADE_BACK] = "gone back",
+    };
+    int rv = report(a, to, words[end]);
+
+    return end == UPGRADE_BACK
+               ? cli_fail(TROUBLE_UPGRADE,
+                          "upgrade: loco %s did not come up, and the version "
+                          "before is in use again",
+                          to)
+               : rv;
+}
+
+static int upgrade(struct upgrade *u, const struct asked *a)
+{
+    struct upgrade_offer o = {0};
+    enum upgrade_end end;
+    int rv;
+
+    rv = upgrade_offer(u, a->list, a->key, &o);
+    if (rv == CLI_GO && o.newer == 0) {
+        return report(a, o.release->text, "up to date");
+    }
+    rv = rv == CLI_GO
+             ? upgrade_refuse(u, a->list, &o, a->again, a->other_protocol)
+             : rv;
+    if (rv == CLI_GO && a->check) {
+        return report(a, o.release->text, "available");
+    }
+    rv = rv == CLI_GO ? ask(a, &o) : rv;
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    (void)snprintf(u->memory.from, sizeof u->memory.from, "%s", LOCO_VERSION);
+    (void)snprintf(u->memory.to, sizeof u->memory.to, "%s", o.release->text);
+    rv = upgrade_begin(u);
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    rv = upgrade_put(u, a->list, &o);
+    if (rv != CLI_GO) {
+        (void)upgrade_forget(u);
+        return rv;
+    }
+    rv = upgrade_try(u, &end);
+    return rv == CLI_GO ? tell(a, o.release->text, end) : rv;
+}
+
+static int prepare(struct upgrade *u, struct asked *a)
+{
+    static struct config config;
+    char errmsg[CONFIG_ERRMSG_MAX], *none[] = {NULL};
+    int rv;
+
+    if (config_parse(0, none, &config, errmsg) != 0) {
+        return cli_fail(trouble_of_settings(config.exit_code), "%s", errmsg);
+    }
+    u->state = u->state == NULL ? config.state : u->state;
+    a->list = a->list == NULL ? config.upgrade_list : a->list;
+    a->key = a->key == NULL ? config.upgrade_key : a->key;
+    if (!a->back && (a->list[0] == '\0' || a->key[0] == '\0')) {
+        return cli_fail(TROUBLE_USAGE,
+                        "upgrade: off, as no list of releases is named here: "
+                        "loco config set upgrade_list URL, and upgrade_key "
+                        "with its publisher's key; or --list and --key");
+    }
+    rv = find_install(u);
+    rv = rv == CLI_GO ? lock(u) : rv;
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (file_path_join(u->log, u->state, STATE_DIR_UPGRADE_LOG, errmsg) != 0 ||
+        file_make_folders(u->log, errmsg) != 0 ||
+        upgrade_memory_load(&u->memory, u->state, errmsg) != 0) {
+        return cli_fail(TROUBLE_STATE_DIR, "upgrade: %s", errmsg);
+    }
+    return CLI_GO;
+}
+
+int cli_upgrade(const struct cli_call *call)
+{
+    static struct upgrade u = {.patience_s = 300}; /* 100 KB */
+    struct asked a = {0};
+    const struct cli_option options[] = {
+        {"--state", CLI_TEXT, &u.state, "DIR", "the daemon's state directory"},
+        {"--list", CLI_TEXT, &a.list, "URL|FILE",
+         "signed list of releases (setting upgrade_list)"},
+        {"--key", CLI_TEXT, &a.key, "RW...",
+         "minisign key of its publisher (setting upgrade_key)"},
+        {"--check", CLI_FLAG, &a.check, NULL, "only say what is new"},
+        {"--yes", CLI_FLAG, &a.yes, NULL, "upgrade without asking"},
+        {"--patience", CLI_COUNT, &u.patience_s, "S",
+         "seconds in which the daemon must take part again (300)"},
+        {"--again", CLI_FLAG, &a.again, NULL,
+         "also a release that did not come up here before"},
+        {"--other-protocol", CLI_FLAG, &a.other_protocol, NULL,
+         "also a release that the peers of this run refuse"},
+        {"--back", CLI_FLAG, &a.back, NULL,
+         "go back to the version that was in use before"},
+        {"--json", CLI_FLAG, &a.json, NULL, "print one JSON object"},
+    };
+    char to[RELEASE_VERSION_MAX];
+    enum upgrade_end end;
+    int rv = CLI_PARSE(call, options, NULL, 0, 0);
+
+    rv = rv == CLI_GO ? prepare(&u, &a) : rv;
+    if (rv == CLI_GO && u.memory.trial) {
+        memcpy(to, u.memory.to, sizeof to);
+        rv = upgrade_settle(&u, &end);
+        if (rv == CLI_GO && end == UPGRADE_BACK) {
+            return tell(&a, to, end); /* this program is no longer in use */
+        }
+    }
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    return a.back ? upgrade_back(&u) : upgrade(&u, &a);
+}
