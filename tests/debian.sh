@@ -5,6 +5,7 @@
 #     name=wheel                       who speaks
 #     files='*.whl'                    what is handed to a chroot and back
 #     packages=python3,python3-venv    besides debootstrap's minbase; or empty
+#     limit_s=1200                     for a command; this by default
 #     . tests/debian.sh
 #     debian_begin [FOLDER]            sets `out`, where the files are kept
 #     debian_in bullseye 'COMMAND'     exit status: the command's
@@ -66,7 +67,7 @@ debian_in() {
         PIP_CERT=/root/trusted.crt \
         ${PIP_INDEX_URL:+PIP_INDEX_URL=$PIP_INDEX_URL} \
         ${SOURCE_DATE_EPOCH:+SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH} \
-        timeout 1200 sh -ec "$2" || debian_status=$?
+        timeout "${limit_s:-1200}" sh -ec "$2" || debian_status=$?
     # shellcheck disable=SC2086 # a pattern
     (cd "$debian_tree/out" && cp $files "$out/" 2>/dev/null) || true
     debian_end

@@ -7,15 +7,17 @@
 # Two builds in two folders must give one sha256. Then, in a Debian with nothing
 # but its minbase (no compiler, no Python), a user without root installs it with
 # deploy/install.sh, asks `loco doctor`, makes a run, trains four rounds as two
-# peers of which one came with `loco join`, installs it again, and uninstalls:
-# not a file or folder may be left. A table says how long each took, a second
-# one what install.sh refuses. What it needs, and what it keeps where, is in
-# debian.sh.
+# peers of which one came with `loco join`, upgrades that one while it runs to a
+# next version (a third build, signed), goes back, installs it again, and
+# uninstalls: not a file or folder may be left. A table says how long each took, a
+# second one what install.sh refuses. What it needs, and what it keeps where, is
+# in debian.sh; and minisign.
 set -eu
 cd "$(dirname "$0")/.."
 name=tarball
-files='loco-*-linux-*.tar.gz*'
+files='loco-*-linux-*.tar.gz* next-* published.tar'
 packages=
+limit_s=2400
 . tests/debian.sh
 debian_begin "$@"
 # There is no git in a minbase.
@@ -44,6 +46,9 @@ tar -C /tmp/one -xzf /out/one/*.tar.gz
 echo "newest symbol that it asks of the system:" \
     "$(objdump -T /tmp/one/*/bin/* /tmp/one/*/lib/*.so* 2>/dev/null | grep -o "GLIBC_[0-9.]*" | sort -uV | tail -n 1)"
 mv /out/one/* /out/
+sed -i "s/^\(project(loco VERSION [0-9]*\.[0-9]*\.\)[0-9]*/\19/" CMakeLists.txt
+sh deploy/tarball.sh /out/next
+for file in /out/next/*.gz; do mv "$file" "/out/next-${file##*/}"; done
 '
 
 USE='
@@ -106,6 +111,19 @@ until_status "$state" state = finished
 all=$(($(now) - began))
 hash=$(loco status --state a --get params_hash)
 [ "$hash" = "$(loco status --state "$state" --get params_hash)" ] || fail "the peers end with different models"
+tar -xf /out/published.tar
+version=$(loco --version)
+began=$(now)
+loco upgrade --list published/releases.json --key "$(sed -n 2p published/key.pub)" --yes >/tmp/upgrade 2>&1 ||
+    fail "$(cat /tmp/upgrade)"
+upgraded=$(($(now) - began))
+[ "$(loco --version)" != "$version" ] || fail "the version is the same"
+until_status "$state" version = "$(loco --version | cut -c6-)"
+until_status "$state" state = finished
+[ "$hash" = "$(loco status --state "$state" --get params_hash)" ] || fail "the upgrade changed the model"
+loco upgrade --back >/tmp/upgrade 2>&1 || fail "$(cat /tmp/upgrade)"
+until_status "$state" version = "${version#loco }"
+until_status "$state" state = finished
 loco drain --state "$state" >/dev/null
 loco drain --state a >/dev/null
 wait $first || fail "$(tail -n 3 one)"
@@ -124,7 +142,7 @@ everything | diff /tmp/before - || fail "this is left behind"
 [ -f "$state/identity.key" ] || fail "the state went away"
 . /etc/os-release
 echo "| Debian $VERSION_ID, glibc $(getconf GNU_LIBC_VERSION | cut -c7-) | $(took $installed) | $(took $doctor) |" \
-    "$(took $joined) | $(took $round) | $(took $all) | $(took $again) | $(took $gone) |"
+    "$(took $joined) | $(took $round) | $(took $all) | $(took $upgraded) | $(took $again) | $(took $gone) |"
 '
 
 # What is refused: nothing may be written, and a sentence says why.
@@ -191,8 +209,18 @@ su - volunteer -c 'sh -eu /tmp/does'"
 
 [ -n "$(ls "$out"/loco-*-linux-*.tar.gz 2>/dev/null)" ] || debian_in bullseye "$BUILD"
 ls -l "$out"/loco-*-linux-*.tar.gz
-echo "| system | install | doctor | join | first round | four rounds, equal models | install again | uninstall |"
-echo "|---|---|---|---|---|---|---|---|"
+published=$debian_root/published
+rm -rf "$published"
+mkdir "$published"
+for file in "$out"/next-*.tar.gz; do
+    name=${file##*/}
+    cp "$file" "$published/${name#next-}"
+done
+minisign -G -W -p "$published/key.pub" -s "$debian_root/key" -f >/dev/null
+sh deploy/release.sh "$published" --key "$debian_root/key" >/dev/null
+tar -C "$debian_root" -cf "$out/published.tar" published
+echo "| system | install | doctor | join | first round | four rounds, equal models | upgrade of a running peer | install again | uninstall |"
+echo "|---|---|---|---|---|---|---|---|---|"
 failed=0
 for release in bullseye bookworm trixie; do
     as_user "$release" "$USE" || { echo "| $release | failed |"; failed=1; }

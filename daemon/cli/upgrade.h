@@ -45,6 +45,7 @@ struct upgrade_process {
     uint32_t n_args;
     const char *arg[UPGRADE_ARGS_MAX + 1];
     char args[UPGRADE_ARGS_BYTES_MAX]; /* to which they point, NULs between */
+    char program[FILE_PATH_MAX];       /* not written down; "": not known */
     char cwd[FILE_PATH_MAX];
     char log[FILE_PATH_MAX];     /* of its output; "": not a file */
     char unit[UPGRADE_UNIT_MAX]; /* of this user's systemd; "": none */

@@ -172,6 +172,7 @@ void upgrade_look_how(struct upgrade *u)
          at += strlen(p->args + at) + 1) {
         p->arg[p->n_args++] = p->args + at;
     }
+    link_of(l.pid, "exe", p->program);
     link_of(l.pid, "cwd", p->cwd);
     link_of(l.pid, "fd/1", p->log);
     (void)read_proc(l.pid, "cgroup", cgroups, sizeof cgroups);

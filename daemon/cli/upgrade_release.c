@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -216,6 +217,8 @@ static int fetch(struct fetched *f, const struct upgrade *u, const char *list)
         .progress = on_progress,
         .data = f,
     };
+    struct stat st;
+    bool begun;
     int rv;
 
     file_beside(url, list, f->file->name);
@@ -224,7 +227,11 @@ static int fetch(struct fetched *f, const struct upgrade *u, const char *list)
         rv = check_sha256(f, errmsg);
     } else {
         rv = file_path_join(f->path, u->state, STATE_DIR_RELEASE, errmsg);
+        begun = rv == 0 && stat(f->path, &st) == 0 && st.st_size > 0;
         rv = rv == 0 ? download(&d, errmsg) : rv;
+        if (rv == LOCO_EHASH && begun) {
+            rv = download(&d, errmsg); /* it was begun with another release */
+        }
         if (isatty(STDERR_FILENO)) {
             (void)fputc('\n', stderr);
         }

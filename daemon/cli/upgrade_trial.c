@@ -187,7 +187,17 @@ static int end_trial(struct upgrade *u, enum upgrade_end *end)
 
 int upgrade_begin(struct upgrade *u)
 {
+    const char *program = u->memory.process.program;
+    size_t len = strlen(u->lib);
+
     upgrade_look_how(u);
+    if (program[0] != '\0' && (strncmp(program, u->lib, len) != 0 ||
+                               strncmp(program + len, "/loco-", 6) != 0)) {
+        return cli_fail(TROUBLE_UPGRADE,
+                        "upgrade: the daemon of %s is %s, which is not of %s: "
+                        "stop it, or upgrade it with what installed it",
+                        u->state, program, u->lib);
+    }
     u->memory.trial = true;
     return remember(u);
 }

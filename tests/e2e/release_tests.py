@@ -185,7 +185,8 @@ def upgrades():
             release(publisher.folder, version())
             publisher.publish()
             said = here.upgrade(second.state, *words)
-            check(said.startswith("up to date"), said)
+            check(said.startswith("up to date") and "the list is of 20" in said,
+                  said)
             release(publisher.folder, next_version())
             publisher.publish()
             said = here.upgrade(second.state, *words, "--check")
@@ -336,6 +337,15 @@ def refuses():
         release(publisher.folder, next_version(), glibc="2.99")
         publisher.publish()
         refused((), 1, "with glibc")
+        # A daemon that another program is.
+        for name in os.listdir(publisher.folder):
+            os.remove(publisher.path(name))
+        release(publisher.folder, next_version())
+        publisher.publish()
+        os.remove(os.path.join(state, "run.manifest"))
+        other = s.peer().start("--run", s.yaml).wait_up()
+        state = other.state
+        refused((), 1, "which is not of " + here.prefix)
         # A program that nobody installed so.
         done = run(LOCO, "upgrade", "--state", state, "--list", "x", "--key",
                    "y", code=1)
