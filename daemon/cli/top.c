@@ -1,11 +1,11 @@
-/* top.c - loco top: watch daemons live.
+/* top.c - loco top: watch daemons live, on this machine and on others.
  *
- * Polls the status of every state directory each TOP_PERIOD_MS. On a terminal
+ * Polls the status of every daemon each TOP_PERIOD_MS. On a terminal
  * the view is drawn in place (for one daemon that of cli/top_live.h, for
  * several a row each); elsewhere one line is printed when something
- * changed, at most one in TOP_LINE_MS. With --until-finished it ends with 0
- * when every daemon reports `finished`, and with 1 when one of them does not
- * answer for --patience seconds.
+ * changed, at most one in TOP_LINE_MS. It ends with 1 when none of them answers
+ * for --patience seconds. With --until-finished it ends with 0 when every
+ * daemon reports `finished`, and with 1 when one of them does not answer.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,26 +18,28 @@
 
 #include "daemon/cli/answer.h"
 #include "daemon/cli/cli.h"
+#include "daemon/cli/machines.h"
 #include "daemon/cli/top_live.h"
-#include "daemon/visit/http.h"
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
 
 #define TOP_PERIOD_MS 500
 #define TOP_LINE_MS   10000
+#define TOP_SILENT_MS 5000 /* then a row says so */
 #define BAR_WIDTH     40
 
 struct row {
-    const char *state_dir;
-    json_t *status; /* the last one that arrived, or NULL */
+    struct machine_name *name; /* and where it answered last */
+    json_t *status;            /* the last one that arrived, or NULL */
     uint64_t heard_ms;
     bool finished;
-    struct http_daemon daemon; /* where it answered last */
 };
 
 struct top {
-    struct row row[CLI_LIST_MAX];
+    struct row row[MACHINES_MAX];
     size_t n;
+    bool one_run; /* or none is known */
+    bool named;   /* show who a row is by where it is asked */
     uint64_t started_ms;
     bool terminal;
     uint64_t line_ms; /* when the last line was printed */
@@ -57,8 +59,8 @@ static void poll_row(struct row *row)
     char *body = NULL;
     json_t *status;
 
-    if (http_of_state(row->state_dir, &row->daemon, errmsg) != 0 ||
-        http_get(&row->daemon, "/api/v1/status", &body, errmsg) != 0) {
+    if (machines_find(row->name, errmsg) != 0 ||
+        http_get(&row->name->daemon, "/api/v1/status", &body, errmsg) != 0) {
         return;
     }
     status = json_loads(body, 0, NULL);
@@ -74,6 +76,23 @@ static void poll_row(struct row *row)
 }
 
 /* ---- what the daemons say together --------------------------------------- */
+
+/* Of several runs only speed and bytes can be added up. */
+static bool is_one_run(const struct top *t)
+{
+    const char *first = NULL;
+
+    for (size_t i = 0; i < t->n; i++) {
+        const char *id =
+            json_string_value(json_object_get(t->row[i].status, "run_id"));
+
+        if (id != NULL && first != NULL && strcmp(id, first) != 0) {
+            return false;
+        }
+        first = first == NULL ? id : first;
+    }
+    return true;
+}
 
 struct sum {
     double progress, eta_s, loss, bits, round, speed, sent;
@@ -135,6 +154,12 @@ static void print_summary(const struct top *t, const struct sum *s)
     char eta[16], passed[16], bytes[24], figures[48] = "";
     double progress = s->progress < 0 ? 0 : s->progress;
 
+    if (!t->one_run) {
+        (void)printf("%zu daemons of several runs  %.0f tokens/s  %s sent%s",
+                     t->n, s->speed, answer_scaled(s->sent, "B", bytes),
+                     t->terminal ? "\n\n" : "\n"); /* as high as the other */
+        return;
+    }
     format_time(s->eta_s, eta);
     format_time((double)(monotonic_ms() - t->started_ms) / 1000.0, passed);
     if (t->terminal) {
@@ -170,19 +195,32 @@ static void print_stage(const json_t *s)
 
 static void print_rows(const struct top *t)
 {
+    uint64_t now = monotonic_ms();
+
     for (size_t i = 0; i < t->n; i++) {
+        const char *label = machines_label(t->row[i].name);
         const json_t *o = t->row[i].status;
         char bytes[24];
 
         if (o == NULL) {
-            (void)printf("  %.40s: starting\n", t->row[i].state_dir);
+            (void)printf("  %.40s: %s\n", label,
+                         t->named ? "no answer yet" : "starting");
             continue;
+        }
+        if (now >= t->row[i].heard_ms + TOP_SILENT_MS) {
+            (void)printf("  %.40s: no answer for %llu s\n", label,
+                         (unsigned long long)(now - t->row[i].heard_ms) / 1000);
+            continue;
+        }
+        if (t->named) {
+            (void)printf("  %-*.*s", MACHINES_NAME_WIDTH, MACHINES_NAME_WIDTH,
+                         label);
         }
         (void)printf("  %.8s  %-9s step %-7.0f loss %-7.3f %6.0f tokens/s  "
                      "%s",
-                     answer_text(o, "peer_id"), answer_text(o, "state"),
-                     number(o, "inner_step", 0), number(o, "loss", 0),
-                     number(o, "tokens_per_s", 0),
+                     answer_text(o, t->one_run ? "peer_id" : "run_name"),
+                     answer_text(o, "state"), number(o, "inner_step", 0),
+                     number(o, "loss", 0), number(o, "tokens_per_s", 0),
                      answer_scaled(number(o, "bytes_sent", 0), "B", bytes));
         print_stage(json_object_get(o, "stage"));
     }
@@ -193,13 +231,15 @@ static void draw(struct top *t, bool last)
     struct sum s;
     uint64_t now = monotonic_ms();
 
+    t->one_run = is_one_run(t);
     sum_rows(t, &s);
     if (t->terminal) {
         if (t->n_drawn > 0) {
             (void)printf("\033[%zuA\033[J", t->n_drawn); /* up, clear below */
         }
         if (t->n == 1 && t->row[0].status != NULL) {
-            t->n_drawn = top_live_draw(&t->row[0].daemon, t->row[0].status);
+            t->n_drawn =
+                top_live_draw(&t->row[0].name->daemon, t->row[0].status);
             (void)fflush(stdout);
             return;
         }
@@ -215,17 +255,22 @@ static void draw(struct top *t, bool last)
 
 /* ---- loop ---------------------------------------------------------------- */
 
-/* NULL, or the daemon that was silent for too long. */
-static const struct row *silent(const struct top *t, uint64_t patience_ms)
+/* NULL, or a daemon that was silent for too long: one of them where all are
+ * waited for, else the last that was left. */
+static const struct row *
+silent(const struct top *t, uint64_t patience_ms, bool any)
 {
     uint64_t now = monotonic_ms();
+    const struct row *lost = NULL;
+    size_t n = 0;
 
     for (size_t i = 0; i < t->n; i++) {
         if (now >= t->row[i].heard_ms + patience_ms) {
-            return &t->row[i];
+            lost = &t->row[i];
+            n++;
         }
     }
-    return NULL;
+    return any || n == t->n ? lost : NULL;
 }
 
 static bool all_finished(const struct top *t)
@@ -255,12 +300,12 @@ static int watch(struct top *t, bool until_finished, uint64_t patience_ms)
         if (done) {
             return LOCO_EXIT_OK;
         }
-        lost = silent(t, patience_ms);
+        lost = silent(t, patience_ms, until_finished);
         if (lost != NULL) {
             return cli_fail(TROUBLE_NO_DAEMON,
                             "top: the daemon of %s has not answered for %llu "
                             "s",
-                            lost->state_dir,
+                            machines_label(lost->name),
                             (unsigned long long)(patience_ms / 1000));
         }
         (void)nanosleep(&period, NULL);
@@ -269,30 +314,40 @@ static int watch(struct top *t, bool until_finished, uint64_t patience_ms)
 
 int cli_top(const struct cli_call *call)
 {
-    struct cli_list dirs = {0};
+    static struct machines machines; /* 25 KB */
+    const char *file = NULL, *state = NULL;
+    struct cli_list words = {0};
     bool until_finished = false;
     uint64_t patience_s = 30;
     const struct cli_option options[] = {
         {"--until-finished", CLI_FLAG, &until_finished, NULL,
          "exit 0 once all daemons report `finished`"},
         {"--patience", CLI_COUNT, &patience_s, "SECONDS",
-         "give up on a silent daemon after this (30)"},
+         "give up when no daemon answers for so long (30)"},
+        {"--machines", CLI_TEXT, &file, "FILE",
+         "also the daemons of this file, a line each: ADDRESS [TOKEN]"},
     };
     struct top t = {.started_ms = monotonic_ms(), .terminal = isatty(1) == 1};
-    int rv = CLI_PARSE(call, options, &dirs, 0, CLI_LIST_MAX);
+    int rv = CLI_PARSE(call, options, &words, 0, CLI_LIST_MAX);
 
-    rv = rv == CLI_GO && dirs.n == 0 ? cli_state(&dirs.item[0]) : rv;
+    for (size_t i = 0; rv == CLI_GO && i < words.n; i++) {
+        rv = machines_add(&machines, words.item[i]);
+    }
+    rv = rv == CLI_GO && file != NULL ? machines_read(&machines, file) : rv;
+    if (rv == CLI_GO && machines.n == 0) {
+        rv = cli_state(&state);
+        rv = rv == CLI_GO ? machines_add(&machines, state) : rv;
+    }
     if (rv != CLI_GO) {
         return rv;
     }
-    dirs.n = dirs.n == 0 ? 1 : dirs.n;
     if (patience_s == 0 || patience_s > 86400) {
         return cli_fail(TROUBLE_USAGE, "top: --patience is 1 to 86400");
     }
-    t.n = dirs.n;
-    for (size_t i = 0; i < t.n; i++) {
-        t.row[i] =
-            (struct row){.state_dir = dirs.item[i], .heard_ms = t.started_ms};
+    for (t.n = 0; t.n < machines.n; t.n++) {
+        t.row[t.n] =
+            (struct row){.name = &machines.item[t.n], .heard_ms = t.started_ms};
+        t.named = t.named || machines.item[t.n].state_dir == NULL;
     }
     rv = watch(&t, until_finished, patience_s * 1000);
     for (size_t i = 0; i < t.n; i++) {

@@ -327,6 +327,43 @@ def top():
         check("round" in first and "\033" not in first, first)
 
 
+@test("loco top watches daemons of other machines and runs by address, with the "
+      "tokens of a file that nobody else can read", 180)
+def top_machines():
+    with Swarm(peers=1, rounds=100000) as s, Swarm(peers=1, rounds=100000) as r:
+        s.start("--control-token", "always")
+        r.start()
+        at = []
+        for peer in (s.peers[0], r.peers[0]):
+            peer.wait_state("training", "averaging")
+            with open(os.path.join(peer.state, "control"),
+                      encoding="ascii") as f:
+                at.append(f.read().strip())
+        token = run(LOCO, "access", "--state", s.peers[0].state).stdout.split()
+        names = s.path("machines")
+        with open(names, "w", encoding="ascii") as f:
+            f.write(f"# mine\n\n {at[0]}\t{token[1]}\n{at[1]}\n")
+        os.chmod(names, 0o644)
+        done = run(LOCO, "top", "--machines", names, code=1)
+        check("chmod 600" in done.stderr, done.stderr)
+        os.chmod(names, 0o600)
+        t = Terminal(LOCO, "top", "--machines", names)
+        for mark in (at[0], at[1], "2 daemons of several runs", "training"):
+            t.until(mark)
+        r.peers[0].kill()
+        t.until(f"{at[1]}: no answer for ")
+        os.kill(t.pid, signal.SIGINT)
+        t.end()
+        # A word is an address, too; without its token nothing is shown.
+        done = run(LOCO, "top", at[0], "--patience", "2", code=6)
+        check(f"the daemon of {at[0]} has not answered" in done.stderr,
+              done.stderr)
+        with open(names, "a", encoding="ascii") as f:
+            f.write("one two three\n")
+        done = run(LOCO, "top", "--machines", names, code=2)
+        check("line 5: write ADDRESS" in done.stderr, done.stderr)
+
+
 @test("loco join asks, takes part with a live view and leaves on Ctrl-C", 240)
 def join():
     with Swarm(peers=2, rounds=100000) as s:
