@@ -15,19 +15,19 @@ static void on_signal(uv_signal_t *handle, int signum)
     struct daemon *d = handle->data;
     struct local_event ev = {.type = LOCAL_DRAIN};
 
+    d->ending = true;
+    d->restart = false; /* whoever asked for it, this process is to end */
     if (d->stopping) {
         return; /* and the shell may be closed */
     }
     if (d->n_signals++ > 0) {
         log_warn("main", "second signal: stopping at once");
-        d->restart = false;
         d->exit_code = LOCO_EXIT_OK;
         begin_stop(d);
         return;
     }
     log_info("main", "%s: draining; a second signal stops at once",
              signum == SIGTERM ? "SIGTERM" : "SIGINT");
-    d->restart = false; /* whoever asked for it, this one is to end */
     (void)shell_post(d->shell, &ev);
 }
 
@@ -173,6 +173,7 @@ int serve(struct daemon *d)
     int rv;
 
     notify_open(&d->notify);
+    notify_alive(&d->notify); /* it watches already, if we follow a program */
     guest_open(&d->guest, d->config.state);
     rv = open_machine(d);
     if (rv != 0) {

@@ -55,7 +55,9 @@ struct daemon {
     int exit_code;
     bool stopping;
     unsigned n_signals;
-    _Atomic bool restart; /* set by the HTTP thread: drain, then start again */
+    /* Set by the HTTP thread: drain, then start again; drain or stop for good,
+     * which a wish to start again does not undo. */
+    _Atomic bool restart, ending;
     uint64_t looped_ms; /* when a training loop was here, or none was missed */
 
     int lock_fd, identity_fd; /* held until the process ends */
@@ -101,6 +103,8 @@ uint32_t time_scale(void);
 /* daemon/state.c; 0 or an exit code after a sentence. */
 int state_path(const struct daemon *d, const char *name, char *out);
 int lock_state(struct daemon *d);
+/* Who holds it, and what that is about to do (state_dir.h): `loco` reads it. */
+void write_lock(int fd, const char *word);
 int load_identity(struct daemon *d);
 int load_run(struct daemon *d);
 /* Tell the node of run.revoked, in the state directory and beside run.yaml. */
@@ -137,8 +141,8 @@ int on_set(void *data,
            char errmsg[ERRMSG_SIZE]);
 
 /* daemon/restart.c; returns only where nothing could be started, with an exit
- * code after a sentence. Everything is closed. */
-int start_again(char **argv);
+ * code after a sentence. Everything but the lock is closed. */
+int start_again(char **argv, int lock_fd);
 
 /* daemon/life.c */
 int open_loop(struct daemon *d);

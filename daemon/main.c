@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 {
     struct daemon *d = calloc(1, sizeof *d);
     bool again;
-    int rv;
+    int rv, lock_fd;
 
     if (d == NULL || sign_start() != 0) {
         free(d);
@@ -143,12 +143,16 @@ int main(int argc, char **argv)
     }
     identity_wipe(&d->identity);
     shown_close(d->shown);
+    again = rv == LOCO_EXIT_OK && d->restart;
+    if (again) {
+        notify_alive(&d->notify); /* the next program needs its time, too */
+    }
     notify_close(&d->notify);
     free(d->record);
     free(d->peers);
     free(d->chain);
     free(d->manifest);
-    again = rv == LOCO_EXIT_OK && d->restart;
+    lock_fd = d->lock_fd;
     free(d);
-    return again ? start_again(argv) : rv;
+    return again ? start_again(argv, lock_fd) : rv;
 }

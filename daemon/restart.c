@@ -12,14 +12,27 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
 #include "proto/base/log.h"
+
+/* The kernel's word for a file that has another one's name by now. */
+static void cut_gone(char *path)
+{
+    static const char gone[] = " (deleted)";
+    size_t len = strlen(path);
+
+    if (len > sizeof gone &&
+        strcmp(path + len - (sizeof gone - 1), gone) == 0) {
+        path[len - (sizeof gone - 1)] = '\0';
+    }
+}
 
 /* PREFIX/lib/loco-VERSION-SUM/bin/locod -> PREFIX/lib/loco/bin/locod, the link
  * that install.sh turns to the version in use. False: not installed so. */
 static bool in_use(char path[FILE_PATH_MAX])
 {
-    static const char end[] = "/bin/locod", gone[] = " (deleted)";
+    static const char end[] = "/bin/locod";
     ssize_t len = readlink("/proc/self/exe", path, FILE_PATH_MAX - 1);
     char *tree;
 
@@ -27,11 +40,8 @@ static bool in_use(char path[FILE_PATH_MAX])
         return false;
     }
     path[len] = '\0';
-    if ((size_t)len > sizeof gone &&
-        strcmp(path + len - (sizeof gone - 1), gone) == 0) {
-        len -= (ssize_t)sizeof gone - 1;
-        path[len] = '\0';
-    }
+    cut_gone(path);
+    len = (ssize_t)strlen(path);
     if ((size_t)len < sizeof end ||
         strcmp(path + len - (sizeof end - 1), end) != 0) {
         return false;
@@ -46,26 +56,42 @@ static bool in_use(char path[FILE_PATH_MAX])
     return access(path, X_OK) == 0;
 }
 
-int start_again(char **argv)
+/* Where argv[0] or this program's file is by now; an upgrade by a package may
+ * have put another one there. No search in PATH: the shell that would run what
+ * is no program ends in silence. */
+static void its_place(const char *name, char path[FILE_PATH_MAX])
+{
+    ssize_t len = readlink("/proc/self/exe", path, FILE_PATH_MAX - 1);
+
+    path[len < 0 ? 0 : len] = '\0';
+    cut_gone(path);
+    if (strchr(name, '/') != NULL) {
+        (void)snprintf(path, FILE_PATH_MAX, "%s", name);
+    }
+}
+
+int start_again(char **argv, int lock_fd)
 {
     char path[FILE_PATH_MAX];
     sigset_t both;
 
-    /* close_all() has blocked them; one that came meanwhile ends us here. */
+    /* close_all() has blocked them; one that came meanwhile ends us here. The
+     * next program handles SIGHUP once it can. */
     (void)sigemptyset(&both);
     (void)sigaddset(&both, SIGTERM);
     (void)sigaddset(&both, SIGINT);
     (void)sigaddset(&both, SIGHUP);
-    (void)signal(SIGHUP, SIG_IGN); /* only a reload: nobody listens yet */
+    (void)signal(SIGHUP, SIG_IGN);
     (void)sigprocmask(SIG_UNBLOCK, &both, NULL);
-    (void)signal(SIGHUP, SIG_DFL);
     log_info("main", "starting again");
+    write_lock(lock_fd, STATE_DIR_LOCK_AGAIN);
     if (in_use(path)) {
         (void)execv(path, argv);
         log_error("main", "start %s: %s", path, strerror(errno));
     }
-    (void)execvp(argv[0], argv);
-    log_error("main", "start %s: %s; going on as the old program", argv[0],
+    its_place(argv[0], path);
+    (void)execv(path, argv);
+    log_error("main", "start %s: %s; going on as the old program", path,
               strerror(errno));
     (void)execv("/proc/self/exe", argv);
     return complain(TROUBLE_SYSTEM, "cannot start again: %s", strerror(errno));

@@ -22,10 +22,12 @@ static void on_command(void *data, enum control_command command)
         guest_by_hand(&d->guest, command == CONTROL_PAUSE);
         return; /* on_publish() does it */
     case CONTROL_RESTART:
-        d->restart = true; /* before it drains: see on_publish() */
+        d->restart = !d->ending; /* before it drains: see on_publish() */
         (void)shell_post(d->shell, &ev);
         return;
     case CONTROL_DRAIN:
+        d->ending = true;
+        d->restart = false;
         (void)shell_post(d->shell, &ev);
         return;
     case CONTROL_RELOAD:

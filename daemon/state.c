@@ -27,6 +27,18 @@ int state_path(const struct daemon *d, const char *name, char *out)
     return file_path_join(out, d->config.state, name, errmsg);
 }
 
+void write_lock(int fd, const char *word)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "%ld%s%s\n", (long)getpid(),
+                     word[0] == '\0' ? "" : " ", word);
+
+    /* Longer than what was there, or cut: never the end of an old one. */
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
+        log_warn("main", "cannot write the lock file: %s", strerror(errno));
+    }
+}
+
 int lock_state(struct daemon *d)
 {
     char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
@@ -53,6 +65,7 @@ int lock_state(struct daemon *d)
                         "stop that one, or give this one its own with --state",
                         d->config.state);
     }
+    write_lock(d->lock_fd, "");
     return 0;
 }
 

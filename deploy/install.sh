@@ -41,9 +41,9 @@ usage_error() {
 check_sum() {
     command -v sha256sum >/dev/null 2>&1 ||
         die "sha256sum is missing here, so $file cannot be checked; install coreutils"
-    sum=$(sha256sum <"$file")
+    sum=$(sha256sum <"$bytes")
     sum=${sum%% *}
-    trouble=$(LC_ALL=C gzip -t <"$file" 2>&1) || trouble="gzip: $trouble"
+    trouble=$(LC_ALL=C gzip -t <"$bytes" 2>&1) || trouble="gzip: $trouble"
     case $trouble in
     *"unexpected end"* | *"short read"*)
         die "$file is only a part of what was published, as the download ended too soon; download it again"
@@ -87,9 +87,9 @@ check_signature() {
     84,4564*) ;;
     *) die "--key gives no public key of minisign, which has 56 characters and begins with RW" ;;
     esac
-    [ -f "$file.minisig" ] || die "$file.minisig is not there: get it from where $file is from"
+    cp "$file.minisig" "$work/signature" 2>/dev/null || die "$file.minisig is not there: get it from where $file is from"
     if command -v minisign >/dev/null 2>&1; then
-        minisign -V -q -P "$key" -m "$file" -x "$file.minisig" >/dev/null 2>&1 ||
+        minisign -V -q -P "$key" -m "$bytes" -x "$work/signature" >/dev/null 2>&1 ||
             not_signed
     elif openssl version 2>/dev/null | grep -q '^OpenSSL [3-9]'; then
         openssl_says || not_signed
@@ -105,24 +105,17 @@ not_signed() {
 
 # Ed25519 of BLAKE2b-512 of the file, and the key's name in both.
 openssl_says() {
-    checking=$(mktemp -d) || die "mktemp: no place for checking the signature"
-    sed -n 2p "$file.minisig" | base64 -d >"$checking/whole" 2>/dev/null
-    code=0
-    {
-        [ "$(head -c 2 "$checking/whole")" = ED ] &&
-            [ "$(wc -c <"$checking/whole")" -eq 74 ] &&
-            [ "$(head -c 10 "$checking/whole" | tail -c 8 | od -An -v -tx1 | tr -d ' \n')" = \
-                "$(printf '%s' "$raw" | cut -c5-20)" ] &&
-            tail -c 64 "$checking/whole" >"$checking/signature" &&
-            # RFC 8410: 12 bytes before the key.
-            { printf MCowBQYDK2VwAyEA && printf '%s' "$key" | base64 -d | tail -c 32 | base64; } |
-            base64 -d >"$checking/key" &&
-            openssl dgst -blake2b512 -binary <"$file" >"$checking/hash" &&
-            openssl pkeyutl -verify -pubin -keyform DER -inkey "$checking/key" -rawin \
-                -in "$checking/hash" -sigfile "$checking/signature" >/dev/null 2>&1
-    } || code=1
-    rm -r "$checking"
-    return $code
+    sed -n 2p "$work/signature" | base64 -d >"$work/whole" 2>/dev/null || return 1
+    [ "$(head -c 2 "$work/whole")" = ED ] && [ "$(wc -c <"$work/whole")" -eq 74 ] || return 1
+    named=$(head -c 10 "$work/whole" | tail -c 8 | od -An -v -tx1 | tr -d ' \n')
+    [ "$named" = "$(printf '%s' "$raw" | cut -c5-20)" ] || return 1
+    tail -c 64 "$work/whole" >"$work/ed25519"
+    # RFC 8410: 12 bytes before the key.
+    { printf MCowBQYDK2VwAyEA && printf '%s' "$key" | base64 -d | tail -c 32 | base64; } |
+        base64 -d >"$work/key"
+    openssl dgst -blake2b512 -binary <"$bytes" >"$work/hash" &&
+        openssl pkeyutl -verify -pubin -keyform DER -inkey "$work/key" -rawin \
+            -in "$work/hash" -sigfile "$work/ed25519" >/dev/null 2>&1
 }
 
 about() {
@@ -137,7 +130,7 @@ number() {
 
 # Sets `version`.
 check_file() {
-    names=$(tar -tzf "$file" 2>/dev/null) || die "$file is no archive that tar can read"
+    names=$(tar -tzf "$bytes" 2>/dev/null) || die "$file is no archive that tar can read"
     top=${names%%/*}
     case $top in
     loco-*-linux-*) ;;
@@ -147,7 +140,7 @@ check_file() {
         printf '%s\n' "$names" | grep -q -v "^$top/"; then
         die "$file would write outside of its folder $top"
     fi
-    facts=$(tar -xzOf "$file" "$top/ABOUT" 2>/dev/null) ||
+    facts=$(tar -xzOf "$bytes" "$top/ABOUT" 2>/dev/null) ||
         die "$file is not made by loco's tarball.sh: $top/ABOUT is not in it"
     version=$(about version)
     arch=$(about arch)
@@ -167,19 +160,23 @@ check_file() {
         die "this system has glibc $have, and loco needs $wanted or a newer one: use a newer system"
 }
 
-# What is linked under the prefix: the name there, the name in the tarball.
-links() {
-    echo "bin/loco bin/loco"
-    echo "bin/locod bin/locod"
-    for page in man1/loco.1 man3/libloco.3 man5/locod.yaml.5 man8/locod.8; do
-        echo "share/man/$page.gz share/man/$page.gz"
-    done
-    echo "share/bash-completion/completions/loco share/bash-completion/completions/loco"
-    echo "share/zsh/site-functions/_loco share/zsh/vendor-completions/_loco"
-    echo "share/fish/vendor_completions.d/loco.fish share/fish/vendor_completions.d/loco.fish"
+# Of names in a tarball, what is linked under the prefix: the name there, the
+# name in the tarball.
+links_of() {
+    sed -n -e 's|^bin/[^/][^/]*$|& &|p' -e 's|^share/man/man[1-8]/[^/][^/]*$|& &|p' \
+        -e 's|^share/bash-completion/completions/[^/][^/]*$|& &|p' \
+        -e 's|^share/zsh/vendor-completions/\([^/][^/]*\)$|share/zsh/site-functions/\1 &|p' \
+        -e 's|^share/fish/vendor_completions.d/[^/][^/]*$|& &|p'
 }
 
-units="locod.service loco-upgrade.service loco-upgrade.timer"
+# The same of an unpacked folder; and its units of systemd.
+links() {
+    (cd "$lib/$1" && find bin share ! -type d) | sort | links_of
+}
+
+units() {
+    (cd "$lib/$1/share/systemd/user" 2>/dev/null && ls) || true
+}
 
 # Is there nothing, or what an earlier install put there?
 check_free() {
@@ -188,7 +185,7 @@ check_free() {
         [ -f "$lib/${old:-none}/installed" ] ||
             die "$lib/loco is there and is not from install.sh: move it away"
     fi
-    for name in $(links | sed 's/ .*//'); do
+    for name in $(printf '%s\n' "$names" | sed -n "s|^$top/||p" | links_of | sed 's/ .*//'); do
         if [ -e "$prefix/$name" ] || [ -L "$prefix/$name" ]; then
             is_ours "$prefix/$name" ||
                 die "$prefix/$name is there and is not from install.sh: move it away"
@@ -243,6 +240,7 @@ sweep() {
 undo() {
     status=$?
     trap - EXIT
+    [ -z "$work" ] || rm -rf "$work"
     if [ "$switched" = no ]; then
         [ -z "$tree" ] || rm -rf "${lib:?}/$tree"
         rm -f "$lib/.loco.new"
@@ -252,17 +250,22 @@ undo() {
 }
 
 install_file() {
-    check_sum
-    check_signature
-    check_file
-    check_free
-
+    work=
     made=
     tree=
     switched=no
     trap undo EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
+    # What is checked is what is unpacked, also if somebody writes there.
+    work=$(mktemp -d) || die "mktemp makes no folder; is the disk full?"
+    bytes=$work/file
+    cp "$file" "$bytes" || die "$file cannot be read, or the disk is full"
+    check_sum
+    check_signature
+    check_file
+    check_free
+
     folder "$lib"
     tree=loco-$version-$(printf '%.8s' "$sum")
     last=$old
@@ -273,26 +276,26 @@ install_file() {
     rm -rf "${lib:?}/$tree" # a leftover: no link leads there
     mkdir "$lib/$tree"
     : >"$lib/$tree/installed" # ours, also if this ends here
-    tar -xzof "$file" -C "$lib/$tree" --strip-components=1
+    tar -xzof "$bytes" -C "$lib/$tree" --strip-components=1
     for program in loco locod; do
         told=$("$lib/$tree/bin/$program" --version 2>&1) || told="${told:-nothing} (exit code $?)"
         [ "$told" = "$program $version" ] ||
             die "$program of this file does not run here; it says: $told"
     done
     folder "$prefix/share/systemd/user"
-    for unit in $units; do
-        unit=share/systemd/user/$unit
-        sed "s|%h/.local|$prefix|" "$lib/$tree/$unit" >"$lib/$tree/unit"
-        mv "$lib/$tree/unit" "$lib/$tree/$unit"
+    for unit in $(units "$tree"); do
+        unit=$lib/$tree/share/systemd/user/$unit
+        sed "s|%h/.local|$prefix|" "$unit" >"$unit.new"
+        mv "$unit.new" "$unit"
     done
-    for name in $(links | sed 's/ .*//'); do
+    for name in $(links "$tree" | sed 's/ .*//'); do
         folder "$(dirname "$prefix/$name")"
     done
     {
         [ -z "$old" ] || grep '^folder ' "$lib/$old/installed" || true
         printf '%s' "$made" | sed 's/^/folder /'
-        links | sed "s|^\([^ ]*\) .*|link $prefix/\1|"
-        for unit in $units; do echo "unit $prefix/share/systemd/user/$unit"; done
+        links "$tree" | sed "s|^\([^ ]*\) .*|link $prefix/\1|"
+        for unit in $(units "$tree"); do echo "unit $prefix/share/systemd/user/$unit"; done
     } >"$lib/$tree/installed"
 
     printf '%s' "$last" >"$lib/$tree/before"
@@ -301,27 +304,33 @@ install_file() {
     next_step
 }
 
-# From $old to $tree.
+# From $old to $tree. After the one step in which the version changes, nothing
+# that fails takes it back: it is told.
 use_tree() {
-    # The one step in which the version changes.
+    sync -f "$lib/$tree" 2>/dev/null || sync # no link to what a power cut may empty
     rm -f "$lib/.loco.new"
     ln -s "$tree" "$lib/.loco.new"
     mv -T -f "$lib/.loco.new" "$lib/loco"
     switched=yes
+    sync -f "$lib" 2>/dev/null || sync
 
-    links | while read -r name inside; do
+    links "$tree" | while read -r name inside; do
         [ "$(readlink "$prefix/$name")" = "$lib/loco/$inside" ] ||
-            ln -s -f "$lib/loco/$inside" "$prefix/$name"
+            ln -s -f "$lib/loco/$inside" "$prefix/$name" || say "not linked: $prefix/$name"
     done
-    for unit in $units; do
-        use_unit "share/systemd/user/$unit"
+    for unit in $(units "$tree"); do
+        use_unit "share/systemd/user/$unit" || say "not written: $prefix/share/systemd/user/$unit"
     done
-    if [ -n "$old" ]; then
-        # A name that this version no longer has.
-        sed -n 's/^link //p' "$lib/$old/installed" | while read -r path; do
-            if [ ! -e "$path" ] && is_ours "$path"; then rm -f "$path"; fi
-        done
-    fi
+    [ -n "$old" ] || return 0
+    # A name that this version does not have.
+    sed -n -e 's/^link //p' -e 's/^unit //p' "$lib/$old/installed" | while read -r path; do
+        if ! grep -q -x -F -e "link $path" -e "unit $path" "$lib/$tree/installed"; then
+            case $path in
+            */share/systemd/user/*) ! cmp -s "$lib/$old/share/systemd/user/${path##*/}" "$path" || rm -f "$path" ;;
+            *) ! is_ours "$path" || rm -f "$path" ;;
+            esac
+        fi
+    done
 }
 
 use_unit() {
@@ -340,9 +349,12 @@ go_back() {
         die "nothing that install.sh installed is under $prefix"
     tree=$(before "$old")
     [ -n "$tree" ] || die "no version is there from before $lib/$old"
-    # Folders and links of both: nothing of them may be left behind.
-    awk '!seen[$0]++' "$lib/$old/installed" "$lib/$tree/installed" >"$lib/$tree/installed.new"
-    mv "$lib/$tree/installed.new" "$lib/$tree/installed"
+    # Folders of both: none of them may be left behind.
+    if ! { sed -n '/^folder /p' "$lib/$old/installed" && cat "$lib/$tree/installed"; } |
+        awk '!seen[$0]++' >"$lib/$tree/installed.new" ||
+        ! mv "$lib/$tree/installed.new" "$lib/$tree/installed"; then
+        say "not written: $lib/$tree/installed"
+    fi
     use_tree
     sweep "$tree" "$(before "$tree")"
     say "loco $(sed -n 's/^version //p' "$lib/$tree/ABOUT") is in use again, from $lib/$tree; a locod that runs stays as it is until it is started again."
@@ -360,7 +372,7 @@ next_step() {
     say "  loco join loco://HOST:PORT/RUNID      take part in a run"
     say "As a service: loco config set join loco://HOST:PORT/RUNID; systemctl --user enable --now locod"
     [ "$prefix" = "$HOME/.local" ] ||
-        say "(once before: systemctl --user link $prefix/share/systemd/user/locod.service)"
+        say "(once before: systemctl --user link $prefix/share/systemd/user/*)"
     say "All of it goes away with: sh $lib/loco/install.sh --uninstall$([ "$prefix" = "$HOME/.local" ] || echo " --prefix $prefix")"
 }
 
@@ -371,12 +383,15 @@ take_away() {
         die "nothing that install.sh installed is under $prefix"
     unit=$prefix/share/systemd/user/locod.service
     enabled=${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user
-    ran=$(systemctl --user show -p FragmentPath --value locod.service 2>/dev/null) || ran=
-    if [ -n "$ran" ] && [ "$(readlink -f "$ran")" = "$(readlink -f "$unit")" ] &&
-        systemctl --user is-active -q locod.service; then
-        say "stopping the service locod, which finishes its round first"
-        systemctl --user stop locod.service loco-upgrade.timer
-    fi
+    for service in loco-upgrade.timer loco-upgrade.service locod.service; do
+        ran=$(systemctl --user show -p FragmentPath --value $service 2>/dev/null) || ran=
+        if [ -n "$ran" ] && [ "$(readlink -f "$ran")" = "$(readlink -f "${unit%/*}/$service")" ] &&
+            systemctl --user is-active -q $service; then
+            say "stopping $service; a daemon finishes its round first"
+            systemctl --user stop $service || true
+        fi
+    done
+    rm -f "${XDG_DATA_HOME:-$HOME/.local/share}/systemd/timers/stamp-loco-upgrade.timer"
     for wanted in default.target.wants/locod.service timers.target.wants/loco-upgrade.timer; do
         if [ "$(readlink "$enabled/$wanted")" = "$prefix/share/systemd/user/${wanted##*/}" ]; then
             rm "$enabled/$wanted"

@@ -59,7 +59,7 @@ fail() { echo "$*" >&2; exit 1; }
 until_status() {
     dir=$1 field=$2
     shift 2
-    tries=600
+    tries=1800
     until value=$(loco status --state "$dir" --get "$field" 2>/dev/null) && test "$value" "$@" 2>/dev/null; do
         tries=$((tries - 1))
         [ $tries -gt 0 ] || fail "$dir: $field is $value; $(tail -n 3 "$dir"/locod.log one 2>/dev/null)"
@@ -89,8 +89,8 @@ loco data pack text --out data --val-bytes 8192 --licence CC0-1.0 >/dev/null
 printf "%s\n" "dim: 32" "layers: 2" "heads: 2" "kv_heads: 2" "ffn: 64" "vocab: 256" \
     "seq: 64" "tied: true" "rope_theta: 10000" "norm_eps: 1.0e-5" >model.yaml
 id=$(loco run create --name tarball --model model.yaml --data data --sync opendiloco \
-    --set round.min_peers=2 --set sync.period=10 --set stop.rounds=4 \
-    --set inner.steps=40 --set inner.batch=4 --set inner.micro_batch=4 \
+    --set round.min_peers=2 --set sync.period=10 --set stop.rounds=300 \
+    --set inner.steps=3000 --set inner.batch=4 --set inner.micro_batch=4 \
     --set inner.warmup=4 --set sync.robust=off --set sync.audit=off \
     --set sync.rollback=0 --set sync.outer_lr=1 --set sync.outer_momentum=0 \
     --out data/run.yaml 2>created) || fail "$(cat created)"
@@ -106,11 +106,8 @@ until_status "$state" run_id = "$id"
 joined=$(($(now) - began))
 until_status "$state" rounds_committed -ge 1
 round=$(($(now) - began))
-until_status a state = finished
-until_status "$state" state = finished
-all=$(($(now) - began))
-hash=$(loco status --state a --get params_hash)
-[ "$hash" = "$(loco status --state "$state" --get params_hash)" ] || fail "the peers end with different models"
+until_status "$state" rounds_committed -ge 4
+four=$(($(now) - began))
 tar -xf /out/published.tar
 version=$(loco --version)
 began=$(now)
@@ -119,11 +116,13 @@ loco upgrade --list published/releases.json --key "$(sed -n 2p published/key.pub
 upgraded=$(($(now) - began))
 [ "$(loco --version)" != "$version" ] || fail "the version is the same"
 until_status "$state" version = "$(loco --version | cut -c6-)"
-until_status "$state" state = finished
-[ "$hash" = "$(loco status --state "$state" --get params_hash)" ] || fail "the upgrade changed the model"
+until_status "$state" rounds_committed -ge 2
 loco upgrade --back >/tmp/upgrade 2>&1 || fail "$(cat /tmp/upgrade)"
 until_status "$state" version = "${version#loco }"
+until_status a state = finished
 until_status "$state" state = finished
+[ "$(loco status --state a --get params_hash)" = "$(loco status --state "$state" --get params_hash)" ] ||
+    fail "the peers end with different models"
 loco drain --state "$state" >/dev/null
 loco drain --state a >/dev/null
 wait $first || fail "$(tail -n 3 one)"
@@ -142,7 +141,7 @@ everything | diff /tmp/before - || fail "this is left behind"
 [ -f "$state/identity.key" ] || fail "the state went away"
 . /etc/os-release
 echo "| Debian $VERSION_ID, glibc $(getconf GNU_LIBC_VERSION | cut -c7-) | $(took $installed) | $(took $doctor) |" \
-    "$(took $joined) | $(took $round) | $(took $all) | $(took $upgraded) | $(took $again) | $(took $gone) |"
+    "$(took $joined) | $(took $round) | $(took $four) | $(took $upgraded) | $(took $again) | $(took $gone) |"
 '
 
 # What is refused: nothing may be written, and a sentence says why.
@@ -219,7 +218,7 @@ done
 minisign -G -W -p "$published/key.pub" -s "$debian_root/key" -f >/dev/null
 sh deploy/release.sh "$published" --key "$debian_root/key" >/dev/null
 tar -C "$debian_root" -cf "$out/published.tar" published
-echo "| system | install | doctor | join | first round | four rounds, equal models | upgrade of a running peer | install again | uninstall |"
+echo "| system | install | doctor | join | first round | four rounds | upgrade of a running peer | install again | uninstall |"
 echo "|---|---|---|---|---|---|---|---|---|"
 failed=0
 for release in bullseye bookworm trixie; do

@@ -20,6 +20,8 @@
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 
+#define SCRIPT_LOCK_FD 9
+
 /* What the command line says. */
 struct asked {
     const char *list, *key;
@@ -28,11 +30,53 @@ struct asked {
 
 /* ---- what is installed -------------------------------------------------- */
 
+/* The PREFIX as it was given to install.sh, which compares its links as text:
+ * from the line "link PREFIX/bin/loco" of its record. */
+static bool read_prefix(struct upgrade *u, const char *tree)
+{
+    static const char begin[] = "link ", end[] = "/bin/loco";
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE], *text = NULL;
+    bool found = false;
+    size_t size = 0;
+
+    if (file_path_join(path, tree, "installed", errmsg) != 0 ||
+        file_read_whole(path, 1U << 20, &text, &size, errmsg) != 0) {
+        return false;
+    }
+    for (char *line = text, *next; line != NULL && !found; line = next) {
+        size_t len = strcspn(line, "\n");
+
+        next = line[len] == '\0' ? NULL : line + len + 1;
+        line[len] = '\0';
+        if (len > sizeof begin + sizeof end &&
+            len < sizeof u->prefix + sizeof begin &&
+            strncmp(line, begin, sizeof begin - 1) == 0 &&
+            strcmp(line + len - (sizeof end - 1), end) == 0) {
+            line[len - (sizeof end - 1)] = '\0';
+            (void)snprintf(u->prefix, sizeof u->prefix, "%s",
+                           line + sizeof begin - 1);
+            found = true;
+        }
+    }
+    free(text);
+    return found;
+}
+
+static void link_in_use(const struct upgrade *u, char out[FILE_PATH_MAX])
+{
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    ssize_t n = file_path_join(path, u->lib, "loco", errmsg) == 0
+                    ? readlink(path, out, FILE_PATH_MAX - 1)
+                    : -1;
+
+    out[n < 0 ? 0 : n] = '\0';
+}
+
 /* PREFIX/lib/loco-VERSION-SUM/bin/loco: install.sh's place, and in use? */
 static int find_install(struct upgrade *u)
 {
     static const char end[] = "/bin/loco";
-    char self[FILE_PATH_MAX], link[FILE_PATH_MAX], used[FILE_PATH_MAX] = "";
+    char self[FILE_PATH_MAX], used[FILE_PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     char *name = NULL;
 
@@ -45,7 +89,7 @@ static int find_install(struct upgrade *u)
     if (name == NULL || strncmp(name, "/loco-", 6) != 0 ||
         snprintf(u->script, sizeof u->script, "%s/install.sh", self) >=
             (int)sizeof u->script ||
-        access(u->script, R_OK) != 0) {
+        access(u->script, R_OK) != 0 || !read_prefix(u, self)) {
         return cli_fail(TROUBLE_UPGRADE,
                         "upgrade: %s was not installed by install.sh; upgrade "
                         "it with what installed it: apt, pip, a new build",
@@ -53,25 +97,24 @@ static int find_install(struct upgrade *u)
     }
     *name++ = '\0';
     (void)snprintf(u->lib, sizeof u->lib, "%s", self);
-    if (snprintf(link, sizeof link, "%s/loco", u->lib) >= (int)sizeof link ||
-        readlink(link, used, sizeof used - 1) <= 0 || strcmp(used, name) != 0) {
+    (void)snprintf(u->tree, sizeof u->tree, "%s", name);
+    link_in_use(u, used);
+    if (strcmp(used, name) != 0) {
         return cli_fail(TROUBLE_UPGRADE,
                         "upgrade: %s/%s is not the version in use, %s is: use "
                         "the loco of that one",
                         u->lib, name, used);
     }
-    file_folder(u->prefix, u->lib);
-    u->prefix[strlen(u->prefix) - 1] = '\0';
     return CLI_GO;
 }
 
 /* One upgrade at a time; the system forgets it with the process. */
-static int lock(const struct upgrade *u)
+static int lock(struct upgrade *u)
 {
-    int fd = open(u->lib, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
+    u->lock_fd = open(u->lib, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* Not every network file system has locks for folders. */
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (u->lock_fd >= 0 && flock(u->lock_fd, LOCK_EX | LOCK_NB) != 0 &&
+        errno == EWOULDBLOCK) {
         return cli_fail(TROUBLE_UPGRADE,
                         "upgrade: another loco upgrade is at work in %s",
                         u->lib);
@@ -119,6 +162,10 @@ int upgrade_install(const struct upgrade *u, const char *const *arguments)
     (void)posix_spawn_file_actions_addopen(&files, 1, u->log,
                                            O_WRONLY | O_CREAT | O_TRUNC, 0600);
     (void)posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (u->lock_fd >= 0) { /* it is locked until both have ended */
+        (void)posix_spawn_file_actions_adddup2(&files, u->lock_fd,
+                                               SCRIPT_LOCK_FD);
+    }
     /* It takes char pointers and writes to none of them. */
     rv = posix_spawnp(&pid, "sh", &files, NULL, (char *const *)(uintptr_t)argv,
                       environ);
@@ -151,38 +198,59 @@ static int ask(const struct asked *a, const struct upgrade_offer *o)
     return CLI_GO;
 }
 
+int upgrade_put_back(const struct upgrade *u)
+{
+    static const char *const arguments[] = {"--back", NULL};
+    char before[FILE_PATH_MAX], after[FILE_PATH_MAX];
+    int rv;
+
+    link_in_use(u, before);
+    rv = upgrade_install(u, arguments);
+    link_in_use(u, after);
+    /* What failed after that one step changes nothing. */
+    return strcmp(before, after) != 0 ? CLI_GO : rv;
+}
+
 /* ---- the command -------------------------------------------------------- */
 
-static int report(const struct asked *a, const char *to, const char *what)
+static int report(const struct asked *a,
+                  const char *from,
+                  const char *to,
+                  const char *what)
 {
+    bool same = strcmp(from, to) == 0;
+
     if (a->json) {
-        return cli_print_json(json_pack("{ss ss ss}", "installed", LOCO_VERSION,
-                                        "release", to, "result", what),
-                              JSON_COMPACT);
+        return cli_print_json(
+            json_pack("{ss ss ss}", "from", from, "to", to, "result", what),
+            JSON_COMPACT);
     }
-    (void)printf("%s: loco %s%s%s\n", what, LOCO_VERSION,
-                 strcmp(to, LOCO_VERSION) == 0 ? "" : " -> ",
-                 strcmp(to, LOCO_VERSION) == 0 ? "" : to);
+    (void)printf("%s: loco %s%s%s\n", what, from, same ? "" : " -> ",
+                 same ? "" : to);
     return LOCO_EXIT_OK;
 }
 
-static int tell(const struct asked *a, const char *to, enum upgrade_end end)
+static int tell(const struct asked *a,
+                const char *from,
+                const char *to,
+                enum upgrade_end end)
 {
     static const char *const words[] = {
         [UPGRADE_UP] = "upgraded",
-        [UPGRADE_ALONE] = "upgraded; no other peer answers, so this is not yet "
-                          "tried in the run",
-        [UPGRADE_NOBODY] = "upgraded; no daemon runs here",
+        [UPGRADE_UNTRIED] = "upgraded, not yet tried in the run",
+        [UPGRADE_NOBODY] = "upgraded, no daemon runs here",
+        [UPGRADE_ENDED] = "upgraded, the daemon ended meanwhile",
         [UPGRADE_BACK] = "gone back",
     };
-    int rv = report(a, to, words[end]);
 
-    return end == UPGRADE_BACK
-               ? cli_fail(TROUBLE_UPGRADE,
-                          "upgrade: loco %s did not come up, and the version "
-                          "before is in use again",
-                          to)
-               : rv;
+    if (end != UPGRADE_BACK) {
+        return report(a, from, to, words[end]);
+    }
+    (void)report(a, to, from, words[end]);
+    return cli_fail(TROUBLE_UPGRADE,
+                    "upgrade: loco %s did not come up, and the version before "
+                    "is in use again",
+                    to);
 }
 
 /* A server that hides new lists cannot be told from a publisher who rests, but
@@ -202,19 +270,20 @@ static void tell_date(uint64_t serial)
 static int upgrade(struct upgrade *u, const struct asked *a)
 {
     struct upgrade_offer o = {0};
+    char used[FILE_PATH_MAX];
     enum upgrade_end end;
     int rv;
 
     rv = upgrade_offer(u, a->list, a->key, &o);
     if (rv == CLI_GO && o.newer == 0) {
         tell_date(u->memory.serial);
-        return report(a, o.release->text, "up to date");
+        return report(a, LOCO_VERSION, o.release->text, "up to date");
     }
     rv = rv == CLI_GO
              ? upgrade_refuse(u, a->list, &o, a->again, a->other_protocol)
              : rv;
     if (rv == CLI_GO && a->check) {
-        return report(a, o.release->text, "available");
+        return report(a, LOCO_VERSION, o.release->text, "available");
     }
     rv = rv == CLI_GO ? ask(a, &o) : rv;
     if (rv != CLI_GO) {
@@ -228,11 +297,15 @@ static int upgrade(struct upgrade *u, const struct asked *a)
     }
     rv = upgrade_put(u, a->list, &o);
     if (rv != CLI_GO) {
+        link_in_use(u, used);
+        if (strcmp(used, u->tree) != 0) { /* it failed after its one step */
+            (void)upgrade_put_back(u);
+        }
         (void)upgrade_forget(u);
         return rv;
     }
     rv = upgrade_try(u, &end);
-    return rv == CLI_GO ? tell(a, o.release->text, end) : rv;
+    return rv == CLI_GO ? tell(a, LOCO_VERSION, o.release->text, end) : rv;
 }
 
 static int prepare(struct upgrade *u, struct asked *a)
@@ -247,12 +320,6 @@ static int prepare(struct upgrade *u, struct asked *a)
     u->state = u->state == NULL ? config.state : u->state;
     a->list = a->list == NULL ? config.upgrade_list : a->list;
     a->key = a->key == NULL ? config.upgrade_key : a->key;
-    if (!a->back && (a->list[0] == '\0' || a->key[0] == '\0')) {
-        return cli_fail(TROUBLE_USAGE,
-                        "upgrade: off, as no list of releases is named here: "
-                        "loco config set upgrade_list URL, and upgrade_key "
-                        "with its publisher's key; or --list and --key");
-    }
     rv = find_install(u);
     rv = rv == CLI_GO ? lock(u) : rv;
     if (rv != CLI_GO) {
@@ -266,9 +333,30 @@ static int prepare(struct upgrade *u, struct asked *a)
     return CLI_GO;
 }
 
+/* What an earlier upgrade began and did not end. CLI_GO: go on. */
+static int settle(struct upgrade *u, const struct asked *a)
+{
+    char from[RELEASE_VERSION_MAX], to[RELEASE_VERSION_MAX];
+    enum upgrade_end end;
+    int rv;
+
+    memcpy(from, u->memory.from, sizeof from);
+    memcpy(to, u->memory.to, sizeof to);
+    if (a->check) {
+        return cli_fail(TROUBLE_UPGRADE,
+                        "upgrade: that from %s to %s was broken off; loco "
+                        "upgrade without --check ends it",
+                        from, to);
+    }
+    rv = upgrade_settle(u, &end);
+    return rv == CLI_GO && end == UPGRADE_BACK
+               ? tell(a, from, to, end) /* this program is out of use */
+               : rv;
+}
+
 int cli_upgrade(const struct cli_call *call)
 {
-    static struct upgrade u = {.patience_s = 300}; /* 100 KB */
+    static struct upgrade u = {.patience_s = 300, .lock_fd = -1}; /* 100 KB */
     struct asked a = {0};
     const struct cli_option options[] = {
         {"--state", CLI_TEXT, &u.state, "DIR", "the daemon's state directory"},
@@ -288,20 +376,21 @@ int cli_upgrade(const struct cli_call *call)
          "go back to the version that was in use before"},
         {"--json", CLI_FLAG, &a.json, NULL, "print one JSON object"},
     };
-    char to[RELEASE_VERSION_MAX];
-    enum upgrade_end end;
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
 
     rv = rv == CLI_GO ? prepare(&u, &a) : rv;
-    if (rv == CLI_GO && u.memory.trial) {
-        memcpy(to, u.memory.to, sizeof to);
-        rv = upgrade_settle(&u, &end);
-        if (rv == CLI_GO && end == UPGRADE_BACK) {
-            return tell(&a, to, end); /* this program is no longer in use */
-        }
-    }
+    rv = rv == CLI_GO && u.memory.trial ? settle(&u, &a) : rv;
     if (rv != CLI_GO) {
         return rv;
     }
-    return a.back ? upgrade_back(&u) : upgrade(&u, &a);
+    if (a.back) {
+        return upgrade_back(&u);
+    }
+    if (a.list[0] == '\0' || a.key[0] == '\0') {
+        return cli_fail(TROUBLE_USAGE,
+                        "upgrade: off, as no list of releases is named here: "
+                        "loco config set upgrade_list URL, and upgrade_key "
+                        "with its publisher's key; or --list and --key");
+    }
+    return upgrade(&u, &a);
 }

@@ -16,7 +16,8 @@
  *
  *   upgrade.c          what is installed, the question, the order of things
  *   upgrade_release.c  the list, the choice, the file
- *   upgrade_process.c  the daemon's process
+ *   upgrade_process.c  the daemon's process, and what it says
+ *   upgrade_start.c    how it was started, and once more
  *   upgrade_trial.c    it restarts, is watched, goes back
  *   upgrade_memory.c   what the state directory remembers of it
  *
@@ -37,11 +38,14 @@
 #define UPGRADE_ARGS_BYTES_MAX 16384
 #define UPGRADE_STATE_MAX      16
 #define UPGRADE_UNIT_MAX       128
+#define UPGRADE_BOOT_MAX       40
 
 /* How the daemon ran before, so that it can be started once more. */
 struct upgrade_process {
-    pid_t pid;      /* 0: none ran */
-    uint64_t began; /* proc(5), starttime: the id may be another's by now */
+    pid_t pid; /* 0: none ran */
+    /* proc(5), starttime and boot_id: the id may be another's by now. */
+    uint64_t began;
+    char boot[UPGRADE_BOOT_MAX];
     uint32_t n_args;
     const char *arg[UPGRADE_ARGS_MAX + 1];
     char args[UPGRADE_ARGS_BYTES_MAX]; /* to which they point, NULs between */
@@ -59,15 +63,18 @@ struct upgrade_memory {
     bool trial;                       /* the members below are of one */
     char from[RELEASE_VERSION_MAX], to[RELEASE_VERSION_MAX];
     char was[UPGRADE_STATE_MAX]; /* the daemon's state before */
+    int64_t peers_alive;         /* that it knew then, it included */
     struct upgrade_process process;
 };
 
 struct upgrade {
     const char *state;
     char lib[FILE_PATH_MAX];    /* PREFIX/lib */
+    char tree[FILE_PATH_MAX];   /* loco-VERSION-SUM there, this program's */
     char prefix[FILE_PATH_MAX]; /* where install.sh installed */
     char script[FILE_PATH_MAX]; /* the install.sh of this program's version */
     char log[FILE_PATH_MAX];    /* of that script */
+    int lock_fd; /* the script holds it as long as it runs, too; or -1 */
     uint64_t patience_s;
     struct upgrade_memory memory;
 };
@@ -80,18 +87,19 @@ struct upgrade_offer {
 
 /* What a daemon says of itself. */
 struct upgrade_look {
+    pid_t pid; /* it holds the lock of the state directory; 0: nobody does */
     bool answers;
     char version[RELEASE_VERSION_MAX], state[UPGRADE_STATE_MAX];
-    pid_t pid;
     int64_t peers_alive; /* it included */
 };
 
 /* What became of a trial. */
 enum upgrade_end {
-    UPGRADE_UP,     /* it takes part again */
-    UPGRADE_ALONE,  /* it runs, but nobody is there with whom it could */
-    UPGRADE_NOBODY, /* no daemon runs on that state directory */
-    UPGRADE_BACK    /* it did not come up: the version before is in use */
+    UPGRADE_UP,      /* it takes part again */
+    UPGRADE_UNTRIED, /* it runs, but no more than the old one did, or syncs */
+    UPGRADE_NOBODY,  /* no daemon runs on that state directory */
+    UPGRADE_ENDED,   /* it ended while it was the old version still */
+    UPGRADE_BACK     /* it did not come up: the version before is in use */
 };
 
 /* upgrade_memory.c. Empty where there is no file. LOCO_EFORMAT, LOCO_EIO with
@@ -120,11 +128,21 @@ int upgrade_put(const struct upgrade *u,
 
 /* upgrade_process.c */
 struct upgrade_look upgrade_look_at(const char *state);
-/* The same, and how it was started: into u->memory. */
-void upgrade_look_how(struct upgrade *u);
+/* /proc/PID/name, with a NUL behind; its bytes. */
+size_t upgrade_read_proc(pid_t pid, const char *name, char *out, size_t size);
+/* That process, so that it is known again: pid, began, boot. */
+void upgrade_mark(struct upgrade_process *p, pid_t pid);
+/* POST to the daemon. LOCO_ENOENT: none runs; LOCO_EIO: it does not answer. */
+int upgrade_ask(const char *state, const char *path);
+/* It ended after it had become another program (daemon/restart.c). */
+bool upgrade_went_on(const char *state, const struct upgrade_process *p);
+bool upgrade_lives(const struct upgrade_process *p);
+/* upgrade_start.c */
+/* What it says, and how it was started: into u->memory. CLI_GO, or an exit
+ * code. */
+int upgrade_look_how(struct upgrade *u);
 /* Of /proc/PID/cgroup: the unit of a user's systemd, "locod.service", or "". */
 void upgrade_unit_of(const char *cgroups, char out[UPGRADE_UNIT_MAX]);
-bool upgrade_lives(const struct upgrade_process *p);
 /* As it was started before, but as the program that is in use now. CLI_GO, or
  * an exit code after a sentence. */
 int upgrade_start(struct upgrade *u);
@@ -144,7 +162,10 @@ int upgrade_settle(struct upgrade *u, enum upgrade_end *end);
 /* The version before, by hand. */
 int upgrade_back(struct upgrade *u);
 
-/* upgrade.c: run install.sh with these arguments, NULL at the end; its output
+/* upgrade.c. The version before comes in the place of the one in use: CLI_GO,
+ * or an exit code after a sentence and nothing has changed. */
+int upgrade_put_back(const struct upgrade *u);
+/* Run install.sh with these arguments, NULL at the end; its output
  * goes to u->log. CLI_GO, or an exit code after its last line. */
 int upgrade_install(const struct upgrade *u, const char *const *arguments);
 

@@ -2,7 +2,9 @@
  *
  *     {"serial": 1795000000, "failed": "0.2.1",
  *      "trial": {"from": "0.1.0", "to": "0.2.0", "was": "training",
- *                "pid": 4711, "began": 99, "args": ["locod", ..], "cwd":
+ *                "peers": 3,
+ *                "pid": 4711, "began": 99, "boot": "..", "args": ["locod", ..],
+ * "cwd":
  * "/home/anna", "log": "/home/anna/.local/state/loco/locod.log", "unit": ""}}
  *
  * The file is this user's own, as is the state directory. It is checked all
@@ -62,11 +64,13 @@ static bool read_trial(struct upgrade_memory *m, const json_t *o)
 
     m->trial = true;
     m->process.pid = pid > 0 && pid < INT32_MAX ? (pid_t)pid : 0;
+    m->peers_alive = json_integer_value(json_object_get(o, "peers"));
     m->process.began = began > 0 ? (uint64_t)began : 0;
     return text_of(o, "from", m->from, sizeof m->from) &&
            text_of(o, "to", m->to, sizeof m->to) &&
            version_parse(&v, m->from) == 0 && version_parse(&v, m->to) == 0 &&
            text_of(o, "was", m->was, sizeof m->was) &&
+           text_of(o, "boot", m->process.boot, sizeof m->process.boot) &&
            text_of(o, "cwd", m->process.cwd, sizeof m->process.cwd) &&
            text_of(o, "log", m->process.log, sizeof m->process.log) &&
            text_of(o, "unit", m->process.unit, sizeof m->process.unit) &&
@@ -119,10 +123,11 @@ static json_t *trial_of(const struct upgrade_memory *m)
     for (uint32_t i = 0; i < p->n_args; i++) {
         (void)json_array_append_new(args, json_string(p->arg[i]));
     }
-    return json_pack("{ss ss ss sI sI so ss ss ss}", "from", m->from, "to",
-                     m->to, "was", m->was, "pid", (json_int_t)p->pid, "began",
-                     (json_int_t)p->began, "args", args, "cwd", p->cwd, "log",
-                     p->log, "unit", p->unit);
+    return json_pack("{ss ss ss sI sI sI ss so ss ss ss}", "from", m->from,
+                     "to", m->to, "was", m->was, "peers",
+                     (json_int_t)m->peers_alive, "pid", (json_int_t)p->pid,
+                     "began", (json_int_t)p->began, "boot", p->boot, "args",
+                     args, "cwd", p->cwd, "log", p->log, "unit", p->unit);
 }
 
 int upgrade_memory_save(const struct upgrade_memory *m, char *errmsg)

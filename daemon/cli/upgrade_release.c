@@ -2,6 +2,7 @@
  * see upgrade.h. */
 #include "daemon/cli/upgrade.h"
 
+#include <errno.h>
 #include <gnu/libc-version.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -199,6 +200,35 @@ static void on_progress(void *data, uint64_t bytes)
     }
 }
 
+/* A file of this machine, into a place of our own: who can write beside the
+ * list must not be able to change it between check and use. */
+static int copy(struct fetched *f, const char *from, char *errmsg)
+{
+    struct file_out out;
+    uint8_t buf[16384];
+    uint64_t left = f->file->bytes;
+    FILE *in = fopen(from, "re");
+    size_t n = 1;
+    int rv;
+
+    if (in == NULL) {
+        return errmsg_fail(errmsg, LOCO_ENOENT, "open %.160s: %s", from,
+                           strerror(errno));
+    }
+    rv = file_out_open(&out, f->path, errmsg);
+    while (rv == 0 && left > 0 && n > 0) {
+        n = fread(buf, 1, left < sizeof buf ? left : sizeof buf, in);
+        left -= n;
+        rv = file_out_write(&out, buf, n, errmsg);
+    }
+    (void)fclose(in);
+    if (rv != 0) {
+        file_out_abort(&out);
+        return rv;
+    }
+    return file_out_commit(&out, errmsg);
+}
+
 /* Beside the list, wherever that is. */
 static int fetch(struct fetched *f, const struct upgrade *u, const char *list)
 {
@@ -222,11 +252,11 @@ static int fetch(struct fetched *f, const struct upgrade *u, const char *list)
     int rv;
 
     file_beside(url, list, f->file->name);
+    rv = file_path_join(f->path, u->state, STATE_DIR_RELEASE, errmsg);
     if (!is_url(list)) {
-        (void)snprintf(f->path, sizeof f->path, "%s", url);
-        rv = check_sha256(f, errmsg);
+        rv = rv == 0 ? copy(f, url, errmsg) : rv;
+        rv = rv == 0 ? check_sha256(f, errmsg) : rv;
     } else {
-        rv = file_path_join(f->path, u->state, STATE_DIR_RELEASE, errmsg);
         begun = rv == 0 && stat(f->path, &st) == 0 && st.st_size > 0;
         rv = rv == 0 ? download(&d, errmsg) : rv;
         if (rv == LOCO_EHASH && begun) {
@@ -255,12 +285,13 @@ int upgrade_put(const struct upgrade *u,
     int rv = fetch(&f, u, list);
 
     if (rv != CLI_GO) {
+        if (!is_url(list)) {
+            (void)unlink(f.path); /* of a download, the next one goes on */
+        }
         return rv;
     }
     (void)sodium_bin2hex(hex, sizeof hex, o->file->sha256, 32);
     rv = upgrade_install(u, arguments);
-    if (is_url(list)) {
-        (void)unlink(f.path);
-    }
+    (void)unlink(f.path);
     return rv;
 }

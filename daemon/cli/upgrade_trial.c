@@ -2,9 +2,9 @@
  * see upgrade.h.
  *
  * What counts as *up*: the new version answers and takes part again, as it did
- * before. One that answers but stands outside of a run in which it was, while
- * other peers are there, counts as down at the end of our patience; where
- * nobody else is there, nothing can be told, and it stays.
+ * before. One that dies, hangs, or stands outside of a run in which it was
+ * while other peers were there, is taken back. One that ends before it was the
+ * new program says nothing about that program: somebody stopped it.
  */
 #include "daemon/cli/upgrade.h"
 
@@ -12,15 +12,17 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "daemon/cli/cli.h"
-#include "daemon/visit/http.h"
 #include "proto/base/clock.h"
+#include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 
 #define POLL_MS      200
 #define HOLD_MS      2000  /* that it must take part for */
 #define OLD_START_MS 60000 /* for the version before to answer again */
+#define SYNC_FACTOR  12    /* so many times our patience may it fetch a state */
 
 static void nap(void)
 {
@@ -29,17 +31,21 @@ static void nap(void)
     (void)nanosleep(&t, NULL);
 }
 
+static bool is_one_of(const char *state, const char *const *words)
+{
+    while (*words != NULL && strcmp(state, *words) != 0) {
+        words++;
+    }
+    return *words != NULL;
+}
+
+/* Fetching a state is no part yet: what follows is what may fail. */
 static bool takes_part(const char *state)
 {
-    static const char *const words[] = {"training", "averaging", "syncing",
-                                        "paused", "finished"};
+    static const char *const words[] = {"training", "averaging", "paused",
+                                        "finished", NULL};
 
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strcmp(state, words[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return is_one_of(state, words);
 }
 
 static int remember(struct upgrade *u)
@@ -53,17 +59,6 @@ static int remember(struct upgrade *u)
 
 /* ---- watching ----------------------------------------------------------- */
 
-static int ask_restart(const struct upgrade *u)
-{
-    char errmsg[HTTP_ERRMSG_MAX];
-    struct http_daemon daemon;
-    int rv = http_of_state(u->state, &daemon, errmsg);
-
-    rv = rv == 0 ? http_post(&daemon, "/api/v1/restart", errmsg) : rv;
-    return rv == 0 ? CLI_GO
-                   : cli_fail(TROUBLE_NO_DAEMON, "upgrade: %s", errmsg);
-}
-
 static void say(const char **last, const char *what)
 {
     if (*last == NULL || strcmp(*last, what) != 0) {
@@ -72,15 +67,18 @@ static void say(const char **last, const char *what)
     }
 }
 
-/* At the end of our patience. */
+/* At the end of our patience. What the new version says of others is not asked:
+ * it may be what is wrong with it. */
 static enum upgrade_end judge(const struct upgrade *u,
                               const struct upgrade_look *l)
 {
     if (!l->answers || strcmp(l->version, u->memory.to) != 0) {
         return UPGRADE_BACK;
     }
-    return !takes_part(u->memory.was) || l->peers_alive <= 1 ? UPGRADE_ALONE
-                                                             : UPGRADE_BACK;
+    return strcmp(l->state, "syncing") == 0 || !takes_part(u->memory.was) ||
+                   u->memory.peers_alive <= 1
+               ? UPGRADE_UNTRIED
+               : UPGRADE_BACK;
 }
 
 /* Until the new version takes part, is gone, or our patience ends. While the
@@ -89,6 +87,7 @@ static enum upgrade_end watch(const struct upgrade *u)
 {
     const uint64_t patience_ms = u->patience_s * 1000;
     uint64_t now = monotonic_ms(), end = now + patience_ms, since = 0;
+    uint64_t last_end = 0; /* 0: the new version has not answered */
     const char *last = NULL;
     bool left = false; /* the old one has drained */
 
@@ -104,7 +103,15 @@ static enum upgrade_end watch(const struct upgrade *u)
         } else if (old && left) {
             return UPGRADE_BACK; /* it could not start the new program */
         } else if (!old && l.answers) {
-            say(&last, "the new version answers");
+            last_end =
+                last_end == 0 ? now + SYNC_FACTOR * patience_ms : last_end;
+            say(&last, strcmp(l.state, "syncing") == 0
+                           ? "the new version fetches the state"
+                           : "the new version answers");
+            if (strcmp(l.state, "syncing") == 0) {
+                end =
+                    now + patience_ms < last_end ? now + patience_ms : last_end;
+            }
         }
         left = left || !l.answers;
         since = l.answers && !old && takes_part(l.state)
@@ -113,8 +120,10 @@ static enum upgrade_end watch(const struct upgrade *u)
         if (since != 0 && now >= since + HOLD_MS) {
             return UPGRADE_UP;
         }
-        if (!l.answers && !upgrade_lives(&u->memory.process)) {
-            return UPGRADE_BACK;
+        if (l.pid == 0 && !upgrade_lives(&u->memory.process)) {
+            return upgrade_went_on(u->state, &u->memory.process) || last_end > 0
+                       ? UPGRADE_BACK
+                       : UPGRADE_ENDED;
         }
         if (now >= end) {
             return judge(u, &l);
@@ -124,53 +133,68 @@ static enum upgrade_end watch(const struct upgrade *u)
 
 /* ---- back --------------------------------------------------------------- */
 
-/* The daemon runs as the version that is in use, if it ran before. */
-static int ensure_running(struct upgrade *u)
+static int wait_for_answer(const struct upgrade *u, const char *version)
 {
-    struct upgrade_process *p = &u->memory.process;
     uint64_t end = monotonic_ms() + OLD_START_MS;
-    struct upgrade_look l = upgrade_look_at(u->state);
-    int rv = CLI_GO;
 
-    if (p->pid == 0 || (l.answers && strcmp(l.version, u->memory.from) == 0)) {
-        return CLI_GO;
-    }
-    if (p->unit[0] == '\0' && upgrade_lives(p)) {
-        (void)kill(p->pid, SIGKILL); /* the new version, which hangs */
-        while (upgrade_lives(p) && monotonic_ms() < end) {
-            nap();
-        }
-    }
-    rv = upgrade_start(u);
-    while (rv == CLI_GO) {
-        l = upgrade_look_at(u->state);
-        if (l.answers && strcmp(l.version, u->memory.from) == 0) {
+    for (;; nap()) {
+        struct upgrade_look l = upgrade_look_at(u->state);
+
+        if (l.answers && strcmp(l.version, version) == 0) {
             return CLI_GO;
         }
         if (monotonic_ms() > end) {
             return cli_fail(TROUBLE_UPGRADE,
                             "upgrade: loco %s is in use again, but its daemon "
                             "does not answer: loco status --state %s",
-                            u->memory.from, u->state);
+                            version, u->state);
         }
-        nap();
     }
-    return rv;
 }
 
-/* The version before is put in place and runs; the trial is over. */
+/* The new version, which hangs or stands outside, ends; the version before runs
+ * as it was started. */
+static int run_again(struct upgrade *u)
+{
+    struct upgrade_process *p = &u->memory.process;
+    struct upgrade_look l = upgrade_look_at(u->state);
+    uint64_t end = monotonic_ms() + OLD_START_MS;
+    int rv;
+
+    if (p->pid == 0 || (l.answers && strcmp(l.version, u->memory.from) == 0)) {
+        return CLI_GO;
+    }
+    if (p->unit[0] == '\0' && upgrade_lives(p)) {
+        (void)kill(p->pid, SIGKILL);
+        while (upgrade_lives(p) && monotonic_ms() < end) {
+            nap();
+        }
+    }
+    rv = upgrade_start(u);
+    return rv == CLI_GO ? wait_for_answer(u, u->memory.from) : rv;
+}
+
+/* The version before is put in place and runs; the trial is over. One step that
+ * fails keeps no other from being taken: the first error is told. */
 static int undo(struct upgrade *u)
 {
-    static const char *const arguments[] = {"--back", NULL};
-    int rv;
+    int first, rv;
 
     (void)fprintf(stderr, "loco %s did not come up; going back to %s\n",
                   u->memory.to, u->memory.from);
     memcpy(u->memory.failed, u->memory.to, sizeof u->memory.failed);
-    rv = remember(u);
-    rv = rv == CLI_GO ? upgrade_install(u, arguments) : rv;
-    rv = rv == CLI_GO ? ensure_running(u) : rv;
-    return rv == CLI_GO ? upgrade_forget(u) : rv;
+    first = remember(u);
+    rv = upgrade_put_back(u);
+    first = first == CLI_GO ? rv : first;
+    if (rv == CLI_GO) {
+        rv = run_again(u);
+        first = first == CLI_GO ? rv : first;
+    }
+    if (rv == CLI_GO) {
+        rv = upgrade_forget(u);
+        first = first == CLI_GO ? rv : first;
+    }
+    return first;
 }
 
 /* ---- the trial ---------------------------------------------------------- */
@@ -181,25 +205,34 @@ static int end_trial(struct upgrade *u, enum upgrade_end *end)
     if (*end == UPGRADE_BACK) {
         return undo(u);
     }
-    u->memory.failed[0] = '\0';
+    if (*end == UPGRADE_UP) {
+        u->memory.failed[0] = '\0';
+    }
     return upgrade_forget(u);
+}
+
+/* A daemon that another program is would start again as that one. */
+static int check_program(const struct upgrade *u)
+{
+    const struct upgrade_process *p = &u->memory.process;
+    size_t len = strlen(u->lib);
+
+    return p->pid == 0 || (strncmp(p->program, u->lib, len) == 0 &&
+                           strncmp(p->program + len, "/loco-", 6) == 0)
+               ? CLI_GO
+               : cli_fail(TROUBLE_UPGRADE,
+                          "upgrade: the daemon of %s is %s, which is not of "
+                          "%s: stop it, or upgrade it with what installed it",
+                          u->state, p->program, u->lib);
 }
 
 int upgrade_begin(struct upgrade *u)
 {
-    const char *program = u->memory.process.program;
-    size_t len = strlen(u->lib);
+    int rv = upgrade_look_how(u);
 
-    upgrade_look_how(u);
-    if (program[0] != '\0' && (strncmp(program, u->lib, len) != 0 ||
-                               strncmp(program + len, "/loco-", 6) != 0)) {
-        return cli_fail(TROUBLE_UPGRADE,
-                        "upgrade: the daemon of %s is %s, which is not of %s: "
-                        "stop it, or upgrade it with what installed it",
-                        u->state, program, u->lib);
-    }
+    rv = rv == CLI_GO ? check_program(u) : rv;
     u->memory.trial = true;
-    return remember(u);
+    return rv == CLI_GO ? remember(u) : rv;
 }
 
 int upgrade_forget(struct upgrade *u)
@@ -210,50 +243,66 @@ int upgrade_forget(struct upgrade *u)
 
 int upgrade_try(struct upgrade *u, enum upgrade_end *end)
 {
-    int rv = u->memory.process.pid == 0 ? CLI_GO : ask_restart(u);
+    int rv = upgrade_begin(u); /* the download took a while */
 
+    if (rv == CLI_GO && u->memory.process.pid != 0 &&
+        upgrade_ask(u->state, "/api/v1/restart") != 0) {
+        *end = UPGRADE_ENDED;
+        return upgrade_forget(u);
+    }
     return rv == CLI_GO ? end_trial(u, end) : rv;
 }
 
 int upgrade_settle(struct upgrade *u, enum upgrade_end *end)
 {
-    struct upgrade_look l;
+    struct upgrade_memory *m = &u->memory;
+    struct upgrade_look l = upgrade_look_at(u->state);
     int rv = CLI_GO;
 
     (void)fprintf(
         stderr, "an earlier upgrade from %s to %s was broken off; ending it\n",
-        u->memory.from, u->memory.to);
-    if (strcmp(u->memory.to, LOCO_VERSION) != 0) {
-        /* Nothing was put in place, or the version before is again. */
-        *end = UPGRADE_NOBODY;
-        rv = ensure_running(u);
+        m->from, m->to);
+    *end = UPGRADE_NOBODY;
+    if (strcmp(m->to, LOCO_VERSION) != 0) {
+        /* Nothing was put in place; or it was taken back, and perhaps the
+         * daemon was not yet started; or another version is here by now. */
+        if (strcmp(m->failed, m->to) == 0 && l.pid == 0 &&
+            strcmp(m->from, LOCO_VERSION) == 0) {
+            rv = run_again(u);
+        }
         return rv == CLI_GO ? upgrade_forget(u) : rv;
     }
-    l = upgrade_look_at(u->state);
-    if (l.answers && strcmp(l.version, u->memory.from) == 0 &&
-        strcmp(l.state, "draining") != 0) {
-        rv = ask_restart(u);
+    if (l.pid == 0 && !upgrade_lives(&m->process) &&
+        !upgrade_went_on(u->state, &m->process)) {
+        return upgrade_forget(u); /* it ended before it was the new one */
     }
-    return rv == CLI_GO ? end_trial(u, end) : rv;
+    if (l.answers && strcmp(l.version, m->from) == 0 &&
+        strcmp(l.state, "draining") != 0) {
+        return upgrade_try(u, end);
+    }
+    return end_trial(u, end);
 }
 
 int upgrade_back(struct upgrade *u)
 {
-    static const char *const arguments[] = {"--back", NULL};
-    bool runs = upgrade_look_at(u->state).answers;
-    int rv = upgrade_install(u, arguments);
+    struct upgrade_look l = upgrade_look_at(u->state);
+    int rv;
 
+    (void)snprintf(u->memory.failed, sizeof u->memory.failed, "%s",
+                   LOCO_VERSION);
+    rv = remember(u); /* the next upgrade must not bring it again */
+    rv = rv == CLI_GO ? upgrade_put_back(u) : rv;
     if (rv != CLI_GO) {
         return rv;
     }
-    if (runs) {
-        rv = ask_restart(u);
-        if (rv != CLI_GO) {
-            return rv;
-        }
+    if (l.pid != 0 && upgrade_ask(u->state, "/api/v1/restart") != 0) {
+        return cli_fail(TROUBLE_NO_DAEMON,
+                        "upgrade: the version before is in use, but the daemon "
+                        "of %s does not answer: start it again",
+                        u->state);
     }
-    (void)printf("the version before is in use%s\n",
-                 runs ? "; the daemon starts again with it after its round"
-                      : "");
+    (void)printf(
+        "the version before is in use%s\n",
+        l.pid != 0 ? "; the daemon starts again with it after its round" : "");
     return LOCO_EXIT_OK;
 }

@@ -21,6 +21,18 @@ static uint64_t watchdog_us(void)
     return strtoull(us, NULL, 10);
 }
 
+static void tell(const struct notify *n, const char *text)
+{
+    (void)send(n->fd, text, strlen(text), MSG_NOSIGNAL);
+}
+
+void notify_alive(struct notify *n)
+{
+    if (n->watchdog_ms > 0) {
+        tell(n, "WATCHDOG=1");
+    }
+}
+
 void notify_open(struct notify *n)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -45,11 +57,6 @@ void notify_open(struct notify *n)
         n->fd = -1;
     }
     n->watchdog_ms = n->fd < 0 ? 0 : watchdog_us() / 1000;
-}
-
-static void tell(const struct notify *n, const char *text)
-{
-    (void)send(n->fd, text, strlen(text), MSG_NOSIGNAL);
 }
 
 static void tell_end(struct notify *n, const char *text)

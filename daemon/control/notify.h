@@ -45,6 +45,9 @@ void notify_stopping(struct notify *n);
 /* It drains to be another program in this process: in the place of that. */
 void notify_restarting(struct notify *n);
 
+/* The watchdog has its whole time again: around the change of programs. */
+void notify_alive(struct notify *n);
+
 void notify_close(struct notify *n);
 
 #endif

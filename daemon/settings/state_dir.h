@@ -1,7 +1,8 @@
 /* state_dir.h - the names of the files in a daemon's state directory.
  *
  *   identity.key     this peer's Ed25519 key, mode 0600
- *   lock             held by the daemon that runs on this directory
+ *   lock             held by the daemon that runs on this directory, with its
+ *                    process id; "ID again" while that becomes another program
  *   control          where that daemon listens for commands: "HOST:PORT" or
  *                    "unix:PATH" and a newline; removed at a clean exit
  *   control.tokens   who may ask it from other machines, mode 0600
@@ -36,6 +37,7 @@
 
 #define STATE_DIR_KEY         "identity.key"
 #define STATE_DIR_LOCK        "lock"
+#define STATE_DIR_LOCK_AGAIN  "again"
 #define STATE_DIR_CONTROL     "control"
 #define STATE_DIR_TOKENS      "control.tokens"
 #define STATE_DIR_MANIFEST    "run.manifest"

@@ -23,6 +23,30 @@ ARCH = platform.machine()
 PAGES = ("man/man1/loco.1", "man/man3/libloco.3", "man/man5/locod.yaml.5",
          "man/man8/locod.8")
 ENDS = '#!/bin/sh\n[ "$1" != --version ] || exec echo locod %s\nexit 1\n'
+# One that holds its lock and answers as it is told to: state, peers, seconds.
+ANSWERS = """#!/usr/bin/env python3
+import http.server, json, os, sys, threading
+if sys.argv[1] == "--version":
+    print("locod %s")
+    sys.exit(0)
+state = sys.argv[sys.argv.index("--state") + 1]
+lock = open(os.path.join(state, "lock"), "w")
+lock.write(str(os.getpid()) + chr(10))
+lock.flush()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(dict(
+            version="%s", state="{0}", peers_alive={1})).encode())
+    def log_message(self, *_):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+with open(os.path.join(state, "control"), "w") as f:
+    f.write("127.0.0.1:" + str(server.server_port) + chr(10))
+threading.Timer({2}, lambda: os._exit(0)).start()
+server.serve_forever()
+"""
 HANGS = ('#!/bin/sh\n[ "$1" != --version ] || exec echo locod %s\n'
          "exec sleep 1000\n")
 
@@ -124,7 +148,9 @@ class Installed:
     """This version, installed by install.sh under a prefix of its own."""
 
     def __init__(self, folder, number=None):
-        self.prefix = os.path.join(folder, "prefix")
+        os.mkdir(os.path.join(folder, "disk"))
+        os.symlink("disk", os.path.join(folder, "home"))
+        self.prefix = os.path.join(folder, "home", "prefix")
         made = os.path.join(folder, "made")
         os.makedirs(made, exist_ok=True)
         self.install(release(made, number or version()))
@@ -159,9 +185,10 @@ def status_of(peer, condition, what, seconds=60):
 
 def end(peer):
     """One that was started again is not our child."""
-    status = peer.status()
-    if status and status["pid"] != peer.process.pid:
-        os.kill(status["pid"], signal.SIGKILL)
+    with open(os.path.join(peer.state, "lock"), encoding="ascii") as f:
+        pid = int(f.read().split()[0])
+    if pid != peer.process.pid and peer.status():
+        os.kill(pid, signal.SIGKILL)
 
 
 def files_of(pid):
@@ -219,21 +246,31 @@ def upgrades():
               "something is left behind")
 
 
-@test("loco upgrade: a release that ends or hangs is taken back, also when the "
-      "upgrade itself was killed, and is not tried twice", 300)
+@test("loco upgrade: a release that ends, hangs, stands outside of the run or dies "
+      "while it syncs is taken back, also when the upgrade itself was killed, "
+      "and is not tried twice", 300)
 def goes_back():
     with Swarm(peers=2, rounds=100000) as s, contextlib.ExitStack() as stack:
         publisher = Publisher(s.dir)
         here = Installed(s.dir)
         first = s.peer().start("--run", s.yaml, *PACED).wait_up()
-        second = s.peer().start("--join", s.uri(), *PACED,
-                                program=here.locod).wait_up()
+        # Its folder and its log go away, as a terminal's do.
+        second = s.peer()
+        gone = s.path("gone")
+        os.mkdir(gone)
+        starts = s.path("starts")
+        with open(starts, "w", encoding="ascii") as f:
+            f.write(f'#!/bin/sh\ncd {gone} && exec {here.locod} "$@" >log\n')
+        os.chmod(starts, 0o755)
+        second.start("--join", s.uri(), *PACED, program=starts).wait_up()
         stack.callback(end, second)
+        shutil.rmtree(gone)
         words = ("--list", publisher.path(), "--key", publisher.key, "--yes",
-                 "--patience", 2 * SCALE)
+                 "--patience", str(2 * SCALE))
 
         def offer(number, script):
-            release(publisher.folder, number, locod=script % number)
+            release(publisher.folder, number,
+                    locod=script.replace("%s", number))
             publisher.publish()
 
         def is_back():
@@ -251,20 +288,65 @@ def goes_back():
         offer(next_version(2), HANGS)
         here.upgrade(second.state, *words, code=1)
         is_back()
+        offer(next_version(4), ANSWERS.format("waiting", 1, 1000))
+        said = here.upgrade(second.state, *words, code=1)
+        check("the new version answers" in said, said)
+        is_back()
+        offer(next_version(5), ANSWERS.format("syncing", 2, 3))
+        said = here.upgrade(second.state, *words, code=1)
+        check("fetches the state" in said, said)
+        is_back()
         # Killed in the middle: the next one ends what was begun.
-        offer(next_version(3), HANGS)
+        offer(next_version(6), HANGS)
         broken = subprocess.Popen(
             [here.loco, "upgrade", "--state", second.state, *words[:-1],
              "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: here.says() == next_version(3) and
+        wait_for(lambda: here.says() == next_version(6) and
                  not second.status(), "the new version hangs")
         broken.kill()
         broken.wait()
-        said = here.upgrade(second.state, *map(str, words), code=1)
+        said = here.upgrade(second.state, *words, "--check", code=1)
+        check("loco upgrade without --check ends it" in said, said)
+        said = here.upgrade(second.state, *words, code=1)
         check("was broken off" in said and "did not come up" in said, said)
         is_back()
         at = first.status()["round"]
         first.wait_round(at + 2)
+
+
+@test("loco upgrade believes no address that a killed daemon left behind, and a "
+      "daemon that is to stop does not start again", 120)
+def nobody_there():
+    with Swarm(peers=1, rounds=100000) as s:
+        publisher = Publisher(s.dir)
+        here = Installed(s.dir)
+        release(publisher.folder, next_version())
+        publisher.publish()
+        one = s.peer().start("--run", s.yaml, program=here.locod).wait_up()
+        run(LOCO, "drain", "--restart", "--state", one.state)
+        one.signal(signal.SIGTERM)
+        one.wait_exit(0)
+        one.start("--run", s.yaml, program=here.locod).wait_up()
+        one.kill()
+        # Somebody else has the port by now.
+        asked = []
+
+        class Handler(Quiet):
+            def do_GET(self):
+                asked.append(self.path)
+                self.send_error(404)
+            do_POST = do_GET
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever).start()
+            with open(os.path.join(one.state, "control"), "w",
+                      encoding="ascii") as f:
+                f.write(f"127.0.0.1:{server.server_port}\n")
+            said = here.upgrade(one.state, "--list", publisher.path(), "--key",
+                                publisher.key, "--yes")
+            server.shutdown()
+        check("no daemon runs here" in said and not asked, f"{said} {asked}")
+        check(here.says() == next_version(), "it is not installed")
 
 
 @test("loco upgrade refuses an altered list or file, half a download, another "
@@ -305,7 +387,7 @@ def refuses():
             refused((), 1, "do not have the hash of the file", url=url)
             rewrite(new, lambda b: good[:len(good) // 2])
             refused((), 1, "is not the file of the list")
-            refused((), 6, "", url=url)
+            refused((), 6, file_name(next_version()), url=url)
             rewrite(new, lambda b: good)
         rewrite(publisher.path(), lambda b: b.replace(b'"2.31"', b'"2.30"'))
         refused((), 1, "it was altered or is damaged")
@@ -345,7 +427,7 @@ def refuses():
         os.remove(os.path.join(state, "run.manifest"))
         other = s.peer().start("--run", s.yaml).wait_up()
         state = other.state
-        refused((), 1, "which is not of " + here.prefix)
+        refused((), 1, "which is not of " + os.path.realpath(here.prefix))
         # A program that nobody installed so.
         done = run(LOCO, "upgrade", "--state", state, "--list", "x", "--key",
                    "y", code=1)

@@ -26,7 +26,7 @@
 struct fixture {
     struct control *control;
     unsigned port;
-    atomic_int commands[4];
+    atomic_int commands[CONTROL_RELOAD + 1];
     char answer[ANSWER_MAX];
 };
 
@@ -162,6 +162,8 @@ static void commands_reach_the_callback_once(void **state)
     assert_int_equal(atomic_load(&f->commands[CONTROL_PAUSE]), 1);
     assert_int_equal(atomic_load(&f->commands[CONTROL_RESUME]), 1);
     assert_int_equal(ask(f, "POST", "/api/v1/reload"), 202);
+    assert_int_equal(ask(f, "POST", "/api/v1/restart"), 202);
+    assert_int_equal(atomic_load(&f->commands[CONTROL_RESTART]), 1);
     assert_int_equal(atomic_load(&f->commands[CONTROL_DRAIN]), 2);
     assert_int_equal(atomic_load(&f->commands[CONTROL_RELOAD]), 1);
 }

@@ -61,6 +61,7 @@ static void every_field_of_the_contract_is_there(void **state)
 {
     static const char *const fields[] = {
         "version",
+        "pid",
         "peer_id",
         "run_id",
         "run_name",

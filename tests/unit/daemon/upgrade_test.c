@@ -56,6 +56,8 @@ static void remember_a_trial(void)
     (void)snprintf(m.was, sizeof m.was, "training");
     p->pid = 4711;
     p->began = 987654321;
+    (void)snprintf(p->boot, sizeof p->boot, "one");
+    m.peers_alive = 3;
     memcpy(p->args, args, sizeof args);
     p->arg[0] = p->args;
     p->arg[1] = p->args + 6;
@@ -79,6 +81,8 @@ static void a_trial_is_read_as_it_was_written(void **state)
     assert_string_equal(again.was, "training");
     assert_int_equal(again.process.pid, 4711);
     assert_int_equal(again.process.began, 987654321);
+    assert_string_equal(again.process.boot, "one");
+    assert_int_equal(again.peers_alive, 3);
     assert_int_equal(again.process.n_args, 3);
     assert_string_equal(again.process.arg[2], "/home/a b/\xc3\xa4");
     assert_null(again.process.arg[3]);
