@@ -117,6 +117,23 @@ tokenizer_text(const struct tokenizer *t, uint32_t id, size_t *len)
     return bpe_text(&t->bpe, id, len);
 }
 
+bool tokenizer_is_added(const struct tokenizer *t, uint32_t id)
+{
+    for (unsigned s = 0; s < ADDED_SETS; s++) {
+        for (size_t i = 0; i < t->added[s].n; i++) {
+            if (t->added[s].tokens[i].id == id) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+const struct tokenizer_around *tokenizer_around(const struct tokenizer *t)
+{
+    return &t->around;
+}
+
 /* ---- UTF-8 -------------------------------------------------------------- */
 
 static bool tail(const uint8_t *p, size_t n)

@@ -57,6 +57,21 @@ bool tokenizer_is_bytes(const struct tokenizer *t);
 const uint8_t *
 tokenizer_text(const struct tokenizer *t, uint32_t id, size_t *len);
 
+/* Whether it is found in a text before words are cut, as tokens that begin or
+ * end a text are. */
+bool tokenizer_is_added(const struct tokenizer *t, uint32_t id);
+
+/* What a tokenizer.json puts before and behind a text for those who ask for
+ * special tokens (`post_processor`); encoding here never does. A post_processor
+ * that this version does not follow is named in `refused`, else it is "". */
+#define TOKENIZER_AROUND_MAX 4
+struct tokenizer_around {
+    uint32_t before[TOKENIZER_AROUND_MAX], after[TOKENIZER_AROUND_MAX];
+    unsigned n_before, n_after;
+    char refused[48];
+};
+const struct tokenizer_around *tokenizer_around(const struct tokenizer *t);
+
 /* One thread's memory for encoding. */
 struct tokenizer_encoder;
 

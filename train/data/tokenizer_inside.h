@@ -1,7 +1,7 @@
 /* tokenizer_inside.h - what a tokenizer is made of.
  *
- * tokenizer_json.c fills it in, tokenizer.c uses it. Nobody else includes this
- * file.
+ * tokenizer_json.c and tokenizer_around.c fill it in, tokenizer.c uses it.
+ * Nobody else includes this file.
  */
 #ifndef LOCO_TRAIN_DATA_TOKENIZER_INSIDE_H
 #define LOCO_TRAIN_DATA_TOKENIZER_INSIDE_H
@@ -33,6 +33,7 @@ struct tokenizer {
     struct bpe bpe;
     struct pretoken words;
     struct added_set added[ADDED_SETS];
+    struct tokenizer_around around;
 };
 
 /* Fill a zeroed tokenizer from a tokenizer.json. */
@@ -40,5 +41,11 @@ int tokenizer_parse(struct tokenizer *t,
                     const void *json,
                     size_t size,
                     char *errmsg);
+
+/* The `post_processor` of a tokenizer.json; NULL: it has none. */
+struct json_t;
+void tokenizer_around_parse(struct tokenizer_around *a,
+                            const struct json_t *processor,
+                            uint32_t vocab);
 
 #endif

@@ -4,8 +4,8 @@
  * added tokens, `words_parse` the pre-tokenizer. What the file could ask for
  * and this version does not do is looked for by name and refused: a tokenizer
  * that ignored it would train a model on other tokens than its author meant.
- * Left alone are truncation, padding and post_processor, which concern what is
- * put around a text.
+ * Left alone are truncation and padding, which concern what is put around a
+ * text; post_processor is kept for those who ask (tokenizer_around.c).
  *
  * jansson refuses nesting beyond 2048, duplicate keys and text that is not
  * UTF-8, and keys its tables with a random seed.
@@ -482,6 +482,9 @@ static int parse(struct parser *p)
     if (rv == 0 && !last) {
         return FAIL(p, "its pre-tokenizer does not end with ByteLevel");
     }
+    tokenizer_around_parse(&p->t->around,
+                           json_object_get(p->root, "post_processor"),
+                           tokenizer_vocab(p->t));
     return rv == 0 ? check_decoder(p) : rv;
 }
 

@@ -399,6 +399,78 @@ int llama_gradient(struct llama *m,
     return run_batch(m, theta, batch, grad, loss_sum);
 }
 
+/* Positions first .. end - 1 of sequence b hold all that is scored of it. */
+static void scored_range(const struct llama_batch *batch,
+                         int64_t b,
+                         int64_t *first,
+                         int64_t *end)
+{
+    const uint32_t *targets = batch->targets + b * batch->t;
+
+    *first = 0;
+    *end = batch->t;
+    while (*first < *end && targets[*first] == LLAMA_IGNORE) {
+        ++*first;
+    }
+    while (*end > *first && targets[*end - 1] == LLAMA_IGNORE) {
+        --*end;
+    }
+}
+
+/* A micro-batch that fits. */
+static int row_losses(struct llama *m,
+                      const float *theta,
+                      const struct llama_batch *part,
+                      double *sums)
+{
+    int64_t first, end;
+    int rv;
+
+    pass_forward(m, theta, part);
+    for (int64_t b = 0; b < part->b; b++) {
+        scored_range(part, b, &first, &end);
+        pass_score_rows(m, theta, part->targets, b * part->t + first,
+                        b * part->t + end);
+    }
+    pass_get_losses(m);
+    rv = m->be->finish(m->be);
+    for (int64_t b = 0; b < part->b && rv == 0; b++) {
+        scored_range(part, b, &first, &end);
+        sums[b] = 0;
+        for (int64_t i = first; i < end; i++) {
+            sums[b] += m->losses[b * part->t + i];
+        }
+        rv = isfinite(sums[b]) ? 0 : LOCO_ENUMERIC;
+    }
+    return rv;
+}
+
+int llama_row_losses(struct llama *m,
+                     const float *theta,
+                     const struct llama_batch *batch,
+                     double *sums)
+{
+    int rv = check_batch(m, batch);
+    int64_t b_max = rv == 0 ? m->rows_max / batch->t : 1;
+
+    if (rv == 0) {
+        m->be->use_theta(m->be, theta, llama_numel(&m->c), m->copy);
+    }
+    for (int64_t b = 0; b < batch->b && rv == 0; b += b_max) {
+        int64_t left = batch->b - b;
+
+        rv = row_losses(m, theta,
+                        &(struct llama_batch){
+                            .tokens = batch->tokens + b * batch->t,
+                            .targets = batch->targets + b * batch->t,
+                            .b = left < b_max ? left : b_max,
+                            .t = batch->t,
+                        },
+                        sums + b);
+    }
+    return rv;
+}
+
 /* Logits of one row in the caller's memory, as fp32. */
 static int
 read_logits(struct llama *m, const float *theta, int64_t row, float *logits)

@@ -111,6 +111,14 @@ int llama_gradient(struct llama *m,
                    float *grad,
                    double *loss_sum);
 
+/* sums (B) = of each sequence, what llama_loss() sums over all. Between the
+ * first and the last scored position of a sequence logits are computed, for no
+ * other. */
+int llama_row_losses(struct llama *m,
+                     const float *theta,
+                     const struct llama_batch *batch,
+                     double *sums);
+
 /* logits (V) = scores of the token after tokens[0 .. t), t <= seq. */
 int llama_logits(struct llama *m,
                  const float *theta,

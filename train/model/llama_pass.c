@@ -449,13 +449,32 @@ void pass_score(struct llama *m,
     }
 }
 
+void pass_score_rows(struct llama *m,
+                     const float *theta,
+                     const uint32_t *targets,
+                     int64_t from,
+                     int64_t end)
+{
+    for (; from < end; from += m->head_rows) {
+        int64_t left = end - from;
+
+        head_rows(m, theta, targets, NULL, from,
+                  left < m->head_rows ? left : m->head_rows);
+    }
+}
+
+void pass_get_losses(const struct llama *m)
+{
+    if (m->losses != m->loss) {
+        m->be->get(m->be, m->losses, m->loss, (size_t)m->n * sizeof *m->losses);
+    }
+}
+
 double pass_loss_sum(const struct llama *m)
 {
     double sum = 0;
 
-    if (m->losses != m->loss) {
-        m->be->get(m->be, m->losses, m->loss, (size_t)m->n * sizeof *m->losses);
-    }
+    pass_get_losses(m);
     for (int64_t n = 0; n < m->n; n++) {
         sum += m->losses[n];
     }

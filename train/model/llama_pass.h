@@ -93,7 +93,17 @@ void pass_score(struct llama *m,
                 const uint32_t *targets,
                 float *grad);
 
-/* The sum of what pass_score() found: waits for a device. */
+/* The same without a gradient for rows from .. end - 1 only. */
+void pass_score_rows(struct llama *m,
+                     const float *theta,
+                     const uint32_t *targets,
+                     int64_t from,
+                     int64_t end);
+
+/* What these two found, in m->losses: waits for a device. */
+void pass_get_losses(const struct llama *m);
+
+/* The sum of what pass_score() found, likewise. */
 double pass_loss_sum(const struct llama *m);
 
 /* grad += the gradient of the part's parameters. Where the part scores it

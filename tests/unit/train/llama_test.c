@@ -485,6 +485,45 @@ static void unscored_positions_carry_no_loss_and_no_gradient(void **state)
     close_fixture(f);
 }
 
+/* Of each sequence alone, with other positions scored in each, the last with
+ * none; in micro-batches of two. */
+static void row_losses_are_the_losses_of_rows(void **state)
+{
+    for (size_t i = 0; i < CONFIG_COUNT; i++) {
+        struct fixture *f = open_fixture(&configs[i], i == 0 ? 0 : 1);
+        double sums[B] = {-1, -1, -1};
+        struct llama *two;
+
+        (void)state;
+        for (int j = 0; j < T; j++) {
+            if (j < 2 || j == 4) {
+                f->targets[j] = LLAMA_IGNORE; /* a gap at 4 */
+            }
+            if (j > 3) {
+                f->targets[T + j] = LLAMA_IGNORE;
+            }
+            f->targets[2 * T + j] = LLAMA_IGNORE;
+        }
+        assert_int_equal(
+            llama_open(&two, f->c, &f->be, 2, LLAMA_RECOMPUTE_LAYERS), 0);
+        assert_int_equal(llama_row_losses(two, f->theta, &f->batch, sums), 0);
+        for (int b = 0; b < B; b++) {
+            struct llama_batch one = {f->tokens + b * T, f->targets + b * T, 1,
+                                      T};
+            double want;
+
+            assert_int_equal(llama_loss(f->m, f->theta, &one, NULL, &want), 0);
+            assert_true(fabs(sums[b] - want) <= 1e-5 * (1 + want));
+            assert_true(b == B - 1 ? sums[b] == 0 : sums[b] > 0);
+        }
+        f->tokens[B * T - 1] = f->c->vocab;
+        assert_int_equal(llama_row_losses(two, f->theta, &f->batch, sums),
+                         LOCO_ERANGE);
+        llama_close(two);
+        close_fixture(f);
+    }
+}
+
 /* logits of the last position: their softmax gives the loss of one target */
 static void logits_agree_with_the_loss(void **state)
 {
@@ -586,6 +625,7 @@ int main(void)
         cmocka_unit_test(a_batch_equals_its_parts),
         cmocka_unit_test(a_position_sees_its_past_and_not_its_future),
         cmocka_unit_test(unscored_positions_carry_no_loss_and_no_gradient),
+        cmocka_unit_test(row_losses_are_the_losses_of_rows),
         cmocka_unit_test(logits_agree_with_the_loss),
         cmocka_unit_test(bad_batches_are_refused),
         cmocka_unit_test(a_nan_parameter_is_reported),
