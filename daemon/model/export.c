@@ -22,6 +22,7 @@
 #include "proto/base/file.h"
 #include "proto/base/half.h"
 #include "train/data/alphabet.h"
+#include "train/data/tokenizer.h"
 
 #define SINGLE         "model.safetensors"
 #define INDEX          SINGLE ".index.json"
@@ -122,8 +123,39 @@ static json_t *byte_tokenizer(void)
     return o;
 }
 
+/* An id that is no added token stays unnamed: a name would make the tokenizer
+ * cut it out of texts. */
+static void
+name_token(json_t *o, const char *key, const struct tokenizer *t, uint32_t id)
+{
+    size_t len = 0;
+
+    if (tokenizer_is_added(t, id)) {
+        const uint8_t *text = tokenizer_text(t, id, &len);
+
+        json_object_set_new(o, key, json_stringn((const char *)text, len));
+    }
+}
+
+/* The tokens that begin and end a text, by the config: lm-evaluation-harness
+ * puts the first one before a text without context. A tokenizer that this
+ * version cannot read has its file alone. */
+static void name_tokens(const struct export *e, json_t *o)
+{
+    const struct hf_config *c = &e->s->config;
+    struct tokenizer *t;
+
+    if ((c->bos != HF_NO_TOKEN || c->eos != HF_NO_TOKEN) &&
+        tokenizer_open_named(&t, e->s->tokenizer, NULL) == 0) {
+        name_token(o, "bos_token", t, c->bos);
+        name_token(o, "eos_token", t, c->eos);
+        tokenizer_close(t);
+    }
+}
+
 static int save_tokenizer(const struct export *e)
 {
+    json_t *o;
     char path[FILE_PATH_MAX];
     int rv;
 
@@ -140,11 +172,11 @@ static int save_tokenizer(const struct export *e)
         return rv;
     }
     /* Else the model's type would choose a tokenizer with rules of its own. */
-    return json_save(
-        e, "tokenizer_config.json",
-        json_pack("{s:s, s:b, s:I}", "tokenizer_class",
+    o = json_pack("{s:s, s:b, s:I}", "tokenizer_class",
                   "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0,
-                  "model_max_length", (json_int_t)e->s->config.model.seq));
+                  "model_max_length", (json_int_t)e->s->config.model.seq);
+    name_tokens(e, o);
+    return json_save(e, "tokenizer_config.json", o);
 }
 
 /* ---- weights ------------------------------------------------------------ */

@@ -19,6 +19,7 @@ static int load(struct model *m, const struct model_source *s, char *errmsg)
     count = llama_tensor_count(&s->config.model);
     m->config = s->config.model;
     m->round = s->facts.round;
+    m->bos = s->config.bos;
     m->eos = s->config.eos;
     memcpy(m->run_id, s->facts.run_id, sizeof m->run_id);
     memcpy(m->tokenizer, s->tokenizer, sizeof m->tokenizer);

@@ -20,7 +20,7 @@ struct model {
     float *theta;                  /* (llama_numel) */
     uint64_t round;                /* 0 for files */
     char run_id[MODEL_RUN_ID_MAX]; /* empty likewise */
-    uint32_t eos;                  /* HF_NO_TOKEN: none is known */
+    uint32_t bos, eos;             /* HF_NO_TOKEN: none is known */
     char tokenizer[FILE_PATH_MAX]; /* as in struct model_source */
 };
 

@@ -18,6 +18,7 @@
 #include "daemon/settings/model_file.h"
 #include "proto/base/err.h"
 #include "proto/base/file.h"
+#include "tests/unit/train/tokenizer_make.h"
 
 static char errmsg[ERRMSG_SIZE];
 
@@ -205,6 +206,42 @@ static void config_json_has_both_rope_schemas(void **state)
     remove_export(dir);
 }
 
+/* <s> is cut out of texts, id 65 is a letter. */
+static void
+an_export_names_its_bos_and_eos_where_they_are_added_tokens(void **state)
+{
+    char dir[] = "/tmp/loco-model-XXXXXX", path[FILE_PATH_MAX];
+    char file[FILE_PATH_MAX];
+    struct model m;
+    struct model_source s;
+    json_t *o = make_bytes();
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    small_model(&m);
+    (void)make_token(o, "<s>");
+    make_added(o, "<s>", 256, 0);
+    (void)snprintf(file, sizeof file, "%s.json", dir);
+    assert_int_equal(json_dump_file(o, file, 0), 0);
+    json_decref(o);
+    model_source_memory(&s, &m.config, m.theta);
+    (void)snprintf(s.tokenizer, sizeof s.tokenizer, "%s", file);
+    s.config.bos = 256;
+    s.config.eos = 65;
+    assert_int_equal(model_export(&s, dir, &fp32, errmsg), 0);
+    model_source_close(&s);
+    assert_int_equal(file_path_join(path, dir, "tokenizer_config.json", errmsg),
+                     0);
+    o = json_load_file(path, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(o, "bos_token")),
+                        "<s>");
+    assert_null(json_object_get(o, "eos_token"));
+    json_decref(o);
+    assert_int_equal(unlink(file), 0);
+    model_close(&m);
+    remove_export(dir);
+}
+
 static bool is_there(const char *dir, const char *name)
 {
     char path[FILE_PATH_MAX];
@@ -330,6 +367,8 @@ int main(void)
         cmocka_unit_test(mistakes_in_a_model_file_name_the_line),
         cmocka_unit_test(names_are_found_and_others_listed),
         cmocka_unit_test(an_export_reads_back_bit_for_bit_and_repeats),
+        cmocka_unit_test(
+            an_export_names_its_bos_and_eos_where_they_are_added_tokens),
         cmocka_unit_test(config_json_has_both_rope_schemas),
         cmocka_unit_test(a_large_model_is_cut_into_files_with_an_index),
         cmocka_unit_test(narrow_weights_are_rounded_to_nearest),
