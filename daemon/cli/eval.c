@@ -1,4 +1,5 @@
-/* eval.c - loco eval: how well a model predicts a text.
+/* eval.c - loco eval: how well a model predicts a text, or, with --task,
+ * answers questions (eval_task.h).
  *
  * The text is tokenized and cut into disjoint windows of the model's T; a
  * window's first token is given and not scored, nothing is put before it.
@@ -14,6 +15,7 @@
 #include <jansson.h>
 
 #include "daemon/cli/cli.h"
+#include "daemon/cli/eval_task.h"
 #include "daemon/cli/source.h"
 #include "kernels/backend.h"
 #include "proto/base/err.h"
@@ -164,47 +166,74 @@ static int eval_file(struct eval *e, const char *path, int threads, bool json)
     return LOCO_EXIT_OK;
 }
 
+/* The text of --text, or the questions of --task. */
+static int eval_source(const struct cli_source *from,
+                       const char *text,
+                       const struct eval_task *task)
+{
+    struct eval e = {.tokens = 0};
+    int rv = cli_source_load(&e.m, &e.t, from);
+
+    if (rv != 0) {
+        return rv;
+    }
+    if (task->path != NULL) {
+        rv = eval_task(&e.m, e.t, task);
+    } else if (e.m.config.seq < 2) {
+        rv = cli_fail(
+            TROUBLE_MODEL,
+            "eval: the model's context is one token: nothing to score");
+    } else {
+        rv = eval_file(&e, text, task->threads, task->json);
+    }
+    free(e.ids);
+    tokenizer_close(e.t);
+    model_close(&e.m);
+    return rv;
+}
+
 int cli_eval(const struct cli_call *call)
 {
     struct cli_source from = {.model = NULL};
+    struct eval_task task = {.delimiter = " ",
+                             .prefix = EVAL_TASK_PREFIX_OF_MODEL};
     const char *text = NULL;
     uint64_t threads = 1;
-    bool json = false;
     const struct cli_option options[] = {
         {"--state", CLI_LIST, &from.state, "DIR",
          "state directory of a daemon; with stages, repeat it for each stage"},
         {"--model", CLI_TEXT, &from.model, "DIR|FILE",
          "or a model that was exported, downloaded or imported"},
         {"--text", CLI_TEXT, &text, "FILE", "plain text to score"},
+        {"--task", CLI_TEXT, &task.path, "FILE",
+         "or multiple-choice questions, one JSON object a line: \"context\", "
+         "\"choices\", \"answer\" (from 0)"},
+        {"--delimiter", CLI_TEXT, &task.delimiter, "TEXT",
+         "of a task: text between context and choice (one space)"},
+        {"--prefix-token", CLI_COUNT, &task.prefix, "ID",
+         "of a task: token for an empty context (the model's BOS or EOS)"},
+        {"--samples", CLI_TEXT, &task.samples, "FILE",
+         "of a task: write what each choice scored"},
         {"--tokenizer", CLI_TEXT, &from.tokenizer, "byte|FILE",
          "tokenizer to use instead of the model's"},
         {"--threads", CLI_COUNT, &threads, "K", "processor threads (1)"},
-        {"--json", CLI_FLAG, &json, NULL, "print one JSON object"},
+        {"--json", CLI_FLAG, &task.json, NULL, "print one JSON object"},
     };
-    struct eval e = {.tokens = 0};
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
 
     if (rv != CLI_GO) {
         return rv;
     }
-    if (text == NULL || threads == 0 || threads > BACKEND_THREADS_MAX) {
-        return cli_fail(TROUBLE_USAGE, text == NULL
-                                           ? "eval: --text FILE is missing"
-                                           : "eval: --threads is 1 to 256");
+    if ((text == NULL) == (task.path == NULL)) {
+        return cli_fail(TROUBLE_USAGE,
+                        "eval: give either --text FILE or --task FILE");
     }
-    rv = cli_source_load(&e.m, &e.t, &from);
-    if (rv != 0) {
-        return rv;
+    if (text != NULL && task.samples != NULL) {
+        return cli_fail(TROUBLE_USAGE, "eval: --samples belongs to --task");
     }
-    if (e.m.config.seq < 2) {
-        rv = cli_fail(
-            TROUBLE_MODEL,
-            "eval: the model's context is one token: nothing to score");
-    } else {
-        rv = eval_file(&e, text, (int)threads, json);
+    if (threads == 0 || threads > BACKEND_THREADS_MAX) {
+        return cli_fail(TROUBLE_USAGE, "eval: --threads is 1 to 256");
     }
-    free(e.ids);
-    tokenizer_close(e.t);
-    model_close(&e.m);
-    return rv;
+    task.threads = (int)threads;
+    return eval_source(&from, text, &task);
 }

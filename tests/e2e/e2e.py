@@ -26,6 +26,7 @@ import dashboard_tests  # noqa: E402, F401
 import data_tests  # noqa: E402, F401
 import death_tests  # noqa: E402, F401
 import doctor_tests  # noqa: E402, F401
+import eval_tests  # noqa: E402, F401
 import identity_tests  # noqa: E402, F401
 import init_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
