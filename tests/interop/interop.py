@@ -6,11 +6,11 @@ use: tests/interop/interop.py [--list] [--full] [--jobs N] [WORD...]
 A peer made of PyPI packages (peer.py) meets a real daemon, in both roles; PyPI
 `tokenizers` and ours make the same ids (tokenizer_tests.py); safetensors and
 transformers read our models (model_tests.py); PyTorch programs are peers
-(torch_tests.py, group_tests.py); hadolint reads our container files
-(container_tests.py). The packages go into a virtual environment in the build
-directory; where they cannot be had every test is skipped, by name and with the
-reason. The last line is "interop: N passed, N
-failed, N skipped"; exit 0 only when none failed.
+(torch_tests.py, group_tests.py); lm-evaluation-harness scores our models
+(harness_tests.py); hadolint reads our container files (container_tests.py). The
+packages go into a virtual environment in the build directory; where they cannot
+be had every test is skipped, by name and with the reason. The last line is
+"interop: N passed, N failed, N skipped"; exit 0 only when none failed.
 """
 import argparse
 import os
@@ -238,6 +238,7 @@ def main():
     import attack_tests  # noqa: F401
     import container_tests  # noqa: F401
     import group_tests  # noqa: F401
+    import harness_tests  # noqa: F401
     import model_tests  # noqa: F401
     import tokenizer_tests  # noqa: F401
     import torch_tests  # noqa: F401
