@@ -155,6 +155,7 @@ static void judge(void *self)
         }
     }
     sim_figure(s->c.r, "micro_batches", (double)s->n_counts, SIM_SUM);
+    sim_figure(s->c.r, "carried_over", (double)s->n_carried, SIM_SUM);
     sim_figure(s->c.r, "evaluated_rounds",
                (double)__builtin_popcountll(s->evaluated), SIM_SUM);
     sim_figure(s->c.r, "moves", (double)s->n_moves, SIM_SUM);
@@ -216,6 +217,8 @@ static void release(struct stages *s)
     free(s->peers);
     free(s->counts);
     free(s->states);
+    free(s->work);
+    free(s->commits);
     free(s->move_rounds);
 }
 
@@ -265,6 +268,7 @@ int sim_stages_run(const struct sim_options *opt, struct sim_result *result)
     if (rc != 0) {
         return rc;
     }
+    stages_watch_work(&s);
     crew_run(c);
     release(&s);
     return result->violations > 0;

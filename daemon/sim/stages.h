@@ -17,6 +17,8 @@
  *   F  no `out` overflowed, no rule of the shell was broken, no deadline span
  *   H  while the trainer of one host hangs for minutes the others make rounds
  *   R  at most one host moves to another stage after a round
+ *   T  over all commits of a branch a stage's sums have every micro-batch of a
+ *      step once at most, whichever round it was offered for
  */
 #ifndef LOCO_DAEMON_SIM_STAGES_H
 #define LOCO_DAEMON_SIM_STAGES_H
@@ -29,7 +31,23 @@
 struct stages_count {
     uint32_t peer, life, stage, step, origin;
     uint64_t round;
-    bool final; /* that peer offered it for the round */
+    uint64_t inner; /* that machine's own number of the step */
+    bool final;     /* that peer offered it for the round */
+};
+
+/* What a process packed: its own steps [first, last). */
+struct stages_work {
+    uint32_t peer, life;
+    uint64_t first, last;
+};
+
+/* A commit of some stage, with the work that it sums up. */
+struct stages_commit {
+    struct hash32 hash, base;
+    uint32_t stage;
+    uint64_t round;
+    uint32_t n;
+    struct stages_work in[2 * VIEW_MEMBERS_MAX];
 };
 
 /* A state that some host held; lost: all who held it, or could make it from the
@@ -57,6 +75,11 @@ struct stages {
 
     struct stages_count *counts;
     uint32_t n_counts, cap_counts;
+    struct stages_work *work;
+    uint32_t n_work, cap_work;
+    struct stages_commit *commits;
+    uint32_t n_commits, cap_commits;
+    uint32_t n_carried; /* micro-batches in commits of later rounds */
     struct stages_state *states;
     uint32_t n_states, cap_states;
     uint64_t *move_rounds; /* (n * 64) of each move */
@@ -79,6 +102,14 @@ void stages_check_step(struct crew *c,
  * back wrote. So what was newer may be made once more, with other
  * contributions. */
 void stages_newest_died(struct stages *s, uint32_t stage);
+
+/* Room for one more element. */
+void *stages_grow(void *p, uint32_t n, uint32_t *cap, size_t size);
+
+/* T (stages_work.c): look on at what machines pack; a node may have seen a
+ * commit. */
+void stages_watch_work(struct stages *s);
+void stages_note_commit(struct stages *s, uint32_t peer);
 
 /* calls.stepped: counts. */
 void stages_stepped(void *self, uint32_t peer, const struct local_step *step);

@@ -12,7 +12,7 @@
 /* Or others wait until a host notices that its own trainer hangs. */
 #define STILL_HUNG_MS 60000
 
-static void *grow(void *p, uint32_t n, uint32_t *cap, size_t size)
+void *stages_grow(void *p, uint32_t n, uint32_t *cap, size_t size)
 {
     if (n < *cap) {
         return p;
@@ -30,13 +30,14 @@ void stages_stepped(void *self, uint32_t peer, const struct local_step *step)
     struct stages *s = self;
 
     for (uint32_t i = 0; i < step->n; i++) {
-        s->counts =
-            grow(s->counts, s->n_counts, &s->cap_counts, sizeof *s->counts);
+        s->counts = stages_grow(s->counts, s->n_counts, &s->cap_counts,
+                                sizeof *s->counts);
         s->counts[s->n_counts++] =
             (struct stages_count){.peer = peer,
                                   .life = s->c.peers[peer].lives,
                                   .stage = step->stage,
                                   .step = step->step,
+                                  .inner = step->inner,
                                   .origin = step->origins[i],
                                   .round = step->round};
     }
@@ -99,7 +100,8 @@ note_state(struct stages *s, uint32_t peer, const struct node_status *t)
                  peer, t->stage, t->round);
         return;
     }
-    s->states = grow(s->states, s->n_states, &s->cap_states, sizeof *s->states);
+    s->states =
+        stages_grow(s->states, s->n_states, &s->cap_states, sizeof *s->states);
     s->states[s->n_states++] = (struct stages_state){
         .stage = t->stage, .round = t->round, .params = t->params_hash};
 }
@@ -206,6 +208,7 @@ void stages_check_step(struct crew *c, uint32_t peer, const struct event *event)
         note_packed(s, peer, core->round);
         p->packed = core->round;
     }
+    stages_note_commit(s, peer);
     if (in.stages->n_moves != p->moves) {
         p->moves = in.stages->n_moves;
         note_move(s, peer, p->seen.round);

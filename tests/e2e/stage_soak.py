@@ -2,10 +2,10 @@
 after the other dies and comes back; beside them six that nobody kills.
 
 What must hold: it goes on (no round takes longer than STILL_S); of a round and
-stage there is one hash; no round has more tokens than its micro-batches have,
-which one that counted twice would bring (the simulator and unit/daemon/stage
-count each); where nobody dies it has all of those; and the loss comes down as
-it does where nobody dies.
+stage there is one hash; no round has more tokens than its micro-batches have
+and those that the rounds before it lack (stage_counts.py), which one that
+counted twice would bring (the simulator and unit/daemon/stage count each);
+where nobody dies none are lost; and the loss comes down as it does there.
 
 The short form, in the suite, kills by rounds. The long one runs by itself:
 
@@ -16,6 +16,7 @@ repository; deploy/text.sh writes a longer one.
 """
 import argparse
 import glob
+import json
 import math
 import os
 import random
@@ -24,13 +25,17 @@ import sys
 import time
 
 from e2e_registry import test
-from swarm import ROOT, SCALE, Failed, Swarm, check, wait_for
+from stage_counts import check_peer, check_rounds
+from swarm import LOCO, ROOT, SCALE, Failed, Swarm, check, run, wait_for
 
 STAGES, HOSTS = 3, 6
 PERIOD, BATCH, SEQ = 10, 4, 64
 STILL_S = 90
 # Of one round: each of the two hosts of stage 0 enters BATCH sequences a step.
-TOKENS = PERIOD * BATCH * SEQ * HOSTS // STAGES
+ENTERED = PERIOD * BATCH * SEQ
+TOKENS = ENTERED * HOSTS // STAGES
+UNEVEN = re.compile("is gone; the step runs again|lost peer|"
+                    "without this peer|moving from stage")
 COMMITTED = re.compile(r"round (\d+) committed: (\d+) of \d+ peers, (\d+) tok")
 
 
@@ -131,20 +136,27 @@ class Run:
         return sum(values) / len(values)
 
 
-def check_counts(run, faultless):
-    tokens = run.tokens()
-    # A host that made none of the steps weighs 1: it came late, or has just
-    # moved to the stage.
-    more = {at: n for at, n in tokens.items() if n[0] - n[1] >= TOKENS}
-    check(not more, f"something counted twice; rounds of {TOKENS} tokens have "
-          f"(tokens, hosts): {more}")
+def given(peer):
+    """What the process gave to committed rounds, and to how many."""
+    rows = json.loads(run(LOCO, "peers", "--state", peer.state,
+                          "--json").stdout)["peers"]
+    own = next(row for row in rows if row["self"])
+    return own["tokens"], own["rounds"]
+
+
+def check_counts(seen, faultless):
+    logs = [p.log(whole=True) for p in seen.swarm.peers]
+    carried, lack = check_rounds(logs, ENTERED)
+    tokens = seen.tokens()
     whole = sum(n >= TOKENS for n, _ in tokens.values()) / len(tokens)
     print(f"{len(tokens)} commits in {HOSTS} logs, {100 * whole:.0f} % of them "
-          f"with all {TOKENS} tokens, none with more")
-    if faultless:
-        less = {at: n for at, n in tokens.items() if n[0] < TOKENS}
-        check(not less, f"nobody died, and of {TOKENS} tokens are there "
-              f"(tokens, hosts): {less}")
+          f"with all {TOKENS} tokens; {carried} tokens came a round later")
+    for peer in seen.swarm.peers:
+        check_peer(peer.name, *given(peer), peer.status())
+    if faultless and not any(UNEVEN.search(log) for log in logs):
+        newest = max(at for _, at in tokens)
+        less = {at: n for at, n in lack.items() if at[1] < newest}
+        check(not less, f"nobody died, and (stage, round) lack tokens: {less}")
         exact = sum(n == TOKENS for n, _ in tokens.values()) / len(tokens)
         check(exact > 0.5, f"in {100 * exact:.0f} % of the rounds did every "
               f"host make steps: {tokens}")

@@ -328,6 +328,8 @@ loco_sim_test(stages_founded_once stages --set fault=10 --peers 4 --seed 11
 loco_sim_test(stages_fault_10_more stages --set fault=10 --seed 76 --seeds 60)
 # The only host with the state is to die while another one comes back.
 loco_sim_test(stages_fault_1_more stages --set fault=1 --seed 139 --seeds 70)
+# Hosts that were left out of a round: their steps count in a later one.
+loco_sim_test(stages_carried_over stages --set fault=3 --seed 12 --seeds 50)
 loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2
   --seeds 12)
 loco_sim_test(stages_of_eight stages --peers 8 --seeds 12)

@@ -109,6 +109,7 @@ struct local_applied {
 /* An optimizer step of a stage's host: the micro-batches in its sum. */
 struct local_step {
     uint64_t round;
+    uint64_t inner; /* steps of this process's machine before it */
     uint32_t step, stage;
     uint32_t n;
     /* (n) who entered each and its draw there; borrowed for the call */

@@ -166,6 +166,7 @@ void local_pipe_step(struct local *l, uint32_t peer, const struct job_pipe *job)
 {
     struct machine *m = &l->machines[peer];
     struct local_step s = {.round = job->round,
+                           .inner = m->inner_step,
                            .step = job->step,
                            .stage = m->stage,
                            .n = m->n_sum,
