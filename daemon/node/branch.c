@@ -34,9 +34,8 @@ static bool is_ancestor(const struct node *n, const struct hash32 *view)
     return found && !hash32_eq(view, &n->ballot.hash);
 }
 
-/* More than half of the view on our disk are here and in none: they can go on
- * with what they have (node/view.c, may_found). */
-static bool can_go_on(const struct node *n)
+/* They can: node/view.c, may_found. */
+bool node_can_go_on(const struct node *n)
 {
     const struct view_body *v = &n->ballot.cert.body;
     uint32_t here = view_counts(v, &n->opt.self);
@@ -63,7 +62,7 @@ bool node_left_behind(const struct node *n, const struct member *p)
 
     return n->ballot.restored && p->has_beat && p->beat.has_view &&
            p->beat.state != NODE_FINISHED && p->beat.tokens <= tokens &&
-           is_ancestor(n, &p->beat.view) && can_go_on(n);
+           is_ancestor(n, &p->beat.view) && node_can_go_on(n);
 }
 
 /* It says that it has a view, or the end of the run. */
@@ -172,10 +171,16 @@ bool node_tip_ahead(const struct node *n,
                     const struct node_proven *v,
                     const struct node_point *tip)
 {
+    const struct view_body *b = &n->ballot.cert.body;
     bool known = n->ballot.have || n->ballot.restored;
-    uint32_t ours = known ? n_roots_of(&n->ballot.cert.body) : 0;
+    uint32_t ours = known ? n_roots_of(b) : 0;
     uint32_t theirs = n_roots_of(&v->body);
 
+    /* Views of one founding that are no forks follow each other: more than half
+     * of the earlier one went on in the later. */
+    if (known && !b->fork && !v->body.fork && b->epoch != v->body.epoch) {
+        return v->body.epoch > b->epoch;
+    }
     return ours != theirs ? theirs > ours
                           : node_point_ahead(tip, &n->held.applied);
 }

@@ -51,6 +51,9 @@ void node_cancel_rounds(struct node *n);
 /* Whether that peer is still in a view that the one on our disk followed
  * without it, and holds nothing that is not on our disk. */
 bool node_left_behind(const struct node *n, const struct member *p);
+/* More than half of the view on our disk are here and in none: they can go on
+ * with what they have. */
+bool node_can_go_on(const struct node *n);
 /* Whether a linked peer names a view, proven or not. */
 bool node_sees_claim(const struct node *n);
 /* Whether one names a view that may be there: proven, named by a host of our

@@ -219,8 +219,9 @@ uint32_t node_swarm(const struct node *node,
 /* NULL before the first commit that this peer saw. */
 const struct node_commit *node_last_commit(const struct node *node);
 
-/* In runs with leases the record of the commit whose state is in place, for the
- * checkpoint; NULL: it is not here, or there is none. */
+/* The record of the commit whose state is in place, for the checkpoint: with
+ * leases it names the text, and it proves to others that the commit was made.
+ * NULL: it is not here, or there is none. */
 const struct commit *node_record(const struct node *node);
 
 /* The last attempts at rounds; borrowed until the next step. */

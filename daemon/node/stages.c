@@ -125,6 +125,14 @@ static bool has_state_of(const struct node *n, uint32_t stage)
     return n->terms.holds_state && n->terms.held_stage == stage;
 }
 
+/* All its hosts died before one of them had written its first commit, and more
+ * than half of those are here: nobody has more of it than how it began. */
+static bool begins_anew(const struct node *n)
+{
+    return n->ballot.restored && !n->terms.holds_state &&
+           n->ballot.cert.body.round == 0 && node_can_go_on(n);
+}
+
 /* Whether somebody, or we, can begin or go on with it. */
 static bool is_open(const struct node *n, const struct service *s, uint32_t at)
 {
@@ -404,7 +412,7 @@ bool node_stage_may_begin(const struct node *n)
     }
     look(n, &s);
     return s.placed[n->stages.own] == s.behind &&
-           (s.round == 0 || has_state_of(n, n->stages.own));
+           (s.round == 0 || has_state_of(n, n->stages.own) || begins_anew(n));
 }
 
 const char *node_stage_wait(const struct node *n)
@@ -430,7 +438,7 @@ const char *node_stage_wait(const struct node *n)
     }
     look(n, &s);
     if (s.placed[n->stages.own] == 0 && s.round > 0 &&
-        !has_state_of(n, n->stages.own)) {
+        !has_state_of(n, n->stages.own) && !n->held.loaded) {
         return "its stage has lost all hosts: waiting for a host with its "
                "state";
     }

@@ -78,7 +78,13 @@ const struct commit *node_record(const struct node *n)
         n->held.applying && n->held.placed ? &n->text.before : &n->text.record;
     bool assumed = r == &n->text.record && n->text.assumed;
 
-    return n->terms.lease_quota > 0 && n->held.applied.round > 0 && r->known &&
+    if (n->terms.lease_quota == 0) {
+        return n->round.has_last &&
+                       hash32_eq(&n->round.last_hash, &n->held.applied.commit)
+                   ? &n->round.last
+                   : NULL;
+    }
+    return n->held.applied.round > 0 && r->known &&
                    hash32_eq(&r->hash, &n->held.applied.commit) && !assumed
                ? &r->commit
                : NULL;

@@ -460,6 +460,7 @@ void node_on_adopted(struct node *n)
     members_want_links(&n->members, NODE_LINKS_WANTED);
     bandwidth_tell_anew(&n->bandwidth.map);
     n->view.linked_candidates = 0;
+    n->view.entered = true;
     node_proof_adopted(n);
     drop_guests(n);
     if (!hash32_eq(&n->held.target.commit, &v->commit)) {
@@ -529,6 +530,23 @@ static void drain_advance(struct node *n)
     node_stop(n, LOCO_EXIT_OK);
 }
 
+/* Who comes back with the end of the run on its disk is in the view again that
+ * came to it: nothing is decided there any more, and others believe the members
+ * of a proven view, not whoever says that the run is over. */
+static void return_to_view(struct node *n)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    const struct node_point *at = &n->held.applied;
+
+    if (n->view.entered || !n->ballot.restored || !n->terms.holds_state ||
+        !hash32_eq(&at->commit, &n->terms.held_commit) ||
+        v->round > at->round ||
+        (v->round == at->round && !hash32_eq(&v->commit, &at->commit))) {
+        return;
+    }
+    n->view.entered = ballot_return(&n->ballot, n->now);
+}
+
 void node_view_advance(struct node *n)
 {
     int best;
@@ -539,6 +557,9 @@ void node_view_advance(struct node *n)
     if (n->draining) {
         drain_advance(n);
         return;
+    }
+    if (n->finished && n->held.loaded && !n->held.applying) {
+        return_to_view(n);
     }
     if (n->ballot.have && n->held.loaded && !n->finished) {
         node_watch_commit(n);

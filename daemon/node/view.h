@@ -20,6 +20,7 @@ struct node_view {
     uint64_t members_ask_ms;
     bool has_guests;
     uint64_t join_ms, doubt_ms;
+    bool entered; /* this process was in a view */
 };
 
 void node_view_advance(struct node *n);

@@ -85,6 +85,24 @@ static bool must_return(const struct stages *s, uint32_t peer)
            stages_newest_round(s) == 0;
 }
 
+/* Whether somebody of another stage has not made all steps of the run: only
+ * those miss it. */
+static bool is_missed(const struct stages *s, uint32_t stage)
+{
+    for (uint32_t q = 0; q < s->c.n; q++) {
+        const struct pipeline *p;
+
+        if (!world_alive(s->c.world, q) || s->peers[q].seen.stage == stage) {
+            continue;
+        }
+        p = &node_parts(s->c.peers[q].node).pipe->core;
+        if (p->round < s->c.rounds || p->state != PIPELINE_FINISHED) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static uint64_t on_died(struct crew *c, uint32_t peer)
 {
     struct stages *s = c->self;
@@ -95,7 +113,7 @@ static uint64_t on_died(struct crew *c, uint32_t peer)
         stages_newest_died(s, stage);
     }
     if (stage > 0 && stages_n_hosts(s, stage) == 0 && c->fault == STAGES_LOST &&
-        stages_newest_round(s) < c->rounds) {
+        stages_newest_round(s) < c->rounds && is_missed(s, stage)) {
         s->lost_stage = stage; /* else nobody waits for it */
     }
     if (c->fault == STAGES_LOST) {

@@ -294,6 +294,11 @@ void ballot_confirm(struct ballot *b, const struct ballot_context *ctx);
  * that follows the one it left. */
 void ballot_drop_view(struct ballot *b, uint64_t now_ms);
 
+/* The run is over, and the view of an earlier life was the last: be in it
+ * again, for others to see whose end this is. The owner asks for nothing there
+ * and hands in no message of a ballot any more. False: there is none. */
+bool ballot_return(struct ballot *b, uint64_t now_ms);
+
 /* Whether a view hash is a recent ancestor of ours, or ours. */
 bool ballot_descends_from(const struct ballot *b, const struct hash32 *hash);
 

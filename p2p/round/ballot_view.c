@@ -184,6 +184,44 @@ static void note_left_out(struct ballot *b, const struct view_body *next)
     }
 }
 
+/* The view in `cert`, of which the index is made. */
+static void enter(struct ballot *b, uint64_t now_ms)
+{
+    const struct view_body *v = &b->cert.body;
+
+    assert(b->self_index >= 0);
+    b->have = true;
+    b->restored = false;
+    members_watch(b->members, b->rows, v->n_members, &b->hash, now_ms);
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        int row = b->rows[i];
+
+        /* A member that is already known to be lost will not be reported
+         * again: note it here. */
+        if (row != MEMBERS_NONE && b->members->peers[row].lost) {
+            b->lost |= BIT(i);
+        }
+    }
+    if (b->n_lineage == 0 && v->mode != VIEW_FOUND) {
+        lineage_add(b, v->epoch - 1, &v->prev);
+    }
+    lineage_add(b, v->epoch, &b->hash);
+    b->adopted = true;
+    b->adopted_ms = now_ms;
+}
+
+bool ballot_return(struct ballot *b, uint64_t now_ms)
+{
+    if (b->have || !b->restored || b->phase != BALLOT_IDLE) {
+        return false;
+    }
+    index_view(b, now_ms);
+    if (b->self_index >= 0) {
+        enter(b, now_ms);
+    }
+    return b->have;
+}
+
 void ballot_adopt(struct ballot *b,
                   const struct ballot_context *ctx,
                   const struct view_cert *cert)
@@ -195,29 +233,10 @@ void ballot_adopt(struct ballot *b,
     acceptor_reset(b, ctx->now_ms);
     b->has_pending = false;
     b->cert = *cert;
-    b->have = true;
-    b->restored = false;
     index_view(b, ctx->now_ms);
-    assert(b->self_index >= 0);
-    members_watch(b->members, b->rows, cert->body.n_members, &b->hash,
-                  ctx->now_ms);
-    for (uint32_t i = 0; i < cert->body.n_members; i++) {
-        int row = b->rows[i];
-
-        /* A member that is already known to be lost will not be reported
-         * again: note it here. */
-        if (row != MEMBERS_NONE && b->members->peers[row].lost) {
-            b->lost |= BIT(i);
-        }
-    }
+    enter(b, ctx->now_ms);
     note_joiners(b);
     note_full(b);
-    if (b->n_lineage == 0 && cert->body.mode != VIEW_FOUND) {
-        lineage_add(b, cert->body.epoch - 1, &cert->body.prev);
-    }
-    lineage_add(b, cert->body.epoch, &b->hash);
-    b->adopted = true;
-    b->adopted_ms = ctx->now_ms;
     ballot_save(b, ctx);
     if ((b->lost & view_full(&b->cert.body)) != 0) {
         ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);

@@ -181,6 +181,26 @@ def restart_by_cache():
               "it took part in no round after its return")
 
 
+@test("all peers come back after the end of the run, one of them from the "
+      "middle of it: that one takes the end", 240)
+def back_after_the_end():
+    with Swarm(peers=3, rounds=12, period=20) as s:
+        s.start(*PACED)
+        s.wait_training()
+        late, rest = s.peers[2], s.peers[:2]
+        late.wait_round(3)
+        late.kill()
+        ends = s.wait_finished(rest)
+        for peer in rest:
+            peer.kill()
+        rest[0].start("--run", s.yaml).wait_up()
+        rest[1].start("--join", s.uri()).wait_up()
+        late.start("--run", s.yaml).wait_up()  # it knows where they were
+        back = s.wait_finished()
+        check(back[0]["params_hash"] == ends[0]["params_hash"],
+              "it is another end than that of before")
+
+
 @test("a fifth peer that joins half way ends with the same hash", 240)
 def fifth():
     with Swarm(rounds=30, period=20) as s:

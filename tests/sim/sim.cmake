@@ -328,6 +328,17 @@ loco_sim_test(stages_founded_once stages --set fault=10 --peers 4 --seed 11
 loco_sim_test(stages_fault_10_more stages --set fault=10 --seed 76 --seeds 60)
 # The only host with the state is to die while another one comes back.
 loco_sim_test(stages_fault_1_more stages --set fault=1 --seed 139 --seeds 70)
+# All hosts of a stage die right behind the last commit, and come back with
+# different rounds on their disks; before the first of them had written any (139).
+foreach(seed 35 139 353 646)
+  loco_sim_test(stages_lost_at_the_end_${seed} stages --set fault=7
+    --seed ${seed})
+endforeach()
+# The last host of a stage comes back with the end, another one without it.
+foreach(seed 130 356)
+  loco_sim_test(stages_behind_the_end_${seed} stages --set fault=2
+    --seed ${seed})
+endforeach()
 # Hosts that were left out of a round: their steps count in a later one.
 loco_sim_test(stages_carried_over stages --set fault=3 --seed 12 --seeds 50)
 loco_sim_test(stages_of_two stages --peers 2 --set stages=2 --set fault=2

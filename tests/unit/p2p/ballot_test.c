@@ -273,6 +273,54 @@ static void is_elsewhere(struct cast *c, int k, int i)
     c->a[i]->ballot.hash = p->beat.view; /* it answers no ballot of ours */
 }
 
+/* Once, and as it was: what it promised stays promised. */
+static void who_returns_is_in_the_view_that_it_was_in(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct ballot *b = &c->a[0]->ballot;
+    struct ballot_record r = {.n_certs = 1};
+    struct hash32 hash = b->hash;
+    int self = b->self_index;
+
+    (void)state;
+    assert_false(ballot_return(b, c->now_ms)); /* it is in it */
+    r.certs[0] = b->cert;
+    r.has_promised = true;
+    r.promised = 77;
+    ballot_restart(b, c->now_ms);
+    assert_false(ballot_return(b, c->now_ms)); /* it was in none */
+    ballot_restore(b, &r);
+    assert_true(b->restored && !b->have);
+    assert_true(ballot_return(b, c->now_ms));
+    assert_true(b->have && !b->restored && b->promised == 77);
+    assert_int_equal(b->self_index, self);
+    assert_true(hash32_eq(&b->hash, &hash));
+    assert_true(ballot_descends_from(b, &hash));
+    assert_true(ballot_take_view(b));
+    assert_false(ballot_return(b, c->now_ms));
+    cast_close(c);
+}
+
+/* One whose last view went on without it is in none. */
+static void who_was_left_out_returns_to_no_view(void **state)
+{
+    struct cast *c = cast_open(3);
+    struct ballot *b = &c->a[2]->ballot;
+    struct ballot_record r = {.n_certs = 1};
+
+    (void)state;
+    cast_lose(c, 2);
+    cast_wait(c, 10000);
+    assert_int_equal(c->a[0]->ballot.cert.body.n_members, 2);
+    r.certs[0] = c->a[0]->ballot.cert;
+    ballot_restart(b, c->now_ms);
+    ballot_restore(b, &r);
+    assert_false(ballot_return(b, c->now_ms));
+    assert_true(b->restored);
+    assert_int_equal(b->self_index, -1);
+    cast_close(c);
+}
+
 /* Two of six are linked, too, and are in a view of theirs, which gives way to
  * ours: without us they would wait for ever, and we for them. */
 static void members_in_another_view_make_no_majority(void **state)
@@ -692,6 +740,8 @@ int main(void)
         cmocka_unit_test(the_newest_commit_goes_on),
         cmocka_unit_test(one_member_invents_no_commit),
         cmocka_unit_test(who_is_not_in_the_plan_does_not_stand_against_it),
+        cmocka_unit_test(who_returns_is_in_the_view_that_it_was_in),
+        cmocka_unit_test(who_was_left_out_returns_to_no_view),
         cmocka_unit_test(members_in_another_view_make_no_majority),
         cmocka_unit_test(an_old_beat_of_a_member_without_a_link_proves_nothing),
         cmocka_unit_test(a_lone_survivor_forks_only_after_its_time),
