@@ -123,6 +123,8 @@ static int examine(struct asked *a)
         .uri = a->join == NULL ? NULL : uri,
         .clock_url = a->clock_url,
         .wants_cuda = strcmp(a->device, "cuda") == 0,
+        .host = {(int)config->threads, (unsigned)config->keep,
+                 strcmp(a->device, "cuda") == 0},
         .bandwidth = a->bandwidth,
         .limit_ms = (uint32_t)(a->limit_s * 1000),
     };

@@ -3,8 +3,8 @@
  * Starts locod in a session of its own (so that Ctrl-C reaches only us), with
  * its log in STATE/locod.log, and shows `loco top` until it ends. Before that:
  * what the run asks for, from its signed manifest, and the question whether to
- * join. The manifest is the first thing that a joiner gets, long before it is a
- * member: to ask, a daemon fetches it and is stopped again.
+ * join (join_terms.h). The manifest is the first thing that a joiner gets, long
+ * before it is a member: to ask, a daemon fetches it and is stopped again.
  *
  * Ctrl-C or SIGTERM: the daemon finishes the round in flight and says goodbye;
  * a second one stops it at once. The exit code is the daemon's.
@@ -17,12 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "daemon/cli/cli.h"
+#include "daemon/cli/join_terms.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
@@ -35,6 +35,7 @@
 
 struct join {
     const char *uri, *listen, *state;
+    const struct uri *run;
     char self[FILE_PATH_MAX];  /* this program */
     char locod[FILE_PATH_MAX]; /* the daemon beside it */
     char log[FILE_PATH_MAX];
@@ -111,13 +112,24 @@ static pid_t spawn(const struct join *j, const char *const *argv, bool daemon)
     return pid;
 }
 
-static pid_t start(const struct join *j)
+/* `fetch`: only for the manifest. Then the caps of this machine do not matter
+ * yet: they are held against it before the question (join_terms.h). */
+static pid_t start(const struct join *j, bool fetch)
 {
-    const char *const argv[] = {j->locod,  "--state",
-                                j->state,  "--join",
-                                j->uri,    j->listen ? "--listen" : NULL,
-                                j->listen, NULL};
+    const char *argv[16] = {j->locod, "--state", j->state, "--join", j->uri};
+    size_t n = 5;
 
+    if (j->listen != NULL) {
+        argv[n++] = "--listen";
+        argv[n++] = j->listen;
+    }
+    if (fetch) {
+        argv[n++] = "--memory-bytes";
+        argv[n++] = "0";
+        argv[n++] = "--disk-bytes";
+        argv[n++] = "0";
+    }
+    argv[n] = NULL;
     return spawn(j, argv, true);
 }
 
@@ -146,17 +158,31 @@ static int ended(const struct join *j, int status)
     return code_of(status);
 }
 
+static bool is_there(const char *file)
+{
+    struct stat st;
+
+    return file != NULL && stat(file, &st) == 0 && st.st_size > 0;
+}
+
 /* Wait for the daemon, passing signals on; the code it ended with. With
- * `until` (a file), also until that is there: CLI_GO. */
+ * `until` (a file), only until that is there: CLI_GO, and the daemon is
+ * stopped. */
 static int attend(const struct join *j, pid_t pid, const char *until)
 {
     const uint64_t limit_ms = monotonic_ms() + FETCH_S * 1000;
     int status = 0, passed = 0;
 
     for (;;) {
-        struct stat st;
         pid_t done = waitpid(pid, &status, WNOHANG);
 
+        if (is_there(until)) { /* whatever it thinks of the run */
+            if (done != pid) {
+                (void)kill(pid, SIGTERM);
+                (void)waitpid(pid, &status, 0);
+            }
+            return CLI_GO;
+        }
         if (done == pid) {
             return ended(j, status);
         }
@@ -170,9 +196,6 @@ static int attend(const struct join *j, pid_t pid, const char *until)
                 j->log);
             (void)kill(pid, SIGTERM);
         }
-        if (until != NULL && stat(until, &st) == 0 && st.st_size > 0) {
-            return CLI_GO;
-        }
         if (until != NULL && passed == 0 && monotonic_ms() > limit_ms) {
             (void)kill(pid, SIGTERM);
             (void)waitpid(pid, &status, 0);
@@ -185,67 +208,31 @@ static int attend(const struct join *j, pid_t pid, const char *until)
     }
 }
 
-static int show(const struct join *j, const char *const *argv)
+/* The manifest, from a daemon that is stopped again. */
+static int fetch_manifest(const struct join *j)
 {
-    pid_t pid = spawn(j, argv, false);
-    int status = 0;
-
-    if (pid <= 0 || waitpid(pid, &status, 0) != pid) {
-        return LOCO_EXIT_FAILURE;
-    }
-    return code_of(status);
-}
-
-/* CLI_GO: yes. */
-static int consent(const struct join *j)
-{
-    const char *const argv[] = {j->self,   "run",    "show",
-                                "--state", j->state, NULL};
-    char manifest[FILE_PATH_MAX], errmsg[ERRMSG_SIZE], answer[16] = "";
-    struct statvfs disk;
-    struct stat st;
-    int rv;
+    char manifest[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    pid_t pid;
 
     if (file_path_join(manifest, j->state, STATE_DIR_MANIFEST, errmsg) != 0) {
         return cli_fail(TROUBLE_STATE_DIR, "%s", errmsg);
     }
-    if (stat(manifest, &st) != 0) {
-        pid_t pid = start(j);
-
-        if (pid <= 0) {
-            return LOCO_EXIT_FAILURE;
-        }
-        (void)fprintf(stderr, "fetching the manifest of the run\n");
-        rv = attend(j, pid, manifest);
-        if (rv != CLI_GO) {
-            return rv;
-        }
-        (void)kill(pid, SIGTERM);
-        (void)waitpid(pid, NULL, 0);
+    if (is_there(manifest)) {
+        return CLI_GO;
     }
-    rv = show(j, argv);
-    if (rv != 0) {
-        return rv;
+    pid = start(j, true);
+    if (pid <= 0) {
+        return LOCO_EXIT_FAILURE;
     }
-    if (statvfs(j->state, &disk) == 0) {
-        (void)printf("free disk  %.1f GB\n",
-                     (double)disk.f_bavail * (double)disk.f_frsize / 1e9);
-    }
-    (void)printf("state      %s\n\nJoin this run? [y/N] ", j->state);
-    (void)fflush(stdout);
-    if (fgets(answer, sizeof answer, stdin) == NULL ||
-        (answer[0] != 'y' && answer[0] != 'Y')) {
-        (void)printf("not joined; %s can be removed\n", j->state);
-        return LOCO_EXIT_OK;
-    }
-    return CLI_GO;
+    (void)fprintf(stderr, "fetching the manifest of the run\n");
+    return attend(j, pid, manifest);
 }
 
 static int take_part(const struct join *j)
 {
     const char *const top[] = {j->self, "top",    "--patience",
                                "3600",  j->state, NULL};
-    pid_t daemon = start(j), view;
+    pid_t daemon = start(j, false), view;
     int rv;
 
     if (daemon <= 0) {
@@ -263,15 +250,14 @@ static int take_part(const struct join *j)
 
 static int prepare(struct join *j)
 {
+    static struct uri u;
     char errmsg[LOCO_ERRMSG_MAX];
-    struct uri *u = malloc(sizeof *u);
-    int rv = u == NULL ? LOCO_ENOMEM : uri_parse(j->uri, u, errmsg);
+    int rv = uri_parse(j->uri, &u, errmsg);
 
-    free(u);
     if (rv != 0) {
-        return cli_fail(rv == LOCO_ENOMEM ? TROUBLE_RESOURCES : TROUBLE_URI,
-                        "%s", rv == LOCO_ENOMEM ? loco_strerror(rv) : errmsg);
+        return cli_fail(TROUBLE_URI, "%s", errmsg);
     }
+    j->run = &u;
     rv = cli_state(&j->state);
     if (rv != CLI_GO) {
         return rv;
@@ -308,6 +294,9 @@ int cli_join(const struct cli_call *call)
     (void)sigaction(SIGINT, &act, NULL);
     (void)sigaction(SIGTERM, &act, NULL);
     (void)sigaction(SIGHUP, &act, NULL);
-    rv = yes ? CLI_GO : consent(&j);
+    if (!yes) {
+        rv = fetch_manifest(&j);
+        rv = rv == CLI_GO ? join_terms_ask(j.state, j.run) : rv;
+    }
     return rv == CLI_GO ? take_part(&j) : rv;
 }

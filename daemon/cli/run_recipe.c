@@ -5,21 +5,17 @@
 #include <string.h>
 
 #include "daemon/cli/cli.h"
+#include "daemon/jobs/run_needs.h"
 #include "daemon/settings/method_manifest.h"
-#include "daemon/settings/run_needs.h"
 #include "train/sync/preset.h"
 
 #define RECIPE_PRESET   "muon-avg"
 #define PRESET_OF_PEERS "muloco"
 #define USUAL_PEERS     8
-#define USUAL_MBIT      20 /* a home's line, up */
 #define PEERS_MOST      1000000
 #define LEAST           1e-3 /* of --mbit and --step-ms */
 #define MOST            1e9
 #define WARMUP_SHARE    10 /* of the steps at most */
-
-/* Of a step on two cores of a processor: 6 FLOPs a parameter and token. */
-#define USUAL_FLOPS 40e9
 
 /* An outer step about as the papers' 0.7 / 0.9. */
 #define MUCH_MOMENTUM 0.85
@@ -78,18 +74,11 @@ int run_recipe_begin(struct manifest *m, const struct run_plan *plan)
     return rv;
 }
 
-/* Seconds of a step where nobody has measured one. */
-static double step_seconds(const struct manifest *m, uint64_t parameters)
-{
-    return 6.0 * (double)parameters * m->inner.batch * m->inner.seq /
-           USUAL_FLOPS;
-}
-
 int run_recipe_choose(struct manifest *m,
                       struct run_plan *plan,
                       struct recipe *chosen)
 {
-    struct run_needs needs = run_needs(m);
+    struct run_needs needs = run_needs(m, NULL);
     double peers;
     struct recipe_run run;
 
@@ -100,11 +89,11 @@ int run_recipe_choose(struct manifest *m,
     }
     plan->guessed = plan->step_ms == 0;
     plan->peers = plan->peers > 0 ? plan->peers : USUAL_PEERS;
-    plan->mbit = plan->mbit > 0 ? plan->mbit : USUAL_MBIT;
+    plan->mbit = plan->mbit > 0 ? plan->mbit : RUN_USUAL_MBIT;
     peers = (double)plan->peers;
     run = (struct recipe_run){
         .steps = plan->steps,
-        .step_s = plan->guessed ? step_seconds(m, needs.parameters)
+        .step_s = plan->guessed ? run_step_s(m, needs.parameters)
                                 : plan->step_ms / 1e3,
         .exchange_bytes = (double)needs.round_bytes * (peers - 1) / peers,
         .bytes_per_s = plan->mbit * 1e6 / 8,

@@ -4,7 +4,8 @@
 #include <jansson.h>
 
 #include "daemon/cli/cli.h"
-#include "daemon/settings/run_needs.h"
+#include "daemon/cli/run_show.h"
+#include "daemon/jobs/run_needs.h"
 #include "daemon/settings/run_yaml.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
@@ -59,20 +60,20 @@ static json_t *map_json(const struct doc_schema *s, const void *obj)
     return map;
 }
 
-/* One need: what the author states, else what follows from the model. */
-static void print_need(const char *name, uint64_t stated, uint64_t bytes)
+static void
+print_need(const struct manifest *m, const char *name, uint64_t bytes)
 {
     (void)printf("%-10s %.1f MB%s\n", name, (double)bytes / 1e6,
-                 stated > 0 ? "" : " at least");
+                 m->stages > 1 ? " at least" : "");
 }
 
 /* What joining costs. */
 static void print_needs(const struct manifest *m)
 {
-    struct run_needs needs = run_needs(m);
+    struct run_needs needs = run_needs(m, NULL);
 
-    print_need("disk", m->limits.disk_bytes, needs.disk_bytes);
-    print_need("memory", m->limits.memory_bytes, needs.memory_bytes);
+    print_need(m, "disk", needs.disk_bytes);
+    print_need(m, "memory", needs.memory_bytes);
     (void)printf("traffic    %.1f MB each way every %u inner steps",
                  (double)needs.round_bytes / 1e6, m->sync.period);
     if (m->limits.traffic_bytes_per_day > 0) {
@@ -99,13 +100,14 @@ static void print_model(const struct manifest *m)
     }
 }
 
-static void print_text(const struct run_yaml *r, const char *hex)
+void run_show_text(const struct run_yaml *r)
 {
     const struct manifest *m = &r->manifest;
-    char author[ID_HEX_MAX];
+    char author[ID_HEX_MAX], hex[ID_HEX_MAX];
     uint64_t tokens = 0, bytes = 0;
 
     hex_encode(m->author, sizeof m->author, author);
+    hash32_hex(&r->run_id, hex);
     for (uint32_t i = 0; i < m->data.n_shards; i++) {
         bytes += m->data.shards[i].bytes;
         tokens += m->data.shards[i].val ? 0 : m->data.shards[i].tokens;
@@ -124,7 +126,6 @@ static void print_text(const struct run_yaml *r, const char *hex)
     (void)printf("inner      %s, lr %g %s, batch %u x %u tokens\n",
                  m->inner.optimizer, m->inner.lr, m->inner.schedule,
                  m->inner.batch, m->inner.seq);
-    print_needs(m);
     (void)printf("starts at  %u peers\nstops at   round %llu, token %llu "
                  "(0: never)\n",
                  m->round.min_peers, (unsigned long long)m->stop.rounds,
@@ -175,7 +176,8 @@ int cli_run_show(const struct cli_call *call)
     if (json) {
         print_json(&r, hex);
     } else {
-        print_text(&r, hex);
+        run_show_text(&r);
+        print_needs(&r.manifest);
     }
     return LOCO_EXIT_OK;
 }

@@ -211,17 +211,21 @@ static void driver_missing(const struct fact_driver *d, struct doctor_line *l)
 static void judge_driver(const struct doctor_facts *f, struct doctor_line *l)
 {
     const struct fact_driver *d = &f->driver;
-    char bytes[DOCTOR_BYTES_MAX];
+    char bytes[DOCTOR_BYTES_MAX], need[DOCTOR_BYTES_MAX];
 
     if (doctor_late(f, d->state, l)) {
         return;
     }
     if (d->n_devices > 0) {
-        doctor_say(l, DOCTOR_OK, "%u GPU%s, first %s with %s, CUDA %d.%d%s",
+        (void)doctor_bytes(d->need_bytes, need);
+        doctor_say(l, DOCTOR_OK, "%u GPU%s, first %s with %s, CUDA %d.%d%s%s",
                    d->n_devices, d->n_devices == 1 ? "" : "s", d->name,
                    doctor_bytes(d->bytes, bytes), d->cuda_version / 1000,
                    d->cuda_version % 1000 / 10,
-                   d->built ? "" : "; this build trains on the CPU");
+                   !d->built            ? "; this build trains on the CPU"
+                   : d->need_bytes != 0 ? "; the run takes at most "
+                                        : "",
+                   d->built && d->need_bytes != 0 ? need : "");
     } else if (d->n_nvidia == 0 && !d->module) {
         doctor_say(l, DOCTOR_OK, "no NVIDIA GPU%s: training runs on the CPU",
                    d->n_amd > 0 ? " (AMD ones are not used)" : "");

@@ -78,6 +78,7 @@ struct fact_driver {
     int cuda_version;           /* that the driver offers: 1000 * major + ... */
     bool wanted;                /* the settings say `device: cuda` */
     bool built;                 /* this build can use it */
+    uint64_t need_bytes;        /* of its memory, by the run; 0: not known */
 };
 
 struct fact_memory {
@@ -151,7 +152,7 @@ struct fact_manifest {
     char missing[64];  /* the first one that is not there */
     bool must_be_here; /* --run: who starts a run must hold its data */
     uint64_t floor_bytes_per_s; /* of the run; 0: not known */
-    uint64_t memory_bytes, disk_bytes;
+    uint64_t memory_bytes, disk_bytes, gpu_bytes;
 };
 
 struct fact_host {

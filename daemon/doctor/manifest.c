@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "daemon/doctor/probe.h"
+#include "daemon/jobs/run_needs.h"
 #include "daemon/settings/file_hash.h"
-#include "daemon/settings/run_needs.h"
 #include "daemon/settings/run_yaml.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
@@ -46,17 +46,20 @@ static void check_shard(struct fact_manifest *m,
     }
 }
 
-static void
-check(struct fact_manifest *m, const struct run_yaml *r, const char *dir)
+static void check(struct fact_manifest *m,
+                  const struct run_yaml *r,
+                  const char *dir,
+                  const struct run_host *host)
 {
     const struct manifest_data *data = &r->manifest.data;
-    struct run_needs needs = run_needs(&r->manifest);
+    struct run_needs needs = run_needs(&r->manifest, host);
     uint64_t left_bytes = HASH_BYTES_MAX;
 
     (void)snprintf(m->name, sizeof m->name, "%s", r->manifest.name);
     m->floor_bytes_per_s = r->manifest.round.progress_floor_bytes_per_s;
     m->memory_bytes = needs.memory_bytes;
     m->disk_bytes = needs.disk_bytes;
+    m->gpu_bytes = needs.gpu_bytes;
     m->n_shards = data->n_shards;
     for (uint32_t i = 0; i < data->n_shards; i++) {
         check_shard(m, &data->shards[i], dir, &left_bytes);
@@ -90,7 +93,7 @@ void probe_manifest(const struct doctor_options *opt, void *fact)
                    errmsg[0] != '\0' || m->rc == 0 ? errmsg
                                                    : loco_strerror(m->rc));
     if (m->rc == 0) {
-        check(m, r, dir);
+        check(m, r, dir, &opt->host);
     }
     free(r);
 }

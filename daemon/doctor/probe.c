@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-#include "daemon/settings/run_needs.h"
+#include "daemon/jobs/run_needs.h"
 #include "daemon/visit/http.h"
 #include "p2p/uv/addr.h"
 #include "proto/base/clock.h"
@@ -364,18 +364,20 @@ static int64_t wall_minus_monotonic_ms(void)
 }
 
 /* What the run takes, from whichever manifest is at hand. */
-static void take_needs(struct doctor_facts *f)
+static void take_needs(const struct doctor_options *opt, struct doctor_facts *f)
 {
     f->memory.need_bytes = f->manifest.memory_bytes;
     f->disk.need_bytes = f->manifest.disk_bytes;
+    f->driver.need_bytes = f->manifest.gpu_bytes;
     for (uint32_t i = 0; i < f->n_hosts && f->memory.need_bytes == 0; i++) {
         const struct manifest *m = f->host[i].contact.manifest;
 
         if (f->host[i].state == FACT_FOUND && m != NULL) {
-            struct run_needs needs = run_needs(m);
+            struct run_needs needs = run_needs(m, &opt->host);
 
             f->memory.need_bytes = needs.memory_bytes;
             f->disk.need_bytes = needs.disk_bytes;
+            f->driver.need_bytes = needs.gpu_bytes;
         }
     }
 }
@@ -410,7 +412,7 @@ bool doctor_find(const struct doctor_options *opt, struct doctor_facts *f)
     }
     probe_port(opt, &f->daemon, &f->port);
     f->clock.stepped_ms = wall_minus_monotonic_ms() - began_ms;
-    take_needs(f);
+    take_needs(opt, f);
     f->memory.need_bytes += f->memory.need_bytes == 0 ? 0 : DAEMON_BYTES;
     return all;
 }

@@ -12,6 +12,7 @@
 #define LOCO_DAEMON_DOCTOR_PROBE_H
 
 #include "daemon/doctor/doctor.h"
+#include "daemon/jobs/run_needs.h"
 
 struct doctor_options {
     const char *state;     /* directory */
@@ -21,7 +22,8 @@ struct doctor_options {
     const struct uri *uri; /* NULL: none */
     const char *clock_url; /* NULL: none */
     bool wants_cuda;
-    bool bandwidth; /* fetch some pieces from a bootstrap */
+    struct run_host host; /* the settings that a run's needs follow from */
+    bool bandwidth;       /* fetch some pieces from a bootstrap */
     uint32_t limit_ms;
 };
 

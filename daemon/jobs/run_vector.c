@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/settings/method_manifest.h"
-#include "daemon/settings/run_needs.h"
+#include "daemon/settings/run_model.h"
 #include "p2p/exchange/exchange.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
@@ -35,16 +35,20 @@ int run_vector_read(struct run_vector *v,
     return 0;
 }
 
-void run_vector_cut(const struct run_vector *v, struct run_terms *t)
+uint32_t run_vector_segment(const struct run_vector *v)
 {
     uint32_t block = exchange_block(v->exchange, v->codec->block);
     uint64_t blocks = RUN_SEGMENT_BYTES / v->codec->bytes(block);
 
-    blocks = blocks > 0 ? blocks : 1;
+    return (uint32_t)(blocks > 0 ? blocks : 1) * block;
+}
+
+void run_vector_cut(const struct run_vector *v, struct run_terms *t)
+{
     t->exchange = v->exchange;
     t->audits = v->audits && v->exchange == EXCHANGE_BUTTERFLY;
-    t->block = block;
-    t->segment_elements = (uint32_t)blocks * block;
+    t->block = exchange_block(v->exchange, v->codec->block);
+    t->segment_elements = run_vector_segment(v);
     t->chunk_segments = RING_CHUNK_SEGMENTS;
     t->segment_wire_bytes = (uint32_t)v->codec->bytes(t->segment_elements);
 }

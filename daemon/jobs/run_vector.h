@@ -32,6 +32,9 @@ int run_vector_read(struct run_vector *v,
                     const struct manifest *f,
                     char *errmsg);
 
+/* Elements of one segment. */
+uint32_t run_vector_segment(const struct run_vector *v);
+
 /* How it is cut: `exchange`, `audits`, `block`, the sizes of segments and
  * chunks. */
 void run_vector_cut(const struct run_vector *v, struct run_terms *t);

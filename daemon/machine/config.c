@@ -10,10 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "daemon/jobs/run_needs.h"
 #include "daemon/machine/hash_threads.h"
 #include "daemon/machine/internal.h"
 #include "daemon/settings/memory_limit.h"
-#include "daemon/settings/run_needs.h"
+#include "daemon/settings/run_model.h"
 #include "daemon/settings/state_dir.h"
 #include "p2p/exchange/exchange.h"
 #include "proto/base/err.h"
@@ -101,52 +102,12 @@ static int read_sync(struct machine *m, struct machine_job *j)
     return 0;
 }
 
-/* The inner loop. */
 static int read_inner(struct machine *m, struct machine_job *j)
 {
-    const struct manifest_inner *f = &m->manifest->inner;
-    struct replica_options *r = &m->replica;
     const char *reason = NULL;
-    int rv;
+    int rv = run_inner_read(&m->replica, &m->manifest->inner, &reason);
 
-    r->optimizer = (struct optimizer_options){
-        .beta1 = f->beta1,
-        .beta2 = f->beta2,
-        .eps = f->eps,
-        .weight_decay = f->weight_decay,
-        .clip_norm = f->clip,
-        .muon_lr = f->muon_lr,
-    };
-    r->schedule = (struct schedule){
-        .peak = f->lr,
-        .lowest = f->lr_min,
-        .warmup_steps = f->warmup,
-        .total_steps = f->steps,
-        .decay_steps = f->decay,
-    };
-    rv = optimizer_rule_named(f->optimizer, &r->optimizer.rule);
-    rv = rv != 0 ? rv : optimizer_check(&r->optimizer, &reason);
-    rv = rv != 0 ? rv : schedule_kind_named(f->schedule, &r->schedule.kind);
-    rv = rv != 0 ? rv : schedule_check(&r->schedule, &reason);
-    if (rv != 0) {
-        return fail(j, rv,
-                    reason == NULL ? "this build does not have the run's "
-                                     "inner.optimizer or inner.schedule"
-                                   : reason);
-    }
-    r->batch = f->batch;
-    r->micro_batch = f->micro_batch > 0 ? f->micro_batch : f->batch;
-    r->seq = f->seq;
-    return 0;
-}
-
-/* More micro-batches than stages are on their way at once, so that no host
- * waits for one that another holds. */
-static uint32_t pipe_slots(uint32_t stages)
-{
-    uint32_t n = stages + 2;
-
-    return n < LLAMA_SLOTS_MAX ? n : LLAMA_SLOTS_MAX;
+    return rv == 0 ? 0 : fail(j, rv, reason);
 }
 
 /* A model cut into stages: until the node says which one this machine holds,
@@ -162,7 +123,7 @@ static int read_stages(struct machine *m, struct machine_job *j)
     if (rv != 0) {
         return fail(j, rv, reason);
     }
-    r->slots = pipe_slots(m->manifest->stages);
+    r->slots = run_pipe_slots(m->manifest->stages);
     m->stage.activations = codec_get(CODEC_BF16);
     return 0;
 }
@@ -369,27 +330,10 @@ uint64_t machine_replica_need(const struct machine *m,
                               const struct replica_options *r)
 {
     uint64_t n = (uint64_t)r->part.numel;
-    uint64_t state =
-        replica_state_elements(&r->method, n) * (uint64_t)sizeof(float);
-    uint64_t snapshot_bytes = state + 2 * n * sizeof(float);
     /* A round's vector is longer where moments go with the parameters. */
     uint64_t wire = m->n_wire / m->n * n + m->n_wire % m->n;
-    uint64_t need = replica_bytes(r) +
-                    (uint64_t)WIRE_SLOTS * m->codec->bytes(wire) +
-                    (KEPT_STATES + 1) * snapshot_bytes + /* one is made */
-                    2 * state; /* one pinned, one fetched */
 
-    if (m->exchange == EXCHANGE_BUTTERFLY || m->terms.adapts) {
-        need += EXCHANGE_LANES_MAX * m->terms.segment_wire_bytes;
-    }
-    if (m->pairs) {
-        need += 2 * m->codec->bytes(n);
-    }
-    if (m->manifest->sync.error_feedback) {
-        /* The residual and its candidate. */
-        need += (n + wire) * sizeof(float);
-    }
-    return need;
+    return run_memory(&m->vector, r, wire, m->manifest->sync.error_feedback);
 }
 
 /* Of stages one must fit. */

@@ -11,20 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/jobs/run_needs.h"
 #include "daemon/machine/internal.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 
-#define SMALL_BYTES (8U << 20) /* manifest, chain, peers, headers ... */
-
 static uint64_t disk_need(const struct machine *m, unsigned keep)
 {
-    uint64_t n_bytes = m->n * sizeof(float);
-    uint64_t checkpoint = m->terms.state_bytes + 2 * n_bytes;
-    /* One is written before the oldest is deleted; a state that comes in; at
-     * most twice one for reduced bytes, and the round being written. */
-    uint64_t need = (keep + 1ULL) * checkpoint + 3 * m->terms.state_bytes +
-                    m->codec->bytes(m->n_wire) + SMALL_BYTES;
+    uint64_t need = run_disk(&m->vector, m->n, m->n_wire, keep);
     uint64_t largest = 0; /* may come from a server and from peers */
 
     for (uint32_t i = 0; i < m->terms.n_shards; i++) {

@@ -8,6 +8,8 @@
  *   control.tokens   who may ask it from other machines, mode 0600
  *                    (control_tokens.h)
  *   run.manifest     the run, in wire form (manifest_pack), verified
+ *   consent          what of this machine its owner gives the run
+ *                    (cli/join_terms.h)
  *   peers            whom to dial after a restart (p2p/swarm/peers.h)
  *   view.chain       proof that it is the run's (p2p/round/chain.h)
  *   run.revoked      invitations that no longer hold (REVOCATION)
@@ -41,6 +43,7 @@
 #define STATE_DIR_CONTROL     "control"
 #define STATE_DIR_TOKENS      "control.tokens"
 #define STATE_DIR_MANIFEST    "run.manifest"
+#define STATE_DIR_CONSENT     "consent"
 #define STATE_DIR_PEERS       "peers"
 #define STATE_DIR_RECORD      "view.record"
 #define STATE_DIR_CHAIN       "view.chain"

@@ -48,6 +48,7 @@ import stage_soak  # noqa: E402, F401
 import stage_tests  # noqa: E402, F401
 import storm_tests  # noqa: E402, F401
 import stranger_tests  # noqa: E402, F401
+import terms_tests  # noqa: E402, F401
 import upgrade_tests  # noqa: E402, F401
 import walkthrough_tests  # noqa: E402, F401
 

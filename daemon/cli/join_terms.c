@@ -1,0 +1,350 @@
+/* join_terms.c - see join_terms.h. */
+#include "daemon/cli/join_terms.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <curl/curl.h>
+
+#include "daemon/cli/answer.h"
+#include "daemon/cli/cli.h"
+#include "daemon/cli/run_show.h"
+#include "daemon/doctor/probe.h"
+#include "daemon/settings/config.h"
+#include "daemon/settings/courtesy.h"
+#include "daemon/settings/memory_limit.h"
+#include "daemon/settings/state_dir.h"
+#include "proto/base/err.h"
+#include "proto/base/file.h"
+
+#define DAY_S       86400.0
+#define PROBE_MS    5000
+#define CONSENT_MAX 512
+
+/* All that is agreed to. */
+struct terms {
+    struct run_yaml run;
+    struct config config;
+    struct run_needs needs;
+    double open;        /* share of the week that the schedule leaves */
+    double step_s;      /* of two processor cores */
+    double round_s;     /* with that, and the exchange at `line` */
+    double line;        /* bytes per second */
+    uint64_t day_bytes; /* each way */
+    struct doctor_facts facts;
+    struct doctor_options options;
+    struct doctor_line line_of[DOCTOR_CHECK_COUNT];
+    char state[FILE_PATH_MAX];
+};
+
+/* ---- the figures --------------------------------------------------------- */
+
+/* A share of the week in which it may train. */
+static double share_of_week(const char *text)
+{
+    struct courtesy_schedule s;
+    char errmsg[COURTESY_ERRMSG_MAX];
+    unsigned open = 0;
+
+    if (courtesy_schedule_parse(&s, text, errmsg) != 0) {
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof s.open; i++) {
+        open += (unsigned)__builtin_popcount(s.open[i]);
+    }
+    return open / (double)COURTESY_WEEK_MIN;
+}
+
+static void estimate_traffic(struct terms *t)
+{
+    const struct manifest *m = &t->run.manifest;
+    double cap = (double)t->config.upload_bytes_per_s;
+
+    t->open = share_of_week(t->config.schedule);
+    t->line = RUN_USUAL_MBIT * 1e6 / 8;
+    t->line = cap > 0 && cap < t->line ? cap : t->line;
+    t->step_s = run_step_s(m, t->needs.parameters);
+    t->round_s = run_round_s(m, &t->needs, t->step_s, t->line);
+    if (t->round_s > 0) {
+        t->day_bytes = (uint64_t)((double)t->needs.round_bytes * t->open *
+                                  DAY_S / t->round_s);
+    }
+}
+
+static int load(struct terms *t, const char *state, const struct uri *u)
+{
+    char path[FILE_PATH_MAX], hex[ID_HEX_MAX], *none[] = {NULL};
+    char errmsg[LOCO_ERRMSG_MAX] = "";
+    int rv = config_parse(0, none, &t->config, errmsg);
+
+    if (rv != 0) {
+        return cli_fail(trouble_of_settings(t->config.exit_code), "%s", errmsg);
+    }
+    rv = file_path_join(path, state, STATE_DIR_MANIFEST, errmsg);
+    rv = rv == 0 ? run_yaml_load_kept(path, &t->run, errmsg) : rv;
+    if (rv != 0) {
+        return cli_fail(TROUBLE_MANIFEST, "%s",
+                        errmsg[0] == '\0' ? loco_strerror(rv) : errmsg);
+    }
+    if (!hash32_eq(&t->run.run_id, &u->run)) {
+        hash32_hex(&t->run.run_id, hex);
+        return cli_fail(TROUBLE_STATE_DIR,
+                        "join: %s is the state of another run, %s: choose "
+                        "another directory with --state DIR",
+                        state, hex);
+    }
+    (void)snprintf(t->state, sizeof t->state, "%s", state);
+    t->options = (struct doctor_options){
+        .state = t->state,
+        .wants_cuda = strcmp(t->config.device, "cuda") == 0,
+        .host = {.threads = (int)t->config.threads,
+                 .keep = (unsigned)t->config.keep},
+        .limit_ms = PROBE_MS,
+    };
+    t->options.host.gpu = t->options.wants_cuda;
+    t->needs = run_needs(&t->run.manifest, &t->options.host);
+    estimate_traffic(t);
+    return CLI_GO;
+}
+
+/* ---- what cannot be -------------------------------------------------------
+ */
+
+/* Not doctor's verdict but the daemon's: no use of waiting for memory that
+ * this machine does not have, or for what its owner does not give. */
+static int check_limits(const struct terms *t)
+{
+    const struct run_needs *needs = &t->needs;
+    const struct config *c = &t->config;
+    struct memory_limit have;
+    char need[24], room[24];
+
+    memory_limit_read("", &have);
+    if (c->memory_bytes > 0 && c->memory_bytes < have.bytes) {
+        have =
+            (struct memory_limit){c->memory_bytes, "the setting memory_bytes"};
+    }
+    if (needs->memory_bytes > have.bytes) {
+        return cli_fail(TROUBLE_RESOURCES,
+                        "join: the run needs %s of memory and %s has %s: use "
+                        "another machine, or raise what limits it",
+                        answer_scaled((double)needs->memory_bytes, "B", need),
+                        have.whose,
+                        answer_scaled((double)have.bytes, "B", room));
+    }
+    if (c->disk_bytes > 0 && needs->disk_bytes > c->disk_bytes) {
+        return cli_fail(TROUBLE_RESOURCES,
+                        "join: the run needs %s of disk and the setting "
+                        "disk_bytes allows %s: raise it, or keep fewer "
+                        "checkpoints (keep)",
+                        answer_scaled((double)needs->disk_bytes, "B", need),
+                        answer_scaled((double)c->disk_bytes, "B", room));
+    }
+    return CLI_GO;
+}
+
+/* Memory that other programs hold may be free when it is needed: a warning. */
+static int check_machine(const struct terms *t)
+{
+    static const struct {
+        enum doctor_check check;
+        enum trouble what;
+        const char *name;
+    } checks[] = {
+        {DOCTOR_CHECK_disk, TROUBLE_RESOURCES, "the disk does not suffice"},
+        {DOCTOR_CHECK_driver, TROUBLE_DEVICE, "the GPU cannot be used"},
+    };
+
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        const struct doctor_line *l = &t->line_of[checks[i].check];
+
+        if (l->level == DOCTOR_PROBLEM) {
+            return cli_fail(checks[i].what, "join: %s: %s. %s", checks[i].name,
+                            l->what, l->fix);
+        }
+    }
+    return check_limits(t);
+}
+
+/* ---- what is shown ------------------------------------------------------- */
+
+static void print_check(const struct terms *t, enum doctor_check check)
+{
+    const struct doctor_line *l = &t->line_of[check];
+
+    (void)printf("%-10s %s\n", doctor_check_name(check), l->what);
+    if (l->fix[0] != '\0') {
+        (void)printf("%-10s -> %s\n", "", l->fix);
+    }
+}
+
+static void print_cap(uint64_t bytes_per_s, double open, const char *way)
+{
+    char day[24];
+
+    if (bytes_per_s > 0) {
+        (void)printf(
+            ", at most %s %s by your cap",
+            answer_scaled((double)bytes_per_s * open * DAY_S, "B", day), way);
+    }
+}
+
+static void print_traffic(const struct terms *t)
+{
+    const struct manifest *m = &t->run.manifest;
+    const struct config *c = &t->config;
+    char first[24], day[24], round[24];
+
+    (void)printf("traffic    about %s a day each way",
+                 answer_scaled((double)t->day_bytes, "B", day));
+    print_cap(c->upload_bytes_per_s, t->open, "sent");
+    print_cap(c->download_bytes_per_s, t->open, "received");
+    if (c->quota > 0) {
+        (void)printf(", at most %llu GB a month by your quota",
+                     (unsigned long long)c->quota);
+    }
+    (void)printf(
+        "; %s once, at first\n",
+        answer_scaled((double)(t->needs.data_bytes + t->needs.state_bytes), "B",
+                      first));
+    (void)printf("           (estimate: %s each way every %.*f s, in %u steps "
+                 "of %.3g s as two processor cores\n"
+                 "           make them and an exchange at %.3g Mbit/s; members "
+                 "twice as fast send twice as much)\n",
+                 answer_scaled((double)t->needs.round_bytes, "B", round),
+                 t->round_s < 10 ? 2 : 0, t->round_s, m->sync.period, t->step_s,
+                 t->line * 8 / 1e6);
+    if (m->limits.traffic_bytes_per_day > 0) {
+        (void)printf(
+            "           %s a day, says the author of the run\n",
+            answer_scaled((double)m->limits.traffic_bytes_per_day, "B", day));
+    }
+}
+
+static void print_hours(const struct config *c)
+{
+    bool always = c->schedule[0] == '\0' || strcmp(c->schedule, "always") == 0;
+
+    (void)printf("hours      %.200s%s, %llu %% of %llu thread%s%s", c->schedule,
+                 always ? "" : " (local time)",
+                 (unsigned long long)c->cpu_percent,
+                 (unsigned long long)c->threads, c->threads == 1 ? "" : "s",
+                 strcmp(c->battery, "pause") == 0 ? ", not on battery" : "");
+    if (c->idle_minutes > 0) {
+        (void)printf(", not until %llu min after somebody used this machine",
+                     (unsigned long long)c->idle_minutes);
+    }
+    (void)putchar('\n');
+}
+
+static void print_terms(const struct terms *t)
+{
+    run_show_text(&t->run);
+    (void)printf("\nWhat it takes of this machine:\n");
+    print_check(t, DOCTOR_CHECK_disk);
+    print_check(t, DOCTOR_CHECK_memory);
+    if (t->options.wants_cuda) {
+        print_check(t, DOCTOR_CHECK_driver);
+    }
+    print_traffic(t);
+    print_hours(&t->config);
+    (void)printf("state      %s\n"
+                 "limits     loco config set schedule, cpu_percent, "
+                 "upload_bytes_per_s, quota, disk_bytes, memory_bytes\n\n",
+                 t->state);
+}
+
+/* ---- the answer ---------------------------------------------------------- */
+
+static int consent_path(const struct terms *t, char path[FILE_PATH_MAX])
+{
+    return file_path_join(path, t->state, STATE_DIR_CONSENT, NULL);
+}
+
+/* Whether somebody said yes to as much as this. */
+static bool was_agreed(const struct terms *t)
+{
+    char path[FILE_PATH_MAX], hex[ID_HEX_MAX], run[ID_HEX_MAX + 1] = "";
+    char *text = NULL;
+    uint64_t disk, memory, gpu, day;
+    size_t size;
+    bool same;
+
+    _Static_assert(ID_HEX_MAX == 65, "sscanf below reads 64 digits");
+    if (consent_path(t, path) != 0 ||
+        file_read_whole(path, CONSENT_MAX, &text, &size, NULL) != 0) {
+        return false;
+    }
+    hash32_hex(&t->run.run_id, hex);
+    same = sscanf(text,
+                  "%64s disk %" SCNu64 " memory %" SCNu64 " gpu %" SCNu64
+                  " day %" SCNu64,
+                  run, &disk, &memory, &gpu, &day) == 5 &&
+           strcmp(run, hex) == 0 && t->needs.disk_bytes <= disk &&
+           t->needs.memory_bytes <= memory && t->needs.gpu_bytes <= gpu &&
+           t->day_bytes <= day;
+    free(text);
+    return same;
+}
+
+/* A yes that cannot be kept is asked for again. */
+static void remember(const struct terms *t)
+{
+    char path[FILE_PATH_MAX], hex[ID_HEX_MAX], text[CONSENT_MAX];
+    char errmsg[LOCO_ERRMSG_MAX];
+    int n;
+
+    hash32_hex(&t->run.run_id, hex);
+    n = snprintf(text, sizeof text,
+                 "%s disk %" PRIu64 " memory %" PRIu64 " gpu %" PRIu64
+                 " day %" PRIu64 "\n",
+                 hex, t->needs.disk_bytes, t->needs.memory_bytes,
+                 t->needs.gpu_bytes, t->day_bytes);
+    if (consent_path(t, path) == 0 &&
+        file_write_whole(path, text, (size_t)n, errmsg) != 0) {
+        (void)fprintf(stderr, "the answer is not remembered: %s\n", errmsg);
+    }
+}
+
+static int ask(const struct terms *t)
+{
+    char answer[16] = "";
+
+    (void)printf("Join this run? [y/N] ");
+    (void)fflush(stdout);
+    if (fgets(answer, sizeof answer, stdin) == NULL ||
+        (answer[0] != 'y' && answer[0] != 'Y')) {
+        (void)printf("not joined; %s can be removed\n", t->state);
+        return LOCO_EXIT_OK;
+    }
+    remember(t);
+    return CLI_GO;
+}
+
+int join_terms_ask(const char *state, const struct uri *u)
+{
+    struct terms *t = calloc(1, sizeof *t);
+    bool all = true;
+    int rv;
+
+    if (t == NULL) {
+        return cli_fail(TROUBLE_RESOURCES, "out of memory");
+    }
+    rv = load(t, state, u);
+    if (rv == CLI_GO && !was_agreed(t)) {
+        (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before the threads */
+        all = doctor_find(&t->options, &t->facts);
+        doctor_judge(&t->facts, t->line_of);
+        rv = check_machine(t);
+        if (rv == CLI_GO) {
+            print_terms(t);
+            rv = ask(t);
+        }
+    }
+    if (all) { /* else a late probe still reads it */
+        free(t);
+    }
+    return rv;
+}

@@ -1,0 +1,17 @@
+/* join_terms.h - what joining a run takes of this machine, and the question
+ * whether that is all right.
+ *
+ * The figures are run_needs()'s, what is free doctor's. A yes is kept in the
+ * state directory (STATE_DIR_CONSENT) with the figures that it was given to;
+ * for the same run and no larger ones nobody is asked again.
+ */
+#ifndef LOCO_DAEMON_CLI_JOIN_TERMS_H
+#define LOCO_DAEMON_CLI_JOIN_TERMS_H
+
+#include "proto/uri.h"
+
+/* The manifest is in the state directory. CLI_GO: yes; else an exit code, after
+ * a sentence where the machine has not what the run needs. */
+int join_terms_ask(const char *state, const struct uri *u);
+
+#endif

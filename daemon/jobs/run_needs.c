@@ -1,0 +1,231 @@
+/* run_needs.c - see run_needs.h. */
+#include "daemon/jobs/run_needs.h"
+
+#include "daemon/jobs/kept.h"
+#include "daemon/jobs/wire_slots.h"
+#include "daemon/settings/method_manifest.h"
+#include "daemon/settings/run_model.h"
+#include "p2p/exchange/exchange.h"
+#include "proto/base/err.h"
+#include "train/replica/layout.h"
+
+#define SMALL_BYTES (8U << 20) /* manifest, chain, peers, headers ... */
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t state_bytes(const struct method *m, uint64_t n)
+{
+    return replica_state_elements(m, n) * (uint64_t)sizeof(float);
+}
+
+/* Also a snapshot's: the state and the own moments. */
+static uint64_t checkpoint_bytes(const struct method *m, uint64_t n)
+{
+    return state_bytes(m, n) + 2 * n * sizeof(float);
+}
+
+uint64_t run_memory(const struct run_vector *v,
+                    const struct replica_options *r,
+                    uint64_t wire,
+                    bool residual)
+{
+    uint64_t n = (uint64_t)r->part.numel;
+    uint64_t need =
+        replica_bytes(r) + (uint64_t)WIRE_SLOTS * v->codec->bytes(wire) +
+        (KEPT_STATES + 1) * checkpoint_bytes(&v->method, n) + /* one is made */
+        2 * state_bytes(&v->method, n); /* one pinned, one fetched */
+
+    if (v->exchange == EXCHANGE_BUTTERFLY ||
+        (v->exchange == EXCHANGE_RING && v->method.group != METHOD_QUORUM)) {
+        need += EXCHANGE_LANES_MAX *
+                (uint64_t)v->codec->bytes(run_vector_segment(v));
+    }
+    if (v->method.group == METHOD_PAIR) {
+        need += 2 * v->codec->bytes(n);
+    }
+    if (residual) { /* and its candidate */
+        need += (n + wire) * sizeof(float);
+    }
+    return need;
+}
+
+uint64_t
+run_disk(const struct run_vector *v, uint64_t n, uint64_t wire, unsigned keep)
+{
+    /* One is written before the oldest is deleted; a state that comes in; at
+     * most twice one for reduced bytes, and the round being written. */
+    return (keep + 1ULL) * checkpoint_bytes(&v->method, n) +
+           3 * state_bytes(&v->method, n) + v->codec->bytes(wire) + SMALL_BYTES;
+}
+
+int run_inner_read(struct replica_options *r,
+                   const struct manifest_inner *f,
+                   const char **reason)
+{
+    int rv;
+
+    r->optimizer = (struct optimizer_options){
+        .beta1 = f->beta1,
+        .beta2 = f->beta2,
+        .eps = f->eps,
+        .weight_decay = f->weight_decay,
+        .clip_norm = f->clip,
+        .muon_lr = f->muon_lr,
+    };
+    r->schedule = (struct schedule){
+        .peak = f->lr,
+        .lowest = f->lr_min,
+        .warmup_steps = f->warmup,
+        .total_steps = f->steps,
+        .decay_steps = f->decay,
+    };
+    rv = optimizer_rule_named(f->optimizer, &r->optimizer.rule);
+    rv = rv != 0 ? rv : optimizer_check(&r->optimizer, reason);
+    rv = rv != 0 ? rv : schedule_kind_named(f->schedule, &r->schedule.kind);
+    rv = rv != 0 ? rv : schedule_check(&r->schedule, reason);
+    if (rv != 0 && *reason == NULL) {
+        *reason = "this build does not have the run's inner.optimizer or "
+                  "inner.schedule";
+    }
+    r->batch = f->batch;
+    r->micro_batch = f->micro_batch > 0 ? f->micro_batch : f->batch;
+    r->seq = f->seq;
+    return rv;
+}
+
+/* More micro-batches than stages are on their way at once, so that no host
+ * waits for one that another holds. */
+uint32_t run_pipe_slots(uint32_t stages)
+{
+    uint32_t n = stages + 2;
+
+    return n < LLAMA_SLOTS_MAX ? n : LLAMA_SLOTS_MAX;
+}
+
+/* Wire bytes of all rounds of a cycle, in sync.period steps on average. */
+static uint64_t
+wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 1; i <= l->cycle.n; i++) {
+        sum += codec->bytes((size_t)layout_elements(l, i));
+    }
+    return (uint64_t)((double)sum * period / (double)l->cycle.steps);
+}
+
+static void add_data(struct run_needs *needs, const struct manifest_data *data)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t i = 0; i < data->n_shards; i++) {
+        needs->data_bytes += data->shards[i].bytes;
+        largest = larger(largest, data->shards[i].bytes);
+    }
+    needs->disk_bytes += needs->data_bytes + largest;
+}
+
+/* For r->part of a model that needs->parameters is the whole of. */
+static void add_part(struct run_needs *needs,
+                     const struct run_vector *v,
+                     struct replica_options *r,
+                     uint64_t wire,
+                     const struct manifest *m,
+                     const struct run_host *host)
+{
+    static const struct device_options some;
+    uint64_t n = (uint64_t)r->part.numel, all = needs->parameters;
+    uint64_t memory;
+
+    wire = wire / all * n + wire % all;
+    r->device = host->gpu ? &some : NULL;
+    memory = run_memory(v, r, wire, m->sync.error_feedback);
+    if (needs->memory_bytes != 0 && memory >= needs->memory_bytes) {
+        return; /* another stage takes less */
+    }
+    needs->memory_bytes = memory;
+    needs->state_bytes = state_bytes(&v->method, n);
+    needs->disk_bytes = run_disk(v, n, wire, host->keep);
+    if (host->gpu) {
+        r->device = NULL;
+        needs->gpu_bytes = replica_bytes(r);
+    }
+}
+
+static void add_parts(struct run_needs *needs,
+                      const struct run_vector *v,
+                      struct replica_options *r,
+                      uint64_t wire,
+                      const struct manifest *m,
+                      const struct run_host *host)
+{
+    if (m->stages <= 1) {
+        add_part(needs, v, r, wire, m, host);
+        return;
+    }
+    r->slots = run_pipe_slots(m->stages);
+    for (uint32_t s = 0; s < m->stages; s++) {
+        if (llama_part_of_stage(&r->model, m->stages, s, &r->part, NULL) == 0) {
+            add_part(needs, v, r, wire, m, host);
+        }
+    }
+}
+
+struct run_needs run_needs(const struct manifest *m,
+                           const struct run_host *host)
+{
+    static const struct run_host usual = {.threads = 1, .keep = 2};
+    struct run_needs needs = {0};
+    struct replica_options r = {.threads = 1};
+    const char *reason = NULL;
+    struct run_vector v;
+    struct layout l = {0};
+
+    host = host == NULL ? &usual : host;
+    if (run_model_whole(m, &r.model, &r.part, NULL) != 0 ||
+        run_vector_read(&v, m, NULL) != 0 ||
+        layout_open_part(&l, &v.method, &r.model, &r.part, v.codec->block,
+                         NULL) != 0) {
+        layout_close(&l);
+        return needs; /* not a run that this build knows */
+    }
+    /* Of a schedule that `run create --sync auto` has yet to choose only the
+     * batch matters here. */
+    (void)run_inner_read(&r, &m->inner, &reason);
+    r.method = v.method;
+    r.codec = v.codec;
+    r.shared = manifest_has_tensors(m);
+    r.threads = host->threads;
+    needs.parameters = l.n;
+    add_parts(&needs, &v, &r, layout_most(&l), m, host);
+    add_data(&needs, &m->data);
+    needs.disk_bytes = larger(needs.disk_bytes, m->limits.disk_bytes);
+    needs.memory_bytes = larger(needs.memory_bytes, m->limits.memory_bytes);
+    /* Every element about twice. */
+    needs.round_bytes = 2 * wire_bytes(&l, v.codec, m->sync.period);
+    layout_close(&l);
+    return needs;
+}
+
+double run_step_s(const struct manifest *m, uint64_t parameters)
+{
+    return 6.0 * (double)parameters * m->inner.batch * m->inner.seq /
+           RUN_USUAL_FLOPS;
+}
+
+double run_round_s(const struct manifest *m,
+                   const struct run_needs *needs,
+                   double step_s,
+                   double bytes_per_s)
+{
+    double steps_s = m->sync.period * step_s;
+    double exchange_s = (double)needs->round_bytes / bytes_per_s;
+
+    if (m->sync.overlap > 0) {
+        return steps_s > exchange_s ? steps_s : exchange_s;
+    }
+    return steps_s + exchange_s;
+}
