@@ -83,8 +83,7 @@ command_of(const struct daemon *d, const struct uri *u, char out[COMMAND_MAX])
     }
 }
 
-/* Where we listen, or the interfaces where that is everywhere. */
-static void own_hosts(const struct daemon *d, struct uri *u)
+void own_hosts(const struct daemon *d, struct uri *u)
 {
     struct uri_host listen;
 

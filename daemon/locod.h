@@ -4,6 +4,7 @@
  *   daemon/state.c     state directory: lock, identity, files; which run
  *   daemon/open.c      node, machine, shell, listening, the home network
  *   daemon/entrance.c  how others join the run that we started
+ *   daemon/share.c     the line with which anybody joins
  *   daemon/show.c      status and commands over HTTP
  *   daemon/reload.c  settings that change while it runs
  *   daemon/life.c      the loop, signals, the end
@@ -90,7 +91,9 @@ struct daemon {
     struct notify notify;
     struct shown *shown;        /* what the HTTP thread may read */
     struct history_notes notes; /* for it */
-    unsigned n_open;            /* machine, shell, ..., while closing */
+    struct status_share share;
+    uint64_t share_ms; /* when it was looked for; 0: never */
+    unsigned n_open;   /* machine, shell, ..., while closing */
     char errmsg[CONFIG_ERRMSG_MAX];
 };
 
@@ -127,6 +130,12 @@ bool listens_on_loopback(const struct daemon *d);
 void tell_entrance(const struct daemon *d, uint16_t port);
 /* The router maps a port to us, at that address. */
 void tell_outer_address(const struct daemon *d, const struct address *at);
+
+/* Where we listen, or the interfaces where that is everywhere: added to u. */
+void own_hosts(const struct daemon *d, struct uri *u);
+
+/* daemon/share.c: d->share, when it is due. */
+void look_for_share(struct daemon *d);
 
 /* daemon/show.c */
 int open_control(struct daemon *d);

@@ -99,6 +99,8 @@ void on_publish(uv_timer_t *timer)
                        d->config.state);
     }
     show_use(d, &x);
+    look_for_share(d);
+    x.share = &d->share;
     x.eta_s = status_eta_update(&d->eta, status_progress(&s, x.stop_tokens),
                                 shell_now_ms());
     if (s.state == NODE_SYNCING &&

@@ -22,7 +22,7 @@
 
 packages_libraries="libuv1-dev libsodium-dev libssl-dev libmsgpack-dev \
 libcurl4-openssl-dev libyaml-dev libjansson-dev libmicrohttpd-dev uthash-dev \
-libnatpmp-dev libpcre2-dev libjs-chart.js"
+libnatpmp-dev libpcre2-dev libqrencode-dev libjs-chart.js"
 
 packages_list() {
     case $1 in
@@ -36,7 +36,8 @@ packages_list() {
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \
-            ccache curl iproute2 minisign nftables miniupnpd-nftables groff-base zsh fish python3-numpy dpkg-dev file
+            ccache curl iproute2 minisign nftables miniupnpd-nftables groff-base zsh fish python3-numpy dpkg-dev file \
+            zbar-tools
         ;;
     judges)
         echo chromium-headless-shell prometheus lintian adduser docker-compose

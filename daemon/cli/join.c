@@ -238,7 +238,11 @@ static int take_part(const struct join *j)
     if (daemon <= 0) {
         return LOCO_EXIT_FAILURE;
     }
-    (void)fprintf(stderr, "joining; Ctrl-C leaves after the current round\n");
+    (void)fprintf(
+        stderr,
+        "joining; Ctrl-C leaves after the current round; for friends, "
+        "a line and a QR code: loco run share --state %s\n",
+        j->state);
     view = spawn(j, top, false);
     rv = attend(j, daemon, NULL);
     if (view > 0) {

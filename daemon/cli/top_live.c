@@ -178,6 +178,22 @@ static void draw_bytes(struct screen *s, const json_t *o)
         answer_text(o, "reachability"));
 }
 
+/* The line for others, where it fits whole: half an address is of no use. */
+static void draw_share(struct screen *s, const json_t *o)
+{
+    const json_t *share = json_object_get(o, "share");
+    const char *uri = json_string_value(json_object_get(share, "uri"));
+
+    if (uri == NULL) {
+        return;
+    }
+    if (strlen("others: loco join ") + strlen(uri) < (size_t)s->columns) {
+        put(s, PLAIN, "others: loco join %s", uri);
+    } else {
+        put(s, PLAIN, "others join with the line of: loco run share");
+    }
+}
+
 /* The loss over the samples, the newest at the right. */
 static void draw_curve(struct screen *s, const json_t *history)
 {
@@ -334,10 +350,11 @@ size_t top_live_draw(const struct http_daemon *daemon, const json_t *status)
     json_t *peers = ask(daemon, "/api/v1/peers");
     json_t *rounds = ask(daemon, s.rows < 30 ? "/api/v1/rounds?last=3"
                                              : "/api/v1/rounds?last=6");
-    size_t taken = 5 + 2 + EVENTS + (s.rows < 30 ? 4 : 7);
+    size_t taken = 6 + 2 + EVENTS + (s.rows < 30 ? 4 : 7);
 
     draw_head(&s, status);
     draw_bytes(&s, status);
+    draw_share(&s, status);
     if (s.rows >= 30) {
         draw_curve(&s, history);
         taken += CURVE_ROWS + 1;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/control/qr.h"
 #include "daemon/control/status_json.h"
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
@@ -139,6 +140,28 @@ static enum MHD_Result get_rounds(struct control *c,
         connection, shown == NULL ? NULL : shown_rounds(shown, round, last));
 }
 
+/* The line for others as in the status, and its QR code. */
+static enum MHD_Result get_share(struct control *c,
+                                 struct MHD_Connection *connection)
+{
+    json_t *status, *share, *rows = NULL;
+    const char *uri;
+    char *text = NULL;
+
+    (void)pthread_mutex_lock(&c->lock);
+    status = c->json == NULL ? NULL : json_loads(c->json, 0, NULL);
+    (void)pthread_mutex_unlock(&c->lock);
+    share = json_object_get(status, "share");
+    uri = json_string_value(json_object_get(share, "uri"));
+    if (share != NULL) {
+        rows = uri == NULL ? NULL : qr_rows(uri);
+        json_object_set_new(share, "qr", rows == NULL ? json_null() : rows);
+        text = json_dumps(share, JSON_COMPACT);
+    }
+    json_decref(status);
+    return control_answer_json(connection, text);
+}
+
 static enum MHD_Result get_health(struct control *c,
                                   struct MHD_Connection *connection)
 {
@@ -250,6 +273,7 @@ static const struct {
     {"GET", "/api/v1/peers", .show = shown_peers},
     {"GET", "/api/v1/history", .show = shown_history},
     {"GET", "/api/v1/events", .handle = control_get_events},
+    {"GET", "/api/v1/share", .handle = get_share},
     {"GET", "/healthz", .handle = get_health},
     {"GET", "/metrics", .handle = get_metrics},
     {"POST", "/api/v1/pause", .command = CONTROL_PAUSE},

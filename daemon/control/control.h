@@ -5,6 +5,7 @@
  *   GET  /api/v1/rounds    the last rounds (rounds_json.h); ?round=N one of
  *                          them, ?last=N so many attempts
  *   GET  /api/v1/peers     the peers and the speed of their links (shown.h)
+ *   GET  /api/v1/share     the line with which others join, as a QR code, too
  *   GET  /api/v1/history   the curves since the start, the last events
  *   GET  /api/v1/events    all of it as it changes: server-sent events
  *   GET  /healthz          200 "ok" while the loop publishes, else 503

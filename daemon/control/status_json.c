@@ -61,6 +61,19 @@ status_eta_update(struct status_eta *eta, double progress, uint64_t now_ms)
     return (1 - progress) * passed_s / gained;
 }
 
+/* Not looked for yet: nothing is known. */
+static const struct status_share *share_of(const struct status_extra *x)
+{
+    static const struct status_share none = {.reason = ""};
+
+    return x->share == NULL ? &none : x->share;
+}
+
+static const char *share_uri(const struct status_extra *x)
+{
+    return share_of(x)->uri[0] == '\0' ? NULL : share_of(x)->uri;
+}
+
 /* NULL: null. Text from elsewhere may not be UTF-8, which JSON cannot hold:
  * bytes outside ASCII then become '?'. */
 static json_t *safe_text(const char *text)

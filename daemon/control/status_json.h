@@ -23,6 +23,7 @@
 #include "daemon/node/node.h"
 #include "daemon/settings/config.h"
 #include "p2p/uv/loop.h"
+#include "proto/limits.h"
 
 /* One directed edge of the bandwidth map. */
 struct status_edge {
@@ -31,6 +32,13 @@ struct status_edge {
 };
 
 #define STATUS_EDGES_MAX 64
+
+/* The line for people who might join. */
+struct status_share {
+    char uri[URI_TEXT_MAX]; /* "": there is none */
+    const char *scope;      /* who can use it: internet, network; or NULL */
+    const char *reason;     /* why there is none, or not for all; "": none */
+};
 
 /* What the daemon knows beside its node. Strings are borrowed for the call. */
 struct status_extra {
@@ -52,6 +60,7 @@ struct status_extra {
     uint64_t memory_bytes; /* that the run needs */
     bool in_use;           /* by a person, as far as idle_minutes minds */
     bool on_battery;
+    const struct status_share *share; /* NULL: not looked for yet */
 };
 
 /* The edges of `self` in a map, as of `now_ms`. */

@@ -43,6 +43,7 @@ import rollback_tests  # noqa: E402, F401
 import rounds_tests  # noqa: E402, F401
 import run_tests  # noqa: E402, F401
 import runner_tests  # noqa: E402, F401
+import share_tests  # noqa: E402, F401
 import soak  # noqa: E402, F401
 import stage_soak  # noqa: E402, F401
 import stage_tests  # noqa: E402, F401

@@ -112,9 +112,43 @@ function showStatus(s) {
       (s.eta_s ? `, ${duration(1000 * s.eta_s)} left` : ""));
   }
   showLimits(s.caps);
+  if (s.share) { showShare(s.share); }
   $("pause").disabled = !running;
   $("drain").disabled = !running;
   say("pause", s.state === "paused" ? "Resume" : "Pause");
+}
+
+// ---- the line for others -----------------------------------------------------
+
+const QUIET = 4; // modules of light around a QR code
+let shared; // the uri that is shown; null: there is none
+
+// Black on white in either colour scheme: readers want it so.
+function drawCode(rows) {
+  const side = rows.length + 2 * QUIET, dark = [];
+  rows.forEach((row, y) => [...row].forEach((m, x) => {
+    if (m === "1") { dark.push(`M${x + QUIET} ${y + QUIET}h1v1h-1z`); }
+  }));
+  $("share-qr").setAttribute("viewBox", `0 0 ${side} ${side}`);
+  $("share-qr").replaceChildren(
+    svg("rect", { width: side, height: side, fill: "#fff" }),
+    svg("path", { d: dark.join(""), fill: "#000", "shape-rendering": "crispEdges" }));
+}
+
+async function showShare(share) {
+  say("share-why", share.reason);
+  if (share.uri === shared) { return; }
+  shared = share.uri;
+  say("share-uri", `loco join ${shared}`);
+  $("share-line").hidden = shared === null;
+  $("share-copy").hidden = shared === null || !navigator.clipboard;
+  let rows = null;
+  try {
+    const answer = shared === null ? null : await fetch("/api/v1/share");
+    rows = answer && answer.ok ? (await answer.json()).qr : null;
+  } catch { /* the stream says that the daemon is away */ }
+  if (rows) { drawCode(rows); }
+  $("share-qr").toggleAttribute("hidden", !rows);
 }
 
 // ---- charts ----------------------------------------------------------------
@@ -545,6 +579,9 @@ $("sure").addEventListener("close", () => {
   if ($("sure").returnValue === "yes") { command("drain"); }
   $("sure").returnValue = "";
 });
+$("share-copy").addEventListener("click", () =>
+  navigator.clipboard.writeText($("share-uri").textContent)
+    .then(() => notice(""), () => notice("The browser does not allow copying.")));
 $("caps").addEventListener("submit", setLimits);
 $("caps").addEventListener("input", limitsChanged);
 for (const d of document.querySelectorAll("#curves details")) {

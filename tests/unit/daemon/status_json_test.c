@@ -106,6 +106,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "reachability_reason",
         "bytes_relayed",
         "stage",
+        "share",
     };
     struct node_status s = status_example();
     struct status_extra x = {
@@ -241,6 +242,30 @@ static void a_fetch_says_how_far_behind_it_is(void **state)
     assert_int_equal(
         json_integer_value(json_object_get(fetch, "rounds_behind")), 5);
     assert_true(json_real_value(json_object_get(fetch, "catch_up_s")) == 2.5);
+    json_decref(o);
+}
+
+static void the_line_for_others_is_null_where_there_is_none(void **state)
+{
+    struct status_share share = {.scope = NULL, .reason = "no address"};
+    struct node_status s = status_example();
+    struct status_extra x = {.settings = &settings, .share = &share};
+    json_t *o = object_of(&s, &x), *shown = json_object_get(o, "share");
+
+    (void)state;
+    assert_true(json_is_null(json_object_get(shown, "uri")));
+    assert_true(json_is_null(json_object_get(shown, "scope")));
+    assert_string_equal(json_string_value(json_object_get(shown, "reason")),
+                        "no address");
+    json_decref(o);
+    (void)snprintf(share.uri, sizeof share.uri, "loco://first.example:7700/0");
+    share.scope = "internet";
+    o = object_of(&s, &x);
+    shown = json_object_get(o, "share");
+    assert_string_equal(json_string_value(json_object_get(shown, "uri")),
+                        share.uri);
+    assert_string_equal(json_string_value(json_object_get(shown, "scope")),
+                        "internet");
     json_decref(o);
 }
 
@@ -483,6 +508,7 @@ int main(void)
         cmocka_unit_test(text_that_is_not_utf8_leaves_the_object_whole),
         cmocka_unit_test(shards_that_are_here_are_counted),
         cmocka_unit_test(a_fetch_says_how_far_behind_it_is),
+        cmocka_unit_test(the_line_for_others_is_null_where_there_is_none),
         cmocka_unit_test(limits_that_are_settings_are_shown_as_they_are_set),
         cmocka_unit_test(progress_is_of_the_nearer_limit),
         cmocka_unit_test(progress_moves_within_a_round),
