@@ -136,6 +136,25 @@ static void draw_head(struct screen *s, const json_t *o)
         answer_number(o, "peers_in_round"));
 }
 
+/* What is left until the work of a newcomer counts. */
+static void draw_probation(struct screen *s, const json_t *o)
+{
+    const json_t *p = json_object_get(o, "probation");
+    double left_s = answer_number(p, "left_s");
+    char left[24], about[48] = "";
+
+    if (!json_is_object(p)) {
+        return;
+    }
+    if (left_s > 0) {
+        (void)snprintf(about, sizeof about, ", in about %s",
+                       duration(1000 * left_s, left));
+    }
+    put(s, WARN,
+        "on probation: %.0f of %.0f rounds offered, then its work counts%s",
+        answer_number(p, "offered"), answer_number(p, "of"), about);
+}
+
 static const char *cap(const json_t *caps, const char *key, char out[40])
 {
     const json_t *value = json_object_get(caps, key);
@@ -350,9 +369,10 @@ size_t top_live_draw(const struct http_daemon *daemon, const json_t *status)
     json_t *peers = ask(daemon, "/api/v1/peers");
     json_t *rounds = ask(daemon, s.rows < 30 ? "/api/v1/rounds?last=3"
                                              : "/api/v1/rounds?last=6");
-    size_t taken = 6 + 2 + EVENTS + (s.rows < 30 ? 4 : 7);
+    size_t taken = 7 + 2 + EVENTS + (s.rows < 30 ? 4 : 7);
 
     draw_head(&s, status);
+    draw_probation(&s, status);
     draw_bytes(&s, status);
     draw_share(&s, status);
     if (s.rows >= 30) {

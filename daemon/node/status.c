@@ -118,8 +118,9 @@ static bool follow_reason(const struct node *n, struct node_status *s)
     return s->reason[0] != '\0';
 }
 
-/* We are in the view and do not count yet. False: we do. */
-static bool probation_reason(const struct node *n, struct node_status *s)
+/* We are in the view and do not count yet. Who has offered enough counts from
+ * the view that the next round's end brings. */
+static void probation_of(const struct node *n, struct node_status *s)
 {
     const struct ballot *b = &n->ballot;
     uint32_t done = probation_rounds(&b->probation, &n->opt.self);
@@ -127,12 +128,24 @@ static bool probation_reason(const struct node *n, struct node_status *s)
 
     if (!b->have || n->finished ||
         view_is_full(&b->cert.body, (uint32_t)b->self_index)) {
+        return;
+    }
+    s->probation_all = all;
+    s->probation_done = done < all ? done : all;
+    s->probation_left_ms =
+        (uint64_t)(all - s->probation_done + 1) * n->rounds.round_ms;
+}
+
+/* False: we count. */
+static bool probation_reason(struct node_status *s)
+{
+    if (s->probation_all == 0) {
         return false;
     }
     (void)snprintf(s->reason, sizeof s->reason,
                    "on probation: offered work for %u of %u rounds, after "
                    "which it counts",
-                   done < all ? done : all, all);
+                   s->probation_done, s->probation_all);
     return true;
 }
 
@@ -184,7 +197,7 @@ static void reason_of(const struct node *n, struct node_status *s)
     } else if (text == NULL && n->ballot.have && n->held.loaded &&
                !n->held.applying && !node_lease_known(n)) {
         text = "asking for the record of the newest commit";
-    } else if (text == NULL && probation_reason(n, s)) {
+    } else if (text == NULL && probation_reason(s)) {
         return;
     }
     (void)snprintf(s->reason, sizeof s->reason, "%s", text == NULL ? "" : text);
@@ -376,6 +389,7 @@ void node_status(const struct node *n, struct node_status *s)
     progress_of(n, s);
     shards_of(n, s);
     follow_of(n, s);
+    probation_of(n, s);
     reason_of(n, s);
 }
 

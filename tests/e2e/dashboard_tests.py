@@ -5,11 +5,14 @@ fetch (Debian: chromium-headless-shell). LOCO_SHOTS=DIR keeps pictures.
 """
 import json
 import os
+import re
+import signal
 import time
 
 import browser
+from command_tests import Terminal
 from e2e_registry import Skipped, test
-from swarm import LOCO, SCALE, Swarm, check, run, wait_for
+from swarm import LOCO, PACED, SCALE, Swarm, check, run, wait_for
 
 DEATH_S = 5  # a peer's death is on the page by then
 UPLOAD = 80_000  # bytes a second: so slow that the links' speed is measured
@@ -105,6 +108,34 @@ def status_first():
             wait_for(lambda: page.text("#run") == "e2e" and
                      page.text("#alive") == "2, 2 in the round" and
                      page.text("#round") != "-", "the figures are there")
+
+
+@test("the page and loco top show what is left of a newcomer's probation", 240)
+def probation():
+    need_browser()
+    with Swarm(peers=2, rounds=100000, period=400) as s:
+        s.start(*PACED)
+        s.wait_training()
+        late = s.peer().start("--join", s.uri(), *PACED).wait_up()
+        late.wait_status(lambda t: t["probation"], "it is on probation", 90)
+        with browser.Page() as page:
+            page.open(page_of(late))
+            wait_page(page, "/On probation: [0-3] of 3 rounds offered/.test("
+                      "document.getElementById('probation').textContent) && "
+                      "!document.getElementById('probation').hidden",
+                      "the page says so")
+            t = Terminal(LOCO, "top", late.state)
+            t.until("of 3 rounds offered, then its work counts")
+            os.kill(t.pid, signal.SIGINT)
+            t.end()
+            check(re.search(r"probation  [0-3] of 3 rounds offered",
+                            run(LOCO, "status", "--state", late.state).stdout),
+                  "loco status does not")
+            page.open(page_of(s.peers[0]))
+            wait_page(page, says("alive", "1 on probation"),
+                      "the others say that one is")
+            check(page.ask("document.getElementById('probation').hidden"),
+                  "a founder is on none")
 
 
 def everything_has_a_name(page):

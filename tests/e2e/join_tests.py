@@ -78,6 +78,12 @@ def probation():
         check(seen["peers_in_round"] == 3, f"{seen}")
         late.wait_status(lambda t: "on probation: offered work for"
                          in t["reason"], "it says so", 30)
+        said = []
+        late.wait_status(lambda t: said.append(t["probation"]) or
+                         not t["probation"], "it says what is left", 90)
+        left = [(p["offered"], p["of"]) for p in said if p]
+        check(left == sorted(left) and left[-1][0] > 0 and
+              {of for _, of in left} == {3}, f"{said}")
         for peer in (late, *s.peers[:2]):
             peer.wait_status(lambda t: t["peers_in_round"] == 3
                              and t["peers_on_probation"] == 0, "it counts", 90)

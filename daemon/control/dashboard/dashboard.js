@@ -83,6 +83,15 @@ function showStrangers(o) {
       .map(([why, n]) => `, ${why} ${n}`).join("")).join("\n");
 }
 
+// Of a newcomer to a run that anybody may join.
+function showProbation(p) {
+  $("probation").hidden = !p;
+  if (p) {
+    say("probation", `On probation: ${p.offered} of ${p.of} rounds offered, then the work of this ` +
+      `peer counts${p.left_s ? `, in about ${duration(1000 * p.left_s)}` : ""}.`);
+  }
+}
+
 function showStatus(s) {
   const running = !["draining", "finished"].includes(s.state);
   now.status = s;
@@ -98,11 +107,13 @@ function showStatus(s) {
   say("bits", fixed(s.bits_per_byte, 3));
   say("speed", short(s.tokens_per_s));
   say("tokens", short(s.tokens));
-  say("alive", `${s.peers_alive}, ${s.peers_in_round} in the round`);
+  say("alive", `${s.peers_alive}, ${s.peers_in_round} in the round` +
+    (s.peers_on_probation ? `, ${s.peers_on_probation} on probation` : ""));
   say("bytes", `${bytes(s.bytes_sent)}, ${bytes(s.bytes_received)}`);
   say("reach", s.reachability);
   $("reach").title = s.reachability_reason || "";
   showStrangers(s.strangers);
+  showProbation(s.probation);
   if (s.progress === null) {
     $("progress").removeAttribute("value");
     say("progress-text", "no end is set");

@@ -107,6 +107,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "bytes_relayed",
         "stage",
         "share",
+        "probation",
     };
     struct node_status s = status_example();
     struct status_extra x = {
