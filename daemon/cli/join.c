@@ -3,8 +3,8 @@
  * Starts locod in a session of its own (so that Ctrl-C reaches only us), with
  * its log in STATE/locod.log, and shows `loco top` until it ends. Before that:
  * what the run asks for, from its signed manifest, and the question whether to
- * join (join_terms.h). The manifest is the first thing that a joiner gets, long
- * before it is a member: to ask, a daemon fetches it and is stopped again.
+ * join (join_terms.h). Where a visit does not bring the manifest, a daemon
+ * fetches it and is stopped again: it is the first thing that a joiner gets.
  *
  * Ctrl-C or SIGTERM: the daemon finishes the round in flight and says goodbye;
  * a second one stops it at once. The exit code is the daemon's.
@@ -124,6 +124,8 @@ static pid_t start(const struct join *j, bool fetch)
         argv[n++] = j->listen;
     }
     if (fetch) {
+        argv[n++] = "--mapping"; /* which an end would wait for */
+        argv[n++] = "off";
         argv[n++] = "--memory-bytes";
         argv[n++] = "0";
         argv[n++] = "--disk-bytes";
@@ -208,7 +210,8 @@ static int attend(const struct join *j, pid_t pid, const char *until)
     }
 }
 
-/* The manifest, from a daemon that is stopped again. */
+/* The manifest, from a daemon that is stopped again: it can show an invitation
+ * and look for other peers of the run. */
 static int fetch_manifest(const struct join *j)
 {
     char manifest[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
@@ -217,14 +220,10 @@ static int fetch_manifest(const struct join *j)
     if (file_path_join(manifest, j->state, STATE_DIR_MANIFEST, errmsg) != 0) {
         return cli_fail(TROUBLE_STATE_DIR, "%s", errmsg);
     }
-    if (is_there(manifest)) {
-        return CLI_GO;
-    }
     pid = start(j, true);
     if (pid <= 0) {
         return LOCO_EXIT_FAILURE;
     }
-    (void)fprintf(stderr, "fetching the manifest of the run\n");
     return attend(j, pid, manifest);
 }
 
@@ -299,8 +298,12 @@ int cli_join(const struct cli_call *call)
     (void)sigaction(SIGTERM, &act, NULL);
     (void)sigaction(SIGHUP, &act, NULL);
     if (!yes) {
-        rv = fetch_manifest(&j);
-        rv = rv == CLI_GO ? join_terms_ask(j.state, j.run) : rv;
+        (void)fprintf(stderr, "asking the run what it takes\n");
+        rv = join_terms_ask(j.state, j.run);
+        if (rv == JOIN_TERMS_NO_RUN) {
+            rv = fetch_manifest(&j);
+            rv = rv == CLI_GO ? join_terms_ask(j.state, j.run) : rv;
+        }
     }
     return rv == CLI_GO ? take_part(&j) : rv;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <curl/curl.h>
 
@@ -20,11 +21,13 @@
 #include "proto/base/file.h"
 
 #define DAY_S       86400.0
-#define PROBE_MS    5000
+#define PROBE_MS    3000 /* an answer is sooner, or the daemon asks */
 #define CONSENT_MAX 512
 
 /* All that is agreed to. */
 struct terms {
+    struct uri uri;
+    bool known; /* the run is */
     struct run_yaml run;
     struct config config;
     struct run_needs needs;
@@ -73,27 +76,12 @@ static void estimate_traffic(struct terms *t)
     }
 }
 
-static int load(struct terms *t, const char *state, const struct uri *u)
+static int load_settings(struct terms *t, const char *state)
 {
-    char path[FILE_PATH_MAX], hex[ID_HEX_MAX], *none[] = {NULL};
-    char errmsg[LOCO_ERRMSG_MAX] = "";
-    int rv = config_parse(0, none, &t->config, errmsg);
+    char errmsg[CONFIG_ERRMSG_MAX], *none[] = {NULL};
 
-    if (rv != 0) {
+    if (config_parse(0, none, &t->config, errmsg) != 0) {
         return cli_fail(trouble_of_settings(t->config.exit_code), "%s", errmsg);
-    }
-    rv = file_path_join(path, state, STATE_DIR_MANIFEST, errmsg);
-    rv = rv == 0 ? run_yaml_load_kept(path, &t->run, errmsg) : rv;
-    if (rv != 0) {
-        return cli_fail(TROUBLE_MANIFEST, "%s",
-                        errmsg[0] == '\0' ? loco_strerror(rv) : errmsg);
-    }
-    if (!hash32_eq(&t->run.run_id, &u->run)) {
-        hash32_hex(&t->run.run_id, hex);
-        return cli_fail(TROUBLE_STATE_DIR,
-                        "join: %s is the state of another run, %s: choose "
-                        "another directory with --state DIR",
-                        state, hex);
     }
     (void)snprintf(t->state, sizeof t->state, "%s", state);
     t->options = (struct doctor_options){
@@ -104,9 +92,67 @@ static int load(struct terms *t, const char *state, const struct uri *u)
         .limit_ms = PROBE_MS,
     };
     t->options.host.gpu = t->options.wants_cuda;
+    return CLI_GO;
+}
+
+static void know_run(struct terms *t)
+{
+    t->known = true;
     t->needs = run_needs(&t->run.manifest, &t->options.host);
     estimate_traffic(t);
+}
+
+/* The manifest of an earlier time, where there is one. */
+static int load_kept(struct terms *t)
+{
+    char path[FILE_PATH_MAX], hex[ID_HEX_MAX], errmsg[LOCO_ERRMSG_MAX] = "";
+    int rv = file_path_join(path, t->state, STATE_DIR_MANIFEST, errmsg);
+
+    if (rv == 0 && access(path, F_OK) != 0) {
+        return CLI_GO;
+    }
+    rv = rv == 0 ? run_yaml_load_kept(path, &t->run, errmsg) : rv;
+    if (rv != 0) {
+        return cli_fail(TROUBLE_MANIFEST, "%s",
+                        errmsg[0] == '\0' ? loco_strerror(rv) : errmsg);
+    }
+    if (!hash32_eq(&t->run.run_id, &t->uri.run)) {
+        hash32_hex(&t->run.run_id, hex);
+        return cli_fail(TROUBLE_STATE_DIR,
+                        "join: %s is the state of another run, %s: choose "
+                        "another directory with --state DIR",
+                        t->state, hex);
+    }
+    know_run(t);
     return CLI_GO;
+}
+
+/* What is free here; where the manifest is not known, that too: doctor visits
+ * the hosts of the URI. False: a probe lives on and reads *t. */
+static bool look_around(struct terms *t)
+{
+    bool all;
+
+    t->options.uri = t->known ? NULL : &t->uri;
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before the threads */
+    all = doctor_find(&t->options, &t->facts);
+    doctor_judge(&t->facts, t->line_of);
+    for (uint32_t i = 0; i < t->facts.n_hosts; i++) {
+        struct contact *c = &t->facts.host[i].contact;
+
+        if (t->facts.host[i].state != FACT_FOUND) {
+            continue;
+        }
+        if (!t->known && c->has_manifest &&
+            hash32_eq(&c->manifest_run, &t->uri.run)) {
+            t->run.manifest = *c->manifest;
+            t->run.run_id = c->manifest_run;
+            know_run(t);
+        }
+        free(c->manifest);
+        c->manifest = NULL;
+    }
+    return all;
 }
 
 /* ---- what cannot be -------------------------------------------------------
@@ -332,12 +378,12 @@ int join_terms_ask(const char *state, const struct uri *u)
     if (t == NULL) {
         return cli_fail(TROUBLE_RESOURCES, "out of memory");
     }
-    rv = load(t, state, u);
-    if (rv == CLI_GO && !was_agreed(t)) {
-        (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before the threads */
-        all = doctor_find(&t->options, &t->facts);
-        doctor_judge(&t->facts, t->line_of);
-        rv = check_machine(t);
+    t->uri = *u;
+    rv = load_settings(t, state);
+    rv = rv == CLI_GO ? load_kept(t) : rv;
+    if (rv == CLI_GO && !(t->known && was_agreed(t))) {
+        all = look_around(t);
+        rv = t->known ? check_machine(t) : JOIN_TERMS_NO_RUN;
         if (rv == CLI_GO) {
             print_terms(t);
             rv = ask(t);

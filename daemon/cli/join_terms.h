@@ -10,8 +10,12 @@
 
 #include "proto/uri.h"
 
-/* The manifest is in the state directory. CLI_GO: yes; else an exit code, after
- * a sentence where the machine has not what the run needs. */
+/* No host of the URI gave a manifest, and there is none in the state directory:
+ * a run for invited peers, a slow line, nobody there. Nothing was asked. */
+#define JOIN_TERMS_NO_RUN (-2)
+
+/* CLI_GO: yes; else an exit code, after a sentence where the machine has not
+ * what the run needs; or the above. */
 int join_terms_ask(const char *state, const struct uri *u);
 
 #endif

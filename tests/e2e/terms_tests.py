@@ -12,7 +12,7 @@ RESOURCES = 9  # exit code
 
 
 def join(s, state, *settings):
-    """On a terminal; settings as NAME=VALUE of the environment."""
+    """On a terminal, with settings as NAME=VALUE of the environment."""
     return Terminal("/usr/bin/env", *settings, LOCO, "join", s.uri(),
                     "--state", state, "--listen", "127.0.0.1:0")
 
@@ -60,6 +60,29 @@ def asks_once():
             said = run(LOCO, "join", other.uri(), "--state", state,
                        code=4).stderr
             check("is the state of another run" in said, said)
+
+
+@test("loco join asks in a run for invited peers, too, and nothing is begun "
+      "before the answer in others", 120)
+def before_the_answer():
+    for settings in ({}, {"invited": "true"}):
+        with Swarm(peers=1, rounds=100000, settings=settings) as s:
+            s.start()
+            s.wait_training()
+            uri = s.uri()
+            if settings:
+                uri = run(LOCO, "run", "invite", s.yaml, "--host",
+                          f"127.0.0.1:{s.peers[0].port}").stdout.strip()
+            state = s.path("joiner")
+            t = Terminal(LOCO, "join", uri, "--state", state, "--listen",
+                         "127.0.0.1:0")
+            t.until(ASKED)
+            check(re.search(r"memory .*the run needs [\d.]+", t.seen), t.seen)
+            # An invitation is shown by a daemon, with an identity.
+            check(bool(settings) == os.path.exists(state + "/identity.key"),
+                  f"{settings}: {os.listdir(state)}")
+            answer(t, b"n")
+            check(t.end() == 0, "no is no error")
 
 
 @test("loco join refuses what cannot suffice before it asks", 240)
