@@ -95,7 +95,7 @@ static void add_peers(const struct daemon *d, struct uri *u, enum scope wanted)
     for (uint32_t i = 0; i < m->n_peers && u->n_hosts < HOSTS_MAX; i++) {
         const struct member *p = &m->peers[i];
 
-        if (p->state == PEER_ALIVE && !p->hearsay &&
+        if (p->used && p->state == PEER_ALIVE && !p->hearsay &&
             reach_is_dialable((enum reach_class)p->info.reach)) {
             add_address(u, &p->address, wanted);
         }

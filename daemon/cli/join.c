@@ -298,7 +298,6 @@ int cli_join(const struct cli_call *call)
     (void)sigaction(SIGTERM, &act, NULL);
     (void)sigaction(SIGHUP, &act, NULL);
     if (!yes) {
-        (void)fprintf(stderr, "asking the run what it takes\n");
         rv = join_terms_ask(j.state, j.run);
         if (rv == JOIN_TERMS_NO_RUN) {
             rv = fetch_manifest(&j);

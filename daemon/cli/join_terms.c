@@ -133,7 +133,10 @@ static bool look_around(struct terms *t)
 {
     bool all;
 
-    t->options.uri = t->known ? NULL : &t->uri;
+    if (!t->known) {
+        (void)fprintf(stderr, "fetching the manifest of the run\n");
+        t->options.uri = &t->uri;
+    }
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before the threads */
     all = doctor_find(&t->options, &t->facts);
     doctor_judge(&t->facts, t->line_of);

@@ -345,6 +345,9 @@ def outer_address():
             said = wait_for(lambda: re.search(
                 r"others elsewhere join with: loco join (loco://\S+)",
                 first.log()), "it tells the outer address")
+            first.wait_status(lambda t: t["share"]["uri"] == said[1] and
+                              t["share"]["scope"] == "internet",
+                              "the line for others has that address alone")
             second = s.peer().start("--join", said[1]).wait_up()
             second.wait_round(1)
 
@@ -365,6 +368,12 @@ def late_home():
                              "it contributed to a round")
             check_class(late, "restricted")
             check_doctor(late, "restricted")
+            # Nobody can dial it: it hands on those whom it reached.
+            late.wait_status(lambda x: (x["share"]["uri"] or "").startswith(
+                s.uri().rpartition("/")[0]) and x["share"]["scope"] ==
+                "internet" and not re.search(
+                    r"192\.168\.|100\.64\.", x["share"]["uri"]),
+                "its line for others has addresses that can be dialled")
 
 
 @test("two peers on one LAN find each other with no address at all")
