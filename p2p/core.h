@@ -27,6 +27,8 @@
  *     RELAY_JOIN or RELAY_REFUSE, or ends by itself after a time;
  *   - every POST_RECV, SEND_SEG and SUM ends in exactly one SEG_DONE unless its
  *     attempt was cancelled, after which none is reported;
+ *   - a SEND_SEG of a fetch that has no data connection to go over may end with
+ *     the last link to its peer;
  *   - received bytes reach the buffer only when their tag verified. A shell may
  *     receive straight into the piece that a COPY or LANE names: until SEG_DONE
  *     it then holds anything, and where a tag was bad the part behind the last

@@ -137,6 +137,12 @@ bool bulk_spare(struct shell *s, uint64_t now_ms);
 void bulk_open(struct shell *s, const struct action_bulk_open *open);
 void bulk_post(struct shell *s, const struct segment *segment);
 void bulk_send(struct shell *s, const struct segment *segment);
+/* The last link to that peer is gone. Where it has no data connection either,
+ * what it wanted to fetch is not sent any more: a later life of it would find
+ * that at the head of its first connection, and wait for what it asked for
+ * itself. */
+void bulk_unlinked(struct shell *s, const struct peer_id *id);
+
 void bulk_cancel(struct shell *s, uint32_t stream, uint64_t attempt);
 
 /* Bytes came in on that connection, whose owner is a bulk. */

@@ -275,6 +275,25 @@ void bulk_send_fail(struct shell *s,
     }
 }
 
+void bulk_unlinked(struct shell *s, const struct peer_id *id)
+{
+    struct peer *p = peer_find(s, id);
+    struct bulk_op *op, *tmp;
+
+    if (p == NULL || p->n_bulks > 0 || p->dialling) {
+        return;
+    }
+    for (unsigned i = STREAM_FETCH; i < STREAM_FETCH + STREAM_FETCHES; i++) {
+        struct peer_stream *q = &p->streams[i];
+
+        DL_FOREACH_SAFE(q->sends, op, tmp)
+        {
+            dequeue(s, q, op);
+            op_finish(s, op, LOCO_ECLOSED);
+        }
+    }
+}
+
 void bulk_send_cancel(struct shell *s, uint32_t stream, uint64_t attempt)
 {
     struct peer *p;

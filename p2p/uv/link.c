@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "p2p/uv/bulk.h"
 #include "p2p/uv/rtt.h"
 #include "p2p/uv/shell.h"
 #include "proto/base/err.h"
@@ -82,6 +83,18 @@ void link_know_at(struct shell *s, const uint8_t ip[16], uint64_t now_ms)
     }
 }
 
+static bool is_linked(const struct shell *s, const struct peer_id *id)
+{
+    for (uint32_t i = 0; i < s->links.n_slots; i++) {
+        const struct link *l = s->links.slots[i];
+
+        if (l != NULL && id_eq(&l->conn->remote.id, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Out of the table and LINK_DOWN to the core; the connection lives on. */
 static void leave(struct link *l, int rc)
 {
@@ -97,6 +110,9 @@ static void leave(struct link *l, int rc)
     free(l->frame);
     free(l);
     shell_note(s, &e);
+    if (!is_linked(s, &c->remote.id)) {
+        bulk_unlinked(s, &c->remote.id);
+    }
 }
 
 static void on_fail(struct conn *c, int rc)

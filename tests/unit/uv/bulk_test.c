@@ -276,6 +276,35 @@ static void an_unposted_segment_ends_its_connection_after_a_while(void **state)
     pair_close(&p);
 }
 
+/* Else it would be at the head of the next life's connection. */
+static void what_a_peer_wanted_to_fetch_goes_with_its_last_link(void **state)
+{
+    uint32_t first, second;
+    struct segment *s;
+    struct pair p;
+
+    (void)state;
+    uv_loop_init(&p.loop);
+    node_start(&p.a, &p.loop, 1);
+    node_start(&p.b, &p.loop, 2);
+    first = connect_nodes(&p.a, &p.b, &p.loop);
+    second = connect_nodes(&p.a, &p.b, &p.loop);
+    s = &node_act(&p.a, ACTION_SEND_SEG)->segment;
+    s->peer = p.b.id.id;
+    s->stream = STREAM_FETCH;
+    s->attempt = 5;
+    s->len = PIECE;
+    give(&p.a, &p.b, 5, 0, PIECE); /* of the ring: it waits for its line */
+    node_act(&p.a, ACTION_HANG_UP)->hang_up.link = first;
+    RUN_UNTIL(&p.loop, p.a.toy.counts[EVENT_LINK_DOWN] == 1);
+    run_quiet(&p.loop);
+    assert_int_equal(node_stats(&p.a).sends, 2);
+    node_act(&p.a, ACTION_HANG_UP)->hang_up.link = second;
+    RUN_UNTIL(&p.loop, done(&p.a, LOCO_ECLOSED) == 1);
+    assert_int_equal(node_stats(&p.a).sends, 1);
+    pair_close(&p);
+}
+
 static void control_passes_while_bulk_is_held(void **state)
 {
     struct pair p;
@@ -782,6 +811,7 @@ int main(void)
         cmocka_unit_test(a_sum_ends_in_one_report_and_none_after_a_cancel),
         cmocka_unit_test(too_many_waiting_segments_are_refused),
         cmocka_unit_test(an_unposted_segment_holds_the_sender_until_posted),
+        cmocka_unit_test(what_a_peer_wanted_to_fetch_goes_with_its_last_link),
         cmocka_unit_test(an_unposted_segment_ends_its_connection_after_a_while),
         cmocka_unit_test(control_passes_while_bulk_is_held),
         cmocka_unit_test(frames_of_a_cancelled_attempt_are_skipped),
