@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include <jansson.h>
 
@@ -192,11 +194,27 @@ static int eval_source(const struct cli_source *from,
     return rv;
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 &&
+                                 x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+/* Whether a file_out of `out` would write over `in`, at its end or before. */
+static bool overwrites(const char *out, const char *in)
+{
+    char tmp[FILE_PATH_MAX];
+
+    (void)snprintf(tmp, sizeof tmp, "%s.tmp", out);
+    return is_same_file(out, in) || is_same_file(tmp, in);
+}
+
 int cli_eval(const struct cli_call *call)
 {
     struct cli_source from = {.model = NULL};
-    struct eval_task task = {.delimiter = " ",
-                             .prefix = EVAL_TASK_PREFIX_OF_MODEL};
+    struct eval_task task = {.prefix = EVAL_TASK_PREFIX_OF_MODEL};
     const char *text = NULL;
     uint64_t threads = 1;
     const struct cli_option options[] = {
@@ -228,12 +246,19 @@ int cli_eval(const struct cli_call *call)
         return cli_fail(TROUBLE_USAGE,
                         "eval: give either --text FILE or --task FILE");
     }
-    if (text != NULL && task.samples != NULL) {
-        return cli_fail(TROUBLE_USAGE, "eval: --samples belongs to --task");
+    if (text != NULL && (task.samples != NULL || task.delimiter != NULL ||
+                         task.prefix != EVAL_TASK_PREFIX_OF_MODEL)) {
+        return cli_fail(TROUBLE_USAGE, "eval: --samples, --delimiter and "
+                                       "--prefix-token belong to --task");
+    }
+    if (task.samples != NULL && overwrites(task.samples, task.path)) {
+        return cli_fail(TROUBLE_USAGE,
+                        "eval: --samples would overwrite the file of --task");
     }
     if (threads == 0 || threads > BACKEND_THREADS_MAX) {
         return cli_fail(TROUBLE_USAGE, "eval: --threads is 1 to 256");
     }
     task.threads = (int)threads;
+    task.delimiter = task.delimiter == NULL ? " " : task.delimiter;
     return eval_source(&from, text, &task);
 }

@@ -25,7 +25,8 @@
 _Static_assert(CONTINUATION_NOT_SCORED == LLAMA_IGNORE, "one word for it");
 _Static_assert(CONTINUATION_NO_PREFIX == HF_NO_TOKEN, "one word for it");
 
-/* Tokens of one forward pass, at least one sequence: bounds memory. */
+/* Tokens of one forward pass, at least one sequence: bounds memory. A window
+ * that is longer is there only once a request needs it. */
 #define PASS_TOKENS 2048
 /* Requests that wait for one another: the more, the closer in length are those
  * that share a pass. One question more always fits. */
@@ -44,9 +45,11 @@ struct work {
     const struct eval_task *task;
     struct continuation_options opt;
     struct backend backend;
+    bool has_backend;
     struct llama *llama;
+    uint32_t window;     /* that llama is open for, at most the model's seq */
     uint32_t *room;      /* (2, pass_tokens): tokens, targets */
-    int64_t pass_tokens; /* a multiple of the model's seq */
+    int64_t pass_tokens; /* a multiple of the window */
     struct item items[REQUESTS_MAX];
     size_t n_items;
     /* of each request */
@@ -60,6 +63,45 @@ struct work {
     enum trouble bad; /* what an error of form is about */
     char errmsg[ERRMSG_SIZE];
 };
+
+/* ---- the model ---------------------------------------------------------- */
+
+/* Closed before it is opened again: the two never need memory at once. */
+static int open_window(struct work *w, uint32_t window)
+{
+    struct llama_config c = w->m->config;
+    uint32_t rows = window < PASS_TOKENS ? PASS_TOKENS / window : 1;
+    int rv;
+
+    llama_close(w->llama);
+    w->llama = NULL;
+    free(w->room);
+    w->window = c.seq = window;
+    w->pass_tokens = (int64_t)rows * window;
+    w->room = malloc((size_t)w->pass_tokens * 2 * sizeof *w->room);
+    rv = w->room == NULL ? LOCO_ENOMEM
+                         : llama_open(&w->llama, &c, &w->backend, rows,
+                                      LLAMA_RECOMPUTE_LAYERS);
+    if (rv == LOCO_ENOMEM) {
+        return errmsg_fail(w->errmsg, rv,
+                           "out of memory for sequences of %u tokens; loco "
+                           "import --seq N makes a model that reads fewer",
+                           window);
+    }
+    w->bad = rv == 0 ? w->bad : TROUBLE_MODEL;
+    return rv == 0 ? 0 : errmsg_fail(w->errmsg, rv, "%s", loco_strerror(rv));
+}
+
+/* Doubled, so that it is seldom done. */
+static int widen(struct work *w, size_t tokens)
+{
+    uint32_t window = w->window;
+
+    while (window < tokens) {
+        window = window > w->opt.seq / 2 ? w->opt.seq : 2 * window;
+    }
+    return window == w->window ? 0 : open_window(w, window);
+}
 
 /* ---- scores ------------------------------------------------------------- */
 
@@ -107,12 +149,13 @@ static int score_requests(struct work *w)
 {
     struct place places[REQUESTS_MAX];
     size_t n = w->n_requests;
-    int rv = 0;
+    int rv;
 
     for (size_t i = 0; i < n; i++) {
         places[i] = (struct place){i, w->requests[i].n};
     }
     qsort(places, n, sizeof *places, compare_places);
+    rv = n == 0 ? 0 : widen(w, places[0].tokens - 1);
     for (size_t i = 0; rv == 0 && i < n;) {
         size_t fit = (size_t)w->pass_tokens / (places[i].tokens - 1);
         size_t rows = n - i < fit ? n - i : fit;
@@ -286,11 +329,13 @@ static int check(struct work *w)
     uint64_t prefix = w->task->prefix;
 
     if (prefix != EVAL_TASK_PREFIX_OF_MODEL && prefix >= w->m->config.vocab) {
+        w->bad = TROUBLE_USAGE;
         return errmsg_fail(w->errmsg, LOCO_EFORMAT,
                            "--prefix-token %llu: the model has tokens 0 to %u",
                            (unsigned long long)prefix, w->m->config.vocab - 1);
     }
     if (around->refused[0] != '\0') {
+        w->bad = TROUBLE_MODEL;
         return errmsg_fail(
             w->errmsg, LOCO_EFORMAT,
             "the tokenizer puts tokens around a text in a way that this "
@@ -307,32 +352,25 @@ static int check(struct work *w)
 static int open_model(struct work *w)
 {
     uint32_t seq = w->m->config.seq;
-    uint32_t rows = seq < PASS_TOKENS ? PASS_TOKENS / seq : 1;
     int rv = backend_cpu(&w->backend, w->task->threads);
 
-    if (rv == 0) {
-        w->opt.seq = seq;
-        w->pass_tokens = (int64_t)rows * seq;
-        w->room = malloc((size_t)w->pass_tokens * 2 * sizeof *w->room);
-        rv = w->room == NULL ? LOCO_ENOMEM
-                             : llama_open(&w->llama, &w->m->config, &w->backend,
-                                          rows, LLAMA_RECOMPUTE_LAYERS);
-        rv = rv == 0 ? tokenizer_encoder_open(&w->opt.encoder, w->opt.tokenizer)
-                     : rv;
-        if (rv != 0) {
-            llama_close(w->llama);
-            w->llama = NULL;
-            backend_close(&w->backend);
-        }
+    if (rv != 0) {
+        return errmsg_fail(w->errmsg, rv, "%s", loco_strerror(rv));
     }
-    return rv == 0 ? 0 : errmsg_fail(w->errmsg, rv, "%s", loco_strerror(rv));
+    w->has_backend = true;
+    w->opt.seq = seq;
+    rv = tokenizer_encoder_open(&w->opt.encoder, w->opt.tokenizer);
+    if (rv != 0) {
+        return errmsg_fail(w->errmsg, rv, "%s", loco_strerror(rv));
+    }
+    return open_window(w, seq < PASS_TOKENS ? seq : PASS_TOKENS);
 }
 
 static void close_model(struct work *w)
 {
-    if (w->llama != NULL) {
-        tokenizer_encoder_close(w->opt.encoder);
-        llama_close(w->llama);
+    llama_close(w->llama);
+    tokenizer_encoder_close(w->opt.encoder);
+    if (w->has_backend) {
         backend_close(&w->backend);
     }
     free(w->room);

@@ -1,5 +1,6 @@
 /* task_score.h - how many questions a model answers rightly, counted as
- * EleutherAI's lm-evaluation-harness 0.4 counts them in multiple choice.
+ * EleutherAI's lm-evaluation-harness counts them in multiple choice, from
+ * 0.4.10 on.
  *
  * acc: the choice of the largest log-likelihood is the right one. acc_norm: the
  * same after each is divided by the characters (code points, not bytes) of its

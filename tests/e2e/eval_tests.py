@@ -22,12 +22,12 @@ def trained(s):
     return s.peers[0].state
 
 
-def nats(s, state, text):
+def nats(s, state, text, source="--state"):
     """-log p of all but the first byte of a text, by --text."""
     path = s.path("scored.txt")
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
-    o = json.loads(run(LOCO, "eval", "--state", state, "--text", path,
+    o = json.loads(run(LOCO, "eval", source, state, "--text", path,
                        "--json").stdout)
     check(o["tokens"] == len(text.encode()) - 1, f"{text!r}: {o}")
     return o["loss"] * o["tokens"]
@@ -147,18 +147,68 @@ def mistakes():
 
         refused(good + "\n{\"context\": 1}\n", "t.jsonl:3: ", '"context"',
                 "[data]")
-        refused(good * 40 + "no\n", "t.jsonl:41: not a JSON object")
+        refused(good * 40 + "no\n", "t.jsonl:41: line cannot be read: ")
         refused(good.replace('"answer": 0', '"answer": 2'), "t.jsonl:1: ",
                 '"answer" is not 0 to 1')
         refused(good.replace("qzx", "x" * SEQ), "t.jsonl:1: choice 1, from 0: ",
-                f"has {SEQ + 1} tokens; the model reads at most {SEQ}")
+                f"has {SEQ + 1} tokens, ", f"the model reads at most {SEQ}")
         refused(good.replace("the river ran", ""), "choice 0, from 0: ",
                 "--prefix-token")
         refused(good.replace("the river ran", " "), "only white space")
         refused("\n \n", "has no question")
-        refused(good, "tokens 0 to 255", more=("--prefix-token", "256"))
+        refused(good, "tokens 0 to 255", "[usage]", code=2,
+                more=("--prefix-token", "256"))
         refused(good, "give either", code=2, more=("--text", file))
         run(LOCO, "eval", "--state", state, "--task", s.path("none"), code=1)
         run(LOCO, "eval", "--state", state, code=2)
-        run(LOCO, "eval", "--state", state, "--text", file, "--samples", out,
-            code=2)
+        for more in (("--samples", out), ("--delimiter", ""),
+                     ("--prefix-token", 10)):
+            run(LOCO, "eval", "--state", state, "--text", file, *more, code=2)
+        # Samples never go where the questions are, nor does their .tmp.
+        write_lines(out + ".tmp", QUESTIONS)
+        os.symlink(out + ".tmp", s.path("link"))
+        for questions, samples in ((out + ".tmp", out + ".tmp"),
+                                   (out + ".tmp", s.path("link")),
+                                   (out + ".tmp", out)):
+            said = run(LOCO, "eval", "--state", state, "--task", questions,
+                       "--samples", samples, code=2).stderr
+            check("would overwrite" in said, said)
+        # A tokenizer that puts tokens around a text in an unknown way.
+        run(LOCO, "export", "--state", state, "--out", s.path("model"))
+        path = os.path.join(s.path("model"), "tokenizer.json")
+        with open(path, encoding="utf-8") as f:
+            o = json.load(f)
+        o["post_processor"] = {"type": "BertProcessing"}
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(o, f)
+        said = run(LOCO, "eval", "--model", s.path("model"), "--task",
+                   out + ".tmp", "--tokenizer", path, code=3).stderr
+        check("BertProcessing" in said and "[model]" in said, said)
+
+
+@test("eval --task makes room for a long question only when one comes")
+def window():
+    with Swarm(peers=1, rounds=2) as s:
+        model, file = s.path("model"), s.path("task.jsonl")
+        run(LOCO, "export", "--state", trained(s), "--out", model)
+        config = os.path.join(model, "config.json")
+        with open(config, encoding="utf-8") as f:
+            o = json.load(f)
+        o["max_position_embeddings"] = 5000
+        with open(config, "w", encoding="utf-8") as f:
+            json.dump(o, f)
+        long = {"context": "the river " * 450, "choices": ["ran", "x"],
+                "answer": 0}
+        write_lines(file, QUESTIONS)
+        _, alone = task(("--model", model, "--task", file))
+        write_lines(file, QUESTIONS * 10 + [long] + QUESTIONS * 10)
+        _, lines = task(("--model", model, "--task", file))
+        lines, of_long = lines[:40] + lines[41:], lines[40]
+        for i, line in enumerate(lines):
+            for a, b in zip(line["log_likelihoods"],
+                            alone[i % 4]["log_likelihoods"], strict=True):
+                check(abs(a - b) < 1e-4, f"{line}, alone {alone[i % 4]}")
+        given = nats(s, model, long["context"].rstrip(), "--model")
+        for a, c in zip(of_long["log_likelihoods"], long["choices"]):
+            b = given - nats(s, model, long["context"] + " " + c, "--model")
+            check(abs(a - b) < 0.02, f"{a}, by --text {b}")

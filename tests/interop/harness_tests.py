@@ -3,11 +3,13 @@ loco eval --task does. With --full only.
 
 The same file of questions, by a task of output_type multiple_choice. That needs
 a Python with torch, transformers and lm_eval: LOCO_LM_EVAL_PYTHON names one,
-else it is that of model_tests.py; without lm_eval the tests are skipped.
+else it is that of model_tests.py; without lm_eval 0.4.10 or later the tests are
+skipped.
 """
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -18,6 +20,7 @@ from e2e_registry import Skipped, test  # noqa: E402
 from model_tests import FULL, MADE_S, torch_python  # noqa: E402
 from swarm import LOCO, Swarm, check, run  # noqa: E402
 
+OLDEST = (0, 4, 10)  # of lm_eval, that does as loco does
 QUESTIONS = 200
 # Sums of fp32 on their side: of 500 nats the last bit is 3e-5.
 CLOSE, CLOSE_RELATIVE = 1e-4, 1e-6
@@ -50,12 +53,18 @@ def harness_python():
     if not FULL:
         raise Skipped("only with --full: it needs torch and lm_eval")
     python = os.environ.get("LOCO_LM_EVAL_PYTHON") or torch_python()
-    done = subprocess.run([python, "-c", "import lm_eval, torch, transformers"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [python, "-c", "import importlib.metadata, lm_eval, torch, transformers"
+         "\nprint(importlib.metadata.version('lm_eval'))"],
+        capture_output=True, text=True)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise Skipped(f"{python}: {why} (pip install lm_eval; "
                       "LOCO_LM_EVAL_PYTHON)")
+    version = done.stdout.split()[-1]
+    if tuple(int(n) for n in re.findall(r"\d+", version)[:3]) < OLDEST:
+        raise Skipped(f"{python}: lm_eval {version} is older than 0.4.10, and "
+                      "puts tokens around a text in another way")
     return python
 
 

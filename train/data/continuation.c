@@ -130,6 +130,7 @@ static int cut(struct continuation *c,
     size_t scored = all->n > given ? all->n - given : 0;
     size_t most = (size_t)opt->seq + 1;
     size_t from = all->n > most ? all->n - most : 0;
+    uint32_t *fit;
 
     if (given == 0) {
         return errmsg_fail(errmsg, LOCO_EFORMAT,
@@ -143,14 +144,17 @@ static int cut(struct continuation *c,
     }
     if (scored > opt->seq) {
         return errmsg_fail(errmsg, LOCO_EFORMAT,
-                           "it has %zu tokens; the model reads at most %u",
+                           "it has %zu tokens, those of the delimiter and of "
+                           "white space before it counted; the model reads at "
+                           "most %u",
                            scored, opt->seq);
     }
     if (from > 0) {
         memmove(all->ids, all->ids + from, most * sizeof *all->ids);
         all->n = most;
     }
-    *c = (struct continuation){all->ids, all->n, scored};
+    fit = realloc(all->ids, all->n * sizeof *all->ids);
+    *c = (struct continuation){fit == NULL ? all->ids : fit, all->n, scored};
     return 0;
 }
 

@@ -1,11 +1,11 @@
 /* continuation.h - the tokens of a text and of what may follow it, for scoring
  * the second given the first.
  *
- * As EleutherAI's lm-evaluation-harness cuts them (0.4, of causal models), so
- * that scores can be compared: white space at the end of the context goes to
- * the continuation; both are tokenized as one text, and the tokens of the
- * context alone take the place of as many of its first. Around each of the two
- * texts stand the tokens that the tokenizer.json puts there
+ * As EleutherAI's lm-evaluation-harness cuts them (from 0.4.10 on, of causal
+ * models), so that scores can be compared: white space at the end of the
+ * context goes to the continuation; both are tokenized as one text, and the
+ * tokens of the context alone take the place of as many of its first. Around
+ * each of the two texts stand the tokens that the tokenizer.json puts there
  * (tokenizer_around()), but where the text begins with the prefix token's.
  * Instead of an empty context there is the prefix token, where the continuation
  * does not begin with it. What the model cannot read is left out from the left.

@@ -79,9 +79,12 @@ int question_parse(struct question *q,
     }
     q->line =
         json_loadb(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
+    if (q->line == NULL) {
+        return errmsg_fail(errmsg, LOCO_EFORMAT, "line cannot be read: %.80s",
+                           where.text);
+    }
     if (!json_is_object(q->line)) {
-        return errmsg_fail(errmsg, LOCO_EFORMAT, "not a JSON object%s%.80s",
-                           q->line == NULL ? ": " : "", where.text);
+        return errmsg_fail(errmsg, LOCO_EFORMAT, "not a JSON object");
     }
     return parse(q, errmsg);
 }

@@ -4,7 +4,9 @@
  *
  * `context` is what the model is given, possibly empty; `choices` are 2 to
  * QUESTION_CHOICES_MAX texts that may follow, none of them empty; `answer` is
- * the place of the right one, from 0. Other keys are left alone.
+ * the place of the right one, from 0. Other keys are left alone, but the whole
+ * line has to be JSON that can be read: no key twice in an object, no NaN or
+ * Infinity, no number beyond 64 bits.
  *
  * Texts are UTF-8, point into the parsed line and may hold NULs.
  *

@@ -151,7 +151,8 @@ static void what_is_too_long_is_cut_from_the_left(void **state)
     assert_int_equal(encode(&f, "12", "", "stuvwxyz"), 0);
     expect(&f, 8, 9, '2', 's', 't', 'u', 'v', 'w', 'x', 'y', 'z');
     assert_int_equal(encode(&f, "12", "", "rstuvwxyz"), LOCO_EFORMAT);
-    assert_non_null(strstr(f.errmsg, "9 tokens; the model reads at most 8"));
+    assert_non_null(strstr(f.errmsg, "it has 9 tokens, "));
+    assert_non_null(strstr(f.errmsg, "the model reads at most 8"));
     close_fixture(&f);
 }
 
@@ -211,6 +212,10 @@ static void an_unknown_post_processor_is_named(void **state)
         {TEMPLATE(BEFORE "," BEFORE "," BEFORE "," BEFORE "," BEFORE "," HERE),
          "TemplateProcessing"},
         {TEMPLATE("{\"SpecialToken\": {\"id\": \"<x>\"}}," HERE),
+         "TemplateProcessing"},
+        /* There are 259 tokens. */
+        {"{\"type\": \"TemplateProcessing\", \"single\": [" BEFORE ", " HERE
+         "], \"special_tokens\": {\"<s>\": {\"ids\": [259]}}}",
          "TemplateProcessing"},
         {"{}", "of no type"},
     };

@@ -41,7 +41,10 @@ static void what_is_no_question_is_one_clear_error(void **state)
     static const struct {
         const char *line, *says;
     } bad[] = {
-        {"{\"context\": \"a\"", "not a JSON object: "},
+        {"{\"context\": \"a\"", "line cannot be read: "},
+        {"{\"context\": \"\", \"id\": NaN}", "line cannot be read: "},
+        {"{\"context\": \"\", \"id\": 9223372036854775808}",
+         "line cannot be read: too big integer"},
         {"[1]", "not a JSON object"},
         {"{\"context\": \"a\", \"context\": \"b\"}", "duplicate"},
         {"{\"choices\": [\"a\", \"b\"], \"answer\": 0}",
