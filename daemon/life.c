@@ -17,6 +17,7 @@ static void on_signal(uv_signal_t *handle, int signum)
 
     d->ending = true;
     d->restart = false; /* whoever asked for it, this process is to end */
+    write_lock(d->lock_fd, STATE_DIR_LOCK_ENDING);
     if (d->stopping) {
         return; /* and the shell may be closed */
     }
@@ -140,6 +141,8 @@ void close_all(struct daemon *d)
     (void)sigaddset(&both, SIGINT);
     (void)sigaddset(&both, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &both, NULL);
+    /* One that was caught, but not yet told to us. */
+    (void)uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_close((uv_handle_t *)&d->sigterm, NULL);
     uv_close((uv_handle_t *)&d->sigint, NULL);
     uv_close((uv_handle_t *)&d->sighup, NULL);

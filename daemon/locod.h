@@ -106,7 +106,8 @@ uint32_t time_scale(void);
 /* daemon/state.c; 0 or an exit code after a sentence. */
 int state_path(const struct daemon *d, const char *name, char *out);
 int lock_state(struct daemon *d);
-/* Who holds it, and what that is about to do (state_dir.h): `loco` reads it. */
+/* Who holds it, and a word of what that is or does (state_dir.h), for `loco`.
+ * Any thread. */
 void write_lock(int fd, const char *word);
 int load_identity(struct daemon *d);
 int load_run(struct daemon *d);

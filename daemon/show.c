@@ -28,6 +28,7 @@ static void on_command(void *data, enum control_command command)
     case CONTROL_DRAIN:
         d->ending = true;
         d->restart = false;
+        write_lock(d->lock_fd, STATE_DIR_LOCK_ENDING);
         (void)shell_post(d->shell, &ev);
         return;
     case CONTROL_RELOAD:

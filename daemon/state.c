@@ -30,10 +30,8 @@ int state_path(const struct daemon *d, const char *name, char *out)
 void write_lock(int fd, const char *word)
 {
     char text[64];
-    int n = snprintf(text, sizeof text, "%ld%s%s\n", (long)getpid(),
-                     word[0] == '\0' ? "" : " ", word);
+    int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), word);
 
-    /* Longer than what was there, or cut: never the end of an old one. */
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
         log_warn("main", "cannot write the lock file: %s", strerror(errno));
     }
@@ -65,7 +63,7 @@ int lock_state(struct daemon *d)
                         "stop that one, or give this one its own with --state",
                         d->config.state);
     }
-    write_lock(d->lock_fd, "");
+    write_lock(d->lock_fd, LOCO_VERSION);
     return 0;
 }
 

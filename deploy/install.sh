@@ -241,7 +241,8 @@ undo() {
     status=$?
     trap - EXIT
     [ -z "$work" ] || rm -rf "$work"
-    if [ "$switched" = no ]; then
+    # A signal may have come right behind the switch.
+    if [ "$switched" = no ] && { [ -z "$tree" ] || [ "$(readlink "$lib/loco")" != "$tree" ]; }; then
         [ -z "$tree" ] || rm -rf "${lib:?}/$tree"
         rm -f "$lib/.loco.new"
         printf '%s' "$made" | drop_folders
@@ -312,7 +313,6 @@ use_tree() {
     ln -s "$tree" "$lib/.loco.new"
     mv -T -f "$lib/.loco.new" "$lib/loco"
     switched=yes
-    sync -f "$lib" 2>/dev/null || sync
 
     links "$tree" | while read -r name inside; do
         [ "$(readlink "$prefix/$name")" = "$lib/loco/$inside" ] ||
@@ -321,6 +321,7 @@ use_tree() {
     for unit in $(units "$tree"); do
         use_unit "share/systemd/user/$unit" || say "not written: $prefix/share/systemd/user/$unit"
     done
+    sync -f "$lib" 2>/dev/null || sync
     [ -n "$old" ] || return 0
     # A name that this version does not have.
     sed -n -e 's/^link //p' -e 's/^unit //p' "$lib/$old/installed" | while read -r path; do
@@ -336,8 +337,10 @@ use_tree() {
 use_unit() {
     if [ ! -e "$prefix/$1" ] || { [ -n "$old" ] &&
         cmp -s "$lib/$old/$1" "$prefix/$1"; }; then
-        cp "$lib/$tree/$1" "$prefix/$1.new"
-        mv "$prefix/$1.new" "$prefix/$1"
+        if ! cp "$lib/$tree/$1" "$prefix/$1.new" || ! mv "$prefix/$1.new" "$prefix/$1"; then
+            rm -f "$prefix/$1.new"
+            return 1
+        fi
     elif ! cmp -s "$lib/$tree/$1" "$prefix/$1"; then
         say "left as it is: $prefix/$1, which is not ours or was changed; the new one is $lib/loco/$1"
     fi
@@ -385,14 +388,18 @@ take_away() {
     enabled=${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user
     for service in loco-upgrade.timer loco-upgrade.service locod.service; do
         ran=$(systemctl --user show -p FragmentPath --value $service 2>/dev/null) || ran=
-        if [ -n "$ran" ] && [ "$(readlink -f "$ran")" = "$(readlink -f "${unit%/*}/$service")" ] &&
-            systemctl --user is-active -q $service; then
-            say "stopping $service; a daemon finishes its round first"
-            systemctl --user stop $service || true
+        if [ -n "$ran" ] && [ "$(readlink -f "$ran")" = "$(readlink -f "${unit%/*}/$service")" ]; then
+            if [ $service != locod.service ]; then
+                systemctl --user stop $service || true
+                rm -f "${XDG_DATA_HOME:-$HOME/.local/share}/systemd/timers/stamp-loco-upgrade.timer"
+            elif systemctl --user is-active -q $service; then
+                say "stopping the service locod, which finishes its round first"
+                systemctl --user stop $service || true
+            fi
         fi
     done
-    rm -f "${XDG_DATA_HOME:-$HOME/.local/share}/systemd/timers/stamp-loco-upgrade.timer"
-    for wanted in default.target.wants/locod.service timers.target.wants/loco-upgrade.timer; do
+    for wanted in default.target.wants/locod.service timers.target.wants/loco-upgrade.timer \
+        locod.service loco-upgrade.service loco-upgrade.timer; do
         if [ "$(readlink "$enabled/$wanted")" = "$prefix/share/systemd/user/${wanted##*/}" ]; then
             rm "$enabled/$wanted"
         fi

@@ -291,6 +291,8 @@ static int upgrade(struct upgrade *u, const struct asked *a)
     }
     (void)snprintf(u->memory.from, sizeof u->memory.from, "%s", LOCO_VERSION);
     (void)snprintf(u->memory.to, sizeof u->memory.to, "%s", o.release->text);
+    u->memory.was[0] = '\0';
+    u->memory.peers_alive = 0;
     rv = upgrade_begin(u);
     if (rv != CLI_GO) {
         return rv;

@@ -134,8 +134,10 @@ size_t upgrade_read_proc(pid_t pid, const char *name, char *out, size_t size);
 void upgrade_mark(struct upgrade_process *p, pid_t pid);
 /* POST to the daemon. LOCO_ENOENT: none runs; LOCO_EIO: it does not answer. */
 int upgrade_ask(const char *state, const char *path);
-/* It ended after it had become another program (daemon/restart.c). */
-bool upgrade_went_on(const char *state, const struct upgrade_process *p);
+/* What STATE/lock says of a daemon that is gone: it had become the new version,
+ * or was about to; it was told to end. */
+bool upgrade_went_on(const char *state, const struct upgrade_memory *m);
+bool upgrade_was_told_to_end(const char *state);
 bool upgrade_lives(const struct upgrade_process *p);
 /* upgrade_start.c */
 /* What it says, and how it was started: into u->memory. CLI_GO, or an exit

@@ -21,7 +21,8 @@
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 
-#define BOOT_FILE "/proc/sys/kernel/random/boot_id"
+#define BOOT_FILE        "/proc/sys/kernel/random/boot_id"
+#define UPGRADE_WORD_MAX 24 /* of the lock, with its NUL */
 
 /* ---- which one it is ---------------------------------------------------- */
 
@@ -113,41 +114,52 @@ static bool holds(pid_t pid, const struct stat *lock)
     return found;
 }
 
-/* What STATE/lock says: the process, and whether it was about to become another
- * program. */
-static pid_t written_in(const char *path, bool *again)
+/* What STATE/lock says: the process, and its word ("": none). */
+static pid_t written_in(const char *state, char word[UPGRADE_WORD_MAX])
 {
-    char text[64], word[16] = "";
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE], text[64];
     long pid = 0;
 
+    word[0] = '\0';
+    if (file_path_join(path, state, STATE_DIR_LOCK, errmsg) != 0) {
+        return 0;
+    }
     (void)read_start(path, text, sizeof text);
-    *again = sscanf(text, "%ld %15s", &pid, word) == 2 &&
-             strcmp(word, STATE_DIR_LOCK_AGAIN) == 0;
+    if (sscanf(text, "%ld %23s", &pid, word) < 2) {
+        word[0] = '\0';
+    }
     return pid > 0 && pid < INT32_MAX ? (pid_t)pid : 0;
 }
 
 static pid_t holder(const char *state)
 {
-    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE], word[UPGRADE_WORD_MAX];
     struct stat lock;
-    bool again;
     pid_t pid;
 
     if (file_path_join(path, state, STATE_DIR_LOCK, errmsg) != 0 ||
         stat(path, &lock) != 0) {
         return 0;
     }
-    pid = written_in(path, &again);
+    pid = written_in(state, word);
     return pid > 0 && holds(pid, &lock) ? pid : 0;
 }
 
-bool upgrade_went_on(const char *state, const struct upgrade_process *p)
+bool upgrade_went_on(const char *state, const struct upgrade_memory *m)
 {
-    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
-    bool again = false;
+    char word[UPGRADE_WORD_MAX];
+    pid_t pid = written_in(state, word);
 
-    return file_path_join(path, state, STATE_DIR_LOCK, errmsg) == 0 &&
-           written_in(path, &again) == p->pid && again;
+    return strcmp(word, m->to) == 0 ||
+           (strcmp(word, STATE_DIR_LOCK_AGAIN) == 0 && pid == m->process.pid);
+}
+
+bool upgrade_was_told_to_end(const char *state)
+{
+    char word[UPGRADE_WORD_MAX];
+
+    (void)written_in(state, word);
+    return strcmp(word, STATE_DIR_LOCK_ENDING) == 0;
 }
 
 /* ---- what it says ------------------------------------------------------- */
@@ -172,7 +184,8 @@ struct upgrade_look upgrade_look_at(const char *state)
     }
     o = json_loads(body, 0, NULL);
     free(body);
-    l.answers = json_is_object(o);
+    /* Another program may have the port of one that was killed. */
+    l.answers = json_integer_value(json_object_get(o, "pid")) == l.pid;
     copy_text(l.version, sizeof l.version, o, "version");
     copy_text(l.state, sizeof l.state, o, "state");
     l.peers_alive = json_integer_value(json_object_get(o, "peers_alive"));
@@ -188,7 +201,8 @@ int upgrade_ask(const char *state, const char *path)
     if (holder(state) == 0) {
         return LOCO_ENOENT;
     }
-    return http_of_state(state, &daemon, errmsg) == 0
-               ? http_post(&daemon, path, errmsg)
-               : LOCO_ENOENT;
+    return http_of_state(state, &daemon, errmsg) == 0 &&
+                   http_post(&daemon, path, errmsg) == 0
+               ? 0
+               : LOCO_EIO;
 }

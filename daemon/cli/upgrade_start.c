@@ -71,21 +71,33 @@ void upgrade_unit_of(const char *cgroups, char out[UPGRADE_UNIT_MAX])
     }
 }
 
-/* The process that systemd has for a unit; 0: none, or no systemd. */
+/* Where a timer of cron or su has not set it, systemctl finds nobody. */
+static void name_runtime(void)
+{
+    char path[64];
+
+    (void)snprintf(path, sizeof path, "/run/user/%ld", (long)geteuid());
+    if (getenv("XDG_RUNTIME_DIR") == NULL && access(path, F_OK) == 0) {
+        (void)setenv("XDG_RUNTIME_DIR", path, 1);
+    }
+}
+
+/* The process that systemd has for a unit; 0: none; -1: it does not answer. */
 static pid_t main_pid(const char *unit)
 {
     const char *const argv[] = {"systemctl", "--user",  "show", "-p",
                                 "MainPID",   "--value", unit,   NULL};
     posix_spawn_file_actions_t files;
+    int fds[2], status = -1;
     char text[32] = "";
-    int fds[2], status;
     size_t n = 0;
     ssize_t got;
     pid_t pid;
 
     if (pipe2(fds, O_CLOEXEC) != 0) {
-        return 0;
+        return -1;
     }
+    name_runtime();
     (void)posix_spawn_file_actions_init(&files);
     (void)posix_spawn_file_actions_adddup2(&files, fds[1], 1);
     (void)posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
@@ -105,20 +117,32 @@ static pid_t main_pid(const char *unit)
     if (fds[1] >= 0) {
         (void)close(fds[1]);
     }
-    return (pid_t)strtol(text, NULL, 10);
+    return status == 0 ? (pid_t)strtol(text, NULL, 10) : -1;
 }
 
 /* A unit counts only if it was made for the daemon: a daemon that was started
  * by hand in a terminal's unit is not that unit. */
-static void look_unit(struct upgrade_process *p)
+static int look_unit(struct upgrade_process *p)
 {
     char cgroups[4096];
+    pid_t pid = 0;
 
     (void)upgrade_read_proc(p->pid, "cgroup", cgroups, sizeof cgroups);
     upgrade_unit_of(cgroups, p->unit);
-    if (p->unit[0] != '\0' && main_pid(p->unit) != p->pid) {
+    if (p->unit[0] != '\0') {
+        pid = main_pid(p->unit);
+    }
+    if (pid < 0) {
+        return cli_fail(TROUBLE_UPGRADE,
+                        "upgrade: the daemon is of the unit %s, and systemctl "
+                        "--user does not answer here: set XDG_RUNTIME_DIR, or "
+                        "log in as its user",
+                        p->unit);
+    }
+    if (pid != p->pid) {
         p->unit[0] = '\0';
     }
+    return CLI_GO;
 }
 
 static void look_environment(pid_t pid)
@@ -152,8 +176,10 @@ int upgrade_look_how(struct upgrade *u)
     size_t len;
 
     memset(p, 0, sizeof *p);
-    (void)snprintf(u->memory.was, sizeof u->memory.was, "%s", l.state);
-    u->memory.peers_alive = l.peers_alive;
+    if (l.answers) { /* else what it said before holds */
+        (void)snprintf(u->memory.was, sizeof u->memory.was, "%s", l.state);
+        u->memory.peers_alive = l.peers_alive;
+    }
     if (l.pid == 0) {
         return CLI_GO;
     }
@@ -172,9 +198,8 @@ int upgrade_look_how(struct upgrade *u)
     link_of(l.pid, "exe", p->program);
     link_of(l.pid, "cwd", p->cwd);
     look_log(p);
-    look_unit(p);
     look_environment(l.pid);
-    return CLI_GO;
+    return look_unit(p);
 }
 
 /* ---- once more ---------------------------------------------------------- */
@@ -243,6 +268,7 @@ int upgrade_start(struct upgrade *u)
                         "it again");
     }
     rv = spawn(p, program, p->log[0] != '\0' ? p->log : log, p->cwd);
+    rv = rv == 0 ? 0 : spawn(p, program, log, p->cwd);
     rv = rv == 0 ? 0 : spawn(p, program, log, "/"); /* its folder is gone */
     if (rv != 0) {
         return cli_fail(TROUBLE_UPGRADE, "upgrade: start %s: %s", program,

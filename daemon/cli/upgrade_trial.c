@@ -22,6 +22,7 @@
 #define POLL_MS      200
 #define HOLD_MS      2000  /* that it must take part for */
 #define OLD_START_MS 60000 /* for the version before to answer again */
+#define LATE_MS      20000 /* that a busy daemon may take to answer */
 #define SYNC_FACTOR  12    /* so many times our patience may it fetch a state */
 
 static void nap(void)
@@ -121,9 +122,8 @@ static enum upgrade_end watch(const struct upgrade *u)
             return UPGRADE_UP;
         }
         if (l.pid == 0 && !upgrade_lives(&u->memory.process)) {
-            return upgrade_went_on(u->state, &u->memory.process) || last_end > 0
-                       ? UPGRADE_BACK
-                       : UPGRADE_ENDED;
+            return upgrade_went_on(u->state, &u->memory) ? UPGRADE_BACK
+                                                         : UPGRADE_ENDED;
         }
         if (now >= end) {
             return judge(u, &l);
@@ -152,23 +152,48 @@ static int wait_for_answer(const struct upgrade *u, const char *version)
     }
 }
 
+/* A daemon that is busy, or has just begun, answers late. */
+static struct upgrade_look look_patiently(const char *state)
+{
+    uint64_t end = monotonic_ms() + LATE_MS;
+    struct upgrade_look l = upgrade_look_at(state);
+
+    while (!l.answers && l.pid != 0 && monotonic_ms() < end) {
+        nap();
+        l = upgrade_look_at(state);
+    }
+    return l;
+}
+
+/* SIGKILL, and wait until it is gone. */
+static void end_process(struct upgrade_process *p)
+{
+    uint64_t end = monotonic_ms() + OLD_START_MS;
+
+    (void)kill(p->pid, SIGKILL);
+    while (upgrade_lives(p) && monotonic_ms() < end) {
+        nap();
+    }
+}
+
 /* The new version, which hangs or stands outside, ends; the version before runs
- * as it was started. */
+ * as it was started. A daemon of any other version is left alone. */
 static int run_again(struct upgrade *u)
 {
     struct upgrade_process *p = &u->memory.process;
     struct upgrade_look l = upgrade_look_at(u->state);
-    uint64_t end = monotonic_ms() + OLD_START_MS;
+    struct upgrade_process other = {.pid = 0};
     int rv;
 
-    if (p->pid == 0 || (l.answers && strcmp(l.version, u->memory.from) == 0)) {
+    if (p->pid == 0 || (l.answers && strcmp(l.version, u->memory.to) != 0)) {
         return CLI_GO;
     }
     if (p->unit[0] == '\0' && upgrade_lives(p)) {
-        (void)kill(p->pid, SIGKILL);
-        while (upgrade_lives(p) && monotonic_ms() < end) {
-            nap();
-        }
+        end_process(p);
+    }
+    if (p->unit[0] == '\0' && l.pid != 0 && l.pid != p->pid) {
+        upgrade_mark(&other, l.pid); /* somebody started it once more */
+        end_process(&other);
     }
     rv = upgrade_start(u);
     return rv == CLI_GO ? wait_for_answer(u, u->memory.from) : rv;
@@ -201,7 +226,7 @@ static int undo(struct upgrade *u)
 
 static int end_trial(struct upgrade *u, enum upgrade_end *end)
 {
-    *end = u->memory.process.pid == 0 ? UPGRADE_NOBODY : watch(u);
+    *end = watch(u);
     if (*end == UPGRADE_BACK) {
         return undo(u);
     }
@@ -241,22 +266,57 @@ int upgrade_forget(struct upgrade *u)
     return remember(u);
 }
 
+/* Ask it to restart. LOCO_ENOENT: none runs; LOCO_EIO: it did not hear. */
+static int ask_restart(const struct upgrade *u)
+{
+    uint64_t end = monotonic_ms() + LATE_MS;
+    int rv = upgrade_ask(u->state, "/api/v1/restart");
+
+    while (rv == LOCO_EIO && monotonic_ms() < end) {
+        nap();
+        rv = upgrade_ask(u->state, "/api/v1/restart");
+    }
+    return rv;
+}
+
+/* A daemon that does not hear is busy with something: the version before stays,
+ * and nobody is blamed. If it hears later, it restarts as that. */
+static int leave_it(struct upgrade *u)
+{
+    (void)upgrade_put_back(u);
+    (void)upgrade_forget(u);
+    return cli_fail(TROUBLE_NO_DAEMON,
+                    "upgrade: the daemon of %s does not answer; it stays as it "
+                    "is",
+                    u->state);
+}
+
 int upgrade_try(struct upgrade *u, enum upgrade_end *end)
 {
     int rv = upgrade_begin(u); /* the download took a while */
 
-    if (rv == CLI_GO && u->memory.process.pid != 0 &&
-        upgrade_ask(u->state, "/api/v1/restart") != 0) {
+    if (rv != CLI_GO) {
+        (void)upgrade_put_back(u);
+        (void)upgrade_forget(u);
+        return rv;
+    }
+    if (u->memory.process.pid == 0) {
+        *end = UPGRADE_NOBODY;
+        return upgrade_forget(u);
+    }
+    rv = ask_restart(u);
+    if (rv == LOCO_ENOENT) {
         *end = UPGRADE_ENDED;
         return upgrade_forget(u);
     }
-    return rv == CLI_GO ? end_trial(u, end) : rv;
+    return rv == 0 ? end_trial(u, end) : leave_it(u);
 }
 
 int upgrade_settle(struct upgrade *u, enum upgrade_end *end)
 {
     struct upgrade_memory *m = &u->memory;
-    struct upgrade_look l = upgrade_look_at(u->state);
+    struct upgrade_look l = look_patiently(u->state);
+    bool is_new = l.answers && strcmp(l.version, m->to) == 0;
     int rv = CLI_GO;
 
     (void)fprintf(
@@ -265,37 +325,36 @@ int upgrade_settle(struct upgrade *u, enum upgrade_end *end)
     *end = UPGRADE_NOBODY;
     if (strcmp(m->to, LOCO_VERSION) != 0) {
         /* Nothing was put in place; or it was taken back, and perhaps the
-         * daemon was not yet started; or another version is here by now. */
-        if (strcmp(m->failed, m->to) == 0 && l.pid == 0 &&
+         * daemon is not the old one yet; or another version is here by now. */
+        if (strcmp(m->failed, m->to) == 0 && (l.pid == 0 || is_new) &&
             strcmp(m->from, LOCO_VERSION) == 0) {
             rv = run_again(u);
         }
         return rv == CLI_GO ? upgrade_forget(u) : rv;
     }
-    if (l.pid == 0 && !upgrade_lives(&m->process) &&
-        !upgrade_went_on(u->state, &m->process)) {
-        return upgrade_forget(u); /* it ended before it was the new one */
-    }
-    if (l.answers && strcmp(l.version, m->from) == 0 &&
-        strcmp(l.state, "draining") != 0) {
+    if (l.answers && !is_new && strcmp(l.state, "draining") != 0) {
         return upgrade_try(u, end);
     }
-    return end_trial(u, end);
+    return m->process.pid == 0 ? upgrade_forget(u) : end_trial(u, end);
 }
 
 int upgrade_back(struct upgrade *u)
 {
-    struct upgrade_look l = upgrade_look_at(u->state);
+    struct upgrade_look l = look_patiently(u->state);
+    char failed[RELEASE_VERSION_MAX];
     int rv;
 
+    memcpy(failed, u->memory.failed, sizeof failed);
     (void)snprintf(u->memory.failed, sizeof u->memory.failed, "%s",
                    LOCO_VERSION);
     rv = remember(u); /* the next upgrade must not bring it again */
     rv = rv == CLI_GO ? upgrade_put_back(u) : rv;
     if (rv != CLI_GO) {
+        memcpy(u->memory.failed, failed, sizeof failed);
+        (void)remember(u);
         return rv;
     }
-    if (l.pid != 0 && upgrade_ask(u->state, "/api/v1/restart") != 0) {
+    if (l.pid != 0 && ask_restart(u) != 0) {
         return cli_fail(TROUBLE_NO_DAEMON,
                         "upgrade: the version before is in use, but the daemon "
                         "of %s does not answer: start it again",

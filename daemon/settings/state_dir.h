@@ -1,8 +1,9 @@
 /* state_dir.h - the names of the files in a daemon's state directory.
  *
  *   identity.key     this peer's Ed25519 key, mode 0600
- *   lock             held by the daemon that runs on this directory, with its
- *                    process id; "ID again" while that becomes another program
+ *   lock             held by the daemon that runs on this directory, which
+ *                    writes its process id and a word: its version; "again",
+ *                    about to become another program; "ending", told to end
  *   control          where that daemon listens for commands: "HOST:PORT" or
  *                    "unix:PATH" and a newline; removed at a clean exit
  *   control.tokens   who may ask it from other machines, mode 0600
@@ -40,6 +41,7 @@
 #define STATE_DIR_KEY         "identity.key"
 #define STATE_DIR_LOCK        "lock"
 #define STATE_DIR_LOCK_AGAIN  "again"
+#define STATE_DIR_LOCK_ENDING "ending"
 #define STATE_DIR_CONTROL     "control"
 #define STATE_DIR_TOKENS      "control.tokens"
 #define STATE_DIR_MANIFEST    "run.manifest"

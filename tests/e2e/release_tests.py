@@ -31,14 +31,15 @@ if sys.argv[1] == "--version":
     sys.exit(0)
 state = sys.argv[sys.argv.index("--state") + 1]
 lock = open(os.path.join(state, "lock"), "w")
-lock.write(str(os.getpid()) + chr(10))
+lock.write(str(os.getpid()) + " {3}" + chr(10))
 lock.flush()
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps(dict(
-            version="%s", state="{0}", peers_alive={1})).encode())
+            version="%s", state="{0}", peers_alive={1},
+            pid=os.getpid())).encode())
     def log_message(self, *_):
         pass
 server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
@@ -47,6 +48,10 @@ with open(os.path.join(state, "control"), "w") as f:
 threading.Timer({2}, lambda: os._exit(0)).start()
 server.serve_forever()
 """
+# One that takes the lock and ends.
+DIES = ('#!/bin/sh\n[ "$1" != --version ] || exec echo locod %s\n'
+        'while [ "$1" != --state ]; do shift; done\n'
+        'echo "$$ %s" >"$2/lock"\nexit 1\n')
 HANGS = ('#!/bin/sh\n[ "$1" != --version ] || exec echo locod %s\n'
          "exec sleep 1000\n")
 
@@ -288,20 +293,23 @@ def goes_back():
         offer(next_version(2), HANGS)
         here.upgrade(second.state, *words, code=1)
         is_back()
-        offer(next_version(4), ANSWERS.format("waiting", 1, 1000))
+        offer(next_version(4), ANSWERS.format("waiting", 1, 1000, "%s"))
         said = here.upgrade(second.state, *words, code=1)
         check("the new version answers" in said, said)
         is_back()
-        offer(next_version(5), ANSWERS.format("syncing", 2, 3))
+        offer(next_version(5), ANSWERS.format("syncing", 2, 3, "%s"))
         said = here.upgrade(second.state, *words, code=1)
         check("fetches the state" in said, said)
         is_back()
+        offer(next_version(6), DIES)
+        here.upgrade(second.state, *words, code=1)
+        is_back()
         # Killed in the middle: the next one ends what was begun.
-        offer(next_version(6), HANGS)
+        offer(next_version(7), HANGS)
         broken = subprocess.Popen(
             [here.loco, "upgrade", "--state", second.state, *words[:-1],
              "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: here.says() == next_version(6) and
+        wait_for(lambda: here.says() == next_version(7) and
                  not second.status(), "the new version hangs")
         broken.kill()
         broken.wait()
@@ -310,8 +318,11 @@ def goes_back():
         said = here.upgrade(second.state, *words, code=1)
         check("was broken off" in said and "did not come up" in said, said)
         is_back()
-        at = first.status()["round"]
-        first.wait_round(at + 2)
+        # Somebody ends the new version: that is no fault of it.
+        offer(next_version(8), ANSWERS.format("syncing", 2, 3, "ending"))
+        said = here.upgrade(second.state, *words)
+        check("the daemon ended meanwhile" in said, said)
+        check(here.says() == next_version(8) and not second.status(), said)
 
 
 @test("loco upgrade believes no address that a killed daemon left behind, and a "
@@ -327,6 +338,15 @@ def nobody_there():
         one.signal(signal.SIGTERM)
         one.wait_exit(0)
         one.start("--run", s.yaml, program=here.locod).wait_up()
+        # One that does not hear stays as it is.
+        words = ("--list", publisher.path(), "--key", publisher.key, "--yes")
+        one.signal(signal.SIGSTOP)
+        said = here.upgrade(one.state, *words, code=6)
+        check("does not answer; it stays as it is" in said, said)
+        check(here.says() == version(), "the new version is in use")
+        one.signal(signal.SIGCONT)
+        wait_for(lambda: (one.status() or {}).get("version") == version(),
+                 "it answers")
         one.kill()
         # Somebody else has the port by now.
         asked = []
@@ -342,8 +362,7 @@ def nobody_there():
             with open(os.path.join(one.state, "control"), "w",
                       encoding="ascii") as f:
                 f.write(f"127.0.0.1:{server.server_port}\n")
-            said = here.upgrade(one.state, "--list", publisher.path(), "--key",
-                                publisher.key, "--yes")
+            said = here.upgrade(one.state, *words)
             server.shutdown()
         check("no daemon runs here" in said and not asked, f"{said} {asked}")
         check(here.says() == next_version(), "it is not installed")
