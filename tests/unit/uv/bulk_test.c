@@ -305,6 +305,32 @@ static void what_a_peer_wanted_to_fetch_goes_with_its_last_link(void **state)
     pair_close(&p);
 }
 
+/* There is a connection that it goes over: the links are no matter. */
+static void what_has_a_data_connection_stays_without_a_link(void **state)
+{
+    struct segment *s;
+    struct pair p;
+    uint32_t link;
+
+    (void)state;
+    pair_open(&p);
+    paint(&p.a);
+    link = connect_nodes(&p.a, &p.b, &p.loop);
+    give(&p.a, &p.b, 5, 0, PIECE); /* not posted: what follows waits */
+    RUN_UNTIL(&p.loop, node_stats(&p.b).paused == 1);
+    s = &node_act(&p.a, ACTION_SEND_SEG)->segment;
+    s->peer = p.b.id.id;
+    s->stream = STREAM_FETCH;
+    s->attempt = 6;
+    s->len = PIECE;
+    node_act(&p.a, ACTION_HANG_UP)->hang_up.link = link;
+    RUN_UNTIL(&p.loop, p.a.toy.counts[EVENT_LINK_DOWN] == 1);
+    run_quiet(&p.loop);
+    assert_int_equal(node_stats(&p.a).bulks, 1);
+    assert_int_equal(done(&p.a, LOCO_ECLOSED), 0);
+    pair_close(&p);
+}
+
 static void control_passes_while_bulk_is_held(void **state)
 {
     struct pair p;
@@ -812,6 +838,7 @@ int main(void)
         cmocka_unit_test(too_many_waiting_segments_are_refused),
         cmocka_unit_test(an_unposted_segment_holds_the_sender_until_posted),
         cmocka_unit_test(what_a_peer_wanted_to_fetch_goes_with_its_last_link),
+        cmocka_unit_test(what_has_a_data_connection_stays_without_a_link),
         cmocka_unit_test(an_unposted_segment_ends_its_connection_after_a_while),
         cmocka_unit_test(control_passes_while_bulk_is_held),
         cmocka_unit_test(frames_of_a_cancelled_attempt_are_skipped),
