@@ -91,6 +91,8 @@ struct daemon {
     struct notify notify;
     struct shown *shown;        /* what the HTTP thread may read */
     struct history_notes notes; /* for it */
+    /* Of each bootstrap address: which host of the line that it joined with. */
+    uint32_t host_of[NODE_BOOTSTRAP_MAX];
     struct status_share share;
     uint64_t share_ms; /* when it was looked for; 0: never */
     unsigned n_open;   /* machine, shell, ..., while closing */

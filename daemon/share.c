@@ -1,13 +1,16 @@
 /* share.c - the line with which anybody can join the run; see locod.h.
  *
  * It holds addresses that other machines can reach, best first: those by which
- * this daemon joined, its own where others can dial it, those of peers that can
- * be dialled. Of addresses that the internet can reach there are at most
- * HOSTS_MAX; only where there is none, those of this network stand in it.
+ * this daemon joined, if their peers are still there; its own where others can
+ * dial it; those of peers that can be dialled. One place is kept for one that
+ * is no joined one. Of addresses that the internet can reach there are at most
+ * HOSTS_MAX; only where there is none, those of this network stand in it. As
+ * long as nobody could try them, its own count, and the reason says so.
  */
 #include "daemon/locod.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "daemon/node/inspect.h"
 #include "p2p/prefix.h"
@@ -18,17 +21,41 @@
 
 enum scope { NOWHERE, NETWORK, INTERNET };
 
-/* Who can use that address. Names without a dot, and those of .local, mean
- * something in one network only. */
+static bool ends_in(const char *name, size_t len, const char *end)
+{
+    size_t n = strlen(end);
+
+    return len >= n && strncasecmp(name + len - n, end, n) == 0;
+}
+
+/* Names without a dot, and those of some domains, mean something in one network
+ * only; localhost in one machine. */
+static enum scope scope_of_name(const char *name)
+{
+    static const char *const here[] = {".lan",  ".local",     ".internal",
+                                       ".home", ".home.arpa", ".localdomain"};
+    size_t len = strlen(name);
+
+    len -= len > 0 && name[len - 1] == '.' ? 1 : 0; /* of the root */
+    if ((len == strlen("localhost") && ends_in(name, len, "localhost")) ||
+        ends_in(name, len, ".localhost")) {
+        return NOWHERE;
+    }
+    for (size_t i = 0; i < sizeof here / sizeof here[0]; i++) {
+        if (ends_in(name, len, here[i])) {
+            return NETWORK;
+        }
+    }
+    return memchr(name, '.', len) == NULL ? NETWORK : INTERNET;
+}
+
+/* Who can use that address. */
 static enum scope scope_of(const struct uri_host *h)
 {
     struct address a;
-    const char *dot = strrchr(h->host, '.');
 
     if (address_parse(h->host, 1, &a) != 0) {
-        return strcmp(h->host, "localhost") == 0           ? NOWHERE
-               : dot == NULL || strcmp(dot, ".local") == 0 ? NETWORK
-                                                           : INTERNET;
+        return scope_of_name(h->host);
     }
     if (prefix_is_nowhere(a.ip) ||
         (prefix_is_v4(a.ip) && (a.ip[12] == 127 || a.ip[12] == 0 ||
@@ -72,15 +99,15 @@ static void add_own(const struct daemon *d, struct uri *u, enum scope wanted)
     enum reach_class class = reach_class(r);
     struct uri own = {.n_hosts = 0};
 
+    if (wanted == INTERNET && class != REACH_UNKNOWN &&
+        !reach_is_dialable(class)) {
+        return; /* the others say that they do not get through */
+    }
     if (r->mapped) {
         add_address(u, &r->mapped_at, wanted);
     }
     if (class == REACH_PUBLIC) {
         add_address(u, &r->seen, wanted);
-    }
-    if (wanted == INTERNET && class != REACH_UNKNOWN &&
-        !reach_is_dialable(class)) {
-        return; /* the others say that they do not get through */
     }
     own_hosts(d, &own);
     for (uint32_t i = 0; i < own.n_hosts; i++) {
@@ -102,9 +129,44 @@ static void add_peers(const struct daemon *d, struct uri *u, enum scope wanted)
     }
 }
 
-static void look(struct daemon *d, struct uri *u)
+/* Whether this daemon got through to that host of the line that it joined with,
+ * and who answered there is not gone. */
+static bool is_there(const struct daemon *d, uint32_t host)
+{
+    const struct members *m = node_parts(d->node).members;
+
+    for (unsigned i = 0; i < m->n_bootstrap; i++) {
+        const struct members_bootstrap *b = &m->bootstrap[i];
+        int row = d->host_of[i] == host && b->reached ? members_find(m, &b->id)
+                                                      : MEMBERS_NONE;
+
+        if (row != MEMBERS_NONE && (m->peers[row].state == PEER_ALIVE ||
+                                    m->peers[row].state == PEER_SUSPECT)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_joined(const struct daemon *d,
+                       const struct uri *joined,
+                       struct uri *u,
+                       enum scope wanted,
+                       uint32_t most)
+{
+    for (uint32_t i = 0; i < joined->n_hosts && u->n_hosts < most; i++) {
+        if (is_there(d, i)) {
+            add(u, &joined->hosts[i], wanted);
+        }
+    }
+}
+
+/* True: nobody has tried yet whether its addresses can be reached. */
+static bool look(struct daemon *d, struct uri *u)
 {
     static struct uri joined; /* the loop thread's */
+    bool untried = false;
+    uint32_t proven;
 
     joined.n_hosts = 0;
     if (d->config.join[0] != '\0') {
@@ -112,12 +174,16 @@ static void look(struct daemon *d, struct uri *u)
     }
     u->run = d->run_id;
     for (int wanted = INTERNET; wanted > NOWHERE && u->n_hosts == 0; wanted--) {
-        for (uint32_t i = 0; i < joined.n_hosts; i++) {
-            add(u, &joined.hosts[i], (enum scope)wanted);
-        }
+        add_joined(d, &joined, u, (enum scope)wanted, HOSTS_MAX - 1);
+        proven = u->n_hosts;
         add_own(d, u, (enum scope)wanted);
+        untried = proven == 0 && u->n_hosts > 0;
+        proven = u->n_hosts;
         add_peers(d, u, (enum scope)wanted);
+        untried = untried && proven == u->n_hosts;
+        add_joined(d, &joined, u, (enum scope)wanted, HOSTS_MAX);
     }
+    return untried && reach_class(node_parts(d->node).reach) == REACH_UNKNOWN;
 }
 
 static void say(struct status_share *s, const char *scope, const char *reason)
@@ -146,7 +212,8 @@ void look_for_share(struct daemon *d)
             "the run is for invited peers: its author makes a line "
             "for each one with loco run invite");
     } else {
-        look(d, &u);
+        bool untried = look(d, &u);
+
         if (u.n_hosts == 0 || uri_format(&u, s->uri, sizeof s->uri) < 0) {
             s->uri[0] = '\0';
             say(s, NULL,
@@ -159,7 +226,10 @@ void look_for_share(struct daemon *d)
                 "forward a TCP port of the router to this peer, "
                 "and others can, too");
         } else {
-            say(s, "internet", "");
+            say(s, "internet",
+                untried ? "nobody has tried yet whether this peer can be "
+                          "reached from outside"
+                        : "");
         }
     }
 }

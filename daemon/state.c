@@ -292,7 +292,7 @@ static int run_from_uri(struct daemon *d)
             break;
         }
         if (resolve(&u->hosts[i], &o->bootstrap[o->n_bootstrap]) == 0) {
-            o->n_bootstrap++;
+            d->host_of[o->n_bootstrap++] = i;
         } else {
             (void)fprintf(stderr, "locod: cannot resolve the bootstrap %s\n",
                           u->hosts[i].host);

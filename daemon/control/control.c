@@ -146,11 +146,13 @@ static enum MHD_Result get_share(struct control *c,
 {
     json_t *status, *share, *rows = NULL;
     const char *uri;
-    char *text = NULL;
+    char *copy, *text = NULL;
 
     (void)pthread_mutex_lock(&c->lock);
-    status = c->json == NULL ? NULL : json_loads(c->json, 0, NULL);
+    copy = c->json == NULL ? NULL : strdup(c->json);
     (void)pthread_mutex_unlock(&c->lock);
+    status = copy == NULL ? NULL : json_loads(copy, 0, NULL);
+    free(copy);
     share = json_object_get(status, "share");
     uri = json_string_value(json_object_get(share, "uri"));
     if (share != NULL) {

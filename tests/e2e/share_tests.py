@@ -91,6 +91,23 @@ def share():
               uri.split("/")[2].split(",")[0], f"{second['share']} {uri}")
 
 
+@test("the line for others has no host of the joined line that nobody answered "
+      "at", 120)
+def dead_hosts():
+    with Swarm(peers=2, rounds=100000) as s:
+        uri = everywhere(s)
+        live = uri.split("/")[2].split(",")[0]
+        at = live.rsplit(":", 1)[0]
+        dead = [f"{at}:{port}" for port in (1, 2, 3)]
+        s.peer().start("--join", f"loco://{','.join(dead)},{live}/{s.run_id}",
+                       "--mapping", "off", listen="127.0.0.1:0").wait_up()
+        s.wait_training()
+        shown = s.peers[1].wait_status(lambda t: t["share"]["uri"],
+                                       "it has a line")["share"]["uri"]
+        hosts = shown.split("/")[2].split(",")
+        check(live in hosts and not set(dead) & set(hosts), shown)
+
+
 @test("loco run share prints a bare line where no code could be seen", 120)
 def bare():
     with Swarm(peers=1, rounds=100000) as s:

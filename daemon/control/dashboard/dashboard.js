@@ -132,7 +132,8 @@ function showStatus(s) {
 // ---- the line for others -----------------------------------------------------
 
 const QUIET = 4; // modules of light around a QR code
-let shared; // the uri that is shown; null: there is none
+let shared; // the uri whose code is shown; null: there is none
+let sharing; // the one that is being fetched
 
 // Black on white in either colour scheme: readers want it so.
 function drawCode(rows) {
@@ -148,16 +149,22 @@ function drawCode(rows) {
 
 async function showShare(share) {
   say("share-why", share.reason);
-  if (share.uri === shared) { return; }
-  shared = share.uri;
-  say("share-uri", `loco join ${shared}`);
-  $("share-line").hidden = shared === null;
-  $("share-copy").hidden = shared === null || !navigator.clipboard;
-  let rows = null;
+  const uri = share.uri;
+  if (uri === shared || uri === sharing) { return; }
+  sharing = uri;
+  say("share-uri", `loco join ${uri}`);
+  $("share-line").hidden = uri === null;
+  $("share-copy").hidden = uri === null || !navigator.clipboard;
+  let rows = null, done = uri === null;
   try {
-    const answer = shared === null ? null : await fetch("/api/v1/share");
-    rows = answer && answer.ok ? (await answer.json()).qr : null;
+    const answer = uri === null ? null : await fetch("/api/v1/share");
+    const got = answer && answer.ok ? await answer.json() : null;
+    done = done || (got !== null && got.uri === uri);
+    rows = done && got ? got.qr : null;
   } catch { /* the stream says that the daemon is away */ }
+  if (sharing !== uri) { return; } // another line came meanwhile
+  shared = done ? uri : undefined; // undefined: the next status asks again
+  sharing = undefined;
   if (rows) { drawCode(rows); }
   $("share-qr").toggleAttribute("hidden", !rows);
 }
